@@ -1,8 +1,7 @@
-//! What a call costs: an 8-byte all-reduce of 2 ranks over shared memory, as it is when calls
-//! repeat, with the transport, the log of calls and mismatch detection, beside the least that two
-//! threads can do by hand: each writes a number and a flag into a cache line and waits for the
-//! other's. Both in the same run, alternating, on two threads; the median of the ratios is what
-//! counts.
+//! The overhead of a call: repeated 8-byte all-reduces of 2 ranks over shared memory, compared with
+//! a minimal exchange. In the exchange each thread writes a number and a flag into a cache line and
+//! waits for the other's. One run alternates between both on two threads, and prints the median of
+//! the ratios.
 //!
 //! `cargo bench -p ringfold-bench --bench exchange`
 #![expect(clippy::unwrap_used, reason = "a bench fails by panicking")]
@@ -16,13 +15,13 @@ use std::time::Instant;
 
 use ringfold::{Communicator, Config, ReduceOp};
 
-/// Exchanges between two looks at the clock.
+/// Calls or exchanges of a timed batch.
 const BATCH: u64 = 20_000;
 
-/// Batches of either kind.
+/// Batches of each kind.
 const ROUNDS: usize = 31;
 
-/// What one side says to the other: a number, and which exchange it belongs to.
+/// A message of one side: a number, and the number of its exchange as a flag.
 #[derive(Default)]
 #[repr(align(128))]
 struct Line {
@@ -30,7 +29,8 @@ struct Line {
     value: AtomicU64,
 }
 
-/// By side, two lines in turn: the next number may come before the last was read.
+/// Two alternating lines for each side: a side may write the next number before the peer has read
+/// the last one.
 type Lines = [[Line; 2]; 2];
 
 fn main() {
@@ -52,7 +52,7 @@ fn main() {
     );
 }
 
-/// Nanoseconds of ours and by hand, and their ratio, for every round.
+/// Returns the nanoseconds of a call and of an exchange, and their ratio, for every round.
 fn side(rank: usize, port: u16, lines: &Lines) -> Vec<(f64, f64, f64)> {
     let environment = [
         ("RANK", rank.to_string()),

@@ -1,5 +1,5 @@
-//! What waiting costs: CPU seconds, of all threads of its process, that a rank spends in a barrier
-//! while its peer comes 100 ms late, over shared memory and over TCP.
+//! The cost of waiting: the CPU time of a rank's process in a barrier while its peer is 100 ms
+//! late, over shared memory and over TCP.
 //!
 //! `cargo bench -p ringfold-bench --bench waiting`
 #![expect(clippy::unwrap_used, reason = "a bench fails by panicking")]
@@ -14,10 +14,10 @@ use std::time::{Duration, Instant};
 use ringfold::{Communicator, Config};
 use rustix::time::{ClockId, clock_gettime};
 
-/// How much later the peer comes.
+/// The delay of the peer.
 const LATE: Duration = Duration::from_millis(100);
 
-/// What a wait of that length may cost.
+/// The most CPU time for a wait of that length.
 const CPU_MAX_MS: f64 = 5.0;
 
 const ROUNDS: usize = 11;
@@ -58,7 +58,7 @@ fn come_late(transport: &str, port: &str) {
     comm.leave().unwrap();
 }
 
-/// Prints what waiting costs; whether that is little enough.
+/// Prints the CPU time of waiting, and returns whether it is within `CPU_MAX_MS`.
 fn wait(transport: &str) -> bool {
     let port = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port();
     let port = port.to_string();
@@ -80,13 +80,13 @@ fn wait(transport: &str) -> bool {
     spent.sort_by(|a, b| a.0.total_cmp(&b.0));
     let ((middle, wall), (most, _)) = (spent[ROUNDS / 2], spent[ROUNDS - 1]);
     println!(
-        "{transport}: {middle:.2} ms of CPU in a wait of {wall:.0} ms, at most {most:.2}, of \
-         {ROUNDS}; {CPU_MAX_MS} are allowed"
+        "{transport}: {middle:.2} ms of CPU in a wait of {wall:.0} ms (median of {ROUNDS}, at most \
+         {most:.2}); {CPU_MAX_MS} ms are allowed"
     );
     middle < CPU_MAX_MS
 }
 
-/// CPU time of this process.
+/// Returns the CPU time of this process in milliseconds.
 fn cpu_ms() -> f64 {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     time.tv_sec as f64 * 1e3 + time.tv_nsec as f64 / 1e6

@@ -3,17 +3,17 @@
 import ctypes
 import struct
 
-# Parts before the first block: the start, and the warm-up.
+# Dumps before the first block: the start and the warm-up.
 PARTS_BEFORE = 2
-# So many blocks must have the least count, or nearly that, before it counts as that of few waits.
+# The lowest count is valid if ALIKE blocks have it to within the share NEARLY.
 ALIKE, NEARLY = 3, 0.005
 PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS, PR_GET_AUXV = 22, 38, 0x41555856
 SECCOMP_MODE_FILTER, SYS_PRCTL, EINVAL = 2, 157, 22
 
 
 def of_blocks(dumps, beginning):
-    """Instructions of the blocks that callgrind dumped, each of which begins and ends with entering
-    the function `beginning`."""
+    """Returns the instructions of the blocks in callgrind's dumps. A block begins and ends with a
+    call of the function `beginning`."""
     found = []
     for dump in dumps:
         lines = dump.splitlines()
@@ -29,15 +29,15 @@ def _number(lines, name):
 
 
 def without_waits(blocks):
-    """The least count, if enough blocks nearly have it, else None. Each wait adds to a count, and
-    few waits add little."""
+    """Returns the lowest count if enough blocks nearly have it, else None. Each wait adds to a
+    count."""
     least = min(blocks, default=0)
     alike = sum(count <= (1 + NEARLY) * least for count in blocks)
     return least if alike >= ALIKE else None
 
 
 def per_call(calls, least):
-    """Of two numbers of calls in a block, and the instructions of such blocks."""
+    """Returns the instructions per call, from two block lengths and their lowest counts."""
     return (least[1] - least[0]) / (calls[1] - calls[0])
 
 
@@ -46,8 +46,8 @@ class _Program(ctypes.Structure):
 
 
 def hide_vdso():
-    """Lets `prctl(PR_GET_AUXV)` fail in this process and its children. A program would learn from it
-    of the vDSO, which valgrind takes away."""
+    """Makes `prctl(PR_GET_AUXV)` fail in this process and its children. A program would otherwise
+    find the vDSO, which valgrind hides."""
     load, equal, give = 0x20, 0x15, 0x06
     refuse, allow = 0x0005_0000 | EINVAL, 0x7FFF_0000
     steps = [

@@ -1,4 +1,4 @@
-"""`python3 -m unittest` in this folder: what needs no valgrind."""
+"""Tests without valgrind: `python3 -m unittest` in this folder."""
 
 import platform
 import subprocess

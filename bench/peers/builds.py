@@ -1,4 +1,4 @@
-"""Times two builds in turn, A B A', and says whether the second one is slower."""
+"""Times two builds in turn, A B A', and decides whether the second one is slower."""
 
 import dataclasses
 import json
@@ -12,7 +12,7 @@ import sizes
 NAMES = ("before", "after", "again")
 # A coarse grid: the shortest call, and both sides of the limits at which algorithms change.
 SIZES = [8, 1 << 10, 32 << 10, 1 << 20, 16 << 20]
-# For the trial that finds out how many calls a cell has time for: most calls of a batch.
+# Most calls of a batch in the trial that finds the number of calls of a cell.
 TRIAL_CALLS = 50
 # Most calls of a batch.
 CALLS_MAX = 1_000_000
@@ -22,7 +22,7 @@ START_SECONDS = 0.7
 
 
 def three(make, before, after):
-    """A, B and A': what `make` makes of a folder, under the names of the gate."""
+    """A, B and A': the results of `make` for a folder, under the names of the gate."""
     libraries = [make(folder) for folder in (before, after, before)]
     for library, name in zip(libraries, NAMES):
         library.name = library.title = name
@@ -31,8 +31,8 @@ def three(make, before, after):
 
 @dataclasses.dataclass
 class Cell:
-    """One label (which names the transport), collective, number of ranks, place and size. It has no
-    more runs after a failure, which says why a build has no time."""
+    """A label (which names the transport), collective, number of ranks, place and size. A failure
+    names the reason why a build has no time, and ends the runs."""
 
     label: str
     collective: str
@@ -44,7 +44,7 @@ class Cell:
 
     @property
     def needs_more(self):
-        """Whether another run could change the verdict."""
+        """Whether another run could change the result."""
         return not self.failure and gate.needs_more(self.runs)
 
     @property
@@ -54,18 +54,18 @@ class Cell:
 
 
 class Comparison:
-    """All cells. `seconds` are those of a cell in a run: of all builds and rounds together."""
+    """All cells. `seconds` is the time of a cell in a run, over all builds and rounds."""
 
     def __init__(self, about, rounds, seconds, patience, say):
         self.about, self.rounds, self.patience, self.say = about, rounds, patience, say
-        # Those of one job's cell.
+        # The time of a cell in one job.
         self.seconds = seconds / (len(NAMES) * rounds)
-        # By series, its job, its three libraries and its cells.
+        # The job, the three libraries and the cells of each series.
         self.measured = []
 
     def all(self, series, folder):
-        """Measures and repeats all series, each a label, three libraries and a job, and prints and
-        writes the outcome. Returns the exit status."""
+        """Measures and repeats all series, each with a label, three libraries and a job. Prints and
+        writes the results. Returns the exit status."""
         cells = [len(job.cells) * len(job.places.split(",")) for _, _, job in series]
         self._foretell(sum(cells), len(series))
         start = time.monotonic()
@@ -97,7 +97,7 @@ class Comparison:
         self._run(job, libraries, cells)
 
     def repeat(self):
-        """Runs again what was slower, until there is a verdict."""
+        """Repeats the slower cells until the result is decided."""
         for _ in range(gate.RUNS - 1):
             for job, libraries, cells in self.measured:
                 slow = {key: cell for key, cell in cells.items() if cell.needs_more}
@@ -107,8 +107,8 @@ class Comparison:
                     self._run(dataclasses.replace(job, cells=some), libraries, slow)
 
     def _with_calls(self, job, library):
-        """As many calls in a batch as fill the time by the first build; all builds make as many. A
-        build may take twice as long as the first before it makes fewer."""
+        """Returns the calls of a batch that fill the time with the first build. All builds make so
+        many; a build that takes more than twice as long as the first makes fewer."""
         trial = dataclasses.replace(
             job, batches=1, seconds=self.seconds,
             cells=tuple((size, sizes.calls(size, TRIAL_CALLS)) for size, _ in job.cells),
@@ -140,20 +140,20 @@ class Comparison:
 
     @property
     def cells(self):
-        """All of them, in the order of measuring."""
+        """All cells, in the order of measurement."""
         return [cell for _, _, cells in self.measured for cell in cells.values()]
 
     def mean(self):
-        """Over all cells that have times, or None."""
+        """The mean over all cells with times, or None."""
         return gate.mean([cell.runs[0] for cell in self.cells if cell.runs])
 
     def passes(self):
-        """The verdict."""
+        """The result."""
         mean = self.mean()
         return bool(mean) and not mean.is_slower and not any(cell.fails for cell in self.cells)
 
     def markdown(self):
-        """A table of all cells, with the last run of each, which decided, and the verdict."""
+        """A table with the last run of each cell, which decided, and the result."""
         lines = [*(f"{name}: {value}  " for name, value in self.about.items()), "", HEAD, RULE]
         lines += [_row(cell) for cell in self.cells]
         failed = sum(cell.fails for cell in self.cells)
@@ -169,7 +169,7 @@ class Comparison:
         return "\n".join([*lines, "passed" if self.passes() else "FAILED", ""])
 
     def json(self):
-        """Every run, and the verdict."""
+        """Every run, and the result."""
         mean = self.mean()
         document = {
             "about": self.about,
@@ -180,7 +180,7 @@ class Comparison:
         return json.dumps(document, indent=1) + "\n"
 
     def write(self, folder):
-        """builds.md and builds.json."""
+        """Writes builds.md and builds.json."""
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "builds.md").write_text(self.markdown(), encoding="utf-8")
         (folder / "builds.json").write_text(self.json(), encoding="utf-8")

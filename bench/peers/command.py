@@ -1,4 +1,4 @@
-"""The command line, and what it makes happen."""
+"""The command line and its actions."""
 
 import argparse
 import contextlib
@@ -23,38 +23,38 @@ COLLECTIVES = ["all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduc
 
 
 def arguments(words):
-    """What was typed."""
+    """Parses the command line."""
     parser = argparse.ArgumentParser(prog="bench/peers/run", description=__doc__)
     listed = lambda text: text.split(",")  # noqa: E731
     numbers = lambda text: [int(word) for word in text.split(",")]  # noqa: E731
     some_sizes = lambda text: [sizes.parse(word) for word in text.split(",")]  # noqa: E731
     add = parser.add_argument
     add("--builds", nargs=2, type=Path, metavar=("BEFORE", "AFTER"),
-        help="only: whether the second of two builds is slower; folders of their binaries")
-    add("--time", type=float, default=3.0, help="with --builds: seconds of a cell (default: 3)")
+        help="only compare two builds, in folders with their binaries")
+    add("--time", type=float, default=3.0, help="with --builds: seconds for a cell (default: 3)")
     add("--quick", action="store_true", help="5 sizes, 2 ranks, 3 rounds, buffers apart")
     add("--collectives", type=listed, default=COLLECTIVES, help="names with commas")
-    add("--ranks", type=numbers, help="default: 2,4,8")
-    add("--per-host", type=int, default=1, help="with tcp: ranks of a host; no peers then")
-    add("--algorithms", type=listed, default=[], help="of ringfold, each beside its own choice")
-    add("--channels", type=numbers, default=[], help="of ringfold, each beside its own choice")
+    add("--ranks", type=numbers, help="numbers of ranks (default: 2,4,8)")
+    add("--per-host", type=int, default=1, help="with tcp: ranks of each host; no peers then")
+    add("--algorithms", type=listed, default=[], help="for ringfold, each beside its own choice")
+    add("--channels", type=numbers, default=[], help="for ringfold, each beside its own choice")
     add("--sizes", type=some_sizes, help="as in 8,4K,1M; default: 8 to 128M by 4")
     add("--place", choices=["out", "in", "out,in"], help="buffers apart, in place, or both")
-    add("--rounds", type=int, help="default: 5")
+    add("--rounds", type=int, help="number of rounds (default: 5)")
     add("--batches", type=int, default=5, help="batches of calls in a round")
-    add("--seconds", type=float, default=2.0, help="after which a cell begins no more batches")
+    add("--seconds", type=float, default=2.0, help="time after which a cell starts no more batches")
     add("--calls", type=int, help="most calls of a batch")
-    add("--patience", type=float, default=60.0, help="seconds without a result that are too many")
+    add("--patience", type=float, default=60.0, help="most seconds without a result")
     add("--peers", type=listed, default=["openmpi", "mpich", "impi"], help="names with commas")
     add("--gloo", action="store_true", help="with Gloo too: installs PyTorch, 5 GB")
-    add("--transport", choices=["shm", "tcp"], help="one host, or several; --builds takes both")
-    add("--shape", metavar="RATE", help="with tcp: what each host's link carries, as in 1gbit")
-    add("--per-connection", metavar="RATE", help="with tcp: what each connection gets of it at most")
-    add("--mtu", type=int, default=1500, help="with tcp: of the hosts' links")
-    add("--cache", type=Path, default=install.cache_folder(), help="where peers are installed")
-    add("--out", type=Path, default=install.ROOT / "target" / "peers", help="for the results")
-    add("--no-build", action="store_true", help="take ringfold's binaries as they are")
-    add("--wait", action="store_true", help="only: CPU time of a rank that waits")
+    add("--transport", choices=["shm", "tcp"], help="one host, or several; both with --builds")
+    add("--shape", metavar="RATE", help="with tcp: rate of each host's link, as in 1gbit")
+    add("--per-connection", metavar="RATE", help="with tcp: rate of each connection")
+    add("--mtu", type=int, default=1500, help="with tcp: MTU of the hosts' links")
+    add("--cache", type=Path, default=install.cache_folder(), help="folder of the installed peers")
+    add("--out", type=Path, default=install.ROOT / "target" / "peers", help="folder of the results")
+    add("--no-build", action="store_true", help="use ringfold's binaries without a build")
+    add("--wait", action="store_true", help="only measure the CPU time of a waiting rank")
     args = parser.parse_args(words)
     if min(args.ranks or [2]) < 2:
         parser.error("--ranks: a collective takes two")
@@ -81,15 +81,15 @@ def arguments(words):
 
 
 def say(message):
-    """For who watches; results go to files."""
+    """Prints a progress line. The results go to files."""
     print(message, file=sys.stderr, flush=True)
 
 
 def main(words):
-    """The exit status."""
+    """Runs the command, and returns the exit status."""
     args = arguments(words)
     processes.adopt_orphans()
-    # As after ^C: what was started ends, and the hosts go.
+    # As after ^C: end the started processes, and remove the hosts.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     if args.wait:
         return wait_check()
@@ -101,13 +101,13 @@ def main(words):
 
 
 def wait_check():
-    """CPU time of a rank that waits, over all transports."""
+    """Measures the CPU time of a waiting rank, over all transports."""
     command = ["cargo", "bench", "-q", "-p", "ringfold-bench", "--bench", "waiting"]
     return subprocess.run(command, cwd=install.ROOT, check=False).returncode
 
 
 def compare(args):
-    """Everything else."""
+    """Compares ringfold with its peers."""
     args.cache.mkdir(parents=True, exist_ok=True)
     folder = install.ringfold(not args.no_build)
     ours, windows = libraries.Ringfold(folder), libraries.Ringfold(folder, windows=True)
@@ -145,7 +145,7 @@ def compare(args):
 
 
 def compare_builds(args):
-    """Ours alone, by two builds; windows too, where they can be."""
+    """Compares two builds of ringfold, with windows too if possible."""
     folders = [install.with_programs(it, "ringrun", "peer-timing") for it in args.builds]
     plain = builds.three(libraries.Ringfold, *folders)
     windows = builds.three(lambda folder: libraries.Ringfold(folder, windows=True), *folders)
@@ -168,7 +168,7 @@ def compare_builds(args):
 
 
 def job(args, collective, ranks, hosts):
-    """What all libraries have to do, the same for each."""
+    """Returns the jobs, which are the same for each library."""
     cores = len(os.sched_getaffinity(0))
     most = args.calls or (500 if hosts else 200 if ranks > cores else 5000)
     some = args.sizes[:1] if collective == "barrier" else args.sizes
@@ -181,7 +181,7 @@ def job(args, collective, ranks, hosts):
 
 
 def describe(args, limit):
-    """What the machine can do, for the head of the report."""
+    """Returns the limits of the machine, for the head of the report."""
     measured = []
     known = {"handover": "ns from core to core", "exchange": "ns to exchange a line",
              "reduce": "GB/s reduced, 2 ranks", "copy": "GB/s copied"}
@@ -199,7 +199,7 @@ def describe(args, limit):
 
 
 def about_machine(args):
-    """What every report begins with."""
+    """Returns the head of every report."""
     load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
     now = datetime.datetime.now(datetime.timezone.utc)
     return {

@@ -1,21 +1,22 @@
-"""What the times come to. Pure: nothing here measures or prints."""
+"""Ratios and means of times. This module neither measures nor prints."""
 
 import math
 import statistics
 
 
 def median(values):
-    """The middle of `values`, None if there are none."""
+    """Returns the median of `values`; None without values."""
     return statistics.median(values) if values else None
 
 
 def geometric_mean(values):
-    """None if there are none."""
+    """Returns the geometric mean; None without values."""
     return math.exp(statistics.fmean(math.log(value) for value in values)) if values else None
 
 
 def bus_factor(collective, ranks):
-    """Bytes that the busiest link carries for each byte of the size (nccl-tests' convention)."""
+    """Returns the bytes that the busiest link carries for each byte of the size (nccl-tests'
+    convention)."""
     share = (ranks - 1) / ranks
     factors = {"all_reduce": 2 * share, "broadcast": 1.0, "reduce": 1.0, "barrier": 0.0}
     factors |= {"put": 1.0, "round_trip": 2.0}
@@ -23,47 +24,48 @@ def bus_factor(collective, ranks):
 
 
 def bus_bandwidth(collective, ranks, size, microseconds):
-    """In GB/s (1e9)."""
+    """Returns the bus bandwidth in GB/s (1e9)."""
     return size * bus_factor(collective, ranks) / microseconds / 1e3
 
 
 class Cell:
-    """One collective, number of ranks, place and size: the times of every library by round, None
-    where a library failed."""
+    """A collective, number of ranks, place and size: the times of every library by round, or None
+    for a failure."""
 
     def __init__(self, collective, ranks, place, size):
         self.collective, self.ranks, self.place, self.size = collective, ranks, place, size
-        # What the buffers had in truth: at least one element for each rank.
+        # The actual bytes of the buffers: at least one element for each rank.
         self.used = size
         self.times = {}
 
     def add(self, library, round_number, microseconds):
-        """The time of a round; rounds before it that have none failed."""
+        """Adds the time of a round. Earlier rounds without a time count as failed."""
         times = self.times.setdefault(library, [])
         times.extend([None] * (round_number + 1 - len(times)))
         times[round_number] = microseconds
 
     def time(self, library):
-        """The median over the rounds."""
+        """Returns the median over the rounds."""
         return median([time for time in self.times.get(library, []) if time is not None])
 
     def best(self, libraries):
-        """Which of them has the least median."""
+        """Returns the library with the lowest median."""
         timed = [library for library in libraries if self.time(library) is not None]
         return min(timed, key=self.time, default=None)
 
     def ratio(self, ours, peers):
-        """Our time over the best peer's: the median of the rounds' ratios. Below 1 is faster."""
+        """Returns ringfold's time over the best peer's: the median of the rounds' ratios. Below 1
+        is faster."""
         return self.compare(ours, self.best(peers))
 
     def compare(self, one, other):
-        """Time of one over the time of the other: the median of the rounds' ratios."""
+        """Returns one library's time over the other's: the median of the rounds' ratios."""
         pairs = zip(self.times.get(one, []), self.times.get(other, []))
         return median([this / that for this, that in pairs if this and that])
 
 
 def mean_ratio(cells, ours, peers):
-    """The geometric mean of the ratios of `cells`, and the worst with its cell."""
+    """Returns the geometric mean of the ratios of `cells`, and the worst ratio with its cell."""
     ratios = [(cell.ratio(ours, peers), cell) for cell in cells]
     ratios = [(ratio, cell) for ratio, cell in ratios if ratio is not None]
     if not ratios:

@@ -1,4 +1,4 @@
-"""Tells a slower build from a noisy machine. Pure: nothing here measures or prints.
+"""Distinguishes a slower build from a noisy machine. This module neither measures nor prints.
 
 A run times one build, the other, and the first again: A, B and A'. The difference of A and A' is
 noise, and B may differ as much without being slower."""
@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import figures
 
-# By how much the second build may be slower, as a share of the first one's time.
+# The share by which the second build may be slower than the first.
 ALLOWED = 0.05
-# A build is slower if it is slower in as many runs.
+# Number of runs in which a build must be slower to fail.
 RUNS = 3
 
 
@@ -34,21 +34,21 @@ class Run:
 
     @property
     def is_noisy(self):
-        """Whether the first build differs from itself by more than the second one may."""
+        """Whether the two times of the first build differ by more than the allowed share."""
         return abs(self.again - self.before) > ALLOWED * self.before
 
     def is_slower(self, allowed=ALLOWED):
-        """Whether B takes longer than is allowed and than noise explains."""
+        """Whether B is slower by more than the allowed share plus the noise."""
         return self.after > (1 + allowed) * self.before + abs(self.again - self.before)
 
 
 def fails(runs, allowed=ALLOWED):
-    """Whether a cell fails, which takes all `RUNS` runs; fewer that are slower are no verdict."""
+    """Whether a cell fails: it must be slower in all `RUNS` runs."""
     return len(runs) == RUNS and all(run.is_slower(allowed) for run in runs)
 
 
 def needs_more(runs, allowed=ALLOWED):
-    """Whether another run could change the verdict."""
+    """Whether another run could change the result."""
     return len(runs) < RUNS and all(run.is_slower(allowed) for run in runs)
 
 
@@ -61,7 +61,7 @@ class Mean:
 
     @property
     def is_slower(self):
-        """Whether the mean is above 1 by more than noise explains."""
+        """Whether the mean exceeds 1 by more than the noise."""
         return self.ratio > self.noise
 
 

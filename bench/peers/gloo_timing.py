@@ -12,7 +12,7 @@ import torch.distributed as dist
 
 
 class Timer:
-    """The same two buffers for all cells."""
+    """Times cells, with the same two buffers for all."""
 
     def __init__(self, collective, cells):
         self.collective = collective
@@ -22,16 +22,16 @@ class Timer:
         self.input, self.output = torch.zeros(longest), torch.zeros(longest)
 
     def count(self, size):
-        """Elements of a call."""
+        """Returns the elements of a call."""
         return max(1, size // 4 // (self.ranks if self.blocks else 1))
 
     def length(self, count):
-        """Elements of the larger buffer."""
+        """Returns the elements of the larger buffer."""
         return count * (self.ranks if self.blocks else 1)
 
     def call(self, count, in_place):
-        """Something that does it once. All-reduce, reduce and broadcast have one buffer in
-        PyTorch."""
+        """Returns a function that makes one call. All-reduce, reduce and broadcast have one buffer
+        in PyTorch."""
         length = self.length(count)
         output, given = self.output[:length], self.input[:length]
         own = slice(self.rank * count, (self.rank + 1) * count)
@@ -65,11 +65,11 @@ class Timer:
         return lambda: dist.reduce_scatter_tensor(output[:count], given)
 
     def value(self, rank, index):
-        """What a rank has at these places."""
+        """Returns a rank's values at these indices."""
         return (rank + 1.0) * (index % 7 + 1)
 
     def fill(self, count, in_place):
-        """Known inputs, and outputs that are no result."""
+        """Writes known inputs, and garbage to the outputs."""
         length = self.length(count)
         own = count if self.collective == "all_gather" else length
         self.output[:length] = -1
@@ -79,17 +79,17 @@ class Timer:
             to[at : at + own] = self.value(self.rank, torch.arange(own)).float()
 
     def wrong(self, count, in_place):
-        """Elements that are not what they should be, on all ranks."""
+        """Counts the wrong elements on all ranks."""
         scatters = self.collective == "reduce_scatter"
         length = count if scatters else self.length(count)
         if self.collective == "barrier" or self.collective == "reduce" and self.rank != 0:
             length = 0
         index = torch.arange(length)
-        everybody = self.ranks * (self.ranks + 1) // 2
+        sum_of_ranks = self.ranks * (self.ranks + 1) // 2
         if self.collective in ("all_reduce", "reduce"):
-            expected = everybody * (index % 7 + 1)
+            expected = sum_of_ranks * (index % 7 + 1)
         elif scatters:
-            expected = everybody * ((index + self.rank * count) % 7 + 1)
+            expected = sum_of_ranks * ((index + self.rank * count) % 7 + 1)
         elif self.collective == "all_gather":
             expected = self.value(index // count, index % count)
         else:
@@ -100,7 +100,7 @@ class Timer:
         return int(total)
 
     def time_batch(self, call, calls):
-        """Seconds, of the slowest rank, that `calls` calls take."""
+        """Returns the seconds that `calls` calls take on the slowest rank."""
         dist.barrier()
         start = time.perf_counter()
         for _ in range(calls):
@@ -110,7 +110,7 @@ class Timer:
         return float(slowest)
 
     def measure(self, size, calls, in_place, batches, seconds):
-        """One cell; rank 0 prints it."""
+        """Measures a cell, which rank 0 prints."""
         count = self.count(size)
         call = self.call(count, in_place)
         self.fill(count, in_place)

@@ -1,4 +1,4 @@
-"""Gets the peers by pip, and builds the programs that time them."""
+"""Installs the peers with pip, and builds the programs that time them."""
 
 import os
 import subprocess
@@ -10,17 +10,17 @@ ROOT = HERE.parent.parent
 
 
 class Missing(Exception):
-    """Something cannot be had here; says what and why."""
+    """Raised if something is missing here, with the reason."""
 
 
 def cache_folder():
-    """Where peers live unless told otherwise: outside the repository."""
+    """Returns the default folder of peers, which is outside the repository."""
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(home) / "ringfold-peers"
 
 
 def environment(folder, packages):
-    """A virtual environment in `folder` that has `packages`."""
+    """Makes a virtual environment in `folder` with `packages`, and returns the folder."""
     python = folder / "bin" / "python"
     if not python.exists():
         _try([sys.executable, "-m", "venv", folder], "no virtual environment")
@@ -34,8 +34,9 @@ def environment(folder, packages):
 
 
 def intel_mpi(folder):
-    """Its newest version may want a libfabric that the index lacks, so that pip takes an older one
-    for `folder`. Then the newest comes without dependencies, and with the older one's libfabric."""
+    """Installs Intel MPI. Its newest version may need a libfabric that the index lacks; pip then
+    installs an older version in `folder`. In that case the newest version is installed without
+    dependencies, and gets the libfabric of the older one."""
     names = ["impi-rt", "impi-devel"]
     older = environment(folder, names)
     newest = environment(folder.with_name(f"{folder.name}-newest"), ["--no-deps", *names])
@@ -50,13 +51,13 @@ def intel_mpi(folder):
 
 
 def version(folder, package):
-    """The version of an installed package."""
+    """Returns the version of an installed package."""
     ask = "import sys, importlib.metadata as m; print(m.version(sys.argv[1]))"
     return _try([folder / "bin" / "python", "-c", ask, package], f"no {package}").strip()
 
 
 def mpi_program(folder):
-    """timing.c against the MPI in `folder`."""
+    """Builds timing.c against the MPI in `folder`."""
     program = folder / "ringfold-timing"
     library = folder / "lib"
     paths = [f"-I{folder / 'include'}", f"-L{library}", f"-Wl,-rpath,{library}"]
@@ -65,24 +66,24 @@ def mpi_program(folder):
 
 
 def compile_mpi(compiler, program):
-    """timing.c by an MPI's own compiler."""
+    """Builds timing.c with an MPI's own compiler."""
     _try([compiler, "-O2", HERE / "timing.c", "-o", program], "cannot compile timing.c")
 
 
 def output(command, what):
-    """What a command prints, or `Missing`."""
+    """Returns the output of a command, or raises `Missing`."""
     return _try(command, what)
 
 
 def own_program(name, cache):
-    """One of our own C programs, for this machine only."""
+    """Builds one of the C programs of this folder, for this machine only."""
     program = cache / name
     _compile(["-O3", "-march=native", "-pthread"], HERE / f"{name}.c", program, [])
     return program
 
 
 def ringfold(build):
-    """The folder with our own binaries, built from the tree as it is."""
+    """Builds ringfold's binaries from the working tree, and returns their folder."""
     if build:
         command = ["cargo", "build", "--release", "-p", "ringfold-bench", "-p", "ringfold-launcher"]
         if subprocess.run(command, cwd=ROOT, check=False).returncode != 0:
@@ -92,7 +93,7 @@ def ringfold(build):
 
 
 def with_programs(folder, *names):
-    """The folder, if it has these programs."""
+    """Returns the folder if it has these programs, or raises `Missing`."""
     for name in names:
         if not (folder / name).exists():
             raise Missing(f"no {name} in {folder}")

@@ -1,4 +1,4 @@
-"""The libraries that are compared, and how a user would start each of them."""
+"""The compared libraries, and the usual command that starts each of them."""
 
 import math
 import os
@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 import figures
 import install
 
-# What launchers leave to their children must not reach another launcher's.
+# Variables of a launcher that must not reach the processes of another one.
 FOREIGN = ("OMPI_", "PMIX_", "PRTE_", "PMI_", "MPI_", "I_MPI_", "MPIR_", "FI_", "UCX_", "HYDRA_")
 
 
 @dataclass(frozen=True)
 class Job:
-    """What one process group has to do; `hosts` are the network's, or None on one machine."""
+    """The work of one process group. `hosts` is None on one machine."""
 
     collective: str
     ranks: int
@@ -27,19 +27,19 @@ class Job:
     per_host: int = 1
 
     def words(self, *more):
-        """As all timing programs take it."""
+        """Returns the arguments of all timing programs."""
         cells = [f"{size}:{calls}" for size, calls in self.cells]
         return [self.collective, *more, self.places, self.seconds, self.batches, *cells]
 
     @property
-    def is_crowded(self):
-        """More ranks than cores."""
+    def is_oversubscribed(self):
+        """Whether there are more ranks than cores."""
         return self.ranks > self.cores
 
 
 @dataclass(frozen=True)
 class Setting:
-    """One reasonable way to run a library. Where there are several, a trial finds the best."""
+    """A reasonable way to run a library. If there are several, a trial finds the best."""
 
     name: str
     words: tuple = ()
@@ -47,28 +47,29 @@ class Setting:
 
 
 class Library:
-    """`role` is ours, peer or limit."""
+    """A library with its timing program. `role` is ours, peer or limit."""
 
     def __init__(self, name, title, role, program):
         self.name, self.title, self.role, self.program = name, title, role, program
 
     def runs(self, job):
-        """Whether it has what the job asks for."""
+        """Returns whether the library can run the job."""
         del job
         return True
 
     def settings(self, job):
-        """At least one."""
+        """Returns at least one setting."""
         del job
         return [Setting("default")]
 
     def command(self, job, setting):
-        """What to start."""
+        """Returns the command that starts the job."""
         raise NotImplementedError
 
     def read(self, line, job):
-        """What a line of output says: place and size; bytes used, microseconds, wrong elements.
-        Programs print place, bytes, bytes used, calls, batches, microseconds, wrong elements."""
+        """Parses a line of output: yields place and size with bytes used, microseconds and wrong
+        elements. Programs print place, bytes, bytes used, calls, batches, microseconds and wrong
+        elements."""
         del job
         words = line.split()
         if len(words) == 8 and words[0] == "cell":
@@ -76,15 +77,15 @@ class Library:
             yield (place, size), (used, float(words[6]), int(words[7]))
 
     def environment(self, job, setting):
-        """With which variables."""
+        """Returns the environment of the command."""
         del job
         clean = {k: v for k, v in os.environ.items() if not k.startswith(FOREIGN)}
         return clean | setting.variables
 
 
 class Ringfold(Library):
-    """Ours, under ringrun; with buffers in windows, by one algorithm or by so many channels, if so
-    wished."""
+    """ringfold under ringrun; optionally with buffers in windows, with one algorithm, or with a
+    number of channels."""
 
     def __init__(self, folder, windows=False, algorithm=None, channels=None):
         variant = "windows" if windows else algorithm or channels and f"channels: {channels}"
@@ -117,7 +118,7 @@ class Ringfold(Library):
 
 
 class Mpi(Library):
-    """What all MPIs have in common: an mpiexec in a folder of their own."""
+    """The common part of all MPIs: an mpiexec in a folder of its own."""
 
     def __init__(self, name, title, folder):
         super().__init__(name, title, "peer", install.mpi_program(folder))
@@ -130,11 +131,11 @@ class Mpi(Library):
         return [*launch, *setting.words, self.program, *job.words()]
 
     def placement(self, job):
-        """Words that say where ranks run."""
+        """Returns the arguments that place the ranks."""
         raise NotImplementedError
 
     def hydra(self, job):
-        """Those of Hydra, which MPICH and Intel MPI share."""
+        """Returns the placement arguments of Hydra, for MPICH and Intel MPI."""
         if not job.hosts:
             return []
         hosts = ",".join(job.hosts.addresses(job.ranks))
@@ -143,7 +144,7 @@ class Mpi(Library):
 
 
 class OpenMpi(Mpi):
-    """Open MPI. It yields by itself when told that it is oversubscribed."""
+    """Open MPI. It yields if its command line permits oversubscription."""
 
     def placement(self, job):
         if job.hosts:
@@ -152,7 +153,7 @@ class OpenMpi(Mpi):
             where = ["--host", hosts, "--map-by", "node", "--bind-to", "none"]
             agent = ["--prtemca", "plm_ssh_agent", job.hosts.agent]
             return [*where, *agent, "--prtemca", "prte_if_include", "eth0"]
-        return ["--map-by", ":OVERSUBSCRIBE"] if job.is_crowded else []
+        return ["--map-by", ":OVERSUBSCRIBE"] if job.is_oversubscribed else []
 
     def settings(self, job):
         ob1 = ("--mca", "pml", "ob1", "--mca", "btl")
@@ -162,7 +163,7 @@ class OpenMpi(Mpi):
             return [Setting("ob1 tcp", tcp), yielding]
         known = [Setting("default"), Setting("ob1 sm", (*ob1, "sm,self"))]
         bound = Setting("bound", ("--bind-to", "core:overload-allowed"))
-        return [*known, bound] if job.is_crowded else known
+        return [*known, bound] if job.is_oversubscribed else known
 
     def environment(self, job, setting):
         root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
@@ -186,7 +187,7 @@ class Mpich(Mpi):
         names = [f"MPIR_CVAR_{name}_POSIX_INTRA_ALGORITHM" for name in self.THROUGH_MEMORY]
         pairs = Setting("point to point", (), {name: "mpir" for name in names})
         bound = ("-bind-to", "core")
-        if job.is_crowded:
+        if job.is_oversubscribed:
             both = Setting("point to point, bound", bound, pairs.variables)
             return [Setting("default"), pairs, both]
         return [Setting("default"), Setting("bound", bound), pairs]
@@ -205,7 +206,7 @@ class IntelMpi(Mpi):
             yielding = Setting("ofi tcp, yield", (), over | {"I_MPI_THREAD_YIELD": "2"})
             return [Setting("ofi tcp", (), over), yielding]
         shm = {"I_MPI_FABRICS": "shm"}
-        if job.is_crowded:
+        if job.is_oversubscribed:
             crowd = shm | {"I_MPI_THREAD_YIELD": "2"}
             bound = Setting("shm, yield, bound", (), crowd)
             free = Setting("shm, yield", (), crowd | {"I_MPI_PIN": "0"})
@@ -219,7 +220,7 @@ class IntelMpi(Mpi):
 
 
 def start(job, port):
-    """Words that start a rank on each host, for what has no launcher."""
+    """Returns the command that starts a rank on each host without a launcher."""
     words = [sys.executable, install.HERE / "start.py", job.ranks]
     if not job.hosts:
         return [*words, "127.0.0.1", port, "--"]
@@ -228,7 +229,7 @@ def start(job, port):
 
 
 class Gloo(Library):
-    """Gloo, as PyTorch offers it; it has no shared memory and uses TCP on one machine too."""
+    """Gloo in PyTorch. It has no shared memory, and uses TCP on one machine too."""
 
     PORT = 29511
 
@@ -245,7 +246,7 @@ class Gloo(Library):
 
 
 class Limit(Library):
-    """What the machine can do: limit.c."""
+    """The limit of the machine, by limit.c."""
 
     def __init__(self, program):
         super().__init__("limit", "limit of this machine", "limit", program)
@@ -255,7 +256,7 @@ class Limit(Library):
 
 
 class Wire(Library):
-    """What the network between hosts can do: wire.c."""
+    """The limit of the network between hosts, by wire.c."""
 
     PORT = 0
 
@@ -290,7 +291,7 @@ PEERS = {
 
 
 def peer(name, cache):
-    """Installs and builds the peer of that name, or raises install.Missing."""
+    """Installs and builds a peer by its name, or raises install.Missing."""
     title, packages, kind = PEERS[name]
     folder = cache / name
     if kind is IntelMpi:

@@ -1,11 +1,10 @@
 /*
- * What this machine can do at best: the collectives of timing.c as threads that share all memory do
- * them by hand. Every element is read once from each input and stored once into each output, in
- * one pass that all cores share, with ordinary or with non-temporal stores, whichever is faster;
- * of the batches the fastest counts.
- * There are two barriers of cache lines around the pass, as inputs must be there and outputs
- * complete; a small all-reduce travels inside the barrier's own line. Memory is on huge pages where
- * there are any. With more ranks than cores each core does the work of several ranks in turn.
+ * The limit of this machine: the collectives of timing.c by threads with common memory. One pass
+ * over all cores reads every element once from each input and stores it once into each output. The
+ * stores are ordinary or non-temporal ones, by speed. The fastest batch counts. Two barriers of
+ * cache lines enclose the pass: one for the inputs, one for the outputs. A small all-reduce uses
+ * the barrier's own lines. Memory is on huge pages if possible. With more ranks than cores each core
+ * does the work of several ranks in turn.
  *
  *     limit COLLECTIVE RANKS PLACES SECONDS BATCHES BYTES:CALLS...   as timing.c; the same output
  *     limit machine       prints: cores N, handover NANOSECONDS, exchange NANOSECONDS,
@@ -35,7 +34,7 @@ typedef enum {
 static const char *const NAMES[KINDS] = {"all_reduce", "all_gather", "reduce_scatter",
                                          "broadcast",  "reduce",     "barrier"};
 
-/* A thread's word to the others, in two lines in turn: the next may come before the last is read. */
+/* A thread's message to the others, in alternating lines: the next may precede the last's read. */
 typedef struct {
     _Alignas(128) _Atomic unsigned long number;
     float values[INLINE_FLOATS];
@@ -44,7 +43,7 @@ typedef struct {
 static line lines[RANKS_MAX][2];
 static float *inputs[RANKS_MAX], *outputs[RANKS_MAX];
 static int cores[RANKS_MAX], threads, ranks;
-/* Of the job at hand. */
+/* The current job. */
 static collective what;
 static size_t count;
 static int in_place, streaming, batches;
@@ -68,7 +67,7 @@ static inline void pause_briefly(void) {
 #endif
 }
 
-/* All threads have come here; each has left up to INLINE_FLOATS values for the others. */
+/* Waits for all threads; each passes up to INLINE_FLOATS values to the others. */
 static inline void meet(worker *self, const float *values, size_t length) {
     unsigned long epoch = ++self->epoch;
     line *mine = &lines[self->number][epoch & 1];
@@ -79,8 +78,8 @@ static inline void meet(worker *self, const float *values, size_t length) {
             pause_briefly();
 }
 
-/* Sums [from, to) of `n` inputs, or takes them from the only one, into `m` outputs. Always inlined
- * with constants for the usual numbers. */
+/* Sums [from, to) of `n` inputs, or copies a single one, into `m` outputs. Inlined with constants
+ * for the usual numbers. */
 static inline __attribute__((always_inline)) void
 pass(float *const *in, int n, float *const *out, int m, size_t from, size_t to, int stream) {
     size_t i = from;
@@ -94,7 +93,7 @@ pass(float *const *in, int n, float *const *out, int m, size_t from, size_t to, 
         __m256 sum = _mm256_loadu_ps(in[0] + i);
         for (int k = 1; k < n; k++) sum = _mm256_add_ps(sum, _mm256_loadu_ps(in[k] + i));
         for (int k = 0; k < m; k++) {
-            /* All outputs lie alike: each begins at a huge page. */
+            /* All outputs have the same alignment: each begins at a huge page. */
             if (stream) _mm256_stream_ps(out[k] + i, sum);
             else _mm256_storeu_ps(out[k] + i, sum);
         }
@@ -173,7 +172,7 @@ static void by_hand(worker *self, float **in) {
     meet(self, NULL, 0);
 }
 
-/* The least of one thread's times; the others' differ by a barrier at most. */
+/* The shortest of one thread's times; the other threads differ by a barrier at most. */
 static void *work(void *argument) {
     worker *self = argument;
     cpu_set_t set;
@@ -203,7 +202,7 @@ static void *work(void *argument) {
     return NULL;
 }
 
-/* Seconds per call of what the globals say. */
+/* Seconds per call of the current job. */
 static double time_it(int limit) {
     pthread_t handles[RANKS_MAX];
     worker workers[RANKS_MAX];
@@ -251,7 +250,7 @@ static void prepare(int ranks_wanted, size_t longest) {
     }
 }
 
-/* From one core to another, by a ball that two threads throw. */
+/* The latency from one core to another, by a value that two threads pass back and forth. */
 static _Alignas(128) _Atomic unsigned long ball;
 enum { THROWS = 1000000 };
 

@@ -5,9 +5,9 @@ import dataclasses
 import figures
 import processes
 
-# Sizes up to which several settings of a library are tried out.
+# The largest size in trials of a library's settings.
 TRIAL_BYTES_MAX = 4 << 20
-# And how long each size may take for that.
+# The time of each size in a trial.
 TRIAL_SECONDS = 0.5
 
 
@@ -23,11 +23,11 @@ class Series:
                 key = (place, size)
                 self.cells[key] = figures.Cell(job.collective, job.ranks, place, size)
         self.settings = {}
-        # Library and size to what went wrong there.
+        # The failure of each library and size.
         self.failures = {}
 
     def measure(self, libraries, rounds):
-        """All rounds: A B C, B C A, and so on."""
+        """Runs all rounds: A B C, B C A, and so on."""
         libraries = [library for library in libraries if library.runs(self.job)]
         for library in libraries:
             self.settings[library.name] = self._best_setting(library)
@@ -55,7 +55,7 @@ class Series:
             rest = [cell for cell in left if cell[0] not in done]
             if not rest:
                 return
-            # The first that did not finish is to blame; the others get another chance.
+            # The first unfinished cell failed. The others are tried again.
             self._fail(library, rest[0][0], outcome.reason())
             left = rest[1:]
             starts_in_vain = 0 if measured else starts_in_vain + 1
@@ -85,7 +85,7 @@ class Series:
         some = tuple(dict.fromkeys([small[0], small[len(small) // 2], small[-1]]))
         seconds = min(self.job.seconds, TRIAL_SECONDS)
         job = dataclasses.replace(self.job, cells=some, batches=3, seconds=seconds)
-        # By setting, the better of two tries of each cell.
+        # For each setting, the better of two tries of each cell.
         tried = [{} for _ in settings]
         for _ in range(2):
             for best, setting in zip(tried, settings):
@@ -93,6 +93,6 @@ class Series:
                 for cell, (_, time, wrong) in measured.items():
                     if not wrong:
                         best[cell] = min(time, best.get(cell, time))
-        # One that fails somewhere is worse than any that does not.
+        # A setting with a failure is worse than any without.
         scores = [(-len(best), figures.geometric_mean(best.values()) or 0) for best in tried]
         return settings[scores.index(min(scores))]

@@ -21,7 +21,7 @@ exec ip netns exec "$space" unshare --uts --mount sh -c \\
     'mount --bind {folder}/hosts /etc/hosts && hostname "$0" && exec "$@"' "$name" "$@"
 """
 
-# As ENTER, called as ssh is, and with a shell on the other side.
+# As ENTER, with the command line of ssh and a shell on the other side.
 AGENT = """#!/bin/sh
 while [ "${{1#-}}" != "$1" ]; do
     case "$1" in -[bcDEeFIiJLlmOopQRSWw]) shift ;; esac
@@ -33,14 +33,14 @@ exec {folder}/enter "$host" sh -c "$*"
 """
 
 
-# Paths that connections are dealt to, where each has but so much.
+# Number of rate-limited classes that connections are spread over.
 CLASSES = 256
 
 
 class Spaces:
-    """A `with` makes the namespaces that `_make` names, and removes all of them at its end."""
+    """Network namespaces. A `with` makes them by `_make`, and removes them at its end."""
 
-    # Programs that `_make` starts.
+    # Programs that `_make` needs.
     tools = ("ip",)
 
     def __init__(self):
@@ -75,7 +75,7 @@ class Spaces:
         run(f"ip -n {space} link set switch up")
 
     def _plug(self, host, interface, switch, port, mtu=1500, rate=None):
-        """Links an interface of a host to a port of a switch; neither sends faster than `rate`."""
+        """Links an interface of a host to a port of a switch, with `rate` in each direction."""
         run(f"ip -n {host} link add {interface} type veth peer name {port} netns {switch}")
         for space, link in ((host, interface), (switch, port)):
             run(f"ip -n {space} link set {link} mtu {mtu} up")
@@ -99,25 +99,25 @@ class Hosts(Spaces):
         self.folder = None
 
     def names(self, count):
-        """What the first hosts are called."""
+        """Returns the names of the first `count` hosts."""
         return [f"rfhost{number + 1}" for number in range(count)]
 
     def address(self, number):
-        """Of a host, counted from 0."""
+        """Returns the address of a host, counted from 0."""
         return f"10.77.0.{number + 1}"
 
     def addresses(self, count):
-        """Of the first hosts."""
+        """Returns the addresses of the first `count` hosts."""
         return [self.address(number) for number in range(count)]
 
     @property
     def enter(self):
-        """A program: enter HOST COMMAND..."""
+        """Returns the program that runs a command on a host: enter HOST COMMAND..."""
         return str(self.folder / "enter")
 
     @property
     def agent(self):
-        """A program that is called as ssh is."""
+        """Returns a program with the command line of ssh."""
         return str(self.folder / "agent")
 
     def _space(self, number):
@@ -140,8 +140,8 @@ class Hosts(Spaces):
         wait_for_carrier((self._space(number), "eth0") for number in range(self.count))
 
     def _limit_connections(self, space):
-        """Connections are dealt to classes by their ports, as networks deal them to paths; seldom
-        two to one class."""
+        """Assigns connections to classes by a hash of their ports, as multipath networks do. Two
+        connections rarely share a class."""
         classes = {number: f"1:{number + 16:x}" for number in range(CLASSES)}
         run(f"tc -n {space} qdisc add dev eth0 root handle 1: htb")
         for name in classes.values():
@@ -176,7 +176,7 @@ def wait_for_carrier(links):
 
 
 def run(line, text=None):
-    """What a program prints, or `Missing`."""
+    """Returns the output of a program, or raises `Missing`."""
     done = subprocess.run(line.split(), input=text, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise Missing(f"{line}: {done.stderr.strip()}")
@@ -184,7 +184,7 @@ def run(line, text=None):
 
 
 def bytes_per_second(rate):
-    """What tc's way to write a rate means."""
+    """Parses a rate in tc's notation."""
     units = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
     for unit, factor in units.items():
         if rate.lower().endswith(unit):

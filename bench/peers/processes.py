@@ -1,4 +1,4 @@
-"""Runs programs for a bounded time, and leaves none of their processes behind."""
+"""Runs programs with a time limit, and ends all their processes."""
 
 import contextlib
 import ctypes
@@ -11,19 +11,19 @@ import time
 from dataclasses import dataclass
 
 PR_SET_CHILD_SUBREAPER = 36
-# As nice counts: with ten times the share of a session that has 0.
+# A nice value with ten times the CPU share of a session at 0.
 PRECEDENCE = -10
 
 
 @dataclass
 class Outcome:
-    """How a program ended: its status, or None if it was stopped, and its last words."""
+    """The end of a program: its status, or None if it was stopped, and its last output."""
 
     status: int | None
     complaint: str
 
     def reason(self):
-        """Why it is no success, in a few words."""
+        """A short reason for the failure."""
         if self.status is None:
             return "no progress in time"
         last = self.complaint.strip().splitlines()[-1:] or ["no message"]
@@ -31,20 +31,20 @@ class Outcome:
 
 
 def adopt_orphans():
-    """Daemons that launchers leave become our children, so that we can end them."""
+    """Makes daemons that launchers leave our children, so we can end them."""
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def take_precedence():
-    """Gives this session more of the CPUs than others get, where Linux deals them by session and we
-    may change that; else the other programs of a busy machine share them with what is measured."""
+    """Gives this session a higher CPU share than other sessions, if Linux schedules by session and
+    permits the change."""
     with contextlib.suppress(OSError), open("/proc/self/autogroup", "w", encoding="ascii") as nice:
         nice.write(str(PRECEDENCE))
 
 
 def run(argv, environment, patience, on_line, precedence=False):
-    """Starts `argv` and calls `on_line` for each line it prints; ends it and all it has started
-    when there is no line for `patience` seconds."""
+    """Starts `argv` and calls `on_line` for each line of its output. Ends it and its child
+    processes after `patience` seconds without a line."""
     with tempfile.TemporaryFile() as errors:
         process = subprocess.Popen(
             [str(word) for word in argv],
@@ -69,7 +69,7 @@ def run(argv, environment, patience, on_line, precedence=False):
 
 
 def _read(process, patience, on_line):
-    """True at the end of output, False when it took too long."""
+    """Returns True at the end of the output, and False after too long a pause."""
     with selectors.DefaultSelector() as selector:
         selector.register(process.stdout, selectors.EVENT_READ)
         rest, until = b"", time.monotonic() + patience
@@ -95,8 +95,8 @@ def _wait(process, patience):
 
 
 def end_all_below(root, spared):
-    """Kills every descendant of `root`, by its id, until there is none, and takes leave of those
-    that became our children; that of `spared` is its owner's to take."""
+    """Kills every descendant of `root` by its id until there is none, and reaps those that became
+    our children. The owner of `spared` reaps that process."""
     for _ in range(200):
         alive, dead = _below(root)
         for pid in alive:
@@ -113,7 +113,7 @@ def end_all_below(root, spared):
 
 
 def _below(root):
-    """The descendants of `root` that live, and its own children that have ended."""
+    """Returns the living descendants of `root`, and its own children that have ended."""
     children = {}
     for name in os.listdir("/proc"):
         if not name.isdigit():

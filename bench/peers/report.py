@@ -1,4 +1,4 @@
-"""Writes what was measured: a table in Markdown, everything as JSON, and plots."""
+"""Writes the results: a table in Markdown, all times as JSON, and plots."""
 
 import json
 
@@ -21,7 +21,7 @@ PLACES = {"out": "apart", "in": "in place"}
 
 
 class Report:
-    """`about` says what ran where; `libraries` are in the order of the columns."""
+    """A report. `about` describes the run; `libraries` are in the order of the columns."""
 
     def __init__(self, about, libraries, all_series, line_rate=None):
         self.about, self.libraries, self.all_series = about, libraries, all_series
@@ -32,7 +32,7 @@ class Report:
         self.limits = [library for library in libraries if library.role == "limit"]
 
     def write(self, folder):
-        """Makes all files; returns their names."""
+        """Writes all files, and returns their names."""
         folder.mkdir(parents=True, exist_ok=True)
         texts = {"peers.md": self.markdown(), "peers.json": self.json()}
         for series in self.all_series:
@@ -93,7 +93,7 @@ class Report:
         return lines
 
     def _more(self, job):
-        """What else of ours there is beside the first."""
+        """The other variants of ringfold beside the first."""
         return [library for library in self.ours[1:] if library.runs(job)]
 
     def _row(self, cell, job):
@@ -115,12 +115,12 @@ class Report:
         return "| " + " | ".join(words) + " |"
 
     def share_of_limit(self, cell, library):
-        """How much of the limit's speed a library reaches."""
+        """The share of the limit's speed that a library reaches."""
         shares = [cell.compare(limit.name, library) for limit in self.limits]
         return min((share for share in shares if share), default=None)
 
     def plot(self, series):
-        """Time and bus bandwidth against size, of the first place that was measured."""
+        """Plots time and bus bandwidth by size, for the first measured place."""
         job = series.job
         place = job.places.split(",")[0]
         cells = [cell for cell in series.cells.values() if cell.place == place]
@@ -147,7 +147,7 @@ class Report:
         return svg.document(title, panels)
 
     def json(self):
-        """Every time of every round, and what they come to."""
+        """Every time of every round, with medians and ratios."""
         series = [self._series(series) for series in self.all_series]
         libraries = [
             {"name": library.name, "title": library.title, "role": library.role}
@@ -192,7 +192,7 @@ class Report:
 
 
 def _number(value):
-    """Three digits that count."""
+    """Formats a number with three significant digits."""
     if value is None:
         return "-"
     return f"{value:.0f}" if value >= 100 else f"{value:.3g}"

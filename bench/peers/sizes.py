@@ -1,12 +1,12 @@
-"""Which sizes are measured, and how many calls each gets."""
+"""The measured sizes, and the number of calls for each."""
 
 SUFFIXES = {"K": 10, "M": 20, "G": 30}
 
-# As nccl-tests' `-b 8 -e 128M -f 4`.
+# The sizes of nccl-tests' `-b 8 -e 128M -f 4`.
 ALL = [8 * 4**step for step in range(13)]
 QUICK = [8, 4 << 10, 256 << 10, 16 << 20, 128 << 20]
 
-# Bytes that the calls of one batch move at least, as far as their number allows.
+# The least bytes that a batch moves, within the limits on its number of calls.
 BATCH_BYTES = 64 << 20
 
 
@@ -25,5 +25,5 @@ def show(size):
 
 
 def calls(size, most):
-    """Calls of a batch: the same for every library."""
+    """Returns the calls of a batch, the same for every library."""
     return max(1, min(most, BATCH_BYTES // max(size, 1)))

@@ -10,7 +10,7 @@ import sys
 
 
 def main(words):
-    """The worst exit status of any rank."""
+    """Runs the ranks, and returns their worst exit status."""
     ranks, address, port, *rest = words
     at = rest.index("--")
     place, program = rest[:at], rest[at + 1 :]

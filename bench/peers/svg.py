@@ -1,4 +1,4 @@
-"""Plots with two logarithmic axes, as SVG that reads on light and on dark ground."""
+"""Plots with two logarithmic axes, as SVG for light and dark backgrounds."""
 
 import math
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from xml.sax.saxutils import escape
 
 import sizes
 
-# Okabe and Ito's colours, which the colour-blind can tell apart.
+# Okabe and Ito's colours, which colour-blind readers can distinguish.
 COLOURS = ["#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#8c8c2c"]
 LIMIT_COLOUR = "#888888"
 STYLE = """
@@ -26,7 +26,7 @@ LEFT, TOP, BETWEEN = 62, 66, 84
 
 @dataclass
 class Line:
-    """A library's points; colours go by the order of lines."""
+    """A library's points. The order of lines sets their colours."""
 
     name: str
     points: list
@@ -35,7 +35,7 @@ class Line:
 
 @dataclass
 class Panel:
-    """One pair of axes: sizes below, `unit` on the left."""
+    """A pair of axes: sizes at the bottom, `unit` on the left."""
 
     title: str
     unit: str
@@ -43,7 +43,7 @@ class Panel:
 
 
 def document(title, panels):
-    """The whole picture, as text."""
+    """Returns the picture as text."""
     full_width = LEFT + len(panels) * (WIDTH + BETWEEN)
     full_height = TOP + HEIGHT + 84
     parts = [
@@ -107,7 +107,7 @@ def _panel(panel, left):
 
 
 def _looks(lines):
-    """Colour and class of each line."""
+    """Returns the colour and class of each line."""
     colours = iter(COLOURS * (1 + len(lines) // len(COLOURS)))
     kinds = iter(["limit", *["limit dotted"] * len(lines)])
     return [

@@ -1,4 +1,4 @@
-"""`python3 -m unittest` in this folder: what needs no peers, no network and no time."""
+"""Tests without peers and network: `python3 -m unittest` in this folder."""
 
 import contextlib
 import io
@@ -55,7 +55,7 @@ class Figures(unittest.TestCase):
 
 
 class Gate(unittest.TestCase):
-    """When a second build counts as slower."""
+    """Tests of the rule for a slower build."""
 
     def test_five_percent_are_allowed(self):
         self.assertFalse(gate.Run(100, 104.9, 100).is_slower())
@@ -177,7 +177,7 @@ class Builds(unittest.TestCase):
 
 
 class Sizes(unittest.TestCase):
-    """What is written on the command line and in tables."""
+    """Tests of sizes on the command line and in tables."""
 
     def test_sizes_are_read_and_shown(self):
         self.assertEqual([sizes.parse(text) for text in ("8", "4K", "1m")], [8, 4096, 1 << 20])
@@ -202,7 +202,7 @@ class Plots(unittest.TestCase):
 
 
 class Processes(unittest.TestCase):
-    """Nothing outlives its run."""
+    """Tests that no process outlives its run."""
 
     def run_shell(self, script, patience):
         lines = []

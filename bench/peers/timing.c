@@ -1,11 +1,11 @@
 /*
  * Times one collective of an MPI library, exactly as bench/src/bin/peer-timing.rs times ringfold's.
- * Whoever changes one changes the other.
+ * A change to one needs the same change to the other.
  *
  *     timing COLLECTIVE PLACES SECONDS BATCHES BYTES:CALLS...
  *
- * COLLECTIVE is all_reduce, all_gather, reduce_scatter, broadcast, reduce or barrier, for which
- * sizes mean nothing; PLACES is out, in or out,in.
+ * COLLECTIVE is all_reduce, all_gather, reduce_scatter, broadcast, reduce or barrier, which ignores
+ * sizes; PLACES is out, in or out,in.
  * Elements are float, the operation is the sum, the root is rank 0. BYTES is nccl-tests' size: of
  * the larger of the two buffers of a rank.
  *
@@ -32,10 +32,10 @@ static const char *const NAMES[KINDS] = {"all_reduce", "all_gather", "reduce_sca
 
 static collective what;
 static int rank, ranks;
-/* Both as long as the largest cell needs, and the same for all cells. */
+/* Both buffers have the length of the largest cell, and all cells use them. */
 static float *input, *output;
 
-/* Elements that a rank gives to an all-gather, gets from a reduce-scatter, or has else. */
+/* Elements of an all-gather's input, of a reduce-scatter's output, or else of a buffer. */
 static size_t count_of(size_t bytes) {
     size_t elements = bytes / sizeof(float);
     if (what == ALL_GATHER || what == REDUCE_SCATTER) elements /= (size_t)ranks;
@@ -74,7 +74,7 @@ static void perform(size_t count, int in_place) {
     }
 }
 
-/* What rank `who` has at `index`; small enough that sums are exact. */
+/* The value of rank `who` at `index`, small enough for exact sums. */
 static float value(int who, size_t index) { return (float)(who + 1) * (float)(index % 7 + 1); }
 
 static float value_of_all(size_t index) {
@@ -117,7 +117,7 @@ static int by_size(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Seconds, of the slowest rank, that `calls` calls take. */
+/* Seconds that `calls` calls take on the slowest rank. */
 static double time_batch(size_t count, int in_place, long calls) {
     double mine, slowest;
     MPI_Barrier(MPI_COMM_WORLD);
@@ -128,7 +128,7 @@ static double time_batch(size_t count, int in_place, long calls) {
     return slowest;
 }
 
-/* Seconds per call; `batches` becomes the number that was made. */
+/* Seconds per call; `batches` becomes the number of batches. */
 static double time_calls(size_t count, int in_place, long calls, int *batches, double seconds) {
     double times[BATCHES_MAX], spent = 0;
     int made = 0;
@@ -147,7 +147,7 @@ static void measure(size_t bytes, int in_place, long calls, int batches, double 
     fill(count, in_place);
     perform(count, in_place);
     long long errors = wrong(count);
-    /* Sums in place would grow without end. */
+    /* Repeated sums in place of nonzero values would overflow. */
     if (in_place) memset(output, 0, length_of(count) * sizeof(float));
     long first = calls < 10 ? 1 : calls / 10;
     double warm = time_batch(count, in_place, first) / (double)first;

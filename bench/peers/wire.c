@@ -1,11 +1,11 @@
 /*
- * What the network between hosts can do at best: a ring of plain TCP connections, one process on
- * each host, which sends to the next and receives from the one before it at the same time.
+ * The limit of the network between hosts: a ring of plain TCP connections with one process on each
+ * host, which sends to the next and receives from the previous one at the same time.
  *
- *     wire RANKS ADDRESS...     RANK says which of them this is
+ *     wire RANKS ADDRESS...     the variable RANK is this process's number
  *
- * Rank 0 prints `wire MICROSECONDS GB/S`: how long one byte takes from host to host, and how fast
- * every host sends while all do, both the best of several tries.
+ * Rank 0 prints `wire MICROSECONDS GB/S`: the latency of one byte from host to host, and the rate of
+ * every host while all send, both the best of several tries.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -86,7 +86,7 @@ static void receive_all(size_t length) {
     }
 }
 
-/* Seconds of one byte from a host to the next, by sending it round. */
+/* Seconds of one byte from a host to the next, as it travels round the ring. */
 static double pass_around(int rank, int ranks) {
     double start = now();
     for (int trip = 0; trip < ROUND_TRIPS; trip++) {
@@ -102,7 +102,7 @@ static void *send_pieces(void *argument) {
     return NULL;
 }
 
-/* Seconds until this host has sent and received that many pieces. */
+/* Seconds until this host has sent and received `pieces` pieces. */
 static double flood(long pieces) {
     pthread_t sender;
     double start = now();
@@ -125,14 +125,14 @@ int main(int argc, char **argv) {
         double time = pass_around(rank, ranks);
         if (time < least) least = time;
     }
-    /* Buckets of shaped links are full at first; the first try empties them and is not counted. */
+    /* The token buckets of shaped links are full at first. The first try empties them. */
     for (int attempt = 0; attempt <= TRIES; attempt++) {
         static long pieces = 40;
         pass_around(rank, ranks);
         double time = flood(pieces);
         double reached = (double)pieces * PIECE / time / 1e9;
         if (attempt > 0 && reached > rate) rate = reached;
-        /* All the same number: it goes round from rank 0. */
+        /* All hosts need the same number, so rank 0 sends it round. */
         if (attempt == 0) {
             long wanted = (long)((double)pieces * TRY_S / time) + 1;
             if (rank == 0) send_all((char *)&wanted, sizeof wanted);

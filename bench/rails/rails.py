@@ -1,4 +1,4 @@
-"""Hosts with several interfaces, each on a switch of its own: network namespaces."""
+"""Hosts with several interfaces, each on its own switch, as network namespaces."""
 
 import datetime
 import os
@@ -10,14 +10,14 @@ import network  # from ../peers
 from install import Missing
 from network import run
 
-# The log lines of a rank that begins, and of one that can reach another.
+# The log lines of a rank at its start, and when it can reach another rank.
 STAMP = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+)Z.* INFO.*?: (rank .*|ringfold .*)")
 BEGUN = re.compile(r"ringfold \S+: rank \d+ of \d+,")
 JOINED = re.compile(r"rank \d+: rank \d+ by ")
 
 
 class NoTimes(Exception):
-    """A job failed, or logged no times."""
+    """Raised after a job that failed or logged no times."""
 
 
 class Hosts(network.Spaces):
@@ -32,7 +32,7 @@ class Hosts(network.Spaces):
         self.home = None
 
     def address(self, number, rail):
-        """Of a host on a rail, both counted from 0."""
+        """Returns the address of a host on a rail, both counted from 0."""
         return f"10.78.{rail}.{number + 1}"
 
     def _make(self):
@@ -51,7 +51,7 @@ class Hosts(network.Spaces):
 
 
 def microseconds(output):
-    """The time of a call with separate buffers in the one row that allreduce-perf prints."""
+    """Returns the out-of-place time in the single row of allreduce-perf's output."""
     rows = [line.split() for line in output.splitlines() if line.strip()[:1].isdigit()]
     if len(rows) != 1 or len(rows[0]) < 6:
         raise Missing(f"allreduce-perf printed no single row: {output}")
@@ -59,13 +59,13 @@ def microseconds(output):
 
 
 def milliseconds_of_joining(log):
-    """From when the last rank began to when the last one could reach all others."""
+    """Returns the time from the start of the last rank until all ranks can reach each other."""
     plain = re.sub(r"\x1b\[[0-9;]*m", "", log)
     found = [match.groups() for match in map(STAMP.search, plain.splitlines()) if match]
     times = []
     for line in (BEGUN, JOINED):
         stamps = [datetime.datetime.fromisoformat(at) for at, text in found if line.match(text)]
         if not stamps:
-            raise NoTimes(f"no rank said when it joined: {plain[-2000:]}")
+            raise NoTimes(f"no rank logged its join: {plain[-2000:]}")
         times.append(max(stamps))
     return (times[1] - times[0]).total_seconds() * 1e3

@@ -1,4 +1,4 @@
-"""`python3 -m unittest` in this folder: what needs no namespaces."""
+"""Tests without namespaces: `python3 -m unittest` in this folder."""
 
 import sys
 import unittest
@@ -9,7 +9,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "peers"))
 import rails  # noqa: E402
 from install import Missing  # noqa: E402, from ../peers
 
-# As ringfold logs, with and without colours.
+# Log lines of ringfold, with and without colours.
 AT, DIM, OFF = "2026-01-02T03:04:0", "\x1b[2m", "\x1b[0m"
 LOG = f"""
 {AT}1.000000Z  INFO ringfold::join: ringfold 0.1.0: rank 1 of 2, launcher ringrun
@@ -26,7 +26,7 @@ PRINTED = """
 
 
 class Joining(unittest.TestCase):
-    """The times that ranks log."""
+    """Tests of the join time from logs."""
 
     def test_it_lasts_from_the_last_beginning_to_the_last_route(self):
         self.assertAlmostEqual(rails.milliseconds_of_joining(LOG), 250)
@@ -39,7 +39,7 @@ class Joining(unittest.TestCase):
 
 
 class Printed(unittest.TestCase):
-    """The table of allreduce-perf."""
+    """Tests of reading allreduce-perf's table."""
 
     def test_the_time_of_separate_buffers_counts(self):
         self.assertEqual(rails.microseconds(PRINTED), 1234.5)

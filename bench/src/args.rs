@@ -1,4 +1,4 @@
-//! What was typed: nccl-tests' flags, and a few of our own.
+//! The command line: nccl-tests' flags and a few more.
 
 use clap::Parser;
 
@@ -15,7 +15,7 @@ pub(crate) struct Args {
     /// Largest size in bytes
     #[arg(short = 'e', long, default_value = "32M", value_parser = parse_bytes)]
     pub(crate) maxbytes: usize,
-    /// Bytes from one size to the next
+    /// Increment in bytes from one size to the next
     #[arg(short = 'i', long, default_value = "1M", value_parser = parse_bytes)]
     pub(crate) stepbytes: usize,
     /// Factor from one size to the next; above 1 it is used instead of -i
@@ -24,13 +24,13 @@ pub(crate) struct Args {
     /// Timed calls per size
     #[arg(short = 'n', long, default_value_t = 20)]
     pub(crate) iters: usize,
-    /// Untimed calls before them
+    /// Untimed calls before the timed ones
     #[arg(short = 'w', long = "warmup_iters", default_value_t = 1)]
     pub(crate) warmup_iters: usize,
-    /// Rounds over all sizes; 0 for ever
+    /// Rounds over all sizes; 0: without end
     #[arg(short = 'N', long = "run_cycles", default_value_t = 1)]
     pub(crate) run_cycles: usize,
-    /// Calls whose result is checked, per size; 0 checks nothing
+    /// Checked calls per size; 0: no checks
     #[arg(short = 'c', long, default_value_t = 1)]
     pub(crate) check: usize,
     /// sum, prod, min, max, avg, mulsum, or all
@@ -42,35 +42,35 @@ pub(crate) struct Args {
     /// The root; -1 or all: every rank in turn
     #[arg(short = 'r', long, default_value = "0", allow_hyphen_values = true)]
     pub(crate) root: String,
-    /// 1: wait for all ranks after every call; 2: as 0, as every call blocks; 3: wait for all ranks
-    /// after every call, without counting that
+    /// 1: a barrier after every call; 2: as 0, since every call blocks; 3: an untimed barrier after
+    /// every call
     #[arg(short = 'z', long, default_value_t = 0)]
     #[arg(value_parser = clap::value_parser!(u8).range(0..=3))]
     pub(crate) blocking: u8,
-    /// Seconds after which a call fails; 0: as RINGFOLD_TIMEOUT says
+    /// Timeout of a call in seconds; 0: as RINGFOLD_TIMEOUT
     #[arg(short = 'T', long, default_value_t = 0)]
     pub(crate) timeout: u64,
-    /// Time of which rank: 0 rank 0's, 1 the mean, 2 the least, 3 the most
+    /// Reported time: 0: rank 0's, 1: the mean, 2: the shortest, 3: the longest
     #[arg(short = 'a', long, default_value_t = 1)]
     #[arg(value_parser = clap::value_parser!(u8).range(0..=3))]
     pub(crate) average: u8,
-    /// 1: report the CPU time of the calling thread instead
+    /// 1: report the CPU time of the calling thread in place of the wall time
     #[arg(short = 'C', long = "report_cputime", default_value_t = 0)]
     #[arg(value_parser = clap::value_parser!(u8).range(0..=1))]
     pub(crate) report_cputime: u8,
-    /// 1: buffers made by the communicator, of which RDMA devices read long messages where they
-    /// lie; 2: likewise in windows (memory that the ranks of a host have all mapped), for allreduce
+    /// 1: buffers of the communicator, which RDMA devices access without copies; 2: windows (memory
+    /// that all ranks of a host have mapped), for allreduce
     #[arg(short = 'R', long = "local_register", default_value_t = 0)]
     #[arg(value_parser = clap::value_parser!(u8).range(0..=2))]
     pub(crate) local_register: u8,
-    /// Write the results to this file too, which must end in .json
+    /// Also write the results to this file; its name must end in .json
     #[arg(short = 'J', long = "output_file")]
     pub(crate) output_file: Option<std::path::PathBuf>,
 
-    /// Start this many ranks on this machine; refused under a launcher
+    /// Start this many ranks on this machine; not allowed under a launcher
     #[arg(long)]
     pub(crate) ranks: Option<usize>,
-    /// Add columns: time of single calls, all ranks starting together, 50th and 99th percentile
+    /// Add columns: 50th and 99th percentile of the times of calls that all ranks start together
     #[arg(long)]
     pub(crate) latency: bool,
     /// Add a column: the algorithm that ran
@@ -101,7 +101,7 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// The reason why a flag of nccl-tests has no meaning here, for the first that was given.
+    /// Returns the reason why the first given flag of nccl-tests does not apply here.
     pub(crate) fn refusal(&self) -> Option<&'static str> {
         let refusals = [
             (self.nthreads != 1, "-t: a rank is a process here; use --ranks N or a launcher"),
@@ -122,7 +122,7 @@ impl Args {
     }
 }
 
-/// A size with a binary suffix and, as nccl-tests allows, a fraction.
+/// Parses a size with a binary suffix. As in nccl-tests, it may have a fraction.
 #[expect(clippy::cast_possible_truncation, reason = "checked to be in range")]
 fn parse_bytes(text: &str) -> Result<usize, String> {
     let (number, unit) = match text.char_indices().next_back() {
@@ -134,7 +134,7 @@ fn parse_bytes(text: &str) -> Result<usize, String> {
     let bytes = number.parse::<f64>().ok().map(|n| n * unit as f64);
     match bytes {
         Some(bytes) if (0.0..1e15).contains(&bytes) => Ok(bytes as usize),
-        _ => Err("a size is a number, with K, M or G after it if need be".to_owned()),
+        _ => Err("give a number, with K, M or G for powers of 1024".to_owned()),
     }
 }
 
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_without_a_meaning_are_refused_with_a_reason() {
+    fn flags_that_do_not_apply_are_refused_with_a_reason() {
         let args = |line: &str| Args::try_parse_from(line.split(' ')).unwrap();
         assert!(args("perf -g 8").refusal().unwrap().contains("-g"));
         assert_eq!(args("perf -R 1").refusal(), None);

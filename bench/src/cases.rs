@@ -1,10 +1,10 @@
-//! What was meant: which calls to time.
+//! The calls to time, from the command line.
 
 use ringfold::{Call, Collective, DataType, Rank, ReduceOp};
 
 use crate::args::Args;
 
-/// Everything to do, checked.
+/// The checked calls of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct Cases {
     pub(crate) collective: Collective,
@@ -22,7 +22,7 @@ struct Series {
 }
 
 impl Cases {
-    /// The cases that `args` ask for among `ranks` ranks, or what is wrong with them.
+    /// Returns the cases that `args` ask for among `ranks` ranks, or an error about the arguments.
     pub(crate) fn new(args: &Args, collective: Collective, ranks: usize) -> Result<Self, String> {
         let op = ReduceOp::Sum;
         let ops = if collective.reduces() { ops(&args.op)? } else { vec![op] };
@@ -36,14 +36,14 @@ impl Cases {
         Ok(Self { collective, sizes: sizes(args)?, series, ranks })
     }
 
-    /// Every call, in the order of the table.
+    /// Returns every call, in the order of the table.
     pub(crate) fn calls(&self) -> impl Iterator<Item = Call> + '_ {
         self.series
             .iter()
             .flat_map(move |series| self.sizes.iter().map(move |size| self.call(*series, *size)))
     }
 
-    /// Bytes of the largest buffer of any case.
+    /// Returns the bytes of the largest buffer of any case.
     pub(crate) fn max_bytes(&self) -> usize {
         self.calls().map(|call| buffer_bytes(&call, self.ranks)).max().unwrap_or(0)
     }
@@ -52,7 +52,7 @@ impl Cases {
         let elements = size / data_type.bytes();
         let count = match self.collective {
             Collective::AllGather | Collective::ReduceScatter => {
-                // As nccl-tests does: blocks begin at multiples of 16 bytes.
+                // As in nccl-tests, blocks begin at multiples of 16 bytes.
                 (elements / self.ranks) & !(16 / data_type.bytes() - 1)
             }
             _ => elements,
@@ -61,7 +61,7 @@ impl Cases {
     }
 }
 
-/// Bytes of the larger of the two buffers of `call`: the size that the table shows.
+/// Returns the bytes of the larger of the two buffers of `call`, the size in the table.
 pub(crate) fn buffer_bytes(call: &Call, ranks: usize) -> usize {
     call.input_len(ranks).max(call.output_len(ranks)) * call.data_type.bytes()
 }
@@ -72,11 +72,11 @@ fn sizes(args: &Args) -> Result<Vec<usize>, String> {
         return Err(format!("-b {first} is more than -e {last}"));
     }
     if first < last && args.stepfactor <= 1 && args.stepbytes == 0 {
-        return Err("-i 0 would never come to -e; give -i or -f".to_owned());
+        return Err("-i 0 never reaches -e; give -i or -f".to_owned());
     }
     let next = |size: &usize| {
         let next = if args.stepfactor > 1 {
-            // Nothing times anything is nothing: step over it.
+            // A size of 0 stays 0 under any factor, so 1 follows it.
             size.saturating_mul(args.stepfactor).max(1)
         } else {
             size.saturating_add(args.stepbytes.max(1))
@@ -117,7 +117,7 @@ pub(crate) fn type_name(data_type: DataType) -> &'static str {
     TYPES.iter().find(|(_, t)| *t == data_type).map_or("", |(name, _)| name)
 }
 
-/// nccl-tests' name of what a call does to the elements.
+/// nccl-tests' name of a call's operation.
 pub(crate) fn op_name(call: &Call) -> &'static str {
     if !call.collective.reduces() {
         return "none";
@@ -125,17 +125,17 @@ pub(crate) fn op_name(call: &Call) -> &'static str {
     OPS.iter().find(|(_, op)| op.code() == call.op.code()).map_or("", |(name, _)| name)
 }
 
-/// The root as the table shows it: -1 where there is none.
+/// The root in the table: -1 for a collective without a root.
 pub(crate) fn root_text(call: &Call) -> String {
     if call.collective.has_root() { call.root.to_string() } else { "-1".to_owned() }
 }
 
 fn data_types(name: &str) -> Result<Vec<DataType>, String> {
-    named(name, &TYPES).ok_or_else(|| format!("-d {name}: no such type; {}", names(&TYPES)))
+    named(name, &TYPES).ok_or_else(|| format!("-d {name}: unknown type; {}", names(&TYPES)))
 }
 
 fn ops(name: &str) -> Result<Vec<ReduceOp>, String> {
-    named(name, &OPS).ok_or_else(|| format!("-o {name}: no such operation; {}", names(&OPS)))
+    named(name, &OPS).ok_or_else(|| format!("-o {name}: unknown operation; {}", names(&OPS)))
 }
 
 fn named<T: Copy>(name: &str, known: &[(&str, T)]) -> Option<Vec<T>> {
@@ -147,7 +147,7 @@ fn named<T: Copy>(name: &str, known: &[(&str, T)]) -> Option<Vec<T>> {
 
 fn names<T>(known: &[(&str, T)]) -> String {
     let names: Vec<&str> = known.iter().map(|(name, _)| *name).collect();
-    format!("there are {} and all", names.join(" "))
+    format!("give one of {} all", names.join(" "))
 }
 
 fn roots(text: &str, ranks: usize) -> Result<Vec<Rank>, String> {
@@ -156,7 +156,7 @@ fn roots(text: &str, ranks: usize) -> Result<Vec<Rank>, String> {
     }
     match text.parse() {
         Ok(root) if root < ranks => Ok(vec![Rank::at(root)]),
-        _ => Err(format!("-r {text}: roots are 0 to {}, or -1 for all", ranks - 1)),
+        _ => Err(format!("-r {text}: give a root from 0 to {}, or -1 for all", ranks - 1)),
     }
 }
 

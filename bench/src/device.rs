@@ -2,18 +2,18 @@
 
 use ringfold::{Communicator, Rank};
 
-/// A rank's process, for the head of the table.
+/// A rank's process, as the head of the table shows it.
 #[derive(Clone, Debug)]
 pub(crate) struct Device {
     pub(crate) pid: u32,
     pub(crate) host: String,
-    /// Its number among the ranks of its host.
+    /// The rank's number on its host.
     pub(crate) local: usize,
 }
 
-/// Every rank's process. All ranks must call it.
+/// Returns every rank's process. All ranks must call this.
 pub(crate) fn devices(comm: &mut Communicator) -> anyhow::Result<Vec<Device>> {
-    /// Bytes of a record: the process id, and a name cut to the rest.
+    /// Bytes of a record: the process id, and the name of the host, cut to fit.
     const RECORD: usize = 68;
     let mut record = [0_u8; RECORD];
     record[..4].copy_from_slice(&std::process::id().to_le_bytes());

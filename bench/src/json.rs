@@ -7,7 +7,7 @@ use crate::cases::{op_name, root_text, type_name};
 use crate::device::Device;
 use crate::run::{Half, Row};
 
-/// What happened in one run.
+/// The results of one run.
 pub(crate) struct Outcome<'a> {
     pub(crate) start: String,
     pub(crate) end: String,
@@ -18,7 +18,7 @@ pub(crate) struct Outcome<'a> {
     pub(crate) average: f64,
 }
 
-/// The document.
+/// Returns the document.
 pub(crate) fn document(args: &Args, outcome: &Outcome<'_>) -> Value {
     let Outcome { start, end, command, devices, rows, wrong, average } = outcome;
     let device = |(rank, device): (usize, &Device)| {

@@ -1,10 +1,10 @@
-//! How fast it is: allreduce-perf and its siblings, with nccl-tests' flags, columns and JSON.
+//! Measures collectives: allreduce-perf and its siblings, with nccl-tests' flags, columns and JSON.
 //!
-//! * `args`: what was typed; `cases`: what it means: which calls of which sizes;
-//! * `run`: times and checks one case; `stats`: percentiles and means;
-//! * `report`: the table; `json`: the same as a file;
-//! * `ranks`: starts this program several times when no launcher did; `device`: their processes;
-//! * `oracle`: what goes in and what must come out. The tests use it too.
+//! * `args`: the command line; `cases`: the calls and sizes to time;
+//! * `run`: times and checks one case; `stats`: percentiles;
+//! * `report`: the table; `json`: the results as a file;
+//! * `ranks`: starts this program once per rank without a launcher; `device`: the ranks' processes;
+//! * `oracle`: inputs and expected outputs, also for the tests.
 #![forbid(unsafe_code)]
 
 mod args;

@@ -1,4 +1,4 @@
-//! One run of a perf tool, from the command line to the exit status.
+//! A run of a perf tool, from the command line to the exit status.
 
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
@@ -16,8 +16,8 @@ use crate::ranks;
 use crate::report;
 use crate::run::{Row, Runner};
 
-/// The program: times and checks `collective`. Returns 0 if every result was right, 1 if one was
-/// wrong or something failed, 2 if the command line makes no sense.
+/// Runs the program: times and checks `collective`. Returns 0 if every result is right, 1 after a
+/// wrong result or a failure, and 2 for an invalid command line.
 #[must_use]
 pub fn perf_main(collective: Collective) -> ExitCode {
     if let Some(status) = ringfold_launcher::intercept() {
@@ -25,11 +25,11 @@ pub fn perf_main(collective: Collective) -> ExitCode {
     }
     let args = Args::parse();
     if let Some(reason) = args.refusal() {
-        complain(&format!("this flag of nccl-tests has no meaning here: {reason}"));
+        print_error(&format!("this flag of nccl-tests does not apply here: {reason}"));
         return ExitCode::from(2);
     }
     if let Err(what) = check(&args, collective) {
-        complain(&what);
+        print_error(&what);
         return ExitCode::from(2);
     }
     let done = match args.ranks {
@@ -37,21 +37,21 @@ pub fn perf_main(collective: Collective) -> ExitCode {
         None => rank_main(&args, collective),
     };
     done.unwrap_or_else(|error| {
-        complain(&format!("{error:#}"));
+        print_error(&format!("{error:#}"));
         ExitCode::FAILURE
     })
 }
 
-#[expect(clippy::print_stderr, reason = "a command-line tool speaks to its user")]
-fn complain(message: &str) {
+#[expect(clippy::print_stderr, reason = "a command-line tool prints its errors")]
+fn print_error(message: &str) {
     eprintln!("error: {message}");
 }
 
-/// What is wrong with the command line, as far as that can be known before the ranks have met.
+/// Checks the command line as far as possible before the ranks connect.
 fn check(args: &Args, collective: Collective) -> Result<(), String> {
     Cases::new(args, collective, RANKS_MAX)?;
     if args.local_register == 2 && collective != Collective::AllReduce {
-        return Err(format!("-R 2: {collective} does not work in windows yet, allreduce does"));
+        return Err(format!("-R 2: only allreduce works in windows, not {collective}"));
     }
     match &args.output_file {
         Some(path) if path.extension().is_none_or(|extension| extension != "json") => {
@@ -66,7 +66,7 @@ fn start(ranks: usize) -> anyhow::Result<ExitCode> {
     let outcome = ranks::start(ranks)?;
     let last_line = outcome.to_string();
     if !last_line.is_empty() {
-        complain(&last_line);
+        print_error(&last_line);
     }
     Ok(ExitCode::from(outcome.exit_code()))
 }
@@ -79,7 +79,7 @@ fn rank_main(args: &Args, collective: Collective) -> anyhow::Result<ExitCode> {
     let is_first = comm.rank() == Rank(0);
     let cases = Cases::new(args, collective, comm.size()).map_err(anyhow::Error::msg)?;
     let devices = devices(&mut comm)?;
-    // Only the first rank prints; the others do the same without a listener.
+    // Only the first rank prints. The others write to a sink.
     let mut out: Box<dyn Write> =
         if is_first { Box::new(io::stdout()) } else { Box::new(io::sink()) };
     write!(out, "{}", report::head(args, collective, &devices, args.maxbytes))?;
@@ -87,7 +87,7 @@ fn rank_main(args: &Args, collective: Collective) -> anyhow::Result<ExitCode> {
 
     let mut runner = Runner::new(&mut comm, args, cases.max_bytes())?;
     let mut rows = Vec::new();
-    // Over all cycles; the rows are the last one's.
+    // `wrong` counts over all cycles; `rows` has the last cycle.
     let mut wrong = 0;
     let mut cycle = 0;
     while args.run_cycles == 0 || cycle < args.run_cycles {
@@ -137,7 +137,7 @@ fn time_all(
     Ok(())
 }
 
-/// A bar on a terminal, nothing in a pipe.
+/// Returns a progress bar, which is visible on a terminal only.
 fn progress_bar(calls: usize, is_first: bool) -> ProgressBar {
     let bar = ProgressBar::new(calls as u64);
     if !is_first || !io::stderr().is_terminal() {
@@ -149,7 +149,7 @@ fn progress_bar(calls: usize, is_first: bool) -> ProgressBar {
     bar
 }
 
-/// Now, as `YYYY-MM-DD hh:mm:ss` in UTC.
+/// Returns the time as `YYYY-MM-DD hh:mm:ss` in UTC.
 fn timestamp() -> String {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     let seconds = now.map_or(0, |now| now.as_secs());
@@ -159,7 +159,7 @@ fn timestamp() -> String {
     format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{:02}", second % 60)
 }
 
-/// The Gregorian date of a day counted from 1970-01-01.
+/// Returns the Gregorian date of a day counted from 1970-01-01.
 fn date(mut days: u64) -> (u64, u64, u64) {
     let is_leap =
         |year: u64| year.is_multiple_of(4) && !year.is_multiple_of(100) || year.is_multiple_of(400);

@@ -1,4 +1,4 @@
-//! Starts this program several times on this machine, as `ringrun` would.
+//! Starts this program once per rank on this machine, as `ringrun` does.
 
 use std::ffi::OsString;
 
@@ -6,7 +6,7 @@ use anyhow::{Context, bail};
 use ringfold::Config;
 use ringfold_launcher::{Job, Outcome, run, started_as_rank};
 
-/// Runs `ranks` ranks with this process's arguments, less `--ranks`, until all have ended.
+/// Runs `ranks` ranks with this process's arguments, except `--ranks`. Blocks until all have ended.
 pub(crate) fn start(ranks: usize) -> anyhow::Result<Outcome> {
     let environment = Config::from_env()?.environment;
     if let Some(name) = started_as_rank(&|name| environment.get(name).cloned()) {

@@ -1,4 +1,4 @@
-//! The table, column for column as nccl-tests prints it.
+//! The table, with the columns of nccl-tests.
 
 use std::fmt::Write as _;
 
@@ -9,7 +9,7 @@ use crate::cases::{op_name, root_text, type_name};
 use crate::device::Device;
 use crate::run::{Half, Row};
 
-/// What stands before the first row.
+/// Returns the lines before the first row.
 pub(crate) fn head(
     args: &Args,
     collective: Collective,
@@ -56,7 +56,8 @@ const HEAD: [&str; 9] =
     ["size", "count", "type", "redop", "root", "time", "algbw", "busbw", "#wrong"];
 const UNITS: [&str; 9] = ["(B)", "(elements)", "", "", "", "(us)", "(GB/s)", "(GB/s)", ""];
 
-/// Headings of the columns that only we have, if asked for: out of place, in place, algorithm.
+/// Returns the headings of ringfold's own columns, as requested: latencies out of place and in
+/// place, and the algorithm.
 fn extra_head(args: &Args) -> [String; 3] {
     let mut head = [const { String::new() }; 3];
     if args.latency {
@@ -70,7 +71,7 @@ fn extra_head(args: &Args) -> [String; 3] {
     head
 }
 
-/// One row.
+/// Formats a row.
 pub(crate) fn row(args: &Args, row: &Row) -> String {
     let call = &row.call;
     let mut text = format!(
@@ -96,7 +97,7 @@ pub(crate) fn row(args: &Args, row: &Row) -> String {
     text
 }
 
-/// What stands after the last row.
+/// Returns the lines after the last row.
 pub(crate) fn foot(collective: Collective, wrong: u64, average: f64) -> String {
     let verdict = if wrong == 0 { "OK" } else { "FAILED" };
     let mut text = String::new();
@@ -107,7 +108,7 @@ pub(crate) fn foot(collective: Collective, wrong: u64, average: f64) -> String {
     text
 }
 
-/// The name of the program, as nccl-tests would call it.
+/// Returns nccl-tests' name of the program.
 pub(crate) fn program(collective: Collective) -> String {
     let name = match collective {
         Collective::AllReduce => "all_reduce",
@@ -117,7 +118,7 @@ pub(crate) fn program(collective: Collective) -> String {
     format!("{name}_perf")
 }
 
-/// The most precise of two, one and no decimals, or powers of ten, that fits `width`.
+/// Formats a number to fit `width`: with two, one or no decimals, or else with a power of ten.
 fn number(value: f64, width: usize) -> String {
     let precise = [2, 1, 0].map(|decimals| format!("{value:width$.decimals$}"));
     let found = precise.into_iter().find(|text| text.len() <= width);
@@ -130,7 +131,7 @@ fn number(value: f64, width: usize) -> String {
     })
 }
 
-/// Six significant digits, as C's `%g` prints.
+/// Formats a number with six significant digits, as C's `%g` does.
 #[expect(clippy::cast_possible_truncation, reason = "a decimal exponent")]
 fn general(value: f64) -> String {
     if value == 0.0 || !value.is_finite() {

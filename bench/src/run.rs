@@ -11,7 +11,7 @@ use crate::cases::buffer_bytes;
 use crate::oracle::Oracle;
 use crate::stats::percentile;
 
-/// One row of the table.
+/// A row of the table.
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
     pub(crate) call: Call,
@@ -21,21 +21,22 @@ pub(crate) struct Row {
     pub(crate) in_place: Half,
 }
 
-/// The figures of one half of a row.
+/// The results of one half of a row: out of place or in place.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Half {
     /// Microseconds per call.
     pub(crate) time_us: f64,
-    /// Gigabytes (1e9) per second.
+    /// Algorithm bandwidth in gigabytes (1e9) per second.
     pub(crate) algbw: f64,
+    /// Bus bandwidth in gigabytes (1e9) per second.
     pub(crate) busbw: f64,
-    /// Elements that were wrong, on all ranks; `None` if none were looked at.
+    /// Wrong elements on all ranks; `None` without a check.
     pub(crate) wrong: Option<u64>,
-    /// Microseconds of single calls, 50th and 99th percentile.
+    /// 50th and 99th percentile of the microseconds of single calls.
     pub(crate) latency_us: Option<(f64, f64)>,
 }
 
-/// What times calls.
+/// Times and checks calls of one communicator.
 pub(crate) struct Runner<'a> {
     pub(crate) comm: &'a mut Communicator,
     args: &'a Args,
@@ -43,10 +44,10 @@ pub(crate) struct Runner<'a> {
     seed: u64,
 }
 
-/// The buffers, input and output.
+/// The input and the output buffer.
 enum Memory {
     Ordinary([Vec<u64>; 2]),
-    /// Made by the communicator, and used as ordinary ones.
+    /// Made by the communicator, and used as ordinary slices.
     Registered([Window<u64>; 2]),
     Windows([Window<u64>; 2]),
 }
@@ -69,7 +70,7 @@ impl Memory {
     }
 }
 
-/// What an output buffer holds before a checked call: nothing that could pass for a result.
+/// The contents of an output buffer before a checked call, which is no valid result.
 const GARBAGE: u64 = 0xa5a5_a5a5_a5a5_a5a5;
 
 impl<'a> Runner<'a> {
@@ -87,7 +88,7 @@ impl<'a> Runner<'a> {
         Ok(Self { comm, args, memory, seed: 0 })
     }
 
-    /// Untimed calls over all sizes, to connect and to touch memory.
+    /// Makes untimed calls, to connect the ranks and to touch memory.
     pub(crate) fn warm_up(&mut self, call: &Call) -> Result<(), Error> {
         (0..self.args.warmup_iters).try_for_each(|_| self.perform(call, false))
     }
@@ -115,7 +116,7 @@ impl<'a> Runner<'a> {
         Ok(Half { time_us: seconds * 1e6, algbw, busbw, wrong, latency_us })
     }
 
-    /// Seconds per call, back to back.
+    /// Returns the seconds per call of calls back to back.
     fn time(&mut self, call: &Call, in_place: bool) -> Result<f64, Error> {
         let clock = if self.args.report_cputime == 1 { cpu_seconds } else { wall_seconds };
         self.comm.barrier()?;
@@ -137,7 +138,7 @@ impl<'a> Runner<'a> {
         self.over_ranks(spent / self.args.iters.max(1) as f64)
     }
 
-    /// One figure of all ranks', as `-a` says.
+    /// Combines the ranks' times as `-a` says.
     fn over_ranks(&mut self, mine: f64) -> Result<f64, Error> {
         let mut value = [mine];
         match self.args.average {
@@ -149,7 +150,8 @@ impl<'a> Runner<'a> {
         Ok(value[0])
     }
 
-    /// Microseconds of calls that begin together, of the slowest rank: 50th and 99th percentile.
+    /// Returns the 50th and 99th percentile of single calls that all ranks start together, in
+    /// microseconds of the slowest rank.
     fn latency(&mut self, call: &Call, in_place: bool) -> Result<(f64, f64), Error> {
         let mut times = vec![0.0; self.args.iters];
         for time in &mut times {
@@ -162,7 +164,8 @@ impl<'a> Runner<'a> {
         Ok((percentile(&mut times, 0.5), percentile(&mut times, 0.99)))
     }
 
-    /// Wrong elements on all ranks, over as many calls as asked, up to the first with any.
+    /// Checks the requested number of calls, up to the first wrong one. Returns its number of wrong
+    /// elements on all ranks.
     fn check(&mut self, call: &Call, in_place: bool) -> Result<Option<u64>, Error> {
         let mut total = None;
         for _ in 0..self.args.check {
@@ -179,7 +182,7 @@ impl<'a> Runner<'a> {
         Ok(total)
     }
 
-    /// Fresh inputs, and outputs that are no result.
+    /// Writes new inputs, and garbage to the output.
     fn fill(&mut self, call: &Call, in_place: bool) -> Oracle {
         self.seed += 1;
         let oracle = Oracle::new(*call, self.comm.size(), self.seed);
@@ -207,7 +210,7 @@ impl<'a> Runner<'a> {
 
     fn perform(&mut self, call: &Call, in_place: bool) -> Result<(), Error> {
         let (rank, ranks, bytes) = (self.comm.rank(), self.comm.size(), call.data_type.bytes());
-        // Each rank has a scale of its own.
+        // Each rank has its own scale.
         let call = Call { op: Oracle::new(*call, ranks, 0).op(rank), ..*call };
         if let Memory::Windows([input, output]) = &mut self.memory {
             let windows = match in_place {
@@ -230,7 +233,8 @@ impl<'a> Runner<'a> {
     }
 }
 
-/// Bytes that the busiest link carries for each byte of the buffer (nccl-tests' performance notes).
+/// Returns the bytes that the busiest link carries for each byte of the buffer (from nccl-tests'
+/// performance notes).
 fn bus_factor(collective: Collective, ranks: usize) -> f64 {
     let n = ranks as f64;
     match collective {

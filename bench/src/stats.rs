@@ -1,7 +1,7 @@
-//! What many times come to.
+//! Percentiles.
 
-/// The `share` (0 to 1) percentile of `times`, which are sorted here: the smallest that is not
-/// exceeded by more than the rest of the share.
+/// Sorts `times`, and returns the percentile `share` (0 to 1) by the nearest-rank method; 0 without
+/// times.
 #[expect(clippy::cast_possible_truncation, reason = "at most the length")]
 pub(crate) fn percentile(times: &mut [f64], share: f64) -> f64 {
     times.sort_by(f64::total_cmp);
@@ -14,7 +14,7 @@ mod tests {
     use super::percentile;
 
     #[test]
-    fn percentiles_are_times_that_were_measured() {
+    fn percentiles_are_measured_times() {
         let mut times: Vec<f64> = (1..=100).rev().map(f64::from).collect();
         assert_eq!(percentile(&mut times, 0.5), 50.0);
         assert_eq!(percentile(&mut times, 0.99), 99.0);

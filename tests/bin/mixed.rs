@@ -1,14 +1,14 @@
-//! Calls of all kinds in an order that only a seed decides, with results that are known.
+//! Calls of all kinds in an order that a seed decides, with known results.
 
 use ringfold::{Communicator, Error, Rank, ReduceOp};
 
-/// Elements of a call: none, one, few, a cache line and one more, a page, and enough for pieces.
+/// Elements of a call: none, one, few, a cache line and one more, a page, and several pieces.
 const COUNTS: [usize; 9] = [0, 1, 2, 13, 17, 1000, 4096, 30_011, 262_144];
-/// Calls that end at once outnumber the long ones.
+/// The counts of most calls are among the first `SHORT` of `COUNTS`.
 const SHORT: usize = 6;
 
-/// Makes `calls` calls, or calls until one fails if `calls` is 0. Prints a line for each wrong
-/// result. All ranks pass the same seed and number.
+/// Makes `calls` calls; with 0, calls until one fails. Prints a line for each wrong result. All
+/// ranks pass the same seed and number.
 pub(crate) fn mixed(comm: &mut Communicator, seed: u64, calls: usize) -> Result<(), Error> {
     let mut random = Random(seed);
     let (rank, size) = (comm.rank().index(), comm.size());
@@ -72,7 +72,7 @@ pub(crate) fn mixed(comm: &mut Communicator, seed: u64, calls: usize) -> Result<
     Ok(())
 }
 
-/// Numbers without a pattern, the same wherever the seed is (Knuth's MMIX generator).
+/// Pseudo-random numbers from a seed (Knuth's MMIX generator).
 struct Random(u64);
 
 impl Random {

@@ -1,36 +1,35 @@
-//! A rank for tests that need processes: does what its arguments say, and says on standard output
-//! what became of it.
+//! A rank for tests that need processes. Its arguments name a task, and it reports the result on
+//! standard output.
 //!
-//! * `allreduce BYTES`: all-reduces so many bytes again and again, until it fails;
+//! * `allreduce BYTES`: all-reduces BYTES bytes again and again, until a call fails;
 //! * `broadcast BYTES`: likewise, from rank 0;
-//! * `checked BYTES STOP`: the same until there is a file STOP, with numbers whose sums are known,
-//!   in turns in an ordinary buffer and one of the communicator's, where one of the ranks then
-//!   broadcasts them to the others; rank 0 says when each turn began and how long it took, in
-//!   microseconds;
+//! * `checked BYTES STOP`: the same with known sums, until a file STOP exists. Calls alternate
+//!   between an ordinary buffer and one of the communicator's, whose sums one rank then broadcasts.
+//!   Rank 0 prints the start and the duration of each call in microseconds;
 //! * `window BYTES`: as `allreduce`, in a window;
-//! * `refill BYTES STOP`: as `window`; a rank whose call failed fills its window with a number, and
-//!   once there is a file STOP says how many elements have another;
-//! * `refuse BYTES`: as `window`, where no rank has memory left; a rank whose call failed says how
-//!   its window then panics;
-//! * `mixed SEED CALLS`: so many calls of all kinds with known results; 0 for without end;
+//! * `refill BYTES STOP`: as `window`. After a failed call a rank fills its window with a number.
+//!   Once a file STOP exists, it prints how many elements have changed;
+//! * `refuse BYTES`: as `window`, without free memory. After a failed call a rank prints the panic
+//!   of its window;
+//! * `mixed SEED CALLS`: CALLS calls of all kinds with known results; 0 calls until one fails;
 //! * `half`: rank 1 takes a window, the others a slice of theirs;
 //! * `other`: rank 1 takes another window than the others;
 //! * `range`: rank 1 takes another part of the window than the others;
-//! * `differ COUNT TIMES`: all all-reduce so many, so many times; then rank 1 broadcasts while the
-//!   others do so again;
-//! * `part COUNT ROOT`: all all-reduce so many; then rank 1 does so again while the others
-//!   broadcast from ROOT, and all-reduce that;
-//! * `rich COUNT`: all-reduces so many ones, twice, and says by which algorithm;
-//! * `poor COUNT`: the same where rank 1 has no memory left;
-//! * `crossed`: each rank broadcasts a number of its own, which keeps nobody waiting;
+//! * `differ COUNT TIMES`: all ranks all-reduce COUNT elements TIMES times. Then rank 1 broadcasts
+//!   while the others all-reduce again;
+//! * `part COUNT ROOT`: all ranks all-reduce COUNT elements. Then rank 1 does so again while the
+//!   others broadcast from ROOT and all-reduce the result;
+//! * `rich COUNT`: all-reduces COUNT ones, twice, and prints the algorithm;
+//! * `poor COUNT`: the same, while rank 1 has no free memory;
+//! * `crossed`: each rank broadcasts its own number, so no rank waits;
 //! * `late SECONDS`: rank 1 sleeps before the second call;
-//! * `exit`: rank 1 leaves without a word after the first call;
-//! * `abort`: rank 1 gives up from another thread, while it waits for the last rank, which sleeps;
-//! * `forked RANK`: that rank forks a child that tries its communicator, drops it and sleeps; all
-//!   all-reduce again and again until they fail;
-//! * `footprint BYTES`: all-reduces so many bytes once, and says what this process has open, mapped
-//!   and in memory;
-//! * `again TIMES`: makes so many more communicators, each other one before it leaves the last.
+//! * `exit`: rank 1 exits after the first call without leaving the communicator;
+//! * `abort`: rank 1 aborts from another thread, while it waits for the last rank, which sleeps;
+//! * `forked RANK`: RANK forks a child that tries its communicator, drops it and sleeps. All ranks
+//!   all-reduce again and again until a call fails;
+//! * `footprint BYTES`: all-reduces BYTES bytes once, and prints the descriptors, mappings and
+//!   memory of this process;
+//! * `again TIMES`: makes TIMES more communicators, every second one before it leaves the last.
 #![expect(clippy::print_stdout, reason = "standard output is how it reports")]
 
 mod mixed;
@@ -51,12 +50,12 @@ fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         Err(error) => {
-            let verdict = match &error {
+            let cause = match &error {
                 Error::Failed(failure) => failure.verdict.to_string(),
                 Error::Leave { verdict, .. } => verdict.to_string(),
                 other => other.to_string(),
             };
-            println!("verdict {verdict}");
+            println!("cause {cause}");
             println!("failed {error}");
             ExitCode::from(3)
         }
@@ -112,14 +111,14 @@ fn run(args: &[String]) -> Result<(), Error> {
         Some("again") => again(comm, number(1)),
         Some("exit") if is_odd_one => {
             println!("started");
-            #[expect(clippy::disallowed_methods, reason = "this rank is to end without a word")]
+            #[expect(clippy::disallowed_methods, reason = "this rank exits without leaving")]
             std::process::exit(0)
         }
         _ => comm.all_reduce(&mut [1.0_f32; 1000], ReduceOp::Sum),
     }
 }
 
-/// See above.
+/// A task of this program, as described in its head.
 fn differ_in_windows(comm: &mut Communicator, task: &str) -> Result<(), Error> {
     let is_odd_one = comm.rank() == Rank(1);
     if task == "half" {
@@ -140,7 +139,8 @@ fn differ_in_windows(comm: &mut Communicator, task: &str) -> Result<(), Error> {
     comm.all_reduce_window(&mut windows[window], range, ReduceOp::Sum)
 }
 
-/// See above. Prints the numbers of descriptors and mappings, then kilobytes.
+/// A task of this program, as described in its head. Prints the numbers of descriptors and
+/// mappings, then kilobytes.
 fn footprint(comm: &mut Communicator, count: usize) -> Result<(), Error> {
     let mut buffer = vec![1.0_f32; count];
     comm.all_reduce(&mut buffer, ReduceOp::Sum)?;
@@ -161,11 +161,11 @@ fn footprint(comm: &mut Communicator, count: usize) -> Result<(), Error> {
         of("VmPTE:"),
         of("Threads:"),
     );
-    // Nobody leaves while another counts.
+    // A barrier, so that no rank leaves while another counts.
     comm.barrier()
 }
 
-/// See above.
+/// A task of this program, as described in its head.
 fn abort(comm: &mut Communicator) -> Result<(), Error> {
     if comm.rank() == Rank(1) {
         let aborter = comm.aborter();
@@ -181,7 +181,7 @@ fn abort(comm: &mut Communicator) -> Result<(), Error> {
     comm.barrier()
 }
 
-/// See above.
+/// A task of this program, as described in its head.
 fn forked(comm: Communicator, parent: Rank) -> Result<(), Error> {
     let (is_parent, mut comm) = (comm.rank() == parent, Some(comm));
     if is_parent {
@@ -202,7 +202,7 @@ fn forked(comm: Communicator, parent: Rank) -> Result<(), Error> {
     }
 }
 
-/// See above.
+/// A task of this program, as described in its head.
 fn refuse(comm: &mut Communicator, count: usize) -> Result<(), Error> {
     let mut window = comm.alloc::<f32>(count)?;
     comm.all_reduce_window(&mut window, .., ReduceOp::Max)?;
@@ -218,7 +218,7 @@ fn refuse(comm: &mut Communicator, count: usize) -> Result<(), Error> {
     }
 }
 
-/// See above.
+/// A task of this program, as described in its head.
 fn refill(comm: &mut Communicator, count: usize, stop: &str) -> Result<(), Error> {
     const FILLED: f32 = 777.0;
     let mut window = comm.alloc::<f32>(count)?;
@@ -237,7 +237,7 @@ fn refill(comm: &mut Communicator, count: usize, stop: &str) -> Result<(), Error
     }
 }
 
-/// See above.
+/// A task of this program, as described in its head.
 fn again(comm: Communicator, times: usize) -> Result<(), Error> {
     let mut last = Some(comm);
     for round in 0..times {
@@ -252,7 +252,7 @@ fn again(comm: Communicator, times: usize) -> Result<(), Error> {
     Ok(())
 }
 
-/// See above.
+/// A task of this program, as described in its head.
 fn differ(comm: &mut Communicator, count: usize, times: usize) -> Result<(), Error> {
     let mut buffer = vec![1.0_f32; count];
     (0..times).try_for_each(|_| comm.all_reduce(&mut buffer, ReduceOp::Max))?;
@@ -262,7 +262,7 @@ fn differ(comm: &mut Communicator, count: usize, times: usize) -> Result<(), Err
     comm.all_reduce(&mut buffer, ReduceOp::Sum)
 }
 
-/// See above.
+/// A task of this program, as described in its head.
 fn part(comm: &mut Communicator, count: usize, root: Rank) -> Result<(), Error> {
     let mut buffer = vec![1.0_f32; count];
     comm.all_reduce(&mut buffer, ReduceOp::Max)?;
@@ -274,7 +274,7 @@ fn part(comm: &mut Communicator, count: usize, root: Rank) -> Result<(), Error> 
     comm.all_reduce(&mut short, ReduceOp::Sum)
 }
 
-/// Leaves this process what little a call allocates, and not what a stage or a window takes.
+/// Limits the memory of this process: enough for a call, not for a staging buffer or a window.
 fn allow_no_more_memory() {
     let pages = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let pages: u64 = pages.split(' ').next().and_then(|n| n.parse().ok()).unwrap_or(0);
@@ -283,7 +283,7 @@ fn allow_no_more_memory() {
     setrlimit(Resource::As, limits).expect("a limit can be lowered");
 }
 
-/// See above. Prints the least and the largest sum, and the algorithm.
+/// A task of this program, as described in its head. Prints the least and the largest sum, and the algorithm.
 fn ones(comm: &mut Communicator, count: usize, is_poor: bool) -> Result<(), Error> {
     let mut buffer = vec![1.0_f32; count];
     if is_poor {
@@ -301,8 +301,8 @@ fn ones(comm: &mut Communicator, count: usize, is_poor: bool) -> Result<(), Erro
     Ok(())
 }
 
-/// See above. The first number says whether rank 0 wants to stop, so that all do after the same
-/// call.
+/// A task of this program, as described in its head. The first element is 1 once rank 0 has seen
+/// the file, so all ranks stop after the same call.
 fn checked(comm: &mut Communicator, count: usize, stop: &str) -> Result<(), Error> {
     let (rank, size) = (comm.rank().0, comm.size());
     let whole = size * (size + 1) / 2;

@@ -1,16 +1,16 @@
-//! Random ranks are killed and stopped at random moments of random calls, and healthy ranks are
-//! crowded. It takes a quarter of an hour, so each test is ignored unless asked for:
+//! Kills and stops random ranks at random moments of random calls, and oversubscribes the CPUs with
+//! healthy ranks. The tests take a quarter of an hour, so they are ignored by default:
 //!
 //! ```text
 //! cargo test --release -p ringfold-tests --test chaos -- --ignored --nocapture --test-threads 1
 //! ```
 //!
-//! `RINGFOLD_TEST_SEED`, at compile time, repeats a run as far as the machine's timing lets it.
+//! `RINGFOLD_TEST_SEED`, at compile time, repeats a run, except for its timing.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![expect(clippy::print_stdout, reason = "the figures are the result")]
 
-mod crowd;
 mod random;
+mod ranks;
 
 use std::fs;
 use std::thread::sleep;
@@ -18,14 +18,13 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use crate::crowd::Crowd;
 use crate::random::Random;
+use crate::ranks::Ranks;
 
-/// Far beyond the bound that is promised (1 s), so that a loaded machine does not fail the test.
-/// People compare the printed figures with the promise.
+/// Far beyond the promised bound of 1 s, for loaded machines. The test prints the actual times.
 const SOON: Duration = Duration::from_secs(20);
 
-/// The bound of a call where ranks are stopped.
+/// The timeout of a call, after which a stopped rank is a failure.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
 #[test]
@@ -52,26 +51,26 @@ fn sixty_four_ranks_over_tcp() {
     strike(64, "tcp", 50);
 }
 
-/// Four ranks for each CPU make 100,000 calls with a timeout of two seconds, and nobody is accused.
+/// Four ranks for each CPU make 100,000 calls with a timeout of two seconds, and none fails.
 #[test]
 #[ignore = "heavy: minutes"]
-fn healthy_ranks_are_not_accused() {
+fn healthy_ranks_do_not_fail() {
     let ranks = 4 * std::thread::available_parallelism().unwrap().get();
     for transport in ["shm", "tcp"] {
         let seed = random::seed();
         let begun = Instant::now();
         let settings = [("RINGFOLD_TIMEOUT", TIMEOUT.as_secs().to_string())];
         let calls = "100000";
-        let crowd = Crowd::start(ranks, transport, &["mixed", &seed.to_string(), calls], &settings);
-        for (rank, said) in crowd.finish(Duration::from_secs(1200)).into_iter().enumerate() {
+        let job = Ranks::start(ranks, transport, &["mixed", &seed.to_string(), calls], &settings);
+        for (rank, said) in job.finish(Duration::from_secs(1200)).into_iter().enumerate() {
             assert_eq!(said, ["started", "done"], "rank {rank} of {ranks} over {transport}");
         }
         println!("{transport}: {calls} calls of {ranks} ranks in {:.1?}", begun.elapsed());
     }
 }
 
-/// In each round one rank of a new job is killed or stopped. Every other rank gets the same cause,
-/// which names that rank, and nothing is left behind.
+/// Kills or stops one rank of a new job in each round. Every other rank must get the same cause,
+/// which names that rank, and no file may be left behind.
 fn strike(ranks: usize, transport: &str, rounds: usize) {
     let mut random = Random::new(random::seed());
     let (mut deaths, mut silences) = (Vec::new(), Vec::new());
@@ -80,12 +79,12 @@ fn strike(ranks: usize, transport: &str, rounds: usize) {
         let is_kill = random.below(2) == 0;
         let calls = random.below(1 << 30).to_string();
         let settings = [("RINGFOLD_TIMEOUT", TIMEOUT.as_secs().to_string())];
-        let crowd = Crowd::start(ranks, transport, &["mixed", &calls, "0"], &settings);
-        crowd.wait_for_all("started", 3 * SOON);
+        let job = Ranks::start(ranks, transport, &["mixed", &calls, "0"], &settings);
+        job.wait_for_all("started", 3 * SOON);
         sleep(Duration::from_micros(random.below(60_000) as u64));
         let struck = Instant::now();
-        crowd.signal(victim, if is_kill { Signal::KILL } else { Signal::STOP });
-        let causes = crowd.causes(victim, if is_kill { SOON } else { SOON + TIMEOUT });
+        job.signal(victim, if is_kill { Signal::KILL } else { Signal::STOP });
+        let causes = job.causes(victim, if is_kill { SOON } else { SOON + TIMEOUT });
         let took = causes.iter().map(|(_, when)| *when - struck).max().unwrap();
         let (first, _) = &causes[0];
         let what = format!(
@@ -96,9 +95,9 @@ fn strike(ranks: usize, transport: &str, rounds: usize) {
             assert_eq!(cause, first, "{what}: survivors differ");
         }
         assert!(first.contains(&format!("rank {victim}")), "{what}: {first:?}");
-        crowd.signal(victim, Signal::CONT);
-        // The rank that was stopped ends too, by itself.
-        let home = crowd.end(SOON);
+        job.signal(victim, Signal::CONT);
+        // The stopped rank ends by itself too.
+        let home = job.end(SOON);
         let left: Vec<_> =
             fs::read_dir(home.path()).unwrap().map(|it| it.unwrap().path()).collect();
         assert!(left.is_empty(), "{what}: left behind {left:?}");
@@ -108,14 +107,14 @@ fn strike(ranks: usize, transport: &str, rounds: usize) {
     report(&format!("{ranks} ranks over {transport}, stopped"), silences);
 }
 
-/// Prints how long it took until the last survivor knew.
+/// Prints the time until the last survivor had the cause.
 fn report(what: &str, mut times: Vec<Duration>) {
     times.sort_unstable();
     let Some(worst) = times.last() else { return };
     let middle = times[times.len() / 2];
     let late = times.iter().filter(|time| **time > Duration::from_secs(1)).count();
     println!(
-        "{what}: {} rounds, all know after {middle:.0?} in the middle, {worst:.0?} at worst, \
+        "{what}: {} rounds, all survivors fail after {middle:.0?} (median), {worst:.0?} (worst), \
          {late} times after more than 1 s",
         times.len()
     );

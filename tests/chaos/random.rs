@@ -1,8 +1,8 @@
-//! Numbers without a pattern, from a seed that is printed.
+//! Pseudo-random numbers from a seed, which is printed.
 
 use std::hash::{BuildHasher, RandomState};
 
-/// The seed of a test: chosen by the system, or by `RINGFOLD_TEST_SEED` at compile time. Prints it.
+/// Returns and prints the seed of a test: random, or `RINGFOLD_TEST_SEED` at compile time.
 pub(crate) fn seed() -> u64 {
     let seed = option_env!("RINGFOLD_TEST_SEED").map_or_else(
         || fresh() >> 34,
@@ -12,7 +12,7 @@ pub(crate) fn seed() -> u64 {
     seed
 }
 
-/// A number of the system's choice.
+/// Returns a random number from the system.
 pub(crate) fn fresh() -> u64 {
     RandomState::new().hash_one(0)
 }
@@ -25,7 +25,7 @@ impl Random {
         Self(seed)
     }
 
-    /// A number from 0 to `bound` - 1.
+    /// Returns a number from 0 to `bound` - 1.
     pub(crate) const fn below(&mut self, bound: usize) -> usize {
         self.0 =
             self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

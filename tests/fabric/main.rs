@@ -1,9 +1,9 @@
-//! Fabrics as the real tools see them: what they print is read, classified, and compared with what
-//! was built.
+//! Simulated fabrics and real tools: reads and classifies the tools' output, and compares it with
+//! the simulated fabric.
 //!
-//! * `model`: fabrics by their definition; `sim`: `ibsim` and the tools on it;
+//! * `model`: defines fabrics; `sim`: runs `ibsim` and the tools on it;
 //! * `namespaces`: LLDP between network namespaces;
-//! * `scale`: a site of two subnets, for its time and memory.
+//! * `scale`: measures time and memory for a site of two subnets.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, reason = "tests may")]
 
@@ -21,7 +21,7 @@ use ringfold_topology::site::Site;
 use model::{Model, Rails, Start};
 use sim::Sim;
 
-/// The forms that are read, each a program with its options.
+/// The supported formats, each a program with its options.
 const FORMS: &[&[&str]] = &[
     &["ibnetdiscover"],
     &["ibnetdiscover", "-f", "-g"],
@@ -30,7 +30,7 @@ const FORMS: &[&[&str]] = &[
     &["iblinkinfo", "-l"],
 ];
 
-/// A fabric's cables as `Model::shown` has them.
+/// Returns a fabric's cables in the form of `Model::shown`.
 fn shown(fabric: &Fabric) -> Vec<String> {
     let name =
         |(switch, number): (usize, u16)| format!("{}[{number}]", fabric.switches[switch].name);
@@ -48,7 +48,7 @@ fn shown(fabric: &Fabric) -> Vec<String> {
     lines
 }
 
-/// What each form of each subnet says, read as one fabric.
+/// Runs a tool in each subnet, and reads the outputs as one fabric.
 fn read(sim: &Sim, starts: &[Start], form: &[&str]) -> Fabric {
     let print =
         |start: &Start| (format!("{form:?} at {start:?}"), sim.run(start, form).into_bytes());
@@ -56,21 +56,21 @@ fn read(sim: &Sim, starts: &[Start], form: &[&str]) -> Fabric {
     files::fabric(&printed).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// What is true of a fabric.
+/// The expected classification of a fabric.
 #[derive(Clone, Copy)]
 struct Truth {
     kind: fn(&Kind) -> bool,
     planes: u8,
 }
 
-/// Builds `model`, pulls cables (by numbers modulo how many there are), and compares all that the
-/// tools print with what there is.
+/// Simulates `model` and compares it with the output of all tools, at first and after each pulled
+/// cable. `pulled` has numbers of cables, modulo their count.
 fn check(mut model: Model, pulled: &[usize], truth: Truth, rail: impl Fn(&EndPort) -> (usize, u8)) {
     if !sim::is_there() {
         return;
     }
     let starts = model.starts();
-    // iblinkinfo names LIDs, which a subnet manager gives, and must run on a host.
+    // iblinkinfo needs LIDs from a subnet manager, and must run on a host.
     let are_hosts = starts.iter().all(|start| !start.is_switch);
     let forms = if are_hosts { FORMS } else { &FORMS[..3] };
     let mut sim = Sim::start(&model);
@@ -97,7 +97,7 @@ fn check(mut model: Model, pulled: &[usize], truth: Truth, rail: impl Fn(&EndPor
     }
 }
 
-/// Kind and rails are right, and the site file says the same.
+/// Checks kind and rails, and that the site file has the same.
 fn classified(fabric: &Fabric, truth: Truth, rail: impl Fn(&EndPort) -> (usize, u8)) {
     let found = classify(fabric);
     assert!((truth.kind)(&found.kind.value), "{:?}", found.kind);
@@ -124,17 +124,17 @@ fn site(fabric: &Fabric, found: &Classification) {
     }
 }
 
-/// The rail of a port is the number that its device's name ends in.
+/// Returns the rail of a port: the number at the end of its device's name.
 fn by_device(port: &EndPort) -> (usize, u8) {
     (port.device.rsplit('_').next().unwrap().parse().unwrap(), 0)
 }
 
-/// All ports are on one rail.
+/// Puts all ports on one rail.
 fn alone(_: &EndPort) -> (usize, u8) {
     (0, 0)
 }
 
-/// Port n of a device is in plane n.
+/// Puts port n of a device in plane n.
 fn by_port(port: &EndPort) -> (usize, u8) {
     (0, port.number)
 }

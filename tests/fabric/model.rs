@@ -1,5 +1,5 @@
-//! Fabrics by their definition: switches, ports of hosts, cables; and what is true of them. Shares
-//! nothing with the readers and the classifier.
+//! Definitions of fabrics: switches, ports of hosts, cables. Shares no code with the readers and
+//! the classifier.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -10,28 +10,28 @@ pub(crate) type Port = (String, u16);
 /// A fabric.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Model {
-    /// Switches, each with its subnet; subnets have no cable between them.
+    /// Switches, each with its subnet. No cable joins two subnets.
     pub(crate) switches: BTreeMap<String, usize>,
     /// Devices, as in `host0 mlx5_1`.
     pub(crate) devices: BTreeSet<String>,
-    /// Cables that work.
+    /// Working cables.
     pub(crate) cables: Vec<[Port; 2]>,
-    /// Ports that a cable has had, also those whose cable was pulled.
+    /// Number of used ports of each node, including ports with a pulled cable.
     used: BTreeMap<String, u16>,
-    /// Speed of all links, as `ibsim` has it.
+    /// Speed of all links, in the notation of `ibsim`.
     pub(crate) speed: &'static str,
     /// Gigabits per second of all links.
     pub(crate) gbps: u32,
 }
 
-/// Where a tool runs.
+/// The node where a tool runs.
 #[derive(Clone, Debug)]
 pub(crate) struct Start {
     pub(crate) node: String,
     pub(crate) is_switch: bool,
 }
 
-/// Groups of hosts, hosts of each, rails, and spines that join the leaf switches.
+/// The numbers of groups, hosts of each group, rails, and spines that join the leaf switches.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rails {
     pub(crate) groups: usize,
@@ -45,7 +45,7 @@ impl Model {
         Self { speed, gbps, ..Self::default() }
     }
 
-    /// Device k of every host of a group is on the group's leaf switch k.
+    /// Connects device k of every host to leaf switch k of its group.
     pub(crate) fn rails(Rails { groups, hosts, rails, spines }: Rails) -> Self {
         let mut model = Self::new("EDR", 100);
         for group in 0..groups {
@@ -64,7 +64,7 @@ impl Model {
         model
     }
 
-    /// Rails without anything between them: each is a subnet, and a switch.
+    /// Makes separate rails, each with one switch and a subnet.
     pub(crate) fn rails_alone(hosts: usize, rails: usize) -> Self {
         let mut model = Self::new("HDR", 200);
         for rail in 0..rails {
@@ -77,7 +77,7 @@ impl Model {
         model
     }
 
-    /// All devices of a host are on one leaf switch, and leaf switches on all spines.
+    /// Connects all devices of a host to one leaf switch, and each leaf switch to all spines.
     pub(crate) fn fat_tree(leaves: usize, hosts: usize, devices: usize, spines: usize) -> Self {
         let mut model = Self::new("EDR", 100);
         for leaf in 0..leaves {
@@ -96,7 +96,7 @@ impl Model {
         model
     }
 
-    /// A fat tree for each port of the hosts' devices, with nothing between them.
+    /// Makes a separate fat tree for each port of the hosts' devices.
     pub(crate) fn planes(leaves: usize, hosts: usize, planes: usize, spines: usize) -> Self {
         let mut model = Self::new("EDR", 100);
         for plane in 0..planes {
@@ -115,7 +115,7 @@ impl Model {
         model
     }
 
-    /// One switch.
+    /// Connects all hosts to one switch.
     pub(crate) fn single(hosts: usize) -> Self {
         let mut model = Self::new("QDR", 40);
         let switch = model.switch("only", 0);
@@ -145,13 +145,13 @@ impl Model {
         self.cables.push(ends);
     }
 
-    /// Pulls the cable of this number, and returns the end that is at a switch.
+    /// Pulls cable `number`, and returns its end at a switch.
     pub(crate) fn pull(&mut self, number: usize) -> Port {
         let [_, switch] = self.cables.remove(number);
         switch
     }
 
-    /// Each node's ports with the other ends.
+    /// Returns each node's ports with the other ends of their cables.
     fn ports(&self) -> BTreeMap<&str, BTreeMap<u16, &Port>> {
         let mut ports: BTreeMap<&str, BTreeMap<u16, &Port>> = BTreeMap::new();
         for [one, other] in &self.cables {
@@ -162,8 +162,8 @@ impl Model {
         ports
     }
 
-    /// A node of each subnet, for tools to run at. `ibsim` has them run at port 1 of a device. In a
-    /// subnet without such a port they run at a switch.
+    /// Returns a node of each subnet where tools can run. `ibsim` runs them at port 1 of a device.
+    /// In a subnet without such a port they run at a switch.
     pub(crate) fn starts(&self) -> Vec<Start> {
         let subnets: BTreeSet<usize> = self.switches.values().copied().collect();
         let start = |subnet: usize| {
@@ -180,14 +180,14 @@ impl Model {
         subnets.into_iter().map(start).collect()
     }
 
-    /// The GUID of a node; `ibsim` gives its ports those that follow.
+    /// Returns the GUID of a node. `ibsim` gives its ports the next GUIDs.
     fn guid(&self, name: &str) -> u64 {
         let names = self.switches.keys().chain(&self.devices);
         let number = names.take_while(|other| *other != name).count() + 1;
         0x9803_9b00_0000_0000 | u64::try_from(number).unwrap() << 8
     }
 
-    /// The fabric as `ibsim` reads it.
+    /// Returns the fabric as input of `ibsim`.
     pub(crate) fn net(&self) -> String {
         let mut text = String::new();
         let ports = self.ports();
@@ -206,7 +206,7 @@ impl Model {
         text
     }
 
-    /// All cables as text, one a line, sorted: `host0 mlx5_0[1] leaf0[3] 100`.
+    /// Returns all cables as sorted lines: `host0 mlx5_0[1] leaf0[3] 100`.
     pub(crate) fn shown(&self) -> Vec<String> {
         let line = |ends: &[Port; 2]| {
             let mut names = ends.clone().map(|(name, number)| format!("{name}[{number}]"));

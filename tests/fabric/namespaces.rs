@@ -1,4 +1,4 @@
-//! LLDP between network namespaces: some are switches, some hosts; each has its own `lldpd`.
+//! LLDP between network namespaces, which act as switches and hosts. Each has its own `lldpd`.
 
 use std::fs;
 use std::path::PathBuf;
@@ -11,8 +11,8 @@ use ringfold_topology::discover::files::{self, Read};
 use ringfold_topology::fabric::{Fabric, PortId, classify};
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Everything here takes less unless something is wrong.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// The deadline of each step.
+const DEADLINE: Duration = Duration::from_secs(60);
 
 const PROGRAMS: &[&str] = &["lldpd", "lldpctl", "lldpcli", "ip", "timeout"];
 
@@ -54,7 +54,7 @@ impl Net {
         self.folder.join(name).display().to_string()
     }
 
-    /// A cable between two namespaces' interfaces, with the MAC of the first.
+    /// Connects two namespaces' interfaces, and sets the MAC of the first.
     fn cable(&self, [one, interface]: [&str; 2], mac: &str, [other, far]: [&str; 2]) {
         let (one, other) = (self.space(one), self.space(other));
         run(&[
@@ -65,7 +65,7 @@ impl Net {
         run(&["ip", "-n", &other, "link", "set", far, "up"]);
     }
 
-    /// Starts a daemon in a namespace. Those that forward say so.
+    /// Starts a daemon in a namespace. With `forwards`, it announces itself as a switch.
     fn daemon(&mut self, name: &str, forwards: bool) {
         let (space, socket) = (self.space(name), self.socket(name));
         if forwards {
@@ -73,7 +73,7 @@ impl Net {
             run(&["ip", "netns", "exec", &space, "sh", "-c", forward]);
         }
         let log = fs::File::create(self.folder.join(format!("{name}.log"))).unwrap();
-        // It goes by its host's name, which is each daemon's own.
+        // The daemon announces its host name, so each gets its own.
         let start = format!("echo {name} > /proc/sys/kernel/hostname; exec lldpd -d -u {socket}");
         let daemon = Command::new("timeout")
             .args(["120", "ip", "netns", "exec", &space, "unshare", "--uts", "sh", "-c", &start])
@@ -85,14 +85,14 @@ impl Net {
         self.daemons.push(daemon);
         let start = Instant::now();
         while !fs::exists(&socket).unwrap() {
-            assert!(start.elapsed() < PATIENCE, "{name}'s lldpd does not start");
+            assert!(start.elapsed() < DEADLINE, "{name}'s lldpd does not start");
             thread::sleep(Duration::from_millis(20));
         }
         self.client(name, &["lldpcli"], &["configure", "lldp", "tx-interval", "2"]);
     }
 
-    /// Lets a daemon work. It starts paused and runs a client that resumes it. That client may fail
-    /// while another talks to the daemon.
+    /// Resumes a daemon. It starts paused and runs a client that resumes it, but that client may
+    /// fail while another one is connected.
     fn resume(&self, name: &str) {
         self.client(name, &["lldpcli"], &["resume"]);
     }
@@ -103,7 +103,7 @@ impl Net {
         run(&[&enter[..], program, &["-u", &socket], arguments].concat())
     }
 
-    /// What `lldpctl` prints at a host once it has heard on all interfaces.
+    /// Returns the output of `lldpctl` on a host, once it has a neighbour on all interfaces.
     fn heard(&self, host: &str, form: &str, interfaces: usize) -> String {
         let start = Instant::now();
         loop {
@@ -117,12 +117,12 @@ impl Net {
                 return text;
             }
             let log = || fs::read_to_string(self.folder.join(format!("{host}.log")));
-            assert!(start.elapsed() < PATIENCE, "{host} hears {heard:?}\n{}", log().unwrap());
+            assert!(start.elapsed() < DEADLINE, "{host} hears {heard:?}\n{}", log().unwrap());
             thread::sleep(Duration::from_millis(200));
         }
     }
 
-    /// What `lldpcli` prints of a host's own ports once it goes by its name.
+    /// Returns the output of `lldpcli` about a host's own ports, once it has the host's name.
     fn local(&self, host: &str, form: &str) -> String {
         let start = Instant::now();
         loop {
@@ -131,7 +131,7 @@ impl Net {
             if text.contains(&format!("\"{host}\"")) {
                 return text;
             }
-            assert!(start.elapsed() < PATIENCE, "{host} is {text}");
+            assert!(start.elapsed() < DEADLINE, "{host} is {text}");
             thread::sleep(Duration::from_millis(200));
         }
     }
@@ -152,8 +152,9 @@ impl Drop for Net {
     }
 }
 
-/// Interface `r` of every host is on switch `r`; those of the last host are swapped.
+/// Number of hosts. Interface `r` of every host is on switch `r`; the last host's are swapped.
 const HOSTS: usize = 4;
+/// Number of interfaces of each host, and of switches.
 const RAILS: usize = 2;
 
 fn switch_of(host: usize, rail: usize) -> usize {
@@ -176,7 +177,7 @@ fn are_right(fabric: &Fabric, id: impl Fn(usize, usize) -> PortId) {
             assert_eq!(usize::from(number), host + 1);
         }
     }
-    // Ports that are called one rail are on one switch.
+    // Ports with one rail are on one switch.
     let found = classify(fabric);
     for (one, (place, _)) in fabric.ports.iter().zip(&found.places) {
         for (other, (at, _)) in fabric.ports.iter().zip(&found.places) {
@@ -188,7 +189,7 @@ fn are_right(fabric: &Fabric, id: impl Fn(usize, usize) -> PortId) {
 }
 
 #[test]
-fn hosts_hear_the_switches_that_they_are_on() {
+fn hosts_see_their_switches() {
     if !needed::is_root("lldpd") || !needed::are_there("lldpd", PROGRAMS) {
         return;
     }

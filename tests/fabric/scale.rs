@@ -1,4 +1,4 @@
-//! A site of two subnets with 24,000 end points each, as `ibnetdiscover` prints it.
+//! The output of `ibnetdiscover` for a site of two subnets with 24,000 end points each.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -7,17 +7,20 @@ use std::time::Instant;
 use ringfold_topology::discover::files::{Read, read};
 use ringfold_topology::fabric::classify;
 
-/// Rails of a subnet, groups of hosts, hosts of a group, and spines.
+/// Rails of a subnet.
 const RAILS: usize = 8;
+/// Groups of hosts.
 const GROUPS: usize = 24;
+/// Hosts of a group.
 const HOSTS: usize = 125;
+/// Spines of a subnet.
 const SPINES: usize = 64;
 
 /// End points of a subnet.
 const ENDS: usize = RAILS * GROUPS * HOSTS;
 
-/// A subnet: leaf switches with a port for each host of their group, each spine and one with a
-/// router; spines; adapters.
+/// Writes a subnet: leaf switches, spines and adapters. A leaf switch has a port for each host of
+/// its group and for each spine. The first one has a port for the router.
 #[expect(clippy::too_many_lines, reason = "one line of text for each line of the file")]
 fn subnet(text: &mut String, subnet: usize) {
     let leaves = RAILS * GROUPS;
@@ -96,7 +99,7 @@ fn subnet(text: &mut String, subnet: usize) {
     );
 }
 
-/// Prints how long reading and classifying takes, and the most memory that the process has had.
+/// Prints the time of reading and classifying, and the peak memory of the process.
 #[test]
 #[ignore = "prints figures"]
 fn two_subnets_of_24_000_end_points() {

@@ -12,20 +12,20 @@ use ringfold_tests::needed;
 
 use crate::model::{Model, Port, Start};
 
-/// What makes a program talk to `ibsim` in place of a device.
+/// The preloaded library that connects a program to `ibsim` in place of a device.
 const LIBRARY: &str = "/usr/lib/x86_64-linux-gnu/umad2sim/libumad2sim.so";
 
-/// Everything here takes less unless something is wrong.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// The deadline of each step.
+const DEADLINE: Duration = Duration::from_secs(60);
 
-/// Whether the machine has the programs.
+/// Returns whether the machine has the programs.
 pub(crate) fn is_there() -> bool {
     let programs = ["ibsim", "opensm", "ibnetdiscover", "iblinkinfo", "timeout"];
     needed::are_there("ibsim", &programs)
         && (Path::new(LIBRARY).exists() || needed::skipped("ibsim", LIBRARY))
 }
 
-/// A simulated fabric. Dropping it ends it.
+/// A simulated fabric. Dropping it ends the simulator.
 pub(crate) struct Sim {
     child: Child,
     console: ChildStdin,
@@ -55,13 +55,13 @@ impl Sim {
         let this = Self { child, console, folder, name };
         let start = Instant::now();
         while !fs::read_to_string(&log).unwrap_or_default().contains("ready") {
-            assert!(start.elapsed() < PATIENCE, "{}", this.said());
+            assert!(start.elapsed() < DEADLINE, "{}", this.said());
             thread::sleep(Duration::from_millis(20));
         }
         this
     }
 
-    /// Gives LIDs to the subnet that `start` is in.
+    /// Assigns LIDs in the subnet of `start`.
     pub(crate) fn manage(&self, start: &Start) {
         let log = self.folder.join("opensm.log");
         let log = log.display().to_string();
@@ -74,7 +74,7 @@ impl Sim {
         self.console.flush().unwrap();
     }
 
-    /// What a program prints that runs at `start`.
+    /// Runs a program at `start` and returns its output.
     ///
     /// # Panics
     /// If it fails or takes too long.
@@ -102,7 +102,7 @@ impl Sim {
 
 impl Drop for Sim {
     fn drop(&mut self) {
-        // It ends with its console; `timeout` hands the signal on.
+        // The simulator ends with its console. `timeout` forwards the signal.
         writeln!(self.console, "quit").ok();
         let pid = i32::try_from(self.child.id()).ok().and_then(rustix::process::Pid::from_raw);
         pid.map(|pid| rustix::process::kill_process(pid, rustix::process::Signal::TERM));

@@ -1,5 +1,5 @@
-//! What survivors get when a rank dies, falls silent, differs or is late, over every transport: the
-//! same typed verdict on each of them, in bounded time.
+//! Ranks that die, stop, differ or are late, over every transport. Every survivor gets the same
+//! typed failure cause in bounded time.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![expect(clippy::print_stdout, reason = "times, for people")]
@@ -14,12 +14,12 @@ use std::time::{Duration, Instant};
 use processes::{Job, Process};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 
-/// The tests named, over each transport: as in `tcp::killed_in_the_middle_of_a_window`.
+/// Defines the named tests over each transport, as in `tcp::killed_in_the_middle_of_a_window`.
 macro_rules! over_each_transport {
     ($($test:ident)*) => {
         over!(shm, true, $($test)*);
         over!(tcp, true, $($test)*);
-        // Where there are devices: `tests/rdma` runs these in a virtual machine.
+        // Only with devices: `tests/rdma` runs these in a virtual machine.
         over!(rdma, !ringfold_tests::rdma::hosts().is_empty(), $($test)*);
     };
 }
@@ -42,46 +42,46 @@ macro_rules! over {
 over_each_transport! {
     killed_in_the_middle_of_a_gibibyte
     killed_in_the_middle_of_a_window
-    a_window_on_one_rank_and_none_on_the_others_is_told
-    another_window_on_one_rank_is_told
-    a_rank_that_gives_up_ends_its_own_call_and_all_others
-    another_range_on_one_rank_is_told
+    a_window_on_one_rank_only_is_reported
+    another_window_on_one_rank_is_reported
+    an_abort_ends_the_calls_of_all_ranks
+    another_range_on_one_rank_is_reported
     stopped_in_the_middle_of_a_call
-    ranks_that_call_different_things_are_told_who_called_what
-    a_rank_that_goes_its_own_way_is_told_so
-    what_differed_and_kept_nobody_waiting_is_told_to_all_who_leave
-    a_rank_that_does_not_come_is_named
-    a_rank_that_exits_without_a_word_has_died
-    a_death_is_noticed_though_a_child_of_the_rank_lives
-    strangers_on_any_port_cost_nothing
+    different_calls_are_reported_with_their_ranks
+    a_rank_that_diverges_is_named
+    a_difference_without_a_wait_is_reported_on_leaving
+    a_late_rank_is_named
+    a_rank_that_exits_without_leaving_has_died
+    a_death_is_noticed_while_a_child_of_the_rank_lives
+    unauthenticated_peers_do_not_disturb_a_job
 }
 
-/// Far beyond the bound that is promised for a death (1 s), so that a loaded machine does not fail
-/// the test; the time itself is printed.
+/// Far beyond the promised bound of 1 s after a death, for loaded machines. The test prints the
+/// actual time.
 const SOON: Duration = Duration::from_secs(10);
 
-/// How long a call may take: the first one, too, though it begins with devices being made ready,
-/// which takes seconds where the processor is emulated.
+/// Returns the timeout of a call. The first RDMA call sets up devices, which takes seconds on an
+/// emulated processor.
 fn timeout(transport: &str) -> Duration {
     Duration::from_secs(if transport == "rdma" { 5 } else { 2 })
 }
 
-fn all_say(verdicts: &[String], words: &[&str]) {
-    for verdict in verdicts {
-        assert_eq!(verdict, &verdicts[0], "survivors agree");
-        assert!(words.iter().all(|word| verdict.contains(word)), "{verdict:?} names {words:?}");
+fn all_report(causes: &[String], words: &[&str]) {
+    for cause in causes {
+        assert_eq!(cause, &causes[0], "survivors agree");
+        assert!(words.iter().all(|word| cause.contains(word)), "{cause:?} names {words:?}");
     }
 }
 
-/// Kills a rank some time after it began to call; the others soon say the same.
+/// Kills a rank in the middle of its calls. The others soon report the same cause.
 fn killed_in_the_middle(job: &Job, transport: &str, victim: usize) {
     job.wait_for("started");
     std::thread::sleep(Duration::from_millis(300));
     let killed = Instant::now();
     job.ranks[victim].signal(Signal::KILL);
-    let (verdicts, last) = job.verdicts(victim);
-    println!("{transport}: rank {victim} killed, all know after {:?}", last - killed);
-    all_say(&verdicts, &[&format!("the process of rank {victim} is gone")]);
+    let (causes, last) = job.causes(victim);
+    println!("{transport}: rank {victim} killed, all survivors fail after {:?}", last - killed);
+    all_report(&causes, &[&format!("the process of rank {victim} is gone")]);
     assert!(last - killed < SOON);
 }
 
@@ -89,9 +89,9 @@ fn killed_in_the_middle_of_a_gibibyte(transport: &str) {
     killed_in_the_middle_of(transport, "allreduce", 1 << 30);
 }
 
-/// Long messages, which lie in the victim's memory until they are read there.
+/// Rendezvous sends: long messages stay in the victim's memory until a peer has read them.
 #[test]
-fn killed_in_the_middle_of_an_offer() {
+fn killed_in_the_middle_of_a_rendezvous_send() {
     let forced = [("RINGFOLD_SHM_CMA", "64K"), ("RINGFOLD_CHUNK", "1M")];
     let attached = [("RINGFOLD_ALGO", "broadcast:attached"), ("RINGFOLD_CHUNK", "1M")];
     let all = [("allreduce", forced), ("broadcast", attached)];
@@ -112,8 +112,8 @@ fn killed_in_the_middle_of(transport: &str, what: &str, bytes: usize) {
     }
 }
 
-/// A rank is stopped while it stores into the windows of others, which give the call up, and goes
-/// on with it when they use their windows for something else.
+/// A rank is stopped while it stores into its peers' windows. The peers give up the call and reuse
+/// their windows. The rank then resumes, and must not change them.
 #[test]
 fn a_window_stays_as_its_rank_left_it_after_a_failure() {
     let stop = std::env::temp_dir().join(format!("ringfold-refill-{}", std::process::id()));
@@ -124,7 +124,7 @@ fn a_window_stays_as_its_rank_left_it_after_a_failure() {
     job.ranks[1].signal(Signal::STOP);
     job.ranks[0].line("filled");
     job.ranks[1].signal(Signal::CONT);
-    // It says so only if its call returned the error.
+    // It prints this only after its call has failed.
     job.ranks[1].line("filled");
     fs::write(&stop, "").unwrap();
     let changed = job.ranks[0].line("changed ");
@@ -135,11 +135,11 @@ fn a_window_stays_as_its_rank_left_it_after_a_failure() {
         let (_, rest) = failure.split_once('#').unwrap();
         rest.split(' ').next().unwrap().parse::<u64>().unwrap()
     };
-    // Rank 1 may have been stopped at the end of the call before.
+    // Rank 1 may have been stopped at the end of the previous call.
     assert!(number(&failures[1]) <= number(&failures[0]), "{failures:?}");
 }
 
-/// Peers may still write to such a window, so its rank must not read it.
+/// Peers may still write to a window after a failure, so its rank must not read it.
 #[test]
 fn a_window_that_cannot_be_taken_from_its_peers_panics() {
     let bytes = (64 << 20).to_string();
@@ -150,14 +150,14 @@ fn a_window_that_cannot_be_taken_from_its_peers_panics() {
     assert!(why.contains("is lost") && why.contains(&bytes), "{why}");
 }
 
-fn a_rank_that_gives_up_ends_its_own_call_and_all_others(transport: &str) {
+fn an_abort_ends_the_calls_of_all_ranks(transport: &str) {
     let job = Job::start(3, transport, &["abort"], &[]);
-    let verdicts: Vec<_> = job.ranks.iter().map(|rank| rank.line("verdict ")).collect();
-    all_say(&verdicts, &["rank 1 gave up: on purpose"]);
+    let causes: Vec<_> = job.ranks.iter().map(|rank| rank.line("cause ")).collect();
+    all_report(&causes, &["rank 1 gave up: on purpose"]);
 }
 
-/// The child has every connection of its parent, and outlives it.
-fn a_death_is_noticed_though_a_child_of_the_rank_lives(transport: &str) {
+/// The child inherits every connection of its parent, and outlives it.
+fn a_death_is_noticed_while_a_child_of_the_rank_lives(transport: &str) {
     for parent in [1, 0] {
         let job = Job::start(3, transport, &["forked", &parent.to_string()], &[]);
         let called = job.ranks[parent].line("child ");
@@ -165,45 +165,48 @@ fn a_death_is_noticed_though_a_child_of_the_rank_lives(transport: &str) {
         assert!(error.contains("was forked"), "{error}");
         job.ranks[parent].line("dropped");
         std::thread::sleep(Duration::from_millis(300));
-        assert!(job.ranks.iter().all(Process::says_nothing), "the job goes on");
+        assert!(job.ranks.iter().all(Process::has_no_output), "the job goes on");
         let child = Pid::from_raw(child.parse().unwrap()).unwrap();
         let killed = Instant::now();
         job.ranks[parent].signal(Signal::KILL);
-        let (verdicts, last) = job.verdicts(parent);
+        let (causes, last) = job.causes(parent);
         let lives = test_kill_process(child).is_ok();
         kill_process(child, Signal::KILL).ok();
-        println!("{transport}: the parent {parent} killed, all know after {:?}", last - killed);
+        println!(
+            "{transport}: the parent {parent} killed, all survivors fail after {:?}",
+            last - killed
+        );
         assert!(lives, "the child outlives its parent");
-        all_say(&verdicts, &[&format!("the process of rank {parent} is gone")]);
+        all_report(&causes, &[&format!("the process of rank {parent} is gone")]);
         assert!(last - killed < SOON);
     }
 }
 
-fn a_window_on_one_rank_and_none_on_the_others_is_told(transport: &str) {
+fn a_window_on_one_rank_only_is_reported(transport: &str) {
     let job = Job::start(3, transport, &["half"], &[("RINGFOLD_TIMEOUT", "5")]);
-    let verdicts: Vec<_> = job.ranks.iter().map(|rank| rank.line("verdict ")).collect();
-    all_say(&verdicts, &["rank 1 called allreduce", "in window 1 from byte 0"]);
+    let causes: Vec<_> = job.ranks.iter().map(|rank| rank.line("cause ")).collect();
+    all_report(&causes, &["rank 1 called allreduce", "in window 1 from byte 0"]);
 }
 
-fn another_window_on_one_rank_is_told(transport: &str) {
+fn another_window_on_one_rank_is_reported(transport: &str) {
     let job = Job::start(3, transport, &["other"], &[("RINGFOLD_TIMEOUT", "5")]);
-    let verdicts: Vec<_> = job.ranks.iter().map(|rank| rank.line("verdict ")).collect();
+    let causes: Vec<_> = job.ranks.iter().map(|rank| rank.line("cause ")).collect();
     let call = "called allreduce [f32 x 100000, sum] in window";
     let words = [format!("{call} 1 from byte 0"), format!("rank 1 {call} 2 from byte 0")];
-    all_say(&verdicts, &[&words[0], &words[1]]);
+    all_report(&causes, &[&words[0], &words[1]]);
 }
 
-fn another_range_on_one_rank_is_told(transport: &str) {
+fn another_range_on_one_rank_is_reported(transport: &str) {
     let job = Job::start(3, transport, &["range"], &[("RINGFOLD_TIMEOUT", "5")]);
-    let verdicts: Vec<_> = job.ranks.iter().map(|rank| rank.line("verdict ")).collect();
+    let causes: Vec<_> = job.ranks.iter().map(|rank| rank.line("cause ")).collect();
     let call = "called allreduce [f32 x 50000, sum] in window 1 from byte";
     let words = [format!("{call} 0"), format!("rank 1 {call} 40")];
-    all_say(&verdicts, &[&words[0], &words[1]]);
+    all_report(&causes, &[&words[0], &words[1]]);
 }
 
-/// By stages, in calls of one piece and of many.
+/// Through staging buffers, in calls of one piece and of many.
 #[test]
-fn killed_while_the_others_hear_of_each_other() {
+fn killed_while_the_others_wait_for_signals() {
     let settings = [("RINGFOLD_ALGO", "allreduce:staged_one_shot,staged")];
     for (victim, bytes) in [(2, 64), (0, 4096), (1, 16 << 20)] {
         let job = Job::start(4, "shm", &["allreduce", &bytes.to_string()], &settings);
@@ -220,42 +223,45 @@ fn stopped_in_the_middle_of_a_call(transport: &str) {
         std::thread::sleep(Duration::from_millis(300));
         let stopped = Instant::now();
         job.ranks[victim].signal(Signal::STOP);
-        let (verdicts, last) = job.verdicts(victim);
-        println!("{transport}: rank {victim} stopped, all know after {:?}", last - stopped);
-        all_say(&verdicts, &[&format!("rank {victim}"), "not answer"]);
+        let (causes, last) = job.causes(victim);
+        println!(
+            "{transport}: rank {victim} stopped, all survivors fail after {:?}",
+            last - stopped
+        );
+        all_report(&causes, &[&format!("rank {victim}"), "not answer"]);
         assert!(last - stopped < timeout + SOON);
     }
 }
 
-fn ranks_that_call_different_things_are_told_who_called_what(transport: &str) {
-    // By messages, and in shared memory by a stage, which is made for the first call that needs it.
+fn different_calls_are_reported_with_their_ranks(transport: &str) {
+    // By messages, and by a staging buffer, which the first call that needs it makes.
     for (count, times) in [(1000, 0), (1_000_000, 0), (1_000_000, 1), (1_000_000, 2)] {
         let task = ["differ", &count.to_string(), &times.to_string()];
         let begin = Instant::now();
         let job = Job::start(4, transport, &task, &[("RINGFOLD_TIMEOUT", "50")]);
-        let (mut verdicts, _) = job.verdicts(1);
-        verdicts.push(job.ranks[1].line("verdict "));
-        assert!(begin.elapsed() < 3 * SOON, "before anyone's time is up");
+        let (mut causes, _) = job.causes(1);
+        causes.push(job.ranks[1].line("cause "));
+        assert!(begin.elapsed() < 3 * SOON, "before any timeout");
         let (call, all) =
             (format!("call #{}", times + 2), format!("allreduce [f32 x {count}, sum]"));
-        all_say(&verdicts, &[&call, &all, "broadcast", "f64 x 10", "rank 1"]);
+        all_report(&causes, &[&call, &all, "broadcast", "f64 x 10", "rank 1"]);
     }
 }
 
-fn a_rank_that_goes_its_own_way_is_told_so(transport: &str) {
-    // Others wait for what it sends, or it for what they do, or they are in a call after that.
+fn a_rank_that_diverges_is_named(transport: &str) {
+    // The others wait for its message, or it waits for theirs, or they are in a later call.
     for root in [1, 0, 2] {
         let task = ["part", "1000000", &root.to_string()];
         let begin = Instant::now();
         let job = Job::start(4, transport, &task, &[("RINGFOLD_TIMEOUT", "50")]);
-        let verdicts: Vec<_> = job.ranks.iter().map(|rank| rank.line("verdict ")).collect();
-        assert!(begin.elapsed() < 3 * SOON, "before anyone's time is up");
-        all_say(&verdicts, &["call #3", "rank 1 called allreduce [f32 x 1000000, sum]"]);
+        let causes: Vec<_> = job.ranks.iter().map(|rank| rank.line("cause ")).collect();
+        assert!(begin.elapsed() < 3 * SOON, "before any timeout");
+        all_report(&causes, &["call #3", "rank 1 called allreduce [f32 x 1000000, sum]"]);
     }
 }
 
 #[test]
-fn where_a_rank_has_no_memory_for_a_stage_all_do_without() {
+fn if_a_rank_has_no_memory_for_staging_all_do_without() {
     for (task, is_staged) in [("poor", false), ("rich", true)] {
         let job = Job::start(3, "shm", &[task, "1000000"], &[]);
         for rank in &job.ranks {
@@ -266,30 +272,30 @@ fn where_a_rank_has_no_memory_for_a_stage_all_do_without() {
     }
 }
 
-fn what_differed_and_kept_nobody_waiting_is_told_to_all_who_leave(transport: &str) {
+fn a_difference_without_a_wait_is_reported_on_leaving(transport: &str) {
     let job = Job::start(3, transport, &["crossed"], &[]);
-    let verdicts: Vec<_> = job.ranks.iter().map(|rank| rank.line("verdict ")).collect();
-    all_say(&verdicts, &["call #2", "rank 0 called broadcast", "rank 2 called", "root 1"]);
+    let causes: Vec<_> = job.ranks.iter().map(|rank| rank.line("cause ")).collect();
+    all_report(&causes, &["call #2", "rank 0 called broadcast", "rank 2 called", "root 1"]);
 }
 
-fn a_rank_that_does_not_come_is_named(transport: &str) {
+fn a_late_rank_is_named(transport: &str) {
     let settings = [("RINGFOLD_TIMEOUT", &*timeout(transport).as_secs().to_string())];
     let job = Job::start(3, transport, &["late", "30"], &settings);
-    let (verdicts, _) = job.verdicts(1);
-    all_say(&verdicts, &["rank 1", "entered", "allreduce"]);
+    let (causes, _) = job.causes(1);
+    all_report(&causes, &["rank 1", "entered", "allreduce"]);
 }
 
-fn a_rank_that_exits_without_a_word_has_died(transport: &str) {
+fn a_rank_that_exits_without_leaving_has_died(transport: &str) {
     let job = Job::start(3, transport, &["exit"], &[]);
-    let (verdicts, _) = job.verdicts(1);
-    all_say(&verdicts, &["the process of rank 1 is gone"]);
+    let (causes, _) = job.causes(1);
+    all_report(&causes, &["the process of rank 1 is gone"]);
 }
 
-fn strangers_on_any_port_cost_nothing(transport: &str) {
+fn unauthenticated_peers_do_not_disturb_a_job(transport: &str) {
     let job = Job::start(3, transport, &["allreduce", "65536"], &[]);
     job.wait_for("started");
     let ports: Vec<u16> = job.ranks.iter().flat_map(|rank| listening(rank.id())).collect();
-    // Over shared memory rank 0 alone listens, for ranks that come back.
+    // Over shared memory only rank 0 listens, for ranks that reconnect.
     assert!(!ports.is_empty(), "{transport}");
     assert!(transport != "shm" || ports.len() == 1, "{transport}: {ports:?}");
     let mut noise = Noise(0x5eed);
@@ -298,29 +304,29 @@ fn strangers_on_any_port_cost_nothing(transport: &str) {
     let mut connected = 0;
     for port in ports {
         for round in 0..150 {
-            let Ok(mut stranger) = TcpStream::connect(("127.0.0.1", port)) else { continue };
+            let Ok(mut intruder) = TcpStream::connect(("127.0.0.1", port)) else { continue };
             connected += 1;
             let garbage: Vec<u8> = (0..round * 7 % 300).map(|_| noise.byte()).collect();
-            stranger.write_all(&garbage).ok();
+            intruder.write_all(&garbage).ok();
             if round % 3 == 0 {
-                held.push(stranger);
+                held.push(intruder);
             } else if round % 3 == 1 {
-                stranger.write_all(&[0xff; 64]).ok();
-                stranger.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
-                // Whatever it hears, if anything.
-                stranger.read_exact(&mut [0; 1]).ok();
+                intruder.write_all(&[0xff; 64]).ok();
+                intruder.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
+                // The intruder may get an answer or none.
+                intruder.read_exact(&mut [0; 1]).ok();
             }
         }
     }
     assert_ne!(connected, 0, "{transport}");
-    // The job still runs: it dies of what we do next, not of what we did before.
-    assert!(job.ranks.iter().all(|rank| rank.says_nothing()), "a rank has failed already");
+    // The job still runs: the kill below ends it, not the intruders.
+    assert!(job.ranks.iter().all(|rank| rank.has_no_output()), "a rank has failed already");
     job.ranks[2].signal(Signal::KILL);
-    let (verdicts, _) = job.verdicts(2);
-    all_say(&verdicts, &["the process of rank 2 is gone"]);
+    let (causes, _) = job.causes(2);
+    all_report(&causes, &["the process of rank 2 is gone"]);
 }
 
-/// Bytes without a pattern.
+/// Pseudo-random bytes.
 struct Noise(u64);
 
 impl Noise {
@@ -331,7 +337,7 @@ impl Noise {
     }
 }
 
-/// The TCP ports that a process listens on, by what `/proc` says of its sockets.
+/// Returns the TCP ports on which a process listens, from `/proc`.
 fn listening(pid: u32) -> Vec<u16> {
     let fds = fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
     let sockets: Vec<String> = fds

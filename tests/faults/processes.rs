@@ -1,4 +1,4 @@
-//! Ranks as processes that a test may kill, stop and listen to.
+//! Ranks as processes, which a test can kill and stop, and whose output it reads.
 
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use ringfold_tests::rdma;
 use rustix::process::{Pid, Signal, kill_process};
 
-/// The processes of one job. Whatever is left of it ends with the test.
+/// The processes of one job. Dropping it kills them.
 pub(crate) struct Job {
     pub(crate) ranks: Vec<Process>,
 }
@@ -21,12 +21,12 @@ pub(crate) struct Process {
     lines: Receiver<String>,
 }
 
-/// Long enough for anything that ends at all, on a loaded machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// The deadline of each step, for a loaded machine.
+const DEADLINE: Duration = Duration::from_secs(60);
 
 impl Job {
-    /// Starts `size` ranks that do `task` over `transport`, with further settings. Over RDMA they
-    /// use the devices of one host and of another in turn.
+    /// Starts `size` ranks that run `task` over `transport` with `settings`. Over RDMA the ranks
+    /// use the devices of the hosts in turn.
     pub(crate) fn start(
         size: usize,
         transport: &str,
@@ -60,16 +60,16 @@ impl Job {
         Self { ranks: (0..size).map(start).collect() }
     }
 
-    /// Waits until every rank has said `word`.
+    /// Waits until every rank has printed `word`.
     pub(crate) fn wait_for(&self, word: &str) {
         self.ranks.iter().for_each(|rank| drop(rank.line(word)));
     }
 
-    /// The verdicts of all ranks but `except`, and when the last came.
-    pub(crate) fn verdicts(&self, except: usize) -> (Vec<String>, Instant) {
+    /// Returns the failure causes of all ranks but `except`, and the time of the last.
+    pub(crate) fn causes(&self, except: usize) -> (Vec<String>, Instant) {
         let others = self.ranks.iter().enumerate().filter(|(rank, _)| *rank != except);
-        let verdicts = others.map(|(_, rank)| rank.line("verdict ")).collect();
-        (verdicts, Instant::now())
+        let causes = others.map(|(_, rank)| rank.line("cause ")).collect();
+        (causes, Instant::now())
     }
 }
 
@@ -83,19 +83,19 @@ impl Process {
         kill_process(pid, signal).unwrap();
     }
 
-    /// Whether it has said nothing that was not waited for.
-    pub(crate) fn says_nothing(&self) -> bool {
+    /// Returns whether the process has printed no further line.
+    pub(crate) fn has_no_output(&self) -> bool {
         self.lines.try_recv().is_err()
     }
 
-    /// What follows `word` on the first line that begins with it.
+    /// Waits for a line that begins with `word`, and returns its rest.
     pub(crate) fn line(&self, word: &str) -> String {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + DEADLINE;
         loop {
             let left = until.saturating_duration_since(Instant::now());
             let line = self.lines.recv_timeout(left);
             let line =
-                line.unwrap_or_else(|e| panic!("process {} never says {word}: {e}", self.id()));
+                line.unwrap_or_else(|e| panic!("process {} never prints {word}: {e}", self.id()));
             if let Some(rest) = line.strip_prefix(word) {
                 return rest.to_owned();
             }

@@ -1,14 +1,14 @@
-//! Bodies that several fuzz targets share.
+//! Common bodies of fuzz targets.
 
 use ringfold_topology::discover::files::{Read, read};
 use ringfold_topology::fabric::classify;
 use ringfold_topology::site::Site;
 
-/// Reads a file that begins with `start`, which makes it one of a format. If it is a fabric, its
-/// parts fit together, it can be classified, and its site file says the same.
+/// Reads a file that begins with `start`, which selects its format. If the file is a fabric, checks
+/// its indices, classifies it, and checks that its site file can be read back.
 ///
 /// # Panics
-/// If one of that is not so.
+/// If a check fails.
 pub fn fabric(start: &str, rest: &[u8]) {
     let bytes = [start.as_bytes(), rest].concat();
     if let Ok(Read::Fabric(fabric)) = read("fuzz", &bytes) {

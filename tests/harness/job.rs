@@ -1,4 +1,4 @@
-//! A program under way.
+//! A running program with its output and a deadline.
 
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::CommandExt;
@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process_group};
 
-/// Time between two looks at whether a program has ended.
-const GLANCE: Duration = Duration::from_millis(5);
+/// Time between two checks for the end of a program.
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// A program and all that it starts, in a process group of its own. Dropping it kills them.
+/// A program with its child processes, in a process group of their own. Dropping it kills them.
 #[derive(Debug)]
 pub struct Job {
     child: Child,
@@ -22,20 +22,20 @@ pub struct Job {
     reaped: bool,
 }
 
-/// How a program ended.
+/// The result of a program.
 #[derive(Debug)]
 pub struct Outcome {
     /// Its exit status.
     pub status: ExitStatus,
-    /// What it printed.
+    /// The standard output.
     pub stdout: String,
-    /// What it complained about.
+    /// The standard error.
     pub stderr: String,
-    /// How long it ran.
+    /// The run time.
     pub took: Duration,
 }
 
-/// What has been printed so far.
+/// The output so far: the text, and whether it is complete.
 #[derive(Debug, Default)]
 struct Printed {
     state: Mutex<(String, bool)>,
@@ -43,10 +43,10 @@ struct Printed {
 }
 
 impl Job {
-    /// Starts `command` with nothing to read.
+    /// Starts `command` with an empty standard input.
     ///
     /// # Panics
-    /// If it cannot be started.
+    /// If the program cannot be started.
     #[must_use]
     pub fn start(command: &mut Command) -> Self {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -55,28 +55,28 @@ impl Job {
         let mut child = spawned.unwrap_or_else(|e| panic!("{command:?}: {e}"));
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
         Self {
-            stdout: collect(stdout.expect("it was asked for")),
-            stderr: collect(stderr.expect("it was asked for")),
+            stdout: collect(stdout.expect("the command has a pipe")),
+            stderr: collect(stderr.expect("the command has a pipe")),
             child,
             started,
             reaped: false,
         }
     }
 
-    /// Waits for a line of its output that `is_it`, and returns it.
+    /// Waits for a line of standard output for which `is_it` holds, and returns it.
     ///
     /// # Panics
-    /// If there is none within `limit`, with all that it printed.
+    /// If there is none within `limit`. The message has the output.
     pub fn wait_for_line(&self, limit: Duration, is_it: impl Fn(&str) -> bool) -> String {
         let find = |text: &str| text.lines().find(|line| is_it(line)).map(str::to_owned);
         let line = self.stdout.wait(Instant::now() + limit, |text, _| find(text));
         line.unwrap_or_else(|| panic!("no such line within {limit:?}\n{}", self.printed()))
     }
 
-    /// Waits for its end, and for the end of all that hold its output.
+    /// Waits for the end of the program, and of all processes that hold its output.
     ///
     /// # Panics
-    /// If that takes longer than `limit` from now, with all that it printed.
+    /// If that takes longer than `limit`. The message has the output.
     #[must_use]
     pub fn finish(mut self, limit: Duration) -> Outcome {
         let deadline = Instant::now() + limit;
@@ -84,15 +84,18 @@ impl Job {
             if let Some(status) = self.child.try_wait().expect("it is our child") {
                 break status;
             }
-            assert!(Instant::now() < deadline, "still there after {limit:?}\n{}", self.printed());
-            thread::sleep(GLANCE);
+            assert!(Instant::now() < deadline, "still running after {limit:?}\n{}", self.printed());
+            thread::sleep(POLL_INTERVAL);
         };
         let took = self.started.elapsed();
         let all = |printed: &Printed| {
             printed.wait(deadline, |text, ended| ended.then(|| text.to_owned()))
         };
         let (Some(stdout), Some(stderr)) = (all(&self.stdout), all(&self.stderr)) else {
-            panic!("it ended with {status}, but left processes behind\n{}", self.printed());
+            panic!(
+                "the program ended with {status}, but left processes behind\n{}",
+                self.printed()
+            );
         };
         self.reaped = true;
         Outcome { status, stdout, stderr, took }
@@ -111,7 +114,7 @@ impl Drop for Job {
         if self.reaped {
             return;
         }
-        // Its number stays taken while our child is not reaped or any other member lives.
+        // The group's id stays in use until our child is reaped and all other members have ended.
         let group = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
         let killed = group.map(|group| kill_process_group(group, Signal::KILL));
         drop((killed, self.child.wait()));
@@ -119,8 +122,8 @@ impl Drop for Job {
 }
 
 impl Printed {
-    /// Waits until `seen` finds what it looks for in (the text, whether it is all), or the
-    /// deadline.
+    /// Calls `seen` with the text, and whether it is complete, until it returns a value or the
+    /// deadline passes.
     fn wait<T>(&self, deadline: Instant, seen: impl Fn(&str, bool) -> Option<T>) -> Option<T> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
@@ -140,7 +143,7 @@ impl Printed {
     }
 }
 
-/// Keeps what comes out of `pipe`, whole lines at a time.
+/// Collects the output of `pipe`, whole lines at a time.
 fn collect(pipe: impl Read + Send + 'static) -> Arc<Printed> {
     let printed = Arc::new(Printed::default());
     let keeper = Arc::clone(&printed);
@@ -169,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_printed_and_how_it_ends_is_told() {
+    fn a_job_returns_its_output_and_status() {
         let job = shell("echo one; echo two >&2; exit 3");
         assert_eq!(job.wait_for_line(SOON, |line| line.starts_with('o')), "one");
         let outcome = job.finish(SOON);
@@ -178,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn what_outlives_its_starter_is_told_and_dies_with_the_job() {
+    fn a_process_that_outlives_its_parent_is_reported_and_killed() {
         let job = shell("sleep 1000 & echo $!");
         let pid = job.wait_for_line(SOON, |line| !line.is_empty());
         let process = std::path::PathBuf::from(format!("/proc/{pid}/stat"));
@@ -189,7 +192,7 @@ mod tests {
         let lives = || std::fs::read_to_string(&process).is_ok_and(|stat| !stat.contains(") Z"));
         while lives() {
             assert!(Instant::now() < deadline, "process {pid} lives on");
-            thread::sleep(GLANCE);
+            thread::sleep(POLL_INTERVAL);
         }
     }
 }

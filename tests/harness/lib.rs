@@ -1,9 +1,10 @@
-//! What the suites share: programs of this workspace as processes that cannot outlive their test.
+//! The common code of the suites. It runs programs of this workspace as processes that cannot
+//! outlive their test.
 //!
-//! * `program`: where a program of the workspace is, built if need be;
-//! * `needed`: what a machine may lack, and what that means;
-//! * `rdma`: its devices, and whose they are;
-//! * `job`: a program under way, what it has printed, and a deadline.
+//! * `program`: finds and builds the programs of the workspace;
+//! * `needed`: skips tests on machines that lack something;
+//! * `rdma`: RDMA devices, and their hosts;
+//! * `job`: a running program with its output and a deadline.
 #![forbid(unsafe_code)]
 
 mod job;

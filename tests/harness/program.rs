@@ -1,22 +1,22 @@
-//! The programs of the workspace, as the tests were built.
+//! The programs of the workspace, built with the profile of the tests.
 
 use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// The path of a binary, as in `ringrun`.
+/// Returns the path of a binary, as in `ringrun`.
 ///
-/// Builds all of them on first use: cargo builds a binary for the tests of its own package only.
+/// The first call builds all binaries: cargo builds a binary for the tests of its own package only.
 ///
 /// # Panics
-/// If the build fails or makes no such program.
+/// If the build fails or has no such program.
 #[must_use]
 pub fn binary(name: &str) -> PathBuf {
     existing(built().join(name))
 }
 
-/// The path of an example, as in `train`.
+/// Returns the path of an example, as in `train`.
 ///
 /// # Panics
 /// As [`binary`].
@@ -25,10 +25,10 @@ pub fn example(name: &str) -> PathBuf {
     existing(built().join("examples").join(name))
 }
 
-/// The path of another suite, as in `conformance`, built if need be.
+/// Builds another suite, as in `conformance`, and returns its path.
 ///
 /// # Panics
-/// If the build fails or makes no such suite.
+/// If the build fails or has no such suite.
 #[must_use]
 pub fn suite(name: &str) -> PathBuf {
     let mut cargo = cargo("test");
@@ -40,7 +40,7 @@ pub fn suite(name: &str) -> PathBuf {
         path.strip_suffix(')')
     });
     let path = paths.next_back().unwrap_or_else(|| panic!("no suite {name}: {said}"));
-    // If it is no path from the root of the machine, it is one from that of the workspace.
+    // A relative path starts at the root of the workspace.
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("of the workspace");
     existing(root.join(path))
 }
@@ -50,7 +50,7 @@ fn existing(path: PathBuf) -> PathBuf {
     path
 }
 
-/// The folder that binaries lie in, once they do.
+/// Builds all binaries and examples once, and returns their folder.
 fn built() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
@@ -61,14 +61,14 @@ fn built() -> &'static Path {
     })
 }
 
-/// Where what is built like the running suite lies.
+/// Returns the target folder of the running suite's profile.
 fn folder() -> PathBuf {
     // target/PROFILE/deps/SUITE is running.
     let suite = env::current_exe().expect("a test knows where it is");
     suite.ancestors().nth(2).expect("tests lie in target/PROFILE/deps").to_owned()
 }
 
-/// A `command` of cargo's that builds as the running suite was built.
+/// Returns a cargo command that builds with the profile of the running suite.
 fn cargo(command: &str) -> Command {
     let folder = folder();
     let profile = match folder.file_name().and_then(|name| name.to_str()) {

@@ -1,4 +1,4 @@
-//! RDMA devices, and the hosts that the ranks of a test play with them.
+//! RDMA devices, and the hosts that they stand for in a test.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -7,14 +7,13 @@ use ringfold_transport::rdma::{Rails, Settings};
 
 use crate::needed;
 
-/// What of the devices belongs to each host, as in `RINGFOLD_IB_HCA`; nothing where there are no
+/// Returns the devices of each host, as values for `RINGFOLD_IB_HCA`. Empty without devices.
+///
+/// A name such as `rxe_h0r1` stands for host 0 and rail 1. With other names, one host has all
 /// devices.
 ///
-/// Hosts can be told apart where devices have names like `rxe_h0r1`, of host 0's on rail 1. Else
-/// there is one that has all.
-///
 /// # Panics
-/// As [`needed::skipped`], if there is none.
+/// As [`needed::skipped`], if there is no device.
 #[must_use]
 pub fn hosts() -> Vec<String> {
     if let Err(why) = Rails::open(&Settings::default(), None) {
@@ -27,7 +26,7 @@ pub fn hosts() -> Vec<String> {
     hosts.unwrap_or_else(|| BTreeSet::from([String::new()])).into_iter().collect()
 }
 
-/// `rxe_h0r` of `rxe_h0r1`.
+/// Returns the host's prefix of a device name: `rxe_h0r` for `rxe_h0r1`.
 fn host(device: &str) -> Option<&str> {
     let host = device.trim_end_matches(|c: char| c.is_ascii_digit());
     let (_, number) = host.strip_suffix('r')?.rsplit_once("_h")?;
@@ -39,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn devices_that_say_whose_they_are_are_told_apart() {
+    fn devices_named_by_host_are_distinguished() {
         assert_eq!(host("rxe_h0r1"), Some("rxe_h0r"));
         assert_eq!(host("siw_h12r10"), Some("siw_h12r"));
         assert!(["mlx5_0", "rxe_h0r", "rxe_hr1", "rocep1s0"].iter().all(|it| host(it).is_none()));

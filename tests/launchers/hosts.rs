@@ -1,4 +1,4 @@
-//! Two network namespaces joined by a cable: two hosts, as far as ringfold can tell.
+//! Two network namespaces with a cable between them, which ringfold treats as two hosts.
 
 use std::ffi::OsStr;
 use std::fs::{self, Permissions};
@@ -12,20 +12,20 @@ use std::time::{Duration, Instant};
 use ringfold_tests::{needed, program};
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::folder::Folder;
 use crate::perf::DEADLINE;
-use crate::place::Place;
 
-/// Each has `eth0`, and nothing else of this machine has a part in it.
+/// Two hosts, each with `eth0`. They have no connection to the rest of this machine.
 pub(crate) struct Hosts {
     pub(crate) names: [String; 2],
-    place: Place,
+    folder: Folder,
 }
 
-/// Their addresses on the cable. There is no way to anywhere else.
+/// The hosts' addresses on the cable. There is no route to anywhere else.
 pub(crate) const INSIDE: [&str; 2] = ["10.0.0.1", "10.0.0.2"];
 
 impl Hosts {
-    /// `None` where this may not be done.
+    /// Makes the hosts. Returns `None` without the permission or the programs.
     pub(crate) fn join() -> Option<Self> {
         if !needed::is_root("netns") || !needed::are_there("netns", &["ip"]) {
             return None;
@@ -36,7 +36,7 @@ impl Hosts {
             return None;
         }
         let names = [format!("{id}a"), format!("{id}b")];
-        let this = Self { names, place: Place::new("hosts") };
+        let this = Self { names, folder: Folder::new("hosts") };
         let [a, b] = &this.names;
         ip(&format!("netns add {b}"));
         ip(&format!("-n {a} link add eth0 type veth peer name eth0 netns {b}"));
@@ -49,7 +49,7 @@ impl Hosts {
         Some(this)
     }
 
-    /// Until then nobody would choose the interface.
+    /// Waits until both interfaces are up. ringfold chooses no interface that is down.
     fn wait_for_carrier(&self) {
         let is_up = |name: &String| ip(&format!("-n {name} link show eth0")).contains(" state UP ");
         let until = Instant::now() + DEADLINE;
@@ -59,15 +59,15 @@ impl Hosts {
         }
     }
 
-    /// A command on the first, with a new home and the ranks' log.
+    /// Returns a command on the first host, with a new home and the log of the ranks.
     pub(crate) fn on_first(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &self.names[0]]).arg(program);
-        command.env("HOME", self.place.path()).env("RINGFOLD_DEBUG", "INFO");
+        command.env("HOME", self.folder.path()).env("RINGFOLD_DEBUG", "INFO");
         command
     }
 
-    /// `ringrun` on the first, for two ranks on either. Nobody can look up the hosts' names.
+    /// Returns `ringrun` on the first host, for two ranks on each. The hosts' names do not resolve.
     pub(crate) fn ringrun(&self) -> Command {
         let mut command = self.on_first(program::binary("ringrun"));
         command.args(["--agent", "ip netns exec", "--host", &self.slots()]);
@@ -75,7 +75,7 @@ impl Hosts {
         command
     }
 
-    /// The same, but told which interface to use and no address.
+    /// Returns the same command with the name of an interface in place of an address.
     pub(crate) fn ringrun_by_interface(&self, name: &str) -> Command {
         let mut command = self.on_first(program::binary("ringrun"));
         command.args(["--agent", "ip netns exec", "--host", &self.slots()]);
@@ -83,15 +83,15 @@ impl Hosts {
         command
     }
 
-    /// Two on either, as launchers write it.
+    /// Returns the host list of launchers for two ranks on each host.
     pub(crate) fn slots(&self) -> String {
         let [a, b] = &self.names;
         format!("{a}:2,{b}:2")
     }
 
-    /// A program that is called as ssh is. Each host has a home directory of its own.
+    /// Returns a program with the command line of ssh. Each host has its own home directory.
     pub(crate) fn agent(&self) -> PathBuf {
-        let path = self.place.path().join("agent");
+        let path = self.folder.path().join("agent");
         let text = "#!/bin/sh\nwhile [ \"${1#-}\" != \"$1\" ]; do shift; done\n\
                     host=$1; shift; export HOME=${0%/*}/$host; mkdir -p \"$HOME\"\n\
                     exec ip netns exec \"$host\" sh -c \"$*\"\n";
@@ -100,14 +100,14 @@ impl Hosts {
         path
     }
 
-    /// Kills a process of the second.
+    /// Kills a process on the second host.
     pub(crate) fn kill(&self, pid: i32) {
         let there = pids(&self.names[1]);
         assert!(there.contains(&pid), "{pid} is not on {}: {there:?}", self.names[1]);
         kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
     }
 
-    /// Nothing runs there any more.
+    /// Checks that no process is left on the hosts.
     pub(crate) fn assert_deserted(&self) {
         for name in &self.names {
             assert_eq!(pids(name), [0; 0], "on {name}");
@@ -117,7 +117,7 @@ impl Hosts {
 
 impl Drop for Hosts {
     fn drop(&mut self) {
-        // The cable goes with its ends. One of them may not have come to be.
+        // The cable goes with the namespaces. One of them may not exist.
         for name in &self.names {
             Command::new("ip").args(["netns", "del", name]).status().ok();
         }

@@ -1,13 +1,14 @@
-//! allreduce-perf under real launchers, with no settings but theirs. Not for every day: it wants
-//! root and other people's programs, so each test is ignored unless asked for:
+//! Runs allreduce-perf under real launchers, with no settings except theirs. The tests need root
+//! and the launchers, so they are ignored by default:
 //!
 //! ```text
 //! apt-get install mpich openmpi-bin munge slurmctld slurmd slurm-client iproute2
 //! cargo test -p ringfold-tests --test launchers -- --ignored --test-threads 1
 //! ```
 //!
-//! What is not installed is skipped aloud. `RINGFOLD_TEST_REQUIRE=mpich,openmpi,slurm,netns` (and
-//! `torchrun`, where torch is) makes that a failure.
+//! A test without its launcher prints that it is skipped.
+//! `RINGFOLD_TEST_REQUIRE=mpich,openmpi,slurm,netns` (and `torchrun`, with torch) makes that a
+//! failure.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests may")]
 
 use std::net::TcpListener;
@@ -15,27 +16,27 @@ use std::process::Command;
 
 use ringfold_tests::{Job, needed, program};
 
+use crate::folder::Folder;
 use crate::hosts::Hosts;
 use crate::perf::{ARGS, DEADLINE, assert_right, perf};
-use crate::place::Place;
 use crate::slurm::Slurm;
 
+mod folder;
 mod hosts;
 mod perf;
-mod place;
 mod slurm;
 mod two_machines;
 
-/// Runs `command` with a new home and the ranks' log, to its end, and checks what it printed.
+/// Runs `command` to its end with a new home and the ranks' log, and checks its output.
 fn run(command: &mut Command, launcher: &str, ranks: usize) {
-    let home = Place::new("home");
+    let home = Folder::new("home");
     command.env("HOME", home.path()).env("RINGFOLD_DEBUG", "INFO");
     assert_right(&Job::start(command).finish(DEADLINE), launcher, ranks);
 }
 
-/// Runs, by `command`, ranks that make several communicators.
+/// Runs ranks that make several communicators, started by `command`.
 fn run_again(command: &mut Command, ranks: usize) {
-    let home = Place::new("home");
+    let home = Folder::new("home");
     command.env("HOME", home.path()).arg(program::binary("rank")).args(["again", "4"]);
     let outcome = Job::start(command).finish(DEADLINE);
     assert!(outcome.status.success(), "{outcome:?}");
@@ -85,15 +86,15 @@ fn torchrun() {
     run(command.arg("--no-python").arg(perf()).args(ARGS), "torchrun", 4);
 }
 
-/// What torchrun sets, while its agent's store listens on the port that it names.
+/// Sets torchrun's variables, with a listener on the port that they name, as torchrun's agent has.
 #[test]
 #[ignore = "belongs to the launchers"]
-fn what_torchrun_sets() {
+fn variables_of_torchrun() {
     let own_name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
     for address in ["127.0.0.1", "localhost", own_name.trim()] {
         let store = TcpListener::bind(("0.0.0.0", 0)).unwrap();
         let port = store.local_addr().unwrap().port();
-        let home = Place::new("home");
+        let home = Folder::new("home");
         let start = |rank: usize| {
             let settings = [
                 ("RANK", rank.to_string()),
@@ -145,7 +146,7 @@ fn slurm_steps() {
     assert!(!outcome.status.success() && outcome.stderr.contains(refusal), "{outcome:?}");
 }
 
-/// The launcher within the allocation counts, though Slurm's variables are set too.
+/// Hydra inside an allocation takes precedence over Slurm's variables.
 #[test]
 #[ignore = "wants root, Slurm as above, and mpich"]
 fn hydra_within_slurm() {
@@ -192,7 +193,7 @@ fn open_mpi_on_two_hosts() {
     command.args(["--allow-run-as-root", "--mca", "plm_rsh_agent"]).arg(hosts.agent());
     command.args(["-x", "RINGFOLD_DEBUG", "--host", &hosts.slots(), "-n", "4"]);
     run_on(&hosts, command.arg(perf()).args(ARGS), "Open MPI");
-    // Rank 0 is not where mpirun is.
+    // Rank 0 is on another host than mpirun.
     let mut command = hosts.on_first("mpirun.openmpi");
     command.args(["--allow-run-as-root", "--mca", "plm_rsh_agent"]).arg(hosts.agent());
     command.args(["--host", &hosts.names[1], "-n", "1", perf().to_str().unwrap()]).args(ARGS);
@@ -202,8 +203,8 @@ fn open_mpi_on_two_hosts() {
     assert!(!outcome.status.success() && outcome.stderr.contains(&remedy), "{outcome:?}");
 }
 
-/// Runs `command`, which starts two ranks on either of `hosts`: they share memory within and use
-/// TCP between.
+/// Runs `command`, which starts two ranks on each host. Ranks use shared memory on a host and TCP
+/// between hosts.
 fn run_on(hosts: &Hosts, command: &mut Command, launcher: &str) {
     let outcome = Job::start(command).finish(DEADLINE);
     assert_right(&outcome, launcher, 4);
@@ -232,8 +233,8 @@ fn a_rank_killed_on_the_other_host_is_named() {
     let fate = format!("rank 3 (pid {pid}, host {}) was killed by signal 9", hosts.names[1]);
     assert!(outcome.stderr.trim_end().lines().last().unwrap().contains(&fate), "{outcome:?}");
     for rank in 0..3 {
-        let verdict = format!("on rank {rank}: the process of rank 3 is gone");
-        assert!(outcome.stderr.contains(&verdict), "{verdict}: {outcome:?}");
+        let cause = format!("on rank {rank}: the process of rank 3 is gone");
+        assert!(outcome.stderr.contains(&cause), "{cause}: {outcome:?}");
     }
     hosts.assert_deserted();
 }

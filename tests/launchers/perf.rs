@@ -1,21 +1,21 @@
-//! allreduce-perf, and what it must have printed.
+//! allreduce-perf and its expected output.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use ringfold_tests::{Outcome, program};
 
-/// Small sizes, each result checked.
+/// Arguments for small sizes, with each result checked.
 pub(crate) const ARGS: &[&str] = &["-b", "8", "-e", "64K", "-f", "8", "-c", "1"];
 
-/// No job here takes this long unless it hangs.
+/// The deadline of a job.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(120);
 
 pub(crate) fn perf() -> PathBuf {
     program::binary("allreduce-perf")
 }
 
-/// One job of `ranks` ran under `launcher`, and all its results were right.
+/// Checks that one job of `ranks` ranks ran under `launcher`, with correct results.
 pub(crate) fn assert_right(outcome: &Outcome, launcher: &str, ranks: usize) {
     assert!(outcome.status.success(), "{outcome:?}");
     let lines = |begin: &str| outcome.stdout.lines().filter(|l| l.starts_with(begin)).count();

@@ -1,4 +1,4 @@
-//! Slurm on this machine alone: its three daemons, on loopback, with a configuration of their own.
+//! Slurm on this machine: its three daemons on loopback, with their own configuration.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
@@ -12,38 +12,38 @@ use std::time::{Duration, Instant};
 use ringfold_tests::needed;
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::place::Place;
+use crate::folder::Folder;
 
 const PROGRAMS: &[&str] =
     &["munged", "slurmctld", "slurmd", "srun", "salloc", "sinfo", "squeue", "scancel", "scontrol"];
 
-/// Each step of its coming up, and of its going down, takes less unless something is wrong.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// The deadline of each step of start and stop.
+const DEADLINE: Duration = Duration::from_secs(60);
 
-/// One node with 4 processors, whatever the machine has. Dropping it ends it.
+/// A cluster of one node with a configured number of 4 CPUs. Dropping it stops it.
 pub(crate) struct Slurm {
     daemons: Vec<Daemon>,
-    place: Place,
+    folder: Folder,
 }
 
-/// A process of ours that dies with us.
+/// A daemon. Dropping it stops it.
 struct Daemon(Child);
 
 impl Slurm {
-    /// `None` where this may not be done.
+    /// Starts the daemons. Returns `None` without the permission or the programs.
     ///
     /// # Panics
-    /// If it does not come up, with the daemons' logs.
+    /// If a daemon does not start. The message has the daemons' logs.
     pub(crate) fn start() -> Option<Self> {
         if !needed::is_root("slurm") || !needed::are_there("slurm", PROGRAMS) {
             return None;
         }
-        let mut this = Self { daemons: Vec::new(), place: Place::new("slurm") };
-        let at = |name: &str| this.place.path().join(name).display().to_string();
+        let mut this = Self { daemons: Vec::new(), folder: Folder::new("slurm") };
+        let at = |name: &str| this.folder.path().join(name).display().to_string();
         fs::create_dir(at("spool")).unwrap();
         fs::create_dir(at("state")).unwrap();
         write_key(Path::new(&at("munge.key")));
-        fs::write(at("slurm.conf"), configuration(this.place.path())).unwrap();
+        fs::write(at("slurm.conf"), configuration(this.folder.path())).unwrap();
         let munged = [
             "--foreground".to_owned(),
             format!("--key-file={}", at("munge.key")),
@@ -63,16 +63,16 @@ impl Slurm {
         Some(this)
     }
 
-    /// A command of Slurm's, or one that will call such.
+    /// Returns a command with this cluster's configuration.
     pub(crate) fn command(&self, program: &str) -> Command {
         let mut command = Command::new(program);
-        command.env("SLURM_CONF", self.place.path().join("slurm.conf"));
+        command.env("SLURM_CONF", self.folder.path().join("slurm.conf"));
         command
     }
 
     fn daemon(&mut self, program: &str, args: &[String]) {
-        let log = File::create(self.place.path().join(format!("{program}.out"))).unwrap();
-        // The kernel ends it should this test be killed.
+        let log = File::create(self.folder.path().join(format!("{program}.out"))).unwrap();
+        // The kernel ends the daemon if this test is killed.
         let mut command = self.command("setpriv");
         command.args(["--pdeathsig", "TERM", "--", program]).args(args).stdin(Stdio::null());
         command.stdout(log.try_clone().unwrap()).stderr(log);
@@ -80,8 +80,8 @@ impl Slurm {
     }
 
     fn wait(&self, what: &str, is_there: impl Fn() -> bool) {
-        if !within_patience(is_there) {
-            panic!("no {what} within {PATIENCE:?}\n{}", self.logs());
+        if !within_deadline(is_there) {
+            panic!("no {what} within {DEADLINE:?}\n{}", self.logs());
         }
     }
 
@@ -91,7 +91,7 @@ impl Slurm {
     }
 
     fn logs(&self) -> String {
-        let log = |name: &str| fs::read_to_string(self.place.path().join(name));
+        let log = |name: &str| fs::read_to_string(self.folder.path().join(name));
         let names = ["munged.out", "slurmctld.out", "slurmd.out"];
         names.iter().map(|name| format!("{name}:\n{}\n", log(name).unwrap_or_default())).collect()
     }
@@ -99,10 +99,10 @@ impl Slurm {
 
 impl Drop for Slurm {
     fn drop(&mut self) {
-        // The ranks of a failed test are slurmd's, which would leave them behind.
+        // slurmd would leave the ranks of a failed test behind.
         if self.daemons.len() == 3 && !self.answer("squeue", &["-h"]).is_empty() {
             self.command("scancel").arg("--user=root").status().ok();
-            within_patience(|| self.answer("squeue", &["-h"]).is_empty());
+            within_deadline(|| self.answer("squeue", &["-h"]).is_empty());
         }
         while let Some(daemon) = self.daemons.pop() {
             drop(daemon);
@@ -116,7 +116,7 @@ impl Drop for Daemon {
         if let Some(pid) = pid {
             kill_process(pid, Signal::TERM).ok();
         }
-        if !within_patience(|| self.has_ended()) {
+        if !within_deadline(|| self.has_ended()) {
             self.0.kill().ok();
             self.0.wait().ok();
         }
@@ -129,8 +129,8 @@ impl Daemon {
     }
 }
 
-fn within_patience(mut is_so: impl FnMut() -> bool) -> bool {
-    let until = Instant::now() + PATIENCE;
+fn within_deadline(mut is_so: impl FnMut() -> bool) -> bool {
+    let until = Instant::now() + DEADLINE;
     while !is_so() {
         if Instant::now() > until {
             return false;
@@ -140,7 +140,7 @@ fn within_patience(mut is_so: impl FnMut() -> bool) -> bool {
     true
 }
 
-/// What munge's daemon and its clients share.
+/// Writes the secret of munge's daemon and its clients.
 fn write_key(path: &Path) {
     let mut key = [0; 128];
     std::io::Read::read_exact(&mut File::open("/dev/urandom").unwrap(), &mut key).unwrap();
@@ -153,7 +153,7 @@ fn configuration(place: &Path) -> String {
     let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
     let name = name.trim().split('.').next().unwrap();
     let place = place.display();
-    // Both are held until both are known.
+    // Both listeners exist until both ports are known, so the ports differ.
     let free = || TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let (control, node) = (free(), free());
     let port = |listener: &TcpListener| listener.local_addr().unwrap().port();

@@ -9,7 +9,7 @@ use ringfold_tests::{Job, Outcome, needed, program};
 
 use crate::hosts::{Hosts, INSIDE};
 use crate::perf::DEADLINE;
-use crate::place::Place;
+use crate::folder::Folder;
 
 /// The page.
 const PAGE: &str = include_str!("../../docs/two-machines.md");
@@ -43,7 +43,7 @@ exec cp -p -r "$1" "${0%/*}/../${2%:}/"
 
 /// Two hosts, `node1` and `node2`.
 struct Lab {
-    place: Place,
+    place: Folder,
     _hosts: Hosts,
 }
 
@@ -52,7 +52,7 @@ impl Lab {
         if !needed::are_there("netns", &["unshare", "mount", "hostname"]) {
             return None;
         }
-        let (hosts, place) = (Hosts::join()?, Place::new("lab"));
+        let (hosts, place) = (Hosts::join()?, Folder::new("lab"));
         let at = |name: &str| place.path().join(name);
         fs::create_dir(at("bin")).unwrap();
         fs::create_dir(at("home")).unwrap();

@@ -1,5 +1,5 @@
-//! Programs of ours start on machines that have no RDMA library: they load one at run time, if it
-//! is there. What a program cannot start without is in its ELF file, the dynamic section.
+//! ringfold's programs start on machines without RDMA libraries, which they load at run time. The
+//! dynamic section of an ELF file lists the libraries that a program needs to start.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -8,19 +8,21 @@ use std::path::PathBuf;
 
 use ringfold_tests::{needed, program};
 
-/// Entries of the program header table: what is mapped where, and the dynamic section.
+/// The type of a mapped segment in the program header table.
 const PT_LOAD: u64 = 1;
+/// The type of the dynamic section in the program header table.
 const PT_DYNAMIC: u64 = 2;
 
-/// Entries of the dynamic section: a library's name, and where the names are.
+/// The entry of a needed library's name in the dynamic section.
 const DT_NEEDED: u64 = 1;
+/// The entry of the address of all names in the dynamic section.
 const DT_STRTAB: u64 = 5;
 
-/// Numbers in the file, and what they say of where others are.
+/// The bytes of an ELF file.
 struct Elf(Vec<u8>);
 
 impl Elf {
-    /// The file, if it has the form that this reads: 64 bits, little-endian.
+    /// Returns the file if it has 64 bits and is little-endian.
     fn of(bytes: Vec<u8>) -> Option<Self> {
         bytes.starts_with(b"\x7fELF\x02\x01").then_some(Self(bytes))
     }
@@ -32,7 +34,7 @@ impl Elf {
         u64::from_le_bytes(number)
     }
 
-    /// Offset, address and length of what the program header table has of a kind.
+    /// Returns the offset, address and length of each segment of a type.
     fn segments(&self, kind: u64) -> impl Iterator<Item = [u64; 3]> {
         let [begin, size, count] = [(32, 8), (54, 2), (56, 2)].map(|(at, n)| self.number(at, n));
         let entries = (0..count).map(move |entry| begin + entry * size);
@@ -40,7 +42,7 @@ impl Elf {
         entries.map(|at| [8, 16, 32].map(|field| self.number(at + field, 8)))
     }
 
-    /// The libraries that must be there for it to start.
+    /// Returns the libraries that the program needs to start.
     fn needed(&self) -> Vec<String> {
         let dynamic = self.segments(PT_DYNAMIC).flat_map(|[offset, _, length]| {
             (offset..offset + length)
@@ -69,12 +71,12 @@ fn programs_start_without_rdma_libraries() {
     programs.push(program::example("train"));
     for program in programs {
         let Some(elf) = Elf::of(fs::read(&program).unwrap()) else {
-            let _ = needed::skipped("elf", "programs have another form here");
+            let _ = needed::skipped("elf", "programs are not 64-bit little-endian ELF files here");
             return;
         };
         let libraries = elf.needed();
         println!("{}: {libraries:?}", program.display());
-        // What the compiler and the C library bring; a program that is linked statically has none.
+        // Libraries of the compiler and the C library. A statically linked program has none.
         let own = ["libc.", "libm.", "libgcc_s.", "libpthread.", "libdl.", "librt.", "ld-"];
         let is_own = |library: &&String| own.iter().any(|name| library.starts_with(name));
         let others: Vec<_> = libraries.iter().filter(|library| !is_own(library)).collect();

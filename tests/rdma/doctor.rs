@@ -1,10 +1,10 @@
-//! `ringfold doctor` as the ranks of a job: what it finds between hosts.
+//! `ringfold doctor` as a job: its findings between hosts.
 
 use ringfold_tests::program;
 
 use crate::lab::{JOIN, RAILS, script};
 
-/// Defines `doctor`: four ranks, two for either host, which use that host's devices.
+/// Defines `doctor`: four ranks, two on each host, with that host's devices.
 fn doctor() -> String {
     let [ringrun, ringfold] = ["ringrun", "ringfold"].map(program::binary);
     let own = r"export RINGFOLD_IB_HCA=rxe_h$((RINGFOLD_RANK / 2)); exec";
@@ -16,7 +16,7 @@ fn doctor() -> String {
     )
 }
 
-/// Lines of the table of pairs that are about a rail, and whether it works.
+/// Returns the rails in the table of pairs, and whether each works.
 fn rails(text: &str) -> Vec<(usize, bool)> {
     let rail = |line: &str| {
         let (rail, rest) = (0..RAILS).find_map(|rail| {
@@ -41,8 +41,8 @@ fn the_doctor_tries_every_rail_between_hosts() {
     );
 }
 
-/// Every two hosts, each with one at a time; and a rail that one of them does not reach anybody by
-/// is told of every pair that it is in.
+/// Every two hosts are paired, each host with one other at a time. A broken rail of one host is
+/// reported for each of its pairs.
 #[test]
 #[ignore = "wants a virtual machine"]
 fn the_doctor_tries_every_pair_of_hosts() {
@@ -79,10 +79,10 @@ fn the_doctor_tries_every_pair_of_hosts() {
     assert!(broken.ends_with("BAD   3 things are broken\n"), "{broken}");
 }
 
-/// Every trouble has its line, and the other rail is none the worse.
+/// Every fault has a line, and the other rail still works.
 #[test]
 #[ignore = "wants a virtual machine"]
-fn the_doctor_says_what_is_wrong_with_a_rail() {
+fn the_doctor_reports_the_fault_of_a_rail() {
     let text = r"
         ip link set h1r1 mtu 1500; sleep 0.5
         doctor
@@ -113,7 +113,7 @@ fn the_doctor_says_what_is_wrong_with_a_rail() {
     }
 }
 
-/// Two network namespaces are two hosts, and have no device.
+/// Two network namespaces act as hosts without devices.
 #[test]
 #[ignore = "wants a virtual machine"]
 fn without_rdma_the_doctor_tries_tcp_between_hosts() {

@@ -1,18 +1,18 @@
-//! What rails, devices and processes do to a job in the middle of its calls.
+//! Faults of rails, devices and processes in the middle of calls.
 
 use ringfold_tests::program;
 
 use crate::lab::{JOIN, RAILS, script};
 
-/// As [`functions_of`], for four ranks, two for either host.
+/// As [`functions_of`], for four ranks, two on each host.
 pub(crate) fn functions(settings: &str) -> String {
     functions_of(4, "RINGFOLD_IB_HCA=rxe_h$((RINGFOLD_RANK / 2))", settings)
 }
 
-/// Starts ranks with `own` settings that all-reduce with checked sums until `/tmp/stop` is
-/// there. `start` waits for their first calls, `calls` for so many more, `said` for a line of the
-/// log, so many times, and `finish` for a good end. Broadcasts are by chains, whose messages are so
-/// long that they are written where they are wanted.
+/// Defines shell functions for a job of ranks with `own` settings. The ranks all-reduce with
+/// checked sums until `/tmp/stop` exists. `start` waits for the first calls, `calls` for more
+/// calls, `said` for a number of log lines, and `finish` for a successful end. Broadcasts use
+/// chains, whose long messages RDMA writes directly into the receivers' buffers.
 fn functions_of(ranks: usize, own: &str, settings: &str) -> String {
     let [ringrun, rank] = ["ringrun", "rank"].map(program::binary);
     format!(
@@ -49,7 +49,8 @@ fn functions_of(ranks: usize, own: &str, settings: &str) -> String {
     )
 }
 
-/// NIC and cable, of one rail: it takes only itself away, and carries bytes again afterwards.
+/// One rail loses its NIC, then its cable. The other rail goes on, and the lost one carries bytes
+/// again afterwards.
 #[test]
 #[ignore = "wants a virtual machine"]
 fn a_rail_that_comes_back_is_used_again() {
@@ -71,8 +72,8 @@ fn a_rail_that_comes_back_is_used_again() {
     }
 }
 
-/// No port says anything, as where a switch has lost its way: the devices' retries say it, and
-/// attempts from time to time find out that all is well again.
+/// A switch drops all packets while every port stays up. The devices' retries detect the failure,
+/// and periodic attempts detect the recovery.
 #[test]
 #[ignore = "wants a virtual machine"]
 fn a_rail_that_fails_in_silence_comes_back_too() {
@@ -119,8 +120,7 @@ fn where_tcp_is_not_allowed_the_last_rail_is_the_end() {
     assert!(failed == 4 && outcome.stdout.contains(why), "{outcome:?}");
 }
 
-/// A cable that is out for a moment, of the only rail that either host may use: the devices outlast
-/// it, as they would without us.
+/// The only rail loses its cable for a moment. The devices' retries outlast the outage.
 #[test]
 #[ignore = "wants a virtual machine"]
 fn a_flap_of_the_only_rail_is_waited_for() {
@@ -139,7 +139,7 @@ fn a_flap_of_the_only_rail_is_waited_for() {
     assert!(!outcome.stdout.contains("is lost"), "{outcome:?}");
 }
 
-/// Whenever that is: before there is a link, in the middle of making it, or just after.
+/// The rails fail before, during or just after the setup of links.
 #[test]
 #[ignore = "wants a virtual machine"]
 fn rails_may_fail_while_links_are_made() {
@@ -158,10 +158,10 @@ fn rails_may_fail_while_links_are_made() {
     assert!(outcome.status.success());
 }
 
-/// The ports are up and the kernel knows where the peer is, but nothing arrives.
+/// The ports are up and the kernel has the peer's address, but no packet arrives.
 #[test]
 #[ignore = "wants a virtual machine"]
-fn rails_by_which_nothing_passes_are_not_used() {
+fn rails_that_drop_all_packets_are_not_used() {
     let text = "
         unset RINGFOLD_IB_TIMEOUT RINGFOLD_IB_RETRY_CNT
         for rail in 0 1; do
@@ -179,7 +179,7 @@ fn rails_by_which_nothing_passes_are_not_used() {
     assert!(outcome.stdout.matches("is left; using tcp").count() >= 4, "{outcome:?}");
 }
 
-/// Devices answer for a process that is stopped: it is waited for, and nothing is lost.
+/// Devices acknowledge packets for a stopped process. The peers wait for it, and no path is lost.
 #[test]
 #[ignore = "wants a virtual machine"]
 fn a_stopped_rank_goes_on_where_it_was() {
@@ -194,8 +194,8 @@ fn a_stopped_rank_goes_on_where_it_was() {
     assert!(!outcome.stdout.contains("is lost"), "{outcome:?}");
 }
 
-/// A cable of one of four hosts: all others keep both rails, and that host the other one. In a
-/// ring, host 1 hears of host 0 and host 2 of host 1, but nothing comes to host 0 by that rail.
+/// One of four hosts loses a cable. It keeps its other rail, and all other hosts keep both. In the
+/// ring, host 0 receives from that host, so it gets no bytes over the lost rail.
 #[test]
 #[ignore = "wants a virtual machine"]
 fn four_hosts_lose_a_rail_of_one_and_get_it_back() {
@@ -214,14 +214,14 @@ fn four_hosts_lose_a_rail_of_one_and_get_it_back() {
     let Some(outcome) = script(&format!("{JOIN}\n{functions}{text}")) else { return };
     let lost = outcome.stdout.lines().filter(|line| line.contains(" is lost, 1 left"));
     for line in lost {
-        // Both ends say so, each of its own device.
+        // Both ends log the loss, each with its own device.
         let is_of_three = line.contains("to rank 3 by") || line.contains("by rxe_h3r1:1");
         assert!(is_of_three, "{line}: {outcome:?}");
     }
 }
 
-/// Three hosts that may use one device each, of the second rail: nothing goes by the first, and
-/// TCP carries on while there is none.
+/// Three hosts may use one device each, on the second rail. The first rail stays idle, and TCP
+/// takes over while the second one is down.
 #[test]
 #[ignore = "wants a virtual machine"]
 fn hosts_with_one_rail_use_no_other() {

@@ -1,12 +1,12 @@
-//! The same ranks over iWARP: soft-iWARP devices take the place of those that are there.
+//! The same jobs over iWARP: soft-iWARP devices replace the soft-RoCE ones.
 
 use ringfold_tests::{Outcome, needed, program};
 
 use crate::lab;
 use crate::{faults, over_rdma, ranks};
 
-/// Runs a script where every rail has an iWARP device, `siw_h0r0` as a rule; `None` where there
-/// are none.
+/// Runs a script with an iWARP device on every rail, such as `siw_h0r0`. Returns `None` without
+/// iWARP.
 fn script(text: &str) -> Option<Outcome> {
     let devices = "
         for device in /sys/class/infiniband/*; do rdma link del ${device##*/}; done
@@ -40,9 +40,10 @@ fn collectives_over_iwarp_are_right() {
 
 #[test]
 #[ignore = "wants a virtual machine"]
-fn survivors_are_told_over_iwarp() {
+fn survivors_get_the_cause_over_iwarp() {
     let Some(outcome) = script(&over_rdma("faults")) else { return };
-    let times: Vec<_> = outcome.stdout.lines().filter(|it| it.contains("all know")).collect();
+    let times: Vec<_> =
+        outcome.stdout.lines().filter(|it| it.contains("all survivors fail")).collect();
     println!("{}", times.join("\n"));
     assert_eq!(times.len(), 8, "{outcome:?}");
 }
@@ -72,18 +73,18 @@ fn sums_over_iwarp_are_right() {
             assert!(outcome.stderr.contains(&line), "{line}: {outcome:?}");
         }
         let found = format!("ok    address    siw_h0r{rail}:1: 10.1{rail}.0.1: ");
-        let tried = format!("ok    trial      siw_h0r{rail}:1 to itself: ");
-        for line in [found, tried] {
+        let probed = format!("ok    probe      siw_h0r{rail}:1 to itself: ");
+        for line in [found, probed] {
             assert!(outcome.stdout.contains(&line), "{line}: {outcome:?}");
         }
     }
-    assert!(!outcome.stderr.contains("is lost"), "ranks leave in peace: {outcome:?}");
+    assert!(!outcome.stderr.contains("is lost"), "ranks leave without a failure: {outcome:?}");
 }
 
-/// The two do not understand each other: each meets its like by RDMA, and the others by TCP.
+/// RoCE and iWARP do not interoperate: ranks use RDMA among hosts of one kind, and TCP between.
 #[test]
 #[ignore = "wants a virtual machine"]
-fn hosts_of_roce_and_of_iwarp_meet_by_tcp() {
+fn hosts_of_roce_and_of_iwarp_use_tcp() {
     let text = "
         rdma link del siw_h0r0; rdma link del siw_h0r1
         rdma link add roce_h0r0 type rxe netdev h0r0
@@ -108,7 +109,7 @@ fn hosts_of_roce_and_of_iwarp_meet_by_tcp() {
     }
 }
 
-/// Without the library that makes connections, TCP carries all, if it may; and both are said.
+/// Without librdmacm, ranks use TCP if it is allowed, and fail otherwise. The log has the reason.
 #[test]
 #[ignore = "wants a virtual machine"]
 fn without_librdmacm_iwarp_is_left_to_tcp() {
@@ -131,7 +132,7 @@ fn without_librdmacm_iwarp_is_left_to_tcp() {
     }
 }
 
-/// NIC and cable of one rail; of the cable no device says anything.
+/// One rail loses its NIC, then its cable. No device reports the loss of the cable.
 #[test]
 #[ignore = "wants a virtual machine"]
 fn an_iwarp_rail_that_comes_back_is_used_again() {
@@ -155,7 +156,7 @@ fn where_no_iwarp_rail_is_left_tcp_carries_on() {
     assert!(outcome.status.success());
 }
 
-/// A kernel that knows where the peer is waits for TCP's connection; calls do not.
+/// The kernel keeps trying to connect to a peer whose address it has. Calls do not wait for it.
 #[test]
 #[ignore = "wants a virtual machine"]
 fn calls_do_not_wait_for_connections() {
@@ -175,10 +176,11 @@ fn calls_do_not_wait_for_connections() {
     assert!(outcome.stdout.contains("no connection in 5000 ms: "), "{outcome:?}");
 }
 
-/// Devices answer for a process that is stopped; a stranger is sent away; and neither is lost.
+/// Devices acknowledge packets for a stopped process, and an unauthenticated peer is refused. No
+/// path is lost.
 #[test]
 #[ignore = "wants a virtual machine"]
-fn stopped_ranks_and_strangers_harm_nobody() {
+fn stopped_ranks_and_unauthenticated_peers_do_no_harm() {
     let text = "
         start
         rank=$(pgrep -x rank | tail -n 1)
@@ -194,7 +196,7 @@ fn stopped_ranks_and_strangers_harm_nobody() {
     assert!(!outcome.stdout.contains("is lost"), "{outcome:?}");
 }
 
-/// Every survivor hears of it, and the kernel has nothing of theirs left.
+/// Every survivor gets the cause, and the kernel has no RDMA resources left.
 #[test]
 #[ignore = "wants a virtual machine"]
 fn a_killed_rank_leaves_nothing_of_iwarp_behind() {
@@ -206,6 +208,6 @@ fn a_killed_rank_leaves_nothing_of_iwarp_behind() {
         rdma resource | diff /tmp/before - >&2";
     let text = format!("{}{text}", faults::functions("RINGFOLD_TRANSPORT=rdma"));
     let Some(outcome) = script(&text) else { return };
-    let verdicts = outcome.stdout.lines().filter(|line| line.starts_with("verdict ")).count();
-    assert_eq!(verdicts, 3, "{outcome:?}");
+    let causes = outcome.stdout.lines().filter(|line| line.starts_with("cause ")).count();
+    assert_eq!(causes, 3, "{outcome:?}");
 }

@@ -1,4 +1,5 @@
-//! Where RDMA devices are: the guest of `tests/rdma-vm`, or wherever `RINGFOLD_TEST_RDMA` says.
+//! The lab with RDMA devices: the guest of `tests/rdma-vm`, or the one that `RINGFOLD_TEST_RDMA`
+//! names.
 
 use std::path::Path;
 use std::process::Command;
@@ -6,28 +7,28 @@ use std::time::Duration;
 
 use ringfold_tests::{Job, Outcome, needed};
 
-/// What there is to find: `rxe_h0r0` is host 0's device on rail 0, whose address is 10.10.0.1.
+/// Number of hosts. `rxe_h0r0` is host 0's device on rail 0, with the address 10.10.0.1.
 pub(crate) const HOSTS: usize = 2;
+/// Number of rails.
 pub(crate) const RAILS: usize = 2;
 
-/// Nothing here takes this long unless it hangs, though every instruction is emulated. The guest
-/// has a shorter limit of its own.
+/// The deadline of a command on an emulated processor. The guest has a shorter limit of its own.
 const DEADLINE: Duration = Duration::from_secs(400);
 
-/// The status by which a lab says that it cannot be had here.
+/// The exit status of a lab that is not available here.
 const MISSING: i32 = 77;
 
-/// Runs `command` where the devices are, to its end; `None` where there are none.
+/// Runs `command` in the lab to its end. Returns `None` without a lab.
 pub(crate) fn run(command: &[&str]) -> Option<Outcome> {
     run_by(&elsewhere().or_else(guest)?, command)
 }
 
-/// Runs `command` in the guest of `tests/rdma-vm`, wherever others run.
+/// Runs `command` in the guest of `tests/rdma-vm`, even with another lab.
 pub(crate) fn run_in_guest(command: &[&str]) -> Option<Outcome> {
     run_by(&guest()?, command)
 }
 
-/// Runs a shell script there, which must succeed.
+/// Runs a shell script in the lab, which must succeed.
 pub(crate) fn script(text: &str) -> Option<Outcome> {
     let outcome = run(&["sh", "-euc", text])?;
     assert!(outcome.status.success(), "{outcome:?}");
@@ -46,7 +47,7 @@ fn run_by(words: &[String], command: &[&str]) -> Option<Outcome> {
     needed::skipped("rdma-vm", why).then_some(outcome)
 }
 
-/// A command that runs another where the devices are.
+/// Returns the command of `RINGFOLD_TEST_RDMA`, which runs another one in its lab.
 fn elsewhere() -> Option<Vec<String>> {
     #[expect(clippy::disallowed_methods, reason = "a setting of this suite")]
     let words = std::env::var("RINGFOLD_TEST_RDMA").ok()?;
@@ -54,7 +55,7 @@ fn elsewhere() -> Option<Vec<String>> {
     (!words.is_empty()).then_some(words)
 }
 
-/// The guest, if what starts it can start.
+/// Returns the command of the guest, if Python is installed.
 fn guest() -> Option<Vec<String>> {
     if !needed::are_there("rdma-vm", &["python3"]) {
         return None;
@@ -65,7 +66,7 @@ fn guest() -> Option<Vec<String>> {
     Some([run, "--hosts", &hosts, "--rails", &rails, "--"].map(str::to_owned).into())
 }
 
-/// Defines `join`, which gives the lab one more host, of that number.
+/// Defines the shell function `join`, which adds a host with a number to the lab.
 pub(crate) const JOIN: &str = r#"
     join() {
         for rail in 0 1; do

@@ -1,15 +1,15 @@
-//! With real verbs, on soft-RoCE devices of two to four hosts with one or two rails each, and on
-//! soft-iWARP ones where the kernel has them. Not for every day: it boots virtual machines, so each
-//! test is ignored unless asked for:
+//! Tests with real verbs, on soft-RoCE devices of two to four hosts with one or two rails each, and
+//! on soft-iWARP devices if the kernel has them. They boot virtual machines, so they are ignored by
+//! default:
 //!
 //! ```text
 //! tests/rdma-vm/run --install -- true
 //! cargo test -p ringfold-tests --test rdma -- --ignored --test-threads 1
 //! ```
 //!
-//! Where there is no such machine it is skipped aloud; `RINGFOLD_TEST_REQUIRE=rdma-vm` makes that
-//! a failure. `RINGFOLD_TEST_RDMA` names another place with such devices: a command that runs
-//! another there.
+//! Without such a machine a test prints that it is skipped. `RINGFOLD_TEST_REQUIRE=rdma-vm` makes
+//! that a failure. `RINGFOLD_TEST_RDMA` names another lab with such devices: a command that runs
+//! another command there.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests may")]
 
 use ringfold_tests::program;
@@ -22,7 +22,7 @@ mod iwarp;
 mod lab;
 mod rails;
 
-/// Statuses and both streams come back, whoever still holds them, and nothing else does.
+/// The lab returns the status and both streams, even while a process holds these, and no files.
 #[test]
 #[ignore = "wants a virtual machine"]
 fn commands_run_there_and_leave_nothing_here() {
@@ -33,9 +33,9 @@ fn commands_run_there_and_leave_nothing_here() {
     };
     assert_eq!(outcome.status.code(), Some(3), "{outcome:?}");
     assert_eq!(outcome.stdout, "out\nagain\n", "{outcome:?}");
-    // Whatever the guest had to say before: it may have taken a second try to come up.
+    // The guest may log a second boot attempt before.
     assert!(outcome.stderr.ends_with("err\n"), "{outcome:?}");
-    assert!(!stray.exists(), "{} is of this machine", stray.display());
+    assert!(!stray.exists(), "{} was written to this machine", stray.display());
 }
 
 #[test]
@@ -49,7 +49,7 @@ fn there_are_the_devices_that_were_asked_for() {
     assert_eq!(outcome.stdout, expected);
 }
 
-/// On every rail, by its own cable: the switch's port has seen the bytes of both ways.
+/// Every rail uses its own cable: the switch's port has counted the bytes of both directions.
 #[test]
 #[ignore = "wants a virtual machine"]
 fn verbs_reach_the_other_host_by_the_cable() {
@@ -81,7 +81,7 @@ fn verbs_reach_the_other_host_by_the_cable() {
     assert_eq!(outcome.stderr.matches("100 iters in ").count(), 2 * RAILS, "{outcome:?}");
 }
 
-/// What was built on this machine is whole there, its SIMD included.
+/// Programs that were built on this machine run in the lab, including their SIMD code.
 #[test]
 #[ignore = "wants a virtual machine"]
 fn programs_built_here_run_there() {
@@ -93,7 +93,7 @@ fn programs_built_here_run_there() {
     assert!(outcome.stdout.contains("# Out of bounds values : 0 OK"), "{outcome:?}");
 }
 
-/// What every transport must do, over one queue pair for each pair of rails and over several.
+/// The conformance suite, over one queue pair for each pair of rails and over several.
 #[test]
 #[ignore = "wants a virtual machine"]
 fn the_transport_conforms() {
@@ -104,7 +104,7 @@ fn the_transport_conforms() {
     assert!(passed("rdma") > 0 && passed("rdma") == passed("rdma_several"), "{outcome:?}");
 }
 
-/// Every collective, in ordinary buffers, the communicator's and windows.
+/// Every collective, in ordinary buffers, the communicator's buffers and windows.
 #[test]
 #[ignore = "wants a virtual machine"]
 fn collectives_are_right() {
@@ -112,23 +112,24 @@ fn collectives_are_right() {
     assert!(outcome.stdout.contains("test rdma::allreduce ... ok"), "{outcome:?}");
 }
 
-/// Ranks that are killed, stopped, late, or call something else.
+/// Ranks that are killed, stopped or late, or that make a different call.
 #[test]
 #[ignore = "wants a virtual machine"]
-fn survivors_are_told_what_became_of_the_others() {
+fn survivors_get_the_cause() {
     let Some(outcome) = lab::script(&over_rdma("faults")) else { return };
-    let times: Vec<_> = outcome.stdout.lines().filter(|it| it.contains("all know")).collect();
+    let times: Vec<_> =
+        outcome.stdout.lines().filter(|it| it.contains("all survivors fail")).collect();
     println!("{}", times.join("\n"));
     assert_eq!(times.len(), 8, "{outcome:?}");
 }
 
-/// Runs what a suite has of RDMA.
+/// Returns the command for a suite's RDMA tests.
 fn over_rdma(suite: &str) -> String {
     let suite = program::suite(suite);
     format!("RINGFOLD_TEST_REQUIRE=rdma {} --test-threads 1 --show-output rdma::", suite.display())
 }
 
-/// Starts four ranks, two for either host, which use that host's devices and nothing else.
+/// Defines `ranks`: four ranks, two on each host, which use that host's devices only.
 fn ranks(args: &str) -> String {
     let [ringrun, perf] = ["ringrun", "allreduce-perf"].map(program::binary);
     let own = r"export RINGFOLD_IB_HCA=rxe_h$((RINGFOLD_RANK / 2)); exec";
@@ -153,7 +154,7 @@ fn sums_over_two_rails_are_right() {
     }
 }
 
-/// Over two rails from place to place in the communicator's buffers, over one in ordinary ones.
+/// Two rails with the communicator's buffers, and one rail with ordinary buffers.
 #[test]
 #[ignore = "wants a virtual machine"]
 fn four_hosts_agree_over_two_rails_or_one() {
@@ -186,7 +187,7 @@ fn four_hosts_agree_over_two_rails_or_one() {
     assert_eq!(right, 2 * perfs.len(), "{outcome:?}");
 }
 
-/// Every survivor hears of it, and the kernel has nothing of theirs left.
+/// Every survivor gets the cause, and the kernel has no RDMA resources left.
 #[test]
 #[ignore = "wants a virtual machine"]
 fn a_killed_rank_leaves_nothing_behind() {
@@ -201,13 +202,13 @@ fn a_killed_rank_leaves_nothing_behind() {
     let text = format!("{}\n{text}", ranks("-b 64K -e 64K -n 1000000 -c 0"));
     let Some(outcome) = lab::script(&text) else { return };
     for rank in 0..3 {
-        let verdict = format!("on rank {rank}: the process of rank 3 is gone");
-        assert!(outcome.stdout.contains(&verdict), "{verdict}: {outcome:?}");
+        let cause = format!("on rank {rank}: the process of rank 3 is gone");
+        assert!(outcome.stdout.contains(&cause), "{cause}: {outcome:?}");
     }
 }
 
-/// On the side of the NIC and on that of the cable, in the middle of a call: it goes on over the
-/// other rail, with nothing lost and nothing applied twice.
+/// A rail loses its NIC or its cable in the middle of a call. The call goes on over the other rail,
+/// with no byte lost or applied twice.
 #[test]
 #[ignore = "wants a virtual machine"]
 fn a_rail_that_goes_down_takes_only_itself_away() {
@@ -227,22 +228,22 @@ fn a_rail_that_goes_down_takes_only_itself_away() {
     let Some(outcome) = lab::script(&text) else { return };
     let right = outcome.stdout.matches("# Out of bounds values : 0 OK").count();
     assert_eq!(right, 2, "{outcome:?}");
-    // Whatever it was and however many paths it took away, each rank warns once. The second path to
-    // a peer may not be there yet: then the first has no other way.
+    // Each rank warns once, for any cause and number of lost paths. The second path to a peer may
+    // not exist yet; then the first one has no alternative.
     let warned: Vec<_> = outcome.stdout.lines().filter(|line| line.contains("WARN")).collect();
-    let is_told = |line: &&str| {
+    let is_expected = |line: &&str| {
         line.contains("r1:1 is lost, 1 left: ")
             || line.contains("r1:1 went down; with it go ")
             || line.contains("r1:1 went down; by 1 paths with no other way its device tries ")
     };
-    assert!(warned.len() == 8 && warned.iter().all(is_told), "{outcome:?}");
+    assert!(warned.len() == 8 && warned.iter().all(is_expected), "{outcome:?}");
 }
 
-/// Ranks whose queue pairs or registered bytes run out meet some peers over less, and the others by
-/// TCP; where that may not be used, they are told which variable it is.
+/// Ranks that run out of queue pairs or registered bytes connect to some peers with fewer of them,
+/// and to the others by TCP. Without TCP, the error names the variable.
 #[test]
 #[ignore = "wants a virtual machine"]
-fn what_a_rank_may_take_is_bounded() {
+fn the_resources_of_a_rank_are_bounded() {
     let text = r#"
         export RINGFOLD_DEBUG=INFO RINGFOLD_ALGO=allreduce:one_shot
         RINGFOLD_TRANSPORT=rdma,tcp RINGFOLD_IB_QPS_MAX=3 RINGFOLD_IB_QPS_PER_CONNECTION=4 ranks
@@ -262,16 +263,15 @@ fn what_a_rank_may_take_is_bounded() {
         assert!(log.contains(&format!("queue pairs on each: {why}")), "{log}");
         assert!(log.contains(&format!("using tcp ({why})")), "{log}");
         let ends: Vec<_> = log.lines().filter(|line| line.contains(most)).collect();
-        assert_eq!(ends.len(), 4, "every rank says what it had: {log}");
+        assert_eq!(ends.len(), 4, "every rank logs its resources: {log}");
         assert!(ends.iter().any(|line| line.contains(" and 1 nothing")), "{log}");
     }
-    // Whose complaint came first, of the rank that ran out and of the one that was turned away.
+    // The failure report of the exhausted rank or of the refused one may arrive first.
     let ran_out = "RINGFOLD_IB_QPS_MAX=3 leaves no more";
-    let turned_away =
-        "its log says whether RINGFOLD_IB_QPS_MAX or RINGFOLD_IB_BYTES_MAX is too small";
-    let verdict = logs[2].lines().find(|line| line.contains("ringrun: the ranks agree: "));
-    let verdict = verdict.unwrap_or_else(|| panic!("no verdict: {}", logs[2]));
-    assert!(verdict.contains(ran_out) || verdict.contains(turned_away), "{}", logs[2]);
-    assert!(verdict.contains("RINGFOLD_TRANSPORT leaves no other way"), "{}", logs[2]);
+    let refused = "its log says whether RINGFOLD_IB_QPS_MAX or RINGFOLD_IB_BYTES_MAX is too small";
+    let cause = logs[2].lines().find(|line| line.contains("ringrun: the ranks agree: "));
+    let cause = cause.unwrap_or_else(|| panic!("no cause: {}", logs[2]));
+    assert!(cause.contains(ran_out) || cause.contains(refused), "{}", logs[2]);
+    assert!(cause.contains("RINGFOLD_TRANSPORT leaves no other way"), "{}", logs[2]);
     assert!(logs[2].contains(ran_out), "{}", logs[2]);
 }

@@ -1,4 +1,4 @@
-//! Rails of four hosts: declared ones, one that a host lacks, and an address that changes.
+//! Declared rails of four hosts, with a missing NIC and with an address that changes.
 
 use std::collections::BTreeMap;
 
@@ -6,10 +6,10 @@ use ringfold_tests::program;
 
 use crate::lab;
 
-/// Runs of each kind; the figures are medians.
+/// Runs of each kind; the times are medians.
 const RUNS: usize = 3;
 
-/// Defines `ranks`, which starts a rank on each of four hosts. Each declares its two rails.
+/// Defines `ranks`: a rank on each of four hosts, which declares its two rails.
 fn four_hosts(args: &str) -> String {
     let [ringrun, perf] = ["ringrun", "allreduce-perf"].map(program::binary);
     format!(
@@ -27,13 +27,13 @@ fn four_hosts(args: &str) -> String {
     )
 }
 
-/// Microseconds of the call in a table of `allreduce-perf`.
+/// Returns the microseconds of the calls in the output of `allreduce-perf`.
 fn times(stdout: &str) -> Vec<f64> {
     let rows = stdout.lines().filter(|line| line.trim_start().starts_with("65536 "));
     rows.map(|row| row.split_whitespace().nth(5).unwrap().parse().unwrap()).collect()
 }
 
-/// Queue pairs of a log by the rails of their two ends.
+/// Counts the queue pairs in a log by the rails of their two ends.
 fn queue_pairs(log: &str) -> BTreeMap<(char, char), usize> {
     let mut found = BTreeMap::new();
     for line in log.lines() {
@@ -51,7 +51,7 @@ fn median(mut times: Vec<f64>) -> f64 {
     times[times.len() / 2]
 }
 
-/// No queue pair joins two rails, so the first call waits for nobody.
+/// No queue pair joins two rails, so the first call has no failed connection to wait for.
 #[test]
 #[ignore = "wants a virtual machine"]
 fn a_nic_that_is_down_leaves_the_others_on_their_rails() {
@@ -94,7 +94,7 @@ fn a_nic_that_is_down_leaves_the_others_on_their_rails() {
     assert!(without.iter().all(|pairs| pairs[&('0', '0')] > pairs[&('1', '1')]));
 }
 
-/// As by `ip addr` on a rail, in the middle of a call: that path goes down and up again, alone.
+/// The address of a rail changes in the middle of a call. Only that path goes down and up again.
 #[test]
 #[ignore = "wants a virtual machine"]
 fn an_address_that_changes_takes_only_its_path_down() {

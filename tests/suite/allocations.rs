@@ -1,15 +1,16 @@
-//! A call like one that was made before allocates nothing.
+//! A repeated call allocates nothing.
 
 use allocation_counter::{AllocationInfo, measure};
 use ringfold::{Communicator, Rank, ReduceOp};
 
 use crate::via::Via;
 
-/// Calls before memory that is kept has been made, and after.
+/// Calls before counting, in which the communicator allocates the memory that it keeps.
 const WARM: usize = 20;
+/// Counted calls.
 const COUNTED: usize = 10;
 
-/// One call of every kind.
+/// Makes one call of every kind.
 fn call_all(comm: &mut Communicator, input: &[f32], output: &mut [f32]) {
     let (ranks, count) = (comm.size(), input.len() / comm.size());
     comm.all_reduce(output, ReduceOp::Max).unwrap();
@@ -21,8 +22,8 @@ fn call_all(comm: &mut Communicator, input: &[f32], output: &mut [f32]) {
     comm.barrier().unwrap();
 }
 
-/// No rank allocates anything in calls like those that it made before, in ordinary buffers, in the
-/// communicator's, and in windows.
+/// Checks that no rank allocates in repeated calls, in ordinary buffers, in the communicator's
+/// buffers, and in windows.
 pub(crate) fn none_in_repeated_calls(via: Via, ranks: usize, elements: usize) {
     let counted = via.run(ranks, &[], |comm| {
         let (input, mut output) = (vec![1.0_f32; elements], vec![0.0; elements]);
@@ -42,7 +43,7 @@ pub(crate) fn none_in_repeated_calls(via: Via, ranks: usize, elements: usize) {
 }
 
 #[test]
-fn calls_that_were_made_before_allocate_nothing() {
+fn repeated_calls_allocate_nothing() {
     for via in [Via::Shm, Via::Tcp, Via::Hosts(2)] {
         for (ranks, elements) in [(2, 8), (2, 5_000), (2, 600_000), (3, 8), (3, 200_000)] {
             none_in_repeated_calls(via, ranks, elements);

@@ -1,5 +1,5 @@
-//! The same input gives the same bits on every rank and in every run: by every algorithm there is,
-//! over every transport that can carry it.
+//! The same input gives the same bits on every rank and in every run, with every algorithm over
+//! every transport that can carry it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,16 +10,16 @@ use ringfold_collectives::Algorithm;
 
 use crate::via::Via;
 
-/// Where ranks may be. `Via::Rdma` needs devices: see `rdma`.
+/// The transports. `Via::Rdma` needs devices: see `rdma`.
 const VIAS: [Via; 5] = [Via::Local, Via::Shm, Via::ShmAttached, Via::Tcp, Via::Hosts(2)];
 
-/// Elements of a call: less than a cache line, several blocks, and more than links accept.
+/// Elements of a call: less than a cache line, several blocks, and more than the eager size.
 const COUNTS: [usize; 4] = [1, 13, 3001, 20_011];
 
-/// Types that are summed in their own precision, and in a wider one and then rounded.
+/// A type that is summed in its own precision, and one that is summed in a wider type and rounded.
 const TYPES: [DataType; 2] = [DataType::F32, DataType::Bf16];
 
-/// The bytes of every output of a rank, by the algorithm and the call that made it.
+/// The bytes of every output of a rank, by algorithm and call.
 type Bits = BTreeMap<(String, String), Vec<u8>>;
 
 #[test]
@@ -38,7 +38,7 @@ fn every_rank_gets_the_same_bits_in_every_run() {
     assert!(forgotten.is_empty(), "no transport here carries {forgotten:?}");
 }
 
-/// All algorithms that `via` carries, in two runs; which those are.
+/// Compares the bits of all algorithms that `via` carries, in two runs. Returns the algorithms.
 pub(crate) fn same_bits(via: Via, size: usize) -> BTreeSet<String> {
     let runs = [run(via, size), run(via, size)];
     let mut sums = BTreeSet::new();
@@ -54,12 +54,13 @@ pub(crate) fn same_bits(via: Via, size: usize) -> BTreeSet<String> {
         }
     }
     let calls: BTreeSet<_> = sums.iter().map(|(call, _)| call).collect();
-    // Of two operands there is one sum. Else some algorithms have an order of their own.
+    // Two operands have one sum. With more, some algorithms differ in the order.
     assert!(size == 2 || sums.len() > calls.len(), "{via:?}: the order of sums changes nothing");
     runs[0][0].keys().map(|(algorithm, _)| algorithm.clone()).collect()
 }
 
-/// The bits that all ranks get by all algorithms, in place and apart, the first time and again.
+/// Returns the bits of all ranks for all algorithms, in place and out of place. Each call runs
+/// three times.
 fn run(via: Via, size: usize) -> Vec<Bits> {
     let all = Collective::ALL.into_iter().flat_map(Algorithm::of);
     let carried: Vec<_> = all
@@ -85,7 +86,7 @@ fn run(via: Via, size: usize) -> Vec<Bits> {
                         }
                     };
                     let first = one();
-                    // A call that repeats the one before may go a shorter way.
+                    // A repeated call may take the fast path.
                     let same = (0..2).all(|_| one() == first);
                     assert!(same, "{algorithm}, {what}, {via:?}: bits differ when repeated");
                     bits.insert((algorithm.to_string(), what), first);
@@ -96,7 +97,7 @@ fn run(via: Via, size: usize) -> Vec<Bits> {
     })
 }
 
-/// Inputs whose sum depends on the order of addition.
+/// Returns inputs whose sum depends on the order of addition.
 fn input(call: &Call, rank: Rank, size: usize) -> Vec<u8> {
     let value = |at: usize| {
         let (rank, at) = (rank.0 as f32, at as f32);

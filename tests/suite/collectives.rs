@@ -1,5 +1,5 @@
-//! Every algorithm with every type, operation and awkward count, over every transport, against an
-//! oracle that shares no code with them.
+//! Every algorithm with every type, operation and difficult count, over every transport, against
+//! an oracle that shares no code with it.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -26,11 +26,10 @@ const OPS: [ReduceOp; 6] = [
     ReduceOp::pre_mul_sum(1.0),
 ];
 
-/// Counts that are nothing, fewer than ranks, odd, a few chunks, and more than a transport's
-/// window.
+/// Counts: none, fewer than ranks, odd, a few chunks, and more than a link's eager size.
 const COUNTS: [usize; 7] = [0, 1, 3, 17, 1000, 4099, 70_001];
 
-/// Performs `call` and counts the wrong elements of this rank.
+/// Performs `call` in new buffers, and counts the wrong elements of this rank.
 fn wrong(comm: &mut Communicator, call: &Call, in_place: bool, seed: u64) -> usize {
     let [input, output] = [call.input_len(comm.size()), call.output_len(comm.size())];
     let bytes = input.max(output) * call.data_type.bytes();
@@ -38,7 +37,7 @@ fn wrong(comm: &mut Communicator, call: &Call, in_place: bool, seed: u64) -> usi
     wrong_in([input, output], comm, call, in_place, seed)
 }
 
-/// The same in memory that is there.
+/// Performs `call` in the given memory, and counts the wrong elements of this rank.
 fn wrong_in(
     [input, output]: [&mut [u8]; 2],
     comm: &mut Communicator,
@@ -77,7 +76,7 @@ fn wrong_in(
     oracle.count_wrong(rank, &buffer[output_at..output_at + output_len])
 }
 
-/// All types with one operation, and all operations with one type.
+/// Returns all types with one operation, and all operations with two types.
 fn kinds(collective: Collective) -> Vec<(DataType, ReduceOp)> {
     if !collective.reduces() {
         return [DataType::U8, DataType::F32].map(|t| (t, ReduceOp::Sum)).to_vec();
@@ -93,7 +92,7 @@ fn calls(collective: Collective, size: usize) -> Vec<Call> {
     for root in roots {
         for (kind, (data_type, op)) in kinds(collective).into_iter().enumerate() {
             for (index, count) in COUNTS.into_iter().enumerate() {
-                // Every kind meets large counts now and then.
+                // Every kind has large counts now and then.
                 if count < 1000 || (kind + index).is_multiple_of(5) {
                     calls.push(Call { collective, count, data_type, op, root: Rank::at(root) });
                 }
@@ -107,13 +106,13 @@ fn all_algorithms(via: Via, collective: Collective, sizes: &[usize]) {
     some_calls(via, collective, sizes, 1);
 }
 
-/// All algorithms, each with one in so many calls.
+/// Runs all algorithms, each with one in `of` calls.
 fn some_calls(via: Via, collective: Collective, sizes: &[usize], of: usize) {
     for &size in sizes {
-        // `windows` performs those that need windows, which ordinary buffers are not.
-        let can_be_had =
+        // `windows` tests the algorithms for windows.
+        let is_available =
             |algorithm: &&Algorithm| via.carries(algorithm) && !algorithm.needs_windows();
-        for algorithm in Algorithm::of(collective).iter().filter(can_be_had) {
+        for algorithm in Algorithm::of(collective).iter().filter(is_available) {
             let settings = [("RINGFOLD_ALGO", &*format!("{collective}:{}", algorithm.name))];
             let calls: Vec<_> = calls(collective, size).into_iter().step_by(of).collect();
             via.run(size, &settings, |comm| {
@@ -175,8 +174,7 @@ suite! {
     more_hosts: Via::Hosts(3), [6, 7];
 }
 
-/// Long calls too, whose pieces take turns within and between hosts; and what the ranks see of each
-/// other is what was meant.
+/// Includes long calls, whose pieces alternate within and between hosts. Checks the layout, too.
 #[test]
 fn hosts_of_several_ranks_reduce_among_themselves_first() {
     for (hosts, size) in [(2, 4), (2, 6), (3, 6), (2, 5), (4, 8)] {
@@ -197,7 +195,7 @@ fn hosts_of_several_ranks_reduce_among_themselves_first() {
     }
 }
 
-/// Long calls by as many connections as lanes, one after the other.
+/// Makes long calls in lanes with a connection each.
 #[test]
 fn channels_carry_parts_of_long_calls() {
     for (via, size, channels) in
@@ -227,7 +225,7 @@ fn channels_carry_parts_of_long_calls() {
 }
 
 #[test]
-fn channels_that_cannot_be_are_the_nearest_that_can() {
+fn numbers_of_channels_are_clamped() {
     for (asked, given) in [(0, 1), (3, 3), (200, 8)] {
         let mut config = Config::default();
         config.channels = Some(asked);
@@ -236,22 +234,22 @@ fn channels_that_cannot_be_are_the_nearest_that_can() {
     }
 }
 
-/// Calls of one piece or several, or of nothing, by different algorithms: each leaves its half of
-/// the stage to the next while others may still read the other. Broadcasts come between, after
-/// which the root has heard of nobody.
+/// Makes calls of no, one or several pieces with different algorithms. Each call uses one half of
+/// the staging buffer while peers may still read the other half. Broadcasts come between; after
+/// one, the root has no signal from a peer.
 #[test]
-fn calls_through_stages_follow_each_other_in_any_order() {
+fn calls_through_staging_buffers_run_in_any_order() {
     const CALLS: usize = 300;
     let now = std::time::UNIX_EPOCH.elapsed().unwrap().subsec_nanos();
     let seed =
-        option_env!("RINGFOLD_STAGES_SEED").map_or_else(|| now.into(), |s| s.parse().unwrap());
-    println!("RINGFOLD_STAGES_SEED={seed}");
+        option_env!("RINGFOLD_STAGING_SEED").map_or_else(|| now.into(), |s| s.parse().unwrap());
+    println!("RINGFOLD_STAGING_SEED={seed}");
     let all = Collective::ALL.into_iter().flat_map(Algorithm::of);
     let staged: Vec<&Algorithm> = all.filter(|algorithm| algorithm.needs_stage()).collect();
     let some: Vec<_> =
         staged.into_iter().chain(Algorithm::of(Collective::Broadcast).iter().take(1)).collect();
     for size in [2, 3, 4] {
-        // One stream of numbers for what all ranks call, and one each for when they come.
+        // All ranks share one random stream for the calls. Each has its own for its delays.
         Via::Shm.run(size, &[("RINGFOLD_CHUNK", "4K")], |comm| {
             let (mut what, mut when) = (Random(seed), Random(seed + 1 + u64::from(comm.rank().0)));
             for call in 0..CALLS {
@@ -271,9 +269,9 @@ fn calls_through_stages_follow_each_other_in_any_order() {
     }
 }
 
-/// Parts of stages that two ranks lay out in rows, and those next to them that they do not.
+/// Covers sizes around the strided layout of staging buffers between two ranks.
 #[test]
-fn parts_of_stages_in_rows_are_whole() {
+fn strided_parts_of_staging_buffers_are_whole() {
     let staged = "allreduce:staged_one_shot;allgather:staged;reduce_scatter:staged";
     Via::Shm.run(2, &[("RINGFOLD_ALGO", staged)], |comm| {
         for collective in [Collective::AllReduce, Collective::AllGather, Collective::ReduceScatter]
@@ -292,15 +290,15 @@ fn parts_of_stages_in_rows_are_whole() {
     });
 }
 
-/// A ring would take a message of this length whole, and let its sender go on; what is offered
-/// stays where it is until it was read.
+/// The sender of a rendezvous send waits for the receiver. A ring would accept a message of this
+/// length at once.
 #[test]
-fn who_offers_waits_for_its_reader() {
+fn a_rendezvous_send_waits_for_its_receiver() {
     const LATE: Duration = Duration::from_millis(100);
     let settings = [("RINGFOLD_ALGO", "broadcast:attached")];
     let spent = Via::ShmTried.run(2, &settings, |comm| {
         let mut buffer = vec![0_u8; 200_000];
-        // A peer that has just been met may not know yet that it can read this process.
+        // In the first call the peer may not know yet whether it can read this process.
         comm.broadcast(&mut buffer, Rank(0)).unwrap();
         comm.barrier().unwrap();
         let begin = std::time::Instant::now();
@@ -313,10 +311,10 @@ fn who_offers_waits_for_its_reader() {
     assert!(spent[0] > LATE / 2, "{spent:?}");
 }
 
-/// The first call that would read peers' memory finds out whether that can be done. If not, all
-/// ranks choose another algorithm, and that call too is right.
+/// The first call that reads peers' memory tests whether that is possible. If not, all ranks choose
+/// another algorithm, and the call still gives the right result.
 #[test]
-fn ranks_choose_again_where_memory_is_closed() {
+fn ranks_choose_again_if_peers_memory_is_closed() {
     for (collective, settings) in [
         (Collective::Broadcast, vec![]),
         (Collective::AllGather, vec![]),
@@ -324,7 +322,7 @@ fn ranks_choose_again_where_memory_is_closed() {
     ] {
         for via in [Via::Shm, Via::ShmTried] {
             let names = via.run(2, &settings, |comm| {
-                if comm.size() > std::thread::available_parallelism().map_or(1, usize::from) {
+                if comm.size() > thread::available_parallelism().map_or(1, usize::from) {
                     return [""; 2];
                 }
                 let (count, data_type) = (200_000, DataType::U8);
@@ -344,7 +342,7 @@ fn ranks_choose_again_where_memory_is_closed() {
     }
 }
 
-/// What comes of messages is written past the caches where results are very long.
+/// Very long results are written with non-temporal stores.
 #[test]
 fn very_long_results_are_right() {
     for size in [2, 3] {
@@ -364,7 +362,7 @@ fn very_long_results_are_right() {
     }
 }
 
-/// Numbers that look random (`SplitMix64`).
+/// Pseudo-random numbers (`SplitMix64`).
 struct Random(u64);
 
 impl Random {
@@ -377,7 +375,7 @@ impl Random {
 }
 
 #[test]
-fn a_barrier_holds_everyone_back() {
+fn a_barrier_holds_all_ranks_back() {
     Via::ALL.into_iter().for_each(|via| barriers(via, &[1, 2, 3, 6]));
 }
 
@@ -395,7 +393,7 @@ fn barriers(via: Via, sizes: &[usize]) {
     }
 }
 
-/// Most calls repeat the one before, and the shortest of those have a way of their own.
+/// Short repeated calls take the fast path.
 #[test]
 fn calls_that_repeat_are_right_too() {
     for (via, size) in [(Via::Local, 2), (Via::Shm, 2), (Via::Tcp, 2), (Via::Shm, 3)] {
@@ -410,7 +408,7 @@ fn repeats(via: Via, size: usize) {
                 let (collective, root) = (Collective::AllReduce, Rank(0));
                 let call = Call { collective, count, data_type, op, root };
                 for round in 0..8_u64 {
-                    // Each rank is late now and then, so that the others wait in every way.
+                    // Each rank is late now and then, to make the others wait in every way.
                     if round % 4 == u64::from(comm.rank().0) {
                         thread::sleep(Duration::from_micros(100 * round));
                     }

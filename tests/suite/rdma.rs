@@ -1,5 +1,5 @@
-//! The same over RDMA, where there are devices: `tests/rdma` runs this in a virtual machine, whose
-//! processor may be emulated, so that it is some of the calls on few ranks.
+//! The same tests over RDMA, if there are devices. `tests/rdma` runs them in a virtual machine. Its
+//! processor may be emulated, so they make some of the calls on few ranks.
 
 use ringfold::Collective;
 
@@ -8,12 +8,12 @@ use crate::bits::same_bits;
 use crate::via::Via;
 use crate::{barriers, calls, differs_after_repeats, repeats, some_calls, windows, wrong_in};
 
-/// One in so many calls.
+/// One in `OF` calls is made.
 const OF: usize = 5;
 
 fn suite(collective: Collective) {
     if Via::Rdma.is_there() {
-        // What reduces nothing has few types and no operations.
+        // A collective without a reduction has few types and no operations.
         let of = if collective.reduces() { OF } else { 1 };
         some_calls(Via::Rdma, collective, &[2, 3], of);
     }
@@ -59,7 +59,7 @@ fn every_rank_gets_the_same_bits() {
 }
 
 #[test]
-fn calls_that_were_made_before_allocate_nothing() {
+fn repeated_calls_allocate_nothing() {
     if Via::Rdma.is_there() {
         for elements in [8, 5_000, 100_000] {
             none_in_repeated_calls(Via::Rdma, 2, elements);
@@ -81,7 +81,7 @@ fn a_call_that_differs() {
     }
 }
 
-/// Devices read and write such memory where it lies. Messages of one piece and of several.
+/// Devices read and write the communicator's buffers in place. Messages have one piece or several.
 #[test]
 fn buffers_of_the_communicator() {
     const RANKS: usize = 3;

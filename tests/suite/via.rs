@@ -1,4 +1,4 @@
-//! Ranks as threads of the test, over each way that bytes can move.
+//! Ranks as threads of the test, over each transport.
 
 use std::collections::BTreeMap;
 use std::net::TcpListener;
@@ -8,42 +8,43 @@ use ringfold::{Communicator, Config, local};
 use ringfold_collectives::Algorithm;
 use ringfold_tests::rdma;
 
-/// How the ranks of a test reach each other.
+/// The transport between the ranks of a test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Via {
     /// In-process queues.
     Local,
     /// Shared memory, joined through the real control plane.
     Shm,
-    /// The same, where receivers read messages beyond the shortest from the sender's memory.
+    /// Shared memory, with single copies (CMA) for all but the shortest messages.
     ShmAttached,
-    /// The same, where ranks try out whether to do so.
+    /// Shared memory, where ranks test whether single copies are possible and fast.
     ShmTried,
     /// TCP over loopback, joined through the real control plane.
     Tcp,
-    /// Shared memory and TCP: ranks are dealt to so many hosts in turn.
+    /// Shared memory and TCP: ranks are assigned to this many hosts in turn.
     Hosts(usize),
-    /// RDMA and nothing else: ranks are dealt to the hosts in turn whose devices there are.
+    /// RDMA only: ranks are assigned in turn to the hosts of the devices.
     Rdma,
 }
 
 impl Via {
     pub(crate) const ALL: [Self; 3] = [Self::Local, Self::Shm, Self::Tcp];
 
-    /// Whether there is what it needs; else says so, or fails where `RINGFOLD_TEST_REQUIRE` has it.
+    /// Returns whether its devices exist. Otherwise prints a note, or panics if
+    /// `RINGFOLD_TEST_REQUIRE` names them.
     pub(crate) fn is_there(self) -> bool {
         self != Self::Rdma || !rdma::hosts().is_empty()
     }
 
-    /// Whether ranks that reach each other so can perform `algorithm`: one that needs memory which
-    /// all ranks have mapped needs all of them on one host, as processes are.
+    /// Returns whether ranks over this transport can perform `algorithm`. An algorithm for shared
+    /// memory needs all ranks on one host, over `Shm`.
     pub(crate) fn carries(self, algorithm: &Algorithm) -> bool {
         let shares_memory = matches!(self, Self::Shm | Self::ShmAttached | Self::ShmTried);
         algorithm.works_anywhere() || shares_memory
     }
 
-    /// Runs `rank_main` on `size` ranks with these settings (`RINGFOLD_*` variables) and returns
-    /// what they returned.
+    /// Runs `rank_main` on `size` ranks with these settings (`RINGFOLD_*` variables), and returns
+    /// their results.
     pub(crate) fn run<R: Send>(
         self,
         size: usize,
@@ -105,7 +106,7 @@ impl Via {
         })
     }
 
-    /// The devices of each host, where ranks are dealt to some.
+    /// Returns the devices of each host, or an empty list for one host.
     fn hosts(self) -> Vec<String> {
         match self {
             Self::Hosts(hosts) => vec![String::new(); hosts],
@@ -115,7 +116,7 @@ impl Via {
     }
 }
 
-/// A port that nobody listens on now.
+/// Returns an unused port.
 fn free_port() -> u16 {
     TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()
 }

@@ -1,5 +1,5 @@
-//! All-reduce in windows: every type, operation and awkward count, over every transport, by the
-//! algorithm for windows wherever the ranks share memory; and what is refused.
+//! All-reduce in windows: every type, operation and difficult count, over every transport. Ranks
+//! with shared memory use the algorithm for windows. Also tests refused calls.
 
 use ringfold::{Call, Collective, Communicator, DataType, Error, Rank, ReduceOp, Window, Windows};
 use ringfold_bench::oracle::Oracle;
@@ -7,10 +7,10 @@ use ringfold_bench::oracle::Oracle;
 use crate::via::Via;
 use crate::{COUNTS, kinds};
 
-/// All calls go by the algorithm for windows, however short they are.
+/// Selects the algorithm for windows for calls of every length.
 const FORCED: [(&str, &str); 1] = [("RINGFOLD_ALGO", "allreduce:window")];
 
-/// Bytes of the windows that the calls are in.
+/// Bytes of each window.
 const BYTES: usize = 70_001 * 8 + 128;
 
 type Pair = (Window<u8>, Window<u8>);
@@ -19,7 +19,7 @@ fn pair(comm: &mut Communicator) -> Pair {
     (comm.alloc(BYTES).unwrap(), comm.alloc(BYTES).unwrap())
 }
 
-/// Performs `call` from byte `at` on and counts the wrong elements of this rank.
+/// Performs `call` from byte `at`, and counts the wrong elements of this rank.
 fn wrong(
     comm: &mut Communicator,
     (input, output): &mut Pair,
@@ -63,7 +63,7 @@ fn everything(via: Via, sizes: &[usize]) {
     some_calls(via, sizes, 1);
 }
 
-/// One in so many calls.
+/// Makes one in `of` calls.
 pub(crate) fn some_calls(via: Via, sizes: &[usize], of: usize) {
     let calls: Vec<_> = all_calls().into_iter().step_by(of).collect();
     for &size in sizes {
@@ -73,7 +73,7 @@ pub(crate) fn some_calls(via: Via, sizes: &[usize], of: usize) {
             assert_eq!(forced == "window", via == Via::Shm, "{via:?}: {forced}");
             for (index, call) in calls.iter().enumerate() {
                 for in_place in [false, true] {
-                    // At the start of a line, and astride.
+                    // At the start of a cache line, and across two lines.
                     let at = [0, 64, 8][index % 3];
                     let wrong = wrong(comm, &mut pair, call, in_place, at);
                     let rank = comm.rank();
@@ -99,9 +99,9 @@ fn over_tcp() {
     everything(Via::Tcp, &[2, 3]);
 }
 
-/// Where ranks outnumber CPUs, calls in windows may go through stages, as others do between them.
+/// With oversubscribed CPUs, calls in windows may use staging buffers, as other calls do.
 #[test]
-fn through_stages() {
+fn through_staging_buffers() {
     let calls = all_calls();
     for size in [2, 7] {
         Via::Shm.run(size, &[("RINGFOLD_ALGO", "allreduce:staged_one_shot")], |comm| {
@@ -122,7 +122,7 @@ fn through_stages() {
     }
 }
 
-/// More ranks than a reduction takes sources, so that partial results are needed.
+/// With more ranks than sources of a reduction, partial results are needed.
 #[test]
 fn of_many_ranks() {
     Via::Shm.run(19, &FORCED, |comm| {
@@ -137,7 +137,7 @@ fn of_many_ranks() {
     });
 }
 
-/// Results so long that they are written past the caches, to be read as soon as the call returns.
+/// Long results are written with non-temporal stores, and are readable when the call returns.
 #[test]
 fn of_many_elements() {
     let len = (16 << 20) / size_of::<u32>() + 777;
@@ -188,7 +188,7 @@ pub(crate) fn outlive_each_other(via: Via) {
 }
 
 #[test]
-fn what_ranks_ask_differently_is_refused_on_all() {
+fn different_requests_are_refused_on_all_ranks() {
     Via::ALL.into_iter().for_each(ask_differently);
 }
 
@@ -200,12 +200,12 @@ pub(crate) fn ask_differently(via: Via) {
         assert!(says.iter().all(|word| error.to_string().contains(word)), "{error}");
         let error = comm.alloc::<f32>(usize::MAX / 2).unwrap_err().to_string();
         assert!(error.contains("more than"), "{error}");
-        assert!(comm.alloc::<f32>(10).is_ok(), "all is as before");
+        assert!(comm.alloc::<f32>(10).is_ok(), "the communicator still works");
     });
 }
 
 #[test]
-fn what_does_not_fit_is_refused() {
+fn calls_that_do_not_fit_are_refused() {
     Via::Local.run(2, &[], |comm| {
         let mut window = comm.alloc::<f32>(10).unwrap();
         let refused = |error: Result<(), Error>, why: &str| {

@@ -1,5 +1,5 @@
-//! No modules of a crate use each other in a circle: each can be read before those that use it.
-//! `modules` says what a use is.
+//! The modules of a crate have no cyclic uses, so each can be read before its users. `modules`
+//! defines a use.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ pub(crate) fn offences(metadata: &Value, tree: &Tree) -> Vec<Offence> {
     found(metadata, tree).into_iter().flat_map(|(_, cycles)| cycles).collect()
 }
 
-/// The cycles of every crate, by its folder.
+/// Returns the cycles of every crate, by its folder.
 pub(crate) fn found(metadata: &Value, tree: &Tree) -> Vec<(String, Vec<Offence>)> {
     let of_crate = |(folder, roots): (&str, Vec<&str>)| {
         let cycles = roots.iter().flat_map(|root| cycles(&Modules::read(tree, root)));
@@ -23,7 +23,7 @@ pub(crate) fn found(metadata: &Value, tree: &Tree) -> Vec<(String, Vec<Offence>)
     targets(metadata).into_iter().map(of_crate).collect()
 }
 
-/// Each set of modules that use each other, with one use for each pair of them.
+/// Returns each set of modules with cyclic uses, with one use for each pair of them.
 fn cycles(modules: &Modules) -> Vec<Offence> {
     let uses: Vec<_> = modules.uses().into_iter().collect();
     let reached: Vec<_> = (0..modules.0.len()).map(|from| reached(from, &uses)).collect();
@@ -49,7 +49,7 @@ fn cycles(modules: &Modules) -> Vec<Offence> {
     cycles
 }
 
-/// The modules that a module uses, and that those use in turn.
+/// Returns the modules that a module uses, directly or indirectly.
 fn reached(from: usize, uses: &[Use]) -> Vec<usize> {
     let mut reached = Vec::new();
     let mut new = vec![from];

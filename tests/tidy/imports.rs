@@ -1,4 +1,4 @@
-//! Which crate of the workspace may use which.
+//! The allowed dependencies between the crates of the workspace.
 
 use std::process::Command;
 
@@ -7,18 +7,18 @@ use serde_json::Value;
 use crate::Offence;
 use crate::tree::{self, Tree};
 
-/// Whom a crate may use.
+/// The crates that a crate may use.
 enum Uses {
-    /// These.
+    /// These crates only.
     Only(&'static [&'static str]),
-    /// All but these.
+    /// All crates except these.
     AllBut(&'static [&'static str]),
 }
 
 use Uses::{AllBut, Only};
 
-/// By folder. `bench` starts its own ranks (`--ranks N`), hence the launcher; its oracle needs the
-/// words and the 8-bit floats. Nothing may use `tests`, not even what may use all.
+/// The rule of each crate, by folder. `bench` needs the launcher for `--ranks N`, and its oracle
+/// needs `types` and the 8-bit floats. No crate may use `tests`.
 const MAY_USE: &[(&str, Uses)] = &[
     ("crates/types", Only(&[])),
     ("crates/reduce", Only(&["crates/types"])),
@@ -61,15 +61,14 @@ const MAY_USE: &[(&str, Uses)] = &[
     ("tests", AllBut(&[])),
 ];
 
-/// What only a crate's own tests, benches and examples may use beyond that, and why.
+/// Further crates for a crate's own tests, benches and examples, with the reason.
 const TESTS_MAY_USE: &[(&str, &str, &str)] =
     &[("transport", "crates/lend", "peers write into their registered memory")];
 
-/// Crates that have no dependencies outside the workspace, but for those of features that are off
-/// unless asked for.
+/// Crates without dependencies outside the workspace, except for those of optional features.
 const PURE: &[&str] = &["crates/types", "collectives", "topology"];
 
-/// What cargo knows of the workspace.
+/// Returns cargo's metadata of the workspace.
 pub(crate) fn metadata() -> Value {
     let output = Command::new(env!("CARGO"))
         .args(["metadata", "--no-deps", "--format-version", "1", "--offline"])
@@ -80,15 +79,15 @@ pub(crate) fn metadata() -> Value {
     serde_json::from_slice(&output.stdout).expect("cargo writes JSON")
 }
 
-/// One dependency.
+/// A dependency.
 struct Edge<'a> {
     from: &'a str,
-    /// Folder of a crate of the workspace, or the name of one from elsewhere.
+    /// The folder of a crate of the workspace, or the name of an external crate.
     to: &'a str,
     internal: bool,
-    /// For tests, benches and examples only.
+    /// Whether it is for tests, benches and examples only.
     dev: bool,
-    /// For a feature.
+    /// Whether it is for an optional feature.
     optional: bool,
 }
 
@@ -127,14 +126,17 @@ fn broken(edge: &Edge<'_>) -> Option<Offence> {
     (!allowed && !excused).then(|| format!("{from}/Cargo.toml: may not use {to}"))
 }
 
-/// Versions and paths are written once, in the root, and so are lints.
+/// Checks that versions, paths and lints are in the root manifest only. A dev-dependency may have a
+/// path: without a version, cargo leaves it out of packages, which a cycle between crates needs.
 fn manifest(folder: &str, text: &str) -> Vec<Offence> {
     let mut offences = Vec::new();
     let mut section = "";
     for (index, line) in text.lines().enumerate() {
+        let is_cyclic = section == "[dev-dependencies]" && line.contains("= { path = ");
         if line.starts_with('[') {
             section = line;
         } else if section.contains("dependencies")
+            && !is_cyclic
             && line.contains('=')
             && !line.contains("workspace")
         {
@@ -167,13 +169,13 @@ fn edges(metadata: &Value) -> Vec<Edge<'_>> {
     edges
 }
 
-/// Folder and name of every crate.
+/// Returns the folder and name of every crate.
 pub(crate) fn packages(metadata: &Value) -> Vec<(&str, &str)> {
     let packages = list(&metadata["packages"]).iter();
     packages.map(|package| (folder(metadata, package), text(&package["name"]))).collect()
 }
 
-/// Folder of every crate, and the first file of each of its targets.
+/// Returns the folder of every crate, with the root file of each of its targets.
 pub(crate) fn targets(metadata: &Value) -> Vec<(&str, Vec<&str>)> {
     let mut found = Vec::new();
     for package in list(&metadata["packages"]) {
@@ -188,7 +190,7 @@ fn folder<'a>(metadata: &Value, package: &'a Value) -> &'a str {
     in_workspace(metadata, text(&package["manifest_path"])).trim_end_matches("/Cargo.toml")
 }
 
-/// A path from the root of the workspace.
+/// Returns a path relative to the root of the workspace.
 fn in_workspace<'a>(metadata: &Value, path: &'a str) -> &'a str {
     let inside = path.strip_prefix(text(&metadata["workspace_root"])).unwrap_or(path);
     inside.trim_start_matches('/')
@@ -208,7 +210,7 @@ mod tests {
 
     use super::*;
 
-    /// A workspace in which `from` uses `to`.
+    /// Returns a workspace in which `from` uses `to`.
     fn using(from: &str, to: &str, kind: Option<&str>) -> Vec<Offence> {
         let package = |folder: &str, dependencies: Value| {
             let last = folder.rsplit('/').next().unwrap();

@@ -1,30 +1,30 @@
-//! The modules of a crate, and which of them uses which. A module is a file.
+//! The modules of a crate, and the uses between them. A module is a file.
 //!
-//! A module uses another one if its code, tests aside, names an item of the other: in a private
-//! `use`, or in a path that leads there from `crate`, `self`, `super`, a child or an import. Two
-//! things are no use: `mod child;`, and a `pub use` whose name the code beside it does not mention,
-//! since it only passes the item on. An item that is passed on counts as its definer's.
+//! A module uses another one if its code, without tests, names an item of the other: in a private
+//! `use`, or in a path from `crate`, `self`, `super`, a child or an import. `mod child;` is not a
+//! use. Neither is a `pub use` whose name its own module does not mention, since it only re-exports
+//! the item. A re-exported item belongs to the module that defines it.
 //!
-//! A parent is a module like any other. So a child may take items from the file of its parent only
-//! if that file does not use the child.
+//! A parent is a module like any other. A child may use items of its parent's file only if that
+//! file does not use the child.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::rust::{self, Token, is_word};
 use crate::tree::Tree;
 
-/// One file of a crate.
+/// A file of a crate.
 #[derive(Default)]
 pub(crate) struct Module {
-    /// From the root of the workspace.
+    /// The path from the root of the workspace.
     pub(crate) file: String,
     parent: Option<usize>,
     children: BTreeMap<String, usize>,
-    /// Names of all that is defined at the top of the file.
+    /// Names of all items at the top level of the file.
     items: BTreeSet<String>,
     imports: Vec<Import>,
     paths: Vec<Mention>,
-    /// Names that stand alone, each with the first line that it stands on.
+    /// Names outside of paths, each with its first line.
     words: BTreeMap<String, usize>,
 }
 
@@ -35,11 +35,11 @@ struct Mention {
     line: usize,
 }
 
-/// A name that a `use` brings in, or `*` for all names of a module.
+/// A name that a `use` imports, or `*` for all names of a module.
 struct Import {
     name: String,
     mention: Mention,
-    /// Whether it is a `pub use` of any reach.
+    /// Whether it is a `pub use` of any visibility.
     is_public: bool,
 }
 
@@ -52,11 +52,11 @@ pub(crate) struct Use {
     pub(crate) path: String,
 }
 
-/// Where a path leads.
+/// The target of a path.
 #[derive(Clone, Copy)]
 enum Target {
     Module(usize),
-    /// An item of this module, or a part of it.
+    /// An item of this module, or a part of an item.
     Item(usize),
 }
 
@@ -64,7 +64,7 @@ enum Target {
 pub(crate) struct Modules(pub(crate) Vec<Module>);
 
 impl Modules {
-    /// Those that the file `root` leads to.
+    /// The modules below the file `root`.
     pub(crate) fn read(tree: &Tree, root: &str) -> Self {
         let mut modules = Self(Vec::new());
         let folder = root.rfind('/').map_or(0, |slash| slash + 1);
@@ -90,7 +90,7 @@ impl Modules {
         at
     }
 
-    /// All uses between modules.
+    /// Returns all uses between modules.
     pub(crate) fn uses(&self) -> BTreeSet<Use> {
         let mut uses = BTreeSet::new();
         for (from, module) in self.0.iter().enumerate() {
@@ -107,7 +107,7 @@ impl Modules {
         uses
     }
 
-    /// The use that a path makes of another module: of one item, or of all.
+    /// Returns the use of another module by a path: of one item, or of all items.
     fn used(&self, from: usize, path: &[String], line: usize, is_all: bool) -> Option<Use> {
         match self.lead(from, path, 0)? {
             Target::Module(_) if !is_all => None,
@@ -117,8 +117,8 @@ impl Modules {
         }
     }
 
-    /// Where `path` leads from a module; nowhere if it leaves the crate. `depth` is how many
-    /// imports and globs led here, which ends circles of those.
+    /// Returns the target of `path` from a module, or `None` outside the crate. `depth` counts the
+    /// imports and globs on the way, which ends cycles of them.
     fn lead(&self, from: usize, path: &[String], depth: usize) -> Option<Target> {
         const DEPTH_MAX: usize = 16;
         if depth > DEPTH_MAX {
@@ -134,7 +134,7 @@ impl Modules {
                 _ => match self.member(at, name, is_last, depth) {
                     Some(Target::Module(to)) => at = to,
                     Some(item) => return Some(item),
-                    // A macro may have made it.
+                    // A macro may define it.
                     None if !is_first && !self.is_foreign(at, name) => {
                         return Some(Target::Item(at));
                     }
@@ -145,7 +145,8 @@ impl Modules {
         Some(Target::Module(at))
     }
 
-    /// The member of a module with this name. At the end of a path an item goes before a module.
+    /// Returns the member of a module with this name. At the end of a path an item takes precedence
+    /// over a module.
     fn member(&self, at: usize, name: &str, is_last: bool, depth: usize) -> Option<Target> {
         let module = &self.0[at];
         let child = module.children.get(name).map(|index| Target::Module(*index));
@@ -172,7 +173,7 @@ impl Modules {
         sources.find_map(|source| self.member(source, name, is_last, depth + 1))
     }
 
-    /// Whether a module passes on this name from another crate.
+    /// Returns whether a module re-exports this name from another crate.
     fn is_foreign(&self, at: usize, name: &str) -> bool {
         self.0[at].imports.iter().any(|import| import.name == name)
     }
@@ -184,7 +185,7 @@ const ALL: &str = "*";
 /// Words before the names of items.
 const KINDS: &[&str] = &["fn", "struct", "enum", "union", "trait", "type", "const", "static"];
 
-/// A file's own part of a module, and the names of its children.
+/// Parses a file into a module without its children, and returns the names of the children.
 fn read(file: &str, code: &str) -> (Module, Vec<String>) {
     let tokens = rust::without_tests(&rust::tokens(code));
     let mut reader = Reader { tokens: &tokens, ..Reader::default() };
@@ -200,14 +201,14 @@ struct Reader<'a> {
     tokens: &'a [Token<'a>],
     at: usize,
     depth: usize,
-    /// Depths at which modules begin that are written within the file.
+    /// The brace depths of inline modules.
     inner: Vec<usize>,
     module: Module,
     children: Vec<String>,
 }
 
 impl<'a> Reader<'a> {
-    /// The token that is `ahead` of this one; empty after the last.
+    /// Returns the token that is `ahead` of this one; empty after the last.
     fn text(&self, ahead: usize) -> &'a str {
         self.tokens.get(self.at + ahead).map_or("", |token| token.text)
     }
@@ -261,7 +262,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A path or a name on its own.
+    /// Reads a path or a single name.
     fn path(&mut self) {
         let is_member = matches!(self.before(), "." | "::");
         let line = self.tokens[self.at].line;
@@ -284,7 +285,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Reads the tree of a `use`, up to its end.
+    /// Reads the tree of a `use` to its end.
     fn imports(&mut self, prefix: &[String], is_public: bool) {
         let mut path = prefix.to_vec();
         while self.at < self.tokens.len() {
@@ -312,7 +313,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The end of one path of a `use`, with its other name if it has one.
+    /// Reads the end of one path of a `use`, with its `as` name if it has one.
     fn import(&mut self, mut path: Vec<String>, name: &str, is_public: bool) {
         let line = self.tokens[self.at].line;
         let mut name = name.to_owned();
@@ -329,7 +330,7 @@ impl<'a> Reader<'a> {
         self.module.imports.push(Import { name, mention, is_public });
     }
 
-    /// The path as it would be written at the top of the file.
+    /// Returns the path as seen from the top level of the file.
     fn at_the_top(&self, mut path: Vec<String>) -> Vec<String> {
         let supers = path.iter().take_while(|name| *name == "super").count();
         path.drain(..supers.min(self.inner.len()));
@@ -340,7 +341,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Whether a token may be a part of a path.
+/// Returns whether a token may be part of a path.
 fn is_name(text: &str) -> bool {
     text.starts_with(|c: char| is_word(c) && !c.is_ascii_digit())
 }
@@ -349,7 +350,7 @@ fn is_name(text: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// The uses in a library of these files, each as `from to path`.
+    /// Returns the uses in a library of these files, each as `from to path`.
     fn uses(files: &[(&str, &str)]) -> Vec<String> {
         let modules = Modules::read(&Tree::of(files), "lib.rs");
         let file = |at: usize| &modules.0[at].file;

@@ -1,4 +1,4 @@
-//! What may be where: root folders, names, `unsafe`, the environment, orphaned tests.
+//! Rules of place: root folders, names, `unsafe`, the environment, orphaned tests.
 
 use std::collections::BTreeSet;
 
@@ -6,11 +6,11 @@ use crate::Offence;
 use crate::rust::has_word;
 use crate::tree::{File, Tree};
 
-/// The root listing is the architecture.
+/// The folders in the root, which are the architecture.
 const ROOMS: &[&str] =
     &["bench", "collectives", "crates", "docs", "tests", "topology", "transport"];
 
-/// Where `unsafe` may be.
+/// Files and folders that may have `unsafe`.
 const DOORS: &[&str] = &[
     "transport/src/sys/",
     "transport/src/shm/",
@@ -21,7 +21,7 @@ const DOORS: &[&str] = &[
     "crates/python/",
 ];
 
-/// Names that say nothing and so attract everything.
+/// File names without a meaning.
 const DRAWERS: &[&str] = &["util", "utils", "common", "helper", "helpers", "misc", "manager"];
 
 pub(crate) fn offences(tree: &Tree) -> Vec<Offence> {
@@ -48,13 +48,13 @@ fn rooms(tree: &Tree) -> Vec<Offence> {
     stray.chain(gone).collect()
 }
 
-/// `autotests` is off in tests/: a suite that Cargo.toml does not name would silently never run.
+/// Reports suites in tests/ that Cargo.toml does not name. `autotests` is off, so they never run.
 fn orphans(tree: &Tree) -> Vec<Offence> {
     let manifest = tree.text("tests/Cargo.toml");
     let folder =
         |file: &File| Some(file.path.strip_prefix("tests/")?.split_once('/')?.0.to_owned());
     let folders: BTreeSet<_> = tree.rust().filter_map(folder).collect();
-    // Those are crates of their own.
+    // These folders are separate crates.
     let is_outside = |folder: &String| ["abi", "fuzz"].contains(&folder.as_str());
     let is_orphan =
         |folder: &String| !is_outside(folder) && !manifest.contains(&format!("path = \"{folder}/"));
@@ -78,7 +78,7 @@ fn names(file: &File) -> Vec<Offence> {
     drawers.chain(getters).collect()
 }
 
-/// Whether a name in `line` begins with the last word of `prefix`.
+/// Returns whether a name in `line` begins with the last word of `prefix`.
 fn has_prefixed_word(line: &str, prefix: &str) -> bool {
     line.match_indices(prefix)
         .any(|(at, _)| !line[..at].chars().next_back().is_some_and(crate::rust::is_word))
@@ -100,12 +100,12 @@ fn doors(file: &File) -> Vec<Offence> {
         .collect()
 }
 
-/// Whether it is part of a suite, of the workspace or of one crate.
+/// Returns whether a file is part of a suite, of the workspace or of one crate.
 pub(crate) fn is_test(path: &str) -> bool {
     path.starts_with("tests/") || path.contains("/tests/")
 }
 
-/// The environment is read in the configuration and in binaries.
+/// Reports code that reads the environment outside the configuration and binaries.
 fn environment(file: &File) -> Vec<Offence> {
     let path = &file.path;
     let is_binary = path.ends_with("src/main.rs") || path.contains("src/bin/");

@@ -1,15 +1,15 @@
-//! Telling code from comments and strings, well enough for rules about words.
+//! Separates code from comments and strings, well enough for the rules of this suite.
 
-/// What is left by `blanked`.
+/// The parts of a source that `blanked` keeps.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Keep {
-    /// Code alone; strings lose their contents.
+    /// Code only; strings lose their contents.
     Code,
     /// Code and strings.
     CodeAndStrings,
 }
 
-/// The source with everything else replaced by spaces, so that lines and columns stay.
+/// Replaces the other parts of a source by spaces. Lines and columns stay.
 pub(crate) fn blanked(source: &str, keep: Keep) -> String {
     let chars: Vec<char> = source.chars().collect();
     let mut kept = String::with_capacity(source.len());
@@ -30,7 +30,7 @@ pub(crate) fn blanked(source: &str, keep: Keep) -> String {
     kept
 }
 
-/// Length of the comment that begins here.
+/// Returns the length of the comment that begins here.
 fn comment(rest: &[char]) -> Option<usize> {
     if rest.starts_with(&['/', '/']) {
         return Some(rest.iter().position(|c| *c == '\n').unwrap_or(rest.len()));
@@ -56,7 +56,7 @@ fn comment(rest: &[char]) -> Option<usize> {
     Some(at)
 }
 
-/// Length of the string or character literal that begins here, after the character `before`.
+/// Returns the length of the string or character literal that begins here, after `before`.
 fn string(rest: &[char], before: Option<char>) -> Option<usize> {
     match rest {
         ['"', ..] => Some(quoted(rest, '"')),
@@ -66,7 +66,8 @@ fn string(rest: &[char], before: Option<char>) -> Option<usize> {
     }
 }
 
-/// `b` and `c` may stand before a raw string; any other letter makes `r` the end of a name.
+/// Returns whether an `r` after `c` ends a name: after any letter except `b` and `c`, which may
+/// precede a raw string.
 fn is_word_but_prefix(c: char) -> bool {
     is_word(c) && c != 'b' && c != 'c'
 }
@@ -91,15 +92,15 @@ fn raw(rest: &[char]) -> Option<usize> {
     Some(found.map_or(rest.len(), |at| start + at + end.len()))
 }
 
-/// A name, a number, a lifetime, `::` or a single mark, and the line that it stands on.
+/// A name, a number, a lifetime, `::` or a single punctuation mark, with its line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Token<'a> {
     pub(crate) text: &'a str,
-    /// Counted from 1.
+    /// The line, counted from 1.
     pub(crate) line: usize,
 }
 
-/// The tokens of code that `blanked` has rid of comments and strings.
+/// Returns the tokens of code without comments and strings.
 pub(crate) fn tokens(code: &str) -> Vec<Token<'_>> {
     let mut tokens = Vec::new();
     for (index, mut rest) in code.lines().enumerate() {
@@ -121,8 +122,8 @@ pub(crate) fn tokens(code: &str) -> Vec<Token<'_>> {
     tokens
 }
 
-/// The tokens without items of tests: those under `#[test]` and under `#[cfg(..)]` that asks for
-/// `test`.
+/// Returns the tokens without test items: those under `#[test]` or under a `#[cfg(..)]` that
+/// requires `test`.
 pub(crate) fn without_tests<'a>(tokens: &[Token<'a>]) -> Vec<Token<'a>> {
     let mut kept = Vec::new();
     let mut at = 0;
@@ -140,7 +141,7 @@ pub(crate) fn without_tests<'a>(tokens: &[Token<'a>]) -> Vec<Token<'a>> {
     kept
 }
 
-/// How many tokens the attribute has that begins here; 0 where none does.
+/// Returns the number of tokens of the attribute that begins here; 0 without an attribute.
 fn attribute(tokens: &[Token<'_>]) -> usize {
     match tokens {
         [hash, bracket, ..] if (hash.text, bracket.text) == ("#", "[") => 1 + group(&tokens[1..]),
@@ -158,7 +159,7 @@ fn is_of_tests(attribute: &[Token<'_>]) -> bool {
     )
 }
 
-/// How many tokens the group has that the first one opens.
+/// Returns the number of tokens of the group that the first token opens.
 fn group(tokens: &[Token<'_>]) -> usize {
     let mut depth = 0_usize;
     for (index, token) in tokens.iter().enumerate() {
@@ -174,12 +175,12 @@ fn group(tokens: &[Token<'_>]) -> usize {
     tokens.len()
 }
 
-/// How many tokens the item, statement, field or variant has that begins here.
+/// Returns the number of tokens of the item, statement, field or variant that begins here.
 fn item(tokens: &[Token<'_>]) -> usize {
-    /// Items that end with their block, or with a semicolon where they have none.
+    /// Keywords of items that end with their block, or with a semicolon without one.
     const BLOCKS: &[&str] =
         &["fn", "mod", "struct", "enum", "union", "impl", "trait", "macro_rules"];
-    /// Items whose values may have blocks of their own.
+    /// Keywords of items whose values may contain blocks.
     const VALUES: &[&str] = &["use", "const", "static", "type", "let"];
     let mut at = 0;
     let mut kind = "";
@@ -206,12 +207,12 @@ fn item(tokens: &[Token<'_>]) -> usize {
     at
 }
 
-/// Whether `c` can be part of a name.
+/// Returns whether `c` can be part of a name.
 pub(crate) fn is_word(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
 
-/// Whether `word` stands in `line` with no letter, digit or underscore next to it.
+/// Returns whether `line` has `word` with no letter, digit or underscore next to it.
 pub(crate) fn has_word(line: &str, word: &str) -> bool {
     line.match_indices(word).any(|(at, _)| {
         let before = line[..at].chars().next_back();

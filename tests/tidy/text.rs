@@ -1,14 +1,14 @@
-//! Lines and words of the files themselves.
+//! Rules about lines and words in files.
 
 use crate::Offence;
 use crate::rust::has_word;
 use crate::tree::Tree;
 
-/// Characters of a line, as in `rustfmt.toml`; rustfmt leaves comments and strings alone.
+/// The most characters of a line, as in `rustfmt.toml`. rustfmt does not wrap comments and strings.
 const LINE_CHARS_MAX: usize = 100;
 
-/// Words that say that something is not finished, or is there twice. Written in halves, as this
-/// file is read too.
+/// Words that mark unfinished or duplicate code. They are written in halves, because the rule
+/// applies to this file too.
 const WORDS: &[&str] = &[
     concat!("leg", "acy"),
     concat!("FIX", "ME"),
@@ -18,14 +18,14 @@ const WORDS: &[&str] = &[
     concat!("unimple", "mented!"),
 ];
 
-/// Endings of names for the same reason.
+/// Endings of names that mark duplicate code.
 const ENDINGS: &[&str] = &[concat!("_v", "2"), concat!("_o", "ld")];
 
-/// Places of the machine that something was written on.
+/// Folders of a particular machine.
 const MACHINES: &[&str] =
     &[concat!("/wo", "rk/"), concat!("/ro", "ot/"), concat!("/ho", "me/"), concat!("/Us", "ers/")];
 
-/// The only registry.
+/// The only allowed registry.
 const REGISTRY: &str = "registry+https://github.com/rust-lang/crates.io-index";
 
 pub(crate) fn offences(tree: &Tree) -> Vec<Offence> {
@@ -43,7 +43,7 @@ pub(crate) fn offences(tree: &Tree) -> Vec<Offence> {
     offences
 }
 
-/// What is wrong with one line.
+/// Returns the offences of one line.
 fn complaints(path: &str, line: &str) -> impl Iterator<Item = String> {
     let mut found = Vec::new();
     let (is_rust, is_script) = (path.ends_with(".rs"), path.starts_with(".ci/"));

@@ -6,31 +6,31 @@ use std::process::Command;
 
 use crate::rust;
 
-/// One file.
+/// A file.
 pub(crate) struct File {
-    /// From the root, with `/`.
+    /// The path from the root, with `/`.
     pub(crate) path: String,
-    /// What is in it; empty if that is not text.
+    /// The contents; empty if they are not text.
     pub(crate) text: String,
 }
 
 impl File {
-    /// Whether it is Rust source.
+    /// Returns whether it is Rust source.
     pub(crate) fn is_rust(&self) -> bool {
         self.path.ends_with(".rs")
     }
 
-    /// The source with comments and the contents of strings blanked; lines stay where they are.
+    /// Returns the source with comments and the contents of strings blanked. Lines stay.
     pub(crate) fn code(&self) -> String {
         rust::blanked(&self.text, rust::Keep::Code)
     }
 
-    /// The source with comments blanked.
+    /// Returns the source with comments blanked.
     pub(crate) fn code_and_strings(&self) -> String {
         rust::blanked(&self.text, rust::Keep::CodeAndStrings)
     }
 
-    /// The name without folders and ending.
+    /// Returns the name without folders and extension.
     pub(crate) fn stem(&self) -> &str {
         let path = self.path.strip_suffix("/mod.rs").unwrap_or(&self.path);
         let name = path.rsplit('/').next().unwrap_or_default();
@@ -38,47 +38,47 @@ impl File {
     }
 }
 
-/// All of them, by path.
+/// All files, in the order of their paths.
 pub(crate) struct Tree(pub(crate) Vec<File>);
 
 impl Tree {
-    /// The tree that this test was compiled in.
+    /// Reads the tree in which this test was compiled.
     pub(crate) fn read() -> Self {
         let root = root();
         let mut paths = tracked(&root).unwrap_or_else(|| walked(&root, Path::new("")));
         paths.sort();
         let read = |path: String| {
-            // A tracked file that is gone from disk is about to be deleted.
+            // A tracked file may be deleted on disk.
             let bytes = fs::read(root.join(&path)).ok()?;
             Some(File { path, text: String::from_utf8(bytes).unwrap_or_default() })
         };
         Self(paths.into_iter().filter_map(read).collect())
     }
 
-    /// A tree to try a rule on.
+    /// Returns a tree for the test of a rule.
     #[cfg(test)]
     pub(crate) fn of(files: &[(&str, &str)]) -> Self {
         let file = |&(path, text): &(&str, &str)| File { path: path.into(), text: text.into() };
         Self(files.iter().map(file).collect())
     }
 
-    /// The Rust sources.
+    /// Returns the Rust sources.
     pub(crate) fn rust(&self) -> impl Iterator<Item = &File> {
         self.0.iter().filter(|file| file.is_rust())
     }
 
-    /// The text of one file, empty if there is none.
+    /// Returns the text of a file; empty if there is none.
     pub(crate) fn text(&self, path: &str) -> &str {
         self.0.iter().find(|file| file.path == path).map_or("", |file| &file.text)
     }
 }
 
-/// The root of the workspace.
+/// Returns the root of the workspace.
 pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// What git knows, and what it would take if asked to add everything.
+/// Returns the files that git tracks or would add.
 fn tracked(root: &Path) -> Option<Vec<String>> {
     let listing = Command::new("git")
         .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
@@ -90,7 +90,7 @@ fn tracked(root: &Path) -> Option<Vec<String>> {
     (listing.status.success() && !paths.is_empty()).then_some(paths)
 }
 
-/// For an unpacked archive: everything but hidden folders and what cargo makes.
+/// Returns the files of an unpacked archive, without hidden folders and cargo's output.
 fn walked(root: &Path, folder: &Path) -> Vec<String> {
     let mut paths = Vec::new();
     for entry in fs::read_dir(root.join(folder)).into_iter().flatten().flatten() {

@@ -1,4 +1,4 @@
-//! What the documents must mention: crates, folders, algorithms, variables, limits.
+//! The required contents of the documents: crates, folders, algorithms, variables, limits.
 
 use std::collections::BTreeSet;
 
@@ -6,8 +6,8 @@ use crate::Offence;
 use crate::place::is_test;
 use crate::tree::{File, Tree};
 
-/// Who may name an environment variable outside the configuration: who sets it for others, and who
-/// picks it from what the configuration hands on.
+/// Files outside the configuration that may name an environment variable. They set it for other
+/// processes, or read it from the configuration's environment.
 const MAY_NAME: &[&str] =
     &["crates/ringfold/src/config", "crates/launcher/", "crates/bootstrap/", "bench/"];
 
@@ -19,7 +19,7 @@ pub(crate) fn offences(tree: &Tree) -> Vec<Offence> {
     offences
 }
 
-/// Every crate and every transport has its line in ARCHITECTURE.md.
+/// Checks that ARCHITECTURE.md mentions every crate and every transport.
 fn map(tree: &Tree) -> Vec<Offence> {
     let text = tree.text("ARCHITECTURE.md");
     let mut places = BTreeSet::new();
@@ -38,8 +38,8 @@ fn map(tree: &Tree) -> Vec<Offence> {
     lost.map(|place| format!("ARCHITECTURE.md: does not mention `{place}`")).collect()
 }
 
-/// An algorithm's file is in its folder's list, states what it costs, and has its name in the
-/// README's table.
+/// Checks that an algorithm's file is in its folder's list and states its costs, and that the
+/// README's table has its name.
 fn algorithms(tree: &Tree) -> Vec<Offence> {
     let mut offences = Vec::new();
     for folder in collectives(tree) {
@@ -69,7 +69,7 @@ fn algorithms(tree: &Tree) -> Vec<Offence> {
     offences
 }
 
-/// Folders of collectives/src that list algorithms.
+/// Returns the folders of collectives/src that list algorithms.
 fn collectives(tree: &Tree) -> Vec<&str> {
     let lists = tree.rust().filter(|file| file.text.contains("const ALGORITHMS"));
     lists.filter_map(|file| file.path.strip_suffix("/mod.rs")).collect()
@@ -81,7 +81,7 @@ fn is_algorithm(file: &File, folder: &str) -> bool {
     name.is_some_and(|name| name != "mod.rs" && name != "tests.rs" && !name.contains('/'))
 }
 
-/// The line of a table that begins with the name.
+/// Returns the line of a table that begins with the name.
 fn row<'a>(text: &'a str, name: &str) -> &'a str {
     text.lines().find(|line| line.starts_with(&format!("| `{name}` |"))).unwrap_or_default()
 }
@@ -97,7 +97,7 @@ fn variables(tree: &Tree) -> Vec<Offence> {
     let mut named = BTreeSet::new();
     for file in tree.rust() {
         let code = file.code_and_strings();
-        // A suite sets what it tries out, and has settings of its own.
+        // A suite sets the variables of its jobs, and has settings of its own.
         let is_test = is_test(&file.path);
         let may_name = is_test || MAY_NAME.iter().any(|place| file.path.starts_with(place));
         for (index, line) in code.lines().enumerate() {
@@ -125,11 +125,11 @@ fn variables(tree: &Tree) -> Vec<Offence> {
     offences
 }
 
-/// What our environment variables begin with.
+/// The prefix of ringfold's environment variables.
 const PREFIX: &str = "RINGFOLD_";
 
-/// The variables that stand on a line as whole strings, which is how they are read and set. Within
-/// longer strings they are advice.
+/// Returns the variables on a line that are whole strings, as code reads and sets them. Longer
+/// strings with a variable are messages.
 fn quoted_variables(line: &str) -> impl Iterator<Item = &str> {
     let is_variable = |text: &&str| {
         text.strip_prefix(PREFIX).is_some_and(|rest| {
@@ -141,7 +141,7 @@ fn quoted_variables(line: &str) -> impl Iterator<Item = &str> {
     line.split('"').skip(1).step_by(2).filter(is_variable)
 }
 
-/// A limit that nobody reads limits nothing.
+/// Checks that every limit has a use.
 fn limits(tree: &Tree) -> Vec<Offence> {
     const HOME: &str = "crates/types/src/limits.rs";
     let names = tree

@@ -1,36 +1,36 @@
-//! A real training job: the curve of its loss and what it has learned do not depend on how many
-//! ranks share the work, nor on how they are connected, but for the order of summation.
+//! A training job. Its losses and its accuracy do not depend on the number of ranks or on the
+//! transport, except for the order of summation.
 
 use std::process::Command;
 use std::time::Duration;
 
 use ringfold_tests::{Job, program};
 
-/// Enough to learn, and for a wrong gradient to show.
+/// Enough epochs to learn, and to show a wrong gradient.
 const EPOCHS: usize = 12;
 
-/// Relative difference between two losses of one epoch. Rounding is about 1e-7 a step and grows
-/// from step to step.
+/// Allowed relative difference between two losses of one epoch. Rounding is about 1e-7 in a step
+/// and grows with each step.
 const LOSS_TOLERANCE: f64 = 1e-4;
 
-/// Difference between two accuracies: one of the 359 held-out images may sit on the fence.
+/// Allowed difference between two accuracies: one of the 359 held-out images.
 const ACCURACY_TOLERANCE: f64 = 1.5 / 359.0;
 
-/// The share of held-out images that are recognised after `EPOCHS`.
+/// The least share of held-out images that are recognised after `EPOCHS`.
 const ACCURACY_MIN: f64 = 0.95;
 
-/// Longer than any machine takes, shorter than anyone waits.
+/// The deadline of a job.
 const LIMIT: Duration = Duration::from_secs(240);
 
-/// What a training job prints.
+/// The output of a training job.
 #[derive(Debug)]
 struct Learned {
-    /// By epoch.
+    /// The loss of each epoch.
     losses: Vec<f64>,
     accuracy: f64,
 }
 
-/// Trains on so many ranks.
+/// Trains on a number of ranks.
 fn train(ranks: usize, transport: &str) -> Learned {
     let job = Job::start(
         Command::new(program::binary("ringrun"))
@@ -47,15 +47,15 @@ fn train(ranks: usize, transport: &str) -> Learned {
 fn learned(text: &str) -> Learned {
     let number = |line: &str, index| {
         let word = line.split(' ').nth(index).unwrap_or_default();
-        word.parse::<f64>().unwrap_or_else(|_| panic!("{word:?} is no number in {line:?}"))
+        word.parse::<f64>().unwrap_or_else(|_| panic!("{word:?} is not a number in {line:?}"))
     };
     let lines = |word: &'static str| text.lines().filter(move |line| line.starts_with(word));
     let accuracies: Vec<_> = lines("accuracy ").map(|line| number(line, 1)).collect();
-    let [accuracy] = accuracies[..] else { panic!("not one accuracy in\n{text}") };
+    let [accuracy] = accuracies[..] else { panic!("there must be one accuracy in\n{text}") };
     Learned { losses: lines("epoch ").map(|line| number(line, 3)).collect(), accuracy }
 }
 
-fn the_same_is_learned_over(transport: &str) {
+fn training_is_the_same_over(transport: &str) {
     let alone = train(1, transport);
     assert_eq!(alone.losses.len(), EPOCHS);
     assert!(alone.losses.last() < alone.losses.first(), "{alone:?}");
@@ -73,11 +73,11 @@ fn the_same_is_learned_over(transport: &str) {
 }
 
 #[test]
-fn the_same_is_learned_over_shared_memory() {
-    the_same_is_learned_over("shm");
+fn training_is_the_same_over_shared_memory() {
+    training_is_the_same_over("shm");
 }
 
 #[test]
-fn the_same_is_learned_over_tcp() {
-    the_same_is_learned_over("tcp");
+fn training_is_the_same_over_tcp() {
+    training_is_the_same_over("tcp");
 }

@@ -1,7 +1,7 @@
-//! Shared memory against the least there can be, alternately in one run:
-//! `cargo bench -p ringfold-transport --bench shm`. Two threads stand for two processes: the cache
-//! lines between them travel alike. Prints medians, and the first deciles, which a busy machine
-//! disturbs less, with their ratio.
+//! Shared memory against hand-written minimal code, alternately in one run:
+//! `cargo bench -p ringfold-transport --bench shm`. Two threads stand for two processes, as
+//! cache lines travel between them in the same way. Prints medians and first deciles, which a busy
+//! machine disturbs less, and their ratio.
 #![expect(clippy::unwrap_used, reason = "a benchmark that cannot go on says where")]
 #![expect(clippy::print_stdout, reason = "its figures are for people")]
 
@@ -14,13 +14,13 @@ use ringfold_transport::shm::{Config, Offers, Shm};
 use ringfold_transport::{Link, Transport};
 use ringfold_types::{Lane, Rank};
 
-/// Time for one line.
-const PATIENCE: Duration = Duration::from_secs(3);
-/// Exchanges of one burst: few enough for some bursts to go undisturbed on a busy machine.
+/// Time for one line of output.
+const LINE_TIME: Duration = Duration::from_secs(3);
+/// Exchanges of one burst: few enough that some bursts stay undisturbed on a busy machine.
 const EXCHANGES: u64 = 100;
 /// Bytes of one streamed burst.
 const STREAM_BYTES: usize = 4 * 1024 * 1024;
-/// Fruitless tries before others may run.
+/// Failed tries before a yield.
 const SPINS: u32 = 1_000;
 
 /// A flag and eight bytes in one cache line.
@@ -31,14 +31,14 @@ struct Line {
     value: AtomicU64,
 }
 
-/// One end of what carries eight bytes there and eight bytes back.
+/// One end of a channel that carries eight bytes there and eight bytes back.
 trait End: Send {
     fn send(&mut self, value: u64);
     fn recv(&mut self) -> u64;
 }
 
-/// Lines that are written and watched by hand; two each way, used in turn, because in an exchange
-/// one side may be a step ahead of the other.
+/// Cache lines that are written and polled directly: two each way, used alternately, because one
+/// side of an exchange may be a step ahead of the other.
 struct Flags<'a> {
     out: &'a [Line; 2],
     into: &'a [Line; 2],
@@ -97,14 +97,14 @@ impl End for Ours {
 
 #[derive(Clone, Copy, PartialEq)]
 enum Pattern {
-    /// One sends, the other answers.
+    /// One end sends, and the other answers.
     RoundTrip,
-    /// Both send, then both receive, as in an allreduce of two ranks.
+    /// Both ends send, then both receive, as in an allreduce of two ranks.
     Exchange,
 }
 
 fn burst(end: &mut dyn End, pattern: Pattern, first: bool) -> Duration {
-    // The first exchange waits for the other thread to be there.
+    // The first exchange waits for the other thread to start.
     let mut start = Instant::now();
     for at in 0..=EXCHANGES {
         if at == 1 {
@@ -144,7 +144,7 @@ fn answer(mut ends: [Box<dyn End + '_>; 2], orders: &Receiver<(usize, Pattern)>)
     }
 }
 
-/// Eight bytes by hand and by the transport, in turns.
+/// Eight bytes directly and by the transport, alternately.
 fn latency() {
     let lines: [[Line; 2]; 2] = Default::default();
     let flags = |out: usize| Flags { out: &lines[out], into: &lines[1 - out], sent: 0, seen: 0 };
@@ -159,7 +159,7 @@ fn latency() {
         {
             let mut times = [Vec::new(), Vec::new()];
             let start = Instant::now();
-            while start.elapsed() < PATIENCE {
+            while start.elapsed() < LINE_TIME {
                 for (end, times) in times.iter_mut().enumerate() {
                     order.send((end, pattern)).unwrap();
                     let time = burst(&mut *ends[end], pattern, true);
@@ -171,14 +171,14 @@ fn latency() {
     });
 }
 
-/// What the transport's own instructions cost, with every line in the cache of one thread; against
-/// the same through a flag.
+/// The cost of the transport's own instructions, with every line in the cache of one thread, against
+/// that of a flag.
 fn overhead() {
     let (mut one, mut other) = pair();
     let line = Line::default();
     let mut times = [Vec::new(), Vec::new()];
     let start = Instant::now();
-    while start.elapsed() < PATIENCE {
+    while start.elapsed() < LINE_TIME {
         let begin = Instant::now();
         for at in 1..=EXCHANGES {
             line.value.store(black_box(at), Ordering::Relaxed);
@@ -200,8 +200,8 @@ fn overhead() {
     report("8 B in one thread", "a fenced flag", "ns", times);
 }
 
-/// Large messages through the window, read where they arrive; against copying as much in one
-/// thread and reading it there.
+/// Large messages through the ring, read in place, against a copy and a read of as many bytes in one
+/// thread.
 fn stream() {
     let source = vec![1_u8; STREAM_BYTES];
     let mut target = vec![0_u8; STREAM_BYTES];
@@ -224,7 +224,7 @@ fn stream() {
         });
         let mut times = [Vec::new(), Vec::new()];
         let start = Instant::now();
-        while start.elapsed() < PATIENCE {
+        while start.elapsed() < LINE_TIME {
             let begin = Instant::now();
             for (target, source) in target.chunks_mut(16 * 1024).zip(source.chunks(16 * 1024)) {
                 target.copy_from_slice(source);

@@ -1,6 +1,6 @@
-//! A link over loopback against a bare socket that does the same, alternately in one run:
-//! `cargo bench -p ringfold-transport --bench tcp`. Each line is of short bursts for some seconds;
-//! it prints medians, and the first deciles, which a busy machine disturbs less, with their ratio.
+//! A link over loopback against a bare socket with the same work, alternately in one run:
+//! `cargo bench -p ringfold-transport --bench tcp`. Each line takes short bursts for some seconds.
+//! Prints medians and first deciles, which a busy machine disturbs less, and their ratio.
 #![expect(clippy::unwrap_used, reason = "a benchmark that cannot go on says where")]
 #![expect(clippy::print_stdout, reason = "its figures are for people")]
 
@@ -13,38 +13,38 @@ use ringfold_transport::tcp::{Config, Listening, Liveness, Tcp};
 use ringfold_transport::{Link, Transport};
 use ringfold_types::{Lane, Rank};
 
-/// Time for one line.
-const PATIENCE: Duration = Duration::from_secs(4);
+/// Time for one line of output.
+const LINE_TIME: Duration = Duration::from_secs(4);
 /// Round trips of one burst.
 const PINGS: usize = 20;
 /// Bytes of one burst.
 const STREAM_BYTES: usize = 16 * 1024 * 1024;
-/// Fruitless tries before others may run.
+/// Failed tries before a yield.
 const SPINS: u32 = 1_000;
 const MESSAGE_BYTES: usize = 4 * 1024 * 1024;
 
-/// One end of whatever connects two threads.
+/// One end of a connection between two threads.
 trait End: Send {
     fn send(&mut self, bytes: &[u8]);
     fn recv(&mut self, bytes: &mut [u8]);
-    /// Sees `bytes` bytes go by, wherever they lie.
+    /// Reads `bytes` bytes in place and discards them.
     fn look(&mut self, bytes: usize);
 }
 
-/// A link of the transport, spinning as a rank with a core of its own does.
-struct Ours(Tcp, Link, Idle);
+/// A link of the transport that spins, like a rank with a core of its own.
+struct Ours(Tcp, Link, Spinner);
 
 /// A bare socket that blocks.
 struct Blocking(TcpStream, Vec<u8>);
 
-/// A bare socket that is tried again and again.
-struct Spinning(TcpStream, Idle);
+/// A bare socket that is polled.
+struct Spinning(TcpStream, Spinner);
 
-/// Fruitless tries in a row.
+/// Failed tries in a row.
 #[derive(Default)]
-struct Idle(u32);
+struct Spinner(u32);
 
-impl Idle {
+impl Spinner {
     fn count(&mut self, moved: usize) {
         self.0 = if moved > 0 { 0 } else { self.0 + 1 };
         if self.0 > SPINS {
@@ -154,7 +154,7 @@ fn ours() -> [Box<dyn End>; 2] {
     let peers = [(Rank(0), zero.addresses().to_vec()), (Rank(1), one.addresses().to_vec())];
     let link = |peer| Link { peer: Rank(peer), lane: Lane(0) };
     let (mut zero, mut one) = (zero.connect(peers.clone()).unwrap(), one.connect(peers).unwrap());
-    // Connections are made on first use.
+    // The connection opens on first use.
     zero.send(link(1), 7, &[0; 16]).unwrap();
     one.send(link(0), 7, &[0; 16]).unwrap();
     let mut left = 2;
@@ -165,7 +165,7 @@ fn ours() -> [Box<dyn End>; 2] {
         }
     }
     [(zero, link(1)), (one, link(0))]
-        .map(|(end, link)| Box::new(Ours(end, link, Idle::default())) as Box<dyn End>)
+        .map(|(end, link)| Box::new(Ours(end, link, Spinner::default())) as Box<dyn End>)
 }
 
 fn sockets() -> (TcpStream, TcpStream) {
@@ -186,11 +186,11 @@ fn spinning() -> [Box<dyn End>; 2] {
     let (near, far) = sockets();
     near.set_nonblocking(true).unwrap();
     far.set_nonblocking(true).unwrap();
-    [near, far].map(|it| Box::new(Spinning(it, Idle::default())) as Box<dyn End>)
+    [near, far].map(|it| Box::new(Spinning(it, Spinner::default())) as Box<dyn End>)
 }
 
-/// Both ends in one thread: what sending and receiving cost, without the waiting between, so that
-/// even a busy machine can tell.
+/// Both ends in one thread: the cost of sends and receives without waits, which is measurable even on
+/// a busy machine.
 struct Alone([Box<dyn End>; 2]);
 
 impl Alone {
@@ -208,7 +208,7 @@ impl Alone {
         start.elapsed() / u32::try_from(PINGS).unwrap()
     }
 
-    /// Time of a stream of messages that the kernel takes whole.
+    /// Time of a stream of messages that fit the socket's buffer.
     fn stream(&mut self, message_bytes: usize) -> Duration {
         let [near, far] = &mut self.0;
         let mut buffer = vec![1; message_bytes];
@@ -223,15 +223,15 @@ impl Alone {
 
 #[derive(Clone, Copy)]
 enum Job {
-    /// Echo so many messages of so many bytes.
+    /// Echo this many messages of this many bytes.
     Echo(usize, usize),
     /// Receive the stream in messages.
     Recv,
-    /// See the stream go by.
+    /// Read the stream in place.
     Look,
 }
 
-/// A pair of ends, the far one of which has a thread.
+/// A pair of ends; the far one has a thread of its own.
 struct Pair {
     near: Box<dyn End>,
     jobs: Sender<Job>,
@@ -300,7 +300,7 @@ fn compare<T>(
     let (ours, bare) = pairs;
     let (mut a, mut b) = (Vec::new(), Vec::new());
     let start = Instant::now();
-    while start.elapsed() < PATIENCE || a.len() < 10 {
+    while start.elapsed() < LINE_TIME || a.len() < 10 {
         a.push(run(ours).as_secs_f64());
         b.push(run(bare).as_secs_f64());
     }

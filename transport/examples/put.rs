@@ -1,12 +1,13 @@
-//! Times puts by the RDMA transport alone, with nothing above it: messages from registered memory
-//! to registered memory, a few under way at a time, as those of `ib_write_bw` are.
+//! Times puts of the RDMA transport alone: messages from registered memory to registered memory, a
+//! few in flight at a time, like those of `ib_write_bw`.
 //!
 //! `put RANK DEVICES ADDRESS PORT SECONDS BATCHES BYTES:CALLS...`
 //!
-//! Rank 0 sends to rank 1; they listen at `ADDRESS`, on `PORT` and the port after it. `DEVICES` is
-//! what the library takes as devices to use, as in `mlx5_0`. A batch ends when rank 1 has said that
-//! it has all messages. Prints what `peer-timing` does: `cell out BYTES BYTES CALLS BATCHES
-//! MICROSECONDS WRONG`, where the time is that of one message and the median of the batches.
+//! Rank 0 sends to rank 1. They listen at `ADDRESS`, on `PORT` and on the port after it. `DEVICES`
+//! is a list of RDMA devices as for the library, as in `mlx5_0`. A batch ends when rank 1 has
+//! reported the arrival of all messages. Prints a line like that of `peer-timing`: `cell out BYTES
+//! BYTES CALLS BATCHES MICROSECONDS WRONG`. The time is that of one message, the median of the
+//! batches.
 #![expect(clippy::print_stdout, reason = "the results")]
 #![expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, reason = "a few calls")]
 #![expect(clippy::cast_sign_loss, reason = "times are positive")]
@@ -24,17 +25,18 @@ use rustix::event::{PollFd, PollFlags, poll};
 
 type Failure = Box<dyn Error>;
 
-/// Messages under way at a time, each on a lane of its own.
+/// Messages in flight at a time, each on a lane of its own.
 const DEPTH: usize = 4;
-/// Bytes that are, unless two messages are more: with more, buffers are colder than the one of
-/// `ib_write_bw`, which takes longer than there is to gain.
+/// Bytes in flight at a time, unless two messages are longer. With more bytes the buffers would be
+/// colder in the caches than the one of `ib_write_bw`, which costs more than it gains.
 const IN_FLIGHT: usize = 512 << 10;
-/// Marks short messages, by which the ranks wait for each other.
+/// The tag of short messages, by which the ranks wait for each other.
 const WAITING: u32 = u32::MAX;
-/// How long to look for the other rank, and how long between looks.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Time to connect to the other rank.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// Pause between attempts to connect.
 const PAUSE: Duration = Duration::from_millis(20);
-/// How often others may run before this rank sleeps.
+/// Yields before this rank parks.
 const YIELDS: u32 = 2;
 
 fn main() -> Result<(), Failure> {
@@ -53,7 +55,7 @@ fn main() -> Result<(), Failure> {
     };
     let cells = cells.iter().map(cell).collect::<Result<Vec<_>, _>>()?;
     let (seconds, batches) = (seconds.parse::<f64>()?, batches.parse::<usize>()?.max(1));
-    let mut end = End::meet(rank, devices, address.parse()?, port.parse()?)?;
+    let mut end = End::connect(rank, devices, address.parse()?, port.parse()?)?;
     let longest = cells.iter().map(|(bytes, _)| *bytes).max().unwrap_or(1);
     for _ in 0..DEPTH {
         let by = end.transport.registered_memory();
@@ -75,7 +77,7 @@ fn main() -> Result<(), Failure> {
             println!("cell out {bytes} {bytes} {calls} {batches} {time:.4} {wrong}");
         }
     }
-    // The peer has what it waits for.
+    // The peer has all that it waits for.
     end.until(|transport| Ok(Progress::of(transport.is_flushed())))
 }
 
@@ -89,10 +91,10 @@ struct End {
 }
 
 impl End {
-    fn meet(rank: Rank, devices: &str, address: IpAddr, port: u16) -> Result<Self, Failure> {
+    fn connect(rank: Rank, devices: &str, address: IpAddr, port: u16) -> Result<Self, Failure> {
         let peer = Rank(1 - rank.0);
         let place = |rank: Rank| port + u16::from(rank != Rank(0));
-        // No secret: what is exposed to whoever says that he is the peer is of no use to him.
+        // No secret: the exposed bytes are of no use to a false peer.
         let key = [0; 32];
         let door = Tcp::listen(tcp::Config {
             key,
@@ -104,10 +106,10 @@ impl End {
             liveness: Liveness::default(),
         })?;
         let theirs = SocketAddr::new(address, place(peer));
-        // It may have been started later.
-        let patience = Instant::now() + PATIENCE;
-        while TcpStream::connect_timeout(&theirs, PATIENCE).is_err() {
-            if Instant::now() > patience {
+        // The other rank may start later.
+        let deadline = Instant::now() + TIMEOUT;
+        while TcpStream::connect_timeout(&theirs, TIMEOUT).is_err() {
+            if Instant::now() > deadline {
                 return Err(format!("rank {peer} does not listen at {theirs}").into());
             }
             std::thread::sleep(PAUSE);
@@ -117,7 +119,7 @@ impl End {
         settings.devices = devices.parse()?;
         let rails = Rails::open(&settings, None)?;
         let (reaches, may_use_tcp) = (vec![true; 2], false);
-        // Batches look at nothing before all of it has arrived.
+        // A batch checks its messages only after all have arrived.
         let placement = Some(placement());
         let lanes = DEPTH;
         let config = rdma::Config { key, rank, lanes, settings, reaches, may_use_tcp, placement };
@@ -125,7 +127,7 @@ impl End {
         Ok(Self { transport, peer, sends: rank == Rank(0), memory: Vec::new() })
     }
 
-    /// One message on every lane, and what rank 1 has of it that it should not; it says how many.
+    /// Moves one message on every lane. Returns the number of wrong bytes at rank 1.
     fn check(&mut self, bytes: usize) -> Result<u64, Failure> {
         let expected = |lane: usize, at: usize| (at * 31 + lane * 7 + bytes) as u8;
         for (lane, pages) in self.memory.iter_mut().enumerate() {
@@ -140,17 +142,17 @@ impl End {
         };
         let used = self.memory.iter().enumerate().take(depth(bytes));
         let wrong = used.map(wrong).sum::<usize>() as u64;
-        self.say(!self.sends, wrong)
+        self.transfer(!self.sends, wrong)
     }
 
-    /// Both go on with as many calls as rank 0 thinks.
+    /// Makes rank 1 use rank 0's number of calls.
     fn agree(&mut self, calls: usize) -> Result<usize, Failure> {
-        Ok(usize::try_from(self.say(self.sends, calls as u64)?)?)
+        Ok(usize::try_from(self.transfer(self.sends, calls as u64)?)?)
     }
 
-    /// Seconds from when both are here until rank 1 has said that it has so many messages.
+    /// The seconds from the meeting of both ranks until rank 1 has reported all messages.
     fn batch(&mut self, bytes: usize, calls: usize) -> Result<f64, Failure> {
-        self.say(!self.sends, 0)?;
+        self.transfer(!self.sends, 0)?;
         let start = Instant::now();
         let mut memory = std::mem::take(&mut self.memory);
         let mut turns: [Turn; DEPTH] = std::array::from_fn(|message| Turn { message, moved: 0 });
@@ -166,7 +168,9 @@ impl End {
                     let moved = match sends {
                         true => transport.send(link, tag, rest)?,
                         false => match transport.recv(link, tag, rest)? {
-                            Some(found) if found.tag != tag => return Err("another one".into()),
+                            Some(found) if found.tag != tag => {
+                                return Err("a message with another tag".into());
+                            }
                             found => found.map_or(0, |found| found.bytes),
                         },
                     };
@@ -184,16 +188,16 @@ impl End {
         });
         self.memory = memory;
         outcome?;
-        self.say(!self.sends, 0)?;
+        self.transfer(!self.sends, 0)?;
         Ok(start.elapsed().as_secs_f64())
     }
 
-    /// Tells the peer a number, or is told one, which is the result.
-    fn say(&mut self, speaks: bool, number: u64) -> Result<u64, Failure> {
+    /// Sends a number to the peer, or receives one. Returns the number.
+    fn transfer(&mut self, sends_number: bool, number: u64) -> Result<u64, Failure> {
         let link = Link { peer: self.peer, lane: Lane(0) };
         let mut bytes = number.to_le_bytes();
         self.until(|transport| {
-            Ok(Progress::of(match speaks {
+            Ok(Progress::of(match sends_number {
                 true => transport.send(link, WAITING, &bytes)? == bytes.len(),
                 false => transport.recv(link, WAITING, &mut bytes)?.is_some(),
             }))
@@ -201,14 +205,14 @@ impl End {
         Ok(u64::from_le_bytes(bytes))
     }
 
-    /// Tries until it is done, as a call does: lets others run where nothing moves, then sleeps.
+    /// Tries until done, as a call does: yields if nothing moves, and then parks.
     fn until(
         &mut self,
         mut attempt: impl FnMut(&mut Rdma) -> Result<Progress, Failure>,
     ) -> Result<(), Failure> {
-        let mut idle = 0;
+        let mut fruitless = 0;
         loop {
-            let is_last = idle == YIELDS;
+            let is_last = fruitless == YIELDS;
             if is_last {
                 self.transport.arm();
             }
@@ -228,17 +232,17 @@ impl End {
             if progress == Progress::Done {
                 return Ok(());
             }
-            idle = if is_idle && !is_last { idle + 1 } else { 0 };
+            fruitless = if is_idle && !is_last { fruitless + 1 } else { 0 };
         }
     }
 }
 
-/// How many messages of so many bytes are under way.
+/// The number of messages of this length that are in flight.
 fn depth(bytes: usize) -> usize {
     (IN_FLIGHT / bytes).clamp(2, DEPTH)
 }
 
-/// What an attempt came to.
+/// The result of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Progress {
     None,
@@ -252,7 +256,7 @@ impl Progress {
     }
 }
 
-/// How far a lane is.
+/// The progress of a lane.
 #[derive(Clone, Copy, Debug)]
 struct Turn {
     message: usize,

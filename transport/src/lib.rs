@@ -1,17 +1,16 @@
-//! How bytes move between two ranks: one contract, several ways.
+//! Transports: how bytes move between two ranks. One contract, several implementations.
 //!
-//! * `contract`: the `Transport` trait, its extensions and their values, which everything above
-//!   sees;
-//! * `sys`: the edge to the operating system, and memory that the contract hands out;
-//! * `proof`: how two ranks that connect prove to each other that they belong to the job;
+//! * `contract`: the `Transport` trait, its extensions and their values, which all callers use;
+//! * `sys`: the interface to the operating system, and the memory that the contract hands out;
+//! * `proof`: the handshake by which two ranks prove to each other that they belong to the job;
 //! * `local`: ranks are threads of one process;
-//! * `shm`: ranks are processes of one host;
-//! * `tcp`: ranks have a network between them;
-//! * `rdma`: a network whose devices write to each other's memory;
-//! * `layer`: transports around a transport: faults, tracing, throttling;
-//! * `trial`: what a link can do, tried by its two ends.
+//! * `shm`: ranks are processes of one host and share memory;
+//! * `tcp`: ranks are processes with an IP network between them;
+//! * `rdma`: ranks have network devices that write to each other's memory;
+//! * `layer`: wrappers around a transport: faults, tracing, throttling;
+//! * `trial`: both ends of a link test it: reachability, latency and bandwidth.
 //!
-//! Nothing here knows what a collective is.
+//! This crate knows nothing of collectives.
 mod contract;
 pub mod layer;
 pub mod local;

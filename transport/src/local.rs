@@ -1,7 +1,7 @@
-//! Ranks are threads of one process: for tests, examples and doctests.
+//! Transport between threads of one process: for tests, examples and doctests.
 //!
-//! The plainest way to keep the contract: every rank has one locked inbox, bytes are copied into it
-//! and out of it. Nothing here is fast, and there is little that could be wrong.
+//! The simplest way to keep the contract: every rank has one locked inbox, into which peers copy
+//! bytes. It is simple rather than fast.
 
 use std::collections::VecDeque;
 use std::io;
@@ -18,14 +18,14 @@ use crate::contract::{Fragment, Link, LinkError, LinkFault, Transport};
 /// Bytes that a link accepts before the peer consumes any.
 const WINDOW_BYTES: usize = 256 * 1024;
 
-/// One rank's end of a mesh of threads.
+/// One rank's endpoint in a mesh of threads.
 #[derive(Debug)]
 pub struct Local {
     mesh: Arc<Mesh>,
     rank: Rank,
-    /// Per link, the messages that have arrived.
+    /// By link: the messages that have arrived.
     arrived: Vec<VecDeque<Arrived>>,
-    /// Per peer, whether it is gone and all it sent is in `arrived`.
+    /// By peer: whether it has left and everything that it sent is in `arrived`.
     gone: Vec<bool>,
 }
 
@@ -42,7 +42,7 @@ struct Inbox {
     waiting: AtomicUsize,
     owner_gone: AtomicBool,
     armed: AtomicBool,
-    bell: OwnedFd,
+    waker: OwnedFd,
 }
 
 #[derive(Debug)]
@@ -61,10 +61,11 @@ struct Parcel {
 }
 
 impl Local {
-    /// The ends of a mesh of `size` ranks, in rank order; hand one to each thread.
+    /// Makes the endpoints of a mesh of `size` ranks, in rank order. The caller gives one to each
+    /// thread.
     ///
     /// # Errors
-    /// The system has no descriptors left for the ranks' doorbells.
+    /// The system has no descriptors left.
     pub fn mesh(size: usize) -> io::Result<Vec<Self>> {
         let inbox = |_| {
             Ok(Inbox {
@@ -72,7 +73,7 @@ impl Local {
                 waiting: AtomicUsize::new(0),
                 owner_gone: AtomicBool::new(false),
                 armed: AtomicBool::new(false),
-                bell: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+                waker: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
             })
         };
         let inboxes = (0..size).map(inbox).collect::<io::Result<_>>()?;
@@ -97,20 +98,21 @@ fn slot(link: Link) -> usize {
 }
 
 impl Mesh {
-    /// Bytes under way from `from` to `to`.
+    /// Bytes accepted from `from` for `to` and not consumed.
     fn under_way(&self, from: Rank, to: Rank, lane: Lane) -> &AtomicUsize {
         let link = slot(Link { peer: from, lane });
         &self.under_way[to.index() * self.inboxes.len() * LANES_MAX + link]
     }
 
-    /// Wakes `rank` if it asked for that.
-    fn ring(&self, rank: Rank) {
-        // Pairs with the fence in `arm`: either we see the flag, or `rank` sees what we did before.
+    /// Wakes `rank` if it is armed.
+    fn wake(&self, rank: Rank) {
+        // Pairs with the fence in `arm`: either this rank sees the flag, or `rank` sees this rank's
+        // earlier stores.
         fence(Ordering::SeqCst);
         let inbox = &self.inboxes[rank.index()];
         if inbox.armed.load(Ordering::Relaxed) {
-            // A full counter is a bell that rings already.
-            rustix::io::write(&inbox.bell, &1_u64.to_le_bytes()).ok();
+            // If the counter is full, the descriptor is readable already.
+            rustix::io::write(&inbox.waker, &1_u64.to_le_bytes()).ok();
         }
     }
 }
@@ -141,7 +143,7 @@ impl Transport for Local {
         parcels.push(Parcel { from: self.rank, lane, tag, bytes });
         inbox.waiting.store(parcels.len(), Ordering::Release);
         drop(parcels);
-        self.mesh.ring(peer);
+        self.mesh.wake(peer);
         Ok(accepted)
     }
 
@@ -168,13 +170,14 @@ impl Transport for Local {
         }
         let under_way = self.mesh.under_way(link.peer, self.rank, link.lane);
         under_way.fetch_sub(bytes, Ordering::AcqRel);
-        self.mesh.ring(link.peer);
+        self.mesh.wake(link.peer);
     }
 
     fn poll(&mut self) -> Result<bool, LinkError> {
         let inbox = &self.mesh.inboxes[self.rank.index()];
         let mut moved = false;
-        // Read before the inbox is emptied: what a peer sent before it left is then in it.
+        // Read before the inbox is emptied: the inbox then holds everything that a peer sent before
+        // it left.
         let left: Vec<usize> = (0..self.gone.len())
             .filter(|peer| {
                 !self.gone[*peer] && self.mesh.inboxes[*peer].owner_gone.load(Ordering::Acquire)
@@ -201,7 +204,7 @@ impl Transport for Local {
     }
 
     fn wake_fd(&self) -> BorrowedFd<'_> {
-        self.mesh.inboxes[self.rank.index()].bell.as_fd()
+        self.mesh.inboxes[self.rank.index()].waker.as_fd()
     }
 
     fn arm(&mut self) {
@@ -212,7 +215,7 @@ impl Transport for Local {
     fn disarm(&mut self) {
         let inbox = &self.mesh.inboxes[self.rank.index()];
         inbox.armed.store(false, Ordering::Relaxed);
-        rustix::io::read(&inbox.bell, &mut [0_u8; 8]).ok();
+        rustix::io::read(&inbox.waker, &mut [0_u8; 8]).ok();
     }
 }
 
@@ -220,7 +223,7 @@ impl Drop for Local {
     fn drop(&mut self) {
         self.mesh.inboxes[self.rank.index()].owner_gone.store(true, Ordering::Release);
         for peer in 0..self.mesh.inboxes.len() {
-            self.mesh.ring(Rank::at(peer));
+            self.mesh.wake(Rank::at(peer));
         }
     }
 }

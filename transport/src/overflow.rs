@@ -1,20 +1,20 @@
-//! Accepted bytes that wait on the producer's side for room in the peer's ring.
+//! Accepted bytes that wait at the producer for room in the peer's ring.
 //!
-//! A link accepts `LINK_BYTES_MIN` bytes before any is consumed, even one byte at a time; a ring
-//! has too few cells for that, and more would spread the common case over more cache. So the rest
-//! of such a burst waits here. Memory is allocated when it is first needed, which is hardly ever.
+//! A link accepts `LINK_BYTES_MIN` bytes before the receiver consumes any, even one byte at a time.
+//! A ring has too few cells for that, and more cells would spread the common case over more cache.
+//! So the rest of such a burst waits here. Memory is allocated on first use, which is rare.
 
 use std::collections::VecDeque;
 
 use ringfold_types::limits::{FRAGMENT_ALIGN, LINK_BYTES_MIN};
 
-/// Messages in order, at most `LINK_BYTES_MIN` bytes of them.
+/// Held messages in order, at most `LINK_BYTES_MIN` bytes in total.
 #[derive(Debug, Default)]
 pub(crate) struct Overflow {
     /// Tags and lengths.
     messages: VecDeque<(u32, usize)>,
     bytes: Vec<u8>,
-    /// How many of `bytes` have left.
+    /// Bytes at the front of `bytes` that are announced.
     consumed: usize,
 }
 
@@ -24,8 +24,8 @@ impl Overflow {
         self.messages.is_empty()
     }
 
-    /// Takes as much of `bytes` as there is room for; returns how much: all, or a multiple of the
-    /// fragment alignment.
+    /// Holds as many of `bytes` as there is room for. Returns their number: all, or a multiple of
+    /// the fragment alignment.
     pub(crate) fn hold(&mut self, tag: u32, bytes: &[u8]) -> usize {
         let room = LINK_BYTES_MIN - (self.bytes.len() - self.consumed);
         let held = if bytes.len() <= room { bytes.len() } else { room - room % FRAGMENT_ALIGN };
@@ -38,13 +38,13 @@ impl Overflow {
         held
     }
 
-    /// The oldest message, or what is left of it.
+    /// The oldest message, or the rest of it.
     pub(crate) fn front(&self) -> Option<(u32, &[u8])> {
         let (tag, len) = *self.messages.front()?;
         Some((tag, &self.bytes[self.consumed..self.consumed + len]))
     }
 
-    /// Drops the first `bytes` of the oldest message.
+    /// Drops the first `bytes` bytes of the oldest message.
     pub(crate) fn consume(&mut self, bytes: usize) {
         let Some((_, len)) = self.messages.front_mut() else { return };
         *len -= bytes;

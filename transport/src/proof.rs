@@ -40,7 +40,7 @@ pub(crate) struct Protocol {
     pub(crate) version: u32,
 }
 
-/// The first words of a connection.
+/// The first message on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Hello {
     pub(crate) protocol: Protocol,
@@ -48,13 +48,13 @@ pub(crate) struct Hello {
     pub(crate) from: Rank,
     /// The rank that should accept.
     pub(crate) to: Rank,
-    /// The subject of the connection, in words of the protocol.
+    /// The subject of the connection; its meaning belongs to the protocol.
     pub(crate) about: [u32; 2],
     nonce: [u8; NONCE_BYTES],
 }
 
 impl Hello {
-    /// A hello of this rank, with a nonce of its own.
+    /// Makes a hello of this rank, with a new nonce.
     ///
     /// # Errors
     /// The system gives no random bytes.
@@ -67,7 +67,7 @@ impl Hello {
         Ok(Self { protocol, from, to, about, nonce: random()? })
     }
 
-    /// The hello as it travels.
+    /// Encodes the hello for the wire.
     pub(crate) fn encode(&self) -> [u8; HELLO_BYTES] {
         let Self { protocol, from, to, about, nonce } = self;
         let mut bytes = [0; HELLO_BYTES];
@@ -80,7 +80,7 @@ impl Hello {
         bytes
     }
 
-    /// The hello that an unauthenticated peer wrote; `None` if it is none of this protocol.
+    /// Decodes the hello of an unauthenticated peer; `None` if it does not fit the protocol.
     pub(crate) fn decode(protocol: Protocol, bytes: &[u8]) -> Option<Self> {
         let (head, nonce) = bytes.split_at_checked(24)?;
         let (magic, words) = head.split_first_chunk()?;
@@ -98,7 +98,7 @@ impl Hello {
     }
 }
 
-/// The end that must prove something.
+/// The end that a proof belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Side {
     Connector,
@@ -121,12 +121,12 @@ impl Challenged {
         Ok(Self { hello, nonce: random()? })
     }
 
-    /// The hello, which is not proven before `accepts`.
+    /// The hello, which is not authenticated before `accepts`.
     pub(crate) const fn hello(&self) -> &Hello {
         &self.hello
     }
 
-    /// The challenge as it travels, with the acceptor's proof.
+    /// Encodes the challenge for the wire, with the acceptor's proof.
     pub(crate) fn challenge(&self, key: &JobKey) -> [u8; CHALLENGE_BYTES] {
         let mut bytes = [0; CHALLENGE_BYTES];
         bytes[..NONCE_BYTES].copy_from_slice(&self.nonce);
@@ -141,7 +141,7 @@ impl Challenged {
     }
 }
 
-/// The secret that the ranks of a job share; wiped from memory when dropped.
+/// The secret that the ranks of a job share, wiped from memory when dropped.
 pub(crate) struct JobKey(Zeroizing<[u8; 32]>);
 
 impl JobKey {
@@ -149,8 +149,8 @@ impl JobKey {
         Self(Zeroizing::new(key))
     }
 
-    /// The connector's proof after its `hello` and the acceptor's `challenge`; `None` if the
-    /// acceptor has not proven that it knows the key.
+    /// Returns the connector's proof for its `hello` and the acceptor's `challenge`. Returns `None`
+    /// if the acceptor has not proven that it knows the key.
     pub(crate) fn answer(&self, hello: &Hello, challenge: &[u8]) -> Option<[u8; PROOF_BYTES]> {
         let (nonce, proof) = challenge.split_first_chunk()?;
         self.mac(Side::Acceptor, hello, nonce).verify_slice(proof).ok()?;
@@ -168,7 +168,7 @@ impl JobKey {
         mac
     }
 
-    /// Begins a proof by a key that is good for one purpose and one pair of ranks.
+    /// Begins a proof with a key for one purpose and one pair of ranks.
     pub(crate) fn keyed(&self, purpose: &[u8], from: Rank, to: Rank) -> Hmac<Sha256> {
         let mut link = keyed(self.0.as_slice());
         link.update(purpose);
@@ -189,7 +189,7 @@ fn keyed(key: &[u8]) -> Hmac<Sha256> {
     Hmac::new_from_slice(key).expect("HMAC takes keys of any length")
 }
 
-/// Decodes `bytes` as the hello of any protocol, and encodes it once more. For fuzzing.
+/// Decodes `bytes` as the hello of any protocol, and encodes it again. For fuzzing.
 #[doc(hidden)]
 #[must_use]
 pub fn decode_hello(bytes: &[u8]) -> Option<Vec<u8>> {
@@ -246,7 +246,7 @@ mod tests {
         assert_ne!(make().nonce, make().nonce);
     }
 
-    /// Hellos that differ from `hello` in one thing each.
+    /// Hellos that differ from `hello` in one field each.
     fn others() -> [Hello; 7] {
         let protocol = |magic, version| Protocol { magic, version };
         [
@@ -289,7 +289,7 @@ mod tests {
             assert_eq!(key.answer(&hello(), &changed), None, "byte {at}");
             assert_eq!(key.answer(&hello(), &challenge[..at]), None, "{at} bytes");
         }
-        // An acceptor that sends back what the connector would say proves nothing.
+        // An acceptor that reflects the connector's own proof proves nothing.
         let proof = key.answer(&hello(), &challenge).unwrap();
         let reflected = [&challenge[..NONCE_BYTES], &proof].concat();
         assert_eq!(key.answer(&hello(), &reflected), None, "reflected");

@@ -1,14 +1,13 @@
-//! What a link can do, tried by its two ends: whether bytes get through at all, how long a few
-//! take, and how many there are in a second.
+//! Tests of a link by its two ends: reachability, latency of short messages, and bandwidth.
 //!
 //! ```text
-//! whoever begins            the other
+//! one end                   the other
 //! 8 bytes            ->
-//!                    <-     the same 8 bytes; so again and again
-//! how many, and those ->
-//!                    <-     8 bytes: they are here; so with more and more, until it takes a while
-//! nothing            ->
-//!                    <-     how many, and those; now the other way
+//!                    <-     the same 8 bytes; repeated
+//! a count, and that many bytes ->
+//!                    <-     8 bytes: all have arrived; repeated with longer batches
+//! a count of 0       ->
+//!                    <-     a count, and that many bytes: the other direction
 //! ```
 
 use std::io;
@@ -19,47 +18,47 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use crate::contract::{Link, LinkError, LinkFault, Received, Transport};
 use crate::sys::Pages;
 
-/// What a link did.
+/// The measurements of a link.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Figures {
-    /// One way, for 8 bytes: half of the middle one of many round trips.
+    /// One-way latency of 8 bytes: half of the median round trip.
     pub latency: Duration,
     /// Bytes per second from this end to the other.
     pub bytes_per_second: f64,
 }
 
-/// How far two ends came.
+/// The phase of a trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stage {
-    /// Nothing has arrived.
+    /// No message has arrived.
     Meeting,
-    /// Short messages were under way,
+    /// Short messages are in progress.
     Short,
-    /// and long ones, after all short ones had arrived.
+    /// All short messages have arrived, and long ones are in progress.
     Long,
 }
 
-/// A trial that came to nothing.
+/// A trial that failed.
 #[derive(Debug, thiserror::Error)]
 #[error("{why}")]
 pub struct Failed {
-    /// When.
+    /// The phase in which it failed.
     pub stage: Stage,
-    /// What happened.
+    /// The reason.
     pub why: Fault,
 }
 
-/// What can happen in a trial.
+/// The reason why a trial failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Fault {
-    /// The transport says so.
+    /// The transport reported an error.
     #[error(transparent)]
     Link(#[from] LinkError),
-    /// Nothing moved for so long.
-    #[error("nothing arrived for {} s", PATIENCE.as_secs())]
+    /// Nothing moved within the timeout.
+    #[error("nothing arrived for {} s", TIMEOUT.as_secs())]
     Late,
-    /// What arrived is not what was sent.
-    #[error("other bytes arrived than were sent")]
+    /// The received bytes differ from the sent ones.
+    #[error("the received bytes differ from the sent ones")]
     Wrong,
     /// This process could not wait.
     #[error("cannot wait: {0}")]
@@ -67,54 +66,54 @@ pub enum Fault {
 }
 
 impl Failed {
-    /// Whether all that this end knows is that the other one gave up.
+    /// Whether this end knows only that the other one gave up.
     #[must_use]
     pub const fn is_told(&self) -> bool {
         matches!(&self.why, Fault::Link(LinkError { fault: LinkFault::Closed, .. }))
     }
 }
 
-/// Time for which nothing may move.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Time without progress after which a trial fails.
+const TIMEOUT: Duration = Duration::from_secs(10);
 /// Round trips of short messages.
 const TRIPS: usize = 201;
-/// Bytes of long messages at first,
+/// Bytes of the first batch of long messages.
 const BATCH_BYTES: u64 = 1 << 20;
-/// at most,
+/// Bytes of the longest batch.
 const BATCH_BYTES_MAX: u64 = 1 << 30;
-/// and from one batch to the next.
+/// Growth from one batch to the next.
 const GROWTH: u64 = 8;
 /// Time that a batch must take for its rate to count.
 const WHILE: Duration = Duration::from_millis(25);
-/// Marks all bytes of a trial.
+/// The tag of all messages of a trial.
 const TAG: u32 = u32::from_le_bytes(*b"RFtr");
-/// What long messages consist of.
+/// Every byte of long messages.
 const PATTERN: u8 = 0x5a;
-/// Time to look again and again, where the other end and the device have CPUs of their own,
+/// Time to poll before this thread parks, if the other end and the device have CPUs of their own.
 const SPIN: Duration = Duration::from_micros(50);
-/// and how long this thread sleeps at a time after that.
-const NAP: Duration = Duration::from_millis(50);
+/// Time that this thread parks at a time.
+const PARK: Duration = Duration::from_millis(50);
 
-/// Tries out `link`. Both ends call this at about the same time, and one of them `begins`. Blocks
-/// for a fraction of a second, or some 10 s where nothing arrives. Nothing else may use the link
-/// before or after.
+/// Tests `link`. Both ends must call this at about the same time, and exactly one of them with
+/// `begins`. Blocks for a fraction of a second, or for some 10 s if nothing arrives. The caller
+/// must not use the link for anything else, before or after.
 ///
 /// # Errors
-/// The link does not work.
+/// The link does not work; the error says in which phase it failed, and why.
 pub fn run(transport: &mut dyn Transport, link: Link, begins: bool) -> Result<Figures, Failed> {
     let is_alone = std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() == 1);
     let spin = if is_alone { Duration::ZERO } else { SPIN };
-    let mut end = End { transport, link, stage: Stage::Meeting, patience: PATIENCE, spin };
+    let mut end = Endpoint { transport, link, stage: Stage::Meeting, timeout: TIMEOUT, spin };
     let figures = end.figures(begins);
     figures.map_err(|why| {
-        // Long messages may be under way from memory that is gone by now.
+        // Long messages may be in flight from memory that is freed by now.
         end.transport.withdraw();
         Failed { stage: end.stage, why }
     })
 }
 
-/// Where long messages lie: devices read and write them there, if the transport does such things,
-/// as calls in buffers of the communicator's have it.
+/// Memory of long messages: registered with devices if the transport supports that, as buffers of a
+/// communicator are.
 enum Memory {
     Devices(Pages),
     Own(Vec<u8>),
@@ -124,7 +123,7 @@ impl Memory {
     fn new(transport: &mut dyn Transport, bytes: usize) -> Self {
         match transport.registered_memory().map(|by| by.pages(bytes)) {
             Some(Ok(pages)) => Self::Devices(pages),
-            // A limit does not make the link a bad one.
+            // A limit on registered memory does not make the link a bad one.
             Some(Err(_)) | None => Self::Own(vec![0; bytes]),
         }
     }
@@ -137,15 +136,15 @@ impl Memory {
     }
 }
 
-struct End<'a> {
+struct Endpoint<'a> {
     transport: &'a mut dyn Transport,
     link: Link,
     stage: Stage,
-    patience: Duration,
+    timeout: Duration,
     spin: Duration,
 }
 
-impl End<'_> {
+impl Endpoint<'_> {
     fn figures(&mut self, begins: bool) -> Result<Figures, Fault> {
         let latency = self.trips(begins)?;
         self.stage = Stage::Long;
@@ -161,7 +160,7 @@ impl End<'_> {
         Ok(Figures { latency, bytes_per_second })
     }
 
-    /// Short messages there and back.
+    /// Sends short messages back and forth, and returns the latency.
     fn trips(&mut self, begins: bool) -> Result<Duration, Fault> {
         let mut times = Vec::with_capacity(TRIPS);
         let mut token = [PATTERN; 8];
@@ -184,8 +183,8 @@ impl End<'_> {
         Ok(times[TRIPS / 2] / 2)
     }
 
-    /// Sends batches, from the third on longer and longer, until one takes a while; its rate. The
-    /// first one does not count, as its bytes are looked at.
+    /// Sends batches until one takes long enough, and returns its rate. Batches grow from the third
+    /// on. The first one does not count, since the receiver checks its bytes.
     fn stream(&mut self) -> Result<f64, Fault> {
         let mut buffer = Memory::new(self.transport, piece(BATCH_BYTES));
         buffer.front(piece(BATCH_BYTES)).fill(PATTERN);
@@ -212,7 +211,7 @@ impl End<'_> {
         }
     }
 
-    /// Takes the batches that the other end sends, and looks at the first one's bytes.
+    /// Receives the batches of the other end, and checks the bytes of the first.
     fn take(&mut self) -> Result<(), Fault> {
         let mut buffer = Memory::new(self.transport, piece(BATCH_BYTES));
         let mut is_first = true;
@@ -269,7 +268,7 @@ impl End<'_> {
         Ok(())
     }
 
-    /// Tries again until it succeeds.
+    /// Repeats `attempt` until it succeeds.
     fn until(
         &mut self,
         mut attempt: impl FnMut(&mut dyn Transport, Link) -> Result<bool, Fault>,
@@ -278,21 +277,21 @@ impl End<'_> {
         while !attempt(self.transport, self.link)? {
             let moved = self.transport.poll()?;
             let waited = start.elapsed();
-            if waited > self.patience {
+            if waited > self.timeout {
                 return Err(Fault::Late);
             }
             if moved || waited < self.spin {
                 continue;
             }
             self.transport.arm();
-            // What came before it was armed rings nothing.
+            // Events from before `arm` do not wake the descriptor.
             let moved = self.transport.poll();
             let is_done = attempt(self.transport, self.link);
             if matches!((&is_done, &moved), (Ok(false), Ok(false))) {
-                let nap = Timespec { tv_sec: 0, tv_nsec: NAP.subsec_nanos().into() };
+                let park = Timespec { tv_sec: 0, tv_nsec: PARK.subsec_nanos().into() };
                 let mut wake = [PollFd::from_borrowed_fd(self.transport.wake_fd(), PollFlags::IN)];
-                // Interrupted or not: the next round looks.
-                poll(&mut wake, Some(&nap)).ok();
+                // Interrupted or not, the next round checks.
+                poll(&mut wake, Some(&park)).ok();
             }
             self.transport.disarm();
             moved?;
@@ -304,9 +303,10 @@ impl End<'_> {
     }
 }
 
-/// A receive, withdrawn unless nothing is left of it: the peer's device may write there till then.
+/// A receive that is withdrawn unless it is complete: until then the peer's device may write to its
+/// memory.
 struct Receiving<'r, 'e> {
-    end: &'r mut End<'e>,
+    end: &'r mut Endpoint<'e>,
     left: usize,
 }
 
@@ -318,7 +318,7 @@ impl Drop for Receiving<'_, '_> {
     }
 }
 
-/// Bytes that are moved at a time.
+/// Bytes of one message of a batch with `bytes` bytes left.
 fn piece(bytes: u64) -> usize {
     usize::try_from(bytes.min(BATCH_BYTES)).unwrap_or(usize::MAX)
 }
@@ -349,9 +349,9 @@ mod tests {
     fn an_end_that_is_alone_says_how_far_it_came() {
         let mut ends = Local::mesh(2).unwrap();
         let gone = ends.pop().unwrap();
-        let (transport, patience) = (&mut ends[0], Duration::from_millis(1));
+        let (transport, timeout) = (&mut ends[0], Duration::from_millis(1));
         let (stage, spin) = (Stage::Meeting, Duration::ZERO);
-        let mut end = End { transport, link: link(1), stage, patience, spin };
+        let mut end = Endpoint { transport, link: link(1), stage, timeout, spin };
         assert!(matches!(end.figures(true), Err(Fault::Late)));
         drop(gone);
         let failed = run(&mut ends[0], link(1), true).unwrap_err();
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_sent_is_noticed() {
+    fn wrong_bytes_are_noticed() {
         let mut ends = Local::mesh(2).unwrap();
         ends[1].send(link(0), TAG, &[1; 8]).unwrap();
         let failed = run(&mut ends[0], link(1), true).unwrap_err();

@@ -1,5 +1,5 @@
-//! The connections of its parent that a child process made by `fork` keeps. In a program of its
-//! own, as the child has all that the parent has.
+//! A child process made by `fork` and its parent's connections. In a program of its own, since the
+//! child inherits everything that the parent has.
 
 use std::io::Read as _;
 use std::os::fd::AsFd as _;
@@ -10,7 +10,7 @@ use std::time::Duration;
 use ringfold_transport::{Process, close_in_children, fork_for_test};
 
 #[test]
-fn a_child_keeps_no_connection_open_that_was_entered() {
+fn a_child_closes_registered_connections() {
     let (kept, mut peer) = UnixStream::pair().unwrap();
     let (hidden, mut other) = UnixStream::pair().unwrap();
     close_in_children(kept.as_fd());

@@ -1,5 +1,5 @@
-//! What is particular to TCP: proofs, strangers, cut connections, lingering bytes. What every
-//! transport promises is in `conformance.rs`.
+//! TCP only: proofs, unauthenticated connections, cut connections, lingering bytes. `conformance` has
+//! the tests of the contract.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says where")]
 
 use std::io::{Read, Write};
@@ -20,7 +20,7 @@ fn listen(rank: u32, size: usize, key: [u8; 32]) -> Listening {
     Tcp::listen(Config { key, rank, size, lanes: 2, bind, ports: None, liveness }).unwrap()
 }
 
-/// A mesh of two, in which rank 1 has `key`.
+/// Two endpoints, of which rank 1 has `key`.
 fn pair(key: [u8; 32]) -> (Tcp, Tcp) {
     let (zero, one) = (listen(0, 2, KEY), listen(1, 2, key));
     let peers = vec![(Rank(0), zero.addresses().to_vec()), (Rank(1), one.addresses().to_vec())];
@@ -31,7 +31,7 @@ fn to(peer: u32) -> Link {
     Link { peer: Rank(peer), lane: Lane(0) }
 }
 
-/// Polls both ends until `done` gives something.
+/// Polls both endpoints until `done` returns something.
 fn until<T>(a: &mut Tcp, b: &mut Tcp, mut done: impl FnMut(&mut Tcp, &mut Tcp) -> Option<T>) -> T {
     let start = Instant::now();
     loop {
@@ -44,7 +44,7 @@ fn until<T>(a: &mut Tcp, b: &mut Tcp, mut done: impl FnMut(&mut Tcp, &mut Tcp) -
     }
 }
 
-/// The error that reading from `link` ends in; what arrives before is dropped.
+/// The error at the end of the stream of `link`; the bytes before it are dropped.
 fn reading_ends(end: &mut Tcp, link: Link) -> Option<LinkError> {
     match end.readable(link) {
         Err(error) => Some(error),
@@ -80,7 +80,7 @@ fn the_window_is_there_before_the_connection() {
 fn a_short_message_is_accepted_when_the_kernel_takes_no_more() {
     let (mut zero, mut one) = pair(KEY);
     let data = pattern(4000);
-    // Fill the kernel's buffers with short messages that nobody reads.
+    // Fill the kernel's buffers with short messages, which the peer does not read.
     let mut sent = 0;
     until(&mut zero, &mut one, |zero, _| {
         let accepted = zero.send(to(1), 1, &data).unwrap();
@@ -136,7 +136,7 @@ fn bytes_of_another_tag_are_not_written() {
 }
 
 #[test]
-fn who_does_not_know_the_key_is_not_a_peer() {
+fn a_rank_without_the_key_is_refused() {
     let (mut zero, mut one) = pair([8; 32]);
     zero.send(to(1), 1, &[1; 16]).unwrap();
     let error = until(&mut zero, &mut one, |zero, _| zero.send(to(1), 1, &[2; 16]).err());
@@ -147,12 +147,12 @@ fn who_does_not_know_the_key_is_not_a_peer() {
 }
 
 #[test]
-fn strangers_by_the_hundred_cost_nothing() {
+fn hundreds_of_unauthenticated_connections_cost_nothing() {
     let (zero, one) = (listen(0, 2, KEY), listen(1, 2, KEY));
     let door = one.addresses()[0];
     let peers = vec![(Rank(0), zero.addresses().to_vec()), (Rank(1), vec![door])];
     let (mut zero, mut one) = (zero.connect(peers.clone()).unwrap(), one.connect(peers).unwrap());
-    let mut crowd = Vec::new();
+    let mut connections = Vec::new();
     for index in 0..HANDSHAKES_MAX + 100 {
         let mut stream = TcpStream::connect(door).unwrap();
         match index {
@@ -161,17 +161,17 @@ fn strangers_by_the_hundred_cost_nothing() {
             40..100 => stream.write_all(b"RFtc").unwrap(),
             _ => {}
         }
-        crowd.push(stream);
+        connections.push(stream);
     }
-    // The legitimate peer comes last, and is served.
+    // The legitimate peer comes last, and is accepted.
     zero.send(to(1), 1, &[1; 16]).unwrap();
     until(&mut zero, &mut one, |_, one| one.readable(to(0)).unwrap().map(|_| ()));
-    drop(crowd);
+    drop(connections);
 }
 
 #[test]
 fn a_proof_cannot_be_borrowed_for_another_lane_or_replayed() {
-    // Whoever listens to a handshake and says the same again meets another challenge.
+    // A replayed handshake gets another challenge.
     let (zero, mut one) = {
         let (zero, one) = (listen(0, 2, KEY), listen(1, 2, KEY));
         let door = one.addresses()[0];
@@ -198,7 +198,7 @@ fn a_proof_cannot_be_borrowed_for_another_lane_or_replayed() {
         }
         one.readable(to(0)).unwrap().map(|_| ())
     });
-    // The same words on a new connection, for a lane that is still free.
+    // The same bytes on a new connection, for a lane that is still free.
     said[16] = 1;
     let mut replay = TcpStream::connect(door).unwrap();
     replay.write_all(&said).unwrap();
@@ -213,7 +213,7 @@ fn a_proof_cannot_be_borrowed_for_another_lane_or_replayed() {
 }
 
 #[test]
-fn what_arrived_before_the_end_is_read_first() {
+fn bytes_before_the_end_are_read_first() {
     let (mut zero, mut one) = pair(KEY);
     let data = pattern(300_000);
     let mut sent = 0;
@@ -263,7 +263,7 @@ fn a_peer_that_left_is_an_error_only_where_something_is_expected() {
     zero.send(to(1), 1, &[1; 16]).unwrap();
     until(&mut zero, &mut one, |_, one| one.readable(to(0)).unwrap().map(|_| ()));
     drop(one);
-    // Polling is no error; sending is, once the end was noticed.
+    // `poll` succeeds; `send` fails once the end was noticed.
     let start = Instant::now();
     let error = loop {
         zero.poll().unwrap();
@@ -273,7 +273,7 @@ fn a_peer_that_left_is_an_error_only_where_something_is_expected() {
         assert!(start.elapsed() < Duration::from_secs(20));
     };
     assert!(matches!(error.fault, LinkFault::Closed), "{error}");
-    // It never sent anything, and will not any more.
+    // The peer has never sent anything, and never will.
     let error = loop {
         zero.poll().unwrap();
         match zero.readable(to(1)) {
@@ -286,7 +286,7 @@ fn a_peer_that_left_is_an_error_only_where_something_is_expected() {
 }
 
 #[test]
-fn nobody_listens() {
+fn a_closed_port_is_unreachable() {
     let nobody = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
     let mut zero = listen(0, 2, KEY).connect([(Rank(1), vec![nobody])]).unwrap();
     let start = Instant::now();
@@ -330,12 +330,12 @@ fn a_cut_connection_is_a_typed_error() {
     }
 }
 
-/// The address of a rank on a rail. All of 127.0.0.0/8 is this host's.
+/// The address of a rank on a rail. All addresses of 127.0.0.0/8 belong to this host.
 fn on_rail(rank: u8, rail: u8) -> IpAddr {
     IpAddr::V4(Ipv4Addr::new(127, 19, 1 + rail, 1 + rank))
 }
 
-/// Listens on an address of each rail.
+/// Listens on one address per rail.
 fn listen_on(rank: u8, rails: u8) -> Listening {
     let bind = (0..rails).map(|rail| on_rail(rank, rail)).collect();
     let (liveness, rank) = (Liveness::default(), Rank(rank.into()));
@@ -351,8 +351,8 @@ const fn by_rail(rails: Vec<Route>) -> Ways {
     Ways { rails, others: Vec::new() }
 }
 
-/// Sends by each lane, and waits until all has arrived.
-fn talk(zero: &mut Tcp, one: &mut Tcp, lanes: u8) {
+/// Sends on each lane, and waits until everything has arrived.
+fn send_on_lanes(zero: &mut Tcp, one: &mut Tcp, lanes: u8) {
     for lane in (0..lanes).map(Lane) {
         let data = [lane.0; 100];
         assert_eq!(zero.send(Link { peer: Rank(1), lane }, 5, &data).unwrap(), data.len());
@@ -363,7 +363,7 @@ fn talk(zero: &mut Tcp, one: &mut Tcp, lanes: u8) {
     }
 }
 
-/// Addresses of both ends of the connections that were accepted at that address.
+/// The remote addresses of the connections that were accepted at `listener`.
 fn accepted_at(listener: SocketAddr) -> Vec<IpAddr> {
     let address = |text: &str| {
         let (address, port) = text.split_once(':').unwrap();
@@ -377,23 +377,23 @@ fn accepted_at(listener: SocketAddr) -> Vec<IpAddr> {
 }
 
 #[test]
-fn lanes_go_by_the_rails_of_both_ranks() {
+fn lanes_take_the_rails_of_both_ranks() {
     let (zero, one) = (listen_on(0, 2), listen_on(1, 2));
     let doors = one.addresses().to_vec();
     let [there, back] = [routes(&zero, &one), routes(&one, &zero)];
     let mut zero = zero.connect_by_rail([(Rank(1), by_rail(there))]).unwrap();
     let mut one = one.connect_by_rail([(Rank(0), by_rail(back))]).unwrap();
-    talk(&mut zero, &mut one, 4);
+    send_on_lanes(&mut zero, &mut one, 4);
     for rail in 0..2 {
         let from = accepted_at(doors[usize::from(rail)]);
         assert_eq!(from, [on_rail(0, rail); 2], "rail {rail}");
     }
 }
 
-/// No rail works: one address is not ours any more, nobody listens at another, and a third takes no
-/// connections.
+/// No rail works: this host has lost one address, nothing listens at another, and a third accepts
+/// no connections.
 #[test]
-fn a_lane_goes_by_another_way_where_its_own_fails() {
+fn a_lane_takes_another_route_if_its_own_fails() {
     let (zero, one) = (listen_on(0, 4), listen_on(1, 4));
     let mut ways = routes(&zero, &one);
     ways[0].from = Some(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)));
@@ -408,11 +408,11 @@ fn a_lane_goes_by_another_way_where_its_own_fails() {
     let mut zero =
         zero.connect_by_rail([(Rank(1), Ways { rails: ways, others: vec![last] })]).unwrap();
     let mut one = one.connect_by_rail([(Rank(0), by_rail(back))]).unwrap();
-    talk(&mut zero, &mut one, 4);
+    send_on_lanes(&mut zero, &mut one, 4);
     assert_eq!(accepted_at(last.to).len(), 4);
 }
 
-/// A listener whose queue is full, so that further connections get no answer.
+/// A listener with a full queue: further connections get no answer.
 fn full_listener(address: IpAddr) -> (socket2::Socket, Vec<socket2::Socket>) {
     let socket =
         || socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();

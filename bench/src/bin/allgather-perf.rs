@@ -1,4 +1,4 @@
-//! Times and checks allgather. `allgather-perf --help` says how.
+//! Times and checks allgather. `allgather-perf --help` lists the options.
 
 use std::process::ExitCode;
 

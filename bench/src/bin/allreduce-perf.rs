@@ -1,4 +1,4 @@
-//! Times and checks allreduce. `allreduce-perf --help` says how.
+//! Times and checks allreduce. `allreduce-perf --help` lists the options.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! Times and checks broadcast. `broadcast-perf --help` says how.
+//! Times and checks broadcast. `broadcast-perf --help` lists the options.
 
 use std::process::ExitCode;
 

@@ -1,5 +1,5 @@
-//! Times one collective exactly as `bench/peers/timing.c` times a peer's; it says how, and whoever
-//! changes one changes the other. `bench/peers/run` starts both.
+//! Times one collective exactly as `bench/peers/timing.c` times a peer's, which describes the
+//! method. A change to one needs the same change to the other. `bench/peers/run` starts both.
 //!
 //! `peer-timing [--windows|--registered] COLLECTIVE PLACES SECONDS BATCHES BYTES:CALLS...`
 #![expect(clippy::print_stdout, reason = "the results")]
@@ -13,28 +13,28 @@ use ringfold::{
     Buffers, Call, Collective, Communicator, DataType, Error, Rank, ReduceOp, Window, Windows,
 };
 
-/// What was asked for.
-struct Plan {
+/// The command line.
+struct Options {
     buffers: Kind,
     collective: Collective,
     places: String,
-    /// After which a cell begins no more batches.
+    /// The time after which a cell starts no more batches.
     seconds: f64,
     batches: usize,
-    /// Bytes, and calls of a batch.
+    /// The bytes and the calls of a batch, for each cell.
     cells: Vec<(usize, usize)>,
 }
 
-/// What memory to use.
+/// The kind of memory for the buffers.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Ordinary,
-    /// Made by the communicator, used as slices.
+    /// Made by the communicator, and used as slices.
     Registered,
     Windows,
 }
 
-/// What calls, and with what: the same two buffers for all cells.
+/// Makes the calls, with the same two buffers for all cells.
 struct Timer {
     comm: Communicator,
     collective: Collective,
@@ -70,29 +70,29 @@ impl Memory {
 }
 
 fn main() -> anyhow::Result<()> {
-    let plan = Plan::read(&std::env::args().skip(1).collect::<Vec<_>>())?;
+    let options = Options::read(&std::env::args().skip(1).collect::<Vec<_>>())?;
     let comm = Communicator::init()?;
     let memory = Memory::Ordinary([Vec::new(), Vec::new()]);
-    let mut timer = Timer { comm, collective: plan.collective, memory };
+    let mut timer = Timer { comm, collective: options.collective, memory };
     let length = |(bytes, _): &(usize, usize)| timer.length(timer.count(*bytes));
-    let longest = plan.cells.iter().map(length).max().unwrap_or(0);
+    let longest = options.cells.iter().map(length).max().unwrap_or(0);
     let comm = &mut timer.comm;
-    timer.memory = match plan.buffers {
+    timer.memory = match options.buffers {
         Kind::Ordinary => Memory::Ordinary([vec![0.0; longest], vec![0.0; longest]]),
         Kind::Registered => Memory::Registered([comm.alloc(longest)?, comm.alloc(longest)?]),
         Kind::Windows => Memory::Windows([comm.alloc(longest)?, comm.alloc(longest)?]),
     };
-    for &(bytes, calls) in &plan.cells {
+    for &(bytes, calls) in &options.cells {
         for (place, in_place) in [("out", false), ("in", true)] {
-            if plan.places.contains(place) {
-                timer.measure(&plan, bytes, calls, in_place)?;
+            if options.places.contains(place) {
+                timer.measure(&options, bytes, calls, in_place)?;
             }
         }
     }
     Ok(timer.comm.leave()?)
 }
 
-impl Plan {
+impl Options {
     fn read(args: &[String]) -> anyhow::Result<Self> {
         let (buffers, args) = match args {
             [first, rest @ ..] if first == "--windows" => (Kind::Windows, rest),
@@ -112,7 +112,7 @@ impl Plan {
             "broadcast" => Collective::Broadcast,
             "reduce" => Collective::Reduce,
             "barrier" => Collective::Barrier,
-            other => bail!("{other}: not a collective that peers are compared by"),
+            other => bail!("{other}: not a timed collective"),
         };
         let cell = |text: &String| {
             let (bytes, calls) = text.split_once(':').context("a cell is BYTES:CALLS")?;
@@ -130,25 +130,25 @@ impl Plan {
 }
 
 impl Timer {
-    /// Whether one of the two buffers has a block for every rank.
+    /// Returns whether one of the two buffers has a block for every rank.
     fn has_blocks(&self) -> bool {
         matches!(self.collective, Collective::AllGather | Collective::ReduceScatter)
     }
 
-    /// Elements of a call whose larger buffer has `bytes`; at least one.
+    /// Returns the elements of a call with `bytes` in its larger buffer; at least one.
     fn count(&self, bytes: usize) -> usize {
         let elements = bytes / size_of::<f32>();
         (if self.has_blocks() { elements / self.comm.size() } else { elements }).max(1)
     }
 
-    /// Elements of the larger buffer.
+    /// Returns the elements of the larger buffer.
     fn length(&self, count: usize) -> usize {
         if self.has_blocks() { count * self.comm.size() } else { count }
     }
 
     fn measure(
         &mut self,
-        plan: &Plan,
+        options: &Options,
         bytes: usize,
         calls: usize,
         in_place: bool,
@@ -159,14 +159,14 @@ impl Timer {
         self.perform(count, in_place)?;
         let wrong = self.wrong(count, in_place)?;
         if in_place {
-            // Sums in place would grow without end.
+            // Repeated sums in place of nonzero values would overflow.
             self.memory.output()[..length].fill(0.0);
         }
         let first = (calls / 10).max(1);
         let warm = self.time_batch(count, first, in_place)? / first as f64;
-        let bearable = (plan.seconds / plan.batches as f64 / warm).max(1.0);
+        let bearable = (options.seconds / options.batches as f64 / warm).max(1.0);
         let calls = calls.min(bearable as usize);
-        let (seconds, batches) = self.time(plan, count, calls, in_place)?;
+        let (seconds, batches) = self.time(options, count, calls, in_place)?;
         if self.comm.rank() == Rank(0) {
             let place = if in_place { "in" } else { "out" };
             let (used, time) = (length * size_of::<f32>(), seconds * 1e6);
@@ -175,16 +175,16 @@ impl Timer {
         Ok(())
     }
 
-    /// Seconds per call, and how many batches that is the middle of.
+    /// Returns the seconds per call of the median batch, and the number of batches.
     fn time(
         &mut self,
-        plan: &Plan,
+        options: &Options,
         count: usize,
         calls: usize,
         in_place: bool,
     ) -> Result<(f64, usize), Error> {
-        let (mut times, mut spent) = (Vec::with_capacity(plan.batches), 0.0);
-        while times.len() < plan.batches && (times.is_empty() || spent < plan.seconds) {
+        let (mut times, mut spent) = (Vec::with_capacity(options.batches), 0.0);
+        while times.len() < options.batches && (times.is_empty() || spent < options.seconds) {
             let time = self.time_batch(count, calls, in_place)?;
             spent += time;
             times.push(time / calls as f64);
@@ -193,7 +193,7 @@ impl Timer {
         Ok((times[times.len() / 2], times.len()))
     }
 
-    /// Seconds, of the slowest rank, that `calls` calls take.
+    /// Returns the seconds that `calls` calls take on the slowest rank.
     fn time_batch(&mut self, count: usize, calls: usize, in_place: bool) -> Result<f64, Error> {
         self.comm.barrier()?;
         let start = Instant::now();
@@ -252,7 +252,7 @@ impl Timer {
         }
     }
 
-    /// Elements that are not what they should be, on all ranks.
+    /// Counts the wrong elements on all ranks.
     fn wrong(&mut self, count: usize, in_place: bool) -> Result<u64, Error> {
         let (rank, ranks) = (self.comm.rank().index(), self.comm.size());
         let collective = self.collective;
@@ -277,7 +277,7 @@ impl Timer {
     }
 }
 
-/// What a rank has at `index`; small enough that sums are exact.
+/// Returns a rank's value at `index`, small enough for exact sums.
 fn value(rank: usize, index: usize) -> f32 {
     (rank + 1) as f32 * (index % 7 + 1) as f32
 }

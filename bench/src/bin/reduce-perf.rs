@@ -1,4 +1,4 @@
-//! Times and checks reduce. `reduce-perf --help` says how.
+//! Times and checks reduce. `reduce-perf --help` lists the options.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! Times and checks reduce-scatter. `reduce-scatter-perf --help` says how.
+//! Times and checks reduce-scatter. `reduce-scatter-perf --help` lists the options.
 
 use std::process::ExitCode;
 

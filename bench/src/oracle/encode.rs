@@ -1,13 +1,13 @@
-//! Numbers as bytes of any data type, from first principles.
+//! Encodes numbers as bytes of any data type, without the library's conversions.
 
 use ringfold::DataType;
 
-/// The little-endian bytes of an element, of which the first `DataType::bytes` count.
+/// The little-endian bytes of an element. Only the first `DataType::bytes` are used.
 pub(super) type Number = [u8; 8];
 
-/// `value`, rounded to the nearest number that the type has, ties to even. It must be in the type's
-/// range.
-#[expect(clippy::cast_possible_truncation, reason = "to round is the purpose")]
+/// Encodes `value`, rounded to the nearest number of the type, ties to even. It must be in the
+/// type's range.
+#[expect(clippy::cast_possible_truncation, reason = "rounding is the purpose")]
 pub(super) fn encode(data_type: DataType, value: f64) -> Number {
     let bits = match data_type {
         DataType::F64 => value.to_bits(),
@@ -21,7 +21,7 @@ pub(super) fn encode(data_type: DataType, value: f64) -> Number {
     bits.to_le_bytes()
 }
 
-/// What is left of an integer in an integer type.
+/// Wraps an integer to an integer type.
 pub(super) fn wrap(data_type: DataType, value: i64) -> i64 {
     let bits = 64 - 8 * data_type.bytes();
     match data_type {
@@ -30,7 +30,7 @@ pub(super) fn wrap(data_type: DataType, value: i64) -> i64 {
     }
 }
 
-/// The bits of a float with these many exponent and mantissa bits.
+/// Returns the bits of a float with these numbers of exponent and mantissa bits.
 #[expect(clippy::cast_possible_truncation, reason = "a few bits, in range")]
 fn float_bits(value: f64, exponent_bits: u32, mantissa_bits: i32) -> u64 {
     let sign = u64::from(value.is_sign_negative()) << (exponent_bits.cast_signed() + mantissa_bits);
@@ -40,9 +40,9 @@ fn float_bits(value: f64, exponent_bits: u32, mantissa_bits: i32) -> u64 {
     }
     let smallest = 2 - (1_i32 << (exponent_bits - 1));
     let exponent = (i32::try_from(size.to_bits() >> 52).unwrap_or(0) - 1023).max(smallest);
-    // Multiples of the last place; exact, as only the exponent changes.
+    // The value in units of the last place; exact, since only the exponent changes.
     let places = (size * 2_f64.powi(mantissa_bits - exponent)).round_ties_even() as u64;
-    // A carry out of the mantissa raises the exponent by itself.
+    // A carry out of the mantissa raises the exponent.
     let steps = u64::try_from(exponent - smallest).unwrap_or(0);
     sign | ((steps << mantissa_bits) + places)
 }

@@ -1,13 +1,13 @@
-//! What goes in and what must come out, to the bit, for every type and operation.
+//! Inputs and exact expected outputs of calls, for every type and operation.
 //!
-//! Inputs are small integers, so that every order of combination gives the same exact result, and
-//! the one rounding that the library promises (accumulate wide, round once) has one right answer.
-//! They repeat with a prime period: filling and comparing run at the speed of memory, and no
-//! misplaced block, whose distance would be a multiple of the period, goes unnoticed.
+//! Inputs are small integers, so every order of combination gives the same exact result. The
+//! library accumulates in a wide type and rounds once, so that rounding has one right answer, too.
+//! Inputs repeat with a prime period. Filling and comparing thus run at the speed of memory, and a
+//! misplaced block shows unless its distance is a multiple of the period.
 //!
-//! Shares no code with the algorithms or the kernels: arithmetic here is on `i64` and `f64`, and
-//! floats are encoded bit by bit in `encode`. (The idea of exactly predictable inputs is that of
-//! nccl-tests' `verifiable`.)
+//! The oracle shares no code with the algorithms or the kernels: it computes with `i64` and `f64`,
+//! and `encode` encodes floats bit by bit. The idea of exactly predictable inputs is from
+//! nccl-tests' `verifiable`.
 
 mod encode;
 
@@ -15,10 +15,10 @@ use ringfold::{Call, Collective, DataType, Rank, ReduceOp};
 
 use encode::{Number, encode, wrap};
 
-/// Elements after which inputs repeat.
+/// The period of inputs, in elements.
 pub const PERIOD: usize = 4099;
 
-/// The inputs and outputs of one call on all ranks, told apart from other calls' by a seed.
+/// The inputs and outputs of one call on all ranks. A seed distinguishes them from other calls'.
 #[derive(Clone, Copy, Debug)]
 pub struct Oracle {
     call: Call,
@@ -27,13 +27,13 @@ pub struct Oracle {
 }
 
 impl Oracle {
-    /// The oracle for `call` among `size` ranks; another `seed` gives other inputs.
+    /// Returns the oracle for `call` among `size` ranks. Another `seed` gives other inputs.
     #[must_use]
     pub const fn new(call: Call, size: usize, seed: u64) -> Self {
         Self { call, size, seed }
     }
 
-    /// The operation for `rank`: its own scale for a `PreMulSum`, as ranks may differ in it.
+    /// Returns the operation for `rank`. For a `PreMulSum` each rank has its own scale.
     #[must_use]
     pub const fn op(&self, rank: Rank) -> ReduceOp {
         match self.call.op {
@@ -47,8 +47,8 @@ impl Oracle {
         repeat(&self.raw(rank.index()), input);
     }
 
-    /// Counts the elements of the output buffer of `rank` that are not what they must be. Ranks
-    /// whose output has no meaning have none.
+    /// Counts the wrong elements in the output buffer of `rank`. Returns 0 for a rank without a
+    /// defined output.
     #[must_use]
     pub fn count_wrong(&self, rank: Rank, output: &[u8]) -> usize {
         let Call { collective, count, root, data_type, .. } = self.call;
@@ -76,7 +76,7 @@ impl Oracle {
         self.table(|phase| self.reduction((0..self.size).map(|rank| self.value(rank, phase))))
     }
 
-    /// One period of elements, or all that the call has if those are fewer.
+    /// Returns one period of elements, or all elements of a shorter call.
     fn table(&self, element: impl Fn(usize) -> Number) -> Vec<u8> {
         let (input, output) = (self.call.input_len(self.size), self.call.output_len(self.size));
         let bytes = self.call.data_type.bytes();
@@ -105,16 +105,16 @@ impl Oracle {
         wrong
     }
 
-    /// The input of `rank` at `phase`: small enough for exact results, different enough for wrong
-    /// ones to show.
+    /// Returns the input of `rank` at `phase`. Values are small enough for exact results, and
+    /// varied enough to show wrong ones.
     fn value(&self, rank: usize, phase: usize) -> i64 {
         let random = mix(self.seed ^ mix(rank as u64) ^ (phase as u64) << 32);
         let pick = |choices: u64| i64::try_from(random % choices).unwrap_or(0);
         let signed = !matches!(self.call.data_type, DataType::U8 | DataType::U32 | DataType::U64);
         match self.call.op {
-            // At most six twos: 64 is exact in every type.
+            // At most six factors of 2: 64 is exact in every type.
             ReduceOp::Prod => 1 + i64::from((rank + phase) % self.size.max(6) < 6 && pick(2) == 1),
-            // Sums of every type stay below the largest that it holds, 448 for f8e4m3.
+            // Sums stay below the largest number of every type, which is 448 for f8e4m3.
             ReduceOp::Sum | ReduceOp::Avg | ReduceOp::PreMulSum(_)
                 if self.call.data_type.bytes() < 4 =>
             {
@@ -143,7 +143,7 @@ impl Oracle {
         let (ranks, data_type) = (self.size, self.call.data_type);
         match data_type {
             DataType::F64 => encode(data_type, total as f64 / ranks as f64),
-            // Divided as f32, rounded to f32, and then to the type.
+            // The quotient is rounded to f32, and then to the type.
             DataType::F16
             | DataType::Bf16
             | DataType::F32
@@ -166,7 +166,7 @@ impl Oracle {
     }
 }
 
-/// Fills `bytes` with a table over and over.
+/// Fills `bytes` with repetitions of a table.
 fn repeat(table: &[u8], bytes: &mut [u8]) {
     if table.is_empty() {
         return;

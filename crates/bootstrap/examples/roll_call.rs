@@ -1,5 +1,5 @@
-//! Starts under any launcher and says who is there, as in `mpiexec -n 4 roll_call`: shows whether
-//! the ranks find each other without anything else of ringfold.
+//! Starts under any launcher and lists the ranks, as in `mpiexec -n 4 roll_call`. Shows whether the
+//! ranks find each other without the rest of ringfold.
 
 use std::error::Error;
 use std::io::Write;

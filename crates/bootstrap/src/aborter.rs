@@ -1,45 +1,45 @@
-//! Gives a rank up from any thread.
+//! Aborts a rank from any thread.
 
 use std::sync::Arc;
 
 use ringfold_types::Rank;
 use tokio::sync::mpsc;
 
-use crate::judge::Complaint;
+use crate::arbiter::Complaint;
+use crate::local_coordinator::LocalCoordinator;
 use crate::member::Command;
-use crate::room::Room;
 
-/// Ends a rank's membership from any thread, while another thread may wait in a call. Clones end
+/// Ends a rank's membership from any thread, even while another thread waits in a call. Clones end
 /// the same membership.
 ///
 /// Every rank of the communicator, this one included, then gets [`Verdict::Aborted`], which names
-/// this rank and its reason; calls that wait end with it. Where a failure was announced before,
-/// that one stays. Once the rank has left, nothing happens.
+/// this rank and its reason. Calls that wait end with this verdict. A failure that was announced
+/// earlier stays the verdict. After the rank has left, an abort does nothing.
 ///
 /// [`Verdict::Aborted`]: crate::Verdict::Aborted
 #[derive(Clone, Debug)]
 pub struct Aborter {
     pub(crate) rank: Rank,
-    pub(crate) way: Way,
+    pub(crate) route: Route,
 }
 
 /// How an aborter reaches the arbiter.
 #[derive(Clone, Debug)]
-pub(crate) enum Way {
-    Local(Arc<Room>),
+pub(crate) enum Route {
+    Local(Arc<LocalCoordinator>),
     Member(mpsc::UnboundedSender<Command>),
 }
 
 impl Aborter {
-    /// Gives up, for a `reason` that every rank's error repeats, up to
-    /// `limits::CAUSE_BYTES_MAX` bytes of it. Does not block.
+    /// Aborts the rank. Every rank's error repeats `reason`, up to `limits::CAUSE_BYTES_MAX` bytes
+    /// of it. Does not block.
     pub fn abort(&self, reason: impl Into<String>) {
         let complaint = Complaint::Abort { reason: reason.into() };
-        match &self.way {
-            Way::Local(room) => room.complain(self.rank, complaint),
-            Way::Member(commands) => {
+        match &self.route {
+            Route::Local(coordinator) => coordinator.complain(self.rank, complaint),
+            Route::Member(commands) => {
                 if commands.send(Command::Complain(complaint)).is_err() {
-                    tracing::debug!("rank {} has left and aborts no more", self.rank);
+                    tracing::debug!("rank {} has already left; its abort has no effect", self.rank);
                 }
             }
         }

@@ -1,12 +1,13 @@
-//! The authenticated acceptor: a listening port that anybody may connect to and only members pass.
+//! The authenticated acceptor: anybody may connect to its port, and only members of the job get
+//! through.
 //!
-//! A connection is *mute* until it has answered the listener's challenge with the job's secret,
-//! *opened* until its first encrypted message has come, and then proven. The challenge is new for
-//! each connection, so a recorded handshake opens none. At most `limits::HANDSHAKES_MAX` unproven
-//! connections are served at a time, each for `limits::HANDSHAKE_MS`; further ones wait in the
-//! kernel. When every place is taken, mute connections lose theirs after
+//! A connection is *mute* until its peer has answered the listener's challenge with the job's
+//! secret. It is *opened* until its first encrypted message has arrived, and then proven. Each
+//! connection has a new challenge, so a recorded handshake opens none. The acceptor serves at most
+//! `limits::HANDSHAKES_MAX` unproven connections at a time, each for `limits::HANDSHAKE_MS`.
+//! Further ones wait in the kernel. When every slot is taken, mute connections lose theirs after
 //! `limits::HANDSHAKE_MUTE_MS`, and opened ones after `limits::HANDSHAKE_OPENED_MS`. A proven
-//! connection takes no place and is never dropped.
+//! connection takes no slot and is never dropped.
 
 use std::io;
 use std::net::SocketAddr;
@@ -22,19 +23,19 @@ use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::address;
-use crate::channel::{Greeting, HandshakeError, Reader, Writer, greet};
+use crate::channel::{Greeting, HandshakeError, Reader, Writer, respond};
 use crate::secret::Secret;
 use crate::turned_away::TurnedAway;
 
-/// A member's first message fits into this: its card, its host's name, a little more.
+/// The maximum length of a peer's first message: its card, its host's name and a few numbers.
 const FIRST_BYTES_MAX: usize = limits::CARD_BYTES_MAX + limits::CAUSE_BYTES_MAX + 64;
 const MUTE: Duration = Duration::from_millis(limits::HANDSHAKE_MUTE_MS);
 const OPENED: Duration = Duration::from_millis(limits::HANDSHAKE_OPENED_MS);
-/// When no file descriptor is left, connections wait this long for one.
-const BREATHER: Duration = Duration::from_millis(50);
+/// How long connections wait when no file descriptor is left.
+const RETRY_PAUSE: Duration = Duration::from_millis(50);
 
-/// A connection that has proven itself.
-pub(crate) struct Member {
+/// A connection whose peer has proven that it is a member of the job.
+pub(crate) struct Authenticated {
     pub(crate) reader: Reader<OwnedReadHalf>,
     pub(crate) writer: Writer<OwnedWriteHalf>,
     pub(crate) from: SocketAddr,
@@ -42,28 +43,29 @@ pub(crate) struct Member {
     pub(crate) first: Vec<u8>,
 }
 
-/// Sends every connection that proves itself to `members`, until the receiver is dropped.
+/// Sends every proven connection to `peers`, until the receiver is dropped.
 pub(crate) async fn accept(
     listener: TcpListener,
     greeting: Greeting,
     secret: Secret,
     turned_away: Arc<TurnedAway>,
-    members: mpsc::Sender<Member>,
+    peers: mpsc::Sender<Authenticated>,
 ) {
     let unproven = Unproven::at_most(limits::HANDSHAKES_MAX);
-    accept_into(unproven, listener, (greeting, secret), turned_away, members).await;
+    accept_into(unproven, listener, (greeting, secret), turned_away, peers).await;
 }
 
-/// The same for a port where few members are expected: with `limits::RELAY_HANDSHAKES_MAX` places.
+/// Like [`accept`], for a port where few peers are expected: it has `limits::RELAY_HANDSHAKES_MAX`
+/// slots.
 pub(crate) async fn accept_few(
     listener: TcpListener,
     greeting: Greeting,
     secret: Secret,
     turned_away: Arc<TurnedAway>,
-    members: mpsc::Sender<Member>,
+    peers: mpsc::Sender<Authenticated>,
 ) {
     let unproven = Unproven::at_most(limits::RELAY_HANDSHAKES_MAX);
-    accept_into(unproven, listener, (greeting, secret), turned_away, members).await;
+    accept_into(unproven, listener, (greeting, secret), turned_away, peers).await;
 }
 
 async fn accept_into(
@@ -71,7 +73,7 @@ async fn accept_into(
     listener: TcpListener,
     shared: (Greeting, Secret),
     turned_away: Arc<TurnedAway>,
-    members: mpsc::Sender<Member>,
+    peers: mpsc::Sender<Authenticated>,
 ) {
     let shared = Arc::new(shared);
     let mut failures = 0_u32;
@@ -85,13 +87,14 @@ async fn accept_into(
                     if failures.is_power_of_two() {
                         tracing::warn!("cannot accept a connection: {e} ({failures} so far)");
                     }
-                    // The system may lack descriptors that idle strangers hold.
+                    // Idle unauthenticated connections may hold the descriptors that the system
+                    // lacks.
                     unproven.make_room(&turned_away);
-                    sleep(BREATHER).await;
+                    sleep(RETRY_PAUSE).await;
                 }
             },
             Some(ended) = unproven.handshakes.join_next() => match ended {
-                Ok((_, Ok(member))) => if members.send(member).await.is_err() {
+                Ok((_, Ok(peer))) => if peers.send(peer).await.is_err() {
                     return;
                 },
                 Ok((from, Err(cause))) => turned_away.note(from, &cause),
@@ -101,20 +104,20 @@ async fn accept_into(
             () = sleep_until(next_expiry), if is_full => {
                 unproven.make_room(&turned_away);
             }
-            () = members.closed() => return,
+            () = peers.closed() => return,
         }
-        unproven.places.retain(|place| !place.task.is_finished());
+        unproven.slots.retain(|slot| !slot.task.is_finished());
     }
 }
 
-/// The connections that have not proven themselves yet. To drop it closes them.
+/// The unproven connections. Dropping this closes them.
 struct Unproven {
     max: usize,
-    handshakes: JoinSet<(SocketAddr, Result<Member, HandshakeError>)>,
-    places: Vec<Place>,
+    handshakes: JoinSet<(SocketAddr, Result<Authenticated, HandshakeError>)>,
+    slots: Vec<Slot>,
 }
 
-struct Place {
+struct Slot {
     from: SocketAddr,
     since: Instant,
     is_opened: Arc<AtomicBool>,
@@ -123,11 +126,11 @@ struct Place {
 
 impl Unproven {
     fn at_most(max: usize) -> Self {
-        Self { max, handshakes: JoinSet::new(), places: Vec::new() }
+        Self { max, handshakes: JoinSet::new(), slots: Vec::new() }
     }
 
     fn is_full(&self) -> bool {
-        self.places.len() >= self.max
+        self.slots.len() >= self.max
     }
 
     fn add(&mut self, stream: TcpStream, from: SocketAddr, shared: &Arc<(Greeting, Secret)>) {
@@ -139,30 +142,30 @@ impl Unproven {
             let late = |_| Err(io::Error::from(io::ErrorKind::TimedOut).into());
             (from, received.unwrap_or_else(late))
         });
-        self.places.push(Place { from, since: Instant::now(), is_opened, task });
+        self.slots.push(Slot { from, since: Instant::now(), is_opened, task });
     }
 
-    /// When the next place can be taken away, if all are taken until then.
+    /// When the acceptor may take the next slot away, if all are taken until then.
     fn next_expiry(&self) -> Instant {
-        let expiries = self.places.iter().map(Place::expiry);
+        let expiries = self.slots.iter().map(Slot::expiry);
         expiries.min().unwrap_or_else(Instant::now)
     }
 
     fn make_room(&mut self, turned_away: &TurnedAway) {
         let now = Instant::now();
-        self.places.retain(|place| {
-            let is_kept = now < place.expiry();
+        self.slots.retain(|slot| {
+            let is_kept = now < slot.expiry();
             if !is_kept {
-                place.task.abort();
-                turned_away.note(place.from, &HandshakeError::Crowded);
+                slot.task.abort();
+                turned_away.note(slot.from, &HandshakeError::Evicted);
             }
             is_kept
         });
     }
 }
 
-impl Place {
-    /// When it can be taken away.
+impl Slot {
+    /// When the acceptor may take the slot away.
     fn expiry(&self) -> Instant {
         self.since + if self.is_opened.load(Ordering::Relaxed) { OPENED } else { MUTE }
     }
@@ -173,32 +176,32 @@ async fn receive(
     from: SocketAddr,
     (greeting, secret): &(Greeting, Secret),
     is_opened: &AtomicBool,
-) -> Result<Member, HandshakeError> {
+) -> Result<Authenticated, HandshakeError> {
     address::tune(&stream)?;
-    let session = Arc::new(greet(&mut stream, greeting, secret).await?);
+    let session = Arc::new(respond(&mut stream, greeting, secret).await?);
     is_opened.store(true, Ordering::Relaxed);
     let (reader, writer) = stream.into_split();
     let mut reader = Reader::new(reader, Arc::clone(&session), FIRST_BYTES_MAX);
     let first = reader.next().await?;
     let first = first.ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof))?;
     reader.set_bytes_max(limits::CONTROL_BYTES_MAX);
-    Ok(Member { reader, writer: Writer::new(writer, session), from, first })
+    Ok(Authenticated { reader, writer: Writer::new(writer, session), from, first })
 }
 
 #[cfg(test)]
 mod tests {
-    //! Checks, with real sockets on loopback, which connections a full acceptor drops.
+    //! Checks with real sockets on loopback which connections a full acceptor drops.
 
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::*;
-    use crate::channel::{Purpose, knock};
+    use crate::channel::{Purpose, initiate};
 
     const SECRET: Secret = Secret::new([1; 32]);
 
     struct Open {
         at: SocketAddr,
-        members: mpsc::Receiver<Member>,
+        peers: mpsc::Receiver<Authenticated>,
         turned_away: Arc<TurnedAway>,
     }
 
@@ -209,11 +212,11 @@ mod tests {
     fn open() -> Open {
         let listener = address::listen(Some([127, 0, 0, 1].into()), &[0]).unwrap();
         let at = listener.local_addr().unwrap();
-        let (admitted, members) = mpsc::channel(1);
+        let (admitted, peers) = mpsc::channel(1);
         let turned_away = Arc::new(TurnedAway::default());
         let noted = Arc::clone(&turned_away);
         tokio::spawn(accept(listener, greeting(), SECRET, noted, admitted));
-        Open { at, members, turned_away }
+        Open { at, peers, turned_away }
     }
 
     fn run(test: impl Future<Output = ()>) {
@@ -222,10 +225,10 @@ mod tests {
         runtime.block_on(bounded).expect("the test hangs");
     }
 
-    /// A client that has proven that it knows the secret, and not yet sent its first message.
+    /// A client that has proven that it knows the secret, and has not yet sent its first message.
     async fn opened(at: SocketAddr) -> (TcpStream, Arc<snow::StatelessTransportState>) {
         let mut stream = TcpStream::connect(at).await.unwrap();
-        let session = knock(&mut stream, &greeting(), &SECRET).await.unwrap();
+        let session = initiate(&mut stream, &greeting(), &SECRET).await.unwrap();
         (stream, Arc::new(session))
     }
 
@@ -242,15 +245,16 @@ mod tests {
         run(async {
             let mut open = open();
             let (stream, session) = opened(open.at).await;
-            let strangers = mute(open.at, 2 * limits::HANDSHAKES_MAX).await;
-            // Until the first wave of strangers has been dropped, so that the second is served.
+            let mute_ones = mute(open.at, 2 * limits::HANDSHAKES_MAX).await;
+            // Waits until the acceptor has dropped the first wave of mute connections, so that it
+            // serves the second.
             while (open.turned_away.count() as usize) < limits::HANDSHAKES_MAX {
                 sleep(Duration::from_millis(10)).await;
             }
             let mut writer = Writer::new(stream, session);
             writer.send(b"hello").await.unwrap();
-            assert_eq!(open.members.recv().await.unwrap().first, b"hello");
-            drop(strangers);
+            assert_eq!(open.peers.recv().await.unwrap().first, b"hello");
+            drop(mute_ones);
         });
     }
 
@@ -258,7 +262,7 @@ mod tests {
     fn proven_connections_wait_for_as_long_as_it_takes() {
         run(async {
             let mut open = open();
-            // The channel holds one, and the acceptor the other.
+            // The channel holds one connection, and the acceptor the other.
             let mut clients = Vec::new();
             for i in 0..2_u8 {
                 let (stream, session) = opened(open.at).await;
@@ -267,12 +271,12 @@ mod tests {
                 clients.push(writer);
                 sleep(Duration::from_millis(50)).await;
             }
-            let strangers = mute(open.at, limits::HANDSHAKES_MAX + 50).await;
+            let mute_ones = mute(open.at, limits::HANDSHAKES_MAX + 50).await;
             sleep(3 * MUTE).await;
             for i in 0..2_u8 {
-                assert_eq!(open.members.recv().await.unwrap().first, [i]);
+                assert_eq!(open.peers.recv().await.unwrap().first, [i]);
             }
-            drop(strangers);
+            drop(mute_ones);
         });
     }
 
@@ -285,14 +289,14 @@ mod tests {
                 opened_ones.push(opened(open.at).await);
             }
             let full_since = Instant::now();
-            // They are served one at a time, unless the others give way.
-            let strangers = mute(open.at, 40).await;
+            // The acceptor serves these one at a time, unless the others give way.
+            let mute_ones = mute(open.at, 40).await;
             let (stream, session) = opened(open.at).await;
             Writer::new(stream, session).send(b"honest").await.unwrap();
-            assert_eq!(open.members.recv().await.unwrap().first, b"honest");
+            assert_eq!(open.peers.recv().await.unwrap().first, b"honest");
             let waited = full_since.elapsed();
             assert!(waited < Duration::from_millis(limits::HANDSHAKE_MS - 1_000), "{waited:?}");
-            drop(strangers);
+            drop(mute_ones);
         });
     }
 
@@ -309,7 +313,7 @@ mod tests {
             for _ in 0..=limits::RELAY_HANDSHAKES_MAX {
                 opened_ones.push(opened(at).await);
             }
-            assert!(turned_away.count() > 0, "the last one has the place of another");
+            assert!(turned_away.count() > 0, "the last connection got the slot of another");
         });
     }
 
@@ -323,7 +327,7 @@ mod tests {
             }
             let (stream, session) = opened(open.at).await;
             Writer::new(stream, session).send(b"last").await.unwrap();
-            assert_eq!(open.members.recv().await.unwrap().first, b"last");
+            assert_eq!(open.peers.recv().await.unwrap().first, b"last");
             let (first, _) = &mut replays[0];
             let ended = first.read_u8().await.unwrap_err().kind();
             assert!(matches!(ended, io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset));

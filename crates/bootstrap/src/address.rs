@@ -1,4 +1,4 @@
-//! Which address to listen on, and under which one the others find it.
+//! Chooses the address to listen on and the address that other hosts use.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::os::fd::{AsFd as _, BorrowedFd};
@@ -9,26 +9,26 @@ use std::{fs, io};
 use socket2::{Domain, SockRef, Socket, TcpKeepalive, Type};
 use tokio::net::{TcpListener, TcpStream};
 
-/// Connections that the system keeps for us while we look at others.
+/// Connections that the kernel queues while the acceptor serves others.
 const BACKLOG: i32 = 4096;
-/// A host that is gone without a word is noticed after about 20 s, unless a call is overdue before.
+/// A vanished host is noticed after about 20 s, unless a call is overdue earlier.
 const UNACKNOWLEDGED: Duration = Duration::from_millis(UNACKNOWLEDGED_MS);
 pub(crate) const UNACKNOWLEDGED_MS: u64 = 20_000;
 const QUIET: Duration = Duration::from_secs(10);
 const PROBE: Duration = Duration::from_secs(2);
 const PROBES: u32 = 5;
-/// An address for documentation: the route to it is the default route, and nothing is sent.
+/// A documentation address: the route to it is the default route. Nothing is sent to it.
 const ELSEWHERE: &str = "192.0.2.1:9";
 
-/// Whether `host` names this host for whoever asks, so that only its own processes can meet there.
+/// Whether `host` names this host on every host, so that only processes of one host can meet there.
 pub(crate) fn is_loopback(host: &str) -> bool {
     host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
-/// The address that this host uses toward `place` (`host:port`); nothing is sent.
+/// The source address that this host uses toward `place` (`host:port`). Sends nothing.
 ///
 /// # Errors
-/// `place` has no address, or there is no way to it.
+/// `place` has no address, or there is no route to it.
 pub fn source_toward(place: &str) -> io::Result<IpAddr> {
     let mut last = io::Error::from(io::ErrorKind::NotFound);
     for target in place.to_socket_addrs()? {
@@ -48,9 +48,9 @@ pub fn source_toward(place: &str) -> io::Result<IpAddr> {
     Err(last)
 }
 
-/// The address by which other hosts most likely reach this one: that of the default route; where
-/// there is none, as in a cluster with a network of its own, that in the first network there is; or
-/// the loopback address.
+/// The address by which other hosts most likely reach this one: the source address of the default
+/// route. Without a default route, as on an isolated cluster network, it is the address on the
+/// first routed network. Without any network, it is the loopback address.
 #[must_use]
 pub fn default_source() -> IpAddr {
     let default = source_toward(ELSEWHERE).ok();
@@ -63,30 +63,30 @@ fn nearby_source() -> Option<IpAddr> {
     sources.find(|ip| !ip.is_loopback())
 }
 
-/// An address in each network of `routes`, the system's table: a heading, then a line per route
-/// with its destination in the second column, as memory has it.
+/// An address in each network of `routes`, the kernel's table: a heading, then one line per route.
+/// The second column is the destination in native byte order.
 fn inside(routes: &str) -> impl Iterator<Item = Ipv4Addr> {
     let destinations = routes.lines().skip(1).filter_map(|line| line.split_whitespace().nth(1));
     let numbers = destinations.filter_map(|word| u32::from_str_radix(word, 16).ok());
-    // The network's own address is nobody's.
+    // No host has the network's own address.
     numbers.map(|number| Ipv4Addr::from(u32::from_be(number) | 1))
 }
 
-/// This host's name, as the system has it.
+/// This host's name, as the kernel reports it.
 pub(crate) fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
-/// Listens on the first of `ports` that is free; on every address if `ip` is `None`.
+/// Listens on the first free port of `ports`, on every address if `ip` is `None`.
 ///
 /// # Errors
-/// None is free; the error is that of the last one.
+/// No port is free. The error is that of the last port.
 pub(crate) fn listen(ip: Option<IpAddr>, ports: &[u16]) -> io::Result<TcpListener> {
     let mut last = io::Error::from(io::ErrorKind::InvalidInput);
     for port in ports {
         let bound = match ip {
             Some(ip) => bind((ip, *port).into()),
-            // One socket for both families, where the system has both.
+            // One socket serves both families, where the system has both.
             None => match bind((Ipv6Addr::UNSPECIFIED, *port).into()) {
                 Err(e) if e.kind() != io::ErrorKind::AddrInUse => {
                     bind((Ipv4Addr::UNSPECIFIED, *port).into())
@@ -118,10 +118,10 @@ fn socket(place: SocketAddr) -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// A port of that address that is ours, and where nobody listens yet.
+/// Binds a port of that address without listening on it yet.
 ///
 /// # Errors
-/// None is free, or the address is not this host's.
+/// No port is free, or the address is not this host's.
 pub(crate) fn reserve(ip: IpAddr) -> io::Result<(Socket, u16)> {
     let place = SocketAddr::new(ip, 0);
     let socket = socket(place)?;
@@ -131,7 +131,7 @@ pub(crate) fn reserve(ip: IpAddr) -> io::Result<(Socket, u16)> {
     Ok((socket, bound.port()))
 }
 
-/// Listens on the port of that socket.
+/// Listens on the port of a bound socket.
 ///
 /// # Errors
 /// The system refuses.
@@ -141,7 +141,7 @@ pub(crate) fn listen_on(socket: Socket) -> io::Result<TcpListener> {
     TcpListener::from_std(socket.into())
 }
 
-/// Small messages go at once, and a peer whose host has vanished is noticed.
+/// Sends small messages immediately, and detects a peer whose host has vanished.
 ///
 /// # Errors
 /// The system refuses an option.
@@ -154,11 +154,12 @@ pub(crate) fn tune(stream: &TcpStream) -> io::Result<()> {
     socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED))
 }
 
-/// The callback that sees every socket that is connected or listens.
+/// The callback that gets every connected or listening socket.
 static CONNECTIONS: OnceLock<fn(BorrowedFd<'_>)> = OnceLock::new();
 
-/// Shows `see` every control connection and every listening socket that this process makes from now
-/// on, so that its children made by `fork` do not keep them open. Later calls change nothing.
+/// Passes every control connection and every listening socket that this process makes from now on
+/// to `see`. The callback can keep children made by `fork` from holding them open. Only the first
+/// call has an effect.
 pub fn show_connections(see: fn(BorrowedFd<'_>)) {
     CONNECTIONS.get_or_init(|| see);
 }
@@ -184,7 +185,7 @@ mod tests {
         let (socket, port) = reserve(Ipv4Addr::LOCALHOST.into()).unwrap();
         let descriptor = socket.as_raw_fd();
         assert_ne!(port, 0);
-        // No listener is made without a reactor.
+        // A tokio listener needs a reactor.
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
         let listener = runtime.block_on(async { listen_on(socket) }).unwrap();
         assert!(SEEN.lock().unwrap().contains(&descriptor), "{listener:?}");

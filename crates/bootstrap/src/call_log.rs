@@ -1,8 +1,8 @@
-//! What this rank did lately: written by the thread that makes calls in a few nanoseconds, read by
-//! the control thread when something went wrong.
+//! The recent calls of this rank: the calling thread writes them in a few nanoseconds, and the
+//! control thread reads them after a failure.
 //!
-//! A ring of seqlocks made of plain atomics: the writer never waits, a reader that meets a write
-//! skips the entry.
+//! The log is a ring of seqlocks made of plain atomics. The writer never waits. A reader skips an
+//! entry that is being written.
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
@@ -11,38 +11,38 @@ use serde::{Deserialize, Serialize};
 
 /// The last `limits::CALLS_REMEMBERED` calls of a rank.
 ///
-/// One thread writes at a time; were there two, an entry could be garbled, never memory.
+/// One thread writes at a time. Two concurrent writers could garble an entry, but never memory.
 #[derive(Debug)]
 pub struct CallLog {
     entries: [Entry; limits::CALLS_REMEMBERED],
-    /// How many calls are done: all with lower numbers.
+    /// The number of finished calls: all with lower numbers.
     finished: AtomicU64,
 }
 
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Entry {
-    /// `BEING_WRITTEN`, or the call's number and one.
+    /// `BEING_WRITTEN`, or the call's number plus one.
     stamp: AtomicU64,
     words: [AtomicU64; WORDS],
 }
 
-/// What the log says of a call, made once for all calls that repeat it.
+/// The log's record of a call, built once for all calls that repeat it.
 #[derive(Clone, Copy, Debug)]
 pub struct CallName([u64; WORDS]);
 
-/// Words of a name: those of the call, and those of its windows.
+/// Words of a record: three for the call and two for its windows.
 const WORDS: usize = 5;
 
 impl CallName {
-    /// The name of `call`; `algorithm` is the caller's code for how it is performed.
+    /// Records `call`. `algorithm` is the caller's code for the algorithm that runs it.
     #[must_use]
     pub const fn new(call: &Call, algorithm: u8) -> Self {
         let [kinds, count, root] = call.to_words();
         Self([kinds, count, root | (algorithm as u64) << ALGORITHM_SHIFT, 0, 0])
     }
 
-    /// The same, in windows.
+    /// The same record, for buffers in windows.
     #[must_use]
     pub const fn in_windows(self, windows: Windows) -> Self {
         let [kinds, count, last, ..] = self.0;
@@ -54,21 +54,21 @@ impl CallName {
 /// The windows of a call, by their numbers on the communicator, from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Windows {
-    /// Where its input is: in place the same as `output`.
+    /// The window of the input; in place it equals `output`.
     pub input: u32,
-    /// Where its output is.
+    /// The window of the output.
     pub output: u32,
-    /// The byte of both at which its elements begin.
+    /// The byte offset in both windows at which the elements begin.
     pub begin: u64,
 }
 
 impl Windows {
-    /// As the log has them; without windows both words are 0.
+    /// The two words of the log. Without windows both are 0.
     const fn to_words(self) -> [u64; 2] {
         [self.input as u64 | (self.output as u64) << 32, self.begin]
     }
 
-    /// `None` without windows. Words off the wire may be anything.
+    /// Returns `None` without windows. Words from the wire may have any value.
     #[expect(clippy::cast_possible_truncation, reason = "a word holds both numbers")]
     const fn from_words([numbers, begin]: [u64; 2]) -> Option<Self> {
         let (input, output) = (numbers as u32, (numbers >> 32) as u32);
@@ -77,7 +77,7 @@ impl Windows {
 }
 
 const BEING_WRITTEN: u64 = 0;
-/// The root takes the low half of its word, the algorithm the byte above.
+/// The root takes the low half of its word. The algorithm takes the byte above.
 const ALGORITHM_SHIFT: u32 = 32;
 
 impl Default for CallLog {
@@ -88,7 +88,7 @@ impl Default for CallLog {
 }
 
 impl CallLog {
-    /// Notes that call number `seq` begins. Numbers grow.
+    /// Records that call number `seq` begins. Numbers must grow.
     #[inline]
     pub fn entered(&self, seq: u64, name: &CallName) {
         let entry = self.entry(seq);
@@ -100,16 +100,17 @@ impl CallLog {
         entry.stamp.store(seq.wrapping_add(1), Ordering::Release);
     }
 
-    /// Notes that call number `seq` is done, and so are all before it.
+    /// Records that call number `seq` and all calls before it are finished.
     #[inline]
     pub fn finished(&self, seq: u64) {
         self.finished.store(seq.wrapping_add(1), Ordering::Release);
     }
 
-    /// The calls remembered, oldest first.
+    /// The remembered calls, oldest first.
     #[must_use]
     pub fn history(&self) -> History {
-        // Before the calls: what is said to be done was among them then, or is forgotten.
+        // Read before the calls: a call that counts as finished was among them then, or is
+        // forgotten.
         let finished = self.finished.load(Ordering::Acquire);
         let mut calls: Vec<Logged> =
             self.entries.iter().filter_map(|entry| entry.read(finished)).collect();
@@ -126,7 +127,7 @@ impl CallLog {
 }
 
 impl Entry {
-    /// The call, where `finished` are done.
+    /// The call in this entry, if `finished` calls are finished.
     fn read(&self, finished: u64) -> Option<Logged> {
         let before = self.stamp.load(Ordering::Acquire);
         if before == BEING_WRITTEN {
@@ -150,29 +151,29 @@ impl Entry {
     }
 }
 
-/// A call as one rank tells it to the others.
+/// A call as one rank reports it to the others.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Logged {
-    /// Which call of the communicator, counted from 0.
+    /// The call's number on the communicator, counted from 0.
     pub seq: u64,
-    /// The call, as `Call::to_words`, and its windows, as the log has them; off the wire they may
-    /// be anything.
+    /// The words of `Call::to_words`, followed by the windows in the log's encoding. From the wire
+    /// they may have any value.
     pub words: [u64; WORDS],
-    /// The algorithm that ran it, by the code of the caller.
+    /// The caller's code for the algorithm that ran it.
     pub algorithm: u8,
-    /// Whether the rank is through with it.
+    /// Whether the rank has finished it.
     pub finished: bool,
 }
 
 impl Logged {
-    /// The algorithm that ran the call, in words, as in `by algorithm 3`.
+    /// The algorithm as text, as in `by algorithm 3`.
     #[must_use]
     pub fn way(&self) -> String {
         format!("by algorithm {}", self.algorithm)
     }
 
-    /// The call in words, as in `allreduce [f32 x 1024, sum]`, and with `in window 2 from byte 0`
-    /// or `from window 1 into window 2 from byte 64` after it.
+    /// The call as text, as in `allreduce [f32 x 1024, sum]`. In windows, `in window 2 from byte 0`
+    /// or `from window 1 into window 2 from byte 64` follows.
     #[must_use]
     pub fn text(&self) -> String {
         let [kinds, count, root, numbers, begin] = self.words;
@@ -199,19 +200,19 @@ pub struct History {
 }
 
 impl History {
-    /// The latest call entered.
+    /// The latest call that the rank entered.
     #[must_use]
     pub fn last(&self) -> Option<&Logged> {
         self.calls.last()
     }
 
-    /// Call number `seq`, if it is remembered.
+    /// Call number `seq`, if the history has it.
     #[must_use]
     pub fn at(&self, seq: u64) -> Option<&Logged> {
         self.calls.iter().find(|c| c.seq == seq)
     }
 
-    /// The first call that was entered and is not done.
+    /// The first call that the rank entered and has not finished.
     #[must_use]
     pub fn unfinished(&self) -> Option<&Logged> {
         self.calls.iter().find(|c| !c.finished)
@@ -235,7 +236,7 @@ mod tests {
         }
     }
 
-    /// As the log has it, without windows.
+    /// The words of the log, without windows.
     fn words(count: usize) -> [u64; WORDS] {
         let [kinds, count, root] = call(count).to_words();
         [kinds, count, root, 0, 0]

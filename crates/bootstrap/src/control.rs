@@ -1,5 +1,5 @@
-//! A rank's end of the control plane: what it tells the others about itself, and the one verdict
-//! that it may hear from them.
+//! A rank's end of the control plane: it reports the rank's failures to the others, and receives
+//! the one verdict.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -7,37 +7,38 @@ use std::time::Duration;
 
 use ringfold_types::{Rank, limits};
 
-use crate::aborter::{Aborter, Way};
+use crate::aborter::{Aborter, Route};
+use crate::arbiter::Complaint;
 use crate::call_log::CallName;
-use crate::exchange::{ExchangeError, offer_bytes_max};
-use crate::judge::Complaint;
+use crate::exchange::{ExchangeError, contribution_bytes_max};
+use crate::local_coordinator::LocalCoordinator;
 use crate::member::Member;
-use crate::room::Room;
-use crate::seat::Seat;
+use crate::rank_state::RankState;
 use crate::verdict::Verdict;
 
 /// A rank's connection to the other ranks beside the data path.
 ///
-/// `entered`, `finished` and `verdict` are for the hot path: a few nanoseconds, no locks, no system
-/// calls. To drop a `Control` without `leave` tells the others that this rank has failed.
+/// `entered`, `finished` and `verdict` are for the hot path: they take a few nanoseconds, without
+/// locks or system calls. Dropping a `Control` without `leave` tells the others that this rank has
+/// failed.
 #[derive(Debug)]
 pub struct Control {
     rank: Rank,
     size: usize,
-    seat: Arc<Seat>,
+    state: Arc<RankState>,
     link: Link,
     left: bool,
 }
 
 #[derive(Debug)]
 pub(crate) enum Link {
-    Local(Arc<Room>),
+    Local(Arc<LocalCoordinator>),
     Member(Member),
 }
 
 impl Control {
-    pub(crate) const fn new(rank: Rank, size: usize, seat: Arc<Seat>, link: Link) -> Self {
-        Self { rank, size, seat, link, left: false }
+    pub(crate) const fn new(rank: Rank, size: usize, state: Arc<RankState>, link: Link) -> Self {
+        Self { rank, size, state, link, left: false }
     }
 
     /// This rank.
@@ -46,53 +47,57 @@ impl Control {
         self.rank
     }
 
-    /// How many ranks there are.
+    /// The number of ranks.
     #[must_use]
     pub const fn size(&self) -> usize {
         self.size
     }
 
-    /// Notes that call number `seq`, which only grows, begins. To be called by one thread at a
-    /// time.
+    /// Records that call number `seq` begins. The number must grow from call to call. One thread at
+    /// a time must call it.
     #[inline]
     pub fn entered(&self, seq: u64, name: &CallName) {
-        self.seat.calls.entered(seq, name);
+        self.state.calls.entered(seq, name);
     }
 
-    /// Notes that call number `seq` is done, and so are all before it. To be called by the thread
-    /// that calls `entered`.
+    /// Records that call number `seq` and all calls before it are finished. The thread that calls
+    /// `entered` must call it.
     #[inline]
     pub fn finished(&self, seq: u64) {
-        self.seat.calls.finished(seq);
+        self.state.calls.finished(seq);
     }
 
-    /// The verdict, once there is one; it never changes. One atomic load while there is none.
+    /// The verdict, or `None` while there is none. A verdict never changes. Costs one atomic load
+    /// while there is none.
     #[inline]
     #[must_use]
     pub fn verdict(&self) -> Option<Arc<Verdict>> {
-        self.seat.verdict().cloned()
+        self.state.verdict().cloned()
     }
 
-    /// Becomes readable, and stays so, when there is a verdict. Not to be read from.
+    /// A descriptor that becomes readable, and stays so, when there is a verdict. The caller must
+    /// not read from it.
     #[must_use]
     pub fn wake_fd(&self) -> BorrowedFd<'_> {
-        self.seat.wake_fd()
+        self.state.wake_fd()
     }
 
-    /// Tells the others that something is wrong. Does not block; a verdict follows within about
+    /// Reports a failure to the others. Does not block. A verdict follows within about
     /// `limits::HUB_SILENCE_MS`.
     pub fn complain(&self, complaint: Complaint) {
         match &self.link {
-            Link::Local(room) => room.complain(self.rank, complaint),
+            Link::Local(coordinator) => coordinator.complain(self.rank, complaint),
             Link::Member(member) => member.complain(complaint),
         }
     }
 
-    /// Waits until everything that had arrived on the control connection is handled: a verdict
-    /// among it is returned by `verdict` from then on. A rank that was stopped calls it before it
-    /// touches memory that its peers share. Takes microseconds where all is well; in rank 0 it also
-    /// waits until a failure that was reported has its verdict. Blocks for `limits::CATCH_UP_MS` at
-    /// most; where the control thread has ended, not at all. Returns whether all is handled.
+    /// Waits until the control thread has handled every message that had arrived on the control
+    /// connection. If a verdict was among them, `verdict` returns it from then on.
+    ///
+    /// A rank that was stopped must call it before it touches memory that its peers share. It
+    /// usually takes microseconds. In rank 0 it also waits until every reported failure has its
+    /// verdict. Blocks for at most `limits::CATCH_UP_MS`, and not at all after the control thread
+    /// has ended. Returns whether everything is handled.
     pub fn catch_up(&self) -> bool {
         match &self.link {
             Link::Member(member) => member.catch_up(Duration::from_millis(limits::CATCH_UP_MS)),
@@ -100,33 +105,34 @@ impl Control {
         }
     }
 
-    /// A handle that gives this rank up from any thread.
+    /// A handle that aborts this rank from any thread.
     #[must_use]
     pub fn aborter(&self) -> Aborter {
-        let way = match &self.link {
-            Link::Local(room) => Way::Local(Arc::clone(room)),
-            Link::Member(member) => Way::Member(member.commands()),
+        let route = match &self.link {
+            Link::Local(coordinator) => Route::Local(Arc::clone(coordinator)),
+            Link::Member(member) => Route::Member(member.commands()),
         };
-        Aborter { rank: self.rank, way }
+        Aborter { rank: self.rank, route }
     }
 
-    /// Bytes that each of `size` ranks may put into an exchange.
+    /// The number of bytes that each of `size` ranks may put into an exchange.
     #[must_use]
     pub const fn exchange_bytes_max(size: usize) -> usize {
-        offer_bytes_max(size)
+        contribution_bytes_max(size)
     }
 
-    /// Gives `bytes` to every rank and returns everyone's, in rank order. All ranks must call it,
-    /// and equally often. Blocks; meant for setting things up, as it passes through rank 0.
+    /// Sends `bytes` to every rank and returns the bytes of every rank, in rank order. All ranks
+    /// must call it, equally often. Blocks. It is meant for setup, because all bytes pass through
+    /// rank 0.
     ///
     /// # Errors
-    /// A verdict, or `timeout` has passed, or `bytes` are too many.
+    /// Fails if there is a verdict, if `timeout` has passed, or if `bytes` are too many.
     pub fn exchange(
         &self,
         bytes: Vec<u8>,
         timeout: Duration,
     ) -> Result<Vec<Vec<u8>>, ExchangeError> {
-        let max = offer_bytes_max(self.size);
+        let max = contribution_bytes_max(self.size);
         if bytes.len() > max {
             return Err(ExchangeError::TooLarge { bytes: bytes.len(), max });
         }
@@ -134,23 +140,25 @@ impl Control {
             return Err(ExchangeError::Failed(verdict));
         }
         let all = match &self.link {
-            Link::Local(room) => room.exchange(self.rank, bytes, timeout),
+            Link::Local(coordinator) => coordinator.exchange(self.rank, bytes, timeout),
             Link::Member(member) => member.exchange(bytes, timeout),
         };
         all.map_err(|e| self.verdict().map_or(e, ExchangeError::Failed))
     }
 
-    /// Says goodbye, and waits for the others to: rank 0, which carries the control plane, at most
-    /// `Options::linger`, the others at most `limits::PARTING_MS`, and threads of one process not
-    /// at all. When all have, their latest calls (`limits::CALLS_REMEMBERED`) are compared, and
-    /// those who still wait hear of a difference that kept nobody waiting.
+    /// Leaves the job, and waits for the other ranks to leave. Rank 0, which runs the control
+    /// plane, waits for at most `Options::linger`, and other ranks for at most
+    /// `limits::PARTING_MS`. Threads of one process do not wait.
+    ///
+    /// When all ranks have left, their latest calls (`limits::CALLS_REMEMBERED`) are compared.
+    /// Ranks that still wait then learn of a difference that kept no rank waiting.
     ///
     /// # Errors
-    /// The verdict, whether it is new or not.
+    /// Returns the verdict, if there is one.
     pub fn leave(mut self) -> Result<(), Arc<Verdict>> {
         self.left = true;
         match &mut self.link {
-            Link::Local(room) => room.leave(self.rank),
+            Link::Local(coordinator) => coordinator.leave(self.rank),
             Link::Member(member) => member.leave(),
         }
         self.verdict().map_or(Ok(()), Err)
@@ -165,7 +173,7 @@ impl Drop for Control {
         let how = if std::thread::panicking() { "panicked" } else { "dropped its communicator" };
         let reason = format!("it {how} without leaving the job");
         match &mut self.link {
-            Link::Local(room) => room.abandon(self.rank, reason),
+            Link::Local(coordinator) => coordinator.abandon(self.rank, reason),
             Link::Member(member) => member.abandon(reason),
         }
     }

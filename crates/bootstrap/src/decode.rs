@@ -1,31 +1,32 @@
-//! Everything that reads bytes from strangers or peers, without the sockets: for fuzzing. None may
-//! panic, nor allocate more than its input is worth.
+//! The decoders of all bytes from unauthenticated or authenticated peers, without the sockets, for
+//! fuzzing. None may panic, or allocate much more than its input's size.
 
-use crate::message::{FromHub, ToHub, decode};
+use crate::message::{FromCoordinator, ToCoordinator, decode};
 use crate::relay::Fetch;
 use crate::rendezvous::{FromLauncher, ToLauncher};
-use crate::{History, Judge, Verdict};
+use crate::{Arbiter, History, Verdict};
 
 pub use crate::channel::{Assembler, BadFrame, Greeting};
 pub use crate::discover::{addresses, expand_hosts};
 pub use crate::pmi::{field, is_one_host, next_line};
 
-/// Whether the bytes are what a rank may say to the hub.
+/// Whether the bytes are a message from a rank to the coordinator.
 #[must_use]
 pub fn is_rank_message(bytes: &[u8]) -> bool {
-    decode::<ToHub>(bytes).is_some()
+    decode::<ToCoordinator>(bytes).is_some()
 }
 
-/// Whether the bytes are what the hub may say to a rank; a verdict also has to be printable.
+/// Whether the bytes are a message from the coordinator to a rank. A verdict must also be
+/// printable.
 #[must_use]
 pub fn is_hub_message(bytes: &[u8]) -> bool {
-    match decode::<FromHub>(bytes) {
-        Some(FromHub::Verdict(verdict)) => !verdict.to_string().is_empty(),
+    match decode::<FromCoordinator>(bytes) {
+        Some(FromCoordinator::Verdict(verdict)) => !verdict.to_string().is_empty(),
         other => other.is_some(),
     }
 }
 
-/// Whether the bytes are what a rank may say to the launcher.
+/// Whether the bytes are a message from a rank to the launcher.
 #[must_use]
 pub fn is_launcher_message(bytes: &[u8]) -> bool {
     decode::<ToLauncher>(bytes).is_some()
@@ -37,37 +38,37 @@ pub fn is_launcher_answer(bytes: &[u8]) -> bool {
     decode::<FromLauncher>(bytes).is_some()
 }
 
-/// Whether the bytes are what a rank may say to the one that hands on the roster.
+/// Whether the bytes are a request for the roster to the rank that forwards it.
 #[must_use]
 pub fn is_relay_message(bytes: &[u8]) -> bool {
     decode::<Fetch>(bytes).is_some()
 }
 
-/// The history that the bytes are, to be handed to a `Judge`.
+/// Decodes a history for an `Arbiter`.
 #[must_use]
 pub fn history(bytes: &[u8]) -> Option<History> {
     decode(bytes)
 }
 
-/// What a judge of two ranks makes of any two histories with which they leave.
+/// The verdict of an arbiter of two ranks that leave with these histories.
 #[must_use]
 pub fn verdict_on_leaving(first: History, second: History) -> Option<Verdict> {
-    let mut judge = Judge::new(vec![String::new(); 2]);
-    judge.left(ringfold_types::Rank(0), first, 0);
-    match judge.left(ringfold_types::Rank(1), second, 0) {
+    let mut arbiter = Arbiter::new(vec![String::new(); 2]);
+    arbiter.left(ringfold_types::Rank(0), first, 0);
+    match arbiter.left(ringfold_types::Rank(1), second, 0) {
         Some(crate::Action::Pronounce(verdict)) => Some(verdict),
         _ => None,
     }
 }
 
-/// What a judge of two ranks makes of any two histories.
+/// The verdict of an arbiter on an overdue call of two ranks with these histories.
 #[must_use]
 pub fn verdict_on(first: History, second: History) -> Option<Verdict> {
-    let mut judge = Judge::new(vec![String::new(); 2]);
+    let mut arbiter = Arbiter::new(vec![String::new(); 2]);
     let seq = first.last().map_or(0, |c| c.seq);
-    judge.complain(ringfold_types::Rank(0), crate::Complaint::Overdue { seq }, 0);
-    judge.answer(ringfold_types::Rank(0), first, 0);
-    match judge.answer(ringfold_types::Rank(1), second, 0) {
+    arbiter.complain(ringfold_types::Rank(0), crate::Complaint::Overdue { seq }, 0);
+    arbiter.answer(ringfold_types::Rank(0), first, 0);
+    match arbiter.answer(ringfold_types::Rank(1), second, 0) {
         Some(crate::Action::Pronounce(verdict)) => Some(verdict),
         _ => None,
     }

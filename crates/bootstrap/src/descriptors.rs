@@ -1,12 +1,12 @@
-//! File descriptors for a connection to each rank: the soft limit is raised to the hard one where
-//! it is too low.
+//! File descriptors for a connection to each rank: this module raises a soft limit that is too low
+//! up to the hard limit.
 
 use std::fs;
 
 use ringfold_types::limits;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Descriptors beside the connections: the listener, the event loop, files of the program.
+/// Descriptors beside the connections: the listener, the event loop, and files of the program.
 const SPARE: u64 = 32;
 
 /// The hard limit is too low.
@@ -18,8 +18,8 @@ pub(crate) struct TooFew {
     pub(crate) limit: u64,
 }
 
-/// Makes sure that this process may open `connections` more descriptors, besides those of
-/// connections that have not proven themselves.
+/// Ensures that this process may open `connections` more descriptors, besides those of unproven
+/// connections.
 ///
 /// # Errors
 /// The hard limit is too low.

@@ -1,8 +1,8 @@
-//! The joiner's side: tries every place where the coordinator may listen until one peer proves
-//! that it is the coordinator.
+//! The joining rank's side: tries every address where the coordinator may listen, until one peer
+//! proves that it is the coordinator.
 //!
-//! Nothing that an unauthenticated peer says ends the search. When the deadline has passed, the
-//! error is the most telling cause that was met.
+//! No message of an unauthenticated peer ends the search. When the deadline has passed, the error
+//! is the most telling cause so far.
 
 use std::io;
 use std::net::SocketAddr;
@@ -15,36 +15,37 @@ use tokio::net::{TcpStream, lookup_host};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use crate::address;
-use crate::channel::{Greeting, HandshakeError, Reader, VERSION, Writer, knock};
+use crate::channel::{Greeting, HandshakeError, Reader, VERSION, Writer, initiate};
 use crate::join::JoinError;
 use crate::secret::{Secret, WAYS_TO_SHARE};
 
-/// Pauses between two rounds of attempts grow from the first to the second.
+/// The shortest pause between two rounds of attempts. Pauses grow up to `PAUSE_MAX`.
 const PAUSE_MIN: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_millis(400);
-/// How long an attempt may take at first where there are several candidates: a foreign service need
-/// not answer at all.
+/// The first time limit of an attempt where there are several candidates. A foreign service may
+/// never answer.
 const ATTEMPT_MIN: Duration = Duration::from_secs(1);
 const ATTEMPT_MAX: Duration = Duration::from_millis(limits::HANDSHAKE_MS);
 
-/// A connection that has proven itself.
+/// A connection to a peer that has proven its membership.
 pub(crate) struct Channel {
     pub(crate) reader: Reader<OwnedReadHalf>,
     pub(crate) writer: Writer<OwnedWriteHalf>,
-    /// The address of this end, and of the other.
+    /// The address of this end.
     pub(crate) local: SocketAddr,
+    /// The address of the other end.
     pub(crate) peer: SocketAddr,
 }
 
-/// The coordinator that a rank looks for, and the places to try.
+/// The coordinator that a rank looks for, and its candidate addresses.
 pub(crate) struct Target<'a> {
     pub(crate) rank: Rank,
     pub(crate) size: usize,
-    /// A name, or an address, or several addresses of one host.
+    /// A name, an address, or several addresses of one host.
     pub(crate) hosts: &'a [String],
     /// The variable or other source that names the host, as in `MASTER_ADDR`.
     pub(crate) named_by: &'a str,
-    /// Candidates, in order.
+    /// Candidate ports, in order.
     pub(crate) ports: &'a [u16],
     pub(crate) greeting: &'a Greeting,
     pub(crate) secret: &'a Secret,
@@ -52,13 +53,14 @@ pub(crate) struct Target<'a> {
     pub(crate) deadline: Instant,
 }
 
-/// A search that goes on where it stopped when a connection turns out to be of no use.
+/// A search for the coordinator. It resumes where it stopped if a connection turns out to be
+/// useless.
 pub(crate) struct Dial<'a> {
     target: Target<'a>,
     pause: Duration,
-    patience: Duration,
+    attempt_limit: Duration,
     worst: Option<Failure>,
-    /// When to warn of a telling cause; `None` after that.
+    /// When to warn of a telling cause; `None` after the warning.
     warn_at: Option<Instant>,
 }
 
@@ -77,11 +79,11 @@ enum Cause {
 impl<'a> Dial<'a> {
     pub(crate) fn new(target: Target<'a>) -> Self {
         let warn_at = Instant::now() + Duration::from_millis(limits::JOIN_WARNING_MS);
-        let (pause, patience) = (PAUSE_MIN, ATTEMPT_MIN);
-        Self { target, pause, patience, worst: None, warn_at: Some(warn_at) }
+        let (pause, attempt_limit) = (PAUSE_MIN, ATTEMPT_MIN);
+        Self { target, pause, attempt_limit, worst: None, warn_at: Some(warn_at) }
     }
 
-    /// Searches until the deadline. To be called again after [`Dial::lost`].
+    /// Searches until the deadline. The caller calls it again after [`Dial::lost`].
     ///
     /// # Errors
     /// The deadline has passed; the error is the most telling cause.
@@ -104,12 +106,16 @@ impl<'a> Dial<'a> {
     /// # Errors
     /// The deadline has passed.
     pub(crate) async fn lost(&mut self, at: SocketAddr, cause: io::Error) -> Result<(), JoinError> {
-        tracing::debug!(rank = self.target.rank.0, "{at} hung up, and is tried again: {cause}");
+        tracing::debug!(
+            rank = self.target.rank.0,
+            "{at} closed the connection; dialing again: {cause}"
+        );
         self.note(Some(at), Cause::Handshake(cause.into()));
         self.rest().await
     }
 
-    /// Ranks that started together do not come back together: each has a pause of its own length.
+    /// Waits before the next round. Each rank has a pause of its own length, so that ranks which
+    /// started together do not retry together.
     async fn rest(&mut self) -> Result<(), JoinError> {
         let share = self.pause * (self.target.rank.0 % 16) / 16;
         let until = Instant::now() + self.pause + share;
@@ -118,7 +124,7 @@ impl<'a> Dial<'a> {
         }
         sleep(until - Instant::now()).await;
         self.pause = (self.pause * 2).min(PAUSE_MAX);
-        self.patience = (self.patience * 2).min(ATTEMPT_MAX);
+        self.attempt_limit = (self.attempt_limit * 2).min(ATTEMPT_MAX);
         Ok(())
     }
 
@@ -131,15 +137,15 @@ impl<'a> Dial<'a> {
                 Err(e) => self.note(None, Cause::Name(e)),
             }
         }
-        // With one candidate there is nobody else to turn to.
+        // With one candidate there is no other to try.
         let is_only = hosts.len() * ports.len() == 1;
-        let patience = if is_only { ATTEMPT_MAX } else { self.patience };
+        let attempt_limit = if is_only { ATTEMPT_MAX } else { self.attempt_limit };
         for port in ports {
             for host in &hosts {
                 let mut at = *host;
                 at.set_port(*port);
                 let late = |_| Err(io::Error::from(io::ErrorKind::TimedOut).into());
-                match timeout(patience, self.target.attempt(at)).await.unwrap_or_else(late) {
+                match timeout(attempt_limit, self.target.attempt(at)).await.unwrap_or_else(late) {
                     Ok(channel) => return Some(channel),
                     Err(cause) => {
                         tracing::trace!(rank = rank.0, "no coordinator at {at}: {cause}");
@@ -157,23 +163,23 @@ impl<'a> Dial<'a> {
         }
     }
 
-    /// Says early what is most likely wrong, if it is more than that nobody listens yet.
+    /// Logs the most likely cause early, unless it is only that nobody listens yet.
     fn warn(&self) {
         let (rank, named_by) = (self.target.rank, self.target.named_by);
         let Some(Failure { at, cause }) = &self.worst else { return };
         let place = at.map_or_else(|| self.target.place(), |at| at.to_string());
         match cause {
             Cause::Name(e) => tracing::warn!(
-                "rank {rank} cannot resolve the host name {:?} ({named_by}): {e}; it goes on \
+                "rank {rank} cannot resolve the host name {:?} ({named_by}): {e}; it keeps \
                  trying",
                 self.target.host()
             ),
             Cause::Handshake(HandshakeError::WrongSecret) => tracing::warn!(
                 "rank {rank} has not joined: {place} holds another secret; {WAYS_TO_SHARE}; it \
-                 goes on trying"
+                 keeps trying"
             ),
             Cause::Handshake(cause) if self.is_telling() => {
-                tracing::warn!("rank {rank} has not joined: {place}: {cause}; it goes on trying");
+                tracing::warn!("rank {rank} has not joined: {place}: {cause}; it keeps trying");
             }
             Cause::Handshake(_) => {}
         }
@@ -214,10 +220,10 @@ impl<'a> Dial<'a> {
 }
 
 impl Target<'_> {
-    /// One attempt; it may take as long as the peer likes.
+    /// Makes one attempt, without a time limit.
     ///
     /// # Errors
-    /// Nobody listens there, or not the peer that is looked for.
+    /// Nobody listens there, or the listener is not the wanted peer.
     pub(crate) async fn attempt(&self, at: SocketAddr) -> Result<Channel, HandshakeError> {
         attempt(at, self.greeting, self.secret).await
     }
@@ -235,10 +241,10 @@ impl Target<'_> {
     }
 }
 
-/// One attempt to reach a member at `at`; it may take as long as the peer likes.
+/// Makes one attempt to reach a member at `at`, without a time limit.
 ///
 /// # Errors
-/// Nobody listens there, or not the peer that is looked for.
+/// Nobody listens there, or the listener is not the wanted peer.
 pub(crate) async fn attempt(
     at: SocketAddr,
     greeting: &Greeting,
@@ -246,23 +252,23 @@ pub(crate) async fn attempt(
 ) -> Result<Channel, HandshakeError> {
     let mut stream = TcpStream::connect(at).await?;
     let (local, peer) = (stream.local_addr()?, stream.peer_addr()?);
-    // Where nobody listens, a socket of this host can meet itself.
+    // Where nobody listens, a socket of this host can connect to itself.
     if local == peer {
         return Err(io::Error::from(io::ErrorKind::ConnectionRefused).into());
     }
     address::tune(&stream)?;
-    let session = Arc::new(knock(&mut stream, greeting, secret).await?);
+    let session = Arc::new(initiate(&mut stream, greeting, secret).await?);
     let (reader, writer) = stream.into_split();
     let reader = Reader::new(reader, Arc::clone(&session), limits::CONTROL_BYTES_MAX);
     Ok(Channel { reader, writer: Writer::new(writer, session), local, peer })
 }
 
 impl Cause {
-    /// How much it says about why there is no job.
+    /// How much the cause explains.
     const fn weight(&self) -> u8 {
         match self {
-            Self::Handshake(HandshakeError::Io(_) | HandshakeError::Crowded) => 0,
-            Self::Handshake(HandshakeError::Stranger | HandshakeError::OtherJob) => 1,
+            Self::Handshake(HandshakeError::Io(_) | HandshakeError::Evicted) => 0,
+            Self::Handshake(HandshakeError::NotRingfold | HandshakeError::OtherJob) => 1,
             Self::Name(_) => 2,
             Self::Handshake(HandshakeError::WrongSecret) => 3,
             Self::Handshake(HandshakeError::Version(_)) => 4,

@@ -1,4 +1,4 @@
-//! The limits of an exchange of bytes between all ranks, and why one fails.
+//! The limits of an exchange of bytes between all ranks, and its errors.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::verdict::Verdict;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExchangeError {
-    /// The job has failed meanwhile.
+    /// The job has failed.
     #[error("the job has failed: {0}")]
     Failed(Arc<Verdict>),
     /// Not every rank contributed in time.
@@ -20,19 +20,19 @@ pub enum ExchangeError {
     /// The contributions of all ranks together would not fit one control message.
     #[error("{bytes} bytes are too many for an exchange; at most {max} for this number of ranks")]
     TooLarge {
-        /// Bytes offered.
+        /// Bytes of this rank's contribution.
         bytes: usize,
-        /// Bytes that each rank may offer.
+        /// Bytes that each rank may contribute.
         max: usize,
     },
-    /// The control thread has ended; rank 0 has left the job.
-    #[error("rank 0 has left the job; nothing carries an exchange any more")]
+    /// The control thread has ended, because rank 0 has left the job.
+    #[error("rank 0 has left the job, and exchanges pass through rank 0")]
     HubGone,
 }
 
-/// Bytes that each of `size` ranks may put into an exchange.
-pub(crate) const fn offer_bytes_max(size: usize) -> usize {
-    const PER_OFFER: usize = 5; // the longest encoding of a length below 2^32
+/// The number of bytes that each of `size` ranks may put into an exchange.
+pub(crate) const fn contribution_bytes_max(size: usize) -> usize {
+    const PER_RANK: usize = 5; // the longest encoding of a length below 2^32
     let share = (limits::CONTROL_BYTES_MAX - 16) / if size == 0 { 1 } else { size };
-    share - PER_OFFER
+    share - PER_RANK
 }

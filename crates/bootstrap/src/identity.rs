@@ -1,4 +1,4 @@
-//! Who a rank is, and where it meets the others: what discovery finds and joining needs.
+//! The identity of a rank and its meeting point: discovery finds it, and joining needs it.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
@@ -11,47 +11,49 @@ use crate::pmi;
 use crate::secret::{Secret, SecretError};
 use crate::torch_store::TorchStore;
 
-/// What a launcher says of a rank.
+/// A rank's identity, as its launcher defines it.
 #[derive(Debug)]
 pub struct Identity {
     /// This rank.
     pub rank: Rank,
-    /// How many ranks there are.
+    /// The number of ranks.
     pub size: usize,
-    /// The job's name, the same on every rank and different for every job that may meet it.
+    /// The job's name. It is the same on every rank, and differs from that of every other job that
+    /// may meet it.
     pub job: String,
-    /// Where the ranks meet.
+    /// How the ranks find rank 0.
     pub rendezvous: Rendezvous,
-    /// Who started the rank.
+    /// The launcher that started the rank.
     pub launcher: Launcher,
-    /// How the launcher hands on the job's secret, if it does.
+    /// How the launcher passes on the job's secret, if it does.
     pub carrier: Carrier,
 }
 
-/// How a launcher hands on the job's secret, where the user names none.
+/// How a launcher passes on the job's secret, if the user names none.
 #[derive(Debug, Default)]
 pub enum Carrier {
-    /// It does not, or not otherwise than by `Rendezvous::Kvs`.
+    /// It does not, or only by `Rendezvous::Kvs`.
     #[default]
     None,
-    /// It has done so, in the environment or for an earlier communicator of this process.
+    /// The secret is known already, from the environment or from an earlier communicator of this
+    /// process.
     Known(Secret),
     /// torchrun's store.
     TorchStore(TorchStore),
 }
 
-/// How the ranks learn where rank 0's hub listens.
+/// How the ranks learn where rank 0's coordinator listens.
 #[derive(Debug)]
 pub enum Rendezvous {
-    /// There is nobody to meet.
+    /// There is only one rank.
     Alone,
-    /// Rank 0 listens on the first of `ports` that is free on its host; the others try each.
+    /// Rank 0 listens on the first of `ports` that is free on its host. The others try each port.
     Ports {
-        /// Rank 0's host: a name, or an address, or several addresses of it.
+        /// Rank 0's host: a name, an address, or several addresses of it.
         hosts: Vec<String>,
         /// The variable or other source that names the host, as in `MASTER_ADDR`; for messages.
         named_by: &'static str,
-        /// Candidates, in order.
+        /// Candidate ports, in order.
         ports: Vec<u16>,
     },
     /// The launcher knows: it serves `rendezvous::serve` there.
@@ -59,30 +61,30 @@ pub enum Rendezvous {
         /// `host:port`.
         address: String,
     },
-    /// A launcher's key-value space, spoken to in PMI-1.
+    /// A launcher's key-value space, over PMI-1.
     Kvs(pmi::Client),
 }
 
-/// Who started the ranks.
+/// The launcher that started the ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Launcher {
-    /// Nobody; the only rank.
+    /// No launcher: the only rank.
     Alone,
     /// `ringrun`.
     Ringrun,
-    /// torchrun, or whoever sets torch's variables.
+    /// torchrun, or another program that sets torch's variables.
     Torchrun,
     /// `srun`.
     Slurm,
-    /// `mpiexec` of MPICH and its relatives, or another that speaks PMI-1.
+    /// `mpiexec` of MPICH and its relatives, or another launcher that speaks PMI-1.
     Hydra,
     /// `mpirun` of Open MPI.
     OpenMpi,
 }
 
 impl Identity {
-    /// The only rank of a job of one.
+    /// The identity of the only rank of a job.
     #[must_use]
     pub fn alone() -> Self {
         Self {
@@ -95,9 +97,9 @@ impl Identity {
         }
     }
 
-    /// The job's secret: the one that the user names (`Secret::given`), or else the one that the
-    /// launcher carries, or else the one in the home directory. To be called by every rank: over a
-    /// launcher's key-value space it blocks until all have, for at most `timeout`.
+    /// The job's secret: the one that the user names (`Secret::given`), or else the launcher's, or
+    /// else the one in the home directory. Every rank must call it. Over a launcher's key-value
+    /// space it blocks until all ranks have called it, for at most `timeout`.
     ///
     /// # Errors
     /// The source that the user names holds no secret, the launcher fails, or there is no home
@@ -109,7 +111,8 @@ impl Identity {
     ) -> Result<Secret, SecretError> {
         let given = Secret::given(variable)?;
         let carried = match (&mut self.rendezvous, &self.carrier) {
-            // All ranks take part, even those that were given a secret: a barrier waits for each.
+            // All ranks take part, even those with a given secret, because a barrier waits for
+            // each.
             (Rendezvous::Kvs(client), _) => {
                 client.share_secret(self.rank, given.is_none(), timeout)?
             }
@@ -133,8 +136,9 @@ impl Identity {
         given.or(carried).map_or_else(|| Secret::at_home(variable), Ok)
     }
 
-    /// The address under which the other ranks most likely reach this one: that of the route to the
-    /// meeting place; the loopback address where all of them are on this host. May look up a name.
+    /// The address at which the other ranks most likely reach this one: the source address of the
+    /// route to the meeting point. It is the loopback address if all ranks are on this host. May
+    /// block to look up a name.
     #[must_use]
     pub fn source(&self) -> IpAddr {
         const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
@@ -143,7 +147,7 @@ impl Identity {
             Rendezvous::Alone => HERE,
             Rendezvous::Ports { hosts, .. } => match hosts.first() {
                 Some(host) if !is_loopback(host) => match toward(&format!("{host}:9")) {
-                    // On its own host a name may well lead to the loopback address.
+                    // On its own host a name may resolve to the loopback address.
                     ip if ip.is_loopback() => default_source(),
                     ip => ip,
                 },

@@ -1,9 +1,10 @@
-//! The receiving task of a control connection, and how a caller waits until it has caught up.
+//! The receiving task of a control connection, and the marks by which a caller waits for it to
+//! catch up.
 //!
 //! Connections, the coordinator and the rank's own end are tasks of one thread, with queues between
-//! them. A `Mark` goes the way of the messages: a connection passes it on once the kernel holds
-//! nothing more, and every queue keeps its order. So a mark that has come through proves that
-//! everything that was received before it has been handled.
+//! them. A `Mark` travels along the path of the messages. A connection passes it on when the kernel
+//! holds nothing more, and every queue keeps its order. So when a mark comes through, everything
+//! received before it has been handled.
 
 use std::convert::Infallible;
 use std::io;
@@ -18,11 +19,11 @@ use crate::channel::Reader;
 /// A request to catch up.
 #[derive(Clone, Debug)]
 pub(crate) enum Mark {
-    /// A caller asks, and waits until the last copy is dropped.
+    /// From a caller, which waits until the last copy is dropped.
     Caller(std_mpsc::Sender<Infallible>),
-    /// By a task of the control thread, which counts what comes back of this number.
+    /// From a task of the control thread, which counts the returned copies of this number.
     Task(u64),
-    /// Behind what is sent: dropped once that is written.
+    /// Queued behind a message to send, and dropped after that message is written.
     Written(mpsc::Sender<Infallible>),
 }
 
@@ -30,25 +31,26 @@ pub(crate) enum Mark {
 pub(crate) type Passed = std_mpsc::Receiver<Infallible>;
 
 impl Mark {
-    /// A caller's mark, and a receiver that disconnects once all copies of the mark are dropped.
+    /// Makes a caller's mark, and a receiver that disconnects when all copies of the mark are
+    /// dropped.
     pub(crate) fn new() -> (Self, Passed) {
         let (caller, passed) = std_mpsc::channel();
         (Self::Caller(caller), passed)
     }
 }
 
-/// One event that a connection delivers. Events come in the order of arrival.
+/// One event of a connection. Events come in the order of arrival.
 #[derive(Debug)]
 pub(crate) enum Inbound {
     Message(Vec<u8>),
-    /// Nothing more will come; with the error, unless the sender closed between two messages.
+    /// Nothing more will come. Holds the error, unless the sender closed between two messages.
     Closed(Option<io::Error>),
-    /// All that the kernel had received has been delivered.
+    /// Everything that the kernel had received has been delivered.
     Mark(Mark),
 }
 
-/// Delivers what arrives, its end, and then only marks, until nobody can ask for marks any more or
-/// `deliver` returns false.
+/// Delivers messages, then the connection's end, then only marks. Returns when no sender of marks
+/// is left, or when `deliver` returns false.
 pub(crate) async fn receive(
     mut reader: Reader<OwnedReadHalf>,
     mut marks: mpsc::UnboundedReceiver<Mark>,
@@ -67,7 +69,7 @@ pub(crate) async fn receive(
                 waiting.push(mark);
                 continue;
             }
-            // Not before the event loop has looked at the sockets once more.
+            // Runs only after the event loop has polled the sockets once more.
             () = yield_now(), if !waiting.is_empty() => {
                 match waiting.pop() {
                     Some(mark) if !reader.has_unread() => Inbound::Mark(mark),
@@ -101,7 +103,7 @@ pub(crate) async fn receive(
 #[cfg(test)]
 #[expect(clippy::cast_possible_wrap, reason = "the numbers of the tests are small")]
 mod tests {
-    //! Marks come behind what was received, over a connection of the loopback address.
+    //! Checks over a loopback connection that marks come behind all received bytes.
 
     use std::io::Write;
     use std::net::TcpListener;
@@ -113,22 +115,22 @@ mod tests {
     use tokio::time::timeout;
 
     use super::*;
-    use crate::channel::{Greeting, Purpose, Writer, greet, knock};
+    use crate::channel::{Greeting, Purpose, Writer, initiate, respond};
     use crate::secret::Secret;
 
     const SOON: Duration = Duration::from_secs(30);
 
-    /// What `receive` delivers is recorded as the length of each message, -1 for the end and -2 for
-    /// a mark.
-    struct Lab {
+    /// Records each delivery of `receive` as a number: the length of a message, -1 for the end, and
+    /// -2 for a mark.
+    struct Fixture {
         delivered: mpsc::UnboundedReceiver<i64>,
         marks: mpsc::UnboundedSender<Mark>,
         sender: std::net::TcpStream,
         ciphertext: Vec<u8>,
     }
 
-    impl Lab {
-        /// A connection, and the bytes that carry messages of these lengths on it.
+    impl Fixture {
+        /// Makes a connection, and the bytes that carry messages of these lengths on it.
         async fn new(lengths: &[usize]) -> Self {
             let listener = TcpListener::bind("127.0.0.1:0").unwrap();
             let sender = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -139,8 +141,8 @@ mod tests {
                 (Greeting::new(Purpose::Control, "j", 2), Secret::new([1; 32]));
             let (mut ours, mut theirs) = tokio::io::duplex(1024);
             let (session, other) = tokio::join!(
-                knock(&mut ours, &greeting, &secret),
-                greet(&mut theirs, &greeting, &secret)
+                initiate(&mut ours, &greeting, &secret),
+                respond(&mut theirs, &greeting, &secret)
             );
             let mut ciphertext = Vec::new();
             let mut writer = Writer::new(&mut ciphertext, Arc::new(session.unwrap()));
@@ -161,7 +163,7 @@ mod tests {
                     })
                     .is_ok()
             }));
-            // The task finds nothing, and waits.
+            // The task finds nothing and waits.
             tokio::time::sleep(Duration::from_millis(10)).await;
             Self { delivered, marks, sender, ciphertext }
         }
@@ -178,15 +180,15 @@ mod tests {
     #[test]
     fn a_mark_comes_behind_all_that_the_kernel_has() {
         run(async {
-            let mut lab = Lab::new(&[1; 1000]).await;
+            let mut fixture = Fixture::new(&[1; 1000]).await;
             let (mark, passed) = Mark::new();
-            // Both before the event loop can look at the socket.
-            lab.sender.write_all(&lab.ciphertext).unwrap();
-            lab.marks.send(mark).unwrap();
+            // Both happen before the event loop can poll the socket.
+            fixture.sender.write_all(&fixture.ciphertext).unwrap();
+            fixture.marks.send(mark).unwrap();
             for _ in 0..1000 {
-                assert_eq!(lab.next().await, Some(1));
+                assert_eq!(fixture.next().await, Some(1));
             }
-            assert_eq!(lab.next().await, Some(-2));
+            assert_eq!(fixture.next().await, Some(-2));
             assert_eq!(passed.try_recv(), Err(std_mpsc::TryRecvError::Disconnected));
         });
     }
@@ -194,31 +196,35 @@ mod tests {
     #[test]
     fn a_mark_does_not_wait_for_the_rest_of_a_message() {
         run(async {
-            let mut lab = Lab::new(&[1, 100_000]).await;
-            let (begin, rest) = lab.ciphertext.split_at(lab.ciphertext.len() - 1);
-            lab.sender.write_all(begin).unwrap();
-            lab.marks.send(Mark::new().0).unwrap();
+            let mut fixture = Fixture::new(&[1, 100_000]).await;
+            let (begin, rest) = fixture.ciphertext.split_at(fixture.ciphertext.len() - 1);
+            fixture.sender.write_all(begin).unwrap();
+            fixture.marks.send(Mark::new().0).unwrap();
             let rest = rest.to_vec();
-            assert_eq!((lab.next().await, lab.next().await), (Some(1), Some(-2)));
-            lab.sender.write_all(&rest).unwrap();
-            assert_eq!(lab.next().await, Some(100_000));
+            assert_eq!((fixture.next().await, fixture.next().await), (Some(1), Some(-2)));
+            fixture.sender.write_all(&rest).unwrap();
+            assert_eq!(fixture.next().await, Some(100_000));
         });
     }
 
     #[test]
     fn a_mark_comes_behind_the_end_and_marks_go_on_after_it() {
         run(async {
-            let mut lab = Lab::new(&[5]).await;
-            lab.sender.write_all(&lab.ciphertext).unwrap();
-            lab.sender.shutdown(std::net::Shutdown::Both).unwrap();
-            lab.marks.send(Mark::new().0).unwrap();
+            let mut fixture = Fixture::new(&[5]).await;
+            fixture.sender.write_all(&fixture.ciphertext).unwrap();
+            fixture.sender.shutdown(std::net::Shutdown::Both).unwrap();
+            fixture.marks.send(Mark::new().0).unwrap();
             for expected in [5, -1, -2] {
-                assert_eq!(lab.next().await, Some(expected));
+                assert_eq!(fixture.next().await, Some(expected));
             }
-            lab.marks.send(Mark::new().0).unwrap();
-            assert_eq!(lab.next().await, Some(-2));
-            drop(lab.marks);
-            assert_eq!(timeout(SOON, lab.delivered.recv()).await.unwrap(), None, "it has ended");
+            fixture.marks.send(Mark::new().0).unwrap();
+            assert_eq!(fixture.next().await, Some(-2));
+            drop(fixture.marks);
+            assert_eq!(
+                timeout(SOON, fixture.delivered.recv()).await.unwrap(),
+                None,
+                "it has ended"
+            );
         });
     }
 }

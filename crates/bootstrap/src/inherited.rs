@@ -1,7 +1,7 @@
-//! File descriptors that a launcher left open for us, known only by number.
+//! File descriptors that a launcher left open for this process, known only by number.
 //!
-//! Taking ownership of a number is `unsafe`; asking the kernel for a duplicate is not. The original
-//! stays open, which is harmless for what we read to its end.
+//! Taking ownership of a number is `unsafe`, but asking the kernel for a duplicate is not. The
+//! original stays open, which is harmless for a stream that is read to its end.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -9,7 +9,7 @@ use std::os::fd::OwnedFd;
 
 use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
 
-/// A duplicate of our own file descriptor `number`.
+/// A duplicate of this process's file descriptor `number`.
 ///
 /// # Errors
 /// There is no such descriptor, or it is a socket in a container that forbids `pidfd_getfd`.
@@ -19,7 +19,7 @@ pub(crate) fn duplicate(number: i32) -> io::Result<OwnedFd> {
     if let Ok(fd) = direct {
         return Ok(fd);
     }
-    // Where a sandbox forbids that, what is not a socket can be opened once more.
+    // Where a sandbox forbids duplication, a descriptor that is not a socket can be opened again.
     let path = format!("/proc/self/fd/{number}");
     OpenOptions::new().read(true).open(path).map(OwnedFd::from)
 }

@@ -1,5 +1,5 @@
-//! Ranks that are threads of one process: the control plane without sockets, for tests, doctests
-//! and communicators of one rank.
+//! The control plane for ranks that are threads of one process. It needs no sockets, and serves
+//! tests, doctests and communicators of one rank.
 
 use std::io;
 use std::sync::Arc;
@@ -7,19 +7,21 @@ use std::sync::Arc;
 use ringfold_types::Rank;
 
 use crate::control::{Control, Link};
-use crate::room::Room;
-use crate::seat::Seat;
+use crate::local_coordinator::LocalCoordinator;
+use crate::rank_state::RankState;
 
 /// The controls of `size` ranks of this process, in rank order. Each belongs to one thread.
 ///
 /// # Errors
 /// No file descriptor is left.
 pub fn controls(size: usize) -> io::Result<Vec<Control>> {
-    let seats = (0..size).map(|_| Seat::new()).collect::<io::Result<Vec<_>>>()?;
-    let room = Arc::new(Room::new(seats.clone()));
-    let seats = seats.into_iter().enumerate();
-    Ok(seats
-        .map(|(i, seat)| Control::new(Rank::at(i), size, seat, Link::Local(Arc::clone(&room))))
+    let ranks = (0..size).map(|_| RankState::new()).collect::<io::Result<Vec<_>>>()?;
+    let coordinator = Arc::new(LocalCoordinator::new(ranks.clone()));
+    let ranks = ranks.into_iter().enumerate();
+    Ok(ranks
+        .map(|(i, state)| {
+            Control::new(Rank::at(i), size, state, Link::Local(Arc::clone(&coordinator)))
+        })
         .collect())
 }
 
@@ -33,8 +35,8 @@ mod tests {
     use rustix::event::{PollFd, PollFlags, poll};
 
     use super::*;
+    use crate::arbiter::Complaint;
     use crate::call_log::CallName;
-    use crate::judge::Complaint;
     use crate::verdict::{Place, Verdict};
 
     fn barrier() -> Call {

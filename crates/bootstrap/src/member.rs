@@ -1,5 +1,5 @@
-//! One rank's life on the control thread once it has joined: it answers questions, passes on
-//! complaints, and hears the verdict.
+//! A rank's control task after it has joined: it answers inquiries, passes on failure reports, and
+//! receives the verdict.
 
 use std::io;
 use std::sync::mpsc as std_mpsc;
@@ -12,18 +12,19 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until};
 
+use crate::arbiter::Complaint;
 use crate::dial::Channel;
 use crate::exchange::ExchangeError;
 use crate::inbound::{Inbound, Mark, receive};
-use crate::judge::Complaint;
-use crate::message::{FromHub, ToHub, decode, encode};
-use crate::reconnect::WayBack;
-use crate::seat::Seat;
+use crate::message::{FromCoordinator, ToCoordinator, decode, encode};
+use crate::rank_state::RankState;
+use crate::reconnect::ReturnPath;
 use crate::verdict::{Verdict, Who};
 
-/// How long a goodbye waits for the hub's farewell: as long as that waits for others, and a little.
+/// How long a goodbye waits for the coordinator's farewell: as long as the coordinator waits for
+/// others, and a little more.
 const GOODBYE: Duration = Duration::from_millis(2 * limits::PARTING_MS);
-/// How long a rank that complained waits for a word of the hub.
+/// How long a rank that reported a failure waits for a message of the coordinator.
 const SILENCE: Duration = Duration::from_millis(limits::HUB_SILENCE_MS);
 
 /// The caller's side: a handle on the control thread.
@@ -34,11 +35,11 @@ pub(crate) struct Member {
     thread: Option<thread::JoinHandle<()>>,
 }
 
-/// What the caller wants of the control thread.
+/// A command of the caller to the control thread.
 #[derive(Debug)]
 pub(crate) enum Command {
     Complain(Complaint),
-    Offer(Vec<u8>),
+    Contribute(Vec<u8>),
     CatchUp(Mark),
     Leave,
     Abandon(String),
@@ -46,45 +47,45 @@ pub(crate) enum Command {
 
 /// The control thread's side of a `Member`.
 #[derive(Debug)]
-pub(crate) struct Orders {
+pub(crate) struct CommandQueue {
     commands: mpsc::UnboundedReceiver<Command>,
     exchanged: std_mpsc::Sender<Option<Vec<Vec<u8>>>>,
 }
 
-/// The way to the hub and back: over TCP, or within the process of rank 0.
+/// The messages to the coordinator and from it: over TCP, or within the process of rank 0.
 #[derive(Debug)]
-pub(crate) struct Line {
-    pub(crate) heard: mpsc::UnboundedReceiver<Heard>,
-    pub(crate) say: mpsc::UnboundedSender<ToHub>,
-    /// A mark comes back behind whatever was received before it.
+pub(crate) struct ControlStream {
+    pub(crate) incoming: mpsc::UnboundedReceiver<Incoming>,
+    pub(crate) outgoing: mpsc::UnboundedSender<ToCoordinator>,
+    /// A mark returns behind all messages received before it.
     pub(crate) mark: mpsc::UnboundedSender<Mark>,
-    /// How to come back where the connection breaks. Rank 0 has no connection that could.
-    pub(crate) way_back: Option<WayBack>,
+    /// How to reconnect if the connection breaks. Rank 0 has no connection that could.
+    pub(crate) return_path: Option<ReturnPath>,
 }
 
-/// What comes out of a line.
+/// An event of a control stream.
 #[derive(Debug)]
-pub(crate) enum Heard {
+pub(crate) enum Incoming {
     Message(Arc<[u8]>),
-    /// The connection ended; with an error where the far end did not close it.
+    /// The connection ended. Holds an error if the far end did not close it.
     Closed(Option<io::Error>),
     Mark(Mark),
 }
 
-impl Line {
-    /// The line over a channel, on which `first` is said first.
-    pub(crate) fn over(channel: Channel, first: ToHub) -> Self {
+impl ControlStream {
+    /// Makes a stream over a channel, and sends `first` on it.
+    pub(crate) fn over(channel: Channel, first: ToCoordinator) -> Self {
         let Channel { reader, mut writer, .. } = channel;
-        let (hear, heard) = mpsc::unbounded_channel();
-        let (say, mut said) = mpsc::unbounded_channel();
+        let (incoming_tx, incoming) = mpsc::unbounded_channel();
+        let (outgoing, mut outgoing_rx) = mpsc::unbounded_channel();
         let (mark, marks) = mpsc::unbounded_channel();
         tokio::spawn(receive(reader, marks, async move |inbound| {
             let next = match inbound {
-                Inbound::Message(bytes) => Heard::Message(bytes.into()),
-                Inbound::Closed(e) => Heard::Closed(e.filter(|e| !is_hang_up(e))),
-                Inbound::Mark(mark) => Heard::Mark(mark),
+                Inbound::Message(bytes) => Incoming::Message(bytes.into()),
+                Inbound::Closed(e) => Incoming::Closed(e.filter(|e| !is_hang_up(e))),
+                Inbound::Mark(mark) => Incoming::Mark(mark),
             };
-            hear.send(next).is_ok()
+            incoming_tx.send(next).is_ok()
         }));
         tokio::spawn(async move {
             let mut next = Some(first);
@@ -92,42 +93,42 @@ impl Line {
                 if writer.send(&encode(&message)).await.is_err() {
                     return;
                 }
-                next = said.recv().await;
+                next = outgoing_rx.recv().await;
             }
         });
-        Self { heard, say, mark, way_back: None }
+        Self { incoming, outgoing, mark, return_path: None }
     }
 
-    /// A line that leads nowhere.
-    fn cut(way_back: Option<WayBack>) -> Self {
-        let (_, heard) = mpsc::unbounded_channel();
-        let (say, _) = mpsc::unbounded_channel();
+    /// A stream without a connection.
+    fn cut(return_path: Option<ReturnPath>) -> Self {
+        let (_, incoming) = mpsc::unbounded_channel();
+        let (outgoing, _) = mpsc::unbounded_channel();
         let (mark, _) = mpsc::unbounded_channel();
-        Self { heard, say, mark, way_back }
+        Self { incoming, outgoing, mark, return_path }
     }
 }
 
-/// The end of a process looks like this from the other side.
+/// Whether the error is that of a peer whose process has ended.
 fn is_hang_up(e: &io::Error) -> bool {
     use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
     matches!(e.kind(), BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof)
 }
 
 impl Member {
-    pub(crate) fn new() -> (Self, Orders) {
+    pub(crate) fn new() -> (Self, CommandQueue) {
         let (commands, orders) = mpsc::unbounded_channel();
         let (results, exchanged) = std_mpsc::channel();
         let member = Self { commands, exchanged: Mutex::new(exchanged), thread: None };
-        (member, Orders { commands: orders, exchanged: results })
+        (member, CommandQueue { commands: orders, exchanged: results })
     }
 
-    /// The thread to wait for when leaving.
+    /// Sets the thread to wait for when leaving.
     pub(crate) fn runs_on(&mut self, thread: thread::JoinHandle<()>) {
         self.thread = Some(thread);
     }
 
     pub(crate) fn complain(&self, complaint: Complaint) {
-        self.order(Command::Complain(complaint));
+        self.send(Command::Complain(complaint));
     }
 
     /// A sender of commands to the control thread, for another thread.
@@ -141,9 +142,9 @@ impl Member {
         timeout: Duration,
     ) -> Result<Vec<Vec<u8>>, ExchangeError> {
         let exchanged = self.exchanged.lock().unwrap_or_else(PoisonError::into_inner);
-        // Of an exchange that this rank did not wait for.
+        // Drops results of an exchange for which this rank did not wait.
         while exchanged.try_recv().is_ok() {}
-        self.order(Command::Offer(bytes));
+        self.send(Command::Contribute(bytes));
         match exchanged.recv_timeout(timeout) {
             Ok(Some(all)) => Ok(all),
             Err(std_mpsc::RecvTimeoutError::Timeout) => Err(ExchangeError::Timeout(timeout)),
@@ -151,10 +152,10 @@ impl Member {
         }
     }
 
-    /// Waits until what was received up to now is handled. Whether it is.
+    /// Waits until all messages received so far are handled. Returns whether they are.
     pub(crate) fn catch_up(&self, limit: Duration) -> bool {
         let (mark, passed) = Mark::new();
-        self.order(Command::CatchUp(mark));
+        self.send(Command::CatchUp(mark));
         let is_late = passed.recv_timeout(limit) == Err(std_mpsc::RecvTimeoutError::Timeout);
         if is_late {
             tracing::warn!("the control thread has not caught up within {limit:?}");
@@ -171,7 +172,7 @@ impl Member {
     }
 
     fn end(&mut self, command: Command) {
-        self.order(command);
+        self.send(command);
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
@@ -179,7 +180,7 @@ impl Member {
         }
     }
 
-    fn order(&self, command: Command) {
+    fn send(&self, command: Command) {
         if self.commands.send(command).is_err() {
             tracing::debug!("the control thread has ended");
         }
@@ -187,85 +188,93 @@ impl Member {
 }
 
 /// Serves the rank until it has left.
-pub(crate) async fn tend(rank: Rank, seat: Arc<Seat>, line: Line, orders: Orders) {
-    let Orders { mut commands, exchanged } = orders;
-    let mut post = Post {
+pub(crate) async fn serve(
+    rank: Rank,
+    state: Arc<RankState>,
+    stream: ControlStream,
+    orders: CommandQueue,
+) {
+    let CommandQueue { mut commands, exchanged } = orders;
+    let mut task = ControlTask {
         rank,
-        seat,
-        line,
-        hub: Hub::Watching,
+        state,
+        stream,
+        coordinator: CoordinatorState::Connected,
         exchanged,
         exchanges: 0,
-        patience: Patience::Unlimited,
-        unsettled: Vec::new(),
+        verdict_wait: VerdictWait::Unlimited,
+        unacknowledged: Vec::new(),
         callers: Vec::new(),
         returning: None,
         returns: 0,
         is_cut: false,
     };
-    let last_words = post.watch(&mut commands).await;
-    post.depart(last_words).await;
+    let failure = task.watch(&mut commands).await;
+    task.depart(failure).await;
 }
 
-/// What has become of the hub, as seen from here.
+/// The state of the coordinator, as seen from this rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Hub {
-    Watching,
-    /// The connection broke, and is made again.
-    Returning,
+enum CoordinatorState {
+    Connected,
+    /// The connection broke, and the rank reconnects.
+    Reconnecting,
     /// It left in peace.
     Departed,
-    /// Its connection broke; the verdict says so.
+    /// Its connection broke. The verdict says so.
     Lost,
 }
 
-struct Post {
+struct ControlTask {
     rank: Rank,
-    seat: Arc<Seat>,
-    line: Line,
-    hub: Hub,
+    state: Arc<RankState>,
+    stream: ControlStream,
+    coordinator: CoordinatorState,
     exchanged: std_mpsc::Sender<Option<Vec<Vec<u8>>>>,
     exchanges: u64,
-    patience: Patience,
+    verdict_wait: VerdictWait,
     /// Messages that the rank sends again on a new connection.
-    unsettled: Vec<ToHub>,
+    unacknowledged: Vec<ToCoordinator>,
     /// Callers that wait to catch up until there is a connection again.
     callers: Vec<Mark>,
-    returning: Option<JoinHandle<io::Result<Line>>>,
+    returning: Option<JoinHandle<io::Result<ControlStream>>>,
     returns: u32,
-    /// Whether the last connection that broke had timed out, or the attempts to come back did.
+    /// Whether the last broken connection had timed out, or the attempts to reconnect did.
     is_cut: bool,
 }
 
-/// How long a rank that complained waits for the verdict.
+/// How long a rank that reported a failure waits for the verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Patience {
-    /// It has not complained, or has its verdict, or carries the hub itself.
+enum VerdictWait {
+    /// It has reported no failure, or has its verdict, or runs the coordinator itself.
     Unlimited,
     Until(Instant),
-    /// It is over, unless what has arrived meanwhile says otherwise.
-    Over,
+    /// The time is over, unless a message that has already arrived says otherwise.
+    Expired,
 }
 
-impl Post {
-    /// Until the rank leaves; yields a reason if it fails.
+impl ControlTask {
+    /// Runs until the rank leaves. Returns a reason if the rank fails.
     async fn watch(&mut self, commands: &mut mpsc::UnboundedReceiver<Command>) -> Option<String> {
         loop {
-            let deadline = match self.patience {
-                Patience::Until(deadline) => Some(deadline),
-                Patience::Unlimited | Patience::Over => None,
+            let deadline = match self.verdict_wait {
+                VerdictWait::Until(deadline) => Some(deadline),
+                VerdictWait::Unlimited | VerdictWait::Expired => None,
             };
             let bound = deadline.unwrap_or_else(Instant::now);
+            let is_connected = self.coordinator == CoordinatorState::Connected;
             tokio::select! {
-                heard = self.line.heard.recv(), if self.hub == Hub::Watching => self.hear(heard),
+                incoming = self.stream.incoming.recv(), if is_connected => self.handle(incoming),
                 command = commands.recv() => match command {
                     Some(Command::Complain(complaint)) => self.complain(complaint),
-                    Some(Command::Offer(bytes)) => self.offer(bytes),
-                    // Where the hub is gone the mark is dropped: nothing more will come.
-                    Some(Command::CatchUp(mark)) => match self.hub {
-                        Hub::Watching => self.line.mark.send(mark).unwrap_or_default(),
-                        Hub::Returning => self.callers.push(mark),
-                        Hub::Departed | Hub::Lost => {}
+                    Some(Command::Contribute(bytes)) => self.contribute(bytes),
+                    // Without a coordinator the mark is dropped: no more messages will come.
+                    Some(Command::CatchUp(mark)) => match self.coordinator {
+                        CoordinatorState::Connected => {
+                            self.stream.mark.send(mark).unwrap_or_default();
+                        }
+                        CoordinatorState::Reconnecting => self.callers.push(mark),
+                        CoordinatorState::Departed | CoordinatorState::Lost => {}
                     },
                     Some(Command::Abandon(reason)) => return Some(reason),
                     Some(Command::Leave) | None => return None,
@@ -273,34 +282,39 @@ impl Post {
                 returned = returned(&mut self.returning) => {
                     if let Err(e) = self.resume(returned) {
                         self.is_cut |= is_cut(&e);
-                        self.lose_hub();
+                        self.lose_coordinator();
                     }
                 }
                 () = sleep_until(bound), if deadline.is_some() => {
-                    self.patience = Patience::Over;
-                    if self.line.mark.send(Mark::Task(0)).is_err() {
-                        self.state_silence();
+                    self.verdict_wait = VerdictWait::Expired;
+                    if self.stream.mark.send(Mark::Task(0)).is_err() {
+                        self.declare_silence();
                     }
                 }
             }
         }
     }
 
-    /// Says goodbye and waits for the farewell. In rank 0 it comes when the hub is done, which has
-    /// its own bound; elsewhere it is overdue soon.
+    /// Says goodbye and waits for the farewell. In rank 0 the farewell comes when the coordinator
+    /// ends, which has its own time limit. Other ranks wait for a short time only.
     async fn depart(&mut self, failure: Option<String>) {
-        if !matches!(self.hub, Hub::Watching | Hub::Returning) {
+        if !matches!(self.coordinator, CoordinatorState::Connected | CoordinatorState::Reconnecting)
+        {
             return;
         }
         if let Some(reason) = failure {
-            self.say(ToHub::Complain(Complaint::Abort { reason }));
+            self.send(ToCoordinator::Complain(Complaint::Abort { reason }));
         }
-        self.say(ToHub::Goodbye(self.seat.calls.history()));
+        self.send(ToCoordinator::Goodbye(self.state.calls.history()));
         let deadline = Instant::now() + GOODBYE;
-        while matches!(self.hub, Hub::Watching | Hub::Returning) {
+        while matches!(
+            self.coordinator,
+            CoordinatorState::Connected | CoordinatorState::Reconnecting
+        ) {
+            let is_connected = self.coordinator == CoordinatorState::Connected;
             tokio::select! {
-                heard = self.line.heard.recv(), if self.hub == Hub::Watching => self.hear(heard),
-                // Where there is no hub any more there is nobody left to tell.
+                incoming = self.stream.incoming.recv(), if is_connected => self.handle(incoming),
+                // Without a coordinator there is nobody left to tell.
                 returned = returned(&mut self.returning) => if self.resume(returned).is_err() {
                     return;
                 },
@@ -309,187 +323,200 @@ impl Post {
         }
     }
 
-    fn hear(&mut self, heard: Option<Heard>) {
-        let bytes = match heard {
-            Some(Heard::Message(bytes)) => bytes,
-            Some(Heard::Mark(Mark::Caller(caller))) => return drop(caller),
-            Some(Heard::Mark(Mark::Task(_))) => return self.state_silence(),
-            Some(Heard::Mark(Mark::Written(hub))) => return drop(hub),
-            Some(Heard::Closed(e)) => return self.come_back(e.is_some_and(|e| is_cut(&e))),
-            None => return self.come_back(false),
+    fn handle(&mut self, incoming: Option<Incoming>) {
+        let bytes = match incoming {
+            Some(Incoming::Message(bytes)) => bytes,
+            Some(Incoming::Mark(Mark::Caller(caller))) => return drop(caller),
+            Some(Incoming::Mark(Mark::Task(_))) => return self.declare_silence(),
+            Some(Incoming::Mark(Mark::Written(coordinator))) => return drop(coordinator),
+            Some(Incoming::Closed(e)) => return self.reconnect(e.is_some_and(|e| is_cut(&e))),
+            None => return self.reconnect(false),
         };
         match decode(&bytes) {
-            Some(FromHub::Hold) => {
-                if self.seat.verdict().is_none() {
-                    self.patience = Patience::Until(Instant::now() + SILENCE);
-                    self.say(ToHub::Holds);
+            Some(FromCoordinator::Hold) => {
+                if self.state.verdict().is_none() {
+                    self.verdict_wait = VerdictWait::Until(Instant::now() + SILENCE);
+                    self.send(ToCoordinator::Holds);
                 }
             }
-            Some(FromHub::Ask) => self.say(ToHub::Answer(self.seat.calls.history())),
-            Some(FromHub::Verdict(verdict)) => self.sentence(verdict),
-            Some(FromHub::Offers(number, all)) if number == self.exchanges => {
-                self.unsettled.retain(|message| !matches!(message, ToHub::Offer(..)));
+            Some(FromCoordinator::Ask) => {
+                self.send(ToCoordinator::Answer(self.state.calls.history()))
+            }
+            Some(FromCoordinator::Verdict(verdict)) => self.set_verdict(verdict),
+            Some(FromCoordinator::Contributions(number, all)) if number == self.exchanges => {
+                self.unacknowledged
+                    .retain(|message| !matches!(message, ToCoordinator::Contribute(..)));
                 self.end_exchange(Some(all));
             }
-            // Of an exchange that nobody waits for any more.
-            Some(FromHub::Offers(..)) => {}
-            Some(FromHub::Farewell | FromHub::Closing) => {
-                self.hub = Hub::Departed;
+            // The result of an exchange that no caller waits for any more.
+            Some(FromCoordinator::Contributions(..)) => {}
+            Some(FromCoordinator::Farewell | FromCoordinator::Closing) => {
+                self.coordinator = CoordinatorState::Departed;
                 self.end_exchange(None);
-                // It left before it heard of it.
-                if self.patience != Patience::Unlimited {
-                    self.sentence(left_hub());
+                // The coordinator left before it got the failure report.
+                if self.verdict_wait != VerdictWait::Unlimited {
+                    self.set_verdict(departed_coordinator());
                 }
             }
             Some(
-                FromHub::Roster(_) | FromHub::Refused(_) | FromHub::Seated(_) | FromHub::Fetch(_),
+                FromCoordinator::Roster(_)
+                | FromCoordinator::Refused(_)
+                | FromCoordinator::Accepted(_)
+                | FromCoordinator::Fetch(_),
             )
             | None => {
                 tracing::warn!(rank = self.rank.0, "rank 0 sent an unexpected message");
-                self.come_back(false);
+                self.reconnect(false);
             }
         }
     }
 
     fn complain(&mut self, complaint: Complaint) {
-        match self.hub {
-            Hub::Watching | Hub::Returning => {
-                let is_patient = self.patience == Patience::Unlimited;
-                if is_patient && self.seat.verdict().is_none() && self.rank != Rank(0) {
-                    self.patience = Patience::Until(Instant::now() + SILENCE);
+        match self.coordinator {
+            CoordinatorState::Connected | CoordinatorState::Reconnecting => {
+                let is_first = self.verdict_wait == VerdictWait::Unlimited;
+                if is_first && self.state.verdict().is_none() && self.rank != Rank(0) {
+                    self.verdict_wait = VerdictWait::Until(Instant::now() + SILENCE);
                 }
-                self.say(ToHub::Complain(complaint));
+                self.send(ToCoordinator::Complain(complaint));
             }
-            Hub::Departed => self.sentence(match complaint {
+            CoordinatorState::Departed => self.set_verdict(match complaint {
                 Complaint::Abort { reason } => {
                     let who = Who { rank: self.rank, host: None };
                     Verdict::Aborted { who, reason }
                 }
-                // Nobody compares what ranks know any more, so it is the same for all.
-                _ => left_hub(),
+                // No coordinator compares histories any more, so the verdict is the same for all.
+                _ => departed_coordinator(),
             }),
-            Hub::Lost => {}
+            CoordinatorState::Lost => {}
         }
     }
 
-    /// The hub has been silent for too long. This rank returns that, so it is the verdict for all.
-    fn state_silence(&mut self) {
-        if self.patience == Patience::Over {
-            self.sentence(silent_hub());
-            self.say(ToHub::Stated(silent_hub()));
+    /// The coordinator has been silent for too long. This rank returns that, so it becomes the
+    /// verdict for all.
+    fn declare_silence(&mut self) {
+        if self.verdict_wait == VerdictWait::Expired {
+            self.set_verdict(silent_coordinator());
+            self.send(ToCoordinator::Stated(silent_coordinator()));
         }
     }
 
-    fn offer(&mut self, bytes: Vec<u8>) {
+    fn contribute(&mut self, bytes: Vec<u8>) {
         self.exchanges += 1;
-        self.unsettled.retain(|message| !matches!(message, ToHub::Offer(..)));
-        if matches!(self.hub, Hub::Watching | Hub::Returning) && self.seat.verdict().is_none() {
-            self.say(ToHub::Offer(self.exchanges, bytes));
+        self.unacknowledged.retain(|message| !matches!(message, ToCoordinator::Contribute(..)));
+        if matches!(self.coordinator, CoordinatorState::Connected | CoordinatorState::Reconnecting)
+            && self.state.verdict().is_none()
+        {
+            self.send(ToCoordinator::Contribute(self.exchanges, bytes));
         } else {
             self.end_exchange(None);
         }
     }
 
-    /// Makes the connection again, on which nothing more will come.
-    fn come_back(&mut self, is_cut: bool) {
+    /// The connection has ended: connects to the coordinator again.
+    fn reconnect(&mut self, is_cut: bool) {
         self.returns += 1;
         self.is_cut = is_cut;
-        let way_back = self.line.way_back.take();
-        // The other end notices.
-        self.line = Line::cut(way_back.clone());
+        let return_path = self.stream.return_path.take();
+        // The other end notices that this drops the connection.
+        self.stream = ControlStream::cut(return_path.clone());
         if self.returns > limits::RETURNS_MAX {
-            return self.lose(silent_hub());
+            return self.lose(silent_coordinator());
         }
-        let Some(way_back) = way_back else {
-            return self.lose_hub();
+        let Some(return_path) = return_path else {
+            return self.lose_coordinator();
         };
         tracing::warn!(rank = self.rank.0, "the control connection to rank 0 broke");
-        self.hub = Hub::Returning;
+        self.coordinator = CoordinatorState::Reconnecting;
         self.returning = Some(tokio::spawn(async move {
-            let first = way_back.first_word();
-            way_back.take().await.map(|channel| Line::over(channel, first))
+            let first = return_path.first_message();
+            return_path.take().await.map(|channel| ControlStream::over(channel, first))
         }));
     }
 
     /// # Errors
-    /// The rank cannot come back.
-    fn resume(&mut self, returned: io::Result<Line>) -> io::Result<()> {
+    /// The rank cannot reconnect.
+    fn resume(&mut self, returned: io::Result<ControlStream>) -> io::Result<()> {
         self.returning = None;
-        let way_back = self.line.way_back.take();
-        self.line = Line { way_back, ..returned? };
-        self.hub = Hub::Watching;
-        tracing::info!(rank = self.rank.0, "the control connection to rank 0 is there again");
-        for message in std::mem::take(&mut self.unsettled) {
-            self.say(message);
+        let return_path = self.stream.return_path.take();
+        self.stream = ControlStream { return_path, ..returned? };
+        self.coordinator = CoordinatorState::Connected;
+        tracing::info!(rank = self.rank.0, "the control connection to rank 0 is restored");
+        for message in std::mem::take(&mut self.unacknowledged) {
+            self.send(message);
         }
         for mark in std::mem::take(&mut self.callers) {
-            self.line.mark.send(mark).unwrap_or_default();
+            self.stream.mark.send(mark).unwrap_or_default();
         }
         Ok(())
     }
 
-    /// The rank cannot come back.
-    fn lose_hub(&mut self) {
+    /// The rank cannot reconnect.
+    fn lose_coordinator(&mut self) {
         let who = Who { rank: Rank(0), host: None };
-        self.lose(if self.is_cut { silent_hub() } else { Verdict::Died { who } });
+        self.lose(if self.is_cut { silent_coordinator() } else { Verdict::Died { who } });
     }
 
     fn lose(&mut self, verdict: Verdict) {
-        self.hub = Hub::Lost;
+        self.coordinator = CoordinatorState::Lost;
         self.callers.clear();
-        self.sentence(verdict);
+        self.set_verdict(verdict);
     }
 
-    fn sentence(&mut self, verdict: Verdict) {
-        self.patience = Patience::Unlimited;
-        self.unsettled.retain(|message| matches!(message, ToHub::Goodbye(_)));
+    fn set_verdict(&mut self, verdict: Verdict) {
+        self.verdict_wait = VerdictWait::Unlimited;
+        self.unacknowledged.retain(|message| matches!(message, ToCoordinator::Goodbye(_)));
         tracing::debug!(rank = self.rank.0, "verdict: {verdict}");
-        self.seat.sentence(&Arc::new(verdict));
+        self.state.set_verdict(&Arc::new(verdict));
         self.end_exchange(None);
     }
 
     fn end_exchange(&self, all: Option<Vec<Vec<u8>>>) {
         if self.exchanged.send(all).is_err() {
-            tracing::trace!("nobody waits for the exchange any more");
+            tracing::trace!("no caller waits for the exchange any more");
         }
     }
 
-    fn say(&mut self, message: ToHub) {
-        use ToHub::{Answer, Complain, Goodbye, Holds, Join, NoRoster, Offer, Return, Stated};
+    fn send(&mut self, message: ToCoordinator) {
+        use ToCoordinator::{
+            Answer, Complain, Contribute, Goodbye, Holds, Join, NoRoster, Return, Stated,
+        };
         match &message {
-            Complain(_) | Stated(_) | Offer(..) | Goodbye(_) => {
-                self.unsettled.push(message.clone())
+            Complain(_) | Stated(_) | Contribute(..) | Goodbye(_) => {
+                self.unacknowledged.push(message.clone())
             }
-            // Rank 0 asks again, or does not need it any more.
+            // Rank 0 asks again, or does not need the answer any more.
             Answer(_) | Holds | Join(_) | NoRoster | Return(_) => {}
         }
-        if self.line.say.send(message).is_err() {
-            tracing::debug!("there is no connection to rank 0 now");
+        if self.stream.outgoing.send(message).is_err() {
+            tracing::debug!("rank {} is not connected to rank 0 now", self.rank);
         }
     }
 }
 
-/// Waits for ever where nobody is on the way back.
-async fn returned(returning: &mut Option<JoinHandle<io::Result<Line>>>) -> io::Result<Line> {
+/// The result of reconnecting. Waits for ever if the rank is not reconnecting.
+async fn returned(
+    returning: &mut Option<JoinHandle<io::Result<ControlStream>>>,
+) -> io::Result<ControlStream> {
     match returning {
         Some(task) => task.await.unwrap_or_else(|e| Err(io::Error::other(e))),
         None => std::future::pending().await,
     }
 }
 
-/// The verdict of every rank whose hub does not answer. It does not depend on how the rank
-/// noticed, so all say the same.
-fn silent_hub() -> Verdict {
+/// The verdict of every rank whose coordinator does not answer. It does not depend on how the rank
+/// noticed, so it is the same on all.
+fn silent_coordinator() -> Verdict {
     let ranks = vec![Who { rank: Rank(0), host: None }];
     Verdict::Silent { ranks, for_ms: limits::HUB_SILENCE_MS }
 }
 
-/// The verdict of every rank that fails after the hub has left.
-const fn left_hub() -> Verdict {
+/// The verdict of every rank that fails after the coordinator has left.
+const fn departed_coordinator() -> Verdict {
     Verdict::Left { who: Who { rank: Rank(0), host: None } }
 }
 
-/// The far end's host, or the network to it, is gone without a word.
+/// Whether the far end's host, or the network to it, has vanished.
 pub(crate) fn is_cut(e: &io::Error) -> bool {
     use io::ErrorKind::{HostUnreachable, NetworkDown, NetworkUnreachable, TimedOut};
     matches!(e.kind(), HostUnreachable | NetworkDown | NetworkUnreachable | TimedOut)

@@ -1,123 +1,123 @@
-//! What ranks and the hub say to each other.
+//! The messages between ranks and the coordinator.
 
 use std::net::IpAddr;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::arbiter::Complaint;
 use crate::call_log::History;
-use crate::judge::Complaint;
 use crate::verdict::Verdict;
 
-/// What a rank says to the hub.
+/// A message from a rank to the coordinator.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum ToHub {
-    /// The first message.
-    Join(Joining),
+pub(crate) enum ToCoordinator {
+    /// The first message of a rank.
+    Join(JoinRequest),
     Complain(Complaint),
-    /// The answer to `FromHub::Ask`.
+    /// The answer to `FromCoordinator::Ask`.
     Answer(History),
-    /// This rank's part of an exchange, of which the first is number 1.
-    Offer(u64, Vec<u8>),
-    /// The first message of a rank whose connection broke.
+    /// This rank's contribution to an exchange, and the exchange's number, counted from 1.
+    Contribute(u64, Vec<u8>),
+    /// The first message of a rank that reconnects.
     Return(Return),
-    /// The answer to `FromHub::Hold`.
+    /// The answer to `FromCoordinator::Hold`.
     Holds,
-    /// The hub was silent for too long: this rank has returned this cause.
+    /// The coordinator was silent for too long, so this rank has returned this cause.
     Stated(Verdict),
-    /// The last message.
+    /// The last message of a rank.
     Goodbye(History),
-    /// The rank that `FromHub::Fetch` named did not hand on the roster.
+    /// The rank that `FromCoordinator::Fetch` named did not forward the roster.
     NoRoster,
 }
 
-/// What a rank says of itself when it joins.
+/// A rank's request to join.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Joining {
+pub(crate) struct JoinRequest {
     pub(crate) rank: u32,
     pub(crate) host: String,
     pub(crate) card: Vec<u8>,
-    /// The port where it hands on the roster, if it may have to.
+    /// The port where it forwards the roster, if it may have to.
     pub(crate) relay: Option<u16>,
-    /// Made at random by this process for this job: it tells a rank that joins once more, because
-    /// its connection broke, from another process of the same rank.
+    /// A random number of this process for this job. It tells a rank that joins again after its
+    /// connection broke from another process of the same rank.
     pub(crate) process: ProcessId,
 }
 
-/// A random number.
+/// A random number of one process.
 pub(crate) type ProcessId = [u8; 16];
 
-/// Known to one rank and the coordinator.
-pub(crate) type Ticket = [u8; 16];
+/// A random number that only one rank and the coordinator know.
+pub(crate) type Token = [u8; 16];
 
-/// Where a rank comes back, as the coordinator tells it.
+/// The port where a rank reconnects, and the token that proves its identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Invitation {
+pub(crate) struct ReturnTicket {
     pub(crate) port: u16,
-    pub(crate) ticket: Ticket,
+    pub(crate) token: Token,
 }
 
-/// The first message of a rank that comes back.
+/// The first message of a rank that reconnects.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Return {
     pub(crate) rank: u32,
-    pub(crate) ticket: Ticket,
+    pub(crate) token: Token,
 }
 
-/// What the hub says to a rank.
+/// A message from the coordinator to a rank.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum FromHub {
-    /// Everyone is here; their cards by rank.
+pub(crate) enum FromCoordinator {
+    /// All ranks have joined. These are their cards, by rank.
     Roster(Vec<Vec<u8>>),
-    /// The job does not come about, or not with you.
+    /// The job failed to start, or the coordinator refuses this rank.
     Refused(Refusal),
-    /// Say where you are.
+    /// Asks for the rank's history of calls.
     Ask,
-    /// There is a verdict, which follows: go on waiting for it.
+    /// Asks the rank to hold on: a verdict exists, and follows soon.
     Hold,
     Verdict(Verdict),
-    /// Everyone's part of the exchange of this number, by rank.
-    Offers(u64, Vec<Vec<u8>>),
-    /// The answer to `ToHub::Goodbye`.
+    /// The contributions of all ranks to the exchange of this number, by rank.
+    Contributions(u64, Vec<Vec<u8>>),
+    /// The answer to `ToCoordinator::Goodbye`.
     Farewell,
-    /// Rank 0 leaves, in peace; nobody watches any more.
+    /// Rank 0 leaves in peace, and no coordinator watches any more.
     Closing,
-    /// The answer to `ToHub::Join`: the rank has its place, and waits for the others.
-    Seated(Option<Invitation>),
-    /// Everyone is here; this rank has the roster.
+    /// The answer to `ToCoordinator::Join`: the rank is accepted, and waits for the others.
+    Accepted(Option<ReturnTicket>),
+    /// All ranks have joined. The rank named here has the roster.
     Fetch(Parent),
 }
 
-/// Where a rank finds the roster.
+/// The rank from which a child fetches the roster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Parent {
     pub(crate) rank: u32,
-    /// `None` if that rank is on rank 0's host: then at the address at which the child reached rank
-    /// 0.
+    /// `None` if that rank is on rank 0's host. The child then uses the address at which it reached
+    /// rank 0.
     pub(crate) ip: Option<IpAddr>,
     pub(crate) port: u16,
 }
 
-/// Why a rank is not in the job.
+/// Why the coordinator refuses a rank.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Refusal {
-    /// Another process already is that rank.
+    /// Another process has already joined as this rank.
     Duplicate,
     /// The rank is not below the size, or its card is too long.
     Invalid,
-    /// These had not joined in time. Connections that the coordinator turned away may explain it.
+    /// These ranks had not joined in time. Rejected connections may explain it.
     Missing { ranks: Vec<u32>, turned_away: String },
-    /// One joined and went away before all were there.
+    /// This rank joined and went away before all had joined.
     Lost { rank: u32 },
 }
 
-/// The message as bytes for the wire.
+/// Encodes a message for the wire.
 pub(crate) fn encode<T: Serialize>(message: &T) -> Vec<u8> {
     #[expect(clippy::expect_used, reason = "a Vec grows, and our messages have known shapes")]
     postcard::to_stdvec(message).expect("control messages are encodable")
 }
 
-/// The message that `bytes` are, if they are one to the last byte.
+/// Decodes a message. Returns `None` unless it takes all bytes.
 pub(crate) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Option<T> {
     match postcard::take_from_bytes(bytes) {
         Ok((message, [])) => Some(message),

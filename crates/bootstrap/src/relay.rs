@@ -1,10 +1,10 @@
-//! The roster goes down a tree: rank 0 sends it to the first `limits::ROSTER_FAN_OUT` ranks, each
-//! of those to as many others, and so on. Thus the bytes through rank 0 grow linearly with the
-//! ranks, and up to 33 ranks rank 0 sends it to all.
+//! The roster travels down a tree: rank 0 sends it to the first `limits::ROSTER_FAN_OUT` ranks,
+//! each of those to as many others, and so on. Thus the bytes through rank 0 grow linearly with the
+//! ranks. Up to 33 ranks, rank 0 sends it to all.
 //!
-//! A rank with children in the tree listens for them on a port of its own, where they prove
-//! themselves as they do at the coordinator. A child that does not get the roster there in time
-//! asks rank 0 for it.
+//! A rank with children in the tree listens for them on its own port, where they authenticate as
+//! they do at the coordinator. A child that does not get the roster there in time asks rank 0 for
+//! it.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -19,7 +19,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-use crate::acceptor::{Member, accept_few};
+use crate::acceptor::{Authenticated, accept_few};
 use crate::channel::Greeting;
 use crate::dial::Target;
 use crate::message::{decode, encode};
@@ -27,7 +27,7 @@ use crate::secret::Secret;
 use crate::turned_away::TurnedAway;
 
 const FAN_OUT: usize = limits::ROSTER_FAN_OUT;
-/// Children that have proven themselves and wait for their turn.
+/// The most authenticated children that wait for their turn.
 const WAITING_MAX: usize = 8;
 
 /// A child's request to its parent for the roster.
@@ -36,34 +36,34 @@ pub(crate) struct Fetch {
     pub(crate) rank: u32,
 }
 
-/// The ranks to which `rank` hands the roster on, of `size`.
+/// The ranks to which `rank` forwards the roster, of `size`.
 pub(crate) fn children(rank: Rank, size: usize) -> std::ops::Range<usize> {
     let first = rank.index() * FAN_OUT + 1;
     first.min(size)..(first + FAN_OUT).min(size)
 }
 
-/// The rank from which `rank`, which is not 0, gets the roster.
+/// The rank from which `rank` gets the roster; `rank` is not 0.
 pub(crate) fn parent(rank: Rank) -> Rank {
     Rank::at((rank.index() - 1) / FAN_OUT)
 }
 
-/// Where the parent is, as the coordinator sees it: `child` and `parent` are the addresses from
-/// which they came.
+/// The parent's address for a child, as the coordinator sees both: `child` and `parent` are the
+/// addresses from which they connected.
 pub(crate) fn address(child: IpAddr, parent: IpAddr) -> Option<IpAddr> {
     let (child, parent) = (child.to_canonical(), parent.to_canonical());
     // A loopback address of rank 0's host means another host to a child elsewhere.
     (!parent.is_loopback() || child.is_loopback()).then_some(parent)
 }
 
-/// A port where children ask for the roster. To drop it closes it.
+/// A port where children ask for the roster. Dropping this closes it.
 pub(crate) struct Relay {
     roster: watch::Sender<Option<Arc<[u8]>>>,
     _tasks: JoinSet<()>,
 }
 
 impl Relay {
-    /// Serves the children until each has the roster, or `deadline` has passed, or this rank has
-    /// had the roster for `limits::RELAY_MS`. Children that come later ask rank 0.
+    /// Serves the children until each has the roster, `deadline` has passed, or this rank has had
+    /// the roster for `limits::RELAY_MS`. Children that come later ask rank 0.
     pub(crate) fn serve(
         listener: TcpListener,
         greeting: Greeting,
@@ -74,24 +74,24 @@ impl Relay {
         let (roster, given) = watch::channel(None);
         let mut tasks = JoinSet::new();
         tasks.spawn(async move {
-            let (admitted, members) = mpsc::channel(WAITING_MAX);
+            let (admitted, peers) = mpsc::channel(WAITING_MAX);
             let turned_away = Arc::new(TurnedAway::default());
             let missing = children.map(|rank| Rank::at(rank).0).collect();
             let acceptor = accept_few(listener, greeting, secret, turned_away, admitted);
             let over = is_over(given.clone());
-            let served = async { tokio::join!(acceptor, hand_on(members, given, missing)) };
+            let served = async { tokio::join!(acceptor, forward(peers, given, missing)) };
             let is_served = tokio::select! {
                 served = timeout_at(deadline, served) => served.is_ok(),
                 () = over => false,
             };
             if !is_served {
-                tracing::debug!("not every child came for the roster");
+                tracing::debug!("not every child fetched the roster");
             }
         });
         Self { roster, _tasks: tasks }
     }
 
-    /// This rank has the roster, as a message.
+    /// Gives the roster, as a message, to the children.
     pub(crate) fn give(&self, roster: Arc<[u8]>) {
         self.roster.send_replace(Some(roster));
     }
@@ -104,19 +104,19 @@ async fn is_over(mut given: watch::Receiver<Option<Arc<[u8]>>>) {
     }
 }
 
-async fn hand_on(
-    mut members: mpsc::Receiver<Member>,
+async fn forward(
+    mut peers: mpsc::Receiver<Authenticated>,
     given: watch::Receiver<Option<Arc<[u8]>>>,
     mut missing: BTreeSet<u32>,
 ) {
     let mut sending = JoinSet::new();
     while !missing.is_empty() || !sending.is_empty() {
         tokio::select! {
-            Some(Member { mut writer, from, first, reader }) = members.recv(),
+            Some(Authenticated { mut writer, from, first, reader }) = peers.recv(),
                 if !missing.is_empty() =>
             {
                 let child = decode::<Fetch>(&first).map(|fetch| fetch.rank);
-                // A child that lost its connection asks rank 0, so that nobody comes twice.
+                // A child that lost its connection asks rank 0, so no child comes twice.
                 let Some(child) = child.filter(|rank| missing.remove(rank)) else {
                     tracing::warn!("{from} asks for the roster and is no child of this rank");
                     continue;
@@ -127,7 +127,7 @@ async fn hand_on(
                     let known = given.wait_for(Option::is_some).await;
                     let Some(roster) = known.ok().and_then(|known| known.clone()) else { return };
                     if let Err(e) = writer.send(&roster).await {
-                        tracing::debug!("cannot hand the roster to rank {child}: {e}");
+                        tracing::debug!("cannot send the roster to rank {child}: {e}");
                     }
                 });
             }
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn parents_on_the_coordinator_s_host_are_where_it_is() {
+    fn parents_on_the_coordinator_s_host_have_its_address() {
         let [here, mapped] = ["127.0.0.1", "::ffff:127.0.0.1"].map(|ip| ip.parse().unwrap());
         let [one, two] = ["10.0.0.1", "10.0.0.2"].map(|ip| ip.parse().unwrap());
         assert_eq!(address(one, two), Some(two));

@@ -1,4 +1,4 @@
-//! What makes a process a member of the job: 32 bytes that nobody else knows.
+//! The job's secret: 32 bytes that make a process a member of the job.
 
 use std::fmt;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -13,15 +13,15 @@ use zeroize::{Zeroize, Zeroizing};
 use crate::inherited;
 use crate::pmi::PmiError;
 
-/// The job's secret. Never printed, overwritten when dropped.
+/// The job's secret. It is never printed, and is overwritten when dropped.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret([u8; SECRET_BYTES]);
 
 const SECRET_BYTES: usize = 32;
-/// More than a secret in hex and a newline; what is longer is not one.
+/// The most bytes to read: more than a secret in hex and a newline. A longer text is no secret.
 const TEXT_BYTES_MAX: usize = 128;
 
-/// What to do where ranks hold different secrets.
+/// Advice for ranks that hold different secrets.
 pub(crate) const WAYS_TO_SHARE: &str = "give every rank the same one, by RINGFOLD_SECRET_FILE (a \
     file that each host can read), by RINGFOLD_SECRET (its 64 hexadecimal digits), or by a \
     launcher that carries one (ringrun, torchrun, mpiexec of MPICH, mpirun of Open MPI 4); \
@@ -32,21 +32,21 @@ pub(crate) const WAYS_TO_SHARE: &str = "give every rank the same one, by RINGFOL
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SecretError {
-    /// What stands there is not a secret.
+    /// The source does not hold a secret.
     #[error("{place} does not hold a secret: 64 hexadecimal digits are expected")]
     Malformed {
-        /// Where it was read from.
+        /// The source of the secret.
         place: String,
     },
-    /// It cannot be read.
+    /// The source cannot be read.
     #[error("cannot read the secret from {place}: {source}")]
     Unreadable {
-        /// Where it was to be read from.
+        /// The source of the secret.
         place: String,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
-    /// Others may read the file.
+    /// Other users may read the file.
     #[error("{} may be read by others (mode {mode:o}): chmod 600 {}",
         path.display(), path.display())]
     Exposed {
@@ -55,7 +55,7 @@ pub enum SecretError {
         /// Its mode.
         mode: u32,
     },
-    /// The file belongs to somebody else.
+    /// The file belongs to another user.
     #[error("{} belongs to user {uid}, not to you: make your own, or chown it", path.display())]
     NotOurs {
         /// The file.
@@ -69,10 +69,10 @@ pub enum SecretError {
     Unwritable {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
-    /// The launcher's key-value space, which hands on a secret, failed.
+    /// The launcher's key-value space, which carries the secret, failed.
     #[error("cannot share a secret by the launcher's key-value space (PMI-1): {0}")]
     Carrier(#[from] PmiError),
     /// Neither a secret nor a home directory is set.
@@ -81,13 +81,13 @@ pub enum SecretError {
 }
 
 impl Secret {
-    /// The secret with those bytes.
+    /// Makes a secret of these bytes.
     #[must_use]
     pub const fn new(bytes: [u8; SECRET_BYTES]) -> Self {
         Self(bytes)
     }
 
-    /// The secret that follows from a key which a launcher has given to the ranks of a job alone.
+    /// The secret derived from a key which a launcher has given to the ranks of a job alone.
     #[must_use]
     pub fn of_key(key: &str) -> Self {
         Self(
@@ -99,22 +99,23 @@ impl Secret {
         )
     }
 
-    /// A fresh secret.
+    /// Generates a fresh random secret.
     ///
     /// # Errors
-    /// The system has no randomness to give.
+    /// The system has no randomness.
     pub fn generate() -> io::Result<Self> {
         let mut bytes = [0; SECRET_BYTES];
         getrandom::fill(&mut bytes).map_err(io::Error::other)?;
         Ok(Self(bytes))
     }
 
-    /// The secret that the user, or `ringrun`, names: the first of `RINGFOLD_SECRET_FD` (an
-    /// inherited file descriptor, read to its end), `RINGFOLD_SECRET` (hex) and
-    /// `RINGFOLD_SECRET_FILE` (hex; ours and closed to others) that is set. `None` if none is.
+    /// The secret that the user or `ringrun` names: the first of these variables that is set.
+    /// `RINGFOLD_SECRET_FD` is an inherited file descriptor, read to its end. `RINGFOLD_SECRET`
+    /// holds the secret in hex. `RINGFOLD_SECRET_FILE` names a file in hex that belongs to this
+    /// user and is closed to others. Returns `None` if no variable is set.
     ///
     /// # Errors
-    /// What is set does not hold a secret, or holds it where others can read it.
+    /// The named source does not hold a secret, or others can read it.
     pub fn given(variable: &dyn Fn(&str) -> Option<String>) -> Result<Option<Self>, SecretError> {
         if let Some(number) = variable("RINGFOLD_SECRET_FD") {
             return Self::from_fd(&number).map(Some);
@@ -135,15 +136,14 @@ impl Secret {
         Self::from_home(Path::new(&home))
     }
 
-    /// The secret in hex, for handing it on by file, descriptor or environment; never by argument.
+    /// The secret in hex, to pass on by file, descriptor or environment, never by argument.
     #[must_use]
     pub fn to_hex(&self) -> Zeroizing<String> {
         let digit = |n: u8| char::from_digit(n.into(), 16).unwrap_or('0');
         Zeroizing::new(self.0.iter().flat_map(|b| [digit(b >> 4), digit(b & 15)]).collect())
     }
 
-    /// The secret that `text` is: 64 hexadecimal digits, or 32 bytes as they are; a newline may
-    /// follow.
+    /// Parses a secret: 64 hexadecimal digits, or 32 raw bytes. A newline may follow.
     #[must_use]
     pub fn parse(text: &[u8]) -> Option<Self> {
         if let Ok(bytes) = <[u8; SECRET_BYTES]>::try_from(text) {
@@ -162,13 +162,14 @@ impl Secret {
         Some(Self(bytes))
     }
 
-    /// The key with which the data connections of `job` prove themselves.
+    /// The key that authenticates the data connections of `job`.
     #[must_use]
     pub fn data_key(&self, job: &str) -> [u8; SECRET_BYTES] {
         self.derive(&["data", job])
     }
 
-    /// A key for one purpose, named by labels: HMAC-SHA256 over the labels, each with its length.
+    /// Derives a key for one purpose, named by labels: HMAC-SHA256 over the labels, each with its
+    /// length.
     #[must_use]
     pub fn derive(&self, labels: &[&str]) -> [u8; SECRET_BYTES] {
         #[expect(clippy::expect_used, reason = "HMAC takes keys of any length")]
@@ -206,8 +207,9 @@ impl Secret {
         Self::parse(&text).ok_or_else(|| SecretError::Malformed { place: place() })
     }
 
-    /// Ranks that start at once on a fresh home directory agree: each writes a file of its own, and
-    /// the one that is linked first is everyone's.
+    /// Reads the file in the home directory, or makes it. Ranks that start together on a fresh home
+    /// directory agree: each writes its own draft, and the draft linked first becomes the secret of
+    /// all.
     fn from_home(home: &Path) -> Result<Self, SecretError> {
         let folder = home.join(".ringfold");
         let path = folder.join("secret");
@@ -248,11 +250,11 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// The beginning of `file`, up to `TEXT_BYTES_MAX`.
+/// Reads the beginning of `file`, up to `TEXT_BYTES_MAX`.
 ///
-/// An inherited descriptor shares its offset with other readers, perhaps at this moment: another
-/// program of the same rank, or another communicator. So a file is read by position. A pipe has no
-/// positions and is read once.
+/// An inherited descriptor shares its offset with other readers, such as another program or
+/// communicator of the same rank. So a file is read by position. A pipe has no positions and is
+/// read once.
 pub(crate) fn contents(mut file: File) -> io::Result<Zeroizing<Vec<u8>>> {
     let mut text = Zeroizing::new(vec![0; TEXT_BYTES_MAX]);
     let mut filled = 0;
@@ -284,7 +286,7 @@ mod tests {
 
     use super::*;
 
-    /// A folder that goes away with the test.
+    /// A folder that the test deletes at its end.
     struct Folder(PathBuf);
 
     impl Folder {

@@ -1,10 +1,10 @@
-//! torchrun's store: a key-value server of its agent at `MASTER_ADDR:MASTER_PORT`, of which rank
-//! processes are clients. The ranks share a secret there.
+//! torchrun's store: a key-value server of its agent at `MASTER_ADDR:MASTER_PORT`. The ranks are
+//! its clients, and share a secret there.
 //!
 //! A client first sends a byte and a number that tell it from a port scan. Then each request is a
-//! byte and its arguments; a text is its length (u64, little-endian) and its bytes. *Compare and
-//! set*, with an empty text to compare, stores a value where there is none, and answers with what
-//! is there afterwards: so the first rank's secret is everyone's.
+//! byte and its arguments. A text is its length (u64, little-endian) and its bytes. *Compare and
+//! set*, with an empty text to compare, stores a value if there is none, and answers with the value
+//! that is there afterwards. So the first rank's secret becomes the secret of all.
 
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -18,13 +18,13 @@ use crate::secret::Secret;
 const VALIDATE: u8 = 0;
 const VALIDATION: u32 = 0x3c85_f7ce;
 const COMPARE_SET: u8 = 2;
-/// A secret in hex.
+/// The length of a secret in hex.
 const SECRET_BYTES: usize = 64;
-/// One attempt takes no longer, however slowly the other end answers.
+/// The time limit of one attempt, no matter how slowly the other end answers.
 const ATTEMPT: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Where the store is, and under which key the ranks of this job share their secret.
+/// The address of the store, and the key under which the ranks of this job share their secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TorchStore {
     /// The host of the store.
@@ -36,12 +36,12 @@ pub struct TorchStore {
 }
 
 impl TorchStore {
-    /// The secret that all ranks share there. Tries until `timeout` is over, since a rank without
-    /// it would not meet the others; the store takes the same request twice. Blocks for at most
+    /// The secret that all ranks share there. Tries until `timeout` is over, because a rank without
+    /// it could not join the others. The store accepts the same request twice. Blocks for at most
     /// `timeout`, besides the look-up of the host's name.
     ///
     /// # Errors
-    /// Nothing listens there in time, or it is not torchrun's store.
+    /// Nothing listens there in time, or the listener is not torchrun's store.
     pub(crate) fn share_secret(&self, timeout: Duration) -> io::Result<Secret> {
         let fresh = Secret::generate()?.to_hex();
         let until = Instant::now() + timeout;
@@ -51,14 +51,14 @@ impl TorchStore {
                 Err(e) if e.kind() == io::ErrorKind::InvalidData => return Err(e),
                 Err(e) if Instant::now() + PAUSE >= until => return Err(e),
                 Err(e) => {
-                    tracing::debug!("torchrun's store is tried again: {e}");
+                    tracing::debug!("trying torchrun's store again: {e}");
                     thread::sleep(PAUSE);
                 }
             }
         }
     }
 
-    /// Asks the store to take `fresh`, and returns the secret that it holds. Ends at `until`.
+    /// Asks the store to store `fresh`, and returns the secret that it holds. Ends at `until`.
     fn attempt(&self, fresh: &str, until: Instant) -> io::Result<Secret> {
         let mut stream = self.connect(until)?;
         let text = |text: &[u8]| [&(text.len() as u64).to_le_bytes()[..], text].concat();
@@ -77,7 +77,9 @@ impl TorchStore {
         stream.write_all(&request)?;
         let mut length = [0; 8];
         read_until(&mut stream, &mut length, until)?;
-        let foreign = || io::Error::new(io::ErrorKind::InvalidData, "it answers something else");
+        let foreign = || {
+            io::Error::new(io::ErrorKind::InvalidData, "it does not answer like torchrun's store")
+        };
         if u64::from_le_bytes(length) != SECRET_BYTES as u64 {
             return Err(foreign());
         }
@@ -98,13 +100,13 @@ impl TorchStore {
     }
 }
 
-/// The time until then, which sockets want above zero.
+/// The time until `until`. Sockets require a time above zero.
 fn rest(until: Instant) -> io::Result<Duration> {
     let rest = until.saturating_duration_since(Instant::now());
     if rest.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(rest) }
 }
 
-/// Fills `bytes`. A timeout of the socket alone would begin anew with each byte.
+/// Fills `bytes` before `until`. A timeout of the socket alone would restart with each byte.
 fn read_until(stream: &mut TcpStream, mut bytes: &mut [u8], until: Instant) -> io::Result<()> {
     while !bytes.is_empty() {
         stream.set_read_timeout(Some(rest(until)?))?;
@@ -120,7 +122,7 @@ fn read_until(stream: &mut TcpStream, mut bytes: &mut [u8], until: Instant) -> i
 
 #[cfg(test)]
 mod tests {
-    //! The client against a server in threads that answers as torch's store does.
+    //! Tests the client against a server in threads that answers as torch's store does.
 
     use std::collections::HashMap;
     use std::net::{SocketAddr, TcpListener};
@@ -139,8 +141,8 @@ mod tests {
         Ok(bytes)
     }
 
-    /// Serves a client as torch's `TCPStore` does, for the requests that matter here: a client must
-    /// validate itself, and is dropped for a request that the store does not know.
+    /// Serves a client as torch's `TCPStore` does, for the requests that matter here. A client must
+    /// validate itself. The server drops a client that sends an unknown request.
     fn serve(mut stream: TcpStream, values: &Values) -> io::Result<()> {
         let mut opening = [0; 5];
         stream.read_exact(&mut opening)?;
@@ -234,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_store_is_an_error() {
+    fn a_foreign_service_is_an_error() {
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let place = listener.local_addr().unwrap();
         let rude = thread::spawn(move || {
@@ -249,7 +251,7 @@ mod tests {
         assert_eq!(error.kind(), io::ErrorKind::InvalidData);
     }
 
-    /// A server whose first client is served by `first`, and the others as by the store.
+    /// A server whose first client is served by `first`. It serves the others like the store.
     fn store_after(first: impl FnOnce(TcpStream) + Send + 'static) -> (SocketAddr, Values) {
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let (at, values) = (listener.local_addr().unwrap(), Values::default());
@@ -267,7 +269,7 @@ mod tests {
 
     #[test]
     fn a_connection_that_is_reset_is_tried_again() {
-        // Bytes that nobody has read make the system reset the connection.
+        // Unread bytes make the system reset the connection.
         let (place, values) = store_after(|mut stream| stream.read_exact(&mut [0; 5]).unwrap());
         let secret = at(place, "job").share_secret(Duration::from_secs(60)).unwrap();
         assert_eq!(values.lock().unwrap()[&b"job"[..]], secret.to_hex().as_bytes());
@@ -276,7 +278,8 @@ mod tests {
     #[test]
     fn an_answer_that_drips_takes_no_longer_than_the_deadline() {
         let drip = |mut stream: TcpStream| {
-            // The length of a secret, and then its digits: each byte within the time for one.
+            // Sends the length of a secret and its digits, each byte within the time limit of one
+            // read.
             let bytes = (SECRET_BYTES as u64).to_le_bytes();
             for byte in bytes.into_iter().chain([b'0'; SECRET_BYTES]) {
                 if stream.write_all(&[byte]).is_err() {
@@ -289,7 +292,7 @@ mod tests {
         let began = Instant::now();
         assert!(at(place, "job").share_secret(Duration::from_secs(2)).is_err());
         assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
-        // With more time there is another attempt.
+        // With more time the client makes another attempt.
         let (place, more) = store_after(drip);
         let secret = at(place, "job").share_secret(Duration::from_secs(60)).unwrap();
         assert_eq!(more.lock().unwrap()[&b"job"[..]], secret.to_hex().as_bytes());

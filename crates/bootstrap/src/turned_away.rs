@@ -1,4 +1,4 @@
-//! The connections that an acceptor turned away: how many, from where, and why.
+//! The connections that an acceptor rejected: their number, addresses and causes.
 
 use std::fmt::Write;
 use std::net::{IpAddr, SocketAddr};
@@ -7,10 +7,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crate::channel::HandshakeError;
 use crate::secret::WAYS_TO_SHARE;
 
-/// Addresses that are named for one cause; further ones are only counted.
+/// The most addresses that are named for one cause. Further ones are only counted.
 const ADDRESSES_MAX: usize = 4;
 
-/// A tally of fixed size: strangers cannot make it grow.
+/// The rejected connections. Its size is fixed: unauthenticated peers cannot make it grow.
 #[derive(Debug, Default)]
 pub(crate) struct TurnedAway(Mutex<Tally>);
 
@@ -22,17 +22,18 @@ struct Tally {
     size: Cause,
 }
 
-/// One cause that explains why a rank is missing.
+/// One cause that explains a missing rank.
 #[derive(Debug, Default)]
 struct Cause {
     attempts: u32,
     from: Vec<IpAddr>,
-    /// The version or size that the latest attempt had; 0 for a wrong secret.
+    /// The version or size of the latest attempt; 0 for a wrong secret.
     theirs: u32,
 }
 
 impl TurnedAway {
-    /// Counts a connection. A port scan makes a few lines in the log, not one for each connection.
+    /// Counts a rejected connection. A port scan adds a few lines to the log, not one per
+    /// connection.
     pub(crate) fn note(&self, from: SocketAddr, cause: &HandshakeError) {
         let mut tally = self.tally();
         match cause {
@@ -40,13 +41,13 @@ impl TurnedAway {
             HandshakeError::Version(theirs) => tally.version.add(from, u32::from(*theirs)),
             HandshakeError::Size(theirs) => tally.size.add(from, *theirs),
             HandshakeError::Io(_)
-            | HandshakeError::Stranger
+            | HandshakeError::NotRingfold
             | HandshakeError::OtherJob
-            | HandshakeError::Crowded => {}
+            | HandshakeError::Evicted => {}
         }
         tally.all = tally.all.saturating_add(1);
         let count = tally.all;
-        // The first, the 16th, the 256th.
+        // Warns at the first, the 16th, the 256th connection.
         if count.is_power_of_two() && count.trailing_zeros().is_multiple_of(4) {
             tracing::warn!("turned away a connection from {from}: {cause} ({count} so far)");
         } else {
@@ -54,7 +55,7 @@ impl TurnedAway {
         }
     }
 
-    /// An explanation of missing ranks, with advice; empty if no attempt explains them.
+    /// An explanation of missing ranks, with advice. Empty if no rejected connection explains them.
     pub(crate) fn explanation(&self) -> String {
         let tally = self.tally();
         let mut text = String::new();
@@ -96,7 +97,7 @@ impl Cause {
         self.attempts = self.attempts.saturating_add(1);
         self.theirs = theirs;
         let ip = from.ip().to_canonical();
-        // One more than is named, so that the text can say that there are others.
+        // Keeps one more address than is named, so that the text can mention others.
         if self.from.len() <= ADDRESSES_MAX && !self.from.contains(&ip) {
             self.from.push(ip);
         }
@@ -118,7 +119,7 @@ mod tests {
     fn the_explanation_names_addresses_counts_and_remedies() {
         let turned_away = TurnedAway::default();
         let from = |last| SocketAddr::from(([10, 0, 0, last], 9));
-        turned_away.note(from(9), &HandshakeError::Stranger);
+        turned_away.note(from(9), &HandshakeError::NotRingfold);
         assert_eq!(turned_away.explanation(), "");
         for last in 1..=7 {
             turned_away.note(from(last), &HandshakeError::WrongSecret);

@@ -1,70 +1,70 @@
-//! What went wrong, in people's words: the one sentence that every surviving rank gets.
+//! The failure cause as text: the one sentence that every surviving rank gets.
 
 use std::fmt;
 
 use ringfold_types::Rank;
 use serde::{Deserialize, Serialize};
 
-/// Why the job cannot go on. Every survivor gets the same one.
+/// Why the job failed. Every survivor gets the same verdict.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Verdict {
     /// A rank's process is gone: its control connection closed without a goodbye.
     Died {
-        /// The one that is gone.
+        /// The dead rank.
         who: Who,
     },
-    /// Ranks that do not answer though their connection stands: stopped, swapped out, cut off.
+    /// Ranks do not answer, though their connections are open: they are stopped, swapped out or cut
+    /// off.
     Silent {
-        /// Those that do not answer.
+        /// The ranks that do not answer.
         ranks: Vec<Who>,
         /// How long they had to answer, in milliseconds.
         for_ms: u64,
     },
-    /// Ranks that have not entered a call in which others wait for them.
+    /// Ranks have not entered a call in which others wait for them.
     Absent {
         /// The call's number.
         seq: u64,
         /// The call.
         call: String,
-        /// Those that are missing, and where they are instead.
+        /// The missing ranks, and where they are instead.
         ranks: Vec<Whereabouts>,
     },
-    /// Ranks that made different calls under the same number.
+    /// Ranks made different calls under the same number.
     Mismatch {
         /// The call's number.
         seq: u64,
-        /// Each different call and who made it; the one most ranks made comes first.
+        /// Each different call and the ranks that made it. The call of most ranks comes first.
         said: Vec<Said>,
     },
     /// A connection between two living ranks broke.
     Link {
-        /// The rank that noticed.
+        /// The rank that noticed it.
         from: Who,
         /// The rank at the other end.
         to: Who,
-        /// What it noticed.
+        /// The cause as that rank reported it.
         cause: String,
     },
-    /// Every rank is in the same call, none is missing, and it does not end in time.
+    /// Every rank is in the same call, none is missing, and the call does not end in time.
     Stalled {
         /// The call's number.
         seq: u64,
         /// The call.
         call: String,
-        /// The ranks that are not through with it.
+        /// The ranks that have not finished it.
         #[serde(with = "ranks")]
         ranks: Vec<Rank>,
     },
-    /// A rank gave up.
+    /// A rank aborted.
     Aborted {
-        /// The one that gave up.
+        /// The rank that aborted.
         who: Who,
         /// Its reason.
         reason: String,
     },
-    /// A rank has left the job, and with it nobody finds out what went wrong: rank 0, which
-    /// carries the control plane.
+    /// Rank 0, which runs the control plane, has left the job, so no rank can find out the cause.
     Left {
         /// The rank that left.
         who: Who,
@@ -72,8 +72,8 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// The ranks that the verdict points at: those to look at first. For a mismatch, the minority;
-    /// for a link, both ends.
+    /// The ranks to inspect first. For a mismatch, they are the minority. For a link, they are both
+    /// ends.
     #[must_use]
     pub fn culprits(&self) -> Vec<Rank> {
         match self {
@@ -124,13 +124,13 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// A rank and, where the job spans several, its host.
+/// A rank, and its host if the job spans several hosts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Who {
     /// The rank.
     #[serde(with = "rank")]
     pub rank: Rank,
-    /// Its host's name.
+    /// The name of its host.
     pub host: Option<String>,
 }
 
@@ -146,7 +146,7 @@ impl fmt::Display for Who {
 pub struct Whereabouts {
     /// The rank.
     pub who: Who,
-    /// Where it is.
+    /// Its position in its sequence of calls.
     pub place: Place,
 }
 
@@ -162,7 +162,7 @@ impl fmt::Display for Whereabouts {
     }
 }
 
-/// Where a rank is in its sequence of calls.
+/// A rank's position in its sequence of calls.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Place {
     /// Before its first call.
@@ -181,16 +181,16 @@ pub enum Place {
         /// The call.
         call: String,
     },
-    /// It said goodbye.
+    /// It has left the job.
     Gone,
 }
 
-/// One of several different calls under one number, and who made it.
+/// One of several different calls under one number, and the ranks that made it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Said {
     /// The call.
     pub call: String,
-    /// Who made it.
+    /// The ranks that made it.
     #[serde(with = "ranks")]
     pub ranks: Vec<Rank>,
 }
@@ -201,7 +201,7 @@ impl fmt::Display for Said {
     }
 }
 
-/// Ranks in growing order, as in `ranks 0-2, 5`.
+/// Formats ranks in growing order, as in `ranks 0-2, 5`.
 #[derive(Debug)]
 pub struct RankList<'a>(pub &'a [Rank]);
 
@@ -228,7 +228,7 @@ fn joined<T: fmt::Display>(f: &mut fmt::Formatter<'_>, items: &[T]) -> fmt::Resu
     })
 }
 
-/// `Rank` as the wire has it; the crate of `Rank` depends on nothing, so on no serde.
+/// Encodes a `Rank` for the wire. The crate of `Rank` has no dependencies, so it has no serde.
 mod rank {
     use ringfold_types::Rank;
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -242,7 +242,7 @@ mod rank {
     }
 }
 
-/// Ranks as the wire has them.
+/// Encodes ranks for the wire.
 mod ranks {
     use ringfold_types::Rank;
     use serde::{Deserialize, Deserializer, Serializer};

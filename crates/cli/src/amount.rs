@@ -1,4 +1,4 @@
-//! Amounts as people write them: with K, M or G for powers of 1024.
+//! Amounts with a suffix of K, M or G for powers of 1024.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,7 +9,7 @@ use anyhow::{Context, bail};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Amount(pub(crate) usize);
 
-/// Suffixes and what they stand for, the largest first.
+/// Suffixes with their factors, the largest first.
 const SUFFIXES: [(char, usize); 3] = [('G', 1 << 30), ('M', 1 << 20), ('K', 1 << 10)];
 
 impl FromStr for Amount {
@@ -24,15 +24,15 @@ impl FromStr for Amount {
             None => (text, 1),
         };
         if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
-            bail!("a whole number, maybe with K, M or G for powers of 1024, as in 64M");
+            bail!("give a whole number, with K, M or G for powers of 1024, as in 64M");
         }
         let number = digits.parse::<usize>().ok().and_then(|number| number.checked_mul(unit));
-        number.map(Self).context("more than this machine can count")
+        number.map(Self).context("the number does not fit into 64 bits")
     }
 }
 
 impl fmt::Display for Amount {
-    /// With the largest suffix that leaves a whole number.
+    /// Prints the largest suffix that leaves a whole number.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match SUFFIXES.iter().find(|(_, unit)| self.0 > 0 && self.0.is_multiple_of(*unit)) {
             Some((letter, unit)) => write!(f, "{}{letter}", self.0 / unit),
@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_amount_is_refused() {
+    fn invalid_amounts_are_refused() {
         for text in ["", "K", "-1", "1.5M", "1KB", "4 K", "99999999999G", "\u{e9}"] {
             assert!(text.parse::<Amount>().is_err(), "{text}");
         }

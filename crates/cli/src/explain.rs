@@ -1,4 +1,4 @@
-//! `ringfold explain`: which algorithm a call would run by, and why.
+//! `ringfold explain`: the algorithm of a call, and the reason for the choice.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -12,18 +12,18 @@ use ringfold_collectives::select::{Constraints, Row, buffer_bytes, is_possible, 
 use crate::amount::Amount;
 use crate::plan;
 
-/// As typed.
+/// The command line.
 #[derive(clap::Args)]
 #[group(skip)]
 pub(crate) struct Args {
     #[command(flatten)]
     question: plan::Args,
-    /// What `ringfold tune` wrote, as for RINGFOLD_PLAN; without it there are only estimates
+    /// A file that `ringfold tune` wrote, as for RINGFOLD_PLAN [default: estimates only]
     #[arg(long, value_name = "FILE")]
     plan: Option<String>,
 }
 
-/// A table of candidates, and the reason of the choice.
+/// Returns a table of candidates and the reason for the choice.
 pub(crate) fn answer(args: &Args) -> anyhow::Result<String> {
     let question = args.question.question()?;
     ensure!(question.algorithm.is_none(), "--algorithm: `ringfold plan` prints one algorithm");
@@ -47,21 +47,23 @@ pub(crate) fn answer(args: &Args) -> anyhow::Result<String> {
     }
     let why = match rows.iter().find(|row| row.algorithm == chosen.name) {
         Some(row) => format!(
-            "it was the fastest when this was measured with {} of buffer (the call has {})",
+            "it was the fastest in the measurement with a buffer of {} (the call has {})",
             Amount(row.bytes),
             Amount(buffer_bytes(call, layout.size()))
         ),
         None if chosen.is_attached() => {
-            "two ranks with a core each copy such messages from each other's memory, where the \
-             system lets them and is fast at it; RINGFOLD_SHM_CMA=0 turns that off"
+            "two ranks with a core each copy such messages from each other's memory, if the \
+             system permits it and it is fast; RINGFOLD_SHM_CMA=0 turns that off"
                 .to_owned()
         }
         None if measured.rows().is_empty() => {
-            "its estimate is the least; `ringfold tune` measures instead".to_owned()
+            "its estimate is the lowest; `ringfold tune` measures the candidates".to_owned()
         }
-        None => "its estimate is the least; the plan has nothing measured that could be \
-                 chosen for such a call"
-            .to_owned(),
+        None => {
+            "its estimate is the lowest; the plan has no measurement of a candidate for such a \
+                         call"
+                .to_owned()
+        }
     };
     writeln!(text, "* {} is chosen: {why}", chosen.name)?;
     Ok(text)

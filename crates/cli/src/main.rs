@@ -1,11 +1,11 @@
-//! `ringfold`: answers about ringfold: how it would do things, and what is best here.
+//! The `ringfold` command: prints schedules, explains choices, and examines hosts and networks.
 
 mod amount;
 mod doctor;
 mod explain;
+mod gather;
 mod plan;
 mod rounds;
-mod share;
 mod topo;
 mod tune;
 
@@ -14,14 +14,14 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// The question could not be answered.
+/// The exit status of a command that failed before it had an answer.
 const UNANSWERED: u8 = 2;
 
 #[derive(Parser)]
 #[command(
     name = "ringfold",
     version,
-    about = "How ringfold would do things, and what is best here"
+    about = "Show how ringfold runs collectives, and examine this host and its network"
 )]
 struct Cli {
     #[command(subcommand)]
@@ -30,17 +30,17 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Print the schedule of a collective and prove it, or list the algorithms there are for it
+    /// Print and prove the schedule of a collective, or list the algorithms for it
     Plan(plan::Args),
-    /// Say which algorithm a call would run by, and why: candidates, estimates, measurements
+    /// Say which algorithm a call uses, and why: candidates, estimates, measurements
     Explain(explain::Args),
-    /// Look at this host's network interfaces and RDMA devices, try those out, and say what is
-    /// wrong and what to do about it; as a job, between hosts: ringrun --host a,b ringfold doctor
+    /// Check and probe this host's network interfaces and RDMA devices, and say how to fix what is
+    /// broken. As a job it probes between hosts: ringrun --host a,b ringfold doctor
     Doctor(doctor::Args),
-    /// Say what this machine and its network look like, how sure that is, and why; or read another
-    /// site's files: ringfold topo --from ibnetdiscover.txt
+    /// Describe this machine and its network, with certainty and evidence; or read another site's
+    /// files: ringfold topo --from ibnetdiscover.txt
     Topo(topo::Args),
-    /// Measure all algorithms for RINGFOLD_PLAN, among ranks: ringrun -n 4 ringfold tune
+    /// Time all algorithms among the ranks of a job, for RINGFOLD_PLAN: ringrun -n 4 ringfold tune
     Tune(tune::Args),
 }
 
@@ -52,12 +52,12 @@ fn main() -> ExitCode {
             return ExitCode::from(UNANSWERED);
         }
     };
-    // Whoever closed our standard output, as `head` does, has seen enough.
+    // A reader such as `head` may have closed standard output. That is no error.
     std::io::stdout().write_all(text.as_bytes()).unwrap_or_default();
     if is_sound { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// What to print, and whether nothing of it is known to be wrong.
+/// Returns the text to print, and whether it reports no fault.
 fn answer(command: &Command) -> anyhow::Result<(String, bool)> {
     match command {
         Command::Plan(args) => plan::answer(args).map(|answer| (answer.text, answer.is_sound)),

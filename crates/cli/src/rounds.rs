@@ -1,18 +1,18 @@
-//! Every two meet once, and nobody is in two places.
+//! Round-robin pairing: every two members meet once, and a round pairs each member at most once.
 
-/// Rounds of pairs of `0..count`, the lower one first; a round's pairs have nobody in common. One
-/// stays in place while the others go round it. Where that would take more than `most` rounds there
-/// are so many, spread evenly over all.
+/// Returns rounds of pairs of `0..count`, each pair with the lower member first. No member is in
+/// two pairs of a round. The circle method: one member stays in place while the others rotate.
+/// If all pairs take more than `most` rounds, it returns `most` of them, spread evenly.
 pub(crate) fn rounds(
     count: usize,
     most: usize,
 ) -> impl ExactSizeIterator<Item = Vec<(usize, usize)>> {
-    // Where they are odd, whoever meets this one rests.
+    // An odd count gets one virtual member, whose partner has no pair in that round.
     let even = count.next_multiple_of(2);
     let circle = even.saturating_sub(1);
-    let turns = circle.min(most);
-    (0..turns).map(move |at| {
-        let turn = at * circle / turns;
+    let rounds = circle.min(most);
+    (0..rounds).map(move |at| {
+        let turn = at * circle / rounds;
         let pair = |step: usize| {
             let one = (turn + step) % circle;
             let other = if step == 0 { circle } else { (turn + circle - step) % circle };
@@ -28,7 +28,7 @@ mod tests {
 
     use super::*;
 
-    /// Those who met, in so many rounds.
+    /// The pairs that met, and the number of rounds.
     fn met(count: usize, most: usize) -> (BTreeSet<(usize, usize)>, usize) {
         let (mut met, rounds) = (BTreeSet::new(), rounds(count, most));
         let turns = rounds.len();
@@ -51,16 +51,16 @@ mod tests {
         }
     }
 
-    /// Even where there are too many to meet all: everyone meets as many, or one fewer, and all are
-    /// linked by who met whom.
+    /// With more members than rounds, each member meets as many others, or one fewer. The pairs
+    /// connect all members.
     #[test]
-    fn some_meet_where_there_are_too_many() {
+    fn limited_rounds_spread_evenly() {
         for count in [6, 7, 100, 101, 1000] {
             let (met, turns) = met(count, 4);
             assert_eq!(turns, 4);
-            for who in 0..count {
-                let others = met.iter().filter(|pair| pair.0 == who || pair.1 == who).count();
-                assert!((3..=4).contains(&others), "{who} of {count} met {others}");
+            for member in 0..count {
+                let others = met.iter().filter(|pair| pair.0 == member || pair.1 == member).count();
+                assert!((3..=4).contains(&others), "{member} of {count} met {others}");
             }
             let mut linked = BTreeSet::from([0]);
             while let Some((low, high)) =

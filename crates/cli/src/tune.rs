@@ -1,5 +1,5 @@
-//! `ringfold tune`: measures every algorithm among the ranks of a job and writes what
-//! `RINGFOLD_PLAN` takes. A rank program: start it as the jobs will be started that it is for.
+//! `ringfold tune`: times every algorithm between the ranks of a job and writes a file for
+//! `RINGFOLD_PLAN`. It is a rank program: start it in the same way as the jobs that use the file.
 
 use std::fs;
 use std::io::Write as _;
@@ -17,10 +17,10 @@ use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp};
 
 use crate::amount::Amount;
 
-/// As typed.
+/// The command line.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Where to write; what is there already for other numbers of ranks is kept
+    /// The file to write; measurements in it for other numbers of ranks are kept
     #[arg(short, long, value_name = "FILE", default_value = "ringfold.plan")]
     output: String,
     /// The smallest buffer
@@ -29,29 +29,34 @@ pub(crate) struct Args {
     /// The largest buffer
     #[arg(short = 'e', long, value_name = "BYTES", default_value = "64M")]
     end: Amount,
-    /// From one size to the next
+    /// Factor from one size to the next
     #[arg(short = 'f', long, default_value = "4")]
     factor: usize,
 }
 
-/// What is estimated to take so many times the least estimate is not worth measuring.
-const HOPELESS: u32 = 16;
+/// Algorithms whose estimate exceeds this multiple of the lowest estimate are not measured.
+const ESTIMATE_RATIO_MAX: u32 = 16;
 
-/// Batches of which the middle one counts.
+/// Number of batches; the median counts.
 const BATCHES: usize = 5;
 
-/// Bytes that a batch moves, and so how many calls it has, within bounds.
+/// Bytes that a batch moves. They give its number of calls, within the bounds of `CALLS`.
 const BATCH_BYTES: usize = 16 << 20;
+/// Calls of a batch: the fewest and the most.
 const CALLS: std::ops::RangeInclusive<usize> = 2..=200;
 
-/// Measures, and on rank 0 writes. Returns what to tell the user.
+/// Measures, and writes the file on rank 0. Returns the text to print. Every rank calls this.
 pub(crate) fn answer(args: &Args) -> anyhow::Result<String> {
     let (Amount(begin), Amount(end)) = (args.begin, args.end);
-    ensure!(args.factor > 1, "--factor: more than 1, or the sizes never end");
-    ensure!(0 < begin && begin <= end, "--begin: at least 1 byte, at most --end");
-    ensure!(end <= TUNE_BYTES_MAX, "--end: {end} bytes; at most {TUNE_BYTES_MAX} are measured");
+    let factor = args.factor;
+    ensure!(factor > 1, "--factor {factor}: give at least 2");
+    ensure!(
+        0 < begin && begin <= end,
+        "--begin {begin}: give at least 1 byte and at most --end ({end})"
+    );
+    ensure!(end <= TUNE_BYTES_MAX, "--end {end}: give at most {TUNE_BYTES_MAX} bytes");
     let mut comm = Communicator::init()?;
-    ensure!(comm.size() > 1, "tune measures several ranks: ringrun -n 4 ringfold tune");
+    ensure!(comm.size() > 1, "tune needs several ranks, as in: ringrun -n 4 ringfold tune");
     let mut measured = match comm.rank() {
         Rank(0) if Path::new(&args.output).exists() => measurements(&args.output)?,
         _ => Measurements::default(),
@@ -77,7 +82,7 @@ pub(crate) fn answer(args: &Args) -> anyhow::Result<String> {
     Ok(format!("{rows} measurements in {path}; RINGFOLD_PLAN={path} on every rank uses them\n"))
 }
 
-/// Times every promising algorithm for calls whose buffers have about so many bytes.
+/// Times every promising algorithm for calls with a buffer of about `bytes`.
 fn measure(
     comm: &mut Communicator,
     collective: Collective,
@@ -103,11 +108,12 @@ fn measure(
         |algorithm: &Algorithm| price(algorithm, &call, layout, chunk_len(&call, layout));
     let possible = |algorithm: &&Algorithm| is_possible(algorithm, &call, layout);
     let known = || Algorithm::of(collective).iter().filter(possible);
-    // No estimate knows what the attached cost.
+    // The cost model has no estimate for single-copy algorithms.
     let estimated = known().filter(|algorithm| !algorithm.is_attached());
     let least = estimated.map(estimate).min().unwrap_or_default();
-    let promising: Vec<_> =
-        known().filter(|it| it.is_attached() || estimate(it) <= least * HOPELESS).collect();
+    let promising: Vec<_> = known()
+        .filter(|it| it.is_attached() || estimate(it) <= least * ESTIMATE_RATIO_MAX)
+        .collect();
     for algorithm in promising {
         let only = format!("{collective}:{}", algorithm.name);
         comm.set_algorithms(only.parse().context(only)?);
@@ -120,7 +126,7 @@ fn measure(
     Ok(())
 }
 
-/// Nanoseconds of one call: of the middle batch, by the slowest rank.
+/// Returns the nanoseconds of one call: of the median batch, on the slowest rank.
 fn time(comm: &mut Communicator, call: &Call, memory: &mut [u8]) -> anyhow::Result<u64> {
     let calls = (BATCH_BYTES / memory.len().max(1)).clamp(*CALLS.start(), *CALLS.end());
     let mut batches = [0_u64; BATCHES];
@@ -138,7 +144,7 @@ fn time(comm: &mut Communicator, call: &Call, memory: &mut [u8]) -> anyhow::Resu
     Ok(batches[BATCHES / 2])
 }
 
-/// Writes beside the file first: who reads it meanwhile reads a whole one.
+/// Writes the file whole: a reader sees the old or the new contents, never a part.
 fn write(path: &str, measured: &Measurements) -> anyhow::Result<()> {
     let beside = format!("{path}.new");
     let about = || format!("cannot write {path}");

@@ -1,11 +1,11 @@
-//! The doctor on a host of any kind.
+//! `ringfold doctor` on any host.
 
 #![allow(clippy::unwrap_used, reason = "tests may")]
 
 use std::net::TcpListener;
 use std::process::{Command, Stdio};
 
-/// Whatever is there, every line says how it is and what it is about.
+/// On any host, every line has a mark and a subject.
 #[test]
 fn every_finding_has_a_line() {
     let output = Command::new(env!("CARGO_BIN_EXE_ringfold")).arg("doctor").output().unwrap();
@@ -20,7 +20,7 @@ fn every_finding_has_a_line() {
 }
 
 #[test]
-fn settings_that_make_no_sense_are_told() {
+fn invalid_settings_are_reported() {
     let mut doctor = Command::new(env!("CARGO_BIN_EXE_ringfold"));
     let output = doctor.arg("doctor").env("RINGFOLD_IB_TIMEOUT", "99").output().unwrap();
     assert_eq!(output.status.code(), Some(2));
@@ -28,10 +28,10 @@ fn settings_that_make_no_sense_are_told() {
     assert!(error.contains("RINGFOLD_IB_TIMEOUT=\"99\": a number from 1 to 31"), "{error}");
 }
 
-/// Ranks of one host share memory where they may, so that there is no pair to try; rank 0 speaks
-/// for all, whatever RDMA the host has.
+/// Ranks of one host share memory, so there is no pair to probe. Rank 0 reports for all, with and
+/// without RDMA ports.
 #[test]
-fn one_rank_of_a_job_speaks() {
+fn one_rank_of_a_job_reports() {
     let port = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port();
     let started = ["0", "1", "2"].map(|rank| {
         let mut doctor = Command::new(env!("CARGO_BIN_EXE_ringfold"));
@@ -42,7 +42,7 @@ fn one_rank_of_a_job_speaks() {
     });
     let [first, others @ ..] = started.map(|doctor| doctor.wait_with_output().unwrap());
     let text = String::from_utf8(first.stdout).unwrap();
-    assert!(!text.contains(" - "), "nobody has anyone to try: {text}");
+    assert!(!text.contains(" - "), "there is no pair to probe: {text}");
     let last = text.lines().last().unwrap();
     assert!(last.starts_with(if first.status.success() { "ok    " } else { "BAD   " }), "{text}");
     for other in others {

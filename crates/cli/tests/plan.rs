@@ -1,4 +1,4 @@
-//! `ringfold plan` as a person uses it: what it prints, and what it refuses.
+//! `ringfold plan` from the command line: its output and its errors.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -12,7 +12,7 @@ fn every_algorithm_on_five_ranks_is_as_committed() {
     let mut wrong = Vec::new();
     for collective in Collective::ALL {
         for Algorithm { name, .. } in Algorithm::of(collective) {
-            // Between hosts it shows what it is, and for more than a few elements.
+            // `hierarchical` needs several hosts and a longer message to show its levels.
             let hosts = ["-n", "6", "--per-host", "2", "-b", "24K"];
             let place = if *name == "hierarchical" { &hosts[..] } else { &["-n", "5"] };
             let arguments = [&["plan", collective.name(), "-a", name], place].concat();
@@ -80,10 +80,10 @@ fn without_an_algorithm_all_are_listed_and_one_is_chosen() {
         let line = text.lines().find(|line| line[2..].starts_with(&format!("{name} ")));
         line.unwrap()[2..].split_whitespace().nth(2).unwrap().parse::<usize>().unwrap()
     };
-    // Four rounds of 16 ranks, and for each of 4 of them one that is left over.
+    // Four rounds among 16 ranks, and one more peer for each of the 4 ranks beyond 16.
     let known = [("ring", 2), ("recursive_doubling", 5), ("one_shot", 19), ("window", 19)];
     assert_eq!(known.map(|(name, _)| (name, peers(name))), known);
-    // On 5 hosts, two more of the host; two hosts are left over of a power of two.
+    // Three peers on other hosts, and two on the own host. One host exceeds a power of two.
     let levels = printed(&["plan", "allreduce", "-n", "15", "--per-host", "3", "-b", "12K"]);
     let line = levels.lines().find(|line| line.contains("hierarchical")).unwrap_or_default();
     let columns: Vec<&str> = line[2..].split_whitespace().take(4).collect();
@@ -93,7 +93,7 @@ fn without_an_algorithm_all_are_listed_and_one_is_chosen() {
     let text = printed(&crowded);
     let head = "allreduce [bf16 x 3145728, sum] on 6 ranks of one host with 1 CPU\n";
     assert!(text.starts_with(head), "{text}");
-    // Of five blocks to be reduced, one is sent as it is and four as sums of twice the width.
+    // Of five blocks to reduce, one is sent as bf16 and four as sums of twice the width.
     let ring = text.lines().find(|line| line.contains(" ring ")).unwrap_or_default();
     let bytes = (2 + 4 * 4 + 5 * 2) * 3_145_728 / 6;
     assert!(ring.contains(&format!(" {bytes} B = 2.33 x")), "{text}");
@@ -122,7 +122,7 @@ fn a_layout_shows_what_crosses_leaf_groups_spines_and_rails() {
     std::fs::write(&file, "a g0 2 each\nb g1 two each\n").unwrap();
     let output = ringfold(&["plan", "allreduce", "--layout", &file]);
     let error = String::from_utf8_lossy(&output.stderr);
-    assert!(error.contains("line 2: 'two' is no number of ranks"), "{error}");
+    assert!(error.contains("line 2: 'two' is not a number of ranks"), "{error}");
     let output = ringfold(&["plan", "allreduce", "--layout", &file, "-n", "4"]);
     assert!(String::from_utf8_lossy(&output.stderr).contains("cannot be used with"));
 }
@@ -135,33 +135,33 @@ fn averages_are_divided_in_the_end() {
 }
 
 #[test]
-fn nothing_to_do_is_said() {
+fn an_empty_call_has_nothing_to_do() {
     let text = printed(&["plan", "allreduce", "-a", "ring", "-n", "3", "-b", "0"]);
     assert!(text.ends_with("\n\nnothing to do\n"), "{text}");
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_with_the_reason() {
+fn invalid_arguments_are_refused_with_the_reason() {
     for (arguments, reason) in [
         ("allsum -n 3", "unknown collective; one of allreduce allgather"),
         ("allreduce", "--ranks <RANKS>"),
         ("allreduce -n 0", "-n: 1 to 65536 ranks, not 0"),
         ("allreduce -n 4 -a rign", "--algorithm rign: unknown; allreduce has ring, "),
         ("allreduce -n 4 -a ring --rank 4", "--rank 4: there are only 4 ranks"),
-        ("allreduce -n 4 --rank 3", "--rank: say which --algorithm"),
+        ("allreduce -n 4 --rank 3", "--rank: name the --algorithm"),
         ("allreduce -n 4 --per-host 0", "--per-host: at least 1"),
         ("allreduce -n 4 --root 1", "--root: no rank is special in allreduce"),
         ("broadcast -n 4 --root 4", "--root 4: there are only 4 ranks"),
         ("broadcast -n 4 -o sum", "--op: broadcast does not combine elements"),
         ("barrier -n 4 -b 4", "--bytes: a barrier moves no elements"),
         ("allreduce -n 4 -b 7", "--bytes 7: not a whole number of f32 elements"),
-        ("allreduce -n 4 -b 1.5M", "a whole number, maybe with K, M or G"),
+        ("allreduce -n 4 -b 1.5M", "give a whole number, with K, M or G"),
         ("allreduce -n 4 -b 4 -c 1", "cannot be used with"),
         ("allreduce -n 4 -d f33", "unknown data type; one of i8"),
         ("allreduce -n 4 -o xor", "unknown reduction; one of sum"),
         ("allreduce -n 4 --channels 9", "9 is not in 1..=8"),
         ("allreduce -n 4 --chunk 3", "--chunk: at least one accumulator of 4 B"),
-        ("allreduce -n 4 -c 9999999G", "more than can be counted"),
+        ("allreduce -n 4 -c 9999999G", "too many to count"),
         ("allreduce -n 4 -a ring -b 1G --chunk 4", "more than 2000000 steps to prove and print"),
         ("allgather -n 4096 -a direct", "more than 2000000 steps to prove and print"),
     ] {

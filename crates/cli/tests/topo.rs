@@ -1,11 +1,11 @@
-//! `ringfold topo` as a person uses it: files read, files written, and input that it refuses.
+//! `ringfold topo` from the command line: files read, files written, and refused input.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// Two leaf switches below a spine, and two hosts with a port on each leaf, as `ibnetdiscover`
-/// prints them. The second port of `node1` runs at half the rate of the others.
+/// Returns the output of `ibnetdiscover` for two leaf switches below a spine, and two hosts with a
+/// port on each leaf. The second port of `node1` runs at half the rate of the others.
 fn ibnetdiscover() -> String {
     let leaves = [
         [("10", "node0 mlx5_0", 11, "HDR"), ("20", "node1 mlx5_0", 13, "HDR")],
@@ -56,7 +56,7 @@ fn a_fabric_is_printed_drawn_and_written_as_a_site() {
     assert_eq!(line(&text, "node0"), ["node0", "mlx5_0", "mlx5_1"]);
     assert!(text.ends_with(&format!("wrote {svg}\nwrote {site}\n")), "{text}");
     assert!(fs::read_to_string(svg).unwrap().starts_with("<svg "));
-    // The site file tells the same, without the switches.
+    // The site file has the same answers, without the switches.
     let told = printed(&["--from", site]);
     for start in ["kind", "rails", "planes", "crosses"] {
         assert_eq!(line(&told, start), line(&text, start));
@@ -64,7 +64,7 @@ fn a_fabric_is_printed_drawn_and_written_as_a_site() {
     assert_eq!(line(&told, "node0"), ["node0", "mlx5_0", "mlx5_1"]);
     printed(&["--from", site, "--write", again]);
     assert_eq!(fs::read_to_string(site).unwrap(), fs::read_to_string(again).unwrap());
-    // A file that exists stays, and then no other is written.
+    // An existing file stays, and no other file is written.
     let other = folder.join("other.svg");
     let other = other.to_str().unwrap();
     let error = refused(&["--from", fabric, "--svg", other, "--write", site]);
@@ -95,7 +95,7 @@ fn a_recording_tells_the_same_as_the_machine() {
     let xml = folder.join("machine.xml");
     let xml = xml.to_str().unwrap();
     printed(&["--root", copy, "--nccl-xml", xml]);
-    // Where one file is refused, nothing is recorded.
+    // If one file is refused, nothing is recorded.
     let other = folder.join("other");
     let error = refused(&["--record", other.to_str().unwrap(), "--nccl-xml", xml]);
     assert_eq!(error, format!("ringfold: {xml} exists; --force replaces it\n"));
@@ -131,7 +131,7 @@ fn files_that_cannot_be_read_are_named_with_the_reason() {
         (vec!["--from", none.to_str().unwrap()], vec!["none"]),
         (vec!["--from", &fabric, &slurm], vec![fabric.as_str(), "one at a time"]),
         (vec!["--from", &fabric, "--nccl-xml", "x"], vec!["describe no machine"]),
-        (vec!["--root", recording], vec![recording, "is no recording"]),
+        (vec!["--root", recording], vec![recording, "is not a recording"]),
         (vec!["--from", &fabric, "--svg", "x", "--write", "x"], vec!["x: two options name"]),
         (vec!["--from", &fabric, "--svg", lost], vec![lost, "its folder does not exist"]),
     ] {
@@ -147,14 +147,14 @@ fn files_that_cannot_be_read_are_named_with_the_reason() {
     fs::remove_dir_all(folder).unwrap();
 }
 
-/// An empty folder.
+/// Creates an empty folder.
 fn folder(name: &str) -> PathBuf {
     let folder = std::env::temp_dir().join(format!("ringfold-topo-{name}-{}", std::process::id()));
     fs::create_dir_all(&folder).expect("the folder cannot be made");
     folder
 }
 
-/// The line of a text that begins with a word, in cells.
+/// Returns the cells of the line that begins with `start`.
 fn line<'a>(text: &'a str, start: &str) -> Vec<&'a str> {
     let is_it = |line: &&str| line.trim_start().starts_with(start);
     let Some(line) = text.lines().find(is_it) else { panic!("no line `{start}` in:\n{text}") };

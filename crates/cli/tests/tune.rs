@@ -1,4 +1,4 @@
-//! `ringfold tune` and `ringfold explain` as a person uses them.
+//! `ringfold tune` and `ringfold explain` from the command line.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::net::TcpListener;
@@ -9,7 +9,7 @@ use ringfold_collectives::select::Measurements;
 use ringfold_types::Collective;
 
 #[test]
-fn what_ranks_measure_is_written_explained_and_kept() {
+fn measurements_are_written_explained_and_kept() {
     let folder = Folder::new("measured");
     let file = folder.0.join("here.plan");
     let text = tune(2, &file);
@@ -35,15 +35,16 @@ fn what_ranks_measure_is_written_explained_and_kept() {
     let fastest = fastest.min_by_key(|row| row.nanos).unwrap();
     assert!(printed.contains(&format!("* {} is chosen", fastest.algorithm)), "{printed}");
     let without = ringfold(&["explain", "allreduce", "-n", "3", "-b", "1K"]).unwrap();
-    assert!(without.contains("its estimate is the least"), "{without}");
-    let tries = |bytes: &str| {
-        ringfold(&["explain", "broadcast", "-n", "2", "-b", bytes]).unwrap().contains("try")
+    assert!(without.contains("its estimate is the lowest"), "{without}");
+    let is_single_copy = |bytes: &str| {
+        let question = ["explain", "broadcast", "-n", "2", "--cpus", "2", "-b", bytes];
+        ringfold(&question).unwrap().contains("from each other's memory")
     };
-    assert_eq!(["1K", "64K", "64M"].map(tries), [false, true, false]);
+    assert_eq!(["1K", "64K", "64M"].map(is_single_copy), [false, true, false]);
     let with_cpus = |cpus| ringfold(&["explain", "barrier", "-n", "4", "--cpus", cpus]).unwrap();
     let (free, crowded) = (with_cpus("4"), with_cpus("1"));
     assert!(crowded.starts_with("barrier on 4 ranks of one host with 1 CPU\n"), "{crowded}");
-    assert_ne!(free.lines().nth(2), crowded.lines().nth(2), "who shares a CPU takes longer");
+    assert_ne!(free.lines().nth(2), crowded.lines().nth(2), "ranks that share a CPU take longer");
 }
 
 #[test]
@@ -52,7 +53,7 @@ fn a_file_that_is_no_plan_is_refused_by_line() {
     let file = folder.0.join("bad.plan");
     std::fs::write(&file, "# a plan\nallreduce 2 1 8 teleport 5\n").unwrap();
     let plan = file.to_str().unwrap();
-    // Endless, and so too long; nobody waits for its end.
+    // An endless file is refused as too long.
     let error = ringfold(&["explain", "allreduce", "-n", "2", "--plan", "/dev/zero"]).unwrap_err();
     assert!(error.contains("more than"), "{error}");
     let error = ringfold(&["explain", "allreduce", "-n", "2", "--plan", plan]).unwrap_err();
@@ -65,7 +66,7 @@ fn one_rank_has_nothing_to_tune() {
     assert!(error.contains("several ranks"), "{error}");
 }
 
-/// What rank 0 says after `ranks` ranks have measured little.
+/// Runs a short `tune` with `ranks` ranks, and returns rank 0's output.
 fn tune(ranks: usize, file: &Path) -> String {
     let port = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port();
     let started: Vec<_> = (0..ranks)
@@ -80,24 +81,24 @@ fn tune(ranks: usize, file: &Path) -> String {
         })
         .collect();
     let outputs: Vec<_> =
-        started.into_iter().map(|child| said(child.wait_with_output().unwrap())).collect();
+        started.into_iter().map(|child| output_of(child.wait_with_output().unwrap())).collect();
     let mut texts = outputs.into_iter().map(Result::unwrap);
     let first = texts.next().unwrap();
-    assert!(texts.all(|text| text.is_empty()), "one rank speaks for all");
+    assert!(texts.all(|text| text.is_empty()), "only rank 0 reports");
     first
 }
 
 fn ringfold(arguments: &[&str]) -> Result<String, String> {
-    said(Command::new(env!("CARGO_BIN_EXE_ringfold")).args(arguments).output().unwrap())
+    output_of(Command::new(env!("CARGO_BIN_EXE_ringfold")).args(arguments).output().unwrap())
 }
 
-/// Standard output after success, standard error after failure.
-fn said(output: Output) -> Result<String, String> {
+/// Returns standard output after success, standard error after failure.
+fn output_of(output: Output) -> Result<String, String> {
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
     if output.status.success() { Ok(text(output.stdout)) } else { Err(text(output.stderr)) }
 }
 
-/// A folder of the test's own, gone afterwards.
+/// A folder of the test's own, which is removed in the end.
 struct Folder(PathBuf);
 
 impl Folder {

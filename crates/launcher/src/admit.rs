@@ -1,6 +1,6 @@
-//! Admits the reports that a host may make. A broken keeper, or a stranger in its place, can end
-//! its own part of a job. It speaks for no other host, floods nothing, and controls no terminal.
-//! Pure.
+//! Admits the reports that a host may make. A broken node agent, or a foreign process in its place,
+//! can end its own part of a job. It cannot report for another host, flood the launcher, or control
+//! a terminal. This module does no I/O.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,72 +10,73 @@ use ringfold_types::limits::{CAUSE_BYTES_MAX, LINE_BYTES_MAX};
 
 use crate::message::{Refusal, Up};
 
-/// Bytes of one output report. A keeper reads less at once, and completes one line with it.
+/// The most bytes of one output report. A node agent reads less at once, and completes one line
+/// with it.
 const OUTPUT_BYTES_MAX: usize = 2 * LINE_BYTES_MAX;
 
 /// The reports of one host so far.
 #[derive(Debug)]
 pub(crate) struct Admission {
-    ranks: HashMap<u32, Told>,
-    /// Whether a piece of input was sent there and has not been taken. The launcher sends input to
-    /// no host but that of rank 0.
+    ranks: HashMap<u32, Reported>,
+    /// Whether a piece of input is on its way there. The launcher sends input to the host of rank 0
+    /// only.
     piece_out: Arc<AtomicBool>,
 }
 
 /// The reports of one rank so far. Each kind comes once.
 #[derive(Clone, Copy, Debug, Default)]
-struct Told {
+struct Reported {
     started: bool,
     exited: bool,
     refused: bool,
 }
 
-/// The reason why a report is refused.
+/// Why the launcher refuses a report.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ReportError {
     /// The rank runs on another host, or nowhere.
-    #[error("it reports of rank {0}, which does not run there")]
-    Stranger(u32),
+    #[error("it reports on rank {0}, which does not run there")]
+    ForeignRank(u32),
     /// A rank starts and ends once.
-    #[error("it reports the same of rank {0} twice")]
+    #[error("it reports the same event of rank {0} twice")]
     Twice(u32),
-    /// No input was sent there, or what was sent has been taken already.
-    #[error("it reports of input that it was not sent")]
+    /// The launcher sent no input there, or the host has already reported it.
+    #[error("it reports input that was not sent to it")]
     NoInput,
-    /// More output than a keeper takes at once.
+    /// More output than a node agent sends at once.
     #[error("it reports {0} bytes of output at once")]
     TooLong(usize),
 }
 
 impl Admission {
-    /// For the host of these ranks.
+    /// Makes the admission for the host of these ranks.
     pub(crate) fn of(ranks: &[u32]) -> Self {
-        let ranks = ranks.iter().map(|rank| (*rank, Told::default())).collect();
+        let ranks = ranks.iter().map(|rank| (*rank, Reported::default())).collect();
         Self { ranks, piece_out: Arc::default() }
     }
 
-    /// To be set before a piece of input is sent to the host.
+    /// The flag that the launcher must set before it sends a piece of input to the host.
     pub(crate) fn piece_out(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.piece_out)
     }
 
-    /// The report, fit to be passed on.
+    /// Checks a report and makes its texts printable.
     ///
     /// # Errors
-    /// A keeper of these ranks cannot mean it.
+    /// No node agent of these ranks sends such a report.
     pub(crate) fn admit(&mut self, report: Up) -> Result<Up, ReportError> {
-        let mut once = |rank: u32, which: fn(&mut Told) -> &mut bool| {
-            let told = self.ranks.get_mut(&rank).ok_or(ReportError::Stranger(rank))?;
-            let before = std::mem::replace(which(told), true);
+        let mut once = |rank: u32, which: fn(&mut Reported) -> &mut bool| {
+            let reported = self.ranks.get_mut(&rank).ok_or(ReportError::ForeignRank(rank))?;
+            let before = std::mem::replace(which(reported), true);
             if before { Err(ReportError::Twice(rank)) } else { Ok(()) }
         };
         match &report {
-            Up::Started { rank, .. } => once(*rank, |told| &mut told.started)?,
-            Up::Exited { rank, .. } => once(*rank, |told| &mut told.exited)?,
-            Up::Refused { rank, .. } => once(*rank, |told| &mut told.refused)?,
+            Up::Started { rank, .. } => once(*rank, |reported| &mut reported.started)?,
+            Up::Exited { rank, .. } => once(*rank, |reported| &mut reported.exited)?,
+            Up::Refused { rank, .. } => once(*rank, |reported| &mut reported.refused)?,
             Up::Output { rank, bytes, .. } => {
                 if !self.ranks.contains_key(rank) {
-                    return Err(ReportError::Stranger(*rank));
+                    return Err(ReportError::ForeignRank(*rank));
                 }
                 if bytes.len() > OUTPUT_BYTES_MAX {
                     return Err(ReportError::TooLong(bytes.len()));
@@ -86,7 +87,7 @@ impl Admission {
                     return Err(ReportError::NoInput);
                 }
             }
-            Up::Leaving { .. } | Up::Beat => {}
+            Up::Leaving { .. } | Up::Heartbeat => {}
         }
         Ok(match report {
             Up::Refused { rank, refusal } => Up::Refused { rank, refusal: readable(refusal) },
@@ -107,7 +108,7 @@ fn readable(refusal: Refusal) -> Refusal {
     }
 }
 
-/// The beginning of a foreign text, without characters that would control a terminal.
+/// The beginning of a foreign text, with control characters escaped.
 pub(crate) fn printable(text: &str) -> String {
     let mut printable = String::new();
     for c in text.chars() {
@@ -133,17 +134,17 @@ mod tests {
     }
 
     #[test]
-    fn a_host_speaks_for_its_own_ranks() {
+    fn a_host_reports_on_its_own_ranks_only() {
         let mut host = Admission::of(&[2, 3]);
         let refusal = || Refusal::System(String::new());
-        for stranger in [
+        for foreign in [
             Up::Started { rank: 1, pid: 1 },
             Up::Exited { rank: 4, status: Status::Exited(0) },
             Up::Refused { rank: u32::MAX, refusal: refusal() },
             output(0, 1),
         ] {
-            let error = host.admit(stranger).unwrap_err();
-            assert!(matches!(error, ReportError::Stranger(_)), "{error}");
+            let error = host.admit(foreign).unwrap_err();
+            assert!(matches!(error, ReportError::ForeignRank(_)), "{error}");
         }
         for own in [
             Up::Started { rank: 2, pid: 1 },
@@ -151,7 +152,7 @@ mod tests {
             Up::Exited { rank: 2, status: Status::Killed(9) },
             Up::Refused { rank: 3, refusal: refusal() },
             output(2, 1),
-            Up::Beat,
+            Up::Heartbeat,
         ] {
             host.admit(own).unwrap();
         }
@@ -172,8 +173,8 @@ mod tests {
     fn a_host_floods_nothing() {
         let mut host = Admission::of(&[0]);
         for _ in 0..2 {
-            let told = host.admit(Up::Started { rank: 0, pid: 1 });
-            assert!(matches!(told, Ok(_) | Err(ReportError::Twice(0))));
+            let reported = host.admit(Up::Started { rank: 0, pid: 1 });
+            assert!(matches!(reported, Ok(_) | Err(ReportError::Twice(0))));
         }
         assert_eq!(host.admit(Up::Started { rank: 0, pid: 1 }), Err(ReportError::Twice(0)));
         let long = host.admit(output(0, OUTPUT_BYTES_MAX + 1));
@@ -181,15 +182,15 @@ mod tests {
     }
 
     #[test]
-    fn foreign_words_do_not_control_a_terminal() {
+    fn foreign_text_does_not_control_a_terminal() {
         assert_eq!(printable("no \u{1b}[2J\r\nroute \u{f6}"), "no \\u{1b}[2J\\r\\nroute \u{f6}");
         assert!(printable(&"\u{1b}".repeat(1 << 20)).len() <= CAUSE_BYTES_MAX + 8);
         let why = "\u{7}".to_owned();
-        let told = Admission::of(&[]).admit(Up::Leaving { why });
-        assert_eq!(told, Ok(Up::Leaving { why: "\\u{7}".into() }));
-        let told = Admission::of(&[0])
+        let reported = Admission::of(&[]).admit(Up::Leaving { why });
+        assert_eq!(reported, Ok(Up::Leaving { why: "\\u{7}".into() }));
+        let reported = Admission::of(&[0])
             .admit(Up::Refused { rank: 0, refusal: Refusal::NotFound("\u{9b}".into()) });
         let refusal = Refusal::NotFound("\\u{9b}".into());
-        assert_eq!(told, Ok(Up::Refused { rank: 0, refusal }));
+        assert_eq!(reported, Ok(Up::Refused { rank: 0, refusal }));
     }
 }

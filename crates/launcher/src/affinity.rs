@@ -1,4 +1,4 @@
-//! `--bind-to`: which of its host's cores a rank may use.
+//! `--bind-to`: the cores that a rank may use.
 
 use std::path::Path;
 
@@ -6,24 +6,24 @@ use ringfold_topology::discover::{machine, machine_cores};
 use ringfold_topology::machine::{Core, Machine, Nic, cores_within, deal, gpu_of, storage};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-use crate::family;
 use crate::message::{Bind, HostOrder};
+use crate::process_tree;
 
-/// The live system.
+/// The root of the running system's file tree.
 const ROOT: &str = "/";
 
-/// Cores that this process may use; at least 1.
+/// The number of cores that this process may use, at least 1.
 pub(crate) fn allowed_cores() -> usize {
     let machine = Machine { cores: machine_cores(Path::new(ROOT)), ..Machine::default() };
     let allowed = sched_getaffinity(None);
     allowed.map_or(1, |allowed| cores_within(&machine, &cpus(&allowed)).len().max(1))
 }
 
-/// The CPUs of each rank of an order, in the order of their local ranks. A rank without any may use
-/// all that this process may use.
+/// The CPUs of each rank of an order, in the order of the local ranks. A rank with an empty list
+/// may use all CPUs of this process.
 ///
 /// # Errors
-/// The operating system does not say which CPUs this process may use.
+/// The operating system does not tell which CPUs this process may use.
 pub(crate) fn plan(order: &HostOrder) -> rustix::io::Result<Vec<Vec<u16>>> {
     let free = vec![Vec::new(); order.ranks.len()];
     if order.bind == Bind::None {
@@ -33,13 +33,13 @@ pub(crate) fn plan(order: &HostOrder) -> rustix::io::Result<Vec<Vec<u16>>> {
     let value = |name: &str| {
         let is_it = |(known, _): &&(Vec<u8>, Vec<u8>)| known == name.as_bytes();
         let ordered = order.env.iter().rfind(is_it).map(|(_, value)| value.clone());
-        let value = ordered.or_else(|| family::inherited_value(name))?;
+        let value = ordered.or_else(|| process_tree::inherited_value(name))?;
         String::from_utf8(value).ok()
     };
     let is_off = value("RINGFOLD_TOPO").is_some_and(|value| value.trim() == "off");
     let machine = match (order.bind, is_off) {
         (Bind::Share, false) => machine(Path::new(ROOT)),
-        _ => nowhere(machine_cores(Path::new(ROOT))),
+        _ => without_locations(machine_cores(Path::new(ROOT))),
     };
     let cores = cores_within(&machine, &cpus(&allowed));
     if order.bind == Bind::Share && cores.len() < free.len() && has_quota(&allowed) {
@@ -81,16 +81,16 @@ fn devices(machine: &Machine) -> Vec<&str> {
     kept.map(|(_, name)| *name).collect()
 }
 
-/// The cores without their places, so that CPU numbers alone give their order.
-fn nowhere(cores: Vec<Core>) -> Machine {
+/// A machine of these cores without their locations, so that CPU numbers alone define their order.
+fn without_locations(cores: Vec<Core>) -> Machine {
     let cores = cores.into_iter().map(|core| Core { cpus: core.cpus, ..Core::default() });
     Machine { cores: cores.collect(), ..Machine::default() }
 }
 
-/// Ties this process to some CPUs; to none means to leave it as it is.
+/// Binds this process to these CPUs. An empty list changes nothing.
 ///
 /// # Errors
-/// As the operating system has them.
+/// The operating system refuses.
 pub(crate) fn bind(cpus: &[u16]) -> rustix::io::Result<()> {
     let mut chosen = CpuSet::new();
     let known = cpus.iter().map(|cpu| usize::from(*cpu)).filter(|cpu| *cpu < CpuSet::MAX_CPU);
@@ -98,8 +98,8 @@ pub(crate) fn bind(cpus: &[u16]) -> rustix::io::Result<()> {
     if chosen.count() == 0 { Ok(()) } else { sched_setaffinity(None, &chosen) }
 }
 
-/// Whether this process may use less than all of the CPUs that it may run on. A rank that is tied
-/// to some of them would seem to have these for itself.
+/// Whether a quota gives this process less than all of its CPUs. A bound rank would seem to have
+/// its CPUs for itself.
 fn has_quota(allowed: &CpuSet) -> bool {
     std::thread::available_parallelism().is_ok_and(|usable| usable.get() < cpus(allowed).len())
 }
@@ -148,7 +148,7 @@ mod tests {
         assert!(cpus_of(Bind::Core, &Machine::default(), &[], None, 2).concat().is_empty());
     }
 
-    /// Two NUMA nodes, and a device at each: number 0 at node 1.
+    /// A machine of two NUMA nodes with alternating cores.
     fn crossed() -> Machine {
         let node = |cpu: u16| Some(cpu % 2);
         let core = |cpu| Core { cpus: vec![cpu], node: node(cpu), socket: node(cpu), cache: None };
@@ -172,7 +172,7 @@ mod tests {
         };
         machine.nics = vec![nic(0, true), nic(1, true)];
         assert_eq!(nodes(&machine, None), [[1], [0]]);
-        // A NIC that is down draws nobody.
+        // A NIC that is down attracts no rank.
         machine.nics = vec![nic(0, false), nic(1, true)];
         assert_eq!(nodes(&machine, None), [[0], [1]]);
         for (bus, node) in [(1, 0), (2, 1)] {

@@ -1,4 +1,4 @@
-//! The command line of `ringrun`, as typed.
+//! The command line of `ringrun`.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -10,12 +10,11 @@ use ringfold_types::limits::HOST_SILENCE_MIN_MS;
 
 const AFTER: &str = "\
 Exit status: 0 if every rank returned 0; else that of the first rank that failed, 128 + N if \
-signal N killed it; 124 after --timeout; \
-130 after Ctrl-C; 127 or 126 if the program is not there or not \
-executable; 125 if the launch failed; 2 for a command line that makes no sense.
+signal N killed it; 124 after --timeout; 130 after Ctrl-C; 127 or 126 if the program does not \
+exist or is not executable; 125 if the launch failed; 2 for an invalid command line.
 
 When a rank fails, the others have --grace seconds to notice and to report it, then 2 s after \
-SIGTERM, then they are killed. When the job ends, by whatever means, every process that a rank has \
+SIGTERM, then they are killed. When the job ends for any reason, every process that a rank has \
 started is killed, daemons included.
 
 Hosts: `name`, `name:2`, in a host file also `name slots=2`, # for comments, one slot by default. \
@@ -49,9 +48,9 @@ pub(crate) struct Args {
     #[arg(long)]
     pub(crate) oversubscribe: bool,
 
-    /// Tie ranks to their host's cores: `share` gives each rank as many cores, or where there are
-    /// too few each core as many ranks, if that comes out even, near the rank's GPU or RDMA NIC;
-    /// `core` gives one each in turn; `none` ties nobody
+    /// Bind ranks to their host's cores. `share` divides the cores evenly among the ranks, or the
+    /// ranks among the cores, near each rank's GPU or RDMA NIC, if that comes out even; `core`
+    /// gives each rank one core in turn; `none` binds no rank
     #[arg(long, value_enum, default_value_t, value_name = "WHAT")]
     pub(crate) bind_to: BindTo,
 
@@ -59,16 +58,16 @@ pub(crate) struct Args {
     #[arg(long)]
     pub(crate) tag_output: bool,
 
-    /// Stop the job after so many seconds
+    /// Stop the job after this many seconds
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     pub(crate) timeout: Option<Duration>,
 
-    /// Seconds that the others may go on when a rank has failed
+    /// Seconds that the other ranks may go on after a rank has failed
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds, default_value = "5")]
     pub(crate) grace: Duration,
 
-    /// Seconds that another host may be silent before it counts as lost; it ends its ranks when it
-    /// hears nothing from ringrun for as long, as when ringrun is stopped (Ctrl-Z)
+    /// Seconds that another host may be silent before it counts as lost. That host ends its ranks
+    /// when it receives nothing from ringrun for as long, as when ringrun is stopped (Ctrl-Z)
     #[arg(long, value_name = "SECONDS", value_parser = parse_host_timeout, default_value = "120")]
     pub(crate) host_timeout: Duration,
 
@@ -76,16 +75,16 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DIR")]
     pub(crate) wdir: Option<PathBuf>,
 
-    /// Command that starts another one on another host [default: ssh]
+    /// Command that starts a command on another host [default: ssh]
     #[arg(long, value_name = "COMMAND", long_help = AGENT_HELP)]
     pub(crate) agent: Option<String>,
 
-    /// Where ringrun is on other hosts [default: where it is here]
+    /// Path of ringrun on other hosts [default: its path here]
     #[arg(long, value_name = "PATH")]
     pub(crate) remote_ringrun: Option<PathBuf>,
 
     /// Address, or address:port, at which other hosts reach this one [default: an address of the
-    /// interfaces in RINGFOLD_SOCKET_IFNAME, or that from which the first of them is reached]
+    /// interfaces in RINGFOLD_SOCKET_IFNAME, or the source address toward the first other host]
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) rendezvous_addr: Option<String>,
 
@@ -104,7 +103,8 @@ pub(crate) enum BindTo {
 }
 
 impl Args {
-    /// The command line as `mpirun` users write it: `-np` is `--np`, up to the program's name.
+    /// The command line in the form that clap parses: `-np`, which `mpirun` users write, becomes
+    /// `--np`. Stops at the program's name.
     pub(crate) fn normalize(args: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
         let command = Self::command();
         let mut args = args.into_iter();
@@ -146,7 +146,7 @@ fn parse_ranks(text: &str) -> Result<usize, String> {
 
 fn parse_seconds(text: &str) -> Result<Duration, String> {
     let seconds = text.parse::<f64>().map_err(|_| "not a number of seconds")?;
-    Duration::try_from_secs_f64(seconds).map_err(|_| "not a time that can pass".to_owned())
+    Duration::try_from_secs_f64(seconds).map_err(|_| "not a valid duration".to_owned())
 }
 
 fn parse_host_timeout(text: &str) -> Result<Duration, String> {
@@ -187,7 +187,7 @@ mod tests {
             let (ranks, command) = parse(&format!("ringrun {count} prog -np 7")).unwrap();
             assert_eq!((ranks, &*command), (Some(4), "prog -np 7"), "{count}");
         }
-        // Values of other options, and the program's own arguments, stay as they are.
+        // Values of other options, and the program's own arguments, stay unchanged.
         let line = "ringrun -x A=1 -H a:4 --oversubscribe --timeout 9 -np 4 -xB=2 prog -np 7 -n 8";
         assert_eq!(parse(line), Ok((Some(4), "prog -np 7 -n 8".to_owned())));
         assert_eq!(parse("ringrun -- -np 4"), Ok((None, "-np 4".to_owned())));
@@ -202,7 +202,7 @@ mod tests {
         assert!(Args::try_parse_from(["ringrun", "--timeout", "-1", "prog"]).is_err());
         assert!(Args::try_parse_from(["ringrun", "--host-timeout", "0.9", "prog"]).is_err());
         assert!(Args::try_parse_from(["ringrun", "-n", "2"]).is_err());
-        // The help says what the library has.
+        // The default in the help is the default of the library.
         let args = Args::parse_from(["ringrun", "prog"]);
         assert_eq!(args.host_timeout, Job::new("prog").host_timeout);
     }

@@ -1,36 +1,37 @@
-//! Messages as frames: a length (u32, little-endian), then that many bytes of postcard. Pure.
+//! Messages as frames: a length (u32, little-endian), then that many bytes of postcard. This module
+//! does no I/O.
 //!
-//! A keeper's stream begins with a greeting, because what starts it on another host (a login shell,
-//! an agent) may print a few words of its own first. Nothing is allocated before the length that
-//! asks for it has been held against `limits::CONTROL_BYTES_MAX`.
+//! A node agent's stream begins with a greeting, because the login shell or agent that starts it on
+//! another host may print some text first. The decoder checks each length against
+//! `limits::CONTROL_BYTES_MAX` before it allocates.
 
 use ringfold_types::limits::CONTROL_BYTES_MAX;
 use serde::{Serialize, de::DeserializeOwned};
 
-/// What a keeper writes first; the digit is the version of these messages.
-pub(crate) const GREETING: &[u8] = b"\n\x01ringfold keeper 2\n";
+/// The first bytes of a node agent's stream. The digit is the version of these messages.
+pub(crate) const GREETING: &[u8] = b"\n\x01ringfold node agent 3\n";
 
-/// Bytes that may come before the greeting.
+/// The most bytes before the greeting.
 const CHATTER_MAX: usize = 64 * 1024;
 
-/// Why a stream of frames is not one.
+/// Why a stream is not a stream of frames.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum FrameError {
-    /// A length beyond `limits::CONTROL_BYTES_MAX`.
-    #[error("a message of {0} bytes is longer than any should be")]
+    /// The length exceeds `limits::CONTROL_BYTES_MAX`.
+    #[error("a message of {0} bytes exceeds the limit")]
     TooLong(usize),
-    /// Bytes that are no message.
+    /// The bytes are no message.
     #[error("not a message: {0}")]
     Malformed(#[from] postcard::Error),
-    /// Much was said, but not the greeting.
-    #[error("no greeting: is it ringrun of the same version that answers? it said: {0:?}")]
+    /// Much text came, but no greeting.
+    #[error("no greeting: check that ringrun of the same version answers; the output was: {0:?}")]
     NoGreeting(String),
 }
 
-/// `message` as a frame.
+/// Encodes `message` as a frame.
 ///
 /// # Errors
-/// If it is longer than `limits::CONTROL_BYTES_MAX`.
+/// The message is longer than `limits::CONTROL_BYTES_MAX`.
 pub(crate) fn encode<M: Serialize>(message: &M) -> Result<Vec<u8>, FrameError> {
     let mut frame = postcard::to_extend(message, vec![0; 4])?;
     let length = frame.len() - 4;
@@ -43,24 +44,24 @@ pub(crate) fn encode<M: Serialize>(message: &M) -> Result<Vec<u8>, FrameError> {
     }
 }
 
-/// Takes the bytes of a stream as they come, gives messages.
+/// Decodes the bytes of a stream into messages, in pieces of any size.
 #[derive(Debug, Default)]
 pub(crate) struct Decoder {
     bytes: Vec<u8>,
     start: usize,
     greeted: bool,
-    /// No greeting begins before this one of `bytes`.
+    /// No greeting begins before this byte of `bytes`.
     searched: usize,
 }
 
 impl Decoder {
-    /// For a stream that begins with a greeting.
+    /// Makes a decoder of a stream that begins with a greeting.
     #[must_use]
     pub(crate) fn after_greeting() -> Self {
         Self::default()
     }
 
-    /// For a stream of frames alone.
+    /// Makes a decoder of a stream of frames alone.
     #[must_use]
     pub(crate) fn plain() -> Self {
         Self { greeted: true, ..Self::default() }
@@ -75,10 +76,10 @@ impl Decoder {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// The next message, if it is here in full.
+    /// The next message, if all of its bytes are here.
     ///
     /// # Errors
-    /// If the stream is broken; nothing more can be read from it then.
+    /// The stream is broken. No further message can be read from it.
     pub(crate) fn next<M: DeserializeOwned>(&mut self) -> Result<Option<M>, FrameError> {
         if !self.greeted && !self.find_greeting()? {
             return Ok(None);
@@ -98,7 +99,7 @@ impl Decoder {
         Ok(Some(message))
     }
 
-    /// What has been said instead of a greeting, for an error message.
+    /// The text that came instead of a greeting, for an error message.
     #[must_use]
     pub(crate) fn chatter(&self) -> Option<String> {
         let said = &self.bytes[..self.bytes.len().min(200)];
@@ -113,7 +114,7 @@ impl Decoder {
             self.greeted = true;
             return Ok(true);
         }
-        // Later bytes may complete a greeting that has begun, but nothing before it.
+        // Later bytes may complete a greeting that has begun, but none begins before it.
         self.searched = (self.bytes.len() + 1).saturating_sub(GREETING.len());
         if self.bytes.len() > CHATTER_MAX {
             return Err(FrameError::NoGreeting(self.chatter().unwrap_or_default()));
@@ -150,11 +151,11 @@ mod tests {
     fn a_greeting_may_come_byte_by_byte_after_much_chatter() {
         let chatter = GREETING[..5].repeat(10_000);
         let mut decoder = Decoder::after_greeting();
-        for byte in [&chatter[..], GREETING, &encode(&Up::Beat).unwrap()].concat() {
+        for byte in [&chatter[..], GREETING, &encode(&Up::Heartbeat).unwrap()].concat() {
             assert!(decoder.chatter().is_some() || decoder.searched < chatter.len() + 1);
             decoder.push(&[byte]);
             if let Some(up) = decoder.next::<Up>().unwrap() {
-                assert_eq!(up, Up::Beat);
+                assert_eq!(up, Up::Heartbeat);
                 return;
             }
         }
@@ -177,7 +178,7 @@ mod tests {
         #[test]
         fn any_bytes_never_panic(bytes in vec(any::<u8>(), 0..300), greeted in any::<bool>()) {
             let mut decoder = if greeted { Decoder::plain() } else { Decoder::after_greeting() };
-            // Small lengths, so that bodies are reached.
+            // Small lengths let the decoder reach the bodies.
             decoder.push(&[7, 0, 0, 0]);
             for piece in bytes.chunks(11) {
                 decoder.push(piece);

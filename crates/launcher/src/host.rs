@@ -1,4 +1,5 @@
-//! The launcher's end of the line to one host: starts the keeper there and talks with it.
+//! The launcher's end of the link to one host: starts the node agent there and exchanges messages
+//! with it.
 
 use std::ffi::{OsStr, OsString};
 use std::process::Stdio;
@@ -14,17 +15,17 @@ use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
 
 use crate::admit::{Admission, printable};
-use crate::conduct::Event;
-use crate::family::{self, DYING};
 use crate::frame::{Decoder, encode};
 use crate::guardian::GUARDIAN;
 use crate::guardian::HANGUP_GRACE;
+use crate::heartbeat::{Heartbeat, SilenceTimer};
 use crate::job::Job;
 use crate::message::{Down, HostOrder, Up};
 use crate::printer::Piece;
-use crate::silence::{Beat, Silence};
+use crate::process_tree::{self, DYING};
+use crate::supervisor::Event;
 
-/// What `--help` says of agents.
+/// The help text about agents.
 pub const AGENT_HELP: &str = "\
 The agent starts a command on another host. It is called as
 
@@ -32,44 +33,45 @@ The agent starts a command on another host. It is called as
 
 and must run `RINGRUN --ringfold-guardian` on HOST with its own standard input and output \
 connected to that process, byte for byte, until it ends. When the agent dies or its input ends, \
-the input of the process must end too. Anything printed before RINGRUN speaks is ignored. AGENT is \
+the input of the process must end too. Output before the answer of RINGRUN is ignored. AGENT is \
 split at white space. By default it is `ssh -T -x -o BatchMode=yes -o ServerAliveInterval=15 --`; \
 `--agent 'ip netns exec'` takes hosts to be network namespaces of this machine. The secret of the \
-job and the command to run travel over standard input, never in arguments. Both ends give signs of \
-life, so that a connection that is cut without a word is noticed after --host-timeout.";
+job and the command to run travel over standard input, never in arguments. Both ends send \
+heartbeats, so that a connection that breaks without notice is detected after --host-timeout.";
 
-/// The last word ends the options, so that ssh takes the next one for the host.
+/// The command of the default agent. The last word ends the options, so that ssh takes the next one
+/// for the host.
 const SSH: [&str; 8] =
     ["ssh", "-T", "-x", "-o", "BatchMode=yes", "-o", "ServerAliveInterval=15", "--"];
 
-/// Bytes taken from a keeper at once.
+/// The most bytes to read from a node agent at once.
 const READ_BYTES: usize = 64 * 1024;
 
-/// What the tasks of all hosts share.
+/// The channels that the tasks of all hosts share.
 #[derive(Clone, Debug)]
-pub(crate) struct Lines {
+pub(crate) struct HostChannels {
     pub(crate) events: mpsc::UnboundedSender<Event>,
     pub(crate) pieces: mpsc::Sender<Piece>,
-    /// Told when rank 0 has room for input.
+    /// Notified when rank 0 has room for input.
     pub(crate) input_taken: Arc<Notify>,
 }
 
-/// A keeper that has been started. Dropping `orders` makes it end, and with it `task`.
+/// A started node agent. Dropping `orders` makes it end, and then `task` ends.
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) orders: mpsc::UnboundedSender<Down>,
-    /// Closes both pipes at once. The guardian then ends the job on its host, and `task` ends
-    /// within `AGENT_GRACE`.
+    /// Closes both pipes. The guardian then ends the job on its host, and `task` ends within
+    /// `AGENT_GRACE`.
     pub(crate) hang_up: Arc<Notify>,
     pub(crate) task: JoinHandle<()>,
 }
 
-/// Time for an agent to end by itself once its pipes are closed: enough for a guardian.
+/// The time for an agent to end by itself after its pipes are closed: enough for a guardian.
 const AGENT_GRACE: Duration =
     HANGUP_GRACE.saturating_add(DYING).saturating_add(Duration::from_secs(1));
 
-/// The command line of a keeper.
-pub(crate) fn keeper_command(
+/// The command line of a node agent.
+pub(crate) fn node_agent_command(
     job: &Job,
     host: &str,
     is_local: bool,
@@ -78,31 +80,31 @@ pub(crate) fn keeper_command(
         let program = job.local_keeper.clone().unwrap_or_else(|| "/proc/self/exe".into());
         return Ok(vec![program.into(), GUARDIAN.into()]);
     }
-    let keeper = match &job.remote_keeper {
+    let node_agent = match &job.remote_keeper {
         Some(path) => path.clone(),
         None => std::env::current_exe()?,
     };
     let mut words = Vec::<OsString>::new();
     if job.agent.is_empty() {
-        // The shell on the other host splits what ssh passes on.
+        // The shell on the other host splits the words that ssh passes on.
         words.extend(SSH.map(OsString::from));
-        words.extend([host.into(), shell_quote(keeper.as_os_str()), GUARDIAN.into()]);
+        words.extend([host.into(), shell_quote(node_agent.as_os_str()), GUARDIAN.into()]);
     } else {
         words.extend(job.agent.iter().map(OsString::from));
-        words.extend([host.into(), keeper.into(), GUARDIAN.into()]);
+        words.extend([host.into(), node_agent.into(), GUARDIAN.into()]);
     }
     Ok(words)
 }
 
-/// Starts a keeper and sends it `order`.
+/// Starts a node agent and sends it `order`.
 ///
 /// # Errors
-/// If the command cannot be started.
+/// The command cannot be started.
 pub(crate) fn start(
     words: &[OsString],
     host: usize,
     order: HostOrder,
-    lines: Lines,
+    channels: HostChannels,
 ) -> std::io::Result<Link> {
     let (program, args) = words.split_first().ok_or_else(|| std::io::Error::other("no command"))?;
     let mut child = Command::new(program)
@@ -119,27 +121,27 @@ pub(crate) fn start(
     let (silence, admission) = (order.silence, Admission::of(&order.ranks));
     let piece_out = admission.piece_out();
     let (orders, orders_rx) = mpsc::unbounded_channel();
-    // The receiver is in the next line's task, which has not begun.
+    // The receiver belongs to the task below, which has not begun.
     orders.send(Down::Start(Box::new(order))).ok();
     let hang_up = Arc::new(Notify::new());
     let hung_up = Arc::clone(&hang_up);
     let task = tokio::spawn(async move {
         let greeted = AtomicBool::new(false);
-        let reports = read_reports(stdout, silence, admission, &greeted, &lines);
+        let reports = read_reports(stdout, silence, admission, &greeted, &channels);
         // The first to end closes the pipes of the others.
-        let farewell = tokio::select! {
-            farewell = reports => farewell,
-            () = write_orders(stdin, orders_rx, silence, &greeted, &piece_out) => Farewell::Closed,
-            () = hung_up.notified() => Farewell::Closed,
+        let link_end = tokio::select! {
+            link_end = reports => link_end,
+            () = write_orders(stdin, orders_rx, silence, &greeted, &piece_out) => LinkEnd::Closed,
+            () = hung_up.notified() => LinkEnd::Closed,
         };
-        // The printer waits for those who may have something to print.
-        let Lines { events, .. } = lines;
+        // The printer waits for every holder of the other channels.
+        let HostChannels { events, .. } = channels;
         let lost = |status: &str| {
-            let why = farewell.explain(&command, status);
+            let why = link_end.explain(&command, status);
             events.send(Event::HostLost { host, why })
         };
-        // Nobody listens when the job is over. An agent that may not end is not waited for.
-        if let Farewell::Silent(_) | Farewell::Nonsense(_) = farewell {
+        // The receiver is gone when the job is over. An agent that may never end is not waited for.
+        if let LinkEnd::Silent(_) | LinkEnd::Invalid(_) = link_end {
             lost("").ok();
             agent.end().await;
         } else {
@@ -150,8 +152,8 @@ pub(crate) fn start(
     Ok(Link { orders, hang_up, task })
 }
 
-/// Passes orders on, and signs of life between them, even when the keeper takes them no more.
-/// Returns only if the job is over before any keeper has answered.
+/// Passes on orders, and heartbeats between them, even after the node agent stops reading. Returns
+/// only if the job is over before any node agent has answered.
 async fn write_orders(
     mut stdin: ChildStdin,
     mut orders: mpsc::UnboundedReceiver<Down>,
@@ -159,7 +161,7 @@ async fn write_orders(
     greeted: &AtomicBool,
     piece_out: &AtomicBool,
 ) {
-    let mut beat = Beat::within(silence);
+    let mut beat = Heartbeat::within(silence);
     let mut open = true;
     loop {
         let order = tokio::select! {
@@ -171,53 +173,53 @@ async fn write_orders(
                     Down::End
                 }
             },
-            () = beat.next() => Down::Beat,
+            () = beat.next() => Down::Heartbeat,
         };
-        // Nothing of what is sent here is too long but the first, which was checked.
+        // No order sent here is too long: only the first could be, and it was checked.
         let Ok(frame) = encode(&order) else { continue };
         if let Down::Input(_) = order {
             piece_out.store(true, Ordering::Relaxed);
         }
         if stdin.write_all(&frame).await.is_err() {
-            // The keeper is gone, which the end of its reports tells as well.
+            // The node agent is gone. The end of its reports shows that as well.
             return std::future::pending().await;
         }
     }
 }
 
-/// The reason why there are no more reports from a host.
-enum Farewell {
-    /// The keeper has closed its output.
+/// Why there are no more reports from a host.
+enum LinkEnd {
+    /// The node agent has closed its output.
     Closed,
-    /// The agent has closed its output and said this, but nothing that a keeper says.
+    /// The agent printed this text and closed its output, without any message of a node agent.
     NotStarted(String),
-    /// The keeper has ended its ranks.
+    /// The node agent has ended its ranks, for this reason.
     Left(String),
-    /// A keeper says no such things.
-    Nonsense(String),
-    /// Nothing was heard for so long.
+    /// The reports were invalid.
+    Invalid(String),
+    /// Nothing came for this long.
     Silent(Duration),
 }
 
-/// Reads until the keeper is gone, or cannot be trusted any more.
+/// Reads reports until the node agent is gone, or sends an invalid one.
 async fn read_reports(
     mut stdout: ChildStdout,
     limit: Option<Duration>,
     mut admission: Admission,
     greeted: &AtomicBool,
-    lines: &Lines,
-) -> Farewell {
+    channels: &HostChannels,
+) -> LinkEnd {
     let mut decoder = Decoder::after_greeting();
     let mut buffer = vec![0; READ_BYTES];
-    let mut silence = Silence::at_most(limit);
+    let mut silence = SilenceTimer::at_most(limit);
     let mut left = None;
     loop {
         let count = tokio::select! {
             biased;
             read = stdout.read(&mut buffer) => read.unwrap_or(0),
-            () = silence.too_long() => return Farewell::Silent(limit.unwrap_or_default()),
+            () = silence.expired() => return LinkEnd::Silent(limit.unwrap_or_default()),
         };
-        silence.broken();
+        silence.reset();
         if count == 0 {
             break;
         }
@@ -226,47 +228,47 @@ async fn read_reports(
             let report = match decoder.next() {
                 Ok(Some(report)) => report,
                 Ok(None) => break,
-                Err(error) => return Farewell::Nonsense(error.to_string()),
+                Err(error) => return LinkEnd::Invalid(error.to_string()),
             };
             match admission.admit(report) {
                 Ok(Up::Leaving { why }) => left = Some(why),
-                Ok(report) => pass_on(report, lines).await,
-                Err(error) => return Farewell::Nonsense(error.to_string()),
+                Ok(report) => pass_on(report, channels).await,
+                Err(error) => return LinkEnd::Invalid(error.to_string()),
             }
         }
         greeted.store(decoder.chatter().is_none(), Ordering::Relaxed);
     }
     match (decoder.chatter(), left) {
-        (Some(said), _) => Farewell::NotStarted(printable(&said)),
-        (None, Some(why)) => Farewell::Left(why),
-        (None, None) => Farewell::Closed,
+        (Some(said), _) => LinkEnd::NotStarted(printable(&said)),
+        (None, Some(why)) => LinkEnd::Left(why),
+        (None, None) => LinkEnd::Closed,
     }
 }
 
-async fn pass_on(report: Up, lines: &Lines) {
+async fn pass_on(report: Up, channels: &HostChannels) {
     let event = match report {
         Up::Output { rank, stream, bytes } => {
-            // Fails only when the job is being given up.
-            lines.pieces.send(Piece { rank, stream, bytes }).await.ok();
+            // Fails only if the job is being given up.
+            channels.pieces.send(Piece { rank, stream, bytes }).await.ok();
             return;
         }
-        Up::InputTaken => return lines.input_taken.notify_one(),
+        Up::InputTaken => return channels.input_taken.notify_one(),
         Up::Started { rank, pid } => Event::Started { rank: Rank(rank), pid },
         Up::Exited { rank, status } => Event::Exited { rank: Rank(rank), status },
         Up::Refused { rank, refusal } => Event::Refused { rank: Rank(rank), refusal },
-        Up::Leaving { .. } | Up::Beat => return,
+        Up::Leaving { .. } | Up::Heartbeat => return,
     };
-    lines.events.send(event).ok();
+    channels.events.send(event).ok();
 }
 
-/// The process that connects this one to a keeper; for this host, the guardian itself. Its process
-/// group is killed when it is dropped.
+/// The process that connects this one to a node agent. On this host it is the guardian itself.
+/// Dropping this kills its process group.
 struct Agent {
     child: Child,
 }
 
-impl Farewell {
-    /// The reason why the host is lost. Its agent `command` has ended with `status`.
+impl LinkEnd {
+    /// Why the host is lost. Its agent `command` has ended with `status`.
     fn explain(&self, command: &str, status: &str) -> String {
         match self {
             Self::Closed => format!("ringrun there ended ({status})"),
@@ -274,11 +276,11 @@ impl Farewell {
                 format!("'{command}' ended ({status}) before ringrun answered there")
             }
             Self::NotStarted(said) => format!("'{command}' ended ({status}) after: {said}"),
-            Self::Nonsense(said) => format!("'{command}' has brought nonsense from it: {said}"),
+            Self::Invalid(said) => format!("invalid data from it through '{command}': {said}"),
             Self::Left(why) => format!("ringrun there ended its ranks: {why}"),
             Self::Silent(limit) => format!(
-                "'{command}' has brought no word from it for {} s; if it is only slow, say \
-                 --host-timeout with more",
+                "no data from it through '{command}' for {} s; if it is only slow, increase \
+                 --host-timeout",
                 limit.as_secs_f64()
             ),
         }
@@ -286,7 +288,8 @@ impl Farewell {
 }
 
 impl Agent {
-    /// Waits until it has ended, by itself or because it takes too long. Returns how.
+    /// Waits until the process has ended, or kills it after `AGENT_GRACE`. Returns its status as
+    /// text.
     async fn end(&mut self) -> String {
         if tokio::time::timeout(AGENT_GRACE, self.child.wait()).await.is_err() {
             self.kill();
@@ -298,8 +301,8 @@ impl Agent {
     }
 
     fn kill(&self) {
-        // It is not reaped yet, so its number is no other process's.
-        if let Some(group) = self.child.id().and_then(family::pid_of) {
+        // The child is not reaped yet, so no other process has its number.
+        if let Some(group) = self.child.id().and_then(process_tree::pid_of) {
             kill_process_group(group, Signal::KILL).unwrap_or_default();
         }
     }
@@ -320,25 +323,25 @@ fn shell_quote(word: &OsStr) -> OsString {
 
 #[cfg(test)]
 mod tests {
-    use super::{keeper_command, shell_quote};
+    use super::{node_agent_command, shell_quote};
     use crate::job::Job;
 
     #[test]
     fn commands() {
         let mut job = Job::new("x");
         job.remote_keeper = Some("/opt/my tools/ringrun".into());
-        let words = keeper_command(&job, "n1", false).unwrap();
+        let words = node_agent_command(&job, "n1", false).unwrap();
         assert_eq!(words[0], "ssh");
         assert_eq!(
             words[words.len() - 4..],
             ["--", "n1", "'/opt/my tools/ringrun'", "--ringfold-guardian"]
         );
         job.agent = vec!["ip".into(), "netns".into(), "exec".into()];
-        let words = keeper_command(&job, "n1", false).unwrap();
+        let words = node_agent_command(&job, "n1", false).unwrap();
         let expected =
             ["ip", "netns", "exec", "n1", "/opt/my tools/ringrun", "--ringfold-guardian"];
         assert_eq!(words, expected);
-        assert_eq!(keeper_command(&job, "n1", true).unwrap()[0], "/proc/self/exe");
+        assert_eq!(node_agent_command(&job, "n1", true).unwrap()[0], "/proc/self/exe");
         assert_eq!(shell_quote("it's".as_ref()), r"'it'\''s'");
     }
 }

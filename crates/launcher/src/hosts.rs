@@ -1,20 +1,21 @@
-//! Which hosts a job may use, as people write it: `--host a:2,b:2` and host files. Pure.
+//! The hosts that a job may use, as users write them: `--host a:2,b:2` and host files. This module
+//! does no I/O.
 //!
-//! A host file has one host a line: `name`, `name:2` or `name slots=2`; `#` starts a comment. A
-//! host without a number has one slot; a host named twice has the sum. A name is what the agent
-//! (ssh) understands, so `user@name` will do; IPv6 addresses stand in brackets before a number.
-//! Nothing that an agent could take for an option passes.
+//! A host file has one host a line: `name`, `name:2` or `name slots=2`. `#` starts a comment. A
+//! host without a number has one slot. A host named twice has the sum of its slots. A name is any
+//! name that the agent (ssh) understands, including `user@name`. IPv6 addresses stand in brackets
+//! before a number. The parser refuses every name that an agent could take for an option.
 
 use std::net::Ipv6Addr;
 
 use ringfold_types::limits;
 
-/// A host and how many ranks may run there.
+/// A host and the number of ranks that may run there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Host {
-    /// What the agent calls it.
+    /// Its name for the agent.
     pub name: String,
-    /// Ranks that it takes before it is oversubscribed, at least 1.
+    /// The number of ranks that it takes before it is oversubscribed, at least 1.
     pub slots: usize,
 }
 
@@ -22,42 +23,42 @@ pub struct Host {
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HostsError {
-    /// The file, or the list, names nobody.
+    /// The file or the list names no host.
     #[error("no host is named: write one host a line, as in `node1 slots=2`")]
     Empty,
-    /// A name that no agent should see.
+    /// A name is invalid, or could be an option of the agent.
     #[error(
         "{place}: '{name}' is not a host: write NAME, USER@NAME or an IPv6 address in brackets; \
          names have letters, digits, '-', '.' and '_', and begin with a letter or a digit"
     )]
     Name {
-        /// Where it stands.
+        /// Its position.
         place: Place,
-        /// What was written, shortened.
+        /// The written text, shortened.
         name: String,
     },
-    /// Slots that are not a number from 1 to `limits::RANKS_MAX`.
+    /// The slots are not a number from 1 to `limits::RANKS_MAX`.
     #[error("{place}: '{slots}' is not a number of slots from 1 to {}", limits::RANKS_MAX)]
     Slots {
-        /// Where it stands.
+        /// Its position.
         place: Place,
-        /// What was written, shortened.
+        /// The written text, shortened.
         slots: String,
     },
-    /// A word after the host that means nothing here.
-    #[error("{place}: '{word}' is not understood: after a host comes only `slots=N`")]
+    /// A word after the host is unknown.
+    #[error("{place}: '{word}' is unknown: only `slots=N` may follow a host")]
     Word {
-        /// Where it stands.
+        /// Its position.
         place: Place,
-        /// What was written, shortened.
+        /// The written text, shortened.
         word: String,
     },
-    /// More hosts or slots than ranks can be.
+    /// There are more hosts or slots than a job may have ranks.
     #[error("more than {} slots", limits::RANKS_MAX)]
     TooMany,
 }
 
-/// Where in the input something stands.
+/// A position in the input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Place {
@@ -76,10 +77,10 @@ impl std::fmt::Display for Place {
     }
 }
 
-/// Reads a host file's text.
+/// Parses a host file's text.
 ///
 /// # Errors
-/// Names the first line that is wrong.
+/// The error names the first invalid line.
 pub fn parse_file(text: &str) -> Result<Vec<Host>, HostsError> {
     let mut hosts = Vec::new();
     for (line, number) in text.lines().zip(1..) {
@@ -99,10 +100,10 @@ pub fn parse_file(text: &str) -> Result<Vec<Host>, HostsError> {
     if hosts.is_empty() { Err(HostsError::Empty) } else { Ok(hosts) }
 }
 
-/// Reads the value of `--host`: `a:2,b:2`.
+/// Parses the value of `--host`: `a:2,b:2`.
 ///
 /// # Errors
-/// Names the first item that is wrong.
+/// The error names the first invalid item.
 pub fn parse_list(text: &str) -> Result<Vec<Host>, HostsError> {
     let mut hosts = Vec::new();
     for (item, number) in text.split(',').zip(1..) {
@@ -122,7 +123,7 @@ fn parse_item(item: &str, place: Place) -> Result<Host, HostsError> {
     Ok(Host { name, slots })
 }
 
-/// `HOST` or `USER@HOST` as an agent understands it, without brackets.
+/// Parses `HOST` or `USER@HOST` for an agent, without brackets.
 fn parse_name(text: &str) -> Option<String> {
     let (user, host) = match text.rsplit_once('@') {
         Some((user, host)) => (Some(user), host),
@@ -141,13 +142,13 @@ fn parse_name(text: &str) -> Option<String> {
     is_host.then(|| user.map_or_else(|| host.to_owned(), |user| format!("{user}@{host}")))
 }
 
-/// An IPv6 address; `%` and an interface may follow.
+/// Whether the text is an IPv6 address; `%` and an interface may follow.
 fn is_ipv6(text: &str) -> bool {
     let (address, zone) = text.split_once('%').unwrap_or((text, "lo"));
     address.parse::<Ipv6Addr>().is_ok() && is_word(zone)
 }
 
-/// A name that no program takes for an option and no shell for anything but a word.
+/// Whether no program takes the name for an option, and no shell for more than a word.
 fn is_word(text: &str) -> bool {
     text.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_')
         && text.chars().all(|c| c.is_ascii_alphanumeric() || "-._".contains(c))
@@ -168,7 +169,7 @@ fn add(hosts: &mut Vec<Host>, host: Host) -> Result<(), HostsError> {
     if total > limits::RANKS_MAX { Err(HostsError::TooMany) } else { Ok(()) }
 }
 
-/// The beginning of `text`, fit for a terminal.
+/// The beginning of `text`, escaped for a terminal.
 fn shorten(text: &str) -> String {
     text.chars().take(40).flat_map(char::escape_debug).collect()
 }
@@ -220,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_agent_could_take_for_an_option_is_refused() {
+    fn names_that_an_agent_could_take_for_options_are_refused() {
         for name in [
             "-Fcfg",
             "[-Fcfg]",
@@ -281,7 +282,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_written_is_read(
+        fn written_hosts_are_parsed(
             names in proptest::collection::btree_map("[a-z][a-z0-9.-]{0,9}", 1..9_usize, 1..9),
         ) {
             let hosts = names.iter().map(|(n, s)| host(n, *s)).collect::<Vec<_>>();

@@ -1,14 +1,14 @@
-//! How a program that launches ranks plays the parts of guardian, keeper and trampoline itself.
+//! Lets a program that launches ranks also act as guardian, node agent and trampoline.
 
 use std::process::ExitCode;
 
 use crate::guardian::{self, GUARDIAN};
-use crate::keeper::{self, KEEPER};
+use crate::node_agent::{self, NODE_AGENT};
 use crate::trampoline::{self, TRAMPOLINE};
 
-/// Takes over if this process was started as a part of a launch, that is if its first argument is
-/// `--ringfold-guardian`, `--ringfold-keeper` or `--ringfold-trampoline`: returns the status with
-/// which `main` must return at once. Returns `None` in any other process, having done nothing.
+/// Runs this process's part of a launch, if its first argument is `--ringfold-guardian`,
+/// `--ringfold-node-agent` or `--ringfold-trampoline`. Then it returns the status with which `main`
+/// must return. In any other process it does nothing and returns `None`.
 ///
 /// Every program that calls [`run`](crate::run()) must call this first in `main`, before it starts
 /// a thread or reads an argument, because `run` starts the program itself in these parts:
@@ -26,12 +26,12 @@ use crate::trampoline::{self, TRAMPOLINE};
 #[must_use = "main must return this status, if there is one"]
 pub fn intercept() -> Option<ExitCode> {
     let mut args = std::env::args_os().skip(1);
-    let part = args.next()?;
-    if part == GUARDIAN {
+    let role = args.next()?;
+    if role == GUARDIAN {
         Some(guardian::guard())
-    } else if part == KEEPER {
-        Some(keeper::keep(args.next().and_then(|pid| pid.to_str()?.parse().ok())))
-    } else if part == TRAMPOLINE {
+    } else if role == NODE_AGENT {
+        Some(node_agent::run(args.next().and_then(|pid| pid.to_str()?.parse().ok())))
+    } else if role == TRAMPOLINE {
         Some(trampoline::jump())
     } else {
         None

@@ -1,4 +1,4 @@
-//! Runs a job: starts the keepers, conducts, and cleans up.
+//! Runs a job: starts the node agents, supervises the ranks, and cleans up.
 
 use std::io::{self, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -7,14 +7,13 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use ringfold_types::Rank;
+use ringfold_types::limits::CONTROL_BYTES_MAX;
 use rustix::process::{Pid, child_subreaper, getpid, set_child_subreaper};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{Notify, mpsc};
 use zeroize::Zeroizing;
 
-use crate::conduct::{Command, Conductor, Event};
-use crate::feed::{self, Feed};
-use crate::host::{self, Lines, Link};
+use crate::host::{self, HostChannels, Link};
 use crate::hosts::Host;
 use crate::job::Job;
 use crate::message::{Down, HostOrder, SECRET_BYTES};
@@ -22,12 +21,14 @@ use crate::outcome::{Outcome, Verdict};
 use crate::plan::{Plan, PlanError, Share};
 use crate::printer::{self, Printer};
 use crate::rendezvous::{self, RendezvousError};
-use crate::{affinity, descriptors, family};
+use crate::stdin::{self, StdinForwarder};
+use crate::supervisor::{Command, Event, Supervisor};
+use crate::{affinity, descriptors, process_tree};
 
-/// Time for keepers to go when the job is over.
-const PARTING: Duration = Duration::from_secs(8);
+/// The time for node agents to exit after the job is over.
+const SHUTDOWN: Duration = Duration::from_secs(8);
 
-/// Time for the rest of the output of a job that was stopped.
+/// The time for the rest of the output of a stopped job.
 const LAST_OUTPUT: Duration = Duration::from_secs(2);
 
 /// Why a job did not begin. A job that began has an [`Outcome`].
@@ -37,47 +38,51 @@ pub enum LaunchError {
     /// The ranks do not fit the hosts.
     #[error(transparent)]
     Plan(#[from] PlanError),
-    /// There is nowhere to meet.
+    /// There is no rendezvous.
     #[error(transparent)]
     Rendezvous(#[from] RendezvousError),
-    /// The command that starts the keeper cannot be started.
+    /// The command that starts a node agent cannot be started.
     #[error("cannot start '{command}' for host {host}: {source}")]
     Keeper {
-        /// For which host.
+        /// The host of the node agent.
         host: String,
-        /// Which command.
+        /// The command.
         command: String,
-        /// What the operating system says.
+        /// The operating system's error.
         source: io::Error,
     },
-    /// Program, arguments and environment together are longer than `limits::CONTROL_BYTES_MAX`.
-    #[error("the command and its environment are too long")]
+    /// Program, arguments and environment together exceed `limits::CONTROL_BYTES_MAX`.
+    #[error(
+        "the program, its arguments and its environment exceed {CONTROL_BYTES_MAX} bytes: \
+         shorten them"
+    )]
     TooLong,
-    /// The operating system gave no randomness, signal, pipe or thread.
+    /// The operating system provides no randomness, signal, pipe or thread.
     #[error(transparent)]
     System(#[from] io::Error),
 }
 
 /// Runs a job until all its processes are gone.
 ///
-/// Ranks write to this process's standard output and error. Every byte arrives as it was written.
-/// Lines of different ranks do not mix, up to `limits::LINE_BYTES_MAX` bytes each. SIGINT, SIGTERM
-/// and SIGHUP, unless they were ignored before, stop the job; their handlers stay installed
-/// afterwards, so call this where nothing but the end of the process follows. While it runs, this
+/// Ranks write to this process's standard output and error. Every byte arrives unchanged. Lines of
+/// different ranks do not mix, up to `limits::LINE_BYTES_MAX` bytes each.
+///
+/// SIGINT, SIGTERM and SIGHUP stop the job, unless this process ignored them before. Their handlers
+/// stay installed, so callers should call this shortly before the process ends. While it runs, this
 /// process is a subreaper.
 ///
 /// Blocks for as long as the job takes. The program must call
 /// [`intercept`](crate::intercept()) first in its `main`.
 ///
 /// # Errors
-/// When the job could not begin; then no rank has run.
+/// The job could not begin. No rank has run.
 ///
 /// # Panics
-/// When called from within an asynchronous runtime.
+/// Panics when called from within an asynchronous runtime.
 pub fn run(job: &Job) -> Result<Outcome, LaunchError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let outcome = runtime.block_on(launch(job));
-    // A thread that is blocked in a read must not keep us.
+    // A thread that is blocked in a read must not delay the end.
     runtime.shutdown_background();
     outcome
 }
@@ -88,61 +93,64 @@ async fn launch(job: &Job) -> Result<Outcome, LaunchError> {
     descriptors::allow(3 * plan.hosts.len() + 2 * plan.size);
     let remote = plan.hosts.iter().map(|share| &*share.host).find(|host| *host != here);
     let (given, interfaces) = (job.rendezvous.as_deref(), job.interfaces.as_deref());
-    let meeting = rendezvous::open(remote, given, interfaces).await?;
-    let order = Order::new(job, &plan, &meeting.address)?;
-    let meeting = meeting.serve(&order.secret, order.job.clone(), plan.size);
+    let port = rendezvous::open(remote, given, interfaces).await?;
+    let order = JobOrder::new(job, &plan, &port.address)?;
+    let serving = port.serve(&order.secret, order.job.clone(), plan.size);
     let mut signals = Signals::listen()?;
-    let _reaping = Reaping::begin()?;
+    let _subreaper = Subreaper::begin()?;
 
     let (events, mut events_rx) = mpsc::unbounded_channel();
     let printer = printer::start(job.tag_output, events.clone())?;
-    let lines =
-        Lines { events, pieces: printer.pieces.clone(), input_taken: Arc::new(Notify::new()) };
+    let channels = HostChannels {
+        events,
+        pieces: printer.pieces.clone(),
+        input_taken: Arc::new(Notify::new()),
+    };
     let mut links = Links::default();
-    if let Err(error) = links.start(job, &plan, &here, &order, &lines) {
-        drop(lines);
-        links.part(&printer, &mut signals).await;
+    if let Err(error) = links.start(job, &plan, &here, &order, &channels) {
+        drop(channels);
+        links.shut_down(&printer, &mut signals).await;
         return Err(error);
     }
-    let feed = start_feed(job, &links, &lines)?;
-    drop(lines);
+    let stdin_forwarder = start_stdin(job, &links, &channels)?;
+    drop(channels);
 
-    let mut keeper_lost = false;
-    let mut conductor = Conductor::new(plan, job.grace, job.time_limit, Instant::now());
-    while !conductor.is_over() {
-        let deadline = conductor.deadline();
+    let mut node_agent_lost = false;
+    let mut supervisor = Supervisor::new(plan, job.grace, job.time_limit, Instant::now());
+    while !supervisor.is_over() {
+        let deadline = supervisor.deadline();
         let command = tokio::select! {
             Some(event) = events_rx.recv() => {
-                keeper_lost |= matches!(event, Event::HostLost { .. });
-                conductor.on_event(event, Instant::now())
+                node_agent_lost |= matches!(event, Event::HostLost { .. });
+                supervisor.on_event(event, Instant::now())
             }
             signal = signals.next() => {
-                conductor.on_event(Event::Interrupted(signal), Instant::now())
+                supervisor.on_event(Event::Interrupted(signal), Instant::now())
             }
-            () = sleep_until(deadline) => conductor.on_time(Instant::now()),
+            () = sleep_until(deadline) => supervisor.on_time(Instant::now()),
         };
         if let Some(command) = command {
             links.tell(command);
         }
     }
-    drop(feed);
-    let mut outcome = conductor.outcome();
-    links.part(&printer, &mut signals).await;
-    if keeper_lost {
-        exterminate(&order.job).await;
+    drop(stdin_forwarder);
+    let mut outcome = supervisor.outcome();
+    links.shut_down(&printer, &mut signals).await;
+    if node_agent_lost {
+        kill_orphans(&order.job).await;
     }
-    outcome.report = meeting.report();
+    outcome.report = serving.report();
     finish_output(printer, &outcome, &mut signals).await;
     Ok(outcome)
 }
 
 struct Placed {
     plan: Plan,
-    /// What this host is called in the plan.
+    /// The name of this host in the plan.
     here: String,
 }
 
-/// Places the ranks. All names of this host become one, so that it has one keeper.
+/// Places the ranks. All names of this host become one, so that it has one node agent.
 fn place(job: &Job) -> Result<Placed, LaunchError> {
     let here = rustix::system::uname().nodename().to_string_lossy().into_owned();
     if job.hosts.is_empty() {
@@ -161,8 +169,8 @@ fn place(job: &Job) -> Result<Placed, LaunchError> {
     Ok(Placed { plan: Plan::place(job.ranks, &hosts, job.oversubscribe)?, here })
 }
 
-/// What all hosts are told alike.
-struct Order {
+/// The part of the order that is the same for all hosts.
+struct JobOrder {
     job: String,
     secret: Zeroizing<[u8; SECRET_BYTES]>,
     rendezvous: String,
@@ -170,7 +178,7 @@ struct Order {
     wdir: Vec<u8>,
 }
 
-impl Order {
+impl JobOrder {
     fn new(job: &Job, plan: &Plan, rendezvous: &str) -> Result<Self, LaunchError> {
         let mut id = [0; 8];
         let mut secret = Zeroizing::new([0; SECRET_BYTES]);
@@ -212,7 +220,7 @@ impl Order {
     }
 }
 
-/// The lines to all hosts.
+/// The links to all hosts.
 #[derive(Default)]
 struct Links(Vec<Link>);
 
@@ -222,15 +230,15 @@ impl Links {
         job: &Job,
         plan: &Plan,
         here: &str,
-        order: &Order,
-        lines: &Lines,
+        order: &JobOrder,
+        channels: &HostChannels,
     ) -> Result<(), LaunchError> {
         for (at, share) in plan.hosts.iter().enumerate() {
-            let words = host::keeper_command(job, &share.host, share.host == here)?;
-            // A pipe on this host says by itself that its other end is gone.
+            let words = host::node_agent_command(job, &share.host, share.host == here)?;
+            // A pipe on this host shows by itself that its other end is gone.
             let silence = (share.host != here).then_some(job.host_timeout);
             let order = HostOrder { silence, ..order.for_host(job, share) };
-            let link = host::start(&words, at, order, lines.clone());
+            let link = host::start(&words, at, order, channels.clone());
             self.0.push(link.map_err(|source| LaunchError::Keeper {
                 host: share.host.clone(),
                 command: words.first().map(|it| it.display().to_string()).unwrap_or_default(),
@@ -246,15 +254,15 @@ impl Links {
                 Command::Signal(signal) => Down::Signal(signal),
                 Command::Kill => Down::Kill,
             };
-            // A host that is gone has been reported as lost.
+            // A host that is gone has already been reported as lost.
             link.orders.send(order).ok();
         }
     }
 
-    /// Tells all hosts that the job is over and waits until the keepers have killed what was left
-    /// and have passed on all output, as long as that makes progress and nobody interrupts. Then
-    /// hangs up, and waits until the agents have ended.
-    async fn part(self, printer: &Printer, signals: &mut Signals) {
+    /// Tells all hosts that the job is over, and waits for the node agents to kill leftover
+    /// processes and pass on all output. Waits as long as output flows and no signal interrupts.
+    /// Then closes the connections and waits until the agents have ended.
+    async fn shut_down(self, printer: &Printer, signals: &mut Signals) {
         let (hang_ups, mut tasks): (Vec<_>, Vec<_>) =
             self.0.into_iter().map(|link| (link.hang_up, link.task)).unzip();
         let all_ended = async {
@@ -266,7 +274,7 @@ impl Links {
         tokio::pin!(all_ended);
         let stuck = async {
             loop {
-                tokio::time::sleep(PARTING).await;
+                tokio::time::sleep(SHUTDOWN).await;
                 if printer.is_idle() {
                     return;
                 }
@@ -278,7 +286,7 @@ impl Links {
             _ = signals.next() => {}
         }
         hang_ups.iter().for_each(|hang_up| hang_up.notify_one());
-        // After one more interrupt the guardians do the rest.
+        // After another interrupt, the guardians finish the work.
         tokio::select! {
             () = all_ended => {}
             _ = signals.next() => {}
@@ -286,24 +294,24 @@ impl Links {
     }
 }
 
-/// What the ranks of a killed keeper have left behind is a descendant of this process by now. It is
-/// known by the job in its environment, since this process may have other children.
-async fn exterminate(job: &str) {
+/// Kills the processes that the ranks of a killed node agent have left behind. They are descendants
+/// of this process now. The job in their environment tells them from other children.
+async fn kill_orphans(job: &str) {
     let variable = format!("RINGFOLD_JOB={job}");
     let until = Instant::now() + LAST_OUTPUT;
-    while family::kill_descendants(|process| process.inherited(&variable)) > 0
+    while process_tree::kill_descendants(|process| process.inherited(&variable)) > 0
         && Instant::now() < until
     {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }
 
-/// This process as the one to which orphans of a killed keeper fall.
-struct Reaping {
+/// Makes this process the subreaper of the orphans of a killed node agent, until dropped.
+struct Subreaper {
     before: Option<Pid>,
 }
 
-impl Reaping {
+impl Subreaper {
     fn begin() -> io::Result<Self> {
         let before = child_subreaper()?;
         set_child_subreaper(Some(getpid()))?;
@@ -311,19 +319,23 @@ impl Reaping {
     }
 }
 
-impl Drop for Reaping {
+impl Drop for Subreaper {
     fn drop(&mut self) {
-        // It worked before.
+        // Setting it has worked before.
         set_child_subreaper(self.before).unwrap_or_default();
     }
 }
 
-/// Passes standard input to rank 0, or shows it an end at once.
-fn start_feed(job: &Job, links: &Links, lines: &Lines) -> io::Result<Option<Feed>> {
-    // Ranks are placed in order: rank 0 is on the first host.
+/// Passes standard input to rank 0, or ends rank 0's input immediately.
+fn start_stdin(
+    job: &Job,
+    links: &Links,
+    channels: &HostChannels,
+) -> io::Result<Option<StdinForwarder>> {
+    // Ranks are placed in order, so rank 0 is on the first host.
     let Some(first) = links.0.first() else { return Ok(None) };
-    if job.forward_input && feed::may_read() {
-        return feed::start(first.orders.clone(), Arc::clone(&lines.input_taken)).map(Some);
+    if job.forward_input && stdin::may_read() {
+        return stdin::start(first.orders.clone(), Arc::clone(&channels.input_taken)).map(Some);
     }
     first.orders.send(Down::InputEnd).ok();
     Ok(None)
@@ -331,20 +343,20 @@ fn start_feed(job: &Job, links: &Links, lines: &Lines) -> io::Result<Option<Feed
 
 async fn finish_output(printer: Printer, outcome: &Outcome, signals: &mut Signals) {
     drop(printer.pieces);
-    let patience = match outcome.verdict {
+    let limit = match outcome.verdict {
         Verdict::Interrupted(_) | Verdict::OutputClosed => LAST_OUTPUT,
-        // A reader may take its time, as a pager does.
+        // A reader may be slow, like a pager.
         _ => Duration::MAX,
     };
     let printed = tokio::select! {
-        printed = tokio::time::timeout(patience, printer.done) => printed,
+        printed = tokio::time::timeout(limit, printer.done) => printed,
         _ = signals.next() => return,
     };
     if let Ok(Ok(printed)) = printed
         && printed.unfinished_error_line
         && !outcome.to_string().is_empty()
     {
-        // The report of the outcome follows on the same stream, on a line of its own.
+        // The outcome follows on the same stream, on its own line.
         io::stderr().write_all(b"\n").unwrap_or_default();
     }
 }
@@ -356,7 +368,7 @@ async fn sleep_until(deadline: Option<Instant>) {
     }
 }
 
-/// The signals that ask this process to stop, but for those that it was started to ignore.
+/// The signals that ask this process to stop, except those that it was started to ignore.
 struct Signals(Vec<(i32, Signal)>);
 
 impl Signals {
@@ -382,7 +394,8 @@ impl Signals {
     }
 }
 
-/// The set that /proc shows, as bits: `nohup` and shells without job control ignore some for us.
+/// The set of ignored signals in /proc, as bits. `nohup`, and shells without job control, set some
+/// of them.
 fn ignored_signals() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let set = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

@@ -1,57 +1,61 @@
-//! The mpirun-style launcher: starts the ranks of a job on this host and on others, passes their
-//! output on, and leaves no process behind, whatever dies. `ringrun` is its command line.
+//! A launcher in the style of mpirun. It starts the ranks of a job on this host and on others, and
+//! passes on their output. It leaves no process behind, even if any of its processes dies.
+//! `ringrun` is its command line.
 //!
-//! * [`Job`] is what to run, [`run`] runs it, [`Outcome`] is what became of it; a program that
-//!   calls `run` calls [`intercept`] first in its `main`.
-//! * `plan`, `hosts`: which rank runs where. `conduct`: when to stop whom. Both are pure.
-//! * `keeper`: the process that holds the ranks of one host. `guardian`: the process above it.
-//!   `trampoline`: a rank before it is the program. `family`: the process tree. `affinity`: cores.
-//!   `descriptors`: open files.
-//! * `host`: the launcher's line to a keeper. `message`, `frame`: the words on it. `admit`: the
-//!   reports that a host may make. `silence`: how either end notices that the line was cut.
-//! * `output`, `printer`, `feed`: the ranks' lines and rank 0's input.
-//! * `rendezvous`: where the ranks meet.
+//! * [`Job`] describes a job, [`run`] runs it, and [`Outcome`] is its result. A program that calls
+//!   `run` must call [`intercept`] first in its `main`.
+//! * `plan`, `hosts`: the host of each rank. `supervisor`: when to stop which ranks. These modules
+//!   do no I/O.
+//! * `node_agent`: the process that runs the ranks of one host. `guardian`: its parent process.
+//!   `trampoline`: a rank's process before it executes the program. `process_tree`: descendants.
+//!   `affinity`: cores. `descriptors`: open files.
+//! * `host`: the launcher's link to a node agent. `message`, `frame`: its protocol. `admit`: the
+//!   reports that a host may make. `heartbeat`: how either end detects a broken link.
+//! * `output`, `printer`, `stdin`: the ranks' output and rank 0's input.
+//! * `rendezvous`: the port where the ranks find each other.
 //!
 //! # Processes
 //! ```text
-//! ringrun ----- guardian --- keeper ----- rank 0 ----- whatever it starts
+//! ringrun ----- guardian --- node agent ----- rank 0 ----- whatever it starts
 //!    |                          `-------- rank 1
-//!    `--- ssh --- guardian --- keeper --- rank 2
+//!    `--- ssh --- guardian --- node agent --- rank 2
 //! ```
-//! A keeper whose input ends kills everything below it, as a subreaper that nothing below can
-//! leave. The same happens when a keeper on another host has heard nothing from ringrun for
-//! `Job::host_timeout`. The kernel kills a rank whose keeper dies. The guardian, a subreaper too,
-//! kills what ranks have started. A keeper whose guardian dies ends the job on its host. If both
-//! are killed in the same moment, ringrun ends what they leave on its own host. On another host
-//! processes that ranks have started may then stay behind, but no ranks.
+//! A node agent whose input ends kills all its descendants. It is a subreaper, which no descendant
+//! can leave. A node agent on another host does the same when it has received nothing from ringrun
+//! for `Job::host_timeout`. The kernel kills a rank whose node agent dies. The guardian, a
+//! subreaper too, kills the processes that ranks have started. A node agent whose guardian dies
+//! ends the job on its host. If both are killed in the same moment, ringrun kills the processes
+//! that they leave on its own host. On another host, processes that ranks have started may then
+//! stay behind, but no ranks.
 //!
-//! # What a rank finds in its environment
-//! `RINGFOLD_RANK`, `RINGFOLD_SIZE`, `RINGFOLD_LOCAL_RANK`, `RINGFOLD_LOCAL_SIZE`, `RINGFOLD_JOB`
-//! (16 hexadecimal digits, of this launch alone), `RINGFOLD_RENDEZVOUS` (address:port) and
-//! `RINGFOLD_SECRET_FD`, the number of an open file that holds the 32 bytes of the job's secret.
+//! # The environment of a rank
+//! Each rank has `RINGFOLD_RANK`, `RINGFOLD_SIZE`, `RINGFOLD_LOCAL_RANK`, `RINGFOLD_LOCAL_SIZE`,
+//! `RINGFOLD_JOB` (16 hexadecimal digits, unique to this launch), `RINGFOLD_RENDEZVOUS`
+//! (address:port) and `RINGFOLD_SECRET_FD`, the number of an open file that holds the 32 bytes of
+//! the job's secret.
 #![forbid(unsafe_code)]
 
 mod admit;
 mod affinity;
-mod conduct;
 mod descriptors;
-mod family;
-mod feed;
 mod frame;
 mod guardian;
+mod heartbeat;
 mod host;
 mod hosts;
 mod intercept;
 mod job;
-mod keeper;
 mod launch;
 mod message;
+mod node_agent;
 mod outcome;
 mod output;
 mod plan;
 mod printer;
+mod process_tree;
 mod rendezvous;
-mod silence;
+mod stdin;
+mod supervisor;
 mod trampoline;
 
 pub use host::AGENT_HELP;
@@ -65,7 +69,7 @@ pub use plan::{Plan, PlanError, Share};
 pub use rendezvous::RendezvousError;
 pub use ringfold_bootstrap::started_as_rank;
 
-/// Decodes whatever these bytes are, as a launcher and as a keeper would. For fuzzing.
+/// Decodes arbitrary bytes as a launcher and as a node agent would, for fuzzing.
 #[doc(hidden)]
 pub fn decode_anything(bytes: &[u8]) {
     let mut decoder = frame::Decoder::plain();

@@ -1,4 +1,4 @@
-//! `ringrun`: from the command line and the environment to a job, and from its outcome to an exit
+//! `ringrun`: turns the command line and the environment into a job, and its outcome into an exit
 //! status and a last line.
 
 mod args;
@@ -17,7 +17,7 @@ use ringfold_types::limits::HOST_FILE_BYTES_MAX;
 
 use args::{Args, BindTo};
 
-/// What is returned when no rank was started, and the program is not to blame.
+/// The exit status if no rank was started, and the program is not the cause.
 const LAUNCH_FAILED: u8 = 125;
 
 fn main() -> ExitCode {
@@ -32,13 +32,14 @@ fn main() -> ExitCode {
             Err(error) => (LAUNCH_FAILED, format!("{error:#}")),
         };
     for line in last_lines.lines() {
-        // Whoever closed our standard error does not want to know.
+        // A closed standard error means that nobody wants to know.
         writeln!(std::io::stderr(), "ringrun: {line}").unwrap_or_default();
     }
     ExitCode::from(status)
 }
 
-/// Strangers at the rendezvous are worth a line. Nonsense in the variable is the ranks' to report.
+/// Logs to standard error. Unauthenticated connections to the rendezvous are worth a line. The
+/// ranks report an invalid variable themselves.
 #[expect(clippy::disallowed_methods, reason = "a binary may read its environment")]
 fn log_to_stderr() {
     let level = std::env::var("RINGFOLD_DEBUG").ok().and_then(|level| level.parse().ok());
@@ -48,7 +49,7 @@ fn log_to_stderr() {
         .init();
 }
 
-/// The job as meant.
+/// The job that the arguments describe.
 fn job(args: Args) -> anyhow::Result<Job> {
     let mut command = args.command.into_iter();
     let mut job = Job::new(command.next().context("no program")?);
@@ -79,7 +80,7 @@ fn job(args: Args) -> anyhow::Result<Job> {
     job.agent = words(args.agent.as_deref())?;
     job.remote_keeper = args.remote_ringrun;
     job.rendezvous = args.rendezvous_addr;
-    // What the ranks are told holds for us too.
+    // The setting of the ranks holds for this process too.
     let interfaces = job.env.iter().rfind(|(name, _)| name == "RINGFOLD_SOCKET_IFNAME");
     let interfaces = interfaces.map(|(_, value)| value.to_string_lossy().into_owned());
     job.interfaces = interfaces.filter(|value| !value.is_empty());
@@ -104,7 +105,7 @@ fn words(agent: Option<&str>) -> anyhow::Result<Vec<String>> {
     Ok(words)
 }
 
-/// Our own variables and those that `-x` names, which win.
+/// This process's own variables and those that `-x` names, which win.
 #[expect(clippy::disallowed_methods, reason = "this binary hands its environment to the ranks")]
 fn environment(named: &[OsString]) -> anyhow::Result<Vec<(OsString, OsString)>> {
     let own = std::env::vars_os().filter(|(name, _)| name.as_bytes().starts_with(b"RINGFOLD_"));
@@ -122,7 +123,7 @@ fn environment(named: &[OsString]) -> anyhow::Result<Vec<(OsString, OsString)>> 
             bail!("-x {}: no name", item.display());
         }
         let Some(value) = value else {
-            bail!("-x {0}: not set here; say -x {0}=VALUE", name.display());
+            bail!("-x {0}: not set here; pass -x {0}=VALUE", name.display());
         };
         pairs.push((name.to_owned(), value));
     }

@@ -1,4 +1,4 @@
-//! What the launcher and the keeper of a host say to each other, and what the keeper tells a
+//! The messages between the launcher and the node agent of a host, and from the node agent to a
 //! trampoline. Text of the operating system (arguments, paths) travels as bytes.
 
 use std::time::Duration;
@@ -6,14 +6,14 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
-/// What the job secret is made of.
+/// The length of the job's secret.
 pub(crate) const SECRET_BYTES: usize = 32;
 
-/// From the launcher to a keeper. The end of the stream means the same as `End`, and that nobody
-/// listens any more.
+/// A message from the launcher to a node agent. The end of the stream means the same as `End`, and
+/// that nobody reads reports any more.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Down {
-    /// First and once: what to run.
+    /// The order to start ranks. It comes first and once.
     Start(Box<HostOrder>),
     /// Input for rank 0. The next piece waits for `Up::InputTaken`.
     Input(Vec<u8>),
@@ -21,15 +21,15 @@ pub(crate) enum Down {
     InputEnd,
     /// Send this signal to the process group of every rank that still runs.
     Signal(i32),
-    /// Kill every process that descends from this keeper.
+    /// Kill every process that descends from this node agent.
     Kill,
-    /// The job is over: kill whatever is left, report the rest, then go.
+    /// The job is over: kill the remaining processes, report the rest, then exit.
     End,
     /// The launcher lives.
-    Beat,
+    Heartbeat,
 }
 
-/// From a keeper to the launcher.
+/// A message from a node agent to the launcher.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Up {
     /// A rank's process exists.
@@ -40,12 +40,12 @@ pub(crate) enum Up {
     InputTaken,
     /// A rank ended. Its output may still follow.
     Exited { rank: u32, status: Status },
-    /// A rank could not be started; none that was is left running.
+    /// A rank could not be started. The node agent has killed those that were.
     Refused { rank: u32, refusal: Refusal },
-    /// The keeper ends its ranks, though the launcher did not ask for it.
+    /// The node agent ends its ranks, although the launcher did not ask for it.
     Leaving { why: String },
-    /// The keeper lives.
-    Beat,
+    /// The node agent lives.
+    Heartbeat,
 }
 
 /// One of the two streams that a rank writes.
@@ -65,78 +65,82 @@ pub enum Status {
     Killed(i32),
 }
 
-/// What a trampoline that cannot become its rank writes to its standard output, before a `Refusal`.
+/// The bytes that a trampoline writes to its standard output before a `Refusal`, if it cannot
+/// become its rank.
 pub(crate) const REFUSAL_MARK: &[u8] = b"\n\x01ringfold refusal\n";
 
 /// Why a host could not start a rank.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// No such file, or none in PATH.
+    /// There is no such file, or none in PATH.
     #[error("program '{0}' not found")]
     NotFound(String),
     /// There is a file, but it cannot be executed.
     #[error("program '{program}' cannot be executed: {error}")]
     NotExecutable {
-        /// The program as it was named.
+        /// The program as the user named it.
         program: String,
-        /// What the operating system says.
+        /// The operating system's error.
         error: String,
     },
-    /// The working directory is missing there.
-    #[error("working directory '{0}' does not exist; say --wdir DIR")]
+    /// The working directory does not exist there.
+    #[error("working directory '{0}' does not exist; pass --wdir DIR")]
     Directory(String),
-    /// The operating system had no process, pipe, core or memory for it.
+    /// The operating system provided no process, pipe, core or memory for it.
     #[error("{0}")]
     System(String),
 }
 
-/// Whether ranks are tied to cores.
+/// How ranks are bound to cores.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Bind {
-    /// Ranks run wherever the host lets them.
+    /// Ranks run on all cores that the host allows.
     None,
-    /// Each rank has as many of the cores that the host allows, at least one; or each core as many
-    /// ranks, if these can be dealt evenly and no quota limits the cores; else as `None`. A rank's
-    /// threads are free within its share. Its cores are of one NUMA node where that is possible,
-    /// near its GPU (of `CUDA_VISIBLE_DEVICES`, or the one with its number among the host's), or
-    /// else near the RDMA NIC that it prefers. `RINGFOLD_TOPO=off` leaves cores in order.
+    /// Each rank has an equal share of the cores that the host allows, at least one. If there are
+    /// more ranks than cores, each core has an equal number of ranks. If no even division exists,
+    /// or a quota limits the cores, this acts as `None`.
+    ///
+    /// A rank's threads may use its whole share. Where possible, the share lies in one NUMA node
+    /// near the rank's GPU, or else near the RDMA NIC that it prefers. The GPU is that of
+    /// `CUDA_VISIBLE_DEVICES`, or the host's GPU with the rank's number. With `RINGFOLD_TOPO=off`
+    /// cores are divided in order.
     #[default]
     Share,
     /// Each rank has one of the cores that the host allows, in turn.
     Core,
 }
 
-/// Everything that one host needs to know of the job.
+/// The order to one host.
 #[derive(PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct HostOrder {
     pub(crate) job: String,
     pub(crate) secret: Zeroizing<[u8; SECRET_BYTES]>,
     pub(crate) rendezvous: String,
     pub(crate) size: u32,
-    /// Ranks of this host in the order of their local ranks.
+    /// The ranks of this host in the order of their local ranks.
     pub(crate) ranks: Vec<u32>,
     pub(crate) program: Vec<u8>,
     pub(crate) args: Vec<Vec<u8>>,
     pub(crate) env: Vec<(Vec<u8>, Vec<u8>)>,
     pub(crate) wdir: Vec<u8>,
     pub(crate) bind: Bind,
-    /// How long either end may be silent, where the connection can be cut without a word.
+    /// How long either end may be silent, if the connection can break without notice.
     pub(crate) silence: Option<Duration>,
 }
 
-/// What a trampoline needs to know to become a rank; the rest it inherits.
+/// The order to a trampoline. It inherits everything else.
 #[derive(PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct RankOrder {
-    /// The process that must be the trampoline's parent, else the job is gone already.
-    pub(crate) keeper: u32,
+    /// The process that must be the trampoline's parent. Otherwise the job is gone already.
+    pub(crate) node_agent: u32,
     pub(crate) secret: Zeroizing<[u8; SECRET_BYTES]>,
-    /// The CPUs that it may use; none for all that its keeper may use.
+    /// The CPUs that it may use. An empty list means all of its node agent's.
     pub(crate) cpus: Vec<u16>,
     pub(crate) program: Vec<u8>,
     pub(crate) args: Vec<Vec<u8>>,
-    /// Whether standard input, once this order is read, belongs to the rank.
+    /// Whether standard input, after this order, belongs to the rank.
     pub(crate) input: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What became of a job: of each rank, and of the whole.
+//! The result of a job: of each rank, and of the whole.
 
 use std::fmt;
 use std::time::Duration;
@@ -11,47 +11,47 @@ use crate::message::{Refusal, Status};
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Outcome {
-    /// What decided it.
+    /// The decisive event.
     pub verdict: Verdict,
-    /// Every rank, in order.
+    /// The outcome of every rank, in order.
     pub ranks: Vec<RankOutcome>,
-    /// What the ranks agreed had gone wrong, in their words, if they lived to say so.
+    /// The verdict that the ranks agreed on, if they lived to report it.
     pub report: Option<String>,
 }
 
-/// What decided how a job ended.
+/// The event that decided how a job ended.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Verdict {
     /// Every rank returned 0.
     Success,
-    /// This rank was the first to be killed or to return something else.
+    /// This rank was the first to be killed or to return another status.
     RankFailed(Rank),
-    /// A host could not start this rank, so that no rank was left running.
+    /// A host could not start this rank, so no rank was left running.
     NotStarted(Rank, Refusal),
-    /// A host went away with the ranks that ran there, for the reason that follows.
+    /// A host went away with its ranks, for this reason.
     HostLost(String, String),
     /// `Job::time_limit` was reached.
     TimeLimit(Duration),
-    /// This process received a signal.
+    /// This process received this signal.
     Interrupted(i32),
     /// Nobody reads this process's standard output any more.
     OutputClosed,
 }
 
-/// What became of one rank.
+/// The outcome of one rank.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct RankOutcome {
-    /// Which.
+    /// The rank.
     pub rank: Rank,
-    /// The host that it was to run on.
+    /// The host of the rank in the plan.
     pub host: String,
-    /// Its process there; `None` if it was not started.
+    /// Its process number there. `None` if it was not started.
     pub pid: Option<u32>,
     /// How it ended.
     pub end: End,
-    /// From its start to its end.
+    /// The time from its start to its end.
     pub lasted: Duration,
 }
 
@@ -59,18 +59,19 @@ pub struct RankOutcome {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum End {
-    /// By itself, or by somebody else's signal.
+    /// It ended by itself, or by a signal from elsewhere.
     Alone(Status),
-    /// After the job had been told to stop.
+    /// It ended after the job had been told to stop.
     Stopped(Status),
-    /// Nobody knows: the connection to its host broke, or it was never started.
+    /// Its end is unknown: the connection to its host broke, or it was never started.
     Unknown,
 }
 
 impl Outcome {
     /// The exit status of the launcher: 0 if every rank returned 0, else that of the first rank
-    /// that failed (128 + N if signal N killed it), 124 for the time limit, 128 + N after signal N,
-    /// 127 or 126 for a program that is not there or not executable, 125 for a launch that failed.
+    /// that failed (128 + N if signal N killed it). It is 124 for the time limit, and 128 + N after
+    /// signal N. It is 127 or 126 for a program that does not exist or is not executable, and 125
+    /// for a launch that failed.
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         let code = match &self.verdict {
@@ -132,8 +133,8 @@ fn count(number: usize, others: bool) -> String {
     }
 }
 
-/// The report, if there is one, and a line for the verdict; for a success only the report, as the
-/// ranks returned 0 in spite of it. No newline at the end.
+/// Formats the report, if there is one, and a line for the verdict. For a success it formats only
+/// the report, as the ranks returned 0 in spite of it. No newline at the end.
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(report) = &self.report {
@@ -257,7 +258,7 @@ mod tests {
         let it = outcome(Verdict::Interrupted(2), &[term, term]);
         assert_eq!(it.to_string(), "interrupted by SIGINT; 2 ranks were stopped");
         assert_eq!(it.exit_code(), 130);
-        // A broken keeper may say so.
+        // A broken node agent may report such a signal.
         let it = outcome(Verdict::RankFailed(Rank(0)), &[End::Alone(Status::Killed(i32::MAX))]);
         assert_eq!(it.exit_code(), 125);
         let missing = Refusal::NotFound("foo".into());

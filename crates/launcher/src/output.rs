@@ -1,6 +1,7 @@
-//! Lines from pieces of a stream, so that the lines of two ranks do not mix. Pure.
+//! Assembles lines from pieces of a stream, so that the lines of two ranks do not mix. This module
+//! does no I/O.
 //!
-//! No byte is added, removed or changed, unless each line is marked with its rank.
+//! It adds, removes and changes no byte, except for tags with the rank before each line.
 
 use ringfold_types::limits::LINE_BYTES_MAX;
 
@@ -12,7 +13,7 @@ pub(crate) struct Lines {
 
 impl Lines {
     /// Takes the next bytes of the stream and returns the lines that they complete. A line longer
-    /// than `LINE_BYTES_MAX` comes in pieces of that length, as they are.
+    /// than `LINE_BYTES_MAX` comes in unchanged pieces of that length.
     pub(crate) fn push(&mut self, bytes: &[u8]) -> Vec<u8> {
         let mut whole = Vec::with_capacity(bytes.len() + self.partial.len());
         let mut rest = bytes;
@@ -32,7 +33,7 @@ impl Lines {
         whole
     }
 
-    /// The unfinished line at the end of the stream, as it is.
+    /// The unfinished line at the end of the stream, unchanged.
     pub(crate) fn finish(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.partial)
     }
@@ -46,8 +47,8 @@ pub(crate) struct Tags {
 }
 
 impl Tags {
-    /// `bytes` of `rank` with `[rank] ` before each line. An unfinished line of another rank is
-    /// ended first, so that every mark stands at the beginning of a line.
+    /// Returns `bytes` of `rank` with `[rank] ` before each line. It ends an unfinished line of
+    /// another rank first, so that every tag stands at the beginning of a line.
     pub(crate) fn mark(&mut self, rank: u32, bytes: &[u8]) -> Vec<u8> {
         let tag = format!("[{rank}] ");
         let count = bytes.iter().filter(|byte| **byte == b'\n').count() + 1;

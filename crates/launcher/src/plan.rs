@@ -1,19 +1,20 @@
-//! Which rank runs where. Pure: the same list of hosts gives the same plan everywhere.
+//! Places ranks on hosts. This module does no I/O: the same list of hosts gives the same plan
+//! everywhere.
 //!
-//! Ranks fill the hosts in the order in which they are named, slot by slot; ranks beyond the slots
+//! Ranks fill the hosts in the order in which they are named, slot by slot. Ranks beyond the slots
 //! go to the hosts in turn. The ranks of one host are in ascending order.
 
 use ringfold_types::{Rank, limits};
 
 use crate::hosts::Host;
 
-/// A job's ranks on its hosts; every host has at least one.
+/// A job's ranks on its hosts. Every host has at least one rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Plan {
-    /// Ranks of the job.
+    /// The number of ranks of the job.
     pub size: usize,
-    /// Hosts that have ranks.
+    /// The hosts that have ranks.
     pub hosts: Vec<Share>,
 }
 
@@ -21,9 +22,9 @@ pub struct Plan {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Share {
-    /// What the agent calls the host.
+    /// The name of the host for the agent.
     pub host: String,
-    /// Its ranks; the position in this list is the local rank.
+    /// Its ranks. The position in this list is the local rank.
     pub ranks: Vec<Rank>,
 }
 
@@ -31,33 +32,33 @@ pub struct Share {
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlanError {
-    /// `-n 0`, or more than `limits::RANKS_MAX`.
+    /// There are no ranks, or more than `limits::RANKS_MAX`.
     #[error("a job has 1 to {} ranks, not {asked}", limits::RANKS_MAX)]
     Ranks {
-        /// Ranks asked for.
+        /// The requested number of ranks.
         asked: usize,
     },
-    /// More ranks than slots, and nobody said that this is meant.
+    /// There are more ranks than slots, without `--oversubscribe`.
     #[error(
         "{asked} ranks do not fit the {slots} slots of the hosts named: \
          add hosts or slots, or pass --oversubscribe"
     )]
     Slots {
-        /// Ranks asked for.
+        /// The requested number of ranks.
         asked: usize,
-        /// Slots there are.
+        /// The available slots.
         slots: usize,
     },
-    /// No host to place a rank on.
+    /// There is no host to place a rank on.
     #[error("no host is named")]
     NoHost,
 }
 
 impl Plan {
-    /// Places `ranks` ranks (by default as many as there are slots) on `hosts`.
+    /// Places `ranks` ranks (by default one per slot) on `hosts`.
     ///
     /// # Errors
-    /// When there are too few or too many ranks, or too few slots without `oversubscribe`.
+    /// There are too few or too many ranks, or too few slots without `oversubscribe`.
     pub fn place(
         ranks: Option<usize>,
         hosts: &[Host],

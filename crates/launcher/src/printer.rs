@@ -1,15 +1,15 @@
-//! The ranks' output on this process's standard output and error. A thread writes it, because these
-//! streams block as long as their readers please.
+//! Writes the ranks' output to this process's standard output and error. A thread writes it,
+//! because these streams block as long as their readers please.
 
 use std::io::{self, Write};
 
 use tokio::sync::{mpsc, oneshot};
 
-use crate::conduct::Event;
 use crate::message::Stream;
 use crate::output::Tags;
+use crate::supervisor::Event;
 
-/// Pieces that wait for a slow reader; beyond them the ranks wait.
+/// The most pieces that wait for a slow reader. Beyond them the ranks wait.
 const PIECES_WAITING: usize = 32;
 
 /// Bytes of one rank: whole lines, or a part of a long or unfinished one.
@@ -20,7 +20,7 @@ pub(crate) struct Piece {
     pub(crate) bytes: Vec<u8>,
 }
 
-/// The way to the printing thread.
+/// The queue to the printing thread.
 #[derive(Debug)]
 pub(crate) struct Printer {
     pub(crate) pieces: mpsc::Sender<Piece>,
@@ -31,7 +31,7 @@ pub(crate) struct Printer {
 /// The state of the streams once everything is written.
 #[derive(Debug)]
 pub(crate) struct Printed {
-    /// The last byte on standard error was no newline.
+    /// Whether the last byte on standard error was no newline.
     pub(crate) unfinished_error_line: bool,
 }
 
@@ -42,8 +42,8 @@ impl Printer {
     }
 }
 
-/// Starts to print. `Event::OutputClosed` tells that standard output has no reader any more; what
-/// comes after is dropped.
+/// Starts the printing thread. It sends `Event::OutputClosed` when standard output has no reader
+/// any more, and drops later output.
 pub(crate) fn start(tag_output: bool, events: mpsc::UnboundedSender<Event>) -> io::Result<Printer> {
     let (pieces, mut pieces_rx) = mpsc::channel::<Piece>(PIECES_WAITING);
     let (finished, done) = oneshot::channel();

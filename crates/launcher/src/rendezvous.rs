@@ -1,4 +1,4 @@
-//! Where the ranks of a job meet: a port of this process, and the address at which all reach it.
+//! The rendezvous of a job: a port of this process, and the address at which all ranks reach it.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs, UdpSocket};
@@ -13,18 +13,18 @@ use tokio::task::JoinHandle;
 
 use crate::message::SECRET_BYTES;
 
-/// A port that is not used; nothing is ever sent to it.
+/// A port for route look-ups. Nothing is ever sent to it.
 const DISCARD: u16 = 9;
 
-/// An open port and what to tell the ranks of it.
+/// An open port, and its address for the ranks.
 #[derive(Debug)]
-pub(crate) struct Meeting {
+pub(crate) struct RendezvousPort {
     pub(crate) listener: TcpListener,
     /// `address:port`.
     pub(crate) address: String,
 }
 
-impl Meeting {
+impl RendezvousPort {
     /// Lets the ranks of `job` find each other there, until the result is dropped.
     pub(crate) fn serve(self, secret: &[u8; SECRET_BYTES], job: String, size: usize) -> Serving {
         let secret = Secret::new(*secret);
@@ -34,7 +34,7 @@ impl Meeting {
         let task = tokio::spawn(async move {
             let note = async {
                 while let Some(report) = reports.recv().await {
-                    noted(&mut said.lock().unwrap_or_else(PoisonError::into_inner), report);
+                    record(&mut said.lock().unwrap_or_else(PoisonError::into_inner), report);
                 }
             };
             tokio::join!(serve(self.listener, secret, &job, size, tell), note);
@@ -43,7 +43,7 @@ impl Meeting {
     }
 }
 
-/// A rendezvous that is open.
+/// A rendezvous that serves ranks.
 #[derive(Debug)]
 pub(crate) struct Serving {
     task: JoinHandle<()>,
@@ -51,14 +51,15 @@ pub(crate) struct Serving {
 }
 
 impl Serving {
-    /// What rank 0 has said went wrong, if it has.
+    /// The verdict that rank 0 has reported, if it has.
     pub(crate) fn report(&self) -> Option<String> {
         self.verdict.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
-/// The first verdict is the cause of those that follow, until the ranks have met once more.
-fn noted(verdict: &mut Option<String>, report: Report) {
+/// Records a report. The first verdict is the cause of later ones, until the ranks have joined
+/// again.
+fn record(verdict: &mut Option<String>, report: Report) {
     match report {
         Report::Verdict { text, .. } => drop(verdict.get_or_insert(text)),
         Report::Joined => *verdict = None,
@@ -72,14 +73,14 @@ impl Drop for Serving {
     }
 }
 
-/// Why there is no port to meet at.
+/// Why there is no rendezvous.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RendezvousError {
     /// The name of a host has no address.
     #[error(
         "host {host} cannot be resolved ({source}): check its spelling; if only ssh knows the \
-         name, say --rendezvous-addr ADDRESS"
+         name, pass --rendezvous-addr ADDRESS"
     )]
     Unresolved {
         /// The first other host.
@@ -87,10 +88,10 @@ pub enum RendezvousError {
         /// The resolver's error.
         source: io::Error,
     },
-    /// The address from which the host is reached could not be found.
+    /// The source address toward the host could not be found.
     #[error(
         "cannot find the address at which host {host} reaches this one ({source}): \
-         say --rendezvous-addr ADDRESS"
+         pass --rendezvous-addr ADDRESS"
     )]
     Route {
         /// The first other host.
@@ -98,27 +99,27 @@ pub enum RendezvousError {
         /// The error of the route look-up.
         source: io::Error,
     },
-    /// None of our interfaces is one of those to use.
-    #[error("{0}: set RINGFOLD_SOCKET_IFNAME to others, or say --rendezvous-addr ADDRESS")]
+    /// No interface of this host is allowed.
+    #[error("{0}: set RINGFOLD_SOCKET_IFNAME to others, or pass --rendezvous-addr ADDRESS")]
     Interface(#[from] ChooseError),
-    /// The address given is none of ours, or the port is taken.
+    /// The given address does not belong to this host, or the port is taken.
     #[error("cannot listen at {address}: {source}")]
     Listen {
-        /// Where.
+        /// The address.
         address: String,
-        /// What the operating system says.
+        /// The operating system's error.
         source: io::Error,
     },
 }
 
-/// Opens a port: on the loopback interface if all ranks are here (`first_other` is `None`), else
-/// where `given` says, or at the interface that `interfaces` names, or where the first other host
-/// comes in.
+/// Opens a port. If all ranks are here (`first_other` is `None`), it is on the loopback interface.
+/// Otherwise it is at the address `given`, at the interface that `interfaces` names, or at the
+/// source address toward the first other host.
 pub(crate) async fn open(
     first_other: Option<&str>,
     given: Option<&str>,
     interfaces: Option<&str>,
-) -> Result<Meeting, RendezvousError> {
+) -> Result<RendezvousPort, RendezvousError> {
     let wanted = match (given, first_other) {
         (Some(given), _) => resolve(given).map_err(|source| listen_error(given, source))?,
         (None, None) => SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
@@ -130,7 +131,7 @@ pub(crate) async fn open(
     let listener =
         TcpListener::bind(wanted).await.map_err(|source| listen_error(wanted, source))?;
     let bound = listener.local_addr().map_err(|source| listen_error(wanted, source))?;
-    Ok(Meeting { listener, address: bound.to_string() })
+    Ok(RendezvousPort { listener, address: bound.to_string() })
 }
 
 /// An address of the first interface that `names` allows.
@@ -144,11 +145,11 @@ fn listen_error(address: impl ToString, source: io::Error) -> RendezvousError {
     RendezvousError::Listen { address: address.to_string(), source }
 }
 
-/// Whether `host` is this one: by name, or by an address of one of this host's interfaces. Sockets
-/// do not tell: where `ip_nonlocal_bind` is set, they take any address.
+/// Whether `host` is this one: by name, or by an address of one of this host's interfaces. Binding
+/// a socket proves nothing: where `ip_nonlocal_bind` is set, it accepts any address.
 ///
 /// # Errors
-/// The kernel does not say which addresses this host has.
+/// The kernel does not tell which addresses this host has.
 pub(crate) fn is_this_host(host: &str) -> io::Result<bool> {
     let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let short = name.split('.').next().unwrap_or_default();
@@ -163,7 +164,7 @@ pub(crate) fn is_this_host(host: &str) -> io::Result<bool> {
     Ok(interfaces()?.iter().any(|interface| interface.addresses.iter().any(|it| it.ip == address)))
 }
 
-/// `address` or `address:port` or a name of this host.
+/// Resolves `address`, `address:port` or a name of this host.
 fn resolve(given: &str) -> io::Result<SocketAddr> {
     if let Ok(address) = given.parse::<IpAddr>() {
         return Ok(SocketAddr::new(address, 0));
@@ -172,7 +173,7 @@ fn resolve(given: &str) -> io::Result<SocketAddr> {
     first(with_port.to_socket_addrs()?)
 }
 
-/// The address that packets to `host` carry as their source. Sends none.
+/// The source address of packets to `host`. Sends none.
 fn route_to(host: &str) -> Result<IpAddr, RendezvousError> {
     let bare = host.rsplit_once('@').map_or(host, |(_, host)| host);
     let unresolved = |source| RendezvousError::Unresolved { host: bare.to_owned(), source };

@@ -1,12 +1,12 @@
-//! The moment between keeper and rank: a process that prepares itself, then becomes the program.
+//! The step between node agent and rank: a process that prepares itself, then executes the program.
 //!
-//! What must be set in the child after the fork and before the program (death signal, core, secret)
-//! would need `unsafe` in the parent. Instead the child is this same executable, which does it to
-//! itself in peace and then executes the program in its place.
+//! Some settings must be made in the child after the fork and before the program: death signal,
+//! core, secret. This would need `unsafe` in the parent. Instead the child is this same executable,
+//! which makes the settings itself and then executes the program.
 //!
 //! The order comes over standard input, so that the secret is in no argument list and in no
-//! environment. The program gets it as a descriptor of its own: an anonymous file, not a pipe, so
-//! that whatever wraps the rank may read it too.
+//! environment. The program gets it as a descriptor of an anonymous file. Unlike a pipe, a wrapper
+//! of the rank can read it too.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -22,34 +22,35 @@ use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use rustix::io::{FdFlags, fcntl_dupfd_cloexec, fcntl_setfd};
 use rustix::process::Signal;
 
-use crate::family;
 use crate::frame::encode;
 use crate::message::{REFUSAL_MARK, RankOrder, Refusal};
+use crate::process_tree;
 
 /// The argument that makes a program a trampoline.
 pub(crate) const TRAMPOLINE: &str = "--ringfold-trampoline";
 
-/// Shells keep the small descriptors for themselves.
+/// The smallest descriptor for the secret, because shells use the small ones.
 const SECRET_FD_MIN: i32 = 64;
 
-/// Of a text in a refusal, which must fit into a pipe at once.
+/// The longest text in a refusal, which must fit into a pipe in one write.
 const TEXT_BYTES_MAX: usize = 1024;
 
-/// Becomes the rank that standard input orders. If it cannot, it tells its keeper, and is killed.
+/// Becomes the rank that standard input orders. If it cannot, it tells its node agent, which kills
+/// it.
 pub(crate) fn jump() -> ExitCode {
-    // Before the order, which may never come, is waited for.
-    if family::die_with_parent(Signal::KILL).is_err() {
+    // Set before waiting for the order, which may never come.
+    if process_tree::die_with_parent(Signal::KILL).is_err() {
         return ExitCode::FAILURE;
     }
     let refusal = match read_order() {
-        // The keeper died before the signal was set.
-        Ok(order) if !family::is_child_of(order.keeper) => return ExitCode::FAILURE,
+        // The node agent died before the signal was set.
+        Ok(order) if !process_tree::is_child_of(order.node_agent) => return ExitCode::FAILURE,
         Ok(order) => become_rank(order),
         Err(error) => Refusal::System(format!("no order: {error}")),
     };
     let mut report = REFUSAL_MARK.to_vec();
     report.extend(encode(&refusal).unwrap_or_default());
-    // One write, so that the keeper reads it in one piece.
+    // One write, so that the node agent reads it in one piece.
     if rustix::io::write(rustix::stdio::stdout(), &report).is_err() {
         return ExitCode::FAILURE;
     }
@@ -59,7 +60,7 @@ pub(crate) fn jump() -> ExitCode {
     }
 }
 
-/// Reads exactly the order: what follows it is the rank's input.
+/// Reads exactly the order. Later bytes are the rank's input.
 fn read_order() -> io::Result<RankOrder> {
     let mut input = Unbuffered;
     let mut length = [0; 4];
@@ -73,7 +74,7 @@ fn read_order() -> io::Result<RankOrder> {
     postcard::from_bytes(&body).map_err(io::Error::other)
 }
 
-/// Standard input without a buffer that would swallow what is not ours.
+/// Standard input without a buffer, which would swallow bytes of the rank's input.
 struct Unbuffered;
 
 impl Read for Unbuffered {
@@ -84,11 +85,11 @@ impl Read for Unbuffered {
 
 fn become_rank(order: RankOrder) -> Refusal {
     if let Err(error) = crate::affinity::bind(&order.cpus) {
-        return Refusal::System(format!("cannot bind to cores: {error}; say --bind-to none"));
+        return Refusal::System(format!("cannot bind to cores: {error}; pass --bind-to none"));
     }
     let secret = match share_secret(&*order.secret) {
         Ok(secret) => secret,
-        Err(error) => return Refusal::System(format!("cannot hand over the secret: {error}")),
+        Err(error) => return Refusal::System(format!("cannot pass on the secret: {error}")),
     };
     let program = OsString::from_vec(order.program);
     let mut command = Command::new(&program);
@@ -107,12 +108,12 @@ fn become_rank(order: RankOrder) -> Refusal {
     }
 }
 
-/// An open, inheritable file that holds the secret and nothing else. It is sealed: no process that
-/// inherits it can change it for the others.
+/// Makes an open, inheritable file that holds the secret and nothing else. It is sealed: no process
+/// that inherits it can change it for the others.
 fn share_secret(secret: &[u8]) -> io::Result<impl AsRawFd + use<>> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let file = File::from(memfd_create("ringfold-secret", flags)?);
-    // By position, so that the offset stays at the beginning for those who read by offset.
+    // By position, so that the offset stays at the beginning for readers that read by offset.
     file.write_all_at(secret, 0)?;
     let seals = SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL;
     fcntl_add_seals(&file, seals)?;

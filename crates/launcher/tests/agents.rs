@@ -1,4 +1,4 @@
-//! Other hosts, played by this one: an agent that only pretends, and network namespaces.
+//! Other hosts, simulated by this one: through a fake agent, and as network namespaces.
 #![allow(clippy::unwrap_used, reason = "also in what the tests share")]
 
 mod support;
@@ -17,8 +17,8 @@ struct Script(PathBuf);
 impl Script {
     fn new(name: &str, text: &str) -> Self {
         let path = std::env::temp_dir().join(format!("ringrun-{}-{name}", std::process::id()));
-        // Another process writes it: whatever this one forks meanwhile would keep it open, and what
-        // is open for writing cannot be executed.
+        // Another process writes it. A file that is open for writing cannot be executed, and
+        // processes that this one forks meanwhile would keep it open.
         let shell = ["-c", "cat > \"$0\" && chmod 700 \"$0\"", path.to_str().unwrap()];
         let mut child = Command::new("sh").args(shell).stdin(Stdio::piped()).spawn().unwrap();
         child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
@@ -26,7 +26,7 @@ impl Script {
         Self(path)
     }
 
-    /// An agent that greets like a login shell, then runs the command here.
+    /// Makes an agent that greets like a login shell, then runs the command here.
     fn agent(name: &str) -> Self {
         let text = "#!/bin/sh\nPLAYED=$1; export PLAYED; shift\n\
                     echo \"Welcome to $PLAYED, last login never\"\nexec \"$@\"\n";
@@ -44,7 +44,7 @@ impl Drop for Script {
     }
 }
 
-/// `ringrun --agent AGENT --rendezvous-addr 127.0.0.1 ARGS`.
+/// Runs `ringrun --agent AGENT --rendezvous-addr 127.0.0.1 ARGS`.
 fn run_on(agent: &Script, args: &[&str]) -> Finished {
     let ours = ["--agent", agent.path(), "--rendezvous-addr", "127.0.0.1"];
     run(&[&ours[..], args].concat())
@@ -65,7 +65,7 @@ fn ranks_run_where_they_were_placed() {
 }
 
 #[test]
-fn input_reaches_rank_0_over_there() {
+fn input_reaches_rank_0_on_another_host() {
     let agent = Script::agent("input");
     let args = ["--agent", agent.path(), "--rendezvous-addr", "127.0.0.1", "--host", "a,b"];
     let mut command = ringrun(&[&args[..], &["--tag-output", "cat"]].concat());
@@ -116,7 +116,8 @@ fn agents_that_fail_are_quoted() {
     assert_eq!(done.code, 125, "{done:?}");
     let line = done.last_line();
     assert!(line.contains("host no-such-host.invalid cannot be resolved ("), "{line}");
-    let remedy = "): check its spelling; if only ssh knows the name, say --rendezvous-addr ADDRESS";
+    let remedy =
+        "): check its spelling; if only ssh knows the name, pass --rendezvous-addr ADDRESS";
     assert!(line.ends_with(remedy), "{line}");
     let args = ["--rendezvous-addr", "127.0.0.1", "--host", "localhost,a", "sleep", "1000"];
     let done = run(&[&["--agent", "/no/such/agent"], &args[..]].concat());
@@ -125,28 +126,29 @@ fn agents_that_fail_are_quoted() {
 }
 
 #[test]
-fn agents_that_talk_nonsense_are_ended_and_quoted() {
-    // A greeting, then reports that no keeper of rank 1 makes.
+fn agents_that_send_invalid_data_are_ended_and_quoted() {
+    // A greeting, then reports that no node agent of rank 1 sends.
     let reports = [
         (
             "of-another",
             "\\004\\000\\000\\000\\003\\000\\000\\000",
-            "reports of rank 0, which does not run",
+            "reports on rank 0, which does not run",
         ),
-        ("of-input", "\\001\\000\\000\\000\\002", "reports of input that it was not sent"),
-        ("too-long", "\\377\\377\\377\\377", "a message of 4294967295 bytes is longer than any"),
+        ("of-input", "\\001\\000\\000\\000\\002", "reports input that was not sent to it"),
+        ("too-long", "\\377\\377\\377\\377", "a message of 4294967295 bytes exceeds the limit"),
         ("unknown", "\\001\\000\\000\\000\\177", "not a message: "),
     ];
     for (name, bytes, words) in reports {
-        let text =
-            format!("#!/bin/sh\nprintf '\\n\\001ringfold keeper 2\\n{bytes}'; exec sleep 1000\n");
+        let text = format!(
+            "#!/bin/sh\nprintf '\\n\\001ringfold node agent 3\\n{bytes}'; exec sleep 1000\n"
+        );
         let agent = Script::new(name, &text);
         let done = run_on(&agent, &["--grace", "0", "--host", "localhost,b", "sleep", "1000"]);
         assert_eq!(done.code, 125, "{done:?}");
         let line = done.last_line();
         assert!(line.starts_with("ringrun: host b is lost: ") && line.contains(words), "{line}");
     }
-    // Words that would clear a terminal.
+    // Text that would clear a terminal.
     let agent = Script::new("escape", "#!/bin/sh\nprintf 'no \\033[2J route'; exit 7\n");
     let done = run_on(&agent, &["--host", "b", "true"]);
     assert!(done.last_line().contains("after: no \\u{1b}[2J route"), "{done:?}");
@@ -160,7 +162,7 @@ fn an_agent_that_never_answers_is_given_up() {
     assert_eq!(done.code, 125, "{done:?}");
     let line = done.last_line();
     assert!(
-        line.contains("host b is lost: '") && line.contains("no word from it for 1 s"),
+        line.contains("host b is lost: no data from it") && line.contains("' for 1 s;"),
         "{line}"
     );
 }
@@ -210,7 +212,7 @@ fn a_lost_host_is_named() {
 
 #[test]
 fn ssh_is_the_default_agent() {
-    // Like the real one it takes options and a host, and hands the rest to a shell as one line.
+    // Like the real ssh it takes options and a host, and passes the rest to a shell as one line.
     let text = "#!/bin/sh\nwhile [ \"${1#-}\" != \"$1\" ]; do\n\
                 [ $1 = -o ] && shift; shift; done\nPLAYED=$1; export PLAYED; shift\n\
                 exec sh -c \"$*\"\n";
@@ -218,7 +220,7 @@ fn ssh_is_the_default_agent() {
     std::fs::create_dir(&folder).unwrap();
     let ssh = Script::new("played-ssh", text);
     std::fs::rename(ssh.path(), folder.join("ssh")).unwrap();
-    // A path that a shell would take apart.
+    // A path that a shell would split.
     let odd = folder.join("it's ringrun");
     std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_ringrun"), &odd).unwrap();
 
@@ -259,7 +261,7 @@ fn network_namespaces_are_hosts() {
 #[test]
 fn an_address_that_sockets_would_take_is_not_this_host() {
     let Some(net) = Namespaces::new() else { return };
-    // There every bind succeeds, so only the interfaces tell which addresses are the host's own.
+    // There every bind succeeds, so only the interfaces show which addresses are the host's own.
     let [inside, elsewhere] = [net.inside[0].as_str(), "192.0.2.7"];
     let agent = Script::agent("nonlocal");
     let script = "exec \"$0\" --agent \"$1\" --rendezvous-addr 127.0.0.1 --host \"$2,$3\" \
@@ -282,12 +284,13 @@ struct Namespaces {
 }
 
 impl Namespaces {
-    /// `None`, said aloud, where this may not be done; a failure if it must.
+    /// Prints a skip and returns `None` without permission. Fails if the environment requires
+    /// namespaces.
     fn new() -> Option<Self> {
         #[expect(clippy::disallowed_methods, reason = "asks whether a skip is a failure")]
         let required = std::env::var("RINGFOLD_TEST_REQUIRE").unwrap_or_default();
         static COUNT: AtomicU32 = AtomicU32::new(0);
-        // Two tests of a process may have some at the same time.
+        // Two tests of a process may have namespaces at the same time.
         let id = 2 * std::process::id() + COUNT.fetch_add(1, Ordering::Relaxed) % 2;
         let net = format!("10.{}.{}", 64 + id / 256 % 64, id % 256);
         let this = Self {
@@ -300,7 +303,7 @@ impl Namespaces {
             return Some(this);
         }
         assert!(required.split(',').all(|name| name != "netns"), "cannot make namespaces");
-        // Not `eprintln!`, whose output the test harness hides.
+        // Not `eprintln!`, because the test harness hides its output.
         let mut stderr = std::io::stderr();
         writeln!(stderr, "SKIPPED: netns, which needs root and ip").unwrap();
         None
@@ -329,7 +332,7 @@ impl Namespaces {
 
 impl Drop for Namespaces {
     fn drop(&mut self) {
-        // The pairs of interfaces go with the namespaces.
+        // Deleting the namespaces deletes the pairs of interfaces.
         for line in self.names.iter().map(|name| format!("netns del {name}")) {
             ip(&line);
         }

@@ -1,5 +1,5 @@
-//! Another host that ringrun cannot clean up: its processes descend from a server that stands for
-//! sshd, not from ringrun. None of them stays when something is killed, stopped or cut.
+//! Another host that ringrun cannot clean up: its processes descend from a server in place of sshd,
+//! not from ringrun. None of them stays when something is killed, stopped or cut.
 #![allow(clippy::unwrap_used, reason = "also in what the tests share")]
 
 mod support;
@@ -18,24 +18,27 @@ use support::{
 /// Long enough for a loaded machine, short enough for a test.
 const HOST_TIMEOUT: &str = "4";
 
-/// A rank with a child in a session of its own and a stubborn orphan, none of which has output.
-const CLAN: &str = "
+/// A rank with a child in its own session and a stubborn orphan. None of them has output.
+const TREE: &str = "
     setsid sleep MARK &
     (setsid sh -c 'trap \"\" TERM INT HUP; while :; do sleep MARK; done' &)
     echo $PPID; exec sleep MARK";
 
-/// The server of a host, and the agent that calls it. Each call is two processes of the agent's
-/// that copy bytes, as ssh does, and a command that descends from the server.
-struct Far {
+/// The server of a host, and the agent that calls it. Each call is two processes of the agent that
+/// copy bytes, as ssh does, and a command that descends from the server.
+struct RemoteHost {
     folder: PathBuf,
     server: Child,
 }
 
-impl Far {
+impl RemoteHost {
     fn new() -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
-        let name =
-            format!("ringrun-{}-far{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let name = format!(
+            "ringrun-{}-remote{}",
+            std::process::id(),
+            COUNT.fetch_add(1, Ordering::Relaxed)
+        );
         let folder = std::env::temp_dir().join(name);
         std::fs::create_dir(&folder).unwrap();
         let server = "mkfifo calls; exec 4<>calls; echo >ready; while read id command <&4; do
@@ -45,7 +48,7 @@ impl Far {
             setsid sh -c 'echo $$ >>copiers; exec cat >$0' in.$$ <&3 2>/dev/null &
             echo $$ \"$@\" >calls
             setsid sh -c 'echo $$ >>copiers; exec cat <$0' out.$$ 2>/dev/null & wait";
-        // Another process writes the agent: an open file cannot be executed, and forks of this
+        // Another process writes the agent. An open file cannot be executed, and forks of this
         // process would keep it open.
         let write = "printf %s \"$1\" >agent && chmod 700 agent && eval \"$0\"";
         let mut shell = Command::new("sh");
@@ -59,7 +62,7 @@ impl Far {
         self.folder.join("agent").display().to_string()
     }
 
-    /// `ringrun` with one rank here and `ranks` ranks there, each of which runs `script`.
+    /// Starts `ringrun` with one rank here and `ranks` ranks there, each of which runs `script`.
     fn start(&self, ranks: usize, script: &str) -> Running {
         let agent = self.agent();
         let hosts = format!("localhost:1,far:{ranks}");
@@ -68,7 +71,7 @@ impl Far {
         Running::start(&mut ringrun(&[&args[..], &more].concat()))
     }
 
-    /// Cuts the cable: bytes arrive nowhere any more, and neither end learns of it.
+    /// Cuts the connection: no bytes arrive any more, and neither end learns of it.
     fn cut(&self) {
         self.copiers().iter().for_each(|pid| kill(*pid, Signal::STOP));
     }
@@ -84,7 +87,7 @@ impl Far {
     }
 }
 
-impl Drop for Far {
+impl Drop for RemoteHost {
     fn drop(&mut self) {
         for pid in numbers(&self.folder.join("copiers")) {
             let pid = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
@@ -109,46 +112,48 @@ fn await_that(what: &str, condition: impl Fn() -> bool) {
     }
 }
 
-/// A job on both hosts, all of whose processes run.
-struct Clans {
-    far: Far,
+/// A job on both hosts, with all its processes running.
+struct Trees {
+    remote: RemoteHost,
     job: Running,
     mark: String,
-    /// The keeper over there and its guardian.
-    keeper: u32,
+    /// The node agent on the other host.
+    node_agent: u32,
+    /// The guardian of that node agent.
     guardian: u32,
 }
 
-impl Clans {
+impl Trees {
     fn start() -> Self {
-        let (far, mark) = (Far::new(), mark());
-        let mut job = far.start(2, &CLAN.replace("MARK", &mark));
-        let keepers = job.lines(3).iter().map(|line| line.parse().unwrap()).collect::<Vec<u32>>();
+        let (remote, mark) = (RemoteHost::new(), mark());
+        let mut job = remote.start(2, &TREE.replace("MARK", &mark));
+        let node_agents =
+            job.lines(3).iter().map(|line| line.parse().unwrap()).collect::<Vec<u32>>();
         let ours = children(job.pid()).into_iter().find(|pid| is_guardian(*pid)).unwrap();
         let here = children(ours)[0];
-        let keeper = keepers.into_iter().find(|keeper| *keeper != here).unwrap();
-        // Of each rank itself, its child, its orphan and its orphan's child, and ringrun.
-        await_that("all clans are complete", || marked(&mark).len() >= 13);
-        let guardian = parent(keeper);
-        assert!(is_guardian(guardian) && parent(guardian) == far.server.id());
-        Self { far, job, mark, keeper, guardian }
+        let node_agent = node_agents.into_iter().find(|node_agent| *node_agent != here).unwrap();
+        // Counts each rank, its child, its orphan and its orphan's child, and ringrun.
+        await_that("all trees are complete", || marked(&mark).len() >= 13);
+        let guardian = parent(node_agent);
+        assert!(is_guardian(guardian) && parent(guardian) == remote.server.id());
+        Self { remote, job, mark, node_agent, guardian }
     }
 
     fn assert_nothing_left(&self) {
         assert_gone(&self.mark);
-        assert_ended(&[self.keeper, self.guardian]);
+        assert_ended(&[self.node_agent, self.guardian]);
     }
 
-    /// Waits for the end of ringrun, which must say that the host is lost, and why.
+    /// Waits for the end of ringrun, which must report the lost host with this reason.
     fn assert_lost(self, why: &str) {
-        let Self { far, job, mark, keeper, guardian } = self;
+        let Self { remote, job, mark, node_agent, guardian } = self;
         let done = job.finish();
         assert_eq!(done.code, 125, "{done:?}");
         let line = done.last_line();
         assert!(line.starts_with("ringrun: host far is lost: ") && line.contains(why), "{done:?}");
         assert_gone(&mark);
-        assert_ended(&[keeper, guardian]);
-        drop(far);
+        assert_ended(&[node_agent, guardian]);
+        drop(remote);
     }
 }
 
@@ -163,71 +168,72 @@ fn is_guardian(pid: u32) -> bool {
 }
 
 #[test]
-fn the_keeper_over_there_is_killed() {
-    let clans = Clans::start();
-    kill(clans.keeper, Signal::KILL);
-    clans.assert_lost("ringrun there ended (");
+fn the_node_agent_on_another_host_is_killed() {
+    let trees = Trees::start();
+    kill(trees.node_agent, Signal::KILL);
+    trees.assert_lost("ringrun there ended (");
 }
 
 #[test]
-fn the_guardian_over_there_is_killed() {
-    let clans = Clans::start();
-    kill(clans.guardian, Signal::KILL);
-    clans.assert_lost("ringrun there ended its ranks: its guardian was killed");
+fn the_guardian_on_another_host_is_killed() {
+    let trees = Trees::start();
+    kill(trees.guardian, Signal::KILL);
+    trees.assert_lost("ringrun there ended its ranks: its guardian was killed");
 }
 
 #[test]
-fn the_keeper_over_there_is_asked_to_go() {
-    let clans = Clans::start();
-    kill(clans.keeper, Signal::TERM);
-    clans.assert_lost("ringrun there ended its ranks: SIGTERM asked it to");
+fn the_node_agent_on_another_host_is_asked_to_go() {
+    let trees = Trees::start();
+    kill(trees.node_agent, Signal::TERM);
+    trees.assert_lost("ringrun there ended its ranks: SIGTERM asked it to");
 }
 
 #[test]
 fn ringrun_is_killed() {
-    let mut clans = Clans::start();
-    clans.job.signal(Signal::KILL);
-    assert_eq!(clans.job.wait(), -9);
-    clans.assert_nothing_left();
+    let mut trees = Trees::start();
+    trees.job.signal(Signal::KILL);
+    assert_eq!(trees.job.wait(), -9);
+    trees.assert_nothing_left();
 }
 
 #[test]
-fn the_connection_is_cut_without_a_word() {
-    let clans = Clans::start();
-    clans.far.cut();
-    clans.assert_lost("has brought no word from it for 4 s");
+fn the_connection_is_cut_without_notice() {
+    let trees = Trees::start();
+    trees.remote.cut();
+    trees.assert_lost("/agent' for 4 s; if it is only slow");
 }
 
 #[test]
 fn the_connection_is_cut_and_ringrun_is_killed() {
-    let mut clans = Clans::start();
-    clans.far.cut();
-    clans.job.signal(Signal::KILL);
-    assert_eq!(clans.job.wait(), -9);
-    clans.assert_nothing_left();
+    let mut trees = Trees::start();
+    trees.remote.cut();
+    trees.job.signal(Signal::KILL);
+    assert_eq!(trees.job.wait(), -9);
+    trees.assert_nothing_left();
 }
 
 #[test]
-fn the_keeper_over_there_is_stopped() {
-    let clans = Clans::start();
-    kill(clans.keeper, Signal::STOP);
-    clans.assert_lost("has brought no word from it for 4 s");
+fn the_node_agent_on_another_host_is_stopped() {
+    let trees = Trees::start();
+    kill(trees.node_agent, Signal::STOP);
+    trees.assert_lost("/agent' for 4 s; if it is only slow");
 }
 
 #[test]
-fn a_stop_longer_than_allowed_ends_the_ranks_over_there() {
-    let clans = Clans::start();
-    clans.job.signal(Signal::STOP);
-    // Only those here and ringrun are left. A pipe tells those here that ringrun lives.
-    await_that("the other host has given up", || marked(&clans.mark).len() <= 5);
-    assert_ended(&[clans.keeper]);
-    clans.job.signal(Signal::CONT);
-    clans.assert_lost("it has heard nothing from ringrun for 4 s (--host-timeout)");
+fn a_stop_longer_than_allowed_ends_the_ranks_on_another_host() {
+    let trees = Trees::start();
+    trees.job.signal(Signal::STOP);
+    // Only the processes on this host and ringrun are left. A pipe shows this host's ranks that
+    // ringrun lives.
+    await_that("the other host has given up", || marked(&trees.mark).len() <= 5);
+    assert_ended(&[trees.node_agent]);
+    trees.job.signal(Signal::CONT);
+    trees.assert_lost("it has received nothing from ringrun for 4 s (--host-timeout)");
 }
 
-/// Ranks that say nothing for far longer than hosts may be silent.
-fn quiet(far: &Far) -> Running {
-    far.start(1, "echo ready; sleep 13; echo done")
+/// Starts ranks that print nothing for far longer than hosts may be silent.
+fn quiet(remote: &RemoteHost) -> Running {
+    remote.start(1, "echo ready; sleep 13; echo done")
 }
 
 fn assert_fine(job: Running) {
@@ -237,19 +243,19 @@ fn assert_fine(job: Running) {
 
 #[test]
 fn ranks_may_be_quiet() {
-    let far = Far::new();
-    let job = quiet(&far);
+    let remote = RemoteHost::new();
+    let job = quiet(&remote);
     assert_fine(job);
 }
 
 #[test]
 fn a_short_stop_of_anything_does_no_harm() {
-    let far = Far::new();
-    let mut job = quiet(&far);
+    let remote = RemoteHost::new();
+    let mut job = quiet(&remote);
     job.lines(2);
-    far.cut();
+    remote.cut();
     sleep(Duration::from_secs(1));
-    far.mend();
+    remote.mend();
     sleep(Duration::from_secs(1));
     job.signal(Signal::STOP);
     sleep(Duration::from_secs(1));
@@ -259,12 +265,13 @@ fn a_short_stop_of_anything_does_no_harm() {
 
 #[test]
 fn a_pause_of_both_ends_is_no_silence() {
-    let far = Far::new();
-    let mut job = far.start(1, "echo ready; echo $PPID >&2; sleep 10; echo done");
+    let remote = RemoteHost::new();
+    let mut job = remote.start(1, "echo ready; echo $PPID >&2; sleep 10; echo done");
     job.lines(2);
-    let keepers = job.error_lines(2).iter().map(|line| line.parse().unwrap()).collect::<Vec<u32>>();
-    // As if the machine had been suspended, for longer than hosts may be silent.
-    let all = [&keepers[..], &[job.pid()], &far.copiers()].concat();
+    let node_agents =
+        job.error_lines(2).iter().map(|line| line.parse().unwrap()).collect::<Vec<u32>>();
+    // Acts as if the machine was suspended for longer than hosts may be silent.
+    let all = [&node_agents[..], &[job.pid()], &remote.copiers()].concat();
     all.iter().for_each(|pid| kill(*pid, Signal::STOP));
     sleep(Duration::from_secs(6));
     all.iter().for_each(|pid| kill(*pid, Signal::CONT));
@@ -274,13 +281,13 @@ fn a_pause_of_both_ends_is_no_silence() {
 
 #[test]
 fn the_secret_travels_by_no_argument_and_no_environment() {
-    let far = Far::new();
+    let remote = RemoteHost::new();
     let show = "od -An -v -tx1 /proc/self/fd/$RINGFOLD_SECRET_FD | tr -d ' \\n'; echo;
         for pid in $$ $PPID $(cut -d' ' -f4 /proc/$PPID/stat); do
             cat /proc/$pid/cmdline /proc/$pid/environ; done | tr '\\0' '\\n' >&2";
-    let job = far.start(1, show);
+    let job = remote.start(1, show);
     // The agent has the arguments of the call.
-    let copiers = far.copiers();
+    let copiers = remote.copiers();
     let agent = std::fs::read(format!("/proc/{}/cmdline", parent(copiers[0]))).unwrap_or_default();
     let done = job.finish();
     let secrets = done.lines();

@@ -1,7 +1,6 @@
-//! A program that launches ranks by itself, as allreduce-perf does: without `ringrun`, and as a
-//! process that has another child.
+//! A program that launches ranks without `ringrun`, as allreduce-perf does, and has another child.
 //!
-//! It has a `main` of its own, because a test harness would not become a keeper.
+//! It has its own `main`, because a test harness would not become a node agent.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test, though it has its own main")]
 
 mod support;
@@ -50,7 +49,7 @@ fn succeeds() {
 
 fn fails() {
     let mark = support::mark();
-    // A rank's parent is its keeper.
+    // A rank's parent is its node agent.
     let script = format!("setsid sleep {mark} & sleep 0.1; kill -9 $PPID; wait");
     let mut job = shell(&script, 2);
     job.grace = std::time::Duration::ZERO;
@@ -68,7 +67,7 @@ fn cannot_begin() {
     assert_eq!(error.to_string(), "a job has 1 to 65536 ranks, not 0");
 }
 
-/// This program as its own ranks.
+/// A job of this program as its own ranks.
 fn ranks(what: &str, count: usize) -> Job {
     let mut job = Job::new(std::env::current_exe().unwrap());
     job.args = vec!["rank".into(), what.into()];
@@ -90,7 +89,7 @@ fn agrees() {
     assert!(outcome.to_string().starts_with("the ranks agree: "), "{outcome}");
 }
 
-/// A rank that meets the others; rank 1 may die then, which the others must hear of.
+/// A rank that joins the others. Rank 1 may then die, which the others must learn.
 #[expect(clippy::disallowed_methods, reason = "a rank is found in its environment")]
 fn rank() -> ExitCode {
     let variable = |name: &str| std::env::var(name).ok();

@@ -89,7 +89,7 @@ fn programs_that_cannot_run_are_named() {
     let line = done.last_line();
     assert!(line.contains("'/etc/passwd' cannot be executed: Permission denied"), "{line}");
 
-    // Only the program itself is looked for: what it returns is its own business.
+    // Only the program itself is looked up. Its own exit status passes through.
     let done = run(&["-n", "1", "sh", "-c", "exit 127"]);
     assert_eq!(done.code, 127, "{done:?}");
     assert!(done.last_line().contains("rank 0 (pid ") && done.last_line().contains(" status 127"));
@@ -109,7 +109,7 @@ fn impossible_requests_are_refused() {
         (&["--host", "a,[-Fcfg]", "true"], 125, "--host: host 2 of the list: '[-Fcfg]' is not"),
         (&["--hostfile", "/no/such/file", "true"], 125, "host file '/no/such/file'"),
         (&["--hostfile", "/dev/zero", "true"], 125, "'/dev/zero': longer than 4194304 bytes"),
-        (&["-x", "SURELY_NOT_SET_ANYWHERE", "true"], 125, "say -x SURELY_NOT_SET_ANYWHERE=VALUE"),
+        (&["-x", "SURELY_NOT_SET_ANYWHERE", "true"], 125, "pass -x SURELY_NOT_SET_ANYWHERE=VALUE"),
         (&["-n", "4"], 2, "PROGRAM"),
         (&["-np", "x", "true"], 2, "not a number of ranks"),
     ] {

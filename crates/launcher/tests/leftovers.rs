@@ -1,4 +1,4 @@
-//! Whatever dies, and however, no process of the job is left.
+//! No process of the job stays behind, no matter which process dies and how.
 
 mod support;
 
@@ -9,17 +9,17 @@ use std::time::Duration;
 use rustix::process::Signal;
 use support::{Running, assert_ended, assert_gone, children, kill, mark, marked, ringrun};
 
-/// A rank with a child in its group, one in a session of its own, and a stubborn orphan.
-const CLAN: &str = "
+/// A rank with a child in its group, one in its own session, and a stubborn orphan.
+const TREE: &str = "
     sh -c 'echo child; exec sleep MARK' &
     setsid sh -c 'echo sessionleader; exec sleep MARK' &
     (setsid sh -c 'trap \"\" TERM INT HUP; echo orphan; while :; do sleep MARK; done' &)
     echo rank; wait";
 
-/// Two ranks with their clans, all of them running.
-fn clans(options: &[&str], after: &str) -> (Running, String) {
+/// Starts two ranks with their process trees, all of them running.
+fn trees(options: &[&str], after: &str) -> (Running, String) {
     let mark = mark();
-    let script = format!("{CLAN}; {after}").replace("MARK", &mark);
+    let script = format!("{TREE}; {after}").replace("MARK", &mark);
     let args = [&["-n", "2"], options, &["sh", "-c", &script]].concat();
     let mut job = Running::start(&mut ringrun(&args));
     let lines = job.lines(8);
@@ -29,8 +29,9 @@ fn clans(options: &[&str], after: &str) -> (Running, String) {
 }
 
 #[test]
-fn a_trampoline_dies_with_its_keeper_before_it_has_an_order() {
-    // A shell in the keeper's place; this test holds the pipe over which an order would come.
+fn a_trampoline_dies_with_its_node_agent_before_it_has_an_order() {
+    // A shell takes the node agent's place. This test holds the pipe over which an order would
+    // come.
     let script = "exec 3<&0; \"$0\" --ringfold-trampoline <&3 & echo $!; wait";
     let mut shell = std::process::Command::new("sh");
     shell.args(["-c", script, env!("CARGO_BIN_EXE_ringrun")]);
@@ -39,7 +40,7 @@ fn a_trampoline_dies_with_its_keeper_before_it_has_an_order() {
     let mut line = String::new();
     BufReader::new(shell.stdout.take().unwrap()).read_line(&mut line).unwrap();
     let pid = line.trim().parse::<u32>().unwrap();
-    // It sleeps for a while: it waits for the order.
+    // It sleeps for a while, because it waits for the order.
     let mut sleeping = 0;
     while sleeping < 20 {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
@@ -55,7 +56,7 @@ fn a_trampoline_dies_with_its_keeper_before_it_has_an_order() {
 
 #[test]
 fn interrupt() {
-    let (job, mark) = clans(&[], "");
+    let (job, mark) = trees(&[], "");
     job.signal(Signal::INT);
     let done = job.finish();
     assert_eq!(done.code, 130, "{done:?}");
@@ -66,7 +67,7 @@ fn interrupt() {
 #[test]
 fn terminate_and_hang_up() {
     for (signal, code) in [(Signal::TERM, 143), (Signal::HUP, 129)] {
-        let (job, mark) = clans(&[], "");
+        let (job, mark) = trees(&[], "");
         job.signal(signal);
         let done = job.finish();
         assert_eq!(done.code, code, "{done:?}");
@@ -103,19 +104,19 @@ fn a_second_interrupt_does_not_wait() {
 
 #[test]
 fn the_launcher_is_killed() {
-    let (mut job, mark) = clans(&[], "");
+    let (mut job, mark) = trees(&[], "");
     job.signal(Signal::KILL);
     assert_eq!(job.wait(), -9);
     assert_gone(&mark);
 }
 
 #[test]
-fn the_keeper_is_killed() {
-    let (job, mark) = clans(&["--grace", "0"], "");
-    kill(keeper_and_guardian(&job)[0], Signal::KILL);
+fn the_node_agent_is_killed() {
+    let (job, mark) = trees(&["--grace", "0"], "");
+    kill(node_agent_and_guardian(&job)[0], Signal::KILL);
     let done = job.finish();
     assert_eq!(done.code, 125, "{done:?}");
-    assert!(done.err.contains("ringrun: the keeper of host "), "{done:?}");
+    assert!(done.err.contains("ringrun: the node agent of host "), "{done:?}");
     let line = done.last_line();
     assert!(line.contains("is lost: ringrun there ended (exit status: 137)"), "{done:?}");
     assert_gone(&mark);
@@ -123,8 +124,8 @@ fn the_keeper_is_killed() {
 
 #[test]
 fn the_guardian_is_killed() {
-    let (job, mark) = clans(&["--grace", "0"], "");
-    kill(keeper_and_guardian(&job)[1], Signal::KILL);
+    let (job, mark) = trees(&["--grace", "0"], "");
+    kill(node_agent_and_guardian(&job)[1], Signal::KILL);
     let done = job.finish();
     assert_eq!(done.code, 125, "{done:?}");
     let line = done.last_line();
@@ -133,9 +134,9 @@ fn the_guardian_is_killed() {
 }
 
 #[test]
-fn keeper_and_guardian_are_killed() {
-    let (job, mark) = clans(&["--grace", "0"], "");
-    let both = keeper_and_guardian(&job);
+fn node_agent_and_guardian_are_killed() {
+    let (job, mark) = trees(&["--grace", "0"], "");
+    let both = node_agent_and_guardian(&job);
     both.iter().for_each(|pid| kill(*pid, Signal::STOP));
     both.iter().for_each(|pid| kill(*pid, Signal::KILL));
     let done = job.finish();
@@ -145,38 +146,38 @@ fn keeper_and_guardian_are_killed() {
 }
 
 #[test]
-fn a_stopped_keeper_does_not_outlive_the_job() {
-    let (mut job, mark) = clans(&[], "");
-    let [keeper, guardian] = keeper_and_guardian(&job);
-    kill(keeper, Signal::STOP);
+fn a_stopped_node_agent_does_not_outlive_the_job() {
+    let (mut job, mark) = trees(&[], "");
+    let [node_agent, guardian] = node_agent_and_guardian(&job);
+    kill(node_agent, Signal::STOP);
     job.signal(Signal::KILL);
     assert_eq!(job.wait(), -9);
     assert_gone(&mark);
-    assert_ended(&[keeper, guardian]);
+    assert_ended(&[node_agent, guardian]);
 
     // Nor does ringrun wait for it for ever.
-    let (job, mark) = clans(&[], "");
-    let [keeper, guardian] = keeper_and_guardian(&job);
-    kill(keeper, Signal::STOP);
+    let (job, mark) = trees(&[], "");
+    let [node_agent, guardian] = node_agent_and_guardian(&job);
+    kill(node_agent, Signal::STOP);
     job.signal(Signal::INT);
     assert_eq!(job.finish().code, 130);
     assert_gone(&mark);
-    assert_ended(&[keeper, guardian]);
+    assert_ended(&[node_agent, guardian]);
 }
 
-/// The processes that hold the ranks of this host.
-fn keeper_and_guardian(job: &Running) -> [u32; 2] {
+/// The node agent and the guardian of this host.
+fn node_agent_and_guardian(job: &Running) -> [u32; 2] {
     let guardians = children(job.pid());
-    let keepers = children(guardians[0]);
-    assert_eq!((guardians.len(), keepers.len()), (1, 1));
-    [keepers[0], guardians[0]]
+    let node_agents = children(guardians[0]);
+    assert_eq!((guardians.len(), node_agents.len()), (1, 1));
+    [node_agents[0], guardians[0]]
 }
 
 #[test]
 fn a_rank_fails() {
     let mark = mark();
     let fail = "[ $RINGFOLD_RANK = 1 ] && exit 4; wait";
-    let script = CLAN.replace("wait", fail).replace("MARK", &mark);
+    let script = TREE.replace("wait", fail).replace("MARK", &mark);
     let args = ["-n", "2", "--grace", "0.2", "sh", "-c", &script];
     let done = Running::start(&mut ringrun(&args)).finish();
     assert_eq!(done.code, 4, "{done:?}");
@@ -186,7 +187,7 @@ fn a_rank_fails() {
 #[test]
 fn ranks_that_succeed_leave_daemons() {
     let mark = mark();
-    let script = CLAN.replace("wait", "exit 0").replace("MARK", &mark);
+    let script = TREE.replace("wait", "exit 0").replace("MARK", &mark);
     let done = Running::start(&mut ringrun(&["-n", "2", "sh", "-c", &script])).finish();
     assert_eq!((done.code, done.err.as_str()), (0, ""));
     assert_gone(&mark);

@@ -1,4 +1,4 @@
-//! What goes in and out of ranks: lines, input, environment, secret, cores.
+//! The input and output of ranks: lines, input, environment, secret, cores.
 
 mod support;
 
@@ -9,7 +9,8 @@ use support::{Running, ringrun, run};
 
 #[test]
 fn lines_are_never_mixed() {
-    // awk writes in pieces that end anywhere; every line is one letter of its rank, and long.
+    // awk writes in pieces that end anywhere. Every line is long and repeats one letter of its
+    // rank.
     let script = r#"awk -v r=$RINGFOLD_RANK 'BEGIN {
         for (i = 0; i < 3000; i++) s = s substr("abcdefgh", r + 1, 1);
         for (i = 0; i < 1000; i++) print substr(s, 1, 2000 + i) }'"#;
@@ -61,7 +62,7 @@ fn binary_data_passes_through_to_rank_0_and_back() {
 
 #[test]
 fn every_rank_adds_its_own_bytes_and_no_others() {
-    // 3 ranks: a line beyond the limit each, and no newline at the end.
+    // Each of 3 ranks writes a line beyond the limit, without a newline at the end.
     let script = "head -c 100000 /dev/zero | tr '\\0' $RINGFOLD_RANK";
     let output = ringrun(&["-n", "3", "sh", "-c", script]).output().unwrap();
     for digit in b"012" {
@@ -128,7 +129,7 @@ fn a_reader_that_leaves_ends_the_job() {
 #[test]
 fn a_slow_reader_loses_nothing() {
     let mut child = ringrun(&["-n", "2", "seq", "200000"]).spawn().unwrap();
-    // Far more than all pipes and queues hold, so that the ranks must have waited.
+    // The output is far more than all pipes and queues hold, so the ranks must have waited.
     std::thread::sleep(std::time::Duration::from_millis(500));
     assert!(child.try_wait().unwrap().is_none());
     let output = child.wait_with_output().unwrap();
@@ -163,7 +164,7 @@ fn the_secret_is_in_no_arguments_and_no_environment() {
     let done = run(&["-n", "1", "sh", "-c", script]);
     let (secret, rest) = done.out.split_once('\n').unwrap();
     assert_eq!(secret.len(), 64);
-    assert!(rest.contains("RINGFOLD_RENDEZVOUS=") && rest.contains("--ringfold-keeper"));
+    assert!(rest.contains("RINGFOLD_RENDEZVOUS=") && rest.contains("--ringfold-node-agent"));
     assert!(!rest.contains(secret));
 }
 
@@ -219,7 +220,7 @@ fn cores_share_the_ranks_where_there_are_more() {
     if std::thread::available_parallelism().is_ok_and(|usable| usable.get() < cpus) {
         return eprintln!("SKIPPED: all of the CPUs, of which a quota leaves less");
     }
-    // As few as there are cores say how many these are.
+    // Without a count there is one rank per core.
     let each = run(&["sh", "-c", script]).lines().len();
     if !(2..=4).contains(&each) {
         return eprintln!("SKIPPED: two to four cores, which this machine has not");

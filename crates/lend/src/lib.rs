@@ -1,47 +1,48 @@
-//! The door between safe code and memory that peers use at the same time.
+//! The bridge between safe code and memory that peers access at the same time.
 //!
-//! A transport cannot know whether the ranks use each other's memory one after the other. The
-//! schedules know: `collectives/src/check` proves for those of every algorithm, by vector clocks
-//! and so for every order of events, that no two ranks use an element at the same time if one of
-//! them writes it. Every rank performs the same call by the schedule of the same algorithm, or
-//! learns from the first signal that it does not: signals carry a tag of the call.
+//! A transport cannot know whether the ranks access each other's memory one after the other. The
+//! schedules know: `collectives/src/check` proves a property of the schedules of every algorithm.
+//! No two ranks access an element at the same time if one of them writes it. The proof uses vector
+//! clocks and so holds for every order of events. Every rank performs the same call by the schedule
+//! of the same algorithm. A rank in another call learns so from the first signal, which carries a
+//! tag of the call.
 //!
-//! So a promise that a transport asks for is given here, for a program, which was lowered from a
-//! schedule and proven with it. `ringfold` keeps it: it
-//! accesses exposed windows only by the operations of that program, and completes the exposure only
-//! when all of them are done.
+//! So this crate gives the promises that a transport asks for. It gives them for a program, which
+//! was lowered from a proven schedule. `ringfold` keeps them: it accesses exposed windows only by
+//! the operations of that program, and completes the exposure only when all of them are done.
 //!
-//! Registered memory is lent in the same way, for all receives of a transport: `placement`.
+//! `placement` lends registered memory in the same way, for all receives of a transport.
 #![allow(unsafe_code)]
 
 use ringfold_collectives::Program;
 use ringfold_transport::{Exposure, Placement, ReadExposure, Window};
 
-/// Exposes `window` for a call that `_by` performs.
+/// Exposes `window` for a call that the program `_by` performs.
 #[must_use]
 #[inline]
 pub fn expose<'w>(_by: &Program, window: &'w mut Window) -> Exposure<'w> {
     // SAFETY: the ranks follow the schedules of one algorithm, which are proven free of races (see
-    // above). A rank that has done its steps has heard from all peers that write to its part.
+    // above). A rank that has done its steps has received signals from all peers that write to its
+    // part.
     unsafe { window.expose() }
 }
 
-/// Exposes `window`, which is only the input of the call that `_by` performs.
+/// Exposes `window`, which is only an input of the call that the program `_by` performs.
 #[must_use]
 #[inline]
 pub fn expose_to_readers<'w>(_by: &Program, window: &'w Window) -> ReadExposure<'w> {
-    // SAFETY: as above. No schedule writes to its input where the output lies elsewhere, which is
-    // proven of each.
+    // SAFETY: as above. No schedule writes to its input if the output lies elsewhere; the proof
+    // covers that for each schedule.
     unsafe { window.expose_to_readers() }
 }
 
-/// Lets peers write messages straight into registered memory of a transport, whose callers receive
-/// by proven schedules, or by `ringfold_transport::trial`.
+/// Lets peers write messages straight into registered memory of a transport. All receives of that
+/// transport must follow proven schedules, or be those of `ringfold_transport::trial`.
 #[must_use]
 #[inline]
 pub const fn placement() -> Placement {
-    // SAFETY: no step of a proven schedule accesses what an unfinished receive writes. The engine
-    // of `ringfold` returns when all steps are done, else it withdraws, as its guard does after a
-    // panic. `trial` does the same.
+    // SAFETY: no step of a proven schedule accesses memory that an unfinished receive writes. The
+    // engine of `ringfold` returns when all steps are done. Otherwise it calls `withdraw`; after a
+    // panic its guard does. `trial` does the same.
     unsafe { Placement::new() }
 }

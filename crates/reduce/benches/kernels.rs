@@ -1,7 +1,7 @@
-//! Speed of the kernels beside what a user would otherwise write, in the same run.
+//! Speed of the kernels and of the loops that users would otherwise write, in one run.
 //!
-//! `cargo bench -p ringfold-reduce --bench kernels [-- FILTER]`; throughput counts the bytes of one
-//! operand. Sizes are those of one buffer: two of them lie in the cache that is named.
+//! `cargo bench -p ringfold-reduce --bench kernels [-- FILTER]`. Throughput counts the bytes of one
+//! operand. Sizes are those of one buffer, and two buffers fit the named cache.
 
 use std::hint::black_box;
 use std::time::Duration;
@@ -135,7 +135,7 @@ fn many_sources(criterion: &mut Criterion) {
     }
 }
 
-/// What a call costs that has almost nothing to do.
+/// The cost of a call with almost no work.
 fn small(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("f32_sum/small");
     for bytes in [4, 8, 64, 252, 256, 1024] {

@@ -8,27 +8,27 @@ use crate::float8::{F8E4M3, F8E5M2};
 use crate::format;
 use crate::scalar::Accumulator;
 
-/// A type whose values can be sent and reduced. Sealed: the data types are a closed set.
+/// A Rust type whose values can be sent and reduced. Sealed: the set of data types is closed.
 pub trait Element: Pod + sealed::Stored {
     /// The data type of its values.
     const DATA_TYPE: DataType;
 }
 
 pub(crate) mod sealed {
-    //! What an element is to the kernels; private, so that nobody else can add one.
+    //! The elements as the kernels see them; private, so no other crate can add one.
 
     use super::{Accumulator, Pod};
 
-    /// A value as it lies in a buffer.
+    /// A value as stored in a buffer.
     #[expect(unnameable_types, reason = "this is what seals `Element`")]
     pub trait Stored: Pod {
-        /// What it is combined as.
+        /// The type in which values are combined.
         type Accumulator: Accumulator;
 
-        /// The same value, wider.
+        /// Converts to the accumulator, exactly.
         fn widen(self) -> Self::Accumulator;
 
-        /// The nearest value that can be stored, ties to even.
+        /// Converts to the nearest stored value, ties to even.
         fn narrow(value: Self::Accumulator) -> Self;
     }
 }

@@ -1,4 +1,4 @@
-//! The 8-bit floats of the Open Compute Project, as types. Arithmetic is the kernels' matter.
+//! The 8-bit floats of the Open Compute Project, as types without arithmetic.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -12,7 +12,7 @@ macro_rules! float8 {
     ($(#[$doc:meta])* $name:ident, $format:expr) => {
         $(#[$doc])*
         ///
-        /// Compares as its value does: NaN is unequal to itself, and the zeros are equal.
+        /// Compares by value: NaN is unequal to itself, and the zeros are equal.
         #[derive(Clone, Copy, Default, Pod, Zeroable)]
         #[repr(transparent)]
         pub struct $name(u8);
@@ -26,27 +26,27 @@ macro_rules! float8 {
             /// The canonical NaN.
             pub const NAN: Self = Self::from_f32(f32::NAN);
 
-            /// The value whose bits are `bits`.
+            /// Makes the value with these bits.
             #[must_use]
             pub const fn from_bits(bits: u8) -> Self {
                 Self(bits)
             }
 
-            /// Its bits.
+            /// Returns the bits.
             #[must_use]
             pub const fn to_bits(self) -> u8 {
                 self.0
             }
 
-            /// The nearest value, ties to even. Finite values beyond [`Self::MAX`] become it; any
-            /// NaN becomes [`Self::NAN`].
+            /// Converts to the nearest value, ties to even. Finite values beyond [`Self::MAX`]
+            /// become [`Self::MAX`] with their sign; any NaN becomes [`Self::NAN`].
             #[must_use]
             #[expect(clippy::cast_possible_truncation, reason = "a code has 8 bits")]
             pub const fn from_f32(value: f32) -> Self {
                 Self(Self::FORMAT.encode(value) as u8)
             }
 
-            /// The same value.
+            /// Converts to `f32`, exactly.
             #[must_use]
             pub const fn to_f32(self) -> f32 {
                 Self::FORMAT.decode(self.0 as u32)

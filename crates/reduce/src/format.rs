@@ -1,6 +1,6 @@
-//! How floats shorter than `f32` are laid out, and their exact conversion from and to `f32`.
+//! Layouts of floats shorter than `f32`, and their exact conversion from and to `f32`.
 
-/// A float of a sign, an exponent and a mantissa, in this order from the top bit.
+/// A float with a sign, an exponent and a mantissa, in this order from the top bit.
 ///
 /// Codes here are magnitudes: the bits of a value without its sign.
 pub(crate) struct Format {
@@ -10,13 +10,13 @@ pub(crate) struct Format {
     pub(crate) mantissa: u32,
     /// Exponent bias.
     pub(crate) bias: u32,
-    /// The largest finite value.
+    /// The code of the largest finite value.
     pub(crate) largest: u32,
-    /// What a finite value becomes that is larger than `largest` after rounding.
+    /// The code of finite values that exceed `largest` after rounding.
     pub(crate) overflow: u32,
-    /// What infinity becomes. All codes above it are NaN.
+    /// The code of infinity. All greater codes are NaN.
     pub(crate) infinity: u32,
-    /// The canonical NaN.
+    /// The code of the canonical NaN.
     pub(crate) nan: u32,
 }
 
@@ -31,7 +31,7 @@ pub(crate) const F16: Format = Format {
     nan: 0x7e00,
 };
 
-/// OCP E4M3: no infinity, which therefore saturates too.
+/// OCP E4M3. It has no infinity, so infinities saturate too.
 pub(crate) const E4M3: Format = Format {
     sign: 7,
     mantissa: 3,
@@ -42,8 +42,8 @@ pub(crate) const E4M3: Format = Format {
     nan: 0x7f,
 };
 
-/// OCP E5M2. Finite values saturate; an infinity stays one, so that the maximum of elements is
-/// always one of them and an overflow upstream remains visible.
+/// OCP E5M2. Finite values saturate, and infinities stay infinite. So the maximum of elements is
+/// always one of them, and an earlier overflow remains visible.
 pub(crate) const E5M2: Format = Format {
     sign: 7,
     mantissa: 2,
@@ -61,33 +61,33 @@ pub(crate) const NAN_BITS: u32 = 0x7fc0_0000;
 pub(crate) const INFINITY_BITS: u32 = 0x7f80_0000;
 
 impl Format {
-    /// How far the mantissa of an `f32` reaches below this one's.
+    /// Mantissa bits that an `f32` has and this format lacks.
     pub(crate) const fn shift(&self) -> u32 {
         23 - self.mantissa
     }
 
-    /// What to add to this format's exponent, at its place in an `f32`, to get that of an `f32`.
+    /// The difference of the biases, at the position of an `f32` exponent.
     pub(crate) const fn rebias(&self) -> u32 {
         (127 - self.bias) << 23
     }
 
-    /// The bits, as `f32`, of the smallest normal value.
+    /// The smallest normal value, as `f32` bits.
     pub(crate) const fn normal_min(&self) -> u32 {
         (128 - self.bias) << 23
     }
 
-    /// The bits of an `f32` whose last place is this format's smallest denormal: adding it to a
-    /// smaller value rounds that to a multiple of the denormal, to nearest even.
+    /// The bits of an `f32` with an ulp equal to this format's smallest denormal. The sum of it and
+    /// a smaller value rounds that value to a multiple of the denormal, to nearest even.
     pub(crate) const fn denormal_magic(&self) -> u32 {
         (128 - self.bias + self.shift()) << 23
     }
 
-    /// The bits, as `f32`, of the smallest denormal.
+    /// The smallest denormal, as `f32` bits.
     pub(crate) const fn denormal_min(&self) -> u32 {
         (128 - self.bias - self.mantissa) << 23
     }
 
-    /// `value` rounded to this format, to nearest even.
+    /// Rounds `value` to this format, to nearest even.
     pub(crate) const fn encode(&self, value: f32) -> u32 {
         let bits = value.to_bits();
         let magnitude = bits & !(1 << 31);
@@ -137,7 +137,7 @@ pub(crate) const fn bf16_encode(value: f32) -> u16 {
     (rounded >> 16) as u16
 }
 
-/// The `f32` whose upper half is `code`.
+/// The `f32` with the upper half `code`.
 pub(crate) const fn bf16_decode(code: u16) -> f32 {
     f32::from_bits((code as u32) << 16)
 }

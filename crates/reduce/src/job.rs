@@ -1,20 +1,20 @@
-//! What one run of a kernel combines, and how it finishes the result.
+//! One run of a kernel: its operands, its destinations, and the last step of each result.
 
 use ringfold_types::DataType;
 
-/// What the values of an operand or a destination are.
+/// The representation of the values of an operand or a destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Form {
-    /// Elements of the data type. A destination in this form receives finished values: divided by
-    /// the number of ranks in an average, and rounded.
+    /// Elements of the data type. A destination in this form receives final values: averages
+    /// divided, and values rounded.
     Element,
-    /// Unfinished values of the data type's accumulator (`f32` for shorter floats, the data type
+    /// Intermediate values of the data type's accumulator (`f32` for shorter floats, the data type
     /// itself otherwise).
     Accumulator,
 }
 
 impl Form {
-    /// Bytes that one value of `data_type` takes in this form.
+    /// Bytes of one value of `data_type` in this form.
     #[must_use]
     pub const fn bytes(self, data_type: DataType) -> usize {
         match self {
@@ -29,37 +29,38 @@ impl Form {
 #[repr(align(64))]
 pub struct Line(pub [u8; 64]);
 
-/// One of the inputs of a reduction.
+/// One input of a reduction.
 #[derive(Clone, Copy, Debug)]
 pub enum Operand<'a> {
-    /// What the destination holds before the call, in the destination's form.
+    /// The destination's contents before the call, in the destination's form.
     Destination,
-    /// Values elsewhere, of any alignment.
+    /// Values elsewhere, with any alignment.
     Bytes {
-        /// As many values as the destination has.
+        /// The values, as many as the destination has.
         bytes: &'a [u8],
-        /// What they are.
+        /// Their form.
         form: Form,
     },
-    /// What another destination holds before the call, by its place among the others: elements.
+    /// The contents before the call of another destination, elements, by its index among the
+    /// others.
     Other(usize),
 }
 
 impl<'a> Operand<'a> {
-    /// Elements of the data type.
+    /// An operand of elements of the data type.
     #[must_use]
     pub const fn elements(bytes: &'a [u8]) -> Self {
         Self::Bytes { bytes, form: Form::Element }
     }
 
-    /// Unfinished values.
+    /// An operand of intermediate values.
     #[must_use]
     pub const fn accumulators(bytes: &'a [u8]) -> Self {
         Self::Bytes { bytes, form: Form::Accumulator }
     }
 }
 
-/// What happens to a combined value before it is rounded to an element.
+/// The last step for a combined value before it is rounded to an element.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Finish {
     Keep,
@@ -67,24 +68,25 @@ pub(crate) enum Finish {
     Scale { factor: f64 },
 }
 
-/// One run: `count` values of `dst` become the combination of the operands.
+/// One run, which writes the combination of the operands to the `count` values of `dst`.
 ///
-/// Made by `Kernel` alone, which has checked that `dst` and every operand hold `count` values.
+/// Only `Kernel` makes it, after a check that `dst` and every operand hold `count` values.
 pub(crate) struct Job<'a> {
     pub(crate) dst: &'a mut [u8],
     pub(crate) form: Form,
     pub(crate) count: usize,
     pub(crate) operands: &'a [Operand<'a>],
     pub(crate) finish: Finish,
-    /// Where else the results go, in the same form: `count` values each, written by vectors alone.
+    /// Further destinations of the results, `count` values each in the same form; only vectors
+    /// write them.
     pub(crate) others: &'a [*mut u8],
-    /// Whether vectors write elements past the caches, which keep nothing of them: `dst` and all
-    /// others begin where a cache line does, but for the same number of values.
-    pub(crate) past: bool,
+    /// Whether vectors write elements by non-temporal stores, which leave no lines in the caches.
+    /// Then `dst` and all others reach a cache line after the same number of values.
+    pub(crate) non_temporal: bool,
 }
 
 impl Job<'_> {
-    /// Where the values of an operand are, and their form.
+    /// The address of an operand's values, and their form.
     #[inline]
     pub(crate) fn values(&self, operand: &Operand<'_>) -> (*const u8, Form) {
         match *operand {
@@ -100,7 +102,7 @@ impl Job<'_> {
         match *operand {
             Operand::Destination => (self.dst, self.form),
             Operand::Bytes { bytes, form } => (bytes, form),
-            Operand::Other(_) => unreachable!("only vectors meet other destinations"),
+            Operand::Other(_) => unreachable!("only vectors read other destinations"),
         }
     }
 }

@@ -10,21 +10,21 @@ use crate::level::Level;
 use crate::scalar::{self, Fold};
 use crate::simd;
 
-/// One reduction of one data type, resolved once and then cheap to run and to copy.
+/// One reduction of one data type: resolved once, and then cheap to run and to copy.
 #[derive(Clone, Copy)]
 pub struct Kernel {
     data_type: DataType,
     finish: Finish,
     level: Level,
-    /// For all values but the last few; absent in the scalar kernel.
+    /// The loop for all values but the last few; absent in the scalar kernel.
     vectors: Option<simd::Loop>,
     scalar: scalar::Loops,
 }
 
 impl Kernel {
-    /// The fastest kernel of this CPU. `ranks` is what an average divides by.
+    /// Returns the fastest kernel of this CPU. Averages divide by `ranks`.
     ///
-    /// `PreMulSum` acts as `Sum` here: its scaling is a pass of its own ([`scale`](crate::scale)),
+    /// `PreMulSum` acts as `Sum` here. Its scaling is a separate pass ([`scale`](crate::scale)),
     /// because the factor belongs to a rank's own input.
     ///
     /// # Panics
@@ -35,7 +35,7 @@ impl Kernel {
         Self::of_op(Level::best(), data_type, op, ranks)
     }
 
-    /// The kernel that defines the results.
+    /// Returns the scalar kernel, which defines the results.
     ///
     /// # Panics
     ///
@@ -45,7 +45,7 @@ impl Kernel {
         Self::of_op(Level::Scalar, data_type, op, ranks)
     }
 
-    /// The kernel of a given level, or `None` where the CPU lacks it. For tests and benches.
+    /// Returns the kernel of a level, or `None` if the CPU lacks it. For tests and benchmarks.
     ///
     /// # Panics
     ///
@@ -67,7 +67,7 @@ impl Kernel {
         Self::resolve(level, data_type, fold, finish)
     }
 
-    /// The kernel that multiplies its one operand.
+    /// Returns the kernel that multiplies its only operand by `factor`.
     pub(crate) fn scaling(level: Level, data_type: DataType, factor: f64) -> Self {
         Self::resolve(level, data_type, Fold::Sum, Finish::Scale { factor })
     }
@@ -82,28 +82,28 @@ impl Kernel {
         }
     }
 
-    /// Which instructions it uses.
+    /// The instructions that the kernel uses.
     #[must_use]
     pub const fn level(&self) -> Level {
         self.level
     }
 
-    /// The data type whose elements it reduces.
+    /// The data type of the elements that the kernel reduces.
     #[must_use]
     pub const fn data_type(&self) -> DataType {
         self.data_type
     }
 
-    /// Writes to `dst` the combination of the operands, from left to right.
+    /// Writes the combination of the operands to `dst`, from left to right.
     ///
-    /// Values are combined in the accumulator type. In `Form::Element` the result is finished: an
-    /// average is divided, and a short float rounded, once. In `Form::Accumulator` it is not. A
-    /// single operand is converted, and finished likewise.
+    /// Values are combined in the accumulator type. In `Form::Element` the result is final:
+    /// averages are divided, and short floats are rounded once. In `Form::Accumulator` it is
+    /// neither. A single operand is converted in the same way.
     ///
     /// # Panics
     ///
-    /// If there are no operands or more than `limits::SOURCES_MAX`, or if an operand does not hold
-    /// as many values as `dst`.
+    /// If there are no operands or more than `limits::SOURCES_MAX`, or if the lengths of an operand
+    /// and of `dst` differ.
     pub fn combine(&self, dst: &mut [u8], dst_form: Form, operands: &[Operand<'_>]) {
         let width = dst_form.bytes(self.data_type);
         // All widths are powers of two; a division would take as long as a small job.
@@ -137,7 +137,7 @@ impl Kernel {
             operands,
             finish: self.finish,
             others: &[],
-            past: false,
+            non_temporal: false,
         };
         match self.vectors {
             Some(vectors) => {
@@ -150,28 +150,40 @@ impl Kernel {
         }
     }
 
-    /// As `combine`, of elements, with the results written to `others` too: in one pass,
-    /// so that loads and stores wait for memory together. If they are to go `past` the caches,
-    /// these keep nothing of them, where that is possible: for what is so long that they would lose
-    /// it, and much else, before it is read, and is in none of them now.
+    /// As `combine` for elements, and also writes the results to `others`. One pass does both, so
+    /// loads and stores wait for memory together. With `non_temporal`, the results bypass the
+    /// caches if the CPU has such stores. That suits destinations that are in no cache now, and so
+    /// long that the caches would evict them, and much else, before anyone reads them.
     ///
     /// # Panics
     ///
-    /// As `combine`, or if not all of the destinations have one length, or if there are more than
+    /// As `combine`. Also if the destinations differ in length, or if there are more than
     /// `limits::SOURCES_MAX` others.
     pub fn combine_to_all(
         &self,
         dst: &mut [u8],
         others: &mut [&mut [u8]],
         operands: &[Operand<'_>],
-        past: bool,
+        non_temporal: bool,
     ) {
         let width = self.data_type.bytes();
         let count = dst.len() >> width.trailing_zeros();
-        assert!(dst.len() == count * width, "no whole number of elements");
-        assert!((1..=limits::SOURCES_MAX).contains(&operands.len()), "1 to 16 operands");
-        assert!(others.len() <= limits::SOURCES_MAX, "too many destinations");
-        assert!(others.iter().all(|other| other.len() == dst.len()), "destinations differ");
+        assert!(
+            dst.len() == count * width,
+            "a destination of {} bytes is no whole number of elements",
+            dst.len()
+        );
+        assert!(
+            (1..=limits::SOURCES_MAX).contains(&operands.len()),
+            "{} operands: not 1 to {}",
+            operands.len(),
+            limits::SOURCES_MAX
+        );
+        assert!(others.len() <= limits::SOURCES_MAX, "{} destinations", others.len());
+        assert!(
+            others.iter().all(|other| other.len() == dst.len()),
+            "destinations differ in length"
+        );
         for operand in operands {
             match operand {
                 Operand::Destination => {}
@@ -194,13 +206,15 @@ impl Kernel {
         let places = &places[..others.len()];
         let (form, finish) = (Form::Element, self.finish);
         let is_line = |place: *mut u8| (place.addr() + head * width).is_multiple_of(CACHE_LINE);
-        let past = past && is_line(dst.as_mut_ptr()) && places.iter().all(|place| is_line(*place));
-        let mut job = Job { dst: &mut *dst, form, count, operands, finish, others: places, past };
+        let non_temporal =
+            non_temporal && is_line(dst.as_mut_ptr()) && places.iter().all(|place| is_line(*place));
+        let mut job =
+            Job { dst: &mut *dst, form, count, operands, finish, others: places, non_temporal };
         let done = vectors.run(&mut job, head);
         self.combine_part(dst, others, operands, done..count);
     }
 
-    /// Elements `range` of `combine_to_all`, one at a time.
+    /// Does the elements `range` of `combine_to_all`, one at a time.
     fn combine_part(
         &self,
         dst: &mut [u8],
@@ -229,15 +243,15 @@ impl Kernel {
         let dst = &mut dst[part(form)];
         let operands = &parts[..operands.len()];
         let mut job =
-            Job { dst: &mut *dst, form, count, operands, finish, others: &[], past: false };
+            Job { dst: &mut *dst, form, count, operands, finish, others: &[], non_temporal: false };
         (self.scalar.run)(&mut job, 0..count);
         for other in others {
             other[part(form)].copy_from_slice(dst);
         }
     }
 
-    /// Combines the elements in `dst` with those at the front of `line`, and finishes them. For two
-    /// the order makes no difference.
+    /// Combines the elements in `dst` with those at the front of `line` into final values. The
+    /// order of two operands makes no difference.
     ///
     /// # Panics
     /// If `dst` is longer than a line.
@@ -247,8 +261,8 @@ impl Kernel {
         (self.scalar.line)(dst, line, self.finish);
     }
 
-    /// Writes to `dst` the finished combination of the elements at the front of `lines`, from left
-    /// to right: `combine` for a few elements, without the time that it takes to begin.
+    /// Writes the final combination of the elements at the front of `lines` to `dst`, from left to
+    /// right. For few elements it is faster than `combine`, since it has less to set up.
     ///
     /// # Panics
     ///
@@ -270,8 +284,8 @@ impl fmt::Debug for Kernel {
     }
 }
 
-/// How many values of `width` bytes lie before the first cache line of a large destination: stores
-/// that straddle two lines cost a sixth of the speed in the second cache.
+/// The number of values of `width` bytes before the first cache line of a large destination. Stores
+/// that span two lines are slower.
 fn unaligned_head(dst: &[u8], width: usize) -> usize {
     let bytes = dst.as_ptr().addr().wrapping_neg() % CACHE_LINE;
     if dst.len() < ALIGN_FROM || !bytes.is_multiple_of(width) { 0 } else { bytes / width }
@@ -279,7 +293,7 @@ fn unaligned_head(dst: &[u8], width: usize) -> usize {
 
 const CACHE_LINE: usize = 64;
 
-/// Bytes of a destination from which aligning it repays the scalar head.
+/// Least bytes of a destination whose alignment repays the scalar head.
 const ALIGN_FROM: usize = 4096;
 
 fn divisor(ranks: usize) -> u32 {
@@ -291,5 +305,5 @@ fn divisor(ranks: usize) -> u32 {
     u32::try_from(ranks).unwrap_or(u32::MAX)
 }
 
-/// Floats hold every number of ranks, and so do the types that integers divide in.
+/// Floats can represent every number of ranks, and so can the types in which integers divide.
 const _: () = assert!(limits::RANKS_MAX < 1 << f32::MANTISSA_DIGITS);

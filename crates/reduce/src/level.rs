@@ -1,11 +1,11 @@
-//! Instruction sets, and whether this CPU has them.
+//! Instruction sets, and their availability on this CPU.
 
 use std::fmt;
 
-/// Which instructions a kernel uses. All give the same bits.
+/// The instructions of a kernel. All levels give the same bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Level {
-    /// One value at a time, on every CPU. It defines the results.
+    /// One value at a time, on every CPU. This level defines the results.
     Scalar,
     /// 128-bit registers of 64-bit Arm.
     Neon,
@@ -16,10 +16,10 @@ pub enum Level {
 }
 
 impl Level {
-    /// Every level, the faster ones of an architecture later.
+    /// All levels; of one architecture, faster ones come later.
     pub const ALL: [Self; 4] = [Self::Scalar, Self::Neon, Self::Avx2, Self::Avx512];
 
-    /// Whether this CPU has it.
+    /// Whether this CPU has the level.
     #[must_use]
     pub fn is_available(self) -> bool {
         match self {

@@ -6,27 +6,28 @@ use crate::job::{Form, Operand};
 use crate::kernel::Kernel;
 use crate::level::Level;
 
-/// Multiplies elements by `factor`, from `src` to `dst`, or in place where `src` is `None`.
+/// Multiplies the elements of `src` by `factor` into `dst`, or those of `dst` in place if `src` is
+/// `None`.
 ///
-/// The factor is first converted to the type in which values are combined (`f32` for floats
-/// shorter than that), and the product is rounded once to the data type. For integers the factor
-/// is truncated toward zero and held within the type's range, and the product wraps; ask
-/// [`scale_fits`] first.
+/// The factor is first converted to the accumulator type (`f32` for shorter floats), and the
+/// product is rounded once to the data type. For integers the factor is truncated toward zero and
+/// clamped to the type's range, and the product wraps. [`scale_fits`] tells whether a factor suits
+/// the type.
 ///
 /// # Panics
 ///
-/// If `dst` is no whole number of elements, or `src` is not as long as `dst`.
+/// If `dst` is not a whole number of elements, or the lengths of `src` and `dst` differ.
 pub fn scale(data_type: DataType, dst: &mut [u8], src: Option<&[u8]>, factor: f64) {
     let operand = src.map_or(Operand::Destination, Operand::elements);
     Kernel::scaling(Level::best(), data_type, factor).combine(dst, Form::Element, &[operand]);
 }
 
-/// Whether `factor` keeps its value, or for floats is merely rounded, in the type that the
-/// elements are multiplied in: an integer takes integers within its range; a float takes all but
-/// finite factors that would become infinite.
+/// Whether `factor` keeps its value in the accumulator type, apart from rounding for floats. An
+/// integer type accepts integers within its range. A float type accepts all factors except finite
+/// ones that would become infinite.
 #[must_use]
 pub fn scale_fits(data_type: DataType, factor: f64) -> bool {
-    // Powers of two, hence exact as `f64`, where the largest integers would not be.
+    // Powers of two are exact as `f64`; the largest integers would not be.
     let within = |least: f64, above: f64| factor.fract() == 0.0 && (least..above).contains(&factor);
     let power = |exponent: i32| 2f64.powi(exponent);
     match data_type {

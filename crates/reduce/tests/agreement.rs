@@ -1,5 +1,5 @@
 //! Every SIMD level gives the bits of the scalar kernels: for all bit patterns of short types, edge
-//! values of the others, every length, alignment, form and position of the destination.
+//! values of the others, and every length, alignment, form and position of the destination.
 
 #[cfg(test)]
 mod inputs;
@@ -14,22 +14,22 @@ const OPS: [ReduceOp; 5] =
 
 const FORMS: [Form; 2] = [Form::Element, Form::Accumulator];
 
-/// Not a power of two, so that averages are rounded.
+/// Not a power of two, so averages are rounded.
 const RANKS: usize = 7;
 
-/// One call: operands as bytes (`None` is the destination), and what the destination holds.
+/// One call: its operands as bytes (`None` is the destination), and the destination's contents.
 struct Case {
     data_type: DataType,
     op: ReduceOp,
     dst_form: Form,
     dst: Vec<u8>,
     operands: Vec<Option<(Vec<u8>, Form)>>,
-    /// Bytes by which all buffers are off their allocation's start.
+    /// Offset of all buffers from the start of their allocation, in bytes.
     misaligned: usize,
 }
 
 impl Case {
-    /// The destination's bytes after the call, with what surrounds them.
+    /// The destination's bytes after the call, with the bytes around it.
     fn result(&self, kernel: &Kernel) -> Vec<u8> {
         let shifted = |bytes: &[u8]| [&vec![0; self.misaligned], bytes].concat();
         let buffers: Vec<_> =
@@ -116,7 +116,7 @@ fn all_pairs_of_edge_values() {
             let pairs = edges.iter().flat_map(|a| edges.iter().map(move |b| (a, b)));
             let (a, b): (Vec<_>, Vec<_>) =
                 pairs.map(|(a, b)| (a[..width].to_vec(), b[..width].to_vec())).unzip();
-            // Often enough that each pair also meets a vector.
+            // Repeated often enough that each pair also meets a vector.
             let (a, b) = (a.concat().repeat(8), b.concat().repeat(8));
             check_pair(level, data_type, &a, &b);
         }
@@ -129,7 +129,7 @@ fn accumulators_are_rounded_alike() {
     let short = DataType::ALL.into_iter().filter(|t| t.is_short_float());
     for level in inputs::levels() {
         for data_type in short.clone() {
-            // The middles between neighbours, and their own neighbours.
+            // The midpoints between neighbouring values, and their own neighbours.
             let middles = inputs::rounding_boundaries(data_type);
             let near = middles.iter().flat_map(|x| [x.next_down(), *x, x.next_up()]);
             let mut bytes: Vec<u8> = near.flat_map(f32::to_le_bytes).collect();
@@ -142,7 +142,7 @@ fn accumulators_are_rounded_alike() {
     }
 }
 
-/// A call whose operands' forms and values are random.
+/// A call with operands of random forms and values.
 fn random_case(
     random: &mut Random,
     (data_type, op, dst_form): (DataType, ReduceOp, Form),
@@ -178,7 +178,7 @@ fn every_length_form_and_position_of_the_destination() {
     }
 }
 
-/// Each number of operands with each combination of two forms, at a length that has full blocks,
+/// Every number of operands with each combination of two forms, at a length that has full blocks,
 /// pairs and a rest.
 #[test]
 fn every_number_of_operands() {
@@ -222,7 +222,7 @@ fn lines_are_combined_as_slices_are() {
     }
 }
 
-/// Single elements are scaled by the scalar kernel, many by vectors.
+/// The scalar kernel scales single elements, and vectors scale many.
 #[test]
 fn scaling_is_the_same_in_bulk() {
     let mut random = Random::new("scaling_is_the_same_in_bulk");

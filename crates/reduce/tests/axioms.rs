@@ -1,6 +1,6 @@
-//! The assumptions about kernels in the proofs of schedules. By them the order of a reduction can
-//! be told from the order of its sources alone: operands are combined from left to right, however
-//! they are divided among steps, and two operands have no order.
+//! The assumptions about kernels in the proofs of schedules. With them, the order of the sources
+//! determines the result of a reduction: operands are combined from left to right, however steps
+//! divide them, and two operands have no order.
 
 #[cfg(test)]
 #[expect(dead_code, reason = "other tests use the rest")]
@@ -13,10 +13,10 @@ use ringfold_types::{DataType, ReduceOp};
 const OPS: [ReduceOp; 5] =
     [ReduceOp::Sum, ReduceOp::Prod, ReduceOp::Min, ReduceOp::Max, ReduceOp::Avg];
 
-/// Not a power of two, so that averages are rounded.
+/// Not a power of two, so averages are rounded.
 const RANKS: usize = 7;
 
-/// Values of a case: with every element that `inputs` thinks of, and more than a vector register.
+/// Values of a case: all elements that `inputs` provides, and more than a vector register.
 const COUNT: usize = 4099;
 
 /// Values in a form.
@@ -30,7 +30,7 @@ fn combine(kernel: &Kernel, form: Form, operands: &[&Values]) -> Values {
     (dst, form)
 }
 
-/// Every kernel of this CPU, with values that are of one type or the other.
+/// Runs a test for every kernel of this CPU, with values of either form.
 fn for_every_kernel(test: impl Fn(&Kernel, &mut dyn FnMut(Form) -> Values)) {
     let levels = [vec![Level::Scalar], inputs::levels()].concat();
     for (level, data_type) in

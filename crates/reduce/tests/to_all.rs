@@ -1,6 +1,6 @@
-//! Combining to several destinations at once gives each of them what `combine` gives one: for every
-//! type, operation and level, at odd lengths and alignments, past the caches or not, and where
-//! destinations are operands.
+//! A combination to several destinations gives each of them the result of `combine`: for every
+//! type, operation and level, at odd lengths and alignments, with and without non-temporal stores,
+//! and with destinations as operands.
 
 use std::ops::Range;
 
@@ -28,8 +28,9 @@ fn check(level: Level, data_type: DataType, op: ReduceOp, count: usize, misalign
     let mut right = vec![0; len];
     kernel.combine(&mut right, Form::Element, &operands);
 
-    // All buffers are off the start of a line, alike or not; what surrounds them stays as it is.
-    for (in_place, past, apart) in [
+    // All buffers have an offset from the start of a line, equal or not; the bytes around them stay
+    // unchanged.
+    for (in_place, non_temporal, apart) in [
         (false, false, 0),
         (true, false, 0),
         (false, true, 0),
@@ -47,11 +48,11 @@ fn check(level: Level, data_type: DataType, op: ReduceOp, count: usize, misalign
             let others = &mut [first.inner(), last.inner()];
             let in_place_operands = [Operand::Other(0), Operand::Destination, Operand::Other(1)];
             let operands = if in_place { &in_place_operands[..] } else { &operands };
-            kernel.combine_to_all(own.inner(), others, operands, past);
+            kernel.combine_to_all(own.inner(), others, operands, non_temporal);
         }
         for mut result in [first, own, last] {
             let about = format!("{op} of {data_type} x {count} at {misaligned} by {level}");
-            let how = format!("in place {in_place}, past the caches {past}, apart {apart}");
+            let how = format!("in place {in_place}, non-temporal {non_temporal}, apart {apart}");
             assert!(result.inner() == right, "{about}, {how}");
             result.inner().fill(0xa5);
             assert!(result.all.iter().all(|byte| *byte == 0xa5), "{about}, {how}");
@@ -66,7 +67,7 @@ struct Buffer {
 }
 
 impl Buffer {
-    /// From byte `at` after the start of a cache line on.
+    /// A buffer that begins `at` bytes after the start of a cache line.
     fn new(len: usize, at: usize) -> Self {
         let all = vec![0xa5; len + at + 128];
         let start = all.as_ptr().align_offset(64) + at;

@@ -1,11 +1,11 @@
-//! The scalar kernels against truths that share no code with them: the `half` crate, a search over
-//! all 8-bit floats, and arithmetic in `f64`, where it is exact.
+//! The scalar kernels against references that share no code with them: the `half` crate, a search
+//! over all 8-bit floats, and arithmetic in `f64` where that is exact.
 
 use half::{bf16, f16};
 use ringfold_reduce::{F8E4M3, F8E5M2, Form, Kernel, Operand, scale, scale_fits};
 use ringfold_types::{DataType, ReduceOp};
 
-/// `op` of two elements, as bits.
+/// Applies `op` to two elements, given as bits.
 fn pair<const N: usize>(data_type: DataType, op: ReduceOp, a: [u8; N], b: [u8; N]) -> [u8; N] {
     let mut dst = a;
     let operands = [Operand::Destination, Operand::elements(&b)];
@@ -13,7 +13,7 @@ fn pair<const N: usize>(data_type: DataType, op: ReduceOp, a: [u8; N], b: [u8; N
     dst
 }
 
-/// One value from one form to the other.
+/// Converts one value from one form to the other.
 fn convert<const N: usize>(data_type: DataType, src: Operand<'_>, form: Form) -> [u8; N] {
     let mut dst = [0; N];
     Kernel::scalar(data_type, ReduceOp::Sum, 1).combine(&mut dst, form, &[src]);
@@ -28,8 +28,8 @@ fn same(ours: f32, theirs: f32) -> bool {
     ours.to_bits() == theirs.to_bits() || (ours.is_nan() && theirs.is_nan())
 }
 
-/// Values around every rounding boundary of a type whose values are `halves`: each value, the
-/// middle to the next one, and the neighbours of both.
+/// Values around every rounding boundary of a type with the values `halves`: each value, the
+/// midpoint to the next one, and the neighbours of both.
 fn around(values: impl Iterator<Item = f32>) -> Vec<f32> {
     let mut sorted: Vec<f32> = values.filter(|x| x.is_finite()).collect();
     sorted.sort_by(f32::total_cmp);
@@ -72,7 +72,7 @@ fn defined(code: u8, mantissa_bits: u32, bias: i32) -> f64 {
     if code >= 0x80 { -magnitude } else { magnitude }
 }
 
-/// Checks a type whose finite codes are `0..=largest` and the same with a sign.
+/// Checks a type with the finite codes `0..=largest` and the same codes with a sign.
 fn check_float8(
     (largest, mantissa_bits, bias): (u8, u32, i32),
     to_f32: impl Fn(u8) -> f32,
@@ -84,7 +84,7 @@ fn check_float8(
         assert_eq!(from_f32(to_f32(code)), code);
     }
     let probes = around(finite.iter().map(|&code| to_f32(code)));
-    // Beyond that, f64 no longer tells distances apart.
+    // Beyond that, `f64` cannot distinguish distances.
     for x in probes.into_iter().filter(|x| x.abs() < 2f32.powi(30)) {
         let distance = |code: u8| (defined(code, mantissa_bits, bias) - f64::from(x)).abs();
         let signed = finite.iter().filter(|&&code| (code >= 0x80) == x.is_sign_negative());
@@ -115,8 +115,8 @@ fn float8_is_what_its_definition_says() {
     assert_eq!(format!("{} {:?}", F8E5M2::MAX, F8E4M3::from_f32(0.5)), "57344 0.5");
 }
 
-/// Sums and products of two short floats are exact in `f64`, so that rounding them once to the
-/// type is the truth: checked through the type's own narrowing, which the tests above checked.
+/// Sums and products of two short floats are exact in `f64`, so one rounding to the type gives the
+/// reference. The rounding uses the type's own narrowing, which the tests above have checked.
 #[test]
 fn two_float8_operands_are_rounded_once() {
     for (a, b) in (0..=255u8).flat_map(|a| (0..=255u8).map(move |b| (a, b))) {
@@ -171,7 +171,7 @@ fn the_largest_communicator_has_an_average() {
     ] {
         for kernel in [Kernel::new, Kernel::scalar] {
             let kernel = kernel(data_type, ReduceOp::Avg, ranks);
-            // Many elements, so that vector registers take part.
+            // Many elements, so vector registers take part.
             let sums = sum.repeat(70);
             let mut result = vec![0; sums.len()];
             kernel.combine(&mut result, Form::Element, &[Operand::elements(&sums)]);
@@ -203,7 +203,7 @@ fn wide_floats_follow_the_rules() {
 
 #[test]
 fn many_operands_are_rounded_once() {
-    // 2048 + 1 is 2048 in f16: rounding after every operand would lose all the ones.
+    // 2048 + 1 is 2048 in f16: a rounding after every operand would lose all the ones.
     let (large, one) = (f16::from_f32(2048.0).to_le_bytes(), f16::ONE.to_le_bytes());
     let operands: Vec<_> =
         std::iter::once(&large).chain([&one; 15]).map(|b| Operand::elements(b)).collect();

@@ -48,17 +48,6 @@ pub(crate) enum User<'m, 'a> {
 }
 
 impl Buffers<'_> {
-    /// Their lengths.
-    #[inline]
-    pub(crate) const fn shape(&self) -> Shape {
-        match self {
-            Self::Apart { input, output } => {
-                Shape { in_place: false, input: input.len(), output: output.len() }
-            }
-            Self::InPlace(both) => Shape { in_place: true, input: both.len(), output: both.len() },
-        }
-    }
-
     /// The same, for `call`, with the input scaled. An all-reduce scales on the way to its output
     /// and goes on in place. The others need a copy, since the caller's input stays as it is.
     pub(crate) fn scaled<'m>(

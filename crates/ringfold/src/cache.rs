@@ -55,7 +55,15 @@ impl<'c> Request<'c> {
     /// A call on ordinary memory.
     #[inline]
     pub(crate) const fn ordinary(call: &'c Call, buffers: &Buffers<'_>) -> Self {
-        Self { call, shape: buffers.shape(), memory: Memory::Ordinary }
+        let shape = match buffers {
+            Buffers::Apart { input, output } => {
+                Shape { in_place: false, input: input.len(), output: output.len() }
+            }
+            Buffers::InPlace(both) => {
+                Shape { in_place: true, input: both.len(), output: both.len() }
+            }
+        };
+        Self { call, shape, memory: Memory::Ordinary }
     }
 }
 

@@ -338,7 +338,7 @@ impl Communicator {
             User::Private(buffers) => {
                 let mut copy = std::mem::take(&mut self.scaled);
                 let mut scaled = buffers.scaled(factor, &compiled.call, self.rank, &mut copy);
-                let request = Request { shape: scaled.shape(), ..request };
+                let request = Request::ordinary(request.call, &scaled);
                 let user = &mut User::Private(&mut scaled);
                 let outcome = self.run(request, tag, Exchanged::Nothing, user);
                 self.scaled = copy;

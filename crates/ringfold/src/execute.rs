@@ -430,8 +430,9 @@ impl Gather {
         watch: &Watch,
         budget: usize,
     ) -> Result<Progress, CallError> {
+        let bytes = self.all.len();
+        let shape = Shape { in_place: true, input: bytes, output: bytes };
         let mut all = Buffers::InPlace(&mut self.all);
-        let shape = all.shape();
         let mut user = User::Private(&mut all);
         let mut buffers = BufferMap::new(&self.program, &mut self.scratch);
         buffers.add_user(&self.program, false, &mut user, shape);

@@ -1,4 +1,4 @@
-//! Which operation: what every rank of a communicator must say alike.
+//! Collective operations and calls: everything that all ranks of a communicator must agree on.
 
 use core::fmt;
 use core::str::FromStr;
@@ -34,7 +34,8 @@ impl Collective {
         Self::Barrier,
     ];
 
-    /// The name, as in `allreduce` and as the folders of the `collectives` crate.
+    /// The name, as in `allreduce`; also the name of its folder in the crate
+    /// `ringfold-collectives`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -47,13 +48,13 @@ impl Collective {
         }
     }
 
-    /// Whether elements are combined.
+    /// Whether the collective combines elements.
     #[must_use]
     pub const fn reduces(self) -> bool {
         matches!(self, Self::AllReduce | Self::ReduceScatter | Self::Reduce)
     }
 
-    /// Whether one rank is special.
+    /// Whether one rank is the root.
     #[must_use]
     pub const fn has_root(self) -> bool {
         matches!(self, Self::Broadcast | Self::Reduce)
@@ -78,7 +79,7 @@ impl fmt::Display for Collective {
     }
 }
 
-/// A name that is no collective, or words that are no call.
+/// An unknown name of a collective, or words that encode no call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InvalidCall;
 
@@ -99,26 +100,26 @@ impl FromStr for Collective {
     }
 }
 
-/// One call of a collective: all that the ranks must agree on, and all that a schedule is made from
-/// besides the rank and the layout.
+/// One call of a collective. All ranks must agree on it. With the rank and the layout it determines
+/// the schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Call {
     /// The operation.
     pub collective: Collective,
-    /// Elements: of the whole buffer for allreduce, broadcast and reduce; per rank for allgather
-    /// (what one contributes) and reduce-scatter (what one receives).
+    /// Number of elements. For allreduce, broadcast and reduce it counts the whole buffer. For
+    /// allgather it counts one rank's input, and for reduce-scatter one rank's output.
     pub count: usize,
     /// The type of the elements.
     pub data_type: DataType,
-    /// How elements are combined; `Sum`, and without meaning, where nothing is.
+    /// The reduction operation; `Sum`, without meaning, if the collective combines nothing.
     pub op: ReduceOp,
-    /// The special rank; 0, and without meaning, where there is none.
+    /// The root; rank 0, without meaning, if the collective has none.
     pub root: Rank,
 }
 
 impl Call {
-    /// Elements of the input buffer of a communicator of `size` ranks. For broadcast this is the
-    /// root's buffer; the others' input is not read.
+    /// Elements of the input buffer, for a communicator of `size` ranks. For broadcast this is the
+    /// root's buffer; the input of other ranks is not read.
     #[must_use]
     pub const fn input_len(&self, size: usize) -> usize {
         match self.collective {
@@ -127,7 +128,8 @@ impl Call {
         }
     }
 
-    /// Elements of the output buffer. For reduce this is the root's; the others' is not written.
+    /// Elements of the output buffer, for a communicator of `size` ranks. For reduce this is the
+    /// root's; the output of other ranks is not written.
     #[must_use]
     pub const fn output_len(&self, size: usize) -> usize {
         match self.collective {
@@ -136,8 +138,8 @@ impl Call {
         }
     }
 
-    /// The call as three words, for logs that are written without locks and for comparison between
-    /// ranks. The scale of a `PreMulSum` is left out: it may differ.
+    /// Encodes the call as three words, for lock-free logs and for comparison between ranks. The
+    /// words omit the scale of a `PreMulSum`, which may differ between ranks.
     #[must_use]
     pub const fn to_words(&self) -> [u64; 3] {
         let kinds =
@@ -145,10 +147,10 @@ impl Call {
         [kinds, self.count as u64, self.root.0 as u64]
     }
 
-    /// The call with those words.
+    /// Decodes the words of `to_words`.
     ///
     /// # Errors
-    /// `InvalidCall` if there is none; words off the wire may be anything.
+    /// `InvalidCall` if the words encode no call. Words from a peer may have any value.
     pub fn from_words(words: [u64; 3]) -> Result<Self, InvalidCall> {
         let [kinds, count, root] = words;
         let [collective, data_type, op, 0, 0, 0, 0, 0] = kinds.to_le_bytes() else {

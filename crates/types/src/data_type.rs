@@ -1,9 +1,9 @@
-//! What the elements are.
+//! Data types of elements.
 
 use core::fmt;
 use core::str::FromStr;
 
-/// The type of an element. All are little-endian in memory and on the wire.
+/// The data type of an element. All types are little-endian in memory and on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum DataType {
@@ -61,8 +61,8 @@ impl DataType {
         }
     }
 
-    /// The type in which a reduction keeps its unfinished results: `F32` for floats shorter than
-    /// that, the type itself otherwise.
+    /// The data type of intermediate results of a reduction: `F32` for shorter floats, the type
+    /// itself otherwise.
     #[must_use]
     pub const fn accumulator(self) -> Self {
         match self {
@@ -71,13 +71,13 @@ impl DataType {
         }
     }
 
-    /// Whether unfinished results are wider than the elements.
+    /// Whether intermediate results are wider than the elements.
     #[must_use]
     pub const fn is_short_float(self) -> bool {
         self.bytes() != self.accumulator().bytes()
     }
 
-    /// The type whose discriminant is `code`, as sent between ranks.
+    /// The type whose discriminant is `code`, as ranks send it to each other.
     #[must_use]
     pub const fn from_code(code: u8) -> Option<Self> {
         Some(match code {
@@ -123,7 +123,7 @@ impl fmt::Display for DataType {
     }
 }
 
-/// A name that is no data type.
+/// An unknown name of a data type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnknownDataType;
 

@@ -1,8 +1,8 @@
-//! The words that every crate of ringfold shares: who (`Rank`), what of (`DataType`), how combined
-//! (`ReduceOp`), which operation (`Call`), which part of a buffer (`Slice`), and how much is too
-//! much (`limits`).
+//! The vocabulary that all crates of ringfold share: ranks (`Rank`, `Lane`), data types
+//! (`DataType`), reduction operations (`ReduceOp`), calls (`Call`), parts of buffers (`Slice`) and
+//! bounds (`limits`).
 //!
-//! No dependencies, no `std`: these values are compared, printed and sent, nothing else.
+//! No dependencies and no `std`: these values are only compared, printed and sent.
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -1,9 +1,9 @@
-//! How elements are combined.
+//! Reduction operations.
 
 use core::fmt;
 use core::str::FromStr;
 
-/// An associative and commutative combination of elements. Integers wrap.
+/// An associative and commutative operation that combines elements. Integers wrap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ReduceOp {
     /// Sum.
@@ -17,19 +17,20 @@ pub enum ReduceOp {
     /// Sum divided by the number of ranks; integers wrap in the sum and truncate toward zero in the
     /// division.
     Avg,
-    /// Sum of each rank's elements multiplied by that rank's own scale first (NCCL's premulsum).
-    /// The product is rounded to the data type before it is summed.
+    /// Sum of all ranks' elements, each multiplied by its rank's own scale first (NCCL's
+    /// premulsum). The product is rounded to the data type before it is summed.
     PreMulSum(Scale),
 }
 
 impl ReduceOp {
-    /// Sum scaled by `scale`, which may differ from rank to rank.
+    /// Makes the sum with factor `scale` for this rank's elements; `scale` may differ between
+    /// ranks.
     #[must_use]
     pub const fn pre_mul_sum(scale: f64) -> Self {
         Self::PreMulSum(Scale::new(scale))
     }
 
-    /// A code to compare and send; the scale is not part of it.
+    /// The operation's code for comparison and for the wire. It omits the scale.
     #[must_use]
     pub const fn code(self) -> u8 {
         match self {
@@ -42,7 +43,7 @@ impl ReduceOp {
         }
     }
 
-    /// The operation with that code; a scale comes back as 1.
+    /// The operation with that code; the scale of a `PreMulSum` is 1.
     #[must_use]
     pub const fn from_code(code: u8) -> Option<Self> {
         Some(match code {
@@ -76,7 +77,7 @@ impl fmt::Display for ReduceOp {
     }
 }
 
-/// A name that is no reduction.
+/// An unknown name of a reduction operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnknownReduceOp;
 
@@ -91,7 +92,7 @@ impl core::error::Error for UnknownReduceOp {}
 impl FromStr for ReduceOp {
     type Err = UnknownReduceOp;
 
-    /// Takes the names without a parameter.
+    /// Accepts the names of the operations without a parameter.
     fn from_str(name: &str) -> Result<Self, UnknownReduceOp> {
         [Self::Sum, Self::Prod, Self::Min, Self::Max, Self::Avg]
             .into_iter()
@@ -100,12 +101,12 @@ impl FromStr for ReduceOp {
     }
 }
 
-/// The factor of a `ReduceOp::PreMulSum`. Two are equal if their bits are.
+/// The factor of a `ReduceOp::PreMulSum`. Two factors are equal if their bits are.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Scale(u64);
 
 impl Scale {
-    /// A factor.
+    /// Makes a scale of this factor.
     #[must_use]
     pub const fn new(factor: f64) -> Self {
         Self(factor.to_bits())

@@ -1,4 +1,4 @@
-//! Who: a member of a communicator, and one of the parallel streams between two members.
+//! Ranks and lanes: members of a communicator, and the parallel streams between two members.
 
 use core::fmt;
 

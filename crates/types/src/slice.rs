@@ -1,25 +1,24 @@
-//! Which part of which buffer, counted in elements.
+//! Buffers of a call, and parts of them counted in elements.
 
 use core::fmt;
 
-/// The buffers of one call on one rank. What a buffer holds decides what happens to an element that
-/// is read from or written to it:
+/// The buffers of one call on one rank. The buffer determines the form of the elements in it:
 ///
-/// * `Input` holds the user's elements, in the call's data type, and is never written;
-/// * `Output` holds finished results, in the call's data type (an average is divided, a wide
-///   accumulator rounded, on the way in);
-/// * `Scratch` holds unfinished results in the data type's accumulator (`DataType::accumulator`);
-/// * `Stage` holds inputs and finished results, as `Input` and `Output` do, where the other ranks
-///   of the host read them.
+/// * `Input` holds the user's elements in the call's data type, and is never written;
+/// * `Output` holds final results in the call's data type (averages divided, wide accumulators
+///   rounded);
+/// * `Scratch` holds intermediate results in the data type's accumulator (`DataType::accumulator`);
+/// * `Stage` holds inputs and final results in the call's data type, in the rank's staging buffer,
+///   where the other ranks of the host read them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Buffer {
     /// The user's elements; read-only.
     Input,
-    /// Finished results.
+    /// Final results.
     Output,
-    /// Unfinished results, one accumulator each.
+    /// Intermediate results, one accumulator per element.
     Scratch,
-    /// What other ranks read; `limits::STAGE_BYTES` long on every rank.
+    /// The rank's staging buffer, which peers read; `limits::STAGE_BYTES` long on every rank.
     Stage,
 }
 

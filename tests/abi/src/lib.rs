@@ -1,8 +1,8 @@
-//! Compares ringfold's declarations of libibverbs and librdmacm with those that `rdma-sys` makes of
-//! the headers: sizes, offsets and numbers.
+//! Compares ringfold's declarations of libibverbs and librdmacm with those that `rdma-sys`
+//! generates from the headers: sizes, offsets and constants.
 #![cfg(test)]
 
-/// The very file that transport is compiled with.
+/// The declarations of the transport crate.
 #[path = "../../../transport/src/rdma/sys/abi.rs"]
 #[allow(dead_code, unsafe_code, reason = "only its layout matters here")]
 mod abi;
@@ -11,8 +11,8 @@ use std::mem::offset_of;
 
 use rdma_sys as verbs;
 
-/// Asserts that fields lie where they do in the header; `=>` goes before a field's name there, if
-/// that is another.
+/// Asserts that fields have the same offsets as in the header. `=>` precedes a field's name in the
+/// header if it differs.
 macro_rules! offsets {
     ($($ours:ident = $theirs:ident {
         $($field:ident $(=> $first:ident $(. $rest:ident)*)?),* $(,)?
@@ -29,7 +29,7 @@ macro_rules! offsets {
     };
 }
 
-/// Asserts that structures that are handed over whole are as large as in the header.
+/// Asserts that structures that are passed whole have the size of the header's.
 macro_rules! sizes {
     ($($ours:ident = $theirs:ident)*) => {
         $(assert_eq!(
@@ -38,7 +38,7 @@ macro_rules! sizes {
     };
 }
 
-/// Asserts that numbers are those of the header.
+/// Asserts that constants have the values of the header.
 macro_rules! numbers {
     ($($ours:ident = $theirs:expr;)*) => {
         $(assert_eq!(i64::from(abi::$ours), i64::from($theirs), stringify!($ours));)*
@@ -65,7 +65,7 @@ fn structures_are_as_large_as_in_the_header() {
         ConnParam = rdma_conn_param
         CmEvent = rdma_cm_event
     }
-    // Headers differ in what comes last; there is room for more.
+    // Headers differ in the last fields, so ringfold's structure has room for more.
     assert!(size_of::<abi::PortAttr>() >= size_of::<verbs::ibv_port_attr>());
 }
 

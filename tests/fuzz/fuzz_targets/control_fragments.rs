@@ -1,10 +1,10 @@
-//! Messages of a control connection, put together from fragments.
+//! Messages of a control connection, assembled from fragments.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use ringfold_bootstrap::decode::Assembler;
 
-/// Bytes of the longest message that is taken.
+/// Bytes of the longest accepted message.
 const MESSAGE_BYTES: usize = 1000;
 
 fuzz_target!(|fragments: Vec<&[u8]>| {

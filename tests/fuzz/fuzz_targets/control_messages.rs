@@ -1,4 +1,4 @@
-//! What ranks, the hub and the launcher say to each other, once decrypted.
+//! Decrypted messages between ranks, the coordinator and the launcher.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

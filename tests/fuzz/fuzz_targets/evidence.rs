@@ -1,4 +1,4 @@
-//! Evidence of the fabric that a rank tells the others when it joins.
+//! A joining rank's evidence of the fabric.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! The first bytes that an unauthenticated peer writes on a connection between ranks.
+//! The first bytes of an unauthenticated peer on a connection between ranks.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! `RINGFOLD_SOCKET_IFNAME`, and what is chosen by it.
+//! `RINGFOLD_SOCKET_IFNAME` as a filter of interfaces.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

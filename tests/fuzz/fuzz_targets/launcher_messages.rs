@@ -1,4 +1,4 @@
-//! What comes out of the shell on another host, where a keeper should be.
+//! The output of the shell on another host, in place of a node agent's messages.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

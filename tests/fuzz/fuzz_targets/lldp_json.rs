@@ -1,10 +1,10 @@
-//! What `lldpctl -f json` prints.
+//! The output of `lldpctl -f json`.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use ringfold_topology::discover::files::{Read, lldp, read};
 
-/// What makes the text one of this format.
+/// The beginning that selects this format.
 const START: &[u8] = b"{\"lldp\":";
 
 fuzz_target!(|rest: &[u8]| {

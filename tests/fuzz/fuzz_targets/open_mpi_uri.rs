@@ -1,10 +1,10 @@
-//! Where Open MPI says that `mpirun` is.
+//! The address of `mpirun` from Open MPI.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use ringfold_bootstrap::decode::addresses;
 
-/// Addresses of one host that ranks try.
+/// The most addresses of one host that ranks try.
 const ADDRESSES: usize = 16;
 
 fuzz_target!(|uri: &str| {

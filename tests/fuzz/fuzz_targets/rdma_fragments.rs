@@ -1,4 +1,4 @@
-//! What a peer's device writes into a ring, and the numbers that come with it.
+//! Bytes that a peer's device writes into a ring, and their immediates.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

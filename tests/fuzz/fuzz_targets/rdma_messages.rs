@@ -1,4 +1,4 @@
-//! What a peer says of memory and queue pairs, and where it invites to, once its proof is right.
+//! An authenticated peer's messages: about memory and queue pairs, and ready-to-receive ones.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! The address that another process of the host publishes, and the ring that it fills.
+//! The published address of another process of the host, and the ring that it fills.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

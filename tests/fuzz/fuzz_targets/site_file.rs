@@ -4,7 +4,7 @@
 use libfuzzer_sys::fuzz_target;
 use ringfold_topology::site::Site;
 
-/// What most files begin with.
+/// The usual beginning of a file.
 const START: &str = "{\"ringfold-site\": 1,";
 
 fuzz_target!(|rest: &str| {

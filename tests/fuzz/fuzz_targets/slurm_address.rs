@@ -1,4 +1,4 @@
-//! The two variables by which Slurm tells a task where it is.
+//! Slurm's two variables for a task's place in the topology.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -4,7 +4,7 @@
 use libfuzzer_sys::fuzz_target;
 use ringfold_topology::discover::files::{Read, read};
 
-/// What makes the text one of this format.
+/// The beginning that selects this format.
 const START: &[u8] = b"SwitchName=";
 
 fuzz_target!(|rest: &[u8]| {

@@ -1,4 +1,4 @@
-//! Frames of a data connection, arriving in pieces, against a decoder that sees them all at once.
+//! Frames of a data connection that arrive in pieces, against a decoder of the whole stream.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -19,7 +19,7 @@ fuzz_target!(|input: (Vec<u8>, &[u8])| {
         free[..piece].copy_from_slice(now);
         staging.filled(piece);
         rest = later;
-        // Sometimes only a part of what is lent is taken.
+        // Sometimes only a part of the lent bytes is taken.
         while let Some(fragment) = staging.lent() {
             let taken = cut().min(fragment.bytes.len());
             decoded.extend(fragment.bytes[..taken].iter().map(|byte| (fragment.tag, *byte)));
@@ -36,11 +36,11 @@ fuzz_target!(|input: (Vec<u8>, &[u8])| {
     }
     let (expected, complete) = at_once(stream);
     assert!(expected.starts_with(&decoded));
-    // All but what is held back until an element is whole.
+    // An incomplete element is held back.
     assert!(!complete || expected.len() == decoded.len() || !rest.is_empty());
 });
 
-/// Every byte of payload with its frame's tag, and whether the stream ends with a frame's end.
+/// Returns every byte of payload with its frame's tag, and whether the stream ends with a frame.
 fn at_once(mut stream: &[u8]) -> (Vec<(u32, u8)>, bool) {
     let mut bytes = Vec::new();
     while let Some((header, after)) = stream.split_first_chunk::<HEADER_BYTES>() {

@@ -1,39 +1,38 @@
-//! A link that fails, and why.
+//! Errors of links.
 
 use std::io;
 
 use super::link::Link;
 
-/// A link that is unusable, and why.
+/// A link that can no longer be used, and the reason.
 #[derive(Debug, thiserror::Error)]
 #[error("{transport} link to rank {} (lane {}): {fault}", link.peer, link.lane)]
 pub struct LinkError {
-    /// Which link; lane 0 where all lanes to the peer are concerned.
+    /// The link that failed. Its lane is 0 if all lanes to the peer have failed.
     pub link: Link,
-    /// The transport's name.
+    /// The transport's name, as `Transport::name` returns it.
     pub transport: &'static str,
-    /// What happened.
-    #[source]
+    /// The reason.
     pub fault: LinkFault,
 }
 
-/// What can happen to a link.
+/// The reason why a link has failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LinkFault {
-    /// The peer closed it, or its process ended.
+    /// The peer closed the connection, or its process ended.
     #[error("the peer closed the connection or its process ended")]
     Closed,
-    /// The peer cannot be reached.
+    /// This rank cannot connect to the peer.
     #[error("cannot connect: {0}")]
     Unreachable(io::Error),
-    /// The peer does not know the job's secret, or is not who it says.
+    /// The peer does not know the job's secret, or claims a rank that it does not have.
     #[error("the peer did not prove that it belongs to this job")]
     Unproven,
-    /// What the peer wrote is not what a ringfold rank writes.
+    /// The peer wrote bytes that no ringfold rank writes.
     #[error("the peer broke the protocol: {0}")]
     Protocol(&'static str),
-    /// The operating system said so.
-    #[error("{0}")]
+    /// The operating system reported an error.
+    #[error(transparent)]
     Io(#[from] io::Error),
 }

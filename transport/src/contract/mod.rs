@@ -1,20 +1,20 @@
-//! What every transport promises.
+//! The contract that every transport keeps.
 //!
-//! A *link* is one lane between this rank and a peer; its two directions are independent, ordered,
-//! reliable streams of tagged fragments with flow control. A transport polls and never blocks:
-//! every method returns at once with what could be done. It lends out arrived bytes where they lie
-//! (`readable`), so that a reduction can read them without a copy, and takes outgoing bytes from
-//! where they lie (`send`).
+//! A *link* is one lane between this rank and a peer. Its two directions are independent, ordered
+//! and reliable streams of tagged fragments with flow control. A transport polls and never blocks:
+//! every method returns at once and says how much it has done. `readable` lends out arrived bytes
+//! in place, and a reduction reads them without a copy. `send` reads outgoing bytes in place.
 //!
-//! `Transport` is what all have. What only some have is an extension. `SharedMemory` extends the
-//! trait itself; `Transport::rendezvous` and `Transport::registered_memory` lead to the others.
+//! All transports implement `Transport`; extensions cover the abilities that only some have.
+//! `SharedMemory` extends the trait itself. `Transport::rendezvous` and
+//! `Transport::registered_memory` return the others.
 //!
-//! Memory that a peer or a device writes on its own cannot be lent in safe Rust. So RDMA writes and
-//! credits live below this line, in the transports, with two exceptions behind `unsafe` promises.
-//! All peers map a `Window`, which ranks use in an `Exposure`. Peers may write to `Pages` after
-//! `recv` has returned, if the transport was given a `Placement`.
+//! Safe Rust cannot lend memory that a peer or a device writes on its own. So RDMA writes and
+//! credits stay inside the transports, with two exceptions behind `unsafe` promises. All peers map
+//! a `Window`, which ranks use in an `Exposure`. Peers may write to `Pages` after `recv` has
+//! returned, if the transport was given a `Placement`.
 //!
-//! The contract imports no transport; what it hands out comes from `crate::sys`.
+//! The contract imports no transport; the memory that it hands out comes from `crate::sys`.
 
 mod error;
 mod link;

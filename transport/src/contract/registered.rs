@@ -1,15 +1,15 @@
-//! Memory that devices read and write where it lies.
+//! Memory that devices read and write in place.
 
 use std::io;
 
 use crate::sys::Pages;
 
-/// A transport whose devices read and write long messages in memory that it has made.
+/// A transport whose devices read and write long messages in memory that the transport has made.
 pub trait RegisteredMemory {
-    /// Makes `bytes` (not 0) zeroed bytes. A device may read what `send` sends from there, and
-    /// `send` accepts those bytes when the device is done with them. With a `Placement`, a device
-    /// may write there what `recv` receives. The first long `send` to each peer, and the first long
-    /// `recv`, take as long as the system needs to pin all of the pages.
+    /// Makes `bytes` zeroed bytes; `bytes` is at least 1. A device may read a message from there:
+    /// `send` then accepts its bytes when the device has read them. With a `Placement`, a device
+    /// may write a message there for `recv`. The system pins all pages during the first long `send`
+    /// to each peer and the first long `recv` from each, which makes these calls slow.
     ///
     /// # Errors
     /// The system lacks memory.

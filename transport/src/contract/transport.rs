@@ -1,4 +1,4 @@
-//! The core of the contract, which every transport implements.
+//! The core trait of the contract, which every transport implements.
 
 use std::fmt;
 use std::os::fd::BorrowedFd;
@@ -9,49 +9,53 @@ use super::registered::RegisteredMemory;
 use super::rendezvous::Rendezvous;
 use crate::sys::copy;
 
-/// Room for what an exchange brings; longer messages are none.
+/// Longest message that `Transport::exchange` moves, in bytes.
 pub const EXCHANGE_BYTES: usize = 64;
 
-/// How far an exchange got.
+/// How far `Transport::exchange` got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exchanged {
-    /// Nothing happened.
+    /// Nothing was sent or received.
     Nothing,
-    /// The own bytes are sent.
+    /// This rank's bytes were sent; the peer's were not received.
     Sent,
-    /// They are, and the peer's have been received.
+    /// This rank's bytes were sent, and the peer's were received.
     Both,
 }
 
 /// A way to move bytes between this rank and others.
 ///
-/// One thread uses a transport at a time. Peers are never trusted: what they write may cost an
-/// error on their link, never a panic or an out-of-bounds access.
+/// One thread uses a transport at a time. Peers are never trusted: their bytes may cause an error
+/// on their link, but never a panic or an out-of-bounds access.
 pub trait Transport: Send + fmt::Debug {
-    /// The name, as in `tcp`, for logs and errors.
+    /// Returns the transport's name for logs and errors, as in `tcp`.
     fn name(&self) -> &'static str;
 
-    /// Offers `bytes` (not empty) to the peer, marked `tag`, and returns how many from the front
-    /// were accepted; those may be overwritten at once. The count is a multiple of
-    /// `limits::FRAGMENT_ALIGN` unless it is all. Where it is not all, the next `send` on this link
-    /// must offer the rest under the same tag. A link accepts at least `limits::LINK_BYTES_MIN`
-    /// bytes before the peer consumes any, unless a message is longer than that: of such a message
-    /// it may accept nothing before its receiver takes some. Until all is accepted, or `withdraw`
-    /// was called, the peer or a device may read the rest where it is, by its address. If the rest
-    /// changes or is freed, the peer gets whatever lies there, or its link fails. This process is
-    /// not harmed: it reads `bytes` itself during the call only. Connects the link on first use,
-    /// and may wait for a moment for the peer to say where it wants the bytes, unless the caller
-    /// has called `arm`; so 0 may also mean "not yet".
+    /// Sends `bytes` (not empty) to the peer under `tag`, and returns how many bytes from the front
+    /// the transport accepted. Does not block. The caller may overwrite accepted bytes at once.
+    ///
+    /// The count is all of `bytes` or a multiple of `limits::FRAGMENT_ALIGN`. If it is not all, the
+    /// next `send` on this link must pass the rest under the same tag. A count of 0 may mean "not
+    /// yet": the call connects the link on first use. Unless the caller has called `arm`, the call
+    /// may also wait briefly for a peer that is about to say where it wants the bytes.
+    ///
+    /// A link accepts at least `limits::LINK_BYTES_MIN` bytes before the peer consumes any. A
+    /// message longer than that is an exception: the link may accept none of its bytes before the
+    /// receiver takes some.
+    ///
+    /// Until all of a message is accepted or `withdraw` has returned, the peer or a device may read
+    /// the rest by its address. If the caller changes or frees the rest, the peer gets other bytes,
+    /// or the link fails. This process is not harmed: it reads `bytes` during the call only.
     ///
     /// # Errors
-    /// The link is unusable from now on; the error names the peer.
+    /// The link is unusable from now on. The error names the peer.
     fn send(&mut self, link: Link, tag: u32, bytes: &[u8]) -> Result<usize, LinkError>;
 
-    /// Sends `own` and receives as many bytes to the front of `theirs`, both short messages
-    /// marked `tag`, as `send` and `recv` do but in fewer instructions; looks up to `tries`
-    /// times more for what the peer sends. Says how far it got: `send` and `recv` do the rest,
-    /// or say why it cannot be done. Nothing is sent or received in part. A transport without a
-    /// faster way leaves all to them.
+    /// Sends `own` and receives the peer's message of the same length into the front of `theirs`,
+    /// both under `tag`. A fast path for short messages: fewer instructions than `send` and `recv`.
+    /// Polls for the peer's message up to `tries` more times. Moves whole messages only, and
+    /// returns how far it got. The caller does the rest by `send` and `recv`, which also report
+    /// errors. A transport without a faster path does nothing.
     fn exchange(
         &mut self,
         _link: Link,
@@ -63,31 +67,30 @@ pub trait Transport: Send + fmt::Debug {
         Exchanged::Nothing
     }
 
-    /// The bytes at the front of the incoming stream, if any have arrived. Repeated calls give the
-    /// same bytes, or more of them, until `consume`.
+    /// Returns the bytes at the front of the incoming stream, if any have arrived. Repeated calls
+    /// return the same bytes, or more of them, until `consume`.
     ///
     /// # Errors
-    /// The link is unusable and all that arrived before was consumed.
+    /// The link is unusable, and this rank has consumed all bytes that arrived before.
     fn readable(&self, link: Link) -> Result<Option<Fragment<'_>>, LinkError>;
 
-    /// Gives back the first `bytes` of what `readable` lent.
+    /// Gives back the first `bytes` bytes that `readable` lent.
     ///
     /// # Panics
     /// If `bytes` is more than `readable` lent.
     fn consume(&mut self, link: Link, bytes: usize);
 
-    /// Moves bytes that have arrived straight into `dst` (not empty) and returns how many, with the
-    /// tag of the fragment that they came from. Bytes whose tag is not `tag` are never moved to
-    /// `dst`: then the count is 0 and the tag is the stranger's.
+    /// Moves arrived bytes into `dst` (not empty). Returns their number, and the tag of their
+    /// fragment. If that tag is not `tag`, the call moves nothing and the number is 0.
     ///
-    /// A caller that got less than all of `dst` comes back for the rest, or for its front, with
-    /// `recv`. Only this call writes to `dst`, with one exception: where the transport was made
+    /// A caller that got less than all of `dst` calls `recv` again for the rest, or for the front
+    /// of the rest. Only this call writes to `dst`, with one exception. If the transport was made
     /// with a `Placement` and `dst` lies in `pages`, the peer may write the rest of the message
-    /// there until it has arrived, or `withdraw` has returned. The maker of the `Placement` has
-    /// promised that nobody accesses it meanwhile.
+    /// there. It may do so until the message has arrived or `withdraw` has returned. The maker of
+    /// the `Placement` has promised that nobody accesses these bytes meanwhile.
     ///
-    /// # Errors
-    /// As `readable`; and from both if bytes have arrived where an earlier `dst` was and the caller
+    /// Those of `readable`. Both calls also fail if bytes have arrived in an earlier `dst` and the
+    /// caller now asks for them elsewhere.
     /// looks for them elsewhere.
     fn recv(
         &mut self,
@@ -105,41 +108,42 @@ pub trait Transport: Send + fmt::Debug {
         Ok(Some(Received { tag, bytes }))
     }
 
-    /// Gives up what `send` was offered and has not accepted, and what `recv` waits for, on all
-    /// links, as a caller must before it may use that memory for something else. Of a message that
-    /// is given up the peer gets a part, or nothing, and no other after it. An end that is dropped
-    /// after that need not wait for what was accepted to arrive.
+    /// Cancels, on all links, every message that `send` has not fully accepted and every `recv`
+    /// that is unfinished. A caller must call it before it uses their memory for something else.
+    /// The peer gets a part of a cancelled message, or nothing, and no later message. A transport
+    /// that is dropped after this call need not wait for the delivery of accepted bytes.
     fn withdraw(&mut self) {}
 
-    /// Does the work that no single link asks for: accepts connections, reads sockets, notices the
-    /// end of peers. Must be called while waiting. Cheap when there is nothing to do. Returns
-    /// whether anything happened.
+    /// Does the work that belongs to no single link: accepts connections, reads sockets, notices
+    /// the end of peers. The caller must call it while it waits. It is cheap when there is nothing
+    /// to do. Returns whether anything happened.
     ///
     /// # Errors
-    /// The transport as a whole is unusable, or bytes that a link accepted are lost.
+    /// The transport as a whole is unusable, or bytes that a link had accepted are lost.
     fn poll(&mut self) -> Result<bool, LinkError>;
 
-    /// Whether all accepted bytes will reach their peers without further calls. A caller that is
-    /// about to be busy elsewhere must `poll` until this holds.
+    /// Whether all accepted bytes will reach their peers without further calls. A caller that will
+    /// be busy elsewhere must call `poll` until this is true.
     fn is_flushed(&self) -> bool;
 
-    /// A descriptor for `ppoll` that becomes readable when something may have become possible that
-    /// was not when `arm` was called.
+    /// Returns the descriptor for `ppoll`. It becomes readable when a call may succeed that could
+    /// not when the caller called `arm`.
     fn wake_fd(&self) -> BorrowedFd<'_>;
 
-    /// Asks peers to ring `wake_fd` from now on. The caller then tries everything once more, parks
-    /// on `wake_fd` only if nothing moved, and calls `disarm` in either case.
+    /// Asks peers to make `wake_fd` readable from now on. The caller must then try everything once
+    /// more, park on `wake_fd` only if nothing moved, and call `disarm` in either case.
     fn arm(&mut self);
 
-    /// Withdraws what `arm` asked and clears `wake_fd`, which means nothing until the next `arm`.
+    /// Cancels the request of `arm` and clears `wake_fd`, which has no meaning until the next
+    /// `arm`.
     fn disarm(&mut self);
 
-    /// Returns this transport as one that can send by rendezvous, if it can.
+    /// Returns this transport's rendezvous sends, if it has them.
     fn rendezvous(&mut self) -> Option<&mut dyn Rendezvous> {
         None
     }
 
-    /// Returns this transport as one that makes registered memory, if it can do so now.
+    /// Returns this transport's registered memory, if it can make some now.
     fn registered_memory(&mut self) -> Option<&mut dyn RegisteredMemory> {
         None
     }

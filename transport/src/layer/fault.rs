@@ -1,4 +1,5 @@
-//! Makes a transport as bad as the contract allows, and then worse, to shake what drives it.
+//! A layer that makes a transport as bad as the contract allows, and on request worse, to test its
+//! callers.
 
 use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
@@ -9,50 +10,50 @@ use crate::contract::{
     Fragment, Link, LinkError, LinkFault, Received, RegisteredMemory, Rendezvous, Transport,
 };
 
-/// Polls that what has arrived may stay hidden for.
+/// Most polls for which arrived bytes stay hidden.
 const HIDDEN_POLLS_MAX: u64 = 8;
 
-/// Aligned pieces that a shortened send or receive has at most.
+/// Most aligned pieces of a shortened send or receive.
 const PIECES_MAX: u64 = 4;
 
-/// What shall go wrong. The same plan over the same calls gives the same faults.
+/// The faults to inject. The same plan over the same calls gives the same faults.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
-    /// Of the random numbers; tests print it.
+    /// Seed of the random numbers; tests print it.
     pub seed: u64,
-    /// How often what has arrived stays hidden for some polls, in thousandths.
+    /// How often arrived bytes stay hidden for some polls, in thousandths.
     pub hide_per_mille: u64,
     /// How often a send or receive moves only a little, or a send nothing, in thousandths.
     pub shorten_per_mille: u64,
-    /// What ends links.
+    /// The ends of links.
     pub ends: Vec<End>,
 }
 
-/// How a link ends.
+/// The end of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct End {
-    /// Which link.
+    /// The link that ends.
     pub link: Link,
-    /// Bytes that go over it before, both directions counted.
+    /// Bytes that the link carries before it ends, both directions counted.
     pub after_bytes: u64,
-    /// What happens then.
+    /// The kind of the end.
     pub how: How,
 }
 
-/// What the end of a link looks like.
+/// The kind of a link's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum How {
-    /// As if the peer had closed it: both directions give `LinkFault::Closed`.
+    /// As if the peer had closed it: both directions return `LinkFault::Closed`.
     Cut,
-    /// As if the cable had been pulled: what is sent is lost, nothing arrives, nothing is said.
+    /// As if the cable had been pulled: sent bytes are lost, nothing arrives, and nothing is
+    /// reported.
     Silent,
 }
 
-/// A transport with faults by a plan.
+/// A transport with injected faults.
 ///
-/// What the contract promises still holds, but for the ends of links. In particular nobody sleeps
-/// through what is hidden: between `arm` and `disarm` nothing is hidden, refused or
-/// shortened.
+/// The contract still holds, except for the ends of links. In particular no caller parks while
+/// something is hidden: between `arm` and `disarm` nothing is hidden, refused or shortened.
 #[derive(Debug)]
 pub struct Fault<T> {
     inner: T,
@@ -65,13 +66,13 @@ pub struct Fault<T> {
 
 #[derive(Debug, Default)]
 struct State {
-    /// What has arrived shows when so many polls have been made.
+    /// Arrived bytes show after this many polls.
     hidden_until: u64,
-    /// Bytes of the last piece that was offered and not accepted; it must be offered again.
+    /// Bytes of the last piece that was passed and not accepted; the caller must pass it again.
     owed: usize,
-    /// Bytes that went over the link.
+    /// Bytes that the link has carried.
     moved: u64,
-    /// Bytes that a silent link swallowed.
+    /// Bytes that a silent link has accepted and lost.
     swallowed: usize,
 }
 
@@ -111,12 +112,12 @@ impl<T: Transport> Fault<T> {
         LinkError { link, transport: self.name(), fault: LinkFault::Closed }
     }
 
-    /// Whether what has arrived on `link` does not show yet.
+    /// Whether arrived bytes of `link` are hidden.
     fn hides(&self, link: Link) -> bool {
         !self.armed && self.links.get(&link).is_some_and(|it| self.polls < it.hidden_until)
     }
 
-    /// A length of at most `bytes` to go on with.
+    /// A random length of at most `bytes`.
     fn shortened(&mut self, bytes: usize) -> usize {
         if self.armed || !self.happens(self.plan.shorten_per_mille) {
             return bytes;
@@ -135,7 +136,7 @@ impl<T: Transport> Fault<T> {
         }
     }
 
-    /// A pulled cable takes what the window holds, and then no more.
+    /// Accepts bytes as a link with a pulled cable does: up to its window, and then no more.
     fn swallow(&mut self, link: Link, bytes: usize) -> usize {
         let state = self.links.entry(link).or_default();
         let room = LINK_BYTES_MIN.saturating_sub(state.swallowed);
@@ -166,7 +167,7 @@ impl<T: Transport> Transport for Fault<T> {
         state.owed = offered - accepted;
         state.moved += accepted as u64;
         if self.armed && accepted == offered && offered < bytes.len() {
-            // What an earlier fault held back must not be slept on.
+            // A caller must not park on bytes that an earlier fault held back.
             return Ok(accepted + self.send(link, tag, &bytes[accepted..])?);
         }
         Ok(accepted)
@@ -176,7 +177,7 @@ impl<T: Transport> Transport for Fault<T> {
         match self.ended(link) {
             Some(How::Cut) => Err(self.closed(link)),
             Some(How::Silent) => Ok(None),
-            // The transport beneath still learns that somebody looks.
+            // The inner transport must still learn of the read.
             None => Ok(self.inner.readable(link)?.filter(|_| !self.hides(link))),
         }
     }

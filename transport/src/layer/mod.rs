@@ -1,7 +1,7 @@
-//! Transports around a transport: what is wrong with it, what goes through it, how fast it may be.
+//! Wrappers around a transport: faults, traces of traffic, and limits of its rate.
 //!
-//! They are wrappers, so that no transport has a flag for them and all transports have them. They
-//! hide that a transport shares memory, and messages sent by rendezvous pass them by.
+//! They are wrappers, so no transport has a flag for them and all transports can have them. They
+//! hide that a transport shares memory, and rendezvous sends bypass them.
 
 mod fault;
 mod throttle;
@@ -18,7 +18,7 @@ pub use fault::{End, Fault, How, Plan};
 pub use throttle::{Rate, Throttle};
 pub use trace::{Counts, Trace};
 
-/// So that layers wrap transports that are chosen at run time.
+/// Lets layers wrap transports that are chosen at run time.
 impl Transport for Box<dyn Transport> {
     fn name(&self) -> &'static str {
         (**self).name()

@@ -1,4 +1,4 @@
-//! What each layer adds; that it takes nothing away is the conformance suite's to say.
+//! The effect of each layer; the conformance suite tests that a layer keeps the contract.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

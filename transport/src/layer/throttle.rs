@@ -1,4 +1,4 @@
-//! Makes a transport as slow as a network that is not at hand.
+//! A layer that makes a transport as slow as another network.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,7 +17,7 @@ use crate::contract::{
     Fragment, Link, LinkError, Received, RegisteredMemory, Rendezvous, Transport,
 };
 
-/// How much each link may carry.
+/// The rate of each link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
     /// Bytes per second, at least 1.
@@ -26,15 +26,15 @@ pub struct Rate {
     pub burst_bytes: usize,
 }
 
-/// A transport each of whose links sends no faster than a rate: a bucket that fills at that rate,
-/// and from which what is sent is taken.
+/// A transport with a limited rate per link. Each link has a bucket that fills at that rate, and
+/// sends take their bytes from it.
 pub struct Throttle<T> {
     inner: T,
     rate: Rate,
-    /// Time since some beginning.
+    /// Time since an arbitrary origin.
     clock: Box<dyn Fn() -> Duration + Send>,
     buckets: BTreeMap<Link, Bucket>,
-    /// Rings when `inner` does, or when a link that was refused may send again.
+    /// Readable when that of `inner` is, or when a refused link may send again.
     wake: OwnedFd,
     timer: OwnedFd,
 }
@@ -46,7 +46,7 @@ struct Bucket {
 }
 
 impl<T: Transport> Throttle<T> {
-    /// Wraps `inner`, by the system's clock.
+    /// Wraps `inner`, with the system's clock.
     ///
     /// # Errors
     /// The system has no descriptors left.
@@ -55,8 +55,8 @@ impl<T: Transport> Throttle<T> {
         Self::with_clock(inner, rate, Box::new(move || start.elapsed()))
     }
 
-    /// Wraps `inner`, by `clock`: the time since some beginning, which never goes back. Parked
-    /// callers are still woken by the system's clock.
+    /// Wraps `inner`, with `clock`: the time since an arbitrary origin, which never goes back. The
+    /// system's clock still wakes parked callers.
     ///
     /// # Errors
     /// The system has no descriptors left.
@@ -81,7 +81,7 @@ impl<T: Transport> Throttle<T> {
         let never = Timespec { tv_sec: 0, tv_nsec: 0 };
         let once = Timespec::try_from(delay).unwrap_or(never);
         let times = Itimerspec { it_interval: never, it_value: once };
-        // It fails only for times that are none.
+        // Fails only for invalid times.
         timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &times).ok();
     }
 }

@@ -1,4 +1,4 @@
-//! Says what goes through a transport, to the log and in numbers.
+//! A layer that logs and counts the traffic of a transport.
 
 use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
@@ -7,25 +7,25 @@ use crate::contract::{
     Fragment, Link, LinkError, Received, RegisteredMemory, Rendezvous, Transport,
 };
 
-/// A transport whose traffic is logged at the level `TRACE`, and counted.
+/// A transport whose traffic is counted, and logged at level `TRACE`.
 #[derive(Debug)]
 pub struct Trace<T> {
     inner: T,
     links: BTreeMap<Link, Counts>,
 }
 
-/// What went over a link.
+/// The traffic of a link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Calls of `send` that accepted something.
+    /// Calls of `send` that accepted at least one byte.
     pub sends: u64,
-    /// Bytes that they accepted.
+    /// Bytes that those calls accepted.
     pub sent_bytes: u64,
     /// Calls of `send` that accepted nothing.
     pub refusals: u64,
-    /// Calls of `consume` and `recv` that took something.
+    /// Calls of `consume` and `recv` that took at least one byte.
     pub receives: u64,
-    /// Bytes that they took.
+    /// Bytes that those calls took.
     pub received_bytes: u64,
 }
 
@@ -36,7 +36,7 @@ impl<T: Transport> Trace<T> {
         Self { inner, links: BTreeMap::new() }
     }
 
-    /// What went over `link` so far.
+    /// The traffic of `link` so far.
     #[must_use]
     pub fn counts(&self, link: Link) -> Counts {
         self.links.get(&link).copied().unwrap_or_default()
@@ -59,7 +59,7 @@ impl<T: Transport> Transport for Trace<T> {
         let (peer, lane, offered) = (link.peer.0, link.lane.0, bytes.len());
         let counts = self.links.entry(link).or_default();
         match &result {
-            // A caller that waits tries again and again; that is no news.
+            // A waiting caller tries repeatedly; that is not logged.
             Ok(0) => counts.refusals += 1,
             Ok(accepted) => {
                 counts.sends += 1;

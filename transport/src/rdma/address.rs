@@ -1,4 +1,4 @@
-//! How packets of a port are addressed to a peer's port.
+//! The address of packets from a port to a peer's port.
 //!
 //! On Ethernet the GID is the whole address. InfiniBand's switches read the LID and nothing else:
 //!
@@ -15,23 +15,23 @@ use super::sys::GidKind;
 /// The address that a queue pair gets for the peer's port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Address {
-    /// For the global header, if there is to be one.
+    /// The GID for the global header, if there is to be one.
     pub(super) gid: Option<[u8; 16]>,
-    /// 0 on Ethernet.
+    /// The LID; 0 on Ethernet.
     pub(super) lid: u16,
 }
 
-/// Why packets cannot get to the peer's port.
+/// The reason why packets cannot get to the peer's port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unroutable {
-    /// It has no LID.
+    /// The port has no LID.
     NoLid,
-    /// It is on another subnet, and its GID names no router.
+    /// The port is on another subnet, and its GID names no router.
     NoRouter { ours: u64, theirs: u64 },
 }
 
 impl Address {
-    /// The address by which a port reaches another of its kind.
+    /// Returns the address by which a port reaches another of its kind.
     ///
     /// # Errors
     /// Packets cannot get there.
@@ -52,8 +52,8 @@ impl Address {
 }
 
 impl Unroutable {
-    /// The error for people, with the names of both ports and a remedy.
-    pub(super) fn tell(self, port: &str, peer: &str) -> String {
+    /// Returns the error for people, with the names of both ports and a remedy.
+    pub(super) fn explain(self, port: &str, peer: &str) -> String {
         match self {
             Self::NoLid => format!(
                 "{port} cannot reach {peer}, which has no LID; see whether a subnet manager runs \
@@ -73,18 +73,18 @@ impl Unroutable {
     }
 }
 
-/// Whether the prefix is one of those that routed fabrics use: fec0::/10.
+/// Returns whether the prefix is one of those that routed fabrics use: fec0::/10.
 fn is_site_local(gid: &[u8; 16]) -> bool {
     gid[0] == 0xfe && gid[1] & 0xc0 == 0xc0
 }
 
-/// The LID of the routers to an InfiniBand GID's subnet, if the GID names it.
+/// Returns the LID of the routers to an InfiniBand GID's subnet, if the GID names it.
 pub(super) fn router(gid: &[u8; 16]) -> Option<u16> {
     let lid = u16::from(gid[4]) << 8 | u16::from(gid[5]);
     (is_site_local(gid) && lid != 0).then_some(lid)
 }
 
-/// The prefix of an InfiniBand GID's subnet, without its routers' LID.
+/// Returns the prefix of an InfiniBand GID's subnet, without its routers' LID.
 pub(super) fn subnet(gid: &[u8; 16]) -> u64 {
     let routers = if is_site_local(gid) { 0xffff_u64 << 16 } else { 0 };
     let prefix = (Ipv6Addr::from(*gid).to_bits() >> 64) as u64;
@@ -122,7 +122,7 @@ mod tests {
         assert_eq!(Address::new(&own, &far), routed);
         for theirs in [port("fec0:0:0:2", 4), port("fe80:0:22:2", 4)] {
             let refused = Address::new(&own, &theirs).unwrap_err();
-            let text = refused.tell("mlx5_0:1", "rank 7 (mlx5_3:1)");
+            let text = refused.explain("mlx5_0:1", "rank 7 (mlx5_3:1)");
             for part in
                 ["mlx5_0:1 is on the InfiniBand subnet fec0:0:0:1::/64", "rank 7 (mlx5_3:1)"]
             {

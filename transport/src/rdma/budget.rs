@@ -1,27 +1,29 @@
-//! How many queue pairs and registered bytes a rank's links may have together. A peer gets its
-//! share when the two first speak: where not all is left that it could use, fewer queue pairs on
-//! each pair of rails, then fewer rails, then none, so that its data goes by TCP.
+//! The queue pairs and registered bytes that a rank's links may have together.
+//!
+//! A peer gets its share when the two first exchange messages. If too little is left, the peer gets
+//! fewer queue pairs on each pair of rails, then fewer rails, then none, and its data goes by TCP.
 //!
 //! Registered bytes count once for each rail, as they do for `ulimit -l`.
 
 use ringfold_types::Rank;
 use ringfold_types::limits::RDMA_RING_BYTES;
 
-use super::ring::invitation::MAILBOX_BYTES;
+use super::ring::rtr::MAILBOX_BYTES;
 use super::settings::Settings;
 
-/// Lanes, both ways, for which a peer's share of bytes lasts: no schedule uses more.
+/// Lanes, both ways, for which a peer's share of bytes suffices: no schedule uses more.
 pub(super) const LANES: usize = 2;
 /// Bytes of a peer's share on each rail.
 const RAIL_BYTES: usize = 2 * LANES * RDMA_RING_BYTES + MAILBOX_BYTES;
 
-/// See the module's head.
+/// The queue pairs and bytes that are left.
 #[derive(Debug)]
 pub(super) struct Budget {
     queue_pairs: Account,
     bytes: Account,
-    /// Peers that got less than they could use, and nothing.
+    /// Peers that got less than they could use.
     pub(super) curbed: usize,
+    /// Peers that got nothing.
     pub(super) refused: usize,
 }
 
@@ -31,7 +33,7 @@ struct Account {
     left: usize,
 }
 
-/// What a peer may have: so many of our rails, and queue pairs on each.
+/// A peer's share: a number of our rails, and of queue pairs on each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Share {
     pub(super) rails: usize,
@@ -49,8 +51,8 @@ impl Budget {
         }
     }
 
-    /// A share for one more peer, who could use `rails` with `each` queue pairs; or why there is
-    /// none.
+    /// Takes the share of one more peer, which could use `rails` rails with `each` queue pairs.
+    /// Returns the reason if there is none.
     pub(super) fn share(&mut self, peer: Rank, rails: usize, each: u8) -> Result<Share, String> {
         let by_bytes = self.bytes.left / RAIL_BYTES;
         let share = rails.min(by_bytes).min(self.queue_pairs.left);
@@ -76,7 +78,7 @@ impl Budget {
         Ok(share)
     }
 
-    /// Takes back what a share has beyond what was made of it.
+    /// Takes back the part of a share that was not used.
     pub(super) const fn settle(&mut self, share: Share, rails: usize, queue_pairs: usize) {
         self.queue_pairs.left += share.rails * share.each as usize - queue_pairs;
         self.bytes.left += (share.rails - rails) * RAIL_BYTES;
@@ -92,7 +94,8 @@ impl Budget {
         Ok(())
     }
 
-    /// Likewise for pages, without which there is a way: half of all is left to rings.
+    /// Takes bytes of pages. Messages in pages can be copied instead, so half of all bytes is left
+    /// to rings.
     pub(super) fn register_pages(&mut self, bytes: usize) -> Result<(), String> {
         if self.bytes.left.saturating_sub(bytes) < self.bytes.most / 2 {
             return Err(format!("RINGFOLD_IB_BYTES_MAX={} leaves half to rings", self.bytes.most));
@@ -100,7 +103,7 @@ impl Budget {
         self.register(bytes)
     }
 
-    /// They are registered no more.
+    /// Gives back bytes that are no longer registered.
     pub(super) const fn unregister(&mut self, bytes: usize) {
         self.bytes.left += bytes;
     }
@@ -164,14 +167,14 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_made_comes_back() {
+    fn unused_shares_come_back() {
         let mut budget = budget(8, 8);
         let share = budget.share(Rank(1), 2, 4).unwrap();
         assert!(budget.share(Rank(2), 2, 4).is_err());
         budget.settle(share, 1, 2);
         assert_eq!(budget.share(Rank(2), 2, 4), Ok(Share { rails: 1, each: 4 }));
         budget.settle(Share::default(), 0, 0);
-        // Who has no rails gets none, for which nobody is to blame.
+        // A peer without rails gets none, and counts as neither curbed nor refused.
         assert_eq!(budget.share(Rank(3), 0, 1), Ok(Share { rails: 0, each: 0 }));
     }
 }

@@ -14,20 +14,20 @@ pub(super) struct RailCard {
     pub(super) lid: u16,
     pub(super) mtu: u8,
     pub(super) kind: GidKind,
-    /// Packets to and from it must have a global header (InfiniBand).
+    /// Packets to and from the port must have a global header (InfiniBand).
     pub(super) needs_grh: bool,
     /// The digest of device and port, for comparison only.
     pub(super) name: u32,
     /// Bits of the GID's IP network, of 128; 0 if unknown.
     pub(super) prefix: u8,
-    /// Its place in the fabric.
+    /// The port's place in the fabric.
     pub(super) label: Label,
 }
 
 /// The place of a port in the fabric, as far as the ranks agreed on it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Label {
-    /// Rail and plane.
+    /// The rail and plane of the port.
     pub(super) place: Option<Place>,
     /// The rank prefers the port.
     pub(super) is_preferred: bool,
@@ -83,7 +83,7 @@ impl RailCard {
     }
 }
 
-/// Returns a digest of a port's name (FNV-1a), so that ranks can compare names in messages of
+/// Returns a digest of a port's name (FNV-1a). Ranks compare names by it, because messages have a
 /// fixed size.
 pub(super) fn digest(name: &str) -> u32 {
     name.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))

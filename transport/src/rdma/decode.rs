@@ -1,5 +1,5 @@
-//! Everything that reads what a peer wrote, without that peer and without a device: for fuzzing.
-//! None may panic, nor read beyond what it was given.
+//! The readers of everything that a peer writes, without that peer and without a device, for
+//! fuzzing. None of them may panic, or read beyond its input.
 
 use std::io;
 
@@ -7,30 +7,31 @@ use ringfold_types::Rank;
 use ringfold_types::limits::RDMA_RING_BYTES;
 
 use super::message::{self, Context, Grant, Message};
-use super::ring::geometry::Number;
 use super::ring::inbound::Inbound;
-use super::ring::invitation::{self, Invitation};
+use super::ring::layout::Immediate;
+use super::ring::rtr::{self, Rtr};
 use super::sys::Inbox;
 use crate::proof::JobKey;
 
 /// Bytes of a message.
 pub const MESSAGE_BYTES: usize = message::MESSAGE_BYTES;
 
-/// Bytes of an invitation.
-pub const INVITATION_BYTES: usize = invitation::PLACE_BYTES;
+/// Bytes of a ready-to-receive message.
+pub const INVITATION_BYTES: usize = rtr::SLOT_BYTES;
 
-/// What is invited in `take_all`, and under which tag.
-const INVITED_BYTES: usize = 4096;
+/// Bytes that `take_all` opens to the peer.
+const OPEN_BYTES: usize = 4096;
+/// The tag of these bytes.
 const TAG: u32 = 7;
 
-/// Whether the bytes are a message, be its proof as it may; one that was read once is written and
-/// read again, and what it says of a ring holds there.
+/// Reads a message after giving it a valid proof. Returns whether it is one. A message is written
+/// and read again, and a fragment is stored in a ring.
 ///
 /// # Errors
 /// There is no memory for a ring.
 ///
 /// # Panics
-/// What was written again is another message.
+/// The message changed when it was written and read again.
 pub fn message(mut bytes: [u8; MESSAGE_BYTES]) -> io::Result<bool> {
     let key = JobKey::new([0; 32]);
     let context = Context { key: &key, from: Rank(0), to: Rank(1), count: 0 };
@@ -38,54 +39,54 @@ pub fn message(mut bytes: [u8; MESSAGE_BYTES]) -> io::Result<bool> {
     let Ok(message) = Message::decode(&bytes, context) else { return Ok(false) };
     let again = Message::decode(&message.encode(context), context);
     assert_eq!(again.as_ref(), Ok(&message));
-    if let Message::Load(load) = message {
+    if let Message::TcpFragment(fragment) = message {
         let mut inbound = inbound()?;
-        inbound.load(load.at, &vec![1; load.bytes]);
+        inbound.store(fragment.at, &vec![1; fragment.bytes]);
     }
     Ok(true)
 }
 
-/// What the bytes invite to is written again as it was; and how far on in it byte `at` of a stream
-/// is.
+/// Reads a ready-to-receive message and writes it again. Returns the distance of byte `at` of a
+/// stream from its first byte, if the message covers it.
 ///
 /// # Panics
-/// It was something else.
+/// The message changed when it was written again.
 #[must_use]
 pub fn invitation(bytes: &[u8; INVITATION_BYTES], at: u64) -> Option<u64> {
-    let invitation = Invitation::decode(bytes);
-    assert_eq!(&invitation.encode(), bytes);
-    invitation.reaches(at)
+    let rtr = Rtr::decode(bytes);
+    assert_eq!(&rtr.encode(), bytes);
+    rtr.reaches(at)
 }
 
-/// Takes what `numbers` announce in `ring`, as one that a peer writes and is granted credit for, up
-/// to `step` bytes after each; under one tag it may write where it was invited, too. How many
-/// bytes that was.
+/// Takes the fragments that the immediates in `numbers` announce in `ring`, as a receiver does: up
+/// to `step` bytes after each, with credit. Under one tag fragments may be written directly, too.
+/// Returns the number of bytes.
 ///
 /// # Errors
-/// There is no memory to lay it in.
+/// There is no memory for a ring.
 pub fn take_all(ring: &[u8], numbers: &[u32], step: usize) -> io::Result<usize> {
     let mut inbound = inbound()?;
-    inbound.load(0, &ring[..ring.len().min(RDMA_RING_BYTES)]);
-    let place = vec![0_u8; INVITED_BYTES];
+    inbound.store(0, &ring[..ring.len().min(RDMA_RING_BYTES)]);
+    let place = vec![0_u8; OPEN_BYTES];
     let to = Grant { address: place.as_ptr().addr() as u64, ..Grant::default() };
-    inbound.invite(TAG, INVITED_BYTES, to, 0);
+    inbound.make_rtr(TAG, OPEN_BYTES, to, 0);
     let mut taken = 0;
     for number in numbers {
-        let arrived = match Number::decode(*number) {
-            Number::Fragment { sequence, lines, .. } => inbound.arrive(sequence, lines),
-            Number::Credit { .. } | Number::Invitation { .. } => continue,
+        let arrived = match Immediate::decode(*number) {
+            Immediate::Fragment { sequence, lines, .. } => inbound.arrive(sequence, lines),
+            Immediate::Credit { .. } | Immediate::Rtr { .. } => continue,
         };
         if arrived.is_err() {
             break;
         }
-        let now = match inbound.placed(TAG, &place[taken.min(INVITED_BYTES)..]) {
+        let now = match inbound.placed(TAG, &place[taken.min(OPEN_BYTES)..]) {
             Err(_) => break,
             Ok(Some((_, placed))) => placed.min(step),
             Ok(None) => match inbound.front() {
                 Err(_) => break,
                 Ok(None) => continue,
                 Ok(Some(front)) => {
-                    // Read, not only counted.
+                    // The bytes are read, not only counted.
                     let sum = front.bytes.iter().fold(0, |sum: u8, byte| sum.wrapping_add(*byte));
                     std::hint::black_box(sum);
                     front.bytes.len().min(step)
@@ -93,11 +94,11 @@ pub fn take_all(ring: &[u8], numbers: &[u32], step: usize) -> io::Result<usize> 
             },
         };
         if inbound.consume(now) {
-            inbound.said();
+            inbound.gave_credit();
         }
         taken += now;
     }
-    std::hint::black_box((inbound.state(), inbound.is_inviting(), inbound.may_invite()));
+    std::hint::black_box((inbound.state(), inbound.has_open_rtr(), inbound.may_send_rtr()));
     Ok(taken)
 }
 
@@ -107,12 +108,12 @@ fn inbound() -> io::Result<Inbound> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::ring::geometry::LINE_BYTES;
+    use super::super::ring::layout::LINE_BYTES;
     use super::*;
-    use crate::rdma::ring::geometry::PLACED;
+    use crate::rdma::ring::layout::PLACED;
 
     #[test]
-    fn what_makes_sense_gets_through() {
+    fn valid_messages_are_read() {
         let mut bytes = [0; MESSAGE_BYTES];
         assert!(!message(bytes).unwrap(), "no kind");
         bytes[0] = 3;
@@ -124,13 +125,13 @@ mod tests {
     }
 
     #[test]
-    fn fragments_are_taken_in_the_ring_and_where_they_were_invited() {
+    fn fragments_are_taken_in_the_ring_and_directly() {
         let mut ring = [0; 4 * LINE_BYTES];
-        // The first is where it was invited, the second in the ring.
+        // The first fragment was written directly, the second in the ring.
         let second = LINE_BYTES * 3;
         (ring[0], ring[4], ring[8]) = (7, 100, PLACED.to_le_bytes()[0]);
         (ring[second], ring[second + 4]) = (9, 40);
-        let number = |sequence, lines| Number::Fragment { lane: 0, sequence, lines }.encode();
+        let number = |sequence, lines| Immediate::Fragment { lane: 0, sequence, lines }.encode();
         assert_eq!(take_all(&ring, &[number(0, 3), number(1, 1)], 1000).unwrap(), 140);
         assert_eq!(take_all(&ring, &[number(0, 3), number(1, 1)], 30).unwrap(), 60);
         assert_eq!(take_all(&ring, &[number(1, 1), number(0, 3)], 1000).unwrap(), 100);

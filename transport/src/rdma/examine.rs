@@ -1,5 +1,5 @@
-//! What RDMA on this host needs, looked at piece by piece, with what to do about each that is
-//! wrong; and what others must know of its ports to say which of theirs belong to them.
+//! The checks of a host's RDMA, with advice about every fault; and the properties of its ports by
+//! which other hosts pair theirs with them.
 
 use std::fs;
 use std::net::IpAddr;
@@ -10,20 +10,20 @@ use ringfold_topology::fabric::Place;
 use rustix::process::{Resource, getrlimit};
 
 use super::card::{Label, RailCard, digest};
+use super::diagnostics;
 use super::pairing::choose;
 use super::rail::Rail;
 use super::settings::Settings;
 use super::sys::{Context, DEVICES, GidKind, LinkLayer, devices};
-use super::words;
 
-/// What was looked at, and what was found.
+/// The result of one check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// What this is about, in a word.
+    /// The subject, in a word.
     pub about: &'static str,
-    /// How it is.
+    /// The state of the subject.
     pub state: State,
-    /// What was found, and what to do about it.
+    /// The finding, and the advice about it.
     pub what: String,
 }
 
@@ -33,29 +33,29 @@ impl Finding {
     }
 }
 
-/// How something is.
+/// The state of a subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// As it should be.
+    /// The subject is as it should be.
     Good,
-    /// It works, but could be better.
+    /// The subject works, but could be better.
     Fair,
-    /// It does not work.
+    /// The subject does not work.
     Bad,
 }
 
-/// Memory that may be locked, below which a job of some size runs out.
+/// The lockable memory below which a job of some size runs out.
 const LOCKED_BYTES: u64 = 256 << 20;
-/// How to get longer packets.
+/// The way to longer packets.
 const ETHERNET_MTU: &str = "an interface of 4200 bytes or more has 4096 (`ip link set ... mtu \
                             9000`, and on the switch)";
 /// Bytes of an RDMA packet from which on the network's headers cost little.
 const MTU_BYTES: u32 = 4096;
 
-/// What there is.
+/// The results of all checks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Examined {
-    /// Everything that was looked at.
+    /// The findings.
     pub findings: Vec<Finding>,
     /// The ports that can be used.
     pub ports: Vec<Port>,
@@ -66,13 +66,13 @@ pub struct Examined {
 pub struct Port {
     /// Device and port, as `RINGFOLD_IB_HCA` takes them.
     pub name: String,
-    /// Its network: 0 is InfiniBand, 1 and 2 RoCE of that version, 3 iWARP.
+    /// The port's network: 0 is InfiniBand, 1 and 2 RoCE of that version, 3 iWARP.
     pub kind: u8,
     /// Gigabits per second, as far as they are known.
     pub gigabits: u32,
-    /// Bytes of payload of a packet; 0 over iWARP, where TCP sees to it.
+    /// Bytes of payload of a packet; 0 over iWARP, where TCP chooses it.
     pub mtu: u32,
-    /// The GID that is used; of RoCE v2 and iWARP an IP address.
+    /// The GID that is used. On RoCE v2 and iWARP it is an IP address.
     pub gid: [u8; 16],
     /// Bits of the GID's IP network, of 128; 0 if unknown.
     pub prefix: u8,
@@ -98,29 +98,29 @@ impl Port {
         }
     }
 
-    /// What its network is called.
+    /// Returns the name of the port's network.
     #[must_use]
     pub const fn network(&self) -> &'static str {
-        words::network(self.gid_kind())
+        diagnostics::network(self.gid_kind())
     }
 
-    /// What keeps ports of a host and of another apart of which no two belong together, and what to
-    /// do about it; goes after their names.
+    /// Explains why no port of one host pairs with a port of the other, and what to do about it.
+    /// The text follows the names of the ports.
     #[must_use]
     pub fn apart(some: &[&Self], others: &[&Self]) -> String {
         let kinds = |ports: &[&Self]| ports.iter().map(|it| it.gid_kind()).collect::<Vec<_>>();
-        words::apart(&kinds(some), &kinds(others))
+        diagnostics::apart(&kinds(some), &kinds(others))
     }
 
-    /// Which ports of a lower rank and of a higher one belong together: by these the two would
-    /// talk. No port is in two pairs.
+    /// Returns the pairs of ports by which a lower and a higher rank would communicate. No port is
+    /// in two pairs.
     #[must_use]
     pub fn pairs(lower: &[Self], higher: &[Self]) -> Vec<(usize, usize)> {
         let cards = |ports: &[Self]| ports.iter().map(Self::card).collect::<Vec<_>>();
         choose(&cards(lower), &cards(higher)).main
     }
 
-    /// As far as it matters for pairing.
+    /// The port's card, as far as it matters for pairing.
     fn card(&self) -> RailCard {
         let (gid, kind, name) = (self.gid, self.gid_kind(), digest(&self.name));
         let place = self.place.map(|(rail, plane)| Place { rail, plane });
@@ -138,8 +138,8 @@ impl Port {
     }
 }
 
-/// Looks at the library, the devices that the settings allow, their ports and GIDs, and the memory
-/// that may be locked. `near` is the address by which jobs meet here.
+/// Checks the library, the devices that the settings allow, their ports and GIDs, and the memory
+/// that may be locked. `near` is the address by which jobs connect here.
 #[must_use]
 pub fn examine(settings: &Settings, near: Option<IpAddr>) -> Examined {
     let mut examined = Examined::default();
@@ -193,7 +193,7 @@ pub fn examine(settings: &Settings, near: Option<IpAddr>) -> Examined {
                 }
             }
             Err(error) => {
-                let what = format!("{name} {}", words::opening(&error));
+                let what = format!("{name} {}", diagnostics::opening(&error));
                 findings.push(Finding::new("device", State::Bad, what));
             }
         }
@@ -206,7 +206,7 @@ pub fn examine(settings: &Settings, near: Option<IpAddr>) -> Examined {
     examined
 }
 
-/// Looks at one port.
+/// Checks one port.
 fn port(rail: &Rail) -> Vec<Finding> {
     let about = Finding::new("port", State::Good, rail.to_string());
     let name = Port::of(rail).name;
@@ -235,7 +235,7 @@ fn port(rail: &Rail) -> Vec<Finding> {
     vec![about, gid, mtu]
 }
 
-/// Looks at the memory that may be locked.
+/// Checks the memory that may be locked.
 fn memory() -> Finding {
     let about = "memlock";
     match getrlimit(Resource::Memlock).current {
@@ -243,7 +243,7 @@ fn memory() -> Finding {
             let what = format!(
                 "{} KiB of memory may be locked; raise it ({}), unless the job runs as root",
                 bytes / 1024,
-                words::MEMLOCK
+                diagnostics::MEMLOCK
             );
             Finding::new(about, State::Fair, what)
         }

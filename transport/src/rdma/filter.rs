@@ -1,4 +1,4 @@
-//! The devices and ports that may be used, in the words that users know from NCCL.
+//! The devices and ports that may be used, in NCCL's syntax.
 
 use std::str::FromStr;
 
@@ -24,7 +24,7 @@ struct Entry {
     place: Option<Place>,
 }
 
-/// Why a text is not a `Filter`.
+/// The reason why a text is not a `Filter`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidFilter {
     /// The field after the first colon is not a port.
@@ -115,19 +115,19 @@ fn number<T: FromStr>(
 }
 
 impl Filter {
-    /// Whether this port of that device may be used.
+    /// Returns whether this port of that device may be used.
     #[must_use]
     pub fn allows(&self, device: &str, port: u8) -> bool {
         self.entries.is_empty() || self.entry(device, port).is_some() != self.excludes
     }
 
-    /// The rail and plane that the user declared for this port of that device.
+    /// Returns the rail and plane that the user declared for this port of that device.
     #[must_use]
     pub fn place(&self, device: &str, port: u8) -> Option<Place> {
         self.entry(device, port)?.place
     }
 
-    /// The first entry that matches.
+    /// Returns the first entry that matches.
     fn entry(&self, device: &str, port: u8) -> Option<&Entry> {
         self.entries.iter().find(|entry| {
             let is_named = if self.is_exact {

@@ -1,15 +1,15 @@
-//! Which of a port's GIDs to use, or over iWARP of its addresses, and why.
+//! The choice among a port's GIDs, or among its addresses over iWARP.
 
 use std::net::{IpAddr, Ipv6Addr};
 
 use super::address::router;
 use super::sys::{Gid, GidKind};
 
-/// The best of a port's GIDs for a job that meets at `near`, and the reason.
+/// Returns the best of a port's GIDs for a job that connects at `near`, and the reason.
 pub(super) fn choose(gids: &[Gid], near: Option<IpAddr>) -> Option<(Gid, &'static str)> {
     let best = gids.iter().copied().max_by_key(|gid| {
         let is_routable = gid.kind == GidKind::RoceV2 || names_router(gid);
-        // Among equals the first.
+        // Among equals the first wins.
         let first = u32::MAX - gid.index;
         (is_routable, !gid.is_link_local(), is_of_family(gid, near), shared_bits(gid, near), first)
     })?;
@@ -28,7 +28,7 @@ pub(super) fn choose(gids: &[Gid], near: Option<IpAddr>) -> Option<(Gid, &'stati
     Some((best, why))
 }
 
-/// Whether it is InfiniBand's and says how other subnets reach it.
+/// Returns whether the GID is InfiniBand's and names the routers to its subnet.
 fn names_router(gid: &Gid) -> bool {
     gid.kind == GidKind::InfiniBand && router(&gid.bytes).is_some()
 }
@@ -37,7 +37,7 @@ fn is_of_family(gid: &Gid, near: Option<IpAddr>) -> bool {
     near.is_none_or(|near| near.is_ipv4() == gid.ipv4().is_some())
 }
 
-/// Leading bits that both have in common.
+/// Returns the leading bits that both addresses have in common.
 fn shared_bits(gid: &Gid, near: Option<IpAddr>) -> u32 {
     let near = match near {
         None => return 0,

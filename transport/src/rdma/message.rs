@@ -1,22 +1,22 @@
-//! What two ranks say to each other about memory and queue pairs, over their TCP connection.
+//! The messages of two ranks about memory and queue pairs, over their TCP connection.
 //!
-//! A message has `MESSAGE_BYTES` bytes: its kind, the path or lane that it is about, its body, and
-//! HMAC(job key, purpose from to count message), so that nobody on the way can point a device at
-//! other memory. `count` is how many messages were sent before on this connection.
+//! A message has `MESSAGE_BYTES` bytes: its kind, its path or lane, its body, and HMAC(job key,
+//! purpose from to count message). The proof keeps others from directing a device at other memory.
+//! `count` is the number of earlier messages on the connection.
 //!
 //! ```text
-//! Rails     both, first      rails of this host, to be paired
-//! Offer     both             a path's queue pair, or the port to connect to, and rail; of one that
-//!                            has ended, a new life
-//! Ready     both             the path can be used towards the one who says so
-//! Without   both             the path cannot be made, or used any more; whether it is made again
-//!                            soon
-//! Heard     both, after it   what has arrived: by that path nothing more will
-//! Want      sender           a ring for a lane; and where the mailbox for invitations is
-//! Grant     receiver         where it is
-//! Load      sender           a fragment by TCP, where no path is left: its bytes follow
-//! Credit    receiver         credit, likewise
-//! Bye       leaver           how many fragments it sent in all
+//! message     sender       content
+//! Rails       both, first  the sender's rails, to be paired
+//! Offer       both         a path's queue pair or listening port, and rail; for an ended path, a
+//!                          new life
+//! Ready       both         the peer can write by the path
+//! PathDown    both         the path cannot be made or used; whether it is made again soon
+//! Arrivals    both, then   the arrivals of each lane; by that path nothing more will arrive
+//! WantRing    sender       a request for the lane's ring, and the address of the RTR mailbox
+//! GrantRing   receiver     the address of the ring
+//! TcpFragment sender       a fragment, where no path is left; its bytes follow
+//! Credit      receiver     credit, where no path is left
+//! Bye         leaver       the number of its fragments by lane
 //! ```
 
 use hmac::Mac as _;
@@ -24,29 +24,29 @@ use ringfold_types::Rank;
 use ringfold_types::limits::{LANES_MAX, PATHS_MAX, RAILS_MAX, RDMA_RING_BYTES};
 
 use super::card::{RAIL_BYTES, RailCard};
-use super::nameplate::{Nameplate, PLATE_BYTES};
-use super::ring::geometry::{HEADER_BYTES, Number};
+use super::path_label::{LABEL_BYTES, PathLabel};
+use super::ring::layout::{HEADER_BYTES, Immediate};
 use super::sys::{Mr, Target, Ticket};
 use crate::proof::JobKey;
 
-/// Bytes of a message,
+/// Bytes of a message.
 pub(super) const MESSAGE_BYTES: usize = 512;
-/// of the proof at its end,
+/// Bytes of the proof at its end.
 const PROOF_BYTES: usize = 32;
-/// and of what the proof covers.
+/// Bytes that the proof covers.
 const COVERED_BYTES: usize = MESSAGE_BYTES - PROOF_BYTES;
-/// Where the body begins.
+/// The byte at which the body begins.
 const BODY_AT: usize = 8;
 /// Bytes of a path's other end.
 const TARGET_BYTES: usize = 20 + size_of::<Ticket>();
-/// Bytes of what was heard on a lane.
-const HEARD_BYTES: usize = 16;
+/// Bytes of the arrivals on a lane.
+const ARRIVALS_BYTES: usize = 16;
 
 const _: () = assert!(RAILS_MAX * RAIL_BYTES <= COVERED_BYTES - BODY_AT);
 const _: () = assert!(RAILS_MAX * 4 + 8 <= COVERED_BYTES - BODY_AT);
 
-const _: () = assert!(TARGET_BYTES + RAIL_BYTES + PLATE_BYTES <= COVERED_BYTES - BODY_AT);
-const _: () = assert!(LANES_MAX * HEARD_BYTES <= COVERED_BYTES - BODY_AT);
+const _: () = assert!(TARGET_BYTES + RAIL_BYTES + LABEL_BYTES <= COVERED_BYTES - BODY_AT);
+const _: () = assert!(LANES_MAX * ARRIVALS_BYTES <= COVERED_BYTES - BODY_AT);
 
 const PURPOSE: &[u8] = b"ringfold rdma message 9";
 
@@ -54,22 +54,22 @@ const PURPOSE: &[u8] = b"ringfold rdma message 9";
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Grant {
     pub(super) address: u64,
-    /// By cable; 0 where there is none.
+    /// The keys by cable; 0 where there is none.
     pub(super) keys: [u32; RAILS_MAX],
 }
 
-/// What has arrived on a lane: all fragments before `next` in order, and those `early` ones whose
-/// bits are set, counted from it.
+/// The arrivals on a lane: all fragments before `next` in order, and later ones as bits of `early`,
+/// counted from `next`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Heard {
+pub(super) struct Arrivals {
     pub(super) next: u64,
     pub(super) early: u64,
 }
 
-/// See the module's head.
+/// A message; the head of the module lists them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Message {
-    /// And how many queue pairs to make of each pair of them.
+    /// The sender's rails, and the number of queue pairs for each pair of rails.
     Rails {
         rails: Vec<RailCard>,
         queue_pairs: u8,
@@ -78,42 +78,43 @@ pub(super) enum Message {
         path: usize,
         target: Target,
         rail: RailCard,
-        plate: Nameplate,
+        path_label: PathLabel,
     },
     Ready {
         path: usize,
     },
-    Without {
+    PathDown {
         path: usize,
         returns: bool,
     },
-    Want {
+    WantRing {
         lane: usize,
         mailbox: Grant,
     },
-    Grant {
+    GrantRing {
         lane: usize,
         grant: Grant,
     },
-    /// By lane.
+    /// The number of fragments by lane.
     Bye {
         fragments: [u64; LANES_MAX],
     },
-    Heard {
+    Arrivals {
         path: usize,
-        lanes: [Heard; LANES_MAX],
+        lanes: [Arrivals; LANES_MAX],
     },
-    Load(Load),
-    /// All lines given back so far.
+    TcpFragment(TcpFragment),
+    /// The number of all lines given back so far.
     Credit {
         lane: usize,
         total: u64,
     },
 }
 
-/// A fragment that goes by TCP: what a device would write, where, and with which number.
+/// A fragment that goes by TCP: the bytes that a device would write, their place in the ring, and
+/// the immediate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Load {
+pub(super) struct TcpFragment {
     pub(super) lane: usize,
     pub(super) sequence: u8,
     pub(super) lines: u32,
@@ -121,22 +122,22 @@ pub(super) struct Load {
     pub(super) bytes: usize,
 }
 
-impl Load {
-    const fn number(self) -> Number {
-        Number::Fragment { lane: self.lane, sequence: self.sequence, lines: self.lines }
+impl TcpFragment {
+    const fn number(self) -> Immediate {
+        Immediate::Fragment { lane: self.lane, sequence: self.sequence, lines: self.lines }
     }
 }
 
-/// Why bytes are not a message.
+/// The reason why bytes are not a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BadMessage {
-    /// Its proof is wrong.
+    /// The proof is wrong.
     Unproven,
-    /// It makes no sense.
-    Nonsense,
+    /// The content is invalid.
+    Invalid,
 }
 
-/// Who says it to whom, and how many messages before.
+/// The sender and receiver of a message, and the number of messages before it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Context<'a> {
     pub(super) key: &'a JobKey,
@@ -153,7 +154,7 @@ impl Context<'_> {
         mac
     }
 
-    /// Puts the proof at the end.
+    /// Writes the proof at the end.
     pub(super) fn prove(self, bytes: &mut [u8; MESSAGE_BYTES]) {
         let (covered, proof) = bytes.split_at_mut(COVERED_BYTES);
         proof.copy_from_slice(&self.mac(covered).finalize().into_bytes());
@@ -173,7 +174,7 @@ impl Message {
                 }
                 (1, rails.len().min(RAILS_MAX))
             }
-            Self::Offer { path, target, rail, plate } => {
+            Self::Offer { path, target, rail, path_label } => {
                 let Target { number, sequence, ticket, address, key } = target;
                 body[..4].copy_from_slice(&number.to_le_bytes());
                 body[4..8].copy_from_slice(&sequence.to_le_bytes());
@@ -182,19 +183,19 @@ impl Message {
                 body[20..TARGET_BYTES].copy_from_slice(ticket);
                 let (rail_bytes, names) = body[TARGET_BYTES..].split_at_mut(RAIL_BYTES);
                 rail_bytes.copy_from_slice(&rail.encode());
-                plate.encode(names);
+                path_label.encode(names);
                 (2, *path)
             }
             Self::Ready { path } => (3, *path),
-            Self::Without { path, returns } => {
+            Self::PathDown { path, returns } => {
                 head[2] = (*returns).into();
                 (4, *path)
             }
-            Self::Want { lane, mailbox } => {
+            Self::WantRing { lane, mailbox } => {
                 mailbox.encode(body);
                 (6, *lane)
             }
-            Self::Grant { lane, grant } => {
+            Self::GrantRing { lane, grant } => {
                 grant.encode(body);
                 (7, *lane)
             }
@@ -204,18 +205,18 @@ impl Message {
                 }
                 (8, 0)
             }
-            Self::Heard { path, lanes } => {
-                for (lane, into) in lanes.iter().zip(body.chunks_exact_mut(HEARD_BYTES)) {
+            Self::Arrivals { path, lanes } => {
+                for (lane, into) in lanes.iter().zip(body.chunks_exact_mut(ARRIVALS_BYTES)) {
                     into[..8].copy_from_slice(&lane.next.to_le_bytes());
                     into[8..].copy_from_slice(&lane.early.to_le_bytes());
                 }
                 (9, *path)
             }
-            Self::Load(load) => {
-                body[..4].copy_from_slice(&load.number().encode().to_le_bytes());
-                body[4..8].copy_from_slice(&(load.at as u32).to_le_bytes());
-                body[8..12].copy_from_slice(&(load.bytes as u32).to_le_bytes());
-                (10, load.lane)
+            Self::TcpFragment(fragment) => {
+                body[..4].copy_from_slice(&fragment.number().encode().to_le_bytes());
+                body[4..8].copy_from_slice(&(fragment.at as u32).to_le_bytes());
+                body[8..12].copy_from_slice(&(fragment.bytes as u32).to_le_bytes());
+                (10, fragment.lane)
             }
             Self::Credit { lane, total } => {
                 body[..8].copy_from_slice(&total.to_le_bytes());
@@ -236,7 +237,7 @@ impl Message {
         let (head, body) = covered.split_at(BODY_AT);
         let below = |limit: usize| {
             let about = usize::from(head[1]);
-            if about < limit { Ok(about) } else { Err(BadMessage::Nonsense) }
+            if about < limit { Ok(about) } else { Err(BadMessage::Invalid) }
         };
         let word =
             |at: usize| u32::from_le_bytes([body[at], body[at + 1], body[at + 2], body[at + 3]]);
@@ -245,49 +246,49 @@ impl Message {
             1 => {
                 let rails = body.chunks_exact(RAIL_BYTES).take(below(RAILS_MAX + 1)?);
                 let rails = rails.map(RailCard::decode).collect::<Option<_>>();
-                let rails = rails.ok_or(BadMessage::Nonsense)?;
+                let rails = rails.ok_or(BadMessage::Invalid)?;
                 Self::Rails { rails, queue_pairs: head[2].max(1) }
             }
             2 => {
                 let (rail, names) = body[TARGET_BYTES..].split_at(RAIL_BYTES);
-                let rail = RailCard::decode(rail).ok_or(BadMessage::Nonsense)?;
-                let plate = Nameplate::decode(names);
+                let rail = RailCard::decode(rail).ok_or(BadMessage::Invalid)?;
+                let path_label = PathLabel::decode(names);
                 let ticket = std::array::from_fn(|at| body[20 + at]);
                 let (number, sequence, address, key) = (word(0), word(4), long(8), word(16));
                 let target = Target { number, sequence, ticket, address, key };
-                Self::Offer { path: below(PATHS_MAX)?, target, rail, plate }
+                Self::Offer { path: below(PATHS_MAX)?, target, rail, path_label }
             }
             3 => Self::Ready { path: below(PATHS_MAX)? },
-            4 => Self::Without { path: below(PATHS_MAX)?, returns: head[2] != 0 },
-            6 => Self::Want { lane: below(LANES_MAX)?, mailbox: Grant::decode(body) },
-            7 => Self::Grant { lane: below(LANES_MAX)?, grant: Grant::decode(body) },
+            4 => Self::PathDown { path: below(PATHS_MAX)?, returns: head[2] != 0 },
+            6 => Self::WantRing { lane: below(LANES_MAX)?, mailbox: Grant::decode(body) },
+            7 => Self::GrantRing { lane: below(LANES_MAX)?, grant: Grant::decode(body) },
             8 => Self::Bye { fragments: std::array::from_fn(|at| long(8 * at)) },
             9 => {
-                let lane = |at| Heard { next: long(at), early: long(at + 8) };
-                let lanes = std::array::from_fn(|at| lane(at * HEARD_BYTES));
-                Self::Heard { path: below(PATHS_MAX)?, lanes }
+                let lane = |at| Arrivals { next: long(at), early: long(at + 8) };
+                let lanes = std::array::from_fn(|at| lane(at * ARRIVALS_BYTES));
+                Self::Arrivals { path: below(PATHS_MAX)?, lanes }
             }
             10 => {
                 let (at, bytes) = (word(4) as usize, word(8) as usize);
                 let fits = bytes >= HEADER_BYTES
                     && at.checked_add(bytes).is_some_and(|end| end <= RDMA_RING_BYTES);
-                match Number::decode(word(0)) {
-                    Number::Fragment { lane, sequence, lines }
+                match Immediate::decode(word(0)) {
+                    Immediate::Fragment { lane, sequence, lines }
                         if fits && lane == below(LANES_MAX)? =>
                     {
-                        Self::Load(Load { lane, sequence, lines, at, bytes })
+                        Self::TcpFragment(TcpFragment { lane, sequence, lines, at, bytes })
                     }
-                    _ => return Err(BadMessage::Nonsense),
+                    _ => return Err(BadMessage::Invalid),
                 }
             }
             11 => Self::Credit { lane: below(LANES_MAX)?, total: long(0) },
-            _ => return Err(BadMessage::Nonsense),
+            _ => return Err(BadMessage::Invalid),
         })
     }
 }
 
 impl Grant {
-    /// With what lets the peer, by cable.
+    /// Makes a grant from the registrations by cable.
     pub(super) fn new<'a>(address: u64, rights: impl Iterator<Item = Option<&'a Mr>>) -> Self {
         let mut keys = [0; RAILS_MAX];
         let found = rights.map(|right| right.map_or(0, Mr::remote_key));
@@ -295,7 +296,7 @@ impl Grant {
         Self { address, keys }
     }
 
-    /// To the front of `line`, 8 bytes and 4 for each rail.
+    /// Writes the grant to the front of `line`: 8 bytes, and 4 for each rail.
     pub(super) fn encode(&self, line: &mut [u8]) {
         line[..8].copy_from_slice(&self.address.to_le_bytes());
         for (key, into) in self.keys.iter().zip(line[8..].chunks_exact_mut(4)) {
@@ -323,12 +324,12 @@ mod tests {
         Context { key, from: Rank(3), to: Rank(4), count: 7 }
     }
 
-    fn load(lane: usize, at: usize, bytes: usize) -> Load {
-        Load { lane, sequence: 255, lines: 2, at, bytes }
+    fn fragment(lane: usize, at: usize, bytes: usize) -> TcpFragment {
+        TcpFragment { lane, sequence: 255, lines: 2, at, bytes }
     }
 
-    fn plate(host: &str, port: &str) -> Nameplate {
-        Nameplate { host: host.to_owned(), port: port.to_owned() }
+    fn path_label(host: &str, port: &str) -> PathLabel {
+        PathLabel { host: host.to_owned(), port: port.to_owned() }
     }
 
     #[test]
@@ -355,16 +356,24 @@ mod tests {
             Message::Rails { rails: vec![rail; RAILS_MAX], queue_pairs: 4 },
             Message::Rails { rails: vec![iwarp], queue_pairs: 1 },
             Message::Rails { rails: flagged.to_vec(), queue_pairs: 1 },
-            Message::Offer { path: PATHS_MAX - 1, target, rail, plate: plate("h2", "rxe_h2r1:1") },
-            Message::Offer { path: 0, target, rail, plate: plate(&"h".repeat(64), "") },
+            Message::Offer {
+                path: PATHS_MAX - 1,
+                target,
+                rail,
+                path_label: path_label("h2", "rxe_h2r1:1"),
+            },
+            Message::Offer { path: 0, target, rail, path_label: path_label(&"h".repeat(64), "") },
             Message::Ready { path: 0 },
-            Message::Without { path: 1, returns: false },
-            Message::Without { path: 2, returns: true },
-            Message::Want { lane: LANES_MAX - 1, mailbox: Grant { address: 1 << 60, keys } },
-            Message::Grant { lane: 2, grant: Grant { address: u64::MAX - 3, keys } },
+            Message::PathDown { path: 1, returns: false },
+            Message::PathDown { path: 2, returns: true },
+            Message::WantRing { lane: LANES_MAX - 1, mailbox: Grant { address: 1 << 60, keys } },
+            Message::GrantRing { lane: 2, grant: Grant { address: u64::MAX - 3, keys } },
             Message::Bye { fragments: [1 << 40; LANES_MAX] },
-            Message::Heard { path: 3, lanes: [Heard { next: 1 << 40, early: 5 << 60 }; LANES_MAX] },
-            Message::Load(load(LANES_MAX - 1, RDMA_RING_BYTES - 100, 100)),
+            Message::Arrivals {
+                path: 3,
+                lanes: [Arrivals { next: 1 << 40, early: 5 << 60 }; LANES_MAX],
+            },
+            Message::TcpFragment(fragment(LANES_MAX - 1, RDMA_RING_BYTES - 100, 100)),
             Message::Credit { lane: 1, total: u64::MAX },
         ] {
             let bytes = message.encode(context(&key));
@@ -373,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_changed_or_said_before_is_refused() {
+    fn changed_and_repeated_messages_are_refused() {
         let key = JobKey::new([1; 32]);
         let bytes = Message::Credit { lane: 0, total: 1 }.encode(context(&key));
         let refused = |bytes: &[u8; MESSAGE_BYTES], context| {
@@ -390,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused_though_it_is_proven() {
+    fn invalid_messages_are_refused_though_they_are_proven() {
         let key = JobKey::new([1; 32]);
         let kind = GidKind::RoceV2;
         let mtu = |mtu| RailCard { gid: [7; 16], mtu, kind, ..RailCard::default() };
@@ -399,29 +408,29 @@ mod tests {
             rails(mtu(6)),
             rails(mtu(0)),
             Message::Ready { path: PATHS_MAX },
-            Message::Want { lane: LANES_MAX, mailbox: Grant::default() },
+            Message::WantRing { lane: LANES_MAX, mailbox: Grant::default() },
             Message::Offer {
                 path: 0,
                 target: Target::default(),
                 rail: mtu(9),
-                plate: plate("", ""),
+                path_label: path_label("", ""),
             },
-            Message::Load(load(LANES_MAX, 0, 64)),
-            Message::Load(load(0, RDMA_RING_BYTES - 63, 64)),
-            Message::Load(load(0, usize::try_from(u32::MAX).unwrap(), 64)),
-            Message::Load(load(0, 0, 0)),
+            Message::TcpFragment(fragment(LANES_MAX, 0, 64)),
+            Message::TcpFragment(fragment(0, RDMA_RING_BYTES - 63, 64)),
+            Message::TcpFragment(fragment(0, usize::try_from(u32::MAX).unwrap(), 64)),
+            Message::TcpFragment(fragment(0, 0, 0)),
             Message::Credit { lane: LANES_MAX, total: 0 },
         ] {
             let bytes = message.encode(context(&key));
             let found = Message::decode(&bytes, context(&key));
-            assert_eq!(found, Err(BadMessage::Nonsense), "{message:?}");
+            assert_eq!(found, Err(BadMessage::Invalid), "{message:?}");
         }
         // Kinds, flags and prefix lengths that do not exist.
         for (at, value) in [(19, 4), (20, 16), (21, 129)] {
             let mut bytes = rails(mtu(5)).encode(context(&key));
             bytes[BODY_AT + at] = value;
             context(&key).prove(&mut bytes);
-            assert_eq!(Message::decode(&bytes, context(&key)), Err(BadMessage::Nonsense));
+            assert_eq!(Message::decode(&bytes, context(&key)), Err(BadMessage::Invalid));
         }
     }
 }

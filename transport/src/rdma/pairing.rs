@@ -1,14 +1,14 @@
-//! The pairs of ports by which two ranks talk. Both ranks compute them from the same cards, so they
-//! agree without another message.
+//! The pairs of ports by which two ranks communicate. Both ranks compute them from the same cards,
+//! so they agree without another message.
 //!
 //! 1. Ports with equal labels pair, and so do ports without labels.
-//! 2. Where that finds nothing, a labelled port pairs with one that has no label.
-//! 3. Where that finds nothing, ports on two rails of one plane pair if both cross.
+//! 2. If there are no such pairs, a labelled port pairs with one that has no label.
+//! 3. If there are no such pairs, ports on two rails of one plane pair if both cross.
 //!
 //! Among several candidates, ports of one subnet come first, then ports of equal names, then the
 //! order of the ports. A port without a label that has a partner in its subnet pairs with no port
 //! of another subnet. Of all pairs the ranks use those that both prefer, else those that one
-//! prefers. Of the rest they keep one as a spare, which carries data while no other pair does.
+//! prefers. They keep one of the others as a spare, which carries data while no other pair does.
 
 use std::cmp::Reverse;
 use std::net::Ipv6Addr;
@@ -17,7 +17,7 @@ use super::address::subnet;
 use super::card::RailCard;
 use super::sys::GidKind;
 
-/// Pairs of ports, each of one of the lower rank and one of the higher. No port is in two.
+/// Pairs of ports, one of the lower rank and one of the higher. No port is in two pairs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Choice {
     /// The pairs that carry data.
@@ -26,7 +26,7 @@ pub(super) struct Choice {
     pub(super) spare: Option<(usize, usize)>,
 }
 
-/// Returns the pairs by which two ranks talk.
+/// Returns the pairs by which two ranks communicate.
 pub(super) fn choose(lower: &[RailCard], higher: &[RailCard]) -> Choice {
     [is_same_place, is_half_labelled, is_crossing]
         .into_iter()
@@ -36,8 +36,8 @@ pub(super) fn choose(lower: &[RailCard], higher: &[RailCard]) -> Choice {
         .unwrap_or_default()
 }
 
-/// Returns the most pairs that a rank has with a peer: of its preferred ports and a spare one, or
-/// of all where it prefers none.
+/// Returns the most pairs that a rank has with a peer. These are its preferred ports and a spare
+/// one, or all ports if it prefers none.
 pub(super) fn most(cards: &[RailCard]) -> usize {
     match cards.iter().filter(|card| card.label.is_preferred).count() {
         0 => cards.len(),
@@ -45,16 +45,16 @@ pub(super) fn most(cards: &[RailCard]) -> usize {
     }
 }
 
-/// Returns the ports that a rank tells a peer of, with their places. Where it may have fewer pairs
-/// than it would use, both ranks must tell of the same rails, so preferences do not count.
-pub(super) fn told(cards: Vec<RailCard>, pairs: usize) -> Vec<(usize, RailCard)> {
+/// Returns the ports that a rank tells a peer of, with their indices. A rank that may have fewer
+/// pairs than it would use ignores preferences, because both ranks must tell of the same rails.
+pub(super) fn announced(cards: Vec<RailCard>, pairs: usize) -> Vec<(usize, RailCard)> {
     let is_short = pairs < most(&cards);
-    let mut told: Vec<_> = cards.into_iter().enumerate().collect();
+    let mut announced: Vec<_> = cards.into_iter().enumerate().collect();
     if is_short {
-        told.sort_by_key(|(_, card)| (card.label.place.is_none(), card.label.place));
-        told.truncate(pairs);
+        announced.sort_by_key(|(_, card)| (card.label.place.is_none(), card.label.place));
+        announced.truncate(pairs);
     }
-    told
+    announced
 }
 
 fn is_same_place(one: &RailCard, other: &RailCard) -> bool {
@@ -126,7 +126,7 @@ fn can_meet(one: &RailCard, other: &RailCard) -> bool {
     one.kind == other.kind && (one.kind == GidKind::InfiniBand || family(one) == family(other))
 }
 
-/// IPv4, IPv6, or a single cable's own.
+/// The family of a rail's address: 4 for IPv4, 6 for IPv6, 0 for a link-local one.
 fn family(rail: &RailCard) -> u8 {
     match rail.gid {
         [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, ..] => 4,
@@ -135,10 +135,10 @@ fn family(rail: &RailCard) -> u8 {
     }
 }
 
-/// How well two ports suit each other, the best first.
+/// The suitability of two ports for each other, the best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Nearness {
-    /// Leading address bits that differ from the best case. Ports of one subnet are all alike.
+    /// Leading address bits that differ from the best case. It is 0 for ports of one subnet.
     distance: u32,
     has_other_name: bool,
     subnet: Subnet,
@@ -173,8 +173,8 @@ fn subnets(one: &RailCard, other: &RailCard) -> Subnet {
     if is_same { Subnet::Same } else { Subnet::Different }
 }
 
-/// Returns the leading bits that both addresses have in common. On InfiniBand those of the subnet
-/// count, and the rest names the port.
+/// Returns the leading bits that both addresses have in common. On InfiniBand only the bits of the
+/// subnet count, because the rest names the port.
 fn shared_bits(one: &RailCard, other: &RailCard) -> u32 {
     if one.kind == GidKind::InfiniBand {
         return (subnet(&one.gid) ^ subnet(&other.gid)).leading_zeros();
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_meet_does_not() {
+    fn ports_that_cannot_connect_do_not_pair() {
         let ib = RailCard { kind: GidKind::InfiniBand, ..roce(10, 1) };
         assert!(pairs(&[ib], &[roce(10, 2)]).is_empty());
         let first = RailCard { kind: GidKind::RoceV1, ..roce(10, 1) };
@@ -261,7 +261,7 @@ mod tests {
         assert_eq!(sorted(&lower, &higher), [(0, 1), (1, 2), (2, 0)], "some have other names");
     }
 
-    /// Addresses of one network say nothing about rails.
+    /// Addresses of one network tell nothing about rails.
     #[test]
     fn in_a_flat_subnet_names_decide() {
         let host = |first: u8| {
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_labels_pair_whatever_the_names_and_subnets_say() {
+    fn equal_labels_pair_whatever_the_names_and_subnets_are() {
         let lower = [on(0, named(10, 1, "a:1")), on(1, named(11, 1, "b:1"))];
         let higher = [on(1, named(10, 2, "a:1")), on(0, named(11, 2, "b:1"))];
         assert_eq!(sorted(&lower, &higher), [(0, 1), (1, 0)]);
@@ -339,7 +339,7 @@ mod tests {
         assert_eq!(pairs(&host(1, &[3]), without).len(), 2, "no pair is preferred by one alone");
     }
 
-    /// Storage NICs share a subnet, and each of the others has one of its own, behind a router.
+    /// Storage NICs share a subnet, and each of the others has a subnet of its own behind a router.
     #[test]
     fn a_common_subnet_keeps_no_other_ports_apart() {
         let host = |host: u8| {
@@ -371,7 +371,7 @@ mod tests {
         assert_eq!([&[][..], &[2], &[0, 1, 2, 3]].map(|likes| most(&host(likes))), [4, 2, 4]);
     }
 
-    /// Preferences keep no ranks apart that may have few pairs.
+    /// Preferences do not separate ranks that may have few pairs.
     #[test]
     fn ranks_with_little_budget_tell_of_the_same_rails() {
         let host = |like: usize| {
@@ -381,16 +381,17 @@ mod tests {
             };
             (0..8).map(card).collect::<Vec<_>>()
         };
-        let cards =
-            |told: Vec<(usize, RailCard)>| told.into_iter().map(|it| it.1).collect::<Vec<_>>();
-        let [one, other] = [3, 5].map(|like| told(host(like), 1));
+        let cards = |announced: Vec<(usize, RailCard)>| {
+            announced.into_iter().map(|it| it.1).collect::<Vec<_>>()
+        };
+        let [one, other] = [3, 5].map(|like| announced(host(like), 1));
         assert_eq!((one[0].0, other[0].0), (7, 7), "of rail 0");
         assert_eq!(pairs(&cards(one), &cards(other)), [(0, 0)]);
-        assert_eq!(cards(told(host(3), 2)), host(3), "as many pairs as it would use");
-        assert!(told(host(3), 0).is_empty());
+        assert_eq!(cards(announced(host(3), 2)), host(3), "as many pairs as it would use");
+        assert!(announced(host(3), 0).is_empty());
     }
 
-    /// SplitMix64.
+    /// The generator SplitMix64.
     struct Random(u64);
 
     impl Random {
@@ -411,8 +412,8 @@ mod tests {
     fn heard(cards: &[RailCard]) -> Vec<RailCard> {
         let key = JobKey::new([1; 32]);
         let context = Context { key: &key, from: Rank(3), to: Rank(4), count: 0 };
-        let told = Message::Rails { rails: cards.to_vec(), queue_pairs: 1 }.encode(context);
-        let Ok(Message::Rails { rails, .. }) = Message::decode(&told, context) else {
+        let announced = Message::Rails { rails: cards.to_vec(), queue_pairs: 1 }.encode(context);
+        let Ok(Message::Rails { rails, .. }) = Message::decode(&announced, context) else {
             panic!("another message")
         };
         rails
@@ -423,7 +424,7 @@ mod tests {
     enum Evidence {
         Labels,
         Subnets,
-        /// All ports are in one subnet.
+        /// Names tell rails apart, because all ports are in one subnet.
         Names,
         Nothing,
     }
@@ -483,7 +484,7 @@ mod tests {
             let most = lower.len().min(higher.len());
             match evidence {
                 Evidence::Labels => assert_eq!((found.len(), crossed), (common, 0), "{about}"),
-                // Ports whose subnet the other host has not may have a router between them.
+                // Ports whose subnet the other host lacks may have a router between them.
                 Evidence::Subnets => {
                     assert_eq!((found.len(), crossed), (most, most - common), "{about}");
                 }
@@ -493,8 +494,8 @@ mod tests {
                 }
                 Evidence::Nothing => assert_eq!(found.len(), most, "{about}"),
             }
-            let told = [0, 1].map(|rank| heard(&cards[1 - rank]));
-            assert_eq!(pairs(&cards[0], &told[0]), pairs(&told[1], &cards[1]), "{about}");
+            let announced = [0, 1].map(|rank| heard(&cards[1 - rank]));
+            assert_eq!(pairs(&cards[0], &announced[0]), pairs(&announced[1], &cards[1]), "{about}");
 
             let likes = cards.map(|cards| {
                 let like = |card| if random.happens(20) { liked(card) } else { card };

@@ -12,11 +12,11 @@ use super::wire::Wire;
 pub struct OpenPort {
     /// Device and port, as in `mlx5_0:1`.
     pub name: String,
-    /// Its network.
+    /// The port's network.
     pub network: Network,
-    /// The GID that peers use; of RoCE v2 and iWARP an IP address.
+    /// The GID that peers use. On RoCE v2 and iWARP it is an IP address.
     pub gid: [u8; 16],
-    /// Bits of the GID's IP network, of 128; nothing if the GID is no IP address of the interface.
+    /// Bits of the GID's IP network, of 128; `None` if the GID is no IP address of the interface.
     pub prefix: Option<u8>,
     /// The port's GUID, or its interface's MAC address, or else its IP address.
     pub id: PortId,
@@ -29,15 +29,15 @@ pub struct OpenPort {
 }
 
 impl Rails {
-    /// The opened ports, in the order of the labels that `label` takes.
+    /// Returns the opened ports, in the order of the labels that `label` takes.
     #[must_use]
     pub fn ports(&self) -> Vec<OpenPort> {
         self.0.iter().map(OpenPort::of).collect()
     }
 
-    /// Takes interfaces, prefix lengths, MAC addresses and rates of the ports from the machine that
-    /// `topology` has read. Without it `ports` tells less, and ports of IP networks without labels
-    /// pair by the leading bits of their addresses.
+    /// Takes interfaces, prefix lengths, MAC addresses and rates of the ports from `machine`.
+    /// Without this call `ports` leaves them out. Ports of IP networks without labels then pair by
+    /// the leading bits of their addresses.
     pub fn locate(&mut self, machine: &Machine) {
         self.0.iter_mut().for_each(|rail| rail.locate(machine));
     }
@@ -50,7 +50,7 @@ impl Rails {
         }
     }
 
-    /// Sets which ports this rank prefers, in the order of `ports`. Two ranks use the pairs that
+    /// Sets the ports that this rank prefers, in the order of `ports`. Two ranks use the pairs that
     /// both prefer, else those that one prefers, else all. One more pair is a spare, which carries
     /// data while no other does. A rank without a preferred port prefers all.
     pub fn prefer(&mut self, preferred: &[bool]) {
@@ -60,14 +60,14 @@ impl Rails {
     }
 
     /// Sets whether ports on different rails of a plane reach each other. Two ranks without a
-    /// common label pair such ports if both said yes. Default: no.
+    /// common label pair such ports if both ranks set it. Default: no.
     pub fn crosses(&mut self, crosses: bool) {
         self.0.iter_mut().for_each(|rail| rail.label.crosses = crosses);
     }
 }
 
 impl Rail {
-    /// Takes what the kernel shows of the port.
+    /// Takes the kernel's description of the port.
     pub(super) fn locate(&mut self, machine: &Machine) {
         self.wire.locate(machine, (self.context.name(), self.port.number), &self.gid);
     }

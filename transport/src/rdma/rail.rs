@@ -10,24 +10,24 @@ use std::time::Instant;
 use ringfold_types::limits::RAILS_MAX;
 
 use super::card::{Label, RailCard, digest};
+use super::diagnostics;
 use super::gid::choose;
 use super::settings::Settings;
 use super::sys::{
     Channel, Completion, Connector, Context, Cq, DEVICES, Gid, GidKind, Port, devices,
 };
 use super::wire::Wire;
-use super::words;
 
-/// Completions that one queue has room for, where the device allows and nobody needs more.
+/// Completions that one queue has room for, where the device allows and no queue pair needs more.
 const QUEUE_ENTRIES: u32 = 8192;
-/// Entries of a table of GIDs that are looked at.
+/// Entries of a table of GIDs that are searched.
 const GIDS_MAX: u32 = 256;
 
 /// Open devices, one per usable port.
 #[derive(Debug)]
 pub struct Rails(pub(super) Vec<Rail>);
 
-/// Why no port can be used.
+/// The reason why no port can be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no rdma because {0}")]
 pub struct Unusable(pub(super) String);
@@ -37,68 +37,69 @@ pub struct Unusable(pub(super) String);
 pub(super) struct Rail {
     pub(super) context: Context,
     pub(super) port: Port,
-    /// By which peers reach it; over iWARP, an IP address.
+    /// The GID by which peers reach the port; over iWARP, an IP address.
     pub(super) gid: Gid,
-    /// Why that one.
+    /// The reason for the choice of the GID.
     pub(super) why: &'static str,
-    /// What makes connections, over iWARP.
+    /// The listener and maker of connections, over iWARP.
     pub(super) connector: Option<Connector>,
-    /// and when the last connection was made, or it began to listen.
+    /// The time of the last connection, or of the start of the listener.
     pub(super) connected_at: Instant,
     pub(super) channel: Arc<Channel>,
-    /// Whether the port is, as far as we know.
+    /// The last known state of the port.
     pub(super) is_up: bool,
-    /// Whether the port still has a GID.
+    /// The port still has a GID.
     has_gid: bool,
-    /// What its GID was chosen by.
+    /// The criteria by which the GID was chosen.
     choice: Choice,
-    /// The device is no more.
+    /// The device is gone.
     pub(super) is_gone: bool,
-    /// Its place in the fabric.
+    /// The port's place in the fabric.
     pub(super) label: Label,
-    /// The network below it.
+    /// The network of the port.
     pub(super) wire: Wire,
     max_entries: u32,
     queues: Vec<Queue>,
 }
 
-/// What a port's GID is chosen by: an index of the user's, or the address by which the job meets.
+/// The criteria for a port's GID: an index that the user set, or the address by which the job
+/// connects.
 #[derive(Clone, Copy, Debug)]
 struct Choice {
     wanted: Option<u8>,
     near: Option<IpAddr>,
 }
 
-/// What a look at a port has shown.
+/// The state of a port after a refresh.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Seen {
-    /// It is up, at the address that peers know.
+    /// The port is up, at the address that peers know.
     Up,
-    /// It is up at another address, so that all paths by it must be made again. With the change.
+    /// The port is up at another address, so all paths by it must be made again. With the change.
     Moved(String),
-    /// It cannot be used for now. With the reason.
+    /// The port cannot be used for now. With the reason.
     Down(&'static str),
 }
 
 #[derive(Debug)]
 struct Queue {
     cq: Arc<Cq>,
-    /// How many more completions it has room for.
+    /// The room that is left for completions.
     room: u32,
-    /// It was asked to notify, and the notification was not taken yet.
+    /// The queue was asked to notify, and the notification was not taken yet.
     is_asked: bool,
-    /// Completions have come since then, so that it is likely to be on its way.
+    /// Completions have come since the queue was asked, so the notification is probably under way.
     has_answered: bool,
 }
 
 impl Rails {
     /// Opens every usable port that the settings allow. `near` is the address by which the job
-    /// meets. Logs what it found, and why it leaves ports out.
+    /// connects. Logs the ports, and the reason for each port that is left out.
     ///
     /// # Errors
-    /// There is none; or there is no libibverbs.
+    /// The host has no usable port, or no libibverbs.
     pub fn open(settings: &Settings, near: Option<IpAddr>) -> Result<Self, Unusable> {
-        // Where the kernel has none, there is no need to load the library.
+        // Without kernel devices there is no need to load the library.
         let is_there = std::fs::read_dir(DEVICES).is_ok_and(|mut devices| devices.next().is_some());
         let found = if is_there { devices().map_err(Unusable)? } else { Vec::new() };
         if found.is_empty() {
@@ -138,14 +139,14 @@ impl Rails {
         Ok(Self(rails))
     }
 
-    /// No rails: what would go over them goes by TCP, where it may.
+    /// No rails: data goes by TCP, where it may.
     #[must_use]
     pub const fn none() -> Self {
         Self(Vec::new())
     }
 
     /// The kinds of networks that the rails are on, a letter each: `e` for RoCE, `i` for
-    /// InfiniBand, `w` for iWARP. Ranks that share one may try to meet.
+    /// InfiniBand, `w` for iWARP. Ranks that share a letter may try to connect.
     #[must_use]
     pub fn networks(&self) -> String {
         let letter = |rail: &Rail| match rail.gid.kind {
@@ -157,8 +158,8 @@ impl Rails {
         letters.into_iter().collect()
     }
 
-    /// What keeps ranks of such networks, as `networks` has them, apart that share none, and what
-    /// to do about it; goes after who they are.
+    /// Explains why ranks without a common network cannot connect, and what to do about it. Both
+    /// arguments are in the form of `networks`. The text follows the names of the ranks.
     #[must_use]
     pub fn apart(some: &str, others: &str) -> String {
         let kind = |letter| match letter {
@@ -169,7 +170,7 @@ impl Rails {
         };
         let [some, others] =
             [some, others].map(|it| it.chars().filter_map(kind).collect::<Vec<_>>());
-        words::apart(&some, &others)
+        diagnostics::apart(&some, &others)
     }
 
     pub(super) fn cards(&self) -> Vec<RailCard> {
@@ -177,14 +178,14 @@ impl Rails {
     }
 }
 
-/// How many ports a device has.
+/// The number of ports of a device.
 fn ports(name: &str) -> u8 {
     let limits = Context::open(name).and_then(|context| context.limits());
     limits.map_or(1, |limits| limits.ports)
 }
 
 impl Rail {
-    /// Opens a port if it may and can be used; else says why, if it may.
+    /// Opens a port if it may and can be used. Returns the reason if it may be used and cannot be.
     pub(super) fn open(
         name: &str,
         number: u8,
@@ -195,7 +196,7 @@ impl Rail {
             return Err(None);
         }
         let cannot = |what: &str, error: &io::Error| Some(format!("{what}: {error}"));
-        let context = Context::open(name).map_err(|e| Some(words::opening(&e)))?;
+        let context = Context::open(name).map_err(|e| Some(diagnostics::opening(&e)))?;
         let limits = context.limits().map_err(|e| cannot("does not answer", &e))?;
         let port = context.port(number).map_err(|e| cannot("does not answer", &e))?;
         if !port.is_active {
@@ -251,7 +252,8 @@ impl Rail {
         RailCard { gid, lid, mtu, kind, needs_grh, name, prefix, label }
     }
 
-    /// Whether its network may let packets overtake each other, as is usual on InfiniBand.
+    /// Returns whether the port's network may let packets overtake each other, as is usual on
+    /// InfiniBand.
     pub(super) fn is_adaptive(&self, settings: &Settings) -> bool {
         settings.adaptive_routing.unwrap_or(self.gid.kind == GidKind::InfiniBand)
     }
@@ -261,14 +263,14 @@ impl Rail {
         format!("{}:{}", self.context.name(), self.port.number)
     }
 
-    /// Looks whether the port is up. The device may not have told of a change yet.
-    pub(super) fn look(&mut self) -> bool {
+    /// Queries whether the port is up. The device may not have reported a change yet.
+    pub(super) fn query_state(&mut self) -> bool {
         let is_active = || self.context.port(self.port.number).is_ok_and(|port| port.is_active);
         self.is_up = !self.is_gone && self.has_gid && is_active();
         self.is_up
     }
 
-    /// Looks what the port is like, and at which address peers find it. A port that is down keeps
+    /// Queries the port's state and the address by which peers find it. A port that is down keeps
     /// the address that peers know.
     pub(super) fn refresh(&mut self) -> Seen {
         self.is_up = false;
@@ -294,8 +296,8 @@ impl Rail {
         Seen::Up
     }
 
-    /// The GID by which peers reach the port from now on: the present one, or else one of its kind
-    /// and family, or the one at the user's index.
+    /// Finds the GID by which peers reach the port from now on. It is the present one, or another
+    /// of its kind and family, or the one at the user's index.
     fn find_gid(&self, port: &Port) -> Option<Gid> {
         let gids = (0..port.gids.min(GIDS_MAX)).filter_map(|at| self.context.gid(port.number, at));
         let is_alike = |gid: &Gid| {
@@ -317,7 +319,7 @@ impl Rail {
         128 << self.port.mtu
     }
 
-    /// A queue with room for so many more completions.
+    /// Returns a queue with room for so many more completions.
     pub(super) fn queue(&mut self, entries: u32) -> io::Result<Arc<Cq>> {
         if let Some(queue) = self.queues.iter_mut().find(|queue| queue.room >= entries) {
             queue.room -= entries;
@@ -342,8 +344,8 @@ impl Rail {
         Ok(())
     }
 
-    /// Lets the channel ring at the next completion, and be quiet until then. A queue that was
-    /// asked and has not answered is not asked again: every time is a call of the kernel.
+    /// Lets the channel notify at the next completion, and not before. A queue that was asked and
+    /// has not answered is not asked again, because every request is a system call.
     pub(super) fn notify(&mut self) -> io::Result<()> {
         if self.queues.iter().any(|queue| queue.has_answered) {
             self.silence();
@@ -358,7 +360,7 @@ impl Rail {
         Ok(())
     }
 
-    /// Takes the notifications that have come; whether there was one.
+    /// Takes the notifications that have come. Returns whether there was one.
     pub(super) fn silence(&mut self) -> bool {
         let mut rang = false;
         while self.queues.iter().any(|queue| queue.is_asked)
@@ -374,7 +376,7 @@ impl Rail {
     }
 }
 
-/// The GID to use on a port, and why; or why there is none.
+/// Returns the GID to use on a port with the reason, or the reason why there is none.
 fn address(
     context: &Context,
     port: &Port,
@@ -396,7 +398,7 @@ fn address(
 impl fmt::Display for Rail {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Port { number, gigabits, .. } = self.port;
-        let (name, network) = (self.context.name(), words::network(self.gid.kind));
+        let (name, network) = (self.context.name(), diagnostics::network(self.gid.kind));
         write!(f, "{name}:{number}, {network}, {gigabits} Gb/s, ")?;
         if self.is_iwarp() {
             return write!(f, "address {}", self.gid);

@@ -1,11 +1,11 @@
-//! The registration cache: memory that was made for callers, where devices read long messages that
-//! are sent, and write those that are received.
+//! The registration cache: memory that was made for callers, in which devices read long messages
+//! that are sent, and write those that are received.
 //!
-//! To register memory takes a device longer than to send it, so that it should be done once. But a
-//! caller's memory may be given back to the system and other pages appear at the same address, and
-//! nobody is told of it; the device would go on reading the old ones. So it holds only what the
-//! transport itself has made (`Pages`). That is unmapped when the last registration is gone, and
-//! not before; until then it waits, registered, for the next who asks for as much.
+//! Registration takes a device longer than a send, so it should be done once. A caller's own memory
+//! does not allow that. The caller may give it back to the system, other pages may appear at the
+//! same address, and the device would go on reading the old ones. So the cache holds only memory
+//! that the transport has made (`Pages`). It is unmapped after its last deregistration. Until then
+//! idle memory stays registered for the next caller that asks for as much.
 
 use std::io;
 use std::sync::Arc;
@@ -13,13 +13,13 @@ use std::sync::Arc;
 use ringfold_types::limits::RDMA_IDLE_BYTES;
 
 use super::budget::Budget;
+use super::diagnostics;
 use super::sys::{Known, Mr, Pages, Pd, Placement};
-use super::words;
 
-/// See the module's head.
+/// The registration cache.
 #[derive(Debug, Default)]
 pub(super) struct Registry {
-    /// The oldest first.
+    /// The entries, the oldest first.
     all: Vec<Entry>,
     /// The promise that allows peers to write to them.
     placement: Option<Placement>,
@@ -29,20 +29,20 @@ pub(super) struct Registry {
 struct Entry {
     pages: Known,
     rights: Vec<(Use, Mr)>,
-    /// Domains that cannot be given a right, so that they are not asked again.
+    /// The domains in which registration has failed, and is not tried again.
     without: Vec<(Use, Arc<Pd>)>,
 }
 
-/// What a right is for: none is for more.
+/// The purpose of a registration. Each serves one purpose only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Use {
-    /// Our device reads what is sent.
+    /// Our device reads the bytes that are sent.
     Read,
-    /// The peer's writes what is received, and may do so in any order.
+    /// The peer's device writes the bytes that are received, maybe in any order.
     Write { in_any_order: bool },
 }
 
-/// Where bytes lie in pages.
+/// A position in pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     entry: usize,
@@ -50,28 +50,28 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// So many bytes on.
+    /// The position so many bytes on.
     pub(super) const fn skip(self, bytes: usize) -> Self {
         Self { at: self.at + bytes, ..self }
     }
 }
 
-/// Bytes that a device may read where they lie.
+/// Bytes that a device may read in place.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Loan<'a> {
     pub(super) right: &'a Mr,
-    /// Of its region, where they begin.
+    /// The position of the bytes in its region.
     pub(super) at: usize,
 }
 
-/// The cost of registered memory of callers.
+/// The cost of callers' registered memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Costs {
-    /// Registrations that devices read by,
+    /// Registrations by which our devices read.
     pub(super) reads: usize,
-    /// those that peers write by,
+    /// Registrations by which peers write.
     pub(super) writes: usize,
-    /// and the bytes of all.
+    /// Bytes of all registrations.
     pub(super) bytes: usize,
 }
 
@@ -80,8 +80,8 @@ impl Registry {
         Self { all: Vec::new(), placement }
     }
 
-    /// Makes zeroed pages, of those that nobody has if it `may_reuse` them: no peer was invited to
-    /// write there and may still do so.
+    /// Makes zeroed pages. It reuses idle ones if it `may_reuse` them, which means that no peer may
+    /// still be writing there.
     pub(super) fn make(
         &mut self,
         bytes: usize,
@@ -103,7 +103,7 @@ impl Registry {
         Ok(pages)
     }
 
-    /// Gives idle pages back to the system, the oldest first, until so many bytes of them are left.
+    /// Gives idle pages back to the system, the oldest first, until `most` bytes of them are left.
     pub(super) fn trim(&mut self, most: usize, budget: &mut Budget) {
         let idle = |entry: &Entry| if entry.is_idle() { entry.pages.bytes() } else { 0 };
         let mut bytes: usize = self.all.iter().map(idle).sum();
@@ -111,14 +111,14 @@ impl Registry {
             if bytes <= most || !entry.is_idle() {
                 return true;
             }
-            // Others may have been dropped since they were counted.
+            // Other pages may have become idle since they were counted.
             bytes = bytes.saturating_sub(entry.pages.bytes());
             budget.unregister(entry.pages.bytes() * entry.rights.len());
             false
         });
     }
 
-    /// Where `bytes` (not empty) lie, if it is in pages.
+    /// Returns the position of `bytes` (not empty), if they lie in pages.
     pub(super) fn find(&self, bytes: &[u8]) -> Option<Place> {
         let begin = bytes.as_ptr().addr();
         self.all.iter().enumerate().find_map(|(entry, it)| {
@@ -128,7 +128,7 @@ impl Registry {
         })
     }
 
-    /// Lends what lies there to the queue pairs of a domain; not where it cannot be registered.
+    /// Lends the bytes there to the queue pairs of a domain, unless they cannot be registered.
     pub(super) fn lend(
         &mut self,
         Place { entry, at }: Place,
@@ -139,8 +139,8 @@ impl Registry {
         Some(Loan { right, at })
     }
 
-    /// Lets the peer of the domain's queue pairs write there, and maybe `in_any_order`; the key to
-    /// all of these pages. Not where they cannot be registered, nor without a `Placement`.
+    /// Lets the peer of the domain's queue pairs write there, maybe `in_any_order`. Returns the key
+    /// to all of these pages, or nothing if they cannot be registered or there is no `Placement`.
     pub(super) fn open(
         &mut self,
         Place { entry, .. }: Place,
@@ -153,11 +153,10 @@ impl Registry {
         Some(right.remote_key())
     }
 
-    /// Takes all rights of a domain away: when this returns, its device reads and writes nothing
-    /// more.
+    /// Deregisters all pages of a domain. When this returns, its device no longer accesses them.
     ///
     /// # Errors
-    /// The device refuses: it may go on as long as the domain has a queue pair.
+    /// The device refuses. It may go on as long as the domain has a queue pair.
     pub(super) fn forget(&mut self, pd: &Arc<Pd>, budget: &mut Budget) -> io::Result<()> {
         let mut outcome = Ok(());
         for entry in &mut self.all {
@@ -191,7 +190,7 @@ impl Entry {
         self.pages.is_idle(self.rights.len())
     }
 
-    /// The right of a domain to these pages, made when it is first needed.
+    /// Returns the registration of these pages in a domain, which is made at the first use.
     fn right(&mut self, purpose: Use, pd: &Arc<Pd>, budget: &mut Budget) -> Option<&Mr> {
         let is_it = |(of, right): &(Use, Mr)| *of == purpose && right.is_of(pd);
         let known = match self.rights.iter().position(is_it) {
@@ -224,7 +223,7 @@ fn register(pages: &Known, purpose: Use, pd: &Arc<Pd>, budget: &mut Budget) -> R
     };
     right.map_err(|error| {
         budget.unregister(pages.bytes());
-        words::registration(&error, pages.bytes())
+        diagnostics::registration(&error, pages.bytes())
     })
 }
 
@@ -264,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_idle_is_bounded() {
+    fn idle_pages_are_bounded() {
         let (mut registry, mut budget) = registry();
         let kept = registry.make(4096, true, &mut budget).unwrap();
         for bytes in [RDMA_IDLE_BYTES / 2, RDMA_IDLE_BYTES / 4, RDMA_IDLE_BYTES / 2 + 4096] {

@@ -4,44 +4,45 @@ use ringfold_types::limits::{RDMA_BYTES, RDMA_QUEUE_PAIRS};
 
 use super::filter::Filter;
 
-/// The settings. The defaults suit most.
+/// The settings. The defaults suit most networks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Settings {
-    /// Devices and ports that may be used. Default: all.
+    /// The devices and ports that may be used. Default: all.
     pub devices: Filter,
-    /// The index of the GID to use on every port but those of iWARP. Default: by kind, family and
-    /// subnet.
+    /// The index of the GID to use on every port except those of iWARP. Default: a choice by kind,
+    /// family and subnet.
     pub gid_index: Option<u8>,
     /// The traffic class of packets that have one (RoCE, and InfiniBand across routers). Default 0.
     pub traffic_class: u8,
     /// The service level, 0 to 15, on InfiniBand and RoCE. Default 0.
     pub service_level: u8,
-    /// The index in the table of partition keys of every port; ports without such an entry are not
+    /// The index in the table of partition keys of every port. Ports without such an entry are not
     /// used, and iWARP has none. Default 0.
     pub partition_key_index: u16,
     /// Whether long payloads go by writes that the network may route packet by packet. Default: on
     /// InfiniBand, whose switches can do so where the fabric is set up for it.
     pub adaptive_routing: Option<bool>,
-    /// How long a device waits for an answer: 4.096 us times two to the power of this, 1 to 31.
-    /// Default 18, about a second. Over iWARP we wait, as long as others do with all their tries.
+    /// The time that a device waits for an answer: 4.096 us times two to the power of this, 1 to
+    /// 31. Default 18, about a second. Over iWARP this library waits, for as long as all tries
+    /// together.
     pub timeout: u8,
-    /// How often it tries again before the peer counts as lost, 0 to 7, which soft-RoCE takes to be
-    /// for ever. Default 6.
+    /// The number of retries before the peer counts as lost, 0 to 7. Soft-RoCE takes 7 as no limit.
+    /// Default 6.
     pub retries: u8,
     /// Whether devices may put arriving bytes in place in any order, where they can (relaxed
-    /// ordering of PCI Express); never over iWARP. Default: they may.
+    /// ordering of PCI Express). Never over iWARP. Default: yes.
     pub relaxed_ordering: bool,
     /// Queue pairs between two ranks on each pair of rails, over which messages are spread, 1 to 4.
     /// The lesser number of the two ranks counts. Default 1.
     pub queue_pairs: u8,
-    /// Queue pairs with all peers together, at least 1. A peer for which there are none gets its
+    /// Queue pairs with all peers together, at least 1. A peer for which none are left gets its
     /// data by TCP. Default `limits::RDMA_QUEUE_PAIRS`.
     pub queue_pairs_max: usize,
     /// Bytes of memory registered for all peers together, counted once for each rail. Default
     /// `limits::RDMA_BYTES`.
     pub bytes_max: usize,
-    /// The name of this host in peers' logs. Default: nothing.
+    /// The name of this host in peers' logs. Default: empty.
     pub host: String,
 }
 

@@ -1,4 +1,4 @@
-//! The network below a port: its interface, prefix length, identity and rate.
+//! The network of a port: its interface, prefix length, identity and rate.
 
 use std::net::Ipv6Addr;
 
@@ -7,7 +7,7 @@ use ringfold_topology::machine::{Interface, Machine};
 
 use super::sys::{Gid, GidKind};
 
-/// The network below a port.
+/// The network of a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Wire {
     pub(super) interface: String,
@@ -19,7 +19,7 @@ pub(super) struct Wire {
 }
 
 impl Wire {
-    /// The wire of a port with that GID, as far as the device tells. `first` is the port's GID 0.
+    /// Makes the wire of a port with that GID, from the device's data. `first` is the port's GID 0.
     pub(super) fn new(gid: &Gid, first: &Gid, declared: Option<Place>) -> Self {
         let [bits, first] = [gid, first].map(|gid| Ipv6Addr::from(gid.bytes).to_bits());
         let guid = first & u128::from(u64::MAX);
@@ -30,7 +30,7 @@ impl Wire {
         Self { interface: String::new(), prefix: None, id, gbps: 0, declared }
     }
 
-    /// Takes what the kernel shows of the port, if it shows anything.
+    /// Adds the kernel's data about the port, if there are any.
     pub(super) fn locate(&mut self, machine: &Machine, (device, port): (&str, u8), gid: &Gid) {
         let ports = machine.nics.iter().filter(|nic| nic.name == device).flat_map(|nic| &nic.ports);
         let Some(shown) = ports.into_iter().find(|it| it.number == port) else { return };
@@ -41,7 +41,8 @@ impl Wire {
         let has_address =
             |it: &&Interface| it.addresses.iter().any(|(address, _)| *address == gid.bytes);
         let by_gid = shown.gids.iter().find(|it| it.bytes == gid.bytes && !it.interface.is_empty());
-        // Routes tell it even where several interfaces in one network hide each other's addresses.
+        // Routes tell the prefix even where several interfaces in one network hide each other's
+        // addresses.
         let by_route = by_gid.and_then(|it| it.prefix);
         let named = by_gid.map(|it| &it.interface).or_else(|| shown.interfaces.first());
         let interfaces = &machine.interfaces;
@@ -120,7 +121,8 @@ mod tests {
         assert_eq!((&gone.interface[..], gone.prefix), ("eth1", None), "an address of nobody");
     }
 
-    /// A route for each interface tells the network, and nothing tells which address is whose.
+    /// A route for each interface tells the network, and nothing tells which interface has an
+    /// address.
     #[test]
     fn ports_of_one_network_take_the_prefix_of_their_gid() {
         let gid = gid(3, "10.0.0.5", GidKind::RoceV2);
@@ -142,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn ports_that_the_kernel_hides_keep_what_the_device_tells() {
+    fn ports_that_the_kernel_hides_keep_the_data_of_the_device() {
         let gid = gid(3, "10.1.0.1", GidKind::RoceV2);
         let mut wire = Wire::new(&gid, &gid, None);
         let before = wire.clone();

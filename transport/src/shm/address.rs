@@ -1,5 +1,5 @@
-//! Where a rank listens, as published to its peers: which host, and a name in the abstract
-//! namespace, which leaves nothing behind in the file system.
+//! The published address of a rank: its host, and a name in the abstract socket namespace, which
+//! leaves no file behind.
 
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
@@ -9,7 +9,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::sys::random;
 
-/// Bytes of either half of an address, before they are written as hexadecimal digits.
+/// Bytes of either half of an address, before encoding as hexadecimal digits.
 const HALF_BYTES: usize = 16;
 
 /// `host.name`, both as 32 hexadecimal digits.
@@ -19,8 +19,9 @@ pub(super) struct Address {
     name: String,
 }
 
-/// Whether two addresses, as `Pending::address` gives them, are of processes that can share memory:
-/// the same host, user and network namespace (which abstract socket names belong to).
+/// Whether the processes of two addresses, as `Pending::address` returns them, can share memory.
+/// They can if they have the same host, user and network namespace, which abstract socket names
+/// belong to.
 #[must_use]
 pub fn same_host(one: &str, other: &str) -> bool {
     match (Address::parse(one), Address::parse(other)) {
@@ -30,7 +31,7 @@ pub fn same_host(one: &str, other: &str) -> bool {
 }
 
 impl Address {
-    /// A fresh address of this process.
+    /// Makes a new address of this process.
     pub(super) fn fresh() -> io::Result<Self> {
         let name: [u8; HALF_BYTES] = random()?;
         Ok(Self { host: this_host(), name: hexadecimal(&name) })
@@ -45,14 +46,14 @@ impl Address {
         is_address.then(|| Self { host: host.to_owned(), name: name.to_owned() })
     }
 
-    /// Where the rank listens until the ranks have met.
+    /// The name of the socket on which the rank listens during setup.
     pub(super) fn socket(&self) -> io::Result<SocketAddrUnix> {
         Ok(SocketAddrUnix::new_abstract_name(format!("ringfold-{}", self.name).as_bytes())?)
     }
 
-    /// Where the rank's bell rings.
-    pub(super) fn bell(&self) -> io::Result<SocketAddrUnix> {
-        Ok(SocketAddrUnix::new_abstract_name(format!("ringfold-{}-bell", self.name).as_bytes())?)
+    /// The name of the rank's waker.
+    pub(super) fn waker(&self) -> io::Result<SocketAddrUnix> {
+        Ok(SocketAddrUnix::new_abstract_name(format!("ringfold-{}-waker", self.name).as_bytes())?)
     }
 }
 
@@ -62,8 +63,8 @@ impl std::fmt::Display for Address {
     }
 }
 
-/// What tells this host, user and network namespace from others. The boot id alone is not enough:
-/// machines that were started from one snapshot share it.
+/// Identifies this host, user and network namespace. The boot id alone is not enough: machines that
+/// were started from one snapshot share it.
 fn this_host() -> String {
     let boot = std::fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let namespace = std::fs::metadata("/proc/self/ns/net").map_or(0, |file| file.ino());

@@ -1,7 +1,7 @@
-//! Where windows lie in the segment, and when their pages go back to the system.
+//! Places of windows in the segment, and the return of their pages to the system.
 //!
 //! ```text
-//! leases    in how many ranks the window has ended
+//! leases    number of ranks that have dropped the window
 //! parts     one per slot
 //! ```
 #![allow(unsafe_code)]
@@ -14,39 +14,40 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use super::segment::{PART_BYTES, Segment, WINDOWS_BYTES};
 use crate::sys::{Lease, Mapping};
 
-/// Bytes of a large page; parts that are as long begin where one can.
+/// Bytes of a large page. Parts of at least this size begin at a multiple of it.
 const LARGE_BYTES: u64 = 2 * 1024 * 1024;
 
-/// The place for windows that is left.
+/// The part of the segment that is free for windows.
 #[derive(Debug)]
 pub(super) struct Arena {
     next: u64,
     end: u64,
 }
 
-/// Where a window lies.
+/// The place of a window.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
     pub(super) at: u64,
-    /// From one part to the next, and from `at` to the first.
+    /// Distance from one part to the next in bytes.
     stride: u64,
+    /// Offset of the first part from `at` in bytes.
     pub(super) first: u64,
     ranks: usize,
 }
 
-/// A window that is being made.
+/// A window that the ranks are making.
 #[derive(Debug)]
 pub(super) struct Opening {
     pub(super) bytes: usize,
     pub(super) place: Option<Place>,
-    /// All of it; or why this rank's part is not there.
+    /// The mapping of the whole window, or the reason why this rank's part does not exist.
     pub(super) memory: io::Result<Mapping>,
-    /// By slot, whether that rank has its part, as far as it has said so.
+    /// By slot: whether that rank has its part; `None` while the rank has not reported.
     pub(super) are_made: Vec<Option<bool>>,
 }
 
-/// The memory that parts of a window keep: when the last rank has dropped the last of them, the
-/// pages go back to the system.
+/// Memory that all parts of a window keep alive. When the last rank drops its last part, the pages
+/// go back to the system.
 #[derive(Debug)]
 pub(super) struct Held {
     pub(super) segment: Arc<Segment>,
@@ -56,12 +57,12 @@ pub(super) struct Held {
 
 impl Arena {
     pub(super) fn of(segment: &Segment) -> Self {
-        let begin = segment.geometry().windows_at();
+        let begin = segment.layout().windows_at();
         Self { next: begin.next_multiple_of(LARGE_BYTES), end: begin + WINDOWS_BYTES }
     }
 
-    /// The place for a window of `bytes` bytes for each of `ranks` ranks: the same on all. `None`
-    /// if there is none that long.
+    /// Reserves the place of a window with `bytes` bytes for each of `ranks` ranks. All ranks
+    /// compute the same place. Returns `None` if no space of that length is left.
     pub(super) fn reserve(&mut self, bytes: usize, ranks: usize) -> Option<Place> {
         let bytes = u64::try_from(bytes).ok()?;
         let unit = if bytes < LARGE_BYTES { PART_BYTES as u64 } else { LARGE_BYTES };
@@ -80,14 +81,14 @@ impl Place {
         usize::try_from(bytes).map_err(|_| io::ErrorKind::OutOfMemory.into())
     }
 
-    /// Where the part of `slot`, of `bytes` bytes, lies in the window.
+    /// The range of the part of `slot`, `bytes` bytes long, in the window.
     pub(super) fn part(self, slot: usize, bytes: usize) -> io::Result<Range<usize>> {
         let start = usize::try_from(self.first + self.stride * slot as u64);
         let start = start.map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
         Ok(start..start + bytes)
     }
 
-    /// Gives the pages of the part of `slot` back to the system.
+    /// Returns the pages of the part of `slot` to the system.
     pub(super) fn free_part(self, segment: &Segment, slot: usize) {
         segment.free(self.at + self.first + self.stride * slot as u64, self.stride);
     }
@@ -100,10 +101,11 @@ impl Drop for Held {
         if !self.segment.is_ours() {
             return;
         }
-        // SAFETY: the mapping begins with a page of its own, whose first word is only ever accessed
-        // as this atomic.
+        // SAFETY: the mapping begins with a page of its own, and its first word is only ever
+        // accessed as this atomic.
         let ended: &AtomicU32 = unsafe { self.memory.base().cast().as_ref() };
-        // Acquire and release: the last one comes after all that the others did with the pages.
+        // Acquire and release: the last rank's `free` comes after all other ranks' accesses to the
+        // pages.
         let before = ended.fetch_add(1, Ordering::AcqRel);
         if before as usize + 1 == self.place.ranks {
             let bytes = self.place.first + self.place.stride * self.place.ranks as u64;

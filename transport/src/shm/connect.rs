@@ -1,5 +1,5 @@
-//! How the ranks of a host meet: the lowest makes the memory that they share and hands it to the
-//! others, each of which connects to it. Ranks speak to each other in that memory afterwards.
+//! Setup of a host's shared memory. The lowest rank makes the memory, and each other rank connects
+//! to it and receives the descriptor. After that the ranks communicate in that memory.
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -17,19 +17,19 @@ use rustix::net::{
 use super::address::Address;
 use super::endpoint::{Offers, Shm};
 use super::error::ConnectError;
-use super::handshake::{Flaw, Handshake, Host, Outcome};
-use super::segment::{Geometry, Segment};
+use super::handshake::{Handshake, HandshakeError, Host, Outcome};
+use super::segment::{Layout, Segment};
 use crate::proof::JobKey;
-use crate::sys::NamedBell;
+use crate::sys::NamedWaker;
 
-/// Connections that the kernel keeps for us before we take them.
+/// Connections that the kernel queues before this rank accepts them.
 const BACKLOG: i32 = 4096;
-/// How long to wait where a peer's backlog is full, or the system has no room for descriptors.
+/// Pause before a retry if a peer's backlog is full, or the system has no room for descriptors.
 const RETRY: Duration = Duration::from_millis(2);
-/// And at most, where the lowest rank has closed the connection again and again.
+/// Longest pause before a retry after the lowest rank has closed the connection repeatedly.
 const RETRY_MAX: Duration = Duration::from_millis(500);
 
-/// Who this rank is.
+/// The configuration of a rank's shared memory.
 #[derive(Clone)]
 pub struct Config {
     /// The secret that the ranks of the job share, or a key derived from it.
@@ -38,7 +38,7 @@ pub struct Config {
     pub rank: Rank,
     /// Streams to each peer, at most `limits::LANES_MAX`; the same on all ranks.
     pub lanes: usize,
-    /// What is copied by its receiver.
+    /// Which messages go by rendezvous.
     pub offers: Offers,
 }
 
@@ -51,7 +51,7 @@ impl std::fmt::Debug for Config {
     }
 }
 
-/// A rank that listens and has not met its peers.
+/// A rank that listens and is not connected to its peers yet.
 #[derive(Debug)]
 pub struct Pending {
     key: JobKey,
@@ -60,52 +60,53 @@ pub struct Pending {
     offers: Offers,
     address: Address,
     listener: OwnedFd,
-    bell: NamedBell,
+    waker: NamedWaker,
 }
 
 impl Shm {
-    /// Begins to listen for the host's other ranks. Does not block.
+    /// Begins to listen for the other ranks of the host. Does not block.
     ///
     /// # Errors
-    /// The system gives no socket, or `config.lanes` is 0 or beyond `limits::LANES_MAX`.
+    /// The system has no socket for it, or `config.lanes` is 0 or beyond `limits::LANES_MAX`.
     pub fn listen(config: Config) -> io::Result<Pending> {
         let Config { key, rank, lanes, offers } = config;
         if lanes == 0 || lanes > LANES_MAX {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "lanes beyond the limit"));
+            let why = format!("{lanes} lanes: not 1 to {LANES_MAX}");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         }
         let address = Address::fresh()?;
         let listener = socket()?;
         bind(&listener, &address.socket()?)?;
         listen(&listener, BACKLOG)?;
-        let bell = NamedBell::new(&address.bell()?)?;
-        Ok(Pending { key: JobKey::new(key), rank, lanes, offers, address, listener, bell })
+        let waker = NamedWaker::new(&address.waker()?)?;
+        Ok(Pending { key: JobKey::new(key), rank, lanes, offers, address, listener, waker })
     }
 }
 
 impl Pending {
-    /// What peers need to find this rank: at most 80 printable ASCII characters, to be published to
-    /// them as they are. `same_host` says which of the peers' are within reach.
+    /// Returns this rank's address: at most 80 printable ASCII characters. The caller must publish
+    /// it to the peers unchanged. `same_host` says which peers are on this host.
     #[must_use]
     pub fn address(&self) -> String {
         self.address.to_string()
     }
 
-    /// Meets `peers`, given as ranks and their addresses (this rank itself is skipped). Every rank
-    /// must call it with all ranks of the host. The lowest rank blocks until all others have come,
-    /// the others until the lowest has let them in; all of them at most until `deadline`.
+    /// Connects to `peers`, a list of ranks and their addresses; an entry for this rank is ignored.
+    /// Every rank of the host must call it with all ranks of the host. Blocks, at most until
+    /// `deadline`. The lowest rank waits for all others, and each other rank waits for the lowest.
     ///
     /// # Errors
-    /// Not all could be met; the error says who and why. Strangers that connect are logged, nothing
-    /// more.
+    /// Not all ranks could be connected; the error names them and the reason. Unauthenticated
+    /// connections are only logged.
     pub fn connect(self, peers: &[(Rank, String)], deadline: Instant) -> Result<Shm, ConnectError> {
-        let Self { key, rank, lanes, offers, address, listener, bell } = self;
+        let Self { key, rank, lanes, offers, address, listener, waker } = self;
         let mut all: Vec<(Rank, &str)> =
             peers.iter().map(|(peer, address)| (*peer, address.as_str())).collect();
         all.retain(|(peer, _)| *peer != rank);
         let own = address.to_string();
         all.push((rank, &own));
-        if all.iter().any(|(peer, _)| peer.index() >= RANKS_MAX) {
-            let why = "a rank beyond the limit";
+        if let Some((peer, _)) = all.iter().find(|(peer, _)| peer.index() >= RANKS_MAX) {
+            let why = format!("rank {peer}: not less than {RANKS_MAX}");
             return Err(ConnectError::Io(io::Error::new(io::ErrorKind::InvalidInput, why)));
         }
         all.sort_unstable();
@@ -113,30 +114,31 @@ impl Pending {
         let ranks: Vec<Rank> = all.iter().map(|(peer, _)| *peer).collect();
         let addresses = all.iter().map(|(peer, address)| find(*peer, address));
         let addresses: Vec<Address> = addresses.collect::<Result<_, _>>()?;
-        let geometry = Geometry { ranks: ranks.len(), lanes };
+        let layout = Layout { ranks: ranks.len(), lanes };
         let (lowest, door) = (ranks[0], addresses[0].socket()?);
-        let host = Host { key, rank, ranks, geometry };
+        let host = Host { key, rank, ranks, layout };
         let segment = if lowest == rank {
-            let segment = Segment::create(geometry)?;
-            Meeting::new(&host, listener, &segment).run(deadline)?;
+            let segment = Segment::create(layout)?;
+            Setup::new(&host, listener, &segment).run(deadline)?;
             segment
         } else {
             drop(listener);
             let file = fetch(&host, lowest, &door, deadline)?;
-            Segment::open(file, geometry)
+            Segment::open(file, layout)
                 .map_err(|source| ConnectError::Unreachable { peer: lowest, source })?
         };
-        Ok(Shm::new(host, offers, segment, &addresses, bell)?)
+        Ok(Shm::new(host, offers, segment, &addresses, waker)?)
     }
 }
 
-/// Where `peer` is.
+/// Parses the address of `peer`.
 fn find(peer: Rank, address: &str) -> Result<Address, ConnectError> {
     Address::parse(address)
         .ok_or_else(|| ConnectError::Address { peer, address: address.to_owned() })
 }
 
-/// Gets the memory from the lowest rank, which may have to close a connection to hear others.
+/// Gets the memory from the lowest rank. Retries, since the lowest rank may close a connection to
+/// make room for others.
 fn fetch(
     host: &Host,
     lowest: Rank,
@@ -146,23 +148,23 @@ fn fetch(
     let mut pause = RETRY;
     loop {
         match fetch_once(host, lowest, door, deadline) {
-            Err(Flaw::Closed) if Instant::now() + pause < deadline => {
+            Err(HandshakeError::Closed) if Instant::now() + pause < deadline => {
                 std::thread::sleep(pause);
                 pause = RETRY_MAX.min(2 * pause);
             }
-            fetched => return fetched.map_err(|flaw| fatal(lowest, flaw)),
+            fetched => return fetched.map_err(|error| fatal(lowest, error)),
         }
     }
 }
 
-/// Likewise, by one connection.
+/// As `fetch`, by one connection.
 fn fetch_once(
     host: &Host,
     lowest: Rank,
     door: &SocketAddrUnix,
     deadline: Instant,
-) -> Result<OwnedFd, Flaw> {
-    let late = || Flaw::Io(io::ErrorKind::TimedOut.into());
+) -> Result<OwnedFd, HandshakeError> {
+    let late = || HandshakeError::Io(io::ErrorKind::TimedOut.into());
     let socket = socket()?;
     loop {
         match connect(&socket, door) {
@@ -171,18 +173,22 @@ fn fetch_once(
                 std::thread::sleep(RETRY);
             }
             Err(Errno::AGAIN | Errno::INTR) => return Err(late()),
-            Err(error) => return Err(Flaw::Io(error.into())),
+            Err(error) => return Err(HandshakeError::Io(error.into())),
         }
     }
     if !is_same_user(&socket)? {
-        return Err(Flaw::Unproven);
+        return Err(HandshakeError::Unproven);
     }
     let mut handshake = Handshake::open(socket, host, lowest)?;
     loop {
         match handshake.step(host, None)? {
             Outcome::Welcome(file) => return Ok(file),
             Outcome::Waiting(waiting) => handshake = waiting,
-            Outcome::Welcomed(_) => return Err(Flaw::Protocol("it asks for what it has")),
+            Outcome::Welcomed(_) => {
+                return Err(HandshakeError::Protocol(
+                    "it sent a proof where the memory was expected",
+                ));
+            }
         }
         let now = Instant::now();
         if now >= deadline {
@@ -192,21 +198,21 @@ fn fetch_once(
     }
 }
 
-/// The lowest rank's conversations with the others.
-struct Meeting<'a> {
+/// The lowest rank's handshakes with the others.
+struct Setup<'a> {
     host: &'a Host,
     listener: OwnedFd,
     segment: &'a Segment,
     handshakes: Vec<Handshake>,
-    /// By slot, whether the rank has the memory.
+    /// By slot: whether the rank has the memory.
     met: Vec<bool>,
-    /// Whether the system lacks descriptors for more conversations.
+    /// Whether the system lacks descriptors for more handshakes.
     is_full: bool,
-    /// Whether the log says why peers have to wait.
+    /// Whether the log already says why peers have to wait.
     has_warned: bool,
 }
 
-impl<'a> Meeting<'a> {
+impl<'a> Setup<'a> {
     fn new(host: &'a Host, listener: OwnedFd, segment: &'a Segment) -> Self {
         let met = host.ranks.iter().map(|rank| *rank == host.rank).collect();
         Self {
@@ -236,7 +242,7 @@ impl<'a> Meeting<'a> {
         Ok(())
     }
 
-    /// Lets the conversations go on that can.
+    /// Advances the handshakes that can advance.
     fn step(&mut self, is_ready: &[bool]) {
         let mut waiting = Vec::with_capacity(self.handshakes.len());
         for (handshake, is_ready) in std::mem::take(&mut self.handshakes).into_iter().zip(is_ready)
@@ -247,20 +253,19 @@ impl<'a> Meeting<'a> {
             }
             match handshake.step(self.host, Some(self.segment.file().as_fd())) {
                 Ok(Outcome::Waiting(handshake)) => {
-                    if handshake.is_owing() && !self.has_warned {
+                    if handshake.is_sending() && !self.has_warned {
                         self.has_warned = true;
                         tracing::warn!(
-                            "ranks of this host wait for their shared memory, since this user has \
-                             too many descriptors on their way between processes; `ulimit -n` \
-                             limits them"
+                            "ranks of this host wait for their shared memory: this user has too \
+                             many descriptors in flight between processes; raise `ulimit -n`"
                         );
                     }
                     waiting.push(handshake);
                 }
-                Ok(Outcome::Welcomed(peer)) => self.meet(peer),
+                Ok(Outcome::Welcomed(peer)) => self.note_connected(peer),
                 Ok(Outcome::Welcome(_)) => {}
-                Err(flaw) => {
-                    tracing::warn!("refused a connection to the shared-memory socket: {flaw}");
+                Err(error) => {
+                    tracing::warn!("refused a connection to the shared-memory socket: {error}");
                 }
             }
         }
@@ -268,7 +273,7 @@ impl<'a> Meeting<'a> {
         self.handshakes = waiting;
     }
 
-    fn meet(&mut self, peer: Rank) {
+    fn note_connected(&mut self, peer: Rank) {
         let slot = self.host.ranks.binary_search(&peer).ok();
         match slot.and_then(|slot| self.met.get_mut(slot)) {
             Some(met @ false) => *met = true,
@@ -284,10 +289,12 @@ impl<'a> Meeting<'a> {
                     let expires = now + Duration::from_millis(HANDSHAKE_MS);
                     self.handshakes.push(Handshake::answer(socket, expires));
                 }
-                Ok(_) => tracing::warn!("refused another user on the shared-memory socket"),
+                Ok(_) => {
+                    tracing::warn!("refused another user's connection to the shared-memory socket")
+                }
                 Err(Errno::AGAIN) => break,
                 Err(Errno::INTR | Errno::CONNABORTED) => {}
-                // The peers that have come are served first, and then the others.
+                // The peers that are connected are served first, and then the others.
                 Err(Errno::MFILE | Errno::NFILE) if !self.handshakes.is_empty() => {
                     self.is_full = true;
                 }
@@ -297,40 +304,41 @@ impl<'a> Meeting<'a> {
         Ok(())
     }
 
-    /// Whether more strangers can be heard. The others wait in the backlog, where they cost
-    /// nothing.
+    /// Whether there is room for another handshake. Further connections wait in the backlog, where
+    /// they cost nothing.
     fn has_room(&self) -> bool {
         !self.is_full && self.handshakes.len() < HANDSHAKES_MAX
     }
 
-    /// Closes connections that have proven nothing for a while, where others need the room. A
-    /// busy host may keep honest ranks from answering for as long.
+    /// Closes connections that have not authenticated themselves in time, if others need the room.
+    /// A busy host may also delay honest ranks for that long.
     fn expire(&mut self, now: Instant) {
         if self.has_room() {
             return;
         }
         let before = self.handshakes.len();
-        // A peer that has proven itself waits for this rank.
+        // An authenticated peer is not closed: it waits for this rank.
         self.handshakes.retain(|handshake| {
-            handshake.is_owing() || handshake.expires.is_none_or(|expires| now < expires)
+            handshake.is_sending() || handshake.expires.is_none_or(|expires| now < expires)
         });
         let silent = before - self.handshakes.len();
         if silent > 0 {
             self.is_full = false;
             tracing::warn!(
-                "{silent} connections to the shared-memory socket proved nothing in time"
+                "closed {silent} connections to the shared-memory socket that did not \
+                 authenticate themselves in time"
             );
         }
     }
 
-    /// Blocks until something can go on, at most until `deadline`. Which conversations can.
+    /// Blocks until something can advance, at most until `deadline`. Returns which handshakes can.
     fn wait(&self, now: Instant, deadline: Instant) -> Result<Vec<bool>, ConnectError> {
         let mut until = deadline;
-        if self.handshakes.iter().any(Handshake::is_owing) {
+        if self.handshakes.iter().any(Handshake::is_sending) {
             until = until.min(now + RETRY);
         }
-        let crowd = if self.has_room() { &[] } else { self.handshakes.as_slice() };
-        let unproven = crowd.iter().filter(|handshake| !handshake.is_owing());
+        let crowded = if self.has_room() { &[] } else { self.handshakes.as_slice() };
+        let unproven = crowded.iter().filter(|handshake| !handshake.is_sending());
         for expires in unproven.filter_map(|handshake| handshake.expires) {
             until = until.min(expires);
         }
@@ -340,11 +348,11 @@ impl<'a> Meeting<'a> {
             sockets.chain(listener).map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
         await_any(&mut fds, until.saturating_duration_since(now))?;
         let is_ready = fds.iter().zip(&self.handshakes);
-        Ok(is_ready.map(|(fd, it)| it.is_owing() || !fd.revents().is_empty()).collect())
+        Ok(is_ready.map(|(fd, it)| it.is_sending() || !fd.revents().is_empty()).collect())
     }
 }
 
-/// Blocks until one of the descriptors can be read, at most so long.
+/// Blocks until one of the descriptors is readable, at most for `limit`.
 fn await_any(fds: &mut [PollFd<'_>], limit: Duration) -> io::Result<()> {
     let limit =
         Timespec::try_from(limit).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
@@ -363,18 +371,18 @@ fn is_same_user(socket: &OwnedFd) -> io::Result<bool> {
     Ok(sockopt::socket_peercred(socket)?.uid == rustix::process::geteuid())
 }
 
-/// A flaw of a peer that we connected to.
-fn fatal(peer: Rank, flaw: Flaw) -> ConnectError {
-    match flaw {
-        Flaw::Io(error) if error.kind() == io::ErrorKind::TimedOut => {
+/// The error for a failed handshake with a peer that this rank connected to.
+fn fatal(peer: Rank, error: HandshakeError) -> ConnectError {
+    match error {
+        HandshakeError::Io(error) if error.kind() == io::ErrorKind::TimedOut => {
             ConnectError::Deadline { missing: vec![peer] }
         }
-        Flaw::Closed => {
+        HandshakeError::Closed => {
             let source = io::Error::from(io::ErrorKind::ConnectionReset);
             ConnectError::Unreachable { peer, source }
         }
-        Flaw::Unproven => ConnectError::Unproven { peer },
-        Flaw::Protocol(what) => ConnectError::Protocol { peer, what },
-        Flaw::Io(source) => ConnectError::Unreachable { peer, source },
+        HandshakeError::Unproven => ConnectError::Unproven { peer },
+        HandshakeError::Protocol(what) => ConnectError::Protocol { peer, what },
+        HandshakeError::Io(source) => ConnectError::Unreachable { peer, source },
     }
 }

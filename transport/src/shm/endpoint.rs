@@ -1,4 +1,4 @@
-//! One rank's end of its host's shared memory.
+//! One rank's endpoint of its host's shared memory.
 
 use std::cell::OnceCell;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -9,7 +9,7 @@ use ringfold_types::{Lane, Rank};
 use rustix::net::SocketAddrUnix;
 
 use super::arena::{Arena, Opening};
-use super::attach;
+use super::cma;
 use super::error::{NAME, broken, error};
 use super::ring::{Consumer, Producer};
 use super::segment::Segment;
@@ -19,71 +19,74 @@ use crate::contract::{
     EXCHANGE_BYTES, Exchanged, Fragment, Link, LinkError, LinkFault, Received, Rendezvous,
     Transport,
 };
-use crate::sys::{Mapping, NamedBell, copy};
+use crate::sys::{Mapping, NamedWaker, copy};
 
-/// Every so many polls the ends of peers are looked for, which is a system call.
-const POLLS_PER_LOOK: u32 = 1024;
-/// The epoll datum of the own bell; peers have their slot's number.
-pub(super) const OWN_BELL: u64 = u64::MAX;
-/// The slot of a rank without one, and the place of a link without one.
+/// Polls between two checks for the end of peers. A check is a system call.
+const POLLS_PER_CHECK: u32 = 1024;
+/// The epoll datum of this rank's own waker; a peer's datum is its slot number.
+pub(super) const OWN_WAKER: u64 = u64::MAX;
+/// The slot of a rank that has none, and the index of a link that has none.
 pub(super) const NOWHERE: u32 = u32::MAX;
 
-/// Which messages stay where they are until their receivers copy them from there, where the system
-/// lets them read this process's memory (cross-memory attach). None does that is no longer than
-/// `limits::LINK_BYTES_MIN`.
+/// Which messages go by rendezvous: their receivers copy them from the sender's memory (CMA), if
+/// the system permits that. Messages of at most `limits::LINK_BYTES_MIN` bytes never do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Offers {
-    /// None, and none are taken so from peers.
+    /// No messages, in either direction.
     Never,
-    /// Those that `Rendezvous::offer` is called for.
+    /// Messages that are sent by `Rendezvous::offer`.
     #[default]
     Asked,
-    /// All of so many bytes and more.
+    /// Messages of at least this many bytes, and those that are sent by `Rendezvous::offer`.
     From(usize),
 }
 
-/// One rank's end of its host's shared memory.
+/// One rank's endpoint of its host's shared memory.
 #[derive(Debug)]
 pub struct Shm {
     pub(super) lanes: usize,
-    /// Which messages are offered,
+    /// Which messages go by rendezvous.
     pub(super) offers: Offers,
-    /// and whether the memory of all peers can be read, once that was tried.
+    /// Whether this rank can read the memory of all peers; empty until that was tried.
     pub(super) reads_all: OnceCell<bool>,
     pub(super) namespace: Namespace,
     pub(super) segment: Arc<Segment>,
-    /// By rank, its slot.
+    /// By rank: its slot.
     pub(super) slots: Vec<u32>,
-    /// By rank and lane, the link's place among the ends, if it is used.
+    /// By rank and lane: the index of the link in `ends`, if it is in use.
     pub(super) places: Vec<u32>,
     pub(super) ends: Vec<End>,
-    /// By slot, all ranks of the host. The entry of this rank itself means nothing.
+    /// By slot: all ranks of the host. The entry of this rank itself has no meaning.
     pub(super) peers: Vec<Peer>,
-    /// This rank's number among them, and its slot.
+    /// The number of this rank's slot.
     pub(super) own: usize,
+    /// This rank's slot.
     pub(super) slot: Slot,
-    /// How many introductions, and departures, have been noticed.
+    /// Introductions of peers that this rank has handled.
     pub(super) introductions: u32,
+    /// Departures of peers that this rank has handled.
     pub(super) departures: u32,
-    /// Whether some peer's end cannot be watched for want of descriptors.
-    pub(super) is_blind: bool,
+    /// Whether the end of some peer cannot be watched for lack of descriptors.
+    pub(super) cannot_watch: bool,
     /// Links with accepted bytes that wait for cells.
     pub(super) unflushed: usize,
     pub(super) polls: u32,
-    /// Windows that were begun, where the next can lie, and the one that is not finished.
+    /// Windows begun so far.
     pub(super) windows: u64,
+    /// The part of the segment that is free for windows.
     pub(super) arena: Arena,
+    /// The window in progress.
     pub(super) opening: Option<Opening>,
     pub(super) signaller: Signaller,
-    pub(super) bell: NamedBell,
-    /// Readable when the bell rings or a peer ends.
+    pub(super) waker: NamedWaker,
+    /// Readable when a peer wakes this rank or a peer's process ends.
     pub(super) wake: OwnedFd,
 }
 
-/// Our halves of a link's two rings.
+/// This rank's halves of a link's two rings.
 #[derive(Debug)]
 pub(super) struct End {
-    /// The slot of the peer.
+    /// The peer's slot.
     pub(super) peer: usize,
     pub(super) producer: Producer<Arc<Mapping>>,
     pub(super) consumer: Consumer<Arc<Mapping>>,
@@ -94,11 +97,11 @@ pub(super) struct Peer {
     pub(super) rank: Rank,
     pub(super) slot: Slot,
     pub(super) signals: Signals,
-    /// Where its bell rings.
-    pub(super) bell: SocketAddrUnix,
-    /// Whether it has left, or its process ended.
+    /// The name of the peer's waker.
+    pub(super) waker: SocketAddrUnix,
+    /// Whether the peer has left, or its process has ended.
     pub(super) has_ended: bool,
-    /// Readable when its process ends.
+    /// Readable when the peer's process ends.
     pub(super) watched: Option<OwnedFd>,
 }
 
@@ -109,7 +112,7 @@ impl Shm {
         self.slot_of(peer).is_some()
     }
 
-    /// The link's place among the ends.
+    /// The index of the link in `ends`.
     #[inline]
     pub(super) fn place(&self, link: Link) -> Option<usize> {
         let lane = link.lane.index();
@@ -124,25 +127,25 @@ impl Shm {
         (slot != NOWHERE && slot as usize != self.own).then_some(slot as usize)
     }
 
-    /// Wakes the peers that wish it, after something was published to all.
+    /// Wakes the parked peers, after this rank has published something to all.
     #[inline]
     pub(super) fn notify_all(&self) {
-        // As in `Peer::notify`, once for all.
+        // The fence of `Peer::notify`, once for all peers.
         fence(Ordering::SeqCst);
         for peer in &self.peers {
-            peer.wake_if_asked(&self.bell);
+            peer.wake_if_asked(&self.waker);
         }
     }
 
-    /// Announces what waits for cells, as far as there is room, and wakes whom it could not wake
-    /// before. Returns whether anything moved.
+    /// Announces held bytes as far as there are cells, and retries wake-ups that failed. Returns
+    /// whether anything moved.
     ///
     /// # Errors
-    /// Bytes that a link accepted are lost: there is no memory for them, or the peer broke the
+    /// Bytes that a link had accepted are lost: there is no memory for them, or the peer broke the
     /// protocol.
     #[cold]
     fn flush(&mut self) -> Result<bool, LinkError> {
-        if self.bell.take_owed() {
+        if self.waker.take_owed() {
             self.notify_all();
         }
         let mut moved = false;
@@ -154,11 +157,11 @@ impl Shm {
             }
             let peer = &self.peers[end.peer];
             match producer.flush() {
-                // Nobody will read it; the next use of the link says why.
+                // The peer will not read it; the next use of the link returns the error.
                 _ if peer.has_ended => producer.abandon(),
                 Ok(flushed) => {
                     if flushed {
-                        peer.notify(&self.bell);
+                        peer.notify(&self.waker);
                         moved = true;
                     }
                     unflushed += usize::from(!producer.is_flushed());
@@ -175,26 +178,26 @@ impl Shm {
 }
 
 impl Peer {
-    /// Wakes the peer if it wishes, after something was published to it.
+    /// Wakes the peer if it is parked, after this rank has published something to it.
     #[inline]
-    pub(super) fn notify(&self, bell: &NamedBell) {
-        // Pairs with the fence in `arm`: either we see the wish, or the peer sees what we published
-        // when it tries once more.
+    pub(super) fn notify(&self, waker: &NamedWaker) {
+        // Pairs with the fence in `arm`: either this rank sees the peer's wake word, or the peer
+        // sees the published data in its last try before it parks.
         fence(Ordering::SeqCst);
-        self.wake_if_asked(bell);
+        self.wake_if_asked(waker);
     }
 
     #[inline]
-    pub(super) fn wake_if_asked(&self, bell: &NamedBell) {
+    pub(super) fn wake_if_asked(&self, waker: &NamedWaker) {
         if self.slot.wake().load(Ordering::Relaxed) != 0 {
-            self.wake(bell);
+            self.wake(waker);
         }
     }
 
     #[cold]
-    fn wake(&self, bell: &NamedBell) {
-        // One of the peers rings, and no other, unless this one cannot.
-        if self.slot.wake().swap(0, Ordering::Relaxed) != 0 && !bell.ring(&self.bell) {
+    fn wake(&self, waker: &NamedWaker) {
+        // Only one rank wakes the peer, unless its attempt fails.
+        if self.slot.wake().swap(0, Ordering::Relaxed) != 0 && !waker.wake(&self.waker) {
             self.slot.wake().store(1, Ordering::Relaxed);
         }
     }
@@ -212,7 +215,7 @@ impl Transport for Shm {
             let peer = &self.peers[*peer];
             if !peer.has_ended && producer.push_short(tag, bytes) {
                 producer.expect();
-                peer.notify(&self.bell);
+                peer.notify(&self.waker);
                 return Ok(bytes.len());
             }
         }
@@ -235,11 +238,11 @@ impl Transport for Shm {
             return Exchanged::Nothing;
         }
         let taken = consumer.take_short(tag, &mut theirs[..own.len()], tries);
-        // Not before: the peer may still look at the cell before.
+        // Only now: the peer may still be reading the previous cell.
         producer.expect();
-        // A peer that sleeps can sleep on while we look for what it sent before; and what the fence
-        // waits for has long happened by now.
-        peer.notify(&self.bell);
+        // A parked peer may stay parked while this rank polls for an earlier message. By now the
+        // stores that the fence waits for are complete.
+        peer.notify(&self.waker);
         if taken { Exchanged::Both } else { Exchanged::Sent }
     }
 
@@ -249,8 +252,9 @@ impl Transport for Shm {
         let End { peer, consumer, .. } = &self.ends[at];
         match consumer.front() {
             Ok(Some((tag, bytes))) => Ok(Some(Fragment { tag, bytes })),
-            Ok(None) if consumer.offered().is_some() => self.read_ahead(link, at),
-            // The peer's end was noticed before we looked at the ring, so all it sent was there.
+            Ok(None) if consumer.rendezvous_tag().is_some() => self.read_ahead(link, at),
+            // The peer's end was noticed before this read of the ring, so the ring held everything
+            // that the peer sent.
             Ok(None) if self.peers[*peer].has_ended => Err(error(link, LinkFault::Closed)),
             Ok(None) => Ok(None),
             Err(why) => Err(broken(link, why)),
@@ -260,12 +264,12 @@ impl Transport for Shm {
     #[inline]
     fn consume(&mut self, link: Link, bytes: usize) {
         let Some(at) = self.place(link) else {
-            assert!(bytes == 0, "consumed {bytes} bytes of a link that is none");
+            assert!(bytes == 0, "consumed {bytes} bytes of an unused link");
             return;
         };
         let End { peer, consumer, .. } = &mut self.ends[at];
         if consumer.consume(bytes) {
-            self.peers[*peer].notify(&self.bell);
+            self.peers[*peer].notify(&self.waker);
         }
     }
 
@@ -278,7 +282,7 @@ impl Transport for Shm {
     ) -> Result<Option<Received>, LinkError> {
         let Some(at) = self.place(link) else { return self.unused(link).map(|_| None) };
         let consumer = &self.ends[at].consumer;
-        if let (Ok(None), Some(offered)) = (consumer.front(), consumer.offered()) {
+        if let (Ok(None), Some(offered)) = (consumer.front(), consumer.rendezvous_tag()) {
             if offered != tag {
                 return Ok(Some(Received { tag: offered, bytes: 0 }));
             }
@@ -301,10 +305,10 @@ impl Transport for Shm {
 
     #[inline]
     fn poll(&mut self) -> Result<bool, LinkError> {
-        let flushed = (self.unflushed > 0 || self.bell.owes()) && self.flush()?;
-        let met = self.is_introduced() && self.meet()?;
+        let flushed = (self.unflushed > 0 || self.waker.owes()) && self.flush()?;
+        let met = self.is_introduced() && self.map_introduced()?;
         self.polls = self.polls.wrapping_add(1);
-        let rang = self.polls.is_multiple_of(POLLS_PER_LOOK) && self.look();
+        let rang = self.polls.is_multiple_of(POLLS_PER_CHECK) && self.handle_events();
         Ok(flushed || met || rang)
     }
 
@@ -319,15 +323,16 @@ impl Transport for Shm {
 
     fn arm(&mut self) {
         self.slot.wake().store(1, Ordering::Relaxed);
-        // Whatever a peer published without seeing the wish is seen by reads after this.
+        // Reads after this fence see everything that a peer published before it could see the wake
+        // word.
         fence(Ordering::SeqCst);
-        // So is its leave, of which links do not tell.
+        // Links do not report that a peer has left, so check for that here.
         self.notice_departures();
     }
 
     fn disarm(&mut self) {
         self.slot.wake().store(0, Ordering::Relaxed);
-        self.look();
+        self.handle_events();
     }
 
     fn rendezvous(&mut self) -> Option<&mut dyn Rendezvous> {
@@ -345,11 +350,11 @@ impl Rendezvous for Shm {
     }
 
     fn is_fast(&self) -> bool {
-        attach::copies_fast()
+        cma::copies_fast()
     }
 
     fn is_offering(&self) -> bool {
-        self.ends.iter().any(|end| end.producer.is_offering())
+        self.ends.iter().any(|end| end.producer.has_rendezvous())
     }
 }
 

@@ -1,4 +1,4 @@
-//! What can go wrong while ranks of one host connect, and what links say of it.
+//! Errors of shared memory: of its setup and of its links.
 
 use std::fmt;
 use std::io;
@@ -11,44 +11,44 @@ use crate::contract::{Link, LinkError, LinkFault};
 /// The transport's name.
 pub(super) const NAME: &str = "shm";
 
-/// The ranks of this host are not connected, and why.
+/// The reason why the ranks of this host are not connected.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
-    /// Some peers had not come when the deadline passed.
+    /// Some peers had not connected when the deadline passed.
     #[error("no connection over shared memory to rank {} in time", Ranks(missing))]
     Deadline {
-        /// Who is missing, in order.
+        /// The missing ranks, in order.
         missing: Vec<Rank>,
     },
-    /// What was published as a peer's address is none, or not one that this process can reach.
+    /// The published address of a peer is malformed, or belongs to another host.
     #[error("the shared-memory address of rank {peer} is not one of this host: {address:?}")]
     Address {
-        /// Whose address.
+        /// The rank with that address.
         peer: Rank,
-        /// As it was given.
+        /// The address as published.
         address: String,
     },
-    /// A peer could not be reached, or ended while it was being connected.
+    /// This rank could not connect to a peer, or the peer ended during the handshake.
     #[error("cannot connect to rank {peer} over shared memory: {source}")]
     Unreachable {
-        /// Which peer.
+        /// The peer.
         peer: Rank,
-        /// What the system said.
+        /// The operating system's error.
         source: io::Error,
     },
     /// A peer does not know the job's secret, or runs as another user.
     #[error("rank {peer} did not prove that it belongs to this job")]
     Unproven {
-        /// Which peer.
+        /// The peer.
         peer: Rank,
     },
-    /// What a peer wrote or handed over is not what a ringfold rank of this version would.
+    /// A peer sent something that no ringfold rank of this version sends.
     #[error("rank {peer} broke the protocol of the shared-memory handshake: {what}")]
     Protocol {
-        /// Which peer.
+        /// The peer.
         peer: Rank,
-        /// What was wrong.
+        /// The fault in the handshake.
         what: &'static str,
     },
     /// The system refused memory or descriptors to this process.
@@ -56,7 +56,7 @@ pub enum ConnectError {
     Io(#[from] io::Error),
 }
 
-/// Ranks as in `3, 5 and 9 more`.
+/// Displays ranks, as in `3, 5 and 9 more`.
 struct Ranks<'a>(&'a [Rank]);
 
 impl fmt::Display for Ranks<'_> {
@@ -85,7 +85,7 @@ pub(super) fn broken(link: Link, why: Broken) -> LinkError {
     }
 }
 
-/// This rank cannot have the link's memory.
+/// The error of a link whose memory this rank cannot have.
 #[cold]
 pub(super) fn no_memory(link: Link, why: io::Error) -> LinkError {
     let why = format!("no shared memory for the link: {why}; the host or the job has none left");
@@ -94,6 +94,9 @@ pub(super) fn no_memory(link: Link, why: io::Error) -> LinkError {
 
 #[cold]
 pub(super) fn unknown(link: Link) -> LinkError {
-    let why = io::Error::new(io::ErrorKind::NotFound, "no rank of this host, or no lane of it");
+    let why = io::Error::new(
+        io::ErrorKind::NotFound,
+        "the rank is not on this host, or has no such lane",
+    );
     error(link, LinkFault::Unreachable(why))
 }

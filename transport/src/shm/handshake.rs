@@ -1,8 +1,9 @@
-//! One conversation between a rank and the lowest of its host, step by step as its messages arrive:
-//! hello, challenge and proof as in `crate::proof`, and a welcome with the memory.
+//! One handshake between a rank and the lowest rank of its host, advanced as messages arrive:
+//! hello, challenge and proof as in `crate::proof`, then a welcome with the memory.
 //!
-//! The kernel keeps message boundaries, and nobody stands between two ends of a Unix socket, so the
-//! proofs cover who speaks, not every byte. Descriptors go only to a peer that has proven itself.
+//! The kernel keeps message boundaries, and no process stands between the two ends of a Unix
+//! socket. So the proofs cover the identity of the ends and not every byte. Descriptors go only to
+//! an authenticated peer.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -10,16 +11,16 @@ use std::time::Instant;
 
 use ringfold_types::Rank;
 
-use super::segment::Geometry;
+use super::segment::Layout;
 use crate::proof::{
     CHALLENGE_BYTES, Challenged, HELLO_BYTES, Hello, JobKey, PROOF_BYTES, Protocol,
 };
 use crate::sys::{receive, transmit};
 
-/// The version counts the layout of segments, rings and windows, too.
-pub(super) const PROTOCOL: Protocol = Protocol { magic: *b"RFsh", version: 7 };
-/// The message that brings the memory. Each message of a conversation has a length of its own, so
-/// that none passes for another.
+/// The version also covers the layout of segments, rings and windows.
+pub(super) const PROTOCOL: Protocol = Protocol { magic: *b"RFsh", version: 8 };
+/// The message that carries the memory. Each message of a handshake has a different length, so none
+/// can be mistaken for another.
 const WELCOME: [u8; 8] = *b"RFwelcom";
 
 /// This rank's knowledge of its host.
@@ -27,22 +28,22 @@ const WELCOME: [u8; 8] = *b"RFwelcom";
 pub(super) struct Host {
     pub(super) key: JobKey,
     pub(super) rank: Rank,
-    /// All ranks of the host, in order, this one among them.
+    /// All ranks of the host in order, including this one.
     pub(super) ranks: Vec<Rank>,
-    pub(super) geometry: Geometry,
+    pub(super) layout: Layout,
 }
 
 impl Host {
-    /// The subject of all hellos between the host's ranks: its lanes, and its ranks.
+    /// The subject of all hellos between the host's ranks: its lanes and its ranks.
     fn about(&self) -> [u32; 2] {
-        let Geometry { ranks, lanes } = self.geometry;
+        let Layout { ranks, lanes } = self.layout;
         [lanes, ranks].map(|n| u32::try_from(n).unwrap_or(u32::MAX))
     }
 }
 
-/// Why a conversation ended early.
+/// The reason why a handshake ended early.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Flaw {
+pub(super) enum HandshakeError {
     #[error("it closed the connection")]
     Closed,
     #[error("it did not prove that it belongs to this job")]
@@ -53,106 +54,114 @@ pub(super) enum Flaw {
     Io(#[from] io::Error),
 }
 
-/// A conversation under way.
+/// A handshake in progress.
 #[derive(Debug)]
 pub(super) struct Handshake {
     socket: OwnedFd,
-    stage: Stage,
-    /// When a peer that came to us must have proven itself.
+    state: State,
+    /// Deadline by which an accepted connection must authenticate itself.
     pub(super) expires: Option<Instant>,
 }
 
 #[derive(Debug)]
-enum Stage {
-    /// Someone came.
+enum State {
+    /// A connection was accepted; its hello is awaited.
     Hello,
-    /// Someone said who it is.
+    /// The connection has sent a hello; its proof is awaited.
     Proof(Challenged),
-    /// A peer has proven itself, and the system has not taken the memory for it yet.
-    Owing { peer: Rank },
-    /// We said who we are.
+    /// The peer is authenticated; the system has not accepted the memory for it yet.
+    Sending { peer: Rank },
+    /// This rank has sent its hello; the challenge is awaited.
     Challenge { hello: Hello },
-    /// We have proven ourselves, and the memory is on its way.
+    /// This rank has sent its proof; the memory is awaited.
     Welcome,
 }
 
-/// What a step led to.
+/// The result of a step.
 pub(super) enum Outcome {
     Waiting(Handshake),
     /// The peer has the memory.
     Welcomed(Rank),
-    /// We have it.
+    /// This rank has the memory.
     Welcome(OwnedFd),
 }
 
 impl Handshake {
-    /// Someone connected to us.
+    /// Begins the handshake of an accepted connection.
     pub(super) const fn answer(socket: OwnedFd, expires: Instant) -> Self {
-        Self { socket, stage: Stage::Hello, expires: Some(expires) }
+        Self { socket, state: State::Hello, expires: Some(expires) }
     }
 
-    /// We connected to `peer`.
-    pub(super) fn open(socket: OwnedFd, host: &Host, peer: Rank) -> Result<Self, Flaw> {
+    /// Begins the handshake of a connection from this rank to `peer`.
+    pub(super) fn open(socket: OwnedFd, host: &Host, peer: Rank) -> Result<Self, HandshakeError> {
         let hello = Hello::new(PROTOCOL, host.rank, peer, host.about())?;
-        say(&socket, &hello.encode())?;
-        Ok(Self { socket, stage: Stage::Challenge { hello }, expires: None })
+        send(&socket, &hello.encode())?;
+        Ok(Self { socket, state: State::Challenge { hello }, expires: None })
     }
 
-    /// Whether the next step waits for nothing but the system.
-    pub(super) const fn is_owing(&self) -> bool {
-        matches!(self.stage, Stage::Owing { .. })
+    /// Whether the next step waits only for the system, not for a message.
+    pub(super) const fn is_sending(&self) -> bool {
+        matches!(self.state, State::Sending { .. })
     }
 
-    /// Takes the next message, if it has arrived; `memory` is for peers that have proven
-    /// themselves.
-    pub(super) fn step(self, host: &Host, memory: Option<BorrowedFd<'_>>) -> Result<Outcome, Flaw> {
-        if let Stage::Owing { peer } = self.stage {
-            return self.pay(peer, memory);
+    /// Handles the next message, if it has arrived. `memory` is the descriptor for authenticated
+    /// peers.
+    pub(super) fn step(
+        self,
+        host: &Host,
+        memory: Option<BorrowedFd<'_>>,
+    ) -> Result<Outcome, HandshakeError> {
+        if let State::Sending { peer } = self.state {
+            return self.send_memory(peer, memory);
         }
-        // One byte longer than the longest, so that none is cut to the right length.
+        // One byte longer than the longest message, so that no longer one is cut to a valid length.
         let mut buffer = [0; CHALLENGE_BYTES + 1];
         let (bytes, descriptors) = match receive(&self.socket, &mut buffer) {
-            Ok((0, _)) => return Err(Flaw::Closed),
+            Ok((0, _)) => return Err(HandshakeError::Closed),
             Ok(message) => message,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 return Ok(Outcome::Waiting(self));
             }
             Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {
-                return Err(Flaw::Closed);
+                return Err(HandshakeError::Closed);
             }
             Err(error) => return Err(error.into()),
         };
         let message = &buffer[..bytes];
-        let Self { socket, stage, expires } = self;
-        let stage = match stage {
-            Stage::Hello => challenge(&socket, host, message)?,
-            Stage::Challenge { hello } => prove(&socket, host, &hello, message)?,
-            Stage::Proof(challenged) => {
+        let Self { socket, state, expires } = self;
+        let state = match state {
+            State::Hello => challenge(&socket, host, message)?,
+            State::Challenge { hello } => prove(&socket, host, &hello, message)?,
+            State::Proof(challenged) => {
                 if !challenged.accepts(&host.key, message) {
-                    return Err(Flaw::Unproven);
+                    return Err(HandshakeError::Unproven);
                 }
                 let peer = challenged.hello().from;
-                let owing = Self { socket, stage: Stage::Owing { peer }, expires };
-                return owing.pay(peer, memory);
+                let sending = Self { socket, state: State::Sending { peer }, expires };
+                return sending.send_memory(peer, memory);
             }
-            Stage::Welcome => {
+            State::Welcome => {
                 let file = <[OwnedFd; 1]>::try_from(descriptors);
                 return match (*message == WELCOME, file) {
                     (true, Ok([file])) => Ok(Outcome::Welcome(file)),
-                    _ => Err(Flaw::Protocol("not the memory that was promised")),
+                    _ => Err(HandshakeError::Protocol("a welcome without the shared memory")),
                 };
             }
-            Stage::Owing { .. } => stage,
+            State::Sending { .. } => state,
         };
-        Ok(Outcome::Waiting(Self { socket, stage, expires }))
+        Ok(Outcome::Waiting(Self { socket, state, expires }))
     }
 
-    /// Hands the memory to a peer that has proven itself.
-    fn pay(self, peer: Rank, memory: Option<BorrowedFd<'_>>) -> Result<Outcome, Flaw> {
+    /// Sends the memory to an authenticated peer.
+    fn send_memory(
+        self,
+        peer: Rank,
+        memory: Option<BorrowedFd<'_>>,
+    ) -> Result<Outcome, HandshakeError> {
         match transmit(&self.socket, &WELCOME, memory.as_slice()) {
             Ok(()) => Ok(Outcome::Welcomed(peer)),
-            // The system limits how many descriptors of a user are on their way at once. Those that
-            // are get fewer as ranks take them.
+            // The system limits the descriptors in flight per user. Their number falls as ranks
+            // receive them.
             Err(error) if is_not_yet(&error) => Ok(Outcome::Waiting(self)),
             Err(error) => Err(error.into()),
         }
@@ -166,10 +175,10 @@ impl AsFd for Handshake {
 }
 
 /// Sends a message without descriptors.
-fn say(socket: &OwnedFd, message: &[u8]) -> Result<(), Flaw> {
+fn send(socket: &OwnedFd, message: &[u8]) -> Result<(), HandshakeError> {
     transmit(socket, message, &[]).map_err(|error| match error.kind() {
-        io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => Flaw::Closed,
-        _ => Flaw::Io(error),
+        io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => HandshakeError::Closed,
+        _ => HandshakeError::Io(error),
     })
 }
 
@@ -178,29 +187,36 @@ fn is_not_yet(error: &io::Error) -> bool {
         || error.raw_os_error() == Some(rustix::io::Errno::TOOMANYREFS.raw_os_error())
 }
 
-/// Answers a hello.
-fn challenge(socket: &OwnedFd, host: &Host, message: &[u8]) -> Result<Stage, Flaw> {
+/// Answers a hello with a challenge.
+fn challenge(socket: &OwnedFd, host: &Host, message: &[u8]) -> Result<State, HandshakeError> {
     let hello = Hello::decode(PROTOCOL, message)
-        .ok_or(Flaw::Protocol("not a ringfold rank, or one of another version"))?;
+        .ok_or(HandshakeError::Protocol("not a ringfold rank, or one of another version"))?;
     let is_expected = hello.from > host.rank && host.ranks.binary_search(&hello.from).is_ok();
     if hello.to != host.rank || !is_expected {
-        return Err(Flaw::Protocol("a rank that is not expected here"));
+        return Err(HandshakeError::Protocol("a hello for another rank, or of an unexpected one"));
     }
     if hello.about != host.about() {
-        return Err(Flaw::Protocol("a different number of lanes, or of ranks of this host"));
+        return Err(HandshakeError::Protocol(
+            "a different number of lanes, or of ranks of this host",
+        ));
     }
     let challenged = Challenged::new(hello)?;
     transmit(socket, &challenged.challenge(&host.key), &[])?;
-    Ok(Stage::Proof(challenged))
+    Ok(State::Proof(challenged))
 }
 
-/// Answers a challenge.
-fn prove(socket: &OwnedFd, host: &Host, hello: &Hello, message: &[u8]) -> Result<Stage, Flaw> {
+/// Answers a challenge with a proof.
+fn prove(
+    socket: &OwnedFd,
+    host: &Host,
+    hello: &Hello,
+    message: &[u8],
+) -> Result<State, HandshakeError> {
     if message.len() != CHALLENGE_BYTES {
-        return Err(Flaw::Protocol("a challenge of the wrong length"));
+        return Err(HandshakeError::Protocol("a challenge of the wrong length"));
     }
-    say(socket, &host.key.answer(hello, message).ok_or(Flaw::Unproven)?)?;
-    Ok(Stage::Welcome)
+    send(socket, &host.key.answer(hello, message).ok_or(HandshakeError::Unproven)?)?;
+    Ok(State::Welcome)
 }
 
 const _: () = assert!(CHALLENGE_BYTES > HELLO_BYTES && CHALLENGE_BYTES > PROOF_BYTES);

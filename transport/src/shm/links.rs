@@ -1,5 +1,6 @@
-//! Links come into use: the first that sends by one maps it, and introduces itself to the peer,
-//! which maps it when it polls. And they go out of use, when a peer leaves or its process ends.
+//! The beginning and the end of links. The first sender maps the link and introduces itself to the
+//! peer, and the peer maps the link in a later `poll`. A link ends when the peer leaves or its
+//! process ends.
 
 use std::cell::OnceCell;
 use std::io;
@@ -15,29 +16,30 @@ use rustix::io::Errno;
 
 use super::address::Address;
 use super::arena::Arena;
-use super::attach::{Process, watch};
-use super::endpoint::{End, NOWHERE, OWN_BELL, Offers, Peer, Shm};
+use super::cma::{PeerMemory, watch};
+use super::endpoint::{End, NOWHERE, OWN_WAKER, Offers, Peer, Shm};
 use super::error::{error, no_memory, unknown};
 use super::handshake::Host;
 use super::segment::Segment;
 use super::signal::{Signaller, Signals};
 use super::slot::Namespace;
 use crate::contract::{Fragment, Link, LinkError, LinkFault};
-use crate::sys::NamedBell;
+use crate::sys::NamedWaker;
 
 impl Shm {
-    /// The end of a rank that has the host's memory. `addresses` are those of the host's ranks.
+    /// Makes the endpoint of a rank that has the host's memory. `addresses` are those of the host's
+    /// ranks.
     pub(super) fn new(
         host: Host,
         offers: Offers,
         segment: Segment,
         addresses: &[Address],
-        bell: NamedBell,
+        waker: NamedWaker,
     ) -> io::Result<Self> {
-        let Host { key: _, rank, ranks, geometry } = host;
+        let Host { key: _, rank, ranks, layout } = host;
         let wake = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        epoll::add(&wake, &bell, epoll::EventData::new_u64(OWN_BELL), epoll::EventFlags::IN)?;
-        let lanes = geometry.lanes;
+        epoll::add(&wake, &waker, epoll::EventData::new_u64(OWN_WAKER), epoll::EventFlags::IN)?;
+        let lanes = layout.lanes;
         let most = ranks.last().map_or(0, |last| last.index() + 1);
         let mut slots = vec![NOWHERE; most];
         let mut peers = Vec::with_capacity(ranks.len());
@@ -47,7 +49,7 @@ impl Shm {
                 rank: *rank,
                 slot: segment.slot(number as usize),
                 signals: Signals::new(),
-                bell: address.bell()?,
+                waker: address.waker()?,
                 has_ended: false,
                 watched: None,
             });
@@ -67,7 +69,7 @@ impl Shm {
             own,
             introductions: 0,
             departures: 0,
-            is_blind: false,
+            cannot_watch: false,
             unflushed: 0,
             polls: 0,
             windows: 0,
@@ -76,12 +78,12 @@ impl Shm {
             signaller: Signaller::new(slot.clone()),
             slot,
             segment: Arc::new(segment),
-            bell,
+            waker,
             wake,
         })
     }
 
-    /// The answer to a read of a link that is not used yet: nothing, or an error.
+    /// The result of a read from a link that is not in use: nothing, or an error.
     #[cold]
     pub(super) fn unused(&self, link: Link) -> Result<Option<Fragment<'_>>, LinkError> {
         match self.slot_of(link.peer).filter(|_| link.lane.index() < self.lanes) {
@@ -91,46 +93,47 @@ impl Shm {
         }
     }
 
-    /// Maps a link that is not used yet, and introduces this rank to the peer. The link's place.
+    /// Maps a link that is not in use, and introduces this rank to the peer. Returns the link's
+    /// index.
     #[cold]
-    pub(super) fn begin_to_use(&mut self, link: Link) -> Result<usize, LinkError> {
+    pub(super) fn open_link(&mut self, link: Link) -> Result<usize, LinkError> {
         // The peer may have ended by now.
         self.unused(link)?;
         let Some(slot) = self.slot_of(link.peer) else { return Err(unknown(link)) };
-        let at = self.link_up(slot, link.lane).map_err(|why| no_memory(link, why))?;
+        let at = self.map_link(slot, link.lane).map_err(|why| no_memory(link, why))?;
         self.introduce(slot, link.lane);
         Ok(at)
     }
 
-    /// Says to a peer that this rank uses a link. The caller notifies the peer.
+    /// Tells a peer that this rank uses a link. The caller must notify the peer.
     fn introduce(&self, slot: usize, lane: Lane) {
         let peer = &self.peers[slot].slot;
-        // Release, for the link's first pages, and for the slot that this rank has signed.
+        // Release: for the link's first pages, and for this rank's signed slot.
         peer.introduced(self.own).fetch_or(1 << lane.index(), Ordering::Release);
         peer.introductions().fetch_add(1, Ordering::Release);
     }
 
-    /// Maps a link. Its place.
-    fn link_up(&mut self, slot: usize, lane: Lane) -> io::Result<usize> {
+    /// Maps a link and returns its index.
+    fn map_link(&mut self, slot: usize, lane: Lane) -> io::Result<usize> {
         let (producer, consumer) = self.segment.link(self.own, slot, lane.index())?;
         let at = self.ends.len();
         let peer = self.peers[slot].rank.index();
         self.places[peer * self.lanes + lane.index()] = u32::try_from(at).unwrap_or(NOWHERE);
         self.ends.push(End { peer: slot, producer, consumer });
-        self.know(slot);
+        self.watch_peer(slot);
         Ok(at)
     }
 
-    /// Whether some peer has introduced itself.
+    /// Whether some peer has introduced itself since the last `map_introduced`.
     #[inline]
     pub(super) fn is_introduced(&self) -> bool {
         self.slot.introductions().load(Ordering::Relaxed) != self.introductions
     }
 
-    /// Maps the links that peers have begun to use. Whether there were any.
+    /// Maps the links that peers have begun to use. Returns whether there may have been any.
     #[cold]
-    pub(super) fn meet(&mut self) -> Result<bool, LinkError> {
-        // Acquire: this rank sees all introductions that were counted before.
+    pub(super) fn map_introduced(&mut self) -> Result<bool, LinkError> {
+        // Acquire: this rank sees all introductions that are counted.
         let introductions = self.slot.introductions().load(Ordering::Acquire);
         for slot in 0..self.peers.len() {
             let word = self.slot.introduced(slot);
@@ -143,18 +146,18 @@ impl Shm {
                 #[expect(clippy::cast_possible_truncation, reason = "LANES_MAX fits")]
                 let link = Link { peer: self.peers[slot].rank, lane: Lane(lane as u8) };
                 if self.place(link).is_some() {
-                    self.know(slot);
+                    self.watch_peer(slot);
                     continue;
                 }
-                if let Err(why) = self.link_up(slot, link.lane) {
-                    // The next call finds these again, and says so too.
+                if let Err(why) = self.map_link(slot, link.lane) {
+                    // The next call finds the remaining lanes again, and reports the error again.
                     self.slot.introduced(slot).fetch_or(rest, Ordering::Relaxed);
                     return Err(no_memory(link, why));
                 }
                 if self.offers != Offers::Never {
                     // The peer may not have known this process when it introduced itself.
                     self.introduce(slot, link.lane);
-                    self.peers[slot].notify(&self.bell);
+                    self.peers[slot].notify(&self.waker);
                 }
             }
         }
@@ -162,9 +165,9 @@ impl Shm {
         Ok(true)
     }
 
-    /// Watches for the end of a peer's process, and takes what the peer offers, as far as that was
-    /// not done and the system allows it.
-    fn know(&mut self, slot: usize) {
+    /// Watches for the end of a peer's process, and permits rendezvous sends of the peer, unless
+    /// either was done before or the system refuses.
+    fn watch_peer(&mut self, slot: usize) {
         let peer = &mut self.peers[slot];
         if peer.watched.is_none() && !peer.has_ended {
             match watch(&peer.slot, self.namespace) {
@@ -176,11 +179,12 @@ impl Shm {
                 Some(Err(why)) if why.raw_os_error() == Some(Errno::SRCH.raw_os_error()) => {
                     peer.end(&self.wake);
                 }
-                Some(Err(why)) if !self.is_blind => {
-                    self.is_blind = true;
+                Some(Err(why)) if !self.cannot_watch => {
+                    self.cannot_watch = true;
                     tracing::warn!(
-                        "only the control plane will tell of the end of some ranks of this host: \
-                         {why}; where descriptors are short, raise `ulimit -n`"
+                        "only the control plane reports the end of some ranks of this host, since \
+                         their processes cannot be watched: {why}; if descriptors are short, raise \
+                         `ulimit -n`"
                     );
                 }
                 _ => {}
@@ -190,9 +194,9 @@ impl Shm {
             return;
         }
         let peer = &self.peers[slot];
-        if let Some(Ok(process)) = Process::find(&peer.slot, self.namespace) {
+        if let Some(Ok(process)) = PeerMemory::find(&peer.slot, self.namespace) {
             let ends = self.ends.iter_mut().filter(|end| end.peer == slot);
-            ends.for_each(|end| end.consumer.take_offers(process));
+            ends.for_each(|end| end.consumer.permit_rendezvous(process));
         }
     }
 
@@ -201,21 +205,22 @@ impl Shm {
     pub(super) fn can_read_all(&self) -> bool {
         let others = self.peers.iter().enumerate().filter(|(slot, _)| *slot != self.own);
         let hidden = others.map(|(_, peer)| peer).find_map(|peer| {
-            let missing = || Err(io::Error::other("it has not come yet"));
-            let found = Process::find(&peer.slot, self.namespace).unwrap_or_else(missing);
+            let missing = || Err(io::Error::other("it has not joined yet"));
+            let found = PeerMemory::find(&peer.slot, self.namespace).unwrap_or_else(missing);
             found.err().map(|why| (peer.rank, why))
         });
         if let Some((peer, why)) = &hidden {
             tracing::info!(
-                "long messages go by rings, as the memory of rank {peer} cannot be read: {why}; \
-                 kernel.yama.ptrace_scope=0 or the capability SYS_PTRACE would allow it"
+                "long messages are copied twice, since the memory of rank {peer} cannot be read: \
+                 {why}; kernel.yama.ptrace_scope=0 or the capability SYS_PTRACE permits it"
             );
         }
         hidden.is_none()
     }
 
-    /// Notices which peers have ended, and silences the bell. Returns whether anything rang.
-    pub(super) fn look(&mut self) -> bool {
+    /// Handles events: notices the end of peers and clears the waker. Returns whether there were
+    /// any.
+    pub(super) fn handle_events(&mut self) -> bool {
         let mut rang = false;
         let mut ended = self.notice_departures();
         loop {
@@ -228,33 +233,32 @@ impl Shm {
                 break;
             }
             rang = true;
-            let mut is_bell = false;
+            let mut is_waker = false;
             for event in events {
                 match usize::try_from(event.data.u64()).ok().and_then(|at| self.peers.get_mut(at)) {
                     Some(peer) => {
                         ended = true;
                         peer.end(&self.wake);
                     }
-                    None => is_bell = true,
+                    None => is_waker = true,
                 }
             }
-            if is_bell {
-                self.bell.silence();
+            if is_waker {
+                self.waker.clear();
                 // The next call sees any other events.
                 break;
             }
         }
         if ended && self.is_introduced() {
-            // All that an ended peer sent comes before its end. Where it cannot be mapped, `poll`
-            // says so.
-            self.meet().ok();
+            // A peer's messages precede its end. If a link cannot be mapped, `poll` reports that.
+            self.map_introduced().ok();
         }
         rang || ended
     }
 
-    /// Notices which peers have left.
+    /// Notices peers that have left. Returns whether there may be any.
     pub(super) fn notice_departures(&mut self) -> bool {
-        // Acquire: all that a peer did before it left is seen.
+        // Acquire: this rank sees everything that a peer did before it left.
         let departures = self.segment.departures().load(Ordering::Acquire);
         if departures == self.departures {
             return false;
@@ -268,18 +272,18 @@ impl Shm {
         true
     }
 
-    /// Says to all that this rank leaves.
+    /// Tells all peers that this rank leaves.
     pub(super) fn depart(&self) {
         self.slot.left().store(1, Ordering::Release);
         self.segment.departures().fetch_add(1, Ordering::Release);
         fence(Ordering::SeqCst);
         let others = self.peers.iter().enumerate().filter(|(slot, _)| *slot != self.own);
-        others.for_each(|(_, peer)| peer.wake_if_asked(&self.bell));
+        others.for_each(|(_, peer)| peer.wake_if_asked(&self.waker));
     }
 }
 
 impl Peer {
-    /// The peer is no more there.
+    /// Marks the peer as ended.
     fn end(&mut self, wake: &OwnedFd) {
         self.has_ended = true;
         if let Some(process) = self.watched.take() {

@@ -1,4 +1,4 @@
-//! Messages that do not fit a cell, and those that are offered rather than sent.
+//! Messages that do not fit a cell, and rendezvous sends.
 
 use ringfold_types::limits::LINK_BYTES_MIN;
 
@@ -7,7 +7,8 @@ use super::error::{broken, error};
 use crate::contract::{Fragment, Link, LinkError, LinkFault};
 
 impl Shm {
-    /// Sends what does not fit a cell, or finds none, or is `asked` to be offered.
+    /// Sends a message that does not fit a cell, or finds no free cell, or is `asked` to go by
+    /// rendezvous.
     pub(super) fn send_long(
         &mut self,
         link: Link,
@@ -17,7 +18,7 @@ impl Shm {
     ) -> Result<usize, LinkError> {
         let at = match self.place(link) {
             Some(at) => at,
-            None => self.begin_to_use(link)?,
+            None => self.open_link(link)?,
         };
         let End { peer, producer, .. } = &mut self.ends[at];
         let peer = &self.peers[*peer];
@@ -25,9 +26,9 @@ impl Shm {
             return Err(error(link, LinkFault::Closed));
         }
         let mut accepted = 0;
-        if producer.is_offering() {
+        if producer.has_rendezvous() {
             accepted = producer.accepted(bytes.len()).map_err(|why| broken(link, why))?;
-            if accepted > 0 || producer.is_offering() {
+            if accepted > 0 || producer.has_rendezvous() {
                 return Ok(accepted);
             }
         }
@@ -36,10 +37,13 @@ impl Shm {
             Offers::Asked => asked,
             Offers::From(least) => asked || bytes.len() >= least,
         };
-        // So much must be accepted whatever the peer does.
+        // A link must accept that many bytes whatever the peer does.
         let is_long = bytes.len() > LINK_BYTES_MIN;
-        if is_asked && is_long && producer.offer(tag, bytes).map_err(|why| broken(link, why))? {
-            peer.notify(&self.bell);
+        if is_asked
+            && is_long
+            && producer.send_rendezvous(tag, bytes).map_err(|why| broken(link, why))?
+        {
+            peer.notify(&self.waker);
             return Ok(0);
         }
         while accepted < bytes.len() {
@@ -52,12 +56,13 @@ impl Shm {
             if was_flushed && !producer.is_flushed() {
                 self.unflushed += 1;
             }
-            peer.notify(&self.bell);
+            peer.notify(&self.waker);
         }
         Ok(accepted)
     }
 
-    /// What of an offer has been read ahead, after more of it was, if nothing was.
+    /// Lends the bytes of a rendezvous message that were read ahead; reads more of them first if
+    /// there are none.
     #[cold]
     pub(super) fn read_ahead(
         &self,
@@ -67,7 +72,7 @@ impl Shm {
         let End { peer, consumer, .. } = &self.ends[at];
         let peer = &self.peers[*peer];
         if consumer.pull_ahead().map_err(|why| broken(link, why))? {
-            peer.notify(&self.bell);
+            peer.notify(&self.waker);
         }
         match consumer.front().map_err(|why| broken(link, why))? {
             Some((tag, bytes)) => Ok(Some(Fragment { tag, bytes })),
@@ -76,7 +81,7 @@ impl Shm {
         }
     }
 
-    /// Reads the next part of an offer into `dst`; how many bytes that were.
+    /// Reads the next part of a rendezvous message into `dst`; returns its length.
     #[cold]
     pub(super) fn read(
         &mut self,
@@ -88,7 +93,7 @@ impl Shm {
         let peer = &self.peers[*peer];
         let (bytes, is_told) = consumer.pull(dst).map_err(|why| broken(link, why))?;
         if is_told {
-            peer.notify(&self.bell);
+            peer.notify(&self.waker);
         }
         if bytes == 0 && peer.has_ended {
             return Err(error(link, LinkFault::Closed));

@@ -1,21 +1,22 @@
-//! Ranks are processes of one host and share memory.
+//! Transport between processes of one host that share memory.
 //!
-//! All ranks of a host share one file in memory without a name (`segment`). The lowest rank makes
-//! it and hands it to the others over a Unix socket, after each has proven that it knows the job's
-//! secret (`connect`, `handshake`, `crate::proof`). It has a slot for each rank (`slot`), and for
-//! each pair of ranks and lane a place for a ring each way (`ring`), which has pages once the link
-//! is first used (`links`). Sending is a copy into a ring; receiving is reading one. Neither makes
-//! a system call, unless the peer is parked. Messages that are offered stay where they are: the
-//! receiver copies them from the sender's memory, by a system call (`attach`). A rank also signals
-//! all others at once how far it is, in its slot (`signal`). Windows, which all ranks have mapped,
-//! lie in the same file (`arena`, `shared`). `endpoint` is one rank's end of all that.
+//! All ranks of a host share one unnamed file in memory (`segment`). The lowest rank makes it and
+//! sends its descriptor to the others over a Unix socket, after each has proven that it knows the
+//! job's secret (`connect`, `handshake`, `crate::proof`). The file has a slot for each rank
+//! (`slot`). For each pair of ranks and lane it has two rings, one per direction (`ring`), which
+//! get pages on the first use of the link (`links`). A send is a copy into a ring, and a receive
+//! reads from one. Neither makes a system call, unless the peer is parked. A rendezvous send leaves
+//! the message in place, and the receiver copies it from the sender's memory by a system call
+//! (`cma`). A rank also signals its progress to all others at once, in its slot (`signal`). Windows
+//! lie in the same file, and all ranks map them (`arena`, `shared`). `endpoint` is one rank's view
+//! of all that.
 //!
-//! Who writes which line, which ordering pairs with which, and why no wake-up is lost: `README.md`
-//! in this folder.
+//! `README.md` in this folder argues the writers of each line, the pairs of memory orderings, and
+//! why no wake-up is lost.
 
 mod address;
 mod arena;
-mod attach;
+mod cma;
 mod connect;
 #[doc(hidden)]
 pub mod decode;

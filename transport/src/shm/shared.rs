@@ -1,5 +1,5 @@
-//! Signals and windows. To make a window, every rank maps its place in the segment, makes the pages
-//! of its own part, and says so in its slot.
+//! Signals and windows. To make a window, every rank maps the window's place in the segment, makes
+//! the pages of its own part, and reports that in its slot.
 
 use std::io;
 use std::sync::Arc;
@@ -10,12 +10,12 @@ use ringfold_types::{Lane, Rank};
 use super::arena::{Held, Opening, Place};
 use super::endpoint::Shm;
 use super::error::{broken, error, unknown};
-use super::slot::Made;
+use super::slot::WindowReport;
 use crate::contract::{Link, LinkError, LinkFault, SharedMemory};
 use crate::sys::{Lease, Mapping, Window};
 
-/// Ranks of a host up to which each has the pages of all parts in its tables before the first use.
-/// For more it takes longer than to wait for those that are used.
+/// Ranks of a host up to which each rank fills its page tables for all parts before the first use.
+/// For more ranks that takes longer than the page faults of the parts in use.
 const RANKS_PREPARED: usize = 16;
 
 impl SharedMemory for Shm {
@@ -23,7 +23,7 @@ impl SharedMemory for Shm {
         self.windows += 1;
         let place = self.arena.reserve(bytes, self.peers.len());
         let memory = self.map(place, bytes);
-        self.slot.say_made(self.windows, bytes as u64, memory.is_ok());
+        self.slot.report_window(self.windows, bytes as u64, memory.is_ok());
         let are_made = vec![None; self.peers.len()];
         self.opening = Some(Opening { bytes, place, memory, are_made });
         Ok(())
@@ -32,11 +32,11 @@ impl SharedMemory for Shm {
     fn finish_window(&mut self) -> Result<Option<io::Result<Window>>, LinkError> {
         let Some(mut opening) = self.opening.take() else { return Ok(None) };
         opening.are_made[self.own] = Some(opening.memory.is_ok());
-        self.look();
+        self.handle_events();
         for slot in 0..self.peers.len() {
             if opening.are_made[slot].is_none() {
                 opening.are_made[slot] =
-                    self.hear(slot, opening.bytes).map_err(|fault| self.fault(slot, fault))?;
+                    self.reported(slot, opening.bytes).map_err(|fault| self.fault(slot, fault))?;
             }
         }
         if opening.are_made.iter().any(Option::is_none) {
@@ -77,9 +77,9 @@ impl Shm {
     fn map(&self, place: Option<Place>, bytes: usize) -> io::Result<Mapping> {
         let place = place.ok_or(io::ErrorKind::OutOfMemory)?;
         let memory = self.segment.window(place.at, place.bytes()?).map_err(|error| {
-            // The file may be shorter than it should be, where the system limits it.
+            // The file may be shorter than planned if the system limits its length.
             if error.kind() == io::ErrorKind::InvalidData {
-                io::Error::other("no room in the shared file; `ulimit -f` limits its length")
+                io::Error::other("no room in the shared file, which `ulimit -f` limits")
             } else {
                 error
             }
@@ -90,15 +90,17 @@ impl Shm {
         Ok(memory)
     }
 
-    /// Whether the peer in `slot` has its part of the window that is being made, if it has said so.
-    fn hear(&self, slot: usize, bytes: usize) -> Result<Option<bool>, LinkFault> {
+    /// Whether the peer in `slot` has its part of the window in progress; `None` if it has not
+    /// reported.
+    fn reported(&self, slot: usize, bytes: usize) -> Result<Option<bool>, LinkFault> {
         let peer = &self.peers[slot];
-        let Made { number, bytes: said, is_made: [is_made, was_made] } = peer.slot.made();
+        let WindowReport { number, bytes: said, is_made: [is_made, was_made] } =
+            peer.slot.window_report();
         match number.checked_sub(self.windows) {
             Some(0) if said == bytes as u64 => Ok(Some(is_made)),
-            // It has finished this one and begun the next.
+            // The peer has finished this window and begun the next.
             Some(1) => Ok(Some(was_made)),
-            Some(_) => Err(LinkFault::Protocol("another window than was asked for")),
+            Some(_) => Err(LinkFault::Protocol("a report on another window")),
             None if peer.has_ended => Err(LinkFault::Closed),
             None => Ok(None),
         }
@@ -108,7 +110,7 @@ impl Shm {
         let Opening { bytes, place, memory, are_made } = opening;
         let (memory, place) = (memory?, place.ok_or(io::ErrorKind::OutOfMemory)?);
         if are_made.contains(&Some(false)) {
-            // Nobody will use it: every rank has said how it ended.
+            // No rank will use it: every rank has reported.
             place.free_part(&self.segment, self.own);
             if self.own == 0 {
                 self.segment.free(place.at, place.first);

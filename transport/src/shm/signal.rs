@@ -1,6 +1,6 @@
 //! Signals to all peers at once: a number and a tag in one word of the signaller's own flag line,
-//! which all have mapped. Numbers only go up, so nothing is ever cleared. A peer takes the word of
-//! an earlier signal for none.
+//! which all peers map. Numbers only grow, so no word is ever cleared. A peer treats the word of an
+//! earlier signal as no signal.
 
 use std::sync::atomic::Ordering;
 
@@ -9,7 +9,7 @@ use ringfold_types::limits::TELLS_MAX;
 use super::ring::Broken;
 use super::slot::Slot;
 
-/// How far a word's number is from the one that its place had before.
+/// Distance between the numbers of two successive signals in the same word.
 #[expect(clippy::cast_possible_truncation, reason = "some words")]
 const LAP: u32 = TELLS_MAX as u32;
 
@@ -29,20 +29,20 @@ impl Signaller {
     pub(super) fn signal(&mut self, tag: u32) {
         self.last = self.last.wrapping_add(1);
         let word = u64::from(tag) << 32 | u64::from(self.last);
-        // Release, for all that this rank did before.
+        // Release: for everything that this rank did before.
         self.slot.flag(self.last).store(word, Ordering::Release);
     }
 }
 
 #[cfg(test)]
 impl Signaller {
-    /// As if so many signals were over.
+    /// Continues as if `number` signals had been sent.
     pub(super) fn begin_at(&mut self, number: u32) {
         self.last = number;
         (0..LAP).for_each(|back| self.write(number.wrapping_sub(back), number.wrapping_sub(back)));
     }
 
-    /// Writes a number where signal number `at` belongs.
+    /// Writes `number` to the word of signal `at`.
     pub(super) fn write(&self, at: u32, number: u32) {
         self.slot.flag(at).store(number.into(), Ordering::Release);
     }
@@ -59,8 +59,8 @@ impl Signals {
         Self { next: 1 }
     }
 
-    /// The tag of the next signal of the peer in `slot`, if it is there. No rank writes anything
-    /// but that, or the signal that lay there before.
+    /// Returns the tag of the next signal of the peer in `slot`, if it is there. A correct peer's
+    /// word holds that signal or its predecessor.
     #[inline]
     #[expect(clippy::cast_possible_truncation, reason = "each half is 32 bits")]
     pub(super) fn next(&self, slot: &Slot) -> Result<Option<u32>, Broken> {
@@ -72,7 +72,7 @@ impl Signals {
         } else if number == self.next.wrapping_sub(LAP) || number == 0 {
             Ok(None)
         } else {
-            Err(Broken::Protocol("a signal out of turn"))
+            Err(Broken::Protocol("a signal with an unexpected number"))
         }
     }
 
@@ -84,7 +84,7 @@ impl Signals {
 
 #[cfg(test)]
 impl Signals {
-    /// As if so many signals were over.
+    /// Continues as if `number` signals had been taken.
     pub(super) fn begin_at(&mut self, number: u32) {
         self.next = number.wrapping_add(1);
     }

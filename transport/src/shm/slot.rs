@@ -1,15 +1,15 @@
-//! The slot of a rank in the segment: there it speaks to the others of its host, and they to it,
-//! without a link.
+//! The slot of a rank in the segment. The rank and its peers exchange small words there, without a
+//! link.
 //!
 //! ```text
-//! 0     wake           1 while the rank sleeps or is about to; the peer that wakes it clears it
-//! 64    introductions  how often a peer has begun to use a link with the rank
-//! 128   flags          how far the rank is: its last signals
-//! 192   info           process, token, the window it has made last, whether it has left
+//! 0     wake           1 while the rank is or will be parked; the peer that wakes it clears it
+//! 64    introductions  number of introductions of peers that began to use a link with the rank
+//! 128   flags          the flag line: the rank's last signals
+//! 192   info           process, token, last window report, whether the rank has left
 //! 256   introduced     one byte per peer: the lanes that this peer has begun to use
 //! ```
 //!
-//! `wake`, `introductions` and `introduced` are written by peers too, the rest by the rank only.
+//! Peers also write `wake`, `introductions` and `introduced`. Only the rank writes the rest.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -21,7 +21,7 @@ use ringfold_types::limits::{LANES_MAX, TELLS_MAX};
 
 use crate::sys::{Mapping, random};
 
-/// Bytes of a slot, without one for each peer.
+/// Bytes of a slot, without the byte for each peer.
 pub(super) const SLOT_BYTES_MIN: usize = INTRODUCED_AT;
 
 const WAKE_AT: usize = 0;
@@ -44,84 +44,84 @@ pub(super) struct Slot {
     bytes: usize,
 }
 
-/// Where process numbers mean the same; 0 if that is not known.
+/// A PID namespace, in which process numbers have one meaning; 0 if it is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Namespace(u64);
 
 impl Namespace {
-    /// That of this process.
+    /// The namespace of this process.
     pub(super) fn own() -> Self {
         Self(std::fs::metadata("/proc/self/ns/pid").map_or(0, |file| file.ino()))
     }
 }
 
-/// A number that a rank draws, and where it lies in the rank's own memory.
+/// A number that a rank draws at random, and its address in the rank's own memory.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Token {
     pub(super) at: usize,
     pub(super) value: [u8; 16],
 }
 
-/// A process, as it has signed a slot.
+/// A process's signature in its slot.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Signature {
-    /// Its number, in its namespace.
+    /// The process number, in its namespace.
     pub(super) process: u32,
     namespace: Namespace,
     pub(super) token: Token,
 }
 
 impl Signature {
-    /// Whether the process number means the same in namespace `own`.
+    /// Whether the process number has the same meaning in namespace `own`.
     pub(super) fn is_of(&self, own: Namespace) -> bool {
         self.namespace == own && own.0 != 0
     }
 }
 
-/// A rank's report on a window.
+/// A rank's report on its last window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Made {
-    /// Which it is, counted from 1; 0 if there was none.
+pub(super) struct WindowReport {
+    /// The window's number, counted from 1; 0 if there is none.
     pub(super) number: u64,
     /// Bytes of each part.
     pub(super) bytes: u64,
-    /// Whether the rank has its part, and whether it had that of the window before.
+    /// Whether the rank has its part of this window, and of the window before.
     pub(super) is_made: [bool; 2],
 }
 
 impl Slot {
-    /// The slot of `bytes` bytes at byte `at` of `memory`.
+    /// The slot of `bytes` bytes at offset `at` of `memory`.
     pub(super) fn new(memory: Arc<Mapping>, at: usize, bytes: usize) -> Self {
         assert!(at.is_multiple_of(64) && bytes >= SLOT_BYTES_MIN && at + bytes <= memory.bytes());
         Self { memory, at, bytes }
     }
 
-    /// Whether the rank wants to be woken: 1 if it does. The peer that makes it 0 rings the bell.
+    /// The wake word: 1 if the rank wants to be woken. The peer that clears it wakes the rank.
     #[inline]
     pub(super) fn wake(&self) -> &AtomicU32 {
         self.word::<WAKE_AT>()
     }
 
-    /// Changes whenever a byte of `introduced` does.
+    /// A counter that grows whenever a byte of `introduced` changes.
     #[inline]
     pub(super) fn introductions(&self) -> &AtomicU32 {
         self.word::<INTRODUCTIONS_AT>()
     }
 
-    /// The lanes, one a bit, that the peer in slot `peer` has begun to use with this rank.
+    /// The lanes, one per bit, that the peer in slot `peer` has begun to use with this rank.
     pub(super) fn introduced(&self, peer: usize) -> &AtomicU8 {
         assert!(INTRODUCED_AT + peer < self.bytes);
-        // SAFETY: within the slot by the assertion, so within the mapping by `new`'s; it is only
-        // ever accessed as an atomic, and the mapping lives as long as `self`.
+        // SAFETY: within the slot by the assertion, so within the mapping by that of `new`; it is
+        // only ever accessed as an atomic, and the mapping lives as long as `self`.
         unsafe { self.memory.base().add(self.at + INTRODUCED_AT + peer).cast().as_ref() }
     }
 
-    /// Where signal number `number` stands, and all whose numbers are multiples of `TELLS_MAX`
-    /// away.
+    /// The word of signal `number`, and of all signals whose numbers differ from it by a multiple
+    /// of `TELLS_MAX`.
     #[inline]
     pub(super) fn flag(&self, number: u32) -> &AtomicU64 {
         let at = FLAGS_AT + number as usize % TELLS_MAX * size_of::<AtomicU64>();
-        // SAFETY: within the slot, as the flags are a line of it, and aligned; else as
+        // SAFETY: within the slot, as the flags are a line of it, and aligned; otherwise as in
         // `introduced`.
         unsafe { self.memory.base().add(self.at + at).cast().as_ref() }
     }
@@ -132,8 +132,7 @@ impl Slot {
         self.word::<LEFT_AT>()
     }
 
-    /// Says which process this is, and in which namespace its number means something; and draws a
-    /// token.
+    /// Signs the slot: publishes this process's number, its namespace and a new random token.
     pub(super) fn sign(&self, namespace: Namespace) -> io::Result<()> {
         let value: [u8; 16] = random()?;
         let places = self.value();
@@ -141,12 +140,12 @@ impl Slot {
         let at = places.as_ptr().expose_provenance() as u64;
         self.long::<TOKEN_AT>().store(at, Ordering::Relaxed);
         self.long::<NAMESPACE_AT>().store(namespace.0, Ordering::Relaxed);
-        // Last, so that a reader of it sees the rest.
+        // Last: a peer that sees the number sees the rest.
         self.word::<PROCESS_AT>().store(std::process::id(), Ordering::Release);
         Ok(())
     }
 
-    /// The process that signed; `None` if none has.
+    /// The signature of the process; `None` if no process has signed.
     pub(super) fn signed(&self) -> Option<Signature> {
         let process = self.word::<PROCESS_AT>().load(Ordering::Acquire);
         let namespace = Namespace(self.long::<NAMESPACE_AT>().load(Ordering::Relaxed));
@@ -156,24 +155,25 @@ impl Slot {
         (process != 0).then_some(Signature { process, namespace, token: Token { at, value } })
     }
 
-    /// Says of the next window whether this rank has its part.
-    pub(super) fn say_made(&self, number: u64, bytes: u64, is_made: bool) {
+    /// Reports whether this rank has its part of the next window.
+    pub(super) fn report_window(&self, number: u64, bytes: u64, is_made: bool) {
         let before = self.long::<WINDOW_AT>().load(Ordering::Relaxed) & 1;
         self.window_bytes(number).store(bytes, Ordering::Relaxed);
         let word = number << 2 | before << 1 | u64::from(is_made);
-        // Release: a reader of it finds the pages there.
+        // Release: a peer that sees the report finds the pages.
         self.long::<WINDOW_AT>().store(word, Ordering::Release);
     }
 
     /// The rank's last report on a window.
-    pub(super) fn made(&self) -> Made {
+    pub(super) fn window_report(&self) -> WindowReport {
         let word = self.long::<WINDOW_AT>().load(Ordering::Acquire);
         let bytes = self.window_bytes(word >> 2).load(Ordering::Relaxed);
-        Made { number: word >> 2, bytes, is_made: [word & 1 == 1, word & 2 == 2] }
+        WindowReport { number: word >> 2, bytes, is_made: [word & 1 == 1, word & 2 == 2] }
     }
 
-    /// Where the length of a window's parts stands. The next window has another place: a rank may
-    /// be there already when a peer reads of this one. It cannot be two ahead.
+    /// The word with the length of a window's parts. Successive windows alternate between two
+    /// words: a rank may have reported the next window when a peer reads the report of this one. It
+    /// cannot be two windows ahead.
     fn window_bytes(&self, number: u64) -> &AtomicU64 {
         if number.is_multiple_of(2) {
             self.long::<WINDOW_BYTES_AT>()
@@ -183,14 +183,14 @@ impl Slot {
     }
 
     fn value(&self) -> &[AtomicU8; 16] {
-        // SAFETY: as `word`.
+        // SAFETY: as in `word`.
         unsafe { self.memory.base().add(self.at + VALUE_AT).cast().as_ref() }
     }
 
     #[inline]
     fn word<const AT: usize>(&self) -> &AtomicU32 {
         const { assert!(AT + 4 <= SLOT_BYTES_MIN && AT.is_multiple_of(4)) };
-        // SAFETY: within the slot and so within the mapping (`new`), aligned, since slots begin at
+        // SAFETY: within the slot and so within the mapping (`new`); aligned, since slots begin at
         // lines; only ever accessed as this atomic; the mapping lives as long as `self`.
         unsafe { self.memory.base().add(self.at + AT).cast().as_ref() }
     }
@@ -198,7 +198,7 @@ impl Slot {
     #[inline]
     fn long<const AT: usize>(&self) -> &AtomicU64 {
         const { assert!(AT + 8 <= SLOT_BYTES_MIN && AT.is_multiple_of(8)) };
-        // SAFETY: as `word`.
+        // SAFETY: as in `word`.
         unsafe { self.memory.base().add(self.at + AT).cast().as_ref() }
     }
 }

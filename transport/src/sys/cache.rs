@@ -1,4 +1,4 @@
-//! Telling the CPU's caches what comes.
+//! Hints to the CPU's caches.
 #![allow(unsafe_code)]
 
 use std::ptr::NonNull;
@@ -6,13 +6,13 @@ use std::ptr::NonNull;
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 const LINE_BYTES: usize = 64;
 
-/// Asks for the line at `place`, which is about to be written: others have it in their caches, and
-/// giving it up takes them about as long as a message takes.
+/// Fetches the line at `place` for a write that comes soon. Other CPUs have the line in their
+/// caches, and they take about as long to give it up as a message takes.
 #[inline]
 pub(crate) fn will_write<T>(place: NonNull<T>) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: a hint, which changes no memory and no register and cannot fault, whatever the
-    // address; CPUs that do not know it pass it over.
+    // SAFETY: a hint, which changes no memory and no register and cannot fault at any address; CPUs
+    // that do not know the instruction ignore it.
     unsafe {
         std::arch::asm!(
             "prefetchw [{}]",
@@ -33,15 +33,16 @@ pub(crate) fn will_write<T>(place: NonNull<T>) {
     let _ = place;
 }
 
-/// Hands the lines of `bytes`, which were just written, to the cache that cores share: another core
-/// that reads them there does not have to ask for them. Where the CPU can; else nothing happens.
+/// Moves the just-written lines of `bytes` to the cache that cores share (`cldemote`). Another core
+/// then reads them there and need not request them from this core. Does nothing on CPUs without
+/// that instruction.
 #[inline]
 pub fn hand_over(bytes: &[u8]) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     for at in (0..bytes.len() + bytes.as_ptr().addr() % LINE_BYTES).step_by(LINE_BYTES) {
         let first = bytes.as_ptr().wrapping_sub(bytes.as_ptr().addr() % LINE_BYTES);
-        // SAFETY: a hint, which changes no memory and no register and cannot fault: of the opcodes
-        // that do nothing on CPUs that do not know them.
+        // SAFETY: a hint, which changes no memory and no register and cannot fault; CPUs that do
+        // not know the opcode ignore it.
         unsafe {
             std::arch::asm!(
                 "cldemote [{}]",

@@ -1,24 +1,24 @@
-//! Copying memory, without surprises.
+//! Copies of memory with a speed that does not depend on alignment.
 //!
-//! The C library copies long stretches by `rep movsb` where the CPU announces that to be fast. On
-//! AMD's Zen 3 it is, unless source and destination lie unluckily within their pages: then it is
-//! six times slower than a loop, as for what `malloc` returns, which begins 16 bytes into a page.
+//! The C library copies long stretches by `rep movsb` if the CPU says that this is fast. On AMD's
+//! Zen 3 it is several times slower than a loop for some offsets of source and destination within
+//! their pages. Memory from `malloc` begins 16 bytes into a page and often has such an offset.
 #![allow(unsafe_code)]
 
 use std::ptr::copy_nonoverlapping;
 
-/// Bytes from which a loop of our own copies.
+/// Least length of a copy by the loop below, in bytes.
 #[cfg(target_arch = "x86_64")]
 const LOOP_BYTES: usize = 512;
 
 /// Copies all of `from` into `into`.
 ///
 /// # Panics
-/// If they are not of the same length.
+/// If their lengths differ.
 #[inline]
 pub fn copy(into: &mut [u8], from: &[u8]) {
     assert_eq!(into.len(), from.len(), "a copy keeps its length");
-    // SAFETY: both are that long, and a unique borrow overlaps no other.
+    // SAFETY: both have that length, and a unique borrow overlaps no other.
     unsafe { copy_bytes(from.as_ptr(), into.as_mut_ptr(), from.len()) }
 }
 
@@ -28,48 +28,49 @@ pub fn copy(into: &mut [u8], from: &[u8]) {
 /// As `std::ptr::copy_nonoverlapping`.
 #[inline]
 pub(crate) unsafe fn copy_bytes(from: *const u8, into: *mut u8, bytes: usize) {
-    // The most common length of a short message costs no call.
+    // The most common short length needs no function call.
     if bytes == size_of::<u64>() {
-        // SAFETY: as the caller's.
+        // SAFETY: the caller's promise.
         return unsafe { into.cast::<u64>().write_unaligned(from.cast::<u64>().read_unaligned()) };
     }
     #[cfg(target_arch = "x86_64")]
     if bytes >= LOOP_BYTES && std::arch::is_x86_feature_detected!("avx") {
-        // SAFETY: as the caller's; the CPU has AVX, and there are more than two blocks.
+        // SAFETY: the caller's promise; the CPU has AVX, and there are more than two blocks.
         return unsafe { by_avx::<false>(from, into, bytes) };
     }
-    // SAFETY: as the caller's.
+    // SAFETY: the caller's promise.
     unsafe { copy_nonoverlapping(from, into, bytes) }
 }
 
-/// Copies all of `from` past the caches, which keep nothing of it, where that is possible: for what
-/// is so long that they would lose it, and much else, before it is read.
+/// Copies all of `from` by non-temporal stores, which leave no lines in the caches, if the CPU has
+/// them. For copies so long that the caches would evict the data, and much else, before anyone
+/// reads it.
 ///
 /// # Panics
-/// If they are not of the same length.
+/// If their lengths differ.
 pub fn copy_past(into: &mut [u8], from: &[u8]) {
     assert_eq!(into.len(), from.len(), "a copy keeps its length");
-    // SAFETY: both are that long, and a unique borrow overlaps no other.
+    // SAFETY: both have that length, and a unique borrow overlaps no other.
     unsafe { stream_bytes(from.as_ptr(), into.as_mut_ptr(), from.len()) }
 }
 
-/// `copy_bytes` past the caches, which keep nothing of it, where that is possible; what is written
-/// after it is seen after it.
+/// As `copy_bytes`, by non-temporal stores if the CPU has them. Other threads see later writes of
+/// this thread after the copied bytes.
 ///
 /// # Safety
 /// As `std::ptr::copy_nonoverlapping`.
 pub(super) unsafe fn stream_bytes(from: *const u8, into: *mut u8, bytes: usize) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     if bytes >= LOOP_BYTES && std::arch::is_x86_feature_detected!("avx") {
-        // SAFETY: as in `copy_bytes`.
+        // SAFETY: the caller's promise; the CPU has AVX, and there are more than two blocks.
         return unsafe { by_avx::<true>(from, into, bytes) };
     }
-    // SAFETY: as the caller's.
+    // SAFETY: the caller's promise.
     unsafe { copy_bytes(from, into, bytes) }
 }
 
-/// Copies by registers of 32 bytes, four at a time, to aligned places; if it `STREAMS`, past the
-/// caches.
+/// Copies by registers of 32 bytes, four at a time, to aligned addresses; by non-temporal stores if
+/// `STREAMS`.
 ///
 /// # Safety
 /// As `std::ptr::copy_nonoverlapping`; the CPU has AVX, and `bytes` is at least 160.
@@ -83,9 +84,9 @@ unsafe fn by_avx<const STREAMS: bool>(from: *const u8, into: *mut u8, bytes: usi
 
     const REGISTER: usize = size_of::<__m256i>();
     const BLOCK: usize = 4 * REGISTER;
-    // SAFETY: all that is read and written lies within `bytes` bytes from `from` and `into`: the
-    // first register, blocks as long as one is left, and the last block, which may cover some of
-    // what was copied before with the same.
+    // SAFETY: all reads and writes lie within `bytes` bytes from `from` and `into`: the first
+    // register, whole blocks while one is left, and the last block. The last block may overwrite
+    // copied bytes with the same values.
     unsafe {
         _mm256_storeu_si256(into.cast(), _mm256_loadu_si256(from.cast()));
         let mut at = into.addr().wrapping_neg() % REGISTER;
@@ -108,7 +109,7 @@ unsafe fn by_avx<const STREAMS: bool>(from: *const u8, into: *mut u8, bytes: usi
             _mm256_storeu_si256(into.add(last + index * REGISTER).cast(), register);
         }
         if STREAMS {
-            // Such stores are in no order with others else.
+            // Non-temporal stores are not ordered with other stores.
             _mm_sfence();
         }
     }

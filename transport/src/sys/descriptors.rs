@@ -48,7 +48,7 @@ pub(crate) fn receive(socket: impl AsFd, bytes: &mut [u8]) -> io::Result<(usize,
         return Err(io::Error::new(io::ErrorKind::InvalidData, "an oversized message"));
     }
     if lacks_some {
-        let why = "this process has no descriptor left for one that came; raise `ulimit -n`";
+        let why = "this process has no free descriptor for a received one; raise `ulimit -n`";
         return Err(io::Error::other(why));
     }
     Ok((message.bytes, descriptors))

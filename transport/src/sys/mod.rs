@@ -1,11 +1,9 @@
-//! The edge to the operating system: what the transports need of it, as types that cannot be
-//! misused. Here is also the memory that the contract hands out: `Window` and `Pages`. Mapped
-//! memory, that of other processes, long copies and questions about sockets are the only parts that
-//! need `unsafe`.
+//! The interface to the operating system, as types that cannot be misused. It also has the memory
+//! that the contract hands out: `Window` and `Pages`. `unsafe` code is limited to mapped memory,
+//! other processes' memory, `fork`, long copies, cache hints and socket options.
 
-mod attach;
-mod bell;
 mod cache;
+mod cma;
 mod copy;
 mod descriptors;
 mod fork;
@@ -14,12 +12,12 @@ mod memory;
 mod pages;
 mod random;
 mod socket;
+mod waker;
 mod window;
 
-pub(crate) use attach::read_process;
-pub(crate) use bell::{Bell, NamedBell};
 pub use cache::hand_over;
 pub(crate) use cache::will_write;
+pub(crate) use cma::read_process;
 pub(crate) use copy::copy_bytes;
 pub use copy::{copy, copy_past};
 pub(crate) use descriptors::{receive, transmit};
@@ -30,4 +28,5 @@ pub(crate) use pages::{Known, Region};
 pub use pages::{Pages, Placement};
 pub(crate) use random::random;
 pub(crate) use socket::{choose_port_late, outgoing};
+pub(crate) use waker::{NamedWaker, Waker};
 pub use window::{Exposure, OwnPart, PeerParts, ReadExposure, Window};

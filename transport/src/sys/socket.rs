@@ -1,4 +1,4 @@
-//! Requests about TCP connections that `rustix` lacks: to choose the port late, and to count the
+//! Requests about TCP connections that `rustix` lacks: late choice of the port, and the number of
 //! bytes that the other end has not acknowledged.
 #![allow(unsafe_code)]
 
@@ -7,15 +7,15 @@ use std::io;
 use std::mem::size_of;
 use std::os::fd::{AsFd, AsRawFd as _};
 
-/// Bytes of the option's value.
+/// Bytes of the option value.
 #[expect(clippy::cast_possible_truncation, reason = "a few bytes")]
 const LEN: libc::socklen_t = size_of::<c_int>() as libc::socklen_t;
 
-/// Lets the kernel choose the port of a bound socket as it connects, and not before.
+/// Lets the kernel choose the port of a bound socket when it connects rather than when it is bound.
 pub(crate) fn choose_port_late(socket: impl AsFd) -> io::Result<()> {
     let yes: c_int = 1;
     let socket = socket.as_fd().as_raw_fd();
-    // SAFETY: the option takes one `c_int`, which the kernel only reads during the call.
+    // SAFETY: the option takes one `c_int`, and the kernel only reads it during the call.
     let result = unsafe {
         libc::setsockopt(
             socket,
@@ -28,12 +28,12 @@ pub(crate) fn choose_port_late(socket: impl AsFd) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Bytes of a TCP connection that the other end's kernel has not acknowledged. The end of the
-/// stream counts as one.
+/// The number of bytes of a TCP connection that the other end's kernel has not acknowledged. The
+/// end of the stream counts as one byte.
 pub(crate) fn outgoing(socket: impl AsFd) -> io::Result<usize> {
     let mut bytes: c_int = 0;
     let socket = socket.as_fd().as_raw_fd();
-    // SAFETY: the request, which is `SIOCOUTQ` by the name for sockets, fills in one `c_int`.
+    // SAFETY: the request, `SIOCOUTQ` under its name for terminals, fills in one `c_int`.
     match unsafe { libc::ioctl(socket, libc::TIOCOUTQ, &raw mut bytes) } {
         0 => Ok(usize::try_from(bytes).unwrap_or(0)),
         _ => Err(io::Error::last_os_error()),

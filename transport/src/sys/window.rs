@@ -1,5 +1,5 @@
-//! Memory that every rank of a host has mapped: each rank owns a part, which the others read and
-//! write where it lies.
+//! Windows: memory that every rank of a host maps. Each rank owns a part, and the others read and
+//! write it in place.
 #![allow(unsafe_code)]
 
 use std::ops::Range;
@@ -10,14 +10,15 @@ use ringfold_types::Rank;
 use super::copy::copy_bytes;
 use super::memory::Mapping;
 
-/// A buffer of every rank of a host, of the same length on all, zeroed when made. It frees itself:
-/// a rank's part exists until nobody has it mapped, so dropping a window takes nothing from the
-/// others.
+/// A buffer with one part per rank of the host; all parts have the same length and begin zeroed. It
+/// frees itself: a rank's part exists until no rank maps it, so a rank that drops its window takes
+/// nothing from the others.
 ///
-/// Outside of an exposure this rank has its part for itself. In one (`expose`), ranks access each
-/// other's parts without locks: a rank sees the writes of another once it has received a message
-/// or a signal that the other sent afterwards. A peer that knows the job's secret and breaks the
-/// protocol can spoil bytes of windows, as it can send wrong ones; other memory it cannot reach.
+/// Outside an exposure only this rank accesses its part. In an exposure (`expose`), ranks access
+/// each other's parts without locks. A rank sees the writes of another once it has received a
+/// message or a signal that the other sent afterwards. A peer that knows the job's secret and
+/// breaks the protocol can spoil bytes of windows, as it can send wrong bytes. It cannot reach
+/// other memory.
 #[derive(Debug)]
 pub struct Window {
     own: OwnPart,
@@ -25,41 +26,41 @@ pub struct Window {
 }
 
 impl Window {
-    /// A window of mapped parts; `peers` by rank.
+    /// Makes a window of mapped parts; `peers` is indexed by rank.
     pub(crate) const fn new(memory: Mapping, peers: Vec<Option<Mapping>>) -> Self {
         let own = OwnPart { memory, is_lost: AtomicBool::new(false) };
         Self { own, peers: PeerParts(peers) }
     }
 
-    /// The bytes `range` of this rank's part, to be read.
+    /// Lends the bytes `range` of this rank's part for reading.
     ///
     /// # Panics
-    /// If the range is not within the part. If an exposure did not complete and the system refused
-    /// the memory to take the part from the peers.
+    /// If the range is not within the part. Also if an exposure did not complete and the system had
+    /// no memory to take the part away from the peers.
     #[must_use]
     #[inline]
     pub fn read(&self, range: Range<usize>) -> &[u8] {
         self.own.read(range)
     }
 
-    /// The bytes `range` of this rank's part, to be written.
+    /// Lends the bytes `range` of this rank's part for writing.
     ///
     /// # Panics
-    /// As `read`.
+    /// Those of `read`.
     #[must_use]
     #[inline]
     pub fn write(&mut self, range: Range<usize>) -> &mut [u8] {
         self.own.write(range)
     }
 
-    /// Lets peers read and write this rank's part, and gives access to theirs.
+    /// Exposes this rank's part to reads and writes of peers, and gives access to their parts.
     ///
     /// # Safety
-    /// Until the exposure completes, all ranks follow one protocol: whenever a rank accesses bytes
-    /// of a part by reference or by `put`, no other rank writes to them, and if it writes to them,
-    /// no other rank accesses them. Outside of exposures of the same number no rank accesses
-    /// another's part. `complete` is called only when the peers will write to this rank's part no
-    /// more.
+    /// Until the exposure completes, all ranks follow one protocol. While a rank accesses bytes of
+    /// a part by reference or by `put`, no other rank writes to them. While a rank writes to bytes
+    /// of a part, no other rank accesses them. Outside exposures of the same number no rank
+    /// accesses another's part. The caller calls `complete` only when no peer will write to this
+    /// rank's part any more.
     #[must_use]
     #[inline]
     pub unsafe fn expose(&mut self) -> Exposure<'_> {
@@ -67,10 +68,10 @@ impl Window {
         Exposure { own, peers, is_complete: false }
     }
 
-    /// As `expose`, for windows that every rank only reads meanwhile.
+    /// As `expose`, for windows that every rank only reads during the exposure.
     ///
     /// # Safety
-    /// As `expose`; and no rank writes to any part.
+    /// Those of `expose`; also, no rank writes to any part.
     #[must_use]
     #[inline]
     pub unsafe fn expose_to_readers(&self) -> ReadExposure<'_> {
@@ -79,9 +80,10 @@ impl Window {
     }
 }
 
-/// A window that all ranks use by one protocol. If it is dropped before it is complete, peers that
-/// were stopped may go on at any time: then this rank's part is taken away from them. The part is
-/// copied to private memory at the same addresses, and later writes of peers to it are lost.
+/// A window that all ranks use by one protocol. If an exposure is dropped before `complete`, a peer
+/// that was stopped may continue and write at any time. The drop therefore takes this rank's part
+/// away from the peers: it copies the part to private memory at the same addresses, and later
+/// writes of peers are lost.
 #[derive(Debug)]
 pub struct Exposure<'w> {
     /// This rank's part.
@@ -92,14 +94,14 @@ pub struct Exposure<'w> {
 }
 
 impl Exposure<'_> {
-    /// Peers are done with this rank's part.
+    /// Ends the exposure: no peer accesses this rank's part any more.
     #[inline]
     pub const fn complete(&mut self) {
         self.is_complete = true;
     }
 
-    /// Of two ranks: takes the other's part for this rank's own from now on, and its own for the
-    /// other's. Whose part is whose is for the protocol to say, so the other does so too.
+    /// For two ranks: swaps this rank's part and the peer's. The peer must do the same at the same
+    /// point of the protocol.
     #[inline]
     pub fn trade(&mut self) {
         if let Some(part) = self.peers.0.iter_mut().flatten().next() {
@@ -117,7 +119,7 @@ impl Drop for Exposure<'_> {
     }
 }
 
-/// As `Exposure`, of a window that every rank only reads.
+/// As `Exposure`, for a window that every rank only reads.
 #[derive(Debug)]
 pub struct ReadExposure<'w> {
     /// This rank's part.
@@ -128,7 +130,7 @@ pub struct ReadExposure<'w> {
 }
 
 impl ReadExposure<'_> {
-    /// Peers are done with this rank's part.
+    /// Ends the exposure: no peer accesses this rank's part any more.
     #[inline]
     pub const fn complete(&mut self) {
         self.is_complete = true;
@@ -138,27 +140,27 @@ impl ReadExposure<'_> {
 impl Drop for ReadExposure<'_> {
     #[inline]
     fn drop(&mut self) {
-        // Peers that go on would see what this rank writes from now on.
+        // A peer that is still reading would see later writes of this rank.
         if !self.is_complete {
             self.own.detach();
         }
     }
 }
 
-/// The part of a window that belongs to this rank.
+/// This rank's part of a window.
 #[derive(Debug)]
 pub struct OwnPart {
     memory: Mapping,
-    /// Whether peers may still write to it, so that this rank may not use it.
+    /// Whether peers may still write to the part, in which case this rank must not use it.
     is_lost: AtomicBool,
 }
 
-/// The parts of a window that belong to others.
+/// The other ranks' parts of a window, by rank.
 #[derive(Debug)]
 pub struct PeerParts(Vec<Option<Mapping>>);
 
 impl OwnPart {
-    /// The bytes of `range`, to be read.
+    /// Lends the bytes of `range` for reading.
     ///
     /// # Panics
     /// If the range is not within the part, or the part is lost.
@@ -169,22 +171,22 @@ impl OwnPart {
         lend(&self.memory, range)
     }
 
-    /// The bytes of `range`, to be written.
+    /// Lends the bytes of `range` for writing.
     ///
     /// # Panics
-    /// As `read`.
+    /// Those of `read`.
     #[must_use]
     #[inline]
     pub fn write(&mut self, range: Range<usize>) -> &mut [u8] {
         self.assert_is_there();
         let len = within(&self.memory, &range);
-        // SAFETY: within the mapping, which is writable and lives as long as the loan. Nobody else
-        // of this process has it, by `&mut`. A peer uses these bytes in an exposure only, and not
-        // during the loan, as the caller of `expose` has promised.
+        // SAFETY: within the mapping, which is writable and lives as long as the loan. `&mut` keeps
+        // other code of this process away from it. A peer uses these bytes only in an exposure and
+        // not during the loan, as the caller of `expose` has promised.
         unsafe { std::slice::from_raw_parts_mut(self.memory.base().add(range.start).as_ptr(), len) }
     }
 
-    /// Takes the part away from the peers, or gives it up.
+    /// Takes the part away from the peers, or marks it as lost.
     #[cold]
     fn detach(&self) {
         if let Err(error) = self.memory.make_private() {
@@ -206,33 +208,33 @@ impl OwnPart {
 }
 
 impl PeerParts {
-    /// The bytes of `range` of the part of `peer`.
+    /// Lends the bytes of `range` of the part of `peer` for reading.
     ///
     /// # Panics
-    /// If `peer` has no part, as this rank in this table, or the range is not within it.
+    /// If `peer` has no part here, as this rank itself, or the range is not within the part.
     #[must_use]
     #[inline]
     pub fn read(&self, peer: Rank, range: Range<usize>) -> &[u8] {
         lend(self.of(peer), range)
     }
 
-    /// Copies `bytes` to byte `at` of the part of `peer`.
+    /// Copies `bytes` to the part of `peer`, from byte `at` on.
     ///
     /// # Panics
-    /// As `read`.
+    /// Those of `read`.
     #[inline]
     pub fn put(&mut self, peer: Rank, at: usize, bytes: &[u8]) {
         let part = self.of(peer);
         let len = within(part, &(at..at + bytes.len()));
         // SAFETY: within the mapping, which is writable. `bytes` do not overlap it: `&mut` ends all
-        // loans of it. Nobody else accesses these bytes meanwhile, as the caller of `expose` has
+        // loans of it. No other rank accesses these bytes meanwhile, as the caller of `expose` has
         // promised.
         unsafe {
             copy_bytes(bytes.as_ptr(), part.base().add(at).as_ptr(), len);
         }
     }
 
-    /// The bytes of `range` of the parts of all peers, in rank order, to be written.
+    /// Lends the bytes of `range` of the parts of all peers for writing, in rank order.
     ///
     /// # Panics
     /// If the range is not within the window.
@@ -247,7 +249,7 @@ impl PeerParts {
         })
     }
 
-    /// The place of `peer` among the parts that `write_all` lends.
+    /// The index of `peer` among the parts that `write_all` lends.
     #[must_use]
     #[inline]
     pub fn place(&self, peer: Rank) -> usize {
@@ -264,14 +266,18 @@ impl PeerParts {
 fn lend(memory: &Mapping, range: Range<usize>) -> &[u8] {
     let len = within(memory, &range);
     // SAFETY: within the mapping, which lives as long as the loan. Nobody writes to these bytes
-    // during it: in an exposure the caller of `expose` has promised that, and outside of exposures
+    // during the loan. In an exposure the caller of `expose` has promised that; outside exposures
     // only this rank accesses its part.
     unsafe { std::slice::from_raw_parts(memory.base().add(range.start).as_ptr(), len) }
 }
 
-/// The length of a range, which is within `memory`.
+/// Checks that a range is within `memory`, and returns its length.
 #[inline]
 fn within(memory: &Mapping, range: &Range<usize>) -> usize {
-    assert!(range.start <= range.end && range.end <= memory.bytes(), "beyond the window");
+    assert!(
+        range.start <= range.end && range.end <= memory.bytes(),
+        "{range:?} is beyond the window of {} bytes",
+        memory.bytes()
+    );
     range.end - range.start
 }

@@ -1,4 +1,4 @@
-//! What ended a connection, in a form that can be told again and again.
+//! The reason why a connection ended, in a form that can be reported repeatedly.
 
 use rustix::io::Errno;
 
@@ -7,20 +7,20 @@ use crate::contract::LinkFault;
 /// As `LinkFault`, but `Copy`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Broken {
-    /// The peer closed it, or its process ended.
+    /// The peer closed the connection, or its process ended.
     Closed,
     /// No address of the peer answers.
     Unreachable(Errno),
-    /// The other end did not prove itself.
+    /// The other end did not authenticate itself.
     Unproven,
-    /// The peer wrote what no rank writes.
+    /// The peer wrote bytes that no rank writes.
     Protocol(&'static str),
-    /// The operating system said so.
+    /// The operating system reported an error.
     Os(Errno),
 }
 
 impl Broken {
-    /// The fault to report.
+    /// Converts this to the fault of a link error.
     pub(super) fn fault(self) -> LinkFault {
         match self {
             Self::Closed => LinkFault::Closed,

@@ -1,4 +1,5 @@
-//! One link: a connection, from the first attempt to its end, and what either direction waits for.
+//! One link: its connection from the first attempt to the end, and the bytes that wait in either
+//! direction.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -16,182 +17,182 @@ use super::writer::Writer;
 use crate::contract::{Fragment, Link, Received};
 use crate::sys::outgoing;
 
-/// See the module's head.
+/// One link's connection.
 #[derive(Debug)]
 pub(super) struct Connection {
-    stage: Stage,
-    /// Why nothing can be sent any more. What arrived before can still be read.
+    state: State,
+    /// The reason why no more bytes can be sent. Bytes that arrived before can still be read.
     closed: Option<Broken>,
     reader: Reader,
     writer: Writer,
 }
 
 #[derive(Debug)]
-enum Stage {
+enum State {
     Dialing(Dial),
     Open(OwnedFd),
-    /// Never was open, and will not be.
+    /// The connection never opened, and will not.
     Failed(Broken),
 }
 
 impl Connection {
-    /// A link that this end, rank `me`, opens.
+    /// Makes a link that this end, rank `me`, opens.
     pub(super) fn dialing(me: Rank, link: Link, routes: VecDeque<Route>) -> Self {
-        Self::at(Stage::Dialing(Dial::new(me, link, routes)))
+        Self::at(State::Dialing(Dial::new(me, link, routes)))
     }
 
-    /// A link that the peer opened.
+    /// Makes a link that the peer opened.
     pub(super) fn accepted(socket: OwnedFd) -> Self {
-        let mut it = Self::at(Stage::Open(socket));
+        let mut it = Self::at(State::Open(socket));
         it.reader.open();
         it
     }
 
-    fn at(stage: Stage) -> Self {
-        Self { stage, closed: None, reader: Reader::default(), writer: Writer::default() }
+    fn at(state: State) -> Self {
+        Self { state, closed: None, reader: Reader::default(), writer: Writer::default() }
     }
 
-    /// Whether a connection that `from` opened, and proved, should carry this link, of rank `me`.
+    /// Whether rank `me` should use an authenticated connection of rank `from` for this link.
     ///
-    /// Both ends may open the link at the same time. Until its proof has left, an end gives its own
-    /// attempt up for the other's. If both proofs have left, the lower rank's attempt goes on: it
-    /// refuses the other's, and the higher rank takes it.
+    /// Both ends may open the link at the same time. An end that has not sent its proof yet gives
+    /// up its own attempt. If both ends have sent their proofs, the lower rank's attempt stays: the
+    /// lower rank refuses the other's attempt, and the higher rank accepts.
     pub(super) const fn yields(&self, me: Rank, from: Rank) -> bool {
-        match &self.stage {
-            Stage::Dialing(dial) => !dial.may_be_welcome() || from.0 < me.0,
-            Stage::Open(_) | Stage::Failed(_) => false,
+        match &self.state {
+            State::Dialing(dial) => !dial.may_be_welcome() || from.0 < me.0,
+            State::Open(_) | State::Failed(_) => false,
         }
     }
 
-    /// Takes the peer's connection instead of the own attempt.
+    /// Uses the peer's connection instead of this end's own attempt.
     pub(super) fn adopt(&mut self, socket: OwnedFd) {
-        self.stage = Stage::Open(socket);
+        self.state = State::Open(socket);
         self.reader.open();
         self.flush();
     }
 
-    /// Whether bytes wait here that only later calls bring on their way.
+    /// Whether accepted bytes wait here for later calls.
     pub(super) const fn is_unsent(&self) -> bool {
         self.writer.is_unsent()
     }
 
-    /// Whether `advance` must be called as time passes, events or not.
+    /// Whether `advance` must be called as time passes, even without events.
     pub(super) const fn is_timed(&self) -> bool {
-        match &self.stage {
-            Stage::Dialing(dial) => dial.is_timed(),
-            Stage::Open(_) | Stage::Failed(_) => false,
+        match &self.state {
+            State::Dialing(dial) => dial.is_timed(),
+            State::Open(_) | State::Failed(_) => false,
         }
     }
 
-    /// What ended the link, if it has.
+    /// The reason why the link has ended, if it has.
     pub(super) const fn broken(&self) -> Option<Broken> {
-        match self.stage {
-            Stage::Failed(broken) => Some(broken),
+        match self.state {
+            State::Failed(broken) => Some(broken),
             _ => self.closed,
         }
     }
 
-    /// The reading half, where there is a connection to read from.
+    /// The reading half and its socket, if the connection is open.
     pub(super) const fn reader(&mut self) -> Option<(&mut Reader, &OwnedFd)> {
-        match &self.stage {
-            Stage::Open(socket) => Some((&mut self.reader, socket)),
-            Stage::Dialing(_) | Stage::Failed(_) => None,
+        match &self.state {
+            State::Open(socket) => Some((&mut self.reader, socket)),
+            State::Dialing(_) | State::Failed(_) => None,
         }
     }
 
-    /// Whether the kernel may have bytes that were not read.
+    /// Whether the kernel may have unread bytes.
     pub(super) const fn is_ready(&self) -> bool {
-        matches!(self.stage, Stage::Open(_)) && self.reader.is_ready()
+        matches!(self.state, State::Open(_)) && self.reader.is_ready()
     }
 
-    /// As `Transport::send`.
+    /// See `Transport::send`.
     pub(super) fn send(&mut self, tag: u32, bytes: &[u8]) -> Result<usize, Broken> {
         if let Some(broken) = self.broken() {
             return Err(broken);
         }
-        let Stage::Open(socket) = &self.stage else { return Ok(self.writer.hold(tag, bytes)) };
+        let State::Open(socket) = &self.state else { return Ok(self.writer.hold(tag, bytes)) };
         self.writer.send(socket, tag, bytes).map_err(|errno| self.close(errno.into()))
     }
 
-    /// As `Transport::readable`.
+    /// See `Transport::readable`.
     pub(super) fn readable(&self) -> Result<Option<Fragment<'_>>, Broken> {
-        match self.stage {
-            Stage::Open(_) => self.reader.readable(),
-            Stage::Failed(broken) => Err(broken),
-            Stage::Dialing(_) => Ok(None),
+        match self.state {
+            State::Open(_) => self.reader.readable(),
+            State::Failed(broken) => Err(broken),
+            State::Dialing(_) => Ok(None),
         }
     }
 
-    /// As `Transport::consume`.
+    /// See `Transport::consume`.
     pub(super) fn consume(&mut self, bytes: usize) {
         self.reader.consume(bytes);
     }
 
-    /// As `Transport::recv`.
+    /// See `Transport::recv`.
     pub(super) fn recv(&mut self, tag: u32, dst: &mut [u8]) -> Result<Option<Received>, Broken> {
-        match &self.stage {
-            Stage::Open(socket) => {
+        match &self.state {
+            State::Open(socket) => {
                 let result = self.reader.recv(socket, tag, dst);
-                self.heed_end();
+                self.handle_end();
                 result
             }
-            Stage::Failed(broken) => Err(*broken),
-            Stage::Dialing(_) => Ok(None),
+            State::Failed(broken) => Err(*broken),
+            State::Dialing(_) => Ok(None),
         }
     }
 
-    /// Reads what has arrived, if there is room and the receiver wants to see it where it lies, or
-    /// `anyway`. Returns whether anything changed.
+    /// Reads arrived bytes if there is room and the receiver reads in place, or if `anyway`.
+    /// Returns whether anything changed.
     pub(super) fn fill(&mut self, anyway: bool) -> bool {
-        let Stage::Open(socket) = &self.stage else { return false };
+        let State::Open(socket) = &self.state else { return false };
         let changed = (anyway || self.reader.lends()) && self.reader.fill(socket);
-        self.heed_end();
+        self.handle_end();
         changed
     }
 
-    /// Heeds an event on the connection.
+    /// Handles an event on the connection.
     pub(super) fn notice(&mut self, dialer: Dialer<'_>, flags: EventFlags) {
-        if let Stage::Open(socket) = &self.stage {
+        if let State::Open(socket) = &self.state {
             let ends = EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR;
-            // The event may be that of an attempt which was given up.
+            // The event may belong to an attempt that was given up.
             let ending = flags.intersects(ends) && has_ended(socket);
             if ending || flags.contains(EventFlags::IN) {
                 self.reader.notice(ending);
             }
             self.writer.writable |= flags.contains(EventFlags::OUT);
             if ending {
-                // Ranks end both directions at once.
+                // Ranks close both directions at once.
                 self.close(Broken::Closed);
             }
         }
         self.advance(dialer);
     }
 
-    /// Takes the steps that are possible now towards an open link with nothing held.
+    /// Takes all steps that are possible now towards an open link with no held bytes.
     pub(super) fn advance(&mut self, dialer: Dialer<'_>) {
-        if let Stage::Dialing(dial) = &mut self.stage {
+        if let State::Dialing(dial) = &mut self.state {
             match dial.advance(dialer) {
                 Ok(None) => return,
                 Ok(Some(socket)) => {
-                    self.stage = Stage::Open(socket);
+                    self.state = State::Open(socket);
                     self.reader.open();
                 }
                 Err(broken) => {
                     self.writer.forget();
-                    self.stage = Stage::Failed(broken);
+                    self.state = State::Failed(broken);
                 }
             }
         }
         self.flush();
     }
 
-    /// Ends the link on this side. Whether closing it takes nothing back of what was sent: a kernel
-    /// that gets bytes for a closed connection, or closes one with bytes that nobody read, forgets
-    /// what the peer's kernel has not taken yet. So this drops what comes, and must be called until
-    /// then.
+    /// Ends the link on this side. Returns whether a close now would lose no sent bytes. A kernel
+    /// drops unacknowledged bytes if data arrives for a closed connection, or if a connection is
+    /// closed with unread data. So this discards arriving bytes, and must be called until it
+    /// returns true.
     pub(super) fn hang_up(&self) -> bool {
-        let Stage::Open(socket) = &self.stage else { return true };
-        // Broken ones cannot be shut down, however often.
+        let State::Open(socket) = &self.state else { return true };
+        // The shutdown of a broken connection fails every time.
         if shutdown(socket, Shutdown::Write).is_err() {
             return true;
         }
@@ -201,12 +202,13 @@ impl Connection {
                 break;
             }
         }
-        // The end itself may stay unanswered; and who cannot be told need not wait.
+        // The end of the stream counts as one byte and may stay unacknowledged. On an error there
+        // is nothing to wait for.
         outgoing(socket).map_or(true, |bytes| bytes <= 1)
     }
 
     fn flush(&mut self) {
-        let Stage::Open(socket) = &self.stage else { return };
+        let State::Open(socket) = &self.state else { return };
         if self.closed.is_none()
             && let Err(errno) = self.writer.flush(socket)
         {
@@ -214,11 +216,11 @@ impl Connection {
         }
     }
 
-    /// A stream that ended, or makes no sense any more, ends the other direction too.
-    fn heed_end(&mut self) {
+    /// Closes the link if the stream has ended or become invalid.
+    fn handle_end(&mut self) {
         let Some(end) = self.reader.end().filter(|_| self.closed.is_none()) else { return };
         self.close(end);
-        if let (Broken::Protocol(_), Stage::Open(socket)) = (end, &self.stage) {
+        if let (Broken::Protocol(_), State::Open(socket)) = (end, &self.state) {
             shutdown(socket, Shutdown::Both).ok();
         }
     }

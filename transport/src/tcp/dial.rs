@@ -1,4 +1,4 @@
-//! The way to an open connection, for the end that opens it.
+//! The steps to an open connection, for the end that opens it.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -16,89 +16,94 @@ use super::socket::{EVENTS_OF_LINKS, Liveness, Read, connecting, read, write};
 use crate::contract::Link;
 use crate::proof::{CHALLENGE_BYTES, HELLO_BYTES, Hello, JobKey};
 
-/// Rounds over all ways to the peer before a link counts as broken.
+/// Rounds over all routes to the peer before the link counts as broken.
 const ROUNDS_MAX: u32 = 8;
 
-/// Pause after each failed attempt of the first round and of the second; those of each further
-/// round are twice as long.
+/// Pause after each failed attempt of the first two rounds. The pause doubles with each later
+/// round.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// What the links of an endpoint share.
+/// Parameters that all links of an endpoint share.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Dialer<'a> {
     pub(super) key: &'a JobKey,
     pub(super) epoll: &'a OwnedFd,
-    /// What events of the connection carry.
+    /// The token of the connection's events.
     pub(super) token: u64,
     pub(super) liveness: Liveness,
 }
 
-/// See the module's head.
+/// An attempt to open a link.
 #[derive(Debug)]
 pub(super) struct Dial {
-    /// This rank, and the link that the connection is for.
+    /// This rank.
     me: Rank,
+    /// The link that the connection is for.
     link: Link,
-    /// Ways to the peer, the next to try first.
+    /// Routes to the peer; the front is tried next.
     routes: VecDeque<Route>,
-    /// Complete rounds over the ways.
+    /// Complete rounds over the routes.
     rounds: u32,
-    /// Ways that this round has tried.
+    /// Routes tried in this round.
     tried: usize,
-    stage: Stage,
+    state: State,
 }
 
 #[derive(Debug)]
-enum Stage {
-    /// Begins at the next `advance`, but not before that time.
+enum State {
+    /// No attempt; the next begins in an `advance` at or after that time.
     Idle(Option<Instant>),
-    /// On its way since then, to say hello.
+    /// Connecting since `since`; the hello follows.
     Connecting { socket: OwnedFd, hello: Hello, since: Instant },
-    /// Has said hello; so many bytes of the challenge have arrived.
+    /// The hello is sent; `arrived` bytes of the challenge have arrived.
     Challenged { socket: OwnedFd, hello: Hello, challenge: [u8; CHALLENGE_BYTES], arrived: usize },
-    /// Has proven itself.
+    /// The proof is sent.
     Proven(OwnedFd),
-    /// Was welcomed.
+    /// The peer has accepted.
     Open(OwnedFd),
 }
 
 impl Dial {
     pub(super) const fn new(me: Rank, link: Link, routes: VecDeque<Route>) -> Self {
-        Self { me, link, routes, rounds: 0, tried: 0, stage: Stage::Idle(None) }
+        Self { me, link, routes, rounds: 0, tried: 0, state: State::Idle(None) }
     }
 
-    /// Whether `advance` must be called as time passes, events or not.
+    /// Whether `advance` must be called as time passes, even without events.
     pub(super) const fn is_timed(&self) -> bool {
-        matches!(self.stage, Stage::Idle(_) | Stage::Connecting { .. })
+        matches!(self.state, State::Idle(_) | State::Connecting { .. })
     }
 
-    /// Whether the peer may already have taken this connection for the link.
+    /// Whether the peer may already use this connection for the link.
     pub(super) const fn may_be_welcome(&self) -> bool {
-        matches!(self.stage, Stage::Proven(_))
+        matches!(self.state, State::Proven(_))
     }
 
-    /// Takes the steps that are possible now. Gives the connection once it is open.
+    /// Takes all steps that are possible now. Returns the connection once it is open.
     pub(super) fn advance(&mut self, dialer: Dialer<'_>) -> Result<Option<OwnedFd>, Broken> {
-        let patience = self.patience();
+        let timeout = self.timeout();
         loop {
-            let next = match &mut self.stage {
-                Stage::Idle(Some(time)) if Instant::now() < *time => return Ok(None),
-                Stage::Idle(_) => self.dial(dialer)?,
-                Stage::Connecting { socket, hello, since } => {
+            let next = match &mut self.state {
+                State::Idle(Some(time)) if Instant::now() < *time => return Ok(None),
+                State::Idle(_) => self.dial(dialer)?,
+                State::Connecting { socket, hello, since } => {
                     match write(&*socket, &hello.encode()) {
                         Ok(HELLO_BYTES) => {
                             let (hello, challenge) = (*hello, [0; CHALLENGE_BYTES]);
                             let next =
-                                |socket| Stage::Challenged { socket, hello, challenge, arrived: 0 };
+                                |socket| State::Challenged { socket, hello, challenge, arrived: 0 };
                             self.step(next)
                         }
-                        Ok(0) if since.elapsed() < patience => return Ok(None),
+                        Ok(0) if since.elapsed() < timeout => return Ok(None),
                         Ok(0) => self.retry(Broken::Unreachable(Errno::TIMEDOUT))?,
-                        Ok(_) => return Err(Broken::Protocol("no room for a hello")),
+                        Ok(_) => {
+                            return Err(Broken::Protocol(
+                                "the connection took only a part of the hello",
+                            ));
+                        }
                         Err(errno) => self.retry(Broken::Unreachable(errno))?,
                     }
                 }
-                Stage::Challenged { socket, hello, challenge, arrived } => {
+                State::Challenged { socket, hello, challenge, arrived } => {
                     match read(&*socket, &mut challenge[*arrived..]) {
                         Ok(Read::NotYet) => return Ok(None),
                         Ok(Read::Bytes(bytes)) => {
@@ -108,40 +113,41 @@ impl Dial {
                             }
                             let proof = dialer.key.answer(hello, challenge);
                             let proof = proof.ok_or(Broken::Unproven)?;
-                            // Where this fails, so will the next read, and that decides.
+                            // If this write fails, the next read fails too and handles the error.
                             write(&*socket, &proof).ok();
-                            self.step(Stage::Proven)
+                            self.step(State::Proven)
                         }
                         Ok(Read::End) | Err(_) => self.retry(Broken::Unproven)?,
                     }
                 }
-                Stage::Proven(socket) => {
+                State::Proven(socket) => {
                     let mut welcome = [0];
                     match read(&*socket, &mut welcome) {
                         Ok(Read::NotYet) => return Ok(None),
-                        Ok(Read::Bytes(_)) if welcome[0] == WELCOME => self.step(Stage::Open),
-                        Ok(Read::Bytes(_)) => return Err(Broken::Protocol("no welcome")),
+                        Ok(Read::Bytes(_)) if welcome[0] == WELCOME => self.step(State::Open),
+                        Ok(Read::Bytes(_)) => return Err(Broken::Protocol("an invalid welcome")),
                         Ok(Read::End) | Err(_) => self.retry(Broken::Unproven)?,
                     }
                 }
-                Stage::Open(_) => {
-                    let done = std::mem::replace(&mut self.stage, Stage::Idle(None));
-                    return Ok(if let Stage::Open(socket) = done { Some(socket) } else { None });
+                State::Open(_) => {
+                    let done = std::mem::replace(&mut self.state, State::Idle(None));
+                    return Ok(if let State::Open(socket) = done { Some(socket) } else { None });
                 }
             };
-            self.stage = next;
+            self.state = next;
         }
     }
 
-    /// Time that the next way has to answer. The first round is in a hurry to find one that works.
-    fn patience(&self) -> Duration {
+    /// Time that the next route has to answer. It is short in the first round, which looks for a
+    /// route that works.
+    fn timeout(&self) -> Duration {
         let has_others = self.routes.len() > 1;
         let is_in_hurry = has_others && self.rounds == 0;
         Duration::from_millis(if is_in_hurry { ROUTE_MS } else { HANDSHAKE_MS })
     }
 
-    /// Opens a connection to the next address.
-    fn dial(&mut self, dialer: Dialer<'_>) -> Result<Stage, Broken> {
+    /// Opens a connection on the next route.
+    fn dial(&mut self, dialer: Dialer<'_>) -> Result<State, Broken> {
         let Some(route) = self.routes.front() else {
             return Err(Broken::Unreachable(Errno::DESTADDRREQ));
         };
@@ -150,27 +156,27 @@ impl Dial {
             Ok(socket) => {
                 let data = epoll::EventData::new_u64(dialer.token);
                 epoll::add(dialer.epoll, &socket, data, EVENTS_OF_LINKS)?;
-                Ok(Stage::Connecting { socket, hello, since: Instant::now() })
+                Ok(State::Connecting { socket, hello, since: Instant::now() })
             }
             Err(errno) => self.retry(Broken::Unreachable(errno)),
         }
     }
 
-    /// The stage that follows, with the same socket.
-    fn step(&mut self, next: impl FnOnce(OwnedFd) -> Stage) -> Stage {
-        match std::mem::replace(&mut self.stage, Stage::Idle(None)) {
-            Stage::Connecting { socket, .. }
-            | Stage::Challenged { socket, .. }
-            | Stage::Proven(socket)
-            | Stage::Open(socket) => next(socket),
-            idle @ Stage::Idle(_) => idle,
+    /// Returns the next state, with the same socket.
+    fn step(&mut self, next: impl FnOnce(OwnedFd) -> State) -> State {
+        match std::mem::replace(&mut self.state, State::Idle(None)) {
+            State::Connecting { socket, .. }
+            | State::Challenged { socket, .. }
+            | State::Proven(socket)
+            | State::Open(socket) => next(socket),
+            idle @ State::Idle(_) => idle,
         }
     }
 
-    /// Tries again later, at the next address, unless there is no point in it. An acceptor that had
-    /// too many strangers at its door may have dropped us, and one that opened the link itself will
-    /// be heard of; one that refuses is no more.
-    fn retry(&mut self, because: Broken) -> Result<Stage, Broken> {
+    /// Schedules the next attempt, on the next route, unless it is pointless. A busy acceptor may
+    /// have dropped this connection, and an acceptor that has opened the link itself will connect
+    /// here. A route whose peer refuses connections is removed: the peer is gone.
+    fn retry(&mut self, because: Broken) -> Result<State, Broken> {
         let failed = self.routes.pop_front();
         if because != Broken::Unreachable(Errno::CONNREFUSED) {
             self.routes.extend(failed);
@@ -188,11 +194,11 @@ impl Dial {
         {
             let (Link { peer, lane }, errno) = (self.link, std::io::Error::from(errno));
             tracing::info!(
-                "tcp: lane {lane} to rank {peer} cannot go {failed}: {errno}; trying {next}"
+                "tcp: lane {lane} to rank {peer} cannot connect {failed}: {errno}; trying {next}"
             );
         }
         let pause = PAUSE * 2_u32.saturating_pow(self.rounds.saturating_sub(1));
-        Ok(Stage::Idle(Some(Instant::now() + pause)))
+        Ok(State::Idle(Some(Instant::now() + pause)))
     }
 }
 
@@ -204,7 +210,7 @@ mod tests {
 
     use super::*;
 
-    /// The patience of every attempt until the link counts as broken, and the ways tried.
+    /// Returns the routes of all attempts until the link counts as broken, each with its timeout.
     fn attempts(ways: u8, refused: Option<u8>) -> Vec<(u8, u64)> {
         let to = |last| Route { from: None, to: SocketAddr::from(([192, 0, 2, last], 1)) };
         let link = Link { peer: Rank(1), lane: Lane(0) };
@@ -213,7 +219,7 @@ mod tests {
         loop {
             let front = *dial.routes.front().unwrap();
             let way = (0..ways).find(|last| to(*last) == front).unwrap();
-            all.push((way, u64::try_from(dial.patience().as_millis()).unwrap()));
+            all.push((way, u64::try_from(dial.timeout().as_millis()).unwrap()));
             let errno = if refused == Some(way) { Errno::CONNREFUSED } else { Errno::TIMEDOUT };
             if dial.retry(Broken::Unreachable(errno)).is_err() {
                 return all;

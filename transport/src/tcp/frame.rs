@@ -1,4 +1,4 @@
-//! Frames of a data connection: eight bytes that say what follows, then the payload.
+//! Frames of a data connection: an eight-byte header and the payload.
 //!
 //! ```text
 //! 0        4        8
@@ -14,16 +14,16 @@ pub const HEADER_BYTES: usize = 8;
 
 const _: () = assert!(FRAME_BYTES_MAX <= u32::MAX as usize);
 
-/// What stands before the payload of a frame.
+/// The header of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// What the payload belongs to.
+    /// The tag that the sender gave to `send`.
     pub tag: u32,
     /// Bytes of payload.
     pub len: usize,
 }
 
-/// Why eight bytes are not a header.
+/// The reason why eight bytes are not a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadHeader {
     /// The length is 0.
@@ -35,7 +35,7 @@ pub enum BadHeader {
 }
 
 impl Header {
-    /// The header as it travels.
+    /// Encodes the header for the wire.
     ///
     /// # Panics
     /// If `len` is beyond `limits::FRAME_BYTES_MAX`.
@@ -49,10 +49,10 @@ impl Header {
         [a, b, c, d, e, f, g, h]
     }
 
-    /// The header that the peer wrote.
+    /// Decodes the header that the peer wrote.
     ///
     /// # Errors
-    /// The length is none that a rank writes.
+    /// The length is 0 or beyond `limits::FRAME_BYTES_MAX`.
     pub fn decode([a, b, c, d, e, f, g, h]: [u8; HEADER_BYTES]) -> Result<Self, BadHeader> {
         let len = u32::from_le_bytes([e, f, g, h]) as usize;
         match len {
@@ -64,7 +64,7 @@ impl Header {
 }
 
 impl BadHeader {
-    /// The reason as `LinkFault::Protocol` takes it.
+    /// Converts the reason for `LinkFault::Protocol`.
     pub(super) const fn reason(self) -> &'static str {
         match self {
             Self::Empty => "a frame without payload",

@@ -1,8 +1,8 @@
-//! Connections that have not yet proven themselves: those of peers, and those of strangers.
+//! Accepted connections that are not authenticated yet, of peers and of others.
 //!
-//! There are at most `limits::HANDSHAKES_MAX`, each for `limits::HANDSHAKE_MS`; further ones wait
-//! in the kernel. Where all places are taken, the oldest gives way after a grace period, so that a
-//! crowd of strangers that say nothing does not keep the peers out.
+//! There are at most `limits::HANDSHAKES_MAX`, each for `limits::HANDSHAKE_MS`; further connections
+//! wait in the kernel. If the limit is reached, the oldest is closed after a grace period. So many
+//! silent connections cannot keep the peers out.
 
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
@@ -14,24 +14,24 @@ use super::socket::{Read, read, write};
 use crate::contract::Link;
 use crate::proof::{Challenged, HELLO_BYTES, Hello, JobKey, PROOF_BYTES};
 
-/// Time after which a connection gives way to others when all places are taken.
+/// Time after which a connection may be closed if the limit is reached.
 const GRACE: Duration = Duration::from_millis(200);
 
-/// A connection that a peer, or a stranger, opened.
+/// A connection that a peer, or someone else, opened.
 #[derive(Debug)]
 pub(super) struct Greeting {
     socket: OwnedFd,
     since: Instant,
-    stage: Stage,
+    state: State,
 }
 
 #[derive(Debug)]
-enum Stage {
+enum State {
     Hello([u8; HELLO_BYTES], usize),
     Proof(Box<Awaited>),
 }
 
-/// A proof that is on its way.
+/// A proof of which some bytes may be missing.
 #[derive(Debug)]
 struct Awaited {
     of: Challenged,
@@ -39,55 +39,58 @@ struct Awaited {
     arrived: usize,
 }
 
-/// The link that a hello may have, or why it may have none; a reason that is there is worth a word
-/// to the log.
-type Judged = Result<Link, Option<&'static str>>;
+/// The link that a hello is for, or the reason to refuse it. `None` as the reason means that the
+/// refusal is not logged.
+type Admission = Result<Link, Option<&'static str>>;
 
-/// How far a greeting came.
+/// The progress of a handshake.
 #[derive(Debug)]
 pub(super) enum Outcome {
-    /// More must arrive.
+    /// More bytes must arrive.
     Waiting,
-    /// It is the peer that it says, and this is the link.
+    /// The peer is authenticated, and this is its link.
     Proven(Link),
-    /// It is of no use; whether it is worth a word to the log.
+    /// The connection is refused, for this reason if it should be logged.
     Refused(Option<&'static str>),
 }
 
 impl Greeting {
     pub(super) fn new(socket: OwnedFd) -> Self {
-        Self { socket, since: Instant::now(), stage: Stage::Hello([0; HELLO_BYTES], 0) }
+        Self { socket, since: Instant::now(), state: State::Hello([0; HELLO_BYTES], 0) }
     }
 
-    /// Takes the steps that are possible now. `judge` says which link a peer with this hello may
-    /// have.
-    pub(super) fn advance(&mut self, key: &JobKey, judge: impl Fn(&Hello) -> Judged) -> Outcome {
+    /// Takes all steps that are possible now. `check` returns the link that a peer with this hello
+    /// may have.
+    pub(super) fn advance(&mut self, key: &JobKey, check: impl Fn(&Hello) -> Admission) -> Outcome {
         loop {
-            let (buffer, arrived): (&mut [u8], _) = match &mut self.stage {
-                Stage::Hello(buffer, arrived) => (buffer, arrived),
-                Stage::Proof(it) => (&mut it.proof, &mut it.arrived),
+            let (buffer, arrived): (&mut [u8], _) = match &mut self.state {
+                State::Hello(buffer, arrived) => (buffer, arrived),
+                State::Proof(it) => (&mut it.proof, &mut it.arrived),
             };
             match read(&self.socket, &mut buffer[*arrived..]) {
                 Ok(Read::Bytes(bytes)) => *arrived += bytes,
                 Ok(Read::NotYet) => return Outcome::Waiting,
                 Ok(Read::End) | Err(_) => {
-                    // Who leaves without a word was scanning, and who leaves later was a peer.
-                    let spoke = matches!(self.stage, Stage::Hello(_, 1..));
-                    return Outcome::Refused(spoke.then_some("it left"));
+                    // A connection without a byte was a port scan, and one with a whole hello was a
+                    // peer's. Neither is logged.
+                    let spoke = matches!(self.state, State::Hello(_, 1..));
+                    return Outcome::Refused(
+                        spoke.then_some("it closed the connection within its hello"),
+                    );
                 }
             }
             if *arrived < buffer.len() {
                 continue;
             }
-            let next = match &self.stage {
-                Stage::Hello(bytes, _) => self.challenge(key, bytes, &judge),
-                Stage::Proof(it) => match self.welcome(key, it, &judge) {
+            let next = match &self.state {
+                State::Hello(bytes, _) => self.challenge(key, bytes, &check),
+                State::Proof(it) => match self.welcome(key, it, &check) {
                     Ok(link) => return Outcome::Proven(link),
                     Err(reason) => Err(reason),
                 },
             };
             match next {
-                Ok(stage) => self.stage = stage,
+                Ok(state) => self.state = state,
                 Err(reason) => return Outcome::Refused(reason),
             }
         }
@@ -98,7 +101,7 @@ impl Greeting {
     }
 
     const fn is_mute(&self) -> bool {
-        matches!(self.stage, Stage::Hello(..))
+        matches!(self.state, State::Hello(..))
     }
 
     pub(super) fn into_socket(self) -> OwnedFd {
@@ -109,25 +112,31 @@ impl Greeting {
         &self,
         key: &JobKey,
         hello: &[u8; HELLO_BYTES],
-        judge: impl Fn(&Hello) -> Judged,
-    ) -> Result<Stage, Option<&'static str>> {
-        let hello = Hello::decode(PROTOCOL, hello).ok_or("it speaks another language")?;
-        judge(&hello)?;
+        check: impl Fn(&Hello) -> Admission,
+    ) -> Result<State, Option<&'static str>> {
+        let hello =
+            Hello::decode(PROTOCOL, hello).ok_or("its hello is not of this protocol version")?;
+        check(&hello)?;
         let of = Challenged::new(hello).map_err(|_| "the system gave no random bytes")?;
         self.write(&of.challenge(key))?;
-        Ok(Stage::Proof(Box::new(Awaited { of, proof: [0; PROOF_BYTES], arrived: 0 })))
+        Ok(State::Proof(Box::new(Awaited { of, proof: [0; PROOF_BYTES], arrived: 0 })))
     }
 
-    fn welcome(&self, key: &JobKey, it: &Awaited, judge: impl Fn(&Hello) -> Judged) -> Judged {
+    fn welcome(
+        &self,
+        key: &JobKey,
+        it: &Awaited,
+        check: impl Fn(&Hello) -> Admission,
+    ) -> Admission {
         if !it.of.accepts(key, &it.proof) {
             return Err(Some("its proof is wrong"));
         }
-        let link = judge(it.of.hello())?;
+        let link = check(it.of.hello())?;
         self.write(&[WELCOME])?;
         Ok(link)
     }
 
-    /// A few bytes always fit into a connection on which nothing was written.
+    /// Writes all of `bytes`. They always fit the send buffer of a connection without earlier data.
     fn write(&self, bytes: &[u8]) -> Result<(), Option<&'static str>> {
         match write(&self.socket, bytes) {
             Ok(count) if count == bytes.len() => Ok(()),
@@ -136,7 +145,7 @@ impl Greeting {
     }
 }
 
-/// The greetings under way, by place.
+/// The handshakes in progress, by index.
 #[derive(Debug, Default)]
 pub(super) struct Greetings {
     places: Vec<Option<Greeting>>,
@@ -153,7 +162,7 @@ impl Greetings {
         self.count >= HANDSHAKES_MAX
     }
 
-    /// Takes a greeting in and says at which place.
+    /// Adds a handshake and returns its index.
     pub(super) fn add(&mut self, greeting: Greeting) -> usize {
         self.count += 1;
         if let Some(place) = self.free.pop() {
@@ -175,8 +184,8 @@ impl Greetings {
         Some(greeting)
     }
 
-    /// Closes those whose time is over. If all places are taken, those that have not even said
-    /// hello within the grace period go too, and if there are none the oldest. Returns how many.
+    /// Closes handshakes whose time is up. If the limit is still reached, closes those without a
+    /// complete hello after the grace period, and then the oldest. Returns how many it closed.
     pub(super) fn expire(&mut self) -> usize {
         let before = self.count;
         self.close(|greeting| greeting.since.elapsed() > Duration::from_millis(HANDSHAKE_MS));

@@ -1,4 +1,5 @@
-//! From a configuration to an endpoint: first the address, which others must know, then the rest.
+//! The steps from a configuration to an endpoint: first the addresses, which peers must know, then
+//! the endpoint itself.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -14,7 +15,7 @@ use super::route::{Route, Ways};
 use super::socket::{Liveness, listener};
 use crate::proof::JobKey;
 
-/// What an endpoint must know before it can say where it listens.
+/// The configuration of an endpoint, from which its addresses follow.
 pub struct Config {
     /// The secret that the ranks of the job share.
     pub key: [u8; 32],
@@ -22,53 +23,53 @@ pub struct Config {
     pub rank: Rank,
     /// Ranks of the job, 1 to `limits::RANKS_MAX`.
     pub size: usize,
-    /// Parallel streams to each peer, 1 to `limits::LANES_MAX`; all ranks say the same.
+    /// Parallel streams to each peer, 1 to `limits::LANES_MAX`; the same on all ranks.
     pub lanes: usize,
-    /// Addresses of this host to listen on, which the caller chooses; with rails, one of each.
+    /// Addresses of this host to listen on; with rails, one per rail.
     pub bind: Vec<IpAddr>,
     /// Ports to choose from, for hosts behind a firewall; any port if `None`.
     pub ports: Option<RangeInclusive<u16>>,
-    /// When a silent connection counts as cut.
+    /// The time after which a silent connection counts as broken.
     pub liveness: Liveness,
 }
 
-/// Why an endpoint cannot listen.
+/// The reason why an endpoint cannot listen.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ListenError {
-    /// The configuration has a number beyond its limit.
+    /// A number in the configuration is beyond its limit.
     #[error("rank {rank} of {size} with {lanes} lanes is beyond the limits")]
     Limits {
-        /// The rank,
+        /// This rank.
         rank: Rank,
-        /// the size,
+        /// The number of ranks.
         size: usize,
-        /// and the lanes that were asked for.
+        /// The number of lanes.
         lanes: usize,
     },
-    /// There is no address to listen on.
+    /// The configuration has no address to listen on.
     #[error("no address to listen on")]
     NoAddress,
-    /// The address is not this host's, or has no free port.
-    #[error("cannot listen on {address}: {source}; is the address this host's, and a port free?")]
+    /// The address does not belong to this host, or has no free port.
+    #[error("cannot listen on {address}: {source}; give an address of this host and a free port")]
     Bind {
         /// The address, with the last port that was tried.
         address: SocketAddr,
-        /// What the operating system said.
+        /// The operating system's error.
         source: io::Error,
     },
 }
 
-/// Why an endpoint cannot use the table of peers.
+/// The reason why an endpoint cannot use the table of peers.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
     /// The table names a rank that the job does not have.
-    #[error("the table of addresses has rank {rank}, but the job only {size} ranks")]
+    #[error("the table of addresses has rank {rank}, but the job has only {size} ranks")]
     UnknownRank {
         /// The rank.
         rank: Rank,
-        /// Ranks of the job.
+        /// The number of ranks of the job.
         size: usize,
     },
     /// The operating system has no descriptors left.
@@ -76,7 +77,7 @@ pub enum ConnectError {
     Events(io::Error),
 }
 
-/// An endpoint that others can reach, but which does not know them yet.
+/// An endpoint that listens and does not know its peers yet.
 #[derive(Debug)]
 pub struct Listening {
     me: Me,
@@ -85,10 +86,11 @@ pub struct Listening {
 }
 
 impl Tcp {
-    /// Listens. What `Listening::addresses` then says must reach the other ranks.
+    /// Begins to listen. Does not block. The caller must publish `Listening::addresses` to the
+    /// other ranks.
     ///
     /// # Errors
-    /// See `ListenError`.
+    /// Those of `ListenError`.
     pub fn listen(config: Config) -> Result<Listening, ListenError> {
         let Config { key, rank, size, lanes, bind, ports, liveness } = config;
         let fits = (1..=RANKS_MAX).contains(&size) && (1..=LANES_MAX).contains(&lanes);
@@ -111,17 +113,18 @@ impl Tcp {
 }
 
 impl Listening {
-    /// Where others reach this rank, in the order of `Config::bind`.
+    /// The addresses at which peers reach this rank, in the order of `Config::bind`.
     #[must_use]
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }
 
-    /// Learns where the peers are. Connects to none of them yet. Ranks that `peers` leaves out can
-    /// connect here but cannot be sent to.
+    /// Makes the endpoint for these peers and their addresses. Does not block and connects to none
+    /// of them yet. Ranks that `peers` omits can connect to this rank, but this rank cannot send to
+    /// them first.
     ///
     /// # Errors
-    /// See `ConnectError`.
+    /// Those of `ConnectError`.
     pub fn connect(
         self,
         peers: impl IntoIterator<Item = (Rank, Vec<SocketAddr>)>,
@@ -134,11 +137,11 @@ impl Listening {
         self.connect_by_rail(peers.into_iter().map(ways))
     }
 
-    /// Learns by which rails the peers are reached. Lane k goes by rail k, counted round, and by
-    /// another way where that one does not work. Else as `connect`.
+    /// As `connect`, with the routes to each peer. Lane k begins with rail k (modulo the number of
+    /// rails), and falls back to other routes.
     ///
     /// # Errors
-    /// See `ConnectError`.
+    /// Those of `ConnectError`.
     pub fn connect_by_rail(
         self,
         peers: impl IntoIterator<Item = (Rank, Ways)>,
@@ -155,7 +158,7 @@ impl Listening {
     }
 }
 
-/// A listening socket on the first free port. Ranks of one host begin at different ones.
+/// Makes a listening socket on the first free port. Ranks of one host begin at different ports.
 fn bound(
     address: IpAddr,
     ports: Option<RangeInclusive<u16>>,

@@ -1,29 +1,29 @@
-//! Ranks that have a network between them.
+//! Transport over TCP, for ranks with an IP network between them.
 //!
-//! Every two ranks have a connection per lane, for both directions, so that acknowledgements travel
-//! with answers. Whoever first sends on a link opens it; nobody connects to a peer that it only
-//! hears. If both ends do so at once, both agree which attempt goes on (`connection`), and nothing
-//! is sent before that is settled. A peer with several lanes has several connections, which
-//! schedules use side by side; nothing is striped in here.
+//! Every pair of ranks has one connection per lane, which carries both directions, so
+//! acknowledgements travel with data. The rank that first sends on a link opens it; a rank that
+//! only receives opens none. If both ends open the link at the same time, both agree on the attempt
+//! that stays (`connection`), and neither sends data before that. Schedules use the connections of
+//! several lanes side by side; this module stripes nothing.
 //!
-//! * `hello`: the first words on a connection, proven as in `crate::proof`; `greeting`: connections
-//!   that have proven nothing yet;
-//! * `route`: the ways to a peer, by rail where the ranks agree on rails;
+//! * `hello`: the first message on a connection, proven as in `crate::proof`;
+//! * `greeting`: accepted connections that are not authenticated yet;
+//! * `route`: the routes to a peer, by rail if the ranks agree on rails;
 //! * `frame`, `staging`: the bytes on the wire, decoded without a socket;
-//! * `connection`: a link, of a `dial`, a `reader` and a `writer`; `endpoint`: all of them, and
-//!   their events;
-//! * `socket`, `ticker`, `bell`, `token`: what the kernel does for us.
+//! * `connection`: a link, made of a `dial`, a `reader` and a `writer`;
+//! * `endpoint`: all links of a rank, and their events;
+//! * `refusals`: the log of refused connections;
+//! * `socket`, `ticker`, `waker`, `token`: interfaces to the kernel.
 //!
-//! Sends write from the caller's memory and receives read into it; only messages below a kilobyte,
-//! and what a reduction wants to look at, are copied once between. Events are edge-triggered and
-//! remembered, so that waiting costs one system call that asks for all links at once, and the
-//! descriptor of that call is what a caller parks on.
+//! Sends write from the caller's memory and receives read into it. Only messages below a kilobyte,
+//! and bytes that a reduction reads in place, are copied once in between. Events are edge-triggered
+//! and remembered: one system call asks for the events of all links, and a caller parks on the
+//! descriptor of that call.
 //!
-//! The window that the contract demands is ours, not the kernel's: a short message is accepted even
-//! if the link is not open or its socket is full, and leaves with a later `poll`
+//! This module provides the window that the contract demands, not the kernel. A short message is
+//! accepted even if the link is not open or its socket is full, and leaves in a later `poll`
 //! (`Transport::is_flushed`).
 
-mod bell;
 mod broken;
 mod connection;
 mod dial;
@@ -33,12 +33,13 @@ mod greeting;
 mod hello;
 mod listening;
 mod reader;
+mod refusals;
 mod route;
 mod socket;
 pub mod staging;
-mod strangers;
 pub(crate) mod ticker;
 mod token;
+mod waker;
 mod writer;
 
 pub use endpoint::Tcp;

@@ -11,28 +11,29 @@ use super::staging::Staging;
 use crate::contract::{Fragment, Received};
 use crate::sys::copy;
 
-/// Bytes that wait here for the receiver; the rest waits in the kernel.
+/// Bytes of the staging buffer; further bytes wait in the kernel.
 const STAGING_BYTES: usize = 256 * 1024;
 
-/// Bytes read past what has a place in the receiver's memory: the next header, and short messages
-/// whole. Every one of them is copied once more.
+/// Bytes read beyond the receiver's memory: the next header, and short messages entirely. Each of
+/// them is copied once more.
 const AHEAD_BYTES: usize = 2048;
 
-/// Below this many bytes a read goes by way of the staging buffer, together with what follows.
+/// Shorter reads go through the staging buffer, together with the bytes after them.
 const DIRECT_BYTES_MIN: usize = 1024;
 
-/// See the module's head.
+/// The receiving half of a link.
 #[derive(Debug)]
 pub(super) struct Reader {
     staging: Staging,
-    /// The kernel may have bytes for us. Events are told once, so this remembers them.
+    /// Whether the kernel may have bytes. Events are edge-triggered, so this remembers them.
     ready: bool,
-    /// The kernel said that the stream ends; a short read is then no sign that it is empty.
+    /// Whether the kernel has reported the end of the stream. A short read then does not mean that
+    /// the socket is empty.
     ending: bool,
     end: Option<Broken>,
-    /// Whether the receiver asked for bytes where they lie, rather than in its own memory.
+    /// Whether the receiver reads in place rather than into its own memory.
     lends: Cell<bool>,
-    /// Whether the endpoint has this link on its list of those to fill.
+    /// Whether the link is on the endpoint's list of links to fill.
     pub(super) listed: bool,
 }
 
@@ -50,12 +51,12 @@ impl Default for Reader {
 }
 
 impl Reader {
-    /// The connection is there, from which something may come sooner or later.
+    /// Prepares for bytes of an open connection.
     pub(super) fn open(&mut self) {
         self.staging.prepare();
     }
 
-    /// Remembers that the kernel has something for us.
+    /// Notes that the kernel may have bytes.
     pub(super) const fn notice(&mut self, ending: bool) {
         self.ready = self.end.is_none();
         self.ending |= ending;
@@ -65,7 +66,7 @@ impl Reader {
         self.ready
     }
 
-    /// As `Transport::readable`.
+    /// See `Transport::readable`.
     pub(super) fn readable(&self) -> Result<Option<Fragment<'_>>, Broken> {
         self.lends.set(true);
         match self.staging.lent() {
@@ -74,27 +75,27 @@ impl Reader {
         }
     }
 
-    /// As `Transport::consume`.
+    /// See `Transport::consume`.
     pub(super) fn consume(&mut self, bytes: usize) {
         self.staging.take(bytes);
     }
 
-    /// Whether the receiver asked for bytes where they lie, so that `fill` should be called.
+    /// Whether the receiver reads in place, so `fill` should be called.
     pub(super) const fn lends(&self) -> bool {
         self.lends.get()
     }
 
-    /// Reads what has arrived, if there is room. Returns whether anything changed.
+    /// Reads arrived bytes if there is room. Returns whether anything changed.
     pub(super) fn fill(&mut self, socket: &OwnedFd) -> bool {
         self.read_ahead(socket, STAGING_BYTES)
     }
 
-    /// What ended the stream, whether or not all before it was consumed.
+    /// The reason why the stream has ended, even if arrived bytes are not consumed yet.
     pub(super) fn end(&self) -> Option<Broken> {
         self.staging.bad().map(|bad| Broken::Protocol(bad.reason())).or(self.end)
     }
 
-    /// As `Transport::recv`.
+    /// See `Transport::recv`.
     pub(super) fn recv(
         &mut self,
         socket: &OwnedFd,
@@ -125,7 +126,7 @@ impl Reader {
         }
     }
 
-    /// What to say when there is nothing to lend.
+    /// The result if there is nothing to lend.
     fn nothing(&self) -> Result<(), Broken> {
         self.end().map_or(Ok(()), Err)
     }
@@ -145,13 +146,13 @@ impl Reader {
         let free = self.staging.free();
         let limit = limit.min(free.len());
         let got = read(socket, &mut free[..limit]);
-        let bytes = self.heed(got, limit);
+        let bytes = self.handle_read(got, limit);
         self.staging.filled(bytes);
         bytes > 0 || self.end.is_some()
     }
 
-    /// Reads payload of the open frame straight into `dst`, after the few bytes of it that are in
-    /// the staging buffer; there is room for them. Returns how many bytes of `dst` are good.
+    /// Reads payload of the open frame straight into `dst`, after the few bytes of it in the
+    /// staging buffer, for which `dst` has room. Returns how many bytes of `dst` are valid.
     fn read_direct(&mut self, socket: &OwnedFd, dst: &mut [u8]) -> usize {
         let Some(frame) = self.staging.frame() else { return 0 };
         let want = frame.left.min(dst.len());
@@ -164,7 +165,7 @@ impl Reader {
         };
         let limit = room + ahead.len();
         let got = read_both(socket, first, ahead);
-        let bytes = self.heed(got, limit);
+        let bytes = self.handle_read(got, limit);
         let arrived = staged + bytes.min(room);
         let good = if arrived == want { want } else { frame.whole(arrived) };
         self.staging.pass(good);
@@ -177,8 +178,8 @@ impl Reader {
         good
     }
 
-    /// Draws the conclusions from a read of up to `limit` bytes.
-    fn heed(&mut self, got: Result<Read, Errno>, limit: usize) -> usize {
+    /// Updates the state after a read of up to `limit` bytes, and returns the bytes read.
+    fn handle_read(&mut self, got: Result<Read, Errno>, limit: usize) -> usize {
         match got {
             Ok(Read::Bytes(bytes)) => {
                 self.ready = bytes == limit || self.ending;

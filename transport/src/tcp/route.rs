@@ -1,4 +1,4 @@
-//! Ways to a peer: one for each rail that both hosts are on, or addresses in order of preference.
+//! Routes to a peer: one per rail that both hosts have, or addresses in order of preference.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -7,18 +7,18 @@ use std::net::{IpAddr, SocketAddr};
 use ringfold_topology::fabric::Place;
 use ringfold_types::Lane;
 
-/// A way to a peer.
+/// A route to a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Route {
-    /// The address of this host that connections come from; any if `None`.
+    /// The local address of the connection; any if `None`.
     pub from: Option<IpAddr>,
     /// The address that the peer listens on.
     pub to: SocketAddr,
 }
 
 impl Route {
-    /// Returns a way for every address of this rank that has a counterpart on the same rail and
-    /// plane, by rail and plane. Both ranks of a pair get their ways in the same order.
+    /// Returns a route for every address of this rank that has a counterpart on the same rail and
+    /// plane, ordered by rail and plane. Both ranks of a pair get their routes in the same order.
     #[must_use]
     pub fn by_rail(own: &[(Place, SocketAddr)], peer: &[(Place, SocketAddr)]) -> Vec<Self> {
         let mut own = own.to_vec();
@@ -42,17 +42,17 @@ impl fmt::Display for Route {
     }
 }
 
-/// All ways to a peer.
+/// All routes to a peer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ways {
-    /// Lane k begins with way k, counted round, and falls back to the others of these.
+    /// Lane k begins with route k (modulo their number), and falls back to the others of these.
     pub rails: Vec<Route>,
-    /// Where none of `rails` works, every lane tries these, in this order.
+    /// The routes that every lane tries, in this order, if none of `rails` works.
     pub others: Vec<Route>,
 }
 
 impl Ways {
-    /// The ways that a lane tries, in this order.
+    /// The routes that a lane tries, in order.
     pub(super) fn of(&self, lane: Lane) -> VecDeque<Route> {
         let mut ways = VecDeque::from(self.rails.clone());
         ways.rotate_left(lane.index().checked_rem(ways.len()).unwrap_or(0));
@@ -60,7 +60,7 @@ impl Ways {
         ways
     }
 
-    /// Whether there is no way.
+    /// Whether there is no route.
     pub(super) const fn is_empty(&self) -> bool {
         self.rails.is_empty() && self.others.is_empty()
     }

@@ -1,4 +1,4 @@
-//! The system calls on sockets, and the options that all of ours have.
+//! System calls on sockets, and the options of all our sockets.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::net::{IpAddr, SocketAddr};
@@ -17,31 +17,32 @@ use super::frame::HEADER_BYTES;
 use super::route::Route;
 use crate::sys::choose_port_late;
 
-/// Connections that the kernel keeps for us until we accept them; it lowers this to its own limit.
+/// Connections that the kernel queues before this rank accepts them; the kernel lowers this to its
+/// own limit.
 const BACKLOG: i32 = 4096;
 
-/// Keepalive probes that stay unanswered before a connection counts as cut.
+/// Unanswered keepalive probes after which a connection counts as broken.
 const KEEPALIVE_PROBES: u32 = 3;
 
-/// Payload up to this many bytes is written in one piece with its header.
+/// Payload of up to this many bytes is written in one piece with its header.
 const JOINED_BYTES_MAX: usize = 504;
 
 const WITHOUT_BLOCKING: SendFlags = SendFlags::NOSIGNAL.union(SendFlags::DONTWAIT);
 
-/// What the kernel tells about the connection of a link, each once.
+/// The events of a link's connection, edge-triggered.
 pub(super) const EVENTS_OF_LINKS: EventFlags =
     EventFlags::IN.union(EventFlags::OUT).union(EventFlags::RDHUP).union(EventFlags::ET);
 
-/// When a silent connection counts as cut. A slow peer is not a silent one: its kernel answers.
+/// When a silent connection counts as broken. A slow peer is not silent: its kernel answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Liveness {
-    /// Time after which an idle connection whose other end does not answer probes is broken; by
-    /// seconds, at least 4. `None` to wait for ever. Default 30 s.
+    /// Time after which an idle connection is broken if the other end does not answer probes.
+    /// Rounded to seconds, at least 4 s. `None` to wait forever. Default 30 s.
     pub idle: Option<Duration>,
-    /// Time after which bytes that the peer's kernel did not take break the connection. The kernel
-    /// cannot tell a cut cable from a peer that reads nothing while its window is full, so this
-    /// must exceed the time that a rank may be late. `None` for the kernel's own, about 15 minutes,
-    /// which spares late peers. Default `None`.
+    /// Time after which bytes that the peer's kernel did not accept break the connection. The
+    /// kernel cannot tell a cut cable from a peer that reads nothing while its window is full. So
+    /// this must exceed the time that a rank may be late. `None` for the kernel's own timeout,
+    /// about 15 minutes, which tolerates late peers. Default `None`.
     pub unanswered: Option<Duration>,
 }
 
@@ -51,10 +52,10 @@ impl Default for Liveness {
     }
 }
 
-/// A listening socket, and the address that it got.
+/// Makes a listening socket, and returns it with its address.
 pub(super) fn listener(address: SocketAddr) -> Result<(OwnedFd, SocketAddr), Errno> {
     let socket = open(address)?;
-    // A restarted job takes a port of its range again, though the old connections linger.
+    // A restarted job can reuse a port of its range while old connections linger.
     sockopt::set_socket_reuseaddr(&socket, true)?;
     if address.is_ipv6() {
         sockopt::set_ipv6_v6only(&socket, true)?;
@@ -65,7 +66,7 @@ pub(super) fn listener(address: SocketAddr) -> Result<(OwnedFd, SocketAddr), Err
     Ok((socket, bound))
 }
 
-/// A socket that is on its way.
+/// Makes a socket that is connecting.
 pub(super) fn connecting(route: Route, liveness: Liveness) -> Result<OwnedFd, Errno> {
     let Route { from, to } = route;
     let socket = open(to)?;
@@ -79,15 +80,15 @@ pub(super) fn connecting(route: Route, liveness: Liveness) -> Result<OwnedFd, Er
     }
 }
 
-/// Sets the address that a connection comes from. Its port is chosen as it connects, so that
-/// connections to different peers can share one.
+/// Sets the local address of a connection. The kernel chooses the port when the socket connects, so
+/// connections to different peers can share a port.
 fn come_from(socket: &OwnedFd, from: IpAddr) -> Result<(), Errno> {
-    // A kernel without the option chooses the port now, which works as well for fewer connections.
+    // A kernel without the option chooses the port now, which works for fewer connections.
     choose_port_late(socket).ok();
     bind(socket, &SocketAddr::new(from, 0))
 }
 
-/// The next connection that waits, if one does.
+/// Accepts the next waiting connection, if there is one.
 pub(super) fn accepted(listener: &OwnedFd, liveness: Liveness) -> Result<OwnedFd, Errno> {
     let socket =
         retry_on_intr(|| accept_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC))?;
@@ -95,7 +96,7 @@ pub(super) fn accepted(listener: &OwnedFd, liveness: Liveness) -> Result<OwnedFd
     Ok(socket)
 }
 
-/// Writes as much of `bytes` as goes without blocking. 0 means not now.
+/// Writes as much of `bytes` as possible without blocking. Returns 0 if nothing can be written now.
 pub(super) fn write(socket: impl AsFd, bytes: &[u8]) -> Result<usize, Errno> {
     let socket = socket.as_fd();
     now_or_not(retry_on_intr(|| send(socket, bytes, WITHOUT_BLOCKING)))
@@ -107,7 +108,7 @@ pub(super) fn write_framed(
     header: &[u8; HEADER_BYTES],
     payload: &[u8],
 ) -> Result<usize, Errno> {
-    // For the kernel one short piece costs less than two, by more than copying it here.
+    // One short piece costs the kernel less than two, even with the copy here.
     let mut joined = [0; HEADER_BYTES + JOINED_BYTES_MAX];
     let length = HEADER_BYTES + payload.len();
     if let Some(joined) = joined.get_mut(..length) {
@@ -128,10 +129,10 @@ fn now_or_not(result: Result<usize, Errno>) -> Result<usize, Errno> {
     }
 }
 
-/// What a read gave.
+/// The result of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Read {
-    /// So many bytes, at least one.
+    /// This many bytes, at least one.
     Bytes(usize),
     /// Nothing has arrived.
     NotYet,
@@ -139,7 +140,7 @@ pub(super) enum Read {
     End,
 }
 
-/// Whether the peer closed the connection, or it broke.
+/// Whether the peer has closed the connection, or it has broken.
 pub(super) fn has_ended(socket: impl AsFd) -> bool {
     let socket = socket.as_fd();
     let mut set = [PollFd::from_borrowed_fd(socket, PollFlags::RDHUP)];
@@ -185,8 +186,8 @@ fn open(address: SocketAddr) -> Result<OwnedFd, Errno> {
     socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP))
 }
 
-/// Small messages leave at once, and a peer that went silent is noticed. Buffer sizes are left to
-/// the kernel, which adapts them to the path; setting them would switch that off.
+/// Sets the options of a connection: small messages leave at once, and a silent peer is detected.
+/// The kernel adapts buffer sizes to the path, and would stop that if they were set.
 fn tune(socket: &OwnedFd, liveness: Liveness) -> Result<(), Errno> {
     sockopt::set_tcp_nodelay(socket, true)?;
     if let Some(idle) = liveness.idle {

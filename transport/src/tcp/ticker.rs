@@ -9,14 +9,14 @@ use rustix::time::{
     timerfd_settime,
 };
 
-/// Between looks at what waits.
+/// Time between two ticks.
 const PERIOD: Duration = Duration::from_millis(20);
 
-/// See the module's head.
+/// A timer descriptor.
 #[derive(Debug)]
 pub(crate) struct Ticker {
     timer: OwnedFd,
-    /// When it rings, or rang.
+    /// The time of the next tick, or of the last one.
     at: Option<Instant>,
 }
 
@@ -32,7 +32,7 @@ impl Ticker {
         }
     }
 
-    /// Rings once more after a period.
+    /// Ticks once more after a period.
     pub(crate) fn rearm(&mut self) {
         self.ring_at(Some(Instant::now() + PERIOD));
     }
@@ -41,12 +41,11 @@ impl Ticker {
         self.ring_at(None);
     }
 
-    /// Rings once at that time, or not any more. It is no call of the kernel where it does so
-    /// anyway.
+    /// Ticks once at `at`, or never again if `None`. Makes no system call if that is set already.
     pub(crate) fn ring_at(&mut self, at: Option<Instant>) {
         if std::mem::replace(&mut self.at, at) != at {
             let left = at.map(|at| at.saturating_duration_since(Instant::now()));
-            // No time at all would stop it.
+            // A time of zero would stop the timer.
             self.set(left.map(|left| left.max(Duration::from_nanos(1))).unwrap_or_default());
         }
     }
@@ -56,7 +55,7 @@ impl Ticker {
         let longest = Timespec { tv_sec: i64::MAX, tv_nsec: 0 };
         let once = Timespec::try_from(time).unwrap_or(longest);
         let times = Itimerspec { it_interval: never, it_value: once };
-        // It fails only for times that are none.
+        // Fails only for invalid times.
         timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &times).ok();
     }
 }

@@ -1,16 +1,16 @@
-//! What an event of the kernel concerns, as the 64 bits that the kernel keeps for us.
+//! Tokens of kernel events: the 64 bits that epoll keeps for each descriptor.
 
 const KIND_SHIFT: u32 = 56;
 
-/// What an event concerns. Events of a connection that was closed may still come, and then concern
-/// whoever has its place: every receiver of one takes it as a hint to look, not as a fact.
+/// The subject of an event. An event of a closed connection may still arrive and then names its
+/// successor. So every receiver treats a token as a hint to check, not as a fact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Token {
     Tick,
     Listener(usize),
     Greeting(usize),
     Link(usize),
-    Bell,
+    Waker,
 }
 
 impl Token {
@@ -20,7 +20,7 @@ impl Token {
             Self::Listener(index) => (1, index),
             Self::Greeting(index) => (2, index),
             Self::Link(index) => (3, index),
-            Self::Bell => (4, 0),
+            Self::Waker => (4, 0),
         };
         (kind << KIND_SHIFT) | index as u64
     }
@@ -32,7 +32,7 @@ impl Token {
             1 => Self::Listener(index),
             2 => Self::Greeting(index),
             3 => Self::Link(index),
-            _ => Self::Bell,
+            _ => Self::Waker,
         }
     }
 }

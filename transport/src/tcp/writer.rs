@@ -8,22 +8,22 @@ use rustix::io::Errno;
 use super::frame::{HEADER_BYTES, Header};
 use super::socket::{write, write_framed};
 
-/// See the module's head.
+/// The sending half of a link.
 #[derive(Debug)]
 pub(super) struct Writer {
-    /// Bytes that were accepted and the kernel has not, headers and payload as they travel. They go
+    /// Accepted bytes that the kernel has not taken, headers and payload in wire format. They go
     /// first.
     held: Vec<u8>,
-    /// Bytes of `held` that the kernel took since.
+    /// Bytes of `held` that the kernel has taken.
     gone: usize,
     /// Bytes of payload in `held`.
     payload: usize,
-    /// Bytes of the frame under way that were not accepted.
+    /// Bytes of the current frame that are not accepted yet.
     left: usize,
-    /// Bytes after the accepted ones that the kernel has already. They are fewer than the
-    /// alignment, and are offered again.
+    /// Bytes after the accepted ones that the kernel has taken already. They are fewer than the
+    /// alignment, and the caller passes them again.
     skip: usize,
-    /// The kernel may take bytes. Events are told once, so this remembers them.
+    /// Whether the kernel may take bytes. Events are edge-triggered, so this remembers them.
     pub(super) writable: bool,
 }
 
@@ -39,7 +39,7 @@ impl Writer {
         !self.held.is_empty()
     }
 
-    /// As `Transport::send`, on an open connection.
+    /// See `Transport::send`; for an open connection.
     pub(super) fn send(
         &mut self,
         socket: &OwnedFd,
@@ -52,11 +52,11 @@ impl Writer {
         if accepted == bytes.len() || !is_short {
             return Ok(accepted);
         }
-        // The window that every link has: a short message is accepted whatever the kernel says.
+        // A short message is accepted even if the kernel is full, as the contract demands.
         Ok(accepted + self.hold(tag, &bytes[accepted..]))
     }
 
-    /// Writes what is held, as far as the kernel takes it.
+    /// Writes held bytes, as far as the kernel takes them.
     pub(super) fn flush(&mut self, socket: &OwnedFd) -> Result<(), Errno> {
         if !self.writable || self.held.is_empty() {
             return Ok(());
@@ -71,14 +71,14 @@ impl Writer {
         Ok(())
     }
 
-    /// Drops what is held.
+    /// Drops the held bytes.
     pub(super) fn forget(&mut self) {
         self.held.clear();
         self.gone = 0;
         self.payload = 0;
     }
 
-    /// Accepts bytes that the kernel does not take now, up to the window.
+    /// Accepts bytes that the kernel cannot take now, up to the window.
     pub(super) fn hold(&mut self, tag: u32, bytes: &[u8]) -> usize {
         let room = LINK_BYTES_MIN.saturating_sub(self.payload);
         let is_new = self.left == 0;
@@ -97,7 +97,7 @@ impl Writer {
         accepted
     }
 
-    /// Writes as much of the frame under way, or of a new one, as the kernel takes.
+    /// Writes as much of the current frame, or of a new one, as the kernel takes.
     fn write_frame(&mut self, socket: &OwnedFd, tag: u32, bytes: &[u8]) -> Result<usize, Errno> {
         if !self.writable || !self.held.is_empty() {
             return Ok(0);
@@ -127,7 +127,8 @@ impl Writer {
     }
 }
 
-/// How much of so many bytes the next frame takes: as many as each after it.
+/// The payload bytes of the next frame of `bytes` remaining bytes. All frames of a message get
+/// about the same length.
 const fn frame_len(bytes: usize) -> usize {
     let Some(frames) = bytes.div_ceil(FRAME_BYTES_MAX).checked_sub(1) else { return 0 };
     let even = bytes.div_ceil(frames + 1).next_multiple_of(FRAGMENT_ALIGN);

@@ -1,4 +1,4 @@
-//! Order, content, tags, windows and lanes of links. Nothing here waits for a descriptor.
+//! Order, content, tags, windows and lanes of links. No test here waits for a descriptor.
 
 use std::time::Duration;
 
@@ -9,11 +9,11 @@ use crate::world::{
     Constructor, Incoming, Outgoing, Random, carry, is_message, link, message, pair, until,
 };
 
-/// Bytes of the message that `fill` sends again and again.
+/// Bytes of the message that `fill` repeats.
 pub(crate) const CHUNK_BYTES: usize = 64 * 1024;
 
-/// Sends until nothing more is accepted although both ends had every chance, and returns the sizes
-/// of what was accepted. The receiver consumes nothing.
+/// Sends until the link accepts nothing more, even after many polls of both ends. Returns the
+/// accepted sizes. The receiver consumes nothing.
 pub(crate) fn fill(
     a: &mut dyn Transport,
     b: &mut dyn Transport,
@@ -41,13 +41,13 @@ pub(crate) fn fill(
     total
 }
 
-/// Whether `end` has offered a message that its receiver has not copied.
+/// Whether `end` has an unfinished rendezvous message.
 fn is_offering(end: &mut dyn Transport) -> bool {
     end.rendezvous().is_some_and(|by| by.is_offering())
 }
 
-/// Consumes the `sent` bytes that `fill` sent, checking them, and the rest of the last message:
-/// what was begun must be sent to its end.
+/// Checks and consumes the `sent` bytes of `fill`, and the rest of the last message, which the
+/// sender must complete.
 fn drain(
     a: &mut dyn Transport,
     b: &mut dyn Transport,
@@ -95,7 +95,7 @@ pub(crate) fn order_content_tags(make: &Constructor) {
     assert!(b.readable(link(0, 0)).unwrap().is_none());
 }
 
-/// However far exchanges get, what they leave is done by sending and receiving.
+/// `send` and `recv` complete each exchange, however far it got.
 pub(crate) fn exchanges_mix_with_messages(make: &Constructor) {
     let (mut a, mut b) = pair(make, 1);
     let lens = (1..=64).chain([8; 200]).chain([65, 100, 4096, 1, 8]);
@@ -135,17 +135,17 @@ pub(crate) fn exchanges_mix_with_messages(make: &Constructor) {
     }
 }
 
-/// Bytes of another tag stay where they are.
+/// Bytes of another tag stay in the stream.
 pub(crate) fn an_exchange_takes_only_its_tag(make: &Constructor) {
     let (mut a, mut b) = pair(make, 1);
-    let (mut stranger, mut arrives) =
+    let (mut foreign, mut arrives) =
         (Outgoing::new(link(1, 0), 7, 8), Incoming::new(link(0, 0), 7, 8));
-    until("a stranger is sent", || {
+    until("a foreign message is sent", || {
         a.poll().unwrap();
-        stranger.offer(&mut *a).unwrap();
-        stranger.is_done().then_some(())
+        foreign.offer(&mut *a).unwrap();
+        foreign.is_done().then_some(())
     });
-    until("a stranger arrives", || {
+    until("a foreign message arrives", || {
         a.poll().unwrap();
         b.poll().unwrap();
         b.readable(link(0, 0)).unwrap().map(drop)
@@ -154,10 +154,10 @@ pub(crate) fn an_exchange_takes_only_its_tag(make: &Constructor) {
     let done = b.exchange(link(0, 0), 8, &[1; 8], &mut theirs, 10);
     assert_ne!(done, Exchanged::Both);
     assert_eq!(theirs, [0; EXCHANGE_BYTES]);
-    carry(&mut *a, &mut *b, &mut stranger, &mut arrives);
+    carry(&mut *a, &mut *b, &mut foreign, &mut arrives);
 }
 
-/// Messages of one tag are one stream; whoever reads it need not know where they met.
+/// Messages of one tag are one stream; their boundaries are not visible to the receiver.
 pub(crate) fn equal_tags_concatenate(make: &Constructor) {
     let (mut a, mut b) = pair(make, 1);
     let mut random = Random::new();
@@ -182,11 +182,11 @@ pub(crate) fn equal_tags_concatenate(make: &Constructor) {
     });
 }
 
-/// However it is cut: schedules rely on bytes, not on messages.
+/// The promise counts bytes, not messages, so every split must fit: schedules rely on that.
 pub(crate) fn link_bytes_min(make: &Constructor) {
     for cut in [LINK_BYTES_MIN, 4096, 100, 48, 16, 1] {
         let (mut a, mut b) = pair(make, 1);
-        // A second round, to see that the promise holds wherever the first one left the window.
+        // A second round tests the promise from the state that the first one left.
         for round in 0..2 {
             let mut sent = Vec::new();
             let mut left = LINK_BYTES_MIN;
@@ -220,7 +220,7 @@ pub(crate) fn flow_control(make: &Constructor) {
     for tag in 0..3 {
         let chunk = message(tag, CHUNK_BYTES);
         let total = fill(&mut *a, &mut *b, 0, tag, &chunk);
-        // What stays where it is is accepted as it is taken; a layer may have sent some before it.
+        // A rendezvous message is accepted as it is read; a layer may have sent some bytes before it.
         assert!(total >= LINK_BYTES_MIN || is_offering(&mut *a), "{total}");
         drain(&mut *a, &mut *b, 0, tag, &chunk, total);
     }
@@ -246,7 +246,7 @@ pub(crate) fn readable_is_stable(make: &Constructor) {
                 assert_eq!(again.tag, tag);
                 assert!(again.bytes.starts_with(&first), "readable took something back");
             }
-            // In parts, so that what stays must stay where it is in the stream.
+            // In parts: the rest must keep its place in the stream.
             let part = first.len().div_ceil(2);
             b.consume(link(0, 0), part);
             arrived += part;
@@ -263,7 +263,7 @@ pub(crate) fn recv_moves_only_its_tag(make: &Constructor) {
     for (tag, len) in [(10, 8), (11, 48), (12, 300), (13, 70_000)] {
         let mut out = Outgoing::new(link(1, 0), tag, len);
         let mut dst = vec![0xee; len];
-        let mut stranger = until("a fragment", || {
+        let mut foreign = until("a fragment", || {
             a.poll().unwrap();
             b.poll().unwrap();
             if !out.is_done() {
@@ -272,9 +272,9 @@ pub(crate) fn recv_moves_only_its_tag(make: &Constructor) {
             b.recv(link(0, 0), tag + 1000, &mut dst).unwrap()
         });
         for _ in 0..2 {
-            assert_eq!(stranger, Received { tag, bytes: 0 });
-            assert!(dst.iter().all(|byte| *byte == 0xee), "a stranger's bytes were moved");
-            stranger = b.recv(link(0, 0), tag + 1000, &mut dst).unwrap().expect("still there");
+            assert_eq!(foreign, Received { tag, bytes: 0 });
+            assert!(dst.iter().all(|byte| *byte == 0xee), "a foreign message's bytes were moved");
+            foreign = b.recv(link(0, 0), tag + 1000, &mut dst).unwrap().expect("still there");
         }
         let mut arrived = 0;
         until("the message", || {
@@ -283,7 +283,7 @@ pub(crate) fn recv_moves_only_its_tag(make: &Constructor) {
             if !out.is_done() {
                 out.offer(&mut *a).unwrap();
             }
-            // A destination shorter than what arrived must not lose the rest.
+            // A short destination must not lose the rest of the arrived bytes.
             let end = len.min(arrived + 7 * FRAGMENT_ALIGN);
             if let Some(received) = b.recv(link(0, 0), tag, &mut dst[arrived..end]).unwrap() {
                 let Received { tag: found, bytes } = received;
@@ -308,7 +308,7 @@ pub(crate) fn lanes_are_independent(make: &Constructor) {
         let mut out = Outgoing::new(link(1, lane), tag, 200_000);
         let mut arrives = Incoming::new(link(0, lane), tag, 200_000);
         carry(&mut *a, &mut *b, &mut out, &mut arrives);
-        // And against the stream, where lane 0 is idle.
+        // And in the other direction, in which lane 0 is idle.
         let mut out = Outgoing::new(link(0, lane), tag, 33);
         let mut arrives = Incoming::new(link(1, lane), tag, 33);
         carry(&mut *b, &mut *a, &mut out, &mut arrives);
@@ -316,7 +316,7 @@ pub(crate) fn lanes_are_independent(make: &Constructor) {
     drain(&mut *a, &mut *b, 0, 77, &chunk, filled);
 }
 
-/// Everyone to everyone on every lane, each rank in its own thread.
+/// Every rank sends to every rank on every lane, each in its own thread.
 pub(crate) fn many_peers(make: &Constructor) {
     const RANKS: usize = 6;
     const LANES: usize = 2;
@@ -361,7 +361,7 @@ pub(crate) fn many_peers(make: &Constructor) {
                     end.poll().unwrap();
                     end.is_flushed().then_some(())
                 });
-                // Nobody leaves while another may still need its polling.
+                // A rank must not leave while another may need its polls.
                 done.wait();
             });
         }

@@ -1,4 +1,4 @@
-//! The end of a link: what of that which was sent before arrives, and who waits for whom.
+//! The end of a link: the delivery of bytes that were sent before it, and the waits at drop.
 
 use std::time::{Duration, Instant};
 
@@ -8,8 +8,8 @@ use ringfold_types::limits::{HANDSHAKE_MS, LINK_BYTES_MIN};
 use crate::bodies::{CHUNK_BYTES, fill};
 use crate::world::{Constructor, Incoming, Outgoing, carry, link, message, pair, until};
 
-/// The end of a peer takes nothing back of what it had sent, and disturbs nobody who expects
-/// nothing more of it.
+/// The bytes that a peer sent before its end arrive. Ranks that expect nothing more of it are not
+/// disturbed.
 pub(crate) fn closed_after_the_rest(make: &Constructor) {
     let mut ends = make(3, 1);
     let (mut c, mut b, mut a) = (ends.pop().unwrap(), ends.pop().unwrap(), ends.pop().unwrap());
@@ -51,13 +51,13 @@ pub(crate) fn closed_after_the_rest(make: &Constructor) {
         b.send(link(0, 0), 1, &[1; 16]).err()
     });
     assert!(matches!(error.fault, LinkFault::Closed | LinkFault::Io(_)), "{error}");
-    // The others go on.
+    // The other ranks continue.
     let (mut out, mut arrives) =
         (Outgoing::new(link(2, 0), 5, 5000), Incoming::new(link(1, 0), 5, 5000));
     carry(&mut *b, &mut *c, &mut out, &mut arrives);
 }
 
-/// Once `is_flushed`, nothing depends on the sender any more.
+/// Once `is_flushed` is true, delivery does not depend on the sender.
 pub(crate) fn flushed_bytes_survive_their_sender(make: &Constructor) {
     for len in [1, 48, 49, LINK_BYTES_MIN] {
         let (mut a, mut b) = pair(make, 1);
@@ -80,8 +80,8 @@ pub(crate) fn flushed_bytes_survive_their_sender(make: &Constructor) {
     }
 }
 
-/// Who leaves takes nothing with it of what a slow receiver has not taken, not even if that one has
-/// something to say meanwhile.
+/// A sender that leaves loses no bytes that a slow receiver has not read yet, even if that receiver
+/// sends something meanwhile.
 pub(crate) fn accepted_bytes_survive_a_late_answer(make: &Constructor) {
     let (mut a, mut b) = pair(make, 1);
     let (mut first, mut arrives) =
@@ -98,7 +98,7 @@ pub(crate) fn accepted_bytes_survive_a_late_answer(make: &Constructor) {
         scope.spawn(move || drop(a));
         for _ in 0..20 {
             b.poll().unwrap();
-            // Nobody will hear it.
+            // The peer will not receive it.
             b.send(link(0, 0), 3, &[1; 16]).ok();
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -111,8 +111,8 @@ pub(crate) fn accepted_bytes_survive_a_late_answer(make: &Constructor) {
     });
 }
 
-/// Whoever has bytes for a peer that is gone does not wait to be rid of them.
-pub(crate) fn what_nobody_wants_keeps_nobody(make: &Constructor) {
+/// A sender with bytes for a dead peer does not wait for their delivery.
+pub(crate) fn bytes_for_a_dead_peer_delay_no_drop(make: &Constructor) {
     let (mut a, mut b) = pair(make, 1);
     fill(&mut *a, &mut *b, 0, 1, &message(1, CHUNK_BYTES));
     drop(b);
@@ -122,13 +122,13 @@ pub(crate) fn what_nobody_wants_keeps_nobody(make: &Constructor) {
     assert!(took < Duration::from_millis(HANDSHAKE_MS), "{took:?}");
 }
 
-/// Who has given up waits for no peer that takes nothing.
-pub(crate) fn who_gave_up_waits_for_nobody(make: &Constructor) {
+/// After `withdraw` a sender does not wait for a peer that reads nothing.
+pub(crate) fn a_withdrawn_endpoint_drops_at_once(make: &Constructor) {
     let (mut a, mut b) = pair(make, 1);
     let (mut first, mut arrives) =
         (Outgoing::new(link(1, 0), 1, 8), Incoming::new(link(0, 0), 1, 8));
     carry(&mut *a, &mut *b, &mut first, &mut arrives);
-    // Short ones, of which the transport keeps some itself.
+    // Short messages, of which the transport holds some itself.
     fill(&mut *a, &mut *b, 0, 2, &message(2, 256));
     a.withdraw();
     let began = Instant::now();

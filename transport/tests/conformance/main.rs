@@ -1,6 +1,6 @@
-//! What every transport must do, whatever carries its bytes: one body of tests, instantiated per
+//! Tests of the contract, which every transport must pass: one body of tests, instantiated per
 //! transport. To add a transport, write a constructor `fn(ranks, lanes) -> Vec<Box<dyn Transport>>`
-//! (connected ends, in rank order) and a `conformance!` line.
+//! (connected endpoints, in rank order) and a `conformance!` line.
 
 #![allow(
     clippy::unwrap_used,
@@ -77,7 +77,7 @@ fn rdma(ranks: usize, lanes: usize, queue_pairs: u8, is_adaptive: bool) -> Ends 
     ends.map(|end| Box::new(end) as Box<dyn Transport>).collect()
 }
 
-/// One rank has no rail that fits, so that data goes by TCP.
+/// One rank has no usable rail, so data goes by TCP.
 fn rdma_without_rails(ranks: usize, lanes: usize) -> Ends {
     let connect = |(rank, tcp): (usize, Tcp)| {
         let config = Device {
@@ -103,19 +103,19 @@ fn rdma_several(ranks: usize, lanes: usize) -> Ends {
     rdma(ranks, lanes, 3, false)
 }
 
-/// Long payloads go before what tells of them.
+/// Long payloads are written before their announcements.
 fn rdma_adaptive(ranks: usize, lanes: usize) -> Ends {
     rdma(ranks, lanes, 2, true)
 }
 
-/// Whether there is a device; else says so, or fails where RINGFOLD_TEST_REQUIRE demands one.
+/// Whether there is an RDMA device. If not, prints that, or fails if RINGFOLD_TEST_REQUIRE demands one.
 fn has_rdma() -> bool {
     static WHY: std::sync::LazyLock<Option<String>> = std::sync::LazyLock::new(|| {
         let why = Rails::open(&Settings::default(), None).err()?.to_string();
         #[expect(clippy::disallowed_methods, reason = "asks whether a skip is a failure")]
         let required = std::env::var("RINGFOLD_TEST_REQUIRE").unwrap_or_default();
         assert!(required.split(',').all(|must| must != "rdma"), "rdma cannot run here: {why}");
-        // Past the harness, which keeps what is printed to itself.
+        // Writes past the test harness, which captures printed output.
         let mut stderr = std::io::stderr();
         writeln!(stderr, "SKIPPED: rdma ({why})").unwrap();
         Some(why)
@@ -127,8 +127,8 @@ fn shm(ranks: usize, lanes: usize) -> Ends {
     shm_ends(ranks, lanes, Offers::Never)
 }
 
-/// What is longer than a link must accept by itself is read where it lies.
-fn shm_attached(ranks: usize, lanes: usize) -> Ends {
+/// Messages longer than `LINK_BYTES_MIN` go by rendezvous.
+fn shm_rendezvous(ranks: usize, lanes: usize) -> Ends {
     shm_ends(ranks, lanes, Offers::From(0))
 }
 
@@ -141,7 +141,7 @@ fn shm_ends(ranks: usize, lanes: usize, offers: Offers) -> Ends {
         .collect();
     let peers: Vec<_> =
         pending.iter().enumerate().map(|(rank, end)| (Rank::at(rank), end.address())).collect();
-    let deadline = std::time::Instant::now() + world::PATIENCE;
+    let deadline = std::time::Instant::now() + world::TIMEOUT;
     let connect = |end: Pending| end.connect(&peers, deadline).unwrap();
     std::thread::scope(|scope| {
         let threads: Vec<_> = pending.into_iter().map(|end| scope.spawn(|| connect(end))).collect();
@@ -150,7 +150,7 @@ fn shm_ends(ranks: usize, lanes: usize, offers: Offers) -> Ends {
     })
 }
 
-/// The ends of `around`, each in a layer.
+/// The endpoints of `around`, each in a layer.
 fn layered<T: Transport + 'static>(around: Ends, wrap: impl Fn(Box<dyn Transport>) -> T) -> Ends {
     around.into_iter().map(|end| Box::new(wrap(end)) as Box<dyn Transport>).collect()
 }
@@ -184,8 +184,8 @@ fn faulty_shm(ranks: usize, lanes: usize) -> Ends {
     faulty(shm(ranks, lanes))
 }
 
-fn faulty_shm_attached(ranks: usize, lanes: usize) -> Ends {
-    faulty(shm_attached(ranks, lanes))
+fn faulty_shm_rendezvous(ranks: usize, lanes: usize) -> Ends {
+    faulty(shm_rendezvous(ranks, lanes))
 }
 
 fn faulty_tcp(ranks: usize, lanes: usize) -> Ends {
@@ -203,12 +203,12 @@ macro_rules! conformance {
                 equal_tags_concatenate, link_bytes_min, flow_control,
                 readable_is_stable, recv_moves_only_its_tag, lanes_are_independent, many_peers;
             leaving: closed_after_the_rest, flushed_bytes_survive_their_sender,
-                accepted_bytes_survive_a_late_answer, what_nobody_wants_keeps_nobody,
-                who_gave_up_waits_for_nobody;
-            registered: sent_from_where_it_lies, received_where_it_lies, woken_in_registered_memory,
-                who_sleeps_has_sent,
-                given_up_memory_is_read_no_more, given_up_memory_is_written_no_more;
-            parking: woken_by_data, woken_by_credit, woken_by_the_end_of_a_peer, disarm_silences;
+                accepted_bytes_survive_a_late_answer, bytes_for_a_dead_peer_delay_no_drop,
+                a_withdrawn_endpoint_drops_at_once;
+            registered: sent_from_registered_memory, received_into_registered_memory, woken_in_registered_memory,
+                a_parked_rank_has_sent,
+                withdrawn_memory_is_not_read, withdrawn_memory_is_not_written;
+            parking: woken_by_data, woken_by_credit, woken_by_the_end_of_a_peer, disarm_clears;
             stress: two_threads
         );
     };
@@ -229,12 +229,12 @@ macro_rules! conformance {
 conformance!(local, crate::local);
 conformance!(tcp, crate::tcp);
 conformance!(shm, crate::shm);
-conformance!(shm_attached, crate::shm_attached);
+conformance!(shm_rendezvous, crate::shm_rendezvous);
 conformance!(traced, crate::traced);
 conformance!(throttled, crate::throttled);
 conformance!(faulty_local, crate::faulty_local);
 conformance!(faulty_shm, crate::faulty_shm);
-conformance!(faulty_shm_attached, crate::faulty_shm_attached);
+conformance!(faulty_shm_rendezvous, crate::faulty_shm_rendezvous);
 conformance!(faulty_tcp, crate::faulty_tcp);
 conformance!(rdma, crate::rdma_single, crate::has_rdma());
 conformance!(rdma_several, crate::rdma_several, crate::has_rdma());

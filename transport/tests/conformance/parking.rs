@@ -1,5 +1,5 @@
-//! `arm`, `wake_fd`, `disarm`: whoever parks after trying once more is woken by what it waits for.
-//! A lost wake-up shows as a park that ends by its timeout.
+//! `arm`, `wake_fd`, `disarm`: a caller that tries once more and then parks is woken by the event that
+//! it waits for. A lost wake-up shows as a park that ends by its timeout.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -7,11 +7,11 @@ use std::time::Duration;
 use ringfold_transport::Transport;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::world::{Constructor, Incoming, Outgoing, PATIENCE, Random, link, pair, until};
+use crate::world::{Constructor, Incoming, Outgoing, Random, TIMEOUT, link, pair, until};
 
-/// Whether the descriptor became readable within `patience`.
-fn park(end: &dyn Transport, patience: Duration) -> bool {
-    let timeout = Timespec::try_from(patience).unwrap();
+/// Whether the descriptor became readable within `timeout`.
+fn park(end: &dyn Transport, timeout: Duration) -> bool {
+    let timeout = Timespec::try_from(timeout).unwrap();
     let fd = end.wake_fd();
     loop {
         match poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&timeout)) {
@@ -22,7 +22,7 @@ fn park(end: &dyn Transport, patience: Duration) -> bool {
     }
 }
 
-/// Does what `attempt` asks until it gives something, parking between attempts as callers must.
+/// Calls `attempt` until it returns something, and parks between attempts as callers must.
 pub(crate) fn parked<T>(
     what: &str,
     end: &mut dyn Transport,
@@ -37,7 +37,7 @@ pub(crate) fn parked<T>(
         let moved = end.poll().unwrap();
         let value = attempt(end);
         if value.is_none() && !moved {
-            assert!(park(end, PATIENCE), "lost wake-up: {what}");
+            assert!(park(end, TIMEOUT), "lost wake-up: {what}");
         }
         end.disarm();
         value
@@ -95,7 +95,8 @@ pub(crate) fn woken_by_data(make: &Constructor) {
     });
 }
 
-/// The sender outruns the receiver and parks for room, the receiver parks only when all is read.
+/// The sender is faster than the receiver and parks for room; the receiver parks only when
+/// everything is read.
 pub(crate) fn woken_by_credit(make: &Constructor) {
     let (mut a, mut b) = pair(make, 1);
     let mut random = Random::new();
@@ -108,7 +109,7 @@ pub(crate) fn woken_by_credit(make: &Constructor) {
             for (tag, len) in (0..).zip(lens) {
                 let mut out = Outgoing::new(link(1, 0), tag, len);
                 parked("room", &mut *a, |a| {
-                    // More may be accepted, so only 0 is a reason to park.
+                    // The link may accept more, so only 0 is a reason to park.
                     while !out.is_done() && out.offer(a).unwrap() > 0 {}
                     out.is_done().then_some(())
                 });
@@ -131,7 +132,7 @@ pub(crate) fn woken_by_the_end_of_a_peer(make: &Constructor) {
     let mut random = Random::new();
     for _ in 0..20 {
         let (mut a, mut b) = pair(make, 1);
-        // Both ends have met, so that there is something to end.
+        // Both ends are connected before one of them ends.
         let mut out = Outgoing::new(link(1, 0), 1, 8);
         let mut arrives = Incoming::new(link(0, 0), 1, 8);
         crate::world::carry(&mut *a, &mut *b, &mut out, &mut arrives);
@@ -146,14 +147,15 @@ pub(crate) fn woken_by_the_end_of_a_peer(make: &Constructor) {
     }
 }
 
-/// After `disarm` the descriptor is quiet, whatever rang before; after the next `arm` it works.
-pub(crate) fn disarm_silences(make: &Constructor) {
+/// After `disarm` the descriptor is not readable, despite earlier wake-ups; after the next `arm` it
+/// works again.
+pub(crate) fn disarm_clears(make: &Constructor) {
     let (mut a, mut b) = pair(make, 1);
     for round in 0..50 {
         b.arm();
         let mut out = Outgoing::new(link(1, 0), round, 8);
         let seen = AtomicBool::new(false);
-        until("the bell", || {
+        until("the wake-up", || {
             a.poll().unwrap();
             if !out.is_done() {
                 out.offer(&mut *a).unwrap();
@@ -169,7 +171,7 @@ pub(crate) fn disarm_silences(make: &Constructor) {
             arrives.take(&mut *b, |lent| lent).unwrap();
             arrives.is_done().then_some(())
         });
-        // A device may yet ring for what it was asked before, once for each queue.
+        // A device may still report an earlier request, once for each queue.
         let tries = if b.name() == "rdma" { 8 } else { 1 };
         let mut is_quiet = || {
             b.disarm();

@@ -1,4 +1,4 @@
-//! Messages from and to memory that a transport may let devices read and write.
+//! Messages from and to registered memory, which devices may read and write.
 
 use std::time::Duration;
 
@@ -9,9 +9,9 @@ use crate::world::{
     Constructor, Incoming, Landing, Memory, Outgoing, Random, carry, is_message, link, pair, until,
 };
 
-/// What lies in registered memory arrives as it was when it was sent, whatever becomes of the
-/// memory once it is accepted; and so does what comes after it from elsewhere.
-pub(crate) fn sent_from_where_it_lies(make: &Constructor) {
+/// A message from registered memory arrives as it was sent, even if the caller changes the memory
+/// after its acceptance. So does a later message from other memory.
+pub(crate) fn sent_from_registered_memory(make: &Constructor) {
     let (mut a, mut b) = pair(make, 2);
     let sizes = [1, 31_999, 32_768, 32_769, 65_536, 65_537, 300_001, 3_500_001, 48, 1 << 20];
     for (tag, len) in (0..).zip(sizes) {
@@ -26,22 +26,22 @@ pub(crate) fn sent_from_where_it_lies(make: &Constructor) {
     }
 }
 
-/// A message in registered memory that is given up is read no more: nothing of what is there then
-/// arrives.
-pub(crate) fn given_up_memory_is_read_no_more(make: &Constructor) {
+/// A withdrawn message in registered memory is not read any more: later contents of the memory do
+/// not arrive.
+pub(crate) fn withdrawn_memory_is_not_read(make: &Constructor) {
     for pause in [0, 0, 50, 200] {
         let (a, b) = pair(make, 1);
-        give_up_after(a, b, Duration::from_micros(pause));
+        withdraw_after(a, b, Duration::from_micros(pause));
     }
 }
 
-fn give_up_after(mut a: Box<dyn Transport>, mut b: Box<dyn Transport>, pause: Duration) {
+fn withdraw_after(mut a: Box<dyn Transport>, mut b: Box<dyn Transport>, pause: Duration) {
     let (mut first, mut arrives) =
         (Outgoing::new(link(1, 0), 1, 100), Incoming::new(link(0, 0), 1, 100));
     carry(&mut *a, &mut *b, &mut first, &mut arrives);
     let mut there = Outgoing::registered(&mut *a, link(1, 0), 2, 3_000_000);
     let accepted = there.offer(&mut *a).unwrap();
-    // Devices may be told of it no earlier.
+    // Only now may a device get the address.
     a.poll().unwrap();
     std::thread::sleep(pause);
     a.withdraw();
@@ -50,7 +50,7 @@ fn give_up_after(mut a: Box<dyn Transport>, mut b: Box<dyn Transport>, pause: Du
     }
     there.bytes.fill(0x5a);
     let mut arrives = Incoming::new(link(0, 0), 2, 3_000_000);
-    // Not its end, and what comes before is right; the link may say that it has failed.
+    // Only a correct front of the message arrives, without its end; the link may fail.
     for _ in 0..2000 {
         a.poll().ok();
         if b.poll().is_err() || arrives.take(&mut *b, |lent| lent).is_err() {
@@ -60,9 +60,9 @@ fn give_up_after(mut a: Box<dyn Transport>, mut b: Box<dyn Transport>, pause: Du
     assert!(!arrives.is_done() || there.is_done());
 }
 
-/// Likewise what is received there, from whatever memory it comes, be it waited for or there
-/// before; and once it has arrived nothing more is written there.
-pub(crate) fn received_where_it_lies(make: &Constructor) {
+/// Messages into registered memory arrive correctly from any memory, before or after the `recv`.
+/// After a message has arrived, nothing more is written there.
+pub(crate) fn received_into_registered_memory(make: &Constructor) {
     let (mut a, mut b) = pair(make, 2);
     let sizes = [1, 32_767, 32_768, 65_537, 300_001, 3_500_001];
     let cases = sizes.into_iter().flat_map(|len| (0..8).map(move |how| (len, how)));
@@ -81,7 +81,7 @@ pub(crate) fn received_where_it_lies(make: &Constructor) {
             a.poll().unwrap();
             b.poll().unwrap();
             if waits == 0 && !arrives.is_done() {
-                // Now and then for a part only.
+                // Sometimes for a part only.
                 let most = if len.is_multiple_of(2) { len } else { 1 + arrives.arrived + len / 3 };
                 arrives.take(&mut *b, most).unwrap();
             }
@@ -101,9 +101,8 @@ pub(crate) fn received_where_it_lies(make: &Constructor) {
     }
 }
 
-/// A caller that goes to sleep because nothing of a message was accepted need not be called again
-/// for it to arrive.
-pub(crate) fn who_sleeps_has_sent(make: &Constructor) {
+/// A message of which nothing was accepted arrives even while its sender is parked.
+pub(crate) fn a_parked_rank_has_sent(make: &Constructor) {
     let (mut a, mut b) = pair(make, 1);
     let (mut out, mut arrives) = (Outgoing::new(link(1, 0), 1, 8), Incoming::new(link(0, 0), 1, 8));
     carry(&mut *a, &mut *b, &mut out, &mut arrives);
@@ -128,8 +127,8 @@ pub(crate) fn who_sleeps_has_sent(make: &Constructor) {
     }
 }
 
-/// Whoever sleeps is woken by what it waits for, be that its own device's word: one end only sends,
-/// the other only receives, from and to registered memory.
+/// A parked rank is woken by the event that it waits for, also by one of its own device. One end only
+/// sends and the other only receives, from and to registered memory.
 pub(crate) fn woken_in_registered_memory(make: &Constructor) {
     let (mut a, mut b) = pair(make, 1);
     let mut random = Random::new();
@@ -168,11 +167,11 @@ pub(crate) fn woken_in_registered_memory(make: &Constructor) {
     });
 }
 
-/// Memory in which a receiver waits no more is not written any more, whatever the sender does.
-pub(crate) fn given_up_memory_is_written_no_more(make: &Constructor) {
+/// After a receiver's `withdraw` no sender can write to its memory any more.
+pub(crate) fn withdrawn_memory_is_not_written(make: &Constructor) {
     for pause in [0, 0, 50, 200] {
         let (mut a, mut b) = pair(make, 1);
-        // Enough for the sender to have learnt that it is worth asking where it wants the next.
+        // Enough messages for the sender to expect a ready-to-receive (RTR) for the next one.
         for tag in 10..18 {
             let mut there = Outgoing::registered(&mut *a, link(1, 0), tag, 262_144);
             let mut arrives = Landing::registered(&mut *b, link(0, 0), tag, 262_144);

@@ -1,5 +1,5 @@
-//! Two ranks in two threads, both directions and several lanes at once, random sizes, tags, partial
-//! reads and parks, by a seed that is printed.
+//! Two ranks in two threads: both directions and several lanes at once, with random sizes, tags,
+//! partial reads and parks. The test prints its seed.
 
 use ringfold_transport::{Link, Received, Transport};
 
@@ -8,7 +8,7 @@ use crate::world::{Constructor, Incoming, Outgoing, Random, byte_at, link, pair,
 
 const LANES: usize = 3;
 const MESSAGES: usize = 1500;
-/// Messages that may lie in registered memory are longer.
+/// Longer messages may lie in registered memory.
 const LEND_BYTES: usize = 10_000;
 
 pub(crate) fn two_threads(make: &Constructor) {
@@ -35,7 +35,7 @@ fn plan(random: &mut Random) -> Plan {
                 1..5 => 1 + random.below(3000),
                 _ => 1 + random.below(70),
             };
-            // Neighbours differ, so that no fragment may join them.
+            // Neighbours differ in their tags, so no fragment may join them.
             (u32::try_from(at).unwrap() * 2 + u32::from(random.below(2) == 0), len)
         })
         .collect()
@@ -70,7 +70,7 @@ fn run(
         })
         .collect();
     parked("the streams", &mut *end, |end| {
-        // Until nothing moves on any lane: only then may the caller park.
+        // Only when nothing moves on any lane may the caller park.
         loop {
             let mut moved = false;
             for stream in &mut streams {
@@ -127,7 +127,7 @@ impl Stream<'_> {
     }
 }
 
-/// The same by `recv`.
+/// As `Incoming::take`, by `recv`.
 fn receive(expecting: &mut Incoming, end: &mut dyn Transport) -> usize {
     let mut dst = [0; 5000];
     let room = dst.len().min(expecting.len - expecting.arrived);

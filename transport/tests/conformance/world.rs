@@ -1,5 +1,5 @@
-//! What the bodies share: bytes that say where they belong, random numbers with a printed seed, and
-//! waiting that ends in a panic instead of a hang.
+//! Tools of the test bodies: messages with recognisable bytes, random numbers with a printed seed, and
+//! waits that end in a panic instead of a hang.
 
 use std::ops::{Deref, DerefMut};
 use std::time::{Duration, Instant};
@@ -8,17 +8,17 @@ use ringfold_transport::{Link, LinkError, Pages, Transport};
 use ringfold_types::limits::FRAGMENT_ALIGN;
 use ringfold_types::{Lane, Rank};
 
-/// Makes the connected ends of `ranks` ranks with `lanes` lanes.
+/// Makes the connected endpoints of `ranks` ranks with `lanes` lanes.
 pub(crate) type Constructor = dyn Fn(usize, usize) -> Vec<Box<dyn Transport>>;
 
-/// Long enough for a busy machine; only a broken transport waits it out.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+/// Long enough for a busy machine; only a broken transport exceeds it.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
 
 pub(crate) fn link(peer: usize, lane: usize) -> Link {
     Link { peer: Rank::at(peer), lane: Lane(u8::try_from(lane).unwrap()) }
 }
 
-/// Two connected ends.
+/// Two connected endpoints.
 pub(crate) fn pair(make: &Constructor, lanes: usize) -> (Box<dyn Transport>, Box<dyn Transport>) {
     let mut ends = make(2, lanes);
     let second = ends.pop().unwrap();
@@ -30,7 +30,7 @@ pub(crate) struct Random(u64);
 
 impl Random {
     /// Seeded by the system, or by RINGFOLD_TEST_SEED at compile time. Prints the seed, which the
-    /// harness shows when the test fails.
+    /// test harness shows when the test fails.
     pub(crate) fn new() -> Self {
         let seed = option_env!("RINGFOLD_TEST_SEED").map_or_else(
             || getrandom::u64().expect("random bytes"),
@@ -75,19 +75,19 @@ pub(crate) fn is_message(tag: u32, offset: usize, bytes: &[u8]) -> bool {
     bytes.iter().enumerate().all(|(at, byte)| *byte == byte_at(tag, offset + at))
 }
 
-/// Calls `step` until it gives something; panics with `what` when that takes too long.
+/// Calls `step` until it returns something; panics with `what` after too long a time.
 pub(crate) fn until<T>(what: &str, mut step: impl FnMut() -> Option<T>) -> T {
     let start = Instant::now();
     loop {
         if let Some(value) = step() {
             return value;
         }
-        assert!(start.elapsed() < PATIENCE, "waited in vain: {what}");
+        assert!(start.elapsed() < TIMEOUT, "waited in vain: {what}");
         std::thread::yield_now();
     }
 }
 
-/// An outgoing message that is accepted piece by piece.
+/// An outgoing message, which the transport accepts piece by piece.
 pub(crate) struct Outgoing {
     pub(crate) link: Link,
     pub(crate) tag: u32,
@@ -95,10 +95,10 @@ pub(crate) struct Outgoing {
     pub(crate) accepted: usize,
 }
 
-/// Where a message lies.
+/// The memory of a message.
 pub(crate) enum Memory {
     Own(Vec<u8>),
-    /// In pages of the transport's, and how long it is.
+    /// Pages of the transport, and the length of the message.
     Registered(Pages, usize),
 }
 
@@ -123,7 +123,7 @@ impl DerefMut for Memory {
 }
 
 impl Memory {
-    /// In pages, if the transport makes some; zeros.
+    /// Zeroed memory, in pages if the transport makes some.
     fn registered(of: &mut dyn Transport, len: usize) -> Self {
         let Some(of) = of.registered_memory() else { return Self::Own(vec![0; len]) };
         let bytes = Self::Registered(of.pages(len).unwrap(), len);
@@ -137,14 +137,14 @@ impl Outgoing {
         Self { link, tag, bytes: Memory::Own(message(tag, len)), accepted: 0 }
     }
 
-    /// In pages, if the transport makes some.
+    /// A message in pages, if the transport makes some.
     pub(crate) fn registered(from: &mut dyn Transport, link: Link, tag: u32, len: usize) -> Self {
         let mut bytes = Memory::registered(from, len);
         bytes.copy_from_slice(&message(tag, len));
         Self { link, tag, bytes, accepted: 0 }
     }
 
-    /// Offers the rest once; returns how much was accepted.
+    /// Sends the rest once; returns how many bytes were accepted.
     pub(crate) fn offer(&mut self, from: &mut dyn Transport) -> Result<usize, LinkError> {
         let rest = &mut self.bytes[self.accepted..];
         let accepted = from.send(self.link, self.tag, rest)?;
@@ -154,7 +154,7 @@ impl Outgoing {
             "accepted {accepted} of {}",
             rest.len()
         );
-        // What was accepted may be overwritten at once.
+        // Accepted bytes may be overwritten at once.
         rest[..accepted].fill(0xa5);
         self.accepted += accepted;
         Ok(accepted)
@@ -179,8 +179,8 @@ impl Incoming {
         Self { link, tag, len, arrived: 0 }
     }
 
-    /// Checks what is readable and consumes what `choose` says of it, given its length. Returns how
-    /// many bytes that were.
+    /// Checks the readable bytes, and consumes as many of them as `choose` says, given their number.
+    /// Returns the number of consumed bytes.
     pub(crate) fn take(
         &mut self,
         at: &mut dyn Transport,
@@ -210,7 +210,7 @@ impl Incoming {
     }
 }
 
-/// An expected message that is received into memory of its own.
+/// An expected message, received into memory of its own.
 pub(crate) struct Landing {
     link: Link,
     tag: u32,
@@ -219,12 +219,12 @@ pub(crate) struct Landing {
 }
 
 impl Landing {
-    /// In pages, if the transport makes some.
+    /// A message in pages, if the transport makes some.
     pub(crate) fn registered(to: &mut dyn Transport, link: Link, tag: u32, len: usize) -> Self {
         Self { link, tag, bytes: Memory::registered(to, len), arrived: 0 }
     }
 
-    /// Receives into what lies before byte `end`, once.
+    /// Receives once, into the bytes before `end`.
     pub(crate) fn take(&mut self, at: &mut dyn Transport, end: usize) -> Result<(), LinkError> {
         let end = end.min(self.bytes.len());
         let rest = &mut self.bytes[self.arrived..end];

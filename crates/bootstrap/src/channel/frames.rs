@@ -1,4 +1,4 @@
-//! Encrypted messages of any length up to a cap, in fragments that Noise can carry.
+//! Encrypted messages of any length up to a cap, in fragments that fit Noise.
 //!
 //! On the wire a fragment is its length (u16) and its ciphertext. A message begins with its length
 //! (u32) inside the first fragment.
@@ -12,10 +12,10 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::net::tcp::OwnedReadHalf;
 
-/// Noise carries at most this, tag included.
+/// The longest ciphertext that Noise carries, tag included.
 const CIPHER_BYTES_MAX: usize = 65_535;
 const TAG_BYTES: usize = 16;
-/// The length of a fragment's ciphertext.
+/// The bytes of a fragment's length field.
 const HEAD_BYTES: usize = 2;
 const LENGTH_BYTES: usize = 4;
 
@@ -24,8 +24,9 @@ pub(crate) struct Reader<R> {
     from: R,
     session: Arc<StatelessTransportState>,
     nonce: u64,
-    /// The fragment that arrives, with its length, and how much of that has arrived.
+    /// The arriving fragment, with its length field.
     cipher: Vec<u8>,
+    /// The number of bytes in `cipher` that have arrived.
     arrived: usize,
     plain: Vec<u8>,
     assembler: Assembler,
@@ -40,22 +41,22 @@ pub(crate) struct Writer<W> {
 }
 
 impl<R: AsyncRead + Unpin> Reader<R> {
-    /// Takes messages of up to `bytes_max` bytes.
+    /// Makes a reader of messages of up to `bytes_max` bytes.
     pub(crate) fn new(from: R, session: Arc<StatelessTransportState>, bytes_max: usize) -> Self {
         let (assembler, cipher) = (Assembler::new(bytes_max), vec![0; HEAD_BYTES]);
         Self { from, session, nonce: 0, cipher, arrived: 0, plain: Vec::new(), assembler }
     }
 
-    /// From now on takes messages of up to `bytes_max` bytes.
+    /// Accepts messages of up to `bytes_max` bytes from now on.
     pub(crate) const fn set_bytes_max(&mut self, bytes_max: usize) {
         self.assembler.bytes_max = bytes_max;
     }
 
-    /// The next message; `None` where the sender has hung up between two. Cancel safe: the reader
-    /// keeps a partly received message for the next call.
+    /// The next message, or `None` if the sender closed the connection between two messages. Cancel
+    /// safe: the reader keeps a partly received message for the next call.
     ///
     /// # Errors
-    /// The connection broke, or what comes was not sent by who shook hands.
+    /// The connection broke, or a message does not come from the peer of the handshake.
     pub(crate) async fn next(&mut self) -> io::Result<Option<Vec<u8>>> {
         let garbled = |e| io::Error::new(io::ErrorKind::InvalidData, e);
         loop {
@@ -76,8 +77,8 @@ impl<R: AsyncRead + Unpin> Reader<R> {
         }
     }
 
-    /// Reads one whole fragment into `cipher`; false where the sender has hung up between two
-    /// messages.
+    /// Reads one whole fragment into `cipher`. Returns false if the sender closed the connection
+    /// between two messages.
     async fn fill(&mut self) -> io::Result<bool> {
         loop {
             while self.arrived < self.cipher.len() {
@@ -102,11 +103,11 @@ impl<R: AsyncRead + Unpin> Reader<R> {
 }
 
 impl Reader<OwnedReadHalf> {
-    /// Whether the kernel holds anything that was not read yet: bytes, or the connection's end.
+    /// Whether the kernel holds anything unread: bytes, or the connection's end.
     pub(crate) fn has_unread(&self) -> bool {
         let socket: &TcpStream = self.from.as_ref();
         let mut sockets = [PollFd::new(socket, PollFlags::IN | PollFlags::RDHUP)];
-        // An interrupted look is to be repeated.
+        // An interrupted poll counts as unread, so the caller polls again.
         poll(&mut sockets, Some(&Timespec::default())) != Ok(0)
     }
 }
@@ -116,7 +117,7 @@ impl<W: AsyncWrite + Unpin> Writer<W> {
         Self { to, session, nonce: 0, cipher: Vec::new() }
     }
 
-    /// Sends a message of at most `limits::CONTROL_BYTES_MAX` bytes. Not to be cancelled.
+    /// Sends a message of at most `limits::CONTROL_BYTES_MAX` bytes. Must not be cancelled.
     ///
     /// # Errors
     /// The connection broke.
@@ -131,7 +132,7 @@ impl<W: AsyncWrite + Unpin> Writer<W> {
         self.to.flush().await
     }
 
-    /// Tells the reader that nothing more comes.
+    /// Tells the reader that no more messages follow.
     ///
     /// # Errors
     /// The connection broke.
@@ -150,8 +151,8 @@ impl<W: AsyncWrite + Unpin> Writer<W> {
     }
 }
 
-/// Puts the fragments of a message together. Memory grows with what has arrived, never with what is
-/// announced.
+/// Assembles the fragments of a message. Its memory grows with the bytes received, not with the
+/// announced length.
 #[derive(Debug)]
 pub struct Assembler {
     bytes_max: usize,
@@ -159,24 +160,24 @@ pub struct Assembler {
     bytes: Vec<u8>,
 }
 
-/// A message that its fragments do not make.
+/// Why fragments do not form a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadFrame {
-    /// It is announced to be longer than allowed.
-    #[error("a message of {announced} bytes; at most {bytes_max} are allowed")]
+    /// The announced length exceeds the limit.
+    #[error("a message of {announced} bytes exceeds the limit of {bytes_max}")]
     TooLong {
-        /// The length it announces.
+        /// The announced length.
         announced: usize,
-        /// The length allowed.
+        /// The longest allowed length.
         bytes_max: usize,
     },
-    /// It has no length, or more bytes than announced.
-    #[error("a message whose fragments do not add up")]
+    /// The message has no length, or more bytes than announced.
+    #[error("the fragments of a message do not match its length")]
     Garbled,
 }
 
 impl Assembler {
-    /// For messages of up to `bytes_max` bytes.
+    /// Makes an assembler of messages of up to `bytes_max` bytes.
     #[must_use]
     pub const fn new(bytes_max: usize) -> Self {
         Self { bytes_max, announced: None, bytes: Vec::new() }
@@ -188,10 +189,10 @@ impl Assembler {
         self.announced.is_none()
     }
 
-    /// Takes a fragment; yields the message that it completes.
+    /// Takes a fragment and returns the message that it completes.
     ///
     /// # Errors
-    /// The message is too long or garbled; the connection is of no more use.
+    /// The message is too long or garbled. The connection cannot be used any more.
     pub fn push(&mut self, fragment: &[u8]) -> Result<Option<Vec<u8>>, BadFrame> {
         let (announced, fragment) = match self.announced {
             Some(announced) => (announced, fragment),

@@ -6,18 +6,18 @@ use sha2::{Digest, Sha256};
 
 use crate::secret::Secret;
 
-/// The version of the control protocol; ranks of different versions do not talk. Every version
-/// keeps the layout of the greeting, so that a foreign job is told from another version.
+/// The version of the control protocol. Ranks of different versions refuse each other. Every
+/// version keeps the layout of the greeting, which tells a foreign job from another version.
 pub(crate) const VERSION: u16 = 4;
 
 pub(super) const GREETING_BYTES: usize = 32;
 const MAGIC: [u8; 8] = *b"ringfold";
-/// The greeting of the side that connected, and of the side that listened. An echo of our own
-/// greeting is thus no answer.
+/// The values of the greeting's side byte, for the side that connected and the side that listened.
+/// So an echo of our own greeting is no valid answer.
 const CALL: u8 = 0;
 const ANSWER: u8 = 1;
 
-/// What both ends have to agree on before a secret is of use.
+/// The facts on which both ends must agree before the handshake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Greeting {
     version: u16,
@@ -28,28 +28,28 @@ pub struct Greeting {
     job: [u8; 16],
 }
 
-/// What a connection is for.
+/// The purpose of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Purpose {
-    /// Between a rank and the hub.
+    /// A control connection between a rank and the coordinator.
     Control = 1,
-    /// Between a rank and the launcher, to find the hub.
+    /// A connection between a rank and the launcher, to find the coordinator.
     Rendezvous = 2,
-    /// Between two ranks, to hand on the roster.
+    /// A connection between two ranks, to forward the roster.
     Relay = 3,
-    /// Between a rank whose connection broke and the hub.
+    /// A new connection between the coordinator and a rank whose connection broke.
     Return = 4,
 }
 
-/// Why two processes do not get to talk.
+/// Why a handshake failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum HandshakeError {
-    /// The connection ended, or timed out.
+    /// The connection ended or timed out.
     #[error("{0}")]
     Io(#[from] io::Error),
     #[error("it does not speak ringfold's control protocol")]
-    Stranger,
+    NotRingfold,
     #[error("it speaks version {0} of the control protocol, not {VERSION}")]
     Version(u16),
     #[error("it belongs to another job")]
@@ -58,8 +58,8 @@ pub(crate) enum HandshakeError {
     Size(u32),
     #[error("it holds another secret")]
     WrongSecret,
-    #[error("it lost its place to newer connections before it had proven itself")]
-    Crowded,
+    #[error("it was dropped for newer connections before it had proven its membership")]
+    Evicted,
 }
 
 impl Greeting {
@@ -70,7 +70,7 @@ impl Greeting {
         Self { version: VERSION, purpose: purpose as u8, side: CALL, size, job }
     }
 
-    /// The bytes for the wire.
+    /// The bytes on the wire.
     #[must_use]
     pub fn encode(&self) -> [u8; GREETING_BYTES] {
         let mut bytes = [0; GREETING_BYTES];
@@ -83,7 +83,7 @@ impl Greeting {
         bytes
     }
 
-    /// The greeting that these bytes are; `None` for a stranger's.
+    /// Decodes a greeting. Returns `None` for bytes that are no ringfold greeting.
     #[must_use]
     pub fn decode(bytes: &[u8; GREETING_BYTES]) -> Option<Self> {
         let (magic, rest) = bytes.split_first_chunk()?;
@@ -96,7 +96,7 @@ impl Greeting {
         (*magic == MAGIC).then_some(greeting)
     }
 
-    /// The same greeting, as the side that listened says it.
+    /// The same greeting, from the side that listened.
     pub(super) fn answer(&self) -> Self {
         Self { side: ANSWER, ..self.clone() }
     }
@@ -106,17 +106,17 @@ impl Greeting {
         secret.derive(&["control"])
     }
 
-    /// Compares what the side that connected said with ours.
+    /// Compares the greeting of the connecting side with ours.
     pub(super) fn check_call(&self, them: &Self) -> Result<(), HandshakeError> {
-        if them.side == CALL { self.compare(them) } else { Err(HandshakeError::Stranger) }
+        if them.side == CALL { self.compare(them) } else { Err(HandshakeError::NotRingfold) }
     }
 
-    /// Compares what the side that listened said with ours.
+    /// Compares the greeting of the listening side with ours.
     pub(super) fn check_answer(&self, them: &Self) -> Result<(), HandshakeError> {
-        if them.side == ANSWER { self.compare(them) } else { Err(HandshakeError::Stranger) }
+        if them.side == ANSWER { self.compare(them) } else { Err(HandshakeError::NotRingfold) }
     }
 
-    /// Compares the job first: the version and size of a foreign job do not matter.
+    /// Compares the job first, because the version and size of a foreign job do not matter.
     fn compare(&self, them: &Self) -> Result<(), HandshakeError> {
         if (them.job, them.purpose) != (self.job, self.purpose) {
             Err(HandshakeError::OtherJob)

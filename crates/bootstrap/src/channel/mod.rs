@@ -1,10 +1,10 @@
-//! A connection between two processes of a job that trust nobody else: a greeting in the clear, a
-//! Noise handshake with the job's secret, then encrypted messages.
+//! A connection between two processes of a job that trust nobody else. A greeting in the clear
+//! comes first, then a Noise handshake with the job's secret, then encrypted messages.
 //!
-//! The greeting says version, purpose, job and size, so that a mismatch has a name. The listener
-//! sends a fresh number (the challenge) behind its own. The handshake binds both: nobody can alter
-//! them, and a recorded handshake is of no use on another connection. Up to the end of the
-//! handshake both sides read a fixed number of bytes into fixed memory.
+//! The greeting holds version, purpose, job and size, so that an error can name a mismatch. The
+//! listener appends a fresh random number (the challenge) to its own. The handshake binds both:
+//! nobody can alter them, and a recorded handshake fails on another connection. Until the handshake
+//! ends, both sides read a fixed number of bytes into fixed memory.
 
 use std::io;
 
@@ -25,16 +25,16 @@ pub(crate) use greeting::{HandshakeError, Purpose, VERSION};
 use greeting::GREETING_BYTES;
 
 const NOISE: &str = "Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s";
-/// An ephemeral key and an authentication tag, both ways.
+/// The size of a handshake message: an ephemeral key and an authentication tag, both ways.
 const HANDSHAKE_BYTES: usize = 48;
-/// A random number of the listener's, new for each connection.
+/// The size of the listener's random number, which is new for each connection.
 const CHALLENGE_BYTES: usize = 16;
 const WELCOME: u8 = 1;
 const WRONG_SECRET: u8 = 2;
 const _: () = assert!(limits::CONTROL_BYTES_MAX < u32::MAX as usize);
 
-/// The side that connected.
-pub(crate) async fn knock<S: AsyncRead + AsyncWrite + Unpin>(
+/// Performs the handshake of the side that connected.
+pub(crate) async fn initiate<S: AsyncRead + AsyncWrite + Unpin>(
     stream: &mut S,
     us: &Greeting,
     secret: &Secret,
@@ -42,7 +42,7 @@ pub(crate) async fn knock<S: AsyncRead + AsyncWrite + Unpin>(
     stream.write_all(&us.encode()).await?;
     let mut greeting = [0; GREETING_BYTES];
     stream.read_exact(&mut greeting).await?;
-    us.check_answer(&Greeting::decode(&greeting).ok_or(HandshakeError::Stranger)?)?;
+    us.check_answer(&Greeting::decode(&greeting).ok_or(HandshakeError::NotRingfold)?)?;
     let mut challenge = [0; CHALLENGE_BYTES];
     stream.read_exact(&mut challenge).await?;
 
@@ -59,20 +59,20 @@ pub(crate) async fn knock<S: AsyncRead + AsyncWrite + Unpin>(
     finish(noise, &second)
 }
 
-/// The side that listened.
-pub(crate) async fn greet<S: AsyncRead + AsyncWrite + Unpin>(
+/// Performs the handshake of the side that listened.
+pub(crate) async fn respond<S: AsyncRead + AsyncWrite + Unpin>(
     stream: &mut S,
     us: &Greeting,
     secret: &Secret,
 ) -> Result<StatelessTransportState, HandshakeError> {
     let mut greeting = [0; GREETING_BYTES];
     stream.read_exact(&mut greeting).await?;
-    let them = Greeting::decode(&greeting).ok_or(HandshakeError::Stranger)?;
+    let them = Greeting::decode(&greeting).ok_or(HandshakeError::NotRingfold)?;
     let mut challenge = [0; CHALLENGE_BYTES];
     getrandom::fill(&mut challenge).map_err(io::Error::other)?;
     stream.write_all(&[&us.answer().encode()[..], &challenge].concat()).await?;
     let mut first = [0; HANDSHAKE_BYTES];
-    // Read before we may hang up: bytes left unread would turn our answer into a reset.
+    // Read before closing: unread bytes would turn our answer into a reset.
     let read = stream.read_exact(&mut first).await;
     us.check_call(&them)?;
     read?;
@@ -112,7 +112,7 @@ fn finish(
     noise.into_stateless_transport_mode().map_err(internal)
 }
 
-/// The cipher suite is missing from the build, or the system has no randomness.
+/// Converts an internal error: the build lacks the cipher suite, or the system has no randomness.
 fn internal(e: snow::Error) -> HandshakeError {
     HandshakeError::Io(io::Error::other(e))
 }

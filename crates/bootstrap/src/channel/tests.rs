@@ -1,4 +1,4 @@
-//! Handshakes and messages over an in-memory stream; any bytes into the decoders.
+//! Handshakes and messages over an in-memory stream, and arbitrary bytes into the decoders.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -18,18 +18,18 @@ fn job(name: &str, size: usize) -> Greeting {
 
 type Ended = Result<(StatelessTransportState, DuplexStream), HandshakeError>;
 
-/// Both sides' results.
+/// Runs the handshake on both sides and returns both results.
 async fn meet(a: Greeting, secret_a: Secret, b: Greeting, secret_b: Secret) -> (Ended, Ended) {
     let (mut ours, mut theirs) = duplex(1024);
-    let knocking = async move {
-        let session = knock(&mut ours, &a, &secret_a).await?;
+    let initiating = async move {
+        let session = initiate(&mut ours, &a, &secret_a).await?;
         Ok((session, ours))
     };
     let greeting = async move {
-        let session = greet(&mut theirs, &b, &secret_b).await?;
+        let session = respond(&mut theirs, &b, &secret_b).await?;
         Ok((session, theirs))
     };
-    tokio::join!(knocking, greeting)
+    tokio::join!(initiating, greeting)
 }
 
 fn run<T>(future: impl Future<Output = T>) -> T {
@@ -37,7 +37,7 @@ fn run<T>(future: impl Future<Output = T>) -> T {
 }
 
 #[test]
-fn what_does_not_match_has_a_name() {
+fn every_mismatch_has_its_own_error() {
     let other = Secret::new([2; 32]);
     let meet = |b: Greeting, secret: Secret| run(meet(job("j", 4), SECRET, b, secret));
     assert!(matches!(meet(job("j", 4), SECRET), (Ok(_), Ok(_))));
@@ -58,7 +58,7 @@ fn what_does_not_match_has_a_name() {
         (Err(HandshakeError::Version(theirs)), Err(HandshakeError::Version(VERSION)))
             if theirs == VERSION + 1
     ));
-    // Both sides report a foreign job as such, even if its version and size differ too.
+    // Both sides report a foreign job, even if its version and size differ too.
     assert!(matches!(
         meet(job("k", 5).with_version(VERSION + 1), SECRET),
         (Err(HandshakeError::OtherJob), Err(HandshakeError::OtherJob))
@@ -88,15 +88,15 @@ fn an_echo_is_no_answer() {
         };
         let us = job("j", 2);
         let secret = SECRET;
-        let (ended, ()) = tokio::join!(knock(&mut ours, &us, &secret), echo);
-        assert!(matches!(ended, Err(HandshakeError::Stranger)));
+        let (ended, ()) = tokio::join!(initiate(&mut ours, &us, &secret), echo);
+        assert!(matches!(ended, Err(HandshakeError::NotRingfold)));
     });
 }
 
 #[test]
 fn a_recorded_handshake_is_of_no_use_on_another_connection() {
     run(async {
-        // A peer in between passes the bytes on, and keeps those of the side that connected.
+        // A proxy forwards the bytes, and records those of the connecting side.
         let (mut ours, mut near) = duplex(1024);
         let (mut far, mut theirs) = duplex(1024);
         let between = async {
@@ -115,13 +115,16 @@ fn a_recorded_handshake_is_of_no_use_on_another_connection() {
             recorded
         };
         let (us, secret) = (job("j", 2), SECRET);
-        let (knocked, greeted, recorded) =
-            tokio::join!(knock(&mut ours, &us, &secret), greet(&mut theirs, &us, &secret), between);
-        assert!(knocked.is_ok() && greeted.is_ok());
-        let (mut stranger, mut listener) = duplex(1024);
-        stranger.write_all(&recorded).await.unwrap();
-        let greeted = greet(&mut listener, &us, &secret).await;
-        assert!(matches!(greeted, Err(HandshakeError::WrongSecret)));
+        let (initiated, responded, recorded) = tokio::join!(
+            initiate(&mut ours, &us, &secret),
+            respond(&mut theirs, &us, &secret),
+            between
+        );
+        assert!(initiated.is_ok() && responded.is_ok());
+        let (mut replayer, mut listener) = duplex(1024);
+        replayer.write_all(&recorded).await.unwrap();
+        let responded = respond(&mut listener, &us, &secret).await;
+        assert!(matches!(responded, Err(HandshakeError::WrongSecret)));
     });
 }
 
@@ -201,7 +204,7 @@ proptest! {
             let (mut ours, mut theirs) = duplex(1024);
             ours.write_all(&opening).await.unwrap();
             ours.shutdown().await.unwrap();
-            assert!(greet(&mut theirs, &job("j", 2), &SECRET).await.is_err());
+            assert!(respond(&mut theirs, &job("j", 2), &SECRET).await.is_err());
         });
     }
 

@@ -2,30 +2,30 @@
 
 use ringfold_types::limits;
 
-/// What is wrong with a list of hosts.
+/// Why a list of hosts is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HostListError {
-    /// Brackets that do not pair, or nest.
+    /// The brackets do not pair, or they nest.
     #[error("brackets do not pair")]
     Brackets,
-    /// What stands between brackets is not numbers and ranges of them.
+    /// The text between brackets is not a list of numbers and ranges.
     #[error("{0:?} is neither a number nor a range")]
     Range(String),
-    /// More hosts than ranks can be, or a name that is too long.
+    /// There are more hosts than a job may have ranks, or a name is too long.
     #[error("more than {} hosts, or a name of more than {NAME_BYTES_MAX} bytes", limits::RANKS_MAX)]
     TooMany,
 }
 
-/// The longest name that the domain name system has.
+/// The longest name in the domain name system.
 const NAME_BYTES_MAX: usize = 255;
-/// A number of more digits would not fit the arithmetic.
+/// The most digits of a number: more would not fit the arithmetic.
 const DIGITS_MAX: usize = 9;
 
 /// The hosts that `list` names, in order.
 ///
 /// # Errors
-/// See `HostListError`; nothing large is allocated on the way there.
+/// See `HostListError`. A failing list allocates little memory.
 pub fn expand(list: &str) -> Result<Vec<String>, HostListError> {
     let mut hosts = Vec::new();
     for item in split(list)? {
@@ -49,7 +49,7 @@ enum Part<'a> {
     Numbers(&'a str),
 }
 
-/// At the commas outside brackets.
+/// Splits a list at the commas outside brackets.
 fn split(list: &str) -> Result<Vec<&str>, HostListError> {
     let (mut items, mut start, mut inside) = (Vec::new(), 0, false);
     for (at, byte) in list.bytes().enumerate() {
@@ -71,7 +71,7 @@ fn split(list: &str) -> Result<Vec<&str>, HostListError> {
     Ok(items)
 }
 
-/// Of one item: text and brackets in turn, as in `rack[1-2]node[0-9]`.
+/// The parts of one item: text and brackets in turn, as in `rack[1-2]node[0-9]`.
 fn parts(mut item: &str) -> Result<Vec<Part<'_>>, HostListError> {
     let mut parts = Vec::new();
     while let Some((text, rest)) = item.split_once('[') {
@@ -87,7 +87,7 @@ fn parts(mut item: &str) -> Result<Vec<Part<'_>>, HostListError> {
 fn numbers(ranges: &str) -> Result<Vec<String>, HostListError> {
     let mut all = Vec::new();
     for range in ranges.split(',') {
-        let invalid = || HostListError::Range(crate::judge::cut(range.into()));
+        let invalid = || HostListError::Range(crate::arbiter::cut(range.into()));
         let (first, last) = range.split_once('-').unwrap_or((range, range));
         let number = |digits: &str| {
             let plain = digits.bytes().all(|b| b.is_ascii_digit()) && digits.len() <= DIGITS_MAX;
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_list() {
+    fn invalid_lists_are_refused() {
         for list in ["h[1", "h1]", "h[[1]]", "h[1]]"] {
             assert_eq!(expand(list), Err(HostListError::Brackets), "{list}");
         }

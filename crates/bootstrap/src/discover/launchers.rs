@@ -12,25 +12,27 @@ use crate::secret::Secret;
 use crate::torch_store::TorchStore;
 use crate::{inherited, pmi};
 
-/// Ports that are tried from the first one on; a few of them may be somebody else's.
+/// The number of candidate ports, because other programs may hold some of them.
 const CANDIDATES: u16 = 16;
-/// Where ports are taken from when nobody names one: above the registered ones that matter, below
-/// those that systems hand out by themselves.
+/// The range of ports that a job's name leads to. It is above the registered ports that matter, and
+/// below the ephemeral ones.
 const PORTS: std::ops::Range<u16> = 20_000..32_000;
 /// Slurm numbers its own steps (batch, extern, interactive) from here.
 const SPECIAL_STEPS: u32 = 0xffff_fff0;
-/// Where Open MPI says how its daemons reach `mpirun`.
+/// The variable with the URI by which Open MPI's daemons reach `mpirun`.
 const MPIRUN_URI: &str = "OMPI_MCA_orte_hnp_uri";
-/// A random number of 128 bits, which Open MPI's `mpirun` makes for each job and gives to its ranks
-/// alone. Ranks that another launcher starts directly find the job's family and number there.
+/// The variable with a random number of 128 bits, which Open MPI's `mpirun` makes for each job and
+/// gives to its ranks alone. If another launcher starts the ranks directly, the variable holds the
+/// job's family and number.
 const OPEN_MPI_KEY: &str = "OMPI_MCA_orte_precondition_transports";
-/// A random word of 64 bits is smaller once in four thousand million times; a job's number always.
+/// The least word that counts as random. A random word of 64 bits is smaller once in four thousand
+/// million times, and a job's number is always smaller.
 const KEY_WORD_MIN: u64 = 1 << 32;
-/// Addresses of one host that are tried.
+/// The most addresses of one host to try.
 const ADDRESSES_MAX: usize = 16;
-const PMI_PATIENCE: Duration = Duration::from_secs(10);
+const PMI_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// `RINGFOLD_RANK`, `RINGFOLD_SIZE`, `RINGFOLD_JOB`, `RINGFOLD_RENDEZVOUS`.
+/// Reads `RINGFOLD_RANK`, `RINGFOLD_SIZE`, `RINGFOLD_JOB`, `RINGFOLD_RENDEZVOUS`.
 pub(super) fn ringrun(vars: &Vars<'_>) -> Result<Identity, DiscoverError> {
     let need = Need { launcher: Launcher::Ringrun, because: "RINGFOLD_RANK", vars };
     let address = match vars.get("RINGFOLD_RENDEZVOUS") {
@@ -48,10 +50,11 @@ pub(super) fn ringrun(vars: &Vars<'_>) -> Result<Identity, DiscoverError> {
     })
 }
 
-/// `RANK`, `WORLD_SIZE`, `MASTER_ADDR`, `MASTER_PORT`, and under torchrun `TORCHELASTIC_*`.
+/// Reads `RANK`, `WORLD_SIZE`, `MASTER_ADDR`, `MASTER_PORT`, and under torchrun `TORCHELASTIC_*`.
 ///
-/// Where torchrun's agent serves its store on `MASTER_PORT` we begin with the port after it;
-/// otherwise with that one. Strangers on any of them are harmless: they do not pass the handshake.
+/// If torchrun's agent serves its store on `MASTER_PORT`, the candidates begin with the next port,
+/// otherwise with that one. Foreign services on any of them are harmless, because they fail the
+/// handshake.
 pub(super) fn torch(vars: &Vars<'_>) -> Result<Identity, DiscoverError> {
     let because = ["TORCHELASTIC_RUN_ID", "RANK"].into_iter().find(|name| vars.has(name));
     let because = because.unwrap_or("WORLD_SIZE");
@@ -83,29 +86,29 @@ pub(super) fn torch(vars: &Vars<'_>) -> Result<Identity, DiscoverError> {
     })
 }
 
-/// `PMI_FD`, `PMI_RANK`, `PMI_SIZE`, and the conversation on that descriptor, or what came of it:
-/// later communicators of the process meet where its first one did.
+/// Reads `PMI_FD`, `PMI_RANK`, `PMI_SIZE`, and the PMI session on that descriptor, or the record of
+/// a finished one. Later communicators of the process meet at the address of the first.
 pub(super) fn hydra(vars: &Vars<'_>) -> Result<Identity, DiscoverError> {
     let need = Need { launcher: Launcher::Hydra, because: "PMI_FD", vars };
     let (rank, size) = (need.rank("PMI_RANK")?, need.number("PMI_SIZE")?);
     let fd = need.number("PMI_FD")?;
     let socket = inherited::duplicate(fd);
     let socket = socket.map_err(|source| DiscoverError::Socket { fd, source })?;
-    if let Some(pmi::Met { space, hub, secret }) = pmi::met(&socket) {
-        let meet = |hub: SocketAddr| Rendezvous::Ports {
-            hosts: vec![hub.ip().to_string()],
+    if let Some(pmi::PastSession { space, coordinator, secret }) = pmi::past_session(&socket) {
+        let meet = |coordinator: SocketAddr| Rendezvous::Ports {
+            hosts: vec![coordinator.ip().to_string()],
             named_by: "the launcher's key-value space",
-            ports: ports_from(hub.port(), 0),
+            ports: ports_from(coordinator.port(), 0),
         };
-        let rendezvous = hub.map_or(Rendezvous::Alone, meet);
+        let rendezvous = coordinator.map_or(Rendezvous::Alone, meet);
         let job = format!("pmi:{space}");
         let (launcher, carrier) = (Launcher::Hydra, secret.map_or(Carrier::None, Carrier::Known));
         return Ok(Identity { rank, size, job, rendezvous, launcher, carrier });
     }
-    let client = pmi::Client::open(socket, PMI_PATIENCE)?;
+    let client = pmi::Client::open(socket, PMI_TIMEOUT)?;
     let job = format!("pmi:{}", client.space());
     let rendezvous = if size == 1 {
-        // Hydra holds a process that leaves without this for a failure.
+        // Hydra takes a process that ends without this for a failure.
         client.finalize()?;
         Rendezvous::Alone
     } else {
@@ -115,8 +118,9 @@ pub(super) fn hydra(vars: &Vars<'_>) -> Result<Identity, DiscoverError> {
     Ok(Identity { rank, size, job, rendezvous, launcher, carrier })
 }
 
-/// `OMPI_COMM_WORLD_*`; the meeting place is `MASTER_ADDR`, or here if every rank is, or the host
-/// of `mpirun`, where Open MPI puts rank 0 unless its list of hosts begins with another.
+/// Reads `OMPI_COMM_WORLD_*`. The ranks meet at `MASTER_ADDR`, or at the loopback address if all
+/// run on this host, or else at the host of `mpirun`. Open MPI puts rank 0 there unless its list of
+/// hosts begins with another.
 pub(super) fn open_mpi(vars: &Vars<'_>) -> Result<Identity, DiscoverError> {
     let because = "OMPI_COMM_WORLD_RANK";
     let need = Need { launcher: Launcher::OpenMpi, because, vars };
@@ -148,8 +152,9 @@ pub(super) fn open_mpi(vars: &Vars<'_>) -> Result<Identity, DiscoverError> {
     })
 }
 
-/// The key that `mpirun` made for this job. `None` if `mpirun` did not start this rank, or if the
-/// key is one that others can guess: two words of 16 hexadecimal digits, neither of them small.
+/// The key that `mpirun` made for this job. `None` if `mpirun` did not start this rank, or if
+/// others can guess the key. A good key is two words of 16 hexadecimal digits, neither of them
+/// small.
 fn mpirun_key(vars: &Vars<'_>) -> Option<String> {
     let key = vars.get(OPEN_MPI_KEY).filter(|_| vars.has(MPIRUN_URI))?;
     let is_random = |word: &str| {
@@ -168,7 +173,7 @@ fn mpirun_host(need: &Need<'_>, rank: Rank) -> Result<Vec<String>, DiscoverError
         let hint = " to the host of rank 0 (mpirun -x MASTER_ADDR=...)";
         return Err(need.unset("MASTER_ADDR", hint));
     }
-    // Hosts may have one address in common, as that of a bridge for containers, but not all.
+    // Hosts may share an address, such as that of a container bridge, but not all addresses.
     match here.first() {
         Some(rank_0) if rank == Rank(0) && here != mpirun => {
             Err(DiscoverError::NotWithMpirun { rank_0: *rank_0 })
@@ -178,12 +183,12 @@ fn mpirun_host(need: &Need<'_>, rank: Rank) -> Result<Vec<String>, DiscoverError
 }
 
 /// The addresses in Open MPI's `id;tcp://address,address:port;tcp6://[address],[address]:port` by
-/// which other hosts may reach that one.
+/// which other hosts may reach that host.
 #[must_use]
 pub fn addresses(uri: &str) -> Vec<IpAddr> {
     let is_elsewhere = |ip: &IpAddr| match ip {
         IpAddr::V4(ip) => !ip.is_loopback(),
-        // A link-local address is of no use without the interface.
+        // A link-local address needs an interface, which the URI does not name.
         IpAddr::V6(ip) => !ip.is_loopback() && !ip.is_unicast_link_local(),
     };
     let places = uri.split(';').skip(1).filter_map(|part| part.split_once("://"));
@@ -199,8 +204,9 @@ pub(super) fn is_slurm_step(vars: &Vars<'_>) -> bool {
     vars.has("SLURM_PROCID") && step.is_some_and(|step| step < SPECIAL_STEPS)
 }
 
-/// `SLURM_PROCID`, `SLURM_NTASKS`, the node list, job and step. Rank 0 is on the first node, as all
-/// of Slurm's own distributions have it; `MASTER_ADDR` overrules that for an arbitrary one.
+/// Reads `SLURM_PROCID`, `SLURM_NTASKS`, the node list, job and step. Rank 0 is on the first node
+/// in all of Slurm's own distributions. For an arbitrary distribution, `MASTER_ADDR` overrides
+/// this.
 pub(super) fn slurm(vars: &Vars<'_>) -> Result<Identity, DiscoverError> {
     let need = Need { launcher: Launcher::Slurm, because: "SLURM_PROCID", vars };
     let rank = need.rank("SLURM_PROCID")?;
@@ -248,12 +254,12 @@ fn first_node(need: &Need<'_>) -> Result<(&'static str, String), DiscoverError> 
     Ok((variable, host))
 }
 
-/// The port and those after it, from the one `skipped` after it.
+/// The candidate ports from `port` on, without the first `skipped` ones.
 fn ports_from(port: u16, skipped: u16) -> Vec<u16> {
     (skipped..CANDIDATES).filter_map(|i| port.checked_add(i)).collect()
 }
 
-/// Ports that a job's name leads to; two jobs rarely have the same first one.
+/// The candidate ports for a job's name. Two jobs rarely have the same first one.
 fn ports_of(job: &str) -> Vec<u16> {
     let fnv = |hash: u32, byte: u8| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
     let hash = job.bytes().fold(0x811c_9dc5, fnv);
@@ -262,7 +268,7 @@ fn ports_of(job: &str) -> Vec<u16> {
     ports_from(PORTS.start + slot * CANDIDATES, 0)
 }
 
-/// Looks up what a launcher must have set.
+/// Looks up variables that a launcher must have set.
 struct Need<'a> {
     launcher: Launcher,
     because: &'static str,

@@ -1,15 +1,16 @@
-//! Who am I? The answer of whichever launcher started this process, read from its variables.
+//! Finds this process's rank and job in the variables of the launcher that started it.
 //!
 //! # Order
-//! The innermost launcher wins, as `mpirun` in a Slurm allocation does over Slurm:
+//! The innermost launcher wins, as `mpirun` does over Slurm in a Slurm allocation:
 //! 1. `ringrun` (`RINGFOLD_RANK`);
-//! 2. torchrun (`TORCHELASTIC_RUN_ID`), which others start per host and which starts only ranks;
-//! 3. Hydra and relatives (`PMI_FD`), unless it is Slurm's PMI-2 under the same name;
+//! 2. torchrun (`TORCHELASTIC_RUN_ID`), which other launchers start once per host, and which starts
+//!    only ranks;
+//! 3. Hydra and relatives (`PMI_FD`), unless Slurm's PMI-2 uses the same name;
 //! 4. Open MPI (`OMPI_COMM_WORLD_RANK`);
 //! 5. torch's variables set by hand (`RANK` or `WORLD_SIZE`);
 //! 6. a Slurm step (`SLURM_STEP_ID` and `SLURM_PROCID`: a batch script has the latter without being
 //!    a rank);
-//! 7. nobody: alone.
+//! 7. no launcher: the only rank.
 
 use ringfold_types::limits;
 
@@ -26,11 +27,11 @@ pub use launchers::addresses;
 pub use hostlist::{HostListError as InvalidHostList, expand as expand_hosts};
 pub use vars::DiscoverError;
 
-/// Reads the launcher's variables, which `variable` hands out; where the launcher speaks PMI-1,
-/// begins that conversation, or remembers what came of the one that is over.
+/// Reads the launcher's variables through `variable`. If the launcher speaks PMI-1, this begins a
+/// PMI session, or uses the record of a finished one.
 ///
 /// # Errors
-/// A launcher's variables are incomplete or make no sense; the text says which one to set.
+/// The variables are incomplete or invalid. The error names the variable to set.
 pub fn discover(variable: &dyn Fn(&str) -> Option<String>) -> Result<Identity, DiscoverError> {
     let vars = Vars(variable);
     let identity = match launcher(&vars).map(|(launcher, _)| launcher) {
@@ -51,19 +52,19 @@ pub fn discover(variable: &dyn Fn(&str) -> Option<String>) -> Result<Identity, D
     Ok(identity)
 }
 
-/// The variable that tells this process that it is one of several ranks which a launcher has
-/// started, if one does. Talks to nobody.
+/// The variable that marks this process as one of several ranks of a launcher, if there is one.
+/// Contacts no other process.
 #[must_use]
 pub fn started_as_rank(variable: &dyn Fn(&str) -> Option<String>) -> Option<&'static str> {
     let vars = Vars(variable);
     let (launcher, because) = launcher(&vars)?;
-    // A step of one task is how people run any program on the nodes of their allocation.
+    // Users run any program on the nodes of their allocation as a step of one task.
     let is_alone =
         launcher == Launcher::Slurm && matches!(launchers::slurm_tasks(&vars), Ok(Some(1)));
     (!is_alone).then_some(because)
 }
 
-/// Who started this process, and the variable that says so.
+/// The launcher that started this process, and the variable that shows it.
 fn launcher(vars: &Vars<'_>) -> Option<(Launcher, &'static str)> {
     let has = |names: &[&'static str]| names.iter().copied().find(|name| vars.has(name));
     let is = |launcher, because: Option<_>| because.map(|name: &'static str| (launcher, name));

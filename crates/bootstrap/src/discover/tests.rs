@@ -1,4 +1,4 @@
-//! Each launcher's variables as it sets them, and what happens when one is missing.
+//! Tests each launcher's variables, as it sets them, and the errors when one is missing.
 
 use std::collections::BTreeMap;
 use std::os::fd::AsRawFd;
@@ -29,7 +29,7 @@ fn where_ranks_on_one_host_are_reached() {
 }
 
 #[test]
-fn what_starts_ranks_itself_learns_that_it_is_one() {
+fn a_launcher_of_ranks_learns_that_it_is_a_rank() {
     let by = |vars: &[(&str, &str)]| {
         let map: BTreeMap<&str, &str> = vars.iter().copied().collect();
         started_as_rank(&|name| map.get(name).map(|v| (*v).to_owned()))
@@ -39,7 +39,7 @@ fn what_starts_ranks_itself_learns_that_it_is_one() {
     assert_eq!(by(&OPEN_MPI), Some("OMPI_COMM_WORLD_RANK"));
     assert_eq!(by(&[("PMI_FD", "5")]), Some("PMI_FD"));
     assert_eq!(by(&SLURM), Some("SLURM_PROCID"));
-    // A batch script, and a step of one task, are no ranks among others.
+    // A batch script and a step of one task are no ranks among others.
     let batch: Vec<_> = SLURM.into_iter().filter(|(n, _)| *n != "SLURM_STEP_ID").collect();
     assert_eq!(by(&batch), None);
     assert_eq!(by(&[&SLURM[..], &[("SLURM_STEP_NUM_TASKS", "1")]].concat()), None);
@@ -169,7 +169,7 @@ fn open_mpi_s_key_is_a_secret_only_if_mpirun_made_it() {
     };
     let mpirun = [("OMPI_MCA_orte_hnp_uri", "9.0;tcp://10.0.0.1:5")];
     assert!(matches!(carrier(MPIRUN_KEY, &mpirun), Carrier::Known(_)));
-    // Another launcher started the ranks.
+    // Here another launcher started the ranks.
     assert!(matches!(carrier(MPIRUN_KEY, &[]), Carrier::None));
     for key in [
         "000000000000002a-15ae03f5c5e6a9b1",
@@ -240,7 +240,7 @@ fn the_only_rank_takes_leave_of_hydra() {
 }
 
 #[test]
-fn nonsense_is_refused() {
+fn invalid_values_are_refused() {
     for (name, value) in [("RANK", "two"), ("WORLD_SIZE", "-1"), ("MASTER_PORT", "70000")] {
         let mut vars: BTreeMap<_, _> = TORCHRUN.into_iter().collect();
         vars.insert(name, value);

@@ -1,4 +1,4 @@
-//! A launcher's variables, and why they do not make an identity.
+//! A launcher's variables, and the errors in them.
 
 use std::io;
 use std::net::IpAddr;
@@ -10,7 +10,7 @@ use super::hostlist::HostListError;
 use crate::identity::Launcher;
 use crate::pmi::PmiError;
 
-/// The environment as the caller hands it out. An empty variable counts as not set.
+/// The environment, read through the caller's function. An empty variable counts as not set.
 pub(super) struct Vars<'a>(pub(super) &'a dyn Fn(&str) -> Option<String>);
 
 impl Vars<'_> {
@@ -32,7 +32,7 @@ impl Vars<'_> {
     }
 }
 
-/// Why a launcher's variables do not make an identity.
+/// Why a launcher's variables do not form an identity.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DiscoverError {
@@ -41,36 +41,36 @@ pub enum DiscoverError {
     Unset {
         /// The launcher.
         launcher: Launcher,
-        /// The variable that told so.
+        /// The variable that identified the launcher.
         because: &'static str,
         /// The variable to set.
         missing: &'static str,
-        /// Another way to help.
+        /// Further advice.
         hint: &'static str,
     },
-    /// A variable has a value that makes no sense.
+    /// A variable has an invalid value.
     #[error("{variable}={value:?} is not {expected}")]
     Invalid {
         /// The variable.
         variable: &'static str,
         /// Its value.
         value: String,
-        /// The values that make sense.
+        /// The valid values.
         expected: &'static str,
     },
-    /// Slurm's list of hosts makes no sense.
+    /// Slurm's list of hosts is invalid.
     #[error("{variable}={value:?}: {source}")]
     HostList {
         /// The variable.
         variable: &'static str,
         /// Its value.
         value: String,
-        /// Its flaw.
+        /// The error in the list.
         source: HostListError,
     },
-    /// The rank is not below the size, or there are too many.
+    /// The rank is not below the size, or the size is too large.
     #[error(
-        "{launcher} says rank {rank} of {size}: ranks are 0..size, and size at most {}",
+        "{launcher} gave rank {rank} of {size}: ranks are 0..size, and size is at most {}",
         limits::RANKS_MAX
     )]
     NoRank {
@@ -83,8 +83,8 @@ pub enum DiscoverError {
     },
     /// Open MPI has put rank 0 on another host than `mpirun`.
     #[error(
-        "Open MPI says where mpirun runs, and rank 0 is on another host: tell the ranks, as by \
-         mpirun -x MASTER_ADDR={rank_0} ..."
+        "rank 0 runs on another host than mpirun, and Open MPI passes on only mpirun's address: \
+         name rank 0's host by mpirun -x MASTER_ADDR={rank_0} ..."
     )]
     NotWithMpirun {
         /// An address of rank 0's host.
@@ -96,12 +96,12 @@ pub enum DiscoverError {
          and RINGFOLD_RENDEZVOUS, or start with ringrun"
     )]
     Socket {
-        /// Its number.
+        /// The number of the descriptor.
         fd: i32,
         /// The system's error.
         source: io::Error,
     },
-    /// The launcher does not speak PMI-1.
+    /// The PMI-1 session with the launcher failed.
     #[error("the launcher's key-value space (PMI-1) failed: {0}")]
     Pmi(#[from] PmiError),
 }

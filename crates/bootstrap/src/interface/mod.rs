@@ -1,7 +1,7 @@
-//! Which of the host's interfaces the ranks talk through, and why that one.
+//! Chooses the host's network interfaces for the ranks, with a reason.
 //!
-//! `interfaces` asks the kernel what there is; `choose` decides, without looking at anything else,
-//! so that the choice can be tested and told.
+//! `interfaces` asks the kernel for its interfaces. `choose` decides from its arguments alone, so
+//! that tests and messages can reproduce the choice.
 
 mod netlink;
 
@@ -11,10 +11,10 @@ use std::str::FromStr;
 
 pub use netlink::{Address, Interface, interfaces};
 
-/// Which addresses may be used.
+/// The address family to use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Family {
-    /// IPv4, and IPv6 where an interface has nothing else.
+    /// IPv4, or IPv6 if an interface has no IPv4 address.
     #[default]
     Any,
     /// IPv4 only.
@@ -23,9 +23,10 @@ pub enum Family {
     V6,
 }
 
-/// Names of interfaces: a comma-separated list of prefixes, as in `eth,ens`; with `=` before it, of
-/// whole names, as in `=eth0,eth1`; with `^` before that, of what is not to be used, as in
-/// `^docker,lo` or `^=eth3`. The grammar is that of `NCCL_SOCKET_IFNAME`.
+/// A filter of interface names, in the grammar of `NCCL_SOCKET_IFNAME`. It is a comma-separated
+/// list of prefixes, as in `eth,ens`. With `=` before it, the list holds whole names, as in
+/// `=eth0,eth1`. With `^` before that, the list excludes interfaces, as in `^docker,lo` or
+/// `^=eth3`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Filter {
     excludes: bool,
@@ -33,16 +34,16 @@ pub struct Filter {
     names: Vec<String>,
 }
 
-/// An interface, the address to listen on, and why.
+/// A chosen interface, its address, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Choice {
     /// The interface's name.
     pub interface: String,
-    /// The address to listen on and to tell the others.
+    /// The address to listen on and to advertise.
     pub address: IpAddr,
     /// Bits of its network, of 32 or 128.
     pub prefix: u8,
-    /// Why this one.
+    /// Why this interface was chosen.
     pub reason: Reason,
 }
 
@@ -50,15 +51,15 @@ pub struct Choice {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Reason {
-    /// No rank is anywhere else.
+    /// All ranks are on this host.
     AllLocal,
     /// The filter names it.
     Named,
-    /// It leads somewhere, as far as its name tells.
+    /// It leads to other hosts, as far as its name shows.
     FirstReal,
-    /// It looks as if it leads to containers of this host, but there is no better one.
+    /// Its name belongs to containers of this host, but there is no better one.
     OnlyVirtual,
-    /// There is no other one.
+    /// There is no other interface.
     OnlyLoopback,
 }
 
@@ -66,7 +67,7 @@ pub enum Reason {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ChooseError {
-    /// Nothing is left after the filter.
+    /// The filter allows no interface.
     #[error("no interface matches `{filter}`; this host has {have}")]
     NoMatch {
         /// The filter.
@@ -74,7 +75,7 @@ pub enum ChooseError {
         /// The interfaces' names.
         have: String,
     },
-    /// Those that are left are down, or have no address of the family.
+    /// The allowed interfaces are down, or have no address of the family.
     #[error("none of the interfaces {tried} is up and has an address of {family}")]
     NoAddress {
         /// The interfaces' names.
@@ -84,23 +85,23 @@ pub enum ChooseError {
     },
 }
 
-/// A text that is not a `Family`.
+/// A text that names no `Family`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is no address family: use AF_INET or AF_INET6")]
 pub struct UnknownFamily(String);
 
-/// How the names of interfaces begin that lead to containers or machines inside this host.
+/// The name prefixes of interfaces that lead to containers or virtual machines inside this host.
 const VIRTUAL: [&str; 14] = [
     "docker", "br-", "virbr", "veth", "cni", "flannel", "cali", "cilium", "kube", "podman", "lxc",
     "lxd", "vmnet", "vboxnet",
 ];
 
-/// Picks the first of `interfaces` that `filter` allows, is up and has an address of `family`;
-/// without a filter, or with one that excludes, those that lead to other hosts before those that do
-/// not, unless `all_local`.
+/// Picks the first of `interfaces` that `filter` allows, that is up, and that has an address of
+/// `family`. Without a filter, or with one that excludes, interfaces to other hosts come before
+/// local ones, unless `all_local`.
 ///
 /// # Errors
-/// There is none; the error says what there is.
+/// There is no such interface. The error lists the interfaces of this host.
 pub fn choose(
     interfaces: &[Interface],
     filter: Option<&Filter>,
@@ -110,10 +111,10 @@ pub fn choose(
     choose_all(interfaces, filter, family, all_local).map(|mut choices| choices.swap_remove(0))
 }
 
-/// Picks the interface of [`choose`] and all others that suit as well, in the kernel's order.
+/// Picks the interface of [`choose`] and all others of the same rank, in the kernel's order.
 ///
 /// # Errors
-/// There is none; the error says what there is.
+/// There is no such interface. The error lists the interfaces of this host.
 pub fn choose_all(
     interfaces: &[Interface],
     filter: Option<&Filter>,
@@ -140,7 +141,7 @@ pub fn choose_all(
         Some(Choice { interface: it.name.clone(), address: ip, prefix, reason: reason(it) })
     });
     let mut choices: Vec<Choice> = usable.collect();
-    // Interfaces that suit equally well stay in the kernel's order.
+    // Interfaces of the same rank stay in the kernel's order.
     choices.sort_by_key(|choice| choice.reason.preference());
     let Some(best) = choices.first().map(|choice| choice.reason) else {
         let tried = names(allowed.iter().copied());
@@ -171,8 +172,8 @@ impl Reason {
 }
 
 impl Filter {
-    /// The numbers of `interfaces` in the list, if it lists several names, and each of them stands
-    /// for one of these interfaces.
+    /// The positions of `interfaces` in the filter's list. `None` unless the list has several
+    /// names, and each stands for one of these interfaces.
     #[must_use]
     pub fn numbers(&self, interfaces: &[&str]) -> Option<Vec<usize>> {
         if self.excludes || self.names.len() < 2 || self.names.len() != interfaces.len() {

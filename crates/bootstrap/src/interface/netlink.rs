@@ -1,5 +1,5 @@
-//! Asks the kernel for interfaces and addresses, by its netlink protocol: the C library's way is
-//! not open to safe Rust.
+//! Asks the kernel for interfaces and addresses over netlink, because safe Rust cannot use the C
+//! library's way.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -15,13 +15,13 @@ use rustix::net::{
 /// A network interface of this host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interface {
-    /// As in `eth0`.
+    /// Its name, as in `eth0`.
     pub name: String,
-    /// It is switched on and has a carrier.
+    /// Whether it is switched on and has a carrier.
     pub up: bool,
-    /// It leads to this host only.
+    /// Whether it leads to this host only.
     pub loopback: bool,
-    /// Its addresses, but for link-local ones, which mean nothing to other hosts.
+    /// Its addresses, without link-local ones, which mean nothing to other hosts.
     pub addresses: Vec<Address>,
 }
 
@@ -30,7 +30,7 @@ pub struct Interface {
 pub struct Address {
     /// The address.
     pub ip: IpAddr,
-    /// Bits of its network, of 32 or 128.
+    /// The number of prefix bits of its network, of 32 or 128.
     pub prefix: u8,
 }
 
@@ -40,7 +40,7 @@ const GET_ADDRESS: u16 = 22;
 const NEW_ADDRESS: u16 = 20;
 const ERROR: u16 = 2;
 const DONE: u16 = 3;
-/// A request for all there is.
+/// The flags of a request for all objects of a kind.
 const REQUEST_DUMP: u16 = 0x301;
 
 const HEADER_BYTES: usize = 16;
@@ -54,17 +54,17 @@ const ADDRESS_LOCAL: u16 = 2;
 const FLAG_UP: u32 = 1;
 const FLAG_LOOPBACK: u32 = 8;
 const FLAG_RUNNING: u32 = 0x40;
-/// Addresses of this scope mean nothing beyond the cable.
+/// The scope of addresses that mean nothing beyond the cable.
 const SCOPE_LINK: u8 = 253;
-/// Tentative or refused as a duplicate.
+/// The flags of an address that is tentative or refused as a duplicate.
 const ADDRESS_UNUSABLE: u8 = 0x48;
 
-/// The network interfaces of this host, in the kernel's order. Asks the kernel; does not block.
+/// The network interfaces of this host, in the kernel's order. Asks the kernel. Does not block.
 ///
 /// # Errors
-/// The kernel does not answer such questions here.
+/// The kernel does not answer netlink requests here.
 pub fn interfaces() -> io::Result<Vec<Interface>> {
-    // No protocol means that of routes and interfaces.
+    // Protocol 0 is that of routes and interfaces.
     let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
     let mut found = BTreeMap::new();
     dump(&socket, GET_LINK, LINK_BYTES, |kind, body| {
@@ -80,7 +80,8 @@ pub fn interfaces() -> io::Result<Vec<Interface>> {
     Ok(found.into_values().collect())
 }
 
-/// Asks for all of a kind, and hands out the type and body of every message of the answer.
+/// Requests all objects of a kind, and passes the type and body of every message of the answer to
+/// `each`.
 fn dump(
     socket: &OwnedFd,
     request: u16,
@@ -135,7 +136,7 @@ fn address(body: &[u8]) -> Option<(u32, Address)> {
     let find = |wanted| {
         attributes(body.get(ADDRESS_BYTES..)?).find(|(kind, _)| *kind == wanted).map(|it| it.1)
     };
-    // On a point-to-point link the plain address is the other end's.
+    // On a point-to-point link the plain address belongs to the other end.
     let bytes = find(ADDRESS_LOCAL).or_else(|| find(ADDRESS_PEER))?;
     let ip = match bytes.len() {
         4 => IpAddr::from(*bytes.first_chunk::<4>()?),
@@ -145,7 +146,7 @@ fn address(body: &[u8]) -> Option<(u32, Address)> {
     Some((word(body, 4)?, Address { ip, prefix }))
 }
 
-/// The attributes that `bytes` list: type and value.
+/// The attributes in `bytes`: type and value.
 fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     std::iter::from_fn(move || {
         let (length, kind) = (usize::from(half(bytes, 0)?), half(bytes, 2)?);

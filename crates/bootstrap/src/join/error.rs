@@ -1,4 +1,4 @@
-//! Why the ranks did not come together.
+//! Why the ranks did not all join.
 
 use std::io;
 use std::time::Duration;
@@ -8,21 +8,22 @@ use ringfold_types::{Rank, limits};
 use crate::secret::WAYS_TO_SHARE;
 use crate::verdict::RankList;
 
-/// Why the ranks did not come together.
+/// Why the ranks did not all join.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum JoinError {
-    /// Some ranks did not come.
+    /// Some ranks did not join.
     #[error("{} of {size} ranks joined within {timeout:?}; missing: {}{}{turned_away}",
         size - missing.len(), RankList(missing), if turned_away.is_empty() { "" } else { "; " })]
     Missing {
-        /// How many ranks there should be.
+        /// The number of ranks in the job.
         size: usize,
-        /// Those that did not come.
+        /// The missing ranks.
         missing: Vec<Rank>,
         /// How long rank 0 waited.
         timeout: Duration,
-        /// Connections that rank 0 turned away, why, and what to do; empty if they explain nothing.
+        /// The connections that rank 0 rejected, why, and what to do. Empty if they explain
+        /// nothing.
         turned_away: String,
     },
     /// Rank 0 was not found.
@@ -30,11 +31,11 @@ pub enum JoinError {
     NoHub {
         /// This rank.
         rank: Rank,
-        /// Where it looked.
+        /// The address where it looked.
         place: String,
-        /// How long.
+        /// How long it looked.
         timeout: Duration,
-        /// What happened at the last attempt.
+        /// The most telling cause of a failed attempt.
         cause: String,
     },
     /// Rank 0, or the launcher, holds another secret.
@@ -42,7 +43,7 @@ pub enum JoinError {
     WrongSecret {
         /// This rank.
         rank: Rank,
-        /// The peer that holds another.
+        /// The peer that holds another secret.
         place: String,
     },
     /// The name of rank 0's host, or of the launcher's, has no address.
@@ -55,7 +56,7 @@ pub enum JoinError {
         rank: Rank,
         /// The name.
         host: String,
-        /// The variable that it comes from.
+        /// The source of the name, such as a variable.
         named_by: String,
         /// How long the rank tried.
         timeout: Duration,
@@ -70,95 +71,98 @@ pub enum JoinError {
     Version {
         /// This rank.
         rank: Rank,
-        /// Who speaks another.
+        /// The address of the peer that speaks another version.
         place: String,
         /// The version of this rank.
         ours: u16,
         /// The version of rank 0.
         theirs: u16,
     },
-    /// Rank 0 has another idea of how many ranks there are.
-    #[error("rank {rank} was started as one of {ours} ranks, {place} as one of {theirs}")]
+    /// Rank 0 was started with another number of ranks.
+    #[error(
+        "rank {rank} was started as one of {ours} ranks, {place} as one of {theirs}: \
+         start all with the same number"
+    )]
     SizeMismatch {
         /// This rank.
         rank: Rank,
-        /// Who has another idea.
+        /// The address of the peer with another number.
         place: String,
-        /// The size for this rank.
+        /// The number of ranks according to this rank.
         ours: u32,
-        /// The size for rank 0.
+        /// The number of ranks according to rank 0.
         theirs: u32,
     },
-    /// Another process already is this rank.
-    #[error("another process has joined as rank {rank} already")]
+    /// Another process has already joined as this rank.
+    #[error("another process has already joined as rank {rank}: give each process its own rank")]
     Duplicate {
         /// This rank.
         rank: Rank,
     },
-    /// The launcher gave a rank that is not below the size, or too many ranks.
+    /// The launcher gave a rank that is not below the size, or a size that is too large.
     #[error(
-        "rank {rank} of {size} is no rank: ranks are 0..size, and size at most {}",
+        "rank {rank} of {size} is invalid: ranks are 0..size, and size is at most {}",
         limits::RANKS_MAX
     )]
     Invalid {
         /// This rank.
         rank: Rank,
-        /// How many ranks there should be.
+        /// The number of ranks in the job.
         size: usize,
     },
     /// The card is too long.
-    #[error("a card of {bytes} bytes is too long: {} at most", limits::CARD_BYTES_MAX)]
+    #[error("a card of {bytes} bytes is too long: at most {} are allowed", limits::CARD_BYTES_MAX)]
     CardTooLong {
-        /// Its length.
+        /// The length of the card.
         bytes: usize,
     },
-    /// A rank joined and went away before all were there.
-    #[error("rank {rank} joined and went away before every rank was there")]
+    /// A rank joined and went away before all had joined.
+    #[error("rank {rank} joined and went away before every rank had joined")]
     Lost {
-        /// The one that went away.
+        /// The rank that went away.
         rank: Rank,
     },
-    /// The connection to rank 0 broke before every rank was there.
-    #[error("rank {rank} lost its connection to rank 0 before every rank was there: {cause}")]
+    /// The connection to rank 0 broke before every rank had joined.
+    #[error("rank {rank} lost its connection to rank 0 before every rank had joined: {cause}")]
     HubLost {
         /// This rank.
         rank: Rank,
-        /// What happened.
+        /// The cause.
         cause: String,
     },
-    /// The job failed after every rank had come, and before this one knew all of them.
-    #[error("rank {rank} was about to know every rank when the job failed: {verdict}")]
+    /// The job failed after every rank had joined, and before this one had the cards of all.
+    #[error("the job failed before rank {rank} had the cards of all ranks: {verdict}")]
     Failed {
         /// This rank.
         rank: Rank,
-        /// The verdict in words.
+        /// The verdict as text.
         verdict: String,
     },
-    /// Rank 0 may not open as many files as it needs.
+    /// The limit of open files is too low for rank 0.
     #[error(
         "rank 0 needs {needed} file descriptors to connect {size} ranks, and its limit is {limit} \
          (RLIMIT_NOFILE, the hard one): raise it where the job is started, as by `ulimit -Hn \
          {needed}`, LimitNOFILE= of a service, or /etc/security/limits.conf"
     )]
     Descriptors {
-        /// How many ranks there are.
+        /// The number of ranks.
         size: usize,
-        /// Descriptors that rank 0 needs.
+        /// The number of descriptors that rank 0 needs.
         needed: u64,
-        /// Descriptors that it may have.
+        /// The number of descriptors that it may have.
         limit: u64,
     },
     /// Rank 0 cannot listen.
     #[error("rank 0 cannot listen on {place}: {source}")]
     Listen {
-        /// Where.
+        /// The address.
         place: String,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
-    /// The launcher takes no more communicators of this job.
+    /// The launcher accepts no more communicators of this job.
     #[error(
-        "{} communicators of this job are there already; let some leave before making the next",
+        "this job already has {} communicators; let some leave before making the next",
         limits::HUBS_MAX
     )]
     TooMany,
@@ -170,9 +174,9 @@ pub enum JoinError {
     System {
         /// This rank.
         rank: Rank,
-        /// What for.
+        /// The action that failed.
         action: &'static str,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
 }

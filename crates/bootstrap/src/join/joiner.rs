@@ -1,4 +1,4 @@
-//! A rank on its way into the job. It finds the coordinator (`place`), meets it, and gets the
+//! A rank that joins a job. It finds the coordinator (`locate`), registers there, and gets the
 //! roster (`roster`).
 
 use std::net::{IpAddr, SocketAddr};
@@ -14,27 +14,28 @@ use crate::dial::{Dial, Target};
 use crate::relay::Relay;
 use crate::secret::Secret;
 
-/// The others wait this much longer than rank 0, so that it is rank 0 who says what is missing.
-pub(super) const LAST_WORD: Duration = Duration::from_secs(2);
+/// How much longer other ranks wait than rank 0, so that rank 0 reports first which ranks are
+/// missing.
+pub(super) const EXTRA_WAIT: Duration = Duration::from_secs(2);
 pub(super) type Cards = Vec<Vec<u8>>;
 
-/// How to join.
+/// Options of joining.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// How long to wait for all ranks.
     pub timeout: Duration,
-    /// The address that rank 0 listens on; chosen from the rendezvous if `None`.
+    /// The address that rank 0 listens on. If `None`, the rendezvous determines it.
     pub bind: Option<IpAddr>,
-    /// The address under which the others reach rank 0, where it differs from `bind`.
+    /// The address at which the others reach rank 0, if it differs from `bind`.
     pub advertise: Option<IpAddr>,
-    /// This host's name, for messages; the system's if `None`.
+    /// This host's name, for messages. If `None`, the system's name.
     pub host: Option<String>,
     /// How long rank 0 waits for the others when it leaves.
     pub linger: Duration,
 }
 
 impl Default for Options {
-    /// A minute to join, five seconds to leave.
+    /// Allows a minute to join and five seconds to leave.
     fn default() -> Self {
         Self {
             timeout: Duration::from_secs(60),
@@ -46,23 +47,23 @@ impl Default for Options {
     }
 }
 
-/// Where the coordinator, or the launcher, may listen.
-pub(super) struct Place {
-    /// A name, or an address, or several addresses of one host.
+/// The addresses where the coordinator or the launcher may listen.
+pub(super) struct Candidates {
+    /// A name, an address, or several addresses of one host.
     pub(super) hosts: Vec<String>,
     /// The variable or other source that names the host.
     pub(super) named_by: &'static str,
-    /// Candidates, in order.
+    /// Candidate ports, in order.
     pub(super) ports: Vec<u16>,
 }
 
-impl Place {
+impl Candidates {
     pub(super) fn at(address: SocketAddr, named_by: &'static str) -> Self {
         Self { hosts: vec![address.ip().to_string()], named_by, ports: vec![address.port()] }
     }
 }
 
-/// One rank on its way into the job.
+/// One rank that joins a job.
 pub(super) struct Joiner {
     pub(super) rank: Rank,
     pub(super) size: usize,
@@ -70,25 +71,33 @@ pub(super) struct Joiner {
     pub(super) secret: Secret,
     pub(super) options: Options,
     pub(super) deadline: Instant,
-    /// In rank 0, the task that is the hub.
-    pub(super) hub: JoinSet<()>,
-    /// Where other ranks get the roster from this one.
+    /// In rank 0, the task of the coordinator.
+    pub(super) coordinator: JoinSet<()>,
+    /// The port where other ranks fetch the roster from this one.
     pub(super) relay: Option<Relay>,
 }
 
 impl Joiner {
-    pub(super) fn dial<'a>(&'a self, greeting: &'a Greeting, place: &'a Place) -> Dial<'a> {
-        Dial::new(self.target(greeting, place))
+    pub(super) fn dial<'a>(
+        &'a self,
+        greeting: &'a Greeting,
+        candidates: &'a Candidates,
+    ) -> Dial<'a> {
+        Dial::new(self.target(greeting, candidates))
     }
 
-    pub(super) fn target<'a>(&'a self, greeting: &'a Greeting, place: &'a Place) -> Target<'a> {
+    pub(super) fn target<'a>(
+        &'a self,
+        greeting: &'a Greeting,
+        candidates: &'a Candidates,
+    ) -> Target<'a> {
         let Self { rank, size, secret, deadline, .. } = self;
         Target {
             rank: *rank,
             size: *size,
-            hosts: &place.hosts,
-            named_by: place.named_by,
-            ports: &place.ports,
+            hosts: &candidates.hosts,
+            named_by: candidates.named_by,
+            ports: &candidates.ports,
             greeting,
             secret,
             timeout: self.options.timeout,

@@ -1,4 +1,5 @@
-//! Meeting the other ranks: from an identity and a secret to a `Control` and everyone's card.
+//! Joining the other ranks: from an identity and a secret to a `Control` and the cards of all
+//! ranks.
 
 use std::io;
 use std::net::IpAddr;
@@ -15,41 +16,43 @@ use crate::acceptor::accept;
 use crate::address;
 use crate::channel::Purpose;
 use crate::control::{Control, Link};
+use crate::coordinator::{Coordinator, JoinQueue};
 use crate::descriptors;
 use crate::dial::{Dial, Target};
-use crate::hub::{Entrance, Hub};
 use crate::identity::{Identity, Rendezvous};
 use crate::local;
-use crate::member::{Heard, Line, Member, tend};
-use crate::message::{FromHub, Invitation, Joining, ProcessId, Refusal, ToHub, decode};
-use crate::reconnect::{Entry, WayBack};
-use crate::seat::Seat;
+use crate::member::{ControlStream, Incoming, Member, serve};
+use crate::message::{
+    FromCoordinator, JoinRequest, ProcessId, Refusal, ReturnTicket, ToCoordinator, decode,
+};
+use crate::rank_state::RankState;
+use crate::reconnect::{ReturnPath, ReturnPort};
 use crate::secret::Secret;
 use crate::turned_away::TurnedAway;
 
 mod error;
 mod joiner;
-mod place;
+mod locate;
 mod roster;
 
 pub use error::JoinError;
 pub use joiner::Options;
 
-use joiner::{Cards, Joiner, LAST_WORD, Place};
+use joiner::{Candidates, Cards, EXTRA_WAIT, Joiner};
 
-const GUESTS_MAX: usize = 64;
-/// A rank whose connection ended while others were missing tries to join once more for so long,
+const PEERS_WAITING_MAX: usize = 64;
+/// How long a rank whose connection ended tries to join again, while others are missing.
 const REJOIN: Duration = Duration::from_millis(2 * limits::RETURN_MS);
-/// and after such a pause.
-const BREATHER: Duration = Duration::from_millis(20);
+/// The pause before a rank joins again.
+const RETRY_PAUSE: Duration = Duration::from_millis(20);
 
 impl Control {
-    /// Meets the other ranks. `card` is what this rank says of itself (addresses, host, version);
-    /// everyone's comes back, in rank order. All ranks must call it; blocks until all have or
-    /// `options.timeout` is over.
+    /// Joins the other ranks. `card` describes this rank to the others (addresses, host, version).
+    /// Returns the cards of all ranks, in rank order. All ranks must call it. Blocks until all
+    /// have, or until `options.timeout` is over.
     ///
     /// # Errors
-    /// See `JoinError`; within the timeout and a few seconds, on every rank.
+    /// See `JoinError`. Every rank gets the error within the timeout and a few seconds.
     pub fn join(
         identity: Identity,
         secret: Secret,
@@ -68,54 +71,55 @@ impl Control {
             let alone = local::controls(1).map_err(system("make an eventfd"))?.pop();
             return alone.map(|c| (c, vec![card])).ok_or(JoinError::Invalid { rank, size });
         }
-        let seat = Seat::new().map_err(system("make an eventfd"))?;
+        let state = RankState::new().map_err(system("make an eventfd"))?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(system("start an event loop"))?;
         let (mut member, orders) = Member::new();
         let (tell, told) = std_mpsc::sync_channel(1);
         let deadline = Instant::now() + options.timeout;
-        let (job, hub) = (identity.job, JoinSet::new());
-        let mut joiner = Joiner { rank, size, job, secret, options, deadline, hub, relay: None };
-        let (ours, rendezvous) = (Arc::clone(&seat), identity.rendezvous);
-        // A log of the calling thread alone shall hear of the ranks' meeting, too.
+        let (job, coordinator) = (identity.job, JoinSet::new());
+        let mut joiner =
+            Joiner { rank, size, job, secret, options, deadline, coordinator, relay: None };
+        let (ours, rendezvous) = (Arc::clone(&state), identity.rendezvous);
+        // A thread-local log subscriber of the caller must receive the events of joining, too.
         let log = tracing::dispatcher::get_default(Clone::clone);
         let work = move || {
             runtime.block_on(async {
                 let heard = tracing::dispatcher::set_default(&log);
-                let enrolled = joiner.enrol(rendezvous, card).await;
+                let joined = joiner.join_job(rendezvous, card).await;
                 drop(heard);
-                let told = match enrolled {
-                    Ok((line, cards)) => {
+                let told = match joined {
+                    Ok((stream, cards)) => {
                         let told = tell.send(Ok(cards));
-                        tend(rank, ours, line, orders).await;
-                        joiner.hub.join_next().await;
+                        serve(rank, ours, stream, orders).await;
+                        joiner.coordinator.join_next().await;
                         told
                     }
                     Err(e) => {
                         // The others learn of it before this process may end.
-                        joiner.hub.join_next().await;
+                        joiner.coordinator.join_next().await;
                         tell.send(Err(e))
                     }
                 };
                 told.unwrap_or_default();
             });
-            // A name that is still being looked up shall not keep anybody.
+            // A pending name look-up must not delay the end.
             runtime.shutdown_background();
         };
         let thread = thread::Builder::new().name("ringfold-ctl".into()).spawn(work);
         member.runs_on(thread.map_err(system("start a thread"))?);
         let died = |_| io::Error::other("the control thread ended early");
         let cards = told.recv().map_err(died).map_err(system("join"))??;
-        Ok((Self::new(rank, size, seat, Link::Member(member)), cards))
+        Ok((Self::new(rank, size, state, Link::Member(member)), cards))
     }
 }
 
 impl Joiner {
-    async fn enrol(
+    async fn join_job(
         &mut self,
         rendezvous: Rendezvous,
         card: Vec<u8>,
-    ) -> Result<(Line, Cards), JoinError> {
+    ) -> Result<(ControlStream, Cards), JoinError> {
         let host = self.options.host.clone();
         let host = host.unwrap_or_else(address::host_name);
         let mut process = ProcessId::default();
@@ -124,24 +128,25 @@ impl Joiner {
             action: "make a random number",
             source: io::Error::other(e),
         })?;
-        let mut joining = Joining { rank: self.rank.0, host, card, relay: None, process };
+        let mut request = JoinRequest { rank: self.rank.0, host, card, relay: None, process };
         if self.rank == Rank(0) {
-            let mut line = self.preside(rendezvous, joining).await?;
-            let cards = self.roster(&mut line, None).await?;
-            return Ok((line, cards.map_err(|cause| self.lost(&cause.to_string()))?));
+            let mut stream = self.run_coordinator(rendezvous, request).await?;
+            let cards = self.roster(&mut stream, None).await?;
+            return Ok((stream, cards.map_err(|cause| self.lost(&cause.to_string()))?));
         }
-        let place = self.find(rendezvous).await?;
-        let (mut line, mut peer) = self.sit_down(&place, &mut joining, self.deadline).await?;
+        let candidates = self.find(rendezvous).await?;
+        let (mut stream, mut peer) =
+            self.register(&candidates, &mut request, self.deadline).await?;
         loop {
-            match self.roster(&mut line, Some(peer)).await? {
-                Ok(cards) => return Ok((line, cards)),
-                // Other ranks are missing, so that the coordinator takes this one in again.
+            match self.roster(&mut stream, Some(peer)).await? {
+                Ok(cards) => return Ok((stream, cards)),
+                // Other ranks are missing, so the coordinator accepts this one again.
                 Err(cause) => {
-                    tracing::debug!("rank {} joins once more: {cause}", self.rank);
-                    sleep(BREATHER).await;
+                    tracing::debug!("rank {} joins again: {cause}", self.rank);
+                    sleep(RETRY_PAUSE).await;
                     let until = self.deadline.min(Instant::now() + REJOIN);
-                    let seated = self.sit_down(&place, &mut joining, until).await;
-                    (line, peer) = seated.map_err(|e| match e {
+                    let accepted = self.register(&candidates, &mut request, until).await;
+                    (stream, peer) = accepted.map_err(|e| match e {
                         JoinError::NoHub { .. } => self.lost(&cause.to_string()),
                         other => other,
                     })?;
@@ -150,83 +155,91 @@ impl Joiner {
         }
     }
 
-    /// Finds the coordinator and waits until it has taken this rank in. Returns the line to it, and
-    /// its address.
-    async fn sit_down(
+    /// Finds the coordinator and waits until it has accepted this rank. Returns the control stream
+    /// to it, and its address.
+    async fn register(
         &mut self,
-        place: &Place,
-        joining: &mut Joining,
+        candidates: &Candidates,
+        request: &mut JoinRequest,
         until: Instant,
-    ) -> Result<(Line, IpAddr), JoinError> {
+    ) -> Result<(ControlStream, IpAddr), JoinError> {
         let greeting = self.greeting(Purpose::Control);
-        let mut dial = Dial::new(Target { deadline: until, ..self.target(&greeting, place) });
+        let mut dial = Dial::new(Target { deadline: until, ..self.target(&greeting, candidates) });
         loop {
             let channel = dial.connect().await?;
             let peer = channel.peer;
-            let relay = self.open_relay(channel.local.ip(), place);
-            joining.relay = relay.as_ref().map(|(port, _)| *port);
-            let mut line = Line::over(channel, ToHub::Join(joining.clone()));
-            match self.seated(&mut line).await? {
-                Ok(invitation) => {
-                    line.way_back = invitation.map(|invitation| WayBack {
+            let relay = self.open_relay(channel.local.ip(), candidates);
+            request.relay = relay.as_ref().map(|(port, _)| *port);
+            let mut stream = ControlStream::over(channel, ToCoordinator::Join(request.clone()));
+            match self.accepted(&mut stream).await? {
+                Ok(return_ticket) => {
+                    stream.return_path = return_ticket.map(|return_ticket| ReturnPath {
                         rank: self.rank,
                         ip: peer.ip(),
-                        invitation,
+                        return_ticket,
                         greeting: self.greeting(Purpose::Return),
                         secret: self.secret.clone(),
                     });
                     self.relay = relay.map(|(_, relay)| relay);
-                    return Ok((line, peer.ip()));
+                    return Ok((stream, peer.ip()));
                 }
-                // The coordinator has not taken this rank in, so that it may come again.
+                // The coordinator has not accepted this rank, which may therefore try again.
                 Err(cause) => dial.lost(peer, cause).await?,
             }
         }
     }
 
-    /// Rank 0: listens, says where, and runs the hub.
-    async fn preside(&mut self, rendezvous: Rendezvous, first: Joining) -> Result<Line, JoinError> {
+    /// In rank 0: listens, publishes the address, and runs the coordinator.
+    async fn run_coordinator(
+        &mut self,
+        rendezvous: Rendezvous,
+        first: JoinRequest,
+    ) -> Result<ControlStream, JoinError> {
         let size = self.size;
         descriptors::provide(size).map_err(|descriptors::TooFew { needed, limit }| {
             JoinError::Descriptors { size, needed, limit }
         })?;
         let (listener, report) = self.open(rendezvous).await?;
         let place = listener.local_addr().map_or_else(|e| e.to_string(), |at| at.to_string());
-        let entry = listener.local_addr().and_then(|at| {
-            Entry::reserve(at.ip(), self.greeting(Purpose::Return), self.secret.clone())
+        let return_port = listener.local_addr().and_then(|at| {
+            ReturnPort::reserve(at.ip(), self.greeting(Purpose::Return), self.secret.clone())
         });
-        let entry = entry.inspect_err(|e| {
-            tracing::warn!("a rank whose connection breaks cannot come back: {e}");
+        let return_port = return_port.inspect_err(|e| {
+            tracing::warn!("a rank whose connection breaks cannot reconnect: {e}");
         });
-        let (hub, line) = Hub::new(self.size, first, self.options.linger, report);
-        let (admitted, guests) = mpsc::channel(GUESTS_MAX);
+        let (coordinator, stream) = Coordinator::new(self.size, first, self.options.linger, report);
+        let (admitted, peers) = mpsc::channel(PEERS_WAITING_MAX);
         let turned_away = Arc::new(TurnedAway::default());
         let (greeting, noted) = (self.greeting(Purpose::Control), Arc::clone(&turned_away));
         let acceptor = accept(listener, greeting, self.secret.clone(), noted, admitted);
-        self.hub.spawn(hub.run(Entrance {
-            guests,
+        self.coordinator.spawn(coordinator.run(JoinQueue {
+            peers,
             turned_away,
             deadline: self.deadline,
             place,
             acceptor: tokio::spawn(acceptor),
-            entry: entry.ok(),
+            return_port: return_port.ok(),
         }));
-        Ok(line)
+        Ok(stream)
     }
 
-    /// Waits until the coordinator has taken this rank in. The inner error is that the connection
-    /// ended before.
-    async fn seated(&self, line: &mut Line) -> Result<io::Result<Option<Invitation>>, JoinError> {
-        let hung_up = || io::Error::other("it hung up before it had taken this rank in");
-        match timeout_at(self.deadline + LAST_WORD, line.heard.recv()).await {
-            Ok(Some(Heard::Message(bytes))) => match decode(&bytes) {
-                Some(FromHub::Seated(invitation)) => Ok(Ok(invitation)),
-                Some(FromHub::Refused(refusal)) => Err(self.refused(refusal)),
+    /// Waits until the coordinator has accepted this rank. The inner error means that the
+    /// connection ended earlier.
+    async fn accepted(
+        &self,
+        stream: &mut ControlStream,
+    ) -> Result<io::Result<Option<ReturnTicket>>, JoinError> {
+        let hung_up =
+            || io::Error::other("it closed the connection before it had accepted this rank");
+        match timeout_at(self.deadline + EXTRA_WAIT, stream.incoming.recv()).await {
+            Ok(Some(Incoming::Message(bytes))) => match decode(&bytes) {
+                Some(FromCoordinator::Accepted(return_ticket)) => Ok(Ok(return_ticket)),
+                Some(FromCoordinator::Refused(refusal)) => Err(self.refused(refusal)),
                 _ => Err(self.lost("it sent an unexpected message")),
             },
-            Ok(Some(Heard::Closed(Some(cause)))) => Ok(Err(cause)),
-            Ok(Some(Heard::Closed(None) | Heard::Mark(_)) | None) => Ok(Err(hung_up())),
-            Err(_) => Err(self.lost("it said nothing in time")),
+            Ok(Some(Incoming::Closed(Some(cause)))) => Ok(Err(cause)),
+            Ok(Some(Incoming::Closed(None) | Incoming::Mark(_)) | None) => Ok(Err(hung_up())),
+            Err(_) => Err(self.lost("it sent nothing in time")),
         }
     }
 
@@ -239,7 +252,7 @@ impl Joiner {
             Refusal::Missing { mut ranks, turned_away } => {
                 ranks.truncate(size);
                 let missing = ranks.into_iter().map(Rank).collect();
-                let turned_away = crate::judge::cut(turned_away);
+                let turned_away = crate::arbiter::cut(turned_away);
                 JoinError::Missing { size, missing, timeout, turned_away }
             }
         }

@@ -1,4 +1,4 @@
-//! How a rank gets everyone's card, and hands them on.
+//! How a rank gets the cards of all ranks, and forwards them.
 
 use std::future::pending;
 use std::io;
@@ -9,41 +9,45 @@ use std::sync::Arc;
 use tokio::time::timeout_at;
 
 use super::error::JoinError;
-use super::joiner::{Cards, Joiner, LAST_WORD, Place};
+use super::joiner::{Candidates, Cards, EXTRA_WAIT, Joiner};
 use crate::address;
 use crate::call_log::History;
 use crate::channel::Purpose;
-use crate::member::{Heard, Line};
-use crate::message::{FromHub, Parent, ToHub, decode};
+use crate::member::{ControlStream, Incoming};
+use crate::message::{FromCoordinator, Parent, ToCoordinator, decode};
 use crate::relay::{self, Relay};
 
 impl Joiner {
-    /// Listens for the ranks to which this one hands on the roster, if there are any; the port. If
-    /// that fails, the coordinator serves them.
-    pub(super) fn open_relay(&self, local: IpAddr, place: &Place) -> Option<(u16, Relay)> {
+    /// Listens for the ranks to which this one forwards the roster, if there are any, and returns
+    /// the port. If listening fails, the coordinator serves them.
+    pub(super) fn open_relay(
+        &self,
+        local: IpAddr,
+        candidates: &Candidates,
+    ) -> Option<(u16, Relay)> {
         let children = relay::children(self.rank, self.size);
         if children.is_empty() {
             return None;
         }
-        // On the host of rank 0 a name may well lead to the loopback address.
-        let is_one_host = place.hosts.iter().all(|host| address::is_loopback(host));
+        // On the host of rank 0 a name may resolve to the loopback address.
+        let is_one_host = candidates.hosts.iter().all(|host| address::is_loopback(host));
         let is_reached_there = !local.is_loopback() || is_one_host;
         let listening = address::listen(is_reached_there.then_some(local), &[0]);
         let listening = listening.and_then(|l| Ok((l.local_addr()?.port(), l)));
         let (port, listener) = listening
-            .inspect_err(|e| tracing::debug!("rank {} hands on no roster: {e}", self.rank))
+            .inspect_err(|e| tracing::debug!("rank {} cannot forward the roster: {e}", self.rank))
             .ok()?;
         let (greeting, secret) = (self.greeting(Purpose::Relay), self.secret.clone());
-        let until = self.deadline + LAST_WORD;
+        let until = self.deadline + EXTRA_WAIT;
         Some((port, Relay::serve(listener, greeting, secret, children, until)))
     }
 
-    /// Waits until every rank is there, gets everyone's card, and hands it on. `coordinator` is the
-    /// address at which this rank reached rank 0. The inner error is that the connection ended
-    /// while other ranks were missing.
+    /// Waits until every rank has joined, gets the cards of all, and forwards them. `coordinator`
+    /// is the address at which this rank reached rank 0. The inner error means that the connection
+    /// ended while other ranks were missing.
     pub(super) async fn roster(
         &self,
-        line: &mut Line,
+        stream: &mut ControlStream,
         mut coordinator: Option<IpAddr>,
     ) -> Result<io::Result<Cards>, JoinError> {
         let mut fetching = None;
@@ -55,7 +59,7 @@ impl Joiner {
                 }
             };
             let bytes = tokio::select! {
-                word = self.word(line) => match word? {
+                message = self.next_message(stream) => match message? {
                     Ok(bytes) => bytes,
                     Err(cause) if coordinator.is_some() => return Ok(Err(cause)),
                     Err(cause) => return Err(self.lost(&cause.to_string())),
@@ -66,31 +70,34 @@ impl Joiner {
                         Ok(roster) => Arc::from(roster),
                         Err(e) => {
                             tracing::debug!("rank {} asks rank 0 for the roster: {e}", self.rank);
-                            line.say.send(ToHub::NoRoster).unwrap_or_default();
+                            stream.outgoing.send(ToCoordinator::NoRoster).unwrap_or_default();
                             continue;
                         }
                     }
                 }
             };
             match decode(&bytes) {
-                Some(FromHub::Roster(cards)) if cards.len() == self.size => {
+                Some(FromCoordinator::Roster(cards)) if cards.len() == self.size => {
                     if let Some(relay) = &self.relay {
                         relay.give(bytes);
                     }
                     return Ok(Ok(cards));
                 }
-                Some(FromHub::Refused(refusal)) => return Err(self.refused(refusal)),
-                Some(FromHub::Fetch(parent)) => match coordinator.take() {
+                Some(FromCoordinator::Refused(refusal)) => return Err(self.refused(refusal)),
+                Some(FromCoordinator::Fetch(parent)) => match coordinator.take() {
                     Some(coordinator) => {
                         fetching = Some(Box::pin(self.fetch(parent, coordinator)));
                     }
                     None => return Err(self.lost("it named two ranks that have the roster")),
                 },
-                // Ranks that have the roster may be at work already, and in trouble.
-                Some(FromHub::Ask) => {
-                    line.say.send(ToHub::Answer(History::default())).unwrap_or_default();
+                // Ranks that have the roster may already have made calls, and failed.
+                Some(FromCoordinator::Ask) => {
+                    stream
+                        .outgoing
+                        .send(ToCoordinator::Answer(History::default()))
+                        .unwrap_or_default();
                 }
-                Some(FromHub::Verdict(verdict)) => {
+                Some(FromCoordinator::Verdict(verdict)) => {
                     let (rank, verdict) = (self.rank, verdict.to_string());
                     return Err(JoinError::Failed { rank, verdict });
                 }
@@ -101,20 +108,23 @@ impl Joiner {
 
     async fn fetch(&self, parent: Parent, coordinator: IpAddr) -> io::Result<Vec<u8>> {
         let at = SocketAddr::new(parent.ip.unwrap_or(coordinator), parent.port);
-        let (greeting, place) = (self.greeting(Purpose::Relay), Place::at(at, "rank 0"));
-        let latest = self.deadline + LAST_WORD / 2;
-        relay::fetch(self.target(&greeting, &place), at, latest).await
+        let (greeting, candidates) = (self.greeting(Purpose::Relay), Candidates::at(at, "rank 0"));
+        let latest = self.deadline + EXTRA_WAIT / 2;
+        relay::fetch(self.target(&greeting, &candidates), at, latest).await
     }
 
-    /// The coordinator's next message. The inner error is that the connection ended.
-    async fn word(&self, line: &mut Line) -> Result<io::Result<Arc<[u8]>>, JoinError> {
-        match timeout_at(self.deadline + LAST_WORD, line.heard.recv()).await {
-            Ok(Some(Heard::Message(bytes))) => Ok(Ok(bytes)),
-            Ok(Some(Heard::Closed(Some(cause)))) => Ok(Err(cause)),
-            Ok(Some(Heard::Closed(None) | Heard::Mark(_)) | None) => {
-                Ok(Err(io::Error::other("it hung up")))
+    /// The coordinator's next message. The inner error means that the connection ended.
+    async fn next_message(
+        &self,
+        stream: &mut ControlStream,
+    ) -> Result<io::Result<Arc<[u8]>>, JoinError> {
+        match timeout_at(self.deadline + EXTRA_WAIT, stream.incoming.recv()).await {
+            Ok(Some(Incoming::Message(bytes))) => Ok(Ok(bytes)),
+            Ok(Some(Incoming::Closed(Some(cause)))) => Ok(Err(cause)),
+            Ok(Some(Incoming::Closed(None) | Incoming::Mark(_)) | None) => {
+                Ok(Err(io::Error::other("it closed the connection")))
             }
-            Err(_) => Err(self.lost("it said nothing in time")),
+            Err(_) => Err(self.lost("it sent nothing in time")),
         }
     }
 }

@@ -1,14 +1,14 @@
-//! Why a launcher's key-value space does not serve.
+//! Errors of a launcher's key-value space.
 
 use std::io;
 
 use ringfold_types::limits;
 
-/// Why the key-value space does not serve.
+/// Why a session with a launcher's key-value space failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PmiError {
-    /// The socket failed, or nothing came in time.
+    /// The socket failed, or no answer came in time.
     #[error("no answer to {command}: {source}")]
     Io {
         /// The request.
@@ -16,21 +16,21 @@ pub enum PmiError {
         /// The system's error.
         source: io::Error,
     },
-    /// Something else than the answer came.
+    /// Another message than the expected answer came.
     #[error("expected {expected}, got {got:?}")]
     Unexpected {
-        /// The answer that should have come.
+        /// The expected answer.
         expected: &'static str,
-        /// The line that came.
+        /// The received line.
         got: String,
     },
-    /// A line without end.
-    #[error("a line of more than {} bytes", limits::PMI_LINE_BYTES_MAX)]
+    /// A line is too long.
+    #[error("a line exceeds the limit of {} bytes", limits::PMI_LINE_BYTES_MAX)]
     LineTooLong,
-    /// The value does not fit the space.
-    #[error("a value of {bytes} bytes; the launcher takes at most {max}")]
+    /// A value is too long for the space.
+    #[error("a value of {bytes} bytes is too long: the launcher accepts at most {max}")]
     ValueTooLong {
-        /// Its length.
+        /// The length of the value.
         bytes: usize,
         /// The launcher's limit.
         max: usize,

@@ -1,6 +1,6 @@
 //! PMI-1, the wire protocol of MPICH's Hydra and its relatives: lines of `key=value` over an
-//! inherited socket. Rank 0 puts its address into the key-value space, a barrier later the others
-//! get it.
+//! inherited socket. Rank 0 puts its address into the key-value space, and the others get it after
+//! a barrier.
 
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
@@ -13,11 +13,11 @@ use zeroize::Zeroizing;
 
 use crate::secret::Secret;
 
-mod again;
 mod error;
+mod past;
 
-pub(crate) use again::{Met, met};
 pub use error::PmiError;
+pub(crate) use past::{PastSession, past_session};
 
 /// The key under which rank 0 publishes the job's secret.
 const SECRET_KEY: &str = "ringfold-secret";
@@ -30,20 +30,20 @@ pub struct Client {
     space: String,
     value_bytes_max: usize,
     is_one_host: bool,
-    hub: Option<SocketAddr>,
+    coordinator: Option<SocketAddr>,
     secret: Option<Secret>,
     has_shared: bool,
 }
 
 impl Client {
-    /// Opens the conversation on the launcher's socket. Every answer has to come within `patience`.
+    /// Opens a session on the launcher's socket. Every answer must come within `limit`. Blocks.
     ///
     /// # Errors
-    /// The socket fails, or who is on it does not speak PMI-1.
-    pub fn open(fd: OwnedFd, patience: Duration) -> Result<Self, PmiError> {
+    /// The socket fails, or its peer does not speak PMI-1.
+    pub fn open(fd: OwnedFd, limit: Duration) -> Result<Self, PmiError> {
         let stream = UnixStream::from(fd);
         let io = |source| PmiError::Io { command: "init".into(), source };
-        stream.set_read_timeout(Some(patience)).map_err(io)?;
+        stream.set_read_timeout(Some(limit)).map_err(io)?;
         let space = String::new();
         let mut client = Self {
             stream,
@@ -51,7 +51,7 @@ impl Client {
             space,
             value_bytes_max: 0,
             is_one_host: false,
-            hub: None,
+            coordinator: None,
             secret: None,
             has_shared: false,
         };
@@ -79,16 +79,16 @@ impl Client {
         self.is_one_host
     }
 
-    /// From now on answers have to come within `patience`.
+    /// Sets the time limit of every further answer.
     ///
     /// # Errors
-    /// The socket does not take it, as for a patience of zero.
-    pub fn set_patience(&self, patience: Duration) -> Result<(), PmiError> {
+    /// The socket refuses the limit, as it does for zero.
+    pub fn set_timeout(&self, limit: Duration) -> Result<(), PmiError> {
         let io = |source| PmiError::Io { command: "barrier_in".into(), source };
-        self.stream.set_read_timeout(Some(patience)).map_err(io)
+        self.stream.set_read_timeout(Some(limit)).map_err(io)
     }
 
-    /// Publishes a value, which must not contain spaces, for whoever has passed the next barrier.
+    /// Publishes a value, which must not contain spaces. Ranks can get it after the next barrier.
     ///
     /// # Errors
     /// The value is too long, or the launcher refuses it.
@@ -101,10 +101,10 @@ impl Client {
         self.ask(&command, "cmd=put_result", &["rc=0"]).map(drop)
     }
 
-    /// A published value.
+    /// Gets a published value.
     ///
     /// # Errors
-    /// There is none, or the launcher fails.
+    /// There is no such value, or the launcher fails.
     pub fn get(&mut self, key: &str) -> Result<String, PmiError> {
         let command = format!("cmd=get kvsname={} key={key}", self.space);
         let line = self.ask(&command, "cmd=get_result", &["rc=0"])?;
@@ -112,20 +112,20 @@ impl Client {
         Ok(value.into())
     }
 
-    /// Waits until every rank is here.
+    /// Waits until every rank has called this.
     ///
     /// # Errors
-    /// One did not come in time.
+    /// A rank did not call it in time.
     pub fn barrier(&mut self) -> Result<(), PmiError> {
         self.ask("cmd=barrier_in", "cmd=barrier_out", &[]).map(drop)
     }
 
-    /// Shares a fresh secret, which rank 0 publishes if it `wants` one and the space takes values
-    /// of that length. To be called by every rank, once or as often as by the others; blocks until
-    /// all have, for at most `timeout`. `None` if none was published.
+    /// Shares a fresh secret, which rank 0 publishes if it `wants` one and the space accepts values
+    /// of that length. Every rank must call it, equally often. Blocks until all have, for at most
+    /// `timeout`. Returns `None` if rank 0 published none.
     ///
     /// # Errors
-    /// The launcher fails, or not every rank came in time.
+    /// The launcher fails, or a rank did not call it in time.
     pub(crate) fn share_secret(
         &mut self,
         rank: Rank,
@@ -145,7 +145,7 @@ impl Client {
                 Err(e) => return Err(e),
             }
         }
-        self.set_patience(timeout.max(Duration::from_millis(1)))?;
+        self.set_timeout(timeout.max(Duration::from_millis(1)))?;
         self.barrier()?;
         self.secret = if rank == Rank(0) {
             fresh
@@ -160,19 +160,26 @@ impl Client {
         Ok(self.secret.clone())
     }
 
-    /// Where the hub is that this conversation led to: what remains of it for the next time.
-    pub(crate) const fn led_to(&mut self, hub: SocketAddr) {
-        self.hub = Some(hub);
+    /// Records the coordinator's address, for later sessions of this process.
+    pub(crate) const fn set_coordinator(&mut self, coordinator: SocketAddr) {
+        self.coordinator = Some(coordinator);
     }
 
-    /// Ends the conversation, as the launcher expects of whoever began one.
+    /// Ends the session, as the launcher expects of every client.
     ///
     /// # Errors
     /// The launcher does not acknowledge it.
     pub fn finalize(mut self) -> Result<(), PmiError> {
         self.ask("cmd=finalize", "cmd=finalize_ack", &[])?;
-        if let Some(which) = again::which(&self.stream) {
-            again::remember(which, Met { space: self.space, hub: self.hub, secret: self.secret });
+        if let Some(id) = past::socket_id(&self.stream) {
+            past::remember(
+                id,
+                PastSession {
+                    space: self.space,
+                    coordinator: self.coordinator,
+                    secret: self.secret,
+                },
+            );
         }
         Ok(())
     }
@@ -195,7 +202,7 @@ impl Client {
                 Ok(0) => return Err(io(io::ErrorKind::UnexpectedEof.into())),
                 Ok(n) => self.unread.extend_from_slice(&bytes[..n]),
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                // So the system says that the time is over.
+                // The system reports a timeout like this.
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
                     return Err(io(io::ErrorKind::TimedOut.into()));
                 }
@@ -211,10 +218,10 @@ impl Client {
     }
 }
 
-/// Takes a whole line off the front of `unread`, if there is one.
+/// Removes a whole line from the front of `unread`, if there is one.
 ///
 /// # Errors
-/// There is none though there are more bytes than a line has.
+/// `unread` is longer than a line may be, and has no whole line.
 pub fn next_line(unread: &mut Vec<u8>) -> Result<Option<String>, PmiError> {
     let Some(end) = unread.iter().position(|b| *b == b'\n') else {
         let too_long = unread.len() > limits::PMI_LINE_BYTES_MAX;
@@ -235,7 +242,7 @@ pub fn field<'a>(line: &'a str, key: &str) -> Option<&'a str> {
     line.split_ascii_whitespace().find_map(value)
 }
 
-/// Whether a `PMI_process_mapping`, such as `(vector,(0,1,4))`, puts all ranks on one host: each
+/// Whether a `PMI_process_mapping`, such as `(vector,(0,1,4))`, puts all ranks on one host. Each
 /// block is (first host, hosts, ranks on each).
 #[must_use]
 pub fn is_one_host(mapping: &str) -> bool {
@@ -250,7 +257,7 @@ pub fn is_one_host(mapping: &str) -> bool {
 }
 
 fn unexpected(expected: &'static str, got: &str) -> PmiError {
-    PmiError::Unexpected { expected, got: crate::judge::cut(got.into()) }
+    PmiError::Unexpected { expected, got: crate::arbiter::cut(got.into()) }
 }
 
 #[cfg(test)]

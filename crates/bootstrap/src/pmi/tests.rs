@@ -1,4 +1,4 @@
-//! The client against a launcher in a thread that speaks the protocol's text.
+//! Tests the client against a launcher thread that speaks the protocol.
 
 use std::io::{BufRead, BufReader, Write};
 use std::thread;
@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Answers each line it gets as the script says, and checks that it is the line it expects.
+/// Answers each line as the script says, and checks that it is the expected line.
 pub(crate) fn launcher(
     mut socket: UnixStream,
     script: &'static [(&str, &str)],
@@ -16,7 +16,7 @@ pub(crate) fn launcher(
         let mut lines = BufReader::new(socket.try_clone().unwrap()).lines();
         for (expected, answer) in script {
             assert_eq!(lines.next().unwrap().unwrap(), *expected);
-            // In two pieces: a line need not arrive at once.
+            // Sends two pieces, because a line need not arrive at once.
             let (a, b) = answer.split_at(answer.len() / 2);
             socket.write_all(a.as_bytes()).unwrap();
             socket.write_all(b.as_bytes()).unwrap();
@@ -42,50 +42,59 @@ fn open(socket: UnixStream) -> Result<Client, PmiError> {
 }
 
 #[test]
-fn the_whole_conversation() {
+fn a_whole_session() {
     const SCRIPT: [(&str, &str); 8] = [
         OPENING[0],
         OPENING[1],
         OPENING[2],
         OPENING[3],
-        ("cmd=put kvsname=kvs_77_0 key=hub value=127.0.0.1:5", "cmd=put_result rc=0 msg=success\n"),
+        (
+            "cmd=put kvsname=kvs_77_0 key=coordinator value=127.0.0.1:5",
+            "cmd=put_result rc=0 msg=success\n",
+        ),
         ("cmd=barrier_in", "cmd=barrier_out\n"),
-        ("cmd=get kvsname=kvs_77_0 key=hub", "cmd=get_result rc=0 msg=success value=10.0.0.1:5\n"),
+        (
+            "cmd=get kvsname=kvs_77_0 key=coordinator",
+            "cmd=get_result rc=0 msg=success value=10.0.0.1:5\n",
+        ),
         ("cmd=finalize", "cmd=finalize_ack\n"),
     ];
     let (ours, theirs) = UnixStream::pair().unwrap();
     let server = launcher(theirs, &SCRIPT);
     let mut client = open(ours).unwrap();
     assert_eq!((client.space(), client.is_one_host()), ("kvs_77_0", true));
-    client.put("hub", "127.0.0.1:5").unwrap();
+    client.put("coordinator", "127.0.0.1:5").unwrap();
     assert!(matches!(
-        client.put("hub", "a value of more than twenty bytes"),
+        client.put("coordinator", "a value of more than twenty bytes"),
         Err(PmiError::ValueTooLong { max: 20, .. })
     ));
     client.barrier().unwrap();
-    assert_eq!(client.get("hub").unwrap(), "10.0.0.1:5");
+    assert_eq!(client.get("coordinator").unwrap(), "10.0.0.1:5");
     client.finalize().unwrap();
     server.join().unwrap();
 }
 
 #[test]
-fn a_missing_key_a_stranger_and_an_end_are_errors() {
+fn a_missing_key_a_foreign_answer_and_an_end_are_errors() {
     const NO_KEY: [(&str, &str); 5] = [
         OPENING[0],
         OPENING[1],
         OPENING[2],
         OPENING[3],
-        ("cmd=get kvsname=kvs_77_0 key=hub", "cmd=get_result rc=-1 msg=key_hub_not_found\n"),
+        (
+            "cmd=get kvsname=kvs_77_0 key=coordinator",
+            "cmd=get_result rc=-1 msg=key_coordinator_not_found\n",
+        ),
     ];
     let (ours, theirs) = UnixStream::pair().unwrap();
     let server = launcher(theirs, &NO_KEY);
-    let missing = open(ours).unwrap().get("hub").unwrap_err().to_string();
-    assert!(missing.contains("key_hub_not_found"), "{missing}");
+    let missing = open(ours).unwrap().get("coordinator").unwrap_err().to_string();
+    assert!(missing.contains("key_coordinator_not_found"), "{missing}");
     server.join().unwrap();
 
-    const STRANGER: [(&str, &str); 1] = [(OPENING[0].0, "HTTP/1.1 400 Bad Request\n")];
+    const FOREIGN: [(&str, &str); 1] = [(OPENING[0].0, "HTTP/1.1 400 Bad Request\n")];
     let (ours, theirs) = UnixStream::pair().unwrap();
-    let server = launcher(theirs, &STRANGER);
+    let server = launcher(theirs, &FOREIGN);
     assert!(matches!(open(ours), Err(PmiError::Unexpected { .. })));
     server.join().unwrap();
 

@@ -1,11 +1,13 @@
-//! Where is the hub? A launcher that starts ranks on several hosts cannot know which port is free
-//! on rank 0's; so rank 0 picks one and tells the launcher, and the others ask.
+//! The rendezvous at the launcher. A launcher that starts ranks on several hosts cannot know which
+//! port is free on rank 0's host. So rank 0 picks a port and tells the launcher, and the other
+//! ranks ask the launcher.
 //!
 //! A job may meet again: each time a rank makes a communicator, in the same process or in the next
-//! program of its script, there is a new hub. `board` says which one an asker is meant to go to.
+//! program of its script, there is a new coordinator. `registry` assigns one to each rank that
+//! asks.
 //!
-//! Rank 0 keeps its connection and reports on it, so that the launcher can say what went wrong in
-//! the words of the verdict. The launcher itself takes no part in the job.
+//! Rank 0 keeps its connection and reports on it, so that the launcher can print the verdict. The
+//! launcher itself takes no part in the job.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -16,60 +18,61 @@ use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
-use crate::acceptor::{Member as Guest, accept};
+use crate::acceptor::{Authenticated, accept};
 use crate::channel::{Greeting, Purpose};
 use crate::descriptors::{TooFew, provide};
 use crate::dial::Channel;
 use crate::message::{decode, encode};
 use crate::secret::Secret;
 use crate::turned_away::TurnedAway;
-use board::Board;
+use registry::Registry;
 
-mod board;
+mod registry;
 
-/// What rank 0 reports to the launcher in the course of the job.
+/// A report of rank 0 to the launcher.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Report {
     /// Every rank has joined.
     Joined,
-    /// A rank has said goodbye.
+    /// A rank has left the job.
     Left {
-        /// Its number.
+        /// The number of the rank.
         rank: u32,
     },
     /// The job has failed.
     Verdict {
-        /// The verdict in words.
+        /// The verdict as text.
         text: String,
-        /// The ranks it points at.
+        /// The ranks that the verdict names as the cause.
         culprits: Vec<u32>,
     },
 }
 
-/// What a rank says to the launcher.
+/// A message from a rank to the launcher.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum ToLauncher {
-    /// Rank 0: a hub listens here; reports follow, and with the connection the hub ends.
+    /// From rank 0: a coordinator listens at this address. Reports follow. When the connection
+    /// ends, so does the coordinator.
     Publish(SocketAddr),
-    /// Any other, by its number: where does the next one listen?
+    /// From another rank, with its number: asks for the address of its next coordinator.
     Ask(u32),
     Report(Report),
 }
 
-/// What the launcher answers.
+/// An answer of the launcher.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum FromLauncher {
-    /// The others are told.
+    /// The launcher tells the address to the other ranks.
     Published,
-    /// Too many hubs are there already.
+    /// There are too many coordinators already.
     Full,
-    /// The hub listens here.
-    Hub(SocketAddr),
+    /// The coordinator listens at this address.
+    Coordinator(SocketAddr),
 }
 
-/// Answers the ranks of `job` for as long as it is polled; what rank 0 reports goes to `reports`.
-/// Strangers on the port are turned away. Needs a tokio runtime with net and time.
+/// Answers the ranks of `job` for as long as it is polled, and sends rank 0's reports to `reports`.
+/// Rejects unauthenticated peers. Needs a tokio runtime with net and time.
 pub async fn serve(
     listener: TcpListener,
     secret: Secret,
@@ -83,32 +86,34 @@ pub async fn serve(
              (RLIMIT_NOFILE): raise it, as by `ulimit -Hn {needed}`"
         );
     }
-    let (admitted, mut guests) = mpsc::channel(size.clamp(1, 1024));
+    let (admitted, mut peers) = mpsc::channel(size.clamp(1, 1024));
     let greeting = Greeting::new(Purpose::Rendezvous, job, size);
     let mut tasks = JoinSet::new();
     tasks.spawn(accept(listener, greeting, secret, Arc::new(TurnedAway::default()), admitted));
-    let (board, _) = watch::channel(Board::new(size));
-    let board = Arc::new(board);
-    while let Some(guest) = guests.recv().await {
-        tasks.spawn(attend(guest, Arc::clone(&board), reports.clone()));
-        // Those that are done are forgotten.
+    let (registry, _) = watch::channel(Registry::new(size));
+    let registry = Arc::new(registry);
+    while let Some(peer) = peers.recv().await {
+        tasks.spawn(serve_peer(peer, Arc::clone(&registry), reports.clone()));
+        // Forgets finished tasks.
         while tasks.try_join_next().is_some() {}
     }
 }
 
-async fn attend(
-    guest: Guest,
-    board: Arc<watch::Sender<Board>>,
+async fn serve_peer(
+    peer: Authenticated,
+    registry: Arc<watch::Sender<Registry>>,
     reports: mpsc::UnboundedSender<Report>,
 ) {
-    let from = guest.from;
-    let done = match decode(&guest.first) {
-        Some(ToLauncher::Ask(rank)) if board.borrow().knows(rank) => {
-            lead(guest, rank, &board).await
+    let from = peer.from;
+    let done = match decode(&peer.first) {
+        Some(ToLauncher::Ask(rank)) if registry.borrow().knows(rank) => {
+            answer(peer, rank, &registry).await
         }
-        Some(ToLauncher::Publish(hub)) => host(guest, hub, &board, &reports).await,
+        Some(ToLauncher::Publish(coordinator)) => {
+            serve_coordinator(peer, coordinator, &registry, &reports).await
+        }
         Some(ToLauncher::Ask(_) | ToLauncher::Report(_)) | None => {
-            return tracing::warn!("{from} makes no sense");
+            return tracing::warn!("{from} sent an invalid message");
         }
     };
     if let Err(e) = done {
@@ -116,43 +121,48 @@ async fn attend(
     }
 }
 
-/// Tells a rank where its next hub is, once there is one.
-async fn lead(guest: Guest, rank: u32, board: &watch::Sender<Board>) -> std::io::Result<()> {
-    let Guest { mut reader, mut writer, .. } = guest;
-    let mut changes = board.subscribe();
+/// Tells a rank the address of its next coordinator, once there is one.
+async fn answer(
+    peer: Authenticated,
+    rank: u32,
+    registry: &watch::Sender<Registry>,
+) -> std::io::Result<()> {
+    let Authenticated { mut reader, mut writer, .. } = peer;
+    let mut changes = registry.subscribe();
     loop {
-        // It may hang up while it waits; then there is nobody to tell, and nothing is taken.
+        // If the rank closes the connection while it waits, no coordinator is assigned.
         tokio::select! {
-            known = changes.wait_for(|board| board.has_next(rank)) => drop(known),
+            known = changes.wait_for(|registry| registry.has_next(rank)) => drop(known),
             _ = reader.next() => return Ok(()),
         }
-        let mut hub = None;
-        board.send_if_modified(|board| {
-            hub = board.take_next(rank);
+        let mut coordinator = None;
+        registry.send_if_modified(|registry| {
+            coordinator = registry.take_next(rank);
             false
         });
-        // It may be gone again, or another thread of that rank was faster.
-        if let Some(hub) = hub {
-            return writer.send(&encode(&FromLauncher::Hub(hub))).await;
+        // The coordinator may be gone again, or another thread of that rank was faster.
+        if let Some(coordinator) = coordinator {
+            return writer.send(&encode(&FromLauncher::Coordinator(coordinator))).await;
         }
     }
 }
 
-/// Lets the others find rank 0's hub, and listens to rank 0, until it hangs up.
-async fn host(
-    guest: Guest,
-    hub: SocketAddr,
-    board: &watch::Sender<Board>,
+/// Registers rank 0's coordinator and receives rank 0's reports, until rank 0 closes the
+/// connection.
+async fn serve_coordinator(
+    peer: Authenticated,
+    coordinator: SocketAddr,
+    registry: &watch::Sender<Registry>,
     reports: &mpsc::UnboundedSender<Report>,
 ) -> std::io::Result<()> {
-    let Guest { mut reader, mut writer, from, .. } = guest;
+    let Authenticated { mut reader, mut writer, from, .. } = peer;
     let mut number = None;
-    board.send_if_modified(|board| {
-        number = board.open(hub);
+    registry.send_if_modified(|registry| {
+        number = registry.open(coordinator);
         number.is_some()
     });
     let Some(number) = number else {
-        tracing::warn!("no room for the hub at {from}: {} are there", limits::HUBS_MAX);
+        tracing::warn!("refused a coordinator from {from}: the limit is {}", limits::HUBS_MAX);
         return writer.send(&encode(&FromLauncher::Full)).await;
     };
     let heard = async {
@@ -166,23 +176,23 @@ async fn host(
         Ok(())
     };
     let heard = heard.await;
-    board.send_modify(|board| board.close(number));
+    registry.send_modify(|registry| registry.close(number));
     heard
 }
 
-/// Rank 0's side: says where the hub listens; what is sent to the returned end is reported. `None`
-/// if the launcher takes no more hubs.
+/// Rank 0's side: publishes the coordinator's address, and returns a sender of reports. Returns
+/// `None` if the launcher accepts no more coordinators.
 pub(crate) async fn publish(
     channel: Channel,
-    hub: SocketAddr,
+    coordinator: SocketAddr,
 ) -> std::io::Result<Option<mpsc::UnboundedSender<Report>>> {
     let Channel { mut writer, mut reader, .. } = channel;
-    writer.send(&encode(&ToLauncher::Publish(hub))).await?;
+    writer.send(&encode(&ToLauncher::Publish(coordinator))).await?;
     match reader.next().await?.and_then(|bytes| decode(&bytes)) {
         Some(FromLauncher::Published) => {}
         Some(FromLauncher::Full) => return Ok(None),
-        Some(FromLauncher::Hub(_)) | None => {
-            return Err(std::io::Error::other("the launcher did not take rank 0's address"));
+        Some(FromLauncher::Coordinator(_)) | None => {
+            return Err(std::io::Error::other("the launcher did not accept rank 0's address"));
         }
     }
     let (report, mut reports) = mpsc::unbounded_channel();
@@ -197,13 +207,13 @@ pub(crate) async fn publish(
     Ok(Some(report))
 }
 
-/// The others' side: waits until the launcher knows where the hub listens.
+/// The other ranks' side: waits until the launcher knows the coordinator's address.
 pub(crate) async fn ask(mut channel: Channel, rank: u32) -> std::io::Result<SocketAddr> {
     channel.writer.send(&encode(&ToLauncher::Ask(rank))).await?;
     match channel.reader.next().await?.and_then(|bytes| decode(&bytes)) {
-        Some(FromLauncher::Hub(hub)) => Ok(hub),
+        Some(FromLauncher::Coordinator(coordinator)) => Ok(coordinator),
         _ => Err(std::io::Error::other(
-            "the launcher hung up before rank 0 had told it where it listens",
+            "the launcher closed the connection before rank 0 had published its address",
         )),
     }
 }

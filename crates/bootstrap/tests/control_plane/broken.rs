@@ -1,4 +1,5 @@
-//! A control connection breaks while both of its ends live. Nobody is accused, nothing is lost.
+//! A control connection breaks while both of its ends live. No rank is accused, and no message is
+//! lost.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -11,9 +12,9 @@ use ringfold_bootstrap::{CallName, Complaint, Control, Verdict};
 use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp};
 use rustix::process::Signal;
 
-use crate::world::{Job, PATIENCE, common_verdict, leave};
+use crate::world::{Job, TIME_LIMIT, common_verdict, leave};
 
-/// Longer than the coordinator waits for a rank to come back.
+/// Longer than the coordinator waits for a rank to reconnect.
 const LONG: Duration = Duration::from_millis(1500);
 
 /// The connection of one rank, which a test may cut.
@@ -21,7 +22,7 @@ struct Cable {
     port: u16,
     /// The rank's side and rank 0's side of each connection.
     ends: Arc<Mutex<Vec<[TcpStream; 2]>>>,
-    /// Whether a side that ends leaves the other one open.
+    /// Whether the end of one side leaves the other one open.
     is_one_sided: Arc<AtomicBool>,
 }
 
@@ -53,7 +54,7 @@ impl Cable {
         }
     }
 
-    /// The rank sees the end of its connection. Rank 0 sees nothing.
+    /// Ends the rank's side of its connection. Rank 0 notices nothing.
     fn cut_at_the_rank(&self) {
         self.is_one_sided.store(true, Ordering::SeqCst);
         for [client, _] in &*self.ends.lock().unwrap() {
@@ -76,7 +77,7 @@ fn carry(mut from: TcpStream, mut to: TcpStream, is_one_sided: &AtomicBool) {
     from.shutdown(Shutdown::Both).unwrap_or_default();
 }
 
-/// The controls of `size` ranks, of which the last one is connected by a cable.
+/// The controls of `size` ranks. The last rank is connected by a cable.
 fn joined(size: usize) -> (Vec<Control>, Cable) {
     let job = Job::new(size);
     let cable = Cable::new(job.ports[0]);
@@ -94,7 +95,7 @@ fn exchange(controls: &[Control]) {
             .iter()
             .map(|control| {
                 let mine = vec![control.rank().0 as u8];
-                scope.spawn(move || control.exchange(mine, PATIENCE).unwrap())
+                scope.spawn(move || control.exchange(mine, TIME_LIMIT).unwrap())
             })
             .collect();
         for one in all {
@@ -136,22 +137,22 @@ fn a_break_that_only_the_rank_notices_accuses_nobody() {
 }
 
 #[test]
-fn what_was_on_its_way_is_said_again() {
+fn messages_on_their_way_are_sent_again() {
     let (controls, cable) = joined(3);
-    // The part of rank 2 in an exchange.
+    // The contribution of rank 2 to an exchange is sent again.
     thread::scope(|scope| {
-        let waits = scope.spawn(|| controls[2].exchange(vec![2], PATIENCE).unwrap());
+        let waits = scope.spawn(|| controls[2].exchange(vec![2], TIME_LIMIT).unwrap());
         cable.cut();
         thread::sleep(LONG / 3);
         let others: Vec<_> = controls[..2]
             .iter()
-            .map(|c| scope.spawn(|| c.exchange(vec![c.rank().0 as u8], PATIENCE).unwrap()))
+            .map(|c| scope.spawn(|| c.exchange(vec![c.rank().0 as u8], TIME_LIMIT).unwrap()))
             .collect();
         let all: Vec<_> = others.into_iter().chain([waits]).map(|t| t.join().unwrap()).collect();
         assert!(all.iter().all(|one| *one == [[0], [1], [2]]), "{all:?}");
     });
     leave(controls);
-    // Its complaint, and the verdict.
+    // Its failure report and the verdict are sent again.
     for is_before in [true, false] {
         let (controls, cable) = joined(3);
         if is_before {
@@ -166,20 +167,20 @@ fn what_was_on_its_way_is_said_again() {
         assert!(matches!(&*verdict, Verdict::Absent { ranks, .. } if ranks[0].who.rank == Rank(2)));
         leave(controls);
     }
-    // The verdict on others.
+    // The verdict on another rank is sent again.
     let (controls, cable) = joined(3);
     controls[1].complain(Complaint::Abort { reason: "enough".into() });
     cable.cut();
     assert_eq!(common_verdict(&controls).to_string(), "rank 1 gave up: enough");
     leave(controls);
-    // The goodbye.
+    // The goodbye is sent again.
     let (controls, cable) = joined(3);
     cable.cut();
     assert_eq!(leave(controls), [Ok(()), Ok(()), Ok(())]);
 }
 
 #[test]
-fn a_death_while_another_rank_comes_back_is_everyone_s_verdict() {
+fn a_death_while_another_rank_reconnects_is_the_verdict_of_all() {
     let job = Job::new(4);
     let cable = Cable::new(job.ports[0]);
     let mut last = job.clone();

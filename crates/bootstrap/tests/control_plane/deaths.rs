@@ -1,4 +1,4 @@
-//! Several ranks die one after the other; the survivors hear of the first.
+//! Several ranks die one after the other. The survivors get the first death as the verdict.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -9,9 +9,10 @@ use rustix::process::Signal;
 
 use crate::world::{Job, common_verdict, leave};
 
-/// Less than the coordinator waits for a rank to come back.
+/// Less than the coordinator waits for a rank to reconnect.
 const APART: Duration = Duration::from_millis(limits::RETURN_MS * 2 / 3);
-/// So many that the deaths take longer than a rank waits for a word of the coordinator.
+/// The number of deaths: together they take longer than a rank waits for a message of the
+/// coordinator.
 const DEATHS: u32 = 15;
 /// The survivors are ranks 0, 1 and 2.
 const SURVIVORS: u32 = 3;

@@ -1,4 +1,4 @@
-//! Ranks die, stop, disagree and give up; every survivor hears the same.
+//! Ranks die, stop, disagree and abort. Every survivor gets the same verdict.
 
 use std::time::Duration;
 
@@ -32,28 +32,28 @@ fn a_killed_rank_is_dead_for_all() {
 }
 
 #[test]
-fn a_killed_hub_is_dead_for_all() {
+fn a_killed_coordinator_is_dead_for_all() {
     let job = Job::new(4);
-    let hub = job.process(0);
+    let coordinator = job.process(0);
     let controls = job.joined(&[1, 2, 3]);
-    hub.signal(Signal::KILL);
+    coordinator.signal(Signal::KILL);
     assert_eq!(common_verdict(&controls).to_string(), "the process of rank 0 is gone");
     leave(controls);
 }
 
 #[test]
-fn a_rank_0_that_ends_with_the_verdict_has_told_it_to_all() {
+fn a_rank_0_that_ends_with_the_verdict_has_sent_it_to_all() {
     let job = Job::new(40);
-    let hub = job.process_that_vanishes(0);
+    let coordinator = job.process_that_vanishes(0);
     let controls = job.joined(&(1..40).collect::<Vec<_>>());
     controls[0].complain(Complaint::Abort { reason: "enough".into() });
     assert_eq!(common_verdict(&controls).to_string(), "rank 1 gave up: enough");
-    drop(hub);
+    drop(coordinator);
     leave(controls);
 }
 
 #[test]
-fn a_stopped_rank_is_silent_and_hears_it_when_it_goes_on() {
+fn a_stopped_rank_is_silent_and_gets_the_verdict_when_it_resumes() {
     let job = Job::new(3);
     let mut victim = job.process(1);
     let controls = job.joined(&[0, 2]);
@@ -73,7 +73,7 @@ fn a_stopped_rank_is_silent_and_hears_it_when_it_goes_on() {
 
 #[test]
 fn a_rank_that_was_stopped_catches_up_with_the_verdict() {
-    // Rank 0 hears it from its own coordinator, which has been stopped with it.
+    // Rank 0 gets the verdict from its own coordinator, which was stopped with it.
     for rank in [0, 1] {
         let job = Job::new(3);
         let mut victim = job.stopped_process(rank);
@@ -90,11 +90,11 @@ fn a_rank_that_was_stopped_catches_up_with_the_verdict() {
 }
 
 #[test]
-fn a_stopped_hub_is_silent() {
+fn a_stopped_coordinator_is_silent() {
     let job = Job::new(3);
-    let hub = job.process(0);
+    let coordinator = job.process(0);
     let controls = job.joined(&[1, 2]);
-    hub.stop();
+    coordinator.stop();
     controls.iter().for_each(|c| c.complain(Complaint::Overdue { seq: 0 }));
     let verdict = common_verdict(&controls);
     assert_eq!(verdict.culprits(), [Rank(0)]);
@@ -103,49 +103,49 @@ fn a_stopped_hub_is_silent() {
 }
 
 #[test]
-fn a_hub_that_comes_back_takes_over_what_a_rank_has_said_meanwhile() {
+fn a_coordinator_that_resumes_adopts_the_cause_that_a_rank_has_stated() {
     let job = Job::new(3);
-    let mut hub = job.process(0);
+    let mut coordinator = job.process(0);
     let controls = job.joined(&[1, 2]);
     controls[0].entered(0, &CallName::new(&call(8), 0));
-    hub.stop();
+    coordinator.stop();
     controls[0].complain(Complaint::Overdue { seq: 0 });
-    // Its patience is over before the hub comes back. The hub's inquiry would say that rank 2 is
-    // absent.
+    // Rank 1 stops waiting before the coordinator resumes. The coordinator's own inquiry would find
+    // rank 2 absent.
     std::thread::sleep(STOPPED);
-    hub.signal(Signal::CONT);
+    coordinator.signal(Signal::CONT);
     let verdict = common_verdict(&controls);
     assert_eq!(verdict.culprits(), [Rank(0)]);
-    assert_eq!(hub.verdict(), verdict.to_string());
+    assert_eq!(coordinator.verdict(), verdict.to_string());
     leave(controls);
 }
 
 #[test]
-fn a_hub_that_comes_back_reads_the_answers_before_it_calls_ranks_silent() {
+fn a_coordinator_that_resumes_reads_the_answers_before_it_calls_ranks_silent() {
     let job = Job::new(4);
-    let mut hub = job.process(0);
+    let mut coordinator = job.process(0);
     let controls = job.joined(&[1, 2, 3]);
     controls[..2].iter().for_each(|c| c.entered(0, &CallName::new(&call(8), 0)));
     controls[0].complain(Complaint::Overdue { seq: 0 });
-    // With luck between the question and its end: then the answers arrive while it is stopped. Or
-    // amid the questions: then it asks some ranks only when it goes on.
-    hub.stop();
+    // The stop may fall between the question and its end, and the answers arrive while rank 0 is
+    // stopped. Or it falls amid the questions, and rank 0 asks some ranks only when it resumes.
+    coordinator.stop();
     std::thread::sleep(Duration::from_millis(1200));
-    hub.signal(Signal::CONT);
+    coordinator.signal(Signal::CONT);
     let verdict = common_verdict(&controls);
     let text = verdict.to_string();
-    // On a busy machine the hub may come back after the patience of rank 1.
+    // On a busy machine the coordinator may resume after rank 1 has stopped waiting.
     if matches!(&*verdict, Verdict::Silent { for_ms: limits::HUB_SILENCE_MS, .. }) {
         assert_eq!(verdict.culprits(), [Rank(0)]);
     } else {
         assert!(text.starts_with("not every rank has entered"), "{text}");
     }
-    assert_eq!(hub.verdict(), text);
+    assert_eq!(coordinator.verdict(), text);
     leave(controls);
 }
 
 #[test]
-fn after_rank_0_has_left_all_say_the_same() {
+fn after_rank_0_has_left_all_return_the_same() {
     let mut job = Job::new(5);
     job.options.linger = Duration::from_millis(200);
     let mut controls = job.joined(&[0, 1, 2, 3, 4]);
@@ -170,7 +170,7 @@ fn a_broken_link_to_a_rank_that_dies_is_its_death() {
     let victim = job.process(1);
     let controls = job.joined(&[0, 2]);
     controls[1].complain(Complaint::Link { peer: 1, cause: "reset".into() });
-    // The control connection breaks later, so that its end has to be waited for.
+    // The control connection breaks later, so the coordinator has to wait for its end.
     std::thread::sleep(Duration::from_millis(50));
     victim.signal(Signal::KILL);
     assert!(matches!(&*common_verdict(&controls), Verdict::Died { .. }));
@@ -189,7 +189,7 @@ fn a_broken_link_between_the_living_is_a_broken_link() {
 }
 
 #[test]
-fn who_is_absent_and_where() {
+fn absent_ranks_are_named_with_their_position() {
     let controls = Job::new(4).joined(&[0, 1, 2, 3]);
     for control in &controls {
         control.entered(0, &CallName::new(&call(8), 0));
@@ -206,7 +206,7 @@ fn who_is_absent_and_where() {
 }
 
 #[test]
-fn different_calls_are_told_with_who_made_them() {
+fn different_calls_are_named_with_their_ranks() {
     let controls = Job::new(3).joined(&[0, 1, 2]);
     for (control, count) in controls.iter().zip([8, 8, 9]) {
         control.entered(5, &CallName::new(&call(count), 0));
@@ -221,7 +221,7 @@ fn different_calls_are_told_with_who_made_them() {
 }
 
 #[test]
-fn the_first_of_many_verdicts_is_everyone_s() {
+fn the_first_of_many_verdicts_is_that_of_all() {
     let controls = Job::new(5).joined(&[0, 1, 2, 3, 4]);
     for control in &controls {
         let reason = format!("reason of {}", control.rank());
@@ -232,7 +232,7 @@ fn the_first_of_many_verdicts_is_everyone_s() {
 }
 
 #[test]
-fn to_drop_without_leaving_is_to_fail() {
+fn dropping_without_leaving_is_a_failure() {
     for victim in [0, 2] {
         let mut controls = Job::new(3).joined(&[0, 1, 2]);
         drop(controls.remove(victim));
@@ -256,7 +256,7 @@ fn a_rank_that_left_is_not_dead_but_missing() {
 }
 
 #[test]
-fn calls_that_differed_and_kept_nobody_waiting_are_told_to_all_who_leave() {
+fn all_ranks_that_leave_learn_of_calls_that_differed_without_a_wait() {
     let controls = Job::new(3).joined(&[0, 1, 2]);
     for (control, count) in controls.iter().zip([8, 8, 0]) {
         for seq in 1..=100 {
@@ -274,7 +274,7 @@ fn calls_that_differed_and_kept_nobody_waiting_are_told_to_all_who_leave() {
 }
 
 #[test]
-fn a_call_that_a_rank_never_made_is_told_to_all_who_leave() {
+fn all_ranks_that_leave_learn_of_a_call_that_one_never_made() {
     let controls = Job::new(3).joined(&[0, 1, 2]);
     for (control, calls) in controls.iter().zip([2, 3, 3]) {
         for seq in 1..=calls {

@@ -8,11 +8,11 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-/// The bytes that a rank sends first.
+/// The length of the greeting that a rank sends first.
 pub(crate) const GREETING_BYTES: usize = 32;
-/// The first message of the handshake.
+/// The length of the first handshake message.
 pub(crate) const FIRST_BYTES: usize = 48;
-/// The random number that a listener sends behind its greeting.
+/// The length of the random number that a listener sends after its greeting.
 pub(crate) const CHALLENGE_BYTES: usize = 16;
 
 /// A service on a port of the loopback address. Its threads end with the test's process.
@@ -43,7 +43,7 @@ impl Foreign {
     }
 }
 
-/// Sends back what it gets.
+/// Sends all bytes back.
 pub(crate) fn echo(mut stream: TcpStream) {
     let mut bytes = [0; 1024];
     while let Ok(n @ 1..) = stream.read(&mut bytes) {
@@ -53,7 +53,7 @@ pub(crate) fn echo(mut stream: TcpStream) {
     }
 }
 
-/// Takes anything for a bad request.
+/// Answers any bytes as a bad request.
 pub(crate) fn http(mut stream: TcpStream) {
     let mut bytes = [0; GREETING_BYTES];
     if stream.read_exact(&mut bytes).is_ok() {
@@ -109,8 +109,8 @@ pub(crate) struct Proxy {
 }
 
 impl Proxy {
-    /// `cuts` says after how many bytes from the client the first connections are cut; later ones
-    /// are not.
+    /// Makes a proxy. `cuts` says after how many client bytes it cuts each of the first
+    /// connections. It does not cut later ones.
     pub(crate) fn new(to: u16, cuts: Vec<Option<usize>>) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -134,14 +134,14 @@ impl Proxy {
         Self { port, count, bytes, clients }
     }
 
-    /// Ends the connections that there are.
+    /// Ends all open connections.
     pub(crate) fn cut(&self) {
         for client in self.clients.lock().unwrap().drain(..) {
             client.shutdown(Shutdown::Both).unwrap_or_default();
         }
     }
 
-    /// Waits until a rank has joined, which is when it and the coordinator have said all.
+    /// Waits until a rank has joined: then it and the coordinator stop sending.
     pub(crate) fn wait_until_joined(&self) {
         let mut passed = 0;
         while passed < 200 || passed != self.bytes() {
@@ -154,7 +154,7 @@ impl Proxy {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// Bytes that passed, both ways.
+    /// The number of bytes that passed, both ways.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes.load(Ordering::Relaxed)
     }

@@ -1,5 +1,5 @@
-//! Hosts to pull the plug of: network namespaces that share a switch. A thread enters one, and all
-//! that it starts is there.
+//! Hosts that can lose power: network namespaces that share a switch. A thread enters one, and
+//! everything that it starts is there.
 
 use std::fs::File;
 use std::io::Write;
@@ -11,9 +11,10 @@ use std::time::{Duration, Instant};
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-use crate::world::PATIENCE;
+use crate::world::TIME_LIMIT;
 
-/// The switch has the port `p<i>` for host `i`, whose address ends with `i + 1`.
+/// Several hosts and their switch. The switch has the port `p<i>` for host `i`, whose address ends
+/// with `i + 1`.
 pub(crate) struct Hosts {
     id: String,
     network: &'static str,
@@ -21,8 +22,8 @@ pub(crate) struct Hosts {
 }
 
 impl Hosts {
-    /// `network` is the beginning of the addresses, as in `10.0.0`. `None`, said aloud, where this
-    /// may not be done; a failure if it must.
+    /// `network` is the prefix of the addresses, as in `10.0.0`. Prints a skip and returns `None`
+    /// without permission. Fails if the environment requires namespaces.
     pub(crate) fn new(network: &'static str, count: usize) -> Option<Self> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -34,7 +35,7 @@ impl Hosts {
         #[expect(clippy::disallowed_methods, reason = "asks whether a skip is a failure")]
         let required = std::env::var("RINGFOLD_TEST_REQUIRE").unwrap_or_default();
         assert!(required.split(',').all(|name| name != "netns"), "cannot make namespaces");
-        // Not `eprintln!`, whose output the test harness hides.
+        // Not `eprintln!`, because the test harness hides its output.
         let mut stderr = std::io::stderr();
         writeln!(stderr, "SKIPPED: netns, which needs root and ip").unwrap();
         None
@@ -44,19 +45,19 @@ impl Hosts {
         format!("{}.{}", self.network, host + 1)
     }
 
-    /// Takes the calling thread to that host.
+    /// Moves the calling thread to that host.
     pub(crate) fn enter(&self, host: usize) {
         let namespace = File::open(format!("/run/netns/{}", self.name(host))).unwrap();
         let network = Some(LinkNameSpaceType::Network);
         move_into_link_name_space(namespace.as_fd(), network).unwrap();
     }
 
-    /// From now on its packets vanish, and nobody is told.
+    /// Drops all packets of the host from now on. No host is told.
     pub(crate) fn cut_power(&self, host: usize) {
         assert!(ip(&format!("-n {} link set p{host} down", self.switch())).is_some());
     }
 
-    /// Its packets, old ones too, arrive again.
+    /// Delivers the packets of the host again, old ones too.
     pub(crate) fn restore_power(&self, host: usize) {
         assert!(ip(&format!("-n {} link set p{host} up", self.switch())).is_some());
     }
@@ -83,13 +84,13 @@ impl Hosts {
     }
 
     fn wait_for_carrier(&self) {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIME_LIMIT;
         let is_up = |host| {
             let link = ip(&format!("-n {} link show eth0", self.name(host)));
             link.is_some_and(|link| link.contains(" state UP "))
         };
         while !(0..self.count).all(is_up) {
-            assert!(Instant::now() < until, "a cable stays dead");
+            assert!(Instant::now() < until, "a link does not come up");
             thread::sleep(Duration::from_millis(5));
         }
     }
@@ -105,7 +106,7 @@ impl Hosts {
 
 impl Drop for Hosts {
     fn drop(&mut self) {
-        // The cables go with the namespaces, of which some may not have come to be.
+        // Deleting the namespaces deletes the cables. Some namespaces may not exist.
         for name in (0..self.count).map(|host| self.name(host)).chain([self.switch()]) {
             ip(&format!("netns del {name}"));
         }

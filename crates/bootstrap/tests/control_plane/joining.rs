@@ -1,4 +1,4 @@
-//! Ranks come together, or say what is missing.
+//! Ranks join, or report which ranks are missing.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -10,14 +10,14 @@ use ringfold_types::{Rank, limits};
 use rustix::process::Signal;
 
 use crate::foreign::{Proxy, half_broken};
-use crate::world::{Job, PATIENCE, common_verdict, free_port, leave};
+use crate::world::{Job, TIME_LIMIT, common_verdict, free_port, leave};
 
 fn cards(size: usize) -> Vec<Vec<u8>> {
     (0..size).map(|rank| format!("card {rank}").into_bytes()).collect()
 }
 
 #[test]
-fn everyone_gets_everyone_s_card_and_exchanges() {
+fn every_rank_gets_all_cards_and_exchanges() {
     for size in [2, 3, 7, 16] {
         let job = Job::new(size);
         let threads: Vec<_> = (0..size as u32)
@@ -30,7 +30,7 @@ fn everyone_gets_everyone_s_card_and_exchanges() {
                     assert_eq!((control.rank(), control.size()), (Rank(rank), size));
                     for round in 0..5 {
                         let mine = vec![round; rank as usize * 1000];
-                        let got = control.exchange(mine, PATIENCE).unwrap();
+                        let got = control.exchange(mine, TIME_LIMIT).unwrap();
                         assert_eq!(
                             got,
                             (0..size).map(|r| vec![round; r * 1000]).collect::<Vec<_>>()
@@ -49,7 +49,7 @@ fn everyone_gets_everyone_s_card_and_exchanges() {
 fn ranks_meet_again_at_the_same_port() {
     let job = Job::new(3);
     let first = job.joined(&[0, 1, 2]);
-    // While the first one lives, and at once after others have left.
+    // While the first one lives, and right after others have left.
     leave(job.joined(&[1, 2, 0]));
     let again: Vec<_> = (0..3)
         .map(|rank| {
@@ -62,7 +62,7 @@ fn ranks_meet_again_at_the_same_port() {
 }
 
 #[test]
-fn alone_there_is_nobody_to_meet() {
+fn a_job_of_one_rank_joins_without_peers() {
     let (control, all) = Control::join(
         Identity::alone(),
         Secret::generate().unwrap(),
@@ -71,30 +71,30 @@ fn alone_there_is_nobody_to_meet() {
     )
     .unwrap();
     assert_eq!(all, [b"me"]);
-    assert_eq!(control.exchange(vec![1], PATIENCE).unwrap(), [[1]]);
+    assert_eq!(control.exchange(vec![1], TIME_LIMIT).unwrap(), [[1]]);
     control.leave().unwrap();
 }
 
 #[test]
-fn rank_0_leaves_first_and_nobody_takes_that_for_a_death() {
+fn rank_0_leaves_first_and_no_rank_takes_that_for_a_death() {
     let mut job = Job::new(3);
     job.options.linger = Duration::from_millis(200);
     let mut controls = job.joined(&[0, 1, 2]);
-    // It lingers, then lets go of those who are still at work.
+    // Rank 0 lingers, then leaves the ranks that still work.
     controls.remove(0).leave().unwrap();
     for control in &controls {
         assert_eq!(control.verdict(), None);
         control.complain(ringfold_bootstrap::Complaint::Overdue { seq: 0 });
         let text = crate::world::verdict(control).to_string();
         assert!(text.contains("rank 0 has left the job"), "{text}");
-        let failed = control.exchange(vec![], PATIENCE);
+        let failed = control.exchange(vec![], TIME_LIMIT);
         assert!(matches!(failed, Err(ExchangeError::Failed(_))));
     }
     leave(controls);
 }
 
 #[test]
-fn a_rank_that_does_not_come_is_named_by_all() {
+fn a_rank_that_does_not_join_is_named_by_all() {
     let job = Job::new(4).timeout(Duration::from_millis(1500));
     let threads: Vec<_> = [0, 1, 3].map(|rank| job.spawn(rank)).into();
     for thread in threads {
@@ -104,7 +104,7 @@ fn a_rank_that_does_not_come_is_named_by_all() {
 }
 
 #[test]
-fn without_rank_0_the_others_say_where_they_looked() {
+fn without_rank_0_the_others_name_the_address_they_tried() {
     let job = Job::new(2).timeout(Duration::from_millis(500));
     let error = job.join(1).unwrap_err();
     let place = format!("at 127.0.0.1:{} within", job.ports[0]);
@@ -113,7 +113,7 @@ fn without_rank_0_the_others_say_where_they_looked() {
 }
 
 #[test]
-fn a_host_name_without_an_address_is_told_with_where_it_comes_from() {
+fn a_host_name_without_an_address_is_named_with_its_source() {
     let job = Job::new(2).timeout(Duration::from_millis(500));
     let mut identity = job.identity(1);
     let (hosts, named_by) = (vec!["no such host".to_owned()], "MASTER_ADDR");
@@ -128,14 +128,14 @@ fn a_host_name_without_an_address_is_told_with_where_it_comes_from() {
 }
 
 #[test]
-fn another_secret_is_told_on_both_sides() {
+fn another_secret_is_reported_on_both_sides() {
     let job = Job::new(2).timeout(Duration::from_secs(2));
-    let mut stranger = job.clone();
-    stranger.secret = Secret::generate().unwrap();
-    let hub = job.spawn(0);
-    let error = stranger.join(1).unwrap_err();
+    let mut other = job.clone();
+    other.secret = Secret::generate().unwrap();
+    let coordinator = job.spawn(0);
+    let error = other.join(1).unwrap_err();
     assert!(matches!(error, JoinError::WrongSecret { rank: Rank(1), .. }), "{error}");
-    let error = hub.join().unwrap().unwrap_err();
+    let error = coordinator.join().unwrap().unwrap_err();
     let JoinError::Missing { turned_away, missing, .. } = &error else { panic!("{error}") };
     assert_eq!(*missing, [Rank(1)]);
     assert!(turned_away.contains("from 127.0.0.1 held another secret"), "{error}");
@@ -145,26 +145,26 @@ fn another_secret_is_told_on_both_sides() {
 }
 
 #[test]
-fn another_size_is_told() {
+fn another_size_is_reported() {
     let job = Job::new(2).timeout(Duration::from_secs(2));
     let mut other = job.clone();
     other.size = 3;
-    let hub = job.spawn(0);
+    let coordinator = job.spawn(0);
     let error = other.join(1).unwrap_err();
     assert!(matches!(error, JoinError::SizeMismatch { ours: 3, theirs: 2, .. }), "{error}");
-    assert!(hub.join().unwrap().is_err());
+    assert!(coordinator.join().unwrap().is_err());
 }
 
 #[test]
-fn another_version_is_told() {
+fn another_version_is_reported() {
     let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let mut job = Job::new(2).timeout(Duration::from_millis(500));
     job.ports = vec![listener.local_addr().unwrap().port()];
-    let hub = thread::spawn(move || {
+    let coordinator = thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
         let mut opening = [0; 32];
         stream.read_exact(&mut opening).unwrap();
-        // The same greeting, but for the version.
+        // The same greeting with another version.
         opening[8..10].copy_from_slice(&999_u16.to_le_bytes());
         opening[11] = 1;
         stream.write_all(&opening).unwrap();
@@ -174,14 +174,14 @@ fn another_version_is_told() {
         error.contains("speaks version 999 of the control protocol, rank 1 version "),
         "{error}"
     );
-    hub.join().unwrap();
+    coordinator.join().unwrap();
 }
 
 #[test]
-fn the_second_of_two_equal_ranks_is_refused_and_the_job_comes_about() {
+fn the_second_of_two_equal_ranks_is_refused_and_the_job_forms() {
     let job = Job::new(3);
     let mut threads = vec![job.spawn(0), job.spawn(1), job.spawn(1)];
-    // The job waits for rank 2, so both have spoken before it begins.
+    // The job waits for rank 2, so both have connected before it begins.
     let (refused, rest) = loop {
         if let Some(i) = threads.iter().position(thread::JoinHandle::is_finished) {
             let refused = threads.remove(i);
@@ -197,10 +197,10 @@ fn the_second_of_two_equal_ranks_is_refused_and_the_job_comes_about() {
 }
 
 #[test]
-fn a_rank_that_goes_away_before_all_are_there_is_named() {
+fn a_rank_that_goes_away_before_all_have_joined_is_named() {
     let job = Job::new(4);
     let others = [job.spawn(0), job.spawn(2)];
-    // It gives up long before the others would.
+    // Rank 1 gives up long before the others would.
     let error = job.clone().timeout(Duration::from_millis(100)).join(1).unwrap_err();
     assert!(matches!(error, JoinError::HubLost { rank: Rank(1), .. }), "{error}");
     for other in others {
@@ -210,23 +210,23 @@ fn a_rank_that_goes_away_before_all_are_there_is_named() {
 }
 
 #[test]
-fn a_process_that_dies_before_all_are_there_is_named_soon() {
+fn a_process_that_dies_before_all_have_joined_is_named_soon() {
     let job = Job::new(3);
-    let hub = job.spawn(0);
+    let coordinator = job.spawn(0);
     let proxy = Proxy::new(job.ports[0], Vec::new());
     let dying = Job { ports: vec![proxy.port], ..job.clone() }.process(1);
     proxy.wait_until_joined();
     let died = Instant::now();
     drop(dying);
-    let error = hub.join().unwrap().unwrap_err();
+    let error = coordinator.join().unwrap().unwrap_err();
     assert!(matches!(error, JoinError::Lost { rank: Rank(1) }), "{error}");
-    assert!(died.elapsed() < PATIENCE / 3, "{:?}", died.elapsed());
+    assert!(died.elapsed() < TIME_LIMIT / 3, "{:?}", died.elapsed());
 }
 
 #[test]
 fn a_connection_that_breaks_while_ranks_are_missing_ends_no_job() {
     let job = Job::new(3);
-    let hub = job.spawn(0);
+    let coordinator = job.spawn(0);
     let proxy = Proxy::new(job.ports[0], Vec::new());
     let broken = Job { ports: vec![proxy.port], ..job.clone() }.spawn(1);
     for connections in 1..3 {
@@ -237,28 +237,28 @@ fn a_connection_that_breaks_while_ranks_are_missing_ends_no_job() {
         proxy.cut();
     }
     let mut controls = job.joined(&[2]);
-    controls.extend([hub, broken].map(|thread| thread.join().unwrap().unwrap().0));
+    controls.extend([coordinator, broken].map(|thread| thread.join().unwrap().unwrap().0));
     assert!(proxy.connections() >= 3, "{}", proxy.connections());
     leave(controls);
 }
 
 #[test]
-fn a_rank_takes_its_own_seat_whose_end_the_coordinator_has_not_noticed() {
+fn a_rank_rejoins_although_the_coordinator_has_not_noticed_the_break() {
     let job = Job::new(3);
-    let hub = job.spawn(0);
+    let coordinator = job.spawn(0);
     let proxy = half_broken(job.ports[0]);
     let again = Job { ports: vec![proxy.port], ..job.clone() }.spawn(1);
     while proxy.connections() < 2 {
         thread::sleep(Duration::from_millis(5));
     }
     let mut controls = job.joined(&[2]);
-    controls.extend([hub, again].map(|thread| thread.join().unwrap().unwrap().0));
+    controls.extend([coordinator, again].map(|thread| thread.join().unwrap().unwrap().0));
     leave(controls);
 }
 
 #[test]
-fn ports_that_others_hold_are_passed_over() {
-    // A listener that never answers, one that hangs up, and a free port.
+fn ports_of_other_programs_are_skipped() {
+    // A listener that never answers, one that closes each connection, and a free port.
     let mute = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let rude = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let mut job = Job::new(2);
@@ -270,7 +270,7 @@ fn ports_that_others_hold_are_passed_over() {
 }
 
 #[test]
-fn what_cannot_be_a_rank_is_refused_at_once() {
+fn an_invalid_rank_or_card_is_refused_at_once() {
     let job = Job::new(2);
     assert!(matches!(job.join(2), Err(JoinError::Invalid { rank: Rank(2), size: 2 })));
     let card = vec![0; limits::CARD_BYTES_MAX + 1];
@@ -283,15 +283,15 @@ fn what_cannot_be_a_rank_is_refused_at_once() {
 fn rank_0_raises_its_limit_of_open_files() {
     const SIZE: u32 = 60;
     let job = Job::new(SIZE as usize);
-    let hub = job.process_with(0, "40", "4096");
+    let coordinator = job.process_with(0, "40", "4096");
     leave(job.joined(&(1..SIZE).collect::<Vec<_>>()));
-    drop(hub);
+    drop(coordinator);
 }
 
 #[test]
 fn rank_0_names_the_limit_of_open_files_that_is_too_low() {
-    let mut hub = Job::new(60).process_with(0, "40", "50");
-    let error = hub.verdict();
+    let mut coordinator = Job::new(60).process_with(0, "40", "50");
+    let error = coordinator.verdict();
     assert!(
         error.contains(" file descriptors to connect 60 ranks, and its limit is 50"),
         "{error}"
@@ -299,8 +299,8 @@ fn rank_0_names_the_limit_of_open_files_that_is_too_low() {
     assert!(error.contains("ulimit -Hn"), "{error}");
 }
 
-/// Bytes that pass between rank 0 and the others, which meet it through a proxy and have cards of
-/// the greatest length.
+/// The bytes between rank 0 and the others, which join through a proxy and have cards of the
+/// greatest length.
 fn bytes_through_rank_0(size: u32) -> usize {
     let mut job = Job::new(size as usize);
     let join = |job: Job, rank| {
@@ -327,7 +327,8 @@ fn bytes_through_rank_0(size: u32) -> usize {
 fn bytes_through_rank_0_grow_linearly_with_the_ranks() {
     let (fewer, more) = (bytes_through_rank_0(40), bytes_through_rank_0(160));
     println!("{fewer} bytes for 40 ranks, {more} for 160");
-    // Four times as many ranks; sixteen times as many bytes if rank 0 sent the roster to all.
+    // There are four times as many ranks. There would be sixteen times as many bytes if rank 0 sent
+    // the roster to all.
     assert!(more < 6 * fewer, "{fewer} bytes for 40 ranks, {more} for 160");
 }
 
@@ -335,14 +336,14 @@ fn bytes_through_rank_0_grow_linearly_with_the_ranks() {
 fn ranks_whose_parent_is_stopped_get_the_roster_from_rank_0() {
     const SIZE: u32 = 36;
     let job = Job::new(SIZE as usize);
-    let hub = job.spawn(0);
-    // It hands the roster on to rank 33 and those after it.
+    let coordinator = job.spawn(0);
+    // Rank 1 forwards the roster to rank 33 and those after it.
     let proxy = Proxy::new(job.ports[0], Vec::new());
     let mut parent = Job { ports: vec![proxy.port], ..job.clone() }.process(1);
     proxy.wait_until_joined();
     parent.stop();
     let mut controls = job.joined(&(2..SIZE).collect::<Vec<_>>());
-    controls.push(hub.join().unwrap().unwrap().0);
+    controls.push(coordinator.join().unwrap().unwrap().0);
     controls[0].complain(ringfold_bootstrap::Complaint::Abort { reason: "enough".into() });
     let verdict = common_verdict(&controls).to_string();
     parent.signal(Signal::CONT);

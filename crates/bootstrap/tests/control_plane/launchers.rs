@@ -1,4 +1,4 @@
-//! Meeting through a launcher: `ringrun`'s rendezvous, and a key-value space that speaks PMI-1.
+//! Joining through a launcher: `ringrun`'s rendezvous, and a key-value space that speaks PMI-1.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
@@ -16,14 +16,14 @@ use ringfold_bootstrap::{
 use ringfold_types::Rank;
 use tokio::sync::mpsc;
 
-use crate::world::{PATIENCE, common_verdict, leave};
+use crate::world::{TIME_LIMIT, common_verdict, leave};
 
 fn join_all(identities: Vec<Identity>, secret: &Secret) -> Vec<Control> {
     let threads: Vec<_> = identities
         .into_iter()
         .map(|identity| {
             let secret = secret.clone();
-            let options = Options { timeout: PATIENCE, ..Options::default() };
+            let options = Options { timeout: TIME_LIMIT, ..Options::default() };
             thread::spawn(move || {
                 let card = identity.rank.0.to_le_bytes().to_vec();
                 let (control, cards) = Control::join(identity, secret, card, options).unwrap();
@@ -37,14 +37,14 @@ fn join_all(identities: Vec<Identity>, secret: &Secret) -> Vec<Control> {
     threads.into_iter().map(|t| t.join().unwrap()).collect()
 }
 
-/// `ringrun` in a thread; its reports come out of the channel.
+/// Runs `ringrun`'s rendezvous in a thread. The channel yields its reports.
 fn ringrun(secret: &Secret, size: usize) -> (SocketAddr, mpsc::UnboundedReceiver<Report>) {
     let (tell, told) = mpsc::unbounded_channel();
     let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let place = listener.local_addr().unwrap();
     listener.set_nonblocking(true).unwrap();
     let secret = secret.clone();
-    // It serves until the tests end.
+    // The rendezvous serves until the tests end.
     thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
@@ -67,10 +67,10 @@ fn asks(place: SocketAddr, rank: u32, size: usize) -> Identity {
 }
 
 #[test]
-fn ringrun_tells_where_the_hub_is_and_hears_what_becomes_of_the_job() {
+fn ringrun_names_the_coordinator_and_gets_the_reports_of_the_job() {
     let secret = Secret::generate().unwrap();
     let (place, mut told) = ringrun(&secret, 3);
-    // Strangers knock there as well.
+    // Unauthenticated peers connect there as well.
     let _half_open: Vec<_> = (0..20).map(|_| TcpStream::connect(place).unwrap()).collect();
     let controls = join_all((0..3).map(|r| asks(place, r, 3)).collect(), &secret);
     assert_eq!(told.blocking_recv(), Some(Report::Joined));
@@ -90,7 +90,7 @@ fn ringrun_tells_where_the_hub_is_and_hears_what_becomes_of_the_job() {
 }
 
 #[test]
-fn a_rank_that_asks_before_rank_0_is_there_waits() {
+fn a_rank_that_asks_before_rank_0_has_published_waits() {
     let secret = Secret::generate().unwrap();
     let (place, _told) = ringrun(&secret, 2);
     let early = {
@@ -110,7 +110,7 @@ fn ranks_meet_as_often_as_they_like_and_leave_in_any_order() {
     let meet = || join_all((0..3).map(|r| asks(place, r, 3)).collect(), &secret);
     let first = meet();
     let second = meet();
-    // The first one goes on beside the second.
+    // The first communicator goes on beside the second.
     first[2].complain(ringfold_bootstrap::Complaint::Abort { reason: "enough".into() });
     common_verdict(&first);
     assert!(second.iter().all(|control| control.verdict().is_none()));
@@ -122,7 +122,7 @@ fn ranks_meet_as_often_as_they_like_and_leave_in_any_order() {
 }
 
 #[test]
-fn ranks_that_were_not_all_there_meet_at_the_next_attempt() {
+fn ranks_that_were_incomplete_meet_at_the_next_attempt() {
     let secret = Secret::generate().unwrap();
     let (place, _told) = ringrun(&secret, 2);
     let options = Options { timeout: Duration::from_millis(300), ..Options::default() };
@@ -166,7 +166,8 @@ fn proxy(socket: UnixStream, space: Arc<Mutex<HashMap<String, String>>>, barrier
     }
 }
 
-/// A launcher that serves the sockets of `size` ranks, and the space into which they publish.
+/// Starts a launcher that serves the sockets of `size` ranks. Returns their ends and the key-value
+/// space.
 fn hydra(size: usize) -> (Vec<UnixStream>, Arc<Mutex<HashMap<String, String>>>) {
     let space = Arc::new(Mutex::new(HashMap::new()));
     space.lock().unwrap().insert("PMI_process_mapping".into(), format!("(vector,(0,1,{size}))"));
@@ -182,7 +183,7 @@ fn hydra(size: usize) -> (Vec<UnixStream>, Arc<Mutex<HashMap<String, String>>>) 
     (sockets, space)
 }
 
-/// The ranks of that launcher join, each with a home directory of its own, which has no secret.
+/// Joins the ranks of that launcher, each with its own home directory, which has no secret.
 fn join_by_hydra(sockets: &[UnixStream], more: &[(&str, &str)]) -> Vec<Control> {
     let (size, here) = (sockets.len(), std::process::id());
     thread::scope(|scope| {
@@ -200,9 +201,9 @@ fn join_by_hydra(sockets: &[UnixStream], more: &[(&str, &str)]) -> Vec<Control> 
                         _ => more.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).into()),
                     };
                     let mut identity = discover(&variable).unwrap();
-                    let secret = identity.secret(&variable, PATIENCE).unwrap();
-                    assert!(!home.exists(), "no secret was sought at home");
-                    let options = Options { timeout: PATIENCE, ..Options::default() };
+                    let secret = identity.secret(&variable, TIME_LIMIT).unwrap();
+                    assert!(!home.exists(), "a secret was made at home");
+                    let options = Options { timeout: TIME_LIMIT, ..Options::default() };
                     Control::join(identity, secret, vec![], options).unwrap().0
                 })
             })
@@ -212,15 +213,15 @@ fn join_by_hydra(sockets: &[UnixStream], more: &[(&str, &str)]) -> Vec<Control> 
 }
 
 #[test]
-fn a_key_value_space_tells_where_the_hub_is_and_carries_the_secret() {
+fn a_key_value_space_carries_the_coordinator_s_address_and_the_secret() {
     let (sockets, space) = hydra(4);
-    // The proxy takes one conversation; the second time the ranks know where to meet.
+    // The proxy serves one session. The second time the ranks know the coordinator's address.
     for _ in 0..2 {
         leave(join_by_hydra(&sockets, &[]));
     }
     let space = space.lock().unwrap();
-    let hub: SocketAddr = space["ringfold-hub"].parse().unwrap();
-    assert!(hub.ip().is_loopback(), "all ranks are on one host");
+    let coordinator: SocketAddr = space["ringfold-coordinator"].parse().unwrap();
+    assert!(coordinator.ip().is_loopback(), "all ranks are on one host");
     assert!(Secret::parse(space["ringfold-secret"].as_bytes()).is_some());
 }
 

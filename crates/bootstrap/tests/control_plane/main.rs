@@ -1,5 +1,5 @@
-//! The control plane over loopback: real sockets, ranks as threads, and as processes where one has
-//! to be killed or stopped.
+//! Tests the control plane over loopback with real sockets. Ranks are threads, or processes if the
+//! test kills or stops them.
 #![expect(
     clippy::unwrap_used,
     clippy::cast_possible_truncation,
@@ -14,5 +14,5 @@ mod hosts;
 mod joining;
 mod launchers;
 mod power;
-mod strangers;
+mod unauthenticated;
 mod world;

@@ -2,7 +2,6 @@
 //! return the same cause, however each of them notices.
 //!
 //! The last test waits as long as a connection does by itself, about 20 s:
-//! `cargo test -p ringfold-bootstrap --test control_plane power -- --ignored --nocapture`
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::{Mutex, PoisonError};
@@ -16,12 +15,12 @@ use socket2::{SockRef, TcpKeepalive};
 use crate::hosts::Hosts;
 use crate::world::{Job, common_verdict, leave, verdict};
 
-/// Where each rank runs.
+/// The host of each rank.
 const PLACES: [usize; 4] = [0, 1, 1, 2];
-/// Connections there give up soon.
+/// The network prefix on which connections time out soon.
 const IMPATIENT: &str = "10.78.9";
 
-/// The milliseconds since the loss, the rank that reports, and its complaint.
+/// The milliseconds since the loss, the rank that reports, and its failure report.
 type Report = (u64, usize, Complaint);
 
 fn overdue(after_ms: u64, rank: usize) -> Report {
@@ -50,8 +49,8 @@ fn joined(hosts: &Hosts) -> Vec<Control> {
     })
 }
 
-/// Rank 0 loses power and these ranks report what they notice of it.
-#[expect(clippy::print_stdout, reason = "how long it takes is for people to judge")]
+/// Cuts the power of rank 0, while these ranks report what they notice.
+#[expect(clippy::print_stdout, reason = "prints times for people to read")]
 fn survive(hosts: &Hosts, controls: Vec<Control>, reports: &[Report]) {
     hosts.cut_power(PLACES[0]);
     let lost = Instant::now();
@@ -92,7 +91,7 @@ fn survivors_whose_calls_are_overdue_return_the_same() {
 }
 
 #[test]
-fn a_network_that_comes_back_brings_what_a_rank_has_said_to_all() {
+fn a_restored_network_brings_the_cause_that_a_rank_stated_to_all() {
     let Some(hosts) = Hosts::new("10.78.6", 3) else { return };
     let controls = joined(&hosts);
     hosts.cut_power(PLACES[0]);
@@ -104,7 +103,7 @@ fn a_network_that_comes_back_brings_what_a_rank_has_said_to_all() {
     leave(controls);
 }
 
-/// The connections of survivors on the network of the impatient.
+/// The connections of survivors on the impatient network.
 static CONNECTIONS: Mutex<Vec<OwnedFd>> = Mutex::new(Vec::new());
 
 fn note(connection: BorrowedFd<'_>) {
@@ -117,7 +116,7 @@ fn note(connection: BorrowedFd<'_>) {
 }
 
 #[test]
-fn survivors_that_wait_and_survivors_whose_connections_give_up_return_the_same() {
+fn survivors_that_wait_and_survivors_whose_connections_time_out_return_the_same() {
     show_connections(note);
     for reports in [&[overdue(0, 1)][..], &[overdue(0, 2), broken_link(2500, 1)], &[]] {
         let Some(hosts) = Hosts::new(IMPATIENT, 3) else { return };

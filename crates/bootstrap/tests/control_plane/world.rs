@@ -1,4 +1,4 @@
-//! Jobs to test with: identities that meet on loopback, ranks in threads and in processes.
+//! Jobs for the tests: identities that meet on loopback, and ranks in threads and in processes.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
@@ -14,10 +14,10 @@ use ringfold_types::Rank;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Resource, Rlimit, Signal, setrlimit};
 
-/// Long enough for a machine under load; nothing waits for it unless a test fails.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+/// Long enough for a machine under load. Nothing waits for it unless a test fails.
+pub(crate) const TIME_LIMIT: Duration = Duration::from_secs(60);
 
-/// How long a process is stopped: far longer than a busy machine keeps it waiting.
+/// How long a process is stopped: far longer than a busy machine delays it.
 pub(crate) const STOPPED: Duration = Duration::from_secs(3);
 
 pub(crate) type Joined = Result<(Control, Vec<Vec<u8>>), JoinError>;
@@ -33,7 +33,7 @@ pub(crate) struct Job {
 
 impl Job {
     pub(crate) fn new(size: usize) -> Self {
-        let options = Options { timeout: PATIENCE, ..Options::default() };
+        let options = Options { timeout: TIME_LIMIT, ..Options::default() };
         Self { size, ports: vec![free_port()], secret: Secret::generate().unwrap(), options }
     }
 
@@ -67,28 +67,28 @@ impl Job {
         thread::spawn(move || job.join(rank))
     }
 
-    /// The controls of these ranks, once all of the job's have joined.
+    /// The controls of these ranks, after all ranks of the job have joined.
     pub(crate) fn joined(&self, ranks: &[u32]) -> Vec<Control> {
         let threads: Vec<_> = ranks.iter().map(|rank| self.spawn(*rank)).collect();
         threads.into_iter().map(|t| t.join().unwrap().unwrap().0).collect()
     }
 
-    /// The rank as a process, which joins and then waits for a verdict.
+    /// Starts the rank as a process that joins and then waits for a verdict.
     pub(crate) fn process(&self, rank: u32) -> Process {
         self.process_that(rank, "waits")
     }
 
-    /// The same with limits of open files, the soft and the hard one.
+    /// Like `process`, with a soft and a hard limit of open files.
     pub(crate) fn process_with(&self, rank: u32, soft: &str, hard: &str) -> Process {
         self.process_that(rank, &format!("waits {soft} {hard}"))
     }
 
-    /// The rank as a process, which joins and then catches up once it has been stopped.
+    /// Starts the rank as a process that joins, and catches up after it has been stopped.
     pub(crate) fn stopped_process(&self, rank: u32) -> Process {
         self.process_that(rank, "catches-up")
     }
 
-    /// The rank as a process, which joins and is gone as soon as it has the verdict.
+    /// Starts the rank as a process that joins, and ends as soon as it has the verdict.
     pub(crate) fn process_that_vanishes(&self, rank: u32) -> Process {
         self.process_that(rank, "vanishes")
     }
@@ -120,7 +120,7 @@ impl Process {
         rustix::process::kill_process(pid, signal).unwrap();
     }
 
-    /// Stops it, and waits until it has stopped: the signal alone takes its time.
+    /// Stops the process and waits until all its threads have stopped.
     pub(crate) fn stop(&self) {
         self.signal(Signal::STOP);
         let is_stopped = |task: std::io::Result<std::fs::DirEntry>| {
@@ -133,17 +133,17 @@ impl Process {
         }
     }
 
-    /// The verdict that it printed.
+    /// The verdict that the process printed.
     pub(crate) fn verdict(&mut self) -> String {
         self.line("verdict: ")
     }
 
-    /// Waits until it has said that it looks at the clock all the time.
+    /// Waits until the process has printed that it polls the clock.
     pub(crate) fn wait_until_it_spins(&mut self) {
         self.line("spins");
     }
 
-    /// What follows `words` on the first line that has them.
+    /// The text after `words` on the first line that has them.
     fn line(&mut self, words: &str) -> String {
         let mut lines = self.output.by_ref().lines().map_while(Result::ok);
         lines.find_map(|line| Some(line.split_once(words)?.1.to_owned())).unwrap()
@@ -157,13 +157,13 @@ impl Drop for Process {
     }
 }
 
-/// What `Job::process` runs; not a test.
+/// The program of `Job::process`, not a test.
 #[test]
 #[ignore = "a rank of other tests, started by them"]
 fn as_a_process() {
     let mut line = String::new();
     if std::io::stdin().read_line(&mut line).unwrap() == 0 {
-        return; // somebody runs all ignored tests
+        return; // all ignored tests run
     }
     let words: Vec<&str> = line.split_whitespace().collect();
     let mut job = Job::new(words[1].parse().unwrap());
@@ -188,29 +188,29 @@ fn as_a_process() {
     control.leave().unwrap_err();
 }
 
-/// Says whether the verdict that came while this process was stopped is known at once.
+/// Prints the verdict that came while this process was stopped.
 #[expect(clippy::print_stdout, reason = "standard output is how it reports")]
 fn catch_up_after_a_stop(control: &Control) {
     let began = Instant::now();
     let (mut now, mut last) = (began, began);
     println!("spins");
     while now - last < STOPPED / 2 {
-        assert!(now - began < PATIENCE, "nobody stops this process");
+        assert!(now - began < TIME_LIMIT, "no signal stops this process");
         (last, now) = (now, Instant::now());
     }
     while !control.catch_up() {}
     println!("verdict: {}", control.verdict().map_or_else(|| "none".into(), |v| v.to_string()));
 }
 
-/// Waits for the verdict as a thread does that has nothing else to do.
+/// Waits for the verdict as an idle thread does.
 pub(crate) fn verdict(control: &Control) -> Arc<Verdict> {
     let mut fds = [PollFd::from_borrowed_fd(control.wake_fd(), PollFlags::IN)];
-    let patience = Timespec { tv_sec: PATIENCE.as_secs() as i64, tv_nsec: 0 };
-    assert_eq!(poll(&mut fds, Some(&patience)).unwrap(), 1, "no verdict in {PATIENCE:?}");
+    let limit = Timespec { tv_sec: TIME_LIMIT.as_secs() as i64, tv_nsec: 0 };
+    assert_eq!(poll(&mut fds, Some(&limit)).unwrap(), 1, "no verdict in {TIME_LIMIT:?}");
     control.verdict().unwrap()
 }
 
-/// The one verdict that all of them hear.
+/// The one verdict that all of them get.
 pub(crate) fn common_verdict(controls: &[Control]) -> Arc<Verdict> {
     let first = verdict(&controls[0]);
     for control in controls {
@@ -219,7 +219,7 @@ pub(crate) fn common_verdict(controls: &[Control]) -> Arc<Verdict> {
     first
 }
 
-/// They leave at the same time, as ranks do; what each hears of the others.
+/// Leaves all ranks at the same time, and returns the result of each.
 pub(crate) fn leave(controls: Vec<Control>) -> Vec<Result<(), Arc<Verdict>>> {
     let threads: Vec<_> = controls.into_iter().map(|c| thread::spawn(move || c.leave())).collect();
     threads.into_iter().map(|t| t.join().unwrap()).collect()

@@ -1,22 +1,21 @@
-//! All ranks' findings come together, and one rank for each host and set of ports tries every rail
-//! to every other.
+//! The doctor as a job: gathers the local checks of all ranks and runs the probe matrix.
 
 use ringfold::{Communicator, Config};
 use ringfold_types::Rank;
 
-use super::end::{Card, ends};
+use super::endpoint::{HostInfo, ends};
+use super::matrix::ProbeMatrix;
 use super::report;
-use super::tour::Tour;
-use crate::share::share;
+use crate::gather::all_gather;
 
-/// Examines all hosts. Only rank 0 has something to say.
+/// Examines all hosts. Every rank calls this. Only rank 0 gets a report.
 pub(super) fn answer(mut comm: Communicator, config: &Config) -> anyhow::Result<(String, bool)> {
     let near = comm.interface().map(|choice| choice.address);
-    let own = Card::of_this_host(&comm, config, near);
-    let cards: Vec<Card> = share(&mut comm, &own)?;
-    let ends = ends(&comm, cards);
-    let tried = Tour { config, near, ends: &ends }.all(&mut comm)?;
+    let own = HostInfo::of_this_host(&comm, config, near);
+    let infos: Vec<HostInfo> = all_gather(&mut comm, &own)?;
+    let ends = ends(&comm, infos);
+    let results = ProbeMatrix { config, near, ends: &ends }.all(&mut comm)?;
     let is_first = comm.rank() == Rank(0);
     comm.leave()?;
-    Ok(if is_first { report::all(&ends, &tried, config) } else { (String::new(), true) })
+    Ok(if is_first { report::all(&ends, &results, config) } else { (String::new(), true) })
 }

@@ -1,48 +1,51 @@
-//! `ringfold doctor`: whether hosts have what ringfold needs, and what to do where they have not.
-//! Alone it looks at this host and tries each RDMA port with itself; as the ranks of a job, one for
-//! each host and set of ports, it tries every rail between every two, or where they are many
-//! between each and some.
+//! `ringfold doctor`: checks that hosts have everything that ringfold needs, and says how to fix
+//! the rest.
 //!
-//! * `look`: what is found on one host;
-//! * `trial`: a port or a rail, tried;
-//! * `job`: all ranks' findings come together (`end`); `tour`: all pairs are tried in turn;
-//! * `report`, `tables`: what is printed of it.
+//! As one process it checks this host and probes each RDMA port through a loopback. As a job it
+//! runs one prober for each host and set of ports. The probers try every rail between every two of
+//! them; in a large job each tries a limited number of others.
+//!
+//! * `local`: local checks of one host;
+//! * `probe`: the probe of one port or rail;
+//! * `endpoint`: the hosts and ports that are probed; `matrix`: the probe matrix over all pairs;
+//! * `job`: gathers the findings of all ranks;
+//! * `report`, `tables`: the printed result.
 
-mod end;
+mod endpoint;
 mod job;
-mod look;
+mod local;
+mod matrix;
+mod probe;
 mod report;
 mod tables;
-mod tour;
-mod trial;
 
 use std::fmt::Write as _;
 
 use ringfold::{Communicator, Config};
 use ringfold_transport::rdma::{Finding, State};
 
-use self::look::{Here, interface, mark};
+use self::local::{LocalChecks, interface, mark};
 
-/// As typed.
+/// The command line.
 #[derive(clap::Args)]
 pub(crate) struct Args {}
 
-/// What was found, and whether nothing is bad. In a job only rank 0 has something to say.
+/// Returns the report, and whether it has no fault. In a job only rank 0 has a report.
 pub(crate) fn answer(_: &Args) -> anyhow::Result<(String, bool)> {
     let config = Config::from_env()?;
-    // What is to be examined should not be needed to tell of it.
-    let mut talking = config.clone();
-    talking.transports.rdma = false;
-    talking.transports.tcp = true;
-    let comm = Communicator::init_with(&talking)?;
+    // RDMA is under test here, so the ranks report over TCP.
+    let mut control = config.clone();
+    control.transports.rdma = false;
+    control.transports.tcp = true;
+    let comm = Communicator::init_with(&control)?;
     if comm.size() > 1 {
         return job::answer(comm, &config);
     }
     let (found, near) = interface(&config)?;
-    let mut here = Here::look(&config, near);
+    let mut here = LocalChecks::run(&config, near);
     here.findings.insert(0, found);
     for port in &here.ports {
-        here.findings.push(trial::with_itself(port, &config, near));
+        here.findings.push(probe::loopback(port, &config, near));
     }
     let mut text = String::new();
     for Finding { about, state, what } in &here.findings {

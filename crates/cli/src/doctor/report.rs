@@ -1,20 +1,20 @@
-//! What is printed of a job's examination: its ports, its pairs, and a line for all that is wrong.
+//! The report of a job's doctor: its ports, its pairs, and a line for each problem.
 
 use ringfold::Config;
 use ringfold_transport::rdma::{Port, State};
 
-use super::end::End;
-use super::look::mark;
-use super::tables::{name, ports, said, ways};
-use super::tour::{Pair, Tried, Way};
-use super::trial::{Trouble, rate};
+use super::endpoint::Endpoint;
+use super::local::mark;
+use super::matrix::{MatrixResults, Pair, Path};
+use super::probe::{ProbeError, rate};
+use super::tables::{name, path_name, paths, ports};
 
-/// A rail is slow that carries less than the middle one of its speed by this factor.
+/// A rail is slow if its rate is below this part of the median rate of rails of its speed.
 const SLOW: f64 = 0.5;
 
-/// Two tables, the lines, and a verdict; and whether nothing is bad.
-pub(super) fn all(ends: &[End], tried: &Tried, config: &Config) -> (String, bool) {
-    let pairs = &tried.pairs;
+/// Returns two tables, a line for each problem and a summary; and whether there is no fault.
+pub(super) fn all(ends: &[Endpoint], results: &MatrixResults, config: &Config) -> (String, bool) {
+    let pairs = &results.pairs;
     let mut lines = Lines::default();
     let has_rdma = ends.iter().any(|end| !end.ports.is_empty());
     for end in ends {
@@ -24,32 +24,32 @@ pub(super) fn all(ends: &[End], tried: &Tried, config: &Config) -> (String, bool
         lines.of_pair(&ends[pair.low], &ends[pair.high], pair);
     }
     lines.of_slow_rails(ends, pairs);
-    if !tried.is_all {
-        let (some, all) = (tried.rounds, ends.len() - 1);
-        let what = "spread evenly; give ringrun fewer hosts to have all of theirs tried";
-        let line = format!("every host tried some {some} others, and not all {all}: {what}");
+    if !results.is_complete {
+        let (some, all) = (results.rounds, ends.len() - 1);
+        let what = "give ringrun fewer hosts to test all pairs of them";
+        let line = format!("every host tried {some} of its {all} peers, spread evenly; {what}");
         lines.add(State::Fair, line);
     }
     let mut text = if has_rdma { ports(ends) + "\n" } else { String::new() };
     if !pairs.is_empty() {
-        text += &ways(ends, pairs);
+        text += &paths(ends, pairs);
         text.push('\n');
     }
     for (state, line) in &lines.0 {
         text += &format!("{:<5} {line}\n", mark(*state));
     }
     let bad = lines.0.iter().filter(|(state, _)| *state == State::Bad).count();
-    text += &verdict(ends, tried, bad, config);
+    text += &summary(ends, results, bad, config);
     (text, bad == 0)
 }
 
-fn verdict(ends: &[End], tried: &Tried, bad: usize, config: &Config) -> String {
-    let rails: usize = tried.pairs.iter().map(|pair| pair.ways.len() - 1).sum();
+fn summary(ends: &[Endpoint], results: &MatrixResults, bad: usize, config: &Config) -> String {
+    let rails: usize = results.pairs.iter().map(|pair| pair.paths.len() - 1).sum();
     match bad {
         0 if ends.iter().all(|end| end.ports.is_empty()) => without_rdma(config),
         0 => {
-            let hosts = many(tried.pairs.len(), "pair of hosts", "pairs of hosts");
-            let rounds = many(tried.rounds, "round", "rounds");
+            let hosts = many(results.pairs.len(), "pair of hosts", "pairs of hosts");
+            let rounds = many(results.rounds, "round", "rounds");
             format!("ok    {} between {hosts}, in {rounds}\n", many(rails, "rail", "rails"))
         }
         bad => format!("BAD   {}\n", many(bad, "thing is broken", "things are broken")),
@@ -60,13 +60,13 @@ fn many(count: usize, one: &str, more: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { more })
 }
 
-/// What happens where there is none and that is no fault.
+/// The line for a job without RDMA, which is no fault.
 pub(super) fn without_rdma(config: &Config) -> String {
     let otherwise = if config.transports.shm { "tcp/shm" } else { "tcp" };
     format!("ok    no RDMA here: {otherwise} will be used\n")
 }
 
-/// All that is not as it should be.
+/// A line for each problem.
 #[derive(Default)]
 struct Lines(Vec<(State, String)>);
 
@@ -75,34 +75,34 @@ impl Lines {
         self.0.push((state, line));
     }
 
-    fn of_end(&mut self, end: &End, others_have_rdma: bool) {
+    fn of_end(&mut self, end: &Endpoint, others_have_rdma: bool) {
         let host = name(end);
-        for (is_bad, what) in &end.card.findings {
+        for (is_bad, what) in &end.info.findings {
             self.add(if *is_bad { State::Bad } else { State::Fair }, format!("{host}: {what}"));
         }
-        let is_told = end.card.findings.iter().any(|(is_bad, _)| *is_bad);
-        if end.ports.is_empty() && others_have_rdma && !is_told {
-            let what = "there is no RDMA port to use here, though other hosts have some";
-            self.add(State::Bad, format!("{host}: {what}; the job would go by tcp to this one"));
+        let is_secondary = end.info.findings.iter().any(|(is_bad, _)| *is_bad);
+        if end.ports.is_empty() && others_have_rdma && !is_secondary {
+            let what = "no usable RDMA port here, but other hosts have one";
+            self.add(State::Bad, format!("{host}: {what}; a job would use tcp to this host"));
         }
     }
 
-    fn of_pair(&mut self, low: &End, high: &End, pair: &Pair) {
+    fn of_pair(&mut self, low: &Endpoint, high: &Endpoint, pair: &Pair) {
         let hosts = format!("{} - {}", name(low), name(high));
-        for way in &pair.ways {
-            let by = said(low, high, way);
-            if let Some(trouble) = trouble(way) {
-                let advice = advice(low, high, way, trouble);
-                self.add(State::Bad, format!("{hosts}: {by}: {}; {advice}", trouble.why));
+        for path in &pair.paths {
+            let by = path_name(low, high, path);
+            if let Some(failure) = failure(path) {
+                let advice = advice(low, high, path, failure);
+                self.add(State::Bad, format!("{hosts}: {by}: {}; {advice}", failure.why));
             }
-            let Some((one, other)) = way.rail else { continue };
+            let Some((one, other)) = path.rail else { continue };
             let (one, other) = (&low.ports[one], &high.ports[other]);
             if one.mtu != other.mtu {
                 let (less, more) = (one.mtu.min(other.mtu), one.mtu.max(other.mtu));
                 let what = "give both interfaces the same (`ip link set ... mtu ...`)";
                 let line = format!(
-                    "{hosts}: {by}: MTU {} on one side and {} on the other, so that {less} of \
-                     {more} is used; {what}",
+                    "{hosts}: {by}: MTU {} on one side and {} on the other: {less} of {more} is \
+                     used; {what}",
                     one.mtu, other.mtu
                 );
                 self.add(State::Fair, line);
@@ -111,9 +111,9 @@ impl Lines {
         self.of_lonely_ports(low, high, pair, &hosts);
     }
 
-    /// Ports that have no counterpart: harmless where one host has more of them.
-    fn of_lonely_ports(&mut self, low: &End, high: &End, pair: &Pair, hosts: &str) {
-        let rails: Vec<(usize, usize)> = pair.ways.iter().filter_map(|way| way.rail).collect();
+    /// Reports ports without a counterpart. They are harmless if one host merely has more ports.
+    fn of_lonely_ports(&mut self, low: &Endpoint, high: &Endpoint, pair: &Pair, hosts: &str) {
+        let rails: Vec<(usize, usize)> = pair.paths.iter().filter_map(|path| path.rail).collect();
         let of_low = lonely(&low.ports, |at| rails.iter().any(|rail| rail.0 == at));
         let of_high = lonely(&high.ports, |at| rails.iter().any(|rail| rail.1 == at));
         let [low_names, high_names] = [&of_low, &of_high].map(|ports| {
@@ -127,25 +127,25 @@ impl Lines {
             }
             _ if low.ports.is_empty() || high.ports.is_empty() => {}
             _ => {
-                let what = "no counterpart at the other end, and not used between these";
+                let what = "no counterpart on the other host, so not used between these two";
                 self.add(State::Fair, format!("{hosts}: {low_names}{high_names}: {what}"));
             }
         }
     }
 
-    /// Rails that carry far less than most of those of the same speed.
-    fn of_slow_rails(&mut self, ends: &[End], pairs: &[Pair]) {
+    /// Reports rails with far less bandwidth than most rails of the same speed.
+    fn of_slow_rails(&mut self, ends: &[Endpoint], pairs: &[Pair]) {
         let mut rates: Vec<(u32, f64, String)> = Vec::new();
         for pair in pairs {
             let (low, high) = (&ends[pair.low], &ends[pair.high]);
-            for way in &pair.ways {
-                let (Some((one, other)), Ok(there), Ok(back)) = (way.rail, &way.low, &way.high)
+            for path in &pair.paths {
+                let (Some((one, other)), Ok(there), Ok(back)) = (path.rail, &path.low, &path.high)
                 else {
                     continue;
                 };
                 let speed = low.ports[one].gigabits.min(high.ports[other].gigabits);
                 let least = there.bytes_per_second.min(back.bytes_per_second);
-                let by = said(low, high, way);
+                let by = path_name(low, high, path);
                 rates.push((speed, least, format!("{} - {}: {by}", name(low), name(high))));
             }
         }
@@ -153,43 +153,45 @@ impl Lines {
         for same in rates.chunk_by(|one, other| one.0 == other.0) {
             let middle = same[same.len() / 2].1;
             for (_, least, rail) in same.iter().filter(|(_, least, _)| *least < SLOW * middle) {
-                let what = format!("{} where most have {}", rate(*least), rate(middle));
-                let advice = "cable, PCIe slot, or others at work (`lspci -vv`, `ethtool -S`)";
+                let what = format!("{} but most rails have {}", rate(*least), rate(middle));
+                let advice = "check cable, PCIe slot and other load (`lspci -vv`, `ethtool -S`)";
                 self.add(State::Fair, format!("{rail}: {what}; {advice}"));
             }
         }
     }
 }
 
-/// Ports that are not in any pair.
+/// Returns the ports that are in no pair.
 fn lonely(ports: &[Port], is_met: impl Fn(usize) -> bool) -> Vec<&Port> {
     (0..ports.len()).filter(|at| !is_met(*at)).map(|at| &ports[at]).collect()
 }
 
-/// Why a way does not work, of the end that knows more.
-fn trouble(way: &Way) -> Option<&Trouble> {
-    match (&way.low, &way.high) {
+/// Returns why a path does not work, as reported by the end that saw the cause.
+fn failure(path: &Path) -> Option<&ProbeError> {
+    match (&path.low, &path.high) {
         (Ok(_), Ok(_)) => None,
-        (Err(low), Err(high)) => Some(if low.is_told && !high.is_told { high } else { low }),
-        (Err(trouble), _) | (_, Err(trouble)) => Some(trouble),
+        (Err(low), Err(high)) => {
+            Some(if low.is_secondary && !high.is_secondary { high } else { low })
+        }
+        (Err(failure), _) | (_, Err(failure)) => Some(failure),
     }
 }
 
-/// What to do about it.
-fn advice(low: &End, high: &End, way: &Way, trouble: &Trouble) -> String {
-    match way.rail {
-        None => "is there a route, and does a firewall let TCP pass between all ports? \
-                 (RINGFOLD_SOCKET_IFNAME chooses another interface)"
+/// Says how to fix a path.
+fn advice(low: &Endpoint, high: &Endpoint, path: &Path, failure: &ProbeError) -> String {
+    match path.rail {
+        None => "check that there is a route and that no firewall drops TCP between the hosts; \
+                 RINGFOLD_SOCKET_IFNAME chooses another interface"
             .to_owned(),
-        Some((one, other)) if trouble.is_long && low.ports[one].mtu > 0 => {
+        Some((one, other)) if failure.is_long && low.ports[one].mtu > 0 => {
             let mtu = low.ports[one].mtu.min(high.ports[other].mtu);
             format!(
-                "short messages pass and long ones do not, so something between carries shorter \
-                 packets than the ports send: give switches and interfaces an MTU above {mtu} \
+                "short messages pass and long ones do not: something between the ports drops \
+                 their long packets; give switches and interfaces an MTU above {mtu} \
                  (`ping -M do -s {mtu}`)"
             )
         }
-        Some(_) if trouble.is_told => "see the lines above".to_owned(),
+        Some(_) if failure.is_secondary => "see the lines above".to_owned(),
         Some((one, _)) if low.ports[one].network() == "iWARP" => {
             "check cable and VLAN, that both addresses are of one subnet, and that no firewall \
              drops TCP between them; RINGFOLD_IB_HCA leaves a port out"
@@ -210,23 +212,23 @@ fn advice(low: &End, high: &End, way: &Way, trouble: &Trouble) -> String {
 mod tests {
     use ringfold_types::Rank;
 
-    use super::super::end::Card;
+    use super::super::endpoint::HostInfo;
     use super::*;
 
-    fn end(rank: usize, kind: u8, gid: [u8; 16]) -> End {
+    fn end(rank: usize, kind: u8, gid: [u8; 16]) -> Endpoint {
         let name = format!("dev{rank}:1");
         let port = Port { name, kind, gigabits: 100, mtu: 4096, gid, ..Port::default() };
-        let card = Card {
+        let info = HostInfo {
             host: format!("h{rank}"),
             interface: "eth0".to_owned(),
             shm: false,
             findings: Vec::new(),
             ports: Vec::new(),
         };
-        End { rank: Rank::at(rank), ranks: 1, card, ports: vec![port] }
+        Endpoint { rank: Rank::at(rank), ranks: 1, info, ports: vec![port] }
     }
 
-    /// Addresses have nothing to do with it where the networks are of different kinds.
+    /// Advice about addresses does not apply to networks of different kinds.
     #[test]
     fn ports_that_do_not_fit_come_with_the_advice_that_does() {
         let mapped = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 1, 0, 1];
@@ -238,7 +240,7 @@ mod tests {
             (2, [0x20; 16], "dev0:1 and dev1:1 have no kind of address in common; "),
         ] {
             let (low, high) = (end(0, 2, mapped), end(1, kind, gid));
-            let pair = Pair { low: 0, high: 1, ways: Vec::new() };
+            let pair = Pair { low: 0, high: 1, paths: Vec::new() };
             let mut lines = Lines::default();
             lines.of_pair(&low, &high, &pair);
             let [(State::Bad, line)] = &lines.0[..] else { panic!("{:?}", lines.0) };

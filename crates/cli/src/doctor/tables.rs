@@ -1,33 +1,33 @@
-//! Ports and ways, in rows: each, or where there are too many to read, those that are alike.
+//! Tables of ports and paths. A long table has one row for all that are alike.
 
 use std::fmt::Write as _;
 use std::net::Ipv6Addr;
 
 use ringfold_transport::trial::Figures;
 
-use super::end::End;
-use super::tour::{Pair, Way};
-use super::trial::{rate, time};
+use super::endpoint::Endpoint;
+use super::matrix::{Pair, Path};
+use super::probe::{rate, time};
 
-/// A table of more rows than this is not read.
+/// A table with more rows is folded.
 const ROWS_MAX: usize = 100;
 
-/// As in `node1 #0`: a host, and the rank that tried its ports.
-pub(super) fn name(end: &End) -> String {
-    format!("{} #{}", end.card.host, end.rank)
+/// Names an endpoint as in `node1 #0`: the host and the rank that probed its ports.
+pub(super) fn name(end: &Endpoint) -> String {
+    format!("{} #{}", end.info.host, end.rank)
 }
 
-/// A way in words: interfaces or ports of both.
-pub(super) fn said(low: &End, high: &End, way: &Way) -> String {
-    let (kind, [one, other]) = match way.rail {
-        None => ("tcp ", [&low.card.interface, &high.card.interface]),
+/// Names a path by the interfaces or ports of both ends.
+pub(super) fn path_name(low: &Endpoint, high: &Endpoint, path: &Path) -> String {
+    let (kind, [one, other]) = match path.rail {
+        None => ("tcp ", [&low.info.interface, &high.info.interface]),
         Some((one, other)) => ("", [&low.ports[one].name, &high.ports[other].name]),
     };
     format!("{kind}{one} - {other}")
 }
 
-/// A line for every port, or for all of a kind.
-pub(super) fn ports(ends: &[End]) -> String {
+/// Prints a line for every port, or for every kind of port.
+pub(super) fn ports(ends: &[Endpoint]) -> String {
     let number = |it: u32| if it > 0 { it.to_string() } else { "-".to_owned() };
     let count: usize = ends.iter().map(|end| end.ports.len()).sum();
     if count > ROWS_MAX {
@@ -56,9 +56,9 @@ pub(super) fn ports(ends: &[End]) -> String {
     table(&rows)
 }
 
-/// A line for every way, or for all between ports of the same names.
-pub(super) fn ways(ends: &[End], pairs: &[Pair]) -> String {
-    let count: usize = pairs.iter().map(|pair| pair.ways.len()).sum();
+/// Prints a line for every path, or for every pair of port names.
+pub(super) fn paths(ends: &[Endpoint], pairs: &[Pair]) -> String {
+    let count: usize = pairs.iter().map(|pair| pair.paths.len()).sum();
     if count > ROWS_MAX {
         return alike(ends, pairs);
     }
@@ -66,10 +66,10 @@ pub(super) fn ways(ends: &[End], pairs: &[Pair]) -> String {
     let mut rows = vec![heads.map(str::to_owned)];
     for pair in pairs {
         let (low, high) = (&ends[pair.low], &ends[pair.high]);
-        for (at, way) in pair.ways.iter().enumerate() {
+        for (at, path) in pair.paths.iter().enumerate() {
             let (from, to) = if at == 0 { (name(low), name(high)) } else { Default::default() };
-            let by = said(low, high, way);
-            rows.push(match (&way.low, &way.high) {
+            let by = path_name(low, high, path);
+            rows.push(match (&path.low, &path.high) {
                 (Ok(there), Ok(back)) => {
                     let [there_rate, back_rate] = [there, back].map(|it| rate(it.bytes_per_second));
                     [from, to, by, time(there.latency), there_rate, back_rate]
@@ -81,18 +81,18 @@ pub(super) fn ways(ends: &[End], pairs: &[Pair]) -> String {
     table(&rows)
 }
 
-/// What the middle one and the worst ones do, and where the fewest bytes pass.
-fn alike(ends: &[End], pairs: &[Pair]) -> String {
+/// Prints the median and the worst figures of alike paths, and the pair with the least bandwidth.
+fn alike(ends: &[Endpoint], pairs: &[Pair]) -> String {
     let all = pairs.iter().flat_map(|pair| {
         let (low, high) = (&ends[pair.low], &ends[pair.high]);
-        pair.ways.iter().map(move |way| (said(low, high, way), (pair, way)))
+        pair.paths.iter().map(move |path| (path_name(low, high, path), (pair, path)))
     });
     let heads = ["by", "pairs", "BAD", "8 bytes", "at most", "bytes", "at least", "between"];
     let mut rows = vec![heads.map(str::to_owned)];
     for (by, some) in groups(all) {
-        let good = some.iter().filter_map(|(pair, way)| {
-            let Figures { latency, bytes_per_second } = *way.low.as_ref().ok()?;
-            let back = way.high.as_ref().ok()?.bytes_per_second;
+        let good = some.iter().filter_map(|(pair, path)| {
+            let Figures { latency, bytes_per_second } = *path.low.as_ref().ok()?;
+            let back = path.high.as_ref().ok()?.bytes_per_second;
             Some((latency, bytes_per_second.min(back), *pair))
         });
         let mut good: Vec<_> = good.collect();
@@ -114,7 +114,7 @@ fn alike(ends: &[End], pairs: &[Pair]) -> String {
     table(&rows)
 }
 
-/// Those with the same key together, in the order in which the keys came.
+/// Groups values by key, in the order of first occurrence.
 fn groups<K: PartialEq, V>(all: impl Iterator<Item = (K, V)>) -> Vec<(K, Vec<V>)> {
     let mut groups: Vec<(K, Vec<V>)> = Vec::new();
     for (key, value) in all {
@@ -126,7 +126,7 @@ fn groups<K: PartialEq, V>(all: impl Iterator<Item = (K, V)>) -> Vec<(K, Vec<V>)
     groups
 }
 
-/// Columns side by side.
+/// Aligns the columns.
 fn table<const N: usize>(rows: &[[String; N]]) -> String {
     let widths: [usize; N] =
         std::array::from_fn(|at| rows.iter().map(|row| row[at].len()).max().unwrap_or(0));
@@ -146,45 +146,46 @@ mod tests {
     use ringfold_transport::rdma::Port;
     use ringfold_types::Rank;
 
-    use super::super::end::Card;
-    use super::super::trial::Trouble;
+    use super::super::endpoint::HostInfo;
+    use super::super::probe::ProbeError;
     use super::*;
 
-    fn end(rank: usize) -> End {
+    fn end(rank: usize) -> Endpoint {
         let (host, interface) = (format!("node{rank}"), "eth0".to_owned());
-        let card = Card { host, interface, shm: false, findings: Vec::new(), ports: Vec::new() };
+        let info =
+            HostInfo { host, interface, shm: false, findings: Vec::new(), ports: Vec::new() };
         let (name, mtu) = ("mlx5_0:1".into(), 4096);
         let ports = vec![Port { name, kind: 2, gigabits: 100, mtu, ..Port::default() }];
-        End { rank: Rank::at(rank), ranks: 8, card, ports }
+        Endpoint { rank: Rank::at(rank), ranks: 8, info, ports }
     }
 
-    /// The higher the numbers of both, the slower; the last two do not reach each other by RDMA.
+    /// A pair is slower with higher numbers. The last two hosts do not reach each other by RDMA.
     fn pair(low: usize, high: usize, count: usize) -> Pair {
         let latency = Duration::from_micros((low + high) as u64);
         let bytes_per_second = 1e11 / (low + high) as f64;
         let found = || Ok(Figures { latency, bytes_per_second });
-        let missed = || Err(Trouble::told("nothing"));
+        let missed = || Err(ProbeError::secondary("nothing"));
         let is_bad = low + high == 2 * count - 3;
-        let rail = Way { rail: Some((0, 0)), low: found(), high: found() };
-        let broken = Way { rail: Some((0, 0)), low: found(), high: missed() };
-        let tcp = Way { rail: None, low: found(), high: found() };
-        Pair { low, high, ways: vec![tcp, if is_bad { broken } else { rail }] }
+        let rail = Path { rail: Some((0, 0)), low: found(), high: found() };
+        let broken = Path { rail: Some((0, 0)), low: found(), high: missed() };
+        let tcp = Path { rail: None, low: found(), high: found() };
+        Pair { low, high, paths: vec![tcp, if is_bad { broken } else { rail }] }
     }
 
     fn tables(count: usize) -> (String, String) {
         let ends: Vec<_> = (0..count).map(end).collect();
         let all = (0..count).flat_map(|low| (low + 1..count).map(move |high| (low, high)));
         let pairs: Vec<_> = all.map(|(low, high)| pair(low, high, count)).collect();
-        (ports(&ends), ways(&ends, &pairs))
+        (ports(&ends), paths(&ends, &pairs))
     }
 
     #[test]
     fn a_few_have_a_line_each() {
-        let (ports, ways) = tables(3);
-        assert_eq!((ports.lines().count(), ways.lines().count()), (4, 7), "{ports}{ways}");
+        let (ports, paths) = tables(3);
+        assert_eq!((ports.lines().count(), paths.lines().count()), (4, 7), "{ports}{paths}");
         let first = ["node0 #0", "node1 #1", "tcp eth0 - eth0", "1.0 us", "100.00 GB/s"];
-        assert_eq!(lines(&ways)[1][..5], first);
-        assert!(ways.ends_with("mlx5_0:1 - mlx5_0:1  BAD\n"), "{ways}");
+        assert_eq!(lines(&paths)[1][..5], first);
+        assert!(paths.ends_with("mlx5_0:1 - mlx5_0:1  BAD\n"), "{paths}");
     }
 
     /// The cells of every row.
@@ -195,17 +196,17 @@ mod tests {
     }
 
     #[test]
-    fn many_are_told_by_their_middle_and_their_worst() {
-        let (ports, ways) = tables(101);
+    fn many_paths_are_folded_to_median_and_worst() {
+        let (ports, paths) = tables(101);
         assert_eq!(lines(&ports)[1..], [["101", "RoCE", "100", "4096"]]);
         let tcp =
             ["tcp eth0 - eth0", "5050", "0", "100.0 us", "199.0 us", "1.00 GB/s", "0.50 GB/s"];
         let rail = ["mlx5_0:1 - mlx5_0:1", "5050", "1", "100.0 us", "198.0 us", "1.00 GB/s"];
-        let ways = lines(&ways);
-        assert_eq!(ways.len(), 3);
-        assert_eq!(ways[1][..7], tcp);
-        assert_eq!(ways[1][7], "node99 #99 - node100 #100");
-        assert_eq!(ways[2][..6], rail);
-        assert_eq!(ways[2][7], "node98 #98 - node100 #100");
+        let paths = lines(&paths);
+        assert_eq!(paths.len(), 3);
+        assert_eq!(paths[1][..7], tcp);
+        assert_eq!(paths[1][7], "node99 #99 - node100 #100");
+        assert_eq!(paths[2][..6], rail);
+        assert_eq!(paths[2][7], "node98 #98 - node100 #100");
     }
 }

@@ -1,4 +1,4 @@
-//! The question: as typed, and as meant.
+//! The arguments of `ringfold plan`, as typed and as a call on a layout.
 
 use anyhow::{Context, bail, ensure};
 use ringfold_collectives::select::chunk_len;
@@ -10,29 +10,30 @@ use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp};
 use super::layout;
 use crate::amount::Amount;
 
-/// As typed.
+/// The command line.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// allreduce, allgather, reduce_scatter, broadcast, reduce or barrier
     collective: Collective,
-    /// The algorithm to print; without it, all of them are listed
+    /// The algorithm to print [default: list all]
     #[arg(short, long, value_name = "NAME")]
     algorithm: Option<String>,
     /// Number of ranks
     #[arg(short = 'n', long, required_unless_present = "layout")]
     ranks: Option<usize>,
-    /// How many of them are on each host, one host after the other [default: all on one]
+    /// Ranks on each host, which are numbered host by host [default: all on one]
     #[arg(long, value_name = "RANKS")]
     per_host: Option<usize>,
-    /// A file that says where the ranks are: also prints what crosses leaf groups, spines and rails
+    /// A file with the place of each rank; also prints the traffic across leaf groups, spines and
+    /// rails
     #[arg(long, value_name = "FILE", conflicts_with_all = ["ranks", "per_host"])]
     #[arg(long_help = layout::HELP)]
     layout: Option<String>,
-    /// Size of the message: of the whole buffer, or of one rank's block for allgather and
-    /// reduce_scatter; with K, M or G
+    /// Size of the whole buffer, or of one rank's block for allgather and reduce_scatter; with K, M
+    /// or G
     #[arg(short, long, conflicts_with = "count")]
     bytes: Option<Amount>,
-    /// The same in elements [default: 4 a rank]
+    /// The same size in elements [default: 4 for each rank]
     #[arg(short, long)]
     count: Option<Amount>,
     /// Type of the elements [default: f32]
@@ -44,26 +45,26 @@ pub(crate) struct Args {
     /// The rank that broadcasts, or reduces to itself [default: 0]
     #[arg(short, long)]
     root: Option<usize>,
-    /// Print only what this rank does
+    /// Print the steps of this rank only
     #[arg(long)]
     rank: Option<usize>,
-    /// CPUs that the ranks of a host share [default: those of this machine]
+    /// CPUs for the ranks of each host [default: as on this machine]
     #[arg(long)]
     cpus: Option<usize>,
-    /// Bytes that are passed on at a time [default: what ringfold would choose]
+    /// Bytes of a chunk, the unit of forwarding [default: ringfold's choice]
     #[arg(long, value_name = "BYTES")]
     chunk: Option<Amount>,
-    /// Parts of a long call that ring and chain let go side by side, as RINGFOLD_CHANNELS
+    /// Concurrent parts of a long call with ring and chain, as RINGFOLD_CHANNELS
     #[arg(long, default_value_t = 1)]
     #[arg(value_parser = clap::value_parser!(u8).range(1..=i64::from(CHANNELS_MAX)))]
     channels: u8,
 }
 
-/// As meant.
+/// A call on a layout, and the parts of its plan to print.
 pub(crate) struct Question {
     pub(crate) call: Call,
     pub(crate) layout: Layout,
-    /// Elements that are passed on at a time, where the user insists.
+    /// Elements of a chunk, if the user chose it.
     chunk: Option<usize>,
     pub(crate) algorithm: Option<&'static Algorithm>,
     pub(super) rank: Option<Rank>,
@@ -73,7 +74,7 @@ impl Args {
     pub(crate) fn question(&self) -> anyhow::Result<Question> {
         let layout = self.layout()?;
         let size = layout.size();
-        self.refuse_what_has_no_meaning()?;
+        self.refuse_unused_options()?;
         let rank = |option, rank: Option<usize>| match rank {
             Some(rank) if rank >= size => bail!("{option} {rank}: there are only {size} ranks"),
             rank => Ok(rank.map(Rank::at)),
@@ -95,11 +96,11 @@ impl Args {
         let algorithm =
             self.algorithm.as_deref().map(|name| named(collective, name)).transpose()?;
         let rank = rank("--rank", self.rank)?;
-        ensure!(rank.is_none() || algorithm.is_some(), "--rank: say which --algorithm to print");
+        ensure!(rank.is_none() || algorithm.is_some(), "--rank: name the --algorithm to print");
         Ok(Question { call, layout, chunk, algorithm, rank })
     }
 
-    /// Where the ranks are.
+    /// Returns the layout of the ranks.
     fn layout(&self) -> anyhow::Result<Layout> {
         let layout = match (&self.layout, self.ranks) {
             (Some(file), _) => layout::read(file)?,
@@ -109,7 +110,7 @@ impl Args {
                 ensure!(per_host > 0, "--per-host: at least 1");
                 Layout::hosts_of(per_host, size)
             }
-            (None, None) => bail!("-n: how many ranks?"),
+            (None, None) => bail!("-n: give the number of ranks"),
         };
         let cpus = self.cpus.unwrap_or_else(discover::cores);
         ensure!(cpus > 0, "--cpus: at least 1");
@@ -120,7 +121,7 @@ impl Args {
         Ok(layout.with_channels(usize::from(self.channels)))
     }
 
-    fn refuse_what_has_no_meaning(&self) -> anyhow::Result<()> {
+    fn refuse_unused_options(&self) -> anyhow::Result<()> {
         let collective = self.collective;
         let moves_nothing = collective == Collective::Barrier;
         for (option, is_given) in [
@@ -138,7 +139,7 @@ impl Args {
         Ok(())
     }
 
-    /// Elements of the call.
+    /// Returns the elements of the call.
     fn count(&self, size: usize) -> anyhow::Result<usize> {
         let element = self.data_type.unwrap_or(DataType::F32);
         let count = match (self.bytes, self.count) {
@@ -148,23 +149,24 @@ impl Args {
                 bytes / element.bytes()
             }
             (_, Some(Amount(count))) => count,
-            // Few enough to print, and every rank has something in most algorithms.
+            // Few enough to print, and enough for every rank in most algorithms.
             _ => match self.collective {
                 Collective::Barrier => 0,
                 Collective::AllGather | Collective::ReduceScatter => 4,
                 _ => 4 * size,
             },
         };
-        // Sums over all ranks and all steps stay countable.
+        // Sums over all ranks and all steps must not overflow.
         let room = usize::MAX >> 16;
         let is_countable = count.checked_mul(size).is_some_and(|total| total <= room);
-        ensure!(is_countable, "{count} elements on {size} ranks: more than can be counted");
+        ensure!(is_countable, "{count} elements on {size} ranks: too many to count");
         Ok(count)
     }
 }
 
 impl Question {
-    /// As in `8 ranks of one host with 2 CPUs` or `16 ranks on 2 hosts of 8 with 2 CPUs each`.
+    /// Describes the layout, as in `8 ranks of one host with 2 CPUs` or `16 ranks on 2 hosts of 8
+    /// with 2 CPUs each`.
     pub(crate) fn place(&self) -> String {
         let many = |count, what| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
         let (ranks, hosts) = (many(self.layout.size(), "rank"), self.layout.hosts());
@@ -178,7 +180,7 @@ impl Question {
         }
     }
 
-    /// Elements that are passed on at a time.
+    /// Returns the elements of a chunk.
     pub(crate) fn chunk(&self) -> usize {
         self.chunk.unwrap_or_else(|| chunk_len(&self.call, &self.layout))
     }
@@ -192,7 +194,7 @@ impl Question {
         self.chunk() * accumulator_bytes(&self.call)
     }
 
-    /// How the message is cut, in words.
+    /// Describes the chunks of the message.
     pub(super) fn chunks(&self) -> String {
         let chunk = self.chunk();
         match self.call.collective {
@@ -202,7 +204,7 @@ impl Question {
         }
     }
 
-    /// Some elements, in words.
+    /// Formats a number of elements.
     pub(super) fn elements(&self, elements: usize) -> String {
         let thing = if self.call.collective == Collective::Barrier { "token" } else { "element" };
         format!("{elements} {thing}{}", if elements == 1 { "" } else { "s" })

@@ -1,4 +1,4 @@
-//! Bytes that calls move across each level of a fabric, in print.
+//! Prints the bytes that a call moves across each level of a fabric.
 
 use std::fmt::{self, Write};
 
@@ -8,7 +8,7 @@ use ringfold_topology::Level;
 
 use super::args::Question;
 
-/// Bytes of all ranks together, by algorithm and level.
+/// Prints the bytes of all ranks together, by algorithm and level.
 pub(super) fn table(text: &mut String, question: &Question) -> fmt::Result {
     let Question { call, layout, .. } = question;
     write!(text, "\n  {:<20}", "bytes of all ranks")?;
@@ -25,12 +25,12 @@ pub(super) fn table(text: &mut String, question: &Question) -> fmt::Result {
     }
     writeln!(
         text,
-        "Spines are crossed between leaf groups, and between rails of a group. Off their"
+        "Messages cross spines between leaf groups and between rails of a group. Messages"
     )?;
-    writeln!(text, "rail go messages between ranks that have none in common.")
+    writeln!(text, "between ranks without a common rail are off their rail.")
 }
 
-/// The bytes that one algorithm states, and those that its schedules send.
+/// Prints the bytes that one algorithm states and the bytes that its schedules send.
 pub(super) fn lines(
     text: &mut String,
     question: &Question,

@@ -1,4 +1,4 @@
-//! A timeline in print: side by side where the ranks are few, line by line where they are many.
+//! Prints a timeline: few ranks side by side, many ranks line by line.
 
 use std::fmt::{self, Write};
 
@@ -7,13 +7,13 @@ use ringfold_types::Collective;
 use super::args::Question;
 use super::timeline::Timeline;
 
-/// Ranks that are printed side by side.
+/// The most ranks side by side.
 const COLUMNS_MAX: usize = 8;
 
-/// Characters of a column that break a line, where there is a place to break it.
+/// The width, in characters, from which a column breaks its lines.
 const WIDTH_WANTED: usize = 24;
 
-/// Prints what `question` asks to see of a timeline, and how to read it.
+/// Prints the part of a timeline that `question` asks for, and a legend.
 pub(super) fn print(text: &mut String, timeline: &Timeline, question: &Question) -> fmt::Result {
     let size = question.layout.size();
     let shown = match question.rank {
@@ -31,27 +31,26 @@ pub(super) fn print(text: &mut String, timeline: &Timeline, question: &Question)
     }
     let buffers = match question.call.collective {
         Collective::Barrier => "s holds a rank's tokens",
-        collective if collective.reduces() => "in, out, s: a rank's input, output, partial results",
-        _ => "in, out, s: a rank's input, output, staging area",
+        _ => "in, out, s: a rank's input, output, scratch memory",
     };
-    writeln!(text, "\n-> #r: sent to rank r; = #r: what came from it; {buffers}.")?;
+    writeln!(text, "\n-> #r: send to rank r; = #r: receive from rank r; {buffers}.")?;
     if question.algorithm.is_some_and(ringfold_collectives::Algorithm::needs_windows) {
-        writeln!(text, "#r.in, #r.out: rank r's input and output, reached where they lie.")?;
+        writeln!(text, "#r.in, #r.out: rank r's input and output, accessed in place.")?;
     }
     if question.algorithm.is_some_and(ringfold_collectives::Algorithm::needs_stage) {
-        writeln!(text, "stage, #r.stage: memory that all ranks have mapped, this rank's and r's.")?;
+        writeln!(text, "staging, #r.staging: this rank's and rank r's staging buffer.")?;
     }
-    if timeline.iter().flatten().flatten().any(|line| line == "tell all") {
-        writeln!(text, "tell all: that this rank came so far; hear #r: wait until rank r has.")?;
+    if timeline.iter().flatten().flatten().any(|line| line == "signal all") {
+        writeln!(text, "signal all: report progress to all ranks; wait #r: await its signal.")?;
     }
-    writeln!(text, "In a step a link carries one message; what a rank does in it is in order.")?;
+    writeln!(text, "A link carries one message in a step. Actions in a step are in order.")?;
     if timeline
         .iter()
         .flatten()
         .flatten()
         .any(|line| line.starts_with(|c: char| c.is_ascii_digit()))
     {
-        writeln!(text, "0:, 1:, ...: lanes, which do not wait for each other.")?;
+        writeln!(text, "0:, 1:, ...: lanes, which run independently.")?;
     }
     Ok(())
 }
@@ -101,7 +100,7 @@ fn by_lines(text: &mut String, timeline: &Timeline) -> fmt::Result {
     Ok(())
 }
 
-/// Breaks a line before operators, so that it is no wider than `width` where it can be.
+/// Breaks a line before operators to at most `width` characters, where operators allow it.
 fn wrap(line: &str, width: usize) -> Vec<String> {
     let mut words = line.split(' ').peekable();
     let mut lines = Vec::new();
@@ -123,7 +122,7 @@ fn wrap(line: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// Words that begin a line rather than end one.
+/// Words at the beginning of a broken line, never at its end.
 const OPERATORS: [&str; 7] = ["=", "->", "+", "*", "min", "max", "/"];
 
 #[cfg(test)]

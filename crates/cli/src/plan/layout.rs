@@ -1,4 +1,4 @@
-//! A file that says where ranks are: hosts, their leaf groups, their ranks and the rails of these.
+//! The file of `--layout`: hosts with their leaf groups, ranks and rails.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -9,30 +9,30 @@ use ringfold_topology::fabric::Place;
 use ringfold_topology::{Layout, Path, RankReach, Reach};
 use ringfold_types::limits::{HOST_FILE_BYTES_MAX, RANKS_MAX};
 
-/// What `--help` says of the file.
+/// The description of the file in `--help`.
 pub(super) const HELP: &str = "\
 Hosts, leaf groups, ranks and rails, in place of -n and --per-host: one line for each host, with \
 four words:
 
   node1 pod0/leaf0 8 each
 
-Its name; its leaf group, after its pod if there are several; its number of ranks; and their \
-rails: `each`, if rank i of the host reaches rail i alone; `any:8`, if all of them reach 8 rails \
-and rank i prefers rail i; `0,1;2;3`, for each rank those that it reaches, the first of which it \
-prefers; or `-`, if nobody knows. Ranks are numbered in the order of the lines. In fabric order \
-hosts of a group stand together, and groups of a pod. A line that is empty or begins with # is \
-left out.";
+The words are the host's name, its leaf group (after its pod, if there are several), its number \
+of ranks, and their rails. `each`: rank i of the host reaches rail i alone. `any:8`: all ranks \
+reach 8 rails, and rank i prefers rail i. `0,1;2;3`: the rails of each rank, its preferred one \
+first. `-`: unknown. Ranks are numbered in the order of the lines. In fabric order the hosts of \
+a group are neighbours, and so are the groups of a pod. Lines that are empty or begin with # \
+are ignored.";
 
-/// A host, as a line says.
+/// A line of the file.
 struct Host<'t> {
     pod: &'t str,
     group: &'t str,
-    /// Of each rank; empty if unknown.
+    /// The rails of each rank; empty if unknown.
     reach: Vec<RankReach>,
     ranks: usize,
 }
 
-/// The layout that a file describes.
+/// Reads a layout from a file.
 pub(super) fn read(path: &str) -> anyhow::Result<Layout> {
     let mut text = String::new();
     let file = File::open(path).with_context(|| format!("--layout {path}"))?;
@@ -53,29 +53,34 @@ fn parse(text: &str) -> anyhow::Result<Layout> {
             continue;
         }
         let host = host(&words).with_context(|| format!("line {number}"))?;
-        ensure!(names.insert(words[0].to_owned()), "line {number}: host {} again", words[0]);
+        ensure!(
+            names.insert(words[0].to_owned()),
+            "line {number}: host {} is listed twice",
+            words[0]
+        );
         size += host.ranks;
         ensure!(size <= RANKS_MAX, "line {number}: more than {RANKS_MAX} ranks");
         hosts.push(host);
     }
-    ensure!(!hosts.is_empty(), "no host: each line has a name, a group, ranks and rails");
+    ensure!(!hosts.is_empty(), "no host; a line has a name, a group, ranks and rails");
     let is_known = |host: &Host<'_>| !host.reach.is_empty();
     let known = hosts.iter().filter(|host| is_known(host)).count();
-    ensure!(known == 0 || known == hosts.len(), "rails are `-` on some hosts and not on others");
+    ensure!(known == 0 || known == hosts.len(), "rails are `-` on some hosts only");
     Ok(layout(&hosts))
 }
 
 fn host<'t>(words: &[&'t str]) -> anyhow::Result<Host<'t>> {
     let &[_, place, ranks, rails] = words else {
-        bail!("{} words; a host has a name, a group, ranks and rails", words.len());
+        bail!("{} words; a line has a name, a group, ranks and rails", words.len());
     };
     let (pod, group) = place.rsplit_once('/').unwrap_or(("", place));
     let count = ranks.parse().ok().filter(|ranks| (1..=RANKS_MAX).contains(ranks));
-    let ranks = count.with_context(|| format!("'{ranks}' is no number of ranks to {RANKS_MAX}"))?;
+    let ranks =
+        count.with_context(|| format!("'{ranks}' is not a number of ranks up to {RANKS_MAX}"))?;
     Ok(Host { pod, group, reach: reach(rails, ranks)?, ranks })
 }
 
-/// The rails of each of `ranks`, as a word says.
+/// Parses the rails of `ranks` ranks from a word.
 fn reach(word: &str, ranks: usize) -> anyhow::Result<Vec<RankReach>> {
     if word == "-" {
         return Ok(Vec::new());
@@ -84,7 +89,8 @@ fn reach(word: &str, ranks: usize) -> anyhow::Result<Vec<RankReach>> {
         return (0..ranks).map(|rank| rail(rank).map(|it| of(it, it))).collect();
     }
     if let Some(count) = word.strip_prefix("any:") {
-        let count: usize = count.parse().with_context(|| format!("'{word}': how many rails?"))?;
+        let count: usize =
+            count.parse().with_context(|| format!("'{word}': give the number of rails"))?;
         ensure!(count > 0, "'{word}': at least one rail");
         let all = (0..count).map(rail).collect::<anyhow::Result<Reach>>()?;
         return (0..ranks).map(|rank| rail(rank % count).map(|it| of(all, it))).collect();
@@ -92,7 +98,8 @@ fn reach(word: &str, ranks: usize) -> anyhow::Result<Vec<RankReach>> {
     let lists: Vec<&str> = word.split(';').collect();
     ensure!(lists.len() == ranks, "'{word}': rails of {} ranks, not {ranks}", lists.len());
     let of_rank = |list: &&str| {
-        let number = |text: &str| text.parse().ok().with_context(|| format!("'{text}': no rail"));
+        let number =
+            |text: &str| text.parse().ok().with_context(|| format!("'{text}' is not a rail"));
         let rails: Vec<Reach> =
             list.split(',').map(|text| number(text).and_then(rail)).collect::<Result<_, _>>()?;
         Ok(of(rails.iter().copied().collect(), rails[0]))
@@ -156,32 +163,32 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_layout_is_refused_with_its_line() {
+    fn invalid_layouts_are_refused_with_their_line() {
         for (text, reason) in [
             ("", "no host"),
             ("a g 2", "line 1: 3 words"),
-            ("a g 2 each\n\na g 2 each", "line 3: host a again"),
-            ("a g 0 each", "line 1: '0' is no number of ranks"),
+            ("a g 2 each\n\na g 2 each", "line 3: host a is listed twice"),
+            ("a g 0 each", "line 1: '0' is not a number of ranks"),
             ("a g 40000 -\nb g 40000 -", "line 2: more than 65536 ranks"),
             ("a g 17 each", "line 1: rail 16: rails are 0 to 15"),
             ("a g 2 any:0", "line 1: 'any:0': at least one rail"),
-            ("a g 2 any:x", "line 1: 'any:x': how many rails?"),
+            ("a g 2 any:x", "line 1: 'any:x': give the number of rails"),
             ("a g 2 0;1;2", "line 1: '0;1;2': rails of 3 ranks, not 2"),
-            ("a g 1 0,x", "line 1: 'x': no rail"),
-            ("a g 2 each\nb g 2 -", "rails are `-` on some hosts and not on others"),
+            ("a g 1 0,x", "line 1: 'x' is not a rail"),
+            ("a g 2 each\nb g 2 -", "rails are `-` on some hosts only"),
         ] {
             let error = parse(text).map(|_| ()).unwrap_err();
             assert!(format!("{error:#}").contains(reason), "{text}: {error:#}");
         }
     }
 
-    /// Cuts a good file, and puts each of some bytes at each place: any of it parses or is refused.
+    /// Cuts a valid file and inserts bytes, at every position. Each result parses or is refused.
     #[test]
     fn a_damaged_file_is_read_or_refused() {
         let text = "# all\na p0/g0 2 each\nb p0/g1 2 any:8\nc g 3 0,1;2;15\nd p//g 9 each\n";
         let (mut read, mut refused) = (0, 0);
         let mut check = |bytes: &[u8]| {
-            // Bytes that are no text are refused where the file is read.
+            // `read` refuses bytes that are not UTF-8.
             let Ok(text) = std::str::from_utf8(bytes) else { return };
             match parse(text) {
                 Ok(layout) => {
@@ -205,7 +212,7 @@ mod tests {
                 check(&changed);
             }
         }
-        // Numbers beyond all integers.
+        // Numbers that overflow, or are negative.
         for word in ["any:99999999999999999999", "99999999999999999999", "any:65536", "any:-1"] {
             check(format!("a g 1 {word}").as_bytes());
             check(format!("a g {word} -").as_bytes());

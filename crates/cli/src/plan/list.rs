@@ -1,4 +1,4 @@
-//! Which algorithms there are, and what each costs.
+//! Lists the algorithms of a collective with their costs.
 
 use std::fmt::Write;
 
@@ -10,7 +10,7 @@ use super::args::Question;
 use super::crossing;
 use super::proof::bytes_sent;
 
-/// A table of all algorithms for the collective of `question`.
+/// Returns a table of all algorithms for the collective of `question`.
 pub(super) fn algorithms(question: &Question) -> anyhow::Result<String> {
     let Question { call, layout, .. } = question;
     let size = layout.size();
@@ -20,11 +20,11 @@ pub(super) fn algorithms(question: &Question) -> anyhow::Result<String> {
     let heads = ["algorithm", "steps", "peers", "away"];
     write!(text, "  {:<20} {:>6} {:>6} {:>6}", heads[0], heads[1], heads[2], heads[3])?;
     writeln!(text, "   the busiest rank sends")?;
-    let can_be_had = |algorithm: &&Algorithm| {
+    let is_available = |algorithm: &&Algorithm| {
         let in_windows = algorithm.needs_windows() && layout.shares_memory();
         in_windows || is_possible(algorithm, call, layout)
     };
-    for algorithm in Algorithm::of(call.collective).iter().filter(can_be_had) {
+    for algorithm in Algorithm::of(call.collective).iter().filter(is_available) {
         let stated = (algorithm.stated)(call, layout);
         let Busiest { bytes, peers, away } = busiest(question, algorithm);
         write!(text, "{} ", if algorithm.name == chosen.name { '*' } else { ' ' })?;
@@ -40,28 +40,30 @@ pub(super) fn algorithms(question: &Question) -> anyhow::Result<String> {
             _ => "\n",
         });
     }
-    writeln!(text, "* is what ringfold would choose there; steps are a chain of messages that")?;
-    writeln!(text, "each wait for the one before; peers are those that one rank at most has to")?;
-    writeln!(text, "be connected to, away those on other hosts. --algorithm NAME prints one.")?;
+    writeln!(text, "*: the algorithm that ringfold chooses; steps: the longest chain of")?;
+    writeln!(text, "dependent messages; peers: the most connections of a rank; away: the most")?;
+    writeln!(text, "of them to other hosts. --algorithm NAME prints one algorithm.")?;
     if layout.has_fabric() {
         crossing::table(&mut text, question)?;
     }
     Ok(text)
 }
 
-/// The most that any rank has.
+/// The maximum of each cost over all ranks.
 #[derive(Default)]
 struct Busiest {
-    /// Bytes that it sends.
+    /// The most bytes that a rank sends.
     bytes: u128,
-    /// Ranks that it sends to or takes from,
+    /// The most ranks that a rank exchanges messages with.
     peers: usize,
-    /// and those of them that are on other hosts.
+    /// The most of those ranks on other hosts.
     away: usize,
 }
 
-/// What the busiest ranks have: exact where counts divide evenly: measured where they do, unless
-/// the count decides who talks to whom, and all is one chunk, since many may be a long schedule.
+/// Returns the maximum costs over all ranks, exact for counts that divide evenly. They come from
+/// schedules with such a count, and are scaled. A hierarchical algorithm keeps the call's count,
+/// because the count decides which ranks exchange messages. The message is one chunk: many chunks
+/// would make the schedules long.
 fn busiest(question: &Question, algorithm: &Algorithm) -> Busiest {
     let size = question.layout.size();
     let even = match algorithm.is_hierarchical() {

@@ -1,4 +1,4 @@
-//! `ringfold plan`: a schedule as a table that a person can follow, and its proof.
+//! `ringfold plan`: a schedule as a readable table, and its proof.
 
 mod args;
 mod crossing;
@@ -16,17 +16,17 @@ use ringfold_types::limits::{LINK_BYTES_MIN, POSTED_MAX, STEPS_MAX};
 
 use crate::amount::Amount;
 use args::Question;
-use proof::Verdict;
+use proof::Proof;
 
 pub(crate) use args::Args;
 
-/// Steps of all ranks together that are proven and printed; more would take minutes.
+/// The most steps of all ranks together that are proven and printed. More would take minutes.
 const STEPS_SHOWN: usize = 2_000_000;
 
-/// What to print.
+/// The result of the command.
 pub(crate) struct Answer {
     pub(crate) text: String,
-    /// Whether nothing printed is known to be wrong.
+    /// Whether the printed schedule has no flaw.
     pub(crate) is_sound: bool,
 }
 
@@ -39,33 +39,33 @@ pub(crate) fn answer(args: &Args) -> anyhow::Result<Answer> {
     }
 }
 
-/// One algorithm: what it costs, whether it is right, and step by step what happens.
+/// Prints one algorithm: its costs, its proof and its steps.
 fn explain(question: &Question, algorithm: &Algorithm) -> anyhow::Result<Answer> {
     let schedules = schedules(question, algorithm)?;
-    let verdict = proof::prove(&schedules);
+    let proof = proof::prove(&schedules);
     let mut text = String::new();
-    head(&mut text, question, algorithm, &verdict)?;
+    head(&mut text, question, algorithm, &proof)?;
     if question.layout.has_fabric() {
         crossing::lines(&mut text, question, algorithm, &schedules)?;
     }
-    let is_sound = matches!(verdict, Verdict::Proven(_));
+    let is_sound = matches!(proof, Proof::Proven(_));
     match question.rank {
         _ if is_sound => {
             let timeline = timeline::timeline(&schedules);
             writeln!(text)?;
             grid::print(&mut text, &timeline, question)?;
         }
-        // What is flawed may wait for ever, so it has no timeline.
+        // A flawed schedule may wait for ever, so it has no timeline.
         Some(rank) => write!(text, "\n{}", schedules[rank.index()])?,
         None => schedules.iter().try_for_each(|schedule| write!(text, "\n{schedule}"))?,
     }
     Ok(Answer { text, is_sound })
 }
 
-/// The schedules of all ranks, if they are few enough steps.
+/// Returns the schedules of all ranks. Fails if they have too many steps to print.
 fn schedules(question: &Question, algorithm: &Algorithm) -> anyhow::Result<Vec<Schedule>> {
     let size = question.layout.size();
-    // An upper bound for any algorithm: some cut into what links accept by themselves.
+    // An upper bound for any algorithm: some cut messages to the eager size of links.
     let plan = question.plan(0, LINK_BYTES_MIN);
     let piece = if size > POSTED_MAX { plan.chunk.min(plan.eager()) } else { plan.chunk };
     let pieces = question.call.count.div_ceil(piece);
@@ -84,7 +84,7 @@ fn schedules(question: &Question, algorithm: &Algorithm) -> anyhow::Result<Vec<S
     }
     if steps > STEPS_SHOWN {
         bail!(
-            "more than {STEPS_SHOWN} steps to prove and print; ask for fewer ranks (-n), a smaller \
+            "more than {STEPS_SHOWN} steps to prove and print; give fewer ranks (-n), a smaller \
              message (-b) or larger chunks (--chunk, now {})",
             Amount(question.chunk_bytes())
         );
@@ -96,7 +96,7 @@ fn head(
     text: &mut String,
     question: &Question,
     algorithm: &Algorithm,
-    verdict: &Verdict,
+    proof: &Proof,
 ) -> anyhow::Result<()> {
     let Question { call, layout, .. } = question;
     let size = layout.size();
@@ -111,8 +111,8 @@ fn head(
         steps(stated.steps),
         amount(stated.sent)
     )?;
-    match verdict {
-        Verdict::Proven(cost) => {
+    match proof {
+        Proof::Proven(cost) => {
             if cost.measured != stated {
                 write!(text, "\n           (where counts divide evenly, in one chunk)")?;
             }
@@ -127,10 +127,10 @@ fn head(
             )?;
             writeln!(text, "\n           {}", proof::meaning(call.collective))?;
         }
-        Verdict::Flawed { in_place, offers, flaw } => {
+        Proof::Flawed { in_place, offers, flaw } => {
             let place = if *in_place { "in place" } else { "out of place" };
             let links =
-                if *offers { ", with messages offered in their sender's memory" } else { "" };
+                if *offers { ", with rendezvous sends from the sender's memory" } else { "" };
             writeln!(text, "\n  flaw     {place}{links}: {flaw}")?;
         }
     }

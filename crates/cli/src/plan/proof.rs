@@ -1,4 +1,4 @@
-//! Whether a set of schedules is right, and what it costs.
+//! Proves the schedules of all ranks, and counts their costs.
 
 use rayon::prelude::*;
 use ringfold_collectives::check::{Conditions, Flaw, check};
@@ -7,14 +7,14 @@ use ringfold_collectives::{Schedule, Stated};
 use ringfold_types::Collective;
 use ringfold_types::limits::LINK_BYTES_MIN;
 
-/// What came out.
+/// The result of a proof.
 #[derive(Debug)]
-pub(super) enum Verdict {
+pub(super) enum Proof {
     Proven(Cost),
     Flawed { in_place: bool, offers: bool, flaw: Flaw },
 }
 
-/// What proven schedules cost.
+/// The costs of proven schedules.
 #[derive(Debug)]
 pub(super) struct Cost {
     pub(super) measured: Stated,
@@ -22,20 +22,20 @@ pub(super) struct Cost {
     pub(super) bytes_all: usize,
 }
 
-/// Runs the schedules of all ranks symbolically, out of place and in place, by links that copy what
-/// they accept and by links that offer long messages in their sender's memory. All proofs run at
-/// once; of several flaws it is the first in this order.
-pub(super) fn prove(schedules: &[Schedule]) -> Verdict {
+/// Runs the schedules of all ranks symbolically, out of place and in place. Each is run over links
+/// that copy on send, and over links with rendezvous sends of long messages. The proofs run
+/// concurrently. The result is the first flaw in that order.
+pub(super) fn prove(schedules: &[Schedule]) -> Proof {
     let window_bytes = LINK_BYTES_MIN;
     let conditions = [(false, false), (true, false), (false, true), (true, true)];
-    // Where ranks reach into each other's memory, their messages are never offered.
+    // Schedules with window access never use rendezvous sends.
     let reaches = |it: &Schedule| it.needs_windows() || it.needs_stage();
     let offered = if schedules.iter().any(reaches) { 2 } else { 4 };
     let proofs: Vec<_> = conditions[..offered]
         .par_iter()
         .map(|&(in_place, offers)| {
             check(schedules, Conditions { in_place, window_bytes, offers })
-                .map_err(|flaw| Verdict::Flawed { in_place, offers, flaw })
+                .map_err(|flaw| Proof::Flawed { in_place, offers, flaw })
         })
         .collect();
     let mut measured = None;
@@ -46,29 +46,29 @@ pub(super) fn prove(schedules: &[Schedule]) -> Verdict {
         }
     }
     let bytes: Vec<usize> = schedules.iter().map(bytes_sent).collect();
-    Verdict::Proven(Cost {
+    Proof::Proven(Cost {
         measured: measured.unwrap_or(Stated { steps: 0, sent: 0 }),
         bytes_busiest: bytes.iter().copied().max().unwrap_or(0),
         bytes_all: bytes.iter().sum(),
     })
 }
 
-/// What a proof of this collective shows, in words.
+/// Says what a proof of this collective shows.
 pub(super) const fn meaning(collective: Collective) -> &'static str {
     match collective {
         Collective::AllReduce => {
-            "every input counts once, all ranks have the same bits, in place or not; nobody waits \
+            "every input counts once, all ranks have the same bits, in place or not; no rank waits \
              for ever"
         }
-        Collective::Barrier => "nobody leaves before all have entered, and nobody waits for ever",
+        Collective::Barrier => "no rank leaves before all have entered, and none waits for ever",
         collective if collective.reduces() => {
-            "every input counts once in every result, in place or not; nobody waits for ever"
+            "every input counts once in every result, in place or not; no rank waits for ever"
         }
-        _ => "every result holds the right inputs, in place or not; nobody waits for ever",
+        _ => "every result holds the right inputs, in place or not; no rank waits for ever",
     }
 }
 
-/// Bytes that one rank puts on the wire, or stores into other ranks' memory, or takes from there.
+/// Counts the bytes that one rank sends, puts or gets.
 pub(super) fn bytes_sent(schedule: &Schedule) -> usize {
     let call = schedule.call();
     let sent = schedule.lanes().iter().flatten().filter_map(|step| match step {
@@ -101,22 +101,22 @@ mod tests {
             }
             steps.build()
         });
-        let verdict = prove(&schedules);
-        let Verdict::Flawed { in_place: false, offers: false, flaw: Flaw::Deadlock { waiting } } =
-            verdict
+        let proof = prove(&schedules);
+        let Proof::Flawed { in_place: false, offers: false, flaw: Flaw::Deadlock { waiting } } =
+            proof
         else {
-            panic!("{verdict:?}");
+            panic!("{proof:?}");
         };
         assert_eq!(waiting, [(Rank(1), 0, 0)]);
     }
 
-    /// Two ranks gather each other's blocks in two parts. In place each takes the second part only
-    /// after something that waits until the other has taken all.
+    /// Two ranks exchange two halves with rendezvous sends. In place, each rank receives the second
+    /// half only after a step that waits until its peer has received both.
     #[test]
-    fn a_schedule_that_only_links_which_copy_can_carry_is_flawed() {
+    fn a_schedule_that_needs_links_that_copy_is_flawed() {
         let (collective, layout) = (Collective::AllReduce, Layout::one_host(2));
         let (data_type, op, root) = (DataType::F32, ReduceOp::Sum, Rank(0));
-        // Twice what a link accepts by itself.
+        // Twice the eager size of a link.
         let half = LINK_BYTES_MIN / data_type.bytes();
         let call = Call { collective, count: 2 * half, data_type, op, root };
         let schedules = [Rank(0), Rank(1)].map(|rank| {
@@ -134,11 +134,11 @@ mod tests {
             steps.reduce(output.take(half), &sources);
             steps.build()
         });
-        let verdict = prove(&schedules);
+        let proof = prove(&schedules);
         let right = matches!(
-            verdict,
-            Verdict::Flawed { in_place: true, offers: true, flaw: Flaw::Deadlock { .. } }
+            proof,
+            Proof::Flawed { in_place: true, offers: true, flaw: Flaw::Deadlock { .. } }
         );
-        assert!(right, "{verdict:?}");
+        assert!(right, "{proof:?}");
     }
 }

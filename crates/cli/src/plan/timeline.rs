@@ -1,4 +1,4 @@
-//! When what happens, if a link carries one message in a step and everything else takes no time.
+//! The timeline of schedules, if a link carries one message in a step and all else takes no time.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -6,26 +6,25 @@ use ringfold_collectives::Schedule;
 use ringfold_collectives::schedule::{Source, Step};
 use ringfold_types::{Buffer, Rank, ReduceOp, Slice};
 
-/// What each rank does in each step: `[step - 1][rank]`, one line per thing done, in order. A
-/// message is sent and taken in the same step, unless the receiver is late.
+/// The actions of each rank in each step: `[step - 1][rank]`, one line for each action, in order.
+/// A message is sent and received in the same step, unless the receiver is late.
 pub(super) type Timeline = Vec<Vec<Vec<String>>>;
 
-/// What is under way, by receiver, sender and lane, or `TELLS`.
+/// Messages in flight, by receiver, sender and lane, or `SIGNALS`.
 type Links = HashMap<(usize, usize, usize), Link>;
 
-/// The lane of what is told to all.
-const TELLS: usize = usize::MAX;
+/// The pseudo-lane of signals.
+const SIGNALS: usize = usize::MAX;
 
 #[derive(Default)]
 struct Link {
-    /// Elements, and the step in which they are carried.
+    /// Elements of each message, and the step in which the link carries it.
     messages: VecDeque<(usize, usize)>,
-    /// The last step in which anything was.
+    /// The last step in which the link carried a message.
     busy: usize,
 }
 
-/// Plays schedules that were proven. A step that nobody sends for, in others, is left out with all
-/// that follows it.
+/// Plays proven schedules. In a flawed schedule, a receive without a send ends its lane.
 pub(super) fn timeline(schedules: &[Schedule]) -> Timeline {
     let mut lanes: Vec<Lane<'_>> = schedules
         .iter()
@@ -51,14 +50,15 @@ pub(super) fn timeline(schedules: &[Schedule]) -> Timeline {
 struct Lane<'s> {
     schedule: &'s Schedule,
     lane: usize,
-    /// Index of what it does next,
+    /// Index of the lane's next step.
     next: usize,
-    /// and the step of the latest message that it has taken.
+    /// The timeline's step of the latest message that the lane received.
     step: usize,
 }
 
 impl Lane<'_> {
-    /// Does the next thing, if what it needs has been sent: in which step, and what.
+    /// Runs the lane's next step if its messages have been sent. Returns its place in the timeline
+    /// and its description.
     fn play(&mut self, links: &mut Links) -> Option<(usize, String)> {
         let step = self.schedule.lanes()[self.lane].get(self.next)?;
         let own = self.schedule.rank().index();
@@ -73,10 +73,10 @@ impl Lane<'_> {
             Step::Tell => {
                 at = self.step + 1;
                 for other in (0..self.schedule.size()).filter(|other| *other != own) {
-                    links.entry((other, own, TELLS)).or_default().messages.push_back((1, at));
+                    links.entry((other, own, SIGNALS)).or_default().messages.push_back((1, at));
                 }
             }
-            Step::Hear { from } => at = self.take(links, &[*from], TELLS, 1)?,
+            Step::Hear { from } => at = self.take(links, &[*from], SIGNALS, 1)?,
             Step::Recv { from, dst } => at = self.take(links, &[*from], self.lane, dst.len)?,
             Step::Reduce { dst, sources } => {
                 let sources = self.schedule.sources(sources).iter();
@@ -93,8 +93,8 @@ impl Lane<'_> {
         Some((at, text))
     }
 
-    /// Takes `len` elements of a lane from each of some ranks, if they are all there: in which
-    /// step.
+    /// Takes `len` elements of a lane from each of some ranks, if all of them were sent. Returns
+    /// the step in which the last one arrives.
     fn take(&mut self, links: &mut Links, from: &[Rank], lane: usize, len: usize) -> Option<usize> {
         let key = |from: &Rank| (self.schedule.rank().index(), from.index(), lane);
         let there = |from: &Rank| -> usize {
@@ -129,9 +129,9 @@ impl Lane<'_> {
             Step::Copy { src, dst } => format!("{} = {}", name(*dst), name(*src)),
             Step::Put { to, src } => format!("#{to}.{0} = {0}", name(*src)),
             Step::Get { from, src, dst } => format!("{} = #{from}.{}", name(*dst), name(*src)),
-            Step::Tell => "tell all".to_owned(),
-            Step::Hear { from } => format!("hear #{from}"),
-            Step::Trade => "trade stages".to_owned(),
+            Step::Tell => "signal all".to_owned(),
+            Step::Hear { from } => format!("wait #{from}"),
+            Step::Trade => "swap staging".to_owned(),
             Step::Reduce { dst, sources } => {
                 let op = self.schedule.call().op;
                 let sources = self.schedule.sources(sources).iter().map(|source| match source {
@@ -158,13 +158,13 @@ impl Lane<'_> {
     }
 }
 
-/// A slice, shorter than `Display` writes it.
+/// Formats a slice, shorter than its `Display`.
 fn name(slice: Slice) -> String {
     let buffer = match slice.buffer {
         Buffer::Input => "in",
         Buffer::Output => "out",
         Buffer::Scratch => "s",
-        Buffer::Stage => "stage",
+        Buffer::Stage => "staging",
     };
     format!("{buffer}[{}..{}]", slice.offset, slice.end())
 }

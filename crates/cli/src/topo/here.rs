@@ -1,4 +1,4 @@
-//! The network as ranks on this host can tell it: the rail of each port, and its source.
+//! The network as ranks on this host know it: the rail of each port, with its evidence.
 
 use ringfold_topology::evidence::{Attached, Evidence, PortEvidence, Source};
 use ringfold_topology::fabric::Place;
@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 use super::machine::network;
 use super::text::aligned;
 
-/// A line for the host, one for each port.
+/// Prints a line for the host and one for each port.
 pub(super) fn text(evidence: &Evidence) -> String {
-    let mut text = "known of the network\n".to_owned();
+    let mut text = "network, as ranks here know it\n".to_owned();
     let mut rows = Vec::new();
     if let Some(path) = &evidence.path {
         let mut place = path.groups.join(", in ");
@@ -27,12 +27,12 @@ pub(super) fn text(evidence: &Evidence) -> String {
     }
     text += &aligned(&rows, 2);
     if evidence.ports.is_empty() {
-        text += "  no port that ranks could use\n";
+        text += "  no usable port\n";
     }
     text
 }
 
-/// Name, rail, certainty and evidence of a port.
+/// Returns the name, rail, certainty and evidence of a port.
 fn row(port: &PortEvidence) -> Vec<String> {
     let (rail, certainty) = match place(port) {
         Some((Place { rail, plane }, _)) => (format!("rail {rail} plane {plane}"), "certain"),
@@ -42,7 +42,7 @@ fn row(port: &PortEvidence) -> Vec<String> {
     vec![name, rail, certainty.to_owned(), because(port)]
 }
 
-/// The place by the most trusted source that names one.
+/// Returns the place from the most trusted source that names one.
 fn place(port: &PortEvidence) -> Option<(Place, Source)> {
     let named = port.attached.iter().filter_map(|attached| match attached {
         Attached::Rail(place, source) => Some((*place, *source)),
@@ -63,14 +63,14 @@ fn because(port: &PortEvidence) -> String {
         is(|it| matches!(it, Attached::Switch(_))),
         is(|it| matches!(it, Attached::Subnet { .. })),
     ) {
-        (true, _) => "LLDP tells its switch",
+        (true, _) => "LLDP names its switch",
         (_, true) => "its subnet is known",
-        _ => return "nothing says which network it is on".to_owned(),
+        _ => return "no evidence of its network".to_owned(),
     };
-    format!("{sees}; with other hosts' ranks that may tell the rail")
+    format!("{sees}; together with other hosts it may give the rail")
 }
 
-/// The same for programs.
+/// Returns the same facts as JSON.
 pub(super) fn json(evidence: &Evidence) -> Value {
     let port = |port: &PortEvidence| {
         let place = place(port);
@@ -135,7 +135,7 @@ mod tests {
         assert!(lines[2][3].contains("IB_HCA"), "{text}");
         assert_eq!(lines[3][1..3], ["no rail", "unknown"]);
         assert!(lines[3][3].starts_with("its subnet is known"), "{text}");
-        assert_eq!(lines[4][3], "nothing says which network it is on");
+        assert_eq!(lines[4][3], "no evidence of its network");
         assert_eq!(lines[5][..2], ["rails", "do not reach each other"]);
         let json = json(&evidence);
         assert_eq!(

@@ -1,4 +1,4 @@
-//! The same answers for programs: JSON with a name for each value.
+//! The answers as JSON, with a name for each value.
 
 use ringfold_topology::certainty::{Certainty, Finding};
 use ringfold_topology::fabric::{
@@ -14,7 +14,7 @@ use super::source::Network;
 use super::switches::levels;
 use super::text;
 
-/// A fabric with all that is known of it.
+/// Returns a fabric with its classification and measurements.
 pub(super) fn described(network: &Network) -> Value {
     let mut value = fabric(&network.fabric, &network.found);
     let of = |it: &Measured| {
@@ -33,7 +33,7 @@ pub(super) fn described(network: &Network) -> Value {
     value
 }
 
-/// A fabric with its classification.
+/// Returns a fabric with its classification.
 pub(super) fn fabric(fabric: &Fabric, found: &Classification) -> Value {
     json!({
         "kind": kind(&found.kind),
@@ -137,7 +137,7 @@ fn oddities(fabric: &Fabric, found: &Classification) -> Vec<Value> {
     found.oddities.iter().map(of).collect()
 }
 
-/// A machine.
+/// Returns a machine.
 pub(super) fn machine(machine: &Machine) -> Value {
     json!({
         "name": machine.name,
@@ -158,7 +158,7 @@ pub(super) fn machine(machine: &Machine) -> Value {
     })
 }
 
-/// As `lspci -D` prints it.
+/// Formats an address as `lspci -D` does.
 fn pci(address: PciAddress) -> String {
     address.to_string()
 }

@@ -9,10 +9,10 @@ use ringfold_topology::machine::{
 
 use super::text::many;
 
-/// PCI has no more buses, and so no more bridges above a device.
+/// The number of PCI buses in a domain, which bounds the bridges above a device.
 const DEPTH_MAX: usize = 256;
 
-/// A line with lines below it.
+/// A line of the tree, with the lines below it.
 struct Branch {
     text: String,
     below: Vec<Self>,
@@ -33,7 +33,7 @@ impl Branch {
     }
 }
 
-/// The machine, a line for each part that matters to ranks.
+/// Prints a machine, with a line for each part that matters to ranks.
 pub(super) fn machine(machine: &Machine) -> String {
     let tree = Tree::of(machine);
     let mut root = Branch::new(String::new());
@@ -71,7 +71,7 @@ fn title(machine: &Machine) -> String {
     let mut parts: Vec<String> =
         (sockets > 0).then(|| many(sockets, "socket")).into_iter().collect();
     parts.push(many(count(|core| core.node).max(1), "NUMA node"));
-    // Where no core has several CPUs, the source may not tell cores from CPUs.
+    // If no core has several CPUs, the source may not distinguish cores from CPUs.
     parts.push(match machine.cores.len() {
         cores if cores == cpus => many(cpus, "CPU"),
         cores => format!("{} ({})", many(cores, "core"), many(cpus, "CPU")),
@@ -85,16 +85,16 @@ fn title(machine: &Machine) -> String {
     format!("{name}: {}", parts.join(", "))
 }
 
-/// The PCI devices that are drawn: GPUs, NICs, interfaces, and bridges above them.
+/// The PCI devices to draw: GPUs, NICs, interfaces, and bridges above them.
 struct Tree<'a> {
     machine: &'a Machine,
-    /// Below each bridge, or below nothing: devices and bridges.
+    /// The devices and bridges below each bridge; those without a bridge above have the key `None`.
     below: BTreeMap<Option<PciAddress>, BTreeSet<PciAddress>>,
     /// The bridge above each device.
     parents: BTreeMap<PciAddress, PciAddress>,
-    /// The NUMA node of each device that is below nothing.
+    /// The NUMA node of each device without a bridge above it.
     node_of: BTreeMap<PciAddress, Option<u16>>,
-    /// The NUMA node of all devices, where there is but one.
+    /// The NUMA node of all devices, if the machine has only one.
     only: Option<u16>,
 }
 
@@ -158,7 +158,8 @@ impl<'a> Tree<'a> {
         Branch { text, below }
     }
 
-    /// A device with all below it. A bridge with one branch below it is not worth a line.
+    /// Returns a device with all devices below it. A bridge with fewer than two branches gets no
+    /// line.
     fn device(
         &self,
         address: PciAddress,
@@ -186,7 +187,7 @@ impl<'a> Tree<'a> {
         }
     }
 
-    /// Lines of the GPU, the NIC or the interface at an address.
+    /// Returns the lines of the GPU, the NIC or the interface at an address.
     fn functions(&self, address: PciAddress) -> Vec<Branch> {
         let mut lines = Vec::new();
         for (number, gpu) in self.machine.gpus.iter().enumerate() {
@@ -205,7 +206,7 @@ impl<'a> Tree<'a> {
         lines
     }
 
-    /// A line for each port, with lines of its interfaces.
+    /// Returns a line for each port, with the lines of its interfaces below.
     fn nic(&self, nic: &Nic) -> Vec<Branch> {
         let nearest = self.nearest(nic);
         let branch = |port: &NicPort| {
@@ -219,7 +220,7 @@ impl<'a> Tree<'a> {
         nic.ports.iter().map(branch).collect()
     }
 
-    /// The GPUs that are nearest to a NIC by PCI, in words.
+    /// Names the GPUs that are nearest to a NIC by PCI.
     fn nearest(&self, nic: &Nic) -> String {
         match nic.pci.map(|address| self.beside(address)) {
             Some(gpus) if !gpus.is_empty() => format!("  near GPU {}", ranges(&gpus)),
@@ -233,7 +234,7 @@ impl<'a> Tree<'a> {
         storage(self.machine, &names).iter().any(|at| names[*at] == nic.name)
     }
 
-    /// The GPUs that share a PCI bridge with a device and are nearest to it.
+    /// Returns the GPUs that share a PCI bridge with a device and are nearest to it.
     fn beside(&self, address: PciAddress) -> BTreeSet<u16> {
         let gpus = self.machine.gpus.iter();
         let all: Vec<_> = gpus.map(|gpu| self.machine.distance(address, gpu.pci)).collect();
@@ -241,7 +242,8 @@ impl<'a> Tree<'a> {
         (0..).zip(&all).filter(|(_, it)| Some(*it) == nearest).map(|(gpu, _)| gpu).collect()
     }
 
-    /// Bridges above a device, the nearest first. A recording may lead in a circle.
+    /// Returns the bridges above a device, the nearest first. Parents in a recording may form a
+    /// cycle.
     fn bridges(&self, address: PciAddress) -> Vec<PciAddress> {
         let mut bridges = Vec::new();
         let mut at = address;
@@ -276,7 +278,7 @@ fn port_line(nic: &Nic, port: &NicPort) -> String {
     words.join("  ")
 }
 
-/// A network as people write it.
+/// Returns the usual spelling of a network.
 pub(super) const fn network(network: Network) -> &'static str {
     match network {
         Network::InfiniBand => "InfiniBand",
@@ -300,14 +302,15 @@ fn interface(interface: &Interface) -> String {
     words.join("  ")
 }
 
-/// An address with its prefix length, as people write it.
+/// Formats an address with its prefix length.
 pub(super) fn address(bytes: [u8; 16], bits: u8) -> String {
     let address = Ipv6Addr::from(bytes).to_canonical();
     let bits = if address.is_ipv4() { bits.saturating_sub(96) } else { bits };
     format!("{address}/{bits}")
 }
 
-/// Interfaces that no PCI device and no RDMA port has: bonds, bridges, tunnels; not the loopback.
+/// Returns interfaces without a PCI device and an RDMA port: bonds, bridges, tunnels. The loopback
+/// is left out.
 fn interfaces_apart(machine: &Machine) -> Vec<String> {
     let ports = machine.nics.iter().flat_map(|nic| &nic.ports);
     let of_ports: BTreeSet<_> = ports.flat_map(|port| &port.interfaces).collect();
@@ -324,7 +327,7 @@ fn interfaces_apart(machine: &Machine) -> Vec<String> {
     machine.interfaces.iter().filter(is_apart).map(line).collect()
 }
 
-/// Numbers as the kernel lists them: `0-3,8`.
+/// Formats numbers as the kernel does: `0-3,8`.
 fn ranges(numbers: &BTreeSet<u16>) -> String {
     let numbers: Vec<u16> = numbers.iter().copied().collect();
     let range = |of: &[u16]| match of {

@@ -1,11 +1,11 @@
-//! `ringfold topo`: this machine and its fabric as ringfold sees them, with certainty and evidence.
+//! `ringfold topo`: describes a machine and its fabric, with certainty and evidence.
 //!
 //! * `source`: reads this machine, a recording, or files of another site;
-//! * `here`: the network as ranks on this host can tell it;
-//! * `machine`: a machine as a tree; `text`: a fabric in lines; `json`, `svg`: the same elsewhere;
-//! * `measure`: a job that tries every pair of NICs;
-//! * `picture`: the rows and columns that text and SVG draw; `names`, `switches`: their labels;
-//! * `save`: files that are written.
+//! * `here`: the network as ranks on this host know it;
+//! * `machine`: a machine as a tree; `text`: a fabric as text; `json`, `svg`: other formats;
+//! * `measure`: a job that probes every pair of NICs;
+//! * `picture`: the rows and columns for text and SVG; `names`, `switches`: their labels;
+//! * `save`: writes files.
 
 mod here;
 mod json;
@@ -36,7 +36,7 @@ use ringfold_topology::site::Site;
 use self::save::save;
 use self::source::{Network, Seen};
 
-/// As typed.
+/// The command line.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Read a recording of a machine in place of this machine
@@ -44,15 +44,14 @@ pub(crate) struct Args {
     root: Option<PathBuf>,
     /// Read another site's files in place of this machine: ibnetdiscover, iblinkinfo,
     /// `lldpctl -f json` of several hosts, Slurm's topology.conf, a site file, NCCL's XML of
-    /// machines. Their contents show what they are
+    /// machines. The contents show the format
     #[arg(long, value_name = "FILE", num_args = 1.., group = "network")]
     from: Vec<PathBuf>,
-    /// Copy the files that describe this machine to a folder, for --root; the folder must be empty
-    /// or not exist
+    /// Copy the files that describe this machine to a new or empty folder, for --root
     #[arg(long, value_name = "DIR", conflicts_with = "from")]
     record: Option<PathBuf>,
-    /// Try every pair of NICs of all ranks, as the ranks of a job with one on each host: ringrun
-    /// --host a,b ringfold topo --measure
+    /// Measure every pair of NICs, in a job with one rank on each host: ringrun --host a,b ringfold
+    /// topo --measure
     #[arg(long, group = "network", conflicts_with_all = ["root", "record"])]
     measure: bool,
     /// Print JSON
@@ -61,10 +60,10 @@ pub(crate) struct Args {
     /// Draw the fabric of --from or --measure to a file
     #[arg(long, value_name = "FILE", requires = "network")]
     svg: Option<PathBuf>,
-    /// Write a site file, which RINGFOLD_TOPO_FILE names to jobs
+    /// Write a site file, for RINGFOLD_TOPO_FILE of jobs
     #[arg(long, value_name = "FILE", requires = "network")]
     write: Option<PathBuf>,
-    /// Write the machine as NCCL's topology XML, which NCCL_TOPO_FILE names to NCCL
+    /// Write the machine as NCCL's topology XML, for NCCL_TOPO_FILE
     #[arg(long, value_name = "FILE", conflicts_with = "measure")]
     nccl_xml: Option<PathBuf>,
     /// Replace files that exist
@@ -72,9 +71,9 @@ pub(crate) struct Args {
     force: bool,
 }
 
-/// Looks, writes the files that the user asked for, and returns the text to print.
+/// Examines the machine or fabric, writes the requested files, and returns the text to print.
 pub(crate) fn answer(args: &Args) -> anyhow::Result<String> {
-    let Some(seen) = look(args)? else { return Ok(String::new()) };
+    let Some(seen) = examine(args)? else { return Ok(String::new()) };
     let mut files: Vec<(&Path, String)> = Vec::new();
     if let Some(path) = &args.svg {
         let Network { fabric, found, .. } = network(&seen, "--svg")?;
@@ -102,27 +101,27 @@ pub(crate) fn answer(args: &Args) -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// Whether all files can be written that the user asked for. Looking may take minutes, and writes
-/// a recording, so this comes first.
+/// Checks that all requested files can be written. Runs first, because `examine` may take minutes
+/// and writes a recording.
 fn may_write(args: &Args) -> anyhow::Result<()> {
     let files = [&args.svg, &args.write, &args.nccl_xml];
     let mut paths = BTreeSet::new();
     for path in files.into_iter().flatten() {
         let shown = path.display();
         ensure!(paths.insert(path), "{shown}: two options name this file");
-        // A link to nowhere exists as well.
+        // A dangling link counts as a file.
         let exists = path.symlink_metadata().is_ok();
         ensure!(args.force || !exists, "{shown} exists; --force replaces it");
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-        // The recording may be the file's folder, and is not there yet.
+        // The file's folder may be the recording, which does not exist yet.
         let has_folder = args.record.is_some() || folder.is_none_or(Path::is_dir);
         ensure!(has_folder, "cannot write {shown}: its folder does not exist");
     }
     Ok(())
 }
 
-/// Reads what the user named, or measures; nothing on ranks that only take part in measuring.
-fn look(args: &Args) -> anyhow::Result<Option<Seen>> {
+/// Reads the requested source, or measures. Returns `None` on ranks other than 0 of a measurement.
+fn examine(args: &Args) -> anyhow::Result<Option<Seen>> {
     if args.measure {
         let seen = |network| Seen { network: Some(network), ..Seen::default() };
         return Ok(measure::measure(|| may_write(args))?.map(seen));
@@ -132,12 +131,12 @@ fn look(args: &Args) -> anyhow::Result<Option<Seen>> {
         return source::files(&args.from).map(Some);
     }
     let root = args.root.as_deref().unwrap_or_else(|| Path::new("/"));
-    ensure!(root.join("sys").is_dir(), "{}: is no recording: it has no sys", root.display());
+    ensure!(root.join("sys").is_dir(), "{} is not a recording: it has no `sys`", root.display());
     let machine = match &args.record {
         Some(folder) => discover::record(root, folder)?,
         None => discover::machine(root),
     };
-    // A recording has nothing of the settings and of other files.
+    // A recording holds neither settings nor files about the network.
     let evidence = match args.root {
         Some(_) => None,
         None => Some(ringfold::evidence(&Config::from_env()?)?),

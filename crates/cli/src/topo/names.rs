@@ -1,18 +1,18 @@
-//! Lists of names, made short: `node[001-064]` for sixty-four hosts.
+//! Folds lists of names: `node[001-064]` for sixty-four hosts.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A list with more parts than this is cut.
+/// A longer list of parts is cut.
 const PARTS_MAX: usize = 4;
 
-/// A longer run of digits is no number to count with.
+/// A longer run of digits is not treated as a number.
 const DIGITS_MAX: usize = 9;
 
-/// Runs of digits, from the end of a name, that may be the ones that vary.
+/// Runs of digits, from the end of a name, that may vary in a list.
 const RUNS_MAX: usize = 4;
 
-/// One text for all names. Names that differ in one number become one part, as in `leaf[0-3]-r1`.
-/// Equal names are printed once.
+/// Folds names into one text. Names that differ in one number become one part, as in
+/// `leaf[0-3]-r1`. Equal names are printed once.
 pub(super) fn fold<S: AsRef<str>>(names: &[S]) -> String {
     let by_run = |run| {
         let mut parts: BTreeMap<Pattern<'_>, BTreeSet<Number>> = BTreeMap::new();
@@ -47,7 +47,7 @@ struct Pattern<'a> {
     has_number: bool,
 }
 
-/// A number as it was written.
+/// A number with its spelling.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Number {
     value: u32,
@@ -61,7 +61,7 @@ impl Pattern<'_> {
         if !has_number {
             return (*before).to_owned();
         }
-        // `node10` goes with `node09`, and with `node9` as well.
+        // `node10` may continue `node09` or `node9`.
         let widths: BTreeSet<_> =
             numbers.iter().filter(|it| it.is_padded).map(|it| it.digits).collect();
         let width_of = |it: &Number| if widths.contains(&it.digits) { it.digits } else { 0 };
@@ -81,7 +81,7 @@ impl Pattern<'_> {
     }
 }
 
-/// A name without its `run`-th run of digits from the end, and the number of those.
+/// Splits a name into its `run`-th run of digits from the end, as a number, and the rest.
 fn split(name: &str, run: usize) -> (Pattern<'_>, Number) {
     let found = runs(name).into_iter().rev().nth(run);
     let counted = found.filter(|(start, end)| end - start <= DIGITS_MAX);
@@ -94,7 +94,7 @@ fn split(name: &str, run: usize) -> (Pattern<'_>, Number) {
     (pattern, Number { value, digits: digits.len(), is_padded })
 }
 
-/// Where the runs of digits are, in order.
+/// Returns the start and end of each run of digits.
 fn runs(name: &str) -> Vec<(usize, usize)> {
     let mut runs: Vec<(usize, usize)> = Vec::new();
     for (at, _) in name.bytes().enumerate().filter(|(_, byte)| byte.is_ascii_digit()) {

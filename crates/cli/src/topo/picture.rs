@@ -1,5 +1,5 @@
-//! A fabric as a person would draw it: hosts in rows under their leaf switches, a column for each
-//! rail. A value, from which text, JSON and SVG are made.
+//! The layout of a fabric for people: hosts in rows under their leaf switches, a column for each
+//! rail. Text and SVG are made from it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,38 +7,38 @@ use ringfold_topology::fabric::{Classification, EndPort, Fabric, Place, PortId};
 
 use super::names::{fold, natural};
 
-/// Pod and group; nothing for hosts without a place.
+/// Pod and group; `None` for hosts without a place.
 type Group = Option<(u32, u32)>;
 
 /// A fabric in columns and blocks.
 #[derive(Debug)]
 pub(super) struct Picture {
     pub(super) columns: Vec<Column>,
-    /// Hosts that share leaf switches, in fabric order; hosts without a place come last.
+    /// Groups of hosts that share leaf switches, in fabric order. Hosts without a place come last.
     pub(super) blocks: Vec<Block>,
 }
 
-/// Ports that stand below each other.
+/// A column of ports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Column {
-    /// As in `rail 3`.
+    /// The title, as in `rail 3`.
     pub(super) title: String,
-    /// The rail and plane; nothing for ports that have none.
+    /// The rail and plane; `None` for ports without a place.
     pub(super) place: Option<Place>,
 }
 
-/// Hosts that share leaf switches, or several groups that look the same.
+/// A group of hosts that share leaf switches, or several groups that look the same.
 #[derive(Clone, Debug)]
 pub(super) struct Block {
     pub(super) title: String,
-    /// Pod and group of the first; nothing for hosts without a place.
+    /// Pod and group of the first group; `None` for hosts without a place.
     pub(super) group: Group,
     /// The last of several groups that look the same.
     last: Group,
-    /// So many groups.
+    /// Number of groups.
     pub(super) groups: usize,
-    /// By column: the switches that the ports are attached to. Several only where several groups
-    /// are one block; none where the cells name them.
+    /// The switches above each column. A column has several only in a block of several groups. It
+    /// has none if the cells name their switches.
     pub(super) heads: Vec<Vec<usize>>,
     pub(super) rows: Vec<Row>,
 }
@@ -56,35 +56,35 @@ pub(super) struct Cell {
     /// Device names, made short; empty without a port.
     pub(super) device: String,
     pub(super) state: State,
-    /// Switches of its ports that are not the one above the column.
+    /// Switches of its ports, other than the switch above the column.
     pub(super) switches: Vec<usize>,
-    /// The classifier found something odd about it.
+    /// Whether the classifier reported an oddity about it.
     pub(super) is_odd: bool,
 }
 
-/// Whether ports work as their neighbours do.
+/// The state of ports, compared with their column.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum State {
     /// There is no port.
     #[default]
     Absent,
-    /// Some of its ports have no cable, or one that carries nothing.
+    /// Some ports have no link.
     Down {
-        /// So many of them,
+        /// Number of ports without a link.
         down: usize,
-        /// of so many.
+        /// Number of ports.
         of: usize,
     },
-    /// Slower than most of the column: gigabits per second.
+    /// The ports are slower than most of the column: gigabits per second.
     Slow(u32),
-    /// As the others.
+    /// The ports work as most of the column do.
     Up,
 }
 
 impl Picture {
-    /// Draws the fabric. Hosts that look alike become one row, and groups that look alike one
-    /// block, if `folds`. A fabric without switches is one whose cables nobody knows: none of its
-    /// ports is down.
+    /// Lays out the fabric. With `folds`, hosts that look alike become one row, and groups that
+    /// look alike one block. The cables of a fabric without switches are unknown, so none of its
+    /// ports counts as down.
     pub(super) fn of(fabric: &Fabric, found: &Classification, folds: bool) -> Self {
         let hosts = Hosts::of(fabric);
         let odd: BTreeSet<usize> = found.oddities.iter().filter_map(|it| it.port).collect();
@@ -121,7 +121,7 @@ impl Picture {
     }
 }
 
-/// Ports by host, and of each host in the order of devices.
+/// The ports of each host, in the order of devices.
 struct Hosts(BTreeMap<String, Vec<usize>>);
 
 impl Hosts {
@@ -138,12 +138,12 @@ impl Hosts {
     }
 }
 
-/// The host's name, or the port's identifier where the fabric does not know the name.
+/// Returns the host's name, or the port's identifier if the name is unknown.
 pub(super) fn host(port: &EndPort) -> String {
     if port.host.is_empty() { identifier(port.id) } else { port.host.clone() }
 }
 
-/// A port's identifier as tools print it.
+/// Formats a port's identifier in the usual notation.
 pub(super) fn identifier(id: PortId) -> String {
     match id {
         PortId::Guid(guid) => format!("0x{guid:016x}"),
@@ -156,7 +156,7 @@ pub(super) fn identifier(id: PortId) -> String {
     }
 }
 
-/// The columns, and the one that each port stands in.
+/// Returns the columns, and the column of each port.
 fn columns(
     fabric: &Fabric,
     found: &Classification,
@@ -174,8 +174,8 @@ fn columns(
     };
     let mut columns: Vec<_> =
         places.iter().map(|place| Column { title: title(place), place: Some(*place) }).collect();
-    // A port that is down, or whose cable is in the wrong switch, belongs where the same device of
-    // other hosts is.
+    // A port that is down or on the wrong switch belongs in the column of the same device of other
+    // hosts.
     let mut usual: BTreeMap<(&str, u8), BTreeMap<usize, usize>> = BTreeMap::new();
     for (at, port) in fabric.ports.iter().enumerate().filter(|(at, _)| !odd.contains(at)) {
         if let Some(place) = place_of(at) {
@@ -210,13 +210,13 @@ fn columns(
     (columns, column_of)
 }
 
-/// The key that was counted most often; the first of several.
+/// Returns the key with the highest count, the first of several.
 fn most_common<K: Copy + Ord>(counts: &BTreeMap<K, usize>) -> Option<K> {
     let most = counts.values().max()?;
     counts.iter().find(|(_, count)| *count == most).map(|(key, _)| *key)
 }
 
-/// By column: the rate of most ports; 0 where it is unknown.
+/// Returns the most common rate of each column; 0 if it is unknown.
 fn usual_rates(fabric: &Fabric, column_of: &[usize], columns: usize) -> Vec<u32> {
     let mut seen = vec![BTreeMap::new(); columns];
     for (port, column) in fabric.ports.iter().zip(column_of) {
@@ -227,7 +227,7 @@ fn usual_rates(fabric: &Fabric, column_of: &[usize], columns: usize) -> Vec<u32>
     seen.iter().map(|counts| most_common(counts).unwrap_or(0)).collect()
 }
 
-/// Everything that cells are made of.
+/// The inputs of cells.
 struct Sketch<'a> {
     fabric: &'a Fabric,
     odd: BTreeSet<usize>,
@@ -246,7 +246,7 @@ impl Sketch<'_> {
     ) -> Block {
         let ports = |name: &str| hosts.0.get(name).map(Vec::as_slice).unwrap_or_default();
         let mut seen = vec![BTreeMap::new(); columns];
-        // A port that is odd says nothing of the switch that the others share.
+        // An odd port is no evidence of the group's switch.
         let usual = |at: &&usize| !self.odd.contains(at);
         for at in names.iter().flat_map(|name| ports(name)).filter(usual) {
             if let Some((switch, _)) = self.fabric.ports[*at].attached {
@@ -299,13 +299,13 @@ impl Sketch<'_> {
     }
 }
 
-/// The switch of more than half of all ports.
+/// Returns the switch of more than half of all ports.
 fn majority(counts: &BTreeMap<usize, usize>) -> Option<usize> {
     let all: usize = counts.values().sum();
     most_common(counts).filter(|switch| counts[switch] * 2 > all)
 }
 
-/// Makes one block of neighbours that differ in names only.
+/// Joins neighbouring blocks that differ in names only.
 fn fold_blocks(blocks: Vec<Block>) -> Vec<Block> {
     let mut folded: Vec<Block> = Vec::new();
     for block in blocks {

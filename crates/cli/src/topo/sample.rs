@@ -1,4 +1,4 @@
-//! Machines and fabrics made by hand, for tests.
+//! Machines and fabrics for tests.
 
 use ringfold_topology::certainty::{Certainty, Finding};
 use ringfold_topology::fabric::{
@@ -12,7 +12,7 @@ fn sure<T>(value: T, because: &str) -> Finding<T> {
     Finding { value, certainty: Certainty::Certain, because: because.to_owned() }
 }
 
-/// Groups of hosts, a leaf switch for each group and rail, and spines above all of them.
+/// Returns groups of hosts, with a leaf switch for each group and rail, and spines above them.
 pub(super) fn rails(
     groups: usize,
     hosts: usize,
@@ -79,7 +79,7 @@ fn port(host: usize, device: usize, attached: Option<(usize, u16)>) -> EndPort {
     }
 }
 
-/// A torus of switches with two hosts on each, in rows that turn at their ends.
+/// Returns a torus of switches with two hosts on each. The numbers of odd rows run backwards.
 pub(super) fn torus(rows: usize, columns: usize) -> (Fabric, Classification) {
     let (mut fabric, mut found) = rails(rows * columns, 2, 1, 0);
     let at = |row: usize, column: usize| {
@@ -100,7 +100,7 @@ pub(super) fn torus(rows: usize, columns: usize) -> (Fabric, Classification) {
     (fabric, found)
 }
 
-/// Two pods of two groups of two hosts, with two rails in each of two planes.
+/// Returns two pods of two groups of two hosts, with two rails in each of two planes.
 pub(super) fn pods() -> (Fabric, Classification) {
     let (mut fabric, mut found) = rails(4, 2, 4, 0);
     let cable = |low: usize, high: usize| Cable {
@@ -127,7 +127,8 @@ pub(super) fn pods() -> (Fabric, Classification) {
     (fabric, found)
 }
 
-/// One port of two rails' fabric each: unplugged, slow, in the wrong leaf; and one that is missing.
+/// Returns a fabric of two rails with four faulty ports: unplugged, slow, on the wrong leaf, and
+/// missing.
 pub(super) fn faulty() -> (Fabric, Classification) {
     let (mut fabric, mut found) = rails(1, 4, 2, 1);
     let mut odd = |port: usize, what: &str| {
@@ -182,7 +183,7 @@ fn nic(number: usize, bus: u8, node: u16) -> Nic {
     }
 }
 
-/// Two sockets, each with a PCI switch above a GPU and a NIC, and a storage NIC on the first.
+/// Returns two sockets, each with a PCI switch above a GPU and a NIC; the first has a storage NIC.
 pub(super) fn machine() -> Machine {
     let core = |node: u16, number: u16| Core {
         cpus: vec![number, number + 8],

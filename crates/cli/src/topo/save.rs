@@ -1,4 +1,4 @@
-//! Files that `ringfold topo` writes. It replaces one only if told to.
+//! Writes the files of `ringfold topo`, and replaces existing files only with `--force`.
 
 use std::fs::{self, OpenOptions};
 use std::io::{ErrorKind, Write as _};
@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 
-/// Writes a file. One that exists is an error, unless `force` replaces it; then it is either the
-/// file that was or the new one, also when writing fails.
+/// Writes a file. An existing file is an error without `force`. With `force` it is replaced whole:
+/// if writing fails, the old file stays.
 pub(super) fn save(path: &Path, text: &str, force: bool) -> anyhow::Result<()> {
     let failed = || format!("cannot write {}", path.display());
     if force {
@@ -26,7 +26,7 @@ pub(super) fn save(path: &Path, text: &str, force: bool) -> anyhow::Result<()> {
     }
 }
 
-/// A name beside the file, so that renaming does not leave the file system.
+/// Returns a temporary name in the same folder, because a rename cannot cross file systems.
 fn beside(path: &Path) -> PathBuf {
     let mut name = path.file_name().unwrap_or_default().to_os_string();
     name.push(format!(".{}.new", std::process::id()));

@@ -1,4 +1,4 @@
-//! What `ringfold topo` looks at: this machine, a recording, or files of another site.
+//! The sources of `ringfold topo`: this machine, a recording, or files of another site.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -13,11 +13,11 @@ use ringfold_topology::fabric::{
 use ringfold_topology::machine::Machine;
 use ringfold_topology::site::Site;
 
-/// Everything that was read. Each part may be absent.
+/// The machines, evidence and network that were read. Each part may be absent.
 #[derive(Default)]
 pub(super) struct Seen {
     pub(super) machines: Vec<Machine>,
-    /// The evidence that ranks on this host can give.
+    /// The evidence of ranks on this host.
     pub(super) evidence: Option<Evidence>,
     pub(super) network: Option<Network>,
 }
@@ -26,18 +26,18 @@ pub(super) struct Seen {
 pub(super) struct Network {
     pub(super) fabric: Fabric,
     pub(super) found: Classification,
-    /// The site file that says so; nothing where the graph was classified here.
+    /// The site file with this classification; `None` if the graph was classified here.
     pub(super) site: Option<Site>,
 }
 
-/// Reads files that describe machines or a fabric, whose formats their contents show.
+/// Reads files that describe machines or a fabric. Their contents show their formats.
 pub(super) fn files(paths: &[PathBuf]) -> anyhow::Result<Seen> {
     let mut seen = Seen::default();
     let mut graphs = Vec::new();
     for path in paths {
         let (name, bytes) = (path.display().to_string(), files::load(path)?);
         if is_xml(&bytes) {
-            let text = str::from_utf8(&bytes).with_context(|| format!("{name}: is not UTF-8"))?;
+            let text = str::from_utf8(&bytes).with_context(|| format!("{name} is not UTF-8"))?;
             let read = from_nccl_xml(text);
             let mut machine = read.map_err(|error| anyhow!("{name}: {error}"))?;
             if machine.name.is_empty() {
@@ -73,12 +73,12 @@ impl Seen {
     }
 }
 
-/// Whether the first byte that is no white space begins XML.
+/// Returns whether the first byte after white space begins XML.
 fn is_xml(bytes: &[u8]) -> bool {
     bytes.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'<')
 }
 
-/// A site file as a fabric of which only hosts and ports are known.
+/// Returns a site file as a partial fabric: its hosts and ports.
 fn of_site(site: Site) -> Network {
     let mut fabric = Fabric { is_partial: true, ..Fabric::default() };
     let mut places = Vec::new();
@@ -105,7 +105,7 @@ fn of_site(site: Site) -> Network {
         kind: site.kind.clone(),
         rails: site.rails.clone(),
         planes: site.planes.clone(),
-        subnets: unknown(0, "a site file does not say"),
+        subnets: unknown(0, "a site file does not list subnets"),
         crosses: site.crosses.clone(),
         subnet_of: vec![None; places.len()],
         places,
@@ -115,7 +115,7 @@ fn of_site(site: Site) -> Network {
     Network { fabric, found, site: Some(site) }
 }
 
-/// Slurm's tree: a switch for each of its groups, and a port of each host on the innermost.
+/// Returns Slurm's tree as a fabric: a switch for each group, and each host on its innermost one.
 fn of_slurm(paths: &BTreeMap<String, HostPath>) -> Network {
     let mut fabric = Fabric::default();
     let mut numbers: BTreeMap<&[String], usize> = BTreeMap::new();
@@ -152,7 +152,7 @@ fn of_slurm(paths: &BTreeMap<String, HostPath>) -> Network {
     }
     hosts.sort_by_key(|host| (host.pod, host.group, host.order));
     let levels = paths.values().map(|path| path.groups.len()).max().unwrap_or(0);
-    let why = "Slurm tells groups of hosts, and neither ports nor cables";
+    let why = "Slurm lists groups of hosts, but no ports and cables";
     let found = Classification {
         kind: unknown(Kind::Other { levels: number(levels) }, why),
         rails: unknown(0, why),

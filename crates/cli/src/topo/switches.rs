@@ -1,4 +1,4 @@
-//! Switches of a fabric: their levels, and their names as people use them.
+//! Switches of a fabric: their levels and their short names.
 
 use std::collections::VecDeque;
 
@@ -6,11 +6,11 @@ use ringfold_topology::fabric::{Fabric, Switch};
 
 use super::names::fold;
 
-/// A name of more characters is cut in the middle.
+/// A longer name is cut in the middle.
 const NAME_MAX: usize = 24;
 
-/// The level of each switch: 1 with hosts on it, else one more than the lowest beside it; 0 where
-/// no cable leads to a host.
+/// Returns the level of each switch. It is 1 for switches with hosts, and otherwise one more than
+/// the lowest neighbour's level. It is 0 for switches without a path to a host.
 pub(super) fn levels(fabric: &Fabric) -> Vec<u32> {
     let mut levels = vec![0; fabric.switches.len()];
     let mut beside = vec![Vec::new(); fabric.switches.len()];
@@ -37,7 +37,7 @@ pub(super) fn levels(fabric: &Fabric) -> Vec<u32> {
     levels
 }
 
-/// The name of a switch without its maker's additions, or its identifier.
+/// Returns the name of a switch without the vendor's additions, or its identifier.
 pub(super) fn name(switch: &Switch) -> String {
     // As in `MF0;leaf3:MQM9700/U1`.
     let name = switch.name.trim();
@@ -48,14 +48,14 @@ pub(super) fn name(switch: &Switch) -> String {
     shorten(name, NAME_MAX)
 }
 
-/// The names of several switches, made short.
+/// Returns the folded names of several switches.
 pub(super) fn folded(fabric: &Fabric, switches: &[usize]) -> String {
     let names: Vec<_> = switches.iter().map(|at| name(&fabric.switches[*at])).collect();
     fold(&names)
 }
 
-/// A text of at most `most` characters, which has dots in its middle where it is cut. Characters
-/// that would disturb a terminal become `?`.
+/// Cuts a text to at most `most` characters, with dots in place of its middle. Control characters
+/// become `?`.
 pub(super) fn shorten(text: &str, most: usize) -> String {
     let chars: Vec<char> = text.chars().map(|it| if it.is_control() { '?' } else { it }).collect();
     if chars.len() <= most {

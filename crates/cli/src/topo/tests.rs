@@ -1,11 +1,11 @@
-//! Text, JSON and SVG of fabrics and machines that were made by hand.
+//! Tests of the text, JSON and SVG of sample fabrics and machines.
 
 use clap::{Args as _, FromArgMatches as _};
 use ringfold_topology::fabric::{Classification, Fabric};
 
 use super::{Args, sample, svg, text};
 
-/// The line of a text that begins with a word, in cells.
+/// Returns the cells of the line that begins with `start`.
 fn line<'a>(text: &'a str, start: &str) -> Vec<&'a str> {
     let is_it = |line: &&str| line.trim_start().starts_with(start);
     let Some(line) = text.lines().find(is_it) else { panic!("no line `{start}` in:\n{text}") };
@@ -55,7 +55,7 @@ fn many_hosts_that_look_alike_are_one_row() {
     );
     let row = line(&picture, "host[0-511] x512");
     assert_eq!((row.len(), row[8]), (9, "mlx5_7"));
-    // One port that differs takes its group and its row out of the crowd.
+    // One port that differs gives its group and its row lines of their own.
     fabric.ports[(5 * 32 + 7) * 8 + 3].attached = None;
     let picture = text::fabric(&fabric, &found);
     assert_eq!(line(&picture, "groups 0-4, 32 hosts each").len(), 9);
@@ -131,7 +131,7 @@ fn json_says_the_same_as_the_text() {
             continue;
         };
         if (host, port["device"].as_str()) == ("host2", Some("mlx5_1")) {
-            // The text has it where it belongs, with the switch that it is on.
+            // The text shows the port in its usual column, with its actual switch.
             assert_eq!(rail, 0);
             continue;
         }
@@ -148,7 +148,7 @@ fn json_says_the_same_as_the_text() {
     assert_eq!(machine["interfaces"][0]["addresses"][0], "10.1.0.1/24");
 }
 
-/// Fabrics to draw.
+/// Returns fabrics to draw.
 fn fabrics() -> Vec<(Fabric, Classification)> {
     vec![
         sample::rails(1, 8, 8, 4),
@@ -215,7 +215,7 @@ fn a_drawing_is_xml_and_has_every_host_and_switch() {
     ] {
         assert!(texts.contains(&label), "no `{label}` in {texts:?}");
     }
-    assert!(!file.contains("href") && !file.contains("url("), "the file needs another");
+    assert!(!file.contains("href") && !file.contains("url("), "the file refers to another");
 }
 
 fn parse(line: &str) -> Result<Args, clap::Error> {

@@ -1,4 +1,4 @@
-//! A fabric as text: its kind and the evidence of it, a table of hosts and rails, and its oddities.
+//! Prints a fabric as text: its kind with evidence, a table of hosts and rails, and its oddities.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -11,20 +11,21 @@ use super::names::fold;
 use super::picture::{Block, Cell, Picture, State};
 use super::switches::{folded, levels, shorten};
 
-/// A table of more hosts than this has hosts that look alike in one row.
+/// In a table of more hosts, hosts that look alike share a row.
 const HOSTS_MAX: usize = 32;
 
-/// Blocks and oddities beyond these are counted and not printed.
+/// The most blocks to print; the rest are counted.
 const BLOCKS_MAX: usize = 64;
+/// The most oddities to print; the rest are counted.
 const ODDITIES_MAX: usize = 40;
 
-/// Characters of a cell.
+/// The most characters of a cell.
 const CELL_MAX: usize = 28;
 
-/// Pairs of places with their results, beyond these, are counted and not printed.
+/// The most measured pairs of places to print; the rest are counted.
 const MEASURED_MAX: usize = 40;
 
-/// All that is known of a fabric, but for measurements.
+/// Prints a fabric without its measurements.
 pub(super) fn fabric(fabric: &Fabric, found: &Classification) -> String {
     let picture = Picture::of(fabric, found, count_hosts(fabric) > HOSTS_MAX);
     let mut text = summary(fabric, found);
@@ -39,7 +40,7 @@ pub(super) fn fabric(fabric: &Fabric, found: &Classification) -> String {
     text
 }
 
-/// A line for each pair of rails that was measured, and nothing if none was.
+/// Prints a line for each measured pair of rails.
 pub(super) fn measured(site: &Site) -> String {
     if site.measured.is_empty() {
         return String::new();
@@ -80,7 +81,7 @@ pub(super) fn count_hosts(fabric: &Fabric) -> usize {
     hosts.len()
 }
 
-/// A kind in words.
+/// Names a kind of fabric.
 pub(super) fn kind(kind: &Kind) -> String {
     match kind {
         Kind::SingleSwitch => "single switch".to_owned(),
@@ -105,7 +106,7 @@ fn grid(dims: &[u32]) -> String {
     dims.iter().map(u32::to_string).collect::<Vec<_>>().join("x")
 }
 
-/// As in `2:1`, in lowest terms, or `1.33:1`.
+/// Formats a ratio as in `2:1`, in lowest terms, or `1.33:1`.
 fn ratio(Ratio(down, up): Ratio) -> String {
     match down.checked_rem(up) {
         None => "without uplinks".to_owned(),
@@ -117,7 +118,7 @@ fn ratio(Ratio(down, up): Ratio) -> String {
     }
 }
 
-/// A count with its noun.
+/// Formats a count with its noun.
 pub(super) fn many(count: usize, noun: &str) -> String {
     let ending = match (count, noun) {
         (1, _) => "",
@@ -127,7 +128,7 @@ pub(super) fn many(count: usize, noun: &str) -> String {
     format!("{count} {noun}{ending}")
 }
 
-/// Hosts, ports, switches and cables, counted.
+/// Counts hosts, ports, switches and cables.
 pub(super) fn size(fabric: &Fabric) -> String {
     let up = fabric.ports.iter().filter(|port| port.attached.is_some()).count();
     let mut parts = vec![many(count_hosts(fabric), "host")];
@@ -147,7 +148,7 @@ pub(super) fn size(fabric: &Fabric) -> String {
     parts.join(", ")
 }
 
-/// A line for each answer: its value, its certainty and its evidence.
+/// Prints a line for each answer: its value, its certainty and its evidence.
 fn summary(fabric: &Fabric, found: &Classification) -> String {
     let mut text = format!("fabric   {}\n", size(fabric));
     let groups: BTreeSet<_> = found.hosts.iter().map(|host| (host.pod, host.group)).collect();
@@ -180,7 +181,7 @@ fn answer<T>(title: &str, value: String, found: &Finding<T>) -> Vec<String> {
     vec![format!("{title:<7}"), value, found.certainty.to_string(), found.because.clone()]
 }
 
-/// A line for each level of switches, the highest first.
+/// Prints a line for each level of switches, the highest first.
 fn upper(fabric: &Fabric) -> String {
     let levels = levels(fabric);
     let mut text = String::new();
@@ -199,7 +200,7 @@ fn upper(fabric: &Fabric) -> String {
     text
 }
 
-/// Hosts in rows, rails in columns, and above each group its leaf switches.
+/// Prints hosts in rows and rails in columns, with the leaf switches above each group.
 fn table(fabric: &Fabric, picture: &Picture) -> String {
     let mut rows = Vec::new();
     let titles = picture.columns.iter().map(|column| column.title.clone());
@@ -231,7 +232,7 @@ fn heading(fabric: &Fabric, block: &Block) -> Vec<String> {
     [block.title.clone()].into_iter().chain(heads).collect()
 }
 
-/// The ports of a host in a column, in a few words.
+/// Describes the ports of a host in a column.
 pub(super) fn cell(fabric: &Fabric, cell: &Cell) -> String {
     let mut text = match cell.state {
         State::Absent => "-".to_owned(),
@@ -261,7 +262,7 @@ fn oddities(found: &Classification) -> String {
     text
 }
 
-/// Rows whose cells stand below each other. The last cell of a row takes the room that it needs.
+/// Aligns the cells of rows in columns. The last cell of a row does not widen its column.
 pub(super) fn aligned(rows: &[Vec<String>], indent: usize) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| {

@@ -15,14 +15,14 @@ use ringfold_topology::site::{Reach, Site};
 
 use rig::{Rig, Wiring};
 
-/// Measures a wiring; nothing where namespaces cannot be made.
+/// Measures a wiring. Returns `None` if network namespaces cannot be made.
 fn measure(wiring: &Wiring) -> Option<Site> {
     let rig = Rig::new(wiring)?;
     let path = std::env::temp_dir().join(rig.name("site"));
     let file = path.to_str().unwrap();
     let output = rig.ringfold(&["topo", "--measure", "--write", file]);
     let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{error}: {output:?}"));
-    // Its stderr is a pipe here, as below ringrun.
+    // Its stderr is a pipe here, as under ringrun.
     let log = String::from_utf8(output.stderr).unwrap();
     assert!(log.contains("ringfold: round 1 of 1: probes 1 of "), "{log}");
     assert!(log.matches(" of 1: flows ").count() > 0, "{log}");
@@ -30,7 +30,7 @@ fn measure(wiring: &Wiring) -> Option<Site> {
     Some(Site::parse(file, &text).unwrap())
 }
 
-/// The first thing in which the site is not as wired.
+/// Returns the first difference between the site and the wiring.
 fn fault(wiring: &Wiring, site: &Site) -> Option<String> {
     let rails = wiring.trunks.len();
     let place = |host: &str, number: usize| {
@@ -62,7 +62,7 @@ fn fault(wiring: &Wiring, site: &Site) -> Option<String> {
         for other in one..rails {
             let measured = site.measured(places[one], places[other]);
             let reach = measured.map(|it| it.reach);
-            // Rails of one trunk are on one bridge, so that frames cross.
+            // Rails of one trunk are on one bridge, so frames cross.
             let wanted = if shared(one, other) { Reach::All } else { Reach::None };
             let are_apart = measured.and_then(|it| it.are_apart);
             let is_apart = (one != other).then(|| !shared(one, other));
@@ -99,8 +99,8 @@ fn a_file_that_exists_is_refused_before_anything_is_measured() {
     assert!(second.status.success() && second.stderr.is_empty(), "{second:?}");
 }
 
-/// The wiring of a seed: 2 to 4 rails on random trunks of 50 to 200 Mbit/s. The first rail keeps
-/// its number, so that ranks meet.
+/// Returns the wiring of a seed: 2 to 4 rails on random trunks of 50 to 200 Mbit/s. The first rail
+/// keeps its number, because rank 0's address is on it.
 fn random(seed: usize) -> Wiring {
     let mut state = seed as u64;
     let mut below = |end: usize| {

@@ -21,9 +21,9 @@ const DEADLINE: Duration = Duration::from_secs(20);
 /// The wiring of one job.
 #[derive(Clone, Debug)]
 pub(crate) struct Wiring {
-    /// By rail: its trunk.
+    /// The trunk of each rail.
     pub(crate) trunks: Vec<usize>,
-    /// By rail: the number of its interface on host b.
+    /// The number of each rail's interface on host b.
     pub(crate) numbers: Vec<usize>,
     /// Megabits per second of each trunk.
     pub(crate) rate: usize,
@@ -34,7 +34,7 @@ pub(crate) struct Rig {
 }
 
 impl Rig {
-    /// Nothing where this may not be done; says so then.
+    /// Makes the namespaces. Returns `None`, and prints a note, if that is not possible.
     pub(crate) fn new(wiring: &Wiring) -> Option<Self> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let id = format!("rfm{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
@@ -60,7 +60,7 @@ impl Rig {
         for name in ["a", "b", "s"].map(|part| self.name(part)) {
             lines.push(format!("netns add {name}"));
             lines.push(format!("-n {name} link set lo up"));
-            // A NIC answers for its own address only, though both are on one bridge.
+            // A NIC answers for its own address only, even with both NICs on one bridge.
             for (key, value) in [("arp_ignore", 1), ("arp_announce", 2)] {
                 let key = format!("net.ipv4.conf.all.{key}={value}");
                 lines.push(format!("netns exec {name} sysctl -qw {key}"));
@@ -113,14 +113,14 @@ impl Rig {
         format!("{}{part}", self.id)
     }
 
-    /// Runs `ringfold` with these words as two ranks, which succeed, and hands out rank 0's output.
+    /// Runs `ringfold` as two ranks, which must succeed, and returns rank 0's output.
     pub(crate) fn ringfold(&self, words: &[&str]) -> Output {
         let [first, second] = self.outputs(words);
         assert!(first.status.success() && second.status.success(), "{first:?} {second:?}");
         first
     }
 
-    /// Runs `ringfold` with these words as two ranks.
+    /// Runs `ringfold` as two ranks, and returns their output.
     pub(crate) fn outputs(&self, words: &[&str]) -> [Output; 2] {
         let start = |rank: usize, host: &str| -> Child {
             let mut command = Command::new("ip");
@@ -132,7 +132,7 @@ impl Rig {
             command.env("RINGFOLD_HOSTID", ["a", "b"][rank]);
             command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
         };
-        // Rank 0's address is the first rail's. Interfaces of b that come first need not be on it.
+        // Rank 0's address is on the first rail. Host b's first interface may be on another rail.
         let (first, second) = (start(0, "a"), start(1, "b"));
         let second = second.wait_with_output().unwrap();
         let first = first.wait_with_output().unwrap();
@@ -142,7 +142,7 @@ impl Rig {
 
 impl Drop for Rig {
     fn drop(&mut self) {
-        // The cables go with the namespaces, which need not all have come to be.
+        // The cables go with the namespaces. Some of these may not exist.
         for part in ["a", "b", "s"] {
             ip(&format!("netns del {}", self.name(part)));
         }
@@ -153,7 +153,7 @@ fn skipped<T>() -> Option<T> {
     #[expect(clippy::disallowed_methods, reason = "asks whether a skip is a failure")]
     let required = std::env::var("RINGFOLD_TEST_REQUIRE").unwrap_or_default();
     assert!(required.split(',').all(|name| name != "netns"), "cannot make namespaces");
-    // Past the harness, which keeps what is printed to itself.
+    // Written to stderr directly, because the harness captures `eprintln`.
     let mut stderr = std::io::stderr();
     writeln!(stderr, "SKIPPED: netns, which needs root, ip, tc, bridges and tbf").unwrap();
     None

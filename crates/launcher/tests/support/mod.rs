@@ -1,4 +1,5 @@
-//! `ringrun` under test: started with a deadline, its output collected, its leftovers found.
+//! `ringrun` under test: started with a deadline, with its output collected and its leftovers
+//! found.
 #![allow(dead_code, reason = "every suite uses its own part of this")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests may")]
 
@@ -13,7 +14,7 @@ use rustix::process::{Pid, Signal, kill_process};
 /// No test here takes this long unless something hangs.
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// What `ringrun` left on its streams, and its status.
+/// The output of `ringrun`, and its status.
 #[derive(Debug)]
 pub(crate) struct Finished {
     pub(crate) code: i32,
@@ -35,8 +36,8 @@ impl Finished {
     }
 }
 
-/// `ringrun` with these arguments and nothing as input. Whoever runs the tests may ignore signals
-/// (`nohup`, or a shell's `&`), which a launcher respects; these tests are about those that do not.
+/// `ringrun` with these arguments and no input. The test runner may ignore signals (`nohup`, or a
+/// shell's `&`), which a launcher respects. So this restores the default signals.
 pub(crate) fn ringrun(args: &[&str]) -> Command {
     let mut command = Command::new("env");
     command.arg("--default-signal=INT,TERM,HUP").arg(env!("CARGO_BIN_EXE_ringrun"));
@@ -44,12 +45,12 @@ pub(crate) fn ringrun(args: &[&str]) -> Command {
     command
 }
 
-/// Runs to the end.
+/// Runs `ringrun` to the end.
 pub(crate) fn run(args: &[&str]) -> Finished {
     Running::start(&mut ringrun(args)).finish()
 }
 
-/// A `ringrun` under way.
+/// A running `ringrun`.
 pub(crate) struct Running {
     child: Child,
     out: Receiver<String>,
@@ -69,20 +70,20 @@ impl Running {
         self.child.id()
     }
 
-    /// Waits for so many more lines on standard output.
+    /// Waits for `count` more lines on standard output.
     pub(crate) fn lines(&mut self, count: usize) -> Vec<String> {
         let mut lines = Vec::new();
         while lines.len() < count {
-            let line = self.out.recv_timeout(DEADLINE).expect("ringrun has more to say");
+            let line = self.out.recv_timeout(DEADLINE).expect("ringrun prints another line");
             self.seen.push_str(&line);
             lines.push(line.trim_end().to_owned());
         }
         lines
     }
 
-    /// Waits for so many more lines on standard error, which `finish` will lack.
+    /// Waits for `count` more lines on standard error, which `finish` will lack.
     pub(crate) fn error_lines(&mut self, count: usize) -> Vec<String> {
-        let next = || self.err.recv_timeout(DEADLINE).expect("ringrun has more to complain of");
+        let next = || self.err.recv_timeout(DEADLINE).expect("ringrun prints another error line");
         (0..count).map(|_| next().trim_end().to_owned()).collect()
     }
 

@@ -11,24 +11,24 @@ pub trait Accumulator: Pod {
     /// `self * other`; integers wrap.
     fn prod(self, other: Self) -> Self;
 
-    /// The smaller of the two: NaN if one is, and -0 before +0.
+    /// The smaller of the two. NaN if either is NaN; -0 is smaller than +0.
     fn min(self, other: Self) -> Self;
 
-    /// The larger of the two: NaN if one is, and +0 before -0.
+    /// The larger of the two. NaN if either is NaN; +0 is larger than -0.
     fn max(self, other: Self) -> Self;
 
     /// `self / ranks`; integers truncate toward zero.
     fn divide(self, ranks: u32) -> Self;
 
-    /// `factor` as a value of this type: the nearest float, ties to even; for integers, truncated
-    /// toward zero and held within the type's range.
+    /// Converts `factor` to this type: for floats to the nearest value, ties to even; for integers
+    /// truncated toward zero and clamped to the type's range.
     fn from_factor(factor: f64) -> Self;
 
-    /// The value itself, or the canonical NaN for every NaN.
+    /// Returns the value, or the canonical NaN for any NaN.
     fn canonical(self) -> Self;
 }
 
-/// Integers divide in a type that holds every number of ranks.
+/// Integers divide in a type that can represent every number of ranks.
 macro_rules! integer {
     ($($type:ty, $wide:ty);+) => {$(
         impl Accumulator for $type {

@@ -1,4 +1,5 @@
-//! The truth: safe loops over single values. What they write is what every SIMD level must write.
+//! Safe loops over single values, which define the results. Every SIMD level must write the same
+//! bits.
 
 mod accumulator;
 
@@ -17,8 +18,8 @@ pub(crate) use accumulator::Accumulator;
 /// Computes the values of a job at the given indices.
 pub(crate) type Run = fn(&mut Job<'_>, Range<usize>);
 
-/// How two values become one. `Avg` and `PreMulSum` are sums that are finished or begun
-/// differently.
+/// The operation on two values. `Avg` is a sum with a division at the end, and `PreMulSum` a sum
+/// after a scaling pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fold {
     Sum,
@@ -38,10 +39,10 @@ pub(crate) struct Sum;
 /// `left * right`.
 pub(crate) struct Prod;
 
-/// The smaller one.
+/// The smaller of the two.
 pub(crate) struct Min;
 
-/// The larger one.
+/// The larger of the two.
 pub(crate) struct Max;
 
 impl Combine for Sum {
@@ -80,10 +81,10 @@ pub(crate) struct Loops {
     pub(crate) lines: Lines,
 }
 
-/// Combines elements with those at the front of a line, and finishes them.
+/// Combines elements with those at the front of a line into final values.
 pub(crate) type OneLine = fn(&mut [u8], &Line, Finish);
 
-/// Combines elements at the front of lines, and finishes them.
+/// Combines elements at the front of lines into final values.
 pub(crate) type Lines = fn(&mut [u8], &[Line], Finish);
 
 /// The loops for a data type and a fold.
@@ -117,8 +118,8 @@ fn loops<T: Stored, C: Combine>() -> Loops {
     Loops { run: run::<T, C>, line: line::<T, C>, lines: lines::<T, C> }
 }
 
-/// Values combined before they are written: few enough to stay in the first cache, enough to look
-/// at each operand's form rarely.
+/// Values combined before they are written. A block fits the first-level cache, and is long enough
+/// that checks of operand forms are rare.
 const BLOCK: usize = 64;
 
 fn run<T: Stored, C: Combine>(job: &mut Job<'_>, range: Range<usize>) {
@@ -143,7 +144,7 @@ fn run<T: Stored, C: Combine>(job: &mut Job<'_>, range: Range<usize>) {
 }
 
 fn line<T: Stored, C: Combine>(dst: &mut [u8], line: &Line, finish: Finish) {
-    // Known before the loops, so that they are as short as they can be.
+    // Decided before the loops, which keeps them short.
     match finish {
         Finish::Keep => by_words::<T, C>(dst, line, |value| value),
         _ => by_words::<T, C>(dst, line, |value| finished(value, finish)),
@@ -164,8 +165,7 @@ fn by_words<T: Stored, C: Combine>(
             bytes.copy_from_slice(bytes_of(&T::narrow(finished(combined).canonical())));
         }
     };
-    // By words: who sends the result on reads it in one piece, which takes long if it was written
-    // in several.
+    // Writes whole words: a later read of the word is slow if several stores have written it.
     let (words, rest) = dst.as_chunks_mut::<WORD>();
     let (others, other) = line.0.split_at(words.len() * WORD);
     for (word, other) in words.iter_mut().zip(others.as_chunks::<WORD>().0) {

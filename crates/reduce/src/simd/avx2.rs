@@ -13,10 +13,10 @@ use crate::simd::vector::{Bits, Single, Vector, loops, vector};
 
 loops!("avx2,f16c");
 
-/// Stores past the caches.
-struct Past;
+/// Non-temporal stores.
+struct NonTemporal;
 
-impl Stream for Past {
+impl Stream for NonTemporal {
     #[inline(always)]
     unsafe fn stream(from: *const u8, into: *mut u8, bytes: usize) {
         for at in (0..bytes).step_by(size_of::<__m256i>()) {
@@ -77,9 +77,9 @@ vector! {
     max: |a, b| _mm256_blendv_epi8(b, a, greater_epu64(a, b)),
 }
 
-// The instructions return their second operand for NaNs and for zeros: asked both ways, the sign
-// bits of zeros meet in `or` (one -0 suffices for the minimum) and in `and` (one +0 suffices for
-// the maximum). `or` keeps a NaN; for `and`, all ones are put in its place.
+// For NaNs and zeros the instructions return their second operand. So both orders are computed and
+// joined. For the minimum, `or` joins the sign bits of zeros (one -0 suffices); for the maximum,
+// `and` does (one +0 suffices). `or` keeps a NaN; for `and`, all ones replace it.
 vector! {
     F32(__m256), [f32; 8],
     sum: |a, b| _mm256_add_ps(a, b),
@@ -173,7 +173,7 @@ impl Single for F32 {
         }
     }
 
-    /// Even elements first, then odd ones: no lane is moved.
+    /// Even elements first, then odd ones: this moves no lanes.
     #[inline(always)]
     unsafe fn load_bf16(at: *const u8) -> [Self; 2] {
         // SAFETY: the caller promises the CPU and 16 elements.
@@ -226,7 +226,7 @@ impl Single for F32 {
     unsafe fn store_bytes([first, second]: [U32; 2], at: *mut u8) {
         // SAFETY: the caller promises the CPU and 16 elements.
         unsafe {
-            // Packing works on 128-bit halves: the fours of first and second alternate.
+            // Packing works on 128-bit halves: groups of four from first and second alternate.
             let words = _mm256_packus_epi32(first.0, second.0);
             let bytes = _mm256_packus_epi16(words, words);
             let order = _mm256_setr_epi32(0, 4, 1, 5, 0, 4, 1, 5);
@@ -236,7 +236,7 @@ impl Single for F32 {
     }
 }
 
-/// Exchanges the two middle quarters.
+/// Swaps the two middle quarters.
 ///
 /// # Safety
 ///
@@ -247,7 +247,7 @@ unsafe fn swap_middle(v: __m256) -> __m256 {
     unsafe { _mm256_castpd_ps(_mm256_permute4x64_pd::<0b11_01_10_00>(_mm256_castps_pd(v))) }
 }
 
-/// Products of bytes, by way of the even and the odd ones as 16-bit lanes.
+/// Products of bytes, computed for the even and the odd ones as 16-bit lanes.
 #[inline(always)]
 unsafe fn prod_epi8(a: __m256i, b: __m256i) -> __m256i {
     // SAFETY: the caller promises the CPU.
@@ -259,7 +259,8 @@ unsafe fn prod_epi8(a: __m256i, b: __m256i) -> __m256i {
     }
 }
 
-/// Products of 64-bit lanes: the low halves' product plus the cross products in the upper half.
+/// Products of 64-bit lanes: the product of the low halves plus the cross products in the upper
+/// half.
 #[inline(always)]
 unsafe fn prod_epi64(a: __m256i, b: __m256i) -> __m256i {
     // SAFETY: the caller promises the CPU.
@@ -270,7 +271,7 @@ unsafe fn prod_epi64(a: __m256i, b: __m256i) -> __m256i {
     }
 }
 
-/// Compares as unsigned, by moving both to the signed range.
+/// Compares as unsigned, by a shift of both to the signed range.
 #[inline(always)]
 unsafe fn greater_epu64(a: __m256i, b: __m256i) -> __m256i {
     // SAFETY: the caller promises the CPU.

@@ -13,10 +13,10 @@ use crate::simd::vector::{Bits, Single, Vector, loops, vector};
 
 loops!("avx512f,avx512bw,avx512vl,avx512dq");
 
-/// Stores past the caches.
-struct Past;
+/// Non-temporal stores.
+struct NonTemporal;
 
-impl Stream for Past {
+impl Stream for NonTemporal {
     #[inline(always)]
     unsafe fn stream(from: *const u8, into: *mut u8, bytes: usize) {
         for at in (0..bytes).step_by(size_of::<__m512i>()) {
@@ -77,7 +77,8 @@ vector! {
     max: |a, b| _mm512_max_epu64(a, b),
 }
 
-// As in AVX2: asked both ways, because zeros and NaNs give the second operand.
+// As in AVX2, both orders are computed, because the instructions return the second operand for
+// zeros and NaNs.
 vector! {
     F32(__m512), [f32; 16],
     sum: |a, b| _mm512_add_ps(a, b),
@@ -177,7 +178,7 @@ impl Single for F32 {
         }
     }
 
-    /// Even elements first, then odd ones: no lane is moved.
+    /// Even elements first, then odd ones: this moves no lanes.
     #[inline(always)]
     unsafe fn load_bf16(at: *const u8) -> [Self; 2] {
         // SAFETY: the caller promises the CPU and 32 elements.
@@ -241,13 +242,13 @@ impl Single for F32 {
     }
 }
 
-/// The even lanes of two registers, the second's counted from 16 on.
+/// Indices of the even lanes of two registers; those of the second begin at 16.
 static EVEN: [u32; 16] = [0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30];
 
-/// The first eight lanes of two registers, one from each in turn.
+/// Indices that alternate between the first eight lanes of two registers.
 static ALTERNATE: [u32; 16] = [0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23];
 
-/// Products of bytes, by way of the even and the odd ones as 16-bit lanes.
+/// Products of bytes, computed for the even and the odd ones as 16-bit lanes.
 ///
 /// # Safety
 ///

@@ -1,4 +1,5 @@
-//! The one loop: a block of values in registers, combined over all operands, then written.
+//! The loop of all SIMD levels: combines a block of values in registers over all operands, and
+//! writes it.
 
 use std::mem::MaybeUninit;
 
@@ -7,32 +8,33 @@ use crate::scalar::{Accumulator, Max, Min, Prod, Sum};
 use crate::simd::codec::Codec;
 use crate::simd::vector::Vector;
 
-/// Computes values of a job from an index on, and returns the first index that it left.
+/// Computes the values of a job from an index on, and returns the first index that it did not
+/// compute.
 ///
 /// # Safety
 ///
-/// The CPU has the instruction set that it is compiled for, and `dst` and all operands of the job
-/// hold as many values as the job counts, which is no less than the index.
+/// The CPU has the instruction set of the function. `dst` and all operands hold as many values as
+/// the job counts. The index is not greater than that count.
 pub(super) type Run = unsafe fn(&mut Job<'_>, usize) -> usize;
 
 /// Pairs of registers in a block. Eight registers hide the latency of a sum and leave as many for
-/// conversions; fewer would look at operands and forms more often.
+/// conversions. Fewer would cost more checks of operands and forms.
 const PAIRS: usize = 4;
 
 /// Bytes of the longest block: 512-bit registers.
 const BLOCK_BYTES: usize = PAIRS * 2 * 64;
 
-/// A block's elements, before they are written past the caches.
+/// A block's elements before they are written by non-temporal stores.
 #[repr(align(64))]
 struct Block(MaybeUninit<[u8; BLOCK_BYTES]>);
 
-/// How an instruction set writes past the caches.
+/// The non-temporal stores of an instruction set.
 pub(super) trait Stream {
-    /// Copies whole cache lines; later stores may be seen before these.
+    /// Copies whole cache lines. Other threads may see later stores before these.
     ///
     /// # Safety
     ///
-    /// The CPU has the instruction set; both are `bytes` long, and begin where a cache line does.
+    /// The CPU has the instruction set. Both stretches are `bytes` long and begin at a cache line.
     unsafe fn stream(from: *const u8, into: *mut u8, bytes: usize);
 }
 
@@ -40,7 +42,7 @@ pub(super) trait Stream {
 pub(super) trait VectorCombine {
     /// # Safety
     ///
-    /// As `Vector`.
+    /// As for `Vector`.
     unsafe fn combine<V: Vector>(left: V, right: V) -> V;
 }
 
@@ -58,13 +60,13 @@ macro_rules! combine {
 
 combine!(Sum sum, Prod prod, Min min, Max max);
 
-/// Computes the values of a job from index `from` on, but for the last ones that fill no pair of
-/// registers, and returns the index of the first of these.
+/// Computes the values of a job from index `from` on, except the last ones that do not fill a pair
+/// of registers. Returns the index of the first of these.
 ///
 /// # Safety
 ///
-/// The CPU has the instruction set of `C`, and the job keeps its promises: `dst`, all others and
-/// every operand hold `count` values, of which `from` is not beyond the end.
+/// The CPU has the instruction set of `C`. `dst`, all others and every operand hold `count` values,
+/// and `from` is not greater than `count`.
 #[inline(always)]
 pub(super) unsafe fn run<C: Codec, F: VectorCombine, S: Stream>(
     job: &mut Job<'_>,
@@ -73,12 +75,12 @@ pub(super) unsafe fn run<C: Codec, F: VectorCombine, S: Stream>(
     let pair = 2 * C::Vector::LANES;
     let mut at = from;
     while job.count - at >= PAIRS * pair {
-        // SAFETY: as the caller's; that many values are left.
+        // SAFETY: the caller's promise; that many values are left.
         unsafe { block::<C, F, S, PAIRS>(job, at) };
         at += PAIRS * pair;
     }
     while job.count - at >= pair {
-        // SAFETY: as the caller's; that many values are left.
+        // SAFETY: the caller's promise; that many values are left.
         unsafe { block::<C, F, S, 1>(job, at) };
         at += pair;
     }
@@ -89,7 +91,7 @@ pub(super) unsafe fn run<C: Codec, F: VectorCombine, S: Stream>(
 ///
 /// # Safety
 ///
-/// As `run`, and that many values are there.
+/// As for `run`, and that many values exist.
 #[inline(always)]
 unsafe fn block<C: Codec, F: VectorCombine, S: Stream, const N: usize>(
     job: &mut Job<'_>,
@@ -97,7 +99,7 @@ unsafe fn block<C: Codec, F: VectorCombine, S: Stream, const N: usize>(
 ) {
     let Some((first, others)) = job.operands.split_first() else { return };
     // SAFETY: the caller promises the CPU, and that values up to the end of the block exist in
-    // `dst`, in the others and in every operand, which is where `read` and `write` go.
+    // `dst`, in the others and in every operand. `read` and `write` access only these.
     unsafe {
         let mut values = [[C::Vector::splat(bytemuck::Zeroable::zeroed()); 2]; N];
         let (values_at, form) = job.values(first);
@@ -112,8 +114,8 @@ unsafe fn block<C: Codec, F: VectorCombine, S: Stream, const N: usize>(
         for pair in &mut values {
             *pair = finished::<C>(*pair, job);
         }
-        if N == PAIRS && job.past {
-            return past::<C, S, N>(values, job, at);
+        if N == PAIRS && job.non_temporal {
+            return write_non_temporal::<C, S, N>(values, job, at);
         }
         write::<C, N>(values, job.dst.as_mut_ptr(), job.form, at);
         for other in job.others {
@@ -126,7 +128,7 @@ unsafe fn block<C: Codec, F: VectorCombine, S: Stream, const N: usize>(
 ///
 /// # Safety
 ///
-/// As `block`.
+/// As for `block`.
 #[inline(always)]
 unsafe fn read<C: Codec, const N: usize>(
     bytes: *const u8,
@@ -136,7 +138,7 @@ unsafe fn read<C: Codec, const N: usize>(
 ) {
     for index in 0..N {
         let at = at + index * 2 * C::Vector::LANES;
-        // SAFETY: as the caller's.
+        // SAFETY: the caller's promise.
         let pair = unsafe {
             match form {
                 Form::Element => C::decode(bytes.add(at * C::BYTES)),
@@ -151,7 +153,7 @@ unsafe fn read<C: Codec, const N: usize>(
 ///
 /// # Safety
 ///
-/// As `block`.
+/// As for `block`.
 #[inline(always)]
 unsafe fn write<C: Codec, const N: usize>(
     values: [[C::Vector; 2]; N],
@@ -161,7 +163,7 @@ unsafe fn write<C: Codec, const N: usize>(
 ) {
     for (index, pair) in values.into_iter().enumerate() {
         let at = at + index * 2 * C::Vector::LANES;
-        // SAFETY: as the caller's.
+        // SAFETY: the caller's promise.
         unsafe {
             match form {
                 Form::Element => C::encode(pair, dst.add(at * C::BYTES)),
@@ -171,14 +173,14 @@ unsafe fn write<C: Codec, const N: usize>(
     }
 }
 
-/// Writes the elements of a block past the caches, by way of memory that stays in the first: so
-/// codecs need not know.
+/// Writes the elements of a block by non-temporal stores, through a buffer that stays in the
+/// first-level cache. So codecs need no such stores.
 ///
 /// # Safety
 ///
-/// As `block`.
+/// As for `block`.
 #[inline(always)]
-unsafe fn past<C: Codec, S: Stream, const N: usize>(
+unsafe fn write_non_temporal<C: Codec, S: Stream, const N: usize>(
     values: [[C::Vector; 2]; N],
     job: &mut Job<'_>,
     at: usize,
@@ -187,8 +189,8 @@ unsafe fn past<C: Codec, S: Stream, const N: usize>(
     debug_assert!(job.form == Form::Element && bytes <= BLOCK_BYTES);
     let mut block = Block(MaybeUninit::uninit());
     let elements = block.0.as_mut_ptr().cast::<u8>();
-    // SAFETY: `bytes` are no more than a block has, and are written before they are read. Where
-    // they go is as the caller's, and whole blocks from where the job promises a cache line.
+    // SAFETY: `bytes` are at most the size of a block, and are written before they are read. The
+    // caller promises the destination, which holds whole blocks from a cache line on.
     unsafe {
         write::<C, N>(values, elements, Form::Element, 0);
         S::stream(elements, job.dst.as_mut_ptr().add(at * C::BYTES), bytes);
@@ -198,11 +200,11 @@ unsafe fn past<C: Codec, S: Stream, const N: usize>(
     }
 }
 
-/// A pair with its NaNs made canonical, and finished if elements are to be written.
+/// A pair with canonical NaNs, and with the last step applied if elements are to be written.
 ///
 /// # Safety
 ///
-/// As `Vector`.
+/// As for `Vector`.
 #[inline(always)]
 unsafe fn finished<C: Codec>([left, right]: [C::Vector; 2], job: &Job<'_>) -> [C::Vector; 2] {
     // SAFETY: the caller promises the CPU.

@@ -1,6 +1,6 @@
-//! How the elements of each data type become registers of accumulators, and back.
+//! Conversions between the elements of each data type and registers of accumulators.
 //!
-//! Registers go in pairs, because two registers of `f32` are one of 16-bit elements.
+//! Registers come in pairs, because two registers of `f32` are one register of 16-bit elements.
 
 use std::marker::PhantomData;
 
@@ -11,21 +11,21 @@ use crate::simd::vector::{Bits, Single, Vector};
 ///
 /// # Safety
 ///
-/// As `Vector`; pointers are valid for a pair of registers, in the form that is read or written.
+/// As for `Vector`. Pointers are valid for a pair of registers in the form that is read or written.
 pub(super) trait Codec {
-    /// Holds its accumulators.
+    /// A register of accumulators.
     type Vector: Vector;
 
-    /// Of an element.
+    /// Bytes of an element.
     const BYTES: usize;
 
     /// Reads elements.
     unsafe fn decode(at: *const u8) -> [Self::Vector; 2];
 
-    /// Writes elements, rounded to nearest even. Every NaN is the canonical one already.
+    /// Writes elements, rounded to nearest even. Every NaN must be canonical already.
     unsafe fn encode(pair: [Self::Vector; 2], at: *mut u8);
 
-    /// Reads accumulators, into the lanes where `decode` puts theirs.
+    /// Reads accumulators into the lanes in which `decode` puts elements.
     #[inline(always)]
     unsafe fn load(at: *const u8) -> [Self::Vector; 2] {
         // SAFETY: the caller promises the CPU and a pair of registers.
@@ -35,7 +35,7 @@ pub(super) trait Codec {
         }
     }
 
-    /// Writes accumulators, from those lanes.
+    /// Writes accumulators from those lanes.
     #[inline(always)]
     unsafe fn store([first, second]: [Self::Vector; 2], at: *mut u8) {
         // SAFETY: the caller promises the CPU and a pair of registers.
@@ -56,18 +56,18 @@ impl<V: Vector> Codec for Same<V> {
 
     #[inline(always)]
     unsafe fn decode(at: *const u8) -> [V; 2] {
-        // SAFETY: as the caller's.
+        // SAFETY: the caller's promise.
         unsafe { Self::load(at) }
     }
 
     #[inline(always)]
     unsafe fn encode(pair: [V; 2], at: *mut u8) {
-        // SAFETY: as the caller's.
+        // SAFETY: the caller's promise.
         unsafe { Self::store(pair, at) }
     }
 }
 
-/// IEEE 754 binary16: every instruction set here converts it.
+/// IEEE 754 binary16, which every instruction set here converts.
 pub(super) struct F16<S>(PhantomData<S>);
 
 impl<S: Single> Codec for F16<S> {
@@ -77,19 +77,19 @@ impl<S: Single> Codec for F16<S> {
 
     #[inline(always)]
     unsafe fn decode(at: *const u8) -> [S; 2] {
-        // SAFETY: as the caller's.
+        // SAFETY: the caller's promise.
         unsafe { S::load_f16(at) }
     }
 
     #[inline(always)]
     unsafe fn encode(pair: [S; 2], at: *mut u8) {
-        // SAFETY: as the caller's.
+        // SAFETY: the caller's promise.
         unsafe { S::store_f16(pair, at) }
     }
 }
 
-/// The upper half of an `f32`. Rounded by integer arithmetic: the instructions that exist for it
-/// flush denormals.
+/// The upper half of an `f32`, rounded by integer arithmetic: the instructions for it flush
+/// denormals.
 pub(super) struct Bf16<S>(PhantomData<S>);
 
 impl<S: Single> Codec for Bf16<S> {
@@ -99,25 +99,25 @@ impl<S: Single> Codec for Bf16<S> {
 
     #[inline(always)]
     unsafe fn decode(at: *const u8) -> [S; 2] {
-        // SAFETY: as the caller's.
+        // SAFETY: the caller's promise.
         unsafe { S::load_bf16(at) }
     }
 
     #[inline(always)]
     unsafe fn encode([first, second]: [S; 2], at: *mut u8) {
-        // SAFETY: as the caller's.
+        // SAFETY: the caller's promise.
         unsafe { S::store_bf16([bf16_round(first), bf16_round(second)], at) }
     }
 
     #[inline(always)]
     unsafe fn load(at: *const u8) -> [S; 2] {
-        // SAFETY: as the caller's.
+        // SAFETY: the caller's promise.
         unsafe { S::spread(Same::<S>::load(at)) }
     }
 
     #[inline(always)]
     unsafe fn store(pair: [S; 2], at: *mut u8) {
-        // SAFETY: as the caller's.
+        // SAFETY: the caller's promise.
         unsafe { Same::<S>::store(S::gather(pair), at) }
     }
 }
@@ -126,7 +126,7 @@ impl<S: Single> Codec for Bf16<S> {
 ///
 /// # Safety
 ///
-/// As `Vector`.
+/// As for `Vector`.
 #[inline(always)]
 unsafe fn bf16_round<S: Single>(value: S) -> S::Bits {
     // SAFETY: the caller promises the CPU.
@@ -140,7 +140,7 @@ unsafe fn bf16_round<S: Single>(value: S) -> S::Bits {
 /// An 8-bit float.
 pub(super) struct Float8<S, T>(PhantomData<(S, T)>);
 
-/// Which 8-bit float.
+/// The format of an 8-bit float.
 pub(super) trait Layout {
     const FORMAT: Format;
 }
@@ -166,7 +166,7 @@ impl<S: Single, T: Layout> Codec for Float8<S, T> {
 
     #[inline(always)]
     unsafe fn decode(at: *const u8) -> [S; 2] {
-        // SAFETY: as the caller's.
+        // SAFETY: the caller's promise.
         unsafe {
             let [first, second] = S::load_bytes(at);
             [decode::<S, T>(first), decode::<S, T>(second)]
@@ -175,7 +175,7 @@ impl<S: Single, T: Layout> Codec for Float8<S, T> {
 
     #[inline(always)]
     unsafe fn encode([first, second]: [S; 2], at: *mut u8) {
-        // SAFETY: as the caller's.
+        // SAFETY: the caller's promise.
         unsafe { S::store_bytes([encode::<S, T>(first), encode::<S, T>(second)], at) }
     }
 }
@@ -184,7 +184,7 @@ impl<S: Single, T: Layout> Codec for Float8<S, T> {
 ///
 /// # Safety
 ///
-/// As `Vector`.
+/// As for `Vector`.
 #[inline(always)]
 unsafe fn decode<S: Single, T: Layout>(code: S::Bits) -> S {
     let format = T::FORMAT;
@@ -197,7 +197,7 @@ unsafe fn decode<S: Single, T: Layout>(code: S::Bits) -> S {
 
         let wide = magnitude.shift_left(format.shift());
         let normal = wide.sum(splat(format.rebias()));
-        // A denormal is a normal of the lowest exponent less its implicit one.
+        // A denormal is a normal value of the lowest exponent without its implicit one.
         let with_one = S::from_bits(wide.sum(splat(format.normal_min())));
         let denormal = with_one.sum(S::splat(-f32::from_bits(format.normal_min()))).to_bits();
 
@@ -214,7 +214,7 @@ unsafe fn decode<S: Single, T: Layout>(code: S::Bits) -> S {
 ///
 /// # Safety
 ///
-/// As `Vector`.
+/// As for `Vector`.
 #[inline(always)]
 unsafe fn encode<S: Single, T: Layout>(value: S) -> S::Bits {
     let format = T::FORMAT;

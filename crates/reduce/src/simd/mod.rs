@@ -1,10 +1,10 @@
-//! The same results in vector registers. The only `unsafe` of the crate is in this folder, and
-//! this file is its door: a [`Loop`] exists only where the CPU has its instructions.
+//! The same results in vector registers. All `unsafe` code of the crate is in this folder, and this
+//! file is its only entry: a [`Loop`] exists only if the CPU has its instructions.
 //!
-//! | file | what |
+//! | file | content |
 //! |---|---|
 //! | `vector` | the traits that an instruction set implements, and macros for it |
-//! | `codec` | how each data type becomes registers and back, over those traits |
+//! | `codec` | conversions between each data type and registers, over those traits |
 //! | `block` | the loop, over codecs |
 //! | `avx2`, `avx512`, `neon` | the instruction sets |
 #![allow(unsafe_code)]
@@ -47,14 +47,14 @@ impl Loop {
         }
     }
 
-    /// Computes all but the last values of a job from `from` on, and returns the first index that
-    /// it left.
+    /// Computes the values of a job from `from` on except the last few, and returns the first index
+    /// that it did not compute.
     pub(crate) fn run(self, job: &mut Job<'_>, from: usize) -> usize {
-        // SAFETY: `choose` has asked the CPU; `Kernel` has checked the lengths.
+        // SAFETY: `choose` has checked the CPU, and `Kernel` has checked the lengths.
         let done = unsafe { (self.0)(job, from) };
         #[cfg(target_arch = "x86_64")]
-        if job.past {
-            // Stores past the caches are in no order with others else.
+        if job.non_temporal {
+            // Non-temporal stores are not ordered with other stores.
             // SAFETY: every CPU of this architecture has it.
             unsafe { std::arch::x86_64::_mm_sfence() };
         }

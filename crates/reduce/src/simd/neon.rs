@@ -13,13 +13,13 @@ use crate::simd::vector::{Bits, Single, Vector, loops, vector};
 
 loops!("neon");
 
-/// Ordinary stores: Rust has no others for it.
-struct Past;
+/// Ordinary stores: Rust has no non-temporal ones for NEON.
+struct NonTemporal;
 
-impl Stream for Past {
+impl Stream for NonTemporal {
     #[inline(always)]
     unsafe fn stream(from: *const u8, into: *mut u8, bytes: usize) {
-        // SAFETY: as the caller's; a block on the stack overlaps no destination.
+        // SAFETY: the caller's promise; a block on the stack overlaps no destination.
         unsafe { std::ptr::copy_nonoverlapping(from, into, bytes) }
     }
 }
@@ -75,7 +75,7 @@ vector! {
     max: |a, b| vbslq_u64(vcgtq_u64(a, b), a, b),
 }
 
-// The instructions give NaN for a NaN, and know that -0 is smaller than +0.
+// The instructions return NaN for a NaN, and treat -0 as smaller than +0.
 vector! {
     F32(float32x4_t), [f32; 4],
     sum: |a, b| vaddq_f32(a, b),

@@ -1,8 +1,8 @@
-//! What every instruction set must offer: registers of one lane type, and of `f32` bits.
+//! Traits of an instruction set: registers of one lane type, and of `f32` bits.
 //!
-//! The traits are thin names for instructions, so that loops and conversions are written once. All
-//! methods are `#[inline(always)]` and therefore compiled for the instruction set of the loop that
-//! they end up in; calling one on a CPU without that set is undefined behaviour.
+//! The traits are thin names for instructions, which lets loops and conversions be written once.
+//! All methods are `#[inline(always)]`, so they are compiled for the instruction set of the calling
+//! loop. A call on a CPU without that set is undefined behaviour.
 
 use bytemuck::Zeroable;
 
@@ -12,29 +12,32 @@ use crate::scalar::Accumulator;
 ///
 /// # Safety
 ///
-/// Callers of any method promise that the CPU has the instruction set of the register, and that
-/// pointers are valid for its whole width; they need no alignment.
+/// Callers of any method promise that the CPU has the register's instruction set, and that pointers
+/// are valid for the register's whole width. Pointers need no alignment.
 pub(super) trait Vector: Copy {
-    /// One of the values.
+    /// The type of one value.
     type Lane: Accumulator;
 
-    /// How many there are.
+    /// The number of values.
     const LANES: usize;
 
     unsafe fn load(at: *const u8) -> Self;
 
     unsafe fn store(self, at: *mut u8);
 
-    /// The same value in every lane.
+    /// Puts the same value in every lane.
     unsafe fn splat(lane: Self::Lane) -> Self;
 
-    /// The methods of `Accumulator`, lane by lane.
+    /// `Accumulator::sum` in each lane.
     unsafe fn sum(self, other: Self) -> Self;
 
+    /// `Accumulator::prod` in each lane.
     unsafe fn prod(self, other: Self) -> Self;
 
+    /// `Accumulator::min` in each lane.
     unsafe fn min(self, other: Self) -> Self;
 
+    /// `Accumulator::max` in each lane.
     unsafe fn max(self, other: Self) -> Self;
 
     #[inline(always)]
@@ -42,7 +45,7 @@ pub(super) trait Vector: Copy {
         self
     }
 
-    /// One lane after the other, as no CPU here divides integers otherwise.
+    /// One lane at a time, since no instruction set here divides integers.
     #[inline(always)]
     unsafe fn divide(self, ranks: u32) -> Self {
         let mut lanes = [Self::Lane::zeroed(); LANES_MAX];
@@ -61,11 +64,11 @@ pub(super) trait Vector: Copy {
 /// Lanes of the widest register: 512 bits of bytes.
 const LANES_MAX: usize = 64;
 
-/// A register of `u32`, as bits of `f32`.
+/// A register of `u32`, the bits of `f32`.
 ///
 /// # Safety
 ///
-/// As `Vector`.
+/// As for `Vector`.
 pub(super) trait Bits: Vector<Lane = u32> {
     unsafe fn and(self, other: Self) -> Self;
 
@@ -75,15 +78,15 @@ pub(super) trait Bits: Vector<Lane = u32> {
 
     unsafe fn shift_right(self, by: u32) -> Self;
 
-    /// Lane by lane, `yes` where `self > than`, else `no`. Compares as signed.
+    /// In each lane, `yes` if `self > than`, otherwise `no`. Compares as signed.
     unsafe fn select_greater(self, than: Self, yes: Self, no: Self) -> Self;
 }
 
-/// A register of `f32`, and how pairs of it are read from and written as shorter floats.
+/// A register of `f32`, with conversions between pairs of it and shorter floats.
 ///
 /// # Safety
 ///
-/// As `Vector`; pointers are valid for two registers' lanes of the shorter type.
+/// As for `Vector`. Pointers are valid for two registers' lanes of the shorter type.
 pub(super) trait Single: Vector<Lane = f32> {
     type Bits: Bits;
 
@@ -91,38 +94,38 @@ pub(super) trait Single: Vector<Lane = f32> {
 
     unsafe fn from_bits(bits: Self::Bits) -> Self;
 
-    /// Two registers of `f16`.
+    /// Reads two registers of `f16`.
     unsafe fn load_f16(at: *const u8) -> [Self; 2];
 
-    /// Rounded to nearest even.
+    /// Writes two registers as `f16`, rounded to nearest even.
     unsafe fn store_f16(pair: [Self; 2], at: *mut u8);
 
-    /// Two registers of `bf16`, in the order of lanes that is quickest: `spread` tells which.
+    /// Reads two registers of `bf16`, in the fastest order of lanes; see `spread`.
     unsafe fn load_bf16(at: *const u8) -> [Self; 2];
 
-    /// Stores the upper halves of the bits of two spread registers.
+    /// Writes the upper halves of the bits of two spread registers.
     unsafe fn store_bf16(pair: [Self::Bits; 2], at: *mut u8);
 
-    /// Brings lanes from memory order to that of `load_bf16`.
+    /// Moves lanes from memory order to the order of `load_bf16`.
     #[inline(always)]
     unsafe fn spread(pair: [Self; 2]) -> [Self; 2] {
         pair
     }
 
-    /// Undoes `spread`.
+    /// Moves lanes from the order of `load_bf16` to memory order.
     #[inline(always)]
     unsafe fn gather(pair: [Self; 2]) -> [Self; 2] {
         pair
     }
 
-    /// Two registers of bytes, zero-extended.
+    /// Reads two registers of bytes, zero-extended.
     unsafe fn load_bytes(at: *const u8) -> [Self::Bits; 2];
 
-    /// Two registers of values below 256, as bytes.
+    /// Writes two registers of values below 256 as bytes.
     unsafe fn store_bytes(pair: [Self::Bits; 2], at: *mut u8);
 }
 
-/// Defines a register type over the machine's own, and what its instructions are.
+/// Defines a register type over the machine's own, with its instructions.
 macro_rules! vector {
     (
         $name:ident($register:ty), [$lane:ty; $lanes:literal],
@@ -193,7 +196,7 @@ macro_rules! vector {
     };
 }
 
-/// The methods that only floats have of their own.
+/// The methods that differ for floats.
 macro_rules! float_methods {
     ($lane:ty,) => {};
     (
@@ -221,10 +224,10 @@ macro_rules! float_methods {
     };
 }
 
-/// Defines, for an instruction set, the loops over all its types and how one is chosen.
+/// Defines the loops of an instruction set over all types, and the choice among them.
 macro_rules! loops {
     ($features:literal) => {
-        /// The loop for a data type and a fold; it needs a CPU with this instruction set.
+        /// The loop for a data type and a fold. Its caller needs a CPU with this instruction set.
         pub(super) fn choose(data_type: DataType, fold: Fold) -> Run {
             match data_type {
                 DataType::I8 => with_codec::<Same<I8>>(fold),
@@ -253,11 +256,11 @@ macro_rules! loops {
 
         /// # Safety
         ///
-        /// As `Run`.
+        /// As for `Run`.
         #[target_feature(enable = $features)]
         unsafe fn run<C: Codec, F: VectorCombine>(job: &mut Job<'_>, from: usize) -> usize {
-            // SAFETY: the codecs that `choose` passes are of this instruction set.
-            unsafe { block::run::<C, F, Past>(job, from) }
+            // SAFETY: `choose` passes only codecs of this instruction set.
+            unsafe { block::run::<C, F, NonTemporal>(job, from) }
         }
     };
 }

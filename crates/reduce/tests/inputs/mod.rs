@@ -1,4 +1,4 @@
-//! What the kernels are fed: edge values, seeded random values, and the levels of this CPU.
+//! Inputs of the kernels: edge values, seeded random values, and the levels of this CPU.
 
 use std::io::Write;
 
@@ -11,21 +11,21 @@ pub(crate) fn available() -> Vec<Level> {
     simd.filter(|level| level.is_available()).collect()
 }
 
-/// The SIMD levels that this CPU has; says which are skipped, and fails for those that
-/// `RINGFOLD_TEST_REQUIRE` (names with commas between) insists on.
+/// The SIMD levels that this CPU has. Prints the skipped ones, and fails for a missing level that
+/// `RINGFOLD_TEST_REQUIRE` (names with commas between) demands.
 pub(crate) fn levels() -> Vec<Level> {
     #[expect(clippy::disallowed_methods, reason = "asks whether a skip is a failure")]
     let required = std::env::var("RINGFOLD_TEST_REQUIRE").unwrap_or_default();
     for level in Level::ALL.into_iter().filter(|level| !level.is_available()) {
         assert!(required.split(',').all(|name| name != level.name()), "this CPU lacks {level}");
-        // Not `eprintln!`, whose output the test harness hides.
+        // Not `eprintln!`: the test harness captures its output.
         let mut stderr = std::io::stderr();
         writeln!(stderr, "SKIPPED: {level}, which this CPU lacks").unwrap();
     }
     available()
 }
 
-/// Bit patterns that matter: zeros, smallest and largest of each kind, infinities, NaNs.
+/// Important bit patterns: zeros, smallest and largest of each kind, infinities, NaNs.
 pub(crate) fn edges(data_type: DataType) -> Vec<[u8; 8]> {
     let floats = |mantissa: u32, bits: u32| {
         let one = |shift: u32| 1u64 << shift;
@@ -55,7 +55,7 @@ pub(crate) fn edges(data_type: DataType) -> Vec<[u8; 8]> {
     patterns.into_iter().map(u64::to_le_bytes).collect()
 }
 
-/// The middles between neighbouring values of a short float, infinities left out.
+/// The midpoints between neighbouring values of a short float, without infinities.
 pub(crate) fn rounding_boundaries(data_type: DataType) -> Vec<f32> {
     let codes = 0..1u32 << (8 * data_type.bytes());
     let value = |code: u32| match (data_type, code.to_le_bytes()) {
@@ -69,7 +69,7 @@ pub(crate) fn rounding_boundaries(data_type: DataType) -> Vec<f32> {
     values.windows(2).map(|pair| pair[0] / 2.0 + pair[1] / 2.0).chain(values.clone()).collect()
 }
 
-/// splitmix64, seeded by a test's name, so that a failure is the same in every run.
+/// SplitMix64, seeded by a test's name, so a failure repeats in every run.
 pub(crate) struct Random(u64);
 
 impl Random {
@@ -90,7 +90,7 @@ impl Random {
         usize::try_from(self.next() % bound as u64).unwrap()
     }
 
-    /// Values of a form: a quarter of them edges, half of any bits, a quarter near one.
+    /// Values of a form: a quarter are edges, half have random bits, and a quarter are near one.
     pub(crate) fn values(&mut self, data_type: DataType, form: Form, count: usize) -> Vec<u8> {
         let stored = if form == Form::Element { data_type } else { data_type.accumulator() };
         let edges = edges(stored);
@@ -107,7 +107,7 @@ impl Random {
     }
 }
 
-/// A value whose magnitude is between 1/4 and 2 if the type is a float.
+/// A value with a magnitude between 1/4 and 2 if the type is a float.
 fn near_one(data_type: DataType, random: u64) -> [u8; 8] {
     let (exponent, mantissa) = match data_type {
         DataType::F16 => (13u64, 10u32),

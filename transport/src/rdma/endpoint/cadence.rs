@@ -1,27 +1,27 @@
-//! The polls in which more than the completion queues is looked at.
+//! The polls that look at more than the completion queues.
 
-/// Every so many polls the connections are looked at, which is a system call,
-const POLLS_PER_LOOK: u32 = 64;
-/// and every so many looks the devices' own events.
-const LOOKS_PER_EVENTS: u32 = 64;
+/// Polls of the completion queues for each poll of the connections, which is a system call.
+const POLLS_PER_CONNECTION_POLL: u32 = 64;
+/// Polls of the connections for each poll of the devices' own events.
+const CONNECTION_POLLS_PER_EVENTS: u32 = 64;
 
-/// Counts polls, and looks at the connections.
+/// Counts polls of the completion queues and of the connections.
 #[derive(Debug, Default)]
 pub(super) struct Cadence {
     polls: u32,
-    looks: u32,
+    connection_polls: u32,
 }
 
 impl Cadence {
-    /// Counts a poll; whether it is time for a look at the connections.
+    /// Counts a poll. Returns whether the connections are due.
     pub(super) const fn poll(&mut self) -> bool {
         self.polls = self.polls.wrapping_add(1);
-        self.polls.is_multiple_of(POLLS_PER_LOOK)
+        self.polls.is_multiple_of(POLLS_PER_CONNECTION_POLL)
     }
 
-    /// Counts a look; whether it is time for the devices' events.
-    pub(super) const fn look(&mut self) -> bool {
-        self.looks = self.looks.wrapping_add(1);
-        self.looks.is_multiple_of(LOOKS_PER_EVENTS)
+    /// Counts a poll of the connections. Returns whether the devices' events are due.
+    pub(super) const fn poll_connections(&mut self) -> bool {
+        self.connection_polls = self.connection_polls.wrapping_add(1);
+        self.connection_polls.is_multiple_of(CONNECTION_POLLS_PER_EVENTS)
     }
 }

@@ -1,26 +1,28 @@
-//! The facts that an endpoint must know.
+//! The configuration of an endpoint.
 
 use ringfold_types::Rank;
 
 use crate::rdma::settings::Settings;
 use crate::rdma::sys::Placement;
 
-/// The facts that an endpoint must know.
+/// The configuration of an endpoint.
 #[derive(Debug)]
 pub struct Config {
     /// The secret that the ranks of the job share.
     pub key: [u8; 32],
     /// This rank.
     pub rank: Rank,
-    /// Parallel streams to each peer, 1 to `limits::LANES_MAX`; all ranks say the same, and
-    /// the TCP endpoint was made with as many.
+    /// The number of parallel streams to each peer, from 1 to `limits::LANES_MAX`. All ranks use
+    /// the same number, and so does the TCP endpoint.
     pub lanes: usize,
-    /// Timeouts, traffic classes and such.
+    /// Timeouts, traffic classes and other options.
     pub settings: Settings,
-    /// By rank: whether it may have a rail in common with this one. The same for both of a pair.
+    /// For each rank, whether it may have a rail in common with this one. Both ranks of a pair must
+    /// agree.
     pub reaches: Vec<bool>,
-    /// Whether data may go by TCP where no path is left, which must be the same for both too.
+    /// Whether data may go by TCP where no path is left. Both ranks of a pair must agree.
     pub may_use_tcp: bool,
-    /// Lets peers write long messages straight into `Pages`; without it `recv` copies.
+    /// Lets peers write long messages directly into `Pages`. Without it, `recv` copies every
+    /// message.
     pub placement: Option<Placement>,
 }

@@ -1,22 +1,22 @@
-//! All peers with which something was said, and counts of those that need attention.
+//! The peers with which this rank has exchanged messages, and how many of them need attention.
 
 use std::time::Instant;
 
 use ringfold_types::Rank;
 
+use crate::rdma::control_stream::ControlStream;
 use crate::rdma::peer::{Costs, Fault, Peer};
-use crate::rdma::talk::Talk;
 
-/// A peer, and the talk with it.
+/// A peer, and the control stream to it.
 #[derive(Debug)]
 pub(super) struct Contact {
     pub(super) peer: Peer,
-    pub(super) talk: Talk,
+    pub(super) stream: ControlStream,
     /// The state in which it was last counted.
     counted: State,
 }
 
-/// The facts that are counted of a contact.
+/// The facts of a contact that are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct State {
     is_settled: bool,
@@ -27,50 +27,54 @@ struct State {
 impl Contact {
     fn new(rank: Rank, lanes: usize, may_use_tcp: bool) -> Self {
         let counted = State { is_settled: true, is_by_tcp: false, is_lost: false };
-        Self { peer: Peer::new(rank, lanes, may_use_tcp), talk: Talk::default(), counted }
+        Self {
+            peer: Peer::new(rank, lanes, may_use_tcp),
+            stream: ControlStream::default(),
+            counted,
+        }
     }
 
     fn state(&self) -> State {
         State {
-            is_settled: self.peer.is_settled() && self.is_said(),
+            is_settled: self.peer.is_settled() && self.is_sent(),
             is_by_tcp: self.peer.is_by_tcp(),
             is_lost: self.peer.fault().is_some_and(|fault| *fault != Fault::Closed),
         }
     }
 
-    /// Whether the connection has taken all that there was to say, or nobody listens any more.
-    pub(super) fn is_said(&self) -> bool {
-        self.talk.is_said() || self.peer.fault().is_some()
+    /// Returns whether the connection has taken all messages, or the peer is gone.
+    pub(super) fn is_sent(&self) -> bool {
+        self.stream.is_sent() || self.peer.fault().is_some()
     }
 
-    /// Whether bytes are held back, or credit is owed.
+    /// Returns whether bytes are held back, credit is due, or messages are queued.
     pub(super) fn is_busy(&self) -> bool {
-        !self.peer.is_flushed() || self.peer.owes() || !self.is_said()
+        !self.peer.is_flushed() || self.peer.owes() || !self.is_sent()
     }
 }
 
-/// The contacts by rank, and how many of them need attention. A contact is counted anew after it
-/// has changed.
+/// The contacts by rank, and how many of them need attention. A contact is counted anew after each
+/// change.
 #[derive(Debug)]
 pub(super) struct Contacts {
     all: Vec<Option<Box<Contact>>>,
-    /// Ranks with a contact.
+    /// The ranks with a contact, in the order of their first message.
     known: Vec<usize>,
-    /// How many of them have not said all, or expect an answer.
+    /// The contacts that have messages queued or expect an answer.
     unsettled: usize,
-    /// How many peers send data by TCP, those without a contact included.
+    /// The peers that send data by TCP, those without a contact included.
     by_tcp: usize,
-    /// Some contact holds bytes back, or owes credit.
+    /// Some contact holds bytes back, or credit is due to it.
     is_busy: bool,
-    /// A living peer to which bytes were lost that may have been accepted: perhaps nobody uses the
-    /// link again, and yet the caller must hear of it.
+    /// A living peer to which bytes were lost that may have been accepted. The caller must learn of
+    /// it even if nobody uses the link again.
     lost: Option<Rank>,
-    /// When some peer must be looked after though nothing happens.
+    /// The earliest time at which some peer needs attention though nothing happens.
     alarm: Option<Instant>,
 }
 
 impl Contacts {
-    /// No contacts yet, of so many ranks; so many others send data by TCP.
+    /// Makes an empty set for `ranks` ranks. `by_tcp` peers without a contact send data by TCP.
     pub(super) fn new(ranks: usize, by_tcp: usize) -> Self {
         Self {
             all: (0..ranks).map(|_| None).collect(),
@@ -91,12 +95,12 @@ impl Contacts {
         self.all[rank.index()].as_deref_mut()
     }
 
-    /// Whether that rank is a contact. It need not be a rank at all.
+    /// Returns whether that rank is a contact. The number need not be that of a rank.
     pub(super) fn has(&self, rank: Rank) -> bool {
         self.all.get(rank.index()).is_some_and(Option::is_some)
     }
 
-    /// The contact of that rank, new if there was none.
+    /// Returns the contact of that rank, and makes one if there was none.
     pub(super) fn meet(&mut self, rank: Rank, lanes: usize, may_use_tcp: bool) -> &mut Contact {
         let known = &mut self.known;
         self.all[rank.index()].get_or_insert_with(|| {
@@ -109,12 +113,12 @@ impl Contacts {
         self.all.iter().flatten().map(AsRef::as_ref)
     }
 
-    /// Ranks with a contact, in the order in which they were met.
+    /// The ranks with a contact, in the order of their first message.
     pub(super) fn known(&self) -> impl Iterator<Item = Rank> {
         self.known.iter().copied().map(Rank::at)
     }
 
-    /// The contact that was met after so many others.
+    /// Returns the rank of the contact at that position in the order of first messages.
     pub(super) fn nth(&self, at: usize) -> Option<Rank> {
         self.known.get(at).copied().map(Rank::at)
     }
@@ -145,12 +149,12 @@ impl Contacts {
         self.is_busy
     }
 
-    /// Some contact may have become busy.
+    /// Marks that some contact may have become busy.
     pub(super) const fn busy(&mut self, is_busy: bool) {
         self.is_busy |= is_busy;
     }
 
-    /// Clears the mark that some contact is busy, to be set anew; whether it was set.
+    /// Clears the mark that some contact is busy. Returns whether it was set.
     pub(super) const fn take_busy(&mut self) -> bool {
         std::mem::replace(&mut self.is_busy, false)
     }
@@ -159,7 +163,7 @@ impl Contacts {
         self.lost.is_some()
     }
 
-    /// Says once that bytes to a living peer were lost, and why.
+    /// Reports once that bytes to a living peer were lost, and why.
     pub(super) fn take_lost(&mut self) -> Option<(Rank, &Fault)> {
         let rank = self.lost.take()?;
         Some((rank, self.get(rank)?.peer.fault()?))
@@ -169,27 +173,27 @@ impl Contacts {
         self.alarm
     }
 
-    /// Takes the alarm if it is time, to be set anew; whether it was.
+    /// Clears the alarm if it is due. Returns whether it was.
     pub(super) fn take_alarm(&mut self) -> bool {
         self.alarm.is_some() && self.alarm.take_if(|alarm| *alarm <= Instant::now()).is_some()
     }
 
-    /// Whether some peer may be writing to pages.
-    pub(super) fn is_inviting(&self) -> bool {
-        self.iter().any(|contact| contact.peer.is_inviting())
+    /// Returns whether some peer may be writing to callers' pages.
+    pub(super) fn has_open_rtr(&self) -> bool {
+        self.iter().any(|contact| contact.peer.has_open_rtr())
     }
 
-    /// Whether some connection over iWARP is expected.
+    /// Returns whether some iWARP connection is expected.
     pub(super) fn is_connecting(&self) -> bool {
         self.unsettled > 0 && self.iter().any(|contact| contact.peer.is_connecting())
     }
 
-    /// Whether the connections have taken all that there was to say.
-    pub(super) fn is_said(&self) -> bool {
-        self.iter().all(Contact::is_said)
+    /// Returns whether the connections have taken all messages.
+    pub(super) fn is_sent(&self) -> bool {
+        self.iter().all(Contact::is_sent)
     }
 
-    /// Contacts, and their costs together.
+    /// Returns the number of contacts, and the sum of their costs.
     pub(super) fn costs(&self) -> (usize, Costs) {
         let mut sum = Costs::default();
         self.iter().for_each(|contact| sum += contact.peer.costs());
@@ -206,7 +210,7 @@ mod tests {
 
     const PEER: Rank = Rank(1);
 
-    /// Contacts of two ranks, of which one was met.
+    /// The contacts of two ranks, one of them known.
     fn contacts() -> Contacts {
         let mut contacts = Contacts::new(2, 1);
         contacts.meet(PEER, 1, true);
@@ -223,19 +227,19 @@ mod tests {
         let mut contacts = contacts();
         assert!(contacts.has(PEER) && !contacts.has(Rank(0)) && !contacts.has(Rank(9)));
         assert!(!contacts.is_unsettled() && !contacts.is_busy());
-        peer(&mut contacts).say(Message::Ready { path: 0 });
+        peer(&mut contacts).push(Message::Ready { path: 0 });
         for _ in 0..3 {
             contacts.count(PEER);
             assert!(contacts.is_unsettled() && contacts.take_busy());
         }
-        peer(&mut contacts).next_to_say();
+        peer(&mut contacts).next_message();
         contacts.count(PEER);
         assert!(!contacts.is_unsettled() && !contacts.is_busy());
         assert_eq!((contacts.by_tcp(), contacts.known().collect()), (1, vec![PEER]));
     }
 
     #[test]
-    fn lost_bytes_are_told_once_and_a_goodbye_never() {
+    fn lost_bytes_are_reported_once_and_a_goodbye_never() {
         let mut contacts = contacts();
         peer(&mut contacts).end(Fault::Lost("cable".to_owned()));
         contacts.count(PEER);

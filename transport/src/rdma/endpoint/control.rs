@@ -1,23 +1,24 @@
-//! The TCP connections: the talk about queue pairs and memory, and data where there is no rail.
+//! The TCP connections. They carry messages about queue pairs and memory, and data where there is
+//! no rail.
 
 use ringfold_types::Rank;
 
 use super::contacts::Contact;
 use crate::contract::{LinkError, Transport as _};
 use crate::proof::JobKey;
+use crate::rdma::control_stream::Parties;
 use crate::rdma::message::Message;
 use crate::rdma::peer::Fault;
-use crate::rdma::talk::Between;
 use crate::tcp::Tcp;
 
-/// The TCP connections, and whether they are worth a look.
+/// The TCP connections, and whether they are worth a poll.
 #[derive(Debug)]
 pub(super) struct Control {
     tcp: Tcp,
     key: JobKey,
     rank: Rank,
     /// Something may have happened on a connection.
-    is_stirred: bool,
+    is_pending: bool,
     /// TCP was asked to wake the caller.
     is_armed: bool,
 }
@@ -25,10 +26,10 @@ pub(super) struct Control {
 impl Control {
     pub(super) fn new(mut tcp: Tcp, key: [u8; 32], rank: Rank) -> Self {
         tcp.watch();
-        Self { tcp, key: JobKey::new(key), rank, is_stirred: false, is_armed: false }
+        Self { tcp, key: JobKey::new(key), rank, is_pending: false, is_armed: false }
     }
 
-    /// The way by TCP for data.
+    /// The TCP endpoint, for data.
     pub(super) const fn tcp(&self) -> &Tcp {
         &self.tcp
     }
@@ -37,41 +38,41 @@ impl Control {
         &mut self.tcp
     }
 
-    /// Says what there is to say to a peer, as far as the connection takes it.
-    pub(super) fn speak(&mut self, peer: Rank, contact: &mut Contact) {
-        let between = Between { key: &self.key, own: self.rank, peer };
-        contact.talk.speak(&mut self.tcp, &mut contact.peer, between);
+    /// Sends the queued messages of a peer, as far as the connection takes them.
+    pub(super) fn send(&mut self, peer: Rank, contact: &mut Contact) {
+        let parties = Parties { key: &self.key, own: self.rank, peer };
+        contact.stream.send(&mut self.tcp, &mut contact.peer, parties);
     }
 
-    /// The next message of a peer, if it has arrived.
-    pub(super) fn listen(
+    /// Returns the next message of a peer, if it has arrived.
+    pub(super) fn receive(
         &mut self,
         peer: Rank,
         contact: &mut Contact,
     ) -> Result<Option<Message>, Fault> {
-        let between = Between { key: &self.key, own: self.rank, peer };
-        contact.talk.listen(&mut self.tcp, &mut contact.peer, between)
+        let parties = Parties { key: &self.key, own: self.rank, peer };
+        contact.stream.receive(&mut self.tcp, &mut contact.peer, parties)
     }
 
-    /// Looks at the connections; whether anything happened.
+    /// Polls the connections. Returns whether anything happened.
     pub(super) fn poll(&mut self) -> Result<bool, LinkError> {
-        self.is_stirred = false;
+        self.is_pending = false;
         self.tcp.poll()
     }
 
-    /// Marks that something may have happened.
-    pub(super) const fn stir(&mut self) {
-        self.is_stirred = true;
+    /// Marks that something may have happened on a connection.
+    pub(super) const fn mark_pending(&mut self) {
+        self.is_pending = true;
     }
 
-    pub(super) const fn is_stirred(&self) -> bool {
-        self.is_stirred
+    pub(super) const fn is_pending(&self) -> bool {
+        self.is_pending
     }
 
     /// Lets TCP wake the caller.
     pub(super) fn arm(&mut self) {
         self.tcp.arm();
-        (self.is_armed, self.is_stirred) = (true, true);
+        (self.is_armed, self.is_pending) = (true, true);
     }
 
     pub(super) const fn is_armed(&self) -> bool {

@@ -1,5 +1,4 @@
-//! This rank's devices, the memory and queue pairs that peers may take of them, and callers'
-//! memory.
+//! This rank's devices, and the shares of peers and callers in them.
 
 use std::io;
 
@@ -12,7 +11,7 @@ use crate::rdma::rail::{Rail, Rails};
 use crate::rdma::registry::Registry;
 use crate::rdma::sys::{Completion, Pages};
 
-/// More completions than come together as a rule: calls that repeat allocate nothing.
+/// Room for more completions than usually come together, so repeated calls allocate nothing.
 const COMPLETIONS: usize = 1024;
 
 /// The rails, and the shares of peers and callers in them.
@@ -21,9 +20,9 @@ pub(super) struct Devices {
     rails: Rails,
     budget: Budget,
     registry: Registry,
-    /// Some rail is iWARP: connections are made there, and peers watched for silence.
+    /// Some rail is iWARP: it makes connections, and its paths watch for silence.
     has_iwarp: bool,
-    /// Room for completions while they are heeded.
+    /// Room for completions while they are handled.
     completions: Vec<Completion>,
 }
 
@@ -38,7 +37,7 @@ impl Devices {
         }
     }
 
-    /// The things of this rank that all peers share.
+    /// Borrows the resources of this rank that all peers share.
     pub(super) const fn own<'a>(&'a mut self, config: &'a Config) -> Own<'a> {
         let Self { rails, budget, registry, .. } = self;
         let Config { rank, lanes, settings, .. } = config;
@@ -61,7 +60,7 @@ impl Devices {
         &mut self.rails.0[rail]
     }
 
-    /// The rails whose devices are there.
+    /// The rails whose devices are present.
     fn living(&mut self) -> impl Iterator<Item = &mut Rail> {
         self.rails.0.iter_mut().filter(|rail| !rail.is_gone)
     }
@@ -79,27 +78,27 @@ impl Devices {
         self.completions = room;
     }
 
-    /// Lets the next completion wake the caller.
+    /// Asks all devices to wake the caller at the next completion.
     pub(super) fn notify(&mut self) -> io::Result<()> {
         self.living().try_for_each(Rail::notify)
     }
 
-    /// Takes the notifications that have come; whether there was one.
+    /// Takes the notifications that have come. Returns whether there was one.
     pub(super) fn silence(&mut self) -> bool {
         self.living().fold(false, |rang, rail| rang | rail.silence())
     }
 
-    /// Whether some device can reach callers' memory.
+    /// Returns whether some device can access callers' memory.
     pub(super) fn can_share(&mut self) -> bool {
         self.living().any(|rail| !rail.is_iwarp())
     }
 
-    /// Makes pages for a caller, that devices can reach.
+    /// Makes pages for a caller that devices can access.
     pub(super) fn pages(&mut self, bytes: usize, may_reuse: bool) -> io::Result<Pages> {
         self.registry.make(bytes, may_reuse, &mut self.budget)
     }
 
-    /// Gives back to the system what idle pages are too many.
+    /// Returns idle pages beyond `RDMA_IDLE_BYTES` to the system.
     pub(super) fn trim(&mut self) {
         self.registry.trim(RDMA_IDLE_BYTES, &mut self.budget);
     }

@@ -1,4 +1,4 @@
-//! What devices report: completions, and what happens to their ports.
+//! The events of devices: completions, and changes of their ports.
 
 use std::time::Instant;
 
@@ -6,20 +6,20 @@ use ringfold_types::Rank;
 
 use super::Rdma;
 use super::contacts::Contact;
-use crate::rdma::outages::log;
+use crate::rdma::diagnostics::{self, FLUSHED};
 use crate::rdma::path::{Arrived, Id, Work};
 use crate::rdma::peer::Peer;
 use crate::rdma::rail::{Rails, Seen};
+use crate::rdma::rail_log::log;
 use crate::rdma::settings::Settings;
 use crate::rdma::sys::{About, Completion, Event, Outcome};
-use crate::rdma::words::{self, FLUSHED};
 
 impl Rdma {
-    /// Heeds what happened to the devices: a port that is down takes its paths away, and brings
-    /// them back when it is up.
-    pub(super) fn heed_devices(&mut self) {
+    /// Handles the events of all devices. A port that goes down ends its paths, and a port that
+    /// comes up brings them back.
+    pub(super) fn handle_device_events(&mut self) {
         if self.devices.has_iwarp() {
-            self.heed_connections();
+            self.handle_connections();
         }
         for rail in 0..self.devices.count() {
             let it = self.devices.rail_mut(rail);
@@ -36,9 +36,9 @@ impl Rdma {
                         tracing::info!("rdma: {}: {what}", it.name());
                         about_port = true;
                     }
-                    Ok(Some(Event { about: About::Else, what })) => {
+                    Ok(Some(Event { about: About::Other, what })) => {
                         tracing::debug!("rdma: {}: {what}", it.name());
-                        // Addresses, perhaps.
+                        // It may be about the port's addresses.
                         about_port = true;
                     }
                 }
@@ -47,13 +47,13 @@ impl Rdma {
                 self.lose_device(rail, &why);
             } else if about_port {
                 let seen = it.refresh();
-                self.heed_port(rail, seen);
+                self.handle_port(rail, seen);
             }
         }
     }
 
-    /// Takes the paths by a port down or up, as the look at it has shown.
-    fn heed_port(&mut self, rail: usize, seen: Seen) {
+    /// Ends or remakes the paths on a port, by the state that `Rail::refresh` found.
+    fn handle_port(&mut self, rail: usize, seen: Seen) {
         match seen {
             Seen::Up => {}
             Seen::Moved(what) => {
@@ -62,20 +62,21 @@ impl Rdma {
             }
             Seen::Down(how) => {
                 let what = format!("{} {how}", self.devices.rail(rail).name());
-                self.tell_down(rail, &what, |peer, rails| peer.leaves(rail, rails).len());
-                // Which leaves it where there is another way.
+                self.log_down(rail, &what, |peer, rails| peer.leaves(rail, rails).len());
+                // `change_all` ends the paths on it where there is another way.
                 return self.change_all(|_, _| ());
             }
         }
         self.change_all(|peer, _| peer.regain(rail));
     }
 
-    /// A device is no more: its descriptors would be readable for ever.
+    /// Lets go of a device that is gone. Its descriptors would stay readable for ever.
     pub(super) fn lose_device(&mut self, rail: usize, why: &str) {
-        // What its completions say has arrived, the peers have been told.
+        // Peers were told of these arrivals by their own devices, so the completions are handled
+        // first.
         let mut last = Vec::new();
         self.devices.rail_mut(rail).poll(&mut last).ok();
-        last.into_iter().for_each(|completion| self.heed(completion));
+        last.into_iter().for_each(|completion| self.handle(completion));
         let it = self.devices.rail_mut(rail);
         (it.is_up, it.is_gone) = (false, true);
         let what = format!("{} cannot be used any more: {why}", it.name());
@@ -84,12 +85,12 @@ impl Rdma {
         if let Some(connector) = it.connector.take() {
             self.waker.forget(connector.fd());
         }
-        self.tell_down(rail, &what, |peer, _| peer.paths_by(rail).len());
+        self.log_down(rail, &what, |peer, _| peer.paths_by(rail).len());
         self.change_all(|peer, own| peer.lose_device(rail, why, own));
     }
 
-    /// Logs that a rail is down. `goes` counts the paths to a peer that go with it.
-    fn tell_down(&mut self, rail: usize, what: &str, goes: impl Fn(&Peer, &Rails) -> usize) {
+    /// Logs that a rail is down. `goes` counts the paths to a peer that end with it.
+    fn log_down(&mut self, rail: usize, what: &str, goes: impl Fn(&Peer, &Rails) -> usize) {
         let (mut paths, mut peers, mut kept) = (0, 0, 0);
         for Contact { peer, .. } in self.contacts.iter() {
             let some = goes(peer, self.devices.rails());
@@ -99,16 +100,16 @@ impl Rdma {
         let what = match (kept, &self.config.settings) {
             (0, _) => what.to_owned(),
             (_, &Settings { timeout, retries, .. }) => {
-                let silence = words::silence(timeout, retries).as_secs_f64();
+                let silence = diagnostics::silence(timeout, retries).as_secs_f64();
                 format!(
                     "{what}; by {kept} paths with no other way its device tries for {silence:.1} s"
                 )
             }
         };
-        log(self.outages.down(rail, &what, (paths, peers), Instant::now()));
+        log(self.rail_log.down(rail, &what, (paths, peers), Instant::now()));
     }
 
-    /// Takes all completions; whether there were any.
+    /// Handles all completions. Returns whether there were any.
     pub(super) fn drain(&mut self) -> bool {
         let mut completions = self.devices.take_room();
         for rail in 0..self.devices.count() {
@@ -121,13 +122,13 @@ impl Rdma {
         }
         let moved = !completions.is_empty();
         for completion in completions.drain(..) {
-            self.heed(completion);
+            self.handle(completion);
         }
         self.devices.put_back(completions);
         moved
     }
 
-    fn heed(&mut self, Completion { id, outcome }: Completion) {
+    fn handle(&mut self, Completion { id, outcome }: Completion) {
         let (Id { peer: rank, path, life }, work) = Id::decode(id);
         if !self.contacts.has(rank) {
             return;
@@ -136,11 +137,11 @@ impl Rdma {
         let arrived = match (outcome, work) {
             (Outcome::Done, Work::Send(posted)) => return peer.done(path, life, posted, false),
             (Outcome::Answered, Work::Send(posted)) => return peer.done(path, life, posted, true),
-            (Outcome::Arrived(number), _) => Arrived::Number(number),
-            (Outcome::Message(bytes), Work::Receive(place)) => Arrived::Message { place, bytes },
+            (Outcome::Arrived(number), _) => Arrived::Immediate(number),
+            (Outcome::Message(bytes), Work::Receive(slot)) => Arrived::Message { slot, bytes },
             (Outcome::Failed { status, vendor }, work) => {
-                let is_news = peer.flushed(path, life, matches!(work, Work::Receive(_)));
-                if is_news && (status != FLUSHED || peer.fault().is_none()) {
+                let is_new = peer.flushed(path, life, matches!(work, Work::Receive(_)));
+                if is_new && (status != FLUSHED || peer.fault().is_none()) {
                     self.explain(rank);
                 }
                 return self.change(rank, |peer, own| {
@@ -154,11 +155,12 @@ impl Rdma {
         }
     }
 
-    /// Hears what a peer may have said before a path to it failed: that it is gone explains that.
+    /// Handles the messages that a peer may have sent before a path to it failed: its goodbye
+    /// explains the failure.
     pub(super) fn explain(&mut self, rank: Rank) {
         self.control.poll().ok();
-        self.listen(rank);
-        // Others may have spoken too.
-        self.control.stir();
+        self.receive_messages(rank);
+        // Other peers may have sent messages too.
+        self.control.mark_pending();
     }
 }

@@ -10,22 +10,22 @@ use crate::contract::Transport as _;
 use crate::rdma::budget::Budget;
 use crate::rdma::peer::Costs;
 
-/// Pause between looks while leaving.
+/// The pause between polls while leaving.
 const PAUSE: Duration = Duration::from_micros(50);
 
 impl Rdma {
-    /// Whether nothing that was sent depends on this rank any more.
+    /// Returns whether no accepted bytes depend on this rank any more.
     fn is_drained(&self) -> bool {
-        self.is_flushed() && self.contacts.known().all(|peer| self.is_rid_of(peer))
+        self.is_flushed() && self.contacts.known().all(|peer| self.is_done_with(peer))
     }
 
-    /// Whether nothing that was sent to that peer does.
-    fn is_rid_of(&self, peer: Rank) -> bool {
+    /// Returns whether no accepted bytes to that peer depend on this rank any more.
+    fn is_done_with(&self, peer: Rank) -> bool {
         self.contacts.get(peer).is_none_or(|it| !it.is_busy() && it.peer.is_drained())
     }
 
-    /// Says what the links cost.
-    fn tell_costs(&self) {
+    /// Logs the cost of the links.
+    fn log_costs(&self) {
         let (peers, Costs { paths, rights, bytes: own_bytes }) = self.contacts.costs();
         let lent = self.devices.registry().costs();
         let (read, written) = (lent.reads, lent.writes);
@@ -41,16 +41,16 @@ impl Rdma {
 }
 
 impl Drop for Rdma {
-    /// Devices forget what they were to send when their queue pairs go, so this waits until the
-    /// peers' devices have it; and tells the peers how much it was. Who has given up waits for
-    /// less long.
+    /// Devices drop pending sends when their queue pairs are destroyed. So this blocks until the
+    /// peers' devices have all sends, and then tells each peer how many fragments there were. A
+    /// rank that has given up waits for a shorter time.
     fn drop(&mut self) {
         let patience =
             if self.control.tcp().has_given_up() { RDMA_PARTING_MS } else { HANDSHAKE_MS };
         let deadline = Instant::now() + Duration::from_millis(patience);
         let is_late = || std::thread::panicking() || Instant::now() > deadline;
         while !self.is_drained() && !is_late() {
-            // What is lost is no longer waited for.
+            // Lost bytes are no longer waited for.
             self.work().ok();
             self.change_all(|peer, _| peer.ask());
             std::thread::sleep(PAUSE);
@@ -58,17 +58,17 @@ impl Drop for Rdma {
         if self.is_drained() {
             self.change_all(|peer, _| peer.part());
         } else {
-            // Nobody is promised what may not arrive.
-            let late = self.contacts.known().filter(|peer| !self.is_rid_of(*peer));
+            // No peer is promised bytes that may not arrive.
+            let late = self.contacts.known().filter(|peer| !self.is_done_with(*peer));
             let late: Vec<_> = late.map(Rank::index).collect();
             let by_tcp = !self.control.tcp().is_flushed();
             tracing::warn!(ranks = ?late, by_tcp, "accepted bytes did not reach their peers");
         }
-        while !is_late() && !self.contacts.is_said() && self.look().is_ok() {
+        while !is_late() && !self.contacts.is_sent() && self.poll_connections().is_ok() {
             std::thread::sleep(PAUSE);
         }
         self.change_all(|peer, _| peer.abandon());
-        self.tell_costs();
+        self.log_costs();
     }
 }
 
@@ -87,7 +87,7 @@ mod tests {
     const KEY: [u8; 32] = [3; 32];
     const RANKS: usize = 2;
 
-    /// Two ranks that have no rail.
+    /// Two ranks without a rail.
     fn ends() -> [Rdma; RANKS] {
         let listen = |rank| {
             let (bind, liveness) = (vec![IpAddr::V4(Ipv4Addr::LOCALHOST)], Liveness::default());
@@ -110,9 +110,9 @@ mod tests {
         })
     }
 
-    /// What cannot be said to a peer any more keeps nobody.
+    /// Messages to a peer that is gone do not delay the drop.
     #[test]
-    fn nobody_waits_to_tell_whom_is_gone() {
+    fn nobody_waits_to_tell_a_peer_that_is_gone() {
         let [mut one, mut other] = ends();
         let link = Link { peer: Rank(1), lane: Lane(0) };
         let deadline = Instant::now() + Duration::from_secs(60);
@@ -124,13 +124,14 @@ mod tests {
             other.poll().unwrap();
         }
         drop(other);
-        // Said when the connection is known to be closed, and nobody has listened yet.
+        // The message is queued while the connection is known to be closed, and before this rank
+        // has handled that.
         while one.control.tcp_mut().send(link, 1, &[7; 100]).is_ok() {
             assert!(Instant::now() < deadline, "never closed");
             one.control.tcp_mut().poll().unwrap();
         }
         let message = Message::Credit { lane: 0, total: 0 };
-        one.change(Rank(1), |peer, _| peer.say(message));
+        one.change(Rank(1), |peer, _| peer.push(message));
         assert!(!one.is_drained());
         let began = Instant::now();
         drop(one);

@@ -1,9 +1,9 @@
-//! All peers of a rank, and waiting for any of them.
+//! The links of a rank to all its peers, and the wait for any of them.
 //!
 //! * `control`: the TCP connections; `contacts`: the peers; `devices`: rails, memory and shares;
-//! * `waker`: the descriptor to park on; `cadence`: how often to look at more than completions;
-//! * `events`: the devices' reports; `connections`: those over iWARP;
-//! * `leaving`: the end.
+//! * `waker`: the descriptor to park on; `cadence`: how often to poll more than completions;
+//! * `events`: the devices' events; `connections`: the events of iWARP connections;
+//! * `leaving`: the end of all links.
 
 mod cadence;
 mod config;
@@ -27,9 +27,9 @@ use self::contacts::{Contact, Contacts};
 use self::control::Control;
 use self::devices::Devices;
 use self::waker::Waker;
-use super::outages::{Outages, log};
 use super::peer::{Fault, Own, Peer};
 use super::rail::Rails;
+use super::rail_log::{RailLog, log};
 use super::sys::Pages;
 use crate::contract::{Fragment, Link, LinkError, Received, RegisteredMemory, Transport};
 use crate::tcp::Tcp;
@@ -38,32 +38,33 @@ pub use self::config::Config;
 
 const NAME: &str = "rdma";
 
-/// A rank's links over RDMA, and over TCP to those that have no rail in common with it, or none
-/// that works any more.
+/// A rank's links over RDMA. Peers without a usable rail in common with this rank go by TCP.
 ///
-/// Its methods panic if a link names this rank itself, or a lane beyond `Config::lanes`. Dropping
-/// it waits up to `limits::HANDSHAKE_MS` for accepted bytes to arrive, as then does TCP.
+/// The methods panic if a link names this rank itself, or a lane beyond `Config::lanes`. Dropping
+/// an endpoint blocks for up to `limits::HANDSHAKE_MS` until accepted bytes have arrived. Dropping
+/// its TCP endpoint then does the same.
 #[derive(Debug)]
 pub struct Rdma {
-    // First: peers hear at once that this rank is gone, even if devices take their time.
+    // Dropped first: peers learn at once that this rank is gone, even if devices take their time.
     control: Control,
-    // Before the devices, whose queues they use.
+    // Dropped before the devices, whose queues the contacts use.
     contacts: Contacts,
     devices: Devices,
-    outages: Outages,
+    rail_log: RailLog,
     config: Config,
     cadence: Cadence,
     waker: Waker,
 }
 
 impl Rdma {
-    /// Uses `rails`, and `tcp` to set up what needs to be.
+    /// Makes an endpoint that uses `rails` for data and `tcp` for setup and for peers without a
+    /// rail.
     ///
     /// # Errors
     /// The system has no descriptors left.
     ///
     /// # Panics
-    /// If the lanes are beyond their limit.
+    /// `config.lanes` is 0 or more than `LANES_MAX`.
     pub fn new(rails: Rails, tcp: Tcp, config: Config) -> io::Result<Self> {
         assert!((1..=LANES_MAX).contains(&config.lanes), "{} lanes", config.lanes);
         let waker = Waker::new()?;
@@ -75,14 +76,14 @@ impl Rdma {
                 waker.watch(connector.fd())?;
             }
         }
-        // Those that this rank reaches in memory, and itself, are none of ours.
+        // This rank itself, and the peers in shared memory, do not use this transport.
         let peers = (0..config.reaches.len()).map(Rank::at).filter(|peer| *peer != config.rank);
         let by_tcp = peers.filter(|peer| tcp.knows(*peer) && !config.reaches[peer.index()]).count();
         Ok(Self {
             control: Control::new(tcp, config.key, config.rank),
             contacts: Contacts::new(config.reaches.len(), by_tcp),
             devices: Devices::new(rails, &config),
-            outages: Outages::default(),
+            rail_log: RailLog::default(),
             config,
             cadence: Cadence::default(),
             waker,
@@ -90,31 +91,31 @@ impl Rdma {
     }
 
     fn error(link: Link, fault: &Fault) -> LinkError {
-        LinkError { link, transport: NAME, fault: fault.told() }
+        LinkError { link, transport: NAME, fault: fault.to_link_fault() }
     }
 
-    /// Whether the peer has no rail in common with us, so that all goes by TCP.
+    /// Returns whether the peer has no rail in common with this rank, which sends all data by TCP.
     fn is_by_tcp(&self, peer: Rank) -> bool {
         !self.config.reaches[peer.index()]
     }
 
-    /// Lets a contact change, and what it has to say be said.
+    /// Changes a contact, and sends the messages that the change has queued.
     fn change<T>(&mut self, rank: Rank, change: impl FnOnce(&mut Peer, &mut Own<'_>) -> T) -> T {
         let contact = self.contacts.meet(rank, self.config.lanes, self.config.may_use_tcp);
         let mut own = self.devices.own(&self.config);
         let result = change(&mut contact.peer, &mut own);
         contact.peer.leave_down(own.rails);
-        contact.peer.tell(&own);
-        for news in contact.peer.take_news() {
+        contact.peer.report_arrivals(&own);
+        for event in contact.peer.take_events() {
             let name = |rail| self.devices.rail(rail).name();
-            log(self.outages.line(rank, news, name, Instant::now()));
+            log(self.rail_log.line(rank, event, name, Instant::now()));
         }
-        self.control.speak(rank, contact);
+        self.control.send(rank, contact);
         self.contacts.count(rank);
         result
     }
 
-    /// Lets all contacts change.
+    /// Changes all contacts.
     fn change_all(&mut self, mut change: impl FnMut(&mut Peer, &mut Own<'_>)) {
         let mut at = 0;
         while let Some(rank) = self.contacts.nth(at) {
@@ -123,19 +124,19 @@ impl Rdma {
         }
     }
 
-    /// Hears all that a peer has said; whether it said anything.
-    fn listen(&mut self, rank: Rank) -> bool {
-        let mut heard = false;
+    /// Handles all messages of a peer that have arrived. Returns whether there were any.
+    fn receive_messages(&mut self, rank: Rank) -> bool {
+        let mut any = false;
         while !self.is_by_tcp(rank) {
-            // Whoever speaks to us first becomes a contact.
+            // A peer that sends the first message becomes a contact.
             self.change(rank, |_, _| ());
             let Some(contact) = self.contacts.contact_mut(rank) else { break };
-            let outcome = match self.control.listen(rank, contact) {
+            let outcome = match self.control.receive(rank, contact) {
                 Ok(None) => break,
-                Ok(Some(message)) => self.change(rank, |peer, own| peer.hear(message, own)),
+                Ok(Some(message)) => self.change(rank, |peer, own| peer.handle(message, own)),
                 Err(fault) => Err(fault),
             };
-            heard = true;
+            any = true;
             if let Err(fault) = outcome {
                 self.change(rank, |peer, _| match fault {
                     Fault::Closed => peer.leave(),
@@ -144,21 +145,21 @@ impl Rdma {
                 break;
             }
         }
-        heard
+        any
     }
 
-    /// Looks after the connections; whether anything happened.
-    fn look(&mut self) -> Result<bool, LinkError> {
+    /// Polls the connections and the clock. Returns whether anything happened.
+    fn poll_connections(&mut self) -> Result<bool, LinkError> {
         let mut moved = self.control.poll()?;
         let mut has_left = false;
         for rank in self.control.tcp_mut().stirred() {
-            moved |= self.listen(rank);
+            moved |= self.receive_messages(rank);
             let contact = self.contacts.get(rank);
             has_left |= contact.is_some_and(|contact| contact.peer.fault() == Some(&Fault::Closed));
         }
         let has_iwarp = self.devices.has_iwarp();
         if has_iwarp && self.contacts.is_connecting() {
-            self.heed_connections();
+            self.handle_connections();
         }
         if self.contacts.is_unsettled() || has_iwarp {
             self.change_all(|_, _| ());
@@ -168,15 +169,15 @@ impl Rdma {
             self.change_all(|peer, own| peer.expire(now, own));
             moved = true;
         }
-        if self.cadence.look() {
-            self.heed_devices();
+        if self.cadence.poll_connections() {
+            self.handle_device_events();
             self.devices.trim();
         }
-        // What a peer wrote before it left has arrived.
+        // A peer's writes arrive before its connection closes, so their completions are there.
         Ok(has_left && self.drain() || moved)
     }
 
-    /// Sends what is held back or owed; whether anything moved.
+    /// Sends bytes that are held back and credit that is due. Returns whether anything moved.
     #[cold]
     fn flush(&mut self) -> bool {
         let mut moved = false;
@@ -185,58 +186,59 @@ impl Rdma {
         moved
     }
 
-    /// Does what is to be done; with a look at the connections if that may be worth it.
+    /// Handles completions, and polls the connections if that may be worth it. Returns whether
+    /// anything moved.
     fn work(&mut self) -> Result<bool, LinkError> {
         let mut moved = self.drain();
         if self.contacts.is_busy() {
             moved |= self.flush();
         }
-        if self.cadence.poll() || self.control.is_stirred() || self.must_look() {
-            let looked = self.look()?;
-            if looked && self.waker.is_armed() {
+        if self.cadence.poll() || self.control.is_pending() || self.must_poll_connections() {
+            let moved_any = self.poll_connections()?;
+            if moved_any && self.waker.is_armed() {
                 self.waker.ring();
             }
-            moved |= looked;
+            moved |= moved_any;
         }
         Ok(moved)
     }
 
-    /// Takes note of a call for one peer, which may have become busy, or has messages to be told.
-    /// An armed caller must not sleep on those.
-    fn heed_use(&mut self, is_busy: bool, has_messages: bool) {
+    /// Notes the state of a peer after a call: it may have become busy, or have messages queued. An
+    /// armed caller must not sleep while messages are queued.
+    fn note_use(&mut self, is_busy: bool, has_messages: bool) {
         self.contacts.busy(is_busy);
         if has_messages && self.waker.is_armed() {
             self.waker.ring();
         }
     }
 
-    /// Whether something is expected on the connections, so that they are worth a look.
-    fn must_look(&self) -> bool {
+    /// Returns whether some connection is expected to bring something, and is worth a poll.
+    fn must_poll_connections(&self) -> bool {
         let contacts = &self.contacts;
         contacts.is_unsettled() || contacts.by_tcp() > 0 || !self.control.tcp().is_flushed()
     }
 
-    /// Says once that bytes to a living peer were lost, even if nobody uses the link again.
-    fn say_what_is_lost(&mut self) -> Result<(), LinkError> {
+    /// Reports once that bytes to a living peer were lost, even if nobody uses the link again.
+    fn report_lost(&mut self) -> Result<(), LinkError> {
         match self.contacts.take_lost() {
             Some((peer, fault)) => Err(Self::error(Link { peer, lane: Lane(0) }, fault)),
             None => Ok(()),
         }
     }
 
-    /// The rail by which the next fragment goes to some peer.
+    /// The rail of the next fragment to some peer.
     #[cfg(test)]
     pub(in crate::rdma) fn rail(&self) -> Option<usize> {
         self.contacts.iter().find_map(|contact| contact.peer.rail())
     }
 
-    /// Whether some path by a rail carries data.
+    /// Returns whether some path on that rail carries data.
     #[cfg(test)]
     pub(in crate::rdma) fn carries(&self, rail: usize) -> bool {
         self.contacts.iter().any(|contact| contact.peer.carries(rail))
     }
 
-    /// How many peers send data by TCP.
+    /// The number of peers that send data by TCP.
     #[cfg(test)]
     pub(in crate::rdma) const fn by_tcp(&self) -> usize {
         self.contacts.by_tcp()
@@ -271,7 +273,7 @@ impl Transport for Rdma {
         let mut own = self.devices.own(&self.config);
         let sent = peer.send(lane, tag, bytes, is_patient, &mut own);
         let (is_busy, has_messages) = (!peer.is_flushed(), peer.has_messages());
-        self.heed_use(is_busy, has_messages);
+        self.note_use(is_busy, has_messages);
         sent.map_err(|fault| Self::error(link, &fault))
     }
 
@@ -313,7 +315,7 @@ impl Transport for Rdma {
         let mut own = self.devices.own(&self.config);
         let received = peer.recv(link.lane.index(), tag, dst, &mut own);
         let (owes, has_messages) = (peer.owes(), peer.has_messages());
-        self.heed_use(owes || has_messages, has_messages);
+        self.note_use(owes || has_messages, has_messages);
         received.map_err(|fault| Self::error(link, &fault))
     }
 
@@ -329,7 +331,7 @@ impl Transport for Rdma {
     fn poll(&mut self) -> Result<bool, LinkError> {
         let moved = self.work()?;
         self.waker.moved(moved);
-        self.say_what_is_lost()?;
+        self.report_lost()?;
         Ok(moved)
     }
 
@@ -341,44 +343,44 @@ impl Transport for Rdma {
         self.waker.fd()
     }
 
-    /// A completion that came before its queue was asked to notify rings nothing, but the caller's
-    /// last `poll` finds it. What happens on connections wakes by itself; what TCP has not told of
-    /// yet matters only where it brings data, or peers have not settled everything.
+    /// A completion that came before its queue was asked to notify wakes nobody, but the caller's
+    /// last `poll` finds it. Connections wake the caller by themselves. Events that TCP has not
+    /// reported yet matter only where TCP brings data, or where peers have not settled everything.
     fn arm(&mut self) {
         self.waker.arm();
-        // Nobody should sleep until something that will not be told.
+        // The caller must not sleep if no device would wake it.
         if self.devices.notify().is_err() || self.contacts.has_lost() {
             self.waker.ring();
         }
-        if self.must_look() {
+        if self.must_poll_connections() {
             self.control.arm();
         }
         if self.devices.has_iwarp() {
-            // What was sent since the last look is to be watched too.
+            // Sends since the last poll need the watch for silence too.
             self.change_all(|_, _| ());
         }
         self.waker.ring_at(self.contacts.alarm());
     }
 
-    /// A device alone woke the caller, or there is more to look after. Where a `poll` found
-    /// something after all, nobody slept, and whatever else may have happened still rings.
+    /// If a device alone woke the caller, its completions are all there is to handle. If a `poll`
+    /// since `arm` found something, the caller has not slept, and every other event still wakes it.
     fn disarm(&mut self) {
         let may_have_slept = self.waker.disarm();
         let rang = self.devices.silence();
         let was_rung = self.waker.silence();
         if may_have_slept && !rang || self.control.is_armed() || was_rung {
             self.control.disarm();
-            self.heed_devices();
-            self.control.stir();
+            self.handle_device_events();
+            self.control.mark_pending();
         } else if self.devices.has_iwarp() {
-            self.heed_connections();
+            self.handle_connections();
         }
     }
 }
 
 impl RegisteredMemory for Rdma {
     fn pages(&mut self, bytes: usize) -> io::Result<Pages> {
-        let may_reuse = !self.contacts.is_inviting();
+        let may_reuse = !self.contacts.has_open_rtr();
         self.devices.pages(bytes, may_reuse)
     }
 }

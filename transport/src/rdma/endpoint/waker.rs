@@ -1,4 +1,4 @@
-//! The descriptor by which a parked caller wakes, and its bells.
+//! The descriptor that wakes a parked caller, and its own event sources.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -6,28 +6,29 @@ use std::time::Instant;
 
 use rustix::event::epoll::{self, EventData, EventFlags};
 
-use crate::sys::Bell;
+use crate::sys::Waker as EventWaker;
 use crate::tcp::ticker::Ticker;
 
-/// The caller is *armed* while it is about to park, or does.
+/// The descriptor that wakes a parked caller. The caller is *armed* from just before it parks until
+/// it is awake again.
 #[derive(Debug)]
 pub(super) struct Waker {
     wake: OwnedFd,
-    /// Rings if something moved since the caller armed of which a `poll` took note, unless a
-    /// device rings for it anyway.
-    bell: Bell,
+    /// Rings if a `poll` has moved something while the caller was armed, unless a device wakes the
+    /// caller anyway.
+    bell: EventWaker,
     is_rung: bool,
-    /// Rings when time moves something on.
+    /// Rings at a deadline.
     ticker: Ticker,
     is_armed: bool,
-    /// Something has moved since then.
+    /// Something has moved while the caller was armed.
     has_moved: bool,
 }
 
 impl Waker {
     pub(super) fn new() -> io::Result<Self> {
         let wake = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        let (bell, ticker) = (Bell::new()?, Ticker::new()?);
+        let (bell, ticker) = (EventWaker::new()?, Ticker::new()?);
         let it = Self { wake, bell, is_rung: false, ticker, is_armed: false, has_moved: false };
         it.watch(&it.bell)?;
         it.watch(&it.ticker)?;
@@ -39,7 +40,7 @@ impl Waker {
         Ok(epoll::add(&self.wake, fd, EventData::new_u64(0), EventFlags::IN)?)
     }
 
-    /// Lets it wake nobody any more.
+    /// Lets a descriptor wake the caller no more.
     pub(super) fn forget(&self, fd: impl AsFd) {
         epoll::delete(&self.wake, fd).ok();
     }
@@ -52,7 +53,7 @@ impl Waker {
         self.is_armed
     }
 
-    /// Something has moved, of which an armed caller knows by `poll`.
+    /// Notes that a `poll` moved something, which an armed caller then knows.
     pub(super) const fn moved(&mut self, moved: bool) {
         self.has_moved |= moved && self.is_armed;
     }
@@ -60,11 +61,11 @@ impl Waker {
     /// Keeps the caller from sleeping.
     pub(super) fn ring(&mut self) {
         if !std::mem::replace(&mut self.is_rung, true) {
-            self.bell.ring();
+            self.bell.wake();
         }
     }
 
-    /// The caller is about to park.
+    /// Notes that the caller is about to park.
     pub(super) const fn arm(&mut self) {
         self.is_armed = true;
     }
@@ -74,17 +75,17 @@ impl Waker {
         self.ticker.ring_at(alarm);
     }
 
-    /// The caller does not park any more; whether it may have slept.
+    /// Notes that the caller is awake. Returns whether it may have slept.
     pub(super) const fn disarm(&mut self) -> bool {
         self.is_armed = false;
         !std::mem::replace(&mut self.has_moved, false)
     }
 
-    /// Silences the bell; whether it rang.
+    /// Silences the bell. Returns whether it rang.
     pub(super) fn silence(&mut self) -> bool {
         let was_rung = std::mem::replace(&mut self.is_rung, false);
         if was_rung {
-            self.bell.silence();
+            self.bell.clear();
         }
         was_rung
     }
@@ -121,7 +122,7 @@ mod tests {
         let mut waker = Waker::new().unwrap();
         waker.moved(true);
         waker.arm();
-        assert!(waker.is_armed() && waker.disarm(), "that was before");
+        assert!(waker.is_armed() && waker.disarm(), "it moved before the caller armed");
         waker.arm();
         waker.moved(true);
         waker.moved(false);

@@ -1,5 +1,5 @@
 //! The destruction of a queue pair, in a thread of its own. Soft devices take seconds for it while
-//! packets wait for an address, and more while the queue pair is being connected.
+//! packets wait for an address, and longer while the queue pair is being connected.
 
 use std::io;
 use std::sync::{Arc, OnceLock};
@@ -10,13 +10,13 @@ use ringfold_types::limits::RDMA_DESTROY_MS;
 
 use crate::rdma::sys::{Connection, Qp};
 
-/// How often to look whether it is done.
-const LOOK: Duration = Duration::from_millis(5);
+/// The interval between checks of a destruction.
+const CHECK_INTERVAL: Duration = Duration::from_millis(5);
 
 /// The result, once the device is done.
 type Outcome = Arc<OnceLock<Result<(), String>>>;
 
-/// See the module's head.
+/// A destruction in progress, or done.
 #[derive(Debug)]
 pub(super) struct Destruction {
     since: Instant,
@@ -27,7 +27,7 @@ pub(super) struct Destruction {
 struct Doomed {
     qp: Option<Qp>,
     outcome: Outcome,
-    // After the queue pair that it connects.
+    // Dropped after the queue pair that it connects.
     _connection: Option<Arc<Connection>>,
 }
 
@@ -44,15 +44,15 @@ impl Destruction {
         let outcome = Outcome::default();
         let (qp, of) = (Some(qp), Arc::clone(&outcome));
         let doomed = Doomed { qp, outcome: of, _connection: connection };
-        // Without a thread the closure is dropped here, and this call blocks.
+        // If no thread can be made, the closure is dropped here, and this call blocks.
         thread::Builder::new().name("ringfold-rdma".to_owned()).spawn(move || drop(doomed)).ok();
         Self { since: Instant::now(), outcome }
     }
 
-    /// Whether the device is done. The queue pair takes and sends nothing from then on.
+    /// Returns whether the device is done. From then on the queue pair takes and sends nothing.
     ///
     /// # Errors
-    /// The device refuses, or takes too long: the peer may write for an unknown time.
+    /// The device refuses, or takes too long. The peer may then write for an unknown time.
     pub(super) fn is_done(&self) -> io::Result<bool> {
         match self.outcome.get() {
             Some(Ok(())) => Ok(true),
@@ -62,18 +62,18 @@ impl Destruction {
         }
     }
 
-    /// When to look again.
-    pub(super) fn look_at(&self) -> Option<Instant> {
-        matches!(self.is_done(), Ok(false)).then(|| Instant::now() + LOOK)
+    /// The time of the next check.
+    pub(super) fn next_check(&self) -> Option<Instant> {
+        matches!(self.is_done(), Ok(false)).then(|| Instant::now() + CHECK_INTERVAL)
     }
 
     /// Blocks until the device is done.
     ///
     /// # Errors
-    /// As `is_done`.
+    /// The device refuses, or takes too long, as in `is_done`.
     pub(super) fn wait(&self) -> io::Result<()> {
         while !self.is_done()? {
-            thread::sleep(LOOK);
+            thread::sleep(CHECK_INTERVAL);
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! The words that both ends of a path exchange before packets pass. This knows no device.
+//! The messages that both ends of a path exchange before packets pass. This module knows no device.
 
 use std::io;
 
@@ -7,19 +7,19 @@ use crate::rdma::sys::{Target, Ticket};
 /// The handshake of one life. It is complete when both ends can be written to.
 #[derive(Debug, Default)]
 pub(super) struct Handshake {
-    /// The number of our first packet.
+    /// The sequence number of our first packet.
     sequence: u32,
-    /// The peer shows it where we listen (iWARP).
+    /// The secret that the peer shows when it connects to us (iWARP).
     ticket: Ticket,
     /// The peer's offer.
     theirs: Option<Target>,
     is_connected: bool,
-    /// The peer has said that it can be written to.
+    /// The peer has reported that it can be written to.
     is_ready: bool,
 }
 
 impl Handshake {
-    /// A handshake with random numbers, and a ticket that names the life by `tag`.
+    /// Makes a handshake with random numbers, and a ticket that names the life by `tag`.
     pub(super) fn new(tag: u64) -> io::Result<Self> {
         let (mut random, mut ticket) = ([0; 4], Ticket::default());
         getrandom::fill(&mut random).map_err(io::Error::other)?;
@@ -37,7 +37,7 @@ impl Handshake {
         &self.ticket
     }
 
-    /// The peer has offered its end.
+    /// Takes the peer's offer of its end.
     pub(super) const fn take(&mut self, theirs: Target) {
         self.theirs = Some(theirs);
     }
@@ -46,12 +46,12 @@ impl Handshake {
         self.theirs.is_some()
     }
 
-    /// The peer's end, or nothing in particular before it was offered.
+    /// The peer's end, or zeros before the peer has offered it.
     pub(super) fn theirs(&self) -> Target {
         self.theirs.unwrap_or_default()
     }
 
-    /// The peer can write to us.
+    /// Notes that the peer can write to us.
     pub(super) const fn connected(&mut self) {
         self.is_connected = true;
     }
@@ -60,7 +60,7 @@ impl Handshake {
         self.is_connected
     }
 
-    /// We can write to the peer.
+    /// Notes that we can write to the peer.
     pub(super) const fn ready(&mut self) {
         self.is_ready = true;
     }
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn both_ends_must_say_so() {
+    fn both_ends_must_report_it() {
         let mut handshake = Handshake::default();
         handshake.ready();
         assert!(!handshake.is_complete());

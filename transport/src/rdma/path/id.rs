@@ -1,37 +1,37 @@
-//! Whose work a completion is about.
+//! The identity of work in completions: the peer, the path and its life.
 
 use ringfold_types::Rank;
 
-/// Whose work a completion is about.
+/// The path and life that a completion belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::rdma) struct Id {
     pub(in crate::rdma) peer: Rank,
     pub(in crate::rdma) path: usize,
-    /// How often the path was made before, modulo 128.
+    /// The number of earlier lives of the path, modulo 128.
     pub(in crate::rdma) life: u8,
 }
 
-/// Which of them it is.
+/// The work that a completion is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::rdma) enum Work {
-    /// A send, posted after so many others.
+    /// The send with that number.
     Send(u32),
-    /// A receive, into that place where there are places.
+    /// A receive, with the number of its buffer slot where receives have buffers.
     Receive(u32),
 }
 
 const RECEIVE: u64 = 1 << 63;
 
 impl Id {
-    /// For a send that was posted after `posted` others, or for receives, to which the number of
-    /// their place may be added.
+    /// The identity of the send with number `posted`, or of receives without it. The number of a
+    /// receive's buffer slot may be added.
     pub(super) fn encode(self, posted: Option<u32>) -> u64 {
         let path = u64::from(self.life) << 56 | (self.path as u64 & 0xff) << 32;
         let who = path | u64::from(self.peer.0 & 0xffff) << 40;
         who | posted.map_or(RECEIVE, u64::from)
     }
 
-    /// Whose it is, and which.
+    /// Returns the path and life of an identity, and the work.
     #[expect(clippy::cast_possible_truncation, reason = "as it was made")]
     pub(in crate::rdma) const fn decode(id: u64) -> (Self, Work) {
         let (peer, path) = (Rank((id >> 40 & 0xffff) as u32), (id >> 32 & 0xff) as usize);

@@ -1,11 +1,12 @@
-//! What a path over iWARP needs more than others: a connection, which the higher rank makes to the
-//! port that the lower one told, and a watch for silence.
+//! The additions for iWARP: a connection, which the higher rank makes to the lower rank's port, and
+//! a watch for silence.
 //!
-//! Devices there say that work is done when TCP has it, not when it has arrived, and TCP tries for
-//! a quarter of an hour before it gives up. So a question (`Qp::ask`) proves the connection, is the
-//! last word of a rank that leaves, and is asked from time to time while something is under way. If
-//! no answer comes for as long as other devices would try, the path is lost. By the protocol the
-//! end that connects says the first word: the other end asks nothing before it was told `Ready`.
+//! An iWARP device completes work when TCP has taken it, not when it has arrived. TCP tries for a
+//! quarter of an hour before it gives up. So paths ask questions (`Qp::ask`), which the peer's
+//! device answers. A question proves the connection, ends the stream of a rank that leaves, and is
+//! repeated while something is under way. A path without an answer for as long as other devices
+//! would retry is lost. By the protocol the connecting end sends first, so the other end asks
+//! nothing before it has received `Ready`.
 
 use std::io;
 use std::net::SocketAddr;
@@ -18,49 +19,49 @@ use crate::rdma::sys::{Connection, Connector, Ticket};
 /// Questions within the time after which silence counts as loss.
 const QUESTIONS: u32 = 8;
 
-/// The connection of a path, made by this end if it *calls* and by the peer if not.
+/// The connection of a path. This end makes it if it *initiates* it, and the peer otherwise.
 #[derive(Debug, Default)]
 pub(super) struct Dialer {
-    calls: bool,
+    initiates: bool,
     connection: Option<Arc<Connection>>,
-    /// An attempt to connect, beside the calls and maybe for longer than a life.
+    /// An attempt to connect in a thread of its own, which may outlast a life.
     dial: Option<JoinHandle<io::Result<()>>>,
 }
 
 impl Dialer {
-    /// Begins another life, in which this end connects to the other or not.
-    pub(super) fn begin(&mut self, calls: bool) {
-        (self.calls, self.connection) = (calls, None);
+    /// Begins another life. `initiates` tells whether this end connects to the other.
+    pub(super) fn begin(&mut self, initiates: bool) {
+        (self.initiates, self.connection) = (initiates, None);
     }
 
-    /// Whether this end connects.
-    pub(super) const fn calls(&self) -> bool {
-        self.calls
+    /// Returns whether this end connects.
+    pub(super) const fn initiates(&self) -> bool {
+        self.initiates
     }
 
-    /// Whether an attempt to connect is under way, maybe that of a life before: it holds a thread
-    /// for as long as TCP tries.
+    /// Returns whether an attempt to connect is under way, maybe that of an earlier life. It holds
+    /// a thread for as long as TCP tries.
     pub(super) fn is_dialing(&self) -> bool {
         self.dial.as_ref().is_some_and(|dial| !dial.is_finished())
     }
 
-    /// Gives the connection away, to be destroyed after its queue pair.
+    /// Gives the connection away, for destruction after its queue pair.
     pub(super) const fn take(&mut self) -> Option<Arc<Connection>> {
         self.connection.take()
     }
 
-    /// Begins to look for the way to a peer. What happens to the connection is told under `tag`.
-    pub(super) fn find(
+    /// Begins to resolve the route to a peer. Events of the connection carry `tag`.
+    pub(super) fn resolve(
         &mut self,
         connector: &Connector,
         to: SocketAddr,
         tag: u64,
     ) -> io::Result<()> {
-        self.connection = Some(Arc::new(connector.find(to, tag)?));
+        self.connection = Some(Arc::new(connector.resolve(to, tag)?));
         Ok(())
     }
 
-    /// The way to the peer is known: connects a queue pair, beside the calls.
+    /// Connects a queue pair in a thread of its own, once the route is resolved.
     pub(super) fn dial(&mut self, number: u32, ticket: Ticket) -> io::Result<()> {
         let Some(connection) = self.connection.clone() else { return Ok(()) };
         let dial = thread::Builder::new().name("ringfold-rdma".to_owned());
@@ -68,7 +69,7 @@ impl Dialer {
         Ok(())
     }
 
-    /// Why there is no connection, once it has taken too long.
+    /// Returns the error of a connection that has taken too long.
     pub(super) fn why_none(&mut self) -> io::Error {
         let dial = self.dial.take_if(|dial| dial.is_finished());
         match dial.and_then(|dial| dial.join().ok()) {
@@ -77,9 +78,9 @@ impl Dialer {
         }
     }
 
-    /// Whether the peer's connection is awaited.
+    /// Returns whether the peer is expected to connect.
     pub(super) const fn is_waiting(&self) -> bool {
-        self.connection.is_none() && !self.calls
+        self.connection.is_none() && !self.initiates
     }
 
     /// Takes the peer's connection for a queue pair.
@@ -95,12 +96,12 @@ impl Dialer {
     }
 }
 
-/// A watch for silence: asks the peer's device from time to time, one question at a time.
+/// A watch for silence. It asks the peer's device from time to time, one question at a time.
 #[derive(Debug)]
 pub(super) struct Watch {
-    /// How long the peer's device may not answer.
+    /// The time after which a missing answer counts as loss.
     silence: Duration,
-    /// When the question was asked that is not answered.
+    /// The time of the question that is not yet answered.
     asking: Option<Instant>,
     answered_at: Instant,
 }
@@ -126,7 +127,8 @@ impl Watch {
         self.silence
     }
 
-    /// When to ask, or to call it silence; never if nothing is asked and all `is_answered`.
+    /// The time of the next question, or the time when silence counts as loss. There is none if no
+    /// question is open and all `is_answered`.
     pub(super) fn deadline(&self, is_answered: bool) -> Option<Instant> {
         match self.asking {
             Some(since) => Some(since + self.silence),
@@ -141,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn silence_is_what_is_not_answered_in_time() {
+    fn silence_is_a_late_answer() {
         let (now, second) = (Instant::now(), Duration::from_secs(1));
         let mut watch = Watch::new(8 * second, now);
         assert_eq!(watch.deadline(true), None, "nothing is under way");

@@ -1,54 +1,54 @@
-//! The stages of a path's life, and the pause before the next one. This knows no device.
+//! The phases of a path's life, and the pause before the next life. This module knows no device.
 
 use std::time::{Duration, Instant};
 
 use ringfold_types::limits::{HANDSHAKE_MS, RDMA_FLUSH_MS, RDMA_RETRY_MAX_MS, RDMA_RETRY_MS};
 
-/// How far a path is.
+/// The phase of a path's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::rdma) enum Stage {
-    /// The peer has been told of it.
+pub(in crate::rdma) enum Phase {
+    /// The peer has been offered the queue pair.
     Offered,
-    /// Over iWARP: both know of it, and it is being connected.
+    /// Both ends know of the queue pair, and iWARP is connecting it.
     Connecting,
-    /// Both ends can be written to; whether packets pass is being tried.
+    /// Both ends can be written to, and a first packet is under way.
     Proving,
-    /// It carries data.
+    /// The path carries data.
     Proven,
-    /// It cannot be used, or not any more.
+    /// The path has ended, or was never made.
     Ended,
 }
 
-/// A path's life. A life that has ended is *settled* once both ends have reported the arrivals.
-/// Only then does another begin.
+/// A path's life. A life that has ended is *settled* once both ends have reported their arrivals.
+/// The next life begins after that.
 #[derive(Debug)]
 pub(super) struct Life {
-    stage: Stage,
-    /// When the stage began, as far as time moves it on.
+    phase: Phase,
+    /// The time when the phase began, if it has a deadline.
     since: Instant,
-    /// How long packets may take to pass for the first time.
+    /// The time that the first packet may take.
     proof: Duration,
-    /// Lives in a row that ended before they carried anything.
+    /// The number of lives in a row that ended before they carried data.
     failures: u32,
-    /// When this end begins the next life, if it is for this end to begin.
+    /// The time when this end begins the next life, if this end does.
     retry_at: Option<Instant>,
-    /// After the end: this end has reported the arrivals.
-    has_told: bool,
-    /// After the end: the peer has reported them.
-    has_heard: bool,
+    /// After the end: this end has reported its arrivals.
+    has_reported: bool,
+    /// After the end: the peer has reported its arrivals.
+    peer_has_reported: bool,
 }
 
 impl Life {
     /// The state before the first life: settled.
     pub(super) fn new() -> Self {
         Self {
-            stage: Stage::Ended,
+            phase: Phase::Ended,
             since: Instant::now(),
             proof: Duration::ZERO,
             failures: 0,
             retry_at: None,
-            has_told: true,
-            has_heard: true,
+            has_reported: true,
+            peer_has_reported: true,
         }
     }
 
@@ -56,64 +56,64 @@ impl Life {
     pub(super) fn begin(&mut self) {
         debug_assert!(self.is_settled(), "{self:?}");
         let failures = self.failures;
-        *self = Self { failures, has_told: false, has_heard: false, ..Self::new() };
+        *self = Self { failures, has_reported: false, peer_has_reported: false, ..Self::new() };
     }
 
-    fn enter(&mut self, stage: Stage) {
-        (self.stage, self.since) = (stage, Instant::now());
+    fn enter(&mut self, phase: Phase) {
+        (self.phase, self.since) = (phase, Instant::now());
     }
 
-    /// The queue pair is there, and the peer will be told of it. Packets may take as long as
-    /// `proof` to pass for the first time.
+    /// Notes that the queue pair was made, and is offered to the peer. The first packet may take as
+    /// long as `proof`.
     pub(super) const fn offer(&mut self, proof: Duration) {
-        (self.stage, self.proof) = (Stage::Offered, proof);
+        (self.phase, self.proof) = (Phase::Offered, proof);
     }
 
-    /// Both ends know of it.
+    /// Notes that both ends know of the queue pair.
     pub(super) fn connect(&mut self) {
-        if self.stage == Stage::Offered {
-            self.enter(Stage::Connecting);
+        if self.phase == Phase::Offered {
+            self.enter(Phase::Connecting);
         }
     }
 
-    /// Both ends can be written to.
+    /// Notes that both ends can be written to.
     pub(super) fn prove(&mut self) {
-        self.enter(Stage::Proving);
+        self.enter(Phase::Proving);
     }
 
-    /// Packets have passed; whether that is news.
+    /// Notes that packets pass. Returns whether that is new.
     pub(super) fn proven(&mut self) -> bool {
-        let is_news = self.stage == Stage::Proving;
-        if is_news {
-            self.stage = Stage::Proven;
+        let is_new = self.phase == Phase::Proving;
+        if is_new {
+            self.phase = Phase::Proven;
         }
-        is_news
+        is_new
     }
 
     pub(super) fn end(&mut self) {
         self.failures = if self.is_usable() { 0 } else { self.failures.saturating_add(1) };
-        self.enter(Stage::Ended);
+        self.enter(Phase::Ended);
     }
 
-    /// The peer knows nothing of this life, which came to nothing: it is settled.
+    /// Settles a life that came to nothing and is unknown to the peer.
     pub(super) const fn forget(&mut self) {
-        (self.has_told, self.has_heard) = (true, true);
+        (self.has_reported, self.peer_has_reported) = (true, true);
     }
 
-    /// This end reports the arrivals. Later reports of this life do not count.
-    pub(super) const fn tell(&mut self) {
-        self.has_told = true;
+    /// Notes that this end reports its arrivals. Later arrivals of this life are ignored.
+    pub(super) const fn report(&mut self) {
+        self.has_reported = true;
     }
 
-    /// The peer reports the arrivals; whether it may.
-    pub(super) fn heard(&mut self) -> bool {
-        let may = self.has_ended() && !self.has_heard;
-        self.has_heard = true;
+    /// Notes that the peer reports its arrivals. Returns whether the peer may do so now.
+    pub(super) fn peer_reports(&mut self) -> bool {
+        let may = self.has_ended() && !self.peer_has_reported;
+        self.peer_has_reported = true;
         may
     }
 
-    pub(super) const fn stage(&self) -> Stage {
-        self.stage
+    pub(super) const fn phase(&self) -> Phase {
+        self.phase
     }
 
     pub(super) const fn proof(&self) -> Duration {
@@ -121,46 +121,46 @@ impl Life {
     }
 
     pub(super) fn has_ended(&self) -> bool {
-        self.stage == Stage::Ended
+        self.phase == Phase::Ended
     }
 
-    /// Whether it carries data.
+    /// Returns whether the path carries data.
     pub(super) fn is_usable(&self) -> bool {
-        self.stage == Stage::Proven
+        self.phase == Phase::Proven
     }
 
-    /// Whether it is to be connected.
+    /// Returns whether the path is still to be connected.
     pub(super) const fn is_connecting(&self) -> bool {
-        matches!(self.stage, Stage::Offered | Stage::Connecting)
+        matches!(self.phase, Phase::Offered | Phase::Connecting)
     }
 
-    pub(super) const fn has_told(&self) -> bool {
-        self.has_told
+    pub(super) const fn has_reported(&self) -> bool {
+        self.has_reported
     }
 
-    /// Whether it is over and both ends know all arrivals.
+    /// Returns whether the life is over and both ends know all arrivals.
     pub(super) fn is_settled(&self) -> bool {
-        self.has_ended() && self.has_told && self.has_heard
+        self.has_ended() && self.has_reported && self.peer_has_reported
     }
 
-    /// Begins the stage anew at `last`, if that is later: so long a stage may take from then on.
+    /// Lets the phase count from `last`, if that is later. Returns whether it was.
     pub(super) fn extend(&mut self, last: Instant) -> bool {
         let is_later = last > self.since;
         self.since = self.since.max(last);
         is_later
     }
 
-    /// When the stage has taken too long, or the next life begins.
+    /// The deadline of the phase, or the begin of the next life.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        match self.stage {
-            Stage::Connecting => Some(self.since + Duration::from_millis(HANDSHAKE_MS)),
-            Stage::Proving => Some(self.since + self.proof),
-            Stage::Ended if self.is_settled() => self.retry_at,
+        match self.phase {
+            Phase::Connecting => Some(self.since + Duration::from_millis(HANDSHAKE_MS)),
+            Phase::Proving => Some(self.since + self.proof),
+            Phase::Ended if self.is_settled() => self.retry_at,
             _ => None,
         }
     }
 
-    /// After the end: when the device has taken too long to flush the queue pair.
+    /// After the end: the deadline for the device to flush the queue pair.
     pub(super) fn flush_deadline(&self) -> Instant {
         self.since + Duration::from_millis(RDMA_FLUSH_MS)
     }
@@ -170,15 +170,15 @@ impl Life {
         self.retry_at = Some(at);
     }
 
-    /// Begins the next life after a pause, unless something else was planned. The pause doubles
-    /// with every life that comes to nothing.
+    /// Begins the next life after a pause, unless a time is set already. The pause doubles with
+    /// every life that carried no data.
     pub(super) fn retry_later(&mut self, now: Instant) {
         let pause = Duration::from_millis(RDMA_RETRY_MS) * (1 << self.failures.min(16));
         let pause = pause.min(Duration::from_millis(RDMA_RETRY_MAX_MS));
         self.retry_at.get_or_insert(now + pause);
     }
 
-    /// The next life begins now, or is for the peer to begin.
+    /// Notes that the next life begins now, or that the peer begins it.
     pub(super) const fn retried(&mut self) {
         self.retry_at = None;
     }
@@ -197,13 +197,13 @@ mod tests {
     #[test]
     fn a_life_goes_through_its_stages_once() {
         let mut life = Life::new();
-        assert!(life.is_settled() && !life.heard(), "nothing to be told of");
+        assert!(life.is_settled() && !life.peer_reports(), "nothing to be told of");
         life.begin();
         assert!(life.has_ended() && !life.is_settled());
         life.offer(Duration::from_secs(3));
         assert!(life.is_connecting() && life.deadline().is_none());
         life.connect();
-        assert_eq!(life.stage(), Stage::Connecting);
+        assert_eq!(life.phase(), Phase::Connecting);
         assert!(!life.proven(), "both ends cannot be written to yet");
         life.prove();
         assert_eq!(life.deadline(), Some(life.since + Duration::from_secs(3)));
@@ -211,9 +211,9 @@ mod tests {
         life.connect();
         assert!(life.is_usable(), "a late word changes nothing");
         life.end();
-        assert!(life.heard() && !life.heard(), "the peer says so once");
+        assert!(life.peer_reports() && !life.peer_reports(), "the peer says so once");
         assert!(!life.is_settled());
-        life.tell();
+        life.report();
         assert!(life.is_settled());
     }
 

@@ -1,10 +1,10 @@
 //! A queue pair to a peer, and its lives.
 //!
-//! * `life`: the stages of a life, and the pause before the next;
-//! * `queue_pair`: the device's objects, `destruction`: how they go;
-//! * `handshake`: the words of both ends before packets pass;
+//! * `life`: the phases of a life, and the pause before the next;
+//! * `queue_pair`: the device's objects; `destruction`: their end;
+//! * `handshake`: the messages of both ends before packets pass;
 //! * `iwarp`: the connection that iWARP needs, and a watch for silence;
-//! * `send_queue`: the sends by number; `writing`: fragments, credits and questions;
+//! * `send_queue`: the numbers of sends; `writing`: fragments, credits and questions;
 //! * `id`: the peer, path and life of a completion.
 
 mod destruction;
@@ -31,63 +31,63 @@ use self::queue_pair::{QueuePair, SPENT_MAX};
 use self::send_queue::SendQueue;
 use super::address::Address;
 use super::card::RailCard;
+use super::diagnostics;
 use super::rail::Rail;
-use super::ring::invitation::PLACES;
+use super::ring::rtr::SLOTS;
 use super::settings::Settings;
 use super::sys::{Connection, Pd, Route, Target, Ticket};
-use super::words;
 
 pub(super) use self::id::{Id, Work};
-pub(super) use self::life::Stage;
+pub(super) use self::life::Phase;
 
-/// Credits for a lane that may be under way at a time: a ring has less than three times the lines
-/// that bring one, and four quarters of fragments, and where another path was lost one is repeated.
+/// Credits of a lane that may be under way together. A ring has less than three times the lines
+/// that bring one, and four quarters of the fragments. A lost path adds one repetition.
 const CREDITS: usize = 10;
-/// What the receiver says of a lane at a time at most.
-const WORDS: usize = CREDITS + PLACES;
+/// Messages about a lane that the receiver may have under way together.
+const CONTROL_MESSAGES: usize = CREDITS + SLOTS;
 
-/// A path to a peer. It has many lives: the next one can begin when the last one is settled.
+/// A path to a peer. It has many lives: the next begins after the last is settled.
 #[derive(Debug)]
 pub(super) struct Path {
-    /// Which of the peer's pairs of rails it is on.
+    /// The cable, which is one of the peer's pairs of rails.
     cable: usize,
     id: Id,
     life: Life,
     pair: QueuePair,
     handshake: Handshake,
-    // After the queue pair that it connects.
+    // Dropped after the queue pair that it connects.
     dialer: Dialer,
     sends: SendQueue,
-    /// Over iWARP.
+    /// The watch for silence, over iWARP.
     watch: Option<Watch>,
-    /// Whether its packets may overtake each other.
+    /// Packets may overtake each other.
     is_adaptive: bool,
 }
 
-/// The ingredients of a path.
+/// The inputs that a new life of a path needs.
 pub(super) struct Making<'a> {
     pub(super) rail: &'a mut Rail,
     pub(super) pd: &'a Arc<Pd>,
     pub(super) settings: &'a Settings,
-    /// Lanes that there may be,
+    /// The number of lanes in all.
     pub(super) lanes: usize,
-    /// and those that the peer may write to already.
+    /// The number of lanes that the peer may write to already.
     pub(super) rings: usize,
-    /// Over iWARP, this end connects.
-    pub(super) calls: bool,
-    /// How long packets may take to pass for the first time.
+    /// This end connects, over iWARP.
+    pub(super) initiates: bool,
+    /// The time that the first packet may take.
     pub(super) proof: Duration,
 }
 
-/// The bringer of a number: a completion, or over iWARP a message, which lies at a place.
+/// The arrival of an immediate: in a completion, or over iWARP as a message in a buffer slot.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Arrived {
-    Number(u32),
-    Message { place: u32, bytes: u32 },
+    Immediate(u32),
+    Message { slot: u32, bytes: u32 },
 }
 
 impl Path {
-    /// One that was never made.
+    /// Makes a path that was never connected.
     pub(super) fn new(peer: Rank, path: usize, cable: usize) -> Self {
         Self {
             cable,
@@ -102,7 +102,7 @@ impl Path {
         }
     }
 
-    /// One that carries data, without a device.
+    /// Makes a path that carries data without a device.
     #[cfg(test)]
     pub(super) fn carrying(peer: Rank, path: usize, cable: usize) -> Self {
         let mut it = Self::new(peer, path, cable);
@@ -122,7 +122,7 @@ impl Path {
         self.watch = None;
     }
 
-    /// Lets nobody wait for an attempt to connect that is under way; as the end of it all.
+    /// Lets nobody wait for an attempt to connect that is under way, at the end of the links.
     pub(super) fn abandon(&mut self) {
         if self.dialer.is_dialing() {
             self.pair.clear(self.dialer.take());
@@ -131,18 +131,19 @@ impl Path {
 
     /// Makes a queue pair that is ready to be connected.
     pub(super) fn make(&mut self, making: Making<'_>) -> io::Result<()> {
-        let Making { rail, pd, settings, lanes, rings, calls, proof } = making;
+        let Making { rail, pd, settings, lanes, rings, initiates, proof } = making;
         if self.dialer.is_dialing() {
             return Err(io::Error::other("the last attempt to connect has not ended"));
         }
-        let (tag, most) = (self.id.encode(None), lanes * (RDMA_CELLS + WORDS) + SPENT_MAX);
+        let (tag, most) =
+            (self.id.encode(None), lanes * (RDMA_CELLS + CONTROL_MESSAGES) + SPENT_MAX);
         self.pair.make(rail, pd, settings.partition_key_index, (tag, most))?;
-        self.pair.post_receives(lanes * WORDS + SPENT_MAX + rings * RDMA_CELLS)?;
+        self.pair.post_receives(lanes * CONTROL_MESSAGES + SPENT_MAX + rings * RDMA_CELLS)?;
         self.handshake = Handshake::new(tag)?;
         let is_iwarp = self.is_iwarp();
         self.is_adaptive = rail.is_adaptive(settings) && !is_iwarp;
-        self.dialer.begin(calls && is_iwarp);
-        let silence = words::silence(settings.timeout, settings.retries);
+        self.dialer.begin(initiates && is_iwarp);
+        let silence = diagnostics::silence(settings.timeout, settings.retries);
         self.watch = is_iwarp.then(|| Watch::new(silence, Instant::now()));
         self.life.offer(proof);
         Ok(())
@@ -162,53 +163,53 @@ impl Path {
         self.cable
     }
 
-    /// Whether it was never made before.
+    /// Returns whether this is the path's first life.
     pub(super) const fn is_first(&self) -> bool {
         self.id.life == 1
     }
 
-    pub(super) const fn stage(&self) -> Stage {
-        self.life.stage()
+    pub(super) const fn phase(&self) -> Phase {
+        self.life.phase()
     }
 
     pub(super) fn has_ended(&self) -> bool {
         self.life.has_ended()
     }
 
-    /// Whether it carries data.
+    /// Returns whether the path carries data.
     pub(super) fn is_usable(&self) -> bool {
         self.life.is_usable()
     }
 
-    /// Whether it is to be connected.
+    /// Returns whether the path is still to be connected.
     pub(super) const fn is_connecting(&self) -> bool {
         self.life.is_connecting()
     }
 
-    /// Whether it is over and both ends know all arrivals.
+    /// Returns whether the life is over and both ends know all arrivals.
     pub(super) fn is_settled(&self) -> bool {
         self.life.is_settled()
     }
 
-    /// Whether completions of that life still count.
+    /// Returns whether completions of that life still count.
     pub(super) const fn lives(&self, life: u8) -> bool {
-        self.id.life == life && !self.life.has_told()
+        self.id.life == life && !self.life.has_reported()
     }
 
     pub(super) fn is_iwarp(&self) -> bool {
         self.pair.is_iwarp()
     }
 
-    /// Whether the peer is to be told when the path is proven, so that it tries too.
-    pub(super) const fn calls(&self) -> bool {
-        self.dialer.calls()
+    /// Returns whether the peer must be told once the path is proven, so that it tries too.
+    pub(super) const fn initiates(&self) -> bool {
+        self.dialer.initiates()
     }
 
     pub(super) const fn has_offer(&self) -> bool {
         self.handshake.has_offer()
     }
 
-    /// Connects to the peer's end; whether the peer may write from now on.
+    /// Connects to the peer's end. Returns whether the peer may write from now on.
     pub(super) fn connect(
         &mut self,
         rail: &Rail,
@@ -219,11 +220,11 @@ impl Path {
         self.handshake.take(target);
         if self.is_iwarp() {
             self.life.connect();
-            if self.dialer.calls() {
+            if self.dialer.initiates() {
                 let connector = rail.connector.as_ref().ok_or(io::ErrorKind::Unsupported)?;
                 let port = u16::try_from(target.number).map_err(io::Error::other)?;
                 let to = SocketAddr::new(Ipv6Addr::from(theirs.gid).to_canonical(), port);
-                self.dialer.find(connector, to, self.id.encode(None))?;
+                self.dialer.resolve(connector, to, self.id.encode(None))?;
             }
             return Ok(false);
         }
@@ -245,16 +246,16 @@ impl Path {
         Ok(true)
     }
 
-    /// Over iWARP, the way to the peer is known: connects, beside the calls.
-    pub(super) fn found(&mut self) -> io::Result<()> {
-        if self.stage() != Stage::Connecting {
+    /// Connects in a thread of its own, once the route is resolved (iWARP).
+    pub(super) fn route_resolved(&mut self) -> io::Result<()> {
+        if self.phase() != Phase::Connecting {
             return Ok(());
         }
         let number = self.pair.qp_mut()?.number();
         self.dialer.dial(number, self.handshake.theirs().ticket)
     }
 
-    /// Takes the connection of a peer that shows the ticket we gave it, or gives it back.
+    /// Takes the connection of a peer that shows our ticket, or gives it back.
     pub(super) fn admit(
         &mut self,
         connection: Connection,
@@ -271,35 +272,35 @@ impl Path {
         }
     }
 
-    /// The connection is there.
-    pub(super) fn made(&mut self) -> io::Result<()> {
+    /// Notes that the connection is established.
+    pub(super) fn established(&mut self) -> io::Result<()> {
         self.pair.expose();
         self.handshake.connected();
-        if self.dialer.calls() {
-            // The other end has accepted it.
+        if self.dialer.initiates() {
+            // A connection is established once the other end has accepted it.
             self.handshake.ready();
         }
         self.prove()
     }
 
-    /// Whether others on its rail were connected in the meantime, of which there may be many more
-    /// than a busy machine makes in that time: then it has as long again, from the last one on.
+    /// Returns whether others on its rail were connected in the meantime. A busy host may need more
+    /// time for many connections, so the path's deadline counts from the last of them.
     pub(super) fn may_yet_come(&mut self, last: Instant) -> bool {
         self.life.extend(last)
     }
 
-    /// Why there is no connection, once it has taken too long.
+    /// Returns the error of a connection that has taken too long.
     pub(super) fn why_none(&mut self) -> io::Error {
         self.dialer.why_none()
     }
 
-    /// The peer can be written to.
+    /// Notes that the peer can be written to.
     pub(super) fn ready(&mut self) -> io::Result<()> {
         self.handshake.ready();
         self.prove()
     }
 
-    /// Finds out whether packets pass, once both ends can be written to.
+    /// Sends a first packet, once both ends can be written to.
     fn prove(&mut self) -> io::Result<()> {
         if self.is_connecting() && self.handshake.is_complete() {
             self.life.prove();
@@ -308,7 +309,7 @@ impl Path {
         Ok(())
     }
 
-    /// How long packets may take to pass for the first time.
+    /// The time that the first packet may take.
     pub(super) const fn proof(&self) -> Duration {
         self.life.proof()
     }
@@ -318,26 +319,26 @@ impl Path {
         self.pair.post_receives(RDMA_CELLS)
     }
 
-    /// The number that an arrival brings, if it brings one.
+    /// Returns the immediate that an arrival brings, if it brings one.
     pub(super) fn number(&self, arrived: Arrived) -> Option<u32> {
         match arrived {
-            Arrived::Number(number) => Some(number),
-            Arrived::Message { place, bytes } => self.pair.get()?.note(place, bytes),
+            Arrived::Immediate(number) => Some(number),
+            Arrived::Message { slot, bytes } => self.pair.get()?.immediate(slot, bytes),
         }
     }
 
-    /// A number was taken.
+    /// Notes that an immediate was handled.
     pub(super) fn arrived(&mut self) -> io::Result<()> {
         let goes_on = !self.has_ended();
         self.pair.used(goes_on)
     }
 
-    /// A receive was taken back.
+    /// Notes that a receive was flushed.
     pub(super) const fn flushed(&mut self) {
         self.pair.flushed();
     }
 
-    /// Ends it: nothing is written to us or sent any more.
+    /// Ends the life: the peer can write no more, and this end sends no more.
     pub(super) fn end(&mut self) {
         self.life.end();
         if !(self.handshake.is_connected() && self.pair.fail()) {
@@ -345,66 +346,66 @@ impl Path {
         }
     }
 
-    /// Lets the device destroy the queue pair: it refuses to end it, or does not flush it.
+    /// Lets the device destroy the queue pair, because it refuses to end it or does not flush it.
     pub(super) fn destroy(&mut self) {
         self.pair.destroy(self.dialer.take());
     }
 
-    /// Lets the device destroy the queue pair, and blocks until that is done.
+    /// Destroys the queue pair, and blocks until the device is done.
     ///
     /// # Errors
-    /// The device does not let go of it.
+    /// The device refuses, or takes too long.
     pub(super) fn destroy_now(&mut self) -> io::Result<()> {
         self.destroy();
         self.pair.wait()
     }
 
-    /// Ends a life that came to nothing, and of which the peer knows nothing.
+    /// Ends a life that came to nothing and is unknown to the peer.
     pub(super) fn forget(&mut self) {
         self.end();
         self.life.forget();
     }
 
-    /// Whether it is over and nothing more will come of it, and the peer has not been told.
+    /// Returns whether the arrivals are complete and not yet reported to the peer.
     ///
     /// # Errors
-    /// The device does not let go of the queue pair, so that the peer may still write by it.
-    pub(super) fn must_tell(&self) -> io::Result<bool> {
-        Ok(self.has_ended() && !self.life.has_told() && self.pair.is_silent()?)
+    /// The device does not let go of the queue pair, so the peer may still write by it.
+    pub(super) fn must_report(&self) -> io::Result<bool> {
+        Ok(self.has_ended() && !self.life.has_reported() && self.pair.is_silent()?)
     }
 
-    /// This end reports the arrivals: later reports of this life do not count. The queue pair stays
-    /// until there is another.
-    pub(super) const fn tell(&mut self) {
-        self.life.tell();
+    /// Notes that this end reports its arrivals: later arrivals of this life are ignored. The queue
+    /// pair stays until there is another.
+    pub(super) const fn report(&mut self) {
+        self.life.report();
     }
 
-    /// The peer reports the arrivals; whether it may.
-    pub(super) fn heard(&mut self) -> bool {
-        self.life.heard()
+    /// Notes that the peer reports its arrivals. Returns whether the peer may do so now.
+    pub(super) fn peer_reports(&mut self) -> bool {
+        self.life.peer_reports()
     }
 
-    /// Makes it again after a pause, once time comes to it, unless something else was planned.
+    /// Makes the path again after a pause, unless a time is set already.
     pub(super) fn retry_later(&mut self, now: Instant) {
         self.life.retry_later(now);
     }
 
-    /// Makes it again as soon as may be.
+    /// Makes the path again as soon as possible.
     pub(super) const fn retry_now(&mut self, now: Instant) {
         self.life.retry_at(now);
     }
 
-    /// It is made again now, or when the peer says so.
+    /// Notes that the path is made again now, or when the peer says so.
     pub(super) const fn retried(&mut self) {
         self.life.retried();
     }
 
-    /// When time moves it on.
+    /// The time when the path needs attention though nothing happens.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        match self.stage() {
-            Stage::Proven => self.watch.as_ref()?.deadline(self.sends.is_answered()),
-            Stage::Ended if self.pair.has_receives() => Some(self.life.flush_deadline()),
-            Stage::Ended if !self.life.has_told() => self.pair.look_at(),
+        match self.phase() {
+            Phase::Proven => self.watch.as_ref()?.deadline(self.sends.is_answered()),
+            Phase::Ended if self.pair.has_receives() => Some(self.life.flush_deadline()),
+            Phase::Ended if !self.life.has_reported() => self.pair.next_check(),
             _ => self.life.deadline(),
         }
     }

@@ -1,5 +1,5 @@
-//! A path's objects of the device: the queue pair with its receives, until the device has let
-//! go of it.
+//! A path's objects of the device: the queue pair and its receives, until the device has let go of
+//! them.
 
 use std::io;
 use std::sync::Arc;
@@ -8,27 +8,27 @@ use std::time::Instant;
 use super::destruction::Destruction;
 use super::send_queue::SENDS;
 use crate::rdma::rail::Rail;
-use crate::rdma::ring::geometry::LINE_BYTES;
+use crate::rdma::ring::layout::LINE_BYTES;
 use crate::rdma::sys::{Connection, Cq, Pd, Qp, Sizes};
 
-/// Receives that may have been used before others are posted.
+/// Used receives that may accumulate before they are posted again.
 pub(super) const SPENT_MAX: usize = 16;
-/// Bytes that a send shall carry itself: a line of the ring. Not every device takes much more.
+/// Inline bytes of a send: a line of the ring. Few devices take much more.
 const INLINE_BYTES: u32 = 64;
 const _: () = assert!(INLINE_BYTES as usize == LINE_BYTES);
 
-/// The queue pair of the present life. The peer may be able to write by it from when it is
-/// *exposed* until it is flushed or destroyed.
+/// The queue pair of the present life. While it is *exposed*, the peer may be able to write by it.
+/// It stays exposed until it is flushed or destroyed.
 #[derive(Debug, Default)]
 pub(super) struct QueuePair {
     qp: Option<Qp>,
-    /// Where its work completes: kept from life to life.
+    /// The completion queue, which is kept from life to life.
     queue: Option<Arc<Cq>>,
     is_exposed: bool,
     /// The destruction of an exposed queue pair. The peer hears nothing of this life's end before
     /// the device is done.
     destruction: Option<Destruction>,
-    /// The name under which receives complete.
+    /// The identity in completions of receives.
     id: u64,
     /// Receives that are posted.
     receives: usize,
@@ -37,7 +37,7 @@ pub(super) struct QueuePair {
 }
 
 impl QueuePair {
-    /// Makes a queue pair with room for so many receives, whose work completes under `id`.
+    /// Makes a queue pair with room for `receives` receives, whose work completes under `id`.
     pub(super) fn make(
         &mut self,
         rail: &mut Rail,
@@ -46,7 +46,7 @@ impl QueuePair {
         (id, receives): (u64, usize),
     ) -> io::Result<()> {
         let receives = u32::try_from(receives).unwrap_or(u32::MAX);
-        // When it fails, all its work completes.
+        // The queue must hold the completions of all work when the queue pair fails.
         let queue = match self.queue.take() {
             Some(queue) => queue,
             None => rail.queue(receives + SENDS)?,
@@ -58,7 +58,7 @@ impl QueuePair {
         Ok(())
     }
 
-    /// Gives the queue pair back to the device, beside the calls, and starts anew.
+    /// Lets the device destroy the queue pair in the background, and starts anew.
     pub(super) fn clear(&mut self, connection: Option<Arc<Connection>>) {
         self.bury(connection);
         *self = Self { queue: self.queue.take(), ..Self::default() };
@@ -80,7 +80,7 @@ impl QueuePair {
         self.qp.as_ref().is_some_and(Qp::is_iwarp)
     }
 
-    /// The peer may be able to write from now on.
+    /// Notes that the peer may be able to write from now on.
     pub(super) const fn expose(&mut self) {
         self.is_exposed = true;
     }
@@ -97,12 +97,13 @@ impl QueuePair {
         self.receives > 0
     }
 
-    /// A receive was taken back.
+    /// Notes that a receive was flushed.
     pub(super) const fn flushed(&mut self) {
         self.receives = self.receives.saturating_sub(1);
     }
 
-    /// A receive was used. It is posted again, with others, if the queue pair `goes_on`.
+    /// Notes that a receive was used. Used receives are posted again in batches if the queue pair
+    /// `goes_on`.
     pub(super) fn used(&mut self, goes_on: bool) -> io::Result<()> {
         self.flushed();
         self.spent += 1;
@@ -113,31 +114,31 @@ impl QueuePair {
         self.post_receives(spent)
     }
 
-    /// Ends the connection: arrivals complete first, and then the receives that are taken back.
+    /// Ends the connection. Arrivals complete first, and then the receives that are flushed.
     /// Returns whether the device does so.
     pub(super) fn fail(&self) -> bool {
         self.qp.as_ref().is_some_and(|qp| qp.fail().is_ok())
     }
 
-    /// Lets the device destroy the queue pair: it refuses to end it, or does not flush it.
+    /// Lets the device destroy the queue pair, because it refuses to end it or does not flush it.
     pub(super) fn destroy(&mut self, connection: Option<Arc<Connection>>) {
         self.receives = 0;
         let destruction = self.bury(connection).filter(|_| self.is_exposed);
         self.destruction = destruction.or_else(|| self.destruction.take());
     }
 
-    /// Blocks until a queue pair that is being destroyed is gone.
+    /// Blocks until the device has destroyed the queue pair.
     ///
     /// # Errors
-    /// The device does not let go of it.
+    /// The device refuses, or takes too long.
     pub(super) fn wait(&self) -> io::Result<()> {
         self.destruction.as_ref().map_or(Ok(()), Destruction::wait)
     }
 
-    /// Whether nothing more can arrive.
+    /// Returns whether nothing more can arrive.
     ///
     /// # Errors
-    /// The device does not let go of the queue pair, so that the peer may still write by it.
+    /// The device does not let go of the queue pair, so the peer may still write by it.
     pub(super) fn is_silent(&self) -> io::Result<bool> {
         if self.has_receives() {
             return Ok(false);
@@ -145,8 +146,8 @@ impl QueuePair {
         self.destruction.as_ref().map_or(Ok(true), Destruction::is_done)
     }
 
-    /// When to look again whether the device is done.
-    pub(super) fn look_at(&self) -> Option<Instant> {
-        self.destruction.as_ref()?.look_at()
+    /// The time of the next check of a destruction.
+    pub(super) fn next_check(&self) -> Option<Instant> {
+        self.destruction.as_ref()?.next_check()
     }
 }

@@ -1,33 +1,33 @@
-//! The sends of a queue pair by number: posted, done, arrived. This knows no device.
+//! The numbers of a queue pair's sends: posted, done, arrived. This module knows no device.
 
 /// Sends that a queue pair holds.
 pub(super) const SENDS: u32 = 256;
 /// Sends that fragments leave to credits.
 const RESERVED: u32 = 8;
-/// Every so many sends the device says how far it is.
+/// The device signals the completion of at least one send in so many.
 const SIGNAL_EVERY: u32 = 32;
 
 /// The numbers of sends, counted without end. A send is *under way* until the device is done with
-/// it; there are never more than `SENDS` of them.
+/// it. At most `SENDS` sends are under way.
 #[derive(Debug, Default)]
 pub(super) struct SendQueue {
     posted: u32,
-    /// The last send that the device is done with, as far as known.
+    /// The last send that the device is known to be done with.
     done: u32,
     /// The last send that is known to have arrived.
     answered: u32,
     /// The last send that brings a fragment.
     last_fragment: u32,
-    /// The last fragment of which the device was asked to tell.
+    /// The last fragment whose completion the device was asked to signal.
     asked: u32,
 }
 
 /// The next send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Next {
-    /// Its number.
+    /// The number of the send.
     pub(super) number: u32,
-    /// The device must tell when it is done.
+    /// The device must signal its completion.
     pub(super) tells: bool,
 }
 
@@ -36,39 +36,39 @@ impl SendQueue {
         self.posted.wrapping_sub(self.done)
     }
 
-    /// Whether there is room for a fragment, in at most two sends.
+    /// Returns whether there is room for a fragment, in at most two sends.
     pub(super) const fn takes_fragments(&self) -> bool {
         self.under_way() < SENDS - RESERVED
     }
 
-    /// Whether there is room for an invitation, in at most two sends.
-    pub(super) const fn takes_invitations(&self) -> bool {
+    /// Returns whether there is room for a ready-to-receive message, in at most two sends.
+    pub(super) const fn takes_rtrs(&self) -> bool {
         self.under_way() < SENDS - 2
     }
 
-    /// Whether there is room for a credit, and a question after it.
+    /// Returns whether there is room for a credit, and a question after it.
     pub(super) const fn takes_credit(&self) -> bool {
         self.under_way() < SENDS - 1
     }
 
-    /// Whether there is room for a question.
+    /// Returns whether there is room for a question.
     pub(super) const fn takes_questions(&self) -> bool {
         self.under_way() < SENDS
     }
 
-    /// The send that so many requests make, of which the device `tells` when it is done, or need
-    /// not.
+    /// The send that `requests` requests make. `tells` makes the device signal its completion.
     pub(super) const fn next(&self, requests: u32, tells: bool) -> Next {
         let number = self.posted.wrapping_add(requests);
         Next { number, tells: tells || number / SIGNAL_EVERY != self.posted / SIGNAL_EVERY }
     }
 
-    /// That send is posted.
+    /// Notes that the send is posted.
     pub(super) const fn post(&mut self, next: Next) {
         self.posted = next.number;
     }
 
-    /// The last send brings a fragment, of which the device tells, or need not.
+    /// Notes that the last send brings a fragment. `tells` means that the device signals its
+    /// completion.
     pub(super) const fn mark_fragment(&mut self, tells: bool) {
         self.last_fragment = self.posted;
         if tells {
@@ -76,38 +76,38 @@ impl SendQueue {
         }
     }
 
-    /// Whether all fragments have arrived.
+    /// Returns whether all fragments have arrived.
     pub(super) const fn has_arrived(&self) -> bool {
         let unsaid = self.posted.wrapping_sub(self.answered);
         unsaid <= self.posted.wrapping_sub(self.last_fragment)
     }
 
-    /// Whether all sends have.
+    /// Returns whether all sends have arrived.
     pub(super) const fn is_answered(&self) -> bool {
         self.answered == self.posted
     }
 
-    /// Whether the device must be asked so that it tells of the last fragment.
+    /// Returns whether a question is needed to learn when the last fragment arrives.
     pub(super) const fn must_ask(&self) -> bool {
         let is_new =
             self.posted.wrapping_sub(self.last_fragment) < self.posted.wrapping_sub(self.asked);
         is_new && !self.has_arrived()
     }
 
-    /// A question about the last fragment is posted next.
+    /// Notes that a question about the last fragment is posted next.
     pub(super) const fn mark_asked(&mut self) {
         self.asked = self.last_fragment;
     }
 
-    /// The device is done with all sends up to this one. Answers may come after what was posted
-    /// later.
+    /// Notes that the device is done with all sends up to this one. Answers may come after
+    /// completions of later sends.
     pub(super) const fn done(&mut self, number: u32) {
         if number.wrapping_sub(self.done) <= self.under_way() {
             self.done = number;
         }
     }
 
-    /// All sends up to this one have arrived.
+    /// Notes that all sends up to this one have arrived.
     pub(super) const fn answered(&mut self, number: u32) {
         self.answered = number;
     }
@@ -124,13 +124,13 @@ mod tests {
     }
 
     #[test]
-    fn room_is_kept_for_what_is_more_urgent() {
+    fn room_is_kept_for_urgent_sends() {
         let mut sends = SendQueue::default();
         while sends.takes_fragments() {
             post(&mut sends, 1);
         }
         assert_eq!(sends.under_way(), SENDS - RESERVED);
-        while sends.takes_invitations() {
+        while sends.takes_rtrs() {
             post(&mut sends, 2);
         }
         assert!(sends.takes_credit());
@@ -142,10 +142,10 @@ mod tests {
         assert_eq!(sends.under_way(), SENDS / 2);
         sends.done(SENDS / 4);
         sends.done(SENDS + 1);
-        assert_eq!(sends.under_way(), SENDS / 2, "neither an old word counts nor a false one");
+        assert_eq!(sends.under_way(), SENDS / 2, "neither an old number counts nor a false one");
     }
 
-    /// The numbers wrap around without a gap in what the device tells.
+    /// The numbers wrap around without a gap in the signalled completions.
     #[test]
     fn the_device_tells_often_enough() {
         let begin = u32::MAX - 1000;

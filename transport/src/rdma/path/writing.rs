@@ -1,5 +1,5 @@
-//! Fragments, credits, invitations and questions by a queue pair; and how far the device is with
-//! them.
+//! The sends of a queue pair: fragments, credits, ready-to-receive messages and questions, and
+//! their completion.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -8,23 +8,23 @@ use ringfold_types::limits::RDMA_ADAPTIVE_BYTES;
 
 use super::Path;
 use crate::rdma::registry::Loan;
-use crate::rdma::ring::geometry::{LINE_BYTES, Number};
+use crate::rdma::ring::layout::{Immediate, LINE_BYTES};
 use crate::rdma::ring::outbound::{Outbound, Ready};
 use crate::rdma::sys::Put;
 
 impl Path {
-    /// Whether a fragment can be written.
+    /// Returns whether a fragment can be written.
     pub(in crate::rdma) fn takes_fragments(&self) -> bool {
         self.is_usable() && self.sends.takes_fragments()
     }
 
-    /// Whether credit can be given. A question may always be asked.
+    /// Returns whether credit can be given. A question may always be asked.
     pub(in crate::rdma) fn takes_credit(&self) -> bool {
         self.is_usable() && self.sends.takes_credit()
     }
 
-    /// Writes a fragment of `lane` to the peer, whose payload may be lent. The device `tells` when
-    /// it is done, or need not. Which of the sends it is.
+    /// Writes a fragment of `lane` to the peer. A `loan` makes its payload zero-copy. `tells` makes
+    /// the device signal the completion. Returns the number of the send.
     pub(in crate::rdma) fn write(
         &mut self,
         lane: &Outbound,
@@ -35,7 +35,8 @@ impl Path {
         let image = lane.right(self.cable).ok_or(io::ErrorKind::PermissionDenied)?;
         let (at, bytes) = (ready.at + LINE_BYTES, ready.bytes.saturating_sub(LINE_BYTES));
         let lent = loan.map(|Loan { right, at }| (right, (at, bytes)));
-        // A split payload may go packet by packet: a write of its own, before that of the header.
+        // With adaptive routing the payload is a write of its own before that of the header, so
+        // that its packets may overtake each other.
         let is_split = self.is_adaptive && bytes > RDMA_ADAPTIVE_BYTES;
         let lent = lent.or_else(|| is_split.then_some((image, (at, bytes))));
         let in_ring = || is_split.then(|| lane.target(self.cable, at));
@@ -48,38 +49,39 @@ impl Path {
         Ok(number)
     }
 
-    /// Gives credit.
-    pub(in crate::rdma) fn give(&mut self, credit: Number) -> io::Result<()> {
+    /// Sends credit.
+    pub(in crate::rdma) fn give(&mut self, credit: Immediate) -> io::Result<()> {
         self.put(None, credit, false)?;
         Ok(())
     }
 
-    /// Whether the peer can be invited by it,
-    pub(in crate::rdma) fn takes_invitations(&self) -> bool {
-        self.is_usable() && self.sends.takes_invitations() && self.can_invite()
+    /// Returns whether a ready-to-receive message can be written now.
+    pub(in crate::rdma) fn takes_rtrs(&self) -> bool {
+        self.is_usable() && self.sends.takes_rtrs() && self.can_send_rtr()
     }
 
-    /// be it not now,
-    pub(in crate::rdma) fn can_invite(&self) -> bool {
-        self.pair.get().is_some_and(|qp| qp.can_tell(LINE_BYTES))
+    /// Returns whether the path can carry ready-to-receive messages at all.
+    pub(in crate::rdma) fn can_send_rtr(&self) -> bool {
+        self.pair.get().is_some_and(|qp| qp.can_write_inline(LINE_BYTES))
     }
 
-    /// and invites it, by one or two lines in its mailbox.
-    pub(in crate::rdma) fn invite(
+    /// Writes a ready-to-receive message, of one or two lines, into the peer's mailbox.
+    pub(in crate::rdma) fn write_rtr(
         &mut self,
         lines: &[u8],
         to: (u64, u32),
-        number: Number,
+        number: Immediate,
     ) -> io::Result<()> {
         let next = self.sends.next(if lines.len() > LINE_BYTES { 2 } else { 1 }, false);
         let id = self.id.encode(Some(next.number));
-        self.pair.qp_mut()?.tell(id, lines, to, number.encode(), next.tells)?;
+        self.pair.qp_mut()?.write_inline(id, lines, to, number.encode(), next.tells)?;
         self.sends.post(next);
         Ok(())
     }
 
-    /// Posts a write, if there is one, and the number that it brings; which of the sends it is.
-    fn put(&mut self, put: Option<Put<'_>>, number: Number, tells: bool) -> io::Result<u32> {
+    /// Posts a write, if there is one, and the immediate that it brings. Returns the number of the
+    /// send.
+    fn put(&mut self, put: Option<Put<'_>>, number: Immediate, tells: bool) -> io::Result<u32> {
         let is_placed = put.is_some_and(|put| put.placed.is_some());
         let requests = if is_placed || put.is_some() && self.is_iwarp() { 2 } else { 1 };
         let next = self.sends.next(requests, tells);
@@ -89,7 +91,7 @@ impl Path {
         Ok(next.number)
     }
 
-    /// Asks the peer's device whether all has arrived.
+    /// Asks the peer's device whether all sends have arrived.
     pub(super) fn question(&mut self) -> io::Result<()> {
         let next = self.sends.next(1, true);
         let (id, target) = (self.id.encode(Some(next.number)), self.handshake.theirs());
@@ -101,12 +103,12 @@ impl Path {
         Ok(())
     }
 
-    /// Whether the peer's device has all fragments.
+    /// Returns whether the peer's device has all fragments.
     pub(in crate::rdma) fn is_drained(&self) -> bool {
         self.has_ended() || self.sends.has_arrived()
     }
 
-    /// Asks the device to say when the last fragment is done, unless it was asked.
+    /// Asks when the last fragment has arrived, unless that was asked already.
     pub(in crate::rdma) fn ask(&mut self) -> io::Result<()> {
         let is_asking = self.watch.as_ref().is_some_and(|watch| watch.is_asking());
         let may = self.sends.takes_questions() && !is_asking && !self.has_ended();
@@ -117,7 +119,8 @@ impl Path {
         Ok(())
     }
 
-    /// Asks whether the peer's device is there; or says how long it has not answered.
+    /// Asks whether the peer's device answers. Returns the time of silence if a question is open
+    /// already.
     pub(in crate::rdma) fn watch(&mut self) -> Result<io::Result<()>, Duration> {
         match &self.watch {
             Some(watch) if watch.is_asking() => Err(watch.silence()),
@@ -125,8 +128,8 @@ impl Path {
         }
     }
 
-    /// The device says that it is done with all sends up to this one, and maybe that they have
-    /// arrived. Whether that proves the path.
+    /// Handles the completion of all sends up to this one, and maybe their arrival. Returns whether
+    /// that proves the path.
     pub(in crate::rdma) fn done(&mut self, number: u32, has_arrived: bool) -> bool {
         self.sends.done(number);
         if let Some(watch) = &mut self.watch {

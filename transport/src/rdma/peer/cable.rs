@@ -6,13 +6,13 @@ use ringfold_types::Rank;
 
 use crate::rdma::budget::Budget;
 use crate::rdma::card::RailCard;
-use crate::rdma::nameplate::Nameplate;
+use crate::rdma::diagnostics;
+use crate::rdma::path_label::PathLabel;
 use crate::rdma::registry::Registry;
 use crate::rdma::sys::Pd;
-use crate::rdma::words;
 
-/// A pair of rails, and the domain by which our device reaches memory. Without a domain it cannot
-/// be used.
+/// A pair of rails, and the protection domain by which our device accesses memory. A cable without
+/// a domain cannot be used.
 #[derive(Debug)]
 pub(super) struct Cable {
     rail: usize,
@@ -23,12 +23,12 @@ pub(super) struct Cable {
     /// The label of our end.
     name: String,
     /// The label of the peer's end, once the peer has told it.
-    plate: Nameplate,
+    path_label: PathLabel,
 }
 
 impl Cable {
-    /// A cable from our `rail` called `name` to theirs. A spare cable carries data only while no
-    /// other does.
+    /// Makes a cable from our `rail`, whose label is `name`, to the peer's. A spare cable carries
+    /// data only while no other does.
     pub(super) fn new(
         rail: usize,
         name: String,
@@ -36,7 +36,7 @@ impl Cable {
         theirs: RailCard,
         is_spare: bool,
     ) -> Self {
-        Self { rail, pd, is_spare, is_stuck: false, theirs, name, plate: Nameplate::default() }
+        Self { rail, pd, is_spare, is_stuck: false, theirs, name, path_label: PathLabel::default() }
     }
 
     pub(super) const fn rail(&self) -> usize {
@@ -51,7 +51,7 @@ impl Cable {
         self.is_spare
     }
 
-    /// Whether the device has refused to let go of callers' memory.
+    /// Returns whether the device has refused to let go of callers' memory.
     pub(super) const fn is_stuck(&self) -> bool {
         self.is_stuck
     }
@@ -62,31 +62,32 @@ impl Cable {
 
     /// The name of the peer's port, once the peer has told it.
     pub(super) fn their_port(&self) -> &str {
-        &self.plate.port
+        &self.path_label.port
     }
 
-    /// The peer's end in words.
+    /// The description of the peer's end, for people.
     pub(super) fn their_name(&self, peer: Rank) -> String {
-        words::peer(peer, &self.plate.host, &self.plate.port, self.theirs.gid)
+        diagnostics::peer(peer, &self.path_label.host, &self.path_label.port, self.theirs.gid)
     }
 
-    /// Takes what the peer tells of its end now; whether it is a rail of the same kind.
-    pub(super) fn renew(&mut self, theirs: RailCard, plate: Nameplate) -> bool {
+    /// Takes the peer's present description of its end. Returns whether it is a rail of the same
+    /// kind.
+    pub(super) fn renew(&mut self, theirs: RailCard, path_label: PathLabel) -> bool {
         let is_alike = theirs.kind == self.theirs.kind;
         if is_alike {
-            (self.theirs, self.plate) = (theirs, plate);
+            (self.theirs, self.path_label) = (theirs, path_label);
         }
         is_alike
     }
 
-    /// Lets go of the device: it reaches no caller's memory through this cable any more, unless it
+    /// Lets go of the device. It accesses no caller's memory through this cable any more, unless it
     /// is stuck.
     pub(super) fn disown(&mut self, registry: &mut Registry, budget: &mut Budget) {
         self.recall(registry, budget);
         self.pd = None;
     }
 
-    /// Takes callers' memory back from the device, as far as that lets go of it.
+    /// Takes callers' memory back from the device, as far as the device lets go of it.
     pub(super) fn recall(&mut self, registry: &mut Registry, budget: &mut Budget) {
         if let Some(pd) = &self.pd
             && let Err(error) = registry.forget(pd, budget)

@@ -6,15 +6,15 @@ use ringfold_types::limits::{LANES_MAX, RDMA_PARTING_MS};
 
 use super::fault::Fault;
 
-/// How the links to a peer end. A peer that says goodbye promises fragments that are still under
-/// way; after it has left they may arrive for a while.
+/// The end of the links to a peer. A peer that says goodbye promises fragments that are still under
+/// way. They may arrive for a while after it has left.
 #[derive(Debug, Default)]
 pub(super) struct Ending {
-    /// Fragments that the peer sent before its goodbye, by lane.
+    /// The number of fragments that the peer sent before its goodbye, by lane.
     promised: Option<[u64; LANES_MAX]>,
-    /// When the peer left.
+    /// The time when the peer left.
     left: Option<Instant>,
-    /// Why nothing can be sent or made any more.
+    /// The reason why nothing can be sent or made any more.
     fault: Option<Fault>,
 }
 
@@ -23,45 +23,47 @@ impl Ending {
         self.fault.as_ref()
     }
 
-    /// Whether nothing can be sent or made any more.
+    /// Returns whether nothing can be sent or made any more.
     pub(super) const fn is_over(&self) -> bool {
         self.fault.is_some()
     }
 
-    /// Whether the peer has said goodbye.
+    /// Returns whether the peer has said goodbye.
     pub(super) const fn has_goodbye(&self) -> bool {
         self.promised.is_some()
     }
 
-    /// Whether the peer wants nothing any more.
+    /// Returns whether the peer wants nothing any more.
     pub(super) const fn is_done(&self) -> bool {
         self.is_over() || self.has_goodbye()
     }
 
-    /// Ends it. The first reason counts, unless the peer is gone: that explains earlier faults.
+    /// Ends the links. The first reason counts, unless the peer is gone: that explains earlier
+    /// faults.
     pub(super) fn fail(&mut self, fault: Fault) {
         if self.fault.is_none() || fault == Fault::Closed {
             self.fault = Some(fault);
         }
     }
 
-    /// The peer says goodbye after so many fragments of each lane.
+    /// Notes the peer's goodbye, after so many fragments of each lane.
     pub(super) const fn promise(&mut self, fragments: [u64; LANES_MAX]) {
         self.promised = Some(fragments);
     }
 
-    /// The peer is gone.
+    /// Notes that the peer is gone.
     pub(super) fn leave(&mut self, now: Instant) {
         (self.fault, self.left) = (Some(Fault::Closed), Some(now));
     }
 
-    /// The fragments of a lane that were promised by a peer that has left, while they may arrive.
+    /// The number of fragments of a lane that a peer promised before it left, while they may
+    /// arrive.
     pub(super) fn awaited(&self, lane: usize, now: Instant) -> Option<u64> {
         self.patience().filter(|patience| now < *patience)?;
         Some(self.promised?[lane])
     }
 
-    /// Until when fragments of a peer that has left may arrive.
+    /// The time until which fragments of a peer that has left may arrive.
     pub(super) fn patience(&self) -> Option<Instant> {
         self.promised?;
         Some(self.left? + Duration::from_millis(RDMA_PARTING_MS))

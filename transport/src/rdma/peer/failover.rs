@@ -1,11 +1,13 @@
-//! Paths that end: the fate of their fragments, and the next life.
+//! Paths that end: the failover of their fragments, and the next life.
 //!
-//! A rank that cannot use a path says so (`Without`), and the other end lets go of it too. When
-//! nothing more can arrive by it, each reports the arrivals (`Heard`), and the sender writes the
-//! rest again by another way. Then it is settled, and either end may offer a new queue pair for it:
-//! the one whose port has come back at once, the lower rank from time to time. Where no path is
-//! left, fragments go by TCP, in the same order and to the same places of the ring: ways can change
-//! at any time, and repeated or lost arrivals are no other matter than between paths.
+//! A rank that cannot use a path tells the peer (`PathDown`), which lets go of it too. When nothing
+//! more can arrive by the path, each end reports its arrivals (`Arrivals`), and the sender writes
+//! the other fragments again by another way. Then the path is settled, and either end may offer a
+//! new queue pair for it: at once the end whose port has come back, and from time to time the lower
+//! rank.
+//!
+//! Where no path is left, fragments go by TCP, in the same order and to the same places of the
+//! ring. The way can change at any time. Repeated and lost arrivals are handled as between paths.
 
 use std::time::Instant;
 
@@ -14,16 +16,16 @@ use ringfold_types::limits::{HANDSHAKE_MS, RDMA_RETURN_MS};
 use super::Peer;
 use super::fault::Fault;
 use super::own::Own;
+use crate::rdma::diagnostics;
 use crate::rdma::message::Message;
-use crate::rdma::outages::News;
-use crate::rdma::path::{Path, Stage};
+use crate::rdma::path::{Path, Phase};
 use crate::rdma::rail::Rails;
+use crate::rdma::rail_log::RailEvent;
 use crate::rdma::ring::inbound::Inbound;
 use crate::rdma::settings::Settings;
-use crate::rdma::words;
 
 impl Peer {
-    /// Work of that life of a path has failed.
+    /// Handles failed work of that life of a path.
     pub(in crate::rdma) fn fail(
         &mut self,
         path: usize,
@@ -35,28 +37,28 @@ impl Peer {
             return;
         }
         let name = self.routes.cable_of(path).their_name(self.rank);
-        let silence = words::silence(settings.timeout, settings.retries);
-        self.lose(path, &words::status(status, vendor, &name, silence));
+        let silence = diagnostics::silence(settings.timeout, settings.retries);
+        self.lose(path, &diagnostics::status(status, vendor, &name, silence));
     }
 
-    /// Goes on without a path, by others or by TCP; where neither is there, that was the end.
+    /// Goes on without a path, by others or by TCP. Where there is neither, the link ends.
     pub(in crate::rdma) fn lose(&mut self, path: usize, why: &str) {
         let at = path;
         let path = self.routes.paths_mut().get_mut(at);
         let Some(path) = path.filter(|path| !path.has_ended()) else { return };
-        let is_news = path.is_usable() || path.is_first();
+        let is_new = path.is_usable() || path.is_first();
         path.end();
-        // Connections of a peer that has said its last word end with it.
+        // A peer that has said goodbye closes its connections.
         if self.ending.is_done() {
             return;
         }
-        self.control.say(Message::Without { path: at, returns: self.fallback.expects_return() });
+        self.control.push(Message::PathDown { path: at, returns: self.fallback.expects_return() });
         let (rank, left, cable) = (self.rank, self.routes.alive(), self.routes.cable_of(at));
         let (rail, name) = (cable.rail(), cable.name());
         let what = format!("path {at} to rank {rank} by {name} is lost, {left} left: {why}");
         let why = format!("by {name}: {why}");
-        if is_news {
-            self.news.push(News::Lost { rail, what });
+        if is_new {
+            self.events.push(RailEvent::Lost { rail, what });
         } else {
             tracing::debug!("rdma: {what}");
         }
@@ -64,7 +66,7 @@ impl Peer {
         self.fall_back(&why);
     }
 
-    /// Where no path is left, TCP remains; or else that was the end.
+    /// Goes on by TCP where no path is left, or ends the link where it may not.
     pub(super) fn fall_back(&mut self, why: &str) {
         let may_use_tcp = self.fallback.may_use_tcp();
         let may_return = self.fallback.expects_return() && !may_use_tcp;
@@ -75,7 +77,7 @@ impl Peer {
         let was_there = !self.routes.paths().is_empty();
         if may_use_tcp {
             let what = format!("no path to rank {} is left; using tcp ({why})", self.rank);
-            self.news.push(News::ByTcp { what, was_there });
+            self.events.push(RailEvent::ByTcp { what, was_there });
             self.fallback.begin();
         } else {
             let why = format!("{why}, and RINGFOLD_TRANSPORT leaves no other way");
@@ -83,8 +85,8 @@ impl Peer {
         }
     }
 
-    /// The port of a rail has another address: its paths end, and are made again. Where there is no
-    /// other way, the link waits for them.
+    /// Ends the paths of a rail whose port has another address, to make them again. Where there is
+    /// no other way, the link waits for them.
     pub(in crate::rdma) fn relocate(&mut self, rail: usize, why: &str) {
         let paths = self.paths_by(rail);
         if !paths.is_empty() {
@@ -95,29 +97,29 @@ impl Peer {
         }
     }
 
-    /// Packets pass: the path carries data from now on.
+    /// Lets a path carry data from now on, because packets pass.
     pub(super) fn proven(&mut self, path: usize) {
         let was_by_tcp = self.fallback.end();
         let (rank, at, (it, cable)) = (self.rank, path, self.routes.path_mut(path));
         let (rail, name) = (cable.rail(), cable.name());
         let what = format!("path {at} to rank {rank} by {name} carries data");
-        self.news.push(News::Carries { rail, what, again: !it.is_first() });
+        self.events.push(RailEvent::Carries { rail, what, again: !it.is_first() });
         if was_by_tcp {
             let what = format!("there is a path to rank {rank} again, by {name}");
-            self.news.push(News::ByRail { what });
+            self.events.push(RailEvent::ByRail { what });
         }
-        if it.calls() {
-            self.control.say(Message::Ready { path });
+        if it.initiates() {
+            self.control.push(Message::Ready { path });
         }
     }
 
-    /// Whether some path by a rail carries data.
+    /// Returns whether some path by a rail carries data.
     #[cfg(test)]
     pub(in crate::rdma) fn carries(&self, rail: usize) -> bool {
         self.routes.carries(rail)
     }
 
-    /// Whether data has a way whose port is up.
+    /// Returns whether data has a way whose port is up.
     pub(super) fn has_way(&self, rails: &Rails) -> bool {
         self.fallback.may_use_tcp() || self.routes.is_any_up(rails)
     }
@@ -143,7 +145,7 @@ impl Peer {
         self.routes.by_rail(rail)
     }
 
-    /// The device of a rail is no more.
+    /// Ends the paths of a rail whose device is gone.
     pub(in crate::rdma) fn lose_device(&mut self, rail: usize, why: &str, own: &mut Own<'_>) {
         for path in self.paths_by(rail) {
             self.lose(path, why);
@@ -151,30 +153,30 @@ impl Peer {
         let cables = self.routes.cables_mut().iter_mut();
         let by_rail = cables.filter(|cable| cable.rail() == rail);
         by_rail.for_each(|cable| cable.disown(own.registry, own.budget));
-        // It will not say any more what became of its work.
+        // The device will not complete its work any more.
         self.routes.ended_by(rail).for_each(Path::destroy);
     }
 
-    /// A rail has come back: its paths are made again as soon as may be.
+    /// Makes the paths of a rail that has come back again, as soon as possible.
     pub(in crate::rdma) fn regain(&mut self, rail: usize) {
         self.routes.ended_by(rail).for_each(|path| path.retry_now(Instant::now()));
     }
 
-    /// Tells the peer of all arrivals by paths that are over, once nothing more can arrive.
-    pub(in crate::rdma) fn tell(&mut self, own: &Own<'_>) {
+    /// Reports all arrivals by paths that are over to the peer, once nothing more can arrive.
+    pub(in crate::rdma) fn report_arrivals(&mut self, own: &Own<'_>) {
         for path in 0..self.routes.paths().len() {
             if self.ending.is_over() {
                 return;
             }
-            match self.routes.paths()[path].must_tell() {
+            match self.routes.paths()[path].must_report() {
                 Ok(false) => {}
                 Ok(true) => {
-                    self.routes.paths_mut()[path].tell();
-                    self.control.say(Message::Heard { path, lanes: self.lanes.heard() });
+                    self.routes.paths_mut()[path].report();
+                    self.control.push(Message::Arrivals { path, lanes: self.lanes.arrivals() });
                     self.settle(path, own);
                 }
                 Err(error) => {
-                    let why = words::destruction(self.routes.cable_of(path).name(), &error);
+                    let why = diagnostics::destruction(self.routes.cable_of(path).name(), &error);
                     let why = format!("path {path} to rank {}: {why}", self.rank);
                     return self.end(Fault::Lost(why));
                 }
@@ -182,7 +184,7 @@ impl Peer {
         }
     }
 
-    /// Where both know all arrivals by a path, it is made again after a while.
+    /// Makes a path again after a while, once both ends know all arrivals by it.
     pub(super) fn settle(&mut self, path: usize, own: &Own<'_>) {
         let it = &mut self.routes.paths_mut()[path];
         if !it.is_settled() {
@@ -194,7 +196,7 @@ impl Peer {
         self.lanes.inbounds_mut().for_each(|inbound| inbound.forget(path));
     }
 
-    /// When time moves something on.
+    /// The time when the peer needs attention though nothing happens.
     pub(in crate::rdma) fn deadline(&self) -> Option<Instant> {
         if self.ending.is_over() {
             return self.ending.patience();
@@ -202,7 +204,7 @@ impl Peer {
         self.routes.deadline().into_iter().chain(self.fallback.deadline()).min()
     }
 
-    /// Does what time demands.
+    /// Handles all deadlines that have passed.
     pub(in crate::rdma) fn expire(&mut self, now: Instant, own: &mut Own<'_>) {
         self.ending.expire(now);
         if self.ending.is_over() {
@@ -216,14 +218,14 @@ impl Peer {
             if it.deadline().is_none_or(|deadline| deadline > now) {
                 continue;
             }
-            match it.stage() {
-                Stage::Connecting if it.may_yet_come(own.rails.0[cable.rail()].connected_at) => {}
-                Stage::Connecting => {
-                    let why = words::connection(&it.why_none());
+            match it.phase() {
+                Phase::Connecting if it.may_yet_come(own.rails.0[cable.rail()].connected_at) => {}
+                Phase::Connecting => {
+                    let why = diagnostics::connection(&it.why_none());
                     self.lose(path, &format!("no connection in {HANDSHAKE_MS} ms: {why}"));
                 }
-                Stage::Proven => self.watch(path),
-                Stage::Proving => {
+                Phase::Proven => self.watch(path),
+                Phase::Proving => {
                     let why = format!("no packet came through in {} ms", it.proof().as_millis());
                     self.lose(path, &why);
                 }
@@ -233,14 +235,14 @@ impl Peer {
         }
     }
 
-    /// Listens for silence by a path.
+    /// Watches a path for silence.
     fn watch(&mut self, path: usize) {
         let (it, cable) = self.routes.path_mut(path);
         let name = cable.their_name(self.rank);
         match it.watch() {
             Ok(Ok(())) => {}
             Ok(Err(error)) => self.lose(path, &format!("a question was refused: {error}")),
-            Err(silence) => self.lose(path, &words::silent(&name, silence)),
+            Err(silence) => self.lose(path, &diagnostics::silent(&name, silence)),
         }
     }
 
@@ -248,8 +250,8 @@ impl Peer {
     fn revive(&mut self, path: usize, own: &mut Own<'_>) {
         let (it, cable) = self.routes.path_mut(path);
         it.retried();
-        // A port that is down says when it is up.
-        if cable.pd().is_none() || !own.rails.0[cable.rail()].look() {
+        // A port that is down reports when it is up.
+        if cable.pd().is_none() || !own.rails.0[cable.rail()].query_state() {
             return;
         }
         if let Err(why) = self.make(path, own) {

@@ -4,13 +4,13 @@ use std::time::{Duration, Instant};
 
 use ringfold_types::limits::RDMA_RETURN_MS;
 
-/// Whether data goes by TCP. While a path is expected to come back, a link without paths waits
-/// where TCP may not be used.
+/// Whether data goes by TCP. Where TCP may not be used, a link without paths waits while a path is
+/// expected to come back.
 #[derive(Debug)]
 pub(super) struct Fallback {
     may_use_tcp: bool,
     is_used: bool,
-    /// Until when a path may come back, because a port has another address.
+    /// The end of the wait for a path that may come back, because a port has another address.
     returns: Option<Instant>,
 }
 
@@ -19,49 +19,51 @@ impl Fallback {
         Self { may_use_tcp, is_used: false, returns: None }
     }
 
-    /// Whether data may go by TCP where no path is left.
+    /// Returns whether data may go by TCP where no path is left.
     pub(super) const fn may_use_tcp(&self) -> bool {
         self.may_use_tcp
     }
 
-    /// Whether data goes by TCP.
+    /// Returns whether data goes by TCP.
     pub(super) const fn is_used(&self) -> bool {
         self.is_used
     }
 
-    /// No path is left: data goes by TCP from now on. Only where it may.
+    /// Sends data by TCP from now on, if it may go there, because no path is left.
     pub(super) const fn begin(&mut self) {
         self.is_used = self.may_use_tcp;
     }
 
-    /// There is a path, and none is awaited; whether data went by TCP until now.
+    /// Ends the fallback and the wait, because there is a path. Returns whether data went by TCP
+    /// until now.
     pub(super) const fn end(&mut self) -> bool {
         self.returns = None;
         std::mem::replace(&mut self.is_used, false)
     }
 
-    /// A path that ends now is made again soon. Attempts in vain do not prolong the wait.
+    /// Waits for a path that ends now and is made again soon. Failed attempts do not prolong the
+    /// wait.
     pub(super) fn expect_return(&mut self, now: Instant) {
         self.returns.get_or_insert(now + Duration::from_millis(RDMA_RETURN_MS));
     }
 
-    /// Our own port has moved: the wait begins anew.
+    /// Waits anew, because our own port has moved.
     pub(super) fn expect_another_return(&mut self, now: Instant) {
         self.returns = None;
         self.expect_return(now);
     }
 
-    /// Whether a path is expected to come back.
+    /// Returns whether a path is expected to come back.
     pub(super) const fn expects_return(&self) -> bool {
         self.returns.is_some()
     }
 
-    /// When the wait ends.
+    /// The end of the wait.
     pub(super) const fn deadline(&self) -> Option<Instant> {
         self.returns
     }
 
-    /// Ends the wait if it is time; whether it was.
+    /// Ends the wait if it is due. Returns whether it was.
     pub(super) fn expire(&mut self, now: Instant) -> bool {
         self.returns.take_if(|until| *until <= now).is_some()
     }

@@ -4,7 +4,7 @@ use std::io;
 
 use crate::contract::LinkFault;
 
-/// The reason, in a form that can be told again and again.
+/// The reason why links are unusable, which can be reported any number of times.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::rdma) enum Fault {
     Closed,
@@ -15,7 +15,7 @@ pub(in crate::rdma) enum Fault {
 }
 
 impl Fault {
-    pub(in crate::rdma) fn told(&self) -> LinkFault {
+    pub(in crate::rdma) fn to_link_fault(&self) -> LinkFault {
         match self {
             Self::Closed => LinkFault::Closed,
             Self::Unproven => LinkFault::Unproven,

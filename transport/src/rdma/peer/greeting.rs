@@ -1,4 +1,4 @@
-//! The first words of both ranks: their rails.
+//! The exchange of rails, with which two ranks begin.
 
 use ringfold_types::Rank;
 
@@ -8,65 +8,66 @@ use crate::rdma::card::RailCard;
 use crate::rdma::message::Message;
 use crate::rdma::pairing;
 
-/// The progress of two ranks' first words, and this rank's share for its peer.
+/// The progress of the exchange, and this rank's share for its peer.
 #[derive(Debug)]
 pub(super) struct Greeting {
-    stage: Stage,
-    /// Our share of devices and memory for the peer, or why there is none.
+    progress: Progress,
+    /// This rank's share of devices and memory for the peer, or the reason why there is none.
     share: Result<Share, String>,
     /// The rails that the peer was told of, each with its card at that time.
-    told: Vec<(usize, RailCard)>,
+    announced: Vec<(usize, RailCard)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
-    /// Neither has said anything.
+enum Progress {
+    /// Neither rank has sent anything.
     Silent,
     /// This rank has told its rails.
     Greeted,
-    /// Paths were made of both ranks' rails, if there were any.
+    /// Both ranks have told their rails, and paths were made of them.
     Met,
 }
 
 impl Default for Greeting {
     fn default() -> Self {
-        Self { stage: Stage::Silent, share: Ok(Share::default()), told: Vec::new() }
+        Self { progress: Progress::Silent, share: Ok(Share::default()), announced: Vec::new() }
     }
 }
 
 impl Greeting {
-    /// Takes a share for the peer, and tells it of our rails; nothing if it was told before.
+    /// Takes a share for the peer, and returns the message that tells it of our rails, unless it
+    /// was told before.
     pub(super) fn greet(&mut self, peer: Rank, own: &mut Own<'_>) -> Option<Message> {
-        if self.stage != Stage::Silent {
+        if self.progress != Progress::Silent {
             return None;
         }
-        self.stage = Stage::Greeted;
+        self.progress = Progress::Greeted;
         let cards = own.rails.cards();
         let pairs = pairing::most(&cards);
         self.share = own.budget.share(peer, pairs, own.settings.queue_pairs);
         let Share { rails: some, each: queue_pairs } = self.share();
-        self.told = pairing::told(cards, some);
-        let rails = self.told.iter().map(|(_, card)| *card).collect();
+        self.announced = pairing::announced(cards, some);
+        let rails = self.announced.iter().map(|(_, card)| *card).collect();
         Some(Message::Rails { rails, queue_pairs })
     }
 
-    /// Takes the rails that the peer was told of, since it has told its own; none if it did so
-    /// before.
+    /// Takes the rails that the peer was told of, now that it has told its own. Returns nothing if
+    /// it told them before.
     pub(super) fn meet(&mut self) -> Option<Vec<(usize, RailCard)>> {
-        if self.stage != Stage::Greeted {
+        if self.progress != Progress::Greeted {
             return None;
         }
-        self.stage = Stage::Met;
-        Some(std::mem::take(&mut self.told))
+        self.progress = Progress::Met;
+        Some(std::mem::take(&mut self.announced))
     }
 
     pub(super) fn has_met(&self) -> bool {
-        self.stage == Stage::Met
+        self.progress == Progress::Met
     }
 
-    /// Whether the peer's rails are awaited.
+    /// Returns whether the peer's rails are awaited.
     pub(super) fn waits(&self) -> bool {
-        self.stage == Stage::Greeted
+        self.progress == Progress::Greeted
     }
 
     /// The share for the peer.
@@ -74,7 +75,7 @@ impl Greeting {
         self.share.as_ref().copied().unwrap_or_default()
     }
 
-    /// Why there is no share for the peer.
+    /// The reason for no share for the peer.
     pub(super) fn why_none(&self) -> Option<&str> {
         self.share.as_ref().err().map(String::as_str)
     }

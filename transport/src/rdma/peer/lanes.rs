@@ -6,18 +6,18 @@ use ringfold_types::limits::{LANES_MAX, RDMA_RING_BYTES};
 
 use super::fault::Fault;
 use crate::overflow::Overflow;
-use crate::rdma::message::{Grant, Heard, Load};
-use crate::rdma::ring::geometry::Number;
+use crate::rdma::message::{Arrivals, Grant, TcpFragment};
 use crate::rdma::ring::inbound::Inbound;
-use crate::rdma::ring::invitation::{MAILBOX_BYTES, Mailbox};
+use crate::rdma::ring::layout::Immediate;
 use crate::rdma::ring::outbound::Outbound;
+use crate::rdma::ring::rtr::{MAILBOX_BYTES, Mailbox};
 
 /// The lanes to and from a peer. An outgoing lane is *open* once the peer has made a ring for it.
 #[derive(Debug)]
 pub(super) struct Lanes {
     outgoing: Vec<Outgoing>,
     incoming: Vec<Option<Inbound>>,
-    /// Where the peer may write invitations, if there are cables.
+    /// Memory for the peer's ready-to-receive messages, if there are cables.
     mailbox: Option<Mailbox>,
 }
 
@@ -25,16 +25,16 @@ pub(super) struct Lanes {
 #[derive(Debug, Default)]
 struct Outgoing {
     way: Way,
-    /// Accepted bytes that wait for the way to open, or for room in the ring.
+    /// Accepted bytes that wait for the ring, or for room in it.
     held: Overflow,
 }
 
-/// How bytes of a lane reach the peer.
+/// The state of an outgoing lane.
 #[derive(Debug, Default)]
 enum Way {
     #[default]
     Unused,
-    /// We have asked for a ring.
+    /// The peer was asked for a ring.
     Asked,
     Open(Box<Outbound>),
 }
@@ -100,7 +100,7 @@ impl Lanes {
         self.incoming.iter_mut().flatten()
     }
 
-    /// Marks that the peer is asked for a ring; whether it was not before.
+    /// Marks that the peer is asked for a ring. Returns whether this is the first request.
     pub(super) fn ask(&mut self, lane: usize) -> bool {
         let way = &mut self.outgoing[lane].way;
         let is_new = matches!(way, Way::Unused);
@@ -110,7 +110,7 @@ impl Lanes {
         is_new
     }
 
-    /// Whether the peer was asked for a ring of that lane and has not made it.
+    /// Returns whether the peer was asked for a ring of that lane and has not made it.
     pub(super) fn is_asked(&self, lane: usize) -> bool {
         self.outgoing.get(lane).is_some_and(|lane| matches!(lane.way, Way::Asked))
     }
@@ -120,12 +120,12 @@ impl Lanes {
         self.outgoing[lane].way = Way::Open(Box::new(outbound));
     }
 
-    /// Whether a lane may have another ring for the peer.
+    /// Returns whether the peer may have a ring for that lane, which has none yet.
     pub(super) fn may_grant(&self, lane: usize) -> bool {
         self.incoming.get(lane).is_some_and(Option::is_none)
     }
 
-    /// Takes the ring for a lane that the peer writes to.
+    /// Takes the ring that the peer writes for a lane.
     pub(super) fn grant(&mut self, lane: usize, inbound: Inbound) {
         self.incoming[lane] = Some(inbound);
     }
@@ -134,22 +134,22 @@ impl Lanes {
         self.mailbox = Some(mailbox);
     }
 
-    /// How the peer finds the mailbox.
+    /// The address and keys of the mailbox for the peer.
     pub(super) fn mailbox(&self) -> Grant {
         self.mailbox.as_ref().map(Mailbox::grant).unwrap_or_default()
     }
 
-    /// Holds bytes until the lane is open or has room; how many.
+    /// Holds bytes until the lane is open or has room. Returns how many were taken.
     pub(super) fn hold(&mut self, lane: usize, tag: u32, bytes: &[u8]) -> usize {
         self.outgoing[lane].held.hold(tag, bytes)
     }
 
-    /// Whether bytes are held.
+    /// Returns whether bytes are held.
     pub(super) fn holds(&self, lane: usize) -> bool {
         !self.outgoing[lane].held.is_empty()
     }
 
-    /// Takes the bytes that are held out; `set_held` puts back what is left of them.
+    /// Takes the held bytes out; `set_held` puts back those that are left.
     pub(super) fn take_held(&mut self, lane: usize) -> Overflow {
         std::mem::take(&mut self.outgoing[lane].held)
     }
@@ -158,33 +158,33 @@ impl Lanes {
         self.outgoing[lane].held = held;
     }
 
-    /// Forgets the bytes that are held.
+    /// Drops the held bytes.
     pub(super) fn drop_held(&mut self) {
         self.outgoing.iter_mut().for_each(|lane| lane.held = Overflow::default());
     }
 
-    /// Whether no lane holds bytes, or has fragments to write again.
+    /// Returns whether no lane holds bytes or has fragments to write again.
     pub(super) fn is_flushed(&self) -> bool {
         self.outgoing.iter().all(|lane| lane.held.is_empty())
             && self.outbounds().all(|outbound| outbound.lost().is_none())
     }
 
-    /// Takes note of an arrival, whichever way.
-    pub(super) fn take(&mut self, number: Number) -> Result<(), Fault> {
+    /// Handles an immediate, which arrived by a path or by TCP.
+    pub(super) fn take(&mut self, number: Immediate) -> Result<(), Fault> {
         match number {
-            Number::Fragment { lane, sequence, lines } => {
+            Immediate::Fragment { lane, sequence, lines } => {
                 Ok(self.inbound_mut(lane).ok_or(NO_RING)?.arrive(sequence, lines)?)
             }
-            Number::Credit { lane, total } => {
+            Immediate::Credit { lane, total } => {
                 Ok(self.outbound_mut(lane).ok_or(NO_RING_FOR_CREDIT)?.credit(total)?)
             }
-            Number::Invitation { lane, place, total } => {
-                let invitation = self.mailbox.as_ref().map(|mailbox| mailbox.read(lane, place));
-                let both = self.outbound_mut(lane).zip(invitation);
-                let (outbound, invitation) =
-                    both.ok_or("an invitation for a lane that has no ring")?;
+            Immediate::Rtr { lane, slot, total } => {
+                let rtr = self.mailbox.as_ref().map(|mailbox| mailbox.read(lane, slot));
+                let both = self.outbound_mut(lane).zip(rtr);
+                let (outbound, rtr) =
+                    both.ok_or("a ready-to-receive message for a lane that has no ring")?;
                 outbound.credit(total)?;
-                Ok(outbound.invite(invitation, place)?)
+                Ok(outbound.take_rtr(rtr, slot)?)
             }
         }
     }
@@ -194,39 +194,48 @@ impl Lanes {
         Ok(self.outbound_mut(lane).ok_or(NO_RING_FOR_CREDIT)?.credit_to(total)?)
     }
 
-    /// Puts bytes of a fragment that came by TCP where a device would have.
-    pub(super) fn store(&mut self, load: Load, from: usize, bytes: &[u8]) -> Result<(), Fault> {
-        self.inbound_mut(load.lane).ok_or(NO_RING)?.load(load.at + from, bytes);
+    /// Stores bytes of a fragment that came by TCP at their place in the ring.
+    pub(super) fn store(
+        &mut self,
+        fragment: TcpFragment,
+        from: usize,
+        bytes: &[u8],
+    ) -> Result<(), Fault> {
+        self.inbound_mut(fragment.lane).ok_or(NO_RING)?.store(fragment.at + from, bytes);
         Ok(())
     }
 
-    /// Bytes of an open lane's image, from `from` on of what `load` said.
-    pub(super) fn image(&self, load: Load, from: usize) -> &[u8] {
-        self.outbound(load.lane)
-            .map_or(&[], |outbound| &outbound.image(load.at, load.bytes)[from..])
+    /// The bytes of an open lane's image for a fragment that goes by TCP, without the first `from`.
+    pub(super) fn image(&self, fragment: TcpFragment, from: usize) -> &[u8] {
+        self.outbound(fragment.lane)
+            .map_or(&[], |outbound| &outbound.image(fragment.at, fragment.bytes)[from..])
     }
 
-    /// Takes the peer's word on all arrivals by a path that has ended.
-    pub(super) fn lose(&mut self, path: usize, heard: [Heard; LANES_MAX]) -> Result<(), Fault> {
-        for (lane, heard) in heard.into_iter().enumerate() {
+    /// Handles the peer's report of all arrivals by a path that has ended.
+    pub(super) fn lose(
+        &mut self,
+        path: usize,
+        arrivals: [Arrivals; LANES_MAX],
+    ) -> Result<(), Fault> {
+        for (lane, arrivals) in arrivals.into_iter().enumerate() {
             if let Some(outbound) = self.outbound_mut(lane) {
-                outbound.lose(path, heard)?;
+                outbound.lose(path, arrivals)?;
             }
         }
         Ok(())
     }
 
     /// The arrivals on each lane.
-    pub(super) fn heard(&self) -> [Heard; LANES_MAX] {
+    pub(super) fn arrivals(&self) -> [Arrivals; LANES_MAX] {
         std::array::from_fn(|lane| self.inbound(lane).map(Inbound::state).unwrap_or_default())
     }
 
-    /// Fragments that were sent on each lane.
+    /// The number of fragments that were sent on each lane.
     pub(super) fn fragments(&self) -> [u64; LANES_MAX] {
         std::array::from_fn(|lane| self.outbound(lane).map_or(0, Outbound::fragments))
     }
 
-    /// Checks what the peer says it has sent on each lane.
+    /// Checks the number of fragments that the peer claims to have sent on each lane.
     pub(super) fn check(&self, fragments: &[u64; LANES_MAX]) -> Result<(), Fault> {
         for (inbound, fragments) in self.incoming.iter().zip(fragments) {
             match inbound {
@@ -238,17 +247,17 @@ impl Lanes {
         Ok(())
     }
 
-    /// Lanes that have an image of the peer's ring.
+    /// The number of lanes that have an image of the peer's ring.
     pub(super) fn images(&self) -> usize {
         self.outbounds().count()
     }
 
-    /// Lanes that have a ring.
+    /// The number of lanes that have a ring.
     pub(super) fn rings(&self) -> usize {
         self.inbounds().count()
     }
 
-    /// The rings' and the mailbox' registrations on so many cables, and the bytes of those.
+    /// The number of registrations of rings and mailbox on so many cables, and their bytes.
     pub(super) fn costs(&self, cables: usize) -> (usize, usize) {
         let rings = (self.images() + self.rings()) * cables;
         let mailboxes = self.mailbox.as_ref().map_or(0, Mailbox::rights);

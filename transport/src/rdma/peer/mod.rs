@@ -1,12 +1,12 @@
 //! All links between this rank and one other.
 //!
-//! * `greeting`: the first words of both; `setup`: paths and rings come to be, with `connecting`
-//!   where iWARP takes turns;
+//! * `greeting`: the exchange of rails; `setup`: paths and rings are made; `connecting`: iWARP
+//!   connections;
 //! * `cable`, `routes`: pairs of rails, the paths on them, and the choice among these;
 //! * `lanes`: the rings of all lanes; `sending`, `receiving`: their use;
 //! * `failover`: paths that end and begin again; `fallback`: TCP in their place;
-//! * `control`: the words for the control connection;
-//! * `ending`, `fault`: the end of it all.
+//! * `control`: the messages for the control connection;
+//! * `ending`, `fault`: the end of the links.
 
 mod cable;
 mod connecting;
@@ -38,8 +38,8 @@ use self::greeting::Greeting;
 use self::lanes::Lanes;
 use self::routes::Routes;
 use super::message::Message;
-use super::outages::News;
 use super::path::Path;
+use super::rail_log::RailEvent;
 use super::ring::outbound::Outbound;
 
 pub(super) use self::fault::Fault;
@@ -55,17 +55,17 @@ pub(super) struct Peer {
     control: ControlQueue,
     fallback: Fallback,
     ending: Ending,
-    /// The events that the log has not been told.
-    news: Vec<News>,
+    /// The events that are not yet in the log.
+    events: Vec<RailEvent>,
 }
 
 /// The cost of a peer's links.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Costs {
     pub(super) paths: usize,
-    /// Registrations,
+    /// Registrations.
     pub(super) rights: usize,
-    /// and their bytes.
+    /// Bytes of the registrations.
     pub(super) bytes: usize,
 }
 
@@ -78,7 +78,7 @@ impl AddAssign for Costs {
 }
 
 impl Peer {
-    /// A rank with which nothing was said yet.
+    /// Makes a peer with which nothing was exchanged yet.
     pub(super) fn new(rank: Rank, lanes: usize, may_use_tcp: bool) -> Self {
         Self {
             rank,
@@ -88,11 +88,11 @@ impl Peer {
             control: ControlQueue::default(),
             fallback: Fallback::new(may_use_tcp),
             ending: Ending::default(),
-            news: Vec::new(),
+            events: Vec::new(),
         }
     }
 
-    /// Whether all is said that was begun, so that nothing is expected on the connection.
+    /// Returns whether every exchange is complete, so nothing is expected on the connection.
     pub(super) fn is_settled(&self) -> bool {
         let is_at_rest = |path: &Path| path.is_usable() || path.is_settled();
         let waits = self.greeting.waits()
@@ -102,30 +102,33 @@ impl Peer {
         self.ending.is_over() || self.control.is_empty() && (!waits || self.ending.is_done())
     }
 
-    /// Why nothing can be sent.
+    /// The reason why nothing can be sent.
     pub(super) const fn fault(&self) -> Option<&Fault> {
         self.ending.fault()
     }
 
-    /// Ends it. The first reason counts, unless the peer is gone: that explains earlier faults.
+    /// Ends the links. The first reason counts, unless the peer is gone: that explains earlier
+    /// faults.
     pub(super) fn end(&mut self, fault: Fault) {
         if !self.ending.is_over() {
             tracing::debug!(peer = self.rank.0, ?fault, "rdma link ended");
             let paths = self.routes.paths_mut().iter_mut();
             paths.filter(|path| !path.has_ended()).for_each(Path::end);
             self.lanes.drop_held();
-            self.control.drop_loads();
+            self.control.drop_fragments();
         }
         self.ending.fail(fault);
     }
 
-    /// The peer says goodbye, and so has all that it wanted; after so many fragments of each lane.
+    /// Handles the peer's goodbye, after so many fragments of each lane. The peer then has
+    /// everything that it wanted.
     fn dismiss(&mut self, fragments: [u64; LANES_MAX]) {
         self.ending.promise(fragments);
         self.lanes.outbounds_mut().for_each(Outbound::all_arrived);
     }
 
-    /// Ends it, because the peer is no more. Fragments that it sent before are still on their way.
+    /// Ends the links because the peer is gone. Fragments that it sent before may still be under
+    /// way.
     pub(super) fn leave(&mut self) {
         if self.ending.has_goodbye() {
             self.lanes.outbounds_mut().for_each(Outbound::all_arrived);
@@ -133,37 +136,37 @@ impl Peer {
         self.ending.leave(Instant::now());
     }
 
-    /// Says how much was sent, as the last word; for when all has left.
+    /// Says goodbye with the number of fragments, after all sends have arrived.
     pub(super) fn part(&mut self) {
         if self.greeting.has_met() && !self.ending.is_over() {
-            self.control.say(Message::Bye { fragments: self.lanes.fragments() });
+            self.control.push(Message::Bye { fragments: self.lanes.fragments() });
         }
     }
 
-    /// Whether data goes by TCP, because no path is left.
+    /// Returns whether data goes by TCP, because no path is left.
     pub(super) const fn is_by_tcp(&self) -> bool {
         self.fallback.is_used() && !self.ending.is_over()
     }
 
     /// The events since the last call, for the log.
-    pub(super) fn take_news(&mut self) -> impl Iterator<Item = News> {
-        self.news.drain(..)
+    pub(super) fn take_events(&mut self) -> impl Iterator<Item = RailEvent> {
+        self.events.drain(..)
     }
 
-    /// Whether messages wait for the connection.
+    /// Returns whether messages wait for the connection.
     pub(super) fn has_messages(&self) -> bool {
         self.control.has_messages()
     }
 
-    /// The next words for the peer, maybe of a fragment that goes by TCP.
-    pub(super) fn next_to_say(&mut self) -> Option<Message> {
+    /// Returns the next message for the peer, which may be a fragment that goes by TCP.
+    pub(super) fn next_message(&mut self) -> Option<Message> {
         self.control.next()
     }
 
-    /// Says something beside everything else.
+    /// Queues a message.
     #[cfg(test)]
-    pub(super) fn say(&mut self, message: Message) {
-        self.control.say(message);
+    pub(super) fn push(&mut self, message: Message) {
+        self.control.push(message);
     }
 
     pub(super) fn costs(&self) -> Costs {

@@ -1,4 +1,4 @@
-//! The things of this rank that all peers share.
+//! The resources of this rank that all peers share.
 
 use ringfold_types::Rank;
 
@@ -7,7 +7,7 @@ use crate::rdma::rail::Rails;
 use crate::rdma::registry::Registry;
 use crate::rdma::settings::Settings;
 
-/// The things of this rank that all peers share.
+/// The resources of this rank that all peers share.
 pub(in crate::rdma) struct Own<'a> {
     pub(in crate::rdma) rank: Rank,
     pub(in crate::rdma) lanes: usize,

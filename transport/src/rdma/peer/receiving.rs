@@ -1,5 +1,5 @@
-//! The way of bytes from a peer: they are found, invited elsewhere and consumed, and paid for with
-//! credit.
+//! The way of bytes from a peer: they arrive in the ring or directly in the caller's memory, are
+//! consumed, and are paid for with credit.
 
 use std::sync::atomic::{Ordering, fence};
 use std::time::Instant;
@@ -10,15 +10,15 @@ use super::Peer;
 use super::fault::Fault;
 use super::own::Own;
 use crate::contract::{Fragment, Received};
-use crate::rdma::message::{Grant, Load, Message};
+use crate::rdma::message::{Grant, Message, TcpFragment};
 use crate::rdma::path::Arrived;
-use crate::rdma::ring::geometry::{Number, lap};
 use crate::rdma::ring::inbound::Inbound;
-use crate::rdma::ring::invitation::{bytes_for, place_at};
+use crate::rdma::ring::layout::{Immediate, lap};
+use crate::rdma::ring::rtr::{bytes_for, slot_at};
 use crate::sys::copy;
 
 impl Peer {
-    /// The front of what has arrived.
+    /// Returns the first fragment that has arrived.
     pub(in crate::rdma) fn readable(&self, lane: usize) -> Result<Option<Fragment<'_>>, Fault> {
         if let Some(inbound) = self.lanes.inbound(lane)
             && let Some(front) = inbound.front()?
@@ -26,22 +26,22 @@ impl Peer {
             return Ok(Some(front));
         }
         match self.ending.fault() {
-            // It is gone, but not all that it sent before has been seen.
+            // The peer is gone, but some fragments that it sent before may still arrive.
             Some(Fault::Closed) if self.may_arrive(lane) => Ok(None),
             Some(fault) => Err(fault.clone()),
             None => Ok(None),
         }
     }
 
-    /// Whether more of a lane may arrive from a peer that has left.
+    /// Returns whether more of a lane may arrive from a peer that has left.
     fn may_arrive(&self, lane: usize) -> bool {
         let awaited = self.ending.awaited(lane, Instant::now());
         let both = self.lanes.inbound(lane).zip(awaited);
         both.is_some_and(|(inbound, awaited)| matches!(inbound.lacks(awaited), Ok(true)))
     }
 
-    /// Moves what has arrived to the front of `dst`; how much, and its tag. Where that is nothing,
-    /// the peer may be invited to write the rest there.
+    /// Moves bytes that have arrived to the front of `dst`. Returns how many, and their tag. If
+    /// none have arrived, the peer may be told to write the next bytes there directly.
     pub(in crate::rdma) fn recv(
         &mut self,
         lane: usize,
@@ -55,13 +55,13 @@ impl Peer {
         };
         let (found, bytes) = match placed {
             Some(placed) => {
-                // What a device has written, of which its completion told, is seen from here on.
+                // The device's writes before its completion are visible from here on.
                 fence(Ordering::Acquire);
                 placed
             }
             None => match self.readable(lane)? {
                 None => {
-                    self.invite(lane, tag, dst, own);
+                    self.send_rtr(lane, tag, dst, own);
                     return Ok(None);
                 }
                 Some(front) if front.tag != tag => (front.tag, 0),
@@ -76,16 +76,16 @@ impl Peer {
         Ok(Some(Received { tag: found, bytes }))
     }
 
-    /// Invites the peer to write what comes next on a lane to `dst`, if that is long, in pages, and
-    /// not invited.
-    fn invite(&mut self, lane: usize, tag: u32, dst: &mut [u8], own: &mut Own<'_>) {
-        let may_invite = self.lanes.inbound(lane).is_some_and(Inbound::may_invite);
-        if dst.len() < RDMA_LEND_BYTES || self.ending.is_over() || !may_invite {
+    /// Sends a ready-to-receive message for `dst`, if it is long and in pages, and the peer asks
+    /// for one.
+    fn send_rtr(&mut self, lane: usize, tag: u32, dst: &mut [u8], own: &mut Own<'_>) {
+        let may_send_rtr = self.lanes.inbound(lane).is_some_and(Inbound::may_send_rtr);
+        if dst.len() < RDMA_LEND_BYTES || self.ending.is_over() || !may_send_rtr {
             return;
         }
         let Some(place) = own.registry.find(dst) else { return };
-        let Some(path) = self.routes.voice() else { return };
-        if !self.routes.paths()[path].takes_invitations() {
+        let Some(path) = self.routes.control_path() else { return };
+        if !self.routes.paths()[path].takes_rtrs() {
             return;
         }
         let cable = self.routes.paths()[path].cable();
@@ -105,23 +105,23 @@ impl Peer {
         if to.keys.iter().all(|key| *key == 0) {
             return;
         }
-        let Some((invitation, place)) = inbound.invite(tag, dst.len(), to, path) else { return };
-        let at = theirs.address.wrapping_add(place_at(lane, place) as u64);
-        let number = Number::Invitation { lane, place, total: lap(inbound.total()) };
-        inbound.said();
-        let lines = &invitation.encode()[..bytes_for(self.routes.cables().len())];
+        let Some((rtr, slot)) = inbound.make_rtr(tag, dst.len(), to, path) else { return };
+        let at = theirs.address.wrapping_add(slot_at(lane, slot) as u64);
+        let number = Immediate::Rtr { lane, slot, total: lap(inbound.total()) };
+        inbound.gave_credit();
+        let lines = &rtr.encode()[..bytes_for(self.routes.cables().len())];
         let (it, _) = self.routes.path_mut(path);
-        if let Err(error) = it.invite(lines, (at, theirs.keys[cable]), number) {
-            self.lose(path, &format!("an invitation was refused: {error}"));
+        if let Err(error) = it.write_rtr(lines, (at, theirs.keys[cable]), number) {
+            self.lose(path, &format!("a ready-to-receive message was refused: {error}"));
         }
     }
 
-    /// Whether the peer may be writing to pages.
-    pub(in crate::rdma) fn is_inviting(&self) -> bool {
-        self.lanes.inbounds().any(Inbound::is_inviting)
+    /// Returns whether the peer may be writing to callers' pages.
+    pub(in crate::rdma) fn has_open_rtr(&self) -> bool {
+        self.lanes.inbounds().any(Inbound::has_open_rtr)
     }
 
-    /// Gives back what was lent.
+    /// Gives back bytes of the first fragment.
     pub(in crate::rdma) fn consume(&mut self, lane: usize, bytes: usize) {
         match self.lanes.inbound_mut(lane) {
             Some(inbound) => {
@@ -133,46 +133,46 @@ impl Peer {
         }
     }
 
-    /// Puts bytes of a fragment that came by TCP where a device would have.
+    /// Stores bytes of a fragment that came by TCP at their place in the ring.
     pub(in crate::rdma) fn store(
         &mut self,
-        load: Load,
+        fragment: TcpFragment,
         from: usize,
         bytes: &[u8],
     ) -> Result<(), Fault> {
-        self.lanes.store(load, from, bytes)
+        self.lanes.store(fragment, from, bytes)
     }
 
-    /// Whether credit is due that could not be given.
+    /// Returns whether credit is due that could not be given.
     pub(in crate::rdma) fn owes(&self) -> bool {
         !self.ending.is_done() && self.lanes.inbounds().any(Inbound::owes)
     }
 
-    /// Gives the credit that is due on a lane, if it can; whether it did.
+    /// Gives the credit that is due on a lane, if possible. Returns whether it did.
     pub(super) fn pay(&mut self, lane: usize) -> bool {
         let inbound = self.lanes.inbound(lane).filter(|inbound| inbound.owes());
         let Some(total) = inbound.map(Inbound::total) else { return false };
-        match self.routes.voice() {
+        match self.routes.control_path() {
             Some(at) => {
                 let (path, _) = self.routes.path_mut(at);
                 if !path.takes_credit() {
                     return false;
                 }
-                if let Err(error) = path.give(Number::Credit { lane, total: lap(total) }) {
+                if let Err(error) = path.give(Immediate::Credit { lane, total: lap(total) }) {
                     self.lose(at, &format!("a credit was refused: {error}"));
                     return false;
                 }
             }
-            None if self.fallback.is_used() => self.control.say(Message::Credit { lane, total }),
+            None if self.fallback.is_used() => self.control.push(Message::Credit { lane, total }),
             None => return false,
         }
         if let Some(inbound) = self.lanes.inbound_mut(lane) {
-            inbound.said();
+            inbound.gave_credit();
         }
         true
     }
 
-    /// A number has arrived by that life of a path.
+    /// Handles an immediate that has arrived by that life of a path.
     pub(in crate::rdma) fn arrive(
         &mut self,
         path: usize,
@@ -180,16 +180,16 @@ impl Peer {
         arrived: Arrived,
     ) -> Result<(), Fault> {
         let it = self.routes.paths_mut().get_mut(path).filter(|path| path.lives(life));
-        // We have told the peer that it did not arrive, so it comes again.
+        // The peer was told that it did not arrive, and sends it again.
         let Some(it) = it else { return Ok(()) };
         let number = it.number(arrived).ok_or("a message that brings no number")?;
         if let Err(error) = it.arrived() {
             self.lose(path, &format!("a receive was refused: {error}"));
         }
-        self.lanes.take(Number::decode(number))
+        self.lanes.take(Immediate::decode(number))
     }
 
-    /// A receive was taken back from that life of a path; whether its end is news.
+    /// Notes that work of that life of a path was flushed. Returns whether the path's end is new.
     pub(in crate::rdma) fn flushed(&mut self, path: usize, life: u8, is_receive: bool) -> bool {
         let it = self.routes.paths_mut().get_mut(path).filter(|path| path.lives(life));
         it.is_some_and(|it| {

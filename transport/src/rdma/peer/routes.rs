@@ -9,20 +9,21 @@ use super::own::Own;
 use crate::rdma::path::Path;
 use crate::rdma::rail::Rails;
 use crate::rdma::registry::{Loan, Place};
-use crate::rdma::ring::geometry::Most;
+use crate::rdma::ring::layout::Most;
 
-/// The way by TCP, in place of a path's number.
+/// The number of the way by TCP, in place of a path's.
 pub(super) const BY_TCP: usize = PATHS_MAX;
 
 /// The cables to a peer, and the paths on them. Paths take turns to carry fragments. One of them is
-/// the *voice*: it carries credits and invitations, so that no old one comes after a new one.
+/// the *control path*: it alone carries credits and ready-to-receive messages, so these stay in
+/// order.
 #[derive(Debug, Default)]
 pub(super) struct Routes {
     cables: Vec<Cable>,
     paths: Vec<Path>,
     /// The path whose turn it is.
     turn: usize,
-    voice: Option<usize>,
+    control_path: Option<usize>,
 }
 
 impl Routes {
@@ -69,7 +70,7 @@ impl Routes {
         &mut self.cables[self.paths[path].cable()]
     }
 
-    /// Paths that have not ended.
+    /// The number of paths that have not ended.
     pub(super) fn alive(&self) -> usize {
         self.paths.iter().filter(|path| !path.has_ended()).count()
     }
@@ -96,13 +97,13 @@ impl Routes {
         })
     }
 
-    /// Whether some path that carries data has a port that is up.
+    /// Returns whether some path that carries data has a port that is up.
     pub(super) fn is_any_up(&self, rails: &Rails) -> bool {
         let is_up = |path: &Path| rails.0[self.cables[path.cable()].rail()].is_up;
         self.paths.iter().any(|path| path.is_usable() && is_up(path))
     }
 
-    /// Whether some path by a rail carries data.
+    /// Returns whether some path by a rail carries data.
     #[cfg(test)]
     pub(super) fn carries(&self, rail: usize) -> bool {
         self.paths.iter().any(|path| path.is_usable() && self.cables[path.cable()].rail() == rail)
@@ -115,25 +116,26 @@ impl Routes {
         turns.find(|at| self.paths[*at].takes_fragments() && !self.is_idle(*at))
     }
 
-    /// That path had its turn.
+    /// Notes that the path had its turn.
     pub(super) fn took_turn(&mut self, path: usize) {
         self.turn = (path + 1) % self.paths.len();
     }
 
-    /// Whether a path carries no data, because its cable is a spare one and others carry it.
+    /// Returns whether a path carries no data, because its cable is a spare one and others carry
+    /// it.
     fn is_idle(&self, path: usize) -> bool {
         let is_spare = |path: &Path| self.cables[path.cable()].is_spare();
         is_spare(&self.paths[path])
             && self.paths.iter().any(|path| path.is_usable() && !is_spare(path))
     }
 
-    /// How much of a message of so many bytes one write takes at most.
+    /// The most bytes of a message of so many bytes that one write takes.
     pub(super) fn most(&self, bytes: usize) -> Most {
         let carries = |at: &usize| self.paths[*at].is_usable() && !self.is_idle(*at);
         Most::of(bytes, (0..self.paths.len()).filter(carries).count().max(1))
     }
 
-    /// The cable of that way, if its device can write where it is invited.
+    /// The cable of that way, if its device can write directly to the receiver's memory.
     pub(super) fn placing(&self, way: usize) -> Option<usize> {
         let path = self.paths.get(way).filter(|path| !path.is_iwarp());
         path.map(Path::cable)
@@ -150,18 +152,19 @@ impl Routes {
         own.registry.lend(place, pd, own.budget)
     }
 
-    /// The voice: the same path while it lives. Paths that can invite come first, and then those
-    /// of cables that are not spare.
-    pub(super) fn voice(&mut self) -> Option<usize> {
+    /// The control path: the same while it lives. Paths that can carry ready-to-receive messages
+    /// come first, and then those of cables that are not spare.
+    pub(super) fn control_path(&mut self) -> Option<usize> {
         let lives = |at: &usize| self.paths[*at].is_usable();
-        if self.voice.filter(lives).is_none() {
-            let rank = |at: &usize| (!self.paths[*at].can_invite(), self.cable_of(*at).is_spare());
-            self.voice = (0..self.paths.len()).filter(lives).min_by_key(rank);
+        if self.control_path.filter(lives).is_none() {
+            let rank =
+                |at: &usize| (!self.paths[*at].can_send_rtr(), self.cable_of(*at).is_spare());
+            self.control_path = (0..self.paths.len()).filter(lives).min_by_key(rank);
         }
-        self.voice
+        self.control_path
     }
 
-    /// When time moves some path on.
+    /// The time when some path needs attention though nothing happens.
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.paths.iter().filter_map(Path::deadline).min()
     }
@@ -174,7 +177,7 @@ mod tests {
     use super::*;
     use crate::rdma::card::RailCard;
 
-    /// Paths that carry data, one on each cable; which cables are spare.
+    /// Paths that carry data, one on each cable. `spare` tells which cables are spare.
     fn routes(spare: &[bool]) -> Routes {
         let mut routes = Routes::default();
         for (rail, is_spare) in spare.iter().enumerate() {
@@ -210,13 +213,13 @@ mod tests {
     #[test]
     fn the_voice_stays_while_it_lives() {
         let mut routes = routes(&[true, false, false]);
-        assert_eq!(routes.voice(), Some(1), "no spare one");
+        assert_eq!(routes.control_path(), Some(1), "no spare one");
         routes.paths_mut()[0].end();
-        assert_eq!(routes.voice(), Some(1));
+        assert_eq!(routes.control_path(), Some(1));
         routes.paths_mut()[1].end();
-        assert_eq!(routes.voice(), Some(2));
+        assert_eq!(routes.control_path(), Some(2));
         routes.paths_mut()[2].end();
-        assert_eq!(routes.voice(), None);
+        assert_eq!(routes.control_path(), None);
     }
 
     #[test]

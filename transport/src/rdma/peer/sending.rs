@@ -1,4 +1,4 @@
-//! The way of bytes to a peer: they are written by a path or TCP, lent or copied, or held.
+//! The way of bytes to a peer: paths or TCP write them, lent or copied, or they are held.
 
 use ringfold_types::limits::RDMA_LEND_BYTES;
 
@@ -6,16 +6,16 @@ use super::Peer;
 use super::fault::Fault;
 use super::own::Own;
 use super::routes::BY_TCP;
-use crate::rdma::message::Load;
+use crate::rdma::message::TcpFragment;
 use crate::rdma::path::Path;
 use crate::rdma::registry::{Loan, Place};
-use crate::rdma::ring::geometry::Most;
 use crate::rdma::ring::inbound::Inbound;
+use crate::rdma::ring::layout::Most;
 use crate::rdma::ring::outbound::{By, Outbound, Ready};
 
 impl Peer {
-    /// Offers bytes to the peer; how many were accepted. A caller that `is_patient` tries again
-    /// soon.
+    /// Offers bytes to the peer. Returns how many were accepted. A caller that `is_patient` tries
+    /// again soon.
     pub(in crate::rdma) fn send(
         &mut self,
         lane: usize,
@@ -24,14 +24,14 @@ impl Peer {
         is_patient: bool,
         own: &mut Own<'_>,
     ) -> Result<usize, Fault> {
-        let (mut accepted, untold) = self.accept(lane, bytes);
+        let (mut accepted, unaccepted) = self.accept(lane, bytes);
         if let Some(fault) = self.ending.fault() {
             return if accepted > 0 { Ok(accepted) } else { Err(fault.clone()) };
         }
         self.repeat(lane);
         self.flush_lane(lane);
         let place = if bytes.len() >= RDMA_LEND_BYTES { own.registry.find(bytes) } else { None };
-        let mut written = accepted + untold;
+        let mut written = accepted + unaccepted;
         if written == 0 && place.is_some() && self.waits_for_answer(lane, tag, is_patient) {
             return Ok(0);
         }
@@ -50,18 +50,19 @@ impl Peer {
         if written > 0 {
             return Ok(accepted);
         }
-        // There is no room, but some was promised.
+        // The ring is full, but a minimum was promised to be accepted.
         let outbound = self.lanes.outbound(lane);
         let is_kept = outbound.is_some_and(Outbound::promise_is_kept) && !self.lanes.holds(lane);
         Ok(if is_kept { 0 } else { self.lanes.hold(lane, tag, bytes) })
     }
 
-    /// Whether the peer may have said where it wants a message of so many bytes before it begins.
+    /// Returns whether the peer may soon tell where it wants a message of so many bytes, which has
+    /// not begun.
     pub(in crate::rdma) fn is_asking(&self, lane: usize, bytes: usize) -> bool {
         bytes >= RDMA_LEND_BYTES && self.lanes.outbound(lane).is_some_and(Outbound::is_asking)
     }
 
-    /// Whether not to begin a message yet that could be lent.
+    /// Returns whether a message that could be lent must not begin yet.
     fn waits_for_answer(&mut self, lane: usize, tag: u32, is_patient: bool) -> bool {
         let Some(way) = self.way() else { return false };
         let cable = self.routes.placing(way);
@@ -69,18 +70,19 @@ impl Peer {
         outbound.is_some_and(|outbound| outbound.waits_for_answer(tag, cable, is_patient))
     }
 
-    /// How many of `bytes` are newly accepted, from their front, and how many after them are under
-    /// way.
+    /// Returns how many of `bytes` are newly accepted, from their front, and how many after them
+    /// are under way.
     fn accept(&mut self, lane: usize, bytes: &[u8]) -> (usize, usize) {
         let Some(outbound) = self.lanes.outbound_mut(lane) else { return (0, 0) };
         let accepted = outbound.accept();
-        if let Some(untold) = bytes.get(accepted..) {
-            outbound.take_back(untold);
+        if let Some(unaccepted) = bytes.get(accepted..) {
+            outbound.take_back(unaccepted);
         }
-        (accepted, outbound.untold_bytes())
+        (accepted, outbound.unaccepted_bytes())
     }
 
-    /// Writes one fragment; how many bytes went into it. They are lent if they lie in pages.
+    /// Writes one fragment. Returns how many bytes went into it. They are lent if they lie in
+    /// pages.
     fn write(
         &mut self,
         lane: usize,
@@ -101,7 +103,7 @@ impl Peer {
             return 0;
         }
         let Some((written, ready)) = outbound.push(tag, bytes, by, is_lent) else { return 0 };
-        // The last one that is lent brings word of all before it by this path.
+        // The completion of the last lent fragment covers all those before it on this path.
         let is_last = bytes.len() - written < RDMA_LEND_BYTES;
         let tells = is_lent && (is_last || outbound.is_kept_back(tag, by.cable));
         if is_lent && is_last {
@@ -111,11 +113,10 @@ impl Peer {
         written
     }
 
-    /// Lets a fragment in the image be written. A path that refuses is lost together with the
-    /// fragment.
+    /// Writes a fragment in the image. A path that refuses is lost together with the fragment.
     fn write_by(&mut self, way: usize, lane: usize, ready: Ready, loan: Option<(Loan<'_>, bool)>) {
         if way == BY_TCP {
-            return self.control.load(lane, ready);
+            return self.control.push_fragment(lane, ready);
         }
         self.routes.took_turn(way);
         let Some(outbound) = self.lanes.outbound_mut(lane) else { return };
@@ -139,8 +140,8 @@ impl Peer {
         Some(self.routes.cable_of(self.routes.next()?).rail())
     }
 
-    /// Lets the devices that borrow bytes say when they are done: no credit need come for the end
-    /// of a message, nor for a full ring.
+    /// Asks the devices that borrow bytes to report completion. Credit for the end of a message, or
+    /// for a full ring, may never come.
     fn ask_borrowers(&mut self, lane: usize) {
         for path in 0..self.routes.paths().len() {
             let Some(outbound) = self.lanes.outbound(lane) else { return };
@@ -150,26 +151,26 @@ impl Peer {
         }
     }
 
-    /// Lets the devices say when they are done.
+    /// Asks all devices to report completion.
     pub(in crate::rdma) fn ask(&mut self) {
         for path in 0..self.routes.paths().len() {
             self.ask_path(path);
         }
     }
 
-    /// Lets a device say when it is done. A path that refuses is lost.
+    /// Asks a device to report completion. A path that refuses is lost.
     fn ask_path(&mut self, path: usize) {
         if let Err(error) = self.routes.path_mut(path).0.ask() {
             self.lose(path, &format!("a question was refused: {error}"));
         }
     }
 
-    /// Whether the peer's device has all that was sent.
+    /// Returns whether the peer's device has all fragments.
     pub(in crate::rdma) fn is_drained(&self) -> bool {
         self.ending.is_done() || self.routes.paths().iter().all(Path::is_drained)
     }
 
-    /// Writes what was lost with a path again; whether anything was.
+    /// Writes fragments that were lost with a path again. Returns whether there were any.
     fn repeat(&mut self, lane: usize) -> bool {
         let mut moved = false;
         while let Some((place, ready)) = self.lanes.outbound(lane).and_then(Outbound::lost)
@@ -183,17 +184,17 @@ impl Peer {
         moved
     }
 
-    /// Bytes of an open lane's image, from `from` on of what `load` said.
-    pub(in crate::rdma) fn image(&self, load: Load, from: usize) -> &[u8] {
-        self.lanes.image(load, from)
+    /// The bytes of an open lane's image for a fragment that goes by TCP, without the first `from`.
+    pub(in crate::rdma) fn image(&self, fragment: TcpFragment, from: usize) -> &[u8] {
+        self.lanes.image(fragment, from)
     }
 
-    /// Writes what was held back on a lane, as far as there is room; whether anything was.
+    /// Writes the held bytes of a lane, as far as there is room. Returns whether there were any.
     fn flush_lane(&mut self, lane: usize) -> bool {
         if !self.lanes.holds(lane) {
             return false;
         }
-        // Taken out for a moment, so that its bytes can be lent to `write`.
+        // The bytes are taken out for a moment, so that `write` can borrow them.
         let mut held = self.lanes.take_held(lane);
         let mut moved = false;
         while let Some((tag, bytes)) = held.front() {
@@ -208,7 +209,7 @@ impl Peer {
         moved
     }
 
-    /// A device is done with work of that life of a path.
+    /// Handles the completion of sends of that life of a path.
     pub(in crate::rdma) fn done(&mut self, path: usize, life: u8, number: u32, has_arrived: bool) {
         let it = self.routes.paths_mut().get_mut(path).filter(|path| path.lives(life));
         let Some(it) = it else { return };
@@ -219,20 +220,20 @@ impl Peer {
         }
     }
 
-    /// Takes back all that is lent and invited, when nobody will send or receive the rest: its
-    /// paths end, and the devices lose the right to read or write it.
+    /// Takes back all memory that is lent or open to the peer, because nobody will send or receive
+    /// the rest. Its paths end, and the devices lose the right to access it.
     pub(in crate::rdma) fn withdraw(&mut self, own: &mut Own<'_>) {
-        let is_inviting = self.is_inviting();
-        let is_lending = self.lanes.outbounds().any(|outbound| outbound.untold_bytes() > 0);
-        if !is_inviting && !is_lending {
+        let has_open_rtr = self.has_open_rtr();
+        let is_lending = self.lanes.outbounds().any(|outbound| outbound.unaccepted_bytes() > 0);
+        if !has_open_rtr && !is_lending {
             return;
         }
-        // Of a peer that has said goodbye it is not known any more which path was lent what.
+        // After the peer's goodbye it is not known any more which path borrowed the memory.
         let has_left = self.ending.has_goodbye();
-        let is_any = is_inviting || has_left;
-        let invited = if is_any { 0..self.routes.paths().len() } else { 0..0 };
+        let is_any = has_open_rtr || has_left;
+        let opened = if is_any { 0..self.routes.paths().len() } else { 0..0 };
         let borrowers = self.lanes.outbounds().flat_map(Outbound::borrowers);
-        let borrowers: Vec<_> = borrowers.chain(invited).collect();
+        let borrowers: Vec<_> = borrowers.chain(opened).collect();
         for path in borrowers {
             let (it, _) = self.routes.path_mut(path);
             if !it.has_ended() {
@@ -240,7 +241,7 @@ impl Peer {
             }
             self.routes.cable_of_mut(path).recall(own.registry, own.budget);
         }
-        // A device that keeps the memory reaches it by queue pairs only.
+        // A device that keeps the memory accesses it by queue pairs only.
         for (path, name) in self.routes.stuck() {
             if !path.has_ended() {
                 path.end();
@@ -255,7 +256,7 @@ impl Peer {
         self.end(if has_left { Fault::Closed } else { given_up() });
     }
 
-    /// Writes what was held back, and gives the credit that is due; whether anything moved.
+    /// Writes held bytes, and gives the credit that is due. Returns whether anything moved.
     pub(in crate::rdma) fn flush(&mut self) -> bool {
         if self.ending.is_over() {
             return false;
@@ -269,7 +270,7 @@ impl Peer {
         moved
     }
 
-    /// Whether `flush` has something to do.
+    /// Returns whether `flush` has nothing to do.
     pub(in crate::rdma) fn is_flushed(&self) -> bool {
         let waits_for = |at| self.lanes.outbounds().any(|outbound| outbound.waits_for(at));
         let is_unsettled =

@@ -1,4 +1,4 @@
-//! Paths and rings come to be: the messages of either rank, and the other's answers.
+//! The setup of paths and rings: this rank's messages, and the answers to the peer's.
 
 use std::io;
 use std::sync::Arc;
@@ -14,19 +14,19 @@ use super::own::Own;
 use crate::rdma::address::Address;
 use crate::rdma::budget;
 use crate::rdma::card::RailCard;
-use crate::rdma::message::{Grant, Load, Message};
-use crate::rdma::nameplate::Nameplate;
-use crate::rdma::outages::News;
+use crate::rdma::diagnostics;
+use crate::rdma::message::{Grant, Message, TcpFragment};
 use crate::rdma::pairing::choose;
 use crate::rdma::path::{Making, Path};
-use crate::rdma::ring::geometry::Number;
+use crate::rdma::path_label::PathLabel;
+use crate::rdma::rail_log::RailEvent;
 use crate::rdma::ring::inbound::Inbound;
-use crate::rdma::ring::invitation::Mailbox;
+use crate::rdma::ring::layout::Immediate;
 use crate::rdma::ring::outbound::Outbound;
+use crate::rdma::ring::rtr::Mailbox;
 use crate::rdma::sys::{Inbox, Mr, Outbox, Pd, Target};
-use crate::rdma::words;
 
-/// Why there is no path to a peer that offers no rail.
+/// The reason for no path to a peer that offers no rail.
 const NO_OFFER: &str = "the peer has no rail for us; its log says whether RINGFOLD_IB_QPS_MAX or \
                         RINGFOLD_IB_BYTES_MAX is too small there";
 
@@ -35,31 +35,31 @@ struct Offer {
     path: usize,
     target: Target,
     rail: RailCard,
-    plate: Nameplate,
+    path_label: PathLabel,
 }
 
 impl Peer {
     /// Begins to find out how to reach the peer.
     pub(in crate::rdma) fn greet(&mut self, own: &mut Own<'_>) {
         if let Some(message) = self.greeting.greet(self.rank, own) {
-            self.control.say(message);
+            self.control.push(message);
         }
     }
 
     /// Asks for a ring, if there is none for the lane.
     pub(in crate::rdma) fn want(&mut self, lane: usize) {
         if self.greeting.has_met() && self.lanes.ask(lane) {
-            self.control.say(Message::Want { lane, mailbox: self.lanes.mailbox() });
+            self.control.push(Message::WantRing { lane, mailbox: self.lanes.mailbox() });
         }
     }
 
-    /// Whether the lane's ring is there.
+    /// Returns whether the lane has a ring.
     pub(in crate::rdma) fn is_open(&self, lane: usize) -> bool {
         self.lanes.outbound(lane).is_some()
     }
 
-    /// Heeds what the peer says, up to its goodbye.
-    pub(in crate::rdma) fn hear(
+    /// Handles a message of the peer, unless the peer has said goodbye.
+    pub(in crate::rdma) fn handle(
         &mut self,
         message: Message,
         own: &mut Own<'_>,
@@ -72,16 +72,16 @@ impl Peer {
                 self.greet(own);
                 self.pair(&rails, queue_pairs, own)
             }
-            Message::Offer { path, target, rail, plate } => {
-                self.take_up(Offer { path, target, rail, plate }, own)
+            Message::Offer { path, target, rail, path_label } => {
+                self.take_up(Offer { path, target, rail, path_label }, own)
             }
             Message::Ready { path } => {
                 if let Err(error) = self.path(path)?.ready() {
-                    self.lose(path, &words::connection(&error));
+                    self.lose(path, &diagnostics::connection(&error));
                 }
                 Ok(())
             }
-            Message::Without { path, returns } => {
+            Message::PathDown { path, returns } => {
                 self.path(path)?;
                 if returns {
                     self.fallback.expect_return(Instant::now());
@@ -89,18 +89,18 @@ impl Peer {
                 self.lose(path, "the peer cannot use it; its log says why");
                 Ok(())
             }
-            Message::Heard { path, lanes } => {
-                if !self.path(path)?.heard() {
+            Message::Arrivals { path, lanes } => {
+                if !self.path(path)?.peer_reports() {
                     return Err("a path's end was told twice, or of one that is in use".into());
                 }
                 self.lanes.lose(path, lanes)?;
                 self.settle(path, own);
                 Ok(())
             }
-            Message::Want { lane, mailbox } => self.grant(lane, mailbox, own),
-            Message::Grant { lane, grant } => self.open(lane, grant, own),
-            Message::Load(Load { lane, sequence, lines, .. }) => {
-                self.lanes.take(Number::Fragment { lane, sequence, lines })
+            Message::WantRing { lane, mailbox } => self.grant(lane, mailbox, own),
+            Message::GrantRing { lane, grant } => self.open(lane, grant, own),
+            Message::TcpFragment(TcpFragment { lane, sequence, lines, .. }) => {
+                self.lanes.take(Immediate::Fragment { lane, sequence, lines })
             }
             Message::Credit { lane, total } => self.lanes.credit_to(lane, total),
             Message::Bye { fragments } => {
@@ -115,16 +115,16 @@ impl Peer {
         self.routes.paths_mut().get_mut(path).ok_or(Fault::Protocol("a path that is none"))
     }
 
-    /// Makes a path or more of every two rails that reach each other.
+    /// Makes the paths of every two rails that reach each other.
     fn pair(
         &mut self,
         theirs: &[RailCard],
         queue_pairs: u8,
         own: &mut Own<'_>,
     ) -> Result<(), Fault> {
-        let told = self.greeting.meet().ok_or("rails were told twice")?;
+        let announced = self.greeting.meet().ok_or("rails were told twice")?;
         let share = self.greeting.share();
-        let mine: Vec<_> = told.iter().map(|(_, card)| *card).collect();
+        let mine: Vec<_> = announced.iter().map(|(_, card)| *card).collect();
         let is_lower = own.rank < self.rank;
         let choice = if is_lower { choose(&mine, theirs) } else { choose(theirs, &mine) };
         let main = choice.main.into_iter().map(|pair| (pair, false));
@@ -132,12 +132,12 @@ impl Peer {
         let each = usize::from(queue_pairs.min(share.each)).max(1);
         for ((low, high), is_spare) in pairs.take(PATHS_MAX / each) {
             let (mine, theirs) = if is_lower { (low, theirs[high]) } else { (high, theirs[low]) };
-            let rail = told[mine].0;
+            let rail = announced[mine].0;
             let it = &own.rails.0[rail];
             let (pd, name) = (Pd::new(&it.context), it.name());
             if let Err(error) = &pd {
-                let what = format!("{name} cannot be used: {}", words::connection(error));
-                self.news.push(News::Lost { rail, what });
+                let what = format!("{name} cannot be used: {}", diagnostics::connection(error));
+                self.events.push(RailEvent::Lost { rail, what });
             }
             let cable = Cable::new(rail, name, pd.ok(), theirs, is_spare);
             let cable = self.routes.add_cable(cable);
@@ -161,7 +161,7 @@ impl Peer {
             None => {
                 let [ours, theirs] =
                     [&mine, theirs].map(|rails| Vec::from_iter(rails.iter().map(|it| it.kind)));
-                format!("rails here and there {}", words::apart(&ours, &theirs))
+                format!("rails here and there {}", diagnostics::apart(&ours, &theirs))
             }
         };
         self.fall_back(&why);
@@ -173,9 +173,9 @@ impl Peer {
         Ok(())
     }
 
-    /// Begins a path's life, or says why it cannot.
+    /// Begins a path's life, or returns the reason why it cannot.
     pub(super) fn make(&mut self, path: usize, own: &mut Own<'_>) -> Result<(), String> {
-        let (rings, calls) = (self.lanes.rings(), own.rank > self.rank);
+        let (rings, initiates) = (self.lanes.rings(), own.rank > self.rank);
         let (it, cable) = self.routes.path_mut(path);
         it.begin();
         let pd = cable.pd().ok_or("its device cannot reach our memory")?;
@@ -184,46 +184,46 @@ impl Peer {
         let proof = if may_use_tcp { RDMA_PROOF_MS } else { RDMA_LAST_PROOF_MS };
         let mut proof = Duration::from_millis(proof);
         if !rail.is_iwarp() {
-            // The first packet may be lost and have to be sent again.
-            let again = words::retransmission(own.settings.timeout);
+            // The first packet may be lost, and must then be sent again.
+            let again = diagnostics::retransmission(own.settings.timeout);
             proof = proof.max(Duration::from_millis(RDMA_PROOF_MS) + again);
         }
         let (settings, lanes) = (own.settings, own.lanes);
-        it.make(Making { rail, pd, settings, lanes, rings, calls, proof })
-            .map_err(|error| format!("no queue pair: {}", words::connection(&error)))?;
+        it.make(Making { rail, pd, settings, lanes, rings, initiates, proof })
+            .map_err(|error| format!("no queue pair: {}", diagnostics::connection(&error)))?;
         let Some(target) = it.target(rail) else { return Ok(()) };
-        let plate = Nameplate { host: own.settings.host.clone(), port: rail.name() };
-        self.control.say(Message::Offer { path, target, rail: rail.card(), plate });
+        let path_label = PathLabel { host: own.settings.host.clone(), port: rail.name() };
+        self.control.push(Message::Offer { path, target, rail: rail.card(), path_label });
         Ok(())
     }
 
-    /// A path that the peer knows of could not be made.
+    /// Refuses a path that the peer knows of, because it could not be made.
     fn refuse(&mut self, path: usize, why: &str) {
         let (it, cable) = self.routes.path_mut(path);
         let what = format!("no path {path} to rank {} by {}: {why}", self.rank, cable.name());
-        // Later ones are tried again and again.
+        // Later lives are tried again and again.
         if it.is_first() {
-            self.news.push(News::Lost { rail: cable.rail(), what });
+            self.events.push(RailEvent::Lost { rail: cable.rail(), what });
         } else {
             tracing::debug!("rdma: {what}");
         }
         it.end();
-        self.control.say(Message::Without { path, returns: self.fallback.expects_return() });
+        self.control.push(Message::PathDown { path, returns: self.fallback.expects_return() });
     }
 
-    /// Heeds the offer of a path's other end, be it of a new life.
+    /// Handles the offer of a path's other end, which may begin a new life.
     fn take_up(&mut self, offer: Offer, own: &mut Own<'_>) -> Result<(), Fault> {
-        let Offer { path, target, rail: theirs, plate } = offer;
+        let Offer { path, target, rail: theirs, path_label } = offer;
         let it = self.path(path)?;
         let is_settled = it.is_settled();
         if it.has_offer() && !it.has_ended() {
             return Err("a path was offered twice".into());
         }
         if it.has_ended() && !is_settled {
-            // It ended while the offer was on its way.
+            // The path ended while the offer was under way.
             return Ok(());
         }
-        if !self.routes.cable_of_mut(path).renew(theirs, plate) {
+        if !self.routes.cable_of_mut(path).renew(theirs, path_label) {
             return Err("a rail has become another".into());
         }
         if is_settled && let Err(why) = self.make(path, own) {
@@ -231,9 +231,9 @@ impl Peer {
             return Ok(());
         }
         let rail = &mut own.rails.0[self.routes.cable_of(path).rail()];
-        let (is_up, name) = (rail.look(), rail.name());
+        let (is_up, name) = (rail.query_state(), rail.name());
         if !is_up && self.has_way(own.rails) {
-            // To look for the peer's address would take the kernel a while.
+            // The kernel would spend a while looking for the peer's address.
             self.lose(path, &format!("{name} is down"));
             return Ok(());
         }
@@ -243,7 +243,7 @@ impl Peer {
         Ok(())
     }
 
-    /// Connects a path to the peer's end, or says why it cannot.
+    /// Connects a path to the peer's end, or returns the reason why it cannot.
     fn connect(
         &mut self,
         path: usize,
@@ -256,28 +256,29 @@ impl Peer {
         let (name, whose) = (rail.name(), cable.their_name(self.rank));
         if it.is_first()
             && !it.is_iwarp()
-            && let Some(what) = words::different_mtus(rail.port.mtu, theirs.mtu)
+            && let Some(what) = diagnostics::different_mtus(rail.port.mtu, theirs.mtu)
         {
             tracing::info!("rdma: path {path} to {whose} by {name}: {what}");
         }
-        let address = Address::new(&rail.card(), theirs).map_err(|why| why.tell(&name, &whose))?;
+        let address =
+            Address::new(&rail.card(), theirs).map_err(|why| why.explain(&name, &whose))?;
         let is_ready = it
             .connect(rail, (theirs, address), own.settings, target)
-            .map_err(|error| words::connection(&error))?;
+            .map_err(|error| diagnostics::connection(&error))?;
         let to = target.number;
-        let what = match (is_ready, it.calls()) {
+        let what = match (is_ready, it.initiates()) {
             (true, _) => format!("queue pair to {to} of {}", cable.their_port()),
             (false, true) => format!("connects to port {to}"),
             (false, false) => "waits to be connected".to_owned(),
         };
         tracing::info!("rdma: path {path} to rank {}: {name}, {what}", self.rank);
         if is_ready {
-            self.control.say(Message::Ready { path });
+            self.control.push(Message::Ready { path });
         }
         Ok(())
     }
 
-    /// A cable of which a device cannot reach the memory is none.
+    /// Gives up a cable whose device cannot access the memory.
     fn give_up(&mut self, cable: usize, why: &str, own: &mut Own<'_>) {
         self.routes.cables_mut()[cable].disown(own.registry, own.budget);
         for path in 0..self.routes.paths().len() {
@@ -287,7 +288,7 @@ impl Peer {
         }
     }
 
-    /// What lets the devices of all cables reach a ring, as far as they can.
+    /// Registers a ring for the devices of all cables, as far as they can.
     fn rights(
         &mut self,
         own: &mut Own<'_>,
@@ -297,15 +298,15 @@ impl Peer {
         for cable in 0..self.routes.cables().len() {
             let found = self.routes.cables()[cable].pd().map(&right).transpose();
             rights.push(found.unwrap_or_else(|error| {
-                self.give_up(cable, &words::registration(&error, RDMA_RING_BYTES), own);
+                self.give_up(cable, &diagnostics::registration(&error, RDMA_RING_BYTES), own);
                 None
             }));
         }
         rights
     }
 
-    /// Sees to it that there are bytes left to register for one more ring, where there are as many
-    /// of its kind already; else does without devices.
+    /// Takes the bytes of one more ring from the budget, if the peer's share is used up. If none
+    /// are left, the cables are given up.
     fn pay_for_ring(&mut self, have: usize, own: &mut Own<'_>) {
         let cables = self.routes.cables().len();
         if have >= budget::LANES
@@ -315,7 +316,7 @@ impl Peer {
         }
     }
 
-    /// Makes a ring for a lane that the peer wants to send on.
+    /// Makes a ring for a lane on which the peer wants to send.
     fn grant(&mut self, lane: usize, mailbox: Grant, own: &mut Own<'_>) -> Result<(), Fault> {
         if !self.greeting.has_met() || !self.lanes.may_grant(lane) {
             return Err("a ring that it cannot have was asked for".into());
@@ -329,17 +330,17 @@ impl Peer {
             if !it.has_ended()
                 && let Err(error) = it.expect_lane()
             {
-                self.lose(path, &words::connection(&error));
+                self.lose(path, &diagnostics::connection(&error));
             }
         }
         let inbound = Inbound::new(ring, rights, mailbox);
         let grant = inbound.grant();
         self.lanes.grant(lane, inbound);
-        self.control.say(Message::Grant { lane, grant });
+        self.control.push(Message::GrantRing { lane, grant });
         Ok(())
     }
 
-    /// Takes the ring that the peer made for us.
+    /// Takes the ring that the peer made for this rank.
     fn open(&mut self, lane: usize, grant: Grant, own: &mut Own<'_>) -> Result<(), Fault> {
         if !self.lanes.is_asked(lane) {
             return Err("a ring that nobody asked for".into());

@@ -1,4 +1,4 @@
-//! Two ranks that talk without a device between them: what goes by TCP, and what liars say.
+//! Two ranks that talk without a device between them: data by TCP, and false messages.
 
 use std::time::Instant;
 
@@ -9,18 +9,18 @@ use super::cable::Cable;
 use super::{Fault, Own, Peer};
 use crate::rdma::budget::Budget;
 use crate::rdma::card::RailCard;
-use crate::rdma::message::{Grant, Heard, Load, Message};
-use crate::rdma::nameplate::Nameplate;
+use crate::rdma::message::{Arrivals, Grant, Message, TcpFragment};
 use crate::rdma::path::{Arrived, Path};
+use crate::rdma::path_label::PathLabel;
 use crate::rdma::rail::Rails;
 use crate::rdma::registry::Registry;
-use crate::rdma::ring::geometry::Number;
+use crate::rdma::ring::layout::Immediate;
 use crate::rdma::settings::Settings;
 use crate::rdma::sys::{GidKind, Target};
 
 const LANES: usize = 2;
 
-/// SplitMix64.
+/// The generator SplitMix64.
 struct Random(u64);
 
 impl Random {
@@ -36,7 +36,7 @@ impl Random {
         usize::try_from(self.next() % bound as u64).unwrap()
     }
 
-    /// One of the values where liars try their luck.
+    /// Returns one of the values that false messages try.
     fn long(&mut self) -> u64 {
         [0, 1, 2, 63, 64, 65, 127, 128, 1 << 19, 1 << 40, u64::MAX, self.next()][self.below(12)]
     }
@@ -46,7 +46,7 @@ impl Random {
     }
 }
 
-/// One rank, as it sees the other.
+/// One rank, and its view of the other.
 struct End {
     peer: Peer,
     rank: Rank,
@@ -69,25 +69,25 @@ impl End {
         let Self { peer, rank, settings, rails, budget, registry } = self;
         let mut own = Own { rank: *rank, lanes: LANES, settings, rails, budget, registry };
         let result = act(peer, &mut own);
-        peer.tell(&own);
+        peer.report_arrivals(&own);
         result
     }
 
-    fn hear(&mut self, message: Message) -> Result<(), Fault> {
-        self.with(|peer, own| peer.hear(message, own))
+    fn handle(&mut self, message: Message) -> Result<(), Fault> {
+        self.with(|peer, own| peer.handle(message, own))
     }
 
-    /// Says all that there is to say; whether that was anything.
-    fn speak(&mut self, to: &mut Self) -> bool {
-        let mut spoke = false;
-        while let Some(message) = self.peer.next_to_say() {
-            if let Message::Load(load) = message {
-                to.peer.store(load, 0, self.peer.image(load, 0)).unwrap();
+    /// Delivers all queued messages. Returns whether there were any.
+    fn deliver(&mut self, to: &mut Self) -> bool {
+        let mut any = false;
+        while let Some(message) = self.peer.next_message() {
+            if let Message::TcpFragment(fragment) = message {
+                to.peer.store(fragment, 0, self.peer.image(fragment, 0)).unwrap();
             }
-            to.hear(message).unwrap();
-            spoke = true;
+            to.handle(message).unwrap();
+            any = true;
         }
-        spoke
+        any
     }
 }
 
@@ -95,7 +95,7 @@ impl End {
 fn ends(may_use_tcp: bool) -> [End; 2] {
     let [mut one, mut other] = [End::new(0, may_use_tcp), End::new(1, may_use_tcp)];
     one.with(|peer, own| peer.greet(own));
-    while one.speak(&mut other) | other.speak(&mut one) {}
+    while one.deliver(&mut other) | other.deliver(&mut one) {}
     [one, other]
 }
 
@@ -103,7 +103,7 @@ fn byte(at: usize) -> u8 {
     (at.wrapping_mul(0x9e37_79b9) >> 13).to_le_bytes()[0]
 }
 
-/// Fragments and credit, whole and in order, however little is consumed at a time.
+/// Fragments and credit arrive whole and in order, however little is consumed at a time.
 #[test]
 fn without_a_path_everything_goes_by_tcp() {
     const BYTES: usize = 3_000_000;
@@ -120,8 +120,8 @@ fn without_a_path_everything_goes_by_tcp() {
             }
             one.peer.flush();
             other.peer.flush();
-            one.speak(&mut other);
-            other.speak(&mut one);
+            one.deliver(&mut other);
+            other.deliver(&mut one);
             while let Some(front) = other.peer.readable(1).unwrap() {
                 let length = 1 + random.below(front.bytes.len());
                 let is_right = |(at, it): (usize, &u8)| *it == byte(arrived + at);
@@ -135,29 +135,29 @@ fn without_a_path_everything_goes_by_tcp() {
         }
         assert_eq!((sent, arrived), (BYTES, BYTES));
         one.peer.part();
-        one.speak(&mut other);
+        one.deliver(&mut other);
         other.peer.leave();
         assert_eq!(other.peer.readable(1), Err(Fault::Closed), "all has arrived");
     }
 }
 
 #[test]
-fn where_tcp_may_not_be_used_that_is_said() {
+fn a_link_without_tcp_is_unreachable() {
     let [one, other] = ends(false);
     for end in [one, other] {
         assert!(matches!(end.peer.fault(), Some(Fault::Unreachable(_))), "{:?}", end.peer.fault());
     }
 }
 
-/// A peer that promised more than came is waited for, but not for ever.
+/// A rank waits for a peer that promised more than came, but not for ever.
 #[test]
 fn promises_are_not_waited_for_without_end() {
     let [mut one, mut other] = ends(true);
     one.peer.want(0);
-    while one.speak(&mut other) | other.speak(&mut one) {}
+    while one.deliver(&mut other) | other.deliver(&mut one) {}
     let mut fragments = [0; LANES_MAX];
     fragments[0] = 3;
-    other.hear(Message::Bye { fragments }).unwrap();
+    other.handle(Message::Bye { fragments }).unwrap();
     other.peer.leave();
     assert_eq!(other.peer.readable(0), Ok(None));
     assert_eq!(other.peer.readable(1), Err(Fault::Closed), "nothing was promised there");
@@ -166,48 +166,53 @@ fn promises_are_not_waited_for_without_end() {
     assert_eq!(other.peer.readable(0), Err(Fault::Closed));
 }
 
-/// Who has said goodbye wants nothing of what is held for it, and what it says then is not heard.
+/// A peer that has said goodbye wants none of the held bytes, and its later messages are ignored.
 #[test]
-fn nothing_is_held_for_whom_says_goodbye() {
+fn nothing_is_held_for_a_peer_that_says_goodbye() {
     let [mut one, mut other] = ends(true);
     one.peer.want(0);
     other.peer.want(0);
-    while one.speak(&mut other) | other.speak(&mut one) {}
+    while one.deliver(&mut other) | other.deliver(&mut one) {}
     one.with(|peer, own| peer.send(0, 1, &[5; 3 << 20], true, own)).unwrap();
     other.with(|peer, own| peer.send(0, 1, &[5; 3 << 20], true, own)).unwrap();
-    other.speak(&mut one);
+    other.deliver(&mut one);
     one.peer.fallback.end();
     while let Some(front) = one.peer.readable(0).unwrap() {
         let bytes = front.bytes.len();
         one.peer.consume(0, bytes);
     }
     assert!(!one.peer.is_flushed() && one.peer.owes());
-    one.hear(Message::Bye { fragments: [0; LANES_MAX] }).unwrap_err();
+    one.handle(Message::Bye { fragments: [0; LANES_MAX] }).unwrap_err();
     let fragments = std::array::from_fn(|lane| if lane == 0 { 64 } else { 0 });
-    one.hear(Message::Bye { fragments }).unwrap();
+    one.handle(Message::Bye { fragments }).unwrap();
     assert!(one.peer.is_flushed() && !one.peer.owes());
-    one.hear(Message::Heard { path: 0, lanes: [Heard::default(); LANES_MAX] }).unwrap();
+    one.handle(Message::Arrivals { path: 0, lanes: [Arrivals::default(); LANES_MAX] }).unwrap();
 }
 
 #[test]
-fn lies_are_seen() {
+fn false_messages_are_refused() {
     let rail = RailCard { gid: [7; 16], mtu: 5, kind: GidKind::RoceV2, ..RailCard::default() };
     let grant = Grant { address: 0, keys: [0; RAILS_MAX] };
-    let load = |lane| Load { lane, sequence: 9, lines: 0, at: 0, bytes: 16 };
+    let fragment = |lane| TcpFragment { lane, sequence: 9, lines: 0, at: 0, bytes: 16 };
     let mut more = [0; LANES_MAX];
     more[0] = 65;
     for message in [
         Message::Rails { rails: vec![], queue_pairs: 1 },
-        Message::Offer { path: 0, target: Target::default(), rail, plate: Nameplate::default() },
+        Message::Offer {
+            path: 0,
+            target: Target::default(),
+            rail,
+            path_label: PathLabel::default(),
+        },
         Message::Ready { path: 0 },
-        Message::Without { path: PATHS_MAX - 1, returns: true },
-        Message::Heard { path: 0, lanes: [Heard::default(); LANES_MAX] },
-        Message::Want { lane: 0, mailbox: Grant::default() },
-        Message::Want { lane: LANES, mailbox: Grant::default() },
-        Message::Grant { lane: 0, grant },
-        Message::Grant { lane: LANES, grant },
-        Message::Load(load(0)),
-        Message::Load(load(1)),
+        Message::PathDown { path: PATHS_MAX - 1, returns: true },
+        Message::Arrivals { path: 0, lanes: [Arrivals::default(); LANES_MAX] },
+        Message::WantRing { lane: 0, mailbox: Grant::default() },
+        Message::WantRing { lane: LANES, mailbox: Grant::default() },
+        Message::GrantRing { lane: 0, grant },
+        Message::GrantRing { lane: LANES, grant },
+        Message::TcpFragment(fragment(0)),
+        Message::TcpFragment(fragment(1)),
         Message::Credit { lane: 0, total: 1 },
         Message::Credit { lane: 0, total: u64::MAX },
         Message::Credit { lane: 1, total: 0 },
@@ -218,21 +223,21 @@ fn lies_are_seen() {
         let [mut one, mut other] = ends(true);
         one.peer.want(0);
         other.peer.want(0);
-        while one.speak(&mut other) | other.speak(&mut one) {}
-        assert!(matches!(one.hear(message.clone()), Err(Fault::Protocol(_))), "{message:?}");
+        while one.deliver(&mut other) | other.deliver(&mut one) {}
+        assert!(matches!(one.handle(message.clone()), Err(Fault::Protocol(_))), "{message:?}");
     }
 }
 
-/// Nothing that is said, in whatever order, does more harm than to end the link.
+/// No message does more harm than to end the link, in whatever order.
 #[test]
-fn liars_do_no_harm() {
+fn false_messages_do_no_harm() {
     let mut ended = 0;
     for seed in 0..3000 {
         let mut random = Random(seed);
         let [mut one, mut other] = ends(true);
         one.peer.want(0);
         other.peer.want(0);
-        while one.speak(&mut other) | other.speak(&mut one) {}
+        while one.deliver(&mut other) | other.deliver(&mut one) {}
         let theirs =
             RailCard { gid: [7; 16], mtu: 5, kind: GidKind::RoceV2, ..RailCard::default() };
         for path in 0..2 {
@@ -243,32 +248,33 @@ fn liars_do_no_harm() {
         one.with(|peer, own| peer.send(0, 1, &[5; LINK_BYTES_MIN], true, own)).unwrap();
         for _ in 0..20 {
             let (path, lane) = (random.below(3), random.below(LANES + 1));
-            let mut lanes = [Heard::default(); LANES_MAX];
-            lanes.fill_with(|| Heard { next: random.long(), early: random.next() });
+            let mut lanes = [Arrivals::default(); LANES_MAX];
+            lanes.fill_with(|| Arrivals { next: random.long(), early: random.next() });
             let grant = Grant { address: random.long(), keys: [random.word(); RAILS_MAX] };
             let message = match random.below(10) {
                 0 => Message::Rails { rails: vec![theirs], queue_pairs: 1 },
                 1 => {
                     let target = Target { number: random.word(), ..Target::default() };
-                    Message::Offer { path, target, rail: theirs, plate: Nameplate::default() }
+                    Message::Offer { path, target, rail: theirs, path_label: PathLabel::default() }
                 }
                 2 => Message::Ready { path },
-                3 => Message::Without { path, returns: random.below(2) == 0 },
-                4 => Message::Heard { path, lanes },
-                5 => Message::Want { lane, mailbox: grant },
-                6 => Message::Grant { lane, grant },
+                3 => Message::PathDown { path, returns: random.below(2) == 0 },
+                4 => Message::Arrivals { path, lanes },
+                5 => Message::WantRing { lane, mailbox: grant },
+                6 => Message::GrantRing { lane, grant },
                 7 => {
                     let sequence = random.long().to_le_bytes()[0];
-                    let load = Load { lane, sequence, lines: random.word(), at: 0, bytes: 100 };
-                    if one.peer.store(load, 0, &[1; 100]).is_err() {
+                    let fragment =
+                        TcpFragment { lane, sequence, lines: random.word(), at: 0, bytes: 100 };
+                    if one.peer.store(fragment, 0, &[1; 100]).is_err() {
                         break;
                     }
-                    Message::Load(load)
+                    Message::TcpFragment(fragment)
                 }
                 8 => Message::Credit { lane, total: random.long() },
                 _ => Message::Bye { fragments: [random.long(); LANES_MAX] },
             };
-            if let Err(fault) = one.hear(message) {
+            if let Err(fault) = one.handle(message) {
                 one.peer.end(fault);
                 ended += 1;
                 break;
@@ -276,20 +282,20 @@ fn liars_do_no_harm() {
             one.with(|peer, own| peer.expire(Instant::now(), own));
             one.peer.flush();
             let number = random.word();
-            one.peer.arrive(path, 0, Arrived::Number(number)).ok();
-            // As if that path were connected.
-            let taken = one.peer.lanes.take(Number::decode(number));
+            one.peer.arrive(path, 0, Arrived::Immediate(number)).ok();
+            // The message arrives as if that path were connected.
+            let taken = one.peer.lanes.take(Immediate::decode(number));
             taken.unwrap_or_else(|fault| one.peer.end(fault));
-            one.peer.arrive(path, 0, Arrived::Message { place: number, bytes: 4 }).ok();
+            one.peer.arrive(path, 0, Arrived::Message { slot: number, bytes: 4 }).ok();
             one.peer.done(path, 0, random.word(), random.below(2) == 0);
-            one.peer.made(path, 0);
-            one.peer.found(path, 0);
+            one.peer.established(path, 0);
+            one.peer.route_resolved(path, 0);
             one.peer.flushed(path, 0, true);
             if let Ok(Some(front)) = one.peer.readable(0) {
                 let bytes = front.bytes.len();
                 one.peer.consume(0, bytes);
             }
-            while one.peer.next_to_say().is_some() {}
+            while one.peer.next_message().is_some() {}
         }
         one.peer.deadline();
         one.peer.is_settled();

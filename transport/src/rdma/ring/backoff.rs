@@ -1,20 +1,19 @@
-//! The pauses in which a sender does not ask where a message is wanted, and does not wait for the
-//! answer.
+//! The pauses in which a sender neither asks for a ready-to-receive message nor waits for one.
 //!
-//! Not every receiver has use for questions: it may read messages in the ring. After a message that
-//! waited in vain, twice as many as the last time do not ask.
+//! A receiver that reads messages in the ring never answers. After each message that waited in
+//! vain, the number of messages that do not ask doubles.
 
 /// The state of a sender that asks and waits, or pauses.
 #[derive(Debug, Default)]
 pub(super) struct Backoff {
-    /// Some of a message was lent, and not all.
+    /// A part of a zero-copy message was sent, and a part is left.
     is_begun: bool,
-    /// Whether the last message that was not short was worth asking for.
+    /// The last message that was not short is worth asking for.
     is_worth_it: bool,
-    /// This message, or some of it, waited to be invited, and some went where it was invited.
+    /// This message, or a part of it, has waited for a ready-to-receive message.
     is_tried: bool,
     is_of_use: bool,
-    /// How often it was offered and not begun.
+    /// The number of attempts to begin this message.
     offers: u32,
     pause: u32,
     left: u32,
@@ -22,12 +21,12 @@ pub(super) struct Backoff {
 
 impl Backoff {
     const PAUSE_MOST: u32 = 64;
-    /// Enough for the answer to come if it is on its way, and few enough for a caller that never
-    /// sleeps.
+    /// The number of attempts that suffices for an answer under way. It is small enough for a
+    /// caller that never sleeps.
     const OFFERS_MOST: u32 = 64;
 
-    /// A message begins, or goes on, that is not short; if it is lent and `is_long`, it is worth
-    /// asking for.
+    /// Notes that a message that is not short begins or goes on. It is worth asking for if it is
+    /// zero-copy and `is_long`.
     pub(super) const fn begin(&mut self, is_lent: bool, is_long: bool) {
         if !self.is_begun || !is_lent {
             self.is_worth_it = is_lent && is_long;
@@ -39,18 +38,20 @@ impl Backoff {
         self.is_begun
     }
 
-    /// What became of a fragment: the rest is kept back, or it goes where it is invited.
+    /// Notes how a fragment was sent: whether the rest is held back, and whether it went directly
+    /// to the receiver's memory.
     pub(super) const fn note(&mut self, is_kept_back: bool, is_placed: bool) {
         self.is_tried |= is_kept_back;
         self.is_of_use |= is_placed;
     }
 
-    /// Whether to ask where what comes next is wanted: the rest of this message, or the next one.
+    /// Returns whether to ask for a ready-to-receive message for the rest of this message, or for
+    /// the next one.
     pub(super) const fn is_asking(&self) -> bool {
         self.is_worth_it && self.left == 0
     }
 
-    /// Whether not to begin a message yet.
+    /// Returns whether the message must not begin yet.
     pub(super) const fn waits(&mut self, is_patient: bool) -> bool {
         self.offers = self.offers.saturating_add(1);
         let is_over = !is_patient || self.offers > Self::OFFERS_MOST;
@@ -58,7 +59,7 @@ impl Backoff {
         !is_over
     }
 
-    /// A message has gone.
+    /// Notes that a message is complete.
     pub(super) fn learn(&mut self) {
         if self.is_of_use {
             (self.pause, self.left) = (0, 0);
@@ -77,7 +78,7 @@ impl Backoff {
 mod tests {
     use super::*;
 
-    /// Messages of which none is begun at once, as far as that goes; which of them asked.
+    /// Sends messages that never begin at once while they ask. Returns which of them asked.
     fn asking(backoff: &mut Backoff, messages: usize, is_placed: bool) -> Vec<bool> {
         let mut message = || {
             let is_asking = backoff.is_asking();
@@ -92,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_in_vain_asks_ever_more_rarely() {
+    fn a_sender_that_waits_in_vain_asks_ever_more_rarely() {
         let mut backoff = Backoff::default();
         assert!(!backoff.is_asking(), "nothing was ever lent");
         backoff.begin(true, true);

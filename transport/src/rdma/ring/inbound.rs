@@ -1,60 +1,66 @@
-//! The receiving half of a link: a ring that the peer writes, and what has arrived in it, or by
-//! invitation elsewhere.
+//! The receiving half of a link: the ring that the peer writes, and the fragments that have arrived
+//! in it or directly in the caller's memory.
 //!
-//! Nothing that the peer says is believed before it is checked against what it was granted.
+//! Everything that the peer writes is checked against its grants before use.
 
 use std::collections::VecDeque;
 
 use ringfold_types::limits::RDMA_CELLS;
 
-use super::geometry::{
-    AWAITS, CREDIT_FRAGMENTS, CREDIT_LINES, FLAGS_AT, HEADER_BYTES, LINE_BYTES, PLACED, RING_LINES,
-    SEEN_AT, lines, payload_at,
+use super::layout::{
+    CREDIT_FRAGMENTS, CREDIT_LINES, FLAGS_AT, HEADER_BYTES, LINE_BYTES, PLACED, RING_LINES,
+    SEEN_AT, WANTS_RTR, lines, payload_at,
 };
-use super::invitation::{Invitation, PLACES, Seen, place_of};
+use super::rtr::{Rtr, SLOTS, Seen, slot_of};
 use crate::contract::Fragment;
-use crate::rdma::message::{Grant, Heard};
+use crate::rdma::message::{Arrivals, Grant};
 use crate::rdma::sys::{Inbox, Mr};
 
 const _: () = assert!(RDMA_CELLS <= 64, "a bit for each");
 
-/// See the module's head.
+/// The receiving half of a link.
 #[derive(Debug)]
 pub(in crate::rdma) struct Inbound {
     ring: Inbox,
-    /// What lets the peer write, by cable; none where it may not.
+    /// The registrations that let the peer write, by cable. Cables without one cannot.
     rights: Vec<Option<Mr>>,
-    /// Of the next fragment in order; all that have arrived.
+    /// The sequence number of the next fragment in order, which is the number of those that have
+    /// arrived.
     sequence: u64,
-    /// Lines of fragments that arrived by another way than those before them.
+    /// The lines of fragments that have arrived before earlier ones, by sequence number modulo
+    /// `RDMA_CELLS`.
     early: [Option<u32>; RDMA_CELLS],
-    /// The line at which the next one begins, unless it does not fit.
+    /// The line at which the next fragment begins, unless it does not fit.
     line: u32,
     arrived: VecDeque<Arrived>,
-    /// Where the peer's mailbox is.
+    /// The address of the peer's mailbox.
     mailbox: Grant,
-    /// All bytes that have arrived in order,
+    /// All bytes that have arrived in order.
     lined_up: u64,
-    /// where the peer was last invited to write,
-    invited: Option<Invited>,
-    /// whether the peer awaits another invitation,
-    is_awaited: bool,
-    /// and the number of the last. The peer may not have seen those that lie in its mailbox yet,
-    /// nor ever, if they went by a path that is lost.
-    invitations: u32,
-    unseen: [Option<Unseen>; PLACES],
-    /// Bytes of the first that were consumed.
+    /// The last ready-to-receive message, which tells the peer where to write.
+    open_rtr: Option<OpenRtr>,
+    /// The peer asks for another ready-to-receive message.
+    wants_rtr: bool,
+    /// The number of the last ready-to-receive message.
+    last_rtr: u32,
+    /// The ready-to-receive messages that the peer may not have seen yet, by slot. Those that went
+    /// by a lost path may never be seen.
+    unseen: [Option<Unseen>; SLOTS],
+    /// Consumed bytes of the first fragment.
     consumed: usize,
-    /// Lines and fragments that the peer has no credit for.
+    /// Lines of fragments that the peer has no credit for.
     busy: u32,
+    /// Fragments that the peer has no credit for.
     fragments: u32,
-    /// Those of them that we are done with.
-    unsaid_lines: u32,
-    unsaid_fragments: u32,
-    /// All lines that the peer was ever given credit for, if any,
+    /// Consumed lines that the peer has no credit for.
+    uncredited_lines: u32,
+    /// Consumed fragments that the peer has no credit for.
+    uncredited_fragments: u32,
+    /// All lines that the peer was ever given credit for.
     given: u64,
+    /// The peer was given credit before.
     has_given: bool,
-    /// and whether it may not have heard the last of it.
+    /// The last credit may be lost.
     must_repeat: bool,
 }
 
@@ -63,46 +69,47 @@ struct Arrived {
     tag: u32,
     place: Place,
     bytes: usize,
-    /// With those that were skipped for it.
+    /// The lines of the fragment, and the lines that were skipped for it.
     lines: u32,
 }
 
-/// A fragment as its header tells of it.
+/// A fragment as its header describes it.
 #[derive(Clone, Copy, Debug)]
 struct Content {
     tag: u32,
     place: Place,
     bytes: usize,
-    asks: bool,
+    wants_rtr: bool,
 }
 
-/// Where a payload is.
+/// The location of a payload.
 #[derive(Clone, Copy, Debug)]
 enum Place {
     /// In the ring, from this byte on.
     Ring(usize),
-    /// At this address, where it was invited.
-    Invited(usize),
+    /// At this address, which a ready-to-receive message told.
+    Direct(usize),
 }
 
-/// What an invitation was about.
+/// The memory that a ready-to-receive message opened to the peer.
 #[derive(Clone, Copy, Debug)]
-struct Invited {
+struct OpenRtr {
     tag: u32,
-    /// The byte of the stream from which on, and up to which.
+    /// The first byte of the stream.
     from: u64,
+    /// The end of the bytes in the stream.
     end: u64,
     address: usize,
 }
 
-/// A caller looks elsewhere than it began to, or a peer has split an element, so that the caller
-/// comes back for all of it.
+/// The error of a caller that receives into other memory than it began with. A peer that splits an
+/// element causes it too, because the caller then receives the whole element again.
 const ELSEWHERE: &str = "bytes have arrived elsewhere than they are received";
 
-/// A peer says that it wrote where it was not told to.
-const UNINVITED: &str = "a fragment where nothing was invited";
+/// The error of a peer that claims to have written memory without a ready-to-receive message.
+const NO_RTR: &str = "a fragment written directly without a ready-to-receive message";
 
-/// An invitation on its way.
+/// A ready-to-receive message that the peer may not have seen yet.
 #[derive(Clone, Copy, Debug)]
 struct Unseen {
     number: u32,
@@ -120,32 +127,32 @@ impl Inbound {
             line: 0,
             arrived: VecDeque::with_capacity(RDMA_CELLS),
             lined_up: 0,
-            invited: None,
-            is_awaited: false,
-            invitations: 0,
-            unseen: [None; PLACES],
+            open_rtr: None,
+            wants_rtr: false,
+            last_rtr: 0,
+            unseen: [None; SLOTS],
             consumed: 0,
             busy: 0,
             fragments: 0,
-            unsaid_lines: 0,
-            unsaid_fragments: 0,
+            uncredited_lines: 0,
+            uncredited_fragments: 0,
             given: 0,
             has_given: false,
             must_repeat: false,
         }
     }
 
-    /// Where the peer finds the ring.
+    /// The address and keys of the ring for the peer.
     pub(in crate::rdma) fn grant(&self) -> Grant {
         Grant::new(self.ring.address(), self.rights.iter().map(Option::as_ref))
     }
 
-    /// Where the peer finds invitations.
+    /// The address and keys of the peer's mailbox.
     pub(in crate::rdma) const fn mailbox(&self) -> Grant {
         self.mailbox
     }
 
-    /// Takes note of a fragment that is there.
+    /// Handles the arrival of a fragment.
     pub(in crate::rdma) fn arrive(&mut self, sequence: u8, lines: u32) -> Result<(), &'static str> {
         let distance = usize::from(sequence.wrapping_sub(self.sequence.to_le_bytes()[0]));
         let place = usize::from(sequence) % RDMA_CELLS;
@@ -163,17 +170,18 @@ impl Inbound {
         Ok(())
     }
 
-    /// What is noted of the fragment that comes `ahead` after the next.
+    /// The index in `early` of the fragment that comes `ahead` after the next.
     fn early_at(&self, ahead: usize) -> usize {
         (usize::from(self.sequence.to_le_bytes()[0]) + ahead) % RDMA_CELLS
     }
 
-    /// Puts in place what came by another way than a device's writing.
-    pub(in crate::rdma) fn load(&mut self, at: usize, bytes: &[u8]) {
+    /// Stores bytes that came by TCP at their place in the ring.
+    pub(in crate::rdma) fn store(&mut self, at: usize, bytes: &[u8]) {
         self.ring.store(at, bytes);
     }
 
-    /// Whether fragments are missing of so many in all; no peer has more under way than fit.
+    /// Returns whether some of so many fragments have not arrived. A peer never has more under way
+    /// than fit.
     pub(in crate::rdma) fn lacks(&self, fragments: u64) -> Result<bool, &'static str> {
         match fragments.checked_sub(self.sequence) {
             Some(missing) if missing <= RDMA_CELLS as u64 => Ok(missing > 0),
@@ -181,7 +189,7 @@ impl Inbound {
         }
     }
 
-    /// The next fragment in order is there.
+    /// Takes the next fragment in order, which has arrived.
     fn line_up(&mut self, count: u32) -> Result<(), &'static str> {
         let to_end = RING_LINES - self.line;
         let (begin, skipped) = if count > to_end { (0, to_end) } else { (self.line, 0) };
@@ -191,17 +199,17 @@ impl Inbound {
             return Err("a fragment without credit for it");
         }
         let content = self.read(begin as usize * LINE_BYTES, count)?;
-        let Content { tag, place, bytes, asks } = content;
-        self.is_awaited = asks;
+        let Content { tag, place, bytes, wants_rtr } = content;
+        self.wants_rtr = wants_rtr;
         self.line = (begin + count) % RING_LINES;
         self.lined_up += bytes as u64;
         self.arrived.push_back(Arrived { tag, place, bytes, lines: skipped + count });
         Ok(())
     }
 
-    /// The content of a fragment of so many lines, as the header at byte `at` of the ring tells.
+    /// Reads the fragment of `count` lines whose header is at byte `at` of the ring.
     fn read(&mut self, at: usize, count: u32) -> Result<Content, &'static str> {
-        // What the peer writes there from now on is no longer believed.
+        // The header is read once: later writes of the peer do not count.
         let header: [u8; HEADER_BYTES] = self.ring.read(at);
         let word = |at: usize| {
             u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]])
@@ -211,86 +219,87 @@ impl Inbound {
             return Err("a fragment of another length than its lines");
         }
         let flags = word(FLAGS_AT);
-        if flags & !(PLACED | AWAITS) != 0 {
+        if flags & !(PLACED | WANTS_RTR) != 0 {
             return Err("a fragment that says what nobody knows");
         }
         let place = if flags & PLACED == 0 {
             Place::Ring(at + payload_at(bytes))
         } else {
-            Place::Invited(self.invited_at(tag, bytes as u64)?)
+            Place::Direct(self.direct_at(tag, bytes as u64)?)
         };
         self.saw(Seen::decode(word(SEEN_AT)));
-        Ok(Content { tag, place, bytes, asks: flags & AWAITS != 0 })
+        Ok(Content { tag, place, bytes, wants_rtr: flags & WANTS_RTR != 0 })
     }
 
-    /// The address at which the next bytes of the stream were invited.
-    fn invited_at(&self, tag: u32, bytes: u64) -> Result<usize, &'static str> {
-        let it = self.invited.filter(|it| it.tag == tag && self.lined_up + bytes <= it.end);
-        let it = it.ok_or(UNINVITED)?;
+    /// Returns the address at which the next bytes of the stream were expected.
+    fn direct_at(&self, tag: u32, bytes: u64) -> Result<usize, &'static str> {
+        let it = self.open_rtr.filter(|it| it.tag == tag && self.lined_up + bytes <= it.end);
+        let it = it.ok_or(NO_RTR)?;
         let skipped = usize::try_from(self.lined_up - it.from).unwrap_or(usize::MAX);
         Ok(it.address.wrapping_add(skipped))
     }
 
-    /// The peer had seen these invitations.
+    /// Notes that the peer has seen these ready-to-receive messages.
     fn saw(&mut self, seen: Seen) {
         for (place, unseen) in self.unseen.iter_mut().enumerate() {
             *unseen = unseen.filter(|it| !seen.is_last(it.number, place));
         }
     }
 
-    /// Whether somebody waits for bytes where they were invited.
-    pub(in crate::rdma) fn is_inviting(&self) -> bool {
+    /// Returns whether bytes are still expected directly in the caller's memory.
+    pub(in crate::rdma) fn has_open_rtr(&self) -> bool {
         let waiting = self.arrived.iter().map(|it| it.bytes as u64).sum::<u64>();
         let received = self.lined_up + self.consumed as u64 - waiting;
-        self.invited.is_some_and(|it| received < it.end)
+        self.open_rtr.is_some_and(|it| received < it.end)
     }
 
-    /// Nobody waits where the peer was invited, and it can write there no more.
+    /// Forgets the ready-to-receive message. The peer can no longer write to that memory.
     pub(in crate::rdma) const fn give_up(&mut self) {
-        self.invited = None;
+        self.open_rtr = None;
     }
 
-    /// Whether the next bytes should be invited: the peer has asked, and there is room in the
-    /// mailbox.
-    pub(in crate::rdma) fn may_invite(&self) -> bool {
-        let is_awaited = self.is_awaited && !self.is_inviting();
-        is_awaited && self.arrived.is_empty() && self.next_place().is_some()
+    /// Returns whether to send a ready-to-receive message for the next bytes: the peer asks for it,
+    /// and the mailbox has room.
+    pub(in crate::rdma) fn may_send_rtr(&self) -> bool {
+        let wants_rtr = self.wants_rtr && !self.has_open_rtr();
+        wants_rtr && self.arrived.is_empty() && self.next_slot().is_some()
     }
 
-    /// Where the next invitation goes in the mailbox, if it can.
-    fn next_place(&self) -> Option<usize> {
-        let place = place_of(self.invitations.wrapping_add(1));
+    /// The slot of the mailbox for the next ready-to-receive message, if it is free.
+    fn next_slot(&self) -> Option<usize> {
+        let place = slot_of(self.last_rtr.wrapping_add(1));
         self.unseen[place].is_none().then_some(place)
     }
 
-    /// Invites the next `bytes` bytes to `to`, by `path`: what to write to the peer, and in which
-    /// place of its mailbox; nothing if there is none.
-    pub(in crate::rdma) fn invite(
+    /// Makes a ready-to-receive message that lets the peer write the next `bytes` bytes to `to`,
+    /// and sends it by `path`. Returns the message and its slot in the mailbox, if a slot is free.
+    pub(in crate::rdma) fn make_rtr(
         &mut self,
         tag: u32,
         bytes: usize,
         to: Grant,
         path: usize,
-    ) -> Option<(Invitation, usize)> {
-        let (place, from) = (self.next_place()?, self.lined_up);
+    ) -> Option<(Rtr, usize)> {
+        let (place, from) = (self.next_slot()?, self.lined_up);
         let address = usize::try_from(to.address).ok()?;
-        self.invitations = self.invitations.wrapping_add(1);
-        let number = self.invitations;
+        self.last_rtr = self.last_rtr.wrapping_add(1);
+        let number = self.last_rtr;
         self.unseen[place] = Some(Unseen { number, path });
-        self.invited = Some(Invited { tag, from, end: from + bytes as u64, address });
-        self.is_awaited = false;
-        Some((Invitation { number, tag, from, bytes: bytes as u64, to }, place))
+        self.open_rtr = Some(OpenRtr { tag, from, end: from + bytes as u64, address });
+        self.wants_rtr = false;
+        Some((Rtr { number, tag, from, bytes: bytes as u64, to }, place))
     }
 
-    /// What went by `path` is either seen or lost, and will not be written any more.
+    /// Frees the slots of messages that went by `path`. They were seen or are lost, and will not be
+    /// written any more.
     pub(in crate::rdma) fn forget(&mut self, path: usize) {
         for place in &mut self.unseen {
             *place = place.filter(|it| it.path != path);
         }
     }
 
-    /// What is at the front. Not if that lies where `invite` said: whoever began to wait for it
-    /// there must go on so.
+    /// Returns the first fragment. It is an error if the fragment lies in the caller's memory,
+    /// because a caller that received there must go on there.
     pub(in crate::rdma) fn front(&self) -> Result<Option<Fragment<'_>>, &'static str> {
         let Some(front) = self.arrived.front() else { return Ok(None) };
         let Place::Ring(at) = front.place else { return Err(ELSEWHERE) };
@@ -298,16 +307,16 @@ impl Inbound {
         Ok(Some(Fragment { tag: front.tag, bytes }))
     }
 
-    /// The tag of the front, and how much of it lies at the front of `dst` because it was invited
-    /// there, which is nothing under another `tag`; none if it is in the ring. Not if it was
-    /// invited elsewhere.
+    /// Returns the tag of the first fragment, and how much of it lies at the front of `dst`. That
+    /// is nothing under another `tag`. Returns `None` if the fragment is in the ring. It is an
+    /// error if the fragment lies in other memory.
     pub(in crate::rdma) fn placed(
         &self,
         tag: u32,
         dst: &[u8],
     ) -> Result<Option<(u32, usize)>, &'static str> {
         let Some(front) = self.arrived.front() else { return Ok(None) };
-        let Place::Invited(at) = front.place else { return Ok(None) };
+        let Place::Direct(at) = front.place else { return Ok(None) };
         if front.tag != tag {
             return Ok(Some((front.tag, 0)));
         }
@@ -317,7 +326,7 @@ impl Inbound {
         Ok(Some((tag, dst.len().min(front.bytes - self.consumed))))
     }
 
-    /// Gives back the first `bytes` of the front; whether credit is due.
+    /// Gives back the first `bytes` of the first fragment. Returns whether credit is due.
     pub(in crate::rdma) fn consume(&mut self, bytes: usize) -> bool {
         if bytes == 0 {
             return false;
@@ -328,43 +337,42 @@ impl Inbound {
         if self.consumed == front.bytes {
             self.arrived.pop_front();
             self.consumed = 0;
-            self.unsaid_lines += front.lines;
-            self.unsaid_fragments += 1;
+            self.uncredited_lines += front.lines;
+            self.uncredited_fragments += 1;
         }
         self.owes()
     }
 
-    /// Whether credit is due.
+    /// Returns whether credit is due.
     pub(in crate::rdma) const fn owes(&self) -> bool {
         self.must_repeat
-            || self.unsaid_lines >= CREDIT_LINES
-            || self.unsaid_fragments >= CREDIT_FRAGMENTS
+            || self.uncredited_lines >= CREDIT_LINES
+            || self.uncredited_fragments >= CREDIT_FRAGMENTS
     }
 
-    /// Lines to give credit for, in all.
+    /// All lines to give credit for.
     pub(in crate::rdma) const fn total(&self) -> u64 {
-        self.given + self.unsaid_lines as u64
+        self.given + self.uncredited_lines as u64
     }
 
-    /// The peer will be told.
-    pub(in crate::rdma) const fn said(&mut self) {
+    /// Notes that credit for all consumed lines is being sent.
+    pub(in crate::rdma) const fn gave_credit(&mut self) {
         self.given = self.total();
         self.has_given = true;
-        self.busy -= self.unsaid_lines;
-        self.fragments -= self.unsaid_fragments;
-        (self.unsaid_lines, self.unsaid_fragments) = (0, 0);
+        self.busy -= self.uncredited_lines;
+        self.fragments -= self.uncredited_fragments;
+        (self.uncredited_lines, self.uncredited_fragments) = (0, 0);
         self.must_repeat = false;
     }
 
-    /// What was said last may be lost.
+    /// Notes that the last credit may be lost.
     pub(in crate::rdma) const fn repeat(&mut self) {
         self.must_repeat = self.has_given;
     }
 
-    /// What has arrived: all fragments before this one in order, and the others whose bits are set,
-    /// counted from it.
-    pub(in crate::rdma) fn state(&self) -> Heard {
+    /// The arrivals: all fragments before `next` in order, and later ones as bits counted from it.
+    pub(in crate::rdma) fn state(&self) -> Arrivals {
         let ahead = (0..RDMA_CELLS).filter(|ahead| self.early[self.early_at(*ahead)].is_some());
-        Heard { next: self.sequence, early: ahead.fold(0, |bits, ahead| bits | 1 << ahead) }
+        Arrivals { next: self.sequence, early: ahead.fold(0, |bits, ahead| bits | 1 << ahead) }
     }
 }

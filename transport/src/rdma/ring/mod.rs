@@ -1,15 +1,15 @@
 //! The rings of a lane: the receiver's registered memory, and the sender's image of it.
 //!
-//! * `geometry`: the layout of a ring, and the numbers of writes;
+//! * `layout`: the layout of a ring, and the immediates of writes;
 //! * `outbound`, `inbound`: the sending and the receiving half;
-//! * `invitation`: where a receiver wants bytes instead; `rtr`: the sender's view of that, with
-//!   `backoff` where asking is of no use.
+//! * `rtr`: ready-to-receive messages, for writes directly to the receiver's memory;
+//! * `rtr_state`: the sender's view of them; `backoff`: the pauses where asking is of no use.
 
 mod backoff;
-pub(super) mod geometry;
 pub(super) mod inbound;
-pub(super) mod invitation;
+pub(super) mod layout;
 pub(super) mod outbound;
-mod rtr;
+pub(super) mod rtr;
+mod rtr_state;
 #[cfg(test)]
 mod tests;

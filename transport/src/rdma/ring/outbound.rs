@@ -1,105 +1,109 @@
-//! The sending half of a link: the image of the ring in the peer's memory, and what of it the peer
-//! is not done with.
+//! The sending half of a link: the image of the ring in the peer's memory, and the fragments that
+//! the peer has not consumed yet.
 //!
-//! The image is what the device reads. A line is written again only when the peer has said that it
-//! is done with what was there, so nothing that the device may yet have to repeat gets lost.
+//! The device reads the image. A line is written again only after the peer has given credit for it,
+//! so nothing is lost that the device may have to repeat.
 //!
-//! Of a fragment that is *lent* the image has only the header: its payload lies in memory that the
-//! caller leaves alone until it is told that the bytes are accepted, which is when the device has
-//! brought them to the peer. If their path is lost before, they are copied into the image after
-//! all, where room for them was kept, and go on like any other.
+//! Of a zero-copy (*lent*) fragment the image holds the header only. The payload lies in memory
+//! that the caller leaves alone until the bytes are accepted, which is when the device has brought
+//! them to the peer. If the path is lost before, the payload is copied into the image, whose room
+//! was reserved, and goes on like any other.
 //!
-//! A long fragment goes where the receiver has invited it, if it has; it too keeps its room in both
-//! rings, and takes it when it must be sent again.
+//! A long fragment goes directly to the receiver's memory after a ready-to-receive message. It also
+//! reserves its room in both rings, and takes that room when it must be sent again.
 
 use std::collections::VecDeque;
 
 use ringfold_types::limits::{LINK_BYTES_MIN, RDMA_CELLS, RDMA_LEND_BYTES, RDMA_RING_BYTES};
 
-use super::geometry::{
-    AWAITS, CREDIT_FRAGMENTS, CREDIT_LINES, FLAGS_AT, HEADER_BYTES, LAPS_LINES, LINE_BYTES, Most,
-    Number, PLACED, RING_LINES, SEEN_AT, SPLINTER_LINES, capacity, lines, payload_at,
+use super::layout::{
+    CREDIT_FRAGMENTS, CREDIT_LINES, FLAGS_AT, HEADER_BYTES, Immediate, LAPS_LINES, LINE_BYTES,
+    Most, PLACED, RING_LINES, SEEN_AT, SPLINTER_LINES, WANTS_RTR, capacity, lines, payload_at,
 };
-use super::invitation::Invitation;
 use super::rtr::Rtr;
-use crate::rdma::message::{Grant, Heard};
+use super::rtr_state::RtrState;
+use crate::rdma::message::{Arrivals, Grant};
 use crate::rdma::sys::{Mr, Outbox};
 
-/// See the module's head.
+/// The sending half of a link.
 #[derive(Debug)]
 pub(in crate::rdma) struct Outbound {
     lane: usize,
     grant: Grant,
     image: Outbox,
-    /// The right to read the image, by cable; none where it may not be.
+    /// The registrations that let devices read the image, by cable. Cables without one cannot.
     rights: Vec<Option<Mr>>,
-    /// Of the next fragment; all that there were, and their bytes.
+    /// The sequence number of the next fragment, which is the number of all fragments.
     sequence: u64,
+    /// The bytes of all fragments.
     sent: u64,
-    /// Where the peer wants the next bytes.
-    rtr: Rtr,
+    /// The ready-to-receive messages that the sender has seen.
+    rtr: RtrState,
     /// The line at which the next fragment begins, unless it does not fit.
     line: u32,
-    /// What the peer is not done with, oldest first.
+    /// The fragments without credit, oldest first.
     in_flight: VecDeque<Piece>,
-    /// Its lines, skipped ones included.
+    /// Their lines, skipped ones included.
     busy: u32,
     /// All lines that the peer ever gave credit for.
     credited: u64,
     /// Fragments in flight that went down with their path, and must be written again.
     lost: usize,
-    /// The first fragment of which the caller was not told that it is accepted, because it is lent
-    /// or comes after one that is; and how many bytes there are from it on.
-    untold: u64,
-    untold_bytes: usize,
+    /// The first fragment that was not reported as accepted, because it is lent or comes after a
+    /// lent one.
+    unaccepted: u64,
+    /// The bytes from that fragment on.
+    unaccepted_bytes: usize,
 }
 
 /// A fragment in the ring.
 #[derive(Clone, Copy, Debug)]
 struct Piece {
-    /// With those that were skipped for it.
+    /// The lines of the fragment, and the lines that were skipped for it.
     lines: u32,
     bytes: usize,
     ready: Ready,
-    /// The path that it took; none if that is gone and it has not arrived.
+    /// The path that the fragment took. None if that path is gone and the fragment has not arrived.
     path: Option<usize>,
     payload: Payload,
 }
 
-/// Where a fragment's payload is.
+/// The location of a fragment's payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Payload {
     /// In the image.
     Image,
-    /// In the caller's memory. The path is done with it when it is done with so many sends; never,
-    /// if it refused.
+    /// In the caller's memory. The path is done with it when it is done with that send. The path
+    /// never is if it refused the write.
     Lent(Option<u32>),
-    /// With the peer, and not here any more.
+    /// The payload has arrived at the peer, and is not in the image.
     Arrived,
 }
 
-/// A fragment that lies in the image and is to be written to the peer.
+/// A fragment in the image that is to be written to the peer.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::rdma) struct Ready {
-    /// Where it lies, and how long it is with its header.
+    /// The byte of the image at which the fragment begins.
     pub(in crate::rdma) at: usize,
+    /// Bytes of the fragment with its header.
     pub(in crate::rdma) bytes: usize,
-    pub(in crate::rdma) number: Number,
-    /// Where the peer wants its payload, and the key to that; else it goes after the header.
+    pub(in crate::rdma) number: Immediate,
+    /// The address of the payload in the receiver's memory, and its key. Without it the payload
+    /// follows the header.
     pub(in crate::rdma) placed: Option<(u64, u32)>,
 }
 
-/// By which way a fragment is to go.
+/// The way of a fragment.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::rdma) struct By {
     pub(in crate::rdma) path: usize,
-    /// The path's cable, if its device can write where it is invited,
+    /// The cable of the path, if its device can write directly to the receiver's memory.
     pub(in crate::rdma) cable: Option<usize>,
-    /// and how many bytes together at most.
+    /// The most bytes of a write.
     pub(in crate::rdma) most: Most,
 }
 
-/// Where a fragment fits.
+/// Room for a fragment.
 struct Room {
     skipped: u32,
     bytes: usize,
@@ -119,46 +123,45 @@ impl Outbound {
             rights,
             sequence: 0,
             sent: 0,
-            rtr: Rtr::default(),
+            rtr: RtrState::default(),
             line: 0,
             in_flight: VecDeque::with_capacity(RDMA_CELLS),
             busy: 0,
             credited: 0,
             lost: 0,
-            untold: 0,
-            untold_bytes: 0,
+            unaccepted: 0,
+            unaccepted_bytes: 0,
         }
     }
 
-    /// Takes note of an invitation that lies in that place of the mailbox. The latest counts, in
-    /// whatever order they come.
-    pub(in crate::rdma) fn invite(
-        &mut self,
-        it: Invitation,
-        place: usize,
-    ) -> Result<(), &'static str> {
+    /// Takes a ready-to-receive message from that slot of the mailbox. The highest number counts,
+    /// because messages may come in any order.
+    pub(in crate::rdma) fn take_rtr(&mut self, it: Rtr, slot: usize) -> Result<(), &'static str> {
         if it.from > self.sent {
-            return Err("an invitation for what comes after bytes that were never sent");
+            return Err("a ready-to-receive message for bytes after those that were sent");
         }
-        self.rtr.invite(it, place);
+        self.rtr.take_rtr(it, slot);
         Ok(())
     }
 
-    /// Whether the rest of a lent message is kept back, until the receiver says where it wants it
-    /// or the device is done with what is on its way, of which it tells. So that is not for long.
+    /// Returns whether the rest of a lent message is held back. It waits until a ready-to-receive
+    /// message comes, or until the device is done with the fragments under way, which it signals.
+    /// Neither takes long.
     pub(in crate::rdma) fn is_kept_back(&self, tag: u32, cable: Option<usize>) -> bool {
         let is_lent = |it: &Piece| matches!(it.payload, Payload::Lent(_));
         self.rtr.is_missing(tag, self.sent, cable)
-            && self.untold().any(|it| is_lent(it) && it.ready.placed.is_none())
+            && self.unaccepted().any(|it| is_lent(it) && it.ready.placed.is_none())
     }
 
-    /// Whether nothing of a message was sent, and the peer was asked where it wants it.
+    /// Returns whether no byte of a message is under way, and the peer was asked where it wants the
+    /// next one.
     pub(in crate::rdma) const fn is_asking(&self) -> bool {
-        self.untold_bytes == 0 && self.rtr.is_asking()
+        self.unaccepted_bytes == 0 && self.rtr.is_asking()
     }
 
-    /// Whether to wait for the answer before such a message is lent: it is on its way if the peer
-    /// is waiting for the message. So not for long, nor if the caller `is_patient` no more.
+    /// Returns whether to wait for the answer before such a message begins. The answer is under way
+    /// if the peer waits for the message. So the wait is short, and none if the caller is not
+    /// patient.
     pub(in crate::rdma) fn waits_for_answer(
         &mut self,
         tag: u32,
@@ -169,14 +172,14 @@ impl Outbound {
         may_wait && self.rtr.waits(tag, self.sent, is_patient)
     }
 
-    /// All of a lent message is on its way.
+    /// Notes that all of a lent message is under way.
     pub(in crate::rdma) fn end_message(&mut self) {
         self.rtr.end_message();
     }
 
-    /// Puts as much of `bytes` (not empty) as fits one fragment into the image, or its header only
-    /// if it `is_lent`. How much that was, and what to write to the peer. It is not accepted before
-    /// `accept` says so.
+    /// Puts as much of `bytes` (not empty) as fits one fragment into the image, or only its header
+    /// if it `is_lent`. Returns the number of bytes, and the fragment to write. The bytes are not
+    /// accepted before `accept` reports them.
     pub(in crate::rdma) fn push(
         &mut self,
         tag: u32,
@@ -184,18 +187,18 @@ impl Outbound {
         by: By,
         is_lent: bool,
     ) -> Option<(usize, Ready)> {
-        let wanted = |invited: u64| {
-            let invited = usize::try_from(invited).unwrap_or(usize::MAX);
-            // What is left over must begin where elements do.
-            if bytes.len() <= invited.min(by.most.invited) {
+        let wanted = |direct: u64| {
+            let direct = usize::try_from(direct).unwrap_or(usize::MAX);
+            // The rest must begin at an element.
+            if bytes.len() <= direct.min(by.most.direct) {
                 bytes.len()
             } else {
-                whole(invited.min(by.most.invited))
+                whole(direct.min(by.most.direct))
             }
         };
-        let invited = self.rtr.target(tag, self.sent, by.cable).filter(|_| is_lent);
-        let invited = invited.map(|it| (wanted(it.bytes), (it.address, it.key)));
-        let (wanted, placed) = match invited.filter(|(bytes, _)| *bytes >= RDMA_LEND_BYTES) {
+        let direct = self.rtr.target(tag, self.sent, by.cable).filter(|_| is_lent);
+        let direct = direct.map(|it| (wanted(it.bytes), (it.address, it.key)));
+        let (wanted, placed) = match direct.filter(|(bytes, _)| *bytes >= RDMA_LEND_BYTES) {
             Some((bytes, to)) => (bytes, Some(to)),
             None => (bytes.len().min(by.most.by_ring), None),
         };
@@ -208,7 +211,7 @@ impl Outbound {
         header[4..8].copy_from_slice(&length.to_le_bytes());
         let is_asking = self.rtr.asks(bytes.len(), is_lent);
         let is_kept_back = is_lent && is_asking && bytes.len() - room.bytes >= RDMA_LEND_BYTES;
-        let flags = [(placed.is_some(), PLACED), (is_asking, AWAITS)];
+        let flags = [(placed.is_some(), PLACED), (is_asking, WANTS_RTR)];
         let flags: u32 = flags.iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag).sum();
         header[FLAGS_AT..SEEN_AT].copy_from_slice(&flags.to_le_bytes());
         header[SEEN_AT..].copy_from_slice(&self.rtr.seen().encode().to_le_bytes());
@@ -217,7 +220,7 @@ impl Outbound {
             self.image.write(at + payload_at(room.bytes), &bytes[..room.bytes]);
         }
         let (lane, sequence) = (self.lane, self.sequence.to_le_bytes()[0]);
-        let number = Number::Fragment { lane, sequence, lines: count };
+        let number = Immediate::Fragment { lane, sequence, lines: count };
         self.sequence += 1;
         self.sent += room.bytes as u64;
         self.line = (begin + count) % RING_LINES;
@@ -227,57 +230,59 @@ impl Outbound {
         let (lines, bytes) = (room.skipped + count, room.bytes);
         let payload = if is_lent { Payload::Lent(None) } else { Payload::Image };
         self.in_flight.push_back(Piece { lines, bytes, ready, path: Some(by.path), payload });
-        self.untold_bytes += bytes;
+        self.unaccepted_bytes += bytes;
         Some((bytes, ready))
     }
 
-    /// The last fragment is lent, and its path will be done with it when it is done with so many
-    /// sends.
+    /// Notes that the last fragment is lent, and that its path is done with it when it is done with
+    /// the send `posted`.
     pub(in crate::rdma) fn lent(&mut self, posted: u32) {
         if let Some(Piece { payload, .. }) = self.in_flight.back_mut() {
             *payload = Payload::Lent(Some(posted));
         }
     }
 
-    /// Bytes that can be told to be accepted and were not, from the front of what was pushed.
+    /// Returns the number of bytes that are newly accepted, from the front of those that were
+    /// pushed.
     pub(in crate::rdma) fn accept(&mut self) -> usize {
-        if self.untold_bytes == 0 {
+        if self.unaccepted_bytes == 0 {
             return 0;
         }
         let is_done = |piece: &&Piece| !matches!(piece.payload, Payload::Lent(_));
-        let waiting = self.untold().skip_while(is_done);
+        let waiting = self.unaccepted().skip_while(is_done);
         let (fragments, left) =
             waiting.fold((0, 0), |(count, bytes), piece| (count + 1, bytes + piece.bytes));
-        self.untold = self.sequence - fragments;
-        std::mem::replace(&mut self.untold_bytes, left) - left
+        self.unaccepted = self.sequence - fragments;
+        std::mem::replace(&mut self.unaccepted_bytes, left) - left
     }
 
-    /// Nobody is told any more what is accepted.
+    /// Gives up reporting accepted bytes.
     pub(in crate::rdma) const fn give_up(&mut self) {
-        (self.untold, self.untold_bytes) = (self.sequence, 0);
+        (self.unaccepted, self.unaccepted_bytes) = (self.sequence, 0);
     }
 
-    /// Bytes that were pushed, and are not yet told to be accepted.
-    pub(in crate::rdma) const fn untold_bytes(&self) -> usize {
-        self.untold_bytes
+    /// Bytes that were pushed, and are not yet reported as accepted.
+    pub(in crate::rdma) const fn unaccepted_bytes(&self) -> usize {
+        self.unaccepted_bytes
     }
 
-    /// Fragments in flight from the first untold one on.
-    fn untold(&self) -> impl Iterator<Item = &Piece> {
+    /// The fragments in flight that are not yet reported as accepted, and those after them.
+    fn unaccepted(&self) -> impl Iterator<Item = &Piece> {
         let first = self.sequence - self.in_flight.len() as u64;
-        let told = usize::try_from(self.untold.saturating_sub(first)).unwrap_or(usize::MAX);
+        let told = usize::try_from(self.unaccepted.saturating_sub(first)).unwrap_or(usize::MAX);
         self.in_flight.iter().skip(told)
     }
 
-    /// Paths that may be reading the caller's memory.
+    /// The paths that may be reading the caller's memory.
     pub(in crate::rdma) fn borrowers(&self) -> impl Iterator<Item = usize> {
-        let lent = self.untold().filter(|piece| matches!(piece.payload, Payload::Lent(Some(_))));
+        let lent =
+            self.unaccepted().filter(|piece| matches!(piece.payload, Payload::Lent(Some(_))));
         lent.filter_map(|piece| piece.path)
     }
 
-    /// A path is done with so many sends in all.
+    /// Notes that a path is done with all sends up to `done`.
     pub(in crate::rdma) fn done(&mut self, path: usize, done: u32) {
-        if self.untold_bytes == 0 {
+        if self.unaccepted_bytes == 0 {
             return;
         }
         for piece in self.in_flight.iter_mut().filter(|piece| piece.path == Some(path)) {
@@ -289,7 +294,7 @@ impl Outbound {
         }
     }
 
-    /// The peer wants nothing more.
+    /// Notes that the peer wants nothing more.
     pub(in crate::rdma) fn all_arrived(&mut self) {
         for piece in &mut self.in_flight {
             if matches!(piece.payload, Payload::Lent(_)) {
@@ -298,7 +303,7 @@ impl Outbound {
         }
     }
 
-    /// Where a payload of `wanted` bytes fits, or some of it.
+    /// Finds room for a payload of `wanted` bytes, or for a part of it.
     fn room(&self, wanted: usize) -> Option<Room> {
         if self.in_flight.len() >= RDMA_CELLS {
             return None;
@@ -316,12 +321,12 @@ impl Outbound {
         Some(Room { skipped: to_end, bytes })
     }
 
-    /// Whether the ring holds `LINK_BYTES_MIN` bytes that the peer has not even begun to consume,
-    /// however late it says what it is done with. Tiny messages can use up the fragments before.
+    /// Returns whether the ring holds `LINK_BYTES_MIN` bytes that the peer has not begun to
+    /// consume, however late it gives credit. Tiny messages can use up the fragments before that.
     pub(in crate::rdma) fn promise_is_kept(&self) -> bool {
         let (mut fragments, mut lines, mut surely) = (0, 0, 0);
         for piece in &self.in_flight {
-            // What it may be done with and not have said, and what it may have begun.
+            // The peer may have consumed these without credit, or may have begun to.
             let is_unsure = fragments < CREDIT_FRAGMENTS && lines < CREDIT_LINES;
             if !is_unsure {
                 surely += piece.bytes;
@@ -332,16 +337,16 @@ impl Outbound {
         surely >= LINK_BYTES_MIN
     }
 
-    /// Takes the peer's word that it is done with so many lines in all, modulo `LAPS_LINES`.
+    /// Takes the peer's credit for all lines up to `total`, modulo `LAPS_LINES`.
     pub(in crate::rdma) fn credit(&mut self, total: u32) -> Result<(), &'static str> {
         let [a, b, c, d, ..] = self.credited.to_le_bytes();
         let lines = total.wrapping_sub(u32::from_le_bytes([a, b, c, d])) % LAPS_LINES;
-        // Or else it was overtaken by a later one.
+        // An older total was overtaken by a later one.
         let lines = if lines > LAPS_LINES / 2 { 0 } else { lines };
         self.credit_to(self.credited + u64::from(lines))
     }
 
-    /// Likewise, without end.
+    /// Takes the peer's credit for all lines up to `total`, counted without end.
     pub(in crate::rdma) fn credit_to(&mut self, total: u64) -> Result<(), &'static str> {
         let mut lines = total.saturating_sub(self.credited);
         self.credited += lines;
@@ -358,16 +363,16 @@ impl Outbound {
         Ok(())
     }
 
-    /// Takes what was lent and went down with its path from `bytes`, which is all that is untold,
-    /// into the image.
+    /// Copies lent fragments that went down with their path into the image. `bytes` holds
+    /// everything that is not yet reported as accepted.
     pub(in crate::rdma) fn take_back(&mut self, bytes: &[u8]) {
-        if self.lost == 0 || self.untold_bytes == 0 {
+        if self.lost == 0 || self.unaccepted_bytes == 0 {
             return;
         }
-        // Those that are no longer in flight are at the front.
-        let in_flight: usize = self.untold().map(|piece| piece.bytes).sum();
-        let mut at = self.untold_bytes - in_flight;
-        let first = self.in_flight.len() - self.untold().count();
+        // Fragments that are no longer in flight are at the front.
+        let in_flight: usize = self.unaccepted().map(|piece| piece.bytes).sum();
+        let mut at = self.unaccepted_bytes - in_flight;
+        let first = self.in_flight.len() - self.unaccepted().count();
         for piece in self.in_flight.iter_mut().skip(first) {
             let payload = bytes.get(at..at + piece.bytes);
             at += piece.bytes;
@@ -380,16 +385,20 @@ impl Outbound {
         }
     }
 
-    /// Takes the peer's word on what has arrived of all that took `path`, which is gone.
-    pub(in crate::rdma) fn lose(&mut self, path: usize, heard: Heard) -> Result<(), &'static str> {
-        if heard.next > self.sequence {
+    /// Takes the peer's report of arrivals by `path`, which is gone.
+    pub(in crate::rdma) fn lose(
+        &mut self,
+        path: usize,
+        arrivals: Arrivals,
+    ) -> Result<(), &'static str> {
+        if arrivals.next > self.sequence {
             return Err("fragments have arrived that were never sent");
         }
         let first = self.sequence - self.in_flight.len() as u64;
         for (piece, at) in self.in_flight.iter_mut().zip(first..) {
-            let has_arrived = match at.checked_sub(heard.next) {
+            let has_arrived = match at.checked_sub(arrivals.next) {
                 None => true,
-                Some(ahead) => ahead < 64 && heard.early >> ahead & 1 != 0,
+                Some(ahead) => ahead < 64 && arrivals.early >> ahead & 1 != 0,
             };
             if piece.path != Some(path) {
                 continue;
@@ -404,7 +413,7 @@ impl Outbound {
                     piece.path = None;
                     self.lost += 1;
                     if piece.ready.placed.take().is_some() {
-                        // Its own room in the ring is surely there. It does not ask any more.
+                        // Its own room in the ring is reserved. The repetition does not ask.
                         self.rtr.unask();
                         self.image.write(piece.ready.at + FLAGS_AT, &[0]);
                     }
@@ -414,12 +423,12 @@ impl Outbound {
         Ok(())
     }
 
-    /// Whether it matters what has arrived by `path`.
+    /// Returns whether some fragment in flight took `path`.
     pub(in crate::rdma) fn waits_for(&self, path: usize) -> bool {
         self.in_flight.iter().any(|piece| piece.path == Some(path))
     }
 
-    /// A fragment in the image that must be written again, and its place among those in flight.
+    /// A fragment in the image that must be written again, and its index among those in flight.
     pub(in crate::rdma) fn lost(&self) -> Option<(usize, Ready)> {
         if self.lost == 0 {
             return None;
@@ -429,13 +438,13 @@ impl Outbound {
         Some((place, self.in_flight[place].ready))
     }
 
-    /// It is on its way again.
+    /// Notes that the fragment is under way again.
     pub(in crate::rdma) fn repeated(&mut self, place: usize, path: usize) {
         self.in_flight[place].path = Some(path);
         self.lost -= 1;
     }
 
-    /// Fragments that there ever were.
+    /// The number of all fragments.
     pub(in crate::rdma) const fn fragments(&self) -> u64 {
         self.sequence
     }
@@ -444,19 +453,19 @@ impl Outbound {
         self.rights[cable].as_ref()
     }
 
-    /// What a device reads.
+    /// The bytes of the image that a device reads.
     pub(in crate::rdma) fn image(&self, at: usize, bytes: usize) -> &[u8] {
         self.image.lend(at..at + bytes)
     }
 
-    /// Where byte `at` of the ring is for the peer, and the key to it.
+    /// The address of byte `at` of the ring at the peer, and the key to it.
     pub(in crate::rdma) fn target(&self, cable: usize, at: usize) -> (u64, u32) {
         debug_assert!(at < RDMA_RING_BYTES);
         (self.grant.address.wrapping_add(at as u64), self.grant.keys[cable])
     }
 }
 
-/// So many bytes, less what does not fill a line.
+/// Rounds down to whole lines.
 const fn whole(bytes: usize) -> usize {
     bytes - bytes % LINE_BYTES
 }

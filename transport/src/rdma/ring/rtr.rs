@@ -1,93 +1,202 @@
-//! Ready to receive: the sender's view of where the receiver wants the next bytes, and whether to
-//! ask for that and wait for the answer.
+//! Ready-to-receive messages (RTR): the receiver tells where it wants the next bytes of a stream.
+//! The sender's device then writes them there, and nobody copies them out of the ring.
+//!
+//! A sender with registered memory asks for an RTR in the headers of its fragments. It asks for the
+//! rest of a long message, which it holds back after the first piece, or for the next message, for
+//! which it waits a moment (`rtr_state`, `backoff`). A receiver that waits for those bytes in
+//! registered memory writes an RTR into the sender's mailbox. The sender need not use it, and may
+//! have gone on by the ring. Bytes are counted from the beginning of the stream, so later bytes
+//! still find their place. Headers of later fragments tell that the RTR was seen. Nothing takes it
+//! back: it ends when all of its bytes have arrived, directly or by the ring. Until then the memory
+//! belongs to the device.
 
-use ringfold_types::limits::{RDMA_ASK_BYTES, RDMA_LEND_BYTES};
+use std::io;
+use std::sync::Arc;
 
-use super::backoff::Backoff;
-use super::invitation::{Invitation, Seen};
+use ringfold_types::limits::{LANES_MAX, RAILS_MAX};
 
-/// The invitations that a sender has seen of one lane. Positions are bytes of the stream.
-#[derive(Debug, Default)]
-pub(super) struct Rtr {
-    latest: Option<Invitation>,
-    seen: Seen,
-    backoff: Backoff,
-    /// The last fragment has asked.
-    has_asked: bool,
-}
+use super::layout::LINE_BYTES;
+use crate::rdma::message::Grant;
+use crate::rdma::sys::{Inbox, Mr, Pd};
 
-/// Memory of the receiver.
+/// Slots of a lane in a mailbox: one may be read while the next is written.
+pub(in crate::rdma) const SLOTS: usize = 2;
+/// Bytes of a mailbox, which is a page.
+pub(in crate::rdma) const MAILBOX_BYTES: usize = 4096;
+
+/// Bytes of a slot: a line that every RTR has, and a line for the keys of further cables.
+pub(in crate::rdma) const SLOT_BYTES: usize = 2 * LINE_BYTES;
+/// The byte of a slot at which the keys begin.
+const KEYS_AT: usize = 32;
+
+const _: () = assert!(KEYS_AT + 4 * RAILS_MAX <= SLOT_BYTES);
+const _: () = assert!(LANES_MAX * SLOTS * SLOT_BYTES <= MAILBOX_BYTES);
+
+/// A ready-to-receive message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Target {
-    pub(super) address: u64,
-    pub(super) key: u32,
-    pub(super) bytes: u64,
+pub(in crate::rdma) struct Rtr {
+    /// The number of the message on its lane, from 1.
+    pub(in crate::rdma) number: u32,
+    /// The tag of the expected bytes.
+    pub(in crate::rdma) tag: u32,
+    /// The first expected byte of the stream.
+    pub(in crate::rdma) from: u64,
+    /// The number of expected bytes.
+    pub(in crate::rdma) bytes: u64,
+    /// The address of the memory, with its keys by cable; 0 for none.
+    pub(in crate::rdma) to: Grant,
 }
 
 impl Rtr {
-    /// Takes note of an invitation in that place of the mailbox. The latest counts, in whatever
-    /// order they come.
-    pub(super) fn invite(&mut self, it: Invitation, place: usize) {
-        self.seen.saw(it.number, place);
-        let is_latest = |than: &Invitation| it.number.wrapping_sub(than.number).cast_signed() > 0;
-        if self.latest.as_ref().is_none_or(is_latest) {
-            self.latest = Some(it);
+    pub(in crate::rdma) fn encode(&self) -> [u8; SLOT_BYTES] {
+        let mut line = [0; SLOT_BYTES];
+        line[..4].copy_from_slice(&self.number.to_le_bytes());
+        line[4..8].copy_from_slice(&self.tag.to_le_bytes());
+        line[8..16].copy_from_slice(&self.from.to_le_bytes());
+        line[16..24].copy_from_slice(&self.bytes.to_le_bytes());
+        self.to.encode(&mut line[KEYS_AT - 8..]);
+        line
+    }
+
+    pub(in crate::rdma) fn decode(line: &[u8; SLOT_BYTES]) -> Self {
+        let word =
+            |at: usize| u32::from_le_bytes([line[at], line[at + 1], line[at + 2], line[at + 3]]);
+        let long = |at: usize| u64::from(word(at)) | u64::from(word(at + 4)) << 32;
+        let to = Grant::decode(&line[KEYS_AT - 8..]);
+        Self { number: word(0), tag: word(4), from: long(8), bytes: long(16), to }
+    }
+
+    /// Returns the distance of byte `at` of the stream from the first expected byte, if byte `at`
+    /// is expected.
+    pub(in crate::rdma) fn reaches(&self, at: u64) -> Option<u64> {
+        at.checked_sub(self.from).filter(|skipped| *skipped < self.bytes)
+    }
+}
+
+/// The last message that a sender has seen in each slot, modulo 2^16.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in crate::rdma) struct Seen([u16; SLOTS]);
+
+impl Seen {
+    pub(in crate::rdma) const fn saw(&mut self, number: u32, slot: usize) {
+        self.0[slot % SLOTS] = low(number);
+    }
+
+    pub(in crate::rdma) const fn is_last(self, number: u32, slot: usize) -> bool {
+        self.0[slot % SLOTS] == low(number)
+    }
+
+    pub(in crate::rdma) const fn encode(self) -> u32 {
+        let [first, second] = self.0;
+        first as u32 | (second as u32) << 16
+    }
+
+    pub(in crate::rdma) const fn decode(bits: u32) -> Self {
+        Self([low(bits), low(bits >> 16)])
+    }
+}
+
+const fn low(bits: u32) -> u16 {
+    let [a, b, ..] = bits.to_le_bytes();
+    u16::from_le_bytes([a, b])
+}
+
+/// The slot of a message.
+pub(in crate::rdma) const fn slot_of(number: u32) -> usize {
+    number as usize % SLOTS
+}
+
+/// The bytes of a message to a peer with so many cables. Both lines are written whenever the second
+/// has keys, so no key of an earlier message stays there.
+pub(in crate::rdma) const fn bytes_for(cables: usize) -> usize {
+    if KEYS_AT + 4 * cables <= LINE_BYTES { LINE_BYTES } else { SLOT_BYTES }
+}
+
+/// The byte of a mailbox at which a slot of a lane begins.
+pub(in crate::rdma) const fn slot_at(lane: usize, slot: usize) -> usize {
+    (lane * SLOTS + slot % SLOTS) * SLOT_BYTES
+}
+
+/// Memory in which a peer writes its ready-to-receive messages.
+#[derive(Debug)]
+pub(in crate::rdma) struct Mailbox {
+    memory: Inbox,
+    /// The registrations that let the peer write, by cable. Cables without one cannot.
+    rights: Vec<Option<Mr>>,
+}
+
+impl Mailbox {
+    /// Makes a mailbox that the queue pairs of these domains can write.
+    pub(in crate::rdma) fn new<'a>(
+        domains: impl Iterator<Item = Option<&'a Arc<Pd>>>,
+    ) -> io::Result<Self> {
+        let memory = Inbox::new(MAILBOX_BYTES)?;
+        let right = |pd: Option<&Arc<Pd>>| memory.expose(pd?, false).ok();
+        let rights = domains.map(right).collect();
+        Ok(Self { memory, rights })
+    }
+
+    /// The address and keys of the mailbox for the peer.
+    pub(in crate::rdma) fn grant(&self) -> Grant {
+        Grant::new(self.memory.address(), self.rights.iter().map(Option::as_ref))
+    }
+
+    /// Reads a slot.
+    pub(in crate::rdma) fn read(&self, lane: usize, slot: usize) -> Rtr {
+        Rtr::decode(&self.memory.read(slot_at(lane, slot)))
+    }
+
+    /// The number of registrations.
+    pub(in crate::rdma) fn rights(&self) -> usize {
+        self.rights.iter().flatten().count()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A different key for each cable.
+    fn all_keys() -> [u32; RAILS_MAX] {
+        let mut next = u32::MAX;
+        std::array::from_fn(|_| {
+            next -= 1;
+            next
+        })
+    }
+
+    #[test]
+    fn rtrs_travel() {
+        let to = Grant { address: u64::MAX - 5, keys: all_keys() };
+        let rtr = Rtr { number: u32::MAX, tag: 7 << 28, from: u64::MAX, bytes: 1 << 40, to };
+        assert_eq!(Rtr::decode(&rtr.encode()), rtr);
+        // One line is enough for a peer with few cables.
+        for cables in 0..=RAILS_MAX {
+            let mut keys = [0; RAILS_MAX];
+            keys[..cables].copy_from_slice(&all_keys()[..cables]);
+            let rtr = Rtr { to: Grant { keys, ..to }, ..rtr };
+            let mut line = [0; SLOT_BYTES];
+            line[..bytes_for(cables)].copy_from_slice(&rtr.encode()[..bytes_for(cables)]);
+            assert_eq!(Rtr::decode(&line), rtr);
         }
+        assert_eq!([bytes_for(1), bytes_for(RAILS_MAX)], [LINE_BYTES, SLOT_BYTES]);
     }
 
-    /// Where a device on that cable can write the bytes at `at` under `tag`.
-    pub(super) fn target(&self, tag: u32, at: u64, cable: Option<usize>) -> Option<Target> {
-        let it = self.latest.as_ref().filter(|it| it.tag == tag)?;
-        let (skipped, key) = (it.reaches(at)?, it.to.keys[cable?]);
-        let address = it.to.address.wrapping_add(skipped);
-        (key != 0).then_some(Target { address, key, bytes: it.bytes - skipped })
+    #[test]
+    fn expected_bytes_have_a_beginning_and_an_end() {
+        let to = Grant { address: 0, keys: [0; RAILS_MAX] };
+        let rtr = Rtr { number: 1, tag: 0, from: 100, bytes: 50, to };
+        let reaches = [99, 100, 149, 150, u64::MAX].map(|at| rtr.reaches(at));
+        assert_eq!(reaches, [None, Some(0), Some(49), None, None]);
     }
 
-    /// Whether the receiver is asked where it wants those bytes, and has not said so.
-    pub(super) fn is_missing(&self, tag: u32, at: u64, cable: Option<usize>) -> bool {
-        self.backoff.is_asking() && self.target(tag, at, cable).is_none()
-    }
-
-    /// Whether the receiver was asked where it wants the next message, which has not begun.
-    pub(super) const fn is_asking(&self) -> bool {
-        self.has_asked && self.backoff.is_asking() && !self.backoff.is_begun()
-    }
-
-    /// Whether to wait for the answer, while the receiver has not said where it wants the bytes at
-    /// `at`. Not for long, nor if the caller `is_patient` no more.
-    pub(super) fn waits(&mut self, tag: u32, at: u64, is_patient: bool) -> bool {
-        let latest = self.latest.as_ref().filter(|it| it.tag == tag);
-        let is_answered = latest.is_some_and(|it| it.reaches(at).is_some());
-        !is_answered && self.backoff.waits(is_patient)
-    }
-
-    /// Whether a fragment asks where the bytes after it are wanted: a message of so many bytes
-    /// begins with it or goes on, lent or not.
-    pub(super) const fn asks(&mut self, bytes: usize, is_lent: bool) -> bool {
-        if bytes >= RDMA_LEND_BYTES {
-            self.backoff.begin(is_lent, bytes >= RDMA_ASK_BYTES);
-        }
-        self.has_asked = self.backoff.is_asking();
-        self.has_asked
-    }
-
-    /// The last fragment does not ask any more.
-    pub(super) const fn unask(&mut self) {
-        self.has_asked = false;
-    }
-
-    /// Takes note of a fragment: the rest is kept back, or it goes where it is invited.
-    pub(super) const fn note(&mut self, is_kept_back: bool, is_placed: bool) {
-        self.backoff.note(is_kept_back, is_placed);
-    }
-
-    /// All of a lent message is on its way.
-    pub(super) fn end_message(&mut self) {
-        self.backoff.learn();
-    }
-
-    /// The last invitations that were seen, for a fragment's header.
-    pub(super) const fn seen(&self) -> Seen {
-        self.seen
+    #[test]
+    fn every_lane_has_slots_of_its_own() {
+        let slots = |lane| (0..SLOTS).map(move |slot| slot_at(lane, slot));
+        let mut all: Vec<_> = (0..LANES_MAX).flat_map(slots).collect();
+        all.dedup();
+        assert_eq!(all.len(), LANES_MAX * SLOTS);
+        assert!(all.iter().all(|at| at + SLOT_BYTES <= MAILBOX_BYTES));
+        assert_eq!(slot_at(3, usize::MAX), slot_at(3, 1), "whatever the peer says");
     }
 }

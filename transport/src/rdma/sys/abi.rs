@@ -1,17 +1,18 @@
-//! The types and numbers of libibverbs and librdmacm, as their headers have them. What we only hold
-//! by pointer is declared as far as we look into it; what follows differs between architectures.
+//! The types and numbers of libibverbs and librdmacm, as in their headers. A type that is only used
+//! by pointer is declared up to the last field that is read, because the rest differs between
+//! architectures.
 //!
 //! The assertions at the end are the layout on 64-bit Linux, the same on x86-64 and AArch64.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
-/// Opaque.
+/// A protection domain, which is opaque.
 #[repr(C)]
 pub(super) struct Pd {
     _private: [u8; 0],
 }
 
-/// Up to its state of the kernel.
+/// A device, up to its kernel state.
 #[repr(C)]
 pub(super) struct Device {
     _ops: [*mut c_void; 2],
@@ -20,7 +21,7 @@ pub(super) struct Device {
     pub(super) name: [c_char; 64],
 }
 
-/// Up to the mutex.
+/// An open device, up to the mutex.
 #[repr(C)]
 pub(super) struct Context {
     pub(super) device: *mut Device,
@@ -35,7 +36,7 @@ pub(super) type NotifyCq = unsafe extern "C" fn(*mut Cq, c_int) -> c_int;
 pub(super) type PostSend = unsafe extern "C" fn(*mut Qp, *mut SendWr, *mut *mut SendWr) -> c_int;
 pub(super) type PostRecv = unsafe extern "C" fn(*mut Qp, *mut RecvWr, *mut *mut RecvWr) -> c_int;
 
-/// The calls that the header makes through the device's driver, among others that we do not make.
+/// The functions of the device's driver that the header calls. Unused ones are left out.
 #[repr(C)]
 pub(super) struct ContextOps {
     _before_poll: [*mut c_void; 11],
@@ -47,14 +48,14 @@ pub(super) struct ContextOps {
     _after: [*mut c_void; 5],
 }
 
-/// Up to the handle.
+/// A completion channel, up to the handle.
 #[repr(C)]
 pub(super) struct Channel {
     pub(super) context: *mut Context,
     pub(super) fd: c_int,
 }
 
-/// Up to the mutex.
+/// A completion queue, up to the mutex.
 #[repr(C)]
 pub(super) struct Cq {
     pub(super) context: *mut Context,
@@ -64,7 +65,7 @@ pub(super) struct Cq {
     pub(super) cqe: c_int,
 }
 
-/// Up to the mutex.
+/// A queue pair, up to the mutex.
 #[repr(C)]
 pub(super) struct Qp {
     pub(super) context: *mut Context,
@@ -97,7 +98,7 @@ pub(super) struct Wc {
     pub(super) opcode: c_uint,
     pub(super) vendor_err: u32,
     pub(super) byte_len: u32,
-    /// In network order.
+    /// The immediate, in network order.
     pub(super) imm_data: u32,
     pub(super) qp_num: u32,
     pub(super) src_qp: u32,
@@ -124,7 +125,7 @@ pub(super) struct RecvWr {
     pub(super) num_sge: c_int,
 }
 
-/// With the union's member for one-sided work.
+/// A send request, with the union's member for one-sided work.
 #[repr(C)]
 pub(super) struct SendWr {
     pub(super) wr_id: u64,
@@ -133,7 +134,7 @@ pub(super) struct SendWr {
     pub(super) num_sge: c_int,
     pub(super) opcode: c_uint,
     pub(super) send_flags: c_uint,
-    /// In network order.
+    /// The immediate, in network order.
     pub(super) imm_data: u32,
     pub(super) remote_addr: u64,
     pub(super) rkey: u32,
@@ -238,7 +239,8 @@ pub(super) struct PortAttr {
     pub(super) phys_state: u8,
     pub(super) link_layer: u8,
     pub(super) flags: u8,
-    /// Room for the fields of later headers, and more. The symbol `ibv_query_port` writes none.
+    /// Room for the fields of later headers, and more. The symbol `ibv_query_port` writes none of
+    /// them.
     pub(super) _later: [u32; 4],
 }
 
@@ -271,18 +273,18 @@ pub(super) struct GidEntry {
 
 #[repr(C)]
 pub(super) struct AsyncEvent {
-    /// A port's number, or the object that is concerned.
+    /// A port's number, or the object of the event.
     pub(super) element: *mut c_void,
     pub(super) event_type: c_uint,
 }
 
-/// librdmacm's.
+/// An event channel of librdmacm.
 #[repr(C)]
 pub(super) struct CmChannel {
     pub(super) fd: c_int,
 }
 
-/// One end of a connection that librdmacm makes. Up to its port.
+/// One end of a connection that librdmacm makes, up to its port.
 #[repr(C)]
 pub(super) struct CmId {
     pub(super) verbs: *mut Context,
@@ -307,7 +309,7 @@ pub(super) struct ConnParam {
     pub(super) qp_num: u32,
 }
 
-/// With the union's member for connections.
+/// An event of librdmacm, with the union's member for connections.
 #[repr(C)]
 pub(super) struct CmEvent {
     pub(super) id: *mut CmId,
@@ -339,15 +341,15 @@ pub(super) const EVENT_PORT_ACTIVE: c_uint = 9;
 pub(super) const EVENT_PORT_ERR: c_uint = 10;
 pub(super) const LINK_LAYER_INFINIBAND: u8 = 1;
 pub(super) const LINK_LAYER_ETHERNET: u8 = 2;
-/// Of a port's flags.
+/// A flag of a port.
 pub(super) const PORT_GRH_REQUIRED: u8 = 1;
 pub(super) const GID_TYPE_ROCE_V1: u32 = 1;
 pub(super) const GID_TYPE_ROCE_V2: u32 = 2;
 pub(super) const ACCESS_LOCAL_WRITE: c_int = 1;
 pub(super) const ACCESS_REMOTE_WRITE: c_int = 2;
 pub(super) const ACCESS_REMOTE_READ: c_int = 4;
-/// Left out by libibverbs where the kernel does not know it, and by the kernel where the device
-/// does not.
+/// The flag of relaxed ordering. libibverbs leaves it out where the kernel does not know it, and
+/// the kernel where the device does not.
 pub(super) const ACCESS_RELAXED_ORDERING: c_int = 1 << 20;
 pub(super) const QPT_RC: c_uint = 2;
 pub(super) const QPS_INIT: c_uint = 1;
@@ -386,7 +388,7 @@ macro_rules! layout {
             const _: () = assert!(size_of::<$type>() == $size);
             $(const _: () = assert!(std::mem::offset_of!($type, $field) == $offset);)*
         )*
-        /// The same, for a comparison with the header.
+        /// The same layout, for a comparison with the header.
         #[cfg(test)]
         pub(super) const LAYOUT: &[(&str, usize, &[(&str, usize)])] =
             &[$((stringify!($type), $size, &[$((stringify!($field), $offset)),*])),*];
@@ -428,7 +430,7 @@ layout! {
     CmEvent: 80 { listen_id @ 8, event @ 16, status @ 20, param @ 24 }
 }
 
-// What is declared in part, as far as it goes.
+// Types that are declared in part, as far as they go.
 const _: () = assert!(std::mem::offset_of!(Device, transport_type) == 20);
 const _: () = assert!(std::mem::offset_of!(Device, name) == 24);
 const _: () = assert!(std::mem::offset_of!(Context, ops) == 8);

@@ -1,11 +1,11 @@
-//! Compares the declared layout with that of the headers, where there are any and a C compiler.
+//! Compares the declared layout with that of the headers, if there are headers and a C compiler.
 
 use std::fmt::Write as _;
 use std::process::Command;
 
 use super::abi::{LAYOUT, LINK_LAYER_ETHERNET, LINK_LAYER_INFINIBAND, PORT_GRH_REQUIRED};
 
-/// What the header calls them.
+/// The names in the headers.
 const NAMES: &[(&str, &str)] = &[
     ("ContextOps", "struct ibv_context_ops"),
     ("Mr", "struct ibv_mr"),
@@ -27,7 +27,7 @@ const NAMES: &[(&str, &str)] = &[
 
 #[test]
 fn the_layout_is_that_of_the_header() {
-    // Which includes verbs.h.
+    // This header includes verbs.h.
     if !std::path::Path::new("/usr/include/rdma/rdma_cma.h").exists() {
         println!("skipped: no rdma/rdma_cma.h (librdmacm-dev)");
         return;
@@ -36,7 +36,7 @@ fn the_layout_is_that_of_the_header() {
     let mut say = |line: String| writeln!(source, "{line}").unwrap();
     for (name, size, fields) in LAYOUT {
         let (_, theirs) = NAMES.iter().find(|(ours, _)| ours == name).unwrap();
-        // Headers differ in what comes last; there is room for more.
+        // Headers differ in the last fields, for which there is room.
         let compare = if *name == "PortAttr" { "<=" } else { "==" };
         say(format!("_Static_assert(sizeof({theirs}) {compare} {size}, \"{name}\");"));
         for (field, offset) in *fields {
@@ -77,7 +77,8 @@ fn the_layout_is_that_of_the_header() {
     std::fs::write(&file, source).unwrap();
     for compiler in ["cc", "aarch64-linux-gnu-gcc"] {
         let mut command = Command::new(compiler);
-        // The header is the same on both, but a cross compiler does not look for it there.
+        // The header is the same on both architectures, but a cross compiler does not look for it
+        // there.
         command.args(["-fsyntax-only", "-idirafter", "/usr/include"]).arg(&file);
         match command.output() {
             Ok(output) => assert!(

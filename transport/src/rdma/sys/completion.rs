@@ -14,7 +14,7 @@ use super::device::{Context, check};
 /// Completions taken from a queue at once.
 const BATCH: i32 = 16;
 
-/// A descriptor by which completion queues of one device wake who waits.
+/// A descriptor on which the completion queues of one device notify a waiting thread.
 pub(in crate::rdma) struct Channel {
     raw: NonNull<abi::Channel>,
     context: Context,
@@ -37,29 +37,29 @@ unsafe impl Send for Cq {}
 // SAFETY: as above.
 unsafe impl Sync for Cq {}
 
-/// That a queue which was asked to notify has a completion.
+/// The notification of a queue that has a completion.
 #[derive(Debug)]
 pub(in crate::rdma) struct Notification(*mut abi::Cq);
 
-/// Something that a queue pair is done with.
+/// The completion of work of a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::rdma) struct Completion {
-    /// As given with the work.
+    /// The identity that the work was posted with.
     pub(in crate::rdma) id: u64,
     pub(in crate::rdma) outcome: Outcome,
 }
 
-/// What became of it.
+/// The outcome of work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::rdma) enum Outcome {
-    /// Our work is done, and on InfiniBand and RoCE all that was posted to its queue before has
+    /// Our work is done. On InfiniBand and RoCE all that was posted to its queue before has
     /// arrived.
     Done,
-    /// A question of ours was answered (`Qp::ask`), so that what was posted before has arrived.
+    /// A question (`Qp::ask`) was answered, so everything that was posted before has arrived.
     Answered,
-    /// The peer's work has arrived, with this number; what it wrote before can be read.
+    /// The peer's work has arrived, with this immediate. The peer's earlier writes can be read.
     Arrived(u32),
-    /// A message of so many bytes has arrived, and lies where the receive said.
+    /// A message of so many bytes has arrived in the buffer of the receive.
     Message(u32),
     /// The queue pair is in error, for this reason of the device.
     Failed { status: u32, vendor: u32 },
@@ -76,7 +76,7 @@ impl Channel {
         Ok(Arc::new(channel))
     }
 
-    /// Readable when a queue that was asked to notify has a completion.
+    /// The descriptor, which is readable when a queue that was asked to notify has a completion.
     pub(in crate::rdma) fn fd(&self) -> BorrowedFd<'_> {
         // SAFETY: the descriptor is open as long as the channel, and so as long as `self`.
         unsafe { BorrowedFd::borrow_raw((*self.raw.as_ptr()).fd) }
@@ -107,7 +107,7 @@ impl Drop for Channel {
 }
 
 impl Cq {
-    /// With room for `entries` completions.
+    /// Makes a queue with room for `entries` completions.
     pub(in crate::rdma) fn new(channel: &Arc<Channel>, entries: u32) -> io::Result<Arc<Self>> {
         let context = &channel.context;
         let unable = || io::Error::from(io::ErrorKind::Unsupported);
@@ -125,7 +125,7 @@ impl Cq {
         self.raw.as_ptr()
     }
 
-    /// Takes some completions, oldest first; whether there may be more.
+    /// Takes some completions, oldest first. Returns whether there may be more.
     pub(in crate::rdma) fn poll(&self, into: &mut Vec<Completion>) -> io::Result<bool> {
         let mut found = [const { std::mem::MaybeUninit::<abi::Wc>::uninit() }; BATCH as usize];
         // SAFETY: the queue lives, and there is room for as many completions as are asked for.
@@ -139,26 +139,27 @@ impl Cq {
         Ok(count == BATCH)
     }
 
-    /// Lets the channel's descriptor become readable, once, at the next completion. What is there
-    /// already may not count: poll once more before waiting.
+    /// Lets the channel's descriptor become readable, once, at the next completion. Completions
+    /// that are already in the queue may not count, so poll once more before waiting.
     pub(in crate::rdma) fn notify(&self) -> io::Result<()> {
         // SAFETY: the queue lives.
         check(unsafe { (self.notify)(self.raw(), 0) })
     }
 
-    /// Whether this is the queue that has notified.
+    /// Returns whether this is the queue that has notified.
     pub(in crate::rdma) fn has_sent(&self, notification: &Notification) -> bool {
         self.raw() == notification.0
     }
 }
 
-/// Reads what is valid of a completion: of failed ones only who, why and the vendor's why.
+/// Reads the valid fields of a completion. Of a failed one these are the identity, the status and
+/// the vendor's status.
 ///
 /// # Safety
 /// `wc` was written by the device's driver.
 unsafe fn completion(wc: *const abi::Wc) -> Completion {
-    // SAFETY: by the caller; drivers write the fields that are read here in every case, and the
-    // others where the one before says so.
+    // SAFETY: by the caller. Drivers always write the fields that are read first, and those fields
+    // tell whether the others were written.
     unsafe {
         let outcome = if (*wc).status != 0 {
             Outcome::Failed { status: (*wc).status, vendor: (*wc).vendor_err }

@@ -1,5 +1,5 @@
-//! Connections over iWARP, which are TCP's: librdmacm makes them, and so connects queue pairs of
-//! ours by their numbers. Nothing here blocks but `Connection::connect`.
+//! Connections over iWARP, which are TCP connections: librdmacm makes them, and so connects queue
+//! pairs by their numbers. Only `Connection::connect` blocks.
 
 use std::ffi::CStr;
 use std::fmt;
@@ -17,19 +17,19 @@ use super::abi;
 use super::device::{Context, Gid, GidKind};
 use super::library::{CmLibrary, cm_library};
 
-/// Connections that may wait to be heeded.
+/// Connections that may wait to be handled.
 const BACKLOG: i32 = 128;
-/// Time to find the way to an address, in milliseconds. Kernels that miss the answer to their own
-/// question look again only at its end.
-const FIND_MS: u16 = 500;
-const _: () = assert!(2 * FIND_MS as u64 <= RDMA_PROOF_MS, "and then there is more to do");
+/// Time to resolve an address, in milliseconds. A kernel that misses the answer to its own query
+/// looks again only at the end of that time.
+const RESOLVE_MS: u16 = 500;
+const _: () = assert!(2 * RESOLVE_MS as u64 <= RDMA_PROOF_MS, "and then there is more to do");
 /// Bytes of a ticket.
 const TICKET_BYTES: u8 = 16;
 
-/// By which the one who listens knows the one who connects.
+/// The secret by which a listener recognises the peer that connects.
 pub(in crate::rdma) type Ticket = [u8; TICKET_BYTES as usize];
 
-/// A port's address, at which peers find us.
+/// The listener at a port's address, which also makes connections.
 pub(in crate::rdma) struct Connector {
     channel: Arc<EventChannel>,
     listener: Id,
@@ -42,24 +42,24 @@ pub(in crate::rdma) struct Connector {
 #[derive(Debug)]
 pub(in crate::rdma) struct Connection(Id);
 
-/// Something that happened to a connection, named by its tag.
+/// An event of a connection, which its tag names.
 #[derive(Debug)]
-pub(in crate::rdma) enum Turn {
-    /// The way to the peer is known: `connect` is next.
-    Found(u64),
+pub(in crate::rdma) enum CmEvent {
+    /// The route to the peer is resolved: `connect` is next.
+    RouteResolved(u64),
     /// A peer wants to connect, with this ticket if it shows any.
-    Asked(Connection, Option<Ticket>),
-    /// It is there.
-    Made(u64),
-    /// It cannot be made, or is no more.
-    Ended(u64, String),
-    /// The device is no more.
-    Gone,
-    /// Nothing that matters.
-    Else,
+    ConnectRequest(Connection, Option<Ticket>),
+    /// The connection is established.
+    Established(u64),
+    /// The connection cannot be made, or has ended.
+    Disconnected(u64, String),
+    /// The device was removed.
+    DeviceRemoval,
+    /// An event of no interest.
+    Other,
 }
 
-/// Where librdmacm tells of all of a port's connections.
+/// The channel of librdmacm for the events of all of a port's connections.
 struct EventChannel {
     raw: NonNull<abi::CmChannel>,
     library: &'static CmLibrary,
@@ -76,11 +76,11 @@ unsafe impl Send for EventChannel {}
 unsafe impl Sync for EventChannel {}
 // SAFETY: as above.
 unsafe impl Send for Id {}
-// SAFETY: of what is shared, only `connect` and `Connector::turn` reach what lies behind it, and
+// SAFETY: of a shared id, only `connect` and `Connector::event` access the object behind it, and
 // librdmacm lets one thread call while another takes events.
 unsafe impl Sync for Id {}
 
-/// The answer of calls that set errno.
+/// Converts the status of calls that set errno.
 fn check(status: i32) -> io::Result<()> {
     if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
@@ -127,7 +127,7 @@ impl Id {
         self.channel.library
     }
 
-    /// Takes an address of this host, with a port of the kernel's choice.
+    /// Binds the id to an address of this host, with a port of the kernel's choice.
     fn bind(&self, address: IpAddr) -> io::Result<()> {
         let address = SockAddr::from(SocketAddr::new(address, 0));
         // SAFETY: the id lives, and the address is one, which is only read.
@@ -137,13 +137,13 @@ impl Id {
     }
 }
 
-/// Whether an id is bound to that port of that device.
+/// Returns whether an id is bound to that port of that device.
 ///
 /// # Safety
 /// The id lives.
 unsafe fn is_of(id: NonNull<abi::CmId>, device: &Context, number: u8) -> bool {
-    // SAFETY: by the caller; librdmacm fills in the device once it is bound to one, whose context
-    // it keeps open.
+    // SAFETY: by the caller. librdmacm sets the device once the id is bound to one, and keeps its
+    // context open.
     unsafe {
         let id = id.as_ref();
         let Some(context) = id.verbs.as_ref() else { return false };
@@ -154,7 +154,7 @@ unsafe fn is_of(id: NonNull<abi::CmId>, device: &Context, number: u8) -> bool {
 
 impl Drop for Id {
     fn drop(&mut self) {
-        // SAFETY: made by librdmacm for us alone; queue pairs of it are told by number.
+        // SAFETY: librdmacm made the id for us alone, and its queue pairs are known by number.
         unsafe { (self.library().destroy_id)(self.raw.as_ptr()) };
     }
 }
@@ -165,8 +165,7 @@ fn tag_as_pointer(tag: u64) -> *mut std::ffi::c_void {
 }
 
 impl Connector {
-    /// Listens at the address of the port that `choose` takes, for a reason. Returns the choice
-    /// too.
+    /// Listens at the address of the port that `choose` returns. Returns the choice too.
     ///
     /// # Errors
     /// There is no librdmacm, or no address that can be used.
@@ -197,33 +196,33 @@ impl Connector {
         Ok((Self { channel, listener, address, device: device.clone(), number }, (gid, why)))
     }
 
-    /// Readable when `turn` has something to tell.
+    /// The descriptor, which is readable when `event` has an event.
     pub(in crate::rdma) fn fd(&self) -> BorrowedFd<'_> {
         self.channel.fd()
     }
 
-    /// Where peers connect to, beside the address.
+    /// The port to which peers connect.
     pub(in crate::rdma) fn port(&self) -> u16 {
         // SAFETY: the id lives, and is bound.
         u16::from_be(unsafe { (self.listener.library().src_port)(self.listener.raw.as_ptr()) })
     }
 
-    /// Begins to connect: looks for the way, which `Turn::Found` tells.
-    pub(in crate::rdma) fn find(&self, to: SocketAddr, tag: u64) -> io::Result<Connection> {
+    /// Begins to connect by resolving the route, which `CmEvent::RouteResolved` reports.
+    pub(in crate::rdma) fn resolve(&self, to: SocketAddr, tag: u64) -> io::Result<Connection> {
         let id = Id::new(&self.channel, tag)?;
         let own = SockAddr::from(SocketAddr::new(self.address, 0));
         let (to, find) = (SockAddr::from(to), id.library().resolve_addr);
         let [from, into] = [&own, &to].map(|it| it.as_ptr().cast_mut().cast());
-        // SAFETY: the id lives, and the addresses are such, which are only read.
-        check(unsafe { find(id.raw.as_ptr(), from, into, FIND_MS.into()) })?;
+        // SAFETY: the id lives, and the addresses are valid and only read.
+        check(unsafe { find(id.raw.as_ptr(), from, into, RESOLVE_MS.into()) })?;
         Ok(Connection(id))
     }
 
-    /// The next thing that happened to connections, if any. Does not block.
+    /// Returns the next event of connections, if any. Does not block.
     ///
     /// # Errors
-    /// Nothing will be told any more.
-    pub(in crate::rdma) fn turn(&self) -> io::Result<Option<Turn>> {
+    /// The channel reports no more events.
+    pub(in crate::rdma) fn event(&self) -> io::Result<Option<CmEvent>> {
         let library = self.channel.library;
         let mut event = ptr::null_mut();
         // SAFETY: the channel lives and does not block, and there is room for the answer.
@@ -235,17 +234,19 @@ impl Connector {
         }
         // SAFETY: the event was just given, and neither it nor its id goes before it is
         // acknowledged.
-        let turn = unsafe { self.read(&*event) };
+        let told = unsafe { self.read(&*event) };
         // SAFETY: as above; nothing of it is used any more.
         unsafe { (library.ack_event)(event) };
-        Ok(Some(turn))
+        Ok(Some(told))
     }
 
+    /// Reads an event.
+    ///
     /// # Safety
     /// The event is one of this channel's that was not acknowledged.
-    unsafe fn read(&self, event: &abi::CmEvent) -> Turn {
+    unsafe fn read(&self, event: &abi::CmEvent) -> CmEvent {
         let library = self.channel.library;
-        let Some(raw) = NonNull::new(event.id) else { return Turn::Else };
+        let Some(raw) = NonNull::new(event.id) else { return CmEvent::Other };
         // SAFETY: by the caller.
         let tag = unsafe { (*raw.as_ptr()).context }.addr() as u64;
         match event.event {
@@ -253,22 +254,30 @@ impl Connector {
                 // SAFETY: by the caller.
                 let found = if unsafe { is_of(raw, &self.device, self.number) } {
                     // SAFETY: by the caller.
-                    check(unsafe { (library.resolve_route)(raw.as_ptr(), FIND_MS.into()) })
+                    check(unsafe { (library.resolve_route)(raw.as_ptr(), RESOLVE_MS.into()) })
                 } else {
                     Err(io::Error::other("the way to the peer is by another device"))
                 };
-                found.map_or_else(|error| Turn::Ended(tag, error.to_string()), |()| Turn::Else)
+                found.map_or_else(
+                    |error| CmEvent::Disconnected(tag, error.to_string()),
+                    |()| CmEvent::Other,
+                )
             }
-            abi::CM_ROUTE_RESOLVED => Turn::Found(tag),
-            abi::CM_ESTABLISHED => Turn::Made(tag),
+            abi::CM_ROUTE_RESOLVED => CmEvent::RouteResolved(tag),
+            abi::CM_ESTABLISHED => CmEvent::Established(tag),
             abi::CM_CONNECT_REQUEST => {
                 let (from, bytes) = (event.param.private_data, event.param.private_data_len);
                 let has_ticket = !from.is_null() && bytes >= TICKET_BYTES;
                 // SAFETY: by the caller, there are so many bytes.
                 let ticket = has_ticket.then(|| unsafe { from.cast::<Ticket>().read() });
-                Turn::Asked(Connection(Id { raw, channel: Arc::clone(&self.channel) }), ticket)
+                CmEvent::ConnectRequest(
+                    Connection(Id { raw, channel: Arc::clone(&self.channel) }),
+                    ticket,
+                )
             }
-            abi::CM_DISCONNECTED => Turn::Ended(tag, "the connection was closed".to_owned()),
+            abi::CM_DISCONNECTED => {
+                CmEvent::Disconnected(tag, "the connection was closed".to_owned())
+            }
             abi::CM_ADDR_ERROR
             | abi::CM_ROUTE_ERROR
             | abi::CM_CONNECT_ERROR
@@ -281,17 +290,17 @@ impl Connector {
                     ..0 => io::Error::from_raw_os_error(-status).to_string(),
                     _ => format!("status {status}"),
                 };
-                Turn::Ended(tag, format!("{what}: {why}"))
+                CmEvent::Disconnected(tag, format!("{what}: {why}"))
             }
-            abi::CM_DEVICE_REMOVAL => Turn::Gone,
-            _ => Turn::Else,
+            abi::CM_DEVICE_REMOVAL => CmEvent::DeviceRemoval,
+            _ => CmEvent::Other,
         }
     }
 }
 
 impl Connection {
-    /// Connects the queue pair of that number, once the way is found. Soft devices block here for
-    /// as long as TCP waits for an answer.
+    /// Connects the queue pair of that number, once the route is resolved. Soft devices block here
+    /// for as long as TCP waits for an answer.
     pub(in crate::rdma) fn connect(&self, number: u32, ticket: &Ticket) -> io::Result<()> {
         let mut wanted = wanted(number);
         wanted.private_data = ticket.as_ptr().cast();
@@ -300,24 +309,25 @@ impl Connection {
         check(unsafe { (self.0.library().connect)(self.0.raw.as_ptr(), &raw mut wanted) })
     }
 
-    /// Lets the one who asked connect to the queue pair of that number.
+    /// Lets the peer connect to the queue pair of that number.
     pub(in crate::rdma) fn accept(&self, number: u32, tag: u64) -> io::Result<()> {
         let mut wanted = wanted(number);
-        // SAFETY: the id lives, and nothing else has it: no event of it was told but the one that
-        // brought it.
+        // SAFETY: the id lives, and nothing else has it, because its only event so far is the one
+        // that brought it.
         unsafe { (*self.0.raw.as_ptr()).context = tag_as_pointer(tag) };
         // SAFETY: the id lives.
         check(unsafe { (self.0.library().accept)(self.0.raw.as_ptr(), &raw mut wanted) })
     }
 
-    /// Sends the one who asked away.
+    /// Refuses the peer's connection.
     pub(in crate::rdma) fn refuse(self) {
-        // SAFETY: the id lives, and there is nothing to tell. Where it fails, it is destroyed.
+        // SAFETY: the id lives, and there is nothing to send. If the call fails, the id is
+        // destroyed.
         unsafe { (self.0.library().reject)(self.0.raw.as_ptr(), ptr::null(), 0) };
     }
 }
 
-/// What a connection is to be: one question may be under way in either direction.
+/// The parameters of a connection: one question may be under way in either direction.
 const fn wanted(number: u32) -> abi::ConnParam {
     abi::ConnParam {
         private_data: ptr::null(),
@@ -332,14 +342,14 @@ const fn wanted(number: u32) -> abi::ConnParam {
     }
 }
 
-/// The addresses of this host's interfaces by which others may reach it.
+/// The addresses of this host's interfaces by which other hosts may reach it.
 fn addresses() -> io::Result<Vec<IpAddr>> {
     let mut list = ptr::null_mut();
     // SAFETY: there is room for the list.
     check(unsafe { libc::getifaddrs(&raw mut list) })?;
     let (mut found, mut at) = (Vec::new(), list);
-    // SAFETY: entries of the list live until it is freed, and their addresses with them, which are
-    // what their family says.
+    // SAFETY: entries of the list live until it is freed, and so do their addresses, whose type is
+    // that of their family.
     while let Some(entry) = unsafe { at.as_ref() } {
         at = entry.ifa_next;
         let is_outer = entry.ifa_flags & libc::IFF_LOOPBACK.cast_unsigned() == 0;
@@ -347,7 +357,7 @@ fn addresses() -> io::Result<Vec<IpAddr>> {
         let family = unsafe { entry.ifa_addr.as_ref() }.map(|address| address.sa_family);
         match family.map(i32::from) {
             Some(libc::AF_INET) if is_outer => {
-                // SAFETY: as above; it may lie anywhere.
+                // SAFETY: as above; the address need not be aligned.
                 let it = unsafe { entry.ifa_addr.cast::<libc::sockaddr_in>().read_unaligned() };
                 found.push(IpAddr::V4(Ipv4Addr::from(u32::from_be(it.sin_addr.s_addr))));
             }
@@ -355,7 +365,7 @@ fn addresses() -> io::Result<Vec<IpAddr>> {
                 // SAFETY: as above.
                 let it = unsafe { entry.ifa_addr.cast::<libc::sockaddr_in6>().read_unaligned() };
                 let it = Ipv6Addr::from(it.sin6_addr.s6_addr);
-                // Others would need to know an interface of theirs too.
+                // A link-local address would need the peer's interface too.
                 found.extend((!it.is_unicast_link_local()).then_some(IpAddr::V6(it)));
             }
             _ => {}

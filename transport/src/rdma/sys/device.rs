@@ -1,4 +1,4 @@
-//! Devices, their ports and the addresses of those.
+//! Devices, their ports, and the addresses of the ports.
 
 use std::ffi::CStr;
 use std::fmt;
@@ -13,13 +13,13 @@ use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use super::abi;
 use super::library::{Library, library};
 
-/// Where the kernel lists its devices.
+/// The kernel's list of its devices.
 pub(in crate::rdma) const DEVICES: &str = "/sys/class/infiniband";
 
 /// The size of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::rdma) struct Limits {
-    /// Completions that a queue holds at most.
+    /// The most completions that a queue holds.
     pub(in crate::rdma) completions: u32,
     pub(in crate::rdma) ports: u8,
 }
@@ -40,24 +40,24 @@ unsafe impl Send for Open {}
 // SAFETY: as above; drivers lock what they share.
 unsafe impl Sync for Open {}
 
-/// What kind of network a port is on.
+/// The kind of network of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::rdma) enum LinkLayer {
-    /// InfiniBand,
+    /// InfiniBand.
     InfiniBand,
-    /// or Ethernet: RoCE and iWARP.
+    /// Ethernet, which RoCE and iWARP use.
     Ethernet,
 }
 
-/// What a port says of itself.
+/// The properties of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::rdma) struct Port {
     pub(in crate::rdma) number: u8,
     pub(in crate::rdma) link_layer: LinkLayer,
     pub(in crate::rdma) is_active: bool,
-    /// Its address on its subnet; 0 on Ethernet.
+    /// The port's address on its subnet; 0 on Ethernet.
     pub(in crate::rdma) lid: u16,
-    /// Packets to and from it must have a global header, within its subnet too.
+    /// Packets to and from the port must have a global header, within its subnet too.
     pub(in crate::rdma) needs_grh: bool,
     /// Bytes of payload per packet, as verbs count them: 1 is 256, 5 is 4096.
     pub(in crate::rdma) mtu: u8,
@@ -69,14 +69,14 @@ pub(in crate::rdma) struct Port {
     pub(in crate::rdma) partition_keys: u16,
 }
 
-/// What kind of packets a GID stands for.
+/// The packet format that a GID stands for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::rdma) enum GidKind {
     #[default]
     InfiniBand,
     RoceV1,
     RoceV2,
-    /// What takes a GID's place is an IP address, written as RoCE v2 does.
+    /// An IP address in place of a GID, in the format of RoCE v2.
     Iwarp,
 }
 
@@ -88,26 +88,29 @@ pub(in crate::rdma) struct Gid {
     pub(in crate::rdma) kind: GidKind,
 }
 
-/// Something that happened to a device.
+/// An event of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::rdma) struct Event {
     pub(in crate::rdma) about: About,
-    /// In libibverbs' words.
+    /// The event in libibverbs' words.
     pub(in crate::rdma) what: String,
 }
 
-/// What an event is about.
+/// The subject of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::rdma) enum About {
     /// The device, which cannot be used any more.
     Device,
     /// A port, which is up or down.
     Port,
-    Else,
+    Other,
 }
 
-/// The names of the host's RDMA devices, each maybe with why it cannot be used whatever state it is
-/// in; or why there is no way to know.
+/// Returns the names of the host's RDMA devices. A device that can never be used comes with the
+/// reason.
+///
+/// # Errors
+/// The devices cannot be listed.
 pub(in crate::rdma) fn devices() -> Result<Vec<(String, Option<&'static str>)>, String> {
     let library = library()?;
     let mut names = Vec::new();
@@ -121,7 +124,7 @@ pub(in crate::rdma) fn devices() -> Result<Vec<(String, Option<&'static str>)>, 
     Ok(names)
 }
 
-/// Shows every device while the list of them is held.
+/// Calls `look` for every device, while the list of them is held.
 fn each_device(library: &Library, mut look: impl FnMut(&mut abi::Device)) -> Result<(), String> {
     let mut count = 0;
     // SAFETY: `count` is where the number goes.
@@ -156,7 +159,7 @@ impl Context {
         let mut opened = Err(io::Error::from(io::ErrorKind::NotFound));
         each_device(library, |device| {
             if name(device) == wanted {
-                // SAFETY: the device is of a list that is held.
+                // SAFETY: the device is in a list that is held.
                 let raw = unsafe { (library.open_device)(device) };
                 let raw = NonNull::new(raw).ok_or_else(io::Error::last_os_error);
                 opened = raw.map(|raw| (raw, device.transport_type == abi::TRANSPORT_IWARP));
@@ -166,7 +169,7 @@ impl Context {
         let ((raw, is_iwarp), name) = (opened?, wanted.to_owned());
         let context = Self(Arc::new(Open { raw, library, name, is_iwarp }));
         let events = context.events();
-        // To ask whether anything happened must not block.
+        // A query for events must not block.
         fcntl_setfl(events, fcntl_getfl(events)? | OFlags::NONBLOCK)?;
         Ok(context)
     }
@@ -175,7 +178,7 @@ impl Context {
         &self.0.name
     }
 
-    /// Whether its connections are those of TCP, which librdmacm makes.
+    /// Returns whether the device's connections are TCP connections, which librdmacm makes.
     pub(in crate::rdma) fn is_iwarp(&self) -> bool {
         self.0.is_iwarp
     }
@@ -199,21 +202,21 @@ impl Context {
         let mut found = std::mem::MaybeUninit::<abi::DeviceAttr>::zeroed();
         // SAFETY: the context is open, and there is room for the answer.
         check(unsafe { (self.library().query_device)(self.raw(), found.as_mut_ptr()) })?;
-        // SAFETY: zero is a value for every field, even if not all were filled in.
+        // SAFETY: zero is valid for every field, even if not all were filled in.
         let found = unsafe { found.assume_init() };
         let positive = |number: i32| u32::try_from(number).unwrap_or(0);
         Ok(Limits { completions: positive(found.max_cqe), ports: found.phys_port_cnt })
     }
 
-    /// What port `number`, counted from 1, says of itself.
+    /// Queries port `number`, counted from 1.
     pub(in crate::rdma) fn port(&self, number: u8) -> io::Result<Port> {
         let mut found = abi::PortAttr::default();
-        // SAFETY: the context is open. This symbol fills in all that the first headers had, up to
+        // SAFETY: the context is open. This symbol fills in the fields of the first headers, up to
         // the flags. There is room for the fields that later headers added, which stay zero.
         check(unsafe { (self.library().query_port)(self.raw(), number, &raw mut found) })?;
         let link_layer = match found.link_layer {
             abi::LINK_LAYER_ETHERNET => LinkLayer::Ethernet,
-            // Drivers from before there was another say nothing.
+            // Drivers that know no other link layer leave the field at zero.
             abi::LINK_LAYER_INFINIBAND | 0 => LinkLayer::InfiniBand,
             _ => return Err(io::Error::other("a link layer that is not known")),
         };
@@ -230,11 +233,11 @@ impl Context {
         })
     }
 
-    /// Entry `index` of a port's table of GIDs, if there is one.
+    /// Returns entry `index` of a port's table of GIDs, if there is one.
     pub(in crate::rdma) fn gid(&self, port: u8, index: u32) -> Option<Gid> {
         let mut entry = abi::GidEntry::default();
         let (out, bytes) = (&raw mut entry, size_of::<abi::GidEntry>());
-        // SAFETY: the context is open, and there is room for the entry, whose size is said.
+        // SAFETY: the context is open, and there is room for the entry, whose size is passed.
         let status =
             unsafe { (self.library().query_gid)(self.raw(), port.into(), index, out, 0, bytes) };
         let kind = match entry.gid_type {
@@ -245,16 +248,16 @@ impl Context {
         (status == 0 && entry.gid != [0; 16]).then_some(Gid { index, bytes: entry.gid, kind })
     }
 
-    /// The descriptor that is readable when `event` has something to tell.
+    /// The descriptor, which is readable when `event` has an event.
     pub(in crate::rdma) fn events(&self) -> BorrowedFd<'_> {
         // SAFETY: the descriptor is open as long as the context, and so as long as `self`.
         unsafe { BorrowedFd::borrow_raw((*self.raw()).async_fd) }
     }
 
-    /// The next thing that happened to the device of its own accord, if any. Does not block.
+    /// Returns the next event of the device, if any. Does not block.
     ///
     /// # Errors
-    /// The device is no more.
+    /// The device is gone.
     pub(in crate::rdma) fn event(&self) -> io::Result<Option<Event>> {
         let mut event = abi::AsyncEvent { element: std::ptr::null_mut(), event_type: 0 };
         // SAFETY: the context is open, its descriptor does not block, and there is room.
@@ -272,7 +275,7 @@ impl Context {
         let about = match event.event_type {
             abi::EVENT_CQ_ERR | abi::EVENT_DEVICE_FATAL => About::Device,
             abi::EVENT_PORT_ACTIVE | abi::EVENT_PORT_ERR => About::Port,
-            _ => About::Else,
+            _ => About::Other,
         };
         Ok(Some(Event { about, what: what.to_string_lossy().into_owned() }))
     }
@@ -280,7 +283,7 @@ impl Context {
 
 impl Drop for Open {
     fn drop(&mut self) {
-        // SAFETY: opened by `Context::open`; all that was made of it holds the context.
+        // SAFETY: opened by `Context::open`. Every object of the context holds it.
         unsafe { (self.library.close_device)(self.raw.as_ptr()) };
     }
 }
@@ -292,7 +295,7 @@ impl fmt::Debug for Context {
 }
 
 impl fmt::Display for Gid {
-    /// As an IP address, which for RoCE v2 it is.
+    /// Formats the GID as an IP address, which it is on RoCE v2.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.ipv4() {
             Some(address) => write!(f, "{address}"),
@@ -302,33 +305,33 @@ impl fmt::Display for Gid {
 }
 
 impl Gid {
-    /// Whether it means something on its own subnet only.
+    /// Returns whether the GID is valid on its own subnet only.
     pub(in crate::rdma) const fn is_link_local(&self) -> bool {
         self.bytes[0] == 0xfe && self.bytes[1] & 0xc0 == 0x80
     }
 
-    /// The IP address that it is, unless it is InfiniBand's.
+    /// The IP address that the GID is, unless it is InfiniBand's.
     pub(in crate::rdma) fn address(&self) -> IpAddr {
         Ipv6Addr::from(self.bytes).to_canonical()
     }
 
-    /// The IPv4 address that it stands for, if it does.
+    /// The IPv4 address that the GID stands for, if it does.
     pub(in crate::rdma) fn ipv4(&self) -> Option<Ipv4Addr> {
         Ipv6Addr::from(self.bytes).to_ipv4_mapped()
     }
 }
 
-/// The answer of calls that return an error's number.
+/// Converts the status of calls that return an error number.
 pub(super) fn check(status: i32) -> io::Result<()> {
     match status {
         0 => Ok(()),
-        // Old drivers say -1 and set errno.
+        // Old drivers return -1 and set errno.
         ..0 => Err(io::Error::last_os_error()),
         number => Err(io::Error::from_raw_os_error(number)),
     }
 }
 
-/// What a link of that width and speed carries.
+/// The rate of a link of that width and speed.
 fn gigabits(width: u8, speed: u8) -> u32 {
     let lanes = match width {
         1 => 1,

@@ -1,5 +1,4 @@
-//! The controls of the libibverbs without devices (`tests/fake-verbs`), in a process that has
-//! loaded it.
+//! The controls of the fake libibverbs (`tests/fake-verbs`), in a process that has loaded it.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_long, c_void};
 use std::time::Duration;
@@ -31,7 +30,7 @@ pub(in crate::rdma) enum Count {
     Polls,
 }
 
-/// What a device says of its addresses, by libibverbs' numbers.
+/// Events about a device's addresses, with libibverbs' numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::rdma) enum AddressEvent {
     LidChange = 11,
@@ -50,14 +49,14 @@ pub(in crate::rdma) enum Hook {
     RefuseDestruction,
 }
 
-/// The promise of the tests, which look at nothing that has not arrived.
+/// The promise of the tests, which read only bytes that have arrived.
 pub(in crate::rdma) const fn placement() -> Placement {
     // SAFETY: the fake's devices write in this thread, while it posts, and so never while a test
-    // looks. Those that receive in parts come back for the rest, or withdraw.
+    // reads. Tests that receive in parts receive the rest too, or withdraw.
     unsafe { Placement::new() }
 }
 
-/// Where the function of that name lies.
+/// Returns the fake's function of that name.
 ///
 /// # Panics
 /// The process has loaded another libibverbs.
@@ -71,8 +70,8 @@ fn control(symbol: &CStr) -> *mut c_void {
 macro_rules! call {
     ($symbol:literal ($($value:expr => $type:ty),*) $(-> $result:ty)?) => {{
         let symbol = control($symbol);
-        // SAFETY: the fake's function of that name has this type, takes any numbers, and copies
-        // the data that it is given by pointer.
+        // SAFETY: the fake's function of that name has this type, takes any numbers, and copies the
+        // data that its pointers name.
         unsafe {
             let call: unsafe extern "C" fn($($type),*) $(-> $result)? =
                 std::mem::transmute::<*mut c_void, _>(symbol);
@@ -105,12 +104,12 @@ impl Device {
         self.event(event);
     }
 
-    /// Reports that the device is no more.
+    /// Reports that the device is gone.
     pub(in crate::rdma) fn die(self) {
         self.event(abi::EVENT_DEVICE_FATAL);
     }
 
-    /// Gives the port another LID and GID, of which nobody is told.
+    /// Gives the port another LID and GID without an event.
     pub(in crate::rdma) fn relocate(self, lid: u16, gid: [u8; 16]) {
         call!(c"fake_move" (
             self.0 => c_int,
@@ -120,7 +119,7 @@ impl Device {
     }
 
     /// Reports an event about the port's address.
-    pub(in crate::rdma) fn tell(self, event: AddressEvent) {
+    pub(in crate::rdma) fn report(self, event: AddressEvent) {
         self.event(event as u32);
     }
 
@@ -128,12 +127,12 @@ impl Device {
         call!(c"fake_event" (self.0 => c_int, event.cast_signed() => c_int));
     }
 
-    /// Breaks all its queue pairs.
+    /// Breaks all queue pairs of the device.
     pub(in crate::rdma) fn break_queue_pairs(self, status: c_int) {
         call!(c"fake_break" (self.0 => c_int, status => c_int));
     }
 
-    /// Makes it have that fault from now on.
+    /// Makes the device have that fault from now on.
     pub(in crate::rdma) fn hook(self, hook: Hook) {
         let (hook, value) = match hook {
             Hook::Hold => (0, 1),
@@ -152,12 +151,12 @@ impl Device {
     }
 }
 
-/// Names the LID by which other subnets are reached.
+/// Sets the LID by which other subnets are reached.
 pub(in crate::rdma) fn router(lid: u16) {
     call!(c"fake_router" (lid.into() => c_int));
 }
 
-/// Returns how many there are.
+/// Returns a count.
 pub(in crate::rdma) fn count(what: Count) -> i64 {
     call!(c"fake_count" (what as c_int => c_int) -> c_long)
 }

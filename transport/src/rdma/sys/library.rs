@@ -1,5 +1,5 @@
-//! libibverbs and librdmacm, found while the program runs: where there is no libibverbs, there is
-//! no RDMA, where there is no librdmacm no iWARP, and all else works.
+//! libibverbs and librdmacm, found at run time. Without libibverbs there is no RDMA, without
+//! librdmacm there is no iWARP, and everything else works.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::OnceLock;
@@ -9,13 +9,13 @@ use super::abi::{
     GidEntry, Mr, Pd, PortAttr, Qp, QpAttr, QpInitAttr,
 };
 
-/// Declares a library's table of functions and how it is filled.
+/// Declares a library's table of functions, and the code that fills it.
 macro_rules! functions {
     (
         $library:ident of $name:literal in $packages:literal
         $($field:ident = $symbol:literal : $type:ty;)*
     ) => {
-        /// Its functions.
+        /// The functions of the library.
         pub(super) struct $library {
             $(pub(super) $field: $type,)*
         }
@@ -96,20 +96,20 @@ functions! {
     event_name = c"rdma_event_str": unsafe extern "C" fn(c_uint) -> *const c_char;
 }
 
-/// librdmacm, loaded when it is first asked for; or why it cannot be.
+/// Returns librdmacm, loaded at the first call, or the reason why it cannot be loaded.
 pub(super) fn cm_library() -> Result<&'static CmLibrary, &'static str> {
     static LIBRARY: OnceLock<Result<CmLibrary, String>> = OnceLock::new();
     LIBRARY.get_or_init(CmLibrary::load).as_ref().map_err(String::as_str)
 }
 
-/// libibverbs, loaded when it is first asked for; or why it cannot be.
+/// Returns libibverbs, loaded at the first call, or the reason why it cannot be loaded.
 pub(super) fn library() -> Result<&'static Library, &'static str> {
     static LIBRARY: OnceLock<Result<Library, String>> = OnceLock::new();
     let load = || {
         let library = Library::load()?;
-        // SAFETY: takes nothing. Without it, on kernels before 5.12, a child process (`system`)
-        // takes pages of queues away from the device. Where it comes too late, because another
-        // library was first, that one had to decide.
+        // SAFETY: takes nothing. Without this call, on kernels before 5.12, a child process
+        // (`system`) takes pages of queues away from the device. If another library has opened
+        // devices already, the call comes too late, and that library had to decide.
         let status = unsafe { (library.fork_init)() };
         tracing::debug!(status, "ibv_fork_init");
         Ok(library)
@@ -119,8 +119,8 @@ pub(super) fn library() -> Result<&'static Library, &'static str> {
 
 /// Loads a library that comes with `packages`.
 pub(super) fn open(name: &CStr, packages: &str) -> Result<*mut c_void, String> {
-    // SAFETY: the name is a string; loading the libraries runs their initialisers, which register
-    // drivers and nothing else. They are never unloaded.
+    // SAFETY: the name is a string. The libraries' initialisers register drivers and nothing else.
+    // The libraries are never unloaded.
     let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW) };
     if handle.is_null() {
         let name = name.to_string_lossy();
@@ -142,9 +142,9 @@ pub(super) fn find(name: &CStr, handle: *mut c_void, symbol: &CStr) -> Result<*m
     Ok(found)
 }
 
-/// What the loader said.
+/// The loader's reason.
 fn why() -> String {
-    // SAFETY: gives a string that is good until this thread's next call of the loader, or null.
+    // SAFETY: gives a string that is valid until this thread's next call of the loader, or null.
     let text = unsafe { libc::dlerror() };
     if text.is_null() {
         return "no reason was given".to_owned();

@@ -10,28 +10,28 @@ use super::abi;
 use super::device::{Context, check};
 use crate::sys::{Known, Region};
 
-/// A protection domain: queue pairs reach only memory of their own. Every peer gets one, so that no
-/// other peer's keys are worth anything to it.
+/// A protection domain: queue pairs access only memory of their own domain. Every peer gets a
+/// domain, so no other peer's keys are of use to it.
 pub(in crate::rdma) struct Pd {
     raw: NonNull<abi::Pd>,
     context: Context,
 }
 
-/// Memory that a peer writes and we read.
+/// Memory that a peer writes and this rank reads.
 #[derive(Debug)]
 pub(in crate::rdma) struct Inbox(Arc<Region>);
 
-/// Memory that we write and the device reads.
+/// Memory that this rank writes and the device reads.
 #[derive(Debug)]
 pub(in crate::rdma) struct Outbox(Arc<Region>);
 
-/// The right of one protection domain to a region.
+/// The registration of a region in one protection domain.
 pub(in crate::rdma) struct Mr {
     raw: NonNull<abi::Mr>,
     pd: Arc<Pd>,
-    /// Unmapped only after the right was taken away.
+    /// The region, which is unmapped only after the deregistration.
     region: Arc<Region>,
-    /// The device was asked to take it away.
+    /// The device was asked to deregister.
     is_gone: bool,
 }
 
@@ -63,7 +63,7 @@ impl Pd {
 
 impl Drop for Pd {
     fn drop(&mut self) {
-        // SAFETY: all that was made of it held it.
+        // SAFETY: every object of the domain held it, and is gone.
         unsafe { (self.context.library().dealloc_pd)(self.raw()) };
     }
 }
@@ -79,49 +79,48 @@ impl Inbox {
         Region::touched(bytes).map(Self)
     }
 
-    /// Lets the peers of the domain's queue pairs write to all of it; `in_any_order`, if the device
-    /// may put what they write in place in another order than they did, which over iWARP it may
-    /// not. Completions come after it all the same, since writing them is never relaxed. Pins the
-    /// pages.
+    /// Lets the peers of the domain's queue pairs write all of it. With `in_any_order` the device
+    /// may put their writes in place in any order, but never over iWARP. Completions still come
+    /// after the writes, since completions are never relaxed. Pins the pages.
     pub(in crate::rdma) fn expose(&self, pd: &Arc<Pd>, in_any_order: bool) -> io::Result<Mr> {
         Mr::new(pd, &self.0, write_access(pd, in_any_order))
     }
 
-    /// Lets them read it too, and the device read into it, which over iWARP takes all rights. Pins
-    /// the pages.
+    /// Lets the peers read it too, and the device read into it, which over iWARP takes all rights.
+    /// Pins the pages.
     pub(super) fn expose_all(&self, pd: &Arc<Pd>) -> io::Result<Mr> {
         let remote = abi::ACCESS_REMOTE_WRITE | abi::ACCESS_REMOTE_READ;
         Mr::new(pd, &self.0, abi::ACCESS_LOCAL_WRITE | remote)
     }
 
-    /// Where peers find it.
+    /// The address that peers use.
     pub(in crate::rdma) fn address(&self) -> u64 {
         self.0.address(0)
     }
 
-    /// What lies there now: read once, whatever the peer does.
+    /// Reads the present content, once, whatever the peer does.
     pub(in crate::rdma) fn read<const N: usize>(&self, at: usize) -> [u8; N] {
         assert!(at <= self.0.bytes() && N <= self.0.bytes() - at, "{N} bytes at {at}");
-        // SAFETY: within the mapping, which lives as long as `self`; every value is one for bytes,
-        // and volatile, so that the compiler does not come back to read it again.
+        // SAFETY: within the mapping, which lives as long as `self`. Every value is valid for
+        // bytes. The read is volatile, so the compiler does not repeat it.
         unsafe { self.0.base().as_ptr().add(at).cast::<[u8; N]>().read_volatile() }
     }
 
-    /// Puts bytes at byte `at`, as a device would.
+    /// Stores bytes at byte `at`, as a device would.
     pub(in crate::rdma) fn store(&mut self, at: usize, from: &[u8]) {
         let end = at.checked_add(from.len());
         assert!(end.is_some_and(|end| end <= self.0.bytes()), "{} bytes at {at}", from.len());
-        // SAFETY: within the mapping by the assertion, of which nothing is lent while `self` is
-        // borrowed uniquely, so that `from` is no part of it.
+        // SAFETY: within the mapping by the assertion. Nothing of it is lent while `self` is
+        // borrowed uniquely, so `from` is no part of it.
         unsafe { crate::sys::copy_bytes(from.as_ptr(), self.0.base().as_ptr().add(at), from.len()) }
     }
 
-    /// What lies in the range. The peer that may write there was told when it may; if it does so at
-    /// other times it changes bytes that are only ever read as bytes, as in `shm`.
+    /// Lends the bytes of the range. The peer was told when it may write there. If it writes at
+    /// other times, it changes bytes that are only ever read as bytes, as in `shm`.
     pub(in crate::rdma) fn lend(&self, range: Range<usize>) -> &[u8] {
         assert!(range.start <= range.end && range.end <= self.0.bytes(), "{range:?}");
-        // SAFETY: within the mapping, which lives as long as `self`; we never write to it, all of
-        // it is readable, and every value is one for a byte.
+        // SAFETY: within the mapping, which lives as long as `self`. We never write to it, all of
+        // it is readable, and every value is valid for a byte.
         unsafe { std::slice::from_raw_parts(self.0.base().as_ptr().add(range.start), range.len()) }
     }
 }
@@ -136,40 +135,40 @@ impl Outbox {
         Mr::new(pd, &self.0, 0)
     }
 
-    /// What lies in the range, as the device reads it.
+    /// Lends the bytes of the range, as the device reads them.
     pub(in crate::rdma) fn lend(&self, range: Range<usize>) -> &[u8] {
         assert!(range.start <= range.end && range.end <= self.0.bytes(), "{range:?}");
         // SAFETY: within the mapping, which lives as long as `self` and is written by unique
-        // borrows of `self` only; every value is one for a byte.
+        // borrows of `self` only. Every value is valid for a byte.
         unsafe { std::slice::from_raw_parts(self.0.base().as_ptr().add(range.start), range.len()) }
     }
 
-    /// Copies `from` to byte `at`. The device may be reading there only if it no longer matters
-    /// what it reads.
+    /// Copies `from` to byte `at`. The device may be reading there only if its result no longer
+    /// matters.
     pub(in crate::rdma) fn write(&mut self, at: usize, from: &[u8]) {
         let end = at.checked_add(from.len());
         assert!(end.is_some_and(|end| end <= self.0.bytes()), "{} bytes at {at}", from.len());
         // SAFETY: within the mapping by the assertion. Nothing of it is lent while `self` is
-        // borrowed uniquely, so that `from` is no part of it, and `self` is the only way to write.
+        // borrowed uniquely, so `from` is no part of it, and `self` is the only way to write.
         unsafe { crate::sys::copy_bytes(from.as_ptr(), self.0.base().as_ptr().add(at), from.len()) }
     }
 }
 
 impl Known {
-    /// Lets the device read them for the domain's queue pairs. Pins them.
+    /// Lets the device read the pages for the domain's queue pairs. Pins them.
     pub(in crate::rdma) fn register(&self, pd: &Arc<Pd>) -> io::Result<Mr> {
         Mr::new(pd, self.region(), 0)
     }
 
-    /// Lets the peers of the domain's queue pairs write to all of them, as `Inbox::expose` does.
-    /// Peers are told where only while the pages' owner waits in `recv`, which a `Placement`
-    /// promises; a peer that writes at other times breaks the protocol. Pins them.
+    /// Lets the peers of the domain's queue pairs write all of the pages, as `Inbox::expose` does.
+    /// Peers learn the address only while the pages' owner waits in `recv`, which a `Placement`
+    /// promises. A peer that writes at other times breaks the protocol. Pins the pages.
     pub(in crate::rdma) fn expose(&self, pd: &Arc<Pd>, in_any_order: bool) -> io::Result<Mr> {
         Mr::new(pd, self.region(), write_access(pd, in_any_order))
     }
 }
 
-/// What lets a peer write, and nothing else.
+/// The access flags that let a peer write, and nothing else.
 fn write_access(pd: &Arc<Pd>, in_any_order: bool) -> i32 {
     let is_relaxed = in_any_order && !pd.context.is_iwarp();
     let relaxed = if is_relaxed { abi::ACCESS_RELAXED_ORDERING } else { 0 };
@@ -180,7 +179,7 @@ impl Mr {
     fn new(pd: &Arc<Pd>, region: &Arc<Region>, access: i32) -> io::Result<Self> {
         let (base, at) = (region.base().as_ptr().cast(), region.address(0));
         let (register, access) = (pd.context.library().reg_mr, access.cast_unsigned());
-        // SAFETY: the domain lives, and the range is mapped until after the right is taken away.
+        // SAFETY: the domain lives, and the range is mapped until after the deregistration.
         let raw = unsafe { register(pd.raw(), base, region.bytes(), at, access) };
         let raw = NonNull::new(raw).ok_or_else(io::Error::last_os_error)?;
         Ok(Self { raw, pd: Arc::clone(pd), region: Arc::clone(region), is_gone: false })
@@ -191,7 +190,7 @@ impl Mr {
         unsafe { (*self.raw.as_ptr()).lkey }
     }
 
-    /// What the peer needs to know to write.
+    /// The key that the peer needs to write.
     pub(in crate::rdma) fn remote_key(&self) -> u32 {
         // SAFETY: as above.
         unsafe { (*self.raw.as_ptr()).rkey }
@@ -201,17 +200,18 @@ impl Mr {
         &self.region
     }
 
-    /// Whether it is that domain's.
+    /// Returns whether the registration is in that domain.
     pub(in crate::rdma) fn is_of(&self, pd: &Arc<Pd>) -> bool {
         Arc::ptr_eq(&self.pd, pd)
     }
 }
 
 impl Mr {
-    /// Takes the right away. When this returns, the device reaches the memory by it no more.
+    /// Deregisters. When this returns, the device no longer accesses the memory by this
+    /// registration.
     ///
     /// # Errors
-    /// The device refuses, and may go on. The memory is leaked, so that nobody uses it again.
+    /// The device refuses, and may go on. The memory is leaked, so nobody uses it again.
     pub(in crate::rdma) fn deregister(mut self) -> io::Result<()> {
         self.release()
     }

@@ -1,14 +1,14 @@
-//! The edge to libibverbs and librdmacm: their objects as types that cannot be misused. What is
-//! made of another keeps it alive, and memory is unmapped only after the device can no longer reach
-//! it.
+//! The interface to libibverbs and librdmacm: their objects as types that cannot be misused. Each
+//! object keeps those alive that it was made from. Memory is unmapped only after the device can no
+//! longer access it.
 //!
 //! * `abi`: types and numbers of their headers, with their layout asserted;
 //! * `library`: their functions, found at run time;
 //! * `device`: devices, ports and GIDs;
 //! * `memory`: protection domains and registered memory;
-//! * `completion`: completion queues and the descriptor to wait for them by;
-//! * `queue_pair`: reliable connections; `notes`: what carries their numbers over iWARP;
-//! * `connection`: how queue pairs get connected over iWARP.
+//! * `completion`: completion queues, and the descriptor on which they notify;
+//! * `queue_pair`: reliable connections; `iwarp_immediates`: immediates over iWARP;
+//! * `connection`: the connections of queue pairs over iWARP.
 #![allow(unsafe_code)]
 
 mod abi;
@@ -19,14 +19,14 @@ mod connection;
 mod device;
 #[cfg(test)]
 pub(super) mod fake;
+mod iwarp_immediates;
 mod library;
 mod memory;
-mod notes;
 mod queue_pair;
 mod request;
 
 pub(super) use completion::{Channel, Completion, Cq, Outcome};
-pub(super) use connection::{Connection, Connector, Ticket, Turn};
+pub(super) use connection::{CmEvent, Connection, Connector, Ticket};
 pub(super) use device::{About, Context, DEVICES, Event, Gid, GidKind, LinkLayer, Port, devices};
 pub(super) use memory::{Inbox, Mr, Outbox, Pd};
 

@@ -1,4 +1,4 @@
-//! Reliable connections.
+//! Queue pairs for reliable connections.
 
 use std::fmt;
 use std::io;
@@ -10,12 +10,12 @@ use super::abi;
 use super::completion::Cq;
 use super::connection::Ticket;
 use super::device::check;
+use super::iwarp_immediates::{IMMEDIATE_BYTES, IwarpImmediates};
 use super::memory::{Mr, Pd};
-use super::notes::{NOTE_BYTES, Notes};
-use super::request::{PIECES, Request, SAID_BYTES};
+use super::request::{INLINE_BYTES, PIECES, Request};
 
-/// Encoded time, 0.64 ms, after which a sender that found no receive posted may try again. Credits
-/// see to it that it always finds one.
+/// The encoded time (0.64 ms) after which a sender that found no receive posted tries again.
+/// Credits ensure that it always finds one.
 const RNR_TIMER: u8 = 12;
 /// The number of such tries that means no limit.
 const RNR_RETRIES: u8 = 7;
@@ -28,8 +28,8 @@ pub(in crate::rdma) struct Qp {
     post_send: abi::PostSend,
     post_recv: abi::PostRecv,
     inline_bytes: usize,
-    /// Over iWARP.
-    notes: Option<Notes>,
+    /// The receive buffers of immediates, over iWARP.
+    immediates: Option<IwarpImmediates>,
     pd: Arc<Pd>,
     cq: Arc<Cq>,
     /// The device was asked to destroy it.
@@ -39,32 +39,33 @@ pub(in crate::rdma) struct Qp {
 // SAFETY: verbs may be called from any thread.
 unsafe impl Send for Qp {}
 
-/// How much work a queue pair holds.
+/// The sizes of a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::rdma) struct Sizes {
     pub(in crate::rdma) sends: u32,
     pub(in crate::rdma) receives: u32,
-    /// Bytes that a send may carry itself, if the device can.
+    /// Inline bytes of a send, if the device can.
     pub(in crate::rdma) inline_bytes: u32,
 }
 
-/// The way to the other end.
+/// The route to the other end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::rdma) struct Route {
-    /// Own port, and the index of its GID.
+    /// Our own port.
     pub(in crate::rdma) port: u8,
+    /// The index of our GID.
     pub(in crate::rdma) gid_index: u32,
-    /// The peer's, where packets have a global header;
+    /// The peer's GID, where packets have a global header.
     pub(in crate::rdma) gid: Option<[u8; 16]>,
-    /// and by which switches of InfiniBand go, 0 on Ethernet.
+    /// The LID, by which InfiniBand switches forward packets; 0 on Ethernet.
     pub(in crate::rdma) lid: u16,
-    /// As verbs count them.
+    /// The MTU, as verbs count it.
     pub(in crate::rdma) mtu: u8,
     pub(in crate::rdma) service_level: u8,
     pub(in crate::rdma) traffic_class: u8,
-    /// 4.096 us times two to the power of this: how long to wait for an answer,
+    /// The wait for an answer: 4.096 us times two to the power of this.
     pub(in crate::rdma) timeout: u8,
-    /// and how often to try again.
+    /// The number of retries.
     pub(in crate::rdma) retries: u8,
 }
 
@@ -73,33 +74,37 @@ pub(in crate::rdma) struct Route {
 pub(in crate::rdma) struct Target {
     /// Its number; over iWARP, the port to connect to.
     pub(in crate::rdma) number: u32,
-    /// Of its first packet.
+    /// The sequence number of its first packet.
     pub(in crate::rdma) sequence: u32,
-    /// Over iWARP: what to show to who listens there,
+    /// The ticket to show to the listener, over iWARP.
     pub(in crate::rdma) ticket: Ticket,
-    /// and four bytes that may be read, to see that what was posted before has arrived.
+    /// The address of four bytes that may be read, over iWARP. The answer shows that everything
+    /// posted before has arrived.
     pub(in crate::rdma) address: u64,
+    /// The key to these bytes.
     pub(in crate::rdma) key: u32,
 }
 
-/// Bytes that go into the peer's memory.
+/// A write to the peer's memory.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::rdma) struct Put<'a> {
-    /// Of whose region,
+    /// The registration of the bytes.
     pub(in crate::rdma) from: &'a Mr,
-    /// these bytes,
+    /// The first byte, and the number of bytes.
     pub(in crate::rdma) range: (usize, usize),
-    /// those of another after them, if any,
+    /// The payload, which follows these bytes, if it lies elsewhere.
     pub(in crate::rdma) lent: Option<(&'a Mr, (usize, usize))>,
-    /// where they go,
+    /// The address at the peer.
     pub(in crate::rdma) to: u64,
+    /// The key to that address.
     pub(in crate::rdma) remote_key: u32,
-    /// and where the others go, if not after them: before them in time. Not over iWARP.
+    /// The address and key of the payload at the peer, if it does not follow the bytes. It is
+    /// written before them. Not over iWARP.
     pub(in crate::rdma) placed: Option<(u64, u32)>,
 }
 
 impl Qp {
-    /// A queue pair that is not connected.
+    /// Makes a queue pair that is not connected.
     pub(in crate::rdma) fn new(pd: &Arc<Pd>, cq: &Arc<Cq>, sizes: Sizes) -> io::Result<Self> {
         let unable = || io::Error::from(io::ErrorKind::Unsupported);
         let ops = pd.context().ops();
@@ -121,29 +126,30 @@ impl Qp {
             sq_sig_all: 0,
         };
         let is_iwarp = pd.context().is_iwarp();
-        let notes = if is_iwarp { Some(Notes::new(pd, sizes.receives)?) } else { None };
+        let immediates =
+            if is_iwarp { Some(IwarpImmediates::new(pd, sizes.receives)?) } else { None };
         let mut create = |inline_bytes| {
             wanted.cap.max_inline_data = inline_bytes;
             // SAFETY: domain and queue live, and are kept by the queue pair.
             let raw = unsafe { (pd.context().library().create_qp)(pd.raw(), &raw mut wanted) };
             NonNull::new(raw).ok_or_else(io::Error::last_os_error)
         };
-        // A device that cannot take as much into a request does without, but for numbers.
-        let least = if is_iwarp { NOTE_BYTES } else { 0 };
+        // A device that cannot carry as many inline bytes does without, except for immediates.
+        let least = if is_iwarp { IMMEDIATE_BYTES } else { 0 };
         let raw = create(sizes.inline_bytes).or_else(|_| create(least))?;
-        // What was given, not what was asked for.
+        // The device may have given more than it was asked for.
         let inline_bytes = wanted.cap.max_inline_data as usize;
         let (pd, cq, is_gone) = (Arc::clone(pd), Arc::clone(cq), false);
-        let made = Self { raw, post_send, post_recv, inline_bytes, notes, pd, cq, is_gone };
+        let made = Self { raw, post_send, post_recv, inline_bytes, immediates, pd, cq, is_gone };
         if inline_bytes < least as usize {
             return Err(io::Error::other("the device takes no number into a request"));
         }
         Ok(made)
     }
 
-    /// Whether writes and numbers are requests of their own, in this order.
+    /// Returns whether writes and immediates are requests of their own, in this order.
     pub(in crate::rdma) const fn is_iwarp(&self) -> bool {
-        self.notes.is_some()
+        self.immediates.is_some()
     }
 
     pub(in crate::rdma) fn number(&self) -> u32 {
@@ -157,7 +163,7 @@ impl Qp {
         check(unsafe { modify(self.raw.as_ptr(), &raw mut attributes, mask) })
     }
 
-    /// Lets receives be posted. Over iWARP, all that is left to do is a connection's.
+    /// Lets receives be posted. Over iWARP, the connection does the rest.
     pub(in crate::rdma) fn init(&self, port: u8, partition_key_index: u16) -> io::Result<()> {
         if self.is_iwarp() {
             let access = abi::ACCESS_REMOTE_WRITE | abi::ACCESS_REMOTE_READ;
@@ -179,7 +185,7 @@ impl Qp {
         self.modify(attributes, mask)
     }
 
-    /// Connects to `target`, which must do the same; our packets begin with number `sequence`.
+    /// Connects to `target`, which must do the same. Our packets begin with number `sequence`.
     pub(in crate::rdma) fn connect(
         &self,
         route: &Route,
@@ -238,7 +244,7 @@ impl Qp {
         self.modify(attributes, mask)
     }
 
-    /// Ends the connection: the peer's work is refused from now on, and ours is flushed.
+    /// Ends the connection: the device refuses the peer's work from now on, and flushes ours.
     ///
     /// # Errors
     /// The device refuses. The peer can write until the queue pair is destroyed.
@@ -247,8 +253,7 @@ impl Qp {
         self.modify(attributes, abi::QP_STATE)
     }
 
-    /// Takes it from the device. Blocks until the device sends nothing and takes nothing for it any
-    /// more.
+    /// Destroys the queue pair. Blocks until the device sends and takes nothing for it any more.
     ///
     /// # Errors
     /// The device refuses, and may go on. Domain, queue and memory of the queue pair are leaked.
@@ -263,7 +268,7 @@ impl Qp {
         // SAFETY: made by `new`, nobody else has it, and nothing uses it after this.
         let released = check(unsafe { (self.pd.context().library().destroy_qp)(self.raw()) });
         if released.is_err() {
-            std::mem::forget((Arc::clone(&self.pd), Arc::clone(&self.cq), self.notes.take()));
+            std::mem::forget((Arc::clone(&self.pd), Arc::clone(&self.cq), self.immediates.take()));
         }
         released
     }
@@ -272,8 +277,8 @@ impl Qp {
         self.raw.as_ptr()
     }
 
-    /// Posts `count` receives, each for one number of the peer's, which complete under `id`; over
-    /// iWARP with the number of a place added to it, of which `note` tells what lies there.
+    /// Posts `count` receives, one for each immediate of the peer, which complete under `id`. Over
+    /// iWARP the number of a buffer slot is added to `id`, and `immediate` reads the slot.
     pub(in crate::rdma) fn receive(&mut self, id: u64, mut count: usize) -> io::Result<()> {
         while count > 0 {
             let batch = count.min(RECEIVES);
@@ -284,11 +289,11 @@ impl Qp {
                 sg_list: ptr::null_mut(),
                 num_sge: 0,
             });
-            if let Some(notes) = &mut self.notes {
+            if let Some(immediates) = &mut self.immediates {
                 for (work, piece) in chain.iter_mut().zip(&mut pieces).take(batch) {
-                    let place;
-                    (*piece, place) = notes.place();
-                    work.wr_id |= u64::from(place);
+                    let slot;
+                    (*piece, slot) = immediates.next_slot();
+                    work.wr_id |= u64::from(slot);
                     (work.sg_list, work.num_sge) = (piece, 1);
                 }
             }
@@ -296,8 +301,8 @@ impl Qp {
                 chain[at - 1].next = &raw mut chain[at];
             }
             let mut bad = ptr::null_mut();
-            // SAFETY: the queue pair lives, and the chain ends at `batch`; what a receive exposes
-            // is memory of our own that the queue pair keeps. The driver copies what it is given.
+            // SAFETY: the queue pair lives, and the chain ends at `batch`. A receive exposes only
+            // memory that the queue pair keeps. The driver copies the requests.
             check(unsafe {
                 (self.post_recv)(self.raw.as_ptr(), chain.as_mut_ptr(), &raw mut bad)
             })?;
@@ -306,23 +311,23 @@ impl Qp {
         Ok(())
     }
 
-    /// The number that a message of so many bytes has brought to a place, if it is one.
-    pub(in crate::rdma) fn note(&self, place: u32, bytes: u32) -> Option<u32> {
-        self.notes.as_ref().filter(|_| bytes == NOTE_BYTES)?.read(place)
+    /// Returns the immediate that a message of so many bytes has brought to a slot, if it is one.
+    pub(in crate::rdma) fn immediate(&self, slot: u32, bytes: u32) -> Option<u32> {
+        self.immediates.as_ref().filter(|_| bytes == IMMEDIATE_BYTES)?.read(slot)
     }
 
-    /// What a peer must know to ask whether all has arrived.
+    /// The address and key that a peer needs to ask a question.
     pub(in crate::rdma) fn may_be_read(&self) -> (u64, u32) {
-        self.notes.as_ref().map(Notes::may_be_read).unwrap_or_default()
+        self.immediates.as_ref().map(IwarpImmediates::may_be_read).unwrap_or_default()
     }
 
-    /// Asks the peer's device whether all that was posted before has arrived; its answer
-    /// completes under `id`. Over iWARP, where there may be one question at a time, that is a read
-    /// of what `target` says; not of nothing, in which soft devices fail.
+    /// Asks the peer's device whether everything posted before has arrived. The answer completes
+    /// under `id`. Over iWARP the question is a read of `target`'s bytes, and only one may be under
+    /// way. It is never empty, because soft devices fail in an empty read.
     pub(in crate::rdma) fn ask(&mut self, id: u64, target: &Target) -> io::Result<()> {
         let mut work = Request::new(id, abi::WR_RDMA_WRITE, true);
-        if let Some(answer) = self.notes.as_ref().map(Notes::answer) {
-            // What is read goes where nothing else lies, in memory that the queue pair keeps.
+        if let Some(answer) = self.immediates.as_ref().map(IwarpImmediates::answer) {
+            // The bytes read go to a slot of their own, in memory that the queue pair keeps.
             work.opcode = abi::WR_RDMA_READ;
             work.to = (target.address, target.key);
             work.take(answer);
@@ -330,8 +335,8 @@ impl Qp {
         self.post([work])
     }
 
-    /// Posts a write to the peer's memory, if there is something to write, that tells it
-    /// `number`. `is_signaled` work completes under `id`.
+    /// Posts a write to the peer's memory, if there is one, that brings the immediate `number`.
+    /// `is_signaled` work completes under `id`.
     pub(in crate::rdma) fn put(
         &mut self,
         id: u64,
@@ -366,24 +371,24 @@ impl Qp {
         if !self.is_iwarp() {
             return self.post([work]);
         }
-        let mut note = Request::new(id, abi::WR_SEND, is_signaled);
-        note.say(&number.to_le_bytes());
+        let mut message = Request::new(id, abi::WR_SEND, is_signaled);
+        message.set_inline(&number.to_le_bytes());
         (work.opcode, work.number) = (abi::WR_RDMA_WRITE, 0);
         work.flags &= !abi::SEND_SIGNALED;
-        if has_put { self.post([work, note]) } else { self.post([note]) }
+        if has_put { self.post([work, message]) } else { self.post([message]) }
     }
 
-    /// Whether `tell` takes lines of so many bytes.
-    pub(in crate::rdma) const fn can_tell(&self, line: usize) -> bool {
-        self.inline_bytes >= line && SAID_BYTES >= line && !self.is_iwarp()
+    /// Returns whether `write_inline` takes lines of so many bytes.
+    pub(in crate::rdma) const fn can_write_inline(&self, line: usize) -> bool {
+        self.inline_bytes >= line && INLINE_BYTES >= line && !self.is_iwarp()
     }
 
-    /// Posts a write of a line to the peer's memory at `to`, which tells it `number`. A second
-    /// line, if there is one, is written behind the first before that.
+    /// Posts an inline write of a line to the peer's memory at `to`, which brings the immediate
+    /// `number`. A second line, if there is one, is written behind the first before that.
     ///
     /// # Panics
-    /// If a line is longer than `can_tell` says.
-    pub(in crate::rdma) fn tell(
+    /// A line is longer than `can_write_inline` allows.
+    pub(in crate::rdma) fn write_inline(
         &mut self,
         id: u64,
         lines: &[u8],
@@ -391,16 +396,16 @@ impl Qp {
         number: u32,
         is_signaled: bool,
     ) -> io::Result<()> {
-        let (first, second) = lines.split_at(lines.len().min(SAID_BYTES));
+        let (first, second) = lines.split_at(lines.len().min(INLINE_BYTES));
         let mut work = Request::new(id, abi::WR_RDMA_WRITE_WITH_IMM, is_signaled);
         (work.number, work.to) = (number, to);
-        work.say(first);
+        work.set_inline(first);
         if second.is_empty() {
             return self.post([work]);
         }
         let mut before = Request::new(id, abi::WR_RDMA_WRITE, false);
-        before.to = (to.0.wrapping_add(SAID_BYTES as u64), to.1);
-        before.say(second);
+        before.to = (to.0.wrapping_add(INLINE_BYTES as u64), to.1);
+        before.set_inline(second);
         self.post([before, work])
     }
 
@@ -412,13 +417,13 @@ impl Qp {
         }
         let mut bad = ptr::null_mut();
         // SAFETY: the queue pair lives, and the chain ends with `works`. Their pieces lie within
-        // registered memory, which the device can reach only as long as it is registered, or in
-        // `requests`, if they go into the request. The driver copies works and pieces.
+        // registered memory, which the device can access only as long as it is registered, or
+        // inline in `requests`. The driver copies works and pieces.
         check(unsafe { (self.post_send)(self.raw.as_ptr(), works.as_mut_ptr(), &raw mut bad) })
     }
 }
 
-/// Registered bytes, as a device is told.
+/// The description of registered bytes for a device.
 fn piece(from: &Mr, (at, bytes): (usize, usize)) -> io::Result<abi::Sge> {
     let Range { start, end } = at..at + bytes;
     assert!(start < end && end <= from.region().bytes(), "{bytes} bytes at {at}");

@@ -6,28 +6,28 @@ use super::abi;
 
 /// Pieces of memory that one write takes together.
 pub(super) const PIECES: usize = 2;
-/// Bytes that a request may carry that lie nowhere else.
-pub(super) const SAID_BYTES: usize = 64;
+/// Bytes that a request may carry inline.
+pub(super) const INLINE_BYTES: usize = 64;
 
-/// See the module's head.
+/// A request before it is posted.
 #[derive(Clone, Copy)]
 pub(super) struct Request {
     id: u64,
     pub(super) opcode: u32,
     pub(super) flags: u32,
-    /// What it tells the peer, in the order of bytes that the device takes.
+    /// The immediate, in the byte order of the device.
     pub(super) number: u32,
-    /// Where it writes or reads, with the key.
+    /// The address that the request writes or reads, with the key.
     pub(super) to: (u64, u32),
     pieces: [abi::Sge; PIECES],
     pub(super) count: usize,
-    /// Instead of pieces, bytes that go into the request.
-    said: [u8; SAID_BYTES],
-    said_bytes: u32,
+    /// Inline bytes, in place of pieces.
+    inline: [u8; INLINE_BYTES],
+    inline_bytes: u32,
 }
 
 impl Request {
-    /// One that brings nothing.
+    /// Makes a request without data.
     pub(super) const fn new(id: u64, opcode: u32, is_signaled: bool) -> Self {
         Self {
             id,
@@ -37,30 +37,31 @@ impl Request {
             to: (0, 0),
             pieces: [abi::Sge { addr: 0, length: 0, lkey: 0 }; PIECES],
             count: 0,
-            said: [0; SAID_BYTES],
-            said_bytes: 0,
+            inline: [0; INLINE_BYTES],
+            inline_bytes: 0,
         }
     }
 
-    /// Takes a piece, after those that it has.
+    /// Adds a piece.
     pub(super) fn take(&mut self, piece: abi::Sge) {
         self.pieces[self.count] = piece;
         self.count += 1;
     }
 
-    /// Takes bytes instead.
-    pub(super) fn say(&mut self, bytes: &[u8]) {
-        self.said[..bytes.len()].copy_from_slice(bytes);
-        self.said_bytes = u32::try_from(bytes.len()).unwrap_or(0);
+    /// Makes the bytes inline data, in place of pieces.
+    pub(super) fn set_inline(&mut self, bytes: &[u8]) {
+        self.inline[..bytes.len()].copy_from_slice(bytes);
+        self.inline_bytes = u32::try_from(bytes.len()).unwrap_or(0);
         self.flags |= abi::SEND_INLINE;
     }
 
-    /// As the driver wants it: points into `self`, which must stay where it is until the driver has
-    /// it.
+    /// The request as the driver wants it. It points into `self`, which must not move until the
+    /// driver has taken it.
     pub(super) fn work(&mut self) -> abi::SendWr {
-        if self.said_bytes > 0 {
-            let addr = self.said.as_ptr() as u64;
-            (self.pieces[0], self.count) = (abi::Sge { addr, length: self.said_bytes, lkey: 0 }, 1);
+        if self.inline_bytes > 0 {
+            let addr = self.inline.as_ptr() as u64;
+            (self.pieces[0], self.count) =
+                (abi::Sge { addr, length: self.inline_bytes, lkey: 0 }, 1);
         }
         abi::SendWr {
             wr_id: self.id,

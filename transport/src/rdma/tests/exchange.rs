@@ -1,4 +1,4 @@
-//! Bytes travel by the fake devices, and nothing of them is left afterwards.
+//! Bytes travel by the fake devices, and all objects are gone afterwards.
 
 use super::{Settings, TAG, World, fake_test, roce};
 use crate::contract::{RegisteredMemory as _, Transport as _};
@@ -28,7 +28,7 @@ fake_test! {
             assert!(found.front(bytes.len()) == bytes);
             assert_eq!(count(Count::QueuePairs), 2 * rails as i64);
             assert!(count(Count::Polls) > 0 && count(Count::Regions) > 0);
-            // Dropped at once, as by processes.
+            // Both are dropped at once, as by processes.
             let [one, other] = world.ends;
             let leaves = std::thread::spawn(move || drop(one));
             drop(other);

@@ -6,7 +6,7 @@ use super::{Settings, World, fake_test, roce};
 use crate::contract::{LinkFault, Transport as _};
 use crate::rdma::sys::fake::{Count, Hook, count, placement};
 
-/// Polls after which both ranks have surely looked at their devices' events.
+/// Polls after which both ranks have surely read their devices' events.
 const POLLS: i64 = 20_000;
 
 /// Devices that try for longer than a test may take. A test that waits for their end hangs.
@@ -23,13 +23,13 @@ fn world(rails: usize, settings: &Settings, may_use_tcp: bool) -> World {
 
 impl World {
     /// Lets both ranks read their devices' events.
-    pub(super) fn look(&mut self) {
+    pub(super) fn read_events(&mut self) {
         let before = count(Count::Polls);
         self.until("polled", |_| count(Count::Polls) > before + POLLS);
     }
 
-    /// A message for each of many turns, so that all paths that are used carry some.
-    fn talk(&mut self) {
+    /// Sends a message in each of many turns, so every path in use carries some.
+    fn exchange(&mut self) {
         for at in 0..20 {
             let bytes = vec![at; 1000];
             self.offer(&bytes);
@@ -46,11 +46,11 @@ fake_test! {
             let port = world.devices[host][0];
             port.port(false);
             world.offer(b"on its way");
-            world.look();
+            world.read_events();
             port.port(true);
             world.take(b"on its way");
-            world.look();
-            world.talk();
+            world.read_events();
+            world.exchange();
         }
     }
 }
@@ -74,19 +74,19 @@ fake_test! {
     fn a_port_that_is_down_is_left_at_once_where_another_lives() {
         let mut world = world(2, &patient(), false);
         world.devices[0][0].port(false);
-        world.look();
-        world.talk();
-        // The last one is kept, and left when the first one lives again.
+        world.read_events();
+        world.exchange();
+        // The last path is kept, and left when the first one lives again.
         world.devices[0][1].port(false);
-        world.look();
+        world.read_events();
         world.devices[0][0].port(true);
         world.until("by the first rail again", |world| {
             world.ends[0].is_flushed() && world.ends[0].carries(0)
         });
-        world.talk();
+        world.exchange();
         world.devices[0][1].port(true);
-        world.look();
-        world.talk();
+        world.read_events();
+        world.exchange();
     }
 }
 
@@ -103,14 +103,14 @@ fake_test! {
         });
         assert!(world.ends.iter().all(|end| !end.carries(2)), "one spare is enough");
         world.devices[0][1].port(false);
-        world.look();
-        world.talk();
+        world.read_events();
+        world.exchange();
         assert!(world.ends.iter().all(|end| end.rail() == Some(0) && end.by_tcp() == 0));
         world.devices[0][1].port(true);
         world.until("by the preferred rail again", |world| {
             world.ends.iter().all(|end| end.rail() == Some(1))
         });
-        world.talk();
+        world.exchange();
         assert!(world.ends.iter().all(|end| end.by_tcp() == 0));
     }
 }
@@ -119,12 +119,12 @@ fake_test! {
     fn a_port_that_is_down_is_left_at_once_where_tcp_may_carry_on() {
         let mut world = world(1, &patient(), true);
         world.devices[1][0].port(false);
-        world.look();
-        world.talk();
+        world.read_events();
+        world.exchange();
         assert!(world.ends[1].by_tcp() == 1);
         world.devices[1][0].port(true);
         world.until("by rdma again", |world| world.ends.iter().all(|end| end.by_tcp() == 0));
-        world.talk();
+        world.exchange();
     }
 }
 

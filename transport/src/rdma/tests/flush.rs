@@ -1,5 +1,5 @@
 //! Queue pairs that do not stop when they should. A write that the peer posted before must not land
-//! after the receiver has said what arrived.
+//! after the receiver has reported its arrivals.
 
 use std::time::Duration;
 
@@ -8,9 +8,9 @@ use super::{Settings, World, fake_test, roce};
 use crate::contract::{LinkFault, RegisteredMemory as _, Transport as _};
 use crate::rdma::sys::fake::{Count, Hook, count};
 
-/// Longer than a flush may take, and so long that a device in no hurry is noticed.
+/// Longer than a flush may take, and long enough that a device in no hurry is noticed.
 const SLOW: Duration = Duration::from_millis(1500);
-/// The status of work that was tried too often.
+/// The status of work whose retries are exhausted.
 const EXHAUSTED: i32 = 12;
 
 fn world() -> World {
@@ -29,7 +29,7 @@ fn nothing_lands_late(spoil: impl Fn(&World)) {
     world.offer(&bytes);
     spoil(&world);
     world.take(&bytes);
-    assert_eq!(sender.release(), 0, "a write landed after the receiver had told what arrived");
+    assert_eq!(sender.release(), 0, "a write landed after the receiver had reported its arrivals");
 }
 
 fake_test! {
@@ -78,9 +78,9 @@ fake_test! {
 }
 
 fake_test! {
-    /// The device neither ends the queue pair nor lets go of the memory: it has to let go of the
-    /// queue pair.
-    fn what_is_withdrawn_is_not_written_any_more() {
+    /// The device neither ends the queue pair nor lets go of the memory, so the rank must have the
+    /// queue pair destroyed.
+    fn a_withdrawn_buffer_is_not_written_any_more() {
         let mut world = world();
         let mut message = held_message(&mut world);
         for hook in [Hook::RefuseError, Hook::RefuseDeregistration] {
@@ -91,7 +91,7 @@ fake_test! {
         world.devices[0][0].release();
         let is_clean = message.found.front(message.bytes).iter().all(|byte| *byte == 0);
         assert!(is_clean, "a late write changed a buffer that its owner had back");
-        // Nor does anybody else get the memory.
+        // No other caller gets the memory either.
         let at = message.found.front(1).as_ptr();
         let bytes = message.bytes;
         drop(message);
@@ -101,7 +101,7 @@ fake_test! {
 }
 
 fake_test! {
-    /// A rank that cannot rule out late writes ends the link, and says why.
+    /// A rank that cannot rule out late writes ends the link, and reports the reason.
     fn a_queue_pair_that_cannot_be_destroyed_ends_the_link() {
         let mut world = world();
         world.devices[1][0].hook(Hook::RefuseError);

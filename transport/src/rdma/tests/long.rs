@@ -28,10 +28,10 @@ impl Long {
         Self { sent, found, bytes, gone: 0, here: 0 }
     }
 
-    /// Sends and receives on; whether all of it is there.
+    /// Sends and receives on. Returns whether all of it is there.
     pub(super) fn step(&mut self, world: &mut World) -> bool {
         self.send(world);
-        // Takes the front, and invites to the rest before the sender goes on.
+        // The receiver takes the front, and opens the rest before the sender goes on.
         world.poll();
         self.receive(world);
         self.receive(world);
@@ -71,8 +71,7 @@ impl Long {
     }
 }
 
-/// Rank 1 has invited rank 0's device to write a message into a buffer, and the network holds the
-/// writes.
+/// Rank 1 has opened a buffer to a message of rank 0, and the network holds the direct writes.
 pub(super) fn held_message(world: &mut World) -> Long {
     for _ in 0..4 {
         let mut message = Long::new(world, 256 << 10);
@@ -80,7 +79,7 @@ pub(super) fn held_message(world: &mut World) -> Long {
     }
     let mut message = Long::new(world, 256 << 10);
     let began = Instant::now();
-    world.until("invited", |world| {
+    world.until("opened", |world| {
         message.receive(world);
         began.elapsed() > Duration::from_millis(100)
     });

@@ -1,4 +1,4 @@
-//! Two ranks of one process, over devices that exist only there (`tests/fake-verbs`). They have the
+//! Two ranks of one process, over devices that exist only there (`tests/fake-verbs`). They have
 //! faults that real devices have rarely, and never on demand.
 //!
 //! Every test runs itself again in a child process, whose loader finds the fake libibverbs first.
@@ -28,11 +28,11 @@ use super::{Config, Rdma, Settings};
 use crate::contract::{Link, LinkError, Transport};
 use crate::tcp::{self, Liveness, Tcp};
 
-/// Set in the child processes.
+/// The variable that is set in the child processes.
 const MARK: &str = "RINGFOLD_FAKE_VERBS";
-/// By which `RINGFOLD_TEST_REQUIRE` knows the tests.
+/// The name of the tests in `RINGFOLD_TEST_REQUIRE`.
 const NAME: &str = "fake-verbs";
-/// No test takes this long unless it hangs.
+/// The time that no test takes unless it hangs.
 const DEADLINE: Duration = Duration::from_secs(60);
 const KEY: [u8; 32] = [9; 32];
 const TAG: u32 = 5;
@@ -59,7 +59,7 @@ fn with_fake(name: &str, body: impl FnOnce()) {
     assert!(output.status.success() && out.contains("1 passed"), "{name}: {out}\n{err}");
 }
 
-/// A test with the fake libibverbs.
+/// Declares a test with the fake libibverbs.
 macro_rules! fake_test {
     ($(#[$note:meta])* fn $name:ident() $body:block) => {
         $(#[$note])*
@@ -77,14 +77,14 @@ fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
-/// The folder of the fake library, compiled; none where there is no compiler.
+/// Compiles the fake library, and returns its folder. Returns nothing where there is no compiler.
 fn library() -> Option<PathBuf> {
     let root = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
     let built = std::env::current_exe().unwrap();
-    // Beside `deps`, in which this program lies.
+    // The folder is beside `deps`, in which this program lies.
     let folder = built.ancestors().nth(3).unwrap().join(NAME);
     fs::create_dir_all(&folder).unwrap();
-    // Tests that run at the same time each make one and put it in place whole.
+    // Concurrent tests compile a file each, and put it in place by renaming it.
     let made = folder.join(format!("{}-{:?}", process::id(), std::thread::current().id()));
     let compiled = Command::new("cc")
         .args(["-std=c11", "-O1", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared"])
@@ -98,13 +98,13 @@ fn library() -> Option<PathBuf> {
     Some(folder)
 }
 
-/// A port of RoCE v2, of that host on that rail.
+/// A RoCE v2 port of that host on that rail.
 fn roce(host: u8, rail: u8) -> Like {
     let gid = Ipv4Addr::new(10, 10 + rail, 0, 1 + host).to_ipv6_mapped().octets();
     Like { is_infiniband: false, needs_grh: false, lid: 0, gid }
 }
 
-/// A port of InfiniBand, whose subnet has that prefix.
+/// An InfiniBand port, whose subnet has that prefix.
 fn infiniband(prefix: u64, lid: u16) -> Like {
     let port = 0x0002_c903_0000_0000 + u128::from(lid);
     let gid = Ipv6Addr::from_bits(u128::from(prefix) << 64 | port).octets();
@@ -118,12 +118,12 @@ struct World {
 }
 
 impl World {
-    /// Ranks whose ports are like these, on one rail or more.
+    /// Makes ranks with these ports, on one rail or more.
     fn new(ports: [&[Like]; 2], settings: &Settings, may_use_tcp: bool) -> Self {
         Self::placing(ports, settings, may_use_tcp, Some(placement()))
     }
 
-    /// The same, with that promise.
+    /// Makes ranks with that promise.
     fn placing(
         ports: [&[Like]; 2],
         settings: &Settings,
@@ -133,7 +133,7 @@ impl World {
         Self::preferring(ports, settings, may_use_tcp, placement, &[])
     }
 
-    /// The same, whose ranks prefer these rails.
+    /// Makes ranks that prefer these rails.
     fn preferring(
         ports: [&[Like]; 2],
         settings: &Settings,
@@ -206,7 +206,7 @@ impl World {
         }
     }
 
-    /// Polls both until that is so.
+    /// Polls both until `is_so` returns true.
     fn until(&mut self, what: &str, mut is_so: impl FnMut(&mut Self) -> bool) {
         let deadline = Instant::now() + DEADLINE;
         while !is_so(self) {
@@ -221,7 +221,7 @@ impl World {
         self.until("time passes", |_| Instant::now() >= end);
     }
 
-    /// Rank 0 sends bytes to rank 1, of which all are accepted and none need have arrived.
+    /// Sends bytes from rank 0 to rank 1. All are accepted, and none need have arrived.
     fn offer(&mut self, bytes: &[u8]) {
         let mut sent = 0;
         self.until("accepted", |world| {
@@ -230,7 +230,7 @@ impl World {
         });
     }
 
-    /// Rank 1 takes the bytes that rank 0 sent.
+    /// Receives the bytes that rank 0 sent on rank 1.
     fn take(&mut self, bytes: &[u8]) {
         let mut found = vec![0; bytes.len()];
         let mut arrived = 0;
@@ -242,7 +242,7 @@ impl World {
         assert!(found == bytes, "other bytes arrived");
     }
 
-    /// Both ways work, and by devices only.
+    /// Checks that both ranks communicate, by devices only.
     fn meet(&mut self) {
         self.offer(b"there");
         self.take(b"there");

@@ -13,7 +13,7 @@ fn patient() -> Settings {
     Settings { timeout: 23, ..Settings::default() }
 }
 
-/// Two ranks with these ports, which have met. Without TCP there is no other way.
+/// Two connected ranks with these ports. Without TCP there is no other way.
 fn world(ports: [&[Like]; 2], may_use_tcp: bool) -> World {
     let mut world = World::new(ports, &patient(), may_use_tcp);
     world.meet();
@@ -21,14 +21,14 @@ fn world(ports: [&[Like]; 2], may_use_tcp: bool) -> World {
 }
 
 impl World {
-    /// Lets a rank's port have another address, and its device say so.
+    /// Gives a rank's port another address, and lets its device report that.
     fn relocate(&mut self, rank: usize, like: Like, event: AddressEvent) {
         let device = self.devices[rank][0];
         device.relocate(like.lid, like.gid);
-        device.tell(event);
+        device.report(event);
     }
 
-    /// Messages both ways by a path that was made after the addresses changed.
+    /// Exchanges messages by a path that was made after the addresses changed.
     fn goes_on(&mut self) {
         self.take(b"on its way");
         self.until("by rdma", |world| world.ends.iter().all(|end| end.carries(0)));
@@ -53,7 +53,7 @@ fake_test! {
 }
 
 fake_test! {
-    /// As when a subnet manager starts again and forgets the old LIDs.
+    /// A subnet manager does so that starts again and forgets the old LIDs.
     fn new_lids_of_both_ranks_at_once_end_no_job() {
         let mut world = world([&[infiniband(PLAIN, 3)], &[infiniband(PLAIN, 4)]], false);
         for round in 0..3 {
@@ -90,14 +90,14 @@ fake_test! {
 }
 
 fake_test! {
-    /// `ip addr del` and then `ip addr add`, of the same address or another.
+    /// The commands `ip addr del` and then `ip addr add`, of the same address or another.
     fn an_address_that_goes_and_another_that_comes_end_no_job() {
         for (rank, next) in [(0, roce(0, 0)), (0, roce(7, 0)), (1, roce(7, 0))] {
             let mut world = world([&[roce(0, 0)], &[roce(1, 0)]], false);
             world.relocate(rank, Like { gid: [0; 16], ..next }, AddressEvent::GidChange);
-            world.look();
+            world.read_events();
             world.offer(b"on its way");
-            world.look();
+            world.read_events();
             world.relocate(rank, next, AddressEvent::GidChange);
             world.goes_on();
         }
@@ -110,7 +110,7 @@ fake_test! {
             let mut world = world([&[infiniband(PLAIN, 3)], &[infiniband(PLAIN, 4)]], false);
             let port = world.devices[rank][0];
             port.port(false);
-            world.look();
+            world.read_events();
             world.offer(b"on its way");
             let like = infiniband(PLAIN, 9);
             port.relocate(like.lid, like.gid);
@@ -121,7 +121,7 @@ fake_test! {
 }
 
 fake_test! {
-    /// The other rail carries on, and so does TCP where that is all there is.
+    /// The other rail carries on, and so does TCP where there is no other rail.
     fn other_ways_carry_on_meanwhile() {
         let ports = [0, 1].map(|host| [roce(host, 0), roce(host, 1)]);
         for (rails, may_use_tcp) in [(2, false), (1, true)] {
@@ -145,8 +145,8 @@ fake_test! {
         for event in
             [AddressEvent::LidChange, AddressEvent::ClientReregister, AddressEvent::GidChange]
         {
-            world.devices[0][0].tell(event);
-            world.look();
+            world.devices[0][0].report(event);
+            world.read_events();
             assert!(world.ends.iter().all(|end| end.carries(0)), "{event:?}");
         }
         assert_eq!(count(Count::QueuePairs), before);

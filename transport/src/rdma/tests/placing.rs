@@ -1,4 +1,4 @@
-//! Peers write into registered memory by a promise of the receiver's only.
+//! Peers write directly into registered memory only by a promise of the receiver.
 
 use ringfold_types::limits::RAILS_MAX;
 
@@ -14,7 +14,7 @@ fn world(placement: Option<Placement>) -> World {
     world
 }
 
-/// Whether bytes lie in the receiver's memory before `recv` says that they have arrived.
+/// Returns whether bytes lie in the receiver's memory before `recv` reports them.
 fn is_written_early(mut world: World) -> bool {
     let mut is_early = false;
     for _ in 0..8 {
@@ -36,13 +36,14 @@ fn is_written_early(mut world: World) -> bool {
 fake_test! {
     fn without_a_placement_only_recv_writes() {
         assert!(is_written_early(world(Some(placement()))), "else the next line says nothing");
-        assert!(!is_written_early(world(None)), "a peer wrote where it was not invited");
+        assert!(!is_written_early(world(None)), "a peer wrote without a ready-to-receive message");
     }
 }
 
 fake_test! {
-    /// An invitation over many rails has two lines. The first has the keys of eight rails.
-    fn the_last_rail_of_many_is_invited_too() {
+    /// A ready-to-receive message over many rails has two lines. The first has the keys of eight
+    /// rails.
+    fn the_last_rail_of_many_writes_directly_too() {
         let rails = 0..u8::try_from(RAILS_MAX).unwrap();
         let ports = [0, 1].map(|host| Vec::from_iter(rails.clone().map(|rail| roce(host, rail))));
         let settings = Settings::default();
@@ -54,7 +55,7 @@ fake_test! {
         });
         let last = RAILS_MAX - 1;
         world.devices[0][..last].iter().for_each(|device| device.port(false));
-        world.look();
+        world.read_events();
         world.until("one rail carries data", |world| {
             (0..RAILS_MAX).all(|rail| world.ends[0].carries(rail) == (rail == last))
         });
@@ -63,7 +64,7 @@ fake_test! {
 }
 
 fake_test! {
-    /// Their owner drops them in the middle of a receive, and does not withdraw.
+    /// The pages' owner drops them in the middle of a receive, and does not withdraw.
     fn pages_that_a_peer_may_write_serve_nobody_else() {
         let mut world = world(Some(placement()));
         let message = held_message(&mut world);

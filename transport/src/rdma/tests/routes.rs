@@ -1,4 +1,4 @@
-//! How queue pairs find each other over InfiniBand: by LID, by GID, and by routers.
+//! The addresses by which queue pairs find each other over InfiniBand: LIDs, GIDs and routers.
 
 use super::{Like, Settings, World, fake_test, infiniband};
 use crate::contract::{LinkFault, Transport as _};
@@ -7,7 +7,7 @@ use crate::rdma::sys::fake::router;
 /// The prefix of a fabric that has no other.
 const PLAIN: u64 = 0xfe80 << 48;
 
-/// The prefix of a subnet, and the LID of the routers to it.
+/// Returns the prefix of a subnet with the LID of the routers to it.
 fn routed(subnet: u64, routers: u16) -> u64 {
     0xfec0 << 48 | u64::from(routers) << 16 | subnet
 }
@@ -19,7 +19,7 @@ fn meet(one: Like, other: Like) {
     world.take(&[7; 100_000]);
 }
 
-/// The error of a rank that cannot reach the other.
+/// Returns the error of a rank that cannot reach the other.
 fn refused(one: Like, other: Like) -> String {
     let mut world = World::new([&[one], &[other]], &Settings::default(), false);
     let link = World::link(0);

@@ -1,14 +1,14 @@
-//! What lies where in a ring.
+//! The layout of a ring.
 //!
 //! ```text
 //! 0      cells    64 lines: mark (sequence, length), note (tag, place), 48 bytes of payload
-//! 4096   credit   one line: how many cells the consumer is done with
-//! 4160   offer    one line: how far the consumer has read what lies in the producer's memory
+//! 4096   credit   one line: number of cells that the consumer has finished with
+//! 4160   rdv      one line: progress of the consumer's reads from the producer's memory
 //! 8192   data     512 KiB: payloads that are too long for a cell, each from a line's start on
 //! ```
 //!
-//! Cells and data are written by the producer only, credit by the consumer only, the offer's word
-//! by both. Integers are in the host's order: a ring never leaves its host.
+//! Only the producer writes cells and data, only the consumer writes the credit, and both write the
+//! rendezvous word. Integers are in the host's byte order: a ring never leaves its host.
 
 use std::fmt;
 use std::io;
@@ -18,52 +18,52 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use crate::sys::Mapping;
 
-/// Why a half of a ring is of no more use.
+/// The reason why a half of a ring can no longer be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::shm) enum Broken {
-    /// The other end wrote something that a ring's other half does not write.
+    /// The other half wrote something that no correct half writes.
     Protocol(&'static str),
-    /// The system has no memory for more of the ring's pages.
+    /// The system has no memory for more pages of the ring.
     Memory,
 }
 
 /// Cells of a ring; a power of two.
 pub(super) const CELLS: u32 = 64;
-/// Bytes of a cache line, a cell, and the unit in which data is handed out.
+/// Bytes of a cache line, of a cell, and of the unit of data allocation.
 pub(super) const LINE_BYTES: u32 = 64;
-/// The longest payload that travels in its cell.
+/// Longest payload within a cell, in bytes.
 pub(super) const INLINE_BYTES: usize = 48;
-/// Bytes for payloads that are longer; a power of two. No more than what a core's own caches keep,
-/// and twice as much as suits messages that go around in them: of long ones the next lap then
-/// begins in the cache that cores share, which is faster than to take lines out of another's.
+/// Bytes for longer payloads; a power of two. It fits a core's own caches, and is twice the best
+/// size for messages that stay in them. For long messages the next lap then begins in the cache
+/// that cores share, which is faster than to take lines out of another core's cache.
 pub(super) const DATA_BYTES: u32 = 512 * 1024;
-/// The longest payload of one cell. Long messages are cut into such pieces, so that the consumer
-/// reads one while the producer writes the next, both in cache.
+/// Longest payload of one cell, in bytes. Long messages are split into such pieces: the consumer
+/// reads one in cache while the producer writes the next.
 pub(super) const PIECE_BYTES: u32 = 16 * 1024;
-/// Cells that the consumer may be done with before it says so,
+/// Cells that the consumer may finish with before it must return credit.
 pub(super) const CREDIT_CELLS: u32 = CELLS / 4;
-/// and bytes of data.
+/// Bytes of data that the consumer may finish with before it must return credit.
 pub(super) const CREDIT_BYTES: u32 = DATA_BYTES / 4;
 /// Bytes of a whole ring.
 pub(crate) const RING_BYTES: usize = DATA_AT + DATA_BYTES as usize;
 
-/// Bytes of it that must have pages before its halves are made. Those of the data are made as they
-/// are used.
+/// Bytes at the start that must have pages before the halves are made. Pages of the data are made
+/// on first use.
 pub(crate) const HEAD_BYTES: usize = DATA_AT;
 
 const PAYLOAD_AT: usize = 16;
 const CREDIT_AT: usize = 4096;
-const OFFER_AT: usize = CREDIT_AT + LINE_BYTES as usize;
+const RENDEZVOUS_AT: usize = CREDIT_AT + LINE_BYTES as usize;
 const DATA_AT: usize = 8192;
 
-const _: () = assert!((CELLS * LINE_BYTES) as usize <= CREDIT_AT && OFFER_AT < DATA_AT);
+const _: () = assert!((CELLS * LINE_BYTES) as usize <= CREDIT_AT && RENDEZVOUS_AT < DATA_AT);
 const _: () = assert!(PAYLOAD_AT + INLINE_BYTES == LINE_BYTES as usize);
 const _: () = assert!(CELLS.is_power_of_two() && DATA_BYTES.is_power_of_two());
 const _: () = assert!(DATA_BYTES.is_multiple_of(PIECE_BYTES));
 
-/// The owner of a ring's memory, which keeps it alive and makes pages of it.
+/// The owner of a ring's memory, which keeps it alive and makes its pages.
 pub(crate) trait Owner {
-    /// Makes sure that `bytes` bytes from `at` on, which are of the ring, have pages.
+    /// Ensures that the `bytes` bytes of the ring from `at` on have pages.
     ///
     /// # Errors
     /// The system has no memory for them.
@@ -83,13 +83,14 @@ pub(crate) struct Ring<M> {
     owner: M,
 }
 
-/// One line of the ring that announces a payload.
+/// A line of the ring that announces a payload.
 pub(super) struct CellLine<'a> {
-    /// Sequence number in the lower half, payload bytes in the upper. Written last.
+    /// Sequence number in the lower half, bytes of payload in the upper. The producer writes it
+    /// last.
     pub(super) mark: &'a AtomicU64,
-    /// Tag in the lower half, start in the data in the upper.
+    /// Tag in the lower half, offset in the data in the upper.
     pub(super) note: &'a AtomicU64,
-    /// Where up to `INLINE_BYTES` lie.
+    /// A payload of up to `INLINE_BYTES` bytes.
     pub(super) payload: NonNull<u8>,
 }
 
@@ -97,9 +98,9 @@ impl<M> Ring<M> {
     /// One half's view of the ring at `base`.
     ///
     /// # Safety
-    /// From `base` on, aligned to a cache line, `RING_BYTES` bytes are readable and writable as
-    /// long as `owner` lives, and are only accessed as rings do. They were zero when the ring's
-    /// first half began, and only one `Producer` and one `Consumer` are ever made of them.
+    /// `base` is aligned to a cache line. The `RING_BYTES` bytes from there on are readable and
+    /// writable while `owner` lives, and are only accessed as a ring. They were zero when the first
+    /// half was made. Only one `Producer` and one `Consumer` are ever made of them.
     pub(crate) unsafe fn new(base: NonNull<u8>, owner: M) -> Self {
         debug_assert!(base.addr().get().is_multiple_of(LINE_BYTES as usize));
         Self { base, owner }
@@ -109,8 +110,8 @@ impl<M> Ring<M> {
     #[inline]
     pub(super) fn cell(&self, index: u32) -> CellLine<'_> {
         let at = ((index % CELLS) * LINE_BYTES) as usize;
-        // SAFETY: below 64 lines, so within the ring by `new`'s contract. The first 16 bytes of a
-        // cell are aligned for `AtomicU64` and accessed as such by both halves.
+        // SAFETY: below 64 lines, so within the ring by the contract of `new`. Both halves access
+        // the first 16 bytes of a cell as `AtomicU64`, for which they are aligned.
         unsafe {
             let line = self.base.add(at);
             CellLine {
@@ -121,25 +122,26 @@ impl<M> Ring<M> {
         }
     }
 
-    /// How many cells the consumer is done with.
+    /// The number of cells that the consumer has finished with.
     #[inline]
     pub(super) fn credit(&self) -> &AtomicU32 {
-        // SAFETY: within the ring by `new`'s contract, aligned, and always accessed as an atomic.
+        // SAFETY: within the ring by the contract of `new`, aligned, and always accessed as an
+        // atomic.
         unsafe { self.base.add(CREDIT_AT).cast::<AtomicU32>().as_ref() }
     }
 
-    /// How far an offer has been read: a `State`.
+    /// The rendezvous word: the progress of the rendezvous message, as a `State`.
     #[inline]
-    pub(super) fn offer(&self) -> &AtomicU64 {
-        // SAFETY: as `credit`.
-        unsafe { self.base.add(OFFER_AT).cast::<AtomicU64>().as_ref() }
+    pub(super) fn rendezvous(&self) -> &AtomicU64 {
+        // SAFETY: as in `credit`.
+        unsafe { self.base.add(RENDEZVOUS_AT).cast::<AtomicU64>().as_ref() }
     }
 
-    /// Where byte `at` of the data lies.
+    /// The address of byte `at` of the data.
     #[inline]
     pub(super) fn data(&self, at: u32) -> NonNull<u8> {
         assert!(at < DATA_BYTES);
-        // SAFETY: within the ring by `new`'s contract and the assertion.
+        // SAFETY: within the ring by the contract of `new` and the assertion.
         unsafe { self.base.add(DATA_AT + at as usize) }
     }
 }
@@ -158,20 +160,20 @@ impl<M> fmt::Debug for Ring<M> {
     }
 }
 
-/// Two 32-bit numbers in one word, the first in the lower half.
+/// Joins two 32-bit numbers in one word, the first in the lower half.
 #[inline]
 pub(super) const fn join(low: u32, high: u32) -> u64 {
     low as u64 | (high as u64) << 32
 }
 
-/// The two numbers of a word.
+/// Splits a word into its two numbers.
 #[inline]
 #[expect(clippy::cast_possible_truncation, reason = "each half is 32 bits")]
 pub(super) const fn split(word: u64) -> (u32, u32) {
     (word as u32, (word >> 32) as u32)
 }
 
-/// Bytes of data that a payload of `bytes` occupies.
+/// Bytes of data that a payload of `bytes` bytes occupies.
 #[inline]
 pub(super) const fn occupied(bytes: u32) -> u32 {
     bytes.next_multiple_of(LINE_BYTES)

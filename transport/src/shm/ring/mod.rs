@@ -1,14 +1,14 @@
 //! One direction of one link: a ring in shared memory with one producer and one consumer.
 //!
-//! What lies where is in `memory`; who writes what, and which ordering pairs with which, is argued
-//! in `../README.md`. Generic over what keeps the memory alive, so that it runs on a heap as well.
+//! `memory` has the layout. `../README.md` argues the writers of each line and the pairs of memory
+//! orderings. A ring is generic over the owner of its memory, so tests run it on the heap.
 #![allow(unsafe_code)]
 
 mod consumer;
 mod memory;
-mod offer;
 mod producer;
 mod pull;
+mod rendezvous;
 #[cfg(test)]
 mod tests;
 

@@ -8,45 +8,47 @@ use super::memory::{
     Broken, CELLS, CREDIT_CELLS, DATA_BYTES, INLINE_BYTES, LINE_BYTES, Owner, PIECE_BYTES, Ring,
     join, occupied,
 };
-use super::offer::{OFFER, OFFER_BYTES, Offer, State};
+use super::rendezvous::{RENDEZVOUS, SOURCE_BYTES, Source, State};
 use crate::overflow::Overflow;
 use crate::sys::{Handover, copy_bytes, will_write};
 
-/// Less room than this at the data's end is skipped, rather than filled with a splinter of a long
-/// message.
+/// Least useful room at the end of the data, in bytes. Less room is skipped: a long message would
+/// leave a tiny piece there.
 const SPLINTER_BYTES: u32 = 1024;
 
-/// The least that pages of data are made of at a time.
+/// Least bytes of data whose pages are made at a time.
 const PAGES_BYTES: u32 = 4096;
 
 /// The sending half.
 #[derive(Debug)]
 pub(crate) struct Producer<M> {
     ring: Ring<M>,
-    /// Cells announced, and how many of them the consumer is done with as far as we know.
+    /// Cells announced.
     sent: u32,
+    /// Cells that the consumer has finished with, by the last credit that was read.
     credit: u32,
-    /// Where data ends and, as far as we know, begins; counted over all laps.
+    /// The end of the data in use, counted over all laps.
     data_end: u32,
+    /// The beginning of the data in use, by the last credit that was read.
     data_begin: u32,
     /// Bytes of data that have pages.
     made: u32,
-    /// Bytes of payload announced, over all laps.
+    /// Bytes of payload announced, counted over all laps.
     bytes: u32,
-    /// What held after each announced cell. The consumer's word is never asked for it.
+    /// The counters after each announced cell. They never come from the consumer.
     after: [After; CELLS as usize],
     overflow: Overflow,
     handover: Handover,
-    /// What the consumer may read where it lies.
-    offered: Option<Offered>,
+    /// The rendezvous message that the consumer may read.
+    rendezvous: Option<RendezvousSend>,
     broken: Option<Broken>,
 }
 
-/// A message that is offered.
+/// A rendezvous message.
 #[derive(Clone, Copy, Debug)]
-struct Offered {
+struct RendezvousSend {
     bytes: usize,
-    /// Bytes of it that the caller knows to be read.
+    /// Bytes of it that `accepted` has reported as read.
     accepted: usize,
 }
 
@@ -56,8 +58,8 @@ struct After {
     bytes: u32,
 }
 
-// SAFETY: a producer is the only one that writes to its part of the ring, from whichever thread it
-// is used; all that it shares with the consumer is atomic or ordered by atomics.
+// SAFETY: only the producer writes its part of the ring, whichever thread uses it. Everything that
+// it shares with the consumer is atomic or ordered by atomics.
 unsafe impl<M: Send> Send for Producer<M> {}
 
 impl<M: Owner> Producer<M> {
@@ -73,17 +75,18 @@ impl<M: Owner> Producer<M> {
             after: [After::default(); CELLS as usize],
             overflow: Overflow::default(),
             handover: Handover::default(),
-            offered: None,
+            rendezvous: None,
             broken: None,
         }
     }
 
-    /// Announces `bytes` (not empty) in one cell, if they fit and there is one. Whether it did.
+    /// Announces `bytes` (not empty) in one cell, if they fit and a cell is free. Returns whether
+    /// it did.
     #[inline]
     pub(crate) fn push_short(&mut self, tag: u32, bytes: &[u8]) -> bool {
         let fits = bytes.len() <= INLINE_BYTES
             && self.overflow.is_empty()
-            && self.offered.is_none()
+            && self.rendezvous.is_none()
             && (self.cells_left() > 0 || self.finds_credit());
         if fits {
             self.push_inline(tag, bytes);
@@ -91,8 +94,9 @@ impl<M: Owner> Producer<M> {
         fits
     }
 
-    /// Asks for the cell of the next `push`, and for the first line of its data, if the consumer is
-    /// done with them: calls repeat, and what follows takes about as long as to get a line back.
+    /// Prefetches, for writing, the cell of the next `push` and the first line of its data, if the
+    /// consumer has finished with them. Calls repeat, and to get a line back takes about as long as
+    /// the code until the next call.
     #[inline]
     pub(crate) fn expect(&self) {
         if self.cells_left() > 0 {
@@ -103,14 +107,14 @@ impl<M: Owner> Producer<M> {
         }
     }
 
-    /// Whether there is a cell after all. What is wrong, the next `push` says.
+    /// Whether new credit frees a cell. The next `push` reports errors.
     #[cold]
     fn finds_credit(&mut self) -> bool {
         self.read_credit().is_ok_and(|is_more| is_more)
     }
 
-    /// Announces a front part of `bytes` (not empty) in one cell; returns how long it is, a
-    /// multiple of the fragment alignment unless it is all. 0 if there is no room.
+    /// Announces a front part of `bytes` (not empty) in one cell. Returns its length: all, or a
+    /// multiple of the fragment alignment, or 0 if there is no room.
     pub(crate) fn push(&mut self, tag: u32, bytes: &[u8]) -> Result<usize, Broken> {
         if !self.overflow.is_empty() {
             self.flush()?;
@@ -124,11 +128,11 @@ impl<M: Owner> Producer<M> {
         Ok(self.overflow.hold(tag, bytes))
     }
 
-    /// Offers `bytes` to be read where they lie, if the consumer does that and there is a cell;
-    /// whether it did. They must stay there, unchanged, until `accepted` says that they were read,
-    /// or `withdraw` returns; nothing else can be sent meanwhile.
-    pub(crate) fn offer(&mut self, tag: u32, bytes: &[u8]) -> Result<bool, Broken> {
-        debug_assert!(self.offered.is_none());
+    /// Announces `bytes` as a rendezvous message, if the consumer permits that and a cell is free.
+    /// Returns whether it did. The bytes must stay unchanged until `accepted` has reported all of
+    /// them or `withdraw` has returned. Nothing else can be sent meanwhile.
+    pub(crate) fn send_rendezvous(&mut self, tag: u32, bytes: &[u8]) -> Result<bool, Broken> {
+        debug_assert!(self.rendezvous.is_none());
         let is_open = matches!(self.state(), State::Open(_));
         if !is_open || !self.overflow.is_empty() {
             return Ok(false);
@@ -136,71 +140,74 @@ impl<M: Owner> Producer<M> {
         if self.cells_left() == 0 && !self.read_credit()? {
             return Ok(false);
         }
-        let offer = Offer { at: bytes.as_ptr().expose_provenance(), bytes: bytes.len() }.encode();
-        // The consumer lets the word alone while there is no offer; the mark below publishes it.
-        self.ring.offer().store(State::Open(0).word(), Ordering::Relaxed);
+        let source = Source { at: bytes.as_ptr().expose_provenance(), bytes: bytes.len() }.encode();
+        // The consumer leaves the word alone while there is no rendezvous message; the mark below
+        // publishes it.
+        self.ring.rendezvous().store(State::Open(0).word(), Ordering::Relaxed);
         let cell = self.ring.cell(self.sent);
         // SAFETY: as in `push_inline`.
-        unsafe { copy_bytes(offer.as_ptr(), cell.payload.as_ptr(), OFFER_BYTES) };
-        self.publish(tag, OFFER, 0);
-        self.offered = Some(Offered { bytes: bytes.len(), accepted: 0 });
+        unsafe { copy_bytes(source.as_ptr(), cell.payload.as_ptr(), SOURCE_BYTES) };
+        self.publish(tag, RENDEZVOUS, 0);
+        self.rendezvous = Some(RendezvousSend { bytes: bytes.len(), accepted: 0 });
         Ok(true)
     }
 
-    /// Whether something is offered.
+    /// Whether a rendezvous message is unfinished.
     #[inline]
-    pub(crate) fn is_offering(&self) -> bool {
-        self.offered.is_some()
+    pub(crate) fn has_rendezvous(&self) -> bool {
+        self.rendezvous.is_some()
     }
 
-    /// How many bytes of the offer, at most `len`, have been read that no call before has told of.
-    /// The offer ends when it told of all, or when the consumer will read no more.
+    /// Returns how many more bytes of the rendezvous message the consumer has read since the last
+    /// call, at most `len`. The message is finished once this has reported all bytes, or all that
+    /// the consumer will read.
     pub(crate) fn accepted(&mut self, len: usize) -> Result<usize, Broken> {
-        let Some(Offered { bytes, accepted }) = self.offered else { return Ok(0) };
+        let Some(RendezvousSend { bytes, accepted }) = self.rendezvous else { return Ok(0) };
         if let Some(broken) = self.broken {
             return Err(broken);
         }
         let state = self.state();
         let (State::Open(read) | State::Refused(read)) = state else {
-            return self.fail(Broken::Protocol("an offer that is neither open nor refused"));
+            return self
+                .fail(Broken::Protocol("a rendezvous word that is neither open nor refused"));
         };
         let is_whole = read == bytes || read.is_multiple_of(FRAGMENT_ALIGN);
         if read < accepted || read > bytes || !is_whole {
-            return self.fail(Broken::Protocol("more or less was read than can be"));
+            return self.fail(Broken::Protocol("an impossible number of bytes read by rendezvous"));
         }
         let more = (read - accepted).min(len);
         let accepted = accepted + more;
         let is_over = accepted == bytes || state == State::Refused(accepted);
-        self.offered = (!is_over).then_some(Offered { bytes, accepted });
+        self.rendezvous = (!is_over).then_some(RendezvousSend { bytes, accepted });
         Ok(more)
     }
 
-    /// Takes the offer back, if there is one: none of its bytes that the consumer reads from now on
-    /// counts. The stream ends there. The consumer need not be woken.
+    /// Withdraws the rendezvous message, if there is one. The consumer discards reads of it from
+    /// now on, and the stream ends there. The consumer need not be woken.
     pub(crate) fn withdraw(&mut self) {
-        if self.offered.take().is_some() {
-            // Acquire: what it has read before, it has read before its bytes are overwritten.
-            self.ring.offer().swap(State::Withdrawn.word(), Ordering::AcqRel);
+        if self.rendezvous.take().is_some() {
+            // Acquire: the consumer's earlier reads come before the caller overwrites the bytes.
+            self.ring.rendezvous().swap(State::Withdrawn.word(), Ordering::AcqRel);
         }
     }
 
     fn state(&self) -> State {
-        // Acquire: pairs with the consumer's exchange, after it read from the caller's memory.
-        State::of(self.ring.offer().load(Ordering::Acquire))
+        // Acquire: pairs with the consumer's exchange after its read of the caller's memory.
+        State::of(self.ring.rendezvous().load(Ordering::Acquire))
     }
 
     #[cold]
     fn fail<T>(&mut self, broken: Broken) -> Result<T, Broken> {
         self.broken = Some(broken);
-        // No cell is ever left again, so that every call comes to `read_credit`.
+        // No cell is ever free again, so every call reaches `read_credit`.
         self.credit = self.sent.wrapping_sub(CELLS);
         Err(broken)
     }
 
-    /// Announces what was held back, as far as there is room. Returns whether anything was.
+    /// Announces held bytes as far as there is room. Returns whether it announced any.
     pub(crate) fn flush(&mut self) -> Result<bool, Broken> {
         let mut moved = false;
-        // Taken out for a moment, so that its bytes can be lent to `announce`.
+        // Taken out for the loop, so `announce` can borrow its bytes.
         let mut overflow = std::mem::take(&mut self.overflow);
         let result = loop {
             let Some((tag, bytes)) = overflow.front() else { break Ok(moved) };
@@ -215,13 +222,13 @@ impl<M: Owner> Producer<M> {
         result
     }
 
-    /// Whether all that was accepted is announced.
+    /// Whether all accepted bytes are announced.
     #[inline]
     pub(crate) fn is_flushed(&self) -> bool {
         self.overflow.is_empty()
     }
 
-    /// Drops what was held back, because nobody will read it.
+    /// Drops the held bytes, because no peer will read them.
     pub(crate) fn abandon(&mut self) {
         self.overflow = Overflow::default();
     }
@@ -231,11 +238,12 @@ impl<M: Owner> Producer<M> {
         CELLS - self.sent.wrapping_sub(self.credit)
     }
 
-    /// Whether the ring holds `LINK_BYTES_MIN` bytes that the consumer is not done with, however
-    /// late it says what it is done with. Tiny messages can use up the cells before.
+    /// Whether the ring holds at least `LINK_BYTES_MIN` bytes that the consumer has not finished
+    /// with, even with credit that the consumer has not returned yet. Tiny messages can use up the
+    /// cells earlier.
     fn promise_is_kept(&self) -> bool {
         if self.cells_left() > 0 {
-            // Then it was data that ran out: most of its 512 KiB are in use.
+            // Then the data is full: most of it is in use.
             return true;
         }
         let unsaid = self.sent.wrapping_sub(CELLS - CREDIT_CELLS);
@@ -243,7 +251,7 @@ impl<M: Owner> Producer<M> {
         surely as usize >= LINK_BYTES_MIN
     }
 
-    /// What held after the cell before number `index`.
+    /// The counters after the cell before number `index`.
     fn after(&self, index: u32) -> After {
         self.after[(index.wrapping_sub(1) % CELLS) as usize]
     }
@@ -270,8 +278,8 @@ impl<M: Owner> Producer<M> {
         Ok(room as usize)
     }
 
-    /// Makes pages for the data up to byte `end`, and as many more as there are: a link that is
-    /// used much soon has them all, and one that is used once has few.
+    /// Makes pages for the data up to byte `end`, and at least doubles them: a busy link soon has
+    /// all pages, and a link with one message has few.
     #[cold]
     fn make_pages(&mut self, end: u32) -> Result<(), Broken> {
         let end = end.max(2 * self.made).next_multiple_of(PAGES_BYTES).min(DATA_BYTES);
@@ -282,15 +290,15 @@ impl<M: Owner> Producer<M> {
         Ok(())
     }
 
-    /// Reads how much the consumer is done with; returns whether that is more than before.
+    /// Reads the consumer's credit; returns whether it has grown.
     fn read_credit(&mut self) -> Result<bool, Broken> {
         if let Some(broken) = self.broken {
             return Err(broken);
         }
-        // Acquire: pairs with the consumer's store, after its last look at the payloads.
+        // Acquire: pairs with the consumer's store after its last read of the payloads.
         let credit = self.ring.credit().load(Ordering::Acquire);
         if credit.wrapping_sub(self.credit) > self.sent.wrapping_sub(self.credit) {
-            return self.fail(Broken::Protocol("credit for what was never sent"));
+            return self.fail(Broken::Protocol("credit for cells that were never sent"));
         }
         let is_more = credit != self.credit;
         if is_more {
@@ -300,15 +308,15 @@ impl<M: Owner> Producer<M> {
         Ok(is_more)
     }
 
-    /// How much of a payload of `wanted` bytes (more than fit a cell) fits at the data's end; moves
-    /// the end to the next lap's start where what is left of this one is a splinter.
+    /// Returns how many of `wanted` bytes (more than fit a cell) fit at the end of the data. Moves
+    /// the end to the start of the next lap if the rest of this lap is too short to be useful.
     fn room(&mut self, wanted: u32) -> u32 {
         let whole = wanted.min(PIECE_BYTES);
         loop {
             let free = DATA_BYTES - self.data_end.wrapping_sub(self.data_begin);
             let to_end = DATA_BYTES - self.data_end % DATA_BYTES;
             let room = free.min(to_end);
-            // Free space comes in lines, so this is a multiple of the fragment alignment.
+            // Free space is a multiple of a line, so this is a multiple of the fragment alignment.
             match room {
                 _ if occupied(whole) <= room => return whole,
                 _ if room >= SPLINTER_BYTES.min(occupied(whole)) => return room,
@@ -322,8 +330,8 @@ impl<M: Owner> Producer<M> {
     fn push_inline(&mut self, tag: u32, bytes: &[u8]) -> usize {
         debug_assert!(bytes.len() <= INLINE_BYTES && self.cells_left() > 0);
         let cell = self.ring.cell(self.sent);
-        // SAFETY: `bytes` fits the cell, which is ours alone: the consumer is done with it
-        // (`cells_left`) and looks at it again only after the mark below.
+        // SAFETY: `bytes` fits the cell, and only this half accesses it: the consumer has finished
+        // with it (`cells_left`), and reads it again only after the mark below.
         unsafe {
             copy_bytes(bytes.as_ptr(), cell.payload.as_ptr(), bytes.len());
         }
@@ -334,12 +342,12 @@ impl<M: Owner> Producer<M> {
         bytes.len()
     }
 
-    /// `bytes` is what `room` gave for it.
+    /// Announces `bytes`, whose length `room` has returned, by the data.
     fn push_data(&mut self, tag: u32, bytes: &[u8]) {
         let place = self.data_end % DATA_BYTES;
         let target = self.ring.data(place);
-        // SAFETY: `room` says that as many bytes are free in a row from `data_end` on: the consumer
-        // is done with them and looks at them again only after the mark below.
+        // SAFETY: `room` says that this many consecutive bytes are free from `data_end` on: the
+        // consumer has finished with them, and reads them again only after the mark below.
         unsafe { self.handover.copy(bytes.as_ptr(), target.as_ptr(), bytes.len()) };
         #[expect(clippy::cast_possible_truncation, reason = "at most PIECE_BYTES")]
         let len = bytes.len() as u32;
@@ -354,7 +362,7 @@ impl<M: Owner> Producer<M> {
         let index = self.sent;
         let cell = self.ring.cell(index);
         cell.note.store(join(tag, place), Ordering::Relaxed);
-        // Release, for the payload and the note. The books are kept while the line travels.
+        // Release: for the payload and the note. The counters are updated while the line travels.
         cell.mark.store(join(index.wrapping_add(1), bytes), Ordering::Release);
         self.sent = index.wrapping_add(1);
         self.after[(index % CELLS) as usize] = After { data_end: self.data_end, bytes: self.bytes };

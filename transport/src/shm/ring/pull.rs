@@ -1,4 +1,4 @@
-//! The consumer's side of an offer: reads what lies in the producer's memory.
+//! The consumer's side of a rendezvous: reads from the producer's memory.
 
 use std::ops::RangeInclusive;
 use std::sync::atomic::Ordering;
@@ -7,65 +7,68 @@ use ringfold_types::limits::FRAGMENT_ALIGN;
 
 use super::consumer::{Consumer, Front};
 use super::memory::Broken;
-use super::offer::{OFFER, OFFER_BYTES, Offer, State};
-use crate::shm::attach::Process;
+use super::rendezvous::{RENDEZVOUS, SOURCE_BYTES, Source, State};
+use crate::shm::cma::PeerMemory;
 use crate::sys::{copy, copy_bytes};
 
-/// Bytes read ahead at a time: so many stay in the cache.
+/// Bytes read ahead at a time. They fit the cache.
 const PULL_BYTES: usize = 64 * 1024;
-/// The same where they belong: what a call of the kernel costs besides is little then. A caller has
-/// other links to look after, and a producer that sees how they get fewer does not go to sleep.
+/// Longest read straight into the caller's memory, in bytes. The cost of a system call is small for
+/// this length. The caller has other links to serve, and a producer that sees progress does not
+/// park.
 const STRAIGHT_BYTES_MAX: usize = 1024 * 1024;
-/// Distances, within pages, from a source to a destination for which the kernel's copy is several
-/// times slower on some CPUs (`sys::copy` says why). Reading ahead and copying once more is faster.
+/// Offsets within pages from source to destination for which the kernel's copy is several times
+/// slower on some CPUs; see `sys::copy`. For these, a read ahead and a second copy are faster.
 const UNLUCKY: RangeInclusive<usize> = 1..=31;
 const PAGE_BYTES: usize = 4096;
-/// The shortest part of a message that is read straight into the caller's memory.
+/// Shortest part of a message that is read straight into the caller's memory, in bytes.
 const STRAIGHT_BYTES: usize = 16 * 1024;
 
-/// What became of an attempt to read.
+/// The result of an attempt to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Read {
     All,
-    /// The producer has taken the offer back. There will be nothing more.
+    /// The producer has withdrawn the message. No more messages will come.
     Withdrawn,
-    /// It cannot be read. The producer sends what is left.
+    /// This process cannot read the peer's memory. The producer sends the rest by cells.
     Refused,
 }
 
 impl<M> Consumer<M> {
-    /// Takes offers from now on, of `peer`, whose memory this process can read. The word is opened
-    /// once: later it may say how far an offer was read, or that it was withdrawn.
-    pub(crate) fn take_offers(&mut self, peer: Process) {
+    /// Permits rendezvous messages of `peer`, whose memory this process can read, from now on.
+    /// Opens the word on the first call only: later it may hold the progress of a message, or a
+    /// withdrawal.
+    pub(crate) fn permit_rendezvous(&mut self, peer: PeerMemory) {
         if self.pull.peer.replace(peer).is_none() {
-            self.ring.offer().store(State::Open(0).word(), Ordering::Release);
+            self.ring.rendezvous().store(State::Open(0).word(), Ordering::Release);
         }
     }
 
-    /// The tag of the message at the front, if it is an offer of which something is still to be
-    /// read. `front` has looked.
+    /// The tag of the message at the front, if it is a rendezvous message with unread bytes. Looks
+    /// only at the result of the last `front`.
     #[inline]
-    pub(crate) fn offered(&self) -> Option<u32> {
+    pub(crate) fn rendezvous_tag(&self) -> Option<u32> {
         let front = self.front.get();
-        (front.bytes == OFFER && self.pull.left() > 0).then_some(front.tag)
+        (front.bytes == RENDEZVOUS && self.pull.left() > 0).then_some(front.tag)
     }
 
-    /// Reads what the cell at `next` offers; whether it can be an offer.
+    /// Reads the address and length from the cell at `next`. Returns whether they are valid.
     #[cold]
-    pub(super) fn look_at_offer(&self) -> bool {
-        let mut bytes = [0; OFFER_BYTES];
+    pub(super) fn read_source(&self) -> bool {
+        let mut bytes = [0; SOURCE_BYTES];
         let payload = self.ring.cell(self.next.get()).payload;
         // SAFETY: the payload of a cell is longer, and the producer wrote it before the mark that
-        // `look` acquired.
-        unsafe { copy_bytes(payload.as_ptr(), bytes.as_mut_ptr(), OFFER_BYTES) };
-        let offer = Offer::decode(&bytes).filter(|_| self.pull.peer.is_some());
-        self.pull.offer.set(offer.unwrap_or_default());
+        // `peek` acquired.
+        unsafe { copy_bytes(payload.as_ptr(), bytes.as_mut_ptr(), SOURCE_BYTES) };
+        let source = Source::decode(&bytes).filter(|_| self.pull.peer.is_some());
+        self.pull.source.set(source.unwrap_or_default());
         self.pull.read.set(0);
-        offer.is_some()
+        source.is_some()
     }
 
-    /// Reads the next part of the offer at the front into memory of our own, where `front` finds
-    /// it. Whether the producer should be woken. Nothing of the offer may be lent.
+    /// Reads the next part of the rendezvous message at the front into memory of this half, where
+    /// `front` finds it. Returns whether the producer should be woken. No byte of the message may
+    /// be lent.
     #[cold]
     pub(crate) fn pull_ahead(&self) -> Result<bool, Broken> {
         if self.pull.kept().is_some() {
@@ -83,9 +86,8 @@ impl<M> Consumer<M> {
         Ok(self.is_over(outcome))
     }
 
-    /// Reads the next part of the offer at the front into `dst`. How many bytes that were, and
-    /// whether the producer should be woken. Nothing of the offer may have been read ahead that is
-    /// not consumed.
+    /// Reads the next part of the rendezvous message at the front into `dst`. Returns its length,
+    /// and whether the producer should be woken. All bytes that were read ahead must be consumed.
     #[cold]
     pub(crate) fn pull(&mut self, dst: &mut [u8]) -> Result<(usize, bool), Broken> {
         debug_assert!(self.pull.kept().is_none());
@@ -107,8 +109,8 @@ impl<M> Consumer<M> {
         Ok((bytes, self.consume_pulled(0) || over))
     }
 
-    /// Gives back the first `bytes` of what was read ahead; goes on to the next cell when nothing
-    /// is left of the offer. Whether the producer was told.
+    /// Gives back the first `bytes` bytes that were read ahead, and advances to the next cell at
+    /// the end of the message. Returns whether the producer got credit.
     #[cold]
     pub(super) fn consume_pulled(&mut self, bytes: usize) -> bool {
         let (begin, end) = self.pull.kept.get();
@@ -121,31 +123,34 @@ impl<M> Consumer<M> {
         is_done && self.done()
     }
 
-    /// Whether there is nothing more for the producer to wait for.
+    /// Whether the producer waits for nothing more of this message.
     fn is_over(&self, outcome: Read) -> bool {
         outcome == Read::Refused || outcome == Read::All && self.pull.left() == 0
     }
 
-    /// Reads what comes next of the offer into `into`, and says so in the word.
+    /// Reads the next bytes of the rendezvous message into `into`, and writes the progress to the
+    /// word.
     fn read(&self, into: &mut [u8]) -> Result<Read, Broken> {
-        let (word, pull) = (self.ring.offer(), &self.pull);
+        let (word, pull) = (self.ring.rendezvous(), &self.pull);
         let before = pull.read.get();
         let expected = State::Open(before).word();
-        // Says only whether it is worth while; the mark made the offer known.
+        // A hint that the read is worth while; the mark has already ordered the announcement.
         let found = word.load(Ordering::Relaxed);
         if found != expected {
             return self.unexpected(found);
         }
-        let Some(peer) = pull.peer else { return self.fail("an offer to who takes none") };
+        let Some(peer) = pull.peer else {
+            return self.fail("a rendezvous message that was not permitted");
+        };
         let (next, outcome) = match peer.read(pull.next(), into) {
             Ok(()) => (State::Open(before + into.len()), Read::All),
             Err(why) => {
-                tracing::info!("long messages of a peer go by its ring from now on: {why}");
+                tracing::info!("a peer's long messages are copied twice from now on: {why}");
                 (State::Refused(before), Read::Refused)
             }
         };
-        // Release: the producer overwrites what was read only when it has seen this. Where it has
-        // withdrawn the offer before, what was read may be anything, and does not count.
+        // Release: the producer overwrites the bytes only after it has seen this. If the producer
+        // has withdrawn the message, the bytes may be anything and are discarded.
         let exchanged =
             word.compare_exchange(expected, next.word(), Ordering::Release, Ordering::Relaxed);
         if let Err(found) = exchanged {
@@ -154,7 +159,7 @@ impl<M> Consumer<M> {
         match outcome {
             Read::All => pull.read.set(before + into.len()),
             _ => {
-                // The rest comes in cells.
+                // The rest comes by cells.
                 self.front.set(Front::default());
                 self.next.set(self.next.get().wrapping_add(1));
             }
@@ -166,7 +171,7 @@ impl<M> Consumer<M> {
     fn unexpected(&self, found: u64) -> Result<Read, Broken> {
         match State::of(found) {
             State::Withdrawn => Ok(Read::Withdrawn),
-            _ => self.fail("an offer that says it was read further than it was"),
+            _ => self.fail("a rendezvous word that differs from the bytes read"),
         }
     }
 }

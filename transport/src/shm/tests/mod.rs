@@ -1,5 +1,5 @@
-//! Meeting: any order, missing and lying peers, strangers. What connected ends must do is in
-//! `tests/conformance`, tests of rings in `ring/tests`.
+//! Setup: any order, missing and lying peers, unauthenticated connections. `tests/conformance` has
+//! the tests of connected endpoints, `ring/tests` those of rings.
 
 mod signals;
 mod windows;
@@ -14,7 +14,7 @@ use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, connect, se
 
 use super::address::Address;
 use super::handshake::PROTOCOL;
-use super::segment::{Geometry, Segment};
+use super::segment::{Layout, Segment};
 use super::{Config, ConnectError, Offers, Pending, Shm};
 use crate::contract::{
     EXCHANGE_BYTES, Exchanged, Link, LinkFault, Received, Rendezvous, SharedMemory as _, Transport,
@@ -28,12 +28,12 @@ fn listen(rank: usize, key: [u8; 32], lanes: usize) -> Pending {
     Shm::listen(Config { key, rank: Rank::at(rank), lanes, offers: Offers::Never }).unwrap()
 }
 
-/// Two ends that have met, of which each offers what it is told.
+/// Two connected endpoints with these rendezvous settings.
 fn pair(offers: [Offers; 2]) -> [Shm; 2] {
     let listen = |(rank, offers)| {
         Shm::listen(Config { key: KEY, rank: Rank::at(rank), lanes: 1, offers }).unwrap()
     };
-    let ends = meet(offers.into_iter().enumerate().map(listen).collect(), 2);
+    let ends = connect_late(offers.into_iter().enumerate().map(listen).collect(), 2);
     let ends: Vec<Shm> = ends.into_iter().map(Result::unwrap).collect();
     ends.try_into().unwrap()
 }
@@ -50,7 +50,7 @@ fn addresses(pending: &[Pending]) -> Vec<(Rank, String)> {
     pending.iter().enumerate().map(|(rank, end)| (Rank::at(rank), end.address())).collect()
 }
 
-fn stranger(address: &str) -> OwnedFd {
+fn unauthenticated(address: &str) -> OwnedFd {
     let socket =
         socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
     let socket = socket.unwrap();
@@ -58,8 +58,8 @@ fn stranger(address: &str) -> OwnedFd {
     socket
 }
 
-/// Both ends' outcomes, of ranks that begin at different times.
-fn meet(mut ends: Vec<Pending>, late: usize) -> Vec<Result<Shm, ConnectError>> {
+/// Connects the ranks, of which rank `late` begins later than the others. Returns all outcomes.
+fn connect_late(mut ends: Vec<Pending>, late: usize) -> Vec<Result<Shm, ConnectError>> {
     let peers = addresses(&ends);
     std::thread::scope(|scope| {
         let ends = ends.drain(..).enumerate();
@@ -78,17 +78,17 @@ fn meet(mut ends: Vec<Pending>, late: usize) -> Vec<Result<Shm, ConnectError>> {
     })
 }
 
-/// So many ends that have met.
-fn meet_all(ranks: usize) -> Vec<Shm> {
+/// Makes `ranks` connected endpoints.
+fn connect_all(ranks: usize) -> Vec<Shm> {
     let ends = (0..ranks).map(|rank| listen(rank, KEY, 1)).collect();
-    meet(ends, ranks).into_iter().map(Result::unwrap).collect()
+    connect_late(ends, ranks).into_iter().map(Result::unwrap).collect()
 }
 
 #[test]
-fn ranks_meet_whoever_is_late() {
+fn setup_works_in_any_order() {
     for late in 0..4 {
         let ends = (0..4).map(|rank| listen(rank, KEY, 2)).collect();
-        for (rank, end) in meet(ends, late).into_iter().enumerate() {
+        for (rank, end) in connect_late(ends, late).into_iter().enumerate() {
             let end = end.unwrap();
             for peer in 0..5 {
                 assert_eq!(end.reaches(Rank::at(peer)), peer != rank && peer < 4);
@@ -107,7 +107,7 @@ fn a_rank_alone_needs_nobody() {
 
 #[test]
 fn lanes_beyond_the_agreed_are_errors() {
-    let ends = meet((0..2).map(|rank| listen(rank, KEY, 2)).collect(), 0);
+    let ends = connect_late((0..2).map(|rank| listen(rank, KEY, 2)).collect(), 0);
     let mut end = ends.into_iter().next().unwrap().unwrap();
     let link = Link { peer: Rank(1), lane: Lane(2) };
     assert!(end.send(link, 0, &[1]).is_err() && end.readable(link).is_err());
@@ -126,7 +126,7 @@ fn a_missing_peer_is_named() {
     let error = first.connect(&peers, Instant::now() + Duration::from_millis(50)).unwrap_err();
     assert!(matches!(&error, ConnectError::Deadline { missing } if *missing == [Rank(1), Rank(2)]));
     assert!(error.to_string().contains("rank 1, 2"), "{error}");
-    // The first has gone; whoever would connect to it learns so at once.
+    // The first rank has gone; a rank that connects to it gets an error at once.
     let error = listen(1, KEY, 1).connect(&peers, soon()).unwrap_err();
     assert!(matches!(error, ConnectError::Unreachable { peer: Rank(0), .. }), "{error}");
     let error = listen(1, KEY, 1).connect(&[(Rank(0), "x".into())], soon()).unwrap_err();
@@ -134,8 +134,8 @@ fn a_missing_peer_is_named() {
 }
 
 #[test]
-fn who_does_not_know_the_key_stays_out() {
-    let outcome = meet(vec![listen(0, KEY, 1), listen(1, [6; 32], 1)], 2);
+fn a_rank_without_the_key_is_refused() {
+    let outcome = connect_late(vec![listen(0, KEY, 1), listen(1, [6; 32], 1)], 2);
     let [first, second] = <[_; 2]>::try_from(outcome).unwrap();
     assert!(matches!(second.unwrap_err(), ConnectError::Unproven { peer: Rank(0) }));
     assert!(
@@ -143,7 +143,7 @@ fn who_does_not_know_the_key_stays_out() {
     );
 }
 
-/// What `/proc/self` lists of this process.
+/// Counts the mappings that `/proc/self` lists.
 fn mappings() -> usize {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     maps.lines().filter(|line| line.contains("memfd:ringfold ")).count()
@@ -152,9 +152,9 @@ fn mappings() -> usize {
 #[test]
 fn a_link_costs_nothing_before_it_is_used() {
     const RANKS: usize = 48;
-    let mut ends = meet_all(RANKS);
+    let mut ends = connect_all(RANKS);
     assert!(ends.iter().all(|end| end.ends.is_empty()));
-    // Other tests share memory in this process, but not as much as all pairs of so many would.
+    // Other tests share memory in this process, but less than all pairs of these ranks would.
     let before = mappings();
     assert!(before < RANKS * RANKS / 4, "{before} mappings before the first message");
     for rank in 0..RANKS {
@@ -165,7 +165,7 @@ fn a_link_costs_nothing_before_it_is_used() {
             ends[next].recv(to(rank), 7, &mut [0; 5]).unwrap(),
             Some(Received { tag: 7, bytes: 5 })
         );
-        // A signal takes no link.
+        // A signal needs no link.
         ends[rank].signal(3);
         assert_eq!(ends[next].signalled(Rank::at(rank)).unwrap(), Some(3));
     }
@@ -175,7 +175,7 @@ fn a_link_costs_nothing_before_it_is_used() {
 #[test]
 fn both_may_begin_to_use_a_link_at_once() {
     for _ in 0..20 {
-        let mut ends = meet_all(2);
+        let mut ends = connect_all(2);
         let mut second = ends.pop().unwrap();
         let mut first = ends.pop().unwrap();
         let carry = |end: &mut Shm, peer| {
@@ -194,26 +194,26 @@ fn both_may_begin_to_use_a_link_at_once() {
     }
 }
 
-/// A lowest rank that hands over something else than a host's memory.
+/// A lowest rank that sends a file that is no segment.
 #[test]
 fn other_files_are_refused() {
-    let geometry = Geometry { ranks: 2, lanes: 1 };
+    let layout = Layout { ranks: 2, lanes: 1 };
     let short = sealed_memory(c"ringfold-test", 1 << 20).unwrap();
-    assert!(Segment::open(short, geometry).is_err());
+    assert!(Segment::open(short, layout).is_err());
     let open = memfd_create(c"ringfold-test", MemfdFlags::ALLOW_SEALING).unwrap();
     ftruncate(&open, 1 << 40).unwrap();
-    assert!(Segment::open(open, geometry).is_err(), "it can be shrunk");
+    assert!(Segment::open(open, layout).is_err(), "it can be shrunk");
 }
 
 #[test]
 fn other_lanes_are_refused() {
-    let outcome = meet(vec![listen(0, KEY, 1), listen(1, KEY, 2)], 2);
+    let outcome = connect_late(vec![listen(0, KEY, 1), listen(1, KEY, 2)], 2);
     assert!(outcome.into_iter().all(|end| end.is_err()));
 }
 
-/// Silence, garbage, half a handshake, stolen hellos: the ranks meet nevertheless.
+/// Silence, garbage, half a handshake and stolen hellos do not disturb the setup.
 #[test]
-fn strangers_cost_nothing() {
+fn unauthenticated_peers_cost_nothing() {
     let ends = vec![listen(0, KEY, 1), listen(1, KEY, 1)];
     let address = ends[0].address();
     let hello = |from, to| Hello::new(PROTOCOL, Rank(from), Rank(to), [1, 2]).unwrap();
@@ -226,9 +226,9 @@ fn strangers_cost_nothing() {
         hello(9, 0).encode().to_vec(),
         hello(1, 3).encode().to_vec(),
     ];
-    let strangers: Vec<OwnedFd> = (0..140)
+    let unauthenticated_peers: Vec<OwnedFd> = (0..140)
         .map(|at| {
-            let socket = stranger(&address);
+            let socket = unauthenticated(&address);
             for word in [&words[at % words.len()], &words[at / words.len() % words.len()]] {
                 if !word.is_empty() {
                     send(&socket, word, SendFlags::NOSIGNAL).unwrap();
@@ -237,23 +237,23 @@ fn strangers_cost_nothing() {
             socket
         })
         .collect();
-    for end in meet(ends, 2) {
+    for end in connect_late(ends, 2) {
         end.unwrap();
     }
-    drop(strangers);
+    drop(unauthenticated_peers);
 }
 
-/// Lets both ends know of the link between them, and of whose memory they read.
+/// Makes both endpoints map the link between them and read each other's memory.
 fn introduce(ends: &mut [Shm; 2]) {
     let [from, into] = ends;
     assert_eq!(from.send(to(1), 1, b"first").unwrap(), 5);
-    assert!(into.readable(to(0)).unwrap().is_none(), "who has not polled knows no link");
+    assert!(into.readable(to(0)).unwrap().is_none(), "a rank learns of a link when it polls");
     assert!(into.poll().unwrap());
     assert_eq!(into.recv(to(0), 1, &mut [0; 5]).unwrap(), Some(Received { tag: 1, bytes: 5 }));
     from.poll().unwrap();
 }
 
-/// Layers wrap boxed ends, and must not lose their fast way.
+/// Layers wrap boxed endpoints, and must not lose the fast path.
 #[test]
 fn boxed_ends_exchange_too() {
     let mut ends = pair([Offers::Never; 2]);
@@ -265,8 +265,8 @@ fn boxed_ends_exchange_too() {
     assert_eq!((done, &theirs[..3]), (Exchanged::Both, &b"one"[..]));
 }
 
-/// Sends a message whole, or offers it if it is `asked` to, and says whether nothing was accepted
-/// before some had been received.
+/// Sends a whole message, by `offer` if it is `asked` to. Returns whether the link accepted no bytes
+/// before the receiver had read some.
 fn carry([from, into]: &mut [Shm; 2], bytes: usize, asked: bool) -> bool {
     let message: Vec<u8> = (0..bytes).map(|at| (at * 7 % 251).to_le_bytes()[0]).collect();
     let (mut received, mut sent, mut arrived) = (vec![0; bytes], 0, 0);
@@ -289,10 +289,10 @@ fn carry([from, into]: &mut [Shm; 2], bytes: usize, asked: bool) -> bool {
 }
 
 #[test]
-fn messages_are_offered_where_both_want_it() {
+fn messages_go_by_rendezvous_if_both_ranks_permit_it() {
     let from = Offers::From;
-    // What is, of messages that are sent and of those that are to be offered.
-    for (wishes, are_offered) in [
+    // Whether messages go by rendezvous: those of `send`, and those of `offer`.
+    for (wishes, by_rendezvous) in [
         ([from(50_000), from(1 << 30)], [true, true]),
         ([from(50_000), Offers::Never], [false, false]),
         ([from(50_000), Offers::Asked], [true, true]),
@@ -304,8 +304,8 @@ fn messages_are_offered_where_both_want_it() {
         introduce(&mut ends);
         for _ in 0..3 {
             for asked in [false, true] {
-                let is_offered = are_offered[usize::from(asked)];
-                assert_eq!(carry(&mut ends, 100_000, asked), is_offered, "{wishes:?}");
+                let is_rendezvous = by_rendezvous[usize::from(asked)];
+                assert_eq!(carry(&mut ends, 100_000, asked), is_rendezvous, "{wishes:?}");
             }
         }
         assert!(!carry(&mut ends, 40_000, false));
@@ -316,7 +316,7 @@ fn messages_are_offered_where_both_want_it() {
 }
 
 #[test]
-fn what_a_rank_offered_ends_with_it() {
+fn a_rendezvous_message_ends_with_its_sender() {
     for is_dropped in [false, true] {
         let mut ends = pair([Offers::From(0), Offers::From(0)]);
         introduce(&mut ends);
@@ -331,7 +331,7 @@ fn what_a_rank_offered_ends_with_it() {
         }
         sent += from.send(to(1), 9, &message[sent..]).unwrap();
         assert_eq!(sent, arrived);
-        // As the engine does when a call fails; as happens when a communicator is dropped.
+        // The engine withdraws when a call fails; a communicator is dropped without that.
         let kept = if is_dropped {
             drop(from);
             None
@@ -346,7 +346,7 @@ fn what_a_rank_offered_ends_with_it() {
             match into.recv(to(0), 9, &mut received[arrived..]) {
                 Ok(None) => assert!(!is_dropped, "its end shows"),
                 Err(error) => assert!(is_dropped && matches!(error.fault, LinkFault::Closed)),
-                Ok(Some(some)) => panic!("{some:?} of what was taken back"),
+                Ok(Some(some)) => panic!("{some:?} of a withdrawn message"),
             }
         }
         assert!(received[..arrived].iter().all(|byte| *byte == 0x11));

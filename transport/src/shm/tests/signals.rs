@@ -1,4 +1,4 @@
-//! Signals: every peer takes every signal once, in order, and a lie costs an error.
+//! Signals: every peer takes every signal once and in order, and a wrong signal is an error.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use ringfold_types::Rank;
 use ringfold_types::limits::TELLS_MAX;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::{Shm, meet_all};
+use super::{Shm, connect_all};
 use crate::contract::{LinkError, LinkFault, SharedMemory as _, Transport as _};
 
 /// Takes all signals of `peer`.
@@ -22,9 +22,9 @@ fn taken(end: &mut Shm, peer: usize) -> Vec<u32> {
 
 #[test]
 fn all_take_every_signal_in_order() {
-    let mut ends = meet_all(3);
+    let mut ends = connect_all(3);
     let mut tag = 0;
-    // Past several laps, and the wrap of the count.
+    // Beyond several laps and the wrap of the counter.
     let most = u32::try_from(TELLS_MAX).unwrap();
     for (round, lead) in (0..40).zip((1..=most).cycle()) {
         if round == 20 {
@@ -37,14 +37,14 @@ fn all_take_every_signal_in_order() {
         tags.iter().for_each(|tag| ends[1].signal(*tag));
         assert_eq!(taken(&mut ends[0], 1), tags);
         assert_eq!(taken(&mut ends[2], 1), tags);
-        assert_eq!(taken(&mut ends[1], 0), [0_u32; 0], "nobody else has signalled");
+        assert_eq!(taken(&mut ends[1], 0), [0_u32; 0], "no other rank has signalled");
         tag += lead;
     }
 }
 
 #[test]
 fn stores_before_a_signal_are_seen_by_its_taker() {
-    let mut ends = meet_all(2);
+    let mut ends = connect_all(2);
     let (mut second, mut first) = (ends.pop().unwrap(), ends.pop().unwrap());
     let said = std::sync::atomic::AtomicU32::new(0);
     std::thread::scope(|scope| {
@@ -70,8 +70,8 @@ fn stores_before_a_signal_are_seen_by_its_taker() {
 }
 
 #[test]
-fn a_signal_wakes_a_sleeper() {
-    let mut ends = meet_all(4);
+fn a_signal_wakes_a_parked_rank() {
+    let mut ends = connect_all(4);
     let rings = |end: &Shm, limit: Duration| {
         let limit = Timespec { tv_sec: 0, tv_nsec: limit.subsec_nanos().into() };
         let wake = end.wake_fd();
@@ -94,7 +94,7 @@ fn a_signal_wakes_a_sleeper() {
 
 #[test]
 fn a_peer_that_is_gone_is_an_error_once_all_its_signals_are_taken() {
-    let mut ends = meet_all(3);
+    let mut ends = connect_all(3);
     ends[1].signal(7);
     drop(ends.remove(1));
     let end = &mut ends[0];
@@ -107,9 +107,9 @@ fn a_peer_that_is_gone_is_an_error_once_all_its_signals_are_taken() {
 }
 
 #[test]
-fn a_liar_costs_an_error() {
+fn a_wrong_signal_is_an_error() {
     for number in [3, 5, 9, u32::MAX, u32::MAX - 8, u32::MAX - 6] {
-        let mut ends = meet_all(2);
+        let mut ends = connect_all(2);
         ends[0].signal(1);
         assert_eq!(taken(&mut ends[1], 0), [1]);
         ends[0].signaller.write(2, number);
@@ -117,7 +117,7 @@ fn a_liar_costs_an_error() {
         let fault = signalled.map_err(|error| error.fault);
         assert!(matches!(fault, Err(LinkFault::Protocol(_))), "{number}: {fault:?}");
     }
-    // Ranks that are none.
-    let ends = meet_all(2);
+    // Ranks that do not exist.
+    let ends = connect_all(2);
     assert!(ends[0].signalled(Rank(0)).is_err() && ends[0].signalled(Rank(2)).is_err());
 }

@@ -1,4 +1,4 @@
-//! Windows: handed around, seen by all, refused where they are not what they should be.
+//! Windows: made by all ranks, seen by all, and refused if a report is wrong.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 
 use ringfold_types::{Lane, Rank};
 
-use super::{Shm, meet_all};
+use super::{Shm, connect_all};
 use crate::contract::{LinkError, LinkFault, SharedMemory as _, Transport as _};
 use crate::sys::{Exposure, Window};
 
-/// Polls until there is an outcome.
+/// Polls until the window is finished or failed.
 fn finished(end: &mut Shm) -> Result<io::Result<Window>, LinkError> {
     let until = Instant::now() + Duration::from_secs(30);
     loop {
@@ -23,28 +23,28 @@ fn finished(end: &mut Shm) -> Result<io::Result<Window>, LinkError> {
     }
 }
 
-/// A window of `bytes` bytes on every end.
+/// Makes a window of `bytes` bytes on every endpoint.
 fn windows(ends: &mut [Shm], bytes: usize) -> Vec<Window> {
     ends.iter_mut().for_each(|end| end.begin_window(bytes).unwrap());
     ends.iter_mut().map(|end| finished(end).unwrap().unwrap()).collect()
 }
 
-/// The ends of an exposure belong to this thread alone.
+/// Exposes a window; only this thread has the parts of the exposure.
 fn expose(window: &mut Window) -> Exposure<'_> {
-    // SAFETY: one thread has the parts of all ranks and uses them in turn.
+    // SAFETY: one thread has the parts of all ranks and uses them one after the other.
     let mut exposure = unsafe { window.expose() };
     exposure.complete();
     exposure
 }
 
-/// The bytes `range` that `window` has of the part of `peer`.
+/// The bytes `range` of the part of `peer`, as `window` shows them.
 fn peers(window: &mut Window, peer: u32, range: Range<usize>) -> Vec<u8> {
     expose(window).peers.read(Rank(peer), range).to_vec()
 }
 
 #[test]
-fn what_one_puts_the_others_read() {
-    let mut ends = meet_all(4);
+fn peers_read_put_bytes() {
+    let mut ends = connect_all(4);
     for bytes in [1, 4096, 5000, 3 << 20] {
         let mut windows = windows(&mut ends, bytes);
         for window in &mut windows {
@@ -62,15 +62,15 @@ fn what_one_puts_the_others_read() {
         assert_eq!(windows[2].read(0..1)[0], 5);
         windows[2].write(bytes - 1..bytes)[0] = 7;
         assert_eq!(windows[1].read(0..1)[0], 9);
-        // Who leaves takes nothing from the others.
+        // A rank that leaves takes nothing from the others.
         drop(windows.remove(2));
         assert_eq!(peers(&mut windows[0], 2, bytes - 1..bytes), [7]);
     }
 }
 
 #[test]
-fn two_trade_their_parts() {
-    let mut windows = windows(&mut meet_all(2), 100);
+fn two_ranks_swap_their_parts() {
+    let mut windows = windows(&mut connect_all(2), 100);
     for (rank, window) in windows.iter_mut().enumerate() {
         window.write(0..1)[0] = if rank == 0 { 3 } else { 4 };
         expose(window).trade();
@@ -82,11 +82,11 @@ fn two_trade_their_parts() {
     assert_eq!(windows[0].read(0..2), [3, 5], "its own again");
 }
 
-/// A rank gives up while it exposes its window to peers that write to it, or only read it.
+/// A rank drops an exposure early, while peers write to its window or only read it.
 #[test]
 fn peers_do_not_reach_a_window_whose_exposure_did_not_complete() {
     for bytes in [1, 4096, 5001, (3 << 20) + 1] {
-        let mut windows = windows(&mut meet_all(4), bytes);
+        let mut windows = windows(&mut connect_all(4), bytes);
         for (rank, window) in windows[..2].iter_mut().enumerate() {
             window.write(0..bytes).fill(3);
             let at = window.read(0..bytes).as_ptr();
@@ -112,7 +112,7 @@ fn peers_do_not_reach_a_window_whose_exposure_did_not_complete() {
 #[test]
 fn a_window_is_read_while_it_is_taken_from_peers() {
     const BYTES: usize = 8 << 20;
-    let mut windows = windows(&mut meet_all(2), BYTES);
+    let mut windows = windows(&mut connect_all(2), BYTES);
     windows[0].write(0..BYTES).fill(3);
     let window = &windows[0];
     std::thread::scope(|scope| {
@@ -128,7 +128,7 @@ fn a_window_is_read_while_it_is_taken_from_peers() {
 
 #[test]
 fn a_window_waits_for_all() {
-    let mut ends = meet_all(3);
+    let mut ends = connect_all(3);
     ends[0].begin_window(100).unwrap();
     ends[2].begin_window(100).unwrap();
     assert!(
@@ -136,7 +136,7 @@ fn a_window_waits_for_all() {
     );
     ends[1].begin_window(100).unwrap();
     assert!(ends.iter_mut().all(|end| finished(end).unwrap().is_ok()));
-    // Windows and messages do not disturb each other.
+    // Windows and messages are independent.
     let link = |peer| crate::contract::Link { peer: Rank(peer), lane: Lane(0) };
     assert_eq!(ends[0].send(link(1), 3, b"after").unwrap(), 5);
     ends[1].poll().unwrap();
@@ -146,27 +146,27 @@ fn a_window_waits_for_all() {
 #[test]
 #[should_panic(expected = "beyond the window")]
 fn nothing_beyond_a_window_is_lent() {
-    let mut ends = meet_all(2);
+    let mut ends = connect_all(2);
     let mut windows = windows(&mut ends, 100);
     drop(peers(&mut windows[0], 1, 50..101));
 }
 
 #[test]
 #[should_panic(expected = "a rank with a part")]
-fn nobody_puts_where_there_is_no_part() {
-    let mut ends = meet_all(2);
+fn a_put_to_a_missing_part_panics() {
+    let mut ends = connect_all(2);
     let mut windows = windows(&mut ends, 100);
     expose(&mut windows[0]).peers.put(Rank(0), 0, &[1]);
 }
 
-/// A peer that says something else of its window: an error on its link, no more.
+/// A peer with a wrong window report causes an error on its link and no more.
 #[test]
-fn what_is_no_window_is_refused() {
+fn a_wrong_window_report_is_refused() {
     for (number, bytes, is_made) in
         [(1, 8192, true), (1, 8192, false), (3, 4096, true), (9, 0, true)]
     {
-        let mut ends = meet_all(2);
-        ends[1].slot.say_made(number, bytes, is_made);
+        let mut ends = connect_all(2);
+        ends[1].slot.report_window(number, bytes, is_made);
         ends[0].begin_window(4096).unwrap();
         let error = finished(&mut ends[0]).unwrap_err();
         assert_eq!(error.link.peer, Rank(1));
@@ -176,26 +176,26 @@ fn what_is_no_window_is_refused() {
 }
 
 #[test]
-fn who_is_ahead_has_said_what_became_of_the_last_window() {
+fn a_rank_one_window_ahead_still_reports_the_last() {
     for is_made in [true, false] {
-        let mut ends = meet_all(2);
-        ends[1].slot.say_made(1, 4096, is_made);
-        ends[1].slot.say_made(2, 100, true);
+        let mut ends = connect_all(2);
+        ends[1].slot.report_window(1, 4096, is_made);
+        ends[1].slot.report_window(2, 100, true);
         ends[0].begin_window(4096).unwrap();
         assert_eq!(finished(&mut ends[0]).unwrap().is_ok(), is_made);
     }
 }
 
-/// Bytes of the shared files of this process that have pages.
+/// Bytes of the shared file that have pages.
 fn taken(end: &Shm) -> u64 {
     let blocks = rustix::fs::fstat(end.segment.file()).unwrap().st_blocks;
     u64::try_from(blocks).unwrap() * 512
 }
 
 #[test]
-fn the_last_that_drops_a_window_frees_it() {
+fn the_last_rank_to_drop_a_window_frees_it() {
     for bytes in [100_000, 5 << 20] {
-        let mut ends = meet_all(3);
+        let mut ends = connect_all(3);
         let before = taken(&ends[0]);
         let mut windows = windows(&mut ends, bytes);
         while let Some(window) = windows.pop() {
@@ -207,17 +207,17 @@ fn the_last_that_drops_a_window_frees_it() {
 }
 
 #[test]
-fn a_rank_without_memory_says_so_and_the_next_window_is_made() {
-    let mut ends = meet_all(3);
-    // More than any address space holds.
+fn a_rank_without_memory_reports_it_and_the_next_window_is_made() {
+    let mut ends = connect_all(3);
+    // Longer than any address space.
     ends.iter_mut().for_each(|end| end.begin_window(1 << 60).unwrap());
     assert!(ends.iter_mut().all(|end| finished(end).unwrap().is_err()));
     assert_eq!(windows(&mut ends, 10).len(), 3);
 }
 
 #[test]
-fn a_peer_that_ends_breaks_the_making() {
-    let mut ends = meet_all(3);
+fn a_peer_that_ends_is_an_error_for_a_window_in_progress() {
+    let mut ends = connect_all(3);
     ends[0].begin_window(100).unwrap();
     ends[1].begin_window(100).unwrap();
     drop(ends.pop());

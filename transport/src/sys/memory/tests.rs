@@ -1,4 +1,4 @@
-//! Mappings: what they show, where they lie, and what pages they have.
+//! Mappings: their contents, their addresses and their pages.
 
 use super::*;
 
@@ -16,7 +16,7 @@ fn two_mappings_show_the_same_bytes() {
 }
 
 #[test]
-fn what_is_unfit_is_refused() {
+fn unfit_files_and_ranges_are_refused() {
     let file = sealed_memory(c"ringfold-test", 65_536).unwrap();
     for (offset, bytes) in [(65_536, 1), (0, 65_537), (u64::MAX, 2), (0, 0)] {
         let error = Mapping::new(&file, offset, bytes).unwrap_err();
@@ -29,7 +29,7 @@ fn what_is_unfit_is_refused() {
     assert!(Mapping::new(&open, 0, 65_536).is_err(), "can be shrunk");
 }
 
-/// A file and a mapping of all of it, with its pages.
+/// Makes a file and a mapping of all of it, with its pages.
 fn made(bytes: usize) -> (OwnedFd, Mapping) {
     let file = sealed_memory(c"ringfold-test", bytes).unwrap();
     let memory = Mapping::new(&file, 0, bytes).unwrap();
@@ -37,7 +37,7 @@ fn made(bytes: usize) -> (OwnedFd, Mapping) {
     (file, memory)
 }
 
-/// Bytes of `mapping` in pages, and in large ones, as the system says.
+/// Returns the bytes of `mapping` in pages and in large pages, as the system reports them.
 fn pages(mapping: &Mapping) -> (usize, usize) {
     let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
     let start = format!("{:x}-", mapping.base().addr());
@@ -49,15 +49,15 @@ fn pages(mapping: &Mapping) -> (usize, usize) {
     (bytes("Rss:"), bytes("ShmemPmdMapped:"))
 }
 
-/// Whether the system makes large pages of shared memory when told to, shown by a page of
-/// private memory, which takes the same.
+/// Whether the system makes large pages of shared memory on request. Tries it on private memory,
+/// which needs the same support.
 fn makes_large_pages() -> bool {
     let settings = "/sys/kernel/mm/transparent_hugepage/shmem_enabled";
     let denied = std::fs::read_to_string(settings).is_ok_and(|now| now.contains("[deny]"));
     let (_held, at) = Addresses::keep(0, LARGE_PAGE_BYTES).unwrap();
     let flags = MapFlags::PRIVATE | MapFlags::FIXED;
     let both = ProtFlags::READ | ProtFlags::WRITE;
-    // SAFETY: all within the addresses that are held, of which nobody else knows.
+    // SAFETY: all within the reserved addresses, which no other code knows.
     let made = unsafe {
         mmap_anonymous(at.as_ptr().cast(), LARGE_PAGE_BYTES, both, flags).unwrap();
         at.write(1);
@@ -69,7 +69,7 @@ fn makes_large_pages() -> bool {
 #[test]
 fn large_pages_come_wherever_they_fit() {
     if !makes_large_pages() {
-        // Past the harness, which keeps what is printed to itself.
+        // Writes past the test harness, which captures printed output.
         let what = b"SKIPPED: large pages, which this system does not make when told to\n";
         return io::Write::write_all(&mut io::stderr(), what).unwrap();
     }
@@ -77,7 +77,8 @@ fn large_pages_come_wherever_they_fit() {
     for bytes in [1, 3].map(|pages| pages * LARGE_PAGE_BYTES + 3 * 4096 + 5) {
         let (file, memory) = made(bytes);
         assert_eq!(pages(&memory), (bytes.next_multiple_of(4096), whole(bytes)));
-        // Who maps the file gets them too, those that begin where it maps or after that.
+        // Other mappings of the file get these large pages too, from their first aligned address
+        // on.
         for offset in [0, 8192] {
             let len = bytes - offset;
             let other = Mapping::new(&file, offset as u64, len).unwrap();
@@ -94,7 +95,7 @@ fn long_mappings_show_the_bytes_of_their_place() {
     let (file, memory) = made(bytes);
     let word = |at: usize| at / 8 * 0x9E37_79B9 + 1;
     for at in (0..bytes - 8).step_by(8) {
-        // SAFETY: within the mapping, of which this thread alone knows.
+        // SAFETY: within the mapping, which only this thread knows.
         let cell = unsafe { memory.base().add(at).cast::<usize>() };
         // SAFETY: as above, and aligned.
         assert_eq!(unsafe { cell.replace(word(at)) }, 0, "byte {at}");

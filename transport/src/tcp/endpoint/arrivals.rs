@@ -1,4 +1,4 @@
-//! Connections that others open: accepted, greeted, and at last made those of their links.
+//! Connections that peers open: accepted, authenticated, and assigned to their links.
 
 use std::os::fd::OwnedFd;
 
@@ -15,7 +15,7 @@ use crate::tcp::socket::{EVENTS_OF_LINKS, accepted};
 use crate::tcp::token::Token;
 
 impl Tcp {
-    /// Takes in the connections that wait, as far as there are places for them.
+    /// Accepts the waiting connections, as far as the limit on handshakes allows.
     pub(super) fn accept(&mut self) {
         self.backlog = false;
         for index in 0..self.listeners.len() {
@@ -27,10 +27,10 @@ impl Tcp {
                 match accepted(&self.listeners[index], self.me.liveness) {
                     Ok(socket) => self.receive(Greeting::new(socket)),
                     Err(Errno::AGAIN) => break,
-                    // The connection ended while it waited; there may be others.
+                    // The connection ended before it was accepted; others may wait.
                     Err(Errno::CONNABORTED | Errno::CONNRESET | Errno::PROTO) => {}
                     Err(errno) => {
-                        self.strangers.log(&format!("connections cannot be accepted: {errno}"));
+                        self.refusals.log(&format!("connections cannot be accepted: {errno}"));
                         self.backlog = true;
                         break;
                     }
@@ -52,11 +52,11 @@ impl Tcp {
         }
     }
 
-    /// Goes on with a connection that has not proven itself.
+    /// Advances the handshake of an accepted connection.
     pub(super) fn greet(&mut self, place: usize) {
         let Some(greeting) = self.greetings.at(place) else { return };
         let (me, links) = (&self.me, &self.links);
-        let judge = |hello: &Hello| {
+        let check = |hello: &Hello| {
             let Hello { from, to, .. } = *hello;
             if to != me.rank || from == me.rank {
                 return Err(Some("it looks for another rank"));
@@ -70,12 +70,12 @@ impl Tcp {
                 _ => Ok(link),
             }
         };
-        match greeting.advance(&self.me.key, judge) {
+        match greeting.advance(&self.me.key, check) {
             Outcome::Waiting => {}
             Outcome::Refused(reason) => {
                 self.greetings.remove(place);
                 if let Some(reason) = reason {
-                    self.strangers.log(reason);
+                    self.refusals.log(reason);
                 }
             }
             Outcome::Proven(link) => {
@@ -86,7 +86,7 @@ impl Tcp {
         }
     }
 
-    /// Makes a proven connection that of its link.
+    /// Assigns an authenticated connection to its link.
     fn admit(&mut self, link: Link, socket: OwnedFd) {
         let slot = self.slot(link);
         let data = epoll::EventData::new_u64(Token::Link(slot).encode());

@@ -1,4 +1,4 @@
-//! One rank's end of the mesh: links, strangers, and the events of both.
+//! One rank's TCP endpoint: its links, its handshakes, and the events of both.
 
 mod arrivals;
 
@@ -15,27 +15,27 @@ use rustix::time::Timespec;
 
 use crate::contract::{Fragment, Link, LinkError, Received, Transport};
 use crate::proof::JobKey;
-use crate::tcp::bell::Bell;
 use crate::tcp::broken::Broken;
 use crate::tcp::connection::Connection;
 use crate::tcp::dial::Dialer;
 use crate::tcp::greeting::Greetings;
+use crate::tcp::refusals::Refusals;
 use crate::tcp::route::Ways;
 use crate::tcp::socket::Liveness;
-use crate::tcp::strangers::Strangers;
 use crate::tcp::ticker::Ticker;
 use crate::tcp::token::Token;
+use crate::tcp::waker::Waker;
 
-/// Times that `poll` tries one link before it looks at all of them.
-const HUNCHES_MAX: u32 = 16;
+/// Times in a row that `poll` may check only one link.
+const SINGLE_CHECKS_MAX: u32 = 16;
 
-/// Pause between looks at what is on its way, while leaving.
+/// Pause between checks for undelivered bytes while the endpoint is dropped.
 const PAUSE: Duration = Duration::from_micros(50);
 
-/// Events taken from the kernel at once.
+/// Events fetched from the kernel at once.
 const EVENTS: usize = 64;
 
-/// A rank's connections to all others. See the module's head; made by `Listening::connect`.
+/// A rank's connections to all other ranks. `Listening::connect` makes it.
 ///
 /// Its methods panic if a link names this rank itself, which has no link, or a lane beyond
 /// `Config::lanes`. Dropping it waits up to `limits::HANDSHAKE_MS` for accepted bytes to arrive.
@@ -45,42 +45,42 @@ pub struct Tcp {
     epoll: OwnedFd,
     listeners: Vec<OwnedFd>,
     greetings: Greetings,
-    /// Connections may wait in the kernel because there was no place or no descriptor for them.
+    /// Whether connections may wait in the kernel for a free handshake or descriptor.
     backlog: bool,
-    /// By peer: the ways to it.
+    /// By peer: the routes to it.
     routes: Vec<Ways>,
-    /// By `slot`.
+    /// By link index (`slot`).
     links: Vec<Option<Box<Connection>>>,
     /// Links for which the kernel may have bytes.
     fillable: Vec<usize>,
-    /// Links that time moves.
+    /// Links that time advances.
     timed: Vec<usize>,
     /// Links that hold accepted bytes.
     unsent: usize,
-    /// By peer: whether it closed a connection, and so will not open another.
+    /// By peer: whether it has closed a connection, and so will not open another.
     gone: Vec<bool>,
-    /// What the caller found empty or full since the last `poll`.
+    /// The links on which the caller found nothing to read or no room since the last `poll`.
     asked: Cell<Asked>,
-    /// Times in a row that `poll` tried one link only.
-    hunches: u32,
-    /// Rings as long as something moved since `arm`, even if a `poll` took note of it.
-    bell: Bell,
-    /// Between `arm` and `disarm`.
+    /// Times in a row that `poll` has checked one link only.
+    single_checks: u32,
+    /// Keeps the descriptor readable if anything has moved since `arm`.
+    waker: Waker,
+    /// Whether the caller is between `arm` and `disarm`.
     parks: bool,
-    /// Nobody needs what is on its way.
+    /// Whether the caller has called `withdraw`, so unsent bytes no longer matter.
     has_given_up: bool,
     ticker: Ticker,
-    strangers: Strangers,
-    /// Peers on whose links something happened, for whoever takes them.
+    refusals: Refusals,
+    /// Peers on whose links something happened, once `watch` was called.
     stirred: Option<Vec<Rank>>,
 }
 
-/// What the caller waits for.
+/// The links that the caller waits for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Asked {
     #[default]
     Nothing,
-    /// Bytes of the link at this slot, and nothing else.
+    /// Bytes on the link at this index, and nothing else.
     One(usize),
     Several,
 }
@@ -95,7 +95,7 @@ impl Asked {
     }
 }
 
-/// What this rank is, and how it connects.
+/// This rank, and the parameters of its connections.
 #[derive(Debug)]
 pub(in crate::tcp) struct Me {
     pub(in crate::tcp) key: JobKey,
@@ -116,11 +116,11 @@ impl Tcp {
             let data = epoll::EventData::new_u64(Token::Listener(index).encode());
             epoll::add(&epoll, listener, data, epoll::EventFlags::IN | epoll::EventFlags::ET)?;
         }
-        let (ticker, bell) = (Ticker::new()?, Bell::new()?);
+        let (ticker, waker) = (Ticker::new()?, Waker::new()?);
         let data = epoll::EventData::new_u64(Token::Tick.encode());
         epoll::add(&epoll, &ticker, data, epoll::EventFlags::IN | epoll::EventFlags::ET)?;
-        let data = epoll::EventData::new_u64(Token::Bell.encode());
-        epoll::add(&epoll, &bell, data, epoll::EventFlags::IN)?;
+        let data = epoll::EventData::new_u64(Token::Waker.encode());
+        epoll::add(&epoll, &waker, data, epoll::EventFlags::IN)?;
         let links = me.size * me.lanes;
         Ok(Self {
             epoll,
@@ -134,20 +134,20 @@ impl Tcp {
             unsent: 0,
             gone: vec![false; me.size],
             asked: Cell::default(),
-            hunches: 0,
-            bell,
+            single_checks: 0,
+            waker,
             parks: false,
             has_given_up: false,
             ticker,
-            strangers: Strangers::default(),
+            refusals: Refusals::default(),
             stirred: None,
             me,
         })
     }
 
-    /// Where the link is in the tables.
+    /// The index of the link in the tables.
     fn slot(&self, link: Link) -> usize {
-        assert!(link.lane.index() < self.me.lanes, "lane {} beyond the configured", link.lane);
+        assert!(link.lane.index() < self.me.lanes, "lane {} is not configured", link.lane);
         assert!(link.peer != self.me.rank, "a rank has no link to itself");
         link.peer.index() * self.me.lanes + link.lane.index()
     }
@@ -161,7 +161,7 @@ impl Tcp {
         LinkError { link, transport: self.name(), fault: broken.fault() }
     }
 
-    /// Begins to open the link at `slot`, if there is none yet.
+    /// Begins to open the link at `slot`, if it does not exist.
     fn open(&mut self, slot: usize) {
         if self.links[slot].is_none() {
             let link = self.link(slot);
@@ -172,7 +172,8 @@ impl Tcp {
         }
     }
 
-    /// Lets the link at `slot` change, and keeps count of what follows from it.
+    /// Applies `change` to the link at `slot`, and updates the counters and lists that depend on
+    /// it.
     fn change<T>(
         &mut self,
         slot: usize,
@@ -186,7 +187,7 @@ impl Tcp {
             liveness: self.me.liveness,
         };
         let was_unsent = connection.is_unsent();
-        let was_sound = connection.broken().is_none();
+        let was_intact = connection.broken().is_none();
         let result = change(connection, dialer);
         match (was_unsent, connection.is_unsent()) {
             (false, true) => self.unsent += 1,
@@ -204,12 +205,13 @@ impl Tcp {
             reader.listed = true;
             self.fillable.push(slot);
         }
-        if let Some(broken) = connection.broken().filter(|_| was_sound) {
+        if let Some(broken) = connection.broken().filter(|_| was_intact) {
             let Link { peer, lane } = self.link(slot);
             tracing::debug!(peer = peer.0, lane = lane.0, ?broken, "tcp link ended");
             if broken == Broken::Closed {
                 self.gone[peer.index()] = true;
-                // What the peer had opened before it ended must be seen before it counts as lost.
+                // Connections that the peer opened before it ended must be accepted before it
+                // counts as lost.
                 self.accept();
             }
         }
@@ -220,20 +222,20 @@ impl Tcp {
     fn miss(&self, slot: usize) {
         self.asked.set(self.asked.get().and(slot));
         if self.links[slot].as_ref().is_some_and(|it| it.is_ready()) {
-            // The next `poll` will read more; nobody should sleep until then.
-            self.bell.ring();
+            // The next `poll` reads more, so the caller must not park before it.
+            self.waker.wake();
         }
     }
 
-    /// Where the caller waits for bytes of one link only, asking that socket costs least. Whether
-    /// that was done, and if so whether anything came of it.
-    fn try_hunch(&mut self) -> Option<bool> {
+    /// Checks only the socket of one link, if the caller waits for that link alone. Returns `None`
+    /// if it did not, and otherwise whether anything arrived.
+    fn check_one(&mut self) -> Option<bool> {
         let Asked::One(slot) = self.asked.take() else { return None };
         if self.stirred.is_some() {
             return None;
         }
-        self.hunches += 1;
-        if self.hunches >= HUNCHES_MAX {
+        self.single_checks += 1;
+        if self.single_checks >= SINGLE_CHECKS_MAX {
             return None;
         }
         self.change(slot, |connection, _| {
@@ -242,14 +244,14 @@ impl Tcp {
         })?
     }
 
-    /// Takes the events that have happened, and reads what the receiver wants to see.
-    fn work(&mut self, patience: Option<&Timespec>) -> Result<bool, Errno> {
+    /// Handles all pending events, and reads bytes that the receiver reads in place.
+    fn work(&mut self, timeout: Option<&Timespec>) -> Result<bool, Errno> {
         self.asked.take();
-        self.hunches = 0;
-        let mut moved = self.take_events(patience)?;
+        self.single_checks = 0;
+        let mut moved = self.take_events(timeout)?;
         let mut index = 0;
         while let Some(slot) = self.fillable.get(index).copied() {
-            // A caller about to park may ask for the bytes in another way than it did before.
+            // A caller that is about to park may read the bytes in another way than before.
             let all = self.parks;
             moved |= self.change(slot, |connection, _| connection.fill(all)) == Some(true);
             match self.links[slot].as_mut().and_then(|it| it.reader()) {
@@ -263,40 +265,40 @@ impl Tcp {
             }
         }
         if moved {
-            self.bell.ring();
+            self.waker.wake();
         }
         Ok(moved)
     }
 
-    fn take_events(&mut self, patience: Option<&Timespec>) -> Result<bool, Errno> {
+    fn take_events(&mut self, timeout: Option<&Timespec>) -> Result<bool, Errno> {
         let mut moved = false;
-        let mut patience = patience.copied();
+        let mut timeout = timeout.copied();
         loop {
             let mut events = [MaybeUninit::uninit(); EVENTS];
-            let events = match epoll::wait(&self.epoll, &mut events, patience.as_ref()) {
+            let events = match epoll::wait(&self.epoll, &mut events, timeout.as_ref()) {
                 Ok((events, _)) => events,
                 Err(Errno::INTR) => &mut [],
                 Err(errno) => return Err(errno),
             };
             for event in &*events {
                 let token = Token::decode(event.data.u64());
-                moved |= token != Token::Bell;
-                self.heed(token, event.flags);
+                moved |= token != Token::Waker;
+                self.dispatch(token, event.flags);
             }
             if events.len() < EVENTS {
                 return Ok(moved);
             }
-            patience = Some(Timespec::default());
+            timeout = Some(Timespec::default());
         }
     }
 
-    /// Takes the events that have happened, without waiting for any.
-    fn look(&mut self) -> Result<bool, LinkError> {
+    /// Handles all pending events without blocking.
+    fn handle_events(&mut self) -> Result<bool, LinkError> {
         let everyone = Link { peer: self.me.rank, lane: Lane(0) };
         self.work(Some(&Timespec::default())).map_err(|errno| self.error(everyone, errno.into()))
     }
 
-    fn heed(&mut self, token: Token, flags: epoll::EventFlags) {
+    fn dispatch(&mut self, token: Token, flags: epoll::EventFlags) {
         match token {
             Token::Link(slot) => {
                 self.change(slot, |connection, dialer| connection.notice(dialer, flags));
@@ -305,22 +307,22 @@ impl Tcp {
             Token::Greeting(place) => self.greet(place),
             Token::Listener(_) => self.accept(),
             Token::Tick => self.tick(),
-            Token::Bell => {}
+            Token::Waker => {}
         }
     }
 
-    /// From now on `stirred` says which peers to look after.
+    /// Starts the record of peers that `stirred` returns.
     pub(crate) fn watch(&mut self) {
         self.stirred = Some(Vec::new());
     }
 
-    /// The peers on whose links something happened since the last call: what they say should be
-    /// received until there is no more.
+    /// Returns the peers on whose links something happened since the last call. The caller should
+    /// receive from them until nothing is left.
     pub(crate) fn stirred(&mut self) -> Vec<Rank> {
         self.stirred.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    /// Whether `peer` is one that this rank has links with.
+    /// Whether this rank has routes to `peer`.
     pub(crate) fn knows(&self, peer: Rank) -> bool {
         !self.routes[peer.index()].is_empty()
     }
@@ -337,11 +339,11 @@ impl Tcp {
         }
     }
 
-    /// Does what time demands.
+    /// Handles deadlines.
     fn tick(&mut self) {
         let expired = self.greetings.expire();
         if expired > 0 {
-            self.strangers.log("they did not prove themselves in time");
+            self.refusals.log("it did not authenticate itself in time");
         }
         if self.backlog {
             self.accept();
@@ -357,7 +359,7 @@ impl Tcp {
         }
     }
 
-    /// Whether `peer` may still open a connection that it has not.
+    /// Whether `peer` cannot open a connection any more.
     fn is_lost(&self, peer: Rank) -> bool {
         self.gone[peer.index()] && self.greetings.is_empty() && !self.backlog
     }
@@ -430,9 +432,9 @@ impl Transport for Tcp {
     }
 
     fn poll(&mut self) -> Result<bool, LinkError> {
-        match self.try_hunch() {
+        match self.check_one() {
             Some(moved) if !self.parks => Ok(moved),
-            _ => self.look(),
+            _ => self.handle_events(),
         }
     }
 
@@ -444,31 +446,31 @@ impl Transport for Tcp {
         self.epoll.as_fd()
     }
 
-    /// The kernel rings without being asked. What it has told so far is taken in here, so that the
-    /// caller's last try sees it.
+    /// Handles pending events, which the caller's last try then sees. No other call is needed: the
+    /// kernel makes the descriptor readable by itself.
     fn arm(&mut self) {
         self.parks = true;
-        self.look().ok();
-        self.bell.arm();
+        self.handle_events().ok();
+        self.waker.arm();
     }
 
     fn disarm(&mut self) {
         self.parks = false;
-        self.bell.silence();
-        self.look().ok();
+        self.waker.disarm();
+        self.handle_events().ok();
     }
 }
 
 impl Drop for Tcp {
-    /// Brings what was accepted to the peers' kernels, for at most `limits::HANDSHAKE_MS`: a link's
-    /// first bytes leave only when the peer has answered, and others when a slow peer has made room
-    /// for them. Nobody waits who has given up.
+    /// Delivers accepted bytes to the peers' kernels, for at most `limits::HANDSHAKE_MS`. The first
+    /// bytes of a link leave only after the peer's answer, and others only when a slow peer has
+    /// made room. Does not wait after `withdraw`.
     fn drop(&mut self) {
         let deadline = Instant::now() + Duration::from_millis(HANDSHAKE_MS);
         while !self.is_flushed() && !self.has_given_up && !std::thread::panicking() {
             let left = deadline.saturating_duration_since(Instant::now());
-            let patience = Timespec::try_from(left).unwrap_or_default();
-            if left.is_zero() || self.work(Some(&patience)).is_err() {
+            let timeout = Timespec::try_from(left).unwrap_or_default();
+            if left.is_zero() || self.work(Some(&timeout)).is_err() {
                 tracing::warn!(links = self.unsent, "accepted bytes did not reach their peers");
                 break;
             }

@@ -1,8 +1,8 @@
-//! Where arriving bytes wait: the decoder of frames, without a socket.
+//! The staging buffer of arriving bytes: a decoder of frames, without a socket.
 //!
-//! Bytes are appended at the back as the socket gives them (`free`, `filled`), and lent at the
-//! front as fragments of one frame (`lent`, `take`). No element straddles two fragments: what is
-//! lent ends at a multiple of `limits::FRAGMENT_ALIGN` within its frame, or at the frame's end.
+//! The reader appends bytes at the back (`free`, `filled`), and the receiver takes them at the
+//! front as fragments of one frame (`lent`, `take`). No element spans two fragments: a fragment
+//! ends at a multiple of `limits::FRAGMENT_ALIGN` within its frame, or at the frame's end.
 
 use ringfold_types::limits::FRAGMENT_ALIGN;
 
@@ -10,11 +10,11 @@ use crate::contract::Fragment;
 use crate::sys::copy;
 use crate::tcp::frame::{BadHeader, HEADER_BYTES, Header};
 
-/// Bytes that have arrived on one connection and were not consumed.
+/// Arrived bytes of one connection that are not consumed.
 #[derive(Debug)]
 pub struct Staging {
     capacity: usize,
-    /// Allocated by `prepare`, or on first use.
+    /// Allocated by `prepare` or on first use.
     bytes: Vec<u8>,
     head: usize,
     tail: usize,
@@ -26,42 +26,42 @@ pub struct Staging {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Open {
     pub(super) tag: u32,
-    /// Bytes of payload that were not consumed, whether they have arrived or not.
+    /// Bytes of payload that are not consumed, arrived or not.
     pub(super) left: usize,
-    /// Bytes of payload that were consumed.
+    /// Bytes of payload that are consumed.
     done: usize,
 }
 
 impl Staging {
-    /// A place for `capacity` bytes, which are allocated when the first arrive.
+    /// Makes a buffer of `capacity` bytes, allocated when the first bytes arrive.
     ///
     /// # Panics
-    /// If `capacity` is below 64, where a frame might not fit as far as it must.
+    /// If `capacity` is below 64, too little for a header and an element.
     #[must_use]
     pub const fn new(capacity: usize) -> Self {
         assert!(capacity >= 64, "staging too small to hold a header and an element");
         Self { capacity, bytes: Vec::new(), head: 0, tail: 0, frame: None, bad: None }
     }
 
-    /// Bytes here that were not consumed, headers included.
+    /// Bytes in the buffer that are not consumed, headers included.
     #[must_use]
     pub const fn live(&self) -> usize {
         self.tail - self.head
     }
 
-    /// Allocates, lest that happens in a later call.
+    /// Allocates now, which spares a later call the allocation.
     pub(super) fn prepare(&mut self) {
         if self.bytes.is_empty() {
             self.bytes = vec![0; self.capacity];
         }
     }
 
-    /// Room for bytes that arrive next. Write to its front, then call `filled`. Empty only if there
-    /// is something to lend or the stream is bad.
+    /// Returns the room for bytes that arrive next. The caller writes to its front and then calls
+    /// `filled`. It is empty only if there is something to lend or the stream is invalid.
     pub fn free(&mut self) -> &mut [u8] {
         self.prepare();
         let live = self.live();
-        // Payload lies at multiples of the alignment, which vector loads like.
+        // Payload lies at multiples of the alignment, which suits vector loads.
         let base = match self.frame {
             Some(frame) => frame.done % FRAGMENT_ALIGN,
             None => FRAGMENT_ALIGN - HEADER_BYTES,
@@ -75,7 +75,7 @@ impl Staging {
         &mut self.bytes[self.tail..]
     }
 
-    /// Whether it pays to read more now, rather than after something was consumed.
+    /// Whether it pays to read more now rather than after the receiver has consumed something.
     #[must_use]
     pub(super) const fn is_roomy(&self) -> bool {
         self.bad.is_none() && (!self.cramped() || self.live() <= self.capacity / 4)
@@ -85,17 +85,17 @@ impl Staging {
         self.capacity - self.tail < self.capacity / 2
     }
 
-    /// Says that the first `bytes` of `free` were written.
+    /// Records that the first `bytes` bytes of `free` were written.
     ///
     /// # Panics
-    /// If that is more than `free` had.
+    /// If `free` had fewer.
     pub fn filled(&mut self, bytes: usize) {
         assert!(bytes <= self.bytes.len() - self.tail, "more filled than was free");
         self.tail += bytes;
         self.open_next();
     }
 
-    /// The fragment at the front, if any of it has arrived as far as it can be lent.
+    /// The fragment at the front, if enough of it has arrived.
     #[must_use]
     pub fn lent(&self) -> Option<Fragment<'_>> {
         let frame = self.frame?;
@@ -109,10 +109,10 @@ impl Staging {
             .then(|| Fragment { tag: frame.tag, bytes: &self.bytes[self.head..self.head + bytes] })
     }
 
-    /// Gives back the first `bytes` of what `lent` gave.
+    /// Gives back the first `bytes` bytes that `lent` returned.
     ///
     /// # Panics
-    /// If that is more than `lent` gave.
+    /// If `lent` returned fewer.
     pub fn take(&mut self, bytes: usize) {
         if bytes == 0 {
             return;
@@ -123,7 +123,7 @@ impl Staging {
         self.pass(bytes);
     }
 
-    /// Why nothing after what is lent can be understood.
+    /// The reason why the bytes after the lent ones are invalid.
     #[must_use]
     pub const fn bad(&self) -> Option<BadHeader> {
         self.bad
@@ -134,7 +134,7 @@ impl Staging {
         self.frame
     }
 
-    /// Moves everything here, all of it payload of the open frame, to the front of `dst`.
+    /// Moves all bytes, which are all payload of the open frame, to the front of `dst`.
     pub(super) fn unload(&mut self, dst: &mut [u8]) -> usize {
         let live = self.live();
         copy(&mut dst[..live], &self.bytes[self.head..self.tail]);
@@ -142,13 +142,14 @@ impl Staging {
         live
     }
 
-    /// Puts back bytes at the front of the open frame. Nothing else may be here.
+    /// Puts back bytes at the front of the open frame. The buffer must be empty.
     pub(super) fn stash(&mut self, bytes: &[u8]) {
         copy(&mut self.free()[..bytes.len()], bytes);
         self.tail += bytes.len();
     }
 
-    /// Counts `bytes` of the open frame as consumed, which are no longer or never were here.
+    /// Counts `bytes` bytes of the open frame as consumed; they are no longer, or never were, in
+    /// the buffer.
     pub(super) fn pass(&mut self, bytes: usize) {
         let Some(frame) = &mut self.frame else { return };
         frame.left -= bytes;
@@ -179,7 +180,7 @@ impl Staging {
 }
 
 impl Open {
-    /// How many of `bytes` more can be counted as consumed, elements kept whole.
+    /// How many of `bytes` more bytes can be counted as consumed without splitting an element.
     pub(super) const fn whole(self, bytes: usize) -> usize {
         if bytes >= self.left {
             return self.left;

@@ -1,4 +1,4 @@
-//! The decoder against streams cut at random points, and against noise.
+//! The decoder against streams that are cut at random points, and against noise.
 
 use proptest::prelude::{Strategy, any, prop, prop_assert, prop_assert_eq, proptest};
 
@@ -36,14 +36,14 @@ proptest! {
         let mut wire = &wire[..];
         let mut staging = Staging::new(capacity);
         let (mut reads, mut takes) = (reads.iter().cycle(), takes.iter().cycle());
-        let mut idle = 0;
+        let mut fruitless = 0;
         for (tag, payload) in &frames {
             let mut got = Vec::new();
             while got.len() < payload.len() {
                 feed(&mut staging, &mut wire, *reads.next().unwrap());
                 let Some(lent) = staging.lent() else {
-                    idle += 1;
-                    prop_assert!(idle < 10_000, "stuck with {} bytes", staging.live());
+                    fruitless += 1;
+                    prop_assert!(fruitless < 10_000, "stuck with {} bytes", staging.live());
                     continue;
                 };
                 prop_assert_eq!(lent.tag, *tag);
@@ -73,7 +73,7 @@ proptest! {
     }
 
     #[test]
-    fn what_follows_a_bad_header_is_not_lent(frames in frames(), noise in any::<[u8; 40]>()) {
+    fn bytes_after_a_bad_header_are_not_lent(frames in frames(), noise in any::<[u8; 40]>()) {
         let mut wire = encode(&frames);
         wire.extend_from_slice(&[7, 0, 0, 0, 0, 0, 0, 0]);
         wire.extend_from_slice(&noise);

@@ -1,12 +1,12 @@
-//! The flows between two hosts that meet: one for each NIC, alone and two at once.
+//! The flows between the two hosts of a pairing: one for each NIC, alone and two at once.
 
 use std::collections::BTreeSet;
 
-/// Each flow, and each two, is measured so often: a busy machine slows some of them.
+/// Measurements of each flow, and of each two at once. A busy machine slows some of them.
 const REPEATS: usize = 3;
 
-/// Pairs of NICs that carry a flow each, the low end's first; no NIC is in two. `reached` has the
-/// pairs that answered.
+/// Returns the pairs of NICs that carry a flow, the low end's NIC first. No NIC is in two pairs.
+/// `reached` has the pairs that answered.
 pub(super) fn choose(reached: &BTreeSet<[usize; 2]>) -> Vec<[usize; 2]> {
     let mut chosen: Vec<[usize; 2]> = Vec::new();
     let is_equal = |pair: &&[usize; 2]| pair[0] == pair[1];
@@ -20,7 +20,7 @@ pub(super) fn choose(reached: &BTreeSet<[usize; 2]>) -> Vec<[usize; 2]> {
     chosen
 }
 
-/// The steps of a meeting with so many flows: places among the flows that run at once.
+/// Returns the steps of a pairing with `flows` flows: the indices of the flows that run at once.
 pub(super) fn steps(flows: usize) -> Vec<Vec<usize>> {
     let alone = (0..flows).map(|flow| vec![flow]);
     let two = (0..flows).flat_map(|one| (one + 1..flows).map(move |other| vec![one, other]));

@@ -1,4 +1,4 @@
-//! Finds rails, and rails that share a bottleneck, in the results of probes and flows.
+//! Infers rails, and rails with a common bottleneck, from the results of probes and flows.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,13 +6,13 @@ use ringfold_topology::certainty::{Certainty, Finding};
 use ringfold_topology::fabric::{Classification, Fabric, HostPlace, Kind, Oddity, Place};
 use ringfold_topology::site::{Measured, Reach};
 
-use super::meet::{Carried, Probe, Tried};
-use super::nic::End;
+use super::matrix::{Carried, MatrixResults, Probe};
+use super::nic::Endpoint;
 
-/// Two flows at once may carry this part less than both alone, of the slower one, and still be
-/// apart. Two that share all they have lose all of it.
+/// Two flows are apart if their sum at once lacks at most this part of the slower flow's rate.
+/// Two flows that share everything lack all of it.
 const LOSS_MAX: f64 = 0.4;
-/// Two rails share something if one meeting in about so many shows it.
+/// Two rails share a link if one pairing in about this many shows it.
 const SHARED_PART: usize = 5;
 
 pub(super) struct Result {
@@ -20,22 +20,22 @@ pub(super) struct Result {
     pub(super) measured: Vec<Measured>,
 }
 
-/// `known` has the place of each port of `fabric`, where a site file tells; else it is empty.
+/// Infers the rails of `fabric`. `known` has the place of each port from a site file, or is empty.
 pub(super) fn infer(
-    ends: &[End],
-    tried: &Tried,
+    ends: &[Endpoint],
+    results: &MatrixResults,
     fabric: &Fabric,
     known: Vec<Option<Place>>,
 ) -> Result {
-    let ports = Ports::new(ends, &tried.probes);
+    let ports = Ports::new(ends, &results.probes);
     let rails = if known.iter().any(Option::is_some) {
         Rails::known(&ports, known)
     } else {
-        Rails::of(&ports, tried)
+        Rails::of(&ports, results)
     };
-    let measured = measured(&ports, &rails, tried);
+    let measured = measured(&ports, &rails, results);
     let mut found = classification(&ports, &rails, fabric);
-    found.crosses = crosses(&rails, &measured, tried);
+    found.crosses = crosses(&rails, &measured, results);
     found.oddities.extend(ports.lonely().map(|port| Oddity {
         port: Some(port),
         what: "no probe to it or from it was answered".to_owned(),
@@ -45,21 +45,21 @@ pub(super) fn infer(
     Result { found, measured }
 }
 
-/// The NICs of all ends by their index in the fabric, and which reach each other.
+/// The NICs of all ends by their index in the fabric, and their connectivity.
 struct Ports<'a> {
-    ends: &'a [End],
-    /// By end: the index of its first NIC.
+    ends: &'a [Endpoint],
+    /// The index of the first NIC of each end.
     first: Vec<usize>,
-    /// By NIC: its end.
+    /// The end of each NIC.
     end_of: Vec<usize>,
-    /// The two NICs of each probe, and whether an answer came.
+    /// The two NICs of each probe, and whether it was answered.
     probes: Vec<([usize; 2], bool)>,
-    /// By NIC: the lowest NIC that it reaches, directly or by others.
+    /// The lowest NIC that each NIC reaches, directly or through others.
     network: Vec<usize>,
 }
 
 impl<'a> Ports<'a> {
-    fn new(ends: &'a [End], probes: &[Probe]) -> Self {
+    fn new(ends: &'a [Endpoint], probes: &[Probe]) -> Self {
         let mut first = Vec::new();
         let mut end_of = Vec::new();
         for (number, end) in ends.iter().enumerate() {
@@ -88,21 +88,21 @@ impl<'a> Ports<'a> {
         port - self.first[self.end_of[port]]
     }
 
-    /// Networks of two NICs or more.
+    /// Returns the networks of two or more NICs.
     fn networks(&self) -> Vec<Vec<usize>> {
         let mut networks = self.sets(0..self.end_of.len(), |port| self.network[port]);
         networks.retain(|ports| ports.len() > 1);
         networks
     }
 
-    /// The IP subnets of these NICs, if no host has two NICs in one and each has two NICs.
+    /// Returns the IP subnets of these NICs, if each has two NICs and no host has two in one.
     fn subnets(&self, of: &BTreeSet<usize>) -> Option<Vec<Vec<usize>>> {
         let subnet = |port: usize| self.ends[self.end_of[port]].nics[self.nic(port)].subnet();
         let subnets = self.sets(of.iter().copied(), subnet);
         subnets.iter().all(|ports| ports.len() > 1 && self.is_rail(ports)).then_some(subnets)
     }
 
-    /// Sets of NICs with equal keys, those of the first NICs of hosts first.
+    /// Returns the sets of NICs with equal keys. Sets with the first NICs of hosts come first.
     fn sets<K: Ord>(
         &self,
         ports: impl Iterator<Item = usize>,
@@ -115,7 +115,7 @@ impl<'a> Ports<'a> {
         sets
     }
 
-    /// Whether no host has two of these NICs.
+    /// Returns whether every host has at most one of these NICs.
     fn is_rail(&self, ports: &[usize]) -> bool {
         let ends: BTreeSet<usize> = ports.iter().map(|port| self.end_of[*port]).collect();
         ends.len() == ports.len()
@@ -132,7 +132,7 @@ impl<'a> Ports<'a> {
         format!("{} {}", end.host, end.nics[self.nic(port)].interface)
     }
 
-    /// Probes within a rail that nobody answered, between NICs that others reach.
+    /// Returns the unanswered probes within a rail, between NICs that others reach.
     fn unanswered(&self, rails: &Rails) -> Vec<Oddity> {
         let lonely: BTreeSet<usize> = self.lonely().collect();
         let failed = self.probes.iter().filter(|(both, is_answered)| {
@@ -150,19 +150,19 @@ impl<'a> Ports<'a> {
     }
 }
 
-/// The rails that the probes show.
+/// The rails that the probes, or a site file, show.
 struct Rails {
     places: Vec<Option<Place>>,
     certainty: Certainty,
-    /// 0 without rails.
+    /// Number of rails; 0 without rails.
     count: usize,
-    /// No probe from one rail to another was answered.
+    /// Whether no probe from one rail to another was answered.
     are_separate: bool,
     because: String,
 }
 
 impl Rails {
-    /// The rails that a site file tells.
+    /// Returns the rails of a site file.
     fn known(ports: &Ports<'_>, places: Vec<Option<Place>>) -> Self {
         let crosses = |probe: &([usize; 2], bool)| {
             let [one, other] = probe.0.map(|port| places[port].map(|place| place.rail));
@@ -178,7 +178,7 @@ impl Rails {
         }
     }
 
-    fn of(ports: &Ports<'_>, tried: &Tried) -> Self {
+    fn of(ports: &Ports<'_>, results: &MatrixResults) -> Self {
         let networks = ports.networks();
         let reached: BTreeSet<usize> = networks.iter().flatten().copied().collect();
         let are_separate = networks.len() > 1 && networks.iter().all(|it| ports.is_rail(it));
@@ -191,7 +191,7 @@ impl Rails {
             let because = format!("NICs are in {} IP subnets, and probes cross", subnets.len());
             (subnets, true, because)
         } else {
-            // NICs of a host reach each other, and their order is the only hint.
+            // Probes cross, so the order of NICs on the host is the only hint.
             let because = "probes cross, so rails are by order on the host".to_owned();
             (ports.sets(reached.into_iter(), |port| ports.nic(port)), false, because)
         };
@@ -205,7 +205,7 @@ impl Rails {
             one.is_some() && one == other
         };
         let is_complete = ports.probes.iter().filter(within).all(|probe| probe.1);
-        let is_certain = tried.is_all && is_complete && is_known;
+        let is_certain = results.is_complete && is_complete && is_known;
         Self {
             places,
             certainty: if is_certain { Certainty::Certain } else { Certainty::Likely },
@@ -228,7 +228,7 @@ fn classification(ports: &Ports<'_>, rails: &Rails, fabric: &Fabric) -> Classifi
         let at = networks.iter().position(|network| network.contains(&port));
         at.and_then(|at| u32::try_from(at).ok())
     };
-    let host = |(order, end): (usize, &End)| HostPlace {
+    let host = |(order, end): (usize, &Endpoint)| HostPlace {
         host: end.host.clone(),
         pod: 0,
         group: 0,
@@ -248,7 +248,7 @@ fn classification(ports: &Ports<'_>, rails: &Rails, fabric: &Fabric) -> Classifi
         planes: Finding {
             value: 1,
             certainty: Certainty::Likely,
-            because: "probes do not tell planes from rails".to_owned(),
+            because: "probes do not distinguish planes from rails".to_owned(),
         },
         subnets: Finding {
             value: u32::try_from(networks.len()).unwrap_or(u32::MAX),
@@ -263,13 +263,13 @@ fn classification(ports: &Ports<'_>, rails: &Rails, fabric: &Fabric) -> Classifi
     }
 }
 
-/// Whether ports on different rails reach each other.
-fn crosses(rails: &Rails, measured: &[Measured], tried: &Tried) -> Finding<bool> {
+/// Returns whether ports on different rails reach each other.
+fn crosses(rails: &Rails, measured: &[Measured], results: &MatrixResults) -> Finding<bool> {
     let across: Vec<Reach> =
         measured.iter().filter(|it| it.between[0] != it.between[1]).map(|it| it.reach).collect();
     let finding =
         |value, certainty, because: &str| Finding { value, certainty, because: because.to_owned() };
-    let sure = if tried.is_all { Certainty::Certain } else { Certainty::Likely };
+    let sure = if results.is_complete { Certainty::Certain } else { Certainty::Likely };
     if across.is_empty() {
         finding(false, Certainty::Unknown, "there are no two rails")
     } else if rails.are_separate {
@@ -281,8 +281,8 @@ fn crosses(rails: &Rails, measured: &[Measured], tried: &Tried) -> Finding<bool>
     }
 }
 
-/// The result of each two places.
-fn measured(ports: &Ports<'_>, rails: &Rails, tried: &Tried) -> Vec<Measured> {
+/// Returns the result of each two places.
+fn measured(ports: &Ports<'_>, rails: &Rails, results: &MatrixResults) -> Vec<Measured> {
     let between = |both: [usize; 2]| {
         let [one, other] = both.map(|port| rails.places[port]);
         let (one, other) = (one?, other?);
@@ -294,7 +294,7 @@ fn measured(ports: &Ports<'_>, rails: &Rails, tried: &Tried) -> Vec<Measured> {
             answers.entry(between).or_default().push(*is_answered);
         }
     }
-    let apart = apart(ports, rails, tried);
+    let apart = apart(ports, rails, results);
     let measured = |(between, answers): ([Place; 2], Vec<bool>)| Measured {
         between,
         reach: match (answers.contains(&true), answers.contains(&false)) {
@@ -307,15 +307,15 @@ fn measured(ports: &Ports<'_>, rails: &Rails, tried: &Tried) -> Vec<Measured> {
     answers.into_iter().map(measured).collect()
 }
 
-/// Whether the flows of two places leave each other alone in nearly all meetings.
-fn apart(ports: &Ports<'_>, rails: &Rails, tried: &Tried) -> BTreeMap<[Place; 2], bool> {
-    let mut by_meeting: BTreeMap<[usize; 2], Vec<&Carried>> = BTreeMap::new();
-    for carried in &tried.carried {
-        by_meeting.entry(carried.ends).or_default().push(carried);
+/// Returns, for each two places, whether their flows are apart in nearly all pairings.
+fn apart(ports: &Ports<'_>, rails: &Rails, results: &MatrixResults) -> BTreeMap<[Place; 2], bool> {
+    let mut by_pairing: BTreeMap<[usize; 2], Vec<&Carried>> = BTreeMap::new();
+    for carried in &results.carried {
+        by_pairing.entry(carried.ends).or_default().push(carried);
     }
     let mut votes: BTreeMap<[Place; 2], [usize; 2]> = BTreeMap::new();
-    for (ends, carried) in by_meeting {
-        for (nics, is_apart) in verdicts(&carried) {
+    for (ends, carried) in by_pairing {
+        for (nics, is_apart) in votes_of(&carried) {
             let place = |nics| {
                 let [one, other] = ports.both(ends, nics).map(|port| rails.places[port]);
                 one.filter(|_| one == other)
@@ -325,13 +325,13 @@ fn apart(ports: &Ports<'_>, rails: &Rails, tried: &Tried) -> BTreeMap<[Place; 2]
             votes.entry(between).or_default()[usize::from(is_apart)] += 1;
         }
     }
-    // Hosts below one switch do not see what others share above it.
+    // Hosts below one switch do not see a bottleneck above it.
     votes.into_iter().map(|(between, [no, yes])| (between, no * SHARED_PART <= yes)).collect()
 }
 
-/// For each two flows of a meeting, by their NICs: whether they are apart. Two of which nobody can
-/// tell, because a CPU was the limit, are left out.
-fn verdicts(carried: &[&Carried]) -> Vec<([[usize; 2]; 2], bool)> {
+/// Returns, for each two flows of a pairing, whether they are apart. Two flows with a loss are left
+/// out if CPU time was the limit.
+fn votes_of(carried: &[&Carried]) -> Vec<([[usize; 2]; 2], bool)> {
     let steps = steps(carried);
     // Other load only slows flows, so the fastest of several counts.
     let mut alone: BTreeMap<[usize; 2], f64> = BTreeMap::new();
@@ -350,7 +350,7 @@ fn verdicts(carried: &[&Carried]) -> Vec<([[usize; 2]; 2], bool)> {
             _ => {}
         }
     }
-    let verdict = |(nics, (rate, is_starved)): ([[usize; 2]; 2], (f64, bool))| {
+    let vote = |(nics, (rate, is_starved)): ([[usize; 2]; 2], (f64, bool))| {
         let [one, other] = nics.map(|nics| alone.get(&nics).copied().unwrap_or(0.0));
         if one <= 0.0 || other <= 0.0 || rate <= 0.0 {
             return None;
@@ -358,18 +358,18 @@ fn verdicts(carried: &[&Carried]) -> Vec<([[usize; 2]; 2], bool)> {
         let is_apart = (one + other - rate) / one.min(other) <= LOSS_MAX;
         (is_apart || !is_starved).then_some((nics, is_apart))
     };
-    both.into_iter().filter_map(verdict).collect()
+    both.into_iter().filter_map(vote).collect()
 }
 
 /// A flow's NICs, its rate, and whether a CPU was its limit.
 type Ran = ([usize; 2], f64, bool);
 
-/// Both ends' words about each step: the receiver's rate, and either one's lack of CPU time. Steps
-/// with a broken flow are left out.
+/// Joins both ends' reports of each step: the receiver's rate, and either end's lack of CPU time.
+/// Steps with a broken flow are left out.
 fn steps(carried: &[&Carried]) -> BTreeMap<usize, Vec<Ran>> {
     let mut steps: BTreeMap<usize, Option<Vec<Ran>>> = BTreeMap::new();
-    for word in carried {
-        let own: Option<Vec<Ran>> = word
+    for report in carried {
+        let own: Option<Vec<Ran>> = report
             .flows
             .iter()
             .map(|(nics, flow)| flow.map(|flow| (*nics, flow.rate, flow.is_starved)))
@@ -379,16 +379,16 @@ fn steps(carried: &[&Carried]) -> BTreeMap<usize, Vec<Ran>> {
             let both = own.iter().zip(theirs);
             Some(both.map(|(a, b)| (a.0, a.1.max(b.1), a.2 || b.2)).collect())
         };
-        let joined = match steps.remove(&word.step) {
+        let joined = match steps.remove(&report.step) {
             None => own,
             Some(theirs) => theirs.and_then(join),
         };
-        steps.insert(word.step, joined);
+        steps.insert(report.step, joined);
     }
     steps.into_iter().filter_map(|(step, ran)| Some((step, ran?))).collect()
 }
 
-/// Rails that share a bottleneck, in words.
+/// Describes the rails with a common bottleneck.
 fn shared(measured: &[Measured]) -> impl Iterator<Item = Oddity> {
     measured.iter().filter(|it| it.are_apart == Some(false)).map(|it| {
         let [one, other] = it.between.map(|place| place.rail);
@@ -407,12 +407,12 @@ mod tests {
 
     use ringfold_types::Rank;
 
-    use super::super::line::Flow;
+    use super::super::connection::Flow;
     use super::super::nic::{Nic, fabric};
     use super::*;
 
-    /// Hosts with NICs in these IP networks.
-    fn ends(networks: &[&[u8]]) -> Vec<End> {
+    /// Returns hosts with NICs in these IP networks.
+    fn ends(networks: &[&[u8]]) -> Vec<Endpoint> {
         let nic = |host: usize, place: usize, network: u8| Nic {
             interface: format!("eth{place}"),
             device: String::new(),
@@ -423,7 +423,7 @@ mod tests {
             mac: u64::try_from(host * 100 + place + 1).unwrap(),
             gbps: 100,
         };
-        let end = |(host, networks): (usize, &&[u8])| End {
+        let end = |(host, networks): (usize, &&[u8])| Endpoint {
             rank: Rank::at(host),
             host: format!("host{host}"),
             nics: networks.iter().enumerate().map(|(place, it)| nic(host, place, *it)).collect(),
@@ -431,8 +431,8 @@ mod tests {
         networks.iter().enumerate().map(end).collect()
     }
 
-    /// All probes between these hosts, of which those that `answers` says were answered.
-    fn probed(ends: &[End], answers: impl Fn(&Nic, &Nic) -> bool) -> Tried {
+    /// Returns all probes between these hosts, with answers where `answers` says so.
+    fn probed(ends: &[Endpoint], answers: impl Fn(&Nic, &Nic) -> bool) -> MatrixResults {
         let mut probes = Vec::new();
         for low in 0..ends.len() {
             for high in low + 1..ends.len() {
@@ -444,11 +444,11 @@ mod tests {
                 }
             }
         }
-        Tried { probes, carried: Vec::new(), is_all: true }
+        MatrixResults { probes, carried: Vec::new(), is_complete: true }
     }
 
-    fn results(ends: &[End], tried: &Tried, known: Vec<Option<Place>>) -> Result {
-        infer(ends, tried, &fabric(ends), known)
+    fn inferred(ends: &[Endpoint], results: &MatrixResults, known: Vec<Option<Place>>) -> Result {
+        infer(ends, results, &fabric(ends), known)
     }
 
     fn rails(result: &Result) -> Vec<Option<u16>> {
@@ -463,9 +463,9 @@ mod tests {
     fn nics_that_answer_each_other_only_are_a_rail() {
         // The second host carries the rails in another order, and the third lacks one.
         let ends = ends(&[&[0, 1, 2], &[2, 0, 1], &[1, 2]]);
-        let result = results(&ends, &probed(&ends, is_one_subnet), Vec::new());
+        let result = inferred(&ends, &probed(&ends, is_one_subnet), Vec::new());
         let wanted = [0, 1, 2, 2, 0, 1, 1, 2].map(Some);
-        // Numbers are arbitrary; equal ones are not.
+        // The numbers are arbitrary. Only their equality counts.
         let seen = rails(&result);
         for (a, b) in (0..8).flat_map(|a| (0..8).map(move |b| (a, b))) {
             assert_eq!(seen[a] == seen[b], wanted[a] == wanted[b], "{seen:?}");
@@ -486,8 +486,8 @@ mod tests {
     fn an_answer_that_fails_within_a_rail_makes_it_likely() {
         let ends = ends(&[&[0, 1], &[0, 1], &[0, 1]]);
         let fails = |one: &Nic, other: &Nic| one.mac == 2 && other.mac == 102;
-        let tried = probed(&ends, |one, other| is_one_subnet(one, other) && !fails(one, other));
-        let result = results(&ends, &tried, Vec::new());
+        let results = probed(&ends, |one, other| is_one_subnet(one, other) && !fails(one, other));
+        let result = inferred(&ends, &results, Vec::new());
         assert_eq!(result.found.rails.certainty, Certainty::Likely);
         let oddities = &result.found.oddities;
         assert_eq!((oddities.len(), oddities[0].port), (1, Some(1)), "{oddities:?}");
@@ -497,7 +497,7 @@ mod tests {
     #[test]
     fn a_nic_that_nobody_answers_has_no_rail() {
         let ends = ends(&[&[0, 1], &[0, 7], &[0, 1]]);
-        let result = results(&ends, &probed(&ends, is_one_subnet), Vec::new());
+        let result = inferred(&ends, &probed(&ends, is_one_subnet), Vec::new());
         assert_eq!(rails(&result), [Some(0), Some(1), Some(0), None, Some(0), Some(1)]);
         let oddities = &result.found.oddities;
         assert_eq!((oddities.len(), oddities[0].port), (1, Some(3)), "{oddities:?}");
@@ -506,15 +506,15 @@ mod tests {
     #[test]
     fn hosts_that_did_not_meet_leave_it_likely() {
         let ends = ends(&[&[0, 1], &[0, 1]]);
-        let tried = Tried { is_all: false, ..probed(&ends, is_one_subnet) };
-        let found = results(&ends, &tried, Vec::new()).found;
+        let results = MatrixResults { is_complete: false, ..probed(&ends, is_one_subnet) };
+        let found = inferred(&ends, &results, Vec::new()).found;
         assert_eq!([found.rails.certainty, found.crosses.certainty], [Certainty::Likely; 2]);
     }
 
     #[test]
     fn where_all_nics_answer_subnets_are_rails_and_order_is_a_guess() {
         let by_subnet = ends(&[&[0, 1], &[1, 0]]);
-        let result = results(&by_subnet, &probed(&by_subnet, |_, _| true), Vec::new());
+        let result = inferred(&by_subnet, &probed(&by_subnet, |_, _| true), Vec::new());
         assert_eq!(rails(&result), [Some(0), Some(1), Some(1), Some(0)]);
         assert_eq!(result.found.rails.certainty, Certainty::Certain);
         assert_eq!(
@@ -522,7 +522,7 @@ mod tests {
             (true, Certainty::Certain)
         );
         let by_order = ends(&[&[0, 0], &[0, 0]]);
-        let result = results(&by_order, &probed(&by_order, |_, _| true), Vec::new());
+        let result = inferred(&by_order, &probed(&by_order, |_, _| true), Vec::new());
         assert_eq!(rails(&result), [Some(0), Some(1), Some(0), Some(1)]);
         assert_eq!(result.found.rails.certainty, Certainty::Likely);
     }
@@ -533,37 +533,37 @@ mod tests {
         let place = |rail| Some(Place { rail, plane: 3 });
         let known = vec![place(5), place(9), place(5), place(9), place(5), None];
         let fails = |one: &Nic, other: &Nic| one.mac == 1 && other.mac == 201;
-        let tried = probed(&ends, |one, other| is_one_subnet(one, other) && !fails(one, other));
-        let result = results(&ends, &tried, known);
+        let results = probed(&ends, |one, other| is_one_subnet(one, other) && !fails(one, other));
+        let result = inferred(&ends, &results, known);
         let reach: Vec<_> =
             result.measured.iter().map(|it| (it.between.map(|p| p.rail), it.reach)).collect();
         assert_eq!(reach, [([5, 5], Reach::Some), ([5, 9], Reach::None), ([9, 9], Reach::All)]);
         assert!(!result.found.crosses.value);
     }
 
-    /// Rates of two flows, alone and at once, each as often as there are words.
+    /// Returns both ends' reports of two flows: each alone, then both at once for each of `both`.
     fn carried(alone: [f64; 2], both: &[(f64, bool)]) -> Vec<Carried> {
         let flow = |rate, is_starved| Some(Flow { rate, is_starved });
-        let mut words = Vec::new();
+        let mut reports = Vec::new();
         for (step, flows) in [vec![(0, alone[0])], vec![(1, alone[1])]].into_iter().enumerate() {
             let flows =
                 flows.into_iter().map(|(nic, rate)| ([nic, nic], flow(rate, false))).collect();
-            words.push(Carried { ends: [0, 1], step, flows });
+            reports.push(Carried { ends: [0, 1], step, flows });
         }
         for (number, (rate, is_starved)) in both.iter().enumerate() {
             for is_receiver in [true, false] {
                 let rate = if is_receiver { rate / 2.0 } else { 0.0 };
                 let flows = [0, 1].map(|nic| ([nic, nic], flow(rate, !is_receiver && *is_starved)));
-                words.push(Carried { ends: [0, 1], step: 2 + number, flows: flows.to_vec() });
+                reports.push(Carried { ends: [0, 1], step: 2 + number, flows: flows.to_vec() });
             }
         }
-        words
+        reports
     }
 
     fn are_apart(carried: Vec<Carried>) -> Option<bool> {
         let ends = ends(&[&[0, 1], &[0, 1]]);
-        let tried = Tried { carried, ..probed(&ends, is_one_subnet) };
-        let measured = results(&ends, &tried, Vec::new()).measured;
+        let results = MatrixResults { carried, ..probed(&ends, is_one_subnet) };
+        let measured = inferred(&ends, &results, Vec::new()).measured;
         let between = [0, 1].map(|rail| Place { rail, plane: 0 });
         measured.iter().find(|it| it.between == between).unwrap().are_apart
     }
@@ -589,10 +589,10 @@ mod tests {
 
     #[test]
     fn a_flow_that_broke_leaves_its_step_out() {
-        let mut words = carried([1e9, 1e9], &[(1e9, false), (1.9e9, false)]);
-        words[4].flows[0].1 = None;
-        assert_eq!(are_apart(words.clone()), Some(false));
-        words[2].flows[1].1 = None;
-        assert_eq!(are_apart(words), None);
+        let mut reports = carried([1e9, 1e9], &[(1e9, false), (1.9e9, false)]);
+        reports[4].flows[0].1 = None;
+        assert_eq!(are_apart(reports.clone()), Some(false));
+        reports[2].flows[1].1 = None;
+        assert_eq!(are_apart(reports), None);
     }
 }

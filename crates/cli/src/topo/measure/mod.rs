@@ -1,17 +1,17 @@
-//! `ringfold topo --measure`: a job that tries every pair of NICs.
+//! `ringfold topo --measure`: a job that probes every pair of NICs.
 //!
-//! One rank of each host takes part. In each round every host meets one other; in each step of a
-//! round a NIC is in one probe. Probes show which NICs reach each other and in what time. Flows
+//! One rank of each host takes part. A round pairs each host with one other. In each step of a
+//! round a NIC is in one probe. Probes show which NICs reach each other, and the latency. Flows
 //! then show the bandwidth of each rail, and whether two rails at once carry less than both alone.
 //!
-//! * `nic`: the NICs of a host; `line`: a connection that is bound to one;
-//! * `meet`: rounds and steps; `flows`: the flows of a meeting;
-//! * `infer`: rails from the results; `progress`: lines that say how far it is.
+//! * `nic`: the NICs of a host; `connection`: a TCP connection that is bound to a NIC;
+//! * `matrix`: the probe matrix with its rounds and steps; `flows`: the flows of a pairing;
+//! * `infer`: infers rails from the results; `progress`: prints the progress.
 
+mod connection;
 mod flows;
 mod infer;
-mod line;
-mod meet;
+mod matrix;
 mod nic;
 mod progress;
 
@@ -23,37 +23,37 @@ use ringfold_topology::fabric::{Fabric, Oddity, Place, PortId};
 use ringfold_topology::site::Site;
 use ringfold_types::Rank;
 
-use self::meet::Tour;
-use self::nic::{Card, End};
+use self::matrix::ProbeMatrix;
+use self::nic::{Endpoint, HostInfo};
 use super::source::{self, Network};
-use crate::share::share;
+use crate::gather::all_gather;
 
-/// The result of measuring; nothing on ranks other than 0. Every rank of the job calls this. Takes
-/// seconds for each host, at most some minutes. Rank 0 first calls `may_write`, and nothing is
-/// measured where that fails.
+/// Measures the network of a job. Every rank calls this, and only rank 0 gets a result. It blocks
+/// for seconds for each host, at most some minutes. Rank 0 first calls `may_write`; if that fails,
+/// no rank measures.
 pub(super) fn measure(
     may_write: impl FnOnce() -> anyhow::Result<()>,
 ) -> anyhow::Result<Option<Network>> {
     let config = Config::from_env()?;
-    // RDMA is under test here, so ranks talk without it.
-    let mut talking = config.clone();
-    talking.transports.rdma = false;
-    talking.transports.tcp = true;
-    let mut comm = Communicator::init_with(&talking)?;
+    // RDMA ports are under test here, so the ranks report over TCP.
+    let mut control = config.clone();
+    control.transports.rdma = false;
+    control.transports.tcp = true;
+    let mut comm = Communicator::init_with(&control)?;
     let is_first = comm.rank() == Rank(0);
     let checked = if is_first { may_write() } else { Ok(()) };
-    if share(&mut comm, &checked.is_err())?.contains(&true) {
+    if all_gather(&mut comm, &checked.is_err())?.contains(&true) {
         comm.leave()?;
         return checked.map(|()| None);
     }
-    let cards = share(&mut comm, &Card::of_this_host(&config)?)?;
-    let ends = End::all(comm.layout(), cards);
+    let infos = all_gather(&mut comm, &HostInfo::of_this_host(&config)?)?;
+    let ends = Endpoint::all(comm.layout(), infos);
     ensure!(
         ends.len() > 1,
         "--measure: all ranks are on one host; start one on each, as in: ringrun --host a,b \
          ringfold topo --measure"
     );
-    let tried = Tour::new(&config, &mut comm, &ends)?.all(&mut comm)?;
+    let results = ProbeMatrix::new(&config, &mut comm, &ends)?.all(&mut comm)?;
     comm.leave()?;
     if !is_first {
         return Ok(None);
@@ -64,14 +64,14 @@ pub(super) fn measure(
         None => None,
     };
     let known = base.as_ref().map_or_else(Vec::new, |base| places(&fabric, base));
-    let result = infer::infer(&ends, &tried, &fabric, known);
+    let result = infer::infer(&ends, &results, &fabric, known);
     Ok(Some(match base {
         Some(base) => updated(base, &fabric, &result),
         None => new(fabric, &result),
     }))
 }
 
-/// The places that a site file or a fabric's files give the ports of `fabric`.
+/// Returns the place of each port of `fabric` in a site file or a fabric's files.
 fn places(fabric: &Fabric, base: &Network) -> Vec<Option<Place>> {
     let known = base.fabric.ports.iter().zip(&base.found.places);
     let known: BTreeMap<PortId, Option<Place>> =
@@ -85,7 +85,7 @@ fn new(fabric: Fabric, result: &infer::Result) -> Network {
     Network { fabric, found, site: Some(site) }
 }
 
-/// What `RINGFOLD_TOPO_FILE` says, with the results in place of older ones.
+/// Returns the network of `RINGFOLD_TOPO_FILE`, with new results in place of older ones.
 fn updated(base: Network, fabric: &Fabric, result: &infer::Result) -> Network {
     let Network { fabric: all, mut found, site } = base;
     let mut site = site.unwrap_or_else(|| Site::of(&all, &found));

@@ -1,4 +1,4 @@
-//! The NICs of each host that takes part.
+//! The NICs of each host that measures.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -14,7 +14,7 @@ use ringfold_topology::machine::{Machine, Network};
 use ringfold_types::Rank;
 use serde::{Deserialize, Serialize};
 
-/// A NIC, by its network interface. Probes of an RDMA port use TCP over its interface, which takes
+/// A NIC with its network interface. Probes of an RDMA port use TCP over its interface, which uses
 /// the same cables.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Nic {
@@ -36,18 +36,18 @@ pub(super) struct Nic {
 }
 
 impl Nic {
-    /// The network of its address, as comparable numbers.
+    /// Returns the network of the address, as comparable numbers.
     pub(super) fn subnet(&self) -> (u128, u8) {
         let (bits, all) = match self.address {
             IpAddr::V4(address) => (u32::from(address).into(), 32),
             IpAddr::V6(address) => (u128::from(address), 128),
         };
         let prefix = self.prefix.min(all);
-        // No prefix of all 128 bits is shifted away.
+        // An empty IPv6 prefix shifts all 128 bits away.
         (bits.checked_shr(u32::from(all - prefix)).unwrap_or(0), prefix)
     }
 
-    /// The NIC of an interface, with its speed and identifiers.
+    /// Describes the NIC of an interface, with its speed and identifiers.
     fn new(choice: Choice, machine: &Machine) -> Self {
         let Choice { interface, address, prefix, .. } = choice;
         let known = machine.interfaces.iter().find(|it| it.name == interface);
@@ -88,14 +88,14 @@ impl Nic {
     }
 }
 
-/// One rank's word about its host.
+/// A rank's report about its host.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Card {
+pub(super) struct HostInfo {
     pub(super) host: String,
     pub(super) nics: Vec<Nic>,
 }
 
-impl Card {
+impl HostInfo {
     pub(super) fn of_this_host(config: &Config) -> anyhow::Result<Self> {
         let filter = config.socket_ifname.as_deref().map(|text| {
             let Ok(filter) = text.parse::<Filter>();
@@ -112,39 +112,39 @@ impl Card {
 
 /// A host, and the rank that measures there.
 #[derive(Clone, Debug)]
-pub(super) struct End {
+pub(super) struct Endpoint {
     pub(super) rank: Rank,
     /// Unique among ends.
     pub(super) host: String,
     pub(super) nics: Vec<Nic>,
 }
 
-impl End {
-    /// One for each host: its lowest rank. Hosts of equal names are told apart by a number.
-    pub(super) fn all(layout: &Layout, cards: Vec<Card>) -> Vec<Self> {
+impl Endpoint {
+    /// Picks the lowest rank of each host. A number distinguishes hosts with equal names.
+    pub(super) fn all(layout: &Layout, infos: Vec<HostInfo>) -> Vec<Self> {
         let mut ends: Vec<Self> = Vec::new();
         let mut names = BTreeSet::new();
-        for (rank, card) in cards.into_iter().enumerate() {
+        for (rank, info) in infos.into_iter().enumerate() {
             let rank = Rank::at(rank);
             if ends.iter().any(|end| layout.same_host(end.rank, rank)) {
                 continue;
             }
-            let mut host = card.host.clone();
+            let mut host = info.host.clone();
             for number in 2.. {
                 if names.insert(host.clone()) {
                     break;
                 }
-                host = format!("{}#{number}", card.host);
+                host = format!("{}#{number}", info.host);
             }
-            ends.push(Self { rank, host, nics: card.nics });
+            ends.push(Self { rank, host, nics: info.nics });
         }
         ends
     }
 }
 
-/// The ports of all ends, without switches: probes see none.
-pub(super) fn fabric(ends: &[End]) -> Fabric {
-    let port = |end: &End, nic: &Nic| EndPort {
+/// Returns the ports of all ends. Probes do not see switches, so there are none.
+pub(super) fn fabric(ends: &[Endpoint]) -> Fabric {
+    let port = |end: &Endpoint, nic: &Nic| EndPort {
         id: nic.id(),
         host: end.host.clone(),
         device: if nic.device.is_empty() { nic.interface.clone() } else { nic.device.clone() },
@@ -184,7 +184,7 @@ mod tests {
 
     #[test]
     fn an_rdma_port_is_known_by_its_guid_or_mac() {
-        let ends = [Network::InfiniBand, Network::Roce].map(|it| End {
+        let ends = [Network::InfiniBand, Network::Roce].map(|it| Endpoint {
             rank: Rank(0),
             host: "a".into(),
             nics: vec![nic(it)],

@@ -1,19 +1,19 @@
-//! Lines that say how far measuring is: one that changes on a terminal, else one now and then.
+//! Progress lines: a single line that changes on a terminal, else a new line now and then.
 
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-/// Where the lines go.
+/// The destination of the lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     /// A terminal, on which each line replaces the one before.
     Terminal,
-    /// A pipe, as below ringrun, or a file. Each line stays.
+    /// A pipe, as under ringrun, or a file. Each line stays.
     Log,
 }
 
 impl Place {
-    /// Time between two lines.
+    /// Returns the time between two lines.
     const fn pause(self) -> Duration {
         match self {
             Self::Terminal => Duration::from_millis(200),
@@ -23,41 +23,41 @@ impl Place {
 }
 
 pub(super) struct Progress {
-    /// Nothing on a rank that shows nothing.
+    /// The destination; `None` on a rank that shows nothing.
     place: Option<Place>,
     last: Option<Instant>,
     round: usize,
     rounds: usize,
-    /// Pairs of NICs that all ranks tried.
+    /// Pairs of NICs that all ranks probed.
     pairs: usize,
 }
 
 impl Progress {
-    /// Only one rank shows it.
+    /// Starts a display, which is visible on the first rank only.
     pub(super) fn new(is_first: bool, rounds: usize) -> Self {
         let is_terminal = io::stderr().is_terminal();
         let place = if is_terminal { Place::Terminal } else { Place::Log };
         Self { place: is_first.then_some(place), last: None, round: 0, rounds, pairs: 0 }
     }
 
-    /// The next round begins.
+    /// Counts a new round.
     pub(super) fn next_round(&mut self) {
         self.round += 1;
     }
 
-    /// So many more pairs of NICs were tried.
-    pub(super) fn tried(&mut self, pairs: usize) {
+    /// Adds to the number of probed pairs of NICs.
+    pub(super) fn probed(&mut self, pairs: usize) {
         self.pairs += pairs;
     }
 
     pub(super) fn show(&mut self, what: &str, step: usize, steps: usize) {
         if let Some(line) = self.line(what, step, steps, Instant::now()) {
-            // A reader that is gone does not end the measurement.
+            // A closed standard error does not end the measurement.
             io::stderr().write_all(line.as_bytes()).ok();
         }
     }
 
-    /// The line to show now; nothing too soon after the last one.
+    /// Returns the line to show now, or `None` too soon after the last one.
     fn line(&mut self, what: &str, step: usize, steps: usize, now: Instant) -> Option<String> {
         let place = self.place?;
         if self.last.is_some_and(|last| now.duration_since(last) < place.pause()) {
@@ -96,7 +96,7 @@ mod tests {
         let mut progress = progress(Some(Place::Log));
         let start = Instant::now();
         let mut line = |millis| {
-            progress.tried(1);
+            progress.probed(1);
             progress.line("flows", 4, 9, start + Duration::from_millis(millis))
         };
         let first = "ringfold: round 1 of 3: flows 5 of 9, 9 pairs tried\n";

@@ -1,4 +1,4 @@
-//! A group of hosts: leaf switches above, a row for each host, a line down each rail.
+//! Draws a group of hosts: leaf switches above, a row for each host, a line down each rail.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,14 +16,14 @@ const ROW_HEIGHT: f64 = 30.0;
 const CHIP_HEIGHT: f64 = 18.0;
 const PADDING: f64 = 10.0;
 
-/// Characters of a label.
+/// The most characters of a label.
 const LABEL_MAX: usize = 30;
 
 /// A group with the sizes of its parts.
 pub(super) struct Drawn<'a> {
     picture: &'a Picture,
     block: &'a Block,
-    /// Higher switches that its leaf switches are joined to, in words.
+    /// A label that names the higher switches above its leaf switches.
     above: String,
     names: Vec<String>,
     cells: Vec<Vec<String>>,
@@ -42,12 +42,12 @@ struct Head {
     name: String,
 }
 
-/// The colour of a column.
+/// Returns the colour of a column.
 pub(super) fn color_of(picture: &Picture, column: usize) -> String {
     let rails = picture.columns.iter().filter_map(|it| it.place).map(|place| place.rail);
     let all = usize::from(rails.max().unwrap_or(0)) + 1;
     match picture.columns.get(column).and_then(|column| column.place) {
-        // Planes without rails are told apart by colour too.
+        // Without rails, colours distinguish planes.
         Some(place) if all == 1 => color(place.plane.into(), picture.columns.len(), 0),
         Some(place) => color(place.rail.into(), all, place.plane),
         None => GREY.to_owned(),
@@ -88,7 +88,7 @@ impl<'a> Drawn<'a> {
         Self { picture, block, above, names, cells, label_width, columns, heads, width, height }
     }
 
-    /// Says where the leaf switches are, if the group is drawn at a place.
+    /// Adds the areas of the leaf switches, for a group that is drawn at `x` and `y`.
     pub(super) fn heads(&self, x: f64, y: f64, areas: &mut BTreeMap<usize, Area>) {
         for head in &self.heads {
             let area = self.area(head, x, y);
@@ -102,7 +102,7 @@ impl<'a> Drawn<'a> {
         Area { x: left + 3.0, y, w, h: HEAD_HEIGHT }
     }
 
-    /// The middle of a column.
+    /// Returns the horizontal middle of a column.
     fn middle(&self, x: f64, column: usize) -> f64 {
         let left = self.columns[..column].iter().sum::<f64>();
         x + self.label_width + left + self.columns[column] / 2.0
@@ -112,7 +112,7 @@ impl<'a> Drawn<'a> {
         self.above.clone()
     }
 
-    /// Draws it at a place, with a line below its title.
+    /// Draws the group at `x` and `y`, with `subtitle` below its title.
     pub(super) fn draw(&self, canvas: &mut Canvas, x: f64, y: f64, subtitle: &str) {
         let (x_text, middle) = (x + PADDING, y + HEAD_HEIGHT / 2.0);
         let up = if subtitle.is_empty() { 0.0 } else { 7.0 };
@@ -137,7 +137,7 @@ impl<'a> Drawn<'a> {
         }
     }
 
-    /// A leaf switch with the lines of its rails.
+    /// Draws a leaf switch with the lines of its rails.
     fn head(&self, canvas: &mut Canvas, head: &Head, x: f64, y: f64) {
         let area = self.area(head, x, y);
         let is_one = head.columns.len() == 1;
@@ -163,7 +163,7 @@ impl<'a> Drawn<'a> {
         }
     }
 
-    /// A host's ports in a column.
+    /// Draws a host's ports in a column.
     fn chip(&self, canvas: &mut Canvas, of: (usize, &Cell, &str), x: f64, y: f64) {
         let (column, cell, text) = of;
         let rail = color_of(self.picture, column);
@@ -188,7 +188,7 @@ impl<'a> Drawn<'a> {
         canvas.centred((middle, y + 16.0), Font { color, ..SMALL }, text);
     }
 
-    /// A line from a port to the column whose switch it is really on, if that is in this group.
+    /// Draws a line from a port to the column of its actual switch, if that is in this group.
     fn astray(&self, canvas: &mut Canvas, cell: &Cell, (middle, y): (f64, f64), x: f64) {
         let on = |head: &&Head| head.switches.iter().any(|at| cell.switches.contains(at));
         for head in self.heads.iter().filter(on) {
@@ -219,7 +219,7 @@ fn above(fabric: &Fabric, block: &Block) -> String {
     }
 }
 
-/// A box for each switch; columns beside each other that share a switch share its box.
+/// Returns a box for each switch. Adjacent columns with the same switch share its box.
 fn heads(fabric: &Fabric, picture: &Picture, block: &Block) -> Vec<Head> {
     let mut heads: Vec<Head> = Vec::new();
     for (column, switches) in block.heads.iter().enumerate() {

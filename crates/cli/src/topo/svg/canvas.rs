@@ -1,15 +1,15 @@
-//! A sheet of SVG: shapes and labels, and where each label is.
+//! A sheet of SVG: shapes and labels, with the area of each label.
 
 use std::fmt::Write as _;
 
-/// Width of a character over the size of its font. Labels use a font in which all are equal.
+/// Width of a character over the size of its font. Labels use a monospaced font.
 const ADVANCE: f64 = 0.61;
 
-/// A sheet. Its size is known at the end.
+/// A sheet. `finish` sets its size.
 #[derive(Default)]
 pub(super) struct Canvas {
     body: String,
-    /// Where labels are; tests see whether they overlap.
+    /// The areas of labels; tests check that they do not overlap.
     pub(super) labels: Vec<(Area, String)>,
 }
 
@@ -22,7 +22,7 @@ pub(in crate::topo) struct Area {
     pub(in crate::topo) h: f64,
 }
 
-/// How a shape looks.
+/// The style of a shape.
 #[derive(Clone, Copy)]
 pub(super) struct Look<'a> {
     pub(super) fill: &'a str,
@@ -31,7 +31,7 @@ pub(super) struct Look<'a> {
     pub(super) is_dashed: bool,
 }
 
-/// How a label looks.
+/// The style of a label.
 #[derive(Clone, Copy)]
 pub(super) struct Font<'a> {
     pub(super) size: f64,
@@ -40,12 +40,12 @@ pub(super) struct Font<'a> {
 }
 
 impl Font<'_> {
-    /// The width of a text.
+    /// Returns the width of a text.
     pub(super) fn width(&self, text: &str) -> f64 {
         self.size * ADVANCE * f64::from(u32::try_from(text.chars().count()).unwrap_or(u32::MAX))
     }
 
-    /// Characters that a width has room for.
+    /// Returns the number of characters that fit into a width.
     pub(super) fn room(&self, width: f64) -> usize {
         let one = self.size * ADVANCE;
         (1..1000).take_while(|count| f64::from(*count) * one <= width).count()
@@ -73,7 +73,7 @@ impl Canvas {
         ));
     }
 
-    /// A line that bends towards a point in between.
+    /// Draws a line that bends towards the point `over`.
     pub(super) fn bend(
         &mut self,
         from: (f64, f64),
@@ -91,7 +91,7 @@ impl Canvas {
         self.line(&format!(r#"<circle cx="{x:.1}" cy="{y:.1}" r="3" fill="{color}"/>"#));
     }
 
-    /// A label whose left end and base line are at a point.
+    /// Draws a label with its left end and base line at a point.
     pub(super) fn label(&mut self, (x, y): (f64, f64), font: Font<'_>, text: &str) {
         if text.is_empty() {
             return;
@@ -106,12 +106,12 @@ impl Canvas {
         ));
     }
 
-    /// A label in the middle of a point, on its base line.
+    /// Draws a label that is centred at a point, with its base line there.
     pub(super) fn centred(&mut self, (x, y): (f64, f64), font: Font<'_>, text: &str) {
         self.label((x - font.width(text) / 2.0, y), font, text);
     }
 
-    /// The sheet as a file.
+    /// Returns the sheet as the text of a file.
     pub(super) fn finish(self, width: f64, height: f64) -> String {
         format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width:.0}\" height=\"{height:.0}\" \
@@ -128,17 +128,17 @@ impl Canvas {
 }
 
 impl<'a> Look<'a> {
-    /// A shape with a border.
+    /// The style of a shape with a border.
     pub(super) const fn filled(fill: &'a str, stroke: &'a str) -> Self {
         Self { fill, stroke, width: 1.0, is_dashed: false }
     }
 
-    /// A line.
+    /// The style of a line.
     pub(super) const fn drawn(stroke: &'a str, width: f64) -> Self {
         Self { fill: "none", stroke, width, is_dashed: false }
     }
 
-    /// The same in dashes.
+    /// Returns this style with a dashed stroke.
     pub(super) const fn dashed(self) -> Self {
         Self { is_dashed: true, ..self }
     }
@@ -150,7 +150,7 @@ impl<'a> Look<'a> {
     }
 }
 
-/// A text as XML takes it. Characters that XML has no place for become `?`.
+/// Escapes a text for XML. Characters that XML forbids become `?`.
 fn escaped(text: &str) -> String {
     let mut escaped = String::new();
     for character in text.chars() {
@@ -166,8 +166,8 @@ fn escaped(text: &str) -> String {
     escaped
 }
 
-/// Colours as far apart as their number allows, from orange to purple. Red is left for faults.
-/// `shade` 0 is full, and higher ones are lighter.
+/// Returns colour `at` of `of` evenly spread colours from orange to purple. Red marks faults.
+/// `shade` 0 is full, and higher shades are lighter.
 pub(super) fn color(at: usize, of: usize, shade: u8) -> String {
     let fraction = |part: usize, whole: usize| {
         let [part, whole] = [part, whole].map(|it| u32::try_from(it).unwrap_or(u32::MAX));
@@ -179,14 +179,14 @@ pub(super) fn color(at: usize, of: usize, shade: u8) -> String {
         let distance = (hue - shift).rem_euclid(6.0);
         let distance = distance.min(6.0 - distance);
         let value = (2.0 - distance).clamp(0.0, 1.0) * full;
-        // Green is bright, and white text stands on it.
+        // Green is bright, so it is darkened for white text.
         let value = if shift == 2.0 { value * 0.78 } else { value };
         format!("{:02x}", byte(0.06 + value + (0.94 - value) * light))
     };
     format!("#{}{}{}", channel(0.0), channel(2.0), channel(4.0))
 }
 
-/// A fraction of 255.
+/// Returns a fraction of 255.
 fn byte(fraction: f64) -> u32 {
     (0..=255).take_while(|value| f64::from(*value) <= fraction * 255.0).last().unwrap_or(0)
 }

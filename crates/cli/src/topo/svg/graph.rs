@@ -1,5 +1,4 @@
-//! Leaf switches that are joined directly, as in a torus: drawn in rows and columns, or in a
-//! circle.
+//! Draws leaf switches with direct cables, as in a torus, in rows and columns or in a circle.
 
 use std::collections::BTreeSet;
 use std::f64::consts::TAU;
@@ -11,10 +10,10 @@ use super::super::switches::{levels, name, shorten};
 use super::canvas::{Area, Canvas, Look};
 use super::style::{DARK, GREY, WHITE};
 
-/// More switches would be a tangle.
+/// A graph of more switches would be unreadable.
 const SWITCHES_MAX: usize = 128;
 
-/// Characters of a switch's name.
+/// The most characters of a switch's name.
 const LABEL_MAX: usize = 16;
 
 const HEIGHT: f64 = 26.0;
@@ -29,7 +28,7 @@ pub(super) struct Graph {
 }
 
 impl Graph {
-    /// Nothing where most cables lead up to higher switches, or where there are too many switches.
+    /// Returns `None` if most cables lead to higher switches, or if there are too many switches.
     pub(super) fn of(fabric: &Fabric, found: &Classification, picture: &Picture) -> Option<Self> {
         let levels = levels(fabric);
         let is_direct = |cable: &&Cable| cable.ends.iter().all(|(at, _)| levels[*at] == 1);
@@ -62,7 +61,7 @@ impl Graph {
         Some(Self { boxes, cables, width, height: height + HEIGHT })
     }
 
-    /// Draws it at a place, and says where it ends.
+    /// Draws the graph at `x` and `y`, and returns its lower edge.
     pub(super) fn draw(&self, canvas: &mut Canvas, x: f64, y: f64) -> f64 {
         let y = y + HEIGHT;
         let moved = |area: &Area| Area { x: area.x + x, y: area.y + y, ..*area };
@@ -87,7 +86,7 @@ impl Graph {
         y + self.height
     }
 
-    /// How a cable bends to pass by boxes of its row or column; nothing if none is in its way.
+    /// Returns the bend of a cable around boxes of its row or column; `None` if none is in its way.
     fn passes_others(&self, one: usize, other: usize) -> Option<(f64, f64)> {
         let (a, b) = (self.boxes[one].0, self.boxes[other].0);
         let between = |low: f64, high: f64, at: f64| low.min(high) < at && at < low.max(high);
@@ -101,7 +100,7 @@ impl Graph {
     }
 }
 
-/// Switches in the order of their hosts; those without hosts come last.
+/// Returns switches in the order of their hosts. Switches without hosts come last.
 fn in_order(picture: &Picture, count: usize) -> Vec<usize> {
     let mut order = Vec::new();
     let mut is_left = vec![true; count];
@@ -114,7 +113,7 @@ fn in_order(picture: &Picture, count: usize) -> Vec<usize> {
     order
 }
 
-/// Rows and columns in which most cables stay in a row or a column; nothing if there are none.
+/// Returns a grid in which most cables stay in one row or column; `None` if there is no such grid.
 fn grid(dims: &[u32], count: usize, cables: &BTreeSet<(usize, usize)>) -> Option<Vec<Vec<usize>>> {
     let dims: Vec<usize> = dims.iter().map(|dim| *dim as usize).collect();
     if dims.len() < 2 || dims.iter().product::<usize>() != count {
@@ -134,8 +133,8 @@ fn grid(dims: &[u32], count: usize, cables: &BTreeSet<(usize, usize)>) -> Option
     (score(&best) * 2 > cables.len()).then_some(best)
 }
 
-/// A number in digits of these bases, the last digit first to change. If it `turns`, numbers that
-/// follow each other differ in one digit by one.
+/// Returns a number in mixed bases, with the last digit changing fastest. With `turns`, consecutive
+/// numbers differ by one in one digit.
 fn digits(at: usize, bases: &[usize], turns: bool) -> Vec<usize> {
     let mut digits = vec![0; bases.len()];
     let mut rest = at;
@@ -155,8 +154,8 @@ fn digits(at: usize, bases: &[usize], turns: bool) -> Vec<usize> {
     digits
 }
 
-/// Places of a grid. The first dimension goes down and the second across; each further one sets
-/// such grids side by side.
+/// Returns the places of a grid. The first dimension goes down and the second across; each further
+/// one sets such grids side by side.
 fn spread(places: &[Vec<usize>], width: f64) -> Vec<(f64, f64)> {
     let number = |value: usize| f64::from(u32::try_from(value).unwrap_or(u32::MAX));
     let bases: Vec<usize> = (0..places[0].len())
@@ -174,7 +173,7 @@ fn spread(places: &[Vec<usize>], width: f64) -> Vec<(f64, f64)> {
     places.iter().map(place).collect()
 }
 
-/// Places on a circle on which boxes do not touch.
+/// Returns places on a circle that is wide enough for boxes not to touch.
 fn circle(count: usize, width: f64) -> Vec<(f64, f64)> {
     let number = |value: usize| f64::from(u32::try_from(value).unwrap_or(u32::MAX));
     let radius = (number(count) * width.hypot(HEIGHT) * 1.15 / TAU).max(width);

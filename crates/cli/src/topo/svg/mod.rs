@@ -1,5 +1,5 @@
-//! A fabric as SVG: switches above, each group of hosts below its leaf switches, a line for each
-//! rail. The file stands alone.
+//! Draws a fabric as SVG: higher switches on top, each group of hosts below its leaf switches, a
+//! line for each rail. The file needs no other files.
 
 mod block;
 mod canvas;
@@ -17,18 +17,18 @@ use super::picture::Picture;
 use super::switches::{folded, levels, shorten};
 use super::text;
 
-/// More hosts than these have those that look alike in one row.
+/// With more hosts than this, hosts that look alike share a row.
 const HOSTS_MAX: usize = 128;
 
-/// A level of more switches is one box.
+/// A level with more switches is one box.
 const BOXES_MAX: usize = 16;
 
-/// Groups that are wider in all go into several lines, and their cables to higher switches are
-/// said in words.
+/// Wider pictures put groups into several lines, with labels in place of cables to higher switches.
 const LINE_WIDTH_MAX: f64 = 3200.0;
 
-/// Groups and oddities beyond these are counted and not drawn.
+/// The most groups to draw; the rest are counted.
 const BLOCKS_MAX: usize = 64;
+/// The most oddities to list; the rest are counted.
 const ODDITIES_MAX: usize = 24;
 
 const MARGIN: f64 = 20.0;
@@ -36,13 +36,13 @@ const WIDTH_MIN: f64 = 720.0;
 const GAP: f64 = 24.0;
 const LEVEL_HEIGHT: f64 = 96.0;
 
-/// The fabric as the text of an SVG file.
+/// Returns the fabric as the text of an SVG file.
 pub(super) fn fabric(fabric: &Fabric, found: &Classification) -> String {
     let Sheet { canvas, width, height } = Sheet::draw(fabric, found);
     canvas.finish(width, height)
 }
 
-/// Where the labels are, each with its text, and the width and height of the sheet.
+/// Returns the area and text of each label, and the width and height of the sheet.
 #[cfg(test)]
 pub(super) fn labels(fabric: &Fabric, found: &Classification) -> (Vec<(Area, String)>, [f64; 2]) {
     let Sheet { canvas, width, height } = Sheet::draw(fabric, found);
@@ -119,7 +119,7 @@ impl Sheet {
     }
 }
 
-/// Draws the lines above the picture, and returns where they end.
+/// Draws the lines above the picture, and returns their lower edge.
 fn header(canvas: &mut Canvas, fabric: &Fabric, found: &Classification, width: f64) -> f64 {
     let mut y = MARGIN + TITLE.size;
     let kind = format!("{} ({})", text::kind(&found.kind.value), found.kind.certainty);
@@ -145,7 +145,7 @@ fn header(canvas: &mut Canvas, fabric: &Fabric, found: &Classification, width: f
     y + GAP
 }
 
-/// A box above the leaf switches: a switch, or all of a level.
+/// A box above the leaf switches: one switch, or all switches of a level.
 struct Upper {
     switches: Vec<usize>,
     name: String,
@@ -164,7 +164,7 @@ impl Upper {
     }
 }
 
-/// Boxes of the switches without hosts, the highest level first.
+/// Returns the boxes of switches without hosts, the highest level first.
 fn upper(fabric: &Fabric, has_graph: bool) -> Vec<Vec<Upper>> {
     let levels = levels(fabric);
     let highest = levels.iter().copied().max().unwrap_or(0);
@@ -199,13 +199,13 @@ fn place(row: &[Upper], width: f64, y: f64, areas: &mut BTreeMap<usize, Area>) {
     }
 }
 
-/// A line between every two boxes that cables join, in the colour of its rail.
+/// Draws a line between each two boxes with a cable, in the colour of its rail.
 fn cables(canvas: &mut Canvas, fabric: &Fabric, picture: &Picture, areas: &BTreeMap<usize, Area>) {
     let mut rail_of = BTreeMap::new();
     for block in &picture.blocks {
         for (column, switches) in block.heads.iter().enumerate() {
             for switch in switches {
-                // A switch of several rails has none.
+                // A switch of several rails has no colour of its own.
                 let rail = rail_of.entry(*switch).or_insert(Some(column));
                 *rail = rail.filter(|rail| *rail == column);
             }
@@ -226,14 +226,14 @@ fn cables(canvas: &mut Canvas, fabric: &Fabric, picture: &Picture, areas: &BTree
         if low.y > high.y {
             canvas.stroke(from, (high.middle().0, high.y + high.h), look);
         } else {
-            // Switches of one level: the cable goes over those between them.
+            // Both switches are on one level, so the cable bends over the boxes between them.
             let to = (high.middle().0, high.y);
             canvas.bend(from, ((from.0 + to.0) / 2.0, from.1 - LEVEL_HEIGHT / 2.0), to, look);
         }
     }
 }
 
-/// A line for each oddity; and where these end.
+/// Draws a line for each oddity, and returns their lower edge.
 fn oddities(canvas: &mut Canvas, found: &Classification, width: f64, mut y: f64) -> f64 {
     let font = Font { color: RED, ..TEXT };
     let lines = found.oddities.iter().map(|oddity| format!("! {}", oddity.what));

@@ -1,50 +1,50 @@
-//! Room in the ring, credit for it, reports of arrivals, and lies about them.
+//! Room in the ring, credit for it, reports of arrivals, and false claims about them.
 
 use ringfold_types::limits::{LINK_BYTES_MIN, RDMA_CELLS, RDMA_PIECE_BYTES};
 
 use super::{by, halves};
-use crate::rdma::message::Heard;
-use crate::rdma::ring::geometry::{LAPS_LINES, LINE_BYTES, Number, RING_LINES, lap};
+use crate::rdma::message::Arrivals;
+use crate::rdma::ring::layout::{Immediate, LAPS_LINES, LINE_BYTES, RING_LINES, lap};
 
-/// A peer that has left took all that it wanted, even if its device did not say so.
+/// A peer that has left took all that it wanted, even if its device did not report it.
 #[test]
-fn what_was_lent_to_a_peer_that_has_left_is_given_back() {
+fn memory_lent_to_a_peer_that_has_left_is_given_back() {
     let (mut outbound, _) = halves();
     let bytes = vec![1; 2 * RDMA_PIECE_BYTES];
     let (taken, _) = outbound.push(0, &bytes, by(0), true).unwrap();
     outbound.lent(1);
-    assert_eq!((outbound.accept(), outbound.untold_bytes()), (0, taken));
+    assert_eq!((outbound.accept(), outbound.unaccepted_bytes()), (0, taken));
     assert!(outbound.borrowers().eq([0]));
     outbound.all_arrived();
-    assert_eq!((outbound.accept(), outbound.untold_bytes()), (taken, 0));
+    assert_eq!((outbound.accept(), outbound.unaccepted_bytes()), (taken, 0));
 }
 
 /// The peer's report of a path may be old, by more fragments than a number can tell apart.
 #[test]
-fn what_was_heard_long_ago_is_understood() {
+fn old_reports_of_arrivals_are_understood() {
     let (mut outbound, mut inbound) = halves();
     for _ in 0..300 {
         let (_, ready) = outbound.push(0, &[1; 16], by(0), false).unwrap();
-        inbound.load(ready.at, outbound.image(ready.at, ready.bytes));
-        let Number::Fragment { sequence, lines, .. } = ready.number else { panic!("{ready:?}") };
+        inbound.store(ready.at, outbound.image(ready.at, ready.bytes));
+        let Immediate::Fragment { sequence, lines, .. } = ready.number else { panic!("{ready:?}") };
         inbound.arrive(sequence, lines).unwrap();
         inbound.consume(16);
         if inbound.owes() {
             outbound.credit(lap(inbound.total())).unwrap();
-            inbound.said();
+            inbound.gave_credit();
         }
     }
     let sent = inbound.state();
-    assert_eq!(sent, Heard { next: 300, early: 0 });
+    assert_eq!(sent, Arrivals { next: 300, early: 0 });
     outbound.push(0, &[1; 16], by(1), false).unwrap();
-    outbound.lose(1, Heard { next: 100, early: u64::MAX }).unwrap();
+    outbound.lose(1, Arrivals { next: 100, early: u64::MAX }).unwrap();
     assert!(outbound.lost().is_some());
     outbound.push(0, &[1; 16], by(2), false).unwrap();
-    outbound.lose(2, Heard { next: 301, early: 1 }).unwrap();
+    outbound.lose(2, Arrivals { next: 301, early: 1 }).unwrap();
     let (place, _) = outbound.lost().unwrap();
     outbound.repeated(place, 3);
     assert!(outbound.lost().is_none(), "the other one has arrived");
-    assert!(outbound.lose(3, Heard { next: 303, early: 0 }).is_err());
+    assert!(outbound.lose(3, Arrivals { next: 303, early: 0 }).is_err());
 }
 
 #[test]
@@ -62,11 +62,11 @@ fn a_full_ring_holds_what_was_promised() {
 }
 
 #[test]
-fn lies_about_fragments_are_seen() {
+fn false_fragments_are_refused() {
     let header = |tag: u32, bytes: u32| [tag.to_le_bytes(), bytes.to_le_bytes()].concat();
     let told = |sequence: u8, lines: u32, bytes: u32| {
         let (_, mut inbound) = halves();
-        inbound.load(0, &header(1, bytes));
+        inbound.store(0, &header(1, bytes));
         inbound.arrive(sequence, lines)?;
         Ok::<_, &str>(inbound.front()?.map(|front| front.bytes.len()))
     };
@@ -89,7 +89,7 @@ fn lies_about_fragments_are_seen() {
         assert!(told(sequence, lines, bytes).is_err(), "{sequence} {lines} {bytes}");
     }
     let (_, mut inbound) = halves();
-    inbound.load(64, &header(1, 1));
+    inbound.store(64, &header(1, 1));
     inbound.arrive(1, 1).unwrap();
     assert!(inbound.arrive(1, 1).is_err(), "twice");
 }
@@ -98,16 +98,16 @@ fn lies_about_fragments_are_seen() {
 fn fragments_without_credit_are_refused() {
     let (_, mut inbound) = halves();
     for sequence in 0..u8::try_from(RDMA_CELLS).unwrap() {
-        inbound.load(usize::from(sequence) * LINE_BYTES, &[1, 0, 0, 0, 1, 0, 0, 0]);
+        inbound.store(usize::from(sequence) * LINE_BYTES, &[1, 0, 0, 0, 1, 0, 0, 0]);
         inbound.arrive(sequence, 1).unwrap();
     }
     let next = RDMA_CELLS * LINE_BYTES;
-    inbound.load(next, &[1, 0, 0, 0, 1, 0, 0, 0]);
+    inbound.store(next, &[1, 0, 0, 0, 1, 0, 0, 0]);
     assert!(inbound.arrive(u8::try_from(RDMA_CELLS).unwrap(), 1).is_err());
 }
 
 #[test]
-fn lies_about_credit_are_seen() {
+fn false_credit_is_refused() {
     for lines in [1, 2, 4, LAPS_LINES / 2] {
         let (mut outbound, _) = halves();
         outbound.push(0, &[0; 100], by(0), false).unwrap();

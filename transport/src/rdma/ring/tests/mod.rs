@@ -1,13 +1,13 @@
 //! Both halves of a ring without a device.
 
 mod credit;
-mod invitations;
+mod rtr;
 mod stream;
 
 use ringfold_types::limits::{RDMA_PIECE_BYTES, RDMA_PLACED_BYTES};
 
-use super::geometry::{LINE_BYTES, Most, RING_LINES};
 use super::inbound::Inbound;
+use super::layout::{LINE_BYTES, Most, RING_LINES};
 use super::outbound::{By, Outbound};
 use crate::rdma::message::Grant;
 use crate::rdma::sys::{Inbox, Outbox};
@@ -19,9 +19,5 @@ fn halves() -> (Outbound, Inbound) {
 }
 
 const fn by(path: usize) -> By {
-    By {
-        path,
-        cable: Some(0),
-        most: Most { invited: RDMA_PLACED_BYTES, by_ring: RDMA_PIECE_BYTES },
-    }
+    By { path, cable: Some(0), most: Most { direct: RDMA_PLACED_BYTES, by_ring: RDMA_PIECE_BYTES } }
 }

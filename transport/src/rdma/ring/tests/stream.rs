@@ -1,4 +1,4 @@
-//! A stream by paths that overtake each other, and are lost with their fragments.
+//! A stream over paths that overtake each other, and are lost with their fragments.
 
 use std::collections::VecDeque;
 
@@ -6,12 +6,12 @@ use ringfold_types::limits::{RAILS_MAX, RDMA_LEND_BYTES, RDMA_PIECE_BYTES};
 
 use super::{by, halves};
 use crate::rdma::message::Grant;
-use crate::rdma::ring::geometry::{LINE_BYTES, Number, RING_LINES, lap};
 use crate::rdma::ring::inbound::Inbound;
-use crate::rdma::ring::invitation::Invitation;
+use crate::rdma::ring::layout::{Immediate, LINE_BYTES, RING_LINES, lap};
 use crate::rdma::ring::outbound::{Outbound, Ready};
+use crate::rdma::ring::rtr::Rtr;
 
-/// SplitMix64.
+/// The generator SplitMix64.
 struct Random(u64);
 
 impl Random {
@@ -24,33 +24,35 @@ impl Random {
     }
 }
 
-/// What is under way from one half to the other: by path, in order.
+/// The messages under way from one half to the other, by path, in order.
 #[derive(Default)]
 struct Paths {
     fragments: [VecDeque<Fragment>; PATHS],
     is_dead: [bool; PATHS],
     credits: Vec<u32>,
-    /// Each by its path, with its place and credit.
-    invitations: Vec<(usize, Invitation, usize, u32)>,
-    /// Sends posted, and those of which a completion is on its way.
+    /// The ready-to-receive messages, each with its path, slot and credit.
+    rtrs: Vec<(usize, Rtr, usize, u32)>,
+    /// The number of sends posted by each path.
     posted: [u32; PATHS],
+    /// Sends whose completion is under way.
     done: VecDeque<(usize, u32)>,
 }
 
-/// With the place of its payload in the stream, if that is lent, and the number of the send.
+/// A fragment. A lent one has the position of its payload in the stream, and the number of its
+/// send.
 #[derive(Clone, Copy)]
 struct Fragment(Ready, Option<(usize, u32)>);
 
 const PATHS: usize = 3;
 
 impl Paths {
-    /// A path that lives.
+    /// Returns a path that lives.
     fn any(&self, random: &mut Random) -> usize {
         let alive: Vec<_> = (0..PATHS).filter(|path| !self.is_dead[*path]).collect();
         alive[random.below(alive.len())]
     }
 
-    /// Brings the first fragment of a path to the other end, from the image or the `caller`'s
+    /// Delivers the first fragment of a path to the other end, from the image or the caller's
     /// memory.
     fn arrive(&mut self, path: usize, from: &Outbound, caller: &Caller, to: &mut Receiver) {
         let Some(Fragment(ready, lent)) = self.fragments[path].pop_front() else { return };
@@ -62,22 +64,22 @@ impl Paths {
         let header = from.image(ready.at, LINE_BYTES.min(ready.bytes));
         match ready.placed {
             Some((address, key)) => to.place(address, key, payload),
-            None => to.inbound.load(ready.at + header.len(), payload),
+            None => to.inbound.store(ready.at + header.len(), payload),
         }
         if let Some((_, posted)) = lent {
             self.done.push_back((path, posted));
         }
         match ready.number {
-            Number::Fragment { lane: 0, sequence, lines } => {
-                to.inbound.load(ready.at, header);
+            Immediate::Fragment { lane: 0, sequence, lines } => {
+                to.inbound.store(ready.at, header);
                 to.inbound.arrive(sequence, lines).unwrap();
             }
             number => panic!("{number:?}"),
         }
     }
 
-    /// A path dies. Some of what is under way by it arrives before; the rest, and a credit, never.
-    /// How many fragments were to be written where they were invited.
+    /// Ends a path. Some fragments under way by it arrive before that. The others, and a credit,
+    /// never do. Returns how many of the lost fragments were direct writes.
     fn lose_one(
         &mut self,
         random: &mut Random,
@@ -92,7 +94,7 @@ impl Paths {
         self.is_dead[path] = true;
         let lost = std::mem::take(&mut self.fragments[path]);
         self.done.retain(|(it, _)| *it != path);
-        self.invitations.retain(|(it, ..)| *it != path);
+        self.rtrs.retain(|(it, ..)| *it != path);
         self.credits.pop();
         receiver.inbound.repeat();
         receiver.inbound.forget(path);
@@ -101,10 +103,10 @@ impl Paths {
     }
 }
 
-/// Who sends a stream, a message at a time.
+/// The sender of a stream, a message at a time.
 #[derive(Default)]
 struct Caller {
-    /// Of the stream, where the message begins of which it is not told that all is accepted.
+    /// The position in the stream of the first message that is not yet accepted in full.
     begin: usize,
     message: Vec<u8>,
     accepted: usize,
@@ -122,8 +124,7 @@ impl Caller {
         self.accepted = accepted;
     }
 
-    /// Begins the next message, or goes on with this one as far as a fragment goes, which may be
-    /// lent.
+    /// Begins the next message or continues this one, by one fragment, which may be lent.
     fn send(&mut self, random: &mut Random, outbound: &mut Outbound, paths: &mut Paths) {
         if self.rest().is_empty() {
             let wanted = match random.below(4) {
@@ -138,10 +139,10 @@ impl Caller {
         }
         self.accept(outbound.accept());
         outbound.take_back(self.rest());
-        let bytes = &self.rest()[outbound.untold_bytes()..];
+        let bytes = &self.rest()[outbound.unaccepted_bytes()..];
         let at = self.begin + self.message.len() - bytes.len();
         let is_lent = bytes.len() > 80 && random.below(2) == 0;
-        // It is better to heed that, but need not be.
+        // The sender may hold back or not, and both must work.
         if is_lent && outbound.is_kept_back(7, Some(0)) && random.below(4) > 0 {
             return;
         }
@@ -165,50 +166,50 @@ impl Caller {
     }
 }
 
-/// Who receives it, sometimes where it lies in the ring, and sometimes into memory, of which each
-/// byte is a byte of the stream.
+/// The receiver of a stream. It reads in the ring, or receives into memory in which each byte
+/// stands for a byte of the stream.
 struct Receiver {
     inbound: Inbound,
     memory: Vec<u8>,
     arrived: usize,
-    /// Up to where the peer was invited to write.
-    invited: usize,
+    /// The end of the memory that the peer may write.
+    open_end: usize,
     placed: usize,
 }
 
-/// What lies in memory that nothing may be written to.
+/// The content of memory that nobody may write.
 const BLANK: u8 = 0xee;
 const KEY: u32 = 9;
 
 impl Receiver {
     fn new(inbound: Inbound) -> Self {
-        Self { inbound, memory: vec![BLANK; BYTES], arrived: 0, invited: 0, placed: 0 }
+        Self { inbound, memory: vec![BLANK; BYTES], arrived: 0, open_end: 0, placed: 0 }
     }
 
-    /// As the peer's device does.
+    /// Writes as the peer's device does.
     fn place(&mut self, address: u64, key: u32, payload: &[u8]) {
         let at = usize::try_from(address).unwrap() - self.memory.as_ptr().addr();
-        assert!(key == KEY && at >= self.arrived && at + payload.len() <= self.invited, "{at}");
+        assert!(key == KEY && at >= self.arrived && at + payload.len() <= self.open_end, "{at}");
         self.memory[at..at + payload.len()].copy_from_slice(payload);
         self.placed += payload.len();
     }
 
-    fn invite(&mut self, random: &mut Random, paths: &mut Paths) {
+    fn send_rtr(&mut self, random: &mut Random, paths: &mut Paths) {
         let left = BYTES - self.arrived;
-        if self.inbound.may_invite() && left >= RDMA_LEND_BYTES {
+        if self.inbound.may_send_rtr() && left >= RDMA_LEND_BYTES {
             let bytes = left.min(RDMA_LEND_BYTES + random.below(2_000_000));
             let address = self.memory[self.arrived..].as_ptr().addr() as u64;
             let (to, path) = (Grant { address, keys: [KEY; RAILS_MAX] }, paths.any(random));
-            let (it, place) = self.inbound.invite(7, bytes, to, path).unwrap();
-            paths.invitations.push((path, it, place, lap(self.inbound.total())));
-            self.inbound.said();
-            self.invited = self.arrived + bytes;
+            let (it, place) = self.inbound.make_rtr(7, bytes, to, path).unwrap();
+            paths.rtrs.push((path, it, place, lap(self.inbound.total())));
+            self.inbound.gave_credit();
+            self.open_end = self.arrived + bytes;
         }
     }
 
-    /// Takes what is there, or some of it.
+    /// Consumes a part of the bytes that have arrived.
     fn consume(&mut self, random: &mut Random) {
-        let end = if self.arrived < self.invited { self.invited } else { BYTES };
+        let end = if self.arrived < self.open_end { self.open_end } else { BYTES };
         let some = |random: &mut Random, all: usize| match random.below(2) {
             0 => all,
             _ => 1 + random.below(all),
@@ -238,14 +239,13 @@ fn byte(at: usize) -> u8 {
 
 const BYTES: usize = 6_000_000;
 
-/// Everything arrives once and in order, whichever path overtakes which, and whichever is lost
-/// with what it carried; credits may be lost, late, or told again, and invitations lost or late.
-/// What is lent is read until its acceptance is told, and never again; what is invited is written
-/// until it has arrived, and never again.
+/// Everything arrives once and in order, whichever path overtakes another, and whichever path is
+/// lost with its fragments. Credits may be lost, late or repeated, and ready-to-receive messages
+/// lost or late. Lent bytes are read until they are accepted, and never again. Opened memory is
+/// written until its bytes have arrived, and never again.
 #[test]
 fn a_stream_survives_its_paths() {
-    // Bytes that were written where they were invited, and fragments that were to be, but went
-    // down with their path.
+    // Bytes that were written directly, and direct writes that were lost with their path.
     let (mut placed, mut lost_placed) = (0, 0);
     for seed in 0..40 {
         let mut random = Random(seed as u64);
@@ -254,32 +254,32 @@ fn a_stream_survives_its_paths() {
         let mut receiver = Receiver::new(inbound);
         let mut paths = Paths::default();
         let mut caller = Caller::default();
-        // Bytes whose acceptance a completion brought, rather than credit.
+        // Bytes that a completion made accepted, rather than credit.
         let (mut told, mut turns) = (0, 0);
         while receiver.arrived < BYTES {
             turns += 1;
             assert!(turns < 10_000_000, "nothing moves after {} bytes", receiver.arrived);
             match random.below(100) {
-                // Who is far ahead has no use for invitations.
+                // A sender that is far ahead has no use for ready-to-receive messages.
                 0..40 if seed % 2 == 0 || random.below(20) == 0 => {
                     caller.send(&mut random, &mut outbound, &mut paths);
                 }
                 40..66 if seed % 2 == 0 || random.below(6) == 0 => {
                     paths.arrive(random.below(PATHS), &outbound, &caller, &mut receiver);
                 }
-                66..68 => receiver.invite(&mut random, &mut paths),
-                68..70 if !paths.invitations.is_empty() => {
-                    let at = random.below(paths.invitations.len());
-                    let (_, invitation, place, total) = paths.invitations.swap_remove(at);
+                66..68 => receiver.send_rtr(&mut random, &mut paths),
+                68..70 if !paths.rtrs.is_empty() => {
+                    let at = random.below(paths.rtrs.len());
+                    let (_, rtr, place, total) = paths.rtrs.swap_remove(at);
                     outbound.credit(total).unwrap();
-                    outbound.invite(invitation, place).unwrap();
+                    outbound.take_rtr(rtr, place).unwrap();
                 }
                 70..75 => {
                     if let Some((path, posted)) = paths.done.pop_front() {
-                        let before = outbound.untold_bytes();
+                        let before = outbound.unaccepted_bytes();
                         outbound.done(path, posted);
                         caller.accept(outbound.accept());
-                        told += before - outbound.untold_bytes();
+                        told += before - outbound.unaccepted_bytes();
                     }
                 }
                 75..90 => {
@@ -287,7 +287,7 @@ fn a_stream_survives_its_paths() {
                     let inbound = &mut receiver.inbound;
                     if inbound.owes() {
                         paths.credits.push(lap(inbound.total()));
-                        inbound.said();
+                        inbound.gave_credit();
                     }
                 }
                 90..99 if !paths.credits.is_empty() => {
@@ -298,13 +298,13 @@ fn a_stream_survives_its_paths() {
                     lost_placed +=
                         paths.lose_one(&mut random, &mut outbound, &caller, &mut receiver);
                 }
-                // Another one takes its place: the sender counts on, as with new numbers.
+                // Another path takes its place, with new send numbers; the test counts on.
                 99 => paths.is_dead = [false; PATHS],
                 _ => {}
             }
             while let Some((place, ready)) = outbound.lost() {
                 assert!(ready.placed.is_none(), "again by the ring, as it lies in the image");
-                let Number::Fragment { .. } = ready.number else { panic!("{ready:?}") };
+                let Immediate::Fragment { .. } = ready.number else { panic!("{ready:?}") };
                 let path = paths.any(&mut random);
                 outbound.repeated(place, path);
                 paths.fragments[path].push_back(Fragment(ready, None));

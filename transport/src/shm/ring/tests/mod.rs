@@ -1,7 +1,7 @@
-//! A ring on the heap: what its halves do in step, how they meet lies, and two threads at once.
+//! A ring on the heap: its halves step by step, wrong words of the other half, and two threads.
 
 #[cfg(not(miri))]
-mod offers;
+mod rendezvous;
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
@@ -30,7 +30,7 @@ impl Heap {
 
 impl Drop for Heap {
     fn drop(&mut self) {
-        // SAFETY: allocated so by `new`; every ring over it holds an `Arc` of it.
+        // SAFETY: `new` has allocated it with this layout, and every ring over it holds an `Arc`.
         unsafe { dealloc(self.0.as_ptr(), LAYOUT) }
     }
 }
@@ -41,14 +41,14 @@ impl Owner for Arc<Heap> {
     }
 }
 
-// SAFETY: an address; what lies there is the rings' matter.
+// SAFETY: only an address; the rings order the accesses to its memory.
 unsafe impl Send for Heap {}
 // SAFETY: as above.
 unsafe impl Sync for Heap {}
 
 type Halves = (Producer<Arc<Heap>>, Consumer<Arc<Heap>>, Ring<Arc<Heap>>);
 
-/// Both halves of a ring, and a third view that lies.
+/// Both halves of a ring, and a third view that writes wrong words.
 fn ring() -> Halves {
     let heap = Heap::new();
     // SAFETY: the heap is zeroed, aligned and as long as a ring, and lives as long as its `Arc`s.
@@ -80,7 +80,7 @@ fn messages_pass_in_order_for_many_laps() {
                 assert!(pushed > 0 && pushed <= PIECE_BYTES as usize);
                 let (found, lent) = consumer.front().unwrap().unwrap();
                 assert_eq!((found, lent), (tag, &message[sent..sent + pushed]));
-                // In two parts.
+                // Consumed in two parts.
                 consumer.consume(pushed / 2);
                 assert_eq!(take(&mut consumer, pushed - pushed / 2).len(), pushed - pushed / 2);
                 sent += pushed;
@@ -114,7 +114,7 @@ fn a_full_window_takes_nothing_and_a_drained_one_takes_again() {
     }
 }
 
-/// The consumer says late what it is done with, but a drained ring has room for any message.
+/// The consumer returns credit late, but a drained ring has room for any message.
 #[test]
 fn a_drained_ring_is_never_full() {
     let (mut producer, mut consumer, _) = ring();
@@ -128,7 +128,7 @@ fn a_drained_ring_is_never_full() {
 }
 
 #[test]
-fn lies_in_a_cell_break_the_link() {
+fn wrong_cells_break_the_link() {
     let announce = |bytes: u32, place: u32| {
         let (_, consumer, lies) = ring();
         lies.cell(0).note.store(join(1, place), Ordering::Relaxed);
@@ -155,7 +155,7 @@ fn lies_in_a_cell_break_the_link() {
     assert!(consumer.front().is_err(), "a broken link stays broken");
 }
 
-/// What was checked is not read again: a producer that changes its mind changes nothing.
+/// An announcement is not read again after its check, so a producer cannot change it.
 #[test]
 fn an_announcement_is_read_once() {
     let (mut producer, mut consumer, lies) = ring();
@@ -168,7 +168,7 @@ fn an_announcement_is_read_once() {
 }
 
 #[test]
-fn lies_about_credit_break_the_link() {
+fn wrong_credit_breaks_the_link() {
     for credit in [CELLS + 1, u32::MAX, 1 << 31] {
         let (mut producer, _consumer, lies) = ring();
         lies.credit().store(credit, Ordering::Release);
@@ -233,7 +233,7 @@ fn only_a_whole_short_message_of_its_tag_is_taken() {
     assert!(!consumer.take_short(1, &mut [0; 9], 3), "a longer message");
     assert!(!consumer.take_short(1, &mut [0; INLINE_BYTES + 1], 3), "beyond a cell");
     assert_eq!(into, [0; 8]);
-    // Looking at it, or past it, does not spoil it; a part of it is not all of it.
+    // `front` and failed attempts leave the message there. A partly consumed message is not taken.
     assert_eq!(consumer.front().unwrap().unwrap().1.len(), 8);
     assert!(consumer.take_short(1, &mut into, 0));
     assert_eq!(into[..], bytes(8, 0));
@@ -256,7 +256,7 @@ fn taking_gives_credit_as_consuming_does() {
     }
 }
 
-/// An owner with pages for the head of a ring, and some of its data.
+/// An owner with pages for the head of a ring and for some of its data.
 struct Poor {
     _heap: Arc<Heap>,
     left: AtomicUsize,
@@ -271,7 +271,7 @@ impl Owner for Arc<Poor> {
 }
 
 #[test]
-fn want_of_memory_is_an_error() {
+fn lack_of_memory_is_an_error() {
     let heap = Heap::new();
     let (base, left) = (heap.0, AtomicUsize::new(32 * 1024));
     let poor = Arc::new(Poor { _heap: heap, left });
@@ -289,5 +289,5 @@ fn want_of_memory_is_an_error() {
     };
     assert_eq!(broken, Broken::Memory);
     assert!((15_000..=32 * 1024).contains(&sent), "{sent}");
-    assert_eq!(producer.push(1, &[7; 8]), Err(Broken::Memory), "it stays so");
+    assert_eq!(producer.push(1, &[7; 8]), Err(Broken::Memory), "the link stays broken");
 }

@@ -1,0 +1,463 @@
+//! Finds the cause of a failure: a state machine from failure reports and answers to one verdict.
+//!
+//! The arbiter does no I/O. Callers pass the time in milliseconds, and it returns each `Action` for
+//! the caller to take. The coordinator runs it over TCP and `local` runs it under a mutex, with the
+//! same verdicts.
+
+use std::collections::BTreeMap;
+
+use ringfold_types::{Rank, limits};
+use serde::{Deserialize, Serialize};
+
+use crate::call_log::{History, Logged};
+use crate::verdict::{Place, Said, Verdict, Whereabouts, Who};
+
+mod agreement;
+
+/// How often the coordinator checks an open inquiry.
+const TICK_MS: u64 = limits::ANSWER_MS / 4;
+
+pub(crate) use agreement::{Agreement, Step};
+
+/// A failure report of a rank.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Complaint {
+    /// A call has not finished within its deadline.
+    Overdue {
+        /// The call's number.
+        seq: u64,
+    },
+    /// A peer's message belongs to a different call under the same number.
+    Mismatch {
+        /// The call's number.
+        seq: u64,
+        /// The rank number of the peer.
+        peer: u32,
+    },
+    /// A data connection failed.
+    Link {
+        /// The rank number of the far end.
+        peer: u32,
+        /// The cause as text, cut at `limits::CAUSE_BYTES_MAX`.
+        cause: String,
+    },
+    /// The rank aborts.
+    Abort {
+        /// The reason as text, cut at `limits::CAUSE_BYTES_MAX`.
+        reason: String,
+    },
+}
+
+/// An action that the caller of the arbiter must take.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Ask these ranks for their history, and pass the answers to `Arbiter::answer`.
+    Ask(Vec<Rank>),
+    /// Tell every rank. No further action follows.
+    Pronounce(Verdict),
+}
+
+/// Collects the reports of ranks and their fates. The first verdict is the only one.
+#[derive(Debug)]
+pub struct Arbiter {
+    hosts: Vec<Option<String>>,
+    standing: Vec<Standing>,
+    inquiry: Option<Inquiry>,
+    broken: Option<Broken>,
+    done: bool,
+}
+
+#[derive(Debug)]
+enum Standing {
+    Present,
+    Left(History),
+}
+
+/// An open question to all ranks.
+#[derive(Debug)]
+struct Inquiry {
+    /// The call in question. For a broken link it is known only after `by` has answered.
+    seq: Option<u64>,
+    by: Rank,
+    since_ms: u64,
+    /// When `tick` was called last.
+    ticked_ms: u64,
+    /// How much of the time for answers had passed at that tick.
+    passed_ms: u64,
+    answers: Vec<Option<History>>,
+}
+
+impl Inquiry {
+    const fn new(seq: Option<u64>, by: Rank, now_ms: u64, answers: Vec<Option<History>>) -> Self {
+        Self { seq, by, since_ms: now_ms, ticked_ms: now_ms, passed_ms: 0, answers }
+    }
+
+    /// Whether the ranks have had their time to answer. A late tick counts like a punctual one,
+    /// because a stopped coordinator may have sent its question only after it resumed.
+    fn is_over(&mut self, now_ms: u64) -> bool {
+        self.passed_ms += now_ms.saturating_sub(self.ticked_ms).min(TICK_MS);
+        self.ticked_ms = now_ms;
+        self.passed_ms >= limits::ANSWER_MS
+    }
+
+    /// Ranks whose calls differed may all have returned from them, if no rank waited for bytes that
+    /// never came. Leftover bytes then disturb a later call. So if any earlier call differed, that
+    /// call is the one in question.
+    fn blame_the_first_difference(&mut self, standing: &[Standing]) {
+        let asked = Evidence::gather(self, standing).seq.unwrap_or(u64::MAX);
+        let mut said: BTreeMap<u64, (&[u64; 5], u8)> = BTreeMap::new();
+        let mut first = asked;
+        for (answer, standing) in self.answers.iter().zip(standing) {
+            let history = match (answer, standing) {
+                (_, Standing::Left(history)) | (Some(history), Standing::Present) => history,
+                (None, Standing::Present) => continue,
+            };
+            for call in history.calls.iter().filter(|call| call.seq < asked) {
+                let this = (&call.words, call.algorithm);
+                if *said.entry(call.seq).or_insert(this) != this {
+                    first = first.min(call.seq);
+                }
+            }
+        }
+        if first < asked {
+            self.seq = Some(first);
+        }
+    }
+}
+
+/// A link that failed, while the arbiter waits whether one of its ends dies.
+#[derive(Debug)]
+struct Broken {
+    from: Rank,
+    to: Rank,
+    cause: String,
+    since_ms: u64,
+}
+
+impl Arbiter {
+    /// Makes an arbiter for as many ranks as there are host names.
+    #[must_use]
+    pub fn new(hosts: Vec<String>) -> Self {
+        let one_host = hosts.windows(2).all(|pair| pair[0] == pair[1]);
+        let standing = hosts.iter().map(|_| Standing::Present).collect();
+        let hosts = hosts.into_iter().map(|h| (!one_host).then_some(h)).collect();
+        Self { hosts, standing, inquiry: None, broken: None, done: false }
+    }
+
+    /// A rank reports a failure.
+    pub fn complain(&mut self, from: Rank, complaint: Complaint, now_ms: u64) -> Option<Action> {
+        if self.done || !self.is_present(from) {
+            return None;
+        }
+        match complaint {
+            Complaint::Overdue { seq } | Complaint::Mismatch { seq, .. } => {
+                self.inquire(Some(seq), from, now_ms)
+            }
+            Complaint::Link { peer, cause } => {
+                let to = Rank(peer);
+                if self.broken.is_none() && to.index() < self.standing.len() {
+                    let cause = cut(cause);
+                    self.broken = Some(Broken { from, to, cause, since_ms: now_ms });
+                }
+                None
+            }
+            Complaint::Abort { reason } => {
+                self.pronounce(Verdict::Aborted { who: self.who(from), reason: cut(reason) })
+            }
+        }
+    }
+
+    /// A rank answers an inquiry with its history.
+    pub fn answer(&mut self, from: Rank, history: History, now_ms: u64) -> Option<Action> {
+        if self.done {
+            return None;
+        }
+        let inquiry = self.inquiry.as_mut()?;
+        *inquiry.answers.get_mut(from.index())? = Some(tidied(history));
+        self.conclude_if_answered(now_ms)
+    }
+
+    /// A rank leaves and hands in its last history. After the last rank has left, the arbiter
+    /// compares the histories: a difference may have kept no rank waiting, so that no rank has
+    /// reported it.
+    pub fn left(&mut self, from: Rank, history: History, now_ms: u64) -> Option<Action> {
+        if self.done {
+            return None;
+        }
+        *self.standing.get_mut(from.index())? = Standing::Left(tidied(history));
+        self.conclude_if_answered(now_ms).or_else(|| self.compare())
+    }
+
+    /// A rank's connection closed. After a goodbye this is expected.
+    pub fn closed(&mut self, rank: Rank) -> Option<Action> {
+        if self.done || !self.is_present(rank) {
+            return None;
+        }
+        self.pronounce(Verdict::Died { who: self.who(rank) })
+    }
+
+    /// A rank's connection timed out: no byte arrived on it for `for_ms`.
+    pub fn cut(&mut self, rank: Rank, for_ms: u64) -> Option<Action> {
+        if self.done || !self.is_present(rank) {
+            return None;
+        }
+        self.pronounce(Verdict::Silent { ranks: vec![self.who(rank)], for_ms })
+    }
+
+    /// Time has passed.
+    pub fn tick(&mut self, now_ms: u64) -> Option<Action> {
+        if self.done {
+            return None;
+        }
+        if self.inquiry.as_mut().is_some_and(|inquiry| inquiry.is_over(now_ms)) {
+            return self.conclude(now_ms);
+        }
+        let broken = self.broken.as_ref()?;
+        if now_ms < broken.since_ms + limits::LINK_GRACE_MS || self.inquiry.is_some() {
+            return None;
+        }
+        if self.is_present(broken.to) {
+            let verdict = self.link_verdict(broken);
+            return self.pronounce(verdict);
+        }
+        // The far end left in peace. The inquiry finds the call that it did not make.
+        let from = broken.from;
+        self.inquire(None, from, now_ms)
+    }
+
+    /// When to call `tick` next, on the clock of the `now_ms` arguments.
+    #[must_use]
+    pub fn deadline_ms(&self) -> Option<u64> {
+        if self.done {
+            return None;
+        }
+        match (&self.inquiry, &self.broken) {
+            (Some(inquiry), _) => Some(inquiry.ticked_ms + TICK_MS),
+            (None, Some(broken)) => Some(broken.since_ms + limits::LINK_GRACE_MS),
+            (None, None) => None,
+        }
+    }
+
+    /// Whether the rank was asked for its history and has not answered.
+    #[must_use]
+    pub fn awaits(&self, rank: Rank) -> bool {
+        let answer = self.inquiry.as_ref().and_then(|inquiry| inquiry.answers.get(rank.index()));
+        matches!(answer, Some(None)) && self.is_present(rank)
+    }
+
+    /// How many ranks there are, dead or alive.
+    #[must_use]
+    pub const fn size(&self) -> usize {
+        self.standing.len()
+    }
+
+    /// Whether every rank has left.
+    #[must_use]
+    pub fn have_all_left(&self) -> bool {
+        self.standing.iter().all(|standing| matches!(standing, Standing::Left(_)))
+    }
+
+    /// Whether the rank is neither dead nor gone.
+    #[must_use]
+    pub fn is_present(&self, rank: Rank) -> bool {
+        matches!(self.standing.get(rank.index()), Some(Standing::Present))
+    }
+
+    fn inquire(&mut self, seq: Option<u64>, by: Rank, now_ms: u64) -> Option<Action> {
+        if let Some(inquiry) = &mut self.inquiry {
+            // The oldest overdue call makes the others hang.
+            inquiry.seq = inquiry.seq.min(seq).or(inquiry.seq).or(seq);
+            return None;
+        }
+        let answers = self.standing.iter().map(|_| None).collect();
+        self.inquiry = Some(Inquiry::new(seq, by, now_ms, answers));
+        let asked = (0..self.standing.len()).map(Rank::at).filter(|r| self.is_present(*r));
+        Some(Action::Ask(asked.collect()))
+    }
+
+    fn conclude_if_answered(&mut self, now_ms: u64) -> Option<Action> {
+        let answers = &self.inquiry.as_ref()?.answers;
+        let open = answers
+            .iter()
+            .zip(&self.standing)
+            .any(|(answer, standing)| answer.is_none() && matches!(standing, Standing::Present));
+        if open { None } else { self.conclude(now_ms) }
+    }
+
+    fn conclude(&mut self, now_ms: u64) -> Option<Action> {
+        let mut inquiry = self.inquiry.take()?;
+        inquiry.blame_the_first_difference(&self.standing);
+        let evidence = Evidence::gather(&inquiry, &self.standing);
+        let verdict = self
+            .mismatch(&evidence)
+            .or_else(|| self.silent(&evidence, now_ms.saturating_sub(inquiry.since_ms)))
+            .or_else(|| self.living_link())
+            .or_else(|| self.absent(&evidence))
+            .or_else(|| self.broken.as_ref().map(|b| self.link_verdict(b)))
+            .unwrap_or_else(|| evidence.stalled());
+        self.pronounce(verdict)
+    }
+
+    /// After all ranks have left in peace: compares their calls, as far as they are remembered.
+    fn compare(&mut self) -> Option<Action> {
+        if !self.have_all_left() || self.broken.is_some() {
+            return None;
+        }
+        let lasts = self.standing.iter().map(|standing| match standing {
+            Standing::Left(history) => history.last().map_or(0, |last| last.seq.saturating_add(1)),
+            Standing::Present => 0,
+        });
+        let (fewest, most) = (lasts.clone().min()?, lasts.max()?);
+        let answers = self.standing.iter().map(|_| None).collect();
+        let mut inquiry = Inquiry::new(Some(most), Rank(0), 0, answers);
+        inquiry.blame_the_first_difference(&self.standing);
+        if inquiry.seq == Some(most) {
+            // The calls that all ranks made are the same; some ranks made fewer.
+            inquiry.seq = self.first_call(fewest);
+        }
+        let evidence = Evidence::gather(&inquiry, &self.standing);
+        let verdict = self.mismatch(&evidence).or_else(|| self.absent(&evidence))?;
+        self.pronounce(verdict)
+    }
+
+    /// The first call from number `seq` on that any departed rank remembers.
+    fn first_call(&self, seq: u64) -> Option<u64> {
+        let calls = self.standing.iter().flat_map(|standing| match standing {
+            Standing::Left(history) => history.calls.as_slice(),
+            Standing::Present => &[],
+        });
+        calls.map(|call| call.seq).filter(|call| *call >= seq).min()
+    }
+
+    fn mismatch(&self, evidence: &Evidence<'_>) -> Option<Verdict> {
+        let mut said: Vec<(&Logged, Said)> = Vec::new();
+        let by_algorithm = evidence.entered.windows(2).all(|p| p[0].1.words == p[1].1.words);
+        let same = |a: &Logged, b: &Logged| {
+            a.words == b.words && (!by_algorithm || a.algorithm == b.algorithm)
+        };
+        for &(rank, logged) in &evidence.entered {
+            if let Some((_, s)) = said.iter_mut().find(|(first, _)| same(first, logged)) {
+                s.ranks.push(rank);
+                continue;
+            }
+            let mut call = logged.text();
+            if by_algorithm {
+                call.push_str(&format!(" {}", logged.way()));
+            }
+            said.push((logged, Said { call, ranks: vec![rank] }));
+        }
+        if said.len() < 2 {
+            return None;
+        }
+        let mut said: Vec<Said> = said.into_iter().map(|(_, s)| s).collect();
+        said.sort_by_key(|s| std::cmp::Reverse(s.ranks.len()));
+        Some(Verdict::Mismatch { seq: evidence.seq?, said })
+    }
+
+    fn silent(&self, evidence: &Evidence<'_>, for_ms: u64) -> Option<Verdict> {
+        let ranks: Vec<Who> = evidence.silent.iter().map(|r| self.who(*r)).collect();
+        (!ranks.is_empty()).then_some(Verdict::Silent { ranks, for_ms })
+    }
+
+    fn absent(&self, evidence: &Evidence<'_>) -> Option<Verdict> {
+        let whereabouts = |(rank, place): &(Rank, Place)| Whereabouts {
+            who: self.who(*rank),
+            place: place.clone(),
+        };
+        let ranks: Vec<Whereabouts> = evidence.absent.iter().map(whereabouts).collect();
+        let seq = evidence.seq?;
+        (!ranks.is_empty()).then(|| Verdict::Absent { seq, call: evidence.call(), ranks })
+    }
+
+    fn living_link(&self) -> Option<Verdict> {
+        let broken = self.broken.as_ref().filter(|b| self.is_present(b.to))?;
+        Some(self.link_verdict(broken))
+    }
+
+    fn link_verdict(&self, broken: &Broken) -> Verdict {
+        let Broken { from, to, cause, .. } = broken;
+        Verdict::Link { from: self.who(*from), to: self.who(*to), cause: cause.clone() }
+    }
+
+    fn pronounce(&mut self, verdict: Verdict) -> Option<Action> {
+        self.done = true;
+        Some(Action::Pronounce(verdict))
+    }
+
+    fn who(&self, rank: Rank) -> Who {
+        Who { rank, host: self.hosts.get(rank.index()).cloned().flatten() }
+    }
+}
+
+/// The answers, sorted by their relation to the call in question.
+struct Evidence<'a> {
+    seq: Option<u64>,
+    entered: Vec<(Rank, &'a Logged)>,
+    absent: Vec<(Rank, Place)>,
+    silent: Vec<Rank>,
+}
+
+impl<'a> Evidence<'a> {
+    fn gather(inquiry: &'a Inquiry, standing: &'a [Standing]) -> Self {
+        let by = inquiry.answers.get(inquiry.by.index()).and_then(Option::as_ref);
+        let current = by.and_then(|h| h.unfinished().or_else(|| h.last())).map(|c| c.seq);
+        let seq = inquiry.seq.or(current);
+        let mut all = Self { seq, entered: Vec::new(), absent: Vec::new(), silent: Vec::new() };
+        for (i, (answer, standing)) in inquiry.answers.iter().zip(standing).enumerate() {
+            let rank = Rank::at(i);
+            let (history, gone) = match (answer, standing) {
+                (_, Standing::Left(history)) => (history, true),
+                (Some(history), Standing::Present) => (history, false),
+                (None, Standing::Present) => {
+                    all.silent.push(rank);
+                    continue;
+                }
+            };
+            let Some(seq) = seq else { continue };
+            if let Some(logged) = history.at(seq) {
+                all.entered.push((rank, logged));
+            } else if history.last().is_none_or(|last| last.seq < seq) {
+                all.absent.push((rank, place(history, gone)));
+            }
+        }
+        all
+    }
+
+    fn call(&self) -> String {
+        self.entered.first().map_or_else(|| "a call".into(), |(_, logged)| logged.text())
+    }
+
+    fn stalled(&self) -> Verdict {
+        let unfinished = self.entered.iter().filter(|(_, logged)| !logged.finished);
+        Verdict::Stalled {
+            seq: self.seq.unwrap_or(0),
+            call: self.call(),
+            ranks: unfinished.map(|(rank, _)| *rank).collect(),
+        }
+    }
+}
+
+fn place(history: &History, gone: bool) -> Place {
+    match history.last() {
+        _ if gone => Place::Gone,
+        None => Place::Start,
+        Some(c) if c.finished => Place::After { seq: c.seq, call: c.text() },
+        Some(c) => Place::Inside { seq: c.seq, call: c.text() },
+    }
+}
+
+/// A peer's history, sorted and cut to the length of an honest one.
+fn tidied(mut history: History) -> History {
+    history.calls.truncate(limits::CALLS_REMEMBERED);
+    history.calls.sort_by_key(|c| c.seq);
+    history
+}
+
+/// Cuts a peer's text to `limits::CAUSE_BYTES_MAX` bytes.
+pub(crate) fn cut(mut text: String) -> String {
+    text.truncate(text.floor_char_boundary(limits::CAUSE_BYTES_MAX));
+    text
+}
+
+#[cfg(test)]
+mod tests;

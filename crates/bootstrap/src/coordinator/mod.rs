@@ -1,0 +1,224 @@
+//! The coordinator, the centre of the star in rank 0's process. It waits for the ranks, watches
+//! each of them, and announces the verdict.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ringfold_types::{Rank, limits};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep_until, timeout};
+
+use crate::acceptor::Authenticated;
+use crate::message::{
+    FromCoordinator, JoinRequest, Parent, Refusal, ToCoordinator, decode, encode,
+};
+use crate::reconnect::ReturnPort;
+use crate::relay;
+use crate::rendezvous::Report;
+use crate::turned_away::TurnedAway;
+use crate::verdict::RankList;
+
+mod state;
+mod watch;
+
+pub(crate) use state::Coordinator;
+use state::{Event, FLUSH};
+
+/// How long a rank whose connection ended may take to join again, while others are missing.
+const REJOIN: Duration = Duration::from_millis(3 * limits::RETURN_MS);
+
+/// The connections of joining ranks, and the time limit for them.
+pub(crate) struct JoinQueue {
+    pub(crate) peers: mpsc::Receiver<Authenticated>,
+    pub(crate) turned_away: Arc<TurnedAway>,
+    pub(crate) deadline: Instant,
+    /// The port or address where the coordinator listens, for messages.
+    pub(crate) place: String,
+    /// The acceptor task. The coordinator stops it when no rank is missing any more.
+    pub(crate) acceptor: JoinHandle<()>,
+    /// The port where ranks reconnect after their connection broke.
+    pub(crate) return_port: Option<ReturnPort>,
+}
+
+impl Coordinator {
+    /// Waits for all ranks, then watches them until rank 0 has left.
+    pub(crate) async fn run(mut self, mut queue: JoinQueue) {
+        let JoinQueue { return_port, .. } = &mut queue;
+        self.return_port = return_port.take();
+        let gathered = self.gather(&mut queue).await;
+        // Closes the port when no rank is missing, and before any rank learns that all have joined.
+        // A rank that dials for its next communicator must not reach this coordinator.
+        queue.acceptor.abort();
+        if queue.acceptor.await.is_err_and(|e| e.is_panic()) {
+            tracing::error!("the coordinator's accept task panicked");
+        }
+        match gathered {
+            Err(refusal) => self.broadcast_message(&FromCoordinator::Refused(refusal)),
+            Ok(()) => {
+                self.send_roster();
+                self.report(Report::Joined);
+                self.watch().await;
+            }
+        }
+        self.shut_down().await;
+    }
+
+    async fn gather(&mut self, queue: &mut JoinQueue) -> Result<(), Refusal> {
+        let mut pause = Duration::from_millis(limits::JOIN_WARNING_MS);
+        let mut warn_at = Instant::now() + pause;
+        while self.links.len() < self.hosts.len() {
+            let expiring = self.may_rejoin.iter().min_by_key(|(_, until)| **until);
+            let (gone, expiry) = expiring.map_or((None, queue.deadline), |(rank, until)| {
+                (Some(*rank), queue.deadline.min(*until))
+            });
+            tokio::select! {
+                biased;
+                Some(peer) = queue.peers.recv() => self.admit(peer),
+                Some(event) = self.events.recv() => match event {
+                    Event::Message(rank, ToCoordinator::Goodbye(_)) => {
+                        self.links.remove(&rank);
+                        return Err(Refusal::Lost { rank });
+                    }
+                    Event::Closed { rank, connection, .. } => self.allow_rejoin(rank, connection),
+                    Event::Message(rank, _) => {
+                        tracing::warn!("rank {rank} sent a message before the job has begun");
+                    }
+                    Event::CatchUp(_) | Event::CaughtUp(_) => {}
+                },
+                () = sleep_until(expiry) => {
+                    if let Some(rank) = gone.filter(|_| expiry < queue.deadline) {
+                        return Err(Refusal::Lost { rank });
+                    }
+                    return Err(Refusal::Missing {
+                        ranks: self.missing(),
+                        turned_away: queue.turned_away.explanation(),
+                    });
+                }
+                () = sleep_until(warn_at) => {
+                    self.warn_of_missing(queue);
+                    pause *= 2;
+                    warn_at += pause;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The connection of a rank ended while others were missing, so the rank may join again.
+    fn allow_rejoin(&mut self, rank: u32, connection: u64) {
+        // A rank that has joined again has another connection.
+        if self.links.get(&rank).is_some_and(|link| link.connection == connection) {
+            tracing::debug!("the connection of rank {rank} ended; the rank may join again");
+            self.links.remove(&rank);
+            self.may_rejoin.insert(rank, Instant::now() + REJOIN);
+        }
+    }
+
+    fn missing(&self) -> Vec<u32> {
+        let all = (0..self.hosts.len()).map(|i| Rank::at(i).0);
+        all.filter(|rank| !self.links.contains_key(rank)).collect()
+    }
+
+    fn warn_of_missing(&self, queue: &JoinQueue) {
+        let missing: Vec<Rank> = self.missing().into_iter().map(Rank).collect();
+        let (joined, size) = (self.links.len(), self.hosts.len());
+        let why = match queue.turned_away.explanation() {
+            none if none.is_empty() => "no rejected connection explains this".into(),
+            explanation => explanation,
+        };
+        tracing::warn!(
+            "rank 0 listens at {} and has waited {:.0?} for {}; {joined} of {size} ranks have \
+             joined; {why}",
+            queue.place,
+            self.began.elapsed(),
+            RankList(&missing),
+        );
+    }
+
+    fn admit(&mut self, peer: Authenticated) {
+        let Authenticated { mut reader, mut writer, from, first } = peer;
+        let refusal = match decode(&first) {
+            Some(ToCoordinator::Join(request)) => match self.refusal_for(&request) {
+                None => {
+                    let rank = request.rank;
+                    match request.relay {
+                        Some(port) => self.relays.insert(rank, (from.ip(), port)),
+                        None => self.relays.remove(&rank),
+                    };
+                    self.fetching.insert(rank, from.ip());
+                    tracing::debug!("rank {rank} joined from {from}");
+                    let link = self.connect(rank, reader, writer);
+                    self.add_rank(request, link);
+                    let return_ticket = self
+                        .return_port
+                        .as_ref()
+                        .map(|return_port| return_port.return_ticket(rank));
+                    self.send_message(rank, &FromCoordinator::Accepted(return_ticket));
+                    return;
+                }
+                Some(refusal) => refusal,
+            },
+            _ => Refusal::Invalid,
+        };
+        tracing::warn!("refused a rank from {from}: {refusal:?}");
+        self.writers.spawn(async move {
+            let refused = encode(&FromCoordinator::Refused(refusal));
+            // The peer closes the connection after it has read the refusal, so that closing our end
+            // resets nothing.
+            if writer.send(&refused).await.is_ok() && timeout(FLUSH, reader.next()).await.is_err() {
+                tracing::debug!("{from} does not close its refused connection");
+            }
+        });
+    }
+
+    fn refusal_for(&self, request: &JoinRequest) -> Option<Refusal> {
+        let JoinRequest { rank, host, card, process, .. } = request;
+        let fits = card.len() <= limits::CARD_BYTES_MAX && host.len() <= limits::CAUSE_BYTES_MAX;
+        if !fits || self.hosts.len() <= Rank(*rank).index() {
+            Some(Refusal::Invalid)
+        } else if self.links.contains_key(rank) && self.processes.get(rank) != Some(process) {
+            Some(Refusal::Duplicate)
+        } else {
+            None
+        }
+    }
+
+    /// Sends the roster to rank 0's children in the tree, and tells the other ranks where to fetch
+    /// it.
+    fn send_roster(&mut self) {
+        self.roster = encode(&FromCoordinator::Roster(std::mem::take(&mut self.cards))).into();
+        for rank in self.links.keys().copied().collect::<Vec<_>>() {
+            let parent = if rank == 0 { 0 } else { relay::parent(Rank(rank)).0 };
+            let place = self.relays.get(&parent).zip(self.fetching.get(&rank));
+            if let Some(((ip, port), child)) = place {
+                let (ip, port) = (relay::address(*child, *ip), *port);
+                self.send_message(rank, &FromCoordinator::Fetch(Parent { rank: parent, ip, port }));
+            } else {
+                self.fetching.remove(&rank);
+                self.send(rank, &self.roster);
+            }
+        }
+    }
+
+    /// Tells the connected ranks that nobody watches any more, then lets rank 0 leave.
+    async fn shut_down(mut self) {
+        let own = self.links.remove(&0);
+        if self.verdict.is_none() {
+            self.broadcast_message(&FromCoordinator::Closing);
+        }
+        self.links.clear();
+        self.reports = None;
+        // Rank 0 comes last: its process may end when it gets the farewell.
+        let others = async { while self.writers.join_next().await.is_some() {} };
+        if timeout(FLUSH, others).await.is_err() {
+            tracing::debug!("some ranks do not read their last messages");
+        }
+        if let Some(own) = own {
+            own.send(&encode(&FromCoordinator::Farewell).into());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

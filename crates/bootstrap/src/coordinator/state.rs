@@ -1,0 +1,287 @@
+//! The state of a coordinator: the connected ranks, the channels to them, and their events. Joining
+//! and watching share it.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ringfold_types::{Rank, limits};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use crate::channel::{Reader, Writer};
+use crate::inbound::{Inbound, Mark, receive};
+use crate::member::{ControlStream, Incoming, is_cut};
+use crate::message::{FromCoordinator, JoinRequest, ProcessId, ToCoordinator, decode, encode};
+use crate::reconnect::ReturnPort;
+use crate::rendezvous::Report;
+
+/// How long the last messages to ranks may take when the coordinator ends.
+pub(super) const FLUSH: Duration = Duration::from_secs(1);
+/// Messages of ranks that wait for the coordinator. Beyond this number their connections wait.
+const EVENTS_MAX: usize = 1024;
+/// How long a rank may take to reconnect after its connection was closed or reset.
+const RETURN: Duration = Duration::from_millis(limits::RETURN_MS);
+/// How long a rank may take to reconnect after its connection timed out. The two ends do not notice
+/// a timeout together.
+const CUT_RETURN: Duration = Duration::from_millis(limits::HUB_SILENCE_MS);
+/// The coordinator of one job.
+pub(crate) struct Coordinator {
+    pub(super) hosts: Vec<String>,
+    pub(super) cards: Vec<Vec<u8>>,
+    /// The ranks that forward the roster: their addresses and ports.
+    pub(super) relays: BTreeMap<u32, (IpAddr, u16)>,
+    /// The ranks that fetch the roster from another rank, with their addresses. They may still ask
+    /// the coordinator.
+    pub(super) fetching: BTreeMap<u32, IpAddr>,
+    /// The cards of all ranks, as a message.
+    pub(super) roster: Arc<[u8]>,
+    /// The connected ranks.
+    pub(super) links: BTreeMap<u32, RankLink>,
+    pub(super) events: mpsc::Receiver<Event>,
+    pub(super) event_tx: mpsc::Sender<Event>,
+    pub(super) writers: JoinSet<()>,
+    /// The latest contribution of each rank to an exchange, with the number of the exchange.
+    pub(super) contributions: BTreeMap<u32, (u64, Vec<u8>)>,
+    /// The number of the last finished exchange, and its result as a message.
+    pub(super) exchanged: (u64, Arc<[u8]>),
+    /// The port where ranks reconnect, unless none was free.
+    pub(super) return_port: Option<ReturnPort>,
+    /// The process of each rank.
+    pub(super) processes: BTreeMap<u32, ProcessId>,
+    /// The ranks whose connections ended while others were missing, and until when they may join
+    /// again.
+    pub(super) may_rejoin: BTreeMap<u32, Instant>,
+    /// The ranks that may still reconnect, and until when.
+    pub(super) lost: BTreeMap<u32, Lost>,
+    pub(super) connections: u64,
+    pub(super) reports: Option<mpsc::UnboundedSender<Report>>,
+    pub(super) linger: Duration,
+    pub(super) began: Instant,
+    /// The ranks that have said goodbye and wait for the others, and until when.
+    pub(super) leaving: BTreeMap<u32, Instant>,
+    /// The coordinator waits for this drain before the arbiter decides.
+    pub(super) drain: Option<Drain>,
+    pub(super) drains: u64,
+    /// Callers that wait until nothing is left to announce.
+    pub(super) callers: Vec<Mark>,
+    /// The announced verdict, as a message.
+    pub(super) verdict: Option<Arc<[u8]>>,
+    pub(super) announcing: Option<Announcing>,
+}
+
+/// The channels to a connected rank.
+pub(super) struct RankLink {
+    /// The coordinator's number for the connection. Rank 0 has none.
+    pub(super) connection: u64,
+    pub(super) outbox: mpsc::UnboundedSender<Incoming>,
+    /// Where marks go, to return behind all messages of the rank. Rank 0 has no connection.
+    pub(super) marks: Option<mpsc::UnboundedSender<Mark>>,
+}
+
+/// An event on the connection of a rank.
+pub(super) enum Event {
+    Message(u32, ToCoordinator),
+    /// This connection of the rank ended.
+    Closed {
+        rank: u32,
+        connection: u64,
+        is_cut: bool,
+    },
+    /// Rank 0 asks to catch up with all messages that have arrived.
+    CatchUp(Mark),
+    /// One connection has delivered all messages that it had received.
+    CaughtUp(Mark),
+}
+
+/// The coordinator waits until every connection has delivered all bytes that the kernel held. A
+/// process that was stopped finds its deadlines passed and the answers unread.
+pub(super) struct Drain {
+    /// The number of the mark that every connection delivers.
+    pub(super) number: u64,
+    /// The number of connections that have not delivered it.
+    pub(super) left: usize,
+    pub(super) until: Instant,
+}
+
+/// A rank whose connection broke.
+pub(super) struct Lost {
+    /// When the coordinator declares the rank lost.
+    pub(super) until: Instant,
+    /// Whether the connection timed out. Otherwise it was closed or reset.
+    pub(super) is_cut: bool,
+    pub(super) is_extended: bool,
+}
+
+impl Lost {
+    pub(super) fn new(is_cut: bool) -> Self {
+        let limit = if is_cut { CUT_RETURN } else { RETURN };
+        Self { until: Instant::now() + limit, is_cut, is_extended: false }
+    }
+}
+
+/// A verdict on its way to all ranks but rank 0.
+pub(super) struct Announcing {
+    /// Closes when all connections have written the verdict.
+    pub(super) written: mpsc::Receiver<Infallible>,
+    /// Until when the coordinator waits for ranks that do not read.
+    pub(super) until: Instant,
+}
+
+impl RankLink {
+    /// Sends a message. Returns whether the receiving task still runs.
+    pub(super) fn send(&self, bytes: &Arc<[u8]>) -> bool {
+        self.outbox.send(Incoming::Message(Arc::clone(bytes))).is_ok()
+    }
+
+    /// Sends a mark along the path of the messages from the rank. For rank 0, it goes along the
+    /// path of the messages to it.
+    pub(super) fn mark(&self, mark: Mark) {
+        let sent = match &self.marks {
+            Some(marks) => marks.send(mark).is_ok(),
+            None => self.outbox.send(Incoming::Mark(mark)).is_ok(),
+        };
+        if !sent {
+            tracing::trace!("no receiver is left for a mark");
+        }
+    }
+}
+
+impl Coordinator {
+    /// Makes a coordinator for `size` ranks, and the control stream of rank 0, the first member.
+    pub(crate) fn new(
+        size: usize,
+        first: JoinRequest,
+        linger: Duration,
+        reports: Option<mpsc::UnboundedSender<Report>>,
+    ) -> (Self, ControlStream) {
+        let (event_tx, events) = mpsc::channel(EVENTS_MAX);
+        let (incoming_tx, incoming) = mpsc::unbounded_channel();
+        let (outgoing, mut outgoing_rx) = mpsc::unbounded_channel();
+        let (mark, mut marks) = mpsc::unbounded_channel();
+        let own = event_tx.clone();
+        tokio::spawn(async move {
+            loop {
+                let event = tokio::select! {
+                    Some(message) = outgoing_rx.recv() => Event::Message(0, message),
+                    Some(mark) = marks.recv() => Event::CatchUp(mark),
+                    else => return,
+                };
+                if own.send(event).await.is_err() {
+                    return;
+                }
+            }
+        });
+        let mut coordinator = Self {
+            hosts: vec![String::new(); size],
+            cards: vec![Vec::new(); size],
+            relays: BTreeMap::new(),
+            fetching: BTreeMap::new(),
+            roster: Arc::new([]),
+            links: BTreeMap::new(),
+            events,
+            event_tx,
+            writers: JoinSet::new(),
+            contributions: BTreeMap::new(),
+            exchanged: (0, Arc::from([])),
+            return_port: None,
+            processes: BTreeMap::new(),
+            may_rejoin: BTreeMap::new(),
+            lost: BTreeMap::new(),
+            connections: 0,
+            reports,
+            linger,
+            began: Instant::now(),
+            leaving: BTreeMap::new(),
+            drain: None,
+            drains: 0,
+            callers: Vec::new(),
+            verdict: None,
+            announcing: None,
+        };
+        coordinator.add_rank(first, RankLink { connection: 0, outbox: incoming_tx, marks: None });
+        (coordinator, ControlStream { incoming, outgoing, mark, return_path: None })
+    }
+
+    /// Serves the connection of a rank.
+    pub(super) fn connect(
+        &mut self,
+        rank: u32,
+        reader: Reader<OwnedReadHalf>,
+        mut writer: Writer<OwnedWriteHalf>,
+    ) -> RankLink {
+        self.connections += 1;
+        let connection = self.connections;
+        let (outbox, mut inbox) = mpsc::unbounded_channel();
+        let (mark, marks) = mpsc::unbounded_channel();
+        self.writers.spawn(async move {
+            while let Some(next) = inbox.recv().await {
+                if let Incoming::Message(bytes) = next
+                    && writer.send(&bytes).await.is_err()
+                {
+                    return;
+                }
+            }
+            // Errors do not matter: a rank that is gone needs no close.
+            writer.close().await.unwrap_or_default();
+        });
+        let event_tx = self.event_tx.clone();
+        tokio::spawn(receive(reader, marks, async move |inbound| {
+            let closed = |is_cut| Event::Closed { rank, connection, is_cut };
+            let event = match inbound {
+                Inbound::Message(bytes) => {
+                    let message = decode(&bytes);
+                    message.map_or_else(|| closed(false), |message| Event::Message(rank, message))
+                }
+                Inbound::Closed(e) => closed(e.is_some_and(|e| is_cut(&e))),
+                Inbound::Mark(mark) => Event::CaughtUp(mark),
+            };
+            event_tx.send(event).await.is_ok()
+        }));
+        RankLink { connection, outbox, marks: Some(mark) }
+    }
+
+    pub(super) fn add_rank(&mut self, request: JoinRequest, link: RankLink) {
+        let JoinRequest { rank, host, card, process, .. } = request;
+        let index = Rank(rank).index();
+        if let (Some(h), Some(c)) = (self.hosts.get_mut(index), self.cards.get_mut(index)) {
+            (*h, *c) = (host, card);
+            self.links.insert(rank, link);
+            self.processes.insert(rank, process);
+            self.may_rejoin.remove(&rank);
+        }
+    }
+
+    pub(super) fn broadcast_message(&self, message: &FromCoordinator) {
+        self.broadcast(&encode(message).into());
+    }
+
+    pub(super) fn broadcast(&self, bytes: &Arc<[u8]>) {
+        self.links.keys().for_each(|rank| self.send(*rank, bytes));
+    }
+
+    pub(super) fn send_message(&self, rank: u32, message: &FromCoordinator) {
+        self.send(rank, &encode(message).into());
+    }
+
+    pub(super) fn send(&self, rank: u32, bytes: &Arc<[u8]>) {
+        if !self.links.get(&rank).is_some_and(|link| link.send(bytes)) {
+            tracing::debug!("rank {rank} is not connected and misses a message");
+        }
+    }
+
+    pub(super) fn report(&self, report: Report) {
+        if let Some(reports) = &self.reports {
+            // A launcher that is gone needs no report.
+            reports.send(report).unwrap_or_default();
+        }
+    }
+
+    pub(super) fn now_ms(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+}

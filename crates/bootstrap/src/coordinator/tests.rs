@@ -1,0 +1,200 @@
+//! A control connection times out. Both of its ends live, or one of them is gone.
+
+use std::io::ErrorKind;
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
+
+use tokio::net::TcpStream;
+use tokio::time::sleep;
+
+use super::state::RankLink;
+use super::*;
+use crate::arbiter::Complaint;
+use crate::channel::{Greeting, Purpose};
+use crate::member::{Command, ControlStream, Incoming, Member, serve};
+use crate::message::ReturnTicket;
+use crate::rank_state::RankState;
+use crate::reconnect::ReturnPath;
+use crate::secret::Secret;
+use crate::verdict::Verdict;
+
+const SECRET: Secret = Secret::new([1; 32]);
+const IP: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+/// Longer than a rank may take to reconnect after its connection was closed or reset.
+const LONG: Duration = Duration::from_millis(2 * limits::RETURN_MS);
+
+fn run(test: impl Future<Output = ()>) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let bounded = async { timeout(Duration::from_secs(60), test).await };
+    runtime.block_on(bounded).expect("the test hangs");
+}
+
+fn greeting() -> Greeting {
+    Greeting::new(Purpose::Return, "test", 2)
+}
+
+fn request(rank: u32) -> JoinRequest {
+    JoinRequest { rank, host: "h".into(), card: Vec::new(), relay: None, process: [0; 16] }
+}
+
+/// A job of two ranks whose coordinator runs.
+struct Fixture {
+    /// The control stream of rank 0.
+    own: ControlStream,
+    event_tx: mpsc::Sender<Event>,
+    return_ticket: ReturnTicket,
+    /// The messages that the coordinator sends on the connection of rank 1.
+    _inbox: mpsc::UnboundedReceiver<Incoming>,
+}
+
+impl Fixture {
+    fn new() -> Self {
+        let (mut coordinator, own) = Coordinator::new(2, request(0), Duration::ZERO, None);
+        let (outbox, inbox) = mpsc::unbounded_channel();
+        coordinator.connections = 1;
+        coordinator.add_rank(request(1), RankLink { connection: 1, outbox, marks: None });
+        let return_port = ReturnPort::reserve(IP, greeting(), SECRET).unwrap();
+        let return_ticket = return_port.return_ticket(1);
+        coordinator.return_port = Some(return_port);
+        let event_tx = coordinator.event_tx.clone();
+        tokio::spawn(async move { coordinator.watch().await });
+        Self { own, event_tx, return_ticket, _inbox: inbox }
+    }
+
+    async fn cut_at_the_coordinator(&self) {
+        let cut = Event::Closed { rank: 1, connection: 1, is_cut: true };
+        assert!(self.event_tx.send(cut).await.is_ok());
+    }
+
+    /// The next message that rank 0 receives.
+    async fn hears(&mut self) -> FromCoordinator {
+        match self.own.incoming.recv().await {
+            Some(Incoming::Message(bytes)) => decode(&bytes).unwrap(),
+            other => panic!("rank 0 received {other:?}"),
+        }
+    }
+
+    async fn verdict(&mut self) -> Verdict {
+        match self.hears().await {
+            FromCoordinator::Verdict(verdict) => verdict,
+            other => panic!("rank 0 received {other:?}"),
+        }
+    }
+
+    /// Both ranks take part in an exchange.
+    async fn exchanges(&mut self, rank: &Cut) {
+        self.own.outgoing.send(ToCoordinator::Contribute(1, vec![0])).unwrap();
+        rank.member.commands().send(Command::Contribute(vec![1])).unwrap();
+        match self.hears().await {
+            FromCoordinator::Contributions(1, all) => assert_eq!(all, [[0], [1]]),
+            other => panic!("rank 0 received {other:?}"),
+        }
+        assert_eq!(rank.state.verdict(), None);
+    }
+}
+
+/// Rank 1, whose connection to rank 0 has timed out.
+struct Cut {
+    member: Member,
+    state: Arc<RankState>,
+}
+
+impl Cut {
+    fn new(return_ticket: ReturnTicket) -> Self {
+        let return_path = ReturnPath {
+            rank: Rank(1),
+            ip: IP,
+            return_ticket,
+            greeting: greeting(),
+            secret: SECRET,
+        };
+        let (incoming_tx, incoming) = mpsc::unbounded_channel();
+        let (outgoing, mark) = (mpsc::unbounded_channel().0, mpsc::unbounded_channel().0);
+        incoming_tx.send(Incoming::Closed(Some(ErrorKind::TimedOut.into()))).unwrap();
+        let (member, orders) = Member::new();
+        let state = RankState::new().unwrap();
+        let stream = ControlStream { incoming, outgoing, mark, return_path: Some(return_path) };
+        tokio::spawn(serve(Rank(1), Arc::clone(&state), stream, orders));
+        Self { member, state }
+    }
+
+    async fn verdict(&self) -> Arc<Verdict> {
+        loop {
+            if let Some(verdict) = self.state.verdict() {
+                return Arc::clone(verdict);
+            }
+            sleep(Duration::from_millis(5)).await;
+        }
+    }
+}
+
+#[test]
+fn a_connection_that_is_cut_between_living_ends_is_made_again() {
+    // The coordinator notices first, the rank does, or the rank alone.
+    for (at_the_coordinator, pause) in
+        [(true, LONG), (true, Duration::ZERO), (false, Duration::ZERO)]
+    {
+        run(async {
+            let mut fixture = Fixture::new();
+            if at_the_coordinator {
+                fixture.cut_at_the_coordinator().await;
+            }
+            sleep(pause).await;
+            let rank = Cut::new(fixture.return_ticket);
+            fixture.exchanges(&rank).await;
+        });
+    }
+}
+
+#[test]
+fn unauthenticated_peers_keep_no_rank_from_coming_back() {
+    run(async {
+        let mut fixture = Fixture::new();
+        // The coordinator's task has to listen first.
+        sleep(LONG / 2).await;
+        let mut unauthenticated = Vec::new();
+        for _ in 0..limits::HANDSHAKES_MAX {
+            unauthenticated
+                .push(TcpStream::connect((IP, fixture.return_ticket.port)).await.unwrap());
+        }
+        let rank = Cut::new(fixture.return_ticket);
+        fixture.exchanges(&rank).await;
+        drop(unauthenticated);
+    });
+}
+
+#[test]
+fn a_rank_that_is_cut_off_and_does_not_come_back_is_silent() {
+    run(async {
+        let mut fixture = Fixture::new();
+        fixture.cut_at_the_coordinator().await;
+        let verdict = fixture.verdict().await;
+        assert_eq!(verdict.culprits(), [Rank(1)]);
+        assert!(matches!(verdict, Verdict::Silent { .. }), "{verdict}");
+    });
+}
+
+#[test]
+fn a_rank_that_is_cut_off_explains_a_broken_link_to_it() {
+    run(async {
+        let mut fixture = Fixture::new();
+        fixture.cut_at_the_coordinator().await;
+        let complaint = Complaint::Link { peer: 1, cause: "no answer".into() };
+        fixture.own.outgoing.send(ToCoordinator::Complain(complaint)).unwrap();
+        let verdict = fixture.verdict().await;
+        assert_eq!(verdict.culprits(), [Rank(1)]);
+        assert!(matches!(verdict, Verdict::Silent { .. }), "{verdict}");
+    });
+}
+
+#[test]
+fn a_rank_that_is_cut_off_and_finds_nobody_says_that_rank_0_is_silent() {
+    run(async {
+        // Nobody listens on this return port.
+        let return_port = ReturnPort::reserve(IP, greeting(), SECRET).unwrap();
+        let rank = Cut::new(return_port.return_ticket(1));
+        let verdict = rank.verdict().await;
+        assert_eq!(verdict.culprits(), [Rank(0)]);
+        assert!(matches!(&*verdict, Verdict::Silent { .. }), "{verdict}");
+    });
+}

@@ -1,0 +1,337 @@
+//! The coordinator after all ranks have joined: it receives failure reports, lets ranks reconnect,
+//! and announces the verdict.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ringfold_types::{Rank, limits};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until, timeout_at};
+
+use super::state::{Announcing, Coordinator, Drain, Event, FLUSH, Lost};
+use crate::acceptor::Authenticated;
+use crate::address;
+use crate::arbiter::{Agreement, Arbiter, Step};
+use crate::inbound::Mark;
+use crate::member::Incoming;
+use crate::message::{FromCoordinator, ToCoordinator, encode};
+use crate::reconnect;
+use crate::rendezvous::Report;
+
+/// How long the coordinator waits for a connection that never rests, before it decides.
+const DRAIN_MAX: Duration = Duration::from_millis(100);
+
+/// A coordinator whose timer fires this much late was stopped.
+const LATE: Duration = Duration::from_millis(limits::RETURN_MS / 3);
+
+/// Waits until all ranks but rank 0 have the verdict.
+async fn announced(announcing: &mut Option<Announcing>) {
+    match announcing {
+        Some(Announcing { written, until }) => {
+            if timeout_at(*until, written.recv()).await.is_err() {
+                tracing::debug!("some ranks do not read the verdict");
+            }
+        }
+        None => std::future::pending().await,
+    }
+}
+
+impl Coordinator {
+    /// Runs until rank 0 has left and the others have left too, or their time to leave is over.
+    pub(super) async fn watch(&mut self) {
+        let mut agreement = Agreement::new(Arbiter::new(std::mem::take(&mut self.hosts)));
+        let mut end: Option<Instant> = None;
+        if let Some(return_port) = &mut self.return_port {
+            return_port.open();
+        }
+        loop {
+            // No rank leaves while there is something to announce.
+            let is_settled = self.is_settled(&agreement);
+            let alone = self.links.keys().all(|rank| *rank == 0);
+            if end.is_some() && alone && is_settled {
+                return;
+            }
+            let due = |ms| self.began + Duration::from_millis(ms);
+            let tick = self.drain.as_ref().map(|drain| drain.until);
+            let may_decide = self.may_decide(&agreement);
+            let tick = tick.or_else(|| agreement.deadline_ms().map(due)).filter(|_| may_decide);
+            let parting = self.leaving.values().min().copied().filter(|_| is_settled);
+            let missed = self.lost.values().map(|lost| lost.until).min();
+            let now = Instant::now();
+            tokio::select! {
+                Some(event) = self.events.recv() => {
+                    if let Event::Message(0, ToCoordinator::Goodbye(_)) = &event {
+                        end = Some(now + self.linger);
+                    }
+                    let steps = self.take(&mut agreement, event);
+                    self.act(steps);
+                }
+                () = sleep_until(tick.unwrap_or(now)), if tick.is_some() => {
+                    if self.drain.take().is_some() || !self.begin_drain() {
+                        let steps = self.decide(&mut agreement);
+                        self.act(steps);
+                    }
+                }
+                () = announced(&mut self.announcing) => {
+                    self.announcing = None;
+                    self.verdict.iter().for_each(|verdict| self.send(0, verdict));
+                }
+                (rank, peer) = reconnect::next(&mut self.return_port) => {
+                    self.readmit(&agreement, rank, peer);
+                }
+                () = sleep_until(missed.unwrap_or(now)), if missed.is_some() => {
+                    self.give_up(&mut agreement);
+                }
+                () = sleep_until(parting.unwrap_or(now)), if parting.is_some() => {}
+                () = sleep_until(end.unwrap_or(now)), if end.is_some() && is_settled => return,
+            }
+            if self.is_settled(&agreement) {
+                // These marks go behind the verdict, if there is one.
+                let callers = std::mem::take(&mut self.callers);
+                let own = self.links.get(&0);
+                callers
+                    .into_iter()
+                    .for_each(|mark| own.iter().for_each(|it| it.mark(mark.clone())));
+                self.release_leaving(agreement.have_all_left());
+            }
+            // After a verdict no rank works on, and every reachable rank gets it soon.
+            if self.verdict.is_some() {
+                end = end.map(|end| end.min(Instant::now() + FLUSH));
+            }
+        }
+    }
+
+    /// Whether the coordinator may decide now. A rank that may be dead explains more than the
+    /// reports of others, so the coordinator waits for it, unless the cause is known. A rank whose
+    /// connection timed out delays nothing: see `decide`.
+    fn may_decide(&self, agreement: &Agreement) -> bool {
+        agreement.has_cause() || self.lost.values().all(|lost| lost.is_cut)
+    }
+
+    /// Decides. If no cause is known, the coordinator first declares every rank lost whose
+    /// connection timed out: their silence explains more than the reports of others.
+    fn decide(&mut self, agreement: &mut Agreement) -> Vec<Step> {
+        let cut =
+            if agreement.has_cause() { BTreeMap::new() } else { std::mem::take(&mut self.lost) };
+        let mut steps = self.declare_all_lost(agreement, cut);
+        steps.extend(agreement.tick(self.now_ms()));
+        steps
+    }
+
+    fn is_settled(&self, agreement: &Agreement) -> bool {
+        !agreement.is_pending() && self.lost.is_empty() && self.announcing.is_none()
+    }
+
+    /// Sends a mark to every connection. Returns whether there is any connection.
+    fn begin_drain(&mut self) -> bool {
+        self.drains += 1;
+        let connected = || self.links.values().filter(|link| link.marks.is_some());
+        connected().for_each(|link| link.mark(Mark::Task(self.drains)));
+        let until = Instant::now() + DRAIN_MAX;
+        let drain = Drain { number: self.drains, left: connected().count(), until };
+        self.drain = Some(drain).filter(|drain| drain.left > 0);
+        self.drain.is_some()
+    }
+
+    /// Counts a mark of that number. Returns whether it was the last one.
+    fn is_last_mark(&mut self, number: u64) -> bool {
+        let Some(drain) = self.drain.as_mut().filter(|drain| drain.number == number) else {
+            return false;
+        };
+        drain.left -= 1;
+        let is_last = drain.left == 0;
+        if is_last {
+            self.drain = None;
+        }
+        is_last
+    }
+
+    fn take(&mut self, agreement: &mut Agreement, event: Event) -> Vec<Step> {
+        let now_ms = self.now_ms();
+        match event {
+            Event::Message(rank, ToCoordinator::Complain(complaint)) => {
+                tracing::debug!("rank {rank} reports a failure: {complaint:?}");
+                agreement.complain(Rank(rank), complaint, now_ms)
+            }
+            Event::Message(rank, ToCoordinator::Answer(history)) => {
+                agreement.answer(Rank(rank), history, now_ms)
+            }
+            Event::Message(rank, ToCoordinator::Holds) => {
+                agreement.holds(Rank(rank));
+                Vec::new()
+            }
+            Event::Message(rank, ToCoordinator::Stated(verdict)) => {
+                tracing::info!("rank {rank} stated a cause by itself: {verdict}");
+                agreement.stated(Rank(rank), verdict, now_ms)
+            }
+            Event::Message(rank, ToCoordinator::Goodbye(history)) => {
+                if agreement.is_present(Rank(rank)) {
+                    self.report(Report::Left { rank });
+                }
+                if rank != 0 {
+                    let until = Instant::now() + Duration::from_millis(limits::PARTING_MS);
+                    self.leaving.insert(rank, until);
+                }
+                agreement.left(Rank(rank), history, now_ms)
+            }
+            Event::Message(rank, ToCoordinator::Contribute(number, bytes)) => {
+                self.exchange(rank, number, bytes, agreement.size());
+                Vec::new()
+            }
+            Event::Message(rank, ToCoordinator::NoRoster) => {
+                // Sent once: a rank that asks again already has it under way.
+                if self.fetching.remove(&rank).is_some() {
+                    self.send(rank, &self.roster);
+                }
+                Vec::new()
+            }
+            Event::Message(rank, ToCoordinator::Join(_) | ToCoordinator::Return(_)) => {
+                tracing::warn!("rank {rank} joins again");
+                Vec::new()
+            }
+            Event::Closed { rank, connection, is_cut } => {
+                let link = self.links.get(&rank);
+                if link.is_some_and(|link| link.connection != connection) {
+                    return Vec::new(); // the rank has reconnected
+                }
+                self.lose(agreement, rank, is_cut)
+            }
+            // Each connection returns its copy.
+            Event::CatchUp(mark) => {
+                self.callers.push(mark.clone());
+                let connected = self.links.values().filter(|link| link.marks.is_some());
+                connected.for_each(|link| link.mark(mark.clone()));
+                Vec::new()
+            }
+            Event::CaughtUp(Mark::Task(number)) => {
+                if self.is_last_mark(number) && self.may_decide(agreement) {
+                    self.decide(agreement)
+                } else {
+                    Vec::new()
+                }
+            }
+            Event::CaughtUp(mark) => {
+                self.callers.push(mark);
+                Vec::new()
+            }
+        }
+    }
+
+    fn act(&mut self, steps: Vec<Step>) {
+        for step in steps {
+            match step {
+                Step::Ask(ranks) => self.ask(&ranks, &FromCoordinator::Ask),
+                Step::Hold(ranks) => self.ask(&ranks, &FromCoordinator::Hold),
+                Step::Announce(verdict) => {
+                    tracing::info!("verdict: {verdict}");
+                    let culprits = verdict.culprits().iter().map(|r| r.0).collect();
+                    self.report(Report::Verdict { text: verdict.to_string(), culprits });
+                    let bytes: Arc<[u8]> = encode(&FromCoordinator::Verdict(verdict)).into();
+                    self.verdict = Some(Arc::clone(&bytes));
+                    self.announce(&bytes);
+                }
+            }
+        }
+    }
+
+    /// Tells all other ranks first, because the process of rank 0 may end when it gets the verdict.
+    fn announce(&mut self, bytes: &Arc<[u8]>) {
+        let (mark, written) = mpsc::channel(1);
+        for (rank, link) in self.links.iter().filter(|(rank, _)| **rank != 0) {
+            self.send(*rank, bytes);
+            let behind = link.outbox.send(Incoming::Mark(Mark::Written(mark.clone())));
+            behind.unwrap_or_default(); // the connection has ended
+        }
+        self.announcing = Some(Announcing { written, until: Instant::now() + DRAIN_MAX });
+    }
+
+    fn ask(&self, ranks: &[Rank], question: &FromCoordinator) {
+        let question: Arc<[u8]> = encode(question).into();
+        ranks.iter().for_each(|rank| self.send(rank.0, &question));
+    }
+
+    /// Lets a rank go that has nothing more to receive, or has waited long enough.
+    fn release_leaving(&mut self, have_all_left: bool) {
+        let (now, all) = (Instant::now(), have_all_left || self.verdict.is_some());
+        let (staying, going): (BTreeMap<_, _>, _) =
+            self.leaving.iter().partition(|(_, until)| !all && **until > now);
+        for (rank, _) in going {
+            self.send_message(rank, &FromCoordinator::Farewell);
+            self.links.remove(&rank);
+        }
+        self.leaving = staying;
+    }
+
+    /// A rank has reconnected. It gets the messages again that it may have missed.
+    fn readmit(&mut self, agreement: &Agreement, rank: u32, peer: Authenticated) {
+        tracing::info!("rank {rank} reconnected from {}", peer.from);
+        let link = self.connect(rank, peer.reader, peer.writer);
+        self.links.insert(rank, link);
+        self.lost.remove(&rank);
+        match &self.verdict {
+            Some(verdict) => self.send(rank, verdict),
+            None => self.act(agreement.owed(Rank(rank))),
+        }
+    }
+
+    /// The connection of a rank ended.
+    fn lose(&mut self, agreement: &mut Agreement, rank: u32, is_cut: bool) -> Vec<Step> {
+        self.links.remove(&rank);
+        let has_left = self.leaving.remove(&rank).is_some();
+        match &self.return_port {
+            Some(_) if !has_left && agreement.is_present(Rank(rank)) => {
+                tracing::debug!("the connection of rank {rank} broke");
+                self.lost.insert(rank, Lost::new(is_cut));
+                Vec::new()
+            }
+            _ => self.declare_lost(agreement, rank, is_cut),
+        }
+    }
+
+    fn declare_lost(&self, agreement: &mut Agreement, rank: u32, is_cut: bool) -> Vec<Step> {
+        if is_cut {
+            agreement.cut(Rank(rank), address::UNACKNOWLEDGED_MS, self.now_ms())
+        } else {
+            agreement.closed(Rank(rank), self.now_ms())
+        }
+    }
+
+    /// Declares the ranks lost that did not reconnect in time.
+    fn give_up(&mut self, agreement: &mut Agreement) {
+        let now = Instant::now();
+        for lost in self.lost.values_mut() {
+            // If this process was stopped, no rank could reconnect.
+            if !lost.is_extended && now > lost.until + LATE {
+                *lost = Lost { is_extended: true, ..Lost::new(lost.is_cut) };
+            }
+        }
+        let (gone, lost): (BTreeMap<_, _>, _) =
+            std::mem::take(&mut self.lost).into_iter().partition(|(_, lost)| lost.until <= now);
+        self.lost = lost;
+        let steps = self.declare_all_lost(agreement, gone);
+        self.act(steps);
+    }
+
+    fn declare_all_lost(&self, agreement: &mut Agreement, gone: BTreeMap<u32, Lost>) -> Vec<Step> {
+        gone.into_iter()
+            .flat_map(|(rank, lost)| self.declare_lost(agreement, rank, lost.is_cut))
+            .collect()
+    }
+
+    fn exchange(&mut self, rank: u32, number: u64, bytes: Vec<u8>, size: usize) {
+        if number == self.exchanged.0 {
+            // The rank reconnected, and had not received the result.
+            return self.send(rank, &self.exchanged.1);
+        }
+        self.contributions.insert(rank, (number, bytes));
+        if self.contributions.len() == size
+            && self.contributions.values().all(|(n, _)| *n == number)
+        {
+            let all = std::mem::take(&mut self.contributions).into_values().map(|(_, bytes)| bytes);
+            self.exchanged =
+                (number, encode(&FromCoordinator::Contributions(number, all.collect())).into());
+            self.broadcast(&self.exchanged.1);
+        }
+    }
+}

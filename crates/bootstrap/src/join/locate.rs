@@ -1,0 +1,159 @@
+//! Finding the coordinator: rank 0 listens and publishes its address, and the other ranks look it
+//! up.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, timeout_at};
+
+use super::error::JoinError;
+use super::joiner::{Candidates, Joiner};
+use crate::address;
+use crate::channel::Purpose;
+use crate::identity::Rendezvous;
+use crate::pmi;
+use crate::rendezvous::{self, Report};
+
+/// The key under which rank 0 publishes the coordinator's address in a launcher's key-value space.
+const COORDINATOR_KEY: &str = "ringfold-coordinator";
+impl Joiner {
+    pub(super) async fn open(
+        &self,
+        rendezvous: Rendezvous,
+    ) -> Result<(TcpListener, Option<mpsc::UnboundedSender<Report>>), JoinError> {
+        let bind = self.options.bind;
+        match rendezvous {
+            // `join` has handled this case.
+            Rendezvous::Alone => Err(JoinError::Invalid { rank: self.rank, size: self.size }),
+            Rendezvous::Ports { hosts, ports, .. } => {
+                let is_here = hosts.iter().all(|host| address::is_loopback(host));
+                let here = is_here.then_some(Ipv4Addr::LOCALHOST.into());
+                let place = match ports.as_slice() {
+                    [first, .., last] => format!("any port from {first} to {last}"),
+                    [only] => format!("port {only}"),
+                    [] => "no port".into(),
+                };
+                Ok((self.listen(bind.or(here), &ports, place)?, None))
+            }
+            Rendezvous::Ask { address: launcher } => {
+                let toward = || address::source_toward(&launcher);
+                let here = bind.map_or_else(toward, Ok).map_err(self.unroutable(&launcher))?;
+                let listener = self.listen(Some(here), &[0], here.to_string())?;
+                let coordinator = self.advertised(&listener, here)?;
+                let candidates = self.launcher(&launcher)?;
+                let greeting = self.greeting(Purpose::Rendezvous);
+                let mut dial = self.dial(&greeting, &candidates);
+                let reports = loop {
+                    let channel = dial.connect().await?;
+                    let peer = channel.peer;
+                    let published = rendezvous::publish(channel, coordinator);
+                    match timeout_at(self.deadline, published).await.unwrap_or_else(late) {
+                        Ok(reports) => break reports,
+                        Err(cause) => dial.lost(peer, cause).await?,
+                    }
+                };
+                Ok((listener, Some(reports.ok_or(JoinError::TooMany)?)))
+            }
+            Rendezvous::Kvs(mut client) => {
+                let here = match bind {
+                    Some(ip) => ip,
+                    None if client.is_one_host() => Ipv4Addr::LOCALHOST.into(),
+                    None => address::default_source(),
+                };
+                let listener = self.listen(Some(here), &[0], here.to_string())?;
+                let coordinator = self.advertised(&listener, here)?;
+                client.put(COORDINATOR_KEY, &coordinator.to_string())?;
+                self.barrier(&mut client)?;
+                client.set_coordinator(coordinator);
+                client.finalize()?;
+                Ok((listener, None))
+            }
+        }
+    }
+
+    /// In the other ranks: finds the addresses where the coordinator may listen.
+    pub(super) async fn find(&self, rendezvous: Rendezvous) -> Result<Candidates, JoinError> {
+        match rendezvous {
+            Rendezvous::Alone => Err(JoinError::Invalid { rank: self.rank, size: self.size }),
+            Rendezvous::Ports { hosts, named_by, ports } => {
+                Ok(Candidates { hosts, named_by, ports })
+            }
+            Rendezvous::Ask { address: launcher } => {
+                let candidates = self.launcher(&launcher)?;
+                let greeting = self.greeting(Purpose::Rendezvous);
+                let mut dial = self.dial(&greeting, &candidates);
+                loop {
+                    let channel = dial.connect().await?;
+                    let peer = channel.peer;
+                    let asked = rendezvous::ask(channel, self.rank.0);
+                    match timeout_at(self.deadline, asked).await.unwrap_or_else(late) {
+                        Ok(coordinator) => return Ok(Candidates::at(coordinator, "the launcher")),
+                        Err(cause) => dial.lost(peer, cause).await?,
+                    }
+                }
+            }
+            Rendezvous::Kvs(mut client) => {
+                self.barrier(&mut client)?;
+                let coordinator = client.get(COORDINATOR_KEY)?;
+                let coordinator: SocketAddr = coordinator
+                    .parse()
+                    .map_err(|_| self.no_coordinator(&coordinator, "no address"))?;
+                client.set_coordinator(coordinator);
+                client.finalize()?;
+                Ok(Candidates::at(coordinator, "the launcher's key-value space"))
+            }
+        }
+    }
+
+    fn listen(
+        &self,
+        ip: Option<IpAddr>,
+        ports: &[u16],
+        place: String,
+    ) -> Result<TcpListener, JoinError> {
+        address::listen(ip, ports).map_err(|source| JoinError::Listen { place, source })
+    }
+
+    fn advertised(&self, listener: &TcpListener, here: IpAddr) -> Result<SocketAddr, JoinError> {
+        let unknown = |source| JoinError::Listen { place: here.to_string(), source };
+        let port = listener.local_addr().map_err(unknown)?.port();
+        let ip = match self.options.advertise {
+            Some(ip) => ip,
+            None if here.is_unspecified() => address::default_source(),
+            None => here,
+        };
+        Ok(SocketAddr::new(ip, port))
+    }
+
+    /// Blocks the control thread, which has nothing else to do yet.
+    fn barrier(&self, client: &mut pmi::Client) -> Result<(), JoinError> {
+        let rest = self.deadline.saturating_duration_since(Instant::now());
+        client.set_timeout(rest.max(Duration::from_millis(1)))?;
+        Ok(client.barrier()?)
+    }
+
+    /// The address of the launcher, from its `host:port`.
+    fn launcher(&self, address: &str) -> Result<Candidates, JoinError> {
+        let (host, port) = address.rsplit_once(':').unwrap_or((address, ""));
+        let port = port.parse().map_err(|_| self.no_coordinator(address, "expected host:port"))?;
+        let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+        Ok(Candidates { hosts: vec![host], named_by: "RINGFOLD_RENDEZVOUS", ports: vec![port] })
+    }
+
+    fn no_coordinator(&self, place: &str, cause: &str) -> JoinError {
+        let (rank, timeout) = (self.rank, self.options.timeout);
+        JoinError::NoHub { rank, place: place.into(), timeout, cause: cause.into() }
+    }
+
+    fn unroutable(&self, place: &str) -> impl Fn(io::Error) -> JoinError {
+        move |e| self.no_coordinator(place, &e.to_string())
+    }
+}
+
+/// The error of a launcher that accepted a connection and did not answer until the deadline.
+fn late<T>(_: tokio::time::error::Elapsed) -> io::Result<T> {
+    Err(io::Error::other("the launcher does not answer, or does not know of rank 0 yet"))
+}

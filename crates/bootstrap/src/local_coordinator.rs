@@ -1,0 +1,138 @@
+//! The coordinator of ranks that are threads of one process: their arbiter and their exchanges,
+//! behind one lock.
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ringfold_types::Rank;
+
+use crate::arbiter::{Action, Arbiter, Complaint};
+use crate::exchange::ExchangeError;
+use crate::rank_state::RankState;
+
+/// The coordinator of ranks that are threads of one process.
+#[derive(Debug)]
+pub(crate) struct LocalCoordinator {
+    inner: Mutex<Inner>,
+    changed: Condvar,
+    ranks: Vec<Arc<RankState>>,
+    opened: Instant,
+}
+
+type Contributions = Arc<Vec<Vec<u8>>>;
+
+#[derive(Debug)]
+struct Inner {
+    arbiter: Arbiter,
+    contributions: Vec<Option<Vec<u8>>>,
+    results: Vec<Option<Contributions>>,
+}
+
+impl LocalCoordinator {
+    /// Makes a coordinator of these ranks.
+    pub(crate) fn new(ranks: Vec<Arc<RankState>>) -> Self {
+        let size = ranks.len();
+        let inner = Inner {
+            arbiter: Arbiter::new(vec![String::new(); size]),
+            contributions: vec![None; size],
+            results: vec![None; size],
+        };
+        let (inner, changed) = (Mutex::new(inner), Condvar::new());
+        Self { inner, changed, ranks, opened: Instant::now() }
+    }
+
+    pub(crate) fn complain(self: &Arc<Self>, from: Rank, complaint: Complaint) {
+        let mut inner = self.inner();
+        let action = inner.arbiter.complain(from, complaint, self.now_ms());
+        self.act(&mut inner, action);
+        if let Some(deadline_ms) = inner.arbiter.deadline_ms() {
+            self.tick_at(deadline_ms);
+        }
+    }
+
+    pub(crate) fn leave(&self, rank: Rank) {
+        let mut inner = self.inner();
+        let history = self.ranks[rank.index()].calls.history();
+        let action = inner.arbiter.left(rank, history, self.now_ms());
+        self.act(&mut inner, action);
+    }
+
+    pub(crate) fn abandon(&self, rank: Rank, reason: String) {
+        let mut inner = self.inner();
+        let action = inner.arbiter.complain(rank, Complaint::Abort { reason }, self.now_ms());
+        self.act(&mut inner, action);
+    }
+
+    pub(crate) fn exchange(
+        &self,
+        rank: Rank,
+        bytes: Vec<u8>,
+        timeout: Duration,
+    ) -> Result<Vec<Vec<u8>>, ExchangeError> {
+        let mut inner = self.inner();
+        inner.contributions[rank.index()] = Some(bytes);
+        if inner.contributions.iter().all(Option::is_some) {
+            let all = Arc::new(inner.contributions.iter_mut().filter_map(Option::take).collect());
+            inner.results.fill(Some(all));
+            self.changed.notify_all();
+        }
+        let state = &self.ranks[rank.index()];
+        let waits =
+            |inner: &mut Inner| inner.results[rank.index()].is_none() && state.verdict().is_none();
+        let (mut inner, _timed_out) = self
+            .changed
+            .wait_timeout_while(inner, timeout, waits)
+            .unwrap_or_else(PoisonError::into_inner);
+        let all = inner.results[rank.index()].take();
+        inner.contributions[rank.index()] = None;
+        all.map(|all| all.to_vec()).ok_or(ExchangeError::Timeout(timeout))
+    }
+
+    /// Takes an action of the arbiter. Every history is in reach, so the verdict follows
+    /// immediately.
+    fn act(&self, inner: &mut Inner, action: Option<Action>) {
+        let verdict = match action {
+            None => return,
+            Some(Action::Pronounce(verdict)) => verdict,
+            Some(Action::Ask(ranks)) => {
+                for rank in ranks {
+                    let history = self.ranks[rank.index()].calls.history();
+                    let action = inner.arbiter.answer(rank, history, self.now_ms());
+                    self.act(inner, action);
+                }
+                return;
+            }
+        };
+        let verdict = Arc::new(verdict);
+        self.ranks.iter().for_each(|state| state.set_verdict(&verdict));
+        self.changed.notify_all();
+    }
+
+    /// Waits on a thread for the arbiter's grace period after a broken link. The thread is cheap,
+    /// because there is at most one failure.
+    fn tick_at(self: &Arc<Self>, deadline_ms: u64) {
+        let coordinator = Arc::downgrade(self);
+        let rest = Duration::from_millis(deadline_ms.saturating_sub(self.now_ms()));
+        let timer = thread::Builder::new().name("ringfold-ctl".into());
+        let spawned = timer.spawn(move || {
+            thread::sleep(rest);
+            if let Some(coordinator) = coordinator.upgrade() {
+                let mut inner = coordinator.inner();
+                let action = inner.arbiter.tick(coordinator.now_ms());
+                coordinator.act(&mut inner, action);
+            }
+        });
+        if let Err(e) = spawned {
+            tracing::warn!("cannot start a thread for the grace period of a broken link: {e}");
+        }
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn now_ms(&self) -> u64 {
+        u64::try_from(self.opened.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+}

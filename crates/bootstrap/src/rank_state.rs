@@ -1,0 +1,47 @@
+//! The state that a rank shares with its control plane: the rank records its calls there, and the
+//! control plane sets the verdict.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, OnceLock};
+
+use rustix::event::{EventfdFlags, eventfd};
+
+use crate::call_log::CallLog;
+use crate::verdict::Verdict;
+
+/// The shared state of one rank.
+#[derive(Debug)]
+pub(crate) struct RankState {
+    pub(crate) calls: CallLog,
+    verdict: OnceLock<Arc<Verdict>>,
+    wake: OwnedFd,
+}
+
+impl RankState {
+    /// # Errors
+    /// No file descriptor is left for the eventfd.
+    pub(crate) fn new() -> io::Result<Arc<Self>> {
+        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Arc::new(Self { calls: CallLog::default(), verdict: OnceLock::new(), wake }))
+    }
+
+    /// Sets the verdict, unless there is one.
+    #[expect(clippy::host_endian_bytes, reason = "the kernel counts in our byte order")]
+    pub(crate) fn set_verdict(&self, verdict: &Arc<Verdict>) {
+        if self.verdict.set(Arc::clone(verdict)).is_ok()
+            && let Err(e) = rustix::io::write(&self.wake, &1_u64.to_ne_bytes())
+        {
+            tracing::warn!("cannot wake a waiting thread: {e}");
+        }
+    }
+
+    pub(crate) fn verdict(&self) -> Option<&Arc<Verdict>> {
+        self.verdict.get()
+    }
+
+    /// A descriptor that becomes readable, and stays so, when there is a verdict.
+    pub(crate) fn wake_fd(&self) -> BorrowedFd<'_> {
+        self.wake.as_fd()
+    }
+}

@@ -1,0 +1,119 @@
+//! Assigns coordinators to ranks. Does no I/O.
+//!
+//! Every rank goes to each coordinator once, in the order in which rank 0 opened them. A
+//! coordinator that closes before a rank has come has given up on that rank, which then goes to the
+//! next one. So ranks that try again after a failure find each other. Memory is bounded by
+//! `limits::HUBS_MAX` coordinators and a number per rank, no matter how often the job meets.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+
+use ringfold_types::{Rank, limits};
+
+/// The open coordinators of one job, and the next coordinator of each rank.
+#[derive(Debug)]
+pub(super) struct Registry {
+    opened: u64,
+    /// The open coordinators, by growing number.
+    open: VecDeque<(u64, SocketAddr)>,
+    /// By rank, the lowest number of a coordinator that the rank has not visited.
+    next: Vec<u64>,
+}
+
+impl Registry {
+    pub(super) fn new(size: usize) -> Self {
+        Self { opened: 0, open: VecDeque::new(), next: vec![0; size.min(limits::RANKS_MAX)] }
+    }
+
+    /// Whether `rank` may ask. Rank 0 knows its own coordinators.
+    pub(super) fn knows(&self, rank: u32) -> bool {
+        rank != 0 && Rank(rank).index() < self.next.len()
+    }
+
+    /// Adds a coordinator and returns its number, unless there are too many.
+    pub(super) fn open(&mut self, coordinator: SocketAddr) -> Option<u64> {
+        if self.open.len() >= limits::HUBS_MAX {
+            return None;
+        }
+        let number = self.opened;
+        self.opened += 1;
+        self.open.push_back((number, coordinator));
+        Some(number)
+    }
+
+    /// Removes a coordinator that has ended.
+    pub(super) fn close(&mut self, number: u64) {
+        self.open.retain(|(open, _)| *open != number);
+    }
+
+    /// Whether there is a coordinator that `rank` has not visited.
+    pub(super) fn has_next(&self, rank: u32) -> bool {
+        self.find(rank).is_some()
+    }
+
+    /// The first coordinator that `rank` has not visited, which counts as visited from now on.
+    pub(super) fn take_next(&mut self, rank: u32) -> Option<SocketAddr> {
+        let (number, coordinator) = self.find(rank)?;
+        *self.next.get_mut(Rank(rank).index())? = number + 1;
+        Some(coordinator)
+    }
+
+    fn find(&self, rank: u32) -> Option<(u64, SocketAddr)> {
+        let next = *self.next.get(Rank(rank).index())?;
+        self.open.iter().find(|(number, _)| *number >= next).copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn coordinator(port: u16) -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, 1], port))
+    }
+
+    #[test]
+    fn every_rank_goes_to_every_coordinator_once_and_in_order() {
+        let mut registry = Registry::new(3);
+        assert!(!registry.has_next(1));
+        assert_eq!(
+            (registry.open(coordinator(10)), registry.open(coordinator(11))),
+            (Some(0), Some(1))
+        );
+        let mut went = |rank| std::iter::from_fn(|| registry.take_next(rank)).collect::<Vec<_>>();
+        assert_eq!(
+            (went(1), went(2)),
+            (vec![coordinator(10), coordinator(11)], vec![coordinator(10), coordinator(11)])
+        );
+        assert!(!registry.has_next(1) && !registry.has_next(2));
+        assert_eq!(registry.open(coordinator(10)), Some(2));
+        assert_eq!(registry.take_next(2), Some(coordinator(10)));
+    }
+
+    #[test]
+    fn a_coordinator_that_gave_up_is_passed_over() {
+        let mut registry = Registry::new(2);
+        let first = registry.open(coordinator(10)).unwrap();
+        registry.close(first);
+        assert!(!registry.has_next(1));
+        registry.open(coordinator(11)).unwrap();
+        assert_eq!(registry.take_next(1), Some(coordinator(11)));
+    }
+
+    #[test]
+    fn unknown_ranks_and_many_coordinators_take_no_memory() {
+        let mut registry = Registry::new(2);
+        assert!(
+            !registry.knows(0)
+                && registry.knows(1)
+                && !registry.knows(2)
+                && !registry.knows(u32::MAX)
+        );
+        assert_eq!(registry.take_next(u32::MAX), None);
+        let numbers: Vec<_> =
+            (0..limits::HUBS_MAX).filter_map(|_| registry.open(coordinator(1))).collect();
+        assert_eq!((numbers.len(), registry.open(coordinator(1))), (limits::HUBS_MAX, None));
+        registry.close(numbers[0]);
+        assert!(registry.open(coordinator(1)).is_some());
+    }
+}

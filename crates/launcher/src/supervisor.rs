@@ -1,0 +1,413 @@
+//! Decides when to let ranks run, when to stop them, and when the job is over. It does no I/O:
+//! events and times in, orders out.
+
+use std::time::{Duration, Instant};
+
+use ringfold_types::Rank;
+use rustix::process::Signal;
+
+use crate::message::{Refusal, Status};
+use crate::outcome::{End, Outcome, RankOutcome, Verdict};
+use crate::plan::Plan;
+
+/// The time for ranks to end after they have been asked to, before they are killed.
+const STOPPING: Duration = Duration::from_secs(2);
+
+/// The time for reports of killed ranks to arrive. After it, the host counts as lost.
+const KILLING: Duration = Duration::from_secs(5);
+
+/// Failures this close together count as one, and a crash is named before the failures that it
+/// caused.
+const SAME_MOMENT: Duration = Duration::from_millis(100);
+
+/// An event of a job.
+#[derive(Debug)]
+pub(crate) enum Event {
+    Started { rank: Rank, pid: u32 },
+    Exited { rank: Rank, status: Status },
+    Refused { rank: Rank, refusal: Refusal },
+    HostLost { host: usize, why: String },
+    Interrupted(i32),
+    OutputClosed,
+}
+
+/// A command for every host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Command {
+    Signal(i32),
+    Kill,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Running,
+    /// A rank has failed. The others have until this time.
+    Grace(Instant),
+    /// All have been asked to stop and have until this time.
+    Stopping(Instant),
+    /// All have been killed. Reports of it arrive until this time.
+    Killing(Instant),
+}
+
+#[derive(Debug, Default)]
+struct RankState {
+    pid: Option<u32>,
+    started: Option<Instant>,
+    ended: Option<(Instant, End)>,
+}
+
+/// A running job.
+#[derive(Debug)]
+pub(crate) struct Supervisor {
+    plan: Plan,
+    grace: Duration,
+    time_limit: Option<(Duration, Instant)>,
+    phase: Phase,
+    verdict: Option<Verdict>,
+    ranks: Vec<RankState>,
+}
+
+impl Supervisor {
+    pub(crate) fn new(
+        plan: Plan,
+        grace: Duration,
+        time_limit: Option<Duration>,
+        now: Instant,
+    ) -> Self {
+        Self {
+            grace,
+            time_limit: time_limit.and_then(|limit| Some((limit, now.checked_add(limit)?))),
+            phase: Phase::Running,
+            verdict: None,
+            ranks: (0..plan.size).map(|_| RankState::default()).collect(),
+            plan,
+        }
+    }
+
+    /// Whether every rank has ended, or has been given up.
+    pub(crate) fn is_over(&self) -> bool {
+        self.ranks.iter().all(|rank| rank.ended.is_some())
+    }
+
+    /// When `on_time` is due.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        match self.phase {
+            Phase::Running => self.time_limit.map(|(_, at)| at),
+            Phase::Grace(until) => {
+                Some(self.time_limit.map_or(until, |(_, limit)| limit.min(until)))
+            }
+            Phase::Stopping(until) | Phase::Killing(until) => Some(until),
+        }
+    }
+
+    /// Handles a deadline that may have passed.
+    pub(crate) fn on_time(&mut self, now: Instant) -> Option<Command> {
+        if self.deadline().is_none_or(|deadline| now < deadline) {
+            return None;
+        }
+        match self.phase {
+            Phase::Running | Phase::Grace(_) => {
+                if let Some((limit, _)) = self.time_limit.filter(|(_, at)| *at <= now) {
+                    self.verdict.get_or_insert(Verdict::TimeLimit(limit));
+                }
+                Some(self.stop(Signal::TERM.as_raw(), now))
+            }
+            Phase::Stopping(_) => Some(self.kill(now)),
+            Phase::Killing(_) => {
+                self.give_up(0..self.ranks.len(), now);
+                None
+            }
+        }
+    }
+
+    /// Handles an event.
+    pub(crate) fn on_event(&mut self, event: Event, now: Instant) -> Option<Command> {
+        match event {
+            Event::Started { rank, pid } => {
+                let state = self.ranks.get_mut(rank.index())?;
+                (state.pid, state.started) = (Some(pid), Some(now));
+                None
+            }
+            Event::Exited { rank, status } => {
+                self.on_exit(rank, status, now);
+                None
+            }
+            Event::Refused { rank, refusal } => {
+                let host = self.plan.hosts.iter().position(|share| share.ranks.contains(&rank))?;
+                let ranks = self.ranks_of(host);
+                self.give_up(ranks.iter().copied(), now);
+                // The processes that existed were no ranks yet.
+                ranks.iter().for_each(|at| self.ranks[*at].pid = None);
+                self.verdict.get_or_insert(Verdict::NotStarted(rank, refusal));
+                self.stop_once(now)
+            }
+            Event::HostLost { host, why } => {
+                let name = self.plan.hosts.get(host)?.host.clone();
+                if self.give_up(self.ranks_of(host), now) {
+                    self.verdict.get_or_insert(Verdict::HostLost(name, why));
+                    self.on_failure(now);
+                }
+                None
+            }
+            Event::Interrupted(signal) => match self.phase {
+                Phase::Running | Phase::Grace(_) => {
+                    self.verdict.get_or_insert(Verdict::Interrupted(signal));
+                    Some(self.stop(signal, now))
+                }
+                Phase::Stopping(_) | Phase::Killing(_) => Some(self.kill(now)),
+            },
+            Event::OutputClosed => {
+                self.verdict.get_or_insert(Verdict::OutputClosed);
+                self.stop_once(now)
+            }
+        }
+    }
+
+    /// The outcome, after the job is over.
+    pub(crate) fn outcome(self) -> Outcome {
+        let mut hosts = vec![String::new(); self.ranks.len()];
+        for share in &self.plan.hosts {
+            for rank in &share.ranks {
+                hosts[rank.index()].clone_from(&share.host);
+            }
+        }
+        let verdict = match self.verdict {
+            None => Verdict::Success,
+            Some(Verdict::RankFailed(first)) => Verdict::RankFailed(culprit(&self.ranks, first)),
+            Some(verdict) => verdict,
+        };
+        let ranks = self.ranks.into_iter().zip(hosts).enumerate().map(|(rank, (state, host))| {
+            let (started, ended) = (state.started, state.ended.map(|(at, _)| at));
+            RankOutcome {
+                rank: Rank::at(rank),
+                host,
+                pid: state.pid,
+                end: state.ended.map_or(End::Unknown, |(_, end)| end),
+                lasted: ended.zip(started).map(|(to, from)| to - from).unwrap_or_default(),
+            }
+        });
+        Outcome { verdict, ranks: ranks.collect(), report: None }
+    }
+
+    fn on_exit(&mut self, rank: Rank, status: Status, now: Instant) {
+        let stopped = matches!(self.phase, Phase::Stopping(_) | Phase::Killing(_));
+        let Some(state) = self.ranks.get_mut(rank.index()) else { return };
+        if state.ended.is_some() {
+            return;
+        }
+        if stopped {
+            state.ended = Some((now, End::Stopped(status)));
+            return;
+        }
+        state.ended = Some((now, End::Alone(status)));
+        if status != Status::Exited(0) {
+            self.verdict.get_or_insert(Verdict::RankFailed(rank));
+            self.on_failure(now);
+        }
+    }
+
+    fn on_failure(&mut self, now: Instant) {
+        if self.phase == Phase::Running {
+            self.phase = Phase::Grace(now + self.grace);
+        }
+    }
+
+    fn stop_once(&mut self, now: Instant) -> Option<Command> {
+        let running = matches!(self.phase, Phase::Running | Phase::Grace(_));
+        running.then(|| self.stop(Signal::TERM.as_raw(), now))
+    }
+
+    fn stop(&mut self, signal: i32, now: Instant) -> Command {
+        self.phase = Phase::Stopping(now + STOPPING);
+        Command::Signal(signal)
+    }
+
+    fn kill(&mut self, now: Instant) -> Command {
+        self.phase = Phase::Killing(now + KILLING);
+        Command::Kill
+    }
+
+    fn ranks_of(&self, host: usize) -> Vec<usize> {
+        let share = self.plan.hosts.get(host);
+        share.map(|share| share.ranks.iter().map(|rank| rank.index()).collect()).unwrap_or_default()
+    }
+
+    /// Expects no more reports of these ranks. Returns whether any was expected.
+    fn give_up(&mut self, ranks: impl IntoIterator<Item = usize>, now: Instant) -> bool {
+        let mut any = false;
+        for rank in ranks {
+            if let Some(state) = self.ranks.get_mut(rank)
+                && state.ended.is_none()
+            {
+                state.ended = Some((now, End::Unknown));
+                any = true;
+            }
+        }
+        any
+    }
+}
+
+/// The rank to name: the first rank killed within `SAME_MOMENT` of the first failure, else the
+/// first that failed.
+fn culprit(ranks: &[RankState], first: Rank) -> Rank {
+    let at = |index: usize| ranks.get(index).and_then(|rank| rank.ended);
+    let Some((start, End::Alone(Status::Exited(_)))) = at(first.index()) else { return first };
+    let killed = (0..ranks.len()).filter_map(|index| match at(index) {
+        Some((when, End::Alone(Status::Killed(_)))) if when - start <= SAME_MOMENT => {
+            Some((when, Rank::at(index)))
+        }
+        _ => None,
+    });
+    killed.min().map_or(first, |(_, rank)| rank)
+}
+
+#[cfg(test)]
+mod tests {
+    //! Runs jobs without processes and without waiting.
+
+    use std::time::{Duration, Instant};
+
+    use ringfold_types::Rank;
+
+    use super::{Command, Event, Supervisor};
+    use crate::hosts::parse_list;
+    use crate::message::{Refusal, Status};
+    use crate::outcome::{End, Verdict};
+    use crate::plan::Plan;
+
+    const TERM: Command = Command::Signal(15);
+
+    struct Scenario {
+        supervisor: Supervisor,
+        now: Instant,
+    }
+
+    impl Scenario {
+        /// Four started ranks on two hosts with a grace of 5 s.
+        fn begin(limit: Option<Duration>) -> Self {
+            let plan = Plan::place(None, &parse_list("a:2,b:2").unwrap(), false).unwrap();
+            let now = Instant::now();
+            let supervisor = Supervisor::new(plan, Duration::from_secs(5), limit, now);
+            let mut scenario = Self { supervisor, now };
+            for rank in 0..4 {
+                scenario.event(0, Event::Started { rank: Rank(rank), pid: 100 + rank });
+            }
+            scenario
+        }
+
+        fn wait(&mut self, ms: u64) -> Option<Command> {
+            self.now += Duration::from_millis(ms);
+            self.supervisor.on_time(self.now)
+        }
+
+        fn event(&mut self, ms: u64, event: Event) -> Option<Command> {
+            assert_eq!(self.wait(ms), None);
+            self.supervisor.on_event(event, self.now)
+        }
+
+        fn exit(&mut self, ms: u64, rank: u32, status: Status) {
+            assert_eq!(self.event(ms, Event::Exited { rank: Rank(rank), status }), None);
+        }
+    }
+
+    #[test]
+    fn success() {
+        let mut scenario = Scenario::begin(None);
+        for rank in 0..4 {
+            assert!(!scenario.supervisor.is_over());
+            scenario.exit(10_000, rank, Status::Exited(0));
+        }
+        assert!(scenario.supervisor.is_over());
+        let outcome = scenario.supervisor.outcome();
+        assert_eq!(outcome.verdict, Verdict::Success);
+        assert_eq!(outcome.ranks[3].lasted, Duration::from_secs(40));
+        assert_eq!(outcome.ranks[3].host, "b");
+    }
+
+    #[test]
+    fn others_get_their_grace_then_a_signal_then_the_end() {
+        let mut scenario = Scenario::begin(None);
+        scenario.exit(10, 2, Status::Exited(3));
+        scenario.exit(500, 0, Status::Exited(1));
+        assert_eq!(scenario.wait(4_499), None);
+        assert_eq!(scenario.wait(1), Some(TERM));
+        scenario.exit(100, 1, Status::Killed(15));
+        assert_eq!(scenario.wait(1_900), Some(Command::Kill));
+        assert!(!scenario.supervisor.is_over());
+        scenario.exit(10, 3, Status::Killed(9));
+        assert!(scenario.supervisor.is_over());
+        let outcome = scenario.supervisor.outcome();
+        assert_eq!(outcome.verdict, Verdict::RankFailed(Rank(2)));
+        assert_eq!(outcome.ranks[0].end, End::Alone(Status::Exited(1)));
+        assert_eq!(outcome.ranks[1].end, End::Stopped(Status::Killed(15)));
+        assert_eq!(outcome.exit_code(), 3);
+    }
+
+    #[test]
+    fn a_crash_is_named_before_the_complaints_about_it() {
+        let mut scenario = Scenario::begin(None);
+        scenario.exit(10, 1, Status::Exited(1));
+        scenario.exit(5, 3, Status::Killed(11));
+        scenario.exit(5, 0, Status::Exited(1));
+        scenario.exit(200, 2, Status::Killed(6));
+        let outcome = scenario.supervisor.outcome();
+        assert_eq!(outcome.verdict, Verdict::RankFailed(Rank(3)));
+        assert_eq!(outcome.exit_code(), 139);
+    }
+
+    #[test]
+    fn silence_after_the_kill_is_not_waited_for() {
+        let mut scenario = Scenario::begin(Some(Duration::from_secs(3)));
+        assert_eq!(scenario.wait(3_000), Some(TERM));
+        assert_eq!(scenario.wait(2_000), Some(Command::Kill));
+        assert_eq!(scenario.wait(5_000), None);
+        assert!(scenario.supervisor.is_over());
+        let outcome = scenario.supervisor.outcome();
+        assert_eq!(outcome.verdict, Verdict::TimeLimit(Duration::from_secs(3)));
+        assert_eq!(outcome.ranks[0].end, End::Unknown);
+    }
+
+    #[test]
+    fn the_time_limit_cuts_the_grace_short_but_not_the_blame() {
+        let mut scenario = Scenario::begin(Some(Duration::from_secs(3)));
+        scenario.exit(1_000, 0, Status::Exited(7));
+        assert_eq!(scenario.wait(2_000), Some(TERM));
+        assert_eq!(scenario.supervisor.outcome().verdict, Verdict::RankFailed(Rank(0)));
+    }
+
+    #[test]
+    fn a_second_interrupt_kills() {
+        let mut scenario = Scenario::begin(None);
+        assert_eq!(scenario.event(5, Event::Interrupted(2)), Some(Command::Signal(2)));
+        assert_eq!(scenario.event(5, Event::Interrupted(2)), Some(Command::Kill));
+        assert_eq!(scenario.supervisor.outcome().verdict, Verdict::Interrupted(2));
+    }
+
+    #[test]
+    fn a_host_that_refuses_stops_the_others_at_once() {
+        let mut scenario = Scenario::begin(None);
+        let refusal = Refusal::NotFound("x".into());
+        let event = Event::Refused { rank: Rank(2), refusal: refusal.clone() };
+        assert_eq!(scenario.event(5, event), Some(TERM));
+        scenario.exit(5, 0, Status::Killed(15));
+        scenario.exit(5, 1, Status::Killed(15));
+        assert!(scenario.supervisor.is_over());
+        assert_eq!(scenario.supervisor.outcome().verdict, Verdict::NotStarted(Rank(2), refusal));
+    }
+
+    #[test]
+    fn a_lost_host_is_a_failure_of_its_ranks() {
+        let mut scenario = Scenario::begin(None);
+        assert_eq!(scenario.event(5, Event::HostLost { host: 1, why: "gone".into() }), None);
+        assert_eq!(scenario.wait(5_000), Some(TERM));
+        scenario.exit(5, 0, Status::Killed(15));
+        scenario.exit(5, 1, Status::Killed(15));
+        assert!(scenario.supervisor.is_over());
+        // After the end, the loss of a host changes nothing.
+        assert_eq!(scenario.event(5, Event::HostLost { host: 0, why: "gone".into() }), None);
+        assert_eq!(
+            scenario.supervisor.outcome().verdict,
+            Verdict::HostLost("b".into(), "gone".into())
+        );
+    }
+}

@@ -1,0 +1,179 @@
+//! The setup of communicators between processes: repeatedly, through the named interfaces, and only
+//! with equal settings.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod fabric;
+
+use std::net::TcpListener;
+use std::process::Command;
+use std::time::Duration;
+
+use ringfold_tests::{Job, Outcome, needed, program};
+
+/// The deadline of a job, for a loaded machine.
+const DEADLINE: Duration = Duration::from_secs(120);
+
+fn ringrun(ranks: usize) -> Command {
+    let mut command = Command::new(program::binary("ringrun"));
+    command.args(["-n", &ranks.to_string(), "--timeout", "60"]);
+    command
+}
+
+/// Starts ranks with torch's variables, and returns their outcomes.
+fn by_hand(ranks: usize, settings: impl Fn(usize, &mut Command)) -> Vec<Outcome> {
+    let port = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port();
+    let start = |rank: usize| {
+        let mut command = Command::new(program::binary("rank"));
+        command
+            .env("RANK", rank.to_string())
+            .env("WORLD_SIZE", ranks.to_string())
+            .env("MASTER_ADDR", "127.0.0.1")
+            .env("MASTER_PORT", port.to_string())
+            .env("RINGFOLD_SECRET", &"5ec2e7".repeat(11)[..64]);
+        settings(rank, &mut command);
+        Job::start(&mut command)
+    };
+    let jobs: Vec<Job> = (0..ranks).map(start).collect();
+    jobs.into_iter().map(|job| job.finish(DEADLINE)).collect()
+}
+
+#[test]
+fn a_program_makes_several_communicators() {
+    let mut command = ringrun(3);
+    let outcome = Job::start(command.arg(program::binary("rank")).args(["again", "4"]));
+    let outcome = outcome.finish(DEADLINE);
+    assert!(outcome.status.success(), "{outcome:?}");
+    assert_eq!(outcome.stdout, "done\n".repeat(3), "{outcome:?}");
+    let again = |_, command: &mut Command| {
+        command.args(["again", "4"]);
+    };
+    for outcome in by_hand(3, again) {
+        assert!(outcome.status.success(), "{outcome:?}");
+    }
+}
+
+#[test]
+fn the_next_program_of_a_script_joins_again() {
+    let rank = program::binary("rank");
+    let script = format!("{0} again 1 && {0} again 1", rank.display());
+    let outcome = Job::start(ringrun(2).args(["sh", "-c", &script])).finish(DEADLINE);
+    assert!(outcome.status.success(), "{outcome:?}");
+    assert_eq!(outcome.stdout, "done\n".repeat(4), "{outcome:?}");
+}
+
+#[test]
+fn ranks_with_separate_homes_warn_early() {
+    let homes = std::env::temp_dir().join(format!("ringfold-homes-{}", std::process::id()));
+    let outcomes = by_hand(2, |rank, command| {
+        let home = homes.join(rank.to_string());
+        std::fs::create_dir_all(&home).unwrap();
+        command.env_remove("RINGFOLD_SECRET").env_remove("RINGFOLD_DEBUG").env("HOME", home);
+        command.env("RINGFOLD_JOIN_TIMEOUT", "4").args(["again", "1"]);
+    });
+    std::fs::remove_dir_all(&homes).unwrap();
+    let ways = ["RINGFOLD_SECRET_FILE", "RINGFOLD_SECRET (", "a launcher that carries one"];
+    for (rank, outcome) in outcomes.iter().enumerate() {
+        assert!(!outcome.status.success(), "{outcome:?}");
+        let is_early = |line: &&str| line.contains(" has waited ") || line.contains("goes on");
+        let warning = outcome.stderr.lines().filter(|line| line.contains("WARN")).find(is_early);
+        let warning = warning.unwrap_or_else(|| panic!("rank {rank} has not warned: {outcome:?}"));
+        let error = outcome.stderr.lines().last().unwrap();
+        for text in [warning, error] {
+            assert!(ways.iter().all(|way| text.contains(way)), "{text}");
+        }
+    }
+    let [zero, one] = &outcomes[..] else { panic!("{outcomes:?}") };
+    assert!(zero.stderr.contains(" has waited 2s for rank 1; 1 of 2 ranks have joined; "));
+    assert!(one.stderr.contains("rank 1 has not joined: 127.0.0.1:"), "{one:?}");
+}
+
+#[test]
+fn ranks_with_different_settings_are_refused() {
+    for (name, value, has) in [
+        ("RINGFOLD_CHUNK", "64K", "65536"),
+        ("RINGFOLD_CHANNELS", "2", "2"),
+        ("RINGFOLD_ALGO", "allreduce:ring", "allreduce:ring"),
+    ] {
+        let settings = |rank: usize, command: &mut Command| {
+            if rank == 1 {
+                command.env(name, value);
+            }
+        };
+        for (rank, outcome) in by_hand(3, settings).into_iter().enumerate() {
+            let cause = format!(
+                "cause ranks differ in {name}: ranks 0, 2 have unset, rank 1 has {has}; give all \
+                 of them the same\n"
+            );
+            assert!(outcome.stdout.starts_with(&cause), "{rank}: {outcome:?}");
+            assert_eq!(outcome.status.code(), Some(3));
+        }
+    }
+}
+
+#[test]
+fn ranks_use_the_named_interface() {
+    let rank = program::binary("rank");
+    let with = |name: &str| {
+        let mut command = ringrun(2);
+        command.arg(&rank).env("RINGFOLD_TRANSPORT", "shm").env("RINGFOLD_SOCKET_IFNAME", name);
+        Job::start(&mut command).finish(DEADLINE)
+    };
+    assert!(with("=lo").status.success());
+    // The control plane uses named interfaces only, too.
+    let outcome = with("=nosuch");
+    let cause = "cause no network interface to use: no interface matches `=nosuch`";
+    assert_eq!(outcome.stdout.matches(cause).count(), 2, "{outcome:?}");
+}
+
+/// Returns the descriptors and mappings of each rank, from the output of `rank footprint`.
+fn footprints(outcome: &Outcome) -> Vec<[usize; 2]> {
+    let after = |line: &str, word: &str| {
+        let mut words = line.split(' ').skip_while(|it| *it != word).skip(1);
+        words.next().unwrap().parse().unwrap()
+    };
+    let lines = outcome.stdout.lines().filter(|line| line.starts_with("footprint "));
+    lines.map(|line| ["descriptors", "mappings"].map(|word| after(line, word))).collect()
+}
+
+/// Through staging buffers, and by messages.
+#[test]
+fn a_rank_holds_little_for_each_of_many_peers() {
+    for (bytes, algorithms) in [("1048576", "staged"), ("8", "recursive_doubling")] {
+        let mut command = ringrun(64);
+        command.arg(program::binary("rank")).args(["footprint", bytes]);
+        command.env("RINGFOLD_TRANSPORT", "shm");
+        command.env("RINGFOLD_ALGO", format!("allreduce:{algorithms}"));
+        let outcome = Job::start(&mut command).finish(DEADLINE);
+        assert!(outcome.status.success(), "{outcome:?}");
+        assert_eq!(outcome.stdout.matches("sums true").count(), 64, "{outcome:?}");
+        let mut found = footprints(&outcome);
+        assert_eq!(found.len(), 64);
+        // Rank 0 has the control connections of all ranks.
+        found.sort_unstable();
+        found.pop();
+        let few = found.iter().all(|[descriptors, mappings]| *descriptors < 64 && *mappings < 150);
+        assert!(few, "{algorithms}: descriptors and mappings {found:?}");
+    }
+}
+
+#[test]
+fn few_descriptors_of_an_ordinary_user_are_enough_for_many_ranks() {
+    let name = "ordinary user";
+    if !needed::is_root(name) || !needed::are_there(name, &["setpriv", "sh"]) {
+        return;
+    }
+    let (ringrun, rank) = (program::binary("ringrun"), program::binary("rank"));
+    let [ringrun, rank] = [ringrun, rank].map(|path| path.display().to_string());
+    let become_nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
+    let may_run = ["test", "-x", &rank];
+    if !needed::succeeds(name, &[&become_nobody[..], &may_run].concat()) {
+        return;
+    }
+    let script = format!("ulimit -n 256; exec {ringrun} -n 64 --timeout 60 {rank} footprint 8");
+    let mut command = Command::new(become_nobody[0]);
+    command.args(&become_nobody[1..]).args(["sh", "-c", &script]);
+    let outcome = Job::start(command.env("RINGFOLD_TRANSPORT", "shm")).finish(DEADLINE);
+    assert!(outcome.status.success(), "{outcome:?}");
+    assert_eq!(outcome.stdout.matches("sums true").count(), 64, "{outcome:?}");
+}

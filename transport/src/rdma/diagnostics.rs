@@ -1,0 +1,234 @@
+//! Explanations of device errors, and other texts about devices, for people.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::net::Ipv6Addr;
+use std::time::Duration;
+
+use ringfold_types::Rank;
+
+use super::sys::GidKind;
+
+/// The status of work that was flushed because its queue pair had failed before.
+pub(super) const FLUSHED: u32 = 5;
+
+/// Explains the status of failed work for `peer`. `silence` is the time that the device tries
+/// before it gives up.
+pub(super) fn status(status: u32, vendor: u32, peer: &str, silence: Duration) -> String {
+    let what = match status {
+        1 | 9 => "it was longer than what the receiver has; this is a bug of ringfold",
+        2 => "the port or device went down, or broke its queue pair; see `rdma link` and `dmesg`",
+        4 | 8 => "memory that is not registered was used; this is a bug of ringfold",
+        FLUSHED => "the connection was ended by a device or the peer; see `dmesg` on both hosts",
+        7 => "the answer makes no sense; firmware or cable",
+        10 => "the peer refused access to its memory; this is a bug of ringfold",
+        11 => "the peer's device could not do it; see `dmesg` there",
+        12 => return silent(peer, silence),
+        13 => "the peer had nothing posted to receive into; this is a bug of ringfold",
+        19 => "the device is broken; see `dmesg`",
+        _ => "an error of the device; see `dmesg`",
+    };
+    format!("work for {peer} failed with status {status} (vendor's {vendor:#x}): {what}")
+}
+
+/// Explains that nothing has come from `peer` for `silence`.
+pub(super) fn silent(peer: &str, silence: Duration) -> String {
+    let seconds = silence.as_secs_f64();
+    format!(
+        "retries exhausted: {peer} did not answer for {seconds:.1} s; cable, port or process, or \
+         something between that carries only shorter packets (MTU): `ringfold doctor` tries all of \
+         it (RINGFOLD_IB_TIMEOUT and RINGFOLD_IB_RETRY_CNT say how long to try)"
+    )
+}
+
+/// The description of a peer: its rank, its host and port as far as it has told them, and its
+/// address.
+pub(super) fn peer(rank: Rank, host: &str, port: &str, gid: [u8; 16]) -> String {
+    let host = if host.is_empty() { String::new() } else { format!("host {host}, ") };
+    let port = if port.is_empty() { String::new() } else { format!("{port}, ") };
+    format!("rank {rank} ({host}{port}{})", Ipv6Addr::from(gid).to_canonical())
+}
+
+/// Explains the packet size between ends with different MTUs, which are given as verbs count them.
+pub(super) fn different_mtus(ours: u8, theirs: u8) -> Option<String> {
+    let [ours, theirs] = [ours, theirs].map(|mtu| 128_u32 << mtu);
+    let (less, more) = (ours.min(theirs), ours.max(theirs));
+    (less < more).then(|| {
+        format!(
+            "MTU {ours} here and {theirs} there, so that {less} of {more} is used; give both \
+             interfaces the same (`ip link set ... mtu ...`)"
+        )
+    })
+}
+
+/// Returns the time that a device tries: one wait of that encoded length, and `retries` more.
+pub(super) fn silence(timeout: u8, retries: u8) -> Duration {
+    Duration::from_nanos(4096 << timeout.min(31)) * (u32::from(retries) + 1)
+}
+
+/// Returns the time that a device may take to send a lost packet again. By InfiniBand's rules it is
+/// up to four times the encoded wait.
+pub(super) fn retransmission(timeout: u8) -> Duration {
+    4 * silence(timeout, 0)
+}
+
+/// The ways to let more memory be locked.
+pub(super) const MEMLOCK: &str = "`ulimit -l unlimited`, memlock in /etc/security/limits.conf, \
+                                  LimitMEMLOCK=infinity for a service";
+
+/// Explains why a device cannot be opened.
+pub(super) fn opening(error: &io::Error) -> String {
+    let advice = match error.raw_os_error() {
+        Some(libc::EACCES | libc::EPERM) => {
+            "this user must be allowed to read and write /dev/infiniband/uverbs*, as rdma-core's \
+             udev rules allow everyone, and a container's rules for devices too"
+        }
+        Some(libc::ENOENT | libc::ENODEV | libc::ENXIO) => {
+            "in a container hand in /dev/infiniband; else load ib_uverbs"
+        }
+        Some(libc::EMFILE | libc::ENFILE) => "raise the limit of open files (`ulimit -n`)",
+        Some(libc::ENOMEM | libc::EAGAIN) => "too little memory, or too little may be locked",
+        _ => "see `dmesg`, and who may open /dev/infiniband/uverbs*",
+    };
+    format!("cannot be opened: {error}; {advice}")
+}
+
+/// Explains why memory cannot be registered.
+pub(super) fn registration(error: &io::Error, bytes: usize) -> String {
+    let advice = match error.raw_os_error() {
+        Some(libc::ENOMEM | libc::EAGAIN | libc::EPERM) => {
+            format!("; too little memory may be locked (`ulimit -l` says how much): {MEMLOCK}")
+        }
+        _ => String::new(),
+    };
+    format!("cannot register {bytes} bytes of memory: {error}{advice}")
+}
+
+/// Explains why no rail of one host reaches a rail of the other, by their kinds. The text follows
+/// the names of the rails.
+pub(super) fn apart(some: &[GidKind], others: &[GidKind]) -> String {
+    let [ours, theirs] = [some, others].map(networks);
+    if ours.iter().all(|network| !theirs.contains(network)) {
+        let all = ours.union(&theirs).copied().collect::<Vec<_>>();
+        let advice = match all[..] {
+            ["InfiniBand", "RoCE"] => {
+                "one is InfiniBand and the other Ethernet: give both the same link layer, if they \
+                 can have either (`mlxconfig -d DEVICE set LINK_TYPE_P1=1` is InfiniBand, 2 is \
+                 Ethernet), and one network"
+            }
+            ["RoCE", "iWARP"] => {
+                "these do not understand each other: let both be the same, if they can \
+                 (`devlink dev param show`)"
+            }
+            _ => "these do not understand each other",
+        };
+        let [ours, theirs] = [ours, theirs].map(|it| Vec::from_iter(it).join("/"));
+        return format!("are {ours} and {theirs}, and {advice}; RINGFOLD_IB_HCA leaves ports out");
+    }
+    if some.iter().all(|kind| !others.contains(kind)) {
+        return "are RoCE v1 and v2; give the interfaces of both IP addresses, or name a GID of \
+                the same version by RINGFOLD_IB_GID_INDEX"
+            .to_owned();
+    }
+    "have no kind of address in common; give their interfaces addresses of one family and subnet"
+        .to_owned()
+}
+
+/// The names of the networks of those kinds.
+fn networks(kinds: &[GidKind]) -> BTreeSet<&'static str> {
+    kinds.iter().copied().map(network).collect()
+}
+
+/// The name of the network of that kind.
+pub(super) const fn network(kind: GidKind) -> &'static str {
+    match kind {
+        GidKind::InfiniBand => "InfiniBand",
+        GidKind::RoceV1 | GidKind::RoceV2 => "RoCE",
+        GidKind::Iwarp => "iWARP",
+    }
+}
+
+/// The error of a device that does not destroy a queue pair.
+pub(super) fn destruction(rail: &str, error: &io::Error) -> String {
+    format!(
+        "{rail} cannot destroy a queue pair ({error}), by which the peer may still write; see \
+         `dmesg`, and reset the device"
+    )
+}
+
+/// Explains why a connection cannot be set up.
+pub(super) fn connection(error: &io::Error) -> String {
+    let advice = match error.raw_os_error() {
+        Some(libc::ENETUNREACH | libc::EHOSTUNREACH) => {
+            "; no route from this port to the peer's: check addresses and cable"
+        }
+        Some(libc::ETIMEDOUT) => {
+            "; nobody answers for the peer's address: check cable, VLAN and RINGFOLD_IB_GID_INDEX"
+        }
+        Some(libc::ENOMEM) => "; too little memory, or `ulimit -l` too small",
+        _ => "",
+    };
+    format!("{error}{advice}")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    #[test]
+    fn different_mtus_are_explained() {
+        let text = different_mtus(5, 3).unwrap();
+        assert!(text.starts_with("MTU 4096 here and 1024 there, so that 1024 of 4096 is used; "));
+        assert_eq!(different_mtus(4, 4), None);
+    }
+
+    #[test]
+    fn exhausted_retries_are_explained() {
+        let gid = Ipv4Addr::new(10, 1, 0, 2).to_ipv6_mapped().octets();
+        let peer = peer(Rank(5), "h2", "rxe_h2r1:1", gid);
+        let text = status(12, 0x81, &peer, silence(14, 3));
+        let start = "retries exhausted: rank 5 (host h2, rxe_h2r1:1, 10.1.0.2) did not answer for \
+                     0.3 s; cable, port or process";
+        assert!(text.starts_with(start), "{text}");
+        assert!(text.contains("MTU") && text.contains("`ringfold doctor`"), "{text}");
+        assert_eq!(
+            super::peer(Rank(5), "", "", gid),
+            "rank 5 (10.1.0.2)",
+            "as long as it is silent"
+        );
+        assert!(status(2, 0, "rank 5", silence(14, 3)).contains("went down"));
+    }
+
+    #[test]
+    fn a_device_that_cannot_be_opened_comes_with_advice() {
+        for (error, advice) in [
+            (libc::EACCES, "this user must be allowed to read and write /dev/infiniband/uverbs*"),
+            (libc::ENOENT, "in a container hand in /dev/infiniband"),
+            (libc::EMFILE, "`ulimit -n`"),
+            (libc::EIO, "`dmesg`"),
+        ] {
+            let text = opening(&io::Error::from_raw_os_error(error));
+            assert!(text.starts_with("cannot be opened: ") && text.contains(advice), "{text}");
+        }
+        let text = registration(&io::Error::from_raw_os_error(libc::ENOMEM), 64);
+        assert!(text.contains("`ulimit -l unlimited`"), "{text}");
+    }
+
+    #[test]
+    fn the_kind_of_network_is_compared_before_the_address() {
+        use GidKind::{InfiniBand, Iwarp, RoceV1, RoceV2};
+        for (some, others, what) in [
+            (&[InfiniBand][..], &[RoceV2][..], "are InfiniBand and RoCE, and one is InfiniBand"),
+            (&[RoceV1], &[InfiniBand], "LINK_TYPE_P1=1"),
+            (&[RoceV2, RoceV2], &[Iwarp], "are RoCE and iWARP, and these do not understand"),
+            (&[Iwarp], &[InfiniBand, RoceV2], "are iWARP and InfiniBand/RoCE, and these do not"),
+            (&[RoceV1], &[RoceV2], "are RoCE v1 and v2; give"),
+            (&[RoceV2, InfiniBand], &[RoceV2], "have no kind of address in common; give"),
+        ] {
+            let text = apart(some, others);
+            assert!(text.contains(what), "{some:?} {others:?}: {text}");
+        }
+    }
+}
