@@ -155,7 +155,7 @@ fn unbroken(text: &str) -> String {
 fn named(page: &str, heading: &str) -> BTreeSet<String> {
     let head = format!("| {heading} |");
     let rows = page.lines().skip_while(|line| !line.starts_with(&head)).skip(1);
-    let cells = rows.map_while(|row| row.strip_prefix("| ").or(row.strip_prefix('|')));
+    let cells = rows.map_while(|row| row.strip_prefix('|'));
     let cells = cells.filter_map(|row| row.split('|').next());
     cells.flat_map(|cell| cell.split('`').skip(1).step_by(2)).map(str::to_owned).collect()
 }
