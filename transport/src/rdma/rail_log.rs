@@ -74,7 +74,7 @@ impl RailLog {
                 if !is_due {
                     return (Level::INFO, what);
                 }
-                let rest = format!("what else {} loses now is logged at INFO", name(rail));
+                let rest = format!("further losses of {} are logged at INFO", name(rail));
                 (Level::WARN, format!("{what}; {rest}"))
             }
             RailEvent::Carries { rail, what, again } => match self.rails[rail].take_if(|_| again) {
