@@ -21,18 +21,18 @@ import yardsticks  # noqa: E402
 
 PUT = [64 << 10 << step for step in range(7)]
 ROUND_TRIP = [4 << 10]
-# Calls of a batch at most.
+# The most calls of a batch.
 CALLS_MOST = 500
 CALLS = {"put": 2000, "broadcast": 2000, "round_trip": 1000}
 
 
 def say(message):
-    """For who watches."""
+    """Prints progress for the user."""
     print(message, file=sys.stderr, flush=True)
 
 
 def compared(plan):
-    """All that can be had here."""
+    """Returns the programs that are installed here."""
     folder = Path(plan["binaries"])
     put, rails = Path(plan["put"]), plan["rails"]
     found = [yardsticks.Ringfold(name, folder, put, rails) for name in plan["transports"]]
@@ -50,7 +50,7 @@ def compared(plan):
 
 
 def jobs(plan):
-    """What is measured, in this order."""
+    """Returns the measurements, in this order."""
     if plan["builds"]:
         wanted, collectives = [("put", 2, PUT[::3])], command.COLLECTIVES
     else:
@@ -66,7 +66,7 @@ def jobs(plan):
 
 
 def compare_builds(plan):
-    """The exit status: 0 if the second build is not slower."""
+    """Returns the exit status: 0 if the second build is not slower."""
     rails = plan["rails"]
     three = builds.three(
         lambda folder: yardsticks.Ringfold("rdma", folder, folder / "put", rails),
@@ -79,13 +79,13 @@ def compare_builds(plan):
 
 
 def about(plan):
-    """The head of the report."""
+    """Returns the head of the report."""
     cores = len(os.sched_getaffinity(0))
     return plan["about"] | {"guest": f"{platform.release()}, {cores} cores"}
 
 
 def main(plan):
-    """The exit status: 0 if everything that was measured was measured in full."""
+    """Returns the exit status: 0 if every measurement is complete."""
     processes.adopt_orphans()
     if plan["builds"]:
         return compare_builds(plan)

@@ -1,9 +1,9 @@
-"""Times the yardsticks of rdma-core and perftest from host 0 to host 1 on rail 0, and prints what
-../peers/timing.c prints, with the time of one message or of one round trip.
+"""Times the yardsticks of rdma-core and perftest from host 0 to host 1 on rail 0. Prints the time of
+one message or of one round trip in the format of ../peers/timing.c.
 
     pair.py put|round_trip SETTING BYTES:CALLS...
 
-SETTING holds words for the program at either end, as in `-e` (sleep until there is an event).
+SETTING holds options of the program at both ends, such as `-e` (sleep until there is an event).
 """
 
 import re
@@ -15,14 +15,14 @@ PORT = 29531
 # The client may come before the server listens.
 TRIES, PAUSE_S = 50, 0.2
 PATIENCE_S = 60
-# perftest says 0 where the machine is too busy for it to find out how fast its clock is.
+# perftest prints 0 where the machine is too busy to measure the rate of its clock.
 CLOCK_TRIES = 5
-# Of the hosts' addresses the IPv4 one, as in tests/rdma-vm.
+# The index of the hosts' IPv4 addresses, as in tests/rdma-vm.
 GID = "1"
 
 
 def put(words, size, calls):
-    """Microseconds of an RDMA write, many in flight."""
+    """Returns the microseconds of an RDMA write, with many in flight."""
     both = ["-F", "-x", GID, "-s", str(size), "-n", str(max(calls, 5))]
     for _ in range(CLOCK_TRIES):
         printed = _both("ib_write_bw", [*both, *words, "-p", str(PORT)])
@@ -32,26 +32,26 @@ def put(words, size, calls):
 
 
 def microseconds_of_write(printed, size):
-    """From MiB a second, which perftest calls MB and has more digits of than of Gbit; None if no rate
-    was found."""
+    """Returns the time from the rate in MiB/s, which perftest calls MB and prints with more digits than
+    Gbit. Returns None if there is no rate."""
     row = re.search(rf"^ *{size} +\d+ +[\d.]+ +([\d.]+) ", printed, re.MULTILINE)
     rate = float(row[1]) if row else 0
     return size * 1e6 / (rate * 2**20) if rate else None
 
 
 def round_trip(words, size, calls):
-    """Microseconds from a message to its answer."""
+    """Returns the microseconds from a message to its answer."""
     both = ["-g", GID, "-s", str(size), "-n", str(calls)]
     return microseconds_of_trip(_both("ibv_rc_pingpong", [*both, *words, "-p", str(PORT)]))
 
 
 def microseconds_of_trip(printed):
-    """An iteration is there and back."""
+    """Returns the time of an iteration, which is one round trip."""
     return float(re.search(r"= ([\d.]+) usec/iter", printed)[1])
 
 
 def _both(program, words):
-    """What the client printed."""
+    """Returns the output of the client."""
     server = subprocess.Popen(
         ["timeout", str(PATIENCE_S), program, "-d", "rxe_h1r0", *words],
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # fmt: skip
@@ -71,7 +71,7 @@ def _both(program, words):
 
 
 def main(words):
-    """Rows for all sizes."""
+    """Prints rows for all sizes."""
     what, setting, *cells = words
     measure = {"put": put, "round_trip": round_trip}[what]
     for cell in cells:

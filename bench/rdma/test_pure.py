@@ -1,4 +1,4 @@
-"""`python3 -m unittest` in this folder: what needs no devices."""
+"""`python3 -m unittest` in this folder: the tests that need no devices."""
 
 import os
 import subprocess
@@ -9,7 +9,7 @@ import pair
 
 HERE = Path(__file__).resolve().parent
 
-# As perftest 4.5 and rdma-core 44 print them.
+# Outputs of perftest 4.5 and rdma-core 44.
 WRITES = """
  #bytes     #iterations    BW peak[MB/sec]    BW average[MB/sec]   MsgRate[Mpps]
  65536      1000             584.11             508.07 		   0.008129
@@ -25,7 +25,7 @@ TRIPS = """
 
 
 class Printed(unittest.TestCase):
-    """What the yardsticks print."""
+    """The outputs of the yardsticks."""
 
     def test_the_average_counts(self):
         self.assertAlmostEqual(pair.microseconds_of_write(WRITES, 65536), 1e6 / 16 / 508.07)
@@ -39,7 +39,7 @@ class Printed(unittest.TestCase):
 
 
 class AsHost(unittest.TestCase):
-    """A rank gets its own host's devices, whoever starts it."""
+    """A rank gets its own host's devices from any launcher."""
 
     def run_as(self, rails, **variables):
         script = "echo $RINGFOLD_IB_HCA $RINGFOLD_SOCKET_IFNAME $UCX_NET_DEVICES"

@@ -1,4 +1,4 @@
-"""What is compared over RDMA, and how each is started. Every rank is a host, as `as-host` says."""
+"""The programs compared over RDMA, and their start. `as-host` makes every rank a host."""
 
 import dataclasses
 import sys
@@ -11,10 +11,9 @@ HERE = install.HERE.parent / "rdma"
 
 
 class Ringfold(libraries.Library):
-    """Ours, under ringrun, by one transport. A broadcast of two ranks goes one way, a call at a time,
-    from and to registered memory; and an all-reduce by a tree there and back. A put is the RDMA
-    transport's alone: from and to registered memory, several messages under way at a time, as those
-    of `ib_write_bw` are."""
+    """ringfold under ringrun, by one transport. A broadcast of two ranks goes one way, a call at a time,
+    from and to registered memory. An all-reduce by a tree is a round trip. A put uses the RDMA transport
+    alone, from and to registered memory, with several messages in flight like `ib_write_bw`."""
 
     CALLS = {
         "broadcast": ("broadcast", ["--registered"], {}),
@@ -24,7 +23,7 @@ class Ringfold(libraries.Library):
             for name in ("all_reduce", "all_gather", "reduce_scatter", "reduce", "barrier")
         },
     }
-    # Where the two ranks of a put meet, which know no launcher.
+    # The address at which the two ranks of a put connect without a launcher.
     PLACE = ["127.0.0.1", 29533]
     AS_RANK = ["sh", "-c", 'exec "$0" "$RINGFOLD_RANK" "$RINGFOLD_IB_HCA" "$@"']
 
@@ -66,7 +65,7 @@ class OpenMpiUcx(libraries.Library):
         "OMPI_ALLOW_RUN_AS_ROOT": "1",
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
     }
-    # Of itself it takes UCX for devices that it knows only, and rxe is none of them.
+    # By default Open MPI uses UCX only on devices that it knows, and rxe is none of them.
     WORDS = ["--mca", "pml", "ucx", "--mca", "btl", "^openib",
              "--mca", "opal_common_ucx_tls", "any", "--mca", "opal_common_ucx_devices", "any"]
 
@@ -115,5 +114,5 @@ def write_bandwidth():
 
 
 def pingpong():
-    """Event-driven, with paths of 1024 bytes, its default, or of all that the link has."""
+    """Event-driven, with an MTU of 1024 bytes, its default, or of the whole link."""
     return Pair("round_trip", "ibv_rc_pingpong -e", ["-e", "-e -m 4096"])

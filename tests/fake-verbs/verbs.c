@@ -1,10 +1,10 @@
 /*
  * A libibverbs without devices: queue pairs of one process write to each other's registered memory.
- * README.md says what tests can make it do.
+ * README.md lists the controls for tests.
  *
- * The structures have the layout of rdma-core's headers on 64-bit Linux, as far as callers look
- * into them. One lock guards everything. Nothing happens beside the caller: requests that wait are
- * looked at again by every call, polling included.
+ * The structures have the layout of rdma-core's headers on 64-bit Linux, as far as callers read
+ * them. One lock guards everything. No thread works in the background: every call, polling included,
+ * tries the waiting requests again.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -228,7 +228,7 @@ static struct queue_pair *queue_pair_of(uint32_t number) {
     return NULL;
 }
 
-/* Whether packets with that address get from a device to another, by InfiniBand's rules. */
+/* Returns whether packets with that address get to another device, by InfiniBand's rules. */
 static bool leads_to(int from, struct address *address, int to) {
     struct port *own = &devices[from].port, *theirs = &devices[to].port;
     bool by_gid = address->is_global && memcmp(address->global.gid, devices[to].gid, 16) == 0;
@@ -244,8 +244,8 @@ static bool leads_to(int from, struct address *address, int to) {
 static bool is_up(int device) { return devices[device].port.state == PORT_ACTIVE; }
 
 /*
- * Lets a request arrive; its status, or -1 as long as it cannot. A queue pair in error that flushes
- * nothing is one that its device has not stopped yet: it takes writes, and completes nothing.
+ * Lets a request arrive. Returns its status, or -1 as long as it cannot. A queue pair in error that
+ * flushes nothing is not stopped by its device yet: it takes writes, and completes nothing.
  */
 static int arrive(struct request *it) {
     struct queue_pair *to = queue_pair_of(it->to);
@@ -273,7 +273,7 @@ static int arrive(struct request *it) {
     return 0;
 }
 
-/* Lets everything arrive that can, and gives up what could not for too long. */
+/* Lets every request arrive that can, and fails those that could not for too long. */
 static void move_on(void) {
     for (int at = 0; at < QUEUE_PAIRS; at++) {
         struct queue_pair *own = queue_pairs[at];
@@ -297,7 +297,7 @@ static void move_on(void) {
     }
 }
 
-/* The drivers' calls. */
+/* The drivers' functions. */
 
 static int poll_queue(struct queue *queue, int most, struct completion *into) {
     pthread_mutex_lock(&lock);
@@ -384,7 +384,7 @@ static int post_receives(struct queue_pair *own, struct receive *first, struct r
     return 0;
 }
 
-/* The library's. */
+/* The library's functions. */
 
 EXPORT struct device **ibv_get_device_list(int *count) {
     struct device **list = calloc(DEVICES + 1, sizeof *list);
@@ -684,7 +684,7 @@ EXPORT void fake_break(int device, int status) {
     pthread_mutex_unlock(&lock);
 }
 
-/* Which hook of a device, and its value. */
+/* Sets a hook of a device. */
 EXPORT void fake_hook(int device, int hook, int value) {
     pthread_mutex_lock(&lock);
     struct hooks *hooks = &devices[device].hooks;
@@ -701,7 +701,7 @@ EXPORT void fake_hook(int device, int hook, int value) {
     pthread_mutex_unlock(&lock);
 }
 
-/* Lets held requests arrive, also of queue pairs that are gone. Returns how many arrived. */
+/* Lets held requests arrive, even of queue pairs that are gone. Returns how many arrived. */
 EXPORT int fake_release(int device) {
     int arrived = 0;
     pthread_mutex_lock(&lock);

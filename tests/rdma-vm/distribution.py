@@ -1,4 +1,4 @@
-"""What the distribution has: packages, an unmodified kernel, and the guest's first file system."""
+"""The distribution's packages, its unmodified kernel, and the guest's first file system."""
 
 import fcntl
 import gzip
@@ -12,7 +12,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 
-# Programs and libraries that the guest, whose root is this machine's, or its starter calls.
+# Packages with the programs and libraries of the guest, whose root is this machine's, and of its starter.
 PACKAGES = [
     "qemu-system-x86",
     "kmod",
@@ -23,22 +23,22 @@ PACKAGES = [
 ]
 # Packages that mean "the kernel", on Debian and on Ubuntu.
 KERNELS = ["linux-image-amd64", "linux-image-generic"]
-# What the initramfs needs to find its root.
+# Modules that the initramfs needs to find its root.
 MODULES = ["virtio_pci", "9pnet_virtio", "9p", "overlay"]
 
 
 class Missing(Exception):
-    """Something cannot be had here; says what, in one line."""
+    """A missing part, described in one line."""
 
 
 def cache_folder():
-    """Where downloads live unless told otherwise: outside the repository."""
+    """Returns the default folder for downloads, outside the repository."""
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(home) / "ringfold-rdma-vm"
 
 
 class Kernel:
-    """What QEMU boots: in a folder that is complete once it has the name it has."""
+    """A kernel for QEMU, in a folder that gets its final name once it is complete."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -47,7 +47,7 @@ class Kernel:
 
 
 def ready(cache, install):
-    """The kernel, with all that is needed beside it there; fetched and installed if so wished."""
+    """Returns the kernel, and checks the packages. Installs and downloads missing parts if `install`."""
     for program in ("apt-get", "dpkg-deb"):
         if not shutil.which(program):
             raise Missing(f"{program}: this is for Debian and Ubuntu")
@@ -94,7 +94,7 @@ def _download(folder):
     folder.mkdir()
     names = [*_kernel_packages(), "busybox-static"]
     what = f"download of {' '.join(names)} (are the package lists there? `apt-get update`)"
-    # apt's own unprivileged user may not write here, and says so.
+    # apt's own unprivileged user may not write here, and prints a warning.
     _try(["apt-get", "-q", "-o", "APT::Sandbox::User=", "download", *names], what, cwd=folder)
     for package in folder.glob("*.deb"):
         _try(["dpkg-deb", "-x", package, folder], f"unpacked {package.name}")
@@ -102,7 +102,7 @@ def _download(folder):
 
 
 def _kernel_packages():
-    """The image and what has its modules, which on Ubuntu are packages of their own."""
+    """Returns the packages of the image and its modules, which are separate on Ubuntu."""
     for meta in KERNELS:
         depends = ["apt-cache", "depends", "--recurse", "--important", meta]
         known = subprocess.run(depends, capture_output=True, text=True, check=False).stdout
@@ -114,7 +114,7 @@ def _kernel_packages():
 
 
 def _prepare(unpacked, folder):
-    """Makes of the packages what a `Kernel` is."""
+    """Makes a `Kernel` folder of the unpacked packages."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     image = next((unpacked / "boot").glob("vmlinuz-*"))
@@ -123,7 +123,7 @@ def _prepare(unpacked, folder):
     lib = "lib" if (unpacked / "lib/modules").exists() else "usr/lib"
     (unpacked / lib / "modules").rename(folder / "modules")
     (folder / "release").write_text(release, encoding="ascii")
-    # Modules are looked for below BASE/lib/modules.
+    # depmod looks for modules below BASE/lib/modules.
     (folder / "lib").mkdir()
     (folder / "lib/modules").symlink_to("../modules")
     _try(["depmod", "-b", folder, release], "depmod")
@@ -134,8 +134,8 @@ def _prepare(unpacked, folder):
 
 
 def _uncompressed(image):
-    """The kernel within a bzImage (Documentation/arch/x86/boot.rst), which QEMU boots by its PVH
-    entry: what unpacks itself takes its time where the processor is emulated."""
+    """Returns the kernel within a bzImage (Documentation/arch/x86/boot.rst). QEMU boots it by its PVH
+    entry, because an emulated processor takes long to unpack a bzImage."""
     sectors = image[0x1F1] or 4
     offset, length = struct.unpack_from("<II", image, 0x248)
     start = (sectors + 1) * 512 + offset
@@ -145,7 +145,7 @@ def _uncompressed(image):
 
 
 def _decompressed(data):
-    """As its first bytes say; unknown forms stay as they are."""
+    """Decompresses by the first bytes. Unknown formats stay unchanged."""
     if data.startswith(b"\xfd7zXZ\0"):
         return lzma.decompress(data)
     if data.startswith(b"\x1f\x8b"):
@@ -156,7 +156,7 @@ def _decompressed(data):
 
 
 def _write_initramfs(kernel):
-    """Anew each time: it is small, and `init` may have changed."""
+    """Writes the initramfs, each time anew: it is small, and `init` may have changed."""
     release = (kernel.folder / "release").read_text(encoding="ascii")
     depends = ["modprobe", "-d", kernel.folder, "-S", release, "-a", "--show-depends", *MODULES]
     listed = _try(depends, "modules of the guest's kernel")
@@ -175,7 +175,7 @@ def _write_initramfs(kernel):
 
 
 def _cpio(entries):
-    """An archive in the `newc` form."""
+    """Returns an archive in the `newc` format."""
     archive = bytearray()
     for number, (name, mode, data) in enumerate([*entries, ("TRAILER!!!", 0, b"")], 1):
         fields = [number, mode, 0, 0, 1, 0, len(data), 0, 0, 0, 0, len(name) + 1, 0]

@@ -1,4 +1,4 @@
-"""One boot of the guest: QEMU, what it is told, and what comes back."""
+"""One boot of the guest: QEMU, its job, and the results."""
 
 import contextlib
 import os
@@ -14,16 +14,16 @@ from pathlib import Path
 
 import distribution
 
-# Exit statuses, beside the command's own; as those of timeout(1) and of automake's tests.
+# Exit statuses beside the command's own, as those of timeout(1) and of automake's tests.
 TIMED_OUT, DIED, SKIPPED = 124, 125, 77
-# Not an exit status.
+# A guest that did not come up, which is not an exit status.
 HANGING = None
 
-# How long a guest that does nothing may take where KVM works.
+# The time that an idle guest may take where KVM works.
 KVM_SECONDS = 20
 
-# How long a boot may take, emulated and on a busy machine. Now and then one hangs; nothing has
-# happened in it yet, so there may be another.
+# The time that a boot may take, emulated and on a busy machine. A boot hangs now and then. Nothing
+# has happened in it yet, so it is repeated.
 BOOT_SECONDS = 60
 BOOTS = 3
 
@@ -33,29 +33,29 @@ ACCELERATORS = {
     "tcg": ["-accel", "tcg,thread=multi,tb-size=512", "-cpu", "max,la57=off"],
 }
 
-# Quiet; a panic ends the guest; no time lost on what a throw-away guest has no use for.
+# Quiet. A panic ends the guest. Features without use for a throw-away guest are off.
 CMDLINE = "console=ttyS0 loglevel=4 panic=-1 mitigations=off no_timer_check tsc=reliable " \
     "random.trust_cpu=on audit=0 apparmor=0 selinux=0 net.ifnames=0"
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What the guest is and does."""
+    """The guest's properties and its command."""
 
     hosts: int
     rails: int
     command: list
     cpus: int
     memory: str
-    # Seconds, boot included.
+    # Seconds, with the boot.
     limit: float
     # Folders that the command may write to.
     shares: tuple = ()
 
 
 def accelerator(kernel):
-    """KVM where it really works, which a /dev/kvm does not prove: by booting a guest, once per boot
-    of this machine."""
+    """Returns "kvm" where KVM works, which a /dev/kvm does not prove. A guest is booted to find out,
+    once per boot of this machine."""
     if not os.access("/dev/kvm", os.R_OK | os.W_OK):
         return "tcg"
     boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
@@ -71,7 +71,7 @@ def accelerator(kernel):
 
 
 def run(kernel, plan, accel, quiet=False):
-    """The command's exit status, or one of those above."""
+    """Returns the command's exit status, or one of those above."""
     for boot in range(1, BOOTS + 1):
         with tempfile.TemporaryDirectory(prefix="rdma-vm-") as name:
             job = Path(name)
@@ -88,9 +88,9 @@ def run(kernel, plan, accel, quiet=False):
 
 
 def _boot(job, kernel, plan, accel):
-    """From the beginning of a guest to its end; QEMU's status, `TIMED_OUT` or `HANGING`."""
+    """Runs a guest to its end. Returns QEMU's status, `TIMED_OUT` or `HANGING`."""
     with open(job / "qemu.log", "wb") as log:
-        # Should we be killed, the guest ends all the same.
+        # The guest ends even if this process is killed.
         limit = ["timeout", "--foreground", "-k", "5", str(plan.limit)]
         words = limit + _qemu(job, kernel, plan, accel)
         process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
@@ -102,7 +102,7 @@ def _boot(job, kernel, plan, accel):
 
 
 def _explain(job, plan, ended):
-    """Why there is no status of the command."""
+    """Prints why there is no status of the command."""
     reasons = {
         TIMED_OUT: f"not done after {plan.limit:g} s",
         HANGING: f"the guest did not come up within {BOOT_SECONDS} s",
@@ -111,7 +111,7 @@ def _explain(job, plan, ended):
     print(f"rdma-vm: {reason}", file=sys.stderr)
     if ended == TIMED_OUT and _has_begun(job):
         return
-    print("rdma-vm: its last words:", file=sys.stderr)
+    print("rdma-vm: the end of its log:", file=sys.stderr)
     for log in ("qemu.log", "console.log"):
         with contextlib.suppress(OSError):
             words = (job / log).read_text(encoding="utf-8", errors="replace")
@@ -119,12 +119,12 @@ def _explain(job, plan, ended):
 
 
 def _has_begun(job):
-    """Whether the guest is up and the command under way."""
+    """Returns whether the guest is up and the command has begun."""
     return (job / "begun").exists()
 
 
 def _write_job(job, kernel, plan):
-    """The folder by which we and the guest talk."""
+    """Writes the folder that this process shares with the guest."""
     for name in ("main", "fabric"):
         shutil.copy(distribution.HERE / "guest" / name, job)
     facts = {"HOSTS": plan.hosts, "RAILS": plan.rails, "SHARES": len(plan.shares),
@@ -133,7 +133,7 @@ def _write_job(job, kernel, plan):
     (job / "plan").write_text("".join(lines), encoding="utf-8")
     for number, share in enumerate(plan.shares):
         (job / f"share{number}").write_text(str(share), encoding="utf-8")
-    # The caller's environment, less what no shell could take.
+    # The caller's environment, without names that a shell cannot take.
     variables = [(k, v) for k, v in os.environ.items() if re.fullmatch(r"[A-Za-z_]\w*", k)]
     lines = [f"export {name}={shlex.quote(value)}\n" for name, value in variables]
     lines += [f"cd {shlex.quote(os.getcwd())} || exit\n", f"exec {shlex.join(plan.command)}\n"]
@@ -164,13 +164,13 @@ def _qemu(job, kernel, plan, accel):
 
 
 def _relay(job, process):
-    """Passes on what the command prints until the guest ends; false if it never comes up."""
+    """Passes on the command's output until the guest ends. Returns false if it never comes up."""
     until = time.monotonic() + BOOT_SECONDS
     with open(job / "stdout", "rb") as out, open(job / "stderr", "rb") as err:
         pairs = [(out, sys.stdout.buffer), (err, sys.stderr.buffer)]
         ended = False
         while not ended:
-            # What was written before the end is there after it.
+            # Output written before the end of the guest is read after it.
             ended = process.poll() is not None
             for source, sink in pairs:
                 if some := source.read():

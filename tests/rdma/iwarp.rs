@@ -188,7 +188,7 @@ fn stopped_ranks_and_unauthenticated_peers_do_no_harm() {
         calls 3
         port=$(sed -n 's/.*to rank 0: rxe_h1r0:1, connects to port //p' /tmp/log | head -n 1)
         if timeout 20 rping -c -C 1 -I 10.10.0.2 -a 10.10.0.1 -p $port >&2; then exit 1; fi
-        said 'refused a connection that nobody expects' 1
+        said 'refused an unexpected connection' 1
         calls 3
         finish";
     let text = format!("{}{text}", faults::functions("RINGFOLD_TRANSPORT=rdma"));

@@ -118,7 +118,7 @@ impl ControlStream {
             self.received_messages += 1;
             let message = Message::decode(&self.partial, context).map_err(|bad| match bad {
                 BadMessage::Unproven => Fault::Unproven,
-                BadMessage::Invalid => "a message that makes no sense".into(),
+                BadMessage::Invalid => "an invalid message".into(),
             })?;
             tracing::debug!(from = from.0, ?message, "rdma");
             match message {

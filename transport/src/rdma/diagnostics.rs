@@ -16,13 +16,13 @@ pub(super) const FLUSHED: u32 = 5;
 /// before it gives up.
 pub(super) fn status(status: u32, vendor: u32, peer: &str, silence: Duration) -> String {
     let what = match status {
-        1 | 9 => "it was longer than what the receiver has; this is a bug of ringfold",
+        1 | 9 => "it was longer than the receive buffer; this is a bug of ringfold",
         2 => "the port or device went down, or broke its queue pair; see `rdma link` and `dmesg`",
         4 | 8 => "memory that is not registered was used; this is a bug of ringfold",
         FLUSHED => "the connection was ended by a device or the peer; see `dmesg` on both hosts",
-        7 => "the answer makes no sense; firmware or cable",
+        7 => "the answer is invalid; check firmware and cable",
         10 => "the peer refused access to its memory; this is a bug of ringfold",
-        11 => "the peer's device could not do it; see `dmesg` there",
+        11 => "the peer's device failed in it; see `dmesg` there",
         12 => return silent(peer, silence),
         13 => "the peer had nothing posted to receive into; this is a bug of ringfold",
         19 => "the device is broken; see `dmesg`",
@@ -35,9 +35,9 @@ pub(super) fn status(status: u32, vendor: u32, peer: &str, silence: Duration) ->
 pub(super) fn silent(peer: &str, silence: Duration) -> String {
     let seconds = silence.as_secs_f64();
     format!(
-        "retries exhausted: {peer} did not answer for {seconds:.1} s; cable, port or process, or \
-         something between that carries only shorter packets (MTU): `ringfold doctor` tries all of \
-         it (RINGFOLD_IB_TIMEOUT and RINGFOLD_IB_RETRY_CNT say how long to try)"
+        "retries exhausted: {peer} did not answer for {seconds:.1} s; check the cable, the \
+         port, the process, and the MTU of the switches between by `ringfold doctor` \
+         (RINGFOLD_IB_TIMEOUT and RINGFOLD_IB_RETRY_CNT set how long to try)"
     )
 }
 
@@ -55,8 +55,8 @@ pub(super) fn different_mtus(ours: u8, theirs: u8) -> Option<String> {
     let (less, more) = (ours.min(theirs), ours.max(theirs));
     (less < more).then(|| {
         format!(
-            "MTU {ours} here and {theirs} there, so that {less} of {more} is used; give both \
-             interfaces the same (`ip link set ... mtu ...`)"
+            "MTU {ours} here and {theirs} there, so packets carry {less} of {more} bytes; give \
+             both interfaces the same (`ip link set ... mtu ...`)"
         )
     })
 }
@@ -180,7 +180,8 @@ mod tests {
     #[test]
     fn different_mtus_are_explained() {
         let text = different_mtus(5, 3).unwrap();
-        assert!(text.starts_with("MTU 4096 here and 1024 there, so that 1024 of 4096 is used; "));
+        let start = "MTU 4096 here and 1024 there, so packets carry 1024 of 4096 bytes; ";
+        assert!(text.starts_with(start), "{text}");
         assert_eq!(different_mtus(4, 4), None);
     }
 
@@ -190,7 +191,7 @@ mod tests {
         let peer = peer(Rank(5), "h2", "rxe_h2r1:1", gid);
         let text = status(12, 0x81, &peer, silence(14, 3));
         let start = "retries exhausted: rank 5 (host h2, rxe_h2r1:1, 10.1.0.2) did not answer for \
-                     0.3 s; cable, port or process";
+                     0.3 s; check the cable, the port, the process";
         assert!(text.starts_with(start), "{text}");
         assert!(text.contains("MTU") && text.contains("`ringfold doctor`"), "{text}");
         assert_eq!(

@@ -159,7 +159,7 @@ pub fn examine(settings: &Settings, near: Option<IpAddr>) -> Examined {
             return examined;
         }
     };
-    findings.push(Finding::new("library", State::Good, "libibverbs is there".to_owned()));
+    findings.push(Finding::new("library", State::Good, "libibverbs was found".to_owned()));
     if found.is_empty() {
         let what = "libibverbs sees none of the kernel's devices; install ibverbs-providers, and \
                     in a container hand in /dev/infiniband";
@@ -169,7 +169,7 @@ pub fn examine(settings: &Settings, near: Option<IpAddr>) -> Examined {
     for (name, lack) in found {
         if let Some(lack) = lack {
             if settings.devices.allows(&name, 1) {
-                let what = format!("{name} {lack}; its interface is of use for tcp");
+                let what = format!("{name} {lack}; tcp can use its interface");
                 findings.push(Finding::new("device", State::Fair, what));
             }
             continue;

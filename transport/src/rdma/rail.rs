@@ -118,7 +118,10 @@ impl Rails {
             loop {
                 match Rail::open(&name, number, settings, near) {
                     Ok(rail) if rails.len() < RAILS_MAX => rails.push(rail),
-                    Ok(_) => without.push(format!("{name}:{number} is one too many")),
+                    Ok(_) => {
+                        let what = format!("is beyond the {RAILS_MAX} ports that a rank uses");
+                        without.push(format!("{name}:{number} {what}"));
+                    }
                     Err(Some(why)) => without.push(format!("{name}:{number} {why}")),
                     Err(None) => {}
                 }

@@ -74,7 +74,7 @@ impl RailLog {
                 if !is_due {
                     return (Level::INFO, what);
                 }
-                let rest = format!("what else {} loses now is told at INFO", name(rail));
+                let rest = format!("further losses of {} are logged at INFO", name(rail));
                 (Level::WARN, format!("{what}; {rest}"))
             }
             RailEvent::Carries { rail, what, again } => match self.rails[rail].take_if(|_| again) {
@@ -93,7 +93,7 @@ impl RailLog {
                 if !is_due {
                     return (Level::INFO, what);
                 }
-                (Level::WARN, format!("{what}; of other ranks that is told at INFO"))
+                (Level::WARN, format!("{what}; the same of other ranks is logged at INFO"))
             }
             RailEvent::ByRail { what } => {
                 let is_last = self
@@ -104,7 +104,7 @@ impl RailLog {
                     return (Level::INFO, what);
                 }
                 self.tcp = None;
-                (Level::WARN, format!("{what}, as to all that had one before"))
+                (Level::WARN, format!("{what}, and so to all ranks that had one before"))
             }
         }
     }
@@ -206,7 +206,7 @@ mod tests {
         log.carry_all(0, false);
         assert!(log.warned().is_empty(), "there was none");
         log.lose_all(0);
-        let lost = "path to rank 0 is lost; what else nic0 loses now is told at INFO";
+        let lost = "path to rank 0 is lost; further losses of nic0 are logged at INFO";
         assert_eq!(log.warned(), [lost]);
         log.lose_all(1);
         assert_eq!(log.warned().len(), 1, "another rail is another outage");
@@ -247,12 +247,12 @@ mod tests {
             let what = format!("no path to rank {peer} is left");
             log.tell(peer, RailEvent::ByTcp { what, was_there: peer > 0 });
         }
-        let rest = "no path to rank 0 is left; of other ranks that is told at INFO";
+        let rest = "no path to rank 0 is left; the same of other ranks is logged at INFO";
         assert_eq!(log.warned(), [rest]);
         for peer in 1..PEERS {
             assert!(log.warned().is_empty(), "{peer}");
             log.tell(peer, RailEvent::ByRail { what: format!("a path to rank {peer}") });
         }
-        assert_eq!(log.warned(), ["a path to rank 14, as to all that had one before"]);
+        assert_eq!(log.warned(), ["a path to rank 14, and so to all ranks that had one before"]);
     }
 }

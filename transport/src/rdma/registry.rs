@@ -203,7 +203,9 @@ impl Entry {
                     Ok(right) => self.rights.push((purpose, right)),
                     Err(why) => {
                         let bytes = self.pages.bytes();
-                        tracing::info!("rdma: messages in {bytes} bytes are copied: {why}");
+                        tracing::info!(
+                            "rdma: messages in pages of {bytes} bytes are copied: {why}"
+                        );
                         self.without.push((purpose, Arc::clone(pd)));
                         return None;
                     }

@@ -48,7 +48,7 @@ impl Rdma {
             CmEvent::ConnectRequest(connection, ticket) => {
                 if let Err(connection) = self.admit(connection, ticket) {
                     let name = self.devices.rail(rail).name();
-                    tracing::info!("rdma: {name}: refused a connection that nobody expects");
+                    tracing::info!("rdma: {name}: refused an unexpected connection");
                     connection.refuse();
                 }
             }

@@ -102,7 +102,8 @@ impl Rdma {
             (_, &Settings { timeout, retries, .. }) => {
                 let silence = diagnostics::silence(timeout, retries).as_secs_f64();
                 format!(
-                    "{what}; by {kept} paths with no other way its device tries for {silence:.1} s"
+                    "{what}; on {kept} paths without another way its device retries for \
+                     {silence:.1} s"
                 )
             }
         };
@@ -148,7 +149,10 @@ impl Rdma {
                     peer.fail(path, life, (status, vendor), own.settings);
                 });
             }
-            _ => return self.change(rank, |peer, _| peer.end("a message that is none".into())),
+            _ => {
+                return self
+                    .change(rank, |peer, _| peer.end("a completion without a message".into()));
+            }
         };
         if let Err(fault) = peer.arrive(path, life, arrived) {
             self.change(rank, |peer, _| peer.end(fault));

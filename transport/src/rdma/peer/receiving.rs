@@ -182,7 +182,7 @@ impl Peer {
         let it = self.routes.paths_mut().get_mut(path).filter(|path| path.lives(life));
         // The peer was told that it did not arrive, and sends it again.
         let Some(it) = it else { return Ok(()) };
-        let number = it.number(arrived).ok_or("a message that brings no number")?;
+        let number = it.number(arrived).ok_or("a message without an immediate")?;
         if let Err(error) = it.arrived() {
             self.lose(path, &format!("a receive was refused: {error}"));
         }

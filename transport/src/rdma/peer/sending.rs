@@ -252,7 +252,7 @@ impl Peer {
         }
         self.lanes.outbounds_mut().for_each(Outbound::give_up);
         self.lanes.inbounds_mut().for_each(Inbound::give_up);
-        let given_up = || Fault::Lost("a message to it was given up".to_owned());
+        let given_up = || Fault::Lost("a message to the peer was given up".to_owned());
         self.end(if has_left { Fault::Closed } else { given_up() });
     }
 

@@ -91,7 +91,7 @@ impl Peer {
             }
             Message::Arrivals { path, lanes } => {
                 if !self.path(path)?.peer_reports() {
-                    return Err("a path's end was told twice, or of one that is in use".into());
+                    return Err("arrivals were reported twice, or by a path in use".into());
                 }
                 self.lanes.lose(path, lanes)?;
                 self.settle(path, own);
@@ -112,7 +112,10 @@ impl Peer {
     }
 
     fn path(&mut self, path: usize) -> Result<&mut Path, Fault> {
-        self.routes.paths_mut().get_mut(path).ok_or(Fault::Protocol("a path that is none"))
+        self.routes
+            .paths_mut()
+            .get_mut(path)
+            .ok_or(Fault::Protocol("a message about an unknown path"))
     }
 
     /// Makes the paths of every two rails that reach each other.
@@ -122,7 +125,7 @@ impl Peer {
         queue_pairs: u8,
         own: &mut Own<'_>,
     ) -> Result<(), Fault> {
-        let announced = self.greeting.meet().ok_or("rails were told twice")?;
+        let announced = self.greeting.meet().ok_or("the peer announced its rails twice")?;
         let share = self.greeting.share();
         let mine: Vec<_> = announced.iter().map(|(_, card)| *card).collect();
         let is_lower = own.rank < self.rank;
@@ -224,7 +227,7 @@ impl Peer {
             return Ok(());
         }
         if !self.routes.cable_of_mut(path).renew(theirs, path_label) {
-            return Err("a rail has become another".into());
+            return Err("a rail has changed its kind".into());
         }
         if is_settled && let Err(why) = self.make(path, own) {
             self.refuse(path, &why);
@@ -319,7 +322,7 @@ impl Peer {
     /// Makes a ring for a lane on which the peer wants to send.
     fn grant(&mut self, lane: usize, mailbox: Grant, own: &mut Own<'_>) -> Result<(), Fault> {
         if !self.greeting.has_met() || !self.lanes.may_grant(lane) {
-            return Err("a ring that it cannot have was asked for".into());
+            return Err("the peer asked for a ring that it cannot have".into());
         }
         self.pay_for_ring(self.lanes.rings(), own);
         let ring = Inbox::new(RDMA_RING_BYTES).map_err(no_memory)?;
@@ -343,7 +346,7 @@ impl Peer {
     /// Takes the ring that the peer made for this rank.
     fn open(&mut self, lane: usize, grant: Grant, own: &mut Own<'_>) -> Result<(), Fault> {
         if !self.lanes.is_asked(lane) {
-            return Err("a ring that nobody asked for".into());
+            return Err("the peer made a ring that this rank did not ask for".into());
         }
         self.pay_for_ring(self.lanes.images(), own);
         let image = Outbox::new(RDMA_RING_BYTES).map_err(no_memory)?;

@@ -104,7 +104,7 @@ struct OpenRtr {
 
 /// The error of a caller that receives into other memory than it began with. A peer that splits an
 /// element causes it too, because the caller then receives the whole element again.
-const ELSEWHERE: &str = "bytes have arrived elsewhere than they are received";
+const ELSEWHERE: &str = "bytes have arrived at another address than they are received at";
 
 /// The error of a peer that claims to have written memory without a ready-to-receive message.
 const NO_RTR: &str = "a fragment written directly without a ready-to-receive message";
@@ -157,7 +157,7 @@ impl Inbound {
         let distance = usize::from(sequence.wrapping_sub(self.sequence.to_le_bytes()[0]));
         let place = usize::from(sequence) % RDMA_CELLS;
         if lines == 0 || lines > RING_LINES {
-            return Err("a fragment of no lines, or more than there are");
+            return Err("a fragment of no lines, or of more than a ring has");
         }
         if distance >= RDMA_CELLS || self.early[place].is_some() {
             return Err("a fragment out of order");
@@ -185,7 +185,7 @@ impl Inbound {
     pub(in crate::rdma) fn lacks(&self, fragments: u64) -> Result<bool, &'static str> {
         match fragments.checked_sub(self.sequence) {
             Some(missing) if missing <= RDMA_CELLS as u64 => Ok(missing > 0),
-            _ => Err("other fragments were promised than can be"),
+            _ => Err("an impossible number of fragments was promised"),
         }
     }
 
@@ -220,7 +220,7 @@ impl Inbound {
         }
         let flags = word(FLAGS_AT);
         if flags & !(PLACED | WANTS_RTR) != 0 {
-            return Err("a fragment that says what nobody knows");
+            return Err("a fragment with unknown flags");
         }
         let place = if flags & PLACED == 0 {
             Place::Ring(at + payload_at(bytes))

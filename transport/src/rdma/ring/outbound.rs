@@ -357,7 +357,7 @@ impl Outbound {
                     self.busy -= piece.lines;
                     self.lost -= usize::from(piece.path.is_none());
                 }
-                _ => return Err("credit for what was never sent"),
+                _ => return Err("credit for lines that were never sent"),
             }
         }
         Ok(())
@@ -407,7 +407,7 @@ impl Outbound {
                 (true, Payload::Lent(_)) => piece.payload = Payload::Arrived,
                 (true, _) => {}
                 (false, Payload::Arrived) => {
-                    return Err("fragments have not arrived of which its device said so");
+                    return Err("fragments have not arrived that the device reported as arrived");
                 }
                 (false, _) => {
                     piece.path = None;

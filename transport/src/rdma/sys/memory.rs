@@ -98,7 +98,7 @@ impl Inbox {
         self.0.address(0)
     }
 
-    /// Reads the present content, once, whatever the peer does.
+    /// Reads the present content. The read is not repeated if the peer changes it.
     pub(in crate::rdma) fn read<const N: usize>(&self, at: usize) -> [u8; N] {
         assert!(at <= self.0.bytes() && N <= self.0.bytes() - at, "{N} bytes at {at}");
         // SAFETY: within the mapping, which lives as long as `self`. Every value is valid for
