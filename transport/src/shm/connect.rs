@@ -290,7 +290,7 @@ impl<'a> Setup<'a> {
                     self.handshakes.push(Handshake::answer(socket, expires));
                 }
                 Ok(_) => {
-                    tracing::warn!("refused another user's connection to the shared-memory socket")
+                    tracing::warn!("refused another user's connection to the shared-memory socket");
                 }
                 Err(Errno::AGAIN) => break,
                 Err(Errno::INTR | Errno::CONNABORTED) => {}
