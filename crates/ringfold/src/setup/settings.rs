@@ -7,12 +7,12 @@ use std::fmt;
 use ringfold_types::Rank;
 
 use super::error::DifferentSettings;
-use crate::config::{ALIKE, Config};
+use crate::config::{COMMON, Config};
 use crate::digest::digest;
 
 /// Their names, for people.
 const NAMES: [&str; COUNT] = {
-    let [algorithms, chunk, channels, plan, topology, site] = ALIKE;
+    let [algorithms, chunk, channels, plan, topology, site] = COMMON;
     [algorithms, chunk, channels, plan, topology, site, "the version of ringfold"]
 };
 const COUNT: usize = 7;
@@ -33,9 +33,9 @@ struct Setting {
 }
 
 impl Settings {
-    /// `site` is as for `Config::alike`.
+    /// `site` is as for `Config::common_values`.
     pub(crate) fn of(config: &Config, site: Option<u64>) -> Self {
-        let [algorithms, chunk, channels, plan, topology, site] = config.alike(site);
+        let [algorithms, chunk, channels, plan, topology, site] = config.common_values(site);
         let version = env!("CARGO_PKG_VERSION").to_owned();
         let values = [algorithms, chunk, channels, plan, topology, site, version];
         let or_unset = |value: String| if value.is_empty() { "unset".to_owned() } else { value };
@@ -52,10 +52,10 @@ impl Settings {
                 by_value.entry(&settings.0[index]).or_default().push(Rank::at(rank));
             }
             if by_value.len() > 1 {
-                let said = by_value.into_iter().map(|(value, ranks)| (value.shown.clone(), ranks));
-                let mut said: Vec<_> = said.collect();
-                said.sort_by_key(|(_, ranks)| ranks.first().copied());
-                return Err(DifferentSettings { name, said });
+                let shown = |(value, ranks): (&Setting, _)| (value.shown.clone(), ranks);
+                let mut values: Vec<(_, Vec<Rank>)> = by_value.into_iter().map(shown).collect();
+                values.sort_by_key(|(_, ranks)| ranks.first().copied());
+                return Err(DifferentSettings { name, values });
             }
         }
         Ok(())
@@ -113,7 +113,7 @@ mod tests {
             format!(
                 "ranks differ in {}: ranks 0, 2 have unset, ranks 1, 3-4 have 65536; give all of \
                  them the same",
-                ALIKE[1]
+                COMMON[1]
             )
         );
     }
@@ -124,7 +124,7 @@ mod tests {
         let all = [of(Some(0xab)), of(Some(0xcd)), of(Some(0xab)), of(None)];
         let error = Settings::compare(all.iter()).unwrap_err().to_string();
         let has = "ranks 0, 2 have ab, rank 1 has cd, rank 3 has unset";
-        assert!(error.starts_with(&format!("ranks differ in {}: {has};", ALIKE[5])), "{error}");
+        assert!(error.starts_with(&format!("ranks differ in {}: {has};", COMMON[5])), "{error}");
     }
 
     #[test]

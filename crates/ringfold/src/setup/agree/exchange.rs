@@ -319,7 +319,10 @@ mod tests {
         members[1].found.local.rdma = 1;
         for told in exchange_all(&members) {
             let error = told.unwrap_err().to_string();
-            assert!(error.starts_with("rank 1: its evidence of the fabric cannot be"), "{error}");
+            assert!(
+                error.starts_with("rank 1 sent evidence of the fabric that cannot be read"),
+                "{error}"
+            );
         }
     }
 }
