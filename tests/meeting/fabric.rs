@@ -52,7 +52,7 @@ fn without_topology_nothing_is_said_of_it() {
     let off = |_: usize, command: &mut Command| {
         command.env("RINGFOLD_TOPO", "off").env("RINGFOLD_TOPO_FILE", "/nothing/reads/it");
     };
-    assert_eq!(said(&four(off)), ["no rank knows more than which ranks share a host"]);
+    assert_eq!(said(&four(off)), ["no rank has evidence beyond the hosts of the ranks"]);
     let outcomes = four(|rank, command| {
         if rank == 2 {
             command.env("RINGFOLD_TOPO", "off");

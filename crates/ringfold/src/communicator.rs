@@ -19,8 +19,9 @@ use crate::config::{Config, LONGEST_WAIT};
 use crate::error::{CallError, Error, Failure};
 use crate::execute::{Finding, Run, RunCall, Work, block_on, stepped};
 use crate::router::Router;
-use crate::setup::{Parts, join};
+use crate::setup::{Parts, join, join_by_id};
 use crate::shared::WindowNumbers;
+use crate::unique_id::UniqueId;
 use crate::watch::Watch;
 
 /// This process's membership in a group of ranks.
@@ -94,6 +95,24 @@ impl Communicator {
     pub fn init_with(config: &Config) -> Result<Self, Error> {
         show_connections(close_in_children);
         Ok(Self::new(config, join(config)?))
+    }
+
+    /// Joins the group of `size` ranks that share `id`, as `rank`, without a launcher.
+    ///
+    /// Every rank must call it with the same id and size, and a rank of its own; see [`UniqueId`].
+    /// The launcher's variables and the secret in `config.environment` are ignored. Blocks until all
+    /// ranks have joined, for at most [`Config::join_timeout`].
+    ///
+    /// # Errors
+    /// [`Error::Init`] if `rank` is not below `size`, or the ranks cannot form a group.
+    pub fn init_with_id(
+        config: &Config,
+        id: &UniqueId,
+        rank: Rank,
+        size: usize,
+    ) -> Result<Self, Error> {
+        show_connections(close_in_children);
+        Ok(Self::new(config, join_by_id(config, id, rank, size)?))
     }
 
     pub(crate) fn new(config: &Config, parts: Parts) -> Self {

@@ -3,7 +3,8 @@
 //! A [`Communicator`] is the membership of one process in a group of ranks. Its methods are the
 //! collectives: all-reduce, all-gather, reduce-scatter, broadcast, reduce and barrier.
 //! [`Communicator::init`] joins the group that a launcher describes in the environment (`ringrun`,
-//! `torchrun`, `srun` or `mpiexec`). Without a launcher the process is a group of one.
+//! `torchrun`, `srun` or `mpiexec`). Without a launcher the process is a group of one. Programs that
+//! start their ranks themselves join by a [`UniqueId`].
 //!
 //! ```
 //! use ringfold::{Communicator, ReduceOp};
@@ -46,6 +47,7 @@ mod panic_tests;
 mod router;
 mod setup;
 mod shared;
+mod unique_id;
 mod watch;
 
 pub use buffers::Buffers;
@@ -70,6 +72,7 @@ pub use setup::{
 #[doc(hidden)]
 pub use setup::{is_evidence, is_peer_info};
 pub use shared::Window;
+pub use unique_id::{InvalidUniqueId, UniqueId};
 
 /// The errors behind an [`InitError`].
 pub mod errors {

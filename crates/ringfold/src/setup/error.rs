@@ -102,6 +102,9 @@ pub enum InitError {
         /// The reason why the two have no RDMA network in common; empty if neither has RDMA.
         rdma: String,
     },
+    /// No unique id can be made.
+    #[error("cannot make a unique id")]
+    UniqueId(#[source] io::Error),
     /// The system has no file descriptors left.
     #[error("this process has no file descriptor left; raise the limit with `ulimit -n`")]
     Descriptors(#[source] io::Error),
