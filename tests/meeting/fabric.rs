@@ -82,7 +82,7 @@ fn files_that_differ_or_make_no_sense_are_refused() {
     let outcomes = four(|_, command| {
         command.env("RINGFOLD_TOPO_FILE", &broken);
     });
-    let line = format!("(RINGFOLD_TOPO=off does without): {}:2: ", broken.display());
+    let line = format!("(RINGFOLD_TOPO=off ignores it): {}:2: ", broken.display());
     refused(&outcomes, &line);
     fs::remove_dir_all(&folder).unwrap();
 }

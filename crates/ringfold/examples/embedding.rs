@@ -5,8 +5,8 @@
 //! ```
 //!
 //! The program is rank 0. It makes a unique id, starts the other ranks as child processes, and
-//! passes the id over their standard input. A program with workers on other hosts passes the text of
-//! the id by its own connections instead.
+//! passes the id over their standard input. A program with workers on other hosts passes the text
+//! of the id by its own connections instead.
 #![expect(clippy::print_stdout, reason = "the program prints its result")]
 
 use std::env;

@@ -90,7 +90,8 @@ impl Deadline {
             return false;
         }
         let (now, slept) = (Instant::now(), self.park_limit());
-        // Parks that ended early before this first reading are not counted: their length is unknown.
+        // Parks that ended early before this first reading are not counted: their length is
+        // unknown.
         now >= *self.end.get_or_insert_with(|| now + self.timeout - slept)
     }
 }

@@ -29,8 +29,8 @@ pub enum Buffers<'a> {
         /// but the root.
         output: &'a mut [u8],
     },
-    /// In place: one buffer with the length of the larger one. Block `rank` of it is the input of an
-    /// all-gather, and the output of a reduce-scatter.
+    /// In place: one buffer with the length of the larger one. Block `rank` of it is the input of
+    /// an all-gather, and the output of a reduce-scatter.
     InPlace(&'a mut [u8]),
 }
 

@@ -95,8 +95,8 @@ pub(crate) struct CompiledCall {
     name: CallName,
     /// The value on which ranks must agree besides the number of the call.
     fingerprint: u64,
-    /// The other rank of the exchange that the program begins with. `None` unless the exchange works
-    /// on the caller's buffers.
+    /// The other rank of the exchange that the program begins with. `None` unless the exchange
+    /// works on the caller's buffers.
     pub(crate) exchange_with: Option<Rank>,
 }
 
@@ -242,8 +242,8 @@ fn unscaled(call: &Call) -> Call {
 }
 
 impl CompiledCall {
-    /// Logs the call as number `seq`, in `windows` if there are any. Returns the tag of its messages
-    /// and signals.
+    /// Logs the call as number `seq`, in `windows` if there are any. Returns the tag of its
+    /// messages and signals.
     #[inline]
     pub(crate) fn begin(&self, control: &Control, seq: u64, windows: Option<Windows>) -> u32 {
         let seal = match windows {

@@ -30,6 +30,10 @@ use crate::watch::Watch;
 /// types, operations and roots. A collective blocks until this rank's part is done. One thread at a
 /// time uses a communicator.
 ///
+/// Buffers are slices: vectors, arrays, boxed slices and [`Window`](crate::Window)s coerce to them,
+/// as in `&mut vector`. A window passed as a slice is ordinary memory. Only the methods with
+/// `window` in their names work in windows, and all ranks must call them together.
+///
 /// Dropping a communicator [leaves](Self::leave) the group. If the thread is panicking, the other
 /// ranks instead learn that this one has failed.
 ///
@@ -82,7 +86,8 @@ impl Communicator {
     /// program.
     ///
     /// # Errors
-    /// [`Error::Config`] if a variable is invalid; [`Error::Init`] if the ranks cannot form a group.
+    /// [`Error::Config`] if a variable is invalid; [`Error::Init`] if the ranks cannot form a
+    /// group.
     pub fn init() -> Result<Self, Error> {
         Self::init_with(&Config::from_env()?)
     }
@@ -100,8 +105,8 @@ impl Communicator {
     /// Joins the group of `size` ranks that share `id`, as `rank`, without a launcher.
     ///
     /// Every rank must call it with the same id and size, and a rank of its own; see [`UniqueId`].
-    /// The launcher's variables and the secret in `config.environment` are ignored. Blocks until all
-    /// ranks have joined, for at most [`Config::join_timeout`].
+    /// The launcher's variables and the secret in `config.environment` are ignored. Blocks until
+    /// all ranks have joined, for at most [`Config::join_timeout`].
     ///
     /// # Errors
     /// [`Error::Init`] if `rank` is not below `size`, or the ranks cannot form a group.
@@ -112,7 +117,8 @@ impl Communicator {
         size: usize,
     ) -> Result<Self, Error> {
         show_connections(close_in_children);
-        Ok(Self::new(config, join_by_id(config, id, rank, size)?))
+        let parts = join_by_id(config, id.address(), id.secret().clone(), (rank, size))?;
+        Ok(Self::new(config, parts))
     }
 
     pub(crate) fn new(config: &Config, parts: Parts) -> Self {
@@ -191,15 +197,15 @@ impl Communicator {
         self.cache.constrain(algorithms);
     }
 
-    /// Sets the time that a call may take. A call that takes longer fails on all ranks, with an error
-    /// that names the ranks that are missing from it.
+    /// Sets the time that a call may take. A call that takes longer fails on all ranks, with an
+    /// error that names the ranks that are missing from it.
     pub fn set_timeout(&mut self, timeout: Duration) {
         self.timeout = timeout.min(LONGEST_WAIT);
     }
 
-    /// A handle that aborts this communicator from any thread, even while a call waits. Calls on all
-    /// ranks then return [`Error::Failed`] with [`Verdict::Aborted`], after one message to rank 0 and
-    /// one back, or after two seconds if rank 0 does not answer.
+    /// A handle that aborts this communicator from any thread, even while a call waits. Calls on
+    /// all ranks then return [`Error::Failed`] with [`Verdict::Aborted`], after one message to rank
+    /// 0 and one back, or after two seconds if rank 0 does not answer.
     ///
     /// ```
     /// use ringfold::{Communicator, Error};
@@ -215,8 +221,8 @@ impl Communicator {
         self.control().aborter()
     }
 
-    /// Aborts this communicator, as [`Aborter::abort`] does. All later calls on all ranks fail with an
-    /// error that names this rank and the `reason`. Does not block.
+    /// Aborts this communicator, as [`Aborter::abort`] does. All later calls on all ranks fail with
+    /// an error that names this rank and the `reason`. Does not block.
     pub fn abort(&self, reason: impl Into<String>) {
         self.aborter().abort(reason);
     }
@@ -424,7 +430,8 @@ impl Communicator {
         }
     }
 
-    /// Chooses the algorithm of a call again after a `finding`, and runs the call to its end. Blocks.
+    /// Chooses the algorithm of a call again after a `finding`, and runs the call to its end.
+    /// Blocks.
     #[cold]
     fn run_after(
         &mut self,

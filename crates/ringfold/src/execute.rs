@@ -144,8 +144,8 @@ fn finish(
     }
 }
 
-/// Parks until a peer or a verdict wakes this rank, or for `limit`. Does not park if something moves
-/// after all.
+/// Parks until a peer or a verdict wakes this rank, or for `limit`. Does not park if something
+/// moves after all.
 fn park_rank(
     work: &mut impl Work,
     router: &mut Router,
@@ -806,8 +806,8 @@ const fn kernel_form(form: Form) -> ringfold_reduce::Form {
     }
 }
 
-/// Checks whether the peer for which this rank waits at `at` is in another call. Only a message in
-/// place of a signal, or a signal in place of a message, needs this check: elsewhere the tags tell.
+/// Checks whether the peer for which this rank waits at `at` is in another call. Tags show this for
+/// most calls. The check is for a message in place of a signal, and for the reverse.
 ///
 /// # Errors
 /// `CallError::Foreign` with the peer.

@@ -3,8 +3,8 @@
 //! A [`Communicator`] is the membership of one process in a group of ranks. Its methods are the
 //! collectives: all-reduce, all-gather, reduce-scatter, broadcast, reduce and barrier.
 //! [`Communicator::init`] joins the group that a launcher describes in the environment (`ringrun`,
-//! `torchrun`, `srun` or `mpiexec`). Without a launcher the process is a group of one. Programs that
-//! start their ranks themselves join by a [`UniqueId`].
+//! `torchrun`, `srun` or `mpiexec`). Without a launcher the process is a group of one. Programs
+//! that start their ranks themselves join by a [`UniqueId`].
 //!
 //! ```
 //! use ringfold::{Communicator, ReduceOp};
@@ -27,8 +27,8 @@
 //! * `buffers`: translates the program's slices to bytes;
 //! * `router`: passes messages to the transport of each peer.
 //!
-//! `shared` has windows, `watch` detects that the job has failed, and `setup` makes communicators by
-//! the settings of `config`.
+//! `shared` has windows, `watch` detects that the job has failed, and `setup` makes communicators
+//! by the settings of `config`.
 #![forbid(unsafe_code)]
 
 mod arguments;

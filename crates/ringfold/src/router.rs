@@ -124,8 +124,8 @@ impl Router {
         }
     }
 
-    /// Sends this rank's whole buffer, at most a cache line, to rank `with`, and combines it with the
-    /// buffer of that rank. Checks for it once and then `tries` times more.
+    /// Sends this rank's whole buffer, at most a cache line, to rank `with`, and combines it with
+    /// the buffer of that rank. Checks for it once and then `tries` times more.
     #[inline]
     pub(crate) fn exchange(
         &mut self,
@@ -157,7 +157,8 @@ impl Router {
         &mut *self.transports[self.route[link.peer.index()]]
     }
 
-    /// Signals all peers. Schedules have signals only if one transport shares memory with all peers.
+    /// Signals all peers. Schedules have signals only if one transport shares memory with all
+    /// peers.
     #[inline]
     pub(crate) fn signal(&mut self, tag: u32) {
         match self.transports.first_mut() {
@@ -193,8 +194,8 @@ impl Router {
         self.transports.iter_mut().try_fold(false, |moved, via| Ok(via.poll()? || moved))
     }
 
-    /// Memory registered with a transport, which sends messages from it without a copy. `None` if no
-    /// transport registers memory.
+    /// Memory registered with a transport, which sends messages from it without a copy. `None` if
+    /// no transport registers memory.
     pub(crate) fn pages(&mut self, bytes: usize) -> Option<io::Result<Pages>> {
         let maker = self.transports.iter_mut().find_map(|via| via.registered_memory());
         maker.map(|by| by.pages(bytes))

@@ -91,7 +91,7 @@ impl UniqueId {
 }
 
 /// Binds a socket to a free port of `ip`. The socket does not listen: rank 0 binds its listener to
-/// the same port later, while the kernel gives the port to nobody else.
+/// the same port later, while the kernel gives the port to no other process.
 fn reserve(ip: IpAddr) -> io::Result<(SocketAddr, OwnedFd)> {
     let family = if ip.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let socket = socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
@@ -152,44 +152,7 @@ pub enum InvalidUniqueId {
 
 #[cfg(test)]
 mod tests {
-    use std::thread;
-    use std::time::Duration;
-
     use super::*;
-    use crate::{Communicator, Rank, ReduceOp};
-
-    fn config() -> Config {
-        Config { join_timeout: Duration::from_secs(60), ..Config::default() }
-    }
-
-    #[test]
-    fn threads_meet_by_an_id() {
-        let id = UniqueId::new(&config()).unwrap();
-        thread::scope(|scope| {
-            let ranks = [2, 0, 1].map(|rank| {
-                let id = if rank == 0 { id.clone() } else { id.to_string().parse().unwrap() };
-                scope.spawn(move || {
-                    let mut comm =
-                        Communicator::init_with_id(&config(), &id, Rank(rank), 3).unwrap();
-                    let mut sum = [rank + 1];
-                    comm.all_reduce(&mut sum, ReduceOp::Sum).unwrap();
-                    comm.leave().unwrap();
-                    sum[0]
-                })
-            });
-            assert_eq!(ranks.map(|rank| rank.join().unwrap()), [6; 3]);
-        });
-    }
-
-    #[test]
-    fn a_rank_beyond_the_size_is_refused() {
-        let id = UniqueId::new(&config()).unwrap();
-        for (rank, size) in [(1, 1), (0, 0), (3, 2)] {
-            let error = Communicator::init_with_id(&config(), &id, Rank(rank), size).unwrap_err();
-            assert!(error.to_string().contains(&format!("rank {rank} of {size}")), "{error}");
-        }
-        assert_eq!(Communicator::init_with_id(&config(), &id, Rank(0), 1).unwrap().size(), 1);
-    }
 
     #[test]
     fn the_text_of_an_id_is_read_back() {

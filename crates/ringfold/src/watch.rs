@@ -40,9 +40,10 @@ impl Watch {
         self.control.verdict().map_or(Ok(()), |verdict| Err(CallError::Verdict(verdict)))
     }
 
-    /// As `check_abort`; after a pause it first waits until the control thread has read what the
-    /// coordinator sent meanwhile. A call must make this check before it writes to a peer's memory,
-    /// and at its end. Without a pause the check takes a few nanoseconds.
+    /// Fails once the job has failed. After a pause it first waits until the control thread has
+    /// read the messages that the coordinator sent meanwhile. A call must make this check before it
+    /// writes to a peer's memory, and at its end. Without a pause the check takes a few
+    /// nanoseconds.
     #[inline]
     pub(crate) fn check_abort_after_pause(&self) -> Result<(), CallError> {
         if self.may_have_paused() {

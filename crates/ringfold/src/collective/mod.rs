@@ -4,9 +4,8 @@
 //! In place, all-gather takes this rank's contribution from block `rank` of the buffer, and
 //! reduce-scatter leaves this rank's result there.
 //!
-//! A buffer is a slice. Vectors, arrays and [`Window`](crate::Window)s coerce to slices, so a call
-//! takes `&mut vector`, `&mut array` and `&mut window` alike. A window passed in this way is
-//! ordinary memory. Calls in windows have methods of their own, since all ranks must agree to them.
+//! Buffers are slices and not a trait of their own: deref coercion accepts more types than a sealed
+//! trait would, and a slice in a variable is reborrowed rather than moved.
 
 mod windows;
 
@@ -53,8 +52,8 @@ impl Communicator {
     /// [`all_reduce`](Self::all_reduce) does in place. Both buffers have the same length.
     ///
     /// # Errors
-    /// [`Error::Argument`] if the lengths differ or `op` does not fit the type; [`Error::Failed`] if
-    /// the job has failed; [`Error::Forked`] in a child process.
+    /// [`Error::Argument`] if the lengths differ or `op` does not fit the type; [`Error::Failed`]
+    /// if the job has failed; [`Error::Forked`] in a child process.
     ///
     /// ```
     /// use ringfold::{Communicator, ReduceOp};
@@ -253,8 +252,8 @@ impl Communicator {
         self.perform(&call, in_place(buffer))
     }
 
-    /// Writes the reduction of all ranks' `input` to the `output` of `root`. The call does not write
-    /// the other ranks' `output`, which may be empty.
+    /// Writes the reduction of all ranks' `input` to the `output` of `root`. The call does not
+    /// write the other ranks' `output`, which may be empty.
     ///
     /// # Errors
     /// [`Error::Argument`] if `root` is not a rank, the lengths differ, or `op` does not fit the

@@ -40,13 +40,13 @@ impl Communicator {
     /// [`all_reduce`](Self::all_reduce), which may add in another order.
     ///
     /// After [`Error::Failed`] the elements in `range` are undefined, and peers no longer change
-    /// them: the window moves to private memory of the same size. If the system refuses that memory,
-    /// access to the window panics.
+    /// them: the window moves to private memory of the same size. If the system refuses that
+    /// memory, access to the window panics.
     ///
     /// # Errors
     /// [`Error::Argument`] if `range` exceeds the window, `op` does not fit the type, or another
-    /// communicator made the window; [`Error::Failed`] if the job has failed; [`Error::Forked`] in a
-    /// child process.
+    /// communicator made the window; [`Error::Failed`] if the job has failed; [`Error::Forked`] in
+    /// a child process.
     ///
     /// ```
     /// use ringfold::{Communicator, ReduceOp};
@@ -99,14 +99,14 @@ impl Communicator {
         self.perform_in_windows(&call, windows, range.start * size_of::<T>())
     }
 
-    /// Performs an all-reduce on the bytes of windows from byte `at`, for bindings and tools. `call`
-    /// has the type of the elements. Every rank must make the same call on the same windows. Blocks
-    /// until this rank's part is done.
+    /// Performs an all-reduce on the bytes of windows from byte `at`, for bindings and tools.
+    /// `call` has the type of the elements. Every rank must make the same call on the same windows.
+    /// Blocks until this rank's part is done.
     ///
     /// # Errors
-    /// [`Error::Argument`] if the call is not an all-reduce, exceeds a window, or uses the window of
-    /// another communicator; [`Error::Failed`] if the job has failed; [`Error::Forked`] in a child
-    /// process.
+    /// [`Error::Argument`] if the call is not an all-reduce, exceeds a window, or uses the window
+    /// of another communicator; [`Error::Failed`] if the job has failed; [`Error::Forked`] in a
+    /// child process.
     pub fn perform_in_windows<T: Element>(
         &mut self,
         call: &Call,
@@ -174,14 +174,14 @@ impl Communicator {
     /// length. Blocks until all ranks have the window.
     ///
     /// If not all ranks share memory, calls in the window use the algorithms for ordinary memory,
-    /// which may round differently. The window's memory is then registered with the RDMA devices, if
-    /// there are any: longer messages of any call leave from it, and arrive in it, without a copy. A
-    /// child process made by `fork` may have no access to that memory.
+    /// which may round differently. The window's memory is then registered with the RDMA devices,
+    /// if there are any: longer messages of any call leave from it, and arrive in it, without a
+    /// copy. A child process made by `fork` may have no access to that memory.
     ///
     /// # Errors
     /// [`Error::Argument`], on every rank, if the ranks ask for different types or lengths, or for
-    /// more shared memory than a rank has; [`Error::Failed`] if the job has failed; [`Error::Forked`]
-    /// in a child process.
+    /// more shared memory than a rank has; [`Error::Failed`] if the job has failed;
+    /// [`Error::Forked`] in a child process.
     ///
     /// ```
     /// use ringfold::{Communicator, ReduceOp};

@@ -40,13 +40,13 @@ pub struct Config {
     /// Only ranks with the same name share memory and count as ranks of one host. Default: none;
     /// every network namespace of a machine is a host.
     pub host_id: Option<String>,
-    /// `RINGFOLD_SHM_CMA`: the size from which the receiver of a message copies it directly from the
-    /// memory of a sender on the same host (cross-memory attach), as in `128K`. It needs the
+    /// `RINGFOLD_SHM_CMA`: the size from which the receiver of a message copies it directly from
+    /// the memory of a sender on the same host (cross-memory attach), as in `128K`. It needs the
     /// system's permission; `0` turns it off. Default: only in calls by `attached`.
     pub shm_cma: Offers,
     /// `RINGFOLD_IB_HCA`: the allowed RDMA devices, as name prefixes separated by commas, each with
-    /// an optional `:port:rail:plane`. A list after `^` names the devices to leave out. A list after
-    /// `=` has exact names. Default: all.
+    /// an optional `:port:rail:plane`. A list after `^` names the devices to leave out. A list
+    /// after `=` has exact names. Default: all.
     pub ib_devices: Filter,
     /// `RINGFOLD_IB_GID_INDEX`: the index of the GID to use on every port. Ports of iWARP have no
     /// GID. Default: a GID of RoCE v2, in the family of the job's address and nearest to it.
@@ -57,24 +57,25 @@ pub struct Config {
     /// `RINGFOLD_IB_SL`: the service level of packets over InfiniBand and RoCE, 0 to 15. Default:
     /// 0.
     pub ib_service_level: u8,
-    /// `RINGFOLD_IB_PKEY`: the index of the partition key in the table of every port. Both ends of a
-    /// connection must be in the same partition. Ports of iWARP have no such table. Default: 0.
+    /// `RINGFOLD_IB_PKEY`: the index of the partition key in the table of every port. Both ends of
+    /// a connection must be in the same partition. Ports of iWARP have no such table. Default: 0.
     pub ib_partition_key_index: u16,
-    /// `RINGFOLD_IB_ADAPTIVE_ROUTING`: whether payloads beyond 8 KiB go by RDMA writes of their own,
-    /// 0 or 1. Switches may route the packets of such writes one by one; the notification follows.
-    /// Default: 1 on InfiniBand, else 0.
+    /// `RINGFOLD_IB_ADAPTIVE_ROUTING`: whether payloads beyond 8 KiB go by RDMA writes of their
+    /// own, 0 or 1. Switches may route the packets of such writes one by one; the notification
+    /// follows. Default: 1 on InfiniBand, else 0.
     pub ib_adaptive_routing: Option<bool>,
-    /// `RINGFOLD_IB_TIMEOUT`: the time that an RDMA device waits for an answer, as an exponent from 1
-    /// to 31: 4.096 us times two to the power of this. Over iWARP the library waits instead, for the
-    /// time of all retries. Default: 18, about a second.
+    /// `RINGFOLD_IB_TIMEOUT`: the time that an RDMA device waits for an answer, as an exponent from
+    /// 1 to 31: 4.096 us times two to the power of this. Over iWARP the library waits instead, for
+    /// the time of all retries. Default: 18, about a second.
     pub ib_timeout: u8,
-    /// `RINGFOLD_IB_RETRY_CNT`: the retries of an RDMA device before the peer counts as lost, 0 to 7.
-    /// Soft-RoCE takes 7 to be unlimited. Default: 6.
+    /// `RINGFOLD_IB_RETRY_CNT`: the retries of an RDMA device before the peer counts as lost, 0 to
+    /// 7. Soft-RoCE takes 7 to be unlimited. Default: 6.
     pub ib_retries: u8,
-    /// `RINGFOLD_IB_PCI_RELAXED_ORDERING`: whether RDMA devices may write received bytes to memory in
-    /// any order, 0 or 1. Default: 1.
+    /// `RINGFOLD_IB_PCI_RELAXED_ORDERING`: whether RDMA devices may write received bytes to memory
+    /// in any order, 0 or 1. Default: 1.
     pub ib_relaxed_ordering: bool,
-    /// `RINGFOLD_IB_QPS_PER_CONNECTION`: the queue pairs between two ranks on each pair of rails, 1 to
+    /// `RINGFOLD_IB_QPS_PER_CONNECTION`: the queue pairs between two ranks on each pair of rails, 1
+    /// to
     /// 4. Messages are spread over them. Two ranks use the smaller of their numbers. Default: 1.
     pub ib_queue_pairs: u8,
     /// `RINGFOLD_IB_QPS_MAX`: the most queue pairs of this rank with all peers of a communicator
@@ -92,13 +93,13 @@ pub struct Config {
     /// `RINGFOLD_PLAN`: a tuning file that `ringfold tune` made. Algorithms are chosen by its
     /// measurements. Default: none; algorithms are chosen by an estimate.
     pub plan: Measurements,
-    /// `RINGFOLD_CHUNK`: the chunk size of pipelined algorithms, as in `256K`. Default: it depends on
-    /// the size of the call and on whether there are several hosts.
+    /// `RINGFOLD_CHUNK`: the chunk size of pipelined algorithms, as in `256K`. Default: it depends
+    /// on the size of the call and on whether there are several hosts.
     pub chunk_bytes: Option<usize>,
-    /// `RINGFOLD_CHANNELS`: the number of parts, 1 to 8, into which `ring` and `chain` divide a long
-    /// call. The parts run at the same time, each over a TCP connection of its own, since a network
-    /// may limit the rate of each connection. The field is clamped to that range. Default: 1, or
-    /// where all data goes by TCP, 2 or the number of rails for TCP if that is larger.
+    /// `RINGFOLD_CHANNELS`: the number of parts, 1 to 8, into which `ring` and `chain` divide a
+    /// long call. The parts run at the same time, each over a TCP connection of its own, since a
+    /// network may limit the rate of each connection. The field is clamped to that range. Default:
+    /// 1, or where all data goes by TCP, 2 or the number of rails for TCP if that is larger.
     pub channels: Option<u8>,
     /// `RINGFOLD_TOPO`: `off` ignores rails, planes and the order of hosts, and reads nothing about
     /// them. Default: `on`; ranks use the facts about the fabric that are certain.
@@ -108,20 +109,20 @@ pub struct Config {
     /// `topology.conf`. Ranks find their ports and their host in it. Joining fails if ranks have
     /// different files, except with LLDP, where each file describes one host. Default: none.
     pub topology_file: Option<String>,
-    /// `RINGFOLD_TIMEOUT`: the seconds that one call may take. The job fails after them, with an error
-    /// that names the ranks missing from the call. Default: 600.
+    /// `RINGFOLD_TIMEOUT`: the seconds that one call may take. The job fails after them, with an
+    /// error that names the ranks missing from the call. Default: 600.
     pub timeout: Duration,
     /// `RINGFOLD_JOIN_TIMEOUT`: the seconds within which all ranks must have joined. Default: 60.
     pub join_timeout: Duration,
     /// `RINGFOLD_SOCKET_IFNAME`: the allowed network interfaces, as name prefixes separated by
-    /// commas. A list after `^` names the interfaces to leave out. A list after `=` has exact names.
-    /// Rank 0 also listens there for the others, unless `MASTER_ADDR`, a list of nodes or Open MPI
-    /// gives its address. Several names that match one interface each declare rails for TCP, in
-    /// their order. Default: any.
+    /// commas. A list after `^` names the interfaces to leave out. A list after `=` has exact
+    /// names. Rank 0 also listens there for the others, unless `MASTER_ADDR`, a list of nodes or
+    /// Open MPI gives its address. Several names that match one interface each declare rails for
+    /// TCP, in their order. Default: any.
     pub socket_ifname: Option<String>,
-    /// `RINGFOLD_DEBUG`: the level of the log on standard error: `ERROR`, `WARN`, `INFO`, `DEBUG` or
-    /// `TRACE`. If it is set, the library installs a `tracing` subscriber, unless the program has
-    /// one. Without either, the library logs warnings while the ranks join.
+    /// `RINGFOLD_DEBUG`: the level of the log on standard error: `ERROR`, `WARN`, `INFO`, `DEBUG`
+    /// or `TRACE`. If it is set, the library installs a `tracing` subscriber, unless the program
+    /// has one. Without either, the library logs warnings while the ranks join.
     pub debug: Option<Level>,
     /// The whole environment. Joining reads the launchers' variables from it (`RINGFOLD_RANK`,
     /// `SLURM_PROCID`, `PMI_FD`, `OMPI_COMM_WORLD_RANK`, `RANK` and so on), and the place of the
@@ -200,8 +201,8 @@ impl Default for Config {
 }
 
 impl Config {
-    /// The values of the variables in `COMMON`, as text; empty if not set. `site` is the digest of a
-    /// topology file for all hosts.
+    /// The values of the variables in `COMMON`, as text; empty if not set. `site` is the digest of
+    /// a topology file for all hosts.
     pub(crate) fn common_values(&self, site: Option<u64>) -> [String; 6] {
         let chunk = self.chunk_bytes.map_or_else(String::new, |bytes| bytes.to_string());
         let channels = self.channels.map_or_else(String::new, |channels| channels.to_string());
@@ -214,8 +215,8 @@ impl Config {
         [self.algorithms.to_string(), chunk, channels, plan, topology, site]
     }
 
-    /// Reads the settings from this process's environment. Variables that are not set, or not UTF-8,
-    /// keep their defaults.
+    /// Reads the settings from this process's environment. Variables that are not set, or not
+    /// UTF-8, keep their defaults.
     ///
     /// # Errors
     /// A variable has an invalid value.

@@ -70,7 +70,7 @@ pub enum InitError {
     #[error(transparent)]
     Tcp(#[from] tcp::ConnectError),
     /// Shared memory cannot be set up.
-    #[error("rank {rank} cannot set up shared memory (RINGFOLD_TRANSPORT=tcp does without)")]
+    #[error("rank {rank} cannot set up shared memory (RINGFOLD_TRANSPORT=tcp avoids it)")]
     Shm {
         /// This rank.
         rank: Rank,
@@ -122,7 +122,7 @@ pub struct UnreadableEvidence;
 
 /// The file that `RINGFOLD_TOPO_FILE` names cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("RINGFOLD_TOPO_FILE cannot be used (RINGFOLD_TOPO=off does without)")]
+#[error("RINGFOLD_TOPO_FILE cannot be used (RINGFOLD_TOPO=off ignores it)")]
 pub struct TopologyError(#[from] files::Error);
 
 /// Ranks that have different values of a setting in which all must agree.

@@ -55,8 +55,8 @@ impl Members {
         &self.infos[self.rank().index()]
     }
 
-    /// Sends `bytes` to every rank and returns the bytes of all, in rank order. No rank has more than
-    /// `longest` bytes. Ranks send several pieces if a message has no room for all. Blocks.
+    /// Sends `bytes` to every rank and returns the bytes of all, in rank order. No rank has more
+    /// than `longest` bytes. Ranks send several pieces if a message has no room for all. Blocks.
     ///
     /// # Errors
     /// The exchange fails, or a rank sends more than `limits::EVIDENCE_BYTES_MAX` bytes.

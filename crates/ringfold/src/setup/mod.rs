@@ -25,7 +25,7 @@ mod routes;
 mod settings;
 mod statement;
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use ringfold_bootstrap::{
     Carrier, Control, Identity, JoinError, Launcher, Options, Rendezvous, Secret, default_source,
@@ -39,7 +39,6 @@ use self::connect::Membership;
 use self::discover::Discovered;
 use crate::config::Config;
 use crate::router::Router;
-use crate::unique_id::UniqueId;
 
 pub(crate) use self::assemble::Parts;
 pub use self::error::{
@@ -66,12 +65,13 @@ fn join_job(config: &Config) -> Result<Parts, InitError> {
     meet(config, identity, secret, None)
 }
 
-/// Joins the group of `size` ranks that share `id`, as `rank`. Blocks until all ranks have joined.
+/// Joins the group of `size` ranks of a unique id, as `rank`. The id has the `address` on which rank
+/// 0 listens, and the `secret` of the group. Blocks until all ranks have joined.
 pub(crate) fn join_by_id(
     config: &Config,
-    id: &UniqueId,
-    rank: Rank,
-    size: usize,
+    address: SocketAddr,
+    secret: Secret,
+    (rank, size): (Rank, usize),
 ) -> Result<Parts, InitError> {
     if rank.index() >= size {
         return Err(JoinError::Invalid { rank, size }.into());
@@ -79,7 +79,6 @@ pub(crate) fn join_by_id(
     if size == 1 {
         return alone();
     }
-    let (address, secret) = (id.address(), id.secret().clone());
     let identity = Identity {
         rank,
         size,

@@ -114,8 +114,8 @@ impl PeerInfo {
 }
 
 impl EvidenceSummary {
-    /// The summary of a rank's evidence, if it has any. `addresses` is the number of addresses in its
-    /// statement.
+    /// The summary of a rank's evidence, if it has any. `addresses` is the number of addresses in
+    /// its statement.
     pub(super) fn of(local: &LocalEvidence, addresses: usize) -> Option<Self> {
         let bytes = statement::encode(&local.evidence);
         let has_some = !local.evidence.ports.is_empty() || local.evidence.path.is_some();

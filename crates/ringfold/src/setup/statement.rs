@@ -1,5 +1,6 @@
 //! Statements: the bytes in which ranks exchange evidence of the fabric. They are little-endian, of
-//! fixed widths and versioned. The decoder checks every count against its limit before it allocates.
+//! fixed widths and versioned. The decoder checks every count against its limit before it
+//! allocates.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 

@@ -99,8 +99,8 @@ fn sends_evidence(infos: &[PeerInfo], layout: &Layout, rank: Rank) -> bool {
 }
 
 /// The ports that the rank at `place` of its host prefers, as a mask: those near its GPU or its
-/// CPUs, divided among the host's ranks. 0 if the rank has no choice. Ports for storage are left out
-/// unless the user names devices.
+/// CPUs, divided among the host's ranks. 0 if the rank has no choice. Ports for storage are left
+/// out unless the user names devices.
 fn preferred(config: &Config, found: &Discovered, local: &[Seated<'_>], place: usize) -> u32 {
     let own = &found.local;
     let (rdma, tcp) = own.evidence.ports.split_at(own.rdma);
@@ -271,9 +271,9 @@ mod tests {
             config.environment.extend(visible.map(|visible| (name, visible)));
             let deadline = Instant::now() + Duration::from_secs(60);
             let members = Members { control, infos: infos.clone(), deadline };
-            let told = exchange(&config, &member.found, &listening, &members);
+            let outcome = exchange(&config, &member.found, &listening, &members);
             members.control.leave().unwrap();
-            told.map(Option::unwrap)
+            outcome.map(Option::unwrap)
         };
         thread::scope(|scope| {
             let part = &part;
@@ -284,8 +284,8 @@ mod tests {
     }
 
     fn preferred(visible: [Option<&str>; 2]) -> Vec<u32> {
-        let told = exchange_all(&three(visible)).remove(2).unwrap();
-        told.known.ranks.iter().map(|rank| rank.preferred).collect()
+        let outcome = exchange_all(&three(visible)).remove(2).unwrap();
+        outcome.known.ranks.iter().map(|rank| rank.preferred).collect()
     }
 
     #[test]
@@ -297,8 +297,8 @@ mod tests {
 
     #[test]
     fn all_ranks_receive_the_evidence_of_every_host() {
-        for told in exchange_all(&three([None, None])) {
-            let AllEvidence { known, tcp } = told.unwrap();
+        for outcome in exchange_all(&three([None, None])) {
+            let AllEvidence { known, tcp } = outcome.unwrap();
             let evidence: Vec<(u32, usize)> =
                 known.evidence.iter().map(|it| (it.host, it.evidence.ports.len())).collect();
             assert_eq!(evidence, [(0, 2), (1, 1)]);
@@ -318,8 +318,8 @@ mod tests {
         let mut members = three([None, None]);
         // Its addresses are those of ports 1 and 2 now, and it has ports 0 and 1.
         members[1].found.local.rdma = 1;
-        for told in exchange_all(&members) {
-            let error = told.unwrap_err().to_string();
+        for outcome in exchange_all(&members) {
+            let error = outcome.unwrap_err().to_string();
             assert!(
                 error.starts_with("rank 1 sent evidence of the fabric that cannot be read"),
                 "{error}"

@@ -1,5 +1,5 @@
-//! The conclusions from all ranks' evidence: the layout, the labels of ports, the addresses by rail,
-//! and a report for the log.
+//! The conclusions from all ranks' evidence: the layout, the labels of ports, the addresses by
+//! rail, and a report for the log.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -87,8 +87,8 @@ impl Fabric {
     }
 
     /// The ways by TCP from this `rank` to `peer`: first the rails that both, or else one of them,
-    /// prefer, then the other rails that both have. Both ends find the same rails in the same order.
-    /// Empty if they have no rail in common, or no rail is known.
+    /// prefer, then the other rails that both have. Both ends find the same rails in the same
+    /// order. Empty if they have no rail in common, or no rail is known.
     pub(crate) fn ways(&self, rank: Rank, peer: Rank) -> Ways {
         let [own, theirs] = [rank, peer].map(|rank| self.tcp_ports(rank));
         let placed = |tcp_ports: &[TcpPort]| -> Vec<(Place, SocketAddr)> {
@@ -108,17 +108,17 @@ impl Fabric {
         Ways { rails, others }
     }
 
-    /// The report: layout, evidence, and the rails and ports of each rank. Ranks with the same ports
-    /// share a line.
+    /// The report: layout, evidence, and the rails and ports of each rank. Ranks with the same
+    /// ports share a line.
     pub(crate) fn lines(&self) -> Vec<String> {
         let Some((gathered, agreement)) = &self.answer else {
             return vec!["topology: no rank has evidence beyond the hosts of the ranks".to_owned()];
         };
         let hosts = &agreement.hosts;
-        let count = |of: BTreeSet<u32>, what: &str| match of.len() {
+        let count = |of: BTreeSet<u32>, noun: &str| match of.len() {
             0 => String::new(),
-            1 => format!(", 1 {what}"),
-            many => format!(", {many} {what}s"),
+            1 => format!(", 1 {noun}"),
+            many => format!(", {many} {noun}s"),
         };
         let groups = count(hosts.value.iter().filter_map(|it| it.group).collect(), "leaf group");
         let pods = count(hosts.value.iter().filter_map(|it| it.pod).collect(), "pod");
@@ -207,8 +207,8 @@ mod tests {
         Attached::Rail(Place { rail, plane: 0 }, Source::Declared)
     }
 
-    /// One rank for each host, with an interface on each of these rails, and a mask of the ports that
-    /// it prefers.
+    /// One rank for each host, with an interface on each of these rails, and a mask of the ports
+    /// that it prefers.
     fn agreed(ranks: &[(&[u16], u32)]) -> Fabric {
         let (mut known, mut tcp) = (Known::default(), Vec::new());
         for (host, (rails, preferred)) in (0..).zip(ranks) {

@@ -131,7 +131,7 @@ mod tests {
         }
     }
 
-    /// The interfaces that are listed of these, all of which suit.
+    /// The interfaces that `listed` picks. All of `interfaces` suit.
     fn listed_of(config: &Config, interfaces: Vec<Interface>) -> Vec<Listed> {
         let choices: Vec<Choice> = interfaces.iter().map(choice).collect();
         listed(config, &choices, Some(&Machine { interfaces, ..Machine::default() }))

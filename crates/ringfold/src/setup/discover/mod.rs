@@ -47,8 +47,8 @@ impl Discovered {
     /// says that the ranks meet at an address that no other host reaches.
     ///
     /// # Errors
-    /// No interface suits the settings, RDMA is missing and nothing else is allowed, or the file that
-    /// describes the fabric cannot be used.
+    /// No interface suits the settings, RDMA is missing and nothing else is allowed, or the file
+    /// that describes the fabric cannot be used.
     pub(super) fn look(config: &Config, rank: Rank, all_local: bool) -> Result<Self, InitError> {
         let host = Host::this();
         let choices = interfaces::choose(config, rank, all_local)?;

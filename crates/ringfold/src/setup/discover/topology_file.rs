@@ -50,8 +50,8 @@ impl TopologyFile {
         })
     }
 
-    /// The digest of a file that describes all hosts. It must be the same on every rank. `None` for a
-    /// file of one host.
+    /// The digest of a file that describes all hosts. It must be the same on every rank. `None` for
+    /// a file of one host.
     pub(super) fn digest(&self) -> Option<u64> {
         match self {
             Self::Site(site, _) => Some(site.digest()),
