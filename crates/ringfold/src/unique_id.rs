@@ -44,12 +44,12 @@ const SECRET_DIGITS: usize = 64;
 /// let peer = std::thread::spawn(move || -> Result<[u32; 1], ringfold::Error> {
 ///     let (config, id) = (Config::from_env()?, text.parse().unwrap());
 ///     let mut comm = Communicator::init_with_id(&config, &id, Rank(1), 2)?;
-///     let mut sum = [2];
+///     let mut sum = [2_u32];
 ///     comm.all_reduce(&mut sum, ReduceOp::Sum)?;
 ///     Ok(sum)
 /// });
 /// let mut comm = Communicator::init_with_id(&config, &id, Rank(0), 2)?;
-/// let mut sum = [1];
+/// let mut sum = [1_u32];
 /// comm.all_reduce(&mut sum, ReduceOp::Sum)?;
 /// drop(comm);
 /// assert_eq!((sum, peer.join().unwrap()?), ([3], [3]));
