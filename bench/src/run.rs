@@ -99,8 +99,8 @@ impl<'a> Runner<'a> {
         let out_of_place = self.half(call, bytes, false)?;
         let in_place = self.half(call, bytes, true)?;
         let algorithm = match &self.memory {
-            Memory::Ordinary(_) | Memory::Registered(_) => self.comm.algorithm_for(call)?,
-            Memory::Windows([window, _]) => self.comm.algorithm_in(window, call)?,
+            Memory::Ordinary(_) | Memory::Registered(_) => self.comm.algorithm_for(call),
+            Memory::Windows([window, _]) => self.comm.algorithm_in(window, call),
         };
         Ok(Row { call: *call, bytes, algorithm, out_of_place, in_place })
     }

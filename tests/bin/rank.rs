@@ -53,10 +53,10 @@ fn main() -> ExitCode {
             let cause = match &error {
                 Error::Failed(failure) => failure.verdict.to_string(),
                 Error::Leave { verdict, .. } => verdict.to_string(),
-                other => other.to_string(),
+                other => format!("{other:?}"),
             };
             println!("cause {cause}");
-            println!("failed {error}");
+            println!("failed {error:?}");
             ExitCode::from(3)
         }
     }
@@ -297,7 +297,7 @@ fn ones(comm: &mut Communicator, count: usize, is_poor: bool) -> Result<(), Erro
     }
     let (collective, data_type, root) = (Collective::AllReduce, DataType::F32, Rank(0));
     let call = Call { collective, count, data_type, op: ReduceOp::Sum, root };
-    println!("by {}", comm.algorithm_for(&call)?);
+    println!("by {}", comm.algorithm_for(&call));
     Ok(())
 }
 

@@ -52,7 +52,7 @@ fn without_topology_the_log_has_no_fabric() {
     let off = |_: usize, command: &mut Command| {
         command.env("RINGFOLD_TOPO", "off").env("RINGFOLD_TOPO_FILE", "/nothing/reads/it");
     };
-    assert_eq!(logged(&four(off)), ["no rank knows more than which ranks share a host"]);
+    assert_eq!(logged(&four(off)), ["no rank has evidence beyond the hosts of the ranks"]);
     let outcomes = four(|rank, command| {
         if rank == 2 {
             command.env("RINGFOLD_TOPO", "off");
@@ -82,7 +82,7 @@ fn files_that_differ_or_are_invalid_are_refused() {
     let outcomes = four(|_, command| {
         command.env("RINGFOLD_TOPO_FILE", &broken);
     });
-    let line = format!("RINGFOLD_TOPO_FILE: {}:2: ", broken.display());
+    let line = format!("(RINGFOLD_TOPO=off ignores it): {}:2: ", broken.display());
     refused(&outcomes, &line);
     fs::remove_dir_all(&folder).unwrap();
 }

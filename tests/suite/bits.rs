@@ -81,7 +81,7 @@ fn run(via: Via, size: usize) -> Vec<Bits> {
                     let mut one = || match algorithm.needs_windows() {
                         true => in_windows(comm, &mut windows, &call, in_place),
                         false => {
-                            assert_eq!(comm.algorithm_for(&call).unwrap(), name, "{via:?}");
+                            assert_eq!(comm.algorithm_for(&call), name, "{via:?}");
                             in_buffers(comm, &call, in_place)
                         }
                     };
@@ -137,7 +137,7 @@ fn in_windows(
     call: &Call,
     in_place: bool,
 ) -> Vec<u8> {
-    assert_eq!(comm.algorithm_in(given, call).unwrap(), "window");
+    assert_eq!(comm.algorithm_in(given, call), "window");
     let bytes = input(call, comm.rank(), comm.size());
     if in_place {
         got[..bytes.len()].copy_from_slice(&bytes);

@@ -69,7 +69,7 @@ pub(crate) fn some_calls(via: Via, sizes: &[usize], of: usize) {
     for &size in sizes {
         via.run(size, &FORCED, |comm| {
             let mut pair = pair(comm);
-            let forced = comm.algorithm_in(&pair.0, &calls[0]).unwrap();
+            let forced = comm.algorithm_in(&pair.0, &calls[0]);
             assert_eq!(forced == "window", via == Via::Shm, "{via:?}: {forced}");
             for (index, call) in calls.iter().enumerate() {
                 for in_place in [false, true] {
@@ -106,7 +106,7 @@ fn through_staging_buffers() {
     for size in [2, 7] {
         Via::Shm.run(size, &[("RINGFOLD_ALGO", "allreduce:staged_one_shot")], |comm| {
             let mut pair = pair(comm);
-            let chosen = comm.algorithm_in(&pair.0, &calls[0]).unwrap();
+            let chosen = comm.algorithm_in(&pair.0, &calls[0]);
             let is_dense = std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() < size);
             assert_eq!(chosen == "staged_one_shot", is_dense, "{size}: {chosen}");
             for (index, call) in calls.iter().enumerate() {

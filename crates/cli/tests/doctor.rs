@@ -25,7 +25,8 @@ fn invalid_settings_are_reported() {
     let output = doctor.arg("doctor").env("RINGFOLD_IB_TIMEOUT", "99").output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     let error = String::from_utf8(output.stderr).unwrap();
-    assert!(error.contains("RINGFOLD_IB_TIMEOUT=\"99\": a number from 1 to 31"), "{error}");
+    let invalid = "RINGFOLD_IB_TIMEOUT=\"99\" is invalid: give a number from 1 to 31";
+    assert!(error.contains(invalid), "{error}");
 }
 
 /// Ranks of one host share memory, so there is no pair to probe. Rank 0 reports for all, with and

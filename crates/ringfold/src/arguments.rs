@@ -6,28 +6,34 @@ use ringfold_types::{Call, Collective, Rank, ReduceOp};
 use crate::buffers::Shape;
 use crate::error::Error;
 
-/// The call of `rank` of `size`, without the parts that have no meaning for its collective.
+/// Checks a call of `rank` in a group of `size`. Returns it with default values in the fields that
+/// have no meaning for its collective.
 ///
 /// # Errors
-/// The parts of the call, or its buffers, do not fit each other.
+/// The fields of the call, or the lengths of its buffers, contradict each other.
 pub(crate) fn valid(call: &Call, shape: Shape, size: usize, rank: Rank) -> Result<Call, Error> {
     let Call { collective, count, data_type, .. } = *call;
-    // Parts without a meaning must not make a difference.
+    // Fields without a meaning must not make ranks differ.
     let op = if collective.reduces() { call.op } else { ReduceOp::Sum };
     let root = if collective.has_root() { call.root } else { Rank(0) };
     let call = Call { op, root, ..*call };
     if root.index() >= size {
-        let what = format!("there is no root {root} among {size} ranks");
+        let what =
+            format!("root {root} is not one of the {size} ranks, which are 0 to {}", size - 1);
         return Err(argument(rank, collective, what));
     }
     let bytes = count.checked_mul(size).and_then(|all| all.checked_mul(8));
     if bytes.is_none_or(|bytes| isize::try_from(bytes).is_err()) {
-        return Err(argument(rank, collective, format!("{count} elements are too many")));
+        return Err(argument(
+            rank,
+            collective,
+            format!("{count} elements exceed the address space"),
+        ));
     }
     if let ReduceOp::PreMulSum(factor) = op
         && !scale_fits(data_type, factor.factor())
     {
-        let what = format!("{} cannot be a factor of {data_type}", factor.factor());
+        let what = format!("scale {} has no value in {data_type}", factor.factor());
         return Err(argument(rank, collective, what));
     }
     let bytes = data_type.bytes();
@@ -36,7 +42,7 @@ pub(crate) fn valid(call: &Call, shape: Shape, size: usize, rank: Rank) -> Resul
         if len == wanted {
             return Ok(());
         }
-        let what = format!("the {name} has {len} bytes, it needs {wanted}");
+        let what = format!("the {name} has {len} bytes and needs {wanted}");
         Err(argument(rank, collective, what))
     };
     if shape.in_place {
@@ -53,7 +59,7 @@ pub(crate) fn valid(call: &Call, shape: Shape, size: usize, rank: Rank) -> Resul
     Ok(call)
 }
 
-/// An argument of a call of `rank` that does not fit.
+/// The error of an invalid argument.
 pub(crate) const fn argument(rank: Rank, collective: Collective, what: String) -> Error {
     Error::Argument { rank, call: collective.name(), what }
 }

@@ -1,7 +1,7 @@
-//! The buffers of one call, as the slices of a program address them.
+//! The buffers of one call. They translate the slices of a program to bytes.
 //!
 //! Each buffer is private to this rank, or shared: a window that every rank of the host has mapped.
-//! One map leads from slices to bytes, and gives access to other ranks' parts of shared buffers.
+//! Shared buffers also give access to the other ranks' parts.
 
 use std::ops::Range;
 
@@ -14,24 +14,27 @@ use ringfold_transport::{
 use ringfold_types::limits::STAGE_HALF_BYTES;
 use ringfold_types::{Buffer, Call, Collective, Rank, ReduceOp, Slice};
 
-/// The memory of an untyped call: bytes of whole elements, of any alignment.
+/// The memory of an untyped call: bytes of wdestination elements, of any alignment.
+///
+/// Lengths are those of [`Call::input_len`] and [`Call::output_len`] times the size of an element.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum Buffers<'a> {
     /// Out of place.
     Apart {
-        /// The contribution of this rank: `Call::input_len` elements, or none where it contributes
-        /// nothing (broadcast, on all but the root).
+        /// The contribution of this rank. It may be empty on ranks without one: in a broadcast, on
+        /// all ranks but the root.
         input: &'a [u8],
-        /// The result of this rank: `Call::output_len` elements, or none where it receives nothing
-        /// (reduce, on all but the root).
+        /// The result of this rank. It may be empty on ranks without one: in a reduce, on all ranks
+        /// but the root.
         output: &'a mut [u8],
     },
-    /// In place: the larger of both, with this rank's part of an allgather's input, or of a
-    /// reduce-scatter's output, in block `rank`.
+    /// In place: one buffer with the length of the larger one. Block `rank` of it is the input of
+    /// an all-gather, and the output of a reduce-scatter.
     InPlace(&'a mut [u8]),
 }
 
-/// The lengths of the caller's buffers, in bytes, and whether they are one.
+/// The lengths of the caller's buffers, in bytes, and whether both are the same buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shape {
     pub(crate) in_place: bool,
@@ -41,15 +44,15 @@ pub(crate) struct Shape {
 
 /// The caller's memory for one call.
 pub(crate) enum User<'m, 'a> {
-    /// Of this rank alone.
+    /// Memory of this rank alone.
     Private(&'m mut Buffers<'a>),
-    /// Bytes `range` of windows. Without `input`, in place.
+    /// Bytes `range` of windows. A call without `input` is in place.
     Windows { input: Option<&'a Window>, output: &'m mut Window, range: Range<usize> },
 }
 
 impl Buffers<'_> {
-    /// The same, for `call`, with the input scaled. An all-reduce scales on the way to its output
-    /// and goes on in place. The others need a copy, since the caller's input stays as it is.
+    /// The buffers of `call` with the input scaled. An all-reduce scales into its output and then
+    /// works in place. Other collectives scale into `copy`: the caller's input must not change.
     pub(crate) fn scaled<'m>(
         &'m mut self,
         factor: f64,
@@ -65,10 +68,10 @@ impl Buffers<'_> {
                     scale(data_type, both, None, factor);
                     return Buffers::InPlace(both);
                 }
-                let begin = Beginnings::in_place(call, rank);
-                let scaled = copy.exactly(both.len() - begin.input);
-                scale(data_type, scaled, Some(&both[begin.input..]), factor);
-                Buffers::Apart { input: scaled, output: &mut both[begin.output..] }
+                let offsets = Offsets::in_place(call, rank);
+                let scaled = copy.exactly(both.len() - offsets.input);
+                scale(data_type, scaled, Some(&both[offsets.input..]), factor);
+                Buffers::Apart { input: scaled, output: &mut both[offsets.output..] }
             }
             Self::Apart { input, output } => {
                 if is_all_reduce {
@@ -83,7 +86,7 @@ impl Buffers<'_> {
     }
 }
 
-/// Whether a call with buffers of that `shape` is performed in place, once it is scaled.
+/// Whether a call with buffers of this `shape` is performed in place after scaling.
 pub(crate) const fn runs_in_place(call: &Call, shape: Shape) -> bool {
     match (call.op, call.collective) {
         (ReduceOp::PreMulSum(_), Collective::AllReduce) => true,
@@ -92,13 +95,13 @@ pub(crate) const fn runs_in_place(call: &Call, shape: Shape) -> bool {
     }
 }
 
-/// The bytes of one buffer, in place, at which input and output begin.
-struct Beginnings {
+/// The bytes at which input and output begin in the one buffer of a call in place.
+struct Offsets {
     input: usize,
     output: usize,
 }
 
-impl Beginnings {
+impl Offsets {
     const fn in_place(call: &Call, rank: Rank) -> Self {
         let own = rank.index() * call.count * call.data_type.bytes();
         match call.collective {
@@ -120,7 +123,7 @@ pub(crate) struct BufferMap<'a> {
 }
 
 enum Input<'a> {
-    /// Input and output are one buffer.
+    /// Input and output are the same buffer.
     InPlace,
     Private(&'a [u8]),
     Shared(ReadExposure<'a>),
@@ -131,18 +134,18 @@ enum Output<'a> {
     Shared(Exposure<'a>),
 }
 
-/// The place of slices.
+/// Translates slices to spans of regions.
 #[derive(Clone, Copy)]
 struct Map {
-    /// The region that `Input` is in, and the byte of it where `Input` begins.
+    /// The region of `Buffer::Input`, and the byte of the region where it begins.
     input: (Region, usize),
-    /// The byte of the output's region where `Output` begins.
+    /// The byte of the output's region where `Buffer::Output` begins.
     output_at: usize,
-    /// Bytes by which the halves of the staging buffer have changed places.
+    /// The bytes by which the first half of the staging buffer moves when it is flipped, or 0.
     flipped_by: usize,
-    /// Binary logarithm of the bytes of an element,
+    /// The binary logarithm of the size of an element.
     element: u32,
-    /// and of an element of scratch.
+    /// The binary logarithm of the size of an element of scratch.
     accumulator: u32,
 }
 
@@ -154,19 +157,19 @@ enum Region {
     Staging,
 }
 
-/// Bytes of a region.
-type Place = (Region, Range<usize>);
+/// A range of bytes of a region.
+type Span = (Region, Range<usize>);
 
-/// A place of a reduction's source.
-pub(crate) enum Found<'m> {
+/// A source of a reduction in this rank's memory.
+pub(crate) enum LocalSource<'m> {
     /// The destination itself.
     Destination,
-    /// Elsewhere.
+    /// Bytes that are disjoint from the destination.
     Bytes(&'m [u8]),
 }
 
 impl<'a> BufferMap<'a> {
-    /// No memory but `scratch`, for a call of `program`.
+    /// The buffers of a call of `program`: only `scratch` yet.
     #[inline]
     pub(crate) fn new(program: &Program, scratch: &'a mut [u8]) -> Self {
         let map = Map {
@@ -180,11 +183,11 @@ impl<'a> BufferMap<'a> {
         Self { input: Input::InPlace, output, scratch, staging: None, map }
     }
 
-    /// Adds the caller's memory, of that `shape`. With `in_windows`, ranks use each other's
+    /// Adds the caller's memory, whose shape is `shape`. With `in_windows`, ranks use each other's
     /// windows.
     ///
-    /// It is stored where it stays, and lengths come from the `shape`: a processor waits for memory
-    /// that was written in parts and is then moved as a whole.
+    /// The fields are written in place, and lengths come from `shape`. Moving a structure that was
+    /// just written in parts would stall the processor until all stores have finished.
     #[inline]
     pub(crate) fn add_user(
         &mut self,
@@ -200,9 +203,9 @@ impl<'a> BufferMap<'a> {
                 self.map.input.0 = Region::Input;
             }
             User::Private(Buffers::InPlace(both)) => {
-                let begin = Beginnings::in_place(program.call(), program.rank());
+                let offsets = Offsets::in_place(program.call(), program.rank());
                 self.output = Output::Private(&mut both[..shape.output]);
-                (self.map.input.1, self.map.output_at) = (begin.input, begin.output);
+                (self.map.input.1, self.map.output_at) = (offsets.input, offsets.output);
             }
             User::Windows { input, output, range } => {
                 if let Some(input) = input {
@@ -223,7 +226,7 @@ impl<'a> BufferMap<'a> {
         }
     }
 
-    /// Adds the staging buffer; whether its halves have changed places.
+    /// Adds the staging buffer. `is_flipped` says whether its halves are flipped.
     #[inline]
     pub(crate) fn add_staging(
         &mut self,
@@ -235,7 +238,7 @@ impl<'a> BufferMap<'a> {
         self.map.flipped_by = if is_flipped { STAGE_HALF_BYTES } else { 0 };
     }
 
-    /// Ends the exposure of shared buffers: the program is done, so no peer uses them any more.
+    /// Ends the exposure of shared buffers. The program must be done, so that no peer uses them.
     #[inline]
     pub(crate) fn complete(&mut self) {
         if let Output::Shared(output) = &mut self.output {
@@ -249,7 +252,7 @@ impl<'a> BufferMap<'a> {
         }
     }
 
-    /// Binary logarithm of the bytes of an element of `form`.
+    /// The binary logarithm of the size of an element of `form`.
     #[inline]
     pub(crate) const fn shift(&self, form: Form) -> u32 {
         match form {
@@ -261,7 +264,7 @@ impl<'a> BufferMap<'a> {
     /// The bytes of `slice`.
     #[inline]
     pub(crate) fn read(&self, slice: Slice) -> &[u8] {
-        let (region, range) = self.map.place(slice);
+        let (region, range) = self.map.span(slice);
         match region {
             Region::Input => match &self.input {
                 Input::Private(input) => &input[range],
@@ -277,10 +280,10 @@ impl<'a> BufferMap<'a> {
         }
     }
 
-    /// The bytes of `slice`, to be written.
+    /// The bytes of `slice`, for writing.
     #[inline]
     pub(crate) fn write(&mut self, slice: Slice) -> &mut [u8] {
-        let (region, range) = self.map.place(slice);
+        let (region, range) = self.map.span(slice);
         match region {
             Region::Output => match &mut self.output {
                 Output::Private(output) => &mut output[range],
@@ -294,7 +297,7 @@ impl<'a> BufferMap<'a> {
 
     /// Copies `src` to `dst`.
     pub(crate) fn copy(&mut self, src: Slice, dst: Slice, stores: Stores) {
-        let (from, to) = (self.map.place(src), self.map.place(dst));
+        let (from, to) = (self.map.span(src), self.map.span(dst));
         if from == to {
             return;
         }
@@ -308,12 +311,12 @@ impl<'a> BufferMap<'a> {
             return region.copy_within(from.1, to.1.start);
         }
         let parts = self.split(dst);
-        if let Found::Bytes(source) = parts.find(src) {
+        if let LocalSource::Bytes(source) = parts.find(src) {
             store(parts.bytes, source, stores);
         }
     }
 
-    /// Copies `src` of the staging buffer of `from` to `dst`.
+    /// Copies `src` of the shared buffer of `from` to `dst`.
     pub(crate) fn get(&mut self, from: Rank, src: Slice, dst: Slice, stores: Stores) {
         let parts = self.split(dst);
         store(parts.bytes, parts.peer(from, src), stores);
@@ -321,21 +324,21 @@ impl<'a> BufferMap<'a> {
 
     /// Stores `src` of the output into that of `to`.
     pub(crate) fn put(&mut self, to: Rank, src: Slice) {
-        let (_, range) = self.map.place(src);
+        let (_, range) = self.map.span(src);
         let Output::Shared(Exposure { own, peers, .. }) = &mut self.output else {
             unreachable!("only programs for windows store into peers' memory");
         };
         peers.put(to, range.start, own.read(range));
     }
 
-    /// Swaps staging buffers with the other rank.
+    /// Swaps staging buffers with the other rank of a pair.
     pub(crate) fn swap(&mut self) {
         staged(self.staging.as_mut()).trade();
     }
 
-    /// The windows, for a reduction to all ranks at the place of `dst`.
+    /// The windows, for a reduction whose result goes to `dst` on all ranks.
     pub(crate) fn windows_of_all(&mut self, dst: Slice) -> ToAll<'_> {
-        let (_, range) = self.map.place(dst);
+        let (_, range) = self.map.span(dst);
         let Output::Shared(Exposure { own, peers, .. }) = &mut self.output else {
             unreachable!("only programs for windows store into peers' memory");
         };
@@ -346,11 +349,11 @@ impl<'a> BufferMap<'a> {
         ToAll { input, own, peers, range }
     }
 
-    /// The bytes of `dst`, to be written, and all other memory.
+    /// Splits the memory into the bytes of `dst`, for writing, and the rest.
     #[inline]
     pub(crate) fn split(&mut self, dst: Slice) -> Parts<'_> {
-        let hole = self.map.place(dst);
-        let range = hole.1.clone();
+        let destination = self.map.span(dst);
+        let range = destination.1.clone();
         let (staging, staging_peers) = match &mut self.staging {
             Some(Exposure { own, peers, .. }) => (Some(&mut **own), Some(&**peers)),
             None => (None, None),
@@ -370,7 +373,7 @@ impl<'a> BufferMap<'a> {
         };
         let scratch = Area::Private(self.scratch);
         let staging = staging.map_or(Area::Private(&mut []), Area::Shared);
-        let (bytes, [output, scratch, staging]) = match hole.0 {
+        let (bytes, [output, scratch, staging]) = match destination.0 {
             Region::Output => {
                 let (bytes, around) = output.split(range);
                 (bytes, [around, scratch.rest(), staging.rest()])
@@ -390,11 +393,11 @@ impl<'a> BufferMap<'a> {
             output: output_peers,
             staging: staging_peers,
         };
-        Parts { bytes, input, output, scratch, staging, peers, hole, map: self.map }
+        Parts { bytes, input, output, scratch, staging, peers, destination, map: self.map }
     }
 }
 
-/// Copies to memory of this rank.
+/// Copies to memory of this rank, by the kind of stores that suits its next reader.
 fn store(dst: &mut [u8], src: &[u8], stores: Stores) {
     match stores {
         Stores::Cached => copy(dst, src),
@@ -406,17 +409,17 @@ fn store(dst: &mut [u8], src: &[u8], stores: Stores) {
     }
 }
 
-/// Windows in which a reduction goes to all ranks.
+/// The windows of a reduction to all ranks.
 pub(crate) struct ToAll<'m> {
-    /// The inputs of this rank and the others; in place the outputs are.
+    /// The inputs of this rank and the others. `None` in place: the outputs are the inputs.
     pub(crate) input: Option<(&'m OwnPart, &'m PeerParts)>,
     pub(crate) own: &'m mut OwnPart,
     pub(crate) peers: &'m mut PeerParts,
-    /// The bytes of all of them.
+    /// The bytes of the reduction in each window.
     pub(crate) range: Range<usize>,
 }
 
-/// A region that is cut in two: a destination and the rest.
+/// A region to split into a destination and the rest.
 enum Area<'m> {
     Private(&'m mut [u8]),
     Shared(&'m mut OwnPart),
@@ -439,7 +442,7 @@ impl<'m> Area<'m> {
                 let (bytes, after) = tail.split_at_mut(range.len());
                 (bytes, Part::Around { before, after })
             }
-            // Peers may use the rest of it.
+            // Peers may use the rest of the window.
             Self::Shared(own) => (own.write(range), Part::None),
         }
     }
@@ -459,7 +462,7 @@ struct Peers<'m> {
     staging: Option<&'m PeerParts>,
 }
 
-/// One destination, and everything else.
+/// A destination, and the rest of the call's memory.
 pub(crate) struct Parts<'m> {
     /// The destination.
     pub(crate) bytes: &'m mut [u8],
@@ -468,17 +471,17 @@ pub(crate) struct Parts<'m> {
     scratch: Part<'m>,
     staging: Part<'m>,
     peers: Peers<'m>,
-    hole: Place,
+    destination: Span,
     map: Map,
 }
 
 impl<'m> Parts<'m> {
-    /// Finds a local source, which is the destination or disjoint from it.
+    /// Finds a source in this rank's memory. It is the destination or disjoint from it.
     #[inline]
-    pub(crate) fn find(&self, slice: Slice) -> Found<'m> {
-        let (region, range) = self.map.place(slice);
-        if (region, &range) == (self.hole.0, &self.hole.1) {
-            return Found::Destination;
+    pub(crate) fn find(&self, slice: Slice) -> LocalSource<'m> {
+        let (region, range) = self.map.span(slice);
+        if (region, &range) == (self.destination.0, &self.destination.1) {
+            return LocalSource::Destination;
         }
         let part = match region {
             Region::Input => &self.input,
@@ -486,12 +489,12 @@ impl<'m> Parts<'m> {
             Region::Scratch => &self.scratch,
             Region::Staging => &self.staging,
         };
-        Found::Bytes(match part {
+        LocalSource::Bytes(match part {
             Part::Bytes(bytes) => &bytes[range],
             Part::Own(own) => own.read(range),
-            Part::Around { before, .. } if range.end <= self.hole.1.start => &before[range],
+            Part::Around { before, .. } if range.end <= self.destination.1.start => &before[range],
             Part::Around { after, .. } => {
-                &after[range.start - self.hole.1.end..range.end - self.hole.1.end]
+                &after[range.start - self.destination.1.end..range.end - self.destination.1.end]
             }
             Part::None => unreachable!("proven programs use no more of a shared destination"),
         })
@@ -500,7 +503,7 @@ impl<'m> Parts<'m> {
     /// The bytes of `slice` of another rank.
     #[inline]
     pub(crate) fn peer(&self, of: Rank, slice: Slice) -> &'m [u8] {
-        let (_, range) = self.map.place(slice);
+        let (_, range) = self.map.span(slice);
         let parts = match slice.buffer {
             Buffer::Input => self.peers.input,
             Buffer::Output => self.peers.output,
@@ -512,14 +515,14 @@ impl<'m> Parts<'m> {
 
 impl Map {
     #[inline]
-    fn place(self, slice: Slice) -> Place {
+    fn span(self, slice: Slice) -> Span {
         let (region, start, shift) = match slice.buffer {
             Buffer::Scratch => (Region::Scratch, 0, self.accumulator),
             Buffer::Output => (Region::Output, self.output_at, self.element),
             Buffer::Input => (self.input.0, self.input.1, self.element),
             Buffer::Stage => {
                 let start = slice.offset << self.element;
-                // No slice has elements of both halves.
+                // No slice crosses from one half to the other.
                 let start = if start < STAGE_HALF_BYTES {
                     start + self.flipped_by
                 } else {
@@ -533,13 +536,13 @@ impl Map {
     }
 }
 
-/// A shared buffer of a program that uses one.
+/// Unwraps a shared buffer that the program uses.
 #[inline]
 fn staged<T>(shared: Option<T>) -> T {
     shared.expect("a call has the shared buffers that its program uses")
 }
 
-/// Memory that grows and is kept from call to call, aligned to a cache line.
+/// Memory aligned to a cache line. It grows on demand and is reused by later calls.
 #[derive(Debug, Default)]
 pub(crate) struct AlignedBytes(Vec<Line>);
 
@@ -548,7 +551,7 @@ pub(crate) struct AlignedBytes(Vec<Line>);
 struct Line([u8; 64]);
 
 impl AlignedBytes {
-    /// Exactly `len` bytes, which may hold earlier contents.
+    /// The first `len` bytes, after growing to that length. They may hold earlier contents.
     pub(crate) fn exactly(&mut self, len: usize) -> &mut [u8] {
         let lines = len.div_ceil(size_of::<Line>());
         if self.0.len() < lines {
@@ -557,7 +560,7 @@ impl AlignedBytes {
         &mut bytemuck::cast_slice_mut(&mut self.0)[..len]
     }
 
-    /// The first `len` bytes that there are.
+    /// The first `len` bytes, which exist already.
     pub(crate) fn front(&self, len: usize) -> &[u8] {
         &bytemuck::cast_slice(&self.0)[..len]
     }

@@ -1,5 +1,5 @@
-//! The compiled form of each call: an algorithm is chosen and its schedule lowered once, and kept
-//! for the next time.
+//! Caches compiled calls. The first call of a kind chooses an algorithm and lowers its schedule;
+//! later calls of that kind reuse the program.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -24,26 +24,26 @@ use crate::digest::mix;
 pub(crate) struct ScheduleCache {
     constraints: Constraints,
     measured: Measurements,
-    /// Bytes that are passed on at a time, where the user insists.
+    /// The chunk size that the user has set.
     chunk_bytes: Option<usize>,
-    /// Whether messages arrive in memory that this rank reads at no cost.
+    /// Whether messages arrive in memory that this rank reads without a copy.
     shares_memory: bool,
     compiled: HashMap<Key, Arc<CompiledCall>>,
     latest: Option<Latest>,
-    /// Operations in all programs together.
+    /// The number of operations in all cached programs.
     ops: usize,
 }
 
 /// The kind of memory that a call's buffers are in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Memory {
-    /// Any memory of the rank.
+    /// Memory of this rank alone.
     Ordinary,
-    /// Windows; whether all ranks have mapped them.
+    /// Windows. `shared` says whether all ranks have them mapped.
     Windows { shared: bool },
 }
 
-/// A call as its caller made it, before it is checked.
+/// A call as its caller made it, without any check.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request<'c> {
     pub(crate) call: &'c Call,
@@ -74,7 +74,7 @@ struct Key {
     memory: Memory,
 }
 
-/// The request of the latest call. Most calls repeat the one before.
+/// The latest request. Most calls repeat it.
 #[derive(Debug)]
 struct Latest {
     call: Call,
@@ -86,11 +86,11 @@ struct Latest {
 /// A call, ready to run.
 #[derive(Debug)]
 pub(crate) struct CompiledCall {
-    /// The call; its scale, if it has one, is 1.
+    /// The call. Its scale, if it has one, is 1.
     pub(crate) call: Call,
     pub(crate) program: Program,
     pub(crate) kernel: Kernel,
-    /// Bytes of scratch that it needs.
+    /// The bytes of scratch memory that the call needs.
     pub(crate) scratch_bytes: usize,
     /// Whether ranks use each other's windows. True even if this rank's own operations do not.
     pub(crate) in_windows: bool,
@@ -103,12 +103,12 @@ pub(crate) struct CompiledCall {
     name: CallName,
     /// The value on which ranks must agree besides the number of the call.
     fingerprint: u64,
-    /// The rank of the exchange that the program begins with, if the caller's buffers are its
-    /// operands.
+    /// The other rank of the exchange that the program begins with. `None` unless the exchange
+    /// works on the caller's buffers.
     pub(crate) exchange_with: Option<Rank>,
 }
 
-/// Operations that are kept for later calls, about ten megabytes of them.
+/// The most operations in the cache; they take about ten megabytes.
 const OPS_KEPT: usize = 1 << 18;
 
 impl ScheduleCache {
@@ -124,7 +124,7 @@ impl ScheduleCache {
         }
     }
 
-    /// Chooses among `constraints` from now on.
+    /// Applies `constraints` to all later calls.
     pub(crate) fn constrain(&mut self, constraints: Constraints) {
         self.constraints = constraints;
         self.forget();
@@ -136,7 +136,7 @@ impl ScheduleCache {
         self.ops = 0;
     }
 
-    /// Whether the request repeats the latest call. It needs no checks then.
+    /// Whether the request repeats the latest one. It then needs no checks.
     #[inline]
     pub(crate) fn is_latest(&self, request: Request<'_>) -> bool {
         let Request { call, shape, memory } = request;
@@ -151,7 +151,7 @@ impl ScheduleCache {
         self.latest.as_ref().map(|latest| &*latest.compiled)
     }
 
-    /// Compiles a request that was found to be good as `call`, and makes it the latest.
+    /// Compiles a valid request, checked as `call`, and makes it the latest.
     #[cold]
     pub(crate) fn enter(&mut self, request: Request<'_>, call: &Call, layout: &Layout, rank: Rank) {
         let Request { shape, memory, .. } = request;
@@ -166,7 +166,7 @@ impl ScheduleCache {
     }
 
     fn find(&mut self, key: Key, layout: &Layout, rank: Rank) -> Arc<CompiledCall> {
-        // The scale is applied before the program begins: every scale has the same program.
+        // Calls of every scale share one program: the scale is applied before it begins.
         let op = match key.call.op {
             ReduceOp::PreMulSum(_) => ReduceOp::pre_mul_sum(1.0),
             op => op,
@@ -176,7 +176,7 @@ impl ScheduleCache {
             return Arc::clone(compiled);
         }
         let compiled = Arc::new(self.compile(key, layout, rank));
-        // A program takes memory even without operations.
+        // A program without operations takes memory too.
         let ops = 16 + compiled.program.lanes().iter().map(Vec::len).sum::<usize>();
         if self.ops + ops > OPS_KEPT {
             self.forget();
@@ -191,8 +191,8 @@ impl ScheduleCache {
         match memory {
             Memory::Ordinary => select(call, layout, constraints, measured),
             Memory::Windows { shared: true } => {
-                // A copy to staging buffers and one turn of all ranks take less than the two turns
-                // of windows where ranks take turns on the cores.
+                // On shared cores each wait for all ranks is slow. Windows need two such waits;
+                // staging buffers need one, and a copy.
                 let is_staged = layout.shares_memory() && layout.crowd().is_dense();
                 let layout = layout.clone().sharing_memory(is_staged);
                 select_in_windows(call, &layout, constraints, measured)
@@ -243,15 +243,15 @@ impl ScheduleCache {
     }
 }
 
-/// The call that is compiled for `call`, whose scale is applied before.
+/// The call to compile for `call`, whose scale is applied before its program begins.
 fn unscaled(call: &Call) -> Call {
     let op = if let ReduceOp::PreMulSum(_) = call.op { ReduceOp::Sum } else { call.op };
     Call { op, ..*call }
 }
 
 impl CompiledCall {
-    /// Enters the call as number `seq`, in `windows` if it is in some. Returns the tag of its
-    /// bytes.
+    /// Logs the call as number `seq`, in `windows` if there are any. Returns the tag of its
+    /// messages and signals.
     #[inline]
     pub(crate) fn begin(&self, control: &Control, seq: u64, windows: Option<Windows>) -> u32 {
         let seal = match windows {
@@ -266,8 +266,8 @@ impl CompiledCall {
                 words.into_iter().fold(0, |seal, word: u64| mix(seal ^ word))
             }
         };
-        // Any two fingerprints differ in half of all bits, and any two seals; consecutive
-        // numbers are spread by the golden ratio.
+        // Two fingerprints, and two seals, differ in about half of their bits. The golden ratio
+        // spreads consecutive numbers.
         let word = self.fingerprint ^ seal ^ seq.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         (word >> 32) as u32
     }

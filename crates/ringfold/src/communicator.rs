@@ -1,4 +1,4 @@
-//! A group of ranks and the collectives among them.
+//! Communicators: the membership of a process in a group of ranks.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,38 +12,43 @@ use ringfold_topology::Layout;
 use ringfold_transport::{Exchanged, Window, close_in_children};
 use ringfold_types::{Call, Rank, ReduceOp, limits};
 
-use crate::backoff::{Patience, park};
+use crate::backoff::{WaitPolicy, park};
 use crate::buffers::{AlignedBytes, Buffers, User};
 use crate::cache::{Memory, Request, ScheduleCache};
-use crate::config::{Config, LONGEST};
+use crate::config::{Config, LONGEST_WAIT};
 use crate::error::{CallError, Error, Failure};
 use crate::execute::{Finding, Run, RunCall, Work, block_on, stepped};
 use crate::router::Router;
-use crate::setup::{Parts, join};
+use crate::setup::{Parts, join, join_by_id};
 use crate::shared::WindowNumbers;
+use crate::unique_id::UniqueId;
 use crate::watch::Watch;
 
 /// This process's membership in a group of ranks.
 ///
-/// Collectives are called by all ranks of the communicator, in the same order, with the same
-/// counts, types, operations and roots. They block until this rank's part is done. One thread uses
-/// a communicator at a time.
+/// All ranks of a communicator must call its collectives in the same order, with the same counts,
+/// types, operations and roots. A collective blocks until this rank's part is done. One thread at a
+/// time uses a communicator.
 ///
-/// To drop it is to [leave](Self::leave) in good order, except while panicking: then the other
-/// ranks are told that this one has failed.
+/// Buffers are slices: vectors, arrays, boxed slices and [`Window`](crate::Window)s coerce to them,
+/// as in `&mut vector`. A window passed as a slice is ordinary memory. Only the methods with
+/// `window` in their names work in windows, and all ranks must call them together.
 ///
-/// A child process made by `fork` may not use the communicators of its parent: calls return
-/// [`Error::Forked`], and to drop one there does nothing. It keeps no control connection open, so
-/// the parent's death is noticed as soon as without it. Windows are shared with the parent; leave
-/// them alone.
+/// Dropping a communicator [leaves](Self::leave) the group. If the thread is panicking, the other
+/// ranks instead learn that this one has failed.
+///
+/// A child process made by `fork` cannot use the communicators of its parent: calls return
+/// [`Error::Forked`], and dropping one does nothing. The child holds no control connection open, so
+/// it does not hide the parent's death. Windows remain shared with the parent; the child must not
+/// touch them.
 #[derive(Debug)]
 pub struct Communicator {
     rank: Rank,
     layout: Layout,
     pub(crate) router: Router,
     pub(crate) cache: ScheduleCache,
-    patience: Patience,
-    /// `None` only while dropping.
+    wait_policy: WaitPolicy,
+    /// The control plane. `None` only while dropping.
     control: Option<Watch>,
     timeout: Duration,
     /// The number of the latest call.
@@ -51,46 +56,69 @@ pub struct Communicator {
     failed: Option<Arc<Failure>>,
     scratch: AlignedBytes,
     scaled: AlignedBytes,
-    /// Made when a call first passes through it.
+    /// The staging buffer. The first call that uses it makes it.
     staging: Option<Window>,
-    /// Whether its halves have changed places: the same on all ranks.
+    /// Whether the halves of the staging buffer are flipped: the same on all ranks.
     is_staging_flipped: bool,
-    /// Whether the ranks have found out how they can read each other's own memory.
+    /// Whether the ranks have tested how they can read each other's private memory.
     has_tried_peer_memory: bool,
-    /// At rest between calls.
+    /// The state of a program that runs. It has none between calls.
     stepper: Stepper,
     pub(crate) windows: WindowNumbers,
     interface: Option<Choice>,
 }
 
-/// How long a rank that noticed trouble waits for the verdict before it states its own. The control
-/// thread has a verdict far sooner, even if rank 0 dies or stops, so only a rank without one waits.
-const JUDGEMENT: Duration = Duration::from_millis(5 * limits::HUB_SILENCE_MS);
+/// The time that a rank waits for the verdict after it reported a failure. Then it states its own
+/// verdict. The control thread has the verdict far sooner, even if rank 0 dies or stops.
+const VERDICT_WAIT: Duration = Duration::from_millis(5 * limits::HUB_SILENCE_MS);
 
 impl Communicator {
-    /// Joins the group of ranks that the launcher started this process in, with the settings of the
-    /// environment; a group of one if nothing did. To be called by every rank. Blocks until all are
-    /// there.
+    /// Joins the group of ranks that a launcher started, with the settings of the environment.
+    /// Without a launcher this process becomes a group of one.
     ///
-    /// It may be called again, whether earlier communicators are still there or not; each is a
-    /// group of its own. All ranks make their communicators in the same order, so that the n-th of
-    /// one meets the n-th of the others. The next program that a rank runs under the same launcher,
-    /// as in `ringrun -n 2 sh -c 'one; two'`, may call it too; not so under Hydra, whose PMI-1
-    /// serves one program.
+    /// Every rank must call it. It blocks until all ranks have joined, for at most
+    /// [`Config::join_timeout`].
+    ///
+    /// A process may call it again, also while earlier communicators exist; each is a group of its
+    /// own. All ranks must make their communicators in the same order: the n-th of one rank meets
+    /// the n-th of the others. The next program that a rank runs under the same launcher, as in
+    /// `ringrun -n 2 sh -c 'one; two'`, may call it too. Under Hydra it may not: PMI-1 serves one
+    /// program.
     ///
     /// # Errors
-    /// [`Error::Config`] or [`Error::Init`].
+    /// [`Error::Config`] if a variable is invalid; [`Error::Init`] if the ranks cannot form a
+    /// group.
     pub fn init() -> Result<Self, Error> {
         Self::init_with(&Config::from_env()?)
     }
 
-    /// As [`Communicator::init`], with settings of the caller's.
+    /// Joins the group of ranks that a launcher started, as [`Communicator::init`] does, with the
+    /// caller's settings.
     ///
     /// # Errors
-    /// [`Error::Init`].
+    /// [`Error::Init`] if the ranks cannot form a group.
     pub fn init_with(config: &Config) -> Result<Self, Error> {
         show_connections(close_in_children);
         Ok(Self::new(config, join(config)?))
+    }
+
+    /// Joins the group of `size` ranks that share `id`, as `rank`, without a launcher.
+    ///
+    /// Every rank must call it with the same id and size, and a rank of its own; see [`UniqueId`].
+    /// The launcher's variables and the secret in `config.environment` are ignored. Blocks until
+    /// all ranks have joined, for at most [`Config::join_timeout`].
+    ///
+    /// # Errors
+    /// [`Error::Init`] if `rank` is not below `size`, or the ranks cannot form a group.
+    pub fn init_with_id(
+        config: &Config,
+        id: &UniqueId,
+        rank: Rank,
+        size: usize,
+    ) -> Result<Self, Error> {
+        show_connections(close_in_children);
+        let parts = join_by_id(config, id.address(), id.secret().clone(), (rank, size))?;
+        Ok(Self::new(config, parts))
     }
 
     pub(crate) fn new(config: &Config, parts: Parts) -> Self {
@@ -101,7 +129,7 @@ impl Communicator {
             layout,
             router,
             cache: ScheduleCache::new(config, shares_memory),
-            patience: Patience::new(crowd, shares_memory),
+            wait_policy: WaitPolicy::new(crowd, shares_memory),
             control: Some(Watch::new(control)),
             timeout: config.timeout,
             seq: 0,
@@ -117,64 +145,67 @@ impl Communicator {
         }
     }
 
-    /// This rank, `0..size`.
+    /// The number of this rank, from 0 to [`size`](Self::size) - 1.
     #[must_use]
     pub const fn rank(&self) -> Rank {
         self.rank
     }
 
-    /// Number of ranks.
+    /// The number of ranks.
     #[must_use]
     pub fn size(&self) -> usize {
         self.layout.size()
     }
 
-    /// Which ranks share a host.
+    /// The hosts of the ranks, and the fabric between them as far as it is known.
     #[must_use]
     pub const fn layout(&self) -> &Layout {
         &self.layout
     }
 
-    /// The network interface where this rank waits for others, and why that one; none where it
-    /// needs none, as in a group of one.
+    /// The network interface on which this rank listens for its peers, and the reason for that
+    /// choice. `None` if it needs no interface, as in a group of one.
     #[must_use]
     pub const fn interface(&self) -> Option<&Choice> {
         self.interface.as_ref()
     }
 
-    /// The name of the transport to `peer`, as in `shm`.
+    /// The name of the transport that carries the data to `peer`: `shm`, `rdma`, `tcp`, `local` for
+    /// threads, or `none` for this rank itself.
+    ///
+    /// # Panics
+    /// If `peer` is not a rank of this communicator.
     #[must_use]
     pub fn transport_to(&self, peer: Rank) -> &'static str {
         self.router.name(peer)
     }
 
-    /// The name of the algorithm that `call` would run by, as in `ring`.
-    ///
-    /// # Errors
-    /// None today.
-    pub fn algorithm_for(&self, call: &Call) -> Result<&'static str, Error> {
-        Ok(self.algorithm_in_memory(call, Memory::Ordinary))
+    /// The name of the algorithm that would perform `call` on ordinary memory, as in `ring`.
+    #[must_use]
+    pub fn algorithm_for(&self, call: &Call) -> &'static str {
+        self.algorithm_in_memory(call, Memory::Ordinary)
     }
 
-    /// As `algorithm_for`, for buffers in such memory.
+    /// The name of the algorithm that would perform `call` on this kind of memory.
     pub(crate) fn algorithm_in_memory(&self, call: &Call, memory: Memory) -> &'static str {
         self.cache.algorithm(call, memory, &self.layout)
     }
 
-    /// Chooses among these algorithms from now on, as `RINGFOLD_ALGO` does from the beginning. To
-    /// be called by every rank with the same, between the same calls.
+    /// Restricts all later calls to these algorithms, as `RINGFOLD_ALGO` does from the beginning.
+    /// Every rank must call it with the same `algorithms`, between the same two collectives.
     pub fn set_algorithms(&mut self, algorithms: Constraints) {
         self.cache.constrain(algorithms);
     }
 
-    /// How long a call may take before the ranks are asked who is missing.
+    /// Sets the time that a call may take. A call that takes longer fails on all ranks, with an
+    /// error that names the ranks that are missing from it.
     pub fn set_timeout(&mut self, timeout: Duration) {
-        self.timeout = timeout.min(LONGEST);
+        self.timeout = timeout.min(LONGEST_WAIT);
     }
 
-    /// A handle that ends this communicator from any thread, also while a call waits: the call
-    /// returns [`Error::Failed`] with [`Verdict::Aborted`], and so do those of all other ranks. It
-    /// takes a message to rank 0 and back, or two seconds if rank 0 does not answer.
+    /// A handle that aborts this communicator from any thread, even while a call waits. Calls on
+    /// all ranks then return [`Error::Failed`] with [`Verdict::Aborted`], after one message to rank
+    /// 0 and one back, or after two seconds if rank 0 does not answer.
     ///
     /// ```
     /// use ringfold::{Communicator, Error};
@@ -190,26 +221,28 @@ impl Communicator {
         self.control().aborter()
     }
 
-    /// Gives up: all ranks' calls on this communicator fail from now on, with an error that names
-    /// this rank and the `reason`. As [`Aborter::abort`], for the thread that has the communicator.
+    /// Aborts this communicator, as [`Aborter::abort`] does. All later calls on all ranks fail with
+    /// an error that names this rank and the `reason`. Does not block.
     pub fn abort(&self, reason: impl Into<String>) {
         self.aborter().abort(reason);
     }
 
-    /// Leaves in good order: waits for the others to leave too (rank 0, which carries the control
-    /// plane, at most five seconds, the others a second), then compares with them what each has
-    /// called of late. So a difference that no call has noticed, because nobody waited for what
-    /// never came, does not pass for success.
+    /// Leaves the group. Blocks until the other ranks leave too: at most five seconds on rank 0,
+    /// which carries the control plane, and at most one second on the others.
+    ///
+    /// The ranks then compare their latest calls. This detects ranks that made different calls even
+    /// if no call waited for the missing messages.
     ///
     /// # Errors
-    /// [`Error::Leave`] if the job has failed and no call of this communicator has said so.
+    /// [`Error::Leave`] if the job has failed and no call of this communicator has returned that
+    /// failure. [`Error::Forked`] in a child process.
     pub fn leave(mut self) -> Result<(), Error> {
-        self.part()
+        self.leave_group()
     }
 
-    fn part(&mut self) -> Result<(), Error> {
+    fn leave_group(&mut self) -> Result<(), Error> {
         if let Err(error) = self.check_process() {
-            // The thread to wait for is the parent's, as is the goodbye.
+            // Only the parent has the control thread, and only the parent may say goodbye.
             std::mem::forget(self.control.take());
             return Err(error);
         }
@@ -230,7 +263,7 @@ impl Communicator {
         control
     }
 
-    /// An error in a child made by `fork`.
+    /// Fails in a child process made by `fork`.
     #[inline]
     pub(crate) fn check_process(&self) -> Result<(), Error> {
         if self.router.is_forked() {
@@ -239,8 +272,8 @@ impl Communicator {
         Ok(())
     }
 
-    /// Does a part of `call`. If that panics, the memory that the call lent to peers is withdrawn,
-    /// the communicator has failed, and the other ranks hear of it.
+    /// Performs a part of `call`. If that panics, no peer uses the call's memory any longer, the
+    /// communicator has failed, and the other ranks learn of the failure.
     #[inline]
     pub(crate) fn guarded<R>(&mut self, call: &Call, part: impl FnOnce(&mut Self) -> R) -> R {
         let guard = Guard { communicator: self, call };
@@ -249,7 +282,7 @@ impl Communicator {
         result
     }
 
-    /// Fails for good, as `call` panicked.
+    /// Makes the communicator fail for good, because `call` panicked.
     #[cold]
     fn give_up(&mut self, call: Call) {
         self.router.withdraw();
@@ -268,18 +301,20 @@ impl Communicator {
         self.failed = Some(Arc::new(failure));
     }
 
-    /// Performs a call on ordinary memory, whose elements have a type that only the call knows. For
-    /// bindings and tools.
+    /// Performs a call on bytes, for bindings and tools. `call` has the type of the elements. Every
+    /// rank must make the same call. Blocks until this rank's part is done.
     ///
     /// # Errors
-    /// [`Error::Argument`] or [`Error::Failed`].
+    /// [`Error::Argument`] if the lengths do not fit the call; [`Error::Failed`] if the job has
+    /// failed; [`Error::Forked`] in a child process.
     pub fn perform(&mut self, call: &Call, mut buffers: Buffers<'_>) -> Result<(), Error> {
         self.check_process()?;
         let request = Request::ordinary(call, &buffers);
         self.perform_request(request, User::Private(&mut buffers), None)
     }
 
-    /// As `perform`, on any memory. `windows` tells the call's windows from others.
+    /// Performs a request on any memory. `windows` has the numbers of the call's windows, for the
+    /// comparison with other ranks.
     #[inline]
     pub(crate) fn perform_request(
         &mut self,
@@ -290,7 +325,7 @@ impl Communicator {
         self.guarded(request.call, |it| it.begin(request, user, windows))
     }
 
-    /// Begins a call. If it begins with an exchange, most often that is all of it.
+    /// Begins a call. A call of two ranks that is one exchange usually ends here.
     #[inline]
     fn begin(
         &mut self,
@@ -309,7 +344,7 @@ impl Communicator {
         let tag = compiled.begin(control, self.seq, windows);
         let mut exchanged = Exchanged::Nothing;
         if let (Some(with), User::Private(buffers)) = (compiled.exchange_with, &mut user) {
-            let tries = self.patience.tries();
+            let tries = self.wait_policy.early_spins();
             exchanged = self.router.exchange(&compiled.kernel, tag, with, buffers, tries);
             if exchanged == Exchanged::Both && control.is_quiet() {
                 control.finished(self.seq);
@@ -324,7 +359,7 @@ impl Communicator {
         }
     }
 
-    /// Runs a call that has begun to its end, after it has scaled the input. Blocks.
+    /// Scales the input of a call that has begun, and runs the call to its end. Blocks.
     #[cold]
     fn run_scaled(
         &mut self,
@@ -378,8 +413,8 @@ impl Communicator {
             if exchanged != Exchanged::Nothing {
                 run.exchanged(stepped(exchanged));
             }
-            let (router, patience) = (&mut self.router, &mut self.patience);
-            block_on(&mut run, router, control, patience, self.timeout).map(|()| run.end())
+            let (router, policy) = (&mut self.router, &mut self.wait_policy);
+            block_on(&mut run, router, control, policy, self.timeout).map(|()| run.end())
         };
         match outcome {
             Ok(None) => {
@@ -395,7 +430,7 @@ impl Communicator {
         }
     }
 
-    /// Goes on with a call that has begun, by the algorithm that is chosen after a `finding`.
+    /// Chooses the algorithm of a call again after a `finding`, and runs the call to its end.
     /// Blocks.
     #[cold]
     fn run_after(
@@ -409,14 +444,14 @@ impl Communicator {
         self.layout = match finding {
             Finding::NoStaging(made) => {
                 let why =
-                    made.err().map_or_else(|| "another lacks it".to_owned(), |e| e.to_string());
+                    made.err().map_or_else(|| "another rank failed".to_owned(), |e| e.to_string());
                 tracing::warn!(
-                    "rank {rank}: no memory for staging buffers, so calls copy more: {why}"
+                    "rank {rank} cannot make staging buffers, so calls copy more: {why}"
                 );
                 layout.sharing_memory(false)
             }
             Finding::PeerMemory(memory) => {
-                tracing::info!("rank {rank}: other ranks' own memory is {memory:?} to read");
+                tracing::info!("rank {rank}: reading other ranks' private memory is {memory:?}");
                 self.has_tried_peer_memory = true;
                 layout.with_peer_memory(memory)
             }
@@ -426,10 +461,10 @@ impl Communicator {
         self.run(request, tag, Exchanged::Nothing, user)
     }
 
-    /// Makes a request the latest, if it is good.
+    /// Checks a request, compiles it and makes it the latest.
     #[cold]
     fn compile(&mut self, request: Request<'_>) -> Result<(), Error> {
-        // Where the communicator has failed, the cache is empty.
+        // The cache of a failed communicator is empty, so each of its calls comes here.
         if let Some(failure) = &self.failed {
             return Err(Error::Failed(Arc::clone(failure)));
         }
@@ -438,16 +473,16 @@ impl Communicator {
         Ok(())
     }
 
-    /// Goes on with `work` of a call, until it is done. Blocks.
+    /// Advances `work` until it is done. Blocks.
     pub(crate) fn block_on(&mut self, work: &mut impl Work) -> Result<(), CallError> {
         let Some(control) = &self.control else { unreachable!("only drop takes the control") };
-        block_on(work, &mut self.router, control, &mut self.patience, self.timeout)
+        block_on(work, &mut self.router, control, &mut self.wait_policy, self.timeout)
     }
 
-    /// Fails for good, in `call`.
+    /// Makes the communicator fail for good, in `call`.
     #[cold]
     pub(crate) fn fail(&mut self, call: Call, error: CallError) -> Error {
-        let verdict = self.judge(error);
+        let verdict = self.verdict_on(error);
         let failure = Arc::new(Failure { rank: self.rank, call, seq: self.seq, verdict });
         tracing::error!("{failure}");
         self.failed = Some(Arc::clone(&failure));
@@ -455,8 +490,8 @@ impl Communicator {
         Error::Failed(failure)
     }
 
-    /// Turns what this rank noticed into what all ranks agree on.
-    fn judge(&self, error: CallError) -> Arc<Verdict> {
+    /// Reports a failure that this rank observed, and waits for the verdict of all ranks.
+    fn verdict_on(&self, error: CallError) -> Arc<Verdict> {
         let Some(control) = &self.control else { unreachable!("only drop takes the control") };
         let (seq, who) = (self.seq, |rank| Who { rank, host: None });
         let (complaint, own) = match error {
@@ -478,14 +513,14 @@ impl Communicator {
             }
         };
         control.complain(complaint);
-        let patience = Instant::now() + JUDGEMENT;
+        let deadline = Instant::now() + VERDICT_WAIT;
         loop {
             if let Some(verdict) = control.verdict() {
                 return verdict;
             }
-            let left = patience.saturating_duration_since(Instant::now());
+            let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                tracing::warn!("no verdict within {JUDGEMENT:?}; this rank states its own");
+                tracing::warn!("no verdict within {VERDICT_WAIT:?}; this rank states its own");
                 return Arc::new(own);
             }
             park(&[Some(control.wake_fd())], left);
@@ -493,7 +528,7 @@ impl Communicator {
     }
 }
 
-/// A call under way. It is dropped only if the call panics.
+/// A guard of a call that runs. It is dropped only if the call panics.
 struct Guard<'c> {
     communicator: &'c mut Communicator,
     call: &'c Call,
@@ -507,10 +542,10 @@ impl Drop for Guard<'_> {
 
 impl Drop for Communicator {
     fn drop(&mut self) {
-        // While panicking, the control is dropped as it is, which tells the others.
+        // While panicking the control is dropped without a goodbye, which tells the other ranks.
         if !std::thread::panicking() || self.router.is_forked() {
-            // What went wrong is in the log; there is nobody left to return it to.
-            self.part().unwrap_or_default();
+            // The log has the error; `drop` cannot return it.
+            self.leave_group().unwrap_or_default();
         }
     }
 }

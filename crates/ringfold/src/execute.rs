@@ -1,9 +1,9 @@
-//! Runs calls: a run is all state of one call under way, and a thread advances it.
+//! Executes calls. A run holds the state of one call, and a thread advances it.
 //!
-//! A run goes through phases. Where a call passes through staging buffers and there are none yet,
-//! the ranks agree to make them, make them, and agree that all are there. Then the program runs.
-//! [`Run::advance`] never waits, and any thread may call it next. [`block_on`] is a loop around it
-//! for callers that wait.
+//! A run has phases. The first call that uses staging buffers makes them: the ranks agree to make
+//! them, make them, and confirm that every rank has them. Then the program's steps run.
+//! [`Run::advance`] never waits, and any thread may call it next. [`block_on`] repeats it for
+//! callers that wait.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -19,19 +19,19 @@ use ringfold_transport::{Link, Window, copy, copy_past};
 use ringfold_types::limits::{LANES_MAX, LINK_BYTES_MIN, SOURCES_MAX, STAGE_BYTES};
 use ringfold_types::{Buffer, Call, Collective, DataType, Lane, Rank, ReduceOp, Slice};
 
-use crate::backoff::{Idle, Nap, Patience, Stage, Vigil, park};
-use crate::buffers::{AlignedBytes, BufferMap, Buffers, Found, Shape, User};
+use crate::backoff::{Backoff, Deadline, Parked, Pause, WaitPolicy, park};
+use crate::buffers::{AlignedBytes, BufferMap, Buffers, LocalSource, Shape, User};
 use crate::cache::CompiledCall;
 use crate::error::CallError;
 use crate::router::{Router, TRANSPORTS_MAX};
 use crate::watch::Watch;
 
-/// Work that goes on while its caller waits.
+/// Work that a waiting caller advances.
 pub(crate) trait Work {
-    /// Does what is possible at once, but at most about `budget` operations.
+    /// Performs the operations that are possible now, at most about `budget` of them.
     ///
     /// # Errors
-    /// The work cannot go on. Memory that it lent to peers is theirs until `Router::withdraw`.
+    /// The work cannot go on. Peers may use the memory that it lent them until `Router::withdraw`.
     fn advance(
         &mut self,
         router: &mut Router,
@@ -39,42 +39,42 @@ pub(crate) trait Work {
         budget: usize,
     ) -> Result<Progress, CallError>;
 
-    /// The longest time to sleep before the next look, where nothing wakes a sleeper.
-    fn longest_nap(&mut self) -> Duration {
+    /// The longest park before the next advance, where no event wakes the thread.
+    fn park_limit(&mut self) -> Duration {
         Duration::MAX
     }
 
-    /// Finds out whether a rank for which this one waits is in another call.
+    /// Checks whether a rank for which this one waits is in another call.
     ///
     /// # Errors
-    /// It is.
-    fn look_for_foreign_calls(&self, _router: &Router) -> Result<(), CallError> {
+    /// `CallError::Foreign` with that rank.
+    fn check_for_foreign_calls(&self, _router: &Router) -> Result<(), CallError> {
         Ok(())
     }
 }
 
-/// Advances `work` to its end, and until all that it sent is on its way. Sleeps while nothing
-/// moves, in the end `timeout` long.
+/// Advances `work` until it is done and the transports have sent all of its bytes. Waits while
+/// nothing moves, for at most `timeout`.
 ///
 /// # Errors
-/// The job has failed, or the time is up. No peer uses memory of the work any more.
+/// The job has failed, or the time is up. Peers no longer use memory of the work.
 #[inline]
 pub(crate) fn block_on(
     work: &mut impl Work,
     router: &mut Router,
     watch: &Watch,
-    patience: &mut Patience,
+    policy: &mut WaitPolicy,
     timeout: Duration,
 ) -> Result<(), CallError> {
     let outcome = match work.advance(router, watch, usize::MAX) {
         Ok(Progress::Done) if router.is_flushed() => Ok(()),
-        Ok(_) => finish(work, router, watch, patience, timeout),
+        Ok(_) => finish(work, router, watch, policy, timeout),
         Err(error) => Err(error),
     };
-    // Others may have given the call up while this process was stopped.
+    // The other ranks may have given the call up while this process was stopped.
     let outcome = outcome.and_then(|()| watch.check_abort_after_pause());
     if outcome.is_err() {
-        // The caller's memory is the caller's again.
+        // From here on only the caller uses its memory.
         router.withdraw();
     }
     outcome
@@ -84,34 +84,34 @@ fn finish(
     work: &mut impl Work,
     router: &mut Router,
     watch: &Watch,
-    patience: &mut Patience,
+    policy: &mut WaitPolicy,
     timeout: Duration,
 ) -> Result<(), CallError> {
-    let (mut tries, mut turns) = (patience.tries(), patience.turns());
-    let mut idle = Idle::default();
-    let mut vigil = Vigil::new(timeout);
+    let (mut early_spins, mut early_yields) = (policy.early_spins(), policy.early_yields());
+    let mut backoff = Backoff::default();
+    let mut deadline = Deadline::new(timeout);
     loop {
         match work.advance(router, watch, usize::MAX)? {
             Progress::Done if router.is_flushed() => return Ok(()),
             Progress::Done => {}
             Progress::Moved => {
-                patience.learn(idle);
-                (idle, turns) = (Idle::default(), patience.turns());
-                if tries > 0 || turns > 0 {
+                policy.learn(backoff);
+                (backoff, early_yields) = (Backoff::default(), policy.early_yields());
+                if early_spins > 0 || early_yields > 0 {
                     continue;
                 }
             }
-            Progress::Idle if tries > 0 => {
-                tries -= 1;
-                // Bytes that only polling brings are late anyway.
-                if tries.is_multiple_of(16) {
+            Progress::Idle if early_spins > 0 => {
+                early_spins -= 1;
+                // Only a few rounds poll: bytes that need a poll are late in any case.
+                if early_spins.is_multiple_of(16) {
                     router.poll()?;
                 }
                 std::hint::spin_loop();
                 continue;
             }
-            Progress::Idle if turns > 0 => {
-                turns -= 1;
+            Progress::Idle if early_yields > 0 => {
+                early_yields -= 1;
                 watch.check_abort()?;
                 router.poll()?;
                 std::thread::yield_now();
@@ -120,54 +120,56 @@ fn finish(
             Progress::Idle => {}
         }
         let polled = router.poll()?;
-        if idle.is_worth_a_sweep(polled) {
+        if backoff.is_worth_a_pass(polled) {
             watch.check_abort()?;
             continue;
         }
-        let Some(stage) = idle.next(*patience) else {
+        let Some(pause) = backoff.next(*policy) else {
             std::hint::spin_loop();
             continue;
         };
         watch.check_abort()?;
-        match stage {
-            Stage::Spin => {}
-            Stage::Yield => std::thread::yield_now(),
-            Stage::Park if router.is_offering() && idle.lingers() => std::thread::yield_now(),
-            Stage::Park => match nap(work, router, watch, vigil.nap_limit())? {
-                Nap::None => idle = Idle::default(),
-                nap if vigil.is_over_after(nap) => return Err(CallError::Overdue),
+        match pause {
+            Pause::Spin => {}
+            Pause::Yield => std::thread::yield_now(),
+            Pause::Park if router.has_reader() && backoff.may_yield_to_reader() => {
+                std::thread::yield_now();
+            }
+            Pause::Park => match park_rank(work, router, watch, deadline.park_limit())? {
+                Parked::Not => backoff = Backoff::default(),
+                parked if deadline.is_over_after(parked) => return Err(CallError::Overdue),
                 _ => {}
             },
         }
     }
 }
 
-/// Sleeps until a peer or a verdict wakes this rank, or for `limit`, unless something moves after
-/// all.
-fn nap(
+/// Parks until a peer or a verdict wakes this rank, or for `limit`. Does not park if something
+/// moves after all.
+fn park_rank(
     work: &mut impl Work,
     router: &mut Router,
     watch: &Watch,
     limit: Duration,
-) -> Result<Nap, CallError> {
+) -> Result<Parked, CallError> {
     router.arm();
     let awake = is_awake(work, router, watch);
-    let nap = if matches!(awake, Ok(false)) {
-        let longest = work.longest_nap();
+    let parked = if matches!(awake, Ok(false)) {
+        let longest = work.park_limit();
         let fds: [Option<BorrowedFd<'_>>; TRANSPORTS_MAX + 1] = {
             let mut fds = router.wake_fds().chain([watch.wake_fd()]);
             std::array::from_fn(|_| fds.next())
         };
         let is_woken = park(&fds, limit.min(longest));
-        if is_woken || longest < limit { Nap::Woken } else { Nap::Whole }
+        if is_woken || longest < limit { Parked::Woken } else { Parked::Whole }
     } else {
-        Nap::None
+        Parked::Not
     };
     router.disarm();
-    awake.map(|_| nap)
+    awake.map(|_| parked)
 }
 
-/// Whether something moves after all, once peers ring who sleeps.
+/// Whether something moves after all. Peers ring this rank from now on.
 fn is_awake(work: &mut impl Work, router: &mut Router, watch: &Watch) -> Result<bool, CallError> {
     let polled = router.poll()?;
     let awake = match work.advance(router, watch, usize::MAX)? {
@@ -176,19 +178,19 @@ fn is_awake(work: &mut impl Work, router: &mut Router, watch: &Watch) -> Result<
         Progress::Idle => polled,
     };
     if !awake {
-        work.look_for_foreign_calls(router)?;
+        work.check_for_foreign_calls(router)?;
     }
     Ok(awake)
 }
 
-/// A run that has begun, and where its work stands.
+/// A run that has begun.
 pub(crate) struct Run<'c> {
     call: RunCall<'c>,
     stepper: &'c mut Stepper,
     buffers: BufferMap<'c>,
-    /// The place of the staging buffer, until it is one of the buffers.
+    /// The communicator's staging buffer, until the run has added it to its buffers.
     staging: Option<&'c mut Option<Window>>,
-    /// Whether it has to be found out first how all ranks can read each other's own memory.
+    /// Whether the ranks first test how they can read each other's private memory.
     reads_peers: bool,
     phase: Phase,
 }
@@ -199,38 +201,39 @@ pub(crate) struct RunCall<'c> {
     pub(crate) compiled: &'c CompiledCall,
     pub(crate) layout: &'c Layout,
     pub(crate) rank: Rank,
-    /// Marks the bytes of the call.
+    /// The tag of the call's messages and signals.
     pub(crate) tag: u32,
-    /// Whether the halves of the staging buffer have changed places.
+    /// Whether the halves of the staging buffer are flipped.
     pub(crate) is_flipped: bool,
 }
 
-/// The work of a run. All but the steps are boxed, since most runs have no other.
+/// The phase of a run. Phases before the steps are boxed, since most runs have only steps.
 enum Phase {
-    /// All ranks say that they are in this call. A rank in another is found out here, before the
+    /// Every rank says that it is in this call. A rank in another call is detected here, before the
     /// others wait for its part.
     Agree(Box<Gather>),
-    /// All ranks say how they can read the others' own memory.
+    /// Every rank says how it can read the others' private memory.
     Read(Box<Gather>),
-    /// The ranks hand their parts of the staging buffer around.
+    /// The ranks pass their parts of the staging buffer to each other.
     Share(Box<Sharing>),
-    /// All ranks say whether they have it.
+    /// Every rank says whether it has all parts of the staging buffer.
     Confirm(Box<Gather>, Box<io::Result<Window>>),
-    /// The ranks have found out what makes another choice of the algorithm.
+    /// The ranks have a finding that changes the choice of the algorithm.
     Found(Box<Finding>),
+    /// The steps of the program.
     Steps,
 }
 
-/// A finding of a run, the same on every rank, after which the algorithm is chosen anew.
+/// A finding of a run, the same on every rank. The algorithm is chosen again after it.
 pub(crate) enum Finding {
     /// Some rank lacks memory for the staging buffer.
     NoStaging(io::Result<Window>),
-    /// All ranks can read each other's own memory so.
+    /// All ranks can read each other's private memory in this way.
     PeerMemory(PeerMemory),
 }
 
 impl<'c> Run<'c> {
-    /// A run without memory of the caller's.
+    /// A run that has none of the caller's memory yet.
     #[inline]
     pub(crate) fn new(
         call: RunCall<'c>,
@@ -250,7 +253,7 @@ impl<'c> Run<'c> {
         self.buffers.add_user(program, *in_windows, user, shape);
     }
 
-    /// Adds the staging buffer, which is made first if it is not there.
+    /// Adds the staging buffer. If there is none yet, the run makes it first.
     pub(crate) fn add_staging(&mut self, staging: &'c mut Option<Window>) {
         let RunCall { compiled, is_flipped, .. } = self.call;
         if let Some(staging) = staging {
@@ -261,25 +264,25 @@ impl<'c> Run<'c> {
         }
     }
 
-    /// Has the ranks find out how all can read each other's own memory, instead of any step.
+    /// Has the ranks test how they can read each other's private memory, instead of any step.
     #[cold]
     pub(crate) fn try_peer_memory(&mut self) {
         self.phase = Phase::Agree(self.gather(1));
         self.reads_peers = true;
     }
 
-    /// Asks all ranks for such a byte.
+    /// Gathers one byte of every rank. This rank contributes `own`.
     fn gather(&self, own: u8) -> Box<Gather> {
         Box::new(Gather::new(self.call.layout, self.call.rank, &[own]))
     }
 
-    /// Reports, before the first step, how far the exchange got that the program begins with.
+    /// Reports the progress of the exchange that the program begins with. Comes before any step.
     #[inline]
     pub(crate) fn exchanged(&mut self, exchanged: Exchanged) {
         self.stepper.exchanged(exchanged);
     }
 
-    /// As `advance`, of the phases before the steps.
+    /// Advances the phases before the steps.
     #[cold]
     fn prepare(
         &mut self,
@@ -299,7 +302,7 @@ impl<'c> Run<'c> {
             return Ok(progress);
         }
         self.phase = match std::mem::replace(&mut self.phase, Phase::Steps) {
-            // Only now has every rank come, so that the others can try to read its memory.
+            // Every rank is in the call now, so each can test whether it reads the others' memory.
             Phase::Agree(_) if self.reads_peers => {
                 Phase::Read(self.gather(router.peer_memory() as u8))
             }
@@ -328,11 +331,11 @@ impl<'c> Run<'c> {
         Ok(Progress::Moved)
     }
 
-    /// Ends a run that is done. With a finding, no step of the call is done; it has to be performed
-    /// by the algorithm that is chosen now.
+    /// Ends a run that is done. After a finding no step of the call is done: the caller performs it
+    /// by the algorithm that it chooses next.
     ///
     /// # Panics
-    /// If it is not done: peers may still use the memory that it lent them.
+    /// If the run is not done: peers may still use the memory that it lent them.
     #[inline]
     pub(crate) fn end(&mut self) -> Option<Finding> {
         if matches!(self.phase, Phase::Steps) {
@@ -368,14 +371,14 @@ impl Work for Run<'_> {
         }
     }
 
-    fn longest_nap(&mut self) -> Duration {
+    fn park_limit(&mut self) -> Duration {
         match &mut self.phase {
-            Phase::Share(sharing) => sharing.longest_nap(),
+            Phase::Share(sharing) => sharing.park_limit(),
             _ => Duration::MAX,
         }
     }
 
-    fn look_for_foreign_calls(&self, router: &Router) -> Result<(), CallError> {
+    fn check_for_foreign_calls(&self, router: &Router) -> Result<(), CallError> {
         let (program, stepper) = match &self.phase {
             Phase::Steps => (&self.call.compiled.program, &*self.stepper),
             Phase::Agree(gather) | Phase::Read(gather) | Phase::Confirm(gather, _) => {
@@ -385,11 +388,11 @@ impl Work for Run<'_> {
         };
         let tag = self.call.tag;
         let mut waiting = stepper.waiting();
-        waiting.try_for_each(|at| look_for_foreign_call(router, tag, program, at.lane, at.at))
+        waiting.try_for_each(|at| check_for_foreign_call(router, tag, program, at.lane, at.at))
     }
 }
 
-/// Ranks up to which agreement is by messages from each to all others.
+/// Ranks up to which each rank sends its byte to all others directly.
 const DIRECT_RANKS: usize = 16;
 
 /// An exchange of a few bytes of every rank, within a call.
@@ -407,8 +410,8 @@ impl Gather {
         let (collective, data_type, op) = (Collective::AllGather, DataType::U8, ReduceOp::Sum);
         let call = Call { collective, count: own.len(), data_type, op, root: Rank(0) };
         let size = layout.size();
-        // Where all wait for all, a rank in another call is found out at once. That takes links to
-        // all others, which many ranks do not make for it.
+        // With messages between all ranks, each detects a rank in another call at once. Larger
+        // groups avoid it: it would open a link between every two ranks.
         let name = if size <= DIRECT_RANKS { "direct" } else { "bruck" };
         let algorithm = Algorithm::named(collective, name).expect("an algorithm of that name");
         let chunk = size * own.len();
@@ -442,28 +445,33 @@ impl Gather {
     }
 }
 
-/// How long to wait for peers' parts before the second look, and at most between two. The time
-/// doubles, since many ranks that look often keep each other from making their parts.
-const GLANCE: Duration = Duration::from_micros(200);
-const GLANCE_MAX: Duration = Duration::from_millis(20);
+/// The time between the first two checks for peers' parts of a window. It doubles with each check:
+/// many ranks that check often slow down the ranks that still make their parts.
+const RECHECK: Duration = Duration::from_micros(200);
 
-/// The making of a window, of which each rank makes its part.
+/// The longest time between two checks for peers' parts.
+const RECHECK_MAX: Duration = Duration::from_millis(20);
+
+/// The creation of a window. Each rank makes its part and passes it to the peers.
 pub(crate) struct Sharing {
     made: Option<io::Result<Window>>,
-    glance: Duration,
+    recheck: Duration,
 }
 
 impl Sharing {
-    /// Makes this rank's part, and hands it to the peers.
+    /// Makes this rank's part and passes it to the peers.
     pub(crate) fn begin(router: &mut Router, bytes: usize) -> Result<Self, CallError> {
         let Some(memory) = router.windows() else {
             unreachable!("every rank has just said that it shares memory")
         };
         memory.begin_window(bytes)?;
-        Ok(Self { made: None, glance: GLANCE })
+        Ok(Self { made: None, recheck: RECHECK })
     }
 
-    /// This rank's and the others' parts, or why there are none.
+    /// The window with all ranks' parts.
+    ///
+    /// # Errors
+    /// The reason why a part is missing.
     pub(crate) fn end(self) -> io::Result<Window> {
         self.made.unwrap_or_else(|| unreachable!("sharing ends when it is done"))
     }
@@ -479,14 +487,14 @@ impl Work for Sharing {
         Ok(if self.made.is_some() { Progress::Done } else { Progress::Idle })
     }
 
-    fn longest_nap(&mut self) -> Duration {
-        let glance = self.glance;
-        self.glance = GLANCE_MAX.min(glance * 2);
-        glance
+    fn park_limit(&mut self) -> Duration {
+        let recheck = self.recheck;
+        self.recheck = RECHECK_MAX.min(recheck * 2);
+        recheck
     }
 }
 
-/// Sources of a reduction that is not a wide one. A short table costs less to lay out.
+/// The most sources of a reduction with a small operand table, which is cheaper to set up.
 const FEW: usize = 4;
 
 /// The ports of one call.
@@ -494,7 +502,7 @@ struct CallPorts<'r, 'a> {
     router: &'r mut Router,
     watch: &'r Watch,
     kernel: &'r Kernel,
-    /// Marks the bytes of the call. All ranks compute the same.
+    /// The tag of the call's messages and signals. All ranks compute the same.
     tag: u32,
     buffers: &'r mut BufferMap<'a>,
 }
@@ -522,7 +530,7 @@ impl Ports for CallPorts<'_, '_> {
     ) -> Result<usize, CallError> {
         let (link, bytes) = (link(to, lane), self.buffers.read(src));
         let sent = if rendezvous {
-            self.router.offer(link, self.tag, bytes)?
+            self.router.send_rendezvous(link, self.tag, bytes)?
         } else {
             self.router.to(link).send(link, self.tag, bytes)?
         };
@@ -552,7 +560,7 @@ impl Ports for CallPorts<'_, '_> {
 
     fn copy(&mut self, _: usize, src: Slice, dst: Slice, stores: Stores) -> Result<(), CallError> {
         if dst.buffer == Buffer::Stage {
-            // Peers read the staging buffer, and may own it in the next call.
+            // Peers read the staging buffer, and may write to it in the next call.
             self.watch.check_abort_after_pause()?;
         }
         self.buffers.copy(src, dst, stores);
@@ -633,16 +641,16 @@ impl Ports for CallPorts<'_, '_> {
 
     #[inline]
     fn signal(&mut self, _: usize) -> Result<(), CallError> {
-        self.router.tell(self.tag);
+        self.router.signal(self.tag);
         Ok(())
     }
 
     #[inline]
     fn wait(&mut self, _: usize, from: Rank) -> Result<bool, CallError> {
-        match self.router.told(from)? {
+        match self.router.signalled(from)? {
             None => Ok(false),
             Some(tag) if tag == self.tag => {
-                self.router.heard(from);
+                self.router.take_signal(from);
                 Ok(true)
             }
             Some(_) => Err(CallError::Foreign(from)),
@@ -655,7 +663,7 @@ impl Ports for CallPorts<'_, '_> {
     }
 }
 
-/// How far an exchange of a transport got, for a stepper.
+/// Converts the progress of a transport's exchange for the stepper.
 #[inline]
 pub(crate) const fn stepped(exchanged: ringfold_transport::Exchanged) -> Exchanged {
     match exchanged {
@@ -666,7 +674,7 @@ pub(crate) const fn stepped(exchanged: ringfold_transport::Exchanged) -> Exchang
 }
 
 impl CallPorts<'_, '_> {
-    /// Copies elements that have arrived past the caches.
+    /// Copies received elements by non-temporal stores.
     fn receive_streaming(
         &mut self,
         lane: usize,
@@ -683,8 +691,8 @@ impl CallPorts<'_, '_> {
         Ok(bytes >> shift)
     }
 
-    /// Combines at most `N` sources that fit a line each. `Some(0)` if one has not arrived, and
-    /// `None` if one has arrived in part.
+    /// Combines at most `N` sources that fit a cache line each. Returns `Some(0)` if a source has
+    /// not arrived, and `None` if only a part of one has.
     #[inline]
     fn reduce_lines<const N: usize>(
         &mut self,
@@ -712,7 +720,7 @@ impl CallPorts<'_, '_> {
         Ok(Some(dst.len))
     }
 
-    /// Combines as many elements as all of at most `N` sources have.
+    /// Combines at most `N` sources, as far as elements of all have arrived.
     fn reduce_bytes<const N: usize>(
         &mut self,
         lane: usize,
@@ -748,8 +756,8 @@ impl CallPorts<'_, '_> {
             let (bytes, form) = match *source {
                 Source::Wire(_, form) => (&arrived[..elements << shift(form)], form),
                 Source::Local(whole) => match parts.find(whole.skip(done).take(elements)) {
-                    Found::Destination => continue,
-                    Found::Bytes(bytes) => (bytes, Form::of(whole.buffer)),
+                    LocalSource::Destination => continue,
+                    LocalSource::Bytes(bytes) => (bytes, Form::of(whole.buffer)),
                 },
                 Source::Peer(of, whole) => {
                     let part = whole.skip(done).take(elements);
@@ -764,7 +772,7 @@ impl CallPorts<'_, '_> {
         Ok(elements)
     }
 
-    /// Gives back so many bytes of each source on the wire.
+    /// Consumes `bytes` of each source on the wire.
     #[inline]
     fn consume(&mut self, lane: usize, sources: &[Source], bytes: impl Fn(Form) -> usize) {
         for source in sources {
@@ -776,7 +784,7 @@ impl CallPorts<'_, '_> {
     }
 }
 
-/// The bytes that have arrived on a link, if any have.
+/// The bytes that have arrived on a link; `None` if none have.
 #[inline]
 fn arrived(router: &Router, tag: u32, link: Link) -> Result<Option<&[u8]>, CallError> {
     match router.readable(link)? {
@@ -799,12 +807,12 @@ const fn kernel_form(form: Form) -> ringfold_reduce::Form {
     }
 }
 
-/// Finds out whether a rank for which this one waits at `at` is in another call, where that does
-/// not come to light by itself: it sends while this rank waits for a signal, or the reverse.
+/// Checks whether the peer for which this rank waits at `at` is in another call. Tags show this for
+/// most calls. The check is for a message in place of a signal, and for the reverse.
 ///
 /// # Errors
-/// It is.
-fn look_for_foreign_call(
+/// `CallError::Foreign` with the peer.
+fn check_for_foreign_call(
     router: &Router,
     tag: u32,
     program: &Program,
@@ -824,24 +832,24 @@ fn look_for_foreign_call(
     }
 }
 
-/// An error if a rank that is to signal has sent bytes of another call instead.
+/// Fails if a peer whose signal this rank awaits has sent bytes of another call instead.
 fn sends_foreign(router: &Router, tag: u32, from: Rank) -> Result<(), CallError> {
     let is_other = |lane| {
         let sent = router.readable(link(from, lane));
         matches!(sent, Ok(Some(fragment)) if fragment.tag != tag)
     };
-    // If it has signalled after all, those are of its next call. The operations report a peer that
-    // is gone, once they have taken all that it sent before.
-    if (0..LANES_MAX).any(is_other) && matches!(router.told(from), Ok(None)) {
+    // If the peer has signalled after all, the bytes are of its next call. A peer that is gone is
+    // reported by the operations, once they have consumed its earlier messages.
+    if (0..LANES_MAX).any(is_other) && matches!(router.signalled(from), Ok(None)) {
         return Err(CallError::Foreign(from));
     }
     Ok(())
 }
 
-/// An error if a rank that is to send has signalled in another call instead.
+/// Fails if a peer whose bytes this rank awaits has signalled in another call instead.
 fn signals_foreign(router: &Router, tag: u32, link: Link) -> Result<(), CallError> {
-    let is_other = matches!(router.told(link.peer), Ok(Some(other)) if other != tag);
-    // If it has sent after all, the signal is of its next call.
+    let is_other = matches!(router.signalled(link.peer), Ok(Some(other)) if other != tag);
+    // If the peer has sent after all, the signal is of its next call.
     if is_other && matches!(router.readable(link), Ok(None)) {
         return Err(CallError::Foreign(link.peer));
     }

@@ -1,9 +1,10 @@
-//! ringfold, a collective communication library: what training jobs `use`.
+//! ringfold, a collective communication library for training jobs.
 //!
-//! A [`Communicator`] is one process's membership in a group of ranks. It is made from what the
-//! launcher left in the environment (`ringrun`, `torchrun`, `srun`, `mpiexec`; alone it is a group
-//! of one), and offers the collectives: all-reduce, all-gather, reduce-scatter, broadcast, reduce,
-//! barrier.
+//! A [`Communicator`] is the membership of one process in a group of ranks. Its methods are the
+//! collectives: all-reduce, all-gather, reduce-scatter, broadcast, reduce and barrier.
+//! [`Communicator::init`] joins the group that a launcher describes in the environment (`ringrun`,
+//! `torchrun`, `srun` or `mpiexec`). Without a launcher the process is a group of one. Programs
+//! that start their ranks themselves join by a [`UniqueId`].
 //!
 //! ```
 //! use ringfold::{Communicator, ReduceOp};
@@ -14,14 +15,20 @@
 //! # Ok::<(), ringfold::Error>(())
 //! ```
 //!
-//! [`local::run`] gives threads of one process their ranks, for tests.
+//! [`local::run`] runs ranks as threads of one process, for tests.
 //!
-//! Inside, a call goes this way: `collective` (typed calls) and `arguments` (checks),
-//! `communicator` (numbers the call, and fails for good), `cache` (its program, compiled once),
-//! `execute` (runs the program, and waits by `backoff`), `buffers` (from slices to bytes) and
-//! `router` (from ranks to transports). `shared` has memory that all ranks of a host have mapped,
-//! and `watch` notices that the job has failed. `setup` makes communicators, by the settings of
-//! `config`.
+//! # Modules
+//! A call passes through these modules in this order:
+//!
+//! * `collective`: the typed methods;
+//! * `communicator`: numbers the call, and keeps the error once the job has failed;
+//! * `cache`: finds the compiled call, or compiles it after `arguments` has checked it;
+//! * `execute`: runs the program of the call, and waits by `backoff`;
+//! * `buffers`: translates the program's slices to bytes;
+//! * `router`: passes messages to the transport of each peer.
+//!
+//! `shared` has windows, `watch` detects that the job has failed, and `setup` makes communicators
+//! by the settings of `config`.
 #![forbid(unsafe_code)]
 
 mod arguments;
@@ -40,6 +47,7 @@ mod panic_tests;
 mod router;
 mod setup;
 mod shared;
+mod unique_id;
 mod watch;
 
 pub use buffers::Buffers;
@@ -47,20 +55,35 @@ pub use collective::Windows;
 pub use communicator::Communicator;
 pub use config::Config;
 pub use error::{Error, Failure};
+pub use half::{bf16, f16};
 pub use ringfold_bootstrap::interface::{Choice, Reason};
-pub use ringfold_bootstrap::{Aborter, Verdict};
+pub use ringfold_bootstrap::{Aborter, Place, RankList, Said, Verdict, Whereabouts, Who};
 pub use ringfold_reduce::{Element, F8E4M3, F8E5M2};
 pub use ringfold_topology::Layout;
+pub use ringfold_topology::evidence::Evidence;
 pub use ringfold_types::limits;
-pub use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp, Scale};
+pub use ringfold_types::{
+    Call, Collective, DataType, InvalidCall, Rank, ReduceOp, Scale, UnknownDataType,
+    UnknownReduceOp,
+};
 pub use setup::{
     DifferentSettings, InitError, TopologyError, UnreadableEvidence, UnreadablePeerInfo, evidence,
 };
 #[doc(hidden)]
 pub use setup::{is_evidence, is_peer_info};
 pub use shared::Window;
+pub use unique_id::{InvalidUniqueId, UniqueId};
 
-/// The README's program compiles and runs.
+/// The errors behind an [`InitError`].
+pub mod errors {
+    pub use ringfold_bootstrap::interface::ChooseError;
+    pub use ringfold_bootstrap::{DiscoverError, ExchangeError, JoinError, SecretError};
+    pub use ringfold_transport::rdma::Unusable as RdmaError;
+    pub use ringfold_transport::shm::ConnectError as ShmError;
+    pub use ringfold_transport::tcp::{ConnectError as TcpError, ListenError};
+}
+
+/// Compiles and runs the programs of the README.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;

@@ -1,4 +1,4 @@
-//! Ranks as threads of this process: for tests, examples and doctests.
+//! Ranks as threads of this process, for tests, examples and doctests.
 
 use std::panic::resume_unwind;
 use std::thread;
@@ -14,14 +14,16 @@ use crate::error::Error;
 use crate::router::{Router, Via};
 use crate::setup::{InitError, Parts};
 
-/// Runs `rank_main` on `size` threads, each with its rank of one communicator, and returns what
-/// they returned, in rank order. Settings are those of the environment, as for
-/// [`Communicator::init`]. A panic on one thread fails the calls of the others, and is passed on
-/// when all have ended.
+/// Runs `rank_main` on `size` threads, each a rank of one communicator, and returns their results
+/// in rank order. The settings are those of the environment, as for [`Communicator::init`]. Blocks
+/// until all threads have ended.
+///
+/// A panic on one thread makes the calls of the others fail. It is resumed on the caller's thread
+/// when all threads have ended.
 ///
 /// # Errors
-/// A setting makes no sense, the system lacks descriptors, or the ranks turned out, as they left,
-/// to have called different things.
+/// [`Error::Config`] if a setting is invalid; [`Error::Init`] if the system lacks descriptors;
+/// [`Error::Leave`] if the ranks have made different calls.
 ///
 /// # Panics
 /// If a rank panics, or `size` is 0.
@@ -44,13 +46,13 @@ pub fn run<R: Send>(
     run_with(&Config::from_env()?, size, rank_main)
 }
 
-/// As [`run`], with settings of the caller's.
+/// Runs `rank_main` on `size` threads as [`run`] does, with the caller's settings.
 ///
 /// # Errors
-/// As [`run`].
+/// [`Error::Init`] or [`Error::Leave`], as for [`run`].
 ///
 /// # Panics
-/// As [`run`].
+/// If a rank panics, or `size` is 0.
 pub fn run_with<R: Send>(
     config: &Config,
     size: usize,
@@ -81,7 +83,7 @@ fn communicators(config: &Config, size: usize) -> Result<Vec<Communicator>, Erro
     communicators_over(config, ends.into_iter().map(|end| Box::new(end) as _).collect())
 }
 
-/// The communicators of threads that are connected by these `ends`, one for each rank.
+/// Makes a communicator for each rank over its end of a transport.
 pub(crate) fn communicators_over(
     config: &Config,
     ends: Vec<Box<dyn Transport>>,

@@ -1,4 +1,4 @@
-//! The state that a panic inside a call leaves behind.
+//! Tests of the state after a panic inside a call.
 
 use std::os::fd::BorrowedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,7 +14,7 @@ use crate::config::Config;
 use crate::error::Error;
 use crate::local::communicators_over;
 
-/// A transport that panics at a chosen poll, and counts the withdrawals since.
+/// A transport that panics at a chosen poll, and counts its withdrawals.
 #[derive(Debug)]
 struct Panicking {
     inner: Local,
@@ -70,7 +70,7 @@ impl Transport for Panicking {
 }
 
 #[test]
-fn a_panic_withdraws_what_was_lent_and_ends_the_call_of_every_rank() {
+fn a_panic_withdraws_lent_memory_and_ends_the_call_of_every_rank() {
     let withdrawn = Arc::new(AtomicUsize::new(0));
     let ends = Local::mesh(2).unwrap().into_iter().enumerate().map(|(rank, inner)| {
         let polls_left = (rank == 0).then_some(3);
@@ -84,7 +84,7 @@ fn a_panic_withdraws_what_was_lent_and_ends_the_call_of_every_rank() {
     let call = || own.all_reduce(&mut buffer, ReduceOp::Sum);
     let panic = catch_unwind(AssertUnwindSafe(call)).unwrap_err();
     assert_eq!(panic.downcast_ref::<&str>(), Some(&"on purpose"));
-    assert_eq!(withdrawn.load(Ordering::Relaxed), 1, "the caller's memory is the caller's again");
+    assert_eq!(withdrawn.load(Ordering::Relaxed), 1, "no peer uses the caller's memory any longer");
     let begin = Instant::now();
     let failures = [&mut own, &mut peer].map(|comm| match comm.barrier().unwrap_err() {
         Error::Failed(failure) => failure,

@@ -1,4 +1,4 @@
-//! Which transport leads to which peer.
+//! Routes messages to transports: one transport leads to each peer.
 
 use std::io;
 use std::ops::{Deref, DerefMut};
@@ -14,24 +14,24 @@ use ringfold_types::{Lane, Rank};
 
 use crate::buffers::Buffers;
 
-/// The transports of a communicator. A rank reaches each peer by one of them.
+/// The transports of a communicator. A rank reaches each peer by exactly one of them.
 #[derive(Debug)]
 pub(crate) struct Router {
     transports: Vec<Via>,
-    /// By peer; meaningless for the rank itself.
+    /// The index of the transport to each rank; without meaning for this rank.
     route: Vec<usize>,
-    /// What carries the data, by peer.
+    /// The name of the transport that carries the data to each rank.
     names: Vec<&'static str>,
     /// The process that has the connections.
     process: Process,
 }
 
-/// A transport, with as much of it as the router uses.
+/// A transport with the features that the router uses.
 #[derive(Debug)]
 pub(crate) enum Via {
     /// Its peers share memory with this rank.
     Memory(Box<dyn SharedMemory>),
-    /// It carries messages only, or nobody needs more of it.
+    /// The transport carries messages only, or the router needs nothing else of it.
     Messages(Box<dyn Transport>),
 }
 
@@ -61,8 +61,8 @@ impl DerefMut for Via {
 pub(crate) const TRANSPORTS_MAX: usize = 4;
 
 impl Router {
-    /// `route` says, for each rank, the index of the transport that leads to it, and `names` what
-    /// carries the data there.
+    /// A router over `transports`. For each rank, `route` has the index of its transport, and
+    /// `names` the name of the transport that carries the data.
     pub(crate) fn new(transports: Vec<Via>, route: Vec<usize>, names: Vec<&'static str>) -> Self {
         debug_assert!(transports.len() <= TRANSPORTS_MAX, "room in the wait set");
         debug_assert!(route.iter().all(|via| *via < transports.len().max(1)), "routes exist");
@@ -80,13 +80,13 @@ impl Router {
         self.names[peer.index()]
     }
 
-    /// Whether all peers share memory with this rank: to look for messages costs next to nothing.
+    /// Whether all peers share memory with this rank. Polling then costs next to nothing.
     pub(crate) fn shares_memory(&self) -> bool {
         self.transports.iter().all(|via| matches!(via, Via::Memory(_)))
     }
 
-    /// How this rank can copy from every peer's own memory. The log says why not. The first time,
-    /// that takes some time, since it is tried.
+    /// How this rank can copy from every peer's private memory. The log says why it cannot. The
+    /// first call takes longer, since it tests the copy.
     pub(crate) fn peer_memory(&mut self) -> PeerMemory {
         let mut by = self.transports.iter_mut().map(|via| via.rendezvous());
         if !by.all(|by| by.is_some_and(|by| by.takes_offers())) {
@@ -96,14 +96,19 @@ impl Router {
         if by.all(|by| by.is_fast()) { PeerMemory::Fast } else { PeerMemory::Slow }
     }
 
-    /// Whether a peer may be copying what was offered to it.
-    pub(crate) fn is_offering(&mut self) -> bool {
-        let offers = |by: &mut dyn Rendezvous| by.is_offering();
-        self.transports.iter_mut().any(|via| via.rendezvous().is_some_and(offers))
+    /// Whether a peer may be copying a rendezvous message of this rank.
+    pub(crate) fn has_reader(&mut self) -> bool {
+        let has_reader = |by: &mut dyn Rendezvous| by.is_offering();
+        self.transports.iter_mut().any(|via| via.rendezvous().is_some_and(has_reader))
     }
 
-    /// Sends by rendezvous where the transport can, and else as `send`.
-    pub(crate) fn offer(&mut self, link: Link, tag: u32, bytes: &[u8]) -> Result<usize, LinkError> {
+    /// Sends by rendezvous if the transport supports it, and otherwise as `send`.
+    pub(crate) fn send_rendezvous(
+        &mut self,
+        link: Link,
+        tag: u32,
+        bytes: &[u8],
+    ) -> Result<usize, LinkError> {
         let via = self.to(link);
         match via.rendezvous() {
             Some(by) => by.offer(link, tag, bytes),
@@ -111,7 +116,7 @@ impl Router {
         }
     }
 
-    /// The maker of windows, if all peers share memory by one transport.
+    /// The transport that makes windows, if one transport shares memory with all peers.
     pub(crate) fn windows(&mut self) -> Option<&mut dyn SharedMemory> {
         match self.transports.as_mut_slice() {
             [Via::Memory(only)] => Some(&mut **only),
@@ -119,8 +124,8 @@ impl Router {
         }
     }
 
-    /// Sends all of this rank's buffer, a cache line at most, to a rank and combines it with that
-    /// rank's. Looks for that at once and `tries` times more.
+    /// Sends this rank's whole buffer, at most a cache line, to rank `with`, and combines it with
+    /// the buffer of that rank. Checks for it once and then `tries` times more.
     #[inline]
     pub(crate) fn exchange(
         &mut self,
@@ -152,10 +157,10 @@ impl Router {
         &mut *self.transports[self.route[link.peer.index()]]
     }
 
-    /// Signals all peers, to which one transport leads. They share memory with this rank: only then
-    /// does a schedule have signals.
+    /// Signals all peers. Schedules have signals only if one transport shares memory with all
+    /// peers.
     #[inline]
-    pub(crate) fn tell(&mut self, tag: u32) {
+    pub(crate) fn signal(&mut self, tag: u32) {
         match self.transports.first_mut() {
             Some(Via::Memory(via)) => via.signal(tag),
             _ => unreachable!("ranks that do not share memory send messages"),
@@ -164,16 +169,16 @@ impl Router {
 
     /// The tag of the oldest signal of `peer` that this rank has not taken.
     #[inline]
-    pub(crate) fn told(&self, peer: Rank) -> Result<Option<u32>, LinkError> {
+    pub(crate) fn signalled(&self, peer: Rank) -> Result<Option<u32>, LinkError> {
         match &self.transports[self.route[peer.index()]] {
             Via::Memory(via) => via.signalled(peer),
             Via::Messages(_) => Ok(None),
         }
     }
 
-    /// Takes the signal that `told` has returned.
+    /// Takes the signal that `signalled` has returned.
     #[inline]
-    pub(crate) fn heard(&mut self, peer: Rank) {
+    pub(crate) fn take_signal(&mut self, peer: Rank) {
         if let Via::Memory(via) = &mut self.transports[self.route[peer.index()]] {
             via.take_signal(peer);
         }
@@ -184,13 +189,13 @@ impl Router {
         self.transports[self.route[link.peer.index()]].readable(link)
     }
 
-    /// Polls every transport; whether anything happened.
+    /// Polls every transport. Whether one of them made progress.
     pub(crate) fn poll(&mut self) -> Result<bool, LinkError> {
         self.transports.iter_mut().try_fold(false, |moved, via| Ok(via.poll()? || moved))
     }
 
-    /// Memory of which some transport may read messages where they lie, if there is one that does
-    /// such things.
+    /// Memory registered with a transport, which sends messages from it without a copy. `None` if
+    /// no transport registers memory.
     pub(crate) fn pages(&mut self, bytes: usize) -> Option<io::Result<Pages>> {
         let maker = self.transports.iter_mut().find_map(|via| via.registered_memory());
         maker.map(|by| by.pages(bytes))
@@ -220,7 +225,7 @@ impl Router {
 impl Drop for Router {
     fn drop(&mut self) {
         if self.is_forked() {
-            // To end them would tell the peers that the parent has left.
+            // Dropping them here would tell the peers that the parent has left.
             std::mem::forget(std::mem::take(&mut self.transports));
         }
     }

@@ -1,5 +1,5 @@
-//! Windows: buffers that every rank of the host has mapped, so that a call reads its peers' inputs
-//! and writes its results where they lie.
+//! Windows: buffers that every rank of the host has mapped. Calls read peers' inputs and write
+//! results in them directly.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -12,35 +12,34 @@ use ringfold_transport::{Pages, Window as Shared};
 
 use crate::buffers::AlignedBytes;
 
-/// A buffer of `T` on every rank, made by [`Communicator::alloc`](crate::Communicator::alloc); used
-/// like a slice.
+/// A buffer of `T` on every rank, made by [`Communicator::alloc`](crate::Communicator::alloc).
 ///
-/// If all ranks of the communicator share memory, each has the others' buffers mapped, and
-/// [`all_reduce_window`](crate::Communicator::all_reduce_window) works on them directly. It may
-/// also serve as an ordinary buffer of any call. Dropping it unmaps it here and takes nothing from
-/// the others.
+/// It dereferences to a slice, so it may also serve as an ordinary buffer of any call. If all ranks
+/// of the communicator share memory, each has the others' buffers mapped, and
+/// [`all_reduce_window`](crate::Communicator::all_reduce_window) works on them directly. Dropping a
+/// window unmaps it on this rank only.
 pub struct Window<T> {
     pub(crate) store: Store,
-    /// Which of its communicator's windows it is,
+    /// The number of the window on its communicator, from 1.
     pub(crate) number: u32,
-    /// and which of this process's communicators that is.
+    /// The number of its communicator in this process.
     home: u64,
     len: usize,
     elements: PhantomData<T>,
 }
 
-/// Where a window's elements are.
+/// The memory of a window's elements.
 pub(crate) enum Store {
-    /// In memory that all ranks have mapped.
+    /// Memory that all ranks have mapped.
     Shared(Shared),
-    /// In this rank's own,
+    /// Memory of this rank alone.
     Own(AlignedBytes),
-    /// of which devices may read.
+    /// Memory of this rank alone, registered with a transport's devices.
     Registered(Pages),
 }
 
 impl Store {
-    /// Its first `bytes` bytes.
+    /// The first `bytes` bytes.
     pub(crate) fn front(&self, bytes: usize) -> &[u8] {
         match self {
             Self::Shared(window) => window.read(0..bytes),
@@ -49,7 +48,7 @@ impl Store {
         }
     }
 
-    /// Likewise, to be written.
+    /// The first `bytes` bytes, for writing.
     pub(crate) fn front_mut(&mut self, bytes: usize) -> &mut [u8] {
         match self {
             Self::Shared(window) => window.write(0..bytes),
@@ -62,9 +61,9 @@ impl Store {
 /// The numbers of a communicator's windows.
 #[derive(Debug)]
 pub(crate) struct WindowNumbers {
-    /// This communicator among those of the process.
+    /// The number of the communicator in this process.
     home: u64,
-    /// Windows made so far.
+    /// The number of windows made so far.
     made: u32,
 }
 
@@ -74,12 +73,12 @@ impl WindowNumbers {
         Self { home: HOMES.fetch_add(1, Ordering::Relaxed), made: 0 }
     }
 
-    /// Whether `window` is one of them.
+    /// Whether this communicator made `window`.
     pub(crate) const fn has<T>(&self, window: &Window<T>) -> bool {
         window.home == self.home
     }
 
-    /// The next window.
+    /// Wraps `store` as the communicator's next window.
     pub(crate) fn window<T>(&mut self, store: Store, len: usize) -> Window<T> {
         self.made = self.made.wrapping_add(1).max(1);
         Window { store, number: self.made, home: self.home, len, elements: PhantomData }
@@ -87,12 +86,12 @@ impl WindowNumbers {
 }
 
 impl<T> Window<T> {
-    /// Its bytes.
+    /// The length in bytes.
     pub(crate) const fn bytes(&self) -> usize {
         self.len * size_of::<T>()
     }
 
-    /// Whether all ranks have it mapped.
+    /// Whether all ranks have the window mapped.
     pub(crate) const fn is_shared(&self) -> bool {
         matches!(self.store, Store::Shared(_))
     }

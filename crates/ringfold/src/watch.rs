@@ -1,4 +1,4 @@
-//! Notices that the job has failed, also after this process was stopped for a while.
+//! Detects that the job has failed, even after this process was stopped for a while.
 
 use std::cell::Cell;
 use std::ops::Deref;
@@ -40,9 +40,10 @@ impl Watch {
         self.control.verdict().map_or(Ok(()), |verdict| Err(CallError::Verdict(verdict)))
     }
 
-    /// As `check_abort`; after a pause it first waits until the control thread has read what the
-    /// coordinator sent meanwhile. To be called before a peer's memory is written and at the end of
-    /// each call. Without a pause it takes a few nanoseconds.
+    /// Fails once the job has failed. After a pause it first waits until the control thread has
+    /// read the messages that the coordinator sent meanwhile. A call must make this check before it
+    /// writes to a peer's memory, and at its end. Without a pause the check takes a few
+    /// nanoseconds.
     #[inline]
     pub(crate) fn check_abort_after_pause(&self) -> Result<(), CallError> {
         if self.may_have_paused() {
@@ -61,7 +62,7 @@ impl Watch {
             }
             self.check_abort()?;
         }
-        // Without the control plane nobody knows whether the job goes on.
+        // Without the control plane this rank cannot know whether the job goes on.
         Err(CallError::Overdue)
     }
 
@@ -93,8 +94,8 @@ impl Deref for Watch {
     }
 }
 
-/// Milliseconds, on a clock that goes on while a process is stopped, and that costs no call of the
-/// kernel to read.
+/// The time in milliseconds. The clock runs on while a process is stopped, and reading it takes no
+/// system call.
 #[inline]
 fn now_ms() -> i64 {
     let now = clock_gettime(ClockId::MonotonicCoarse);

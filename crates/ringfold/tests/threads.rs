@@ -1,14 +1,15 @@
-//! Ranks as threads: the calls a user makes first, and what they get when they make them wrong.
+//! Ranks as threads: a user's first calls, and the errors of wrong ones.
 
 use std::sync::Barrier;
 use std::time::Duration;
 
 use ringfold::{
-    Buffers, Call, Collective, Communicator, DataType, Error, Rank, ReduceOp, Verdict, local,
+    Buffers, Call, Collective, Communicator, Config, DataType, Error, Rank, ReduceOp, UniqueId,
+    Verdict, local,
 };
 
 #[test]
-fn everyone_gets_the_sum() {
+fn every_rank_gets_the_sum() {
     for size in [1, 2, 3, 5, 8] {
         for count in [0, 1, 2, 7, 1000, 100_003] {
             let want: Vec<f32> =
@@ -28,19 +29,39 @@ fn everyone_gets_the_sum() {
 }
 
 #[test]
-fn wrong_lengths_are_told_before_anything_moves() {
+fn slices_vectors_arrays_and_windows_are_buffers() {
     local::run(2, |comm| {
-        let error = comm.all_reduce_into(&[1_u8, 2], &mut [0], ReduceOp::Sum).unwrap_err();
-        assert!(matches!(error, Error::Argument { .. }), "{error}");
-        let mut value = [1_i64];
-        comm.all_reduce(&mut value, ReduceOp::Sum).unwrap();
-        assert_eq!(value, [2], "the communicator is as before");
+        let (mut vector, mut array) = (vec![1_u32; 4], [1_u32; 4]);
+        let (mut boxed, mut window) = (array.to_vec().into_boxed_slice(), comm.alloc(4).unwrap());
+        window.fill(1_u32);
+        comm.all_reduce(&mut vector, ReduceOp::Sum).unwrap();
+        comm.all_reduce(&mut array, ReduceOp::Sum).unwrap();
+        comm.all_reduce(&mut boxed, ReduceOp::Sum).unwrap();
+        comm.all_reduce(&mut window, ReduceOp::Sum).unwrap();
+        for result in [&vector[..], &array[..], &boxed[..], &window[..]] {
+            assert_eq!(result, [2; 4]);
+        }
+        comm.all_reduce_into(&window[..2], &mut vector[2..], ReduceOp::Max).unwrap();
+        comm.all_reduce_window(&mut window, ..2, ReduceOp::Sum).unwrap();
+        assert_eq!((&window[..], &vector[..]), (&[4, 4, 2, 2][..], &[2; 4][..]));
     })
     .unwrap();
 }
 
 #[test]
-fn a_waiting_call_ends_when_another_thread_gives_up() {
+fn wrong_lengths_are_refused_before_anything_moves() {
+    local::run(2, |comm| {
+        let error = comm.all_reduce_into(&[1_u8, 2], &mut [0], ReduceOp::Sum).unwrap_err();
+        assert!(matches!(error, Error::Argument { .. }), "{error}");
+        let mut value = [1_i64];
+        comm.all_reduce(&mut value, ReduceOp::Sum).unwrap();
+        assert_eq!(value, [2], "the communicator remains usable");
+    })
+    .unwrap();
+}
+
+#[test]
+fn a_waiting_call_ends_when_another_thread_aborts() {
     let (done, wait) = (Barrier::new(2), Duration::from_millis(100));
     let outcome = local::run(2, |comm| {
         if comm.rank() == Rank(0) {
@@ -48,7 +69,7 @@ fn a_waiting_call_ends_when_another_thread_gives_up() {
             let thread = std::thread::spawn(move || {
                 std::thread::sleep(wait);
                 aborter.clone().abort("on purpose");
-                aborter.abort("once more, which changes nothing");
+                aborter.abort("a second abort changes nothing");
             });
             // Rank 1 makes no call before this one has ended.
             let failed = comm.barrier().unwrap_err().to_string();
@@ -66,7 +87,7 @@ fn a_waiting_call_ends_when_another_thread_gives_up() {
 }
 
 #[test]
-fn ranks_that_differ_are_told_who_said_what() {
+fn ranks_that_differ_learn_the_calls_of_all() {
     let verdicts = local::run(3, |comm| {
         let count = if comm.rank() == Rank(1) { 7 } else { 5 };
         let error = comm.all_reduce(&mut vec![1.0_f64; count], ReduceOp::Sum).unwrap_err();
@@ -81,9 +102,9 @@ fn ranks_that_differ_are_told_who_said_what() {
 }
 
 #[test]
-fn a_difference_that_nobody_waited_for_is_found_by_the_next_call() {
+fn a_difference_in_an_earlier_call_is_found_by_the_next() {
     let verdicts = local::run(2, |comm| {
-        // Each only sends, so each returns.
+        // Each rank only sends, so each call returns.
         let root = comm.rank();
         comm.broadcast(&mut [root.0; 3], root).unwrap();
         let error = comm.all_reduce(&mut [1.0_f32; 3], ReduceOp::Sum).unwrap_err();
@@ -142,7 +163,7 @@ fn an_operation_without_meaning_makes_no_difference() {
 }
 
 #[test]
-fn more_than_there_can_be_is_refused() {
+fn a_count_beyond_the_address_space_is_refused() {
     local::run(2, |comm| {
         let collective = Collective::AllGather;
         let (data_type, op, root) = (DataType::F64, ReduceOp::Sum, Rank(0));
@@ -151,4 +172,35 @@ fn more_than_there_can_be_is_refused() {
         assert!(matches!(error, Error::Argument { .. }), "{error}");
     })
     .unwrap();
+}
+
+#[test]
+fn threads_meet_by_a_unique_id() {
+    let config = Config::default();
+    let id = UniqueId::new(&config).unwrap();
+    std::thread::scope(|scope| {
+        let ranks = [2, 0, 1].map(|rank| {
+            let id = if rank == 0 { id.clone() } else { id.to_string().parse().unwrap() };
+            let config = &config;
+            scope.spawn(move || {
+                let mut comm = Communicator::init_with_id(config, &id, Rank(rank), 3).unwrap();
+                let mut sum = [rank + 1];
+                comm.all_reduce(&mut sum, ReduceOp::Sum).unwrap();
+                comm.leave().unwrap();
+                sum[0]
+            })
+        });
+        assert_eq!(ranks.map(|rank| rank.join().unwrap()), [6; 3]);
+    });
+}
+
+#[test]
+fn a_rank_beyond_the_size_is_refused() {
+    let config = Config::default();
+    let id = UniqueId::new(&config).unwrap();
+    for (rank, size) in [(1, 1), (0, 0), (3, 2)] {
+        let error = Communicator::init_with_id(&config, &id, Rank(rank), size).unwrap_err();
+        assert!(error.to_string().contains(&format!("rank {rank} of {size}")), "{error}");
+    }
+    assert_eq!(Communicator::init_with_id(&config, &id, Rank(0), 1).unwrap().size(), 1);
 }

@@ -119,6 +119,18 @@ impl Scale {
     }
 }
 
+impl From<f64> for Scale {
+    fn from(factor: f64) -> Self {
+        Self::new(factor)
+    }
+}
+
+impl fmt::Display for Scale {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.factor(), f)
+    }
+}
+
 impl fmt::Debug for Scale {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Scale({})", self.factor())

@@ -1,6 +1,8 @@
 //! Ranks and lanes: members of a communicator, and the parallel streams between two members.
 
 use core::fmt;
+use core::num::{ParseIntError, TryFromIntError};
+use core::str::FromStr;
 
 /// A member of a communicator, `0..size`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -22,6 +24,40 @@ impl Rank {
         assert!(index <= crate::limits::RANKS_MAX, "rank index beyond limits::RANKS_MAX");
         #[expect(clippy::cast_possible_truncation, reason = "bounded by the assertion above")]
         Self(index as u32)
+    }
+}
+
+impl From<u32> for Rank {
+    fn from(rank: u32) -> Self {
+        Self(rank)
+    }
+}
+
+impl From<Rank> for u32 {
+    fn from(rank: Rank) -> Self {
+        rank.0
+    }
+}
+
+impl From<Rank> for usize {
+    fn from(rank: Rank) -> Self {
+        rank.index()
+    }
+}
+
+impl TryFrom<usize> for Rank {
+    type Error = TryFromIntError;
+
+    fn try_from(index: usize) -> Result<Self, TryFromIntError> {
+        u32::try_from(index).map(Self)
+    }
+}
+
+impl FromStr for Rank {
+    type Err = ParseIntError;
+
+    fn from_str(text: &str) -> Result<Self, ParseIntError> {
+        text.parse().map(Self)
     }
 }
 

@@ -1,33 +1,32 @@
-//! The handwritten digits: parsed, scaled to 0..1, and split into what is learned and what is held
-//! out.
+//! The handwritten digits: parsed, scaled to 0..1, and split into a training set and a test set.
 
-/// Pixels of an image.
+/// The pixels of an image.
 pub(crate) const PIXELS: usize = 64;
 
-/// Digits there are.
+/// The number of digits.
 pub(crate) const CLASSES: usize = 10;
 
-/// Every fifth image is held out.
+/// Every fifth image belongs to the test set.
 const HELD_OUT: usize = 5;
 
 /// One handwritten digit.
 pub(crate) struct Image {
-    /// Ink, row by row, 0 to 1.
+    /// The ink of each pixel, row by row, from 0 to 1.
     pub(crate) pixels: [f32; PIXELS],
-    /// The digit that it shows.
+    /// The digit that the image shows.
     pub(crate) label: usize,
 }
 
 /// The data set.
 pub(crate) struct Digits {
-    /// To learn from.
+    /// The training set.
     pub(crate) train: Vec<Image>,
-    /// To measure with; never learned from.
+    /// The test set.
     pub(crate) test: Vec<Image>,
 }
 
 impl Digits {
-    /// The data set that is compiled in.
+    /// Parses the data set, which is compiled into the program.
     pub(crate) fn load() -> Self {
         let mut digits = Self { train: Vec::new(), test: Vec::new() };
         for (index, line) in include_str!("../digits/digits.txt").lines().enumerate() {

@@ -1,14 +1,13 @@
-//! Data-parallel training: every rank learns from its share of each batch, the gradients are summed
-//! by `all_reduce`, and all ranks take the same step.
+//! Data-parallel training: every rank computes the gradient of its share of each batch,
+//! `all_reduce` sums the gradients, and all ranks take the same step.
 //!
 //! ```text
 //! ringrun -n 4 target/release/examples/train --epochs 30
 //! ```
 //!
-//! Whatever the number of ranks, a batch is the same images, so the curve of the loss is the same
-//! but for the order of summation. Rank 0 prints it, and at the end the share of held-out images
-//! that were recognised.
-#![expect(clippy::print_stdout, reason = "the curve is what the program is for")]
+//! A batch has the same images for every number of ranks, so the loss differs only by the order of
+//! summation. Rank 0 prints the loss of each epoch and, at the end, the accuracy on the test set.
+#![expect(clippy::print_stdout, reason = "the program prints its results")]
 
 mod data;
 mod model;
@@ -23,7 +22,7 @@ use crate::data::{Digits, Image};
 use crate::model::{Gradient, Model};
 use crate::random::Random;
 
-/// Images of a batch, over all ranks.
+/// The images of a batch, over all ranks.
 const BATCH: usize = 64;
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -33,7 +32,8 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let mut random = Random::new(1);
     let mut model = Model::new(&mut random);
-    // They are equal already, for the seed is; a model that is read from a file by one rank is not.
+    // The same seed makes equal models. A model that one rank reads from a file needs this
+    // broadcast.
     comm.broadcast(model.parameters_mut(), Rank(0))?;
 
     let mut order: Vec<&Image> = digits.train.iter().collect();
@@ -74,7 +74,7 @@ fn train(
     Ok(loss / images.len() as f32)
 }
 
-/// How many of the images all ranks together recognise, each looking at its share.
+/// The number of images that all ranks together recognise. Each rank tests its share.
 fn recognised(
     comm: &mut Communicator,
     model: &Model,
@@ -89,7 +89,7 @@ fn recognised(
     Ok(recognised[0])
 }
 
-/// The number behind `--epochs`, or 30.
+/// The number of epochs: that after `--epochs`, or 30.
 fn epochs(mut args: impl Iterator<Item = String>) -> Result<usize, Box<dyn Error>> {
     match (args.next().as_deref(), args.next(), args.next()) {
         (None, ..) => Ok(30),

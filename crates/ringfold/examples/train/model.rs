@@ -1,37 +1,37 @@
 //! The classifier: one hidden layer, cross-entropy, gradient descent with momentum.
 //!
-//! All parameters lie in one vector, and so do their gradients: one collective call sums a step's
-//! gradients over all ranks.
+//! One vector holds all parameters, and one vector all gradients. So one call sums the gradients of
+//! a step over all ranks.
 
 use crate::data::{CLASSES, Image, PIXELS};
 use crate::random::Random;
 
-/// Width of the hidden layer.
+/// The width of the hidden layer.
 const HIDDEN: usize = 32;
 
-/// Where each part begins in the vector of parameters; a layer is its weights, output by output,
-/// then its biases.
+/// The indices at which the parts begin in the vector of parameters. A layer has its weights,
+/// output by output, and then its biases.
 const HIDDEN_BIASES: usize = HIDDEN * PIXELS;
 const OUTPUT: usize = HIDDEN_BIASES + HIDDEN;
 const OUTPUT_BIASES: usize = OUTPUT + CLASSES * HIDDEN;
 
-/// Parameters in all.
+/// The number of parameters.
 const PARAMETERS: usize = OUTPUT_BIASES + CLASSES;
 
 const LEARNING_RATE: f32 = 0.1;
 const MOMENTUM: f32 = 0.9;
 
-/// What a batch says: the gradient of its summed loss, and that loss behind it, so that both travel
-/// together.
+/// The gradient of the summed loss of a batch. The last element is the loss itself, so one call
+/// sums both.
 pub(crate) struct Gradient(Vec<f32>);
 
 impl Gradient {
-    /// That of an empty batch.
+    /// The gradient of an empty batch.
     pub(crate) fn zero() -> Self {
         Self(vec![0.0; PARAMETERS + 1])
     }
 
-    /// All of it, to be summed over the ranks.
+    /// The elements of the gradient and the loss, for the sum over the ranks.
     pub(crate) fn values_mut(&mut self) -> &mut [f32] {
         &mut self.0
     }
@@ -41,7 +41,7 @@ impl Gradient {
         self.0[PARAMETERS]
     }
 
-    /// Makes it that of an empty batch.
+    /// Resets to the gradient of an empty batch.
     pub(crate) fn clear(&mut self) {
         self.0.fill(0.0);
     }
@@ -54,7 +54,7 @@ pub(crate) struct Model {
 }
 
 impl Model {
-    /// Weights drawn at random, biases zero.
+    /// A model with random weights and zero biases.
     pub(crate) fn new(random: &mut Random) -> Self {
         let mut parameters = vec![0.0; PARAMETERS];
         let layers = [(0..HIDDEN_BIASES, PIXELS), (OUTPUT..OUTPUT_BIASES, HIDDEN)];
@@ -67,15 +67,15 @@ impl Model {
         Self { parameters, velocity: vec![0.0; PARAMETERS] }
     }
 
-    /// The parameters, to be given to every rank.
+    /// The parameters, for the broadcast to every rank.
     pub(crate) fn parameters_mut(&mut self) -> &mut [f32] {
         &mut self.parameters
     }
 
-    /// Adds what one image says to `sum`.
+    /// Adds the gradient of one image to `sum`.
     pub(crate) fn learn(&self, image: &Image, sum: &mut Gradient) {
         let hidden = self.hidden(image);
-        // The derivative of the loss by each score is the probability, less 1 at the true label.
+        // The derivative of the loss by a score is its probability, minus 1 at the true label.
         let mut by_score = softmax(self.scores(&hidden));
         sum.0[PARAMETERS] -= by_score[image.label].max(f32::MIN_POSITIVE).ln();
         by_score[image.label] -= 1.0;
@@ -103,7 +103,7 @@ impl Model {
         }
     }
 
-    /// The digit that the image most likely shows.
+    /// The digit with the highest score.
     pub(crate) fn guess(&self, image: &Image) -> usize {
         let scores = self.scores(&self.hidden(image));
         (0..CLASSES).max_by(|&a, &b| scores[a].total_cmp(&scores[b])).unwrap_or(0)
@@ -118,7 +118,7 @@ impl Model {
     }
 }
 
-/// What a layer makes of its inputs, before any bending.
+/// The outputs of a layer before its activation function.
 fn layer<const OUTPUTS: usize>(parameters: &[f32], inputs: &[f32]) -> [f32; OUTPUTS] {
     let (weights, biases) = parameters.split_at(OUTPUTS * inputs.len());
     let mut outputs = [0.0; OUTPUTS];
@@ -129,7 +129,8 @@ fn layer<const OUTPUTS: usize>(parameters: &[f32], inputs: &[f32]) -> [f32; OUTP
     outputs
 }
 
-/// Adds a layer's gradient: `slopes` of its outputs times `inputs`, and the slopes for the biases.
+/// Adds a layer's gradient: the `slopes` of its outputs times its `inputs`, and the slopes for the
+/// biases.
 fn add_outer(sum: &mut [f32], slopes: &[f32], inputs: &[f32]) {
     let (weights, biases) = sum.split_at_mut(slopes.len() * inputs.len());
     for ((row, bias), slope) in weights.chunks_exact_mut(inputs.len()).zip(biases).zip(slopes) {

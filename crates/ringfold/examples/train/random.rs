@@ -1,11 +1,11 @@
-//! The same random numbers on every rank and every machine: SplitMix64 (Steele, Lea and Flood,
+//! Random numbers that are the same on every rank and machine: SplitMix64 (Steele, Lea and Flood,
 //! 2014).
 
-/// A generator.
+/// A generator of random numbers.
 pub(crate) struct Random(u64);
 
 impl Random {
-    /// One that repeats itself for the same seed.
+    /// A generator that depends only on `seed`.
     pub(crate) fn new(seed: u64) -> Self {
         Self(seed)
     }
@@ -18,9 +18,9 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number from 0 up to 1.
+    /// A number from 0 up to, but not including, 1.
     pub(crate) fn unit(&mut self) -> f32 {
-        // 24 bits are what an f32 holds without rounding.
+        // An f32 holds 24 bits without rounding.
         (self.bits() >> 40) as f32 / (1 << 24) as f32
     }
 

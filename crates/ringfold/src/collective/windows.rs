@@ -1,4 +1,4 @@
-//! Calls in windows, as the user makes them.
+//! Windows, and the all-reduce that works directly in them.
 
 use std::ops::{Bound, Range, RangeBounds};
 
@@ -16,8 +16,9 @@ use crate::error::Error;
 use crate::execute::Sharing;
 use crate::shared::{Store, Window};
 
-/// The windows of an untyped call.
+/// The windows of an untyped call: [`Communicator::perform_in_windows`] takes them.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum Windows<'a, T> {
     /// Out of place.
     Apart {
@@ -32,17 +33,31 @@ pub enum Windows<'a, T> {
 
 impl Communicator {
     /// Replaces elements `range` of `window` on every rank by the reduction of all ranks' elements.
-    /// All ranks pass the same window and range. The bits are the same on every rank, in every run
-    /// with the same ranks and settings; they may differ from those of
+    ///
+    /// Every rank must pass the same window and range. Blocks until this rank's part is done; peers
+    /// read and write this rank's elements directly until then. Every rank gets the same bits, in
+    /// every run with the same ranks and settings. They may differ from those of
     /// [`all_reduce`](Self::all_reduce), which may add in another order.
     ///
-    /// Until it returns, peers read and write this rank's elements where they lie. After
-    /// [`Error::Failed`] the elements in `range` are undefined, and nobody else changes them any
-    /// more: this rank then has its elements for itself, in memory of its own. That takes as much
-    /// memory as the window, once. If the system refuses it, access to the window panics.
+    /// After [`Error::Failed`] the elements in `range` are undefined, and peers no longer change
+    /// them: the window moves to private memory of the same size. If the system refuses that
+    /// memory, access to the window panics.
     ///
     /// # Errors
-    /// [`Error::Argument`] or [`Error::Failed`].
+    /// [`Error::Argument`] if `range` exceeds the window, `op` does not fit the type, or another
+    /// communicator made the window; [`Error::Failed`] if the job has failed; [`Error::Forked`] in
+    /// a child process.
+    ///
+    /// ```
+    /// use ringfold::{Communicator, ReduceOp};
+    ///
+    /// let mut comm = Communicator::init()?;
+    /// let mut window = comm.alloc::<f32>(100)?;
+    /// window[10..20].fill(1.0);
+    /// comm.all_reduce_window(&mut window, 10..20, ReduceOp::Sum)?;
+    /// assert_eq!((window[9], window[10]), (0.0, comm.size() as f32));
+    /// # Ok::<(), ringfold::Error>(())
+    /// ```
     pub fn all_reduce_window<T: Element>(
         &mut self,
         window: &mut Window<T>,
@@ -54,11 +69,23 @@ impl Communicator {
         self.perform_in_windows(&call, Windows::InPlace(window), range.start * size_of::<T>())
     }
 
-    /// Puts the reduction of elements `range` of all ranks' `input` into the same elements of every
-    /// rank's `output`. As [`all_reduce_window`](Self::all_reduce_window) in everything else.
+    /// Writes the reduction of elements `range` of all ranks' `input` to the same elements of every
+    /// rank's `output`. Both are windows, and everything else is as for
+    /// [`all_reduce_window`](Self::all_reduce_window).
     ///
     /// # Errors
-    /// [`Error::Argument`] or [`Error::Failed`].
+    /// As for [`all_reduce_window`](Self::all_reduce_window).
+    ///
+    /// ```
+    /// use ringfold::{Communicator, ReduceOp};
+    ///
+    /// let mut comm = Communicator::init()?;
+    /// let (mut input, mut output) = (comm.alloc::<i64>(8)?, comm.alloc::<i64>(8)?);
+    /// input.fill(2);
+    /// comm.all_reduce_window_into(&input, &mut output, .., ReduceOp::Min)?;
+    /// assert_eq!(output[..], [2; 8]);
+    /// # Ok::<(), ringfold::Error>(())
+    /// ```
     pub fn all_reduce_window_into<T: Element>(
         &mut self,
         input: &Window<T>,
@@ -72,11 +99,14 @@ impl Communicator {
         self.perform_in_windows(&call, windows, range.start * size_of::<T>())
     }
 
-    /// Performs an all-reduce on elements whose type only the call knows, from byte `at` of the
-    /// windows on: for bindings and tools.
+    /// Performs an all-reduce on the bytes of windows from byte `at`, for bindings and tools.
+    /// `call` has the type of the elements. Every rank must make the same call on the same windows.
+    /// Blocks until this rank's part is done.
     ///
     /// # Errors
-    /// [`Error::Argument`] or [`Error::Failed`].
+    /// [`Error::Argument`] if the call is not an all-reduce, exceeds a window, or uses the window
+    /// of another communicator; [`Error::Failed`] if the job has failed; [`Error::Forked`] in a
+    /// child process.
     pub fn perform_in_windows<T: Element>(
         &mut self,
         call: &Call,
@@ -89,17 +119,18 @@ impl Communicator {
             Windows::InPlace(window) => (None, window),
         };
         if call.collective != Collective::AllReduce {
-            let what = "only all-reduce works in windows; the others take them as slices";
+            let what = "only all-reduce works in windows; pass the window as a slice instead";
             return Err(argument(self.rank(), call.collective, what.to_owned()));
         }
         let room = input.map_or(usize::MAX, Window::bytes).min(output.bytes());
         let len = call.count.saturating_mul(call.data_type.bytes());
         if at.checked_add(len).is_none_or(|end| end > room) {
-            let what = format!("{len} bytes from byte {at} on exceed the window's {room}");
+            let what = format!("{len} bytes from byte {at} exceed the window of {room} bytes");
             return Err(argument(self.rank(), call.collective, what));
         }
         if !self.windows.has(output) || !input.is_none_or(|input| self.windows.has(input)) {
-            let what = "the window is one of another communicator".to_owned();
+            let what = "the window belongs to another communicator; use one of this communicator's"
+                .to_owned();
             return Err(argument(self.rank(), call.collective, what));
         }
         let named = Named {
@@ -131,26 +162,26 @@ impl Communicator {
         }
     }
 
-    /// The name of the algorithm that all-reduce `call` would run by in `window`, as in `window`.
-    ///
-    /// # Errors
-    /// None today.
-    pub fn algorithm_in<T>(&self, window: &Window<T>, call: &Call) -> Result<&'static str, Error> {
+    /// The name of the algorithm that would perform the all-reduce `call` in `window`, as in
+    /// `window`.
+    #[must_use]
+    pub fn algorithm_in<T>(&self, window: &Window<T>, call: &Call) -> &'static str {
         let memory = Memory::Windows { shared: window.is_shared() };
-        Ok(self.algorithm_in_memory(call, memory))
+        self.algorithm_in_memory(call, memory)
     }
 
-    /// Makes a window of `len` elements, all zero. To be called by every rank, with the same type
-    /// and length. Blocks until all have it.
+    /// Makes a window of `len` elements, all zero. Every rank must call it, with the same type and
+    /// length. Blocks until all ranks have the window.
     ///
-    /// Where not all ranks share memory, calls in the buffers take the ordinary ways, to results
-    /// that may differ in rounding; but where slices of the buffers are passed to any call, RDMA
-    /// devices send longer messages from there, and write them there. A child process made by
-    /// `fork` may not have them.
+    /// If not all ranks share memory, calls in the window use the algorithms for ordinary memory,
+    /// which may round differently. The window's memory is then registered with the RDMA devices,
+    /// if there are any: longer messages of any call leave from it, and arrive in it, without a
+    /// copy. A child process made by `fork` may have no access to that memory.
     ///
     /// # Errors
-    /// [`Error::Argument`], on every rank, if the ranks ask for different things or for more shared
-    /// memory than a rank has; [`Error::Failed`].
+    /// [`Error::Argument`], on every rank, if the ranks ask for different types or lengths, or for
+    /// more shared memory than a rank has; [`Error::Failed`] if the job has failed;
+    /// [`Error::Forked`] in a child process.
     ///
     /// ```
     /// use ringfold::{Communicator, ReduceOp};
@@ -170,7 +201,7 @@ impl Communicator {
         self.all_gather_into(&mine, all.as_flattened_mut())?;
         let differs = |(_, asked): &(usize, &[u64; 3])| asked[1..] != all[0][1..];
         if let Some((rank, asked)) = all.iter().enumerate().find(differs) {
-            let (first, other) = (wish(all[0]), wish(*asked));
+            let (first, other) = (request(all[0]), request(*asked));
             return Err(self.refuse(format!(
                 "rank {rank} asks for {other} and rank 0 for {first}: all must ask for the same"
             )));
@@ -178,8 +209,8 @@ impl Communicator {
         let bytes = len.checked_mul(kind.bytes()).filter(|bytes| *bytes <= WINDOW_BYTES_MAX);
         let Some(bytes) = bytes else {
             return Err(self.refuse(format!(
-                "{} are more than {WINDOW_BYTES_MAX} bytes, the most that a window holds",
-                wish(mine)
+                "{} are more than {WINDOW_BYTES_MAX} bytes, the limit of a window",
+                request(mine)
             )));
         };
         let store = if bytes > 0 && all.iter().all(|asked| asked[0] == 1) {
@@ -190,7 +221,7 @@ impl Communicator {
         Ok(self.windows.window(store, len))
     }
 
-    /// Makes memory of this rank's own, registered where that is possible.
+    /// Makes memory of this rank alone, registered with a transport if possible.
     fn own(&mut self, bytes: usize) -> Store {
         let registered = if bytes > 0 { self.router.pages(bytes) } else { None };
         if let Some(Ok(pages)) = registered {
@@ -201,7 +232,7 @@ impl Communicator {
         Store::Own(own)
     }
 
-    /// Makes memory that all ranks have mapped; or all fail.
+    /// Makes memory that all ranks have mapped. Every rank fails if one does.
     fn share(&mut self, bytes: usize) -> Result<Shared, Error> {
         let call = self.agreement();
         let made = self.guarded(&call, |it| {
@@ -227,7 +258,7 @@ impl Communicator {
         }
     }
 
-    /// The call by which the ranks agree about a window.
+    /// The call by which the ranks agree on a window.
     const fn agreement(&self) -> Call {
         let (collective, data_type) = (Collective::AllGather, DataType::U64);
         Call { collective, count: 3, data_type, op: ReduceOp::Sum, root: Rank(0) }
@@ -237,7 +268,7 @@ impl Communicator {
         Error::Argument { rank: self.rank(), call: "alloc", what }
     }
 
-    /// The elements that `range` means of `len`.
+    /// Resolves `range` within `len` elements.
     fn elements(&self, len: usize, range: &impl RangeBounds<usize>) -> Result<Range<usize>, Error> {
         let start = match range.start_bound() {
             Bound::Included(start) => *start,
@@ -257,8 +288,8 @@ impl Communicator {
     }
 }
 
-/// The wish of a rank, in words.
-fn wish([_, len, kind]: [u64; 3]) -> String {
+/// The type and length that a rank asks for, in words.
+fn request([_, len, kind]: [u64; 3]) -> String {
     let name = DataType::ALL.iter().find(|known| **known as u64 == kind);
     name.map_or_else(|| format!("{len} elements"), |name| format!("{name} x {len}"))
 }

@@ -1,14 +1,14 @@
-//! Settings that make no sense.
+//! Errors of settings.
 
 use ringfold_collectives::select::InvalidConstraints;
 use ringfold_transport::rdma::InvalidFilter;
 
-/// A setting that makes no sense.
+/// A setting that is invalid.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// A value is not what the variable takes.
-    #[error("{variable}={value:?}: {wanted}")]
+    /// The variable does not take this value.
+    #[error("{variable}={value:?} is invalid: give {wanted}")]
     Value {
         /// The variable.
         variable: &'static str,
@@ -18,34 +18,34 @@ pub enum ConfigError {
         wanted: &'static str,
     },
     /// A number is out of its range.
-    #[error("{variable}={value:?}: a number from {least} to {most}")]
+    #[error("{variable}={value:?} is invalid: give a number from {least} to {most}")]
     Range {
         /// The variable.
         variable: &'static str,
         /// Its value.
         value: String,
-        /// The least number that it takes.
+        /// The least number that the variable takes.
         least: u16,
-        /// The greatest number that it takes.
+        /// The greatest number that the variable takes.
         most: u16,
     },
-    /// The list of RDMA devices cannot be read.
-    #[error("RINGFOLD_IB_HCA={value:?}: {why}")]
+    /// `RINGFOLD_IB_HCA` is not a list of RDMA devices.
+    #[error("RINGFOLD_IB_HCA={value:?} is not a list of RDMA devices")]
     Devices {
-        /// Its value.
+        /// The value of the variable.
         value: String,
-        /// The reason.
-        why: InvalidFilter,
+        /// The invalid part of the list.
+        source: InvalidFilter,
     },
-    /// The file of measurements cannot be used.
-    #[error("RINGFOLD_PLAN={path:?}: {why}; `ringfold tune` writes such files")]
+    /// The tuning file cannot be used.
+    #[error("RINGFOLD_PLAN={path:?} cannot be used: {why}; `ringfold tune` writes such files")]
     Plan {
         /// The file.
         path: String,
         /// The reason.
         why: String,
     },
-    /// The choice of algorithms makes no sense.
-    #[error("RINGFOLD_ALGO: {0}")]
+    /// `RINGFOLD_ALGO` is not a choice of algorithms.
+    #[error("RINGFOLD_ALGO is not a choice of algorithms")]
     Algorithms(#[from] InvalidConstraints),
 }

@@ -1,4 +1,4 @@
-//! The settings of a communicator, and the only place of the library that reads the environment.
+//! The settings of a communicator. Only this module of the library reads the environment.
 
 mod error;
 mod values;
@@ -11,125 +11,127 @@ use std::io::Read as _;
 use std::str::FromStr;
 use std::time::Duration;
 
-use ringfold_collectives::select::{Constraints, InvalidMeasurements, Measurements};
-use ringfold_transport::rdma::Settings;
+pub use ringfold_collectives::select::{
+    Constraints, InvalidConstraints, InvalidMeasurements, Measurements,
+};
+pub use ringfold_transport::rdma::Settings as RdmaSettings;
 pub use ringfold_transport::rdma::{Filter, InvalidFilter};
 pub use ringfold_transport::shm::Offers;
 use ringfold_types::limits::{CHANNELS_MAX, PATHS_MAX, PLAN_BYTES_MAX, RAILS_MAX};
 
 use crate::digest::digest;
 pub use error::ConfigError;
-pub(crate) use values::LONGEST;
+pub use tracing::Level;
+pub(crate) use values::LONGEST_WAIT;
 pub use values::Transports;
 use values::{bytes, count, flag, host_id, number, on_or_off, seconds, transports};
 
-/// The settings. One field per variable. Every rank of a job should have the same; ranks whose
-/// `algorithms`, `plan`, `chunk_bytes`, `channels`, `topology` or `topology_file` differ do not
-/// begin.
+/// The settings of a communicator, with one field for each variable.
+///
+/// Every rank of a job should have the same settings. Joining fails if ranks differ in
+/// `algorithms`, `plan`, `chunk_bytes`, `channels`, `topology` or `topology_file`.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct Config {
-    /// `RINGFOLD_TRANSPORT`: which transports may be used, as in `tcp` or `shm,tcp`. Between two
-    /// ranks the first of shm, rdma and tcp that both allow and that can reach is used. Default:
-    /// all.
+    /// `RINGFOLD_TRANSPORT`: the allowed transports, as in `tcp` or `shm,tcp`. Two ranks use the
+    /// first of shm, rdma and tcp that both allow and that connects them. Default: all.
     pub transports: Transports,
-    /// `RINGFOLD_HOSTID`: a name of up to 64 visible characters, to tell apart hosts that would
-    /// else be one: ranks share memory, and schedules take them to be of one host, only if they
-    /// have the same name too. So ranks of one machine can stand for several hosts. Default: none;
+    /// `RINGFOLD_HOSTID`: a name of up to 64 visible characters that divides a machine into hosts.
+    /// Only ranks with the same name share memory and count as ranks of one host. Default: none;
     /// every network namespace of a machine is a host.
     pub host_id: Option<String>,
-    /// `RINGFOLD_SHM_CMA`: bytes from which a message between ranks of one host stays where it is
-    /// until its receiver copies it from the sender's memory (cross-memory attach), as in `128K`,
-    /// where the system allows that; `0`: never. Default: only in calls by `attached`.
+    /// `RINGFOLD_SHM_CMA`: the size from which the receiver of a message copies it directly from
+    /// the memory of a sender on the same host (cross-memory attach), as in `128K`. It needs the
+    /// system's permission; `0` turns it off. Default: only in calls by `attached`.
     pub shm_cma: Offers,
-    /// `RINGFOLD_IB_HCA`: RDMA devices that may be used, as name prefixes separated by commas, each
-    /// maybe with `:port:rail:plane`; after `^` those that may not be, after `=` exact names.
-    /// Default: all.
+    /// `RINGFOLD_IB_HCA`: the allowed RDMA devices, as name prefixes separated by commas, each with
+    /// an optional `:port:rail:plane`. A list after `^` names the devices to leave out. A list
+    /// after `=` has exact names. Default: all.
     pub ib_devices: Filter,
-    /// `RINGFOLD_IB_GID_INDEX`: the index of the GID to use on every port but those of iWARP, which
-    /// have none. Default: of RoCE v2, in the family of the job's address and nearest to it.
+    /// `RINGFOLD_IB_GID_INDEX`: the index of the GID to use on every port. Ports of iWARP have no
+    /// GID. Default: a GID of RoCE v2, in the family of the job's address and nearest to it.
     pub ib_gid_index: Option<u8>,
-    /// `RINGFOLD_IB_TC`: the traffic class of packets over RoCE, or InfiniBand across routers, 0 to
-    /// 255; four times the DSCP. Default: 0.
+    /// `RINGFOLD_IB_TC`: the traffic class of packets over RoCE, or over InfiniBand across routers,
+    /// 0 to 255. It is four times the DSCP. Default: 0.
     pub ib_traffic_class: u8,
     /// `RINGFOLD_IB_SL`: the service level of packets over InfiniBand and RoCE, 0 to 15. Default:
     /// 0.
     pub ib_service_level: u8,
-    /// `RINGFOLD_IB_PKEY`: the index of the partition key to use in the table of every port but
-    /// those of iWARP, which have none; its ends must be in the same partition. Default: 0.
+    /// `RINGFOLD_IB_PKEY`: the index of the partition key in the table of every port. Both ends of
+    /// a connection must be in the same partition. Ports of iWARP have no such table. Default: 0.
     pub ib_partition_key_index: u16,
-    /// `RINGFOLD_IB_ADAPTIVE_ROUTING`: whether payloads beyond 8 KiB go by writes that switches may
-    /// route packet by packet, before what tells of them, 0 or 1. Default: on InfiniBand.
+    /// `RINGFOLD_IB_ADAPTIVE_ROUTING`: whether payloads beyond 8 KiB go by RDMA writes of their
+    /// own, 0 or 1. Switches may route the packets of such writes one by one; the notification
+    /// follows. Default: 1 on InfiniBand, else 0.
     pub ib_adaptive_routing: Option<bool>,
-    /// `RINGFOLD_IB_TIMEOUT`: how long an RDMA device waits for an answer, 1 to 31: 4.096 us times
-    /// two to the power of this. Over iWARP we wait ourselves, as long as others would in all.
-    /// Default: 18, about a second.
+    /// `RINGFOLD_IB_TIMEOUT`: the time that an RDMA device waits for an answer, as an exponent from
+    /// 1 to 31: 4.096 us times two to the power of this. Over iWARP the library waits instead, for
+    /// the time of all retries. Default: 18, about a second.
     pub ib_timeout: u8,
-    /// `RINGFOLD_IB_RETRY_CNT`: how often an RDMA device tries again before the peer counts as
-    /// lost, 0 to 7, which soft-RoCE takes to be for ever. Default: 6.
+    /// `RINGFOLD_IB_RETRY_CNT`: the retries of an RDMA device before the peer counts as lost, 0 to
+    /// 7. Soft-RoCE takes 7 to be unlimited. Default: 6.
     pub ib_retries: u8,
-    /// `RINGFOLD_IB_PCI_RELAXED_ORDERING`: whether RDMA devices that can may put arriving bytes in
-    /// place in any order, 0 or 1. Default: 1.
+    /// `RINGFOLD_IB_PCI_RELAXED_ORDERING`: whether RDMA devices may write received bytes to memory
+    /// in any order, 0 or 1. Default: 1.
     pub ib_relaxed_ordering: bool,
-    /// `RINGFOLD_IB_QPS_PER_CONNECTION`: queue pairs between two ranks on each pair of rails, 1 to
-    /// 4, over which messages are spread; the lesser of two ranks' counts. Default: 1.
+    /// `RINGFOLD_IB_QPS_PER_CONNECTION`: the queue pairs between two ranks on each pair of rails, 1
+    /// to
+    /// 4. Messages are spread over them. Two ranks use the smaller of their numbers. Default: 1.
     pub ib_queue_pairs: u8,
-    /// `RINGFOLD_IB_QPS_MAX`: queue pairs that this rank may have with all peers of a communicator
-    /// together. Where they run out, further peers get fewer, and then none: their data goes by
-    /// TCP, or the call fails where `transports` leaves that out. Default: 4096.
+    /// `RINGFOLD_IB_QPS_MAX`: the most queue pairs of this rank with all peers of a communicator
+    /// together. When they run out, further peers get fewer and then none. The data of a peer
+    /// without queue pairs goes by TCP; calls fail if `transports` excludes TCP. Default: 4096.
     pub ib_queue_pairs_max: usize,
-    /// `RINGFOLD_IB_BYTES_MAX`: bytes of memory that this rank may register with RDMA devices for
-    /// all peers of a communicator together, as in `256M`, counted once for each rail, as for
-    /// `ulimit -l`. Where they run out, as above; a peer counts for 8 MiB on each rail. Default:
-    /// 8 GiB.
+    /// `RINGFOLD_IB_BYTES_MAX`: the most bytes that this rank registers with RDMA devices for all
+    /// peers of a communicator together, as in `256M`. They count once for each rail, as for
+    /// `ulimit -l`; a peer counts 8 MiB on each rail. Peers beyond the limit have no queue pairs.
+    /// Default: 8 GiB.
     pub ib_bytes_max: usize,
-    /// `RINGFOLD_ALGO`: which algorithms may be used, as in `ring,tree` for all collectives or
-    /// `allreduce:ring;broadcast:^binomial` for some; `^` excludes. Default: all.
+    /// `RINGFOLD_ALGO`: the allowed algorithms, as in `ring,tree` for all collectives or
+    /// `allreduce:ring;broadcast:^binomial` for some. `^` excludes algorithms. Default: all.
     pub algorithms: Constraints,
-    /// `RINGFOLD_PLAN`: a file of measurements that `ringfold tune` made, by which algorithms are
-    /// chosen. Default: none; then they are chosen by an estimate.
+    /// `RINGFOLD_PLAN`: a tuning file that `ringfold tune` made. Algorithms are chosen by its
+    /// measurements. Default: none; algorithms are chosen by an estimate.
     pub plan: Measurements,
-    /// `RINGFOLD_CHUNK`: bytes that pipelined algorithms pass on at a time, as in `256K`. Default:
-    /// by the size of the call, and whether there are several hosts.
+    /// `RINGFOLD_CHUNK`: the chunk size of pipelined algorithms, as in `256K`. Default: it depends
+    /// on the size of the call and on whether there are several hosts.
     pub chunk_bytes: Option<usize>,
-    /// `RINGFOLD_CHANNELS`: parts of a long call that `ring` and `chain` let go side by side, each
-    /// over a TCP connection of its own: a network may give each connection but a share. 1 to 8;
-    /// default: 2 where data goes by TCP only, or the number of rails for TCP if that is more, else
-    /// 1. Numbers beyond these limits stand for the nearest limit.
+    /// `RINGFOLD_CHANNELS`: the number of parts, 1 to 8, into which `ring` and `chain` divide a
+    /// long call. The parts run at the same time, each over a TCP connection of its own, since a
+    /// network may limit the rate of each connection. The field is clamped to that range. Default:
+    /// 1, or where all data goes by TCP, 2 or the number of rails for TCP if that is larger.
     pub channels: Option<u8>,
-    /// `RINGFOLD_TOPO`: `off` leaves rails, planes and the order of hosts out of all choices, and
-    /// reads nothing about them. Default: `on`; ranks use what is certain of the fabric.
+    /// `RINGFOLD_TOPO`: `off` ignores rails, planes and the order of hosts, and reads nothing about
+    /// them. Default: `on`; ranks use the facts about the fabric that are certain.
     pub topology: bool,
     /// `RINGFOLD_TOPO_FILE`: a file that describes the fabric: a site file (`ringfold topo
     /// --write`), output of `ibnetdiscover`, `iblinkinfo` or `lldpctl -f json`, or Slurm's
-    /// `topology.conf`. Ranks look for their ports and their host in it. Ranks whose files differ
-    /// do not begin, except with LLDP, whose files are of one host each. Default: none.
+    /// `topology.conf`. Ranks find their ports and their host in it. Joining fails if ranks have
+    /// different files, except with LLDP, where each file describes one host. Default: none.
     pub topology_file: Option<String>,
-    /// `RINGFOLD_TIMEOUT`: seconds that one call may take before the ranks are asked who is missing
-    /// and the job fails. Default: 600.
+    /// `RINGFOLD_TIMEOUT`: the seconds that one call may take. The job fails after them, with an
+    /// error that names the ranks missing from the call. Default: 600.
     pub timeout: Duration,
-    /// `RINGFOLD_JOIN_TIMEOUT`: seconds within which all ranks must have come together. Default:
-    /// 60.
+    /// `RINGFOLD_JOIN_TIMEOUT`: the seconds within which all ranks must have joined. Default: 60.
     pub join_timeout: Duration,
-    /// `RINGFOLD_SOCKET_IFNAME`: network interfaces that may be used, as name prefixes separated by
-    /// commas; after `^` those that may not be, after `=` exact names. Rank 0 also waits for the
-    /// others there, unless its place is given by `MASTER_ADDR`, a list of nodes or Open MPI. A
-    /// list of several names, each of which stands for one interface of the host, declares rails
-    /// for TCP in its order. Default: any.
+    /// `RINGFOLD_SOCKET_IFNAME`: the allowed network interfaces, as name prefixes separated by
+    /// commas. A list after `^` names the interfaces to leave out. A list after `=` has exact
+    /// names. Rank 0 also listens there for the others, unless `MASTER_ADDR`, a list of nodes or
+    /// Open MPI gives its address. Several names that match one interface each declare rails for
+    /// TCP, in their order. Default: any.
     pub socket_ifname: Option<String>,
-    /// `RINGFOLD_DEBUG`: how much is logged to standard error: `ERROR`, `WARN`, `INFO`, `DEBUG` or
-    /// `TRACE`. If it is set, a `tracing` subscriber is installed unless the program has one;
-    /// otherwise that is left to the program. One that has none sees warnings while the ranks meet.
-    pub debug: Option<tracing::Level>,
-    /// What launchers say (`RINGFOLD_RANK`, `SLURM_PROCID`, `PMI_FD`, `OMPI_COMM_WORLD_RANK`,
-    /// `RANK` and so on) and where the secret is (`RINGFOLD_SECRET_FD`, `RINGFOLD_SECRET`,
-    /// `RINGFOLD_SECRET_FILE`, `HOME`): the whole environment, of which `ringfold_bootstrap` picks
-    /// what it knows.
+    /// `RINGFOLD_DEBUG`: the level of the log on standard error: `ERROR`, `WARN`, `INFO`, `DEBUG`
+    /// or `TRACE`. If it is set, the library installs a `tracing` subscriber, unless the program
+    /// has one. Without either, the library logs warnings while the ranks join.
+    pub debug: Option<Level>,
+    /// The whole environment. Joining reads the launchers' variables from it (`RINGFOLD_RANK`,
+    /// `SLURM_PROCID`, `PMI_FD`, `OMPI_COMM_WORLD_RANK`, `RANK` and so on), and the place of the
+    /// secret (`RINGFOLD_SECRET_FD`, `RINGFOLD_SECRET`, `RINGFOLD_SECRET_FILE`, `HOME`).
     pub environment: BTreeMap<String, String>,
 }
 
 impl fmt::Debug for Config {
-    /// Leaves the environment out: it may hold the secret.
+    /// Omits the environment, which may hold the secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Config")
             .field("transports", &self.transports)
@@ -151,7 +153,7 @@ impl fmt::Debug for Config {
 }
 
 /// The variables that must be the same on every rank, because schedules depend on them.
-pub(crate) const ALIKE: [&str; 6] = [
+pub(crate) const COMMON: [&str; 6] = [
     "RINGFOLD_ALGO",
     "RINGFOLD_CHUNK",
     "RINGFOLD_CHANNELS",
@@ -160,13 +162,13 @@ pub(crate) const ALIKE: [&str; 6] = [
     "RINGFOLD_TOPO_FILE",
 ];
 
-/// Queue pairs on each pair of rails.
+/// The most queue pairs on each pair of rails.
 #[expect(clippy::cast_possible_truncation, reason = "asserted to be at most 255")]
 const QUEUE_PAIRS_MAX: u8 = (PATHS_MAX / RAILS_MAX) as u8;
 
 impl Default for Config {
     fn default() -> Self {
-        let rdma = Settings::default();
+        let rdma = RdmaSettings::default();
         Self {
             transports: Transports { shm: true, rdma: true, tcp: true },
             host_id: None,
@@ -199,9 +201,9 @@ impl Default for Config {
 }
 
 impl Config {
-    /// The values of `ALIKE`, in words; empty where nothing is set. `site` is the digest of a
-    /// topology file for all hosts.
-    pub(crate) fn alike(&self, site: Option<u64>) -> [String; 6] {
+    /// The values of the variables in `COMMON`, as text; empty if not set. `site` is the digest of
+    /// a topology file for all hosts.
+    pub(crate) fn common_values(&self, site: Option<u64>) -> [String; 6] {
         let chunk = self.chunk_bytes.map_or_else(String::new, |bytes| bytes.to_string());
         let channels = self.channels.map_or_else(String::new, |channels| channels.to_string());
         let plan = match self.plan.rows().len() {
@@ -213,10 +215,11 @@ impl Config {
         [self.algorithms.to_string(), chunk, channels, plan, topology, site]
     }
 
-    /// The settings that this process's environment asks for.
+    /// Reads the settings from this process's environment. Variables that are not set, or not
+    /// UTF-8, keep their defaults.
     ///
     /// # Errors
-    /// A variable has a value that it does not take.
+    /// A variable has an invalid value.
     pub fn from_env() -> Result<Self, ConfigError> {
         let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
             Some((name.into_string().ok()?, value.into_string().ok()?))
@@ -224,10 +227,10 @@ impl Config {
         Self::from_map(env::vars_os().filter_map(text).collect())
     }
 
-    /// The settings that `environment` asks for.
+    /// Reads the settings from `environment`, which maps names of variables to their values.
     ///
     /// # Errors
-    /// A variable has a value that it does not take.
+    /// A variable has an invalid value.
     pub fn from_map(environment: BTreeMap<String, String>) -> Result<Self, ConfigError> {
         let mut config = Self::default();
         let set = |name: &str| environment.get(name).map(String::as_str).filter(|v| !v.is_empty());
@@ -267,7 +270,7 @@ impl Config {
             config.join_timeout = seconds("RINGFOLD_JOIN_TIMEOUT", value)?;
         }
         if let Some(value) = set("RINGFOLD_DEBUG") {
-            let level = tracing::Level::from_str(value).map_err(|_| ConfigError::Value {
+            let level = Level::from_str(value).map_err(|_| ConfigError::Value {
                 variable: "RINGFOLD_DEBUG",
                 value: value.to_owned(),
                 wanted: "one of ERROR WARN INFO DEBUG TRACE",
@@ -279,10 +282,10 @@ impl Config {
         Ok(config)
     }
 
-    /// Takes what is set about RDMA.
+    /// Reads the settings of the RDMA transport.
     fn set_rdma<'a>(&mut self, set: &impl Fn(&str) -> Option<&'a str>) -> Result<(), ConfigError> {
         if let Some(value) = set("RINGFOLD_IB_HCA") {
-            let invalid = |why| ConfigError::Devices { value: value.to_owned(), why };
+            let invalid = |source| ConfigError::Devices { value: value.to_owned(), source };
             self.ib_devices = value.parse().map_err(invalid)?;
         }
         if let Some(value) = set("RINGFOLD_IB_GID_INDEX") {
@@ -324,8 +327,8 @@ impl Config {
 
     /// The settings of the RDMA transport.
     #[must_use]
-    pub fn rdma(&self) -> Settings {
-        let mut settings = Settings::default();
+    pub fn rdma(&self) -> RdmaSettings {
+        let mut settings = RdmaSettings::default();
         settings.devices = self.ib_devices.clone();
         settings.gid_index = self.ib_gid_index;
         settings.traffic_class = self.ib_traffic_class;
@@ -342,17 +345,17 @@ impl Config {
     }
 }
 
-/// What `ringfold tune` wrote to a file of at most `limits::PLAN_BYTES_MAX` bytes.
+/// Reads a tuning file that `ringfold tune` wrote, of at most `limits::PLAN_BYTES_MAX` bytes.
 ///
 /// # Errors
-/// [`ConfigError::Plan`].
+/// [`ConfigError::Plan`] if the file cannot be read, is too long, or is not a tuning file.
 pub fn measurements(path: &str) -> Result<Measurements, ConfigError> {
     let bad = |why: String| ConfigError::Plan { path: path.to_owned(), why };
     let file = File::open(path).map_err(|e| bad(e.to_string()))?;
     let mut text = String::new();
     let bytes = file.take(PLAN_BYTES_MAX as u64 + 1).read_to_string(&mut text);
     if bytes.map_err(|e| bad(e.to_string()))? > PLAN_BYTES_MAX {
-        return Err(bad(format!("more than {PLAN_BYTES_MAX} bytes")));
+        return Err(bad(format!("it has more than {PLAN_BYTES_MAX} bytes")));
     }
     text.parse().map_err(|e: InvalidMeasurements| bad(e.to_string()))
 }
@@ -382,7 +385,7 @@ mod tests {
         assert_eq!(adaptive("0").adaptive_routing, Some(false));
         assert_eq!(with("RINGFOLD_IB_PKEY", "127").unwrap().rdma().partition_key_index, 127);
         assert_eq!(with("RINGFOLD_TIMEOUT", "0.5").unwrap().timeout, Duration::from_millis(500));
-        assert_eq!(with("RINGFOLD_TIMEOUT", "1e19").unwrap().timeout, LONGEST);
+        assert_eq!(with("RINGFOLD_TIMEOUT", "1e19").unwrap().timeout, LONGEST_WAIT);
         assert!(!with("RINGFOLD_TOPO", "off").unwrap().topology && Config::default().topology);
         assert_eq!(with("RINGFOLD_TOPO_FILE", "x").unwrap().topology_file.as_deref(), Some("x"));
         let tcp_only = Transports { shm: false, rdma: false, tcp: true };

@@ -1,4 +1,4 @@
-//! Values of settings and their parsers: numbers, times, sizes, names and transports.
+//! Parsers for values of settings: numbers, times, sizes, names and transports.
 
 use std::ops::RangeInclusive;
 use std::str::FromStr;
@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use super::error::ConfigError;
 
-/// Bytes of a host's name.
+/// The most bytes of a host's name.
 const HOST_BYTES: usize = 64;
 
-/// The longest time that anything is waited for: as good as for ever, and yet no clock overflows.
-pub(crate) const LONGEST: Duration = Duration::from_secs(100 * 365 * 86_400);
+/// The longest timeout. It is practically unlimited, and adding it to a clock does not overflow.
+pub(crate) const LONGEST_WAIT: Duration = Duration::from_secs(100 * 365 * 86_400);
 
-/// Which transports may be used.
+/// The allowed transports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transports {
     /// Shared memory between ranks of one host.
@@ -69,7 +69,7 @@ pub(super) fn seconds(variable: &'static str, value: &str) -> Result<Duration, C
         .ok()
         .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
         .filter(|time| !time.is_zero())
-        .map(|time| time.min(LONGEST))
+        .map(|time| time.min(LONGEST_WAIT))
         .ok_or_else(|| ConfigError::Value { variable, value: value.to_owned(), wanted })
 }
 

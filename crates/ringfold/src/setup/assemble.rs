@@ -1,4 +1,4 @@
-//! From a process and a group to the parts of a communicator.
+//! Assembles the parts of a communicator for a process and a group.
 
 use std::time::Instant;
 
@@ -26,16 +26,16 @@ pub(crate) struct Parts {
     pub(crate) crowd: Crowd,
     pub(crate) router: Router,
     pub(crate) control: Control,
-    /// The interface by which this rank meets peers, if it needs one.
+    /// The interface on which this rank listens for peers, if it needs one.
     pub(crate) interface: Option<Choice>,
 }
 
-/// Makes this process, which is as `found`, a member of a group and connects it to the others. All
+/// Makes this process, described by `found`, a member of a group and connects it to the others. All
 /// members call it. Blocks until they are connected.
 ///
-/// `meet` brings the members together. It gives this rank's bytes (at most
-/// `limits::CARD_BYTES_MAX`) to every member. It returns everyone's bytes in rank order, and the
-/// group's control plane, over which the members exchange the rest.
+/// `meet` brings the members together. It sends this rank's bytes (at most
+/// `limits::CARD_BYTES_MAX`) to every member. It returns the bytes of all members in rank order,
+/// and the control plane of the group, over which the members exchange the rest.
 ///
 /// A process may assemble several groups, with another rank in each. Each group has transports of
 /// its own. The first group takes the RDMA devices out of `found`; later ones go without RDMA.
@@ -66,7 +66,7 @@ pub(super) fn assemble(
     Ok(Parts { layout, crowd, router, control, interface: found.interface.clone() })
 }
 
-/// The info of this rank. It has the first of several addresses for TCP; the statement has all.
+/// The information of this rank. It has the first address for TCP; the statement has all.
 fn peer_info(config: &Config, found: &Discovered, endpoints: &Endpoints) -> PeerInfo {
     let listening = endpoints.listening();
     let host_id = found.host.id.clone();
@@ -110,7 +110,7 @@ mod tests {
         assemble(config, found, membership, meet).unwrap()
     }
 
-    /// Every member sends `word` and its rank to every other one and hears the same from it.
+    /// Every member sends `word` plus its rank to every other one, and receives the peer's.
     fn greet(parts: &mut Parts, word: u8) {
         let (rank, size) = (parts.control.rank(), parts.control.size());
         let byte = |rank: Rank| [word + u8::try_from(rank.0).unwrap()];
@@ -118,20 +118,20 @@ mod tests {
         let peers = (0..size).map(Rank::at).filter(|peer| *peer != rank);
         for link in peers.map(|peer| Link { peer, lane }) {
             let begin = Instant::now();
-            let (mut sent, mut heard) = (0, false);
-            while sent == 0 || !heard {
+            let (mut sent, mut is_received) = (0, false);
+            while sent == 0 || !is_received {
                 if sent == 0 {
                     sent = parts.router.to(link).send(link, 7, &byte(rank)).unwrap();
                 }
                 if let Some(fragment) = parts.router.readable(link).unwrap()
-                    && !heard
+                    && !is_received
                 {
                     assert_eq!((fragment.tag, fragment.bytes), (7, &byte(link.peer)[..]));
                     parts.router.to(link).consume(link, 1);
-                    heard = true;
+                    is_received = true;
                 }
                 parts.router.poll().unwrap();
-                assert!(begin.elapsed() < DEADLINE, "rank {rank} hears nothing on {link:?}");
+                assert!(begin.elapsed() < DEADLINE, "rank {rank} receives nothing on {link:?}");
             }
         }
         while !parts.router.is_flushed() {

@@ -1,4 +1,4 @@
-//! Opens transports: first the endpoints where this rank waits, then the way to each peer.
+//! Opens transports: first the endpoints on which this rank listens, then the way to each peer.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
@@ -21,13 +21,13 @@ use crate::router::{Router, Via};
 pub(super) struct Membership {
     /// This rank.
     pub(super) rank: Rank,
-    /// Number of ranks.
+    /// The number of ranks.
     pub(super) size: usize,
     /// The key by which members prove themselves to each other.
     pub(super) key: [u8; 32],
 }
 
-/// The endpoints where a rank waits for the other members of one group.
+/// The endpoints on which a rank listens for the other members of one group.
 #[derive(Debug)]
 pub(super) struct Endpoints {
     shm: Option<shm::Pending>,
@@ -36,10 +36,10 @@ pub(super) struct Endpoints {
 }
 
 impl Endpoints {
-    /// Begins to listen by every transport that may be used. RDMA listens by TCP.
+    /// Begins to listen by every allowed transport. RDMA listens by TCP.
     ///
     /// # Errors
-    /// A transport that may be used cannot listen.
+    /// An allowed transport cannot listen.
     pub(super) fn open(
         config: &Config,
         membership: Membership,
@@ -53,12 +53,12 @@ impl Endpoints {
         Ok(Self { shm: open_shm(config, membership)?, rails, tcp })
     }
 
-    /// The address of this rank's shared memory; empty if it offers none.
+    /// The address of this rank's shared memory; empty if it shares none.
     pub(super) fn shm_address(&self) -> String {
         self.shm.as_ref().map_or_else(String::new, shm::Pending::address)
     }
 
-    /// The kinds of RDMA networks, a letter each.
+    /// The kinds of this rank's RDMA networks, one letter each.
     pub(super) fn rdma_networks(&self) -> String {
         self.rails.as_ref().map_or_else(String::new, Rails::networks)
     }
@@ -69,10 +69,10 @@ impl Endpoints {
     }
 
     /// Connects to every peer. All members call it. Blocks until `deadline` at the latest. Peers'
-    /// logs call this host `host`.
+    /// logs name this host `host`.
     ///
     /// # Errors
-    /// A peer on this host does not come, or descriptors are lacking.
+    /// A peer on this host does not connect, or the process lacks descriptors.
     pub(super) fn connect(
         self,
         config: &Config,
@@ -116,7 +116,7 @@ impl Endpoints {
     }
 }
 
-/// Begins to listen for ranks of this host, if shared memory may be used.
+/// Begins to listen for ranks of this host, if shared memory is allowed.
 fn open_shm(
     config: &Config,
     Membership { rank, key, .. }: Membership,

@@ -1,4 +1,4 @@
-//! Why ranks do not come together.
+//! Errors of joining a group.
 
 use std::fmt;
 use std::io;
@@ -9,11 +9,11 @@ use ringfold_topology::discover::files;
 use ringfold_transport::{rdma, shm, tcp};
 use ringfold_types::Rank;
 
-/// Why the ranks could not come together.
+/// The reason why the ranks could not form a group.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum InitError {
-    /// The launcher's variables are incomplete or make no sense.
+    /// The launcher's variables are incomplete or invalid.
     #[error(transparent)]
     Discover(#[from] DiscoverError),
     /// There is no usable secret.
@@ -22,67 +22,67 @@ pub enum InitError {
     /// The ranks did not meet.
     #[error(transparent)]
     Join(#[from] JoinError),
-    /// The info of a rank makes no sense.
-    #[error("rank {rank}: {source}")]
+    /// A rank sent information about itself that this rank cannot read.
+    #[error("rank {rank} sent information about itself that cannot be read")]
     PeerInfo {
-        /// The rank that said it.
+        /// The sender.
         rank: Rank,
-        /// What is wrong with it.
+        /// The reason.
         source: UnreadablePeerInfo,
     },
-    /// The ranks have different settings where they must have the same.
+    /// The ranks have different settings where they need the same.
     #[error(transparent)]
     Settings(#[from] DifferentSettings),
     /// The description of the fabric cannot be used.
     #[error(transparent)]
     Topology(#[from] TopologyError),
-    /// A rank's evidence of the fabric makes no sense.
-    #[error("rank {rank}: {source}")]
+    /// A rank sent evidence of the fabric that this rank cannot read.
+    #[error("rank {rank} sent evidence of the fabric that cannot be read")]
     Evidence {
-        /// Whose evidence.
+        /// The sender.
         rank: Rank,
-        /// What is wrong with it.
+        /// The reason.
         source: UnreadableEvidence,
     },
-    /// The ranks could not tell each other what they know of the fabric.
-    #[error("rank {rank}: the exchange of evidence of the fabric failed: {source}")]
+    /// The ranks could not exchange their evidence of the fabric.
+    #[error("rank {rank} could not exchange evidence of the fabric with the other ranks")]
     Exchange {
         /// This rank.
         rank: Rank,
-        /// What went wrong.
+        /// The reason.
         source: ExchangeError,
     },
     /// The network interfaces cannot be listed.
-    #[error("cannot list this host's network interfaces: {0}")]
-    Interfaces(io::Error),
-    /// No network interface may be used.
-    #[error("no network interface to use: {0}")]
+    #[error("cannot list this host's network interfaces")]
+    Interfaces(#[source] io::Error),
+    /// The settings leave no network interface.
+    #[error("no network interface to use")]
     Interface(#[from] ChooseError),
     /// TCP cannot listen.
-    #[error("rank {rank}: {source}")]
+    #[error("rank {rank} cannot listen for its peers by TCP")]
     Listen {
         /// This rank.
         rank: Rank,
-        /// What went wrong.
+        /// The reason.
         source: tcp::ListenError,
     },
     /// TCP cannot use the other ranks' addresses.
     #[error(transparent)]
     Tcp(#[from] tcp::ConnectError),
     /// Shared memory cannot be set up.
-    #[error("rank {rank}: shared memory: {source}; RINGFOLD_TRANSPORT=tcp does without")]
+    #[error("rank {rank} cannot set up shared memory (RINGFOLD_TRANSPORT=tcp avoids it)")]
     Shm {
         /// This rank.
         rank: Rank,
-        /// What went wrong.
+        /// The reason.
         source: shm::ConnectError,
     },
-    /// Nothing but RDMA may be used, and there is none.
-    #[error("rank {rank}: {source}, and RINGFOLD_TRANSPORT allows nothing else")]
+    /// The settings allow nothing but RDMA, and this host has no usable RDMA port.
+    #[error("rank {rank} cannot use RDMA, and RINGFOLD_TRANSPORT allows nothing else")]
     Rdma {
         /// This rank.
         rank: Rank,
-        /// What is missing.
+        /// The reason.
         source: rdma::Unusable,
     },
     /// No transport that both ranks allow leads from one to the other.
@@ -95,48 +95,50 @@ pub enum InitError {
     Unreachable {
         /// This rank.
         rank: Rank,
-        /// The other.
+        /// The peer.
         peer: Rank,
-        /// Whether they could share memory.
+        /// Whether the two ranks are on one host.
         same_host: bool,
-        /// Why they have no RDMA in common, if one of them has some; else empty.
+        /// The reason why the two have no RDMA network in common; empty if neither has RDMA.
         rdma: String,
     },
+    /// No unique id can be made.
+    #[error("cannot make a unique id")]
+    UniqueId(#[source] io::Error),
     /// The system has no file descriptors left.
-    #[error("no file descriptor left ({0}); raise the limit with `ulimit -n`")]
-    Descriptors(io::Error),
+    #[error("this process has no file descriptor left; raise the limit with `ulimit -n`")]
+    Descriptors(#[source] io::Error),
 }
 
-/// These bytes are not the info of a rank of this version.
+/// These bytes are not the information of a rank of this version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("its card cannot be read; do all ranks run the same version of ringfold?")]
+#[error("the bytes are not of this version; start every rank with the same version of ringfold")]
 pub struct UnreadablePeerInfo;
 
 /// These bytes are not the evidence of a rank of this version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "its evidence of the fabric cannot be read; do all ranks run the same version of ringfold?"
-)]
+#[error("the bytes are not of this version; start every rank with the same version of ringfold")]
 pub struct UnreadableEvidence;
 
 /// The file that `RINGFOLD_TOPO_FILE` names cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("RINGFOLD_TOPO_FILE: {0}; RINGFOLD_TOPO=off does without")]
+#[error("RINGFOLD_TOPO_FILE cannot be used (RINGFOLD_TOPO=off ignores it)")]
 pub struct TopologyError(#[from] files::Error);
 
-/// Settings that must be the same on all ranks, and are not.
+/// Ranks that have different values of a setting in which all must agree.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("ranks differ in {name}: {}; give all of them the same", Said(said))]
+#[error("ranks differ in {name}: {}; give all of them the same", ValueList(values))]
+#[non_exhaustive]
 pub struct DifferentSettings {
     /// The variable.
     pub name: &'static str,
     /// Each value, and the ranks that have it.
-    pub said: Vec<(String, Vec<Rank>)>,
+    pub values: Vec<(String, Vec<Rank>)>,
 }
 
-struct Said<'a>(&'a [(String, Vec<Rank>)]);
+struct ValueList<'a>(&'a [(String, Vec<Rank>)]);
 
-impl fmt::Display for Said<'_> {
+impl fmt::Display for ValueList<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, (value, ranks)) in self.0.iter().enumerate() {
             let comma = if index == 0 { "" } else { ", " };

@@ -1,4 +1,4 @@
-//! The log of programs that keep none.
+//! The log of programs that have no `tracing` subscriber.
 
 use std::io::{self, IsTerminal};
 use std::sync::Once;
@@ -7,8 +7,8 @@ use tracing::subscriber::NoSubscriber;
 
 use crate::config::Config;
 
-/// Calls `join` with a log: the program's, or one of the level that the user sets. Without either,
-/// warnings are logged meanwhile, since ranks that wait in vain say why.
+/// Calls `join` with a log: that of the program, or one of the level that the user sets. Without
+/// either, the library logs warnings during the call: they explain why ranks are missing.
 pub(super) fn logged<R>(config: &Config, join: impl FnOnce() -> R) -> R {
     start(config);
     if tracing::dispatcher::get_default(|log| !log.is::<NoSubscriber>()) {
@@ -19,7 +19,7 @@ pub(super) fn logged<R>(config: &Config, join: impl FnOnce() -> R) -> R {
     tracing::subscriber::with_default(log.finish(), join)
 }
 
-/// Installs a log for programs that have none, if the user wants to read it.
+/// Installs a log of the level that the user sets, unless the program has one.
 fn start(config: &Config) {
     static ONCE: Once = Once::new();
     let Some(level) = config.debug else { return };

@@ -1,4 +1,4 @@
-//! The members of a group: the info of each, and the exchange of bytes among them.
+//! The members of a group: the information of each, and the exchange of bytes among them.
 
 use std::time::{Duration, Instant};
 
@@ -10,14 +10,14 @@ use super::error::{InitError, UnreadableEvidence};
 use super::peer_info::PeerInfo;
 use super::settings::Settings;
 
-/// All ranks of a group after they have met.
+/// The ranks of a group that have met.
 #[derive(Debug)]
 pub(super) struct Members {
     /// The control plane of the group.
     pub(super) control: Control,
-    /// The info of each rank, in rank order.
+    /// The information of each rank, in rank order.
     pub(super) infos: Vec<PeerInfo>,
-    /// The time by which all must have connected.
+    /// The time by which all ranks must have connected.
     pub(super) deadline: Instant,
 }
 
@@ -25,7 +25,7 @@ impl Members {
     /// Reads the `infos` of all ranks of this `control` plane, and compares their settings.
     ///
     /// # Errors
-    /// The info of a rank makes no sense, or settings differ that must be the same.
+    /// The information of a rank cannot be read, or settings differ that must be the same.
     pub(super) fn new(
         control: Control,
         infos: &[Vec<u8>],
@@ -38,7 +38,7 @@ impl Members {
         let infos: Vec<PeerInfo> =
             infos.iter().enumerate().map(decode).collect::<Result<_, _>>()?;
         if let Err(different) = Settings::compare(infos.iter().map(|info| &info.settings)) {
-            // All ranks compare the same settings, so all leave. There is nothing else to hear.
+            // All ranks compare the same settings, so all leave with this same error.
             control.leave().unwrap_or_default();
             return Err(different.into());
         }
@@ -50,16 +50,16 @@ impl Members {
         self.control.rank()
     }
 
-    /// The info of this rank.
+    /// The information of this rank.
     pub(super) fn own(&self) -> &PeerInfo {
         &self.infos[self.rank().index()]
     }
 
-    /// Gives `bytes` to every rank and returns everyone's, in rank order. No rank has more than
-    /// `longest` bytes. Where a message has no room for all, ranks send several pieces. Blocks.
+    /// Sends `bytes` to every rank and returns the bytes of all, in rank order. No rank has more
+    /// than `longest` bytes. Ranks send several pieces if a message has no room for all. Blocks.
     ///
     /// # Errors
-    /// The exchange fails, or a rank gives more than `limits::EVIDENCE_BYTES_MAX` bytes.
+    /// The exchange fails, or a rank sends more than `limits::EVIDENCE_BYTES_MAX` bytes.
     pub(super) fn exchange(&self, bytes: &[u8], longest: usize) -> Result<Vec<Vec<u8>>, InitError> {
         let (rank, size) = (self.rank(), self.control.size());
         let share = Control::exchange_bytes_max(size).max(1);
@@ -80,7 +80,7 @@ impl Members {
     }
 }
 
-/// The evidence of a rank makes no sense.
+/// The error of evidence that cannot be read.
 pub(super) const fn unreadable(rank: Rank) -> InitError {
     InitError::Evidence { rank, source: UnreadableEvidence }
 }

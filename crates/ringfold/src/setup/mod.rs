@@ -1,17 +1,17 @@
-//! Joining: from a process that a launcher has started to a member of a group of ranks.
+//! Joining: makes a process a member of a group of ranks.
 //!
-//! 1. `discover` needs no peers. It finds the host, the network interfaces and RDMA devices that
-//!    may be used, and evidence of their places in the fabric.
-//! 2. `assemble` makes the parts of a communicator. It is given a membership in a group and a way
-//!    to meet its other members:
-//!    * `connect` opens the endpoints where this rank waits for peers;
-//!    * the members meet and tell each other their `peer_info`, with the `settings` that must be
-//!      the same; `members` holds the infos of all;
-//!    * they exchange a `statement` of their evidence each, and `agree` on the layout;
+//! 1. `discover` needs no peers. It finds the host, the allowed network interfaces and RDMA
+//!    devices, and evidence of their places in the fabric.
+//! 2. `assemble` makes the parts of a communicator, from a membership in a group and a way to meet
+//!    the other members:
+//!    * `connect` opens the endpoints on which this rank listens for peers;
+//!    * the members meet and exchange their `peer_info`, with the `settings` that must be the same;
+//!      `members` holds the information of all;
+//!    * each member sends a `statement` of its evidence, and the members `agree` on the layout;
 //!    * `routes` finds the transport that leads to each peer, and `connect` opens it.
 //!
-//! [`join`] does both for the job that a launcher has started. Its ranks meet at the rendezvous
-//! that the launcher names.
+//! [`join`] does both for the job that a launcher has started. [`join_by_id`] does both for ranks
+//! that share a unique id.
 
 mod agree;
 mod assemble;
@@ -25,7 +25,11 @@ mod routes;
 mod settings;
 mod statement;
 
-use ringfold_bootstrap::{Control, Identity, Options, Rendezvous};
+use std::net::{IpAddr, SocketAddr};
+
+use ringfold_bootstrap::{
+    Carrier, Control, Identity, JoinError, Launcher, Options, Rendezvous, Secret, default_source,
+};
 use ringfold_topology::evidence::Evidence;
 use ringfold_topology::{Crowd, Layout};
 use ringfold_types::Rank;
@@ -43,7 +47,7 @@ pub use self::error::{
 pub use self::peer_info::is_peer_info;
 pub use self::statement::is_evidence;
 
-/// Joins the job that the environment describes. Blocks until all ranks are there.
+/// Joins the job that the environment describes. Blocks until all ranks have joined.
 pub(crate) fn join(config: &Config) -> Result<Parts, InitError> {
     log::logged(config, || join_job(config))
 }
@@ -58,15 +62,64 @@ fn join_job(config: &Config) -> Result<Parts, InitError> {
         return alone();
     }
     let secret = identity.secret(&variable, config.join_timeout)?;
-    let key = secret.data_key(&identity.job);
+    meet(config, identity, secret, None)
+}
+
+/// Joins the group of `size` ranks of a unique id, as `rank`. The id has the `address` on which rank
+/// 0 listens, and the `secret` of the group. Blocks until all ranks have joined.
+pub(crate) fn join_by_id(
+    config: &Config,
+    address: SocketAddr,
+    secret: Secret,
+    (rank, size): (Rank, usize),
+) -> Result<Parts, InitError> {
+    if rank.index() >= size {
+        return Err(JoinError::Invalid { rank, size }.into());
+    }
+    if size == 1 {
+        return alone();
+    }
+    let identity = Identity {
+        rank,
+        size,
+        job: "unique id".to_owned(),
+        rendezvous: Rendezvous::Ports {
+            hosts: vec![address.ip().to_string()],
+            named_by: "the unique id",
+            ports: vec![address.port()],
+        },
+        launcher: Launcher::Alone,
+        carrier: Carrier::None,
+    };
+    log::logged(config, || meet(config, identity, secret, Some(address.ip())))
+}
+
+/// The address on which rank 0 of a unique id listens.
+pub(crate) fn id_address(config: &Config) -> Result<IpAddr, InitError> {
+    if config.socket_ifname.is_none() {
+        return Ok(default_source());
+    }
+    Ok(discover::interface(config)?.map_or_else(default_source, |choice| choice.address))
+}
+
+/// Meets the other ranks of `identity`, and connects to them. Rank 0 listens at `listen_at`, or at
+/// an address that suits the rendezvous.
+fn meet(
+    config: &Config,
+    identity: Identity,
+    secret: Secret,
+    listen_at: Option<IpAddr>,
+) -> Result<Parts, InitError> {
+    let (rank, size, key) = (identity.rank, identity.size, secret.data_key(&identity.job));
     let mut found = Discovered::look(config, rank, identity.rendezvous.is_local())?;
-    let options = options(config, &found, &identity);
+    let mut options = options(config, &found, &identity);
+    options.bind = listen_at.or(options.bind);
     let meet = |info| Ok(Control::join(identity, secret, info, options)?);
     assemble(config, &mut found, Membership { rank, size, key }, meet)
 }
 
 fn options(config: &Config, found: &Discovered, identity: &Identity) -> Options {
-    // Where the launcher names rank 0's place, that is where the others look.
+    // The others look for rank 0 at the address that the launcher names, if it names one.
     let is_named = matches!(identity.rendezvous, Rendezvous::Ports { .. });
     let interface = found.interface.as_ref();
     let bind = interface.filter(|_| config.socket_ifname.is_some() && !is_named);
@@ -78,7 +131,7 @@ fn options(config: &Config, found: &Discovered, identity: &Identity) -> Options 
     }
 }
 
-/// A group of one, which needs no transport.
+/// Makes a group of one, which needs no transport.
 fn alone() -> Result<Parts, InitError> {
     let mut controls = ringfold_bootstrap::local::controls(1).map_err(InitError::Descriptors)?;
     let Some(control) = controls.pop() else { unreachable!("one was asked for") };
@@ -91,9 +144,9 @@ fn alone() -> Result<Parts, InitError> {
     })
 }
 
-/// Everything that a rank on this host would tell other ranks of its place in the network, under
-/// these settings: its ports, and which source says what of each. Opens RDMA devices, closes them
-/// again, and sends nothing.
+/// The evidence that a rank on this host would send to other ranks under these settings: its ports,
+/// and the places of each with their sources. Opens the RDMA devices and closes them again. Sends
+/// nothing.
 ///
 /// # Errors
 /// The file that describes the fabric cannot be used, or no interface suits the settings.

@@ -1,4 +1,4 @@
-//! The info of a rank: where it is, how its peers reach it, and the settings that it has.
+//! The information that each rank sends to its peers: its host, its addresses and its settings.
 
 use std::net::SocketAddr;
 
@@ -11,65 +11,65 @@ use super::settings::Settings;
 use super::statement::{self, Statement};
 use crate::digest::digest;
 
-/// The info of one rank. Every rank hears that of every rank.
+/// The information of one rank. Every rank receives that of every rank.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PeerInfo {
-    /// `Host::id`: ranks with the same can share memory.
+    /// The id of the host (`Host::id`). Ranks with the same id can share memory.
     pub(crate) host_id: String,
-    /// Where its shared memory is to be had; empty if it offers none.
+    /// The address of the rank's shared memory; empty if it shares none.
     pub(crate) shm: String,
-    /// What all ranks must have set alike.
+    /// The settings that must be the same on all ranks.
     pub(crate) settings: Settings,
-    /// The CPUs that it may run on; none if they would take too long to list.
+    /// The CPUs that the rank may run on; empty if their list is too long.
     pub(crate) cpus: Cpus,
-    /// How many of them it may use at once, quotas counted.
+    /// The number of CPUs that the rank may use at a time, within its quota.
     pub(crate) cores: usize,
-    /// The kinds of RDMA networks that it is on, a letter each.
+    /// The kinds of the rank's RDMA networks, one letter each.
     pub(crate) rdma: String,
-    /// Whether its data may go by TCP.
+    /// Whether the rank's data may go by TCP.
     pub(crate) may_use_tcp: bool,
-    /// The digest and size of its evidence of the fabric, which ranks exchange later.
+    /// The summary of the rank's evidence of the fabric. Ranks exchange the evidence later.
     pub(crate) evidence: Option<EvidenceSummary>,
-    /// Where it listens for TCP, which RDMA needs too; empty if it does not.
+    /// The addresses on which the rank listens for TCP, which RDMA needs too.
     pub(crate) tcp: Vec<SocketAddr>,
 }
 
-/// A summary of a rank's evidence of the fabric, told before the ranks exchange evidence.
+/// A summary of a rank's evidence of the fabric. Ranks exchange it before the evidence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct EvidenceSummary {
-    /// The digest of the evidence: one rank of a host tells it for all with the same.
+    /// The digest of the evidence. One rank of a host sends the evidence for all with this digest.
     pub(crate) digest: u64,
-    /// Bytes of all that the rank may tell, at most `limits::EVIDENCE_BYTES_MAX`.
+    /// The bytes of the rank's statement, at most `limits::EVIDENCE_BYTES_MAX`.
     pub(crate) bytes: usize,
-    /// It may change how data moves, so ranks exchange what they know.
+    /// Whether the evidence may change routes or schedules, so that ranks must exchange it.
     pub(crate) is_of_use: bool,
 }
 
-/// Begins the line of RDMA networks of a rank whose data may not go by TCP.
+/// Marks, in the line of RDMA networks, a rank whose data may not go by TCP.
 const WITHOUT_TCP: char = '-';
 
-/// The most bytes of a list of CPUs that peers are told.
+/// The most bytes of a list of CPUs that ranks exchange.
 const CPUS_BYTES: usize = 64;
 
-/// No machine has so many cores.
+/// An upper bound on the cores of a machine.
 const CORES_END: usize = 1 << 16;
 
 impl PeerInfo {
-    /// Distinguishes the machine: its containers are different hosts, but share its CPUs.
+    /// The id of the machine. Its containers are different hosts, but share its CPUs.
     pub(crate) fn machine(&self) -> &str {
         self.host_id.split_once('/').map_or(&self.host_id, |(boot, _)| boot)
     }
 
-    /// Lines of text: host, shared memory, settings, CPUs, cores, RDMA
-    /// networks, evidence, TCP addresses. What would make it too long is left out.
+    /// Encodes the information as lines of text: host, shared memory, settings, CPUs, cores, RDMA
+    /// networks, evidence and TCP addresses. Addresses that exceed the limit are left out.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let Self { host_id, shm, settings, cpus, cores, rdma, may_use_tcp, evidence, tcp: _ } =
             self;
-        let said = |it: &EvidenceSummary| {
+        let summary = |it: &EvidenceSummary| {
             let mark = if it.is_of_use { "+" } else { "" };
             format!("{:x}:{}{mark}", it.digest, it.bytes)
         };
-        let evidence = evidence.as_ref().map_or_else(String::new, said);
+        let evidence = evidence.as_ref().map_or_else(String::new, summary);
         let without_tcp = if *may_use_tcp { "" } else { "-" };
         let cpus = Some(cpus.to_string()).filter(|list| list.len() <= CPUS_BYTES);
         let cpus = cpus.unwrap_or_default();
@@ -85,10 +85,10 @@ impl PeerInfo {
         text.into_bytes()
     }
 
-    /// Reads what `encode` wrote.
+    /// Decodes the information of a rank.
     ///
     /// # Errors
-    /// It is something else.
+    /// The bytes are not the information of a rank of this version.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, UnreadablePeerInfo> {
         let text = std::str::from_utf8(bytes).map_err(|_| UnreadablePeerInfo)?;
         let mut lines = text.split('\n');
@@ -114,8 +114,8 @@ impl PeerInfo {
 }
 
 impl EvidenceSummary {
-    /// The summary of a rank's evidence, if it has some. Its statement will have so many
-    /// `addresses`.
+    /// The summary of a rank's evidence, if it has any. `addresses` is the number of addresses in
+    /// its statement.
     pub(super) fn of(local: &LocalEvidence, addresses: usize) -> Option<Self> {
         let bytes = statement::encode(&local.evidence);
         let has_some = !local.evidence.ports.is_empty() || local.evidence.path.is_some();
@@ -139,7 +139,7 @@ impl EvidenceSummary {
     }
 }
 
-/// Whether the bytes are what a rank says of itself when it joins. For fuzzing.
+/// Whether the bytes are the information of a rank, for fuzzing.
 #[doc(hidden)]
 #[must_use]
 pub fn is_peer_info(bytes: &[u8]) -> bool {
@@ -152,7 +152,7 @@ mod tests {
     use crate::config::Config;
 
     #[test]
-    fn what_is_written_is_read() {
+    fn information_survives_encoding() {
         let address = |port| SocketAddr::from(([127, 0, 0, 1], port));
         let info = PeerInfo {
             host_id: "boot/net:[1]".to_owned(),

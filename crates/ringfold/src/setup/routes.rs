@@ -1,4 +1,4 @@
-//! Which transport leads to which peer.
+//! Routes: the transport that leads to each peer.
 
 use ringfold_topology::Layout;
 use ringfold_transport::rdma::Rails;
@@ -10,7 +10,7 @@ use super::agree::Fabric;
 use super::error::InitError;
 use super::peer_info::PeerInfo;
 
-/// How a rank reaches its peers: each by the first transport that both offer.
+/// The routes of a rank to its peers: each by the first transport that both ends have.
 #[derive(Debug, Default)]
 pub(super) struct Routes {
     /// Peers by shared memory, each with the address of its memory.
@@ -19,13 +19,13 @@ pub(super) struct Routes {
     pub(super) tcp: Vec<(Rank, Ways)>,
     /// Whether RDMA leads to each rank, in rank order.
     pub(super) has_rdma: Vec<bool>,
-    /// Whether data of all ranks may go by TCP.
+    /// Whether the data of all ranks may go by TCP.
     pub(super) may_use_tcp: bool,
 }
 
 impl Routes {
     /// Finds the routes of `rank` to the ranks with these `infos`. The log says why peers have no
-    /// RDMA in common with it.
+    /// RDMA network in common with it.
     ///
     /// # Errors
     /// [`InitError::Unreachable`].
@@ -54,7 +54,7 @@ impl Routes {
             } else if both_listen && (has_rdma || own.may_use_tcp && info.may_use_tcp) {
                 without_rdma.extend((!has_rdma).then(|| apart(rank, own, peer, info)).flatten());
                 routes.has_rdma[index] = has_rdma;
-                // The interface that suits best carries what no rail does.
+                // The interface that suits best serves the lanes without a rail.
                 let mut ways = fabric.ways(rank, peer);
                 ways.others.extend(info.tcp.iter().map(|to| Route { from: None, to: *to }));
                 routes.tcp.push((peer, ways));
@@ -64,10 +64,12 @@ impl Routes {
                 return Err(InitError::Unreachable { rank, peer, same_host, rdma });
             }
         }
-        // One line, however many they are: all of a host have the same reason.
+        // One line is enough: all ranks of a host have the same reason.
         if let Some(first) = without_rdma.first() {
             let count = without_rdma.len();
-            tracing::info!("rank {rank}: {count} ranks by tcp for want of a common rdma: {first}");
+            tracing::info!(
+                "rank {rank} uses tcp to {count} ranks without a common RDMA network: {first}"
+            );
         }
         Ok(routes)
     }
@@ -83,7 +85,7 @@ impl Routes {
     }
 }
 
-/// Why two ranks have no RDMA in common, if one of them has some.
+/// The reason why two ranks have no RDMA network in common. `None` if neither has RDMA.
 fn apart(rank: Rank, own: &PeerInfo, peer: Rank, info: &PeerInfo) -> Option<String> {
     let none = |rank| Some(format!("rank {rank} has no RDMA port to use; its log says why"));
     match (own.rdma.is_empty(), info.rdma.is_empty()) {
@@ -120,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_is_reached_by_the_first_transport_that_both_offer() {
+    fn a_peer_is_reached_by_the_first_transport_that_both_have() {
         let half = "0".repeat(32);
         let place = format!("{half}.{half}");
         let routes = find(&[
@@ -153,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_without_a_common_network_are_told_why() {
+    fn an_error_says_why_ranks_have_no_common_network() {
         let [here, there] = ["i", "e"]
             .map(|networks| PeerInfo { rdma: networks.to_owned(), ..info("a", "", "", false) });
         let there = PeerInfo { host_id: "b".to_owned(), ..there };

@@ -1,5 +1,5 @@
-//! What schedules depend on besides the call. Ranks that differ in it would wait for what never
-//! comes, so they compare it before they begin.
+//! The settings on which schedules depend. Ranks with different ones would wait for messages that
+//! nobody sends, so the ranks compare them while they join.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,41 +7,44 @@ use std::fmt;
 use ringfold_types::Rank;
 
 use super::error::DifferentSettings;
-use crate::config::{ALIKE, Config};
+use crate::config::{COMMON, Config};
 use crate::digest::digest;
 
-/// Their names, for people.
+/// The names of the settings, for messages.
 const NAMES: [&str; COUNT] = {
-    let [algorithms, chunk, channels, plan, topology, site] = ALIKE;
+    let [algorithms, chunk, channels, plan, topology, site] = COMMON;
     [algorithms, chunk, channels, plan, topology, site, "the version of ringfold"]
 };
 const COUNT: usize = 7;
-/// Bytes of a value that peers are told; of a longer one the rest is left out.
+/// The bytes of a value that ranks exchange. The rest of a longer value is left out.
 const SHOWN_BYTES: usize = 32;
 
 /// One rank's settings, in the order of `NAMES`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Settings([Setting; COUNT]);
 
-/// A value as others are told it.
+/// A value, as ranks exchange it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Setting {
-    /// Of the whole value.
+    /// The digest of the whole value.
     digest: u64,
-    /// As much of it as there is room for; without spaces.
+    /// The beginning of the value, without spaces.
     shown: String,
 }
 
 impl Settings {
-    /// `site` is as for `Config::alike`.
+    /// The settings of `config`. `site` is as for `Config::common_values`.
     pub(crate) fn of(config: &Config, site: Option<u64>) -> Self {
-        let [algorithms, chunk, channels, plan, topology, site] = config.alike(site);
+        let [algorithms, chunk, channels, plan, topology, site] = config.common_values(site);
         let version = env!("CARGO_PKG_VERSION").to_owned();
         let values = [algorithms, chunk, channels, plan, topology, site, version];
         let or_unset = |value: String| if value.is_empty() { "unset".to_owned() } else { value };
         Self(values.map(|value| Setting::new(&or_unset(value))))
     }
 
+    /// Compares the settings of all ranks.
+    ///
+    /// # Errors
     /// The first setting in which ranks differ.
     pub(crate) fn compare<'a>(
         all: impl Iterator<Item = &'a Self> + Clone,
@@ -52,16 +55,16 @@ impl Settings {
                 by_value.entry(&settings.0[index]).or_default().push(Rank::at(rank));
             }
             if by_value.len() > 1 {
-                let said = by_value.into_iter().map(|(value, ranks)| (value.shown.clone(), ranks));
-                let mut said: Vec<_> = said.collect();
-                said.sort_by_key(|(_, ranks)| ranks.first().copied());
-                return Err(DifferentSettings { name, said });
+                let shown = |(value, ranks): (&Setting, _)| (value.shown.clone(), ranks);
+                let mut values: Vec<(_, Vec<Rank>)> = by_value.into_iter().map(shown).collect();
+                values.sort_by_key(|(_, ranks)| ranks.first().copied());
+                return Err(DifferentSettings { name, values });
             }
         }
         Ok(())
     }
 
-    /// Reads what `Display` wrote.
+    /// Parses the text that `Display` writes.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let mut words = text.split(' ');
         let mut settings = Self::default();
@@ -83,7 +86,7 @@ impl Setting {
     }
 }
 
-/// As peers are told them.
+/// The text that ranks exchange.
 impl fmt::Display for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, Setting { digest, shown }) in self.0.iter().enumerate() {
@@ -104,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_what_is_told() {
+    fn an_error_lists_the_values_and_their_ranks() {
         let (plain, own) = (with("", None), with("", Some(65536)));
         assert_eq!(Settings::compare([&plain, &plain].into_iter()), Ok(()));
         let differ = Settings::compare([&plain, &own, &plain, &own, &own].into_iter());
@@ -113,7 +116,7 @@ mod tests {
             format!(
                 "ranks differ in {}: ranks 0, 2 have unset, ranks 1, 3-4 have 65536; give all of \
                  them the same",
-                ALIKE[1]
+                COMMON[1]
             )
         );
     }
@@ -124,7 +127,7 @@ mod tests {
         let all = [of(Some(0xab)), of(Some(0xcd)), of(Some(0xab)), of(None)];
         let error = Settings::compare(all.iter()).unwrap_err().to_string();
         let has = "ranks 0, 2 have ab, rank 1 has cd, rank 3 has unset";
-        assert!(error.starts_with(&format!("ranks differ in {}: {has};", ALIKE[5])), "{error}");
+        assert!(error.starts_with(&format!("ranks differ in {}: {has};", COMMON[5])), "{error}");
     }
 
     #[test]
@@ -144,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn settings_survive_formatting() {
         let settings = with("ring", Some(1 << 20));
         assert_eq!(Settings::parse(&settings.to_string()), Some(settings));
         assert_eq!(Settings::parse(&Settings::default().to_string()), Some(Settings::default()));

@@ -1,5 +1,6 @@
-//! The bytes by which a rank tells the others what it knows of the fabric. Little-endian, of fixed
-//! widths, versioned; every count is held against its limit before memory is allocated for it.
+//! Statements: the bytes in which ranks exchange evidence of the fabric. They are little-endian, of
+//! fixed widths and versioned. The decoder checks every count against its limit before it
+//! allocates.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
@@ -15,7 +16,7 @@ use super::error::UnreadableEvidence;
 
 const VERSION: u8 = 1;
 
-/// Sources by the number that stands for them.
+/// The sources, each at its number in a statement.
 const SOURCES: [Source; 7] = [
     Source::Nothing,
     Source::Subnets,
@@ -26,22 +27,23 @@ const SOURCES: [Source; 7] = [
     Source::Declared,
 ];
 
-/// Networks by the number that stands for them.
+/// The networks, each at its number in a statement.
 const NETWORKS: [Network; 4] = [Network::InfiniBand, Network::Roce, Network::Iwarp, Network::Tcp];
 
-/// What one rank tells the others.
+/// The evidence that one rank sends to the others.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Statement {
-    /// Its GPU.
+    /// The rank's GPU.
     pub(crate) gpu: Option<PciAddress>,
-    /// Where it listens for TCP, each with the index of the port in its evidence.
+    /// The addresses on which the rank listens for TCP, each with the index of its port in the
+    /// evidence.
     pub(crate) tcp: Vec<(u8, SocketAddr)>,
-    /// Its evidence, unless a rank of its host has told the same.
+    /// The rank's evidence. `None` if another rank of its host sends the same.
     pub(crate) evidence: Option<Evidence>,
 }
 
 impl Statement {
-    /// Bytes of a statement with so many addresses, without evidence.
+    /// The bytes of a statement with this number of addresses and without evidence.
     pub(crate) const fn bytes(addresses: usize) -> usize {
         10 + 19 * addresses
     }
@@ -64,10 +66,10 @@ impl Statement {
         bytes
     }
 
-    /// Reads what `encode` wrote. No bytes are a rank that has nothing to say.
+    /// Decodes a statement. An empty one is that of a rank without evidence.
     ///
     /// # Errors
-    /// It is something else.
+    /// The bytes are not a statement of this version.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, UnreadableEvidence> {
         if bytes.is_empty() {
             return Ok(Self::default());
@@ -91,7 +93,7 @@ impl Statement {
     }
 }
 
-/// Evidence as bytes. Ranks of a host whose evidence has equal bytes tell it once.
+/// Encodes evidence. Ranks of a host whose evidence has equal bytes send it once.
 pub(crate) fn encode(evidence: &Evidence) -> Vec<u8> {
     let Evidence { path, crosses, ports } = evidence;
     let crosses = match crosses {
@@ -146,7 +148,7 @@ fn name(bytes: &mut Vec<u8>, name: &str) {
     bytes.extend(name.as_bytes());
 }
 
-/// The caller keeps to the limits, which are all below 256.
+/// Encodes a length. The caller keeps to the limits, which are all below 256.
 fn count(len: usize) -> u8 {
     u8::try_from(len).unwrap_or(u8::MAX)
 }
@@ -162,7 +164,7 @@ const fn v6(ip: IpAddr) -> Ipv6Addr {
     }
 }
 
-/// Bytes that are not read yet.
+/// The bytes that are not decoded yet.
 struct Input<'a>(&'a [u8]);
 
 impl<'a> Input<'a> {
@@ -245,10 +247,10 @@ impl<'a> Input<'a> {
     }
 }
 
-/// Whether the bytes are what a rank tells of the fabric. For fuzzing.
+/// Whether the bytes are a statement of evidence, for fuzzing.
 ///
 /// # Panics
-/// If what was read is written as something else.
+/// If a decoded statement does not survive encoding and decoding.
 #[doc(hidden)]
 #[must_use]
 pub fn is_evidence(bytes: &[u8]) -> bool {
@@ -292,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn statements_survive_encoding() {
         let full = statement();
         let bare = Statement { evidence: None, ..full.clone() };
         let plain = Statement { evidence: Some(Evidence::default()), ..Statement::default() };
@@ -305,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_cut_off_lengthened_or_too_long_is_read() {
+    fn truncated_and_lengthened_statements_are_refused() {
         let bytes = statement().encode();
         let has_evidence = |end: usize| Statement::decode(&bytes[..end]).map(|it| it.evidence);
         for end in 1..bytes.len() {
@@ -322,7 +324,7 @@ mod tests {
         assert_eq!(Statement::decode(&long), Err(UnreadableEvidence));
     }
 
-    /// Every byte in turn with every value: nothing panics, and what is read is written the same.
+    /// Every byte takes every value: nothing panics, and each decoded statement survives encoding.
     #[test]
     fn changed_bytes_are_read_or_refused() {
         let bytes = statement().encode();

@@ -1,4 +1,4 @@
-//! All ranks' evidence, exchanged over the control plane before the ranks connect.
+//! The exchange of all ranks' evidence over the control plane, before the ranks connect.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -18,24 +18,25 @@ use crate::setup::statement::{self, Statement};
 
 /// The evidence of all ranks.
 #[derive(Debug)]
-pub(crate) struct Told {
+pub(crate) struct AllEvidence {
     pub(super) known: Known,
-    /// By rank: where it listens for TCP, each with the index of the port in its evidence.
+    /// By rank: the addresses on which it listens for TCP, each with the index of its port in the
+    /// rank's evidence.
     pub(super) tcp: Vec<Vec<(u8, SocketAddr)>>,
 }
 
-/// Gives this rank's evidence to all ranks and returns everyone's. This rank listens for TCP at
-/// `listening`, in the order of its interfaces. If no rank has evidence that could change how data
-/// moves, there is no exchange and no result.
+/// Sends this rank's evidence to all ranks and returns the evidence of all. This rank listens for
+/// TCP at `listening`, in the order of its interfaces. Returns `None` without an exchange if no
+/// rank's evidence may change routes or schedules.
 ///
 /// # Errors
-/// The exchange fails, or the evidence of a rank makes no sense.
+/// The exchange fails, or the evidence of a rank cannot be read.
 pub(crate) fn exchange(
     config: &Config,
     found: &Discovered,
     listening: &[SocketAddr],
     members: &Members,
-) -> Result<Option<Told>, InitError> {
+) -> Result<Option<AllEvidence>, InitError> {
     let (rank, infos) = (members.rank(), &members.infos);
     let hosts: Vec<&str> = infos.iter().map(|info| info.host_id.as_str()).collect();
     let layout = Layout::from_host_names(&hosts);
@@ -50,8 +51,8 @@ pub(crate) fn exchange(
     let own = &found.local;
     let statement = Statement {
         gpu: found.machine.as_ref().and_then(gpu),
-        tcp: (own.rdma..).zip(listening).filter_map(told).collect(),
-        evidence: tells_for_others(infos, &layout, rank).then(|| own.evidence.clone()),
+        tcp: (own.rdma..).zip(listening).filter_map(indexed).collect(),
+        evidence: sends_evidence(infos, &layout, rank).then(|| own.evidence.clone()),
     };
     let longest = infos.iter().filter_map(|info| info.evidence).map(|it| it.bytes).max();
     let all = members.exchange(&statement.encode(), longest.unwrap_or(0))?;
@@ -68,15 +69,15 @@ pub(crate) fn exchange(
     let mut evidence = statements.iter().filter_map(|it| it.evidence.as_ref());
     let have_choice = evidence.any(|it| it.ports.len() > 1);
     let preferred = if have_choice { preferred(config, found, &seats, place) } else { 0 };
-    let mut told = all_told(infos, &layout, statements)?;
+    let mut all_evidence = combine(infos, &layout, statements)?;
     if have_choice {
         let all = members.exchange(&preferred.to_le_bytes(), 4)?;
-        for (rank, (it, bytes)) in told.known.ranks.iter_mut().zip(all).enumerate() {
+        for (rank, (it, bytes)) in all_evidence.known.ranks.iter_mut().zip(all).enumerate() {
             let wrong = |_| unreadable(Rank::at(rank));
             it.preferred = u32::from_le_bytes(bytes.try_into().map_err(wrong)?);
         }
     }
-    Ok(Some(told))
+    Ok(Some(all_evidence))
 }
 
 /// The CPUs and the GPU of a rank on this host.
@@ -86,24 +87,24 @@ struct Seated<'a> {
     gpu: Option<PciAddress>,
 }
 
-fn told((port, address): (usize, &SocketAddr)) -> Option<(u8, SocketAddr)> {
+fn indexed((port, address): (usize, &SocketAddr)) -> Option<(u8, SocketAddr)> {
     Some((u8::try_from(port).ok()?, *address))
 }
 
-/// Whether a rank is the first of its host with its evidence.
-fn tells_for_others(infos: &[PeerInfo], layout: &Layout, rank: Rank) -> bool {
+/// Whether a rank is the first of its host with this evidence.
+fn sends_evidence(infos: &[PeerInfo], layout: &Layout, rank: Rank) -> bool {
     let of = |rank: Rank| infos[rank.index()].evidence.map(|it| it.digest);
     let mut local = layout.ranks_on(layout.host(rank)).iter();
     of(rank).is_some() && local.find(|it| of(**it) == of(rank)) == Some(&rank)
 }
 
 /// The ports that the rank at `place` of its host prefers, as a mask: those near its GPU or its
-/// CPUs, shared out among the host's ranks. None where it has no choice. Ports for storage are left
+/// CPUs, divided among the host's ranks. 0 if the rank has no choice. Ports for storage are left
 /// out unless the user names devices.
 fn preferred(config: &Config, found: &Discovered, local: &[Seated<'_>], place: usize) -> u32 {
     let own = &found.local;
     let (rdma, tcp) = own.evidence.ports.split_at(own.rdma);
-    // Sharing out takes time by the cube of the ranks, so it must be of use.
+    // The time of the division grows with the cube of the ranks, so it is skipped if useless.
     let Some(machine) = found.machine.as_ref().filter(|_| rdma.len() > 1 || tcp.len() > 1) else {
         return 0;
     };
@@ -130,11 +131,11 @@ fn preferred(config: &Config, found: &Discovered, local: &[Seated<'_>], place: u
 }
 
 /// Puts all statements together.
-fn all_told(
+fn combine(
     infos: &[PeerInfo],
     layout: &Layout,
     statements: Vec<Statement>,
-) -> Result<Told, InitError> {
+) -> Result<AllEvidence, InitError> {
     let mut machines = BTreeMap::new();
     let mut known = Known::default();
     let mut found = BTreeMap::new();
@@ -175,7 +176,7 @@ fn all_told(
         tcp.push(statement.tcp);
         known.ranks.push(RankEvidence { host, evidence, preferred: 0 });
     }
-    Ok(Told { known, tcp })
+    Ok(AllEvidence { known, tcp })
 }
 
 #[cfg(test)]
@@ -251,8 +252,8 @@ mod tests {
         [first, second, Member { host: "b/1", found: found(None, 1), visible: None }]
     }
 
-    /// The outcome of each member's exchange. Member k listens on port k + 1 of each interface.
-    fn exchange_all(members: &[Member<'_>]) -> Vec<Result<Told, InitError>> {
+    /// The outcome of each member's exchange. Member k listens on TCP port k + 1 of each interface.
+    fn exchange_all(members: &[Member<'_>]) -> Vec<Result<AllEvidence, InitError>> {
         let info = |Member { host, found, .. }: &Member<'_>| PeerInfo {
             host_id: (*host).to_owned(),
             evidence: EvidenceSummary::of(&found.local, found.local.evidence.ports.len()),
@@ -270,9 +271,9 @@ mod tests {
             config.environment.extend(visible.map(|visible| (name, visible)));
             let deadline = Instant::now() + Duration::from_secs(60);
             let members = Members { control, infos: infos.clone(), deadline };
-            let told = exchange(&config, &member.found, &listening, &members);
+            let outcome = exchange(&config, &member.found, &listening, &members);
             members.control.leave().unwrap();
-            told.map(Option::unwrap)
+            outcome.map(Option::unwrap)
         };
         thread::scope(|scope| {
             let part = &part;
@@ -283,8 +284,8 @@ mod tests {
     }
 
     fn preferred(visible: [Option<&str>; 2]) -> Vec<u32> {
-        let told = exchange_all(&three(visible)).remove(2).unwrap();
-        told.known.ranks.iter().map(|rank| rank.preferred).collect()
+        let outcome = exchange_all(&three(visible)).remove(2).unwrap();
+        outcome.known.ranks.iter().map(|rank| rank.preferred).collect()
     }
 
     #[test]
@@ -295,9 +296,9 @@ mod tests {
     }
 
     #[test]
-    fn all_ranks_hear_the_evidence_of_every_host() {
-        for told in exchange_all(&three([None, None])) {
-            let Told { known, tcp } = told.unwrap();
+    fn all_ranks_receive_the_evidence_of_every_host() {
+        for outcome in exchange_all(&three([None, None])) {
+            let AllEvidence { known, tcp } = outcome.unwrap();
             let evidence: Vec<(u32, usize)> =
                 known.evidence.iter().map(|it| (it.host, it.evidence.ports.len())).collect();
             assert_eq!(evidence, [(0, 2), (1, 1)]);
@@ -317,9 +318,12 @@ mod tests {
         let mut members = three([None, None]);
         // Its addresses are those of ports 1 and 2 now, and it has ports 0 and 1.
         members[1].found.local.rdma = 1;
-        for told in exchange_all(&members) {
-            let error = told.unwrap_err().to_string();
-            assert!(error.starts_with("rank 1: its evidence of the fabric cannot be"), "{error}");
+        for outcome in exchange_all(&members) {
+            let error = outcome.unwrap_err().to_string();
+            assert!(
+                error.starts_with("rank 1 sent evidence of the fabric that cannot be read"),
+                "{error}"
+            );
         }
     }
 }

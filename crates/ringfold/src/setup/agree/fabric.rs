@@ -1,5 +1,5 @@
-//! The conclusions from all ranks' evidence: the layout, labels of ports, addresses by rail, and a
-//! report for people.
+//! The conclusions from all ranks' evidence: the layout, the labels of ports, the addresses by
+//! rail, and a report for the log.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -15,55 +15,55 @@ use ringfold_transport::rdma::Rails;
 use ringfold_transport::tcp::{Route, Ways};
 use ringfold_types::Rank;
 
-use super::exchange::Told;
+use super::exchange::AllEvidence;
 
-/// Lines about ports of ranks; there are as many kinds of ranks as a person reads.
+/// The most lines of the report about ports. Ranks with the same ports share a line.
 const LINES_MAX: usize = 16;
 
-/// The fabric as the ranks agree on it; empty if no rank had evidence of use.
+/// The fabric on which the ranks agree; empty if no rank had evidence of use.
 #[derive(Debug, Default)]
 pub(crate) struct Fabric {
-    answer: Option<(Told, Agreement)>,
+    answer: Option<(AllEvidence, Agreement)>,
 }
 
-/// A port where a rank listens for TCP, with its place.
+/// An address on which a rank listens for TCP, with the place of its port.
 #[derive(Clone, Copy, Debug)]
-struct Door {
+struct TcpPort {
     address: SocketAddr,
     place: Option<Place>,
     is_preferred: bool,
 }
 
 impl Fabric {
-    pub(crate) fn of(told: Option<Told>) -> Self {
-        let answer = told.map(|told| {
-            let agreement = agree(&told.known);
-            (told, agreement)
+    pub(crate) fn of(gathered: Option<AllEvidence>) -> Self {
+        let answer = gathered.map(|gathered| {
+            let agreement = agree(&gathered.known);
+            (gathered, agreement)
         });
         Self { answer }
     }
 
-    /// `layout` with what is certain of hosts and rails: those of RDMA if ranks reach each other by
-    /// it, else those of TCP.
+    /// Adds the certain facts about hosts and rails to `layout`. The rails are those of RDMA if the
+    /// layout has RDMA, else those of TCP.
     pub(crate) fn layout(&self, mut layout: Layout) -> Layout {
-        let Some((told, agreement)) = &self.answer else { return layout };
+        let Some((gathered, agreement)) = &self.answer else { return layout };
         let has_rdma = layout.has_rdma();
         if let Some(paths) = agreement.paths() {
             layout = layout.with_paths(&paths);
         }
-        let reach = agreement.reach(&told.known, |it| has_rdma == (it != Network::Tcp));
+        let reach = agreement.reach(&gathered.known, |it| has_rdma == (it != Network::Tcp));
         if let Some(reach) = reach {
             layout = layout.with_reach(&reach);
         }
         layout.with_crossing_rails(agreement.crosses == Some(true))
     }
 
-    /// Labels the ports of `rank`, which has opened them in the order of its evidence.
+    /// Labels the open ports of `rank`, which are in the order of its evidence.
     pub(crate) fn label(&self, rank: Rank, rails: &mut Rails) {
-        let Some((told, agreement)) = &self.answer else { return };
-        let RankEvidence { evidence, preferred, .. } = told.known.ranks[rank.index()];
+        let Some((gathered, agreement)) = &self.answer else { return };
+        let RankEvidence { evidence, preferred, .. } = gathered.known.ranks[rank.index()];
         let Some(index) = evidence.map(|index| index as usize) else { return };
-        let ports = &told.known.evidence[index].evidence.ports;
+        let ports = &gathered.known.evidence[index].evidence.ports;
         let is_rdma = |(at, _): &(usize, &PortEvidence)| ports[*at].network != Network::Tcp;
         let rdma: Vec<usize> = ports.iter().enumerate().filter(is_rdma).map(|(at, _)| at).collect();
         let labels: Vec<Option<Place>> =
@@ -76,28 +76,28 @@ impl Fabric {
         rails.crosses(agreement.crosses == Some(true));
     }
 
-    /// How many rails every rank reaches by TCP; 0 if none is known.
+    /// The number of rails that every rank reaches by TCP; 0 if none is known.
     pub(crate) fn tcp_rails(&self) -> usize {
-        let Some((told, _)) = &self.answer else { return 0 };
+        let Some((gathered, _)) = &self.answer else { return 0 };
         let places = |rank| -> BTreeSet<Place> {
-            self.doors(Rank::at(rank)).iter().filter_map(|door| door.place).collect()
+            self.tcp_ports(Rank::at(rank)).iter().filter_map(|port| port.place).collect()
         };
-        let all = (0..told.tcp.len()).map(places);
+        let all = (0..gathered.tcp.len()).map(places);
         all.reduce(|a, b| &a & &b).map_or(0, |common| common.len())
     }
 
-    /// The ways by TCP between `rank`, which this is, and `peer`: the rails that most of the two
-    /// prefer, then the rails that both have. Both ends find the same rails, in the same order.
-    /// Empty if they have no rail in common, or none is known.
+    /// The ways by TCP from this `rank` to `peer`: first the rails that both, or else one of them,
+    /// prefer, then the other rails that both have. Both ends find the same rails in the same
+    /// order. Empty if they have no rail in common, or no rail is known.
     pub(crate) fn ways(&self, rank: Rank, peer: Rank) -> Ways {
-        let [own, theirs] = [rank, peer].map(|rank| self.doors(rank));
-        let placed = |doors: &[Door]| -> Vec<(Place, SocketAddr)> {
-            doors.iter().filter_map(|door| Some((door.place?, door.address))).collect()
+        let [own, theirs] = [rank, peer].map(|rank| self.tcp_ports(rank));
+        let placed = |tcp_ports: &[TcpPort]| -> Vec<(Place, SocketAddr)> {
+            tcp_ports.iter().filter_map(|port| Some((port.place?, port.address))).collect()
         };
         let all = Route::by_rail(&placed(&own), &placed(&theirs));
-        let prefers = |doors: &[Door], address: IpAddr| {
-            let is_preferred = |door: &Door| door.is_preferred && door.address.ip() == address;
-            doors.iter().any(is_preferred) || !doors.iter().any(|door| door.is_preferred)
+        let prefers = |tcp_ports: &[TcpPort], address: IpAddr| {
+            let is_preferred = |port: &TcpPort| port.is_preferred && port.address.ip() == address;
+            tcp_ports.iter().any(is_preferred) || !tcp_ports.iter().any(|port| port.is_preferred)
         };
         let liked = |way: &Route| {
             let here = way.from.is_some_and(|from| prefers(&own, from));
@@ -108,16 +108,17 @@ impl Fabric {
         Ways { rails, others }
     }
 
-    /// Layout, evidence, and the rails and ports of each rank. Ranks that are alike share a line.
+    /// The report: layout, evidence, and the rails and ports of each rank. Ranks with the same
+    /// ports share a line.
     pub(crate) fn lines(&self) -> Vec<String> {
-        let Some((told, agreement)) = &self.answer else {
-            return vec!["topology: no rank knows more than which ranks share a host".to_owned()];
+        let Some((gathered, agreement)) = &self.answer else {
+            return vec!["topology: no rank has evidence beyond the hosts of the ranks".to_owned()];
         };
         let hosts = &agreement.hosts;
-        let count = |of: BTreeSet<u32>, what: &str| match of.len() {
+        let count = |of: BTreeSet<u32>, noun: &str| match of.len() {
             0 => String::new(),
-            1 => format!(", 1 {what}"),
-            many => format!(", {many} {what}s"),
+            1 => format!(", 1 {noun}"),
+            many => format!(", {many} {noun}s"),
         };
         let groups = count(hosts.value.iter().filter_map(|it| it.group).collect(), "leaf group");
         let pods = count(hosts.value.iter().filter_map(|it| it.pod).collect(), "pod");
@@ -141,7 +142,7 @@ impl Fabric {
             }
         });
         let mut alike: BTreeMap<String, Vec<Rank>> = BTreeMap::new();
-        for rank in (0..told.known.ranks.len()).map(Rank::at) {
+        for rank in (0..gathered.known.ranks.len()).map(Rank::at) {
             alike.entry(self.ports(rank)).or_default().push(rank);
         }
         let mut alike: Vec<(String, Vec<Rank>)> = alike.into_iter().collect();
@@ -151,21 +152,21 @@ impl Fabric {
             lines.push(format!("topology: {}: {ports}", RankList(&ranks)));
         }
         if more > 0 {
-            lines.push(format!("topology: and {more} kinds of ranks more"));
+            lines.push(format!("topology: {more} more kinds of ranks"));
         }
         let ignored = agreement.ignored.iter();
         lines.extend(ignored.map(|what| format!("topology: ignored: {what}")));
         lines
     }
 
-    /// The ports that a rank prefers, or all of them, each with its place.
+    /// The ports that a rank prefers, or all if it prefers none, each with its place.
     fn ports(&self, rank: Rank) -> String {
-        let Some((told, agreement)) = &self.answer else { return String::new() };
-        let RankEvidence { evidence, preferred, .. } = told.known.ranks[rank.index()];
+        let Some((gathered, agreement)) = &self.answer else { return String::new() };
+        let RankEvidence { evidence, preferred, .. } = gathered.known.ranks[rank.index()];
         let Some(index) = evidence.map(|index| index as usize) else {
             return "no port is known".to_owned();
         };
-        let ports = &told.known.evidence[index].evidence.ports;
+        let ports = &gathered.known.evidence[index].evidence.ports;
         let is_used = |at: usize| preferred == 0 || preferred >> at & 1 != 0;
         let used = ports.iter().zip(&agreement.labels[index]).enumerate();
         let texts = used.filter(|(at, _)| is_used(*at)).map(|(_, (port, label))| match label {
@@ -177,20 +178,20 @@ impl Fabric {
         if texts.is_empty() { "no port is known".to_owned() } else { texts.join("; ") }
     }
 
-    fn doors(&self, rank: Rank) -> Vec<Door> {
-        let Some((told, agreement)) = &self.answer else { return Vec::new() };
-        let RankEvidence { evidence, preferred, .. } = told.known.ranks[rank.index()];
+    fn tcp_ports(&self, rank: Rank) -> Vec<TcpPort> {
+        let Some((gathered, agreement)) = &self.answer else { return Vec::new() };
+        let RankEvidence { evidence, preferred, .. } = gathered.known.ranks[rank.index()];
         let labels = evidence.map(|index| &agreement.labels[index as usize]);
-        let door = |(port, address): &(u8, SocketAddr)| Door {
+        let port = |(port, address): &(u8, SocketAddr)| TcpPort {
             address: *address,
             place: labels.and_then(|labels| labels.get(usize::from(*port)).copied().flatten()),
             is_preferred: preferred.checked_shr(u32::from(*port)).unwrap_or(0) & 1 != 0,
         };
-        told.tcp[rank.index()].iter().map(door).collect()
+        gathered.tcp[rank.index()].iter().map(port).collect()
     }
 }
 
-/// Whether the rails of all these ports that a rank prefers are known.
+/// Whether the rails of all preferred ports are known.
 fn are_certain(labels: &[Option<Place>], preferred: &[bool]) -> bool {
     labels.iter().zip(preferred).all(|(label, is_preferred)| !is_preferred || label.is_some())
 }
@@ -206,7 +207,8 @@ mod tests {
         Attached::Rail(Place { rail, plane: 0 }, Source::Declared)
     }
 
-    /// One rank for each host, with an interface on each of these rails, and the ports it prefers.
+    /// One rank for each host, with an interface on each of these rails, and a mask of the ports
+    /// that it prefers.
     fn agreed(ranks: &[(&[u16], u32)]) -> Fabric {
         let (mut known, mut tcp) = (Known::default(), Vec::new());
         for (host, (rails, preferred)) in (0..).zip(ranks) {
@@ -225,10 +227,10 @@ mod tests {
             let address = |at| SocketAddr::from(([10, at, 0, u8::try_from(host).unwrap()], 1));
             tcp.push((0..ports).map(|at| (at, address(at))).collect());
         }
-        Fabric::of(Some(Told { known, tcp }))
+        Fabric::of(Some(AllEvidence { known, tcp }))
     }
 
-    /// Second bytes of the addresses: which interface of the peer.
+    /// The second bytes of the addresses, which number the interfaces of the peer.
     fn ways(agreed: &Fabric, rank: u32, peer: u32) -> [Vec<u8>; 2] {
         let found = agreed.ways(Rank(rank), Rank(peer));
         let second = |route: Route| match route.to {

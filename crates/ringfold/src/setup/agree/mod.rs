@@ -1,4 +1,4 @@
-//! The members of a group agree on the layout and on the fabric below it before they connect.
+//! Agreement of the members of a group on the layout and the fabric, before they connect.
 //!
 //! * `exchange`: all ranks' evidence of the fabric, exchanged over the control plane;
 //! * `fabric`: the conclusions from it.
@@ -22,22 +22,23 @@ use crate::config::Config;
 
 pub(super) use fabric::Fabric;
 
-/// The outcome: the same on every rank of a machine.
+/// The outcome of the agreement: the same on every rank of a machine.
 #[derive(Debug)]
 pub(super) struct Agreed {
-    /// The places of the ranks: the same on every rank.
+    /// The layout of the ranks: the same on every rank.
     pub(super) layout: Layout,
-    /// The ranks of this machine, and its CPUs.
+    /// The number of ranks on this machine, and of its CPUs.
     pub(super) crowd: Crowd,
     /// The fabric between hosts: the same on every rank.
     pub(super) fabric: Fabric,
 }
 
-/// Exchanges evidence of the fabric, if a rank has some of use, and derives the layout. Rank 0 logs
-/// the outcome. This rank listens for TCP at `listening`, in the order of its interfaces. Blocks.
+/// Exchanges evidence of the fabric, if a rank has evidence of use, and derives the layout. Rank 0
+/// logs the outcome. This rank listens for TCP at `listening`, in the order of its interfaces.
+/// Blocks.
 ///
 /// # Errors
-/// The exchange fails, or the evidence of a rank makes no sense.
+/// The exchange fails, or the evidence of a rank cannot be read.
 pub(super) fn agree(
     config: &Config,
     found: &Discovered,
@@ -66,17 +67,18 @@ fn crowds(infos: &[PeerInfo]) -> BTreeMap<&str, Crowd> {
     machines.into_iter().map(|(machine, infos)| (machine, crowd(&infos))).collect()
 }
 
-/// Those of one machine.
+/// The ranks of one machine, and the CPUs that they share.
 fn crowd(infos: &[&PeerInfo]) -> Crowd {
     let mut cpus = Cpus::default();
     infos.iter().for_each(|info| cpus.join(&info.cpus));
-    // Lists that are missing, or that a quota leaves less of, say too little.
+    // The union of lists overstates the CPUs if a list is missing or a quota limits a rank.
     let is_limited = infos.iter().any(|info| info.cores != info.cpus.len());
     let least = infos.iter().map(|info| info.cores).min().unwrap_or(1);
     Crowd { ranks: infos.len(), cpus: if is_limited { least } else { cpus.len() }.max(1) }
 }
 
-/// Where the ranks are, with so many channels if that is set. All come to the same result.
+/// The layout of the ranks, with the number of channels that the user sets. It is the same on every
+/// rank.
 fn layout(infos: &[PeerInfo], densest: Crowd, channels: Option<u8>, fabric: &Fabric) -> Layout {
     let hosts: Vec<&str> = infos.iter().map(|info| info.host_id.as_str()).collect();
     let layout = Layout::from_host_names(&hosts).with_crowd(densest);
@@ -85,12 +87,11 @@ fn layout(infos: &[PeerInfo], densest: Crowd, channels: Option<u8>, fabric: &Fab
     let by_tcp = !shares_memory && infos.iter().all(|info| info.rdma.is_empty());
     let reaches_all = |network| infos.iter().all(|info| info.rdma.contains(network));
     let by_rdma = !shares_memory && infos[0].rdma.chars().any(reaches_all);
-    // Lane k is on rail k.
+    // Lane k uses rail k.
     let rails = || u8::try_from(fabric.tcp_rails()).unwrap_or(CHANNELS_MAX);
     let channels = channels.unwrap_or_else(|| if by_tcp { TCP_CHANNELS.max(rails()) } else { 1 });
     let channels = channels.clamp(1, CHANNELS_MAX).into();
-    // Whether ranks of a host can really copy from each other's own memory, the first call finds
-    // out that would.
+    // The first call that reads peers' private memory tests whether the ranks really can.
     let peer_memory = if shares_memory { PeerMemory::Fast } else { PeerMemory::Closed };
     let layout = layout.sharing_memory(shares_memory).with_peer_memory(peer_memory);
     let layout = layout.with_rdma(by_rdma);

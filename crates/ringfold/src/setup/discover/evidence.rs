@@ -11,20 +11,20 @@ use ringfold_transport::rdma::OpenPort;
 use ringfold_types::limits::{EVIDENCE_NAME_BYTES_MAX, EVIDENCE_PORTS_MAX, FABRIC_LEVELS_MAX};
 
 use super::interfaces::{Listed, device};
-use super::topology_file::{Described, Sought};
+use super::topology_file::{PortQuery, TopologyFile};
 use crate::config::Config;
 use crate::setup::error::TopologyError;
 
-/// The evidence of a rank before it hears of others.
+/// The evidence of a rank about itself.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LocalEvidence {
-    /// RDMA ports in the order of `Rails::ports`, then the interfaces for TCP.
+    /// The ports: RDMA ports in the order of `Rails::ports`, then the interfaces for TCP.
     pub(crate) evidence: Evidence,
-    /// How many of the ports are RDMA ports.
+    /// The number of RDMA ports.
     pub(crate) rdma: usize,
-    /// The digest of the user's file, if it is of all hosts.
+    /// The digest of the user's topology file, if the file describes all hosts.
     pub(crate) site: Option<u64>,
-    /// It may change how data moves.
+    /// Whether the evidence may change routes or schedules.
     pub(crate) is_of_use: bool,
 }
 
@@ -33,7 +33,7 @@ impl LocalEvidence {
     /// `interfaces`.
     ///
     /// # Errors
-    /// The user's file cannot be used.
+    /// The user's topology file cannot be used.
     pub(super) fn look(
         config: &Config,
         host: &str,
@@ -44,20 +44,20 @@ impl LocalEvidence {
         if !config.topology {
             return Ok(Self::default());
         }
-        let described = config.topology_file.as_deref().map(Described::load).transpose()?;
+        let described = config.topology_file.as_deref().map(TopologyFile::load).transpose()?;
         let tcp = interfaces.iter().map(|it| Port::tcp(it, machine));
         let ports = rdma.iter().map(Port::rdma).chain(tcp);
         let ports: Vec<Port> = ports.take(EVIDENCE_PORTS_MAX).collect();
-        let sought: Vec<Sought<'_>> = ports.iter().map(Port::sought).collect();
-        let by_file = described.as_ref().and_then(|it| it.path(&sought, host));
+        let query: Vec<PortQuery<'_>> = ports.iter().map(Port::query).collect();
+        let by_file = described.as_ref().and_then(|it| it.path(&query, host));
         let path = by_file.into_iter().chain(slurm(config, host)).max_by_key(|path| path.source);
         let mut evidence = Evidence {
             path: path.map(short),
-            crosses: described.as_ref().and_then(Described::crosses),
+            crosses: described.as_ref().and_then(TopologyFile::crosses),
             ports: Vec::new(),
         };
         for Port { evidence: mut port, .. } in ports.iter().cloned() {
-            let at = sought[evidence.ports.len()];
+            let at = query[evidence.ports.len()];
             port.attached.extend(described.as_ref().and_then(|it| it.attached(at)));
             evidence.ports.push(port);
         }
@@ -70,14 +70,14 @@ impl LocalEvidence {
     }
 }
 
-/// Whether a source names the place, or the switch, of a port. Subnets of a single port tell
-/// nothing.
+/// Whether a source names the place, or the switch, of a port. The subnet of a single port names
+/// neither.
 const fn is_named(attached: &Attached) -> bool {
     !matches!(attached, Attached::Subnet { .. })
 }
 
-/// What Slurm says of this host. Launchers may give all ranks the variables of another host, so the
-/// name there counts.
+/// The path of this host by Slurm's variables. Launchers may pass the variables of another host to
+/// all ranks, so the name in them must be that of this host.
 fn slurm(config: &Config, host: &str) -> Option<HostPath> {
     let set = |name: &str| config.environment.get(name).map(String::as_str);
     let (address, pattern) = (set("SLURM_TOPOLOGY_ADDR")?, set("SLURM_TOPOLOGY_ADDR_PATTERN")?);
@@ -86,14 +86,14 @@ fn slurm(config: &Config, host: &str) -> Option<HostPath> {
     (node == host || node == short).then_some(path)
 }
 
-/// The path with as many groups as ranks tell each other, the innermost, and names as long.
+/// Cuts a path to the limits of a statement. The innermost groups remain.
 fn short(mut path: HostPath) -> HostPath {
     path.groups.drain(..path.groups.len().saturating_sub(FABRIC_LEVELS_MAX));
     path.groups.iter_mut().for_each(cut);
     path
 }
 
-/// Cuts a name to the length that ranks tell each other.
+/// Cuts a name to the limit of a statement.
 fn cut(name: &mut String) {
     name.truncate(name.floor_char_boundary(EVIDENCE_NAME_BYTES_MAX));
 }
@@ -143,8 +143,8 @@ impl Port {
         Self { evidence, ids, interface: choice.interface.clone() }
     }
 
-    fn sought(&self) -> Sought<'_> {
-        Sought { ids: &self.ids, interface: &self.interface }
+    fn query(&self) -> PortQuery<'_> {
+        PortQuery { ids: &self.ids, interface: &self.interface }
     }
 }
 
@@ -262,7 +262,7 @@ mod tests {
         let listed = [tcp(None), tcp(None)];
         let found = LocalEvidence::look(&config, "a", Some(&machine), &ports, &listed).unwrap();
         let ports = found.evidence.ports;
-        assert_eq!(ports.len(), EVIDENCE_PORTS_MAX, "no more than ranks tell each other");
+        assert_eq!(ports.len(), EVIDENCE_PORTS_MAX, "no more than a statement holds");
         assert_eq!((ports[0].name.len(), ports[0].gbps), (EVIDENCE_NAME_BYTES_MAX, 400));
         let last = &ports[EVIDENCE_PORTS_MAX - 1];
         assert_eq!((last.name.as_str(), last.gbps, last.network), ("eth9", 25, Network::Tcp));

@@ -10,8 +10,8 @@ use ringfold_types::limits::LANES_MAX;
 use crate::config::Config;
 use crate::setup::error::InitError;
 
-/// The interface to use, and those that suit as well, if TCP may be used, or RDMA, or the user
-/// names some.
+/// The interfaces that suit the settings, the best first. Empty if neither TCP nor RDMA is allowed
+/// and the user names no interfaces.
 pub(super) fn choose(
     config: &Config,
     rank: Rank,
@@ -40,13 +40,14 @@ fn filter(config: &Config) -> Option<Filter> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Listed {
     pub(crate) choice: Choice,
-    /// Its rail, if the user lists one interface for each.
+    /// The rail, if the user lists one interface for each rail.
     pub(super) rail: Option<u16>,
 }
 
-/// The interfaces that may be rails for TCP: those that the user lists one by one, or else those as
-/// fast as the first of `choices`, which are all that suit, the best first; but one for each wire.
-/// The first alone where speeds are unknown, or topology is off.
+/// The interfaces that may be rails for TCP, of the suitable `choices`, the best first.
+///
+/// They are those that the user lists one by one. Without such a list they are those as fast as the
+/// first, but one for each wire; if speeds are unknown, or topology is off, the first alone.
 pub(super) fn listed(
     config: &Config,
     choices: &[Choice],
@@ -87,7 +88,7 @@ enum Wire {
     Interface(String),
 }
 
-/// The wires below an interface, such as those of a bond's parts.
+/// The wires below an interface. A bond has those of its parts.
 fn wires(interface: &str, machine: Option<&Machine>) -> BTreeSet<Wire> {
     let mut names = vec![interface];
     let mut wires = BTreeSet::new();
@@ -130,13 +131,13 @@ mod tests {
         }
     }
 
-    /// The interfaces that are listed of these, all of which suit.
+    /// The interfaces that `listed` picks. All of `interfaces` suit.
     fn listed_of(config: &Config, interfaces: Vec<Interface>) -> Vec<Listed> {
         let choices: Vec<Choice> = interfaces.iter().map(choice).collect();
         listed(config, &choices, Some(&Machine { interfaces, ..Machine::default() }))
     }
 
-    /// Names of the interfaces that are taken of these, each with its PCI device and those below.
+    /// The names of the chosen interfaces. Each of `all` has its PCI device and those below it.
     fn taken(all: &[(&str, Option<u8>, &[&str])]) -> Vec<String> {
         let interface = |(name, pci, below): &(&str, Option<u8>, &[&str])| Interface {
             name: (*name).to_owned(),

@@ -1,7 +1,7 @@
-//! Discovery: this process looks at itself, its host and its devices. It needs no peers.
+//! Discovery of this process, its host and its devices. It needs no peers.
 //!
-//! * `interfaces`: the network interfaces by which peers may reach it;
-//! * `evidence`: its ports and their places in the fabric;
+//! * `interfaces`: the network interfaces by which peers may reach this rank;
+//! * `evidence`: the ports and their places in the fabric;
 //! * `topology_file`: the user's description of the fabric.
 
 mod evidence;
@@ -22,32 +22,32 @@ use crate::config::{Config, Transports};
 pub(super) use evidence::LocalEvidence;
 pub(super) use interfaces::Listed;
 
-/// This process, its host and its devices: the same for any group that it joins.
+/// This process, its host and its devices. They are the same for every group that it joins.
 #[derive(Debug)]
 pub(super) struct Discovered {
     pub(super) host: Host,
-    /// The CPUs that it may run on.
+    /// The CPUs that this process may run on.
     pub(super) cpus: Cpus,
-    /// How many of them it may use at once, quotas counted.
+    /// The number of CPUs that this process may use at a time, within its quota.
     pub(super) cores: usize,
-    /// The interface by which it meets peers, if it may need one.
+    /// The interface on which this process listens for peers, if it may need one.
     pub(super) interface: Option<Choice>,
-    /// The interfaces on which it listens for TCP.
+    /// The interfaces on which this process listens for TCP.
     pub(super) interfaces: Vec<Listed>,
-    /// The hardware of the host, if it was worth reading.
+    /// The hardware of the host, if the choice of routes depends on it.
     pub(super) machine: Option<Machine>,
-    /// The evidence of its place in the fabric.
+    /// The evidence of this process's place in the fabric.
     pub(super) local: LocalEvidence,
-    /// The RDMA ports that may be used, opened for the first group.
+    /// The allowed RDMA ports, opened for the first group.
     pub(super) rails: Option<Rails>,
 }
 
 impl Discovered {
-    /// Looks at the host and opens its RDMA devices. `rank` is for the log; `all_local` says that
-    /// the ranks meet at an address that no other host reaches.
+    /// Reads the host's properties and opens its RDMA devices. `rank` is for the log. `all_local`
+    /// says that the ranks meet at an address that no other host reaches.
     ///
     /// # Errors
-    /// No interface suits the settings, RDMA is missing where nothing else may be used, or the file
+    /// No interface suits the settings, RDMA is missing and nothing else is allowed, or the file
     /// that describes the fabric cannot be used.
     pub(super) fn look(config: &Config, rank: Rank, all_local: bool) -> Result<Self, InitError> {
         let host = Host::this();
@@ -67,7 +67,12 @@ impl Discovered {
     }
 }
 
-/// Opens the RDMA devices, if they may be used.
+/// The interface that suits the settings best, if this host may need one.
+pub(super) fn interface(config: &Config) -> Result<Option<Choice>, InitError> {
+    Ok(interfaces::choose(config, Rank(0), false)?.into_iter().next())
+}
+
+/// Opens the RDMA devices, if they are allowed.
 fn open_rails(
     config: &Config,
     rank: Rank,

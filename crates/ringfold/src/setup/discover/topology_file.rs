@@ -1,4 +1,4 @@
-//! The file that `RINGFOLD_TOPO_FILE` names, and what it says of one host.
+//! The file that `RINGFOLD_TOPO_FILE` names, and the places of one host's ports in it.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,31 +12,31 @@ use ringfold_topology::site::{Site, SiteHost, SitePort};
 use crate::digest::digest;
 use crate::setup::error::TopologyError;
 
-/// What the file says.
+/// The contents of the file.
 #[derive(Debug)]
-pub(super) enum Described {
-    /// Of every port of a fabric; and what kind of file said so.
+pub(super) enum TopologyFile {
+    /// Every port of a fabric, and the kind of the file.
     Site(Box<Site>, Source),
-    /// Of the interfaces of one host.
+    /// The interfaces of one host.
     Lldp(Lldp),
-    /// Of hosts, by name.
+    /// The paths of hosts, by name, and the digest of the file.
     Slurm(BTreeMap<String, HostPath>, u64),
 }
 
-/// A port by all that is known of it here.
+/// The ids of a port, to find it in the file.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Sought<'a> {
-    /// What it may be known by.
+pub(super) struct PortQuery<'a> {
+    /// The ids by which the file may name the port.
     pub(super) ids: &'a [PortId],
-    /// Its interface; empty if there is none.
+    /// The network interface of the port; empty if it has none.
     pub(super) interface: &'a str,
 }
 
-impl Described {
-    /// Reads a file of any kind that ringfold knows. A graph is classified.
+impl TopologyFile {
+    /// Reads a file of any supported kind. A file with a graph is classified.
     ///
     /// # Errors
-    /// The file cannot be read, or is none of these.
+    /// The file cannot be read, or its kind is not supported.
     pub(super) fn load(path: &str) -> Result<Self, TopologyError> {
         let bytes = files::load(Path::new(path))?;
         Ok(match files::read(path, &bytes)? {
@@ -50,8 +50,8 @@ impl Described {
         })
     }
 
-    /// The digest of what it says of all hosts, which must be the same on every rank. Nothing for a
-    /// file of one host.
+    /// The digest of a file that describes all hosts. It must be the same on every rank. `None` for
+    /// a file of one host.
     pub(super) fn digest(&self) -> Option<u64> {
         match self {
             Self::Site(site, _) => Some(site.digest()),
@@ -66,19 +66,19 @@ impl Described {
         Some(site.crosses.value).filter(|_| site.crosses.certainty == Certainty::Certain)
     }
 
-    /// Where a port is attached, if that is certain.
-    pub(super) fn attached(&self, sought: Sought<'_>) -> Option<Attached> {
+    /// The attachment of a port, if it is certain.
+    pub(super) fn attached(&self, query: PortQuery<'_>) -> Option<Attached> {
         match self {
             Self::Site(site, source) => {
-                let (_, port) = find(site, sought)?;
+                let (_, port) = find(site, query)?;
                 let place = port.place.filter(|_| port.certainty == Certainty::Certain)?;
                 Some(Attached::Rail(place, *source))
             }
             Self::Lldp(lldp) => {
-                let is_here = |interface: &str| interface == sought.interface;
+                let is_here = |interface: &str| interface == query.interface;
                 let mut switches = lldp.neighbours.iter().filter(|it| is_here(&it.interface));
                 let first = switches.find(|it| it.is_switch)?;
-                // Nothing says which of several switches the cable leads to.
+                // Several switches leave open which of them the cable leads to.
                 let is_one = switches.filter(|it| it.is_switch).all(|it| it.switch == first.switch);
                 is_one.then_some(Attached::Switch(first.switch))
             }
@@ -86,8 +86,9 @@ impl Described {
         }
     }
 
-    /// Where a host with these ports and this name is. Nothing if ports lead to several hosts.
-    pub(super) fn path(&self, ports: &[Sought<'_>], name: &str) -> Option<HostPath> {
+    /// The path of the host with these ports and this name. `None` if the ports belong to several
+    /// hosts.
+    pub(super) fn path(&self, ports: &[PortQuery<'_>], name: &str) -> Option<HostPath> {
         let short = name.split_once('.').map_or(name, |(short, _)| short);
         match self {
             Self::Site(site, source) => {
@@ -107,6 +108,6 @@ impl Described {
     }
 }
 
-fn find<'a>(site: &'a Site, sought: Sought<'_>) -> Option<(&'a SiteHost, &'a SitePort)> {
-    sought.ids.iter().find_map(|id| site.port(*id))
+fn find<'a>(site: &'a Site, query: PortQuery<'_>) -> Option<(&'a SiteHost, &'a SitePort)> {
+    query.ids.iter().find_map(|id| site.port(*id))
 }
