@@ -7,9 +7,9 @@ use std::process::Command;
 
 use ringfold_tests::{Job, Outcome, needed, program};
 
+use crate::folder::Folder;
 use crate::hosts::{Hosts, INSIDE};
 use crate::perf::DEADLINE;
-use crate::folder::Folder;
 
 /// The page.
 const PAGE: &str = include_str!("../../docs/two-machines.md");
