@@ -1,7 +1,7 @@
 //! Direct all-gather with rendezvous sends: every rank copies each other block straight from its
 //! sender's memory, where the transport lets ranks read it.
 //!
-//! Steps: 1. Each rank sends: n-1 blocks.
+//! Steps: 1. Sent by each rank: n-1 blocks.
 //!
 //! Source: `direct`, by single copies.
 

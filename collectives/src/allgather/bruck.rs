@@ -9,7 +9,7 @@
 //!
 //! In each round a rank waits only for messages of the same or an earlier round.
 //!
-//! Steps: ceil(log2 n). Each rank sends: n-1 blocks.
+//! Steps: ceil(log2 n). Sent by each rank: n-1 blocks.
 //!
 //! Source: Bruck, Ho, Kipnis, Upfal and Weathersby, "Efficient algorithms for all-to-all
 //! communications in multiport message-passing systems", 1997.

@@ -6,7 +6,7 @@
 //! on the other side. Before the slowest rank posts the next sends, all others have received its
 //! earlier ones. So no ranks wait for each other in a circle.
 //!
-//! Steps: 1, while a rank can post all sends. Each rank sends: n-1 blocks.
+//! Steps: 1, while a rank can post all sends. Sent by each rank: n-1 blocks.
 //!
 //! Source: the posted sends of Thakur, Rabenseifner and Gropp, "Optimization of collective
 //! communication operations in MPICH", 2005.

@@ -8,8 +8,8 @@
 //!
 //! In each step a rank waits only for messages of the same or an earlier step.
 //!
-//! Steps: ceil(log2 n), one less from just above a power of two to about 5/4 of it. Each rank
-//! sends: n-1 blocks if n is a power of two. Otherwise the busiest rank sends up to half as much
+//! Steps: ceil(log2 n), one less from just above a power of two to about 5/4 of it. Sent by each
+//! rank: n-1 blocks if n is a power of two. Otherwise the busiest rank sends up to half as much
 //! again.
 //!
 //! Source: Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in

@@ -8,7 +8,7 @@
 //! ranks that all wait for room, and their links would hold more than the ranks have sent. Only a
 //! few chunks go around at a time, so ranks pass them on while they are in the cache.
 //!
-//! Steps: n-1. Each rank sends: n-1 blocks. Pipelined in chunks.
+//! Steps: n-1. Sent by each rank: n-1 blocks. Pipelined in chunks.
 //!
 //! Source: Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in
 //! MPICH", 2005.

@@ -5,8 +5,8 @@
 //! Signalling piece n means that the sender has finished reading piece n-2, even across calls, so
 //! its place is free. Two ranks swap staging buffers after each piece instead.
 //!
-//! Steps: 1 for each piece. Each rank sends one signal for each piece, counted as one element, and
-//! copies n-1 blocks from others' staging buffers.
+//! Steps: 1 for each piece. Sent by each rank: one signal for each piece, counted as one element.
+//! It copies n-1 blocks from others' staging buffers.
 //!
 //! Source: `direct`, through staging buffers.
 

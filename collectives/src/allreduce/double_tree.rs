@@ -7,7 +7,7 @@
 //! Where the fabric is known, the trees are trees of hosts, with a tree of ranks below each. The
 //! ranks that lead the hosts are on another rail in each tree.
 //!
-//! Steps: 2 floor(log2 n). The busiest rank sends: 2 times the buffer (1 times for 2 ranks, 3/2
+//! Steps: 2 floor(log2 n). Sent by the busiest rank: 2 times the buffer (1 times for 2 ranks, 3/2
 //! times for 3). Pipelined in chunks.
 //!
 //! Source: Sanders, Speck and Traeff, "Two-tree algorithms for full bandwidth broadcast, reduction

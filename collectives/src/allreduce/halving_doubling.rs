@@ -6,8 +6,8 @@
 //! block, and the same exchanges in reverse spread the blocks. If n is no power of two, n -
 //! 2^floor(log2 n) ranks send their input to a neighbour first and get the result last.
 //!
-//! Steps: 2 floor(log2 n), 2 more if n is no power of two. The busiest rank sends, with p the power
-//! of two: 2(p-1)/p of the buffer, and the buffer once more if n is no power of two.
+//! Steps: 2 floor(log2 n), 2 more if n is no power of two. Sent by the busiest rank, with p the
+//! power of two: 2(p-1)/p of the buffer, and the buffer once more if n is no power of two.
 //!
 //! Source: Rabenseifner, "Optimization of collective reduction operations", 2004.
 

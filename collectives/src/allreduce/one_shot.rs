@@ -3,7 +3,7 @@
 //!
 //! All ranks combine in rank order, in one pass, so all have the same bits.
 //!
-//! Steps: 1. Each rank sends: n-1 times the buffer.
+//! Steps: 1. Sent by each rank: n-1 times the buffer.
 //!
 //! Source: the all-reduce that GPU libraries call one-shot, over links.
 

@@ -8,7 +8,7 @@
 //!
 //! Steps: floor(log2 n) if n is a power of two. Otherwise, with p the next lower power of two: 1
 //! more if n <= 3/2 p, else 2 more. (The first and the last message of the pairs are on one chain
-//! only if two pairs are opposite.) The busiest rank sends: floor(log2 n) times the buffer, once
+//! only if two pairs are opposite.) Sent by the busiest rank: floor(log2 n) times the buffer, once
 //! more if n is no power of two.
 //!
 //! Source: Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in

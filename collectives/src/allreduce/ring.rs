@@ -5,7 +5,7 @@
 //! once more (all-gather). Every rank sends the least possible. The chain of messages is twice as
 //! long as the ring.
 //!
-//! Steps: 2(n-1). Each rank sends: 2(n-1)/n of the buffer. Pipelined in chunks.
+//! Steps: 2(n-1). Sent by each rank: 2(n-1)/n of the buffer. Pipelined in chunks.
 //!
 //! Source: Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of
 //! workstations", 2009.

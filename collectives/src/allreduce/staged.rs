@@ -13,8 +13,8 @@
 //! call of one piece, the next call begins with the same half, which is in cache. Short floats are
 //! rounded once. Blocks begin at cache lines, so no line has two writers.
 //!
-//! Steps: 2 for the first piece, and one more for each further piece. Each rank sends 2 signals for
-//! each piece, counted as one element each. It reads (n-1)/n of the buffer from others' staging
+//! Steps: 2 for the first piece, and one more for each further piece. Sent by each rank: 2 signals
+//! for each piece, counted as one element each. It reads (n-1)/n of the buffer from others' staging
 //! buffers to combine it, and copies as much out of them.
 //!
 //! Source: `two_shot`, through staging buffers.

@@ -9,8 +9,8 @@
 //! Signalling piece n means that the sender has finished with piece n-2, even across calls, so its
 //! place is free. Two ranks swap staging buffers after each piece instead.
 //!
-//! Steps: 1 for each piece. Each rank sends one signal for each piece, counted as one element, and
-//! reads n-1 times the buffer from others' staging buffers.
+//! Steps: 1 for each piece. Sent by each rank: one signal for each piece, counted as one element.
+//! It reads n-1 times the buffer from others' staging buffers.
 //!
 //! Source: `one_shot`, through staging buffers.
 

@@ -4,7 +4,7 @@
 //! A rank combines all inputs of its block in rank order, in one pass. So elements on the wire are
 //! never wider than the data type, and short floats are rounded once.
 //!
-//! Steps: 2. Each rank sends: 2(n-1)/n of the buffer.
+//! Steps: 2. Sent by each rank: 2(n-1)/n of the buffer.
 //!
 //! Source: the all-reduce that GPU libraries call two-shot, over links.
 

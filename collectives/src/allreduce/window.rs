@@ -9,8 +9,8 @@
 //!
 //! Short floats are rounded once. Blocks begin at cache lines, so no line has two writers.
 //!
-//! Steps: 2. Each rank stores (n-1)/n of the buffer into others' memory and sends 2 signals,
-//! counted as one element each. It reads (n-1)/n of the buffer from others' memory.
+//! Steps: 2. Sent or stored by each rank: (n-1)/n of the buffer, and 2 signals, counted as one
+//! element each. It reads (n-1)/n of the buffer from others' memory.
 //!
 //! Source: `two_shot`, in windows.
 

@@ -5,7 +5,7 @@
 //! is one element of scratch; its value does not matter. Each rank sends before it waits, and links
 //! accept tokens at once.
 //!
-//! Steps: ceil(log2 n). Each rank sends: ceil(log2 n) tokens.
+//! Steps: ceil(log2 n). Sent by each rank: ceil(log2 n) tokens.
 //!
 //! Source: Hensgen, Finkel and Manber, "Two algorithms for barrier synchronization", 1988.
 

@@ -1,7 +1,7 @@
 //! Broadcast by rendezvous sends: the root sends its buffer to all. Where the transport lets ranks
 //! read each other's memory, they all copy it from there at once.
 //!
-//! Steps: 1. The root sends: n-1 times the buffer.
+//! Steps: 1. Sent by the root: n-1 times the buffer.
 //!
 //! Source: a flat tree, by single copies.
 

@@ -7,7 +7,7 @@
 //! Where the fabric is known, the tree is one of hosts, with a tree of ranks below each. Its cost
 //! is then that of both trees together.
 //!
-//! Steps: floor(log2 n). The root is the busiest rank. It sends: ceil(log2 n) times the buffer.
+//! Steps: floor(log2 n). Sent by the root, the busiest rank: ceil(log2 n) times the buffer.
 //! Pipelined in chunks.
 //!
 //! Source: Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in

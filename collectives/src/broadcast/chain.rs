@@ -5,7 +5,7 @@
 //! the number of ranks. A rank waits only for the rank before it to send and for the rank after it
 //! to receive, and the chain has an end.
 //!
-//! Steps: n-1. Each rank but the last sends: the buffer once. Pipelined in chunks.
+//! Steps: n-1. Sent by each rank but the last: the buffer once. Pipelined in chunks.
 //!
 //! Source: Watts and van de Geijn, "A pipelined broadcast for multidimensional meshes", 1995.
 

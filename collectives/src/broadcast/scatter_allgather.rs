@@ -11,8 +11,8 @@
 //! of the same or an earlier turn, and posts few messages. The ring ends at the root. So no ranks
 //! wait in a circle.
 //!
-//! Steps: n-1 (the scatter overlaps the ring: the longest chain is that of block 0). The root
-//! sends: 2(n-1)/n of the buffer. Pipelined in chunks.
+//! Steps: n-1 (the scatter overlaps the ring: the longest chain is that of block 0). Sent by the
+//! root: 2(n-1)/n of the buffer. Pipelined in chunks.
 //!
 //! Source: van de Geijn's algorithm, in Barnett, Gupta, Payne, Shuler, van de Geijn and Watts,
 //! "Interprocessor collective communication library (InterCom)", 1994.

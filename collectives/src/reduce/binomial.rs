@@ -8,7 +8,7 @@
 //! Where the fabric is known, the tree is one of hosts, with a tree of ranks below each. Steps, and
 //! the number of buffers that the root receives, are then those of both trees together.
 //!
-//! Steps: floor(log2 n). Each rank but the root sends: the buffer once. The root receives it
+//! Steps: floor(log2 n). Sent by each rank but the root: the buffer once. The root receives it
 //! ceil(log2 n) times. Pipelined in chunks.
 //!
 //! Source: Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in

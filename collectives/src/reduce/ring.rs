@@ -7,7 +7,7 @@
 //! almost twice as much. A rank waits only for the rank before it to send and for the rank after it
 //! to receive, and the root receives all.
 //!
-//! Steps: n-1. Each rank but the root sends: the buffer once. Pipelined in chunks.
+//! Steps: n-1. Sent by each rank but the root: the buffer once. Pipelined in chunks.
 //!
 //! Source: the pipelined chain of `broadcast`, in reverse.
 

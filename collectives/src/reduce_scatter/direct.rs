@@ -7,7 +7,7 @@
 //! others have taken all of its earlier pieces. So the sends fit the list of posted sends, or, if
 //! they are too many for it, links accept them ahead of the receivers.
 //!
-//! Steps: 1. Each rank sends: n-1 blocks.
+//! Steps: 1. Sent by each rank: n-1 blocks.
 //!
 //! Source: the first shot of `allreduce/two_shot`.
 

@@ -10,8 +10,8 @@
 //! The sums that a rank sends are apart from those that it keeps, so no step waits for sends to
 //! leave. A step waits only for messages of the same or an earlier step.
 //!
-//! Steps: ceil(log2 n), one less from just above a power of two to about 5/4 of it. Each rank
-//! sends: n-1 blocks.
+//! Steps: ceil(log2 n), one less from just above a power of two to about 5/4 of it. Sent by each
+//! rank: n-1 blocks.
 //!
 //! Source: Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in
 //! MPICH", 2005. Odd runs: Traeff, "An improved algorithm for (non-commutative) reduce-scatter with

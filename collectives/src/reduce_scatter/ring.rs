@@ -8,7 +8,7 @@
 //! rank posted in the turn before. It also waits for its sums of two turns ago to leave, which the
 //! next rank takes in the turn before. So no ranks wait in a circle.
 //!
-//! Steps: n-1. Each rank sends: n-1 blocks. Pipelined in chunks.
+//! Steps: n-1. Sent by each rank: n-1 blocks. Pipelined in chunks.
 //!
 //! Source: Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of
 //! workstations", 2009.

@@ -21,8 +21,8 @@
 //! Long shards pass through these steps piece by piece, one piece after the other.
 //!
 //! The costs are those of h hosts of k ranks each, with g hosts in each group if groups are a
-//! level. Steps: those of step 3 on h ranks, plus 2; with groups those on h/g ranks, plus 4. Each
-//! rank sends 2(k-1)/k of the buffer to ranks of its host, and 2(g-1)/g of 1/k of it to ranks of
+//! level. Steps: those of step 3 on h ranks, plus 2; with groups those on h/g ranks, plus 4. Sent
+//! by each rank: 2(k-1)/k of the buffer to ranks of its host, and 2(g-1)/g of 1/k of it to ranks of
 //! its group. Step 3 sends its share of 1/k of the buffer, or of 1/gk.
 //!
 //! Source: Cho, Finkler and Kung, "BlueConnect: Novel hierarchical all-reduce on multi-tired
