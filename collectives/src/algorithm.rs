@@ -132,7 +132,7 @@ impl Algorithm {
     /// Whether the algorithm passes ordinary buffers through staging buffers, which every rank has
     /// mapped.
     #[must_use]
-    pub fn needs_stage(&self) -> bool {
+    pub fn needs_staging(&self) -> bool {
         matches!(self.needs, Needs::Staging { .. })
     }
 

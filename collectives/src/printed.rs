@@ -33,9 +33,9 @@ impl Schedule {
             Step::Copy { src, dst } => write!(f, "copy    {dst} <- {src}"),
             Step::Put { to, src } => write!(f, "put     {src} => rank {to}"),
             Step::Get { from, src, dst } => write!(f, "get     {dst} <- rank {from}'s {src}"),
-            Step::Tell => write!(f, "tell    all"),
-            Step::Hear { from } => write!(f, "hear    rank {from}"),
-            Step::Trade => write!(f, "trade   stages"),
+            Step::Signal => write!(f, "signal  all"),
+            Step::Wait { from } => write!(f, "wait    rank {from}"),
+            Step::Swap => write!(f, "swap    staging"),
             Step::Reduce { dst, sources } => {
                 write!(f, "reduce  {dst} <-")?;
                 for (index, source) in self.sources(sources).iter().enumerate() {

@@ -8,13 +8,13 @@
 //! memory: read it in place (`Source::Peer`) or store into it (`Step::Put`). Such steps do not
 //! wait. Messages order them: a rank that has received a message sees all that its sender did
 //! before. So two ranks exchange tokens (elements of scratch) between conflicting accesses, and
-//! more ranks signal each other (`Step::Tell`). `check` proves that no conflict is left.
+//! more ranks signal each other (`Step::Signal`). `check` proves that no conflict is left.
 //!
 //! Calls on ordinary buffers can do the same through *staging buffers*, memory that the
 //! communicator keeps and every rank has mapped. A rank copies elements for others there, and they
 //! read them (`Source::Peer`, `Step::Get`). The memory is the same from call to call. So a schedule
 //! leaves one half of it quiet, and says if that is the other half than before: see
-//! `limits::STAGE_HALF_BYTES`. Two ranks may swap staging buffers instead (`Step::Trade`).
+//! `limits::STAGING_HALF_BYTES`. Two ranks may swap staging buffers instead (`Step::Swap`).
 //!
 //! An element on the wire has one of two forms: that of the call's data type (sent from `Input` or
 //! `Output`) or that of its accumulator (sent from `Scratch`). Collectives that do not reduce have
@@ -43,7 +43,7 @@ impl Form {
     #[must_use]
     pub const fn of(buffer: Buffer) -> Self {
         match buffer {
-            Buffer::Input | Buffer::Output | Buffer::Stage => Self::Element,
+            Buffer::Input | Buffer::Output | Buffer::Staging => Self::Element,
             Buffer::Scratch => Self::Accumulator,
         }
     }
@@ -121,15 +121,15 @@ pub enum Step {
     },
     /// Signals all other ranks at once. A rank that has seen the signal sees all that this rank did
     /// before. Each rank waits for each signal once (`Hear`).
-    Tell,
+    Signal,
     /// Waits for the next signal of a rank.
-    Hear {
+    Wait {
         /// The signalling rank.
         from: Rank,
     },
     /// Swaps the staging buffers of two ranks: from here on each uses the other's as its own. The
     /// step does not wait, because the other rank swaps at its own time.
-    Trade,
+    Swap,
 }
 
 /// Everything that one rank does in one call.
@@ -143,7 +143,7 @@ pub struct Schedule {
     sources: Vec<Source>,
     scratch_len: usize,
     needs_windows: bool,
-    needs_stage: bool,
+    needs_staging: bool,
     flips_staging: bool,
     swaps_staging: bool,
 }
@@ -214,7 +214,7 @@ impl Schedule {
         for step in self.lanes.iter().flatten() {
             match step {
                 Step::Send { to, .. } => peers.push(*to),
-                Step::Recv { from, .. } | Step::Hear { from } => peers.push(*from),
+                Step::Recv { from, .. } | Step::Wait { from } => peers.push(*from),
                 Step::Reduce { sources, .. } => {
                     peers.extend(self.sources(sources).iter().filter_map(|source| match source {
                         Source::Wire(from, _) => Some(*from),
@@ -224,8 +224,8 @@ impl Schedule {
                 Step::Copy { .. }
                 | Step::Put { .. }
                 | Step::Get { .. }
-                | Step::Trade
-                | Step::Tell => {}
+                | Step::Swap
+                | Step::Signal => {}
             }
         }
         peers.sort_unstable();
@@ -241,8 +241,8 @@ impl Schedule {
 
     /// Whether a step uses another rank's staging buffer.
     #[must_use]
-    pub const fn needs_stage(&self) -> bool {
-        self.needs_stage
+    pub const fn needs_staging(&self) -> bool {
+        self.needs_staging
     }
 
     /// Whether the halves of the staging buffer swap places after the call.
@@ -296,7 +296,7 @@ impl Builder {
             sources: Vec::new(),
             scratch_len: 0,
             needs_windows: false,
-            needs_stage: false,
+            needs_staging: false,
             flips_staging: false,
             swaps_staging: false,
         };
@@ -378,7 +378,7 @@ impl Builder {
     pub fn get(&mut self, from: Rank, src: Slice, dst: Slice) {
         debug_assert_eq!(src.len, dst.len, "a copy keeps its length");
         if dst.len > 0 {
-            self.schedule.needs_stage = true;
+            self.schedule.needs_staging = true;
             let from = self.number(from);
             self.push(Step::Get { from, src, dst });
         }
@@ -391,18 +391,18 @@ impl Builder {
 
     /// Swaps the staging buffers of two ranks.
     pub fn swap_staging(&mut self) {
-        (self.schedule.needs_stage, self.schedule.swaps_staging) = (true, true);
-        self.push(Step::Trade);
+        (self.schedule.needs_staging, self.schedule.swaps_staging) = (true, true);
+        self.push(Step::Swap);
     }
 
     /// Signals all other ranks.
     pub fn signal(&mut self) {
-        self.push(Step::Tell);
+        self.push(Step::Signal);
     }
 
     /// Waits for the next signal of `from`.
     pub fn wait(&mut self, from: Rank) {
-        self.push(Step::Hear { from });
+        self.push(Step::Wait { from });
     }
 
     /// Combines `sources`, in order, into `dst`. More sources than one step takes are combined in
@@ -451,8 +451,8 @@ impl Builder {
         let end = self.schedule.sources.len();
         for source in &self.schedule.sources[start..] {
             if let Source::Peer(_, slice) = source {
-                let is_staged = slice.buffer == Buffer::Stage;
-                self.schedule.needs_stage |= is_staged;
+                let is_staged = slice.buffer == Buffer::Staging;
+                self.schedule.needs_staging |= is_staged;
                 self.schedule.needs_windows |= !is_staged;
             }
         }

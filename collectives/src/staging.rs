@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use ringfold_types::limits::STAGE_HALF_BYTES;
+use ringfold_types::limits::STAGING_HALF_BYTES;
 use ringfold_types::{Buffer, Call, Rank, Slice};
 
 use crate::algorithm::Plan;
@@ -16,10 +16,10 @@ const LINE_BYTES: usize = 64;
 pub(crate) const CHUNKS: usize = 8;
 
 /// Bytes of a half that are for results.
-const RESULT_BYTES: usize = STAGE_HALF_BYTES / 3;
+const RESULT_BYTES: usize = STAGING_HALF_BYTES / 3;
 
 /// Bytes of a half that are for inputs.
-const INPUT_BYTES: usize = STAGE_HALF_BYTES - RESULT_BYTES;
+const INPUT_BYTES: usize = STAGING_HALF_BYTES - RESULT_BYTES;
 
 /// Elements of `call` in a cache line.
 pub(crate) const fn grain(call: &Call) -> usize {
@@ -82,8 +82,8 @@ impl Staging {
     /// The place of `len` elements of piece number `index` for other ranks, from element `offset`
     /// on. Pieces use the halves in turn.
     pub(crate) fn place(&self, index: usize, offset: usize, len: usize) -> Slice {
-        let half = STAGE_HALF_BYTES / self.call.data_type.bytes();
-        Slice::new(Buffer::Stage, index % 2 * half + offset, len)
+        let half = STAGING_HALF_BYTES / self.call.data_type.bytes();
+        Slice::new(Buffer::Staging, index % 2 * half + offset, len)
     }
 
     /// The place of `len` results of piece number `index` for other ranks. It is in the half of the

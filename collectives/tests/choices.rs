@@ -14,7 +14,7 @@ use ringfold_collectives::select::{
 };
 use ringfold_collectives::{Algorithm, Stated};
 use ringfold_topology::fabric::Place;
-use ringfold_topology::{Crowd, Layout, Path, RankReach, Reach};
+use ringfold_topology::{Layout, Occupancy, Path, RankReach, Reach};
 use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp};
 
 /// FNV-1a, whose result is the same in every build.
@@ -57,7 +57,7 @@ fn layout(kind: Kind, [hosts, ranks]: [usize; 2]) -> Layout {
     let layout = Layout::hosts_of(ranks, size).sharing_memory(hosts == 1);
     match kind {
         Kind::Plain => layout,
-        Kind::Crowded => layout.with_crowd(Crowd { ranks: size, cpus: 3 }),
+        Kind::Crowded => layout.with_occupancy(Occupancy { ranks: size, cpus: 3 }),
         Kind::Rdma => layout.with_rdma(true),
         Kind::Fabric | Kind::Rails => {
             let path =
@@ -157,7 +157,7 @@ fn facts_are_as_reviewed() {
         write!(now, "{algorithm} {:016x}", digest(algorithm)).unwrap();
         for (is_so, what) in [
             (algorithm.needs_windows(), "windows"),
-            (algorithm.needs_stage(), "stage"),
+            (algorithm.needs_staging(), "stage"),
             (algorithm.is_attached(), "attached"),
             (algorithm.is_hierarchical(), "hierarchical"),
             (algorithm.is_direct(), "direct"),

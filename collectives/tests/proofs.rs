@@ -45,8 +45,8 @@ fn prove_schedules(algorithm: &Algorithm, schedules: &[Schedule], window_bytes: 
         algorithm.needs_windows() || !windows,
         "{algorithm} accesses ordinary buffers of other ranks"
     );
-    let stages = schedules.iter().any(Schedule::needs_stage);
-    assert!(algorithm.needs_stage() || !stages, "{algorithm} accesses staging buffers");
+    let stages = schedules.iter().any(Schedule::needs_staging);
+    assert!(algorithm.needs_staging() || !stages, "{algorithm} accesses staging buffers");
     let proven = |in_place, offers| {
         check(schedules, Conditions { in_place, window_bytes, offers }).unwrap_or_else(|flaw| {
             let how = format!("in place {in_place}, with offers {offers}");
@@ -155,7 +155,7 @@ fn for_a_handful_of_sizes(collective: Collective) {
 fn sends_all_to_all(algorithm: &Algorithm) -> bool {
     matches!(algorithm.collective, Collective::AllGather | Collective::ReduceScatter)
         || algorithm.name == "one_shot"
-        || algorithm.needs_stage()
+        || algorithm.needs_staging()
 }
 
 fn splitmix(seed: u64) -> u64 {

@@ -245,7 +245,7 @@ fn calls_through_staging_buffers_run_in_any_order() {
         option_env!("RINGFOLD_STAGING_SEED").map_or_else(|| now.into(), |s| s.parse().unwrap());
     println!("RINGFOLD_STAGING_SEED={seed}");
     let all = Collective::ALL.into_iter().flat_map(Algorithm::of);
-    let staged: Vec<&Algorithm> = all.filter(|algorithm| algorithm.needs_stage()).collect();
+    let staged: Vec<&Algorithm> = all.filter(|algorithm| algorithm.needs_staging()).collect();
     let some: Vec<_> =
         staged.into_iter().chain(Algorithm::of(Collective::Broadcast).iter().take(1)).collect();
     for size in [2, 3, 4] {

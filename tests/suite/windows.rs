@@ -107,8 +107,9 @@ fn through_staging_buffers() {
         Via::Shm.run(size, &[("RINGFOLD_ALGO", "allreduce:staged_one_shot")], |comm| {
             let mut pair = pair(comm);
             let chosen = comm.algorithm_in(&pair.0, &calls[0]);
-            let is_dense = std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() < size);
-            assert_eq!(chosen == "staged_one_shot", is_dense, "{size}: {chosen}");
+            let is_oversubscribed =
+                std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() < size);
+            assert_eq!(chosen == "staged_one_shot", is_oversubscribed, "{size}: {chosen}");
             for (index, call) in calls.iter().enumerate() {
                 let mut ranks = [comm.rank().0, 1];
                 for in_place in [false, true] {

@@ -21,5 +21,5 @@ mod order;
 pub mod site;
 pub mod subnet;
 
-pub use layout::{Crowd, Layout, Level, Path, PeerMemory, RankReach, Reach};
+pub use layout::{Layout, Level, Occupancy, Path, PeerMemory, RankReach, Reach};
 pub use order::Order;

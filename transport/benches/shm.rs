@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-use ringfold_transport::shm::{Config, Offers, Shm};
+use ringfold_transport::shm::{Config, Shm, SingleCopy};
 use ringfold_transport::{Link, Transport};
 use ringfold_types::{Lane, Rank};
 
@@ -122,8 +122,9 @@ fn burst(end: &mut dyn End, pattern: Pattern, first: bool) -> Duration {
 }
 
 fn pair() -> (Shm, Shm) {
-    let listen =
-        |rank| Shm::listen(Config { key: [1; 32], rank, lanes: 1, offers: Offers::Never }).unwrap();
+    let listen = |rank| {
+        Shm::listen(Config { key: [1; 32], rank, lanes: 1, offers: SingleCopy::Never }).unwrap()
+    };
     let (one, other) = (listen(Rank(0)), listen(Rank(1)));
     let peers = [(Rank(0), one.address()), (Rank(1), other.address())];
     let deadline = Instant::now() + Duration::from_secs(10);

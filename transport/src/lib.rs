@@ -32,5 +32,5 @@ pub use proof::decode_hello;
 pub use sys::fork_for_test;
 pub use sys::{
     Exposure, OwnPart, Pages, PeerParts, Placement, Process, ReadExposure, Window,
-    close_in_children, copy, copy_past, hand_over,
+    close_in_children, copy, copy_non_temporal, demote,
 };

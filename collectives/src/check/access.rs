@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use ringfold_types::limits::{STAGE_BYTES, STAGE_HALF_BYTES};
+use ringfold_types::limits::{STAGING_BYTES, STAGING_HALF_BYTES};
 use ringfold_types::{Buffer, Collective, Rank, Slice};
 
 use super::flaw::Flaw;
@@ -15,7 +15,7 @@ impl World<'_> {
     /// The rank whose memory a slice of `of` really is, as rank `index` sees it: ranks may have
     /// swapped staging buffers.
     fn home(&self, index: usize, of: usize, slice: Slice) -> usize {
-        let is_other = slice.buffer == Buffer::Stage && self.nodes[index].has_swapped;
+        let is_other = slice.buffer == Buffer::Staging && self.nodes[index].has_swapped;
         if is_other { 1 - of } else { of }
     }
 
@@ -62,7 +62,7 @@ impl World<'_> {
                 Ok(own(&node.own, 0))
             }
             Buffer::Output => node.output.read(slice.offset, slice.len).ok_or(unwritten),
-            Buffer::Stage => node.staging.read(slice.offset, slice.len).ok_or(unwritten),
+            Buffer::Staging => node.staging.read(slice.offset, slice.len).ok_or(unwritten),
             Buffer::Scratch if schedule.call().collective == Collective::Barrier => {
                 Ok(own(&node.entered, 0))
             }
@@ -101,7 +101,7 @@ impl World<'_> {
             Buffer::Input => return Err(Flaw::Bounds { rank: Rank::at(index), slice }),
             Buffer::Output => node.output.write(slice.offset, values),
             Buffer::Scratch => node.scratch.write(slice.offset, values),
-            Buffer::Stage => node.staging.write(slice.offset, values),
+            Buffer::Staging => node.staging.write(slice.offset, values),
         }
         Ok(())
     }
@@ -116,11 +116,11 @@ impl World<'_> {
             (Buffer::Input, _) => call.input_len(self.nodes.len()),
             (Buffer::Output, _) => call.output_len(self.nodes.len()),
             (Buffer::Scratch, _) => schedule.scratch_len(),
-            (Buffer::Stage, _) => STAGE_BYTES / call.data_type.bytes(),
+            (Buffer::Staging, _) => STAGING_BYTES / call.data_type.bytes(),
         };
         // The halves of the staging buffer may be swapped, so a slice must lie in one of them.
-        let half = STAGE_HALF_BYTES / call.data_type.bytes();
-        let is_torn = slice.buffer == Buffer::Stage && slice.offset % half + slice.len > half;
+        let half = STAGING_HALF_BYTES / call.data_type.bytes();
+        let is_torn = slice.buffer == Buffer::Staging && slice.offset % half + slice.len > half;
         if slice.end() > len || is_torn { Err(Flaw::Bounds { rank, slice }) } else { Ok(()) }
     }
 

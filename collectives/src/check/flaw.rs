@@ -103,7 +103,7 @@ pub enum Flaw {
     },
     /// A rank signals although no rank reads another's memory, or in a schedule of several lanes.
     /// Or it signals so early that a signal would overwrite one that some rank has not seen
-    /// (`limits::TELLS_MAX`). Or more than half as many signals may be unseen when its call ends.
+    /// (`limits::SIGNALS_MAX`). Or more than half as many signals may be unseen when its call ends.
     Signal {
         /// The rank that signals.
         rank: Rank,

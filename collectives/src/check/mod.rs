@@ -22,7 +22,7 @@
 //!   (`Unwritten`).
 //! * The elements of a rendezvous send stay as they are until its receiver has taken them (`Race`,
 //!   `Result`).
-//! * Messages and signals (`Step::Tell`, `Step::Hear`) order any two accesses to one element if
+//! * Messages and signals (`Step::Signal`, `Step::Wait`) order any two accesses to one element if
 //!   one of them writes (`Race`).
 //! * All other ranks see a signal once, before another overwrites it (`Signal`, `Unreceived`).
 //! * When the call ends, no rank uses the half of a staging buffer that the next call writes first

@@ -18,7 +18,7 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use ringfold_types::Buffer;
-use ringfold_types::limits::STAGE_HALF_BYTES;
+use ringfold_types::limits::STAGING_HALF_BYTES;
 
 use super::memory::Memory;
 use crate::schedule::Schedule;
@@ -72,7 +72,7 @@ pub(super) struct Race;
 impl Races {
     /// Between all lanes of all ranks; `None` if no rank uses another's memory.
     pub(super) fn between_ranks(schedules: &[Schedule], in_place: bool) -> Option<Self> {
-        let reaches = |schedule: &Schedule| schedule.needs_windows() || schedule.needs_stage();
+        let reaches = |schedule: &Schedule| schedule.needs_windows() || schedule.needs_staging();
         schedules.iter().any(reaches).then(|| Self::new(schedules, in_place))
     }
 
@@ -100,7 +100,7 @@ impl Races {
             let together = (at.min(0).unsigned_abs(), at.max(0).unsigned_abs());
             let whole = if in_place { input_len.max(output_len) } else { output_len };
             let user = Touched { written: (rank * lanes, 1), read: Vec::new() };
-            let half = STAGE_HALF_BYTES / call.data_type.bytes();
+            let half = STAGING_HALF_BYTES / call.data_type.bytes();
             let others = (0..schedules.len()).filter(|other| *other != rank);
             let late = others.map(|other| (other * lanes, 1)).collect();
             let late = Touched { written: user.written, read: late };
@@ -153,7 +153,7 @@ impl Races {
                 Some(scratch) => (scratch, 0),
                 None => return Ok(()),
             },
-            (Buffer::Stage, _) => (&mut buffers.staging, 0),
+            (Buffer::Staging, _) => (&mut buffers.staging, 0),
             (Buffer::Input, None) => (&mut buffers.input, 0),
             (Buffer::Output, None) => (&mut buffers.output, 0),
             (Buffer::Input, Some((start, _))) | (Buffer::Output, Some((_, start))) => {

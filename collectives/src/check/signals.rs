@@ -1,21 +1,21 @@
 //! The signals that ranks have sent to all others, and how many of them each has seen.
 //!
-//! A signal overwrites the one `TELLS_MAX` before it, so no rank may get that far ahead of the
+//! A signal overwrites the one `SIGNALS_MAX` before it, so no rank may get that far ahead of the
 //! slowest receiver. The clock of this run cannot tell how far a rank is ahead, because it shows
 //! one timing only. The ranks' knowledge of each other can: a signal also says how many signals its
-//! sender has seen so far. For all a rank knows, half of `TELLS_MAX` are still unseen when a call
+//! sender has seen so far. For all a rank knows, half of `SIGNALS_MAX` are still unseen when a call
 //! begins. It leaves no more than that to the next call.
 
 use alloc::vec::Vec;
 
 use ringfold_types::Rank;
-use ringfold_types::limits::TELLS_MAX;
+use ringfold_types::limits::SIGNALS_MAX;
 
 use super::flaw::Flaw;
 use super::races::Clock;
 
 /// Signals that others may not have seen yet when a call ends.
-const UNSEEN_AT_END: usize = TELLS_MAX / 2;
+const UNSEEN_AT_END: usize = SIGNALS_MAX / 2;
 
 pub(super) struct Signals {
     /// By rank.
@@ -82,7 +82,7 @@ impl Signals {
     pub(super) fn signal(&mut self, index: usize, clock: Clock, depth: usize) -> Result<(), Flaw> {
         let peer = &mut self.peers[index];
         peer.sent.push(Signal { clock, depth, seen: peer.seen.clone() });
-        if self.unseen(index) > TELLS_MAX {
+        if self.unseen(index) > SIGNALS_MAX {
             return Err(Flaw::Signal { rank: Rank::at(index) });
         }
         Ok(())

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use ringfold_types::limits::{STAGE_BYTES, STAGE_HALF_BYTES, TELLS_MAX};
+use ringfold_types::limits::{SIGNALS_MAX, STAGING_BYTES, STAGING_HALF_BYTES};
 use ringfold_types::{Buffer, Collective, DataType, Rank, Slice};
 
 use super::tests::{COUNT, IN, IN_PLACE, OUT, OUT_OF_PLACE, assert_flaw, pair, written};
@@ -19,8 +19,8 @@ fn staged(receives: bool, waits: bool) -> Vec<Schedule> {
         let half = COUNT / 2;
         let (mine, theirs) = if other == Rank(1) { (0, half) } else { (half, 0) };
         let at = |slice: Slice, offset| slice.skip(offset).take(half);
-        let stage = Slice::new(Buffer::Stage, 0, half);
-        let result = Slice::new(Buffer::Stage, STAGE_HALF_BYTES / DataType::Bf16.bytes(), half);
+        let stage = Slice::new(Buffer::Staging, 0, half);
+        let result = Slice::new(Buffer::Staging, STAGING_HALF_BYTES / DataType::Bf16.bytes(), half);
         steps.copy(at(IN, theirs), stage);
         steps.send(other, token);
         if !receives {
@@ -33,7 +33,7 @@ fn staged(receives: bool, waits: bool) -> Vec<Schedule> {
         steps.recv(other, heard);
         steps.get(other, result, at(OUT, theirs));
         // The half that others read now is quiet after the call only if the rank waits for them.
-        let again = Slice::new(Buffer::Stage, half, half);
+        let again = Slice::new(Buffer::Staging, half, half);
         steps.copy(result, again);
         steps.send(other, token);
         steps.recv(other, heard);
@@ -55,7 +55,7 @@ fn a_right_pair_through_staging_is_right() {
 
 #[test]
 fn writing_where_others_may_still_read_results_of_the_last_call_is_seen() {
-    let slice = Slice::new(Buffer::Stage, STAGE_HALF_BYTES / DataType::Bf16.bytes(), 1);
+    let slice = Slice::new(Buffer::Staging, STAGING_HALF_BYTES / DataType::Bf16.bytes(), 1);
     let race = Flaw::Race { rank: Rank(0), of: Rank(0), slice };
     assert_flaw(&staged(false, true), OUT_OF_PLACE, &race);
 }
@@ -73,7 +73,7 @@ fn copied(flips: impl Fn(Rank) -> bool) -> Vec<Schedule> {
     written(Collective::AllGather, 2, 1, |rank, steps| {
         let (rank, other) = (Rank::at(rank), Rank::at(1 - rank));
         let (token, heard) = (steps.scratch(1), steps.scratch(1));
-        let stage = Slice::new(Buffer::Stage, 0, COUNT);
+        let stage = Slice::new(Buffer::Staging, 0, COUNT);
         steps.copy(IN, stage);
         let block = |of: Rank| Slice::new(Buffer::Output, of.index() * COUNT, COUNT);
         steps.copy(IN, block(rank));
@@ -100,15 +100,15 @@ fn halves_flip_where_they_must_and_on_all_ranks() {
 
 #[test]
 fn a_slice_in_both_halves_is_seen() {
-    let begin = STAGE_HALF_BYTES / DataType::Bf16.bytes() - 1;
-    let slice = Slice::new(Buffer::Stage, begin, COUNT);
+    let begin = STAGING_HALF_BYTES / DataType::Bf16.bytes() - 1;
+    let slice = Slice::new(Buffer::Staging, begin, COUNT);
     let schedules = pair(|other, steps| steps.get(other, slice, OUT));
     assert_flaw(&schedules, OUT_OF_PLACE, &Flaw::Bounds { rank: Rank(1), slice });
 }
 
 #[test]
 fn a_slice_beyond_a_staging_buffer_is_seen() {
-    let slice = Slice::new(Buffer::Stage, STAGE_BYTES / DataType::Bf16.bytes(), 1);
+    let slice = Slice::new(Buffer::Staging, STAGING_BYTES / DataType::Bf16.bytes(), 1);
     let schedules = pair(|other, steps| steps.get(other, slice, OUT.take(1)));
     assert_flaw(&schedules, OUT_OF_PLACE, &Flaw::Bounds { rank: Rank(1), slice });
 }
@@ -122,7 +122,7 @@ fn swapped(waits: bool, swaps: [fn(Rank) -> usize; 2]) -> Vec<Schedule> {
         let (token, heard) = (steps.scratch(1), steps.scratch(1));
         let block = |of: Rank| Slice::new(Buffer::Output, of.index() * COUNT, COUNT);
         let half = COUNT / 2;
-        let place = Slice::new(Buffer::Stage, 0, half);
+        let place = Slice::new(Buffer::Staging, 0, half);
         for (index, swaps) in swaps.into_iter().enumerate() {
             let part = |whole: Slice| whole.skip(index * half).take(half);
             steps.copy(part(IN), place);
@@ -147,14 +147,14 @@ fn two_ranks_that_swap_staging_write_where_they_have_read() {
 
 #[test]
 fn writing_to_a_staging_buffer_that_was_not_swapped_is_seen() {
-    let slice = Slice::new(Buffer::Stage, 0, COUNT / 2);
+    let slice = Slice::new(Buffer::Staging, 0, COUNT / 2);
     let race = Flaw::Race { rank: Rank(0), of: Rank(1), slice };
     assert_flaw(&swapped(true, [|_| 0, |_| 1]), OUT_OF_PLACE, &race);
 }
 
 #[test]
 fn reading_a_staging_buffer_before_its_message_is_seen() {
-    let slice = Slice::new(Buffer::Stage, 0, COUNT / 2);
+    let slice = Slice::new(Buffer::Staging, 0, COUNT / 2);
     let unwritten = Flaw::Unwritten { rank: Rank(1), slice };
     assert_flaw(&swapped(false, [|_| 1, |_| 1]), OUT_OF_PLACE, &unwritten);
 }
@@ -178,7 +178,7 @@ fn both_of_two_ranks_swap_staging() {
 fn signalled(write: impl Fn(Rank, [Rank; 2], &mut Builder)) -> Vec<Schedule> {
     written(Collective::AllGather, 3, 1, |rank, steps| {
         let others = [Rank::at((rank + 1) % 3), Rank::at((rank + 2) % 3)];
-        let stage = Slice::new(Buffer::Stage, 0, COUNT);
+        let stage = Slice::new(Buffer::Staging, 0, COUNT);
         let block = |of: Rank| Slice::new(Buffer::Output, of.index() * COUNT, COUNT);
         steps.copy(IN, stage);
         steps.copy(IN, block(Rank::at(rank)));
@@ -206,12 +206,12 @@ fn reading_a_staging_buffer_before_its_signal_is_seen() {
         steps.signal();
         steps.wait(next);
         if rank == Rank(0) {
-            let stage = Slice::new(Buffer::Stage, 0, COUNT);
+            let stage = Slice::new(Buffer::Staging, 0, COUNT);
             steps.get(last, stage, Slice::new(Buffer::Output, 2 * COUNT, COUNT));
         }
         steps.wait(last);
     });
-    let slice = Slice::new(Buffer::Stage, 0, COUNT);
+    let slice = Slice::new(Buffer::Staging, 0, COUNT);
     let race = Flaw::Race { rank: Rank(0), of: Rank(2), slice };
     assert_flaw(&late, OUT_OF_PLACE, &race);
 }
@@ -220,10 +220,10 @@ fn reading_a_staging_buffer_before_its_signal_is_seen() {
 fn writing_after_the_signal_is_seen() {
     let again = signalled(|_, others, steps| {
         steps.signal();
-        steps.copy(IN, Slice::new(Buffer::Stage, 0, COUNT));
+        steps.copy(IN, Slice::new(Buffer::Staging, 0, COUNT));
         others.into_iter().for_each(|other| steps.wait(other));
     });
-    let slice = Slice::new(Buffer::Stage, 0, COUNT);
+    let slice = Slice::new(Buffer::Staging, 0, COUNT);
     assert_flaw(&again, OUT_OF_PLACE, &Flaw::Race { rank: Rank(2), of: Rank(0), slice });
 }
 
@@ -270,12 +270,12 @@ fn hasty(rounds: &[usize]) -> Vec<Schedule> {
 
 #[test]
 fn signalling_further_ahead_than_there_is_room_is_seen() {
-    let left = TELLS_MAX / 2;
-    for right in [&[left][..], &[left, left, left], &[1, left], &[1, TELLS_MAX - 1, 1]] {
+    let left = SIGNALS_MAX / 2;
+    for right in [&[left][..], &[left, left, left], &[1, left], &[1, SIGNALS_MAX - 1, 1]] {
         assert!(check(&hasty(right), OUT_OF_PLACE).is_ok(), "{right:?}");
     }
     // Wrong at first, when as many may be unseen from the call before; later; and in the end.
-    for wrong in [&[left + 1, 1][..], &[1, TELLS_MAX, 1], &[1, left + 1]] {
+    for wrong in [&[left + 1, 1][..], &[1, SIGNALS_MAX, 1], &[1, left + 1]] {
         let found = check(&hasty(wrong), OUT_OF_PLACE);
         assert!(matches!(found, Err(Flaw::Signal { .. })), "{wrong:?}: {found:?}");
     }
@@ -296,7 +296,7 @@ fn signals_in_several_lanes_or_without_shared_memory_are_seen() {
     let lanes = written(Collective::AllGather, 3, 2, |rank, steps| {
         let other = Rank::at((rank + 1) % 3);
         steps.lane(1).signal();
-        steps.get(other, Slice::new(Buffer::Stage, 0, 1), OUT.take(1));
+        steps.get(other, Slice::new(Buffer::Staging, 0, 1), OUT.take(1));
     });
     assert_flaw(&lanes, OUT_OF_PLACE, &Flaw::Signal { rank: Rank(0) });
     let nothing = written(Collective::AllGather, 3, 1, |_, steps| steps.signal());

@@ -229,7 +229,7 @@ impl<'s> World<'s> {
     ) -> Result<(), Flaw> {
         let rank = Rank::at(index);
         let exists = from.index() < self.nodes.len() && from != rank;
-        if !exists || src.buffer != Buffer::Stage || dst.buffer == Buffer::Scratch {
+        if !exists || src.buffer != Buffer::Staging || dst.buffer == Buffer::Scratch {
             return Err(Flaw::Bounds { rank, slice: src });
         }
         let values = self.read_of(index, from.index(), src)?;
@@ -269,7 +269,7 @@ impl<'s> World<'s> {
     fn wait(&mut self, index: usize, lane: usize, from: Rank) -> Result<bool, Flaw> {
         let (rank, at) = (Rank::at(index), from.index());
         if at >= self.nodes.len() || from == rank {
-            return Err(Flaw::Bounds { rank, slice: Slice::new(Buffer::Stage, 0, 0) });
+            return Err(Flaw::Bounds { rank, slice: Slice::new(Buffer::Staging, 0, 0) });
         }
         let (Some(races), Some(signals)) = (&mut self.races, &mut self.signals) else {
             return Err(Flaw::Signal { rank });

@@ -38,7 +38,7 @@ impl<'a> Site<'a> {
             borders += usize::from(!layout.same_host(rank, next));
         }
         let (ranks_per_host, oversubscribed) =
-            (ranks.into_iter().max().unwrap_or(0), layout.crowd().is_dense());
+            (ranks.into_iter().max().unwrap_or(0), layout.occupancy().is_oversubscribed());
         Self { layout, hosts, ranks_per_host, borders, oversubscribed }
     }
 }
@@ -72,7 +72,7 @@ impl Bill {
 
     /// The bill of an algorithm without levels, if pipelines pass on `chunk` elements at a time.
     pub(crate) fn of(algorithm: &Algorithm, call: &Call, site: &Site<'_>, chunk: usize) -> Self {
-        let (size, is_staged) = (site.layout.size(), algorithm.needs_stage());
+        let (size, is_staged) = (site.layout.size(), algorithm.needs_staging());
         let traffic = Traffic::of(algorithm, call, site.layout);
         // In 128 bits, because an all-to-all at the largest scale overflows 64.
         let bytes = |form: Form| form.data_type(call).bytes() as u128;
@@ -115,14 +115,14 @@ impl Bill {
     /// The time of the call in picoseconds, on ranks that may have to take turns on their CPUs.
     pub(crate) fn total(&self, layout: &Layout) -> u128 {
         let Self { steps, waiting, switch_ps, busy, work } = *self;
-        let crowd = layout.crowd();
+        let occupancy = layout.occupancy();
         // Containers of one machine are not far from each other.
-        let one_machine = layout.hosts() > 1 && crowd.ranks == layout.size();
-        if !crowd.is_dense() {
+        let one_machine = layout.hosts() > 1 && occupancy.ranks == layout.size();
+        if !occupancy.is_oversubscribed() {
             let near = if one_machine { waiting.min(steps * NEIGHBOUR_PS) } else { waiting };
             return near + busy;
         }
-        let of_cpu = |each: u128| each * crowd.ranks as u128 / crowd.cpus as u128;
+        let of_cpu = |each: u128| each * occupancy.ranks as u128 / occupancy.cpus as u128;
         let turns = steps * of_cpu(switch_ps);
         if layout.hosts() <= 1 {
             return turns + busy.max(of_cpu(work));

@@ -32,7 +32,7 @@ fn sends(schedule: &Schedule, wanted: impl Fn(Rank, Buffer) -> bool) -> (usize, 
         {
             Some(src.len)
         }
-        Step::Hear { from } if wanted(*from, Buffer::Scratch) => Some(0),
+        Step::Wait { from } if wanted(*from, Buffer::Scratch) => Some(0),
         _ => None,
     });
     sends.fold((0, 0), |(messages, elements), len| (messages + 1, elements + len))
@@ -43,7 +43,7 @@ fn sends(schedule: &Schedule, wanted: impl Fn(Rank, Buffer) -> bool) -> (usize, 
 fn through_staging(schedule: &Schedule) -> (usize, usize) {
     schedule.lanes().iter().flatten().fold((0, 0), |(copied, read), step| match step {
         Step::Get { dst, .. } => (copied + dst.len, read),
-        Step::Copy { src, dst } if [src.buffer, dst.buffer].contains(&Buffer::Stage) => {
+        Step::Copy { src, dst } if [src.buffer, dst.buffer].contains(&Buffer::Staging) => {
             (copied + dst.len, read)
         }
         Step::Reduce { dst, sources } => (copied, read + dst.len * sources.len()),
@@ -84,7 +84,7 @@ fn estimates_are_near_the_real_schedules() {
             let what = alloc::format!("{algorithm} on {size}");
             let pieces = algorithm.pieces(&call, size, call.count);
             assert_near(&what, traffic.messages * pieces, messages, 3);
-            if algorithm.needs_stage() {
+            if algorithm.needs_staging() {
                 let each = schedules.iter().map(through_staging);
                 let sum = each.fold((0, 0), |sum, own| (sum.0 + own.0, sum.1 + own.1));
                 assert_near(&what, traffic.moved, sum.0 / size, 0);

@@ -116,7 +116,7 @@ impl<'s> Lowering<'s> {
                 let stores = if is_lent { self.received } else { Stores::Cached };
                 Op::Receive { from, dst, stores }
             }
-            Step::Copy { src, dst } if dst.buffer == Buffer::Stage => {
+            Step::Copy { src, dst } if dst.buffer == Buffer::Staging => {
                 let bytes = dst.len * self.element_bytes();
                 let is_shared = self.schedule.size() == 2 && bytes <= SHARED_BYTES;
                 let stores = if is_shared { Stores::Shared } else { Stores::Cached };
@@ -132,9 +132,9 @@ impl<'s> Lowering<'s> {
             }
             Step::Put { to, src } => Op::Put { to, src },
             Step::Get { from, src, dst } => Op::Get { from, src, dst, stores: self.taken },
-            Step::Tell => Op::Signal,
-            Step::Hear { from } => Op::Wait { from },
-            Step::Trade => Op::Swap,
+            Step::Signal => Op::Signal,
+            Step::Wait { from } => Op::Wait { from },
+            Step::Swap => Op::Swap,
         }
     }
 

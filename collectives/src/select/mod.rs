@@ -118,7 +118,7 @@ fn single_copy(call: &Call, layout: &Layout) -> Option<&'static Algorithm> {
     if !fits
         || layout.peer_memory() < PeerMemory::Fast
         || layout.size() != 2
-        || layout.crowd().is_dense()
+        || layout.occupancy().is_oversubscribed()
     {
         return None;
     }

@@ -4,7 +4,7 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt::Write;
 
-use ringfold_topology::{Crowd, Layout, PeerMemory};
+use ringfold_topology::{Layout, Occupancy, PeerMemory};
 use ringfold_types::limits::{FRAME_BYTES_MAX, LINK_BYTES_MIN};
 use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp};
 
@@ -149,7 +149,7 @@ fn short_calls_in_windows_may_use_staging_if_oversubscribed() {
         [(2, 1, 8192), (3, 2, 4096), (4, 2, 2048), (6, 2, 2048), (8, 2, 2048)]
     {
         let layout = Layout::one_host(ranks).sharing_memory(true);
-        let layout = layout.with_crowd(Crowd { ranks, cpus });
+        let layout = layout.with_occupancy(Occupancy { ranks, cpus });
         for bytes in (7..30).map(|power| 1 << power) {
             let call = allreduce(DataType::F32, bytes);
             let (free, measured) = (Constraints::default(), Measurements::default());
@@ -194,12 +194,18 @@ fn attached_algorithms_are_chosen_for_two_ranks_with_a_core_each() {
             let reading = layout.clone().with_peer_memory(PeerMemory::Fast);
             let of = |layout: &Layout| select(&call, layout, &free, &nothing).is_attached();
             let is_middling = bytes >= 64 << 10 && buffer_bytes(&call, 2) <= 16 << 20;
-            assert_eq!(of(&reading.clone().with_crowd(Crowd { ranks: 2, cpus: 2 })), is_middling);
-            assert!(!of(&reading.clone().with_crowd(Crowd { ranks: 2, cpus: 1 })), "{call}");
+            assert_eq!(
+                of(&reading.clone().with_occupancy(Occupancy { ranks: 2, cpus: 2 })),
+                is_middling
+            );
+            assert!(
+                !of(&reading.clone().with_occupancy(Occupancy { ranks: 2, cpus: 1 })),
+                "{call}"
+            );
             let slow = reading.clone().with_peer_memory(PeerMemory::Slow);
-            assert!(!of(&slow.with_crowd(Crowd { ranks: 2, cpus: 2 })), "{call}");
+            assert!(!of(&slow.with_occupancy(Occupancy { ranks: 2, cpus: 2 })), "{call}");
             let more = Layout::one_host(3).sharing_memory(true).with_peer_memory(PeerMemory::Fast);
-            assert!(!of(&more.with_crowd(Crowd { ranks: 3, cpus: 8 })), "{call}");
+            assert!(!of(&more.with_occupancy(Occupancy { ranks: 3, cpus: 8 })), "{call}");
             let wanted = "attached".parse().unwrap();
             assert!(select(&call, &layout, &wanted, &nothing).is_attached(), "{call}");
             let text = alloc::format!("{collective} 2 1 {bytes} attached 5");
@@ -344,9 +350,9 @@ fn choices_of_crowds_are_as_reviewed() {
     let mut table = String::new();
     for collective in Collective::ALL {
         for (hosts_, ranks) in [(1, 4), (1, 8), (4, 1), (8, 1), (2, 2), (4, 2)] {
-            let crowd = Crowd { ranks: hosts_ * ranks, cpus: 2 };
+            let occupancy = Occupancy { ranks: hosts_ * ranks, cpus: 2 };
             let call = Call { collective, ..allreduce(DataType::F32, 0) };
-            let line = choices(call, &hosts(hosts_, ranks).with_crowd(crowd));
+            let line = choices(call, &hosts(hosts_, ranks).with_occupancy(occupancy));
             writeln!(table, "{collective} {hosts_}x{ranks}:{line}").unwrap();
         }
     }
@@ -378,7 +384,7 @@ fn schedules_stay_short() {
                 if algorithm.name == "one_shot" && count > 1 << 10
                     || algorithm.name == "recursive_doubling" && size == 2
                     || ["two_shot", "hierarchical"].contains(&algorithm.name) && size > 32
-                    || algorithm.needs_stage() && !is_possible(algorithm, &call, &layout)
+                    || algorithm.needs_staging() && !is_possible(algorithm, &call, &layout)
                 {
                     continue;
                 }
@@ -397,7 +403,7 @@ fn schedules_stay_short() {
 fn many_ranks_do_not_all_link_to_each_other() {
     for ranks in [65, 256, 1024] {
         let layouts = [Layout::one_host(ranks).sharing_memory(true), Layout::one_host(ranks)];
-        for layout in layouts.map(|layout| layout.with_crowd(Crowd { ranks, cpus: 2 })) {
+        for layout in layouts.map(|layout| layout.with_occupancy(Occupancy { ranks, cpus: 2 })) {
             for collective in Collective::ALL {
                 for bytes in [4, 1 << 10, 64 << 10, 1 << 20, 16 << 20] {
                     let call = Call { collective, ..allreduce(DataType::F32, bytes) };

@@ -14,7 +14,7 @@ use ringfold_collectives::schedule::{Form, Source};
 use ringfold_collectives::{
     Exchanged, Ports, Program, Reduction, Schedule, Stepper, Stores, Target, lower,
 };
-use ringfold_types::limits::{STAGE_BYTES, STAGE_HALF_BYTES};
+use ringfold_types::limits::{STAGING_BYTES, STAGING_HALF_BYTES};
 use ringfold_types::{Buffer, Collective, DataType, Rank, Slice};
 
 use crate::random::Random;
@@ -367,7 +367,7 @@ impl<'s> Job<'s> {
         let outside = || format!("rank {by} reads {slice} of rank {of}, out of bounds");
         match slice.buffer {
             Buffer::Scratch => self.ranks[of].scratch.get(slice.offset..slice.end()),
-            Buffer::Stage => {
+            Buffer::Staging => {
                 let of = if self.ranks[by].has_traded { 1 - of } else { of };
                 let places = self.stage_places(by, slice).ok_or_else(outside)?;
                 let stage = &self.ranks[of].stage;
@@ -387,7 +387,7 @@ impl<'s> Job<'s> {
         let outside = || format!("rank {by} writes {slice} of rank {of}, out of bounds");
         let place = match slice.buffer {
             Buffer::Scratch => self.ranks[of].scratch.get_mut(slice.offset..slice.end()),
-            Buffer::Stage => {
+            Buffer::Staging => {
                 let of = if self.ranks[by].has_traded { 1 - of } else { of };
                 let places = self.stage_places(by, slice).ok_or_else(outside)?;
                 self.ranks[of].stage.extend(places.zip(values.iter().copied()));
@@ -404,7 +404,7 @@ impl<'s> Job<'s> {
 
     /// The offsets of elements of a staging buffer, whose halves may have been swapped.
     fn stage_places(&self, by: usize, slice: Slice) -> Option<impl Iterator<Item = usize> + use<>> {
-        let (all, half) = (STAGE_BYTES / 4, STAGE_HALF_BYTES / 4);
+        let (all, half) = (STAGING_BYTES / 4, STAGING_HALF_BYTES / 4);
         let turn = if self.ranks[by].has_turned { half } else { 0 };
         (slice.end() <= all).then(|| (slice.offset..slice.end()).map(move |at| (at + turn) % all))
     }

@@ -84,7 +84,7 @@ fn worlds() -> Vec<World> {
 
 /// All conditions under which the schedules may run.
 fn conditions(schedules: &[Schedule]) -> Vec<Conditions> {
-    let shares_memory = |it: &Schedule| it.needs_windows() || it.needs_stage();
+    let shares_memory = |it: &Schedule| it.needs_windows() || it.needs_staging();
     let offers: &[bool] =
         if schedules.iter().any(shares_memory) { &[false] } else { &[false, true] };
     let both = |offers: &bool| {

@@ -79,9 +79,9 @@ impl Parts {
                     Step::Reduce { dst, .. } => steps.reduce(dst, sources),
                     Step::Put { to, src } => steps.put(to, src),
                     Step::Get { from, src, dst } => steps.get(from, src, dst),
-                    Step::Tell => steps.signal(),
-                    Step::Hear { from } => steps.wait(from),
-                    Step::Trade => steps.swap_staging(),
+                    Step::Signal => steps.signal(),
+                    Step::Wait { from } => steps.wait(from),
+                    Step::Swap => steps.swap_staging(),
                 }
             }
         }
@@ -172,7 +172,7 @@ fn slices((step, sources): &mut (Step, Vec<Source>)) -> Vec<&mut Slice> {
         Step::Send { src, .. } | Step::Put { src, .. } => vec![src],
         Step::Recv { dst, .. } | Step::Reduce { dst, .. } => vec![dst],
         Step::Copy { src, dst } | Step::Get { src, dst, .. } => vec![src, dst],
-        Step::Tell | Step::Hear { .. } | Step::Trade => Vec::new(),
+        Step::Signal | Step::Wait { .. } | Step::Swap => Vec::new(),
     };
     of_step.into_iter().chain(of_sources).collect()
 }
@@ -185,9 +185,9 @@ fn peers((step, sources): &mut (Step, Vec<Source>)) -> Vec<&mut Rank> {
     let of_step = match step {
         Step::Send { to: rank, .. } | Step::Put { to: rank, .. } => Some(rank),
         Step::Recv { from: rank, .. }
-        | Step::Hear { from: rank }
+        | Step::Wait { from: rank }
         | Step::Get { from: rank, .. } => Some(rank),
-        Step::Copy { .. } | Step::Reduce { .. } | Step::Tell | Step::Trade => None,
+        Step::Copy { .. } | Step::Reduce { .. } | Step::Signal | Step::Swap => None,
     };
     of_step.into_iter().chain(of_sources).collect()
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use ringfold_bootstrap::{Carrier, Control, Identity, Launcher, Options, Rendezvous, Secret};
 use ringfold_types::Rank;
-use ringfold_types::limits::CARD_BYTES_MAX;
+use ringfold_types::limits::PEER_INFO_BYTES_MAX;
 
 fn main() -> Result<(), Box<dyn Error>> {
     for size in std::env::args().skip(1) {
@@ -38,7 +38,7 @@ fn join(size: usize) -> Result<Duration, Box<dyn Error>> {
                 launcher: Launcher::Torchrun,
                 carrier: Carrier::None,
             };
-            let (secret, card) = (secret.clone(), vec![7; CARD_BYTES_MAX]);
+            let (secret, card) = (secret.clone(), vec![7; PEER_INFO_BYTES_MAX]);
             let options = Options { timeout: Duration::from_secs(300), ..Options::default() };
             thread::spawn(move || Control::join(identity, secret, card, options))
         })

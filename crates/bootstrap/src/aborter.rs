@@ -5,18 +5,18 @@ use std::sync::Arc;
 use ringfold_types::Rank;
 use tokio::sync::mpsc;
 
-use crate::arbiter::Complaint;
+use crate::arbiter::FailureReport;
 use crate::local_coordinator::LocalCoordinator;
 use crate::member::Command;
 
 /// Ends a rank's membership from any thread, even while another thread waits in a call. Clones end
 /// the same membership.
 ///
-/// Every rank of the communicator, this one included, then gets [`Verdict::Aborted`], which names
+/// Every rank of the communicator, this one included, then gets [`FailureCause::Aborted`], which names
 /// this rank and its reason. Calls that wait end with this verdict. A failure that was announced
 /// earlier stays the verdict. After the rank has left, an abort does nothing.
 ///
-/// [`Verdict::Aborted`]: crate::Verdict::Aborted
+/// [`FailureCause::Aborted`]: crate::FailureCause::Aborted
 #[derive(Clone, Debug)]
 pub struct Aborter {
     pub(crate) rank: Rank,
@@ -34,9 +34,9 @@ impl Aborter {
     /// Aborts the rank. Every rank's error repeats `reason`, up to `limits::CAUSE_BYTES_MAX` bytes
     /// of it. Does not block.
     pub fn abort(&self, reason: impl Into<String>) {
-        let complaint = Complaint::Abort { reason: reason.into() };
+        let complaint = FailureReport::Abort { reason: reason.into() };
         match &self.route {
-            Route::Local(coordinator) => coordinator.complain(self.rank, complaint),
+            Route::Local(coordinator) => coordinator.report_failure(self.rank, complaint),
             Route::Member(commands) => {
                 if commands.send(Command::Complain(complaint)).is_err() {
                     tracing::debug!("rank {} has already left; its abort has no effect", self.rank);

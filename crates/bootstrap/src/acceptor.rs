@@ -28,7 +28,7 @@ use crate::secret::Secret;
 use crate::turned_away::TurnedAway;
 
 /// The maximum length of a peer's first message: its card, its host's name and a few numbers.
-const FIRST_BYTES_MAX: usize = limits::CARD_BYTES_MAX + limits::CAUSE_BYTES_MAX + 64;
+const FIRST_BYTES_MAX: usize = limits::PEER_INFO_BYTES_MAX + limits::CAUSE_BYTES_MAX + 64;
 const MUTE: Duration = Duration::from_millis(limits::HANDSHAKE_MUTE_MS);
 const OPENED: Duration = Duration::from_millis(limits::HANDSHAKE_OPENED_MS);
 /// How long connections wait when no file descriptor is left.

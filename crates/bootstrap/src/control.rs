@@ -8,13 +8,13 @@ use std::time::Duration;
 use ringfold_types::{Rank, limits};
 
 use crate::aborter::{Aborter, Route};
-use crate::arbiter::Complaint;
+use crate::arbiter::FailureReport;
 use crate::call_log::CallName;
 use crate::exchange::{ExchangeError, contribution_bytes_max};
 use crate::local_coordinator::LocalCoordinator;
 use crate::member::Member;
 use crate::rank_state::RankState;
-use crate::verdict::Verdict;
+use crate::verdict::FailureCause;
 
 /// A rank's connection to the other ranks beside the data path.
 ///
@@ -71,7 +71,7 @@ impl Control {
     /// while there is none.
     #[inline]
     #[must_use]
-    pub fn verdict(&self) -> Option<Arc<Verdict>> {
+    pub fn verdict(&self) -> Option<Arc<FailureCause>> {
         self.state.verdict().cloned()
     }
 
@@ -83,11 +83,11 @@ impl Control {
     }
 
     /// Reports a failure to the others. Does not block. A verdict follows within about
-    /// `limits::HUB_SILENCE_MS`.
-    pub fn complain(&self, complaint: Complaint) {
+    /// `limits::COORDINATOR_SILENCE_MS`.
+    pub fn report_failure(&self, complaint: FailureReport) {
         match &self.link {
-            Link::Local(coordinator) => coordinator.complain(self.rank, complaint),
-            Link::Member(member) => member.complain(complaint),
+            Link::Local(coordinator) => coordinator.report_failure(self.rank, complaint),
+            Link::Member(member) => member.report_failure(complaint),
         }
     }
 
@@ -155,7 +155,7 @@ impl Control {
     ///
     /// # Errors
     /// Returns the verdict, if there is one.
-    pub fn leave(mut self) -> Result<(), Arc<Verdict>> {
+    pub fn leave(mut self) -> Result<(), Arc<FailureCause>> {
         self.left = true;
         match &mut self.link {
             Link::Local(coordinator) => coordinator.leave(self.rank),

@@ -4,7 +4,7 @@
 use crate::message::{FromCoordinator, ToCoordinator, decode};
 use crate::relay::Fetch;
 use crate::rendezvous::{FromLauncher, ToLauncher};
-use crate::{Arbiter, History, Verdict};
+use crate::{Arbiter, FailureCause, History};
 
 pub use crate::channel::{Assembler, BadFrame, Greeting};
 pub use crate::discover::{addresses, expand_hosts};
@@ -19,9 +19,9 @@ pub fn is_rank_message(bytes: &[u8]) -> bool {
 /// Whether the bytes are a message from the coordinator to a rank. A verdict must also be
 /// printable.
 #[must_use]
-pub fn is_hub_message(bytes: &[u8]) -> bool {
+pub fn is_coordinator_message(bytes: &[u8]) -> bool {
     match decode::<FromCoordinator>(bytes) {
-        Some(FromCoordinator::Verdict(verdict)) => !verdict.to_string().is_empty(),
+        Some(FromCoordinator::FailureCause(verdict)) => !verdict.to_string().is_empty(),
         other => other.is_some(),
     }
 }
@@ -52,7 +52,7 @@ pub fn history(bytes: &[u8]) -> Option<History> {
 
 /// The verdict of an arbiter of two ranks that leave with these histories.
 #[must_use]
-pub fn verdict_on_leaving(first: History, second: History) -> Option<Verdict> {
+pub fn verdict_on_leaving(first: History, second: History) -> Option<FailureCause> {
     let mut arbiter = Arbiter::new(vec![String::new(); 2]);
     arbiter.left(ringfold_types::Rank(0), first, 0);
     match arbiter.left(ringfold_types::Rank(1), second, 0) {
@@ -63,10 +63,10 @@ pub fn verdict_on_leaving(first: History, second: History) -> Option<Verdict> {
 
 /// The verdict of an arbiter on an overdue call of two ranks with these histories.
 #[must_use]
-pub fn verdict_on(first: History, second: History) -> Option<Verdict> {
+pub fn verdict_on(first: History, second: History) -> Option<FailureCause> {
     let mut arbiter = Arbiter::new(vec![String::new(); 2]);
     let seq = first.last().map_or(0, |c| c.seq);
-    arbiter.complain(ringfold_types::Rank(0), crate::Complaint::Overdue { seq }, 0);
+    arbiter.report_failure(ringfold_types::Rank(0), crate::FailureReport::Overdue { seq }, 0);
     arbiter.answer(ringfold_types::Rank(0), first, 0);
     match arbiter.answer(ringfold_types::Rank(1), second, 0) {
         Some(crate::Action::Pronounce(verdict)) => Some(verdict),

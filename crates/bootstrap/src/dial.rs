@@ -194,7 +194,12 @@ impl<'a> Dial<'a> {
         let ours = u32::try_from(self.target.size).unwrap_or(u32::MAX);
         let searched = self.target.place();
         let Some(Failure { at, cause }) = self.worst.take() else {
-            return JoinError::NoHub { rank, place: searched, timeout, cause: "no answer".into() };
+            return JoinError::NoCoordinator {
+                rank,
+                place: searched,
+                timeout,
+                cause: "no answer".into(),
+            };
         };
         let place = at.map_or_else(|| searched.clone(), |at| at.to_string());
         match cause {
@@ -212,9 +217,12 @@ impl<'a> Dial<'a> {
             Cause::Handshake(HandshakeError::Size(theirs)) => {
                 JoinError::SizeMismatch { rank, place, ours, theirs }
             }
-            Cause::Handshake(cause) => {
-                JoinError::NoHub { rank, place: searched, timeout, cause: cause.to_string() }
-            }
+            Cause::Handshake(cause) => JoinError::NoCoordinator {
+                rank,
+                place: searched,
+                timeout,
+                cause: cause.to_string(),
+            },
         }
     }
 }

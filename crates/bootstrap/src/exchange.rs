@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ringfold_types::limits;
 
-use crate::verdict::Verdict;
+use crate::verdict::FailureCause;
 
 /// Why an exchange over the control plane failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -13,7 +13,7 @@ use crate::verdict::Verdict;
 pub enum ExchangeError {
     /// The job has failed.
     #[error("the job has failed: {0}")]
-    Failed(Arc<Verdict>),
+    Failed(Arc<FailureCause>),
     /// Not every rank contributed in time.
     #[error("not every rank took part in the exchange within {0:?}")]
     Timeout(Duration),
@@ -27,7 +27,7 @@ pub enum ExchangeError {
     },
     /// The control thread has ended, because rank 0 has left the job.
     #[error("rank 0 has left the job, and exchanges pass through rank 0")]
-    HubGone,
+    CoordinatorGone,
 }
 
 /// The number of bytes that each of `size` ranks may put into an exchange.

@@ -2,7 +2,7 @@
 //!
 //! `discover` reads a launcher's variables into an `Identity`. The job's `Secret` makes a process a
 //! member of the job. `Control::join` connects the ranks and returns every rank's card. `Control`
-//! then runs beside the data path until there is a `Verdict`, which is the same for every survivor.
+//! then runs beside the data path until there is a `FailureCause`, which is the same for every survivor.
 //!
 //! # Shape
 //! The control plane is a star: rank 0's process runs the coordinator, and every rank keeps one
@@ -61,7 +61,7 @@ mod verdict;
 
 pub use aborter::Aborter;
 pub use address::{default_source, show_connections, source_toward};
-pub use arbiter::{Action, Arbiter, Complaint};
+pub use arbiter::{Action, Arbiter, FailureReport};
 pub use call_log::{CallLog, CallName, History, Logged, Windows};
 pub use control::Control;
 pub use discover::{DiscoverError, InvalidHostList, discover, expand_hosts, started_as_rank};
@@ -70,4 +70,4 @@ pub use identity::{Carrier, Identity, Launcher, Rendezvous};
 pub use join::{JoinError, Options};
 pub use secret::{Secret, SecretError};
 pub use torch_store::TorchStore;
-pub use verdict::{Place, RankList, Said, Verdict, Whereabouts, Who};
+pub use verdict::{FailureCause, Place, RankList, RankOnHost, Said, Whereabouts};

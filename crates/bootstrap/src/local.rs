@@ -35,9 +35,9 @@ mod tests {
     use rustix::event::{PollFd, PollFlags, poll};
 
     use super::*;
-    use crate::arbiter::Complaint;
+    use crate::arbiter::FailureReport;
     use crate::call_log::CallName;
-    use crate::verdict::{Place, Verdict};
+    use crate::verdict::{FailureCause, Place};
 
     fn barrier() -> Call {
         Call {
@@ -61,10 +61,10 @@ mod tests {
             c.entered(0, &CallName::new(&barrier(), 0));
         }
         assert!(!is_awake(&controls[2]) && controls[2].verdict().is_none());
-        controls[0].complain(Complaint::Overdue { seq: 0 });
+        controls[0].report_failure(FailureReport::Overdue { seq: 0 });
         for c in &controls {
             let verdict = c.verdict().unwrap();
-            let Verdict::Absent { seq: 0, ranks, .. } = &*verdict else { panic!("{verdict}") };
+            let FailureCause::Absent { seq: 0, ranks, .. } = &*verdict else { panic!("{verdict}") };
             assert_eq!((ranks[0].who.rank, &ranks[0].place), (Rank(2), &Place::Start));
             assert!(is_awake(c));
         }
@@ -86,7 +86,7 @@ mod tests {
     #[test]
     fn a_broken_link_becomes_a_verdict_after_the_grace() {
         let all = controls(2).unwrap();
-        all[0].complain(Complaint::Link { peer: 1, cause: "reset".into() });
+        all[0].report_failure(FailureReport::Link { peer: 1, cause: "reset".into() });
         assert_eq!(all[0].verdict(), None);
         let mut fds = [PollFd::from_borrowed_fd(all[1].wake_fd(), PollFlags::IN)];
         poll(&mut fds, None).unwrap();
@@ -107,7 +107,7 @@ mod tests {
         let mut left = all.into_iter().map(Control::leave);
         assert_eq!(left.next(), Some(Ok(())));
         let verdict = left.next().unwrap().unwrap_err();
-        assert!(matches!(&*verdict, Verdict::Mismatch { seq: 1, .. }), "{verdict}");
+        assert!(matches!(&*verdict, FailureCause::Mismatch { seq: 1, .. }), "{verdict}");
     }
 
     #[test]

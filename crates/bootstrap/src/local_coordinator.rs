@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use ringfold_types::Rank;
 
-use crate::arbiter::{Action, Arbiter, Complaint};
+use crate::arbiter::{Action, Arbiter, FailureReport};
 use crate::exchange::ExchangeError;
 use crate::rank_state::RankState;
 
@@ -42,9 +42,9 @@ impl LocalCoordinator {
         Self { inner, changed, ranks, opened: Instant::now() }
     }
 
-    pub(crate) fn complain(self: &Arc<Self>, from: Rank, complaint: Complaint) {
+    pub(crate) fn report_failure(self: &Arc<Self>, from: Rank, complaint: FailureReport) {
         let mut inner = self.inner();
-        let action = inner.arbiter.complain(from, complaint, self.now_ms());
+        let action = inner.arbiter.report_failure(from, complaint, self.now_ms());
         self.act(&mut inner, action);
         if let Some(deadline_ms) = inner.arbiter.deadline_ms() {
             self.tick_at(deadline_ms);
@@ -60,7 +60,8 @@ impl LocalCoordinator {
 
     pub(crate) fn abandon(&self, rank: Rank, reason: String) {
         let mut inner = self.inner();
-        let action = inner.arbiter.complain(rank, Complaint::Abort { reason }, self.now_ms());
+        let action =
+            inner.arbiter.report_failure(rank, FailureReport::Abort { reason }, self.now_ms());
         self.act(&mut inner, action);
     }
 

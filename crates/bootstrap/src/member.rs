@@ -12,20 +12,20 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until};
 
-use crate::arbiter::Complaint;
+use crate::arbiter::FailureReport;
 use crate::dial::Channel;
 use crate::exchange::ExchangeError;
 use crate::inbound::{Inbound, Mark, receive};
 use crate::message::{FromCoordinator, ToCoordinator, decode, encode};
 use crate::rank_state::RankState;
 use crate::reconnect::ReturnPath;
-use crate::verdict::{Verdict, Who};
+use crate::verdict::{FailureCause, RankOnHost};
 
 /// How long a goodbye waits for the coordinator's farewell: as long as the coordinator waits for
 /// others, and a little more.
 const GOODBYE: Duration = Duration::from_millis(2 * limits::PARTING_MS);
 /// How long a rank that reported a failure waits for a message of the coordinator.
-const SILENCE: Duration = Duration::from_millis(limits::HUB_SILENCE_MS);
+const SILENCE: Duration = Duration::from_millis(limits::COORDINATOR_SILENCE_MS);
 
 /// The caller's side: a handle on the control thread.
 #[derive(Debug)]
@@ -38,7 +38,7 @@ pub(crate) struct Member {
 /// A command of the caller to the control thread.
 #[derive(Debug)]
 pub(crate) enum Command {
-    Complain(Complaint),
+    Complain(FailureReport),
     Contribute(Vec<u8>),
     CatchUp(Mark),
     Leave,
@@ -127,7 +127,7 @@ impl Member {
         self.thread = Some(thread);
     }
 
-    pub(crate) fn complain(&self, complaint: Complaint) {
+    pub(crate) fn report_failure(&self, complaint: FailureReport) {
         self.send(Command::Complain(complaint));
     }
 
@@ -148,7 +148,9 @@ impl Member {
         match exchanged.recv_timeout(timeout) {
             Ok(Some(all)) => Ok(all),
             Err(std_mpsc::RecvTimeoutError::Timeout) => Err(ExchangeError::Timeout(timeout)),
-            Ok(None) | Err(std_mpsc::RecvTimeoutError::Disconnected) => Err(ExchangeError::HubGone),
+            Ok(None) | Err(std_mpsc::RecvTimeoutError::Disconnected) => {
+                Err(ExchangeError::CoordinatorGone)
+            }
         }
     }
 
@@ -266,7 +268,7 @@ impl ControlTask {
             tokio::select! {
                 incoming = self.stream.incoming.recv(), if is_connected => self.handle(incoming),
                 command = commands.recv() => match command {
-                    Some(Command::Complain(complaint)) => self.complain(complaint),
+                    Some(Command::Complain(complaint)) => self.report_failure(complaint),
                     Some(Command::Contribute(bytes)) => self.contribute(bytes),
                     // Without a coordinator the mark is dropped: no more messages will come.
                     Some(Command::CatchUp(mark)) => match self.coordinator {
@@ -303,7 +305,7 @@ impl ControlTask {
             return;
         }
         if let Some(reason) = failure {
-            self.send(ToCoordinator::Complain(Complaint::Abort { reason }));
+            self.send(ToCoordinator::Complain(FailureReport::Abort { reason }));
         }
         self.send(ToCoordinator::Goodbye(self.state.calls.history()));
         let deadline = Instant::now() + GOODBYE;
@@ -342,7 +344,7 @@ impl ControlTask {
             Some(FromCoordinator::Ask) => {
                 self.send(ToCoordinator::Answer(self.state.calls.history()))
             }
-            Some(FromCoordinator::Verdict(verdict)) => self.set_verdict(verdict),
+            Some(FromCoordinator::FailureCause(verdict)) => self.set_verdict(verdict),
             Some(FromCoordinator::Contributions(number, all)) if number == self.exchanges => {
                 self.unacknowledged
                     .retain(|message| !matches!(message, ToCoordinator::Contribute(..)));
@@ -371,7 +373,7 @@ impl ControlTask {
         }
     }
 
-    fn complain(&mut self, complaint: Complaint) {
+    fn report_failure(&mut self, complaint: FailureReport) {
         match self.coordinator {
             CoordinatorState::Connected | CoordinatorState::Reconnecting => {
                 let is_first = self.verdict_wait == VerdictWait::Unlimited;
@@ -381,9 +383,9 @@ impl ControlTask {
                 self.send(ToCoordinator::Complain(complaint));
             }
             CoordinatorState::Departed => self.set_verdict(match complaint {
-                Complaint::Abort { reason } => {
-                    let who = Who { rank: self.rank, host: None };
-                    Verdict::Aborted { who, reason }
+                FailureReport::Abort { reason } => {
+                    let who = RankOnHost { rank: self.rank, host: None };
+                    FailureCause::Aborted { who, reason }
                 }
                 // No coordinator compares histories any more, so the verdict is the same for all.
                 _ => departed_coordinator(),
@@ -453,17 +455,17 @@ impl ControlTask {
 
     /// The rank cannot reconnect.
     fn lose_coordinator(&mut self) {
-        let who = Who { rank: Rank(0), host: None };
-        self.lose(if self.is_cut { silent_coordinator() } else { Verdict::Died { who } });
+        let who = RankOnHost { rank: Rank(0), host: None };
+        self.lose(if self.is_cut { silent_coordinator() } else { FailureCause::Died { who } });
     }
 
-    fn lose(&mut self, verdict: Verdict) {
+    fn lose(&mut self, verdict: FailureCause) {
         self.coordinator = CoordinatorState::Lost;
         self.callers.clear();
         self.set_verdict(verdict);
     }
 
-    fn set_verdict(&mut self, verdict: Verdict) {
+    fn set_verdict(&mut self, verdict: FailureCause) {
         self.verdict_wait = VerdictWait::Unlimited;
         self.unacknowledged.retain(|message| matches!(message, ToCoordinator::Goodbye(_)));
         tracing::debug!(rank = self.rank.0, "verdict: {verdict}");
@@ -506,14 +508,14 @@ async fn returned(
 
 /// The verdict of every rank whose coordinator does not answer. It does not depend on how the rank
 /// noticed, so it is the same on all.
-fn silent_coordinator() -> Verdict {
-    let ranks = vec![Who { rank: Rank(0), host: None }];
-    Verdict::Silent { ranks, for_ms: limits::HUB_SILENCE_MS }
+fn silent_coordinator() -> FailureCause {
+    let ranks = vec![RankOnHost { rank: Rank(0), host: None }];
+    FailureCause::Silent { ranks, for_ms: limits::COORDINATOR_SILENCE_MS }
 }
 
 /// The verdict of every rank that fails after the coordinator has left.
-const fn departed_coordinator() -> Verdict {
-    Verdict::Left { who: Who { rank: Rank(0), host: None } }
+const fn departed_coordinator() -> FailureCause {
+    FailureCause::Left { who: RankOnHost { rank: Rank(0), host: None } }
 }
 
 /// Whether the far end's host, or the network to it, has vanished.

@@ -5,16 +5,16 @@ use std::net::IpAddr;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::arbiter::Complaint;
+use crate::arbiter::FailureReport;
 use crate::call_log::History;
-use crate::verdict::Verdict;
+use crate::verdict::FailureCause;
 
 /// A message from a rank to the coordinator.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum ToCoordinator {
     /// The first message of a rank.
     Join(JoinRequest),
-    Complain(Complaint),
+    Complain(FailureReport),
     /// The answer to `FromCoordinator::Ask`.
     Answer(History),
     /// This rank's contribution to an exchange, and the exchange's number, counted from 1.
@@ -24,7 +24,7 @@ pub(crate) enum ToCoordinator {
     /// The answer to `FromCoordinator::Hold`.
     Holds,
     /// The coordinator was silent for too long, so this rank has returned this cause.
-    Stated(Verdict),
+    Stated(FailureCause),
     /// The last message of a rank.
     Goodbye(History),
     /// The rank that `FromCoordinator::Fetch` named did not forward the roster.
@@ -75,7 +75,7 @@ pub(crate) enum FromCoordinator {
     Ask,
     /// Asks the rank to hold on: a verdict exists, and follows soon.
     Hold,
-    Verdict(Verdict),
+    FailureCause(FailureCause),
     /// The contributions of all ranks to the exchange of this number, by rank.
     Contributions(u64, Vec<Vec<u8>>),
     /// The answer to `ToCoordinator::Goodbye`.

@@ -8,13 +8,13 @@ use std::sync::{Arc, OnceLock};
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::call_log::CallLog;
-use crate::verdict::Verdict;
+use crate::verdict::FailureCause;
 
 /// The shared state of one rank.
 #[derive(Debug)]
 pub(crate) struct RankState {
     pub(crate) calls: CallLog,
-    verdict: OnceLock<Arc<Verdict>>,
+    verdict: OnceLock<Arc<FailureCause>>,
     wake: OwnedFd,
 }
 
@@ -28,7 +28,7 @@ impl RankState {
 
     /// Sets the verdict, unless there is one.
     #[expect(clippy::host_endian_bytes, reason = "the kernel counts in our byte order")]
-    pub(crate) fn set_verdict(&self, verdict: &Arc<Verdict>) {
+    pub(crate) fn set_verdict(&self, verdict: &Arc<FailureCause>) {
         if self.verdict.set(Arc::clone(verdict)).is_ok()
             && let Err(e) = rustix::io::write(&self.wake, &1_u64.to_ne_bytes())
         {
@@ -36,7 +36,7 @@ impl RankState {
         }
     }
 
-    pub(crate) fn verdict(&self) -> Option<&Arc<Verdict>> {
+    pub(crate) fn verdict(&self) -> Option<&Arc<FailureCause>> {
         self.verdict.get()
     }
 

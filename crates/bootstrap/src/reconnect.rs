@@ -3,7 +3,7 @@
 //! A connection can break while both of its ends live: a firewall forgets it, or an operator kills
 //! it. So a rank that loses its connection dials the coordinator again, and proves its identity by
 //! a token that only it has. The coordinator waits `limits::RETURN_MS` for this before it declares
-//! the rank dead. After a timeout of the connection it waits `limits::HUB_SILENCE_MS` before it
+//! the rank dead. After a timeout of the connection it waits `limits::COORDINATOR_SILENCE_MS` before it
 //! declares the rank silent, but decides no failure without it. Both ends then repeat the messages
 //! that may have been lost.
 //!
@@ -36,7 +36,7 @@ const WAITING_MAX: usize = 64;
 const PAUSE: Duration = Duration::from_millis(10);
 const RETURN: Duration = Duration::from_millis(limits::RETURN_MS);
 /// The time limit of one attempt.
-const ATTEMPT: Duration = Duration::from_millis(limits::HUB_SILENCE_MS);
+const ATTEMPT: Duration = Duration::from_millis(limits::COORDINATOR_SILENCE_MS);
 
 /// The coordinator's side: a port that admits only ranks that reconnect.
 pub(crate) struct ReturnPort {

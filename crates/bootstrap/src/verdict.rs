@@ -8,17 +8,17 @@ use serde::{Deserialize, Serialize};
 /// Why the job failed. Every survivor gets the same verdict.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
-pub enum Verdict {
+pub enum FailureCause {
     /// A rank's process is gone: its control connection closed without a goodbye.
     Died {
         /// The dead rank.
-        who: Who,
+        who: RankOnHost,
     },
     /// Ranks do not answer, though their connections are open: they are stopped, swapped out or cut
     /// off.
     Silent {
         /// The ranks that do not answer.
-        ranks: Vec<Who>,
+        ranks: Vec<RankOnHost>,
         /// How long they had to answer, in milliseconds.
         for_ms: u64,
     },
@@ -41,9 +41,9 @@ pub enum Verdict {
     /// A connection between two living ranks broke.
     Link {
         /// The rank that noticed it.
-        from: Who,
+        from: RankOnHost,
         /// The rank at the other end.
-        to: Who,
+        to: RankOnHost,
         /// The cause as that rank reported it.
         cause: String,
     },
@@ -60,18 +60,18 @@ pub enum Verdict {
     /// A rank aborted.
     Aborted {
         /// The rank that aborted.
-        who: Who,
+        who: RankOnHost,
         /// Its reason.
         reason: String,
     },
     /// Rank 0, which runs the control plane, has left the job, so no rank can find out the cause.
     Left {
         /// The rank that left.
-        who: Who,
+        who: RankOnHost,
     },
 }
 
-impl Verdict {
+impl FailureCause {
     /// The ranks to inspect first. For a mismatch, they are the minority. For a link, they are both
     /// ends.
     #[must_use]
@@ -89,7 +89,7 @@ impl Verdict {
     }
 }
 
-impl fmt::Display for Verdict {
+impl fmt::Display for FailureCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Died { who } => write!(f, "the process of {who} is gone"),
@@ -126,7 +126,7 @@ impl fmt::Display for Verdict {
 
 /// A rank, and its host if the job spans several hosts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Who {
+pub struct RankOnHost {
     /// The rank.
     #[serde(with = "rank")]
     pub rank: Rank,
@@ -134,7 +134,7 @@ pub struct Who {
     pub host: Option<String>,
 }
 
-impl fmt::Display for Who {
+impl fmt::Display for RankOnHost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "rank {}", self.rank)?;
         self.host.as_ref().map_or(Ok(()), |host| write!(f, " (host {host})"))
@@ -145,7 +145,7 @@ impl fmt::Display for Who {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Whereabouts {
     /// The rank.
-    pub who: Who,
+    pub who: RankOnHost,
     /// Its position in its sequence of calls.
     pub place: Place,
 }

@@ -17,7 +17,7 @@ use crate::host::{self, HostChannels, Link};
 use crate::hosts::Host;
 use crate::job::Job;
 use crate::message::{Down, HostOrder, SECRET_BYTES};
-use crate::outcome::{Outcome, Verdict};
+use crate::outcome::{JobResult, Outcome};
 use crate::plan::{Plan, PlanError, Share};
 use crate::printer::{self, Printer};
 use crate::rendezvous::{self, RendezvousError};
@@ -344,7 +344,7 @@ fn start_stdin(
 async fn finish_output(printer: Printer, outcome: &Outcome, signals: &mut Signals) {
     drop(printer.pieces);
     let limit = match outcome.verdict {
-        Verdict::Interrupted(_) | Verdict::OutputClosed => LAST_OUTPUT,
+        JobResult::Interrupted(_) | JobResult::OutputClosed => LAST_OUTPUT,
         // A reader may be slow, like a pager.
         _ => Duration::MAX,
     };

@@ -64,7 +64,7 @@ pub use intercept::intercept;
 pub use job::Job;
 pub use launch::{LaunchError, run};
 pub use message::{Bind, Refusal, Status};
-pub use outcome::{End, Outcome, RankOutcome, Verdict};
+pub use outcome::{End, JobResult, Outcome, RankOutcome};
 pub use plan::{Plan, PlanError, Share};
 pub use rendezvous::RendezvousError;
 pub use ringfold_bootstrap::started_as_rank;

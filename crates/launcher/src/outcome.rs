@@ -12,7 +12,7 @@ use crate::message::{Refusal, Status};
 #[non_exhaustive]
 pub struct Outcome {
     /// The decisive event.
-    pub verdict: Verdict,
+    pub verdict: JobResult,
     /// The outcome of every rank, in order.
     pub ranks: Vec<RankOutcome>,
     /// The verdict that the ranks agreed on, if they lived to report it.
@@ -22,7 +22,7 @@ pub struct Outcome {
 /// The event that decided how a job ended.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
-pub enum Verdict {
+pub enum JobResult {
     /// Every rank returned 0.
     Success,
     /// This rank was the first to be killed or to return another status.
@@ -75,18 +75,18 @@ impl Outcome {
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         let code = match &self.verdict {
-            Verdict::Success => 0,
-            Verdict::RankFailed(rank) => match self.ranks.get(rank.index()).map(|it| it.end) {
+            JobResult::Success => 0,
+            JobResult::RankFailed(rank) => match self.ranks.get(rank.index()).map(|it| it.end) {
                 Some(End::Alone(Status::Exited(code))) => code & 0xff,
                 Some(End::Alone(Status::Killed(signal))) => signal.saturating_add(128),
                 _ => 125,
             },
-            Verdict::NotStarted(_, Refusal::NotFound(_)) => 127,
-            Verdict::NotStarted(_, Refusal::NotExecutable { .. }) => 126,
-            Verdict::NotStarted(..) | Verdict::HostLost(..) => 125,
-            Verdict::TimeLimit(_) => 124,
-            Verdict::Interrupted(signal) => 128 + signal,
-            Verdict::OutputClosed => 141,
+            JobResult::NotStarted(_, Refusal::NotFound(_)) => 127,
+            JobResult::NotStarted(_, Refusal::NotExecutable { .. }) => 126,
+            JobResult::NotStarted(..) | JobResult::HostLost(..) => 125,
+            JobResult::TimeLimit(_) => 124,
+            JobResult::Interrupted(signal) => 128 + signal,
+            JobResult::OutputClosed => 141,
         };
         u8::try_from(code).unwrap_or(125)
     }
@@ -139,27 +139,27 @@ impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(report) = &self.report {
             let (before, after) = match self.verdict {
-                Verdict::Success => ("every rank returned 0, though ", ""),
+                JobResult::Success => ("every rank returned 0, though ", ""),
                 _ => ("", "\n"),
             };
             write!(f, "{before}the ranks agree: {}{after}", report.escape_debug())?;
         }
         match &self.verdict {
-            Verdict::Success => return Ok(()),
-            Verdict::RankFailed(rank) => {
+            JobResult::Success => return Ok(()),
+            JobResult::RankFailed(rank) => {
                 let (name, others) = (self.first(*rank), self.others(Some(*rank)));
                 return write!(f, "{name}{others}");
             }
-            Verdict::NotStarted(rank, refusal) => {
+            JobResult::NotStarted(rank, refusal) => {
                 let host = self.ranks.get(rank.index()).map_or("?", |it| it.host.as_str());
                 write!(f, "cannot start rank {rank} on host {host}: {refusal}")
             }
-            Verdict::HostLost(host, why) => write!(f, "host {host} is lost: {why}"),
-            Verdict::TimeLimit(limit) => {
+            JobResult::HostLost(host, why) => write!(f, "host {host} is lost: {why}"),
+            JobResult::TimeLimit(limit) => {
                 write!(f, "the time limit of {} s was reached", limit.as_secs_f64())
             }
-            Verdict::Interrupted(signal) => write!(f, "interrupted by {}", Signal(*signal)),
-            Verdict::OutputClosed => write!(f, "nobody reads the output any more"),
+            JobResult::Interrupted(signal) => write!(f, "interrupted by {}", Signal(*signal)),
+            JobResult::OutputClosed => write!(f, "nobody reads the output any more"),
         }?;
         write!(f, "{}", self.others(None))
     }
@@ -216,10 +216,10 @@ mod tests {
 
     use ringfold_types::Rank;
 
-    use super::{End, Outcome, RankOutcome, Verdict};
+    use super::{End, JobResult, Outcome, RankOutcome};
     use crate::message::{Refusal, Status};
 
-    fn outcome(verdict: Verdict, ends: &[End]) -> Outcome {
+    fn outcome(verdict: JobResult, ends: &[End]) -> Outcome {
         let ranks = ends.iter().enumerate().map(|(rank, end)| RankOutcome {
             rank: Rank::at(rank),
             host: "h1".into(),
@@ -234,7 +234,7 @@ mod tests {
     fn the_first_failure_is_named() {
         let killed = End::Alone(Status::Killed(9));
         let term = End::Stopped(Status::Killed(15));
-        let it = outcome(Verdict::RankFailed(Rank(2)), &[term, term, killed, term]);
+        let it = outcome(JobResult::RankFailed(Rank(2)), &[term, term, killed, term]);
         assert_eq!(
             it.to_string(),
             "rank 2 (pid 1234, host h1) was killed by signal 9 (SIGKILL) after 3.2 s; \
@@ -242,7 +242,7 @@ mod tests {
         );
         assert_eq!(it.exit_code(), 137);
         let one = End::Alone(Status::Exited(1));
-        let it = outcome(Verdict::RankFailed(Rank(0)), &[one, one, term, one]);
+        let it = outcome(JobResult::RankFailed(Rank(0)), &[one, one, term, one]);
         let line = it.to_string();
         assert!(line.ends_with("exit status 1 after 3.2 s; 2 others failed, 1 was stopped"));
         assert_eq!(it.exit_code(), 1);
@@ -252,20 +252,20 @@ mod tests {
     fn every_verdict_has_its_status() {
         let term = End::Stopped(Status::Killed(15));
         let done = End::Alone(Status::Exited(0));
-        let it = outcome(Verdict::TimeLimit(Duration::from_millis(1500)), &[term, done]);
+        let it = outcome(JobResult::TimeLimit(Duration::from_millis(1500)), &[term, done]);
         assert_eq!(it.to_string(), "the time limit of 1.5 s was reached; 1 rank was stopped");
         assert_eq!(it.exit_code(), 124);
-        let it = outcome(Verdict::Interrupted(2), &[term, term]);
+        let it = outcome(JobResult::Interrupted(2), &[term, term]);
         assert_eq!(it.to_string(), "interrupted by SIGINT; 2 ranks were stopped");
         assert_eq!(it.exit_code(), 130);
         // A broken node agent may report such a signal.
-        let it = outcome(Verdict::RankFailed(Rank(0)), &[End::Alone(Status::Killed(i32::MAX))]);
+        let it = outcome(JobResult::RankFailed(Rank(0)), &[End::Alone(Status::Killed(i32::MAX))]);
         assert_eq!(it.exit_code(), 125);
         let missing = Refusal::NotFound("foo".into());
-        let it = outcome(Verdict::NotStarted(Rank(0), missing), &[done]);
+        let it = outcome(JobResult::NotStarted(Rank(0), missing), &[done]);
         assert_eq!(it.to_string(), "cannot start rank 0 on host h1: program 'foo' not found");
         assert_eq!(it.exit_code(), 127);
-        let it = outcome(Verdict::Success, &[done]);
+        let it = outcome(JobResult::Success, &[done]);
         assert_eq!((it.to_string(), it.exit_code()), (String::new(), 0));
         let it = Outcome { report: Some("ranks differ".into()), ..it };
         let line = "every rank returned 0, though the ranks agree: ranks differ";

@@ -61,7 +61,7 @@ impl Serving {
 /// again.
 fn record(verdict: &mut Option<String>, report: Report) {
     match report {
-        Report::Verdict { text, .. } => drop(verdict.get_or_insert(text)),
+        Report::FailureCause { text, .. } => drop(verdict.get_or_insert(text)),
         Report::Joined => *verdict = None,
         _ => {}
     }

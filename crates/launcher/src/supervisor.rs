@@ -7,7 +7,7 @@ use ringfold_types::Rank;
 use rustix::process::Signal;
 
 use crate::message::{Refusal, Status};
-use crate::outcome::{End, Outcome, RankOutcome, Verdict};
+use crate::outcome::{End, JobResult, Outcome, RankOutcome};
 use crate::plan::Plan;
 
 /// The time for ranks to end after they have been asked to, before they are killed.
@@ -63,7 +63,7 @@ pub(crate) struct Supervisor {
     grace: Duration,
     time_limit: Option<(Duration, Instant)>,
     phase: Phase,
-    verdict: Option<Verdict>,
+    verdict: Option<JobResult>,
     ranks: Vec<RankState>,
 }
 
@@ -108,7 +108,7 @@ impl Supervisor {
         match self.phase {
             Phase::Running | Phase::Grace(_) => {
                 if let Some((limit, _)) = self.time_limit.filter(|(_, at)| *at <= now) {
-                    self.verdict.get_or_insert(Verdict::TimeLimit(limit));
+                    self.verdict.get_or_insert(JobResult::TimeLimit(limit));
                 }
                 Some(self.stop(Signal::TERM.as_raw(), now))
             }
@@ -138,26 +138,26 @@ impl Supervisor {
                 self.give_up(ranks.iter().copied(), now);
                 // The processes that existed were no ranks yet.
                 ranks.iter().for_each(|at| self.ranks[*at].pid = None);
-                self.verdict.get_or_insert(Verdict::NotStarted(rank, refusal));
+                self.verdict.get_or_insert(JobResult::NotStarted(rank, refusal));
                 self.stop_once(now)
             }
             Event::HostLost { host, why } => {
                 let name = self.plan.hosts.get(host)?.host.clone();
                 if self.give_up(self.ranks_of(host), now) {
-                    self.verdict.get_or_insert(Verdict::HostLost(name, why));
+                    self.verdict.get_or_insert(JobResult::HostLost(name, why));
                     self.on_failure(now);
                 }
                 None
             }
             Event::Interrupted(signal) => match self.phase {
                 Phase::Running | Phase::Grace(_) => {
-                    self.verdict.get_or_insert(Verdict::Interrupted(signal));
+                    self.verdict.get_or_insert(JobResult::Interrupted(signal));
                     Some(self.stop(signal, now))
                 }
                 Phase::Stopping(_) | Phase::Killing(_) => Some(self.kill(now)),
             },
             Event::OutputClosed => {
-                self.verdict.get_or_insert(Verdict::OutputClosed);
+                self.verdict.get_or_insert(JobResult::OutputClosed);
                 self.stop_once(now)
             }
         }
@@ -172,8 +172,10 @@ impl Supervisor {
             }
         }
         let verdict = match self.verdict {
-            None => Verdict::Success,
-            Some(Verdict::RankFailed(first)) => Verdict::RankFailed(culprit(&self.ranks, first)),
+            None => JobResult::Success,
+            Some(JobResult::RankFailed(first)) => {
+                JobResult::RankFailed(culprit(&self.ranks, first))
+            }
             Some(verdict) => verdict,
         };
         let ranks = self.ranks.into_iter().zip(hosts).enumerate().map(|(rank, (state, host))| {
@@ -201,7 +203,7 @@ impl Supervisor {
         }
         state.ended = Some((now, End::Alone(status)));
         if status != Status::Exited(0) {
-            self.verdict.get_or_insert(Verdict::RankFailed(rank));
+            self.verdict.get_or_insert(JobResult::RankFailed(rank));
             self.on_failure(now);
         }
     }
@@ -272,7 +274,7 @@ mod tests {
     use super::{Command, Event, Supervisor};
     use crate::hosts::parse_list;
     use crate::message::{Refusal, Status};
-    use crate::outcome::{End, Verdict};
+    use crate::outcome::{End, JobResult};
     use crate::plan::Plan;
 
     const TERM: Command = Command::Signal(15);
@@ -319,7 +321,7 @@ mod tests {
         }
         assert!(scenario.supervisor.is_over());
         let outcome = scenario.supervisor.outcome();
-        assert_eq!(outcome.verdict, Verdict::Success);
+        assert_eq!(outcome.verdict, JobResult::Success);
         assert_eq!(outcome.ranks[3].lasted, Duration::from_secs(40));
         assert_eq!(outcome.ranks[3].host, "b");
     }
@@ -337,7 +339,7 @@ mod tests {
         scenario.exit(10, 3, Status::Killed(9));
         assert!(scenario.supervisor.is_over());
         let outcome = scenario.supervisor.outcome();
-        assert_eq!(outcome.verdict, Verdict::RankFailed(Rank(2)));
+        assert_eq!(outcome.verdict, JobResult::RankFailed(Rank(2)));
         assert_eq!(outcome.ranks[0].end, End::Alone(Status::Exited(1)));
         assert_eq!(outcome.ranks[1].end, End::Stopped(Status::Killed(15)));
         assert_eq!(outcome.exit_code(), 3);
@@ -351,7 +353,7 @@ mod tests {
         scenario.exit(5, 0, Status::Exited(1));
         scenario.exit(200, 2, Status::Killed(6));
         let outcome = scenario.supervisor.outcome();
-        assert_eq!(outcome.verdict, Verdict::RankFailed(Rank(3)));
+        assert_eq!(outcome.verdict, JobResult::RankFailed(Rank(3)));
         assert_eq!(outcome.exit_code(), 139);
     }
 
@@ -363,7 +365,7 @@ mod tests {
         assert_eq!(scenario.wait(5_000), None);
         assert!(scenario.supervisor.is_over());
         let outcome = scenario.supervisor.outcome();
-        assert_eq!(outcome.verdict, Verdict::TimeLimit(Duration::from_secs(3)));
+        assert_eq!(outcome.verdict, JobResult::TimeLimit(Duration::from_secs(3)));
         assert_eq!(outcome.ranks[0].end, End::Unknown);
     }
 
@@ -372,7 +374,7 @@ mod tests {
         let mut scenario = Scenario::begin(Some(Duration::from_secs(3)));
         scenario.exit(1_000, 0, Status::Exited(7));
         assert_eq!(scenario.wait(2_000), Some(TERM));
-        assert_eq!(scenario.supervisor.outcome().verdict, Verdict::RankFailed(Rank(0)));
+        assert_eq!(scenario.supervisor.outcome().verdict, JobResult::RankFailed(Rank(0)));
     }
 
     #[test]
@@ -380,7 +382,7 @@ mod tests {
         let mut scenario = Scenario::begin(None);
         assert_eq!(scenario.event(5, Event::Interrupted(2)), Some(Command::Signal(2)));
         assert_eq!(scenario.event(5, Event::Interrupted(2)), Some(Command::Kill));
-        assert_eq!(scenario.supervisor.outcome().verdict, Verdict::Interrupted(2));
+        assert_eq!(scenario.supervisor.outcome().verdict, JobResult::Interrupted(2));
     }
 
     #[test]
@@ -392,7 +394,7 @@ mod tests {
         scenario.exit(5, 0, Status::Killed(15));
         scenario.exit(5, 1, Status::Killed(15));
         assert!(scenario.supervisor.is_over());
-        assert_eq!(scenario.supervisor.outcome().verdict, Verdict::NotStarted(Rank(2), refusal));
+        assert_eq!(scenario.supervisor.outcome().verdict, JobResult::NotStarted(Rank(2), refusal));
     }
 
     #[test]
@@ -407,7 +409,7 @@ mod tests {
         assert_eq!(scenario.event(5, Event::HostLost { host: 0, why: "gone".into() }), None);
         assert_eq!(
             scenario.supervisor.outcome().verdict,
-            Verdict::HostLost("b".into(), "gone".into())
+            JobResult::HostLost("b".into(), "gone".into())
         );
     }
 }

@@ -8,7 +8,7 @@ mod support;
 use std::process::{Command, ExitCode};
 
 use ringfold_bootstrap::{Control, Options, discover};
-use ringfold_launcher::{End, Job, Status, Verdict, intercept, run};
+use ringfold_launcher::{End, Job, JobResult, Status, intercept, run};
 use ringfold_types::Rank;
 use rustix::event::{PollFd, PollFlags, poll};
 
@@ -43,7 +43,7 @@ fn succeeds() {
     let mut job = shell("test \"$GIVEN\" = 1 && test $RINGFOLD_SIZE = 3", 3);
     job.env.push(("GIVEN".into(), "1".into()));
     let outcome = run(&job).unwrap();
-    assert_eq!((&outcome.verdict, outcome.exit_code()), (&Verdict::Success, 0), "{outcome}");
+    assert_eq!((&outcome.verdict, outcome.exit_code()), (&JobResult::Success, 0), "{outcome}");
     assert!(outcome.ranks.iter().all(|rank| rank.end == End::Alone(Status::Exited(0))));
 }
 
@@ -54,11 +54,11 @@ fn fails() {
     let mut job = shell(&script, 2);
     job.grace = std::time::Duration::ZERO;
     let outcome = run(&job).unwrap();
-    assert!(matches!(outcome.verdict, Verdict::HostLost(..)), "{outcome}");
+    assert!(matches!(outcome.verdict, JobResult::HostLost(..)), "{outcome}");
     support::assert_gone(&mark);
 
     let outcome = run(&shell("exit $((RINGFOLD_RANK * 7))", 2)).unwrap();
-    assert_eq!(outcome.verdict, Verdict::RankFailed(Rank(1)), "{outcome}");
+    assert_eq!(outcome.verdict, JobResult::RankFailed(Rank(1)), "{outcome}");
     assert_eq!(outcome.exit_code(), 7);
 }
 
@@ -77,12 +77,12 @@ fn ranks(what: &str, count: usize) -> Job {
 
 fn meets() {
     let outcome = run(&ranks("meet", 5)).unwrap();
-    assert_eq!(outcome.verdict, Verdict::Success, "{outcome}");
+    assert_eq!(outcome.verdict, JobResult::Success, "{outcome}");
 }
 
 fn agrees() {
     let outcome = run(&ranks("die", 3)).unwrap();
-    assert_eq!(outcome.verdict, Verdict::RankFailed(Rank(1)), "{outcome}");
+    assert_eq!(outcome.verdict, JobResult::RankFailed(Rank(1)), "{outcome}");
     assert_eq!(outcome.exit_code(), 134);
     let report = outcome.report.as_ref().expect("rank 0 has lived to report");
     assert!(report.contains("rank 1"), "{outcome}");

@@ -3,7 +3,7 @@
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
-use ringfold_topology::Crowd;
+use ringfold_topology::Occupancy;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// The rounds that an idle rank spins and yields before it parks.
@@ -103,8 +103,9 @@ impl WaitPolicy {
     /// Where ranks share cores, the sender may need this core. Yielding is then far cheaper than a
     /// park and a wake-up if all peers share memory. Without shared memory a device or the kernel
     /// wakes a parked rank, so yielding gains nothing.
-    pub(crate) const fn new(crowd: Crowd, shares_memory: bool) -> Self {
-        let (spin_max, yields, early_yields) = match (crowd.is_dense(), shares_memory) {
+    pub(crate) const fn new(occupancy: Occupancy, shares_memory: bool) -> Self {
+        let (spin_max, yields, early_yields) = match (occupancy.is_oversubscribed(), shares_memory)
+        {
             (false, _) => (Duration::from_micros(50), 20, 0),
             (true, true) => (Duration::ZERO, 32, 32),
             (true, false) => (Duration::ZERO, 2, 0),
@@ -202,7 +203,7 @@ mod tests {
     #[test]
     fn ranks_without_a_core_of_their_own_never_spin() {
         for shares_memory in [true, false] {
-            let policy = WaitPolicy::new(Crowd { ranks: 8, cpus: 2 }, shares_memory);
+            let policy = WaitPolicy::new(Occupancy { ranks: 8, cpus: 2 }, shares_memory);
             assert_eq!((policy.early_spins(), policy.early_yields() > 0), (0, shares_memory));
             let pauses = wait(policy, 100);
             let (yields, parks) = pauses.split_at(policy.yields as usize);
@@ -243,7 +244,7 @@ mod tests {
 
     #[test]
     fn the_spin_time_shrinks_after_spins_in_vain_and_grows_back() {
-        let mut policy = WaitPolicy::new(Crowd { ranks: 2, cpus: 2 }, true);
+        let mut policy = WaitPolicy::new(Occupancy { ranks: 2, cpus: 2 }, true);
         assert!(policy.early_spins() > 0 && policy.early_yields() == 0);
         let longest = policy.spin;
         let in_vain =

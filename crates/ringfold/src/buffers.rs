@@ -9,9 +9,9 @@ use ringfold_collectives::{Form, Program, Stores};
 use ringfold_lend::{expose, expose_to_readers};
 use ringfold_reduce::scale;
 use ringfold_transport::{
-    Exposure, OwnPart, PeerParts, ReadExposure, Window, copy, copy_past, hand_over,
+    Exposure, OwnPart, PeerParts, ReadExposure, Window, copy, copy_non_temporal, demote,
 };
-use ringfold_types::limits::STAGE_HALF_BYTES;
+use ringfold_types::limits::STAGING_HALF_BYTES;
 use ringfold_types::{Buffer, Call, Collective, Rank, ReduceOp, Slice};
 
 /// The memory of an untyped call: bytes of wdestination elements, of any alignment.
@@ -235,7 +235,7 @@ impl<'a> BufferMap<'a> {
         is_flipped: bool,
     ) {
         self.staging = Some(expose(program, staging));
-        self.map.flipped_by = if is_flipped { STAGE_HALF_BYTES } else { 0 };
+        self.map.flipped_by = if is_flipped { STAGING_HALF_BYTES } else { 0 };
     }
 
     /// Ends the exposure of shared buffers. The program must be done, so that no peer uses them.
@@ -333,7 +333,7 @@ impl<'a> BufferMap<'a> {
 
     /// Swaps staging buffers with the other rank of a pair.
     pub(crate) fn swap(&mut self) {
-        staged(self.staging.as_mut()).trade();
+        staged(self.staging.as_mut()).swap();
     }
 
     /// The windows, for a reduction whose result goes to `dst` on all ranks.
@@ -401,10 +401,10 @@ impl<'a> BufferMap<'a> {
 fn store(dst: &mut [u8], src: &[u8], stores: Stores) {
     match stores {
         Stores::Cached => copy(dst, src),
-        Stores::Streaming => copy_past(dst, src),
+        Stores::Streaming => copy_non_temporal(dst, src),
         Stores::Shared => {
             copy(dst, src);
-            hand_over(dst);
+            demote(dst);
         }
     }
 }
@@ -507,7 +507,7 @@ impl<'m> Parts<'m> {
         let parts = match slice.buffer {
             Buffer::Input => self.peers.input,
             Buffer::Output => self.peers.output,
-            Buffer::Stage | Buffer::Scratch => self.peers.staging,
+            Buffer::Staging | Buffer::Scratch => self.peers.staging,
         };
         staged(parts).read(of, range)
     }
@@ -520,10 +520,10 @@ impl Map {
             Buffer::Scratch => (Region::Scratch, 0, self.accumulator),
             Buffer::Output => (Region::Output, self.output_at, self.element),
             Buffer::Input => (self.input.0, self.input.1, self.element),
-            Buffer::Stage => {
+            Buffer::Staging => {
                 let start = slice.offset << self.element;
                 // No slice crosses from one half to the other.
-                let start = if start < STAGE_HALF_BYTES {
+                let start = if start < STAGING_HALF_BYTES {
                     start + self.flipped_by
                 } else {
                     start - self.flipped_by

@@ -193,7 +193,7 @@ impl ScheduleCache {
             Memory::Windows { shared: true } => {
                 // On shared cores each wait for all ranks is slow. Windows need two such waits;
                 // staging buffers need one, and a copy.
-                let is_staged = layout.shares_memory() && layout.crowd().is_dense();
+                let is_staged = layout.shares_memory() && layout.occupancy().is_oversubscribed();
                 let layout = layout.clone().sharing_memory(is_staged);
                 select_in_windows(call, &layout, constraints, measured)
             }
@@ -235,7 +235,7 @@ impl ScheduleCache {
             kernel: Kernel::new(call.data_type, call.op, layout.size()),
             scratch_bytes,
             in_windows: algorithm.needs_windows(),
-            is_staged: algorithm.needs_stage(),
+            is_staged: algorithm.needs_staging(),
             is_rendezvous: target.rendezvous,
             name: CallName::new(&key.call, code),
             fingerprint,

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ringfold_bootstrap::interface::Choice;
-use ringfold_bootstrap::{Aborter, Complaint, Verdict, Who, Windows, show_connections};
+use ringfold_bootstrap::{
+    Aborter, FailureCause, FailureReport, RankOnHost, Windows, show_connections,
+};
 use ringfold_collectives::Stepper;
 use ringfold_collectives::select::Constraints;
 use ringfold_reduce::scale;
@@ -70,7 +72,7 @@ pub struct Communicator {
 
 /// The time that a rank waits for the verdict after it reported a failure. Then it states its own
 /// verdict. The control thread has the verdict far sooner, even if rank 0 dies or stops.
-const VERDICT_WAIT: Duration = Duration::from_millis(5 * limits::HUB_SILENCE_MS);
+const VERDICT_WAIT: Duration = Duration::from_millis(5 * limits::COORDINATOR_SILENCE_MS);
 
 impl Communicator {
     /// Joins the group of ranks that a launcher started, with the settings of the environment.
@@ -122,14 +124,14 @@ impl Communicator {
     }
 
     pub(crate) fn new(config: &Config, parts: Parts) -> Self {
-        let Parts { layout, crowd, router, control, interface } = parts;
+        let Parts { layout, occupancy, router, control, interface } = parts;
         let shares_memory = router.shares_memory();
         Self {
             rank: control.rank(),
             layout,
             router,
             cache: ScheduleCache::new(config, shares_memory),
-            wait_policy: WaitPolicy::new(crowd, shares_memory),
+            wait_policy: WaitPolicy::new(occupancy, shares_memory),
             control: Some(Watch::new(control)),
             timeout: config.timeout,
             seq: 0,
@@ -204,7 +206,7 @@ impl Communicator {
     }
 
     /// A handle that aborts this communicator from any thread, even while a call waits. Calls on
-    /// all ranks then return [`Error::Failed`] with [`Verdict::Aborted`], after one message to rank
+    /// all ranks then return [`Error::Failed`] with [`FailureCause::Aborted`], after one message to rank
     /// 0 and one back, or after two seconds if rank 0 does not answer.
     ///
     /// ```
@@ -293,8 +295,12 @@ impl Communicator {
         let reason = format!("{call} #{} panicked", self.seq);
         self.abort(reason.clone());
         let verdict = self.control().verdict();
-        let own =
-            || Arc::new(Verdict::Aborted { who: Who { rank: self.rank, host: None }, reason });
+        let own = || {
+            Arc::new(FailureCause::Aborted {
+                who: RankOnHost { rank: self.rank, host: None },
+                reason,
+            })
+        };
         let verdict = verdict.unwrap_or_else(own);
         let failure = Failure { rank: self.rank, call, seq: self.seq, verdict };
         tracing::error!("{failure}");
@@ -491,28 +497,34 @@ impl Communicator {
     }
 
     /// Reports a failure that this rank observed, and waits for the verdict of all ranks.
-    fn verdict_on(&self, error: CallError) -> Arc<Verdict> {
+    fn verdict_on(&self, error: CallError) -> Arc<FailureCause> {
         let Some(control) = &self.control else { unreachable!("only drop takes the control") };
-        let (seq, who) = (self.seq, |rank| Who { rank, host: None });
+        let (seq, who) = (self.seq, |rank| RankOnHost { rank, host: None });
         let (complaint, own) = match error {
-            CallError::Verdict(verdict) => return verdict,
+            CallError::FailureCause(verdict) => return verdict,
             CallError::Link(link) => {
                 let (peer, cause) = (link.link.peer, link.to_string());
-                let own =
-                    Verdict::Link { from: who(self.rank), to: who(peer), cause: cause.clone() };
-                (Complaint::Link { peer: peer.0, cause }, own)
+                let own = FailureCause::Link {
+                    from: who(self.rank),
+                    to: who(peer),
+                    cause: cause.clone(),
+                };
+                (FailureReport::Link { peer: peer.0, cause }, own)
             }
             CallError::Foreign(peer) => {
                 let cause = "it sent bytes of another call".to_owned();
-                let own = Verdict::Link { from: who(self.rank), to: who(peer), cause };
-                (Complaint::Mismatch { seq, peer: peer.0 }, own)
+                let own = FailureCause::Link { from: who(self.rank), to: who(peer), cause };
+                (FailureReport::Mismatch { seq, peer: peer.0 }, own)
             }
             CallError::Overdue => {
                 let reason = format!("call #{seq} took longer than {:?}", self.timeout);
-                (Complaint::Overdue { seq }, Verdict::Aborted { who: who(self.rank), reason })
+                (
+                    FailureReport::Overdue { seq },
+                    FailureCause::Aborted { who: who(self.rank), reason },
+                )
             }
         };
-        control.complain(complaint);
+        control.report_failure(complaint);
         let deadline = Instant::now() + VERDICT_WAIT;
         loop {
             if let Some(verdict) = control.verdict() {

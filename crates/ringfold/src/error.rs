@@ -4,7 +4,7 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::sync::Arc;
 
-use ringfold_bootstrap::Verdict;
+use ringfold_bootstrap::FailureCause;
 use ringfold_transport::LinkError;
 use ringfold_types::{Call, Rank};
 
@@ -48,7 +48,7 @@ pub enum Error {
         /// This rank.
         rank: Rank,
         /// The cause of the failure.
-        verdict: Arc<Verdict>,
+        verdict: Arc<FailureCause>,
     },
     /// This process is a child that `fork` made. Only its parent may use the communicator. The
     /// call sent nothing.
@@ -95,7 +95,7 @@ pub struct Failure {
     /// The call's number on this communicator, from 1.
     pub seq: u64,
     /// The cause of the failure: the same on every surviving rank.
-    pub verdict: Arc<Verdict>,
+    pub verdict: Arc<FailureCause>,
 }
 
 impl fmt::Display for Failure {
@@ -129,7 +129,7 @@ impl From<InitError> for Error {
 #[derive(Debug)]
 pub(crate) enum CallError {
     /// The job has failed.
-    Verdict(Arc<Verdict>),
+    FailureCause(Arc<FailureCause>),
     /// A link failed.
     Link(LinkError),
     /// This peer is in another call.

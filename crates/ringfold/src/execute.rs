@@ -15,8 +15,8 @@ use ringfold_collectives::{
 };
 use ringfold_reduce::{Kernel, Line, Operand};
 use ringfold_topology::{Layout, PeerMemory};
-use ringfold_transport::{Link, Window, copy, copy_past};
-use ringfold_types::limits::{LANES_MAX, LINK_BYTES_MIN, SOURCES_MAX, STAGE_BYTES};
+use ringfold_transport::{Link, Window, copy, copy_non_temporal};
+use ringfold_types::limits::{LANES_MAX, LINK_BYTES_MIN, SOURCES_MAX, STAGING_BYTES};
 use ringfold_types::{Buffer, Call, Collective, DataType, Lane, Rank, ReduceOp, Slice};
 
 use crate::backoff::{Backoff, Deadline, Parked, Pause, WaitPolicy, park};
@@ -306,7 +306,7 @@ impl<'c> Run<'c> {
             Phase::Agree(_) if self.reads_peers => {
                 Phase::Read(self.gather(router.peer_memory() as u8))
             }
-            Phase::Agree(_) => Phase::Share(Box::new(Sharing::begin(router, STAGE_BYTES)?)),
+            Phase::Agree(_) => Phase::Share(Box::new(Sharing::begin(router, STAGING_BYTES)?)),
             Phase::Read(gather) => {
                 let worst = [PeerMemory::Closed, PeerMemory::Slow, PeerMemory::Fast]
                     .into_iter()
@@ -559,7 +559,7 @@ impl Ports for CallPorts<'_, '_> {
     }
 
     fn copy(&mut self, _: usize, src: Slice, dst: Slice, stores: Stores) -> Result<(), CallError> {
-        if dst.buffer == Buffer::Stage {
+        if dst.buffer == Buffer::Staging {
             // Peers read the staging buffer, and may write to it in the next call.
             self.watch.check_abort_after_pause()?;
         }
@@ -686,7 +686,7 @@ impl CallPorts<'_, '_> {
         let Some(arrived) = arrived(self.router, self.tag, link)? else { return Ok(0) };
         let into = self.buffers.write(dst);
         let bytes = arrived.len().min(into.len());
-        copy_past(&mut into[..bytes], &arrived[..bytes]);
+        copy_non_temporal(&mut into[..bytes], &arrived[..bytes]);
         self.router.to(link).consume(link, bytes);
         Ok(bytes >> shift)
     }
@@ -731,7 +731,7 @@ impl CallPorts<'_, '_> {
         let shift = |form: Form| if form == Form::Element { element } else { accumulator };
         let mut on_wire: [&[u8]; N] = [&[]; N];
         let mut elements = dst.len;
-        let mut is_shared = dst.buffer == Buffer::Stage;
+        let mut is_shared = dst.buffer == Buffer::Staging;
         for (bytes, source) in on_wire.iter_mut().zip(sources) {
             match *source {
                 Source::Wire(from, form) => {
@@ -740,7 +740,7 @@ impl CallPorts<'_, '_> {
                     *bytes = arrived;
                     elements = elements.min(arrived.len() >> shift(form));
                 }
-                Source::Peer(_, slice) => is_shared |= slice.buffer != Buffer::Stage,
+                Source::Peer(_, slice) => is_shared |= slice.buffer != Buffer::Staging,
                 Source::Local(_) => {}
             }
         }

@@ -57,7 +57,9 @@ pub use config::Config;
 pub use error::{Error, Failure};
 pub use half::{bf16, f16};
 pub use ringfold_bootstrap::interface::{Choice, Reason};
-pub use ringfold_bootstrap::{Aborter, Place, RankList, Said, Verdict, Whereabouts, Who};
+pub use ringfold_bootstrap::{
+    Aborter, FailureCause, Place, RankList, RankOnHost, Said, Whereabouts,
+};
 pub use ringfold_reduce::{Element, F8E4M3, F8E5M2};
 pub use ringfold_topology::Layout;
 pub use ringfold_topology::evidence::Evidence;

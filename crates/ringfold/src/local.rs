@@ -3,7 +3,7 @@
 use std::panic::resume_unwind;
 use std::thread;
 
-use ringfold_topology::{Crowd, Layout, discover};
+use ringfold_topology::{Layout, Occupancy, discover};
 use ringfold_transport::Transport;
 use ringfold_transport::local::Local;
 use ringfold_types::limits::CHANNELS_MAX;
@@ -90,12 +90,12 @@ pub(crate) fn communicators_over(
 ) -> Result<Vec<Communicator>, Error> {
     let size = ends.len();
     let controls = ringfold_bootstrap::local::controls(size).map_err(InitError::Descriptors)?;
-    let crowd = Crowd { ranks: size, cpus: discover::cores() };
+    let occupancy = Occupancy { ranks: size, cpus: discover::cores() };
     let channels = config.channels.map_or(1, |channels| channels.clamp(1, CHANNELS_MAX));
-    let layout = Layout::one_host(size).with_crowd(crowd).with_channels(channels.into());
+    let layout = Layout::one_host(size).with_occupancy(occupancy).with_channels(channels.into());
     let communicator = |(end, control): (Box<dyn Transport>, _)| {
         let router = Router::new(vec![Via::Messages(end)], vec![0; size], vec!["local"; size]);
-        let parts = Parts { layout: layout.clone(), crowd, router, control, interface: None };
+        let parts = Parts { layout: layout.clone(), occupancy, router, control, interface: None };
         Communicator::new(config, parts)
     };
     Ok(ends.into_iter().zip(controls).map(communicator).collect())

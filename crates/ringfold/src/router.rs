@@ -89,7 +89,7 @@ impl Router {
     /// first call takes longer, since it tests the copy.
     pub(crate) fn peer_memory(&mut self) -> PeerMemory {
         let mut by = self.transports.iter_mut().map(|via| via.rendezvous());
-        if !by.all(|by| by.is_some_and(|by| by.takes_offers())) {
+        if !by.all(|by| by.is_some_and(|by| by.can_single_copy())) {
             return PeerMemory::Closed;
         }
         let mut by = self.transports.iter_mut().filter_map(|via| via.rendezvous());

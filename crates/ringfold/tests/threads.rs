@@ -4,8 +4,8 @@ use std::sync::Barrier;
 use std::time::Duration;
 
 use ringfold::{
-    Buffers, Call, Collective, Communicator, Config, DataType, Error, Rank, ReduceOp, UniqueId,
-    Verdict, local,
+    Buffers, Call, Collective, Communicator, Config, DataType, Error, FailureCause, Rank, ReduceOp,
+    UniqueId, local,
 };
 
 #[test]
@@ -92,7 +92,7 @@ fn ranks_that_differ_learn_the_calls_of_all() {
         let count = if comm.rank() == Rank(1) { 7 } else { 5 };
         let error = comm.all_reduce(&mut vec![1.0_f64; count], ReduceOp::Sum).unwrap_err();
         let Error::Failed(failure) = &error else { panic!("{error}") };
-        assert!(matches!(&*failure.verdict, Verdict::Mismatch { .. }), "{error}");
+        assert!(matches!(&*failure.verdict, FailureCause::Mismatch { .. }), "{error}");
         assert!(error.to_string().contains("f64 x 7"), "{error}");
         failure.verdict.clone()
     });

@@ -7,15 +7,15 @@ pub const WINDOW_BYTES_MAX: usize = 1 << 38;
 /// Bytes of one rank's staging buffer. The ranks of a host use it for calls on ordinary buffers. It
 /// is small enough that the staging buffers of some ranks share a cache, and large enough that a
 /// piece of a call is worth a signal or two by all ranks.
-pub const STAGE_BYTES: usize = 3 << 19;
+pub const STAGING_BYTES: usize = 3 << 19;
 
 /// Bytes of half a staging buffer. Calls alternate between the halves. After a rank's call has
 /// ended, no peer reads the half of the call before. Peers may read the other half until this rank
 /// has received their next signals.
-pub const STAGE_HALF_BYTES: usize = STAGE_BYTES / 2;
+pub const STAGING_HALF_BYTES: usize = STAGING_BYTES / 2;
 
 /// Signals of a rank that a peer may not have taken yet. As many words fit one cache line.
-pub const TELLS_MAX: usize = 8;
+pub const SIGNALS_MAX: usize = 8;
 
 /// Ranks of a communicator.
 pub const RANKS_MAX: usize = 65_536;
@@ -52,7 +52,7 @@ pub const FRAME_BYTES_MAX: usize = 63 * 1024;
 pub const CONTROL_BYTES_MAX: usize = 32 * 1024 * 1024;
 
 /// Bytes of a rank's `PeerInfo` (its addresses, host and version), which it sends when it joins.
-pub const CARD_BYTES_MAX: usize = 480;
+pub const PEER_INFO_BYTES_MAX: usize = 480;
 
 /// Bytes of a rank's report about the fabric, which it sends when it joins.
 pub const EVIDENCE_BYTES_MAX: usize = 8 * 1024;
@@ -114,7 +114,7 @@ pub const LINK_GRACE_MS: u64 = 300;
 
 /// Time in milliseconds that a failure report may stay without an answer. After that the
 /// coordinator itself counts as silent.
-pub const HUB_SILENCE_MS: u64 = 2_000;
+pub const COORDINATOR_SILENCE_MS: u64 = 2_000;
 
 /// Time in milliseconds that a rank has to reconnect after its control connection broke. The death
 /// of a rank is noticed that much later.
@@ -133,7 +133,7 @@ pub const PARTING_MS: u64 = 1_000;
 
 /// Communicators of one job that may exist at the same time, if each asks `ringrun` for a
 /// coordinator.
-pub const HUBS_MAX: usize = 1_024;
+pub const COORDINATORS_MAX: usize = 1_024;
 
 /// Bytes of one line of a launcher's key-value protocol (PMI-1).
 pub const PMI_LINE_BYTES_MAX: usize = 4_096;
@@ -283,7 +283,7 @@ const _: () = assert!(FABRIC_NODES_MAX <= FABRIC_PORTS_MAX);
 const _: () = assert!(LINK_BYTES_MIN.is_multiple_of(FRAGMENT_ALIGN));
 const _: () = assert!(FRAME_BYTES_MAX.is_multiple_of(FRAGMENT_ALIGN));
 const _: () = assert!(FRAME_BYTES_MAX >= LINK_BYTES_MIN);
-const _: () = assert!(RANKS_MAX * CARD_BYTES_MAX <= CONTROL_BYTES_MAX);
+const _: () = assert!(RANKS_MAX * PEER_INFO_BYTES_MAX <= CONTROL_BYTES_MAX);
 const _: () = assert!(EVIDENCE_PORTS_MAX <= u32::BITS as usize, "a mask of preferred ports");
 const _: () = assert!(EVIDENCE_NAME_BYTES_MAX <= u8::MAX as usize, "lengths of a byte");
 const _: () = assert!(
@@ -295,12 +295,12 @@ const _: () = assert!(
 );
 const _: () = assert!(HANDSHAKE_MUTE_MS < HANDSHAKE_OPENED_MS);
 const _: () = assert!(HANDSHAKE_OPENED_MS < HANDSHAKE_MS);
-const _: () = assert!(HUB_SILENCE_MS >= 2 * (ANSWER_MS + LINK_GRACE_MS));
+const _: () = assert!(COORDINATOR_SILENCE_MS >= 2 * (ANSWER_MS + LINK_GRACE_MS));
 const _: () = assert!(CALLS_REMEMBERED.is_power_of_two());
 const _: () = assert!(HOST_SILENCE_MS >= 4 * HOST_BEAT_MS);
 const _: () = assert!(4 * LINE_BYTES_MAX <= CONTROL_BYTES_MAX);
 const _: () = assert!(POSTED_MAX > SOURCES_MAX);
-const _: () = assert!(TELLS_MAX.is_power_of_two());
+const _: () = assert!(SIGNALS_MAX.is_power_of_two());
 const _: () = assert!(LANES_MAX <= u8::MAX as usize && CHANNELS_MAX as usize <= LANES_MAX);
 const _: () = assert!(TCP_CHANNELS <= CHANNELS_MAX);
 const _: () = assert!(RDMA_PIECE_BYTES.is_multiple_of(FRAGMENT_ALIGN));

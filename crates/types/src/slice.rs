@@ -18,8 +18,8 @@ pub enum Buffer {
     Output,
     /// Intermediate results, one accumulator per element.
     Scratch,
-    /// The rank's staging buffer, which peers read; `limits::STAGE_BYTES` long on every rank.
-    Stage,
+    /// The rank's staging buffer, which peers read; `limits::STAGING_BYTES` long on every rank.
+    Staging,
 }
 
 impl fmt::Display for Buffer {
@@ -28,7 +28,7 @@ impl fmt::Display for Buffer {
             Self::Input => "in",
             Self::Output => "out",
             Self::Scratch => "scratch",
-            Self::Stage => "stage",
+            Self::Staging => "staging",
         })
     }
 }

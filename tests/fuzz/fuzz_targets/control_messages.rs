@@ -4,13 +4,13 @@
 use libfuzzer_sys::fuzz_target;
 use ringfold_bootstrap::Secret;
 use ringfold_bootstrap::decode::{
-    Greeting, is_hub_message, is_launcher_answer, is_launcher_message, is_rank_message,
+    Greeting, is_coordinator_message, is_launcher_answer, is_launcher_message, is_rank_message,
     is_relay_message,
 };
 
 fuzz_target!(|bytes: &[u8]| {
     let launcher = [is_launcher_message, is_launcher_answer];
-    let ranks = [is_rank_message, is_hub_message, is_relay_message];
+    let ranks = [is_rank_message, is_coordinator_message, is_relay_message];
     for is_message in launcher.into_iter().chain(ranks) {
         is_message(bytes);
     }

@@ -30,7 +30,7 @@ pub struct Layout {
     reach: Arc<[RankReach]>,
     rails_cross: bool,
     ways: Ways,
-    crowd: Crowd,
+    occupancy: Occupancy,
     shares_memory: bool,
     peer_memory: PeerMemory,
     has_rdma: bool,
@@ -74,23 +74,23 @@ pub struct Path {
 
 /// Ranks that share CPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Crowd {
+pub struct Occupancy {
     /// Number of ranks.
     pub ranks: usize,
     /// Number of CPUs that these ranks share; at least 1.
     pub cpus: usize,
 }
 
-impl Crowd {
+impl Occupancy {
     /// Whether there are more ranks than CPUs, so that ranks wait for each other's CPUs.
     #[must_use]
-    pub const fn is_dense(&self) -> bool {
+    pub const fn is_oversubscribed(&self) -> bool {
         self.ranks > self.cpus
     }
 
     /// The value with fewer CPUs for each rank.
     #[must_use]
-    pub const fn denser(self, other: Self) -> Self {
+    pub const fn scarcer(self, other: Self) -> Self {
         if self.ranks * other.cpus >= other.ranks * self.cpus { self } else { other }
     }
 }
@@ -137,7 +137,7 @@ impl Layout {
             reach: Arc::default(),
             rails_cross: false,
             ways: Ways::default(),
-            crowd: Crowd { ranks: 1, cpus: 1 },
+            occupancy: Occupancy { ranks: 1, cpus: 1 },
             shares_memory: false,
             peer_memory: PeerMemory::Closed,
             has_rdma: false,
@@ -184,10 +184,10 @@ impl Layout {
         Self { rails_cross, ..self }
     }
 
-    /// The same ranks. `crowd` are those with the fewest CPUs for each rank.
+    /// The same ranks. `occupancy` are those with the fewest CPUs for each rank.
     #[must_use]
-    pub fn with_crowd(self, crowd: Crowd) -> Self {
-        Self { crowd, ..self }
+    pub fn with_occupancy(self, occupancy: Occupancy) -> Self {
+        Self { occupancy, ..self }
     }
 
     /// The same ranks. The argument says whether all of them can map each other's memory.
@@ -246,8 +246,8 @@ impl Layout {
     /// The ranks with the fewest CPUs for each. They may be on several hosts, because containers
     /// share the CPUs of their machine.
     #[must_use]
-    pub fn crowd(&self) -> Crowd {
-        self.crowd
+    pub fn occupancy(&self) -> Occupancy {
+        self.occupancy
     }
 
     /// Number of ranks.

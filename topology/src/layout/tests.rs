@@ -50,10 +50,10 @@ fn ranks_are_found_on_their_hosts() {
 
 #[test]
 fn denser_are_those_with_fewer_cpus_for_each() {
-    let crowd = |ranks, cpus| Crowd { ranks, cpus };
-    assert_eq!(crowd(8, 2).denser(crowd(40, 20)), crowd(8, 2));
-    assert_eq!(crowd(40, 20).denser(crowd(8, 2)), crowd(8, 2));
-    assert!(crowd(3, 2).is_dense() && !crowd(2, 2).is_dense());
+    let occupancy = |ranks, cpus| Occupancy { ranks, cpus };
+    assert_eq!(occupancy(8, 2).scarcer(occupancy(40, 20)), occupancy(8, 2));
+    assert_eq!(occupancy(40, 20).scarcer(occupancy(8, 2)), occupancy(8, 2));
+    assert!(occupancy(3, 2).is_oversubscribed() && !occupancy(2, 2).is_oversubscribed());
 }
 
 #[test]

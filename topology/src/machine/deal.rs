@@ -39,9 +39,9 @@ pub fn deal(
 ) -> Vec<Vec<u16>> {
     let ranks = gpus.len();
     // Number of ranks that get the same cores: 1, or more if there are more ranks than cores.
-    let crowd = ranks.checked_div(cores.len()).unwrap_or_default().max(1);
-    let runs = runs(cores, ranks / crowd);
-    if runs.is_empty() || !ranks.is_multiple_of(crowd) || crowd * runs.len() < ranks {
+    let occupancy = ranks.checked_div(cores.len()).unwrap_or_default().max(1);
+    let runs = runs(cores, ranks / occupancy);
+    if runs.is_empty() || !ranks.is_multiple_of(occupancy) || occupancy * runs.len() < ranks {
         return vec![Vec::new(); ranks];
     }
     let nodes: Vec<Vec<u16>> = runs.iter().map(|run| nodes(run)).collect();
@@ -49,7 +49,7 @@ pub fn deal(
     // Most runs are at a node with others, so there are few different sums.
     let distinct: BTreeSet<&Vec<u16>> = nodes.iter().collect();
     let costs: Vec<BTreeMap<&Vec<u16>, i64>> = spots
-        .chunks(crowd)
+        .chunks(occupancy)
         .map(|group| {
             let sum = |nodes| group.iter().map(|it| machine.to_nodes(it, nodes).cost()).sum();
             distinct.iter().map(|nodes| (*nodes, sum(nodes))).collect()
@@ -59,7 +59,7 @@ pub fn deal(
     let cost = |group: usize, run: usize| costs.get(group).map_or(0, |of| of[&nodes[run]]);
     let dealt = in_order(runs.len(), runs.len(), cost);
     let cpus = |run: &usize| runs[*run].iter().flat_map(|core| core.cpus.clone());
-    (0..ranks).map(|rank| dealt[rank / crowd].iter().flat_map(cpus).collect()).collect()
+    (0..ranks).map(|rank| dealt[rank / occupancy].iter().flat_map(cpus).collect()).collect()
 }
 
 /// At least `count` runs of neighbouring cores, all of one length. Each is within a NUMA node if

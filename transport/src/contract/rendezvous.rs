@@ -13,7 +13,7 @@ pub trait Rendezvous {
     fn offer(&mut self, link: Link, tag: u32, bytes: &[u8]) -> Result<usize, LinkError>;
 
     /// Whether peers can copy messages from this rank's memory, and this rank from theirs.
-    fn takes_offers(&self) -> bool;
+    fn can_single_copy(&self) -> bool;
 
     /// Whether one copy by a receiver is about as fast as two copies through a link, or faster.
     /// Measures that, which takes a fraction of a millisecond.

@@ -32,7 +32,7 @@ pub trait SharedMemory: Transport {
     fn finish_window(&mut self) -> Result<Option<io::Result<Window>>, LinkError>;
 
     /// Signals all peers under `tag`. The caller must ensure that no peer has more than
-    /// `limits::TELLS_MAX` signals of this rank left to take.
+    /// `limits::SIGNALS_MAX` signals of this rank left to take.
     fn signal(&mut self, tag: u32);
 
     /// Returns the tag of the oldest signal of `peer` that this rank has not taken, if there is

@@ -15,7 +15,7 @@ use rustix::net::{
 };
 
 use super::address::Address;
-use super::endpoint::{Offers, Shm};
+use super::endpoint::{Shm, SingleCopy};
 use super::error::ConnectError;
 use super::handshake::{Handshake, HandshakeError, Host, Outcome};
 use super::segment::{Layout, Segment};
@@ -39,7 +39,7 @@ pub struct Config {
     /// Streams to each peer, at most `limits::LANES_MAX`; the same on all ranks.
     pub lanes: usize,
     /// Which messages go by rendezvous.
-    pub offers: Offers,
+    pub offers: SingleCopy,
 }
 
 impl std::fmt::Debug for Config {
@@ -57,7 +57,7 @@ pub struct Pending {
     key: JobKey,
     rank: Rank,
     lanes: usize,
-    offers: Offers,
+    offers: SingleCopy,
     address: Address,
     listener: OwnedFd,
     waker: NamedWaker,

@@ -31,7 +31,7 @@ pub(super) const NOWHERE: u32 = u32::MAX;
 /// Which messages go by rendezvous: their receivers copy them from the sender's memory (CMA), if
 /// the system permits that. Messages of at most `limits::LINK_BYTES_MIN` bytes never do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Offers {
+pub enum SingleCopy {
     /// No messages, in either direction.
     Never,
     /// Messages that are sent by `Rendezvous::offer`.
@@ -46,7 +46,7 @@ pub enum Offers {
 pub struct Shm {
     pub(super) lanes: usize,
     /// Which messages go by rendezvous.
-    pub(super) offers: Offers,
+    pub(super) offers: SingleCopy,
     /// Whether this rank can read the memory of all peers; empty until that was tried.
     pub(super) reads_all: OnceCell<bool>,
     pub(super) namespace: Namespace,
@@ -345,8 +345,8 @@ impl Rendezvous for Shm {
         self.send_long(link, tag, bytes, true)
     }
 
-    fn takes_offers(&self) -> bool {
-        self.offers != Offers::Never && *self.reads_all.get_or_init(|| self.can_read_all())
+    fn can_single_copy(&self) -> bool {
+        self.offers != SingleCopy::Never && *self.reads_all.get_or_init(|| self.can_read_all())
     }
 
     fn is_fast(&self) -> bool {

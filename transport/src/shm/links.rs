@@ -17,7 +17,7 @@ use rustix::io::Errno;
 use super::address::Address;
 use super::arena::Arena;
 use super::cma::{PeerMemory, watch};
-use super::endpoint::{End, NOWHERE, OWN_WAKER, Offers, Peer, Shm};
+use super::endpoint::{End, NOWHERE, OWN_WAKER, Peer, Shm, SingleCopy};
 use super::error::{error, no_memory, unknown};
 use super::handshake::Host;
 use super::segment::Segment;
@@ -31,7 +31,7 @@ impl Shm {
     /// ranks.
     pub(super) fn new(
         host: Host,
-        offers: Offers,
+        offers: SingleCopy,
         segment: Segment,
         addresses: &[Address],
         waker: NamedWaker,
@@ -154,7 +154,7 @@ impl Shm {
                     self.slot.introduced(slot).fetch_or(rest, Ordering::Relaxed);
                     return Err(no_memory(link, why));
                 }
-                if self.offers != Offers::Never {
+                if self.offers != SingleCopy::Never {
                     // The peer may not have known this process when it introduced itself.
                     self.introduce(slot, link.lane);
                     self.peers[slot].notify(&self.waker);
@@ -190,7 +190,7 @@ impl Shm {
                 _ => {}
             }
         }
-        if self.offers == Offers::Never {
+        if self.offers == SingleCopy::Never {
             return;
         }
         let peer = &self.peers[slot];

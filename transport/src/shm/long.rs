@@ -2,7 +2,7 @@
 
 use ringfold_types::limits::LINK_BYTES_MIN;
 
-use super::endpoint::{End, Offers, Shm};
+use super::endpoint::{End, Shm, SingleCopy};
 use super::error::{broken, error};
 use crate::contract::{Fragment, Link, LinkError, LinkFault};
 
@@ -33,9 +33,9 @@ impl Shm {
             }
         }
         let is_asked = match self.offers {
-            Offers::Never => false,
-            Offers::Asked => asked,
-            Offers::From(least) => asked || bytes.len() >= least,
+            SingleCopy::Never => false,
+            SingleCopy::Asked => asked,
+            SingleCopy::From(least) => asked || bytes.len() >= least,
         };
         // A link must accept that many bytes whatever the peer does.
         let is_long = bytes.len() > LINK_BYTES_MIN;

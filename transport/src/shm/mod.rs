@@ -35,5 +35,5 @@ mod tests;
 
 pub use address::same_host;
 pub use connect::{Config, Pending};
-pub use endpoint::{Offers, Shm};
+pub use endpoint::{Shm, SingleCopy};
 pub use error::ConnectError;

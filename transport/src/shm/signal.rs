@@ -4,14 +4,14 @@
 
 use std::sync::atomic::Ordering;
 
-use ringfold_types::limits::TELLS_MAX;
+use ringfold_types::limits::SIGNALS_MAX;
 
 use super::ring::Broken;
 use super::slot::Slot;
 
 /// Distance between the numbers of two successive signals in the same word.
 #[expect(clippy::cast_possible_truncation, reason = "some words")]
-const LAP: u32 = TELLS_MAX as u32;
+const LAP: u32 = SIGNALS_MAX as u32;
 
 /// This rank's flag line.
 #[derive(Debug)]

@@ -17,7 +17,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
-use ringfold_types::limits::{LANES_MAX, TELLS_MAX};
+use ringfold_types::limits::{LANES_MAX, SIGNALS_MAX};
 
 use crate::sys::{Mapping, random};
 
@@ -117,10 +117,10 @@ impl Slot {
     }
 
     /// The word of signal `number`, and of all signals whose numbers differ from it by a multiple
-    /// of `TELLS_MAX`.
+    /// of `SIGNALS_MAX`.
     #[inline]
     pub(super) fn flag(&self, number: u32) -> &AtomicU64 {
-        let at = FLAGS_AT + number as usize % TELLS_MAX * size_of::<AtomicU64>();
+        let at = FLAGS_AT + number as usize % SIGNALS_MAX * size_of::<AtomicU64>();
         // SAFETY: within the slot, as the flags are a line of it, and aligned; otherwise as in
         // `introduced`.
         unsafe { self.memory.base().add(self.at + at).cast().as_ref() }
@@ -203,5 +203,5 @@ impl Slot {
     }
 }
 
-const _: () = assert!(TELLS_MAX * size_of::<AtomicU64>() <= LEFT_AT - FLAGS_AT);
+const _: () = assert!(SIGNALS_MAX * size_of::<AtomicU64>() <= LEFT_AT - FLAGS_AT);
 const _: () = assert!(WINDOW_BYTES_AT + 16 <= INTRODUCED_AT && LANES_MAX <= 8);

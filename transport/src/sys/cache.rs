@@ -37,7 +37,7 @@ pub(crate) fn will_write<T>(place: NonNull<T>) {
 /// then reads them there and need not request them from this core. Does nothing on CPUs without
 /// that instruction.
 #[inline]
-pub fn hand_over(bytes: &[u8]) {
+pub fn demote(bytes: &[u8]) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     for at in (0..bytes.len() + bytes.as_ptr().addr() % LINE_BYTES).step_by(LINE_BYTES) {
         let first = bytes.as_ptr().wrapping_sub(bytes.as_ptr().addr() % LINE_BYTES);

@@ -48,7 +48,7 @@ pub(crate) unsafe fn copy_bytes(from: *const u8, into: *mut u8, bytes: usize) {
 ///
 /// # Panics
 /// If their lengths differ.
-pub fn copy_past(into: &mut [u8], from: &[u8]) {
+pub fn copy_non_temporal(into: &mut [u8], from: &[u8]) {
     assert_eq!(into.len(), from.len(), "a copy keeps its length");
     // SAFETY: both have that length, and a unique borrow overlaps no other.
     unsafe { stream_bytes(from.as_ptr(), into.as_mut_ptr(), from.len()) }
@@ -117,7 +117,7 @@ unsafe fn by_avx<const STREAMS: bool>(from: *const u8, into: *mut u8, bytes: usi
 
 #[cfg(test)]
 mod tests {
-    use super::{copy, copy_past};
+    use super::{copy, copy_non_temporal};
 
     #[test]
     fn every_length_and_alignment_is_copied_and_nothing_else() {
@@ -125,7 +125,7 @@ mod tests {
         for len in (0..70).chain(500..700).chain([1024, 4095, 4096, 4097]) {
             for (source, target) in [(0, 0), (1, 0), (0, 1), (16, 3), (31, 33), (64, 48)] {
                 let mut into = vec![0xa5; len + 100];
-                for copy in [copy, copy_past] {
+                for copy in [copy, copy_non_temporal] {
                     into.fill(0xa5);
                     copy(&mut into[target..target + len], &from[source..source + len]);
                     assert_eq!(into[target..target + len], from[source..source + len], "{len}");

@@ -15,11 +15,11 @@ mod socket;
 mod waker;
 mod window;
 
-pub use cache::hand_over;
+pub use cache::demote;
 pub(crate) use cache::will_write;
 pub(crate) use cma::read_process;
 pub(crate) use copy::copy_bytes;
-pub use copy::{copy, copy_past};
+pub use copy::{copy, copy_non_temporal};
 pub(crate) use descriptors::{receive, transmit};
 pub use fork::{Process, close_in_children, fork_for_test};
 pub(crate) use handover::Handover;

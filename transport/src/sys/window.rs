@@ -103,7 +103,7 @@ impl Exposure<'_> {
     /// For two ranks: swaps this rank's part and the peer's. The peer must do the same at the same
     /// point of the protocol.
     #[inline]
-    pub fn trade(&mut self) {
+    pub fn swap(&mut self) {
         if let Some(part) = self.peers.0.iter_mut().flatten().next() {
             std::mem::swap(&mut self.own.memory, part);
         }

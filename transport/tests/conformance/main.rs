@@ -23,7 +23,7 @@ use ringfold_transport::Transport;
 use ringfold_transport::layer::{Fault, Plan, Rate, Throttle, Trace};
 use ringfold_transport::local::Local;
 use ringfold_transport::rdma::{Config as Device, Rails, Rdma, Settings};
-use ringfold_transport::shm::{Config as Here, Offers, Pending, Shm};
+use ringfold_transport::shm::{Config as Here, Pending, Shm, SingleCopy};
 use ringfold_transport::tcp::{Config, Listening, Liveness, Tcp};
 use ringfold_types::Rank;
 
@@ -124,15 +124,15 @@ fn has_rdma() -> bool {
 }
 
 fn shm(ranks: usize, lanes: usize) -> Ends {
-    shm_ends(ranks, lanes, Offers::Never)
+    shm_ends(ranks, lanes, SingleCopy::Never)
 }
 
 /// Messages longer than `LINK_BYTES_MIN` go by rendezvous.
 fn shm_rendezvous(ranks: usize, lanes: usize) -> Ends {
-    shm_ends(ranks, lanes, Offers::From(0))
+    shm_ends(ranks, lanes, SingleCopy::From(0))
 }
 
-fn shm_ends(ranks: usize, lanes: usize, offers: Offers) -> Ends {
+fn shm_ends(ranks: usize, lanes: usize, offers: SingleCopy) -> Ends {
     let pending: Vec<_> = (0..ranks)
         .map(|rank| {
             let config = Here { key: [7; 32], rank: Rank::at(rank), lanes, offers };

@@ -21,7 +21,7 @@ pub(super) fn cheapest(call: &Call, layout: &Layout) -> Levels {
 /// groups. Only the carriers of shards take part.
 fn between(levels: &Levels, call: &Call, layout: &Layout, chunk: usize) -> Bill {
     let Levels { shards, rail, rail_call, .. } = levels;
-    let (oversubscribed, size) = (layout.crowd().is_dense(), levels.units());
+    let (oversubscribed, size) = (layout.occupancy().is_oversubscribed(), levels.units());
     let layout_of_rail = Layout::apart(size);
     let site = Site {
         layout: &layout_of_rail,
@@ -53,7 +53,7 @@ fn in_group(levels: &Levels, groups: Groups, call: &Call, layout: &Layout) -> Bi
     let part = levels.rail_call.count as u128;
     let combined = results * part * bytes(Form::Accumulator) * COMBINED_BYTE_PS;
     let moved = part * (handed_on * bytes(form) + results * bytes(Form::Element));
-    let congested = congested_quarters(layout.crowd().is_dense());
+    let congested = congested_quarters(layout.occupancy().is_oversubscribed());
     let all_moved = moved * levels.shards as u128 * congested / 4;
     let messages = handed_on + results;
     let [message_ps, byte_ps] = ACROSS_HOSTS.work_ps;
@@ -87,7 +87,7 @@ fn within(levels: &Levels, call: &Call, layout: &Layout, switch_ps: u128, chunk:
     let combined = (most - 1) as u128 * shard * bytes(Form::Accumulator) * COMBINED_BYTE_PS;
     let moved = others * shard * bytes(Form::Element);
     let within = others * SAME_HOST.message_ps + moved * SAME_HOST.byte_ps + combined;
-    let woken = if layout.crowd().is_dense() { 2 * WOKEN_PS } else { 0 };
+    let woken = if layout.occupancy().is_oversubscribed() { 2 * WOKEN_PS } else { 0 };
     // Each rank sends its input and receives the result, except for its own shard.
     let [message_ps, byte_ps] = SAME_HOST.work_ps;
     let message_ps = message_ps + longer_ps(others, moved);

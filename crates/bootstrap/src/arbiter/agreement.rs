@@ -2,7 +2,7 @@
 //! when no rank can have returned another.
 //!
 //! A rank that reported a failure waits for the cause. If the coordinator keeps silent for
-//! `limits::HUB_SILENCE_MS`, the rank states a cause by itself, returns it, and tells the
+//! `limits::COORDINATOR_SILENCE_MS`, the rank states a cause by itself, returns it, and tells the
 //! coordinator. Therefore the coordinator asks every waiting rank to hold on before it announces
 //! anything. A rank that holds on waits as long again. A cause that a rank has stated becomes the
 //! cause for all, even if the arbiter has found another.
@@ -14,12 +14,12 @@ use std::collections::BTreeSet;
 
 use ringfold_types::{Rank, limits};
 
-use super::{Action, Arbiter, Complaint};
+use super::{Action, Arbiter, FailureReport};
 use crate::call_log::History;
-use crate::verdict::Verdict;
+use crate::verdict::FailureCause;
 
 /// The time after a hold request in which an announcement surely reaches ranks that hold on.
-const PROMISE_MS: u64 = limits::HUB_SILENCE_MS / 2;
+const PROMISE_MS: u64 = limits::COORDINATOR_SILENCE_MS / 2;
 const _: () = assert!(limits::ANSWER_MS < PROMISE_MS);
 
 /// A step that the coordinator must take.
@@ -30,7 +30,7 @@ pub(crate) enum Step {
     /// Ask these ranks to hold on, and pass the answers to `holds` or `stated`.
     Hold(Vec<Rank>),
     /// Tell every rank. No further step follows.
-    Announce(Verdict),
+    Announce(FailureCause),
 }
 
 /// An arbiter, and the ranks that wait for the cause.
@@ -46,7 +46,7 @@ pub(crate) struct Agreement {
 /// The cause that the coordinator will announce.
 #[derive(Debug)]
 struct Cause {
-    verdict: Verdict,
+    verdict: FailureCause,
     is_stated: bool,
     /// The waiting ranks that have not yet answered that they hold on.
     open: BTreeSet<Rank>,
@@ -77,15 +77,20 @@ impl Agreement {
         self.cause.is_some()
     }
 
-    /// See `Arbiter::complain`. Rank 0 lives and dies with the coordinator, so it never states a
+    /// See `Arbiter::report_failure`. Rank 0 lives and dies with the coordinator, so it never states a
     /// cause by itself.
-    pub(crate) fn complain(&mut self, from: Rank, complaint: Complaint, now_ms: u64) -> Vec<Step> {
+    pub(crate) fn report_failure(
+        &mut self,
+        from: Rank,
+        complaint: FailureReport,
+        now_ms: u64,
+    ) -> Vec<Step> {
         let is_new = from != Rank(0) && self.arbiter.is_present(from) && self.waiting.insert(from);
         let hold = self.cause.as_mut().filter(|_| is_new && !self.is_over).map(|cause| {
             cause.open.insert(from);
             Step::Hold(vec![from])
         });
-        let found = self.arbiter.complain(from, complaint, now_ms);
+        let found = self.arbiter.report_failure(from, complaint, now_ms);
         hold.into_iter().chain(self.found(found, now_ms)).collect()
     }
 
@@ -137,7 +142,7 @@ impl Agreement {
     }
 
     /// A rank has returned a cause of its own. The first such cause becomes the cause for all.
-    pub(crate) fn stated(&mut self, rank: Rank, verdict: Verdict, now_ms: u64) -> Vec<Step> {
+    pub(crate) fn stated(&mut self, rank: Rank, verdict: FailureCause, now_ms: u64) -> Vec<Step> {
         self.stop_waiting_for(rank);
         match &mut self.cause {
             _ if self.is_over => Vec::new(),
@@ -195,7 +200,7 @@ impl Agreement {
         }
     }
 
-    fn consider(&mut self, verdict: Verdict, is_stated: bool, since_ms: u64) -> Vec<Step> {
+    fn consider(&mut self, verdict: FailureCause, is_stated: bool, since_ms: u64) -> Vec<Step> {
         let open = self.waiting.clone();
         let hold = Step::Hold(open.iter().copied().collect());
         let asks = !open.is_empty();
@@ -222,23 +227,23 @@ mod tests {
     use proptest::test_runner::{RngAlgorithm, TestRng};
 
     use super::*;
-    use crate::verdict::Who;
+    use crate::verdict::RankOnHost;
 
-    fn silent_coordinator() -> Verdict {
-        let ranks = vec![Who { rank: Rank(0), host: None }];
-        Verdict::Silent { ranks, for_ms: limits::HUB_SILENCE_MS }
+    fn silent_coordinator() -> FailureCause {
+        let ranks = vec![RankOnHost { rank: Rank(0), host: None }];
+        FailureCause::Silent { ranks, for_ms: limits::COORDINATOR_SILENCE_MS }
     }
 
     fn agreement(size: usize) -> Agreement {
         Agreement::new(Arbiter::new(vec![String::new(); size]))
     }
 
-    fn died(rank: u32) -> Verdict {
-        Verdict::Died { who: Who { rank: Rank(rank), host: None } }
+    fn died(rank: u32) -> FailureCause {
+        FailureCause::Died { who: RankOnHost { rank: Rank(rank), host: None } }
     }
 
-    fn link(peer: u32) -> Complaint {
-        Complaint::Link { peer, cause: "reset".into() }
+    fn link(peer: u32) -> FailureReport {
+        FailureReport::Link { peer, cause: "reset".into() }
     }
 
     #[test]
@@ -255,11 +260,11 @@ mod tests {
     #[test]
     fn ranks_that_wait_are_asked_to_hold_on_before_anything_is_announced() {
         let mut agreement = agreement(4);
-        assert_eq!(agreement.complain(Rank(1), link(3), 0), []);
+        assert_eq!(agreement.report_failure(Rank(1), link(3), 0), []);
         // The coordinator never asks rank 0, which cannot outrun its own coordinator.
-        assert_eq!(agreement.complain(Rank(0), link(3), 1), []);
+        assert_eq!(agreement.report_failure(Rank(0), link(3), 1), []);
         assert_eq!(agreement.closed(Rank(3), 2), [Step::Hold(vec![Rank(1)])]);
-        assert_eq!(agreement.complain(Rank(2), link(3), 3), [Step::Hold(vec![Rank(2)])]);
+        assert_eq!(agreement.report_failure(Rank(2), link(3), 3), [Step::Hold(vec![Rank(2)])]);
         agreement.holds(Rank(1));
         assert_eq!(agreement.tick(4), []);
         agreement.holds(Rank(2));
@@ -274,8 +279,8 @@ mod tests {
         assert_eq!(before.tick(5), [Step::Announce(silent_coordinator())]);
 
         let mut after = agreement(4);
-        assert_eq!(after.complain(Rank(1), link(3), 0), []);
-        assert_eq!(after.complain(Rank(2), link(3), 0), []);
+        assert_eq!(after.report_failure(Rank(1), link(3), 0), []);
+        assert_eq!(after.report_failure(Rank(2), link(3), 0), []);
         assert_eq!(after.closed(Rank(3), 4000), [Step::Hold(vec![Rank(1), Rank(2)])]);
         assert_eq!(after.stated(Rank(1), silent_coordinator(), 4001), []);
         assert_eq!(after.tick(4001), [], "rank 2 has not answered");
@@ -286,23 +291,26 @@ mod tests {
     #[test]
     fn a_rank_that_does_not_answer_delays_nothing_and_a_late_promise_is_renewed() {
         let mut agreement = agreement(3);
-        assert_eq!(agreement.complain(Rank(1), link(2), 0), []);
+        assert_eq!(agreement.report_failure(Rank(1), link(2), 0), []);
         assert_eq!(agreement.closed(Rank(2), 10), [Step::Hold(vec![Rank(1)])]);
         assert_eq!(agreement.deadline_ms(), Some(10 + limits::ANSWER_MS));
         assert_eq!(agreement.tick(9 + limits::ANSWER_MS), []);
         // The coordinator was stopped, so the agreement to hold on may have expired.
-        assert_eq!(agreement.tick(11 + limits::HUB_SILENCE_MS / 2), [Step::Hold(vec![Rank(1)])]);
-        let then = 11 + limits::HUB_SILENCE_MS / 2;
+        assert_eq!(
+            agreement.tick(11 + limits::COORDINATOR_SILENCE_MS / 2),
+            [Step::Hold(vec![Rank(1)])]
+        );
+        let then = 11 + limits::COORDINATOR_SILENCE_MS / 2;
         assert_eq!(agreement.tick(then + limits::ANSWER_MS), [Step::Announce(died(2))]);
     }
 
     /// A message on its way to the coordinator.
     #[derive(Clone, Debug)]
     enum Up {
-        Complain(Complaint),
+        Complain(FailureReport),
         Answer,
         Holds,
-        Stated(Verdict),
+        Stated(FailureCause),
         Goodbye,
         Closed,
     }
@@ -312,11 +320,11 @@ mod tests {
     enum Down {
         Ask,
         Hold,
-        Verdict(Verdict),
+        FailureCause(FailureCause),
     }
 
     /// The longest delay of a message, so that many messages cross each other. It is far below half
-    /// of `limits::HUB_SILENCE_MS`, on which the agreement relies.
+    /// of `limits::COORDINATOR_SILENCE_MS`, on which the agreement relies.
     const DELAY_MS: u64 = 250;
 
     /// Messages in order, each with its time of arrival in the kernel.
@@ -328,7 +336,7 @@ mod tests {
         down: Wire<Down>,
         /// When the rank stops waiting, as in `member.rs`.
         deadline: Option<u64>,
-        returned: Option<Verdict>,
+        returned: Option<FailureCause>,
         stopped_until: u64,
         is_dead: bool,
         has_left: bool,
@@ -342,7 +350,7 @@ mod tests {
         coordinator_stopped_until: u64,
         members: BTreeMap<u32, Member>,
         /// The verdict that the coordinator has announced.
-        announced: Option<Verdict>,
+        announced: Option<FailureCause>,
     }
 
     impl World {
@@ -388,7 +396,7 @@ mod tests {
             let mut steps = Vec::new();
             for (rank, message) in arrived {
                 steps.extend(match message {
-                    Up::Complain(complaint) => self.agreement.complain(rank, complaint, now),
+                    Up::Complain(complaint) => self.agreement.report_failure(rank, complaint, now),
                     Up::Answer => self.agreement.answer(rank, History::default(), now),
                     Up::Holds => {
                         self.agreement.holds(rank);
@@ -414,7 +422,7 @@ mod tests {
                     Step::Hold(ranks) => (ranks, Down::Hold),
                     Step::Announce(verdict) => {
                         assert_eq!(self.announced.replace(verdict.clone()), None, "announced once");
-                        ((1..5).map(Rank).collect(), Down::Verdict(verdict))
+                        ((1..5).map(Rank).collect(), Down::FailureCause(verdict))
                     }
                 };
                 for rank in ranks {
@@ -434,10 +442,10 @@ mod tests {
                 match member.down.pop_front() {
                     Some((_, Down::Ask)) => Self::send(now, delay, &mut member.up, Up::Answer),
                     Some((_, Down::Hold)) if member.returned.is_none() => {
-                        member.deadline = Some(now + limits::HUB_SILENCE_MS);
+                        member.deadline = Some(now + limits::COORDINATOR_SILENCE_MS);
                         Self::send(now, delay, &mut member.up, Up::Holds);
                     }
-                    Some((_, Down::Verdict(verdict))) => {
+                    Some((_, Down::FailureCause(verdict))) => {
                         member.deadline = None;
                         member.returned.get_or_insert(verdict);
                     }
@@ -462,8 +470,8 @@ mod tests {
             match what {
                 0..=4 => {
                     let complaint =
-                        if what < 3 { Complaint::Overdue { seq: 0 } } else { link(peer) };
-                    member.deadline.get_or_insert(now + limits::HUB_SILENCE_MS);
+                        if what < 3 { FailureReport::Overdue { seq: 0 } } else { link(peer) };
+                    member.deadline.get_or_insert(now + limits::COORDINATOR_SILENCE_MS);
                     Self::send(now, delay, &mut member.up, Up::Complain(complaint));
                 }
                 5 | 6 => member.stopped_until = now + long,
@@ -481,7 +489,7 @@ mod tests {
 
         /// Runs the job until nothing more can happen. Returns the verdicts that survivors
         /// returned.
-        fn run(mut self) -> Vec<(u32, Verdict)> {
+        fn run(mut self) -> Vec<(u32, FailureCause)> {
             let ranks: Vec<u32> = self.members.keys().copied().collect();
             while self.now < 20_000 {
                 if self.now < 6_000 && self.below(400) == 0 {

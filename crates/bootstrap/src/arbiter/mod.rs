@@ -10,7 +10,7 @@ use ringfold_types::{Rank, limits};
 use serde::{Deserialize, Serialize};
 
 use crate::call_log::{History, Logged};
-use crate::verdict::{Place, Said, Verdict, Whereabouts, Who};
+use crate::verdict::{FailureCause, Place, RankOnHost, Said, Whereabouts};
 
 mod agreement;
 
@@ -21,7 +21,7 @@ pub(crate) use agreement::{Agreement, Step};
 
 /// A failure report of a rank.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Complaint {
+pub enum FailureReport {
     /// A call has not finished within its deadline.
     Overdue {
         /// The call's number.
@@ -54,7 +54,7 @@ pub enum Action {
     /// Ask these ranks for their history, and pass the answers to `Arbiter::answer`.
     Ask(Vec<Rank>),
     /// Tell every rank. No further action follows.
-    Pronounce(Verdict),
+    Pronounce(FailureCause),
 }
 
 /// Collects the reports of ranks and their fates. The first verdict is the only one.
@@ -145,15 +145,20 @@ impl Arbiter {
     }
 
     /// A rank reports a failure.
-    pub fn complain(&mut self, from: Rank, complaint: Complaint, now_ms: u64) -> Option<Action> {
+    pub fn report_failure(
+        &mut self,
+        from: Rank,
+        complaint: FailureReport,
+        now_ms: u64,
+    ) -> Option<Action> {
         if self.done || !self.is_present(from) {
             return None;
         }
         match complaint {
-            Complaint::Overdue { seq } | Complaint::Mismatch { seq, .. } => {
+            FailureReport::Overdue { seq } | FailureReport::Mismatch { seq, .. } => {
                 self.inquire(Some(seq), from, now_ms)
             }
-            Complaint::Link { peer, cause } => {
+            FailureReport::Link { peer, cause } => {
                 let to = Rank(peer);
                 if self.broken.is_none() && to.index() < self.standing.len() {
                     let cause = cut(cause);
@@ -161,8 +166,8 @@ impl Arbiter {
                 }
                 None
             }
-            Complaint::Abort { reason } => {
-                self.pronounce(Verdict::Aborted { who: self.who(from), reason: cut(reason) })
+            FailureReport::Abort { reason } => {
+                self.pronounce(FailureCause::Aborted { who: self.who(from), reason: cut(reason) })
             }
         }
     }
@@ -193,7 +198,7 @@ impl Arbiter {
         if self.done || !self.is_present(rank) {
             return None;
         }
-        self.pronounce(Verdict::Died { who: self.who(rank) })
+        self.pronounce(FailureCause::Died { who: self.who(rank) })
     }
 
     /// A rank's connection timed out: no byte arrived on it for `for_ms`.
@@ -201,7 +206,7 @@ impl Arbiter {
         if self.done || !self.is_present(rank) {
             return None;
         }
-        self.pronounce(Verdict::Silent { ranks: vec![self.who(rank)], for_ms })
+        self.pronounce(FailureCause::Silent { ranks: vec![self.who(rank)], for_ms })
     }
 
     /// Time has passed.
@@ -329,7 +334,7 @@ impl Arbiter {
         calls.map(|call| call.seq).filter(|call| *call >= seq).min()
     }
 
-    fn mismatch(&self, evidence: &Evidence<'_>) -> Option<Verdict> {
+    fn mismatch(&self, evidence: &Evidence<'_>) -> Option<FailureCause> {
         let mut said: Vec<(&Logged, Said)> = Vec::new();
         let by_algorithm = evidence.entered.windows(2).all(|p| p[0].1.words == p[1].1.words);
         let same = |a: &Logged, b: &Logged| {
@@ -351,41 +356,41 @@ impl Arbiter {
         }
         let mut said: Vec<Said> = said.into_iter().map(|(_, s)| s).collect();
         said.sort_by_key(|s| std::cmp::Reverse(s.ranks.len()));
-        Some(Verdict::Mismatch { seq: evidence.seq?, said })
+        Some(FailureCause::Mismatch { seq: evidence.seq?, said })
     }
 
-    fn silent(&self, evidence: &Evidence<'_>, for_ms: u64) -> Option<Verdict> {
-        let ranks: Vec<Who> = evidence.silent.iter().map(|r| self.who(*r)).collect();
-        (!ranks.is_empty()).then_some(Verdict::Silent { ranks, for_ms })
+    fn silent(&self, evidence: &Evidence<'_>, for_ms: u64) -> Option<FailureCause> {
+        let ranks: Vec<RankOnHost> = evidence.silent.iter().map(|r| self.who(*r)).collect();
+        (!ranks.is_empty()).then_some(FailureCause::Silent { ranks, for_ms })
     }
 
-    fn absent(&self, evidence: &Evidence<'_>) -> Option<Verdict> {
+    fn absent(&self, evidence: &Evidence<'_>) -> Option<FailureCause> {
         let whereabouts = |(rank, place): &(Rank, Place)| Whereabouts {
             who: self.who(*rank),
             place: place.clone(),
         };
         let ranks: Vec<Whereabouts> = evidence.absent.iter().map(whereabouts).collect();
         let seq = evidence.seq?;
-        (!ranks.is_empty()).then(|| Verdict::Absent { seq, call: evidence.call(), ranks })
+        (!ranks.is_empty()).then(|| FailureCause::Absent { seq, call: evidence.call(), ranks })
     }
 
-    fn living_link(&self) -> Option<Verdict> {
+    fn living_link(&self) -> Option<FailureCause> {
         let broken = self.broken.as_ref().filter(|b| self.is_present(b.to))?;
         Some(self.link_verdict(broken))
     }
 
-    fn link_verdict(&self, broken: &Broken) -> Verdict {
+    fn link_verdict(&self, broken: &Broken) -> FailureCause {
         let Broken { from, to, cause, .. } = broken;
-        Verdict::Link { from: self.who(*from), to: self.who(*to), cause: cause.clone() }
+        FailureCause::Link { from: self.who(*from), to: self.who(*to), cause: cause.clone() }
     }
 
-    fn pronounce(&mut self, verdict: Verdict) -> Option<Action> {
+    fn pronounce(&mut self, verdict: FailureCause) -> Option<Action> {
         self.done = true;
         Some(Action::Pronounce(verdict))
     }
 
-    fn who(&self, rank: Rank) -> Who {
-        Who { rank, host: self.hosts.get(rank.index()).cloned().flatten() }
+    fn who(&self, rank: Rank) -> RankOnHost {
+        RankOnHost { rank, host: self.hosts.get(rank.index()).cloned().flatten() }
     }
 }
 
@@ -427,9 +432,9 @@ impl<'a> Evidence<'a> {
         self.entered.first().map_or_else(|| "a call".into(), |(_, logged)| logged.text())
     }
 
-    fn stalled(&self) -> Verdict {
+    fn stalled(&self) -> FailureCause {
         let unfinished = self.entered.iter().filter(|(_, logged)| !logged.finished);
-        Verdict::Stalled {
+        FailureCause::Stalled {
             seq: self.seq.unwrap_or(0),
             call: self.call(),
             ranks: unfinished.map(|(rank, _)| *rank).collect(),

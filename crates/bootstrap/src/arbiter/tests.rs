@@ -24,15 +24,15 @@ fn arbiter(size: usize) -> Arbiter {
     Arbiter::new((0..size).map(|i| format!("h{}", i / 2)).collect())
 }
 
-fn overdue(seq: u64) -> Complaint {
-    Complaint::Overdue { seq }
+fn overdue(seq: u64) -> FailureReport {
+    FailureReport::Overdue { seq }
 }
 
-fn link(peer: u32) -> Complaint {
-    Complaint::Link { peer, cause: "reset".into() }
+fn link(peer: u32) -> FailureReport {
+    FailureReport::Link { peer, cause: "reset".into() }
 }
 
-fn verdict(action: Option<Action>) -> Verdict {
+fn verdict(action: Option<Action>) -> FailureCause {
     match action {
         Some(Action::Pronounce(verdict)) => verdict,
         other => panic!("no verdict but {other:?}"),
@@ -44,9 +44,9 @@ fn text(action: Option<Action>) -> String {
 }
 
 /// Reports a failure, hands in every answer, and returns the verdict.
-fn decided(arbiter: &mut Arbiter, complaint: Complaint, answers: &[History]) -> Verdict {
+fn decided(arbiter: &mut Arbiter, complaint: FailureReport, answers: &[History]) -> FailureCause {
     let asked = (0..answers.len()).map(Rank::at).collect();
-    assert_eq!(arbiter.complain(Rank(0), complaint, 0), Some(Action::Ask(asked)));
+    assert_eq!(arbiter.report_failure(Rank(0), complaint, 0), Some(Action::Ask(asked)));
     let mut last = None;
     for (i, answer) in answers.iter().enumerate() {
         assert_eq!(last, None, "a verdict before everyone has answered");
@@ -61,11 +61,11 @@ fn a_closed_connection_is_a_death_at_once() {
     let mut arbiter = arbiter(4);
     assert_eq!(
         verdict(arbiter.closed(Rank(3))),
-        Verdict::Died { who: Who { rank: Rank(3), host: Some("h1".into()) } }
+        FailureCause::Died { who: RankOnHost { rank: Rank(3), host: Some("h1".into()) } }
     );
     // The first verdict is the only one.
     assert_eq!(arbiter.closed(Rank(2)), None);
-    assert_eq!(arbiter.complain(Rank(1), overdue(0), 0), None);
+    assert_eq!(arbiter.report_failure(Rank(1), overdue(0), 0), None);
     assert_eq!(arbiter.answer(Rank(1), history(&[]), 0), None);
     assert_eq!(arbiter.tick(1_000_000), None);
     assert_eq!(arbiter.deadline_ms(), None);
@@ -83,14 +83,14 @@ fn after_a_goodbye_a_closed_connection_is_nothing() {
     let mut arbiter = arbiter(3);
     assert_eq!(arbiter.left(Rank(1), history(&[]), 0), None);
     assert_eq!(arbiter.closed(Rank(1)), None);
-    assert_eq!(arbiter.complain(Rank(1), overdue(0), 0), None);
+    assert_eq!(arbiter.report_failure(Rank(1), overdue(0), 0), None);
     assert!(!arbiter.is_present(Rank(1)) && arbiter.is_present(Rank(2)));
 }
 
 #[test]
 fn a_rank_that_does_not_answer_is_silent() {
     let mut arbiter = arbiter(3);
-    assert!(arbiter.complain(Rank(0), overdue(4), 1000).is_some());
+    assert!(arbiter.report_failure(Rank(0), overdue(4), 1000).is_some());
     for rank in [0, 2] {
         assert_eq!(arbiter.answer(Rank(rank), history(&[(4, 8, false)]), 1001), None);
     }
@@ -115,7 +115,7 @@ fn a_stopped_arbiter_accuses_no_rank_that_its_question_has_not_reached() {
     let stopped_for_ms = 2 * limits::ANSWER_MS;
     let asked = || {
         let mut arbiter = arbiter(3);
-        assert!(arbiter.complain(Rank(0), overdue(4), 0).is_some());
+        assert!(arbiter.report_failure(Rank(0), overdue(4), 0).is_some());
         assert_eq!(arbiter.answer(Rank(0), history(&[(4, 8, false)]), 0), None);
         assert_eq!(arbiter.tick(stopped_for_ms), None);
         assert_eq!(arbiter.answer(Rank(1), history(&[(4, 8, false)]), stopped_for_ms), None);
@@ -128,8 +128,8 @@ fn a_stopped_arbiter_accuses_no_rank_that_its_question_has_not_reached() {
     // If rank 2 does not answer then, it is silent.
     let silent = verdict(tick_until_a_verdict(&mut asked()));
     let waited_ms = stopped_for_ms + limits::ANSWER_MS - TICK_MS;
-    let who = Who { rank: Rank(2), host: Some("h1".into()) };
-    assert_eq!(silent, Verdict::Silent { ranks: vec![who], for_ms: waited_ms });
+    let who = RankOnHost { rank: Rank(2), host: Some("h1".into()) };
+    assert_eq!(silent, FailureCause::Silent { ranks: vec![who], for_ms: waited_ms });
 }
 
 #[test]
@@ -152,7 +152,7 @@ fn a_rank_that_has_not_entered_is_absent_wherever_it_is() {
 fn an_earlier_difference_is_the_cause_of_later_trouble() {
     let rest = history(&[(6, 8, true), (7, 8, false)]);
     let odd = history(&[(6, 9, true), (7, 8, false)]);
-    for complaint in [overdue(7), Complaint::Mismatch { seq: 7, peer: 1 }] {
+    for complaint in [overdue(7), FailureReport::Mismatch { seq: 7, peer: 1 }] {
         let verdict =
             decided(&mut arbiter(3), complaint, &[rest.clone(), odd.clone(), rest.clone()]);
         assert_eq!(
@@ -168,7 +168,7 @@ fn a_mismatch_names_each_call_and_its_ranks() {
     let odd = history(&[(7, 9, false)]);
     let rest = history(&[(7, 8, false)]);
     let answers = [odd, rest.clone(), rest.clone(), history(&[]), rest];
-    for complaint in [overdue(7), Complaint::Mismatch { seq: 7, peer: 1 }] {
+    for complaint in [overdue(7), FailureReport::Mismatch { seq: 7, peer: 1 }] {
         let verdict = decided(&mut arbiter(5), complaint, &answers);
         assert_eq!(
             verdict.to_string(),
@@ -202,41 +202,43 @@ fn everyone_inside_is_a_stall() {
 fn a_rank_far_beyond_the_call_is_not_absent() {
     let answers = [history(&[(7, 8, false)]), history(&[(100, 8, false)])];
     let verdict = decided(&mut arbiter(2), overdue(7), &answers);
-    assert!(matches!(verdict, Verdict::Stalled { ranks, .. } if ranks == [Rank(0)]));
+    assert!(matches!(verdict, FailureCause::Stalled { ranks, .. } if ranks == [Rank(0)]));
 }
 
 #[test]
 fn the_oldest_of_several_overdue_calls_decides() {
     let mut arbiter = arbiter(2);
-    assert!(arbiter.complain(Rank(0), overdue(9), 0).is_some());
-    assert_eq!(arbiter.complain(Rank(1), overdue(8), 1), None);
+    assert!(arbiter.report_failure(Rank(0), overdue(9), 0).is_some());
+    assert_eq!(arbiter.report_failure(Rank(1), overdue(8), 1), None);
     assert_eq!(arbiter.answer(Rank(0), history(&[(8, 1, true), (9, 1, false)]), 2), None);
     let verdict = verdict(arbiter.answer(Rank(1), history(&[(8, 2, false)]), 3));
-    assert!(matches!(verdict, Verdict::Mismatch { seq: 8, .. }), "{verdict}");
+    assert!(matches!(verdict, FailureCause::Mismatch { seq: 8, .. }), "{verdict}");
 }
 
 #[test]
 fn a_broken_link_waits_for_a_death() {
     let mut dies = arbiter(3);
-    assert_eq!(dies.complain(Rank(0), link(2), 10), None);
+    assert_eq!(dies.report_failure(Rank(0), link(2), 10), None);
     assert_eq!(dies.deadline_ms(), Some(10 + limits::LINK_GRACE_MS));
-    assert!(matches!(verdict(dies.closed(Rank(2))), Verdict::Died { who } if who.rank == Rank(2)));
+    assert!(
+        matches!(verdict(dies.closed(Rank(2))), FailureCause::Died { who } if who.rank == Rank(2))
+    );
 
     let mut lives = arbiter(3);
-    assert_eq!(lives.complain(Rank(0), link(2), 10), None);
-    assert_eq!(lives.complain(Rank(2), link(0), 11), None);
+    assert_eq!(lives.report_failure(Rank(0), link(2), 10), None);
+    assert_eq!(lives.report_failure(Rank(2), link(0), 11), None);
     assert_eq!(lives.tick(9 + limits::LINK_GRACE_MS), None);
     assert_eq!(
         text(lives.tick(10 + limits::LINK_GRACE_MS)),
         "the connection from rank 0 (host h0) to rank 2 (host h1) failed: reset"
     );
-    assert_eq!(arbiter(3).complain(Rank(0), link(3), 0), None, "there is no rank 3");
+    assert_eq!(arbiter(3).report_failure(Rank(0), link(3), 0), None, "there is no rank 3");
 }
 
 #[test]
 fn a_link_to_one_that_left_in_peace_is_a_missing_call() {
     let mut arbiter = arbiter(2);
-    assert_eq!(arbiter.complain(Rank(0), link(1), 0), None);
+    assert_eq!(arbiter.report_failure(Rank(0), link(1), 0), None);
     assert_eq!(arbiter.left(Rank(1), history(&[(3, 8, true)]), 5), None);
     assert_eq!(arbiter.tick(limits::LINK_GRACE_MS), Some(Action::Ask(vec![Rank(0)])));
     assert_eq!(
@@ -249,33 +251,33 @@ fn a_link_to_one_that_left_in_peace_is_a_missing_call() {
 fn a_link_to_one_that_made_every_call_before_it_left_is_a_link() {
     let mut arbiter = arbiter(2);
     assert_eq!(arbiter.left(Rank(1), history(&[(4, 8, true)]), 0), None);
-    assert_eq!(arbiter.complain(Rank(0), link(1), 0), None);
+    assert_eq!(arbiter.report_failure(Rank(0), link(1), 0), None);
     assert!(arbiter.tick(limits::LINK_GRACE_MS).is_some());
     let verdict = verdict(arbiter.answer(Rank(0), history(&[(4, 8, false)]), 400));
-    assert!(matches!(verdict, Verdict::Link { .. }), "{verdict}");
+    assert!(matches!(verdict, FailureCause::Link { .. }), "{verdict}");
 }
 
 #[test]
 fn a_link_during_an_inquiry_explains_a_stall() {
     let mut arbiter = arbiter(2);
-    assert!(arbiter.complain(Rank(0), overdue(1), 0).is_some());
-    assert_eq!(arbiter.complain(Rank(1), link(0), 1), None);
+    assert!(arbiter.report_failure(Rank(0), overdue(1), 0).is_some());
+    assert_eq!(arbiter.report_failure(Rank(1), link(0), 1), None);
     assert_eq!(arbiter.answer(Rank(0), history(&[(1, 8, false)]), 2), None);
     let verdict = verdict(arbiter.answer(Rank(1), history(&[(1, 8, false)]), 3));
-    assert!(matches!(verdict, Verdict::Link { .. }), "{verdict}");
+    assert!(matches!(verdict, FailureCause::Link { .. }), "{verdict}");
 }
 
 #[test]
 fn death_and_goodbye_during_an_inquiry() {
     let mut dies = arbiter(2);
-    assert!(dies.complain(Rank(0), overdue(1), 0).is_some());
-    assert!(matches!(verdict(dies.closed(Rank(1))), Verdict::Died { .. }));
+    assert!(dies.report_failure(Rank(0), overdue(1), 0).is_some());
+    assert!(matches!(verdict(dies.closed(Rank(1))), FailureCause::Died { .. }));
 
     let mut leaves = arbiter(2);
-    assert!(leaves.complain(Rank(0), overdue(1), 0).is_some());
+    assert!(leaves.report_failure(Rank(0), overdue(1), 0).is_some());
     assert_eq!(leaves.answer(Rank(0), history(&[(1, 8, false)]), 1), None);
     let verdict = verdict(leaves.left(Rank(1), history(&[(0, 8, true)]), 2));
-    let Verdict::Absent { ranks, .. } = verdict else { panic!("{verdict}") };
+    let FailureCause::Absent { ranks, .. } = verdict else { panic!("{verdict}") };
     assert_eq!(ranks[0].place, Place::Gone);
 }
 
@@ -283,8 +285,8 @@ fn death_and_goodbye_during_an_inquiry() {
 fn an_abort_is_passed_on_but_not_at_any_length() {
     let mut arbiter = arbiter(2);
     let reason = "\u{e4}".repeat(limits::CAUSE_BYTES_MAX);
-    let Verdict::Aborted { who, reason } =
-        verdict(arbiter.complain(Rank(1), Complaint::Abort { reason }, 0))
+    let FailureCause::Aborted { who, reason } =
+        verdict(arbiter.report_failure(Rank(1), FailureReport::Abort { reason }, 0))
     else {
         panic!("not aborted")
     };
@@ -295,11 +297,11 @@ fn an_abort_is_passed_on_but_not_at_any_length() {
 fn messages_of_ranks_that_do_not_exist_are_ignored() {
     let mut arbiter = arbiter(2);
     let nobody = Rank(7);
-    assert_eq!(arbiter.complain(nobody, overdue(0), 0), None);
+    assert_eq!(arbiter.report_failure(nobody, overdue(0), 0), None);
     assert_eq!(arbiter.answer(nobody, history(&[]), 0), None);
     assert_eq!(arbiter.left(nobody, history(&[]), 0), None);
     assert_eq!(arbiter.closed(nobody), None);
-    assert!(arbiter.complain(Rank(0), overdue(0), 0).is_some());
+    assert!(arbiter.report_failure(Rank(0), overdue(0), 0).is_some());
     assert_eq!(arbiter.answer(nobody, history(&[]), 0), None);
     let mut odd = history(&[(5, 8, false), (0, 8, false)]);
     odd.calls[0].words = [u64::MAX; 5];

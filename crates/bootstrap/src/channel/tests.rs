@@ -227,7 +227,7 @@ proptest! {
     #[test]
     fn any_bytes_into_every_decoder(bytes in vec(any::<u8>(), 0..300)) {
         use crate::decode;
-        let _ = (decode::is_rank_message(&bytes), decode::is_hub_message(&bytes));
+        let _ = (decode::is_rank_message(&bytes), decode::is_coordinator_message(&bytes));
         let _ = (decode::is_launcher_message(&bytes), decode::is_launcher_answer(&bytes));
         let _ = decode::is_relay_message(&bytes);
         prop_assert!(decode::addresses(&String::from_utf8_lossy(&bytes)).len() <= 16);

@@ -174,7 +174,8 @@ impl Coordinator {
 
     fn refusal_for(&self, request: &JoinRequest) -> Option<Refusal> {
         let JoinRequest { rank, host, card, process, .. } = request;
-        let fits = card.len() <= limits::CARD_BYTES_MAX && host.len() <= limits::CAUSE_BYTES_MAX;
+        let fits =
+            card.len() <= limits::PEER_INFO_BYTES_MAX && host.len() <= limits::CAUSE_BYTES_MAX;
         if !fits || self.hosts.len() <= Rank(*rank).index() {
             Some(Refusal::Invalid)
         } else if self.links.contains_key(rank) && self.processes.get(rank) != Some(process) {

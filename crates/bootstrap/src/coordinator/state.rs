@@ -28,7 +28,7 @@ const EVENTS_MAX: usize = 1024;
 const RETURN: Duration = Duration::from_millis(limits::RETURN_MS);
 /// How long a rank may take to reconnect after its connection timed out. The two ends do not notice
 /// a timeout together.
-const CUT_RETURN: Duration = Duration::from_millis(limits::HUB_SILENCE_MS);
+const CUT_RETURN: Duration = Duration::from_millis(limits::COORDINATOR_SILENCE_MS);
 /// The coordinator of one job.
 pub(crate) struct Coordinator {
     pub(super) hosts: Vec<String>,

@@ -9,14 +9,14 @@ use tokio::time::sleep;
 
 use super::state::RankLink;
 use super::*;
-use crate::arbiter::Complaint;
+use crate::arbiter::FailureReport;
 use crate::channel::{Greeting, Purpose};
 use crate::member::{Command, ControlStream, Incoming, Member, serve};
 use crate::message::ReturnTicket;
 use crate::rank_state::RankState;
 use crate::reconnect::ReturnPath;
 use crate::secret::Secret;
-use crate::verdict::Verdict;
+use crate::verdict::FailureCause;
 
 const SECRET: Secret = Secret::new([1; 32]);
 const IP: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
@@ -74,9 +74,9 @@ impl Fixture {
         }
     }
 
-    async fn verdict(&mut self) -> Verdict {
+    async fn verdict(&mut self) -> FailureCause {
         match self.hears().await {
-            FromCoordinator::Verdict(verdict) => verdict,
+            FromCoordinator::FailureCause(verdict) => verdict,
             other => panic!("rank 0 received {other:?}"),
         }
     }
@@ -118,7 +118,7 @@ impl Cut {
         Self { member, state }
     }
 
-    async fn verdict(&self) -> Arc<Verdict> {
+    async fn verdict(&self) -> Arc<FailureCause> {
         loop {
             if let Some(verdict) = self.state.verdict() {
                 return Arc::clone(verdict);
@@ -170,7 +170,7 @@ fn a_rank_that_is_cut_off_and_does_not_come_back_is_silent() {
         fixture.cut_at_the_coordinator().await;
         let verdict = fixture.verdict().await;
         assert_eq!(verdict.culprits(), [Rank(1)]);
-        assert!(matches!(verdict, Verdict::Silent { .. }), "{verdict}");
+        assert!(matches!(verdict, FailureCause::Silent { .. }), "{verdict}");
     });
 }
 
@@ -179,11 +179,11 @@ fn a_rank_that_is_cut_off_explains_a_broken_link_to_it() {
     run(async {
         let mut fixture = Fixture::new();
         fixture.cut_at_the_coordinator().await;
-        let complaint = Complaint::Link { peer: 1, cause: "no answer".into() };
+        let complaint = FailureReport::Link { peer: 1, cause: "no answer".into() };
         fixture.own.outgoing.send(ToCoordinator::Complain(complaint)).unwrap();
         let verdict = fixture.verdict().await;
         assert_eq!(verdict.culprits(), [Rank(1)]);
-        assert!(matches!(verdict, Verdict::Silent { .. }), "{verdict}");
+        assert!(matches!(verdict, FailureCause::Silent { .. }), "{verdict}");
     });
 }
 
@@ -195,6 +195,6 @@ fn a_rank_that_is_cut_off_and_finds_nobody_says_that_rank_0_is_silent() {
         let rank = Cut::new(return_port.return_ticket(1));
         let verdict = rank.verdict().await;
         assert_eq!(verdict.culprits(), [Rank(0)]);
-        assert!(matches!(&*verdict, Verdict::Silent { .. }), "{verdict}");
+        assert!(matches!(&*verdict, FailureCause::Silent { .. }), "{verdict}");
     });
 }

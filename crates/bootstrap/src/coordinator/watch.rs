@@ -152,7 +152,7 @@ impl Coordinator {
         match event {
             Event::Message(rank, ToCoordinator::Complain(complaint)) => {
                 tracing::debug!("rank {rank} reports a failure: {complaint:?}");
-                agreement.complain(Rank(rank), complaint, now_ms)
+                agreement.report_failure(Rank(rank), complaint, now_ms)
             }
             Event::Message(rank, ToCoordinator::Answer(history)) => {
                 agreement.answer(Rank(rank), history, now_ms)
@@ -226,8 +226,8 @@ impl Coordinator {
                 Step::Announce(verdict) => {
                     tracing::info!("verdict: {verdict}");
                     let culprits = verdict.culprits().iter().map(|r| r.0).collect();
-                    self.report(Report::Verdict { text: verdict.to_string(), culprits });
-                    let bytes: Arc<[u8]> = encode(&FromCoordinator::Verdict(verdict)).into();
+                    self.report(Report::FailureCause { text: verdict.to_string(), culprits });
+                    let bytes: Arc<[u8]> = encode(&FromCoordinator::FailureCause(verdict)).into();
                     self.verdict = Some(Arc::clone(&bytes));
                     self.announce(&bytes);
                 }

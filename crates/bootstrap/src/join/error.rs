@@ -28,7 +28,7 @@ pub enum JoinError {
     },
     /// Rank 0 was not found.
     #[error("rank {rank} did not find rank 0 at {place} within {timeout:?}: {cause}")]
-    NoHub {
+    NoCoordinator {
         /// This rank.
         rank: Rank,
         /// The address where it looked.
@@ -111,7 +111,10 @@ pub enum JoinError {
         size: usize,
     },
     /// The card is too long.
-    #[error("a card of {bytes} bytes is too long: at most {} are allowed", limits::CARD_BYTES_MAX)]
+    #[error(
+        "a card of {bytes} bytes is too long: at most {} are allowed",
+        limits::PEER_INFO_BYTES_MAX
+    )]
     CardTooLong {
         /// The length of the card.
         bytes: usize,
@@ -124,7 +127,7 @@ pub enum JoinError {
     },
     /// The connection to rank 0 broke before every rank had joined.
     #[error("rank {rank} lost its connection to rank 0 before every rank had joined: {cause}")]
-    HubLost {
+    CoordinatorLost {
         /// This rank.
         rank: Rank,
         /// The cause.
@@ -163,7 +166,7 @@ pub enum JoinError {
     /// The launcher accepts no more communicators of this job.
     #[error(
         "this job already has {} communicators; let some leave before making the next",
-        limits::HUBS_MAX
+        limits::COORDINATORS_MAX
     )]
     TooMany,
     /// The launcher's key-value space failed.

@@ -110,6 +110,6 @@ impl Joiner {
     }
 
     pub(super) fn lost(&self, cause: &str) -> JoinError {
-        JoinError::HubLost { rank: self.rank, cause: cause.into() }
+        JoinError::CoordinatorLost { rank: self.rank, cause: cause.into() }
     }
 }

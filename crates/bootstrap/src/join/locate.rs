@@ -145,7 +145,7 @@ impl Joiner {
 
     fn no_coordinator(&self, place: &str, cause: &str) -> JoinError {
         let (rank, timeout) = (self.rank, self.options.timeout);
-        JoinError::NoHub { rank, place: place.into(), timeout, cause: cause.into() }
+        JoinError::NoCoordinator { rank, place: place.into(), timeout, cause: cause.into() }
     }
 
     fn unroutable(&self, place: &str) -> impl Fn(io::Error) -> JoinError {

@@ -63,7 +63,7 @@ impl Control {
         if rank.index() >= size || size > limits::RANKS_MAX {
             return Err(JoinError::Invalid { rank, size });
         }
-        if card.len() > limits::CARD_BYTES_MAX {
+        if card.len() > limits::PEER_INFO_BYTES_MAX {
             return Err(JoinError::CardTooLong { bytes: card.len() });
         }
         let system = |action| move |source| JoinError::System { rank, action, source };
@@ -147,7 +147,7 @@ impl Joiner {
                     let until = self.deadline.min(Instant::now() + REJOIN);
                     let accepted = self.register(&candidates, &mut request, until).await;
                     (stream, peer) = accepted.map_err(|e| match e {
-                        JoinError::NoHub { .. } => self.lost(&cause.to_string()),
+                        JoinError::NoCoordinator { .. } => self.lost(&cause.to_string()),
                         other => other,
                     })?;
                 }

@@ -97,7 +97,7 @@ impl Joiner {
                         .send(ToCoordinator::Answer(History::default()))
                         .unwrap_or_default();
                 }
-                Some(FromCoordinator::Verdict(verdict)) => {
+                Some(FromCoordinator::FailureCause(verdict)) => {
                     let (rank, verdict) = (self.rank, verdict.to_string());
                     return Err(JoinError::Failed { rank, verdict });
                 }

@@ -41,7 +41,7 @@ pub enum Report {
         rank: u32,
     },
     /// The job has failed.
-    Verdict {
+    FailureCause {
         /// The verdict as text.
         text: String,
         /// The ranks that the verdict names as the cause.
@@ -162,7 +162,10 @@ async fn serve_coordinator(
         number.is_some()
     });
     let Some(number) = number else {
-        tracing::warn!("refused a coordinator from {from}: the limit is {}", limits::HUBS_MAX);
+        tracing::warn!(
+            "refused a coordinator from {from}: the limit is {}",
+            limits::COORDINATORS_MAX
+        );
         return writer.send(&encode(&FromLauncher::Full)).await;
     };
     let heard = async {

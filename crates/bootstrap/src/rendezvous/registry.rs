@@ -3,7 +3,7 @@
 //! Every rank goes to each coordinator once, in the order in which rank 0 opened them. A
 //! coordinator that closes before a rank has come has given up on that rank, which then goes to the
 //! next one. So ranks that try again after a failure find each other. Memory is bounded by
-//! `limits::HUBS_MAX` coordinators and a number per rank, no matter how often the job meets.
+//! `limits::COORDINATORS_MAX` coordinators and a number per rank, no matter how often the job meets.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -32,7 +32,7 @@ impl Registry {
 
     /// Adds a coordinator and returns its number, unless there are too many.
     pub(super) fn open(&mut self, coordinator: SocketAddr) -> Option<u64> {
-        if self.open.len() >= limits::HUBS_MAX {
+        if self.open.len() >= limits::COORDINATORS_MAX {
             return None;
         }
         let number = self.opened;
@@ -111,8 +111,11 @@ mod tests {
         );
         assert_eq!(registry.take_next(u32::MAX), None);
         let numbers: Vec<_> =
-            (0..limits::HUBS_MAX).filter_map(|_| registry.open(coordinator(1))).collect();
-        assert_eq!((numbers.len(), registry.open(coordinator(1))), (limits::HUBS_MAX, None));
+            (0..limits::COORDINATORS_MAX).filter_map(|_| registry.open(coordinator(1))).collect();
+        assert_eq!(
+            (numbers.len(), registry.open(coordinator(1))),
+            (limits::COORDINATORS_MAX, None)
+        );
         registry.close(numbers[0]);
         assert!(registry.open(coordinator(1)).is_some());
     }

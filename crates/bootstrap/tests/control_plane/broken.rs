@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use ringfold_bootstrap::{CallName, Complaint, Control, Verdict};
+use ringfold_bootstrap::{CallName, Control, FailureCause, FailureReport};
 use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp};
 use rustix::process::Signal;
 
@@ -118,7 +118,7 @@ fn a_connection_that_breaks_is_made_again_and_nobody_is_accused() {
     thread::sleep(LONG);
     assert!(controls.iter().all(|control| control.verdict().is_none()));
     exchange(&controls);
-    controls[5].complain(Complaint::Abort { reason: "enough".into() });
+    controls[5].report_failure(FailureReport::Abort { reason: "enough".into() });
     assert_eq!(common_verdict(&controls).to_string(), "rank 5 gave up: enough");
     leave(controls);
 }
@@ -131,7 +131,7 @@ fn a_break_that_only_the_rank_notices_accuses_nobody() {
     thread::sleep(LONG);
     assert!(controls.iter().all(|control| control.verdict().is_none()));
     exchange(&controls);
-    controls[2].complain(Complaint::Abort { reason: "enough".into() });
+    controls[2].report_failure(FailureReport::Abort { reason: "enough".into() });
     assert_eq!(common_verdict(&controls).to_string(), "rank 2 gave up: enough");
     leave(controls);
 }
@@ -159,17 +159,19 @@ fn messages_on_their_way_are_sent_again() {
             cable.cut();
         }
         controls[..2].iter().for_each(|control| control.entered(1, &barrier()));
-        controls[2].complain(Complaint::Overdue { seq: 1 });
+        controls[2].report_failure(FailureReport::Overdue { seq: 1 });
         if !is_before {
             cable.cut();
         }
         let verdict = common_verdict(&controls);
-        assert!(matches!(&*verdict, Verdict::Absent { ranks, .. } if ranks[0].who.rank == Rank(2)));
+        assert!(
+            matches!(&*verdict, FailureCause::Absent { ranks, .. } if ranks[0].who.rank == Rank(2))
+        );
         leave(controls);
     }
     // The verdict on another rank is sent again.
     let (controls, cable) = joined(3);
-    controls[1].complain(Complaint::Abort { reason: "enough".into() });
+    controls[1].report_failure(FailureReport::Abort { reason: "enough".into() });
     cable.cut();
     assert_eq!(common_verdict(&controls).to_string(), "rank 1 gave up: enough");
     leave(controls);

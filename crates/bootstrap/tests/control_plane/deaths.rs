@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ringfold_bootstrap::{CallName, Complaint, Control, Verdict};
+use ringfold_bootstrap::{CallName, Control, FailureCause, FailureReport};
 use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp, limits};
 use rustix::process::Signal;
 
@@ -26,7 +26,7 @@ fn barrier() -> CallName {
 fn complain_of(dead: u32, controls: &[Control]) {
     for control in controls {
         control.entered(0, &barrier());
-        control.complain(Complaint::Link { peer: dead, cause: "it was reset".into() });
+        control.report_failure(FailureReport::Link { peer: dead, cause: "it was reset".into() });
     }
 }
 
@@ -49,6 +49,9 @@ fn a_sequence_of_deaths_ends_with_the_first() {
         assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
         verdict
     });
-    assert!(matches!(&*verdict, Verdict::Died { who } if who.rank.0 >= SURVIVORS), "{verdict}");
+    assert!(
+        matches!(&*verdict, FailureCause::Died { who } if who.rank.0 >= SURVIVORS),
+        "{verdict}"
+    );
     leave(controls);
 }

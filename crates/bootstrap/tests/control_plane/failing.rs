@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ringfold_bootstrap::{CallName, Complaint, Verdict};
+use ringfold_bootstrap::{CallName, FailureCause, FailureReport};
 use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp, limits};
 use rustix::process::Signal;
 
@@ -46,7 +46,7 @@ fn a_rank_0_that_ends_with_the_verdict_has_sent_it_to_all() {
     let job = Job::new(40);
     let coordinator = job.process_that_vanishes(0);
     let controls = job.joined(&(1..40).collect::<Vec<_>>());
-    controls[0].complain(Complaint::Abort { reason: "enough".into() });
+    controls[0].report_failure(FailureReport::Abort { reason: "enough".into() });
     assert_eq!(common_verdict(&controls).to_string(), "rank 1 gave up: enough");
     drop(coordinator);
     leave(controls);
@@ -59,10 +59,10 @@ fn a_stopped_rank_is_silent_and_gets_the_verdict_when_it_resumes() {
     let controls = job.joined(&[0, 2]);
     victim.stop();
     controls.iter().for_each(|c| c.entered(0, &CallName::new(&call(8), 0)));
-    controls[1].complain(Complaint::Overdue { seq: 0 });
+    controls[1].report_failure(FailureReport::Overdue { seq: 0 });
     let verdict = common_verdict(&controls);
     assert!(
-        matches!(&*verdict, Verdict::Silent { ranks, .. } if ranks.len() == 1
+        matches!(&*verdict, FailureCause::Silent { ranks, .. } if ranks.len() == 1
             && ranks[0].rank == Rank(1)),
         "{verdict}"
     );
@@ -81,7 +81,7 @@ fn a_rank_that_was_stopped_catches_up_with_the_verdict() {
         let controls = job.joined(&others);
         victim.wait_until_it_spins();
         victim.stop();
-        controls[1].complain(Complaint::Abort { reason: "enough".into() });
+        controls[1].report_failure(FailureReport::Abort { reason: "enough".into() });
         std::thread::sleep(STOPPED);
         victim.signal(Signal::CONT);
         assert_eq!(victim.verdict(), common_verdict(&controls).to_string());
@@ -95,10 +95,10 @@ fn a_stopped_coordinator_is_silent() {
     let coordinator = job.process(0);
     let controls = job.joined(&[1, 2]);
     coordinator.stop();
-    controls.iter().for_each(|c| c.complain(Complaint::Overdue { seq: 0 }));
+    controls.iter().for_each(|c| c.report_failure(FailureReport::Overdue { seq: 0 }));
     let verdict = common_verdict(&controls);
     assert_eq!(verdict.culprits(), [Rank(0)]);
-    assert!(matches!(&*verdict, Verdict::Silent { .. }), "{verdict}");
+    assert!(matches!(&*verdict, FailureCause::Silent { .. }), "{verdict}");
     leave(controls);
 }
 
@@ -109,7 +109,7 @@ fn a_coordinator_that_resumes_adopts_the_cause_that_a_rank_has_stated() {
     let controls = job.joined(&[1, 2]);
     controls[0].entered(0, &CallName::new(&call(8), 0));
     coordinator.stop();
-    controls[0].complain(Complaint::Overdue { seq: 0 });
+    controls[0].report_failure(FailureReport::Overdue { seq: 0 });
     // Rank 1 stops waiting before the coordinator resumes. The coordinator's own inquiry would find
     // rank 2 absent.
     std::thread::sleep(STOPPED);
@@ -126,7 +126,7 @@ fn a_coordinator_that_resumes_reads_the_answers_before_it_calls_ranks_silent() {
     let mut coordinator = job.process(0);
     let controls = job.joined(&[1, 2, 3]);
     controls[..2].iter().for_each(|c| c.entered(0, &CallName::new(&call(8), 0)));
-    controls[0].complain(Complaint::Overdue { seq: 0 });
+    controls[0].report_failure(FailureReport::Overdue { seq: 0 });
     // The stop may fall between the question and its end, and the answers arrive while rank 0 is
     // stopped. Or it falls amid the questions, and rank 0 asks some ranks only when it resumes.
     coordinator.stop();
@@ -135,7 +135,7 @@ fn a_coordinator_that_resumes_reads_the_answers_before_it_calls_ranks_silent() {
     let verdict = common_verdict(&controls);
     let text = verdict.to_string();
     // On a busy machine the coordinator may resume after rank 1 has stopped waiting.
-    if matches!(&*verdict, Verdict::Silent { for_ms: limits::HUB_SILENCE_MS, .. }) {
+    if matches!(&*verdict, FailureCause::Silent { for_ms: limits::COORDINATOR_SILENCE_MS, .. }) {
         assert_eq!(verdict.culprits(), [Rank(0)]);
     } else {
         assert!(text.starts_with("not every rank has entered"), "{text}");
@@ -153,10 +153,10 @@ fn after_rank_0_has_left_all_return_the_same() {
     for (seq, control) in controls[..3].iter().enumerate() {
         control.entered(seq as u64, &CallName::new(&call(seq), 0));
     }
-    controls[0].complain(Complaint::Overdue { seq: 0 });
-    controls[1].complain(Complaint::Mismatch { seq: 1, peer: 1 });
-    controls[2].complain(Complaint::Overdue { seq: 2 });
-    controls[3].complain(Complaint::Link { peer: 1, cause: "reset".into() });
+    controls[0].report_failure(FailureReport::Overdue { seq: 0 });
+    controls[1].report_failure(FailureReport::Mismatch { seq: 1, peer: 1 });
+    controls[2].report_failure(FailureReport::Overdue { seq: 2 });
+    controls[3].report_failure(FailureReport::Link { peer: 1, cause: "reset".into() });
     let verdict = common_verdict(&controls);
     assert_eq!(verdict.culprits(), [Rank(0)]);
     let text = verdict.to_string();
@@ -169,18 +169,18 @@ fn a_broken_link_to_a_rank_that_dies_is_its_death() {
     let job = Job::new(3);
     let victim = job.process(1);
     let controls = job.joined(&[0, 2]);
-    controls[1].complain(Complaint::Link { peer: 1, cause: "reset".into() });
+    controls[1].report_failure(FailureReport::Link { peer: 1, cause: "reset".into() });
     // The control connection breaks later, so the coordinator has to wait for its end.
     std::thread::sleep(Duration::from_millis(50));
     victim.signal(Signal::KILL);
-    assert!(matches!(&*common_verdict(&controls), Verdict::Died { .. }));
+    assert!(matches!(&*common_verdict(&controls), FailureCause::Died { .. }));
     leave(controls);
 }
 
 #[test]
 fn a_broken_link_between_the_living_is_a_broken_link() {
     let controls = Job::new(3).joined(&[0, 1, 2]);
-    controls[1].complain(Complaint::Link { peer: 2, cause: "reset by peer".into() });
+    controls[1].report_failure(FailureReport::Link { peer: 2, cause: "reset by peer".into() });
     assert_eq!(
         common_verdict(&controls).to_string(),
         "the connection from rank 1 to rank 2 failed: reset by peer"
@@ -196,7 +196,7 @@ fn absent_ranks_are_named_with_their_position() {
         control.finished(0);
     }
     controls[..3].iter().for_each(|c| c.entered(1, &CallName::new(&call(9), 0)));
-    controls[2].complain(Complaint::Overdue { seq: 1 });
+    controls[2].report_failure(FailureReport::Overdue { seq: 1 });
     assert_eq!(
         common_verdict(&controls).to_string(),
         "not every rank has entered allreduce [f32 x 9, sum] #1: rank 3 has made no call since \
@@ -211,7 +211,7 @@ fn different_calls_are_named_with_their_ranks() {
     for (control, count) in controls.iter().zip([8, 8, 9]) {
         control.entered(5, &CallName::new(&call(count), 0));
     }
-    controls[1].complain(Complaint::Mismatch { seq: 5, peer: 2 });
+    controls[1].report_failure(FailureReport::Mismatch { seq: 5, peer: 2 });
     assert_eq!(
         common_verdict(&controls).to_string(),
         "ranks differ in call #5: ranks 0-1 called allreduce [f32 x 8, sum]; rank 2 called \
@@ -225,9 +225,9 @@ fn the_first_of_many_verdicts_is_that_of_all() {
     let controls = Job::new(5).joined(&[0, 1, 2, 3, 4]);
     for control in &controls {
         let reason = format!("reason of {}", control.rank());
-        control.complain(Complaint::Abort { reason });
+        control.report_failure(FailureReport::Abort { reason });
     }
-    assert!(matches!(&*common_verdict(&controls), Verdict::Aborted { .. }));
+    assert!(matches!(&*common_verdict(&controls), FailureCause::Aborted { .. }));
     leave(controls);
 }
 
@@ -249,7 +249,7 @@ fn a_rank_that_left_is_not_dead_but_missing() {
     controls.remove(1).leave().unwrap();
     controls.iter().for_each(|c| c.entered(0, &CallName::new(&call(8), 0)));
     assert_eq!(controls[0].verdict(), None);
-    controls[1].complain(Complaint::Overdue { seq: 0 });
+    controls[1].report_failure(FailureReport::Overdue { seq: 0 });
     let text = common_verdict(&controls).to_string();
     assert!(text.ends_with("#0: rank 1 has left the job"), "{text}");
     leave(controls);
@@ -305,7 +305,7 @@ fn an_exchange_ends_with_the_verdict() {
     let controls = Job::new(3).joined(&[0, 1, 2]);
     std::thread::scope(|scope| {
         let waits = scope.spawn(|| controls[1].exchange(vec![1], Duration::from_secs(600)));
-        controls[2].complain(Complaint::Abort { reason: "enough".into() });
+        controls[2].report_failure(FailureReport::Abort { reason: "enough".into() });
         let error = waits.join().unwrap().unwrap_err().to_string();
         assert_eq!(error, "the job has failed: rank 2 gave up: enough");
     });
@@ -333,7 +333,7 @@ fn figures() {
         });
         let exchange = began.elapsed() / rounds;
         let began = std::time::Instant::now();
-        controls[0].complain(Complaint::Overdue { seq: 0 });
+        controls[0].report_failure(FailureReport::Overdue { seq: 0 });
         common_verdict(&controls);
         let inquiry = began.elapsed();
         println!("{size:3} ranks: join {joined:?}, exchange {exchange:?}, inquiry {inquiry:?}");

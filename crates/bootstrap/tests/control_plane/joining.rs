@@ -84,7 +84,7 @@ fn rank_0_leaves_first_and_no_rank_takes_that_for_a_death() {
     controls.remove(0).leave().unwrap();
     for control in &controls {
         assert_eq!(control.verdict(), None);
-        control.complain(ringfold_bootstrap::Complaint::Overdue { seq: 0 });
+        control.report_failure(ringfold_bootstrap::FailureReport::Overdue { seq: 0 });
         let text = crate::world::verdict(control).to_string();
         assert!(text.contains("rank 0 has left the job"), "{text}");
         let failed = control.exchange(vec![], TIME_LIMIT);
@@ -108,7 +108,7 @@ fn without_rank_0_the_others_name_the_address_they_tried() {
     let job = Job::new(2).timeout(Duration::from_millis(500));
     let error = job.join(1).unwrap_err();
     let place = format!("at 127.0.0.1:{} within", job.ports[0]);
-    assert!(matches!(&error, JoinError::NoHub { .. }), "{error}");
+    assert!(matches!(&error, JoinError::NoCoordinator { .. }), "{error}");
     assert!(error.to_string().contains(&place), "{error}");
 }
 
@@ -202,7 +202,7 @@ fn a_rank_that_goes_away_before_all_have_joined_is_named() {
     let others = [job.spawn(0), job.spawn(2)];
     // Rank 1 gives up long before the others would.
     let error = job.clone().timeout(Duration::from_millis(100)).join(1).unwrap_err();
-    assert!(matches!(error, JoinError::HubLost { rank: Rank(1), .. }), "{error}");
+    assert!(matches!(error, JoinError::CoordinatorLost { rank: Rank(1), .. }), "{error}");
     for other in others {
         let error = other.join().unwrap().unwrap_err();
         assert!(matches!(error, JoinError::Lost { rank: Rank(1) }), "{error}");
@@ -273,7 +273,7 @@ fn ports_of_other_programs_are_skipped() {
 fn an_invalid_rank_or_card_is_refused_at_once() {
     let job = Job::new(2);
     assert!(matches!(job.join(2), Err(JoinError::Invalid { rank: Rank(2), size: 2 })));
-    let card = vec![0; limits::CARD_BYTES_MAX + 1];
+    let card = vec![0; limits::PEER_INFO_BYTES_MAX + 1];
     let options = job.options.clone();
     let joined = Control::join(job.identity(0), job.secret, card, options);
     assert!(matches!(joined, Err(JoinError::CardTooLong { .. })));
@@ -305,7 +305,7 @@ fn bytes_through_rank_0(size: u32) -> usize {
     let mut job = Job::new(size as usize);
     let join = |job: Job, rank| {
         thread::spawn(move || {
-            let card = vec![7; limits::CARD_BYTES_MAX];
+            let card = vec![7; limits::PEER_INFO_BYTES_MAX];
             let options = job.options.clone();
             let joined = Control::join(job.identity(rank), job.secret, card, options);
             let (control, cards) = joined.unwrap();
@@ -344,7 +344,8 @@ fn ranks_whose_parent_is_stopped_get_the_roster_from_rank_0() {
     parent.stop();
     let mut controls = job.joined(&(2..SIZE).collect::<Vec<_>>());
     controls.push(coordinator.join().unwrap().unwrap().0);
-    controls[0].complain(ringfold_bootstrap::Complaint::Abort { reason: "enough".into() });
+    controls[0]
+        .report_failure(ringfold_bootstrap::FailureReport::Abort { reason: "enough".into() });
     let verdict = common_verdict(&controls).to_string();
     parent.signal(Signal::CONT);
     assert_eq!(parent.verdict(), verdict);

@@ -74,9 +74,10 @@ fn ringrun_names_the_coordinator_and_gets_the_reports_of_the_job() {
     let _half_open: Vec<_> = (0..20).map(|_| TcpStream::connect(place).unwrap()).collect();
     let controls = join_all((0..3).map(|r| asks(place, r, 3)).collect(), &secret);
     assert_eq!(told.blocking_recv(), Some(Report::Joined));
-    controls[1].complain(ringfold_bootstrap::Complaint::Abort { reason: "enough".into() });
+    controls[1]
+        .report_failure(ringfold_bootstrap::FailureReport::Abort { reason: "enough".into() });
     let text = common_verdict(&controls).to_string();
-    let Some(Report::Verdict { text: reported, culprits }) = told.blocking_recv() else {
+    let Some(Report::FailureCause { text: reported, culprits }) = told.blocking_recv() else {
         panic!("no verdict")
     };
     assert_eq!((reported, culprits), (text, vec![1]));
@@ -111,7 +112,7 @@ fn ranks_meet_as_often_as_they_like_and_leave_in_any_order() {
     let first = meet();
     let second = meet();
     // The first communicator goes on beside the second.
-    first[2].complain(ringfold_bootstrap::Complaint::Abort { reason: "enough".into() });
+    first[2].report_failure(ringfold_bootstrap::FailureReport::Abort { reason: "enough".into() });
     common_verdict(&first);
     assert!(second.iter().all(|control| control.verdict().is_none()));
     leave(first);

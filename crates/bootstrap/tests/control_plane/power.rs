@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ringfold_bootstrap::{Complaint, Control, Rendezvous, Verdict, show_connections};
+use ringfold_bootstrap::{Control, FailureCause, FailureReport, Rendezvous, show_connections};
 use ringfold_types::{Rank, limits};
 use socket2::{SockRef, TcpKeepalive};
 
@@ -21,14 +21,14 @@ const PLACES: [usize; 4] = [0, 1, 1, 2];
 const IMPATIENT: &str = "10.78.9";
 
 /// The milliseconds since the loss, the rank that reports, and its failure report.
-type Report = (u64, usize, Complaint);
+type Report = (u64, usize, FailureReport);
 
 fn overdue(after_ms: u64, rank: usize) -> Report {
-    (after_ms, rank, Complaint::Overdue { seq: 0 })
+    (after_ms, rank, FailureReport::Overdue { seq: 0 })
 }
 
 fn broken_link(after_ms: u64, rank: usize) -> Report {
-    (after_ms, rank, Complaint::Link { peer: 0, cause: "timed out".into() })
+    (after_ms, rank, FailureReport::Link { peer: 0, cause: "timed out".into() })
 }
 
 /// A job on three hosts.
@@ -59,7 +59,7 @@ fn survive(hosts: &Hosts, controls: Vec<Control>, reports: &[Report]) {
             let control = &controls[*rank];
             scope.spawn(move || {
                 thread::sleep(Duration::from_millis(*after_ms));
-                control.complain(complaint.clone());
+                control.report_failure(complaint.clone());
             });
         }
         let survivors: Vec<_> = controls[1..]
@@ -76,7 +76,7 @@ fn survive(hosts: &Hosts, controls: Vec<Control>, reports: &[Report]) {
         assert_eq!(cause, &causes[0].0);
         assert_eq!(cause.culprits(), [Rank(0)]);
         assert!(
-            matches!(&**cause, Verdict::Silent { for_ms: limits::HUB_SILENCE_MS, .. }),
+            matches!(&**cause, FailureCause::Silent { for_ms: limits::COORDINATOR_SILENCE_MS, .. }),
             "{cause}"
         );
     }
@@ -95,7 +95,7 @@ fn a_restored_network_brings_the_cause_that_a_rank_stated_to_all() {
     let Some(hosts) = Hosts::new("10.78.6", 3) else { return };
     let controls = joined(&hosts);
     hosts.cut_power(PLACES[0]);
-    controls[1].complain(Complaint::Overdue { seq: 0 });
+    controls[1].report_failure(FailureReport::Overdue { seq: 0 });
     let cause = verdict(&controls[1]);
     assert_eq!(cause.culprits(), [Rank(0)]);
     hosts.restore_power(PLACES[0]);

@@ -232,7 +232,7 @@ fn the_error_names_the_most_telling_cause() {
     let error = cause(&[&other_version, &other_secret, &other_job]);
     assert!(matches!(error, JoinError::Version { theirs: 99, .. }), "{error}");
     let error = cause(&[&other_job, &echo]);
-    assert!(matches!(error, JoinError::NoHub { .. }), "{error}");
+    assert!(matches!(error, JoinError::NoCoordinator { .. }), "{error}");
     let error = cause(&[&echo]).to_string();
     assert!(error.ends_with("it does not speak ringfold's control protocol"), "{error}");
 }

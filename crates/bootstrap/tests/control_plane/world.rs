@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ringfold_bootstrap::{
-    Carrier, Control, Identity, JoinError, Launcher, Options, Rendezvous, Secret, Verdict,
+    Carrier, Control, FailureCause, Identity, JoinError, Launcher, Options, Rendezvous, Secret,
 };
 use ringfold_types::Rank;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -203,7 +203,7 @@ fn catch_up_after_a_stop(control: &Control) {
 }
 
 /// Waits for the verdict as an idle thread does.
-pub(crate) fn verdict(control: &Control) -> Arc<Verdict> {
+pub(crate) fn verdict(control: &Control) -> Arc<FailureCause> {
     let mut fds = [PollFd::from_borrowed_fd(control.wake_fd(), PollFlags::IN)];
     let limit = Timespec { tv_sec: TIME_LIMIT.as_secs() as i64, tv_nsec: 0 };
     assert_eq!(poll(&mut fds, Some(&limit)).unwrap(), 1, "no verdict in {TIME_LIMIT:?}");
@@ -211,7 +211,7 @@ pub(crate) fn verdict(control: &Control) -> Arc<Verdict> {
 }
 
 /// The one verdict that all of them get.
-pub(crate) fn common_verdict(controls: &[Control]) -> Arc<Verdict> {
+pub(crate) fn common_verdict(controls: &[Control]) -> Arc<FailureCause> {
     let first = verdict(&controls[0]);
     for control in controls {
         assert_eq!(verdict(control), first, "rank {}", control.rank());
@@ -220,7 +220,7 @@ pub(crate) fn common_verdict(controls: &[Control]) -> Arc<Verdict> {
 }
 
 /// Leaves all ranks at the same time, and returns the result of each.
-pub(crate) fn leave(controls: Vec<Control>) -> Vec<Result<(), Arc<Verdict>>> {
+pub(crate) fn leave(controls: Vec<Control>) -> Vec<Result<(), Arc<FailureCause>>> {
     let threads: Vec<_> = controls.into_iter().map(|c| thread::spawn(move || c.leave())).collect();
     threads.into_iter().map(|t| t.join().unwrap()).collect()
 }

@@ -3,7 +3,7 @@
 use anyhow::{Context, bail, ensure};
 use ringfold_collectives::select::chunk_len;
 use ringfold_collectives::{Algorithm, Form, Plan};
-use ringfold_topology::{Crowd, Layout, PeerMemory, discover};
+use ringfold_topology::{Layout, Occupancy, PeerMemory, discover};
 use ringfold_types::limits::{CHANNELS_MAX, RANKS_MAX};
 use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp};
 
@@ -114,9 +114,9 @@ impl Args {
         };
         let cpus = self.cpus.unwrap_or_else(discover::cores);
         ensure!(cpus > 0, "--cpus: at least 1");
-        let crowd = Crowd { ranks: layout.ranks_per_host().1, cpus };
+        let occupancy = Occupancy { ranks: layout.ranks_per_host().1, cpus };
         let shares_memory = layout.hosts() == 1;
-        let layout = layout.with_crowd(crowd).sharing_memory(shares_memory);
+        let layout = layout.with_occupancy(occupancy).sharing_memory(shares_memory);
         let layout = if shares_memory { layout.with_peer_memory(PeerMemory::Fast) } else { layout };
         Ok(layout.with_channels(usize::from(self.channels)))
     }
@@ -170,7 +170,7 @@ impl Question {
     pub(crate) fn place(&self) -> String {
         let many = |count, what| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
         let (ranks, hosts) = (many(self.layout.size(), "rank"), self.layout.hosts());
-        let cpus = many(self.layout.crowd().cpus, "CPU");
+        let cpus = many(self.layout.occupancy().cpus, "CPU");
         match (hosts, self.layout.ranks_per_host().1) {
             (1, _) => format!("{ranks} of one host with {cpus}"),
             (_, most) => {

@@ -37,7 +37,7 @@ pub(super) fn print(text: &mut String, timeline: &Timeline, question: &Question)
     if question.algorithm.is_some_and(ringfold_collectives::Algorithm::needs_windows) {
         writeln!(text, "#r.in, #r.out: rank r's input and output, accessed in place.")?;
     }
-    if question.algorithm.is_some_and(ringfold_collectives::Algorithm::needs_stage) {
+    if question.algorithm.is_some_and(ringfold_collectives::Algorithm::needs_staging) {
         writeln!(text, "staging, #r.staging: this rank's and rank r's staging buffer.")?;
     }
     if timeline.iter().flatten().flatten().any(|line| line == "signal all") {

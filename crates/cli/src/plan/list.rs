@@ -34,7 +34,7 @@ pub(super) fn algorithms(question: &Question) -> anyhow::Result<String> {
         if buffer > 0 {
             write!(text, " = {:.2} x the buffer", bytes as f64 / buffer as f64)?;
         }
-        text.push_str(match (algorithm.needs_windows(), algorithm.needs_stage()) {
+        text.push_str(match (algorithm.needs_windows(), algorithm.needs_staging()) {
             (true, _) => ", in windows only\n",
             (_, true) => ", in shared memory only\n",
             _ => "\n",

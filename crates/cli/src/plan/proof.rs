@@ -29,7 +29,7 @@ pub(super) fn prove(schedules: &[Schedule]) -> Proof {
     let window_bytes = LINK_BYTES_MIN;
     let conditions = [(false, false), (true, false), (false, true), (true, true)];
     // Schedules with window access never use rendezvous sends.
-    let reaches = |it: &Schedule| it.needs_windows() || it.needs_stage();
+    let reaches = |it: &Schedule| it.needs_windows() || it.needs_staging();
     let offered = if schedules.iter().any(reaches) { 2 } else { 4 };
     let proofs: Vec<_> = conditions[..offered]
         .par_iter()

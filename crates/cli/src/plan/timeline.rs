@@ -70,13 +70,13 @@ impl Lane<'_> {
                 link.messages.push_back((src.len, at));
                 link.busy = at;
             }
-            Step::Tell => {
+            Step::Signal => {
                 at = self.step + 1;
                 for other in (0..self.schedule.size()).filter(|other| *other != own) {
                     links.entry((other, own, SIGNALS)).or_default().messages.push_back((1, at));
                 }
             }
-            Step::Hear { from } => at = self.take(links, &[*from], SIGNALS, 1)?,
+            Step::Wait { from } => at = self.take(links, &[*from], SIGNALS, 1)?,
             Step::Recv { from, dst } => at = self.take(links, &[*from], self.lane, dst.len)?,
             Step::Reduce { dst, sources } => {
                 let sources = self.schedule.sources(sources).iter();
@@ -86,7 +86,7 @@ impl Lane<'_> {
                 });
                 at = self.take(links, &from.collect::<Vec<_>>(), self.lane, dst.len)?.max(1);
             }
-            Step::Copy { .. } | Step::Put { .. } | Step::Get { .. } | Step::Trade => {}
+            Step::Copy { .. } | Step::Put { .. } | Step::Get { .. } | Step::Swap => {}
         }
         self.next += 1;
         let text = self.describe(step);
@@ -129,9 +129,9 @@ impl Lane<'_> {
             Step::Copy { src, dst } => format!("{} = {}", name(*dst), name(*src)),
             Step::Put { to, src } => format!("#{to}.{0} = {0}", name(*src)),
             Step::Get { from, src, dst } => format!("{} = #{from}.{}", name(*dst), name(*src)),
-            Step::Tell => "signal all".to_owned(),
-            Step::Hear { from } => format!("wait #{from}"),
-            Step::Trade => "swap staging".to_owned(),
+            Step::Signal => "signal all".to_owned(),
+            Step::Wait { from } => format!("wait #{from}"),
+            Step::Swap => "swap staging".to_owned(),
             Step::Reduce { dst, sources } => {
                 let op = self.schedule.call().op;
                 let sources = self.schedule.sources(sources).iter().map(|source| match source {
@@ -147,7 +147,7 @@ impl Lane<'_> {
                     _ => " + ",
                 });
                 match (op, dst.buffer) {
-                    (ReduceOp::Avg, Buffer::Output | Buffer::Stage) => {
+                    (ReduceOp::Avg, Buffer::Output | Buffer::Staging) => {
                         format!("{} = ({combined}) / {}", name(*dst), self.schedule.size())
                     }
                     _ => format!("{} = {combined}", name(*dst)),
@@ -164,7 +164,7 @@ fn name(slice: Slice) -> String {
         Buffer::Input => "in",
         Buffer::Output => "out",
         Buffer::Scratch => "s",
-        Buffer::Stage => "staging",
+        Buffer::Staging => "staging",
     };
     format!("{buffer}[{}..{}]", slice.offset, slice.end())
 }

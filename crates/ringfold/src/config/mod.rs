@@ -16,7 +16,7 @@ pub use ringfold_collectives::select::{
 };
 pub use ringfold_transport::rdma::Settings as RdmaSettings;
 pub use ringfold_transport::rdma::{Filter, InvalidFilter};
-pub use ringfold_transport::shm::Offers;
+pub use ringfold_transport::shm::SingleCopy;
 use ringfold_types::limits::{CHANNELS_MAX, PATHS_MAX, PLAN_BYTES_MAX, RAILS_MAX};
 
 use crate::digest::digest;
@@ -43,7 +43,7 @@ pub struct Config {
     /// `RINGFOLD_SHM_CMA`: the size from which the receiver of a message copies it directly from
     /// the memory of a sender on the same host (cross-memory attach), as in `128K`. It needs the
     /// system's permission; `0` turns it off. Default: only in calls by `attached`.
-    pub shm_cma: Offers,
+    pub shm_cma: SingleCopy,
     /// `RINGFOLD_IB_HCA`: the allowed RDMA devices, as name prefixes separated by commas, each with
     /// an optional `:port:rail:plane`. A list after `^` names the devices to leave out. A list
     /// after `=` has exact names. Default: all.
@@ -172,7 +172,7 @@ impl Default for Config {
         Self {
             transports: Transports { shm: true, rdma: true, tcp: true },
             host_id: None,
-            shm_cma: Offers::default(),
+            shm_cma: SingleCopy::default(),
             ib_devices: rdma.devices,
             ib_gid_index: rdma.gid_index,
             ib_traffic_class: rdma.traffic_class,
@@ -242,8 +242,8 @@ impl Config {
         }
         if let Some(value) = set("RINGFOLD_SHM_CMA") {
             config.shm_cma = match value {
-                "0" => Offers::Never,
-                _ => Offers::From(bytes("RINGFOLD_SHM_CMA", value)?),
+                "0" => SingleCopy::Never,
+                _ => SingleCopy::From(bytes("RINGFOLD_SHM_CMA", value)?),
             };
         }
         config.set_rdma(&set)?;
@@ -372,9 +372,9 @@ mod tests {
     fn values_are_taken() {
         assert_eq!(with("RINGFOLD_CHUNK", "64K").unwrap().chunk_bytes, Some(65536));
         assert_eq!(with("RINGFOLD_HOSTID", "h2").unwrap().host_id.as_deref(), Some("h2"));
-        assert_eq!(with("RINGFOLD_SHM_CMA", "128K").unwrap().shm_cma, Offers::From(131_072));
-        assert_eq!(with("RINGFOLD_SHM_CMA", "0").unwrap().shm_cma, Offers::Never);
-        assert_eq!(Config::default().shm_cma, Offers::Asked);
+        assert_eq!(with("RINGFOLD_SHM_CMA", "128K").unwrap().shm_cma, SingleCopy::From(131_072));
+        assert_eq!(with("RINGFOLD_SHM_CMA", "0").unwrap().shm_cma, SingleCopy::Never);
+        assert_eq!(Config::default().shm_cma, SingleCopy::Asked);
         assert!(!with("RINGFOLD_IB_PCI_RELAXED_ORDERING", "0").unwrap().ib_relaxed_ordering);
         let devices = with("RINGFOLD_IB_HCA", "=mlx5_0:1:3:1,mlx5_1").unwrap().rdma().devices;
         let [first, second] = [1, 2].map(|port| devices.place("mlx5_0", port));

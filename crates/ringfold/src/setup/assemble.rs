@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use ringfold_bootstrap::Control;
 use ringfold_bootstrap::interface::Choice;
-use ringfold_topology::{Crowd, Layout};
+use ringfold_topology::{Layout, Occupancy};
 use ringfold_types::Rank;
 
 use super::agree::{Agreed, agree};
@@ -23,7 +23,7 @@ use crate::router::Router;
 pub(crate) struct Parts {
     pub(crate) layout: Layout,
     /// The ranks of this machine, and its CPUs.
-    pub(crate) crowd: Crowd,
+    pub(crate) occupancy: Occupancy,
     pub(crate) router: Router,
     pub(crate) control: Control,
     /// The interface on which this rank listens for peers, if it needs one.
@@ -34,7 +34,7 @@ pub(crate) struct Parts {
 /// members call it. Blocks until they are connected.
 ///
 /// `meet` brings the members together. It sends this rank's bytes (at most
-/// `limits::CARD_BYTES_MAX`) to every member. It returns the bytes of all members in rank order,
+/// `limits::PEER_INFO_BYTES_MAX`) to every member. It returns the bytes of all members in rank order,
 /// and the control plane of the group, over which the members exchange the rest.
 ///
 /// A process may assemble several groups, with another rank in each. Each group has transports of
@@ -52,7 +52,8 @@ pub(super) fn assemble(
     let mut endpoints = Endpoints::open(config, membership, &found.interfaces, rails)?;
     let (control, infos) = meet(peer_info(config, found, &endpoints).encode())?;
     let members = Members::new(control, &infos, Instant::now() + config.join_timeout)?;
-    let Agreed { layout, crowd, fabric } = agree(config, found, endpoints.listening(), &members)?;
+    let Agreed { layout, occupancy, fabric } =
+        agree(config, found, endpoints.listening(), &members)?;
     let Membership { rank, size, .. } = membership;
     if let Some(rails) = &mut endpoints.rails {
         fabric.label(rank, rails);
@@ -63,7 +64,7 @@ pub(super) fn assemble(
     for peer in (0..size).map(Rank::at).filter(|peer| *peer != rank) {
         tracing::info!("rank {rank}: rank {peer} by {}", router.name(peer));
     }
-    Ok(Parts { layout, crowd, router, control, interface: found.interface.clone() })
+    Ok(Parts { layout, occupancy, router, control, interface: found.interface.clone() })
 }
 
 /// The information of this rank. It has the first address for TCP; the statement has all.

@@ -31,7 +31,7 @@ use ringfold_bootstrap::{
     Carrier, Control, Identity, JoinError, Launcher, Options, Rendezvous, Secret, default_source,
 };
 use ringfold_topology::evidence::Evidence;
-use ringfold_topology::{Crowd, Layout};
+use ringfold_topology::{Layout, Occupancy};
 use ringfold_types::Rank;
 
 use self::assemble::assemble;
@@ -137,7 +137,7 @@ fn alone() -> Result<Parts, InitError> {
     let Some(control) = controls.pop() else { unreachable!("one was asked for") };
     Ok(Parts {
         layout: Layout::one_host(1),
-        crowd: Crowd { ranks: 1, cpus: 1 },
+        occupancy: Occupancy { ranks: 1, cpus: 1 },
         router: Router::new(Vec::new(), vec![0], vec!["none"]),
         control,
         interface: None,

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use ringfold_topology::discover::Cpus;
-use ringfold_types::limits::{CARD_BYTES_MAX, EVIDENCE_BYTES_MAX};
+use ringfold_types::limits::{EVIDENCE_BYTES_MAX, PEER_INFO_BYTES_MAX};
 
 use super::discover::LocalEvidence;
 use super::error::UnreadablePeerInfo;
@@ -78,7 +78,7 @@ impl PeerInfo {
         );
         for address in &self.tcp {
             let address = format!("{address} ");
-            if text.len() + address.len() <= CARD_BYTES_MAX {
+            if text.len() + address.len() <= PEER_INFO_BYTES_MAX {
                 text += &address;
             }
         }
@@ -172,7 +172,7 @@ mod tests {
         assert_eq!(PeerInfo::decode(&info.encode()), Ok(info));
         assert_eq!(PeerInfo::decode(&PeerInfo::default().encode()), Ok(PeerInfo::default()));
         let many = PeerInfo { tcp: vec![address(40000); 100], ..PeerInfo::default() };
-        assert!(many.encode().len() <= CARD_BYTES_MAX);
+        assert!(many.encode().len() <= PEER_INFO_BYTES_MAX);
         assert!(PeerInfo::decode(&many.encode()).is_ok());
     }
 

@@ -15,7 +15,7 @@ use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, connect, se
 use super::address::Address;
 use super::handshake::PROTOCOL;
 use super::segment::{Layout, Segment};
-use super::{Config, ConnectError, Offers, Pending, Shm};
+use super::{Config, ConnectError, Pending, Shm, SingleCopy};
 use crate::contract::{
     EXCHANGE_BYTES, Exchanged, Link, LinkFault, Received, Rendezvous, SharedMemory as _, Transport,
 };
@@ -25,11 +25,11 @@ use crate::sys::sealed_memory;
 const KEY: [u8; 32] = [5; 32];
 
 fn listen(rank: usize, key: [u8; 32], lanes: usize) -> Pending {
-    Shm::listen(Config { key, rank: Rank::at(rank), lanes, offers: Offers::Never }).unwrap()
+    Shm::listen(Config { key, rank: Rank::at(rank), lanes, offers: SingleCopy::Never }).unwrap()
 }
 
 /// Two connected endpoints with these rendezvous settings.
-fn pair(offers: [Offers; 2]) -> [Shm; 2] {
+fn pair(offers: [SingleCopy; 2]) -> [Shm; 2] {
     let listen = |(rank, offers)| {
         Shm::listen(Config { key: KEY, rank: Rank::at(rank), lanes: 1, offers }).unwrap()
     };
@@ -113,7 +113,8 @@ fn lanes_beyond_the_agreed_are_errors() {
     assert!(end.send(link, 0, &[1]).is_err() && end.readable(link).is_err());
     for lanes in [0, LANES_MAX + 1] {
         assert!(
-            Shm::listen(Config { key: KEY, rank: Rank(0), lanes, offers: Offers::Never }).is_err()
+            Shm::listen(Config { key: KEY, rank: Rank(0), lanes, offers: SingleCopy::Never })
+                .is_err()
         );
     }
 }
@@ -256,7 +257,7 @@ fn introduce(ends: &mut [Shm; 2]) {
 /// Layers wrap boxed endpoints, and must not lose the fast path.
 #[test]
 fn boxed_ends_exchange_too() {
-    let mut ends = pair([Offers::Never; 2]);
+    let mut ends = pair([SingleCopy::Never; 2]);
     introduce(&mut ends);
     let [mut one, mut other] = ends.map(|end| Box::new(end) as Box<dyn Transport>);
     let mut theirs = [0; EXCHANGE_BYTES];
@@ -290,14 +291,14 @@ fn carry([from, into]: &mut [Shm; 2], bytes: usize, asked: bool) -> bool {
 
 #[test]
 fn messages_go_by_rendezvous_if_both_ranks_permit_it() {
-    let from = Offers::From;
+    let from = SingleCopy::From;
     // Whether messages go by rendezvous: those of `send`, and those of `offer`.
     for (wishes, by_rendezvous) in [
         ([from(50_000), from(1 << 30)], [true, true]),
-        ([from(50_000), Offers::Never], [false, false]),
-        ([from(50_000), Offers::Asked], [true, true]),
-        ([Offers::Never, from(50_000)], [false, false]),
-        ([Offers::Asked, from(1)], [false, true]),
+        ([from(50_000), SingleCopy::Never], [false, false]),
+        ([from(50_000), SingleCopy::Asked], [true, true]),
+        ([SingleCopy::Never, from(50_000)], [false, false]),
+        ([SingleCopy::Asked, from(1)], [false, true]),
         ([from(100_001), from(1)], [false, true]),
     ] {
         let mut ends = pair(wishes);
@@ -310,15 +311,15 @@ fn messages_go_by_rendezvous_if_both_ranks_permit_it() {
         }
         assert!(!carry(&mut ends, 40_000, false));
         assert!(!carry(&mut ends, LINK_BYTES_MIN, true), "so much is accepted whatever happens");
-        let takes = ends.each_ref().map(Rendezvous::takes_offers);
-        assert_eq!(takes, wishes.map(|wish| wish != Offers::Never), "{wishes:?}");
+        let takes = ends.each_ref().map(Rendezvous::can_single_copy);
+        assert_eq!(takes, wishes.map(|wish| wish != SingleCopy::Never), "{wishes:?}");
     }
 }
 
 #[test]
 fn a_rendezvous_message_ends_with_its_sender() {
     for is_dropped in [false, true] {
-        let mut ends = pair([Offers::From(0), Offers::From(0)]);
+        let mut ends = pair([SingleCopy::From(0), SingleCopy::From(0)]);
         introduce(&mut ends);
         let [mut from, mut into] = ends;
         let mut message = vec![0x11; 700_000];

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use ringfold_types::Rank;
-use ringfold_types::limits::TELLS_MAX;
+use ringfold_types::limits::SIGNALS_MAX;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::{Shm, connect_all};
@@ -25,7 +25,7 @@ fn all_take_every_signal_in_order() {
     let mut ends = connect_all(3);
     let mut tag = 0;
     // Beyond several laps and the wrap of the counter.
-    let most = u32::try_from(TELLS_MAX).unwrap();
+    let most = u32::try_from(SIGNALS_MAX).unwrap();
     for (round, lead) in (0..40).zip((1..=most).cycle()) {
         if round == 20 {
             for end in &mut ends {

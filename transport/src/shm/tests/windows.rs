@@ -73,12 +73,12 @@ fn two_ranks_swap_their_parts() {
     let mut windows = windows(&mut connect_all(2), 100);
     for (rank, window) in windows.iter_mut().enumerate() {
         window.write(0..1)[0] = if rank == 0 { 3 } else { 4 };
-        expose(window).trade();
+        expose(window).swap();
     }
     assert_eq!([&windows[0], &windows[1]].map(|window| window.read(0..1)[0]), [4, 3]);
     windows[1].write(1..2)[0] = 5;
     assert_eq!(peers(&mut windows[0], 1, 0..2), [3, 5]);
-    expose(&mut windows[0]).trade();
+    expose(&mut windows[0]).swap();
     assert_eq!(windows[0].read(0..2), [3, 5], "its own again");
 }
 

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use ringfold_topology::discover::Cpus;
-use ringfold_topology::{Crowd, Layout, PeerMemory};
+use ringfold_topology::{Layout, Occupancy, PeerMemory};
 use ringfold_transport::shm;
 use ringfold_types::limits::{CHANNELS_MAX, TCP_CHANNELS};
 
@@ -28,7 +28,7 @@ pub(super) struct Agreed {
     /// The layout of the ranks: the same on every rank.
     pub(super) layout: Layout,
     /// The number of ranks on this machine, and of its CPUs.
-    pub(super) crowd: Crowd,
+    pub(super) occupancy: Occupancy,
     /// The fabric between hosts: the same on every rank.
     pub(super) fabric: Fabric,
 }
@@ -46,42 +46,46 @@ pub(super) fn agree(
     members: &Members,
 ) -> Result<Agreed, InitError> {
     let (rank, infos) = (members.rank(), &members.infos);
-    let crowds = crowds(infos);
-    let crowd = crowds[members.own().machine()];
-    tracing::info!("rank {rank}: {} ranks on {} CPUs of this machine", crowd.ranks, crowd.cpus);
+    let occupancies = occupancies(infos);
+    let occupancy = occupancies[members.own().machine()];
+    tracing::info!(
+        "rank {rank}: {} ranks on {} CPUs of this machine",
+        occupancy.ranks,
+        occupancy.cpus
+    );
     let fabric = Fabric::of(exchange::exchange(config, found, listening, members)?);
     if rank.0 == 0 && tracing::enabled!(tracing::Level::INFO) {
         fabric.lines().iter().for_each(|line| tracing::info!("{line}"));
     }
-    let densest = crowds.into_values().fold(crowd, Crowd::denser);
+    let densest = occupancies.into_values().fold(occupancy, Occupancy::scarcer);
     let layout = layout(infos, densest, config.channels, &fabric);
-    Ok(Agreed { layout, crowd, fabric })
+    Ok(Agreed { layout, occupancy, fabric })
 }
 
 /// The ranks of each machine, and the CPUs that they share: the same on every rank.
-fn crowds(infos: &[PeerInfo]) -> BTreeMap<&str, Crowd> {
+fn occupancies(infos: &[PeerInfo]) -> BTreeMap<&str, Occupancy> {
     let mut machines: BTreeMap<&str, Vec<&PeerInfo>> = BTreeMap::new();
     for info in infos {
         machines.entry(info.machine()).or_default().push(info);
     }
-    machines.into_iter().map(|(machine, infos)| (machine, crowd(&infos))).collect()
+    machines.into_iter().map(|(machine, infos)| (machine, occupancy(&infos))).collect()
 }
 
 /// The ranks of one machine, and the CPUs that they share.
-fn crowd(infos: &[&PeerInfo]) -> Crowd {
+fn occupancy(infos: &[&PeerInfo]) -> Occupancy {
     let mut cpus = Cpus::default();
     infos.iter().for_each(|info| cpus.join(&info.cpus));
     // The union of lists overstates the CPUs if a list is missing or a quota limits a rank.
     let is_limited = infos.iter().any(|info| info.cores != info.cpus.len());
     let least = infos.iter().map(|info| info.cores).min().unwrap_or(1);
-    Crowd { ranks: infos.len(), cpus: if is_limited { least } else { cpus.len() }.max(1) }
+    Occupancy { ranks: infos.len(), cpus: if is_limited { least } else { cpus.len() }.max(1) }
 }
 
 /// The layout of the ranks, with the number of channels that the user sets. It is the same on every
 /// rank.
-fn layout(infos: &[PeerInfo], densest: Crowd, channels: Option<u8>, fabric: &Fabric) -> Layout {
+fn layout(infos: &[PeerInfo], densest: Occupancy, channels: Option<u8>, fabric: &Fabric) -> Layout {
     let hosts: Vec<&str> = infos.iter().map(|info| info.host_id.as_str()).collect();
-    let layout = Layout::from_host_names(&hosts).with_crowd(densest);
+    let layout = Layout::from_host_names(&hosts).with_occupancy(densest);
     let share = |info: &PeerInfo| shm::same_host(&info.shm, &infos[0].shm);
     let shares_memory = layout.hosts() == 1 && infos.iter().all(share);
     let by_tcp = !shares_memory && infos.iter().all(|info| info.rdma.is_empty());
@@ -109,9 +113,9 @@ mod tests {
             PeerInfo { host_id, cpus, cores, ..PeerInfo::default() }
         };
         let of = |infos: &[PeerInfo]| {
-            let crowds = crowds(infos).into_iter();
+            let occupancies = occupancies(infos).into_iter();
             let each =
-                crowds.map(|(machine, it)| format!("{machine}: {} on {}", it.ranks, it.cpus));
+                occupancies.map(|(machine, it)| format!("{machine}: {} on {}", it.ranks, it.cpus));
             each.collect::<Vec<_>>().join(", ")
         };
         let containers = [info("a/1", "0-1", 2), info("a/2", "0-1", 2), info("b/1", "0-7", 8)];
@@ -129,7 +133,7 @@ mod tests {
                 let (rdma, shm) = (networks.to_owned(), shm.to_owned());
                 PeerInfo { rdma, shm, ..PeerInfo::default() }
             });
-            layout(&infos, Crowd { ranks: 1, cpus: 1 }, None, &Fabric::default()).has_rdma()
+            layout(&infos, Occupancy { ranks: 1, cpus: 1 }, None, &Fabric::default()).has_rdma()
         };
         assert!(has_rdma(["ei", "i", "i"], "") && !has_rdma(["ei", "i", "e"], ""));
         assert!(!has_rdma(["i", "i", ""], "") && !has_rdma(["", "", ""], ""));
