@@ -7,8 +7,8 @@ use std::hint::black_box;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use ringfold_collectives::{
-    Algorithm, Exchanged, Plan, Ports, Program, Progress, Reduction, Source, Stepper, Stores,
-    Target, lower,
+    Algorithm, Exchanged, Ports, Program, Progress, Reduction, ScheduleParams, Source, Stepper,
+    Stores, Target, lower,
 };
 use ringfold_topology::Layout;
 use ringfold_types::limits::LINK_BYTES_MIN;
@@ -21,7 +21,13 @@ fn program(algorithm: &str, count: usize, chunk: usize) -> Program {
     let layout = Layout::one_host(RANKS);
     let (collective, data_type, op) = (Collective::AllReduce, DataType::F32, ReduceOp::Sum);
     let call = Call { collective, count, data_type, op, root: Rank(0) };
-    let plan = Plan { call, layout: &layout, rank: Rank(1), chunk, window_bytes: LINK_BYTES_MIN };
+    let plan = ScheduleParams {
+        call,
+        layout: &layout,
+        rank: Rank(1),
+        chunk,
+        window_bytes: LINK_BYTES_MIN,
+    };
     let algorithm = Algorithm::named(collective, algorithm).expect("an algorithm of that name");
     lower(&(algorithm.schedule)(&plan), Target { in_place: true, ..Target::default() })
 }

@@ -10,7 +10,7 @@ use ringfold_types::{Call, Collective, Rank};
 use crate::crossing::{Crossing, Messages};
 use crate::schedule::Schedule;
 
-pub use crate::plan::Plan;
+pub use crate::plan::ScheduleParams;
 
 /// The cost of a call. The head of an algorithm's file states it, and `check` measures it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,7 +111,7 @@ pub struct Algorithm {
     /// The pattern in which its data moves.
     pub(crate) way: Way,
     /// Makes one rank's schedule. Every rank of a call makes its own.
-    pub schedule: fn(&Plan<'_>) -> Schedule,
+    pub schedule: fn(&ScheduleParams<'_>) -> Schedule,
     /// States the cost of a call for a layout.
     pub stated: fn(&Call, &Layout) -> Stated,
     /// States the elements that the busiest rank moves if it sends `sent` elements.
@@ -150,7 +150,7 @@ impl Algorithm {
     /// Whether its messages are rendezvous sends, which receivers may copy from their senders'
     /// memory. No estimate knows the cost of that, so measurements decide, or the rule in `select`.
     #[must_use]
-    pub fn is_attached(&self) -> bool {
+    pub fn is_single_copy(&self) -> bool {
         matches!(self.needs, Needs::Rendezvous)
     }
 

@@ -4,14 +4,14 @@ use core::ops::Range;
 
 use ringfold_types::{Buffer, Slice};
 
-use crate::plan::Plan;
+use crate::plan::ScheduleParams;
 use crate::schedule::Form;
 
 /// Elements to which block borders are rounded, where blocks are so large that it does not matter:
 /// a cache line of `f32`.
 const GRAIN: usize = 16;
 
-impl Plan<'_> {
+impl ScheduleParams<'_> {
     /// Elements, in either form, that an idle link always accepts before its receiver takes any.
     #[must_use]
     pub fn eager(&self) -> usize {

@@ -44,7 +44,7 @@ pub mod select;
 mod staging;
 pub mod stepper;
 
-pub use algorithm::{Algorithm, Plan, Stated};
+pub use algorithm::{Algorithm, ScheduleParams, Stated};
 pub use program::{Op, Program, Stores, Target, lower};
 pub use schedule::{Builder, Form, Schedule, Source, Step};
 pub use stepper::{Exchanged, Ports, Progress, Reduction, Stepper, Waiting};

@@ -5,7 +5,7 @@ use ringfold_types::{Call, Rank};
 
 /// The inputs of one rank's schedule. All ranks of a call use the same call, layout and chunk.
 #[derive(Clone, Copy, Debug)]
-pub struct Plan<'a> {
+pub struct ScheduleParams<'a> {
     /// The call to perform.
     pub call: Call,
     /// The places of the ranks.
@@ -20,7 +20,7 @@ pub struct Plan<'a> {
     pub window_bytes: usize,
 }
 
-impl Plan<'_> {
+impl ScheduleParams<'_> {
     /// This rank in the order for rings.
     pub(crate) fn in_ring(&self) -> Member {
         self.member(self.layout.ring().clone())

@@ -27,7 +27,7 @@ use ringfold_topology::Order;
 use ringfold_types::limits::{LANES_MAX, SOURCES_MAX, STEPS_MAX};
 use ringfold_types::{Buffer, Call, Collective, DataType, Rank, Slice};
 
-use crate::algorithm::Plan;
+use crate::algorithm::ScheduleParams;
 
 /// The representation of an element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -285,7 +285,7 @@ impl Builder {
     /// # Panics
     /// If `lanes` is 0 or beyond `limits::LANES_MAX`.
     #[must_use]
-    pub fn new(plan: &Plan<'_>, algorithm: &'static str, lanes: usize) -> Self {
+    pub fn new(plan: &ScheduleParams<'_>, algorithm: &'static str, lanes: usize) -> Self {
         assert!((1..=LANES_MAX).contains(&lanes), "1 to {LANES_MAX} lanes");
         let schedule = Schedule {
             call: plan.call,

@@ -4,7 +4,7 @@ use ringfold_topology::Layout;
 use ringfold_types::limits::LINK_BYTES_MIN;
 use ringfold_types::{Buffer, Call, Collective, DataType, Rank, ReduceOp, Slice};
 
-use crate::algorithm::Plan;
+use crate::algorithm::ScheduleParams;
 use crate::schedule::{Builder, Step};
 
 #[test]
@@ -12,7 +12,7 @@ fn only_adjacent_messages_are_merged() {
     let (collective, data_type, op) = (Collective::Broadcast, DataType::F32, ReduceOp::Sum);
     let call = Call { collective, count: 100, data_type, op, root: Rank(0) };
     let (layout, window_bytes) = (Layout::one_host(3), LINK_BYTES_MIN);
-    let plan = Plan { call, layout: &layout, rank: Rank(0), chunk: 10, window_bytes };
+    let plan = ScheduleParams { call, layout: &layout, rank: Rank(0), chunk: 10, window_bytes };
     let mut steps = Builder::new(&plan, "none", 2);
     let slice = |buffer, offset| Slice::new(buffer, offset, 10);
     let (input, output) = (|at| slice(Buffer::Input, at), |at| slice(Buffer::Output, at));

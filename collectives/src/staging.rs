@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use ringfold_types::limits::STAGING_HALF_BYTES;
 use ringfold_types::{Buffer, Call, Rank, Slice};
 
-use crate::algorithm::Plan;
+use crate::algorithm::ScheduleParams;
 use crate::pattern::ring;
 use crate::schedule::{Builder, Source};
 
@@ -52,7 +52,7 @@ pub(crate) struct Staging {
 }
 
 impl Staging {
-    pub(crate) fn new(plan: &Plan<'_>, steps: &mut Builder) -> Self {
+    pub(crate) fn new(plan: &ScheduleParams<'_>, steps: &mut Builder) -> Self {
         let signals = Signals::new(plan, steps);
         Self { call: plan.call, rank: plan.rank, size: plan.size(), signals, flips: 0 }
     }
@@ -148,7 +148,7 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    pub(crate) fn new(plan: &Plan<'_>, steps: &mut Builder) -> Self {
+    pub(crate) fn new(plan: &ScheduleParams<'_>, steps: &mut Builder) -> Self {
         let size = plan.size();
         let token = (size == 2).then(|| [steps.scratch(1), steps.scratch(1)]);
         Self { rank: plan.rank, size, token }

@@ -158,7 +158,7 @@ fn facts_are_as_reviewed() {
         for (is_so, what) in [
             (algorithm.needs_windows(), "windows"),
             (algorithm.needs_staging(), "stage"),
-            (algorithm.is_attached(), "attached"),
+            (algorithm.is_single_copy(), "single_copy"),
             (algorithm.is_hierarchical(), "hierarchical"),
             (algorithm.is_direct(), "direct"),
             (algorithm.works_anywhere(), "anywhere"),

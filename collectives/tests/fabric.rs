@@ -5,7 +5,7 @@ use rayon::prelude::*;
 use ringfold_collectives::check::{Conditions, check};
 use ringfold_collectives::crossing::{Crossing, measured};
 use ringfold_collectives::select::{Constraints, Measurements, select};
-use ringfold_collectives::{Algorithm, Plan, Schedule, Stated};
+use ringfold_collectives::{Algorithm, Schedule, ScheduleParams, Stated};
 use ringfold_topology::fabric::Place;
 use ringfold_topology::{Layout, Path, RankReach, Reach};
 use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp};
@@ -120,7 +120,7 @@ fn schedules(
     pipeline: Pipeline,
 ) -> Vec<Schedule> {
     let Pipeline { chunk, window_bytes } = pipeline;
-    let plan = |rank| Plan { call, layout, rank: Rank::at(rank), chunk, window_bytes };
+    let plan = |rank| ScheduleParams { call, layout, rank: Rank::at(rank), chunk, window_bytes };
     (0..layout.size()).map(|rank| (algorithm.schedule)(&plan(rank))).collect()
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use rayon::prelude::*;
 use ringfold_collectives::check::{Conditions, check};
-use ringfold_collectives::{Algorithm, Plan, Schedule, Stated};
+use ringfold_collectives::{Algorithm, Schedule, ScheduleParams, Stated};
 use ringfold_topology::Layout;
 use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp};
 
@@ -21,7 +21,7 @@ fn call(count: usize, data_type: DataType) -> Call {
 }
 
 fn schedules(call: Call, layout: &Layout, chunk: usize, window_bytes: usize) -> Vec<Schedule> {
-    let plan = |rank| Plan { call, layout, rank: Rank::at(rank), chunk, window_bytes };
+    let plan = |rank| ScheduleParams { call, layout, rank: Rank::at(rank), chunk, window_bytes };
     (0..layout.size()).map(|rank| (hierarchical().schedule)(&plan(rank))).collect()
 }
 

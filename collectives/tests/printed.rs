@@ -1,7 +1,7 @@
 //! Schedules of four ranks as text that a reviewer can follow by hand. `golden/NAME.txt` holds the
 //! text, so a change of an algorithm shows there.
 
-use ringfold_collectives::{Algorithm, Plan};
+use ringfold_collectives::{Algorithm, ScheduleParams};
 use ringfold_topology::Layout;
 use ringfold_types::limits::LINK_BYTES_MIN;
 use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp};
@@ -14,7 +14,8 @@ fn printed(algorithm: &str) -> String {
     let algorithm = Algorithm::named(collective, algorithm).expect("an algorithm of that name");
     let schedule = |rank| {
         let window_bytes = LINK_BYTES_MIN;
-        let plan = Plan { call, layout: &layout, rank: Rank(rank), chunk: 2, window_bytes };
+        let plan =
+            ScheduleParams { call, layout: &layout, rank: Rank(rank), chunk: 2, window_bytes };
         (algorithm.schedule)(&plan).to_string()
     };
     (0..4).map(schedule).collect::<Vec<_>>().join("\n")

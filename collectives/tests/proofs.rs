@@ -3,7 +3,7 @@
 
 use rayon::prelude::*;
 use ringfold_collectives::check::{Conditions, check};
-use ringfold_collectives::{Algorithm, Plan, Schedule, Stated};
+use ringfold_collectives::{Algorithm, Schedule, ScheduleParams, Stated};
 use ringfold_topology::Layout;
 use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp};
 
@@ -23,7 +23,7 @@ fn schedules(
     chunk: usize,
     window_bytes: usize,
 ) -> Vec<Schedule> {
-    let plan = |rank| Plan { call, layout, rank: Rank::at(rank), chunk, window_bytes };
+    let plan = |rank| ScheduleParams { call, layout, rank: Rank::at(rank), chunk, window_bytes };
     (0..layout.size()).map(|rank| (algorithm.schedule)(&plan(rank))).collect()
 }
 

@@ -6,7 +6,7 @@
 use std::fmt::Write;
 use std::hash::{Hash, Hasher};
 
-use ringfold_collectives::{Algorithm, Plan};
+use ringfold_collectives::{Algorithm, ScheduleParams};
 use ringfold_topology::Layout;
 use ringfold_types::limits::LINK_BYTES_MIN;
 use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp};
@@ -52,7 +52,8 @@ fn digest(algorithm: &Algorithm) -> u64 {
                 let call = Call { collective, count, data_type, op: ReduceOp::Sum, root };
                 for rank in (0..size).map(Rank::at) {
                     let (layout, window_bytes) = (&layout, LINK_BYTES_MIN);
-                    let plan = Plan { call, layout, rank, chunk: 1 + count / 9, window_bytes };
+                    let plan =
+                        ScheduleParams { call, layout, rank, chunk: 1 + count / 9, window_bytes };
                     (algorithm.schedule)(&plan).to_string().hash(&mut digest);
                 }
             }

@@ -93,8 +93,8 @@ fn killed_in_the_middle_of_a_gibibyte(transport: &str) {
 #[test]
 fn killed_in_the_middle_of_a_rendezvous_send() {
     let forced = [("RINGFOLD_SHM_CMA", "64K"), ("RINGFOLD_CHUNK", "1M")];
-    let attached = [("RINGFOLD_ALGO", "broadcast:attached"), ("RINGFOLD_CHUNK", "1M")];
-    let all = [("allreduce", forced), ("broadcast", attached)];
+    let single_copy = [("RINGFOLD_ALGO", "broadcast:single_copy"), ("RINGFOLD_CHUNK", "1M")];
+    let all = [("allreduce", forced), ("broadcast", single_copy)];
     for ((what, settings), victim) in all.into_iter().flat_map(|it| [(it, 2), (it, 0)]) {
         let job = Job::start(3, "shm", &[what, &(256 << 20).to_string()], &settings);
         killed_in_the_middle(&job, "shm", victim);

@@ -295,7 +295,7 @@ fn strided_parts_of_staging_buffers_are_whole() {
 #[test]
 fn a_rendezvous_send_waits_for_its_receiver() {
     const LATE: Duration = Duration::from_millis(100);
-    let settings = [("RINGFOLD_ALGO", "broadcast:attached")];
+    let settings = [("RINGFOLD_ALGO", "broadcast:single_copy")];
     let spent = Via::ShmTried.run(2, &settings, |comm| {
         let mut buffer = vec![0_u8; 200_000];
         // In the first call the peer may not know yet whether it can read this process.
@@ -318,7 +318,7 @@ fn ranks_choose_again_if_peers_memory_is_closed() {
     for (collective, settings) in [
         (Collective::Broadcast, vec![]),
         (Collective::AllGather, vec![]),
-        (Collective::AllGather, vec![("RINGFOLD_ALGO", "allgather:attached")]),
+        (Collective::AllGather, vec![("RINGFOLD_ALGO", "allgather:single_copy")]),
     ] {
         for via in [Via::Shm, Via::ShmTried] {
             let names = via.run(2, &settings, |comm| {
@@ -335,9 +335,9 @@ fn ranks_choose_again_if_peers_memory_is_closed() {
             });
             assert_eq!(names[0], names[1], "ranks agree");
             let [before, after] = names[0];
-            assert!(matches!(before, "attached" | ""), "{before}");
+            assert!(matches!(before, "single_copy" | ""), "{before}");
             let is_closed = via == Via::Shm && settings.is_empty() && !before.is_empty();
-            assert!(!is_closed || after != "attached", "{collective} over {via:?}: {after}");
+            assert!(!is_closed || after != "single_copy", "{collective} over {via:?}: {after}");
         }
     }
 }

@@ -17,7 +17,7 @@
 use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, Slice};
 
-use crate::algorithm::{Algorithm, Moved, Needs, Plan, Stated, Way};
+use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
 use crate::crossing::Messages;
 use crate::pattern::dissemination::{distances, rounds};
 use crate::pattern::ring;
@@ -49,7 +49,7 @@ fn messages(messages: &mut Messages<'_>) {
     }
 }
 
-fn schedule(plan: &Plan<'_>) -> Schedule {
+fn schedule(plan: &ScheduleParams<'_>) -> Schedule {
     let (size, rank, count) = (plan.size(), plan.rank, plan.call.count);
     let mut steps = Builder::new(plan, ALGORITHM.name, 1);
     let staged = steps.scratch(size * count);

@@ -15,7 +15,7 @@ use ringfold_topology::Layout;
 use ringfold_types::limits::POSTED_MAX;
 use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 
-use crate::algorithm::{Algorithm, Moved, Needs, Plan, Stated, Way};
+use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
 use crate::crossing::Messages;
 use crate::pattern::ring;
 use crate::schedule::{Builder, Schedule};
@@ -40,12 +40,12 @@ pub(super) fn messages(messages: &mut Messages<'_>) {
     messages.all_to_all(messages.call.count, 1);
 }
 
-fn schedule(plan: &Plan<'_>) -> Schedule {
+fn schedule(plan: &ScheduleParams<'_>) -> Schedule {
     named(ALGORITHM.name, plan)
 }
 
 /// The same schedule under another algorithm's name.
-pub(super) fn named(name: &'static str, plan: &Plan<'_>) -> Schedule {
+pub(super) fn named(name: &'static str, plan: &ScheduleParams<'_>) -> Schedule {
     let (size, rank, count) = (plan.size(), plan.rank, plan.call.count);
     let mut steps = Builder::new(plan, name, 1);
     let own = Slice::new(Buffer::Input, 0, count);

@@ -1,10 +1,10 @@
 //! Every rank gets all inputs, in rank order.
 
-mod attached;
 mod bruck;
 mod direct;
 mod recursive_doubling;
 mod ring;
+mod single_copy;
 mod staged;
 
 use crate::algorithm::Algorithm;
@@ -15,5 +15,5 @@ pub(crate) const ALGORITHMS: &[Algorithm] = &[
     bruck::ALGORITHM,
     direct::ALGORITHM,
     staged::ALGORITHM,
-    attached::ALGORITHM,
+    single_copy::ALGORITHM,
 ];

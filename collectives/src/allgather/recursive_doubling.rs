@@ -22,7 +22,7 @@ use core::ops::Range;
 use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 
-use crate::algorithm::{Algorithm, Moved, Needs, Plan, Stated, Way};
+use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
 use crate::crossing::Messages;
 use crate::pattern::halves::{halvings, longest_chain};
 use crate::schedule::{Builder, Form, Schedule};
@@ -56,7 +56,7 @@ fn messages(messages: &mut Messages<'_>) {
     }
 }
 
-fn schedule(plan: &Plan<'_>) -> Schedule {
+fn schedule(plan: &ScheduleParams<'_>) -> Schedule {
     let (rank, count) = (plan.rank.index(), plan.call.count);
     let mut steps = Builder::new(plan, ALGORITHM.name, 1);
     let blocks =

@@ -16,7 +16,7 @@
 use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 
-use crate::algorithm::{Algorithm, Moved, Needs, Plan, Stated, Way};
+use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
 use crate::chunk::part;
 use crate::crossing::Messages;
 use crate::pattern::ring;
@@ -49,7 +49,7 @@ fn messages(messages: &mut Messages<'_>) {
     }
 }
 
-fn schedule(plan: &Plan<'_>) -> Schedule {
+fn schedule(plan: &ScheduleParams<'_>) -> Schedule {
     let (size, rank, count) = (plan.size(), plan.rank, plan.call.count);
     let member = plan.in_ring();
     let place = member.place;

@@ -17,7 +17,7 @@ use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, Rank};
 
 use super::tree::{edges, stated_of, up_and_down};
-use crate::algorithm::{Algorithm, Moved, Needs, Plan, Stated, Way};
+use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
 use crate::chunk::block;
 use crate::crossing::Messages;
 use crate::pattern::double_tree::{self, TREES};
@@ -62,7 +62,7 @@ fn tree_of(layout: &Layout, tree: usize) -> ShardTree<'_, impl Fn(Rank, usize) -
     ShardTree::new(layout, tree, move |rank, size| double_tree::place(rank, tree, size))
 }
 
-fn schedule(plan: &Plan<'_>) -> Schedule {
+fn schedule(plan: &ScheduleParams<'_>) -> Schedule {
     let count = plan.call.count;
     let mut steps = Builder::new(plan, ALGORITHM.name, TREES);
     for tree in 0..TREES {

@@ -19,7 +19,7 @@ use alloc::boxed::Box;
 use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 
-use crate::algorithm::{Algorithm, Moved, Needs, Plan, Stated, Way};
+use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
 use crate::chunk::chunks;
 use crate::crossing::Messages;
 use crate::flat::{Flat, Reducer, Seat};
@@ -67,7 +67,7 @@ fn exchanges(messages: &mut Messages<'_>, size: usize, count: usize, own: Form) 
     });
 }
 
-fn schedule(plan: &Plan<'_>) -> Schedule {
+fn schedule(plan: &ScheduleParams<'_>) -> Schedule {
     let (size, count) = (plan.size(), plan.call.count);
     let member = plan.in_cube();
     let mut steps = Builder::new(plan, ALGORITHM.name, 1).in_order(&member.order);

@@ -16,7 +16,7 @@ use alloc::vec::Vec;
 use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 
-use crate::algorithm::{Algorithm, Moved, Needs, Plan, Stated, Way};
+use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
 use crate::chunk::{block, blocks_of, chunks, part};
 use crate::crossing::Messages;
 use crate::flat::{Flat, Reducer, Seat};
@@ -68,7 +68,7 @@ fn around(messages: &mut Messages<'_>, size: usize, count: usize, own: Form) {
     }
 }
 
-fn schedule(plan: &Plan<'_>) -> Schedule {
+fn schedule(plan: &ScheduleParams<'_>) -> Schedule {
     let (size, count) = (plan.size(), plan.call.count);
     let longest = block(Buffer::Input, count, size, 0).len;
     let round = longest.clamp(1, IN_FLIGHT * plan.chunk);

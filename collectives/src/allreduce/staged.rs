@@ -24,7 +24,7 @@ use alloc::vec::Vec;
 use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 
-use crate::algorithm::{Algorithm, Moved, Needs, Plan, Stated, Way};
+use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
 use crate::chunk::{block_of_grains, chunks};
 use crate::schedule::{Builder, Schedule, Source};
 use crate::staging::{CHUNKS, Staging, grain, input_room, result_room, whole_lines};
@@ -63,7 +63,7 @@ pub(super) fn piece_len(call: &Call, size: usize, chunk: usize) -> usize {
     whole_lines(call, wanted.min(input_room(call)).min(result_room(call) * size))
 }
 
-fn schedule(plan: &Plan<'_>) -> Schedule {
+fn schedule(plan: &ScheduleParams<'_>) -> Schedule {
     let (size, call) = (plan.size(), plan.call);
     let mut steps = Builder::new(plan, ALGORITHM.name, 1);
     let whole = Slice::new(Buffer::Input, 0, call.count);
@@ -107,7 +107,13 @@ fn block(call: &Call, piece: Slice, size: usize, rank: Rank) -> Slice {
 }
 
 /// Combines this rank's block of piece number `index`.
-fn combine(plan: &Plan<'_>, steps: &mut Builder, staging: &Staging, index: usize, piece: Slice) {
+fn combine(
+    plan: &ScheduleParams<'_>,
+    steps: &mut Builder,
+    staging: &Staging,
+    index: usize,
+    piece: Slice,
+) {
     let (size, rank, call) = (plan.size(), plan.rank, plan.call);
     let block = block(&call, piece, size, rank);
     let result = staging.result(index, block.len);

@@ -20,7 +20,7 @@ use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, Slice};
 
 use super::staged::piece_len;
-use crate::algorithm::{Algorithm, Moved, Needs, Plan, Stated, Way};
+use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
 use crate::chunk::chunks;
 use crate::schedule::{Builder, Schedule, Source};
 use crate::staging::Staging;
@@ -45,7 +45,7 @@ fn moved(call: &Call, layout: &Layout, _: usize) -> Moved {
     Moved { moved: call.count, summed: call.count * layout.size() }
 }
 
-fn schedule(plan: &Plan<'_>) -> Schedule {
+fn schedule(plan: &ScheduleParams<'_>) -> Schedule {
     let (size, call) = (plan.size(), plan.call);
     let mut steps = Builder::new(plan, ALGORITHM.name, 1);
     let whole = Slice::new(Buffer::Input, 0, call.count);

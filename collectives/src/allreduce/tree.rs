@@ -15,7 +15,7 @@
 use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 
-use crate::algorithm::{Algorithm, Moved, Needs, Plan, Stated, Way};
+use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
 use crate::chunk::part;
 use crate::crossing::Messages;
 use crate::pattern::host_tree::ShardTree;
@@ -79,7 +79,7 @@ pub(super) fn edges(messages: &mut Messages<'_>, rank: Rank, place: &Place, coun
     }
 }
 
-fn schedule(plan: &Plan<'_>) -> Schedule {
+fn schedule(plan: &ScheduleParams<'_>) -> Schedule {
     let mut steps = Builder::new(plan, ALGORITHM.name, 1);
     let place = tree_of(plan.layout).place(plan.rank);
     up_and_down(&mut steps, plan, &place, Slice::new(Buffer::Input, 0, plan.call.count));
@@ -99,7 +99,12 @@ fn tree_of(layout: &Layout) -> ShardTree<'_, impl Fn(Rank, usize) -> Place> {
 /// the result that its parent sent two turns ago. Finally it waits for room, and gets it. A parent
 /// that waits for room to a child has taken the child's sums of this turn. The child has memory for
 /// the sums of two turns, so it goes on until it takes the result.
-pub(super) fn up_and_down(steps: &mut Builder, plan: &Plan<'_>, place: &Place, input: Slice) {
+pub(super) fn up_and_down(
+    steps: &mut Builder,
+    plan: &ScheduleParams<'_>,
+    place: &Place,
+    input: Slice,
+) {
     let (pieces, lag) = (input.len.div_ceil(plan.chunk), SUMS * place.depth);
     let inner = place.parent.is_some() && !place.children.is_empty();
     let sum_len = if inner { input.len.min(plan.chunk) } else { 0 };

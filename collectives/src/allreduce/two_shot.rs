@@ -13,7 +13,7 @@ use ringfold_types::limits::POSTED_MAX;
 use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 
 use super::one_shot::in_rank_order;
-use crate::algorithm::{Algorithm, Moved, Needs, Plan, Stated, Way};
+use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
 use crate::chunk::{block, part};
 use crate::crossing::Messages;
 use crate::pattern::ring;
@@ -39,7 +39,7 @@ fn messages(messages: &mut Messages<'_>) {
     messages.all_to_all(messages.call.count / messages.size(), 2);
 }
 
-fn schedule(plan: &Plan<'_>) -> Schedule {
+fn schedule(plan: &ScheduleParams<'_>) -> Schedule {
     let (size, rank, count) = (plan.size(), plan.rank, plan.call.count);
     let mut steps = Builder::new(plan, ALGORITHM.name, 1);
     let piece = piece_len(plan, size);
@@ -57,7 +57,7 @@ fn schedule(plan: &Plan<'_>) -> Schedule {
 /// A rank must post all sends of a shot before it receives. When the slowest rank posts them, the
 /// others have taken all of its earlier shots. So the sends fit the list of posted sends, or, if
 /// they are too many for it, links accept them ahead of the receivers.
-pub(super) fn piece_len(plan: &Plan<'_>, size: usize) -> usize {
+pub(super) fn piece_len(plan: &ScheduleParams<'_>, size: usize) -> usize {
     if size <= POSTED_MAX { plan.chunk } else { plan.chunk.min(plan.eager()) }
 }
 

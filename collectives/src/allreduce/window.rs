@@ -19,7 +19,7 @@ use alloc::vec::Vec;
 use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 
-use crate::algorithm::{Algorithm, Moved, Needs, Plan, Stated, Way};
+use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
 use crate::chunk::{block_of_grains, chunks};
 use crate::pattern::ring;
 use crate::schedule::{Builder, Schedule, Source};
@@ -49,7 +49,7 @@ fn stated(call: &Call, layout: &Layout) -> Stated {
     Stated { steps, sent: call.count / size * others + steps }
 }
 
-fn schedule(plan: &Plan<'_>) -> Schedule {
+fn schedule(plan: &ScheduleParams<'_>) -> Schedule {
     let (size, rank, count) = (plan.size(), plan.rank, plan.call.count);
     let mut steps = Builder::new(plan, ALGORITHM.name, 1);
     if count == 0 {

@@ -12,7 +12,7 @@
 use ringfold_topology::Layout;
 use ringfold_types::{Call, Collective};
 
-use crate::algorithm::{Algorithm, Moved, Needs, Plan, Stated, Way};
+use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
 use crate::crossing::Messages;
 use crate::pattern::dissemination::{distances, rounds};
 use crate::pattern::ring;
@@ -44,7 +44,7 @@ fn messages(messages: &mut Messages<'_>) {
     }
 }
 
-fn schedule(plan: &Plan<'_>) -> Schedule {
+fn schedule(plan: &ScheduleParams<'_>) -> Schedule {
     let member = plan.in_cube();
     let mut steps = Builder::new(plan, ALGORITHM.name, 1).in_order(&member.order);
     // Two elements, so that no token waits for the one before to leave.

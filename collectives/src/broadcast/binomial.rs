@@ -16,7 +16,7 @@
 use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, Slice};
 
-use crate::algorithm::{Algorithm, Moved, Needs, Plan, Stated, Way};
+use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
 use crate::chunk::chunks;
 use crate::crossing::Messages;
 use crate::pattern::host_tree::RootedTree;
@@ -48,7 +48,7 @@ fn messages(messages: &mut Messages<'_>) {
     }
 }
 
-fn schedule(plan: &Plan<'_>) -> Schedule {
+fn schedule(plan: &ScheduleParams<'_>) -> Schedule {
     let (rank, root) = (plan.rank, plan.call.root);
     let mut steps = Builder::new(plan, ALGORITHM.name, 1);
     let place = RootedTree::new(plan.layout, root).place(rank);

@@ -12,7 +12,7 @@
 use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 
-use crate::algorithm::{Algorithm, Moved, Needs, Plan, Stated, Way};
+use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
 use crate::chunk::{chunks, part};
 use crate::crossing::Messages;
 use crate::pattern::ring;
@@ -48,7 +48,7 @@ fn messages(messages: &mut Messages<'_>) {
     }
 }
 
-fn schedule(plan: &Plan<'_>) -> Schedule {
+fn schedule(plan: &ScheduleParams<'_>) -> Schedule {
     let member = plan.in_chain_from_root();
     let (size, rank, root) = (plan.size(), member.place, member.root);
     let (next, previous) = (ring::after(rank, 1, size), ring::before(rank, 1, size));

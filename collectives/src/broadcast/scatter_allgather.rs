@@ -22,7 +22,7 @@ use core::ops::Range;
 use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 
-use crate::algorithm::{Algorithm, Moved, Needs, Plan, Stated, Way};
+use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
 use crate::chunk::{blocks, chunks, part};
 use crate::crossing::Messages;
 use crate::pattern::{ring, tree};
@@ -67,7 +67,7 @@ fn messages(messages: &mut Messages<'_>) {
     }
 }
 
-fn schedule(plan: &Plan<'_>) -> Schedule {
+fn schedule(plan: &ScheduleParams<'_>) -> Schedule {
     let member = plan.in_chain_from_root();
     let (rank, root, size) = (member.place, member.root, plan.size());
     let mut steps = Builder::new(plan, ALGORITHM.name, 1).in_order(&member.order);
@@ -96,7 +96,7 @@ fn scatter(steps: &mut Builder, member: &Member, size: usize, segment: Slice) {
     }
 }
 
-fn gather(steps: &mut Builder, member: &Member, plan: &Plan<'_>, segment: Slice) {
+fn gather(steps: &mut Builder, member: &Member, plan: &ScheduleParams<'_>, segment: Slice) {
     let (size, rank, root) = (plan.size(), member.place, member.root);
     let (next, previous) = (ring::after(rank, 1, size), ring::before(rank, 1, size));
     let number = tree::subtree(rank, root, size).start;

@@ -6,7 +6,7 @@ use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, DataType, Rank, ReduceOp, Slice};
 
 use super::{Conditions, Flaw, check};
-use crate::algorithm::{Plan, Stated};
+use crate::algorithm::{ScheduleParams, Stated};
 use crate::schedule::{Builder, Form, Schedule, Source};
 
 pub(super) const COUNT: usize = 8;
@@ -32,8 +32,13 @@ pub(super) fn written(
     let (data_type, op) = (DataType::Bf16, ReduceOp::Sum);
     let call = Call { collective, count: COUNT, data_type, op, root: Rank(0) };
     let one = |rank| {
-        let plan =
-            Plan { call, layout: &layout, rank: Rank::at(rank), chunk: COUNT, window_bytes: 1024 };
+        let plan = ScheduleParams {
+            call,
+            layout: &layout,
+            rank: Rank::at(rank),
+            chunk: COUNT,
+            window_bytes: 1024,
+        };
         let mut steps = Builder::new(&plan, "by hand", lanes);
         write(rank, &mut steps);
         steps.build()

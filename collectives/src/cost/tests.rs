@@ -8,7 +8,7 @@ use ringfold_types::{Buffer, Call, Collective, DataType, Rank, ReduceOp};
 
 use super::price;
 use super::traffic::Traffic;
-use crate::algorithm::{Algorithm, Plan};
+use crate::algorithm::{Algorithm, ScheduleParams};
 use crate::schedule::{Schedule, Step};
 
 fn call(collective: Collective, count: usize) -> Call {
@@ -18,7 +18,7 @@ fn call(collective: Collective, count: usize) -> Call {
 
 fn schedules(algorithm: &Algorithm, call: Call, layout: &Layout) -> Vec<Schedule> {
     let (chunk, window_bytes) = (call.count.max(1), LINK_BYTES_MIN.max(8 * call.count));
-    let plan = |rank| Plan { call, layout, rank: Rank::at(rank), chunk, window_bytes };
+    let plan = |rank| ScheduleParams { call, layout, rank: Rank::at(rank), chunk, window_bytes };
     (0..layout.size()).map(|rank| (algorithm.schedule)(&plan(rank))).collect()
 }
 

@@ -6,7 +6,7 @@ use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, DataType, Rank, ReduceOp, Slice};
 
 use super::{Op, Program, Stores, Target, lower};
-use crate::algorithm::{Algorithm, Plan};
+use crate::algorithm::{Algorithm, ScheduleParams};
 
 const APART: Target = Target { in_place: false, rendezvous: false, shares_memory: true };
 const IN_PLACE: Target = Target { in_place: true, ..APART };
@@ -21,7 +21,7 @@ fn program(
         Call { collective, count, data_type: DataType::F32, op: ReduceOp::Sum, root: Rank(0) };
     let layout = Layout::one_host(ranks).sharing_memory(true);
     let chunk = 1 << 20;
-    let plan = Plan { call, layout: &layout, rank: Rank(1), chunk, window_bytes: 4096 };
+    let plan = ScheduleParams { call, layout: &layout, rank: Rank(1), chunk, window_bytes: 4096 };
     let algorithm = Algorithm::named(collective, algorithm).unwrap();
     lower(&(algorithm.schedule)(&plan), target)
 }

@@ -19,7 +19,7 @@ use alloc::vec::Vec;
 use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, Slice};
 
-use crate::algorithm::{Algorithm, Moved, Needs, Plan, Stated, Way};
+use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
 use crate::chunk::chunks;
 use crate::crossing::Messages;
 use crate::pattern::host_tree::RootedTree;
@@ -66,7 +66,7 @@ fn moved(call: &Call, layout: &Layout, _: usize) -> Moved {
     Moved::sums(call, layout, call.count * children)
 }
 
-fn schedule(plan: &Plan<'_>) -> Schedule {
+fn schedule(plan: &ScheduleParams<'_>) -> Schedule {
     let count = plan.call.count;
     let mut steps = Builder::new(plan, ALGORITHM.name, 1);
     let place = RootedTree::new(plan.layout, plan.call.root).place(plan.rank);

@@ -16,7 +16,7 @@ use alloc::vec::Vec;
 use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 
-use crate::algorithm::{Algorithm, Moved, Needs, Plan, Stated, Way};
+use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
 use crate::chunk::chunks;
 use crate::crossing::Messages;
 use crate::pattern::ring;
@@ -54,7 +54,7 @@ fn messages(messages: &mut Messages<'_>) {
     }
 }
 
-fn schedule(plan: &Plan<'_>) -> Schedule {
+fn schedule(plan: &ScheduleParams<'_>) -> Schedule {
     let member = plan.in_chain_to_root();
     let (size, rank, root, count) = (plan.size(), member.place, member.root, plan.call.count);
     let lanes = plan.lanes(count.div_ceil(SUMS * plan.chunk));

@@ -17,7 +17,7 @@ use ringfold_topology::Layout;
 use ringfold_types::limits::POSTED_MAX;
 use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 
-use crate::algorithm::{Algorithm, Moved, Needs, Plan, Stated, Way};
+use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
 use crate::chunk::chunks;
 use crate::crossing::Messages;
 use crate::pattern::ring;
@@ -43,7 +43,7 @@ fn messages(messages: &mut Messages<'_>) {
     messages.all_to_all(messages.call.count, 1);
 }
 
-fn schedule(plan: &Plan<'_>) -> Schedule {
+fn schedule(plan: &ScheduleParams<'_>) -> Schedule {
     let (size, rank, count) = (plan.size(), plan.rank, plan.call.count);
     let mut steps = Builder::new(plan, ALGORITHM.name, 1);
     let piece = if size <= POSTED_MAX { plan.chunk } else { plan.chunk.min(plan.eager()) };

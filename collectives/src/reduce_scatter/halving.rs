@@ -23,7 +23,7 @@ use core::ops::Range;
 use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, Slice};
 
-use crate::algorithm::{Algorithm, Moved, Needs, Plan, Stated, Way};
+use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
 use crate::crossing::Messages;
 use crate::pattern::halves::{Halving, halvings, longest_chain};
 use crate::schedule::{Builder, Form, Schedule, Source};
@@ -55,7 +55,7 @@ fn messages(messages: &mut Messages<'_>) {
     }
 }
 
-fn schedule(plan: &Plan<'_>) -> Schedule {
+fn schedule(plan: &ScheduleParams<'_>) -> Schedule {
     let (size, rank, count) = (plan.size(), plan.rank, plan.call.count);
     let mut steps = Builder::new(plan, ALGORITHM.name, 1);
     let output = Slice::new(Buffer::Output, 0, count);

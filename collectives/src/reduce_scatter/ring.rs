@@ -18,7 +18,7 @@ use alloc::vec::Vec;
 use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, Slice};
 
-use crate::algorithm::{Algorithm, Moved, Needs, Plan, Stated, Way};
+use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
 use crate::chunk::{chunks, part};
 use crate::crossing::Messages;
 use crate::pattern::ring;
@@ -53,7 +53,7 @@ fn messages(messages: &mut Messages<'_>) {
     }
 }
 
-fn schedule(plan: &Plan<'_>) -> Schedule {
+fn schedule(plan: &ScheduleParams<'_>) -> Schedule {
     let (size, count) = (plan.size(), plan.call.count);
     let member = plan.in_ring();
     let place = member.place;

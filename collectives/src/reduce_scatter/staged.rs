@@ -16,7 +16,7 @@ use alloc::vec::Vec;
 use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 
-use crate::algorithm::{Algorithm, Moved, Needs, Plan, Stated, Way};
+use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
 use crate::chunk::chunks;
 use crate::schedule::{Builder, Schedule, Source};
 use crate::staging::{CHUNKS, Staging, grain, input_room, whole_lines};
@@ -49,7 +49,7 @@ fn piece_len(call: &Call, size: usize, chunk: usize) -> usize {
     whole_lines(call, wanted.min(room))
 }
 
-fn schedule(plan: &Plan<'_>) -> Schedule {
+fn schedule(plan: &ScheduleParams<'_>) -> Schedule {
     let (size, rank, call) = (plan.size(), plan.rank, plan.call);
     let mut steps = Builder::new(plan, ALGORITHM.name, 1);
     let own = Slice::new(Buffer::Output, 0, call.count);

@@ -42,7 +42,7 @@ pub fn select(
     }
     let estimated = |algorithm: &Algorithm| {
         let has_few_links = has_few_links(algorithm, layout.size());
-        allowed(algorithm) && has_few_links && !algorithm.is_attached()
+        allowed(algorithm) && has_few_links && !algorithm.is_single_copy()
     };
     // Where the user allows only algorithms for shared memory, calls without it are free.
     cheapest_on_rails(call, layout, estimated)
@@ -122,7 +122,7 @@ fn single_copy(call: &Call, layout: &Layout) -> Option<&'static Algorithm> {
     {
         return None;
     }
-    Algorithm::of(call.collective).iter().find(|algorithm| algorithm.is_attached())
+    Algorithm::of(call.collective).iter().find(|algorithm| algorithm.is_single_copy())
 }
 
 /// Whether no rank needs links to more others than it should have.

@@ -13,7 +13,7 @@ use super::{
     Constraints, InvalidConstraints, Measurements, buffer_bytes, chunk_len, is_possible, select,
     select_in_windows,
 };
-use crate::algorithm::{Algorithm, Plan};
+use crate::algorithm::{Algorithm, ScheduleParams};
 
 fn allreduce(data_type: DataType, bytes: usize) -> Call {
     let (collective, count) = (Collective::AllReduce, bytes / data_type.bytes());
@@ -190,9 +190,9 @@ fn attached_algorithms_are_chosen_for_two_ranks_with_a_core_each() {
         for bytes in (2..30).map(|power| 1 << power) {
             let call = Call { collective, ..allreduce(DataType::F32, bytes) };
             let layout = Layout::one_host(2).sharing_memory(true);
-            assert!(!select(&call, &layout, &free, &nothing).is_attached(), "{call}");
+            assert!(!select(&call, &layout, &free, &nothing).is_single_copy(), "{call}");
             let reading = layout.clone().with_peer_memory(PeerMemory::Fast);
-            let of = |layout: &Layout| select(&call, layout, &free, &nothing).is_attached();
+            let of = |layout: &Layout| select(&call, layout, &free, &nothing).is_single_copy();
             let is_middling = bytes >= 64 << 10 && buffer_bytes(&call, 2) <= 16 << 20;
             assert_eq!(
                 of(&reading.clone().with_occupancy(Occupancy { ranks: 2, cpus: 2 })),
@@ -206,11 +206,11 @@ fn attached_algorithms_are_chosen_for_two_ranks_with_a_core_each() {
             assert!(!of(&slow.with_occupancy(Occupancy { ranks: 2, cpus: 2 })), "{call}");
             let more = Layout::one_host(3).sharing_memory(true).with_peer_memory(PeerMemory::Fast);
             assert!(!of(&more.with_occupancy(Occupancy { ranks: 3, cpus: 8 })), "{call}");
-            let wanted = "attached".parse().unwrap();
-            assert!(select(&call, &layout, &wanted, &nothing).is_attached(), "{call}");
-            let text = alloc::format!("{collective} 2 1 {bytes} attached 5");
+            let wanted = "single_copy".parse().unwrap();
+            assert!(select(&call, &layout, &wanted, &nothing).is_single_copy(), "{call}");
+            let text = alloc::format!("{collective} 2 1 {bytes} single_copy 5");
             let measured = text.parse().unwrap();
-            assert!(select(&call, &layout, &free, &measured).is_attached(), "{call}");
+            assert!(select(&call, &layout, &free, &measured).is_single_copy(), "{call}");
         }
     }
 }
@@ -389,7 +389,8 @@ fn schedules_stay_short() {
                     continue;
                 }
                 let window_bytes = LINK_BYTES_MIN;
-                let plan = Plan { call, layout: &layout, rank: Rank(1), chunk, window_bytes };
+                let plan =
+                    ScheduleParams { call, layout: &layout, rank: Rank(1), chunk, window_bytes };
                 let schedule = (algorithm.schedule)(&plan);
                 let longest = schedule.lanes().iter().map(Vec::len).max().unwrap_or(0);
                 assert!(longest <= 2 * STEPS_WANTED, "{algorithm}, {size}, {count}: {longest}");

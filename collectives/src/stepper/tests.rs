@@ -7,7 +7,7 @@ use ringfold_types::limits::POSTED_MAX;
 use ringfold_types::{Buffer, Call, Collective, DataType, Rank, ReduceOp, Slice};
 
 use super::{Exchanged, Ports, Progress, Reduction, Stepper};
-use crate::algorithm::Plan;
+use crate::algorithm::ScheduleParams;
 use crate::program::{Program, Stores, Target, lower};
 use crate::schedule::{Builder, Form, Source};
 
@@ -18,7 +18,7 @@ fn written(lanes: usize, in_place: bool, write: impl Fn(&mut Builder)) -> Progra
     let layout = Layout::one_host(64);
     let (collective, data_type, op) = (Collective::AllReduce, DataType::F32, ReduceOp::Sum);
     let call = Call { collective, count: 1000, data_type, op, root: Rank(0) };
-    let plan = Plan { call, layout: &layout, rank: ME, chunk: 1, window_bytes: 16 };
+    let plan = ScheduleParams { call, layout: &layout, rank: ME, chunk: 1, window_bytes: 16 };
     let mut steps = Builder::new(&plan, "by hand", lanes);
     write(&mut steps);
     lower(&steps.build(), Target { in_place, ..Target::default() })
@@ -186,7 +186,7 @@ fn an_exchange_does_what_follows_it() {
         let layout = Layout::one_host(2);
         let (collective, data_type, op) = (Collective::AllReduce, DataType::F32, ReduceOp::Sum);
         let call = Call { collective, count: 4, data_type, op, root: Rank(0) };
-        let plan = Plan { call, layout: &layout, rank: ME, chunk: 1, window_bytes: 16 };
+        let plan = ScheduleParams { call, layout: &layout, rank: ME, chunk: 1, window_bytes: 16 };
         let mut steps = Builder::new(&plan, "by hand", 1);
         steps.send(Rank(1), input(0, 4));
         let theirs = Source::Wire(Rank(1), Form::Element);

@@ -20,7 +20,7 @@ use mutate::{Kind, Parts};
 use random::Random;
 use rayon::prelude::*;
 use ringfold_collectives::check::{Conditions, Flaw, check};
-use ringfold_collectives::{Algorithm, Plan, Schedule};
+use ringfold_collectives::{Algorithm, Schedule, ScheduleParams};
 use ringfold_topology::Layout;
 use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp};
 
@@ -44,9 +44,15 @@ struct World {
 }
 
 impl World {
-    fn plan(&self, rank: usize) -> Plan<'_> {
+    fn plan(&self, rank: usize) -> ScheduleParams<'_> {
         let Self { call, layout, .. } = self;
-        Plan { call: *call, layout, rank: Rank::at(rank), chunk: CHUNK, window_bytes: WINDOW }
+        ScheduleParams {
+            call: *call,
+            layout,
+            rank: Rank::at(rank),
+            chunk: CHUNK,
+            window_bytes: WINDOW,
+        }
     }
 
     fn schedules(&self) -> Vec<Schedule> {

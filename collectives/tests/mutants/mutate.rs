@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use ringfold_collectives::Plan;
+use ringfold_collectives::ScheduleParams;
 use ringfold_collectives::schedule::{Builder, Schedule, Source, Step};
 use ringfold_types::{Rank, Slice};
 
@@ -66,7 +66,7 @@ impl Parts {
     }
 
     /// A schedule put together again.
-    pub(crate) fn build(&self, plan: &Plan<'_>, scratch_len: usize) -> Schedule {
+    pub(crate) fn build(&self, plan: &ScheduleParams<'_>, scratch_len: usize) -> Schedule {
         let mut steps = Builder::new(plan, "mutant", self.lanes.len());
         steps.scratch(scratch_len);
         for (lane, parts) in self.lanes.iter().enumerate() {

@@ -36,7 +36,7 @@ pub(crate) fn answer(args: &Args) -> anyhow::Result<String> {
     writeln!(text, "  {:<20} {:>12} {:>12}", "algorithm", "estimated", "measured")?;
     let possible = |algorithm: &&Algorithm| is_possible(algorithm, call, layout);
     for algorithm in Algorithm::of(call.collective).iter().filter(possible) {
-        let estimate = match algorithm.is_attached() {
+        let estimate = match algorithm.is_single_copy() {
             true => "-".to_owned(),
             false => micros(price(algorithm, call, layout, question.chunk())),
         };
@@ -51,7 +51,7 @@ pub(crate) fn answer(args: &Args) -> anyhow::Result<String> {
             Amount(row.bytes),
             Amount(buffer_bytes(call, layout.size()))
         ),
-        None if chosen.is_attached() => {
+        None if chosen.is_single_copy() => {
             "two ranks with a core each copy such messages from each other's memory, if the \
              system permits it and it is fast; RINGFOLD_SHM_CMA=0 turns that off"
                 .to_owned()

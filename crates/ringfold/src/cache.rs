@@ -9,7 +9,7 @@ use ringfold_bootstrap::{CallName, Control, Windows};
 use ringfold_collectives::select::{
     Constraints, Measurements, chunk_len, select, select_in_windows,
 };
-use ringfold_collectives::{Algorithm, Form, Plan, Program, Target, lower};
+use ringfold_collectives::{Algorithm, Form, Program, ScheduleParams, Target, lower};
 use ringfold_reduce::Kernel;
 use ringfold_topology::{Layout, PeerMemory};
 use ringfold_types::limits::LINK_BYTES_MIN;
@@ -212,10 +212,10 @@ impl ScheduleCache {
             None => chunk_len(&call, layout),
         };
         tracing::debug!("{}: {algorithm}, chunks of {chunk} elements", key.call);
-        let plan = Plan { call, layout, rank, chunk, window_bytes: LINK_BYTES_MIN };
+        let plan = ScheduleParams { call, layout, rank, chunk, window_bytes: LINK_BYTES_MIN };
         let target = Target {
             in_place: key.in_place,
-            rendezvous: algorithm.is_attached() && layout.peer_memory() > PeerMemory::Closed,
+            rendezvous: algorithm.is_single_copy() && layout.peer_memory() > PeerMemory::Closed,
             shares_memory: self.shares_memory,
         };
         let known = Algorithm::of(call.collective);

@@ -10,8 +10,8 @@ use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use ringfold_collectives::{
-    Algorithm, Exchanged, Form, Op, Plan, Ports, Program, Progress, Reduction, Source, Stepper,
-    Stores, Target, lower,
+    Algorithm, Exchanged, Form, Op, Ports, Program, Progress, Reduction, ScheduleParams, Source,
+    Stepper, Stores, Target, lower,
 };
 use ringfold_reduce::{Kernel, Line, Operand};
 use ringfold_topology::{Layout, PeerMemory};
@@ -415,7 +415,7 @@ impl Gather {
         let name = if size <= DIRECT_RANKS { "direct" } else { "bruck" };
         let algorithm = Algorithm::named(collective, name).expect("an algorithm of that name");
         let chunk = size * own.len();
-        let plan = Plan { call, layout, rank, chunk, window_bytes: LINK_BYTES_MIN };
+        let plan = ScheduleParams { call, layout, rank, chunk, window_bytes: LINK_BYTES_MIN };
         let target = Target { in_place: true, ..Target::default() };
         let program = lower(&(algorithm.schedule)(&plan), target);
         let scratch = vec![0; program.scratch_len()];

@@ -40,7 +40,7 @@ use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 
 use super::two_shot::{first_shot, piece_len, second_shot};
-use crate::algorithm::{Algorithm, Moved, Needs, Plan, Stated, Way};
+use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
 use crate::chunk::{block, blocks_of, part};
 use crate::crossing::Messages;
 use crate::flat::{Reducer, Seat};
@@ -115,11 +115,11 @@ fn shots(messages: &mut Messages<'_>, carrier: Rank, team: &[Rank], own: Form, c
     }
 }
 
-fn schedule(plan: &Plan<'_>) -> Schedule {
+fn schedule(plan: &ScheduleParams<'_>) -> Schedule {
     schedule_by(plan, price::cheapest(&plan.call, plan.layout))
 }
 
-fn schedule_by(plan: &Plan<'_>, levels: Levels) -> Schedule {
+fn schedule_by(plan: &ScheduleParams<'_>, levels: Levels) -> Schedule {
     let member = Member::new(plan, levels);
     let pieces = member.shard(0).len.div_ceil(member.section);
     let mut steps = Builder::new(plan, ALGORITHM.name, 1);
@@ -132,7 +132,7 @@ fn schedule_by(plan: &Plan<'_>, levels: Levels) -> Schedule {
 
 /// One rank, with the teams that it works in.
 struct Member<'a> {
-    plan: &'a Plan<'a>,
+    plan: &'a ScheduleParams<'a>,
     levels: Levels,
     /// The ranks of this host: first its carriers by shard, then the others.
     host: Team,
@@ -169,8 +169,8 @@ impl Team {
 }
 
 impl<'a> Member<'a> {
-    fn new(plan: &'a Plan<'a>, levels: Levels) -> Self {
-        let Plan { layout, rank, chunk, .. } = *plan;
+    fn new(plan: &'a ScheduleParams<'a>, levels: Levels) -> Self {
+        let ScheduleParams { layout, rank, chunk, .. } = *plan;
         let carriers = layout.carriers();
         let shards = &carriers[..levels.shards];
         let is_here = |it: &&Rank| layout.same_host(**it, rank);

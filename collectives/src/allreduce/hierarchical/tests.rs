@@ -7,7 +7,7 @@ use ringfold_topology::{Layout, Path, RankReach, Reach};
 use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp};
 
 use super::{Levels, by_levels, schedule_by, stated_by};
-use crate::algorithm::Plan;
+use crate::algorithm::ScheduleParams;
 use crate::check::{Conditions, check};
 use crate::crossing::{Messages, measured};
 use crate::schedule::Schedule;
@@ -41,9 +41,9 @@ fn layout(groups: Groups<'_>) -> Layout {
     Layout::from_host_names(&names).with_paths(&paths).with_reach(&reach)
 }
 
-fn schedules(plan: &Plan<'_>, levels: Levels) -> Vec<Schedule> {
+fn schedules(plan: &ScheduleParams<'_>, levels: Levels) -> Vec<Schedule> {
     let ranks = (0..plan.size()).map(Rank::at);
-    ranks.map(|rank| schedule_by(&Plan { rank, ..*plan }, levels)).collect()
+    ranks.map(|rank| schedule_by(&ScheduleParams { rank, ..*plan }, levels)).collect()
 }
 
 /// Proves all ways to spread `count` elements, and returns their number.
@@ -51,7 +51,7 @@ fn prove(layout: &Layout, count: usize, data_type: DataType, pieces: usize) -> u
     let (collective, op) = (Collective::AllReduce, ReduceOp::Sum);
     let call = Call { collective, count, data_type, op, root: Rank(0) };
     let (chunk, window_bytes) = (1 + count / pieces, 16 + count / 20);
-    let plan = Plan { call, layout, rank: Rank(0), chunk, window_bytes };
+    let plan = ScheduleParams { call, layout, rank: Rank(0), chunk, window_bytes };
     let all: Vec<Levels> = Levels::all(&call, layout).collect();
     for levels in &all {
         let schedules = schedules(&plan, *levels);
@@ -106,7 +106,7 @@ fn every_way_costs_and_crosses_as_stated() {
         for data_type in [DataType::F32, DataType::Bf16] {
             let call = Call { collective, count, data_type, op, root: Rank(0) };
             let (chunk, window_bytes) = (count, 8 * count);
-            let plan = Plan { call, layout: &layout, rank: Rank(0), chunk, window_bytes };
+            let plan = ScheduleParams { call, layout: &layout, rank: Rank(0), chunk, window_bytes };
             for levels in Levels::all(&call, &layout) {
                 let schedules = schedules(&plan, levels);
                 let conditions = Conditions { in_place: false, window_bytes, offers: false };

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, bail, ensure};
 use ringfold_collectives::select::chunk_len;
-use ringfold_collectives::{Algorithm, Form, Plan};
+use ringfold_collectives::{Algorithm, Form, ScheduleParams};
 use ringfold_topology::{Layout, Occupancy, PeerMemory, discover};
 use ringfold_types::limits::{CHANNELS_MAX, RANKS_MAX};
 use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp};
@@ -185,9 +185,9 @@ impl Question {
         self.chunk.unwrap_or_else(|| chunk_len(&self.call, &self.layout))
     }
 
-    pub(super) fn plan(&self, rank: usize, window_bytes: usize) -> Plan<'_> {
+    pub(super) fn plan(&self, rank: usize, window_bytes: usize) -> ScheduleParams<'_> {
         let (layout, chunk) = (&self.layout, self.chunk());
-        Plan { call: self.call, layout, rank: Rank::at(rank), chunk, window_bytes }
+        ScheduleParams { call: self.call, layout, rank: Rank::at(rank), chunk, window_bytes }
     }
 
     pub(super) fn chunk_bytes(&self) -> usize {

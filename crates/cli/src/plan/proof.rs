@@ -82,7 +82,7 @@ pub(super) fn bytes_sent(schedule: &Schedule) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use ringfold_collectives::{Builder, Plan, Source};
+    use ringfold_collectives::{Builder, ScheduleParams, Source};
     use ringfold_topology::Layout;
     use ringfold_types::{Buffer, Call, DataType, Rank, ReduceOp, Slice};
 
@@ -94,7 +94,13 @@ mod tests {
         let (data_type, op, root) = (DataType::F32, ReduceOp::Sum, Rank(0));
         let call = Call { collective, count: 3, data_type, op, root };
         let schedules = [Rank(0), Rank(1)].map(|rank| {
-            let plan = Plan { call, layout: &layout, rank, chunk: 8, window_bytes: LINK_BYTES_MIN };
+            let plan = ScheduleParams {
+                call,
+                layout: &layout,
+                rank,
+                chunk: 8,
+                window_bytes: LINK_BYTES_MIN,
+            };
             let mut steps = Builder::new(&plan, "wrong", 1);
             if rank == Rank(1) {
                 steps.recv(Rank(0), Slice::new(Buffer::Output, 0, 3));
@@ -120,10 +126,15 @@ mod tests {
         let half = LINK_BYTES_MIN / data_type.bytes();
         let call = Call { collective, count: 2 * half, data_type, op, root };
         let schedules = [Rank(0), Rank(1)].map(|rank| {
-            let plan =
-                Plan { call, layout: &layout, rank, chunk: half, window_bytes: LINK_BYTES_MIN };
+            let plan = ScheduleParams {
+                call,
+                layout: &layout,
+                rank,
+                chunk: half,
+                window_bytes: LINK_BYTES_MIN,
+            };
             let other = Rank(1 - rank.0);
-            let mut steps = Builder::new(&plan, "attached", 1);
+            let mut steps = Builder::new(&plan, "single_copy", 1);
             let (input, output) =
                 (Slice::new(Buffer::Input, 0, 2 * half), Slice::new(Buffer::Output, 0, 2 * half));
             let (wire, first) = (Source::Wire(other, Form::Element), steps.scratch(half));

@@ -42,7 +42,7 @@ pub struct Config {
     pub host_id: Option<String>,
     /// `RINGFOLD_SHM_CMA`: the size from which the receiver of a message copies it directly from
     /// the memory of a sender on the same host (cross-memory attach), as in `128K`. It needs the
-    /// system's permission; `0` turns it off. Default: only in calls by `attached`.
+    /// system's permission; `0` turns it off. Default: only in calls by `single_copy`.
     pub shm_cma: SingleCopy,
     /// `RINGFOLD_IB_HCA`: the allowed RDMA devices, as name prefixes separated by commas, each with
     /// an optional `:port:rail:plane`. A list after `^` names the devices to leave out. A list

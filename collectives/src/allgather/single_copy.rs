@@ -12,7 +12,7 @@ use crate::algorithm::{Algorithm, Moved, Needs, Way};
 
 pub(super) const ALGORITHM: Algorithm = Algorithm {
     collective: Collective::AllGather,
-    name: "attached",
+    name: "single_copy",
     needs: Needs::Rendezvous,
     way: Way::Direct,
     schedule: |plan| named(ALGORITHM.name, plan),

@@ -8,14 +8,14 @@
 use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, Slice};
 
-use crate::algorithm::{Algorithm, Moved, Needs, Plan, Stated, Way};
+use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
 use crate::crossing::Messages;
 use crate::pattern::ring;
 use crate::schedule::{Builder, Form, Schedule};
 
 pub(super) const ALGORITHM: Algorithm = Algorithm {
     collective: Collective::Broadcast,
-    name: "attached",
+    name: "single_copy",
     needs: Needs::Rendezvous,
     way: Way::FromRoot,
     schedule,
@@ -36,7 +36,7 @@ fn messages(messages: &mut Messages<'_>) {
     }
 }
 
-fn schedule(plan: &Plan<'_>) -> Schedule {
+fn schedule(plan: &ScheduleParams<'_>) -> Schedule {
     let (size, rank, root) = (plan.size(), plan.rank, plan.call.root);
     let mut steps = Builder::new(plan, ALGORITHM.name, 1);
     let output = Slice::new(Buffer::Output, 0, plan.call.count);
