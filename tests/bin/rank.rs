@@ -51,8 +51,8 @@ fn main() -> ExitCode {
         }
         Err(error) => {
             let cause = match &error {
-                Error::Failed(failure) => failure.verdict.to_string(),
-                Error::Leave { verdict, .. } => verdict.to_string(),
+                Error::Failed(failure) => failure.cause.to_string(),
+                Error::Leave { cause, .. } => cause.to_string(),
                 other => format!("{other:?}"),
             };
             println!("cause {cause}");

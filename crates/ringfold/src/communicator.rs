@@ -70,9 +70,9 @@ pub struct Communicator {
     interface: Option<Choice>,
 }
 
-/// The time that a rank waits for the verdict after it reported a failure. Then it states its own
-/// verdict. The control thread has the verdict far sooner, even if rank 0 dies or stops.
-const VERDICT_WAIT: Duration = Duration::from_millis(5 * limits::COORDINATOR_SILENCE_MS);
+/// The time that a rank waits for the cause after it reported a failure. Then it states its own
+/// cause. The control thread has the cause far sooner, even if rank 0 dies or stops.
+const CAUSE_WAIT: Duration = Duration::from_millis(5 * limits::COORDINATOR_SILENCE_MS);
 
 impl Communicator {
     /// Joins the group of ranks that a launcher started, with the settings of the environment.
@@ -249,8 +249,8 @@ impl Communicator {
             return Err(error);
         }
         match self.control.take().map(|watch| watch.into_control().leave()) {
-            Some(Err(verdict)) if self.failed.is_none() => {
-                let error = Error::Leave { rank: self.rank, verdict };
+            Some(Err(cause)) if self.failed.is_none() => {
+                let error = Error::Leave { rank: self.rank, cause };
                 tracing::error!("{error}");
                 Err(error)
             }
@@ -294,15 +294,15 @@ impl Communicator {
         }
         let reason = format!("{call} #{} panicked", self.seq);
         self.abort(reason.clone());
-        let verdict = self.control().verdict();
+        let cause = self.control().verdict();
         let own = || {
             Arc::new(FailureCause::Aborted {
                 who: RankOnHost { rank: self.rank, host: None },
                 reason,
             })
         };
-        let verdict = verdict.unwrap_or_else(own);
-        let failure = Failure { rank: self.rank, call, seq: self.seq, verdict };
+        let cause = cause.unwrap_or_else(own);
+        let failure = Failure { rank: self.rank, call, seq: self.seq, cause };
         tracing::error!("{failure}");
         self.failed = Some(Arc::new(failure));
     }
@@ -488,20 +488,20 @@ impl Communicator {
     /// Makes the communicator fail for good, in `call`.
     #[cold]
     pub(crate) fn fail(&mut self, call: Call, error: CallError) -> Error {
-        let verdict = self.verdict_on(error);
-        let failure = Arc::new(Failure { rank: self.rank, call, seq: self.seq, verdict });
+        let cause = self.cause_of(error);
+        let failure = Arc::new(Failure { rank: self.rank, call, seq: self.seq, cause });
         tracing::error!("{failure}");
         self.failed = Some(Arc::clone(&failure));
         self.cache.forget();
         Error::Failed(failure)
     }
 
-    /// Reports a failure that this rank observed, and waits for the verdict of all ranks.
-    fn verdict_on(&self, error: CallError) -> Arc<FailureCause> {
+    /// Reports a failure that this rank observed, and waits for the cause that all ranks agree on.
+    fn cause_of(&self, error: CallError) -> Arc<FailureCause> {
         let Some(control) = &self.control else { unreachable!("only drop takes the control") };
         let (seq, who) = (self.seq, |rank| RankOnHost { rank, host: None });
-        let (complaint, own) = match error {
-            CallError::FailureCause(verdict) => return verdict,
+        let (report, own) = match error {
+            CallError::FailureCause(cause) => return cause,
             CallError::Link(link) => {
                 let (peer, cause) = (link.link.peer, link.to_string());
                 let own = FailureCause::Link {
@@ -524,15 +524,15 @@ impl Communicator {
                 )
             }
         };
-        control.report_failure(complaint);
-        let deadline = Instant::now() + VERDICT_WAIT;
+        control.report_failure(report);
+        let deadline = Instant::now() + CAUSE_WAIT;
         loop {
-            if let Some(verdict) = control.verdict() {
-                return verdict;
+            if let Some(cause) = control.verdict() {
+                return cause;
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                tracing::warn!("no verdict within {VERDICT_WAIT:?}; this rank states its own");
+                tracing::warn!("no cause within {CAUSE_WAIT:?}; this rank states its own");
                 return Arc::new(own);
             }
             park(&[Some(control.wake_fd())], left);

@@ -37,18 +37,18 @@ pub enum Error {
         /// The invalid argument, and the values that are valid.
         what: String,
     },
-    /// The job has failed. Every surviving rank gets the same verdict, and every later call on this
+    /// The job has failed. Every surviving rank gets the same cause, and every later call on this
     /// communicator returns the same error. The contents of output buffers are undefined.
     #[error(transparent)]
     Failed(Arc<Failure>),
     /// The job has failed, and this rank learned it only on leaving. All of its calls had returned
     /// without an error.
-    #[error("rank {rank}, on leaving: {verdict}")]
+    #[error("rank {rank}, on leaving: {cause}")]
     Leave {
         /// This rank.
         rank: Rank,
         /// The cause of the failure.
-        verdict: Arc<FailureCause>,
+        cause: Arc<FailureCause>,
     },
     /// This process is a child that `fork` made. Only its parent may use the communicator. The
     /// call sent nothing.
@@ -95,13 +95,13 @@ pub struct Failure {
     /// The call's number on this communicator, from 1.
     pub seq: u64,
     /// The cause of the failure: the same on every surviving rank.
-    pub verdict: Arc<FailureCause>,
+    pub cause: Arc<FailureCause>,
 }
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { rank, call, seq, verdict } = self;
-        write!(f, "{call} #{seq} on rank {rank}: {verdict}")
+        let Self { rank, call, seq, cause } = self;
+        write!(f, "{call} #{seq} on rank {rank}: {cause}")
     }
 }
 

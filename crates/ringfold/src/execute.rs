@@ -144,7 +144,7 @@ fn finish(
     }
 }
 
-/// Parks until a peer or a verdict wakes this rank, or for `limit`. Does not park if something
+/// Parks until a peer or a cause wakes this rank, or for `limit`. Does not park if something
 /// moves after all.
 fn park_rank(
     work: &mut impl Work,

@@ -91,8 +91,8 @@ fn a_panic_withdraws_lent_memory_and_ends_the_call_of_every_rank() {
         other => panic!("{other}"),
     });
     assert!(begin.elapsed() < Duration::from_secs(20), "the peer did not wait for its timeout");
-    assert_eq!(failures[0].verdict, failures[1].verdict);
-    assert_eq!(failures[0].verdict.culprits(), [Rank(0)]);
+    assert_eq!(failures[0].cause, failures[1].cause);
+    assert_eq!(failures[0].cause.culprits(), [Rank(0)]);
     let text = failures[1].to_string();
     assert!(text.contains("allreduce [f32 x 1048576, sum] #1 panicked"), "{text}");
 }

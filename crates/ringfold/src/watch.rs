@@ -37,7 +37,7 @@ impl Watch {
     /// An error once the job has failed. One atomic load while it has not.
     #[inline]
     pub(crate) fn check_abort(&self) -> Result<(), CallError> {
-        self.control.verdict().map_or(Ok(()), |verdict| Err(CallError::FailureCause(verdict)))
+        self.control.verdict().map_or(Ok(()), |cause| Err(CallError::FailureCause(cause)))
     }
 
     /// Fails once the job has failed. After a pause it first waits until the control thread has

@@ -81,39 +81,39 @@ fn a_waiting_call_ends_when_another_thread_aborts() {
         }
         let error = comm.all_reduce(&mut [1.0_f32], ReduceOp::Sum).unwrap_err();
         let Error::Failed(failure) = &error else { panic!("{error}") };
-        assert_eq!(failure.verdict.culprits(), [Rank(0)], "{error}");
+        assert_eq!(failure.cause.culprits(), [Rank(0)], "{error}");
     });
     outcome.unwrap();
 }
 
 #[test]
 fn ranks_that_differ_learn_the_calls_of_all() {
-    let verdicts = local::run(3, |comm| {
+    let causes = local::run(3, |comm| {
         let count = if comm.rank() == Rank(1) { 7 } else { 5 };
         let error = comm.all_reduce(&mut vec![1.0_f64; count], ReduceOp::Sum).unwrap_err();
         let Error::Failed(failure) = &error else { panic!("{error}") };
-        assert!(matches!(&*failure.verdict, FailureCause::Mismatch { .. }), "{error}");
+        assert!(matches!(&*failure.cause, FailureCause::Mismatch { .. }), "{error}");
         assert!(error.to_string().contains("f64 x 7"), "{error}");
-        failure.verdict.clone()
+        failure.cause.clone()
     });
-    let verdicts = verdicts.unwrap();
-    assert!(verdicts.iter().all(|verdict| *verdict == verdicts[0]), "{verdicts:?}");
-    assert_eq!(verdicts[0].culprits(), [Rank(1)]);
+    let causes = causes.unwrap();
+    assert!(causes.iter().all(|cause| *cause == causes[0]), "{causes:?}");
+    assert_eq!(causes[0].culprits(), [Rank(1)]);
 }
 
 #[test]
 fn a_difference_in_an_earlier_call_is_found_by_the_next() {
-    let verdicts = local::run(2, |comm| {
+    let causes = local::run(2, |comm| {
         // Each rank only sends, so each call returns.
         let root = comm.rank();
         comm.broadcast(&mut [root.0; 3], root).unwrap();
         let error = comm.all_reduce(&mut [1.0_f32; 3], ReduceOp::Sum).unwrap_err();
         let Error::Failed(failure) = &error else { panic!("{error}") };
-        failure.verdict.to_string()
+        failure.cause.to_string()
     });
-    for verdict in verdicts.unwrap() {
+    for cause in causes.unwrap() {
         let words = ["#1", "broadcast", "root 0", "root 1"];
-        assert!(words.iter().all(|word| verdict.contains(word)), "{verdict}");
+        assert!(words.iter().all(|word| cause.contains(word)), "{cause}");
     }
 }
 
