@@ -40,7 +40,7 @@ pub(super) fn algorithms(question: &Question) -> anyhow::Result<String> {
             _ => "\n",
         });
     }
-    writeln!(text, "*: the algorithm that ringfold chooses; steps: the longest chain of")?;
+    writeln!(text, "* is the algorithm that ringfold chooses; steps: the longest chain of")?;
     writeln!(text, "dependent messages; peers: the most connections of a rank; away: the most")?;
     writeln!(text, "of them to other hosts. --algorithm NAME prints one algorithm.")?;
     if layout.has_fabric() {
