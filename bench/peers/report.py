@@ -120,7 +120,7 @@ class Report:
         return min((share for share in shares if share), default=None)
 
     def plot(self, series):
-        """Plots time and bus bandwidth by size, for the first measured place."""
+        """Plots time, bus bandwidth and ratio by size, for the first measured place."""
         job = series.job
         place = job.places.split(",")[0]
         cells = [cell for cell in series.cells.values() if cell.place == place]
@@ -144,7 +144,20 @@ class Report:
         panels = [svg.Panel("time per call", "us", times)]
         if figures.bus_factor(job.collective, job.ranks):
             panels.append(svg.Panel("bus bandwidth", "GB/s", rates))
+        panels += self._ratios(job, cells)
         return svg.document(title, panels)
+
+    def _ratios(self, job, cells):
+        """Returns the panel of our time over the best peer's, with a line at 1.0."""
+        lines = []
+        for library in [self.ours[0], *self._more(job)]:
+            found = [(cell.size, cell.ratio(library.name, self.peers)) for cell in cells]
+            lines.append(svg.Line(library.title, [point for point in found if point[1]]))
+        points = [point for line in lines for point in line.points]
+        if not points:
+            return []
+        ends = [(cell.size, 1.0) for cell in (cells[0], cells[-1])]
+        return [svg.Panel("time over the best peer's", "ratio", [*lines, svg.Line("1.0", ends, True)])]
 
     def json(self):
         """Every time of every round, with medians and ratios."""

@@ -9,12 +9,14 @@ import tempfile
 import unittest
 import xml.etree.ElementTree as xml
 from pathlib import Path
+from types import SimpleNamespace
 
 import builds
 import figures
 import gate
 import libraries
 import processes
+import report
 import sizes
 import svg
 
@@ -199,6 +201,24 @@ class Plots(unittest.TestCase):
         paths = [node for node in tree.iter() if node.tag.endswith("polyline")]
         self.assertEqual(len(paths), 1)
         self.assertIn("a &amp; b", text)
+
+    def test_ratios_have_a_plot(self):
+        job = SimpleNamespace(collective="all_reduce", ranks=2, places="out")
+        cells = {}
+        for size, times in ((8, (1.0, 2.0)), (1024, (3.0, 2.0))):
+            cells[size] = figures.Cell("all_reduce", 2, "out", size)
+            for name, time in zip(("ours", "theirs"), times):
+                cells[size].add(name, 0, time)
+        libraries = [
+            SimpleNamespace(name=name, title=name, role=role, runs=lambda _: True)
+            for name, role in (("ours", "ours"), ("theirs", "peer"))
+        ]
+        made = report.Report({"transport": "shm"}, libraries, [])
+        text = made.plot(SimpleNamespace(job=job, cells=cells))
+        paths = [node for node in xml.fromstring(text).iter() if node.tag.endswith("polyline")]
+        # Two lines of times, two of bandwidths, and the ratio beside its line at 1.0.
+        self.assertEqual(len(paths), 6)
+        self.assertIn("time over the best peer's", text)
 
 
 class Processes(unittest.TestCase):
