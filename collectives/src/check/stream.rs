@@ -28,7 +28,7 @@ pub(super) struct Stream {
 }
 
 impl Stream {
-    /// SingleCopy `src` of the sender's memory as a rendezvous send.
+    /// Offers `src` of the sender's memory as a rendezvous send.
     pub(super) fn offer(&mut self, src: Slice) {
         self.offer = Some(src);
     }

@@ -14,7 +14,7 @@ use crate::rdma::ring::layout::Most;
 use crate::rdma::ring::outbound::{By, Outbound, Ready};
 
 impl Peer {
-    /// SingleCopy bytes to the peer. Returns how many were accepted. A caller that `is_patient` tries
+    /// Offers bytes to the peer. Returns how many were accepted. A caller that `is_patient` tries
     /// again soon.
     pub(in crate::rdma) fn send(
         &mut self,
