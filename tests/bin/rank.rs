@@ -283,7 +283,8 @@ fn allow_no_more_memory() {
     setrlimit(Resource::As, limits).expect("a limit can be lowered");
 }
 
-/// A task of this program, as described in its head. Prints the least and the largest sum, and the algorithm.
+/// A task of this program, as described in its head. Prints the least and the largest sum, and the
+/// algorithm.
 fn ones(comm: &mut Communicator, count: usize, is_poor: bool) -> Result<(), Error> {
     let mut buffer = vec![1.0_f32; count];
     if is_poor {

@@ -75,7 +75,7 @@ fn ranks_with_separate_homes_warn_early() {
     let ways = ["RINGFOLD_SECRET_FILE", "RINGFOLD_SECRET (", "a launcher that carries one"];
     for (rank, outcome) in outcomes.iter().enumerate() {
         assert!(!outcome.status.success(), "{outcome:?}");
-        let is_early = |line: &&str| line.contains(" has waited ") || line.contains("goes on");
+        let is_early = |line: &&str| line.contains(" has waited ") || line.contains("keeps trying");
         let warning = outcome.stderr.lines().filter(|line| line.contains("WARN")).find(is_early);
         let warning = warning.unwrap_or_else(|| panic!("rank {rank} has not warned: {outcome:?}"));
         let error = outcome.stderr.lines().last().unwrap();

@@ -172,8 +172,8 @@ fn latency() {
     });
 }
 
-/// The cost of the transport's own instructions, with every line in the cache of one thread, against
-/// that of a flag.
+/// The cost of the transport's own instructions, with every line in the cache of one thread,
+/// against that of a flag.
 fn overhead() {
     let (mut one, mut other) = pair();
     let line = Line::default();
@@ -201,8 +201,8 @@ fn overhead() {
     report("8 B in one thread", "a fenced flag", "ns", times);
 }
 
-/// Large messages through the ring, read in place, against a copy and a read of as many bytes in one
-/// thread.
+/// Large messages through the ring, read in place, against a copy and a read of as many bytes in
+/// one thread.
 fn stream() {
     let source = vec![1_u8; STREAM_BYTES];
     let mut target = vec![0_u8; STREAM_BYTES];

@@ -189,8 +189,8 @@ fn spinning() -> [Box<dyn End>; 2] {
     [near, far].map(|it| Box::new(Spinning(it, Spinner::default())) as Box<dyn End>)
 }
 
-/// Both ends in one thread: the cost of sends and receives without waits, which is measurable even on
-/// a busy machine.
+/// Both ends in one thread: the cost of sends and receives without waits, which is measurable even
+/// on a busy machine.
 struct Alone([Box<dyn End>; 2]);
 
 impl Alone {

@@ -1,5 +1,5 @@
-//! TCP only: proofs, unauthenticated connections, cut connections, lingering bytes. `conformance` has
-//! the tests of the contract.
+//! TCP only: proofs, unauthenticated connections, cut connections, lingering bytes. `conformance`
+//! has the tests of the contract.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says where")]
 
 use std::io::{Read, Write};

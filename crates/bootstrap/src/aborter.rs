@@ -12,9 +12,9 @@ use crate::member::Command;
 /// Ends a rank's membership from any thread, even while another thread waits in a call. Clones end
 /// the same membership.
 ///
-/// Every rank of the communicator, this one included, then gets [`FailureCause::Aborted`], which names
-/// this rank and its reason. Calls that wait end with this verdict. A failure that was announced
-/// earlier stays the verdict. After the rank has left, an abort does nothing.
+/// Every rank of the communicator, this one included, then gets [`FailureCause::Aborted`], which
+/// names this rank and its reason. Calls that wait end with this verdict. A failure that was
+/// announced earlier stays the verdict. After the rank has left, an abort does nothing.
 ///
 /// [`FailureCause::Aborted`]: crate::FailureCause::Aborted
 #[derive(Clone, Debug)]

@@ -2,7 +2,8 @@
 //!
 //! `discover` reads a launcher's variables into an `Identity`. The job's `Secret` makes a process a
 //! member of the job. `Control::join` connects the ranks and returns every rank's card. `Control`
-//! then runs beside the data path until there is a `FailureCause`, which is the same for every survivor.
+//! then runs beside the data path until there is a `FailureCause`, which is the same for every
+//! survivor.
 //!
 //! # Shape
 //! The control plane is a star: rank 0's process runs the coordinator, and every rank keeps one

@@ -3,9 +3,9 @@
 //! A connection can break while both of its ends live: a firewall forgets it, or an operator kills
 //! it. So a rank that loses its connection dials the coordinator again, and proves its identity by
 //! a token that only it has. The coordinator waits `limits::RETURN_MS` for this before it declares
-//! the rank dead. After a timeout of the connection it waits `limits::COORDINATOR_SILENCE_MS` before it
-//! declares the rank silent, but decides no failure without it. Both ends then repeat the messages
-//! that may have been lost.
+//! the rank dead. After a timeout of the connection it waits `limits::COORDINATOR_SILENCE_MS`
+//! before it declares the rank silent, but decides no failure without it. Both ends then repeat the
+//! messages that may have been lost.
 //!
 //! The coordinator reserves a port for this at the beginning, and listens there after all ranks
 //! have joined. A break that only the rank notices must find the port open. Unauthenticated peers

@@ -206,8 +206,8 @@ impl Communicator {
     }
 
     /// A handle that aborts this communicator from any thread, even while a call waits. Calls on
-    /// all ranks then return [`Error::Failed`] with [`FailureCause::Aborted`], after one message to rank
-    /// 0 and one back, or after two seconds if rank 0 does not answer.
+    /// all ranks then return [`Error::Failed`] with [`FailureCause::Aborted`], after one message to
+    /// rank 0 and one back, or after two seconds if rank 0 does not answer.
     ///
     /// ```
     /// use ringfold::{Communicator, Error};

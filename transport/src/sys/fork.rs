@@ -87,7 +87,8 @@ pub fn close_in_children(socket: BorrowedFd<'_>) {
     let mut places = (0..RANKS_MAX).map(|step| &SOCKETS[begin.wrapping_add(step) % RANKS_MAX]);
     if !places.any(|place| place.enter(descriptor, inode)) {
         tracing::warn!(
-            "a child made by `fork` may hide the end of this process from its peers: too many sockets"
+            "a child made by `fork` may hide the end of this process from its peers: too many \
+             sockets"
         );
     }
 }

@@ -97,6 +97,7 @@ impl Drop for Region {
 impl Placement {
     /// Makes the promise.
     ///
+    /// # Safety
     /// All callers of `recv` of this transport must keep this rule for a `dst` in `Pages`: after a
     /// call of `recv`, nobody accesses bytes of `dst` until `recv` reports that they have arrived,
     /// or `withdraw` has returned. A caller that panics must keep it too. Such a caller may drop

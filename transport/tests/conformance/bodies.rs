@@ -220,7 +220,8 @@ pub(crate) fn flow_control(make: &Constructor) {
     for tag in 0..3 {
         let chunk = message(tag, CHUNK_BYTES);
         let total = fill(&mut *a, &mut *b, 0, tag, &chunk);
-        // A rendezvous message is accepted as it is read; a layer may have sent some bytes before it.
+        // A rendezvous message is accepted as it is read; a layer may have sent some bytes before
+        // it.
         assert!(total >= LINK_BYTES_MIN || is_offering(&mut *a), "{total}");
         drain(&mut *a, &mut *b, 0, tag, &chunk, total);
     }

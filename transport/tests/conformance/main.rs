@@ -108,7 +108,8 @@ fn rdma_adaptive(ranks: usize, lanes: usize) -> Ends {
     rdma(ranks, lanes, 2, true)
 }
 
-/// Whether there is an RDMA device. If not, prints that, or fails if RINGFOLD_TEST_REQUIRE demands one.
+/// Whether there is an RDMA device. If not, prints that, or fails if RINGFOLD_TEST_REQUIRE demands
+/// one.
 fn has_rdma() -> bool {
     static WHY: std::sync::LazyLock<Option<String>> = std::sync::LazyLock::new(|| {
         let why = Rails::open(&Settings::default(), None).err()?.to_string();
@@ -205,7 +206,8 @@ macro_rules! conformance {
             leaving: closed_after_the_rest, flushed_bytes_survive_their_sender,
                 accepted_bytes_survive_a_late_answer, bytes_for_a_dead_peer_delay_no_drop,
                 a_withdrawn_endpoint_drops_at_once;
-            registered: sent_from_registered_memory, received_into_registered_memory, woken_in_registered_memory,
+            registered: sent_from_registered_memory, received_into_registered_memory,
+                woken_in_registered_memory,
                 a_parked_rank_has_sent,
                 withdrawn_memory_is_not_read, withdrawn_memory_is_not_written;
             parking: woken_by_data, woken_by_credit, woken_by_the_end_of_a_peer, disarm_clears;

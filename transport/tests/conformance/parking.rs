@@ -1,5 +1,5 @@
-//! `arm`, `wake_fd`, `disarm`: a caller that tries once more and then parks is woken by the event that
-//! it waits for. A lost wake-up shows as a park that ends by its timeout.
+//! `arm`, `wake_fd`, `disarm`: a caller that tries once more and then parks is woken by the event
+//! that it waits for. A lost wake-up shows as a park that ends by its timeout.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;

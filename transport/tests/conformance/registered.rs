@@ -127,8 +127,8 @@ pub(crate) fn a_parked_rank_has_sent(make: &Constructor) {
     }
 }
 
-/// A parked rank is woken by the event that it waits for, also by one of its own device. One end only
-/// sends and the other only receives, from and to registered memory.
+/// A parked rank is woken by the event that it waits for, also by one of its own device. One end
+/// only sends and the other only receives, from and to registered memory.
 pub(crate) fn woken_in_registered_memory(make: &Constructor) {
     let (mut a, mut b) = pair(make, 1);
     let mut random = Random::new();

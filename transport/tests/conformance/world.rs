@@ -1,5 +1,5 @@
-//! Tools of the test bodies: messages with recognisable bytes, random numbers with a printed seed, and
-//! waits that end in a panic instead of a hang.
+//! Tools of the test bodies: messages with recognisable bytes, random numbers with a printed seed,
+//! and waits that end in a panic instead of a hang.
 
 use std::ops::{Deref, DerefMut};
 use std::time::{Duration, Instant};
@@ -179,8 +179,8 @@ impl Incoming {
         Self { link, tag, len, arrived: 0 }
     }
 
-    /// Checks the readable bytes, and consumes as many of them as `choose` says, given their number.
-    /// Returns the number of consumed bytes.
+    /// Checks the readable bytes, and consumes as many of them as `choose` says, given their
+    /// number. Returns the number of consumed bytes.
     pub(crate) fn take(
         &mut self,
         at: &mut dyn Transport,

@@ -77,8 +77,8 @@ impl Agreement {
         self.cause.is_some()
     }
 
-    /// See `Arbiter::report_failure`. Rank 0 lives and dies with the coordinator, so it never states a
-    /// cause by itself.
+    /// See `Arbiter::report_failure`. Rank 0 lives and dies with the coordinator, so it never
+    /// states a cause by itself.
     pub(crate) fn report_failure(
         &mut self,
         from: Rank,

@@ -3,7 +3,8 @@
 //! Every rank goes to each coordinator once, in the order in which rank 0 opened them. A
 //! coordinator that closes before a rank has come has given up on that rank, which then goes to the
 //! next one. So ranks that try again after a failure find each other. Memory is bounded by
-//! `limits::COORDINATORS_MAX` coordinators and a number per rank, no matter how often the job meets.
+//! `limits::COORDINATORS_MAX` coordinators and a number per rank, no matter how often the job
+//! meets.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;

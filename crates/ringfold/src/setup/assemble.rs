@@ -34,8 +34,8 @@ pub(crate) struct Parts {
 /// members call it. Blocks until they are connected.
 ///
 /// `meet` brings the members together. It sends this rank's bytes (at most
-/// `limits::PEER_INFO_BYTES_MAX`) to every member. It returns the bytes of all members in rank order,
-/// and the control plane of the group, over which the members exchange the rest.
+/// `limits::PEER_INFO_BYTES_MAX`) to every member. It returns the bytes of all members in rank
+/// order, and the control plane of the group, over which the members exchange the rest.
 ///
 /// A process may assemble several groups, with another rank in each. Each group has transports of
 /// its own. The first group takes the RDMA devices out of `found`; later ones go without RDMA.

@@ -65,8 +65,8 @@ fn join_job(config: &Config) -> Result<Parts, InitError> {
     meet(config, identity, secret, None)
 }
 
-/// Joins the group of `size` ranks of a unique id, as `rank`. The id has the `address` on which rank
-/// 0 listens, and the `secret` of the group. Blocks until all ranks have joined.
+/// Joins the group of `size` ranks of a unique id, as `rank`. The id has the `address` on which
+/// rank 0 listens, and the `secret` of the group. Blocks until all ranks have joined.
 pub(crate) fn join_by_id(
     config: &Config,
     address: SocketAddr,

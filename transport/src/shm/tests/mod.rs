@@ -266,8 +266,8 @@ fn boxed_ends_exchange_too() {
     assert_eq!((done, &theirs[..3]), (Exchanged::Both, &b"one"[..]));
 }
 
-/// Sends a whole message, by `offer` if it is `asked` to. Returns whether the link accepted no bytes
-/// before the receiver had read some.
+/// Sends a whole message, by `offer` if it is `asked` to. Returns whether the link accepted no
+/// bytes before the receiver had read some.
 fn carry([from, into]: &mut [Shm; 2], bytes: usize, asked: bool) -> bool {
     let message: Vec<u8> = (0..bytes).map(|at| (at * 7 % 251).to_le_bytes()[0]).collect();
     let (mut received, mut sent, mut arrived) = (vec![0; bytes], 0, 0);
