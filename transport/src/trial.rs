@@ -10,6 +10,8 @@
 //!                    <-     a count, and that many bytes: the other direction
 //! ```
 
+use std::error::Error;
+use std::fmt;
 use std::io;
 use std::time::{Duration, Instant};
 
@@ -38,9 +40,8 @@ pub enum Stage {
     Long,
 }
 
-/// A trial that failed.
-#[derive(Debug, thiserror::Error)]
-#[error("{why}")]
+/// A trial that failed. Its text and its source are those of the reason.
+#[derive(Debug)]
 pub struct Failed {
     /// The phase in which it failed.
     pub stage: Stage,
@@ -61,8 +62,20 @@ pub enum Fault {
     #[error("the received bytes differ from the sent ones")]
     Wrong,
     /// This process could not wait.
-    #[error("cannot wait: {0}")]
+    #[error("cannot wait")]
     Wait(#[from] io::Error),
+}
+
+impl fmt::Display for Failed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.why, f)
+    }
+}
+
+impl Error for Failed {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.why.source()
+    }
 }
 
 impl Failed {
@@ -325,7 +338,7 @@ fn piece(bytes: u64) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use ringfold_types::{Lane, Rank};
+    use ringfold_types::{Chain, Lane, Rank};
 
     use super::*;
     use crate::local::Local;
@@ -367,5 +380,16 @@ mod tests {
         ends[1].send(link(0), TAG + 1, &[PATTERN; 8]).unwrap();
         let failed = run(&mut ends[0], link(1), true).unwrap_err();
         assert!(matches!(failed.why, Fault::Wrong), "{failed:?}");
+    }
+
+    #[test]
+    fn the_chain_of_a_failure_names_each_cause_once() {
+        let cause = || io::Error::other("the cause");
+        let lost = LinkError { link: link(1), transport: "tcp", fault: LinkFault::Io(cause()) };
+        for why in [Fault::Link(lost), Fault::Wait(cause())] {
+            let failed = Failed { stage: Stage::Meeting, why };
+            let text = Chain(&failed).to_string();
+            assert_eq!(text.matches("the cause").count(), 1, "{text}");
+        }
     }
 }

@@ -39,7 +39,7 @@ pub enum SecretError {
         place: String,
     },
     /// The source cannot be read.
-    #[error("cannot read the secret from {place}: {source}")]
+    #[error("cannot read the secret from {place}")]
     Unreadable {
         /// The source of the secret.
         place: String,
@@ -64,7 +64,7 @@ pub enum SecretError {
         uid: u32,
     },
     /// The file in the home directory cannot be made.
-    #[error("cannot make {}: {source}; set RINGFOLD_SECRET_FILE to a file that every rank can read",
+    #[error("cannot make {} (set RINGFOLD_SECRET_FILE to a file that every rank can read)",
         path.display())]
     Unwritable {
         /// The file.
@@ -73,7 +73,7 @@ pub enum SecretError {
         source: io::Error,
     },
     /// The launcher's key-value space, which carries the secret, failed.
-    #[error("cannot share a secret by the launcher's key-value space (PMI-1): {0}")]
+    #[error("cannot share a secret by the launcher's key-value space (PMI-1)")]
     Carrier(#[from] PmiError),
     /// Neither a secret nor a home directory is set.
     #[error("no secret: set RINGFOLD_SECRET_FILE (or HOME, to keep one in ~/.ringfold/secret)")]

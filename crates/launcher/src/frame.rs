@@ -21,7 +21,7 @@ pub(crate) enum FrameError {
     #[error("a message of {0} bytes exceeds the limit")]
     TooLong(usize),
     /// The bytes are no message.
-    #[error("not a message: {0}")]
+    #[error("not a message")]
     Malformed(#[from] postcard::Error),
     /// Much text came, but no greeting.
     #[error("no greeting: check that ringrun of the same version answers; the output was: {0:?}")]

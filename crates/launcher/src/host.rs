@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use ringfold_types::Rank;
+use ringfold_types::{Chain, Rank};
 use rustix::process::{Signal, kill_process_group};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
@@ -228,7 +228,7 @@ async fn read_reports(
             let report = match decoder.next() {
                 Ok(Some(report)) => report,
                 Ok(None) => break,
-                Err(error) => return LinkEnd::Invalid(error.to_string()),
+                Err(error) => return LinkEnd::Invalid(Chain(&error).to_string()),
             };
             match admission.admit(report) {
                 Ok(Up::Leaving { why }) => left = Some(why),

@@ -42,7 +42,7 @@ pub enum LaunchError {
     #[error(transparent)]
     Rendezvous(#[from] RendezvousError),
     /// The command that starts a node agent cannot be started.
-    #[error("cannot start '{command}' for host {host}: {source}")]
+    #[error("cannot start '{command}' for host {host}")]
     Keeper {
         /// The host of the node agent.
         host: String,
@@ -400,4 +400,41 @@ fn ignored_signals() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let set = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     set.and_then(|set| u64::from_str_radix(set.trim(), 16).ok()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::error::Error;
+
+    use ringfold_bootstrap::interface::{ChooseError, Family};
+    use ringfold_types::Chain;
+
+    use super::*;
+
+    fn cause() -> io::Error {
+        io::Error::other("the cause")
+    }
+
+    #[test]
+    fn the_chain_of_an_error_names_each_cause_once() {
+        let (host, command) = (String::from("h"), String::from("ssh"));
+        let listen = || RendezvousError::Listen { address: host.clone(), source: cause() };
+        let tried = String::from("the cause");
+        let errors: [Box<dyn Error>; 6] = [
+            Box::new(LaunchError::Keeper { host: host.clone(), command, source: cause() }),
+            Box::new(LaunchError::System(cause())),
+            Box::new(LaunchError::Rendezvous(listen())),
+            Box::new(RendezvousError::Unresolved { host: host.clone(), source: cause() }),
+            Box::new(RendezvousError::Route { host: host.clone(), source: cause() }),
+            Box::new(RendezvousError::Interface(ChooseError::NoAddress {
+                tried,
+                family: Family::Any,
+            })),
+        ];
+        for error in &errors {
+            let text = Chain(&**error).to_string();
+            assert_eq!(text.matches("the cause").count(), 1, "{text}");
+            assert!(error.source().is_none() || !error.to_string().contains("the cause"), "{text}");
+        }
+    }
 }

@@ -13,6 +13,7 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use clap::Parser;
 use ringfold_launcher::{Bind, Job, intercept, parse_file, parse_list, run};
+use ringfold_types::Chain;
 use ringfold_types::limits::HOST_FILE_BYTES_MAX;
 
 use args::{Args, BindTo};
@@ -28,7 +29,7 @@ fn main() -> ExitCode {
     let (status, last_lines) =
         match job(Args::parse_from(Args::normalize(std::env::args_os()))).map(|job| run(&job)) {
             Ok(Ok(outcome)) => (outcome.exit_code(), outcome.to_string()),
-            Ok(Err(error)) => (LAUNCH_FAILED, error.to_string()),
+            Ok(Err(error)) => (LAUNCH_FAILED, Chain(&error).to_string()),
             Err(error) => (LAUNCH_FAILED, format!("{error:#}")),
         };
     for line in last_lines.lines() {

@@ -79,8 +79,8 @@ impl Drop for Serving {
 pub enum RendezvousError {
     /// The name of a host has no address.
     #[error(
-        "host {host} cannot be resolved ({source}): check its spelling; if only ssh knows the \
-         name, pass --rendezvous-addr ADDRESS"
+        "host {host} cannot be resolved (check its spelling; if only ssh knows the name, pass \
+         --rendezvous-addr ADDRESS)"
     )]
     Unresolved {
         /// The first other host.
@@ -90,8 +90,8 @@ pub enum RendezvousError {
     },
     /// The source address toward the host could not be found.
     #[error(
-        "cannot find the address at which host {host} reaches this one ({source}): \
-         pass --rendezvous-addr ADDRESS"
+        "cannot find the address at which host {host} reaches this one \
+         (pass --rendezvous-addr ADDRESS)"
     )]
     Route {
         /// The first other host.
@@ -100,10 +100,13 @@ pub enum RendezvousError {
         source: io::Error,
     },
     /// No interface of this host is allowed.
-    #[error("{0}: set RINGFOLD_SOCKET_IFNAME to others, or pass --rendezvous-addr ADDRESS")]
+    #[error(
+        "no network interface to use (set RINGFOLD_SOCKET_IFNAME to others, or pass \
+         --rendezvous-addr ADDRESS)"
+    )]
     Interface(#[from] ChooseError),
     /// The given address does not belong to this host, or the port is taken.
-    #[error("cannot listen at {address}: {source}")]
+    #[error("cannot listen at {address}")]
     Listen {
         /// The address.
         address: String,
@@ -198,6 +201,8 @@ fn first(mut addresses: impl Iterator<Item = SocketAddr>) -> io::Result<SocketAd
 
 #[cfg(test)]
 mod tests {
+    use ringfold_types::Chain;
+
     use super::{address_on, interfaces, is_this_host, resolve, route_to};
 
     #[test]
@@ -220,8 +225,9 @@ mod tests {
     #[test]
     fn interfaces_are_found() {
         assert!(address_on("=lo").unwrap().is_loopback());
-        let error = address_on("=nosuch").unwrap_err().to_string();
-        assert!(error.starts_with("no interface matches `=nosuch`; this host has "), "{error}");
+        let error = Chain(&address_on("=nosuch").unwrap_err()).to_string();
+        assert!(error.starts_with("no network interface to use (set RINGFOLD_SOCKET_IFNAME"));
+        assert!(error.contains(": no interface matches `=nosuch`; this host has "), "{error}");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use ringfold_bootstrap::FailureCause;
 use ringfold_transport::LinkError;
-use ringfold_types::{Call, Rank};
+use ringfold_types::{Call, Chain, Rank};
 
 use crate::config::ConfigError;
 use crate::setup::InitError;
@@ -70,17 +70,7 @@ pub enum Error {
 
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut text = self.to_string();
-        let mut source = self.source();
-        while let Some(cause) = source {
-            let cause_text = cause.to_string();
-            // Errors of other crates may repeat their source.
-            if !text.contains(&cause_text) {
-                text = format!("{text}: {cause_text}");
-            }
-            source = cause.source();
-        }
-        f.write_str(&text)
+        fmt::Display::fmt(&Chain(self), f)
     }
 }
 
@@ -147,8 +137,11 @@ impl From<LinkError> for CallError {
 #[cfg(test)]
 mod tests {
     use std::io;
+    use std::net::SocketAddr;
 
-    use ringfold_bootstrap::JoinError;
+    use ringfold_bootstrap::{DiscoverError, JoinError, SecretError};
+    use ringfold_topology::discover::files;
+    use ringfold_transport::{shm, tcp};
 
     use super::*;
     use crate::setup::UnreadablePeerInfo;
@@ -177,10 +170,28 @@ mod tests {
     }
 
     #[test]
-    fn debug_prints_a_source_once_if_the_sentence_repeats_it() {
-        let source = io::Error::other("no memory");
-        let join = JoinError::System { rank: Rank(0), action: "join", source };
-        let error = Error::from(InitError::Join(join));
-        assert_eq!(format!("{error:?}").matches("no memory").count(), 1, "{error:?}");
+    fn debug_prints_the_cause_of_every_init_error_once() {
+        let (rank, address) = (Rank(0), SocketAddr::from(([127, 0, 0, 1], 80)));
+        let cause = || io::Error::other("the cause");
+        let site = files::Error { file: "fabric".into(), line: 1, reason: "the cause".to_owned() };
+        let errors: [Error; 10] = [
+            InitError::Discover(DiscoverError::Socket { fd: 3, source: cause() }).into(),
+            InitError::Secret(SecretError::Unreadable { place: "x".into(), source: cause() })
+                .into(),
+            InitError::Join(JoinError::System { rank, action: "join", source: cause() }).into(),
+            InitError::Topology(site.into()).into(),
+            InitError::Interfaces(cause()).into(),
+            InitError::Listen { rank, source: tcp::ListenError::Bind { address, source: cause() } }
+                .into(),
+            InitError::Tcp(tcp::ConnectError::Events(cause())).into(),
+            InitError::Shm { rank, source: shm::ConnectError::Io(cause()) }.into(),
+            InitError::UniqueId(cause()).into(),
+            InitError::Descriptors(cause()).into(),
+        ];
+        for error in &errors {
+            let text = format!("{error:?}");
+            assert_eq!(text.matches("the cause").count(), 1, "{text}");
+            assert!(!error.to_string().contains("the cause"), "{error}");
+        }
     }
 }

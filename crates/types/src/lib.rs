@@ -1,12 +1,13 @@
 //! The vocabulary that all crates of ringfold share: ranks (`Rank`, `Lane`), data types
-//! (`DataType`), reduction operations (`ReduceOp`), calls (`Call`), parts of buffers (`Slice`) and
-//! bounds (`limits`).
+//! (`DataType`), reduction operations (`ReduceOp`), calls (`Call`), parts of buffers (`Slice`),
+//! bounds (`limits`) and errors with their causes (`Chain`).
 //!
 //! No dependencies and no `std`: these values are only compared, printed and sent.
 #![no_std]
 #![forbid(unsafe_code)]
 
 mod call;
+mod chain;
 mod data_type;
 pub mod limits;
 mod op;
@@ -14,6 +15,7 @@ mod rank;
 mod slice;
 
 pub use call::{Call, Collective, InvalidCall};
+pub use chain::Chain;
 pub use data_type::{DataType, UnknownDataType};
 pub use op::{ReduceOp, Scale, UnknownReduceOp};
 pub use rank::{Lane, Rank};

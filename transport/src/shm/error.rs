@@ -30,7 +30,7 @@ pub enum ConnectError {
         address: String,
     },
     /// This rank could not connect to a peer, or the peer ended during the handshake.
-    #[error("cannot connect to rank {peer} over shared memory: {source}")]
+    #[error("cannot connect to rank {peer} over shared memory")]
     Unreachable {
         /// The peer.
         peer: Rank,
@@ -52,7 +52,7 @@ pub enum ConnectError {
         what: &'static str,
     },
     /// The system refused memory or descriptors to this process.
-    #[error("cannot prepare shared memory: {0}")]
+    #[error("cannot prepare shared memory")]
     Io(#[from] io::Error),
 }
 

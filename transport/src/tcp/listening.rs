@@ -51,7 +51,7 @@ pub enum ListenError {
     #[error("no address to listen on")]
     NoAddress,
     /// The address does not belong to this host, or has no free port.
-    #[error("cannot listen on {address}: {source}; give an address of this host and a free port")]
+    #[error("cannot listen on {address} (give an address of this host and a free port)")]
     Bind {
         /// The address, with the last port that was tried.
         address: SocketAddr,
@@ -73,8 +73,8 @@ pub enum ConnectError {
         size: usize,
     },
     /// The operating system has no descriptors left.
-    #[error("cannot set up events: {0}")]
-    Events(io::Error),
+    #[error("cannot set up events")]
+    Events(#[source] io::Error),
 }
 
 /// An endpoint that listens and does not know its peers yet.
@@ -190,5 +190,29 @@ impl std::fmt::Debug for Config {
             .field("ports", ports)
             .field("liveness", liveness)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::error::Error;
+
+    use ringfold_types::Chain;
+
+    use super::*;
+
+    #[test]
+    fn the_chain_of_an_error_names_each_cause_once() {
+        let cause = || io::Error::other("the cause");
+        let address = SocketAddr::from(([127, 0, 0, 1], 80));
+        let errors: [Box<dyn Error>; 2] = [
+            Box::new(ListenError::Bind { address, source: cause() }),
+            Box::new(ConnectError::Events(cause())),
+        ];
+        for error in &errors {
+            let text = Chain(&**error).to_string();
+            assert_eq!(text.matches("the cause").count(), 1, "{text}");
+            assert_ne!(text, error.to_string());
+        }
     }
 }

@@ -46,7 +46,7 @@ pub(crate) enum Purpose {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum HandshakeError {
     /// The connection ended or timed out.
-    #[error("{0}")]
+    #[error(transparent)]
     Io(#[from] io::Error),
     #[error("it does not speak ringfold's control protocol")]
     NotRingfold,

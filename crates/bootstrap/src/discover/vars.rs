@@ -59,7 +59,7 @@ pub enum DiscoverError {
         expected: &'static str,
     },
     /// Slurm's list of hosts is invalid.
-    #[error("{variable}={value:?}: {source}")]
+    #[error("{variable}={value:?} is not a list of hosts")]
     HostList {
         /// The variable.
         variable: &'static str,
@@ -92,8 +92,8 @@ pub enum DiscoverError {
     },
     /// The launcher's socket cannot be used.
     #[error(
-        "cannot use file descriptor {fd} (PMI_FD): {source}; set RINGFOLD_RANK, RINGFOLD_SIZE \
-         and RINGFOLD_RENDEZVOUS, or start with ringrun"
+        "cannot use file descriptor {fd} of PMI_FD (set RINGFOLD_RANK, RINGFOLD_SIZE and \
+         RINGFOLD_RENDEZVOUS, or start with ringrun)"
     )]
     Socket {
         /// The number of the descriptor.
@@ -102,6 +102,6 @@ pub enum DiscoverError {
         source: io::Error,
     },
     /// The PMI-1 session with the launcher failed.
-    #[error("the launcher's key-value space (PMI-1) failed: {0}")]
+    #[error("the launcher's key-value space (PMI-1) failed")]
     Pmi(#[from] PmiError),
 }

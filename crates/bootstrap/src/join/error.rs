@@ -49,7 +49,7 @@ pub enum JoinError {
     /// The name of rank 0's host, or of the launcher's, has no address.
     #[error(
         "rank {rank} cannot resolve the host name {host:?}, which comes from {named_by}, within \
-         {timeout:?}: {source}; correct the name, or give an address"
+         {timeout:?} (correct the name, or give an address)"
     )]
     UnknownHost {
         /// This rank.
@@ -156,7 +156,7 @@ pub enum JoinError {
         limit: u64,
     },
     /// Rank 0 cannot listen.
-    #[error("rank 0 cannot listen on {place}: {source}")]
+    #[error("rank 0 cannot listen on {place}")]
     Listen {
         /// The address.
         place: String,
@@ -170,10 +170,10 @@ pub enum JoinError {
     )]
     TooMany,
     /// The launcher's key-value space failed.
-    #[error("the launcher's key-value space (PMI-1) failed: {0}")]
+    #[error("the launcher's key-value space (PMI-1) failed")]
     Pmi(#[from] crate::pmi::PmiError),
     /// The system refused a thread, a socket or a file descriptor.
-    #[error("rank {rank} cannot {action}: {source}")]
+    #[error("rank {rank} cannot {action}")]
     System {
         /// This rank.
         rank: Rank,
@@ -182,4 +182,53 @@ pub enum JoinError {
         /// The system's error.
         source: io::Error,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use std::error::Error;
+
+    use ringfold_types::Chain;
+
+    use super::*;
+    use crate::channel::HandshakeError;
+    use crate::discover::{DiscoverError, InvalidHostList};
+    use crate::pmi::PmiError;
+    use crate::secret::SecretError;
+
+    fn cause() -> io::Error {
+        io::Error::other("the cause")
+    }
+
+    fn pmi() -> PmiError {
+        PmiError::Io { command: "get".into(), source: cause() }
+    }
+
+    #[test]
+    fn the_chain_of_an_error_names_each_cause_once() {
+        let (rank, timeout, place) = (Rank(1), Duration::ZERO, String::from("a place"));
+        let (host, named_by) = (place.clone(), place.clone());
+        let variable = "SLURM_STEP_NODELIST";
+        let list = InvalidHostList::Range("the cause".into());
+        let errors: [Box<dyn Error>; 12] = [
+            Box::new(JoinError::UnknownHost { rank, host, named_by, timeout, source: cause() }),
+            Box::new(JoinError::Listen { place: place.clone(), source: cause() }),
+            Box::new(JoinError::Pmi(pmi())),
+            Box::new(JoinError::System { rank, action: "start a thread", source: cause() }),
+            Box::new(SecretError::Unreadable { place: place.clone(), source: cause() }),
+            Box::new(SecretError::Unwritable { path: place.clone().into(), source: cause() }),
+            Box::new(SecretError::Carrier(pmi())),
+            Box::new(DiscoverError::HostList { variable, value: place, source: list }),
+            Box::new(DiscoverError::Socket { fd: 3, source: cause() }),
+            Box::new(DiscoverError::Pmi(pmi())),
+            Box::new(pmi()),
+            Box::new(HandshakeError::Io(cause())),
+        ];
+        for error in &errors {
+            let text = Chain(&**error).to_string();
+            assert_eq!(text.matches("the cause").count(), 1, "{text}");
+            assert!(text.matches("no answer to get").count() <= 1, "{text}");
+            assert!(error.source().is_none() || !error.to_string().contains("the cause"), "{text}");
+        }
+    }
 }

@@ -9,7 +9,7 @@ use ringfold_types::limits;
 #[non_exhaustive]
 pub enum PmiError {
     /// The socket failed, or no answer came in time.
-    #[error("no answer to {command}: {source}")]
+    #[error("no answer to {command}")]
     Io {
         /// The request.
         command: String,

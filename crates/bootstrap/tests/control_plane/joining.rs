@@ -1,12 +1,13 @@
 //! Ranks join, or report which ranks are missing.
 
+use std::error::Error;
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use ringfold_bootstrap::{Control, ExchangeError, Identity, JoinError, Rendezvous, Secret};
-use ringfold_types::{Rank, limits};
+use ringfold_types::{Chain, Rank, limits};
 use rustix::process::Signal;
 
 use crate::foreign::{Proxy, half_broken};
@@ -124,7 +125,11 @@ fn a_host_name_without_an_address_is_named_with_its_source() {
     let text = error.to_string();
     let name =
         "rank 1 cannot resolve the host name \"no such host\", which comes from MASTER_ADDR,";
-    assert!(text.starts_with(name) && text.ends_with("correct the name, or give an address"));
+    let advice = "(correct the name, or give an address)";
+    assert!(text.starts_with(name) && text.ends_with(advice), "{text}");
+    let chain = Chain(&error).to_string();
+    let cause = error.source().expect("the resolver's error").to_string();
+    assert_eq!(chain, format!("{text}: {cause}"));
 }
 
 #[test]

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use ringfold_bootstrap::{
     Carrier, Control, FailureCause, Identity, JoinError, Launcher, Options, Rendezvous, Secret,
 };
-use ringfold_types::Rank;
+use ringfold_types::{Chain, Rank};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Resource, Rlimit, Signal, setrlimit};
 
@@ -175,7 +175,7 @@ fn as_a_process() {
     }
     let (control, _) = match job.join(words[0].parse().unwrap()) {
         Ok(joined) => joined,
-        Err(e) => return println!("verdict: {e}"),
+        Err(e) => return println!("verdict: {}", Chain(&e)),
     };
     if words[4] == "catches-up" {
         return catch_up_after_a_stop(&control);

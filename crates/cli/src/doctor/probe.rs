@@ -12,7 +12,7 @@ use ringfold_transport::rdma::{self, Finding, Port, Rails, Rdma, State};
 use ringfold_transport::tcp::{self, Listening, Liveness, Tcp};
 use ringfold_transport::trial::{self, Failed, Figures, Stage};
 use ringfold_transport::{Link, Transport};
-use ringfold_types::{Lane, Rank};
+use ringfold_types::{Chain, Lane, Rank};
 use serde::{Deserialize, Serialize};
 
 /// The longest acknowledgement timeout of a device: 2^16 * 4.096 us, or 0.27 s. A probe thus
@@ -56,7 +56,7 @@ impl ProbeError {
 impl From<Failed> for ProbeError {
     fn from(failed: Failed) -> Self {
         let is_long = failed.stage == Stage::Long;
-        Self { is_long, is_secondary: failed.is_told(), why: failed.to_string() }
+        Self { is_long, is_secondary: failed.is_told(), why: Chain(&failed).to_string() }
     }
 }
 

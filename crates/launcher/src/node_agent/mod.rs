@@ -14,6 +14,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::process::ExitCode;
 use std::time::Duration;
 
+use ringfold_types::Chain;
 use tokio::net::unix::pipe;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
@@ -37,7 +38,7 @@ pub(crate) fn run(guardian: Option<u32>) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             use io::Write;
-            writeln!(io::stderr(), "ringrun: node agent: {error}").unwrap_or_default();
+            writeln!(io::stderr(), "ringrun: node agent: {}", Chain(&error)).unwrap_or_default();
             ExitCode::FAILURE
         }
     }
@@ -70,7 +71,7 @@ async fn serve(guardian: Option<u32>) -> io::Result<()> {
     let dead = process_tree::kill_all_descendants();
     match ending {
         Ending::Told => report_dead(&mut ranks, dead, &reports),
-        Ending::LauncherLost(lost) => reports.event(Up::Leaving { why: lost.to_string() }),
+        Ending::LauncherLost(lost) => reports.event(Up::Leaving { why: Chain(&lost).to_string() }),
         Ending::Asked(signal) => {
             let is_guarded = rustix::process::getppid() == process_tree::pid_of(guardian);
             let why = if is_guarded { signal } else { "its guardian was killed" };

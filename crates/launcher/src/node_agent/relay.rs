@@ -108,8 +108,8 @@ pub(super) enum LauncherLost {
     #[error("it has received nothing from ringrun for {} s (--host-timeout)", .0.as_secs_f64())]
     Silent(Duration),
     /// The launcher sent an invalid order.
-    #[error("ringrun sent an invalid order: {0}")]
-    Invalid(FrameError),
+    #[error("ringrun sent an invalid order")]
+    Invalid(#[source] FrameError),
 }
 
 /// Passes on orders until the launcher is gone, falls silent or sends an invalid one. Its first
@@ -216,5 +216,22 @@ pub(super) async fn write_input(
             return;
         }
         reports.event(Up::InputTaken);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use ringfold_types::Chain;
+
+    use super::*;
+
+    #[test]
+    fn an_invalid_message_is_named_once_with_its_cause() {
+        let cause = postcard::Error::DeserializeBadEncoding;
+        let lost = io::Error::other(LauncherLost::Invalid(FrameError::Malformed(cause.clone())));
+        let text = format!("ringrun sent an invalid order: not a message: {cause}");
+        assert_eq!(Chain(&lost).to_string(), text);
     }
 }

@@ -4,11 +4,12 @@
 mod signals;
 mod windows;
 
+use std::io;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use ringfold_types::limits::{LANES_MAX, LINK_BYTES_MIN};
-use ringfold_types::{Lane, Rank};
+use ringfold_types::{Chain, Lane, Rank};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, connect, send, socket_with};
 
@@ -116,6 +117,17 @@ fn lanes_beyond_the_agreed_are_errors() {
             Shm::listen(Config { key: KEY, rank: Rank(0), lanes, offers: SingleCopy::Never })
                 .is_err()
         );
+    }
+}
+
+#[test]
+fn the_chain_of_an_error_names_each_cause_once() {
+    let cause = || io::Error::other("the cause");
+    let unreachable = ConnectError::Unreachable { peer: Rank(1), source: cause() };
+    for error in [unreachable, ConnectError::Io(cause())] {
+        let text = Chain(&error).to_string();
+        assert_eq!(text.matches("the cause").count(), 1, "{text}");
+        assert_ne!(text, error.to_string());
     }
 }
 
