@@ -131,7 +131,7 @@ fn a_flap_of_the_only_rail_is_waited_for() {
             down $port; sleep 0.3; up $port
             calls 3
         done
-        said 'with no other way its device tries' 2
+        said 'without another way its device retries' 2
         finish";
     let own = "RINGFOLD_IB_HCA=rxe_h$((RINGFOLD_RANK / 2))r0";
     let functions = functions_of(4, own, "RINGFOLD_TRANSPORT=rdma");

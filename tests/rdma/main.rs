@@ -234,7 +234,7 @@ fn a_rail_that_goes_down_takes_only_itself_away() {
     let is_expected = |line: &&str| {
         line.contains("r1:1 is lost, 1 left: ")
             || line.contains("r1:1 went down; with it go ")
-            || line.contains("r1:1 went down; by 1 paths with no other way its device tries ")
+            || line.contains("r1:1 went down; on 1 paths without another way its device retries ")
     };
     assert!(warned.len() == 8 && warned.iter().all(is_expected), "{outcome:?}");
 }
