@@ -3,9 +3,6 @@
 use ringfold_topology::{Layout, Order};
 use ringfold_types::{Call, Rank};
 
-use crate::pattern::ring;
-use crate::schedule::Form;
-
 /// The inputs of one rank's schedule. All ranks of a call use the same call, layout and chunk.
 #[derive(Clone, Copy, Debug)]
 pub struct ScheduleParams<'a> {
@@ -71,15 +68,4 @@ pub(crate) struct Member {
     /// The place of the call's root.
     pub(crate) root: Rank,
     pub(crate) order: Order,
-}
-
-impl Member {
-    /// The forms in which partial sums arrive from the previous rank of a ring and leave for the
-    /// next.
-    pub(crate) fn ring_forms(&self, plan: &ScheduleParams<'_>) -> [Form; 2] {
-        let at = |place: Rank| self.order.at(place.index());
-        let [previous, next] =
-            [ring::before, ring::after].map(|of| at(of(self.place, 1, plan.size())));
-        [plan.sums_form(previous, plan.rank), plan.sums_form(plan.rank, next)]
-    }
 }

@@ -1,11 +1,12 @@
-//! The form in which partial results travel: as accumulators within a host, and between hosts as the
-//! call wants it.
+//! The form in which partial results travel: as accumulators within a host, and between hosts in
+//! the form that the call asks for.
 
 use ringfold_topology::Layout;
 use ringfold_types::{Call, Rank, Wire};
 
 use crate::crossing::Messages;
-use crate::plan::ScheduleParams;
+use crate::pattern::ring;
+use crate::plan::{Member, ScheduleParams};
 use crate::schedule::Form;
 
 /// The form between hosts. It is `Accumulator` where the data type is its own accumulator.
@@ -48,5 +49,16 @@ impl Messages<'_> {
     /// The form of partial results on all links alike.
     pub(crate) fn sums_form_among_all(&self) -> Form {
         among_all(self.call, self.layout)
+    }
+}
+
+impl Member {
+    /// The forms in which partial sums arrive from the previous rank of a ring and leave for the
+    /// next.
+    pub(crate) fn ring_forms(&self, plan: &ScheduleParams<'_>) -> [Form; 2] {
+        let at = |place: Rank| self.order.at(place.index());
+        let [previous, next] =
+            [ring::before, ring::after].map(|of| at(of(self.place, 1, plan.size())));
+        [plan.sums_form(previous, plan.rank), plan.sums_form(plan.rank, next)]
     }
 }

@@ -78,8 +78,8 @@ impl Measurements {
     }
 
     /// The measurements closest to `call`: with the same number of ranks and hosts, at the nearest
-    /// size. Empty for reductions of short floats whose partial results travel as accumulators, unlike
-    /// those of the measured f32.
+    /// size. Empty for reductions of short floats whose partial results travel as accumulators,
+    /// unlike those of the measured f32.
     #[must_use]
     pub fn closest(&self, call: &Call, layout: &Layout) -> &[Row] {
         let (ranks, hosts) = (layout.size(), layout.hosts());

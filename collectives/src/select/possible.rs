@@ -7,8 +7,8 @@ use ringfold_types::limits::FRAME_BYTES_MAX;
 use crate::algorithm::{Algorithm, Needs};
 use crate::wire::among_all;
 
-/// Bytes of the partial results in a chunk of a message of ordinary length. A chunk stays in the cache
-/// between its arrival and the next send, and is long enough to hide the cost of a message.
+/// Bytes of the partial results in a chunk of a message of ordinary length. A chunk stays in the
+/// cache between its arrival and the next send, and is long enough to hide the cost of a message.
 const CHUNK_BYTES: usize = 64 * 1024;
 
 /// The same for ranks that use RDMA, where a message costs more.

@@ -9,8 +9,8 @@ use core::fmt;
 ///   rounded);
 /// * `Scratch` holds partial results in the data type's accumulator (`DataType::accumulator`);
 /// * `Rounded` holds partial results in the call's data type, on their way to another host;
-/// * `Staging` holds inputs and final results in the call's data type, in the rank's staging buffer,
-///   where the other ranks of the host read them.
+/// * `Staging` holds inputs and final results in the call's data type, in the rank's staging
+///   buffer, where the other ranks of the host read them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Buffer {
     /// The user's elements; read-only.
