@@ -11,6 +11,8 @@ pub(crate) struct Cases {
     sizes: Vec<usize>,
     series: Vec<Series>,
     ranks: usize,
+    /// The form of partial results of short floats between hosts.
+    wire: Wire,
 }
 
 /// Calls that differ in size only.
@@ -23,7 +25,12 @@ struct Series {
 
 impl Cases {
     /// Returns the cases that `args` ask for among `ranks` ranks, or an error about the arguments.
-    pub(crate) fn new(args: &Args, collective: Collective, ranks: usize) -> Result<Self, String> {
+    pub(crate) fn new(
+        args: &Args,
+        collective: Collective,
+        ranks: usize,
+        wire: Wire,
+    ) -> Result<Self, String> {
         let op = ReduceOp::Sum;
         let ops = if collective.reduces() { ops(&args.op)? } else { vec![op] };
         let roots = if collective.has_root() { roots(&args.root, ranks)? } else { vec![Rank(0)] };
@@ -33,7 +40,7 @@ impl Cases {
                 series.extend(roots.iter().map(|&root| Series { data_type, op, root }));
             }
         }
-        Ok(Self { collective, sizes: sizes(args)?, series, ranks })
+        Ok(Self { collective, sizes: sizes(args)?, series, ranks, wire })
     }
 
     /// Returns every call, in the order of the table.
@@ -57,7 +64,7 @@ impl Cases {
             }
             _ => elements,
         };
-        Call { collective: self.collective, count, data_type, op, root, wire: Wire::default() }
+        Call { collective: self.collective, count, data_type, op, root, wire: self.wire }
     }
 }
 
@@ -168,7 +175,7 @@ mod tests {
 
     fn cases(line: &str, collective: Collective, ranks: usize) -> Result<Cases, String> {
         let args = Args::try_parse_from(line.split(' ')).unwrap();
-        Cases::new(&args, collective, ranks)
+        Cases::new(&args, collective, ranks, Wire::default())
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! Inputs and exact expected outputs of calls, for every type and operation.
 //!
-//! Inputs are small integers, so every order of combination gives the same exact result. The
-//! library accumulates in a wide type and rounds once, so that rounding has one right answer, too.
+//! Inputs are small integers, so every order of combination gives the same exact result. Where
+//! partial results travel in the call's data type (`Wire::Element`), they are so small that rounding
+//! changes none of them. Otherwise the library rounds once, in the end, which has one right answer.
 //! Inputs repeat with a prime period. Filling and comparing thus run at the speed of memory, and a
 //! misplaced block shows unless its distance is a multiple of the period.
 //!
@@ -11,12 +12,15 @@
 
 mod encode;
 
-use ringfold::{Call, Collective, DataType, Rank, ReduceOp};
+use ringfold::{Call, Collective, DataType, Rank, ReduceOp, Wire};
 
 use encode::{Number, encode, wrap};
 
 /// The period of inputs, in elements.
 pub const PERIOD: usize = 4099;
+
+/// Ranks whose input of an element is not 0, where no partial sum may be rounded.
+const SUMMANDS: usize = 4;
 
 /// The inputs and outputs of one call on all ranks. A seed distinguishes them from other calls'.
 #[derive(Clone, Copy, Debug)]
@@ -114,6 +118,13 @@ impl Oracle {
         match self.call.op {
             // At most six factors of 2: 64 is exact in every type.
             ReduceOp::Prod => 1 + i64::from((rank + phase) % self.size.max(6) < 6 && pick(2) == 1),
+            ReduceOp::Sum | ReduceOp::Avg | ReduceOp::PreMulSum(_)
+                if self.call.has_wire() && self.call.wire == Wire::Element =>
+            {
+                let period = self.size.max(SUMMANDS);
+                let is_summand = (rank + phase) % period < SUMMANDS;
+                if is_summand { pick(self.summand_most() + 1) } else { 0 }
+            }
             // Sums stay below the largest number of every type, which is 448 for f8e4m3.
             ReduceOp::Sum | ReduceOp::Avg | ReduceOp::PreMulSum(_)
                 if self.call.data_type.bytes() < 4 =>
@@ -124,6 +135,18 @@ impl Oracle {
             _ if signed => pick(16) - 8,
             _ => pick(16),
         }
+    }
+
+    /// The largest input of which `SUMMANDS`, and twice as many, have a sum that the type holds
+    /// without rounding.
+    const fn summand_most(&self) -> u64 {
+        let exact = match self.call.data_type {
+            DataType::F8E5M2 => 1 << 3,
+            DataType::F8E4M3 => 1 << 4,
+            DataType::Bf16 => 1 << 8,
+            _ => 1 << 11,
+        };
+        exact / 2 / SUMMANDS as u64
     }
 
     fn reduction(&self, values: impl Iterator<Item = i64>) -> Number {
