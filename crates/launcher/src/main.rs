@@ -79,7 +79,7 @@ fn job(args: Args) -> anyhow::Result<Job> {
     job.grace = args.grace;
     job.host_timeout = args.host_timeout;
     job.agent = words(args.agent.as_deref())?;
-    job.remote_keeper = args.remote_ringrun;
+    job.remote_node_agent = args.remote_ringrun;
     job.rendezvous = args.rendezvous_addr;
     // The setting of the ranks holds for this process too.
     let interfaces = job.env.iter().rfind(|(name, _)| name == "RINGFOLD_SOCKET_IFNAME");
