@@ -1,6 +1,5 @@
 //! The `ringfold` command: prints schedules, explains choices, and examines hosts and networks.
 
-mod amount;
 mod doctor;
 mod explain;
 mod gather;

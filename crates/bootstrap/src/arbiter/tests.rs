@@ -219,12 +219,10 @@ fn a_broken_link_waits_for_a_death() {
     let mut dies = arbiter(3);
     assert_eq!(dies.report_failure(Rank(0), link(2), 10), None);
     assert_eq!(dies.deadline_ms(), Some(10 + limits::LINK_GRACE_MS));
-    assert!(
-        matches!(
-            failure_cause(dies.closed(Rank(2))),
-            FailureCause::Died { who } if who.rank == Rank(2)
-        )
-    );
+    assert!(matches!(
+        failure_cause(dies.closed(Rank(2))),
+        FailureCause::Died { who } if who.rank == Rank(2)
+    ));
 
     let mut lives = arbiter(3);
     assert_eq!(lives.report_failure(Rank(0), link(2), 10), None);

@@ -5,10 +5,9 @@ use ringfold_collectives::select::chunk_len;
 use ringfold_collectives::{Algorithm, Form, ScheduleParams};
 use ringfold_topology::{Layout, Occupancy, PeerMemory, discover};
 use ringfold_types::limits::{CHANNELS_MAX, RANKS_MAX};
-use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp};
+use ringfold_types::{Amount, Call, Collective, DataType, Rank, ReduceOp};
 
 use super::layout;
-use crate::amount::Amount;
 
 /// The command line.
 #[derive(clap::Args)]
