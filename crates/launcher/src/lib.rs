@@ -13,6 +13,7 @@
 //!   reports that a host may make. `heartbeat`: how either end detects a broken link.
 //! * `output`, `printer`, `stdin`: the ranks' output and rank 0's input.
 //! * `rendezvous`: the port where the ranks find each other.
+//! * [`generate`]: man pages and shell completions.
 //!
 //! # Processes
 //! ```text
@@ -39,6 +40,7 @@ mod admit;
 mod affinity;
 mod descriptors;
 mod frame;
+mod generate;
 mod guardian;
 mod heartbeat;
 mod host;
@@ -58,6 +60,7 @@ mod stdin;
 mod supervisor;
 mod trampoline;
 
+pub use generate::generate;
 pub use host::AGENT_HELP;
 pub use hosts::{Host, HostsError, Place, parse_file, parse_list};
 pub use intercept::intercept;

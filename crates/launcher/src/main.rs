@@ -11,8 +11,8 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
-use clap::Parser;
-use ringfold_launcher::{Bind, Job, intercept, parse_file, parse_list, run};
+use clap::{CommandFactory, Parser};
+use ringfold_launcher::{Bind, Job, generate, intercept, parse_file, parse_list, run};
 use ringfold_types::Chain;
 use ringfold_types::limits::HOST_FILE_BYTES_MAX;
 
@@ -22,7 +22,7 @@ use args::{Args, BindTo};
 const LAUNCH_FAILED: u8 = 125;
 
 fn main() -> ExitCode {
-    if let Some(status) = intercept() {
+    if let Some(status) = intercept().or_else(|| generate(Args::command())) {
         return status;
     }
     log_to_stderr();
