@@ -109,7 +109,7 @@ fn listed<'t>(help: &'t str, heading: &str) -> Vec<&'t str> {
 fn man_pages_and_completions_have_every_subcommand_and_option() {
     for (name, options_min) in [("ringfold", 2), ("ringrun", 15), ("reduce-scatter-perf", 20)] {
         let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
-        let _ = fs::remove_dir_all(&dir);
+        drop(fs::remove_dir_all(&dir));
         assert_eq!(output(name, &["--generate", dir.to_str().unwrap()]), "");
         let read = |file: String| fs::read_to_string(dir.join(&file)).unwrap();
         let scripts = [format!("{name}.bash"), format!("_{name}"), format!("{name}.fish")];

@@ -32,9 +32,11 @@ pub fn generate(command: Command) -> Option<ExitCode> {
 
 fn write(mut command: Command, dir: &Path) -> io::Result<()> {
     fs::create_dir_all(dir)?;
+    // The completions add the subcommand `help`, which needs no pages.
+    clap_mangen::generate_to(command.clone(), dir)?;
     let name = command.get_name().to_owned();
     for shell in [Bash, Zsh, Fish] {
         clap_complete::generate_to(shell, &mut command, &name, dir)?;
     }
-    clap_mangen::generate_to(command, dir)
+    Ok(())
 }
