@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
 use anyhow::Context;
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use ringfold::{Collective, Communicator, Rank, Wire, limits::RANKS_MAX};
 
@@ -21,6 +21,10 @@ use crate::run::{Row, Runner};
 #[must_use]
 pub fn perf_main(collective: Collective) -> ExitCode {
     if let Some(status) = ringfold_launcher::intercept() {
+        return status;
+    }
+    let name = format!("{collective}-perf").replace('_', "-");
+    if let Some(status) = ringfold_launcher::generate(Args::command().name(name)) {
         return status;
     }
     let args = Args::parse();

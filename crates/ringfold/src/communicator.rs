@@ -313,7 +313,7 @@ impl Communicator {
         }
         let reason = format!("{call} #{} panicked", self.seq);
         self.abort(reason.clone());
-        let cause = self.control().verdict();
+        let cause = self.control().failure_cause();
         let own = || {
             Arc::new(FailureCause::Aborted {
                 who: RankOnHost { rank: self.rank, host: None },
@@ -546,7 +546,7 @@ impl Communicator {
         control.report_failure(report);
         let deadline = Instant::now() + CAUSE_WAIT;
         loop {
-            if let Some(cause) = control.verdict() {
+            if let Some(cause) = control.failure_cause() {
                 return cause;
             }
             let left = deadline.saturating_duration_since(Instant::now());
