@@ -22,7 +22,7 @@ import report
 import sizes
 
 TRANSPORTS = ["shm", "tcp"]
-# The benchmark page: what trains a model, within some minutes.
+# The defaults of a benchmark page, for the collectives of training, within some minutes.
 PAGE = {
     "collectives": ["all_reduce", "all_gather", "reduce_scatter", "broadcast"],
     "types": ["f32", "bf16"],
@@ -30,7 +30,7 @@ PAGE = {
     "ranks": {"shm": [2, 4], "tcp": [2]},
     "sizes": sizes.PAGE,
     "place": "out",
-    "rounds": 3,
+    "rounds": 5,
     "seconds": 0.06,
 }
 QUICK = {"ranks": [2], "sizes": sizes.QUICK, "place": "out", "rounds": 3}

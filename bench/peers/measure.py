@@ -14,9 +14,8 @@ TRIAL_SECONDS = 0.5
 class Series:
     """The cells of one collective, number of ranks and type."""
 
-    def __init__(self, job, say, patience, precedence=False):
+    def __init__(self, job, say, patience):
         self.job, self.say, self.patience = job, say, patience
-        self.precedence = precedence
         self.cells = {}
         for place in job.places.split(","):
             for size, _ in job.cells:
@@ -75,9 +74,7 @@ class Series:
         measured = {}
         argv, environment = library.command(job, setting), library.environment(job, setting)
         read = lambda line: measured.update(library.read(line, job))  # noqa: E731
-        return measured, processes.run(
-            argv, environment, self.patience, read, self.precedence
-        )
+        return measured, processes.run(argv, environment, self.patience, read)
 
     def _best_setting(self, library):
         settings = library.settings(self.job)

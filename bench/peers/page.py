@@ -15,7 +15,8 @@ def folder_name(machine):
 def entries(folder):
     """Returns the pages in a folder: title, folder and the run's description of each, by title."""
     found = []
-    for results in folder.glob("*/peers.json"):
+    for written in folder.glob("*/README.md"):
+        results = written.with_name("peers.json")
         run = json.loads(results.read_text(encoding="utf-8"))
         found.append((run["title"], results.parent.name, run["about"]))
     return sorted(found, key=lambda entry: entry[:2])

@@ -117,10 +117,10 @@ impl Oracle {
             ReduceOp::Sum | ReduceOp::Avg | ReduceOp::PreMulSum(_)
                 if self.call.collective.reduces() && self.call.data_type.bytes() < 4 =>
             {
-                let (most, ranks) = (self.sum_max(), self.size.max(1));
+                let (most, ranks) = (self.sum_max(), self.size.max(1) as u64);
                 // With many ranks only some of them, others at each phase, give more than 0.
-                let gives = (rank + phase).wrapping_add(self.seed as usize) % ranks < most;
-                i64::from(gives) * pick((most / ranks).clamp(1, 7) as u64 + 1)
+                let turn = self.seed.wrapping_add((rank + phase) as u64) % ranks;
+                if turn < most { pick((most / ranks).clamp(1, 7) + 1) } else { 0 }
             }
             _ if signed => pick(16) - 8,
             _ => pick(16),
@@ -129,7 +129,7 @@ impl Oracle {
 
     /// Returns the largest sum of inputs. The type has all integers up to twice that, because
     /// `PreMulSum` doubles inputs.
-    const fn sum_max(&self) -> usize {
+    const fn sum_max(&self) -> u64 {
         match self.call.data_type {
             DataType::F8E5M2 => 4,
             DataType::F8E4M3 => 8,
