@@ -26,7 +26,7 @@ def index(text, pages):
     """Returns the index with the list of all pages in place of its last section."""
     head = text.split(f"\n{HEADING}\n", 1)[0].rstrip("\n") or "# Benchmarks"
     lines = [
-        f"- [{title}]({name}/README.md), taken {about['taken']} with {about['ringfold']}"
+        f"- [{title}]({name}/README.md),\n  taken {about['taken']} with {about['ringfold']}"
         for title, name, about in pages
     ]
     return "\n".join([head, "", HEADING, "", *lines, ""])

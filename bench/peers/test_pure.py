@@ -284,7 +284,7 @@ class Reports(unittest.TestCase):
             self.assertEqual(path, folder / "machine-1-2-cores" / "README.md")
             names = sorted(file.name for file in path.parent.iterdir())
             self.assertEqual(names, ["README.md", "peers.json", "shm-all_reduce-2.svg"])
-            listed = "[Machine 1, 2 cores](machine-1-2-cores/README.md), taken today"
+            listed = "[Machine 1, 2 cores](machine-1-2-cores/README.md),\n  taken today with ringfold 1"
             self.assertEqual((folder / "README.md").read_text().count(listed), 1)
             self.assertEqual(
                 book.read_text(),
