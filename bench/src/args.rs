@@ -37,7 +37,8 @@ pub(crate) struct Args {
     /// sum, prod, min, max, avg, mulsum, or all
     #[arg(short = 'o', long, default_value = "sum")]
     pub(crate) op: String,
-    /// int8 uint8 int32 uint32 int64 uint64 half float double bfloat16 f8e4m3 f8e5m2, or all
+    /// int8 uint8 int32 uint32 int64 uint64 half float double bfloat16 f8e4m3 f8e5m2, a short name
+    /// as in bf16, or all
     #[arg(short = 'd', long, default_value = "float")]
     pub(crate) datatype: String,
     /// The root; -1 or all: every rank in turn

@@ -3,6 +3,7 @@
 use ringfold::{Call, Collective, DataType, Rank, ReduceOp, Wire};
 
 use crate::args::Args;
+use crate::buffers::buffer_bytes;
 
 /// The checked calls of a run.
 #[derive(Clone, Debug)]
@@ -66,11 +67,6 @@ impl Cases {
         };
         Call { collective: self.collective, count, data_type, op, root, wire: self.wire }
     }
-}
-
-/// Returns the bytes of the larger of the two buffers of `call`, the size in the table.
-pub(crate) fn buffer_bytes(call: &Call, ranks: usize) -> usize {
-    call.input_len(ranks).max(call.output_len(ranks)) * call.data_type.bytes()
 }
 
 fn sizes(args: &Args) -> Result<Vec<usize>, String> {
@@ -138,7 +134,10 @@ pub(crate) fn root_text(call: &Call) -> String {
 }
 
 fn data_types(name: &str) -> Result<Vec<DataType>, String> {
-    named(name, &TYPES).ok_or_else(|| format!("-d {name}: unknown type; {}", names(&TYPES)))
+    let short = || name.parse().ok().map(|data_type| vec![data_type]);
+    named(name, &TYPES)
+        .or_else(short)
+        .ok_or_else(|| format!("-d {name}: unknown type; {}", names(&TYPES)))
 }
 
 fn ops(name: &str) -> Result<Vec<ReduceOp>, String> {
@@ -194,6 +193,17 @@ mod tests {
         let call = cases.calls().next().unwrap();
         assert_eq!(call.count, 80);
         assert_eq!(buffer_bytes(&call, 3), 960);
+    }
+
+    #[test]
+    fn short_floats_have_two_names() {
+        let data_types = |name| data_types(name).unwrap();
+        for (name, short) in
+            [("half", "f16"), ("bfloat16", "bf16"), ("f8e4m3", "f8e4m3"), ("f8e5m2", "f8e5m2")]
+        {
+            assert_eq!(data_types(name), data_types(short));
+        }
+        assert_eq!(data_types("bfloat16"), [DataType::Bf16]);
     }
 
     #[test]
