@@ -38,9 +38,10 @@ fn main() -> anyhow::Result<()> {
     let options = Options::read(&std::env::args().skip(1).collect::<Vec<_>>())?;
     let mut comm = Communicator::init()?;
     let ranks = comm.size();
-    let lengths =
-        options.cells.iter().map(|&(size, _)| buffer_bytes(&options.call(size, &comm), ranks));
-    let buffers = CallBuffers::new(&mut comm, options.kind, lengths.max().unwrap_or(0))?;
+    let lengths = options.cells.iter();
+    let lengths = lengths.map(|&(size, _)| buffer_bytes(&options.call(size, &comm), ranks));
+    let longest = lengths.max().unwrap_or(0);
+    let buffers = CallBuffers::new(&mut comm, options.kind, longest)?;
     let mut timer = Timer { comm, buffers };
     for &(bytes, calls) in &options.cells {
         for (place, in_place) in [("out", false), ("in", true)] {
