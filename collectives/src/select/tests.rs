@@ -237,7 +237,7 @@ const CHOICES_OF_OTHERS: &str = "\
 allgather 1x2: 4 ring 512 staged 1073741824 ring
 allgather 1x8: 4 direct 16384 staged 1073741824 direct
 allgather 8x1: 4 direct 2097152 ring
-allgather 8x8: 4 recursive_doubling 131072 ring
+allgather 8x8: 4 hierarchical
 reduce_scatter 1x2: 4 ring 128 staged 536870912 ring
 reduce_scatter 1x8: 4 direct 16384 staged 134217728 direct
 reduce_scatter 8x1: 4 direct 2097152 ring
@@ -317,8 +317,8 @@ allgather 1x4: 4 direct 256 staged 1073741824 direct
 allgather 1x8: 4 direct 512 staged 1073741824 direct
 allgather 4x1: 4 recursive_doubling 262144 ring
 allgather 8x1: 4 recursive_doubling 1048576 ring
-allgather 2x2: 4 recursive_doubling 16384 ring
-allgather 4x2: 4 recursive_doubling 131072 ring
+allgather 2x2: 4 recursive_doubling 16384 hierarchical
+allgather 4x2: 4 hierarchical 524288 ring
 reduce_scatter 1x4: 4 direct 256 staged 268435456 direct
 reduce_scatter 1x8: 4 direct 512 staged 134217728 direct
 reduce_scatter 4x1: 4 halving 262144 ring
