@@ -28,7 +28,7 @@ use crate::chunk::{blocks_of, part};
 use crate::cost::bill::Bill;
 use crate::crossing::Messages;
 use crate::hosts::price::{Within, between, overlapped};
-use crate::hosts::strands::{Strands, block_of, common, cut, strand_len};
+use crate::hosts::strands::{Strands, block_of, common, cut, lens};
 use crate::hosts::{Hierarchy, Hosts, Rail, Spread, Team, hand_out, hand_out_steps, runs_together};
 use crate::pattern::dissemination::{distances, rounds};
 use crate::pattern::ring::{after, before};
@@ -61,17 +61,10 @@ fn ways(layout: &Layout) -> Vec<Spread> {
     alloc::vec![exchange(1), exchange(carriers), around]
 }
 
-/// Elements of the longest strand of a host, and of all strands of a shard together.
-fn lens(call: &Call, layout: &Layout, shards: usize) -> [usize; 2] {
-    let (count, hosts, (_, most)) = (call.count, layout.hosts(), layout.ranks_per_host());
-    let others = layout.size() - hosts * shards;
-    [strand_len(most, shards, count), hosts * count + others * count.div_ceil(shards)]
-}
-
 /// The cost of a carrier on the fullest host. It is an upper bound where hosts differ in size.
 fn stated_by(call: &Call, layout: &Layout, &Spread { shards, rail }: &Spread) -> Stated {
     let (hosts, (_, most)) = (layout.hosts(), layout.ranks_per_host());
-    let [strand, all] = lens(call, layout, shards);
+    let [strand, all] = lens(call.count, layout, shards);
     let handed_over = usize::from(most > shards);
     let handed_out = hand_out_steps(most);
     let steps = match rail {
@@ -89,7 +82,7 @@ fn stated_by(call: &Call, layout: &Layout, &Spread { shards, rail }: &Spread) ->
 fn bill(call: &Call, layout: &Layout, spread: &Spread, chunk: usize) -> Bill {
     let (hosts, (_, most)) = (layout.hosts(), layout.ranks_per_host());
     let Spread { shards, rail } = *spread;
-    let [strand, all] = lens(call, layout, shards);
+    let [strand, all] = lens(call.count, layout, shards);
     let (algorithm, turns) = match rail {
         Rail::Ring => (&ring::ALGORITHM, hosts),
         _ => (&bruck::ALGORITHM, 1),

@@ -147,7 +147,7 @@ impl<'a> Hosts<'a> {
 }
 
 /// Sends that a rank posts before it receives as many.
-const TOGETHER: usize = POSTED_MAX - 2;
+pub(crate) const TOGETHER: usize = POSTED_MAX - 2;
 
 /// Runs of a strand that a rank sends together, to the next host and to all others of a host with
 /// `most` ranks. At least 1.

@@ -6,6 +6,7 @@
 
 use alloc::vec::Vec;
 
+use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Rank, Slice};
 
 use super::Hosts;
@@ -40,9 +41,25 @@ pub(crate) fn common(a: Slice, b: Slice) -> Slice {
     Slice { offset: start, len: a.end().min(b.end()).saturating_sub(start), ..a }
 }
 
-/// Elements of the longest strand of a host with `ranks` ranks, in blocks of `count`.
-pub(crate) fn strand_len(ranks: usize, shards: usize, count: usize) -> usize {
-    count + (ranks - shards) * count.div_ceil(shards)
+/// Elements of the longest strand, and of all strands of a shard together, in blocks of `count`.
+pub(crate) fn lens(count: usize, layout: &Layout, shards: usize) -> [usize; 2] {
+    let (hosts, (_, most)) = (layout.hosts(), layout.ranks_per_host());
+    let strands = |hosts: usize, ranks: usize| {
+        hosts * count + (ranks - hosts * shards) * count.div_ceil(shards)
+    };
+    [strands(1, most), strands(hosts, layout.size())]
+}
+
+/// The slices in the same order, with adjacent ones as one.
+fn joined(slices: impl IntoIterator<Item = Slice>) -> Vec<Slice> {
+    let mut runs: Vec<Slice> = Vec::new();
+    for slice in slices {
+        match runs.last_mut() {
+            Some(run) if run.end() == slice.offset => run.len += slice.len,
+            _ => runs.push(slice),
+        }
+    }
+    runs
 }
 
 impl Strands {
@@ -53,14 +70,7 @@ impl Strands {
             let cut = |at: usize| cut(block_of(buffer, team[at], count), hosts.shards, at, shard);
             let mut cuts: Vec<Slice> = others.map(cut).filter(|it| it.len > 0).collect();
             cuts.sort_unstable_by_key(|it| it.offset);
-            let mut runs: Vec<Slice> = Vec::new();
-            for cut in cuts {
-                match runs.last_mut() {
-                    Some(run) if run.end() == cut.offset => run.len += cut.len,
-                    _ => runs.push(cut),
-                }
-            }
-            runs
+            joined(cuts)
         };
         let of_host = |place| {
             let team = hosts.team(place);
@@ -72,6 +82,11 @@ impl Strands {
     /// The runs of a strand.
     pub(crate) fn runs(&self, host: usize, shard: usize) -> &[Slice] {
         &self.runs[host][shard]
+    }
+
+    /// The runs of all strands of a shard, in the order of their hosts.
+    pub(crate) fn packed(&self, shard: usize) -> Vec<Slice> {
+        joined((0..self.runs.len()).flat_map(|host| self.runs(host, shard)).copied())
     }
 
     /// Number of runs of the strand of a host that has most.

@@ -241,7 +241,7 @@ allgather 8x8: 4 hierarchical
 reduce_scatter 1x2: 4 ring 128 staged 536870912 ring
 reduce_scatter 1x8: 4 direct 16384 staged 134217728 direct
 reduce_scatter 8x1: 4 direct 2097152 ring
-reduce_scatter 8x8: 4 halving 131072 ring
+reduce_scatter 8x8: 4 hierarchical
 broadcast 1x2: 4 binomial
 broadcast 1x8: 4 binomial 32768 scatter_allgather 1048576 chain
 broadcast 8x1: 4 binomial 262144 scatter_allgather 1048576 chain
@@ -323,8 +323,8 @@ reduce_scatter 1x4: 4 direct 256 staged 268435456 direct
 reduce_scatter 1x8: 4 direct 512 staged 134217728 direct
 reduce_scatter 4x1: 4 halving 262144 ring
 reduce_scatter 8x1: 4 halving 1048576 ring
-reduce_scatter 2x2: 4 halving 16384 ring
-reduce_scatter 4x2: 4 halving 131072 ring
+reduce_scatter 2x2: 4 halving 16384 hierarchical 65536 ring
+reduce_scatter 4x2: 4 hierarchical 262144 ring
 broadcast 1x4: 4 binomial 131072 scatter_allgather 524288 chain
 broadcast 1x8: 4 binomial
 broadcast 4x1: 4 binomial 131072 scatter_allgather 524288 chain
