@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use ringfold_topology::fabric::Place;
 use ringfold_topology::{Layout, Path, RankReach, Reach};
-use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp};
+use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp, Wire};
 
 use crate::algorithm::{ScheduleParams, Stated};
 use crate::check::{Conditions, check};
@@ -43,17 +43,20 @@ fn equal(hosts: usize, ranks: usize) -> [Vec<usize>; 2] {
 }
 
 fn calls(collective: Collective, size: usize, counts: &[usize]) -> Vec<Call> {
-    let types: &[DataType] =
-        if collective.reduces() { &[DataType::F32, DataType::Bf16] } else { &[DataType::F32] };
+    let (f32, bf16) = (DataType::F32, DataType::Bf16);
+    let mut types = alloc::vec![(f32, Wire::Element)];
+    if collective.reduces() {
+        types.extend([(bf16, Wire::Element), (bf16, Wire::Accumulator)]);
+    }
     let counts = if collective == Collective::Barrier { &[0] } else { counts };
     let mut roots = alloc::vec![0, size / 2, size - 1];
     roots.truncate(if collective.has_root() { 3 } else { 1 });
     roots.dedup();
     let mut calls = Vec::new();
     for &count in counts {
-        for &data_type in types {
+        for &(data_type, wire) in &types {
             for root in roots.iter().copied().map(Rank::at) {
-                calls.push(Call { collective, count, data_type, op: ReduceOp::Sum, root });
+                calls.push(Call { collective, count, data_type, op: ReduceOp::Sum, root, wire });
             }
         }
     }

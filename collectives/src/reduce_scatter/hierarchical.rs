@@ -35,6 +35,7 @@ use crate::hosts::strands::{Strands, block_of, common, cut, lens};
 use crate::hosts::{Hierarchy, Hosts, Rail, Spread, TOGETHER, Team, runs_together};
 use crate::pattern::halves::{Halving, halvings, longest_chain};
 use crate::schedule::{Builder, Form, Schedule, Source};
+use crate::wire::between_hosts;
 
 pub(super) const ALGORITHM: Algorithm = Algorithm {
     collective: Collective::ReduceScatter,
@@ -156,14 +157,16 @@ fn messages_by(messages: &mut Messages<'_>, &Spread { shards, rail }: &Spread) {
                 let first = (place + size - 1) % size;
                 let load = |host| (strands.runs(host, shard).len(), strands.len(host, shard));
                 let [first, own] = [first, place].map(load);
-                messages.send_all(*carrier, next, bare_form(&hosts, place), first.1, first.0);
+                let form = first_form(messages.call, &hosts, place);
+                messages.send_all(*carrier, next, form, first.1, first.0);
                 let (runs, elements) = (runs - first.0 - own.0, elements - first.1 - own.1);
-                messages.send_all(*carrier, next, Form::Accumulator, elements, runs);
+                messages.send_all(*carrier, next, between_hosts(messages.call), elements, runs);
                 continue;
             }
             for Halving { taker, other, .. } in halvings(Rank::at(place), size) {
                 let sent = other.map(|host| strands.len(host, shard)).sum();
-                messages.send(*carrier, carriers[taker.index()], Form::Accumulator, sent);
+                let form = between_hosts(messages.call);
+                messages.send(*carrier, carriers[taker.index()], form, sent);
             }
         }
     }
@@ -171,8 +174,8 @@ fn messages_by(messages: &mut Messages<'_>, &Spread { shards, rail }: &Spread) {
 
 /// The form of the first elements that a carrier sends around: its bare input if it is alone on
 /// the host at `place`.
-fn bare_form(hosts: &Hosts<'_>, place: usize) -> Form {
-    if hosts.team(place).len() == 1 { Form::Element } else { Form::Accumulator }
+fn first_form(call: &Call, hosts: &Hosts<'_>, place: usize) -> Form {
+    if hosts.team(place).len() == 1 { Form::Element } else { between_hosts(call) }
 }
 
 fn schedule_by(plan: &ScheduleParams<'_>, spread: &Spread) -> Schedule {
@@ -281,10 +284,15 @@ impl Member<'_> {
         let lanes = plan.lanes(rounds);
         let together = together(plan.layout, shards);
         let mut steps = Builder::new(plan, ALGORITHM.name, lanes);
-        // One turn's partial sums leave while the next turn's arrive.
+        // One turn's partial sums leave while the next turn's arrive. Results of other ranks are
+        // apart from them.
         let runs = (0..size).map(|host| strands.most_runs(host)).max().unwrap_or(0);
-        let sums = if self.is_carrier() && team.size() * size > 1 { runs * round } else { 0 };
-        let sums: Vec<_> = (0..lanes).map(|_| [(); 2].map(|()| steps.scratch(sums))).collect();
+        let [partial, results] = [size > 1, team.size() > shards]
+            .map(|is_used| if is_used && self.is_carrier() { runs * round } else { 0 });
+        let form = between_hosts(&plan.call);
+        let mut sums =
+            || [steps.sums(partial, form), steps.sums(partial, form), steps.scratch(results)];
+        let sums: Vec<[Slice; 3]> = (0..lanes).map(|_| sums()).collect();
         let mut batches = Vec::new();
         for index in 0..rounds {
             for turn in (1..size).chain([0]) {
@@ -312,11 +320,10 @@ impl Member<'_> {
             for (at, batch) in own.iter().enumerate() {
                 give(steps, own.get(at + ahead..=at + ahead).unwrap_or_default());
                 if self.is_carrier() {
-                    let sums = sums[lane][if batch.turn == 0 { size } else { batch.turn } % 2];
+                    let sums = sums[lane][if batch.turn == 0 { 2 } else { batch.turn % 2 }];
                     let runs = parts(*batch, team.place).enumerate();
                     for (run, own) in runs.filter(|(_, own)| own.len > 0) {
-                        let sum = sums.skip((batch.first_run + run) * round).take(own.len);
-                        self.turn(steps, batch.turn, own, sum);
+                        self.turn(steps, batch.turn, own, (batch.first_run + run) * round, sums);
                     }
                 } else if batch.turn == 0 {
                     self.take_results(steps, |shard| parts(*batch, shard));
@@ -326,8 +333,9 @@ impl Member<'_> {
         steps.build()
     }
 
-    /// Adds the inputs of this host for a run to the sums of the previous host, by way of `sum`.
-    fn turn(&self, steps: &mut Builder, turn: usize, own: Slice, sum: Slice) {
+    /// Adds the inputs of this host for a run to the sums of the previous host. The place of the
+    /// run in `sums` is `at`.
+    fn turn(&self, steps: &mut Builder, turn: usize, own: Slice, at: usize, sums: Slice) {
         let Self { plan, hosts, place, team, .. } = self;
         let (size, rail) = (hosts.count(), hosts.rail(team.place));
         let previous_place = (place + size - 1) % size;
@@ -335,20 +343,23 @@ impl Member<'_> {
         let coming = (turn != 1 && size > 1).then(|| {
             // Only the first sender may send its bare input.
             let is_first = turn == 2 || size == 2;
-            let form = if is_first { bare_form(hosts, previous_place) } else { Form::Accumulator };
+            let sums = between_hosts(&plan.call);
+            let form = if is_first { first_form(&plan.call, hosts, previous_place) } else { sums };
             Source::Wire(previous, form)
         });
         if turn == 1 && team.size() == 1 {
             return chunks(own, plan.chunk).for_each(|own| steps.send(next, own));
         }
         if turn > 0 {
+            let sum = sums.skip(at).take(own.len);
             for (own, sum) in chunks(own, plan.chunk).zip(chunks(sum, plan.chunk)) {
                 steps.reduce(sum, &coming.into_iter().chain(self.inputs(own)).collect::<Vec<_>>());
                 steps.send(next, sum);
             }
             return;
         }
-        self.finish(steps, own, sum, |steps, own, result| {
+        let results = if sums.len > 0 { sums.skip(at) } else { sums };
+        self.finish(steps, own, results, |steps, own, result| {
             for (own, result) in chunks(own, plan.chunk).zip(chunks(result, plan.chunk)) {
                 let sources = coming.into_iter().chain(self.inputs(own));
                 steps.reduce(result, &sources.collect::<Vec<_>>());
@@ -357,19 +368,19 @@ impl Member<'_> {
     }
 
     /// Writes the results of a run of this host's strand by `reduce`, from elements to their place,
-    /// and sends results of other ranks to these, from `sum`.
+    /// and sends results of other ranks to these. They are at the front of `results` until then.
     fn finish(
         &self,
         steps: &mut Builder,
         run: Slice,
-        sum: Slice,
+        results: Slice,
         reduce: impl Fn(&mut Builder, Slice, Slice),
     ) {
         for (at, part) in self.owned(run) {
             if at == self.team.place {
                 reduce(steps, part, self.output(part));
             } else {
-                let result = sum.skip(part.offset - run.offset).take(part.len);
+                let result = results.skip(part.offset - run.offset).take(part.len);
                 reduce(steps, part, result);
                 steps.send(self.team.ranks[at], result);
             }
@@ -384,7 +395,10 @@ impl Member<'_> {
         let packed: Vec<Vec<Slice>> = (0..shards).map(|shard| strands.packed(shard)).collect();
         let runs = packed.iter().map(Vec::len).max().unwrap_or(0);
         let mut steps = Builder::new(plan, ALGORITHM.name, 1);
-        let sums = steps.scratch(if me < shards { strands.of_shard(me).1 } else { 0 });
+        let form = between_hosts(&plan.call);
+        let sums = steps.sums(if me < shards { strands.of_shard(me).1 } else { 0 }, form);
+        let is_handed_back = me < shards && team.size() > shards;
+        let mut results = steps.scratch(if is_handed_back { strands.len(*place, me) } else { 0 });
         let mut rest = sums;
         for first in (0..runs).step_by(together) {
             let parts = |shard: usize| packed[shard].iter().skip(first).take(together).copied();
@@ -411,8 +425,7 @@ impl Member<'_> {
             let taker = rail[halving.taker.index()];
             steps.send(taker, sums_of(halving.other.clone()));
             let givers = halving.givers().map(|giver| rail[giver.index()]);
-            let wires: Vec<Source> =
-                givers.map(|giver| Source::Wire(giver, Form::Accumulator)).collect();
+            let wires: Vec<Source> = givers.map(|giver| Source::Wire(giver, form)).collect();
             let reduce = |steps: &mut Builder, sum: Slice, result: Slice| {
                 let sources = core::iter::once(Source::Local(sum)).chain(wires.iter().copied());
                 steps.reduce(result, &sources.collect::<Vec<_>>());
@@ -424,10 +437,11 @@ impl Member<'_> {
                     for run in strands.runs(*place, me) {
                         let sum = own.take(run.len);
                         own = own.skip(run.len);
-                        self.finish(&mut steps, *run, sum, |steps, part, result| {
+                        self.finish(&mut steps, *run, results, |steps, part, result| {
                             let at = part.offset - run.offset;
                             reduce(steps, sum.skip(at).take(part.len), result);
                         });
+                        results = results.skip(run.len.min(results.len));
                     }
                 }
                 _ => reduce(&mut steps, own, own),

@@ -15,7 +15,7 @@ use crate::cost::price;
 
 pub use constraints::{Constraints, InvalidConstraints};
 pub use measured::{InvalidMeasurements, Measurements, Row, buffer_bytes};
-pub use possible::{chunk_len, is_possible};
+pub use possible::{chunk_len, is_possible, sum_bytes};
 
 /// Ranks up to which each may have links to all others. A link takes memory and descriptors at both
 /// ends, and the links of all pairs would soon cost more than the call.

@@ -185,12 +185,12 @@ mod tests {
             b"a\nb\nc d\n",
             b"a\nb\nc\n",
             b"a\nb\n0: 0: 0: 0:\n\n1\ne\n\n1.2.3.4",
-            b"a\nb\n0: 0: 0: 0: 0: 0: 0:\n\n1\ne\n1\n1.2.3.4:1",
-            b"a\nb\n0: 0: 0: 0: 0: 0: 0:\n\n1\ne\n1:9999\n1.2.3.4:1",
+            b"a\nb\n0: 0: 0: 0: 0: 0: 0: 0:\n\n1\ne\n1\n1.2.3.4:1",
+            b"a\nb\n0: 0: 0: 0: 0: 0: 0: 0:\n\n1\ne\n1:9999\n1.2.3.4:1",
         ] {
             assert_eq!(PeerInfo::decode(bytes), Err(UnreadablePeerInfo), "{bytes:?}");
         }
-        let good = b"a\nb\n0: 0: 0: 0: 0: 0: 0:\n\n1\ne\n1:8192\n1.2.3.4:1";
+        let good = b"a\nb\n0: 0: 0: 0: 0: 0: 0: 0:\n\n1\ne\n1:8192\n1.2.3.4:1";
         assert!(PeerInfo::decode(good).is_ok(), "the others lack one thing each");
     }
 }
