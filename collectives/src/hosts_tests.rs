@@ -11,11 +11,14 @@ use crate::check::{Conditions, check};
 use crate::crossing::{Messages, measured};
 use crate::hosts::{Hierarchy, Spread};
 use crate::schedule::Schedule;
-use crate::{allgather, reduce_scatter};
+use crate::{allgather, barrier, broadcast, reduce, reduce_scatter};
 
-const ALL: [(Collective, &Hierarchy); 2] = [
+const ALL: [(Collective, &Hierarchy); 5] = [
     (Collective::AllGather, &allgather::hierarchical::HIERARCHY),
     (Collective::ReduceScatter, &reduce_scatter::hierarchical::HIERARCHY),
+    (Collective::Broadcast, &broadcast::hierarchical::HIERARCHY),
+    (Collective::Reduce, &reduce::hierarchical::HIERARCHY),
+    (Collective::Barrier, &barrier::hierarchical::HIERARCHY),
 ];
 
 /// Layouts by the host of each rank, with unknown fabrics, in fabric order and with rails.

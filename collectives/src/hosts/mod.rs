@@ -5,6 +5,7 @@
 //! it to other hosts. All carriers of a shard reach one rail (`Layout::carriers`).
 
 pub(crate) mod price;
+pub(crate) mod rooted;
 pub(crate) mod strands;
 
 use alloc::borrow::Cow;
@@ -20,6 +21,10 @@ use crate::cost::bill::Bill;
 use crate::crossing::Messages;
 use crate::pattern::ring;
 use crate::schedule::{Builder, Schedule};
+
+/// Bytes of the chunks for which ways to spread a call are compared. All ranks must compare them
+/// alike, whatever chunks a call has.
+const CHUNK_BYTES: usize = 64 * 1024;
 
 /// The pattern in which carriers of a shard pass it from host to host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,7 +62,8 @@ pub(crate) struct Hierarchy {
 impl Hierarchy {
     /// The cheapest way to spread `call`.
     pub(crate) fn cheapest(&self, call: &Call, layout: &Layout) -> Spread {
-        let price = |spread: &Spread| (self.bill)(call, layout, spread, usize::MAX).total(layout);
+        let chunk = (CHUNK_BYTES / call.data_type.bytes()).max(1);
+        let price = |spread: &Spread| (self.bill)(call, layout, spread, chunk).total(layout);
         let cheapest = (self.ways)(layout).into_iter().min_by_key(price);
         cheapest.unwrap_or(Spread { shards: 1, rail: Rail::Ring })
     }
@@ -119,6 +125,23 @@ impl<'a> Hosts<'a> {
         Self { layout, numbers: layout.hosts_in_order(), rails: layout.carriers(), shards }
     }
 
+    /// The hosts in fabric order, rotated to begin with that of `root`. It is the only carrier
+    /// there if there is one shard, and the carriers of its shard lead the other hosts then.
+    pub(crate) fn from_root(layout: &'a Layout, shards: usize, root: Rank) -> Self {
+        let fabric = Self::new(layout, shards);
+        let numbers = layout.hosts_from(root);
+        let place = |host: &u32| fabric.numbers.iter().position(|it| it == host).unwrap_or(0);
+        let places: Vec<usize> = numbers.iter().map(place).collect();
+        let rotated = |rail: &[Rank]| places.iter().map(|place| rail[*place]).collect();
+        let mut rails: Vec<Box<[Rank]>> = fabric.rails.iter().map(|rail| rotated(rail)).collect();
+        if shards == 1 {
+            let own = rails.iter().position(|rail| rail[0] == root).unwrap_or(0);
+            rails.swap(0, own);
+            rails[0][0] = root;
+        }
+        Self { numbers, rails: rails.into(), ..fabric }
+    }
+
     /// Number of hosts.
     pub(crate) fn count(&self) -> usize {
         self.numbers.len()
@@ -147,7 +170,15 @@ impl<'a> Hosts<'a> {
 }
 
 /// Sends that a rank posts before it receives as many.
-pub(crate) const TOGETHER: usize = POSTED_MAX - 2;
+const TOGETHER: usize = POSTED_MAX - 2;
+
+/// Carriers of a host, at most, where a rank posts a send to each of them before it receives.
+pub(crate) const CARRIERS_MAX: usize = TOGETHER;
+
+/// Whether a rank may post its sends to all carriers one turn ahead.
+pub(crate) const fn is_ahead(carriers: usize) -> bool {
+    2 * carriers <= TOGETHER
+}
 
 /// Runs of a strand that a rank sends together, to the next host and to all others of a host with
 /// `most` ranks. At least 1.
@@ -174,15 +205,29 @@ pub(crate) fn hand_out<Parts: Iterator<Item = Slice>>(
     carriers: usize,
     parts: impl Fn(usize) -> Parts,
 ) {
+    hand_out_but(steps, team, carriers, None, parts);
+}
+
+/// Like `hand_out`, but the rank `has_all` receives nothing.
+pub(crate) fn hand_out_but<Parts: Iterator<Item = Slice>>(
+    steps: &mut Builder,
+    team: &Team,
+    carriers: usize,
+    has_all: Option<Rank>,
+    parts: impl Fn(usize) -> Parts,
+) {
     let (me, size) = (team.me(), team.size());
+    let receives = |at: Rank| Some(team.ranks[at.index()]) != has_all;
     steps.among(&team.ranks, |steps| {
         for nearest in (1..size).step_by(TOGETHER) {
             let distances = || nearest..size.min(nearest + TOGETHER);
             for distance in distances().filter(|_| me.index() < carriers) {
                 let to = ring::after(me, distance, size);
-                parts(me.index()).for_each(|part| steps.send(to, part));
+                if receives(to) {
+                    parts(me.index()).for_each(|part| steps.send(to, part));
+                }
             }
-            for distance in distances() {
+            for distance in distances().filter(|_| receives(me)) {
                 let from = ring::before(me, distance, size);
                 if from.index() < carriers {
                     parts(from.index()).for_each(|part| steps.recv(from, part));

@@ -32,7 +32,7 @@ use crate::cost::bill::Bill;
 use crate::crossing::Messages;
 use crate::hosts::price::{Within, between, overlapped};
 use crate::hosts::strands::{Strands, block_of, common, cut, lens};
-use crate::hosts::{Hierarchy, Hosts, Rail, Spread, TOGETHER, Team, runs_together};
+use crate::hosts::{CARRIERS_MAX, Hierarchy, Hosts, Rail, Spread, Team, is_ahead, runs_together};
 use crate::pattern::halves::{Halving, halvings, longest_chain};
 use crate::schedule::{Builder, Form, Schedule, Source};
 use crate::wire::between_hosts;
@@ -53,9 +53,6 @@ pub(crate) const HIERARCHY: Hierarchy =
 
 /// Chunks of a run that go around together.
 const IN_FLIGHT: usize = 4;
-
-/// Carriers of a host, at most: a rank posts a send to each of them before it receives.
-const CARRIERS_MAX: usize = TOGETHER;
 
 fn ways(layout: &Layout) -> Vec<Spread> {
     let carriers = layout.carriers().len().clamp(1, CARRIERS_MAX);
@@ -98,11 +95,6 @@ fn stated_by(call: &Call, layout: &Layout, &Spread { shards, rail }: &Spread) ->
 fn together(layout: &Layout, shards: usize) -> usize {
     let (_, most) = layout.ranks_per_host();
     runs_together(if is_ahead(shards) { 2 * most } else { most })
-}
-
-/// Whether ranks send their inputs to carriers one turn ahead.
-const fn is_ahead(shards: usize) -> bool {
-    2 * shards <= TOGETHER
 }
 
 fn bill(call: &Call, layout: &Layout, spread: &Spread, chunk: usize) -> Bill {

@@ -243,17 +243,17 @@ reduce_scatter 1x8: 4 direct 16384 staged 134217728 direct
 reduce_scatter 8x1: 4 direct 2097152 ring
 reduce_scatter 8x8: 4 hierarchical
 broadcast 1x2: 4 binomial
-broadcast 1x8: 4 binomial 32768 scatter_allgather 1048576 chain
+broadcast 1x8: 4 hierarchical 2048 binomial 32768 scatter_allgather 1048576 chain
 broadcast 8x1: 4 binomial 262144 scatter_allgather 1048576 chain
-broadcast 8x8: 4 binomial 262144 scatter_allgather 4194304 chain
+broadcast 8x8: 4 hierarchical
 reduce 1x2: 4 binomial
-reduce 1x8: 4 binomial 262144 ring
+reduce 1x8: 4 hierarchical 1024 binomial 262144 ring
 reduce 8x1: 4 binomial 524288 ring
-reduce 8x8: 4 binomial 1048576 ring
+reduce 8x8: 4 hierarchical
 barrier 1x2: 4 dissemination
 barrier 1x8: 4 dissemination
 barrier 8x1: 4 dissemination
-barrier 8x8: 4 dissemination
+barrier 8x8: 4 hierarchical
 ";
 
 /// The choices for `call`, by the bytes in its longer buffer, from 4 on.
@@ -329,14 +329,14 @@ broadcast 1x4: 4 binomial 131072 scatter_allgather 524288 chain
 broadcast 1x8: 4 binomial
 broadcast 4x1: 4 binomial 131072 scatter_allgather 524288 chain
 broadcast 8x1: 4 binomial 262144 scatter_allgather 1048576 chain
-broadcast 2x2: 4 binomial 131072 scatter_allgather 524288 chain
-broadcast 4x2: 4 binomial 262144 scatter_allgather 1048576 chain
+broadcast 2x2: 4 binomial 65536 hierarchical 4194304 chain
+broadcast 4x2: 4 binomial 65536 hierarchical 1048576 chain
 reduce 1x4: 4 binomial 262144 ring
 reduce 1x8: 4 binomial
 reduce 4x1: 4 binomial 262144 ring
 reduce 8x1: 4 binomial 262144 ring
-reduce 2x2: 4 binomial 262144 ring
-reduce 4x2: 4 binomial 262144 ring
+reduce 2x2: 4 binomial 65536 hierarchical 1048576 ring
+reduce 4x2: 4 binomial 262144 hierarchical 524288 ring
 barrier 1x4: 4 dissemination
 barrier 1x8: 4 dissemination
 barrier 4x1: 4 dissemination
