@@ -22,7 +22,7 @@ use alloc::vec::Vec;
 use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 
-use super::{bruck, ring};
+use super::{bruck, direct, ring};
 use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
 use crate::chunk::{blocks_of, part};
 use crate::cost::bill::Bill;
@@ -45,8 +45,14 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     messages: |messages| HIERARCHY.messages(messages),
 };
 
-pub(crate) const HIERARCHY: Hierarchy =
-    Hierarchy { ways, bill, stated: stated_by, messages: messages_by, schedule: schedule_by };
+pub(crate) const HIERARCHY: Hierarchy = Hierarchy {
+    ways,
+    bill,
+    stated: stated_by,
+    messages: messages_by,
+    schedule: schedule_by,
+    on_one_host: &direct::ALGORITHM,
+};
 
 /// Chunks of a run that go around together, as one message.
 const TOGETHER: usize = 4;

@@ -50,6 +50,7 @@ pub(crate) const HIERARCHY: Hierarchy = Hierarchy {
     stated: stated_by,
     messages: messages_by,
     schedule: schedule_by,
+    on_one_host: &binomial::ALGORITHM,
 };
 
 /// Consecutive chunks that take the same lane.

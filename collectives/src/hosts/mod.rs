@@ -16,8 +16,8 @@ use ringfold_topology::Layout;
 use ringfold_types::limits::POSTED_MAX;
 use ringfold_types::{Call, Rank, Slice};
 
-use crate::algorithm::{ScheduleParams, Stated};
-use crate::cost::bill::Bill;
+use crate::algorithm::{Algorithm, ScheduleParams, Stated};
+use crate::cost::{self, bill::Bill};
 use crate::crossing::Messages;
 use crate::pattern::ring;
 use crate::schedule::{Builder, Schedule};
@@ -57,6 +57,9 @@ pub(crate) struct Hierarchy {
     pub(crate) stated: fn(&Call, &Layout, &Spread) -> Stated,
     pub(crate) messages: fn(&mut Messages<'_>, &Spread),
     pub(crate) schedule: fn(&ScheduleParams<'_>, &Spread) -> Schedule,
+    /// The algorithm for the ranks of one host. There are no levels there, and so this one is never
+    /// cheaper.
+    pub(crate) on_one_host: &'static Algorithm,
 }
 
 impl Hierarchy {
@@ -70,7 +73,13 @@ impl Hierarchy {
 
     /// The price of a call in picoseconds, if pipelines pass on `chunk` elements at a time.
     pub(crate) fn price(&self, call: &Call, layout: &Layout, chunk: usize) -> u128 {
-        (self.bill)(call, layout, &self.cheapest(call, layout), chunk).total(layout)
+        let price = (self.bill)(call, layout, &self.cheapest(call, layout), chunk).total(layout);
+        match layout.hosts() {
+            0..=1 => {
+                price.max(cost::price(self.on_one_host, call, layout, chunk).as_nanos() * 1000)
+            }
+            _ => price,
+        }
     }
 
     pub(crate) fn stated(&self, call: &Call, layout: &Layout) -> Stated {

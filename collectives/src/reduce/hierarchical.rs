@@ -51,6 +51,7 @@ pub(crate) const HIERARCHY: Hierarchy = Hierarchy {
     stated: stated_by,
     messages: messages_by,
     schedule: schedule_by,
+    on_one_host: &binomial::ALGORITHM,
 };
 
 /// Partial sums that a rank keeps for a lane, and chunks in a row that take the same lane. A rank

@@ -25,7 +25,7 @@ use core::ops::Range;
 use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 
-use super::{halving, ring};
+use super::{direct, halving, ring};
 use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
 use crate::chunk::{chunks, part};
 use crate::cost::bill::Bill;
@@ -48,8 +48,14 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     messages: |messages| HIERARCHY.messages(messages),
 };
 
-pub(crate) const HIERARCHY: Hierarchy =
-    Hierarchy { ways, bill, stated: stated_by, messages: messages_by, schedule: schedule_by };
+pub(crate) const HIERARCHY: Hierarchy = Hierarchy {
+    ways,
+    bill,
+    stated: stated_by,
+    messages: messages_by,
+    schedule: schedule_by,
+    on_one_host: &direct::ALGORITHM,
+};
 
 /// Chunks of a run that go around together.
 const IN_FLIGHT: usize = 4;

@@ -42,8 +42,7 @@ pub fn select(
     }
     let estimated = |algorithm: &Algorithm| {
         let has_few_links = has_few_links(algorithm, layout.size());
-        let has_levels = layout.hosts() > 1 || !algorithm.is_hierarchical();
-        allowed(algorithm) && has_few_links && has_levels && !algorithm.is_single_copy()
+        allowed(algorithm) && has_few_links && !algorithm.is_single_copy()
     };
     // Where the user allows only algorithms for shared memory, calls without it are free.
     cheapest_on_rails(call, layout, estimated)

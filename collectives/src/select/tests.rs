@@ -243,11 +243,11 @@ reduce_scatter 1x8: 4 direct 16384 staged 134217728 direct
 reduce_scatter 8x1: 4 direct 2097152 ring
 reduce_scatter 8x8: 4 hierarchical
 broadcast 1x2: 4 binomial
-broadcast 1x8: 4 hierarchical 2048 binomial 32768 scatter_allgather 1048576 chain
+broadcast 1x8: 4 binomial 32768 scatter_allgather 1048576 chain
 broadcast 8x1: 4 binomial 262144 scatter_allgather 1048576 chain
 broadcast 8x8: 4 hierarchical
 reduce 1x2: 4 binomial
-reduce 1x8: 4 hierarchical 1024 binomial 262144 ring
+reduce 1x8: 4 binomial 262144 ring
 reduce 8x1: 4 binomial 524288 ring
 reduce 8x8: 4 hierarchical
 barrier 1x2: 4 dissemination
