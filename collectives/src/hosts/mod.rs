@@ -22,8 +22,8 @@ use crate::crossing::Messages;
 use crate::pattern::ring;
 use crate::schedule::{Builder, Schedule};
 
-/// Bytes of the chunks for which ways to spread a call are compared. All ranks must compare them
-/// alike, whatever chunks a call has.
+/// Bytes of the chunks for which ways to spread a call are compared. All ranks compare them
+/// alike, even if a call has other chunks.
 const CHUNK_BYTES: usize = 64 * 1024;
 
 /// The pattern in which carriers of a shard pass it from host to host.
