@@ -158,8 +158,20 @@ impl<'a> Messages<'a> {
         elements: usize,
         messages: usize,
     ) {
+        self.send_all(from, to, form, elements * messages, if elements > 0 { messages } else { 0 });
+    }
+
+    /// States `messages` messages of `elements` elements together.
+    pub(crate) fn send_all(
+        &mut self,
+        from: Rank,
+        to: Rank,
+        form: Form,
+        elements: usize,
+        messages: usize,
+    ) {
         if elements > 0 && messages > 0 {
-            let bytes = elements * form.data_type(self.call).bytes() * messages;
+            let bytes = elements * form.data_type(self.call).bytes();
             let ends = [self.number(from), self.number(to)];
             self.crossing.add(self.layout, ends, messages as u64, bytes as u64);
             for [rank, peer] in [ends, [ends[1], ends[0]]] {

@@ -9,6 +9,7 @@
 //! * `schedule`: the language; `chunk`: the only place that divides counts;
 //! * `program`: operations with their fast paths; `stepper`: execution; `check`: proofs;
 //! * `crossing`: the messages of a call across each level of a fabric;
+//! * `hosts`: teams within hosts, carriers between them, and ways to spread a call over both;
 //! * `pattern`: the communication patterns, integers only;
 //! * `allreduce`, `allgather`, `reduce_scatter`, `broadcast`, `reduce`, `barrier`: one file per
 //!   algorithm, which states the facts of `algorithm`; `catalog` lists them; `cost` and `select`
@@ -31,6 +32,9 @@ pub mod chunk;
 pub mod cost;
 pub mod crossing;
 mod flat;
+mod hosts;
+#[cfg(test)]
+mod hosts_tests;
 mod pattern;
 mod plan;
 mod printed;

@@ -284,6 +284,8 @@ pub struct Builder {
     /// The ranks that are named by their place here. If it is empty, all ranks have their own
     /// numbers.
     group: Vec<Rank>,
+    /// Whether the next step begins a part: it is not merged with the step before.
+    begins_part: bool,
 }
 
 impl Builder {
@@ -309,7 +311,8 @@ impl Builder {
             swaps_staging: false,
         };
         let nothing = Slice::new(Buffer::Scratch, 0, 0);
-        Self { schedule, lane: 0, partials: alloc::vec![nothing; lanes], group: Vec::new() }
+        let partials = alloc::vec![nothing; lanes];
+        Self { schedule, lane: 0, partials, group: Vec::new(), begins_part: false }
     }
 
     /// Writes to `lane` from now on.
@@ -321,6 +324,12 @@ impl Builder {
         assert!(lane < self.schedule.lanes.len(), "no such lane");
         self.lane = lane;
         self
+    }
+
+    /// Begins a part of the schedule. Messages of different parts are not merged, even between the
+    /// same ranks.
+    pub fn part(&mut self) {
+        self.begins_part = true;
     }
 
     /// From now on, every rank is named by its place in `order`.
@@ -482,7 +491,8 @@ impl Builder {
     /// elements, is merged with it: no rank waits for the first part alone.
     fn push(&mut self, step: Step) {
         let lane = &mut self.schedule.lanes[self.lane];
-        match (lane.last_mut(), &step) {
+        let last = if core::mem::take(&mut self.begins_part) { None } else { lane.last_mut() };
+        match (last, &step) {
             (Some(Step::Send { to, src }), Step::Send { to: again, src: more })
             | (Some(Step::Recv { from: to, dst: src }), Step::Recv { from: again, dst: more })
                 if to == again && src.buffer == more.buffer && src.end() == more.offset =>

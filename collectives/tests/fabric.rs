@@ -171,9 +171,10 @@ fn every_algorithm_is_right_in_any_fabric() {
             proofs.push((algorithm, call, layout.clone(), pipeline, false));
             if at % 4 == 0 {
                 let layout = layout.clone().with_channels(1);
-                let chunk = even_count(algorithm, &layout);
-                let call = any_call(&mut random, algorithm, layout.size(), chunk);
-                let pipeline = Pipeline { chunk, window_bytes: 8 * chunk * layout.size() };
+                let count = even_count(algorithm, &layout);
+                let call = any_call(&mut random, algorithm, layout.size(), count);
+                let chunk = count * layout.size();
+                let pipeline = Pipeline { chunk, window_bytes: 8 * chunk };
                 proofs.push((algorithm, call, layout, pipeline, true));
             }
         }
@@ -238,7 +239,8 @@ fn crossings_are_as_stated() {
         for algorithm in collectives() {
             let count = even_count(algorithm, &layout);
             let call = any_call(&mut random, algorithm, layout.size(), count);
-            let pipeline = Pipeline { chunk: count, window_bytes: 8 * count * layout.size() };
+            let chunk = count * layout.size();
+            let pipeline = Pipeline { chunk, window_bytes: 8 * chunk };
             let schedules = schedules(algorithm, call, &layout, pipeline);
             let [measured, stated] =
                 [measured(&schedules, &layout), algorithm.crossing(&call, &layout)];

@@ -181,19 +181,28 @@ suite! {
 
 /// Includes long calls, whose pieces alternate within and between hosts. Checks the layout, too.
 #[test]
-fn hosts_of_several_ranks_reduce_among_themselves_first() {
+fn hosts_of_several_ranks_work_among_themselves_first() {
     for (hosts, size) in [(2, 4), (2, 6), (3, 6), (2, 5), (4, 8)] {
-        let settings = [("RINGFOLD_ALGO", "allreduce:hierarchical"), ("RINGFOLD_CHUNK", "16K")];
+        let settings = [("RINGFOLD_ALGO", "hierarchical"), ("RINGFOLD_CHUNK", "16K")];
         Via::Hosts(hosts).run(size, &settings, |comm| {
             assert_eq!(comm.layout().hosts(), hosts);
             for (data_type, count) in
                 [(DataType::F32, 1_000_003), (DataType::Bf16, 2_500_001), (DataType::I8, 40_000)]
             {
-                let (collective, op, root) = (Collective::AllReduce, ReduceOp::Sum, Rank(0));
-                let call = Call { collective, count, data_type, op, root, wire: Wire::default() };
-                for in_place in [false, true] {
-                    let wrong = wrong(comm, &call, in_place, 7);
-                    assert_eq!(wrong, 0, "{call}, in place {in_place}, {size} on {hosts}");
+                for collective in Collective::ALL {
+                    let (op, root) = (ReduceOp::Sum, Rank::at(size - 1));
+                    let root = if collective.has_root() { root } else { Rank(0) };
+                    let count = match collective {
+                        Collective::Barrier => 0,
+                        Collective::AllGather | Collective::ReduceScatter => count / size,
+                        _ => count,
+                    };
+                    let call =
+                        Call { collective, count, data_type, op, root, wire: Wire::default() };
+                    for in_place in [false, true] {
+                        let wrong = wrong(comm, &call, in_place, 7);
+                        assert_eq!(wrong, 0, "{call}, in place {in_place}, {size} on {hosts}");
+                    }
                 }
             }
         });

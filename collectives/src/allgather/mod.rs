@@ -2,6 +2,7 @@
 
 mod bruck;
 mod direct;
+pub(crate) mod hierarchical;
 mod recursive_doubling;
 mod ring;
 mod single_copy;
@@ -16,4 +17,5 @@ pub(crate) const ALGORITHMS: &[Algorithm] = &[
     direct::ALGORITHM,
     staged::ALGORITHM,
     single_copy::ALGORITHM,
+    hierarchical::ALGORITHM,
 ];

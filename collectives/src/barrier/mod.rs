@@ -1,7 +1,8 @@
 //! Barrier: no rank leaves before all ranks have entered.
 
 mod dissemination;
+pub(crate) mod hierarchical;
 
 use crate::algorithm::Algorithm;
 
-pub(crate) const ALGORITHMS: &[Algorithm] = &[dissemination::ALGORITHM];
+pub(crate) const ALGORITHMS: &[Algorithm] = &[dissemination::ALGORITHM, hierarchical::ALGORITHM];

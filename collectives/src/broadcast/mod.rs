@@ -2,10 +2,16 @@
 
 mod binomial;
 mod chain;
+pub(crate) mod hierarchical;
 mod scatter_allgather;
 mod single_copy;
 
 use crate::algorithm::Algorithm;
 
-pub(crate) const ALGORITHMS: &[Algorithm] =
-    &[binomial::ALGORITHM, chain::ALGORITHM, scatter_allgather::ALGORITHM, single_copy::ALGORITHM];
+pub(crate) const ALGORITHMS: &[Algorithm] = &[
+    binomial::ALGORITHM,
+    chain::ALGORITHM,
+    scatter_allgather::ALGORITHM,
+    single_copy::ALGORITHM,
+    hierarchical::ALGORITHM,
+];

@@ -1,8 +1,10 @@
 //! Reduce: the root gets the reduction of all inputs.
 
 mod binomial;
+pub(crate) mod hierarchical;
 mod ring;
 
 use crate::algorithm::Algorithm;
 
-pub(crate) const ALGORITHMS: &[Algorithm] = &[binomial::ALGORITHM, ring::ALGORITHM];
+pub(crate) const ALGORITHMS: &[Algorithm] =
+    &[binomial::ALGORITHM, ring::ALGORITHM, hierarchical::ALGORITHM];

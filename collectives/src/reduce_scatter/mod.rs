@@ -2,10 +2,16 @@
 
 mod direct;
 mod halving;
+pub(crate) mod hierarchical;
 mod ring;
 mod staged;
 
 use crate::algorithm::Algorithm;
 
-pub(crate) const ALGORITHMS: &[Algorithm] =
-    &[ring::ALGORITHM, halving::ALGORITHM, direct::ALGORITHM, staged::ALGORITHM];
+pub(crate) const ALGORITHMS: &[Algorithm] = &[
+    ring::ALGORITHM,
+    halving::ALGORITHM,
+    direct::ALGORITHM,
+    staged::ALGORITHM,
+    hierarchical::ALGORITHM,
+];

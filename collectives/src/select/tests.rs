@@ -237,23 +237,23 @@ const CHOICES_OF_OTHERS: &str = "\
 allgather 1x2: 4 ring 512 staged 1073741824 ring
 allgather 1x8: 4 direct 16384 staged 1073741824 direct
 allgather 8x1: 4 direct 2097152 ring
-allgather 8x8: 4 recursive_doubling 131072 ring
+allgather 8x8: 4 hierarchical
 reduce_scatter 1x2: 4 ring 128 staged 536870912 ring
 reduce_scatter 1x8: 4 direct 16384 staged 134217728 direct
 reduce_scatter 8x1: 4 direct 2097152 ring
-reduce_scatter 8x8: 4 halving 131072 ring
+reduce_scatter 8x8: 4 hierarchical
 broadcast 1x2: 4 binomial
 broadcast 1x8: 4 binomial 32768 scatter_allgather 1048576 chain
 broadcast 8x1: 4 binomial 262144 scatter_allgather 1048576 chain
-broadcast 8x8: 4 binomial 262144 scatter_allgather 4194304 chain
+broadcast 8x8: 4 hierarchical
 reduce 1x2: 4 binomial
 reduce 1x8: 4 binomial 262144 ring
 reduce 8x1: 4 binomial 524288 ring
-reduce 8x8: 4 binomial 1048576 ring
+reduce 8x8: 4 hierarchical
 barrier 1x2: 4 dissemination
 barrier 1x8: 4 dissemination
 barrier 8x1: 4 dissemination
-barrier 8x8: 4 dissemination
+barrier 8x8: 4 hierarchical
 ";
 
 /// The choices for `call`, by the bytes in its longer buffer, from 4 on.
@@ -317,26 +317,26 @@ allgather 1x4: 4 direct 256 staged 1073741824 direct
 allgather 1x8: 4 direct 512 staged 1073741824 direct
 allgather 4x1: 4 recursive_doubling 262144 ring
 allgather 8x1: 4 recursive_doubling 1048576 ring
-allgather 2x2: 4 recursive_doubling 16384 ring
-allgather 4x2: 4 recursive_doubling 131072 ring
+allgather 2x2: 4 recursive_doubling 16384 hierarchical
+allgather 4x2: 4 hierarchical 524288 ring
 reduce_scatter 1x4: 4 direct 256 staged 268435456 direct
 reduce_scatter 1x8: 4 direct 512 staged 134217728 direct
 reduce_scatter 4x1: 4 halving 262144 ring
 reduce_scatter 8x1: 4 halving 1048576 ring
-reduce_scatter 2x2: 4 halving 16384 ring
-reduce_scatter 4x2: 4 halving 131072 ring
+reduce_scatter 2x2: 4 halving 16384 hierarchical 65536 ring
+reduce_scatter 4x2: 4 hierarchical 262144 ring
 broadcast 1x4: 4 binomial 131072 scatter_allgather 524288 chain
 broadcast 1x8: 4 binomial
 broadcast 4x1: 4 binomial 131072 scatter_allgather 524288 chain
 broadcast 8x1: 4 binomial 262144 scatter_allgather 1048576 chain
-broadcast 2x2: 4 binomial 131072 scatter_allgather 524288 chain
-broadcast 4x2: 4 binomial 262144 scatter_allgather 1048576 chain
+broadcast 2x2: 4 binomial 65536 hierarchical 4194304 chain
+broadcast 4x2: 4 binomial 65536 hierarchical 1048576 chain
 reduce 1x4: 4 binomial 262144 ring
 reduce 1x8: 4 binomial
 reduce 4x1: 4 binomial 262144 ring
 reduce 8x1: 4 binomial 262144 ring
-reduce 2x2: 4 binomial 262144 ring
-reduce 4x2: 4 binomial 262144 ring
+reduce 2x2: 4 binomial 65536 hierarchical 1048576 ring
+reduce 4x2: 4 binomial 262144 hierarchical 524288 ring
 barrier 1x4: 4 dissemination
 barrier 1x8: 4 dissemination
 barrier 4x1: 4 dissemination

@@ -73,6 +73,8 @@ impl Parts {
         for (lane, parts) in self.lanes.iter().enumerate() {
             steps.lane(lane);
             for (step, sources) in parts {
+                // The algorithm has merged messages already, where it wanted to.
+                steps.part();
                 match step.clone() {
                     Step::Send { to, src } => steps.send(to, src),
                     Step::Recv { from, dst } => steps.recv(from, dst),

@@ -44,6 +44,7 @@ use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
 use crate::chunk::{block, blocks_of, part};
 use crate::crossing::Messages;
 use crate::flat::{Reducer, Seat};
+use crate::hosts::Team;
 use crate::schedule::{Builder, Form, Schedule};
 use levels::Levels;
 
@@ -143,29 +144,6 @@ struct Member<'a> {
     rail: Team,
     /// Elements of each shard that are reduced together.
     section: usize,
-}
-
-/// Some ranks, and the place of this one among them.
-#[derive(Default)]
-struct Team {
-    ranks: Vec<Rank>,
-    place: usize,
-}
-
-impl Team {
-    fn new(ranks: Vec<Rank>, rank: Rank) -> Self {
-        let place = ranks.iter().position(|it| *it == rank).unwrap_or(0);
-        Self { ranks, place }
-    }
-
-    fn size(&self) -> usize {
-        self.ranks.len()
-    }
-
-    /// This rank's number within the team.
-    fn me(&self) -> Rank {
-        Rank::at(self.place)
-    }
 }
 
 impl<'a> Member<'a> {
