@@ -8,6 +8,7 @@
 //!
 //! * `schedule`: the language; `chunk`: the only place that divides counts;
 //! * `program`: operations with their fast paths; `stepper`: execution; `check`: proofs;
+//! * `connections`: the most links of a rank to other hosts;
 //! * `crossing`: the messages of a call across each level of a fabric;
 //! * `pattern`: the communication patterns, integers only;
 //! * `allreduce`, `allgather`, `reduce_scatter`, `broadcast`, `reduce`, `barrier`: one file per
@@ -28,6 +29,7 @@ mod broadcast;
 mod catalog;
 pub mod check;
 pub mod chunk;
+mod connections;
 pub mod cost;
 pub mod crossing;
 mod flat;
