@@ -70,6 +70,7 @@ pub use ringfold_types::{
 };
 pub use setup::{
     DifferentSettings, InitError, TopologyError, UnreadableEvidence, UnreadablePeerInfo, evidence,
+    tcp_rates,
 };
 #[doc(hidden)]
 pub use setup::{is_evidence, is_peer_info};
