@@ -1,6 +1,6 @@
 //! The calls to time, from the command line.
 
-use ringfold::{Call, Collective, DataType, Rank, ReduceOp};
+use ringfold::{Call, Collective, DataType, Rank, ReduceOp, Wire};
 
 use crate::args::Args;
 
@@ -57,7 +57,7 @@ impl Cases {
             }
             _ => elements,
         };
-        Call { collective: self.collective, count, data_type, op, root }
+        Call { collective: self.collective, count, data_type, op, root, wire: Wire::default() }
     }
 }
 

@@ -12,7 +12,7 @@ use ringfold_collectives::{
 };
 use ringfold_topology::Layout;
 use ringfold_types::limits::LINK_BYTES_MIN;
-use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp, Slice};
+use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp, Slice, Wire};
 
 /// Ranks of the communicator.
 const RANKS: usize = 8;
@@ -20,7 +20,7 @@ const RANKS: usize = 8;
 fn program(algorithm: &str, count: usize, chunk: usize) -> Program {
     let layout = Layout::one_host(RANKS);
     let (collective, data_type, op) = (Collective::AllReduce, DataType::F32, ReduceOp::Sum);
-    let call = Call { collective, count, data_type, op, root: Rank(0) };
+    let call = Call { collective, count, data_type, op, root: Rank(0), wire: Wire::default() };
     let plan = ScheduleParams {
         call,
         layout: &layout,

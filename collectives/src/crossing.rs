@@ -139,6 +139,11 @@ impl<'a> Messages<'a> {
         self.names = outer;
     }
 
+    /// The number of the rank that is named `rank` now.
+    pub(crate) fn number(&self, rank: Rank) -> Rank {
+        self.names.get(rank.index()).copied().unwrap_or(rank)
+    }
+
     /// States one message of `elements` elements.
     pub(crate) fn send(&mut self, from: Rank, to: Rank, form: Form, elements: usize) {
         self.send_each(from, to, form, elements, 1);
@@ -154,9 +159,8 @@ impl<'a> Messages<'a> {
         messages: usize,
     ) {
         if elements > 0 && messages > 0 {
-            let name = |rank: Rank| self.names.get(rank.index()).copied().unwrap_or(rank);
             let bytes = elements * form.data_type(self.call).bytes() * messages;
-            let ends = [name(from), name(to)];
+            let ends = [self.number(from), self.number(to)];
             self.crossing.add(self.layout, ends, messages as u64, bytes as u64);
             for [rank, peer] in [ends, [ends[1], ends[0]]] {
                 self.peers.get_mut(rank.index()).map(|peers| peers.insert(peer));

@@ -32,8 +32,10 @@ pub(crate) struct Seat {
     pub(crate) chunk: usize,
     /// Elements of the longest piece.
     pub(crate) longest: usize,
-    /// The scratch that holds the pieces. Empty if they are in the input.
+    /// The memory of the pieces, if it is this rank's own. Empty if they are in the input.
     pub(crate) sums: Slice,
+    /// The form in which partial sums travel between the ranks.
+    pub(crate) form: Form,
 }
 
 /// One rank's part in the reduction of consecutive pieces.

@@ -45,6 +45,7 @@ mod schedule_tests;
 pub mod select;
 mod staging;
 pub mod stepper;
+mod wire;
 
 pub use algorithm::{Algorithm, ScheduleParams, Stated};
 pub use program::{Op, Program, Stores, Target, lower};

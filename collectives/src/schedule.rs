@@ -16,9 +16,9 @@
 //! leaves one half of it quiet, and says if that is the other half than before: see
 //! `limits::STAGING_HALF_BYTES`. Two ranks may swap staging buffers instead (`Step::Swap`).
 //!
-//! An element on the wire has one of two forms: that of the call's data type (sent from `Input` or
-//! `Output`) or that of its accumulator (sent from `Scratch`). Collectives that do not reduce have
-//! no accumulator, and their scratch holds elements.
+//! An element on the wire has one of two forms: that of the call's data type (sent from `Input`,
+//! `Output` or `Rounded`) or that of its accumulator (sent from `Scratch`). Collectives that do not
+//! reduce have no accumulator, and their scratch holds elements.
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -43,7 +43,7 @@ impl Form {
     #[must_use]
     pub const fn of(buffer: Buffer) -> Self {
         match buffer {
-            Buffer::Input | Buffer::Output | Buffer::Staging => Self::Element,
+            Buffer::Input | Buffer::Output | Buffer::Rounded | Buffer::Staging => Self::Element,
             Buffer::Scratch => Self::Accumulator,
         }
     }
@@ -93,9 +93,9 @@ pub enum Step {
         /// The place of the copy, of the same length.
         dst: Slice,
     },
-    /// Combines elements of all sources, in their order, into `dst`. If `dst` is not in `Scratch`,
-    /// the results are finished: averages are divided and accumulators are rounded. A single source
-    /// only changes its form.
+    /// Combines elements of all sources, in their order, into `dst`. In `Scratch` the results stay
+    /// accumulators. In `Rounded` they are rounded to the call's data type. Elsewhere they are
+    /// finished: averages are divided, and then rounded. A single source only changes its form.
     Reduce {
         /// The place of the results.
         dst: Slice,
@@ -142,6 +142,7 @@ pub struct Schedule {
     lanes: Vec<Vec<Step>>,
     sources: Vec<Source>,
     scratch_len: usize,
+    rounded_len: usize,
     needs_windows: bool,
     needs_staging: bool,
     flips_staging: bool,
@@ -263,6 +264,12 @@ impl Schedule {
     pub const fn scratch_len(&self) -> usize {
         self.scratch_len
     }
+
+    /// Elements of rounded partial results that the steps use.
+    #[must_use]
+    pub const fn rounded_len(&self) -> usize {
+        self.rounded_len
+    }
 }
 
 /// Writes a schedule step by step. Steps over empty slices are left out, so algorithms need no
@@ -295,6 +302,7 @@ impl Builder {
             lanes: alloc::vec![Vec::new(); lanes],
             sources: Vec::new(),
             scratch_len: 0,
+            rounded_len: 0,
             needs_windows: false,
             needs_staging: false,
             flips_staging: false,
@@ -338,6 +346,16 @@ impl Builder {
     pub fn scratch(&mut self, len: usize) -> Slice {
         let slice = Slice::new(Buffer::Scratch, self.schedule.scratch_len, len);
         self.schedule.scratch_len += len;
+        slice
+    }
+
+    /// Reserves `len` elements for partial results, which the rank then sends in `form`.
+    pub fn sums(&mut self, len: usize, form: Form) -> Slice {
+        if form == Form::Accumulator {
+            return self.scratch(len);
+        }
+        let slice = Slice::new(Buffer::Rounded, self.schedule.rounded_len, len);
+        self.schedule.rounded_len += len;
         slice
     }
 

@@ -2,7 +2,7 @@
 
 use ringfold_topology::Layout;
 use ringfold_types::limits::LINK_BYTES_MIN;
-use ringfold_types::{Buffer, Call, Collective, DataType, Rank, ReduceOp, Slice};
+use ringfold_types::{Buffer, Call, Collective, DataType, Rank, ReduceOp, Slice, Wire};
 
 use crate::algorithm::ScheduleParams;
 use crate::schedule::{Builder, Step};
@@ -10,7 +10,7 @@ use crate::schedule::{Builder, Step};
 #[test]
 fn only_adjacent_messages_are_merged() {
     let (collective, data_type, op) = (Collective::Broadcast, DataType::F32, ReduceOp::Sum);
-    let call = Call { collective, count: 100, data_type, op, root: Rank(0) };
+    let call = Call { collective, count: 100, data_type, op, root: Rank(0), wire: Wire::default() };
     let (layout, window_bytes) = (Layout::one_host(3), LINK_BYTES_MIN);
     let plan = ScheduleParams { call, layout: &layout, rank: Rank(0), chunk: 10, window_bytes };
     let mut steps = Builder::new(&plan, "none", 2);

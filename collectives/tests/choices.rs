@@ -15,7 +15,7 @@ use ringfold_collectives::select::{
 use ringfold_collectives::{Algorithm, Stated};
 use ringfold_topology::fabric::Place;
 use ringfold_topology::{Layout, Occupancy, Path, RankReach, Reach};
-use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp};
+use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp, Wire};
 
 /// FNV-1a, whose result is the same in every build.
 struct Digest(u64);
@@ -78,7 +78,8 @@ fn layout(kind: Kind, [hosts, ranks]: [usize; 2]) -> Layout {
 /// A call with `bytes` bytes in the longer of a rank's buffers.
 fn call(collective: Collective, data_type: DataType, bytes: usize, size: usize) -> Call {
     let root = Rank::at(if collective.has_root() { size / 2 } else { 0 });
-    let one = Call { collective, count: 1, data_type, op: ReduceOp::Sum, root };
+    let one =
+        Call { collective, count: 1, data_type, op: ReduceOp::Sum, root, wire: Wire::default() };
     let elements = one.input_len(size).max(one.output_len(size));
     Call { count: (bytes / data_type.bytes()).div_ceil(elements), ..one }
 }

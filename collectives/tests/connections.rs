@@ -5,7 +5,7 @@ use ringfold_collectives::Algorithm;
 use ringfold_collectives::select::{Constraints, Measurements, select};
 use ringfold_topology::prices::{Prices, Rates};
 use ringfold_topology::{Layout, Path};
-use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp};
+use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp, Wire};
 
 /// The most ranks on other hosts that a rank exchanges messages with in `call`.
 fn most_away(algorithm: &Algorithm, call: &Call, layout: &Layout) -> usize {
@@ -18,7 +18,8 @@ fn most_away(algorithm: &Algorithm, call: &Call, layout: &Layout) -> usize {
 
 /// A call with `bytes` bytes in the longer of a rank's buffers.
 fn call(collective: Collective, data_type: DataType, bytes: usize, size: usize) -> Call {
-    let one = Call { collective, count: 1, data_type, op: ReduceOp::Sum, root: Rank(0) };
+    let (op, wire) = (ReduceOp::Sum, Wire::default());
+    let one = Call { collective, count: 1, data_type, op, root: Rank(0), wire };
     let elements = one.input_len(size).max(one.output_len(size)).max(1);
     Call { count: (bytes / data_type.bytes()).div_ceil(elements), ..one }
 }

@@ -8,7 +8,7 @@ use ringfold_collectives::select::{Constraints, Measurements, select};
 use ringfold_collectives::{Algorithm, Schedule, ScheduleParams, Stated};
 use ringfold_topology::fabric::Place;
 use ringfold_topology::{Layout, Path, RankReach, Reach};
-use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp};
+use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp, Wire};
 
 /// Small numbers from a seed that is printed and differs in every run.
 struct Random(u64);
@@ -153,7 +153,7 @@ fn any_call(random: &mut Random, algorithm: &Algorithm, size: usize, count: usiz
         if reduces { [DataType::F32, DataType::Bf16][random.below(2)] } else { DataType::F32 };
     let root = if collective.has_root() { Rank::at(random.below(size)) } else { Rank(0) };
     let count = if collective == Collective::Barrier { 0 } else { count };
-    Call { collective, count, data_type, op: ReduceOp::Sum, root }
+    Call { collective, count, data_type, op: ReduceOp::Sum, root, wire: Wire::default() }
 }
 
 #[test]
@@ -332,7 +332,14 @@ fn crossings_with_and_without_places() {
                 let of_rank =
                     matches!(collective, Collective::AllGather | Collective::ReduceScatter);
                 let count = if of_rank { count / layout.size() } else { count };
-                let call = Call { collective, count, data_type, op: ReduceOp::Sum, root: Rank(0) };
+                let call = Call {
+                    collective,
+                    count,
+                    data_type,
+                    op: ReduceOp::Sum,
+                    root: Rank(0),
+                    wire: Wire::default(),
+                };
                 let [before, after] = in_figures(algorithm, call, &layout);
                 let spines = [before, after].map(|it| it.across_spines().bytes);
                 let off_rail = [before, after].map(|it| it.off_rail.bytes);
@@ -364,7 +371,14 @@ fn how_long_it_takes_to_choose_for_65_536_ranks() {
                 Collective::AllGather | Collective::ReduceScatter => count.div_ceil(1 << 12),
                 _ => count,
             };
-            let call = Call { collective, count, data_type, op: ReduceOp::Sum, root };
+            let call = Call {
+                collective,
+                count,
+                data_type,
+                op: ReduceOp::Sum,
+                root,
+                wire: Wire::default(),
+            };
             let start = std::time::Instant::now();
             let chosen = select(&call, &layout, &Constraints::default(), &Measurements::default());
             println!("{call}: {chosen}, {:?}", start.elapsed());
@@ -375,7 +389,8 @@ fn how_long_it_takes_to_choose_for_65_536_ranks() {
 /// Calls of every collective, from short to long.
 fn calls() -> Vec<Call> {
     let (data_type, op, root) = (DataType::F32, ReduceOp::Sum, Rank(0));
-    let call = |collective, count| Call { collective, count, data_type, op, root };
+    let call =
+        |collective, count| Call { collective, count, data_type, op, root, wire: Wire::default() };
     let counts = [1, 100, 10_000, 1 << 20, 1 << 26];
     let each = |collective: Collective| counts.map(|count| call(collective, count));
     let sized = Collective::ALL.into_iter().filter(|it| *it != Collective::Barrier);

@@ -7,7 +7,7 @@ use rayon::prelude::*;
 use ringfold_collectives::check::{Conditions, check};
 use ringfold_collectives::{Algorithm, Schedule, ScheduleParams, Stated};
 use ringfold_topology::Layout;
-use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp};
+use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp, Wire};
 
 /// Elements of `f32` in the smallest shard of a rank.
 const SHARD: usize = 1024;
@@ -17,7 +17,14 @@ fn hierarchical() -> &'static Algorithm {
 }
 
 fn call(count: usize, data_type: DataType) -> Call {
-    Call { collective: Collective::AllReduce, count, data_type, op: ReduceOp::Sum, root: Rank(0) }
+    Call {
+        collective: Collective::AllReduce,
+        count,
+        data_type,
+        op: ReduceOp::Sum,
+        root: Rank(0),
+        wire: Wire::default(),
+    }
 }
 
 fn schedules(call: Call, layout: &Layout, chunk: usize, window_bytes: usize) -> Vec<Schedule> {

@@ -4,12 +4,12 @@
 use ringfold_collectives::{Algorithm, ScheduleParams};
 use ringfold_topology::Layout;
 use ringfold_types::limits::LINK_BYTES_MIN;
-use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp};
+use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp, Wire};
 
 /// All four ranks' schedules for 8 elements in chunks of 2.
 fn printed(algorithm: &str) -> String {
     let (collective, data_type, op) = (Collective::AllReduce, DataType::F32, ReduceOp::Sum);
-    let call = Call { collective, count: 8, data_type, op, root: Rank(0) };
+    let call = Call { collective, count: 8, data_type, op, root: Rank(0), wire: Wire::default() };
     let layout = Layout::one_host(4);
     let algorithm = Algorithm::named(collective, algorithm).expect("an algorithm of that name");
     let schedule = |rank| {

@@ -38,7 +38,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use ringfold::{Call, Collective, Communicator, DataType, Error, Rank, ReduceOp};
+use ringfold::{Call, Collective, Communicator, DataType, Error, Rank, ReduceOp, Wire};
 use ringfold_transport::fork_for_test;
 use rustix::process::{Resource, Rlimit, setrlimit};
 
@@ -297,7 +297,8 @@ fn ones(comm: &mut Communicator, count: usize, is_poor: bool) -> Result<(), Erro
         println!("sums {} {}", sums.0, sums.1);
     }
     let (collective, data_type, root) = (Collective::AllReduce, DataType::F32, Rank(0));
-    let call = Call { collective, count, data_type, op: ReduceOp::Sum, root };
+    let call =
+        Call { collective, count, data_type, op: ReduceOp::Sum, root, wire: Wire::default() };
     println!("by {}", comm.algorithm_for(&call));
     Ok(())
 }

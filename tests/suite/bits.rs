@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ringfold::{
-    Buffers, Call, Collective, Communicator, DataType, Rank, ReduceOp, Window, Windows,
+    Buffers, Call, Collective, Communicator, DataType, Rank, ReduceOp, Window, Windows, Wire,
 };
 use ringfold_collectives::Algorithm;
 
@@ -75,7 +75,14 @@ fn run(via: Via, size: usize) -> Vec<Bits> {
             comm.set_algorithms(format!("{collective}:{name}").parse().unwrap());
             for (count, data_type) in COUNTS.into_iter().flat_map(|it| TYPES.map(|ty| (it, ty))) {
                 let root = Rank::at(if collective.has_root() { size - 1 } else { 0 });
-                let call = Call { collective, count, data_type, op: ReduceOp::Sum, root };
+                let call = Call {
+                    collective,
+                    count,
+                    data_type,
+                    op: ReduceOp::Sum,
+                    root,
+                    wire: Wire::default(),
+                };
                 for in_place in [false, true] {
                     let what = format!("{call}, in place {in_place}");
                     let mut one = || match algorithm.needs_windows() {

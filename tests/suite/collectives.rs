@@ -12,7 +12,7 @@ mod windows;
 use std::thread;
 use std::time::Duration;
 
-use ringfold::{Buffers, Call, Collective, Communicator, Config, DataType, Rank, ReduceOp};
+use ringfold::{Buffers, Call, Collective, Communicator, Config, DataType, Rank, ReduceOp, Wire};
 use ringfold_bench::oracle::Oracle;
 use ringfold_collectives::Algorithm;
 use via::Via;
@@ -94,7 +94,14 @@ fn calls(collective: Collective, size: usize) -> Vec<Call> {
             for (index, count) in COUNTS.into_iter().enumerate() {
                 // Every kind has large counts now and then.
                 if count < 1000 || (kind + index).is_multiple_of(5) {
-                    calls.push(Call { collective, count, data_type, op, root: Rank::at(root) });
+                    calls.push(Call {
+                        collective,
+                        count,
+                        data_type,
+                        op,
+                        root: Rank::at(root),
+                        wire: Wire::default(),
+                    });
                 }
             }
         }
@@ -185,7 +192,7 @@ fn hosts_of_several_ranks_reduce_among_themselves_first() {
                 [(DataType::F32, 1_000_003), (DataType::Bf16, 2_500_001), (DataType::I8, 40_000)]
             {
                 let (collective, op, root) = (Collective::AllReduce, ReduceOp::Sum, Rank(0));
-                let call = Call { collective, count, data_type, op, root };
+                let call = Call { collective, count, data_type, op, root, wire: Wire::default() };
                 for in_place in [false, true] {
                     let wrong = wrong(comm, &call, in_place, 7);
                     assert_eq!(wrong, 0, "{call}, in place {in_place}, {size} on {hosts}");
@@ -213,7 +220,8 @@ fn channels_carry_parts_of_long_calls() {
                     let (data_type, op, root) = (DataType::F32, ReduceOp::Sum, Rank(1));
                     let root = if collective.has_root() { root } else { Rank(0) };
                     let count = if collective == Collective::Barrier { 0 } else { count };
-                    let call = Call { collective, count, data_type, op, root };
+                    let call =
+                        Call { collective, count, data_type, op, root, wire: Wire::default() };
                     for in_place in [false, true] {
                         let wrong = wrong(comm, &call, in_place, count as u64);
                         assert_eq!(wrong, 0, "{call}, in place {in_place}, {size}, {via:?}");
@@ -257,8 +265,14 @@ fn calls_through_staging_buffers_run_in_any_order() {
                 let count = [0, 1, 300, 5000, 9000, 20_000][what.below(6)];
                 let (collective, data_type) = (algorithm.collective, DataType::F32);
                 comm.set_algorithms(format!("{collective}:{}", algorithm.name).parse().unwrap());
-                let call_made =
-                    Call { collective, count, data_type, op: ReduceOp::Sum, root: Rank(0) };
+                let call_made = Call {
+                    collective,
+                    count,
+                    data_type,
+                    op: ReduceOp::Sum,
+                    root: Rank(0),
+                    wire: Wire::default(),
+                };
                 if when.below(8) == 0 {
                     thread::sleep(Duration::from_micros(50));
                 }
@@ -279,7 +293,14 @@ fn strided_parts_of_staging_buffers_are_whole() {
             for (data_type, op) in kinds(collective) {
                 for bytes in [4095, 4096, 4104, 8 << 10, 10_001, 16 << 10, (16 << 10) + 8] {
                     let count = bytes / data_type.bytes();
-                    let call = Call { collective, count, data_type, op, root: Rank(0) };
+                    let call = Call {
+                        collective,
+                        count,
+                        data_type,
+                        op,
+                        root: Rank(0),
+                        wire: Wire::default(),
+                    };
                     for in_place in [false, true] {
                         let wrong = wrong(comm, &call, in_place, bytes as u64);
                         assert_eq!(wrong, 0, "{call}, in place {in_place}");
@@ -326,7 +347,14 @@ fn ranks_choose_again_if_peers_memory_is_closed() {
                     return [""; 2];
                 }
                 let (count, data_type) = (200_000, DataType::U8);
-                let call = Call { collective, count, data_type, op: ReduceOp::Sum, root: Rank(1) };
+                let call = Call {
+                    collective,
+                    count,
+                    data_type,
+                    op: ReduceOp::Sum,
+                    root: Rank(1),
+                    wire: Wire::default(),
+                };
                 let before = comm.algorithm_for(&call);
                 for in_place in [false, true, false] {
                     assert_eq!(wrong(comm, &call, in_place, 5), 0, "{call} over {via:?}");
@@ -352,7 +380,7 @@ fn very_long_results_are_right() {
                 (Collective::AllGather, 49 * 1024 * 1024 / size + 5),
             ] {
                 let (data_type, op, root) = (DataType::U8, ReduceOp::Sum, Rank(1));
-                let call = Call { collective, count, data_type, op, root };
+                let call = Call { collective, count, data_type, op, root, wire: Wire::default() };
                 for in_place in [false, true] {
                     let wrong = wrong(comm, &call, in_place, 11);
                     assert_eq!(wrong, 0, "{call}, in place {in_place}, {size} ranks");
@@ -406,7 +434,7 @@ fn repeats(via: Via, size: usize) {
         for (data_type, op) in kinds(Collective::AllReduce) {
             for count in [1, 2, 3, 7, 16] {
                 let (collective, root) = (Collective::AllReduce, Rank(0));
-                let call = Call { collective, count, data_type, op, root };
+                let call = Call { collective, count, data_type, op, root, wire: Wire::default() };
                 for round in 0..8_u64 {
                     // Each rank is late now and then, to make the others wait in every way.
                     if round % 4 == u64::from(comm.rank().0) {

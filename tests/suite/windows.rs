@@ -1,7 +1,9 @@
 //! All-reduce in windows: every type, operation and difficult count, over every transport. Ranks
 //! with shared memory use the algorithm for windows. Also tests refused calls.
 
-use ringfold::{Call, Collective, Communicator, DataType, Error, Rank, ReduceOp, Window, Windows};
+use ringfold::{
+    Call, Collective, Communicator, DataType, Error, Rank, ReduceOp, Window, Windows, Wire,
+};
 use ringfold_bench::oracle::Oracle;
 
 use crate::via::Via;
@@ -52,7 +54,7 @@ fn all_calls() -> Vec<Call> {
     for (kind, (data_type, op)) in kinds(collective).into_iter().enumerate() {
         for (index, count) in COUNTS.into_iter().enumerate() {
             if count < 1000 || (kind + index).is_multiple_of(5) {
-                calls.push(Call { collective, count, data_type, op, root });
+                calls.push(Call { collective, count, data_type, op, root, wire: Wire::default() });
             }
         }
     }
@@ -216,7 +218,14 @@ fn calls_that_do_not_fit_are_refused() {
         };
         refused(comm.all_reduce_window(&mut window, 5..11, ReduceOp::Sum), "window of 10");
         let (collective, data_type, root) = (Collective::Broadcast, DataType::F32, Rank(0));
-        let call = Call { collective, count: 1, data_type, op: ReduceOp::Sum, root };
+        let call = Call {
+            collective,
+            count: 1,
+            data_type,
+            op: ReduceOp::Sum,
+            root,
+            wire: Wire::default(),
+        };
         let broadcast = comm.perform_in_windows(&call, Windows::InPlace(&mut window), 0);
         refused(broadcast, "only all-reduce");
         let call = Call { collective: Collective::AllReduce, count: 9, ..call };

@@ -10,7 +10,7 @@ use std::time::Instant;
 use anyhow::{Context, bail};
 use bytemuck::{cast_slice, cast_slice_mut};
 use ringfold::{
-    Buffers, Call, Collective, Communicator, DataType, Error, Rank, ReduceOp, Window, Windows,
+    Buffers, Call, Collective, Communicator, DataType, Error, Rank, ReduceOp, Window, Windows, Wire,
 };
 
 /// The command line.
@@ -212,6 +212,7 @@ impl Timer {
             data_type: DataType::F32,
             op: ReduceOp::Sum,
             root: Rank(0),
+            wire: Wire::default(),
         };
         if self.collective == Collective::Barrier {
             return self.comm.barrier();

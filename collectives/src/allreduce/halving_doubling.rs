@@ -39,9 +39,9 @@ pub(super) const FLAT: Flat = Flat {
     section,
     messages: exchanges,
     overwrites: false,
-    prepare: |steps, &Seat { rank, size, longest, sums, .. }| {
+    prepare: |steps, &Seat { rank, size, longest, sums, form, .. }| {
         // Ranks halve the sums in place.
-        let sums = if sums.len > 0 { sums } else { steps.scratch(longest) };
+        let sums = if sums.len > 0 { sums } else { steps.sums(longest, form) };
         Box::new(Halves::new(rank, size, sums))
     },
 };
@@ -76,7 +76,7 @@ fn schedule(plan: &ScheduleParams<'_>) -> Schedule {
     let member = plan.in_cube();
     let mut steps = Builder::new(plan, ALGORITHM.name, 1).in_order(&member.order);
     let section = section(plan.size(), plan.chunk);
-    let sums = steps.scratch(count.min(section));
+    let sums = steps.sums(count.min(section), plan.sums_form_among_all());
     let halves = Halves::new(member.place, plan.size(), sums);
     for own in chunks(Slice::new(Buffer::Input, 0, count), section) {
         halves.piece(&mut steps, own, Slice { buffer: Buffer::Output, ..own });
@@ -124,7 +124,7 @@ impl Reducer for Halves {
             let other = neighbour(corner, round);
             let kept = cube.kept(corner, round + 1);
             let is_own = round == 0 && !cube.stands_for_two(other);
-            let form = if is_own { own_form } else { Form::Accumulator };
+            let form = if is_own { own_form } else { Form::of(sums.buffer) };
             steps.send(cube.rank(other), within(held, cube.kept(other, round + 1)));
             let local = Source::Local(within(held, kept.clone()));
             let mut sources = [local, Source::Wire(cube.rank(other), form)];

@@ -42,8 +42,8 @@ pub(super) const FLAT: Flat = Flat {
     section: |_, chunk| chunk,
     messages: exchanges,
     overwrites: true,
-    prepare: |steps, &Seat { rank, size, longest, .. }| {
-        Box::new(Doubling::new(steps, rank, size, longest))
+    prepare: |steps, &Seat { rank, size, longest, form, .. }| {
+        Box::new(Doubling::new(steps, rank, size, longest, form))
     },
 };
 
@@ -76,7 +76,8 @@ fn schedule(plan: &ScheduleParams<'_>) -> Schedule {
     // them before.
     let one_round = Cube::of(size).dimensions == 1;
     let chunk = if one_round { plan.chunk.min(plan.eager()) } else { plan.chunk };
-    let doubling = Doubling::new(&mut steps, member.place, size, count.min(chunk));
+    let form = plan.sums_form_among_all();
+    let doubling = Doubling::new(&mut steps, member.place, size, count.min(chunk), form);
     for own in chunks(Slice::new(Buffer::Input, 0, count), chunk) {
         doubling.piece(&mut steps, own, Slice { buffer: Buffer::Output, ..own });
     }
@@ -87,17 +88,18 @@ fn schedule(plan: &ScheduleParams<'_>) -> Schedule {
 struct Doubling {
     cube: Cube,
     role: Role,
+    form: Form,
     sums: [Slice; 2],
 }
 
 impl Doubling {
-    /// A reducer for pieces of up to `longest` elements.
-    fn new(steps: &mut Builder, rank: Rank, size: usize, longest: usize) -> Self {
+    /// A reducer for pieces of up to `longest` elements, whose partial sums travel in `form`.
+    fn new(steps: &mut Builder, rank: Rank, size: usize, longest: usize, form: Form) -> Self {
         let cube = Cube::of(size);
         let role = cube.role(rank);
         let needs_sums = matches!(role, Role::Corner(..));
         let len = if needs_sums { longest } else { 0 };
-        Self { cube, role, sums: [steps.scratch(len), steps.scratch(len)] }
+        Self { cube, role, form, sums: [(); 2].map(|()| steps.sums(len, form)) }
     }
 }
 
@@ -120,7 +122,7 @@ impl Reducer for Doubling {
         for round in 0..cube.dimensions {
             let other = neighbour(corner, round);
             let is_own = round == 0 && !cube.stands_for_two(other);
-            let form = if is_own { own_form } else { Form::Accumulator };
+            let form = if is_own { own_form } else { self.form };
             steps.send(cube.rank(other), held);
             let mut sources = [Source::Local(held), Source::Wire(cube.rank(other), form)];
             if !is_lower(corner, round) {

@@ -39,9 +39,9 @@ pub(super) const FLAT: Flat = Flat {
     section,
     messages: around,
     overwrites: false,
-    prepare: |steps, &Seat { rank, size, chunk, longest, .. }| {
+    prepare: |steps, &Seat { rank, size, chunk, longest, form, .. }| {
         let longest = block(Buffer::Input, longest, size, 0).len;
-        Box::new(Ring::new(steps, rank, size, chunk, longest))
+        Box::new(Ring::new(steps, rank, size, chunk, longest, [form; 2]))
     },
 };
 
@@ -63,7 +63,7 @@ fn around(messages: &mut Messages<'_>, size: usize, count: usize, own: Form) {
     for rank in (0..size).map(Rank::at).filter(|_| size > 1) {
         let (next, block) = (ring::after(rank, 1, size), count / size);
         messages.send(rank, next, own, block);
-        messages.send_each(rank, next, Form::Accumulator, block, size - 2);
+        messages.send_each(rank, next, messages.sums_form(rank, next), block, size - 2);
         messages.send_each(rank, next, Form::Element, block, size - 1);
     }
 }
@@ -76,7 +76,8 @@ fn schedule(plan: &ScheduleParams<'_>) -> Schedule {
     let lanes = plan.lanes(rounds);
     let member = plan.in_ring();
     let mut steps = Builder::new(plan, ALGORITHM.name, lanes).in_order(&member.order);
-    let mut ring = || Ring::new(&mut steps, member.place, size, plan.chunk, round);
+    let forms = member.ring_forms(plan);
+    let mut ring = || Ring::new(&mut steps, member.place, size, plan.chunk, round, forms);
     let rings: Vec<Ring> = (0..lanes).map(|_| ring()).collect();
     for index in 0..rounds {
         let (ring, steps) = (&rings[index % lanes], steps.lane(index % lanes));
@@ -97,14 +98,25 @@ struct Ring {
     rank: Rank,
     size: usize,
     chunk: usize,
+    /// The form of partial sums from the previous rank.
+    arriving: Form,
     /// Partial sums of two turns: one turn's leave while the next turn's arrive.
     sums: [Slice; 2],
 }
 
 impl Ring {
-    /// A rank for rounds of `longest` elements of each block.
-    fn new(steps: &mut Builder, rank: Rank, size: usize, chunk: usize, longest: usize) -> Self {
-        Self { rank, size, chunk, sums: [steps.scratch(longest), steps.scratch(longest)] }
+    /// A rank for rounds of `longest` elements of each block. Partial sums arrive and leave in the
+    /// two forms.
+    fn new(
+        steps: &mut Builder,
+        rank: Rank,
+        size: usize,
+        chunk: usize,
+        longest: usize,
+        [arriving, leaving]: [Form; 2],
+    ) -> Self {
+        let sums = [(); 2].map(|()| steps.sums(longest, leaving));
+        Self { rank, size, chunk, arriving, sums }
     }
 
     /// Writes the steps of one round: partial sums over `own` of every block go around, then
@@ -115,7 +127,7 @@ impl Ring {
         own: impl Fn(usize) -> Slice,
         result: impl Fn(usize) -> Slice,
     ) {
-        let Self { rank, size, chunk, .. } = *self;
+        let Self { rank, size, chunk, arriving, .. } = *self;
         // The block that has `turn` turns to go until it ends at this rank.
         let passing = |turn| ring::before(rank, turn, size).index();
         if size == 1 {
@@ -129,7 +141,7 @@ impl Ring {
         for turn in (2..size).chain([0]) {
             // Only the first sender sends its bare input.
             let is_first = turn == 2 || size == 2;
-            let form = if is_first { Form::of(first.buffer) } else { Form::Accumulator };
+            let form = if is_first { Form::of(first.buffer) } else { arriving };
             let own = own(passing(turn));
             let sum = match turn {
                 0 => result(passing(0)),

@@ -12,6 +12,8 @@
 //! Source: Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in
 //! MPICH", 2005.
 
+use alloc::vec::Vec;
+
 use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 
@@ -74,7 +76,8 @@ fn messages(messages: &mut Messages<'_>) {
 /// States the messages between a rank and its children, where `count` elements go up and down.
 pub(super) fn edges(messages: &mut Messages<'_>, rank: Rank, place: &Place, count: usize) {
     for child in &place.children {
-        messages.send(child.rank, rank, form_of(child), count);
+        let form = form_of(child, messages.sums_form(child.rank, rank));
+        messages.send(child.rank, rank, form, count);
         messages.send(rank, child.rank, Form::Element, count);
     }
 }
@@ -108,10 +111,11 @@ pub(super) fn up_and_down(
     let (pieces, lag) = (input.len.div_ceil(plan.chunk), SUMS * place.depth);
     let inner = place.parent.is_some() && !place.children.is_empty();
     let sum_len = if inner { input.len.min(plan.chunk) } else { 0 };
-    let sums = [(); SUMS].map(|()| steps.scratch(sum_len));
+    let form = place.parent.map_or(Form::Accumulator, |parent| plan.sums_form(plan.rank, parent));
+    let sums = [(); SUMS].map(|()| steps.sums(sum_len, form));
     for turn in 0..pieces + lag {
         if turn < pieces {
-            up(steps, place, part(input, turn, plan.chunk), sums[turn % SUMS]);
+            up(steps, plan, place, part(input, turn, plan.chunk), sums[turn % SUMS]);
         }
         if let Some(index) = turn.checked_sub(lag) {
             let own = part(input, index, plan.chunk);
@@ -120,16 +124,17 @@ pub(super) fn up_and_down(
     }
 }
 
-fn up(steps: &mut Builder, place: &Place, own: Slice, sum: Slice) {
+fn up(steps: &mut Builder, plan: &ScheduleParams<'_>, place: &Place, own: Slice, sum: Slice) {
+    let sources = || sources(plan, place, own);
     let Some(parent) = place.parent else {
         let result = Slice { buffer: Buffer::Output, ..own };
-        return steps.reduce(result, &sources(place, own));
+        return steps.reduce(result, &sources());
     };
     if place.children.is_empty() {
         return steps.send(parent, own);
     }
     let sum = sum.take(own.len);
-    steps.reduce(sum, &sources(place, own));
+    steps.reduce(sum, &sources());
     steps.send(parent, sum);
 }
 
@@ -143,12 +148,15 @@ fn down(steps: &mut Builder, place: &Place, result: Slice) {
     }
 }
 
-fn sources(place: &Place, own: Slice) -> alloc::vec::Vec<Source> {
-    let below = place.children.iter().map(|child| Source::Wire(child.rank, form_of(child)));
+fn sources(plan: &ScheduleParams<'_>, place: &Place, own: Slice) -> Vec<Source> {
+    let below = place.children.iter().map(|child| {
+        Source::Wire(child.rank, form_of(child, plan.sums_form(child.rank, plan.rank)))
+    });
     core::iter::once(Source::Local(own)).chain(below).collect()
 }
 
-/// The form in which a child sends its sums up: a leaf sends its bare input.
-const fn form_of(child: &Child) -> Form {
-    if child.is_leaf { Form::Element } else { Form::Accumulator }
+/// The form in which a child sends its sums up, if sums on that link are in `sums` form. A leaf
+/// sends its bare input.
+const fn form_of(child: &Child, sums: Form) -> Form {
+    if child.is_leaf { Form::Element } else { sums }
 }

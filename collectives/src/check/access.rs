@@ -62,6 +62,7 @@ impl World<'_> {
                 Ok(own(&node.own, 0))
             }
             Buffer::Output => node.output.read(slice.offset, slice.len).ok_or(unwritten),
+            Buffer::Rounded => node.rounded.read(slice.offset, slice.len).ok_or(unwritten),
             Buffer::Staging => node.staging.read(slice.offset, slice.len).ok_or(unwritten),
             Buffer::Scratch if schedule.call().collective == Collective::Barrier => {
                 Ok(own(&node.entered, 0))
@@ -101,6 +102,7 @@ impl World<'_> {
             Buffer::Input => return Err(Flaw::Bounds { rank: Rank::at(index), slice }),
             Buffer::Output => node.output.write(slice.offset, values),
             Buffer::Scratch => node.scratch.write(slice.offset, values),
+            Buffer::Rounded => node.rounded.write(slice.offset, values),
             Buffer::Staging => node.staging.write(slice.offset, values),
         }
         Ok(())
@@ -116,6 +118,7 @@ impl World<'_> {
             (Buffer::Input, _) => call.input_len(self.nodes.len()),
             (Buffer::Output, _) => call.output_len(self.nodes.len()),
             (Buffer::Scratch, _) => schedule.scratch_len(),
+            (Buffer::Rounded, _) => schedule.rounded_len(),
             (Buffer::Staging, _) => STAGING_BYTES / call.data_type.bytes(),
         };
         // The halves of the staging buffer may be swapped, so a slice must lie in one of them.

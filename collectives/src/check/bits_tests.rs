@@ -57,6 +57,30 @@ fn the_first_element_that_differs_is_named() {
     assert_flaw(&schedules, OUT_OF_PLACE, &differs);
 }
 
+/// Two ranks exchange sums that one of them rounds before it combines them.
+#[test]
+fn a_rank_that_rounds_alone_is_seen() {
+    let schedules = |rounds: fn(usize) -> bool| {
+        written(Collective::AllReduce, 2, 1, move |rank, steps| {
+            let other = Rank::at(1 - rank);
+            let [sent, kept] =
+                [Form::Element, Form::Accumulator].map(|form| steps.sums(COUNT, form));
+            steps.reduce(sent, &[Source::Local(IN)]);
+            steps.reduce(kept, &[Source::Local(IN)]);
+            steps.send(other, sent);
+            let own = Source::Local(if rounds(rank) { sent } else { kept });
+            steps.reduce(OUT, &[own, Source::Wire(other, Form::Element)]);
+        })
+    };
+    for conditions in [OUT_OF_PLACE, IN_PLACE] {
+        assert!(check(&schedules(|_| true), conditions).is_ok());
+        for rounds in [|_| false, |rank| rank == 0] {
+            let differs = Flaw::Bits { rank: Rank(1), index: 0 };
+            assert_flaw(&schedules(rounds), conditions, &differs);
+        }
+    }
+}
+
 /// An all-reduce of four ranks. Each combines the four inputs one after the other, or, where
 /// `in_pairs` says so, in pairs in scratch.
 #[test]

@@ -27,9 +27,15 @@ impl Fold {
     }
 
     /// The tree that ends by a division, for averages, and by rounding from the accumulator to the
-    /// element. A later operator would combine the rounded value.
-    pub(super) fn rounded(self) -> Self {
+    /// element.
+    pub(super) fn finished(self) -> Self {
         Self(mix(!self.0))
+    }
+
+    /// The tree that ends by rounding a partial result from the accumulator to the element.
+    /// Rounding again changes nothing, but makes another tree.
+    pub(super) fn rounded(self) -> Self {
+        Self(mix(self.0 ^ 0x4e0d_0000_0000_0000))
     }
 }
 
@@ -50,9 +56,12 @@ mod tests {
         let [a, b, c, d] = [0, 1, 2, 3].map(Fold::input);
         let trees = [
             a,
+            a.finished(),
             a.rounded(),
             a.with(b),
+            a.with(b).finished(),
             a.with(b).rounded(),
+            a.with(b.rounded()),
             a.with(b).with(c),
             b.with(c).with(a),
             a.with(c).with(b),

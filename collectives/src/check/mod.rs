@@ -52,8 +52,8 @@
 //!
 //! A value carries a hash of the tree of operations that made it (`fold`). An input is a leaf. A
 //! reduction adds an operator for each further source, from left to right. Division and rounding
-//! are a node of their own, where they happen. Equal trees over equal inputs give equal bits.
-//! Partial sums keep the accumulator's type: a proof refuses to combine a rounded value (`Mixed`).
+//! are nodes of their own, where they happen. Equal trees over equal inputs give equal bits. A
+//! proof refuses to combine a finished value (`Mixed`), because averages are divided once.
 //!
 //! # What is assumed
 //!

@@ -52,6 +52,8 @@ struct Buffers {
     staging: Memory<Touched>,
     /// Only for ranks of several lanes, because no other rank reads or writes scratch.
     scratch: Option<Memory<Touched>>,
+    /// The same for rounded partial results.
+    rounded: Option<Memory<Touched>>,
     /// Elements of a half of the staging buffer.
     half: usize,
     /// The first element of the half that is quiet after the call.
@@ -111,6 +113,7 @@ impl Races {
                 output: of(whole),
                 staging: Memory::of(alloc::vec![(half, user.clone()), (half, late)]),
                 scratch: (lanes > 1).then(|| of(schedule.scratch_len())),
+                rounded: (lanes > 1).then(|| of(schedule.rounded_len())),
                 half,
                 quiet: if schedule.flips_staging() { half } else { 0 },
             }
@@ -151,6 +154,10 @@ impl Races {
         let (memory, start) = match (slice.buffer, buffers.together) {
             (Buffer::Scratch, _) => match &mut buffers.scratch {
                 Some(scratch) => (scratch, 0),
+                None => return Ok(()),
+            },
+            (Buffer::Rounded, _) => match &mut buffers.rounded {
+                Some(rounded) => (rounded, 0),
                 None => return Ok(()),
             },
             (Buffer::Staging, _) => (&mut buffers.staging, 0),

@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use ringfold_topology::Layout;
-use ringfold_types::{Buffer, Call, Collective, DataType, Rank, ReduceOp, Slice};
+use ringfold_types::{Buffer, Call, Collective, DataType, Rank, ReduceOp, Slice, Wire};
 
 use super::{Conditions, Flaw, check};
 use crate::algorithm::{ScheduleParams, Stated};
@@ -30,7 +30,8 @@ pub(super) fn written(
 ) -> Vec<Schedule> {
     let layout = Layout::one_host(size);
     let (data_type, op) = (DataType::Bf16, ReduceOp::Sum);
-    let call = Call { collective, count: COUNT, data_type, op, root: Rank(0) };
+    let call =
+        Call { collective, count: COUNT, data_type, op, root: Rank(0), wire: Wire::default() };
     let one = |rank| {
         let plan = ScheduleParams {
             call,

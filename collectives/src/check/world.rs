@@ -45,6 +45,7 @@ pub(super) struct Node {
     pub(super) own: Ranks,
     pub(super) output: Memory,
     pub(super) scratch: Memory,
+    pub(super) rounded: Memory,
     pub(super) staging: Memory,
     /// Whether it now uses the other rank's staging buffer as its own, of two ranks.
     pub(super) has_swapped: bool,
@@ -74,6 +75,7 @@ impl<'s> World<'s> {
                     own: own.clone(),
                     output: Memory::default(),
                     scratch: Memory::default(),
+                    rounded: Memory::default(),
                     staging: Memory::default(),
                     has_swapped: false,
                     depth: alloc::vec![0; schedule.lanes().len()],
@@ -229,7 +231,8 @@ impl<'s> World<'s> {
     ) -> Result<(), Flaw> {
         let rank = Rank::at(index);
         let exists = from.index() < self.nodes.len() && from != rank;
-        if !exists || src.buffer != Buffer::Staging || dst.buffer == Buffer::Scratch {
+        let is_own = matches!(dst.buffer, Buffer::Scratch | Buffer::Rounded);
+        if !exists || src.buffer != Buffer::Staging || is_own {
             return Err(Flaw::Bounds { rank, slice: src });
         }
         let values = self.read_of(index, from.index(), src)?;
@@ -332,7 +335,8 @@ impl<'s> World<'s> {
                 Source::Peer(of, whole) => {
                     let slice = whole.skip(done).take(elements);
                     let exists = of.index() < self.nodes.len() && of != rank;
-                    if !exists || slice.len != elements || slice.buffer == Buffer::Scratch {
+                    let is_own = matches!(slice.buffer, Buffer::Scratch | Buffer::Rounded);
+                    if !exists || slice.len != elements || is_own {
                         return Err(Flaw::Bounds { rank, slice });
                     }
                     self.touch((index, lane), of.index(), slice, false)?;
@@ -349,8 +353,10 @@ impl<'s> World<'s> {
             if value.finished {
                 return Err(Flaw::Mixed { rank, slice: dst });
             }
-            if dst.buffer != Buffer::Scratch {
-                (value.finished, value.fold) = (true, value.fold.rounded());
+            match dst.buffer {
+                Buffer::Scratch => {}
+                Buffer::Rounded => value.fold = value.fold.rounded(),
+                _ => (value.finished, value.fold) = (true, value.fold.finished()),
             }
         }
         self.touch((index, lane), index, dst, true)?;

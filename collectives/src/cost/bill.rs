@@ -10,6 +10,7 @@ use super::rates::{
 use super::traffic::Traffic;
 use crate::algorithm::{Algorithm, Way};
 use crate::schedule::Form;
+use crate::wire;
 
 /// The properties of a layout that determine a price.
 #[derive(Clone, Copy, Debug)]
@@ -85,7 +86,8 @@ impl Bill {
         let traffic = Traffic::of(algorithm, call, site.layout);
         // In 128 bits, because an all-to-all at the largest scale overflows 64.
         let bytes = |form: Form| form.data_type(call).bytes() as u128;
-        let wide = traffic.wide as u128 * (bytes(Form::Accumulator) - bytes(Form::Element));
+        let sums = if site.hosts > 1 { wire::between_hosts(call) } else { Form::Accumulator };
+        let wide = traffic.wide as u128 * (bytes(sums) - bytes(Form::Element));
         let carried = |elements: usize| elements as u128 * bytes(Form::Element) + wide;
         // A pipeline has to fill. Until then, at most the chain is under way.
         let filling = traffic.moved.saturating_add(traffic.steps.saturating_mul(chunk));

@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use ringfold_topology::Layout;
 use ringfold_types::limits::LINK_BYTES_MIN;
-use ringfold_types::{Buffer, Call, Collective, DataType, Rank, ReduceOp};
+use ringfold_types::{Buffer, Call, Collective, DataType, Rank, ReduceOp, Wire};
 
 use super::price;
 use super::traffic::Traffic;
@@ -13,7 +13,7 @@ use crate::schedule::{Schedule, Step};
 
 fn call(collective: Collective, count: usize) -> Call {
     let (data_type, op) = (DataType::Bf16, ReduceOp::Sum);
-    Call { collective, count, data_type, op, root: Rank(0) }
+    Call { collective, count, data_type, op, root: Rank(0), wire: Wire::default() }
 }
 
 fn schedules(algorithm: &Algorithm, call: Call, layout: &Layout) -> Vec<Schedule> {

@@ -99,7 +99,7 @@ impl Cube {
             }
             for round in 0..self.dimensions {
                 let is_own = round == 0 && !self.stands_for_two(corner);
-                let sums = if is_own { own } else { Form::Accumulator };
+                let sums = if is_own { own } else { messages.sums_form_among_all() };
                 exchange(messages, [rank, self.rank(neighbour(corner, round))], sums, round);
             }
         }

@@ -59,6 +59,7 @@ pub fn lower(schedule: &Schedule, target: Target) -> Program {
         lanes,
         sources: lowering.sources,
         scratch_len: schedule.scratch_len(),
+        rounded_len: schedule.rounded_len(),
         overlay: target.in_place.then(|| schedule.overlay()),
         flips_staging: schedule.flips_staging(),
         element: shift(Form::Element),

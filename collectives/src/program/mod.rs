@@ -135,6 +135,7 @@ pub struct Program {
     lanes: Vec<Vec<Op>>,
     sources: Vec<Source>,
     scratch_len: usize,
+    rounded_len: usize,
     overlay: Option<isize>,
     flips_staging: bool,
     /// Binary logarithm of the bytes of an element.
@@ -189,6 +190,12 @@ impl Program {
     #[must_use]
     pub const fn scratch_len(&self) -> usize {
         self.scratch_len
+    }
+
+    /// Elements of rounded partial results that the operations use.
+    #[must_use]
+    pub const fn rounded_len(&self) -> usize {
+        self.rounded_len
     }
 
     /// The offset of `Output` in `Input`, in elements, if both are the same memory.

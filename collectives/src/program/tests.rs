@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use ringfold_topology::Layout;
-use ringfold_types::{Buffer, Call, Collective, DataType, Rank, ReduceOp, Slice};
+use ringfold_types::{Buffer, Call, Collective, DataType, Rank, ReduceOp, Slice, Wire};
 
 use super::{Op, Program, Stores, Target, lower};
 use crate::algorithm::{Algorithm, ScheduleParams};
@@ -17,8 +17,14 @@ fn program(
     (ranks, count): (usize, usize),
     target: Target,
 ) -> Program {
-    let call =
-        Call { collective, count, data_type: DataType::F32, op: ReduceOp::Sum, root: Rank(0) };
+    let call = Call {
+        collective,
+        count,
+        data_type: DataType::F32,
+        op: ReduceOp::Sum,
+        root: Rank(0),
+        wire: Wire::default(),
+    };
     let layout = Layout::one_host(ranks).sharing_memory(true);
     let chunk = 1 << 20;
     let plan = ScheduleParams { call, layout: &layout, rank: Rank(1), chunk, window_bytes: 4096 };

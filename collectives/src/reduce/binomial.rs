@@ -50,14 +50,16 @@ fn messages(messages: &mut Messages<'_>) {
     let tree = RootedTree::new(layout, root);
     for rank in messages.ranks() {
         for child in tree.place(rank).children {
-            messages.send(child.rank, rank, form_of(&child), count);
+            let form = form_of(&child, messages.sums_form(child.rank, rank));
+            messages.send(child.rank, rank, form, count);
         }
     }
 }
 
-/// The form in which a child sends its sums up: a leaf sends its bare input.
-const fn form_of(child: &Child) -> Form {
-    if child.is_leaf { Form::Element } else { Form::Accumulator }
+/// The form in which a child sends its sums up, if sums on that link are in `sums` form. A leaf
+/// sends its bare input.
+const fn form_of(child: &Child, sums: Form) -> Form {
+    if child.is_leaf { Form::Element } else { sums }
 }
 
 /// The root receives more than any rank sends.
@@ -72,11 +74,14 @@ fn schedule(plan: &ScheduleParams<'_>) -> Schedule {
     let place = RootedTree::new(plan.layout, plan.call.root).place(plan.rank);
     let inner = place.parent.is_some() && !place.children.is_empty();
     let sum_len = if inner { count.min(plan.chunk) } else { 0 };
-    let sums = [(); SUMS].map(|()| steps.scratch(sum_len));
+    let form = place.parent.map_or(Form::Accumulator, |parent| plan.sums_form(plan.rank, parent));
+    let sums = [(); SUMS].map(|()| steps.sums(sum_len, form));
     for (own, sum) in
         chunks(Slice::new(Buffer::Input, 0, count), plan.chunk).zip(sums.iter().cycle())
     {
-        let below = place.children.iter().map(|child| Source::Wire(child.rank, form_of(child)));
+        let below = place.children.iter().map(|child| {
+            Source::Wire(child.rank, form_of(child, plan.sums_form(child.rank, plan.rank)))
+        });
         let sources: Vec<Source> = core::iter::once(Source::Local(own)).chain(below).collect();
         match place.parent {
             None => steps.reduce(Slice { buffer: Buffer::Output, ..own }, &sources),

@@ -49,8 +49,9 @@ fn messages(messages: &mut Messages<'_>) {
     let root = Rank::at(order.place(messages.call.root));
     let first = ring::after(root, 1, size);
     for rank in messages.ranks().filter(|rank| *rank != root) {
-        let form = if rank == first { Form::Element } else { Form::Accumulator };
-        messages.send(rank, ring::after(rank, 1, size), form, count);
+        let next = ring::after(rank, 1, size);
+        let form = if rank == first { Form::Element } else { messages.sums_form(rank, next) };
+        messages.send(rank, next, form, count);
     }
 }
 
@@ -63,8 +64,9 @@ fn schedule(plan: &ScheduleParams<'_>) -> Schedule {
     let is_first = |rank| rank == ring::after(root, 1, size);
     let inner = rank != root && !is_first(rank);
     let sum_len = if inner { count.min(plan.chunk) } else { 0 };
-    let sums: Vec<Slice> = (0..SUMS * lanes).map(|_| steps.scratch(sum_len)).collect();
-    let form = if is_first(previous) { Form::Element } else { Form::Accumulator };
+    let [arriving, leaving] = member.ring_forms(plan);
+    let sums: Vec<Slice> = (0..SUMS * lanes).map(|_| steps.sums(sum_len, leaving)).collect();
+    let form = if is_first(previous) { Form::Element } else { arriving };
     let own = Slice::new(Buffer::Input, 0, count);
     for (index, own) in chunks(own, plan.chunk).enumerate() {
         steps.lane(index / SUMS % lanes);

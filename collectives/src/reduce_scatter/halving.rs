@@ -49,7 +49,11 @@ fn messages(messages: &mut Messages<'_>) {
     for rank in messages.ranks() {
         let halvings: Vec<Halving> = halvings(rank, size).collect();
         for (level, halving) in halvings.iter().enumerate() {
-            let form = form_after(&halvings[..level]);
+            let form = if has_sums(&halvings[..level]) {
+                messages.sums_form_among_all()
+            } else {
+                Form::Element
+            };
             messages.send(rank, halving.taker, form, halving.other.len() * count);
         }
     }
@@ -65,35 +69,37 @@ fn schedule(plan: &ScheduleParams<'_>) -> Schedule {
     }
     let halvings: Vec<Halving> = halvings(rank, size).collect();
     let kept = &halvings[0].own;
-    let sums = steps.scratch(if kept.len() > 1 { kept.len() * count } else { 0 });
-    let blocks = |form, ranks: &Range<usize>| {
+    let form = plan.sums_form_among_all();
+    let sums = steps.sums(if kept.len() > 1 { kept.len() * count } else { 0 }, form);
+    let blocks = |has_sums, ranks: &Range<usize>| {
         let len = ranks.len() * count;
-        match form {
-            Form::Element => Slice::new(Buffer::Input, ranks.start * count, len),
-            Form::Accumulator => sums.skip((ranks.start - kept.start) * count).take(len),
+        match has_sums {
+            false => Slice::new(Buffer::Input, ranks.start * count, len),
+            true => sums.skip((ranks.start - kept.start) * count).take(len),
         }
     };
     for (level, halving) in halvings.iter().enumerate() {
-        let form = form_after(&halvings[..level]);
-        steps.send(halving.taker, blocks(form, &halving.other));
+        let held = has_sums(&halvings[..level]);
+        steps.send(halving.taker, blocks(held, &halving.other));
         if halving.givers().next().is_none() {
             continue;
         }
-        let sent_form =
-            |giver| form_after(&self::halvings(giver, size).take(level).collect::<Vec<_>>());
+        let sent_form = |giver| {
+            let before: Vec<Halving> = self::halvings(giver, size).take(level).collect();
+            if has_sums(&before) { form } else { Form::Element }
+        };
         let given = halving.givers().map(|giver| Source::Wire(giver, sent_form(giver)));
-        let own = Source::Local(blocks(form, &halving.own));
+        let own = Source::Local(blocks(held, &halving.own));
         let sources: Vec<Source> = core::iter::once(own).chain(given).collect();
         let last = level + 1 == halvings.len();
-        let sum = if last { output } else { blocks(Form::Accumulator, &halving.own) };
+        let sum = if last { output } else { blocks(true, &halving.own) };
         steps.reduce(sum, &sources);
     }
     steps.build()
 }
 
-/// The form of the elements that a rank sends after these halvings: its bare input until it has
-/// received sums.
-fn form_after(halvings: &[Halving]) -> Form {
-    let given = halvings.iter().any(|halving| halving.givers().next().is_some());
-    if given { Form::Accumulator } else { Form::Element }
+/// Whether a rank holds sums after these halvings. Until it has received some, it sends its bare
+/// input.
+fn has_sums(halvings: &[Halving]) -> bool {
+    halvings.iter().any(|halving| halving.givers().next().is_some())
 }

@@ -49,7 +49,7 @@ fn messages(messages: &mut Messages<'_>) {
     for rank in messages.ranks().filter(|_| size > 1) {
         let next = ring::after(rank, 1, size);
         messages.send(rank, next, Form::Element, count);
-        messages.send_each(rank, next, Form::Accumulator, count, size - 2);
+        messages.send_each(rank, next, messages.sums_form(rank, next), count, size - 2);
     }
 }
 
@@ -67,10 +67,12 @@ fn schedule(plan: &ScheduleParams<'_>) -> Schedule {
         return steps.build();
     }
     // One turn's partial sums leave while the next turn's arrive.
-    let scratch: Vec<_> = (0..lanes).map(|_| [(); 2].map(|()| steps.scratch(round))).collect();
+    let [arriving, leaving] = member.ring_forms(plan);
+    let mut two = || [(); 2].map(|()| steps.sums(round, leaving));
+    let sums: Vec<[Slice; 2]> = (0..lanes).map(|_| two()).collect();
     let (next, previous) = (ring::after(place, 1, size), ring::before(place, 1, size));
     for index in 0..rounds {
-        let scratch = scratch[index % lanes];
+        let sums = sums[index % lanes];
         steps.lane(index % lanes);
         // The part of this rank's input for the block that has `turn` turns to go.
         let input = |turn| {
@@ -83,11 +85,11 @@ fn schedule(plan: &ScheduleParams<'_>) -> Schedule {
         for turn in (2..size).chain([0]) {
             // Only the first sender sends its bare input.
             let first = turn == 2 || size == 2;
-            let form = if first { Form::Element } else { Form::Accumulator };
+            let form = if first { Form::Element } else { arriving };
             let own = input(turn);
             let sum = match turn {
                 0 => part(output, index, round),
-                _ => scratch[turn % 2].take(own.len),
+                _ => sums[turn % 2].take(own.len),
             };
             for (own, sum) in chunks(own, plan.chunk).zip(chunks(sum, plan.chunk)) {
                 steps.reduce(sum, &[Source::Wire(previous, form), Source::Local(own)]);

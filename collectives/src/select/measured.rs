@@ -13,6 +13,8 @@ use ringfold_types::{Call, Collective};
 use super::constraints::Constraints;
 use super::possible::is_possible;
 use crate::algorithm::Algorithm;
+use crate::schedule::Form;
+use crate::wire::among_all;
 
 /// Times of calls by several algorithms, for some numbers of ranks and hosts and some sizes.
 ///
@@ -76,13 +78,13 @@ impl Measurements {
     }
 
     /// The measurements closest to `call`: with the same number of ranks and hosts, at the nearest
-    /// size. Empty for reductions of short floats, which travel in other forms than the measured
-    /// f32.
+    /// size. Empty for reductions of short floats whose partial results travel as accumulators,
+    /// unlike those of the measured f32.
     #[must_use]
     pub fn closest(&self, call: &Call, layout: &Layout) -> &[Row] {
         let (ranks, hosts) = (layout.size(), layout.hosts());
         let bytes = buffer_bytes(call, ranks);
-        if call.data_type.is_short_float() && call.collective.reduces() {
+        if call.has_wire() && among_all(call, layout) == Form::Accumulator {
             return &[];
         }
         let group = self.rows.iter().filter(|row| {
@@ -204,7 +206,7 @@ impl core::error::Error for InvalidMeasurements {}
 mod tests {
     use alloc::string::ToString;
 
-    use ringfold_types::{DataType, Rank, ReduceOp};
+    use ringfold_types::{DataType, Rank, ReduceOp, Wire};
 
     use super::*;
     use crate::select::select;
@@ -219,7 +221,14 @@ mod tests {
 
     fn call(bytes: usize) -> Call {
         let (collective, op) = (Collective::AllReduce, ReduceOp::Sum);
-        Call { collective, count: bytes / 4, data_type: DataType::F32, op, root: Rank(0) }
+        Call {
+            collective,
+            count: bytes / 4,
+            data_type: DataType::F32,
+            op,
+            root: Rank(0),
+            wire: Wire::default(),
+        }
     }
 
     #[test]

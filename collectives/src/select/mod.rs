@@ -16,7 +16,7 @@ use crate::cost::price;
 
 pub use constraints::{Constraints, InvalidConstraints};
 pub use measured::{InvalidMeasurements, Measurements, Row, buffer_bytes};
-pub use possible::{chunk_len, is_possible};
+pub use possible::{chunk_len, is_possible, sum_bytes};
 
 /// Chooses the algorithm that is likely to finish `call` first. All ranks choose the same.
 ///

@@ -5,10 +5,10 @@ use ringfold_types::Call;
 use ringfold_types::limits::FRAME_BYTES_MAX;
 
 use crate::algorithm::{Algorithm, Needs};
-use crate::schedule::Form;
+use crate::wire::among_all;
 
-/// Bytes of accumulators in a chunk of a message of ordinary length. A chunk stays in the cache
-/// between its arrival and the next send, and is long enough to hide the cost of a message.
+/// Bytes of the partial results in a chunk of a message of ordinary length. A chunk stays in the
+/// cache between its arrival and the next send, and is long enough to hide the cost of a message.
 const CHUNK_BYTES: usize = 64 * 1024;
 
 /// The same for ranks that use RDMA, where a message costs more.
@@ -22,6 +22,12 @@ pub(super) const STEPS_WANTED: usize = 8192;
 /// each rank.
 const PIECES_MOST: usize = STEPS_WANTED / 5;
 
+/// Bytes of a partial result as it travels: between hosts, or on one host within it.
+#[must_use]
+pub fn sum_bytes(call: &Call, layout: &Layout) -> usize {
+    among_all(call, layout).data_type(call).bytes()
+}
+
 /// Elements that pipelines pass on at a time. All ranks choose the same number.
 #[must_use]
 pub fn chunk_len(call: &Call, layout: &Layout) -> usize {
@@ -30,7 +36,7 @@ pub fn chunk_len(call: &Call, layout: &Layout) -> usize {
     // Rings take about four steps for a chunk, trees one per neighbour and two more.
     let steps_each = 4 + size.max(1).ilog2() as usize;
     let chunks = STEPS_WANTED / steps_each;
-    let bytes = Form::Accumulator.data_type(call).bytes();
+    let bytes = sum_bytes(call, layout);
     let wanted = match (layout.has_rdma(), layout.hosts()) {
         (true, _) => RDMA_CHUNK_BYTES,
         (false, 0..=1) => CHUNK_BYTES,

@@ -7,7 +7,7 @@ use core::fmt::Write;
 use ringfold_topology::prices::{LinkClass, LinkPrice, Prices, Profile, Rates};
 use ringfold_topology::{Layout, Occupancy, PeerMemory};
 use ringfold_types::limits::{FRAME_BYTES_MAX, LINK_BYTES_MIN};
-use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp};
+use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp, Wire};
 
 use super::possible::STEPS_WANTED;
 use super::{
@@ -18,7 +18,7 @@ use crate::algorithm::{Algorithm, ScheduleParams};
 
 fn allreduce(data_type: DataType, bytes: usize) -> Call {
     let (collective, count) = (Collective::AllReduce, bytes / data_type.bytes());
-    Call { collective, count, data_type, op: ReduceOp::Sum, root: Rank(0) }
+    Call { collective, count, data_type, op: ReduceOp::Sum, root: Rank(0), wire: Wire::default() }
 }
 
 fn hosts(hosts: usize, ranks_each: usize) -> Layout {
@@ -228,7 +228,7 @@ const CHOICES: &str = "\
 2x8 f32: 4 hierarchical
 2x8 bf16: 4 hierarchical
 8x1 f32: 4 one_shot 16384 two_shot 2097152 ring
-8x1 bf16: 4 one_shot 16384 two_shot
+8x1 bf16: 4 one_shot 16384 two_shot 2097152 ring
 64x8 f32: 4 hierarchical 16777216 ring
 64x8 bf16: 4 hierarchical 16777216 ring
 ";

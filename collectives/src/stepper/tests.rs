@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use ringfold_topology::Layout;
 use ringfold_types::limits::POSTED_MAX;
-use ringfold_types::{Buffer, Call, Collective, DataType, Rank, ReduceOp, Slice};
+use ringfold_types::{Buffer, Call, Collective, DataType, Rank, ReduceOp, Slice, Wire};
 
 use super::{Exchanged, Ports, Progress, Reduction, Stepper};
 use crate::algorithm::ScheduleParams;
@@ -17,7 +17,8 @@ const ME: Rank = Rank(0);
 fn written(lanes: usize, in_place: bool, write: impl Fn(&mut Builder)) -> Program {
     let layout = Layout::one_host(64);
     let (collective, data_type, op) = (Collective::AllReduce, DataType::F32, ReduceOp::Sum);
-    let call = Call { collective, count: 1000, data_type, op, root: Rank(0) };
+    let call =
+        Call { collective, count: 1000, data_type, op, root: Rank(0), wire: Wire::default() };
     let plan = ScheduleParams { call, layout: &layout, rank: ME, chunk: 1, window_bytes: 16 };
     let mut steps = Builder::new(&plan, "by hand", lanes);
     write(&mut steps);
@@ -185,7 +186,8 @@ fn an_exchange_does_what_follows_it() {
     let program = {
         let layout = Layout::one_host(2);
         let (collective, data_type, op) = (Collective::AllReduce, DataType::F32, ReduceOp::Sum);
-        let call = Call { collective, count: 4, data_type, op, root: Rank(0) };
+        let call =
+            Call { collective, count: 4, data_type, op, root: Rank(0), wire: Wire::default() };
         let plan = ScheduleParams { call, layout: &layout, rank: ME, chunk: 1, window_bytes: 16 };
         let mut steps = Builder::new(&plan, "by hand", 1);
         steps.send(Rank(1), input(0, 4));

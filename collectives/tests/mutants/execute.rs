@@ -41,7 +41,8 @@ pub(crate) fn execute(
     numbers: Numbers,
     random: Random,
 ) -> Result<Vec<Vec<u32>>, String> {
-    assert_eq!(schedules[0].call().data_type, DataType::F32, "only f32 can be executed");
+    let is_known = matches!(schedules[0].call().data_type, DataType::F32 | DataType::Bf16);
+    assert!(is_known, "only f32 and bf16 can be executed");
     Job::new(schedules, conditions, numbers, random).run()
 }
 
@@ -67,6 +68,7 @@ struct Member {
     /// Input, then output. In place, both begin at their offsets in one memory.
     user: Vec<f32>,
     scratch: Vec<f32>,
+    rounded: Vec<f32>,
     stage: BTreeMap<usize, f32>,
     has_turned: bool,
     has_traded: bool,
@@ -96,6 +98,12 @@ const GARBAGE: f32 = f32::NAN;
 /// Stands in for division and rounding. The result is wrong if a schedule does it twice or never.
 fn finish(sum: f32) -> f32 {
     2.0 * sum + 1.0
+}
+
+/// The nearest `bf16`, and the even one of two.
+fn rounded(value: f32) -> f32 {
+    let bits = value.to_bits();
+    f32::from_bits(bits.wrapping_add(0x7fff + (bits >> 16 & 1)) & 0xffff_0000)
 }
 
 /// The ports of one rank. They do all that is possible, or a random part of it.
@@ -213,6 +221,7 @@ impl<'s> Job<'s> {
             call: 0,
             user: Vec::new(),
             scratch: vec![GARBAGE; schedule.scratch_len()],
+            rounded: vec![GARBAGE; schedule.rounded_len()],
             stage: BTreeMap::new(),
             has_turned: false,
             has_traded: false,
@@ -281,6 +290,7 @@ impl<'s> Job<'s> {
         member.user = vec![GARBAGE; len];
         member.user[begin..begin + input].copy_from_slice(&values);
         member.scratch.fill(GARBAGE);
+        member.rounded.fill(GARBAGE);
         member.stepper.start(&self.programs[rank]);
     }
 
@@ -367,6 +377,7 @@ impl<'s> Job<'s> {
         let outside = || format!("rank {by} reads {slice} of rank {of}, out of bounds");
         match slice.buffer {
             Buffer::Scratch => self.ranks[of].scratch.get(slice.offset..slice.end()),
+            Buffer::Rounded => self.ranks[of].rounded.get(slice.offset..slice.end()),
             Buffer::Staging => {
                 let of = if self.ranks[by].has_traded { 1 - of } else { of };
                 let places = self.stage_places(by, slice).ok_or_else(outside)?;
@@ -387,6 +398,7 @@ impl<'s> Job<'s> {
         let outside = || format!("rank {by} writes {slice} of rank {of}, out of bounds");
         let place = match slice.buffer {
             Buffer::Scratch => self.ranks[of].scratch.get_mut(slice.offset..slice.end()),
+            Buffer::Rounded => self.ranks[of].rounded.get_mut(slice.offset..slice.end()),
             Buffer::Staging => {
                 let of = if self.ranks[by].has_traded { 1 - of } else { of };
                 let places = self.stage_places(by, slice).ok_or_else(outside)?;
@@ -549,8 +561,11 @@ impl<'s> Job<'s> {
             });
         }
         let mut sum = sum.unwrap_or_default();
-        if dst.buffer != Buffer::Scratch {
-            sum.iter_mut().for_each(|value| *value = finish(*value));
+        match dst.buffer {
+            Buffer::Scratch => {}
+            Buffer::Rounded if self.numbers == Numbers::Exact => {}
+            Buffer::Rounded => sum.iter_mut().for_each(|value| *value = rounded(*value)),
+            _ => sum.iter_mut().for_each(|value| *value = finish(*value)),
         }
         self.write(rank, rank, dst, &sum)?;
         Ok(dst.len)

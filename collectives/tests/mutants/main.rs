@@ -22,7 +22,7 @@ use rayon::prelude::*;
 use ringfold_collectives::check::{Conditions, Flaw, check};
 use ringfold_collectives::{Algorithm, Schedule, ScheduleParams};
 use ringfold_topology::Layout;
-use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp};
+use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp, Wire};
 
 /// Mutants of each kind in each world.
 const MUTANTS: usize = 6;
@@ -66,16 +66,23 @@ fn worlds() -> Vec<World> {
     let mut worlds = Vec::new();
     for algorithm in Collective::ALL.into_iter().flat_map(Algorithm::of) {
         let collective = algorithm.collective;
-        let call = |count, root| Call {
+        let call = |data_type, count, root| Call {
             collective,
             count: if collective == Collective::Barrier { 0 } else { count },
-            data_type: DataType::F32,
+            data_type,
             op: ReduceOp::Sum,
             root: Rank(if collective.has_root() { root } else { 0 }),
+            wire: Wire::default(),
         };
-        let mut add = |layout, count, root| {
-            worlds.push(World { algorithm, call: call(count, root), layout });
+        let mut add_of = |data_type, layout, count, root| {
+            worlds.push(World { algorithm, call: call(data_type, count, root), layout });
         };
+        if collective.reduces() && algorithm.works_anywhere() {
+            // Partial results are rounded between hosts.
+            add_of(DataType::Bf16, Layout::apart(4), 17, 1);
+            add_of(DataType::Bf16, Layout::from_host_names(&[0, 1, 1, 2, 0]), 23, 2);
+        }
+        let mut add = |layout, count, root| add_of(DataType::F32, layout, count, root);
         for (size, count) in [(2, 9), (3, 13), (4, 17), (5, 11)] {
             add(Layout::one_host(size), count, 1);
         }
@@ -135,7 +142,7 @@ fn algorithms_are_right_in_every_order() {
         assert_eq!(failure, None, "{}, {}", world.algorithm, world.call);
         for (rank, schedule) in schedules.iter().enumerate() {
             // Taking a schedule apart and building it again, as for mutants, changes nothing.
-            let again = Parts::of(schedule).build(&world.plan(rank), schedule.scratch_len());
+            let again = Parts::of(schedule).build(&world.plan(rank), schedule);
             assert!(again.lanes().iter().zip(schedule.lanes()).all(|(a, b)| a.len() == b.len()));
             assert!(Parts::of(&again) == Parts::of(schedule), "{schedule}{again}");
         }
@@ -199,7 +206,7 @@ fn tally(world: &World, each: usize, random: &mut Random) -> BTreeMap<Kind, Tall
             let mut parts = Parts::of(&schedules[rank]);
             let Some(what) = parts.change(kind, size, random) else { continue };
             let mut mutants = schedules.clone();
-            mutants[rank] = parts.build(&world.plan(rank), schedules[rank].scratch_len());
+            mutants[rank] = parts.build(&world.plan(rank), &schedules[rank]);
             let tally = tallies.entry(kind).or_default();
             match refusal(&mutants) {
                 Some(_) => {

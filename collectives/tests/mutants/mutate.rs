@@ -3,7 +3,7 @@
 use std::fmt;
 
 use ringfold_collectives::ScheduleParams;
-use ringfold_collectives::schedule::{Builder, Schedule, Source, Step};
+use ringfold_collectives::schedule::{Builder, Form, Schedule, Source, Step};
 use ringfold_types::{Rank, Slice};
 
 use crate::random::Random;
@@ -66,9 +66,10 @@ impl Parts {
     }
 
     /// A schedule put together again.
-    pub(crate) fn build(&self, plan: &ScheduleParams<'_>, scratch_len: usize) -> Schedule {
+    pub(crate) fn build(&self, plan: &ScheduleParams<'_>, of: &Schedule) -> Schedule {
         let mut steps = Builder::new(plan, "mutant", self.lanes.len());
-        steps.scratch(scratch_len);
+        steps.scratch(of.scratch_len());
+        steps.sums(of.rounded_len(), Form::Element);
         for (lane, parts) in self.lanes.iter().enumerate() {
             steps.lane(lane);
             for (step, sources) in parts {

@@ -222,7 +222,7 @@ impl History {
 #[cfg(test)]
 #[expect(clippy::cast_possible_truncation, reason = "the numbers of the tests are small")]
 mod tests {
-    use ringfold_types::{Collective, DataType, Rank, ReduceOp};
+    use ringfold_types::{Collective, DataType, Rank, ReduceOp, Wire};
 
     use super::*;
 
@@ -233,6 +233,7 @@ mod tests {
             data_type: DataType::F32,
             op: ReduceOp::Sum,
             root: Rank(7),
+            wire: Wire::default(),
         }
     }
 

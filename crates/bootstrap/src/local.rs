@@ -31,7 +31,7 @@ mod tests {
     use std::thread;
     use std::time::Duration;
 
-    use ringfold_types::{Call, Collective, DataType, ReduceOp};
+    use ringfold_types::{Call, Collective, DataType, ReduceOp, Wire};
     use rustix::event::{PollFd, PollFlags, poll};
 
     use super::*;
@@ -46,6 +46,7 @@ mod tests {
             data_type: DataType::U8,
             op: ReduceOp::Sum,
             root: Rank(0),
+            wire: Wire::default(),
         }
     }
 

@@ -13,7 +13,7 @@ use ringfold_collectives::Algorithm;
 use ringfold_collectives::cost::price;
 use ringfold_collectives::select::{Measurements, Row, chunk_len, is_possible};
 use ringfold_types::limits::TUNE_BYTES_MAX;
-use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp};
+use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp, Wire};
 
 use crate::amount::Amount;
 
@@ -101,7 +101,7 @@ fn measure(
         Collective::Barrier => (DataType::U8, ReduceOp::Sum),
         _ => (DataType::F32, ReduceOp::Sum),
     };
-    let call = Call { collective, count, data_type, op, root: Rank(0) };
+    let call = Call { collective, count, data_type, op, root: Rank(0), wire: Wire::default() };
     let used = count * data_type.bytes() * if has_blocks { ranks } else { 1 };
     let layout = comm.layout();
     let estimate =

@@ -160,7 +160,7 @@ fn invalid_arguments_are_refused_with_the_reason() {
         ("allreduce -n 4 -d f33", "unknown data type; one of i8"),
         ("allreduce -n 4 -o xor", "unknown reduction; one of sum"),
         ("allreduce -n 4 --channels 9", "9 is not in 1..=8"),
-        ("allreduce -n 4 --chunk 3", "--chunk: at least one accumulator of 4 B"),
+        ("allreduce -n 4 --chunk 3", "--chunk: at least one partial result of 4 B"),
         ("allreduce -n 4 -c 9999999G", "too many to count"),
         ("allreduce -n 4 -a ring -b 1G --chunk 4", "more than 2000000 steps to prove and print"),
         ("allgather -n 4096 -a direct", "more than 2000000 steps to prove and print"),

@@ -82,6 +82,13 @@ impl Kernel {
         }
     }
 
+    /// The kernel for partial results in the elements' type: it rounds them, but divides no
+    /// averages.
+    #[must_use]
+    pub const fn partial(&self) -> Self {
+        Self { finish: Finish::Keep, ..*self }
+    }
+
     /// The instructions that the kernel uses.
     #[must_use]
     pub const fn level(&self) -> Level {

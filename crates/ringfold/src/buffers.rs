@@ -147,6 +147,8 @@ struct Map {
     element: u32,
     /// The binary logarithm of the size of an element of scratch.
     accumulator: u32,
+    /// The byte of the scratch's region where `Buffer::Rounded` begins.
+    rounded_at: usize,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -178,6 +180,7 @@ impl<'a> BufferMap<'a> {
             flipped_by: 0,
             element: program.shift(Form::Element),
             accumulator: program.shift(Form::Accumulator),
+            rounded_at: program.scratch_len() << program.shift(Form::Accumulator),
         };
         let output = Output::Private(&mut []);
         Self { input: Input::InPlace, output, scratch, staging: None, map }
@@ -507,7 +510,7 @@ impl<'m> Parts<'m> {
         let parts = match slice.buffer {
             Buffer::Input => self.peers.input,
             Buffer::Output => self.peers.output,
-            Buffer::Staging | Buffer::Scratch => self.peers.staging,
+            Buffer::Staging | Buffer::Scratch | Buffer::Rounded => self.peers.staging,
         };
         staged(parts).read(of, range)
     }
@@ -518,6 +521,7 @@ impl Map {
     fn span(self, slice: Slice) -> Span {
         let (region, start, shift) = match slice.buffer {
             Buffer::Scratch => (Region::Scratch, 0, self.accumulator),
+            Buffer::Rounded => (Region::Scratch, self.rounded_at, self.element),
             Buffer::Output => (Region::Output, self.output_at, self.element),
             Buffer::Input => (self.input.0, self.input.1, self.element),
             Buffer::Staging => {

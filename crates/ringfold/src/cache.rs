@@ -7,13 +7,13 @@ use std::sync::Arc;
 
 use ringfold_bootstrap::{CallName, Control, Windows};
 use ringfold_collectives::select::{
-    Constraints, Measurements, chunk_len, select, select_in_windows,
+    Constraints, Measurements, chunk_len, select, select_in_windows, sum_bytes,
 };
 use ringfold_collectives::{Algorithm, Form, Program, ScheduleParams, Target, lower};
 use ringfold_reduce::Kernel;
 use ringfold_topology::{Layout, PeerMemory};
 use ringfold_types::limits::LINK_BYTES_MIN;
-use ringfold_types::{Call, Rank, ReduceOp};
+use ringfold_types::{Call, Rank, ReduceOp, Wire};
 
 use crate::buffers::{Buffers, Shape, runs_in_place};
 use crate::config::Config;
@@ -24,6 +24,8 @@ use crate::digest::mix;
 pub(crate) struct ScheduleCache {
     constraints: Constraints,
     measured: Measurements,
+    /// The form of partial results between hosts.
+    wire: Wire,
     /// The chunk size that the user has set.
     chunk_bytes: Option<usize>,
     /// Whether messages arrive in memory that this rank reads without a copy.
@@ -116,6 +118,7 @@ impl ScheduleCache {
         Self {
             constraints: config.algorithms.clone(),
             measured: config.plan.clone(),
+            wire: config.wire,
             chunk_bytes: config.chunk_bytes,
             shares_memory,
             compiled: HashMap::new(),
@@ -127,6 +130,12 @@ impl ScheduleCache {
     /// Applies `constraints` to all later calls.
     pub(crate) fn constrain(&mut self, constraints: Constraints) {
         self.constraints = constraints;
+        self.forget();
+    }
+
+    /// Sends partial results of all later calls in this form.
+    pub(crate) fn set_wire(&mut self, wire: Wire) {
+        self.wire = wire;
         self.forget();
     }
 
@@ -156,13 +165,19 @@ impl ScheduleCache {
     pub(crate) fn enter(&mut self, request: Request<'_>, call: &Call, layout: &Layout, rank: Rank) {
         let Request { shape, memory, .. } = request;
         let in_place = runs_in_place(call, shape);
-        let compiled = self.find(Key { call: *call, in_place, memory }, layout, rank);
+        let compiled = self.find(Key { call: self.wired(call), in_place, memory }, layout, rank);
         self.latest = Some(Latest { call: *request.call, shape, memory, compiled });
     }
 
     /// The name of the algorithm that performs `call` in such memory.
     pub(crate) fn algorithm(&self, call: &Call, memory: Memory, layout: &Layout) -> &'static str {
-        self.choose(&unscaled(call), memory, layout).name
+        self.choose(&unscaled(&self.wired(call)), memory, layout).name
+    }
+
+    /// The call, with the form of its partial results.
+    fn wired(&self, call: &Call) -> Call {
+        let wire = if call.has_wire() { self.wire } else { Wire::default() };
+        Call { wire, ..*call }
     }
 
     fn find(&mut self, key: Key, layout: &Layout, rank: Rank) -> Arc<CompiledCall> {
@@ -208,7 +223,7 @@ impl ScheduleCache {
         let call = unscaled(&key.call);
         let algorithm = self.choose(&call, key.memory, layout);
         let chunk = match self.chunk_bytes {
-            Some(bytes) => (bytes / Form::Accumulator.data_type(&call).bytes()).max(1),
+            Some(bytes) => (bytes / sum_bytes(&call, layout)).max(1),
             None => chunk_len(&call, layout),
         };
         tracing::debug!("{}: {algorithm}, chunks of {chunk} elements", key.call);
@@ -226,7 +241,8 @@ impl ScheduleCache {
             .into_iter()
             .fold(0xcbf2_9ce4_8422_2325, |hash, word| mix(hash ^ word));
         let program = lower(&(algorithm.schedule)(&plan), target);
-        let scratch_bytes = program.scratch_len() << program.shift(Form::Accumulator);
+        let scratch_bytes = (program.scratch_len() << program.shift(Form::Accumulator))
+            + (program.rounded_len() << program.shift(Form::Element));
         let is_plain = key.memory == Memory::Ordinary && key.call.op == call.op;
         CompiledCall {
             call: key.call,

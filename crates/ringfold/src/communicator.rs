@@ -12,7 +12,7 @@ use ringfold_collectives::select::Constraints;
 use ringfold_reduce::scale;
 use ringfold_topology::Layout;
 use ringfold_transport::{Exchanged, Window, close_in_children};
-use ringfold_types::{Call, Rank, ReduceOp, limits};
+use ringfold_types::{Call, Rank, ReduceOp, Wire, limits};
 
 use crate::backoff::{WaitPolicy, park};
 use crate::buffers::{AlignedBytes, Buffers, User};
@@ -197,6 +197,13 @@ impl Communicator {
     /// Every rank must call it with the same `algorithms`, between the same two collectives.
     pub fn set_algorithms(&mut self, algorithms: Constraints) {
         self.cache.constrain(algorithms);
+    }
+
+    /// Sends partial results of short floats between hosts in this form in all later calls, as
+    /// `RINGFOLD_WIRE` does from the beginning. Every rank must call it with the same `wire`,
+    /// between the same two collectives.
+    pub fn set_wire(&mut self, wire: Wire) {
+        self.cache.set_wire(wire);
     }
 
     /// Sets the time that a call may take. A call that takes longer fails on all ranks, with an

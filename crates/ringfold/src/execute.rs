@@ -17,7 +17,7 @@ use ringfold_reduce::{Kernel, Line, Operand};
 use ringfold_topology::{Layout, PeerMemory};
 use ringfold_transport::{Link, Window, copy, copy_non_temporal};
 use ringfold_types::limits::{LANES_MAX, LINK_BYTES_MIN, SOURCES_MAX, STAGING_BYTES};
-use ringfold_types::{Buffer, Call, Collective, DataType, Lane, Rank, ReduceOp, Slice};
+use ringfold_types::{Buffer, Call, Collective, DataType, Lane, Rank, ReduceOp, Slice, Wire};
 
 use crate::backoff::{Backoff, Deadline, Parked, Pause, WaitPolicy, park};
 use crate::buffers::{AlignedBytes, BufferMap, Buffers, LocalSource, Shape, User};
@@ -408,7 +408,14 @@ struct Gather {
 impl Gather {
     fn new(layout: &Layout, rank: Rank, own: &[u8]) -> Self {
         let (collective, data_type, op) = (Collective::AllGather, DataType::U8, ReduceOp::Sum);
-        let call = Call { collective, count: own.len(), data_type, op, root: Rank(0) };
+        let call = Call {
+            collective,
+            count: own.len(),
+            data_type,
+            op,
+            root: Rank(0),
+            wire: Wire::default(),
+        };
         let size = layout.size();
         // With messages between all ranks, each detects a rank in another call at once. Larger
         // groups avoid it: it would open a link between every two ranks.
@@ -418,7 +425,7 @@ impl Gather {
         let plan = ScheduleParams { call, layout, rank, chunk, window_bytes: LINK_BYTES_MIN };
         let target = Target { in_place: true, ..Target::default() };
         let program = lower(&(algorithm.schedule)(&plan), target);
-        let scratch = vec![0; program.scratch_len()];
+        let scratch = vec![0; program.scratch_len() + program.rounded_len()];
         let mut all = vec![0; size * own.len()];
         all[rank.index() * own.len()..][..own.len()].copy_from_slice(own);
         let mut stepper = Stepper::new();
@@ -715,7 +722,7 @@ impl CallPorts<'_, '_> {
             };
             copy(&mut line.0[..bytes], values);
         }
-        self.kernel.combine_lines(self.buffers.write(dst), &lines[..sources.len()]);
+        kernel_of(self.kernel, dst).combine_lines(self.buffers.write(dst), &lines[..sources.len()]);
         self.consume(lane, sources, |_| bytes);
         Ok(Some(dst.len))
     }
@@ -767,7 +774,7 @@ impl CallPorts<'_, '_> {
             *operand = Operand::Bytes { bytes, form: kernel_form(form) };
         }
         let form = kernel_form(Form::of(dst.buffer));
-        self.kernel.combine(parts.bytes, form, &operands[..sources.len()]);
+        kernel_of(self.kernel, dst).combine(parts.bytes, form, &operands[..sources.len()]);
         self.consume(lane, sources, |form| elements << shift(form));
         Ok(elements)
     }
@@ -781,6 +788,15 @@ impl CallPorts<'_, '_> {
                 self.router.to(link).consume(link, bytes(form));
             }
         }
+    }
+}
+
+/// The kernel for results in `dst`. It divides averages only at their end.
+#[inline]
+const fn kernel_of(kernel: &Kernel, dst: Slice) -> Kernel {
+    match dst.buffer {
+        Buffer::Rounded => kernel.partial(),
+        _ => *kernel,
     }
 }
 

@@ -66,7 +66,7 @@ pub use ringfold_topology::evidence::Evidence;
 pub use ringfold_types::limits;
 pub use ringfold_types::{
     Call, Collective, DataType, InvalidCall, Rank, ReduceOp, Scale, UnknownDataType,
-    UnknownReduceOp,
+    UnknownReduceOp, Wire,
 };
 pub use setup::{
     DifferentSettings, InitError, TopologyError, UnreadableEvidence, UnreadablePeerInfo, evidence,

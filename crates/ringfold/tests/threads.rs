@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ringfold::{
     Buffers, Call, Collective, Communicator, Config, DataType, Error, FailureCause, Rank, ReduceOp,
-    UniqueId, local,
+    UniqueId, Wire, local,
 };
 
 #[test]
@@ -151,6 +151,7 @@ fn an_operation_without_meaning_makes_no_difference() {
         data_type: DataType::U8,
         op: ReduceOp::pre_mul_sum(2.5),
         root: Rank(0),
+        wire: Wire::default(),
     };
     local::run(2, |comm| {
         let mut one = [7];
@@ -167,7 +168,8 @@ fn a_count_beyond_the_address_space_is_refused() {
     local::run(2, |comm| {
         let collective = Collective::AllGather;
         let (data_type, op, root) = (DataType::F64, ReduceOp::Sum, Rank(0));
-        let call = Call { collective, count: usize::MAX, data_type, op, root };
+        let call =
+            Call { collective, count: usize::MAX, data_type, op, root, wire: Wire::default() };
         let error = comm.perform(&call, Buffers::InPlace(&mut [0; 16])).unwrap_err();
         assert!(matches!(error, Error::Argument { .. }), "{error}");
     })

@@ -3,7 +3,7 @@
 use core::fmt;
 use core::str::FromStr;
 
-use crate::{DataType, Rank, ReduceOp};
+use crate::{DataType, Rank, ReduceOp, Wire};
 
 /// A collective operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -115,9 +115,18 @@ pub struct Call {
     pub op: ReduceOp,
     /// The root; rank 0, without meaning, if the collective has none.
     pub root: Rank,
+    /// The form of partial results between hosts; `Element` where it makes no difference
+    /// ([`Call::has_wire`]). A communicator replaces it by its own setting.
+    pub wire: Wire,
 }
 
 impl Call {
+    /// Whether the form of partial results makes a difference: the call combines short floats.
+    #[must_use]
+    pub const fn has_wire(&self) -> bool {
+        self.collective.reduces() && self.data_type.is_short_float()
+    }
+
     /// Elements of the input buffer, for a communicator of `size` ranks. For broadcast this is the
     /// root's buffer; the input of other ranks is not read.
     #[must_use]
@@ -142,8 +151,10 @@ impl Call {
     /// words omit the scale of a `PreMulSum`, which may differ between ranks.
     #[must_use]
     pub const fn to_words(&self) -> [u64; 3] {
-        let kinds =
-            self.collective as u64 | (self.data_type as u64) << 8 | (self.op.code() as u64) << 16;
+        let kinds = self.collective as u64
+            | (self.data_type as u64) << 8
+            | (self.op.code() as u64) << 16
+            | (self.wire as u64) << 24;
         [kinds, self.count as u64, self.root.0 as u64]
     }
 
@@ -153,7 +164,7 @@ impl Call {
     /// `InvalidCall` if the words encode no call. Words from a peer may have any value.
     pub fn from_words(words: [u64; 3]) -> Result<Self, InvalidCall> {
         let [kinds, count, root] = words;
-        let [collective, data_type, op, 0, 0, 0, 0, 0] = kinds.to_le_bytes() else {
+        let [collective, data_type, op, wire, 0, 0, 0, 0] = kinds.to_le_bytes() else {
             return Err(InvalidCall);
         };
         Ok(Self {
@@ -162,14 +173,16 @@ impl Call {
             data_type: DataType::from_code(data_type).ok_or(InvalidCall)?,
             op: ReduceOp::from_code(op).ok_or(InvalidCall)?,
             root: Rank(u32::try_from(root).map_err(|_| InvalidCall)?),
+            wire: Wire::from_code(wire).ok_or(InvalidCall)?,
         })
     }
 }
 
 impl fmt::Display for Call {
-    /// As in `allreduce [f32 x 1024, sum]` and `broadcast [u8 x 7, root 3]`.
+    /// As in `allreduce [f32 x 1024, sum]` and `broadcast [u8 x 7, root 3]`. The form of partial
+    /// results is named only if it is not the default.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { collective, count, data_type, op, root } = self;
+        let Self { collective, count, data_type, op, root, wire } = self;
         write!(f, "{collective}")?;
         if *collective == Collective::Barrier {
             return Ok(());
@@ -180,6 +193,9 @@ impl fmt::Display for Call {
         }
         if collective.has_root() {
             write!(f, ", root {root}")?;
+        }
+        if *wire != Wire::default() {
+            write!(f, ", wire {wire}")?;
         }
         f.write_str("]")
     }

@@ -13,6 +13,7 @@ pub mod limits;
 mod op;
 mod rank;
 mod slice;
+mod wire;
 
 pub use call::{Call, Collective, InvalidCall};
 pub use chain::Chain;
@@ -20,3 +21,4 @@ pub use data_type::{DataType, UnknownDataType};
 pub use op::{ReduceOp, Scale, UnknownReduceOp};
 pub use rank::{Lane, Rank};
 pub use slice::{Buffer, Slice};
+pub use wire::{UnknownWire, Wire};

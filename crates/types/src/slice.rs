@@ -7,17 +7,20 @@ use core::fmt;
 /// * `Input` holds the user's elements in the call's data type, and is never written;
 /// * `Output` holds final results in the call's data type (averages divided, wide accumulators
 ///   rounded);
-/// * `Scratch` holds intermediate results in the data type's accumulator (`DataType::accumulator`);
-/// * `Stage` holds inputs and final results in the call's data type, in the rank's staging buffer,
-///   where the other ranks of the host read them.
+/// * `Scratch` holds partial results in the data type's accumulator (`DataType::accumulator`);
+/// * `Rounded` holds partial results in the call's data type, on their way to another host;
+/// * `Staging` holds inputs and final results in the call's data type, in the rank's staging
+///   buffer, where the other ranks of the host read them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Buffer {
     /// The user's elements; read-only.
     Input,
     /// Final results.
     Output,
-    /// Intermediate results, one accumulator per element.
+    /// Partial results, one accumulator per element.
     Scratch,
+    /// Partial results, rounded to the call's data type.
+    Rounded,
     /// The rank's staging buffer, which peers read; `limits::STAGING_BYTES` long on every rank.
     Staging,
 }
@@ -28,6 +31,7 @@ impl fmt::Display for Buffer {
             Self::Input => "in",
             Self::Output => "out",
             Self::Scratch => "scratch",
+            Self::Rounded => "rounded",
             Self::Staging => "staging",
         })
     }

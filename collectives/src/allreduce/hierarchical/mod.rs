@@ -88,7 +88,8 @@ fn by_levels(messages: &mut Messages<'_>, levels: &Levels) {
         shots(messages, *carrier, host, Form::Element, count / levels.shards);
     }
     let (count, size) = (levels.rail_call.count, levels.units());
-    let own = if levels.most > 1 { Form::Accumulator } else { Form::Element };
+    let sums = messages.sums_form_among_all();
+    let own = if levels.most > 1 { sums } else { Form::Element };
     let leaf_groups = layout.leaf_groups();
     for ranks in shards.iter().filter(|_| levels.hosts > 1) {
         if levels.groups.is_none() {
@@ -100,7 +101,6 @@ fn by_levels(messages: &mut Messages<'_>, levels: &Levels) {
         for at in 0..levels.parts() {
             groups.iter().for_each(|group| shots(messages, group[at], group, own, count));
             let rail: Vec<Rank> = groups.iter().map(|group| group[at]).collect();
-            let sums = Form::Accumulator;
             messages.among(&rail, |it| (levels.rail.messages)(it, size, count, sums));
         }
     }
@@ -296,16 +296,18 @@ impl Scratch {
         let Member { plan, levels, section, rail, .. } = member;
         let is_carrier = member.host.place < levels.shards;
         let section = if is_carrier && levels.hosts > 1 { *section } else { 0 };
-        let sums = steps.scratch(if levels.most > 1 { section } else { 0 });
+        let form = plan.sums_form_among_all();
+        let sums = steps.sums(if levels.most > 1 { section } else { 0 }, form);
         let longest = block(Buffer::Input, section, levels.parts(), 0).len;
         let longest = if rail.ranks.is_empty() { 0 } else { longest };
-        let of_group = steps.scratch(if levels.groups.is_some() { longest } else { 0 });
+        let of_group = steps.sums(if levels.groups.is_some() { longest } else { 0 }, form);
         let seat = Seat {
             rank: rail.me(),
             size: levels.units(),
             chunk: plan.chunk,
             longest,
             sums: if of_group.len > 0 { of_group } else { sums },
+            form,
         };
         let rail = (levels.rail.prepare)(steps, &seat);
         Self { sums, of_group, rail }

@@ -7,6 +7,7 @@ use super::levels::{Groups, Levels, RAILS};
 use crate::cost::bill::{Bill, Site};
 use crate::cost::rates::{LinkCost, Rates, TURN_PS, WOKEN_PS, congested_quarters, longer_ps};
 use crate::schedule::Form;
+use crate::wire;
 
 /// The cheapest way to spread `call`. The ways differ only between the hosts.
 pub(super) fn cheapest(call: &Call, layout: &Layout) -> Levels {
@@ -40,7 +41,7 @@ fn between(levels: &Levels, call: &Call, layout: &Layout, chunk: usize) -> Bill 
 fn in_group(levels: &Levels, groups: Groups, call: &Call, layout: &Layout) -> Bill {
     let bytes = |form: Form| form.data_type(call).bytes() as u128;
     // Carriers send sums of their hosts, if these have several ranks.
-    let form = if levels.most > 1 { Form::Accumulator } else { Form::Element };
+    let form = if levels.most > 1 { wire::between_hosts(call) } else { Form::Element };
     let [handed_on, results] = [groups.parts - 1, groups.most - 1].map(|others| others as u128);
     let part = levels.rail_call.count as u128;
     let rates = Rates::of(layout);

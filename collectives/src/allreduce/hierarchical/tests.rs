@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use ringfold_topology::fabric::Place;
 use ringfold_topology::{Layout, Path, RankReach, Reach};
-use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp};
+use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp, Wire};
 
 use super::{Levels, by_levels, schedule_by, stated_by};
 use crate::algorithm::ScheduleParams;
@@ -49,7 +49,7 @@ fn schedules(plan: &ScheduleParams<'_>, levels: Levels) -> Vec<Schedule> {
 /// Proves all ways to spread `count` elements, and returns their number.
 fn prove(layout: &Layout, count: usize, data_type: DataType, pieces: usize) -> usize {
     let (collective, op) = (Collective::AllReduce, ReduceOp::Sum);
-    let call = Call { collective, count, data_type, op, root: Rank(0) };
+    let call = Call { collective, count, data_type, op, root: Rank(0), wire: Wire::default() };
     let (chunk, window_bytes) = (1 + count / pieces, 16 + count / 20);
     let plan = ScheduleParams { call, layout, rank: Rank(0), chunk, window_bytes };
     let all: Vec<Levels> = Levels::all(&call, layout).collect();
@@ -104,7 +104,8 @@ fn every_way_costs_and_crosses_as_stated() {
         let layout = layout(groups);
         let (collective, op, count) = (Collective::AllReduce, ReduceOp::Sum, 9 * 16 * 16 * 1024);
         for data_type in [DataType::F32, DataType::Bf16] {
-            let call = Call { collective, count, data_type, op, root: Rank(0) };
+            let call =
+                Call { collective, count, data_type, op, root: Rank(0), wire: Wire::default() };
             let (chunk, window_bytes) = (count, 8 * count);
             let plan = ScheduleParams { call, layout: &layout, rank: Rank(0), chunk, window_bytes };
             for levels in Levels::all(&call, &layout) {
@@ -127,7 +128,14 @@ fn groups_spare_spines() {
     let four = [host; 4];
     let layout = layout(&[&four[..], &four[..], &four[..]]);
     let (collective, op, count) = (Collective::AllReduce, ReduceOp::Sum, 9 * 16 * 1024);
-    let call = Call { collective, count, data_type: DataType::F32, op, root: Rank(0) };
+    let call = Call {
+        collective,
+        count,
+        data_type: DataType::F32,
+        op,
+        root: Rank(0),
+        wire: Wire::default(),
+    };
     for levels in Levels::all(&call, &layout) {
         let mut messages = Messages::new(&call, &layout);
         by_levels(&mut messages, &levels);

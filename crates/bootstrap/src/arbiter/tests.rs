@@ -1,6 +1,6 @@
 //! Every way from failure reports to a verdict.
 
-use ringfold_types::{Call, Collective, DataType, ReduceOp};
+use ringfold_types::{Call, Collective, DataType, ReduceOp, Wire};
 
 use super::*;
 
@@ -13,6 +13,7 @@ fn history(calls: &[(u64, usize, bool)]) -> History {
             data_type: DataType::F32,
             op: ReduceOp::Sum,
             root: Rank(0),
+            wire: Wire::default(),
         };
         let [kinds, count, root] = call.to_words();
         Logged { seq, words: [kinds, count, root, 0, 0], algorithm: 1, finished }

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use ringfold_bootstrap::{CallName, Control, FailureCause, FailureReport};
-use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp};
+use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp, Wire};
 use rustix::process::Signal;
 
 use crate::world::{Job, TIME_LIMIT, common_verdict, leave};
@@ -107,7 +107,10 @@ fn exchange(controls: &[Control]) {
 
 fn barrier() -> CallName {
     let (collective, data_type, op) = (Collective::Barrier, DataType::U8, ReduceOp::Sum);
-    CallName::new(&Call { collective, count: 0, data_type, op, root: Rank(0) }, 0)
+    CallName::new(
+        &Call { collective, count: 0, data_type, op, root: Rank(0), wire: Wire::default() },
+        0,
+    )
 }
 
 #[test]

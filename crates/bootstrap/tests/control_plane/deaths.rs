@@ -4,7 +4,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ringfold_bootstrap::{CallName, Control, FailureCause, FailureReport};
-use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp, limits};
+use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp, Wire, limits};
 use rustix::process::Signal;
 
 use crate::world::{Job, common_verdict, leave};
@@ -19,7 +19,10 @@ const SURVIVORS: u32 = 3;
 
 fn barrier() -> CallName {
     let (collective, data_type, op) = (Collective::Barrier, DataType::U8, ReduceOp::Sum);
-    CallName::new(&Call { collective, count: 0, data_type, op, root: Rank(0) }, 0)
+    CallName::new(
+        &Call { collective, count: 0, data_type, op, root: Rank(0), wire: Wire::default() },
+        0,
+    )
 }
 
 /// The survivors wait in a barrier, where the links to the first dead rank fail.

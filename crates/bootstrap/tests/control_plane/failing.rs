@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ringfold_bootstrap::{CallName, FailureCause, FailureReport};
-use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp, limits};
+use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp, Wire, limits};
 use rustix::process::Signal;
 
 use crate::world::{Job, STOPPED, common_verdict, leave, verdict};
@@ -15,6 +15,7 @@ fn call(count: usize) -> Call {
         data_type: DataType::F32,
         op: ReduceOp::Sum,
         root: Rank(0),
+        wire: Wire::default(),
     }
 }
 

@@ -1,11 +1,11 @@
 //! The arguments of `ringfold plan`, as typed and as a call on a layout.
 
 use anyhow::{Context, bail, ensure};
-use ringfold_collectives::select::chunk_len;
-use ringfold_collectives::{Algorithm, Form, ScheduleParams};
+use ringfold_collectives::select::{chunk_len, sum_bytes};
+use ringfold_collectives::{Algorithm, ScheduleParams};
 use ringfold_topology::{Layout, Occupancy, PeerMemory, discover};
 use ringfold_types::limits::{CHANNELS_MAX, RANKS_MAX};
-use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp};
+use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp, Wire};
 
 use super::layout;
 use crate::amount::Amount;
@@ -42,6 +42,10 @@ pub(crate) struct Args {
     /// sum, prod, min, max or avg [default: sum]
     #[arg(short, long)]
     op: Option<ReduceOp>,
+    /// Form of partial results of short floats between hosts, as RINGFOLD_WIRE: element or
+    /// accumulator
+    #[arg(long, value_name = "FORM", default_value_t)]
+    wire: Wire,
     /// The rank that broadcasts, or reduces to itself [default: 0]
     #[arg(short, long)]
     root: Option<usize>,
@@ -89,10 +93,12 @@ impl Args {
             },
             op: self.op.unwrap_or(ReduceOp::Sum),
             root: rank("--root", self.root)?.unwrap_or_default(),
+            wire: Wire::default(),
         };
-        let chunk = self.chunk.map(|Amount(bytes)| bytes / accumulator_bytes(&call));
-        let least = accumulator_bytes(&call);
-        ensure!(chunk != Some(0), "--chunk: at least one accumulator of {least} B");
+        let call = Call { wire: if call.has_wire() { self.wire } else { call.wire }, ..call };
+        let least = sum_bytes(&call, &layout);
+        let chunk = self.chunk.map(|Amount(bytes)| bytes / least);
+        ensure!(chunk != Some(0), "--chunk: at least one partial result of {least} B");
         let algorithm =
             self.algorithm.as_deref().map(|name| named(collective, name)).transpose()?;
         let rank = rank("--rank", self.rank)?;
@@ -134,6 +140,8 @@ impl Args {
         }
         let has_no_op = self.op.is_some() && !collective.reduces();
         ensure!(!has_no_op, "--op: {collective} does not combine elements");
+        let has_no_wire = self.wire != Wire::default() && !collective.reduces();
+        ensure!(!has_no_wire, "--wire: {collective} has no partial results");
         let has_no_root = self.root.is_some() && !collective.has_root();
         ensure!(!has_no_root, "--root: no rank is special in {collective}");
         Ok(())
@@ -191,7 +199,7 @@ impl Question {
     }
 
     pub(super) fn chunk_bytes(&self) -> usize {
-        self.chunk() * accumulator_bytes(&self.call)
+        self.chunk() * sum_bytes(&self.call, &self.layout)
     }
 
     /// Describes the chunks of the message.
@@ -209,10 +217,6 @@ impl Question {
         let thing = if self.call.collective == Collective::Barrier { "token" } else { "element" };
         format!("{elements} {thing}{}", if elements == 1 { "" } else { "s" })
     }
-}
-
-fn accumulator_bytes(call: &Call) -> usize {
-    Form::Accumulator.data_type(call).bytes()
 }
 
 fn named(collective: Collective, name: &str) -> anyhow::Result<&'static Algorithm> {

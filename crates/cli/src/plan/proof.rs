@@ -84,7 +84,7 @@ pub(super) fn bytes_sent(schedule: &Schedule) -> usize {
 mod tests {
     use ringfold_collectives::{Builder, ScheduleParams, Source};
     use ringfold_topology::Layout;
-    use ringfold_types::{Buffer, Call, DataType, Rank, ReduceOp, Slice};
+    use ringfold_types::{Buffer, Call, DataType, Rank, ReduceOp, Slice, Wire};
 
     use super::*;
 
@@ -92,7 +92,7 @@ mod tests {
     fn a_schedule_that_waits_for_ever_is_flawed() {
         let (collective, layout) = (Collective::Broadcast, Layout::one_host(2));
         let (data_type, op, root) = (DataType::F32, ReduceOp::Sum, Rank(0));
-        let call = Call { collective, count: 3, data_type, op, root };
+        let call = Call { collective, count: 3, data_type, op, root, wire: Wire::default() };
         let schedules = [Rank(0), Rank(1)].map(|rank| {
             let plan = ScheduleParams {
                 call,
@@ -124,7 +124,7 @@ mod tests {
         let (data_type, op, root) = (DataType::F32, ReduceOp::Sum, Rank(0));
         // Twice the eager size of a link.
         let half = LINK_BYTES_MIN / data_type.bytes();
-        let call = Call { collective, count: 2 * half, data_type, op, root };
+        let call = Call { collective, count: 2 * half, data_type, op, root, wire: Wire::default() };
         let schedules = [Rank(0), Rank(1)].map(|rank| {
             let plan = ScheduleParams {
                 call,

@@ -164,6 +164,7 @@ fn name(slice: Slice) -> String {
         Buffer::Input => "in",
         Buffer::Output => "out",
         Buffer::Scratch => "s",
+        Buffer::Rounded => "r",
         Buffer::Staging => "staging",
     };
     format!("{buffer}[{}..{}]", slice.offset, slice.end())

@@ -11,7 +11,7 @@ mod windows;
 
 use bytemuck::{cast_slice, cast_slice_mut};
 use ringfold_reduce::Element;
-use ringfold_types::{Call, Collective, Rank, ReduceOp};
+use ringfold_types::{Call, Collective, Rank, ReduceOp, Wire};
 
 use crate::arguments::argument;
 use crate::buffers::Buffers;
@@ -318,7 +318,7 @@ const fn reduction<T: Element>(
     op: ReduceOp,
     root: Rank,
 ) -> Call {
-    Call { collective, count, data_type: T::DATA_TYPE, op, root }
+    Call { collective, count, data_type: T::DATA_TYPE, op, root, wire: Wire::Element }
 }
 
 fn apart<'a, T: Element>(input: &'a [T], output: &'a mut [T]) -> Buffers<'a> {

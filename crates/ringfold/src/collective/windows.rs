@@ -6,7 +6,7 @@ use ringfold_bootstrap::Windows as Named;
 use ringfold_reduce::Element;
 use ringfold_transport::Window as Shared;
 use ringfold_types::limits::WINDOW_BYTES_MAX;
-use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp};
+use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp, Wire};
 
 use crate::arguments::argument;
 use crate::buffers::{AlignedBytes, Buffers, Shape, User};
@@ -261,7 +261,14 @@ impl Communicator {
     /// The call by which the ranks agree on a window.
     const fn agreement(&self) -> Call {
         let (collective, data_type) = (Collective::AllGather, DataType::U64);
-        Call { collective, count: 3, data_type, op: ReduceOp::Sum, root: Rank(0) }
+        Call {
+            collective,
+            count: 3,
+            data_type,
+            op: ReduceOp::Sum,
+            root: Rank(0),
+            wire: Wire::Element,
+        }
     }
 
     const fn refuse(&self, what: String) -> Error {
@@ -296,5 +303,5 @@ fn request([_, len, kind]: [u64; 3]) -> String {
 
 const fn call<T: Element>(count: usize, op: ReduceOp) -> Call {
     let (collective, root) = (Collective::AllReduce, Rank(0));
-    Call { collective, count, data_type: T::DATA_TYPE, op, root }
+    Call { collective, count, data_type: T::DATA_TYPE, op, root, wire: Wire::Element }
 }

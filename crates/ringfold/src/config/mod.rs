@@ -18,6 +18,7 @@ pub use ringfold_topology::prices::{InvalidProfile, Profile};
 pub use ringfold_transport::rdma::Settings as RdmaSettings;
 pub use ringfold_transport::rdma::{Filter, InvalidFilter};
 pub use ringfold_transport::shm::SingleCopy;
+use ringfold_types::Wire;
 use ringfold_types::limits::{
     CHANNELS_MAX, PATHS_MAX, PLAN_BYTES_MAX, PRICES_BYTES_MAX, RAILS_MAX,
 };
@@ -32,7 +33,7 @@ use values::{bytes, count, flag, host_id, number, on_or_off, seconds, transports
 /// The settings of a communicator, with one field for each variable.
 ///
 /// Every rank of a job should have the same settings. Joining fails if ranks differ in
-/// `algorithms`, `plan`, `chunk_bytes`, `channels`, `topology` or `topology_file`.
+/// `algorithms`, `wire`, `plan`, `chunk_bytes`, `channels`, `topology` or `topology_file`.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct Config {
@@ -93,6 +94,10 @@ pub struct Config {
     /// `RINGFOLD_ALGO`: the allowed algorithms, as in `ring,tree` for all collectives or
     /// `allreduce:ring;broadcast:^binomial` for some. `^` excludes algorithms. Default: all.
     pub algorithms: Constraints,
+    /// `RINGFOLD_WIRE`: the form in which partial results of short floats travel between hosts:
+    /// `element` rounds them to the call's data type before each message, `accumulator` sends them
+    /// as `f32`. Default: `element`.
+    pub wire: Wire,
     /// `RINGFOLD_PLAN`: a tuning file that `ringfold tune` made. Algorithms are chosen by its
     /// measurements. Default: none; algorithms are chosen by an estimate.
     pub plan: Measurements,
@@ -146,6 +151,7 @@ impl fmt::Debug for Config {
             .field("shm_cma", &self.shm_cma)
             .field("rdma", &self.rdma())
             .field("algorithms", &self.algorithms)
+            .field("wire", &self.wire)
             .field("plan", &self.plan.rows().len())
             .field("chunk_bytes", &self.chunk_bytes)
             .field("channels", &self.channels)
@@ -161,8 +167,9 @@ impl fmt::Debug for Config {
 }
 
 /// The variables that must be the same on every rank, because schedules depend on them.
-pub(crate) const COMMON: [&str; 6] = [
+pub(crate) const COMMON: [&str; 7] = [
     "RINGFOLD_ALGO",
+    "RINGFOLD_WIRE",
     "RINGFOLD_CHUNK",
     "RINGFOLD_CHANNELS",
     "RINGFOLD_PLAN",
@@ -194,6 +201,7 @@ impl Default for Config {
             ib_queue_pairs_max: rdma.queue_pairs_max,
             ib_bytes_max: rdma.bytes_max,
             algorithms: Constraints::default(),
+            wire: Wire::default(),
             plan: Measurements::default(),
             chunk_bytes: None,
             channels: None,
@@ -212,7 +220,7 @@ impl Default for Config {
 impl Config {
     /// The values of the variables in `COMMON`, as text; empty if not set. `site` is the digest of
     /// a topology file for all hosts.
-    pub(crate) fn common_values(&self, site: Option<u64>) -> [String; 6] {
+    pub(crate) fn common_values(&self, site: Option<u64>) -> [String; 7] {
         let chunk = self.chunk_bytes.map_or_else(String::new, |bytes| bytes.to_string());
         let channels = self.channels.map_or_else(String::new, |channels| channels.to_string());
         let plan = match self.plan.rows().len() {
@@ -221,7 +229,11 @@ impl Config {
         };
         let topology = if self.topology { "" } else { "off" }.to_owned();
         let site = site.map_or_else(String::new, |digest| format!("{digest:x}"));
-        [self.algorithms.to_string(), chunk, channels, plan, topology, site]
+        let wire = match self.wire {
+            Wire::Element => String::new(),
+            Wire::Accumulator => self.wire.to_string(),
+        };
+        [self.algorithms.to_string(), wire, chunk, channels, plan, topology, site]
     }
 
     /// Reads the settings from this process's environment. Variables that are not set, or not
@@ -258,6 +270,13 @@ impl Config {
         config.set_rdma(&set)?;
         if let Some(value) = set("RINGFOLD_ALGO") {
             config.algorithms = value.parse()?;
+        }
+        if let Some(value) = set("RINGFOLD_WIRE") {
+            config.wire = value.parse().map_err(|_| ConfigError::Value {
+                variable: "RINGFOLD_WIRE",
+                value: value.to_owned(),
+                wanted: "'element' or 'accumulator'",
+            })?;
         }
         if let Some(path) = set("RINGFOLD_PLAN") {
             config.plan = measurements(path)?;
@@ -396,6 +415,8 @@ mod tests {
     #[test]
     fn values_are_taken() {
         assert_eq!(with("RINGFOLD_CHUNK", "64K").unwrap().chunk_bytes, Some(65536));
+        assert_eq!(with("RINGFOLD_WIRE", "accumulator").unwrap().wire, Wire::Accumulator);
+        assert_eq!(Config::default().wire, Wire::Element);
         assert_eq!(with("RINGFOLD_HOSTID", "h2").unwrap().host_id.as_deref(), Some("h2"));
         assert_eq!(with("RINGFOLD_SHM_CMA", "128K").unwrap().shm_cma, SingleCopy::From(131_072));
         assert_eq!(with("RINGFOLD_SHM_CMA", "0").unwrap().shm_cma, SingleCopy::Never);
@@ -475,6 +496,7 @@ mod tests {
             ("RINGFOLD_IB_QPS_MAX", "0"),
             ("RINGFOLD_IB_BYTES_MAX", "none"),
             ("RINGFOLD_ALGO", "allreduce:teleport"),
+            ("RINGFOLD_WIRE", "f32"),
             ("RINGFOLD_PLAN", "/no/such/file"),
             ("RINGFOLD_PLAN", "/dev/zero"),
             ("RINGFOLD_TOPO", "0"),

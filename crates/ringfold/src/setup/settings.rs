@@ -12,10 +12,10 @@ use crate::digest::digest;
 
 /// The names of the settings, for messages.
 const NAMES: [&str; COUNT] = {
-    let [algorithms, chunk, channels, plan, topology, site] = COMMON;
-    [algorithms, chunk, channels, plan, topology, site, "the version of ringfold"]
+    let [algorithms, wire, chunk, channels, plan, topology, site] = COMMON;
+    [algorithms, wire, chunk, channels, plan, topology, site, "the version of ringfold"]
 };
-const COUNT: usize = 7;
+const COUNT: usize = 8;
 /// The bytes of a value that ranks exchange. The rest of a longer value is left out.
 const SHOWN_BYTES: usize = 32;
 
@@ -35,9 +35,9 @@ struct Setting {
 impl Settings {
     /// The settings of `config`. `site` is as for `Config::common_values`.
     pub(crate) fn of(config: &Config, site: Option<u64>) -> Self {
-        let [algorithms, chunk, channels, plan, topology, site] = config.common_values(site);
+        let [algorithms, wire, chunk, channels, plan, topology, site] = config.common_values(site);
         let version = env!("CARGO_PKG_VERSION").to_owned();
-        let values = [algorithms, chunk, channels, plan, topology, site, version];
+        let values = [algorithms, wire, chunk, channels, plan, topology, site, version];
         let or_unset = |value: String| if value.is_empty() { "unset".to_owned() } else { value };
         Self(values.map(|value| Setting::new(&or_unset(value))))
     }
@@ -116,7 +116,7 @@ mod tests {
             format!(
                 "ranks differ in {}: ranks 0, 2 have unset, ranks 1, 3-4 have 65536; give all of \
                  them the same",
-                COMMON[1]
+                COMMON[2]
             )
         );
     }
@@ -127,7 +127,7 @@ mod tests {
         let all = [of(Some(0xab)), of(Some(0xcd)), of(Some(0xab)), of(None)];
         let error = Settings::compare(all.iter()).unwrap_err().to_string();
         let has = "ranks 0, 2 have ab, rank 1 has cd, rank 3 has unset";
-        assert!(error.starts_with(&format!("ranks differ in {}: {has};", COMMON[5])), "{error}");
+        assert!(error.starts_with(&format!("ranks differ in {}: {has};", COMMON[6])), "{error}");
     }
 
     #[test]
@@ -151,8 +151,8 @@ mod tests {
         let settings = with("ring", Some(1 << 20));
         assert_eq!(Settings::parse(&settings.to_string()), Some(settings));
         assert_eq!(Settings::parse(&Settings::default().to_string()), Some(Settings::default()));
-        let eight = "1:a 2:b 3:c 4:d 5:e 6:f 7:g 8:h";
-        for nonsense in ["", "a", "1:a 2:b", eight, "1:a x:b 3:c", "1:a 2 3:c"] {
+        let nine = "1:a 2:b 3:c 4:d 5:e 6:f 7:g 8:h 9:i";
+        for nonsense in ["", "a", "1:a 2:b", nine, "1:a x:b 3:c", "1:a 2 3:c"] {
             assert_eq!(Settings::parse(nonsense), None, "{nonsense}");
         }
     }

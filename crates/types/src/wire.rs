@@ -1,0 +1,71 @@
+//! The form in which partial results travel between hosts.
+
+use core::fmt;
+use core::str::FromStr;
+
+/// The form in which partial results of short floats travel between hosts. Within a host they are
+/// always accumulators.
+///
+/// The form makes no difference to other data types, which are their own accumulators, nor to
+/// collectives that combine nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Wire {
+    /// In the call's data type, rounded to nearest even before each message between hosts. A host
+    /// sends as many bytes as the algorithm's number of elements needs.
+    #[default]
+    Element = 0,
+    /// In the accumulator's type, without rounding. A `bf16` then takes twice the bytes of its data
+    /// type, and an 8-bit float four times as many.
+    Accumulator = 1,
+}
+
+impl Wire {
+    /// Both forms.
+    pub const ALL: [Self; 2] = [Self::Element, Self::Accumulator];
+
+    /// The form whose discriminant is `code`, as ranks send it to each other.
+    #[must_use]
+    pub const fn from_code(code: u8) -> Option<Self> {
+        match code {
+            0 => Some(Self::Element),
+            1 => Some(Self::Accumulator),
+            _ => None,
+        }
+    }
+
+    /// The name, as in `element`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Element => "element",
+            Self::Accumulator => "accumulator",
+        }
+    }
+}
+
+impl fmt::Display for Wire {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// An unknown name of a form.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnknownWire;
+
+impl fmt::Display for UnknownWire {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("unknown form of partial results; 'element' or 'accumulator'")
+    }
+}
+
+impl core::error::Error for UnknownWire {}
+
+impl FromStr for Wire {
+    type Err = UnknownWire;
+
+    fn from_str(name: &str) -> Result<Self, UnknownWire> {
+        Self::ALL.into_iter().find(|wire| wire.name() == name).ok_or(UnknownWire)
+    }
+}
