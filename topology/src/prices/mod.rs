@@ -5,7 +5,7 @@
 //! * `profile`: prices that were measured on a machine, and their text form;
 //! * `rates`: the rates of NICs, which scale default prices.
 //!
-//! Prices are integers, and a pure function of what all ranks stated. So all ranks have the same.
+//! Prices are integers, and a pure function of the statements of all ranks. So all have the same.
 
 mod class;
 mod link;

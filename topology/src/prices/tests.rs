@@ -81,8 +81,8 @@ fn nonsense_names_its_line() {
     assert_eq!(long.parse::<Profile>(), Err(InvalidProfile::TooLong));
 }
 
-/// Cuts a profile, and changes each of its bytes. Each result is read or refused, and what is read
-/// survives writing.
+/// Cuts a profile, and changes each of its bytes. Each result is read or refused, and each profile
+/// that is read survives writing.
 #[test]
 fn a_damaged_profile_is_read_or_refused() {
     let (mut read, mut refused) = (0, 0);

@@ -65,9 +65,7 @@ pub(super) fn agree(
     let prices = prices::agreed(infos, &layout, &prices::exchange(profile, members)?);
     let layout = layout.with_prices(prices);
     if rank.0 == 0 {
-        for class in [layout.prices().within(), layout.links_between()] {
-            tracing::info!("prices: {}", prices::line(layout.prices(), class));
-        }
+        prices::lines(&layout).iter().for_each(|line| tracing::info!("prices: {line}"));
     }
     Ok(Agreed { layout, occupancy, fabric })
 }

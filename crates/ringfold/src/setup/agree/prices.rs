@@ -37,14 +37,18 @@ pub(super) fn agreed(infos: &[PeerInfo], layout: &Layout, profile: &Profile) -> 
     prices.with_rates(Rates::of_all(&rates)).with_profile(profile)
 }
 
-/// Describes the price of a class for the log.
-pub(super) fn line(prices: &Prices, class: LinkClass) -> String {
-    let LinkPrice { latency_ps, message_ps, byte_ps, .. } = prices.link(class);
-    let [latency, message] = [latency_ps, message_ps].map(|ps| ps / 1000);
-    let origin = prices.origin(class);
-    format!(
-        "{class} links: latency {latency} ns, message {message} ns, byte {byte_ps} ps ({origin})"
-    )
+/// Describes the prices of the links of `layout`, for the log.
+pub(super) fn lines(layout: &Layout) -> Vec<String> {
+    let prices = layout.prices();
+    let within = (layout.ranks_per_host().1 > 1).then(|| prices.within());
+    let between = (layout.hosts() > 1).then(|| layout.links_between());
+    let line = |class| {
+        let LinkPrice { latency_ps, message_ps, byte_ps, .. } = prices.link(class);
+        let [latency, message] = [latency_ps, message_ps].map(|ps| ps / 1000);
+        let origin = prices.origin(class);
+        format!("{class}: latency {latency} ns, message {message} ns, byte {byte_ps} ps ({origin})")
+    };
+    within.into_iter().chain(between).map(line).collect()
 }
 
 #[cfg(test)]
@@ -113,6 +117,12 @@ mod tests {
         assert_eq!(all[0].origin(LinkClass::Tcp), Origin::Profile);
         assert_eq!(all[0].combining_ps(), Prices::default().combining_ps());
         assert_eq!(all[0].rails(), LinkClass::Rdma(100));
+        let layout = layout(&three()).with_prices(all[0].clone());
+        let said = [
+            "socket: latency 500 ns, message 100 ns, byte 100 ps (default)",
+            "tcp: latency 30000 ns, message 1000 ns, byte 900 ps (profile)",
+        ];
+        assert_eq!(lines(&layout), said);
     }
 
     #[test]
