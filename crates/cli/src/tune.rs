@@ -22,8 +22,8 @@ use crate::prices;
 /// The command line.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The file to write; measurements in it for other numbers of ranks are kept, or prices of other
-    /// links [default: ringfold.plan, or ringfold.prices with --machine]
+    /// The file to write; measurements in it for other numbers of ranks are kept, as are prices of
+    /// other links [default: ringfold.plan, or ringfold.prices with --machine]
     #[arg(short, long, value_name = "FILE")]
     output: Option<String>,
     /// Measure the prices of links and of combining, for RINGFOLD_PRICES, instead of algorithms
