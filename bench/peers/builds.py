@@ -113,7 +113,7 @@ class Comparison:
             job, batches=1, seconds=self.seconds,
             cells=tuple((size, sizes.calls(size, TRIAL_CALLS)) for size, _ in job.cells),
         )  # fmt: skip
-        tried = measure.Series(trial, self.say, self.patience, precedence=True)
+        tried = measure.Series(trial, self.say, self.patience)
         tried.measure([library], 1)
         times = {}
         for cell in tried.cells.values():
@@ -128,7 +128,7 @@ class Comparison:
         return max(1, min(CALLS_MAX, int(self.seconds * 1e6 / BATCHES / microseconds)))
 
     def _run(self, job, libraries, cells):
-        series = measure.Series(job, self.say, self.patience, precedence=True)
+        series = measure.Series(job, self.say, self.patience)
         series.measure(libraries, self.rounds)
         reasons = {size: f"{name}: {why}" for (name, size), why in series.failures.items()}
         for (place, size), cell in cells.items():

@@ -4,7 +4,7 @@ import argparse
 import contextlib
 import datetime
 import os
-import platform
+import shlex
 import signal
 import subprocess
 import sys
@@ -14,11 +14,36 @@ import builds
 import network
 import install
 import libraries
+import machine
 import measure
+import page
 import processes
 import report
 import sizes
 
+TRANSPORTS = ["shm", "tcp"]
+# The defaults of a benchmark page, for the collectives of training, within some minutes.
+PAGE = {
+    "collectives": ["all_reduce", "all_gather", "reduce_scatter", "broadcast"],
+    "types": ["f32", "bf16"],
+    "transports": TRANSPORTS,
+    "ranks": {"shm": [2, 4], "tcp": [2]},
+    "sizes": sizes.PAGE,
+    "place": "out",
+    "rounds": 5,
+    "seconds": 0.06,
+}
+QUICK = {"ranks": [2], "sizes": sizes.QUICK, "place": "out", "rounds": 3}
+BUILDS = {"transports": TRANSPORTS, "sizes": builds.SIZES, "place": "out"}
+DEFAULTS = {
+    "types": ["f32"],
+    "transports": ["shm"],
+    "ranks": [2, 4, 8],
+    "sizes": sizes.ALL,
+    "place": "out,in",
+    "rounds": 5,
+    "seconds": 2.0,
+}
 COLLECTIVES = ["all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "barrier"]
 
 
@@ -32,9 +57,13 @@ def arguments(words):
     add("--builds", nargs=2, type=Path, metavar=("BEFORE", "AFTER"),
         help="only compare two builds, in folders with their binaries")
     add("--time", type=float, default=3.0, help="with --builds: seconds for a cell (default: 3)")
+    add("--page", type=Path, metavar="FOLDER",
+        help="write this machine's page below FOLDER, and a list of all pages; with sizes, rounds "
+        "and transports that take some minutes")
     add("--quick", action="store_true", help="5 sizes, 2 ranks, 3 rounds, buffers apart")
-    add("--collectives", type=listed, default=COLLECTIVES, help="names with commas")
-    add("--ranks", type=numbers, help="numbers of ranks (default: 2,4,8)")
+    add("--collectives", type=listed, help="names with commas")
+    add("--types", type=listed, help="of elements, as in f32,bf16 (default: f32)")
+    add("--ranks", type=numbers, help="numbers of ranks of each transport (default: 2,4,8)")
     add("--per-host", type=int, default=1, help="with tcp: ranks of each host; no peers then")
     add("--algorithms", type=listed, default=[], help="for ringfold, each beside its own choice")
     add("--channels", type=numbers, default=[], help="for ringfold, each beside its own choice")
@@ -42,12 +71,14 @@ def arguments(words):
     add("--place", choices=["out", "in", "out,in"], help="buffers apart, in place, or both")
     add("--rounds", type=int, help="number of rounds (default: 5)")
     add("--batches", type=int, default=5, help="batches of calls in a round")
-    add("--seconds", type=float, default=2.0, help="time after which a cell starts no more batches")
+    add("--seconds", type=float,
+        help="time after which a cell starts no more batches (default: 2)")
     add("--calls", type=int, help="most calls of a batch")
     add("--patience", type=float, default=60.0, help="most seconds without a result")
     add("--peers", type=listed, default=["openmpi", "mpich", "impi"], help="names with commas")
     add("--gloo", action="store_true", help="with Gloo too: installs PyTorch, 5 GB")
-    add("--transport", choices=["shm", "tcp"], help="one host, or several; both with --builds")
+    add("--transport", dest="transports", type=listed,
+        help="shm (one host), tcp (several) or both; both with --builds and --page")
     add("--shape", metavar="RATE", help="with tcp: rate of each host's link, as in 1gbit")
     add("--per-connection", metavar="RATE", help="with tcp: rate of each connection")
     add("--mtu", type=int, default=1500, help="with tcp: MTU of the hosts' links")
@@ -56,25 +87,27 @@ def arguments(words):
     add("--no-build", action="store_true", help="use ringfold's binaries without a build")
     add("--wait", action="store_true", help="only measure the CPU time of a waiting rank")
     args = parser.parse_args(words)
-    if min(args.ranks or [2]) < 2:
+    presets = [PAGE] * bool(args.page) + [QUICK] * args.quick + [BUILDS] * bool(args.builds)
+    for preset in [*presets, DEFAULTS | {"collectives": COLLECTIVES}]:
+        for name, value in preset.items():
+            if not getattr(args, name):
+                setattr(args, name, value)
+    if isinstance(args.ranks, list):
+        args.ranks = {transport: args.ranks for transport in args.transports}
+    if min(map(min, args.ranks.values())) < 2:
         parser.error("--ranks: a collective takes two")
-    if (args.shape or args.per_connection or args.per_host != 1) and args.transport != "tcp":
+    if (args.shape or args.per_connection or args.per_host != 1) and "tcp" not in args.transports:
         parser.error("--shape, --per-connection and --per-host are for --transport tcp")
     if args.shape and args.per_connection:
         parser.error("--shape and --per-connection: one of them")
     if args.per_host != 1:
         args.peers = []
-    for name in [*args.collectives, *args.peers]:
-        if name not in [*COLLECTIVES, *libraries.PEERS]:
-            parser.error(f"there is no {name}")
-    args.transports = [args.transport] if args.transport else ["shm", "tcp"]
-    args.transport = args.transport or "shm"
-    if args.builds:
-        args.sizes, args.place = args.sizes or builds.SIZES, args.place or "out"
-    args.ranks = args.ranks or ([2] if args.quick else [2, 4, 8])
-    args.sizes = args.sizes or (sizes.QUICK if args.quick else sizes.ALL)
-    args.place = args.place or ("out" if args.quick else "out,in")
-    args.rounds = args.rounds or (3 if args.quick else 5)
+    for given, known in (
+        (args.collectives, COLLECTIVES), (args.peers, libraries.PEERS),
+        (args.types, libraries.TYPES), (args.transports, TRANSPORTS),
+    ):  # fmt: skip
+        for name in set(given) - set(known):
+            parser.error(f"there is no {name}; give some of {','.join(known)}")
     if args.gloo:
         args.peers = [*args.peers, "gloo"]
     return args
@@ -120,28 +153,51 @@ def compare(args):
             say(f"{name}: {compared[-1].title}")
         except install.Missing as error:
             say(f"{name}: left out: {error}")
+    limit = libraries.Limit(install.own_program("limit", args.cache))
+    compared.append(limit)
+    if "tcp" in args.transports:
+        compared.append(libraries.Wire(install.own_program("wire", args.cache)))
+    about = about_run(args) | limits(args, limit)
+    about["ringfold"] = install.ringfold_version()
+    peers = [library.title for library in compared if library.role == "peer"]
+    about["compared with"] = ", ".join(peers) or "nothing"
+    about["compilers"] = install.compilers()
+    all_series, title = [], machine.name() if args.page else "Peers"
     with contextlib.ExitStack() as stack:
-        limit = libraries.Limit(install.own_program("limit", args.cache))
-        about = about_machine(args) | describe(args, limit)
-        hosts = line_rate = None
-        if args.transport == "tcp":
-            limit = libraries.Wire(install.own_program("wire", args.cache))
-            shapes = args.shape, args.per_connection
-            hosts = stack.enter_context(network.Hosts(max(args.ranks), *shapes, args.mtu))
-        if args.shape:
-            line_rate = network.bytes_per_second(args.shape) / 1e9
-        compared.append(limit)
-        all_series = []
-        for ranks in args.ranks:
-            for collective in args.collectives:
-                series = measure.Series(job(args, collective, ranks, hosts), say, args.patience)
-                series.measure(compared, args.rounds)
-                all_series.append(series)
-                results = report.Report(about, compared, all_series, line_rate)
-                names = results.write(args.out)
-                say(f"{collective} x {ranks}: done")
+        for one, settings in jobs(args, stack):
+            series = measure.Series(one, say, args.patience)
+            series.measure(compared, args.rounds, settings)
+            settings.update(series.settings)
+            all_series.append(series)
+            results = report.Report(about, compared, all_series, title)
+            names = results.write(args.out)
+            say(f"{one.collective} x {one.ranks}, {one.transport}, {one.data_type}: done")
     say(f"{args.out}: {' '.join(names)}")
+    if args.page:
+        say(f"{page.write(results, args.page.resolve())}: written")
     return 0
+
+
+def jobs(args, stack):
+    """Yields all jobs, each with the settings that a job with other types has found. Hosts last
+    as long as `stack`."""
+    hosts_of = {transport: hosts(args, stack, transport) for transport in args.transports}
+    for transport in args.transports:
+        for ranks in args.ranks[transport]:
+            for collective in args.collectives:
+                settings = {}
+                # A barrier has no elements.
+                for data_type in args.types[:1] if collective == "barrier" else args.types:
+                    one = job(args, collective, ranks, hosts_of[transport], data_type)
+                    yield one, settings
+
+
+def hosts(args, stack, transport):
+    """Returns the hosts of a transport, or None for this machine."""
+    if transport == "shm":
+        return None
+    shapes = args.shape, args.per_connection
+    return stack.enter_context(network.Hosts(max(args.ranks[transport]), *shapes, args.mtu))
 
 
 def compare_builds(args):
@@ -149,38 +205,35 @@ def compare_builds(args):
     folders = [install.with_programs(it, "ringrun", "peer-timing") for it in args.builds]
     plain = builds.three(libraries.Ringfold, *folders)
     windows = builds.three(lambda folder: libraries.Ringfold(folder, windows=True), *folders)
-    comparison = builds.Comparison(
-        about_machine(args), args.rounds, args.time, args.patience, say
-    )
+    comparison = builds.Comparison(about_run(args), args.rounds, args.time, args.patience, say)
     series = []
     with contextlib.ExitStack() as stack:
-        for transport in args.transports:
-            hosts = None
-            if transport == "tcp":
-                shapes = args.shape, args.per_connection
-                hosts = stack.enter_context(network.Hosts(max(args.ranks), *shapes, args.mtu))
-            for ranks in args.ranks:
-                for collective in args.collectives:
-                    one = job(args, collective, ranks, hosts)
-                    labels = (transport, plain), (f"{transport}, windows", windows)
-                    series += [(name, of, one) for name, of in labels if of[0].runs(one)]
+        for one, _ in jobs(args, stack):
+            name = one.transport + ("" if one.data_type == "f32" else f", {one.data_type}")
+            labels = (name, plain), (f"{name}, windows", windows)
+            series += [(label, of, one) for label, of in labels if of[0].runs(one)]
         return comparison.all(series, args.out)
 
 
-def job(args, collective, ranks, hosts):
-    """Returns the jobs, which are the same for each library."""
+def job(args, collective, ranks, hosts, data_type):
+    """Returns a job, which is the same for each library."""
     cores = len(os.sched_getaffinity(0))
     most = args.calls or (500 if hosts else 200 if ranks > cores else 5000)
     some = args.sizes[:1] if collective == "barrier" else args.sizes
     cells = tuple((size, sizes.calls(size, most)) for size in some)
     # A broadcast has one buffer in MPI, and a barrier none.
     places = "in" if collective in ("broadcast", "barrier") else args.place
+    transport, line_rate = "shm", None
+    if hosts:
+        transport = "tcp" + (f" at {args.shape} per host" if args.shape else "")
+        line_rate = network.bytes_per_second(args.shape) / 1e9 if args.shape else None
     return libraries.Job(
-        collective, ranks, places, cells, args.seconds, args.batches, cores, hosts, args.per_host
-    )
+        collective, ranks, places, cells, args.seconds, args.batches, cores, hosts,
+        args.per_host, data_type, transport, line_rate,
+    )  # fmt: skip
 
 
-def describe(args, limit):
+def limits(args, limit):
     """Returns the limits of the machine, for the head of the report."""
     measured = []
     known = {"handover": "ns from core to core", "exchange": "ns to exchange a line",
@@ -192,28 +245,16 @@ def describe(args, limit):
             measured.append(f"{value} {known[key]}")
 
     processes.run([limit.program, "machine"], dict(os.environ), args.patience, read)
-    return {
-        "transport": args.transport + (f" at {args.shape} per host" if args.shape else ""),
-        "limits": "; ".join(measured),
-    }
+    return {"limits": "; ".join(measured)}
 
 
-def about_machine(args):
+def about_run(args):
     """Returns the head of every report."""
     load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
     now = datetime.datetime.now(datetime.timezone.utc)
-    return {
+    return machine.describe() | {
         "taken": now.strftime("%Y-%m-%d %H:%M UTC"),
-        "machine": f"{_processor()}, {len(os.sched_getaffinity(0))} cores, {platform.release()}",
         "load before": load,
         "rounds": args.rounds,
-        "command": "bench/peers/run " + " ".join(sys.argv[1:]),
+        "command": f"`bench/peers/run {shlex.join(sys.argv[1:])}`".replace(" `", "`"),
     }
-
-
-def _processor():
-    with contextlib.suppress(OSError), open("/proc/cpuinfo", encoding="utf-8") as lines:
-        for line in lines:
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    return platform.machine()

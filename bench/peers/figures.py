@@ -34,8 +34,8 @@ class Cell:
 
     def __init__(self, collective, ranks, place, size):
         self.collective, self.ranks, self.place, self.size = collective, ranks, place, size
-        # The actual bytes of the buffers: at least one element for each rank.
-        self.used = size
+        # The actual bytes of each library's buffers: at least one element for each rank.
+        self.used = {}
         self.times = {}
 
     def add(self, library, round_number, microseconds):

@@ -1,5 +1,5 @@
 """Times one collective of Gloo, as timing.c times an MPI's: see there. The rank, the number of
-ranks and where they meet come from RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT.
+ranks and where they meet come from RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT. Gloo has f32 and f16.
 
 Python calls Gloo for a user of PyTorch too, so its share of a call counts."""
 
@@ -11,19 +11,25 @@ import torch
 import torch.distributed as dist
 
 
+# The values of timing.c repeat.
+PERIOD = 11
+TYPES = {"f32": torch.float32, "f16": torch.float16}
+
+
 class Timer:
     """Times cells, with the same two buffers for all."""
 
-    def __init__(self, collective, cells):
-        self.collective = collective
+    def __init__(self, dtype, collective, cells):
+        self.dtype, self.collective = dtype, collective
         self.rank, self.ranks = dist.get_rank(), dist.get_world_size()
         self.blocks = collective in ("all_gather", "reduce_scatter")
         longest = max(self.length(self.count(size)) for size, _ in cells)
-        self.input, self.output = torch.zeros(longest), torch.zeros(longest)
+        self.input = torch.zeros(longest, dtype=dtype)
+        self.output = torch.zeros(longest, dtype=dtype)
 
     def count(self, size):
         """Returns the elements of a call."""
-        return max(1, size // 4 // (self.ranks if self.blocks else 1))
+        return max(1, size // self.dtype.itemsize // (self.ranks if self.blocks else 1))
 
     def length(self, count):
         """Returns the elements of the larger buffer."""
@@ -65,8 +71,8 @@ class Timer:
         return lambda: dist.reduce_scatter_tensor(output[:count], given)
 
     def value(self, rank, index):
-        """Returns a rank's values at these indices."""
-        return (rank + 1.0) * (index % 7 + 1)
+        """Returns a rank's values at these indices, as timing.c does."""
+        return (rank + index) % PERIOD
 
     def fill(self, count, in_place):
         """Writes known inputs, and garbage to the outputs."""
@@ -76,7 +82,7 @@ class Timer:
         at = self.rank * count if in_place and self.collective == "all_gather" else 0
         if self.collective != "broadcast" or self.rank == 0:
             to = self.output if in_place else self.input
-            to[at : at + own] = self.value(self.rank, torch.arange(own)).float()
+            to[at : at + own] = self.value(self.rank, torch.arange(own)).to(self.dtype)
 
     def wrong(self, count, in_place):
         """Counts the wrong elements on all ranks."""
@@ -85,17 +91,15 @@ class Timer:
         if self.collective == "barrier" or self.collective == "reduce" and self.rank != 0:
             length = 0
         index = torch.arange(length)
-        sum_of_ranks = self.ranks * (self.ranks + 1) // 2
-        if self.collective in ("all_reduce", "reduce"):
-            expected = sum_of_ranks * (index % 7 + 1)
-        elif scatters:
-            expected = sum_of_ranks * ((index + self.rank * count) % 7 + 1)
+        if scatters or self.collective in ("all_reduce", "reduce"):
+            first = self.rank * count if scatters else 0
+            expected = sum(self.value(rank, index + first) for rank in range(self.ranks))
         elif self.collective == "all_gather":
             expected = self.value(index // count, index % count)
         else:
             expected = self.value(0, index)
         at = self.rank * count if scatters and in_place else 0
-        total = (self.output[at : at + length] != expected.float()).sum()
+        total = (self.output[at : at + length] != expected.to(self.dtype)).sum()
         dist.all_reduce(total)
         return int(total)
 
@@ -129,17 +133,20 @@ class Timer:
         if self.rank == 0:
             place = "in" if in_place else "out"
             middle = statistics.median_high(times) * 1e6
-            used = 4 * self.length(count)
+            used = self.dtype.itemsize * self.length(count)
             print("cell", place, size, used, calls, len(times), f"{middle:.4f}", wrong, flush=True)
 
 
 def main(words):
-    """COLLECTIVE PLACES SECONDS BATCHES BYTES:CALLS..."""
+    """[--type TYPE] COLLECTIVE PLACES SECONDS BATCHES BYTES:CALLS..."""
+    name = "f32"
+    if words[0] == "--type":
+        name, words = words[1], words[2:]
     collective, places, seconds, batches, *rest = words
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     cells = [tuple(map(int, cell.split(":"))) for cell in rest]
-    timer = Timer(collective, cells)
+    timer = Timer(TYPES[name], collective, cells)
     for size, calls in cells:
         for place in ("out", "in"):
             if place in places.split(","):

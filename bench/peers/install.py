@@ -1,6 +1,8 @@
 """Installs the peers with pip, and builds the programs that time them."""
 
+import contextlib
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -65,9 +67,34 @@ def mpi_program(folder):
     return program
 
 
+def mpi_types(program):
+    """Returns the types of the MPI of a built timing.c."""
+    return tuple(_try([program, "--types"], "no types").split())
+
+
 def compile_mpi(compiler, program):
     """Builds timing.c with an MPI's own compiler."""
     _try([compiler, "-O2", HERE / "timing.c", "-o", program], "cannot compile timing.c")
+
+
+def ringfold_version():
+    """Returns ringfold's version and commit."""
+    text = (ROOT / "Cargo.toml").read_text(encoding="utf-8")
+    found = re.search(r'^version = "(.+)"$', text, re.MULTILINE)
+    try:
+        commit = _try(["git", "-C", ROOT, "describe", "--always", "--dirty"], "no commit").strip()
+    except Missing:
+        return f"ringfold {found[1]}"
+    return f"ringfold {found[1]}, commit {commit}"
+
+
+def compilers():
+    """Returns the versions of the compilers of the programs."""
+    found = []
+    for words in (["rustc", "--version"], [os.environ.get("CC", "cc"), "--version"]):
+        with contextlib.suppress(Missing):
+            found.append(_try(words, "no compiler").splitlines()[0])
+    return ", ".join(found)
 
 
 def output(command, what):

@@ -8,6 +8,9 @@ from dataclasses import dataclass, field
 import figures
 import install
 
+# Bytes of an element of each type that ringfold's columns may have.
+TYPES = {"f32": 4, "f16": 2, "bf16": 2, "f8e4m3": 1, "f8e5m2": 1}
+
 # Variables of a launcher that must not reach the processes of another one.
 FOREIGN = ("OMPI_", "PMIX_", "PRTE_", "PMI_", "MPI_", "I_MPI_", "MPIR_", "FI_", "UCX_", "HYDRA_")
 
@@ -25,9 +28,13 @@ class Job:
     cores: int
     hosts: object = None
     per_host: int = 1
+    data_type: str = "f32"
+    # The name of the transport in the report, and the rate of a host's link in GB/s if it has one.
+    transport: str = "shm"
+    line_rate: float | None = None
 
     def words(self, *more):
-        """Returns the arguments of all timing programs."""
+        """Returns the arguments of all timing programs, after their flags."""
         cells = [f"{size}:{calls}" for size, calls in self.cells]
         return [self.collective, *more, self.places, self.seconds, self.batches, *cells]
 
@@ -47,7 +54,10 @@ class Setting:
 
 
 class Library:
-    """A library with its timing program. `role` is ours, peer or limit."""
+    """A library with its timing program. `role` is ours, peer or limit. `types` are the types that
+    the program times."""
+
+    types = ("f32",)
 
     def __init__(self, name, title, role, program):
         self.name, self.title, self.role, self.program = name, title, role, program
@@ -56,6 +66,21 @@ class Library:
         """Returns whether the library can run the job."""
         del job
         return True
+
+    def data_type(self, job):
+        """Returns the type that the library times: that of the job, or else f32 of the same
+        bytes."""
+        return job.data_type if job.data_type in self.types else "f32"
+
+    def shown(self, job):
+        """Returns the title in a table, with the type that stands in for the job's."""
+        timed = self.data_type(job)
+        return self.title if timed == job.data_type else f"{self.title} ({timed})"
+
+    def words(self, job, *more):
+        """Returns the arguments of the timing program."""
+        timed = self.data_type(job)
+        return [*([] if timed == "f32" else ["--type", timed]), *job.words(*more)]
 
     def settings(self, job):
         """Returns at least one setting."""
@@ -87,15 +112,17 @@ class Ringfold(Library):
     """ringfold under ringrun; optionally with buffers in windows, with one algorithm, or with a
     number of channels."""
 
+    types = tuple(TYPES)
+
     def __init__(self, folder, windows=False, algorithm=None, channels=None):
         variant = "windows" if windows else algorithm or channels and f"channels: {channels}"
         name = f"ringfold, {variant}" if variant else "ringfold"
         super().__init__(name, name, "ours", folder / "peer-timing")
         self.ringrun, self.algorithm, self.channels = folder / "ringrun", algorithm, channels
-        self.words = ["--windows"] if windows else []
+        self.flags = ["--windows"] if windows else []
 
     def runs(self, job):
-        return not self.words or (job.collective == "all_reduce" and not job.hosts)
+        return not self.flags or (job.collective == "all_reduce" and not job.hosts)
 
     def command(self, job, setting):
         launch = [self.ringrun]
@@ -105,7 +132,7 @@ class Ringfold(Library):
             launch = [job.hosts.enter, job.hosts.names(1)[0], self.ringrun]
             launch += ["--agent", job.hosts.enter, "--host", slots]
             launch += ["--rendezvous-addr", job.hosts.address(0)]
-        return [*launch, "-n", job.ranks, self.program, *self.words, *job.words()]
+        return [*launch, "-n", job.ranks, self.program, *self.flags, *self.words(job)]
 
     def environment(self, job, setting):
         transport = "shm" if not job.hosts else "tcp" if job.per_host == 1 else "shm,tcp"
@@ -123,12 +150,13 @@ class Mpi(Library):
     def __init__(self, name, title, folder):
         super().__init__(name, title, "peer", install.mpi_program(folder))
         self.folder = folder
+        self.types = install.mpi_types(self.program)
 
     def command(self, job, setting):
         launch = [self.folder / "bin" / "mpiexec", *self.placement(job), "-n", job.ranks]
         if job.hosts:
             launch = [job.hosts.enter, job.hosts.names(1)[0], *launch]
-        return [*launch, *setting.words, self.program, *job.words()]
+        return [*launch, *setting.words, self.program, *self.words(job)]
 
     def placement(self, job):
         """Returns the arguments that place the ranks."""
@@ -232,13 +260,14 @@ class Gloo(Library):
     """Gloo in PyTorch. It has no shared memory, and uses TCP on one machine too."""
 
     PORT = 29511
+    types = ("f32", "f16")
 
     def __init__(self, name, title, folder):
         super().__init__(name, title, "peer", install.HERE / "gloo_timing.py")
         self.python = folder / "bin" / "python"
 
     def command(self, job, setting):
-        return [*start(job, self.PORT), self.python, self.program, *job.words()]
+        return [*start(job, self.PORT), self.python, self.program, *self.words(job)]
 
     def environment(self, job, setting):
         interface = {"GLOO_SOCKET_IFNAME": "eth0" if job.hosts else "lo"}
@@ -246,25 +275,31 @@ class Gloo(Library):
 
 
 class Limit(Library):
-    """The limit of the machine, by limit.c."""
+    """The limit of the machine, by limit.c. Memory limits it, so f32 stands in for every type."""
 
     def __init__(self, program):
         super().__init__("limit", "limit of this machine", "limit", program)
 
+    def runs(self, job):
+        return not job.hosts
+
     def command(self, job, setting):
-        return [self.program, *job.words(job.ranks)]
+        return [self.program, *self.words(job, job.ranks)]
 
 
 class Wire(Library):
-    """The limit of the network between hosts, by wire.c."""
+    """The limit of the network between hosts, by wire.c: bytes of any type."""
 
     PORT = 0
 
     def __init__(self, program):
-        super().__init__("limit", "limit of plain sockets", "limit", program)
+        super().__init__("wire", "limit of plain sockets", "limit", program)
+
+    def data_type(self, job):
+        return job.data_type
 
     def runs(self, job):
-        return job.per_host == 1
+        return bool(job.hosts) and job.per_host == 1
 
     def command(self, job, setting):
         addresses = job.hosts.addresses(job.ranks)

@@ -12,11 +12,10 @@ TRIAL_SECONDS = 0.5
 
 
 class Series:
-    """The cells of one collective and number of ranks."""
+    """The cells of one collective, number of ranks and type."""
 
-    def __init__(self, job, say, patience, precedence=False):
+    def __init__(self, job, say, patience):
         self.job, self.say, self.patience = job, say, patience
-        self.precedence = precedence
         self.cells = {}
         for place in job.places.split(","):
             for size, _ in job.cells:
@@ -26,11 +25,13 @@ class Series:
         # The failure of each library and size.
         self.failures = {}
 
-    def measure(self, libraries, rounds):
-        """Runs all rounds: A B C, B C A, and so on."""
+    def measure(self, libraries, rounds, settings=None):
+        """Runs all rounds: A B C, B C A, and so on. Uses `settings` of the same job with another
+        type, or else finds the best ones."""
         libraries = [library for library in libraries if library.runs(self.job)]
         for library in libraries:
-            self.settings[library.name] = self._best_setting(library)
+            known = (settings or {}).get(library.name)
+            self.settings[library.name] = known or self._best_setting(library)
         for number in range(rounds):
             start = number % len(libraries)
             for library in libraries[start:] + libraries[:start]:
@@ -45,7 +46,7 @@ class Series:
             measured, outcome = self._start(library, setting, job)
             for (place, size), (used, time, wrong) in measured.items():
                 cell = self.cells[(place, size)]
-                cell.used = used
+                cell.used[library.name] = used
                 if wrong:
                     self._fail(library, size, f"{wrong} wrong elements")
                 else:
@@ -73,9 +74,7 @@ class Series:
         measured = {}
         argv, environment = library.command(job, setting), library.environment(job, setting)
         read = lambda line: measured.update(library.read(line, job))  # noqa: E731
-        return measured, processes.run(
-            argv, environment, self.patience, read, self.precedence
-        )
+        return measured, processes.run(argv, environment, self.patience, read)
 
     def _best_setting(self, library):
         settings = library.settings(self.job)

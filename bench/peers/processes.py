@@ -42,9 +42,9 @@ def take_precedence():
         nice.write(str(PRECEDENCE))
 
 
-def run(argv, environment, patience, on_line, precedence=False):
-    """Starts `argv` and calls `on_line` for each line of its output. Ends it and its child
-    processes after `patience` seconds without a line."""
+def run(argv, environment, patience, on_line):
+    """Starts `argv`, with precedence, and calls `on_line` for each line of its output. Ends it and
+    its child processes after `patience` seconds without a line."""
     with tempfile.TemporaryFile() as errors:
         process = subprocess.Popen(
             [str(word) for word in argv],
@@ -53,7 +53,7 @@ def run(argv, environment, patience, on_line, precedence=False):
             stdout=subprocess.PIPE,
             stderr=errors,
             start_new_session=True,
-            preexec_fn=take_precedence if precedence else None,
+            preexec_fn=take_precedence,
         )
         try:
             finished = _read(process, patience, on_line)

@@ -1,6 +1,7 @@
 """Writes the results: a table in Markdown, all times as JSON, and plots."""
 
 import json
+import re
 
 import figures
 import sizes
@@ -17,73 +18,107 @@ TITLES = {
     "put": "put",
     "round_trip": "round trip",
 }
+RATIOS = (
+    "A ratio is ringfold's time over that of the fastest other library; below 1 ringfold is faster.\n"
+    "The mean is geometric. A column with `(f32)` times f32 of the same bytes, because that library\n"
+    "lacks the type."
+)
 PLACES = {"out": "apart", "in": "in place"}
 
 
 class Report:
     """A report. `about` describes the run; `libraries` are in the order of the columns."""
 
-    def __init__(self, about, libraries, all_series, line_rate=None):
+    def __init__(self, about, libraries, all_series, title="Peers"):
         self.about, self.libraries, self.all_series = about, libraries, all_series
-        # In GB/s, where the network has one.
-        self.line_rate = line_rate
+        self.title = title
         self.ours = [library for library in libraries if library.role == "ours"]
         self.peers = [library.name for library in libraries if library.role == "peer"]
         self.limits = [library for library in libraries if library.role == "limit"]
+        # The series of each plot, which differ in the type of their elements.
+        self.groups = {}
+        for series in all_series:
+            job = series.job
+            key = (job.transport, job.collective, job.ranks)
+            self.groups.setdefault(key, []).append(series)
+        self.types = list(dict.fromkeys(series.job.data_type for series in all_series))
 
-    def write(self, folder):
-        """Writes all files, and returns their names."""
+    def write(self, folder, page="peers.md"):
+        """Writes all files in place of an earlier run's, and returns their names."""
         folder.mkdir(parents=True, exist_ok=True)
-        texts = {"peers.md": self.markdown(), "peers.json": self.json()}
-        for series in self.all_series:
-            texts[self._plot_name(series)] = self.plot(series)
+        for plot in folder.glob("*.svg"):
+            plot.unlink()
+        texts = {page: self.markdown(), "peers.json": self.json()}
+        for group in self.groups.values():
+            texts[self._plot_name(group)] = self.plot(group)
         for name, text in texts.items():
             (folder / name).write_text(text, encoding="utf-8")
         return list(texts)
 
-    def _plot_name(self, series):
-        return f"{series.job.collective}-{series.job.ranks}.svg"
+    def _plot_name(self, group):
+        job = group[0].job
+        transport = re.sub("[^a-z0-9]+", "-", job.transport.lower())
+        return f"{transport}-{job.collective}-{job.ranks}.svg"
 
     def markdown(self):
         """The tables."""
-        lines = ["# Peers", ""]
+        lines = [f"# {self.title}", ""]
         lines += [f"- {key}: {value}" for key, value in self.about.items()]
-        lines += ["", "## Ratios", "", "Our time over the best peer's; below 1 we are faster.", ""]
-        lines += ["| collective | ranks | cells | geometric mean | worst | where |"]
-        lines += ["|---|--:|--:|--:|--:|---|"]
-        for series in self.all_series:
-            for library in [self.ours[0], *self._more(series.job)]:
-                lines.append(self._summary(series, library))
-        for series in self.all_series:
-            lines += self._tables(series)
+        lines += ["", "## Ratios", "", RATIOS, ""]
+        columns = ["by", "collective", "ranks"]
+        for name in self.types:
+            columns += [f"{name}: mean", "worst", "at"]
+        lines += ["| " + " | ".join(columns) + " |"]
+        lines += ["|---|---|--:|" + "--:|--:|---|" * len(self.types)]
+        for group in self.groups.values():
+            for library in [self.ours[0], *self._more(group[0].job)]:
+                lines.append(self._summary(group, library))
+        for group in self.groups.values():
+            lines += self._section(group)
         return "\n".join(lines) + "\n"
 
-    def _summary(self, series, library):
-        cells = list(series.cells.values())
-        mean, worst, where = figures.mean_ratio(cells, library.name, self.peers)
-        name = TITLES[series.job.collective]
+    def _summary(self, group, library):
+        """Returns the row of one plot and one variant of ringfold."""
+        job = group[0].job
+        name = TITLES[job.collective]
         if library is not self.ours[0]:
             name += f", {library.title}"
-        if mean is None:
-            return f"| {name} | {series.job.ranks} | 0 | | | |"
-        counted = sum(cell.ratio(library.name, self.peers) is not None for cell in cells)
-        place = f"{sizes.show(where.size)}, {PLACES[where.place]}"
-        ranks = series.job.ranks
-        return f"| {name} | {ranks} | {counted} | {mean:.2f} | {worst:.2f} | {place} |"
+        words = [job.transport, name, str(job.ranks)]
+        of_type = {series.job.data_type: series for series in group}
+        for data_type in self.types:
+            series = of_type.get(data_type)
+            cells = list(series.cells.values()) if series else []
+            mean, worst, where = figures.mean_ratio(cells, library.name, self.peers)
+            if mean is None:
+                words += ["-", "-", "-"]
+            else:
+                place = f"{sizes.show(where.size)}, {PLACES[where.place]}"
+                words += [f"{mean:.2f}", f"{worst:.2f}", place]
+        return "| " + " | ".join(words) + " |"
 
-    def _tables(self, series):
+    def _section(self, group):
+        """Returns the plot of a group, and the tables of its types."""
+        job = group[0].job
+        title = f"{TITLES[job.collective]}, {job.ranks} ranks, {job.transport}"
+        lines = ["", f"## {title}", ""]
+        lines += [f"![{title}: time, bus bandwidth, ratio]({self._plot_name(group)})"]
+        for series in group:
+            lines += self._table(series)
+        return lines
+
+    def _table(self, series):
         job = series.job
-        lines = ["", f"## {TITLES[job.collective]}, {job.ranks} ranks", ""]
-        lines += [f"![times and bus bandwidth]({self._plot_name(series)})", ""]
+        lines = ["", f"### {TITLES[job.collective]}, {job.ranks} ranks, {job.transport}, "
+            f"{job.data_type}", ""]  # fmt: skip
         for library in self.libraries:
             if library.role == "peer" and library.runs(job):
-                lines.append(f"- {library.title}: {series.settings[library.name].name}")
+                lines.append(f"- {library.shown(job)}: {series.settings[library.name].name}")
         lines += [
             f"- {library} at {sizes.show(size)} bytes: {reason}"
             for (library, size), reason in series.failures.items()
         ]
-        titles = [library.title for library in self.libraries if library.runs(job)]
-        last = ["ratio", "of the limit", "GB/s"] + (["of the line"] if self.line_rate else [])
+        titles = [library.shown(job) for library in self.libraries if library.runs(job)]
+        last = ["ratio", "of the limit", "GB/s"] + (["of the line"] if job.line_rate else [])
         for library in self._more(job):
             last += [f"ratio of {library.title}", "of the limit"]
         lines += ["", "Microseconds per call.", ""]
@@ -103,12 +138,11 @@ class Report:
         ours = self.ours[0].name
         words.append(_number(cell.ratio(ours, self.peers)))
         words.append(_percent(self.share_of_limit(cell, ours)))
-        time = cell.time(ours)
         # A barrier carries nothing.
-        rate = time and figures.bus_bandwidth(cell.collective, cell.ranks, cell.used, time) or None
+        rate = self._rate(cell, ours) or None
         words.append(_number(rate))
-        if self.line_rate:
-            words.append(_percent(rate and rate / self.line_rate))
+        if job.line_rate:
+            words.append(_percent(rate and rate / job.line_rate))
         for library in self._more(job):
             words.append(_number(cell.ratio(library.name, self.peers)))
             words.append(_percent(self.share_of_limit(cell, library.name)))
@@ -119,8 +153,23 @@ class Report:
         shares = [cell.compare(limit.name, library) for limit in self.limits]
         return min((share for share in shares if share), default=None)
 
-    def plot(self, series):
-        """Plots time, bus bandwidth and ratio by size, for the first measured place."""
+    def _rate(self, cell, library):
+        """Returns the bus bandwidth of a library in GB/s, or None without a time."""
+        time, used = cell.time(library), cell.used.get(library, cell.size)
+        return time and figures.bus_bandwidth(cell.collective, cell.ranks, used, time)
+
+    def plot(self, group):
+        """Plots time, bus bandwidth and ratio by size, for the first measured place: a column for
+        each type."""
+        job = group[0].job
+        place = PLACES[job.places.split(",")[0]]
+        where = "" if job.collective in ("broadcast", "barrier") else f", buffers {place}"
+        title = f"{TITLES[job.collective]}, {job.ranks} ranks, {job.transport}{where}"
+        columns = [self._column(series) for series in group]
+        return svg.document(title, [list(row) for row in zip(*columns)])
+
+    def _column(self, series):
+        """Returns the panels of one type."""
         job = series.job
         place = job.places.split(",")[0]
         cells = [cell for cell in series.cells.values() if cell.place == place]
@@ -131,21 +180,17 @@ class Report:
             is_limit = library.role == "limit"
             points = [(cell.size, time) for cell, time in found]
             times.append(svg.Line(library.title, points, is_limit))
-            points = [
-                (cell.size, figures.bus_bandwidth(job.collective, job.ranks, cell.used, time))
-                for cell, time in found
-            ]
+            points = [(cell.size, self._rate(cell, library.name)) for cell, _ in found]
             rates.append(svg.Line(library.title, points, is_limit))
-        if self.line_rate:
-            ends = [(cell.size, self.line_rate) for cell in (cells[0], cells[-1])]
+        if job.line_rate:
+            ends = [(cell.size, job.line_rate) for cell in (cells[0], cells[-1])]
             rates.append(svg.Line("line rate", ends, True))
-        where = "" if job.collective in ("broadcast", "barrier") else f", buffers {PLACES[place]}"
-        title = f"{TITLES[job.collective]}, {job.ranks} ranks, {self.about['transport']}{where}"
-        panels = [svg.Panel("time per call", "us", times)]
+        panels = [svg.Panel(f"{job.data_type}: time per call", "us", times)]
         if figures.bus_factor(job.collective, job.ranks):
-            panels.append(svg.Panel("bus bandwidth", "GB/s", rates))
-        panels += self._ratios(job, cells)
-        return svg.document(title, panels)
+            panels.append(svg.Panel(f"{job.data_type}: bus bandwidth", "GB/s", rates))
+        if any(library.role == "peer" and library.runs(job) for library in self.libraries):
+            panels.append(self._ratios(job, cells))
+        return panels
 
     def _ratios(self, job, cells):
         """Returns the panel of our time over the best peer's, with a line at 1.0."""
@@ -153,12 +198,9 @@ class Report:
         for library in [self.ours[0], *self._more(job)]:
             found = [(cell.size, cell.ratio(library.name, self.peers)) for cell in cells]
             lines.append(svg.Line(library.title, [point for point in found if point[1]]))
-        points = [point for line in lines for point in line.points]
-        if not points:
-            return []
         ends = [(cell.size, 1.0) for cell in (cells[0], cells[-1])]
         lines.append(svg.Line("1.0", ends, True))
-        return [svg.Panel("time over the best peer's", "ratio", lines)]
+        return svg.Panel(f"{job.data_type}: time over the best peer's", "ratio", lines)
 
     def json(self):
         """Every time of every round, with medians and ratios."""
@@ -167,15 +209,23 @@ class Report:
             {"name": library.name, "title": library.title, "role": library.role}
             for library in self.libraries
         ]
-        document = {"about": self.about, "libraries": libraries, "series": series}
+        document = {"title": self.title, "about": self.about, "libraries": libraries, "series": series}
         return json.dumps(document, indent=1) + "\n"
 
     def _series(self, series):
         cells = list(series.cells.values())
         mean, worst, _ = figures.mean_ratio(cells, self.ours[0].name, self.peers)
         return {
+            "transport": series.job.transport,
             "collective": series.job.collective,
             "ranks": series.job.ranks,
+            "type": series.job.data_type,
+            "stand_ins": {
+                library.name: library.data_type(series.job)
+                for library in self.libraries
+                if library.runs(series.job)
+                and library.data_type(series.job) != series.job.data_type
+            },
             "calls_per_batch": dict(series.job.cells),
             "batches": series.job.batches,
             "settings": {name: setting.name for name, setting in series.settings.items()},

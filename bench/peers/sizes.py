@@ -4,6 +4,8 @@ SUFFIXES = {"K": 10, "M": 20, "G": 30}
 
 # The sizes of nccl-tests' `-b 8 -e 128M -f 4`.
 ALL = [8 * 4**step for step in range(13)]
+# Those of the benchmark page, up to 16 MiB.
+PAGE = [8 * 8**step for step in range(8)]
 QUICK = [8, 4 << 10, 256 << 10, 16 << 20, 128 << 20]
 
 # The least bytes that a batch moves, within the limits on its number of calls.

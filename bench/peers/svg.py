@@ -21,7 +21,8 @@ polyline, .key { stroke-width: 2 }
 @media (prefers-color-scheme: dark) { text { fill: #b1bac4 } }
 """
 WIDTH, HEIGHT = 460, 330
-LEFT, TOP, BETWEEN = 62, 66, 84
+LEFT, TOP, BETWEEN, BELOW = 62, 66, 84, 90
+LEGEND_LINE = 22
 
 
 @dataclass
@@ -41,22 +42,31 @@ class Panel:
     unit: str
     lines: list
 
+    def points(self):
+        """Returns the points of all lines."""
+        return [point for line in self.lines for point in line.points]
 
-def document(title, panels):
-    """Returns the picture as text."""
-    full_width = LEFT + len(panels) * (WIDTH + BETWEEN)
-    full_height = TOP + HEIGHT + 84
+
+def document(title, rows):
+    """Returns the picture as text. `rows` are lists of panels; those of a row share their vertical
+    axis, and those of a column their horizontal one."""
+    full_width = LEFT + max(map(len, rows), default=1) * (WIDTH + BETWEEN)
+    fullest = max((panel.lines for row in rows for panel in row), key=len, default=[])
+    legend_at = TOP + len(rows) * (HEIGHT + BELOW)
+    legend, full_height = _legend(fullest, legend_at, full_width)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {full_width} {full_height}"'
         f' width="{full_width}" height="{full_height}">',
         f"<style>{STYLE}</style>",
         _text(LEFT, 24, title, "start", "title"),
     ]
-    for number, panel in enumerate(panels):
-        parts += _panel(panel, LEFT + number * (WIDTH + BETWEEN))
-    fullest = max((panel.lines for panel in panels), key=len, default=[])
-    parts += _legend(fullest, full_height - 18)
-    return "\n".join(parts + ["</svg>", ""])
+    across = [x for row in rows for panel in row for x, _ in panel.points()]
+    for row_number, row in enumerate(rows):
+        top = TOP + row_number * (HEIGHT + BELOW)
+        up = [y for panel in row for _, y in panel.points()]
+        for number, panel in enumerate(row):
+            parts += _panel(panel, LEFT + number * (WIDTH + BETWEEN), top, across, up)
+    return "\n".join([*parts, *legend, "</svg>", ""])
 
 
 def _text(x, y, text, anchor="middle", kind=""):
@@ -70,30 +80,32 @@ def _rule(x1, y1, x2, y2, kind):
     return f'<line {at} class="{kind}"/>'
 
 
-def _panel(panel, left):
-    points = [point for line in panel.lines for point in line.points]
-    parts = [_text(left, TOP - 14, f"{panel.title} ({panel.unit})", "start")]
-    if not points:
-        return parts + [_text(left + WIDTH / 2, TOP + HEIGHT / 2, "nothing was measured")]
-    low_x, high_x = _bounds([x for x, _ in points], 2)
-    low_y, high_y = _bounds([y for _, y in points], 10)
+def _panel(panel, left, top, all_x, all_y):
+    """Returns a panel with axes that have room for `all_x` and `all_y`."""
+    parts = [_text(left, top - 14, f"{panel.title} ({panel.unit})", "start")]
+    if not panel.points():
+        return parts + [_text(left + WIDTH / 2, top + HEIGHT / 2, "nothing was measured")]
+    low_x, high_x = _bounds(all_x, 2)
+    low_y, high_y = _bounds(all_y, 10)
 
     def place(x, y):
         across = (math.log2(x) - low_x) / (high_x - low_x)
         up = (math.log10(y) - low_y) / (high_y - low_y)
-        return left + across * WIDTH, TOP + HEIGHT - up * HEIGHT
+        return left + across * WIDTH, top + HEIGHT - up * HEIGHT
 
     for power in range(low_x, high_x + 1):
         if (power - 3) % 4 == 0:
             x, _ = place(2.0**power, 10.0**low_y)
-            parts.append(_rule(x, TOP, x, TOP + HEIGHT, "grid"))
-            parts.append(_text(x, TOP + HEIGHT + 18, sizes.show(2**power)))
-    for power in range(low_y, high_y + 1):
-        _, y = place(2.0**low_x, 10.0**power)
+            parts.append(_rule(x, top, x, top + HEIGHT, "grid"))
+            parts.append(_text(x, top + HEIGHT + 18, sizes.show(2**power)))
+    steps = (1, 2, 5) if high_y - low_y <= 2 else (1,)
+    marks = (step * 10.0**power for power in range(low_y, high_y + 1) for step in steps)
+    for mark in (mark for mark in marks if mark <= 10.0**high_y):
+        _, y = place(2.0**low_x, mark)
         parts.append(_rule(left, y, left + WIDTH, y, "grid"))
-        parts.append(_text(left - 6, y + 4, f"{10.0**power:g}", "end"))
-    parts.append(_rule(left, TOP + HEIGHT, left + WIDTH, TOP + HEIGHT, "axis"))
-    parts.append(_text(left + WIDTH / 2, TOP + HEIGHT + 36, "bytes"))
+        parts.append(_text(left - 6, y + 4, f"{mark:g}", "end"))
+    parts.append(_rule(left, top + HEIGHT, left + WIDTH, top + HEIGHT, "axis"))
+    parts.append(_text(left + WIDTH / 2, top + HEIGHT + 36, "bytes"))
     for line, (colour, kind) in zip(panel.lines, _looks(panel.lines)):
         places = [place(x, y) for x, y in sorted(line.points)]
         if not places:
@@ -121,11 +133,14 @@ def _bounds(values, base):
     return low, max(high, low + 1)
 
 
-def _legend(lines, y):
+def _legend(lines, y, width):
+    """Returns the legend, in as many lines as it needs, and the position of its lower end."""
     parts, x = [], LEFT
     for line, (colour, kind) in zip(lines, _looks(lines)):
+        if x > LEFT and x + 58 + 7 * len(line.name) > width:
+            x, y = LEFT, y + LEGEND_LINE
         ends = f'x1="{x}" y1="{y - 4}" x2="{x + 24}" y2="{y - 4}"'
         parts.append(f'<line {ends} stroke="{colour}" class="key {kind}"/>')
         parts.append(_text(x + 30, y, line.name, "start"))
         x += 58 + 7 * len(line.name)
-    return parts
+    return parts, y + LEGEND_LINE

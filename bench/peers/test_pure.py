@@ -1,6 +1,7 @@
 """Tests without peers and network: `python3 -m unittest` in this folder."""
 
 import contextlib
+import dataclasses
 import io
 import json
 import os
@@ -9,12 +10,15 @@ import tempfile
 import unittest
 import xml.etree.ElementTree as xml
 from pathlib import Path
-from types import SimpleNamespace
 
 import builds
+import command
 import figures
 import gate
 import libraries
+import machine
+import measure
+import page
 import processes
 import report
 import sizes
@@ -196,29 +200,155 @@ class Plots(unittest.TestCase):
 
     def test_a_plot(self):
         line = svg.Line("a & b", [(8, 1.0), (1024, 30.0)])
-        text = svg.document("title", [svg.Panel("time", "us", [line, svg.Line("empty", [])])])
+        text = svg.document("title", [[svg.Panel("time", "us", [line, svg.Line("empty", [])])]])
         tree = xml.fromstring(text)
         paths = [node for node in tree.iter() if node.tag.endswith("polyline")]
         self.assertEqual(len(paths), 1)
         self.assertIn("a &amp; b", text)
 
-    def test_ratios_have_a_plot(self):
-        job = SimpleNamespace(collective="all_reduce", ranks=2, places="out")
-        cells = {}
-        for size, times in ((8, (1.0, 2.0)), (1024, (3.0, 2.0))):
-            cells[size] = figures.Cell("all_reduce", 2, "out", size)
-            for name, time in zip(("ours", "theirs"), times):
-                cells[size].add(name, 0, time)
-        libraries = [
-            SimpleNamespace(name=name, title=name, role=role, runs=lambda _: True)
-            for name, role in (("ours", "ours"), ("theirs", "peer"))
-        ]
-        made = report.Report({"transport": "shm"}, libraries, [])
-        text = made.plot(SimpleNamespace(job=job, cells=cells))
-        paths = [node for node in xml.fromstring(text).iter() if node.tag.endswith("polyline")]
-        # Two lines of times, two of bandwidths, and the ratio beside its line at 1.0.
-        self.assertEqual(len(paths), 6)
-        self.assertIn("time over the best peer's", text)
+    def test_panels_of_a_row_share_their_axes(self):
+        panels = [svg.Panel("", "us", [svg.Line("a", [(8, time)])]) for time in (2.0, 700.0)]
+        tree = xml.fromstring(svg.document("title", [panels]))
+        shown = [node.text for node in tree.iter() if node.tag.endswith("text")]
+        self.assertEqual([shown.count(mark) for mark in ("1", "1000")], [2, 2])
+
+    def test_a_long_legend_has_more_lines(self):
+        lines = [svg.Line(f"library {number}", [(8, 1.0)]) for number in range(9)]
+        _, low = svg._legend(lines, 0, 500)
+        self.assertEqual(low, 3 * svg.LEGEND_LINE)
+
+
+class Played(libraries.Library):
+    """A library that measures nothing, with a time for each size."""
+
+    def __init__(self, name, role, times, types=("f32",)):
+        super().__init__(name, name, role, None)
+        self.times, self.types = times, types
+
+
+def series(job, played):
+    """Returns a series in which each library has its times."""
+    made = measure.Series(job, None, 1)
+    for cell in made.cells.values():
+        for library in played:
+            cell.add(library.name, 0, library.times[cell.size])
+            cell.used[library.name] = cell.size
+            made.settings[library.name] = libraries.Setting("default")
+    return made
+
+
+class Reports(unittest.TestCase):
+    """A report of two types."""
+
+    def make(self):
+        ours = Played("ours", "ours", {8: 1.0, 1024: 3.0}, ("f32", "bf16"))
+        theirs = Played("theirs", "peer", {8: 2.0, 1024: 2.0})
+        job = libraries.Job("all_reduce", 2, "out", ((8, 1), (1024, 1)), 1, 1, 2)
+        jobs = [job, dataclasses.replace(job, data_type="bf16")]
+        about = {"taken": "today", "ringfold": "ringfold 1"}
+        all_series = [series(job, [ours, theirs]) for job in jobs]
+        return report.Report(about, [ours, theirs], all_series, "Machine 1, 2 cores")
+
+    def test_types_are_beside_each_other_in_plots(self):
+        made = self.make()
+        self.assertEqual(len(made.groups), 1)
+        tree = xml.fromstring(made.plot(made.all_series))
+        paths = [node for node in tree.iter() if node.tag.endswith("polyline")]
+        # For each type two lines of times, two of bandwidths, and the ratio with its line at 1.0.
+        self.assertEqual(len(paths), 12)
+        shown = [node.text for node in tree.iter() if node.tag.endswith("text")]
+        for data_type in ("f32", "bf16"):
+            self.assertIn(f"{data_type}: time over the best peer's (ratio)", shown)
+
+    def test_types_are_beside_each_other_in_ratios(self):
+        text = self.make().markdown()
+        row = "| shm | all-reduce | 2 | 0.87 | 1.50 | 1 Ki, apart | 0.87 | 1.50 | 1 Ki, apart |"
+        self.assertIn(row, text)
+
+    def test_tables_name_the_type_that_stands_in(self):
+        text = self.make().markdown()
+        self.assertIn("| bytes | place | ours | theirs | ratio |", text)
+        self.assertIn("| bytes | place | ours | theirs (f32) | ratio |", text)
+        stand_ins = [one["stand_ins"] for one in json.loads(self.make().json())["series"]]
+        self.assertEqual(stand_ins, [{}, {"theirs": "f32"}])
+
+    def test_a_page_replaces_that_of_the_run_before(self):
+        with tempfile.TemporaryDirectory() as name:
+            docs = Path(name)
+            folder, book = docs / "benchmarks", docs / "SUMMARY.md"
+            book.write_text("- [Benchmarks](benchmarks/README.md)\n- [Last](last.md)\n")
+            (folder / "machine-1-2-cores").mkdir(parents=True)
+            (folder / "machine-1-2-cores" / "gone.svg").write_text("")
+            for _ in range(2):
+                path = page.write(self.make(), folder)
+            self.assertEqual(path, folder / "machine-1-2-cores" / "README.md")
+            names = sorted(file.name for file in path.parent.iterdir())
+            self.assertEqual(names, ["README.md", "peers.json", "shm-all_reduce-2.svg"])
+            listed = "[Machine 1, 2 cores](machine-1-2-cores/README.md),\n  taken today with ringfold 1"
+            self.assertEqual((folder / "README.md").read_text().count(listed), 1)
+            self.assertEqual(
+                book.read_text(),
+                "- [Benchmarks](benchmarks/README.md)\n"
+                "  - [Machine 1, 2 cores](benchmarks/machine-1-2-cores/README.md)\n"
+                "- [Last](last.md)\n",
+            )
+
+
+class Types(unittest.TestCase):
+    """Each library times the job's type, or f32 of the same bytes."""
+
+    JOB = libraries.Job("all_reduce", 2, "out", ((8, 1),), 1.0, 1, 2, data_type="bf16")
+
+    def test_the_type_is_a_flag(self):
+        own = Played("own", "peer", {}, ("f32", "bf16"))
+        self.assertEqual(own.words(self.JOB)[:3], ["--type", "bf16", "all_reduce"])
+
+    def test_f32_stands_in_and_takes_no_flag(self):
+        other = Played("other", "peer", {})
+        self.assertEqual(other.words(self.JOB)[0], "all_reduce")
+        self.assertEqual(other.shown(self.JOB), "other (f32)")
+
+    def test_settings_of_another_type_are_taken(self):
+        library = Printer("x", [10], 1000)
+        library.settings = lambda _: self.fail("a trial")
+        made = measure.Series(self.JOB, None, 10)
+        made.measure([library], 1, {library.name: libraries.Setting("known")})
+        self.assertEqual(made.settings[library.name].name, "known")
+
+
+class CommandLine(unittest.TestCase):
+    """Presets give what the command line does not."""
+
+    def test_a_page_has_its_own_defaults(self):
+        args = command.arguments(["--page", "x"])
+        self.assertEqual(args.types, ["f32", "bf16"])
+        self.assertEqual(args.ranks, {"shm": [2, 4], "tcp": [2]})
+        args = command.arguments(["--page", "x", "--ranks", "3", "--sizes", "8,1K"])
+        self.assertEqual(args.ranks, {"shm": [3], "tcp": [3]})
+        self.assertEqual(args.sizes, [8, 1024])
+
+    def test_other_runs_have_one_transport_and_type(self):
+        args = command.arguments(["--quick"])
+        self.assertEqual((args.transports, args.types, args.rounds), (["shm"], ["f32"], 3))
+        self.assertEqual(command.arguments([]).seconds, 2.0)
+        self.assertEqual(command.arguments(["--builds", "a", "b"]).transports, ["shm", "tcp"])
+
+    def test_unknown_names_are_refused(self):
+        for words in (["--types", "f31"], ["--transport", "ib"], ["--ranks", "1"]):
+            with self.assertRaises(SystemExit), contextlib.redirect_stderr(io.StringIO()):
+                command.arguments(words)
+
+
+class Machine(unittest.TestCase):
+    """The description of the machine."""
+
+    def test_processor_and_memory(self):
+        self.assertEqual(machine.processor("x : y\nmodel name\t: Ab(R) C(TM) 1\n"), "Ab C 1")
+        self.assertEqual(machine.memory("MemTotal:       24576000 kB\n"), 23)
+        self.assertIsNone(machine.memory(""))
+
+    def test_folders_have_plain_names(self):
+        self.assertEqual(page.folder_name("Ab C @ 2.0GHz, 2 cores"), "ab-c-2-0ghz-2-cores")
 
 
 class Processes(unittest.TestCase):

@@ -2,12 +2,14 @@
  * Times one collective of an MPI library, exactly as bench/src/bin/peer-timing.rs times ringfold's.
  * A change to one needs the same change to the other.
  *
- *     timing COLLECTIVE PLACES SECONDS BATCHES BYTES:CALLS...
+ *     timing [--type TYPE] COLLECTIVE PLACES SECONDS BATCHES BYTES:CALLS...
+ *     timing --types      prints the types that this MPI has
  *
+ * TYPE is f32, f16 or bf16; the default is f32. MPI has no standard name of a short float.
  * COLLECTIVE is all_reduce, all_gather, reduce_scatter, broadcast, reduce or barrier, which ignores
  * sizes; PLACES is out, in or out,in.
- * Elements are float, the operation is the sum, the root is rank 0. BYTES is nccl-tests' size: of
- * the larger of the two buffers of a rank.
+ * The operation is the sum, the root is rank 0. BYTES is nccl-tests' size: of the larger of the two
+ * buffers of a rank.
  *
  * For each cell: a call whose result is checked in full; CALLS/10 calls (at least one) to warm up;
  * then BATCHES batches of CALLS calls back to back on the same buffers, a barrier before each. A
@@ -18,6 +20,7 @@
  *     cell PLACE BYTES BUFFER_BYTES CALLS BATCHES MICROSECONDS_PER_CALL WRONG_ELEMENTS
  */
 #include <mpi.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,14 +33,44 @@ typedef enum { ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, BROADCAST, REDUCE, BARRIE
 static const char *const NAMES[KINDS] = {"all_reduce", "all_gather", "reduce_scatter",
                                          "broadcast",  "reduce",     "barrier"};
 
+/* A type of this MPI: a float with these bits. */
+typedef struct {
+    const char *name;
+    MPI_Datatype type;
+    int bytes, mantissa_bits, exponent_bias;
+} element;
+
+static const element *type;
 static collective what;
 static int rank, ranks;
 /* Both buffers have the length of the largest cell, and all cells use them. */
-static float *input, *output;
+static unsigned char *input, *output;
+
+/* Returns the type with this name, or NULL. Without a name, prints all names. */
+static const element *find_type(const char *name) {
+    static element found;
+    const element all[] = {
+        {"f32", MPI_FLOAT, 4, 23, 127},
+#if defined(MPIX_C_FLOAT16)
+        {"f16", MPIX_C_FLOAT16, 2, 10, 15},
+#endif
+#if defined(MPIX_BFLOAT16)
+        {"bf16", MPIX_BFLOAT16, 2, 7, 127},
+#elif defined(MPIX_C_BF16)
+        {"bf16", MPIX_C_BF16, 2, 7, 127},
+#endif
+    };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        if (name == NULL) puts(all[i].name);
+        found = all[i];
+        if (name != NULL && strcmp(name, found.name) == 0) return &found;
+    }
+    return NULL;
+}
 
 /* Elements of an all-gather's input, of a reduce-scatter's output, or else of a buffer. */
 static size_t count_of(size_t bytes) {
-    size_t elements = bytes / sizeof(float);
+    size_t elements = bytes / (size_t)type->bytes;
     if (what == ALL_GATHER || what == REDUCE_SCATTER) elements /= (size_t)ranks;
     return elements > 0 ? elements : 1;
 }
@@ -52,20 +85,20 @@ static void perform(size_t count, int in_place) {
     int n = (int)count;
     switch (what) {
     case ALL_REDUCE:
-        MPI_Allreduce(from, output, n, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+        MPI_Allreduce(from, output, n, type->type, MPI_SUM, MPI_COMM_WORLD);
         break;
     case ALL_GATHER:
-        MPI_Allgather(from, n, MPI_FLOAT, output, n, MPI_FLOAT, MPI_COMM_WORLD);
+        MPI_Allgather(from, n, type->type, output, n, type->type, MPI_COMM_WORLD);
         break;
     case REDUCE_SCATTER:
-        MPI_Reduce_scatter_block(from, output, n, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+        MPI_Reduce_scatter_block(from, output, n, type->type, MPI_SUM, MPI_COMM_WORLD);
         break;
     case BROADCAST:
-        MPI_Bcast(output, n, MPI_FLOAT, 0, MPI_COMM_WORLD);
+        MPI_Bcast(output, n, type->type, 0, MPI_COMM_WORLD);
         break;
     case REDUCE:
         if (in_place && rank != 0) from = output;
-        MPI_Reduce(from, output, n, MPI_FLOAT, MPI_SUM, 0, MPI_COMM_WORLD);
+        MPI_Reduce(from, output, n, type->type, MPI_SUM, 0, MPI_COMM_WORLD);
         break;
     case BARRIER:
     case KINDS:
@@ -74,33 +107,67 @@ static void perform(size_t count, int in_place) {
     }
 }
 
-/* The value of rank `who` at `index`, small enough for exact sums. */
-static float value(int who, size_t index) { return (float)(who + 1) * (float)(index % 7 + 1); }
+/* The value of rank `who` at `index`. Every partial sum of up to 48 ranks is exact in every type. */
+enum { PERIOD = 11 };
 
-static float value_of_all(size_t index) {
-    return (float)(ranks * (ranks + 1) / 2) * (float)(index % 7 + 1);
+static unsigned value(int who, size_t index) { return (unsigned)((size_t)who + index) % PERIOD; }
+
+static unsigned value_of_all(size_t index) {
+    unsigned sum = 0;
+    for (int who = 0; who < ranks; who++) sum += value(who, index);
+    return sum;
 }
+
+/* The bits of a whole number in the type. */
+static unsigned encode(unsigned number) {
+    unsigned exponent = 0, bits = (unsigned)type->mantissa_bits;
+    if (number == 0) return 0;
+    while (number >> exponent > 1) exponent++;
+    unsigned long long mantissa = ((unsigned long long)number << bits >> exponent);
+    return (((unsigned)type->exponent_bias + exponent) << bits) +
+           (unsigned)(mantissa - (1ULL << bits));
+}
+
+static void put(unsigned char *buffer, size_t index, unsigned bits) {
+    uint32_t whole = bits;
+    uint16_t half = (uint16_t)bits;
+    if (type->bytes == 4) memcpy(buffer + index * sizeof whole, &whole, sizeof whole);
+    else memcpy(buffer + index * sizeof half, &half, sizeof half);
+}
+
+static unsigned get(const unsigned char *buffer, size_t index) {
+    uint32_t whole;
+    uint16_t half;
+    if (type->bytes == 4) return memcpy(&whole, buffer + index * sizeof whole, sizeof whole), whole;
+    return memcpy(&half, buffer + index * sizeof half, sizeof half), half;
+}
+
+/* The bytes of so many elements. */
+static size_t bytes_of(size_t length) { return length * (size_t)type->bytes; }
 
 static void fill(size_t count, int in_place) {
     size_t own = what == ALL_GATHER ? count : length_of(count);
-    float *to = input;
-    memset(output, 0xa5, length_of(count) * sizeof(float));
-    if (in_place) to = output + (what == ALL_GATHER ? (size_t)rank * count : 0);
+    size_t first = in_place && what == ALL_GATHER ? (size_t)rank * count : 0;
+    unsigned char *to = in_place ? output : input;
+    memset(output, 0xa5, bytes_of(length_of(count)));
     if (what == BROADCAST && rank != 0) return;
-    for (size_t i = 0; i < own; i++) to[i] = value(rank, i);
+    unsigned bits[PERIOD];
+    for (size_t i = 0; i < PERIOD; i++) bits[i] = encode(value(rank, i));
+    for (size_t i = 0; i < own; i++) put(to, first + i, bits[i % PERIOD]);
 }
 
 static long long wrong(size_t count) {
     size_t first = what == REDUCE_SCATTER ? (size_t)rank * count : 0;
     size_t length = what == ALL_GATHER ? length_of(count) : count;
+    int sums = what == ALL_REDUCE || what == REDUCE_SCATTER || what == REDUCE;
     long long mine = 0, all = 0;
+    unsigned bits[PERIOD];
     if (what == BARRIER || (what == REDUCE && rank != 0)) length = 0;
+    for (size_t i = 0; i < PERIOD; i++) bits[i] = encode(sums ? value_of_all(i) : value(0, i));
     for (size_t i = 0; i < length; i++) {
-        float expected = value(0, i);
-        if (what == ALL_REDUCE || what == REDUCE_SCATTER || what == REDUCE)
-            expected = value_of_all(first + i);
-        if (what == ALL_GATHER) expected = value((int)(i / count), i % count);
-        mine += output[i] != expected;
+        unsigned expected = bits[(first + i) % PERIOD];
+        if (what == ALL_GATHER) expected = encode(value((int)(i / count), i % count));
+        mine += get(output, i) != expected;
     }
     MPI_Allreduce(&mine, &all, 1, MPI_LONG_LONG, MPI_SUM, MPI_COMM_WORLD);
     return all;
@@ -148,7 +215,7 @@ static void measure(size_t bytes, int in_place, long calls, int batches, double 
     perform(count, in_place);
     long long errors = wrong(count);
     /* Repeated sums in place of nonzero values would overflow. */
-    if (in_place) memset(output, 0, length_of(count) * sizeof(float));
+    if (in_place) memset(output, 0, bytes_of(length_of(count)));
     long first = calls < 10 ? 1 : calls / 10;
     double warm = time_batch(count, in_place, first) / (double)first;
     if (warm * (double)calls * batches > seconds) calls = (long)(seconds / batches / warm);
@@ -156,18 +223,21 @@ static void measure(size_t bytes, int in_place, long calls, int batches, double 
     double time = time_calls(count, in_place, calls, &batches, seconds);
     if (rank != 0) return;
     printf("cell %s %zu %zu %ld %d %.4f %lld\n", in_place ? "in" : "out", bytes,
-           length_of(count) * sizeof(float), calls, batches, time * 1e6, errors);
+           bytes_of(length_of(count)), calls, batches, time * 1e6, errors);
     fflush(stdout);
 }
 
 int main(int argc, char **argv) {
+    if (argc == 2 && strcmp(argv[1], "--types") == 0) return find_type(NULL), 0;
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-    int known = 0;
+    int known = 0, is_typed = argc > 2 && strcmp(argv[1], "--type") == 0;
+    type = find_type(is_typed ? argv[2] : "f32");
+    argc -= 2 * is_typed, argv += 2 * is_typed;
     while (argc > 5 && known < KINDS && strcmp(argv[1], NAMES[known]) != 0) known++;
-    if (argc <= 5 || known == KINDS) {
-        fprintf(stderr, "timing COLLECTIVE PLACES SECONDS BATCHES BYTES:CALLS...\n");
+    if (argc <= 5 || known == KINDS || type == NULL) {
+        fprintf(stderr, "timing [--type TYPE] COLLECTIVE PLACES SECONDS BATCHES BYTES:CALLS...\n");
         MPI_Abort(MPI_COMM_WORLD, 2);
     }
     what = (collective)known;
@@ -180,8 +250,8 @@ int main(int argc, char **argv) {
         size_t length = length_of(count_of(strtoull(argv[i], NULL, 10)));
         if (length > longest) longest = length;
     }
-    input = calloc(longest, sizeof(float));
-    output = calloc(longest, sizeof(float));
+    input = calloc(longest, (size_t)type->bytes);
+    output = calloc(longest, (size_t)type->bytes);
     if (input == NULL || output == NULL) MPI_Abort(MPI_COMM_WORLD, 3);
     for (int i = 5; i < argc; i++) {
         char *rest;

@@ -23,6 +23,8 @@ PUT = [64 << 10 << step for step in range(7)]
 ROUND_TRIP = [4 << 10]
 # The most calls of a batch.
 CALLS_MOST = 500
+# Collectives whose type matters; the others move bytes of one message.
+TYPED = {"all_reduce", "reduce_scatter", "reduce", "all_gather"}
 CALLS = {"put": 2000, "broadcast": 2000, "round_trip": 1000}
 
 
@@ -61,8 +63,13 @@ def jobs(plan):
     for what, ranks, some in wanted:
         if what in plan["what"]:
             some = some[:1] if what == "barrier" else some
+            types = plan["types"] if what in TYPED else ["f32"]
             cells = tuple((size, sizes.calls(size, CALLS.get(what, CALLS_MOST))) for size in some)
-            yield libraries.Job(what, ranks, "out", cells, plan["seconds"], 5, cores)
+            for data_type in types:
+                yield libraries.Job(
+                    what, ranks, "out", cells, plan["seconds"], 5, cores,
+                    data_type=data_type, transport="rdma",
+                )  # fmt: skip
 
 
 def compare_builds(plan):
@@ -75,7 +82,13 @@ def compare_builds(plan):
     comparison = builds.Comparison(
         about(plan), plan["rounds"], plan["time"], plan["patience"], say
     )
-    return comparison.all([("rdma", three, job) for job in jobs(plan)], Path(plan["out"]))
+    series = [(label(job), three, job) for job in jobs(plan)]
+    return comparison.all(series, Path(plan["out"]))
+
+
+def label(job):
+    """Returns the label of a job in the comparison of builds."""
+    return "rdma" if job.data_type == "f32" else f"rdma, {job.data_type}"
 
 
 def about(plan):
@@ -100,7 +113,7 @@ def main(plan):
         written = report.Report(about(plan), everything, all_series)
         written.write(Path(plan["out"]))
         text = written.markdown()
-        say(f"{job.collective} x {job.ranks}: done")
+        say(f"{job.collective} x {job.ranks}, {job.data_type}: done")
     print(text, end="")
     return int(not all_series or any(series.failures for series in all_series))
 

@@ -2,10 +2,15 @@
 
 import os
 import subprocess
+import sys
 import unittest
 from pathlib import Path
 
-import pair
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "peers"))
+
+import inside  # noqa: E402
+import pair  # noqa: E402
+import yardsticks  # noqa: E402
 
 HERE = Path(__file__).resolve().parent
 
@@ -55,6 +60,25 @@ class AsHost(unittest.TestCase):
 
     def test_without_a_launcher_it_refuses(self):
         self.assertNotEqual(self.run_as("1")[0], 0)
+
+
+class Types(unittest.TestCase):
+    """Types of elements reach the timing programs."""
+
+    def jobs(self):
+        plan = {"builds": None, "what": ["put", "all_reduce"], "hosts": [2], "sizes": [8]}
+        return list(inside.jobs(plan | {"types": ["f32", "bf16"], "seconds": 1.0}))
+
+    def test_collectives_have_a_job_for_each_type(self):
+        made = [(job.collective, job.data_type) for job in self.jobs()]
+        self.assertEqual(made, [("put", "f32"), ("all_reduce", "f32"), ("all_reduce", "bf16")])
+        self.assertEqual([inside.label(job) for job in self.jobs()[1:]], ["rdma", "rdma, bf16"])
+
+    def test_ringfold_gets_the_type(self):
+        ours = yardsticks.Ringfold("rdma", Path("folder"), Path("put"), 1)
+        plain, typed = [ours.command(job, None) for job in self.jobs()[1:]]
+        self.assertNotIn("--type", plain)
+        self.assertEqual(typed[typed.index("--type") + 1], "bf16")
 
 
 if __name__ == "__main__":

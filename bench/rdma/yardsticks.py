@@ -23,6 +23,7 @@ class Ringfold(libraries.Library):
             for name in ("all_reduce", "all_gather", "reduce_scatter", "reduce", "barrier")
         },
     }
+    types = tuple(libraries.TYPES)
     # The address at which the two ranks of a put connect without a launcher.
     PLACE = ["127.0.0.1", 29533]
     AS_RANK = ["sh", "-c", 'exec "$0" "$RINGFOLD_RANK" "$RINGFOLD_IB_HCA" "$@"']
@@ -45,7 +46,7 @@ class Ringfold(libraries.Library):
             launch = [self.ringrun, "-n", job.ranks, *host, *self.AS_RANK]
             return [*launch, self.put, *self.PLACE, *words]
         collective, flags, _ = self.CALLS[job.collective]
-        words = dataclasses.replace(job, collective=collective).words()
+        words = self.words(dataclasses.replace(job, collective=collective))
         return [self.ringrun, "-n", job.ranks, *host, self.program, *flags, *words]
 
     def environment(self, job, setting):
@@ -72,6 +73,7 @@ class OpenMpiUcx(libraries.Library):
     def __init__(self, title, program, rails):
         super().__init__("openmpi", title, "peer", program)
         self.rails = rails
+        self.types = install.mpi_types(program)
 
     def runs(self, job):
         return job.collective == "all_reduce"
@@ -83,7 +85,7 @@ class OpenMpiUcx(libraries.Library):
     def command(self, job, setting):
         launch = ["mpirun", "-np", job.ranks, "--oversubscribe", "--bind-to", "none"]
         host = [HERE / "as-host", self.rails]
-        return [*launch, *self.WORDS, *setting.words, *host, self.program, *job.words()]
+        return [*launch, *self.WORDS, *setting.words, *host, self.program, *self.words(job)]
 
     def environment(self, job, setting):
         rails = {"UCX_MAX_RNDV_RAILS": str(self.rails)}

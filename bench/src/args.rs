@@ -1,6 +1,7 @@
 //! The command line: nccl-tests' flags and a few more.
 
 use clap::Parser;
+use ringfold_types::{Amount, InvalidAmount};
 
 /// Times collective operations and checks their results.
 ///
@@ -36,7 +37,8 @@ pub(crate) struct Args {
     /// sum, prod, min, max, avg, mulsum, or all
     #[arg(short = 'o', long, default_value = "sum")]
     pub(crate) op: String,
-    /// int8 uint8 int32 uint32 int64 uint64 half float double bfloat16 f8e4m3 f8e5m2, or all
+    /// int8 uint8 int32 uint32 int64 uint64 half float double bfloat16 f8e4m3 f8e5m2, a short name
+    /// as in bf16, or all
     #[arg(short = 'd', long, default_value = "float")]
     pub(crate) datatype: String,
     /// The root; -1 or all: every rank in turn
@@ -122,35 +124,13 @@ impl Args {
     }
 }
 
-/// Parses a size with a binary suffix. As in nccl-tests, it may have a fraction.
-#[expect(clippy::cast_possible_truncation, reason = "checked to be in range")]
-fn parse_bytes(text: &str) -> Result<usize, String> {
-    let (number, unit) = match text.char_indices().next_back() {
-        Some((at, 'k' | 'K')) => (&text[..at], 1_u64 << 10),
-        Some((at, 'm' | 'M')) => (&text[..at], 1 << 20),
-        Some((at, 'g' | 'G')) => (&text[..at], 1 << 30),
-        _ => (text, 1),
-    };
-    let bytes = number.parse::<f64>().ok().map(|n| n * unit as f64);
-    match bytes {
-        Some(bytes) if (0.0..1e15).contains(&bytes) => Ok(bytes as usize),
-        _ => Err("give a number, with K, M or G for powers of 1024".to_owned()),
-    }
+fn parse_bytes(text: &str) -> Result<usize, InvalidAmount> {
+    text.parse().map(|Amount(bytes)| bytes)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn sizes_take_suffixes_and_fractions() {
-        assert_eq!(parse_bytes("0"), Ok(0));
-        assert_eq!(parse_bytes("1.5K"), Ok(1536));
-        assert_eq!(parse_bytes("2G"), Ok(1 << 31));
-        for nonsense in ["", "K", "-1", "1T", "nan", "1e99"] {
-            assert!(parse_bytes(nonsense).is_err(), "{nonsense}");
-        }
-    }
 
     #[test]
     fn flags_that_do_not_apply_are_refused_with_a_reason() {

@@ -3,6 +3,7 @@
 use ringfold::{Call, Collective, DataType, Rank, ReduceOp, Wire};
 
 use crate::args::Args;
+use crate::buffers::buffer_bytes;
 
 /// The checked calls of a run.
 #[derive(Clone, Debug)]
@@ -11,6 +12,8 @@ pub(crate) struct Cases {
     sizes: Vec<usize>,
     series: Vec<Series>,
     ranks: usize,
+    /// The form of partial results of short floats between hosts.
+    wire: Wire,
 }
 
 /// Calls that differ in size only.
@@ -23,7 +26,12 @@ struct Series {
 
 impl Cases {
     /// Returns the cases that `args` ask for among `ranks` ranks, or an error about the arguments.
-    pub(crate) fn new(args: &Args, collective: Collective, ranks: usize) -> Result<Self, String> {
+    pub(crate) fn new(
+        args: &Args,
+        collective: Collective,
+        ranks: usize,
+        wire: Wire,
+    ) -> Result<Self, String> {
         let op = ReduceOp::Sum;
         let ops = if collective.reduces() { ops(&args.op)? } else { vec![op] };
         let roots = if collective.has_root() { roots(&args.root, ranks)? } else { vec![Rank(0)] };
@@ -33,7 +41,7 @@ impl Cases {
                 series.extend(roots.iter().map(|&root| Series { data_type, op, root }));
             }
         }
-        Ok(Self { collective, sizes: sizes(args)?, series, ranks })
+        Ok(Self { collective, sizes: sizes(args)?, series, ranks, wire })
     }
 
     /// Returns every call, in the order of the table.
@@ -57,13 +65,8 @@ impl Cases {
             }
             _ => elements,
         };
-        Call { collective: self.collective, count, data_type, op, root, wire: Wire::default() }
+        Call { collective: self.collective, count, data_type, op, root, wire: self.wire }
     }
-}
-
-/// Returns the bytes of the larger of the two buffers of `call`, the size in the table.
-pub(crate) fn buffer_bytes(call: &Call, ranks: usize) -> usize {
-    call.input_len(ranks).max(call.output_len(ranks)) * call.data_type.bytes()
 }
 
 fn sizes(args: &Args) -> Result<Vec<usize>, String> {
@@ -131,7 +134,10 @@ pub(crate) fn root_text(call: &Call) -> String {
 }
 
 fn data_types(name: &str) -> Result<Vec<DataType>, String> {
-    named(name, &TYPES).ok_or_else(|| format!("-d {name}: unknown type; {}", names(&TYPES)))
+    let short = || name.parse().ok().map(|data_type| vec![data_type]);
+    named(name, &TYPES)
+        .or_else(short)
+        .ok_or_else(|| format!("-d {name}: unknown type; {}", names(&TYPES)))
 }
 
 fn ops(name: &str) -> Result<Vec<ReduceOp>, String> {
@@ -168,7 +174,7 @@ mod tests {
 
     fn cases(line: &str, collective: Collective, ranks: usize) -> Result<Cases, String> {
         let args = Args::try_parse_from(line.split(' ')).unwrap();
-        Cases::new(&args, collective, ranks)
+        Cases::new(&args, collective, ranks, Wire::default())
     }
 
     #[test]
@@ -187,6 +193,17 @@ mod tests {
         let call = cases.calls().next().unwrap();
         assert_eq!(call.count, 80);
         assert_eq!(buffer_bytes(&call, 3), 960);
+    }
+
+    #[test]
+    fn short_floats_have_two_names() {
+        let data_types = |name| data_types(name).unwrap();
+        for (name, short) in
+            [("half", "f16"), ("bfloat16", "bf16"), ("f8e4m3", "f8e4m3"), ("f8e5m2", "f8e5m2")]
+        {
+            assert_eq!(data_types(name), data_types(short));
+        }
+        assert_eq!(data_types("bfloat16"), [DataType::Bf16]);
     }
 
     #[test]

@@ -4,9 +4,9 @@ use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
 use anyhow::Context;
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use ringfold::{Collective, Communicator, Rank, limits::RANKS_MAX};
+use ringfold::{Collective, Communicator, Rank, Wire, limits::RANKS_MAX};
 
 use crate::args::Args;
 use crate::cases::Cases;
@@ -21,6 +21,10 @@ use crate::run::{Row, Runner};
 #[must_use]
 pub fn perf_main(collective: Collective) -> ExitCode {
     if let Some(status) = ringfold_launcher::intercept() {
+        return status;
+    }
+    let name = format!("{collective}-perf").replace('_', "-");
+    if let Some(status) = ringfold_launcher::generate(Args::command().name(name)) {
         return status;
     }
     let args = Args::parse();
@@ -49,7 +53,7 @@ fn print_error(message: &str) {
 
 /// Checks the command line as far as possible before the ranks connect.
 fn check(args: &Args, collective: Collective) -> Result<(), String> {
-    Cases::new(args, collective, RANKS_MAX)?;
+    Cases::new(args, collective, RANKS_MAX, Wire::default())?;
     if args.local_register == 2 && collective != Collective::AllReduce {
         return Err(format!("-R 2: only allreduce works in windows, not {collective}"));
     }
@@ -77,7 +81,8 @@ fn rank_main(args: &Args, collective: Collective) -> anyhow::Result<ExitCode> {
         comm.set_timeout(std::time::Duration::from_secs(args.timeout));
     }
     let is_first = comm.rank() == Rank(0);
-    let cases = Cases::new(args, collective, comm.size()).map_err(anyhow::Error::msg)?;
+    let cases = Cases::new(args, collective, comm.size(), comm.wire());
+    let cases = cases.map_err(anyhow::Error::msg)?;
     let devices = devices(&mut comm)?;
     // Only the first rank prints. The others write to a sink.
     let mut out: Box<dyn Write> =

@@ -2,12 +2,11 @@
 
 use std::time::Instant;
 
-use bytemuck::{cast_slice, cast_slice_mut};
-use ringfold::{Buffers, Call, Collective, Communicator, Error, Rank, ReduceOp, Window, Windows};
+use ringfold::{Call, Collective, Communicator, Error, Rank, ReduceOp};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::args::Args;
-use crate::cases::buffer_bytes;
+use crate::buffers::{CallBuffers, Kind, buffer_bytes};
 use crate::oracle::Oracle;
 use crate::stats::percentile;
 
@@ -40,38 +39,9 @@ pub(crate) struct Half {
 pub(crate) struct Runner<'a> {
     pub(crate) comm: &'a mut Communicator,
     args: &'a Args,
-    memory: Memory,
+    buffers: CallBuffers,
     seed: u64,
 }
-
-/// The input and the output buffer.
-enum Memory {
-    Ordinary([Vec<u64>; 2]),
-    /// Made by the communicator, and used as ordinary slices.
-    Registered([Window<u64>; 2]),
-    Windows([Window<u64>; 2]),
-}
-
-impl Memory {
-    fn words(&self) -> [&[u64]; 2] {
-        match self {
-            Self::Ordinary(both) => both.each_ref().map(|words| &**words),
-            Self::Registered(both) | Self::Windows(both) => both.each_ref().map(|words| &**words),
-        }
-    }
-
-    fn words_mut(&mut self) -> [&mut [u64]; 2] {
-        match self {
-            Self::Ordinary(both) => both.each_mut().map(|words| &mut **words),
-            Self::Registered(both) | Self::Windows(both) => {
-                both.each_mut().map(|words| &mut **words)
-            }
-        }
-    }
-}
-
-/// The contents of an output buffer before a checked call, which is no valid result.
-const GARBAGE: u64 = 0xa5a5_a5a5_a5a5_a5a5;
 
 impl<'a> Runner<'a> {
     pub(crate) fn new(
@@ -79,13 +49,13 @@ impl<'a> Runner<'a> {
         args: &'a Args,
         max_bytes: usize,
     ) -> Result<Self, Error> {
-        let words = max_bytes.div_ceil(8);
-        let memory = match args.local_register {
-            0 => Memory::Ordinary([vec![0; words], vec![0; words]]),
-            1 => Memory::Registered([comm.alloc(words)?, comm.alloc(words)?]),
-            _ => Memory::Windows([comm.alloc(words)?, comm.alloc(words)?]),
+        let kind = match args.local_register {
+            0 => Kind::Ordinary,
+            1 => Kind::Registered,
+            _ => Kind::Windows,
         };
-        Ok(Self { comm, args, memory, seed: 0 })
+        let buffers = CallBuffers::new(comm, kind, max_bytes)?;
+        Ok(Self { comm, args, buffers, seed: 0 })
     }
 
     /// Makes untimed calls, to connect the ranks and to touch memory.
@@ -98,9 +68,9 @@ impl<'a> Runner<'a> {
         let bytes = buffer_bytes(call, self.comm.size());
         let out_of_place = self.half(call, bytes, false)?;
         let in_place = self.half(call, bytes, true)?;
-        let algorithm = match &self.memory {
-            Memory::Ordinary(_) | Memory::Registered(_) => self.comm.algorithm_for(call),
-            Memory::Windows([window, _]) => self.comm.algorithm_in(window, call),
+        let algorithm = match self.buffers.window() {
+            None => self.comm.algorithm_for(call),
+            Some(window) => self.comm.algorithm_in(window, call),
         };
         Ok(Row { call: *call, bytes, algorithm, out_of_place, in_place })
     }
@@ -171,7 +141,8 @@ impl<'a> Runner<'a> {
         for _ in 0..self.args.check {
             let oracle = self.fill(call, in_place);
             self.perform(call, in_place)?;
-            let own = oracle.count_wrong(self.comm.rank(), self.result(call, in_place));
+            let result = self.buffers.result(self.comm, call, in_place);
+            let own = oracle.count_wrong(self.comm.rank(), result);
             let mut wrong = [own as u64];
             self.comm.all_reduce(&mut wrong, ReduceOp::Sum)?;
             total = Some(wrong[0]);
@@ -185,51 +156,13 @@ impl<'a> Runner<'a> {
     /// Writes new inputs, and garbage to the output.
     fn fill(&mut self, call: &Call, in_place: bool) -> Oracle {
         self.seed += 1;
-        let oracle = Oracle::new(*call, self.comm.size(), self.seed);
-        let (rank, ranks, bytes) = (self.comm.rank(), self.comm.size(), call.data_type.bytes());
-        let words = buffer_bytes(call, ranks).div_ceil(8);
-        let [input, output] = self.memory.words_mut();
-        output[..words].fill(GARBAGE);
-        let len = call.input_len(ranks) * bytes;
-        if in_place {
-            let at = if call.collective == Collective::AllGather { rank.index() * len } else { 0 };
-            oracle.fill_input(rank, &mut cast_slice_mut(output)[at..at + len]);
-        } else {
-            oracle.fill_input(rank, &mut cast_slice_mut(input)[..len]);
-        }
-        oracle
-    }
-
-    fn result(&self, call: &Call, in_place: bool) -> &[u8] {
-        let len = call.output_len(self.comm.size()) * call.data_type.bytes();
-        let scattered = in_place && call.collective == Collective::ReduceScatter;
-        let at = if scattered { self.comm.rank().index() * len } else { 0 };
-        let [_, output] = self.memory.words();
-        &cast_slice(output)[at..at + len]
+        self.buffers.fill(self.comm, call, in_place, self.seed)
     }
 
     fn perform(&mut self, call: &Call, in_place: bool) -> Result<(), Error> {
-        let (rank, ranks, bytes) = (self.comm.rank(), self.comm.size(), call.data_type.bytes());
         // Each rank has its own scale.
-        let call = Call { op: Oracle::new(*call, ranks, 0).op(rank), ..*call };
-        if let Memory::Windows([input, output]) = &mut self.memory {
-            let windows = match in_place {
-                true => Windows::InPlace(output),
-                false => Windows::Apart { input, output },
-            };
-            return self.comm.perform_in_windows(&call, windows, 0);
-        }
-        let [input, output] = self.memory.words_mut();
-        let output: &mut [u8] = cast_slice_mut(output);
-        let buffers = if in_place {
-            Buffers::InPlace(&mut output[..buffer_bytes(&call, ranks)])
-        } else {
-            Buffers::Apart {
-                input: &cast_slice(input)[..call.input_len(ranks) * bytes],
-                output: &mut output[..call.output_len(ranks) * bytes],
-            }
-        };
-        self.comm.perform(&call, buffers)
+        let op = Oracle::new(*call, self.comm.size(), 0).op(self.comm.rank());
+        self.buffers.perform(self.comm, &Call { op, ..*call }, in_place)
     }
 }
 

@@ -146,15 +146,15 @@ impl Printed {
 /// Collects the output of `pipe`, whole lines at a time.
 fn collect(pipe: impl Read + Send + 'static) -> Arc<Printed> {
     let printed = Arc::new(Printed::default());
-    let keeper = Arc::clone(&printed);
+    let output = Arc::clone(&printed);
     thread::spawn(move || {
         let mut pipe = BufReader::new(pipe);
         let mut line = Vec::new();
         while pipe.read_until(b'\n', &mut line).is_ok_and(|bytes| bytes > 0) {
-            keeper.update(|state| state.0.push_str(&String::from_utf8_lossy(&line)));
+            output.update(|state| state.0.push_str(&String::from_utf8_lossy(&line)));
             line.clear();
         }
-        keeper.update(|state| state.1 = true);
+        output.update(|state| state.1 = true);
     });
     printed
 }

@@ -1,10 +1,12 @@
 //! ringfold's programs start on machines without RDMA libraries, which they load at run time. The
-//! dynamic section of an ELF file lists the libraries that a program needs to start.
+//! dynamic section of an ELF file lists the libraries that a program needs to start. Their man
+//! pages and shell completions have every option of their `--help`.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::fs;
 use std::path::PathBuf;
+use std::process::Command;
 
 use ringfold_tests::{needed, program};
 
@@ -83,5 +85,69 @@ fn programs_start_without_rdma_libraries() {
         assert!(others.is_empty(), "{} needs {others:?}", program.display());
         let is_static = cfg!(target_feature = "crt-static");
         assert_eq!(libraries.is_empty(), is_static, "{}", program.display());
+    }
+}
+
+/// Returns the output of a program that succeeds.
+fn output(name: &str, args: &[&str]) -> String {
+    let output = Command::new(program::binary(name)).args(args).output().unwrap();
+    assert!(output.status.success(), "{name} {args:?}: {output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Returns the words at the beginning of the lines of `help` after a heading.
+fn listed<'t>(help: &'t str, heading: &str) -> Vec<&'t str> {
+    let lines = help.lines().skip_while(|line| *line != heading).skip(1);
+    // Entries have at most 6 columns before them, and descriptions more.
+    let entries = lines.take_while(|line| line.is_empty() || line.starts_with(' '));
+    let is_entry = |line: &&str| line.len() - line.trim_start().len() <= 6;
+    let words = entries.filter(is_entry).flat_map(|line| line.split([' ', ',', '=']));
+    words.filter(|word| !word.is_empty()).collect()
+}
+
+#[test]
+fn man_pages_and_completions_have_every_subcommand_and_option() {
+    for (name, options_min) in [("ringfold", 2), ("ringrun", 15), ("reduce-scatter-perf", 20)] {
+        let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+        drop(fs::remove_dir_all(&dir));
+        assert_eq!(output(name, &["--generate", dir.to_str().unwrap()]), "");
+        let read = |file: String| fs::read_to_string(dir.join(&file)).unwrap();
+        let scripts = [format!("{name}.bash"), format!("_{name}"), format!("{name}.fish")];
+        let scripts = scripts.map(read);
+        let subcommands: Vec<String> = match name {
+            "ringfold" => output(name, &["--help"])
+                .lines()
+                .skip_while(|line| *line != "Commands:")
+                .skip(1)
+                .take_while(|line| !line.is_empty())
+                .filter(|line| line.starts_with("  ") && !line.starts_with("   "))
+                .map(|line| line.split_whitespace().next().unwrap().to_owned())
+                .filter(|subcommand| subcommand != "help")
+                .collect(),
+            _ => Vec::new(),
+        };
+        assert_eq!(subcommands.len(), if name == "ringfold" { 5 } else { 0 }, "{subcommands:?}");
+        let main_page = read(format!("{name}.1"));
+        let pages = subcommands.iter().map(|it| (vec![it.as_str()], format!("{name}-{it}.1")));
+        for (words, page) in pages.chain([(Vec::new(), format!("{name}.1"))]) {
+            let help = output(name, &[&words[..], &["--help"]].concat());
+            let page = read(page).replace('\\', "");
+            let options = listed(&help, "Options:");
+            let options = options.iter().filter(|word| word.starts_with("--"));
+            let mut count = 0;
+            for option in options {
+                assert!(page.contains(option), "{name} {words:?}: no {option} in {page}");
+                let bare = option.trim_start_matches('-');
+                for script in &scripts {
+                    assert!(script.contains(bare), "{name} {words:?}: no {option} in a script");
+                }
+                count += 1;
+            }
+            assert!(count >= if words.is_empty() { options_min } else { 1 }, "{words:?} {help}");
+        }
+        for subcommand in &subcommands {
+            assert!(main_page.replace('\\', "").contains(&format!("{name}-{subcommand}(1)")));
+            assert!(scripts.iter().all(|script| script.contains(subcommand)), "{subcommand}");
+        }
     }
 }

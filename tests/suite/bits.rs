@@ -16,8 +16,13 @@ const VIAS: [Via; 5] = [Via::Local, Via::Shm, Via::ShmAttached, Via::Tcp, Via::H
 /// Elements of a call: less than a cache line, several blocks, and more than the eager size.
 const COUNTS: [usize; 4] = [1, 13, 3001, 20_011];
 
-/// A type that is summed in its own precision, and one that is summed in a wider type and rounded.
-const TYPES: [DataType; 2] = [DataType::F32, DataType::Bf16];
+/// A type that is summed in its own precision, and one that is summed in a wider type and rounded,
+/// between hosts at each hop or not.
+const TYPES: [(DataType, Wire); 3] = [
+    (DataType::F32, Wire::Element),
+    (DataType::Bf16, Wire::Element),
+    (DataType::Bf16, Wire::Accumulator),
+];
 
 /// The bytes of every output of a rank, by algorithm and call.
 type Bits = BTreeMap<(String, String), Vec<u8>>;
@@ -73,16 +78,12 @@ fn run(via: Via, size: usize) -> Vec<Bits> {
         for algorithm in &carried {
             let (collective, name) = (algorithm.collective, algorithm.name);
             comm.set_algorithms(format!("{collective}:{name}").parse().unwrap());
-            for (count, data_type) in COUNTS.into_iter().flat_map(|it| TYPES.map(|ty| (it, ty))) {
+            for (count, (data_type, wire)) in
+                COUNTS.into_iter().flat_map(|it| TYPES.map(|ty| (it, ty)))
+            {
                 let root = Rank::at(if collective.has_root() { size - 1 } else { 0 });
-                let call = Call {
-                    collective,
-                    count,
-                    data_type,
-                    op: ReduceOp::Sum,
-                    root,
-                    wire: Wire::default(),
-                };
+                let op = ReduceOp::Sum;
+                let call = Call { collective, count, data_type, op, root, wire };
                 for in_place in [false, true] {
                     let what = format!("{call}, in place {in_place}");
                     let mut one = || match algorithm.needs_windows() {

@@ -94,14 +94,12 @@ fn calls(collective: Collective, size: usize) -> Vec<Call> {
             for (index, count) in COUNTS.into_iter().enumerate() {
                 // Every kind has large counts now and then.
                 if count < 1000 || (kind + index).is_multiple_of(5) {
-                    calls.push(Call {
-                        collective,
-                        count,
-                        data_type,
-                        op,
-                        root: Rank::at(root),
-                        wire: Wire::default(),
-                    });
+                    let (root, wire) = (Rank::at(root), Wire::Element);
+                    let call = Call { collective, count, data_type, op, root, wire };
+                    calls.push(call);
+                    if call.has_wire() {
+                        calls.push(Call { wire: Wire::Accumulator, ..call });
+                    }
                 }
             }
         }

@@ -1,7 +1,9 @@
 //! Inputs and exact expected outputs of calls, for every type and operation.
 //!
-//! Inputs are small integers, so every order of combination gives the same exact result. The
-//! library accumulates in a wide type and rounds once, so that rounding has one right answer, too.
+//! Inputs are small integers, and every partial sum is exact in the type itself. So every order of
+//! combination gives the same result, even if partial sums are rounded at each hop. Calls whose
+//! partial sums stay accumulators (`Wire::Accumulator`) get larger inputs: their sums are rounded
+//! once, which has one right answer too.
 //! Inputs repeat with a prime period. Filling and comparing thus run at the speed of memory, and a
 //! misplaced block shows unless its distance is a multiple of the period.
 //!
@@ -11,7 +13,7 @@
 
 mod encode;
 
-use ringfold::{Call, Collective, DataType, Rank, ReduceOp};
+use ringfold::{Call, Collective, DataType, Rank, ReduceOp, Wire};
 
 use encode::{Number, encode, wrap};
 
@@ -116,13 +118,33 @@ impl Oracle {
             ReduceOp::Prod => 1 + i64::from((rank + phase) % self.size.max(6) < 6 && pick(2) == 1),
             // Sums stay below the largest number of every type, which is 448 for f8e4m3.
             ReduceOp::Sum | ReduceOp::Avg | ReduceOp::PreMulSum(_)
-                if self.call.data_type.bytes() < 4 =>
+                if self.call.has_wire() && self.call.wire == Wire::Accumulator =>
             {
                 let most = (400 / (2 * self.size.max(1))).clamp(1, 7) as u64;
                 pick(most + 1)
             }
+            ReduceOp::Sum | ReduceOp::Avg | ReduceOp::PreMulSum(_)
+                if self.call.collective.reduces() && self.call.data_type.bytes() < 4 =>
+            {
+                let (most, ranks) = (self.sum_max(), self.size.max(1) as u64);
+                // With many ranks only some of them, others at each phase, give more than 0.
+                let turn = self.seed.wrapping_add((rank + phase) as u64) % ranks;
+                if turn < most { pick((most / ranks).clamp(1, 7) + 1) } else { 0 }
+            }
             _ if signed => pick(16) - 8,
             _ => pick(16),
+        }
+    }
+
+    /// Returns the largest sum of inputs. The type has all integers up to twice that, because
+    /// `PreMulSum` doubles inputs.
+    const fn sum_max(&self) -> u64 {
+        match self.call.data_type {
+            DataType::F8E5M2 => 4,
+            DataType::F8E4M3 => 8,
+            DataType::I8 | DataType::U8 => 63,
+            DataType::Bf16 => 128,
+            _ => 1024,
         }
     }
 
@@ -183,4 +205,50 @@ const fn mix(word: u64) -> u64 {
     let word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     word ^ (word >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn oracle(data_type: DataType, size: usize) -> Oracle {
+        let (op, root) = (ReduceOp::pre_mul_sum(1.0), Rank(0));
+        let (collective, wire) = (Collective::AllReduce, Wire::Element);
+        let call = Call { collective, count: 100, data_type, op, root, wire };
+        Oracle::new(call, size, 7)
+    }
+
+    #[test]
+    fn partial_sums_are_exact() {
+        // The least odd integer that each type lacks.
+        let lacks = [
+            (DataType::F8E5M2, 9),
+            (DataType::F8E4M3, 17),
+            (DataType::Bf16, 257),
+            (DataType::F16, 2049),
+            (DataType::I8, 128),
+        ];
+        for (data_type, lacks) in lacks {
+            for size in 1..100 {
+                let oracle = oracle(data_type, size);
+                for phase in 0..100 {
+                    let inputs = (0..size).map(|rank| oracle.value(rank, phase) * 2);
+                    assert!(inputs.sum::<i64>() < lacks, "{data_type} among {size}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_rank_gives_more_than_zero_somewhere() {
+        for data_type in [DataType::F8E5M2, DataType::F8E4M3, DataType::Bf16] {
+            let oracle = oracle(data_type, 64);
+            for rank in 0..64 {
+                assert!(
+                    (0..PERIOD).any(|phase| oracle.value(rank, phase) > 0),
+                    "{data_type} {rank}"
+                );
+            }
+        }
+    }
 }

@@ -38,9 +38,9 @@ fn join(size: usize) -> Result<Duration, Box<dyn Error>> {
                 launcher: Launcher::Torchrun,
                 carrier: Carrier::None,
             };
-            let (secret, card) = (secret.clone(), vec![7; PEER_INFO_BYTES_MAX]);
+            let (secret, peer_info) = (secret.clone(), vec![7; PEER_INFO_BYTES_MAX]);
             let options = Options { timeout: Duration::from_secs(300), ..Options::default() };
-            thread::spawn(move || Control::join(identity, secret, card, options))
+            thread::spawn(move || Control::join(identity, secret, peer_info, options))
         })
         .collect();
     let mut controls = Vec::new();
@@ -51,7 +51,7 @@ fn join(size: usize) -> Result<Duration, Box<dyn Error>> {
     let leaving: Vec<_> =
         controls.into_iter().map(|control| thread::spawn(move || control.leave())).collect();
     for rank in leaving {
-        rank.join().map_err(|_| "a rank panicked")?.map_err(|verdict| verdict.to_string())?;
+        rank.join().map_err(|_| "a rank panicked")?.map_err(|cause| cause.to_string())?;
     }
     Ok(took)
 }

@@ -15,14 +15,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     let secret = identity.secret(&variable, timeout)?;
     let mut out = std::io::stdout();
     let (launcher, job, source) = (identity.launcher, identity.job.clone(), identity.source());
-    let card = format!("{source} pid {}", std::process::id()).into_bytes();
+    let peer_info = format!("{source} pid {}", std::process::id()).into_bytes();
     let options = Options { timeout, ..Options::default() };
-    let (control, cards) = Control::join(identity, secret, card, options)?;
+    let (control, peer_infos) = Control::join(identity, secret, peer_info, options)?;
     if control.rank().0 == 0 {
         writeln!(out, "{} ranks, started by {launcher}, job {job}", control.size())?;
-        for (rank, card) in cards.iter().enumerate() {
-            writeln!(out, "rank {rank}: {}", String::from_utf8_lossy(card))?;
+        for (rank, peer_info) in peer_infos.iter().enumerate() {
+            writeln!(out, "rank {rank}: {}", String::from_utf8_lossy(peer_info))?;
         }
     }
-    Ok(control.leave().map_err(|verdict| verdict.to_string())?)
+    Ok(control.leave().map_err(|cause| cause.to_string())?)
 }

@@ -13,8 +13,8 @@ use crate::member::Command;
 /// the same membership.
 ///
 /// Every rank of the communicator, this one included, then gets [`FailureCause::Aborted`], which
-/// names this rank and its reason. Calls that wait end with this verdict. A failure that was
-/// announced earlier stays the verdict. After the rank has left, an abort does nothing.
+/// names this rank and its reason. Calls that wait end with this failure cause. A failure that was
+/// announced earlier stays the failure cause. After the rank has left, an abort does nothing.
 ///
 /// [`FailureCause::Aborted`]: crate::FailureCause::Aborted
 #[derive(Clone, Debug)]
@@ -34,11 +34,11 @@ impl Aborter {
     /// Aborts the rank. Every rank's error repeats `reason`, up to `limits::CAUSE_BYTES_MAX` bytes
     /// of it. Does not block.
     pub fn abort(&self, reason: impl Into<String>) {
-        let complaint = FailureReport::Abort { reason: reason.into() };
+        let report = FailureReport::Abort { reason: reason.into() };
         match &self.route {
-            Route::Local(coordinator) => coordinator.report_failure(self.rank, complaint),
+            Route::Local(coordinator) => coordinator.report_failure(self.rank, report),
             Route::Member(commands) => {
-                if commands.send(Command::Complain(complaint)).is_err() {
+                if commands.send(Command::Report(report)).is_err() {
                     tracing::debug!("rank {} has already left; its abort has no effect", self.rank);
                 }
             }

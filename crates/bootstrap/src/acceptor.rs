@@ -27,7 +27,8 @@ use crate::channel::{Greeting, HandshakeError, Reader, Writer, respond};
 use crate::secret::Secret;
 use crate::turned_away::TurnedAway;
 
-/// The maximum length of a peer's first message: its card, its host's name and a few numbers.
+/// The maximum length of a peer's first message: its peer information, its host's name and a few
+/// numbers.
 const FIRST_BYTES_MAX: usize = limits::PEER_INFO_BYTES_MAX + limits::CAUSE_BYTES_MAX + 64;
 const MUTE: Duration = Duration::from_millis(limits::HANDSHAKE_MUTE_MS);
 const OPENED: Duration = Duration::from_millis(limits::HANDSHAKE_OPENED_MS);

@@ -1,5 +1,5 @@
 //! A rank's end of the control plane: it reports the rank's failures to the others, and receives
-//! the one verdict.
+//! the one failure cause.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -11,16 +11,16 @@ use crate::aborter::{Aborter, Route};
 use crate::arbiter::FailureReport;
 use crate::call_log::CallName;
 use crate::exchange::{ExchangeError, contribution_bytes_max};
+use crate::failure_cause::FailureCause;
 use crate::local_coordinator::LocalCoordinator;
 use crate::member::Member;
 use crate::rank_state::RankState;
-use crate::verdict::FailureCause;
 
 /// A rank's connection to the other ranks beside the data path.
 ///
-/// `entered`, `finished` and `verdict` are for the hot path: they take a few nanoseconds, without
-/// locks or system calls. Dropping a `Control` without `leave` tells the others that this rank has
-/// failed.
+/// `entered`, `finished` and `failure_cause` are for the hot path: they take a few nanoseconds,
+/// without locks or system calls. Dropping a `Control` without `leave` tells the others that this
+/// rank has failed.
 #[derive(Debug)]
 pub struct Control {
     rank: Rank,
@@ -67,37 +67,37 @@ impl Control {
         self.state.calls.finished(seq);
     }
 
-    /// The verdict, or `None` while there is none. A verdict never changes. Costs one atomic load
-    /// while there is none.
+    /// The failure cause, or `None` while there is none. A failure cause never changes. Costs one
+    /// atomic load while there is none.
     #[inline]
     #[must_use]
-    pub fn verdict(&self) -> Option<Arc<FailureCause>> {
-        self.state.verdict().cloned()
+    pub fn failure_cause(&self) -> Option<Arc<FailureCause>> {
+        self.state.failure_cause().cloned()
     }
 
-    /// A descriptor that becomes readable, and stays so, when there is a verdict. The caller must
-    /// not read from it.
+    /// A descriptor that becomes readable, and stays so, when there is a failure cause. The caller
+    /// must not read from it.
     #[must_use]
     pub fn wake_fd(&self) -> BorrowedFd<'_> {
         self.state.wake_fd()
     }
 
-    /// Reports a failure to the others. Does not block. A verdict follows within about
+    /// Reports a failure to the others. Does not block. A failure cause follows within about
     /// `limits::COORDINATOR_SILENCE_MS`.
-    pub fn report_failure(&self, complaint: FailureReport) {
+    pub fn report_failure(&self, report: FailureReport) {
         match &self.link {
-            Link::Local(coordinator) => coordinator.report_failure(self.rank, complaint),
-            Link::Member(member) => member.report_failure(complaint),
+            Link::Local(coordinator) => coordinator.report_failure(self.rank, report),
+            Link::Member(member) => member.report_failure(report),
         }
     }
 
     /// Waits until the control thread has handled every message that had arrived on the control
-    /// connection. If a verdict was among them, `verdict` returns it from then on.
+    /// connection. If a failure cause was among them, `failure_cause` returns it from then on.
     ///
     /// A rank that was stopped must call it before it touches memory that its peers share. It
     /// usually takes microseconds. In rank 0 it also waits until every reported failure has its
-    /// verdict. Blocks for at most `limits::CATCH_UP_MS`, and not at all after the control thread
-    /// has ended. Returns whether everything is handled.
+    /// failure cause. Blocks for at most `limits::CATCH_UP_MS`, and not at all after the control
+    /// thread has ended. Returns whether everything is handled.
     pub fn catch_up(&self) -> bool {
         match &self.link {
             Link::Member(member) => member.catch_up(Duration::from_millis(limits::CATCH_UP_MS)),
@@ -126,7 +126,7 @@ impl Control {
     /// rank 0.
     ///
     /// # Errors
-    /// Fails if there is a verdict, if `timeout` has passed, or if `bytes` are too many.
+    /// Fails if there is a failure cause, if `timeout` has passed, or if `bytes` are too many.
     pub fn exchange(
         &self,
         bytes: Vec<u8>,
@@ -136,14 +136,14 @@ impl Control {
         if bytes.len() > max {
             return Err(ExchangeError::TooLarge { bytes: bytes.len(), max });
         }
-        if let Some(verdict) = self.verdict() {
-            return Err(ExchangeError::Failed(verdict));
+        if let Some(cause) = self.failure_cause() {
+            return Err(ExchangeError::Failed(cause));
         }
         let all = match &self.link {
             Link::Local(coordinator) => coordinator.exchange(self.rank, bytes, timeout),
             Link::Member(member) => member.exchange(bytes, timeout),
         };
-        all.map_err(|e| self.verdict().map_or(e, ExchangeError::Failed))
+        all.map_err(|e| self.failure_cause().map_or(e, ExchangeError::Failed))
     }
 
     /// Leaves the job, and waits for the other ranks to leave. Rank 0, which runs the control
@@ -154,14 +154,14 @@ impl Control {
     /// Ranks that still wait then learn of a difference that kept no rank waiting.
     ///
     /// # Errors
-    /// Returns the verdict, if there is one.
+    /// Returns the failure cause, if there is one.
     pub fn leave(mut self) -> Result<(), Arc<FailureCause>> {
         self.left = true;
         match &mut self.link {
             Link::Local(coordinator) => coordinator.leave(self.rank),
             Link::Member(member) => member.leave(),
         }
-        self.verdict().map_or(Ok(()), Err)
+        self.failure_cause().map_or(Ok(()), Err)
     }
 }
 

@@ -16,12 +16,12 @@ pub fn is_rank_message(bytes: &[u8]) -> bool {
     decode::<ToCoordinator>(bytes).is_some()
 }
 
-/// Whether the bytes are a message from the coordinator to a rank. A verdict must also be
+/// Whether the bytes are a message from the coordinator to a rank. A failure cause must also be
 /// printable.
 #[must_use]
 pub fn is_coordinator_message(bytes: &[u8]) -> bool {
     match decode::<FromCoordinator>(bytes) {
-        Some(FromCoordinator::FailureCause(verdict)) => !verdict.to_string().is_empty(),
+        Some(FromCoordinator::FailureCause(cause)) => !cause.to_string().is_empty(),
         other => other.is_some(),
     }
 }
@@ -50,26 +50,26 @@ pub fn history(bytes: &[u8]) -> Option<History> {
     decode(bytes)
 }
 
-/// The verdict of an arbiter of two ranks that leave with these histories.
+/// The failure cause of an arbiter of two ranks that leave with these histories.
 #[must_use]
-pub fn verdict_on_leaving(first: History, second: History) -> Option<FailureCause> {
+pub fn cause_on_leaving(first: History, second: History) -> Option<FailureCause> {
     let mut arbiter = Arbiter::new(vec![String::new(); 2]);
     arbiter.left(ringfold_types::Rank(0), first, 0);
     match arbiter.left(ringfold_types::Rank(1), second, 0) {
-        Some(crate::Action::Pronounce(verdict)) => Some(verdict),
+        Some(crate::Action::Announce(cause)) => Some(cause),
         _ => None,
     }
 }
 
-/// The verdict of an arbiter on an overdue call of two ranks with these histories.
+/// The failure cause of an arbiter on an overdue call of two ranks with these histories.
 #[must_use]
-pub fn verdict_on(first: History, second: History) -> Option<FailureCause> {
+pub fn cause_on(first: History, second: History) -> Option<FailureCause> {
     let mut arbiter = Arbiter::new(vec![String::new(); 2]);
     let seq = first.last().map_or(0, |c| c.seq);
     arbiter.report_failure(ringfold_types::Rank(0), crate::FailureReport::Overdue { seq }, 0);
     arbiter.answer(ringfold_types::Rank(0), first, 0);
     match arbiter.answer(ringfold_types::Rank(1), second, 0) {
-        Some(crate::Action::Pronounce(verdict)) => Some(verdict),
+        Some(crate::Action::Announce(cause)) => Some(cause),
         _ => None,
     }
 }

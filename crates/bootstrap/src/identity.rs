@@ -1,4 +1,4 @@
-//! The identity of a rank and its meeting point: discovery finds it, and joining needs it.
+//! The identity of a rank and its rendezvous: discovery finds it, and joining needs it.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
@@ -137,7 +137,7 @@ impl Identity {
     }
 
     /// The address at which the other ranks most likely reach this one: the source address of the
-    /// route to the meeting point. It is the loopback address if all ranks are on this host. May
+    /// route to the rendezvous. It is the loopback address if all ranks are on this host. May
     /// block to look up a name.
     #[must_use]
     pub fn source(&self) -> IpAddr {

@@ -37,7 +37,7 @@ mod tests {
     use super::*;
     use crate::arbiter::FailureReport;
     use crate::call_log::CallName;
-    use crate::verdict::{FailureCause, Place};
+    use crate::failure_cause::{FailureCause, Place};
 
     fn barrier() -> Call {
         Call {
@@ -61,11 +61,11 @@ mod tests {
         for c in &controls[..2] {
             c.entered(0, &CallName::new(&barrier(), 0));
         }
-        assert!(!is_awake(&controls[2]) && controls[2].verdict().is_none());
+        assert!(!is_awake(&controls[2]) && controls[2].failure_cause().is_none());
         controls[0].report_failure(FailureReport::Overdue { seq: 0 });
         for c in &controls {
-            let verdict = c.verdict().unwrap();
-            let FailureCause::Absent { seq: 0, ranks, .. } = &*verdict else { panic!("{verdict}") };
+            let cause = c.failure_cause().unwrap();
+            let FailureCause::Absent { seq: 0, ranks, .. } = &*cause else { panic!("{cause}") };
             assert_eq!((ranks[0].who.rank, &ranks[0].place), (Rank(2), &Place::Start));
             assert!(is_awake(c));
         }
@@ -80,19 +80,19 @@ mod tests {
             std::panic::resume_unwind(Box::new("on purpose"));
         });
         assert!(panicked.join().is_err());
-        let text = all[0].verdict().unwrap().to_string();
+        let text = all[0].failure_cause().unwrap().to_string();
         assert_eq!(text, "rank 1 gave up: it panicked without leaving the job");
     }
 
     #[test]
-    fn a_broken_link_becomes_a_verdict_after_the_grace() {
+    fn a_broken_link_becomes_a_failure_cause_after_the_grace() {
         let all = controls(2).unwrap();
         all[0].report_failure(FailureReport::Link { peer: 1, cause: "reset".into() });
-        assert_eq!(all[0].verdict(), None);
+        assert_eq!(all[0].failure_cause(), None);
         let mut fds = [PollFd::from_borrowed_fd(all[1].wake_fd(), PollFlags::IN)];
         poll(&mut fds, None).unwrap();
         assert_eq!(
-            all[1].verdict().unwrap().to_string(),
+            all[1].failure_cause().unwrap().to_string(),
             "the connection from rank 0 to rank 1 failed: reset"
         );
         all.into_iter().for_each(|c| drop(c.leave().unwrap_err()));
@@ -107,8 +107,8 @@ mod tests {
         }
         let mut left = all.into_iter().map(Control::leave);
         assert_eq!(left.next(), Some(Ok(())));
-        let verdict = left.next().unwrap().unwrap_err();
-        assert!(matches!(&*verdict, FailureCause::Mismatch { seq: 1, .. }), "{verdict}");
+        let cause = left.next().unwrap().unwrap_err();
+        assert!(matches!(&*cause, FailureCause::Mismatch { seq: 1, .. }), "{cause}");
     }
 
     #[test]

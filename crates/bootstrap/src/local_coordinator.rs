@@ -42,9 +42,9 @@ impl LocalCoordinator {
         Self { inner, changed, ranks, opened: Instant::now() }
     }
 
-    pub(crate) fn report_failure(self: &Arc<Self>, from: Rank, complaint: FailureReport) {
+    pub(crate) fn report_failure(self: &Arc<Self>, from: Rank, report: FailureReport) {
         let mut inner = self.inner();
-        let action = inner.arbiter.report_failure(from, complaint, self.now_ms());
+        let action = inner.arbiter.report_failure(from, report, self.now_ms());
         self.act(&mut inner, action);
         if let Some(deadline_ms) = inner.arbiter.deadline_ms() {
             self.tick_at(deadline_ms);
@@ -79,8 +79,9 @@ impl LocalCoordinator {
             self.changed.notify_all();
         }
         let state = &self.ranks[rank.index()];
-        let waits =
-            |inner: &mut Inner| inner.results[rank.index()].is_none() && state.verdict().is_none();
+        let waits = |inner: &mut Inner| {
+            inner.results[rank.index()].is_none() && state.failure_cause().is_none()
+        };
         let (mut inner, _timed_out) = self
             .changed
             .wait_timeout_while(inner, timeout, waits)
@@ -90,12 +91,12 @@ impl LocalCoordinator {
         all.map(|all| all.to_vec()).ok_or(ExchangeError::Timeout(timeout))
     }
 
-    /// Takes an action of the arbiter. Every history is in reach, so the verdict follows
+    /// Takes an action of the arbiter. Every history is in reach, so the failure cause follows
     /// immediately.
     fn act(&self, inner: &mut Inner, action: Option<Action>) {
-        let verdict = match action {
+        let cause = match action {
             None => return,
-            Some(Action::Pronounce(verdict)) => verdict,
+            Some(Action::Announce(cause)) => cause,
             Some(Action::Ask(ranks)) => {
                 for rank in ranks {
                     let history = self.ranks[rank.index()].calls.history();
@@ -105,8 +106,8 @@ impl LocalCoordinator {
                 return;
             }
         };
-        let verdict = Arc::new(verdict);
-        self.ranks.iter().for_each(|state| state.set_verdict(&verdict));
+        let cause = Arc::new(cause);
+        self.ranks.iter().for_each(|state| state.set_failure_cause(&cause));
         self.changed.notify_all();
     }
 

@@ -1,5 +1,5 @@
 //! A rank's control task after it has joined: it answers inquiries, passes on failure reports, and
-//! receives the verdict.
+//! receives the failure cause.
 
 use std::io;
 use std::sync::mpsc as std_mpsc;
@@ -15,11 +15,11 @@ use tokio::time::{Instant, sleep_until};
 use crate::arbiter::FailureReport;
 use crate::dial::Channel;
 use crate::exchange::ExchangeError;
+use crate::failure_cause::{FailureCause, RankOnHost};
 use crate::inbound::{Inbound, Mark, receive};
 use crate::message::{FromCoordinator, ToCoordinator, decode, encode};
 use crate::rank_state::RankState;
 use crate::reconnect::ReturnPath;
-use crate::verdict::{FailureCause, RankOnHost};
 
 /// How long a goodbye waits for the coordinator's farewell: as long as the coordinator waits for
 /// others, and a little more.
@@ -38,7 +38,7 @@ pub(crate) struct Member {
 /// A command of the caller to the control thread.
 #[derive(Debug)]
 pub(crate) enum Command {
-    Complain(FailureReport),
+    Report(FailureReport),
     Contribute(Vec<u8>),
     CatchUp(Mark),
     Leave,
@@ -127,8 +127,8 @@ impl Member {
         self.thread = Some(thread);
     }
 
-    pub(crate) fn report_failure(&self, complaint: FailureReport) {
-        self.send(Command::Complain(complaint));
+    pub(crate) fn report_failure(&self, report: FailureReport) {
+        self.send(Command::Report(report));
     }
 
     /// A sender of commands to the control thread, for another thread.
@@ -204,7 +204,7 @@ pub(crate) async fn serve(
         coordinator: CoordinatorState::Connected,
         exchanged,
         exchanges: 0,
-        verdict_wait: VerdictWait::Unlimited,
+        cause_wait: CauseWait::Unlimited,
         unacknowledged: Vec::new(),
         callers: Vec::new(),
         returning: None,
@@ -223,7 +223,7 @@ enum CoordinatorState {
     Reconnecting,
     /// It left in peace.
     Departed,
-    /// Its connection broke. The verdict says so.
+    /// Its connection broke. The failure cause says so.
     Lost,
 }
 
@@ -234,7 +234,7 @@ struct ControlTask {
     coordinator: CoordinatorState,
     exchanged: std_mpsc::Sender<Option<Vec<Vec<u8>>>>,
     exchanges: u64,
-    verdict_wait: VerdictWait,
+    cause_wait: CauseWait,
     /// Messages that the rank sends again on a new connection.
     unacknowledged: Vec<ToCoordinator>,
     /// Callers that wait to catch up until there is a connection again.
@@ -245,10 +245,10 @@ struct ControlTask {
     is_cut: bool,
 }
 
-/// How long a rank that reported a failure waits for the verdict.
+/// How long a rank that reported a failure waits for the failure cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum VerdictWait {
-    /// It has reported no failure, or has its verdict, or runs the coordinator itself.
+enum CauseWait {
+    /// It has reported no failure, or has its failure cause, or runs the coordinator itself.
     Unlimited,
     Until(Instant),
     /// The time is over, unless a message that has already arrived says otherwise.
@@ -259,16 +259,16 @@ impl ControlTask {
     /// Runs until the rank leaves. Returns a reason if the rank fails.
     async fn watch(&mut self, commands: &mut mpsc::UnboundedReceiver<Command>) -> Option<String> {
         loop {
-            let deadline = match self.verdict_wait {
-                VerdictWait::Until(deadline) => Some(deadline),
-                VerdictWait::Unlimited | VerdictWait::Expired => None,
+            let deadline = match self.cause_wait {
+                CauseWait::Until(deadline) => Some(deadline),
+                CauseWait::Unlimited | CauseWait::Expired => None,
             };
             let bound = deadline.unwrap_or_else(Instant::now);
             let is_connected = self.coordinator == CoordinatorState::Connected;
             tokio::select! {
                 incoming = self.stream.incoming.recv(), if is_connected => self.handle(incoming),
                 command = commands.recv() => match command {
-                    Some(Command::Complain(complaint)) => self.report_failure(complaint),
+                    Some(Command::Report(report)) => self.report_failure(report),
                     Some(Command::Contribute(bytes)) => self.contribute(bytes),
                     // Without a coordinator the mark is dropped: no more messages will come.
                     Some(Command::CatchUp(mark)) => match self.coordinator {
@@ -288,7 +288,7 @@ impl ControlTask {
                     }
                 }
                 () = sleep_until(bound), if deadline.is_some() => {
-                    self.verdict_wait = VerdictWait::Expired;
+                    self.cause_wait = CauseWait::Expired;
                     if self.stream.mark.send(Mark::Task(0)).is_err() {
                         self.declare_silence();
                     }
@@ -305,7 +305,7 @@ impl ControlTask {
             return;
         }
         if let Some(reason) = failure {
-            self.send(ToCoordinator::Complain(FailureReport::Abort { reason }));
+            self.send(ToCoordinator::Report(FailureReport::Abort { reason }));
         }
         self.send(ToCoordinator::Goodbye(self.state.calls.history()));
         let deadline = Instant::now() + GOODBYE;
@@ -336,15 +336,15 @@ impl ControlTask {
         };
         match decode(&bytes) {
             Some(FromCoordinator::Hold) => {
-                if self.state.verdict().is_none() {
-                    self.verdict_wait = VerdictWait::Until(Instant::now() + SILENCE);
+                if self.state.failure_cause().is_none() {
+                    self.cause_wait = CauseWait::Until(Instant::now() + SILENCE);
                     self.send(ToCoordinator::Holds);
                 }
             }
             Some(FromCoordinator::Ask) => {
                 self.send(ToCoordinator::Answer(self.state.calls.history()))
             }
-            Some(FromCoordinator::FailureCause(verdict)) => self.set_verdict(verdict),
+            Some(FromCoordinator::FailureCause(cause)) => self.set_failure_cause(cause),
             Some(FromCoordinator::Contributions(number, all)) if number == self.exchanges => {
                 self.unacknowledged
                     .retain(|message| !matches!(message, ToCoordinator::Contribute(..)));
@@ -356,8 +356,8 @@ impl ControlTask {
                 self.coordinator = CoordinatorState::Departed;
                 self.end_exchange(None);
                 // The coordinator left before it got the failure report.
-                if self.verdict_wait != VerdictWait::Unlimited {
-                    self.set_verdict(departed_coordinator());
+                if self.cause_wait != CauseWait::Unlimited {
+                    self.set_failure_cause(departed_coordinator());
                 }
             }
             Some(
@@ -373,21 +373,22 @@ impl ControlTask {
         }
     }
 
-    fn report_failure(&mut self, complaint: FailureReport) {
+    fn report_failure(&mut self, report: FailureReport) {
         match self.coordinator {
             CoordinatorState::Connected | CoordinatorState::Reconnecting => {
-                let is_first = self.verdict_wait == VerdictWait::Unlimited;
-                if is_first && self.state.verdict().is_none() && self.rank != Rank(0) {
-                    self.verdict_wait = VerdictWait::Until(Instant::now() + SILENCE);
+                let is_first = self.cause_wait == CauseWait::Unlimited;
+                if is_first && self.state.failure_cause().is_none() && self.rank != Rank(0) {
+                    self.cause_wait = CauseWait::Until(Instant::now() + SILENCE);
                 }
-                self.send(ToCoordinator::Complain(complaint));
+                self.send(ToCoordinator::Report(report));
             }
-            CoordinatorState::Departed => self.set_verdict(match complaint {
+            CoordinatorState::Departed => self.set_failure_cause(match report {
                 FailureReport::Abort { reason } => {
                     let who = RankOnHost { rank: self.rank, host: None };
                     FailureCause::Aborted { who, reason }
                 }
-                // No coordinator compares histories any more, so the verdict is the same for all.
+                // No coordinator compares histories any more, so the failure cause is the same for
+                // all.
                 _ => departed_coordinator(),
             }),
             CoordinatorState::Lost => {}
@@ -395,10 +396,10 @@ impl ControlTask {
     }
 
     /// The coordinator has been silent for too long. This rank returns that, so it becomes the
-    /// verdict for all.
+    /// failure cause for all.
     fn declare_silence(&mut self) {
-        if self.verdict_wait == VerdictWait::Expired {
-            self.set_verdict(silent_coordinator());
+        if self.cause_wait == CauseWait::Expired {
+            self.set_failure_cause(silent_coordinator());
             self.send(ToCoordinator::Stated(silent_coordinator()));
         }
     }
@@ -407,7 +408,7 @@ impl ControlTask {
         self.exchanges += 1;
         self.unacknowledged.retain(|message| !matches!(message, ToCoordinator::Contribute(..)));
         if matches!(self.coordinator, CoordinatorState::Connected | CoordinatorState::Reconnecting)
-            && self.state.verdict().is_none()
+            && self.state.failure_cause().is_none()
         {
             self.send(ToCoordinator::Contribute(self.exchanges, bytes));
         } else {
@@ -459,17 +460,17 @@ impl ControlTask {
         self.lose(if self.is_cut { silent_coordinator() } else { FailureCause::Died { who } });
     }
 
-    fn lose(&mut self, verdict: FailureCause) {
+    fn lose(&mut self, cause: FailureCause) {
         self.coordinator = CoordinatorState::Lost;
         self.callers.clear();
-        self.set_verdict(verdict);
+        self.set_failure_cause(cause);
     }
 
-    fn set_verdict(&mut self, verdict: FailureCause) {
-        self.verdict_wait = VerdictWait::Unlimited;
+    fn set_failure_cause(&mut self, cause: FailureCause) {
+        self.cause_wait = CauseWait::Unlimited;
         self.unacknowledged.retain(|message| matches!(message, ToCoordinator::Goodbye(_)));
-        tracing::debug!(rank = self.rank.0, "verdict: {verdict}");
-        self.state.set_verdict(&Arc::new(verdict));
+        tracing::debug!(rank = self.rank.0, "failure cause: {cause}");
+        self.state.set_failure_cause(&Arc::new(cause));
         self.end_exchange(None);
     }
 
@@ -481,10 +482,10 @@ impl ControlTask {
 
     fn send(&mut self, message: ToCoordinator) {
         use ToCoordinator::{
-            Answer, Complain, Contribute, Goodbye, Holds, Join, NoRoster, Return, Stated,
+            Answer, Contribute, Goodbye, Holds, Join, NoRoster, Report, Return, Stated,
         };
         match &message {
-            Complain(_) | Stated(_) | Contribute(..) | Goodbye(_) => {
+            Report(_) | Stated(_) | Contribute(..) | Goodbye(_) => {
                 self.unacknowledged.push(message.clone())
             }
             // Rank 0 asks again, or does not need the answer any more.
@@ -506,14 +507,14 @@ async fn returned(
     }
 }
 
-/// The verdict of every rank whose coordinator does not answer. It does not depend on how the rank
-/// noticed, so it is the same on all.
+/// The failure cause of every rank whose coordinator does not answer. It does not depend on how the
+/// rank noticed, so it is the same on all.
 fn silent_coordinator() -> FailureCause {
     let ranks = vec![RankOnHost { rank: Rank(0), host: None }];
     FailureCause::Silent { ranks, for_ms: limits::COORDINATOR_SILENCE_MS }
 }
 
-/// The verdict of every rank that fails after the coordinator has left.
+/// The failure cause of every rank that fails after the coordinator has left.
 const fn departed_coordinator() -> FailureCause {
     FailureCause::Left { who: RankOnHost { rank: Rank(0), host: None } }
 }

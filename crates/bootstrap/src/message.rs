@@ -7,14 +7,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::arbiter::FailureReport;
 use crate::call_log::History;
-use crate::verdict::FailureCause;
+use crate::failure_cause::FailureCause;
 
 /// A message from a rank to the coordinator.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum ToCoordinator {
     /// The first message of a rank.
     Join(JoinRequest),
-    Complain(FailureReport),
+    Report(FailureReport),
     /// The answer to `FromCoordinator::Ask`.
     Answer(History),
     /// This rank's contribution to an exchange, and the exchange's number, counted from 1.
@@ -36,7 +36,7 @@ pub(crate) enum ToCoordinator {
 pub(crate) struct JoinRequest {
     pub(crate) rank: u32,
     pub(crate) host: String,
-    pub(crate) card: Vec<u8>,
+    pub(crate) peer_info: Vec<u8>,
     /// The port where it forwards the roster, if it may have to.
     pub(crate) relay: Option<u16>,
     /// A random number of this process for this job. It tells a rank that joins again after its
@@ -67,13 +67,13 @@ pub(crate) struct Return {
 /// A message from the coordinator to a rank.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum FromCoordinator {
-    /// All ranks have joined. These are their cards, by rank.
+    /// All ranks have joined. This is their peer information, by rank.
     Roster(Vec<Vec<u8>>),
     /// The job failed to start, or the coordinator refuses this rank.
     Refused(Refusal),
     /// Asks for the rank's history of calls.
     Ask,
-    /// Asks the rank to hold on: a verdict exists, and follows soon.
+    /// Asks the rank to hold on: a failure cause exists, and follows soon.
     Hold,
     FailureCause(FailureCause),
     /// The contributions of all ranks to the exchange of this number, by rank.
@@ -103,7 +103,7 @@ pub(crate) struct Parent {
 pub(crate) enum Refusal {
     /// Another process has already joined as this rank.
     Duplicate,
-    /// The rank is not below the size, or its card is too long.
+    /// The rank is not below the size, or its peer information is too long.
     Invalid,
     /// These ranks had not joined in time. Rejected connections may explain it.
     Missing { ranks: Vec<u32>, turned_away: String },

@@ -1,5 +1,5 @@
 //! The state that a rank shares with its control plane: the rank records its calls there, and the
-//! control plane sets the verdict.
+//! control plane sets the failure cause.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -8,13 +8,13 @@ use std::sync::{Arc, OnceLock};
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::call_log::CallLog;
-use crate::verdict::FailureCause;
+use crate::failure_cause::FailureCause;
 
 /// The shared state of one rank.
 #[derive(Debug)]
 pub(crate) struct RankState {
     pub(crate) calls: CallLog,
-    verdict: OnceLock<Arc<FailureCause>>,
+    failure_cause: OnceLock<Arc<FailureCause>>,
     wake: OwnedFd,
 }
 
@@ -23,24 +23,24 @@ impl RankState {
     /// No file descriptor is left for the eventfd.
     pub(crate) fn new() -> io::Result<Arc<Self>> {
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Arc::new(Self { calls: CallLog::default(), verdict: OnceLock::new(), wake }))
+        Ok(Arc::new(Self { calls: CallLog::default(), failure_cause: OnceLock::new(), wake }))
     }
 
-    /// Sets the verdict, unless there is one.
+    /// Sets the failure cause, unless there is one.
     #[expect(clippy::host_endian_bytes, reason = "the kernel counts in our byte order")]
-    pub(crate) fn set_verdict(&self, verdict: &Arc<FailureCause>) {
-        if self.verdict.set(Arc::clone(verdict)).is_ok()
+    pub(crate) fn set_failure_cause(&self, failure_cause: &Arc<FailureCause>) {
+        if self.failure_cause.set(Arc::clone(failure_cause)).is_ok()
             && let Err(e) = rustix::io::write(&self.wake, &1_u64.to_ne_bytes())
         {
             tracing::warn!("cannot wake a waiting thread: {e}");
         }
     }
 
-    pub(crate) fn verdict(&self) -> Option<&Arc<FailureCause>> {
-        self.verdict.get()
+    pub(crate) fn failure_cause(&self) -> Option<&Arc<FailureCause>> {
+        self.failure_cause.get()
     }
 
-    /// A descriptor that becomes readable, and stays so, when there is a verdict.
+    /// A descriptor that becomes readable, and stays so, when there is a failure cause.
     pub(crate) fn wake_fd(&self) -> BorrowedFd<'_> {
         self.wake.as_fd()
     }

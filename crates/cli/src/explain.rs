@@ -8,8 +8,8 @@ use ringfold::config::measurements;
 use ringfold_collectives::Algorithm;
 use ringfold_collectives::cost::price;
 use ringfold_collectives::select::{Constraints, Row, buffer_bytes, is_possible, select};
+use ringfold_types::Amount;
 
-use crate::amount::Amount;
 use crate::{plan, prices};
 
 /// The command line.

@@ -1,6 +1,5 @@
 //! The `ringfold` command: prints schedules, explains choices, and examines hosts and networks.
 
-mod amount;
 mod doctor;
 mod explain;
 mod gather;
@@ -13,7 +12,7 @@ mod tune;
 use std::io::Write;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 /// The exit status of a command that failed before it had an answer.
 const UNANSWERED: u8 = 2;
@@ -47,6 +46,9 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    if let Some(status) = ringfold_launcher::generate(Cli::command()) {
+        return status;
+    }
     let (text, is_sound) = match answer(&Cli::parse().command) {
         Ok(answer) => answer,
         Err(error) => {

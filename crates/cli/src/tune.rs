@@ -14,9 +14,8 @@ use ringfold_collectives::Algorithm;
 use ringfold_collectives::cost::price;
 use ringfold_collectives::select::{Measurements, Row, chunk_len, is_possible};
 use ringfold_types::limits::TUNE_BYTES_MAX;
-use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp, Wire};
+use ringfold_types::{Amount, Call, Collective, DataType, Rank, ReduceOp, Wire};
 
-use crate::amount::Amount;
 use crate::prices;
 
 /// The command line.

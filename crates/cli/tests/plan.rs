@@ -155,7 +155,7 @@ fn invalid_arguments_are_refused_with_the_reason() {
         ("broadcast -n 4 -o sum", "--op: broadcast does not combine elements"),
         ("barrier -n 4 -b 4", "--bytes: a barrier moves no elements"),
         ("allreduce -n 4 -b 7", "--bytes 7: not a whole number of f32 elements"),
-        ("allreduce -n 4 -b 1.5M", "give a whole number, with K, M or G"),
+        ("allreduce -n 4 -b 1.3M", "give a whole number, with K, M or G"),
         ("allreduce -n 4 -b 4 -c 1", "cannot be used with"),
         ("allreduce -n 4 -d f33", "unknown data type; one of i8"),
         ("allreduce -n 4 -o xor", "unknown reduction; one of sum"),

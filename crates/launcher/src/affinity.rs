@@ -23,8 +23,8 @@ pub(crate) fn allowed_cores() -> usize {
 /// may use all CPUs of this process.
 ///
 /// # Errors
-/// The operating system does not tell which CPUs this process may use.
-pub(crate) fn plan(order: &HostOrder) -> rustix::io::Result<Vec<Vec<u16>>> {
+/// The operating system does not report which CPUs this process may use.
+pub(crate) fn assign(order: &HostOrder) -> rustix::io::Result<Vec<Vec<u16>>> {
     let free = vec![Vec::new(); order.ranks.len()];
     if order.bind == Bind::None {
         return Ok(free);

@@ -77,10 +77,10 @@ pub(crate) fn node_agent_command(
     is_local: bool,
 ) -> std::io::Result<Vec<OsString>> {
     if is_local {
-        let program = job.local_keeper.clone().unwrap_or_else(|| "/proc/self/exe".into());
+        let program = job.local_node_agent.clone().unwrap_or_else(|| "/proc/self/exe".into());
         return Ok(vec![program.into(), GUARDIAN.into()]);
     }
-    let node_agent = match &job.remote_keeper {
+    let node_agent = match &job.remote_node_agent {
         Some(path) => path.clone(),
         None => std::env::current_exe()?,
     };
@@ -329,7 +329,7 @@ mod tests {
     #[test]
     fn commands() {
         let mut job = Job::new("x");
-        job.remote_keeper = Some("/opt/my tools/ringrun".into());
+        job.remote_node_agent = Some("/opt/my tools/ringrun".into());
         let words = node_agent_command(&job, "n1", false).unwrap();
         assert_eq!(words[0], "ssh");
         assert_eq!(

@@ -46,9 +46,9 @@ pub struct Job {
     pub agent: Vec<String>,
     /// The path of `ringrun` on other hosts, or of another program that calls
     /// [`intercept`](crate::intercept()). `None` means this program's own path.
-    pub remote_keeper: Option<PathBuf>,
+    pub remote_node_agent: Option<PathBuf>,
     /// The path of such a program on this host. `None` means this program itself.
-    pub local_keeper: Option<PathBuf>,
+    pub local_node_agent: Option<PathBuf>,
     /// The address at which other hosts reach this one, as `address` or `address:port`. `None`
     /// means an address of `interfaces`, or else the source address toward the first other host.
     pub rendezvous: Option<String>,
@@ -76,8 +76,8 @@ impl Job {
             grace: Duration::from_secs(5),
             host_timeout: Duration::from_millis(HOST_SILENCE_MS),
             agent: Vec::new(),
-            remote_keeper: None,
-            local_keeper: None,
+            remote_node_agent: None,
+            local_node_agent: None,
             rendezvous: None,
             interfaces: None,
         }

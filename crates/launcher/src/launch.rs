@@ -18,7 +18,7 @@ use crate::hosts::Host;
 use crate::job::Job;
 use crate::message::{Down, HostOrder, SECRET_BYTES};
 use crate::outcome::{JobResult, Outcome};
-use crate::plan::{Plan, PlanError, Share};
+use crate::placement::{Placement, PlacementError, Share};
 use crate::printer::{self, Printer};
 use crate::rendezvous::{self, RendezvousError};
 use crate::stdin::{self, StdinForwarder};
@@ -37,13 +37,13 @@ const LAST_OUTPUT: Duration = Duration::from_secs(2);
 pub enum LaunchError {
     /// The ranks do not fit the hosts.
     #[error(transparent)]
-    Plan(#[from] PlanError),
+    Placement(#[from] PlacementError),
     /// There is no rendezvous.
     #[error(transparent)]
     Rendezvous(#[from] RendezvousError),
     /// The command that starts a node agent cannot be started.
     #[error("cannot start '{command}' for host {host}")]
-    Keeper {
+    NodeAgent {
         /// The host of the node agent.
         host: String,
         /// The command.
@@ -88,14 +88,14 @@ pub fn run(job: &Job) -> Result<Outcome, LaunchError> {
 }
 
 async fn launch(job: &Job) -> Result<Outcome, LaunchError> {
-    let Placed { plan, here } = place(job)?;
+    let Placed { placement, here } = place(job)?;
     // Three files for each host while its agent is started, and two connections for each rank.
-    descriptors::allow(3 * plan.hosts.len() + 2 * plan.size);
-    let remote = plan.hosts.iter().map(|share| &*share.host).find(|host| *host != here);
+    descriptors::allow(3 * placement.hosts.len() + 2 * placement.size);
+    let remote = placement.hosts.iter().map(|share| &*share.host).find(|host| *host != here);
     let (given, interfaces) = (job.rendezvous.as_deref(), job.interfaces.as_deref());
     let port = rendezvous::open(remote, given, interfaces).await?;
-    let order = JobOrder::new(job, &plan, &port.address)?;
-    let serving = port.serve(&order.secret, order.job.clone(), plan.size);
+    let order = JobOrder::new(job, &placement, &port.address)?;
+    let serving = port.serve(&order.secret, order.job.clone(), placement.size);
     let mut signals = Signals::listen()?;
     let _subreaper = Subreaper::begin()?;
 
@@ -107,7 +107,7 @@ async fn launch(job: &Job) -> Result<Outcome, LaunchError> {
         input_taken: Arc::new(Notify::new()),
     };
     let mut links = Links::default();
-    if let Err(error) = links.start(job, &plan, &here, &order, &channels) {
+    if let Err(error) = links.start(job, &placement, &here, &order, &channels) {
         drop(channels);
         links.shut_down(&printer, &mut signals).await;
         return Err(error);
@@ -116,7 +116,7 @@ async fn launch(job: &Job) -> Result<Outcome, LaunchError> {
     drop(channels);
 
     let mut node_agent_lost = false;
-    let mut supervisor = Supervisor::new(plan, job.grace, job.time_limit, Instant::now());
+    let mut supervisor = Supervisor::new(placement, job.grace, job.time_limit, Instant::now());
     while !supervisor.is_over() {
         let deadline = supervisor.deadline();
         let command = tokio::select! {
@@ -145,8 +145,8 @@ async fn launch(job: &Job) -> Result<Outcome, LaunchError> {
 }
 
 struct Placed {
-    plan: Plan,
-    /// The name of this host in the plan.
+    placement: Placement,
+    /// The name of this host in the placement.
     here: String,
 }
 
@@ -155,7 +155,7 @@ fn place(job: &Job) -> Result<Placed, LaunchError> {
     let here = rustix::system::uname().nodename().to_string_lossy().into_owned();
     if job.hosts.is_empty() {
         let host = Host { name: here.clone(), slots: affinity::allowed_cores() };
-        return Ok(Placed { plan: Plan::place(job.ranks, &[host], true)?, here });
+        return Ok(Placed { placement: Placement::place(job.ranks, &[host], true)?, here });
     }
     let mut hosts = Vec::<Host>::new();
     for host in &job.hosts {
@@ -166,7 +166,7 @@ fn place(job: &Job) -> Result<Placed, LaunchError> {
             None => hosts.push(Host { name, slots: host.slots }),
         }
     }
-    Ok(Placed { plan: Plan::place(job.ranks, &hosts, job.oversubscribe)?, here })
+    Ok(Placed { placement: Placement::place(job.ranks, &hosts, job.oversubscribe)?, here })
 }
 
 /// The part of the order that is the same for all hosts.
@@ -179,7 +179,7 @@ struct JobOrder {
 }
 
 impl JobOrder {
-    fn new(job: &Job, plan: &Plan, rendezvous: &str) -> Result<Self, LaunchError> {
+    fn new(job: &Job, placement: &Placement, rendezvous: &str) -> Result<Self, LaunchError> {
         let mut id = [0; 8];
         let mut secret = Zeroizing::new([0; SECRET_BYTES]);
         getrandom::fill(&mut id).map_err(io::Error::other)?;
@@ -192,10 +192,10 @@ impl JobOrder {
             job: format!("{:016x}", u64::from_le_bytes(id)),
             secret,
             rendezvous: rendezvous.to_owned(),
-            size: Rank::at(plan.size).0,
+            size: Rank::at(placement.size).0,
             wdir: wdir.into_os_string().into_vec(),
         };
-        let longest = plan.hosts.iter().max_by_key(|share| share.ranks.len());
+        let longest = placement.hosts.iter().max_by_key(|share| share.ranks.len());
         let fits = longest.is_none_or(|share| {
             crate::frame::encode(&Down::Start(Box::new(order.for_host(job, share)))).is_ok()
         });
@@ -228,18 +228,18 @@ impl Links {
     fn start(
         &mut self,
         job: &Job,
-        plan: &Plan,
+        placement: &Placement,
         here: &str,
         order: &JobOrder,
         channels: &HostChannels,
     ) -> Result<(), LaunchError> {
-        for (at, share) in plan.hosts.iter().enumerate() {
+        for (at, share) in placement.hosts.iter().enumerate() {
             let words = host::node_agent_command(job, &share.host, share.host == here)?;
             // A pipe on this host shows by itself that its other end is gone.
             let silence = (share.host != here).then_some(job.host_timeout);
             let order = HostOrder { silence, ..order.for_host(job, share) };
             let link = host::start(&words, at, order, channels.clone());
-            self.0.push(link.map_err(|source| LaunchError::Keeper {
+            self.0.push(link.map_err(|source| LaunchError::NodeAgent {
                 host: share.host.clone(),
                 command: words.first().map(|it| it.display().to_string()).unwrap_or_default(),
                 source,
@@ -343,7 +343,7 @@ fn start_stdin(
 
 async fn finish_output(printer: Printer, outcome: &Outcome, signals: &mut Signals) {
     drop(printer.pieces);
-    let limit = match outcome.verdict {
+    let limit = match outcome.result {
         JobResult::Interrupted(_) | JobResult::OutputClosed => LAST_OUTPUT,
         // A reader may be slow, like a pager.
         _ => Duration::MAX,
@@ -421,7 +421,7 @@ mod tests {
         let listen = || RendezvousError::Listen { address: host.clone(), source: cause() };
         let tried = String::from("the cause");
         let errors: [Box<dyn Error>; 6] = [
-            Box::new(LaunchError::Keeper { host: host.clone(), command, source: cause() }),
+            Box::new(LaunchError::NodeAgent { host: host.clone(), command, source: cause() }),
             Box::new(LaunchError::System(cause())),
             Box::new(LaunchError::Rendezvous(listen())),
             Box::new(RendezvousError::Unresolved { host: host.clone(), source: cause() }),

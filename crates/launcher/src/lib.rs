@@ -4,8 +4,8 @@
 //!
 //! * [`Job`] describes a job, [`run`] runs it, and [`Outcome`] is its result. A program that calls
 //!   `run` must call [`intercept`] first in its `main`.
-//! * `plan`, `hosts`: the host of each rank. `supervisor`: when to stop which ranks. These modules
-//!   do no I/O.
+//! * `placement`, `hosts`: the host of each rank. `supervisor`: when to stop which ranks. These
+//!   modules do no I/O.
 //! * `node_agent`: the process that runs the ranks of one host. `guardian`: its parent process.
 //!   `trampoline`: a rank's process before it executes the program. `process_tree`: descendants.
 //!   `affinity`: cores. `descriptors`: open files.
@@ -13,6 +13,7 @@
 //!   reports that a host may make. `heartbeat`: how either end detects a broken link.
 //! * `output`, `printer`, `stdin`: the ranks' output and rank 0's input.
 //! * `rendezvous`: the port where the ranks find each other.
+//! * [`generate`]: man pages and shell completions.
 //!
 //! # Processes
 //! ```text
@@ -39,6 +40,7 @@ mod admit;
 mod affinity;
 mod descriptors;
 mod frame;
+mod generate;
 mod guardian;
 mod heartbeat;
 mod host;
@@ -50,7 +52,7 @@ mod message;
 mod node_agent;
 mod outcome;
 mod output;
-mod plan;
+mod placement;
 mod printer;
 mod process_tree;
 mod rendezvous;
@@ -58,6 +60,7 @@ mod stdin;
 mod supervisor;
 mod trampoline;
 
+pub use generate::generate;
 pub use host::AGENT_HELP;
 pub use hosts::{Host, HostsError, Place, parse_file, parse_list};
 pub use intercept::intercept;
@@ -65,7 +68,7 @@ pub use job::Job;
 pub use launch::{LaunchError, run};
 pub use message::{Bind, Refusal, Status};
 pub use outcome::{End, JobResult, Outcome, RankOutcome};
-pub use plan::{Plan, PlanError, Share};
+pub use placement::{Placement, PlacementError, Share};
 pub use rendezvous::RendezvousError;
 pub use ringfold_bootstrap::started_as_rank;
 

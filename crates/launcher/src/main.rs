@@ -11,8 +11,8 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
-use clap::Parser;
-use ringfold_launcher::{Bind, Job, intercept, parse_file, parse_list, run};
+use clap::{CommandFactory, Parser};
+use ringfold_launcher::{Bind, Job, generate, intercept, parse_file, parse_list, run};
 use ringfold_types::Chain;
 use ringfold_types::limits::HOST_FILE_BYTES_MAX;
 
@@ -22,7 +22,7 @@ use args::{Args, BindTo};
 const LAUNCH_FAILED: u8 = 125;
 
 fn main() -> ExitCode {
-    if let Some(status) = intercept() {
+    if let Some(status) = intercept().or_else(|| generate(Args::command())) {
         return status;
     }
     log_to_stderr();
@@ -79,7 +79,7 @@ fn job(args: Args) -> anyhow::Result<Job> {
     job.grace = args.grace;
     job.host_timeout = args.host_timeout;
     job.agent = words(args.agent.as_deref())?;
-    job.remote_keeper = args.remote_ringrun;
+    job.remote_node_agent = args.remote_ringrun;
     job.rendezvous = args.rendezvous_addr;
     // The setting of the ranks holds for this process too.
     let interfaces = job.env.iter().rfind(|(name, _)| name == "RINGFOLD_SOCKET_IFNAME");

@@ -12,10 +12,10 @@ use crate::message::{Refusal, Status};
 #[non_exhaustive]
 pub struct Outcome {
     /// The decisive event.
-    pub verdict: JobResult,
+    pub result: JobResult,
     /// The outcome of every rank, in order.
     pub ranks: Vec<RankOutcome>,
-    /// The verdict that the ranks agreed on, if they lived to report it.
+    /// The failure cause that the ranks agreed on, if they lived to report it.
     pub report: Option<String>,
 }
 
@@ -45,7 +45,7 @@ pub enum JobResult {
 pub struct RankOutcome {
     /// The rank.
     pub rank: Rank,
-    /// The host of the rank in the plan.
+    /// The host of the rank in the placement.
     pub host: String,
     /// Its process number there. `None` if it was not started.
     pub pid: Option<u32>,
@@ -74,7 +74,7 @@ impl Outcome {
     /// for a launch that failed.
     #[must_use]
     pub fn exit_code(&self) -> u8 {
-        let code = match &self.verdict {
+        let code = match &self.result {
             JobResult::Success => 0,
             JobResult::RankFailed(rank) => match self.ranks.get(rank.index()).map(|it| it.end) {
                 Some(End::Alone(Status::Exited(code))) => code & 0xff,
@@ -133,18 +133,18 @@ fn count(number: usize, others: bool) -> String {
     }
 }
 
-/// Formats the report, if there is one, and a line for the verdict. For a success it formats only
+/// Formats the report, if there is one, and a line for the result. For a success it formats only
 /// the report, as the ranks returned 0 in spite of it. No newline at the end.
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(report) = &self.report {
-            let (before, after) = match self.verdict {
+            let (before, after) = match self.result {
                 JobResult::Success => ("every rank returned 0, though ", ""),
                 _ => ("", "\n"),
             };
             write!(f, "{before}the ranks agree: {}{after}", report.escape_debug())?;
         }
-        match &self.verdict {
+        match &self.result {
             JobResult::Success => return Ok(()),
             JobResult::RankFailed(rank) => {
                 let (name, others) = (self.first(*rank), self.others(Some(*rank)));
@@ -219,7 +219,7 @@ mod tests {
     use super::{End, JobResult, Outcome, RankOutcome};
     use crate::message::{Refusal, Status};
 
-    fn outcome(verdict: JobResult, ends: &[End]) -> Outcome {
+    fn outcome(result: JobResult, ends: &[End]) -> Outcome {
         let ranks = ends.iter().enumerate().map(|(rank, end)| RankOutcome {
             rank: Rank::at(rank),
             host: "h1".into(),
@@ -227,7 +227,7 @@ mod tests {
             end: *end,
             lasted: Duration::from_millis(3210),
         });
-        Outcome { verdict, ranks: ranks.collect(), report: None }
+        Outcome { result, ranks: ranks.collect(), report: None }
     }
 
     #[test]
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn every_verdict_has_its_status() {
+    fn every_result_has_its_status() {
         let term = End::Stopped(Status::Killed(15));
         let done = End::Alone(Status::Exited(0));
         let it = outcome(JobResult::TimeLimit(Duration::from_millis(1500)), &[term, done]);

@@ -29,8 +29,8 @@ impl RendezvousPort {
     pub(crate) fn serve(self, secret: &[u8; SECRET_BYTES], job: String, size: usize) -> Serving {
         let secret = Secret::new(*secret);
         let (tell, mut reports) = mpsc::unbounded_channel();
-        let verdict = Arc::new(Mutex::new(None));
-        let said = Arc::clone(&verdict);
+        let failure_cause = Arc::new(Mutex::new(None));
+        let said = Arc::clone(&failure_cause);
         let task = tokio::spawn(async move {
             let note = async {
                 while let Some(report) = reports.recv().await {
@@ -39,7 +39,7 @@ impl RendezvousPort {
             };
             tokio::join!(serve(self.listener, secret, &job, size, tell), note);
         });
-        Serving { task, verdict }
+        Serving { task, failure_cause }
     }
 }
 
@@ -47,22 +47,22 @@ impl RendezvousPort {
 #[derive(Debug)]
 pub(crate) struct Serving {
     task: JoinHandle<()>,
-    verdict: Arc<Mutex<Option<String>>>,
+    failure_cause: Arc<Mutex<Option<String>>>,
 }
 
 impl Serving {
-    /// The verdict that rank 0 has reported, if it has.
+    /// The failure cause that rank 0 has reported, if it has.
     pub(crate) fn report(&self) -> Option<String> {
-        self.verdict.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.failure_cause.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
-/// Records a report. The first verdict is the cause of later ones, until the ranks have joined
+/// Records a report. The first failure cause explains later ones, until the ranks have joined
 /// again.
-fn record(verdict: &mut Option<String>, report: Report) {
+fn record(cause: &mut Option<String>, report: Report) {
     match report {
-        Report::FailureCause { text, .. } => drop(verdict.get_or_insert(text)),
-        Report::Joined => *verdict = None,
+        Report::FailureCause { text, .. } => drop(cause.get_or_insert(text)),
+        Report::Joined => *cause = None,
         _ => {}
     }
 }

@@ -8,7 +8,7 @@ use rustix::process::Signal;
 
 use crate::message::{Refusal, Status};
 use crate::outcome::{End, JobResult, Outcome, RankOutcome};
-use crate::plan::Plan;
+use crate::placement::Placement;
 
 /// The time for ranks to end after they have been asked to, before they are killed.
 const STOPPING: Duration = Duration::from_secs(2);
@@ -59,17 +59,17 @@ struct RankState {
 /// A running job.
 #[derive(Debug)]
 pub(crate) struct Supervisor {
-    plan: Plan,
+    placement: Placement,
     grace: Duration,
     time_limit: Option<(Duration, Instant)>,
     phase: Phase,
-    verdict: Option<JobResult>,
+    result: Option<JobResult>,
     ranks: Vec<RankState>,
 }
 
 impl Supervisor {
     pub(crate) fn new(
-        plan: Plan,
+        placement: Placement,
         grace: Duration,
         time_limit: Option<Duration>,
         now: Instant,
@@ -78,9 +78,9 @@ impl Supervisor {
             grace,
             time_limit: time_limit.and_then(|limit| Some((limit, now.checked_add(limit)?))),
             phase: Phase::Running,
-            verdict: None,
-            ranks: (0..plan.size).map(|_| RankState::default()).collect(),
-            plan,
+            result: None,
+            ranks: (0..placement.size).map(|_| RankState::default()).collect(),
+            placement,
         }
     }
 
@@ -108,7 +108,7 @@ impl Supervisor {
         match self.phase {
             Phase::Running | Phase::Grace(_) => {
                 if let Some((limit, _)) = self.time_limit.filter(|(_, at)| *at <= now) {
-                    self.verdict.get_or_insert(JobResult::TimeLimit(limit));
+                    self.result.get_or_insert(JobResult::TimeLimit(limit));
                 }
                 Some(self.stop(Signal::TERM.as_raw(), now))
             }
@@ -133,31 +133,32 @@ impl Supervisor {
                 None
             }
             Event::Refused { rank, refusal } => {
-                let host = self.plan.hosts.iter().position(|share| share.ranks.contains(&rank))?;
+                let host =
+                    self.placement.hosts.iter().position(|share| share.ranks.contains(&rank))?;
                 let ranks = self.ranks_of(host);
                 self.give_up(ranks.iter().copied(), now);
                 // The processes that existed were no ranks yet.
                 ranks.iter().for_each(|at| self.ranks[*at].pid = None);
-                self.verdict.get_or_insert(JobResult::NotStarted(rank, refusal));
+                self.result.get_or_insert(JobResult::NotStarted(rank, refusal));
                 self.stop_once(now)
             }
             Event::HostLost { host, why } => {
-                let name = self.plan.hosts.get(host)?.host.clone();
+                let name = self.placement.hosts.get(host)?.host.clone();
                 if self.give_up(self.ranks_of(host), now) {
-                    self.verdict.get_or_insert(JobResult::HostLost(name, why));
+                    self.result.get_or_insert(JobResult::HostLost(name, why));
                     self.on_failure(now);
                 }
                 None
             }
             Event::Interrupted(signal) => match self.phase {
                 Phase::Running | Phase::Grace(_) => {
-                    self.verdict.get_or_insert(JobResult::Interrupted(signal));
+                    self.result.get_or_insert(JobResult::Interrupted(signal));
                     Some(self.stop(signal, now))
                 }
                 Phase::Stopping(_) | Phase::Killing(_) => Some(self.kill(now)),
             },
             Event::OutputClosed => {
-                self.verdict.get_or_insert(JobResult::OutputClosed);
+                self.result.get_or_insert(JobResult::OutputClosed);
                 self.stop_once(now)
             }
         }
@@ -166,17 +167,17 @@ impl Supervisor {
     /// The outcome, after the job is over.
     pub(crate) fn outcome(self) -> Outcome {
         let mut hosts = vec![String::new(); self.ranks.len()];
-        for share in &self.plan.hosts {
+        for share in &self.placement.hosts {
             for rank in &share.ranks {
                 hosts[rank.index()].clone_from(&share.host);
             }
         }
-        let verdict = match self.verdict {
+        let result = match self.result {
             None => JobResult::Success,
             Some(JobResult::RankFailed(first)) => {
                 JobResult::RankFailed(culprit(&self.ranks, first))
             }
-            Some(verdict) => verdict,
+            Some(result) => result,
         };
         let ranks = self.ranks.into_iter().zip(hosts).enumerate().map(|(rank, (state, host))| {
             let (started, ended) = (state.started, state.ended.map(|(at, _)| at));
@@ -188,7 +189,7 @@ impl Supervisor {
                 lasted: ended.zip(started).map(|(to, from)| to - from).unwrap_or_default(),
             }
         });
-        Outcome { verdict, ranks: ranks.collect(), report: None }
+        Outcome { result, ranks: ranks.collect(), report: None }
     }
 
     fn on_exit(&mut self, rank: Rank, status: Status, now: Instant) {
@@ -203,7 +204,7 @@ impl Supervisor {
         }
         state.ended = Some((now, End::Alone(status)));
         if status != Status::Exited(0) {
-            self.verdict.get_or_insert(JobResult::RankFailed(rank));
+            self.result.get_or_insert(JobResult::RankFailed(rank));
             self.on_failure(now);
         }
     }
@@ -230,7 +231,7 @@ impl Supervisor {
     }
 
     fn ranks_of(&self, host: usize) -> Vec<usize> {
-        let share = self.plan.hosts.get(host);
+        let share = self.placement.hosts.get(host);
         share.map(|share| share.ranks.iter().map(|rank| rank.index()).collect()).unwrap_or_default()
     }
 
@@ -275,7 +276,7 @@ mod tests {
     use crate::hosts::parse_list;
     use crate::message::{Refusal, Status};
     use crate::outcome::{End, JobResult};
-    use crate::plan::Plan;
+    use crate::placement::Placement;
 
     const TERM: Command = Command::Signal(15);
 
@@ -287,9 +288,9 @@ mod tests {
     impl Scenario {
         /// Four started ranks on two hosts with a grace of 5 s.
         fn begin(limit: Option<Duration>) -> Self {
-            let plan = Plan::place(None, &parse_list("a:2,b:2").unwrap(), false).unwrap();
+            let placement = Placement::place(None, &parse_list("a:2,b:2").unwrap(), false).unwrap();
             let now = Instant::now();
-            let supervisor = Supervisor::new(plan, Duration::from_secs(5), limit, now);
+            let supervisor = Supervisor::new(placement, Duration::from_secs(5), limit, now);
             let mut scenario = Self { supervisor, now };
             for rank in 0..4 {
                 scenario.event(0, Event::Started { rank: Rank(rank), pid: 100 + rank });
@@ -321,7 +322,7 @@ mod tests {
         }
         assert!(scenario.supervisor.is_over());
         let outcome = scenario.supervisor.outcome();
-        assert_eq!(outcome.verdict, JobResult::Success);
+        assert_eq!(outcome.result, JobResult::Success);
         assert_eq!(outcome.ranks[3].lasted, Duration::from_secs(40));
         assert_eq!(outcome.ranks[3].host, "b");
     }
@@ -339,21 +340,21 @@ mod tests {
         scenario.exit(10, 3, Status::Killed(9));
         assert!(scenario.supervisor.is_over());
         let outcome = scenario.supervisor.outcome();
-        assert_eq!(outcome.verdict, JobResult::RankFailed(Rank(2)));
+        assert_eq!(outcome.result, JobResult::RankFailed(Rank(2)));
         assert_eq!(outcome.ranks[0].end, End::Alone(Status::Exited(1)));
         assert_eq!(outcome.ranks[1].end, End::Stopped(Status::Killed(15)));
         assert_eq!(outcome.exit_code(), 3);
     }
 
     #[test]
-    fn a_crash_is_named_before_the_complaints_about_it() {
+    fn a_crash_is_named_before_the_reports_about_it() {
         let mut scenario = Scenario::begin(None);
         scenario.exit(10, 1, Status::Exited(1));
         scenario.exit(5, 3, Status::Killed(11));
         scenario.exit(5, 0, Status::Exited(1));
         scenario.exit(200, 2, Status::Killed(6));
         let outcome = scenario.supervisor.outcome();
-        assert_eq!(outcome.verdict, JobResult::RankFailed(Rank(3)));
+        assert_eq!(outcome.result, JobResult::RankFailed(Rank(3)));
         assert_eq!(outcome.exit_code(), 139);
     }
 
@@ -365,7 +366,7 @@ mod tests {
         assert_eq!(scenario.wait(5_000), None);
         assert!(scenario.supervisor.is_over());
         let outcome = scenario.supervisor.outcome();
-        assert_eq!(outcome.verdict, JobResult::TimeLimit(Duration::from_secs(3)));
+        assert_eq!(outcome.result, JobResult::TimeLimit(Duration::from_secs(3)));
         assert_eq!(outcome.ranks[0].end, End::Unknown);
     }
 
@@ -374,7 +375,7 @@ mod tests {
         let mut scenario = Scenario::begin(Some(Duration::from_secs(3)));
         scenario.exit(1_000, 0, Status::Exited(7));
         assert_eq!(scenario.wait(2_000), Some(TERM));
-        assert_eq!(scenario.supervisor.outcome().verdict, JobResult::RankFailed(Rank(0)));
+        assert_eq!(scenario.supervisor.outcome().result, JobResult::RankFailed(Rank(0)));
     }
 
     #[test]
@@ -382,7 +383,7 @@ mod tests {
         let mut scenario = Scenario::begin(None);
         assert_eq!(scenario.event(5, Event::Interrupted(2)), Some(Command::Signal(2)));
         assert_eq!(scenario.event(5, Event::Interrupted(2)), Some(Command::Kill));
-        assert_eq!(scenario.supervisor.outcome().verdict, JobResult::Interrupted(2));
+        assert_eq!(scenario.supervisor.outcome().result, JobResult::Interrupted(2));
     }
 
     #[test]
@@ -394,7 +395,7 @@ mod tests {
         scenario.exit(5, 0, Status::Killed(15));
         scenario.exit(5, 1, Status::Killed(15));
         assert!(scenario.supervisor.is_over());
-        assert_eq!(scenario.supervisor.outcome().verdict, JobResult::NotStarted(Rank(2), refusal));
+        assert_eq!(scenario.supervisor.outcome().result, JobResult::NotStarted(Rank(2), refusal));
     }
 
     #[test]
@@ -408,7 +409,7 @@ mod tests {
         // After the end, the loss of a host changes nothing.
         assert_eq!(scenario.event(5, Event::HostLost { host: 0, why: "gone".into() }), None);
         assert_eq!(
-            scenario.supervisor.outcome().verdict,
+            scenario.supervisor.outcome().result,
             JobResult::HostLost("b".into(), "gone".into())
         );
     }

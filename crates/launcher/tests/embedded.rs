@@ -43,7 +43,7 @@ fn succeeds() {
     let mut job = shell("test \"$GIVEN\" = 1 && test $RINGFOLD_SIZE = 3", 3);
     job.env.push(("GIVEN".into(), "1".into()));
     let outcome = run(&job).unwrap();
-    assert_eq!((&outcome.verdict, outcome.exit_code()), (&JobResult::Success, 0), "{outcome}");
+    assert_eq!((&outcome.result, outcome.exit_code()), (&JobResult::Success, 0), "{outcome}");
     assert!(outcome.ranks.iter().all(|rank| rank.end == End::Alone(Status::Exited(0))));
 }
 
@@ -54,11 +54,11 @@ fn fails() {
     let mut job = shell(&script, 2);
     job.grace = std::time::Duration::ZERO;
     let outcome = run(&job).unwrap();
-    assert!(matches!(outcome.verdict, JobResult::HostLost(..)), "{outcome}");
+    assert!(matches!(outcome.result, JobResult::HostLost(..)), "{outcome}");
     support::assert_gone(&mark);
 
     let outcome = run(&shell("exit $((RINGFOLD_RANK * 7))", 2)).unwrap();
-    assert_eq!(outcome.verdict, JobResult::RankFailed(Rank(1)), "{outcome}");
+    assert_eq!(outcome.result, JobResult::RankFailed(Rank(1)), "{outcome}");
     assert_eq!(outcome.exit_code(), 7);
 }
 
@@ -77,12 +77,12 @@ fn ranks(what: &str, count: usize) -> Job {
 
 fn meets() {
     let outcome = run(&ranks("meet", 5)).unwrap();
-    assert_eq!(outcome.verdict, JobResult::Success, "{outcome}");
+    assert_eq!(outcome.result, JobResult::Success, "{outcome}");
 }
 
 fn agrees() {
     let outcome = run(&ranks("die", 3)).unwrap();
-    assert_eq!(outcome.verdict, JobResult::RankFailed(Rank(1)), "{outcome}");
+    assert_eq!(outcome.result, JobResult::RankFailed(Rank(1)), "{outcome}");
     assert_eq!(outcome.exit_code(), 134);
     let report = outcome.report.as_ref().expect("rank 0 has lived to report");
     assert!(report.contains("rank 1"), "{outcome}");
@@ -96,9 +96,10 @@ fn rank() -> ExitCode {
     let mut identity = discover(&variable).unwrap();
     let (rank, size) = (identity.rank, identity.size);
     let secret = identity.secret(&variable, Options::default().timeout).unwrap();
-    let card = rank.0.to_le_bytes().to_vec();
-    let (control, cards) = Control::join(identity, secret, card, Options::default()).unwrap();
-    assert!((0..size).all(|at| cards[at] == Rank::at(at).0.to_le_bytes()));
+    let peer_info = rank.0.to_le_bytes().to_vec();
+    let (control, peer_infos) =
+        Control::join(identity, secret, peer_info, Options::default()).unwrap();
+    assert!((0..size).all(|at| peer_infos[at] == Rank::at(at).0.to_le_bytes()));
     if std::env::args().nth(2).as_deref() != Some("die") {
         control.leave().unwrap();
         return ExitCode::SUCCESS;
@@ -108,7 +109,7 @@ fn rank() -> ExitCode {
     }
     let mut wake = [PollFd::from_borrowed_fd(control.wake_fd(), PollFlags::IN)];
     poll(&mut wake, None).unwrap();
-    assert!(control.verdict().is_some());
+    assert!(control.failure_cause().is_some());
     control.leave().unwrap_err();
     ExitCode::FAILURE
 }

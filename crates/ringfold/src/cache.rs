@@ -24,8 +24,6 @@ use crate::digest::mix;
 pub(crate) struct ScheduleCache {
     constraints: Constraints,
     measured: Measurements,
-    /// The form of partial results between hosts.
-    wire: Wire,
     /// The chunk size that the user has set.
     chunk_bytes: Option<usize>,
     /// Whether messages arrive in memory that this rank reads without a copy.
@@ -118,7 +116,6 @@ impl ScheduleCache {
         Self {
             constraints: config.algorithms.clone(),
             measured: config.plan.clone(),
-            wire: config.wire,
             chunk_bytes: config.chunk_bytes,
             shares_memory,
             compiled: HashMap::new(),
@@ -130,12 +127,6 @@ impl ScheduleCache {
     /// Applies `constraints` to all later calls.
     pub(crate) fn constrain(&mut self, constraints: Constraints) {
         self.constraints = constraints;
-        self.forget();
-    }
-
-    /// Sends partial results of all later calls in this form.
-    pub(crate) fn set_wire(&mut self, wire: Wire) {
-        self.wire = wire;
         self.forget();
     }
 
@@ -165,19 +156,13 @@ impl ScheduleCache {
     pub(crate) fn enter(&mut self, request: Request<'_>, call: &Call, layout: &Layout, rank: Rank) {
         let Request { shape, memory, .. } = request;
         let in_place = runs_in_place(call, shape);
-        let compiled = self.find(Key { call: self.wired(call), in_place, memory }, layout, rank);
+        let compiled = self.find(Key { call: wired(call), in_place, memory }, layout, rank);
         self.latest = Some(Latest { call: *request.call, shape, memory, compiled });
     }
 
     /// The name of the algorithm that performs `call` in such memory.
     pub(crate) fn algorithm(&self, call: &Call, memory: Memory, layout: &Layout) -> &'static str {
-        self.choose(&unscaled(&self.wired(call)), memory, layout).name
-    }
-
-    /// The call, with the form of its partial results.
-    fn wired(&self, call: &Call) -> Call {
-        let wire = if call.has_wire() { self.wire } else { Wire::default() };
-        Call { wire, ..*call }
+        self.choose(&unscaled(&wired(call)), memory, layout).name
     }
 
     fn find(&mut self, key: Key, layout: &Layout, rank: Rank) -> Arc<CompiledCall> {
@@ -257,6 +242,11 @@ impl ScheduleCache {
             fingerprint,
         }
     }
+}
+
+/// The call, with the default form of partial results where the form makes no difference.
+fn wired(call: &Call) -> Call {
+    Call { wire: if call.has_wire() { call.wire } else { Wire::default() }, ..*call }
 }
 
 /// The call to compile for `call`, whose scale is applied before its program begins.

@@ -52,6 +52,7 @@ pub struct Communicator {
     wait_policy: WaitPolicy,
     /// The control plane. `None` only while dropping.
     control: Option<Watch>,
+    wire: Wire,
     timeout: Duration,
     /// The number of the latest call.
     seq: u64,
@@ -133,6 +134,7 @@ impl Communicator {
             cache: ScheduleCache::new(config, shares_memory),
             wait_policy: WaitPolicy::new(occupancy, shares_memory),
             control: Some(Watch::new(control)),
+            wire: config.wire,
             timeout: config.timeout,
             seq: 0,
             failed: None,
@@ -202,8 +204,18 @@ impl Communicator {
     /// Sends partial results of short floats between hosts in this form in all later calls, as
     /// `RINGFOLD_WIRE` does from the beginning. Every rank must call it with the same `wire`,
     /// between the same two collectives.
-    pub fn set_wire(&mut self, wire: Wire) {
-        self.cache.set_wire(wire);
+    pub const fn set_wire(&mut self, wire: Wire) {
+        self.wire = wire;
+    }
+
+    /// The form in which calls send partial results of short floats between hosts. [`perform`]
+    /// takes the form of its call instead.
+    ///
+    /// [`perform`]: Self::perform
+    #[must_use]
+    #[inline]
+    pub const fn wire(&self) -> Wire {
+        self.wire
     }
 
     /// Sets the time that a call may take. A call that takes longer fails on all ranks, with an
@@ -301,7 +313,7 @@ impl Communicator {
         }
         let reason = format!("{call} #{} panicked", self.seq);
         self.abort(reason.clone());
-        let cause = self.control().verdict();
+        let cause = self.control().failure_cause();
         let own = || {
             Arc::new(FailureCause::Aborted {
                 who: RankOnHost { rank: self.rank, host: None },
@@ -534,7 +546,7 @@ impl Communicator {
         control.report_failure(report);
         let deadline = Instant::now() + CAUSE_WAIT;
         loop {
-            if let Some(cause) = control.verdict() {
+            if let Some(cause) = control.failure_cause() {
                 return cause;
             }
             let left = deadline.saturating_duration_since(Instant::now());

@@ -37,7 +37,7 @@ impl Watch {
     /// An error once the job has failed. One atomic load while it has not.
     #[inline]
     pub(crate) fn check_abort(&self) -> Result<(), CallError> {
-        self.control.verdict().map_or(Ok(()), |cause| Err(CallError::FailureCause(cause)))
+        self.control.failure_cause().map_or(Ok(()), |cause| Err(CallError::FailureCause(cause)))
     }
 
     /// Fails once the job has failed. After a pause it first waits until the control thread has
@@ -69,7 +69,7 @@ impl Watch {
     /// Whether there was no pause, and the job has not failed.
     #[inline]
     pub(crate) fn is_quiet(&self) -> bool {
-        !self.may_have_paused() && self.control.verdict().is_none()
+        !self.may_have_paused() && self.control.failure_cause().is_none()
     }
 
     /// Whether the last check is so long ago that this process may have been stopped since. If not,

@@ -115,8 +115,7 @@ pub struct Call {
     pub op: ReduceOp,
     /// The root; rank 0, without meaning, if the collective has none.
     pub root: Rank,
-    /// The form of partial results between hosts; `Element` where it makes no difference
-    /// ([`Call::has_wire`]). A communicator replaces it by its own setting.
+    /// The form of partial results between hosts; without meaning unless [`Call::has_wire`].
     pub wire: Wire,
 }
 

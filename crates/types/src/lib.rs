@@ -1,11 +1,12 @@
 //! The vocabulary that all crates of ringfold share: ranks (`Rank`, `Lane`), data types
 //! (`DataType`), reduction operations (`ReduceOp`), calls (`Call`), parts of buffers (`Slice`),
-//! bounds (`limits`) and errors with their causes (`Chain`).
+//! bounds (`limits`), amounts with a suffix (`Amount`) and errors with their causes (`Chain`).
 //!
 //! No dependencies and no `std`: these values are only compared, printed and sent.
 #![no_std]
 #![forbid(unsafe_code)]
 
+mod amount;
 mod call;
 mod chain;
 mod data_type;
@@ -15,6 +16,7 @@ mod rank;
 mod slice;
 mod wire;
 
+pub use amount::{Amount, InvalidAmount};
 pub use call::{Call, Collective, InvalidCall};
 pub use chain::Chain;
 pub use data_type::{DataType, UnknownDataType};

@@ -16,7 +16,7 @@ use ringfold_types::{Rank, limits};
 
 use super::{Action, Arbiter, FailureReport};
 use crate::call_log::History;
-use crate::verdict::FailureCause;
+use crate::failure_cause::FailureCause;
 
 /// The time after a hold request in which an announcement surely reaches ranks that hold on.
 const PROMISE_MS: u64 = limits::COORDINATOR_SILENCE_MS / 2;
@@ -39,14 +39,14 @@ pub(crate) struct Agreement {
     arbiter: Arbiter,
     /// The ranks that reported a failure, and would state a cause of their own after a while.
     waiting: BTreeSet<Rank>,
-    cause: Option<Cause>,
+    candidate: Option<Candidate>,
     is_over: bool,
 }
 
 /// The cause that the coordinator will announce.
 #[derive(Debug)]
-struct Cause {
-    verdict: FailureCause,
+struct Candidate {
+    cause: FailureCause,
     is_stated: bool,
     /// The waiting ranks that have not yet answered that they hold on.
     open: BTreeSet<Rank>,
@@ -56,7 +56,7 @@ struct Cause {
 
 impl Agreement {
     pub(crate) const fn new(arbiter: Arbiter) -> Self {
-        Self { arbiter, waiting: BTreeSet::new(), cause: None, is_over: false }
+        Self { arbiter, waiting: BTreeSet::new(), candidate: None, is_over: false }
     }
 
     pub(crate) const fn size(&self) -> usize {
@@ -74,7 +74,7 @@ impl Agreement {
 
     /// Whether the cause is known. Only a rank that has stated another one can still change it.
     pub(crate) const fn has_cause(&self) -> bool {
-        self.cause.is_some()
+        self.candidate.is_some()
     }
 
     /// See `Arbiter::report_failure`. Rank 0 lives and dies with the coordinator, so it never
@@ -82,15 +82,15 @@ impl Agreement {
     pub(crate) fn report_failure(
         &mut self,
         from: Rank,
-        complaint: FailureReport,
+        report: FailureReport,
         now_ms: u64,
     ) -> Vec<Step> {
         let is_new = from != Rank(0) && self.arbiter.is_present(from) && self.waiting.insert(from);
-        let hold = self.cause.as_mut().filter(|_| is_new && !self.is_over).map(|cause| {
-            cause.open.insert(from);
+        let hold = self.candidate.as_mut().filter(|_| is_new && !self.is_over).map(|candidate| {
+            candidate.open.insert(from);
             Step::Hold(vec![from])
         });
-        let found = self.arbiter.report_failure(from, complaint, now_ms);
+        let found = self.arbiter.report_failure(from, report, now_ms);
         hold.into_iter().chain(self.found(found, now_ms)).collect()
     }
 
@@ -123,7 +123,8 @@ impl Agreement {
 
     /// The open requests to a rank that has reconnected, as it may not have received them.
     pub(crate) fn owed(&self, rank: Rank) -> Vec<Step> {
-        let is_open = self.cause.as_ref().is_some_and(|cause| cause.open.contains(&rank));
+        let is_open =
+            self.candidate.as_ref().is_some_and(|candidate| candidate.open.contains(&rank));
         let hold = is_open.then(|| Step::Hold(vec![rank]));
         let ask = self.arbiter.awaits(rank).then(|| Step::Ask(vec![rank]));
         ask.into_iter().chain(hold).collect()
@@ -136,23 +137,23 @@ impl Agreement {
 
     /// A rank has agreed to hold on.
     pub(crate) fn holds(&mut self, rank: Rank) {
-        if let Some(cause) = &mut self.cause {
-            cause.open.remove(&rank);
+        if let Some(candidate) = &mut self.candidate {
+            candidate.open.remove(&rank);
         }
     }
 
     /// A rank has returned a cause of its own. The first such cause becomes the cause for all.
-    pub(crate) fn stated(&mut self, rank: Rank, verdict: FailureCause, now_ms: u64) -> Vec<Step> {
+    pub(crate) fn stated(&mut self, rank: Rank, cause: FailureCause, now_ms: u64) -> Vec<Step> {
         self.stop_waiting_for(rank);
-        match &mut self.cause {
+        match &mut self.candidate {
             _ if self.is_over => Vec::new(),
-            Some(cause) => {
-                if !cause.is_stated {
-                    (cause.verdict, cause.is_stated) = (verdict, true);
+            Some(candidate) => {
+                if !candidate.is_stated {
+                    (candidate.cause, candidate.is_stated) = (cause, true);
                 }
                 Vec::new()
             }
-            None => self.consider(verdict, true, now_ms),
+            None => self.consider(cause, true, now_ms),
         }
     }
 
@@ -161,50 +162,50 @@ impl Agreement {
         if self.is_over {
             return Vec::new();
         }
-        let Some(cause) = &mut self.cause else {
+        let Some(candidate) = &mut self.candidate else {
             let found = self.arbiter.tick(now_ms);
             return self.found(found, now_ms);
         };
-        let waited_ms = now_ms.saturating_sub(cause.since_ms);
-        if !cause.open.is_empty() && waited_ms < limits::ANSWER_MS {
+        let waited_ms = now_ms.saturating_sub(candidate.since_ms);
+        if !candidate.open.is_empty() && waited_ms < limits::ANSWER_MS {
             return Vec::new();
         }
         // Ranks that do not answer are stopped or cut off: they get the cause, or nothing. Ranks
         // that answered hold on for a limited time only.
         if waited_ms > PROMISE_MS && !self.waiting.is_empty() {
-            cause.open.clone_from(&self.waiting);
-            cause.since_ms = now_ms;
+            candidate.open.clone_from(&self.waiting);
+            candidate.since_ms = now_ms;
             return vec![Step::Hold(self.waiting.iter().copied().collect())];
         }
         self.is_over = true;
-        vec![Step::Announce(cause.verdict.clone())]
+        vec![Step::Announce(candidate.cause.clone())]
     }
 
     /// When to call `tick`.
     pub(crate) fn deadline_ms(&self) -> Option<u64> {
-        match &self.cause {
+        match &self.candidate {
             _ if self.is_over => None,
             None => self.arbiter.deadline_ms(),
-            Some(cause) if cause.open.is_empty() => Some(cause.since_ms),
-            Some(cause) => Some(cause.since_ms + limits::ANSWER_MS),
+            Some(candidate) if candidate.open.is_empty() => Some(candidate.since_ms),
+            Some(candidate) => Some(candidate.since_ms + limits::ANSWER_MS),
         }
     }
 
     fn found(&mut self, action: Option<Action>, now_ms: u64) -> Vec<Step> {
         match action {
-            Some(Action::Pronounce(verdict)) if self.cause.is_none() => {
-                self.consider(verdict, false, now_ms)
+            Some(Action::Announce(cause)) if self.candidate.is_none() => {
+                self.consider(cause, false, now_ms)
             }
-            Some(Action::Pronounce(_)) | None => Vec::new(),
+            Some(Action::Announce(_)) | None => Vec::new(),
             Some(Action::Ask(ranks)) => vec![Step::Ask(ranks)],
         }
     }
 
-    fn consider(&mut self, verdict: FailureCause, is_stated: bool, since_ms: u64) -> Vec<Step> {
+    fn consider(&mut self, cause: FailureCause, is_stated: bool, since_ms: u64) -> Vec<Step> {
         let open = self.waiting.clone();
         let hold = Step::Hold(open.iter().copied().collect());
         let asks = !open.is_empty();
-        self.cause = Some(Cause { verdict, is_stated, open, since_ms });
+        self.candidate = Some(Candidate { cause, is_stated, open, since_ms });
         if asks { vec![hold] } else { Vec::new() }
     }
 
@@ -227,7 +228,7 @@ mod tests {
     use proptest::test_runner::{RngAlgorithm, TestRng};
 
     use super::*;
-    use crate::verdict::RankOnHost;
+    use crate::failure_cause::RankOnHost;
 
     fn silent_coordinator() -> FailureCause {
         let ranks = vec![RankOnHost { rank: Rank(0), host: None }];
@@ -307,7 +308,7 @@ mod tests {
     /// A message on its way to the coordinator.
     #[derive(Clone, Debug)]
     enum Up {
-        Complain(FailureReport),
+        Report(FailureReport),
         Answer,
         Holds,
         Stated(FailureCause),
@@ -349,7 +350,7 @@ mod tests {
         agreement: Agreement,
         coordinator_stopped_until: u64,
         members: BTreeMap<u32, Member>,
-        /// The verdict that the coordinator has announced.
+        /// The failure cause that the coordinator has announced.
         announced: Option<FailureCause>,
     }
 
@@ -396,13 +397,13 @@ mod tests {
             let mut steps = Vec::new();
             for (rank, message) in arrived {
                 steps.extend(match message {
-                    Up::Complain(complaint) => self.agreement.report_failure(rank, complaint, now),
+                    Up::Report(report) => self.agreement.report_failure(rank, report, now),
                     Up::Answer => self.agreement.answer(rank, History::default(), now),
                     Up::Holds => {
                         self.agreement.holds(rank);
                         Vec::new()
                     }
-                    Up::Stated(verdict) => self.agreement.stated(rank, verdict, now),
+                    Up::Stated(cause) => self.agreement.stated(rank, cause, now),
                     Up::Goodbye => self.agreement.left(rank, History::default(), now),
                     Up::Closed => self.agreement.closed(rank, now),
                 });
@@ -420,9 +421,9 @@ mod tests {
                         (ranks, Down::Ask)
                     }
                     Step::Hold(ranks) => (ranks, Down::Hold),
-                    Step::Announce(verdict) => {
-                        assert_eq!(self.announced.replace(verdict.clone()), None, "announced once");
-                        ((1..5).map(Rank).collect(), Down::FailureCause(verdict))
+                    Step::Announce(cause) => {
+                        assert_eq!(self.announced.replace(cause.clone()), None, "announced once");
+                        ((1..5).map(Rank).collect(), Down::FailureCause(cause))
                     }
                 };
                 for rank in ranks {
@@ -445,9 +446,9 @@ mod tests {
                         member.deadline = Some(now + limits::COORDINATOR_SILENCE_MS);
                         Self::send(now, delay, &mut member.up, Up::Holds);
                     }
-                    Some((_, Down::FailureCause(verdict))) => {
+                    Some((_, Down::FailureCause(cause))) => {
                         member.deadline = None;
-                        member.returned.get_or_insert(verdict);
+                        member.returned.get_or_insert(cause);
                     }
                     Some((_, Down::Hold)) | None => {}
                 }
@@ -469,10 +470,10 @@ mod tests {
             }
             match what {
                 0..=4 => {
-                    let complaint =
+                    let report =
                         if what < 3 { FailureReport::Overdue { seq: 0 } } else { link(peer) };
                     member.deadline.get_or_insert(now + limits::COORDINATOR_SILENCE_MS);
-                    Self::send(now, delay, &mut member.up, Up::Complain(complaint));
+                    Self::send(now, delay, &mut member.up, Up::Report(report));
                 }
                 5 | 6 => member.stopped_until = now + long,
                 7 => {
@@ -487,7 +488,7 @@ mod tests {
             }
         }
 
-        /// Runs the job until nothing more can happen. Returns the verdicts that survivors
+        /// Runs the job until nothing more can happen. Returns the failure causes that survivors
         /// returned.
         fn run(mut self) -> Vec<(u32, FailureCause)> {
             let ranks: Vec<u32> = self.members.keys().copied().collect();
@@ -517,7 +518,7 @@ mod tests {
             let survivors = self.members.into_iter().filter(|(_, member)| lives(member));
             let mut returned: Vec<_> =
                 survivors.filter_map(|(rank, member)| Some((rank, member.returned?))).collect();
-            returned.extend(self.announced.map(|verdict| (0, verdict)));
+            returned.extend(self.announced.map(|cause| (0, cause)));
             returned
         }
     }
@@ -527,14 +528,11 @@ mod tests {
         let (mut stated, mut announced) = (0, 0);
         for seed in 0..1000 {
             let returned = World::new(seed).run();
-            for (rank, verdict) in &returned {
-                assert_eq!(
-                    *verdict, returned[0].1,
-                    "seed {seed}: rank {rank} differs: {returned:?}"
-                );
+            for (rank, cause) in &returned {
+                assert_eq!(*cause, returned[0].1, "seed {seed}: rank {rank} differs: {returned:?}");
             }
             let is_stated =
-                returned.first().is_some_and(|(_, verdict)| *verdict == silent_coordinator());
+                returned.first().is_some_and(|(_, cause)| *cause == silent_coordinator());
             stated += usize::from(is_stated);
             announced += usize::from(!is_stated && !returned.is_empty());
         }

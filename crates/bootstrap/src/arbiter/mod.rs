@@ -1,8 +1,8 @@
-//! Finds the cause of a failure: a state machine from failure reports and answers to one verdict.
+//! Finds the cause of a failure: a state machine from failure reports and answers to one cause.
 //!
 //! The arbiter does no I/O. Callers pass the time in milliseconds, and it returns each `Action` for
 //! the caller to take. The coordinator runs it over TCP and `local` runs it under a mutex, with the
-//! same verdicts.
+//! same failure causes.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use ringfold_types::{Rank, limits};
 use serde::{Deserialize, Serialize};
 
 use crate::call_log::{History, Logged};
-use crate::verdict::{FailureCause, Place, RankOnHost, Said, Whereabouts};
+use crate::failure_cause::{FailureCause, Place, RankOnHost, Said, Whereabouts};
 
 mod agreement;
 
@@ -54,10 +54,10 @@ pub enum Action {
     /// Ask these ranks for their history, and pass the answers to `Arbiter::answer`.
     Ask(Vec<Rank>),
     /// Tell every rank. No further action follows.
-    Pronounce(FailureCause),
+    Announce(FailureCause),
 }
 
-/// Collects the reports of ranks and their fates. The first verdict is the only one.
+/// Collects the reports of ranks and their fates. The first failure cause is the only one.
 #[derive(Debug)]
 pub struct Arbiter {
     hosts: Vec<Option<String>>,
@@ -148,13 +148,13 @@ impl Arbiter {
     pub fn report_failure(
         &mut self,
         from: Rank,
-        complaint: FailureReport,
+        report: FailureReport,
         now_ms: u64,
     ) -> Option<Action> {
         if self.done || !self.is_present(from) {
             return None;
         }
-        match complaint {
+        match report {
             FailureReport::Overdue { seq } | FailureReport::Mismatch { seq, .. } => {
                 self.inquire(Some(seq), from, now_ms)
             }
@@ -167,7 +167,7 @@ impl Arbiter {
                 None
             }
             FailureReport::Abort { reason } => {
-                self.pronounce(FailureCause::Aborted { who: self.who(from), reason: cut(reason) })
+                self.announce(FailureCause::Aborted { who: self.who(from), reason: cut(reason) })
             }
         }
     }
@@ -198,7 +198,7 @@ impl Arbiter {
         if self.done || !self.is_present(rank) {
             return None;
         }
-        self.pronounce(FailureCause::Died { who: self.who(rank) })
+        self.announce(FailureCause::Died { who: self.who(rank) })
     }
 
     /// A rank's connection timed out: no byte arrived on it for `for_ms`.
@@ -206,7 +206,7 @@ impl Arbiter {
         if self.done || !self.is_present(rank) {
             return None;
         }
-        self.pronounce(FailureCause::Silent { ranks: vec![self.who(rank)], for_ms })
+        self.announce(FailureCause::Silent { ranks: vec![self.who(rank)], for_ms })
     }
 
     /// Time has passed.
@@ -222,8 +222,8 @@ impl Arbiter {
             return None;
         }
         if self.is_present(broken.to) {
-            let verdict = self.link_verdict(broken);
-            return self.pronounce(verdict);
+            let cause = self.link_failure(broken);
+            return self.announce(cause);
         }
         // The far end left in peace. The inquiry finds the call that it did not make.
         let from = broken.from;
@@ -293,14 +293,14 @@ impl Arbiter {
         let mut inquiry = self.inquiry.take()?;
         inquiry.blame_the_first_difference(&self.standing);
         let evidence = Evidence::gather(&inquiry, &self.standing);
-        let verdict = self
+        let cause = self
             .mismatch(&evidence)
             .or_else(|| self.silent(&evidence, now_ms.saturating_sub(inquiry.since_ms)))
             .or_else(|| self.living_link())
             .or_else(|| self.absent(&evidence))
-            .or_else(|| self.broken.as_ref().map(|b| self.link_verdict(b)))
+            .or_else(|| self.broken.as_ref().map(|b| self.link_failure(b)))
             .unwrap_or_else(|| evidence.stalled());
-        self.pronounce(verdict)
+        self.announce(cause)
     }
 
     /// After all ranks have left in peace: compares their calls, as far as they are remembered.
@@ -321,8 +321,8 @@ impl Arbiter {
             inquiry.seq = self.first_call(fewest);
         }
         let evidence = Evidence::gather(&inquiry, &self.standing);
-        let verdict = self.mismatch(&evidence).or_else(|| self.absent(&evidence))?;
-        self.pronounce(verdict)
+        let cause = self.mismatch(&evidence).or_else(|| self.absent(&evidence))?;
+        self.announce(cause)
     }
 
     /// The first call from number `seq` on that any departed rank remembers.
@@ -376,17 +376,17 @@ impl Arbiter {
 
     fn living_link(&self) -> Option<FailureCause> {
         let broken = self.broken.as_ref().filter(|b| self.is_present(b.to))?;
-        Some(self.link_verdict(broken))
+        Some(self.link_failure(broken))
     }
 
-    fn link_verdict(&self, broken: &Broken) -> FailureCause {
+    fn link_failure(&self, broken: &Broken) -> FailureCause {
         let Broken { from, to, cause, .. } = broken;
         FailureCause::Link { from: self.who(*from), to: self.who(*to), cause: cause.clone() }
     }
 
-    fn pronounce(&mut self, verdict: FailureCause) -> Option<Action> {
+    fn announce(&mut self, cause: FailureCause) -> Option<Action> {
         self.done = true;
-        Some(Action::Pronounce(verdict))
+        Some(Action::Announce(cause))
     }
 
     fn who(&self, rank: Rank) -> RankOnHost {

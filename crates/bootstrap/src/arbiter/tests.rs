@@ -1,4 +1,4 @@
-//! Every way from failure reports to a verdict.
+//! Every way from failure reports to a failure cause.
 
 use ringfold_types::{Call, Collective, DataType, ReduceOp, Wire};
 
@@ -33,38 +33,38 @@ fn link(peer: u32) -> FailureReport {
     FailureReport::Link { peer, cause: "reset".into() }
 }
 
-fn verdict(action: Option<Action>) -> FailureCause {
+fn failure_cause(action: Option<Action>) -> FailureCause {
     match action {
-        Some(Action::Pronounce(verdict)) => verdict,
-        other => panic!("no verdict but {other:?}"),
+        Some(Action::Announce(cause)) => cause,
+        other => panic!("no failure cause but {other:?}"),
     }
 }
 
 fn text(action: Option<Action>) -> String {
-    verdict(action).to_string()
+    failure_cause(action).to_string()
 }
 
-/// Reports a failure, hands in every answer, and returns the verdict.
-fn decided(arbiter: &mut Arbiter, complaint: FailureReport, answers: &[History]) -> FailureCause {
+/// Reports a failure, hands in every answer, and returns the failure cause.
+fn decided(arbiter: &mut Arbiter, report: FailureReport, answers: &[History]) -> FailureCause {
     let asked = (0..answers.len()).map(Rank::at).collect();
-    assert_eq!(arbiter.report_failure(Rank(0), complaint, 0), Some(Action::Ask(asked)));
+    assert_eq!(arbiter.report_failure(Rank(0), report, 0), Some(Action::Ask(asked)));
     let mut last = None;
     for (i, answer) in answers.iter().enumerate() {
-        assert_eq!(last, None, "a verdict before everyone has answered");
+        assert_eq!(last, None, "a failure cause before everyone has answered");
         last = arbiter.answer(Rank::at(i), answer.clone(), 1);
     }
     assert_eq!(arbiter.deadline_ms(), None);
-    verdict(last)
+    failure_cause(last)
 }
 
 #[test]
 fn a_closed_connection_is_a_death_at_once() {
     let mut arbiter = arbiter(4);
     assert_eq!(
-        verdict(arbiter.closed(Rank(3))),
+        failure_cause(arbiter.closed(Rank(3))),
         FailureCause::Died { who: RankOnHost { rank: Rank(3), host: Some("h1".into()) } }
     );
-    // The first verdict is the only one.
+    // The first failure cause is the only one.
     assert_eq!(arbiter.closed(Rank(2)), None);
     assert_eq!(arbiter.report_failure(Rank(1), overdue(0), 0), None);
     assert_eq!(arbiter.answer(Rank(1), history(&[]), 0), None);
@@ -96,13 +96,13 @@ fn a_rank_that_does_not_answer_is_silent() {
         assert_eq!(arbiter.answer(Rank(rank), history(&[(4, 8, false)]), 1001), None);
     }
     assert_eq!(
-        text(tick_until_a_verdict(&mut arbiter)),
+        text(tick_until_a_failure_cause(&mut arbiter)),
         "rank 1 (host h0) does not answer (waited 500 ms): stopped or cut off"
     );
 }
 
 /// Calls `tick` whenever the arbiter asks for it.
-fn tick_until_a_verdict(arbiter: &mut Arbiter) -> Option<Action> {
+fn tick_until_a_failure_cause(arbiter: &mut Arbiter) -> Option<Action> {
     loop {
         let now_ms = arbiter.deadline_ms()?;
         if let Some(action) = arbiter.tick(now_ms) {
@@ -127,7 +127,7 @@ fn a_stopped_arbiter_accuses_no_rank_that_its_question_has_not_reached() {
                     rank 2 (host h1) has made no call yet";
     assert_eq!(text(answered), expected);
     // If rank 2 does not answer then, it is silent.
-    let silent = verdict(tick_until_a_verdict(&mut asked()));
+    let silent = failure_cause(tick_until_a_failure_cause(&mut asked()));
     let waited_ms = stopped_for_ms + limits::ANSWER_MS - TICK_MS;
     let who = RankOnHost { rank: Rank(2), host: Some("h1".into()) };
     assert_eq!(silent, FailureCause::Silent { ranks: vec![who], for_ms: waited_ms });
@@ -153,11 +153,10 @@ fn a_rank_that_has_not_entered_is_absent_wherever_it_is() {
 fn an_earlier_difference_is_the_cause_of_later_trouble() {
     let rest = history(&[(6, 8, true), (7, 8, false)]);
     let odd = history(&[(6, 9, true), (7, 8, false)]);
-    for complaint in [overdue(7), FailureReport::Mismatch { seq: 7, peer: 1 }] {
-        let verdict =
-            decided(&mut arbiter(3), complaint, &[rest.clone(), odd.clone(), rest.clone()]);
+    for report in [overdue(7), FailureReport::Mismatch { seq: 7, peer: 1 }] {
+        let cause = decided(&mut arbiter(3), report, &[rest.clone(), odd.clone(), rest.clone()]);
         assert_eq!(
-            verdict.to_string(),
+            cause.to_string(),
             "ranks differ in call #6: ranks 0, 2 called allreduce [f32 x 8, sum]; rank 1 called \
              allreduce [f32 x 9, sum]"
         );
@@ -169,14 +168,14 @@ fn a_mismatch_names_each_call_and_its_ranks() {
     let odd = history(&[(7, 9, false)]);
     let rest = history(&[(7, 8, false)]);
     let answers = [odd, rest.clone(), rest.clone(), history(&[]), rest];
-    for complaint in [overdue(7), FailureReport::Mismatch { seq: 7, peer: 1 }] {
-        let verdict = decided(&mut arbiter(5), complaint, &answers);
+    for report in [overdue(7), FailureReport::Mismatch { seq: 7, peer: 1 }] {
+        let cause = decided(&mut arbiter(5), report, &answers);
         assert_eq!(
-            verdict.to_string(),
+            cause.to_string(),
             "ranks differ in call #7: ranks 1-2, 4 called allreduce [f32 x 8, sum]; rank 0 called \
              allreduce [f32 x 9, sum]"
         );
-        assert_eq!(verdict.culprits(), [Rank(0)]);
+        assert_eq!(cause.culprits(), [Rank(0)]);
     }
 }
 
@@ -202,8 +201,8 @@ fn everyone_inside_is_a_stall() {
 #[test]
 fn a_rank_far_beyond_the_call_is_not_absent() {
     let answers = [history(&[(7, 8, false)]), history(&[(100, 8, false)])];
-    let verdict = decided(&mut arbiter(2), overdue(7), &answers);
-    assert!(matches!(verdict, FailureCause::Stalled { ranks, .. } if ranks == [Rank(0)]));
+    let cause = decided(&mut arbiter(2), overdue(7), &answers);
+    assert!(matches!(cause, FailureCause::Stalled { ranks, .. } if ranks == [Rank(0)]));
 }
 
 #[test]
@@ -212,8 +211,8 @@ fn the_oldest_of_several_overdue_calls_decides() {
     assert!(arbiter.report_failure(Rank(0), overdue(9), 0).is_some());
     assert_eq!(arbiter.report_failure(Rank(1), overdue(8), 1), None);
     assert_eq!(arbiter.answer(Rank(0), history(&[(8, 1, true), (9, 1, false)]), 2), None);
-    let verdict = verdict(arbiter.answer(Rank(1), history(&[(8, 2, false)]), 3));
-    assert!(matches!(verdict, FailureCause::Mismatch { seq: 8, .. }), "{verdict}");
+    let cause = failure_cause(arbiter.answer(Rank(1), history(&[(8, 2, false)]), 3));
+    assert!(matches!(cause, FailureCause::Mismatch { seq: 8, .. }), "{cause}");
 }
 
 #[test]
@@ -221,9 +220,10 @@ fn a_broken_link_waits_for_a_death() {
     let mut dies = arbiter(3);
     assert_eq!(dies.report_failure(Rank(0), link(2), 10), None);
     assert_eq!(dies.deadline_ms(), Some(10 + limits::LINK_GRACE_MS));
-    assert!(
-        matches!(verdict(dies.closed(Rank(2))), FailureCause::Died { who } if who.rank == Rank(2))
-    );
+    assert!(matches!(
+        failure_cause(dies.closed(Rank(2))),
+        FailureCause::Died { who } if who.rank == Rank(2)
+    ));
 
     let mut lives = arbiter(3);
     assert_eq!(lives.report_failure(Rank(0), link(2), 10), None);
@@ -254,8 +254,8 @@ fn a_link_to_one_that_made_every_call_before_it_left_is_a_link() {
     assert_eq!(arbiter.left(Rank(1), history(&[(4, 8, true)]), 0), None);
     assert_eq!(arbiter.report_failure(Rank(0), link(1), 0), None);
     assert!(arbiter.tick(limits::LINK_GRACE_MS).is_some());
-    let verdict = verdict(arbiter.answer(Rank(0), history(&[(4, 8, false)]), 400));
-    assert!(matches!(verdict, FailureCause::Link { .. }), "{verdict}");
+    let cause = failure_cause(arbiter.answer(Rank(0), history(&[(4, 8, false)]), 400));
+    assert!(matches!(cause, FailureCause::Link { .. }), "{cause}");
 }
 
 #[test]
@@ -264,21 +264,21 @@ fn a_link_during_an_inquiry_explains_a_stall() {
     assert!(arbiter.report_failure(Rank(0), overdue(1), 0).is_some());
     assert_eq!(arbiter.report_failure(Rank(1), link(0), 1), None);
     assert_eq!(arbiter.answer(Rank(0), history(&[(1, 8, false)]), 2), None);
-    let verdict = verdict(arbiter.answer(Rank(1), history(&[(1, 8, false)]), 3));
-    assert!(matches!(verdict, FailureCause::Link { .. }), "{verdict}");
+    let cause = failure_cause(arbiter.answer(Rank(1), history(&[(1, 8, false)]), 3));
+    assert!(matches!(cause, FailureCause::Link { .. }), "{cause}");
 }
 
 #[test]
 fn death_and_goodbye_during_an_inquiry() {
     let mut dies = arbiter(2);
     assert!(dies.report_failure(Rank(0), overdue(1), 0).is_some());
-    assert!(matches!(verdict(dies.closed(Rank(1))), FailureCause::Died { .. }));
+    assert!(matches!(failure_cause(dies.closed(Rank(1))), FailureCause::Died { .. }));
 
     let mut leaves = arbiter(2);
     assert!(leaves.report_failure(Rank(0), overdue(1), 0).is_some());
     assert_eq!(leaves.answer(Rank(0), history(&[(1, 8, false)]), 1), None);
-    let verdict = verdict(leaves.left(Rank(1), history(&[(0, 8, true)]), 2));
-    let FailureCause::Absent { ranks, .. } = verdict else { panic!("{verdict}") };
+    let cause = failure_cause(leaves.left(Rank(1), history(&[(0, 8, true)]), 2));
+    let FailureCause::Absent { ranks, .. } = cause else { panic!("{cause}") };
     assert_eq!(ranks[0].place, Place::Gone);
 }
 
@@ -287,7 +287,7 @@ fn an_abort_is_passed_on_but_not_at_any_length() {
     let mut arbiter = arbiter(2);
     let reason = "\u{e4}".repeat(limits::CAUSE_BYTES_MAX);
     let FailureCause::Aborted { who, reason } =
-        verdict(arbiter.report_failure(Rank(1), FailureReport::Abort { reason }, 0))
+        failure_cause(arbiter.report_failure(Rank(1), FailureReport::Abort { reason }, 0))
     else {
         panic!("not aborted")
     };

@@ -232,7 +232,7 @@ proptest! {
         let _ = decode::is_relay_message(&bytes);
         prop_assert!(decode::addresses(&String::from_utf8_lossy(&bytes)).len() <= 16);
         if let Some(history) = decode::history(&bytes) {
-            prop_assert!(decode::verdict_on(history.clone(), history).is_some());
+            prop_assert!(decode::cause_on(history.clone(), history).is_some());
         }
     }
 }

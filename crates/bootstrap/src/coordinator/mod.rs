@@ -1,5 +1,5 @@
 //! The coordinator, the centre of the star in rank 0's process. It waits for the ranks, watches
-//! each of them, and announces the verdict.
+//! each of them, and announces the failure cause.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,6 +10,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::acceptor::Authenticated;
+use crate::failure_cause::RankList;
 use crate::message::{
     FromCoordinator, JoinRequest, Parent, Refusal, ToCoordinator, decode, encode,
 };
@@ -17,7 +18,6 @@ use crate::reconnect::ReturnPort;
 use crate::relay;
 use crate::rendezvous::Report;
 use crate::turned_away::TurnedAway;
-use crate::verdict::RankList;
 
 mod state;
 mod watch;
@@ -173,9 +173,9 @@ impl Coordinator {
     }
 
     fn refusal_for(&self, request: &JoinRequest) -> Option<Refusal> {
-        let JoinRequest { rank, host, card, process, .. } = request;
+        let JoinRequest { rank, host, peer_info, process, .. } = request;
         let fits =
-            card.len() <= limits::PEER_INFO_BYTES_MAX && host.len() <= limits::CAUSE_BYTES_MAX;
+            peer_info.len() <= limits::PEER_INFO_BYTES_MAX && host.len() <= limits::CAUSE_BYTES_MAX;
         if !fits || self.hosts.len() <= Rank(*rank).index() {
             Some(Refusal::Invalid)
         } else if self.links.contains_key(rank) && self.processes.get(rank) != Some(process) {
@@ -188,7 +188,7 @@ impl Coordinator {
     /// Sends the roster to rank 0's children in the tree, and tells the other ranks where to fetch
     /// it.
     fn send_roster(&mut self) {
-        self.roster = encode(&FromCoordinator::Roster(std::mem::take(&mut self.cards))).into();
+        self.roster = encode(&FromCoordinator::Roster(std::mem::take(&mut self.peer_infos))).into();
         for rank in self.links.keys().copied().collect::<Vec<_>>() {
             let parent = if rank == 0 { 0 } else { relay::parent(Rank(rank)).0 };
             let place = self.relays.get(&parent).zip(self.fetching.get(&rank));
@@ -205,7 +205,7 @@ impl Coordinator {
     /// Tells the connected ranks that nobody watches any more, then lets rank 0 leave.
     async fn shut_down(mut self) {
         let own = self.links.remove(&0);
-        if self.verdict.is_none() {
+        if self.failure_cause.is_none() {
             self.broadcast_message(&FromCoordinator::Closing);
         }
         self.links.clear();

@@ -32,13 +32,13 @@ const CUT_RETURN: Duration = Duration::from_millis(limits::COORDINATOR_SILENCE_M
 /// The coordinator of one job.
 pub(crate) struct Coordinator {
     pub(super) hosts: Vec<String>,
-    pub(super) cards: Vec<Vec<u8>>,
+    pub(super) peer_infos: Vec<Vec<u8>>,
     /// The ranks that forward the roster: their addresses and ports.
     pub(super) relays: BTreeMap<u32, (IpAddr, u16)>,
     /// The ranks that fetch the roster from another rank, with their addresses. They may still ask
     /// the coordinator.
     pub(super) fetching: BTreeMap<u32, IpAddr>,
-    /// The cards of all ranks, as a message.
+    /// The peer information of all ranks, as a message.
     pub(super) roster: Arc<[u8]>,
     /// The connected ranks.
     pub(super) links: BTreeMap<u32, RankLink>,
@@ -69,8 +69,8 @@ pub(crate) struct Coordinator {
     pub(super) drains: u64,
     /// Callers that wait until nothing is left to announce.
     pub(super) callers: Vec<Mark>,
-    /// The announced verdict, as a message.
-    pub(super) verdict: Option<Arc<[u8]>>,
+    /// The announced failure cause, as a message.
+    pub(super) failure_cause: Option<Arc<[u8]>>,
     pub(super) announcing: Option<Announcing>,
 }
 
@@ -124,9 +124,9 @@ impl Lost {
     }
 }
 
-/// A verdict on its way to all ranks but rank 0.
+/// A failure cause on its way to all ranks but rank 0.
 pub(super) struct Announcing {
-    /// Closes when all connections have written the verdict.
+    /// Closes when all connections have written the failure cause.
     pub(super) written: mpsc::Receiver<Infallible>,
     /// Until when the coordinator waits for ranks that do not read.
     pub(super) until: Instant,
@@ -178,7 +178,7 @@ impl Coordinator {
         });
         let mut coordinator = Self {
             hosts: vec![String::new(); size],
-            cards: vec![Vec::new(); size],
+            peer_infos: vec![Vec::new(); size],
             relays: BTreeMap::new(),
             fetching: BTreeMap::new(),
             roster: Arc::new([]),
@@ -200,7 +200,7 @@ impl Coordinator {
             drain: None,
             drains: 0,
             callers: Vec::new(),
-            verdict: None,
+            failure_cause: None,
             announcing: None,
         };
         coordinator.add_rank(first, RankLink { connection: 0, outbox: incoming_tx, marks: None });
@@ -246,10 +246,10 @@ impl Coordinator {
     }
 
     pub(super) fn add_rank(&mut self, request: JoinRequest, link: RankLink) {
-        let JoinRequest { rank, host, card, process, .. } = request;
+        let JoinRequest { rank, host, peer_info, process, .. } = request;
         let index = Rank(rank).index();
-        if let (Some(h), Some(c)) = (self.hosts.get_mut(index), self.cards.get_mut(index)) {
-            (*h, *c) = (host, card);
+        if let (Some(h), Some(c)) = (self.hosts.get_mut(index), self.peer_infos.get_mut(index)) {
+            (*h, *c) = (host, peer_info);
             self.links.insert(rank, link);
             self.processes.insert(rank, process);
             self.may_rejoin.remove(&rank);

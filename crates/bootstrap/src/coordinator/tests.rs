@@ -11,12 +11,12 @@ use super::state::RankLink;
 use super::*;
 use crate::arbiter::FailureReport;
 use crate::channel::{Greeting, Purpose};
+use crate::failure_cause::FailureCause;
 use crate::member::{Command, ControlStream, Incoming, Member, serve};
 use crate::message::ReturnTicket;
 use crate::rank_state::RankState;
 use crate::reconnect::ReturnPath;
 use crate::secret::Secret;
-use crate::verdict::FailureCause;
 
 const SECRET: Secret = Secret::new([1; 32]);
 const IP: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
@@ -34,7 +34,7 @@ fn greeting() -> Greeting {
 }
 
 fn request(rank: u32) -> JoinRequest {
-    JoinRequest { rank, host: "h".into(), card: Vec::new(), relay: None, process: [0; 16] }
+    JoinRequest { rank, host: "h".into(), peer_info: Vec::new(), relay: None, process: [0; 16] }
 }
 
 /// A job of two ranks whose coordinator runs.
@@ -74,9 +74,9 @@ impl Fixture {
         }
     }
 
-    async fn verdict(&mut self) -> FailureCause {
+    async fn failure_cause(&mut self) -> FailureCause {
         match self.hears().await {
-            FromCoordinator::FailureCause(verdict) => verdict,
+            FromCoordinator::FailureCause(cause) => cause,
             other => panic!("rank 0 received {other:?}"),
         }
     }
@@ -89,7 +89,7 @@ impl Fixture {
             FromCoordinator::Contributions(1, all) => assert_eq!(all, [[0], [1]]),
             other => panic!("rank 0 received {other:?}"),
         }
-        assert_eq!(rank.state.verdict(), None);
+        assert_eq!(rank.state.failure_cause(), None);
     }
 }
 
@@ -118,10 +118,10 @@ impl Cut {
         Self { member, state }
     }
 
-    async fn verdict(&self) -> Arc<FailureCause> {
+    async fn failure_cause(&self) -> Arc<FailureCause> {
         loop {
-            if let Some(verdict) = self.state.verdict() {
-                return Arc::clone(verdict);
+            if let Some(cause) = self.state.failure_cause() {
+                return Arc::clone(cause);
             }
             sleep(Duration::from_millis(5)).await;
         }
@@ -168,9 +168,9 @@ fn a_rank_that_is_cut_off_and_does_not_come_back_is_silent() {
     run(async {
         let mut fixture = Fixture::new();
         fixture.cut_at_the_coordinator().await;
-        let verdict = fixture.verdict().await;
-        assert_eq!(verdict.culprits(), [Rank(1)]);
-        assert!(matches!(verdict, FailureCause::Silent { .. }), "{verdict}");
+        let cause = fixture.failure_cause().await;
+        assert_eq!(cause.culprits(), [Rank(1)]);
+        assert!(matches!(cause, FailureCause::Silent { .. }), "{cause}");
     });
 }
 
@@ -179,11 +179,11 @@ fn a_rank_that_is_cut_off_explains_a_broken_link_to_it() {
     run(async {
         let mut fixture = Fixture::new();
         fixture.cut_at_the_coordinator().await;
-        let complaint = FailureReport::Link { peer: 1, cause: "no answer".into() };
-        fixture.own.outgoing.send(ToCoordinator::Complain(complaint)).unwrap();
-        let verdict = fixture.verdict().await;
-        assert_eq!(verdict.culprits(), [Rank(1)]);
-        assert!(matches!(verdict, FailureCause::Silent { .. }), "{verdict}");
+        let report = FailureReport::Link { peer: 1, cause: "no answer".into() };
+        fixture.own.outgoing.send(ToCoordinator::Report(report)).unwrap();
+        let cause = fixture.failure_cause().await;
+        assert_eq!(cause.culprits(), [Rank(1)]);
+        assert!(matches!(cause, FailureCause::Silent { .. }), "{cause}");
     });
 }
 
@@ -193,8 +193,8 @@ fn a_rank_that_is_cut_off_and_finds_nobody_says_that_rank_0_is_silent() {
         // Nobody listens on this return port.
         let return_port = ReturnPort::reserve(IP, greeting(), SECRET).unwrap();
         let rank = Cut::new(return_port.return_ticket(1));
-        let verdict = rank.verdict().await;
-        assert_eq!(verdict.culprits(), [Rank(0)]);
-        assert!(matches!(&*verdict, FailureCause::Silent { .. }), "{verdict}");
+        let cause = rank.failure_cause().await;
+        assert_eq!(cause.culprits(), [Rank(0)]);
+        assert!(matches!(&*cause, FailureCause::Silent { .. }), "{cause}");
     });
 }

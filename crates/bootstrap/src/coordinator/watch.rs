@@ -1,5 +1,5 @@
 //! The coordinator after all ranks have joined: it receives failure reports, lets ranks reconnect,
-//! and announces the verdict.
+//! and announces the failure cause.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,12 +25,12 @@ const DRAIN_MAX: Duration = Duration::from_millis(100);
 /// A coordinator whose timer fires this much late was stopped.
 const LATE: Duration = Duration::from_millis(limits::RETURN_MS / 3);
 
-/// Waits until all ranks but rank 0 have the verdict.
+/// Waits until all ranks but rank 0 have the failure cause.
 async fn announced(announcing: &mut Option<Announcing>) {
     match announcing {
         Some(Announcing { written, until }) => {
             if timeout_at(*until, written.recv()).await.is_err() {
-                tracing::debug!("some ranks do not read the verdict");
+                tracing::debug!("some ranks do not read the failure cause");
             }
         }
         None => std::future::pending().await,
@@ -75,7 +75,7 @@ impl Coordinator {
                 }
                 () = announced(&mut self.announcing) => {
                     self.announcing = None;
-                    self.verdict.iter().for_each(|verdict| self.send(0, verdict));
+                    self.failure_cause.iter().for_each(|cause| self.send(0, cause));
                 }
                 (rank, peer) = reconnect::next(&mut self.return_port) => {
                     self.readmit(&agreement, rank, peer);
@@ -87,7 +87,7 @@ impl Coordinator {
                 () = sleep_until(end.unwrap_or(now)), if end.is_some() && is_settled => return,
             }
             if self.is_settled(&agreement) {
-                // These marks go behind the verdict, if there is one.
+                // These marks go behind the failure cause, if there is one.
                 let callers = std::mem::take(&mut self.callers);
                 let own = self.links.get(&0);
                 callers
@@ -95,8 +95,8 @@ impl Coordinator {
                     .for_each(|mark| own.iter().for_each(|it| it.mark(mark.clone())));
                 self.release_leaving(agreement.have_all_left());
             }
-            // After a verdict no rank works on, and every reachable rank gets it soon.
-            if self.verdict.is_some() {
+            // After a failure cause no rank works on, and every reachable rank gets it soon.
+            if self.failure_cause.is_some() {
                 end = end.map(|end| end.min(Instant::now() + FLUSH));
             }
         }
@@ -150,9 +150,9 @@ impl Coordinator {
     fn take(&mut self, agreement: &mut Agreement, event: Event) -> Vec<Step> {
         let now_ms = self.now_ms();
         match event {
-            Event::Message(rank, ToCoordinator::Complain(complaint)) => {
-                tracing::debug!("rank {rank} reports a failure: {complaint:?}");
-                agreement.report_failure(Rank(rank), complaint, now_ms)
+            Event::Message(rank, ToCoordinator::Report(report)) => {
+                tracing::debug!("rank {rank} reports a failure: {report:?}");
+                agreement.report_failure(Rank(rank), report, now_ms)
             }
             Event::Message(rank, ToCoordinator::Answer(history)) => {
                 agreement.answer(Rank(rank), history, now_ms)
@@ -161,9 +161,9 @@ impl Coordinator {
                 agreement.holds(Rank(rank));
                 Vec::new()
             }
-            Event::Message(rank, ToCoordinator::Stated(verdict)) => {
-                tracing::info!("rank {rank} stated a cause by itself: {verdict}");
-                agreement.stated(Rank(rank), verdict, now_ms)
+            Event::Message(rank, ToCoordinator::Stated(cause)) => {
+                tracing::info!("rank {rank} stated a cause by itself: {cause}");
+                agreement.stated(Rank(rank), cause, now_ms)
             }
             Event::Message(rank, ToCoordinator::Goodbye(history)) => {
                 if agreement.is_present(Rank(rank)) {
@@ -223,19 +223,20 @@ impl Coordinator {
             match step {
                 Step::Ask(ranks) => self.ask(&ranks, &FromCoordinator::Ask),
                 Step::Hold(ranks) => self.ask(&ranks, &FromCoordinator::Hold),
-                Step::Announce(verdict) => {
-                    tracing::info!("verdict: {verdict}");
-                    let culprits = verdict.culprits().iter().map(|r| r.0).collect();
-                    self.report(Report::FailureCause { text: verdict.to_string(), culprits });
-                    let bytes: Arc<[u8]> = encode(&FromCoordinator::FailureCause(verdict)).into();
-                    self.verdict = Some(Arc::clone(&bytes));
+                Step::Announce(cause) => {
+                    tracing::info!("failure cause: {cause}");
+                    let culprits = cause.culprits().iter().map(|r| r.0).collect();
+                    self.report(Report::FailureCause { text: cause.to_string(), culprits });
+                    let bytes: Arc<[u8]> = encode(&FromCoordinator::FailureCause(cause)).into();
+                    self.failure_cause = Some(Arc::clone(&bytes));
                     self.announce(&bytes);
                 }
             }
         }
     }
 
-    /// Tells all other ranks first, because the process of rank 0 may end when it gets the verdict.
+    /// Tells all other ranks first, because the process of rank 0 may end when it gets the failure
+    /// cause.
     fn announce(&mut self, bytes: &Arc<[u8]>) {
         let (mark, written) = mpsc::channel(1);
         for (rank, link) in self.links.iter().filter(|(rank, _)| **rank != 0) {
@@ -253,7 +254,7 @@ impl Coordinator {
 
     /// Lets a rank go that has nothing more to receive, or has waited long enough.
     fn release_leaving(&mut self, have_all_left: bool) {
-        let (now, all) = (Instant::now(), have_all_left || self.verdict.is_some());
+        let (now, all) = (Instant::now(), have_all_left || self.failure_cause.is_some());
         let (staying, going): (BTreeMap<_, _>, _) =
             self.leaving.iter().partition(|(_, until)| !all && **until > now);
         for (rank, _) in going {
@@ -269,8 +270,8 @@ impl Coordinator {
         let link = self.connect(rank, peer.reader, peer.writer);
         self.links.insert(rank, link);
         self.lost.remove(&rank);
-        match &self.verdict {
-            Some(verdict) => self.send(rank, verdict),
+        match &self.failure_cause {
+            Some(cause) => self.send(rank, cause),
             None => self.act(agreement.owed(Rank(rank))),
         }
     }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use ringfold_types::{Rank, limits};
 
+use crate::failure_cause::RankList;
 use crate::secret::WAYS_TO_SHARE;
-use crate::verdict::RankList;
 
 /// Why the ranks did not all join.
 #[derive(Debug, thiserror::Error)]
@@ -110,13 +110,13 @@ pub enum JoinError {
         /// The number of ranks in the job.
         size: usize,
     },
-    /// The card is too long.
+    /// The peer information is too long.
     #[error(
-        "a card of {bytes} bytes is too long: at most {} are allowed",
+        "peer information of {bytes} bytes is too long: at most {} are allowed",
         limits::PEER_INFO_BYTES_MAX
     )]
-    CardTooLong {
-        /// The length of the card.
+    PeerInfoTooLong {
+        /// The length of the peer information.
         bytes: usize,
     },
     /// A rank joined and went away before all had joined.
@@ -133,13 +133,14 @@ pub enum JoinError {
         /// The cause.
         cause: String,
     },
-    /// The job failed after every rank had joined, and before this one had the cards of all.
-    #[error("the job failed before rank {rank} had the cards of all ranks: {verdict}")]
+    /// The job failed after every rank had joined, and before this one had the peer information of
+    /// all.
+    #[error("the job failed before rank {rank} had the peer information of all ranks: {cause}")]
     Failed {
         /// This rank.
         rank: Rank,
-        /// The verdict as text.
-        verdict: String,
+        /// The failure cause as text.
+        cause: String,
     },
     /// The limit of open files is too low for rank 0.
     #[error(

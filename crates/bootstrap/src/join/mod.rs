@@ -1,5 +1,5 @@
-//! Joining the other ranks: from an identity and a secret to a `Control` and the cards of all
-//! ranks.
+//! Joining the other ranks: from an identity and a secret to a `Control` and the peer information
+//! of all ranks.
 
 use std::io;
 use std::net::IpAddr;
@@ -47,29 +47,29 @@ const REJOIN: Duration = Duration::from_millis(2 * limits::RETURN_MS);
 const RETRY_PAUSE: Duration = Duration::from_millis(20);
 
 impl Control {
-    /// Joins the other ranks. `card` describes this rank to the others (addresses, host, version).
-    /// Returns the cards of all ranks, in rank order. All ranks must call it. Blocks until all
-    /// have, or until `options.timeout` is over.
+    /// Joins the other ranks. `peer_info` describes this rank to the others (addresses, host,
+    /// version). Returns the peer information of all ranks, in rank order. All ranks must call it.
+    /// Blocks until all have, or until `options.timeout` is over.
     ///
     /// # Errors
     /// See `JoinError`. Every rank gets the error within the timeout and a few seconds.
     pub fn join(
         identity: Identity,
         secret: Secret,
-        card: Vec<u8>,
+        peer_info: Vec<u8>,
         options: Options,
     ) -> Result<(Self, Cards), JoinError> {
         let (rank, size) = (identity.rank, identity.size);
         if rank.index() >= size || size > limits::RANKS_MAX {
             return Err(JoinError::Invalid { rank, size });
         }
-        if card.len() > limits::PEER_INFO_BYTES_MAX {
-            return Err(JoinError::CardTooLong { bytes: card.len() });
+        if peer_info.len() > limits::PEER_INFO_BYTES_MAX {
+            return Err(JoinError::PeerInfoTooLong { bytes: peer_info.len() });
         }
         let system = |action| move |source| JoinError::System { rank, action, source };
         if let Rendezvous::Alone = identity.rendezvous {
             let alone = local::controls(1).map_err(system("make an eventfd"))?.pop();
-            return alone.map(|c| (c, vec![card])).ok_or(JoinError::Invalid { rank, size });
+            return alone.map(|c| (c, vec![peer_info])).ok_or(JoinError::Invalid { rank, size });
         }
         let state = RankState::new().map_err(system("make an eventfd"))?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -86,11 +86,11 @@ impl Control {
         let work = move || {
             runtime.block_on(async {
                 let heard = tracing::dispatcher::set_default(&log);
-                let joined = joiner.join_job(rendezvous, card).await;
+                let joined = joiner.join_job(rendezvous, peer_info).await;
                 drop(heard);
                 let told = match joined {
-                    Ok((stream, cards)) => {
-                        let told = tell.send(Ok(cards));
+                    Ok((stream, peer_infos)) => {
+                        let told = tell.send(Ok(peer_infos));
                         serve(rank, ours, stream, orders).await;
                         joiner.coordinator.join_next().await;
                         told
@@ -109,8 +109,8 @@ impl Control {
         let thread = thread::Builder::new().name("ringfold-ctl".into()).spawn(work);
         member.runs_on(thread.map_err(system("start a thread"))?);
         let died = |_| io::Error::other("the control thread ended early");
-        let cards = told.recv().map_err(died).map_err(system("join"))??;
-        Ok((Self::new(rank, size, state, Link::Member(member)), cards))
+        let peer_infos = told.recv().map_err(died).map_err(system("join"))??;
+        Ok((Self::new(rank, size, state, Link::Member(member)), peer_infos))
     }
 }
 
@@ -118,7 +118,7 @@ impl Joiner {
     async fn join_job(
         &mut self,
         rendezvous: Rendezvous,
-        card: Vec<u8>,
+        peer_info: Vec<u8>,
     ) -> Result<(ControlStream, Cards), JoinError> {
         let host = self.options.host.clone();
         let host = host.unwrap_or_else(address::host_name);
@@ -128,18 +128,18 @@ impl Joiner {
             action: "make a random number",
             source: io::Error::other(e),
         })?;
-        let mut request = JoinRequest { rank: self.rank.0, host, card, relay: None, process };
+        let mut request = JoinRequest { rank: self.rank.0, host, peer_info, relay: None, process };
         if self.rank == Rank(0) {
             let mut stream = self.run_coordinator(rendezvous, request).await?;
-            let cards = self.roster(&mut stream, None).await?;
-            return Ok((stream, cards.map_err(|cause| self.lost(&cause.to_string()))?));
+            let peer_infos = self.roster(&mut stream, None).await?;
+            return Ok((stream, peer_infos.map_err(|cause| self.lost(&cause.to_string()))?));
         }
         let candidates = self.find(rendezvous).await?;
         let (mut stream, mut peer) =
             self.register(&candidates, &mut request, self.deadline).await?;
         loop {
             match self.roster(&mut stream, Some(peer)).await? {
-                Ok(cards) => return Ok((stream, cards)),
+                Ok(peer_infos) => return Ok((stream, peer_infos)),
                 // Other ranks are missing, so the coordinator accepts this one again.
                 Err(cause) => {
                     tracing::debug!("rank {} joins again: {cause}", self.rank);

@@ -1,4 +1,4 @@
-//! How a rank gets the cards of all ranks, and forwards them.
+//! How a rank gets the peer information of all ranks, and forwards it.
 
 use std::future::pending;
 use std::io;
@@ -42,9 +42,9 @@ impl Joiner {
         Some((port, Relay::serve(listener, greeting, secret, children, until)))
     }
 
-    /// Waits until every rank has joined, gets the cards of all, and forwards them. `coordinator`
-    /// is the address at which this rank reached rank 0. The inner error means that the connection
-    /// ended while other ranks were missing.
+    /// Waits until every rank has joined, gets the peer information of all, and forwards it.
+    /// `coordinator` is the address at which this rank reached rank 0. The inner error means that
+    /// the connection ended while other ranks were missing.
     pub(super) async fn roster(
         &self,
         stream: &mut ControlStream,
@@ -77,11 +77,11 @@ impl Joiner {
                 }
             };
             match decode(&bytes) {
-                Some(FromCoordinator::Roster(cards)) if cards.len() == self.size => {
+                Some(FromCoordinator::Roster(peer_infos)) if peer_infos.len() == self.size => {
                     if let Some(relay) = &self.relay {
                         relay.give(bytes);
                     }
-                    return Ok(Ok(cards));
+                    return Ok(Ok(peer_infos));
                 }
                 Some(FromCoordinator::Refused(refusal)) => return Err(self.refused(refusal)),
                 Some(FromCoordinator::Fetch(parent)) => match coordinator.take() {
@@ -97,9 +97,9 @@ impl Joiner {
                         .send(ToCoordinator::Answer(History::default()))
                         .unwrap_or_default();
                 }
-                Some(FromCoordinator::FailureCause(verdict)) => {
-                    let (rank, verdict) = (self.rank, verdict.to_string());
-                    return Err(JoinError::Failed { rank, verdict });
+                Some(FromCoordinator::FailureCause(cause)) => {
+                    let (rank, cause) = (self.rank, cause.to_string());
+                    return Err(JoinError::Failed { rank, cause });
                 }
                 _ => return Err(self.lost("it sent an unexpected message")),
             }

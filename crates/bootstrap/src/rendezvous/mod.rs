@@ -6,8 +6,8 @@
 //! program of its script, there is a new coordinator. `registry` assigns one to each rank that
 //! asks.
 //!
-//! Rank 0 keeps its connection and reports on it, so that the launcher can print the verdict. The
-//! launcher itself takes no part in the job.
+//! Rank 0 keeps its connection and reports on it, so that the launcher can print the failure cause.
+//! The launcher itself takes no part in the job.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -42,9 +42,9 @@ pub enum Report {
     },
     /// The job has failed.
     FailureCause {
-        /// The verdict as text.
+        /// The failure cause as text.
         text: String,
-        /// The ranks that the verdict names as the cause.
+        /// The ranks that the failure cause names as culprits.
         culprits: Vec<u32>,
     },
 }

@@ -12,7 +12,7 @@ use ringfold_bootstrap::{CallName, Control, FailureCause, FailureReport};
 use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp, Wire};
 use rustix::process::Signal;
 
-use crate::world::{Job, TIME_LIMIT, common_verdict, leave};
+use crate::world::{Job, TIME_LIMIT, common_cause, leave};
 
 /// Longer than the coordinator waits for a rank to reconnect.
 const LONG: Duration = Duration::from_millis(1500);
@@ -119,10 +119,10 @@ fn a_connection_that_breaks_is_made_again_and_nobody_is_accused() {
     exchange(&controls);
     cable.cut();
     thread::sleep(LONG);
-    assert!(controls.iter().all(|control| control.verdict().is_none()));
+    assert!(controls.iter().all(|control| control.failure_cause().is_none()));
     exchange(&controls);
     controls[5].report_failure(FailureReport::Abort { reason: "enough".into() });
-    assert_eq!(common_verdict(&controls).to_string(), "rank 5 gave up: enough");
+    assert_eq!(common_cause(&controls).to_string(), "rank 5 gave up: enough");
     leave(controls);
 }
 
@@ -132,10 +132,10 @@ fn a_break_that_only_the_rank_notices_accuses_nobody() {
     exchange(&controls);
     cable.cut_at_the_rank();
     thread::sleep(LONG);
-    assert!(controls.iter().all(|control| control.verdict().is_none()));
+    assert!(controls.iter().all(|control| control.failure_cause().is_none()));
     exchange(&controls);
     controls[2].report_failure(FailureReport::Abort { reason: "enough".into() });
-    assert_eq!(common_verdict(&controls).to_string(), "rank 2 gave up: enough");
+    assert_eq!(common_cause(&controls).to_string(), "rank 2 gave up: enough");
     leave(controls);
 }
 
@@ -155,7 +155,7 @@ fn messages_on_their_way_are_sent_again() {
         assert!(all.iter().all(|one| *one == [[0], [1], [2]]), "{all:?}");
     });
     leave(controls);
-    // Its failure report and the verdict are sent again.
+    // Its failure report and the failure cause are sent again.
     for is_before in [true, false] {
         let (controls, cable) = joined(3);
         if is_before {
@@ -166,17 +166,17 @@ fn messages_on_their_way_are_sent_again() {
         if !is_before {
             cable.cut();
         }
-        let verdict = common_verdict(&controls);
+        let cause = common_cause(&controls);
         assert!(
-            matches!(&*verdict, FailureCause::Absent { ranks, .. } if ranks[0].who.rank == Rank(2))
+            matches!(&*cause, FailureCause::Absent { ranks, .. } if ranks[0].who.rank == Rank(2))
         );
         leave(controls);
     }
-    // The verdict on another rank is sent again.
+    // The failure cause on another rank is sent again.
     let (controls, cable) = joined(3);
     controls[1].report_failure(FailureReport::Abort { reason: "enough".into() });
     cable.cut();
-    assert_eq!(common_verdict(&controls).to_string(), "rank 1 gave up: enough");
+    assert_eq!(common_cause(&controls).to_string(), "rank 1 gave up: enough");
     leave(controls);
     // The goodbye is sent again.
     let (controls, cable) = joined(3);
@@ -185,7 +185,7 @@ fn messages_on_their_way_are_sent_again() {
 }
 
 #[test]
-fn a_death_while_another_rank_reconnects_is_the_verdict_of_all() {
+fn a_death_while_another_rank_reconnects_is_the_failure_cause_of_all() {
     let job = Job::new(4);
     let cable = Cable::new(job.ports[0]);
     let mut last = job.clone();
@@ -195,6 +195,6 @@ fn a_death_while_another_rank_reconnects_is_the_verdict_of_all() {
     controls.push(last.join().unwrap().unwrap().0);
     cable.cut();
     victim.signal(Signal::KILL);
-    assert_eq!(common_verdict(&controls).to_string(), "the process of rank 2 is gone");
+    assert_eq!(common_cause(&controls).to_string(), "the process of rank 2 is gone");
     leave(controls);
 }

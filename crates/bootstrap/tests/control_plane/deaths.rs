@@ -1,4 +1,4 @@
-//! Several ranks die one after the other. The survivors get the first death as the verdict.
+//! Several ranks die one after the other. The survivors get the first death as the failure cause.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use ringfold_bootstrap::{CallName, Control, FailureCause, FailureReport};
 use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp, Wire, limits};
 use rustix::process::Signal;
 
-use crate::world::{Job, common_verdict, leave};
+use crate::world::{Job, common_cause, leave};
 
 /// Less than the coordinator waits for a rank to reconnect.
 const APART: Duration = Duration::from_millis(limits::RETURN_MS * 2 / 3);
@@ -39,7 +39,7 @@ fn a_sequence_of_deaths_ends_with_the_first() {
     let victims: Vec<_> = (SURVIVORS..SURVIVORS + DEATHS).map(|rank| job.process(rank)).collect();
     let controls = job.joined(&(0..SURVIVORS).collect::<Vec<_>>());
     let began = Instant::now();
-    let verdict = thread::scope(|scope| {
+    let cause = thread::scope(|scope| {
         scope.spawn(|| {
             for victim in &victims {
                 victim.signal(Signal::KILL);
@@ -47,14 +47,11 @@ fn a_sequence_of_deaths_ends_with_the_first() {
             }
         });
         complain_of(SURVIVORS, &controls);
-        let verdict = common_verdict(&controls);
-        println!("{verdict}: known everywhere {:?} after the first death", began.elapsed());
+        let cause = common_cause(&controls);
+        println!("{cause}: known everywhere {:?} after the first death", began.elapsed());
         assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
-        verdict
+        cause
     });
-    assert!(
-        matches!(&*verdict, FailureCause::Died { who } if who.rank.0 >= SURVIVORS),
-        "{verdict}"
-    );
+    assert!(matches!(&*cause, FailureCause::Died { who } if who.rank.0 >= SURVIVORS), "{cause}");
     leave(controls);
 }

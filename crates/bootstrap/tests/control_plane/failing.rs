@@ -1,4 +1,4 @@
-//! Ranks die, stop, disagree and abort. Every survivor gets the same verdict.
+//! Ranks die, stop, disagree and abort. Every survivor gets the same failure cause.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use ringfold_bootstrap::{CallName, FailureCause, FailureReport};
 use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp, Wire, limits};
 use rustix::process::Signal;
 
-use crate::world::{Job, STOPPED, common_verdict, leave, verdict};
+use crate::world::{Job, STOPPED, common_cause, failure_cause, leave};
 
 fn call(count: usize) -> Call {
     Call {
@@ -26,9 +26,9 @@ fn a_killed_rank_is_dead_for_all() {
     let controls = job.joined(&[0, 1, 3]);
     let began = std::time::Instant::now();
     victim.signal(Signal::KILL);
-    let verdict = common_verdict(&controls);
+    let cause = common_cause(&controls);
     println!("the death was known everywhere after {:?}", began.elapsed());
-    assert_eq!(verdict.to_string(), "the process of rank 2 is gone");
+    assert_eq!(cause.to_string(), "the process of rank 2 is gone");
     leave(controls);
 }
 
@@ -38,43 +38,43 @@ fn a_killed_coordinator_is_dead_for_all() {
     let coordinator = job.process(0);
     let controls = job.joined(&[1, 2, 3]);
     coordinator.signal(Signal::KILL);
-    assert_eq!(common_verdict(&controls).to_string(), "the process of rank 0 is gone");
+    assert_eq!(common_cause(&controls).to_string(), "the process of rank 0 is gone");
     leave(controls);
 }
 
 #[test]
-fn a_rank_0_that_ends_with_the_verdict_has_sent_it_to_all() {
+fn a_rank_0_that_ends_with_the_failure_cause_has_sent_it_to_all() {
     let job = Job::new(40);
     let coordinator = job.process_that_vanishes(0);
     let controls = job.joined(&(1..40).collect::<Vec<_>>());
     controls[0].report_failure(FailureReport::Abort { reason: "enough".into() });
-    assert_eq!(common_verdict(&controls).to_string(), "rank 1 gave up: enough");
+    assert_eq!(common_cause(&controls).to_string(), "rank 1 gave up: enough");
     drop(coordinator);
     leave(controls);
 }
 
 #[test]
-fn a_stopped_rank_is_silent_and_gets_the_verdict_when_it_resumes() {
+fn a_stopped_rank_is_silent_and_gets_the_failure_cause_when_it_resumes() {
     let job = Job::new(3);
     let mut victim = job.process(1);
     let controls = job.joined(&[0, 2]);
     victim.stop();
     controls.iter().for_each(|c| c.entered(0, &CallName::new(&call(8), 0)));
     controls[1].report_failure(FailureReport::Overdue { seq: 0 });
-    let verdict = common_verdict(&controls);
+    let cause = common_cause(&controls);
     assert!(
-        matches!(&*verdict, FailureCause::Silent { ranks, .. } if ranks.len() == 1
+        matches!(&*cause, FailureCause::Silent { ranks, .. } if ranks.len() == 1
             && ranks[0].rank == Rank(1)),
-        "{verdict}"
+        "{cause}"
     );
     victim.signal(Signal::CONT);
-    assert_eq!(victim.verdict(), verdict.to_string());
+    assert_eq!(victim.failure_cause(), cause.to_string());
     leave(controls);
 }
 
 #[test]
-fn a_rank_that_was_stopped_catches_up_with_the_verdict() {
-    // Rank 0 gets the verdict from its own coordinator, which was stopped with it.
+fn a_rank_that_was_stopped_catches_up_with_the_failure_cause() {
+    // Rank 0 gets the failure cause from its own coordinator, which was stopped with it.
     for rank in [0, 1] {
         let job = Job::new(3);
         let mut victim = job.stopped_process(rank);
@@ -85,7 +85,7 @@ fn a_rank_that_was_stopped_catches_up_with_the_verdict() {
         controls[1].report_failure(FailureReport::Abort { reason: "enough".into() });
         std::thread::sleep(STOPPED);
         victim.signal(Signal::CONT);
-        assert_eq!(victim.verdict(), common_verdict(&controls).to_string());
+        assert_eq!(victim.failure_cause(), common_cause(&controls).to_string());
         leave(controls);
     }
 }
@@ -97,9 +97,9 @@ fn a_stopped_coordinator_is_silent() {
     let controls = job.joined(&[1, 2]);
     coordinator.stop();
     controls.iter().for_each(|c| c.report_failure(FailureReport::Overdue { seq: 0 }));
-    let verdict = common_verdict(&controls);
-    assert_eq!(verdict.culprits(), [Rank(0)]);
-    assert!(matches!(&*verdict, FailureCause::Silent { .. }), "{verdict}");
+    let cause = common_cause(&controls);
+    assert_eq!(cause.culprits(), [Rank(0)]);
+    assert!(matches!(&*cause, FailureCause::Silent { .. }), "{cause}");
     leave(controls);
 }
 
@@ -115,9 +115,9 @@ fn a_coordinator_that_resumes_adopts_the_cause_that_a_rank_has_stated() {
     // rank 2 absent.
     std::thread::sleep(STOPPED);
     coordinator.signal(Signal::CONT);
-    let verdict = common_verdict(&controls);
-    assert_eq!(verdict.culprits(), [Rank(0)]);
-    assert_eq!(coordinator.verdict(), verdict.to_string());
+    let cause = common_cause(&controls);
+    assert_eq!(cause.culprits(), [Rank(0)]);
+    assert_eq!(coordinator.failure_cause(), cause.to_string());
     leave(controls);
 }
 
@@ -133,15 +133,15 @@ fn a_coordinator_that_resumes_reads_the_answers_before_it_calls_ranks_silent() {
     coordinator.stop();
     std::thread::sleep(Duration::from_millis(1200));
     coordinator.signal(Signal::CONT);
-    let verdict = common_verdict(&controls);
-    let text = verdict.to_string();
+    let cause = common_cause(&controls);
+    let text = cause.to_string();
     // On a busy machine the coordinator may resume after rank 1 has stopped waiting.
-    if matches!(&*verdict, FailureCause::Silent { for_ms: limits::COORDINATOR_SILENCE_MS, .. }) {
-        assert_eq!(verdict.culprits(), [Rank(0)]);
+    if matches!(&*cause, FailureCause::Silent { for_ms: limits::COORDINATOR_SILENCE_MS, .. }) {
+        assert_eq!(cause.culprits(), [Rank(0)]);
     } else {
         assert!(text.starts_with("not every rank has entered"), "{text}");
     }
-    assert_eq!(coordinator.verdict(), text);
+    assert_eq!(coordinator.failure_cause(), text);
     leave(controls);
 }
 
@@ -158,9 +158,9 @@ fn after_rank_0_has_left_all_return_the_same() {
     controls[1].report_failure(FailureReport::Mismatch { seq: 1, peer: 1 });
     controls[2].report_failure(FailureReport::Overdue { seq: 2 });
     controls[3].report_failure(FailureReport::Link { peer: 1, cause: "reset".into() });
-    let verdict = common_verdict(&controls);
-    assert_eq!(verdict.culprits(), [Rank(0)]);
-    let text = verdict.to_string();
+    let cause = common_cause(&controls);
+    assert_eq!(cause.culprits(), [Rank(0)]);
+    let text = cause.to_string();
     assert!(text.starts_with("rank 0 has left the job"), "{text}");
     leave(controls);
 }
@@ -174,7 +174,7 @@ fn a_broken_link_to_a_rank_that_dies_is_its_death() {
     // The control connection breaks later, so the coordinator has to wait for its end.
     std::thread::sleep(Duration::from_millis(50));
     victim.signal(Signal::KILL);
-    assert!(matches!(&*common_verdict(&controls), FailureCause::Died { .. }));
+    assert!(matches!(&*common_cause(&controls), FailureCause::Died { .. }));
     leave(controls);
 }
 
@@ -183,7 +183,7 @@ fn a_broken_link_between_the_living_is_a_broken_link() {
     let controls = Job::new(3).joined(&[0, 1, 2]);
     controls[1].report_failure(FailureReport::Link { peer: 2, cause: "reset by peer".into() });
     assert_eq!(
-        common_verdict(&controls).to_string(),
+        common_cause(&controls).to_string(),
         "the connection from rank 1 to rank 2 failed: reset by peer"
     );
     leave(controls);
@@ -199,7 +199,7 @@ fn absent_ranks_are_named_with_their_position() {
     controls[..3].iter().for_each(|c| c.entered(1, &CallName::new(&call(9), 0)));
     controls[2].report_failure(FailureReport::Overdue { seq: 1 });
     assert_eq!(
-        common_verdict(&controls).to_string(),
+        common_cause(&controls).to_string(),
         "not every rank has entered allreduce [f32 x 9, sum] #1: rank 3 has made no call since \
          allreduce [f32 x 8, sum] #0"
     );
@@ -214,7 +214,7 @@ fn different_calls_are_named_with_their_ranks() {
     }
     controls[1].report_failure(FailureReport::Mismatch { seq: 5, peer: 2 });
     assert_eq!(
-        common_verdict(&controls).to_string(),
+        common_cause(&controls).to_string(),
         "ranks differ in call #5: ranks 0-1 called allreduce [f32 x 8, sum]; rank 2 called \
          allreduce [f32 x 9, sum]"
     );
@@ -222,13 +222,13 @@ fn different_calls_are_named_with_their_ranks() {
 }
 
 #[test]
-fn the_first_of_many_verdicts_is_that_of_all() {
+fn the_first_of_many_failure_causes_is_that_of_all() {
     let controls = Job::new(5).joined(&[0, 1, 2, 3, 4]);
     for control in &controls {
         let reason = format!("reason of {}", control.rank());
         control.report_failure(FailureReport::Abort { reason });
     }
-    assert!(matches!(&*common_verdict(&controls), FailureCause::Aborted { .. }));
+    assert!(matches!(&*common_cause(&controls), FailureCause::Aborted { .. }));
     leave(controls);
 }
 
@@ -238,7 +238,7 @@ fn dropping_without_leaving_is_a_failure() {
         let mut controls = Job::new(3).joined(&[0, 1, 2]);
         drop(controls.remove(victim));
         let expected = format!("rank {victim} gave up: it dropped its communicator");
-        let text = common_verdict(&controls).to_string();
+        let text = common_cause(&controls).to_string();
         assert!(text.starts_with(&expected), "{text}");
         leave(controls);
     }
@@ -249,9 +249,9 @@ fn a_rank_that_left_is_not_dead_but_missing() {
     let mut controls = Job::new(3).joined(&[0, 1, 2]);
     controls.remove(1).leave().unwrap();
     controls.iter().for_each(|c| c.entered(0, &CallName::new(&call(8), 0)));
-    assert_eq!(controls[0].verdict(), None);
+    assert_eq!(controls[0].failure_cause(), None);
     controls[1].report_failure(FailureReport::Overdue { seq: 0 });
-    let text = common_verdict(&controls).to_string();
+    let text = common_cause(&controls).to_string();
     assert!(text.ends_with("#0: rank 1 has left the job"), "{text}");
     leave(controls);
 }
@@ -302,7 +302,7 @@ fn ranks_that_called_the_same_part_in_peace() {
 }
 
 #[test]
-fn an_exchange_ends_with_the_verdict() {
+fn an_exchange_ends_with_the_failure_cause() {
     let controls = Job::new(3).joined(&[0, 1, 2]);
     std::thread::scope(|scope| {
         let waits = scope.spawn(|| controls[1].exchange(vec![1], Duration::from_secs(600)));
@@ -310,7 +310,7 @@ fn an_exchange_ends_with_the_verdict() {
         let error = waits.join().unwrap().unwrap_err().to_string();
         assert_eq!(error, "the job has failed: rank 2 gave up: enough");
     });
-    assert_eq!(verdict(&controls[0]).culprits(), [Rank(2)]);
+    assert_eq!(failure_cause(&controls[0]).culprits(), [Rank(2)]);
     leave(controls);
 }
 
@@ -335,7 +335,7 @@ fn figures() {
         let exchange = began.elapsed() / rounds;
         let began = std::time::Instant::now();
         controls[0].report_failure(FailureReport::Overdue { seq: 0 });
-        common_verdict(&controls);
+        common_cause(&controls);
         let inquiry = began.elapsed();
         println!("{size:3} ranks: join {joined:?}, exchange {exchange:?}, inquiry {inquiry:?}");
         leave(controls);
@@ -350,7 +350,7 @@ fn figures() {
     let logged = began.elapsed() / 20_000_000;
     let began = std::time::Instant::now();
     for _ in 0..calls {
-        assert!(std::hint::black_box(control).verdict().is_none());
+        assert!(std::hint::black_box(control).failure_cause().is_none());
     }
-    println!("entered + finished {logged:?}, verdict {:?}", began.elapsed() / 20_000_000);
+    println!("entered + finished {logged:?}, failure cause {:?}", began.elapsed() / 20_000_000);
 }

@@ -11,14 +11,14 @@ use ringfold_types::{Chain, Rank, limits};
 use rustix::process::Signal;
 
 use crate::foreign::{Proxy, half_broken};
-use crate::world::{Job, TIME_LIMIT, common_verdict, free_port, leave};
+use crate::world::{Job, TIME_LIMIT, common_cause, free_port, leave};
 
-fn cards(size: usize) -> Vec<Vec<u8>> {
-    (0..size).map(|rank| format!("card {rank}").into_bytes()).collect()
+fn peer_infos(size: usize) -> Vec<Vec<u8>> {
+    (0..size).map(|rank| format!("peer information {rank}").into_bytes()).collect()
 }
 
 #[test]
-fn every_rank_gets_all_cards_and_exchanges() {
+fn every_rank_gets_all_peer_infos_and_exchanges() {
     for size in [2, 3, 7, 16] {
         let job = Job::new(size);
         let threads: Vec<_> = (0..size as u32)
@@ -27,7 +27,7 @@ fn every_rank_gets_all_cards_and_exchanges() {
                 let job = job.clone();
                 thread::spawn(move || {
                     let (control, all) = job.join(rank).unwrap();
-                    assert_eq!(all, cards(size));
+                    assert_eq!(all, peer_infos(size));
                     assert_eq!((control.rank(), control.size()), (Rank(rank), size));
                     for round in 0..5 {
                         let mine = vec![round; rank as usize * 1000];
@@ -37,7 +37,7 @@ fn every_rank_gets_all_cards_and_exchanges() {
                             (0..size).map(|r| vec![round; r * 1000]).collect::<Vec<_>>()
                         );
                     }
-                    assert_eq!(control.verdict(), None);
+                    assert_eq!(control.failure_cause(), None);
                     control.leave().unwrap();
                 })
             })
@@ -84,9 +84,9 @@ fn rank_0_leaves_first_and_no_rank_takes_that_for_a_death() {
     // Rank 0 lingers, then leaves the ranks that still work.
     controls.remove(0).leave().unwrap();
     for control in &controls {
-        assert_eq!(control.verdict(), None);
+        assert_eq!(control.failure_cause(), None);
         control.report_failure(ringfold_bootstrap::FailureReport::Overdue { seq: 0 });
-        let text = crate::world::verdict(control).to_string();
+        let text = crate::world::failure_cause(control).to_string();
         assert!(text.contains("rank 0 has left the job"), "{text}");
         let failed = control.exchange(vec![], TIME_LIMIT);
         assert!(matches!(failed, Err(ExchangeError::Failed(_))));
@@ -275,13 +275,13 @@ fn ports_of_other_programs_are_skipped() {
 }
 
 #[test]
-fn an_invalid_rank_or_card_is_refused_at_once() {
+fn an_invalid_rank_or_peer_info_is_refused_at_once() {
     let job = Job::new(2);
     assert!(matches!(job.join(2), Err(JoinError::Invalid { rank: Rank(2), size: 2 })));
-    let card = vec![0; limits::PEER_INFO_BYTES_MAX + 1];
+    let peer_info = vec![0; limits::PEER_INFO_BYTES_MAX + 1];
     let options = job.options.clone();
-    let joined = Control::join(job.identity(0), job.secret, card, options);
-    assert!(matches!(joined, Err(JoinError::CardTooLong { .. })));
+    let joined = Control::join(job.identity(0), job.secret, peer_info, options);
+    assert!(matches!(joined, Err(JoinError::PeerInfoTooLong { .. })));
 }
 
 #[test]
@@ -296,7 +296,7 @@ fn rank_0_raises_its_limit_of_open_files() {
 #[test]
 fn rank_0_names_the_limit_of_open_files_that_is_too_low() {
     let mut coordinator = Job::new(60).process_with(0, "40", "50");
-    let error = coordinator.verdict();
+    let error = coordinator.failure_cause();
     assert!(
         error.contains(" file descriptors to connect 60 ranks, and its limit is 50"),
         "{error}"
@@ -304,17 +304,17 @@ fn rank_0_names_the_limit_of_open_files_that_is_too_low() {
     assert!(error.contains("ulimit -Hn"), "{error}");
 }
 
-/// The bytes between rank 0 and the others, which join through a proxy and have cards of the
-/// greatest length.
+/// The bytes between rank 0 and the others, which join through a proxy and have peer information of
+/// the greatest length.
 fn bytes_through_rank_0(size: u32) -> usize {
     let mut job = Job::new(size as usize);
     let join = |job: Job, rank| {
         thread::spawn(move || {
-            let card = vec![7; limits::PEER_INFO_BYTES_MAX];
+            let peer_info = vec![7; limits::PEER_INFO_BYTES_MAX];
             let options = job.options.clone();
-            let joined = Control::join(job.identity(rank), job.secret, card, options);
-            let (control, cards) = joined.unwrap();
-            assert_eq!(cards.len(), size as usize);
+            let joined = Control::join(job.identity(rank), job.secret, peer_info, options);
+            let (control, peer_infos) = joined.unwrap();
+            assert_eq!(peer_infos.len(), size as usize);
             control
         })
     };
@@ -351,9 +351,9 @@ fn ranks_whose_parent_is_stopped_get_the_roster_from_rank_0() {
     controls.push(coordinator.join().unwrap().unwrap().0);
     controls[0]
         .report_failure(ringfold_bootstrap::FailureReport::Abort { reason: "enough".into() });
-    let verdict = common_verdict(&controls).to_string();
+    let cause = common_cause(&controls).to_string();
     parent.signal(Signal::CONT);
-    assert_eq!(parent.verdict(), verdict);
+    assert_eq!(parent.failure_cause(), cause);
     leave(controls);
 }
 

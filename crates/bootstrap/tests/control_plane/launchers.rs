@@ -16,7 +16,7 @@ use ringfold_bootstrap::{
 use ringfold_types::Rank;
 use tokio::sync::mpsc;
 
-use crate::world::{TIME_LIMIT, common_verdict, leave};
+use crate::world::{TIME_LIMIT, common_cause, leave};
 
 fn join_all(identities: Vec<Identity>, secret: &Secret) -> Vec<Control> {
     let threads: Vec<_> = identities
@@ -25,11 +25,12 @@ fn join_all(identities: Vec<Identity>, secret: &Secret) -> Vec<Control> {
             let secret = secret.clone();
             let options = Options { timeout: TIME_LIMIT, ..Options::default() };
             thread::spawn(move || {
-                let card = identity.rank.0.to_le_bytes().to_vec();
-                let (control, cards) = Control::join(identity, secret, card, options).unwrap();
+                let peer_info = identity.rank.0.to_le_bytes().to_vec();
+                let (control, peer_infos) =
+                    Control::join(identity, secret, peer_info, options).unwrap();
                 let expected: Vec<_> =
                     (0..control.size() as u32).map(|r| r.to_le_bytes().to_vec()).collect();
-                assert_eq!(cards, expected);
+                assert_eq!(peer_infos, expected);
                 control
             })
         })
@@ -76,9 +77,9 @@ fn ringrun_names_the_coordinator_and_gets_the_reports_of_the_job() {
     assert_eq!(told.blocking_recv(), Some(Report::Joined));
     controls[1]
         .report_failure(ringfold_bootstrap::FailureReport::Abort { reason: "enough".into() });
-    let text = common_verdict(&controls).to_string();
+    let text = common_cause(&controls).to_string();
     let Some(Report::FailureCause { text: reported, culprits }) = told.blocking_recv() else {
-        panic!("no verdict")
+        panic!("no failure cause")
     };
     assert_eq!((reported, culprits), (text, vec![1]));
     leave(controls);
@@ -113,8 +114,8 @@ fn ranks_meet_as_often_as_they_like_and_leave_in_any_order() {
     let second = meet();
     // The first communicator goes on beside the second.
     first[2].report_failure(ringfold_bootstrap::FailureReport::Abort { reason: "enough".into() });
-    common_verdict(&first);
-    assert!(second.iter().all(|control| control.verdict().is_none()));
+    common_cause(&first);
+    assert!(second.iter().all(|control| control.failure_cause().is_none()));
     leave(first);
     leave(second);
     for _ in 0..3 {

@@ -13,12 +13,12 @@ use ringfold_types::{Rank, limits};
 use socket2::{SockRef, TcpKeepalive};
 
 use crate::hosts::Hosts;
-use crate::world::{Job, common_verdict, leave, verdict};
+use crate::world::{Job, common_cause, failure_cause, leave};
 
 /// The host of each rank.
 const PLACES: [usize; 4] = [0, 1, 1, 2];
 /// The network prefix on which connections time out soon.
-const IMPATIENT: &str = "10.78.9";
+const SHORT_TIMEOUT: &str = "10.78.9";
 
 /// The milliseconds since the loss, the rank that reports, and its failure report.
 type Report = (u64, usize, FailureReport);
@@ -55,16 +55,16 @@ fn survive(hosts: &Hosts, controls: Vec<Control>, reports: &[Report]) {
     hosts.cut_power(PLACES[0]);
     let lost = Instant::now();
     let causes: Vec<_> = thread::scope(|scope| {
-        for (after_ms, rank, complaint) in reports {
+        for (after_ms, rank, report) in reports {
             let control = &controls[*rank];
             scope.spawn(move || {
                 thread::sleep(Duration::from_millis(*after_ms));
-                control.report_failure(complaint.clone());
+                control.report_failure(report.clone());
             });
         }
         let survivors: Vec<_> = controls[1..]
             .iter()
-            .map(|control| scope.spawn(move || (verdict(control), lost.elapsed())))
+            .map(|control| scope.spawn(move || (failure_cause(control), lost.elapsed())))
             .collect();
         survivors.into_iter().map(|survivor| survivor.join().unwrap()).collect()
     });
@@ -96,20 +96,20 @@ fn a_restored_network_brings_the_cause_that_a_rank_stated_to_all() {
     let controls = joined(&hosts);
     hosts.cut_power(PLACES[0]);
     controls[1].report_failure(FailureReport::Overdue { seq: 0 });
-    let cause = verdict(&controls[1]);
+    let cause = failure_cause(&controls[1]);
     assert_eq!(cause.culprits(), [Rank(0)]);
     hosts.restore_power(PLACES[0]);
-    assert_eq!(common_verdict(&controls), cause);
+    assert_eq!(common_cause(&controls), cause);
     leave(controls);
 }
 
-/// The connections of survivors on the impatient network.
+/// The connections of survivors on the network with short timeouts.
 static CONNECTIONS: Mutex<Vec<OwnedFd>> = Mutex::new(Vec::new());
 
 fn note(connection: BorrowedFd<'_>) {
     let own = SockRef::from(&connection).local_addr().unwrap().as_socket();
     let own = own.unwrap().ip().to_string();
-    if own.starts_with(IMPATIENT) && own != format!("{IMPATIENT}.1") {
+    if own.starts_with(SHORT_TIMEOUT) && own != format!("{SHORT_TIMEOUT}.1") {
         let mut all = CONNECTIONS.lock().unwrap_or_else(PoisonError::into_inner);
         all.push(connection.try_clone_to_owned().unwrap());
     }
@@ -119,7 +119,7 @@ fn note(connection: BorrowedFd<'_>) {
 fn survivors_that_wait_and_survivors_whose_connections_time_out_return_the_same() {
     show_connections(note);
     for reports in [&[overdue(0, 1)][..], &[overdue(0, 2), broken_link(2500, 1)], &[]] {
-        let Some(hosts) = Hosts::new(IMPATIENT, 3) else { return };
+        let Some(hosts) = Hosts::new(SHORT_TIMEOUT, 3) else { return };
         let controls = joined(&hosts);
         let connections = std::mem::take(&mut *CONNECTIONS.lock().unwrap());
         assert!(connections.len() >= PLACES.len() - 1);

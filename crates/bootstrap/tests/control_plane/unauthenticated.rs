@@ -127,7 +127,7 @@ fn a_running_job_has_no_open_port() {
         assert!(began.elapsed() < TIME_LIMIT, "the port is still open");
         thread::sleep(Duration::from_millis(5));
     }
-    assert_eq!(controls[0].verdict(), None);
+    assert_eq!(controls[0].failure_cause(), None);
     leave(controls);
 }
 

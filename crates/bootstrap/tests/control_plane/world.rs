@@ -58,8 +58,8 @@ impl Job {
     }
 
     pub(crate) fn join(&self, rank: u32) -> Joined {
-        let card = format!("card {rank}").into_bytes();
-        Control::join(self.identity(rank), self.secret.clone(), card, self.options.clone())
+        let peer_info = format!("peer information {rank}").into_bytes();
+        Control::join(self.identity(rank), self.secret.clone(), peer_info, self.options.clone())
     }
 
     pub(crate) fn spawn(&self, rank: u32) -> thread::JoinHandle<Joined> {
@@ -73,7 +73,7 @@ impl Job {
         threads.into_iter().map(|t| t.join().unwrap().unwrap().0).collect()
     }
 
-    /// Starts the rank as a process that joins and then waits for a verdict.
+    /// Starts the rank as a process that joins and then waits for a failure cause.
     pub(crate) fn process(&self, rank: u32) -> Process {
         self.process_that(rank, "waits")
     }
@@ -88,7 +88,7 @@ impl Job {
         self.process_that(rank, "catches-up")
     }
 
-    /// Starts the rank as a process that joins, and ends as soon as it has the verdict.
+    /// Starts the rank as a process that joins, and ends as soon as it has the failure cause.
     pub(crate) fn process_that_vanishes(&self, rank: u32) -> Process {
         self.process_that(rank, "vanishes")
     }
@@ -133,9 +133,9 @@ impl Process {
         }
     }
 
-    /// The verdict that the process printed.
-    pub(crate) fn verdict(&mut self) -> String {
-        self.line("verdict: ")
+    /// The failure cause that the process printed.
+    pub(crate) fn failure_cause(&mut self) -> String {
+        self.line("failure cause: ")
     }
 
     /// Waits until the process has printed that it polls the clock.
@@ -175,20 +175,20 @@ fn as_a_process() {
     }
     let (control, _) = match job.join(words[0].parse().unwrap()) {
         Ok(joined) => joined,
-        Err(e) => return println!("verdict: {}", Chain(&e)),
+        Err(e) => return println!("failure cause: {}", Chain(&e)),
     };
     if words[4] == "catches-up" {
         return catch_up_after_a_stop(&control);
     }
-    let verdict = verdict(&control);
+    let cause = failure_cause(&control);
     if words[4] == "vanishes" {
         rustix::process::kill_process(rustix::process::getpid(), Signal::KILL).unwrap();
     }
-    println!("verdict: {verdict}");
+    println!("failure cause: {cause}");
     control.leave().unwrap_err();
 }
 
-/// Prints the verdict that came while this process was stopped.
+/// Prints the failure cause that came while this process was stopped.
 #[expect(clippy::print_stdout, reason = "standard output is how it reports")]
 fn catch_up_after_a_stop(control: &Control) {
     let began = Instant::now();
@@ -199,22 +199,25 @@ fn catch_up_after_a_stop(control: &Control) {
         (last, now) = (now, Instant::now());
     }
     while !control.catch_up() {}
-    println!("verdict: {}", control.verdict().map_or_else(|| "none".into(), |v| v.to_string()));
+    println!(
+        "failure cause: {}",
+        control.failure_cause().map_or_else(|| "none".into(), |v| v.to_string())
+    );
 }
 
-/// Waits for the verdict as an idle thread does.
-pub(crate) fn verdict(control: &Control) -> Arc<FailureCause> {
+/// Waits for the failure cause as an idle thread does.
+pub(crate) fn failure_cause(control: &Control) -> Arc<FailureCause> {
     let mut fds = [PollFd::from_borrowed_fd(control.wake_fd(), PollFlags::IN)];
     let limit = Timespec { tv_sec: TIME_LIMIT.as_secs() as i64, tv_nsec: 0 };
-    assert_eq!(poll(&mut fds, Some(&limit)).unwrap(), 1, "no verdict in {TIME_LIMIT:?}");
-    control.verdict().unwrap()
+    assert_eq!(poll(&mut fds, Some(&limit)).unwrap(), 1, "no failure cause in {TIME_LIMIT:?}");
+    control.failure_cause().unwrap()
 }
 
-/// The one verdict that all of them get.
-pub(crate) fn common_verdict(controls: &[Control]) -> Arc<FailureCause> {
-    let first = verdict(&controls[0]);
+/// The one failure cause that all of them get.
+pub(crate) fn common_cause(controls: &[Control]) -> Arc<FailureCause> {
+    let first = failure_cause(&controls[0]);
     for control in controls {
-        assert_eq!(verdict(control), first, "rank {}", control.rank());
+        assert_eq!(failure_cause(control), first, "rank {}", control.rank());
     }
     first
 }

@@ -9,10 +9,9 @@ use ringfold_topology::discover::Cpus;
 use ringfold_topology::prices::{Prices, Seat};
 use ringfold_topology::{Layout, Occupancy, PeerMemory, discover};
 use ringfold_types::limits::{CHANNELS_MAX, RANKS_MAX};
-use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp, Wire};
+use ringfold_types::{Amount, Call, Collective, DataType, Rank, ReduceOp, Wire};
 
 use super::layout;
-use crate::amount::Amount;
 
 /// The command line.
 #[derive(clap::Args)]

@@ -12,9 +12,9 @@ use std::fmt::Write;
 
 use anyhow::bail;
 use ringfold_collectives::{Algorithm, Schedule};
+use ringfold_types::Amount;
 use ringfold_types::limits::{LINK_BYTES_MIN, POSTED_MAX, STEPS_MAX};
 
-use crate::amount::Amount;
 use args::Question;
 use proof::Proof;
 

@@ -40,7 +40,7 @@ impl Ranks {
         check(order).map_err(|refusal| (first, refusal))?;
         // Each rank needs three pipes.
         descriptors::allow(3 * order.ranks.len());
-        let cpus = affinity::plan(order).map_err(|error| {
+        let cpus = affinity::assign(order).map_err(|error| {
             let why = format!("cannot bind to cores: {error}; pass --bind-to none");
             (first, Refusal::System(why))
         })?;

@@ -44,7 +44,7 @@ impl Communicator {
     /// ```
     #[inline]
     pub fn all_reduce<T: Element>(&mut self, buffer: &mut [T], op: ReduceOp) -> Result<(), Error> {
-        let call = reduction::<T>(Collective::AllReduce, buffer.len(), op, Rank(0));
+        let call = self.reduction::<T>(Collective::AllReduce, buffer.len(), op, Rank(0));
         self.perform(&call, in_place(buffer))
     }
 
@@ -71,7 +71,7 @@ impl Communicator {
         output: &mut [T],
         op: ReduceOp,
     ) -> Result<(), Error> {
-        let call = reduction::<T>(Collective::AllReduce, input.len(), op, Rank(0));
+        let call = self.reduction::<T>(Collective::AllReduce, input.len(), op, Rank(0));
         self.perform(&call, apart(input, output))
     }
 
@@ -147,7 +147,7 @@ impl Communicator {
         op: ReduceOp,
     ) -> Result<(), Error> {
         let count = self.block_len(Collective::ReduceScatter, buffer.len())?;
-        let call = reduction::<T>(Collective::ReduceScatter, count, op, Rank(0));
+        let call = self.reduction::<T>(Collective::ReduceScatter, count, op, Rank(0));
         self.perform(&call, in_place(buffer))
     }
 
@@ -173,7 +173,7 @@ impl Communicator {
         output: &mut [T],
         op: ReduceOp,
     ) -> Result<(), Error> {
-        let call = reduction::<T>(Collective::ReduceScatter, output.len(), op, Rank(0));
+        let call = self.reduction::<T>(Collective::ReduceScatter, output.len(), op, Rank(0));
         self.perform(&call, apart(input, output))
     }
 
@@ -248,7 +248,7 @@ impl Communicator {
         op: ReduceOp,
         root: Rank,
     ) -> Result<(), Error> {
-        let call = reduction::<T>(Collective::Reduce, buffer.len(), op, root);
+        let call = self.reduction::<T>(Collective::Reduce, buffer.len(), op, root);
         self.perform(&call, in_place(buffer))
     }
 
@@ -277,7 +277,7 @@ impl Communicator {
         op: ReduceOp,
         root: Rank,
     ) -> Result<(), Error> {
-        let call = reduction::<T>(Collective::Reduce, input.len(), op, root);
+        let call = self.reduction::<T>(Collective::Reduce, input.len(), op, root);
         self.perform(&call, apart(input, output))
     }
 
@@ -298,6 +298,19 @@ impl Communicator {
         self.perform(&call, apart::<u8>(&[], &mut []))
     }
 
+    /// A call that combines elements of type `T`.
+    #[inline]
+    pub(super) const fn reduction<T: Element>(
+        &self,
+        collective: Collective,
+        count: usize,
+        op: ReduceOp,
+        root: Rank,
+    ) -> Call {
+        let wire = if T::DATA_TYPE.is_short_float() { self.wire() } else { Wire::Element };
+        Call { collective, count, data_type: T::DATA_TYPE, op, root, wire }
+    }
+
     fn block_len(&self, collective: Collective, len: usize) -> Result<usize, Error> {
         let size = self.size();
         if len.is_multiple_of(size) {
@@ -309,16 +322,8 @@ impl Communicator {
 }
 
 const fn movement<T: Element>(collective: Collective, count: usize, root: Rank) -> Call {
-    reduction::<T>(collective, count, ReduceOp::Sum, root)
-}
-
-const fn reduction<T: Element>(
-    collective: Collective,
-    count: usize,
-    op: ReduceOp,
-    root: Rank,
-) -> Call {
-    Call { collective, count, data_type: T::DATA_TYPE, op, root, wire: Wire::Element }
+    let (op, wire) = (ReduceOp::Sum, Wire::Element);
+    Call { collective, count, data_type: T::DATA_TYPE, op, root, wire }
 }
 
 fn apart<'a, T: Element>(input: &'a [T], output: &'a mut [T]) -> Buffers<'a> {

@@ -65,7 +65,7 @@ impl Communicator {
         op: ReduceOp,
     ) -> Result<(), Error> {
         let range = self.elements(window.len(), &range)?;
-        let call = call::<T>(range.len(), op);
+        let call = self.reduction::<T>(Collective::AllReduce, range.len(), op, Rank(0));
         self.perform_in_windows(&call, Windows::InPlace(window), range.start * size_of::<T>())
     }
 
@@ -94,7 +94,7 @@ impl Communicator {
         op: ReduceOp,
     ) -> Result<(), Error> {
         let range = self.elements(input.len().min(output.len()), &range)?;
-        let call = call::<T>(range.len(), op);
+        let call = self.reduction::<T>(Collective::AllReduce, range.len(), op, Rank(0));
         let windows = Windows::Apart { input, output };
         self.perform_in_windows(&call, windows, range.start * size_of::<T>())
     }
@@ -299,9 +299,4 @@ impl Communicator {
 fn request([_, len, kind]: [u64; 3]) -> String {
     let name = DataType::ALL.iter().find(|known| **known as u64 == kind);
     name.map_or_else(|| format!("{len} elements"), |name| format!("{name} x {len}"))
-}
-
-const fn call<T: Element>(count: usize, op: ReduceOp) -> Call {
-    let (collective, root) = (Collective::AllReduce, Rank(0));
-    Call { collective, count, data_type: T::DATA_TYPE, op, root, wire: Wire::Element }
 }

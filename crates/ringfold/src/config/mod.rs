@@ -417,6 +417,7 @@ mod tests {
         assert_eq!(with("RINGFOLD_CHUNK", "64K").unwrap().chunk_bytes, Some(65536));
         assert_eq!(with("RINGFOLD_WIRE", "accumulator").unwrap().wire, Wire::Accumulator);
         assert_eq!(Config::default().wire, Wire::Element);
+        assert_eq!(with("RINGFOLD_CHUNK", "1G").unwrap().chunk_bytes, Some(1 << 30));
         assert_eq!(with("RINGFOLD_HOSTID", "h2").unwrap().host_id.as_deref(), Some("h2"));
         assert_eq!(with("RINGFOLD_SHM_CMA", "128K").unwrap().shm_cma, SingleCopy::From(131_072));
         assert_eq!(with("RINGFOLD_SHM_CMA", "0").unwrap().shm_cma, SingleCopy::Never);

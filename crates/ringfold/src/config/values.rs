@@ -4,6 +4,8 @@ use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
 
+use ringfold_types::Amount;
+
 use super::error::ConfigError;
 
 /// The most bytes of a host's name.
@@ -74,18 +76,9 @@ pub(super) fn seconds(variable: &'static str, value: &str) -> Result<Duration, C
 }
 
 pub(super) fn bytes(variable: &'static str, value: &str) -> Result<usize, ConfigError> {
-    let wanted = "a number of bytes above 0, as in 65536 or 64K";
-    let (digits, unit) = match value.trim_end_matches(['K', 'k', 'M', 'm']) {
-        digits if digits.len() == value.len() => (digits, 1),
-        digits if value.ends_with(['K', 'k']) => (digits, 1 << 10),
-        digits => (digits, 1 << 20),
-    };
-    digits
-        .parse::<usize>()
-        .ok()
-        .and_then(|number| number.checked_mul(unit))
-        .filter(|bytes| *bytes > 0)
-        .ok_or_else(|| ConfigError::Value { variable, value: value.to_owned(), wanted })
+    let wanted = "a number of bytes above 0, as in 65536, 64K or 1G";
+    let bytes = value.parse().ok().map(|Amount(bytes)| bytes).filter(|bytes| *bytes > 0);
+    bytes.ok_or_else(|| ConfigError::Value { variable, value: value.to_owned(), wanted })
 }
 
 pub(super) fn on_or_off(variable: &'static str, value: &str) -> Result<bool, ConfigError> {

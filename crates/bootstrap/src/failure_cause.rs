@@ -5,7 +5,7 @@ use std::fmt;
 use ringfold_types::Rank;
 use serde::{Deserialize, Serialize};
 
-/// Why the job failed. Every survivor gets the same verdict.
+/// Why the job failed. Every survivor gets the same cause.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum FailureCause {

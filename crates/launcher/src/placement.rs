@@ -1,4 +1,4 @@
-//! Places ranks on hosts. This module does no I/O: the same list of hosts gives the same plan
+//! Places ranks on hosts. This module does no I/O: the same list of hosts gives the same placement
 //! everywhere.
 //!
 //! Ranks fill the hosts in the order in which they are named, slot by slot. Ranks beyond the slots
@@ -11,7 +11,7 @@ use crate::hosts::Host;
 /// A job's ranks on its hosts. Every host has at least one rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Plan {
+pub struct Placement {
     /// The number of ranks of the job.
     pub size: usize,
     /// The hosts that have ranks.
@@ -31,7 +31,7 @@ pub struct Share {
 /// Why a job cannot be placed.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum PlanError {
+pub enum PlacementError {
     /// There are no ranks, or more than `limits::RANKS_MAX`.
     #[error("a job has 1 to {} ranks, not {asked}", limits::RANKS_MAX)]
     Ranks {
@@ -54,7 +54,7 @@ pub enum PlanError {
     NoHost,
 }
 
-impl Plan {
+impl Placement {
     /// Places `ranks` ranks (by default one per slot) on `hosts`.
     ///
     /// # Errors
@@ -63,17 +63,17 @@ impl Plan {
         ranks: Option<usize>,
         hosts: &[Host],
         oversubscribe: bool,
-    ) -> Result<Self, PlanError> {
+    ) -> Result<Self, PlacementError> {
         let slots = hosts.iter().map(|host| host.slots).sum::<usize>();
         let size = ranks.unwrap_or(slots);
         if hosts.is_empty() {
-            return Err(PlanError::NoHost);
+            return Err(PlacementError::NoHost);
         }
         if !(1..=limits::RANKS_MAX).contains(&size) {
-            return Err(PlanError::Ranks { asked: size });
+            return Err(PlacementError::Ranks { asked: size });
         }
         if size > slots && !oversubscribe {
-            return Err(PlanError::Slots { asked: size, slots });
+            return Err(PlacementError::Slots { asked: size, slots });
         }
         let in_slots = hosts.iter().enumerate().flat_map(|(at, host)| vec![at; host.slots]);
         let in_turn = (0..hosts.len()).cycle();
@@ -93,12 +93,12 @@ impl Plan {
 mod tests {
     use ringfold_types::limits;
 
-    use super::{Plan, PlanError};
+    use super::{Placement, PlacementError};
     use crate::hosts::parse_list;
 
-    fn place(n: Option<usize>, hosts: &str, over: bool) -> Result<Vec<Vec<u32>>, PlanError> {
-        let plan = Plan::place(n, &parse_list(hosts).unwrap(), over)?;
-        let shares = plan.hosts.iter().map(|share| share.ranks.iter().map(|r| r.0).collect());
+    fn place(n: Option<usize>, hosts: &str, over: bool) -> Result<Vec<Vec<u32>>, PlacementError> {
+        let placement = Placement::place(n, &parse_list(hosts).unwrap(), over)?;
+        let shares = placement.hosts.iter().map(|share| share.ranks.iter().map(|r| r.0).collect());
         Ok(shares.collect())
     }
 
@@ -111,10 +111,10 @@ mod tests {
 
     #[test]
     fn impossible_jobs_are_refused() {
-        assert_eq!(place(Some(0), "a", false), Err(PlanError::Ranks { asked: 0 }));
+        assert_eq!(place(Some(0), "a", false), Err(PlacementError::Ranks { asked: 0 }));
         let asked = limits::RANKS_MAX + 1;
-        assert_eq!(place(Some(asked), "a", true), Err(PlanError::Ranks { asked }));
-        assert_eq!(place(Some(3), "a:2", false), Err(PlanError::Slots { asked: 3, slots: 2 }));
-        assert_eq!(Plan::place(Some(1), &[], true), Err(PlanError::NoHost));
+        assert_eq!(place(Some(asked), "a", true), Err(PlacementError::Ranks { asked }));
+        assert_eq!(place(Some(3), "a:2", false), Err(PlacementError::Slots { asked: 3, slots: 2 }));
+        assert_eq!(Placement::place(Some(1), &[], true), Err(PlacementError::NoHost));
     }
 }
