@@ -6,7 +6,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::ensure;
+use anyhow::{Context, ensure};
 use ringfold::config::{Profile, profile};
 use ringfold::{Buffers, Communicator, Config, Layout, UniqueId};
 use ringfold_reduce::{Form, Kernel, Operand};
@@ -23,7 +23,7 @@ const ROUNDS: usize = 7;
 const TRIPS: u32 = 100;
 
 /// Messages that one rank sends in a row, before the other answers.
-const BURST: u32 = 64;
+const BURST: u32 = 512;
 
 /// Bytes of a short message. A cache line has room for it.
 const SHORT: usize = 8;
@@ -130,9 +130,24 @@ fn price_of(
         measured = Some(Pair { group, memory: vec![0; LONG[1]] }.measure()?);
     }
     let all = all_gather(comm, &measured)?;
-    let [latency_ps, message_ps, byte_ps] = all[pair[0].index()].unwrap_or_default();
-    let work_ps = LinkPrice::of(class).work_ps;
-    Ok(LinkPrice { latency_ps, message_ps, byte_ps, work_ps })
+    let times = all[pair[0].index()];
+    let times = times.with_context(|| format!("rank {} measured nothing", pair[0]))?;
+    Ok(price(class, times))
+}
+
+/// The price of a class with these times of latency, a message and a byte. Within hosts CPUs do all
+/// the work, so it grows with the times. Between hosts it is the default.
+fn price(class: LinkClass, [latency_ps, message_ps, byte_ps]: [u64; 3]) -> LinkPrice {
+    let usual = LinkPrice::of(class);
+    let [of_message, of_byte] = usual.work_ps;
+    let work_ps = match class.is_between_hosts() {
+        true => usual.work_ps,
+        false => [
+            of_message.saturating_mul(message_ps) / usual.message_ps,
+            of_byte.saturating_mul(byte_ps) / usual.byte_ps,
+        ],
+    };
+    LinkPrice { latency_ps, message_ps, byte_ps, work_ps }
 }
 
 /// Two ranks that measure the link between them.
@@ -162,6 +177,16 @@ impl Pair {
             pair.send(1, SHORT)?;
             Ok(picoseconds(start.elapsed()))
         })?;
+        // A rank that waits for half a round trip may go to sleep on a busy machine. In an exchange
+        // both ranks are at work.
+        self.group.set_algorithms("allgather:bruck".parse()?);
+        let exchange = self.median(|pair| {
+            let start = Instant::now();
+            for _ in 0..TRIPS {
+                pair.group.all_gather(&mut pair.memory[..2 * SHORT])?;
+            }
+            Ok(picoseconds(start.elapsed()) / u64::from(TRIPS))
+        })?;
         // Long messages may use several connections.
         self.group.set_algorithms("broadcast:chain".parse()?);
         let first = self.median(|pair| pair.long(LONG[0]))?;
@@ -172,7 +197,7 @@ impl Pair {
         let long = self.median(|pair| pair.long(bytes))?;
         self.group.leave()?;
         Ok([
-            trip / 2,
+            exchange.min(trip / 2),
             burst.saturating_sub(trip) / u64::from(BURST - 1),
             long.saturating_sub(trip) / bytes as u64,
         ])
@@ -259,6 +284,14 @@ pub(crate) fn table(layout: &Layout) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn work_grows_with_the_times_within_hosts() {
+        let slow = price(LinkClass::Cache, [1_000_000, 200_000, 300]);
+        assert_eq!((slow.message_ps, slow.work_ps), (200_000, [180_000, 300]));
+        let usual = LinkPrice::of(LinkClass::Tcp);
+        assert_eq!(price(LinkClass::Tcp, [1, 1, 80_000]).work_ps, usual.work_ps);
+    }
 
     #[test]
     fn each_class_is_measured_once() {
