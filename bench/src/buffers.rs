@@ -92,6 +92,7 @@ impl CallBuffers {
     ///
     /// # Errors
     /// Those of [`Communicator::perform`] and [`Communicator::perform_in_windows`].
+    #[inline]
     pub fn perform(
         &mut self,
         comm: &mut Communicator,
@@ -119,6 +120,7 @@ impl CallBuffers {
         comm.perform(call, buffers)
     }
 
+    #[inline]
     fn words_mut(&mut self) -> [&mut [u64]; 2] {
         match &mut self.0 {
             Memory::Ordinary(both) => both.each_mut().map(|words| &mut **words),
