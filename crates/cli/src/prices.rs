@@ -1,7 +1,7 @@
 //! `ringfold tune --machine`: measures the prices of links and of combining, for `RINGFOLD_PRICES`.
 //!
 //! Two ranks measure each class of links that the job has, in a group of their own, while the
-//! others wait. What counts is the median of several rounds.
+//! others wait. The median of several rounds counts.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
