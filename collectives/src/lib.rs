@@ -8,6 +8,7 @@
 //!
 //! * `schedule`: the language; `chunk`: the only place that divides counts;
 //! * `program`: operations with their fast paths; `stepper`: execution; `check`: proofs;
+//! * `connections`: the most links of a rank to other hosts;
 //! * `crossing`: the messages of a call across each level of a fabric;
 //! * `hosts`: teams within hosts, carriers between them, and ways to spread a call over both;
 //! * `pattern`: the communication patterns, integers only;
@@ -29,6 +30,7 @@ mod broadcast;
 mod catalog;
 pub mod check;
 pub mod chunk;
+mod connections;
 pub mod cost;
 pub mod crossing;
 mod flat;

@@ -1,6 +1,7 @@
 //! The properties of the machine and of the fabric that decide which schedule is best.
 //!
 //! * `layout`: the places of the ranks; the value that schedules take;
+//! * `prices`: the times of messages on each class of links;
 //! * `machine`: one host; `fabric`: the network between hosts, and its kind;
 //! * `evidence`: the statements about both that ranks exchange; `agree`: the answer of all ranks;
 //! * `site`: an administrator's description of a fabric; `subnet`: the networks of addresses;
@@ -18,6 +19,7 @@ pub mod fabric;
 mod layout;
 pub mod machine;
 mod order;
+pub mod prices;
 pub mod site;
 pub mod subnet;
 

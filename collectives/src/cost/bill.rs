@@ -4,9 +4,8 @@ use ringfold_topology::Layout;
 use ringfold_types::{Call, Collective};
 
 use super::rates::{
-    ACROSS_HOSTS, COMBINED_BYTE_PS, CONTAINER_PS, EXCHANGE_QUARTERS, LinkCost, MIXED_QUARTERS,
-    NEIGHBOUR_PS, READ_BYTE_PS, READ_WORK_PS, SAME_HOST, SWITCH_PS, TURN_PS, congested_quarters,
-    longer_ps,
+    ASLEEP_PS, EXCHANGE_QUARTERS, LinkCost, MIXED_QUARTERS, Rates, SWITCH_PS, TURN_PS,
+    congested_quarters, longer_ps,
 };
 use super::traffic::Traffic;
 use crate::algorithm::{Algorithm, Way};
@@ -25,6 +24,8 @@ pub(crate) struct Site<'a> {
     pub(crate) borders: usize,
     /// Whether ranks share CPUs.
     pub(crate) oversubscribed: bool,
+    /// The rates of the links.
+    pub(crate) rates: Rates,
 }
 
 impl<'a> Site<'a> {
@@ -40,7 +41,15 @@ impl<'a> Site<'a> {
         }
         let (ranks_per_host, oversubscribed) =
             (ranks.into_iter().max().unwrap_or(0), layout.occupancy().is_oversubscribed());
-        Self { layout, hosts, ranks_per_host, borders, oversubscribed }
+        Self { layout, hosts, ranks_per_host, borders, oversubscribed, rates: Rates::of(layout) }
+    }
+
+    /// The ranks of `rail` are one of each host, or of each group of hosts, of `layout`.
+    /// `ranks_per_host` such ranks of a host send at a time.
+    pub(crate) fn between(layout: &Layout, rail: &'a Layout, ranks_per_host: usize) -> Self {
+        let (hosts, oversubscribed) = (rail.size(), layout.occupancy().is_oversubscribed());
+        let rates = Rates::of(layout);
+        Self { layout: rail, hosts, ranks_per_host, borders: hosts, oversubscribed, rates }
     }
 }
 
@@ -84,25 +93,27 @@ impl Bill {
         let filling = traffic.moved.saturating_add(traffic.steps.saturating_mul(chunk));
         let moved = carried(traffic.moved.max(traffic.chain.min(filling)));
         let pieces = algorithm.pieces(call, size, chunk);
-        let near = LinkCost::within_host(algorithm, size, traffic.steps);
+        let Rates { far, combined_byte_ps, .. } = site.rates;
+        let near = site.rates.within_host(algorithm, size, traffic.steps);
         // A piece is one step behind the previous piece.
         let steps = (traffic.steps + pieces - 1) as u128;
         let messages = (traffic.messages * pieces) as u128;
         let load = Load { near, steps, messages, moved };
         let Passage { waiting, busy, away, quarters } = load.passage(traffic.way, call, site);
         let combined = if is_staged {
-            traffic.summed as u128 * bytes(Form::Element) * READ_BYTE_PS
+            traffic.summed as u128 * bytes(Form::Element) * site.rates.read_byte_ps()
         } else {
-            traffic.summed as u128 * bytes(Form::Accumulator) * COMBINED_BYTE_PS
+            traffic.summed as u128 * bytes(Form::Accumulator) * combined_byte_ps
         };
         let of_both =
-            |at: usize| (near.work_ps[at] * (1024 - away) + ACROSS_HOSTS.work_ps[at] * away) / 1024;
-        let longer_ps = if near == SAME_HOST { longer_ps(messages, moved) } else { 0 };
+            |at: usize| (near.work_ps[at] * (1024 - away) + far.work_ps[at] * away) / 1024;
+        let is_linked = algorithm.works_anywhere();
+        let longer_ps = if is_linked { longer_ps(messages, moved) } else { 0 };
         let longer_ps = longer_ps * (1024 - away) / 1024;
         let [message_ps, byte_ps] = [of_both(0) + longer_ps, of_both(1)];
         let pieces = messages.max((traffic.moved / chunk) as u128);
         let combining = if is_staged && size > 2 {
-            let [result_ps, rank_ps] = READ_WORK_PS;
+            let [result_ps, rank_ps] = site.rates.read_work_ps();
             let results = (traffic.summed / size) as u128 * bytes(Form::Element);
             results * (result_ps + rank_ps * size as u128)
         } else {
@@ -118,22 +129,20 @@ impl Bill {
     pub(crate) fn total(&self, layout: &Layout) -> u128 {
         let Self { steps, waiting, switch_ps, busy, work } = *self;
         let occupancy = layout.occupancy();
-        // Containers of one machine are not far from each other.
-        let one_machine = layout.hosts() > 1 && occupancy.ranks == layout.size();
         if !occupancy.is_oversubscribed() {
-            let near = if one_machine { waiting.min(steps * NEIGHBOUR_PS) } else { waiting };
-            return near + busy;
+            return waiting + busy;
         }
         let of_cpu = |each: u128| each * occupancy.ranks as u128 / occupancy.cpus as u128;
         let turns = steps * of_cpu(switch_ps);
         if layout.hosts() <= 1 {
             return turns + busy.max(of_cpu(work));
         }
+        let LinkCost { latency_ps, work_ps: [message_ps, _], .. } = Rates::of(layout).far;
         // Messages take CPU time even if other CPUs are idle, and a network may be between the
         // hosts.
-        let waiting = if one_machine { steps * CONTAINER_PS } else { waiting };
-        let waiting = waiting.max(turns);
-        waiting + busy + of_cpu(work).max(steps * ACROSS_HOSTS.work_ps[0])
+        let is_one = layout.is_one_machine();
+        let waiting = if is_one { steps * (latency_ps + ASLEEP_PS) } else { waiting };
+        waiting.max(turns) + busy + of_cpu(work).max(steps * message_ps)
     }
 }
 
@@ -175,9 +184,10 @@ impl Load {
             Way::Exchange => EXCHANGE_QUARTERS,
             Way::Ring | Way::Pipelines(_) | Way::Levels(_) => 4,
         };
-        let bytes = moved * ACROSS_HOSTS.byte_ps * site.ranks_per_host as u128 * congested / 4;
-        let busy = messages * ACROSS_HOSTS.message_ps + bytes;
-        Passage { waiting: steps * ACROSS_HOSTS.latency_ps, busy, away: 1024, quarters: 4 }
+        let LinkCost { latency_ps, message_ps, .. } = site.rates.far;
+        let bytes = moved * site.rates.far_byte_ps(site.ranks_per_host as u128) * congested / 4;
+        let busy = messages * message_ps + bytes;
+        Passage { waiting: steps * latency_ps, busy, away: 1024, quarters: 4 }
     }
 
     /// The passage where most messages stay on a host. One or two of its ranks use the network, for
@@ -190,10 +200,11 @@ impl Load {
         let is_manifold = matches!(way, Way::Pipelines(2..)) && site.hosts > 2;
         let halves = if is_manifold { 3 } else { 2 };
         let is_slower = site.oversubscribed && call.collective == Collective::AllReduce;
-        let bytes = moved * ACROSS_HOSTS.byte_ps * users * halves / 2;
+        let LinkCost { latency_ps, message_ps, .. } = site.rates.far;
+        let bytes = moved * site.rates.far_byte_ps(users) * halves / 2;
         Passage {
-            waiting: far * ACROSS_HOSTS.latency_ps + (steps - far) * near.latency_ps,
-            busy: messages * ACROSS_HOSTS.message_ps + bytes,
+            waiting: far * latency_ps + (steps - far) * near.latency_ps,
+            busy: messages * message_ps + bytes,
             away: (512 * users * halves).div_ceil(site.ranks_per_host as u128).min(1024),
             quarters: if is_slower { MIXED_QUARTERS } else { 4 },
         }

@@ -1,5 +1,8 @@
-//! The rates from which prices are made: of links, of turns on a CPU and of combining. They were
-//! measured.
+//! The rates of a call: those of its links by the layout's prices, those of the ways within a host
+//! by shares of a link's price, and those of turns on a CPU. The shares and turns were measured.
+
+use ringfold_topology::Layout;
+use ringfold_topology::prices::LinkPrice;
 
 use crate::algorithm::{Algorithm, Needs};
 
@@ -16,48 +19,122 @@ pub(crate) struct LinkCost {
     pub(crate) work_ps: [u128; 2],
 }
 
-/// Links between ranks of one host: a cache line changes owners twice, and both ranks copy the
-/// data.
-pub(crate) const SAME_HOST: LinkCost =
-    LinkCost { latency_ps: 500_000, message_ps: 100_000, byte_ps: 100, work_ps: [90_000, 100] };
+impl From<LinkPrice> for LinkCost {
+    fn from(price: LinkPrice) -> Self {
+        let LinkPrice { latency_ps, message_ps, byte_ps, work_ps } = price;
+        Self {
+            latency_ps: latency_ps.into(),
+            message_ps: message_ps.into(),
+            byte_ps: byte_ps.into(),
+            work_ps: work_ps.map(u128::from),
+        }
+    }
+}
 
-/// Ranks of one host that exchange tokens, and read and write each other's windows.
-const IN_WINDOWS: LinkCost =
-    LinkCost { latency_ps: 245_000, message_ps: 62_000, byte_ps: 100, work_ps: [50_000, 20] };
+/// The rates that hold for a layout.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rates {
+    /// Links within hosts.
+    pub(crate) near: LinkCost,
+    /// Links between hosts. The ranks of a host share the time of a byte.
+    pub(crate) far: LinkCost,
+    /// Combining one byte that arrives, in cache, in picoseconds.
+    pub(crate) combined_byte_ps: u128,
+    /// Number of rails of a host, each with that rate.
+    rails: u128,
+}
 
-/// Two ranks of one host that exchange tokens, and copy into and out of staging buffers. After each
-/// token a rank first reads the other's memory.
-const STAGED: LinkCost =
-    LinkCost { latency_ps: 500_000, message_ps: 200_000, byte_ps: 44, work_ps: [200_000, 50] };
+impl Rates {
+    /// The rates of the links between the ranks of `layout`.
+    pub(crate) fn of(layout: &Layout) -> Self {
+        let prices = layout.prices();
+        let (combined_byte_ps, _) = prices.combining_ps();
+        // TCP's rate is that of all interfaces together.
+        let rails = if layout.has_rdma() { layout.rails_per_host() as u128 } else { 1 };
+        Self {
+            near: prices.link(prices.within()).into(),
+            far: prices.link(layout.links_between()).into(),
+            combined_byte_ps: combined_byte_ps.into(),
+            rails,
+        }
+    }
 
-/// More than two ranks that use staging buffers. A rank signals all others at once.
-const SIGNALLED: LinkCost = LinkCost { work_ps: [115_000, 50], ..STAGED };
+    /// The time of one byte between hosts, if `ranks` ranks of a host send at a time. It is that of
+    /// the NIC, or of the sender's CPU if that takes longer.
+    pub(crate) fn far_byte_ps(&self, ranks: u128) -> u128 {
+        (self.far.byte_ps * ranks.div_ceil(self.rails)).max(self.far.work_ps[1] / 2)
+    }
 
-/// Two ranks that swap staging buffers: each writes to lines that are in its caches already.
-const SWAPPED: LinkCost =
-    LinkCost { latency_ps: 454_000, message_ps: 150_000, byte_ps: 33, work_ps: [200_000, 50] };
+    /// Reading one byte of a staging buffer to combine it, in one pass with those of all ranks.
+    pub(super) const fn read_byte_ps(&self) -> u128 {
+        self.combined_byte_ps * 22 / 50
+    }
 
-/// Links between hosts: TCP over a switch, 20 Gbit/s for all ranks of a host together.
-pub(crate) const ACROSS_HOSTS: LinkCost = LinkCost {
-    latency_ps: 20_000_000,
-    message_ps: 2_000_000,
-    byte_ps: 400,
-    work_ps: [6_000_000, 300],
-};
+    /// The same in CPU time, with more than two ranks: for one byte of the result, and for each
+    /// rank.
+    pub(super) const fn read_work_ps(&self) -> [u128; 2] {
+        [self.combined_byte_ps * 150 / 50, self.combined_byte_ps * 10 / 50]
+    }
 
-impl LinkCost {
     /// The rates within a host of an algorithm that takes `steps` steps on `size` ranks.
-    pub(super) fn within_host(algorithm: &Algorithm, size: usize, steps: usize) -> Self {
-        match algorithm.needs {
+    pub(super) fn within_host(&self, algorithm: &Algorithm, size: usize, steps: usize) -> LinkCost {
+        let shares = match algorithm.needs {
             Needs::Windows => IN_WINDOWS,
             // One step means one turn for each piece.
             Needs::Staging { .. } if size == 2 && steps == 1 => SWAPPED,
             Needs::Staging { .. } if size > 2 => SIGNALLED,
             Needs::Staging { .. } => STAGED,
-            Needs::Links | Needs::Rendezvous => SAME_HOST,
+            Needs::Links | Needs::Rendezvous => return self.near,
+        };
+        shares.of(&self.near)
+    }
+}
+
+/// The rates of a way within a host, as shares of a link's rates: the parts, and their number.
+struct Shares {
+    latency: [u128; 2],
+    message: [u128; 2],
+    byte: [u128; 2],
+    work: [[u128; 2]; 2],
+}
+
+impl Shares {
+    const fn of(&self, link: &LinkCost) -> LinkCost {
+        const fn share(of: u128, [parts, all]: [u128; 2]) -> u128 {
+            of * parts / all
+        }
+        LinkCost {
+            latency_ps: share(link.latency_ps, self.latency),
+            message_ps: share(link.message_ps, self.message),
+            byte_ps: share(link.byte_ps, self.byte),
+            work_ps: [share(link.work_ps[0], self.work[0]), share(link.work_ps[1], self.work[1])],
         }
     }
 }
+
+/// Ranks of one host that exchange tokens, and read and write each other's windows.
+const IN_WINDOWS: Shares = Shares {
+    latency: [245, 500],
+    message: [62, 100],
+    byte: [100, 100],
+    work: [[50, 90], [20, 100]],
+};
+
+/// Two ranks of one host that exchange tokens, and copy into and out of staging buffers. After each
+/// token a rank first reads the other's memory.
+const STAGED: Shares = Shares {
+    latency: [500, 500],
+    message: [200, 100],
+    byte: [44, 100],
+    work: [[200, 90], [50, 100]],
+};
+
+/// More than two ranks that use staging buffers. A rank signals all others at once.
+const SIGNALLED: Shares = Shares { work: [[115, 90], [50, 100]], ..STAGED };
+
+/// Two ranks that swap staging buffers: each writes to lines that are in its caches already.
+const SWAPPED: Shares =
+    Shares { latency: [454, 500], message: [150, 100], byte: [33, 100], ..STAGED };
 
 /// Bytes of a message between ranks of one host that fit the cache line which announces it.
 const SHORT_BYTES: u128 = 48;
@@ -78,11 +155,9 @@ pub(crate) const TURN_PS: u128 = 800_000;
 /// The same along chains and trees. There a waiting rank may yield to others that wait too.
 pub(super) const SWITCH_PS: u128 = 2_200_000;
 
-/// From one host to another that is a container of the same machine, with CPUs for all ranks.
-pub(super) const NEIGHBOUR_PS: u128 = 4_000_000;
-
-/// The same where the containers share CPUs. A waiting rank is asleep by then.
-pub(super) const CONTAINER_PS: u128 = 12_000_000;
+/// The extra time of a message from container to container of one machine that share CPUs. A
+/// waiting rank is asleep by then.
+pub(super) const ASLEEP_PS: u128 = 8_000_000;
 
 /// The time to wake a rank of an oversubscribed host. It waited while others waited for the
 /// network, so it is asleep.
@@ -91,15 +166,6 @@ pub(crate) const WOKEN_PS: u128 = 20_000_000;
 /// How much slower an all-reduce is, in quarters, where ranks share CPUs and links within hosts
 /// alternate with links between hosts.
 pub(super) const MIXED_QUARTERS: u128 = 6;
-
-/// Combining one byte that arrives, in cache, in picoseconds.
-pub(crate) const COMBINED_BYTE_PS: u128 = 50;
-
-/// Reading one byte of a staging buffer to combine it, in one pass with those of all ranks.
-pub(super) const READ_BYTE_PS: u128 = 22;
-
-/// The same in CPU time, with more than two ranks: for one byte of the result, and for each rank.
-pub(super) const READ_WORK_PS: [u128; 2] = [150, 10];
 
 /// How much slower links are, in quarters, when all ranks send to all through the switches and many
 /// send to one.

@@ -5,7 +5,7 @@ use ringfold_types::Call;
 
 use crate::algorithm::Algorithm;
 use crate::cost::bill::{Bill, Site};
-use crate::cost::rates::{COMBINED_BYTE_PS, SAME_HOST, WOKEN_PS, longer_ps};
+use crate::cost::rates::{Rates, WOKEN_PS, longer_ps};
 use crate::schedule::Form;
 
 /// The bill of `call` by `algorithm` among the carriers of each shard, one on each host.
@@ -18,9 +18,7 @@ pub(crate) fn between(
 ) -> Bill {
     let size = layout.hosts();
     let rail = Layout::apart(size);
-    let oversubscribed = layout.occupancy().is_oversubscribed();
-    let site =
-        Site { layout: &rail, hosts: size, ranks_per_host: shards, borders: size, oversubscribed };
+    let site = Site::between(layout, &rail, shards);
     let bill = Bill::of(algorithm, call, &site, chunk);
     // Only the carriers work.
     Bill { work: bill.work * (size * shards) as u128 / layout.size() as u128, ..bill }
@@ -46,19 +44,20 @@ impl Within {
     pub(crate) fn bill(&self, call: &Call, layout: &Layout, switch_ps: u128, chunk: usize) -> Bill {
         let bytes =
             |elements: usize, form: Form| elements as u128 * form.data_type(call).bytes() as u128;
+        let Rates { near, combined_byte_ps, .. } = Rates::of(layout);
         let [messages, steps] = [self.messages, self.steps].map(|it| it as u128);
         let moved = bytes(self.moved, Form::Element);
-        let combined = bytes(self.combined, Form::Accumulator) * COMBINED_BYTE_PS;
+        let combined = bytes(self.combined, Form::Accumulator) * combined_byte_ps;
         let woken = if layout.occupancy().is_oversubscribed() { steps * WOKEN_PS } else { 0 };
-        let [message_ps, byte_ps] = SAME_HOST.work_ps;
+        let [message_ps, byte_ps] = near.work_ps;
         let message_ps = message_ps + longer_ps(messages, moved);
         let average = bytes(self.average, Form::Element);
         let pieces = messages.max((self.moved / chunk) as u128);
         Bill {
             steps,
-            waiting: steps * SAME_HOST.latency_ps,
+            waiting: steps * near.latency_ps,
             switch_ps,
-            busy: messages * SAME_HOST.message_ps + moved * SAME_HOST.byte_ps + combined + woken,
+            busy: messages * near.message_ps + moved * near.byte_ps + combined + woken,
             work: pieces * message_ps + average * byte_ps + combined,
         }
     }

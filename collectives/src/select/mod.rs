@@ -11,15 +11,12 @@ use ringfold_topology::{Layout, PeerMemory};
 use ringfold_types::Call;
 
 use crate::algorithm::Algorithm;
+use crate::connections::DIRECT_MAX;
 use crate::cost::price;
 
 pub use constraints::{Constraints, InvalidConstraints};
 pub use measured::{InvalidMeasurements, Measurements, Row, buffer_bytes};
 pub use possible::{chunk_len, is_possible, sum_bytes};
-
-/// Ranks up to which each may have links to all others. A link takes memory and descriptors at both
-/// ends, and the links of all pairs would soon cost more than the call.
-const DIRECT_RANKS_MAX: usize = 64;
 
 /// Chooses the algorithm that is likely to finish `call` first. All ranks choose the same.
 ///
@@ -127,7 +124,7 @@ fn single_copy(call: &Call, layout: &Layout) -> Option<&'static Algorithm> {
 
 /// Whether no rank needs links to more others than it should have.
 fn has_few_links(algorithm: &Algorithm, ranks: usize) -> bool {
-    ranks <= DIRECT_RANKS_MAX || !algorithm.is_direct()
+    ranks <= DIRECT_MAX || !algorithm.is_direct()
 }
 
 #[cfg(test)]

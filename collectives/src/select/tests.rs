@@ -4,6 +4,7 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt::Write;
 
+use ringfold_topology::prices::{LinkClass, LinkPrice, Prices, Profile, Rates};
 use ringfold_topology::{Layout, Occupancy, PeerMemory};
 use ringfold_types::limits::{FRAME_BYTES_MAX, LINK_BYTES_MIN};
 use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp, Wire};
@@ -419,4 +420,72 @@ fn many_ranks_do_not_all_link_to_each_other() {
     let call = allreduce(DataType::F32, 64 << 10);
     let chosen = select(&call, &Layout::one_host(256), &wanted, &Measurements::default());
     assert_eq!(chosen.name, "two_shot", "a constraint gets it");
+}
+
+/// The least size, as a power of 2, from which on `name` is no longer chosen.
+fn end_of(name: &str, collective: Collective, layout: &Layout) -> u32 {
+    let free = (Constraints::default(), Measurements::default());
+    let chosen = |power: &u32| {
+        let bytes = 1_usize << power;
+        let call = Call { collective, ..allreduce(DataType::F32, bytes) };
+        select(&call, layout, &free.0, &free.1).name == name
+    };
+    (2..31).filter(chosen).max().map_or(0, |last| last + 1)
+}
+
+/// On slow links the calls that send few bytes win earlier, on fast ones those of few steps.
+#[test]
+fn choices_follow_the_rate_between_hosts() {
+    let at = |tcp_mbps| {
+        let rates = Rates { tcp_mbps, rdma_gbps: 0 };
+        hosts(8, 1).with_prices(Prices::default().with_rates(rates))
+    };
+    for (name, collective) in [
+        ("one_shot", Collective::AllReduce),
+        ("direct", Collective::AllGather),
+        ("direct", Collective::ReduceScatter),
+        ("binomial", Collective::Broadcast),
+        ("binomial", Collective::Reduce),
+    ] {
+        let ends = [100, 1000, 20_000, 100_000].map(|mbps| end_of(name, collective, &at(mbps)));
+        assert!(ends.is_sorted() && ends[0] < ends[3], "{collective} {name}: {ends:?}");
+        assert_eq!(ends[2], end_of(name, collective, &hosts(8, 1)), "the default is 20 Gbit/s");
+    }
+}
+
+/// The longer a message is under way, the longer the calls that take few steps.
+#[test]
+fn choices_follow_the_latency_between_hosts() {
+    let at = |class, nanos: u64| {
+        let mut profile = Profile::default();
+        let price = LinkPrice { latency_ps: nanos * 1000, ..LinkPrice::of(class) };
+        profile.set_link(class, price);
+        let layout = hosts(8, 1).with_rdma(class != LinkClass::Tcp);
+        layout.with_prices(Prices::default().with_profile(&profile))
+    };
+    for class in [LinkClass::Tcp, LinkClass::Rdma(0)] {
+        let ends = [2_000, 20_000, 200_000, 2_000_000].map(|nanos| {
+            end_of("one_shot", Collective::AllReduce, &at(class, nanos)).max(end_of(
+                "two_shot",
+                Collective::AllReduce,
+                &at(class, nanos),
+            ))
+        });
+        assert!(ends.is_sorted() && ends[0] < ends[3], "{class}: {ends:?}");
+    }
+}
+
+/// A profile of links within hosts moves the choices there, and no others.
+#[test]
+fn choices_follow_the_prices_within_hosts() {
+    let mut profile = Profile::default();
+    let own = LinkPrice { latency_ps: 50_000_000, ..LinkPrice::of(LinkClass::Sockets) };
+    profile.set_link(LinkClass::Sockets, own);
+    let prices = Prices::default().with_profile(&profile);
+    let layout = Layout::one_host(8);
+    let end = |layout: &Layout| end_of("one_shot", Collective::AllReduce, layout);
+    assert!(end(&layout) < end(&layout.clone().with_prices(prices.clone())));
+    let near = prices.clone().with_links_within(LinkClass::Cache);
+    assert_eq!(end(&layout), end(&layout.clone().with_prices(near)), "another class");
+    assert_eq!(end(&hosts(8, 1)), end(&hosts(8, 1).with_prices(prices)));
 }

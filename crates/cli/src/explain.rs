@@ -10,7 +10,7 @@ use ringfold_collectives::cost::price;
 use ringfold_collectives::select::{Constraints, Row, buffer_bytes, is_possible, select};
 use ringfold_types::Amount;
 
-use crate::plan;
+use crate::{plan, prices};
 
 /// The command line.
 #[derive(clap::Args)]
@@ -66,6 +66,7 @@ pub(crate) fn answer(args: &Args) -> anyhow::Result<String> {
         }
     };
     writeln!(text, "* {} is chosen: {why}", chosen.name)?;
+    text += &prices::table(layout);
     Ok(text)
 }
 

@@ -4,6 +4,7 @@ mod doctor;
 mod explain;
 mod gather;
 mod plan;
+mod prices;
 mod rounds;
 mod topo;
 mod tune;
@@ -39,7 +40,8 @@ enum Command {
     /// Describe this machine and its network, with certainty and evidence; or read another site's
     /// files: ringfold topo --from ibnetdiscover.txt
     Topo(topo::Args),
-    /// Time all algorithms among the ranks of a job, for RINGFOLD_PLAN: ringrun -n 4 ringfold tune
+    /// Time all algorithms among the ranks of a job, for RINGFOLD_PLAN: ringrun -n 4 ringfold tune.
+    /// With --machine, measure the prices of links instead, for RINGFOLD_PRICES
     Tune(tune::Args),
 }
 

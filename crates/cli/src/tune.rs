@@ -1,5 +1,6 @@
 //! `ringfold tune`: times every algorithm between the ranks of a job and writes a file for
 //! `RINGFOLD_PLAN`. It is a rank program: start it in the same way as the jobs that use the file.
+//! `prices` has `--machine`.
 
 use std::fs;
 use std::io::Write as _;
@@ -15,12 +16,18 @@ use ringfold_collectives::select::{Measurements, Row, chunk_len, is_possible};
 use ringfold_types::limits::TUNE_BYTES_MAX;
 use ringfold_types::{Amount, Call, Collective, DataType, Rank, ReduceOp, Wire};
 
+use crate::prices;
+
 /// The command line.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The file to write; measurements in it for other numbers of ranks are kept
-    #[arg(short, long, value_name = "FILE", default_value = "ringfold.plan")]
-    output: String,
+    /// The file to write; measurements in it for other numbers of ranks are kept, as are prices of
+    /// other links [default: ringfold.plan, or ringfold.prices with --machine]
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<String>,
+    /// Measure the prices of links and of combining, for RINGFOLD_PRICES, instead of algorithms
+    #[arg(long, conflicts_with_all = ["begin", "end", "factor"])]
+    machine: bool,
     /// The smallest buffer
     #[arg(short = 'b', long, value_name = "BYTES", default_value = "8")]
     begin: Amount,
@@ -45,6 +52,11 @@ const CALLS: std::ops::RangeInclusive<usize> = 2..=200;
 
 /// Measures, and writes the file on rank 0. Returns the text to print. Every rank calls this.
 pub(crate) fn answer(args: &Args) -> anyhow::Result<String> {
+    let default = if args.machine { "ringfold.prices" } else { "ringfold.plan" };
+    let path = args.output.as_deref().unwrap_or(default);
+    if args.machine {
+        return prices::measure(path, |text| write(path, text));
+    }
     let (Amount(begin), Amount(end)) = (args.begin, args.end);
     let factor = args.factor;
     ensure!(factor > 1, "--factor {factor}: give at least 2");
@@ -56,7 +68,7 @@ pub(crate) fn answer(args: &Args) -> anyhow::Result<String> {
     let mut comm = Communicator::init()?;
     ensure!(comm.size() > 1, "tune needs several ranks, as in: ringrun -n 4 ringfold tune");
     let mut measured = match comm.rank() {
-        Rank(0) if Path::new(&args.output).exists() => measurements(&args.output)?,
+        Rank(0) if Path::new(path).exists() => measurements(path)?,
         _ => Measurements::default(),
     };
     measured.drop_shape(comm.size(), comm.layout().hosts());
@@ -75,8 +87,7 @@ pub(crate) fn answer(args: &Args) -> anyhow::Result<String> {
     if !is_first {
         return Ok(String::new());
     }
-    write(&args.output, &measured)?;
-    let path = &args.output;
+    write(path, &measured.to_string())?;
     Ok(format!("{rows} measurements in {path}; RINGFOLD_PLAN={path} on every rank uses them\n"))
 }
 
@@ -143,10 +154,10 @@ fn time(comm: &mut Communicator, call: &Call, memory: &mut [u8]) -> anyhow::Resu
 }
 
 /// Writes the file whole: a reader sees the old or the new contents, never a part.
-fn write(path: &str, measured: &Measurements) -> anyhow::Result<()> {
+fn write(path: &str, text: &str) -> anyhow::Result<()> {
     let beside = format!("{path}.new");
     let about = || format!("cannot write {path}");
     let mut file = fs::File::create(&beside).with_context(about)?;
-    file.write_all(measured.to_string().as_bytes()).with_context(about)?;
+    file.write_all(text.as_bytes()).with_context(about)?;
     fs::rename(&beside, path).with_context(about)
 }

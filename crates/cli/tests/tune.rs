@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use ringfold_collectives::select::Measurements;
+use ringfold_topology::prices::Profile;
 use ringfold_types::Collective;
 
 #[test]
@@ -48,6 +49,55 @@ fn measurements_are_written_explained_and_kept() {
 }
 
 #[test]
+fn prices_are_measured_explained_and_kept() {
+    let folder = Folder::new("prices");
+    let file = folder.0.join("here.prices");
+    std::fs::write(&file, "ringfold-prices 1\nrdma-400 2000 300 25\n").unwrap();
+    let text = run(2, &["--machine", "-o", file.to_str().unwrap()]);
+    assert!(text.contains("RINGFOLD_PRICES=") && text.contains("(ranks 0 and 1)"), "{text}");
+    let profile: Profile = std::fs::read_to_string(&file).unwrap().parse().unwrap();
+    let found: Vec<_> = profile.links().filter(|(class, _)| !class.is_between_hosts()).collect();
+    let [(class, price)] = found[..] else { panic!("{text}") };
+    assert!(price.latency_ps < 100_000_000 && price.byte_ps < 100_000, "{price:?}");
+    assert!(profile.combining_ps().is_some_and(|byte_ps| byte_ps < 100_000));
+    assert!(profile.links().any(|(class, _)| class.to_string() == "rdma-400"), "others are kept");
+
+    let prices = file.to_str().unwrap();
+    let question = ["explain", "allreduce", "-n", "4", "--per-host", "2", "-b", "1M"];
+    let printed = ringfold(&[&question[..], &["--prices", prices]].concat()).unwrap();
+    let from = |name: &str| {
+        let line = printed.lines().find(|line| line.trim_start().starts_with(name)).unwrap();
+        line.split("   ").last().unwrap().to_owned()
+    };
+    assert_eq!((from(&class.to_string()), from("combining")), ("profile".into(), "profile".into()));
+    assert_ne!(from("tcp"), "profile");
+    let plain = ringfold(&question).unwrap();
+    assert!(plain.contains(" default\n") && !plain.contains("profile"), "{plain}");
+}
+
+#[test]
+fn plans_follow_the_prices_of_a_file() {
+    let folder = Folder::new("follow");
+    let file = folder.0.join("slow.prices");
+    let chosen = |byte_ps: u64| {
+        let text = format!("ringfold-prices 1\ntcp 20000 2000 {byte_ps}\n");
+        std::fs::write(&file, text).unwrap();
+        let question = "plan allreduce -n 8 --per-host 1 --cpus 4 -b 8K --prices";
+        let question: Vec<&str> = question.split(' ').chain(file.to_str()).collect();
+        let printed = ringfold(&question).unwrap();
+        let line = printed.lines().find(|line| line.starts_with("* ")).unwrap();
+        line.split_whitespace().nth(1).unwrap().to_owned()
+    };
+    assert_eq!([400, 80_000].map(chosen), ["one_shot", "ring"], "few steps, then few bytes");
+    let error = ringfold(&["explain", "allreduce", "-n", "2", "--prices", "/dev/zero"]);
+    assert!(error.unwrap_err().contains("it has more than"));
+    std::fs::write(&file, "ringfold-prices 1\ntcp 20000\n").unwrap();
+    let error = ringfold(&["plan", "allreduce", "-n", "2", "--prices", file.to_str().unwrap()]);
+    let error = error.unwrap_err();
+    assert!(error.contains("slow.prices") && error.contains("line 2: expected class"), "{error}");
+}
+
+#[test]
 fn a_file_that_is_no_plan_is_refused_by_line() {
     let folder = Folder::new("refused");
     let file = folder.0.join("bad.plan");
@@ -68,11 +118,16 @@ fn one_rank_has_nothing_to_tune() {
 
 /// Runs a short `tune` with `ranks` ranks, and returns rank 0's output.
 fn tune(ranks: usize, file: &Path) -> String {
+    run(ranks, &["-b", "64", "-e", "1K", "-f", "16", "-o", file.to_str().unwrap()])
+}
+
+/// Runs `tune` with `ranks` ranks, and returns rank 0's output.
+fn run(ranks: usize, arguments: &[&str]) -> String {
     let port = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port();
     let started: Vec<_> = (0..ranks)
         .map(|rank| {
             let mut command = Command::new(env!("CARGO_BIN_EXE_ringfold"));
-            command.args(["tune", "-b", "64", "-e", "1K", "-f", "16", "-o"]).arg(file);
+            command.arg("tune").args(arguments);
             command.env("RANK", rank.to_string()).env("WORLD_SIZE", ranks.to_string());
             command.env("MASTER_ADDR", "127.0.0.1").env("MASTER_PORT", port.to_string());
             command.env("RINGFOLD_SECRET", &"5ec2e7".repeat(11)[..64]);

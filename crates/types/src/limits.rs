@@ -171,6 +171,15 @@ pub const PLAN_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Lines of a file of measurements.
 pub const PLAN_ROWS_MAX: usize = 1 << 16;
 
+/// Bytes of a file of prices (`RINGFOLD_PRICES`).
+pub const PRICES_BYTES_MAX: usize = 8 * 1024;
+
+/// Longest time of a message in a file of prices, in nanoseconds.
+pub const PRICE_NS_MAX: u64 = 1_000_000_000;
+
+/// Longest time of a byte in a file of prices, in picoseconds.
+pub const PRICE_BYTE_PS_MAX: u64 = 100_000_000;
+
 /// Bytes of one file of `/sys` or `/proc`, or of its recording, that describes the machine.
 pub const MACHINE_FILE_BYTES_MAX: u64 = 1024 * 1024;
 
@@ -293,6 +302,7 @@ const _: () = assert!(
         + 32
         <= EVIDENCE_BYTES_MAX
 );
+const _: () = assert!(PRICES_BYTES_MAX <= EVIDENCE_BYTES_MAX, "ranks exchange both alike");
 const _: () = assert!(HANDSHAKE_MUTE_MS < HANDSHAKE_OPENED_MS);
 const _: () = assert!(HANDSHAKE_OPENED_MS < HANDSHAKE_MS);
 const _: () = assert!(COORDINATOR_SILENCE_MS >= 2 * (ANSWER_MS + LINK_GRACE_MS));

@@ -5,8 +5,9 @@ use std::path::Path;
 use super::net::Addresses;
 use super::pci::Pci;
 use super::root::Root;
-use super::{cores, gpu, net, nic};
+use super::{Cpus, cores, gpu, net, nic};
 use crate::machine::{Core, Machine, PciAddress};
+use crate::prices::Seat;
 
 /// Reads the host below `root`: `/` is the live system, another folder a recording of one. It never
 /// fails. A value that is missing, hidden or nonsense is `None` or 0 in the result, and
@@ -21,6 +22,20 @@ pub fn machine(root: &Path) -> Machine {
 #[must_use]
 pub fn machine_cores(root: &Path) -> Vec<Core> {
     cores::read(&Root::new(root)).0
+}
+
+/// The socket and the last-level cache that all of `cpus` share, on the host below `root`. Takes
+/// about ten short reads.
+#[must_use]
+pub fn seat(root: &Path, cpus: &Cpus) -> Seat {
+    cores::seat(&Root::new(root), cpus)
+}
+
+/// The rate of the devices below a network interface of the host below `root`, in Mbit/s. 0 if it
+/// is unknown, or no device is below: the rate of a virtual interface is not that of a wire.
+#[must_use]
+pub fn wire_mbps(root: &Path, interface: &str) -> u32 {
+    net::wire_mbps(&Root::new(root), interface)
 }
 
 pub(super) fn read(root: &Root) -> Machine {

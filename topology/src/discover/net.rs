@@ -34,6 +34,26 @@ fn interface(root: &Root, pci: &mut Pci, name: String, addresses: &Addresses) ->
     }
 }
 
+/// Mbit/s of an interface with a device below it, itself or below what it is stacked on; else 0.
+pub(super) fn wire_mbps(root: &Root, interface: &str) -> u32 {
+    let mut names = vec![interface.to_owned()];
+    let mut has_device = false;
+    let mut at = 0;
+    while let Some(name) = names.get(at).cloned() {
+        let path = root.resolved(&format!("{CLASS}/{name}"));
+        has_device |= root.link(&format!("{path}/device")).is_some();
+        let below = root.list(&path, |name| name.strip_prefix("lower_").map(str::to_owned));
+        for (below, _) in below {
+            if !names.contains(&below) {
+                names.push(below);
+            }
+        }
+        at += 1;
+    }
+    let mbps = root.number::<i64>(&format!("{CLASS}/{interface}/speed"));
+    mbps.filter(|_| has_device).and_then(|mbps| u32::try_from(mbps).ok()).unwrap_or(0)
+}
+
 /// The number of the device port that an interface is on, from 1. `None` if the kernel does not
 /// show it.
 pub(super) fn port_of(root: &Root, interface: &str) -> Option<u8> {

@@ -9,19 +9,21 @@ mod tests;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use ringfold_types::Rank;
 
 use crate::order::{Order, aligned, carriers, chain, ring};
+use crate::prices::{LinkClass, Prices};
 use hosts::Hosts;
 pub use level::Level;
 pub use reach::{RankReach, Reach};
 
-/// The places of the ranks of a communicator.
+/// The places of the ranks of a communicator, with the prices of the links between them.
 ///
-/// Clones share hosts, paths and reach.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+/// Clones share hosts, paths, reach and prices. A hash of a layout leaves the prices out.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
     hosts: Arc<Hosts>,
     /// By host; empty if unknown.
@@ -35,6 +37,16 @@ pub struct Layout {
     peer_memory: PeerMemory,
     has_rdma: bool,
     channels: usize,
+    prices: Arc<Prices>,
+}
+
+impl Hash for Layout {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let Self { hosts, paths, reach, rails_cross, ways, .. } = self;
+        (hosts, paths, reach, rails_cross, ways).hash(state);
+        let Self { occupancy, shares_memory, peer_memory, has_rdma, channels, .. } = self;
+        (occupancy, shares_memory, peer_memory, has_rdma, channels).hash(state);
+    }
 }
 
 /// Values that follow from paths and reach.
@@ -44,6 +56,7 @@ struct Ways {
     aligned: Order,
     /// By shard: the rank of each host that carries it. Empty if paths and reach are unknown.
     carriers: Arc<[Box<[Rank]>]>,
+    rails_per_host: usize,
 }
 
 /// Whether the kernel lets a rank copy from another rank's own memory, and how fast.
@@ -142,6 +155,7 @@ impl Layout {
             peer_memory: PeerMemory::Closed,
             has_rdma: false,
             channels: 1,
+            prices: Arc::default(),
         }
     }
 
@@ -170,7 +184,10 @@ impl Layout {
     fn with_ways(self) -> Self {
         let order = self.hosts_in_order();
         let hosts: Vec<&[Rank]> = order.iter().map(|host| self.ranks_on(*host)).collect();
+        let prefers = |rank: &Rank| self.reach(*rank).prefers;
+        let rails = |ranks: &&[Rank]| ranks.iter().map(prefers).collect::<Reach>().places().count();
         let ways = Ways {
+            rails_per_host: hosts.iter().map(rails).min().unwrap_or(0),
             ring: Order::new(ring(&hosts, &self.reach)),
             aligned: Order::new(aligned(&hosts, &self.reach)),
             carriers: carriers(&hosts, &self.reach).into_iter().map(Vec::into).collect(),
@@ -216,6 +233,42 @@ impl Layout {
     pub fn with_channels(self, channels: usize) -> Self {
         assert!(channels > 0, "a layout needs at least one channel");
         Self { channels, ..self }
+    }
+
+    /// The same ranks, with these prices of their links. All ranks must have equal prices.
+    #[must_use]
+    pub fn with_prices(self, prices: Prices) -> Self {
+        Self { prices: Arc::new(prices), ..self }
+    }
+
+    /// The prices of the links between the ranks, and of combining.
+    #[must_use]
+    pub fn prices(&self) -> &Prices {
+        &self.prices
+    }
+
+    /// The class of the links between hosts. Its price holds for all pairs of hosts.
+    #[must_use]
+    pub fn links_between(&self) -> LinkClass {
+        if self.is_one_machine() {
+            LinkClass::Container
+        } else if self.has_rdma {
+            self.prices.rails()
+        } else {
+            LinkClass::Tcp
+        }
+    }
+
+    /// Whether all hosts are known to be containers of one machine.
+    #[must_use]
+    pub fn is_one_machine(&self) -> bool {
+        self.hosts() > 1 && self.occupancy.ranks == self.size()
+    }
+
+    /// Number of rails that the ranks of each host prefer, at least; 1 if they are unknown.
+    #[must_use]
+    pub fn rails_per_host(&self) -> usize {
+        self.ways.rails_per_host.max(1)
     }
 
     /// Number of parts of a long call that may go from rank to rank side by side. Between hosts

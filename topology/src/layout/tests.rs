@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::fabric::Place;
+use crate::prices::Rates;
 
 /// Rails of plane 0.
 fn rails(rails: impl IntoIterator<Item = u16>) -> Reach {
@@ -307,4 +308,28 @@ fn how_long_a_large_layout_takes() {
         let layout = large();
         println!("{} ranks on {} hosts: {:?}", layout.size(), layout.hosts(), start.elapsed());
     }
+}
+
+/// Equal layouts with other prices differ, but have equal hashes.
+#[test]
+fn prices_are_outside_the_hash() {
+    use std::hash::BuildHasher;
+
+    let plain = Layout::hosts_of(2, 8);
+    let rates = Rates { tcp_mbps: 1000, rdma_gbps: 0 };
+    let priced = plain.clone().with_prices(Prices::default().with_rates(rates));
+    let state = std::hash::RandomState::new();
+    assert_eq!(state.hash_one(&plain), state.hash_one(&priced));
+    assert_ne!(state.hash_one(&plain), state.hash_one(Layout::hosts_of(4, 8)));
+    assert_ne!(plain, priced);
+}
+
+#[test]
+fn a_host_has_the_rails_that_its_ranks_prefer() {
+    let each: Vec<RankReach> = (0..8).map(|rank| only(place(rank, 4))).collect();
+    assert_eq!(Layout::hosts_of(4, 8).with_reach(&each).rails_per_host(), 4);
+    let mut each = each;
+    each[7] = only(0);
+    assert_eq!(Layout::hosts_of(4, 8).with_reach(&each).rails_per_host(), 3);
+    assert_eq!(Layout::hosts_of(4, 8).rails_per_host(), 1);
 }

@@ -322,3 +322,39 @@ fn this_machine_is_recorded() {
     assert!(refused.contains("not empty"), "{refused}");
     std::fs::remove_dir_all(folder).unwrap();
 }
+
+#[test]
+fn the_rate_of_an_interface_is_that_of_the_wires_below() {
+    let sysfs = Sysfs::new("n1");
+    let device = sysfs.pci("sys/devices/pci0000:10", "0000:10:00.0", ETHERNET, MELLANOX, 0);
+    let hidden = sysfs.pci("sys/devices/pci0000:10", "0000:11:00.0", ETHERNET, MELLANOX, 0);
+    for (above, name, megabits) in [(&device, "eth0", 25_000), (&hidden, "eth1", -1)] {
+        let path = sysfs.interface(above, name, "02:00:00:00:00:01", megabits);
+        sysfs.link(&format!("{path}/device"), above);
+    }
+    for (name, below, megabits) in
+        [("bond0", "eth0", 50_000), ("bond0.7", "bond0", 50_000), ("veth0", "eth9", 10_000)]
+    {
+        let path = "sys/devices/virtual";
+        let path = sysfs.interface(path, name, "02:00:00:00:00:02", megabits);
+        sysfs.link(&format!("{path}/lower_{below}"), &format!("sys/class/net/{below}"));
+    }
+    let rates = ["eth0", "bond0", "bond0.7", "eth1", "veth0", "none"];
+    let rates = rates.map(|name| discover::wire_mbps(&sysfs.root, name));
+    assert_eq!(rates, [25_000, 50_000, 50_000, 0, 0, 0]);
+}
+
+#[test]
+fn a_seat_is_the_socket_and_the_cache_of_all_cpus() {
+    let sysfs = Sysfs::new("n2");
+    sysfs.cpus(2, 2, 4);
+    let seat = |cpus: &str| {
+        let seat = discover::seat(&sysfs.root, &cpus.parse().unwrap());
+        (seat.socket, seat.cache)
+    };
+    assert_eq!(seat("0-3,16-19"), (Some(0), Some(0)));
+    assert_eq!(seat("5"), (Some(0), Some(4)));
+    assert_eq!(seat("0-7"), (Some(0), None));
+    assert_eq!(seat("8-15"), (Some(1), None));
+    assert_eq!([seat("0-15"), seat(""), seat("99")], [(None, None); 3]);
+}

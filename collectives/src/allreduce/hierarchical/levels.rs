@@ -6,14 +6,12 @@ use ringfold_topology::Layout;
 use ringfold_types::Call;
 
 use crate::allreduce::{halving_doubling, recursive_doubling, ring};
+use crate::connections::most_away;
 use crate::flat::Flat;
 
 /// Bytes that a shard has at least. With less, the messages of one more carrier cost its host more
 /// than they save the other carriers.
 const SHARD_BYTES: usize = 4 * 1024;
-
-/// Hosts of a leaf group up to which each carrier sends to all others of the group.
-const GROUP_MAX: usize = 64;
 
 /// The flat algorithms by which the carriers of a part may reduce it. The first of equally cheap
 /// ones is used.
@@ -47,11 +45,14 @@ pub(super) struct Groups {
 }
 
 impl Groups {
-    /// The groups, if there are several and the largest has several hosts.
+    /// The groups, if there are several and the largest has several hosts. Each carrier sends to
+    /// all others of its group and to some of other groups, and may not have too many links.
     fn of(groups: &[Vec<usize>]) -> Option<Self> {
         let sizes = || groups.iter().map(Vec::len);
         let (most, parts) = (sizes().max()?, sizes().min()?);
-        let is_level = groups.len() > 1 && (2..=GROUP_MAX).contains(&most);
+        let links = most - 1 + groups.len().next_power_of_two().ilog2() as usize;
+        let has_few_links = links <= most_away(sizes().sum());
+        let is_level = groups.len() > 1 && most > 1 && has_few_links;
         is_level.then_some(Self { count: groups.len(), most, parts })
     }
 }

@@ -5,9 +5,7 @@ use ringfold_types::Call;
 
 use super::levels::{Groups, Levels, RAILS};
 use crate::cost::bill::{Bill, Site};
-use crate::cost::rates::{
-    ACROSS_HOSTS, COMBINED_BYTE_PS, SAME_HOST, TURN_PS, WOKEN_PS, congested_quarters, longer_ps,
-};
+use crate::cost::rates::{LinkCost, Rates, TURN_PS, WOKEN_PS, congested_quarters, longer_ps};
 use crate::schedule::Form;
 use crate::wire;
 
@@ -22,15 +20,9 @@ pub(super) fn cheapest(call: &Call, layout: &Layout) -> Levels {
 /// groups. Only the carriers of shards take part.
 fn between(levels: &Levels, call: &Call, layout: &Layout, chunk: usize) -> Bill {
     let Levels { shards, rail, rail_call, .. } = levels;
-    let (oversubscribed, size) = (layout.occupancy().is_oversubscribed(), levels.units());
+    let size = levels.units();
     let layout_of_rail = Layout::apart(size);
-    let site = Site {
-        layout: &layout_of_rail,
-        hosts: size,
-        ranks_per_host: *shards,
-        borders: size,
-        oversubscribed,
-    };
+    let site = Site::between(layout, &layout_of_rail, *shards);
     let bill = Bill::of(rail.algorithm, rail_call, &site, chunk);
     let work = bill.work * (size * levels.parts() * shards) as u128 / layout.size() as u128;
     let bill = Bill { work, ..bill };
@@ -52,18 +44,19 @@ fn in_group(levels: &Levels, groups: Groups, call: &Call, layout: &Layout) -> Bi
     let form = if levels.most > 1 { wire::between_hosts(call) } else { Form::Element };
     let [handed_on, results] = [groups.parts - 1, groups.most - 1].map(|others| others as u128);
     let part = levels.rail_call.count as u128;
-    let combined = results * part * bytes(Form::Accumulator) * COMBINED_BYTE_PS;
+    let rates = Rates::of(layout);
+    let combined = results * part * bytes(Form::Accumulator) * rates.combined_byte_ps;
     let moved = part * (handed_on * bytes(form) + results * bytes(Form::Element));
     let congested = congested_quarters(layout.occupancy().is_oversubscribed());
-    let all_moved = moved * levels.shards as u128 * congested / 4;
+    let LinkCost { latency_ps, message_ps, work_ps, .. } = rates.far;
+    let byte_ps = rates.far_byte_ps(levels.shards as u128);
     let messages = handed_on + results;
-    let [message_ps, byte_ps] = ACROSS_HOSTS.work_ps;
-    let work = messages * message_ps + moved * byte_ps + combined;
+    let work = messages * work_ps[0] + moved * work_ps[1] + combined;
     Bill {
         steps: 2,
-        waiting: 2 * ACROSS_HOSTS.latency_ps,
+        waiting: 2 * latency_ps,
         switch_ps: TURN_PS,
-        busy: messages * ACROSS_HOSTS.message_ps + all_moved * ACROSS_HOSTS.byte_ps + combined,
+        busy: messages * message_ps + moved * congested * byte_ps / 4 + combined,
         work: work * (levels.hosts * levels.shards) as u128 / layout.size() as u128,
     }
 }
@@ -85,16 +78,17 @@ fn within(levels: &Levels, call: &Call, layout: &Layout, switch_ps: u128, chunk:
     let Levels { most, shards, .. } = *levels;
     let bytes = |form: Form| form.data_type(call).bytes() as u128;
     let (shard, others) = ((call.count / shards) as u128, (shards - 1 + most - 1) as u128);
-    let combined = (most - 1) as u128 * shard * bytes(Form::Accumulator) * COMBINED_BYTE_PS;
+    let Rates { near, combined_byte_ps, .. } = Rates::of(layout);
+    let combined = (most - 1) as u128 * shard * bytes(Form::Accumulator) * combined_byte_ps;
     let moved = others * shard * bytes(Form::Element);
-    let within = others * SAME_HOST.message_ps + moved * SAME_HOST.byte_ps + combined;
+    let within = others * near.message_ps + moved * near.byte_ps + combined;
     let woken = if layout.occupancy().is_oversubscribed() { 2 * WOKEN_PS } else { 0 };
     // Each rank sends its input and receives the result, except for its own shard.
-    let [message_ps, byte_ps] = SAME_HOST.work_ps;
+    let [message_ps, byte_ps] = near.work_ps;
     let message_ps = message_ps + longer_ps(others, moved);
     let average = 2 * (most - 1) as u128 * shards as u128 * shard / most as u128;
     let messages = others.max(others * shard / chunk as u128);
     let work = messages * message_ps + average * bytes(Form::Element) * byte_ps + combined;
     let busy = within + woken;
-    Bill { steps: 2, waiting: 2 * SAME_HOST.latency_ps, switch_ps, busy, work }
+    Bill { steps: 2, waiting: 2 * near.latency_ps, switch_ps, busy, work }
 }

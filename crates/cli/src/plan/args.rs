@@ -1,8 +1,12 @@
 //! The arguments of `ringfold plan`, as typed and as a call on a layout.
 
 use anyhow::{Context, bail, ensure};
+use ringfold::config::profile;
+use ringfold::{Config, tcp_rates};
 use ringfold_collectives::select::{chunk_len, sum_bytes};
 use ringfold_collectives::{Algorithm, ScheduleParams};
+use ringfold_topology::discover::Cpus;
+use ringfold_topology::prices::{Prices, Seat};
 use ringfold_topology::{Layout, Occupancy, PeerMemory, discover};
 use ringfold_types::limits::{CHANNELS_MAX, RANKS_MAX};
 use ringfold_types::{Amount, Call, Collective, DataType, Rank, ReduceOp, Wire};
@@ -57,6 +61,10 @@ pub(crate) struct Args {
     /// Bytes of a chunk, the unit of forwarding [default: ringfold's choice]
     #[arg(long, value_name = "BYTES")]
     chunk: Option<Amount>,
+    /// A file that `ringfold tune --machine` wrote, as for RINGFOLD_PRICES [default: NICs of this
+    /// machine, and defaults]
+    #[arg(long, value_name = "FILE")]
+    prices: Option<String>,
     /// Concurrent parts of a long call with ring and chain, as RINGFOLD_CHANNELS
     #[arg(long, default_value_t = 1)]
     #[arg(value_parser = clap::value_parser!(u8).range(1..=i64::from(CHANNELS_MAX)))]
@@ -123,7 +131,21 @@ impl Args {
         let shares_memory = layout.hosts() == 1;
         let layout = layout.with_occupancy(occupancy).sharing_memory(shares_memory);
         let layout = if shares_memory { layout.with_peer_memory(PeerMemory::Fast) } else { layout };
-        Ok(layout.with_channels(usize::from(self.channels)))
+        let prices = self.prices(layout.hosts())?;
+        Ok(layout.with_channels(usize::from(self.channels)).with_prices(prices))
+    }
+
+    /// Returns the prices of links, if all hosts are like this machine.
+    fn prices(&self, hosts: usize) -> anyhow::Result<Prices> {
+        let seat = discover::seat(std::path::Path::new("/"), &Cpus::allowed());
+        let mut prices = Prices::default().with_links_within(Seat::class(&[seat]));
+        if hosts > 1 {
+            // Without an interface that suits, the rate is unknown.
+            let rates = Config::from_env().ok().and_then(|config| tcp_rates(&config).ok());
+            prices = prices.with_rates(rates.unwrap_or_default());
+        }
+        let profile = self.prices.as_deref().map(profile).transpose()?;
+        Ok(prices.with_profile(&profile.unwrap_or_default()))
     }
 
     fn refuse_unused_options(&self) -> anyhow::Result<()> {

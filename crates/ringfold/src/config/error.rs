@@ -45,6 +45,17 @@ pub enum ConfigError {
         /// The reason.
         why: String,
     },
+    /// The profile of prices cannot be used.
+    #[error(
+        "RINGFOLD_PRICES={path:?} cannot be used: {why}; `ringfold tune --machine` writes such \
+         files"
+    )]
+    Prices {
+        /// The file.
+        path: String,
+        /// The reason.
+        why: String,
+    },
     /// `RINGFOLD_ALGO` is not a choice of algorithms.
     #[error("RINGFOLD_ALGO is not a choice of algorithms")]
     Algorithms(#[from] InvalidConstraints),

@@ -14,11 +14,14 @@ use std::time::Duration;
 pub use ringfold_collectives::select::{
     Constraints, InvalidConstraints, InvalidMeasurements, Measurements,
 };
+pub use ringfold_topology::prices::{InvalidProfile, Profile};
 pub use ringfold_transport::rdma::Settings as RdmaSettings;
 pub use ringfold_transport::rdma::{Filter, InvalidFilter};
 pub use ringfold_transport::shm::SingleCopy;
 use ringfold_types::Wire;
-use ringfold_types::limits::{CHANNELS_MAX, PATHS_MAX, PLAN_BYTES_MAX, RAILS_MAX};
+use ringfold_types::limits::{
+    CHANNELS_MAX, PATHS_MAX, PLAN_BYTES_MAX, PRICES_BYTES_MAX, RAILS_MAX,
+};
 
 use crate::digest::digest;
 pub use error::ConfigError;
@@ -114,6 +117,10 @@ pub struct Config {
     /// `topology.conf`. Ranks find their ports and their host in it. Joining fails if ranks have
     /// different files, except with LLDP, where each file describes one host. Default: none.
     pub topology_file: Option<String>,
+    /// `RINGFOLD_PRICES`: a profile of prices that `ringfold tune --machine` made. Estimates use
+    /// it. Rank 0 reads the file and sends it to all ranks; the files of other ranks are ignored.
+    /// Default: none; estimates use the rates of NICs and default prices.
+    pub prices_file: Option<String>,
     /// `RINGFOLD_TIMEOUT`: the seconds that one call may take. The job fails after them, with an
     /// error that names the ranks missing from the call. Default: 600.
     pub timeout: Duration,
@@ -150,6 +157,7 @@ impl fmt::Debug for Config {
             .field("channels", &self.channels)
             .field("topology", &self.topology)
             .field("topology_file", &self.topology_file)
+            .field("prices_file", &self.prices_file)
             .field("timeout", &self.timeout)
             .field("join_timeout", &self.join_timeout)
             .field("socket_ifname", &self.socket_ifname)
@@ -199,6 +207,7 @@ impl Default for Config {
             channels: None,
             topology: true,
             topology_file: None,
+            prices_file: None,
             timeout: Duration::from_secs(600),
             join_timeout: Duration::from_secs(60),
             socket_ifname: None,
@@ -282,6 +291,7 @@ impl Config {
             config.topology = on_or_off("RINGFOLD_TOPO", value)?;
         }
         config.topology_file = set("RINGFOLD_TOPO_FILE").map(str::to_owned);
+        config.prices_file = set("RINGFOLD_PRICES").map(str::to_owned);
         if let Some(value) = set("RINGFOLD_TIMEOUT") {
             config.timeout = seconds("RINGFOLD_TIMEOUT", value)?;
         }
@@ -370,13 +380,28 @@ impl Config {
 /// [`ConfigError::Plan`] if the file cannot be read, is too long, or is not a tuning file.
 pub fn measurements(path: &str) -> Result<Measurements, ConfigError> {
     let bad = |why: String| ConfigError::Plan { path: path.to_owned(), why };
-    let file = File::open(path).map_err(|e| bad(e.to_string()))?;
-    let mut text = String::new();
-    let bytes = file.take(PLAN_BYTES_MAX as u64 + 1).read_to_string(&mut text);
-    if bytes.map_err(|e| bad(e.to_string()))? > PLAN_BYTES_MAX {
-        return Err(bad(format!("it has more than {PLAN_BYTES_MAX} bytes")));
-    }
+    let text = text(path, PLAN_BYTES_MAX).map_err(bad)?;
     text.parse().map_err(|e: InvalidMeasurements| bad(e.to_string()))
+}
+
+/// Reads a profile of prices that `ringfold tune --machine` wrote, of at most
+/// `limits::PRICES_BYTES_MAX` bytes.
+///
+/// # Errors
+/// [`ConfigError::Prices`] if the file cannot be read, is too long, or is not a profile.
+pub fn profile(path: &str) -> Result<Profile, ConfigError> {
+    let bad = |why: String| ConfigError::Prices { path: path.to_owned(), why };
+    let text = text(path, PRICES_BYTES_MAX).map_err(bad)?;
+    text.parse().map_err(|e: InvalidProfile| bad(e.to_string()))
+}
+
+/// The text of a file of at most `most` bytes, or the reason why it cannot be used.
+fn text(path: &str, most: usize) -> Result<String, String> {
+    let file = File::open(path).map_err(|e| e.to_string())?;
+    let mut text = String::new();
+    let bytes = file.take(most as u64 + 1).read_to_string(&mut text);
+    let fits = bytes.map_err(|e| e.to_string())? <= most;
+    fits.then_some(text).ok_or_else(|| format!("it has more than {most} bytes"))
 }
 
 #[cfg(test)]
@@ -416,6 +441,29 @@ mod tests {
             with("RINGFOLD_TRANSPORT", "").unwrap().transports,
             Config::default().transports
         );
+    }
+
+    #[test]
+    fn a_profile_that_cannot_be_used_is_refused_with_the_reason() {
+        let file = env::temp_dir().join(format!("ringfold-prices-{}", std::process::id()));
+        let path = file.to_str().unwrap();
+        let why = |text: &str| {
+            std::fs::write(&file, text).unwrap();
+            profile(path).unwrap_err().to_string()
+        };
+        let wrong = why("ringfold-prices 1\ntcp 5 5\n");
+        assert!(
+            wrong.contains("RINGFOLD_PRICES=") && wrong.contains("line 2: expected"),
+            "{wrong}"
+        );
+        let long = why(&"#".repeat(PRICES_BYTES_MAX + 1));
+        assert!(long.contains("it has more than 8192 bytes"), "{long}");
+        std::fs::write(&file, "ringfold-prices 1\ntcp 5 5 5\n").unwrap();
+        assert_eq!(profile(path).unwrap().links().count(), 1);
+        std::fs::remove_file(&file).unwrap();
+        assert!(profile(path).unwrap_err().to_string().contains("No such file"));
+        let set = with("RINGFOLD_PRICES", path).unwrap();
+        assert_eq!(set.prices_file.as_deref(), Some(path), "only rank 0 reads it");
     }
 
     #[test]

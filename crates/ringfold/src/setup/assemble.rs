@@ -12,10 +12,10 @@ use super::connect::{Endpoints, Membership};
 use super::discover::Discovered;
 use super::error::InitError;
 use super::members::Members;
-use super::peer_info::{EvidenceSummary, PeerInfo};
+use super::peer_info::{EvidenceSummary, PeerInfo, PriceSummary};
 use super::routes::Routes;
 use super::settings::Settings;
-use crate::config::Config;
+use crate::config::{Config, profile};
 use crate::router::Router;
 
 /// The parts of a communicator.
@@ -48,12 +48,16 @@ pub(super) fn assemble(
     membership: Membership,
     meet: impl FnOnce(Vec<u8>) -> Result<(Control, Vec<Vec<u8>>), InitError>,
 ) -> Result<Parts, InitError> {
+    // Only rank 0 needs the file, and tells the others.
+    let path = config.prices_file.as_deref().filter(|_| membership.rank == Rank(0));
+    let profile = path.map(profile).transpose()?;
+    let profile = profile.map_or_else(String::new, |it| it.to_string());
     let rails = found.rails.take();
     let mut endpoints = Endpoints::open(config, membership, &found.interfaces, rails)?;
-    let (control, infos) = meet(peer_info(config, found, &endpoints).encode())?;
+    let (control, infos) = meet(peer_info(config, found, &endpoints, &profile).encode())?;
     let members = Members::new(control, &infos, Instant::now() + config.join_timeout)?;
     let Agreed { layout, occupancy, fabric } =
-        agree(config, found, endpoints.listening(), &members)?;
+        agree(config, found, endpoints.listening(), &profile, &members)?;
     let Membership { rank, size, .. } = membership;
     if let Some(rails) = &mut endpoints.rails {
         fabric.label(rank, rails);
@@ -68,7 +72,12 @@ pub(super) fn assemble(
 }
 
 /// The information of this rank. It has the first address for TCP; the statement has all.
-fn peer_info(config: &Config, found: &Discovered, endpoints: &Endpoints) -> PeerInfo {
+fn peer_info(
+    config: &Config,
+    found: &Discovered,
+    endpoints: &Endpoints,
+    profile: &str,
+) -> PeerInfo {
     let listening = endpoints.listening();
     let host_id = found.host.id.clone();
     PeerInfo {
@@ -79,6 +88,7 @@ fn peer_info(config: &Config, found: &Discovered, endpoints: &Endpoints) -> Peer
         shm: endpoints.shm_address(),
         rdma: endpoints.rdma_networks(),
         may_use_tcp: config.transports.tcp,
+        prices: PriceSummary { rates: found.rates, seat: found.seat, profile_bytes: profile.len() },
         evidence: EvidenceSummary::of(&found.local, listening.len()),
         tcp: listening.first().copied().into_iter().collect(),
     }

@@ -9,6 +9,8 @@ use ringfold_topology::discover::files;
 use ringfold_transport::{rdma, shm, tcp};
 use ringfold_types::Rank;
 
+use crate::config::{ConfigError, InvalidProfile};
+
 /// The reason why the ranks could not form a group.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -36,6 +38,12 @@ pub enum InitError {
     /// The description of the fabric cannot be used.
     #[error(transparent)]
     Topology(#[from] TopologyError),
+    /// The profile of prices cannot be used.
+    #[error(transparent)]
+    Prices(#[from] ConfigError),
+    /// Rank 0 sent a profile of prices that this rank cannot read.
+    #[error("rank 0 sent a profile of prices that cannot be read")]
+    Profile(#[source] InvalidProfile),
     /// A rank sent evidence of the fabric that this rank cannot read.
     #[error("rank {rank} sent evidence of the fabric that cannot be read")]
     Evidence {

@@ -31,6 +31,7 @@ use ringfold_bootstrap::{
     Carrier, Control, Identity, JoinError, Launcher, Options, Rendezvous, Secret, default_source,
 };
 use ringfold_topology::evidence::Evidence;
+use ringfold_topology::prices::Rates;
 use ringfold_topology::{Layout, Occupancy};
 use ringfold_types::Rank;
 
@@ -152,4 +153,13 @@ fn alone() -> Result<Parts, InitError> {
 /// The file that describes the fabric cannot be used, or no interface suits the settings.
 pub fn evidence(config: &Config) -> Result<Evidence, InitError> {
     Ok(Discovered::look(config, Rank(0), false)?.local.evidence)
+}
+
+/// The rates that a rank on this host would state for TCP under these settings, for estimates.
+/// Sends nothing.
+///
+/// # Errors
+/// No interface suits the settings.
+pub fn tcp_rates(config: &Config) -> Result<Rates, InitError> {
+    discover::tcp_rates(config)
 }

@@ -1,9 +1,11 @@
 //! The information that each rank sends to its peers: its host, its addresses and its settings.
 
+use std::fmt;
 use std::net::SocketAddr;
 
 use ringfold_topology::discover::Cpus;
-use ringfold_types::limits::{EVIDENCE_BYTES_MAX, PEER_INFO_BYTES_MAX};
+use ringfold_topology::prices::{Rates, Seat};
+use ringfold_types::limits::{EVIDENCE_BYTES_MAX, PEER_INFO_BYTES_MAX, PRICES_BYTES_MAX};
 
 use super::discover::LocalEvidence;
 use super::error::UnreadablePeerInfo;
@@ -28,6 +30,8 @@ pub(crate) struct PeerInfo {
     pub(crate) rdma: String,
     /// Whether the rank's data may go by TCP.
     pub(crate) may_use_tcp: bool,
+    /// The statements of the rank from which all ranks derive their prices.
+    pub(crate) prices: PriceSummary,
     /// The summary of the rank's evidence of the fabric. Ranks exchange the evidence later.
     pub(crate) evidence: Option<EvidenceSummary>,
     /// The addresses on which the rank listens for TCP, which RDMA needs too.
@@ -43,6 +47,17 @@ pub(crate) struct EvidenceSummary {
     pub(crate) bytes: usize,
     /// Whether the evidence may change routes or schedules, so that ranks must exchange it.
     pub(crate) is_of_use: bool,
+}
+
+/// The statements of a rank about prices. Rank 0 sends its profile later.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct PriceSummary {
+    /// The rates of the rank's NICs.
+    pub(crate) rates: Rates,
+    /// The place of its cores.
+    pub(crate) seat: Seat,
+    /// The bytes of its profile, at most `limits::PRICES_BYTES_MAX`; 0 without one.
+    pub(crate) profile_bytes: usize,
 }
 
 /// Marks, in the line of RDMA networks, a rank whose data may not go by TCP.
@@ -61,10 +76,10 @@ impl PeerInfo {
     }
 
     /// Encodes the information as lines of text: host, shared memory, settings, CPUs, cores, RDMA
-    /// networks, evidence and TCP addresses. Addresses that exceed the limit are left out.
+    /// networks, prices, evidence and TCP addresses. Addresses that exceed the limit are left out.
     pub(crate) fn encode(&self) -> Vec<u8> {
-        let Self { host_id, shm, settings, cpus, cores, rdma, may_use_tcp, evidence, tcp: _ } =
-            self;
+        let Self { host_id, shm, settings, cpus, cores, rdma, may_use_tcp, .. } = self;
+        let Self { prices, evidence, .. } = self;
         let summary = |it: &EvidenceSummary| {
             let mark = if it.is_of_use { "+" } else { "" };
             format!("{:x}:{}{mark}", it.digest, it.bytes)
@@ -74,7 +89,8 @@ impl PeerInfo {
         let cpus = Some(cpus.to_string()).filter(|list| list.len() <= CPUS_BYTES);
         let cpus = cpus.unwrap_or_default();
         let mut text = format!(
-            "{host_id}\n{shm}\n{settings}\n{cpus}\n{cores}\n{without_tcp}{rdma}\n{evidence}\n"
+            "{host_id}\n{shm}\n{settings}\n{cpus}\n{cores}\n{without_tcp}{rdma}\n{prices}\n\
+             {evidence}\n"
         );
         for address in &self.tcp {
             let address = format!("{address} ");
@@ -94,7 +110,8 @@ impl PeerInfo {
         let mut lines = text.split('\n');
         let mut line = || lines.next().ok_or(UnreadablePeerInfo);
         let [host_id, shm, settings] = [line()?, line()?, line()?];
-        let [cpus, cores, rdma, evidence, tcp] = [line()?, line()?, line()?, line()?, line()?];
+        let [cpus, cores, rdma] = [line()?, line()?, line()?];
+        let [prices, evidence, tcp] = [line()?, line()?, line()?];
         if lines.next().is_some() {
             return Err(UnreadablePeerInfo);
         }
@@ -107,9 +124,40 @@ impl PeerInfo {
             cores: cores.parse().ok().filter(|it| *it < CORES_END).ok_or(UnreadablePeerInfo)?,
             rdma: rdma.trim_start_matches(WITHOUT_TCP).to_owned(),
             may_use_tcp: !rdma.starts_with(WITHOUT_TCP),
+            prices: PriceSummary::parse(prices).ok_or(UnreadablePeerInfo)?,
             evidence: EvidenceSummary::parse(evidence)?,
             tcp: tcp.map_err(|_| UnreadablePeerInfo)?,
         })
+    }
+}
+
+impl PriceSummary {
+    fn parse(text: &str) -> Option<Self> {
+        let [tcp_mbps, rdma_gbps, socket, cache, profile_bytes] =
+            text.split(':').collect::<Vec<_>>()[..]
+        else {
+            return None;
+        };
+        let place = |word: &str| match word {
+            "" => Some(None),
+            number => number.parse().ok().map(Some),
+        };
+        Some(Self {
+            rates: Rates { tcp_mbps: tcp_mbps.parse().ok()?, rdma_gbps: rdma_gbps.parse().ok()? },
+            seat: Seat { socket: place(socket)?, cache: place(cache)? },
+            profile_bytes: profile_bytes.parse().ok().filter(|it| *it <= PRICES_BYTES_MAX)?,
+        })
+    }
+}
+
+/// The text that `parse` reads.
+impl fmt::Display for PriceSummary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { rates: Rates { tcp_mbps, rdma_gbps }, seat, profile_bytes } = self;
+        let place = |number: Option<u16>| number.map_or_else(String::new, |it| it.to_string());
+        let Seat { socket, cache } = *seat;
+        let [socket, cache] = [socket, cache].map(place);
+        write!(f, "{tcp_mbps}:{rdma_gbps}:{socket}:{cache}:{profile_bytes}")
     }
 }
 
@@ -162,6 +210,11 @@ mod tests {
             cores: 5,
             rdma: "ei".to_owned(),
             may_use_tcp: true,
+            prices: PriceSummary {
+                rates: Rates { tcp_mbps: 25_000, rdma_gbps: u32::MAX },
+                seat: Seat { socket: Some(1), cache: None },
+                profile_bytes: PRICES_BYTES_MAX,
+            },
             evidence: Some(EvidenceSummary {
                 digest: u64::MAX,
                 bytes: EVIDENCE_BYTES_MAX,
@@ -184,13 +237,17 @@ mod tests {
             b"a\nb",
             b"a\nb\nc d\n",
             b"a\nb\nc\n",
-            b"a\nb\n0: 0: 0: 0:\n\n1\ne\n\n1.2.3.4",
-            b"a\nb\n0: 0: 0: 0: 0: 0: 0: 0:\n\n1\ne\n1\n1.2.3.4:1",
-            b"a\nb\n0: 0: 0: 0: 0: 0: 0: 0:\n\n1\ne\n1:9999\n1.2.3.4:1",
+            b"a\nb\n0: 0: 0: 0:\n\n1\ne\n0:0:::0\n\n1.2.3.4",
+            b"a\nb\n0: 0: 0: 0: 0: 0: 0: 0:\n\n1\ne\n0:0:::0\n1\n1.2.3.4:1",
+            b"a\nb\n0: 0: 0: 0: 0: 0: 0: 0:\n\n1\ne\n0:0:::0\n1:9999\n1.2.3.4:1",
+            b"a\nb\n0: 0: 0: 0: 0: 0: 0: 0:\n\n1\ne\n\n1:8192\n1.2.3.4:1",
+            b"a\nb\n0: 0: 0: 0: 0: 0: 0: 0:\n\n1\ne\n0:0:::8193\n1:8192\n1.2.3.4:1",
+            b"a\nb\n0: 0: 0: 0: 0: 0: 0: 0:\n\n1\ne\n0:0:x::0\n1:8192\n1.2.3.4:1",
+            b"a\nb\n0: 0: 0: 0: 0: 0: 0: 0:\n\n1\ne\n0:0:::0:0\n1:8192\n1.2.3.4:1",
         ] {
             assert_eq!(PeerInfo::decode(bytes), Err(UnreadablePeerInfo), "{bytes:?}");
         }
-        let good = b"a\nb\n0: 0: 0: 0: 0: 0: 0: 0:\n\n1\ne\n1:8192\n1.2.3.4:1";
+        let good = b"a\nb\n0: 0: 0: 0: 0: 0: 0: 0:\n\n1\ne\n0:0:::0\n1:8192\n1.2.3.4:1";
         assert!(PeerInfo::decode(good).is_ok(), "the others lack one thing each");
     }
 }

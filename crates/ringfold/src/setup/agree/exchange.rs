@@ -190,6 +190,7 @@ mod tests {
     use ringfold_topology::evidence::{Attached, Evidence, PortEvidence, Source};
     use ringfold_topology::fabric::Place;
     use ringfold_topology::machine::{Gpu, Interface, PciDevice};
+    use ringfold_topology::prices::{Rates, Seat as PriceSeat};
 
     use super::*;
     use crate::setup::discover::LocalEvidence;
@@ -231,6 +232,8 @@ mod tests {
             interfaces: Vec::new(),
             machine,
             local: LocalEvidence { evidence, is_of_use: true, ..LocalEvidence::default() },
+            rates: Rates::default(),
+            seat: PriceSeat::default(),
             rails: None,
         }
     }

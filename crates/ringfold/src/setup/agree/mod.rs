@@ -1,10 +1,12 @@
 //! Agreement of the members of a group on the layout and the fabric, before they connect.
 //!
 //! * `exchange`: all ranks' evidence of the fabric, exchanged over the control plane;
-//! * `fabric`: the conclusions from it.
+//! * `fabric`: the conclusions from it;
+//! * `prices`: the prices of links, from the statements of all ranks.
 
 mod exchange;
 mod fabric;
+mod prices;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -34,15 +36,16 @@ pub(super) struct Agreed {
 }
 
 /// Exchanges evidence of the fabric, if a rank has evidence of use, and derives the layout. Rank 0
-/// logs the outcome. This rank listens for TCP at `listening`, in the order of its interfaces.
-/// Blocks.
+/// logs the outcome. This rank listens for TCP at `listening`, in the order of its interfaces, and
+/// has the text of a `profile` of prices, or an empty one. Blocks.
 ///
 /// # Errors
-/// The exchange fails, or the evidence of a rank cannot be read.
+/// An exchange fails, or the evidence or the profile of a rank cannot be read.
 pub(super) fn agree(
     config: &Config,
     found: &Discovered,
     listening: &[SocketAddr],
+    profile: &str,
     members: &Members,
 ) -> Result<Agreed, InitError> {
     let (rank, infos) = (members.rank(), &members.infos);
@@ -59,6 +62,11 @@ pub(super) fn agree(
     }
     let densest = occupancies.into_values().fold(occupancy, Occupancy::scarcer);
     let layout = layout(infos, densest, config.channels, &fabric);
+    let prices = prices::agreed(infos, &layout, &prices::exchange(profile, members)?);
+    let layout = layout.with_prices(prices);
+    if rank.0 == 0 {
+        prices::lines(&layout).iter().for_each(|line| tracing::info!("prices: {line}"));
+    }
     Ok(Agreed { layout, occupancy, fabric })
 }
 

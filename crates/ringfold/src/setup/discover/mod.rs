@@ -11,8 +11,9 @@ mod topology_file;
 use std::path::Path;
 
 use ringfold_bootstrap::interface::Choice;
-use ringfold_topology::discover::{Cpus, Host, cores, machine};
+use ringfold_topology::discover::{Cpus, Host, cores, machine, seat, wire_mbps};
 use ringfold_topology::machine::Machine;
+use ringfold_topology::prices::{Rates, Seat};
 use ringfold_transport::rdma::{OpenPort, Rails};
 use ringfold_types::Rank;
 
@@ -38,6 +39,10 @@ pub(super) struct Discovered {
     pub(super) machine: Option<Machine>,
     /// The evidence of this process's place in the fabric.
     pub(super) local: LocalEvidence,
+    /// The rates of this process's NICs.
+    pub(super) rates: Rates,
+    /// The place of its cores.
+    pub(super) seat: Seat,
     /// The allowed RDMA ports, opened for the first group.
     pub(super) rails: Option<Rails>,
 }
@@ -63,8 +68,29 @@ impl Discovered {
         let ports: Vec<OpenPort> = rails.as_ref().map(Rails::ports).unwrap_or_default();
         let local = LocalEvidence::look(config, &host.name, machine.as_ref(), &ports, &interfaces)?;
         let (cpus, cores) = (Cpus::allowed(), cores());
-        Ok(Self { host, cpus, cores, interface, interfaces, machine, local, rails })
+        let rdma_gbps = ports.iter().map(|port| port.gbps).min().unwrap_or(0);
+        let rates = Rates { tcp_mbps: tcp_mbps(&interfaces), rdma_gbps };
+        let (rates, seat) = match config.topology {
+            true => (rates, seat(Path::new("/"), &cpus)),
+            false => Default::default(),
+        };
+        Ok(Self { host, cpus, cores, interface, interfaces, machine, local, rates, seat, rails })
     }
+}
+
+/// Mbit/s of all interfaces together, if messages are divided evenly; 0 if a rate is unknown.
+fn tcp_mbps(interfaces: &[Listed]) -> u32 {
+    let each = interfaces.iter().map(|it| wire_mbps(Path::new("/"), &it.choice.interface));
+    let count = u32::try_from(interfaces.len()).unwrap_or(u32::MAX);
+    each.min().unwrap_or(0).saturating_mul(count)
+}
+
+/// The rates of this host's interfaces for TCP under these settings.
+pub(super) fn tcp_rates(config: &Config) -> Result<Rates, InitError> {
+    let choices = interfaces::choose(config, Rank(0), false)?;
+    let interfaces = interfaces::listed(config, &choices, None);
+    let tcp_mbps = if config.topology { tcp_mbps(&interfaces) } else { 0 };
+    Ok(Rates { tcp_mbps, rdma_gbps: 0 })
 }
 
 /// The interface that suits the settings best, if this host may need one.

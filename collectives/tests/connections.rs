@@ -1,0 +1,84 @@
+//! By default a rank of a large job has links to few ranks on other hosts.
+#![expect(clippy::unwrap_used, reason = "all of this is a test")]
+
+use ringfold_collectives::Algorithm;
+use ringfold_collectives::select::{Constraints, Measurements, select};
+use ringfold_topology::prices::{Prices, Rates};
+use ringfold_topology::{Layout, Path};
+use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp, Wire};
+
+/// The most ranks on other hosts that a rank exchanges messages with in `call`.
+fn most_away(algorithm: &Algorithm, call: &Call, layout: &Layout) -> usize {
+    let peers = algorithm.peers(call, layout);
+    let away = |(rank, peers): (usize, &Vec<Rank>)| {
+        peers.iter().filter(|peer| !layout.same_host(Rank::at(rank), **peer)).count()
+    };
+    peers.iter().enumerate().map(away).max().unwrap()
+}
+
+/// A call with `bytes` bytes in the longer of a rank's buffers.
+fn call(collective: Collective, data_type: DataType, bytes: usize, size: usize) -> Call {
+    let (op, wire) = (ReduceOp::Sum, Wire::default());
+    let one = Call { collective, count: 1, data_type, op, root: Rank(0), wire };
+    let elements = one.input_len(size).max(one.output_len(size)).max(1);
+    Call { count: (bytes / data_type.bytes()).div_ceil(elements), ..one }
+}
+
+/// Checks the choices for all collectives from 4 B to 1 GiB. Returns the most links of a rank.
+fn assert_few_connections(layout: &Layout) -> usize {
+    let limit = 4 * layout.hosts().ilog2() as usize + 4;
+    let mut most = 0;
+    for collective in Collective::ALL {
+        for data_type in [DataType::F32, DataType::Bf16] {
+            let mut before = "";
+            for bytes in (2..=30).map(|power| 1_usize << power) {
+                let call = call(collective, data_type, bytes, layout.size());
+                let free = Constraints::default();
+                let chosen = select(&call, layout, &free, &Measurements::default());
+                // The peers of flat algorithms do not depend on the length of a call.
+                if chosen.name == before && !chosen.is_hierarchical() {
+                    continue;
+                }
+                before = chosen.name;
+                let away = most_away(chosen, &call, layout);
+                assert!(away <= limit, "{call} on {} hosts by {chosen}: {away}", layout.hosts());
+                most = most.max(away);
+            }
+        }
+    }
+    most
+}
+
+#[test]
+fn large_jobs_take_few_connections() {
+    for hosts in [65, 128, 512, 1024] {
+        for ranks in [1, 8] {
+            let most = assert_few_connections(&Layout::hosts_of(ranks, hosts * ranks));
+            assert!(most >= 6, "{hosts} hosts of {ranks}: {most} is too few to be true");
+        }
+    }
+}
+
+#[test]
+fn large_jobs_take_few_connections_whatever_the_prices() {
+    for (tcp_mbps, rdma_gbps) in [(100, 0), (100_000, 0), (0, 400)] {
+        let prices = Prices::default().with_rates(Rates { tcp_mbps, rdma_gbps });
+        for (hosts, ranks) in [(65, 1), (128, 8), (512, 1)] {
+            let layout = Layout::hosts_of(ranks, hosts * ranks).with_prices(prices.clone());
+            assert_few_connections(&layout.with_rdma(rdma_gbps > 0));
+        }
+    }
+}
+
+/// In a leaf group each carrier has links to all others.
+#[test]
+fn large_leaf_groups_take_few_connections() {
+    for (hosts, group) in [(128, 64), (128, 16), (130, 65), (512, 32), (1024, 32)] {
+        let path = |host| Path { order: host, pod: 0, group: host / group, machine: host };
+        let paths: Vec<Path> = (0..hosts).map(path).collect();
+        let hosts = hosts as usize;
+        for ranks in [1, 4] {
+            assert_few_connections(&Layout::hosts_of(ranks, hosts * ranks).with_paths(&paths));
+        }
+    }
+}
