@@ -1,5 +1,5 @@
 //! Hosts send hardly more bytes than they must: long calls by the algorithms that `select` chooses.
-#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "all of this is a test")]
+#![expect(clippy::unwrap_used, reason = "all of this is a test")]
 
 use rayon::prelude::*;
 use ringfold_collectives::select::{Constraints, Measurements, chunk_len, select};
