@@ -109,10 +109,13 @@ def own_program(name, cache):
     return program
 
 
-def ringfold(build):
-    """Builds ringfold's binaries from the working tree, and returns their folder."""
+def ringfold(build, *more):
+    """Builds ringfold's binaries from the working tree, with those of `more` packages, and returns
+    their folder."""
     if build:
-        command = ["cargo", "build", "--release", "-p", "ringfold-bench", "-p", "ringfold-launcher"]
+        packages = ["ringfold-bench", "ringfold-launcher", *more]
+        words = [word for package in packages for word in ("-p", package)]
+        command = ["cargo", "build", "--release", *words]
         if subprocess.run(command, cwd=ROOT, check=False).returncode != 0:
             raise Missing("cargo build failed")
     target = Path(os.environ.get("CARGO_TARGET_DIR") or ROOT / "target")

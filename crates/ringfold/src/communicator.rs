@@ -7,8 +7,9 @@ use ringfold_bootstrap::interface::Choice;
 use ringfold_bootstrap::{
     Aborter, FailureCause, FailureReport, RankOnHost, Windows, show_connections,
 };
+use ringfold_collectives::Algorithm;
 use ringfold_collectives::Stepper;
-use ringfold_collectives::select::Constraints;
+use ringfold_collectives::select::{Constraints, is_possible};
 use ringfold_reduce::scale;
 use ringfold_topology::Layout;
 use ringfold_transport::{Exchanged, Window, close_in_children};
@@ -193,6 +194,15 @@ impl Communicator {
     /// The name of the algorithm that would perform `call` on this kind of memory.
     pub(crate) fn algorithm_in_memory(&self, call: &Call, memory: Memory) -> &'static str {
         self.cache.algorithm(call, memory, &self.layout)
+    }
+
+    /// The names of all algorithms that can perform `call` on ordinary memory, as in `ring`. Does not
+    /// depend on [`set_algorithms`](Self::set_algorithms), so a caller can allow each in turn.
+    #[must_use]
+    pub fn possible_algorithms(&self, call: &Call) -> Vec<&'static str> {
+        let known = Algorithm::of(call.collective).iter();
+        let possible = known.filter(|algorithm| is_possible(algorithm, call, &self.layout));
+        possible.map(|algorithm| algorithm.name).collect()
     }
 
     /// Restricts all later calls to these algorithms, as `RINGFOLD_ALGO` does from the beginning.
