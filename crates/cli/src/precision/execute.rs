@@ -220,13 +220,7 @@ impl Ports for RankPorts<'_, '_> {
         Ok(src.len)
     }
 
-    fn receive(
-        &mut self,
-        lane: usize,
-        from: Rank,
-        dst: Slice,
-        _: Stores,
-    ) -> anyhow::Result<usize> {
+    fn receive(&mut self, lane: usize, from: Rank, dst: Slice, _: Stores) -> anyhow::Result<usize> {
         let len = dst.len.min(self.arrived(from, lane));
         if len > 0 {
             let numbers = self.take(from, lane, len)?;
@@ -273,13 +267,7 @@ impl Ports for RankPorts<'_, '_> {
         Ok(len)
     }
 
-    fn reduce_to_all(
-        &mut self,
-        _: usize,
-        _: Slice,
-        _: &[Source],
-        _: Stores,
-    ) -> anyhow::Result<()> {
+    fn reduce_to_all(&mut self, _: usize, _: Slice, _: &[Source], _: Stores) -> anyhow::Result<()> {
         bail!("the algorithm needs windows")
     }
 

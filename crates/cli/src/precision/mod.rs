@@ -5,7 +5,7 @@ mod execute;
 #[cfg(test)]
 mod tests;
 
-use std::fmt::Write;
+use std::fmt::{self, Write};
 
 use anyhow::{Context, ensure};
 use rayon::prelude::*;
@@ -62,7 +62,14 @@ struct Question {
 }
 
 /// The findings about one algorithm.
-struct Finding {
+enum Finding {
+    Sums(Sums),
+    /// The algorithm was not executed, for this reason.
+    LeftOut(&'static str),
+}
+
+/// The sums of one algorithm.
+struct Sums {
     /// The longest ways of inputs to results.
     way: Way,
     /// The errors of sums of inputs of both signs.
@@ -85,9 +92,9 @@ pub(crate) fn answer(args: &Args) -> anyhow::Result<String> {
         let u = unit_roundoff(data_type).with_context(|| {
             format!("--data-type {data_type}: give f16, bf16, f8e4m3, f8e5m2 or f32")
         })?;
-        writeln!(text, "\n{:<42} inputs in [-1, 1]  inputs in [0, 1]", unit(data_type, u))?;
+        writeln!(text, "\n{:<43}inputs in [-1,1]  inputs in [0,1]", unit(data_type, u))?;
         write!(text, "{:>5}   {:<18} {:>6} {:>7}", "ranks", "algorithm", "rounds", "bound")?;
-        writeln!(text, "{:>9} {:>8} {:>8} {:>8}", "typical", "worst", "typical", "worst")?;
+        writeln!(text, "{0:>9} {1:>7}{0:>9} {1:>7}", "typical", "worst")?;
         for &ranks in &args.ranks {
             rows(&mut text, &args.question(ranks, data_type)?, u)?;
         }
@@ -126,7 +133,8 @@ impl Args {
         let call = Call { collective, count, data_type, op, root, wire: Wire::default() };
         let call = Call { wire: if call.has_wire() { self.wire } else { call.wire }, ..call };
         let layout = Layout::hosts_of(per_host, ranks);
-        Ok(Question { call, layout })
+        let shares_memory = layout.hosts() == 1;
+        Ok(Question { call, layout: layout.sharing_memory(shares_memory) })
     }
 }
 
@@ -134,29 +142,34 @@ impl Args {
 fn rows(text: &mut String, question: &Question, u: f64) -> anyhow::Result<()> {
     let Question { call, layout } = question;
     let chosen = select(call, layout, &Constraints::default(), &Measurements::default());
-    let anywhere = |algorithm: &&Algorithm| algorithm.works_anywhere();
-    let algorithms: Vec<_> =
-        Algorithm::of(call.collective).iter().filter(anywhere).collect();
-    let findings: Vec<anyhow::Result<Option<Finding>>> =
+    let is_shown =
+        |algorithm: &&Algorithm| algorithm.works_anywhere() || algorithm.name == chosen.name;
+    let algorithms: Vec<_> = Algorithm::of(call.collective).iter().filter(is_shown).collect();
+    let findings: Vec<anyhow::Result<Finding>> =
         algorithms.par_iter().map(|algorithm| question.find(algorithm)).collect();
-    for (at, (algorithm, finding)) in algorithms.iter().zip(findings).enumerate() {
-        let ranks = if at == 0 { layout.size().to_string() } else { String::new() };
+    let mut ranks = layout.size().to_string();
+    for (algorithm, finding) in algorithms.iter().zip(findings) {
         let mark = if algorithm.name == chosen.name { '*' } else { ' ' };
-        write!(text, "{ranks:>5} {mark} {:<18}", algorithm.name)?;
-        let Some(Finding { way, mixed, positive }) = finding? else {
-            writeln!(text, "   left out: its ranks send more than {SENT_MOST} elements")?;
-            continue;
-        };
-        let bound = bound(call.data_type, way).filter(|bound| *bound < 1.0);
-        let bound = bound.map_or_else(|| "-".to_owned(), |bound| format!("{:.2}", bound / u));
-        write!(text, " {:>6} {bound:>7}", roundings(call.data_type, way))?;
-        for (errors, width) in [(mixed, 9), (positive, 8)] {
-            let [typical, worst] = [errors.typical(), errors.worst()].map(|error| error / u);
-            write!(text, "{typical:>width$.2} {worst:>8.2}")?;
-            text.push_str(if width == 9 { " " } else { "\n" });
+        write!(text, "{:>5} {mark} {:<18}", std::mem::take(&mut ranks), algorithm.name)?;
+        match finding? {
+            Finding::Sums(sums) => sums.print(text, call.data_type, u)?,
+            Finding::LeftOut(reason) => writeln!(text, " left out: {reason}")?,
         }
     }
     Ok(())
+}
+
+impl Sums {
+    fn print(&self, text: &mut String, data_type: DataType, u: f64) -> fmt::Result {
+        let Self { way, mixed, positive } = self;
+        let bound = bound(data_type, *way).filter(|bound| *bound < 1.0);
+        let bound = bound.map_or_else(|| "-".to_owned(), |bound| format!("{:.2}", bound / u));
+        write!(text, " {:>6} {bound:>7}", roundings(data_type, *way))?;
+        for errors in [mixed, positive] {
+            write!(text, "  {:>7.2} {:>7.2}", errors.typical() / u, errors.worst() / u)?;
+        }
+        writeln!(text)
+    }
 }
 
 /// The roundings on a way. A type that is its own accumulator rounds each sum.
@@ -165,12 +178,15 @@ const fn roundings(data_type: DataType, way: Way) -> u32 {
 }
 
 impl Question {
-    /// Executes an algorithm. Returns `None` if its ranks send too many elements.
-    fn find(&self, algorithm: &Algorithm) -> anyhow::Result<Option<Finding>> {
+    /// Executes an algorithm.
+    fn find(&self, algorithm: &Algorithm) -> anyhow::Result<Finding> {
         let Self { call, layout } = self;
         let size = layout.size();
+        if !algorithm.works_anywhere() {
+            return Ok(Finding::LeftOut("within a host it rounds results only"));
+        }
         if (algorithm.stated)(call, layout).sent.saturating_mul(size) > SENT_MOST {
-            return Ok(None);
+            return Ok(Finding::LeftOut("its ranks send too many elements to execute it here"));
         }
         let kernel = Kernel::new(call.data_type, call.op, size);
         let len = call.input_len(size);
@@ -182,7 +198,7 @@ impl Question {
         }
         let outputs = execute(&self.programs(algorithm), &kernel, given)?;
         let (way, [mixed, positive]) = (Way::default(), [Errors::default(); 2]);
-        let mut finding = Finding { way, mixed, positive };
+        let mut sums = Sums { way, mixed, positive };
         for (rank, output) in outputs.iter().enumerate() {
             let first = match call.collective {
                 Collective::ReduceScatter => rank * call.count,
@@ -192,14 +208,14 @@ impl Question {
             };
             for (at, result) in (first..).zip(output.values()) {
                 let errors = match Signs::at(at) {
-                    Signs::Both => &mut finding.mixed,
-                    Signs::Positive => &mut finding.positive,
+                    Signs::Both => &mut sums.mixed,
+                    Signs::Positive => &mut sums.positive,
                 };
                 errors.add(exact[at].error_of(result));
             }
-            finding.way = output.ways().iter().fold(finding.way, |all, way| all.longest(*way));
+            sums.way = output.ways().iter().fold(sums.way, |all, way| all.longest(*way));
         }
-        Ok(Some(finding))
+        Ok(Finding::Sums(sums))
     }
 
     /// The programs of all ranks.
