@@ -24,6 +24,7 @@ const FLAGS: &[FlagTable] = &[
         "Flag of `plan` and `explain`",
         &["crates/cli/src/plan/args.rs", "crates/cli/src/explain.rs"],
     ),
+    ("docs/tuning.md", "Flag of `precision`", &["crates/cli/src/precision/mod.rs"]),
     ("docs/tuning.md", "Flag of `tune`", &["crates/cli/src/tune.rs"]),
 ];
 

@@ -4,6 +4,7 @@ mod doctor;
 mod explain;
 mod gather;
 mod plan;
+mod precision;
 mod prices;
 mod rounds;
 mod topo;
@@ -34,6 +35,8 @@ enum Command {
     Plan(plan::Args),
     /// Say which algorithm a call uses, and why: candidates, estimates, measurements
     Explain(explain::Args),
+    /// Execute the sums of all algorithms between hosts, and compare their rounding errors
+    Precision(precision::Args),
     /// Check and probe this host's network interfaces and RDMA devices, and say how to fix what is
     /// broken. As a job it probes between hosts: ringrun --host a,b ringfold doctor
     Doctor(doctor::Args),
@@ -66,6 +69,7 @@ fn answer(command: &Command) -> anyhow::Result<(String, bool)> {
     match command {
         Command::Plan(args) => plan::answer(args).map(|answer| (answer.text, answer.is_sound)),
         Command::Explain(args) => explain::answer(args).map(|text| (text, true)),
+        Command::Precision(args) => precision::answer(args).map(|text| (text, true)),
         Command::Doctor(args) => doctor::answer(args),
         Command::Topo(args) => topo::answer(args).map(|text| (text, true)),
         Command::Tune(args) => tune::answer(args).map(|text| (text, true)),

@@ -1,0 +1,64 @@
+//! `ringfold precision` from the command line, and the page with its tables.
+
+use std::process::{Command, Output};
+
+/// Each command of the page is followed by the table that it prints.
+#[test]
+fn the_page_has_the_tables_that_its_commands_print() {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/precision.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let blocks: Vec<&str> = page.split("```").skip(1).step_by(2).collect();
+    let commands = blocks.iter().enumerate().filter_map(|(at, block)| {
+        Some((at, block.strip_prefix("sh\nringfold precision ")?.trim_end()))
+    });
+    let mut tables = 0;
+    for (at, arguments) in commands {
+        let printed = printed(&arguments.split(' ').collect::<Vec<_>>());
+        let is_there =
+            blocks.get(at + 1).is_some_and(|table| table[..] == format!("text\n{printed}"));
+        assert!(is_there, "put into docs/precision.md, below its command: {arguments}\n{printed}");
+        tables += 1;
+    }
+    assert_eq!(tables, 3, "all-reduce, reduce-scatter and reduce");
+}
+
+#[test]
+fn a_host_alone_rounds_results_only() {
+    let text = printed(&["allreduce", "-n", "4", "-c", "1M"]);
+    assert!(text.contains("* staged             left out: within a host"), "{text}");
+    let ring = text.lines().find(|line| line.contains(" ring ")).unwrap();
+    assert_eq!(ring.split_whitespace().nth(2), Some("1"), "{text}");
+}
+
+#[test]
+fn invalid_arguments_are_refused_with_the_reason() {
+    for (arguments, reason) in [
+        ("broadcast -n 4", "broadcast does not add: there is no rounding error"),
+        ("allreduce", "--ranks <RANKS>"),
+        ("allreduce -n 2,0", "-n 0: all ranks are executed here, so 1 to 512"),
+        ("allreduce -n 513", "-n 513: all ranks are executed here, so 1 to 512"),
+        ("allreduce -n 4 --per-host 0", "--per-host: at least 1"),
+        ("allreduce -n 4 -c 0", "--count: at least 1"),
+        ("reduce_scatter -n 4 -c 4M", "more than 16777216 inputs on 4 ranks"),
+        ("allreduce -n 4 -d bf16,f64", "--data-type f64: give f16, bf16, "),
+        ("allreduce -n 4 --wire f32", "unknown form of partial results"),
+    ] {
+        let output = ringfold(&arguments.split(' ').collect::<Vec<_>>());
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{arguments}: {error}");
+        assert!(error.contains(reason), "{arguments}: {error}");
+        assert!(output.stdout.is_empty(), "{arguments}");
+    }
+}
+
+fn printed(arguments: &[&str]) -> String {
+    let output = ringfold(arguments);
+    let (text, error) = (output.stdout, String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success() && error.is_empty(), "{arguments:?}: {error}");
+    String::from_utf8_lossy(&text).into_owned()
+}
+
+fn ringfold(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ringfold"));
+    command.arg("precision").args(arguments).output().unwrap_or_else(|error| panic!("{error}"))
+}
