@@ -319,7 +319,6 @@ impl Builder {
     ///
     /// # Panics
     /// If there is no such lane.
-    /// If there is no such lane.
     pub fn lane(&mut self, lane: usize) -> &mut Self {
         assert!(lane < self.schedule.lanes.len(), "no such lane");
         self.lane = lane;

@@ -44,7 +44,7 @@ fn layouts(hosts: &[usize]) -> Vec<Layout> {
 
 const SHORT: [DataType; 4] = [DataType::F16, DataType::Bf16, DataType::F8E4M3, DataType::F8E5M2];
 
-/// Buffers of as many bytes cost a host as many bytes on the wire, whatever their type.
+/// Buffers of as many bytes cost a host as many bytes on the wire, with every type.
 #[test]
 fn short_floats_send_no_more_bytes_than_others() {
     layouts(&[2, 3, 4, 7, 8, 64]).into_par_iter().for_each(|layout| {

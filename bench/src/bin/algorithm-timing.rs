@@ -185,6 +185,7 @@ impl Timer {
             let micros = |seconds: &f64| seconds * 1e6;
             let times = candidates.iter();
             let times = times.map(|it| (it.name, it.times.iter().map(micros).collect::<Vec<_>>()));
+            let by_name = trials.iter().map(|(name, seconds)| (*name, micros(seconds)));
             let line = json!({
                 "collective": cell.collective.name(),
                 "type": cell.data_type.name(),
@@ -194,7 +195,7 @@ impl Timer {
                 "calls": calls,
                 "wrong": wrong,
                 "times": times.collect::<HashMap<_, _>>(),
-                "trials": trials.iter().map(|(name, s)| (*name, s * 1e6)).collect::<HashMap<_, _>>(),
+                "trials": by_name.collect::<HashMap<_, _>>(),
                 "left_out": left_out,
             });
             println!("{line}");

@@ -4,7 +4,7 @@ use core::fmt;
 use core::str::FromStr;
 
 /// The form in which partial results of short floats travel between hosts. Within a host they are
-/// always accumulators.
+/// accumulators, except in exchanges whose partners are on several hosts.
 ///
 /// The form makes no difference to other data types, which are their own accumulators, nor to
 /// collectives that combine nothing.
