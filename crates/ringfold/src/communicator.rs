@@ -196,8 +196,9 @@ impl Communicator {
         self.cache.algorithm(call, memory, &self.layout)
     }
 
-    /// The names of all algorithms that can perform `call` on ordinary memory, as in `ring`. They do
-    /// not depend on [`set_algorithms`](Self::set_algorithms), so a caller can allow each in turn.
+    /// The names of all algorithms that can perform `call` on ordinary memory, as in `ring`. They
+    /// do not depend on [`set_algorithms`](Self::set_algorithms), so a caller can allow each in
+    /// turn.
     #[must_use]
     pub fn possible_algorithms(&self, call: &Call) -> Vec<&'static str> {
         let known = Algorithm::of(call.collective).iter();
