@@ -35,7 +35,7 @@ const TRIAL_SECONDS: f64 = 0.005;
 const TRIAL_CALLS_MAX: f64 = 10.0;
 
 /// The most calls of a batch.
-const CALLS_MAX: f64 = 1000.0;
+const CALLS_MAX: f64 = 5000.0;
 
 /// The command line.
 struct Options {
