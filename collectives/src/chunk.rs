@@ -12,10 +12,10 @@ use crate::schedule::Form;
 const GRAIN: usize = 16;
 
 impl ScheduleParams<'_> {
-    /// Elements, in either form, that an idle link always accepts before its receiver takes any.
+    /// Elements of `form` that an idle link always accepts before its receiver takes any.
     #[must_use]
-    pub fn eager(&self) -> usize {
-        self.window_bytes / Form::Accumulator.data_type(&self.call).bytes()
+    pub fn eager(&self, form: Form) -> usize {
+        self.window_bytes / form.data_type(&self.call).bytes()
     }
 }
 

@@ -18,7 +18,7 @@ use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
 use crate::crossing::Messages;
 use crate::pattern::ring;
-use crate::schedule::{Builder, Schedule};
+use crate::schedule::{Builder, Form, Schedule};
 
 pub(super) const ALGORITHM: Algorithm = Algorithm {
     collective: Collective::AllGather,
@@ -50,7 +50,7 @@ pub(super) fn named(name: &'static str, plan: &ScheduleParams<'_>) -> Schedule {
     let mut steps = Builder::new(plan, name, 1);
     let own = Slice::new(Buffer::Input, 0, count);
     let whole = |rank: Rank| Slice::new(Buffer::Output, rank.index() * count, count);
-    let together = if count <= plan.eager() { size } else { POSTED_MAX };
+    let together = if count <= plan.eager(Form::Element) { size } else { POSTED_MAX };
     for nearest in (1..size).step_by(together) {
         let distances = || nearest..size.min(nearest + together);
         for distance in distances() {

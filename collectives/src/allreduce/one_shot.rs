@@ -44,7 +44,9 @@ fn schedule(plan: &ScheduleParams<'_>) -> Schedule {
     // In place the result overwrites the elements that this rank has just sent, so links must
     // accept them ahead of the receiver. They do: the other ranks have taken all earlier chunks of
     // the slowest rank.
-    for own in chunks(Slice::new(Buffer::Input, 0, count), plan.chunk.min(plan.eager())) {
+    for own in
+        chunks(Slice::new(Buffer::Input, 0, count), plan.chunk.min(plan.eager(Form::Element)))
+    {
         // Each rank begins with a different receiver.
         for distance in 1..size {
             steps.send(ring::after(rank, distance, size), own);

@@ -75,7 +75,7 @@ fn schedule(plan: &ScheduleParams<'_>) -> Schedule {
     // sent. So links must accept them ahead of the receiver. With more rounds the partner has taken
     // them before.
     let one_round = Cube::of(size).dimensions == 1;
-    let chunk = if one_round { plan.chunk.min(plan.eager()) } else { plan.chunk };
+    let chunk = if one_round { plan.chunk.min(plan.eager(Form::Element)) } else { plan.chunk };
     let form = plan.sums_form_among_all();
     let doubling = Doubling::new(&mut steps, member.place, size, count.min(chunk), form);
     for own in chunks(Slice::new(Buffer::Input, 0, count), chunk) {

@@ -17,7 +17,7 @@ use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
 use crate::chunk::{block, part};
 use crate::crossing::Messages;
 use crate::pattern::ring;
-use crate::schedule::{Builder, Schedule};
+use crate::schedule::{Builder, Form, Schedule};
 
 pub(super) const ALGORITHM: Algorithm = Algorithm {
     collective: Collective::AllReduce,
@@ -58,7 +58,7 @@ fn schedule(plan: &ScheduleParams<'_>) -> Schedule {
 /// others have taken all of its earlier shots. So the sends fit the list of posted sends, or, if
 /// they are too many for it, links accept them ahead of the receivers.
 pub(super) fn piece_len(plan: &ScheduleParams<'_>, size: usize) -> usize {
-    if size <= POSTED_MAX { plan.chunk } else { plan.chunk.min(plan.eager()) }
+    if size <= POSTED_MAX { plan.chunk } else { plan.chunk.min(plan.eager(Form::Accumulator)) }
 }
 
 /// Sends every rank the input of its block, and combines this rank's block into `result`.

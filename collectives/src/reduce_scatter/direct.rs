@@ -46,7 +46,8 @@ fn messages(messages: &mut Messages<'_>) {
 fn schedule(plan: &ScheduleParams<'_>) -> Schedule {
     let (size, rank, count) = (plan.size(), plan.rank, plan.call.count);
     let mut steps = Builder::new(plan, ALGORITHM.name, 1);
-    let piece = if size <= POSTED_MAX { plan.chunk } else { plan.chunk.min(plan.eager()) };
+    let piece =
+        if size <= POSTED_MAX { plan.chunk } else { plan.chunk.min(plan.eager(Form::Element)) };
     for result in chunks(Slice::new(Buffer::Output, 0, count), piece) {
         let input = |owner: Rank| {
             let offset = owner.index() * count + result.offset;

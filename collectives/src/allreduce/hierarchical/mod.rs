@@ -163,7 +163,7 @@ impl<'a> Member<'a> {
             carried.map(|ranks| teams(&levels, layout, ranks, rank)).unwrap_or_default();
         // Without sums of its host, in place, the rank sends elements that results overwrite.
         let is_narrow = levels.most == 1 && levels.groups.is_none() && levels.rail.overwrites;
-        let chunk = if is_narrow { chunk.min(plan.eager()) } else { chunk };
+        let chunk = if is_narrow { chunk.min(plan.eager(Form::Element)) } else { chunk };
         let mut member = Self { plan, levels, host, group, rail, section: 1 };
         member.section = levels.section(chunk).min(member.shard(0).len).max(1);
         member

@@ -11,7 +11,7 @@ mod timeline;
 use std::fmt::Write;
 
 use anyhow::bail;
-use ringfold_collectives::{Algorithm, Schedule};
+use ringfold_collectives::{Algorithm, Form, Schedule};
 use ringfold_types::Amount;
 use ringfold_types::limits::{LINK_BYTES_MIN, POSTED_MAX, STEPS_MAX};
 
@@ -67,7 +67,8 @@ fn schedules(question: &Question, algorithm: &Algorithm) -> anyhow::Result<Vec<S
     let size = question.layout.size();
     // An upper bound for any algorithm: some cut messages to the eager size of links.
     let plan = question.plan(0, LINK_BYTES_MIN);
-    let piece = if size > POSTED_MAX { plan.chunk.min(plan.eager()) } else { plan.chunk };
+    let piece =
+        if size > POSTED_MAX { plan.chunk.min(plan.eager(Form::Accumulator)) } else { plan.chunk };
     let pieces = question.call.count.div_ceil(piece);
     let mut all = Vec::new();
     let mut steps = pieces.saturating_mul(size + POSTED_MAX);
