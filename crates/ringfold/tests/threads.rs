@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ringfold::{
     Buffers, Call, Collective, Communicator, Config, DataType, Error, FailureCause, Rank, ReduceOp,
-    UniqueId, Wire, local,
+    UniqueId, Wire, bf16, local,
 };
 
 #[test]
@@ -99,6 +99,30 @@ fn ranks_that_differ_learn_the_calls_of_all() {
     let causes = causes.unwrap();
     assert!(causes.iter().all(|cause| *cause == causes[0]), "{causes:?}");
     assert_eq!(causes[0].culprits(), [Rank(1)]);
+}
+
+/// The form of partial results is a part of the call, where it makes a difference.
+#[test]
+fn ranks_with_different_wires_learn_it() {
+    let causes = local::run(3, |comm| {
+        if comm.rank() == Rank(2) {
+            comm.set_wire(Wire::Accumulator);
+        }
+        let error = comm.all_reduce(&mut [bf16::ONE; 5], ReduceOp::Sum).unwrap_err();
+        let Error::Failed(failure) = &error else { panic!("{error}") };
+        assert!(matches!(&*failure.cause, FailureCause::Mismatch { .. }), "{error}");
+        assert!(error.to_string().contains("wire accumulator"), "{error}");
+        failure.cause.culprits()
+    });
+    assert_eq!(causes.unwrap(), [[Rank(2)], [Rank(2)], [Rank(2)]]);
+    let others = local::run(3, |comm| {
+        if comm.rank() == Rank(2) {
+            comm.set_wire(Wire::Accumulator);
+        }
+        comm.all_reduce(&mut [1.0_f32; 5], ReduceOp::Sum).unwrap();
+        comm.broadcast(&mut [bf16::ONE; 5], Rank(0)).unwrap();
+    });
+    others.unwrap();
 }
 
 #[test]
