@@ -126,7 +126,8 @@ fn man_pages_and_completions_have_every_subcommand_and_option() {
                 .collect(),
             _ => Vec::new(),
         };
-        assert_eq!(subcommands.len(), if name == "ringfold" { 5 } else { 0 }, "{subcommands:?}");
+        let has_tune = subcommands.iter().any(|subcommand| subcommand == "tune");
+        assert_eq!(has_tune, name == "ringfold", "{subcommands:?}");
         let main_page = read(format!("{name}.1"));
         let pages = subcommands.iter().map(|it| (vec![it.as_str()], format!("{name}-{it}.1")));
         for (words, page) in pages.chain([(Vec::new(), format!("{name}.1"))]) {
