@@ -94,6 +94,19 @@ fn accumulators_send_more_bytes() {
     }
 }
 
+/// The sum before the division of an average may be beyond the range of a short float, so it
+/// travels as an accumulator. The range of `bf16` is that of `f32`.
+#[test]
+fn averages_do_not_overflow_on_the_way() {
+    let layout = Layout::apart(8);
+    let ring = Algorithm::named(Collective::AllReduce, "ring").unwrap();
+    for (data_type, is_rounded) in SHORT.map(|it| (it, it == DataType::Bf16)) {
+        let call = Call { op: ReduceOp::Avg, ..call(Collective::AllReduce, data_type, 4096) };
+        let rounds = schedules(ring, call, &layout).iter().any(|it| it.rounded_len() > 0);
+        assert_eq!(rounds, is_rounded, "{data_type}");
+    }
+}
+
 /// A long all-reduce sends each host's share: the buffer twice, but for one part of as many parts
 /// as there are hosts.
 #[test]

@@ -84,7 +84,8 @@ impl Measurements {
     pub fn closest(&self, call: &Call, layout: &Layout) -> &[Row] {
         let (ranks, hosts) = (layout.size(), layout.hosts());
         let bytes = buffer_bytes(call, ranks);
-        if call.has_wire() && among_all(call, layout) == Form::Accumulator {
+        let is_short = call.data_type.is_short_float() && call.collective.reduces();
+        if is_short && among_all(call, layout) == Form::Accumulator {
             return &[];
         }
         let group = self.rows.iter().filter(|row| {

@@ -722,7 +722,8 @@ impl CallPorts<'_, '_> {
             };
             copy(&mut line.0[..bytes], values);
         }
-        kernel_of(self.kernel, dst).combine_lines(self.buffers.write(dst), &lines[..sources.len()]);
+        kernel_of(self.kernel, dst, &mut None)
+            .combine_lines(self.buffers.write(dst), &lines[..sources.len()]);
         self.consume(lane, sources, |_| bytes);
         Ok(Some(dst.len))
     }
@@ -774,7 +775,11 @@ impl CallPorts<'_, '_> {
             *operand = Operand::Bytes { bytes, form: kernel_form(form) };
         }
         let form = kernel_form(Form::of(dst.buffer));
-        kernel_of(self.kernel, dst).combine(parts.bytes, form, &operands[..sources.len()]);
+        kernel_of(self.kernel, dst, &mut None).combine(
+            parts.bytes,
+            form,
+            &operands[..sources.len()],
+        );
         self.consume(lane, sources, |form| elements << shift(form));
         Ok(elements)
     }
@@ -793,10 +798,10 @@ impl CallPorts<'_, '_> {
 
 /// The kernel for results in `dst`. It divides averages only at their end.
 #[inline]
-const fn kernel_of(kernel: &Kernel, dst: Slice) -> Kernel {
+fn kernel_of<'k>(kernel: &'k Kernel, dst: Slice, partial: &'k mut Option<Kernel>) -> &'k Kernel {
     match dst.buffer {
-        Buffer::Rounded => kernel.partial(),
-        _ => *kernel,
+        Buffer::Rounded => partial.insert(kernel.partial()),
+        _ => kernel,
     }
 }
 

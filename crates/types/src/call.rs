@@ -120,10 +120,13 @@ pub struct Call {
 }
 
 impl Call {
-    /// Whether the form of partial results makes a difference: the call combines short floats.
+    /// Whether partial results may have either form between hosts: the call combines short floats.
+    /// Averages of floats with a smaller range than `f32` always travel as accumulators, because
+    /// the sum before the division may be beyond that range.
     #[must_use]
     pub const fn has_wire(&self) -> bool {
-        self.collective.reduces() && self.data_type.is_short_float()
+        let is_wide = matches!(self.op, ReduceOp::Avg) && !matches!(self.data_type, DataType::Bf16);
+        self.collective.reduces() && self.data_type.is_short_float() && !is_wide
     }
 
     /// Elements of the input buffer, for a communicator of `size` ranks. For broadcast this is the

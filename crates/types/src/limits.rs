@@ -49,10 +49,10 @@ pub const FRAGMENT_ALIGN: usize = 16;
 pub const FRAME_BYTES_MAX: usize = 63 * 1024;
 
 /// Bytes of one message on a control connection. The largest is the table of all ranks.
-pub const CONTROL_BYTES_MAX: usize = 32 * 1024 * 1024;
+pub const CONTROL_BYTES_MAX: usize = 36 * 1024 * 1024;
 
 /// Bytes of a rank's `PeerInfo` (its addresses, host and version), which it sends when it joins.
-pub const PEER_INFO_BYTES_MAX: usize = 480;
+pub const PEER_INFO_BYTES_MAX: usize = 512;
 
 /// Bytes of a rank's report about the fabric, which it sends when it joins.
 pub const EVIDENCE_BYTES_MAX: usize = 8 * 1024;
