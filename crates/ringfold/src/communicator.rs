@@ -24,6 +24,7 @@ use crate::execute::{Finding, Run, RunCall, Work, block_on, stepped};
 use crate::router::Router;
 use crate::setup::{Parts, join, join_by_id};
 use crate::shared::WindowNumbers;
+use crate::store::{KeyValueStore, share_id};
 use crate::unique_id::UniqueId;
 use crate::watch::Watch;
 
@@ -123,6 +124,30 @@ impl Communicator {
         show_connections(close_in_children);
         let parts = join_by_id(config, id.address(), id.secret().clone(), (rank, size))?;
         Ok(Self::new(config, parts))
+    }
+
+    /// Joins the group of `size` ranks that share `store`, as `rank`, without a launcher.
+    ///
+    /// Every rank must call it with the same size, and a rank of its own. Rank 0 publishes its
+    /// address and a fresh secret in the store, so nothing else needs to be set: the launcher's
+    /// variables and the secret in `config.environment` are ignored. All keys begin with
+    /// `ringfold/1/`. Blocks until all ranks have joined, for at most [`Config::join_timeout`].
+    ///
+    /// Ranks may call it again with the same store: the n-th call of one rank meets the n-th call
+    /// of the others. After a call has failed, use a store of other values, or another prefix.
+    ///
+    /// # Errors
+    /// [`Error::Init`] if the store fails, `rank` is not below `size`, or the ranks cannot form a
+    /// group.
+    pub fn init_with_store(
+        config: &Config,
+        store: impl KeyValueStore,
+        rank: Rank,
+        size: usize,
+    ) -> Result<Self, Error> {
+        let (id, join_timeout) = share_id(config, store, rank, size)?;
+        let config = Config { join_timeout, ..config.clone() };
+        Self::init_with_id(&config, &id, rank, size)
     }
 
     pub(crate) fn new(config: &Config, parts: Parts) -> Self {

@@ -4,7 +4,7 @@
 //! collectives: all-reduce, all-gather, reduce-scatter, broadcast, reduce and barrier.
 //! [`Communicator::init`] joins the group that a launcher describes in the environment (`ringrun`,
 //! `torchrun`, `srun` or `mpiexec`). Without a launcher the process is a group of one. Programs
-//! that start their ranks themselves join by a [`UniqueId`].
+//! that start their ranks themselves join by a [`UniqueId`] or by a [`KeyValueStore`].
 //!
 //! ```
 //! use ringfold::{Communicator, ReduceOp};
@@ -47,6 +47,7 @@ mod panic_tests;
 mod router;
 mod setup;
 mod shared;
+mod store;
 mod unique_id;
 mod watch;
 
@@ -76,6 +77,7 @@ pub use setup::{
 #[doc(hidden)]
 pub use setup::{is_evidence, is_peer_info};
 pub use shared::Window;
+pub use store::{KeyValueStore, StoreError};
 pub use unique_id::{InvalidUniqueId, UniqueId};
 
 /// The errors behind an [`InitError`].

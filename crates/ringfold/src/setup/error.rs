@@ -110,6 +110,19 @@ pub enum InitError {
         /// The reason why the two have no RDMA network in common; empty if neither has RDMA.
         rdma: String,
     },
+    /// The caller's key-value store failed, or has no value in time.
+    #[error("rank {rank} cannot {action} the key {key:?} of the caller's key-value store{}",
+        if *.action == "wait for" { " (rank 0 sets it when it joins by the same store)" } else { "" })]
+    Store {
+        /// This rank.
+        rank: Rank,
+        /// The action that failed: `get`, `set`, `wait for` or `read`.
+        action: &'static str,
+        /// The key.
+        key: String,
+        /// The error of the store, or of the value.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
     /// No unique id can be made.
     #[error("cannot make a unique id")]
     UniqueId(#[source] io::Error),

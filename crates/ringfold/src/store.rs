@@ -1,0 +1,223 @@
+//! Key-value stores of callers, by which ranks meet without a launcher.
+
+use std::error::Error as StdError;
+use std::time::{Duration, Instant};
+
+use ringfold_bootstrap::JoinError;
+use ringfold_types::Rank;
+
+use crate::config::Config;
+use crate::error::Error;
+use crate::setup::InitError;
+use crate::unique_id::UniqueId;
+
+/// The beginning of every key, with the version of the keys and values.
+const PREFIX: &str = "ringfold/1";
+
+/// The error of a caller's store, of any type.
+pub type StoreError = Box<dyn StdError + Send + Sync>;
+
+/// A key-value store that all ranks of a group share, such as torch's `Store` or etcd.
+///
+/// [`Communicator::init_with_store`](crate::Communicator::init_with_store) makes a group of ranks
+/// that share one. It calls these methods on the caller's thread. The store holds the secret of the
+/// group, so only the ranks may read it.
+pub trait KeyValueStore {
+    /// Stores `value` under `key`, in place of an earlier value. Returns when any rank would read
+    /// the new value.
+    ///
+    /// # Errors
+    /// The store did not accept the value.
+    fn set(&mut self, key: &str, value: &[u8]) -> Result<(), StoreError>;
+
+    /// The value under `key`, or `None` if no rank has set it. Does not wait for the key.
+    ///
+    /// # Errors
+    /// The store did not answer.
+    fn get(&mut self, key: &str) -> Result<Option<Vec<u8>>, StoreError>;
+
+    /// Waits until a rank has set `key`, for at most `timeout`, and returns its value.
+    ///
+    /// # Errors
+    /// The time is over, or the store did not answer.
+    fn wait(&mut self, key: &str, timeout: Duration) -> Result<Vec<u8>, StoreError>;
+}
+
+impl<S: KeyValueStore + ?Sized> KeyValueStore for &mut S {
+    fn set(&mut self, key: &str, value: &[u8]) -> Result<(), StoreError> {
+        (**self).set(key, value)
+    }
+
+    fn get(&mut self, key: &str) -> Result<Option<Vec<u8>>, StoreError> {
+        (**self).get(key)
+    }
+
+    fn wait(&mut self, key: &str, timeout: Duration) -> Result<Vec<u8>, StoreError> {
+        (**self).wait(key, timeout)
+    }
+}
+
+/// Shares a fresh unique id among the `size` ranks of a store. Rank 0 makes and publishes it, and
+/// the other ranks wait for it. Returns the id, and the time that is left for joining.
+///
+/// Each rank counts its groups in the store, so the n-th of one rank meets the n-th of the others.
+pub(crate) fn share_id(
+    config: &Config,
+    mut store: impl KeyValueStore,
+    rank: Rank,
+    size: usize,
+) -> Result<(UniqueId, Duration), Error> {
+    if rank.index() >= size {
+        return Err(InitError::from(JoinError::Invalid { rank, size }).into());
+    }
+    let began = Instant::now();
+    let failed = |action, key: &str| {
+        let key = key.to_owned();
+        move |source| InitError::Store { rank, action, key, source }
+    };
+    let joins = format!("{PREFIX}/joins/{rank}");
+    let count = store.get(&joins).map_err(failed("get", &joins))?;
+    let count = count.map_or(Ok(0), |text| parse(&text)).map_err(failed("read", &joins))?;
+    let next = (count + 1).to_string();
+    store.set(&joins, next.as_bytes()).map_err(failed("set", &joins))?;
+    let key = format!("{PREFIX}/id/{count}");
+    if rank == Rank(0) {
+        let id = UniqueId::new(config)?;
+        store.set(&key, id.to_string().as_bytes()).map_err(failed("set", &key))?;
+        return Ok((id, config.join_timeout));
+    }
+    let text = store.wait(&key, config.join_timeout).map_err(failed("wait for", &key))?;
+    let id = parse_id(&text).map_err(failed("read", &key))?;
+    Ok((id, config.join_timeout.saturating_sub(began.elapsed())))
+}
+
+fn parse(text: &[u8]) -> Result<u32, StoreError> {
+    Ok(std::str::from_utf8(text)?.parse()?)
+}
+
+fn parse_id(text: &[u8]) -> Result<UniqueId, StoreError> {
+    Ok(std::str::from_utf8(text)?.parse()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::sync::{Arc, Condvar, Mutex};
+    use std::thread;
+
+    use ringfold_types::ReduceOp;
+
+    use super::*;
+    use crate::communicator::Communicator;
+
+    /// A store of the threads of this process.
+    #[derive(Clone, Default)]
+    struct Memory(Arc<(Mutex<BTreeMap<String, Vec<u8>>>, Condvar)>);
+
+    impl KeyValueStore for Memory {
+        fn set(&mut self, key: &str, value: &[u8]) -> Result<(), StoreError> {
+            self.0.0.lock().unwrap().insert(key.to_owned(), value.to_owned());
+            self.0.1.notify_all();
+            Ok(())
+        }
+
+        fn get(&mut self, key: &str) -> Result<Option<Vec<u8>>, StoreError> {
+            Ok(self.0.0.lock().unwrap().get(key).cloned())
+        }
+
+        fn wait(&mut self, key: &str, timeout: Duration) -> Result<Vec<u8>, StoreError> {
+            let all = self.0.0.lock().unwrap();
+            let is_missing = |all: &mut BTreeMap<_, _>| !all.contains_key(key);
+            let (all, _) = self.0.1.wait_timeout_while(all, timeout, is_missing).unwrap();
+            all.get(key).cloned().ok_or_else(|| format!("no value within {timeout:?}").into())
+        }
+    }
+
+    /// A store that fails at keys with this text.
+    struct Broken(Memory, &'static str);
+
+    impl Broken {
+        fn check(&self, key: &str) -> Result<(), StoreError> {
+            if key.contains(self.1) { Err("the store is down".into()) } else { Ok(()) }
+        }
+    }
+
+    impl KeyValueStore for Broken {
+        fn set(&mut self, key: &str, value: &[u8]) -> Result<(), StoreError> {
+            self.check(key)?;
+            self.0.set(key, value)
+        }
+
+        fn get(&mut self, key: &str) -> Result<Option<Vec<u8>>, StoreError> {
+            self.check(key)?;
+            self.0.get(key)
+        }
+
+        fn wait(&mut self, key: &str, timeout: Duration) -> Result<Vec<u8>, StoreError> {
+            self.check(key)?;
+            self.0.wait(key, timeout)
+        }
+    }
+
+    fn config(seconds: u64) -> Config {
+        let environment = BTreeMap::from([("RINGFOLD_JOIN_TIMEOUT".into(), seconds.to_string())]);
+        Config::from_map(environment).unwrap()
+    }
+
+    fn failure(store: impl KeyValueStore, rank: u32) -> (String, String) {
+        let error = Communicator::init_with_store(&config(1), store, Rank(rank), 2).unwrap_err();
+        let Error::Init(init) = &error else { panic!("{error}") };
+        let InitError::Store { source, .. } = &**init else { panic!("{error}") };
+        (error.to_string(), source.to_string())
+    }
+
+    #[test]
+    fn ranks_meet_by_a_store_again_and_again() {
+        let store = Memory::default();
+        thread::scope(|scope| {
+            for rank in (0..4).rev() {
+                let mut store = store.clone();
+                scope.spawn(move || {
+                    for round in 0..3 {
+                        let (config, rank) = (config(60), Rank(rank));
+                        let comm = Communicator::init_with_store(&config, &mut store, rank, 4);
+                        let mut comm = comm.unwrap();
+                        let mut value = [rank.0 + round];
+                        comm.all_reduce(&mut value, ReduceOp::Sum).unwrap();
+                        assert_eq!((comm.rank(), value), (rank, [6 + 4 * round]));
+                    }
+                });
+            }
+        });
+        assert!(store.0.0.lock().unwrap().keys().all(|key| key.starts_with("ringfold/1/")));
+    }
+
+    #[test]
+    fn a_store_that_fails_is_an_error_with_the_key_and_the_rank() {
+        for (at, rank, text) in [
+            ("joins", 0, "rank 0 cannot get the key \"ringfold/1/joins/0\""),
+            ("id", 0, "rank 0 cannot set the key \"ringfold/1/id/0\""),
+            ("id", 1, "rank 1 cannot wait for the key \"ringfold/1/id/0\""),
+        ] {
+            let (error, source) = failure(Broken(Memory::default(), at), rank);
+            assert!(error.starts_with(text) && source == "the store is down", "{error}: {source}");
+        }
+        let (error, source) = failure(Memory::default(), 1);
+        assert!(error.contains("rank 1 cannot wait for the key"), "{error}");
+        assert!(error.contains("rank 0 sets it when it joins by the same store"), "{error}");
+        assert_eq!(source, "no value within 1s");
+        let mut foreign = Memory::default();
+        foreign.set("ringfold/1/id/0", b"x").unwrap();
+        let (error, source) = failure(foreign, 1);
+        assert!(error.starts_with("rank 1 cannot read the key \"ringfold/1/id/0\""), "{error}");
+        assert!(source.starts_with("not a unique id"), "{source}");
+    }
+
+    #[test]
+    fn a_rank_beyond_the_size_does_not_touch_the_store() {
+        let store = Memory::default();
+        let error = Communicator::init_with_store(&config(1), store.clone(), Rank(2), 2);
+        assert!(error.unwrap_err().to_string().starts_with("rank 2 of 2 is invalid"));
+        assert!(store.0.0.lock().unwrap().is_empty());
+    }
+}
