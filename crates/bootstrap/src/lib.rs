@@ -8,8 +8,8 @@
 //! # Shape
 //! The control plane is a star: rank 0's process runs the coordinator, and every rank keeps one
 //! encrypted TCP connection to it (Noise NNpsk0 with the job secret). One control thread per
-//! process serves this connection. So a rank that computes still answers, and a stopped rank does
-//! not.
+//! process serves the connections of all its communicators. So a rank that computes still answers,
+//! and a stopped rank does not.
 //!
 //! # Limits of the star
 //! - Joining costs rank 0 one handshake and one connection per rank. Rank 0 also sends the peer
@@ -57,6 +57,7 @@ mod rank_state;
 mod reconnect;
 mod relay;
 pub mod rendezvous;
+mod runtime;
 mod secret;
 mod torch_store;
 mod turned_away;

@@ -1,15 +1,15 @@
 //! A rank's control task after it has joined: it answers inquiries, passes on failure reports, and
 //! receives the failure cause.
 
+use std::convert::Infallible;
 use std::io;
 use std::sync::mpsc as std_mpsc;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
 use std::time::Duration;
 
 use ringfold_types::{Rank, limits};
 use tokio::sync::mpsc;
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
 use crate::arbiter::FailureReport;
@@ -20,6 +20,7 @@ use crate::inbound::{Inbound, Mark, receive};
 use crate::message::{FromCoordinator, ToCoordinator, decode, encode};
 use crate::rank_state::RankState;
 use crate::reconnect::ReturnPath;
+use crate::runtime::ControlRuntime;
 
 /// How long a goodbye waits for the coordinator's farewell: as long as the coordinator waits for
 /// others, and a little more.
@@ -27,15 +28,17 @@ const GOODBYE: Duration = Duration::from_millis(2 * limits::PARTING_MS);
 /// How long a rank that reported a failure waits for a message of the coordinator.
 const SILENCE: Duration = Duration::from_millis(limits::COORDINATOR_SILENCE_MS);
 
-/// The caller's side: a handle on the control thread.
+/// The caller's side: a handle on the control task.
 #[derive(Debug)]
 pub(crate) struct Member {
     commands: mpsc::UnboundedSender<Command>,
     exchanged: Mutex<std_mpsc::Receiver<Option<Vec<Vec<u8>>>>>,
-    thread: Option<thread::JoinHandle<()>>,
+    /// Closes when the task has ended.
+    ended: Mutex<std_mpsc::Receiver<Infallible>>,
+    _runtime: Arc<ControlRuntime>,
 }
 
-/// A command of the caller to the control thread.
+/// A command of the caller to the control task.
 #[derive(Debug)]
 pub(crate) enum Command {
     Report(FailureReport),
@@ -45,11 +48,13 @@ pub(crate) enum Command {
     Abandon(String),
 }
 
-/// The control thread's side of a `Member`.
+/// The control task's side of a `Member`.
 #[derive(Debug)]
 pub(crate) struct CommandQueue {
     commands: mpsc::UnboundedReceiver<Command>,
     exchanged: std_mpsc::Sender<Option<Vec<Vec<u8>>>>,
+    /// Dropped at the end of the task.
+    _ends: std_mpsc::Sender<Infallible>,
 }
 
 /// The messages to the coordinator and from it: over TCP, or within the process of rank 0.
@@ -61,6 +66,8 @@ pub(crate) struct ControlStream {
     pub(crate) mark: mpsc::UnboundedSender<Mark>,
     /// How to reconnect if the connection breaks. Rank 0 has no connection that could.
     pub(crate) return_path: Option<ReturnPath>,
+    /// The tasks of the connection, which end with the stream.
+    pub(crate) _tasks: JoinSet<()>,
 }
 
 /// An event of a control stream.
@@ -79,7 +86,8 @@ impl ControlStream {
         let (incoming_tx, incoming) = mpsc::unbounded_channel();
         let (outgoing, mut outgoing_rx) = mpsc::unbounded_channel();
         let (mark, marks) = mpsc::unbounded_channel();
-        tokio::spawn(receive(reader, marks, async move |inbound| {
+        let mut tasks = JoinSet::new();
+        tasks.spawn(receive(reader, marks, async move |inbound| {
             let next = match inbound {
                 Inbound::Message(bytes) => Incoming::Message(bytes.into()),
                 Inbound::Closed(e) => Incoming::Closed(e.filter(|e| !is_hang_up(e))),
@@ -87,7 +95,7 @@ impl ControlStream {
             };
             incoming_tx.send(next).is_ok()
         }));
-        tokio::spawn(async move {
+        tasks.spawn(async move {
             let mut next = Some(first);
             while let Some(message) = next {
                 if writer.send(&encode(&message)).await.is_err() {
@@ -96,7 +104,7 @@ impl ControlStream {
                 next = outgoing_rx.recv().await;
             }
         });
-        Self { incoming, outgoing, mark, return_path: None }
+        Self { incoming, outgoing, mark, return_path: None, _tasks: tasks }
     }
 
     /// A stream without a connection.
@@ -104,7 +112,7 @@ impl ControlStream {
         let (_, incoming) = mpsc::unbounded_channel();
         let (outgoing, _) = mpsc::unbounded_channel();
         let (mark, _) = mpsc::unbounded_channel();
-        Self { incoming, outgoing, mark, return_path }
+        Self { incoming, outgoing, mark, return_path, _tasks: JoinSet::new() }
     }
 }
 
@@ -115,23 +123,21 @@ fn is_hang_up(e: &io::Error) -> bool {
 }
 
 impl Member {
-    pub(crate) fn new() -> (Self, CommandQueue) {
+    /// A member whose control task runs on `runtime`.
+    pub(crate) fn new(runtime: Arc<ControlRuntime>) -> (Self, CommandQueue) {
         let (commands, orders) = mpsc::unbounded_channel();
         let (results, exchanged) = std_mpsc::channel();
-        let member = Self { commands, exchanged: Mutex::new(exchanged), thread: None };
-        (member, CommandQueue { commands: orders, exchanged: results })
-    }
-
-    /// Sets the thread to wait for when leaving.
-    pub(crate) fn runs_on(&mut self, thread: thread::JoinHandle<()>) {
-        self.thread = Some(thread);
+        let (ends, ended) = std_mpsc::channel();
+        let (exchanged, ended) = (Mutex::new(exchanged), Mutex::new(ended));
+        let member = Self { commands, exchanged, ended, _runtime: runtime };
+        (member, CommandQueue { commands: orders, exchanged: results, _ends: ends })
     }
 
     pub(crate) fn report_failure(&self, report: FailureReport) {
         self.send(Command::Report(report));
     }
 
-    /// A sender of commands to the control thread, for another thread.
+    /// A sender of commands to the control task, for another thread.
     pub(crate) fn commands(&self) -> mpsc::UnboundedSender<Command> {
         self.commands.clone()
     }
@@ -160,7 +166,7 @@ impl Member {
         self.send(Command::CatchUp(mark));
         let is_late = passed.recv_timeout(limit) == Err(std_mpsc::RecvTimeoutError::Timeout);
         if is_late {
-            tracing::warn!("the control thread has not caught up within {limit:?}");
+            tracing::warn!("the control task has not caught up within {limit:?}");
         }
         !is_late
     }
@@ -173,30 +179,29 @@ impl Member {
         self.end(Command::Abandon(reason));
     }
 
+    /// Waits for the end of the control task.
     fn end(&mut self, command: Command) {
         self.send(command);
-        if let Some(thread) = self.thread.take()
-            && thread.join().is_err()
-        {
-            tracing::error!("the control thread panicked");
-        }
+        let ended = self.ended.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let Err(std_mpsc::RecvError) = ended.recv();
     }
 
     fn send(&self, command: Command) {
         if self.commands.send(command).is_err() {
-            tracing::debug!("the control thread has ended");
+            tracing::debug!("the control task has ended");
         }
     }
 }
 
-/// Serves the rank until it has left.
+/// Serves the rank until it has left, and in rank 0 until its `coordinator` has ended.
 pub(crate) async fn serve(
     rank: Rank,
     state: Arc<RankState>,
     stream: ControlStream,
     orders: CommandQueue,
+    mut coordinator: JoinSet<()>,
 ) {
-    let CommandQueue { mut commands, exchanged } = orders;
+    let CommandQueue { mut commands, exchanged, _ends } = orders;
     let mut task = ControlTask {
         rank,
         state,
@@ -207,12 +212,17 @@ pub(crate) async fn serve(
         cause_wait: CauseWait::Unlimited,
         unacknowledged: Vec::new(),
         callers: Vec::new(),
-        returning: None,
+        returning: JoinSet::new(),
         returns: 0,
         is_cut: false,
     };
     let failure = task.watch(&mut commands).await;
     task.depart(failure).await;
+    while let Some(ended) = coordinator.join_next().await {
+        if ended.is_err_and(|e| e.is_panic()) {
+            tracing::error!("the coordinator panicked");
+        }
+    }
 }
 
 /// The state of the coordinator, as seen from this rank.
@@ -239,7 +249,8 @@ struct ControlTask {
     unacknowledged: Vec<ToCoordinator>,
     /// Callers that wait to catch up until there is a connection again.
     callers: Vec<Mark>,
-    returning: Option<JoinHandle<io::Result<ControlStream>>>,
+    /// The task that reconnects.
+    returning: JoinSet<io::Result<ControlStream>>,
     returns: u32,
     /// Whether the last broken connection had timed out, or the attempts to reconnect did.
     is_cut: bool,
@@ -431,16 +442,15 @@ impl ControlTask {
         };
         tracing::warn!(rank = self.rank.0, "the control connection to rank 0 broke");
         self.coordinator = CoordinatorState::Reconnecting;
-        self.returning = Some(tokio::spawn(async move {
+        self.returning.spawn(async move {
             let first = return_path.first_message();
             return_path.take().await.map(|channel| ControlStream::over(channel, first))
-        }));
+        });
     }
 
     /// # Errors
     /// The rank cannot reconnect.
     fn resume(&mut self, returned: io::Result<ControlStream>) -> io::Result<()> {
-        self.returning = None;
         let return_path = self.stream.return_path.take();
         self.stream = ControlStream { return_path, ..returned? };
         self.coordinator = CoordinatorState::Connected;
@@ -498,11 +508,9 @@ impl ControlTask {
 }
 
 /// The result of reconnecting. Waits for ever if the rank is not reconnecting.
-async fn returned(
-    returning: &mut Option<JoinHandle<io::Result<ControlStream>>>,
-) -> io::Result<ControlStream> {
-    match returning {
-        Some(task) => task.await.unwrap_or_else(|e| Err(io::Error::other(e))),
+async fn returned(returning: &mut JoinSet<io::Result<ControlStream>>) -> io::Result<ControlStream> {
+    match returning.join_next().await {
+        Some(returned) => returned.unwrap_or_else(|e| Err(io::Error::other(e))),
         None => std::future::pending().await,
     }
 }

@@ -8,6 +8,7 @@ use ringfold_types::{Rank, limits};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until, timeout};
+use tracing::instrument::WithSubscriber;
 
 use crate::acceptor::Authenticated;
 use crate::failure_cause::RankList;
@@ -39,6 +40,8 @@ pub(crate) struct JoinQueue {
     pub(crate) acceptor: JoinHandle<()>,
     /// The port where ranks reconnect after their connection broke.
     pub(crate) return_port: Option<ReturnPort>,
+    /// The log of the thread that joins.
+    pub(crate) log: tracing::Dispatch,
 }
 
 impl Coordinator {
@@ -46,7 +49,8 @@ impl Coordinator {
     pub(crate) async fn run(mut self, mut queue: JoinQueue) {
         let JoinQueue { return_port, .. } = &mut queue;
         self.return_port = return_port.take();
-        let gathered = self.gather(&mut queue).await;
+        let log = queue.log.clone();
+        let gathered = self.gather(&mut queue).with_subscriber(log).await;
         // Closes the port when no rank is missing, and before any rank learns that all have joined.
         // A rank that dials for its next communicator must not reach this coordinator.
         queue.acceptor.abort();

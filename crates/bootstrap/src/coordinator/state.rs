@@ -45,6 +45,8 @@ pub(crate) struct Coordinator {
     pub(super) events: mpsc::Receiver<Event>,
     pub(super) event_tx: mpsc::Sender<Event>,
     pub(super) writers: JoinSet<()>,
+    /// The tasks that read from connections.
+    readers: JoinSet<()>,
     /// The latest contribution of each rank to an exchange, with the number of the exchange.
     pub(super) contributions: BTreeMap<u32, (u64, Vec<u8>)>,
     /// The number of the last finished exchange, and its result as a message.
@@ -164,7 +166,8 @@ impl Coordinator {
         let (outgoing, mut outgoing_rx) = mpsc::unbounded_channel();
         let (mark, mut marks) = mpsc::unbounded_channel();
         let own = event_tx.clone();
-        tokio::spawn(async move {
+        let mut tasks = JoinSet::new();
+        tasks.spawn(async move {
             loop {
                 let event = tokio::select! {
                     Some(message) = outgoing_rx.recv() => Event::Message(0, message),
@@ -186,6 +189,7 @@ impl Coordinator {
             events,
             event_tx,
             writers: JoinSet::new(),
+            readers: JoinSet::new(),
             contributions: BTreeMap::new(),
             exchanged: (0, Arc::from([])),
             return_port: None,
@@ -204,7 +208,7 @@ impl Coordinator {
             announcing: None,
         };
         coordinator.add_rank(first, RankLink { connection: 0, outbox: incoming_tx, marks: None });
-        (coordinator, ControlStream { incoming, outgoing, mark, return_path: None })
+        (coordinator, ControlStream { incoming, outgoing, mark, return_path: None, _tasks: tasks })
     }
 
     /// Serves the connection of a rank.
@@ -230,7 +234,7 @@ impl Coordinator {
             writer.close().await.unwrap_or_default();
         });
         let event_tx = self.event_tx.clone();
-        tokio::spawn(receive(reader, marks, async move |inbound| {
+        self.readers.spawn(receive(reader, marks, async move |inbound| {
             let closed = |is_cut| Event::Closed { rank, connection, is_cut };
             let event = match inbound {
                 Inbound::Message(bytes) => {

@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use tokio::net::TcpStream;
+use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use super::state::RankLink;
@@ -16,6 +17,7 @@ use crate::member::{Command, ControlStream, Incoming, Member, serve};
 use crate::message::ReturnTicket;
 use crate::rank_state::RankState;
 use crate::reconnect::ReturnPath;
+use crate::runtime::ControlRuntime;
 use crate::secret::Secret;
 
 const SECRET: Secret = Secret::new([1; 32]);
@@ -111,10 +113,11 @@ impl Cut {
         let (incoming_tx, incoming) = mpsc::unbounded_channel();
         let (outgoing, mark) = (mpsc::unbounded_channel().0, mpsc::unbounded_channel().0);
         incoming_tx.send(Incoming::Closed(Some(ErrorKind::TimedOut.into()))).unwrap();
-        let (member, orders) = Member::new();
+        let (member, orders) = Member::new(ControlRuntime::shared().unwrap());
         let state = RankState::new().unwrap();
-        let stream = ControlStream { incoming, outgoing, mark, return_path: Some(return_path) };
-        tokio::spawn(serve(Rank(1), Arc::clone(&state), stream, orders));
+        let (return_path, _tasks) = (Some(return_path), JoinSet::new());
+        let stream = ControlStream { incoming, outgoing, mark, return_path, _tasks };
+        tokio::spawn(serve(Rank(1), Arc::clone(&state), stream, orders, JoinSet::new()));
         Self { member, state }
     }
 

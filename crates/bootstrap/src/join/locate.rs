@@ -14,7 +14,7 @@ use super::joiner::{Candidates, Joiner};
 use crate::address;
 use crate::channel::Purpose;
 use crate::identity::Rendezvous;
-use crate::pmi;
+use crate::pmi::{self, PmiError};
 use crate::rendezvous::{self, Report};
 
 /// The key under which rank 0 publishes the coordinator's address in a launcher's key-value space.
@@ -39,8 +39,12 @@ impl Joiner {
                 Ok((self.listen(bind.or(here), &ports, place)?, None))
             }
             Rendezvous::Ask { address: launcher } => {
-                let toward = || address::source_toward(&launcher);
-                let here = bind.map_or_else(toward, Ok).map_err(self.unroutable(&launcher))?;
+                let place = launcher.clone();
+                let toward = move || address::source_toward(&place);
+                let here = match bind {
+                    Some(ip) => ip,
+                    None => self.blocking(toward).await?.map_err(self.unroutable(&launcher))?,
+                };
                 let listener = self.listen(Some(here), &[0], here.to_string())?;
                 let coordinator = self.advertised(&listener, here)?;
                 let candidates = self.launcher(&launcher)?;
@@ -57,7 +61,7 @@ impl Joiner {
                 };
                 Ok((listener, Some(reports.ok_or(JoinError::TooMany)?)))
             }
-            Rendezvous::Kvs(mut client) => {
+            Rendezvous::Kvs(client) => {
                 let here = match bind {
                     Some(ip) => ip,
                     None if client.is_one_host() => Ipv4Addr::LOCALHOST.into(),
@@ -65,10 +69,8 @@ impl Joiner {
                 };
                 let listener = self.listen(Some(here), &[0], here.to_string())?;
                 let coordinator = self.advertised(&listener, here)?;
-                client.put(COORDINATOR_KEY, &coordinator.to_string())?;
-                self.barrier(&mut client)?;
-                client.set_coordinator(coordinator);
-                client.finalize()?;
+                let rest = self.rest();
+                self.blocking(move || publish(client, coordinator, rest)).await??;
                 Ok((listener, None))
             }
         }
@@ -95,14 +97,11 @@ impl Joiner {
                     }
                 }
             }
-            Rendezvous::Kvs(mut client) => {
-                self.barrier(&mut client)?;
-                let coordinator = client.get(COORDINATOR_KEY)?;
-                let coordinator: SocketAddr = coordinator
-                    .parse()
-                    .map_err(|_| self.no_coordinator(&coordinator, "no address"))?;
-                client.set_coordinator(coordinator);
-                client.finalize()?;
+            Rendezvous::Kvs(client) => {
+                let rest = self.rest();
+                let coordinator = self.blocking(move || look_up(client, rest)).await??;
+                let coordinator =
+                    coordinator.map_err(|text| self.no_coordinator(&text, "no address"))?;
                 Ok(Candidates::at(coordinator, "the launcher's key-value space"))
             }
         }
@@ -128,11 +127,22 @@ impl Joiner {
         Ok(SocketAddr::new(ip, port))
     }
 
-    /// Blocks the control thread, which has nothing else to do yet.
-    fn barrier(&self, client: &mut pmi::Client) -> Result<(), JoinError> {
+    /// Runs `part` on a thread of its own, because other communicators share the control thread.
+    async fn blocking<T: Send + 'static>(
+        &self,
+        part: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, JoinError> {
+        tokio::task::spawn_blocking(part).await.map_err(|e| JoinError::System {
+            rank: self.rank,
+            action: "use the launcher's rendezvous",
+            source: io::Error::other(e),
+        })
+    }
+
+    /// The time until the deadline, which is not zero.
+    fn rest(&self) -> Duration {
         let rest = self.deadline.saturating_duration_since(Instant::now());
-        client.set_timeout(rest.max(Duration::from_millis(1)))?;
-        Ok(client.barrier()?)
+        rest.max(Duration::from_millis(1))
     }
 
     /// The address of the launcher, from its `host:port`.
@@ -151,6 +161,35 @@ impl Joiner {
     fn unroutable(&self, place: &str) -> impl Fn(io::Error) -> JoinError {
         move |e| self.no_coordinator(place, &e.to_string())
     }
+}
+
+/// Publishes the coordinator's address in a launcher's key-value space. Blocks until all ranks have
+/// looked for it, for at most `timeout`.
+fn publish(
+    mut client: pmi::Client,
+    coordinator: SocketAddr,
+    timeout: Duration,
+) -> Result<(), PmiError> {
+    client.put(COORDINATOR_KEY, &coordinator.to_string())?;
+    client.set_timeout(timeout)?;
+    client.barrier()?;
+    client.set_coordinator(coordinator);
+    client.finalize()
+}
+
+/// Looks the coordinator's address up in a launcher's key-value space. Blocks for at most
+/// `timeout`. The inner error is a text that is no address.
+fn look_up(
+    mut client: pmi::Client,
+    timeout: Duration,
+) -> Result<Result<SocketAddr, String>, PmiError> {
+    client.set_timeout(timeout)?;
+    client.barrier()?;
+    let text = client.get(COORDINATOR_KEY)?;
+    let Ok(coordinator) = text.parse() else { return Ok(Err(text)) };
+    client.set_coordinator(coordinator);
+    client.finalize()?;
+    Ok(Ok(coordinator))
 }
 
 /// The error of a launcher that accepted a connection and did not answer until the deadline.

@@ -4,13 +4,13 @@
 use std::io;
 use std::net::IpAddr;
 use std::sync::{Arc, mpsc as std_mpsc};
-use std::thread;
 use std::time::Duration;
 
 use ringfold_types::{Rank, limits};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout_at};
+use tracing::instrument::WithSubscriber;
 
 use crate::acceptor::accept;
 use crate::address;
@@ -27,6 +27,7 @@ use crate::message::{
 };
 use crate::rank_state::RankState;
 use crate::reconnect::{ReturnPath, ReturnPort};
+use crate::runtime::ControlRuntime;
 use crate::secret::Secret;
 use crate::turned_away::TurnedAway;
 
@@ -72,9 +73,8 @@ impl Control {
             return alone.map(|c| (c, vec![peer_info])).ok_or(JoinError::Invalid { rank, size });
         }
         let state = RankState::new().map_err(system("make an eventfd"))?;
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.map_err(system("start an event loop"))?;
-        let (mut member, orders) = Member::new();
+        let runtime = ControlRuntime::shared().map_err(system("start the control thread"))?;
+        let (member, orders) = Member::new(Arc::clone(&runtime));
         let (tell, told) = std_mpsc::sync_channel(1);
         let deadline = Instant::now() + options.timeout;
         let (job, coordinator) = (identity.job, JoinSet::new());
@@ -83,32 +83,23 @@ impl Control {
         let (ours, rendezvous) = (Arc::clone(&state), identity.rendezvous);
         // A thread-local log subscriber of the caller must receive the events of joining, too.
         let log = tracing::dispatcher::get_default(Clone::clone);
-        let work = move || {
-            runtime.block_on(async {
-                let heard = tracing::dispatcher::set_default(&log);
-                let joined = joiner.join_job(rendezvous, peer_info).await;
-                drop(heard);
-                let told = match joined {
-                    Ok((stream, peer_infos)) => {
-                        let told = tell.send(Ok(peer_infos));
-                        serve(rank, ours, stream, orders).await;
-                        joiner.coordinator.join_next().await;
-                        told
-                    }
-                    Err(e) => {
-                        // The others learn of it before this process may end.
-                        joiner.coordinator.join_next().await;
-                        tell.send(Err(e))
-                    }
-                };
-                told.unwrap_or_default();
-            });
-            // A pending name look-up must not delay the end.
-            runtime.shutdown_background();
-        };
-        let thread = thread::Builder::new().name("ringfold-ctl".into()).spawn(work);
-        member.runs_on(thread.map_err(system("start a thread"))?);
-        let died = |_| io::Error::other("the control thread ended early");
+        runtime.spawn(async move {
+            let joined = joiner.join_job(rendezvous, peer_info).with_subscriber(log).await;
+            let told = match joined {
+                Ok((stream, peer_infos)) => {
+                    let told = tell.send(Ok(peer_infos));
+                    serve(rank, ours, stream, orders, joiner.coordinator).await;
+                    told
+                }
+                Err(e) => {
+                    // The others learn of it before this process may end.
+                    joiner.coordinator.join_next().await;
+                    tell.send(Err(e))
+                }
+            };
+            told.unwrap_or_default();
+        });
+        let died = |_| io::Error::other("the control task ended early");
         let peer_infos = told.recv().map_err(died).map_err(system("join"))??;
         Ok((Self::new(rank, size, state, Link::Member(member)), peer_infos))
     }
@@ -217,7 +208,8 @@ impl Joiner {
             turned_away,
             deadline: self.deadline,
             place,
-            acceptor: tokio::spawn(acceptor),
+            acceptor: tokio::spawn(acceptor.with_current_subscriber()),
+            log: tracing::dispatcher::get_default(Clone::clone),
             return_port: return_port.ok(),
         }));
         Ok(stream)
