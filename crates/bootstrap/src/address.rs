@@ -118,6 +118,18 @@ fn socket(place: SocketAddr) -> io::Result<Socket> {
     Ok(socket)
 }
 
+/// Listens on a free port of that address, with room for the connections of many ranks.
+/// `Rendezvous::Listening` takes the socket, which does not block.
+///
+/// # Errors
+/// No port is free, or the address is not this host's.
+pub fn listen_at(ip: IpAddr) -> io::Result<std::net::TcpListener> {
+    let (socket, _) = reserve(ip)?;
+    show(socket.as_fd());
+    socket.listen(BACKLOG)?;
+    Ok(socket.into())
+}
+
 /// Binds a port of that address without listening on it yet.
 ///
 /// # Errors

@@ -1,7 +1,7 @@
 //! The identity of a rank and its rendezvous: discovery finds it, and joining needs it.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, TcpListener};
 use std::time::Duration;
 
 use ringfold_types::Rank;
@@ -63,6 +63,8 @@ pub enum Rendezvous {
     },
     /// A launcher's key-value space, over PMI-1.
     Kvs(pmi::Client),
+    /// Rank 0 listens on this socket already, and the other ranks have its address by `Ports`.
+    Listening(TcpListener),
 }
 
 /// The launcher that started the ranks.
@@ -156,6 +158,7 @@ impl Identity {
             Rendezvous::Ask { address } => toward(address),
             Rendezvous::Kvs(client) if client.is_one_host() => HERE,
             Rendezvous::Kvs(_) => default_source(),
+            Rendezvous::Listening(listener) => listener.local_addr().map_or(HERE, |at| at.ip()),
         }
     }
 }
@@ -171,6 +174,9 @@ impl Rendezvous {
                 .rsplit_once(':')
                 .is_some_and(|(host, _)| is_loopback(host.trim_matches(['[', ']']))),
             Self::Kvs(_) => false,
+            Self::Listening(listener) => {
+                listener.local_addr().is_ok_and(|at| at.ip().is_loopback())
+            }
         }
     }
 }

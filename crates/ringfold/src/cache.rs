@@ -124,6 +124,11 @@ impl ScheduleCache {
         }
     }
 
+    /// The constraints of calls.
+    pub(crate) const fn constraints(&self) -> &Constraints {
+        &self.constraints
+    }
+
     /// Applies `constraints` to all later calls.
     pub(crate) fn constrain(&mut self, constraints: Constraints) {
         self.constraints = constraints;

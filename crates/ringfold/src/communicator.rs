@@ -22,7 +22,7 @@ use crate::config::{Config, LONGEST_WAIT};
 use crate::error::{CallError, Error, Failure};
 use crate::execute::{Finding, Run, RunCall, Work, block_on, stepped};
 use crate::router::Router;
-use crate::setup::{Parts, join, join_by_id};
+use crate::setup::{Origin, Parts, join, join_by_id};
 use crate::shared::WindowNumbers;
 use crate::store::{KeyValueStore, share_id};
 use crate::unique_id::UniqueId;
@@ -47,6 +47,14 @@ use crate::watch::Watch;
 /// touch them.
 #[derive(Debug)]
 pub struct Communicator {
+    /// The settings with which the communicator was made.
+    config: Arc<Config>,
+    /// The name of the group; `None` for a group that no other group has made.
+    group: Option<Arc<str>>,
+    /// The way in which the ranks make groups among themselves.
+    origin: Origin,
+    /// The number of groups that these ranks have made.
+    groups: u64,
     rank: Rank,
     layout: Layout,
     pub(crate) router: Router,
@@ -104,7 +112,7 @@ impl Communicator {
     /// [`Error::Init`] if the ranks cannot form a group.
     pub fn init_with(config: &Config) -> Result<Self, Error> {
         show_connections(close_in_children);
-        Ok(Self::new(config, join(config)?))
+        Ok(Self::new(&Arc::new(config.clone()), join(config)?))
     }
 
     /// Joins the group of `size` ranks that share `id`, as `rank`, without a launcher.
@@ -123,7 +131,7 @@ impl Communicator {
     ) -> Result<Self, Error> {
         show_connections(close_in_children);
         let parts = join_by_id(config, id.address(), id.secret().clone(), (rank, size))?;
-        Ok(Self::new(config, parts))
+        Ok(Self::new(&Arc::new(config.clone()), parts))
     }
 
     /// Joins the group of `size` ranks that share `store`, as `rank`, without a launcher.
@@ -150,10 +158,14 @@ impl Communicator {
         Self::init_with_id(&config, &id, rank, size)
     }
 
-    pub(crate) fn new(config: &Config, parts: Parts) -> Self {
-        let Parts { layout, occupancy, router, control, interface } = parts;
+    pub(crate) fn new(config: &Arc<Config>, parts: Parts) -> Self {
+        let Parts { layout, occupancy, router, control, interface, origin } = parts;
         let shares_memory = router.shares_memory();
         Self {
+            config: Arc::clone(config),
+            group: None,
+            origin,
+            groups: 0,
             rank: control.rank(),
             layout,
             router,
@@ -173,6 +185,39 @@ impl Communicator {
             windows: WindowNumbers::new(),
             interface,
         }
+    }
+
+    /// Wraps the `parts` of a group of some of these ranks. It takes the name of the group, and the
+    /// settings that this communicator has now.
+    pub(crate) fn child(&self, group: Arc<str>, parts: Parts) -> Self {
+        let mut child = Self::new(&self.config, parts);
+        child.group = Some(group);
+        child.cache.constrain(self.cache.constraints().clone());
+        (child.wire, child.timeout) = (self.wire, self.timeout);
+        child
+    }
+
+    /// The settings with which the communicator was made.
+    pub(crate) fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// The way in which the ranks make groups among themselves.
+    pub(crate) const fn origin(&self) -> &Origin {
+        &self.origin
+    }
+
+    /// Counts a group that these ranks make. Returns its number, from 1.
+    pub(crate) const fn count_group(&mut self) -> u64 {
+        self.groups += 1;
+        self.groups
+    }
+
+    /// The name of the group, as in `split 2 color 1`. `None` if these ranks are not a part of
+    /// another communicator. The name of a part of a group begins with that of the whole group.
+    #[must_use]
+    pub fn group(&self) -> Option<&str> {
+        self.group.as_deref()
     }
 
     /// The number of this rank, from 0 to [`size`](Self::size) - 1.
@@ -305,7 +350,8 @@ impl Communicator {
         }
         match self.control.take().map(|watch| watch.into_control().leave()) {
             Some(Err(cause)) if self.failed.is_none() => {
-                let error = Error::Leave { rank: self.rank, cause };
+                let group = self.group.clone();
+                let error = Error::Leave { rank: self.rank, group, cause };
                 tracing::error!("{error}");
                 Err(error)
             }
@@ -357,7 +403,7 @@ impl Communicator {
             })
         };
         let cause = cause.unwrap_or_else(own);
-        let failure = Failure { rank: self.rank, call, seq: self.seq, cause };
+        let failure = self.failure(call, cause);
         tracing::error!("{failure}");
         self.failed = Some(Arc::new(failure));
     }
@@ -544,11 +590,16 @@ impl Communicator {
     #[cold]
     pub(crate) fn fail(&mut self, call: Call, error: CallError) -> Error {
         let cause = self.cause_of(error);
-        let failure = Arc::new(Failure { rank: self.rank, call, seq: self.seq, cause });
+        let failure = Arc::new(self.failure(call, cause));
         tracing::error!("{failure}");
         self.failed = Some(Arc::clone(&failure));
         self.cache.forget();
         Error::Failed(failure)
+    }
+
+    fn failure(&self, call: Call, cause: Arc<FailureCause>) -> Failure {
+        let (rank, group) = (self.rank, self.group.clone());
+        Failure { rank, group, call, seq: self.seq, cause }
     }
 
     /// Reports a failure that this rank observed, and waits for the cause that all ranks agree on.

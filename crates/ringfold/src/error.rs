@@ -43,10 +43,12 @@ pub enum Error {
     Failed(Arc<Failure>),
     /// The job has failed, and this rank learned it only on leaving. All of its calls had returned
     /// without an error.
-    #[error("rank {rank}, on leaving: {cause}")]
+    #[error("rank {rank}{}, on leaving: {cause}", OfGroup(group))]
     Leave {
         /// This rank.
         rank: Rank,
+        /// The group, as [`Communicator::group`](crate::Communicator::group) names it.
+        group: Option<Arc<str>>,
         /// The cause of the failure.
         cause: Arc<FailureCause>,
     },
@@ -59,6 +61,16 @@ pub enum Error {
     Forked {
         /// The rank of the parent.
         rank: Rank,
+    },
+    /// The ranks could not form a group of a communicator, which remains usable.
+    #[error("rank {rank} cannot join the group {group:?}")]
+    Group {
+        /// This rank in the parent group.
+        rank: Rank,
+        /// The name of the group.
+        group: Arc<str>,
+        /// The reason.
+        source: Arc<InitError>,
     },
     /// A setting is invalid.
     #[error(transparent)]
@@ -78,8 +90,11 @@ impl fmt::Debug for Error {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Failure {
-    /// This rank.
+    /// This rank in its group.
     pub rank: Rank,
+    /// The group, as [`Communicator::group`](crate::Communicator::group) names it. The ranks of the
+    /// failure are those of the group.
+    pub group: Option<Arc<str>>,
     /// The call that this rank was in, or was about to begin.
     pub call: Call,
     /// The call's number on this communicator, from 1.
@@ -90,8 +105,17 @@ pub struct Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { rank, call, seq, cause } = self;
-        write!(f, "{call} #{seq} on rank {rank}: {cause}")
+        let Self { rank, group, call, seq, cause } = self;
+        write!(f, "{call} #{seq} on rank {rank}{}: {cause}", OfGroup(group))
+    }
+}
+
+/// Prints the group of a rank, after the rank.
+struct OfGroup<'a>(&'a Option<Arc<str>>);
+
+impl fmt::Display for OfGroup<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.as_ref().map_or(Ok(()), |group| write!(f, " of the group {group:?}"))
     }
 }
 

@@ -27,7 +27,8 @@
 //! * `buffers`: translates the program's slices to bytes;
 //! * `router`: passes messages to the transport of each peer.
 //!
-//! `shared` has windows, `watch` detects that the job has failed, and `setup` makes communicators
+//! `group` makes communicators of some of a communicator's ranks, and `store` those of ranks that
+//! share a store. `shared` has windows, `watch` detects that the job has failed, and `setup` makes communicators
 //! by the settings of `config`.
 #![forbid(unsafe_code)]
 
@@ -41,6 +42,7 @@ pub mod config;
 mod digest;
 mod error;
 mod execute;
+mod group;
 pub mod local;
 #[cfg(test)]
 mod panic_tests;

@@ -1,9 +1,10 @@
 //! Ranks as threads of this process, for tests, examples and doctests.
 
 use std::panic::resume_unwind;
+use std::sync::Arc;
 use std::thread;
 
-use ringfold_topology::{Layout, Occupancy, discover};
+use ringfold_topology::{Occupancy, discover};
 use ringfold_transport::Transport;
 use ringfold_transport::local::Local;
 use ringfold_types::limits::CHANNELS_MAX;
@@ -11,8 +12,7 @@ use ringfold_types::limits::CHANNELS_MAX;
 use crate::communicator::Communicator;
 use crate::config::Config;
 use crate::error::Error;
-use crate::router::{Router, Via};
-use crate::setup::{InitError, Parts};
+use crate::setup::{Desk, InitError};
 
 /// Runs `rank_main` on `size` threads, each a rank of one communicator, and returns their results
 /// in rank order. The settings are those of the environment, as for [`Communicator::init`]. Blocks
@@ -88,15 +88,9 @@ pub(crate) fn communicators_over(
     config: &Config,
     ends: Vec<Box<dyn Transport>>,
 ) -> Result<Vec<Communicator>, Error> {
-    let size = ends.len();
-    let controls = ringfold_bootstrap::local::controls(size).map_err(InitError::Descriptors)?;
-    let occupancy = Occupancy { ranks: size, cpus: discover::cores() };
+    let occupancy = Occupancy { ranks: ends.len(), cpus: discover::cores() };
     let channels = config.channels.map_or(1, |channels| channels.clamp(1, CHANNELS_MAX));
-    let layout = Layout::one_host(size).with_occupancy(occupancy).with_channels(channels.into());
-    let communicator = |(end, control): (Box<dyn Transport>, _)| {
-        let router = Router::new(vec![Via::Messages(end)], vec![0; size], vec!["local"; size]);
-        let parts = Parts { layout: layout.clone(), occupancy, router, control, interface: None };
-        Communicator::new(config, parts)
-    };
-    Ok(ends.into_iter().zip(controls).map(communicator).collect())
+    let parts = Desk::new(occupancy, channels.into()).parts(ends)?;
+    let config = Arc::new(config.clone());
+    Ok(parts.into_iter().map(|parts| Communicator::new(&config, parts)).collect())
 }

@@ -73,13 +73,22 @@ impl Joiner {
                 self.blocking(move || publish(client, coordinator, rest)).await??;
                 Ok((listener, None))
             }
+            Rendezvous::Listening(listener) => {
+                let place =
+                    listener.local_addr().map_or_else(|e| e.to_string(), |at| at.to_string());
+                let listener = TcpListener::from_std(listener);
+                Ok((listener.map_err(|source| JoinError::Listen { place, source })?, None))
+            }
         }
     }
 
     /// In the other ranks: finds the addresses where the coordinator may listen.
     pub(super) async fn find(&self, rendezvous: Rendezvous) -> Result<Candidates, JoinError> {
         match rendezvous {
-            Rendezvous::Alone => Err(JoinError::Invalid { rank: self.rank, size: self.size }),
+            // Only rank 0 listens.
+            Rendezvous::Alone | Rendezvous::Listening(_) => {
+                Err(JoinError::Invalid { rank: self.rank, size: self.size })
+            }
             Rendezvous::Ports { hosts, named_by, ports } => {
                 Ok(Candidates { hosts, named_by, ports })
             }

@@ -1,64 +1,64 @@
 //! Assembles the parts of a communicator for a process and a group.
 
+use std::sync::Arc;
 use std::time::Instant;
 
-use ringfold_bootstrap::Control;
-use ringfold_bootstrap::interface::Choice;
-use ringfold_topology::{Layout, Occupancy};
+use ringfold_bootstrap::{Control, Secret};
+use ringfold_transport::rdma::Rails;
 use ringfold_types::Rank;
 
-use super::agree::{Agreed, agree};
+use super::agree::{Agreed, Heritage, Source, agree, statement};
 use super::connect::{Endpoints, Membership};
 use super::discover::Discovered;
 use super::error::InitError;
 use super::members::Members;
+use super::parts::{Joined, Origin, Parts};
 use super::peer_info::{EvidenceSummary, PeerInfo, PriceSummary};
 use super::routes::Routes;
 use super::settings::Settings;
-use crate::config::{Config, profile};
-use crate::router::Router;
+use crate::config::Config;
 
-/// The parts of a communicator.
+/// The material of one group.
 #[derive(Debug)]
-pub(crate) struct Parts {
-    pub(crate) layout: Layout,
-    /// The ranks of this machine, and its CPUs.
-    pub(crate) occupancy: Occupancy,
-    pub(crate) router: Router,
-    pub(crate) control: Control,
-    /// The interface on which this rank listens for peers, if it needs one.
-    pub(crate) interface: Option<Choice>,
+pub(super) struct Material<'a> {
+    /// This process, its host and its devices.
+    pub(super) found: Arc<Discovered>,
+    /// The RDMA devices, opened for this group.
+    pub(super) rails: Option<Rails>,
+    /// The secret of the group.
+    pub(super) secret: Secret,
+    /// The heritage of a parent group, if there is one.
+    pub(super) heritage: Option<&'a Arc<Heritage>>,
 }
 
-/// Makes this process, described by `found`, a member of a group and connects it to the others. All
-/// members call it. Blocks until they are connected.
+/// Makes this process a member of a group and connects it to the others. All members call it.
+/// Blocks until they are connected.
 ///
 /// `meet` brings the members together. It sends this rank's bytes (at most
 /// `limits::PEER_INFO_BYTES_MAX`) to every member. It returns the bytes of all members in rank
 /// order, and the control plane of the group, over which the members exchange the rest.
 ///
 /// A process may assemble several groups, with another rank in each. Each group has transports of
-/// its own. The first group takes the RDMA devices out of `found`; later ones go without RDMA.
+/// its own.
 ///
 /// # Errors
 /// The members do not meet, agree or connect.
 pub(super) fn assemble(
     config: &Config,
-    found: &mut Discovered,
     membership: Membership,
+    material: Material<'_>,
     meet: impl FnOnce(Vec<u8>) -> Result<(Control, Vec<Vec<u8>>), InitError>,
 ) -> Result<Parts, InitError> {
-    // Only rank 0 needs the file, and tells the others.
-    let path = config.prices_file.as_deref().filter(|_| membership.rank == Rank(0));
-    let profile = path.map(profile).transpose()?;
-    let profile = profile.map_or_else(String::new, |it| it.to_string());
-    let rails = found.rails.take();
-    let mut endpoints = Endpoints::open(config, membership, &found.interfaces, rails)?;
-    let (control, infos) = meet(peer_info(config, found, &endpoints, &profile).encode())?;
-    let members = Members::new(control, &infos, Instant::now() + config.join_timeout)?;
-    let Agreed { layout, occupancy, fabric } =
-        agree(config, found, endpoints.listening(), &profile, &members)?;
     let Membership { rank, size, .. } = membership;
+    let Material { found, rails, secret, heritage } = material;
+    let statement = heritage.map_or_else(|| statement(config, rank), |_| String::new());
+    let source = heritage.map_or(Source::Ranks(&statement), Source::Parent);
+    let mut endpoints = Endpoints::open(config, membership, &found.interfaces, rails)?;
+    let (control, infos) = meet(peer_info(config, &found, &endpoints, &statement).encode())?;
+    let members = Members::new(control, &infos, Instant::now() + config.join_timeout)?;
+    let agreed = agree(config, &found, endpoints.listening(), source, &members);
+    let (agreed, members) = members.unless_all_fail(agreed)?;
+    let Agreed { layout, occupancy, fabric, heritage } = agreed;
     if let Some(rails) = &mut endpoints.rails {
         fabric.label(rank, rails);
     }
@@ -68,7 +68,9 @@ pub(super) fn assemble(
     for peer in (0..size).map(Rank::at).filter(|peer| *peer != rank) {
         tracing::info!("rank {rank}: rank {peer} by {}", router.name(peer));
     }
-    Ok(Parts { layout, occupancy, router, control, interface: found.interface.clone() })
+    let interface = found.interface.clone();
+    let origin = Origin::Joined(Joined { found, secret, heritage });
+    Ok(Parts { layout, occupancy, router, control, interface, origin })
 }
 
 /// The information of this rank. It has the first address for TCP; the statement has all.
@@ -76,7 +78,7 @@ fn peer_info(
     config: &Config,
     found: &Discovered,
     endpoints: &Endpoints,
-    profile: &str,
+    statement: &str,
 ) -> PeerInfo {
     let listening = endpoints.listening();
     let host_id = found.host.id.clone();
@@ -88,7 +90,11 @@ fn peer_info(
         shm: endpoints.shm_address(),
         rdma: endpoints.rdma_networks(),
         may_use_tcp: config.transports.tcp,
-        prices: PriceSummary { rates: found.rates, seat: found.seat, profile_bytes: profile.len() },
+        prices: PriceSummary {
+            rates: found.rates,
+            seat: found.seat,
+            profile_bytes: statement.len(),
+        },
         evidence: EvidenceSummary::of(&found.local, listening.len()),
         tcp: listening.first().copied().into_iter().collect(),
     }
@@ -110,15 +116,17 @@ mod tests {
     const DEADLINE: Duration = Duration::from_secs(60);
 
     /// This thread's part of the group that has this control plane and this key.
-    fn member(config: &Config, found: &mut Discovered, control: Control, key: u8) -> Parts {
+    fn member(config: &Config, found: &Arc<Discovered>, control: Control, key: u8) -> Parts {
         let (rank, size) = (control.rank(), control.size());
         let membership = Membership { rank, size, key: [key; 32] };
+        let (found, secret) = (Arc::clone(found), Secret::new([key; 32]));
+        let material = Material { found, rails: None, secret, heritage: None };
         let meet = |info| {
             let infos = control.exchange(info, DEADLINE);
             let infos = infos.map_err(|source| InitError::Exchange { rank, source })?;
             Ok((control, infos))
         };
-        assemble(config, found, membership, meet).unwrap()
+        assemble(config, membership, material, meet).unwrap()
     }
 
     /// Every member sends `word` plus its rank to every other one, and receives the peer's.
@@ -165,11 +173,11 @@ mod tests {
                     };
                     let settings: BTreeMap<_, _> = settings.map(setting).into_iter().collect();
                     let config = Config::from_map(settings).unwrap();
-                    let mut found = Discovered::look(&config, rank, true).unwrap();
-                    let mut whole = member(&config, &mut found, control, 1);
+                    let found = Arc::new(Discovered::look(&config, rank, true).unwrap().0);
+                    let mut whole = member(&config, &found, control, 1);
                     assert_eq!(whole.layout.size(), 3);
                     if let Some(pair) = pair {
-                        let mut pair = member(&config, &mut found, pair, 2);
+                        let mut pair = member(&config, &found, pair, 2);
                         assert_eq!(pair.layout.size(), 2);
                         assert_eq!(pair.router.name(Rank(2 - rank.0)), transport);
                         greet(&mut pair, 100);

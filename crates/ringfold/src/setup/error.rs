@@ -9,7 +9,7 @@ use ringfold_topology::discover::files;
 use ringfold_transport::{rdma, shm, tcp};
 use ringfold_types::Rank;
 
-use crate::config::{ConfigError, InvalidProfile};
+use crate::config::InvalidProfile;
 
 /// The reason why the ranks could not form a group.
 #[derive(Debug, thiserror::Error)]
@@ -38,9 +38,13 @@ pub enum InitError {
     /// The description of the fabric cannot be used.
     #[error(transparent)]
     Topology(#[from] TopologyError),
-    /// The profile of prices cannot be used.
-    #[error(transparent)]
-    Prices(#[from] ConfigError),
+    /// Rank 0 cannot use the profile of prices that `RINGFOLD_PRICES` names. All ranks get this
+    /// error.
+    #[error("on rank 0, {reason}")]
+    Prices {
+        /// The reason.
+        reason: String,
+    },
     /// Rank 0 sent a profile of prices that this rank cannot read.
     #[error("rank 0 sent a profile of prices that cannot be read")]
     Profile(#[source] InvalidProfile),
@@ -122,6 +126,18 @@ pub enum InitError {
         key: String,
         /// The error of the store, or of the value.
         source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// This rank cannot listen for the members of a group.
+    #[error("cannot listen for the members of a group")]
+    GroupPort(#[source] io::Error),
+    /// Rank 0 of a group cannot listen for the other members.
+    #[error(
+        "rank {rank} of the parent group, which is rank 0 of this one, cannot listen for the \
+             members; its log says why"
+    )]
+    GroupWithoutPort {
+        /// The rank in the parent group.
+        rank: Rank,
     },
     /// No unique id can be made.
     #[error("cannot make a unique id")]

@@ -45,6 +45,25 @@ impl Members {
         Ok(Self { control, infos, deadline })
     }
 
+    /// Leaves the group if the `outcome` is an error that every rank has.
+    ///
+    /// # Errors
+    /// That of the `outcome`.
+    pub(super) fn unless_all_fail<T>(
+        self,
+        outcome: Result<T, InitError>,
+    ) -> Result<(T, Self), InitError> {
+        match outcome {
+            Ok(agreed) => Ok((agreed, self)),
+            Err(error) => {
+                if let InitError::Prices { .. } | InitError::Profile(_) = &error {
+                    self.control.leave().unwrap_or_default();
+                }
+                Err(error)
+            }
+        }
+    }
+
     /// This rank.
     pub(super) const fn rank(&self) -> Rank {
         self.control.rank()

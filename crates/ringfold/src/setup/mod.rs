@@ -11,7 +11,8 @@
 //!    * `routes` finds the transport that leads to each peer, and `connect` opens it.
 //!
 //! [`join`] does both for the job that a launcher has started. [`join_by_id`] does both for ranks
-//! that share a unique id.
+//! that share a unique id. [`join_group`] does the second for some ranks of a group. `parts` has the
+//! way in which the ranks of a group make others, and makes groups of threads, which need no joining.
 
 mod agree;
 mod assemble;
@@ -20,31 +21,31 @@ mod discover;
 mod error;
 mod log;
 mod members;
+mod parts;
 mod peer_info;
 mod routes;
 mod settings;
 mod statement;
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::sync::Arc;
 
 use ringfold_bootstrap::{
     Carrier, Control, Identity, JoinError, Launcher, Options, Rendezvous, Secret, default_source,
 };
 use ringfold_topology::evidence::Evidence;
 use ringfold_topology::prices::Rates;
-use ringfold_topology::{Layout, Occupancy};
 use ringfold_types::Rank;
 
-use self::assemble::assemble;
+use self::assemble::{Material, assemble};
 use self::connect::Membership;
 use self::discover::Discovered;
 use crate::config::Config;
-use crate::router::Router;
 
-pub(crate) use self::assemble::Parts;
 pub use self::error::{
     DifferentSettings, InitError, TopologyError, UnreadableEvidence, UnreadablePeerInfo,
 };
+pub(crate) use self::parts::{Desk, Door, Joined, Origin, Parts, Sign};
 pub use self::peer_info::is_peer_info;
 pub use self::statement::is_evidence;
 
@@ -60,7 +61,7 @@ fn join_job(config: &Config) -> Result<Parts, InitError> {
     let (launcher, version) = (identity.launcher, env!("CARGO_PKG_VERSION"));
     tracing::info!("ringfold {version}: rank {rank} of {size}, launcher {launcher}");
     if size == 1 {
-        return alone();
+        return Parts::alone();
     }
     let secret = identity.secret(&variable, config.join_timeout)?;
     meet(config, identity, secret, None)
@@ -78,7 +79,7 @@ pub(crate) fn join_by_id(
         return Err(JoinError::Invalid { rank, size }.into());
     }
     if size == 1 {
-        return alone();
+        return Parts::alone();
     }
     let identity = Identity {
         rank,
@@ -112,11 +113,60 @@ fn meet(
     listen_at: Option<IpAddr>,
 ) -> Result<Parts, InitError> {
     let (rank, size, key) = (identity.rank, identity.size, secret.data_key(&identity.job));
-    let mut found = Discovered::look(config, rank, identity.rendezvous.is_local())?;
+    let (found, rails) = Discovered::look(config, rank, identity.rendezvous.is_local())?;
     let mut options = options(config, &found, &identity);
     options.bind = listen_at.or(options.bind);
+    let material =
+        Material { found: Arc::new(found), rails, secret: secret.clone(), heritage: None };
     let meet = |info| Ok(Control::join(identity, secret, info, options)?);
-    assemble(config, &mut found, Membership { rank, size, key }, meet)
+    assemble(config, Membership { rank, size, key }, material, meet)
+}
+
+/// The way in which the members of a group meet.
+#[derive(Debug)]
+pub(crate) struct Meeting {
+    /// The rank in the new group, and the number of its ranks.
+    pub(crate) place: (Rank, usize),
+    /// The name of the group, from the first group on.
+    pub(crate) name: String,
+    /// The labels of the group's key: the number of the group, its color, and a random number.
+    pub(crate) labels: [String; 3],
+    /// The address of the group's rank 0.
+    pub(crate) address: SocketAddr,
+    /// In rank 0 of the group, the socket that listens at the address.
+    pub(crate) listener: Option<TcpListener>,
+}
+
+/// Joins a group of some ranks of a `parent` group, without the launcher. The key of the group
+/// derives from that of the parent. Blocks until all members have joined.
+pub(crate) fn join_group(
+    config: &Config,
+    parent: &Joined,
+    meeting: Meeting,
+) -> Result<Parts, InitError> {
+    let Meeting { place: (rank, size), name, labels, address, listener } = meeting;
+    let [number, color, nonce] = &labels;
+    let secret = Secret::new(parent.secret.derive(&["group", number, color, nonce]));
+    let rendezvous = match listener {
+        Some(listener) => Rendezvous::Listening(listener),
+        None => Rendezvous::Ports {
+            hosts: vec![address.ip().to_string()],
+            named_by: "the parent group",
+            ports: vec![address.port()],
+        },
+    };
+    let (launcher, carrier) = (Launcher::Alone, Carrier::None);
+    let identity = Identity { rank, size, job: name, rendezvous, launcher, carrier };
+    let Joined { found, heritage, .. } = parent;
+    let material = Material {
+        found: Arc::clone(found),
+        rails: found.rails(config, rank)?,
+        secret: secret.clone(),
+        heritage: Some(heritage),
+    };
+    let (key, options) = (secret.data_key(&identity.job), options(config, found, &identity));
+    let meet = |info| Ok(Control::join(identity, secret, info, options)?);
+    log::logged(config, || assemble(config, Membership { rank, size, key }, material, meet))
 }
 
 fn options(config: &Config, found: &Discovered, identity: &Identity) -> Options {
@@ -132,19 +182,6 @@ fn options(config: &Config, found: &Discovered, identity: &Identity) -> Options 
     }
 }
 
-/// Makes a group of one, which needs no transport.
-fn alone() -> Result<Parts, InitError> {
-    let mut controls = ringfold_bootstrap::local::controls(1).map_err(InitError::Descriptors)?;
-    let Some(control) = controls.pop() else { unreachable!("one was asked for") };
-    Ok(Parts {
-        layout: Layout::one_host(1),
-        occupancy: Occupancy { ranks: 1, cpus: 1 },
-        router: Router::new(Vec::new(), vec![0], vec!["none"]),
-        control,
-        interface: None,
-    })
-}
-
 /// The evidence that a rank on this host would send to other ranks under these settings: its ports,
 /// and the places of each with their sources. Opens the RDMA devices and closes them again. Sends
 /// nothing.
@@ -152,7 +189,7 @@ fn alone() -> Result<Parts, InitError> {
 /// # Errors
 /// The file that describes the fabric cannot be used, or no interface suits the settings.
 pub fn evidence(config: &Config) -> Result<Evidence, InitError> {
-    Ok(Discovered::look(config, Rank(0), false)?.local.evidence)
+    Ok(Discovered::look(config, Rank(0), false)?.0.local.evidence)
 }
 
 /// The rates that a rank on this host would state for TCP under these settings, for estimates.

@@ -60,6 +60,9 @@ pub(crate) struct PriceSummary {
     pub(crate) profile_bytes: usize,
 }
 
+/// The first line: the version of the lines below, with the settings among them.
+const VERSION: &str = "1";
+
 /// Marks, in the line of RDMA networks, a rank whose data may not go by TCP.
 const WITHOUT_TCP: char = '-';
 
@@ -75,7 +78,7 @@ impl PeerInfo {
         self.host_id.split_once('/').map_or(&self.host_id, |(boot, _)| boot)
     }
 
-    /// Encodes the information as lines of text: host, shared memory, settings, CPUs, cores, RDMA
+    /// Encodes the information as lines of text: version, host, shared memory, settings, CPUs, cores, RDMA
     /// networks, prices, evidence and TCP addresses. Addresses that exceed the limit are left out.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let Self { host_id, shm, settings, cpus, cores, rdma, may_use_tcp, .. } = self;
@@ -89,7 +92,7 @@ impl PeerInfo {
         let cpus = Some(cpus.to_string()).filter(|list| list.len() <= CPUS_BYTES);
         let cpus = cpus.unwrap_or_default();
         let mut text = format!(
-            "{host_id}\n{shm}\n{settings}\n{cpus}\n{cores}\n{without_tcp}{rdma}\n{prices}\n\
+            "{VERSION}\n{host_id}\n{shm}\n{settings}\n{cpus}\n{cores}\n{without_tcp}{rdma}\n{prices}\n\
              {evidence}\n"
         );
         for address in &self.tcp {
@@ -109,6 +112,9 @@ impl PeerInfo {
         let text = std::str::from_utf8(bytes).map_err(|_| UnreadablePeerInfo)?;
         let mut lines = text.split('\n');
         let mut line = || lines.next().ok_or(UnreadablePeerInfo);
+        if line()? != VERSION {
+            return Err(UnreadablePeerInfo);
+        }
         let [host_id, shm, settings] = [line()?, line()?, line()?];
         let [cpus, cores, rdma] = [line()?, line()?, line()?];
         let [prices, evidence, tcp] = [line()?, line()?, line()?];
@@ -234,20 +240,22 @@ mod tests {
         for bytes in [
             &b""[..],
             b"\xff",
-            b"a\nb",
-            b"a\nb\nc d\n",
-            b"a\nb\nc\n",
-            b"a\nb\n0: 0: 0: 0:\n\n1\ne\n0:0:::0\n\n1.2.3.4",
-            b"a\nb\n0: 0: 0: 0: 0: 0: 0: 0:\n\n1\ne\n0:0:::0\n1\n1.2.3.4:1",
-            b"a\nb\n0: 0: 0: 0: 0: 0: 0: 0:\n\n1\ne\n0:0:::0\n1:9999\n1.2.3.4:1",
-            b"a\nb\n0: 0: 0: 0: 0: 0: 0: 0:\n\n1\ne\n\n1:8192\n1.2.3.4:1",
-            b"a\nb\n0: 0: 0: 0: 0: 0: 0: 0:\n\n1\ne\n0:0:::8193\n1:8192\n1.2.3.4:1",
-            b"a\nb\n0: 0: 0: 0: 0: 0: 0: 0:\n\n1\ne\n0:0:x::0\n1:8192\n1.2.3.4:1",
-            b"a\nb\n0: 0: 0: 0: 0: 0: 0: 0:\n\n1\ne\n0:0:::0:0\n1:8192\n1.2.3.4:1",
+            b"1\na\nb",
+            b"1\na\nb\nc d\n",
+            b"1\na\nb\nc\n",
+            b"1\na\nb\n0: 0: 0: 0:\n\n1\ne\n0:0:::0\n\n1.2.3.4",
+            b"1\na\nb\n0: 0: 0: 0: 0: 0: 0: 0:\n\n1\ne\n0:0:::0\n1\n1.2.3.4:1",
+            b"1\na\nb\n0: 0: 0: 0: 0: 0: 0: 0:\n\n1\ne\n0:0:::0\n1:9999\n1.2.3.4:1",
+            b"1\na\nb\n0: 0: 0: 0: 0: 0: 0: 0:\n\n1\ne\n\n1:8192\n1.2.3.4:1",
+            b"1\na\nb\n0: 0: 0: 0: 0: 0: 0: 0:\n\n1\ne\n0:0:::8193\n1:8192\n1.2.3.4:1",
+            b"1\na\nb\n0: 0: 0: 0: 0: 0: 0: 0:\n\n1\ne\n0:0:x::0\n1:8192\n1.2.3.4:1",
+            b"1\na\nb\n0: 0: 0: 0: 0: 0: 0: 0:\n\n1\ne\n0:0:::0:0\n1:8192\n1.2.3.4:1",
         ] {
             assert_eq!(PeerInfo::decode(bytes), Err(UnreadablePeerInfo), "{bytes:?}");
         }
-        let good = b"a\nb\n0: 0: 0: 0: 0: 0: 0: 0:\n\n1\ne\n0:0:::0\n1:8192\n1.2.3.4:1";
+        let good = b"1\na\nb\n0: 0: 0: 0: 0: 0: 0: 0:\n\n1\ne\n0:0:::0\n1:8192\n1.2.3.4:1";
         assert!(PeerInfo::decode(good).is_ok(), "the others lack one thing each");
+        let newer = [&b"2"[..], &good[VERSION.len()..]].concat();
+        assert_eq!(PeerInfo::decode(&newer), Err(UnreadablePeerInfo), "another version");
     }
 }

@@ -234,7 +234,7 @@ mod tests {
             local: LocalEvidence { evidence, is_of_use: true, ..LocalEvidence::default() },
             rates: Rates::default(),
             seat: PriceSeat::default(),
-            rails: None,
+            has_rdma: false,
         }
     }
 

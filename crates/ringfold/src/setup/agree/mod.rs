@@ -10,8 +10,10 @@ mod prices;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use ringfold_topology::discover::Cpus;
+use ringfold_topology::prices::Profile;
 use ringfold_topology::{Layout, Occupancy, PeerMemory};
 use ringfold_transport::shm;
 use ringfold_types::limits::{CHANNELS_MAX, TCP_CHANNELS};
@@ -23,6 +25,7 @@ use super::peer_info::PeerInfo;
 use crate::config::Config;
 
 pub(super) use fabric::Fabric;
+pub(super) use prices::statement;
 
 /// The outcome of the agreement: the same on every rank of a machine.
 #[derive(Debug)]
@@ -33,24 +36,51 @@ pub(super) struct Agreed {
     pub(super) occupancy: Occupancy,
     /// The fabric between hosts: the same on every rank.
     pub(super) fabric: Fabric,
+    /// The facts that groups of these ranks inherit.
+    pub(super) heritage: Arc<Heritage>,
+}
+
+/// The facts that a group shares with all groups of its ranks: the same on every rank.
+#[derive(Debug)]
+pub(crate) struct Heritage {
+    /// The ranks of each machine, and its CPUs. Ranks outside a group use the CPUs too.
+    occupancies: BTreeMap<String, Occupancy>,
+    /// The profile of prices of the first group's rank 0.
+    profile: Profile,
+}
+
+/// The source of a group's heritage.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Source<'a> {
+    /// The group is the first one. Its rank 0 has this statement about prices; the others' are
+    /// empty.
+    Ranks(&'a str),
+    /// The group's ranks are those of a parent group.
+    Parent(&'a Arc<Heritage>),
 }
 
 /// Exchanges evidence of the fabric, if a rank has evidence of use, and derives the layout. Rank 0
-/// logs the outcome. This rank listens for TCP at `listening`, in the order of its interfaces, and
-/// has the text of a `profile` of prices, or an empty one. Blocks.
+/// logs the outcome. This rank listens for TCP at `listening`, in the order of its interfaces.
+/// Blocks.
 ///
 /// # Errors
-/// An exchange fails, or the evidence or the profile of a rank cannot be read.
+/// An exchange fails, the evidence of a rank cannot be read, or rank 0 has no usable profile.
 pub(super) fn agree(
     config: &Config,
     found: &Discovered,
     listening: &[SocketAddr],
-    profile: &str,
+    source: Source<'_>,
     members: &Members,
 ) -> Result<Agreed, InitError> {
     let (rank, infos) = (members.rank(), &members.infos);
-    let occupancies = occupancies(infos);
-    let occupancy = occupancies[members.own().machine()];
+    let heritage = match source {
+        Source::Ranks(statement) => Arc::new(Heritage {
+            occupancies: occupancies(infos),
+            profile: prices::exchange(statement, members)?,
+        }),
+        Source::Parent(heritage) => Arc::clone(heritage),
+    };
+    let occupancy = heritage.occupancy(members.own());
     tracing::info!(
         "rank {rank}: {} ranks on {} CPUs of this machine",
         occupancy.ranks,
@@ -60,23 +90,33 @@ pub(super) fn agree(
     if rank.0 == 0 && tracing::enabled!(tracing::Level::INFO) {
         fabric.lines().iter().for_each(|line| tracing::info!("{line}"));
     }
-    let densest = occupancies.into_values().fold(occupancy, Occupancy::scarcer);
+    let occupancies = infos.iter().map(|info| heritage.occupancy(info));
+    let densest = occupancies.fold(occupancy, Occupancy::scarcer);
     let layout = layout(infos, densest, config.channels, &fabric);
-    let prices = prices::agreed(infos, &layout, &prices::exchange(profile, members)?);
+    let prices = prices::agreed(infos, &layout, &heritage.profile);
     let layout = layout.with_prices(prices);
     if rank.0 == 0 {
         prices::lines(&layout).iter().for_each(|line| tracing::info!("prices: {line}"));
     }
-    Ok(Agreed { layout, occupancy, fabric })
+    Ok(Agreed { layout, occupancy, fabric, heritage })
+}
+
+impl Heritage {
+    /// The occupancy of the machine of a rank.
+    fn occupancy(&self, info: &PeerInfo) -> Occupancy {
+        let known = self.occupancies.get(info.machine()).copied();
+        known.unwrap_or_else(|| occupancy(&[info]))
+    }
 }
 
 /// The ranks of each machine, and the CPUs that they share: the same on every rank.
-fn occupancies(infos: &[PeerInfo]) -> BTreeMap<&str, Occupancy> {
+fn occupancies(infos: &[PeerInfo]) -> BTreeMap<String, Occupancy> {
     let mut machines: BTreeMap<&str, Vec<&PeerInfo>> = BTreeMap::new();
     for info in infos {
         machines.entry(info.machine()).or_default().push(info);
     }
-    machines.into_iter().map(|(machine, infos)| (machine, occupancy(&infos))).collect()
+    let of = |(machine, infos): (&str, Vec<_>)| (machine.to_owned(), occupancy(&infos));
+    machines.into_iter().map(of).collect()
 }
 
 /// The ranks of one machine, and the CPUs that they share.

@@ -3,24 +3,49 @@
 
 use ringfold_topology::Layout;
 use ringfold_topology::prices::{LinkClass, LinkPrice, Prices, Profile, Rates, Seat};
+use ringfold_types::Rank;
+use ringfold_types::limits::PRICES_BYTES_MAX;
 
+use crate::config::{Config, profile};
 use crate::setup::error::InitError;
 use crate::setup::members::Members;
 use crate::setup::peer_info::PeerInfo;
 
-/// Sends rank 0's profile to all ranks. Each passes the text of its own; rank 0's counts. Returns
-/// an empty profile, without an exchange, if rank 0 has none.
+/// The first byte of a statement that rank 0 has no usable profile. No profile begins with it.
+const UNUSABLE: char = '!';
+
+/// The statement of rank 0 about prices: the text of its profile, or the reason why the file that
+/// the settings name cannot be used. Empty on other ranks, and without such a file.
+pub(crate) fn statement(config: &Config, rank: Rank) -> String {
+    // Only rank 0 needs the file.
+    let path = config.prices_file.as_deref().filter(|_| rank == Rank(0));
+    match path.map(profile) {
+        None => String::new(),
+        Some(Ok(profile)) => profile.to_string(),
+        Some(Err(error)) => {
+            let reason = format!("{UNUSABLE}{error}");
+            reason[..reason.floor_char_boundary(PRICES_BYTES_MAX)].to_owned()
+        }
+    }
+}
+
+/// Sends rank 0's `statement` to all ranks. Each passes its own; rank 0's counts. Returns an empty
+/// profile, without an exchange, if rank 0 has none.
 ///
 /// # Errors
-/// The exchange fails, or rank 0's profile cannot be read.
-pub(super) fn exchange(own: &str, members: &Members) -> Result<Profile, InitError> {
+/// The exchange fails, or rank 0's profile cannot be used or read: the same error on every rank.
+pub(super) fn exchange(statement: &str, members: &Members) -> Result<Profile, InitError> {
     let longest = members.infos[0].prices.profile_bytes;
     if longest == 0 {
         return Ok(Profile::default());
     }
-    let own = if members.rank().0 == 0 { own } else { "" };
+    let own = if members.rank().0 == 0 { statement } else { "" };
     let all = members.exchange(own.as_bytes(), longest)?;
-    String::from_utf8_lossy(&all[0]).parse().map_err(InitError::Profile)
+    let text = String::from_utf8_lossy(&all[0]);
+    match text.strip_prefix(UNUSABLE) {
+        Some(reason) => Err(InitError::Prices { reason: reason.to_owned() }),
+        None => text.parse().map_err(InitError::Profile),
+    }
 }
 
 /// The prices of all links. The most trusted source of each counts: the profile, then the slowest

@@ -43,18 +43,22 @@ pub(super) struct Discovered {
     pub(super) rates: Rates,
     /// The place of its cores.
     pub(super) seat: Seat,
-    /// The allowed RDMA ports, opened for the first group.
-    pub(super) rails: Option<Rails>,
+    /// Whether this process has RDMA ports that it may use.
+    pub(super) has_rdma: bool,
 }
 
 impl Discovered {
-    /// Reads the host's properties and opens its RDMA devices. `rank` is for the log. `all_local`
-    /// says that the ranks meet at an address that no other host reaches.
+    /// Reads the host's properties and opens its RDMA devices, for one group. `rank` is for the
+    /// log. `all_local` says that the ranks meet at an address that no other host reaches.
     ///
     /// # Errors
     /// No interface suits the settings, RDMA is missing and nothing else is allowed, or the file
     /// that describes the fabric cannot be used.
-    pub(super) fn look(config: &Config, rank: Rank, all_local: bool) -> Result<Self, InitError> {
+    pub(super) fn look(
+        config: &Config,
+        rank: Rank,
+        all_local: bool,
+    ) -> Result<(Self, Option<Rails>), InitError> {
         let host = Host::this();
         let choices = interfaces::choose(config, rank, all_local)?;
         let interface = choices.first().cloned();
@@ -74,7 +78,35 @@ impl Discovered {
             true => (rates, seat(Path::new("/"), &cpus)),
             false => Default::default(),
         };
-        Ok(Self { host, cpus, cores, interface, interfaces, machine, local, rates, seat, rails })
+        let has_rdma = rails.is_some();
+        let found = Self {
+            host,
+            cpus,
+            cores,
+            interface,
+            interfaces,
+            machine,
+            local,
+            rates,
+            seat,
+            has_rdma,
+        };
+        Ok((found, rails))
+    }
+
+    /// Opens the RDMA devices again, for another group. `rank` is for the log.
+    ///
+    /// # Errors
+    /// RDMA fails, and nothing else is allowed.
+    pub(super) fn rails(&self, config: &Config, rank: Rank) -> Result<Option<Rails>, InitError> {
+        if !self.has_rdma {
+            return Ok(None);
+        }
+        let mut rails = open_rails(config, rank, self.interface.as_ref())?;
+        if let (Some(rails), Some(machine)) = (&mut rails, &self.machine) {
+            rails.locate(machine);
+        }
+        Ok(rails)
     }
 }
 

@@ -1,0 +1,257 @@
+//! Communicators of some ranks of a communicator.
+
+use std::sync::Arc;
+
+use ringfold_types::Rank;
+
+use crate::communicator::Communicator;
+use crate::digest::digest;
+use crate::error::Error;
+use crate::setup::{Door, InitError, Meeting, Origin, Parts, Sign, join_group};
+
+/// The method that makes a group. All ranks must call the same one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Method {
+    Split,
+    Duplicate,
+    /// The digest of the list of ranks.
+    Subset(u64),
+}
+
+impl Method {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Split => "split",
+            Self::Duplicate => "duplicate",
+            Self::Subset(_) => "subset",
+        }
+    }
+
+    /// The words that all ranks must have in common.
+    const fn to_words(self) -> [u64; 2] {
+        match self {
+            Self::Split => [0, 0],
+            Self::Duplicate => [1, 0],
+            Self::Subset(digest) => [2, digest],
+        }
+    }
+}
+
+/// The statement of one rank about the group that it wants.
+const WORDS: usize = 9;
+
+/// The new group of this rank.
+struct Group {
+    name: Arc<str>,
+    /// The number of the group among those of its parent, and its color.
+    id: (u64, u64),
+    /// The rank in the parent group of each member.
+    members: Vec<usize>,
+    /// The rank of this process in the group.
+    rank: Rank,
+}
+
+impl Communicator {
+    /// Divides the ranks into groups: ranks of one `color` get a communicator of their own. `key`
+    /// orders the ranks of a group, and equal keys keep the order of this communicator. Returns
+    /// `None` on ranks without a color.
+    ///
+    /// Every rank must call it, between the same two collectives. Blocks until the ranks of this
+    /// color have joined, for at most [`Config::join_timeout`](crate::Config::join_timeout). No
+    /// launcher takes part.
+    ///
+    /// A group has a key, a control plane, transports and failures of its own. It keeps the
+    /// settings, the profile of prices and the CPUs' load of this communicator, which remains
+    /// usable and may be dropped first. Errors of the group name it, as [`group`](Self::group)
+    /// does, and its rank 0 takes the place of rank 0 in them. Threads may use several groups at
+    /// once, each group from one thread at a time. Ranks that call blocking collectives of two
+    /// groups in opposite orders wait for each other until the timeout.
+    ///
+    /// # Errors
+    /// [`Error::Group`] if the ranks of this color cannot join; [`Error::Argument`], on every rank,
+    /// if the ranks call different methods; [`Error::Failed`] if this communicator has failed;
+    /// [`Error::Forked`] in a child process.
+    ///
+    /// ```
+    /// use ringfold::{ReduceOp, local};
+    ///
+    /// let sums = local::run(4, |comm| {
+    ///     let row = comm.rank().0 / 2;
+    ///     let mut group = comm.split(Some(row), 0).unwrap().unwrap();
+    ///     let mut sum = [comm.rank().0];
+    ///     group.all_reduce(&mut sum, ReduceOp::Sum).unwrap();
+    ///     (group.size(), group.group() == Some(&*format!("split 1 color {row}")), sum[0])
+    /// })?;
+    /// assert_eq!(sums, [(2, true, 1), (2, true, 1), (2, true, 5), (2, true, 5)]);
+    /// # Ok::<(), ringfold::Error>(())
+    /// ```
+    pub fn split(&mut self, color: Option<u32>, key: i64) -> Result<Option<Self>, Error> {
+        self.make_group(Method::Split, color, key)
+    }
+
+    /// Makes a communicator of the same ranks, for calls that overlap those of this one. Everything
+    /// else is as for [`split`](Self::split).
+    ///
+    /// # Errors
+    /// As for [`split`](Self::split).
+    ///
+    /// ```
+    /// use ringfold::Communicator;
+    ///
+    /// let mut comm = Communicator::init()?;
+    /// let mut other = comm.duplicate()?;
+    /// assert_eq!((other.rank(), other.group()), (comm.rank(), Some("duplicate 1")));
+    /// other.barrier()?;
+    /// # Ok::<(), ringfold::Error>(())
+    /// ```
+    pub fn duplicate(&mut self) -> Result<Self, Error> {
+        let group = self.make_group(Method::Duplicate, Some(0), 0)?;
+        let Some(group) = group else { unreachable!("every rank has the color") };
+        Ok(group)
+    }
+
+    /// Makes a communicator of these `ranks`, in this order. Every rank of this communicator must
+    /// call it with the same list. Returns `None` on ranks outside the list. Everything else is as
+    /// for [`split`](Self::split).
+    ///
+    /// # Errors
+    /// [`Error::Argument`] if the list has a rank twice or a rank that is not below the size, or
+    /// if ranks pass different lists. Otherwise as for [`split`](Self::split).
+    ///
+    /// ```
+    /// use ringfold::{Rank, local};
+    ///
+    /// let ranks = local::run(3, |comm| {
+    ///     let pair = comm.subset(&[Rank(2), Rank(0)]).unwrap();
+    ///     pair.map(|pair| pair.rank())
+    /// })?;
+    /// assert_eq!(ranks, [Some(Rank(1)), None, Some(Rank(0))]);
+    /// # Ok::<(), ringfold::Error>(())
+    /// ```
+    pub fn subset(&mut self, ranks: &[Rank]) -> Result<Option<Self>, Error> {
+        let mut places = vec![None; self.size()];
+        for (place, rank) in (0..).zip(ranks) {
+            let Some(seat) = places.get_mut(rank.index()) else {
+                let size = self.size();
+                return Err(self.refuse_group("subset", format!("rank {rank} is not below {size}")));
+            };
+            if seat.replace(place).is_some() {
+                return Err(
+                    self.refuse_group("subset", format!("rank {rank} is in the list twice"))
+                );
+            }
+        }
+        let list: Vec<u8> = ranks.iter().flat_map(|rank| rank.0.to_le_bytes()).collect();
+        let place = places[self.rank().index()];
+        self.make_group(Method::Subset(digest(&list)), place.map(|_| 0), place.unwrap_or(0))
+    }
+
+    /// Makes the group of this rank's color. All ranks exchange their wishes and the addresses at
+    /// which they listen, and then the ranks of each color join.
+    fn make_group(
+        &mut self,
+        method: Method,
+        color: Option<u32>,
+        key: i64,
+    ) -> Result<Option<Self>, Error> {
+        self.check_process()?;
+        let door = self.origin().open_door(self.layout());
+        let sign = door.as_ref().ok().and_then(|door| Some(door.as_ref()?.sign));
+        let mut mine = [0; WORDS];
+        mine[..2].copy_from_slice(&method.to_words());
+        mine[2] = color.map_or(0, |color| u64::from(color) + 1);
+        mine[3] = key.cast_unsigned();
+        mine[4..].copy_from_slice(&Sign::to_words(sign));
+        let mut all = vec![[0_u64; WORDS]; self.size()];
+        self.all_gather_into(&mine, all.as_flattened_mut())?;
+        if let Some(other) = all.iter().position(|it| it[..2] != all[0][..2]) {
+            let what = format!(
+                "rank {other} and rank 0 call different methods, or pass different lists; all \
+                 ranks must ask for the same groups"
+            );
+            return Err(self.refuse_group(method.name(), what));
+        }
+        let number = self.count_group();
+        let group = color.map(|color| self.group_of(method, (number, color.into()), &all));
+        let parts = if let Origin::Threads(_) = self.origin() {
+            self.meet_threads(group.as_ref())?
+        } else {
+            let is_first = group.as_ref().is_some_and(|group| group.rank == Rank(0));
+            // The other ranks close their doors.
+            let door = if is_first { door } else { Ok(None) };
+            group.as_ref().map(|group| door.and_then(|door| self.join(group, door, &all)))
+        };
+        let (Some(group), Some(parts)) = (group, parts) else { return Ok(None) };
+        match parts {
+            Ok(parts) => Ok(Some(self.child(group.name, parts))),
+            Err(source) => {
+                let (rank, source) = (self.rank(), Arc::new(source));
+                let error = Error::Group { rank, group: group.name, source };
+                tracing::error!("{error:?}");
+                Err(error)
+            }
+        }
+    }
+
+    /// The group of a color, from the wishes of all ranks.
+    fn group_of(&self, method: Method, id: (u64, u64), all: &[[u64; WORDS]]) -> Group {
+        let (number, color) = id;
+        let key = |rank: usize| all[rank][3].cast_signed();
+        let mut members: Vec<usize> =
+            (0..all.len()).filter(|rank| all[*rank][2] == color + 1).collect();
+        members.sort_by_key(|rank| (key(*rank), *rank));
+        let own = members.iter().position(|rank| *rank == self.rank().index());
+        let Some(own) = own else { unreachable!("this rank has the color") };
+        let parent = self.group().map_or_else(String::new, |parent| format!("{parent} / "));
+        let color = match method {
+            Method::Split => format!(" color {color}"),
+            Method::Duplicate | Method::Subset(_) => String::new(),
+        };
+        let name = format!("{parent}{} {number}{color}", method.name()).into();
+        Group { name, id, members, rank: Rank::at(own) }
+    }
+
+    /// Joins a group of processes. The first member has its `door`.
+    fn join(
+        &self,
+        group: &Group,
+        door: Option<Door>,
+        all: &[[u64; WORDS]],
+    ) -> Result<Parts, InitError> {
+        let Group { name, id: (number, color), members, rank } = group;
+        let parent = match self.origin() {
+            Origin::Joined(parent) if members.len() > 1 => parent,
+            _ => return Parts::alone(),
+        };
+        let first = members[0];
+        let [.., a, b, c, d, e] = all[first];
+        let sign = Sign::from_words([a, b, c, d, e]);
+        let sign = sign.ok_or(InitError::GroupWithoutPort { rank: Rank::at(first) })?;
+        let meeting = Meeting {
+            place: (*rank, members.len()),
+            name: name.to_string(),
+            labels: [number.to_string(), color.to_string(), format!("{:x}", sign.nonce)],
+            address: sign.address,
+            listener: door.map(|door| door.listener),
+        };
+        join_group(self.config(), parent, meeting)
+    }
+
+    /// Makes a group of threads: its first rank makes the parts of all, and each takes its own.
+    fn meet_threads(
+        &mut self,
+        group: Option<&Group>,
+    ) -> Result<Option<Result<Parts, InitError>>, Error> {
+        let Origin::Threads(desk) = self.origin().clone() else { return Ok(None) };
+        let left = match group {
+            Some(Group { id, members, rank: Rank(0), .. }) => desk.leave(*id, members.len()),
+            _ => Ok(()),
+        };
+        self.barrier()?;
+        Ok(group.map(|group| left.and_then(|()| desk.take(group.id, group.rank.index()))))
+    }
+
+    const fn refuse_group(&self, call: &'static str, what: String) -> Error {
+        Error::Argument { rank: self.rank(), call, what }
+    }
+}
