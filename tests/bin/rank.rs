@@ -29,9 +29,16 @@
 //!   all-reduce again and again until a call fails;
 //! * `footprint BYTES`: all-reduces BYTES bytes once, and prints the descriptors, mappings and
 //!   memory of this process;
+//! * `grouped VICTIM BYTES`: all-reduces BYTES bytes in four groups at once, until the groups of
+//!   VICTIM have failed. Prints each cause, and the groups that are sound;
+//! * `churn GROUPS ROUNDS`: makes and drops GROUPS groups, ROUNDS times, and prints the descriptors
+//!   and the memory of this process;
+//! * `split COLORS ROUNDS`: splits the ranks into COLORS groups, ROUNDS times. Rank 0 prints the
+//!   time of each split in microseconds;
 //! * `again TIMES`: makes TIMES more communicators, every second one before it leaves the last.
 #![expect(clippy::print_stdout, reason = "standard output is how it reports")]
 
+mod groups;
 mod mixed;
 
 use std::path::Path;
@@ -109,6 +116,9 @@ fn run(args: &[String]) -> Result<(), Error> {
         }
         Some("footprint") => footprint(&mut comm, number(1) / 4),
         Some("again") => again(comm, number(1)),
+        Some("grouped") => groups::grouped(comm, number(1) as u32, number(2)),
+        Some("churn") => groups::churn(comm, number(1), number(2)),
+        Some("split") => groups::split(comm, number(1) as u32, number(2)),
         Some("exit") if is_odd_one => {
             println!("started");
             #[expect(clippy::disallowed_methods, reason = "this rank exits without leaving")]

@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![expect(clippy::print_stdout, reason = "times, for people")]
 
+mod groups;
 mod processes;
 
 use std::fs;
@@ -11,6 +12,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
+use groups::{killed_with_calls_in_several_groups, stopped_with_calls_in_several_groups};
 use processes::{Job, Process};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 
@@ -47,6 +49,8 @@ over_each_transport! {
     an_abort_ends_the_calls_of_all_ranks
     another_range_on_one_rank_is_reported
     stopped_in_the_middle_of_a_call
+    killed_with_calls_in_several_groups
+    stopped_with_calls_in_several_groups
     different_calls_are_reported_with_their_ranks
     a_rank_that_diverges_is_named
     a_difference_without_a_wait_is_reported_on_leaving

@@ -90,7 +90,12 @@ impl Process {
 
     /// Waits for a line that begins with `word`, and returns its rest.
     pub(crate) fn line(&self, word: &str) -> String {
-        let until = Instant::now() + DEADLINE;
+        self.line_within(word, DEADLINE)
+    }
+
+    /// Waits for a line that begins with `word` for at most `limit`, and returns its rest.
+    pub(crate) fn line_within(&self, word: &str, limit: Duration) -> String {
+        let until = Instant::now() + limit;
         loop {
             let left = until.saturating_duration_since(Instant::now());
             let line = self.lines.recv_timeout(left);

@@ -25,6 +25,8 @@ use crate::runtime::ControlRuntime;
 /// How long a goodbye waits for the coordinator's farewell: as long as the coordinator waits for
 /// others, and a little more.
 const GOODBYE: Duration = Duration::from_millis(2 * limits::PARTING_MS);
+/// How long a goodbye may take to a coordinator that is the cause of the failure.
+const LAST_WORDS: Duration = Duration::from_millis(100);
 /// How long a rank that reported a failure waits for a message of the coordinator.
 const SILENCE: Duration = Duration::from_millis(limits::COORDINATOR_SILENCE_MS);
 
@@ -319,7 +321,10 @@ impl ControlTask {
             self.send(ToCoordinator::Report(FailureReport::Abort { reason }));
         }
         self.send(ToCoordinator::Goodbye(self.state.calls.history()));
-        let deadline = Instant::now() + GOODBYE;
+        // A coordinator that has failed sends no farewell.
+        let cause = self.state.failure_cause();
+        let is_lost = cause.is_some_and(|cause| cause.culprits().contains(&Rank(0)));
+        let deadline = Instant::now() + if is_lost { LAST_WORDS } else { GOODBYE };
         while matches!(
             self.coordinator,
             CoordinatorState::Connected | CoordinatorState::Reconnecting
