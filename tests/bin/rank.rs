@@ -116,9 +116,9 @@ fn run(args: &[String]) -> Result<(), Error> {
         }
         Some("footprint") => footprint(&mut comm, number(1) / 4),
         Some("again") => again(comm, number(1)),
-        Some("grouped") => groups::grouped(comm, number(1) as u32, number(2)),
+        Some("grouped") => groups::grouped(comm, Rank::at(number(1)).0, number(2)),
         Some("churn") => groups::churn(comm, number(1), number(2)),
-        Some("split") => groups::split(comm, number(1) as u32, number(2)),
+        Some("split") => groups::split(comm, Rank::at(number(1)).0, number(2)),
         Some("exit") if is_odd_one => {
             println!("started");
             #[expect(clippy::disallowed_methods, reason = "this rank exits without leaving")]

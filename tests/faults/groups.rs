@@ -6,8 +6,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use crate::processes::Job;
-use crate::{SOON, timeout};
+use crate::processes::{Job, SOON, timeout};
 
 /// The ranks of the job. They are in two rows and two columns.
 const RANKS: usize = 4;

@@ -13,7 +13,7 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use groups::{killed_with_calls_in_several_groups, stopped_with_calls_in_several_groups};
-use processes::{Job, Process};
+use processes::{Job, Process, SOON, timeout};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 
 /// Defines the named tests over each transport, as in `tcp::killed_in_the_middle_of_a_window`.
@@ -58,16 +58,6 @@ over_each_transport! {
     a_rank_that_exits_without_leaving_has_died
     a_death_is_noticed_while_a_child_of_the_rank_lives
     unauthenticated_peers_do_not_disturb_a_job
-}
-
-/// Far beyond the promised bound of 1 s after a death, for loaded machines. The test prints the
-/// actual time.
-const SOON: Duration = Duration::from_secs(10);
-
-/// Returns the timeout of a call. The first RDMA call sets up devices, which takes seconds on an
-/// emulated processor.
-fn timeout(transport: &str) -> Duration {
-    Duration::from_secs(if transport == "rdma" { 5 } else { 2 })
 }
 
 fn all_report(causes: &[String], words: &[&str]) {

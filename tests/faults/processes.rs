@@ -10,6 +10,16 @@ use std::time::{Duration, Instant};
 use ringfold_tests::rdma;
 use rustix::process::{Pid, Signal, kill_process};
 
+/// Far beyond the promised bound of 1 s after a death, for loaded machines. The test prints the
+/// actual time.
+pub(crate) const SOON: Duration = Duration::from_secs(10);
+
+/// Returns the timeout of a call. The first RDMA call sets up devices, which takes seconds on an
+/// emulated processor.
+pub(crate) fn timeout(transport: &str) -> Duration {
+    Duration::from_secs(if transport == "rdma" { 5 } else { 2 })
+}
+
 /// The processes of one job. Dropping it kills them.
 pub(crate) struct Job {
     pub(crate) ranks: Vec<Process>,

@@ -28,8 +28,8 @@
 //! * `router`: passes messages to the transport of each peer.
 //!
 //! `group` makes communicators of some of a communicator's ranks, and `store` those of ranks that
-//! share a store. `shared` has windows, `watch` detects that the job has failed, and `setup` makes communicators
-//! by the settings of `config`.
+//! share a store. `shared` has windows, `watch` detects that the job has failed, and `setup` makes
+//! communicators by the settings of `config`.
 #![forbid(unsafe_code)]
 
 mod arguments;

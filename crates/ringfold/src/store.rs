@@ -160,8 +160,7 @@ mod tests {
     }
 
     fn config(seconds: u64) -> Config {
-        let environment = BTreeMap::from([("RINGFOLD_JOIN_TIMEOUT".into(), seconds.to_string())]);
-        Config::from_map(environment).unwrap()
+        Config { join_timeout: Duration::from_secs(seconds), ..Config::default() }
     }
 
     fn failure(store: impl KeyValueStore, rank: u32) -> (String, String) {

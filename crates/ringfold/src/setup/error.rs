@@ -115,8 +115,10 @@ pub enum InitError {
         rdma: String,
     },
     /// The caller's key-value store failed, or has no value in time.
-    #[error("rank {rank} cannot {action} the key {key:?} of the caller's key-value store{}",
-        if *.action == "wait for" { " (rank 0 sets it when it joins by the same store)" } else { "" })]
+    #[error(
+        "rank {rank} cannot {action} the key {key:?} of the caller's key-value store{}",
+        if *.action == "wait for" { "; rank 0 sets it when it joins by the same store" } else { "" }
+    )]
     Store {
         /// This rank.
         rank: Rank,

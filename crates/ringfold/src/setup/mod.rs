@@ -11,8 +11,9 @@
 //!    * `routes` finds the transport that leads to each peer, and `connect` opens it.
 //!
 //! [`join`] does both for the job that a launcher has started. [`join_by_id`] does both for ranks
-//! that share a unique id. [`join_group`] does the second for some ranks of a group. `parts` has the
-//! way in which the ranks of a group make others, and makes groups of threads, which need no joining.
+//! that share a unique id. [`join_group`] does the second for some ranks of a group. `parts` has
+//! the way in which the ranks of a group make others, and makes groups of threads, which need no
+//! joining.
 
 mod agree;
 mod assemble;

@@ -78,8 +78,9 @@ impl PeerInfo {
         self.host_id.split_once('/').map_or(&self.host_id, |(boot, _)| boot)
     }
 
-    /// Encodes the information as lines of text: version, host, shared memory, settings, CPUs, cores, RDMA
-    /// networks, prices, evidence and TCP addresses. Addresses that exceed the limit are left out.
+    /// Encodes the information as lines of text: version, host, shared memory, settings, CPUs,
+    /// cores, RDMA networks, prices, evidence and TCP addresses. Addresses that exceed the limit
+    /// are left out.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let Self { host_id, shm, settings, cpus, cores, rdma, may_use_tcp, .. } = self;
         let Self { prices, evidence, .. } = self;
@@ -92,8 +93,8 @@ impl PeerInfo {
         let cpus = Some(cpus.to_string()).filter(|list| list.len() <= CPUS_BYTES);
         let cpus = cpus.unwrap_or_default();
         let mut text = format!(
-            "{VERSION}\n{host_id}\n{shm}\n{settings}\n{cpus}\n{cores}\n{without_tcp}{rdma}\n{prices}\n\
-             {evidence}\n"
+            "{VERSION}\n{host_id}\n{shm}\n{settings}\n{cpus}\n{cores}\n{without_tcp}{rdma}\n\
+             {prices}\n{evidence}\n"
         );
         for address in &self.tcp {
             let address = format!("{address} ");
