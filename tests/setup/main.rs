@@ -89,6 +89,22 @@ fn ranks_with_separate_homes_warn_early() {
 }
 
 #[test]
+fn prices_that_rank_0_cannot_use_are_the_same_error_on_every_rank() {
+    let settings = |rank: usize, command: &mut Command| {
+        if rank == 0 {
+            command.env("RINGFOLD_PRICES", "/nowhere/prices");
+        }
+    };
+    for (rank, outcome) in by_hand(3, settings).into_iter().enumerate() {
+        let cause =
+            "cause on rank 0, RINGFOLD_PRICES=\"/nowhere/prices\" cannot be used: No such file";
+        assert!(outcome.stdout.starts_with(cause), "{rank}: {outcome:?}");
+        assert_eq!(outcome.status.code(), Some(3));
+        assert!(outcome.took < Duration::from_secs(20), "before the join timeout: {outcome:?}");
+    }
+}
+
+#[test]
 fn ranks_with_different_settings_are_refused() {
     for (name, value, has) in [
         ("RINGFOLD_CHUNK", "64K", "65536"),

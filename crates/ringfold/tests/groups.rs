@@ -1,5 +1,6 @@
 //! Groups of a communicator's ranks: threads that join by a unique id, as processes do, over shared
 //! memory and TCP, and threads of `local::run`.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::BTreeMap;
 use std::sync::Barrier;
