@@ -60,8 +60,7 @@ pub(crate) fn grouped(comm: Communicator, victim: u32, bytes: usize) -> Result<(
 }
 
 /// Makes `groups` groups of all ranks, uses each and drops them, `rounds` times. Prints the
-/// descriptors and the resident kilobytes of this process after a tenth of the rounds, and at the
-/// end.
+/// descriptors and the resident kilobytes of this process after each tenth of the rounds.
 pub(crate) fn churn(mut comm: Communicator, groups: usize, rounds: usize) -> Result<(), Error> {
     let size = comm.size() as f32;
     let begin = Instant::now();
@@ -73,7 +72,7 @@ pub(crate) fn churn(mut comm: Communicator, groups: usize, rounds: usize) -> Res
             assert!((one[0] - size).abs() < 0.5, "{one:?}");
             group.leave()?;
         }
-        if round == rounds.div_ceil(10) || round == rounds {
+        if round * 10 % rounds < 10 {
             // The other ranks have left all groups, and this one has closed them.
             comm.barrier()?;
             let (descriptors, kilobytes) = held();

@@ -63,6 +63,9 @@ pub struct Windows {
 }
 
 impl Windows {
+    /// No window: the mark of an all-gather by which the ranks make a group.
+    pub const GROUP: Self = Self { input: 0, output: 0, begin: 1 };
+
     /// The two words of the log. Without windows both are 0.
     const fn to_words(self) -> [u64; 2] {
         [self.input as u64 | (self.output as u64) << 32, self.begin]
@@ -173,7 +176,8 @@ impl Logged {
     }
 
     /// The call as text, as in `allreduce [f32 x 1024, sum]`. In windows, `in window 2 from byte 0`
-    /// or `from window 1 into window 2 from byte 64` follows.
+    /// or `from window 1 into window 2 from byte 64` follows. After an all-gather by which ranks
+    /// make a group, `to make a group` follows.
     #[must_use]
     pub fn text(&self) -> String {
         let [kinds, count, root, numbers, begin] = self.words;
@@ -181,6 +185,9 @@ impl Logged {
             return "an unknown call".into();
         };
         match Windows::from_words([numbers, begin]) {
+            None if [numbers, begin] == Windows::GROUP.to_words() => {
+                format!("{call} to make a group")
+            }
             None => call.to_string(),
             Some(Windows { input, output, begin }) if input == output => {
                 format!("{call} in window {output} from byte {begin}")
@@ -251,6 +258,7 @@ mod tests {
             let name = CallName::new(&call(7), 3).in_windows(Windows { input, output, begin });
             log.entered(seq, &name);
         }
+        log.entered(5, &CallName::new(&call(7), 3).in_windows(Windows::GROUP));
         let texts: Vec<String> = log.history().calls.iter().map(Logged::text).collect();
         let call = call(7);
         let want = [
@@ -258,6 +266,7 @@ mod tests {
             format!("{call} in window 2 from byte 0"),
             format!("{call} in window 1 from byte 64"),
             format!("{call} from window 1 into window 2 from byte 64"),
+            format!("{call} to make a group"),
         ];
         assert_eq!(texts, want);
     }

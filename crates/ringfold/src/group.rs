@@ -2,8 +2,12 @@
 
 use std::sync::Arc;
 
-use ringfold_types::Rank;
+use bytemuck::{cast_slice, cast_slice_mut};
+use ringfold_bootstrap::Windows;
+use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp, Wire};
 
+use crate::buffers::{Buffers, User};
+use crate::cache::Request;
 use crate::communicator::Communicator;
 use crate::digest::digest;
 use crate::error::Error;
@@ -163,7 +167,7 @@ impl Communicator {
         mine[3] = key.cast_unsigned();
         mine[4..].copy_from_slice(&Sign::to_words(sign));
         let mut all = vec![[0_u64; WORDS]; self.size()];
-        self.all_gather_into(&mine, all.as_flattened_mut())?;
+        self.gather(&mine, all.as_flattened_mut())?;
         if let Some(other) = all.iter().position(|it| it[..2] != all[0][..2]) {
             let what = format!(
                 "rank {other} and rank 0 call different methods, or pass different lists; all \
@@ -191,6 +195,16 @@ impl Communicator {
                 Err(error)
             }
         }
+    }
+
+    /// Gathers the words of all ranks. The mark tells the call from an all-gather of the program.
+    fn gather(&mut self, mine: &[u64; WORDS], all: &mut [u64]) -> Result<(), Error> {
+        let (collective, data_type) = (Collective::AllGather, DataType::U64);
+        let (op, root, wire) = (ReduceOp::Sum, Rank(0), Wire::Element);
+        let call = Call { collective, count: WORDS, data_type, op, root, wire };
+        let mut buffers = Buffers::Apart { input: cast_slice(mine), output: cast_slice_mut(all) };
+        let request = Request::ordinary(&call, &buffers);
+        self.perform_request(request, User::Private(&mut buffers), Some(Windows::GROUP))
     }
 
     /// The group of a color, from the wishes of all ranks.

@@ -110,9 +110,11 @@ mod tests {
     use super::*;
     use crate::communicator::Communicator;
 
+    type Values = BTreeMap<String, Vec<u8>>;
+
     /// A store of the threads of this process.
     #[derive(Clone, Default)]
-    struct Memory(Arc<(Mutex<BTreeMap<String, Vec<u8>>>, Condvar)>);
+    struct Memory(Arc<(Mutex<Values>, Condvar)>);
 
     impl KeyValueStore for Memory {
         fn set(&mut self, key: &str, value: &[u8]) -> Result<(), StoreError> {
@@ -127,7 +129,7 @@ mod tests {
 
         fn wait(&mut self, key: &str, timeout: Duration) -> Result<Vec<u8>, StoreError> {
             let all = self.0.0.lock().unwrap();
-            let is_missing = |all: &mut BTreeMap<_, _>| !all.contains_key(key);
+            let is_missing = |all: &mut Values| !all.contains_key(key);
             let (all, _) = self.0.1.wait_timeout_while(all, timeout, is_missing).unwrap();
             all.get(key).cloned().ok_or_else(|| format!("no value within {timeout:?}").into())
         }

@@ -225,6 +225,22 @@ fn a_failure_stays_in_its_group() {
     });
 }
 
+/// An all-gather of as many words as those of a split is another call.
+#[test]
+fn a_call_of_the_program_does_not_pass_for_a_split() {
+    let done = Barrier::new(2);
+    joined(2, 1, "tcp", |mut comm| {
+        let error = match comm.rank().0 {
+            0 => comm.split(Some(0), 0).map(drop).unwrap_err(),
+            _ => comm.all_gather_into(&[0_u64; 9], &mut [0; 18]).unwrap_err(),
+        };
+        let Error::Failed(failure) = &error else { panic!("{error}") };
+        assert!(matches!(&*failure.cause, FailureCause::Mismatch { .. }), "{error}");
+        assert!(error.to_string().contains("to make a group"), "{error}");
+        done.wait();
+    });
+}
+
 /// A rank that does not call is named within the timeout, and the group is not made.
 #[test]
 fn a_rank_that_does_not_split_is_named() {
@@ -238,6 +254,7 @@ fn a_rank_that_does_not_split_is_named() {
             let error = comm.split(Some(0), 0).unwrap_err();
             let Error::Failed(failure) = &error else { panic!("{error}") };
             let FailureCause::Absent { ranks, .. } = &*failure.cause else { panic!("{error}") };
+            assert!(error.to_string().contains("to make a group"), "{error}");
             assert_eq!(ranks[0].who.rank, Rank(2));
             done.wait();
         }
