@@ -154,8 +154,10 @@ impl Communicator {
         size: usize,
     ) -> Result<Self, Error> {
         let (id, join_timeout) = share_id(config, store, rank, size)?;
-        let config = Config { join_timeout, ..config.clone() };
-        Self::init_with_id(&config, &id, rank, size)
+        show_connections(close_in_children);
+        let rest = Config { join_timeout, ..config.clone() };
+        let parts = join_by_id(&rest, id.address(), id.secret().clone(), (rank, size))?;
+        Ok(Self::new(&Arc::new(config.clone()), parts))
     }
 
     pub(crate) fn new(config: &Arc<Config>, parts: Parts) -> Self {

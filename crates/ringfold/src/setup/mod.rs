@@ -157,7 +157,7 @@ pub(crate) fn join_group(
         },
     };
     let (launcher, carrier) = (Launcher::Alone, Carrier::None);
-    let identity = Identity { rank, size, job: name, rendezvous, launcher, carrier };
+    let identity = Identity { rank, size, job: name.clone(), rendezvous, launcher, carrier };
     let Joined { found, heritage, .. } = parent;
     let material = Material {
         found: Arc::clone(found),
@@ -167,7 +167,10 @@ pub(crate) fn join_group(
     };
     let (key, options) = (secret.data_key(&identity.job), options(config, found, &identity));
     let meet = |info| Ok(Control::join(identity, secret, info, options)?);
-    log::logged(config, || assemble(config, Membership { rank, size, key }, material, meet))
+    log::logged(config, || {
+        tracing::info!("rank {rank} of {size} of the group {name:?}");
+        assemble(config, Membership { rank, size, key }, material, meet)
+    })
 }
 
 fn options(config: &Config, found: &Discovered, identity: &Identity) -> Options {
