@@ -25,8 +25,8 @@
 //! * `late SECONDS`: rank 1 sleeps before the second call;
 //! * `exit`: rank 1 exits after the first call without leaving the communicator;
 //! * `abort`: rank 1 aborts from another thread, while it waits for the last rank, which sleeps;
-//! * `forked RANK`: RANK forks a child that tries its communicator, drops it and sleeps. All ranks
-//!   all-reduce again and again until a call fails;
+//! * `forked RANK`: RANK forks a child that tries its communicator, drops it, makes one of its own
+//!   and sleeps. All ranks all-reduce again and again until a call fails;
 //! * `footprint BYTES`: all-reduces BYTES bytes once, and prints the descriptors, mappings and
 //!   memory of this process;
 //! * `grouped VICTIM BYTES`: all-reduces BYTES bytes in four groups at once, until the groups of
@@ -45,7 +45,9 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use ringfold::{Call, Collective, Communicator, DataType, Error, Rank, ReduceOp, Wire};
+use ringfold::{
+    Call, Collective, Communicator, Config, DataType, Error, Rank, ReduceOp, UniqueId, Wire,
+};
 use ringfold_transport::fork_for_test;
 use rustix::process::{Resource, Rlimit, setrlimit};
 
@@ -201,6 +203,7 @@ fn forked(comm: Communicator, parent: Rank) -> Result<(), Error> {
                 println!("child {} {}", std::process::id(), called.expect_err("a call in a child"));
                 drop(comm);
             }
+            join_anew();
             println!("dropped");
             std::thread::sleep(Duration::from_secs(30));
         })
@@ -210,6 +213,21 @@ fn forked(comm: Communicator, parent: Rank) -> Result<(), Error> {
     loop {
         comm.all_reduce(&mut [1.0_f32; 1000], ReduceOp::Sum)?;
     }
+}
+
+/// Two threads of this process form a group and use it.
+fn join_anew() {
+    let id = UniqueId::new(&Config::default()).expect("an id");
+    let part = |rank: u32| {
+        let comm = Communicator::init_with_id(&Config::default(), &id, Rank(rank), 2);
+        let mut sum = [rank];
+        comm.expect("a group").all_reduce(&mut sum, ReduceOp::Sum).expect("a sum");
+        assert_eq!(sum, [1]);
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| part(0));
+        part(1);
+    });
 }
 
 /// A task of this program, as described in its head.

@@ -151,6 +151,32 @@ fn wrong_lists_and_other_methods_are_refused_and_the_parent_remains() {
     .unwrap();
 }
 
+/// Rank 0 alone has a profile, and is in none of the other groups.
+#[test]
+fn groups_have_the_prices_and_the_load_of_their_parent() {
+    let path = std::env::temp_dir().join(format!("ringfold-prices-{}", std::process::id()));
+    std::fs::write(&path, "ringfold-prices 1\ntcp 31000 1000 901\n").unwrap();
+    let id = UniqueId::new(&Config::default()).unwrap();
+    let (id, file) = (&id, path.to_str().unwrap());
+    thread::scope(|scope| {
+        for rank in 0..4 {
+            scope.spawn(move || {
+                let mut config = config(&[("TRANSPORT", "tcp")]);
+                config.host_id = Some(format!("h{rank}"));
+                config.prices_file = (rank == 0).then(|| file.to_owned());
+                let mut comm = Communicator::init_with_id(&config, id, Rank(rank), 4).unwrap();
+                let half = comm.split(Some(rank / 2), 0).unwrap().unwrap();
+                assert_eq!(half.layout().prices(), comm.layout().prices());
+                assert_eq!(half.layout().occupancy(), comm.layout().occupancy());
+                assert_eq!(half.layout().occupancy().ranks, 4);
+                let text = format!("{:?}", half.layout().prices());
+                assert!(text.contains("31000000") && text.contains("901"), "{text}");
+            });
+        }
+    });
+    std::fs::remove_file(path).unwrap();
+}
+
 /// Every rank uses its groups from a thread each, at once.
 #[test]
 fn threads_use_several_groups_at_once() {
