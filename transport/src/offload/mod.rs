@@ -1,0 +1,27 @@
+//! In-network reduction: a provider combines chunks of data on their way, and every member of a
+//! group gets the result. Providers stand beside the transports, since hardware of this kind has no
+//! peers to send to.
+//!
+//! * `contract`: the traits `Provider` and `Group`, which all callers use, and their values;
+//! * `error`: the reasons why a group or a provider is given up;
+//! * `header`: the 32 bytes before each message between a member and an aggregator;
+//! * `handshake`: the proof that both ends of a data connection belong to the group;
+//! * `slots`: the results that a member keeps, in two generations;
+//! * `ticket`: the data with which the other members find the aggregator of member 0's grant;
+//! * `aggregator`: the provider whose groups are connections to aggregators over TCP;
+//! * `mock`: a provider within one process, for tests.
+//!
+//! The terms are those of SHARP and SwitchML: an *aggregator* combines the chunks of its *children*
+//! (streaming aggregation), and a slot alternates between two generations.
+pub mod aggregator;
+mod contract;
+mod error;
+pub mod handshake;
+pub mod header;
+pub mod mock;
+mod slots;
+pub mod ticket;
+
+pub use contract::{Awaited, Chunk, Device, Group, Outcome, Properties, Provider, Reduction};
+pub use error::OffloadError;
+pub use slots::Slots;
