@@ -287,6 +287,43 @@ pub const FABRIC_PORTS_MAX: usize = 1 << 21;
 /// Bytes of a name in a fabric file.
 pub const FABRIC_NAME_BYTES_MAX: usize = 256;
 
+/// Chunks of in-network reduction that a member may be ahead of its oldest result, by default.
+pub const OFFLOAD_WINDOW: usize = 8;
+
+/// Chunks of in-network reduction that a member may be ahead, at most.
+pub const OFFLOAD_WINDOW_MAX: usize = 64;
+
+/// Bytes of one chunk of in-network reduction, by default.
+pub const OFFLOAD_CHUNK_BYTES: usize = 128 * 1024;
+
+/// Bytes of one chunk of in-network reduction, at most.
+pub const OFFLOAD_CHUNK_BYTES_MAX: usize = 4 << 20;
+
+/// Bytes of the ticket by which the members of a group find its aggregators.
+pub const OFFLOAD_TICKET_BYTES_MAX: usize = 2_048;
+
+/// Aggregators of one tree that have members as children.
+pub const OFFLOAD_LEAVES_MAX: usize = 64;
+
+/// Children of one aggregator in one group.
+pub const AGGREGATOR_CHILDREN_MAX: usize = 64;
+
+/// Bytes of the text by which an aggregator refuses or ends a group; longer texts are cut.
+pub const OFFLOAD_REASON_BYTES_MAX: usize = 256;
+
+/// Time in milliseconds between two heartbeats of an aggregator to a child that awaits a result.
+pub const OFFLOAD_BEAT_MS: u64 = 100;
+
+/// Time in milliseconds of silence after which a child that awaits a result gives its aggregator up.
+pub const OFFLOAD_SILENCE_MS: u64 = 500;
+
+const _: () = assert!(OFFLOAD_WINDOW <= OFFLOAD_WINDOW_MAX);
+const _: () = assert!(2 * OFFLOAD_WINDOW_MAX <= u8::MAX as usize + 1, "slots are numbered by a byte");
+const _: () = assert!(OFFLOAD_CHUNK_BYTES <= OFFLOAD_CHUNK_BYTES_MAX);
+const _: () = assert!(OFFLOAD_CHUNK_BYTES.is_multiple_of(FRAGMENT_ALIGN));
+const _: () = assert!(12 + 26 * OFFLOAD_LEAVES_MAX <= OFFLOAD_TICKET_BYTES_MAX);
+const _: () = assert!(AGGREGATOR_CHILDREN_MAX <= u64::BITS as usize, "a mask of children");
+const _: () = assert!(OFFLOAD_SILENCE_MS >= 4 * OFFLOAD_BEAT_MS);
 const _: () = assert!(LLDP_FILE_BYTES_MAX <= FABRIC_FILE_BYTES_MAX);
 const _: () = assert!(FABRIC_NODES_MAX <= FABRIC_PORTS_MAX);
 const _: () = assert!(LINK_BYTES_MIN.is_multiple_of(FRAGMENT_ALIGN));
