@@ -8,12 +8,14 @@
 //! * `tcp`: ranks are processes with an IP network between them;
 //! * `rdma`: ranks have network devices that write to each other's memory;
 //! * `layer`: wrappers around a transport: faults, tracing, throttling;
+//! * `offload`: in-network reduction: the contract of its providers, and the client of aggregators;
 //! * `trial`: both ends of a link test it: reachability, latency and bandwidth.
 //!
 //! This crate knows nothing of collectives.
 mod contract;
 pub mod layer;
 pub mod local;
+pub mod offload;
 mod overflow;
 mod proof;
 pub mod rdma;

@@ -318,7 +318,8 @@ pub const OFFLOAD_BEAT_MS: u64 = 100;
 pub const OFFLOAD_SILENCE_MS: u64 = 500;
 
 const _: () = assert!(OFFLOAD_WINDOW <= OFFLOAD_WINDOW_MAX);
-const _: () = assert!(2 * OFFLOAD_WINDOW_MAX <= u8::MAX as usize + 1, "slots are numbered by a byte");
+const _: () =
+    assert!(2 * OFFLOAD_WINDOW_MAX <= u8::MAX as usize + 1, "slots are numbered by a byte");
 const _: () = assert!(OFFLOAD_CHUNK_BYTES <= OFFLOAD_CHUNK_BYTES_MAX);
 const _: () = assert!(OFFLOAD_CHUNK_BYTES.is_multiple_of(FRAGMENT_ALIGN));
 const _: () = assert!(12 + 26 * OFFLOAD_LEAVES_MAX <= OFFLOAD_TICKET_BYTES_MAX);

@@ -156,14 +156,14 @@ mod tests {
     #[test]
     fn a_result_stays_until_the_one_a_window_later_has_arrived() {
         let mut slots = Slots::new(2);
-        for number in 0..6 {
-            slots.post(&chunk(number), 1);
-            arrive(&mut slots, number as u8);
-            assert_eq!(slots.oldest().unwrap().bytes, [number as u8]);
+        for number in 0..6_u8 {
+            slots.post(&chunk(number.into()), 1);
+            arrive(&mut slots, number);
+            assert_eq!(slots.oldest().unwrap().bytes, [number]);
             slots.take();
             for old in 0..=number {
-                let wanted = (number - old < 2).then_some([old as u8]);
-                let kept = slots.retained(old).map(|outcome| outcome.bytes);
+                let wanted = (number - old < 2).then_some([old]);
+                let kept = slots.retained(old.into()).map(|outcome| outcome.bytes);
                 assert_eq!(kept, wanted.as_ref().map(|it| &it[..]), "{old} at {number}");
             }
         }

@@ -35,7 +35,7 @@ mod listening;
 mod reader;
 mod refusals;
 mod route;
-mod socket;
+pub(crate) mod socket;
 pub mod staging;
 pub(crate) mod ticker;
 mod token;

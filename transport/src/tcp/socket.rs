@@ -67,7 +67,7 @@ pub(super) fn listener(address: SocketAddr) -> Result<(OwnedFd, SocketAddr), Err
 }
 
 /// Makes a socket that is connecting.
-pub(super) fn connecting(route: Route, liveness: Liveness) -> Result<OwnedFd, Errno> {
+pub(crate) fn connecting(route: Route, liveness: Liveness) -> Result<OwnedFd, Errno> {
     let Route { from, to } = route;
     let socket = open(to)?;
     tune(&socket, liveness)?;
@@ -97,7 +97,7 @@ pub(super) fn accepted(listener: &OwnedFd, liveness: Liveness) -> Result<OwnedFd
 }
 
 /// Writes as much of `bytes` as possible without blocking. Returns 0 if nothing can be written now.
-pub(super) fn write(socket: impl AsFd, bytes: &[u8]) -> Result<usize, Errno> {
+pub(crate) fn write(socket: impl AsFd, bytes: &[u8]) -> Result<usize, Errno> {
     let socket = socket.as_fd();
     now_or_not(retry_on_intr(|| send(socket, bytes, WITHOUT_BLOCKING)))
 }
@@ -131,7 +131,7 @@ fn now_or_not(result: Result<usize, Errno>) -> Result<usize, Errno> {
 
 /// The result of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Read {
+pub(crate) enum Read {
     /// This many bytes, at least one.
     Bytes(usize),
     /// Nothing has arrived.
@@ -150,7 +150,7 @@ pub(super) fn has_ended(socket: impl AsFd) -> bool {
 }
 
 /// Reads into `bytes`, which is not empty, without blocking.
-pub(super) fn read(socket: impl AsFd, bytes: &mut [u8]) -> Result<Read, Errno> {
+pub(crate) fn read(socket: impl AsFd, bytes: &mut [u8]) -> Result<Read, Errno> {
     let socket = socket.as_fd();
     outcome(retry_on_intr(|| {
         recv(socket, &mut *bytes, RecvFlags::DONTWAIT).map(|(bytes, _)| bytes)

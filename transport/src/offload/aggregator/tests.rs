@@ -1,0 +1,248 @@
+//! The client against a scripted aggregator with one child, over loopback.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use ringfold_types::{DataType, ReduceOp, Wire};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::*;
+use crate::offload::contract::Chunk;
+use crate::offload::handshake::Acceptor;
+use crate::offload::header::{HEADER_BYTES, Header, Kind};
+use crate::offload::ticket::Leaf;
+
+const KEY: [u8; 32] = [7; 32];
+const REDUCTION: Reduction = Reduction {
+    collective: Collective::AllReduce,
+    data_type: DataType::U8,
+    op: ReduceOp::Sum,
+    root: 0,
+    form: Wire::Element,
+};
+
+/// The aggregator's end of the connection.
+struct Child(TcpStream);
+
+impl Child {
+    fn receive(&mut self) -> (Header, Vec<u8>) {
+        let mut head = [0; HEADER_BYTES];
+        self.0.read_exact(&mut head).unwrap();
+        let header = Header::decode(&head).unwrap();
+        let mut payload = vec![0; header.bytes as usize];
+        self.0.read_exact(&mut payload).unwrap();
+        (header, payload)
+    }
+
+    fn send(&mut self, header: &Header, payload: &[u8]) {
+        self.0.write_all(&[&header.encode()[..], payload].concat()).unwrap();
+    }
+
+    fn welcome(&mut self) {
+        let (header, payload) = self.receive();
+        let acceptor = Acceptor::new(KEY, &header, &payload).unwrap();
+        self.0.write_all(&acceptor.challenge()).unwrap();
+        let (header, payload) = self.receive();
+        assert!(acceptor.accepts(&header, &payload));
+        self.0.write_all(&acceptor.welcome()).unwrap();
+    }
+}
+
+/// Runs `script` as the aggregator, and returns a group that connects to it.
+fn with(
+    key: [u8; 32],
+    script: impl FnOnce(&mut Child) + Send + 'static,
+) -> (Box<dyn Group>, JoinHandle<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at: SocketAddr = listener.local_addr().unwrap();
+    let aggregator = thread::spawn(move || script(&mut Child(listener.accept().unwrap().0)));
+    let leaves = vec![Leaf { first: 0, children: 2, group: 5, at }];
+    let grant = Grant { window: 2, chunk_bytes_max: 1 << 20, epoch: 1, leaves };
+    let tree = |grant| Tree { name: at.to_string(), key, grant };
+    let ticket = Aggregators::new(vec![tree(Some(grant))]).listen(0).unwrap();
+    let mut member = Aggregators::new(vec![tree(None)]);
+    (member.connect(0, 1, &[ticket, Vec::new()]).unwrap(), aggregator)
+}
+
+/// Polls, and parks while nothing moves, until `done` or an error.
+fn until(
+    group: &mut Box<dyn Group>,
+    mut done: impl FnMut(&mut Box<dyn Group>) -> Result<bool, OffloadError>,
+) -> Result<(), OffloadError> {
+    let began = Instant::now();
+    while !done(group)? {
+        assert!(began.elapsed() < Duration::from_secs(60), "the test hangs");
+        if group.poll()? {
+            continue;
+        }
+        group.arm();
+        if !group.poll()? {
+            let limit = Timespec { tv_sec: 60, tv_nsec: 0 };
+            poll(&mut [PollFd::new(&group.wake_fd(), PollFlags::IN)], Some(&limit)).unwrap();
+        }
+        group.disarm();
+    }
+    Ok(())
+}
+
+fn chunk(number: u64, count: usize) -> Chunk {
+    Chunk { number, tag: 3, reduction: REDUCTION, count }
+}
+
+#[test]
+fn chunks_of_all_lengths_return_in_order() {
+    let lengths = [1, 8, 4095, 4096, 70_000, 1 << 20];
+    let (mut group, aggregator) = with(KEY, move |child| {
+        child.welcome();
+        for number in 0..lengths.len() {
+            let (header, mut payload) = child.receive();
+            assert_eq!((header.chunk, header.slot), (number as u64, (number % 4) as u8));
+            assert_eq!((header.kind, header.child, header.tag), (Kind::AllReduce, 1, 3));
+            payload.iter_mut().for_each(|byte| *byte += 1);
+            child.send(&Header { kind: Kind::Result, ..header }, &payload);
+        }
+        assert_eq!(child.receive().0.kind, Kind::Leave);
+    });
+    let byte = |number: u64, at: usize| (at % 200) as u8 + number as u8;
+    let (mut next, mut taken) = (0, 0);
+    until(&mut group, |group| {
+        if let Some(length) = lengths.get(next as usize) {
+            let bytes: Vec<_> = (0..*length).map(|at| byte(next, at)).collect();
+            next += u64::from(group.post(&chunk(next, *length), &bytes)?);
+        }
+        if let Some(outcome) = group.result() {
+            assert_eq!((outcome.number, outcome.tag), (taken, 3));
+            let is_right = |(at, b): (usize, &u8)| *b == byte(taken, at) + 1;
+            assert!(outcome.bytes.iter().enumerate().all(is_right), "chunk {taken}");
+            assert_eq!(outcome.bytes.len(), lengths[taken as usize]);
+            group.take();
+            taken += 1;
+        }
+        Ok(taken as usize == lengths.len())
+    })
+    .unwrap();
+    assert_eq!(group.retained(5).unwrap().bytes.len(), 1 << 20);
+    assert_eq!(group.retained(3), None);
+    drop(group);
+    aggregator.join().unwrap();
+}
+
+/// Posts a chunk to an aggregator that then follows `script`, and returns the error.
+fn fault(script: impl FnOnce(&mut Child, Header) + Send + 'static) -> OffloadError {
+    let (mut group, aggregator) = with(KEY, |child| {
+        child.welcome();
+        let (header, _) = child.receive();
+        script(child, header);
+    });
+    let mut posted = false;
+    let error = until(&mut group, |group| {
+        posted = posted || group.post(&chunk(0, 4), &[1; 4])?;
+        Ok(false)
+    });
+    let error = error.unwrap_err();
+    assert!(group.poll().is_err(), "the error stays");
+    drop(group);
+    aggregator.join().unwrap();
+    error
+}
+
+#[test]
+fn every_end_of_an_aggregator_has_its_error() {
+    let plain = |kind, bytes| Header::plain(kind, 5, 1, bytes);
+    let refused = fault(move |child, _| {
+        child.send(&plain(Kind::Refused, 3), b"why");
+    });
+    assert!(matches!(refused, OffloadError::Refused { reason } if reason == "why"));
+    assert!(matches!(fault(|_, _| {}), OffloadError::Closed));
+    let newer = fault(|child, header| {
+        let mut bytes = Header { kind: Kind::Result, ..header }.encode();
+        bytes[1] = 9;
+        child.0.write_all(&bytes).unwrap();
+    });
+    assert!(matches!(newer, OffloadError::Version { ours: 1, theirs: 9 }));
+    // The end of the connection shows that the child gave the aggregator up.
+    let silent = fault(|child, _| {
+        child.0.read_exact(&mut [0; HEADER_BYTES]).unwrap();
+        assert_eq!(child.0.read(&mut [0]).unwrap(), 0);
+    });
+    assert!(matches!(silent, OffloadError::Silent { millis } if millis >= 500), "{silent}");
+}
+
+#[test]
+fn a_false_result_breaks_the_group() {
+    let change: [fn(&mut Header); 7] = [
+        |header| header.chunk += 1,
+        |header| header.slot += 1,
+        |header| header.tag += 1,
+        |header| header.bytes += 1,
+        |header| header.epoch += 1,
+        |header| header.group += 1,
+        |header| header.child += 1,
+    ];
+    for (at, change) in change.into_iter().enumerate() {
+        let error = fault(move |child, header| {
+            let mut header = Header { kind: Kind::Result, ..header };
+            change(&mut header);
+            child.send(&header, &[0; 4]);
+        });
+        assert!(matches!(error, OffloadError::Protocol(_)), "change {at}: {error}");
+    }
+}
+
+#[test]
+fn heartbeats_name_the_late_children_and_keep_the_group() {
+    let (mut group, aggregator) = with(KEY, |child| {
+        child.welcome();
+        let (header, payload) = child.receive();
+        for _ in 0..8 {
+            let beat = Header { child: 1, ..Header::plain(Kind::Beat, 5, 1, 16) };
+            let masks = [0b101_u64.to_le_bytes(), 0b10_u64.to_le_bytes()].concat();
+            child.send(&beat, &masks);
+            thread::sleep(BEAT);
+        }
+        child.send(&Header { kind: Kind::Result, ..header }, &payload);
+    });
+    let (mut posted, mut awaited) = (false, Awaited::default());
+    until(&mut group, |group| {
+        posted = posted || group.post(&chunk(0, 4), &[1; 4])?;
+        if group.awaited() != Awaited::default() {
+            awaited = group.awaited();
+        }
+        Ok(group.result().is_some())
+    })
+    .unwrap();
+    assert_eq!(awaited, Awaited { children: 0b101, above: 0b10 });
+    assert_eq!(group.awaited(), Awaited::default());
+    aggregator.join().unwrap();
+}
+
+#[test]
+fn an_aggregator_without_the_key_is_refused() {
+    let (mut group, aggregator) = with([8; 32], |child| {
+        let (header, payload) = child.receive();
+        let acceptor = Acceptor::new(KEY, &header, &payload).unwrap();
+        child.0.write_all(&acceptor.challenge()).unwrap();
+        assert_eq!(child.0.read(&mut [0]).unwrap(), 0, "no proof is sent");
+    });
+    let error = until(&mut group, |group| Ok(group.is_ready())).unwrap_err();
+    assert!(matches!(error, OffloadError::Unproven), "{error}");
+    drop(group);
+    aggregator.join().unwrap();
+}
+
+#[test]
+fn nobody_at_the_address_is_an_error_that_names_it() {
+    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let leaves = vec![Leaf { first: 0, children: 1, group: 0, at: nobody }];
+    let grant = Grant { window: 1, chunk_bytes_max: 1, epoch: 0, leaves };
+    let tree = Tree { name: String::new(), key: KEY, grant: Some(grant.clone()) };
+    let connected = Aggregators::new(vec![tree]).connect(0, 0, &[grant.encode()]);
+    let error = connected
+        .and_then(|mut group| until(&mut group, |group| Ok(group.is_ready())))
+        .unwrap_err();
+    assert!(matches!(error, OffloadError::Unreachable { at, .. } if at == nobody.to_string()));
+}
+
+const BEAT: Duration = Duration::from_millis(ringfold_types::limits::OFFLOAD_BEAT_MS);
