@@ -119,18 +119,18 @@ impl AggregatorGroup {
         again
     }
 
-    fn progress(&mut self) -> Result<bool, OffloadError> {
-        let mut moved = self.begin()?;
-        moved |= self.out.flush(&self.socket).map_err(ended)?;
+    /// Sends and receives what it can. Sets `moved` if anything did, also before an error.
+    fn progress(&mut self, moved: &mut bool) -> Result<(), OffloadError> {
+        *moved |= self.begin()?;
+        *moved |= self.out.flush(&self.socket).map_err(ended)?;
         while self.receive()? {
-            moved = true;
+            *moved = true;
         }
-        if moved {
+        if *moved {
             // Answers of the handshake leave at once.
             self.out.flush(&self.socket).map_err(ended)?;
         }
-        self.check_silence(moved)?;
-        Ok(moved)
+        self.check_silence(*moved)
     }
 
     /// Sends the hello once the kernel has connected.
@@ -307,8 +307,10 @@ impl Group for AggregatorGroup {
         match sent {
             Ok(()) => Ok(true),
             // What the aggregator said before it closed the connection tells more.
-            Err(errno) => Err(self.progress().err().unwrap_or_else(|| ended(errno)))
-                .map_err(|error| self.fail(error)),
+            Err(errno) => {
+                let told = self.progress(&mut false).err();
+                Err(self.fail(told.unwrap_or_else(|| ended(errno))))
+            }
         }
     }
 
@@ -316,7 +318,12 @@ impl Group for AggregatorGroup {
         if let State::Failed(error) = &self.state {
             return Err(error.again());
         }
-        self.progress().map_err(|error| self.fail(error))
+        let mut moved = false;
+        match self.progress(&mut moved).map_err(|error| self.fail(error)) {
+            // The next call reports the error, after the caller has seen what arrived before it.
+            Err(_) if moved => Ok(true),
+            result => result.map(|()| moved),
+        }
     }
 
     fn result(&self) -> Option<Outcome<'_>> {
