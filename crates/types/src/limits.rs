@@ -314,7 +314,8 @@ pub const OFFLOAD_REASON_BYTES_MAX: usize = 256;
 /// Time in milliseconds between two heartbeats of an aggregator to a child that awaits a result.
 pub const OFFLOAD_BEAT_MS: u64 = 100;
 
-/// Time in milliseconds of silence after which a child that awaits a result gives its aggregator up.
+/// Time in milliseconds of silence after which a child that awaits a result gives up its
+/// aggregator.
 pub const OFFLOAD_SILENCE_MS: u64 = 500;
 
 const _: () = assert!(OFFLOAD_WINDOW <= OFFLOAD_WINDOW_MAX);

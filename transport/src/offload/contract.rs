@@ -158,7 +158,7 @@ pub trait Group: Send + Debug {
     fn is_ready(&self) -> bool;
 
     /// Hands over the next chunk. `bytes` has `Reduction::input_bytes` bytes, at most
-    /// `Properties::chunk_bytes_max`. Returns false if the group is not ready or the window is full;
+    /// `Properties::chunk_bytes_max`. Returns false if the group is not ready or its window full;
     /// the caller then tries again after `poll`. After true, the caller may overwrite `bytes`.
     ///
     /// # Errors

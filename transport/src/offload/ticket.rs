@@ -10,7 +10,8 @@
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use ringfold_types::limits::{
-    AGGREGATOR_CHILDREN_MAX, OFFLOAD_CHUNK_BYTES_MAX, OFFLOAD_LEAVES_MAX, OFFLOAD_WINDOW_MAX,
+    AGGREGATOR_CHILDREN_MAX, OFFLOAD_CHUNK_BYTES_MAX, OFFLOAD_LEAVES_MAX, OFFLOAD_TICKET_BYTES_MAX,
+    OFFLOAD_WINDOW_MAX,
 };
 
 use super::error::OffloadError;
@@ -84,6 +85,9 @@ impl Grant {
     }
 
     fn fields(bytes: &[u8]) -> Option<Self> {
+        if bytes.len() > OFFLOAD_TICKET_BYTES_MAX {
+            return None;
+        }
         let (head, rest) = bytes.split_first_chunk::<HEAD_BYTES>()?;
         let [_, window, count @ .., a, b, c, d, e, f, g, h] = *head;
         let count = usize::from(u16::from_le_bytes(count));
