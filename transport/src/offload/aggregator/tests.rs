@@ -108,17 +108,20 @@ fn chunks_of_all_lengths_return_in_order() {
     let byte = |number: u64, at: usize| (at % 200) as u8 + number as u8;
     let (mut next, mut taken) = (0, 0);
     until(&mut group, |group| {
-        if let Some(length) = lengths.get(next as usize) {
-            let bytes: Vec<_> = (0..*length).map(|at| byte(next, at)).collect();
-            next += u64::from(group.post(&chunk(next, *length), &bytes)?);
-        }
-        if let Some(outcome) = group.result() {
+        while let Some(outcome) = group.result() {
             assert_eq!((outcome.number, outcome.tag), (taken, 3));
             let is_right = |(at, b): (usize, &u8)| *b == byte(taken, at) + 1;
             assert!(outcome.bytes.iter().enumerate().all(is_right), "chunk {taken}");
             assert_eq!(outcome.bytes.len(), lengths[taken as usize]);
             group.take();
             taken += 1;
+        }
+        while let Some(length) = lengths.get(next as usize) {
+            let bytes: Vec<_> = (0..*length).map(|at| byte(next, at)).collect();
+            if !group.post(&chunk(next, *length), &bytes)? {
+                break;
+            }
+            next += 1;
         }
         Ok(taken as usize == lengths.len())
     })
