@@ -1,0 +1,349 @@
+//! One group at an aggregator, without I/O: which child has handed over which chunk, the bytes, and
+//! the results.
+//!
+//! The I/O around it asks for the memory of a child's part (`begin`), fills it, and gives it back
+//! (`finish`). Once all children have handed a chunk over, the group combines it. A child hands
+//! chunk c + window over only after it has received result c. So a window of slots suffices: their
+//! parts and their results are the two generations.
+//!
+//! A restart is a greater epoch. The first child that attaches in it discards everything of the
+//! epoch before. The messages of children that have not attached again are stale.
+
+use std::sync::Arc;
+
+use rayon::ThreadPool;
+use ringfold_transport::offload::Reduction;
+use ringfold_transport::offload::header::{Header, Kind};
+use ringfold_types::limits;
+use ringfold_types::{Collective, Wire};
+
+use crate::combine::Combiner;
+
+/// The fixed facts of a group at one aggregator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// Children of this aggregator.
+    pub children: usize,
+    /// The member that child 0 is. The others follow.
+    pub first: u16,
+    /// Ranks of the communicator, by which an average is divided.
+    pub ranks: usize,
+    /// Chunks that a child may be ahead.
+    pub window: usize,
+    /// Bytes of a child's part of a chunk, at most.
+    pub chunk_bytes_max: usize,
+    /// Whether this aggregator is the root of the tree.
+    pub is_top: bool,
+}
+
+/// The reason why a child's message or connection is refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Fault {
+    /// The message belongs to an epoch that has ended.
+    #[error("epoch {told} of the group has ended: it is in epoch {now}")]
+    Stale {
+        /// The epoch of the message.
+        told: u32,
+        /// The epoch of the group.
+        now: u32,
+    },
+    /// A child broke the protocol.
+    #[error("child {child}: {what}")]
+    Wrong {
+        /// The child.
+        child: usize,
+        /// The reason.
+        what: &'static str,
+    },
+    /// Children handed over different chunks.
+    #[error("children {first} and {second} differ on chunk {chunk}")]
+    Different {
+        /// The child whose part came first.
+        first: usize,
+        /// The child that differs.
+        second: usize,
+        /// The chunk.
+        chunk: u64,
+    },
+}
+
+/// A group at one aggregator.
+#[derive(Clone, Debug)]
+pub struct Group {
+    shape: Shape,
+    pool: Option<Arc<ThreadPool>>,
+    epoch: u32,
+    children: Vec<Child>,
+    slots: Vec<Slot>,
+    /// Chunks that have been combined here.
+    combined: u64,
+    /// Chunks that have a result: as many as combined at the root of the tree.
+    results: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Child {
+    is_attached: bool,
+    /// Parts that are whole.
+    posted: u64,
+    /// Results that have left for the child.
+    delivered: u64,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Slot {
+    /// The first header of the chunk.
+    header: Option<Header>,
+    parts: Vec<Vec<u8>>,
+    /// The combined values, and at the end the result.
+    result: Vec<u8>,
+}
+
+impl Shape {
+    /// Whether the numbers are within their limits.
+    #[must_use]
+    pub fn is_sound(&self) -> bool {
+        (1..=limits::AGGREGATOR_CHILDREN_MAX).contains(&self.children)
+            && usize::from(self.first) + self.children <= limits::RANKS_MAX
+            && (1..=limits::RANKS_MAX).contains(&self.ranks)
+            && (1..=limits::OFFLOAD_WINDOW_MAX).contains(&self.window)
+            && (1..=limits::OFFLOAD_CHUNK_BYTES_MAX).contains(&self.chunk_bytes_max)
+    }
+
+    /// Bytes that the group may use: parts and results of a window of chunks. A group with a parent
+    /// keeps two more generations of results for it, and what waits for the socket.
+    #[must_use]
+    pub const fn bytes(&self) -> usize {
+        let above = if self.is_top { 0 } else { 3 };
+        (self.children + 1 + above) * self.window * self.chunk_bytes_max
+    }
+}
+
+impl Group {
+    /// Makes a group. A pool shares the work of long chunks.
+    #[must_use]
+    pub fn new(shape: Shape, pool: Option<Arc<ThreadPool>>) -> Self {
+        let slot = Slot { parts: vec![Vec::new(); shape.children], ..Slot::default() };
+        let children = vec![Child::default(); shape.children];
+        let slots = vec![slot; shape.window];
+        Self { shape, pool, epoch: 0, children, slots, combined: 0, results: 0 }
+    }
+
+    /// The fixed facts.
+    #[must_use]
+    pub const fn shape(&self) -> &Shape {
+        &self.shape
+    }
+
+    /// The epoch.
+    #[must_use]
+    pub const fn epoch(&self) -> u32 {
+        self.epoch
+    }
+
+    /// Attaches a child. Returns whether that began a new epoch; all other children are then
+    /// detached.
+    ///
+    /// # Errors
+    /// The epoch has ended, or the child is attached already.
+    pub fn attach(&mut self, child: usize, epoch: u32) -> Result<bool, Fault> {
+        self.check_epoch(epoch)?;
+        let wrong = |what| Fault::Wrong { child, what };
+        if child >= self.shape.children {
+            return Err(wrong("the group has fewer children"));
+        }
+        let is_new = epoch > self.epoch;
+        if is_new {
+            *self = Self { epoch, ..Self::new(self.shape, self.pool.take()) };
+        }
+        if std::mem::replace(&mut self.children[child].is_attached, true) {
+            return Err(wrong("it is connected already"));
+        }
+        Ok(is_new)
+    }
+
+    fn check_epoch(&self, told: u32) -> Result<(), Fault> {
+        if told < self.epoch { Err(Fault::Stale { told, now: self.epoch }) } else { Ok(()) }
+    }
+
+    /// Checks the header of a child's part, and returns the memory for its bytes.
+    ///
+    /// # Errors
+    /// The header does not fit the group. The child's connection is of no use any more.
+    pub fn begin(&mut self, child: usize, header: &Header) -> Result<Vec<u8>, Fault> {
+        self.check_epoch(header.epoch)?;
+        let wrong = |what| Err(Fault::Wrong { child, what });
+        let Some(reduction) = header.reduction() else { return wrong("a message out of place") };
+        let Child { is_attached, posted, delivered } = self.children[child];
+        let (window, bytes) = (self.shape.window as u64, header.bytes as usize);
+        if !is_attached || header.epoch != self.epoch || usize::from(header.child) != child {
+            return wrong("a message from another place");
+        }
+        if header.chunk != posted || u64::from(header.slot) != posted % (2 * window) {
+            return wrong("a chunk out of order");
+        }
+        if posted >= delivered + window {
+            return wrong("a chunk beyond the window");
+        }
+        if bytes > self.shape.chunk_bytes_max || !fits(&reduction, bytes) {
+            return wrong("a chunk of a wrong length");
+        }
+        let slot = &mut self.slots[place(posted, window)];
+        let first = self.children.iter().position(|child| child.posted > posted);
+        match (first, &slot.header) {
+            (Some(first), Some(said)) if !is_like(said, header) => {
+                return Err(Fault::Different { first, second: child, chunk: posted });
+            }
+            (Some(_), Some(_)) => {}
+            _ => slot.header = Some(*header),
+        }
+        let mut part = std::mem::take(&mut slot.parts[child]);
+        part.resize(bytes, 0);
+        Ok(part)
+    }
+
+    /// Takes a child's part that `begin` has checked. Combines all chunks that are now complete.
+    ///
+    /// # Errors
+    /// Another child's part that was whole earlier differs.
+    pub fn finish(&mut self, child: usize, header: &Header, part: Vec<u8>) -> Result<(), Fault> {
+        self.check_epoch(header.epoch)?;
+        let window = self.shape.window as u64;
+        let posted = self.children[child].posted;
+        let slot = &mut self.slots[place(posted, window)];
+        let first = self.children.iter().position(|child| child.posted > posted);
+        match (first, &slot.header) {
+            (Some(first), Some(said)) if !is_like(said, header) => {
+                return Err(Fault::Different { first, second: child, chunk: posted });
+            }
+            (None, _) => slot.header = Some(*header),
+            _ => {}
+        }
+        slot.parts[child] = part;
+        self.children[child].posted += 1;
+        while self.children.iter().all(|child| child.posted > self.combined) {
+            self.combine();
+        }
+        Ok(())
+    }
+
+    /// Combines the oldest chunk that is not combined.
+    fn combine(&mut self) {
+        let slot = &mut self.slots[place(self.combined, self.shape.window as u64)];
+        let reduction = slot.header.as_ref().and_then(Header::reduction);
+        let reduction = reduction.expect("a complete chunk has a header");
+        let combiner = Combiner { ranks: self.shape.ranks, is_top: self.shape.is_top };
+        let part_width = match reduction.form {
+            Wire::Element => reduction.data_type.bytes(),
+            Wire::Accumulator => reduction.data_type.accumulator().bytes(),
+        };
+        let count = slot.parts[0].len() / part_width;
+        slot.result.resize(count * combiner.form(&reduction).bytes(reduction.data_type), 0);
+        if count > 0 {
+            let parts: Vec<_> = slot.parts.iter().map(Vec::as_slice).collect();
+            combiner.combine(&reduction, &parts, &mut slot.result, self.pool.as_deref());
+        }
+        self.combined += 1;
+        if self.shape.is_top {
+            self.results = self.combined;
+        }
+    }
+
+    /// Chunks that have been combined here. Without a parent, as many have results.
+    #[must_use]
+    pub const fn combined(&self) -> u64 {
+        self.combined
+    }
+
+    /// The partial result of a chunk for the parent, and the header of its parts. `None` before the
+    /// chunk is combined.
+    #[must_use]
+    pub fn partial(&self, chunk: u64) -> Option<(&Header, &[u8])> {
+        let slot = &self.slots[place(chunk, self.shape.window as u64)];
+        let header = slot.header.as_ref().filter(|_| chunk < self.combined)?;
+        Some((header, &slot.result))
+    }
+
+    /// Takes the parent's result of the next chunk.
+    ///
+    /// # Panics
+    /// If this aggregator is the root of the tree, or the chunk is not combined.
+    pub fn take_result(&mut self, bytes: &[u8]) {
+        assert!(!self.shape.is_top && self.results < self.combined, "no result is due");
+        let slot = &mut self.slots[place(self.results, self.shape.window as u64)];
+        slot.result.clear();
+        slot.result.extend_from_slice(bytes);
+        self.results += 1;
+    }
+
+    /// The next result for a child: its header and bytes. Repeated calls return the same one until
+    /// `deliver`.
+    #[must_use]
+    pub fn result(&self, child: usize) -> Option<(Header, &[u8])> {
+        let Child { posted, delivered, .. } = self.children[child];
+        if delivered >= self.results.min(posted) {
+            return None;
+        }
+        let slot = &self.slots[place(delivered, self.shape.window as u64)];
+        let first = slot.header.as_ref()?;
+        let member = usize::from(self.shape.first) + child;
+        let bytes: &[u8] = match first.kind.collective()? {
+            Collective::Reduce if usize::from(first.root) != member => &[],
+            _ => &slot.result,
+        };
+        let header = Header {
+            kind: Kind::Result,
+            child: u8::try_from(child).ok()?,
+            bytes: u32::try_from(bytes.len()).ok()?,
+            ..*first
+        };
+        Some((header, bytes))
+    }
+
+    /// Notes that a child's next result has left whole.
+    ///
+    /// # Panics
+    /// If there is none.
+    pub fn deliver(&mut self, child: usize) {
+        let Child { posted, delivered, .. } = self.children[child];
+        assert!(delivered < self.results.min(posted), "there is no result");
+        self.children[child].delivered += 1;
+    }
+
+    /// Whether a child has handed over a chunk whose result has not left.
+    #[must_use]
+    pub fn is_waiting(&self, child: usize) -> bool {
+        self.children[child].posted > self.children[child].delivered
+    }
+
+    /// The children without which the oldest unfinished chunk cannot be combined.
+    #[must_use]
+    pub fn awaited(&self) -> u64 {
+        let is_late = |child: &Child| child.posted <= self.combined;
+        let late = self.children.iter().map(is_late).enumerate();
+        late.map(|(at, is_late)| u64::from(is_late) << at).sum()
+    }
+}
+
+/// The place of a chunk's slot.
+fn place(chunk: u64, window: u64) -> usize {
+    usize::try_from(chunk % window).unwrap_or(0)
+}
+
+/// Whether a part of the reduction may have this length.
+fn fits(reduction: &Reduction, bytes: usize) -> bool {
+    match reduction.collective {
+        Collective::Barrier => bytes == 0,
+        _ => bytes.is_multiple_of(reduction.input_bytes(1)),
+    }
+}
+
+/// Whether two children say the same about a chunk.
+fn is_like(first: &Header, second: &Header) -> bool {
+    let of = |header: &Header| (header.reduction(), header.tag, header.bytes);
+    of(first) == of(second)
+}
+
+#[cfg(test)]
+#[path = "core_tests.rs"]
+mod tests;
