@@ -93,17 +93,16 @@ impl Job {
             let count = dst.len() / width;
             let sums = &mut sums[..count * sum_width];
             let start = at * BLOCK_VALUES * part_width;
-            let part = |part: &usize| Operand::Bytes {
-                bytes: &parts[*part][start..start + count * part_width],
-                form: self.from,
-            };
+            let bytes = |part: &usize| &parts[*part][start..start + count * part_width];
+            let form = self.from;
             let all: Vec<usize> = (0..parts.len()).collect();
             let (first, rest) = all.split_at(SOURCES_MAX);
-            let first: Vec<_> = first.iter().map(part).collect();
+            let first: Vec<_> =
+                first.iter().map(|at| Operand::Bytes { bytes: bytes(at), form }).collect();
             self.kernel.combine(sums, Form::Accumulator, &first);
             let mut groups = rest.chunks(SOURCES_MAX - 1).peekable();
             while let Some(group) = groups.next() {
-                let parts = group.iter().map(part);
+                let parts = group.iter().map(|at| Operand::Bytes { bytes: bytes(at), form });
                 if groups.peek().is_some() {
                     let operands: Vec<_> = once(Operand::Destination).chain(parts).collect();
                     self.kernel.combine(sums, Form::Accumulator, &operands);

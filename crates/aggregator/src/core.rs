@@ -3,8 +3,9 @@
 //!
 //! The I/O around it asks for the memory of a child's part (`begin`), fills it, and gives it back
 //! (`finish`). Once all children have handed a chunk over, the group combines it. A child hands
-//! chunk c + window over only after it has received result c. So a window of slots suffices: their
-//! parts and their results are the two generations.
+//! chunk c + window over only after it has received result c. So a window of slots suffices for
+//! parts and results. Headers have two generations: that of chunk c + window may arrive while
+//! another child still waits for result c.
 //!
 //! A restart is a greater epoch. The first child that attaches in it discards everything of the
 //! epoch before. The messages of children that have not attached again are stale.
@@ -75,6 +76,8 @@ pub struct Group {
     epoch: u32,
     children: Vec<Child>,
     slots: Vec<Slot>,
+    /// The first header of each chunk, in two generations.
+    headers: Vec<Option<Header>>,
     /// Chunks that have been combined here.
     combined: u64,
     /// Chunks that have a result: as many as combined at the root of the tree.
@@ -92,8 +95,6 @@ struct Child {
 
 #[derive(Clone, Debug, Default)]
 struct Slot {
-    /// The first header of the chunk.
-    header: Option<Header>,
     parts: Vec<Vec<u8>>,
     /// The combined values, and at the end the result.
     result: Vec<u8>,
@@ -126,7 +127,8 @@ impl Group {
         let slot = Slot { parts: vec![Vec::new(); shape.children], ..Slot::default() };
         let children = vec![Child::default(); shape.children];
         let slots = vec![slot; shape.window];
-        Self { shape, pool, epoch: 0, children, slots, combined: 0, results: 0 }
+        let headers = vec![None; 2 * shape.window];
+        Self { shape, pool, epoch: 0, children, slots, headers, combined: 0, results: 0 }
     }
 
     /// The fixed facts.
@@ -188,16 +190,8 @@ impl Group {
         if bytes > self.shape.chunk_bytes_max || !fits(&reduction, bytes) {
             return wrong("a chunk of a wrong length");
         }
-        let slot = &mut self.slots[place(posted, window)];
-        let first = self.children.iter().position(|child| child.posted > posted);
-        match (first, &slot.header) {
-            (Some(first), Some(said)) if !is_like(said, header) => {
-                return Err(Fault::Different { first, second: child, chunk: posted });
-            }
-            (Some(_), Some(_)) => {}
-            _ => slot.header = Some(*header),
-        }
-        let mut part = std::mem::take(&mut slot.parts[child]);
+        self.compare(child, header)?;
+        let mut part = std::mem::take(&mut self.slots[place(posted, window)].parts[child]);
         part.resize(bytes, 0);
         Ok(part)
     }
@@ -208,18 +202,9 @@ impl Group {
     /// Another child's part that was whole earlier differs.
     pub fn finish(&mut self, child: usize, header: &Header, part: Vec<u8>) -> Result<(), Fault> {
         self.check_epoch(header.epoch)?;
+        self.compare(child, header)?;
         let window = self.shape.window as u64;
-        let posted = self.children[child].posted;
-        let slot = &mut self.slots[place(posted, window)];
-        let first = self.children.iter().position(|child| child.posted > posted);
-        match (first, &slot.header) {
-            (Some(first), Some(said)) if !is_like(said, header) => {
-                return Err(Fault::Different { first, second: child, chunk: posted });
-            }
-            (None, _) => slot.header = Some(*header),
-            _ => {}
-        }
-        slot.parts[child] = part;
+        self.slots[place(header.chunk, window)].parts[child] = part;
         self.children[child].posted += 1;
         while self.children.iter().all(|child| child.posted > self.combined) {
             self.combine();
@@ -227,10 +212,31 @@ impl Group {
         Ok(())
     }
 
+    /// Compares a header with that of the first child whose part of the chunk is whole, or keeps it
+    /// if there is none.
+    fn compare(&mut self, child: usize, header: &Header) -> Result<(), Fault> {
+        let chunk = header.chunk;
+        let first = self.children.iter().position(|child| child.posted > chunk);
+        let said = &mut self.headers[place(chunk, 2 * self.shape.window as u64)];
+        match (first, &said) {
+            (None, _) => *said = Some(*header),
+            (Some(first), Some(said)) if !is_like(said, header) => {
+                return Err(Fault::Different { first, second: child, chunk });
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// The first header of a chunk.
+    fn header(&self, chunk: u64) -> Option<&Header> {
+        self.headers[place(chunk, 2 * self.shape.window as u64)].as_ref()
+    }
+
     /// Combines the oldest chunk that is not combined.
     fn combine(&mut self) {
+        let reduction = self.header(self.combined).and_then(Header::reduction);
         let slot = &mut self.slots[place(self.combined, self.shape.window as u64)];
-        let reduction = slot.header.as_ref().and_then(Header::reduction);
         let reduction = reduction.expect("a complete chunk has a header");
         let combiner = Combiner { ranks: self.shape.ranks, is_top: self.shape.is_top };
         let part_width = match reduction.form {
@@ -260,7 +266,7 @@ impl Group {
     #[must_use]
     pub fn partial(&self, chunk: u64) -> Option<(&Header, &[u8])> {
         let slot = &self.slots[place(chunk, self.shape.window as u64)];
-        let header = slot.header.as_ref().filter(|_| chunk < self.combined)?;
+        let header = self.header(chunk).filter(|_| chunk < self.combined)?;
         Some((header, &slot.result))
     }
 
@@ -285,7 +291,7 @@ impl Group {
             return None;
         }
         let slot = &self.slots[place(delivered, self.shape.window as u64)];
-        let first = slot.header.as_ref()?;
+        let first = self.header(delivered)?;
         let member = usize::from(self.shape.first) + child;
         let bytes: &[u8] = match first.kind.collective()? {
             Collective::Reduce if usize::from(first.root) != member => &[],

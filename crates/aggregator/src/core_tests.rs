@@ -8,12 +8,12 @@ use super::*;
 
 const CHILDREN: usize = 3;
 const CHUNKS: u64 = 4;
-const WINDOW: u64 = 2;
+const WINDOW: u64 = SHAPE.window as u64;
 const SHAPE: Shape = Shape {
     children: CHILDREN,
     first: 0,
     ranks: CHILDREN,
-    window: WINDOW as usize,
+    window: 2,
     chunk_bytes_max: 8,
     is_top: true,
 };
@@ -171,7 +171,7 @@ fn every_interleaving_gives_the_right_sums() {
 
 fn attached() -> Group {
     let mut group = Group::new(SHAPE, None);
-    (0..CHILDREN).for_each(|child| drop(group.attach(child, 1).unwrap()));
+    (0..CHILDREN).for_each(|child| assert_eq!(group.attach(child, 1), Ok(child == 0)));
     group
 }
 
