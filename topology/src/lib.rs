@@ -2,6 +2,7 @@
 //!
 //! * `layout`: the places of the ranks; the value that schedules take;
 //! * `prices`: the times of messages on each class of links;
+//! * `aggregation`: the aggregators that combine data between hosts;
 //! * `machine`: one host; `fabric`: the network between hosts, and its kind;
 //! * `evidence`: the statements about both that ranks exchange; `agree`: the answer of all ranks;
 //! * `site`: an administrator's description of a fabric; `subnet`: the networks of addresses;
@@ -9,6 +10,7 @@
 //!   behind the feature of that name.
 #![forbid(unsafe_code)]
 
+mod aggregation;
 pub mod agree;
 pub mod certainty;
 mod digest;
@@ -23,5 +25,6 @@ pub mod prices;
 pub mod site;
 pub mod subnet;
 
+pub use aggregation::{Aggregation, AggregationTree};
 pub use layout::{Layout, Level, Occupancy, Path, PeerMemory, RankReach, Reach};
 pub use order::Order;

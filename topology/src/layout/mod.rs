@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use ringfold_types::Rank;
 
+use crate::aggregation::Aggregation;
 use crate::order::{Order, aligned, carriers, chain, ring};
 use crate::prices::{LinkClass, Prices};
 use hosts::Hosts;
@@ -22,7 +23,8 @@ pub use reach::{RankReach, Reach};
 
 /// The places of the ranks of a communicator, with the prices of the links between them.
 ///
-/// Clones share hosts, paths, reach and prices. A hash of a layout leaves the prices out.
+/// Clones share hosts, paths, reach and prices. A hash of a layout leaves the prices and the
+/// aggregators out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
     hosts: Arc<Hosts>,
@@ -38,6 +40,7 @@ pub struct Layout {
     has_rdma: bool,
     channels: usize,
     prices: Arc<Prices>,
+    aggregation: Option<Arc<Aggregation>>,
 }
 
 impl Hash for Layout {
@@ -156,6 +159,7 @@ impl Layout {
             has_rdma: false,
             channels: 1,
             prices: Arc::default(),
+            aggregation: None,
         }
     }
 
@@ -239,6 +243,23 @@ impl Layout {
     #[must_use]
     pub fn with_prices(self, prices: Prices) -> Self {
         Self { prices: Arc::new(prices), ..self }
+    }
+
+    /// The same ranks, with or without aggregators. All ranks must have equal ones.
+    ///
+    /// # Panics
+    /// If the members of the tree are not as many as the hosts.
+    #[must_use]
+    pub fn with_aggregation(self, aggregation: Option<Aggregation>) -> Self {
+        let members = aggregation.as_ref().map(|it| it.tree.members().len());
+        assert!(members.is_none_or(|it| it == self.hosts()), "one member for each host");
+        Self { aggregation: aggregation.map(Arc::new), ..self }
+    }
+
+    /// The aggregators that the ranks may use, if there are any.
+    #[must_use]
+    pub fn aggregation(&self) -> Option<&Aggregation> {
+        self.aggregation.as_deref()
     }
 
     /// The prices of the links between the ranks, and of combining.

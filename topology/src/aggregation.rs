@@ -1,0 +1,120 @@
+//! The aggregators that combine chunks of data on their way between hosts: their trees, their
+//! abilities and their prices. The value is the same on every rank.
+
+/// A tree of aggregators whose leaves are the members of a group: one rank of each host, numbered
+/// in fabric order.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum AggregationTree {
+    /// The member with this number.
+    Member(usize),
+    /// An aggregator, and its children in the order in which it combines them.
+    Node(Vec<Self>),
+}
+
+impl AggregationTree {
+    /// One aggregator with `members` children.
+    #[must_use]
+    pub fn star(members: usize) -> Self {
+        Self::Node((0..members).map(Self::Member).collect())
+    }
+
+    /// Aggregators with at most `children` children each, in as few levels as possible. Members are
+    /// in order, and runs of members have equal lengths as far as they divide.
+    ///
+    /// # Panics
+    /// If `children` is below 2.
+    #[must_use]
+    pub fn levels(members: usize, children: usize) -> Self {
+        assert!(children > 1, "an aggregator needs two children");
+        let mut nodes: Vec<Self> = (0..members).map(Self::Member).collect();
+        while nodes.len() > children {
+            nodes = nodes.chunks(children).map(|run| Self::Node(run.to_vec())).collect();
+        }
+        Self::Node(nodes)
+    }
+
+    /// The members below, in the order in which the tree combines them.
+    #[must_use]
+    pub fn members(&self) -> Vec<usize> {
+        match self {
+            Self::Member(number) => vec![*number],
+            Self::Node(children) => children.iter().flat_map(Self::members).collect(),
+        }
+    }
+
+    /// The levels of aggregators.
+    #[must_use]
+    pub fn depth(&self) -> usize {
+        match self {
+            Self::Member(_) => 0,
+            Self::Node(children) => 1 + children.iter().map(Self::depth).max().unwrap_or(0),
+        }
+    }
+
+    /// The most children of an aggregator.
+    #[must_use]
+    pub fn fan_in(&self) -> usize {
+        match self {
+            Self::Member(_) => 0,
+            Self::Node(children) => {
+                children.iter().map(Self::fan_in).max().unwrap_or(0).max(children.len())
+            }
+        }
+    }
+}
+
+/// The aggregators that the ranks of a communicator may use.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Aggregation {
+    /// The tree of each group. A call is divided among the groups.
+    pub tree: AggregationTree,
+    /// Number of groups, each with a tree of its own: at least 1 and at most `limits::LANES_MAX`.
+    pub groups: usize,
+    /// Chunks that a member may be ahead of the oldest result that it has not taken.
+    pub window: usize,
+    /// Bytes of the longest chunk that a member hands over.
+    pub chunk_bytes: usize,
+    /// Whether sums have the bits of the ranks' own steps in the same order. Only then may selection
+    /// take the aggregators without being asked, and only then may a call go on without them.
+    pub is_exact: bool,
+    /// The time that a chunk spends in one aggregator, in picoseconds.
+    pub latency_ps: u64,
+    /// The time for which an aggregator is busy with one byte of one child, in picoseconds; 0 if it
+    /// has the bandwidth of all its children.
+    pub child_byte_ps: u64,
+}
+
+impl Aggregation {
+    /// One group below one exact aggregator, with room for eight chunks of 64 KiB. Its bandwidth is
+    /// that of all its `members`.
+    #[must_use]
+    pub fn star(members: usize) -> Self {
+        Self {
+            tree: AggregationTree::star(members),
+            groups: 1,
+            window: 8,
+            chunk_bytes: 64 * 1024,
+            is_exact: true,
+            latency_ps: 5_000_000,
+            child_byte_ps: 0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn trees_hold_all_members_in_order() {
+        for members in 1..70 {
+            for children in [2, 3, 64] {
+                let tree = AggregationTree::levels(members, children);
+                assert_eq!(tree.members(), (0..members).collect::<Vec<_>>());
+                assert!(tree.fan_in() <= children, "{members} members");
+                let enough = (1..).find(|depth| children.pow(*depth) >= members);
+                assert_eq!(Some(tree.depth()), enough.map(|depth| depth as usize));
+            }
+        }
+    }
+}
