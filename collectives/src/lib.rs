@@ -11,6 +11,8 @@
 //! * `connections`: the most links of a rank to other hosts;
 //! * `crossing`: the messages of a call across each level of a fabric;
 //! * `hosts`: teams within hosts, carriers between them, and ways to spread a call over both;
+//! * `offload`: groups that hand over chunks to a provider in the network, and their fallback;
+//! * `in_network`: the parts that algorithms for such groups share;
 //! * `pattern`: the communication patterns, integers only;
 //! * `allreduce`, `allgather`, `reduce_scatter`, `broadcast`, `reduce`, `barrier`: one file per
 //!   algorithm, which states the facts of `algorithm`; `catalog` lists them; `cost` and `select`
@@ -34,9 +36,11 @@ mod connections;
 pub mod cost;
 pub mod crossing;
 mod flat;
+mod in_network;
 mod hosts;
 #[cfg(test)]
 mod hosts_tests;
+pub mod offload;
 mod pattern;
 mod plan;
 mod printed;

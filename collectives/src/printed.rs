@@ -35,6 +35,7 @@ impl Schedule {
             Step::Get { from, src, dst } => write!(f, "get     {dst} <- rank {from}'s {src}"),
             Step::Signal => write!(f, "signal  all"),
             Step::Wait { from } => write!(f, "wait    rank {from}"),
+            Step::Offload { src, dst } => write!(f, "offload {dst} <- all {src}"),
             Step::Swap => write!(f, "swap    staging"),
             Step::Reduce { dst, sources } => {
                 write!(f, "reduce  {dst} <-")?;

@@ -28,6 +28,7 @@ use ringfold_types::limits::{LANES_MAX, SOURCES_MAX, STEPS_MAX};
 use ringfold_types::{Buffer, Call, Collective, DataType, Rank, Slice};
 
 use crate::algorithm::ScheduleParams;
+use crate::offload::{Group, Relayed};
 
 /// The representation of an element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -127,6 +128,15 @@ pub enum Step {
         /// The signalling rank.
         from: Rank,
     },
+    /// Hands over `src` as the next chunk of the lane's group (`offload::Group`), whose provider
+    /// combines the chunks of all members. The lane goes on. It stalls where a later step uses
+    /// `dst`, until the result is there, and where the group's window is full.
+    Offload {
+        /// This member's elements.
+        src: Slice,
+        /// The place of the result; empty at members that get none.
+        dst: Slice,
+    },
     /// Swaps the staging buffers of two ranks: from here on each uses the other's as its own. The
     /// step does not wait, because the other rank swaps at its own time.
     Swap,
@@ -147,6 +157,10 @@ pub struct Schedule {
     needs_staging: bool,
     flips_staging: bool,
     swaps_staging: bool,
+    /// By lane, the group to which it hands over chunks.
+    groups: Vec<Option<Group>>,
+    /// By lane, the members' own steps for each chunk.
+    relayed: Vec<Vec<Relayed>>,
 }
 
 impl Schedule {
@@ -223,6 +237,7 @@ impl Schedule {
                     }));
                 }
                 Step::Copy { .. }
+                | Step::Offload { .. }
                 | Step::Put { .. }
                 | Step::Get { .. }
                 | Step::Swap
@@ -257,6 +272,23 @@ impl Schedule {
     #[must_use]
     pub const fn swaps_staging(&self) -> bool {
         self.swaps_staging
+    }
+
+    /// The group to which a lane hands over chunks.
+    #[must_use]
+    pub fn group(&self, lane: usize) -> Option<&Group> {
+        self.groups[lane].as_ref()
+    }
+
+    /// Whether a rank with this schedule may hand over chunks.
+    #[must_use]
+    pub fn offloads(&self) -> bool {
+        self.groups.iter().any(Option::is_some)
+    }
+
+    /// The members' own steps that replace the lane's chunks, in the order of the chunks.
+    pub(crate) fn relayed(&self, lane: usize) -> &[Relayed] {
+        &self.relayed[lane]
     }
 
     /// Elements of scratch that the steps use.
@@ -309,6 +341,8 @@ impl Builder {
             needs_staging: false,
             flips_staging: false,
             swaps_staging: false,
+            groups: alloc::vec![None; lanes],
+            relayed: alloc::vec![Vec::new(); lanes],
         };
         let nothing = Slice::new(Buffer::Scratch, 0, 0);
         let partials = alloc::vec![nothing; lanes];
@@ -343,6 +377,11 @@ impl Builder {
         let outer = core::mem::replace(&mut self.group, group.to_vec());
         write(self);
         self.group = outer;
+    }
+
+    /// The collective of the call.
+    pub(crate) const fn collective(&self) -> Collective {
+        self.schedule.call.collective
     }
 
     /// The number of the rank that is named `rank` now.
@@ -419,6 +458,41 @@ impl Builder {
     pub fn swap_staging(&mut self) {
         (self.schedule.needs_staging, self.schedule.swaps_staging) = (true, true);
         self.push(Step::Swap);
+    }
+
+    /// Sets the groups to which the lanes hand over chunks: those of another schedule of this rank.
+    pub fn groups_of(&mut self, other: &Schedule) {
+        self.schedule.groups.clone_from(&other.groups);
+    }
+
+    /// Sets the group to which this lane hands over chunks.
+    pub(crate) fn group(&mut self, group: Group) {
+        self.schedule.groups[self.lane] = Some(group);
+    }
+
+    /// Hands over `src` as the next chunk of this lane's group, with its result in `dst`.
+    ///
+    /// # Panics
+    /// If the lane has no group.
+    pub fn offload(&mut self, src: Slice, dst: Slice) {
+        let group = self.schedule.groups[self.lane].take();
+        let group = group.unwrap_or_else(|| panic!("lane {} has a group", self.lane));
+        let chunk = self.schedule.relayed[self.lane].len();
+        let begun = self.apart(|steps| group.begin(steps, chunk, src, dst));
+        let ended = self.apart(|steps| group.end(steps, dst));
+        self.schedule.relayed[self.lane].push(Relayed { begun, ended });
+        self.schedule.groups[self.lane] = Some(group);
+        self.push(Step::Offload { src, dst });
+    }
+
+    /// The steps that `write` adds to this lane. They name ranks by their numbers.
+    fn apart(&mut self, write: impl FnOnce(&mut Self)) -> Vec<Step> {
+        let lane = self.lane;
+        let outer = core::mem::take(&mut self.schedule.lanes[lane]);
+        let names = core::mem::take(&mut self.group);
+        write(self);
+        self.group = names;
+        core::mem::replace(&mut self.schedule.lanes[lane], outer)
     }
 
     /// Signals all other ranks.

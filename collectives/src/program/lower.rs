@@ -6,6 +6,7 @@ use core::ops::Range;
 use ringfold_types::limits::SOURCES_MAX;
 use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 
+use super::chunks::Chunks;
 use super::{LINE_BYTES, Op, Program, Stores};
 use crate::schedule::{Form, Schedule, Source, Step};
 
@@ -49,7 +50,8 @@ pub struct Target {
 #[must_use]
 pub fn lower(schedule: &Schedule, target: Target) -> Program {
     let mut lowering = Lowering::new(schedule, target);
-    let lanes = schedule.lanes().iter().map(|steps| lowering.lane(steps)).collect();
+    let lanes = schedule.lanes().iter().enumerate();
+    let lanes = lanes.map(|(lane, steps)| lowering.lane(lane, steps)).collect();
     let shift = |form: Form| form.data_type(schedule.call()).bytes().trailing_zeros();
     Program {
         call: *schedule.call(),
@@ -62,12 +64,13 @@ pub fn lower(schedule: &Schedule, target: Target) -> Program {
         rounded_len: schedule.rounded_len(),
         overlay: target.in_place.then(|| schedule.overlay()),
         flips_staging: schedule.flips_staging(),
+        groups: (0..schedule.lanes().len()).map(|lane| schedule.group(lane).cloned()).collect(),
         element: shift(Form::Element),
         accumulator: shift(Form::Accumulator),
     }
 }
 
-struct Lowering<'s> {
+pub(super) struct Lowering<'s> {
     schedule: &'s Schedule,
     target: Target,
     /// The sources of the schedule, and then those of operations that lowering has added.
@@ -90,13 +93,16 @@ impl<'s> Lowering<'s> {
         }
     }
 
-    fn lane(&mut self, steps: &[Step]) -> Vec<Op> {
+    fn lane(&mut self, lane: usize, steps: &[Step]) -> Vec<Op> {
+        let mut chunks = Chunks::new(self.schedule, self.target, lane);
         let mut ops = Vec::with_capacity(steps.len());
         ops.extend(self.exchange(steps));
         let mut at = 0;
         while let Some(step) = steps.get(at) {
             at += 1;
+            chunks.take_before(step, self, &mut ops);
             match step {
+                Step::Offload { src, dst } => chunks.post(*src, *dst, self, &mut ops),
                 Step::Reduce { dst, sources } if self.goes_to_all(*dst, sources, &steps[at..]) => {
                     at += self.schedule.size() - 1;
                     self.reduce_to_all(*dst, sources, &mut ops);
@@ -104,11 +110,12 @@ impl<'s> Lowering<'s> {
                 step => ops.push(self.op(step)),
             }
         }
+        chunks.take_all(self, &mut ops);
         ops
     }
 
     /// The operation of a step by itself.
-    fn op(&self, step: &Step) -> Op {
+    pub(super) fn op(&self, step: &Step) -> Op {
         let is_user = |slice: Slice| matches!(slice.buffer, Buffer::Input | Buffer::Output);
         match *step {
             Step::Send { to, src } => Op::Send { to, src, rendezvous: self.target.rendezvous },
@@ -136,6 +143,7 @@ impl<'s> Lowering<'s> {
             Step::Signal => Op::Signal,
             Step::Wait { from } => Op::Wait { from },
             Step::Swap => Op::Swap,
+            Step::Offload { .. } => unreachable!("chunks are not handed over by members"),
         }
     }
 

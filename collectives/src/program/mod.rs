@@ -6,6 +6,7 @@
 //! program means the same as its schedule. `check` proves it, fast paths included. A
 //! [`Stepper`](crate::stepper::Stepper) runs it.
 
+mod chunks;
 mod lower;
 #[cfg(test)]
 mod tests;
@@ -15,6 +16,7 @@ use core::ops::Range;
 
 use ringfold_types::{Buffer, Call, Rank, Slice};
 
+use crate::offload::Group;
 use crate::schedule::{Form, Source};
 
 pub use lower::{Target, lower};
@@ -123,6 +125,28 @@ pub enum Op {
     },
     /// Swaps the staging buffers of two ranks: from here on each uses the other's as its own.
     Swap,
+    /// Hands over `src` as the next chunk of the lane's group, and skips the next `ops` operations.
+    /// Without a provider these operations take its place.
+    Post {
+        /// The number of the chunk in the lane.
+        chunk: u32,
+        /// This member's elements.
+        src: Slice,
+        /// The place of the result.
+        dst: Slice,
+        /// Number of operations in its place.
+        ops: u32,
+    },
+    /// Waits for the result of a chunk, and skips the next `ops` operations. Without a provider
+    /// these operations take its place.
+    Take {
+        /// The number of the chunk in the lane.
+        chunk: u32,
+        /// The place of the result.
+        dst: Slice,
+        /// Number of operations in its place.
+        ops: u32,
+    },
 }
 
 /// The operations of one rank in one call, made by [`lower`].
@@ -138,6 +162,8 @@ pub struct Program {
     rounded_len: usize,
     overlay: Option<isize>,
     flips_staging: bool,
+    /// By lane, the group to which it hands over chunks.
+    groups: Vec<Option<Group>>,
     /// Binary logarithm of the bytes of an element.
     element: u32,
     /// Binary logarithm of the bytes of an accumulator.
@@ -210,6 +236,12 @@ impl Program {
         self.flips_staging
     }
 
+    /// The group to which a lane hands over chunks.
+    #[must_use]
+    pub fn group(&self, lane: usize) -> Option<&Group> {
+        self.groups[lane].as_ref()
+    }
+
     /// The exchange that the program begins with, if it does: the other rank, the input and the
     /// result.
     #[must_use]
@@ -223,14 +255,7 @@ impl Program {
 
     /// Whether two slices have memory in common.
     pub(crate) fn overlap(&self, a: Slice, b: Slice) -> bool {
-        let place = |slice: Slice| match (slice.buffer, self.overlay) {
-            (Buffer::Output, Some(at)) => (Buffer::Input, slice.offset.cast_signed() + at),
-            (buffer, _) => (buffer, slice.offset.cast_signed()),
-        };
-        let ((memory_a, start_a), (memory_b, start_b)) = (place(a), place(b));
-        memory_a == memory_b
-            && start_a < start_b + b.len.cast_signed()
-            && start_b < start_a + a.len.cast_signed()
+        overlap(self.overlay, a, b)
     }
 
     /// Binary logarithm of the bytes of an element of `form`.
@@ -242,4 +267,16 @@ impl Program {
             Form::Accumulator => self.accumulator,
         }
     }
+}
+
+/// Whether two slices have memory in common. `overlay` is as for [`Program::overlay`].
+fn overlap(overlay: Option<isize>, a: Slice, b: Slice) -> bool {
+    let place = |slice: Slice| match (slice.buffer, overlay) {
+        (Buffer::Output, Some(at)) => (Buffer::Input, slice.offset.cast_signed() + at),
+        (buffer, _) => (buffer, slice.offset.cast_signed()),
+    };
+    let ((memory_a, start_a), (memory_b, start_b)) = (place(a), place(b));
+    memory_a == memory_b
+        && start_a < start_b + b.len.cast_signed()
+        && start_b < start_a + a.len.cast_signed()
 }

@@ -70,6 +70,7 @@ impl Parts {
         let mut steps = Builder::new(plan, "mutant", self.lanes.len());
         steps.scratch(of.scratch_len());
         steps.sums(of.rounded_len(), Form::Element);
+        steps.groups_of(of);
         for (lane, parts) in self.lanes.iter().enumerate() {
             steps.lane(lane);
             for (step, sources) in parts {
@@ -85,6 +86,7 @@ impl Parts {
                     Step::Signal => steps.signal(),
                     Step::Wait { from } => steps.wait(from),
                     Step::Swap => steps.swap_staging(),
+                    Step::Offload { src, dst } => steps.offload(src, dst),
                 }
             }
         }
@@ -175,6 +177,7 @@ fn slices((step, sources): &mut (Step, Vec<Source>)) -> Vec<&mut Slice> {
         Step::Send { src, .. } | Step::Put { src, .. } => vec![src],
         Step::Recv { dst, .. } | Step::Reduce { dst, .. } => vec![dst],
         Step::Copy { src, dst } | Step::Get { src, dst, .. } => vec![src, dst],
+        Step::Offload { src, dst } => vec![src, dst],
         Step::Signal | Step::Wait { .. } | Step::Swap => Vec::new(),
     };
     of_step.into_iter().chain(of_sources).collect()
@@ -190,7 +193,11 @@ fn peers((step, sources): &mut (Step, Vec<Source>)) -> Vec<&mut Rank> {
         Step::Recv { from: rank, .. }
         | Step::Wait { from: rank }
         | Step::Get { from: rank, .. } => Some(rank),
-        Step::Copy { .. } | Step::Reduce { .. } | Step::Signal | Step::Swap => None,
+        Step::Copy { .. }
+        | Step::Reduce { .. }
+        | Step::Offload { .. }
+        | Step::Signal
+        | Step::Swap => None,
     };
     of_step.into_iter().chain(of_sources).collect()
 }

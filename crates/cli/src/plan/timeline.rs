@@ -86,7 +86,11 @@ impl Lane<'_> {
                 });
                 at = self.take(links, &from.collect::<Vec<_>>(), self.lane, dst.len)?.max(1);
             }
-            Step::Copy { .. } | Step::Put { .. } | Step::Get { .. } | Step::Swap => {}
+            Step::Copy { .. }
+            | Step::Put { .. }
+            | Step::Get { .. }
+            | Step::Offload { .. }
+            | Step::Swap => {}
         }
         self.next += 1;
         let text = self.describe(step);
@@ -132,6 +136,7 @@ impl Lane<'_> {
             Step::Signal => "signal all".to_owned(),
             Step::Wait { from } => format!("wait #{from}"),
             Step::Swap => "swap staging".to_owned(),
+            Step::Offload { src, dst } => format!("{} = offload {}", name(*dst), name(*src)),
             Step::Reduce { dst, sources } => {
                 let op = self.schedule.call().op;
                 let sources = self.schedule.sources(sources).iter().map(|source| match source {
