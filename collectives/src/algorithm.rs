@@ -35,6 +35,8 @@ pub(crate) enum Needs {
     Staging { piece_len: fn(&Call, size: usize, chunk: usize) -> usize },
     /// Buffers that all ranks have mapped.
     Windows,
+    /// Aggregators in the layout, with `has_members`: whether their groups can perform a call.
+    Provider { has_members: fn(&Call, &Layout) -> bool },
 }
 
 /// The pattern in which data moves. `cost` prices a call by it.
@@ -143,7 +145,7 @@ impl Algorithm {
             Needs::Staging { piece_len } => {
                 call.count.div_ceil(piece_len(call, size, chunk)).max(1)
             }
-            Needs::Links | Needs::Rendezvous | Needs::Windows => 1,
+            Needs::Links | Needs::Rendezvous | Needs::Windows | Needs::Provider { .. } => 1,
         }
     }
 
@@ -154,7 +156,13 @@ impl Algorithm {
         matches!(self.needs, Needs::Rendezvous)
     }
 
-    /// Whether it works on ordinary buffers, on one host and on several.
+    /// Whether a provider in the network combines chunks (`offload`).
+    #[must_use]
+    pub fn needs_provider(&self) -> bool {
+        matches!(self.needs, Needs::Provider { .. })
+    }
+
+    /// Whether it works on ordinary buffers, on one host and on several, by links alone.
     #[must_use]
     pub fn works_anywhere(&self) -> bool {
         matches!(self.needs, Needs::Links | Needs::Rendezvous)

@@ -36,10 +36,10 @@ mod connections;
 pub mod cost;
 pub mod crossing;
 mod flat;
-mod in_network;
 mod hosts;
 #[cfg(test)]
 mod hosts_tests;
+mod in_network;
 pub mod offload;
 mod pattern;
 mod plan;

@@ -5,6 +5,7 @@
 mod double_tree;
 mod halving_doubling;
 mod hierarchical;
+mod in_network;
 mod one_shot;
 mod recursive_doubling;
 mod ring;
@@ -28,4 +29,5 @@ pub(crate) const ALGORITHMS: &[Algorithm] = &[
     staged::ALGORITHM,
     staged_one_shot::ALGORITHM,
     hierarchical::ALGORITHM,
+    in_network::ALGORITHM,
 ];

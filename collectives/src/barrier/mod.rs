@@ -2,7 +2,9 @@
 
 mod dissemination;
 pub(crate) mod hierarchical;
+mod in_network;
 
 use crate::algorithm::Algorithm;
 
-pub(crate) const ALGORITHMS: &[Algorithm] = &[dissemination::ALGORITHM, hierarchical::ALGORITHM];
+pub(crate) const ALGORITHMS: &[Algorithm] =
+    &[dissemination::ALGORITHM, hierarchical::ALGORITHM, in_network::ALGORITHM];

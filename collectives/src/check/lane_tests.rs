@@ -7,6 +7,7 @@ use alloc::vec::Vec;
 
 use ringfold_types::{Buffer, Collective, Rank, Slice};
 
+use super::provider::Offloading;
 use super::tests::{COUNT, IN, IN_PLACE, OUT, OUT_OF_PLACE, assert_flaw, written};
 use super::world::World;
 use super::{Conditions, Flaw, check};
@@ -84,11 +85,11 @@ fn an_offer_that_stays_as_it_is_is_right() {
 fn an_offer_is_read_when_it_is_taken() {
     let schedules = offered(true);
     // The memory alone reveals it, without clocks.
-    let mut world = World::new(&schedules, OFFERS);
+    let mut world = World::new(&schedules, OFFERS, Offloading::Always);
     world.lanes.iter_mut().for_each(|races| *races = None);
     assert_eq!(world.run(), Err(Flaw::Result { rank: Rank(1), index: 0 }));
     // A link with room for the message has taken it before it changes.
-    let mut world = World::new(&schedules, OUT_OF_PLACE);
+    let mut world = World::new(&schedules, OUT_OF_PLACE, Offloading::Always);
     world.lanes.iter_mut().for_each(|races| *races = None);
     assert!(world.run().is_ok());
 }

@@ -28,6 +28,8 @@
 //! * When the call ends, no rank uses the half of a staging buffer that the next call writes first
 //!   (`Race`, `Swap`).
 //! * Every slice lies in its buffer (`Bounds`).
+//! * Where a provider in the network combines chunks, the members' own steps in its place give the
+//!   same bits (`Bits`). [`check_failing`] shows it for a provider that fails in the middle.
 //!
 //! A proof also measures the longest chain of messages, and the elements that the busiest rank
 //! sends.
@@ -66,6 +68,8 @@
 //! * **Memory.** The receiver of a message or a signal sees what its sender stored before.
 //! * **Ports** do what an operation says. `tests/suite` compares results and bits on every
 //!   transport with an oracle.
+//! * **Providers** in the network combine a chunk once all members have handed over their parts, in
+//!   the order of the tree, and round like kernels. They take as many chunks as their window has.
 //! * **Other calls** keep the same rules about staging buffers.
 //!
 //! `collectives/tests/proofs.rs` runs proofs for all numbers of ranks up to 64 and for some up to
@@ -76,6 +80,7 @@ mod access;
 mod flaw;
 mod fold;
 mod memory;
+mod provider;
 mod races;
 mod result;
 mod signals;
@@ -84,6 +89,7 @@ mod world;
 
 use crate::algorithm::Stated;
 use crate::schedule::Schedule;
+use provider::{Offloading, same_bits};
 use world::World;
 
 pub use flaw::{Conditions, Flaw};
@@ -99,7 +105,33 @@ pub use flaw::{Conditions, Flaw};
 /// # Panics
 /// If `schedules` is empty.
 pub fn check(schedules: &[Schedule], conditions: Conditions) -> Result<Stated, Flaw> {
-    World::new(schedules, conditions).run()
+    let run = |offloading| World::new(schedules, conditions, offloading).run();
+    let (stated, outputs) = run(Offloading::Always)?;
+    if schedules.iter().any(Schedule::offloads) {
+        let (_, relayed) = run(Offloading::Never)?;
+        same_bits(&outputs, &relayed, schedules[0].call().count)?;
+    }
+    Ok(stated)
+}
+
+/// Proves the schedules of all ranks for a provider in the network that fails in the middle of the
+/// call: after `turns` turns of ranks. Each turn performs at most one operation of each lane. The
+/// results must have the bits of a call with a provider.
+///
+/// # Errors
+/// The first flaw that the run meets.
+///
+/// # Panics
+/// If `schedules` is empty.
+pub fn check_failing(
+    schedules: &[Schedule],
+    conditions: Conditions,
+    turns: usize,
+) -> Result<(), Flaw> {
+    let run = |offloading| World::new(schedules, conditions, offloading).run();
+    let (_, outputs) = run(Offloading::Always)?;
+    let (_, others) = run(Offloading::Until(turns))?;
+    same_bits(&outputs, &others, schedules[0].call().count)
 }
 
 #[cfg(test)]

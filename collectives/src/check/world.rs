@@ -8,6 +8,7 @@ use ringfold_types::{Buffer, Collective, Rank, Slice};
 
 use super::flaw::{Conditions, Flaw};
 use super::memory::{Memory, Ranks, Run, combine, cut, shifted};
+use super::provider::{Offloading, Provider};
 use super::races::Races;
 use super::signals::Signals;
 use super::stream::Stream;
@@ -27,6 +28,10 @@ pub(super) struct World<'s> {
     /// several lanes.
     pub(super) lanes: Vec<Option<Races>>,
     pub(super) signals: Option<Signals>,
+    pub(super) provider: Provider,
+    pub(super) offloading: Offloading,
+    /// Turns of ranks so far.
+    turns: usize,
 }
 
 /// The ports of one rank.
@@ -36,7 +41,7 @@ struct PortsOf<'w, 's> {
 }
 
 pub(super) struct Node {
-    stepper: Stepper,
+    pub(super) stepper: Stepper,
     /// The elements on the wire to it, by sender and lane.
     links: BTreeMap<(usize, usize), Stream>,
     /// Whether it or a peer of it has moved since it last stopped.
@@ -57,7 +62,11 @@ pub(super) struct Node {
 }
 
 impl<'s> World<'s> {
-    pub(super) fn new(schedules: &'s [Schedule], conditions: Conditions) -> Self {
+    pub(super) fn new(
+        schedules: &'s [Schedule],
+        conditions: Conditions,
+        offloading: Offloading,
+    ) -> Self {
         let Conditions { in_place, offers: rendezvous, .. } = conditions;
         let target = Target { in_place, rendezvous, shares_memory: true };
         let programs: Vec<Program> = schedules.iter().map(|it| lower(it, target)).collect();
@@ -67,7 +76,10 @@ impl<'s> World<'s> {
             .map(|(schedule, program)| {
                 let own = Ranks::only(schedule.rank().index(), schedules.len());
                 let mut stepper = Stepper::new();
-                stepper.start(program);
+                match offloading {
+                    Offloading::Never => stepper.start(program),
+                    _ => stepper.start_with_provider(program),
+                }
                 Node {
                     stepper,
                     links: BTreeMap::new(),
@@ -91,13 +103,31 @@ impl<'s> World<'s> {
             None => Races::between_lanes(schedule, conditions.in_place),
         };
         let lanes = schedules.iter().map(lanes).collect();
-        Self { schedules, programs, conditions, nodes, races, lanes, signals }
+        let provider = Provider::new(schedules);
+        let turns = 0;
+        Self {
+            schedules,
+            programs,
+            conditions,
+            nodes,
+            races,
+            lanes,
+            signals,
+            provider,
+            offloading,
+            turns,
+        }
     }
 
-    pub(super) fn run(mut self) -> Result<Stated, Flaw> {
+    /// Runs to the end. Returns the costs, and the outputs by rank.
+    pub(super) fn run(mut self) -> Result<(Stated, Vec<Memory>), Flaw> {
         while self.nodes.iter().any(|node| node.is_awake) {
             for index in 0..self.nodes.len() {
                 if core::mem::take(&mut self.nodes[index].is_awake) {
+                    self.turns += 1;
+                    if self.offloading == Offloading::Until(self.turns) {
+                        self.lose_provider();
+                    }
                     let moved = self.advance(index)?;
                     self.nodes[index].is_awake |= moved;
                 }
@@ -129,7 +159,24 @@ impl<'s> World<'s> {
         }
         let steps = self.nodes.iter().flat_map(|node| &node.depth).max().copied().unwrap_or(0);
         let sent = self.nodes.iter().map(|node| node.sent).max().unwrap_or(0);
-        Ok(Stated { steps, sent })
+        Ok((Stated { steps, sent }, self.nodes.into_iter().map(|node| node.output).collect()))
+    }
+
+    /// The provider fails. All members agree on the results that it has delivered to any of them.
+    fn lose_provider(&mut self) {
+        for lane in 0..self.schedules.iter().map(|it| it.lanes().len()).max().unwrap_or(0) {
+            let is_member = |index: &usize| {
+                let schedule = &self.schedules[*index];
+                lane < schedule.lanes().len() && schedule.group(lane).is_some()
+            };
+            let members: Vec<usize> = (0..self.nodes.len()).filter(is_member).collect();
+            let taken = |index: &usize| self.nodes[*index].stepper.chunks(lane).1;
+            let from = members.iter().map(taken).max().unwrap_or(0);
+            for index in members {
+                self.nodes[index].stepper.fall_back(&self.programs[index], lane, from);
+            }
+        }
+        self.nodes.iter_mut().for_each(|node| node.is_awake = true);
     }
 
     fn deadlock(&self) -> Flaw {
@@ -146,8 +193,13 @@ impl<'s> World<'s> {
         // The programs move out for as long as the stepper runs, because its ports borrow the
         // world.
         let programs = core::mem::take(&mut self.programs);
+        let budget = match self.offloading {
+            // Few operations at a time, so that ranks are at many different places.
+            Offloading::Until(_) => 1,
+            Offloading::Always | Offloading::Never => usize::MAX,
+        };
         let progress =
-            stepper.advance(&programs[index], &mut PortsOf { world: self, index }, usize::MAX);
+            stepper.advance(&programs[index], &mut PortsOf { world: self, index }, budget);
         self.programs = programs;
         self.nodes[index].stepper = stepper;
         Ok(progress? == Progress::Moved)
@@ -498,5 +550,13 @@ impl Ports for PortsOf<'_, '_> {
 
     fn swap(&mut self) -> Result<(), Flaw> {
         self.world.swap(self.index)
+    }
+
+    fn post(&mut self, lane: usize, src: Slice, dst: Slice) -> Result<bool, Flaw> {
+        self.world.post(self.index, lane, src, dst)
+    }
+
+    fn take_result(&mut self, lane: usize, dst: Slice) -> Result<bool, Flaw> {
+        self.world.take_result(self.index, lane, dst)
     }
 }

@@ -84,7 +84,7 @@ impl Rates {
             Needs::Staging { .. } if size == 2 && steps == 1 => SWAPPED,
             Needs::Staging { .. } if size > 2 => SIGNALLED,
             Needs::Staging { .. } => STAGED,
-            Needs::Links | Needs::Rendezvous => return self.near,
+            Needs::Links | Needs::Rendezvous | Needs::Provider { .. } => return self.near,
         };
         shares.of(&self.near)
     }

@@ -35,12 +35,7 @@ impl<'s> Chunks<'s> {
     }
 
     /// Takes the results that a step uses, and all before them.
-    pub(super) fn take_before(
-        &mut self,
-        step: &Step,
-        lowering: &Lowering<'_>,
-        ops: &mut Vec<Op>,
-    ) {
+    pub(super) fn take_before(&mut self, step: &Step, lowering: &Lowering<'_>, ops: &mut Vec<Op>) {
         let used = |(_, dst): &(usize, Slice)| self.uses(step, *dst);
         let last = self.pending.iter().rposition(used);
         (0..last.map_or(0, |last| last + 1)).for_each(|_| self.take(lowering, ops));

@@ -2,9 +2,10 @@
 
 mod binomial;
 pub(crate) mod hierarchical;
+mod in_network;
 mod ring;
 
 use crate::algorithm::Algorithm;
 
 pub(crate) const ALGORITHMS: &[Algorithm] =
-    &[binomial::ALGORITHM, ring::ALGORITHM, hierarchical::ALGORITHM];
+    &[binomial::ALGORITHM, ring::ALGORITHM, hierarchical::ALGORITHM, in_network::ALGORITHM];

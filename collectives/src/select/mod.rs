@@ -39,7 +39,10 @@ pub fn select(
     }
     let estimated = |algorithm: &Algorithm| {
         let has_few_links = has_few_links(algorithm, layout.size());
-        allowed(algorithm) && has_few_links && !algorithm.is_single_copy()
+        // Sums of inexact aggregators may have other bits. Only users may choose them.
+        let is_exact = layout.aggregation().is_none_or(|it| it.is_exact);
+        let is_exact = is_exact || !algorithm.needs_provider();
+        allowed(algorithm) && has_few_links && is_exact && !algorithm.is_single_copy()
     };
     // Where the user allows only algorithms for shared memory, calls without it are free.
     cheapest_on_rails(call, layout, estimated)

@@ -8,6 +8,11 @@
 //! The stepper keeps all progress, and resumes an operation that is partly done. So any thread may
 //! call [`Stepper::advance`] next. One stepper serves call after call, and starting another call
 //! with as many lanes allocates nothing.
+//!
+//! A lane may hand over chunks to a provider in the network. If that is given up in the middle of a
+//! call, [`Stepper::fall_back`] has the members' own operations take its place.
+
+mod chunks;
 
 use alloc::vec::Vec;
 
@@ -16,6 +21,7 @@ use ringfold_types::{Rank, Slice};
 
 use crate::program::{Op, Program, Stores};
 use crate::schedule::Source;
+use chunks::Chunks;
 
 /// Performs the operations of one rank. No method waits: each does as much as is possible at once.
 pub trait Ports {
@@ -120,6 +126,26 @@ pub trait Ports {
     /// # Errors
     /// The reason why the call cannot go on.
     fn swap(&mut self) -> Result<(), Self::Error>;
+
+    /// Hands over `src` as the next chunk of the lane's group, whose result goes to `dst`. Returns
+    /// whether there was room. Only a stepper that was started with a provider asks for it.
+    ///
+    /// # Errors
+    /// The reason why the call cannot go on.
+    fn post(&mut self, lane: usize, src: Slice, dst: Slice) -> Result<bool, Self::Error> {
+        let _ = (lane, src, dst);
+        Ok(false)
+    }
+
+    /// Stores the oldest result of the lane's group that was not taken in `dst`. Returns whether it
+    /// was there.
+    ///
+    /// # Errors
+    /// The reason why the call cannot go on.
+    fn take_result(&mut self, lane: usize, dst: Slice) -> Result<bool, Self::Error> {
+        let _ = (lane, dst);
+        Ok(false)
+    }
 }
 
 /// The progress of an exchange.
@@ -176,6 +202,7 @@ struct Lane {
     done: usize,
     /// Posted sends that have not left, oldest first.
     posted: Vec<Posted>,
+    chunks: Chunks,
 }
 
 /// The value of `Lane::at` when a lane is done.
@@ -209,6 +236,17 @@ impl Stepper {
     /// Begins a program.
     #[inline]
     pub fn start(&mut self, program: &Program) {
+        self.begin(program, Chunks::RELAYED);
+    }
+
+    /// Begins a program whose lanes hand over their chunks to a provider. Without it the members'
+    /// own operations take its place.
+    pub fn start_with_provider(&mut self, program: &Program) {
+        self.begin(program, Chunks::OFFLOADED);
+    }
+
+    #[inline]
+    fn begin(&mut self, program: &Program, chunks: Chunks) {
         self.active = program.lanes().len();
         self.unfinished = self.active;
         while self.lanes.len() < self.active {
@@ -216,7 +254,7 @@ impl Stepper {
             self.lanes.push(Lane { posted, ..Lane::default() });
         }
         for lane in &mut self.lanes[..self.active] {
-            (lane.at, lane.done) = (0, 0);
+            (lane.at, lane.done, lane.chunks) = (0, 0, chunks);
             lane.posted.clear();
         }
     }
@@ -281,9 +319,9 @@ impl Stepper {
         let ops = program.lanes()[lane].as_slice();
         let mut moved = !state.posted.is_empty() && state.send_posted(lane, ports)?;
         let mut left = budget;
-        while left > 0
-            && let Some(op) = ops.get(state.at)
-        {
+        while left > 0 {
+            state.leave_again(ops);
+            let Some(op) = ops.get(state.at) else { break };
             left -= 1;
             if !state.posted.is_empty() && !state.may_begin(program, op) {
                 break;
@@ -347,10 +385,13 @@ impl Lane {
     fn may_begin(&self, program: &Program, op: &Op) -> bool {
         let dst = match op {
             Op::Send { .. } | Op::Exchange { .. } => return self.posted.len() < POSTED_MAX,
-            Op::Put { .. } | Op::Signal | Op::Wait { .. } | Op::Swap => return true,
+            Op::Put { .. } | Op::Signal | Op::Wait { .. } | Op::Swap | Op::Post { .. } => {
+                return true;
+            }
             Op::Receive { dst, .. }
             | Op::Copy { dst, .. }
             | Op::Get { dst, .. }
+            | Op::Take { dst, .. }
             | Op::Reduce { dst, .. }
             | Op::ReduceToAll { dst, .. } => dst.skip(self.done),
         };
@@ -395,6 +436,10 @@ impl Lane {
             }
             Op::Signal => (0, all(ports.signal(lane))?),
             Op::Swap => (0, all(ports.swap())?),
+            Op::Post { chunk, src, dst, ops } => {
+                return self.post(lane, (chunk, ops), src, dst, ports);
+            }
+            Op::Take { chunk, dst, ops } => return self.take(lane, (chunk, ops), dst, ports),
         };
         if is_whole(done, wanted) {
             (self.at, self.done) = (self.at + 1, 0);

@@ -1,0 +1,52 @@
+//! In the network: each host hands over the sum of its ranks once, and takes the result once.
+//!
+//! 1. The ranks of a host send their inputs to a member of the group, which combines them.
+//! 2. The members hand over these sums, chunk by chunk, and aggregators combine them
+//!    (`offload::Group`). Without aggregators the members do so, in the same order.
+//! 3. Each member sends the results to the ranks of its host.
+//!
+//! With several groups, each has a part of the buffer and a lane of its own.
+//!
+//! Steps: 2 for each level of aggregators, and 2 more within hosts. Sent by a member on a host of k
+//! ranks: the buffer to its aggregator, and k-1 times the buffer within its host. Pipelined in
+//! chunks.
+//!
+//! Source: Graham et al., "Scalable hierarchical aggregation protocol (SHArP)", 2016.
+
+use ringfold_types::Collective;
+
+use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Way};
+use crate::in_network::{self, Network, Seat};
+use crate::schedule::{Builder, Schedule};
+
+pub(super) const ALGORITHM: Algorithm = Algorithm {
+    collective: Collective::AllReduce,
+    name: "in_network",
+    needs: Needs::Provider { has_members: |_, _| true },
+    way: Way::Levels(in_network::price),
+    schedule,
+    stated: in_network::stated,
+    moved: Moved::sums_then_results,
+    messages: in_network::messages,
+};
+
+fn schedule(plan: &ScheduleParams<'_>) -> Schedule {
+    let network = Network::new(&plan.call, plan.layout);
+    let mut steps = Builder::new(plan, ALGORITHM.name, network.lanes());
+    for lane in 0..network.lanes() {
+        let steps = steps.lane(lane);
+        let seat = Seat::new(steps, &network, plan, lane);
+        // A member has the result of a piece when it hands over the one a window later.
+        for turn in 0..seat.pieces() + network.window() {
+            let done = turn.checked_sub(network.window());
+            if turn < seat.pieces() && !seat.is_member() {
+                seat.give(steps, turn, seat.result(turn));
+            }
+            done.into_iter().for_each(|index| seat.share(steps, index));
+            if turn < seat.pieces() && seat.is_member() {
+                seat.give(steps, turn, seat.result(turn));
+            }
+        }
+    }
+    steps.build()
+}

@@ -1,0 +1,57 @@
+//! In the network: each host hands over the sum of its ranks once, and the root takes the result.
+//!
+//! 1. The ranks of a host send their inputs to a member of the group, which combines them.
+//! 2. The members hand over these sums, chunk by chunk, and aggregators combine them
+//!    (`offload::Group`). Without aggregators the members do so, in the same order.
+//!
+//! The root must be a member. On one host it combines the inputs of all ranks.
+//!
+//! Steps: 2 for each level of aggregators, and 1 more within hosts. Sent by each rank: the buffer
+//! once. Pipelined in chunks.
+//!
+//! Source: Graham et al., "Scalable hierarchical aggregation protocol (SHArP)", 2016.
+
+use super::hierarchical;
+use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Way};
+use crate::in_network::{self, Network, Seat};
+use crate::schedule::{Builder, Schedule};
+use ringfold_topology::Layout;
+use ringfold_types::{Call, Collective, Slice};
+
+pub(super) const ALGORITHM: Algorithm = Algorithm {
+    collective: Collective::Reduce,
+    name: "in_network",
+    needs: Needs::Provider { has_members },
+    way: Way::Levels(in_network::price),
+    schedule,
+    stated: in_network::stated,
+    moved: Moved::sums,
+    messages: in_network::messages,
+};
+
+/// Whether the root is a member of a group.
+fn has_members(call: &Call, layout: &Layout) -> bool {
+    Network::new(call, layout).is_complete()
+}
+
+fn schedule(plan: &ScheduleParams<'_>) -> Schedule {
+    let network = Network::new(&plan.call, plan.layout);
+    if !network.is_complete() {
+        return (hierarchical::ALGORITHM.schedule)(plan);
+    }
+    let mut steps = Builder::new(plan, ALGORITHM.name, network.lanes());
+    for lane in 0..network.lanes() {
+        let steps = steps.lane(lane);
+        let seat = Seat::new(steps, &network, plan, lane);
+        for index in 0..seat.pieces() {
+            let result = seat.result(index);
+            let is_root = plan.rank == plan.call.root;
+            seat.give(
+                steps,
+                index,
+                if is_root { result } else { Slice { offset: 0, len: 0, ..result } },
+            );
+        }
+    }
+    steps.build()
+}
