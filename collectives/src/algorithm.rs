@@ -35,8 +35,8 @@ pub(crate) enum Needs {
     Staging { piece_len: fn(&Call, size: usize, chunk: usize) -> usize },
     /// Buffers that all ranks have mapped.
     Windows,
-    /// Aggregators in the layout, with `has_members`: whether their groups can perform a call.
-    Provider { has_members: fn(&Call, &Layout) -> bool },
+    /// Aggregators in the layout. The function says whether they can perform a call.
+    Provider { is_possible: fn(&Call, &Layout, chunk: usize) -> bool },
 }
 
 /// The pattern in which data moves. `cost` prices a call by it.

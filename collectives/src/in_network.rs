@@ -16,11 +16,15 @@ use crate::chunk::{block, part};
 use crate::cost::bill::Bill;
 use crate::cost::rates::{Rates, TURN_PS};
 use crate::crossing::Messages;
+use crate::group::{Group, Seats};
 use crate::hosts::price::Within;
 use crate::hosts::{Hosts, Team};
-use crate::offload::{Group, Seats};
+use crate::offload::offload;
 use crate::schedule::{Builder, Form, Source};
 use crate::wire::between_hosts;
+
+/// Chunks of a group in one call, at most: a longer schedule would cost more than it saves.
+const CHUNKS_MAX: usize = 2048;
 
 /// The groups of one call.
 pub(crate) struct Network<'a> {
@@ -28,8 +32,8 @@ pub(crate) struct Network<'a> {
     call: &'a Call,
     hosts: Hosts<'a>,
     aggregation: Cow<'a, Aggregation>,
-    /// The rails of the groups, by lane.
-    rails: Vec<usize>,
+    /// The numbers and rails of the groups, by lane.
+    rails: Vec<(usize, usize)>,
 }
 
 impl<'a> Network<'a> {
@@ -37,7 +41,10 @@ impl<'a> Network<'a> {
     pub(crate) fn new(call: &'a Call, layout: &'a Layout) -> Self {
         let aggregation = match layout.aggregation() {
             Some(aggregation) => Cow::Borrowed(aggregation),
-            None => Cow::Owned(Aggregation::star(layout.hosts())),
+            None => Cow::Owned(Aggregation {
+                chunk_bytes: usize::MAX,
+                ..Aggregation::star(layout.hosts())
+            }),
         };
         let carriers = layout.carriers().len().clamp(1, aggregation.groups);
         let hosts = Hosts::new(layout, carriers);
@@ -46,11 +53,11 @@ impl<'a> Network<'a> {
         } else {
             1
         };
-        let rails = (0..groups).map(|group| group % carriers);
+        let rails = (0..groups).map(|group| (group, group % carriers));
         let rails = match call.collective {
             Collective::Reduce if layout.hosts() > 1 => {
                 let place = hosts.place(call.root);
-                rails.filter(|rail| hosts.rail(*rail)[place] == call.root).collect()
+                rails.filter(|(_, rail)| hosts.rail(*rail)[place] == call.root).collect()
             }
             _ => rails.collect(),
         };
@@ -60,6 +67,12 @@ impl<'a> Network<'a> {
     /// Whether each group has its members. A group of a reduce has the root as a member.
     pub(crate) fn is_complete(&self) -> bool {
         !self.rails.is_empty()
+    }
+
+    /// Whether each group has its members and few enough chunks.
+    fn is_possible(&self, chunk: usize) -> bool {
+        let chunk = self.chunk(chunk);
+        self.is_complete() && self.block(0).len.div_ceil(chunk) <= CHUNKS_MAX
     }
 
     pub(crate) fn lanes(&self) -> usize {
@@ -89,7 +102,7 @@ impl<'a> Network<'a> {
         let place = self.hosts.place(rank);
         let is_alone = self.layout.hosts() == 1 && self.call.collective == Collective::Reduce;
         let member =
-            if is_alone { self.call.root } else { self.hosts.rail(self.rails[lane])[place] };
+            if is_alone { self.call.root } else { self.hosts.rail(self.rails[lane].1)[place] };
         let others = self.layout.ranks_on(self.layout.host(rank)).iter();
         let others = others.copied().filter(|other| *other != member);
         Team::new(core::iter::once(member).chain(others).collect(), rank)
@@ -105,12 +118,16 @@ impl<'a> Network<'a> {
         (chunks, longest): (usize, usize),
     ) {
         if self.layout.hosts() > 1 {
-            let members = self.hosts.rail(self.rails[lane]).to_vec();
+            let (number, rail) = self.rails[lane];
+            let members = self.hosts.rail(rail).to_vec();
             let seats = Seats { members, me: self.hosts.place(rank), tree: &self.aggregation.tree };
             let root = self.call.collective == Collective::Reduce;
             let root = root.then(|| self.hosts.place(self.call.root));
             let ways = (self.window(), self.form());
-            let group = Group::new(steps, seats, ways, root, (chunks, longest));
+            let call = self.call.collective;
+            let reserve = |len, form| steps.sums(len, form);
+            let group = Group::new(call, reserve, seats, ways, root, (chunks, longest));
+            let group = group.numbered(number);
             steps.group(group);
         }
     }
@@ -190,7 +207,7 @@ impl<'n> Seat<'n> {
         if src != own {
             steps.reduce(src, &sources);
         }
-        steps.offload(src, dst);
+        offload(steps, src, dst);
     }
 
     /// Passes the result of a piece on to all ranks of the host.
@@ -283,4 +300,12 @@ pub(crate) fn price(call: &Call, layout: &Layout, chunk: usize) -> u128 {
         combined: if call.collective.reduces() { most * count } else { 0 },
     };
     between.and(&within.bill(call, layout, between.switch_ps, chunk)).total(layout)
+}
+
+/// Whether the aggregators of `layout` can perform a call, if pipelines pass on `chunk` elements at
+/// a time.
+pub(crate) fn is_possible(call: &Call, layout: &Layout, chunk: usize) -> bool {
+    layout.aggregation().is_some()
+        && layout.hosts() > 1
+        && Network::new(call, layout).is_possible(chunk)
 }

@@ -6,12 +6,13 @@
 //! *program*, which picks fast paths, and a `Stepper` runs one rank's program without I/O. `check`
 //! proves that the programs of all ranks keep the promise of their call.
 //!
-//! * `schedule`: the language; `chunk`: the only place that divides counts;
+//! * `schedule`: the language; `form`: the forms of elements; `chunk`: the only place that divides counts;
 //! * `program`: operations with their fast paths; `stepper`: execution; `check`: proofs;
 //! * `connections`: the most links of a rank to other hosts;
 //! * `crossing`: the messages of a call across each level of a fabric;
 //! * `hosts`: teams within hosts, carriers between them, and ways to spread a call over both;
-//! * `offload`: groups that hand over chunks to a provider in the network, and their fallback;
+//! * `group`: groups that hand over chunks to a provider in the network; `offload`: their steps,
+//!   with the members' own steps in its place;
 //! * `in_network`: the parts that algorithms for such groups share;
 //! * `pattern`: the communication patterns, integers only;
 //! * `allreduce`, `allgather`, `reduce_scatter`, `broadcast`, `reduce`, `barrier`: one file per
@@ -36,6 +37,8 @@ mod connections;
 pub mod cost;
 pub mod crossing;
 mod flat;
+mod form;
+pub mod group;
 mod hosts;
 #[cfg(test)]
 mod hosts_tests;

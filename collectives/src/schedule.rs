@@ -25,39 +25,12 @@ use core::ops::Range;
 
 use ringfold_topology::Order;
 use ringfold_types::limits::{LANES_MAX, SOURCES_MAX, STEPS_MAX};
-use ringfold_types::{Buffer, Call, Collective, DataType, Rank, Slice};
+use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 
 use crate::algorithm::ScheduleParams;
-use crate::offload::{Group, Relayed};
+use crate::group::Group;
 
-/// The representation of an element.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Form {
-    /// In the call's data type.
-    Element,
-    /// In the data type's accumulator.
-    Accumulator,
-}
-
-impl Form {
-    /// The form of the elements of `buffer`.
-    #[must_use]
-    pub const fn of(buffer: Buffer) -> Self {
-        match buffer {
-            Buffer::Input | Buffer::Output | Buffer::Rounded | Buffer::Staging => Self::Element,
-            Buffer::Scratch => Self::Accumulator,
-        }
-    }
-
-    /// The type that elements of this form have in `call`.
-    #[must_use]
-    pub const fn data_type(self, call: &Call) -> DataType {
-        match self {
-            Self::Accumulator if call.collective.reduces() => call.data_type.accumulator(),
-            _ => call.data_type,
-        }
-    }
-}
+pub use crate::form::Form;
 
 /// The place from which a reduction takes elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -140,6 +113,15 @@ pub enum Step {
     /// Swaps the staging buffers of two ranks: from here on each uses the other's as its own. The
     /// step does not wait, because the other rank swaps at its own time.
     Swap,
+}
+
+/// The members' own steps for one chunk.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Relayed {
+    /// The steps where the chunk would be handed over.
+    pub(crate) begun: Vec<Step>,
+    /// The steps where its result would be taken.
+    pub(crate) ended: Vec<Step>,
 }
 
 /// Everything that one rank does in one call.
@@ -379,11 +361,6 @@ impl Builder {
         self.group = outer;
     }
 
-    /// The collective of the call.
-    pub(crate) const fn collective(&self) -> Collective {
-        self.schedule.call.collective
-    }
-
     /// The number of the rank that is named `rank` now.
     fn number(&self, rank: Rank) -> Rank {
         if self.group.is_empty() { rank } else { self.group[rank.index()] }
@@ -470,23 +447,21 @@ impl Builder {
         self.schedule.groups[self.lane] = Some(group);
     }
 
-    /// Hands over `src` as the next chunk of this lane's group, with its result in `dst`.
-    ///
-    /// # Panics
-    /// If the lane has no group.
-    pub fn offload(&mut self, src: Slice, dst: Slice) {
-        let group = self.schedule.groups[self.lane].take();
-        let group = group.unwrap_or_else(|| panic!("lane {} has a group", self.lane));
-        let chunk = self.schedule.relayed[self.lane].len();
-        let begun = self.apart(|steps| group.begin(steps, chunk, src, dst));
-        let ended = self.apart(|steps| group.end(steps, dst));
-        self.schedule.relayed[self.lane].push(Relayed { begun, ended });
-        self.schedule.groups[self.lane] = Some(group);
+    /// The group of this lane, and the number of its next chunk.
+    pub(crate) fn next_chunk(&self) -> (Option<&Group>, usize) {
+        let Schedule { groups, relayed, .. } = &self.schedule;
+        (groups[self.lane].as_ref(), relayed[self.lane].len())
+    }
+
+    /// Hands over `src` as the next chunk of this lane's group, with its result in `dst`. Without a
+    /// provider the members perform the steps `relayed`.
+    pub(crate) fn hand_over(&mut self, src: Slice, dst: Slice, relayed: Relayed) {
+        self.schedule.relayed[self.lane].push(relayed);
         self.push(Step::Offload { src, dst });
     }
 
     /// The steps that `write` adds to this lane. They name ranks by their numbers.
-    fn apart(&mut self, write: impl FnOnce(&mut Self)) -> Vec<Step> {
+    pub(crate) fn apart(&mut self, write: impl FnOnce(&mut Self)) -> Vec<Step> {
         let lane = self.lane;
         let outer = core::mem::take(&mut self.schedule.lanes[lane]);
         let names = core::mem::take(&mut self.group);

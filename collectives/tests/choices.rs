@@ -159,6 +159,7 @@ fn facts_are_as_reviewed() {
         for (is_so, what) in [
             (algorithm.needs_windows(), "windows"),
             (algorithm.needs_staging(), "stage"),
+            (algorithm.needs_provider(), "provider"),
             (algorithm.is_single_copy(), "single_copy"),
             (algorithm.is_hierarchical(), "hierarchical"),
             (algorithm.is_direct(), "direct"),

@@ -40,7 +40,7 @@ impl Via {
     /// memory needs all ranks on one host, over `Shm`.
     pub(crate) fn carries(self, algorithm: &Algorithm) -> bool {
         let shares_memory = matches!(self, Self::Shm | Self::ShmAttached | Self::ShmTried);
-        algorithm.works_anywhere() || shares_memory
+        algorithm.works_anywhere() || shares_memory && !algorithm.needs_provider()
     }
 
     /// Runs `rank_main` on `size` ranks with these settings (`RINGFOLD_*` variables), and returns

@@ -22,7 +22,7 @@ use crate::schedule::{Builder, Schedule};
 pub(super) const ALGORITHM: Algorithm = Algorithm {
     collective: Collective::AllReduce,
     name: "in_network",
-    needs: Needs::Provider { has_members: |_, _| true },
+    needs: Needs::Provider { is_possible: in_network::is_possible },
     way: Way::Levels(in_network::price),
     schedule,
     stated: in_network::stated,

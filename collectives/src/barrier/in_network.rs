@@ -14,12 +14,13 @@ use ringfold_types::Collective;
 
 use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Way};
 use crate::in_network::{self, Network};
+use crate::offload::offload;
 use crate::schedule::{Builder, Schedule};
 
 pub(super) const ALGORITHM: Algorithm = Algorithm {
     collective: Collective::Barrier,
     name: "in_network",
-    needs: Needs::Provider { has_members: |_, _| true },
+    needs: Needs::Provider { is_possible: in_network::is_possible },
     way: Way::Levels(in_network::price),
     schedule,
     stated: in_network::stated,
@@ -41,7 +42,7 @@ fn schedule(plan: &ScheduleParams<'_>) -> Schedule {
     others.iter().for_each(|other| steps.recv(*other, received));
     if plan.layout.hosts() > 1 {
         network.join(&mut steps, 0, plan.rank, (1, 1));
-        steps.offload(sent, received);
+        offload(&mut steps, sent, received);
     }
     others.iter().for_each(|other| steps.send(*other, received));
     steps.build()

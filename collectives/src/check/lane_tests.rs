@@ -87,7 +87,7 @@ fn an_offer_is_read_when_it_is_taken() {
     // The memory alone reveals it, without clocks.
     let mut world = World::new(&schedules, OFFERS, Offloading::Always);
     world.lanes.iter_mut().for_each(|races| *races = None);
-    assert_eq!(world.run(), Err(Flaw::Result { rank: Rank(1), index: 0 }));
+    assert_eq!(world.run().err(), Some(Flaw::Result { rank: Rank(1), index: 0 }));
     // A link with room for the message has taken it before it changes.
     let mut world = World::new(&schedules, OUT_OF_PLACE, Offloading::Always);
     world.lanes.iter_mut().for_each(|races| *races = None);

@@ -5,10 +5,9 @@ use alloc::vec::Vec;
 
 use ringfold_types::Slice;
 
-use super::lower::{Lowering, Target};
 use super::{Op, overlap};
-use crate::offload::Relayed;
-use crate::schedule::{Schedule, Source, Step};
+
+use crate::schedule::{Relayed, Schedule, Source, Step};
 
 /// The chunks of one lane that are handed over and not taken.
 pub(super) struct Chunks<'s> {
@@ -23,10 +22,10 @@ pub(super) struct Chunks<'s> {
 }
 
 impl<'s> Chunks<'s> {
-    pub(super) fn new(schedule: &'s Schedule, target: Target, lane: usize) -> Self {
+    pub(super) fn new(schedule: &'s Schedule, overlay: Option<isize>, lane: usize) -> Self {
         Self {
             schedule,
-            overlay: target.in_place.then(|| schedule.overlay()),
+            overlay,
             relayed: schedule.relayed(lane),
             window: schedule.group(lane).map_or(1, |group| group.window),
             next: 0,
@@ -35,10 +34,10 @@ impl<'s> Chunks<'s> {
     }
 
     /// Takes the results that a step uses, and all before them.
-    pub(super) fn take_before(&mut self, step: &Step, lowering: &Lowering<'_>, ops: &mut Vec<Op>) {
+    pub(super) fn take_before(&mut self, step: &Step, op: impl Fn(&Step) -> Op, ops: &mut Vec<Op>) {
         let used = |(_, dst): &(usize, Slice)| self.uses(step, *dst);
         let last = self.pending.iter().rposition(used);
-        (0..last.map_or(0, |last| last + 1)).for_each(|_| self.take(lowering, ops));
+        (0..last.map_or(0, |last| last + 1)).for_each(|_| self.take(&op, ops));
     }
 
     /// Hands over the next chunk, once the window has room for it.
@@ -46,30 +45,30 @@ impl<'s> Chunks<'s> {
         &mut self,
         src: Slice,
         dst: Slice,
-        lowering: &Lowering<'_>,
+        op: impl Fn(&Step) -> Op,
         ops: &mut Vec<Op>,
     ) {
         if self.pending.len() == self.window {
-            self.take(lowering, ops);
+            self.take(&op, ops);
         }
         let begun = &self.relayed[self.next].begun;
         ops.push(Op::Post { chunk: short(self.next), src, dst, ops: short(begun.len()) });
-        ops.extend(begun.iter().map(|step| lowering.op(step)));
+        ops.extend(begun.iter().map(&op));
         self.pending.push_back((self.next, dst));
         self.next += 1;
     }
 
-    pub(super) fn take_all(&mut self, lowering: &Lowering<'_>, ops: &mut Vec<Op>) {
+    pub(super) fn take_all(&mut self, op: impl Fn(&Step) -> Op, ops: &mut Vec<Op>) {
         while !self.pending.is_empty() {
-            self.take(lowering, ops);
+            self.take(&op, ops);
         }
     }
 
-    fn take(&mut self, lowering: &Lowering<'_>, ops: &mut Vec<Op>) {
+    fn take(&mut self, op: impl Fn(&Step) -> Op, ops: &mut Vec<Op>) {
         let Some((chunk, dst)) = self.pending.pop_front() else { return };
         let ended = &self.relayed[chunk].ended;
         ops.push(Op::Take { chunk: short(chunk), dst, ops: short(ended.len()) });
-        ops.extend(ended.iter().map(|step| lowering.op(step)));
+        ops.extend(ended.iter().map(op));
     }
 
     /// Whether a step reads or writes elements of `dst`.

@@ -70,7 +70,7 @@ pub fn lower(schedule: &Schedule, target: Target) -> Program {
     }
 }
 
-pub(super) struct Lowering<'s> {
+struct Lowering<'s> {
     schedule: &'s Schedule,
     target: Target,
     /// The sources of the schedule, and then those of operations that lowering has added.
@@ -94,15 +94,18 @@ impl<'s> Lowering<'s> {
     }
 
     fn lane(&mut self, lane: usize, steps: &[Step]) -> Vec<Op> {
-        let mut chunks = Chunks::new(self.schedule, self.target, lane);
+        let mut chunks =
+            Chunks::new(self.schedule, self.target.in_place.then(|| self.schedule.overlay()), lane);
         let mut ops = Vec::with_capacity(steps.len());
         ops.extend(self.exchange(steps));
         let mut at = 0;
         while let Some(step) = steps.get(at) {
             at += 1;
-            chunks.take_before(step, self, &mut ops);
+            chunks.take_before(step, |step| self.op(step), &mut ops);
             match step {
-                Step::Offload { src, dst } => chunks.post(*src, *dst, self, &mut ops),
+                Step::Offload { src, dst } => {
+                    chunks.post(*src, *dst, |step| self.op(step), &mut ops)
+                }
                 Step::Reduce { dst, sources } if self.goes_to_all(*dst, sources, &steps[at..]) => {
                     at += self.schedule.size() - 1;
                     self.reduce_to_all(*dst, sources, &mut ops);
@@ -110,12 +113,12 @@ impl<'s> Lowering<'s> {
                 step => ops.push(self.op(step)),
             }
         }
-        chunks.take_all(self, &mut ops);
+        chunks.take_all(|step| self.op(step), &mut ops);
         ops
     }
 
     /// The operation of a step by itself.
-    pub(super) fn op(&self, step: &Step) -> Op {
+    fn op(&self, step: &Step) -> Op {
         let is_user = |slice: Slice| matches!(slice.buffer, Buffer::Input | Buffer::Output);
         match *step {
             Step::Send { to, src } => Op::Send { to, src, rendezvous: self.target.rendezvous },

@@ -16,7 +16,7 @@ use core::ops::Range;
 
 use ringfold_types::{Buffer, Call, Rank, Slice};
 
-use crate::offload::Group;
+use crate::group::Group;
 use crate::schedule::{Form, Source};
 
 pub use lower::{Target, lower};

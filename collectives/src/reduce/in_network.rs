@@ -15,24 +15,18 @@ use super::hierarchical;
 use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Way};
 use crate::in_network::{self, Network, Seat};
 use crate::schedule::{Builder, Schedule};
-use ringfold_topology::Layout;
-use ringfold_types::{Call, Collective, Slice};
+use ringfold_types::{Collective, Slice};
 
 pub(super) const ALGORITHM: Algorithm = Algorithm {
     collective: Collective::Reduce,
     name: "in_network",
-    needs: Needs::Provider { has_members },
+    needs: Needs::Provider { is_possible: in_network::is_possible },
     way: Way::Levels(in_network::price),
     schedule,
     stated: in_network::stated,
     moved: Moved::sums,
     messages: in_network::messages,
 };
-
-/// Whether the root is a member of a group.
-fn has_members(call: &Call, layout: &Layout) -> bool {
-    Network::new(call, layout).is_complete()
-}
 
 fn schedule(plan: &ScheduleParams<'_>) -> Schedule {
     let network = Network::new(&plan.call, plan.layout);

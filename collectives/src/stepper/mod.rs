@@ -13,164 +13,16 @@
 //! call, [`Stepper::fall_back`] has the members' own operations take its place.
 
 mod chunks;
+mod ports;
 
 use alloc::vec::Vec;
 
 use ringfold_types::limits::POSTED_MAX;
 use ringfold_types::{Rank, Slice};
 
-use crate::program::{Op, Program, Stores};
-use crate::schedule::Source;
+use crate::program::{Op, Program};
 use chunks::Chunks;
-
-/// Performs the operations of one rank. No method waits: each does as much as is possible at once.
-pub trait Ports {
-    /// The reason why a call cannot go on.
-    type Error;
-
-    /// Sends `src` to a rank, and combines it with as many elements of that rank into `dst`.
-    ///
-    /// # Errors
-    /// The reason why the call cannot go on.
-    fn exchange(&mut self, with: Rank, src: Slice, dst: Slice) -> Result<Exchanged, Self::Error>;
-
-    /// Passes `src` to the link of `lane` to a rank. Returns how many elements the link has
-    /// accepted.
-    ///
-    /// # Errors
-    /// The reason why the call cannot go on.
-    fn send(
-        &mut self,
-        lane: usize,
-        to: Rank,
-        src: Slice,
-        rendezvous: bool,
-    ) -> Result<usize, Self::Error>;
-
-    /// Moves elements that have arrived from a rank to the front of `dst`. Returns how many.
-    ///
-    /// # Errors
-    /// The reason why the call cannot go on.
-    fn receive(
-        &mut self,
-        lane: usize,
-        from: Rank,
-        dst: Slice,
-        stores: Stores,
-    ) -> Result<usize, Self::Error>;
-
-    /// Copies all of `src`.
-    ///
-    /// # Errors
-    /// The reason why the call cannot go on.
-    fn copy(
-        &mut self,
-        lane: usize,
-        src: Slice,
-        dst: Slice,
-        stores: Stores,
-    ) -> Result<(), Self::Error>;
-
-    /// Combines as many elements as every source has. Returns how many.
-    ///
-    /// # Errors
-    /// The reason why the call cannot go on.
-    fn reduce(&mut self, lane: usize, reduction: Reduction<'_>) -> Result<usize, Self::Error>;
-
-    /// Combines all elements of `sources`, which are inputs at the place of `dst`, into `dst` of
-    /// every rank.
-    ///
-    /// # Errors
-    /// The reason why the call cannot go on.
-    fn reduce_to_all(
-        &mut self,
-        lane: usize,
-        dst: Slice,
-        sources: &[Source],
-        stores: Stores,
-    ) -> Result<(), Self::Error>;
-
-    /// Stores all of `src` at the same place of a rank's output.
-    ///
-    /// # Errors
-    /// The reason why the call cannot go on.
-    fn put(&mut self, lane: usize, to: Rank, src: Slice) -> Result<(), Self::Error>;
-
-    /// Copies all of `src`, which is in a rank's staging buffer, to `dst`.
-    ///
-    /// # Errors
-    /// The reason why the call cannot go on.
-    fn get(
-        &mut self,
-        lane: usize,
-        from: Rank,
-        src: Slice,
-        dst: Slice,
-        stores: Stores,
-    ) -> Result<(), Self::Error>;
-
-    /// Signals all other ranks.
-    ///
-    /// # Errors
-    /// The reason why the call cannot go on.
-    fn signal(&mut self, lane: usize) -> Result<(), Self::Error>;
-
-    /// Takes the next signal of a rank. Returns whether there was one.
-    ///
-    /// # Errors
-    /// The reason why the call cannot go on.
-    fn wait(&mut self, lane: usize, from: Rank) -> Result<bool, Self::Error>;
-
-    /// Swaps staging buffers with the other rank.
-    ///
-    /// # Errors
-    /// The reason why the call cannot go on.
-    fn swap(&mut self) -> Result<(), Self::Error>;
-
-    /// Hands over `src` as the next chunk of the lane's group, whose result goes to `dst`. Returns
-    /// whether there was room. Only a stepper that was started with a provider asks for it.
-    ///
-    /// # Errors
-    /// The reason why the call cannot go on.
-    fn post(&mut self, lane: usize, src: Slice, dst: Slice) -> Result<bool, Self::Error> {
-        let _ = (lane, src, dst);
-        Ok(false)
-    }
-
-    /// Stores the oldest result of the lane's group that was not taken in `dst`. Returns whether it
-    /// was there.
-    ///
-    /// # Errors
-    /// The reason why the call cannot go on.
-    fn take_result(&mut self, lane: usize, dst: Slice) -> Result<bool, Self::Error> {
-        let _ = (lane, dst);
-        Ok(false)
-    }
-}
-
-/// The progress of an exchange.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Exchanged {
-    /// Nothing was sent.
-    Nothing,
-    /// This rank's elements have left.
-    Sent,
-    /// This rank's elements have left, and the sum is done.
-    Both,
-}
-
-/// A reduction. Some of its elements may be done already.
-#[derive(Clone, Copy, Debug)]
-pub struct Reduction<'p> {
-    /// The results that are still missing.
-    pub dst: Slice,
-    /// The sources of all results, finished ones included.
-    pub sources: &'p [Source],
-    /// Elements that are done.
-    pub done: usize,
-    /// Whether all sources fit cache lines, as in `Op::Reduce`.
-    pub in_lines: bool,
-}
+pub use ports::{Exchanged, Ports, Reduction};
 
 /// The outcome of a call to `advance`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -320,7 +172,7 @@ impl Stepper {
         let mut moved = !state.posted.is_empty() && state.send_posted(lane, ports)?;
         let mut left = budget;
         while left > 0 {
-            state.leave_again(ops);
+            (state.at, state.done) = state.chunks.after(ops, (state.at, state.done));
             let Some(op) = ops.get(state.at) else { break };
             left -= 1;
             if !state.posted.is_empty() && !state.may_begin(program, op) {
@@ -336,6 +188,29 @@ impl Stepper {
             self.unfinished -= 1;
         }
         Ok(moved)
+    }
+
+    /// The chunks that a lane has handed over to its provider, and the results that it has taken.
+    #[must_use]
+    pub fn chunks(&self, lane: usize) -> (u32, u32) {
+        let Chunks { posted, taken, .. } = self.lanes[lane].chunks;
+        (posted, taken)
+    }
+
+    /// Gives up the provider of a lane. Results before chunk `from` still come from
+    /// `Ports::take_result`; later chunks go by the members' own operations. All members of the
+    /// group must give it up with the same `from`. It is not below the results that any of them has
+    /// taken, nor above the chunks that any of them has handed over.
+    ///
+    /// # Panics
+    /// If `from` is below the results taken or above the chunks handed over, or the lane has given
+    /// up its provider before.
+    pub fn fall_back(&mut self, program: &Program, lane: usize, from: u32) {
+        let state = &mut self.lanes[lane];
+        if state.at != DONE {
+            let ops = program.lanes()[lane].as_slice();
+            (state.at, state.done) = state.chunks.relay_from(from, ops, (state.at, state.done));
+        }
     }
 
     /// The positions of all lanes that are not done, for reports.
@@ -436,10 +311,19 @@ impl Lane {
             }
             Op::Signal => (0, all(ports.signal(lane))?),
             Op::Swap => (0, all(ports.swap())?),
-            Op::Post { chunk, src, dst, ops } => {
-                return self.post(lane, (chunk, ops), src, dst, ports);
+            Op::Post { chunk, .. } | Op::Take { chunk, .. } if self.chunks.relays(chunk) => (0, 0),
+            Op::Post { src, dst, ops, .. } => {
+                let posted = ports.post(lane, src, dst)?;
+                self.chunks.posted += u32::from(posted);
+                self.at += if posted { 1 + ops as usize } else { 0 };
+                return Ok(posted);
             }
-            Op::Take { chunk, dst, ops } => return self.take(lane, (chunk, ops), dst, ports),
+            Op::Take { dst, ops, .. } => {
+                let taken = ports.take_result(lane, dst)?;
+                self.chunks.taken += u32::from(taken);
+                self.at += if taken { 1 + ops as usize } else { 0 };
+                return Ok(taken);
+            }
         };
         if is_whole(done, wanted) {
             (self.at, self.done) = (self.at + 1, 0);

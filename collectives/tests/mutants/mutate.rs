@@ -3,6 +3,7 @@
 use std::fmt;
 
 use ringfold_collectives::ScheduleParams;
+use ringfold_collectives::offload::offload;
 use ringfold_collectives::schedule::{Builder, Form, Schedule, Source, Step};
 use ringfold_types::{Rank, Slice};
 
@@ -86,7 +87,7 @@ impl Parts {
                     Step::Signal => steps.signal(),
                     Step::Wait { from } => steps.wait(from),
                     Step::Swap => steps.swap_staging(),
-                    Step::Offload { src, dst } => steps.offload(src, dst),
+                    Step::Offload { src, dst } => offload(&mut steps, src, dst),
                 }
             }
         }

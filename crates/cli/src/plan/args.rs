@@ -7,8 +7,8 @@ use ringfold_collectives::select::{chunk_len, sum_bytes};
 use ringfold_collectives::{Algorithm, ScheduleParams};
 use ringfold_topology::discover::Cpus;
 use ringfold_topology::prices::{Prices, Seat};
-use ringfold_topology::{Layout, Occupancy, PeerMemory, discover};
-use ringfold_types::limits::{CHANNELS_MAX, RANKS_MAX};
+use ringfold_topology::{Aggregation, AggregationTree, Layout, Occupancy, PeerMemory, discover};
+use ringfold_types::limits::{AGGREGATOR_CHILDREN_MAX, CHANNELS_MAX, RANKS_MAX};
 use ringfold_types::{Amount, Call, Collective, DataType, Rank, ReduceOp, Wire};
 
 use super::layout;
@@ -65,6 +65,10 @@ pub(crate) struct Args {
     /// machine, and defaults]
     #[arg(long, value_name = "FILE")]
     prices: Option<String>,
+    /// Aggregators that combine data between hosts, each with one NIC of a host's rate [default:
+    /// none]
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u8).range(1..=8))]
+    aggregators: Option<u8>,
     /// Concurrent parts of a long call with ring and chain, as RINGFOLD_CHANNELS
     #[arg(long, default_value_t = 1)]
     #[arg(value_parser = clap::value_parser!(u8).range(1..=i64::from(CHANNELS_MAX)))]
@@ -132,7 +136,16 @@ impl Args {
         let layout = layout.with_occupancy(occupancy).sharing_memory(shares_memory);
         let layout = if shares_memory { layout.with_peer_memory(PeerMemory::Fast) } else { layout };
         let prices = self.prices(layout.hosts())?;
-        Ok(layout.with_channels(usize::from(self.channels)).with_prices(prices))
+        let layout = layout.with_channels(usize::from(self.channels)).with_prices(prices);
+        let byte_ps = layout.prices().link(layout.links_between()).byte_ps;
+        let aggregation = |groups: u8| Aggregation {
+            tree: AggregationTree::levels(layout.hosts(), AGGREGATOR_CHILDREN_MAX),
+            groups: usize::from(groups),
+            child_byte_ps: byte_ps,
+            ..Aggregation::star(layout.hosts())
+        };
+        let aggregation = self.aggregators.map(aggregation);
+        Ok(layout.with_aggregation(aggregation))
     }
 
     /// Returns the prices of links, if all hosts are like this machine.
