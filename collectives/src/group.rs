@@ -1,5 +1,5 @@
-//! Groups that hand over chunks to a provider in the network: one rank of each host, below a tree of
-//! aggregators, and the part of each member if there is no provider.
+//! Groups that hand over chunks to a provider in the network: one rank of each host, below a
+//! tree of aggregators, and the part of each member if there is no provider.
 
 use alloc::vec::Vec;
 

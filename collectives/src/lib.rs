@@ -6,7 +6,8 @@
 //! *program*, which picks fast paths, and a `Stepper` runs one rank's program without I/O. `check`
 //! proves that the programs of all ranks keep the promise of their call.
 //!
-//! * `schedule`: the language; `form`: the forms of elements; `chunk`: the only place that divides counts;
+//! * `schedule`: the language; `form`: the forms of elements;
+//! * `chunk`: the only place that divides counts;
 //! * `program`: operations with their fast paths; `stepper`: execution; `check`: proofs;
 //! * `connections`: the most links of a rank to other hosts;
 //! * `crossing`: the messages of a call across each level of a fabric;

@@ -74,8 +74,8 @@ pub struct Aggregation {
     pub window: usize,
     /// Bytes of the longest chunk that a member hands over.
     pub chunk_bytes: usize,
-    /// Whether sums have the bits of the ranks' own steps in the same order. Only then may selection
-    /// take the aggregators without being asked, and only then may a call go on without them.
+    /// Whether sums have the bits of the ranks' own steps in the same order. Only then may
+    /// selection take the aggregators without being asked, and a call go on without them.
     pub is_exact: bool,
     /// The time that a chunk spends in one aggregator, in picoseconds.
     pub latency_ps: u64,

@@ -80,6 +80,7 @@ mod access;
 mod flaw;
 mod fold;
 mod memory;
+mod offload;
 mod provider;
 mod races;
 mod result;
