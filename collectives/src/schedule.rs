@@ -24,7 +24,7 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use ringfold_topology::Order;
-use ringfold_types::limits::{LANES_MAX, SOURCES_MAX, STEPS_MAX};
+use ringfold_types::limits::{CHANNELS_MAX, SOURCES_MAX, STEPS_MAX};
 use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 
 use crate::algorithm::ScheduleParams;
@@ -306,10 +306,10 @@ impl Builder {
     /// An empty schedule of `lanes` lanes, written to lane 0 first.
     ///
     /// # Panics
-    /// If `lanes` is 0 or beyond `limits::LANES_MAX`.
+    /// If `lanes` is 0 or beyond `limits::CHANNELS_MAX`.
     #[must_use]
     pub fn new(plan: &ScheduleParams<'_>, algorithm: &'static str, lanes: usize) -> Self {
-        assert!((1..=LANES_MAX).contains(&lanes), "1 to {LANES_MAX} lanes");
+        assert!((1..=CHANNELS_MAX.into()).contains(&lanes), "1 to {CHANNELS_MAX} lanes");
         let schedule = Schedule {
             call: plan.call,
             rank: plan.rank,

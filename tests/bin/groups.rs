@@ -15,7 +15,7 @@ fn groups(mut comm: Communicator, rows: u32) -> Result<Vec<(String, Communicator
     }
     groups.push(comm.duplicate()?);
     groups.push(comm);
-    let named = |group: Communicator| (group.group().unwrap_or("all").to_owned(), group);
+    let named = |group: Communicator| (group.group_name().unwrap_or("all").to_owned(), group);
     Ok(groups.into_iter().map(named).collect())
 }
 

@@ -3,6 +3,8 @@
 //!
 //! * `allreduce BYTES`: all-reduces BYTES bytes again and again, until a call fails;
 //! * `broadcast BYTES`: likewise, from rank 0;
+//! * `messages BYTES`: sends BYTES bytes to the next rank and receives as many from the previous one,
+//!   again and again, until that fails;
 //! * `checked BYTES STOP`: the same with known sums, until a file STOP exists. Calls alternate
 //!   between an ordinary buffer and one of the communicator's, whose sums one rank then broadcasts.
 //!   Rank 0 prints the start and the duration of each call in microseconds;
@@ -85,6 +87,16 @@ fn run(args: &[String]) -> Result<(), Error> {
                     "broadcast" => comm.broadcast(&mut buffer, Rank(0))?,
                     _ => comm.all_reduce(&mut buffer, ReduceOp::Max)?,
                 }
+            }
+        }
+        Some("messages") => {
+            let (data, mut into) = (vec![1_u8; number(1)], vec![0_u8; number(1)]);
+            let (rank, size) = (comm.rank().index(), comm.size());
+            let (next, previous) =
+                (Rank::at((rank + 1) % size), Rank::at((rank + size - 1) % size));
+            println!("started");
+            loop {
+                comm.send_recv(&data, next, &mut into, previous, 7)?;
             }
         }
         Some("checked") => checked(&mut comm, number(1) / 4, &args[2]),

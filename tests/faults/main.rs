@@ -44,6 +44,8 @@ macro_rules! over {
 over_each_transport! {
     killed_in_the_middle_of_a_gibibyte
     killed_in_the_middle_of_a_window
+    killed_in_the_middle_of_messages
+    stopped_in_the_middle_of_messages
     a_window_on_one_rank_only_is_reported
     another_window_on_one_rank_is_reported
     an_abort_ends_the_calls_of_all_ranks
@@ -97,6 +99,26 @@ fn killed_in_the_middle_of_a_rendezvous_send() {
 
 fn killed_in_the_middle_of_a_window(transport: &str) {
     killed_in_the_middle_of(transport, "window", 64 << 20);
+}
+
+fn killed_in_the_middle_of_messages(transport: &str) {
+    for bytes in [100, 16 << 20] {
+        killed_in_the_middle_of(transport, "messages", bytes);
+    }
+}
+
+/// The peers of a stopped rank wait for its messages until the timeout, and it stays silent.
+fn stopped_in_the_middle_of_messages(transport: &str) {
+    let limit = timeout(transport);
+    let seconds = limit.as_secs().to_string();
+    let job = Job::start(3, transport, &["messages", "100"], &[("RINGFOLD_TIMEOUT", &*seconds)]);
+    job.wait_for("started");
+    std::thread::sleep(Duration::from_millis(300));
+    let stopped = Instant::now();
+    job.ranks[2].signal(Signal::STOP);
+    let (causes, last) = job.causes(2);
+    all_report(&causes, &["rank 2", "does not answer"]);
+    assert!(last - stopped < limit + SOON);
 }
 
 fn killed_in_the_middle_of(transport: &str, what: &str, bytes: usize) {

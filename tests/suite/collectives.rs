@@ -5,6 +5,7 @@
 
 mod allocations;
 mod bits;
+mod messages;
 mod rdma;
 mod via;
 mod windows;

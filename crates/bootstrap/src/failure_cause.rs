@@ -47,6 +47,16 @@ pub enum FailureCause {
         /// The cause as that rank reported it.
         cause: String,
     },
+    /// A point-to-point message between two living ranks failed: it differs from what its receiver
+    /// expects, or takes too long.
+    Message {
+        /// The rank that noticed it.
+        from: RankOnHost,
+        /// The rank at the other end.
+        to: RankOnHost,
+        /// The cause as that rank reported it.
+        cause: String,
+    },
     /// Every rank is in the same call, none is missing, and the call does not end in time.
     Stalled {
         /// The call's number.
@@ -72,7 +82,7 @@ pub enum FailureCause {
 }
 
 impl FailureCause {
-    /// The ranks to inspect first. For a mismatch, they are the minority. For a link, they are both
+    /// The ranks to inspect first. For a mismatch, they are the minority. For a link or a message, they are both
     /// ends.
     #[must_use]
     pub fn culprits(&self) -> Vec<Rank> {
@@ -83,7 +93,9 @@ impl FailureCause {
             Self::Mismatch { said, .. } => {
                 said.iter().skip(1).flat_map(|s| s.ranks.iter().copied()).collect()
             }
-            Self::Link { from, to, .. } => vec![from.rank, to.rank],
+            Self::Link { from, to, .. } | Self::Message { from, to, .. } => {
+                vec![from.rank, to.rank]
+            }
             Self::Stalled { ranks, .. } => ranks.clone(),
         }
     }
@@ -108,6 +120,9 @@ impl fmt::Display for FailureCause {
             }
             Self::Link { from, to, cause } => {
                 write!(f, "the connection from {from} to {to} failed: {cause}")
+            }
+            Self::Message { from, to, cause } => {
+                write!(f, "a message between {from} and {to} failed: {cause}")
             }
             Self::Stalled { seq, call, ranks } => {
                 write!(f, "every rank is in {call} #{seq}, which does not end in time: ")?;

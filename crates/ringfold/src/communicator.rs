@@ -19,7 +19,7 @@ use crate::backoff::{WaitPolicy, park};
 use crate::buffers::{AlignedBytes, Buffers, User};
 use crate::cache::{Memory, Request, ScheduleCache};
 use crate::config::{Config, LONGEST_WAIT};
-use crate::error::{CallError, Error, Failure};
+use crate::error::{CallError, Error, Failure, Message, Operation};
 use crate::execute::{Finding, Run, RunCall, Work, block_on, stepped};
 use crate::router::Router;
 use crate::setup::{Origin, Parts, join, join_by_id};
@@ -218,7 +218,7 @@ impl Communicator {
     /// The name of the group, as in `split 2 color 1`. `None` if these ranks are not a part of
     /// another communicator. The name of a part of a group begins with that of the whole group.
     #[must_use]
-    pub fn group(&self) -> Option<&str> {
+    pub fn group_name(&self) -> Option<&str> {
         self.group.as_deref()
     }
 
@@ -381,21 +381,31 @@ impl Communicator {
     /// communicator has failed, and the other ranks learn of the failure.
     #[inline]
     pub(crate) fn guarded<R>(&mut self, call: &Call, part: impl FnOnce(&mut Self) -> R) -> R {
-        let guard = Guard { communicator: self, call };
+        self.guarded_in(Doing::Call(call), part)
+    }
+
+    /// Performs a part of an operation, as [`guarded`](Self::guarded) does.
+    #[inline]
+    pub(crate) fn guarded_in<R>(
+        &mut self,
+        doing: Doing<'_>,
+        part: impl FnOnce(&mut Self) -> R,
+    ) -> R {
+        let guard = Guard { communicator: self, doing };
         let result = part(&mut *guard.communicator);
         std::mem::forget(guard);
         result
     }
 
-    /// Makes the communicator fail for good, because `call` panicked.
+    /// Makes the communicator fail for good, because `operation` panicked.
     #[cold]
-    fn give_up(&mut self, call: Call) {
+    fn give_up(&mut self, operation: Operation) {
         self.router.withdraw();
         self.cache.forget();
         if self.failed.is_some() {
             return;
         }
-        let reason = format!("{call} #{} panicked", self.seq);
+        let reason = format!("{operation} panicked");
         self.abort(reason.clone());
         let cause = self.control().failure_cause();
         let own = || {
@@ -405,7 +415,7 @@ impl Communicator {
             })
         };
         let cause = cause.unwrap_or_else(own);
-        let failure = self.failure(call, cause);
+        let failure = self.failure(operation, cause);
         tracing::error!("{failure}");
         self.failed = Some(Arc::new(failure));
     }
@@ -574,12 +584,15 @@ impl Communicator {
     #[cold]
     fn compile(&mut self, request: Request<'_>) -> Result<(), Error> {
         // The cache of a failed communicator is empty, so each of its calls comes here.
-        if let Some(failure) = &self.failed {
-            return Err(Error::Failed(Arc::clone(failure)));
-        }
+        self.check_failed()?;
         let call = crate::arguments::valid(request.call, request.shape, self.size(), self.rank)?;
         self.cache.enter(request, &call, &self.layout, self.rank);
         Ok(())
+    }
+
+    /// Fails if the job has failed in an earlier operation.
+    pub(crate) fn check_failed(&self) -> Result<(), Error> {
+        self.failed.as_ref().map_or(Ok(()), |failure| Err(Error::Failed(Arc::clone(failure))))
     }
 
     /// Advances `work` until it is done. Blocks.
@@ -591,21 +604,34 @@ impl Communicator {
     /// Makes the communicator fail for good, in `call`.
     #[cold]
     pub(crate) fn fail(&mut self, call: Call, error: CallError) -> Error {
-        let cause = self.cause_of(error);
-        let failure = Arc::new(self.failure(call, cause));
+        self.fail_in(Operation::Call { call, seq: self.seq }, error)
+    }
+
+    /// Makes the communicator fail for good, in `operation`.
+    #[cold]
+    pub(crate) fn fail_in(&mut self, operation: Operation, error: CallError) -> Error {
+        let cause = self.cause_of(operation, error);
+        let failure = Arc::new(self.failure(operation, cause));
         tracing::error!("{failure}");
         self.failed = Some(Arc::clone(&failure));
         self.cache.forget();
         Error::Failed(failure)
     }
 
-    fn failure(&self, call: Call, cause: Arc<FailureCause>) -> Failure {
-        let (rank, group) = (self.rank, self.group.clone());
-        Failure { rank, group, call, seq: self.seq, cause }
+    fn failure(&self, operation: Operation, cause: Arc<FailureCause>) -> Failure {
+        Failure { rank: self.rank, group: self.group.clone(), operation, cause }
+    }
+
+    /// The report of a message that failed, and this rank's own cause.
+    fn message_failure(&self, peer: Rank, cause: String) -> (FailureReport, FailureCause) {
+        let who = |rank| RankOnHost { rank, host: None };
+        let own =
+            FailureCause::Message { from: who(self.rank), to: who(peer), cause: cause.clone() };
+        (FailureReport::Message { peer: peer.0, cause }, own)
     }
 
     /// Reports a failure that this rank observed, and waits for the cause that all ranks agree on.
-    fn cause_of(&self, error: CallError) -> Arc<FailureCause> {
+    fn cause_of(&self, operation: Operation, error: CallError) -> Arc<FailureCause> {
         let Some(control) = &self.control else { unreachable!("only drop takes the control") };
         let (seq, who) = (self.seq, |rank| RankOnHost { rank, host: None });
         let (report, own) = match error {
@@ -623,6 +649,11 @@ impl Communicator {
                 let cause = "it sent bytes of another call".to_owned();
                 let own = FailureCause::Link { from: who(self.rank), to: who(peer), cause };
                 (FailureReport::Mismatch { seq, peer: peer.0 }, own)
+            }
+            CallError::Unexpected { peer, cause } => self.message_failure(peer, cause),
+            CallError::Overdue if let Operation::Message(message) = operation => {
+                let cause = format!("{message} took longer than {:?}", self.timeout);
+                self.message_failure(message.peer, cause)
             }
             CallError::Overdue => {
                 let reason = format!("call #{seq} took longer than {:?}", self.timeout);
@@ -648,15 +679,28 @@ impl Communicator {
     }
 }
 
-/// A guard of a call that runs. It is dropped only if the call panics.
+/// The operation that a guarded part belongs to.
+#[derive(Clone, Copy)]
+pub(crate) enum Doing<'c> {
+    /// A collective.
+    Call(&'c Call),
+    /// A message, and perhaps others beside it.
+    Message(Message),
+}
+
+/// A guard of an operation that runs. It is dropped only if the operation panics.
 struct Guard<'c> {
     communicator: &'c mut Communicator,
-    call: &'c Call,
+    doing: Doing<'c>,
 }
 
 impl Drop for Guard<'_> {
     fn drop(&mut self) {
-        self.communicator.give_up(*self.call);
+        let operation = match self.doing {
+            Doing::Call(call) => Operation::Call { call: *call, seq: self.communicator.seq },
+            Doing::Message(message) => Operation::Message(message),
+        };
+        self.communicator.give_up(operation);
     }
 }
 

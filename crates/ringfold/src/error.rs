@@ -32,7 +32,7 @@ pub enum Error {
     Argument {
         /// This rank.
         rank: Rank,
-        /// The collective.
+        /// The call, as in `allreduce`.
         call: &'static str,
         /// The invalid argument, and the values that are valid.
         what: String,
@@ -47,7 +47,7 @@ pub enum Error {
     Leave {
         /// This rank.
         rank: Rank,
-        /// The group, as [`Communicator::group`](crate::Communicator::group) names it.
+        /// The group, as [`Communicator::group_name`](crate::Communicator::group_name) names it.
         group: Option<Arc<str>>,
         /// The cause of the failure.
         cause: Arc<FailureCause>,
@@ -86,27 +86,73 @@ impl fmt::Debug for Error {
     }
 }
 
-/// The call in which a rank learned that the job had failed, and the cause.
+/// The operation in which a rank learned that the job had failed, and the cause.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Failure {
     /// This rank in its group.
     pub rank: Rank,
-    /// The group, as [`Communicator::group`](crate::Communicator::group) names it. The ranks of the
+    /// The group, as [`Communicator::group_name`](crate::Communicator::group_name) names it. The ranks of the
     /// failure are those of the group.
     pub group: Option<Arc<str>>,
-    /// The call that this rank was in, or was about to begin.
-    pub call: Call,
-    /// The call's number on this communicator, from 1.
-    pub seq: u64,
+    /// The operation that this rank was in, or was about to begin.
+    pub operation: Operation,
     /// The cause of the failure: the same on every surviving rank.
     pub cause: Arc<FailureCause>,
 }
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { rank, group, call, seq, cause } = self;
-        write!(f, "{call} #{seq} on rank {rank}{}: {cause}", OfGroup(group))
+        let Self { rank, group, operation, cause } = self;
+        write!(f, "{operation} on rank {rank}{}: {cause}", OfGroup(group))
+    }
+}
+
+/// An operation of a communicator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Operation {
+    /// A collective.
+    #[non_exhaustive]
+    Call {
+        /// The call.
+        call: Call,
+        /// Its number on this communicator, from 1.
+        seq: u64,
+    },
+    /// A point-to-point message, which has no number.
+    Message(Message),
+}
+
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Call { call, seq } => write!(f, "{call} #{seq}"),
+            Self::Message(message) => message.fmt(f),
+        }
+    }
+}
+
+/// One end of a point-to-point message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Message {
+    /// Whether this rank sends it.
+    pub is_sent: bool,
+    /// The rank at the other end.
+    pub peer: Rank,
+    /// The tag.
+    pub tag: u32,
+    /// Its length in bytes.
+    pub bytes: usize,
+}
+
+impl fmt::Display for Message {
+    /// As in `send [40 bytes to rank 3, tag 7]` and `recv [40 bytes from rank 3, tag 7]`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { is_sent, peer, tag, bytes } = self;
+        let (verb, way) = if *is_sent { ("send", "to") } else { ("recv", "from") };
+        write!(f, "{verb} [{bytes} bytes {way} rank {peer}, tag {tag}]")
     }
 }
 
@@ -148,6 +194,13 @@ pub(crate) enum CallError {
     Link(LinkError),
     /// This peer is in another call.
     Foreign(Rank),
+    /// The message at the front differs from the one that this rank expects of the peer.
+    Unexpected {
+        /// The peer.
+        peer: Rank,
+        /// Both messages, as text.
+        cause: String,
+    },
     /// The call has exceeded its timeout.
     Overdue,
 }

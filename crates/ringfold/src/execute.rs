@@ -16,7 +16,7 @@ use ringfold_collectives::{
 use ringfold_reduce::{Kernel, Line, Operand};
 use ringfold_topology::{Layout, PeerMemory};
 use ringfold_transport::{Link, Window, copy, copy_non_temporal};
-use ringfold_types::limits::{LANES_MAX, LINK_BYTES_MIN, SOURCES_MAX, STAGING_BYTES};
+use ringfold_types::limits::{CHANNELS_MAX, LINK_BYTES_MIN, SOURCES_MAX, STAGING_BYTES};
 use ringfold_types::{Buffer, Call, Collective, DataType, Lane, Rank, ReduceOp, Slice, Wire};
 
 use crate::backoff::{Backoff, Deadline, Parked, Pause, WaitPolicy, park};
@@ -817,7 +817,7 @@ fn arrived(router: &Router, tag: u32, link: Link) -> Result<Option<&[u8]>, CallE
 
 #[inline]
 fn link(peer: Rank, lane: usize) -> Link {
-    #[expect(clippy::cast_possible_truncation, reason = "at most LANES_MAX")]
+    #[expect(clippy::cast_possible_truncation, reason = "at most CHANNELS_MAX")]
     Link { peer, lane: Lane(lane as u8) }
 }
 
@@ -861,7 +861,7 @@ fn sends_foreign(router: &Router, tag: u32, from: Rank) -> Result<(), CallError>
     };
     // If the peer has signalled after all, the bytes are of its next call. A peer that is gone is
     // reported by the operations, once they have consumed its earlier messages.
-    if (0..LANES_MAX).any(is_other) && matches!(router.signalled(from), Ok(None)) {
+    if (0..CHANNELS_MAX.into()).any(is_other) && matches!(router.signalled(from), Ok(None)) {
         return Err(CallError::Foreign(from));
     }
     Ok(())

@@ -66,7 +66,7 @@ impl Communicator {
     ///
     /// A group has a key, a control plane, transports and failures of its own. It keeps the
     /// settings, the profile of prices and the CPUs' load of this communicator, which remains
-    /// usable and may be dropped first. Errors of the group name it, as [`group`](Self::group)
+    /// usable and may be dropped first. Errors of the group name it, as [`group_name`](Self::group_name)
     /// does, and its rank 0 takes the place of rank 0 in them. Threads may use several groups at
     /// once, each group from one thread at a time. Ranks that call blocking collectives of two
     /// groups in opposite orders wait for each other until the timeout.
@@ -84,7 +84,7 @@ impl Communicator {
     ///     let mut group = comm.split(Some(row), 0).unwrap().unwrap();
     ///     let mut sum = [comm.rank().0];
     ///     group.all_reduce(&mut sum, ReduceOp::Sum).unwrap();
-    ///     (group.size(), group.group() == Some(&*format!("split 1 color {row}")), sum[0])
+    ///     (group.size(), group.group_name() == Some(&*format!("split 1 color {row}")), sum[0])
     /// })?;
     /// assert_eq!(sums, [(2, true, 1), (2, true, 1), (2, true, 5), (2, true, 5)]);
     /// # Ok::<(), ringfold::Error>(())
@@ -104,7 +104,7 @@ impl Communicator {
     ///
     /// let mut comm = Communicator::init()?;
     /// let mut other = comm.duplicate()?;
-    /// assert_eq!((other.rank(), other.group()), (comm.rank(), Some("duplicate 1")));
+    /// assert_eq!((other.rank(), other.group_name()), (comm.rank(), Some("duplicate 1")));
     /// other.barrier()?;
     /// # Ok::<(), ringfold::Error>(())
     /// ```
@@ -216,7 +216,7 @@ impl Communicator {
         members.sort_by_key(|rank| (key(*rank), *rank));
         let own = members.iter().position(|rank| *rank == self.rank().index());
         let Some(own) = own else { unreachable!("this rank has the color") };
-        let parent = self.group().map_or_else(String::new, |parent| format!("{parent} / "));
+        let parent = self.group_name().map_or_else(String::new, |parent| format!("{parent} / "));
         let color = match method {
             Method::Split => format!(" color {color}"),
             Method::Duplicate | Method::Subset(_) => String::new(),

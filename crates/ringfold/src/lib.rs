@@ -27,6 +27,8 @@
 //! * `buffers`: translates the program's slices to bytes;
 //! * `router`: passes messages to the transport of each peer.
 //!
+//! Messages between two ranks pass from `point_to_point` through `messages` to `router`.
+//!
 //! `group` makes communicators of some of a communicator's ranks, and `store` those of ranks that
 //! share a store. `shared` has windows, `watch` detects that the job has failed, and `setup` makes
 //! communicators by the settings of `config`.
@@ -44,8 +46,10 @@ mod error;
 mod execute;
 mod group;
 pub mod local;
+mod messages;
 #[cfg(test)]
 mod panic_tests;
+mod point_to_point;
 mod router;
 mod setup;
 mod shared;
@@ -57,7 +61,7 @@ pub use buffers::Buffers;
 pub use collective::Windows;
 pub use communicator::Communicator;
 pub use config::Config;
-pub use error::{Error, Failure};
+pub use error::{Error, Failure, Message, Operation};
 pub use half::{bf16, f16};
 pub use ringfold_bootstrap::interface::{Choice, Reason};
 pub use ringfold_bootstrap::{

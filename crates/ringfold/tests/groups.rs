@@ -48,7 +48,7 @@ fn sum(comm: &mut Communicator, value: u32) -> u32 {
 /// Splits ranks by color and key, splits the groups again, and uses all of them, also after their
 /// parents are gone.
 fn split_and_use(mut comm: Communicator) {
-    let parent = comm.group().map_or_else(String::new, |parent| format!("{parent} / "));
+    let parent = comm.group_name().map_or_else(String::new, |parent| format!("{parent} / "));
     let (rank, size) = (comm.rank().0, u32::try_from(comm.size()).unwrap());
     let whole = sum(&mut comm, rank);
     // The last rank has no color. The others are in reverse order.
@@ -57,7 +57,7 @@ fn split_and_use(mut comm: Communicator) {
     let expected: Vec<u32> = (0..size - 1).filter(|it| it % 2 == rank % 2).rev().collect();
     assert_eq!(half.is_some(), color.is_some());
     if let Some(mut half) = half {
-        assert_eq!(half.group(), Some(&*format!("{parent}split 1 color {}", rank % 2)));
+        assert_eq!(half.group_name(), Some(&*format!("{parent}split 1 color {}", rank % 2)));
         assert_eq!(half.size(), expected.len());
         assert_eq!(expected[half.rank().index()], rank);
         assert_eq!(sum(&mut half, rank), expected.iter().sum::<u32>());
@@ -71,7 +71,7 @@ fn split_and_use(mut comm: Communicator) {
         let mut pair = half.split(Some(half.rank().0 / 2), 0).unwrap().unwrap();
         let place = half.rank().0 / 2;
         let name = format!("{parent}split 1 color {} / split 1 color {place}", rank % 2);
-        assert_eq!(pair.group(), Some(&*name));
+        assert_eq!(pair.group_name(), Some(&*name));
         let place = half.rank().index() / 2 * 2;
         half.leave().unwrap();
         let both: u32 = expected.iter().skip(place).take(2).sum();
@@ -87,7 +87,7 @@ fn split_and_use(mut comm: Communicator) {
         assert_eq!(sum(&mut chosen, rank), size - 1);
         chosen.leave().unwrap();
     }
-    assert_eq!(copy.group(), Some(&*format!("{parent}duplicate 2")));
+    assert_eq!(copy.group_name(), Some(&*format!("{parent}duplicate 2")));
     assert_eq!(copy.rank().0, rank);
     assert_eq!(sum(&mut copy, rank), whole);
     copy.leave().unwrap();
@@ -125,7 +125,7 @@ fn a_rank_alone_makes_groups_of_one() {
     assert_eq!(sum(&mut same, 7), 7);
     assert!(comm.split(None, 0).unwrap().is_none());
     let mut again = same.split(Some(u32::MAX), 0).unwrap().unwrap();
-    assert_eq!(again.group(), Some("duplicate 1 / split 1 color 4294967295"));
+    assert_eq!(again.group_name(), Some("duplicate 1 / split 1 color 4294967295"));
     assert_eq!(sum(&mut again, 5), 5);
 }
 

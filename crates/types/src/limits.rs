@@ -20,14 +20,21 @@ pub const SIGNALS_MAX: usize = 8;
 /// Ranks of a communicator.
 pub const RANKS_MAX: usize = 65_536;
 
-/// Parallel streams between two ranks; also programs of one schedule.
-pub const LANES_MAX: usize = 8;
+/// Parallel streams between two ranks: those of collectives, and `MESSAGE_LANE`.
+pub const LANES_MAX: usize = 9;
+
+/// The lane of point-to-point messages. No schedule uses it.
+pub const MESSAGE_LANE: u8 = CHANNELS_MAX;
+
+/// Bytes of a point-to-point message that leaves together with its header. The sender copies them
+/// once more.
+pub const INLINE_BYTES: usize = 1024;
 
 /// Lanes of a long call over TCP. Networks assign paths to connections, and clouds limit the rate
 /// of each, so several connections get more bandwidth. But each has buffers of its own.
 pub const TCP_CHANNELS: u8 = 2;
 
-/// Lanes of a long call over TCP that the user may set.
+/// Lanes of a long call over TCP that the user may set; also the programs of one schedule.
 pub const CHANNELS_MAX: u8 = 8;
 
 /// Sources of one reduce step. A schedule with more sources splits the step.
@@ -350,7 +357,8 @@ const _: () = assert!(HOST_SILENCE_MS >= 4 * HOST_BEAT_MS);
 const _: () = assert!(4 * LINE_BYTES_MAX <= CONTROL_BYTES_MAX);
 const _: () = assert!(POSTED_MAX > SOURCES_MAX);
 const _: () = assert!(SIGNALS_MAX.is_power_of_two());
-const _: () = assert!(LANES_MAX <= u8::MAX as usize && CHANNELS_MAX as usize <= LANES_MAX);
+const _: () = assert!(LANES_MAX <= u8::MAX as usize && (MESSAGE_LANE as usize) < LANES_MAX);
+const _: () = assert!(INLINE_BYTES < LINK_BYTES_MIN && INLINE_BYTES.is_multiple_of(FRAGMENT_ALIGN));
 const _: () = assert!(TCP_CHANNELS <= CHANNELS_MAX);
 const _: () = assert!(RDMA_PIECE_BYTES.is_multiple_of(FRAGMENT_ALIGN));
 const _: () = assert!(RDMA_PLACED_BYTES >= RDMA_PIECE_BYTES);

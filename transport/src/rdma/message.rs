@@ -48,7 +48,7 @@ const _: () = assert!(RAILS_MAX * 4 + 8 <= COVERED_BYTES - BODY_AT);
 const _: () = assert!(TARGET_BYTES + RAIL_BYTES + LABEL_BYTES <= COVERED_BYTES - BODY_AT);
 const _: () = assert!(LANES_MAX * ARRIVALS_BYTES <= COVERED_BYTES - BODY_AT);
 
-const PURPOSE: &[u8] = b"ringfold rdma message 9";
+const PURPOSE: &[u8] = b"ringfold rdma message 10";
 
 /// Memory that the peer may write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

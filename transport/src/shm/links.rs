@@ -142,7 +142,7 @@ impl Shm {
             }
             let lanes = word.swap(0, Ordering::Acquire);
             for lane in (0..LANES_MAX.min(self.lanes)).filter(|lane| lanes >> lane & 1 == 1) {
-                let rest = lanes & (u8::MAX << lane);
+                let rest = lanes & (u16::MAX << lane);
                 #[expect(clippy::cast_possible_truncation, reason = "LANES_MAX fits")]
                 let link = Link { peer: self.peers[slot].rank, lane: Lane(lane as u8) };
                 if self.place(link).is_some() {

@@ -22,7 +22,7 @@ use rustix::fs::{FallocateFlags, fallocate, fstat};
 use rustix::process::{Resource, getrlimit};
 
 use super::ring::{Consumer, HEAD_BYTES, Producer, RING_BYTES, Ring};
-use super::slot::{SLOT_BYTES_MIN, Slot};
+use super::slot::{INTRODUCED_BYTES, SLOT_BYTES_MIN, Slot};
 use crate::sys::{Mapping, Process, sealed_memory};
 
 /// Alignment of the parts of a segment: a multiple of every page size.
@@ -57,7 +57,7 @@ pub(super) struct Segment {
 impl Layout {
     fn slot_bytes(self) -> usize {
         // CPUs fetch neighbouring lines in pairs, so no two slots share a pair.
-        (SLOT_BYTES_MIN + self.ranks).next_multiple_of(128)
+        (SLOT_BYTES_MIN + self.ranks * INTRODUCED_BYTES).next_multiple_of(128)
     }
 
     /// Bytes of header and slots.

@@ -6,7 +6,7 @@
 //! 64    introductions  number of introductions of peers that began to use a link with the rank
 //! 128   flags          the flag line: the rank's last signals
 //! 192   info           process, token, last window report, whether the rank has left
-//! 256   introduced     one byte per peer: the lanes that this peer has begun to use
+//! 256   introduced     two bytes per peer: the lanes that this peer has begun to use
 //! ```
 //!
 //! Peers also write `wake`, `introductions` and `introduced`. Only the rank writes the rest.
@@ -15,13 +15,13 @@
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use ringfold_types::limits::{LANES_MAX, SIGNALS_MAX};
 
 use crate::sys::{Mapping, random};
 
-/// Bytes of a slot, without the byte for each peer.
+/// Bytes of a slot, without the two bytes for each peer.
 pub(super) const SLOT_BYTES_MIN: usize = INTRODUCED_AT;
 
 const WAKE_AT: usize = 0;
@@ -35,6 +35,8 @@ const VALUE_AT: usize = 216;
 const WINDOW_AT: usize = 232;
 const WINDOW_BYTES_AT: usize = 240;
 const INTRODUCED_AT: usize = 256;
+/// Bytes of a peer's lanes.
+pub(super) const INTRODUCED_BYTES: usize = size_of::<AtomicU16>();
 
 /// One rank's slot.
 #[derive(Clone, Debug)]
@@ -102,18 +104,20 @@ impl Slot {
         self.word::<WAKE_AT>()
     }
 
-    /// A counter that grows whenever a byte of `introduced` changes.
+    /// A counter that grows whenever a word of `introduced` changes.
     #[inline]
     pub(super) fn introductions(&self) -> &AtomicU32 {
         self.word::<INTRODUCTIONS_AT>()
     }
 
     /// The lanes, one per bit, that the peer in slot `peer` has begun to use with this rank.
-    pub(super) fn introduced(&self, peer: usize) -> &AtomicU8 {
-        assert!(INTRODUCED_AT + peer < self.bytes);
-        // SAFETY: within the slot by the assertion, so within the mapping by that of `new`; it is
-        // only ever accessed as an atomic, and the mapping lives as long as `self`.
-        unsafe { self.memory.base().add(self.at + INTRODUCED_AT + peer).cast().as_ref() }
+    pub(super) fn introduced(&self, peer: usize) -> &AtomicU16 {
+        let at = INTRODUCED_AT + peer * INTRODUCED_BYTES;
+        assert!(at + INTRODUCED_BYTES <= self.bytes);
+        // SAFETY: within the slot by the assertion, so within the mapping by that of `new`; even,
+        // as slots begin at lines; it is only ever accessed as an atomic, and the mapping lives as
+        // long as `self`.
+        unsafe { self.memory.base().add(self.at + at).cast().as_ref() }
     }
 
     /// The word of signal `number`, and of all signals whose numbers differ from it by a multiple
@@ -204,4 +208,4 @@ impl Slot {
 }
 
 const _: () = assert!(SIGNALS_MAX * size_of::<AtomicU64>() <= LEFT_AT - FLAGS_AT);
-const _: () = assert!(WINDOW_BYTES_AT + 16 <= INTRODUCED_AT && LANES_MAX <= 8);
+const _: () = assert!(WINDOW_BYTES_AT + 16 <= INTRODUCED_AT && LANES_MAX <= 16);

@@ -41,6 +41,14 @@ pub enum FailureReport {
         /// The cause as text, cut at `limits::CAUSE_BYTES_MAX`.
         cause: String,
     },
+    /// A message between two ranks failed, though their connection did not: it differs from what
+    /// its receiver expects, or takes too long.
+    Message {
+        /// The rank number of the far end.
+        peer: u32,
+        /// The cause as text, cut at `limits::CAUSE_BYTES_MAX`.
+        cause: String,
+    },
     /// The rank aborts.
     Abort {
         /// The reason as text, cut at `limits::CAUSE_BYTES_MAX`.
@@ -125,11 +133,12 @@ impl Inquiry {
     }
 }
 
-/// A link that failed, while the arbiter waits whether one of its ends dies.
+/// A link or a message that failed, while the arbiter waits whether one of its ends dies.
 #[derive(Debug)]
 struct Broken {
     from: Rank,
     to: Rank,
+    is_message: bool,
     cause: String,
     since_ms: u64,
 }
@@ -159,16 +168,24 @@ impl Arbiter {
                 self.inquire(Some(seq), from, now_ms)
             }
             FailureReport::Link { peer, cause } => {
-                let to = Rank(peer);
-                if self.broken.is_none() && to.index() < self.standing.len() {
-                    let cause = cut(cause);
-                    self.broken = Some(Broken { from, to, cause, since_ms: now_ms });
-                }
+                self.note_broken([from, Rank(peer)], false, cause, now_ms);
                 None
+            }
+            FailureReport::Message { peer, cause } => {
+                self.note_broken([from, Rank(peer)], true, cause, now_ms);
+                self.inquire(None, from, now_ms)
             }
             FailureReport::Abort { reason } => {
                 self.announce(FailureCause::Aborted { who: self.who(from), reason: cut(reason) })
             }
+        }
+    }
+
+    /// Remembers the first link or message that failed.
+    fn note_broken(&mut self, [from, to]: [Rank; 2], is_message: bool, cause: String, now_ms: u64) {
+        if self.broken.is_none() && to.index() < self.standing.len() {
+            let cause = cut(cause);
+            self.broken = Some(Broken { from, to, is_message, cause, since_ms: now_ms });
         }
     }
 
@@ -380,8 +397,13 @@ impl Arbiter {
     }
 
     fn link_failure(&self, broken: &Broken) -> FailureCause {
-        let Broken { from, to, cause, .. } = broken;
-        FailureCause::Link { from: self.who(*from), to: self.who(*to), cause: cause.clone() }
+        let Broken { from, to, is_message, cause, .. } = broken;
+        let (from, to, cause) = (self.who(*from), self.who(*to), cause.clone());
+        if *is_message {
+            FailureCause::Message { from, to, cause }
+        } else {
+            FailureCause::Link { from, to, cause }
+        }
     }
 
     fn announce(&mut self, cause: FailureCause) -> Option<Action> {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use ringfold_bootstrap::interface::{Choice, Family, Filter, choose_all, interfaces};
 use ringfold_topology::machine::{Interface, Machine, PciAddress};
 use ringfold_types::Rank;
-use ringfold_types::limits::LANES_MAX;
+use ringfold_types::limits::CHANNELS_MAX;
 
 use crate::config::Config;
 use crate::setup::error::InitError;
@@ -60,7 +60,7 @@ pub(super) fn listed(
         let listed = choices.iter().cloned().zip(rails);
         let mut listed: Vec<_> = listed.map(|(choice, rail)| Listed { choice, rail }).collect();
         listed.sort_by_key(|it| it.rail);
-        listed.truncate(LANES_MAX);
+        listed.truncate(CHANNELS_MAX.into());
         return listed;
     }
     let gbps = |choice: &Choice| device(choice, machine).map_or(0, |it| it.gbps);
@@ -77,7 +77,7 @@ pub(super) fn listed(
         is_apart
     };
     let alike = choices[1..].iter().filter(is_like).filter(is_apart);
-    let all = [first].into_iter().chain(alike).take(LANES_MAX).cloned();
+    let all = [first].into_iter().chain(alike).take(CHANNELS_MAX.into()).cloned();
     all.map(|choice| Listed { choice, rail: None }).collect()
 }
 
@@ -183,7 +183,7 @@ mod tests {
         };
         assert_eq!(names(&[25, 10, 25, 100]), ["eth0", "eth2"]);
         assert_eq!(names(&[0, 0, 10]), ["eth0"], "the rate of the first is unknown");
-        assert_eq!(names(&[10; LANES_MAX + 3]).len(), LANES_MAX);
+        assert_eq!(names(&[10; CHANNELS_MAX as usize + 3]).len(), usize::from(CHANNELS_MAX));
         assert!(names(&[]).is_empty());
     }
 

@@ -1,0 +1,149 @@
+//! Messages between two ranks: the typed methods.
+
+use bytemuck::{cast_slice, cast_slice_mut};
+use ringfold_reduce::Element;
+use ringfold_types::Rank;
+
+use crate::communicator::{Communicator, Doing};
+use crate::error::{CallError, Error, Operation};
+use crate::messages::{Incoming, Messages, Outgoing};
+
+impl Communicator {
+    /// Sends `data` to rank `to`, which must receive it with the same tag and length.
+    ///
+    /// Blocks until the message has left, or until the receiver takes it if it is long. Messages
+    /// from one rank to another arrive in the order in which they were sent. They have no part in
+    /// the order of the collectives. Two ranks that send long messages to each other must use
+    /// [`send_recv`](Self::send_recv) or [`group`](Self::group), or they wait until the timeout.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] if `to` is this rank, or no rank; [`Error::Failed`] if the job has
+    /// failed; [`Error::Forked`] in a child process.
+    ///
+    /// ```
+    /// use ringfold::{Rank, local};
+    ///
+    /// let sums = local::run(2, |comm| {
+    ///     let mut words = [1, 2, 3];
+    ///     match comm.rank() {
+    ///         Rank(0) => comm.send(&words, Rank(1), 7).unwrap(),
+    ///         _ => comm.recv(&mut words, Rank(0), 7).unwrap(),
+    ///     }
+    ///     words.iter().sum::<i32>()
+    /// })?;
+    /// assert_eq!(sums, [6, 6]);
+    /// # Ok::<(), ringfold::Error>(())
+    /// ```
+    pub fn send<T: Element>(&mut self, data: &[T], to: Rank, tag: u32) -> Result<(), Error> {
+        self.exchange_messages(&mut [Outgoing::new(cast_slice(data), to, tag)], &mut [])
+    }
+
+    /// Receives the next message of rank `from` into `data`. Blocks until it has arrived.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] if `from` is this rank, or no rank; [`Error::Failed`] if the message has
+    /// another tag or another length in bytes, or the job has failed; [`Error::Forked`] in a child
+    /// process.
+    pub fn recv<T: Element>(&mut self, data: &mut [T], from: Rank, tag: u32) -> Result<(), Error> {
+        self.exchange_messages(&mut [], &mut [Incoming::new(cast_slice_mut(data), from, tag)])
+    }
+
+    /// Sends `data` to rank `to` and receives the next message of rank `from` into `into`, both with
+    /// this tag. Both progress at once, so a ring of ranks that all call it does not deadlock. Both
+    /// ranks may be this one. Blocks until both are done.
+    ///
+    /// # Errors
+    /// As for [`send`](Self::send) and [`recv`](Self::recv), but for ranks that are this one.
+    ///
+    /// ```
+    /// use ringfold::{Rank, local};
+    ///
+    /// let from = local::run(3, |comm| {
+    ///     let (rank, size) = (comm.rank().0, comm.size() as u32);
+    ///     let mut from = [0];
+    ///     let (next, previous) = (Rank((rank + 1) % size), Rank((rank + size - 1) % size));
+    ///     comm.send_recv(&[rank], next, &mut from, previous, 0).unwrap();
+    ///     from[0]
+    /// })?;
+    /// assert_eq!(from, [2, 0, 1]);
+    /// # Ok::<(), ringfold::Error>(())
+    /// ```
+    pub fn send_recv<T: Element, U: Element>(
+        &mut self,
+        data: &[T],
+        to: Rank,
+        into: &mut [U],
+        from: Rank,
+        tag: u32,
+    ) -> Result<(), Error> {
+        let outgoing = Outgoing::new(cast_slice(data), to, tag);
+        let incoming = Incoming::new(cast_slice_mut(into), from, tag);
+        self.exchange_messages(&mut [outgoing], &mut [incoming])
+    }
+
+    /// Performs these messages together. Blocks until all are done.
+    pub(crate) fn exchange_messages<'b>(
+        &mut self,
+        outgoing: &mut [Outgoing<'b>],
+        incoming: &mut [Incoming<'b>],
+    ) -> Result<(), Error> {
+        self.check_process()?;
+        self.check_failed()?;
+        self.check_messages(outgoing, incoming)?;
+        let mut messages = Messages::new(outgoing, incoming, self.rank());
+        let Some(first) = messages.unfinished(None) else { return Ok(()) };
+        let outcome = self.guarded_in(Doing::Message(first), |it| it.block_on(&mut messages));
+        outcome.map_err(|error| {
+            let peer = match &error {
+                CallError::Link(link) => Some(link.link.peer),
+                CallError::Unexpected { peer, .. } => Some(*peer),
+                _ => None,
+            };
+            let message = messages.unfinished(peer).unwrap_or(first);
+            self.fail_in(Operation::Message(message), error)
+        })
+    }
+
+    /// Checks the peers of messages, and that those of this rank to itself meet each other.
+    fn check_messages(
+        &self,
+        outgoing: &[Outgoing<'_>],
+        incoming: &[Incoming<'_>],
+    ) -> Result<(), Error> {
+        let (rank, size) = (self.rank(), self.size());
+        let messages = || {
+            let sent = outgoing.iter().map(Outgoing::message);
+            sent.chain(incoming.iter().map(Incoming::message))
+        };
+        let refuse = |is_sent, what| {
+            let call = if is_sent { "send" } else { "recv" };
+            Err(Error::Argument { rank, call, what })
+        };
+        if let Some(message) = messages().find(|it| it.peer.index() >= size) {
+            let what = format!(
+                "{} is not one of the {size} ranks, which are 0 to {}",
+                message.peer,
+                size - 1
+            );
+            return refuse(message.is_sent, what);
+        }
+        let mut sent = outgoing.iter().map(Outgoing::message).filter(|it| it.peer == rank);
+        let mut received = incoming.iter().map(Incoming::message).filter(|it| it.peer == rank);
+        loop {
+            match (sent.next(), received.next()) {
+                (None, None) => return Ok(()),
+                (Some(one), Some(other)) if (one.tag, one.bytes) == (other.tag, other.bytes) => {}
+                (Some(one), Some(other)) => {
+                    return refuse(true, format!("{one} to itself does not match {other}"));
+                }
+                (Some(one), None) | (None, Some(one)) => {
+                    let what = format!(
+                        "{one} is a message of a rank to itself, whose other end must be in the \
+                         same group of calls"
+                    );
+                    return refuse(one.is_sent, what);
+                }
+            }
+        }
+    }
+}
