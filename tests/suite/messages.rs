@@ -26,7 +26,6 @@ fn around(comm: &Communicator) -> (Rank, Rank) {
 
 fn on_all(size: usize, settings: &[(&str, &str)], test: impl Fn(&mut Communicator) + Sync) {
     for via in EVERYWHERE.into_iter().filter(|via| via.is_there()) {
-        println!("{size} ranks over {via:?}");
         via.run(size, settings, &test);
     }
 }
