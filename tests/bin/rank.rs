@@ -3,8 +3,8 @@
 //!
 //! * `allreduce BYTES`: all-reduces BYTES bytes again and again, until a call fails;
 //! * `broadcast BYTES`: likewise, from rank 0;
-//! * `messages BYTES`: sends BYTES bytes to the next rank and receives as many from the previous one,
-//!   again and again, until that fails;
+//! * `messages BYTES`: sends BYTES bytes to the next rank and receives as many from the previous
+//!   one, again and again, until that fails;
 //! * `checked BYTES STOP`: the same with known sums, until a file STOP exists. Calls alternate
 //!   between an ordinary buffer and one of the communicator's, whose sums one rank then broadcasts.
 //!   Rank 0 prints the start and the duration of each call in microseconds;

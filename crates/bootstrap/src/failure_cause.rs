@@ -82,8 +82,8 @@ pub enum FailureCause {
 }
 
 impl FailureCause {
-    /// The ranks to inspect first. For a mismatch, they are the minority. For a link or a message, they are both
-    /// ends.
+    /// The ranks to inspect first. For a mismatch, they are the minority. For a link or a message,
+    /// they are both ends.
     #[must_use]
     pub fn culprits(&self) -> Vec<Rank> {
         match self {

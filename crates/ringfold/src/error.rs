@@ -92,8 +92,8 @@ impl fmt::Debug for Error {
 pub struct Failure {
     /// This rank in its group.
     pub rank: Rank,
-    /// The group, as [`Communicator::group_name`](crate::Communicator::group_name) names it. The ranks of the
-    /// failure are those of the group.
+    /// The group, as [`Communicator::group_name`](crate::Communicator::group_name) names it. The
+    /// ranks of the failure are those of the group.
     pub group: Option<Arc<str>>,
     /// The operation that this rank was in, or was about to begin.
     pub operation: Operation,

@@ -66,10 +66,11 @@ impl Communicator {
     ///
     /// A group has a key, a control plane, transports and failures of its own. It keeps the
     /// settings, the profile of prices and the CPUs' load of this communicator, which remains
-    /// usable and may be dropped first. Errors of the group name it, as [`group_name`](Self::group_name)
-    /// does, and its rank 0 takes the place of rank 0 in them. Threads may use several groups at
-    /// once, each group from one thread at a time. Ranks that call blocking collectives of two
-    /// groups in opposite orders wait for each other until the timeout.
+    /// usable and may be dropped first. Errors of the group name it, as
+    /// [`group_name`](Self::group_name) does, and its rank 0 takes the place of rank 0 in them.
+    /// Threads may use several groups at once, each group from one thread at a time. Ranks that
+    /// call blocking collectives of two groups in opposite orders wait for each other until the
+    /// timeout.
     ///
     /// # Errors
     /// [`Error::Group`] if the ranks of this color cannot join; [`Error::Argument`], on every rank,

@@ -2,8 +2,8 @@
 //!
 //! Messages have a lane of their own. A message is a header of 16 bytes with its tag and its length
 //! in bytes, and then its bytes. The bytes of a short message follow in the same message of the
-//! transport. Those of a longer one are a message of their own, which a transport may place directly
-//! in the receiver's memory.
+//! transport. Those of a longer one are a message of their own, which a transport may place
+//! directly in the receiver's memory.
 
 use ringfold_transport::Link;
 use ringfold_types::limits::{INLINE_BYTES, MESSAGE_LANE};

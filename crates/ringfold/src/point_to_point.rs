@@ -48,9 +48,9 @@ impl Communicator {
         self.exchange_messages(&mut [], &mut [Incoming::new(cast_slice_mut(data), from, tag)])
     }
 
-    /// Sends `data` to rank `to` and receives the next message of rank `from` into `into`, both with
-    /// this tag. Both progress at once, so a ring of ranks that all call it does not deadlock. Both
-    /// ranks may be this one. Blocks until both are done.
+    /// Sends `data` to rank `to` and receives the next message of rank `from` into `into`, both
+    /// with this tag. Both progress at once, so a ring of ranks that all call it does not deadlock.
+    /// Both ranks may be this one. Blocks until both are done.
     ///
     /// # Errors
     /// As for [`send`](Self::send) and [`recv`](Self::recv), but for ranks that are this one.
