@@ -8,7 +8,7 @@ use alloc::borrow::Cow;
 use alloc::vec::Vec;
 
 use ringfold_topology::{Aggregation, Layout};
-use ringfold_types::limits::LANES_MAX;
+use ringfold_types::limits::CHANNELS_MAX;
 use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 
 use crate::algorithm::{ScheduleParams, Stated};
@@ -49,7 +49,7 @@ impl<'a> Network<'a> {
         let carriers = layout.carriers().len().clamp(1, aggregation.groups);
         let hosts = Hosts::new(layout, carriers);
         let groups = if layout.hosts() > 1 && call.collective != Collective::Barrier {
-            aggregation.groups.min(LANES_MAX)
+            aggregation.groups.min(CHANNELS_MAX.into())
         } else {
             1
         };
