@@ -5,6 +5,7 @@
 
 mod allocations;
 mod bits;
+mod call_groups;
 mod messages;
 mod rdma;
 mod via;

@@ -14,7 +14,7 @@ const EVERYWHERE: [Via; 6] =
     [Via::Local, Via::Shm, Via::ShmAttached, Via::Tcp, Via::Hosts(2), Via::Rdma];
 
 /// The bytes of the message number `number` from one rank to another.
-fn content(from: Rank, to: Rank, number: usize, len: usize) -> Vec<u8> {
+pub(crate) fn content(from: Rank, to: Rank, number: usize, len: usize) -> Vec<u8> {
     let seed = from.index() * 31 + to.index() * 7 + number * 101;
     (0..len).map(|i| u8::try_from((seed + i + i / 251) % 256).unwrap()).collect()
 }
@@ -24,7 +24,11 @@ fn around(comm: &Communicator) -> (Rank, Rank) {
     (Rank::at((rank + 1) % size), Rank::at((rank + size - 1) % size))
 }
 
-fn on_all(size: usize, settings: &[(&str, &str)], test: impl Fn(&mut Communicator) + Sync) {
+pub(crate) fn on_all(
+    size: usize,
+    settings: &[(&str, &str)],
+    test: impl Fn(&mut Communicator) + Sync,
+) {
     for via in EVERYWHERE.into_iter().filter(|via| via.is_there()) {
         via.run(size, settings, &test);
     }

@@ -66,6 +66,18 @@ impl Windows {
     /// No window: the mark of an all-gather by which the ranks make a group.
     pub const GROUP: Self = Self { input: 0, output: 0, begin: 1 };
 
+    /// No window: the mark of collectives that are packed into one, in parts of these lengths.
+    #[must_use]
+    pub fn packed(lens: impl Iterator<Item = usize>) -> Self {
+        let (mut parts, mut hash) = (0, PACKED);
+        for len in lens {
+            parts += 1;
+            hash = (hash ^ len as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
+        }
+        let parts = (parts & PARTS_MASK) << PARTS_SHIFT;
+        Self { input: 0, output: 0, begin: PACKED | parts | hash >> (64 - PARTS_SHIFT) }
+    }
+
     /// The two words of the log. Without windows both are 0.
     const fn to_words(self) -> [u64; 2] {
         [self.input as u64 | (self.output as u64) << 32, self.begin]
@@ -78,6 +90,11 @@ impl Windows {
         if numbers == 0 { None } else { Some(Self { input, output, begin }) }
     }
 }
+
+/// The bit that marks packed collectives. Below it are their number, and a hash of their lengths.
+const PACKED: u64 = 1 << 63;
+const PARTS_SHIFT: u32 = 32;
+const PARTS_MASK: u64 = (1 << 31) - 1;
 
 const BEING_WRITTEN: u64 = 0;
 /// The root takes the low half of its word. The algorithm takes the byte above.
@@ -177,7 +194,8 @@ impl Logged {
 
     /// The call as text, as in `allreduce [f32 x 1024, sum]`. In windows, `in window 2 from byte 0`
     /// or `from window 1 into window 2 from byte 64` follows. After an all-gather by which ranks
-    /// make a group, `to make a group` follows.
+    /// make a group, `to make a group` follows. `packed from 2 calls` follows if it was several
+    /// calls of a group of calls, with a hash of their lengths.
     #[must_use]
     pub fn text(&self) -> String {
         let [kinds, count, root, numbers, begin] = self.words;
@@ -187,6 +205,10 @@ impl Logged {
         match Windows::from_words([numbers, begin]) {
             None if [numbers, begin] == Windows::GROUP.to_words() => {
                 format!("{call} to make a group")
+            }
+            None if numbers == 0 && begin & PACKED != 0 => {
+                let (parts, hash) = (begin >> PARTS_SHIFT & PARTS_MASK, begin & 0xffff_ffff);
+                format!("{call} packed from {parts} calls (lengths {hash:08x})")
             }
             None => call.to_string(),
             Some(Windows { input, output, begin }) if input == output => {

@@ -96,13 +96,13 @@ pub(crate) const fn runs_in_place(call: &Call, shape: Shape) -> bool {
 }
 
 /// The bytes at which input and output begin in the one buffer of a call in place.
-struct Offsets {
-    input: usize,
-    output: usize,
+pub(crate) struct Offsets {
+    pub(crate) input: usize,
+    pub(crate) output: usize,
 }
 
 impl Offsets {
-    const fn in_place(call: &Call, rank: Rank) -> Self {
+    pub(crate) const fn in_place(call: &Call, rank: Rank) -> Self {
         let own = rank.index() * call.count * call.data_type.bytes();
         match call.collective {
             Collective::AllGather => Self { input: own, output: 0 },

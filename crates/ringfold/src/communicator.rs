@@ -69,6 +69,8 @@ pub struct Communicator {
     failed: Option<Arc<Failure>>,
     scratch: AlignedBytes,
     scaled: AlignedBytes,
+    /// The buffer of collectives that are packed into one.
+    pub(crate) packed: AlignedBytes,
     /// The staging buffer. The first call that uses it makes it.
     staging: Option<Window>,
     /// Whether the halves of the staging buffer are flipped: the same on all ranks.
@@ -180,6 +182,7 @@ impl Communicator {
             failed: None,
             scratch: AlignedBytes::default(),
             scaled: AlignedBytes::default(),
+            packed: AlignedBytes::default(),
             staging: None,
             is_staging_flipped: false,
             has_tried_peer_memory: false,

@@ -28,6 +28,7 @@
 //! * `router`: passes messages to the transport of each peer.
 //!
 //! Messages between two ranks pass from `point_to_point` through `messages` to `router`.
+//! `call_group` performs calls together.
 //!
 //! `group` makes communicators of some of a communicator's ranks, and `store` those of ranks that
 //! share a store. `shared` has windows, `watch` detects that the job has failed, and `setup` makes
@@ -38,6 +39,7 @@ mod arguments;
 mod backoff;
 mod buffers;
 mod cache;
+mod call_group;
 mod collective;
 mod communicator;
 pub mod config;
@@ -58,6 +60,7 @@ mod unique_id;
 mod watch;
 
 pub use buffers::Buffers;
+pub use call_group::CallGroup;
 pub use collective::Windows;
 pub use communicator::Communicator;
 pub use config::Config;

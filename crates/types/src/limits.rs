@@ -30,6 +30,12 @@ pub const MESSAGE_LANE: u8 = CHANNELS_MAX;
 /// once more.
 pub const INLINE_BYTES: usize = 1024;
 
+/// Bytes of a collective that is packed with others of its group of calls, in its larger buffer.
+pub const PACKED_BYTES_MAX: usize = 16 * 1024;
+
+/// Bytes of the one call to which such collectives are packed.
+pub const PACK_BYTES_MAX: usize = 256 * 1024;
+
 /// Lanes of a long call over TCP. Networks assign paths to connections, and clouds limit the rate
 /// of each, so several connections get more bandwidth. But each has buffers of its own.
 pub const TCP_CHANNELS: u8 = 2;
@@ -359,6 +365,7 @@ const _: () = assert!(POSTED_MAX > SOURCES_MAX);
 const _: () = assert!(SIGNALS_MAX.is_power_of_two());
 const _: () = assert!(LANES_MAX <= u8::MAX as usize && (MESSAGE_LANE as usize) < LANES_MAX);
 const _: () = assert!(INLINE_BYTES < LINK_BYTES_MIN && INLINE_BYTES.is_multiple_of(FRAGMENT_ALIGN));
+const _: () = assert!(PACKED_BYTES_MAX <= PACK_BYTES_MAX);
 const _: () = assert!(TCP_CHANNELS <= CHANNELS_MAX);
 const _: () = assert!(RDMA_PIECE_BYTES.is_multiple_of(FRAGMENT_ALIGN));
 const _: () = assert!(RDMA_PLACED_BYTES >= RDMA_PIECE_BYTES);

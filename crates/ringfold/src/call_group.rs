@@ -1,0 +1,264 @@
+//! Groups of calls: messages that start together, and like collectives that are packed into one.
+
+use bytemuck::{cast_slice, cast_slice_mut};
+use ringfold_bootstrap::Windows;
+use ringfold_reduce::Element;
+use ringfold_types::limits::{PACK_BYTES_MAX, PACKED_BYTES_MAX};
+use ringfold_types::{Call, Collective, Rank, ReduceOp, Wire};
+
+use crate::arguments::valid;
+use crate::buffers::{AlignedBytes, Buffers, Offsets, User};
+use crate::cache::Request;
+use crate::communicator::Communicator;
+use crate::error::Error;
+use crate::messages::{Incoming, Outgoing};
+
+/// The calls of a group, which [`Communicator::group`] performs. It borrows their buffers until
+/// then.
+#[derive(Debug)]
+pub struct CallGroup<'b> {
+    wire: Wire,
+    outgoing: Vec<Outgoing<'b>>,
+    incoming: Vec<Incoming<'b>>,
+    collectives: Vec<Member<'b>>,
+}
+
+/// A collective of a group.
+#[derive(Debug)]
+struct Member<'b> {
+    call: Call,
+    buffers: Buffers<'b>,
+}
+
+impl<'b> CallGroup<'b> {
+    /// Adds [`Communicator::send`]. The group may also receive the message, if it goes to this
+    /// rank.
+    pub fn send<T: Element>(&mut self, data: &'b [T], to: Rank, tag: u32) {
+        self.outgoing.push(Outgoing::new(cast_slice(data), to, tag));
+    }
+
+    /// Adds [`Communicator::recv`].
+    pub fn recv<T: Element>(&mut self, data: &'b mut [T], from: Rank, tag: u32) {
+        self.incoming.push(Incoming::new(cast_slice_mut(data), from, tag));
+    }
+
+    /// Adds [`Communicator::all_reduce`].
+    pub fn all_reduce<T: Element>(&mut self, buffer: &'b mut [T], op: ReduceOp) {
+        let call = self.call::<T>(Collective::AllReduce, buffer.len(), op, Rank(0));
+        self.perform(&call, Buffers::InPlace(cast_slice_mut(buffer)));
+    }
+
+    /// Adds [`Communicator::broadcast`].
+    pub fn broadcast<T: Element>(&mut self, buffer: &'b mut [T], root: Rank) {
+        let call = self.call::<T>(Collective::Broadcast, buffer.len(), ReduceOp::Sum, root);
+        self.perform(&call, Buffers::InPlace(cast_slice_mut(buffer)));
+    }
+
+    /// Adds [`Communicator::all_gather_into`].
+    pub fn all_gather_into<T: Element>(&mut self, input: &'b [T], output: &'b mut [T]) {
+        let call = self.call::<T>(Collective::AllGather, input.len(), ReduceOp::Sum, Rank(0));
+        self.perform(&call, apart(input, output));
+    }
+
+    /// Adds [`Communicator::reduce_scatter_into`].
+    pub fn reduce_scatter_into<T: Element>(
+        &mut self,
+        input: &'b [T],
+        output: &'b mut [T],
+        op: ReduceOp,
+    ) {
+        let call = self.call::<T>(Collective::ReduceScatter, output.len(), op, Rank(0));
+        self.perform(&call, apart(input, output));
+    }
+
+    /// Adds [`Communicator::perform`], for every other collective.
+    pub fn perform(&mut self, call: &Call, buffers: Buffers<'b>) {
+        self.collectives.push(Member { call: *call, buffers });
+    }
+
+    fn call<T: Element>(
+        &self,
+        collective: Collective,
+        count: usize,
+        op: ReduceOp,
+        root: Rank,
+    ) -> Call {
+        let wire = if T::DATA_TYPE.is_short_float() { self.wire } else { Wire::Element };
+        Call { collective, count, data_type: T::DATA_TYPE, op, root, wire }
+    }
+}
+
+impl Communicator {
+    /// Performs the calls that `add` adds to a group. Blocks until all are done.
+    ///
+    /// The messages of the group start together, so sends and receives in any order do not
+    /// deadlock. Its collectives begin when its messages are done, in their order. Short ones of
+    /// the same kind, type, operation and root become one call: all ranks must add the same ones.
+    /// Such a sum may have been added in another order than by a call of its own.
+    ///
+    /// # Errors
+    /// As for the calls. After [`Error::Argument`] no call of the group has begun.
+    ///
+    /// ```
+    /// use ringfold::{Rank, ReduceOp, local};
+    ///
+    /// let results = local::run(3, |comm| {
+    ///     let (rank, size) = (comm.rank().0, comm.size() as u32);
+    ///     let data = [rank; 1000];
+    ///     let mut from = vec![[9; 1000]; size as usize];
+    ///     let mut sums = [[1.0_f32, 2.0], [3.0, 4.0]];
+    ///     comm.group(|group| {
+    ///         for peer in 0..size {
+    ///             group.send(&data, Rank(peer), 0);
+    ///         }
+    ///         for (peer, from) in (0..size).zip(&mut from) {
+    ///             group.recv(from, Rank(peer), 0);
+    ///         }
+    ///         for sum in &mut sums {
+    ///             group.all_reduce(sum, ReduceOp::Sum);
+    ///         }
+    ///     })
+    ///     .unwrap();
+    ///     (from[0][0], from[2][999], sums)
+    /// })?;
+    /// assert_eq!(results, [(0, 2, [[3.0, 6.0], [9.0, 12.0]]); 3]);
+    /// # Ok::<(), ringfold::Error>(())
+    /// ```
+    pub fn group<'b>(&mut self, add: impl FnOnce(&mut CallGroup<'b>)) -> Result<(), Error> {
+        self.check_process()?;
+        self.check_failed()?;
+        let mut group = CallGroup {
+            wire: self.wire(),
+            outgoing: Vec::new(),
+            incoming: Vec::new(),
+            collectives: Vec::new(),
+        };
+        add(&mut group);
+        let CallGroup { outgoing, incoming, collectives, .. } = &mut group;
+        for Member { call, buffers } in collectives.iter() {
+            valid(call, Request::ordinary(call, buffers).shape, self.size(), self.rank())?;
+        }
+        self.exchange_messages(outgoing, incoming)?;
+        packs(std::mem::take(collectives), self.size())
+            .into_iter()
+            .try_for_each(|pack| self.perform_pack(pack))
+    }
+
+    fn perform_pack(&mut self, mut pack: Vec<Member<'_>>) -> Result<(), Error> {
+        if let [Member { call, buffers }] = &mut pack[..] {
+            let request = Request::ordinary(call, buffers);
+            return self.perform_request(request, User::Private(buffers), None);
+        }
+        let Some(first) = pack.first() else { return Ok(()) };
+        let counts = || pack.iter().map(|member| member.call.count);
+        let call = Call { count: counts().sum(), ..first.call };
+        let seal = Windows::packed(counts());
+        let (rank, size) = (self.rank(), self.size());
+        let bytes = packed_bytes(&call, size);
+        let mut memory: AlignedBytes = std::mem::take(&mut self.packed);
+        let whole = memory.exactly(bytes);
+        gather(&pack, &call, whole, rank, size);
+        let mut buffers = Buffers::InPlace(whole);
+        let request = Request::ordinary(&call, &buffers);
+        let outcome = self.perform_request(request, User::Private(&mut buffers), Some(seal));
+        if outcome.is_ok() {
+            scatter(&mut pack, &call, memory.exactly(bytes), rank, size);
+        }
+        self.packed = memory;
+        outcome
+    }
+}
+
+/// Collectives in packs, each of which is one call. The same on all ranks.
+fn packs(members: Vec<Member<'_>>, size: usize) -> Vec<Vec<Member<'_>>> {
+    let mut packs: Vec<(usize, Vec<Member<'_>>)> = Vec::new();
+    for member in members {
+        let bytes = packed_bytes(&member.call, size);
+        let is_short = is_packable(&member.call) && bytes <= PACKED_BYTES_MAX;
+        let takes = |(filled, pack): &&mut (usize, Vec<Member<'_>>)| {
+            is_alike(&pack[0].call, &member.call) && *filled + bytes <= PACK_BYTES_MAX
+        };
+        match packs.iter_mut().find(takes).filter(|_| is_short) {
+            Some((filled, pack)) => {
+                *filled += bytes;
+                pack.push(member);
+            }
+            // A pack that is full takes no other member.
+            None => packs.push((if is_short { bytes } else { PACK_BYTES_MAX + 1 }, vec![member])),
+        }
+    }
+    packs.into_iter().map(|(_, pack)| pack).collect()
+}
+
+/// Whether calls of this kind can be packed. The scale of a `PreMulSum` may differ between ranks,
+/// so such calls do not tell which of them are alike.
+fn is_packable(call: &Call) -> bool {
+    let collective = call.collective;
+    let is_of_blocks = matches!(
+        collective,
+        Collective::AllReduce
+            | Collective::AllGather
+            | Collective::ReduceScatter
+            | Collective::Broadcast
+            | Collective::Reduce
+    );
+    is_of_blocks && !(collective.reduces() && matches!(call.op, ReduceOp::PreMulSum(_)))
+}
+
+/// Whether two calls differ in their counts only.
+fn is_alike(one: &Call, other: &Call) -> bool {
+    Call { count: other.count, ..*one } == *other
+}
+
+/// The bytes of the larger buffer of `call`.
+const fn packed_bytes(call: &Call, size: usize) -> usize {
+    let (input, output) = (call.input_len(size), call.output_len(size));
+    (if input > output { input } else { output }) * call.data_type.bytes()
+}
+
+/// Copies the members' inputs to their places in the one buffer of the packed `call`: block by
+/// block, and within a block in the order of the members.
+fn gather(pack: &[Member<'_>], call: &Call, whole: &mut [u8], rank: Rank, size: usize) {
+    if call.collective == Collective::Broadcast && rank != call.root {
+        return;
+    }
+    let blocks = if call.collective == Collective::ReduceScatter { size } else { 1 };
+    let mut rest = &mut whole[Offsets::in_place(call, rank).input..];
+    for block in 0..blocks {
+        for Member { call, buffers } in pack {
+            let bytes = call.count * call.data_type.bytes();
+            let input: &[u8] = match buffers {
+                Buffers::Apart { input, .. } => input,
+                Buffers::InPlace(both) => &both[Offsets::in_place(call, rank).input..],
+            };
+            let (part, others) = rest.split_at_mut(bytes);
+            part.copy_from_slice(&input[block * bytes..][..bytes]);
+            rest = others;
+        }
+    }
+}
+
+/// Copies the results from the one buffer of the packed `call` to the members' outputs.
+fn scatter(pack: &mut [Member<'_>], call: &Call, whole: &[u8], rank: Rank, size: usize) {
+    if call.collective == Collective::Reduce && rank != call.root {
+        return;
+    }
+    let blocks = if call.collective == Collective::AllGather { size } else { 1 };
+    let mut rest = &whole[Offsets::in_place(call, rank).output..];
+    for block in 0..blocks {
+        for Member { call, buffers } in pack.iter_mut() {
+            let bytes = call.count * call.data_type.bytes();
+            let output: &mut [u8] = match buffers {
+                Buffers::Apart { output, .. } => output,
+                Buffers::InPlace(both) => &mut both[Offsets::in_place(call, rank).output..],
+            };
+            let (part, others) = rest.split_at(bytes);
+            output[block * bytes..][..bytes].copy_from_slice(part);
+            rest = others;
+        }
+    }
+}
+
+fn apart<'b, T: Element>(input: &'b [T], output: &'b mut [T]) -> Buffers<'b> {
+    Buffers::Apart { input: cast_slice(input), output: cast_slice_mut(output) }
+}
