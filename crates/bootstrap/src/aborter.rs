@@ -6,8 +6,10 @@ use ringfold_types::Rank;
 use tokio::sync::mpsc;
 
 use crate::arbiter::FailureReport;
+use crate::failure_cause::FailureCause;
 use crate::local_coordinator::LocalCoordinator;
 use crate::member::Command;
+use crate::rank_state::RankState;
 
 /// Ends a rank's membership from any thread, even while another thread waits in a call. Clones end
 /// the same membership.
@@ -20,6 +22,7 @@ use crate::member::Command;
 #[derive(Clone, Debug)]
 pub struct Aborter {
     pub(crate) rank: Rank,
+    pub(crate) state: Arc<RankState>,
     pub(crate) route: Route,
 }
 
@@ -43,5 +46,12 @@ impl Aborter {
                 }
             }
         }
+    }
+
+    /// The failure cause, or `None` while there is none: the one that waiting calls return. It does
+    /// not change any more, and remains after the rank has left.
+    #[must_use]
+    pub fn failure_cause(&self) -> Option<Arc<FailureCause>> {
+        self.state.failure_cause().cloned()
     }
 }

@@ -112,7 +112,7 @@ impl Control {
             Link::Local(coordinator) => Route::Local(Arc::clone(coordinator)),
             Link::Member(member) => Route::Member(member.commands()),
         };
-        Aborter { rank: self.rank, route }
+        Aborter { rank: self.rank, state: Arc::clone(&self.state), route }
     }
 
     /// The number of bytes that each of `size` ranks may put into an exchange.
