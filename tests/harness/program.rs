@@ -25,6 +25,15 @@ pub fn example(name: &str) -> PathBuf {
     existing(built().join("examples").join(name))
 }
 
+/// Returns the folder of the libraries for C.
+///
+/// # Panics
+/// As [`binary`].
+#[must_use]
+pub fn libraries() -> &'static Path {
+    built()
+}
+
 /// Builds another suite, as in `conformance`, and returns its path.
 ///
 /// # Panics
@@ -50,11 +59,11 @@ fn existing(path: PathBuf) -> PathBuf {
     path
 }
 
-/// Builds all binaries and examples once, and returns their folder.
+/// Builds all binaries, examples and libraries once, and returns their folder.
 fn built() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
-        let status = cargo("build").args(["--quiet", "--bins", "--examples"]).status();
+        let status = cargo("build").args(["--quiet", "--lib", "--bins", "--examples"]).status();
         let status = status.expect("cargo runs");
         assert!(status.success(), "the programs of the workspace do not build");
         folder()

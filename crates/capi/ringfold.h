@@ -1,0 +1,322 @@
+/* ringfold: collective communication, for C.
+ *
+ * crates/capi/header writes this file from the sources of the library. docs/c.md is the guide.
+ * Every function returns enum ringfold_result, but for the version and for texts. No function
+ * throws. Handles are checked: one that is NULL or freed gives RINGFOLD_ERROR_HANDLE. */
+
+#ifndef RINGFOLD_H
+#define RINGFOLD_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+// The version of this header: `major`.
+#define RINGFOLD_VERSION_MAJOR 0
+
+// The version of this header: `minor`.
+#define RINGFOLD_VERSION_MINOR 1
+
+// The version of this header: `patch`.
+#define RINGFOLD_VERSION_PATCH 0
+
+// The version of this header as one number. Functions that begin something take it first, and
+// refuse the version of a header that does not fit the library.
+#define RINGFOLD_VERSION (((RINGFOLD_VERSION_MAJOR * 1000000) + (RINGFOLD_VERSION_MINOR * 1000)) + RINGFOLD_VERSION_PATCH)
+
+// The color of a rank that takes no part in any group of ringfold_comm_split. Every negative color
+// means this.
+#define RINGFOLD_NO_COLOR -1
+
+// The bytes of a unique id, with the zero at its end.
+#define RINGFOLD_UNIQUE_ID_BYTES 256
+
+// The result of the callback `get` of a key-value store for a key without a value.
+#define RINGFOLD_STORE_NO_VALUE 1
+
+// The result of a function.
+typedef enum ringfold_result {
+    // The function has done its work.
+    RINGFOLD_SUCCESS = 0,
+    // An argument is invalid. Nothing was sent, and the communicator remains usable.
+    RINGFOLD_ERROR_ARGUMENT = 1,
+    // A handle is NULL, was freed, or was never made.
+    RINGFOLD_ERROR_HANDLE = 2,
+    // The job has failed. All surviving ranks get the same cause, and all later calls on the
+    // communicator return the same result. Output buffers have undefined contents.
+    RINGFOLD_ERROR_FAILED = 3,
+    // The job has failed, and this rank learned it only when it freed the communicator.
+    RINGFOLD_ERROR_LEAVE = 4,
+    // This process is a child that fork has made. Only its parent may use the communicator.
+    RINGFOLD_ERROR_FORKED = 5,
+    // The ranks could not make a group of a communicator, which remains usable.
+    RINGFOLD_ERROR_GROUP = 6,
+    // A variable of the environment has an invalid value.
+    RINGFOLD_ERROR_CONFIG = 7,
+    // The ranks could not make a communicator.
+    RINGFOLD_ERROR_INIT = 8,
+    // The program was compiled with the header of a version that does not fit the library.
+    RINGFOLD_ERROR_VERSION = 9,
+    // A defect of ringfold. The communicator of the call has failed.
+    RINGFOLD_ERROR_INTERNAL = 10,
+} ringfold_result;
+
+// The data type of an element.
+typedef enum ringfold_type {
+    // Signed 8-bit integer.
+    RINGFOLD_INT8 = 0,
+    // Unsigned 8-bit integer.
+    RINGFOLD_UINT8 = 1,
+    // Signed 32-bit integer.
+    RINGFOLD_INT32 = 2,
+    // Unsigned 32-bit integer.
+    RINGFOLD_UINT32 = 3,
+    // Signed 64-bit integer.
+    RINGFOLD_INT64 = 4,
+    // Unsigned 64-bit integer.
+    RINGFOLD_UINT64 = 5,
+    // IEEE 754 binary16.
+    RINGFOLD_FLOAT16 = 6,
+    // bfloat16: the upper half of a float.
+    RINGFOLD_BFLOAT16 = 7,
+    // IEEE 754 binary32: float.
+    RINGFOLD_FLOAT32 = 8,
+    // IEEE 754 binary64: double.
+    RINGFOLD_FLOAT64 = 9,
+    // 8-bit float with 4 exponent bits and without infinity (OCP E4M3).
+    RINGFOLD_FLOAT8_E4M3 = 10,
+    // 8-bit float with 5 exponent bits (OCP E5M2).
+    RINGFOLD_FLOAT8_E5M2 = 11,
+} ringfold_type;
+
+// A predefined reduction operation.
+typedef enum ringfold_op {
+    // Sum. Integers wrap.
+    RINGFOLD_SUM = 0,
+    // Product. Integers wrap.
+    RINGFOLD_PROD = 1,
+    // Smallest element. A NaN anywhere gives NaN.
+    RINGFOLD_MIN = 2,
+    // Largest element. A NaN anywhere gives NaN.
+    RINGFOLD_MAX = 3,
+    // Sum divided by the number of ranks. Integers truncate toward zero.
+    RINGFOLD_AVG = 4,
+} ringfold_op;
+
+// A communicator. It has no definition: a handle is a number, and the library checks it.
+typedef struct ringfold_comm ringfold_comm;
+
+// A window. It has no definition: a handle is a number, and the library checks it.
+typedef struct ringfold_window ringfold_window;
+
+// A reduction operation: one of enum ringfold_op, or one that ringfold_op_create_pre_mul_sum made.
+typedef uint64_t ringfold_op_t;
+
+// The handle of a communicator. Several threads may use it; their calls follow one another.
+typedef struct ringfold_comm *ringfold_comm_t;
+
+// The id of a group of ranks that start without a launcher, as a line of text. It holds the secret
+// of the group, so only the ranks may see it.
+typedef struct ringfold_unique_id {
+    // The text, with a zero at its end.
+    char text[RINGFOLD_UNIQUE_ID_BYTES];
+} ringfold_unique_id;
+
+// A key-value store that all ranks of a group share. The library calls its functions in the thread
+// that calls ringfold_init_with_store. They return 0 if they succeed. They must return: no C++
+// exception and no longjmp may leave them.
+typedef struct ringfold_store {
+    // The first argument of each function.
+    void *context;
+    // Stores a value under a key, in place of an earlier value.
+    int (*set)(void *context, const char *key, const void *value, size_t length);
+    // Writes the value of a key, of at most `capacity` bytes, and its length. Returns
+    // RINGFOLD_STORE_NO_VALUE if no rank has set the key. Does not wait.
+    int (*get)(void *context, const char *key, void *value, size_t capacity, size_t *length);
+    // Waits until a rank has set the key, for at most `timeout_ms`, and then does as `get`.
+    int (*wait)(void *context,
+                const char *key,
+                uint64_t timeout_ms,
+                void *value,
+                size_t capacity,
+                size_t *length);
+} ringfold_store;
+
+// The handle of a window: memory that all ranks of the host have mapped.
+typedef struct ringfold_window *ringfold_window_t;
+
+#ifdef __cplusplus
+extern "C" {
+#endif // __cplusplus
+
+// Writes the reduction of all ranks' inputs to the output of every rank. Both have `count`
+// elements. In place: `input` is NULL or equals `output`.
+//
+// All ranks must make the same calls in the same order, with equal counts, types, operations and
+// roots. A call blocks until this rank's part is done. An input and an output overlap only in a
+// call in place. Memory of any alignment will do.
+enum ringfold_result ringfold_all_reduce(const void *input,
+                                         void *output,
+                                         size_t count,
+                                         enum ringfold_type type,
+                                         ringfold_op_t op,
+                                         ringfold_comm_t comm);
+
+// Writes the inputs of all ranks, in rank order, to the output of every rank. An input has `count`
+// elements, and the output `count` times the number of ranks. In place: `input` is NULL or points
+// to block `rank` of `output`, which then is the input.
+enum ringfold_result ringfold_all_gather(const void *input,
+                                         void *output,
+                                         size_t count,
+                                         enum ringfold_type type,
+                                         ringfold_comm_t comm);
+
+// Reduces all ranks' inputs and writes block `rank` of the result to this rank's output. The
+// output has `count` elements, and the input `count` times the number of ranks. In place: `output`
+// points to block `rank` of `input`; or `input` is NULL, and `output` is the long buffer. The
+// other blocks of a call in place are undefined afterwards.
+enum ringfold_result ringfold_reduce_scatter(const void *input,
+                                             void *output,
+                                             size_t count,
+                                             enum ringfold_type type,
+                                             ringfold_op_t op,
+                                             ringfold_comm_t comm);
+
+// Writes the input of `root` to the output of every rank. Both have `count` elements. The inputs
+// of other ranks are not read. In place on the root: `input` is NULL or equals `output`.
+enum ringfold_result ringfold_broadcast(const void *input,
+                                        void *output,
+                                        size_t count,
+                                        enum ringfold_type type,
+                                        uint32_t root,
+                                        ringfold_comm_t comm);
+
+// Writes the reduction of all ranks' inputs to the output of `root`. Both have `count` elements.
+// The outputs of other ranks are not written and may be NULL. In place: `input` is NULL or equals
+// `output`.
+enum ringfold_result ringfold_reduce(const void *input,
+                                     void *output,
+                                     size_t count,
+                                     enum ringfold_type type,
+                                     ringfold_op_t op,
+                                     uint32_t root,
+                                     ringfold_comm_t comm);
+
+// Waits until every rank has made this call.
+enum ringfold_result ringfold_barrier(ringfold_comm_t comm);
+
+// Writes the number of this rank, from 0 to the number of ranks less 1.
+enum ringfold_result ringfold_comm_rank(ringfold_comm_t comm, uint32_t *rank);
+
+// Writes the number of ranks.
+enum ringfold_result ringfold_comm_size(ringfold_comm_t comm, uint32_t *size);
+
+// Sets the time that a call may take. A call that takes longer fails on all ranks.
+enum ringfold_result ringfold_comm_set_timeout(ringfold_comm_t comm, double seconds);
+
+// Divides the ranks into groups: ranks of one `color` get a communicator of their own. `key`
+// orders the ranks of a group; ranks of equal keys keep their order. A rank with RINGFOLD_NO_COLOR
+// gets NULL. Every rank of `comm` must call it, between the same two calls.
+enum ringfold_result ringfold_comm_split(ringfold_comm_t comm,
+                                         int64_t color,
+                                         int64_t key,
+                                         ringfold_comm_t *group);
+
+// Makes a communicator of the same ranks, for calls that overlap those of `comm`. Every rank of
+// `comm` must call it, between the same two calls.
+enum ringfold_result ringfold_comm_duplicate(ringfold_comm_t comm, ringfold_comm_t *group);
+
+// Makes a communicator of `count` of the ranks, in the order of the list. Other ranks get NULL.
+// Every rank of `comm` must call it with the same list, between the same two calls.
+enum ringfold_result ringfold_comm_subset(ringfold_comm_t comm,
+                                          const uint32_t *ranks,
+                                          size_t count,
+                                          ringfold_comm_t *group);
+
+// Makes all calls on all ranks of the communicator fail, those that wait included. Does not wait,
+// so any thread may call it at any time. The ranks' errors have the reason, which may be NULL. The
+// communicator remains to be freed.
+enum ringfold_result ringfold_comm_abort(ringfold_comm_t comm, const char *reason);
+
+// Writes whether the job has failed, without a call and without waiting: RINGFOLD_SUCCESS or
+// RINGFOLD_ERROR_FAILED. After a failure ringfold_last_error has its cause.
+enum ringfold_result ringfold_comm_async_error(ringfold_comm_t comm, enum ringfold_result *error);
+
+// Leaves the group, and frees the handle even if the result is an error. Waits until the calls of
+// other threads have ended, and then until the other ranks leave too, for a few seconds at most. A
+// process must free its communicators before it exits; otherwise the other ranks see that it has
+// died.
+enum ringfold_result ringfold_comm_free(ringfold_comm_t comm);
+
+// The message of the latest error in this thread, or an empty text. It stays valid until the next
+// function of ringfold fails in this thread, or the thread ends.
+const char *ringfold_last_error(void);
+
+// The name of a result, as in "RINGFOLD_ERROR_HANDLE". The text is valid forever.
+const char *ringfold_result_name(enum ringfold_result result);
+
+// The version of the library, as RINGFOLD_VERSION is that of the header.
+uint32_t ringfold_version(void);
+
+// Joins the group of ranks that a launcher started: ringrun, torchrun, srun or mpiexec. Without a
+// launcher the process becomes a group of one. Every rank must call it. Blocks until all ranks
+// have joined. Pass RINGFOLD_VERSION first. Settings are those of the environment.
+enum ringfold_result ringfold_init(uint32_t version, ringfold_comm_t *comm);
+
+// Makes the id of a group, with a fresh secret, and reserves a port for rank 0. Call it in the
+// process of rank 0, and pass the text on to the other ranks. An id is good for one communicator.
+// An id that is not used holds its port until the process ends.
+enum ringfold_result ringfold_unique_id_create(uint32_t version, struct ringfold_unique_id *id);
+
+// Joins the group of `size` ranks that share an id, as `rank`, without a launcher. Everything else
+// is as for ringfold_init.
+enum ringfold_result ringfold_init_with_id(uint32_t version,
+                                           const struct ringfold_unique_id *id,
+                                           uint32_t rank,
+                                           uint32_t size,
+                                           ringfold_comm_t *comm);
+
+// Joins the group of `size` ranks that share a key-value store, as `rank`, without a launcher. The
+// store is only used during the call. The n-th call of one rank meets the n-th call of the others.
+// Everything else is as for ringfold_init.
+enum ringfold_result ringfold_init_with_store(uint32_t version,
+                                              const struct ringfold_store *store,
+                                              uint32_t rank,
+                                              uint32_t size,
+                                              ringfold_comm_t *comm);
+
+// Makes the sum of all elements after this rank's elements are multiplied by `factor`. Factors may
+// differ between ranks. Free it with ringfold_op_free.
+enum ringfold_result ringfold_op_create_pre_mul_sum(double factor, ringfold_op_t *op);
+
+// Frees an operation that ringfold_op_create_pre_mul_sum made.
+enum ringfold_result ringfold_op_free(ringfold_op_t op);
+
+// Makes a window of `bytes` bytes, all zero, and writes its handle and the address of its memory.
+// Every rank must call it with the same number. Blocks until all ranks have the window. All ranks
+// of one host have it mapped, and with RDMA the devices know it. Its memory also serves as
+// ordinary memory of any call.
+enum ringfold_result ringfold_window_alloc(size_t bytes,
+                                           ringfold_comm_t comm,
+                                           ringfold_window_t *window,
+                                           void **memory);
+
+// Frees a window and its memory on this rank. Waits for a call of another thread that uses it. A
+// window may be freed after its communicator.
+enum ringfold_result ringfold_window_free(ringfold_window_t window);
+
+// Writes the reduction of `count` elements from byte `offset` of all ranks' windows `input` to the
+// same bytes of every rank's window `output`. In place: `input` is NULL or equals `output`. Peers
+// read and write the windows directly until the call is done.
+enum ringfold_result ringfold_all_reduce_window(ringfold_window_t input,
+                                                ringfold_window_t output,
+                                                size_t offset,
+                                                size_t count,
+                                                enum ringfold_type type,
+                                                ringfold_op_t op,
+                                                ringfold_comm_t comm);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif  // __cplusplus
+
+#endif  /* RINGFOLD_H */

@@ -1,0 +1,196 @@
+//! The collectives, on ordinary memory.
+#![allow(unsafe_code)]
+
+use std::ffi::c_void;
+
+use ringfold::{Call, Collective, Communicator, DataType, Rank, ReduceOp};
+
+use crate::comm::with;
+use crate::fault::{Fault, reported};
+use crate::memory;
+use crate::operation::operation;
+use crate::types::{RawType, ringfold_comm_t, ringfold_op_t, ringfold_result};
+
+/// A call as C makes it.
+struct Arguments {
+    collective: Collective,
+    input: *const c_void,
+    output: *mut c_void,
+    count: usize,
+    data_type: RawType,
+    op: ringfold_op_t,
+    root: u32,
+}
+
+/// A predefined operation without meaning.
+const NO_OP: ringfold_op_t = 0;
+
+/// Makes the call.
+///
+/// # Safety
+/// Pointers are as `memory::buffers` needs them.
+#[inline]
+unsafe fn perform(arguments: &Arguments, comm: ringfold_comm_t) -> ringfold_result {
+    let Arguments { collective, input, output, count, data_type, op, root } = *arguments;
+    reported(|| {
+        let (data_type, op) = (element(data_type)?, operation(op)?);
+        with(comm, |comm| {
+            let call = call(comm, collective, (count, data_type), op, Rank(root));
+            // SAFETY: the contract of this function.
+            let buffers =
+                unsafe { memory::buffers(&call, input, output, comm.rank(), comm.size()) }?;
+            Ok(comm.perform(&call, buffers)?)
+        })
+    })
+}
+
+/// A call on elements of `comm`, with the form of partial sums that the communicator uses.
+#[inline]
+pub(crate) const fn call(
+    comm: &Communicator,
+    collective: Collective,
+    (count, data_type): (usize, DataType),
+    op: ReduceOp,
+    root: Rank,
+) -> Call {
+    Call { collective, count, data_type, op, root, wire: comm.wire() }
+}
+
+/// The data type that C means.
+#[inline]
+pub(crate) fn element(data_type: RawType) -> Result<DataType, Fault> {
+    let known = u8::try_from(data_type).ok().and_then(DataType::from_code);
+    known.ok_or_else(|| {
+        Fault::argument(format!("{data_type} is no data type of enum ringfold_type"))
+    })
+}
+
+/// Writes the reduction of all ranks' inputs to the output of every rank. Both have `count`
+/// elements. In place: `input` is NULL or equals `output`.
+///
+/// All ranks must make the same calls in the same order, with equal counts, types, operations and
+/// roots. A call blocks until this rank's part is done. An input and an output overlap only in a
+/// call in place. Memory of any alignment will do.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringfold_all_reduce(
+    input: *const c_void,
+    output: *mut c_void,
+    count: usize,
+    r#type: RawType,
+    op: ringfold_op_t,
+    comm: ringfold_comm_t,
+) -> ringfold_result {
+    let (collective, data_type, root) = (Collective::AllReduce, r#type, 0);
+    let arguments = Arguments { collective, input, output, count, data_type, op, root };
+    // SAFETY: the caller gives the memory that the header asks for.
+    unsafe { perform(&arguments, comm) }
+}
+
+/// Writes the inputs of all ranks, in rank order, to the output of every rank. An input has `count`
+/// elements, and the output `count` times the number of ranks. In place: `input` is NULL or points
+/// to block `rank` of `output`, which then is the input.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringfold_all_gather(
+    input: *const c_void,
+    output: *mut c_void,
+    count: usize,
+    r#type: RawType,
+    comm: ringfold_comm_t,
+) -> ringfold_result {
+    let (collective, data_type, op, root) = (Collective::AllGather, r#type, NO_OP, 0);
+    let arguments = Arguments { collective, input, output, count, data_type, op, root };
+    // SAFETY: the caller gives the memory that the header asks for.
+    unsafe { perform(&arguments, comm) }
+}
+
+/// Reduces all ranks' inputs and writes block `rank` of the result to this rank's output. The
+/// output has `count` elements, and the input `count` times the number of ranks. In place: `output`
+/// points to block `rank` of `input`; or `input` is NULL, and `output` is the long buffer. The
+/// other blocks of a call in place are undefined afterwards.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringfold_reduce_scatter(
+    input: *const c_void,
+    output: *mut c_void,
+    count: usize,
+    r#type: RawType,
+    op: ringfold_op_t,
+    comm: ringfold_comm_t,
+) -> ringfold_result {
+    let (collective, data_type, root) = (Collective::ReduceScatter, r#type, 0);
+    let arguments = Arguments { collective, input, output, count, data_type, op, root };
+    // SAFETY: the caller gives the memory that the header asks for.
+    unsafe { perform(&arguments, comm) }
+}
+
+/// Writes the input of `root` to the output of every rank. Both have `count` elements. The inputs
+/// of other ranks are not read. In place on the root: `input` is NULL or equals `output`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringfold_broadcast(
+    input: *const c_void,
+    output: *mut c_void,
+    count: usize,
+    r#type: RawType,
+    root: u32,
+    comm: ringfold_comm_t,
+) -> ringfold_result {
+    let (collective, data_type, op) = (Collective::Broadcast, r#type, NO_OP);
+    let arguments = Arguments { collective, input, output, count, data_type, op, root };
+    // SAFETY: the caller gives the memory that the header asks for.
+    unsafe { perform(&arguments, comm) }
+}
+
+/// Writes the reduction of all ranks' inputs to the output of `root`. Both have `count` elements.
+/// The outputs of other ranks are not written and may be NULL. In place: `input` is NULL or equals
+/// `output`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringfold_reduce(
+    input: *const c_void,
+    output: *mut c_void,
+    count: usize,
+    r#type: RawType,
+    op: ringfold_op_t,
+    root: u32,
+    comm: ringfold_comm_t,
+) -> ringfold_result {
+    let (collective, data_type) = (Collective::Reduce, r#type);
+    let arguments = Arguments { collective, input, output, count, data_type, op, root };
+    // SAFETY: the caller gives the memory that the header asks for.
+    unsafe { perform(&arguments, comm) }
+}
+
+/// Waits until every rank has made this call.
+#[unsafe(no_mangle)]
+pub extern "C" fn ringfold_barrier(comm: ringfold_comm_t) -> ringfold_result {
+    reported(|| with(comm, |comm| Ok(comm.barrier()?)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::ringfold_type::{
+        RINGFOLD_BFLOAT16, RINGFOLD_FLOAT8_E4M3, RINGFOLD_FLOAT8_E5M2, RINGFOLD_FLOAT16,
+        RINGFOLD_FLOAT32, RINGFOLD_FLOAT64, RINGFOLD_INT8, RINGFOLD_INT32, RINGFOLD_INT64,
+        RINGFOLD_UINT8, RINGFOLD_UINT32, RINGFOLD_UINT64,
+    };
+
+    #[test]
+    fn data_types_have_the_codes_of_rust() {
+        for (code, data_type) in [
+            (RINGFOLD_INT8, DataType::I8),
+            (RINGFOLD_UINT8, DataType::U8),
+            (RINGFOLD_INT32, DataType::I32),
+            (RINGFOLD_UINT32, DataType::U32),
+            (RINGFOLD_INT64, DataType::I64),
+            (RINGFOLD_UINT64, DataType::U64),
+            (RINGFOLD_FLOAT16, DataType::F16),
+            (RINGFOLD_BFLOAT16, DataType::Bf16),
+            (RINGFOLD_FLOAT32, DataType::F32),
+            (RINGFOLD_FLOAT64, DataType::F64),
+            (RINGFOLD_FLOAT8_E4M3, DataType::F8E4M3),
+            (RINGFOLD_FLOAT8_E5M2, DataType::F8E5M2),
+        ] {
+            assert_eq!(element(code as RawType).ok(), Some(data_type));
+        }
+        assert!([12, 255, 256, u32::MAX].into_iter().all(|code| element(code).is_err()));
+    }
+}

@@ -1,0 +1,248 @@
+//! The functions of communicators.
+#![allow(unsafe_code)]
+
+use std::ffi::c_char;
+use std::ptr::{null_mut, without_provenance_mut};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use ringfold::{Aborter, Communicator, Rank};
+
+use crate::fault::{Fault, keep, reported};
+use crate::memory;
+use crate::table::{Held, Table};
+use crate::types::{RawResult, ringfold_comm_t, ringfold_result};
+
+use ringfold_result::{RINGFOLD_ERROR_FAILED, RINGFOLD_SUCCESS};
+
+/// All communicators that C has handles of.
+static COMMS: Table<Member> = Table::new(0);
+
+/// The name of a handle in errors.
+const NAME: &str = "communicator";
+
+/// A communicator, with the facts that threads may ask for while a call of another thread waits.
+struct Member {
+    rank: Rank,
+    size: usize,
+    aborter: Aborter,
+    /// The message of the first call that failed because the job had failed.
+    failed: OnceLock<String>,
+    /// The communicator, for the calls, which follow one another. `None` when it is being freed.
+    calls: Mutex<Option<Communicator>>,
+}
+
+const _: () = assert!(size_of::<usize>() == size_of::<u64>(), "a handle fits into a pointer");
+
+#[inline]
+fn number(comm: ringfold_comm_t) -> u64 {
+    comm.addr() as u64
+}
+
+#[inline]
+fn member(comm: ringfold_comm_t) -> Result<Held<'static, Member>, Fault> {
+    COMMS.get(number(comm)).ok_or_else(|| Fault::handle(NAME, number(comm)))
+}
+
+/// A panic in a call has made the communicator fail, so it is safe to lock it again.
+#[inline]
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Does `work` with the communicator of a handle. Waits for the calls of other threads.
+#[inline]
+pub(crate) fn with<R>(
+    comm: ringfold_comm_t,
+    work: impl FnOnce(&mut Communicator) -> Result<R, Fault>,
+) -> Result<R, Fault> {
+    let member = member(comm)?;
+    let mut calls = lock(&member.calls);
+    let Some(communicator) = &mut *calls else { return Err(Fault::handle(NAME, number(comm))) };
+    let done = work(communicator);
+    if let Err(fault) = &done
+        && fault.result == RINGFOLD_ERROR_FAILED
+    {
+        member.failed.get_or_init(|| fault.message.clone());
+    }
+    done
+}
+
+/// Gives C a handle of a communicator.
+///
+/// # Safety
+/// `comm` is NULL or points to memory of a handle.
+pub(crate) unsafe fn give(
+    comm: *mut ringfold_comm_t,
+    make: impl FnOnce() -> Result<Option<Communicator>, Fault>,
+) -> ringfold_result {
+    reported(|| {
+        // SAFETY: the contract.
+        let comm = unsafe { memory::out(comm, "the pointer to the new communicator") }?;
+        comm.write(null_mut());
+        let Some(communicator) = make()? else { return Ok(()) };
+        let member = Member {
+            rank: communicator.rank(),
+            size: communicator.size(),
+            aborter: communicator.aborter(),
+            failed: OnceLock::new(),
+            calls: Mutex::new(Some(communicator)),
+        };
+        let handle = COMMS.insert(member).and_then(|handle| usize::try_from(handle).ok());
+        comm.write(without_provenance_mut(handle.ok_or_else(|| Fault::full(NAME))?));
+        Ok(())
+    })
+}
+
+/// Writes the number of this rank, from 0 to the number of ranks less 1.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringfold_comm_rank(
+    comm: ringfold_comm_t,
+    rank: *mut u32,
+) -> ringfold_result {
+    reported(|| {
+        // SAFETY: the caller points to memory of a number.
+        let rank = unsafe { memory::out(rank, "rank") }?;
+        rank.write(member(comm)?.rank.0);
+        Ok(())
+    })
+}
+
+/// Writes the number of ranks.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringfold_comm_size(
+    comm: ringfold_comm_t,
+    size: *mut u32,
+) -> ringfold_result {
+    reported(|| {
+        // SAFETY: the caller points to memory of a number.
+        let size = unsafe { memory::out(size, "size") }?;
+        size.write(u32::try_from(member(comm)?.size).unwrap_or(u32::MAX));
+        Ok(())
+    })
+}
+
+/// Sets the time that a call may take. A call that takes longer fails on all ranks.
+#[unsafe(no_mangle)]
+pub extern "C" fn ringfold_comm_set_timeout(
+    comm: ringfold_comm_t,
+    seconds: f64,
+) -> ringfold_result {
+    reported(|| {
+        let timeout = Duration::try_from_secs_f64(seconds);
+        let timeout = timeout
+            .map_err(|error| Fault::argument(format!("a timeout of {seconds} seconds: {error}")))?;
+        with(comm, |comm| {
+            comm.set_timeout(timeout);
+            Ok(())
+        })
+    })
+}
+
+/// Divides the ranks into groups: ranks of one `color` get a communicator of their own. `key`
+/// orders the ranks of a group; ranks of equal keys keep their order. A rank with RINGFOLD_NO_COLOR
+/// gets NULL. Every rank of `comm` must call it, between the same two calls.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringfold_comm_split(
+    comm: ringfold_comm_t,
+    color: i64,
+    key: i64,
+    group: *mut ringfold_comm_t,
+) -> ringfold_result {
+    let make = || {
+        let color = match color {
+            ..0 => None,
+            color => Some(u32::try_from(color).map_err(|_| {
+                Fault::argument(format!("the color {color} is above {}", u32::MAX))
+            })?),
+        };
+        with(comm, |comm| Ok(comm.split(color, key)?))
+    };
+    // SAFETY: the caller points to memory of a handle.
+    unsafe { give(group, make) }
+}
+
+/// Makes a communicator of the same ranks, for calls that overlap those of `comm`. Every rank of
+/// `comm` must call it, between the same two calls.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringfold_comm_duplicate(
+    comm: ringfold_comm_t,
+    group: *mut ringfold_comm_t,
+) -> ringfold_result {
+    // SAFETY: the caller points to memory of a handle.
+    unsafe { give(group, || with(comm, |comm| Ok(Some(comm.duplicate()?)))) }
+}
+
+/// Makes a communicator of `count` of the ranks, in the order of the list. Other ranks get NULL.
+/// Every rank of `comm` must call it with the same list, between the same two calls.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringfold_comm_subset(
+    comm: ringfold_comm_t,
+    ranks: *const u32,
+    count: usize,
+    group: *mut ringfold_comm_t,
+) -> ringfold_result {
+    let make = || {
+        // SAFETY: the caller points to `count` numbers.
+        let ranks = unsafe { memory::slice(ranks, count, "the list of ranks") }?;
+        with(comm, |comm| {
+            let ranks: Vec<Rank> = ranks.iter().copied().map(Rank).collect();
+            Ok(comm.subset(&ranks)?)
+        })
+    };
+    // SAFETY: the caller points to memory of a handle.
+    unsafe { give(group, make) }
+}
+
+/// Makes all calls on all ranks of the communicator fail, those that wait included. Does not wait,
+/// so any thread may call it at any time. The ranks' errors have the reason, which may be NULL. The
+/// communicator remains to be freed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringfold_comm_abort(
+    comm: ringfold_comm_t,
+    reason: *const c_char,
+) -> ringfold_result {
+    reported(|| {
+        // SAFETY: the caller points to a text.
+        let given = (!reason.is_null()).then(|| unsafe { memory::text(reason, "the reason") });
+        let reason = given.transpose()?.unwrap_or("the program called ringfold_comm_abort");
+        member(comm)?.aborter.abort(reason);
+        Ok(())
+    })
+}
+
+/// Writes whether the job has failed, without a call and without waiting: RINGFOLD_SUCCESS or
+/// RINGFOLD_ERROR_FAILED. After a failure ringfold_last_error has its cause.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringfold_comm_async_error(
+    comm: ringfold_comm_t,
+    error: *mut RawResult,
+) -> ringfold_result {
+    reported(|| {
+        // SAFETY: the caller points to memory of a result.
+        let error = unsafe { memory::out(error, "error") }?;
+        error.write(RINGFOLD_SUCCESS as RawResult);
+        let member = member(comm)?;
+        let announced = || member.aborter.failure_cause().map(|cause| cause.to_string());
+        if let Some(message) = member.failed.get().cloned().or_else(announced) {
+            error.write(keep(Fault { result: RINGFOLD_ERROR_FAILED, message }) as RawResult);
+        }
+        Ok(())
+    })
+}
+
+/// Leaves the group, and frees the handle even if the result is an error. Waits until the calls of
+/// other threads have ended, and then until the other ranks leave too, for a few seconds at most. A
+/// process must free its communicators before it exits; otherwise the other ranks see that it has
+/// died.
+#[unsafe(no_mangle)]
+pub extern "C" fn ringfold_comm_free(comm: ringfold_comm_t) -> ringfold_result {
+    reported(|| {
+        let unknown = || Fault::handle(NAME, number(comm));
+        // New calls find no communicator. Others may still ask for the rank, or abort.
+        let communicator = lock(&member(comm)?.calls).take().ok_or_else(unknown)?;
+        let left = communicator.leave();
+        drop(COMMS.remove(number(comm)));
+        Ok(left?)
+    })
+}

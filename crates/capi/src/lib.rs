@@ -1,0 +1,25 @@
+//! The interface of ringfold for C: `ringfold.h`, `libringfold.so` and `libringfold.a`.
+//!
+//! Each function converts its arguments, calls the crate `ringfold`, and converts the result. No
+//! panic crosses the border, and no handle is ever dereferenced: handles are numbers of tables.
+//!
+//! * `types`: the types, enumerations and constants of the header;
+//! * `init`: versions, unique ids, and the ways to make a communicator; `store` wraps the caller's
+//!   key-value store;
+//! * `comm`: the functions of communicators; `operation`: reduction operations with a factor;
+//! * `collective`: the collectives, on ordinary memory; `window`: windows, and calls in them;
+//! * `fault`: results, messages and panics; `table`: handles; `memory`: pointers of the caller.
+//!
+//! The comments of public items are those of the header. `crates/capi/header` writes it.
+#![allow(clippy::missing_safety_doc, reason = "the header says what each pointer points to")]
+
+pub mod collective;
+pub mod comm;
+pub mod fault;
+pub mod init;
+mod memory;
+pub mod operation;
+mod store;
+mod table;
+pub mod types;
+pub mod window;

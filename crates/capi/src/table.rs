@@ -1,0 +1,223 @@
+//! Handles: numbers that stand for values of Rust in C.
+//!
+//! A handle has the index of a slot and the slot's generation, which grows when the value leaves.
+//! So a freed handle is recognised, and no handle is ever an address.
+
+use std::ops::Deref;
+use std::sync::{Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard};
+
+/// Slots of the first segment. Each further segment has twice as many as the one before.
+const FIRST: usize = 64;
+
+/// The most segments.
+const SEGMENTS: usize = 16;
+
+/// The most slots.
+const SLOTS_MAX: u32 = 64 * ((1 << SEGMENTS) - 1);
+
+/// Bits of an index in a handle. The kind of the table is above them, the generation above that.
+const INDEX_BITS: u32 = 28;
+
+const _: () = assert!(FIRST == 64 && SLOTS_MAX < 1 << INDEX_BITS);
+
+/// The values of one kind that C has handles of. Slots stay where they are, so a look-up takes only
+/// the lock of its slot.
+pub(crate) struct Table<T> {
+    kind: u32,
+    segments: [OnceLock<Box<[Slot<T>]>>; SEGMENTS],
+    free: Mutex<Free>,
+}
+
+struct Slot<T>(RwLock<Entry<T>>);
+
+struct Entry<T> {
+    generation: u32,
+    value: Option<T>,
+}
+
+/// The slots without a value.
+struct Free {
+    used_before: Vec<u32>,
+    /// The first slot that never had a value.
+    next: u32,
+}
+
+/// A value that stays in the table while this exists.
+pub(crate) struct Held<'a, T>(RwLockReadGuard<'a, Entry<T>>);
+
+impl<T> Deref for Held<'_, T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        let Some(value) = &self.0.value else { unreachable!("it was there when it was found") };
+        value
+    }
+}
+
+impl<T> Table<T> {
+    /// Makes a table. Tables of different kinds refuse each other's handles.
+    pub(crate) const fn new(kind: u32) -> Self {
+        let free = Mutex::new(Free { used_before: Vec::new(), next: 0 });
+        Self { kind, segments: [const { OnceLock::new() }; SEGMENTS], free }
+    }
+
+    /// Returns a handle of `value`, or `None` if the table is full.
+    pub(crate) fn insert(&self, value: T) -> Option<u64> {
+        let index = {
+            let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+            match free.used_before.pop() {
+                Some(index) => index,
+                None if free.next < SLOTS_MAX => {
+                    free.next += 1;
+                    free.next - 1
+                }
+                None => return None,
+            }
+        };
+        let (segment, at) = place(index);
+        let slots = self.segments[segment].get_or_init(|| {
+            let slot = |_| Slot(RwLock::new(Entry { generation: 1, value: None }));
+            (0..FIRST << segment).map(slot).collect()
+        });
+        let mut entry = slots[at].0.write().unwrap_or_else(PoisonError::into_inner);
+        entry.value = Some(value);
+        Some(u64::from(entry.generation) << 32 | u64::from(self.kind << INDEX_BITS | index))
+    }
+
+    /// The value of a handle, or `None` if it has none any more, or never had one.
+    #[inline]
+    pub(crate) fn get(&self, handle: u64) -> Option<Held<'_, T>> {
+        let (index, generation) = self.parts(handle)?;
+        let entry = self.slot(index)?.0.read().unwrap_or_else(PoisonError::into_inner);
+        (entry.generation == generation && entry.value.is_some()).then_some(Held(entry))
+    }
+
+    /// Takes the value of a handle away. Waits while it is held.
+    pub(crate) fn remove(&self, handle: u64) -> Option<T> {
+        let (index, generation) = self.parts(handle)?;
+        let slot = self.slot(index)?;
+        let value = {
+            let mut entry = slot.0.write().unwrap_or_else(PoisonError::into_inner);
+            if entry.generation != generation {
+                return None;
+            }
+            let value = entry.value.take()?;
+            // A slot whose generations are used up stays empty.
+            entry.generation = entry.generation.wrapping_add(1);
+            if entry.generation == 0 {
+                return Some(value);
+            }
+            value
+        };
+        self.free.lock().unwrap_or_else(PoisonError::into_inner).used_before.push(index);
+        Some(value)
+    }
+
+    #[inline]
+    fn slot(&self, index: u32) -> Option<&Slot<T>> {
+        let (segment, at) = place(index);
+        self.segments.get(segment)?.get()?.get(at)
+    }
+
+    /// The index and the generation in a handle of this kind of table.
+    #[inline]
+    fn parts(&self, handle: u64) -> Option<(u32, u32)> {
+        let [a, b, c, d, e, f, g, h] = handle.to_le_bytes();
+        let (low, generation) =
+            (u32::from_le_bytes([a, b, c, d]), u32::from_le_bytes([e, f, g, h]));
+        let is_mine = low >> INDEX_BITS == self.kind && generation != 0;
+        is_mine.then_some((low & ((1 << INDEX_BITS) - 1), generation))
+    }
+}
+
+/// The segment of a slot, and its place there.
+#[inline]
+const fn place(index: u32) -> (usize, usize) {
+    let at = index as usize + FIRST;
+    let segment = (at.ilog2() - FIRST.ilog2()) as usize;
+    (segment, at - (FIRST << segment))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn places_follow_one_another() {
+        let mut expected = (0, 0);
+        for index in 0..1000 {
+            assert_eq!(place(index), expected);
+            expected.1 += 1;
+            if expected.1 == FIRST << expected.0 {
+                expected = (expected.0 + 1, 0);
+            }
+        }
+        assert_eq!(place(SLOTS_MAX - 1).0, SEGMENTS - 1);
+        assert_eq!(place(SLOTS_MAX).0, SEGMENTS);
+    }
+
+    #[test]
+    fn a_freed_handle_stays_unknown() {
+        let table = Table::new(1);
+        let first = table.insert("first").unwrap();
+        assert_eq!(table.get(first).as_deref(), Some(&"first"));
+        assert_eq!(table.remove(first), Some("first"));
+        let second = table.insert("second").unwrap();
+        assert_ne!(first, second);
+        assert!(table.get(first).is_none() && table.remove(first).is_none());
+        assert_eq!(table.get(second).as_deref(), Some(&"second"));
+    }
+
+    #[test]
+    fn numbers_that_are_no_handles_are_refused() {
+        let (table, other) = (Table::new(1), Table::new(2));
+        let handle = table.insert(7).unwrap();
+        assert!(other.insert(8).is_some_and(|it| table.get(it).is_none()));
+        for number in [0, 1, handle + 1, handle + (1 << 32), handle ^ (1 << 31), u64::MAX, !handle]
+        {
+            assert!(table.get(number).is_none() && table.remove(number).is_none(), "{number:x}");
+        }
+        assert_eq!(table.get(handle).as_deref(), Some(&7));
+    }
+
+    #[test]
+    fn a_slot_ends_with_its_last_generation() {
+        let table = Table::new(0);
+        let handle = table.insert(()).unwrap();
+        table.slot(0).unwrap().0.write().unwrap().generation = u32::MAX;
+        assert!(table.remove(u64::from(u32::MAX) << 32 | handle & 0xffff_ffff).is_some());
+        let next = table.insert(()).unwrap();
+        assert_eq!(next & 0xffff_ffff, 1, "the first slot is not used again");
+    }
+
+    #[test]
+    fn many_handles_stay_apart() {
+        let table = Table::new(3);
+        let handles: Vec<_> = (0..500).map(|value| table.insert(value).unwrap()).collect();
+        for (value, handle) in (0..).zip(&handles) {
+            assert_eq!(table.get(*handle).as_deref(), Some(&value));
+        }
+    }
+
+    #[test]
+    fn a_removal_waits_for_a_holder() {
+        let table = Table::new(0);
+        let handle = table.insert(()).unwrap();
+        let is_held = AtomicBool::new(true);
+        thread::scope(|scope| {
+            let held = table.get(handle).unwrap();
+            let remover = scope.spawn(|| {
+                assert!(table.remove(handle).is_some());
+                assert!(!is_held.load(Ordering::SeqCst));
+            });
+            thread::yield_now();
+            is_held.store(false, Ordering::SeqCst);
+            drop(held);
+            remover.join().unwrap();
+        });
+    }
+}

@@ -1,0 +1,174 @@
+//! The types, enumerations and constants of the header, under their names in C.
+#![expect(non_camel_case_types, reason = "these are names in C")]
+
+use std::ffi::{c_char, c_int, c_uint, c_void};
+
+/// The version of this header: `major`.
+pub const RINGFOLD_VERSION_MAJOR: u32 = 0;
+/// The version of this header: `minor`.
+pub const RINGFOLD_VERSION_MINOR: u32 = 1;
+/// The version of this header: `patch`.
+pub const RINGFOLD_VERSION_PATCH: u32 = 0;
+
+/// The version of this header as one number. Functions that begin something take it first, and
+/// refuse the version of a header that does not fit the library.
+pub const RINGFOLD_VERSION: u32 =
+    RINGFOLD_VERSION_MAJOR * 1000000 + RINGFOLD_VERSION_MINOR * 1000 + RINGFOLD_VERSION_PATCH;
+
+/// The color of a rank that takes no part in any group of ringfold_comm_split. Every negative color
+/// means this.
+pub const RINGFOLD_NO_COLOR: i64 = -1;
+
+/// The bytes of a unique id, with the zero at its end.
+pub const RINGFOLD_UNIQUE_ID_BYTES: usize = 256;
+
+/// The result of the callback `get` of a key-value store for a key without a value.
+pub const RINGFOLD_STORE_NO_VALUE: c_int = 1;
+
+/// The result of a function.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ringfold_result {
+    /// The function has done its work.
+    RINGFOLD_SUCCESS = 0,
+    /// An argument is invalid. Nothing was sent, and the communicator remains usable.
+    RINGFOLD_ERROR_ARGUMENT = 1,
+    /// A handle is NULL, was freed, or was never made.
+    RINGFOLD_ERROR_HANDLE = 2,
+    /// The job has failed. All surviving ranks get the same cause, and all later calls on the
+    /// communicator return the same result. Output buffers have undefined contents.
+    RINGFOLD_ERROR_FAILED = 3,
+    /// The job has failed, and this rank learned it only when it freed the communicator.
+    RINGFOLD_ERROR_LEAVE = 4,
+    /// This process is a child that fork has made. Only its parent may use the communicator.
+    RINGFOLD_ERROR_FORKED = 5,
+    /// The ranks could not make a group of a communicator, which remains usable.
+    RINGFOLD_ERROR_GROUP = 6,
+    /// A variable of the environment has an invalid value.
+    RINGFOLD_ERROR_CONFIG = 7,
+    /// The ranks could not make a communicator.
+    RINGFOLD_ERROR_INIT = 8,
+    /// The program was compiled with the header of a version that does not fit the library.
+    RINGFOLD_ERROR_VERSION = 9,
+    /// A defect of ringfold. The communicator of the call has failed.
+    RINGFOLD_ERROR_INTERNAL = 10,
+}
+
+/// The data type of an element.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ringfold_type {
+    /// Signed 8-bit integer.
+    RINGFOLD_INT8 = 0,
+    /// Unsigned 8-bit integer.
+    RINGFOLD_UINT8 = 1,
+    /// Signed 32-bit integer.
+    RINGFOLD_INT32 = 2,
+    /// Unsigned 32-bit integer.
+    RINGFOLD_UINT32 = 3,
+    /// Signed 64-bit integer.
+    RINGFOLD_INT64 = 4,
+    /// Unsigned 64-bit integer.
+    RINGFOLD_UINT64 = 5,
+    /// IEEE 754 binary16.
+    RINGFOLD_FLOAT16 = 6,
+    /// bfloat16: the upper half of a float.
+    RINGFOLD_BFLOAT16 = 7,
+    /// IEEE 754 binary32: float.
+    RINGFOLD_FLOAT32 = 8,
+    /// IEEE 754 binary64: double.
+    RINGFOLD_FLOAT64 = 9,
+    /// 8-bit float with 4 exponent bits and without infinity (OCP E4M3).
+    RINGFOLD_FLOAT8_E4M3 = 10,
+    /// 8-bit float with 5 exponent bits (OCP E5M2).
+    RINGFOLD_FLOAT8_E5M2 = 11,
+}
+
+/// A predefined reduction operation.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ringfold_op {
+    /// Sum. Integers wrap.
+    RINGFOLD_SUM = 0,
+    /// Product. Integers wrap.
+    RINGFOLD_PROD = 1,
+    /// Smallest element. A NaN anywhere gives NaN.
+    RINGFOLD_MIN = 2,
+    /// Largest element. A NaN anywhere gives NaN.
+    RINGFOLD_MAX = 3,
+    /// Sum divided by the number of ranks. Integers truncate toward zero.
+    RINGFOLD_AVG = 4,
+}
+
+/// A reduction operation: one of enum ringfold_op, or one that ringfold_op_create_pre_mul_sum made.
+pub type ringfold_op_t = u64;
+
+/// A communicator. It has no definition: a handle is a number, and the library checks it.
+pub struct ringfold_comm {
+    _private: [u8; 0],
+}
+
+/// The handle of a communicator. Several threads may use it; their calls follow one another.
+pub type ringfold_comm_t = *mut ringfold_comm;
+
+/// A window. It has no definition: a handle is a number, and the library checks it.
+pub struct ringfold_window {
+    _private: [u8; 0],
+}
+
+/// The handle of a window: memory that all ranks of the host have mapped.
+pub type ringfold_window_t = *mut ringfold_window;
+
+/// The id of a group of ranks that start without a launcher, as a line of text. It holds the secret
+/// of the group, so only the ranks may see it.
+#[repr(C)]
+pub struct ringfold_unique_id {
+    /// The text, with a zero at its end.
+    pub text: [c_char; RINGFOLD_UNIQUE_ID_BYTES],
+}
+
+/// A key-value store that all ranks of a group share. The library calls its functions in the thread
+/// that calls ringfold_init_with_store. They return 0 if they succeed. They must return: no C++
+/// exception and no longjmp may leave them.
+#[repr(C)]
+pub struct ringfold_store {
+    /// The first argument of each function.
+    pub context: *mut c_void,
+    /// Stores a value under a key, in place of an earlier value.
+    pub set: Option<
+        unsafe extern "C" fn(
+            context: *mut c_void,
+            key: *const c_char,
+            value: *const c_void,
+            length: usize,
+        ) -> c_int,
+    >,
+    /// Writes the value of a key, of at most `capacity` bytes, and its length. Returns
+    /// RINGFOLD_STORE_NO_VALUE if no rank has set the key. Does not wait.
+    pub get: Option<
+        unsafe extern "C" fn(
+            context: *mut c_void,
+            key: *const c_char,
+            value: *mut c_void,
+            capacity: usize,
+            length: *mut usize,
+        ) -> c_int,
+    >,
+    /// Waits until a rank has set the key, for at most `timeout_ms`, and then does as `get`.
+    pub wait: Option<
+        unsafe extern "C" fn(
+            context: *mut c_void,
+            key: *const c_char,
+            timeout_ms: u64,
+            value: *mut c_void,
+            capacity: usize,
+            length: *mut usize,
+        ) -> c_int,
+    >,
+}
+
+/// A value of enum ringfold_type, which C does not check.
+pub(crate) type RawType = c_uint;
+
+/// A value of enum ringfold_result, which C does not check.
+pub(crate) type RawResult = c_uint;

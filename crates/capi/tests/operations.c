@@ -1,0 +1,212 @@
+/* Every operation, out of place and in place, against plain sums in C. Run it as a job. */
+#include <stdint.h>
+
+#include "check.h"
+
+enum { COUNT = 1000, RANKS_MAX = 16 };
+
+static uint32_t rank, size;
+static ringfold_comm_t comm;
+
+/* The element that a rank contributes. Small integers, so every sum is exact in every type. */
+static int element(uint32_t of, size_t index) { return (int)((of * 7 + index) % 5) + 1; }
+
+/* The reduction of all ranks' elements, in plain C. */
+static double reduced(ringfold_op_t op, size_t index) {
+    double sum = 0, prod = 1, min = 1e9, max = -1e9;
+    for (uint32_t r = 0; r < size; r++) {
+        double value = element(r, index);
+        sum += value;
+        prod *= value;
+        min = value < min ? value : min;
+        max = value > max ? value : max;
+    }
+    switch (op) {
+    case RINGFOLD_SUM: return sum;
+    case RINGFOLD_PROD: return prod;
+    case RINGFOLD_MIN: return min;
+    case RINGFOLD_MAX: return max;
+    default: return sum / size;
+    }
+}
+
+/* Tests the reductions of one type. */
+#define REDUCTIONS(NAME, CTYPE, TYPE)                                                    \
+    static void NAME(ringfold_op_t op) {                                                 \
+        static CTYPE in[COUNT * RANKS_MAX], out[COUNT * RANKS_MAX];                      \
+        size_t n = COUNT * size;                                                         \
+        for (size_t i = 0; i < n; i++) in[i] = (CTYPE)element(rank, i);                  \
+        memcpy(out, in, sizeof in);                                                      \
+        OK(ringfold_all_reduce(NULL, out, n, TYPE, op, comm));                           \
+        for (size_t i = 0; i < n; i++) CHECK(out[i] == (CTYPE)reduced(op, i));           \
+        memcpy(out, in, sizeof in);                                                      \
+        OK(ringfold_all_reduce(out, out, n, TYPE, op, comm));                            \
+        for (size_t i = 0; i < n; i++) CHECK(out[i] == (CTYPE)reduced(op, i));           \
+        memset(out, 0, sizeof out);                                                      \
+        OK(ringfold_all_reduce(in, out, n, TYPE, op, comm));                             \
+        for (size_t i = 0; i < n; i++) CHECK(out[i] == (CTYPE)reduced(op, i));           \
+        OK(ringfold_reduce_scatter(in, out, COUNT, TYPE, op, comm));                     \
+        for (size_t i = 0; i < COUNT; i++)                                               \
+            CHECK(out[i] == (CTYPE)reduced(op, rank * COUNT + i));                       \
+        memcpy(out, in, sizeof in);                                                      \
+        OK(ringfold_reduce_scatter(out, out + rank * COUNT, COUNT, TYPE, op, comm));     \
+        for (size_t i = rank * COUNT; i < (rank + 1) * COUNT; i++)                       \
+            CHECK(out[i] == (CTYPE)reduced(op, i));                                      \
+        memcpy(out, in, sizeof in);                                                      \
+        OK(ringfold_reduce_scatter(NULL, out, COUNT, TYPE, op, comm));                   \
+        for (size_t i = rank * COUNT; i < (rank + 1) * COUNT; i++)                       \
+            CHECK(out[i] == (CTYPE)reduced(op, i));                                      \
+        for (uint32_t root = 0; root < size; root++) {                                   \
+            int is_root = rank == root;                                                  \
+            memset(out, 0, sizeof out);                                                  \
+            OK(ringfold_reduce(in, is_root ? out : NULL, n, TYPE, op, root, comm));      \
+            for (size_t i = 0; i < n; i++)                                               \
+                CHECK(out[i] == (is_root ? (CTYPE)reduced(op, i) : 0));                  \
+            memcpy(out, in, sizeof in);                                                  \
+            OK(ringfold_reduce(NULL, out, n, TYPE, op, root, comm));                     \
+            for (size_t i = 0; i < n; i++)                                               \
+                CHECK(out[i] == (is_root ? (CTYPE)reduced(op, i) : in[i]));              \
+            memcpy(out, in, sizeof in);                                                  \
+            OK(ringfold_reduce(is_root ? NULL : in, out, n, TYPE, op, root, comm));      \
+            for (size_t i = 0; i < n; i++)                                               \
+                CHECK(out[i] == (is_root ? (CTYPE)reduced(op, i) : in[i]));              \
+        }                                                                                \
+    }
+
+REDUCTIONS(int32, int32_t, RINGFOLD_INT32)
+REDUCTIONS(uint32, uint32_t, RINGFOLD_UINT32)
+REDUCTIONS(int64, int64_t, RINGFOLD_INT64)
+REDUCTIONS(uint64, uint64_t, RINGFOLD_UINT64)
+REDUCTIONS(float32, float, RINGFOLD_FLOAT32)
+REDUCTIONS(float64, double, RINGFOLD_FLOAT64)
+
+/* Short types: bfloat16 is the upper half of a float, and the sums are exact. */
+static void short_types(void) {
+    static uint16_t half[COUNT];
+    static int8_t small[COUNT];
+    for (size_t i = 0; i < COUNT; i++) {
+        float value = (float)element(rank, i);
+        uint32_t bits;
+        memcpy(&bits, &value, sizeof bits);
+        half[i] = (uint16_t)(bits >> 16);
+        small[i] = (int8_t)element(rank, i);
+    }
+    OK(ringfold_all_reduce(NULL, half, COUNT, RINGFOLD_BFLOAT16, RINGFOLD_MAX, comm));
+    OK(ringfold_all_reduce(NULL, small, COUNT, RINGFOLD_INT8, RINGFOLD_SUM, comm));
+    for (size_t i = 0; i < COUNT; i++) {
+        uint32_t bits = (uint32_t)half[i] << 16;
+        float value;
+        memcpy(&value, &bits, sizeof value);
+        CHECK(value == (float)reduced(RINGFOLD_MAX, i));
+        CHECK(small[i] == (int8_t)reduced(RINGFOLD_SUM, i));
+    }
+}
+
+/* Movements: bytes of any alignment. */
+static void movements(void) {
+    static char in[COUNT + 1], out[COUNT * RANKS_MAX + 1];
+    char *own = out + 1 + rank * COUNT;
+    for (size_t i = 0; i < COUNT; i++) in[1 + i] = (char)element(rank, i);
+    for (int way = 0; way < 3; way++) {
+        memset(out, 0, sizeof out);
+        if (way > 0) memcpy(own, in + 1, COUNT);
+        const char *input = way == 0 ? in + 1 : way == 1 ? own : NULL;
+        OK(ringfold_all_gather(input, out + 1, COUNT, RINGFOLD_UINT8, comm));
+        for (size_t i = 0; i < COUNT * size; i++)
+            CHECK(out[1 + i] == element((uint32_t)(i / COUNT), i % COUNT));
+    }
+    for (uint32_t root = 0; root < size; root++) {
+        int is_root = rank == root;
+        memset(out, 0, sizeof out);
+        OK(ringfold_broadcast(is_root ? in + 1 : NULL, out + 1, COUNT, RINGFOLD_INT8, root, comm));
+        for (size_t i = 0; i < COUNT; i++) CHECK(out[1 + i] == element(root, i));
+        if (is_root) memcpy(out + 1, in + 1, COUNT);
+        else memset(out, 0, sizeof out);
+        OK(ringfold_broadcast(NULL, out + 1, COUNT, RINGFOLD_INT8, root, comm));
+        for (size_t i = 0; i < COUNT; i++) CHECK(out[1 + i] == element(root, i));
+    }
+    /* Nothing at all is a call too. */
+    OK(ringfold_all_reduce(NULL, NULL, 0, RINGFOLD_FLOAT64, RINGFOLD_SUM, comm));
+    OK(ringfold_all_gather(NULL, NULL, 0, RINGFOLD_FLOAT64, comm));
+}
+
+/* Sums in windows, and after multiplication by a factor. */
+static void windows(void) {
+    ringfold_window_t in, out;
+    void *memory, *result;
+    ringfold_op_t scaled;
+    OK(ringfold_op_create_pre_mul_sum(0.5, &scaled));
+    OK(ringfold_window_alloc(COUNT * sizeof(double), comm, &in, &memory));
+    OK(ringfold_window_alloc(COUNT * sizeof(double), comm, &out, &result));
+    double *input = memory, *output = result;
+    for (size_t i = 0; i < COUNT; i++) {
+        CHECK(input[i] == 0 && output[i] == 0);
+        input[i] = element(rank, i);
+    }
+    size_t part = COUNT / 2, offset = 8 * sizeof(double);
+    OK(ringfold_all_reduce_window(in, out, offset, part, RINGFOLD_FLOAT64, RINGFOLD_SUM, comm));
+    for (size_t i = 0; i < COUNT; i++) {
+        int within = i >= 8 && i < 8 + part;
+        CHECK(output[i] == (within ? reduced(RINGFOLD_SUM, i) : 0));
+    }
+    OK(ringfold_all_reduce_window(NULL, in, 0, COUNT, RINGFOLD_FLOAT64, scaled, comm));
+    for (size_t i = 0; i < COUNT; i++) CHECK(input[i] == reduced(RINGFOLD_SUM, i) / 2);
+    for (size_t i = 0; i < COUNT; i++) output[i] = element(rank, i);
+    OK(ringfold_all_reduce(NULL, output, COUNT, RINGFOLD_FLOAT64, scaled, comm));
+    for (size_t i = 0; i < COUNT; i++) CHECK(output[i] == reduced(RINGFOLD_SUM, i) / 2);
+    EXPECT(RINGFOLD_ERROR_ARGUMENT, "exceed the window",
+           ringfold_all_reduce_window(NULL, in, 8, COUNT, RINGFOLD_FLOAT64, RINGFOLD_SUM, comm));
+    OK(ringfold_op_free(scaled));
+    OK(ringfold_window_free(in));
+    OK(ringfold_window_free(out));
+}
+
+/* Groups of the ranks, which outlive nothing but their own calls. */
+static void groups(void) {
+    ringfold_comm_t group, again;
+    uint32_t place, members, value = rank, first[1] = {0};
+    OK(ringfold_comm_split(comm, rank % 2 ? RINGFOLD_NO_COLOR : 7, -(int64_t)rank, &group));
+    CHECK((group == NULL) == (rank % 2 == 1));
+    if (group) {
+        OK(ringfold_comm_size(group, &members));
+        OK(ringfold_comm_rank(group, &place));
+        CHECK(members == (size + 1) / 2 && place == members - 1 - rank / 2);
+        OK(ringfold_all_reduce(NULL, &value, 1, RINGFOLD_UINT32, RINGFOLD_SUM, group));
+        CHECK(value == members * (members - 1));
+        OK(ringfold_comm_free(group));
+    }
+    OK(ringfold_comm_duplicate(comm, &again));
+    value = 1;
+    OK(ringfold_all_reduce(NULL, &value, 1, RINGFOLD_UINT32, RINGFOLD_SUM, again));
+    CHECK(value == size);
+    OK(ringfold_comm_free(again));
+    OK(ringfold_comm_subset(comm, first, 1, &group));
+    CHECK((group != NULL) == (rank == 0));
+    if (group) OK(ringfold_comm_free(group));
+}
+
+int main(void) {
+    CHECK(ringfold_version() == RINGFOLD_VERSION);
+    OK(ringfold_init(RINGFOLD_VERSION, &comm));
+    OK(ringfold_comm_rank(comm, &rank));
+    OK(ringfold_comm_size(comm, &size));
+    CHECK(size <= RANKS_MAX);
+    for (ringfold_op_t op = RINGFOLD_SUM; op <= RINGFOLD_AVG; op++) {
+        int32(op);
+        uint32(op);
+        int64(op);
+        uint64(op);
+        /* A quotient may round in another way than in C. */
+        if (op == RINGFOLD_AVG && (size & (size - 1)) != 0) continue;
+        float32(op);
+        float64(op);
+    }
+    short_types();
+    movements();
+    windows();
+    groups();
+    OK(ringfold_barrier(comm));
+    OK(ringfold_comm_free(comm));
+    printf("rank %u of %u is content\n", (unsigned)rank, (unsigned)size);
+    return 0;
+}
