@@ -91,8 +91,8 @@ fn check<T>(pointer: *const T, len: usize, name: &str) -> Result<(), Fault> {
 /// input of a call in place. Otherwise both must lie apart.
 ///
 /// # Safety
-/// Each pointer is NULL, or points to the memory that the header asks for. Nobody else accesses that
-/// memory during the call.
+/// Each pointer is NULL, or points to the memory that the header asks for. Nobody else accesses
+/// that memory during the call.
 #[inline]
 pub(crate) unsafe fn buffers<'a>(
     call: &Call,
