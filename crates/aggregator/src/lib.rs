@@ -2,9 +2,16 @@
 //!
 //! * `core`: a group without I/O: chunks, epochs and results;
 //! * `combine`: sums of a chunk's parts, by the kernels of `ringfold-reduce`;
-//! * `pool`: the memory that all groups share.
+//! * `pool`: the memory that all groups share;
+//! * `connection`, `session`: a child's connection, and the task of a group;
+//! * `record`: the numbers of groups;
+//! * `server`: the control port, where jobs ask for groups.
 #![forbid(unsafe_code)]
 
 pub mod combine;
+mod connection;
 pub mod core;
 pub mod pool;
+mod record;
+pub mod server;
+mod session;

@@ -10,7 +10,7 @@
 //! connection takes no slot and is never dropped.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -40,6 +40,8 @@ pub(crate) struct Authenticated {
     pub(crate) reader: Reader<OwnedReadHalf>,
     pub(crate) writer: Writer<OwnedWriteHalf>,
     pub(crate) from: SocketAddr,
+    /// The address of this host at which it came.
+    pub(crate) at: IpAddr,
     /// Its first message.
     pub(crate) first: Vec<u8>,
 }
@@ -179,6 +181,7 @@ async fn receive(
     is_opened: &AtomicBool,
 ) -> Result<Authenticated, HandshakeError> {
     address::tune(&stream)?;
+    let at = stream.local_addr()?.ip();
     let session = Arc::new(respond(&mut stream, greeting, secret).await?);
     is_opened.store(true, Ordering::Relaxed);
     let (reader, writer) = stream.into_split();
@@ -186,7 +189,7 @@ async fn receive(
     let first = reader.next().await?;
     let first = first.ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof))?;
     reader.set_bytes_max(limits::CONTROL_BYTES_MAX);
-    Ok(Authenticated { reader, writer: Writer::new(writer, session), from, first })
+    Ok(Authenticated { reader, writer: Writer::new(writer, session), from, at, first })
 }
 
 #[cfg(test)]

@@ -31,6 +31,7 @@
 mod aborter;
 mod acceptor;
 mod address;
+pub mod aggregators;
 mod arbiter;
 mod call_log;
 mod channel;

@@ -133,7 +133,20 @@ impl Secret {
     /// `HOME` is not set, or the file cannot be made, or others can read it.
     pub fn at_home(variable: &dyn Fn(&str) -> Option<String>) -> Result<Self, SecretError> {
         let home = variable("HOME").filter(|h| !h.is_empty()).ok_or(SecretError::NoHome)?;
-        Self::from_home(Path::new(&home))
+        Self::from_home(Path::new(&home), "secret")
+    }
+
+    /// The site's secret, which opens the control port of aggregators: in `file`, or else in
+    /// `.ringfold/site-secret` below `home`, made on first use.
+    ///
+    /// # Errors
+    /// The file holds no secret, or others can read it, or there is no home directory.
+    pub fn site(file: Option<&Path>, home: Option<&Path>) -> Result<Self, SecretError> {
+        match (file, home) {
+            (Some(file), _) => Self::from_file(file),
+            (None, Some(home)) => Self::from_home(home, "site-secret"),
+            (None, None) => Err(SecretError::NoHome),
+        }
     }
 
     /// The secret in hex, to pass on by file, descriptor or environment, never by argument.
@@ -210,9 +223,9 @@ impl Secret {
     /// Reads the file in the home directory, or makes it. Ranks that start together on a fresh home
     /// directory agree: each writes its own draft, and the draft linked first becomes the secret of
     /// all.
-    fn from_home(home: &Path) -> Result<Self, SecretError> {
+    fn from_home(home: &Path, name: &str) -> Result<Self, SecretError> {
         let folder = home.join(".ringfold");
-        let path = folder.join("secret");
+        let path = folder.join(name);
         if !path.exists() {
             let unwritable = |source| SecretError::Unwritable { path: path.clone(), source };
             let made = DirBuilder::new().recursive(true).mode(0o700).create(&folder);

@@ -1,5 +1,6 @@
 //! The `ringfold` command: prints schedules, explains choices, and examines hosts and networks.
 
+mod aggregate;
 mod doctor;
 mod explain;
 mod gather;
@@ -46,6 +47,9 @@ enum Command {
     /// Time all algorithms among the ranks of a job, for RINGFOLD_PLAN: ringrun -n 4 ringfold tune.
     /// With --machine, measure the prices of links instead, for RINGFOLD_PRICES
     Tune(tune::Args),
+    /// Serve in-network reduction to jobs: combine the chunks of a group's members and return the
+    /// results. With --stats, print the numbers of a running server
+    Aggregate(aggregate::Args),
 }
 
 fn main() -> ExitCode {
@@ -73,5 +77,6 @@ fn answer(command: &Command) -> anyhow::Result<(String, bool)> {
         Command::Doctor(args) => doctor::answer(args),
         Command::Topo(args) => topo::answer(args).map(|text| (text, true)),
         Command::Tune(args) => tune::answer(args).map(|text| (text, true)),
+        Command::Aggregate(args) => aggregate::answer(args).map(|text| (text, true)),
     }
 }

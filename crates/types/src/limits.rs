@@ -321,6 +321,13 @@ pub const OFFLOAD_LEAVES_MAX: usize = 64;
 /// Children of one aggregator in one group.
 pub const AGGREGATOR_CHILDREN_MAX: usize = 64;
 
+/// Groups of one aggregator.
+pub const AGGREGATOR_GROUPS_MAX: usize = 4_096;
+
+/// Time in milliseconds that a group without connected children keeps its memory. Members connect
+/// in that time, at first and after a restart.
+pub const AGGREGATOR_ATTACH_MS: u64 = 10_000;
+
 /// Bytes of the text by which an aggregator refuses or ends a group; longer texts are cut.
 pub const OFFLOAD_REASON_BYTES_MAX: usize = 256;
 
@@ -331,6 +338,7 @@ pub const OFFLOAD_BEAT_MS: u64 = 100;
 /// aggregator.
 pub const OFFLOAD_SILENCE_MS: u64 = 500;
 
+const _: () = assert!(AGGREGATOR_ATTACH_MS > HANDSHAKE_MS);
 const _: () = assert!(OFFLOAD_WINDOW <= OFFLOAD_WINDOW_MAX);
 const _: () =
     assert!(2 * OFFLOAD_WINDOW_MAX <= u8::MAX as usize + 1, "slots are numbered by a byte");

@@ -40,6 +40,8 @@ pub(crate) enum Purpose {
     Relay = 3,
     /// A new connection between the coordinator and a rank whose connection broke.
     Return = 4,
+    /// A connection to the control port of an aggregator.
+    Aggregator = 5,
 }
 
 /// Why a handshake failed.

@@ -1,0 +1,58 @@
+//! The numbers of groups, for `ringfold aggregate --stats`.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use ringfold_bootstrap::aggregators::GroupStats;
+
+use crate::core::Shape;
+
+/// The numbers of one group.
+#[derive(Debug)]
+pub(crate) struct Record {
+    pub(crate) job: String,
+    pub(crate) shape: Shape,
+    pub(crate) connected: AtomicU32,
+    pub(crate) chunks: AtomicU64,
+    pub(crate) bytes: AtomicU64,
+}
+
+/// The groups that exist, by number.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Records(Arc<Mutex<BTreeMap<u32, Arc<Record>>>>);
+
+impl Records {
+    pub(crate) fn insert(&self, group: u32, job: String, shape: Shape) -> Arc<Record> {
+        let (connected, chunks, bytes) = (AtomicU32::new(0), AtomicU64::new(0), AtomicU64::new(0));
+        let record = Arc::new(Record { job, shape, connected, chunks, bytes });
+        self.with(|groups| groups.insert(group, Arc::clone(&record)));
+        record
+    }
+
+    pub(crate) fn remove(&self, group: u32) {
+        self.with(|groups| groups.remove(&group));
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.with(|groups| groups.len())
+    }
+
+    pub(crate) fn stats(&self) -> Vec<GroupStats> {
+        let number = |value: usize| u32::try_from(value).unwrap_or(u32::MAX);
+        let stats = |(group, record): (&u32, &Arc<Record>)| GroupStats {
+            job: record.job.clone(),
+            group: *group,
+            children: (number(record.shape.children), record.connected.load(Ordering::Relaxed)),
+            slots: number(record.shape.children * record.shape.window),
+            memory: record.shape.bytes() as u64,
+            chunks: record.chunks.load(Ordering::Relaxed),
+            bytes: record.bytes.load(Ordering::Relaxed),
+        };
+        self.with(|groups| groups.iter().map(stats).collect())
+    }
+
+    fn with<T>(&self, act: impl FnOnce(&mut BTreeMap<u32, Arc<Record>>) -> T) -> T {
+        act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}

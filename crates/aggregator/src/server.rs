@@ -1,0 +1,156 @@
+//! The server: a control port, where jobs ask for groups, and one task for each group.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rayon::{ThreadPool, ThreadPoolBuilder};
+use ringfold_bootstrap::Secret;
+use ringfold_bootstrap::aggregators::{self, Ask, FromAggregator, Granted, Stats, ToAggregator};
+use ringfold_types::limits;
+use tokio::net::TcpListener;
+
+use crate::core::{Group, Shape};
+use crate::pool::Pool;
+use crate::record::Records;
+use crate::session::Session;
+
+/// Bytes of a job's name.
+const JOB_BYTES_MAX: usize = 64;
+
+/// The settings of an aggregator.
+#[derive(Debug)]
+pub struct Config {
+    /// The address of the control port. Groups get ports of their own at the same address.
+    pub listen: SocketAddr,
+    /// The site's secret, which opens the control port.
+    pub site: Secret,
+    /// Bytes that all groups may use together.
+    pub memory: usize,
+    /// Threads that share the combination of long chunks.
+    pub threads: usize,
+}
+
+/// An aggregator that listens.
+#[derive(Debug)]
+pub struct Server {
+    control: TcpListener,
+    site: Secret,
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    memory: Arc<Pool>,
+    threads: Arc<ThreadPool>,
+    records: Records,
+    next: AtomicU32,
+}
+
+impl Server {
+    /// Listens at the control port. Must be called within a tokio runtime.
+    ///
+    /// # Errors
+    /// The port is taken, or the system refuses threads.
+    pub fn bind(config: Config) -> io::Result<Self> {
+        let Config { listen, site, memory, threads } = config;
+        let threads = ThreadPoolBuilder::new()
+            .num_threads(threads)
+            .thread_name(|at| format!("combine-{at}"))
+            .build()
+            .map_err(io::Error::other)?;
+        let shared = Shared {
+            memory: Pool::new(memory),
+            threads: Arc::new(threads),
+            records: Records::default(),
+            next: AtomicU32::new(0),
+        };
+        Ok(Self { control: aggregators::listen(listen)?, site, shared: Arc::new(shared) })
+    }
+
+    /// The address of the control port.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub fn address(&self) -> io::Result<SocketAddr> {
+        self.control.local_addr()
+    }
+
+    /// Serves jobs until the task is dropped.
+    pub async fn run(self) {
+        let Self { control, site, shared } = self;
+        aggregators::serve(control, site, |request, at| {
+            let answer = match request {
+                ToAggregator::Ask(ask) => match Shared::grant(&shared, ask, at) {
+                    Ok(granted) => FromAggregator::Granted(granted),
+                    Err(reason) => {
+                        tracing::warn!("refused a group: {reason}");
+                        FromAggregator::Refused(reason)
+                    }
+                },
+                ToAggregator::Stats => FromAggregator::Stats(shared.stats()),
+            };
+            std::future::ready(answer)
+        })
+        .await;
+    }
+}
+
+impl Shared {
+    /// Takes memory for a group and starts its task, or says why not.
+    fn grant(shared: &Arc<Self>, ask: Ask, at: IpAddr) -> Result<Granted, String> {
+        let Ask { job, key, ranks, first, children, window, chunk_bytes } = ask;
+        let shape = Shape {
+            children: children.into(),
+            first,
+            ranks: ranks as usize,
+            window: window.into(),
+            chunk_bytes_max: chunk_bytes as usize,
+            is_top: true,
+        };
+        if !shape.is_sound() || job.len() > JOB_BYTES_MAX {
+            let children = limits::AGGREGATOR_CHILDREN_MAX;
+            let bytes = limits::OFFLOAD_CHUNK_BYTES_MAX;
+            return Err(format!(
+                "a group has 1 to {children} children, 1 to {} chunks ahead of at most {bytes} \
+                 bytes, and a job's name of at most {JOB_BYTES_MAX} bytes",
+                limits::OFFLOAD_WINDOW_MAX,
+            ));
+        }
+        if shared.records.count() >= limits::AGGREGATOR_GROUPS_MAX {
+            return Err(format!("{} groups exist", limits::AGGREGATOR_GROUPS_MAX));
+        }
+        let lease = shared.memory.take(shape.bytes()).map_err(|e| e.to_string())?;
+        let listener = aggregators::listen(SocketAddr::new(at, 0)).map_err(|e| e.to_string())?;
+        let port = listener.local_addr().map_err(|e| e.to_string())?.port();
+        let group = shared.next.fetch_add(1, Ordering::Relaxed);
+        tracing::info!(job, group, ?shape, "granted a group");
+        let record = shared.records.insert(group, job, shape);
+        let core = Group::new(shape, Some(Arc::clone(&shared.threads)));
+        let session = Session::new(core, (group, key), listener, record, lease);
+        let records = shared.records.clone();
+        tokio::spawn(async move {
+            let _removed = Removed { records, group };
+            session.run().await;
+        });
+        Ok(Granted { group, port })
+    }
+
+    fn stats(&self) -> Stats {
+        let memory = (self.memory.bytes() as u64, self.memory.used() as u64);
+        Stats { memory, groups: self.records.stats() }
+    }
+}
+
+/// Removes a group's record when its task ends, also by a panic.
+struct Removed {
+    records: Records,
+    group: u32,
+}
+
+impl Drop for Removed {
+    fn drop(&mut self) {
+        self.records.remove(self.group);
+    }
+}

@@ -1,0 +1,266 @@
+//! The control port of aggregators (in-network reduction): one request and one answer for each
+//! connection, encrypted and authenticated by the site's secret.
+//!
+//! The member that asks for a group sends the group's key, which derives from the job's secret. So
+//! an aggregator knows nothing by which it could pose as a rank of the job.
+
+use std::future::Future;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use ringfold_types::limits;
+use serde::{Deserialize, Serialize};
+use tokio::net::{TcpListener, lookup_host};
+use tokio::sync::mpsc;
+
+use crate::acceptor::{Authenticated, accept};
+use crate::address;
+use crate::channel::{Greeting, HandshakeError, Purpose};
+use crate::dial::attempt;
+use crate::message::{decode, encode};
+use crate::secret::Secret;
+use crate::turned_away::TurnedAway;
+
+/// A request for a group.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ask {
+    /// The job, for `ringfold aggregate --stats`. At most 64 bytes.
+    pub job: String,
+    /// The group's key.
+    pub key: [u8; 32],
+    /// Ranks of the communicator, by which averages are divided.
+    pub ranks: u32,
+    /// The member that is child 0 of this aggregator.
+    pub first: u16,
+    /// Children of this aggregator.
+    pub children: u16,
+    /// Chunks that a child may be ahead.
+    pub window: u8,
+    /// Bytes of a child's part of a chunk, at most.
+    pub chunk_bytes: u32,
+}
+
+/// A group that an aggregator has granted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Granted {
+    /// The group's number at the aggregator.
+    pub group: u32,
+    /// The port of the group's endpoint, at the address of the control port.
+    pub port: u16,
+}
+
+/// The numbers of one group, for `ringfold aggregate --stats`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GroupStats {
+    /// The job that asked for the group.
+    pub job: String,
+    /// The group's number.
+    pub group: u32,
+    /// Its children, and those of them that are connected.
+    pub children: (u32, u32),
+    /// Its slots.
+    pub slots: u32,
+    /// Bytes of memory that it may use.
+    pub memory: u64,
+    /// Chunks that have been combined.
+    pub chunks: u64,
+    /// Bytes that children have handed over.
+    pub bytes: u64,
+}
+
+/// The numbers of an aggregator.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stats {
+    /// Bytes of the pool, and bytes of it that groups use.
+    pub memory: (u64, u64),
+    /// All groups.
+    pub groups: Vec<GroupStats>,
+}
+
+/// A request to an aggregator.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ToAggregator {
+    /// Asks for a group.
+    Ask(Ask),
+    /// Asks for the numbers.
+    Stats,
+}
+
+/// The answer of an aggregator.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FromAggregator {
+    /// The group exists, and its members may connect.
+    Granted(Granted),
+    /// There is no group, for this reason.
+    Refused(String),
+    /// The numbers.
+    Stats(Stats),
+}
+
+/// The reason why an aggregator gives no group or no numbers.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AskError {
+    /// The aggregator does not answer.
+    #[error("the aggregator at {at} does not answer")]
+    Unreachable {
+        /// Its address.
+        at: String,
+        /// The reason.
+        source: io::Error,
+    },
+    /// The aggregator holds another site secret.
+    #[error(
+        "the aggregator at {at} holds another site secret; give both the same file by \
+         RINGFOLD_SITE_SECRET_FILE"
+    )]
+    WrongSecret {
+        /// Its address.
+        at: String,
+    },
+    /// The process at that address is no aggregator, or one of another version.
+    #[error("no aggregator of this version listens at {at}: {reason}")]
+    Other {
+        /// The address.
+        at: String,
+        /// The reason.
+        reason: String,
+    },
+    /// The aggregator refuses.
+    #[error("the aggregator at {at} refused the group: {reason}")]
+    Refused {
+        /// Its address.
+        at: String,
+        /// Its reason.
+        reason: String,
+    },
+}
+
+fn greeting() -> Greeting {
+    Greeting::new(Purpose::Aggregator, "aggregator", 0)
+}
+
+/// Asks the aggregator at `at` (`host:port`) for a group. Returns the grant and the address of the
+/// group's endpoint. Waits for at most `timeout`.
+///
+/// # Errors
+/// The aggregator does not answer in time, or refuses.
+pub fn ask(
+    at: &str,
+    site: &Secret,
+    ask: Ask,
+    timeout: Duration,
+) -> Result<(Granted, SocketAddr), AskError> {
+    match request(at, site, &ToAggregator::Ask(ask), timeout)? {
+        (FromAggregator::Granted(granted), peer) => {
+            Ok((granted, SocketAddr::new(peer.ip(), granted.port)))
+        }
+        (FromAggregator::Refused(reason), _) => Err(AskError::Refused { at: at.into(), reason }),
+        (FromAggregator::Stats(_), _) => Err(unexpected(at)),
+    }
+}
+
+/// Asks the aggregator at `at` for its numbers. Waits for at most `timeout`.
+///
+/// # Errors
+/// The aggregator does not answer in time.
+pub fn stats(at: &str, site: &Secret, timeout: Duration) -> Result<Stats, AskError> {
+    match request(at, site, &ToAggregator::Stats, timeout)? {
+        (FromAggregator::Stats(stats), _) => Ok(stats),
+        _ => Err(unexpected(at)),
+    }
+}
+
+fn unexpected(at: &str) -> AskError {
+    AskError::Other { at: at.into(), reason: "it answers another question".into() }
+}
+
+/// Sends a request from a thread of its own, since the caller may be a task of a runtime.
+fn request(
+    at: &str,
+    site: &Secret,
+    message: &ToAggregator,
+    timeout: Duration,
+) -> Result<(FromAggregator, SocketAddr), AskError> {
+    let unreachable = |source| AskError::Unreachable { at: at.into(), source };
+    let asking = || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(unreachable)?;
+        let late = |_| Err(HandshakeError::Io(io::ErrorKind::TimedOut.into()));
+        let answer = runtime.block_on(async {
+            tokio::time::timeout(timeout, exchange(at, site, message)).await.unwrap_or_else(late)
+        });
+        runtime.shutdown_background();
+        answer.map_err(|error| match error {
+            HandshakeError::Io(source) => unreachable(source),
+            HandshakeError::WrongSecret => AskError::WrongSecret { at: at.into() },
+            other => AskError::Other { at: at.into(), reason: other.to_string() },
+        })
+    };
+    let died = || Err(unreachable(io::Error::other("the asking thread panicked")));
+    thread::scope(|scope| scope.spawn(asking).join().unwrap_or_else(|_| died()))
+}
+
+async fn exchange(
+    at: &str,
+    site: &Secret,
+    message: &ToAggregator,
+) -> Result<(FromAggregator, SocketAddr), HandshakeError> {
+    let mut last = HandshakeError::Io(io::ErrorKind::NotFound.into());
+    for place in lookup_host(at).await? {
+        let mut channel = match attempt(place, &greeting(), site).await {
+            Ok(channel) => channel,
+            Err(error) => {
+                last = error;
+                continue;
+            }
+        };
+        channel.writer.send(&encode(message)).await?;
+        let answer = channel.reader.next().await?.as_deref().and_then(decode);
+        let answer = answer.ok_or(HandshakeError::NotRingfold)?;
+        return Ok((answer, channel.peer));
+    }
+    Err(last)
+}
+
+/// Listens for requests.
+///
+/// # Errors
+/// The port is taken, or the address is not this host's.
+pub fn listen(at: SocketAddr) -> io::Result<TcpListener> {
+    address::listen(Some(at.ip()), &[at.port()])
+}
+
+/// Answers requests until the task is dropped. `answer` gets a request and the address of this
+/// host at which it came.
+pub async fn serve<F: Future<Output = FromAggregator> + Send>(
+    listener: TcpListener,
+    site: Secret,
+    answer: impl Fn(ToAggregator, IpAddr) -> F,
+) {
+    let (admitted, mut peers) = mpsc::channel(1);
+    let turned_away = Arc::new(TurnedAway::default());
+    let accepting = accept(listener, greeting(), site, turned_away, admitted);
+    let answering = async {
+        while let Some(peer) = peers.recv().await {
+            let Authenticated { mut writer, first, at, .. } = peer;
+            let answer = match decode(&first) {
+                Some(request) => answer(request, at).await,
+                None => FromAggregator::Refused("an unknown request".into()),
+            };
+            let bytes = encode(&answer);
+            let limit = Duration::from_millis(limits::HANDSHAKE_MS);
+            tokio::spawn(async move {
+                tokio::time::timeout(limit, async {
+                    writer.send(&bytes).await?;
+                    writer.close().await
+                })
+                .await
+            });
+        }
+    };
+    tokio::join!(accepting, answering);
+}

@@ -1,0 +1,85 @@
+//! `ringfold aggregate`: serves in-network reduction, or prints the numbers of a running server.
+
+use std::io::Write;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use ringfold_aggregator::server::{Config, Server};
+use ringfold_bootstrap::{Secret, aggregators};
+use ringfold_types::Amount;
+
+/// The longest wait for the numbers of a running server.
+const STATS_TIMEOUT: Duration = Duration::from_secs(10);
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Address of the control port; groups get ports of their own at the same address
+    #[arg(long, value_name = "HOST:PORT")]
+    listen: String,
+    /// Memory for the slots of all groups
+    #[arg(long, value_name = "BYTES", default_value = "1G")]
+    memory: Amount,
+    /// Threads for groups and for long chunks; all cores by default
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    threads: Option<u16>,
+    /// Print groups, slots, bytes and memory of the server at that address, for each job
+    #[arg(long)]
+    stats: bool,
+    /// File of the site's secret; by default site-secret in ~/.ringfold, made on first use
+    #[arg(long, value_name = "FILE", env = "RINGFOLD_SITE_SECRET_FILE")]
+    site_secret_file: Option<PathBuf>,
+    #[arg(long, env = "HOME", hide = true)]
+    home: Option<PathBuf>,
+}
+
+pub(crate) fn answer(args: &Args) -> Result<String> {
+    let site = Secret::site(args.site_secret_file.as_deref(), args.home.as_deref())?;
+    if args.stats {
+        return Ok(table(&aggregators::stats(&args.listen, &site, STATS_TIMEOUT)?));
+    }
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = args.threads.map_or(cores, usize::from);
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    let runtime = runtime.worker_threads(threads).enable_all().build()?;
+    let listen = resolve(&args.listen)?;
+    runtime.block_on(async {
+        let config = Config { listen, site, memory: args.memory.0, threads };
+        let server = Server::bind(config).with_context(|| format!("cannot listen at {listen}"))?;
+        let mut out = std::io::stdout();
+        writeln!(
+            out,
+            "aggregator at {}: a pool of {} bytes, {threads} threads",
+            server.address()?,
+            args.memory,
+        )
+        .and_then(|()| out.flush())
+        .unwrap_or_default();
+        server.run().await;
+        Ok(String::new())
+    })
+}
+
+fn resolve(place: &str) -> Result<SocketAddr> {
+    let mut found = place.to_socket_addrs().with_context(|| format!("no address: {place}"))?;
+    found.next().with_context(|| format!("{place} has no address"))
+}
+
+fn table(stats: &aggregators::Stats) -> String {
+    let (all, used) = stats.memory;
+    let mut text = format!(
+        "pool: {used} of {all} bytes\n\
+         {:<24} {:>8} {:>9} {:>9} {:>7} {:>14} {:>12} {:>16}\n",
+        "job", "group", "children", "connected", "slots", "memory", "chunks", "bytes"
+    );
+    for group in &stats.groups {
+        let (children, connected) = group.children;
+        let job: String = group.job.chars().filter(|c| !c.is_control()).collect();
+        text += &format!(
+            "{job:<24} {:>8} {children:>9} {connected:>9} {:>7} {:>14} {:>12} {:>16}\n",
+            group.group, group.slots, group.memory, group.chunks, group.bytes
+        );
+    }
+    text
+}
