@@ -112,7 +112,7 @@ async fn forward(
     let mut sending = JoinSet::new();
     while !missing.is_empty() || !sending.is_empty() {
         tokio::select! {
-            Some(Authenticated { mut writer, from, first, reader }) = peers.recv(),
+            Some(Authenticated { mut writer, from, first, reader, .. }) = peers.recv(),
                 if !missing.is_empty() =>
             {
                 let child = decode::<Fetch>(&first).map(|fetch| fetch.rank);

@@ -1,5 +1,7 @@
 //! Aggregators as processes, with groups of three threads as their clients.
 
+#![allow(clippy::unwrap_used, reason = "a test")]
+
 use std::io::{BufRead, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;

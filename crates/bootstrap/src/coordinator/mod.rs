@@ -141,7 +141,7 @@ impl Coordinator {
     }
 
     fn admit(&mut self, peer: Authenticated) {
-        let Authenticated { mut reader, mut writer, from, first } = peer;
+        let Authenticated { mut reader, mut writer, from, first, .. } = peer;
         let refusal = match decode(&first) {
             Some(ToCoordinator::Join(request)) => match self.refusal_for(&request) {
                 None => {
