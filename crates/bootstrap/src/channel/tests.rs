@@ -229,7 +229,7 @@ proptest! {
         use crate::decode;
         let _ = (decode::is_rank_message(&bytes), decode::is_coordinator_message(&bytes));
         let _ = (decode::is_launcher_message(&bytes), decode::is_launcher_answer(&bytes));
-        let _ = decode::is_relay_message(&bytes);
+        let _ = (decode::is_relay_message(&bytes), decode::is_aggregator_message(&bytes));
         prop_assert!(decode::addresses(&String::from_utf8_lossy(&bytes)).len() <= 16);
         if let Some(history) = decode::history(&bytes) {
             prop_assert!(decode::cause_on(history.clone(), history).is_some());
