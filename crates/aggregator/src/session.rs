@@ -107,7 +107,8 @@ impl Session {
         Poll::Pending
     }
 
-    /// Accepts connections. At most twice as many as children greet at a time; the oldest gives way.
+    /// Accepts connections. At most twice as many as children greet at a time. The oldest gives way
+    /// to a new one.
     fn accept(&mut self, cx: &mut Context<'_>) -> bool {
         let Poll::Ready(accepted) = self.listener.poll_accept(cx) else { return false };
         let Ok((stream, _)) = accepted else { return true };
