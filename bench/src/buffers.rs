@@ -1,7 +1,7 @@
 //! The two buffers of timed calls of any type: inputs, the call, the check of the result.
 
 use bytemuck::{cast_slice, cast_slice_mut};
-use ringfold::{Buffers, Call, Collective, Communicator, Error, Window, Windows};
+use ringfold::{Buffers, Call, Collective, Communicator, Error, Rank, Window, Windows};
 
 use crate::oracle::Oracle;
 
@@ -118,6 +118,22 @@ impl CallBuffers {
             }
         };
         comm.perform(call, buffers)
+    }
+
+    /// Sends the input of `call` to rank `to`, and receives the message of rank `from` into the
+    /// output. Blocks until both are done.
+    ///
+    /// # Errors
+    /// Those of [`Communicator::send_recv`].
+    pub fn send_recv(
+        &mut self,
+        comm: &mut Communicator,
+        call: &Call,
+        (to, from): (Rank, Rank),
+    ) -> Result<(), Error> {
+        let bytes = buffer_bytes(call, comm.size());
+        let [input, output] = self.words_mut().map(|words| &mut cast_slice_mut(words)[..bytes]);
+        comm.send_recv::<u8, u8>(input, to, output, from, 0)
     }
 
     #[inline]

@@ -4,11 +4,12 @@ use ringfold::{Call, Collective, DataType, Rank, ReduceOp, Wire};
 
 use crate::args::Args;
 use crate::buffers::buffer_bytes;
+use crate::test::Test;
 
 /// The checked calls of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct Cases {
-    pub(crate) collective: Collective,
+    test: Test,
     sizes: Vec<usize>,
     series: Vec<Series>,
     ranks: usize,
@@ -26,22 +27,17 @@ struct Series {
 
 impl Cases {
     /// Returns the cases that `args` ask for among `ranks` ranks, or an error about the arguments.
-    pub(crate) fn new(
-        args: &Args,
-        collective: Collective,
-        ranks: usize,
-        wire: Wire,
-    ) -> Result<Self, String> {
-        let op = ReduceOp::Sum;
+    pub(crate) fn new(args: &Args, test: Test, ranks: usize, wire: Wire) -> Result<Self, String> {
+        let (op, collective) = (ReduceOp::Sum, test.collective());
         let ops = if collective.reduces() { ops(&args.op)? } else { vec![op] };
-        let roots = if collective.has_root() { roots(&args.root, ranks)? } else { vec![Rank(0)] };
+        let roots = if test.has_root() { roots(&args.root, ranks)? } else { vec![Rank(0)] };
         let mut series = Vec::new();
         for data_type in data_types(&args.datatype)? {
             for &op in &ops {
                 series.extend(roots.iter().map(|&root| Series { data_type, op, root }));
             }
         }
-        Ok(Self { collective, sizes: sizes(args)?, series, ranks, wire })
+        Ok(Self { test, sizes: sizes(args)?, series, ranks, wire })
     }
 
     /// Returns every call, in the order of the table.
@@ -58,14 +54,15 @@ impl Cases {
 
     fn call(&self, Series { data_type, op, root }: Series, size: usize) -> Call {
         let elements = size / data_type.bytes();
-        let count = match self.collective {
+        let collective = self.test.collective();
+        let count = match collective {
             Collective::AllGather | Collective::ReduceScatter => {
                 // As in nccl-tests, blocks begin at multiples of 16 bytes.
                 (elements / self.ranks) & !(16 / data_type.bytes() - 1)
             }
             _ => elements,
         };
-        Call { collective: self.collective, count, data_type, op, root, wire: self.wire }
+        Call { collective, count, data_type, op, root, wire: self.wire }
     }
 }
 
@@ -128,9 +125,9 @@ pub(crate) fn op_name(call: &Call) -> &'static str {
     OPS.iter().find(|(_, op)| op.code() == call.op.code()).map_or("", |(name, _)| name)
 }
 
-/// The root in the table: -1 for a collective without a root.
-pub(crate) fn root_text(call: &Call) -> String {
-    if call.collective.has_root() { call.root.to_string() } else { "-1".to_owned() }
+/// The root in the table: -1 for an operation without a root.
+pub(crate) fn root_text(test: Test, call: &Call) -> String {
+    if test.has_root() { call.root.to_string() } else { "-1".to_owned() }
 }
 
 fn data_types(name: &str) -> Result<Vec<DataType>, String> {
@@ -174,7 +171,7 @@ mod tests {
 
     fn cases(line: &str, collective: Collective, ranks: usize) -> Result<Cases, String> {
         let args = Args::try_parse_from(line.split(' ')).unwrap();
-        Cases::new(&args, collective, ranks, Wire::default())
+        Cases::new(&args, Test::Collective(collective), ranks, Wire::default())
     }
 
     #[test]

@@ -62,7 +62,7 @@ fn result(args: &Args, row: &Row) -> Value {
         "count": row.call.count,
         "type": type_name(row.call.data_type),
         "redop": op_name(&row.call),
-        "root": root_text(&row.call),
+        "root": root_text(row.test, &row.call),
         "algorithm": row.algorithm,
         "out_of_place": half(args, &row.out_of_place),
         "in_place": half(args, &row.in_place),

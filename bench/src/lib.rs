@@ -1,6 +1,6 @@
 //! Measures collectives: allreduce-perf and its siblings, with nccl-tests' flags, columns and JSON.
 //!
-//! * `args`: the command line; `cases`: the calls and sizes to time;
+//! * `test`: what a program times; `args`: the command line; `cases`: the calls and sizes to time;
 //! * `run`: times and checks one case; `buffers`: the memory of a call; `stats`: percentiles;
 //! * `report`: the table; `json`: the results as a file;
 //! * `ranks`: starts this program once per rank without a launcher; `device`: the ranks' processes;
@@ -18,5 +18,7 @@ mod ranks;
 mod report;
 mod run;
 mod stats;
+mod test;
 
 pub use perf::perf_main;
+pub use test::Test;

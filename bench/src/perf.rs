@@ -15,15 +15,16 @@ use crate::json::{Outcome, document};
 use crate::ranks;
 use crate::report;
 use crate::run::{Row, Runner};
+use crate::test::Test;
 
-/// Runs the program: times and checks `collective`. Returns 0 if every result is right, 1 after a
+/// Runs the program: times and checks `test`. Returns 0 if every result is right, 1 after a
 /// wrong result or a failure, and 2 for an invalid command line.
 #[must_use]
-pub fn perf_main(collective: Collective) -> ExitCode {
+pub fn perf_main(test: Test) -> ExitCode {
     if let Some(status) = ringfold_launcher::intercept() {
         return status;
     }
-    let name = format!("{collective}-perf").replace('_', "-");
+    let name = format!("{test}-perf").replace('_', "-");
     if let Some(status) = ringfold_launcher::generate(Args::command().name(name)) {
         return status;
     }
@@ -32,13 +33,13 @@ pub fn perf_main(collective: Collective) -> ExitCode {
         print_error(&format!("this flag of nccl-tests does not apply here: {reason}"));
         return ExitCode::from(2);
     }
-    if let Err(what) = check(&args, collective) {
+    if let Err(what) = check(&args, test) {
         print_error(&what);
         return ExitCode::from(2);
     }
     let done = match args.ranks {
         Some(ranks) => start(ranks),
-        None => rank_main(&args, collective),
+        None => rank_main(&args, test),
     };
     done.unwrap_or_else(|error| {
         print_error(&format!("{error:#}"));
@@ -52,10 +53,10 @@ fn print_error(message: &str) {
 }
 
 /// Checks the command line as far as possible before the ranks connect.
-fn check(args: &Args, collective: Collective) -> Result<(), String> {
-    Cases::new(args, collective, RANKS_MAX, Wire::default())?;
-    if args.local_register == 2 && collective != Collective::AllReduce {
-        return Err(format!("-R 2: only allreduce works in windows, not {collective}"));
+fn check(args: &Args, test: Test) -> Result<(), String> {
+    Cases::new(args, test, RANKS_MAX, Wire::default())?;
+    if args.local_register == 2 && test != Test::Collective(Collective::AllReduce) {
+        return Err(format!("-R 2: only allreduce works in windows, not {test}"));
     }
     match &args.output_file {
         Some(path) if path.extension().is_none_or(|extension| extension != "json") => {
@@ -75,22 +76,22 @@ fn start(ranks: usize) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(outcome.exit_code()))
 }
 
-fn rank_main(args: &Args, collective: Collective) -> anyhow::Result<ExitCode> {
+fn rank_main(args: &Args, test: Test) -> anyhow::Result<ExitCode> {
     let mut comm = Communicator::init()?;
     if args.timeout > 0 {
         comm.set_timeout(std::time::Duration::from_secs(args.timeout));
     }
     let is_first = comm.rank() == Rank(0);
-    let cases = Cases::new(args, collective, comm.size(), comm.wire());
+    let cases = Cases::new(args, test, comm.size(), comm.wire());
     let cases = cases.map_err(anyhow::Error::msg)?;
     let devices = devices(&mut comm)?;
     // Only the first rank prints. The others write to a sink.
     let mut out: Box<dyn Write> =
         if is_first { Box::new(io::stdout()) } else { Box::new(io::sink()) };
-    write!(out, "{}", report::head(args, collective, &devices, args.maxbytes))?;
+    write!(out, "{}", report::head(args, test, &devices, args.maxbytes))?;
     let start = timestamp();
 
-    let mut runner = Runner::new(&mut comm, args, cases.max_bytes())?;
+    let mut runner = Runner::new(&mut comm, args, test, cases.max_bytes())?;
     let mut rows = Vec::new();
     // `wrong` counts over all cycles; `rows` has the last cycle.
     let mut wrong = 0;
@@ -110,7 +111,7 @@ fn rank_main(args: &Args, collective: Collective) -> anyhow::Result<ExitCode> {
 
     let halves = || rows.iter().flat_map(|row| [row.out_of_place, row.in_place]);
     let average = halves().map(|half| half.busbw).sum::<f64>() / (2 * rows.len().max(1)) as f64;
-    write!(out, "{}", report::foot(collective, wrong, average))?;
+    write!(out, "{}", report::foot(test, wrong, average))?;
     if let Some(path) = args.output_file.as_ref().filter(|_| is_first) {
         let command = std::env::args().collect();
         let (end, devices, rows) = (timestamp(), &devices[..], &rows[..]);

@@ -8,14 +8,10 @@ use crate::args::Args;
 use crate::cases::{op_name, root_text, type_name};
 use crate::device::Device;
 use crate::run::{Half, Row};
+use crate::test::Test;
 
 /// Returns the lines before the first row.
-pub(crate) fn head(
-    args: &Args,
-    collective: Collective,
-    devices: &[Device],
-    max_bytes: usize,
-) -> String {
+pub(crate) fn head(args: &Args, test: Test, devices: &[Device], max_bytes: usize) -> String {
     let mut text = String::new();
     let by_factor = args.stepfactor > 1;
     let (step, unit) =
@@ -23,7 +19,7 @@ pub(crate) fn head(
     // Writing to a string does not fail.
     let mut line = |line: String| text.push_str(&(line + "\n"));
     line(format!("# ringfold-bench version {}", env!("CARGO_PKG_VERSION")));
-    line(format!("# Collective test starting: {}", program(collective)));
+    line(format!("# Collective test starting: {}", program(test)));
     line(format!(
         "# nThread 1 nGpus 1 minBytes {} maxBytes {} step: {step}({unit}) warmup iters: {} \
          iters: {} agg iters: 1 validation: {} graph: 0 unalign: 0",
@@ -80,7 +76,7 @@ pub(crate) fn row(args: &Args, row: &Row) -> String {
         call.count,
         type_name(call.data_type),
         op_name(call),
-        root_text(call)
+        root_text(row.test, call)
     );
     let halves = [row.out_of_place, row.in_place];
     for Half { time_us, algbw, busbw, wrong, .. } in halves {
@@ -98,22 +94,22 @@ pub(crate) fn row(args: &Args, row: &Row) -> String {
 }
 
 /// Returns the lines after the last row.
-pub(crate) fn foot(collective: Collective, wrong: u64, average: f64) -> String {
+pub(crate) fn foot(test: Test, wrong: u64, average: f64) -> String {
     let verdict = if wrong == 0 { "OK" } else { "FAILED" };
     let mut text = String::new();
     let _ = writeln!(text, "# {:<20} : {wrong} {verdict}", "Out of bounds values");
     let _ = writeln!(text, "# {:<20} : {} ", "Avg bus bandwidth", general(average));
     let _ = writeln!(text, "#");
-    let _ = writeln!(text, "# Collective test concluded: {}", program(collective));
+    let _ = writeln!(text, "# Collective test concluded: {}", program(test));
     text
 }
 
 /// Returns nccl-tests' name of the program.
-pub(crate) fn program(collective: Collective) -> String {
-    let name = match collective {
-        Collective::AllReduce => "all_reduce",
-        Collective::AllGather => "all_gather",
-        other => other.name(),
+pub(crate) fn program(test: Test) -> String {
+    let name = match test {
+        Test::Collective(Collective::AllReduce) => "all_reduce".to_owned(),
+        Test::Collective(Collective::AllGather) => "all_gather".to_owned(),
+        other => other.to_string(),
     };
     format!("{name}_perf")
 }

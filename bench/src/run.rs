@@ -9,10 +9,12 @@ use crate::args::Args;
 use crate::buffers::{CallBuffers, Kind, buffer_bytes};
 use crate::oracle::Oracle;
 use crate::stats::percentile;
+use crate::test::{Test, neighbours};
 
 /// A row of the table.
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
+    pub(crate) test: Test,
     pub(crate) call: Call,
     pub(crate) bytes: usize,
     pub(crate) algorithm: &'static str,
@@ -39,6 +41,7 @@ pub(crate) struct Half {
 pub(crate) struct Runner<'a> {
     pub(crate) comm: &'a mut Communicator,
     args: &'a Args,
+    test: Test,
     buffers: CallBuffers,
     seed: u64,
 }
@@ -47,6 +50,7 @@ impl<'a> Runner<'a> {
     pub(crate) fn new(
         comm: &'a mut Communicator,
         args: &'a Args,
+        test: Test,
         max_bytes: usize,
     ) -> Result<Self, Error> {
         let kind = match args.local_register {
@@ -55,7 +59,7 @@ impl<'a> Runner<'a> {
             _ => Kind::Windows,
         };
         let buffers = CallBuffers::new(comm, kind, max_bytes)?;
-        Ok(Self { comm, args, buffers, seed: 0 })
+        Ok(Self { comm, args, test, buffers, seed: 0 })
     }
 
     /// Makes untimed calls, to connect the ranks and to touch memory.
@@ -69,10 +73,11 @@ impl<'a> Runner<'a> {
         let out_of_place = self.half(call, bytes, false)?;
         let in_place = self.half(call, bytes, true)?;
         let algorithm = match self.buffers.window() {
+            _ if self.test == Test::SendRecv => "message",
             None => self.comm.algorithm_for(call),
             Some(window) => self.comm.algorithm_in(window, call),
         };
-        Ok(Row { call: *call, bytes, algorithm, out_of_place, in_place })
+        Ok(Row { test: self.test, call: *call, bytes, algorithm, out_of_place, in_place })
     }
 
     fn half(&mut self, call: &Call, bytes: usize, in_place: bool) -> Result<Half, Error> {
@@ -80,7 +85,7 @@ impl<'a> Runner<'a> {
         self.perform(call, in_place)?;
         let seconds = self.time(call, in_place)?;
         let algbw = if seconds > 0.0 { bytes as f64 / seconds / 1e9 } else { 0.0 };
-        let busbw = algbw * bus_factor(call.collective, self.comm.size());
+        let busbw = algbw * bus_factor(self.test, self.comm.size());
         let latency_us = if self.args.latency { Some(self.latency(call, in_place)?) } else { None };
         let wrong = self.check(call, in_place)?;
         Ok(Half { time_us: seconds * 1e6, algbw, busbw, wrong, latency_us })
@@ -137,6 +142,10 @@ impl<'a> Runner<'a> {
     /// Checks the requested number of calls, up to the first wrong one. Returns its number of wrong
     /// elements on all ranks.
     fn check(&mut self, call: &Call, in_place: bool) -> Result<Option<u64>, Error> {
+        if self.test == Test::SendRecv && in_place {
+            // As in nccl-tests: this half is another run with two buffers.
+            return Ok(None);
+        }
         let mut total = None;
         for _ in 0..self.args.check {
             let oracle = self.fill(call, in_place);
@@ -156,10 +165,14 @@ impl<'a> Runner<'a> {
     /// Writes new inputs, and garbage to the output.
     fn fill(&mut self, call: &Call, in_place: bool) -> Oracle {
         self.seed += 1;
-        self.buffers.fill(self.comm, call, in_place, self.seed)
+        let call = self.test.checked(call, self.comm);
+        self.buffers.fill(self.comm, &call, in_place, self.seed)
     }
 
     fn perform(&mut self, call: &Call, in_place: bool) -> Result<(), Error> {
+        if self.test == Test::SendRecv {
+            return self.buffers.send_recv(self.comm, call, neighbours(self.comm));
+        }
         // Each rank has its own scale.
         let op = Oracle::new(*call, self.comm.size(), 0).op(self.comm.rank());
         self.buffers.perform(self.comm, &Call { op, ..*call }, in_place)
@@ -168,8 +181,9 @@ impl<'a> Runner<'a> {
 
 /// Returns the bytes that the busiest link carries for each byte of the buffer (from nccl-tests'
 /// performance notes).
-fn bus_factor(collective: Collective, ranks: usize) -> f64 {
+fn bus_factor(test: Test, ranks: usize) -> f64 {
     let n = ranks as f64;
+    let Test::Collective(collective) = test else { return 1.0 };
     match collective {
         Collective::AllReduce => 2.0 * (n - 1.0) / n,
         Collective::AllGather | Collective::ReduceScatter => (n - 1.0) / n,

@@ -106,6 +106,26 @@ fn listed<'t>(help: &'t str, heading: &str) -> Vec<&'t str> {
 }
 
 #[test]
+fn sendrecv_perf_checks_messages_and_prints_the_columns_of_nccl_tests() {
+    let args = ["--ranks", "3", "-b", "0", "-e", "64K", "-f", "16", "-d", "uint8", "-n", "2"];
+    let text = output("sendrecv-perf", &args);
+    let rows: Vec<Vec<&str>> = text
+        .lines()
+        .filter(|line| !line.starts_with('#'))
+        .map(|line| line.split_whitespace().collect())
+        .collect();
+    assert_eq!(
+        rows.iter().map(|row| row[0]).collect::<Vec<_>>(),
+        ["0", "1", "16", "256", "4096", "65536"]
+    );
+    for row in &rows {
+        assert_eq!(row[2..5], ["uint8", "none", "-1"], "{row:?}");
+        assert_eq!((row[8], row[12]), ("0", "N/A"), "{row:?}");
+    }
+    assert!(text.contains("# Collective test concluded: sendrecv_perf"), "{text}");
+}
+
+#[test]
 fn man_pages_and_completions_have_every_subcommand_and_option() {
     for (name, options_min) in [("ringfold", 2), ("ringrun", 15), ("reduce-scatter-perf", 20)] {
         let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);

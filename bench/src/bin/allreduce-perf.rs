@@ -3,7 +3,8 @@
 use std::process::ExitCode;
 
 use ringfold::Collective;
+use ringfold_bench::Test;
 
 fn main() -> ExitCode {
-    ringfold_bench::perf_main(Collective::AllReduce)
+    ringfold_bench::perf_main(Test::Collective(Collective::AllReduce))
 }
