@@ -6,7 +6,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-use ringfold_types::{Call, limits};
+use ringfold_types::{Call, UnevenCall, limits};
 use serde::{Deserialize, Serialize};
 
 /// The last `limits::CALLS_REMEMBERED` calls of a rank.
@@ -40,6 +40,13 @@ impl CallName {
     pub const fn new(call: &Call, algorithm: u8) -> Self {
         let [kinds, count, root] = call.to_words();
         Self([kinds, count, root | (algorithm as u64) << ALGORITHM_SHIFT, 0, 0])
+    }
+
+    /// Records an uneven collective.
+    #[must_use]
+    pub const fn uneven(call: &UnevenCall) -> Self {
+        let [kinds, count, root, hash] = call.to_words();
+        Self([kinds, count, root, 0, hash])
     }
 
     /// The same record, for buffers in windows.
@@ -200,7 +207,8 @@ impl Logged {
     pub fn text(&self) -> String {
         let [kinds, count, root, numbers, begin] = self.words;
         let Ok(call) = Call::from_words([kinds, count, root]) else {
-            return "an unknown call".into();
+            let uneven = UnevenCall::from_words([kinds, count, root, begin]);
+            return uneven.map_or_else(|_| "an unknown call".into(), |call| call.to_string());
         };
         match Windows::from_words([numbers, begin]) {
             None if [numbers, begin] == Windows::GROUP.to_words() => {

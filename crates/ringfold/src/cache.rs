@@ -227,9 +227,7 @@ impl ScheduleCache {
         let code = known.iter().position(|a| a.name == algorithm.name).unwrap_or(usize::MAX);
         let code = u8::try_from(code).unwrap_or(u8::MAX);
         let [kinds, count, root] = key.call.to_words();
-        let fingerprint = [kinds, count, root, code.into(), chunk as u64]
-            .into_iter()
-            .fold(0xcbf2_9ce4_8422_2325, |hash, word| mix(hash ^ word));
+        let fingerprint = fingerprint([kinds, count, root, code.into(), chunk as u64]);
         let program = lower(&(algorithm.schedule)(&plan), target);
         let scratch_bytes = (program.scratch_len() << program.shift(Form::Accumulator))
             + (program.rounded_len() << program.shift(Form::Element));
@@ -277,11 +275,25 @@ impl CompiledCall {
                 words.into_iter().fold(0, |seal, word: u64| mix(seal ^ word))
             }
         };
-        // Two fingerprints, and two seals, differ in about half of their bits. The golden ratio
-        // spreads consecutive numbers.
-        let word = self.fingerprint ^ seal ^ seq.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        (word >> 32) as u32
+        tag(self.fingerprint ^ seal, seq)
     }
+}
+
+/// The tag of the messages of a call that has these words and no program.
+pub(crate) fn tag_of(words: [u64; 4], seq: u64) -> u32 {
+    tag(fingerprint(words), seq)
+}
+
+/// The tag of call number `seq`. Two fingerprints, and two seals, differ in about half of their
+/// bits. The golden ratio spreads consecutive numbers.
+#[inline]
+const fn tag(fingerprint: u64, seq: u64) -> u32 {
+    ((fingerprint ^ seq.wrapping_mul(0x9e37_79b9_7f4a_7c15)) >> 32) as u32
+}
+
+/// A hash of the words on which ranks must agree.
+fn fingerprint<const N: usize>(words: [u64; N]) -> u64 {
+    words.into_iter().fold(0xcbf2_9ce4_8422_2325, |hash, word| mix(hash ^ word))
 }
 
 impl fmt::Display for CompiledCall {

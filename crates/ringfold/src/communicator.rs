@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use ringfold_bootstrap::interface::Choice;
 use ringfold_bootstrap::{
-    Aborter, FailureCause, FailureReport, RankOnHost, Windows, show_connections,
+    Aborter, CallName, FailureCause, FailureReport, RankOnHost, Windows, show_connections,
 };
 use ringfold_collectives::Algorithm;
 use ringfold_collectives::Stepper;
@@ -13,11 +13,11 @@ use ringfold_collectives::select::{Constraints, is_possible};
 use ringfold_reduce::scale;
 use ringfold_topology::Layout;
 use ringfold_transport::{Exchanged, Window, close_in_children};
-use ringfold_types::{Call, Rank, ReduceOp, Wire, limits};
+use ringfold_types::{Call, Rank, ReduceOp, UnevenCall, Wire, limits};
 
 use crate::backoff::{WaitPolicy, park};
 use crate::buffers::{AlignedBytes, Buffers, User};
-use crate::cache::{Memory, Request, ScheduleCache};
+use crate::cache::{Memory, Request, ScheduleCache, tag_of};
 use crate::config::{Config, LONGEST_WAIT};
 use crate::error::{CallError, Error, Failure, Message, Operation};
 use crate::execute::{Finding, Run, RunCall, Work, block_on, stepped};
@@ -610,6 +610,19 @@ impl Communicator {
         self.fail_in(Operation::Call { call, seq: self.seq }, error)
     }
 
+    /// Begins an uneven collective. Returns its number, and the tag of its messages.
+    pub(crate) fn begin_uneven(&mut self, call: &UnevenCall) -> (u64, u32) {
+        self.seq += 1;
+        tracing::trace!("{call} #{}", self.seq);
+        self.control().entered(self.seq, &CallName::uneven(call));
+        (self.seq, tag_of(call.to_words(), self.seq))
+    }
+
+    /// Ends the collective that has begun last.
+    pub(crate) fn end_uneven(&self) {
+        self.control().finished(self.seq);
+    }
+
     /// Makes the communicator fail for good, in `operation`.
     #[cold]
     pub(crate) fn fail_in(&mut self, operation: Operation, error: CallError) -> Error {
@@ -689,6 +702,8 @@ pub(crate) enum Doing<'c> {
     Call(&'c Call),
     /// A message, and perhaps others beside it.
     Message(Message),
+    /// An uneven collective.
+    Uneven(&'c UnevenCall),
 }
 
 /// A guard of an operation that runs. It is dropped only if the operation panics.
@@ -702,6 +717,9 @@ impl Drop for Guard<'_> {
         let operation = match self.doing {
             Doing::Call(call) => Operation::Call { call: *call, seq: self.communicator.seq },
             Doing::Message(message) => Operation::Message(message),
+            Doing::Uneven(call) => {
+                Operation::Uneven { call: *call, seq: self.communicator.seq }
+            }
         };
         self.communicator.give_up(operation);
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use ringfold_bootstrap::FailureCause;
 use ringfold_transport::LinkError;
-use ringfold_types::{Call, Chain, Rank};
+use ringfold_types::{Call, Chain, Rank, UnevenCall};
 
 use crate::config::ConfigError;
 use crate::setup::InitError;
@@ -122,6 +122,14 @@ pub enum Operation {
     },
     /// A point-to-point message, which has no number.
     Message(Message),
+    /// A collective whose parts may differ in length.
+    #[non_exhaustive]
+    Uneven {
+        /// The call.
+        call: UnevenCall,
+        /// Its number on this communicator, from 1. Every collective counts.
+        seq: u64,
+    },
 }
 
 impl fmt::Display for Operation {
@@ -129,6 +137,7 @@ impl fmt::Display for Operation {
         match self {
             Self::Call { call, seq } => write!(f, "{call} #{seq}"),
             Self::Message(message) => message.fmt(f),
+            Self::Uneven { call, seq } => write!(f, "{call} #{seq}"),
         }
     }
 }

@@ -4,24 +4,56 @@
 //! in bytes, and then its bytes. The bytes of a short message follow in the same message of the
 //! transport. Those of a longer one are a message of their own, which a transport may place
 //! directly in the receiver's memory.
+//!
+//! Uneven collectives consist of such messages too. Theirs take a lane of collectives, and carry
+//! the tag of their call.
 
 use ringfold_transport::Link;
-use ringfold_types::limits::{INLINE_BYTES, MESSAGE_LANE};
+use ringfold_types::limits::{INLINE_BYTES, MESSAGE_LANE, PARTS_AT_ONCE};
 use ringfold_types::{Lane, Rank};
 
 use ringfold_collectives::Progress;
 
 use crate::error::{CallError, Message};
-use crate::execute::Work;
+use crate::execute::{Work, signals_foreign};
 use crate::router::Router;
 use crate::watch::Watch;
 
 /// Bytes of a header.
 const HEADER_BYTES: usize = 16;
-/// The transport's tag of headers, and of short messages behind them.
-const HEADER_TAG: u32 = 1;
-/// The transport's tag of the bytes of longer messages.
-const BODY_TAG: u32 = 2;
+
+/// The way that messages take beside those of other operations.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Track {
+    lane: Lane,
+    /// The transport's tag of headers, and of short messages behind them.
+    header_tag: u32,
+    /// The transport's tag of the bytes of longer messages.
+    body_tag: u32,
+    /// The messages of each direction that progress at the same time.
+    at_once: usize,
+}
+
+impl Track {
+    /// The track of point-to-point messages, which has a lane of its own.
+    pub(crate) const POINT_TO_POINT: Self =
+        Self { lane: Lane(MESSAGE_LANE), header_tag: 1, body_tag: 2, at_once: usize::MAX };
+
+    /// The track of a collective whose messages have this tag, on a lane of collectives.
+    pub(crate) const fn of_call(tag: u32) -> Self {
+        let body_tag = tag.wrapping_add(1);
+        Self { lane: Lane(0), header_tag: tag, body_tag, at_once: PARTS_AT_ONCE }
+    }
+
+    /// The link of messages to and from a peer.
+    const fn link(self, peer: Rank) -> Link {
+        Link { peer, lane: self.lane }
+    }
+
+    const fn is_of_call(self) -> bool {
+        self.lane.0 != MESSAGE_LANE
+    }
+}
 
 /// A message that this rank sends.
 #[derive(Debug)]
@@ -46,9 +78,10 @@ pub(crate) struct Incoming<'b> {
 /// Messages that progress together. Those of one direction between two ranks keep their order, and
 /// no message waits for others.
 pub(crate) struct Messages<'m, 'b> {
-    /// In the order of their receivers.
+    track: Track,
+    /// In the order of the distance from this rank to their receivers.
     outgoing: &'m mut [Outgoing<'b>],
-    /// In the order of their senders.
+    /// In the order of the distance from their senders to this rank.
     incoming: &'m mut [Incoming<'b>],
 }
 
@@ -66,27 +99,28 @@ impl<'b> Outgoing<'b> {
     }
 
     /// Sends what the transport takes now. Returns whether it took anything.
-    fn advance(&mut self, router: &mut Router) -> Result<bool, CallError> {
+    fn advance(&mut self, track: Track, router: &mut Router) -> Result<bool, CallError> {
         let before = self.accepted;
-        let link = link(self.to);
+        let Track { header_tag, body_tag, .. } = track;
+        let link = track.link(self.to);
         if self.bytes.len() <= INLINE_BYTES {
             let mut whole = [0; HEADER_BYTES + INLINE_BYTES];
             let whole = &mut whole[..HEADER_BYTES + self.bytes.len()];
             let (header, body) = whole.split_at_mut(HEADER_BYTES);
             header.copy_from_slice(&encode(self.tag, self.bytes.len()));
             body.copy_from_slice(self.bytes);
-            self.accepted += router.to(link).send(link, HEADER_TAG, &whole[self.accepted..])?;
+            self.accepted += router.to(link).send(link, header_tag, &whole[self.accepted..])?;
             return Ok(self.accepted > before);
         }
         if self.accepted < HEADER_BYTES {
             let header = encode(self.tag, self.bytes.len());
             let rest = &header[self.accepted..];
-            self.accepted += router.to(link).send(link, HEADER_TAG, rest)?;
+            self.accepted += router.to(link).send(link, header_tag, rest)?;
         }
         while let Some(sent) = self.accepted.checked_sub(HEADER_BYTES)
             && sent < self.bytes.len()
         {
-            match router.to(link).send(link, BODY_TAG, &self.bytes[sent..])? {
+            match router.to(link).send(link, body_tag, &self.bytes[sent..])? {
                 0 => break,
                 accepted => self.accepted += accepted,
             }
@@ -109,23 +143,24 @@ impl<'b> Incoming<'b> {
     }
 
     /// Receives what has arrived. Returns whether anything had.
-    fn advance(&mut self, router: &mut Router) -> Result<bool, CallError> {
+    fn advance(&mut self, track: Track, router: &mut Router) -> Result<bool, CallError> {
         let before = self.arrived;
-        let link = link(self.from);
+        let Track { header_tag, body_tag, .. } = track;
+        let link = track.link(self.from);
         if self.arrived == 0 {
             let Some(fragment) = router.readable(link)? else { return Ok(false) };
-            let header = fragment.bytes.first_chunk().filter(|_| fragment.tag == HEADER_TAG);
-            let Some(header) = header else { return Err(self.garbled()) };
+            let header = fragment.bytes.first_chunk().filter(|_| fragment.tag == header_tag);
+            let Some(header) = header else { return Err(self.garbled(track)) };
             self.check(header)?;
             router.to(link).consume(link, HEADER_BYTES);
             self.arrived = HEADER_BYTES;
         }
-        let tag = if self.bytes.len() <= INLINE_BYTES { HEADER_TAG } else { BODY_TAG };
+        let tag = if self.bytes.len() <= INLINE_BYTES { header_tag } else { body_tag };
         while !self.is_done() {
             let rest = &mut self.bytes[self.arrived - HEADER_BYTES..];
             match router.to(link).recv(link, tag, rest)? {
                 None => break,
-                Some(received) if received.tag != tag => return Err(self.garbled()),
+                Some(received) if received.tag != tag => return Err(self.garbled(track)),
                 Some(received) => self.arrived += received.bytes,
             }
         }
@@ -143,7 +178,10 @@ impl<'b> Incoming<'b> {
     }
 
     /// The error for bytes that no rank sends here.
-    fn garbled(&self) -> CallError {
+    fn garbled(&self, track: Track) -> CallError {
+        if track.is_of_call() {
+            return CallError::Foreign(self.from);
+        }
         let cause = format!("{} met bytes that are no message", self.message());
         CallError::Unexpected { peer: self.from, cause }
     }
@@ -152,10 +190,15 @@ impl<'b> Incoming<'b> {
 impl<'m, 'b> Messages<'m, 'b> {
     /// Messages of rank `own`, in their order for each peer. Those to itself are done at once: the
     /// n-th one that it sends is the n-th one that it receives, and has the same length.
+    ///
+    /// A track may limit the messages that progress at the same time. Then every rank must have a
+    /// message for every other rank that has one for it. The message with the least distance
+    /// among all ranks is within the limit at both of its ends, so some message always progresses.
     pub(crate) fn new(
+        track: Track,
         outgoing: &'m mut [Outgoing<'b>],
         incoming: &'m mut [Incoming<'b>],
-        own: Rank,
+        (own, size): (Rank, usize),
     ) -> Self {
         let sent = outgoing.iter_mut().filter(|it| it.to == own);
         let received = incoming.iter_mut().filter(|it| it.from == own);
@@ -165,9 +208,10 @@ impl<'m, 'b> Messages<'m, 'b> {
                 (HEADER_BYTES + sent.bytes.len(), HEADER_BYTES + received.bytes.len());
         }
         // The sorts are stable, and leave a single message where it is.
-        outgoing.sort_by_key(|it| it.to);
-        incoming.sort_by_key(|it| it.from);
-        Self { outgoing, incoming }
+        let distance = |from: Rank, to: Rank| (to.index() + size - from.index()) % size;
+        outgoing.sort_by_key(|it| distance(own, it.to));
+        incoming.sort_by_key(|it| distance(it.from, own));
+        Self { track, outgoing, incoming }
     }
 
     /// The first unfinished message: one with `peer` if there is any.
@@ -183,23 +227,32 @@ impl<'m, 'b> Messages<'m, 'b> {
 
 impl Work for Messages<'_, '_> {
     fn advance(&mut self, router: &mut Router, _: &Watch, _: usize) -> Result<Progress, CallError> {
+        let track = self.track;
         let (mut has_moved, mut is_done) = (false, true);
+        let mut left = track.at_once;
         for to_one in self.outgoing.chunk_by_mut(|a, b| a.to == b.to) {
             for outgoing in to_one.iter_mut().skip_while(|it| it.is_done()) {
-                has_moved |= outgoing.advance(router)?;
+                has_moved |= outgoing.advance(track, router)?;
                 if !outgoing.is_done() {
-                    is_done = false;
+                    (is_done, left) = (false, left - 1);
                     break;
                 }
             }
+            if left == 0 {
+                break;
+            }
         }
+        let mut left = track.at_once;
         for from_one in self.incoming.chunk_by_mut(|a, b| a.from == b.from) {
             for incoming in from_one.iter_mut().skip_while(|it| it.is_done()) {
-                has_moved |= incoming.advance(router)?;
+                has_moved |= incoming.advance(track, router)?;
                 if !incoming.is_done() {
-                    is_done = false;
+                    (is_done, left) = (false, left - 1);
                     break;
                 }
+            }
+            if left == 0 {
+                break;
             }
         }
         Ok(match (is_done, has_moved) {
@@ -208,11 +261,15 @@ impl Work for Messages<'_, '_> {
             (false, false) => Progress::Idle,
         })
     }
-}
 
-/// The link of messages to and from a peer.
-const fn link(peer: Rank) -> Link {
-    Link { peer, lane: Lane(MESSAGE_LANE) }
+    fn check_for_foreign_calls(&self, router: &Router) -> Result<(), CallError> {
+        let Track { header_tag, at_once, .. } = self.track;
+        if !self.track.is_of_call() {
+            return Ok(());
+        }
+        let mut awaited = self.incoming.iter().filter(|it| !it.is_done()).take(at_once);
+        awaited.try_for_each(|it| signals_foreign(router, header_tag, self.track.link(it.from)))
+    }
 }
 
 fn encode(tag: u32, bytes: usize) -> [u8; HEADER_BYTES] {

@@ -6,7 +6,7 @@ use ringfold_types::Rank;
 
 use crate::communicator::{Communicator, Doing};
 use crate::error::{CallError, Error, Operation};
-use crate::messages::{Incoming, Messages, Outgoing};
+use crate::messages::{Incoming, Messages, Outgoing, Track};
 
 impl Communicator {
     /// Sends `data` to rank `to`, which must receive it with the same tag and length.
@@ -90,7 +90,8 @@ impl Communicator {
         self.check_process()?;
         self.check_failed()?;
         self.check_messages(outgoing, incoming)?;
-        let mut messages = Messages::new(outgoing, incoming, self.rank());
+        let ranks = (self.rank(), self.size());
+        let mut messages = Messages::new(Track::POINT_TO_POINT, outgoing, incoming, ranks);
         let Some(first) = messages.unfinished(None) else { return Ok(()) };
         let outcome = self.guarded_in(Doing::Message(first), |it| it.block_on(&mut messages));
         outcome.map_err(|error| {

@@ -14,6 +14,7 @@ pub mod limits;
 mod op;
 mod rank;
 mod slice;
+mod uneven;
 mod wire;
 
 pub use amount::{Amount, InvalidAmount};
@@ -23,4 +24,5 @@ pub use data_type::{DataType, UnknownDataType};
 pub use op::{ReduceOp, Scale, UnknownReduceOp};
 pub use rank::{Lane, Rank};
 pub use slice::{Buffer, Slice};
+pub use uneven::{UnevenCall, UnevenCollective};
 pub use wire::{UnknownWire, Wire};

@@ -30,6 +30,16 @@ pub const MESSAGE_LANE: u8 = CHANNELS_MAX;
 /// once more.
 pub const INLINE_BYTES: usize = 1024;
 
+/// Parts of an uneven collective that one rank sends, or receives, at the same time.
+pub const PARTS_AT_ONCE: usize = 32;
+
+/// Bytes of one part of an uneven reduce-scatter that travel in one round.
+pub const UNEVEN_ROUND_BYTES: usize = 1024 * 1024;
+
+/// Bytes of all parts that one rank receives in one such round, beyond the least round of
+/// `LINK_BYTES_MIN` bytes for each rank.
+pub const UNEVEN_SCRATCH_BYTES: usize = 16 * 1024 * 1024;
+
 /// Bytes of a collective that is packed with others of its group of calls, in its larger buffer.
 pub const PACKED_BYTES_MAX: usize = 16 * 1024;
 
@@ -374,6 +384,7 @@ const _: () = assert!(SIGNALS_MAX.is_power_of_two());
 const _: () = assert!(LANES_MAX <= u8::MAX as usize && (MESSAGE_LANE as usize) < LANES_MAX);
 const _: () = assert!(INLINE_BYTES < LINK_BYTES_MIN && INLINE_BYTES.is_multiple_of(FRAGMENT_ALIGN));
 const _: () = assert!(PACKED_BYTES_MAX <= PACK_BYTES_MAX);
+const _: () = assert!(LINK_BYTES_MIN <= UNEVEN_ROUND_BYTES);
 const _: () = assert!(TCP_CHANNELS <= CHANNELS_MAX);
 const _: () = assert!(RDMA_PIECE_BYTES.is_multiple_of(FRAGMENT_ALIGN));
 const _: () = assert!(RDMA_PLACED_BYTES >= RDMA_PIECE_BYTES);
