@@ -610,12 +610,17 @@ impl Communicator {
         self.fail_in(Operation::Call { call, seq: self.seq }, error)
     }
 
-    /// Begins an uneven collective. Returns its number, and the tag of its messages.
-    pub(crate) fn begin_uneven(&mut self, call: &UnevenCall) -> (u64, u32) {
+    /// The number of the latest collective.
+    pub(crate) const fn seq(&self) -> u64 {
+        self.seq
+    }
+
+    /// Begins an uneven collective. Returns the tag of its messages.
+    pub(crate) fn begin_uneven(&mut self, call: &UnevenCall) -> u32 {
         self.seq += 1;
         tracing::trace!("{call} #{}", self.seq);
         self.control().entered(self.seq, &CallName::uneven(call));
-        (self.seq, tag_of(call.to_words(), self.seq))
+        tag_of(call.to_words(), self.seq)
     }
 
     /// Ends the collective that has begun last.
@@ -717,9 +722,7 @@ impl Drop for Guard<'_> {
         let operation = match self.doing {
             Doing::Call(call) => Operation::Call { call: *call, seq: self.communicator.seq },
             Doing::Message(message) => Operation::Message(message),
-            Doing::Uneven(call) => {
-                Operation::Uneven { call: *call, seq: self.communicator.seq }
-            }
+            Doing::Uneven(call) => Operation::Uneven { call: *call, seq: self.communicator.seq },
         };
         self.communicator.give_up(operation);
     }

@@ -868,11 +868,7 @@ fn sends_foreign(router: &Router, tag: u32, from: Rank) -> Result<(), CallError>
 }
 
 /// Fails if a peer whose bytes this rank awaits has signalled in another call instead.
-pub(crate) fn signals_foreign(
-    router: &Router,
-    tag: u32,
-    link: Link,
-) -> Result<(), CallError> {
+pub(crate) fn signals_foreign(router: &Router, tag: u32, link: Link) -> Result<(), CallError> {
     let is_other = matches!(router.signalled(link.peer), Ok(Some(other)) if other != tag);
     // If the peer has sent after all, the signal is of its next call.
     if is_other && matches!(router.readable(link), Ok(None)) {

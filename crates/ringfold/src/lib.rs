@@ -51,11 +51,13 @@ pub mod local;
 mod messages;
 #[cfg(test)]
 mod panic_tests;
+mod parts;
 mod point_to_point;
 mod router;
 mod setup;
 mod shared;
 mod store;
+mod uneven;
 mod unique_id;
 mod watch;
 
@@ -66,6 +68,7 @@ pub use communicator::Communicator;
 pub use config::Config;
 pub use error::{Error, Failure, Message, Operation};
 pub use half::{bf16, f16};
+pub use parts::Parts;
 pub use ringfold_bootstrap::interface::{Choice, Reason};
 pub use ringfold_bootstrap::{
     Aborter, FailureCause, Place, RankList, RankOnHost, Said, Whereabouts,
@@ -76,8 +79,8 @@ pub use ringfold_topology::evidence::Evidence;
 pub use ringfold_topology::prices::Rates;
 pub use ringfold_types::limits;
 pub use ringfold_types::{
-    Call, Collective, DataType, InvalidCall, Rank, ReduceOp, Scale, UnknownDataType,
-    UnknownReduceOp, Wire,
+    Call, Collective, DataType, InvalidCall, Rank, ReduceOp, Scale, UnevenCall, UnevenCollective,
+    UnknownDataType, UnknownReduceOp, Wire,
 };
 pub use setup::{
     DifferentSettings, InitError, TopologyError, UnreadableEvidence, UnreadablePeerInfo, evidence,
@@ -87,6 +90,7 @@ pub use setup::{
 pub use setup::{is_evidence, is_peer_info};
 pub use shared::Window;
 pub use store::{KeyValueStore, StoreError};
+pub use uneven::Uneven;
 pub use unique_id::{InvalidUniqueId, UniqueId};
 
 /// The errors behind an [`InitError`].

@@ -22,13 +22,8 @@ pub enum UnevenCollective {
 
 impl UnevenCollective {
     /// Every uneven collective. Their codes differ from those of [`Collective`](crate::Collective).
-    pub const ALL: [Self; 5] = [
-        Self::AllToAllV,
-        Self::GatherV,
-        Self::ScatterV,
-        Self::AllGatherV,
-        Self::ReduceScatterV,
-    ];
+    pub const ALL: [Self; 5] =
+        [Self::AllToAllV, Self::GatherV, Self::ScatterV, Self::AllGatherV, Self::ReduceScatterV];
 
     /// The name, as in `alltoallv`.
     #[must_use]
@@ -104,9 +99,8 @@ impl UnevenCall {
     /// for the hash.
     #[must_use]
     pub const fn to_words(&self) -> [u64; 4] {
-        let kinds = self.collective as u64
-            | (self.data_type as u64) << 8
-            | (self.op.code() as u64) << 16;
+        let kinds =
+            self.collective as u64 | (self.data_type as u64) << 8 | (self.op.code() as u64) << 16;
         [kinds, self.count as u64, self.root.0 as u64, self.counts_hash as u64]
     }
 

@@ -7,6 +7,7 @@
 //! Buffers are slices and not a trait of their own: deref coercion accepts more types than a sealed
 //! trait would, and a slice in a variable is reborrowed rather than moved.
 
+mod uneven;
 mod windows;
 
 use bytemuck::{cast_slice, cast_slice_mut};
