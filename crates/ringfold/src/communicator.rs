@@ -68,7 +68,7 @@ pub struct Communicator {
     seq: u64,
     failed: Option<Arc<Failure>>,
     scratch: AlignedBytes,
-    scaled: AlignedBytes,
+    pub(crate) scaled: AlignedBytes,
     /// The buffer of collectives that are packed into one.
     pub(crate) packed: AlignedBytes,
     /// The staging buffer. The first call that uses it makes it.

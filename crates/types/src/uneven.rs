@@ -59,7 +59,6 @@ impl fmt::Display for UnevenCollective {
 /// One call of an uneven collective: everything that all ranks must agree on. Lengths that only
 /// some ranks know are no part of it; each message carries its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
 pub struct UnevenCall {
     /// The operation.
     pub collective: UnevenCollective,
@@ -91,7 +90,6 @@ impl UnevenCall {
             count = count.wrapping_add(*part);
             hash = (hash ^ *part as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
         }
-        #[expect(clippy::cast_possible_truncation, reason = "the upper half")]
         Self { count, counts_hash: (hash >> 32) as u32, ..self }
     }
 
