@@ -8,6 +8,7 @@ mod bits;
 mod call_groups;
 mod messages;
 mod rdma;
+mod uneven;
 mod via;
 mod windows;
 

@@ -24,12 +24,13 @@ impl Communicator {
                 received.map(|(from, part)| Incoming::new(part, Rank::at(from), 0)).collect();
             return self.perform_messages(call, &mut outgoing, &mut incoming);
         }
-        let (next, previous) = (Rank::at((own + 1) % size), Rank::at((own + size - 1) % size));
+        let order = self.layout().ring().clone();
+        let place = order.place(Rank::at(own)) + size;
+        let (next, previous) = (order.at((place + 1) % size), order.at((place - 1) % size));
         self.perform_rounds(call, |it, tag| {
             for round in 0..size - 1 {
-                let sent = (own + size - round) % size;
-                let received = (own + size - round - 1) % size;
-                let Ok([sent, received]) = parts.get_disjoint_mut([sent, received]) else {
+                let of = [order.at((place - round) % size), order.at((place - round - 1) % size)];
+                let Ok([sent, received]) = parts.get_disjoint_mut(of.map(Rank::index)) else {
                     unreachable!("more than one rank")
                 };
                 let mut outgoing = [Outgoing::new(sent, next, 0)];
