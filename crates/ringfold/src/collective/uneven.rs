@@ -11,7 +11,7 @@ use crate::parts::Parts;
 use crate::uneven::Uneven;
 
 /// The collectives whose parts may differ in length, as those of MPI whose names end in `v`. All
-/// ranks must call the same one, as with the other [collectives](#impl-Communicator-1). Parts may
+/// ranks must call the same one, as with the other collectives. Parts may
 /// be empty.
 ///
 /// The errors of all: [`Error::Argument`] if parts leave their buffer, or parts to be written
