@@ -100,6 +100,18 @@ typedef enum ringfold_op {
     RINGFOLD_MAX = 3,
     // Sum divided by the number of ranks. Integers truncate toward zero.
     RINGFOLD_AVG = 4,
+    // Bitwise and. For integers only, as all operations below.
+    RINGFOLD_BAND = 6,
+    // Bitwise or.
+    RINGFOLD_BOR = 7,
+    // Bitwise exclusive or.
+    RINGFOLD_BXOR = 8,
+    // 1 if all are not 0, and otherwise 0. A group of one keeps its value.
+    RINGFOLD_LAND = 9,
+    // 1 if any is not 0, and otherwise 0.
+    RINGFOLD_LOR = 10,
+    // 1 if an odd number is not 0, and otherwise 0.
+    RINGFOLD_LXOR = 11,
 } ringfold_op;
 
 // A communicator. It has no definition: a handle is a number, and the library checks it.

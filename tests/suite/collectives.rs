@@ -86,7 +86,12 @@ fn kinds(collective: Collective) -> Vec<(DataType, ReduceOp)> {
     }
     let types = DataType::ALL.iter().map(|t| (*t, ReduceOp::Sum));
     let ops = OPS.iter().flat_map(|op| [DataType::Bf16, DataType::I32].map(|t| (t, *op)));
-    types.chain(ops).collect()
+    let bits = [
+        (DataType::U8, ReduceOp::BitAnd),
+        (DataType::I64, ReduceOp::BitXor),
+        (DataType::I32, ReduceOp::LogicalXor),
+    ];
+    types.chain(ops).chain(bits).collect()
 }
 
 fn calls(collective: Collective, size: usize) -> Vec<Call> {

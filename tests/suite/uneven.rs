@@ -348,6 +348,10 @@ fn arguments_are_checked_before_anything_moves() {
         let mut ints = [1_i32; 2];
         let op = ReduceOp::pre_mul_sum(0.5);
         refused.push(comm.reduce_scatter_v(&mut ints, Parts::new(&[1, 1]), op));
+        refused.push(comm.all_reduce(&mut [1.0_f32], ReduceOp::BitAnd));
+        refused.push(comm.all_reduce(&mut [1.0_f64], ReduceOp::LogicalXor));
+        let op = ReduceOp::BitOr;
+        refused.push(comm.reduce_scatter_v(&mut [0.0_f32; 2], Parts::new(&[1, 1]), op));
         for result in &refused {
             assert!(matches!(result, Err(Error::Argument { .. })), "{result:?}");
         }

@@ -148,7 +148,7 @@ impl Oracle {
         }
     }
 
-    fn reduction(&self, values: impl Iterator<Item = i64>) -> Number {
+    fn reduction(&self, mut values: impl Iterator<Item = i64>) -> Number {
         let total = match self.call.op {
             ReduceOp::Sum | ReduceOp::Avg => values.sum(),
             ReduceOp::PreMulSum(_) => {
@@ -157,6 +157,14 @@ impl Oracle {
             ReduceOp::Prod => values.product(),
             ReduceOp::Min => values.min().unwrap_or(0),
             ReduceOp::Max => values.max().unwrap_or(0),
+            ReduceOp::BitAnd => values.fold(-1, |left, right| left & right),
+            ReduceOp::BitOr => values.fold(0, |left, right| left | right),
+            ReduceOp::BitXor => values.fold(0, |left, right| left ^ right),
+            // A single rank keeps its value.
+            _ if self.size == 1 => values.sum(),
+            ReduceOp::LogicalAnd => i64::from(values.all(|value| value != 0)),
+            ReduceOp::LogicalOr => i64::from(values.any(|value| value != 0)),
+            ReduceOp::LogicalXor => i64::from(values.fold(false, |odd, value| odd != (value != 0))),
         };
         if self.call.op == ReduceOp::Avg { self.average(total) } else { self.encode(total) }
     }

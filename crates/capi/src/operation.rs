@@ -14,8 +14,9 @@ static OPS: Table<ReduceOp> = Table::new(2);
 /// The operation that C means.
 #[inline]
 pub(crate) fn operation(op: ringfold_op_t) -> Result<ReduceOp, Fault> {
-    let predefined = u8::try_from(op).ok().filter(|code| *code <= ringfold_op::RINGFOLD_AVG as u8);
-    if let Some(op) = predefined.and_then(ReduceOp::from_code) {
+    // Operations with a factor have handles.
+    let predefined = u8::try_from(op).ok().and_then(ReduceOp::from_code);
+    if let Some(op) = predefined.filter(|op| !matches!(op, ReduceOp::PreMulSum(_))) {
         return Ok(op);
     }
     let made = OPS.get(op).map(|op| *op);
@@ -54,17 +55,26 @@ mod tests {
 
     #[test]
     fn predefined_operations_have_the_codes_of_rust() {
-        use ringfold_op::{RINGFOLD_AVG, RINGFOLD_MAX, RINGFOLD_MIN, RINGFOLD_PROD, RINGFOLD_SUM};
+        use ringfold_op::{
+            RINGFOLD_AVG, RINGFOLD_BAND, RINGFOLD_BOR, RINGFOLD_BXOR, RINGFOLD_LAND, RINGFOLD_LOR,
+            RINGFOLD_LXOR, RINGFOLD_MAX, RINGFOLD_MIN, RINGFOLD_PROD, RINGFOLD_SUM,
+        };
         for (code, op) in [
             (RINGFOLD_SUM, ReduceOp::Sum),
             (RINGFOLD_PROD, ReduceOp::Prod),
             (RINGFOLD_MIN, ReduceOp::Min),
             (RINGFOLD_MAX, ReduceOp::Max),
             (RINGFOLD_AVG, ReduceOp::Avg),
+            (RINGFOLD_BAND, ReduceOp::BitAnd),
+            (RINGFOLD_BOR, ReduceOp::BitOr),
+            (RINGFOLD_BXOR, ReduceOp::BitXor),
+            (RINGFOLD_LAND, ReduceOp::LogicalAnd),
+            (RINGFOLD_LOR, ReduceOp::LogicalOr),
+            (RINGFOLD_LXOR, ReduceOp::LogicalXor),
         ] {
             assert_eq!(operation(code as u64).ok(), Some(op));
         }
-        for code in [5, 6, 255, 256, 1 << 32, u64::MAX] {
+        for code in [5, 12, 255, 256, 1 << 32, u64::MAX] {
             assert!(operation(code).is_err(), "{code}");
         }
     }

@@ -14,8 +14,12 @@ static int element(uint32_t of, size_t index) { return (int)((of * 7 + index) % 
 /* The reduction of all ranks' elements, in plain C. */
 static double reduced(ringfold_op_t op, size_t index) {
     double sum = 0, prod = 1, min = 1e9, max = -1e9;
+    int all_bits = -1, any_bits = 0, odd_bits = 0;
     for (uint32_t r = 0; r < size; r++) {
         double value = element(r, index);
+        all_bits &= element(r, index);
+        any_bits |= element(r, index);
+        odd_bits ^= element(r, index);
         sum += value;
         prod *= value;
         min = value < min ? value : min;
@@ -26,7 +30,13 @@ static double reduced(ringfold_op_t op, size_t index) {
     case RINGFOLD_PROD: return prod;
     case RINGFOLD_MIN: return min;
     case RINGFOLD_MAX: return max;
-    default: return sum / size;
+    case RINGFOLD_AVG: return sum / size;
+    case RINGFOLD_BAND: return all_bits;
+    case RINGFOLD_BOR: return any_bits;
+    case RINGFOLD_BXOR: return odd_bits;
+    /* No element is 0, and a single rank keeps its value. */
+    case RINGFOLD_LXOR: return size == 1 ? sum : size % 2;
+    default: return size == 1 ? sum : 1;
     }
 }
 
@@ -191,11 +201,19 @@ int main(void) {
     OK(ringfold_comm_rank(comm, &rank));
     OK(ringfold_comm_size(comm, &size));
     CHECK(size <= RANKS_MAX);
-    for (ringfold_op_t op = RINGFOLD_SUM; op <= RINGFOLD_AVG; op++) {
+    for (ringfold_op_t op = RINGFOLD_SUM; op <= RINGFOLD_LXOR; op++) {
+        /* No operation has this code. */
+        if (op == RINGFOLD_AVG + 1) continue;
         int32(op);
         uint32(op);
         int64(op);
         uint64(op);
+        if (op > RINGFOLD_AVG) {
+            float no_integer = 1;
+            CHECK(ringfold_all_reduce(NULL, &no_integer, 1, RINGFOLD_FLOAT32, op, comm) ==
+                  RINGFOLD_INVALID_ARGUMENT);
+            continue;
+        }
         /* A quotient may round in another way than in C. */
         if (op == RINGFOLD_AVG && (size & (size - 1)) != 0) continue;
         float32(op);

@@ -63,6 +63,12 @@ impl Kernel {
             ReduceOp::Min => (Fold::Min, Finish::Keep),
             ReduceOp::Max => (Fold::Max, Finish::Keep),
             ReduceOp::Avg => (Fold::Sum, Finish::Divide { ranks }),
+            ReduceOp::BitAnd => (Fold::BitAnd, Finish::Keep),
+            ReduceOp::BitOr => (Fold::BitOr, Finish::Keep),
+            ReduceOp::BitXor => (Fold::BitXor, Finish::Keep),
+            ReduceOp::LogicalAnd => (Fold::LogicalAnd, Finish::Keep),
+            ReduceOp::LogicalOr => (Fold::LogicalOr, Finish::Keep),
+            ReduceOp::LogicalXor => (Fold::LogicalXor, Finish::Keep),
         };
         Self::resolve(level, data_type, fold, finish)
     }

@@ -24,6 +24,8 @@
 //!   makes.
 //! - In minimum and maximum, a NaN gives NaN, and -0 is smaller than +0.
 //! - Integers wrap. Their average truncates toward zero.
+//! - Logical operations give 0 or 1. Bitwise and logical operations are for integers; with floats
+//!   their results have no meaning.
 //! - Denormals are kept and never flushed to zero.
 //! - A finite value too large for an 8-bit float becomes its largest finite value, as in CUDA; for
 //!   `f16` and `bf16` it becomes infinity, as in IEEE 754.

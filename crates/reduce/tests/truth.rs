@@ -245,3 +245,74 @@ fn operands_must_match_the_destination() {
         &[Operand::elements(&[0; 3])],
     );
 }
+
+/// The result of a bitwise or logical operation on two integers.
+fn bits(op: ReduceOp, a: u64, b: u64) -> u64 {
+    match op {
+        ReduceOp::BitAnd => a & b,
+        ReduceOp::BitOr => a | b,
+        ReduceOp::BitXor => a ^ b,
+        ReduceOp::LogicalAnd => u64::from(a != 0 && b != 0),
+        ReduceOp::LogicalOr => u64::from(a != 0 || b != 0),
+        ReduceOp::LogicalXor => u64::from((a != 0) != (b != 0)),
+        other => unreachable!("{other} is neither"),
+    }
+}
+
+#[test]
+fn bits_of_integers_are_combined() {
+    const OPS: [ReduceOp; 6] = [
+        ReduceOp::BitAnd,
+        ReduceOp::BitOr,
+        ReduceOp::BitXor,
+        ReduceOp::LogicalAnd,
+        ReduceOp::LogicalOr,
+        ReduceOp::LogicalXor,
+    ];
+    for (a, b) in (0..=u8::MAX).flat_map(|a| (0..=u8::MAX).map(move |b| (a, b))) {
+        for op in OPS {
+            let [wanted, ..] = bits(op, a.into(), b.into()).to_le_bytes();
+            assert_eq!(pair(DataType::U8, op, [a], [b]), [wanted], "{op} {a} {b}");
+            assert_eq!(pair(DataType::I8, op, [a], [b]), [wanted], "{op} {a} {b}");
+        }
+    }
+    let wide = [0, 1, 1 << 63, u64::MAX, 0x0123_4567_89ab_cdef, 0xff00_ff00_0000_0000];
+    for (a, b) in wide.into_iter().flat_map(|a| wide.map(|b| (a, b))) {
+        for op in OPS {
+            let (left, right) = (a.to_le_bytes(), b.to_le_bytes());
+            for data_type in [DataType::U64, DataType::I64] {
+                let wanted = bits(op, a, b).to_le_bytes();
+                assert_eq!(pair(data_type, op, left, right), wanted, "{op} {a:x} {b:x}");
+            }
+            let half = |bytes: [u8; 8]| [bytes[0], bytes[1], bytes[2], bytes[3]];
+            let (a, b) = (a & 0xffff_ffff, b & 0xffff_ffff);
+            for data_type in [DataType::U32, DataType::I32] {
+                let wanted = half(bits(op, a, b).to_le_bytes());
+                assert_eq!(
+                    pair(data_type, op, half(left), half(right)),
+                    wanted,
+                    "{op} {a:x} {b:x}"
+                );
+            }
+        }
+    }
+}
+
+/// The best kernel of this CPU gives the bits of the plain loop for many values and operands.
+#[test]
+fn long_operands_combine_bit_by_bit() {
+    for op in [ReduceOp::BitAnd, ReduceOp::BitOr, ReduceOp::BitXor, ReduceOp::LogicalXor] {
+        let value = |operand: u64, at: u64| (operand * 0x9e37 + at * 77) % 5 * (at % 3 + 1);
+        let operands: Vec<Vec<u8>> = (0..5_u64)
+            .map(|operand| (0..1001).flat_map(|at| value(operand, at).to_le_bytes()).collect())
+            .collect();
+        let sources: Vec<_> = operands.iter().map(|bytes| Operand::elements(bytes)).collect();
+        let mut dst = vec![0; 8 * 1001];
+        Kernel::new(DataType::U64, op, 5).combine(&mut dst, Form::Element, &sources);
+        for (at, got) in (0..1001_u64).zip(dst.chunks_exact(8)) {
+            let wanted =
+                (1..5).fold(value(0, at), |left, operand| bits(op, left, value(operand, at)));
+            assert_eq!(got, wanted.to_le_bytes(), "{op} of element {at}");
+        }
+    }
+}

@@ -1,7 +1,7 @@
 //! Checks of a call's arguments.
 
 use ringfold_reduce::scale_fits;
-use ringfold_types::{Call, Collective, Rank, ReduceOp};
+use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp};
 
 use crate::buffers::Shape;
 use crate::error::Error;
@@ -30,12 +30,7 @@ pub(crate) fn valid(call: &Call, shape: Shape, size: usize, rank: Rank) -> Resul
             format!("{count} elements exceed the address space"),
         ));
     }
-    if let ReduceOp::PreMulSum(factor) = op
-        && !scale_fits(data_type, factor.factor())
-    {
-        let what = format!("scale {} has no value in {data_type}", factor.factor());
-        return Err(argument(rank, collective, what));
-    }
+    check_op(op, data_type).map_err(|what| argument(rank, collective, what))?;
     let bytes = data_type.bytes();
     let (input, output) = (call.input_len(size) * bytes, call.output_len(size) * bytes);
     let expect_len = |name, len: usize, wanted: usize| {
@@ -57,6 +52,17 @@ pub(crate) fn valid(call: &Call, shape: Shape, size: usize, rank: Rank) -> Resul
         expect_len("output", shape.output, output)?;
     }
     Ok(call)
+}
+
+/// Checks that an operation combines elements of a type.
+pub(crate) fn check_op(op: ReduceOp, data_type: DataType) -> Result<(), String> {
+    match op {
+        ReduceOp::PreMulSum(factor) if !scale_fits(data_type, factor.factor()) => {
+            Err(format!("scale {} has no value in {data_type}", factor.factor()))
+        }
+        _ if !op.fits(data_type) => Err(format!("{op} combines integers, and {data_type} is none")),
+        _ => Ok(()),
+    }
 }
 
 /// The error of an invalid argument.

@@ -71,6 +71,12 @@ impl DataType {
         }
     }
 
+    /// Whether the elements are floats.
+    #[must_use]
+    pub const fn is_float(self) -> bool {
+        !matches!(self, Self::I8 | Self::U8 | Self::I32 | Self::U32 | Self::I64 | Self::U64)
+    }
+
     /// Whether intermediate results are wider than the elements.
     #[must_use]
     pub const fn is_short_float(self) -> bool {

@@ -3,6 +3,8 @@
 use core::fmt;
 use core::str::FromStr;
 
+use crate::DataType;
+
 /// An associative and commutative operation that combines elements. Integers wrap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ReduceOp {
@@ -20,9 +22,57 @@ pub enum ReduceOp {
     /// Sum of all ranks' elements, each multiplied by its rank's own scale first (NCCL's
     /// premulsum). The product is rounded to the data type before it is summed.
     PreMulSum(Scale),
+    /// Bitwise and. For integers only, as all operations below.
+    BitAnd,
+    /// Bitwise or.
+    BitOr,
+    /// Bitwise exclusive or.
+    BitXor,
+    /// 1 if all are true, and otherwise 0. An integer is true if it is not 0. A group of one rank
+    /// keeps its value; so do the two operations below.
+    LogicalAnd,
+    /// 1 if any is true, and otherwise 0.
+    LogicalOr,
+    /// 1 if an odd number is true, and otherwise 0.
+    LogicalXor,
 }
 
 impl ReduceOp {
+    /// Every operation that has no parameter.
+    pub const PLAIN: [Self; 11] = [
+        Self::Sum,
+        Self::Prod,
+        Self::Min,
+        Self::Max,
+        Self::Avg,
+        Self::BitAnd,
+        Self::BitOr,
+        Self::BitXor,
+        Self::LogicalAnd,
+        Self::LogicalOr,
+        Self::LogicalXor,
+    ];
+
+    /// Whether the operation combines integers only.
+    #[must_use]
+    pub const fn is_for_integers(self) -> bool {
+        matches!(
+            self,
+            Self::BitAnd
+                | Self::BitOr
+                | Self::BitXor
+                | Self::LogicalAnd
+                | Self::LogicalOr
+                | Self::LogicalXor
+        )
+    }
+
+    /// Whether the operation combines elements of this type.
+    #[must_use]
+    pub const fn fits(self, data_type: DataType) -> bool {
+        !(self.is_for_integers() && data_type.is_float())
+    }
+
     /// Makes the sum with factor `scale` for this rank's elements; `scale` may differ between
     /// ranks.
     #[must_use]
@@ -40,6 +90,12 @@ impl ReduceOp {
             Self::Max => 3,
             Self::Avg => 4,
             Self::PreMulSum(_) => 5,
+            Self::BitAnd => 6,
+            Self::BitOr => 7,
+            Self::BitXor => 8,
+            Self::LogicalAnd => 9,
+            Self::LogicalOr => 10,
+            Self::LogicalXor => 11,
         }
     }
 
@@ -53,6 +109,12 @@ impl ReduceOp {
             3 => Self::Max,
             4 => Self::Avg,
             5 => Self::pre_mul_sum(1.0),
+            6 => Self::BitAnd,
+            7 => Self::BitOr,
+            8 => Self::BitXor,
+            9 => Self::LogicalAnd,
+            10 => Self::LogicalOr,
+            11 => Self::LogicalXor,
             _ => return None,
         })
     }
@@ -67,6 +129,12 @@ impl ReduceOp {
             Self::Max => "max",
             Self::Avg => "avg",
             Self::PreMulSum(_) => "premulsum",
+            Self::BitAnd => "band",
+            Self::BitOr => "bor",
+            Self::BitXor => "bxor",
+            Self::LogicalAnd => "land",
+            Self::LogicalOr => "lor",
+            Self::LogicalXor => "lxor",
         }
     }
 }
@@ -83,7 +151,8 @@ pub struct UnknownReduceOp;
 
 impl fmt::Display for UnknownReduceOp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("unknown reduction; one of sum prod min max avg")
+        f.write_str("unknown reduction; one of")?;
+        ReduceOp::PLAIN.iter().try_for_each(|op| write!(f, " {op}"))
     }
 }
 
@@ -94,10 +163,7 @@ impl FromStr for ReduceOp {
 
     /// Accepts the names of the operations without a parameter.
     fn from_str(name: &str) -> Result<Self, UnknownReduceOp> {
-        [Self::Sum, Self::Prod, Self::Min, Self::Max, Self::Avg]
-            .into_iter()
-            .find(|op| op.name() == name)
-            .ok_or(UnknownReduceOp)
+        Self::PLAIN.into_iter().find(|op| op.name() == name).ok_or(UnknownReduceOp)
     }
 }
 

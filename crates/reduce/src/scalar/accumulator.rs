@@ -17,6 +17,9 @@ pub trait Accumulator: Pod {
     /// The larger of the two. NaN if either is NaN; +0 is larger than -0.
     fn max(self, other: Self) -> Self;
 
+    /// Combines the bits of both. No operation does so with floats.
+    fn bitwise(self, other: Self, combine: impl Fn(u64, u64) -> u64) -> Self;
+
     /// `self / ranks`; integers truncate toward zero.
     fn divide(self, ranks: u32) -> Self;
 
@@ -55,6 +58,19 @@ macro_rules! integer {
             #[inline]
             #[allow(
                 clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                clippy::cast_possible_wrap,
+                clippy::cast_lossless,
+                clippy::unnecessary_cast,
+                reason = "all bits are kept; only some of the types change"
+            )]
+            fn bitwise(self, other: Self, combine: impl Fn(u64, u64) -> u64) -> Self {
+                combine(self as u64, other as u64) as Self
+            }
+
+            #[inline]
+            #[allow(
+                clippy::cast_possible_truncation,
                 reason = "no quotient is larger than the dividend; only some of the types are cut"
             )]
             fn divide(self, ranks: u32) -> Self {
@@ -78,7 +94,7 @@ macro_rules! integer {
 integer!(i8, i32; u8, u32; i32, i32; u32, u32; i64, i64; u64, u64);
 
 macro_rules! float {
-    ($type:ty, $nan:expr) => {
+    ($type:ty, $bits:ty, $nan:expr) => {
         impl Accumulator for $type {
             #[inline]
             fn sum(self, other: Self) -> Self {
@@ -109,6 +125,17 @@ macro_rules! float {
             }
 
             #[inline]
+            #[allow(
+                clippy::cast_possible_truncation,
+                clippy::unnecessary_cast,
+                clippy::cast_lossless,
+                reason = "all bits are kept; only one of the types changes"
+            )]
+            fn bitwise(self, other: Self, combine: impl Fn(u64, u64) -> u64) -> Self {
+                Self::from_bits(combine(self.to_bits() as u64, other.to_bits() as u64) as $bits)
+            }
+
+            #[inline]
             fn divide(self, ranks: u32) -> Self {
                 self / Self::from_factor(ranks.into())
             }
@@ -130,5 +157,5 @@ macro_rules! float {
     };
 }
 
-float!(f32, crate::format::NAN_BITS);
-float!(f64, 0x7ff8_0000_0000_0000);
+float!(f32, u32, crate::format::NAN_BITS);
+float!(f64, u64, 0x7ff8_0000_0000_0000);

@@ -26,6 +26,12 @@ pub(crate) enum Fold {
     Prod,
     Min,
     Max,
+    BitAnd,
+    BitOr,
+    BitXor,
+    LogicalAnd,
+    LogicalOr,
+    LogicalXor,
 }
 
 /// A `Fold` at compile time.
@@ -73,6 +79,36 @@ impl Combine for Max {
     }
 }
 
+/// Defines folds over the bits of two values.
+macro_rules! bitwise {
+    ($($(#[$doc:meta])+ $name:ident: |$left:ident, $right:ident| $combined:expr;)+) => {$(
+        $(#[$doc])+
+        pub(crate) struct $name;
+
+        impl Combine for $name {
+            #[inline]
+            fn combine<A: Accumulator>(left: A, right: A) -> A {
+                left.bitwise(right, |$left, $right| $combined)
+            }
+        }
+    )+};
+}
+
+bitwise! {
+    /// The bits that both have.
+    BitAnd: |left, right| left & right;
+    /// The bits that either has.
+    BitOr: |left, right| left | right;
+    /// The bits that one of both has.
+    BitXor: |left, right| left ^ right;
+    /// 1 if both are true, and otherwise 0.
+    LogicalAnd: |left, right| u64::from(left != 0 && right != 0);
+    /// 1 if either is true, and otherwise 0.
+    LogicalOr: |left, right| u64::from(left != 0 || right != 0);
+    /// 1 if one of both is true, and otherwise 0.
+    LogicalXor: |left, right| u64::from((left != 0) != (right != 0));
+}
+
 /// The loops for a data type and a fold.
 #[derive(Clone, Copy)]
 pub(crate) struct Loops {
@@ -111,6 +147,12 @@ fn with_type<T: Stored>(fold: Fold) -> Loops {
         Fold::Prod => loops::<T, Prod>(),
         Fold::Min => loops::<T, Min>(),
         Fold::Max => loops::<T, Max>(),
+        Fold::BitAnd => loops::<T, BitAnd>(),
+        Fold::BitOr => loops::<T, BitOr>(),
+        Fold::BitXor => loops::<T, BitXor>(),
+        Fold::LogicalAnd => loops::<T, LogicalAnd>(),
+        Fold::LogicalOr => loops::<T, LogicalOr>(),
+        Fold::LogicalXor => loops::<T, LogicalXor>(),
     }
 }
 

@@ -31,18 +31,18 @@ use crate::scalar::Fold;
 pub(crate) struct Loop(Run);
 
 impl Loop {
-    /// The loop of a level, or `None` if the level has none or the CPU lacks it.
+    /// The loop of a level, or `None` if the level has none for this fold or the CPU lacks it.
     pub(crate) fn choose(level: Level, data_type: DataType, fold: Fold) -> Option<Self> {
         if !level.is_available() {
             return None;
         }
         match level {
             #[cfg(target_arch = "x86_64")]
-            Level::Avx2 => Some(Self(avx2::choose(data_type, fold))),
+            Level::Avx2 => avx2::choose(data_type, fold).map(Self),
             #[cfg(target_arch = "x86_64")]
-            Level::Avx512 => Some(Self(avx512::choose(data_type, fold))),
+            Level::Avx512 => avx512::choose(data_type, fold).map(Self),
             #[cfg(target_arch = "aarch64")]
-            Level::Neon => Some(Self(neon::choose(data_type, fold))),
+            Level::Neon => neon::choose(data_type, fold).map(Self),
             _ => None,
         }
     }

@@ -227,8 +227,9 @@ macro_rules! float_methods {
 /// Defines the loops of an instruction set over all types, and the choice among them.
 macro_rules! loops {
     ($features:literal) => {
-        /// The loop for a data type and a fold. Its caller needs a CPU with this instruction set.
-        pub(super) fn choose(data_type: DataType, fold: Fold) -> Run {
+        /// The loop for a data type and a fold, if there is one. Its caller needs a CPU with this
+        /// instruction set.
+        pub(super) fn choose(data_type: DataType, fold: Fold) -> Option<Run> {
             match data_type {
                 DataType::I8 => with_codec::<Same<I8>>(fold),
                 DataType::U8 => with_codec::<Same<U8>>(fold),
@@ -245,13 +246,15 @@ macro_rules! loops {
             }
         }
 
-        fn with_codec<C: Codec>(fold: Fold) -> Run {
-            match fold {
+        fn with_codec<C: Codec>(fold: Fold) -> Option<Run> {
+            Some(match fold {
                 Fold::Sum => run::<C, Sum>,
                 Fold::Prod => run::<C, Prod>,
                 Fold::Min => run::<C, Min>,
                 Fold::Max => run::<C, Max>,
-            }
+                // The compiler makes vector instructions of the scalar loops.
+                _ => return None,
+            })
         }
 
         /// # Safety

@@ -9,9 +9,9 @@ mod reduce;
 
 use std::ops::Range;
 
-use ringfold_reduce::scale_fits;
 use ringfold_types::{DataType, Rank, ReduceOp, UnevenCall, UnevenCollective};
 
+use crate::arguments::check_op;
 use crate::buffers::Buffers;
 use crate::communicator::{Communicator, Doing};
 use crate::error::{Error, Operation};
@@ -220,12 +220,7 @@ impl Communicator {
                 size - 1
             ));
         }
-        match call.op {
-            ReduceOp::PreMulSum(factor) if !scale_fits(call.data_type, factor.factor()) => {
-                Err(format!("scale {} has no value in {}", factor.factor(), call.data_type))
-            }
-            _ => Ok(()),
-        }
+        check_op(call.op, call.data_type)
     }
 
     /// Sends a part to every rank and receives a part of every rank, or does only one of both.
