@@ -6,7 +6,7 @@ use ringfold::ReduceOp;
 use crate::fault::{Fault, reported};
 use crate::memory;
 use crate::table::Table;
-use crate::types::{ringfold_op, ringfold_op_t, ringfold_result};
+use crate::types::{ringfold_op_t, ringfold_result};
 
 /// The operations with a factor. Their handles are above all predefined operations.
 static OPS: Table<ReduceOp> = Table::new(2);
@@ -52,6 +52,7 @@ pub extern "C" fn ringfold_op_free(op: ringfold_op_t) -> ringfold_result {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::types::ringfold_op;
 
     #[test]
     fn predefined_operations_have_the_codes_of_rust() {
