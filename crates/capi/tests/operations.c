@@ -211,7 +211,7 @@ int main(void) {
         if (op > RINGFOLD_AVG) {
             float no_integer = 1;
             CHECK(ringfold_all_reduce(NULL, &no_integer, 1, RINGFOLD_FLOAT32, op, comm) ==
-                  RINGFOLD_INVALID_ARGUMENT);
+                  RINGFOLD_ERROR_ARGUMENT);
             continue;
         }
         /* A quotient may round in another way than in C. */
