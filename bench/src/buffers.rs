@@ -1,9 +1,10 @@
 //! The two buffers of timed calls of any type: inputs, the call, the check of the result.
 
 use bytemuck::{cast_slice, cast_slice_mut};
-use ringfold::{Buffers, Call, Collective, Communicator, Error, Rank, Window, Windows};
+use ringfold::{Buffers, Call, Collective, Communicator, Error, Parts, Rank, Uneven, Window, Windows};
 
 use crate::oracle::Oracle;
+use crate::test::uneven_counts;
 
 /// The contents of an output buffer before a checked call, which is no valid result.
 const GARBAGE: u64 = 0xa5a5_a5a5_a5a5_a5a5;
@@ -134,6 +135,28 @@ impl CallBuffers {
         let bytes = buffer_bytes(call, comm.size());
         let [input, output] = self.words_mut().map(|words| &mut cast_slice_mut(words)[..bytes]);
         comm.send_recv::<u8, u8>(input, to, output, from, 0)
+    }
+
+    /// Exchanges uneven parts of the buffer of `call`. Blocks until this rank's part is done.
+    ///
+    /// # Errors
+    /// Those of [`Communicator::perform_uneven`].
+    pub(crate) fn all_to_all_v(
+        &mut self,
+        comm: &mut Communicator,
+        call: &Call,
+        in_place: bool,
+    ) -> Result<(), Error> {
+        let bytes = buffer_bytes(call, comm.size());
+        let [input, output] = self.words_mut().map(|words| &mut cast_slice_mut(words)[..bytes]);
+        let counts = uneven_counts(comm.rank(), comm.size(), call.count);
+        let (send, recv) = (Parts::new(&counts), Parts::new(&counts));
+        let buffers = if in_place {
+            Buffers::InPlace(output)
+        } else {
+            Buffers::Apart { input, output }
+        };
+        comm.perform_uneven(&Uneven::AllToAll { send, recv }, call.data_type, buffers)
     }
 
     #[inline]

@@ -4,7 +4,7 @@ use ringfold::{Call, Collective, DataType, Rank, ReduceOp, Wire};
 
 use crate::args::Args;
 use crate::buffers::buffer_bytes;
-use crate::test::Test;
+use crate::test::{Test, shares};
 
 /// The checked calls of a run.
 #[derive(Clone, Debug)]
@@ -56,6 +56,8 @@ impl Cases {
         let elements = size / data_type.bytes();
         let collective = self.test.collective();
         let count = match collective {
+            // All parts together are the whole buffer.
+            _ if self.test == Test::AllToAllV => elements / shares(self.ranks) * shares(self.ranks),
             Collective::AllGather | Collective::ReduceScatter => {
                 // As in nccl-tests, blocks begin at multiples of 16 bytes.
                 (elements / self.ranks) & !(16 / data_type.bytes() - 1)

@@ -9,7 +9,7 @@ use crate::args::Args;
 use crate::buffers::{CallBuffers, Kind, buffer_bytes};
 use crate::oracle::Oracle;
 use crate::stats::percentile;
-use crate::test::{Test, neighbours};
+use crate::test::{Test, neighbours, uneven_counts};
 
 /// A row of the table.
 #[derive(Clone, Debug)]
@@ -73,7 +73,7 @@ impl<'a> Runner<'a> {
         let out_of_place = self.half(call, bytes, false)?;
         let in_place = self.half(call, bytes, true)?;
         let algorithm = match self.buffers.window() {
-            _ if self.test == Test::SendRecv => "message",
+            _ if !matches!(self.test, Test::Collective(_)) => "message",
             None => self.comm.algorithm_for(call),
             Some(window) => self.comm.algorithm_in(window, call),
         };
@@ -151,7 +151,10 @@ impl<'a> Runner<'a> {
             let oracle = self.fill(call, in_place);
             self.perform(call, in_place)?;
             let result = self.buffers.result(self.comm, call, in_place);
-            let own = oracle.count_wrong(self.comm.rank(), result);
+            let own = match self.test {
+                Test::AllToAllV => wrong_parts(&oracle, self.comm, call, result),
+                _ => oracle.count_wrong(self.comm.rank(), result),
+            };
             let mut wrong = [own as u64];
             self.comm.all_reduce(&mut wrong, ReduceOp::Sum)?;
             total = Some(wrong[0]);
@@ -170,8 +173,12 @@ impl<'a> Runner<'a> {
     }
 
     fn perform(&mut self, call: &Call, in_place: bool) -> Result<(), Error> {
-        if self.test == Test::SendRecv {
-            return self.buffers.send_recv(self.comm, call, neighbours(self.comm));
+        match self.test {
+            Test::SendRecv => {
+                return self.buffers.send_recv(self.comm, call, neighbours(self.comm));
+            }
+            Test::AllToAllV => return self.buffers.all_to_all_v(self.comm, call, in_place),
+            Test::Collective(_) => {}
         }
         // Each rank has its own scale.
         let op = Oracle::new(*call, self.comm.size(), 0).op(self.comm.rank());
@@ -179,11 +186,33 @@ impl<'a> Runner<'a> {
     }
 }
 
+/// Counts the wrong elements of the parts that this rank has received.
+fn wrong_parts(oracle: &Oracle, comm: &Communicator, call: &Call, result: &[u8]) -> usize {
+    let (own, ranks, width) = (comm.rank(), comm.size(), call.data_type.bytes());
+    let (mut wrong, mut rest) = (0, result);
+    let mut input = vec![0; result.len()];
+    for from in (0..ranks).map(Rank::at) {
+        oracle.fill_input(from, &mut input);
+        let counts = uneven_counts(from, ranks, call.count);
+        let begin = counts[..own.index()].iter().sum::<usize>() * width;
+        let wanted = &input[begin..][..counts[own.index()] * width];
+        let (part, after) = rest.split_at(wanted.len());
+        let pairs = part.chunks(width).zip(wanted.chunks(width));
+        wrong += pairs.filter(|(got, wanted)| got != wanted).count();
+        rest = after;
+    }
+    wrong + rest.len()
+}
+
 /// Returns the bytes that the busiest link carries for each byte of the buffer (from nccl-tests'
 /// performance notes).
 fn bus_factor(test: Test, ranks: usize) -> f64 {
     let n = ranks as f64;
-    let Test::Collective(collective) = test else { return 1.0 };
+    let collective = match test {
+        Test::Collective(collective) => collective,
+        Test::SendRecv => return 1.0,
+        Test::AllToAllV => return (n - 1.0) / n,
+    };
     match collective {
         Collective::AllReduce => 2.0 * (n - 1.0) / n,
         Collective::AllGather | Collective::ReduceScatter => (n - 1.0) / n,

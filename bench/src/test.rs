@@ -11,22 +11,25 @@ pub enum Test {
     Collective(Collective),
     /// Every rank sends to the next rank and receives from the previous one.
     SendRecv,
+    /// Every rank sends a part to every rank. The part from rank s to rank r has (s + r) mod n
+    /// shares of the buffer, for n ranks.
+    AllToAllV,
 }
 
 impl Test {
     /// Returns the collective with the buffers of this test. A message has those of a broadcast
-    /// from its sender.
+    /// from its sender. So have uneven parts, whose sums are the same on all ranks.
     pub(crate) const fn collective(self) -> Collective {
         match self {
             Self::Collective(collective) => collective,
-            Self::SendRecv => Collective::Broadcast,
+            Self::SendRecv | Self::AllToAllV => Collective::Broadcast,
         }
     }
 
     /// Returns the call whose result this rank checks.
     pub(crate) fn checked(self, call: &Call, comm: &Communicator) -> Call {
         match self {
-            Self::Collective(_) => *call,
+            Self::Collective(_) | Self::AllToAllV => *call,
             Self::SendRecv => Call { root: neighbours(comm).1, ..*call },
         }
     }
@@ -35,7 +38,7 @@ impl Test {
     pub(crate) const fn has_root(self) -> bool {
         match self {
             Self::Collective(collective) => collective.has_root(),
-            Self::SendRecv => false,
+            Self::SendRecv | Self::AllToAllV => false,
         }
     }
 }
@@ -45,6 +48,7 @@ impl fmt::Display for Test {
         match self {
             Self::Collective(collective) => collective.fmt(f),
             Self::SendRecv => f.pad("sendrecv"),
+            Self::AllToAllV => f.pad("alltoallv"),
         }
     }
 }
@@ -53,4 +57,16 @@ impl fmt::Display for Test {
 pub(crate) fn neighbours(comm: &Communicator) -> (Rank, Rank) {
     let (rank, size) = (comm.rank().index(), comm.size());
     (Rank::at((rank + 1) % size), Rank::at((rank + size - 1) % size))
+}
+
+/// Returns the shares of one rank's uneven parts together.
+pub(crate) fn shares(ranks: usize) -> usize {
+    (ranks * (ranks - 1) / 2).max(1)
+}
+
+/// Returns the elements of the parts between `rank` and every rank, in both directions.
+pub(crate) fn uneven_counts(rank: Rank, ranks: usize, elements: usize) -> Vec<usize> {
+    let share = elements / shares(ranks);
+    let count = |peer| if ranks == 1 { elements } else { (rank.index() + peer) % ranks * share };
+    (0..ranks).map(count).collect()
 }
