@@ -1,7 +1,8 @@
 //! The two buffers of timed calls of any type: inputs, the call, the check of the result.
 
 use bytemuck::{cast_slice, cast_slice_mut};
-use ringfold::{Buffers, Call, Collective, Communicator, Error, Parts, Rank, Uneven, Window, Windows};
+use ringfold::{Buffers, Call, Collective, Communicator, Error, Parts, Rank};
+use ringfold::{Uneven, Window, Windows};
 
 use crate::oracle::Oracle;
 use crate::test::uneven_counts;
@@ -151,11 +152,8 @@ impl CallBuffers {
         let [input, output] = self.words_mut().map(|words| &mut cast_slice_mut(words)[..bytes]);
         let counts = uneven_counts(comm.rank(), comm.size(), call.count);
         let (send, recv) = (Parts::new(&counts), Parts::new(&counts));
-        let buffers = if in_place {
-            Buffers::InPlace(output)
-        } else {
-            Buffers::Apart { input, output }
-        };
+        let buffers =
+            if in_place { Buffers::InPlace(output) } else { Buffers::Apart { input, output } };
         comm.perform_uneven(&Uneven::AllToAll { send, recv }, call.data_type, buffers)
     }
 

@@ -126,6 +126,29 @@ fn sendrecv_perf_checks_messages_and_prints_the_columns_of_nccl_tests() {
 }
 
 #[test]
+fn alltoallv_perf_checks_uneven_parts() {
+    for ranks in ["1", "3", "4"] {
+        let args = ["--ranks", ranks, "-b", "0", "-e", "64K", "-f", "16", "-d", "half", "-n", "2"];
+        let text = output("alltoallv-perf", &args);
+        let rows: Vec<Vec<&str>> = text
+            .lines()
+            .filter(|line| !line.starts_with('#'))
+            .map(|line| line.split_whitespace().collect())
+            .collect();
+        assert_eq!(rows.len(), 6, "{text}");
+        for row in &rows {
+            assert_eq!(row[2..5], ["half", "none", "-1"], "{row:?}");
+            assert_eq!((row[8], row[12]), ("0", "0"), "{row:?}");
+        }
+        // The parts of 4 ranks are multiples of a sixth of the buffer.
+        let last: usize = rows[5][0].parse().unwrap();
+        let wanted = if ranks == "4" { 65_536 / 12 * 12 } else { 65_536 / 6 * 6 };
+        assert_eq!(last, if ranks == "1" { 65_536 } else { wanted }, "{text}");
+        assert!(text.contains("# Collective test concluded: alltoallv_perf"), "{text}");
+    }
+}
+
+#[test]
 fn man_pages_and_completions_have_every_subcommand_and_option() {
     for (name, options_min) in [("ringfold", 2), ("ringrun", 15), ("reduce-scatter-perf", 20)] {
         let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
