@@ -9,6 +9,7 @@ mod call_groups;
 mod messages;
 mod rdma;
 mod uneven;
+mod user_ops;
 mod via;
 mod windows;
 

@@ -69,6 +69,8 @@ pub struct Communicator {
     failed: Option<Arc<Failure>>,
     scratch: AlignedBytes,
     pub(crate) scaled: AlignedBytes,
+    /// The number of operations that the user has registered.
+    pub(crate) user_ops: usize,
     /// The buffer of collectives that are packed into one.
     pub(crate) packed: AlignedBytes,
     /// The staging buffer. The first call that uses it makes it.
@@ -182,6 +184,7 @@ impl Communicator {
             failed: None,
             scratch: AlignedBytes::default(),
             scaled: AlignedBytes::default(),
+            user_ops: 0,
             packed: AlignedBytes::default(),
             staging: None,
             is_staging_flipped: false,
@@ -672,6 +675,10 @@ impl Communicator {
                 (FailureReport::Mismatch { seq, peer: peer.0 }, own)
             }
             CallError::Unexpected { peer, cause } => self.message_failure(peer, cause),
+            CallError::Panicked(reason) => {
+                let own = FailureCause::Aborted { who: who(self.rank), reason: reason.clone() };
+                (FailureReport::Abort { reason }, own)
+            }
             CallError::Overdue if let Operation::Message(message) = operation => {
                 let cause = format!("{message} took longer than {:?}", self.timeout);
                 self.message_failure(message.peer, cause)

@@ -210,6 +210,8 @@ pub(crate) enum CallError {
         /// Both messages, as text.
         cause: String,
     },
+    /// An operation of the user has panicked with this text.
+    Panicked(String),
     /// The call has exceeded its timeout.
     Overdue,
 }

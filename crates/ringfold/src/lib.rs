@@ -62,6 +62,7 @@ mod unique_id;
 mod watch;
 
 pub use buffers::Buffers;
+pub use bytemuck::Pod;
 pub use call_group::CallGroup;
 pub use collective::Windows;
 pub use communicator::Communicator;
@@ -90,7 +91,7 @@ pub use setup::{
 pub use setup::{is_evidence, is_peer_info};
 pub use shared::Window;
 pub use store::{KeyValueStore, StoreError};
-pub use uneven::Uneven;
+pub use uneven::{Uneven, UserOp};
 pub use unique_id::{InvalidUniqueId, UniqueId};
 
 /// The errors behind an [`InitError`].

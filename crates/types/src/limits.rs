@@ -40,6 +40,15 @@ pub const UNEVEN_ROUND_BYTES: usize = 1024 * 1024;
 /// `LINK_BYTES_MIN` bytes for each rank.
 pub const UNEVEN_SCRATCH_BYTES: usize = 16 * 1024 * 1024;
 
+/// Bytes of the name of a user's reduction operation.
+pub const OP_NAME_BYTES_MAX: usize = 64;
+
+/// User's reduction operations of one communicator.
+pub const OPS_MAX: usize = 1024;
+
+/// Bytes of one element of a user's reduction operation.
+pub const OP_ELEMENT_BYTES_MAX: usize = LINK_BYTES_MIN;
+
 /// Bytes of a collective that is packed with others of its group of calls, in its larger buffer.
 pub const PACKED_BYTES_MAX: usize = 16 * 1024;
 

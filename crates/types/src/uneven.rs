@@ -18,12 +18,20 @@ pub enum UnevenCollective {
     AllGatherV = 67,
     /// Every rank gets its part of the reduction of all inputs.
     ReduceScatterV = 68,
+    /// Every rank gets its part of a reduction by an operation of the user.
+    UserReduce = 69,
 }
 
 impl UnevenCollective {
     /// Every uneven collective. Their codes differ from those of [`Collective`](crate::Collective).
-    pub const ALL: [Self; 5] =
-        [Self::AllToAllV, Self::GatherV, Self::ScatterV, Self::AllGatherV, Self::ReduceScatterV];
+    pub const ALL: [Self; 6] = [
+        Self::AllToAllV,
+        Self::GatherV,
+        Self::ScatterV,
+        Self::AllGatherV,
+        Self::ReduceScatterV,
+        Self::UserReduce,
+    ];
 
     /// The name, as in `alltoallv`.
     #[must_use]
@@ -34,6 +42,7 @@ impl UnevenCollective {
             Self::ScatterV => "scatterv",
             Self::AllGatherV => "allgatherv",
             Self::ReduceScatterV => "reduce_scatterv",
+            Self::UserReduce => "user_reduce",
         }
     }
 
@@ -46,7 +55,7 @@ impl UnevenCollective {
     /// Whether all ranks give the counts of all parts.
     #[must_use]
     pub const fn has_common_counts(self) -> bool {
-        matches!(self, Self::AllGatherV | Self::ReduceScatterV)
+        matches!(self, Self::AllGatherV | Self::ReduceScatterV | Self::UserReduce)
     }
 }
 
@@ -70,7 +79,8 @@ pub struct UnevenCall {
     pub root: Rank,
     /// The elements of all parts together; 0 if the ranks do not all know the counts.
     pub count: usize,
-    /// A hash of the counts; 0 if the ranks do not all know them.
+    /// A hash of the counts, and of the name of a user's operation. 0 if the ranks do not all know
+    /// the counts.
     pub counts_hash: u32,
 }
 
@@ -164,7 +174,7 @@ mod tests {
             assert_eq!(Call::from_words([words[0], words[1], words[2]]), Err(InvalidCall));
         }
         assert_eq!(UnevenCall::from_words([0, 1, 2, 3]), Err(InvalidCall));
-        assert_eq!(UnevenCall::from_words([69, 1, 2, 3]), Err(InvalidCall));
+        assert_eq!(UnevenCall::from_words([70, 1, 2, 3]), Err(InvalidCall));
     }
 
     #[test]

@@ -6,6 +6,9 @@
 
 mod gather;
 mod reduce;
+mod user;
+
+pub use self::user::UserOp;
 
 use std::ops::Range;
 

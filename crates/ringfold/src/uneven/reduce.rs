@@ -11,7 +11,7 @@ use ringfold_types::{Rank, ReduceOp, UnevenCall};
 use super::check_len;
 use crate::buffers::{AlignedBytes, Buffers};
 use crate::communicator::Communicator;
-use crate::error::Error;
+use crate::error::{CallError, Error, Operation};
 use crate::messages::{Incoming, Outgoing};
 use crate::parts::Parts;
 
@@ -52,25 +52,41 @@ impl Communicator {
             }
             _ => None,
         };
+        let kernel = Kernel::new(call.data_type, call.op, self.size());
+        let mut sums = Vec::new();
+        let mut combine_all = |output: &mut [u8], contributions: &[u8]| {
+            let parts = contributions.chunks_exact(output.len());
+            let operands: Vec<_> = parts.map(Operand::elements).collect();
+            combine(&kernel, output, &mut sums, &operands);
+            Ok(())
+        };
         let outcome = self.perform_rounds(call, |it, tag| {
-            it.reduce_rounds((call, tag), &ranges, &mut buffers, scaled, &mut memory)
+            let input = (&mut buffers, scaled);
+            it.reduce_rounds(
+                (call, tag),
+                &ranges,
+                input,
+                (&mut memory, FRAGMENT_ALIGN),
+                &mut combine_all,
+            )
         });
         (self.packed, self.scaled) = (memory, copy);
         outcome
     }
 
-    fn reduce_rounds(
+    /// Performs a reduction in rounds whose bytes are multiples of `unit`. `combine` writes the
+    /// combination of all contributions, which follow each other in rank order, to their place.
+    pub(super) fn reduce_rounds(
         &mut self,
         (call, tag): (&UnevenCall, u32),
         ranges: &[Bytes],
-        buffers: &mut Buffers<'_>,
-        scaled: Option<&[u8]>,
-        memory: &mut AlignedBytes,
+        (buffers, scaled): (&mut Buffers<'_>, Option<&[u8]>),
+        (memory, unit): (&mut AlignedBytes, usize),
+        mut combine: impl FnMut(&mut [u8], &[u8]) -> Result<(), CallError>,
     ) -> Result<(), Error> {
         let (own, size) = (self.rank().index(), self.size());
-        let kernel = Kernel::new(call.data_type, call.op, size);
         let most = (UNEVEN_SCRATCH_BYTES / size).clamp(LINK_BYTES_MIN, UNEVEN_ROUND_BYTES);
-        let most = most / FRAGMENT_ALIGN * FRAGMENT_ALIGN;
+        let most = most / unit * unit;
         let longest = ranges.iter().map(Bytes::len).max().unwrap_or(0);
         // The rounds of a part that is shorter are empty.
         for begin in (0..longest).step_by(most) {
@@ -79,10 +95,7 @@ impl Communicator {
                 range.start + begin.min(end)..range.start + end
             };
             let bytes = of_round(&ranges[own]).len();
-            let count = bytes / call.data_type.bytes();
-            let sums = count * Form::Accumulator.bytes(call.data_type);
-            let (contributions, sums) =
-                memory.exactly(size * bytes + sums).split_at_mut(size * bytes);
+            let contributions = memory.exactly(size * bytes);
             let input: &[u8] = match (&*buffers, scaled) {
                 (_, Some(scaled)) => scaled,
                 (Buffers::Apart { input, .. }, None) => input,
@@ -104,18 +117,23 @@ impl Communicator {
                 Buffers::Apart { output, .. } => &mut output[begin..begin + bytes],
                 Buffers::InPlace(both) => &mut both[of_round(&ranges[own])],
             };
-            let operands: Vec<_> =
-                contributions.chunks_exact(bytes).map(Operand::elements).collect();
-            combine(&kernel, output, sums, &operands);
+            if let Err(error) = combine(output, contributions) {
+                let operation = Operation::Uneven { call: *call, seq: self.seq() };
+                return Err(self.fail_in(operation, error));
+            }
         }
         Ok(())
     }
 }
 
-/// Writes the combination of the operands to `output`, in their order. `sums` has room for as many
-/// accumulators.
-fn combine(kernel: &Kernel, output: &mut [u8], sums: &mut [u8], operands: &[Operand<'_>]) {
+/// Writes the combination of the operands to `output`, in their order. `sums` is memory for
+/// accumulators, which more operands than a kernel combines at once need.
+fn combine(kernel: &Kernel, output: &mut [u8], sums: &mut Vec<u8>, operands: &[Operand<'_>]) {
     let (mut rest, mut has_sums) = (operands, false);
+    if rest.len() > SOURCES_MAX {
+        let data_type = kernel.data_type();
+        sums.resize(output.len() / data_type.bytes() * Form::Accumulator.bytes(data_type), 0);
+    }
     while rest.len() + usize::from(has_sums) > SOURCES_MAX {
         let (front, back) = rest.split_at(SOURCES_MAX - usize::from(has_sums));
         if has_sums {

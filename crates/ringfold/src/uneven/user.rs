@@ -1,0 +1,193 @@
+//! Reductions by operations of the user.
+
+use std::any::Any;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use bytemuck::{Pod, cast_slice, cast_slice_mut};
+use ringfold_types::limits::{OP_ELEMENT_BYTES_MAX, OP_NAME_BYTES_MAX, OPS_MAX};
+use ringfold_types::{DataType, UnevenCall, UnevenCollective};
+
+use crate::buffers::Buffers;
+use crate::communicator::Communicator;
+use crate::error::{CallError, Error};
+use crate::parts::split;
+
+/// A commutative and associative operation on elements of type `T`, which
+/// [`Communicator::register_op`] makes.
+#[derive(Clone)]
+pub struct UserOp<T> {
+    name: Arc<str>,
+    /// A hash of the name and of the size of an element.
+    hash: u32,
+    combine: Arc<Combine<T>>,
+}
+
+type Combine<T> = dyn Fn(&mut [T], &[T]) + Send + Sync;
+
+impl<T> UserOp<T> {
+    /// The name, which is the same on all ranks.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+impl<T> fmt::Debug for UserOp<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("UserOp").field(&self.name).finish()
+    }
+}
+
+/// Bytes by which ranks compare an operation: its name, the length of the name, and the size of an
+/// element.
+const CARD_BYTES: usize = OP_NAME_BYTES_MAX + 8;
+
+impl Communicator {
+    /// Registers a commutative and associative operation. All ranks register the same ones in the
+    /// same order, under the same names and with elements of the same size.
+    ///
+    /// `combine` combines each element of its first slice with the element at the same place of the
+    /// second, and leaves the result in the first. Both slices have the same length.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] if the name is empty or has more than 64 bytes, an element has no byte
+    /// or more than 16 KiB, or the communicator has 1,024 operations already. Also, on all ranks,
+    /// if ranks register different ones. [`Error::Failed`] if the job has failed; [`Error::Forked`]
+    /// in a child process.
+    ///
+    /// ```
+    /// use ringfold::local;
+    ///
+    /// let nearest = local::run(3, |comm| {
+    ///     // The smallest value, and the rank that has it.
+    ///     let min_loc = comm
+    ///         .register_op("min_loc", |into: &mut [[u32; 2]], from: &[[u32; 2]]| {
+    ///             for (into, from) in into.iter_mut().zip(from) {
+    ///                 *into = (*into).min(*from);
+    ///             }
+    ///         })
+    ///         .unwrap();
+    ///     let mut buffer = [[[5, 3, 8][comm.rank().index()], comm.rank().0]];
+    ///     comm.all_reduce_by(&mut buffer, &min_loc).unwrap();
+    ///     buffer[0]
+    /// })?;
+    /// assert_eq!(nearest, [[3, 1]; 3]);
+    /// # Ok::<(), ringfold::Error>(())
+    /// ```
+    pub fn register_op<T: Pod>(
+        &mut self,
+        name: &str,
+        combine: impl Fn(&mut [T], &[T]) + Send + Sync + 'static,
+    ) -> Result<UserOp<T>, Error> {
+        let (rank, element) = (self.rank(), size_of::<T>());
+        let refuse = |what| Err(Error::Argument { rank, call: "register_op", what });
+        if !(1..=OP_NAME_BYTES_MAX).contains(&name.len()) {
+            let bytes = name.len();
+            return refuse(format!("a name of {bytes} bytes is not 1 to {OP_NAME_BYTES_MAX}"));
+        }
+        if !(1..=OP_ELEMENT_BYTES_MAX).contains(&element) {
+            return refuse(format!(
+                "an element of {element} bytes is not 1 to {OP_ELEMENT_BYTES_MAX}"
+            ));
+        }
+        if self.user_ops >= OPS_MAX {
+            return refuse(format!("the communicator has {OPS_MAX} operations already"));
+        }
+        let mut card = [0; CARD_BYTES];
+        card[..name.len()].copy_from_slice(name.as_bytes());
+        let lens = (name.len() as u64) << 32 | element as u64;
+        card[OP_NAME_BYTES_MAX..].copy_from_slice(&lens.to_le_bytes());
+        let mut cards = vec![0; CARD_BYTES * self.size()];
+        self.all_gather_into(&card, &mut cards)?;
+        let first = &cards[..CARD_BYTES];
+        let differs = |it: &(usize, &[u8])| it.1 != first;
+        if let Some((other, theirs)) = cards.chunks(CARD_BYTES).enumerate().find(differs) {
+            let (zero, other) = (shown(first), format!("rank {other} {}", shown(theirs)));
+            return refuse(format!("rank 0 registers {zero}, and {other}"));
+        }
+        self.user_ops += 1;
+        let words = card.map(usize::from);
+        let hash = UnevenCall::new(UnevenCollective::UserReduce, DataType::U8).with_counts(&words);
+        let combine = Arc::new(combine);
+        Ok(UserOp { name: name.into(), hash: hash.counts_hash, combine })
+    }
+
+    /// Replaces `buffer` on every rank by the reduction of all ranks' buffers with the operation
+    /// `op`. All ranks pass the same operation, and buffers of the same length.
+    ///
+    /// The elements are combined in rank order, and partial results are elements. A panic of the
+    /// operation fails the call on all ranks, with its text.
+    ///
+    /// # Errors
+    /// [`Error::Failed`] if the operation has panicked, ranks differ in the operation or the length,
+    /// or the job has failed; [`Error::Forked`] in a child process.
+    pub fn all_reduce_by<T: Pod>(&mut self, buffer: &mut [T], op: &UserOp<T>) -> Result<(), Error> {
+        self.check_process()?;
+        self.check_failed()?;
+        let (size, element) = (self.size(), size_of::<T>());
+        // The first parts have one element more if the others leave a rest.
+        let (share, rest) = (buffer.len() / size, buffer.len() % size);
+        let counts: Vec<_> =
+            (0..size).map(|part| (share + usize::from(part < rest)) * element).collect();
+        let ranges: Vec<_> = counts
+            .iter()
+            .scan(0, |end, count| {
+                *end += count;
+                Some(*end - count..*end)
+            })
+            .collect();
+        let call = UnevenCall::new(UnevenCollective::UserReduce, DataType::U8).with_counts(&counts);
+        let call = UnevenCall { counts_hash: call.counts_hash ^ op.hash, ..call };
+        let mut memory = std::mem::take(&mut self.packed);
+        let bytes: &mut [u8] = cast_slice_mut(buffer);
+        let outcome = self.perform_rounds(&call, |it, tag| {
+            let buffers = (&mut Buffers::InPlace(bytes), None);
+            it.reduce_rounds(
+                (&call, tag),
+                &ranges,
+                buffers,
+                (&mut memory, element),
+                |into, from| op.combine_in_order(cast_slice_mut(into), from),
+            )
+        });
+        self.packed = memory;
+        outcome?;
+        let parts = split(cast_slice_mut(buffer), &ranges).map_err(self.refusal(&call))?;
+        let call = UnevenCall::new(UnevenCollective::AllGatherV, DataType::U8).with_counts(&counts);
+        self.gather_parts(&call, parts)
+    }
+}
+
+impl<T: Pod> UserOp<T> {
+    /// Combines contributions that follow each other in `from`.
+    fn combine_in_order(&self, into: &mut [T], from: &[u8]) -> Result<(), CallError> {
+        let mut contributions = cast_slice(from).chunks_exact(into.len());
+        if let Some(first) = contributions.next() {
+            into.copy_from_slice(first);
+        }
+        let combined = catch_unwind(AssertUnwindSafe(|| {
+            contributions.for_each(|part| (self.combine)(into, part));
+        }));
+        combined.map_err(|panic| {
+            let text = text_of(&*panic);
+            CallError::Panicked(format!("the operation {:?} panicked: {text}", self.name))
+        })
+    }
+}
+
+/// The text of a panic.
+fn text_of(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no text")
+}
+
+/// The operation on a card, which may hold any bytes.
+fn shown(card: &[u8]) -> String {
+    let (name, lens) = card.split_at(OP_NAME_BYTES_MAX);
+    let name = String::from_utf8_lossy(name);
+    let name = name.trim_end_matches(char::from(0));
+    let element = lens.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
+    format!("{name:?} with elements of {element} bytes")
+}
