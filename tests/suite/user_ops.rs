@@ -81,9 +81,15 @@ fn different_registrations_are_refused_on_all_ranks() {
 #[test]
 fn different_operations_in_one_call_are_a_mismatch() {
     on_all(3, &[("RINGFOLD_TIMEOUT", "60")], |comm| {
-        let ops = ["one", "other"].map(|name| comm.register_op(name, combine).unwrap());
-        let op = &ops[usize::from(comm.rank().0 == 1)];
-        let result = comm.all_reduce_by(&mut [[1; 3]; 9], op).and_then(|()| comm.barrier());
+        // A rank may learn of the failure while it registers an operation.
+        let call = |comm: &mut Communicator| {
+            let (one, other) =
+                (comm.register_op("one", combine)?, comm.register_op("other", combine)?);
+            let op = if comm.rank().0 == 1 { one } else { other };
+            comm.all_reduce_by(&mut [[1; 3]; 9], &op)?;
+            comm.barrier()
+        };
+        let result = call(comm);
         let Err(Error::Failed(failure)) = result else { panic!("{result:?}") };
         assert!(matches!(&*failure.cause, FailureCause::Mismatch { .. }), "{failure}");
     });
