@@ -121,8 +121,8 @@ impl Communicator {
     /// operation fails the call on all ranks, with its text.
     ///
     /// # Errors
-    /// [`Error::Failed`] if the operation has panicked, ranks differ in the operation or the length,
-    /// or the job has failed; [`Error::Forked`] in a child process.
+    /// [`Error::Failed`] if the operation has panicked, ranks differ in the operation or the
+    /// length, or the job has failed; [`Error::Forked`] in a child process.
     pub fn all_reduce_by<T: Pod>(&mut self, buffer: &mut [T], op: &UserOp<T>) -> Result<(), Error> {
         self.check_process()?;
         self.check_failed()?;
