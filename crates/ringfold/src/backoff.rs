@@ -18,10 +18,37 @@ pub(crate) struct WaitPolicy {
     early_yields: u32,
     /// The longest time that `spin` may grow to.
     spin_max: Duration,
+    /// Brief waits with parks since the last patient spin.
+    brief_parks: u32,
 }
 
 /// The shortest spin time, after repeated spins in vain.
 const SPIN_MIN: Duration = Duration::from_micros(1);
+
+/// The time of a patient spin, which is longer than the wake-ups of both ranks of a pair. Ranks may
+/// park only because each waits for the other's wake-up. A rank that spins for longer than the
+/// peer's wake-up ends this for both. A shorter spin would never.
+const PATIENT_SPIN: Duration = Duration::from_micros(200);
+
+/// Waits of at most this length may be such a pair's.
+const BRIEF_WAIT: Duration = Duration::from_micros(400);
+
+/// Brief waits with parks after which one spin is patient. If the peer is always as late as that, a
+/// rank spins for a ninth of its waits.
+const BRIEF_PARKS: u32 = 8;
+
+/// The state of a wait at its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// There was next to no wait, or the policy does not spin.
+    AtOnce,
+    /// The rank had not yielded its core in a wait of this length.
+    Spinning(Duration),
+    /// The rank had yielded its core.
+    Yielding,
+    /// The rank had parked in a wait of this length.
+    Parked(Duration),
+}
 
 /// The next action of a rank that has nothing to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +64,7 @@ pub(crate) struct Backoff {
     rounds: u32,
     since: Option<Instant>,
     yielded: u32,
+    has_parked: bool,
     /// Yields instead of parks, for peers that read this rank's memory.
     reader_yields: u32,
     /// Polls in a row that found something.
@@ -110,7 +138,7 @@ impl WaitPolicy {
             (true, true) => (Duration::ZERO, 32, 32),
             (true, false) => (Duration::ZERO, 2, 0),
         };
-        Self { spin: spin_max, yields, early_yields, spin_max }
+        Self { spin: spin_max, yields, early_yields, spin_max, brief_parks: 0 }
     }
 
     /// Retries without a poll in between. Peers that have cores of their own usually answer a short
@@ -125,13 +153,30 @@ impl WaitPolicy {
         self.early_yields
     }
 
+    /// The spin time of the next wait; zero if the rank yields at once.
+    const fn spin_time(&self) -> Duration {
+        if self.brief_parks < BRIEF_PARKS { self.spin } else { PATIENT_SPIN }
+    }
+
     /// Adjusts the spin time after a wait. A rank that spun in vain until it yielded may have
-    /// occupied the core that its peer needed, so the next spin is shorter.
-    pub(crate) fn learn(&mut self, backoff: Backoff) {
-        if backoff.yielded > 0 {
-            self.spin = (self.spin / 2).max(SPIN_MIN).min(self.spin_max);
-        } else if backoff.since.is_some() {
-            self.spin = (self.spin * 2).min(self.spin_max);
+    /// occupied the core that its peer needed, so the next spin is shorter. After some brief waits
+    /// with parks one spin is patient. If that one finds the peer, the spin time is whole again.
+    pub(crate) fn learn(&mut self, ended: Ended) {
+        if self.spin_max.is_zero() || ended == Ended::AtOnce {
+            return;
+        }
+        // A wait within the ordinary time needs no patience, and leaves it to the next one.
+        let is_short = matches!(ended, Ended::Spinning(wait) if wait <= self.spin);
+        let was_patient = self.brief_parks == BRIEF_PARKS && !is_short;
+        self.spin = match ended {
+            Ended::Spinning(_) if was_patient => self.spin_max,
+            Ended::Spinning(_) => (self.spin * 2).min(self.spin_max),
+            _ => (self.spin / 2).max(SPIN_MIN),
+        };
+        if was_patient {
+            self.brief_parks = 0;
+        } else if matches!(ended, Ended::Parked(wait) if wait <= BRIEF_WAIT) {
+            self.brief_parks += 1;
         }
     }
 }
@@ -155,12 +200,13 @@ impl Backoff {
     /// and then it returns `Spin` instead: the caller then checks whether the job has failed.
     pub(crate) fn next(&mut self, policy: WaitPolicy) -> Option<Pause> {
         self.rounds += 1;
-        if self.yielded == 0 && !policy.spin.is_zero() {
+        let spin = policy.spin_time();
+        if self.yielded == 0 && !spin.is_zero() {
             if !self.rounds.is_multiple_of(CLOCK_EVERY) {
                 return None;
             }
             let since = *self.since.get_or_insert_with(Instant::now);
-            if since.elapsed() < policy.spin {
+            if since.elapsed() < spin {
                 return Some(Pause::Spin);
             }
         }
@@ -168,7 +214,18 @@ impl Backoff {
             self.yielded += 1;
             return Some(Pause::Yield);
         }
+        self.has_parked = true;
         Some(Pause::Park)
+    }
+
+    /// The state of the wait, which ends now.
+    pub(crate) fn ended(&self) -> Ended {
+        match self.since {
+            None => Ended::AtOnce,
+            Some(since) if self.has_parked => Ended::Parked(since.elapsed()),
+            Some(_) if self.yielded > 0 => Ended::Yielding,
+            Some(since) => Ended::Spinning(since.elapsed()),
+        }
     }
 }
 
@@ -242,17 +299,91 @@ mod tests {
         }
     }
 
+    /// The policy of two ranks with a core each.
+    fn of_two() -> WaitPolicy {
+        WaitPolicy::new(Occupancy { ranks: 2, cpus: 2 }, true)
+    }
+
     #[test]
     fn the_spin_time_shrinks_after_spins_in_vain_and_grows_back() {
-        let mut policy = WaitPolicy::new(Occupancy { ranks: 2, cpus: 2 }, true);
+        let mut policy = of_two();
         assert!(policy.early_spins() > 0 && policy.early_yields() == 0);
-        let longest = policy.spin;
-        let in_vain =
-            Backoff { rounds: 1000, since: Some(Instant::now()), yielded: 1, ..Backoff::default() };
-        (0..20).for_each(|_| policy.learn(in_vain));
-        assert_eq!(policy.spin, SPIN_MIN);
-        let worth_it = Backoff { yielded: 0, ..in_vain };
-        (0..20).for_each(|_| policy.learn(worth_it));
-        assert_eq!(policy.spin, longest);
+        let longest = policy.spin_time();
+        for in_vain in [Ended::Yielding, Ended::Parked(Duration::from_millis(1))] {
+            (0..20).for_each(|_| policy.learn(in_vain));
+            assert_eq!(policy.spin_time(), SPIN_MIN);
+            (0..20).for_each(|_| policy.learn(Ended::Spinning(SPIN_MIN)));
+            assert_eq!(policy.spin_time(), longest);
+        }
+    }
+
+    #[test]
+    fn a_wait_knows_its_end() {
+        let (policy, mut backoff) = (WaitPolicy { spin: SPIN_MIN, ..of_two() }, Backoff::default());
+        assert_eq!(backoff.ended(), Ended::AtOnce);
+        let mut ends = Vec::new();
+        while backoff.next(policy) != Some(Pause::Park) {
+            ends.push(match backoff.ended() {
+                Ended::Spinning(_) => Ended::Spinning(SPIN_MIN),
+                ended => ended,
+            });
+        }
+        ends.dedup();
+        assert_eq!(ends, [Ended::AtOnce, Ended::Spinning(SPIN_MIN), Ended::Yielding]);
+        assert!(matches!(backoff.ended(), Ended::Parked(wait) if wait >= SPIN_MIN));
+    }
+
+    /// The end of a wait in which the peer's message comes after `late`, and its length if a
+    /// parked rank wakes after `wake`.
+    fn wait_of(policy: &WaitPolicy, late: Duration, wake: Duration) -> (Ended, Duration) {
+        let spin = policy.spin_time();
+        if late.is_zero() {
+            (Ended::AtOnce, late)
+        } else if late <= spin {
+            (Ended::Spinning(late), late)
+        } else if late <= spin + Duration::from_micros(6) {
+            (Ended::Yielding, late)
+        } else {
+            (Ended::Parked(late + wake), late + wake)
+        }
+    }
+
+    /// Two ranks exchange messages. One of them is late once, so that the other parks. Afterwards
+    /// each would wait for the other's wake-up for ever. A rank also has short waits.
+    #[test]
+    fn two_ranks_that_wait_for_each_others_wake_up_end_that() {
+        for (wake, short) in [(20, 0), (40, 1), (75, 0), (75, 1), (120, 0), (120, 1)] {
+            let [wake, short] = [wake, short].map(Duration::from_micros);
+            let mut policies = [of_two(); 2];
+            let mut begins = [Duration::ZERO, Duration::from_micros(60)];
+            let mut parks = Vec::new();
+            for call in 0..1000 {
+                let sent = begins.map(|begin| begin + Duration::from_micros(1));
+                for (own, (policy, begin)) in policies.iter_mut().zip(&mut begins).enumerate() {
+                    let late = sent[1 - own].saturating_sub(*begin);
+                    let (ended, length) = wait_of(policy, late, wake);
+                    policy.learn(ended);
+                    policy.learn(wait_of(policy, short, wake).0);
+                    *begin += length;
+                    parks.extend(matches!(ended, Ended::Parked(_)).then_some(call));
+                }
+            }
+            let last = parks.last().copied().unwrap_or_default();
+            assert!(last < 50, "a rank parks in call {last} of 1000, and wakes after {wake:?}");
+        }
+    }
+
+    /// The peer of a rank is always late by the same time, whatever this rank does.
+    #[test]
+    fn a_rank_does_not_spin_for_long_while_its_peer_is_late() {
+        for late in [70, 150, 250, 1000, 100_000].map(Duration::from_micros) {
+            let (mut policy, mut spun, calls) = (of_two(), Duration::ZERO, 1000);
+            for _ in 0..calls {
+                spun += policy.spin_time().min(late);
+                policy.learn(wait_of(&policy, late, Duration::from_micros(50)).0);
+            }
+            assert!(spun / calls <= late / 2, "{spun:?} of {calls} waits of {late:?}");
+            assert!(spun / calls <= Duration::from_micros(40), "{spun:?} for {late:?}");
+        }
     }
 }

@@ -92,10 +92,13 @@ fn finish(
     let mut deadline = Deadline::new(timeout);
     loop {
         match work.advance(router, watch, usize::MAX)? {
-            Progress::Done if router.is_flushed() => return Ok(()),
+            Progress::Done if router.is_flushed() => {
+                policy.learn(backoff.ended());
+                return Ok(());
+            }
             Progress::Done => {}
             Progress::Moved => {
-                policy.learn(backoff);
+                policy.learn(backoff.ended());
                 (backoff, early_yields) = (Backoff::default(), policy.early_yields());
                 if early_spins > 0 || early_yields > 0 {
                     continue;
