@@ -169,8 +169,8 @@ impl Timer {
             for candidate in first.iter_mut().chain(later) {
                 self.comm.set_algorithms(candidate.allowed.clone());
                 if !is_long {
-                    // This call compiles the program, and fills queues of the network.
-                    self.perform(&call)?;
+                    // These calls compile the programs, and fill queues of the network.
+                    self.perform(&call, calls.min(self.roots(&call)))?;
                 }
                 candidate.times.push(self.time_batch(&call, calls)?);
             }
@@ -250,20 +250,46 @@ impl Timer {
     fn time_batch(&mut self, call: &Call, calls: usize) -> Result<f64, Error> {
         self.comm.barrier()?;
         let start = Instant::now();
-        for _ in 0..calls {
-            self.perform(call)?;
-        }
+        self.perform(call, calls)?;
         let mut slowest = [start.elapsed().as_secs_f64()];
         self.comm.all_reduce(&mut slowest, ReduceOp::Max)?;
         Ok(slowest[0] / calls as f64)
     }
 
-    fn perform(&mut self, call: &Call) -> Result<(), Error> {
+    /// Makes `calls` calls. Each call with a root waits for the whole call before it, as
+    /// `root_after` describes.
+    fn perform(&mut self, call: &Call, calls: usize) -> Result<(), Error> {
         if call.collective == Collective::Barrier {
-            return self.comm.barrier();
+            return (0..calls).try_for_each(|_| self.comm.barrier());
         }
-        self.buffers.perform(&mut self.comm, call, in_place(call))
+        let (in_place, size) = (in_place(call), self.comm.size());
+        let mut call = *call;
+        for _ in 0..calls {
+            self.buffers.perform(&mut self.comm, &call, in_place)?;
+            call.root = root_after(&call, size);
+        }
+        Ok(())
     }
+
+    /// The number of roots among the calls of a batch.
+    fn roots(&self, call: &Call) -> usize {
+        if root_after(call, self.comm.size()) == call.root { 1 } else { self.comm.size() }
+    }
+}
+
+/// The root of the call after `call`. With one root for all calls, ranks would run ahead: a chain
+/// of ranks passes on several calls at a time, and a root sends the next call while others still
+/// receive. So the next root of a broadcast is the rank that chains and trees reach last. The next
+/// root of a reduction is the rank after this root, since that call's chains and trees begin at
+/// this root. No other collective lets a rank run ahead, because its result needs every rank's
+/// input.
+fn root_after(call: &Call, size: usize) -> Rank {
+    let distance = match call.collective {
+        Collective::Broadcast => size - 1,
+        Collective::Reduce => 1,
+        _ => 0,
+    };
+    Rank::at((call.root.index() + distance) % size)
 }
 
 /// Whether the call has one buffer only.
