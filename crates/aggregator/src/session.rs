@@ -276,8 +276,8 @@ impl Session {
         true
     }
 
-    /// Ends all connections of the epoch with the reason, also that to the group above. The children may connect again in a
-    /// greater epoch.
+    /// Ends all connections of the epoch with the reason, also that to the group above. The
+    /// children may connect again in a greater epoch.
     fn disconnect(&mut self, reason: &str) {
         let message = refusal(self.number, self.core.epoch(), reason);
         if let Some(uplink) = self.uplink.take() {
