@@ -10,6 +10,7 @@
 //! A restart is a greater epoch. The first child that attaches in it discards everything of the
 //! epoch before. The messages of children that have not attached again are stale.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use rayon::ThreadPool;
@@ -21,12 +22,12 @@ use ringfold_types::{Collective, Wire};
 use crate::combine::Combiner;
 
 /// The fixed facts of a group at one aggregator.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// Children of this aggregator.
-    pub children: usize,
-    /// The member that child 0 is. The others follow.
+    /// The first member below this aggregator. The others follow.
     pub first: u16,
+    /// Members below each child, in the order of the children: 1 for a child that is a member.
+    pub members: Vec<u16>,
     /// Ranks of the communicator, by which an average is divided.
     pub ranks: usize,
     /// Chunks that a child may be ahead.
@@ -72,6 +73,8 @@ pub enum Fault {
 #[derive(Clone, Debug)]
 pub struct Group {
     shape: Shape,
+    /// The members below each child.
+    members: Vec<Range<usize>>,
     pool: Option<Arc<ThreadPool>>,
     epoch: u32,
     children: Vec<Child>,
@@ -104,11 +107,19 @@ impl Shape {
     /// Whether the numbers are within their limits.
     #[must_use]
     pub fn is_sound(&self) -> bool {
-        (1..=limits::AGGREGATOR_CHILDREN_MAX).contains(&self.children)
-            && usize::from(self.first) + self.children <= limits::RANKS_MAX
+        let members: usize = self.members.iter().map(|count| usize::from(*count)).sum();
+        (1..=limits::AGGREGATOR_CHILDREN_MAX).contains(&self.children())
+            && !self.members.contains(&0)
+            && usize::from(self.first) + members <= limits::RANKS_MAX
             && (1..=limits::RANKS_MAX).contains(&self.ranks)
             && (1..=limits::OFFLOAD_WINDOW_MAX).contains(&self.window)
             && (1..=limits::OFFLOAD_CHUNK_BYTES_MAX).contains(&self.chunk_bytes_max)
+    }
+
+    /// Children of this aggregator.
+    #[must_use]
+    pub const fn children(&self) -> usize {
+        self.members.len()
     }
 
     /// Bytes that the group may use: parts and results of a window of chunks. A group with a parent
@@ -116,7 +127,7 @@ impl Shape {
     #[must_use]
     pub const fn bytes(&self) -> usize {
         let above = if self.is_top { 0 } else { 3 };
-        (self.children + 1 + above) * self.window * self.chunk_bytes_max
+        (self.children() + 1 + above) * self.window * self.chunk_bytes_max
     }
 }
 
@@ -124,11 +135,18 @@ impl Group {
     /// Makes a group. A pool shares the work of long chunks.
     #[must_use]
     pub fn new(shape: Shape, pool: Option<Arc<ThreadPool>>) -> Self {
-        let slot = Slot { parts: vec![Vec::new(); shape.children], ..Slot::default() };
-        let children = vec![Child::default(); shape.children];
+        let slot = Slot { parts: vec![Vec::new(); shape.children()], ..Slot::default() };
+        let children = vec![Child::default(); shape.children()];
         let slots = vec![slot; shape.window];
         let headers = vec![None; 2 * shape.window];
-        Self { shape, pool, epoch: 0, children, slots, headers, combined: 0, results: 0 }
+        let mut next = usize::from(shape.first);
+        let range = |count: &u16| {
+            let first = next;
+            next += usize::from(*count);
+            first..next
+        };
+        let members = shape.members.iter().map(range).collect();
+        Self { shape, members, pool, epoch: 0, children, slots, headers, combined: 0, results: 0 }
     }
 
     /// The fixed facts.
@@ -151,12 +169,12 @@ impl Group {
     pub fn attach(&mut self, child: usize, epoch: u32) -> Result<bool, Fault> {
         self.check_epoch(epoch)?;
         let wrong = |what| Fault::Wrong { child, what };
-        if child >= self.shape.children {
+        if child >= self.shape.children() {
             return Err(wrong("the group has fewer children"));
         }
         let is_new = epoch > self.epoch;
         if is_new {
-            *self = Self { epoch, ..Self::new(self.shape, self.pool.take()) };
+            *self = Self { epoch, ..Self::new(self.shape.clone(), self.pool.take()) };
         }
         if std::mem::replace(&mut self.children[child].is_attached, true) {
             return Err(wrong("it is connected already"));
@@ -262,11 +280,12 @@ impl Group {
     }
 
     /// The partial result of a chunk for the parent, and the header of its parts. `None` before the
-    /// chunk is combined.
+    /// chunk is combined, and once it has its result.
     #[must_use]
     pub fn partial(&self, chunk: u64) -> Option<(&Header, &[u8])> {
         let slot = &self.slots[place(chunk, self.shape.window as u64)];
-        let header = self.header(chunk).filter(|_| chunk < self.combined)?;
+        let header =
+            self.header(chunk).filter(|_| (self.results..self.combined).contains(&chunk))?;
         Some((header, &slot.result))
     }
 
@@ -292,9 +311,8 @@ impl Group {
         }
         let slot = &self.slots[place(delivered, self.shape.window as u64)];
         let first = self.header(delivered)?;
-        let member = usize::from(self.shape.first) + child;
         let bytes: &[u8] = match first.kind.collective()? {
-            Collective::Reduce if usize::from(first.root) != member => &[],
+            Collective::Reduce if !self.members[child].contains(&first.root.into()) => &[],
             _ => &slot.result,
         };
         let header = Header {
@@ -322,9 +340,13 @@ impl Group {
         self.children[child].posted > self.children[child].delivered
     }
 
-    /// The children without which the oldest unfinished chunk cannot be combined.
+    /// The children without which the oldest unfinished chunk cannot be combined. None while the
+    /// parent owes the result of a chunk that is combined.
     #[must_use]
     pub fn awaited(&self) -> u64 {
+        if self.results < self.combined {
+            return 0;
+        }
         let is_late = |child: &Child| child.posted <= self.combined;
         let late = self.children.iter().map(is_late).enumerate();
         late.map(|(at, is_late)| u64::from(is_late) << at).sum()

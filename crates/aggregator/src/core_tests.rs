@@ -8,15 +8,18 @@ use super::*;
 
 const CHILDREN: usize = 3;
 const CHUNKS: u64 = 4;
-const WINDOW: u64 = SHAPE.window as u64;
-const SHAPE: Shape = Shape {
-    children: CHILDREN,
-    first: 0,
-    ranks: CHILDREN,
-    window: 2,
-    chunk_bytes_max: 8,
-    is_top: true,
-};
+const WINDOW: u64 = 2;
+
+fn shape() -> Shape {
+    Shape {
+        first: 0,
+        members: vec![1; CHILDREN],
+        ranks: CHILDREN,
+        window: 2,
+        chunk_bytes_max: 8,
+        is_top: true,
+    }
+}
 
 fn header(child: usize, epoch: u32, chunk: u64) -> Header {
     let plain = Header::plain(Kind::AllReduce, 0, epoch, 1);
@@ -58,7 +61,7 @@ struct World {
 
 impl World {
     fn new() -> Self {
-        let mut group = Group::new(SHAPE, None);
+        let mut group = Group::new(shape(), None);
         for child in 0..CHILDREN {
             assert_eq!(group.attach(child, 1), Ok(child == 0));
         }
@@ -170,7 +173,7 @@ fn every_interleaving_gives_the_right_sums() {
 }
 
 fn attached() -> Group {
-    let mut group = Group::new(SHAPE, None);
+    let mut group = Group::new(shape(), None);
     (0..CHILDREN).for_each(|child| assert_eq!(group.attach(child, 1), Ok(child == 0)));
     group
 }
@@ -232,7 +235,7 @@ fn children_that_differ_are_named_with_the_chunk() {
 
 #[test]
 fn the_result_of_a_reduce_goes_to_its_root_and_a_parent_finishes_an_average() {
-    let shape = Shape { first: 5, is_top: false, ranks: 12, ..SHAPE };
+    let shape = Shape { first: 5, is_top: false, ranks: 12, ..shape() };
     let mut group = Group::new(shape, None);
     for child in 0..CHILDREN {
         group.attach(child, 1).unwrap();

@@ -3,7 +3,9 @@
 //! * `core`: a group without I/O: chunks, epochs and results;
 //! * `combine`: sums of a chunk's parts, by the kernels of `ringfold-reduce`;
 //! * `pool`: the memory that all groups share;
-//! * `connection`, `session`: a child's connection, and the task of a group;
+//! * `connection`, `greeting`: a child's connection, and its beginning;
+//! * `uplink`: the connection of a group to the one above it;
+//! * `session`: the task of a group;
 //! * `record`: the numbers of groups;
 //! * `server`: the control port, where jobs ask for groups.
 #![forbid(unsafe_code)]
@@ -11,7 +13,9 @@
 pub mod combine;
 mod connection;
 pub mod core;
+mod greeting;
 pub mod pool;
 mod record;
 pub mod server;
 mod session;
+mod uplink;

@@ -1,18 +1,22 @@
 //! The numbers of groups, for `ringfold aggregate --stats`.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use ringfold_bootstrap::aggregators::GroupStats;
+use ringfold_bootstrap::aggregators::{GroupStats, Parent};
 
 use crate::core::Shape;
+use crate::uplink::Endpoint;
 
 /// The numbers of one group.
 #[derive(Debug)]
 pub(crate) struct Record {
     pub(crate) job: String,
     pub(crate) shape: Shape,
+    /// The group above, and whether this one is connected to it.
+    pub(crate) above: Option<Endpoint>,
+    pub(crate) is_above: AtomicBool,
     pub(crate) connected: AtomicU32,
     pub(crate) chunks: AtomicU64,
     pub(crate) bytes: AtomicU64,
@@ -23,9 +27,16 @@ pub(crate) struct Record {
 pub(crate) struct Records(Arc<Mutex<BTreeMap<u32, Arc<Record>>>>);
 
 impl Records {
-    pub(crate) fn insert(&self, group: u32, job: String, shape: Shape) -> Arc<Record> {
-        let (connected, chunks, bytes) = (AtomicU32::new(0), AtomicU64::new(0), AtomicU64::new(0));
-        let record = Arc::new(Record { job, shape, connected, chunks, bytes });
+    pub(crate) fn insert(
+        &self,
+        group: u32,
+        job: String,
+        shape: Shape,
+        above: Option<Endpoint>,
+    ) -> Arc<Record> {
+        let (connected, is_above) = (AtomicU32::new(0), AtomicBool::new(false));
+        let (chunks, bytes) = (AtomicU64::new(0), AtomicU64::new(0));
+        let record = Arc::new(Record { job, shape, above, is_above, connected, chunks, bytes });
         self.with(|groups| groups.insert(group, Arc::clone(&record)));
         record
     }
@@ -43,8 +54,13 @@ impl Records {
         let stats = |(group, record): (&u32, &Arc<Record>)| GroupStats {
             job: record.job.clone(),
             group: *group,
-            children: (number(record.shape.children), record.connected.load(Ordering::Relaxed)),
-            slots: number(record.shape.children * record.shape.window),
+            children: (number(record.shape.children()), record.connected.load(Ordering::Relaxed)),
+            parent: record.above.map(|above| Parent {
+                at: above.at.to_string(),
+                group: above.group,
+                is_connected: record.is_above.load(Ordering::Relaxed),
+            }),
+            slots: number(record.shape.children() * record.shape.window),
             memory: record.shape.bytes() as u64,
             chunks: record.chunks.load(Ordering::Relaxed),
             bytes: record.bytes.load(Ordering::Relaxed),

@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use ringfold_bootstrap::Secret;
-use ringfold_bootstrap::aggregators::{self, Ask, FromAggregator, Granted, Stats, ToAggregator};
+use ringfold_bootstrap::aggregators::{
+    self, Above, Ask, FromAggregator, Granted, Stats, ToAggregator,
+};
 use ringfold_types::limits;
 use tokio::net::TcpListener;
 
@@ -15,6 +17,7 @@ use crate::core::{Group, Shape};
 use crate::pool::Pool;
 use crate::record::Records;
 use crate::session::Session;
+use crate::uplink::Endpoint;
 
 /// Bytes of a job's name.
 const JOB_BYTES_MAX: usize = 64;
@@ -30,6 +33,8 @@ pub struct Config {
     pub memory: usize,
     /// Threads that share the combination of long chunks.
     pub threads: usize,
+    /// The control port of the parent, as it was named and as an address.
+    pub parent: Option<(String, SocketAddr)>,
 }
 
 /// An aggregator that listens.
@@ -42,6 +47,9 @@ pub struct Server {
 
 #[derive(Debug)]
 struct Shared {
+    /// The address at which all ports listen.
+    listen: IpAddr,
+    parent: Option<(String, SocketAddr)>,
     memory: Arc<Pool>,
     threads: Arc<ThreadPool>,
     records: Records,
@@ -54,13 +62,15 @@ impl Server {
     /// # Errors
     /// The port is taken, or the system refuses threads.
     pub fn bind(config: Config) -> io::Result<Self> {
-        let Config { listen, site, memory, threads } = config;
+        let Config { listen, site, memory, threads, parent } = config;
         let threads = ThreadPoolBuilder::new()
             .num_threads(threads)
             .thread_name(|at| format!("combine-{at}"))
             .build()
             .map_err(io::Error::other)?;
         let shared = Shared {
+            listen: listen.ip(),
+            parent,
             memory: Pool::new(memory),
             threads: Arc::new(threads),
             records: Records::default(),
@@ -90,6 +100,9 @@ impl Server {
                     }
                 },
                 ToAggregator::Stats => FromAggregator::Stats(shared.stats()),
+                ToAggregator::Parent => {
+                    FromAggregator::Parent(shared.parent.as_ref().map(|(name, _)| name.clone()))
+                }
             };
             std::future::ready(answer)
         })
@@ -98,16 +111,17 @@ impl Server {
 }
 
 impl Shared {
-    /// Takes memory for a group and starts its task, or says why not.
+    /// Takes memory for a group and starts its task, or says why not. The request came to the
+    /// address `at` of this host.
     fn grant(shared: &Arc<Self>, ask: Ask, at: IpAddr) -> Result<Granted, String> {
-        let Ask { job, key, ranks, first, children, window, chunk_bytes } = ask;
+        let Ask { job, key, ranks, first, members, window, chunk_bytes, above } = ask;
         let shape = Shape {
-            children: children.into(),
             first,
+            members,
             ranks: ranks as usize,
             window: window.into(),
             chunk_bytes_max: chunk_bytes as usize,
-            is_top: true,
+            is_top: above.is_none(),
         };
         if !shape.is_sound() || job.len() > JOB_BYTES_MAX {
             let children = limits::AGGREGATOR_CHILDREN_MAX;
@@ -118,15 +132,17 @@ impl Shared {
                 limits::OFFLOAD_WINDOW_MAX,
             ));
         }
+        let above = above.map(|above| shared.endpoint(above, at)).transpose()?;
         if shared.records.count() >= limits::AGGREGATOR_GROUPS_MAX {
             return Err(format!("{} groups exist", limits::AGGREGATOR_GROUPS_MAX));
         }
         let lease = shared.memory.take(shape.bytes()).map_err(|e| e.to_string())?;
-        let listener = aggregators::listen(SocketAddr::new(at, 0)).map_err(|e| e.to_string())?;
+        let listener = aggregators::listen(SocketAddr::new(shared.listen, 0));
+        let listener = listener.map_err(|e| e.to_string())?;
         let port = listener.local_addr().map_err(|e| e.to_string())?.port();
         let group = shared.next.fetch_add(1, Ordering::Relaxed);
-        tracing::info!(job, group, ?shape, "granted a group");
-        let record = shared.records.insert(group, job, shape);
+        tracing::info!(job, group, ?shape, ?above, "granted a group");
+        let record = shared.records.insert(group, job, shape.clone(), above);
         let core = Group::new(shape, Some(Arc::clone(&shared.threads)));
         let session = Session::new(core, (group, key), listener, record, lease);
         let records = shared.records.clone();
@@ -135,6 +151,19 @@ impl Shared {
             session.run().await;
         });
         Ok(Granted { group, port })
+    }
+
+    /// The endpoint of the group above one for which a request came to the address `at`.
+    fn endpoint(&self, above: Above, at: IpAddr) -> Result<Endpoint, String> {
+        let Above { group, port, child, is_here } = above;
+        let ip = match (&self.parent, is_here) {
+            (_, true) => at,
+            (Some((_, parent)), false) => parent.ip(),
+            (None, false) => {
+                return Err("it has no parent; start it with --parent or --tree".into());
+            }
+        };
+        Ok(Endpoint { at: SocketAddr::new(ip, port), group, child })
     }
 
     fn stats(&self) -> Stats {

@@ -7,19 +7,20 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use ringfold_transport::offload::handshake::{Acceptor, PAYLOAD_BYTES_MAX, Place, payload_bytes};
+use ringfold_transport::offload::handshake::Place;
 use ringfold_transport::offload::header::{Header, Kind};
 use ringfold_types::limits;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
 use crate::connection::Connection;
 use crate::core::Group;
+use crate::greeting::{Greeted, Greeting};
 use crate::pool::Lease;
 use crate::record::Record;
+use crate::uplink::Uplink;
 
 const BEAT: Duration = Duration::from_millis(limits::OFFLOAD_BEAT_MS);
-const HANDSHAKE: Duration = Duration::from_millis(limits::HANDSHAKE_MS);
 const ATTACH: Duration = Duration::from_millis(limits::AGGREGATOR_ATTACH_MS);
 /// Rounds after which a busy group lets others run.
 const ROUNDS_MAX: usize = 64;
@@ -35,25 +36,13 @@ pub(crate) struct Session {
     pub(crate) lease: Lease,
     children: Vec<Option<Connection>>,
     greetings: Vec<Greeting>,
+    /// The connection to the group above, in each epoch a new one.
+    uplink: Option<Uplink>,
     beat: Interval,
     /// The time since which no child is connected.
     empty_since: Option<Instant>,
     /// Whether all children have left as intended.
     is_over: bool,
-}
-
-/// A connection before its child has proven itself.
-struct Greeting {
-    connection: Connection,
-    acceptor: Option<Acceptor>,
-    since: Instant,
-}
-
-/// The end of a greeting.
-enum Greeted {
-    Waits,
-    Proven(Place),
-    Refused(String),
 }
 
 impl Session {
@@ -66,7 +55,7 @@ impl Session {
     ) -> Self {
         let mut beat = interval(BEAT);
         beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let children = (0..core.shape().children).map(|_| None).collect();
+        let children = (0..core.shape().children()).map(|_| None).collect();
         Self {
             core,
             number,
@@ -76,6 +65,7 @@ impl Session {
             lease,
             children,
             greetings: Vec::new(),
+            uplink: None,
             beat,
             empty_since: Some(Instant::now()),
             is_over: false,
@@ -94,6 +84,7 @@ impl Session {
             let mut moved = self.accept(cx);
             moved |= self.greet(cx);
             moved |= self.receive(cx);
+            moved |= self.climb(cx);
             moved |= self.send(cx);
             moved |= self.tick(cx);
             if self.is_over {
@@ -112,12 +103,11 @@ impl Session {
     fn accept(&mut self, cx: &mut Context<'_>) -> bool {
         let Poll::Ready(accepted) = self.listener.poll_accept(cx) else { return false };
         let Ok((stream, _)) = accepted else { return true };
-        if tune(&stream).is_ok() {
+        if let Ok(greeting) = Greeting::new(stream) {
             if self.greetings.len() >= 2 * self.children.len() {
                 self.greetings.remove(0);
             }
-            let connection = Connection::new(stream);
-            self.greetings.push(Greeting { connection, acceptor: None, since: Instant::now() });
+            self.greetings.push(greeting);
         }
         true
     }
@@ -155,6 +145,9 @@ impl Session {
                 connection.queue(welcome);
                 self.children[usize::from(place.child)] = Some(connection);
                 self.count_connected();
+                if is_new {
+                    self.connect_above();
+                }
             }
             Err(fault) => {
                 let message = refusal(self.number, place.epoch, &fault.to_string());
@@ -187,6 +180,7 @@ impl Session {
             if connection.message.is_none() {
                 let Some(head) = connection.header(cx).map_err(text)? else { return Ok(moved) };
                 let header = Header::decode(&head).map_err(|e| e.to_string())?;
+                let bytes = header.bytes as usize;
                 if header.kind == Kind::Leave {
                     self.children[child] = None;
                     self.count_connected();
@@ -196,18 +190,49 @@ impl Session {
                 if header.group != self.number {
                     return Err("a message of another group".into());
                 }
-                let part = self.core.begin(child, &header).map_err(|fault| fault.to_string())?;
+                let part = match header.kind {
+                    Kind::Refused if bytes <= limits::OFFLOAD_REASON_BYTES_MAX => vec![0; bytes],
+                    _ => self.core.begin(child, &header).map_err(|fault| fault.to_string())?,
+                };
                 connection.message = Some((header, part));
             }
             let Some((header, part)) = connection.payload(cx).map_err(text)? else {
                 return Ok(moved);
             };
+            if header.kind == Kind::Refused {
+                let reason = String::from_utf8_lossy(&part);
+                return Err(reason.chars().filter(|c| !c.is_control()).collect());
+            }
             let bytes = part.len() as u64;
             self.core.finish(child, &header, part).map_err(|fault| fault.to_string())?;
             self.record.bytes.fetch_add(bytes, Ordering::Relaxed);
             self.record.chunks.store(self.core.combined(), Ordering::Relaxed);
             moved = true;
         }
+    }
+
+    /// Begins to connect to the group above, in the epoch that has begun.
+    fn connect_above(&mut self) {
+        let Some(above) = self.record.above else { return };
+        let connected = Uplink::connect(above, self.key, self.core.epoch(), self.core.shape());
+        match connected {
+            Ok(uplink) => self.uplink = Some(uplink),
+            Err(error) => self.disconnect(&format!("its parent at {}: {error}", above.at)),
+        }
+    }
+
+    /// Gives combined chunks to the group above, and takes its results.
+    fn climb(&mut self, cx: &mut Context<'_>) -> bool {
+        let Some(uplink) = &mut self.uplink else { return false };
+        let moved = uplink.exchange(cx, &mut self.core);
+        self.record.is_above.store(uplink.is_ready(), Ordering::Relaxed);
+        let at = uplink.endpoint().at;
+        moved.unwrap_or_else(|error| {
+            let reason = format!("its parent at {at}: {error}");
+            tracing::warn!(job = self.record.job, group = self.number, "{reason}");
+            self.disconnect(&reason);
+            true
+        })
     }
 
     fn send(&mut self, cx: &mut Context<'_>) -> bool {
@@ -235,12 +260,12 @@ impl Session {
         if self.beat.poll_tick(cx).is_pending() {
             return false;
         }
-        self.greetings.retain(|greeting| greeting.since.elapsed() < HANDSHAKE);
+        self.greetings.retain(|greeting| !greeting.is_overdue());
         if self.empty_since.is_some_and(|since| since.elapsed() > ATTACH) {
             self.is_over = true;
         }
-        let awaited = self.core.awaited();
-        let masks = [awaited.to_le_bytes(), 0_u64.to_le_bytes()].concat();
+        let above = self.uplink.as_ref().map_or(0, Uplink::awaited);
+        let masks = [self.core.awaited().to_le_bytes(), above.to_le_bytes()].concat();
         for (child, connection) in self.children.iter_mut().enumerate() {
             let Some(connection) = connection else { continue };
             if self.core.is_waiting(child) && self.core.result(child).is_none() {
@@ -251,10 +276,14 @@ impl Session {
         true
     }
 
-    /// Ends all connections of the epoch with the reason. The children may connect again in a
-    /// greater epoch.
+    /// Ends all connections of the epoch with the reason, also that to the group above. The
+    /// children may connect again in a greater epoch.
     fn disconnect(&mut self, reason: &str) {
         let message = refusal(self.number, self.core.epoch(), reason);
+        if let Some(uplink) = self.uplink.take() {
+            uplink.abandon(reason);
+        }
+        self.record.is_above.store(false, Ordering::Relaxed);
         for connection in &mut self.children {
             if let Some(mut connection) = connection.take() {
                 connection.close_with(&message);
@@ -270,54 +299,6 @@ impl Session {
     }
 }
 
-impl Greeting {
-    fn advance(&mut self, cx: &mut Context<'_>, group: u32, key: [u8; 32]) -> Greeted {
-        match self.try_advance(cx, group, key) {
-            Ok(greeted) => greeted,
-            Err(reason) => Greeted::Refused(reason),
-        }
-    }
-
-    fn try_advance(
-        &mut self,
-        cx: &mut Context<'_>,
-        group: u32,
-        key: [u8; 32],
-    ) -> Result<Greeted, String> {
-        let text = |e: std::io::Error| format!("the connection ended: {e}");
-        loop {
-            self.connection.flush(cx).map_err(text)?;
-            if self.connection.message.is_none() {
-                let Some(head) = self.connection.header(cx).map_err(text)? else {
-                    return Ok(Greeted::Waits);
-                };
-                let header = Header::decode(&head).map_err(|e| e.to_string())?;
-                let bytes = header.bytes as usize;
-                if payload_bytes(header.kind) != Some(bytes) || bytes > PAYLOAD_BYTES_MAX {
-                    return Err("a message out of place".into());
-                }
-                if header.group != group {
-                    return Err(format!("the endpoint is that of group {group}"));
-                }
-                self.connection.message = Some((header, vec![0; bytes]));
-            }
-            let Some((header, payload)) = self.connection.payload(cx).map_err(text)? else {
-                return Ok(Greeted::Waits);
-            };
-            let Some(acceptor) = &self.acceptor else {
-                let acceptor = Acceptor::new(key, &header, &payload).map_err(|e| e.to_string())?;
-                self.connection.queue(&acceptor.challenge());
-                self.acceptor = Some(acceptor);
-                continue;
-            };
-            if !acceptor.accepts(&header, &payload) {
-                return Err("the child did not prove that it knows the group's key".into());
-            }
-            return Ok(Greeted::Proven(acceptor.place()));
-        }
-    }
-}
-
 /// A message that refuses or ends, with its reason cut to its limit.
 fn refusal(group: u32, epoch: u32, reason: &str) -> Vec<u8> {
     let end = reason.floor_char_boundary(limits::OFFLOAD_REASON_BYTES_MAX);
@@ -326,13 +307,4 @@ fn refusal(group: u32, epoch: u32, reason: &str) -> Vec<u8> {
 
 fn place(group: u32, epoch: u32, child: usize) -> Place {
     Place { group, epoch, child: u8::try_from(child).unwrap_or(u8::MAX) }
-}
-
-/// Sends small messages at once, and notices a child whose host has vanished.
-fn tune(stream: &TcpStream) -> std::io::Result<()> {
-    stream.set_nodelay(true)?;
-    let socket = socket2::SockRef::from(stream);
-    let quiet = socket2::TcpKeepalive::new().with_time(Duration::from_secs(10));
-    socket.set_tcp_keepalive(&quiet.with_interval(Duration::from_secs(2)).with_retries(5))?;
-    socket.set_tcp_user_timeout(Some(Duration::from_secs(20)))
 }

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use ringfold_aggregator::server::{Config, Server};
-use ringfold_bootstrap::{Secret, aggregators};
+use ringfold_bootstrap::Secret;
+use ringfold_bootstrap::aggregators::{self, Trees};
 use ringfold_types::Amount;
 
 /// The longest wait for the numbers of a running server.
@@ -21,6 +22,12 @@ pub(crate) struct Args {
     /// Memory for the slots of all groups
     #[arg(long, value_name = "BYTES", default_value = "1G")]
     memory: Amount,
+    /// Control port of the parent, to which sums go on for groups with several levels
+    #[arg(long, value_name = "HOST:PORT")]
+    parent: Option<String>,
+    /// Tree file that names this server, as given to --listen, and its parent
+    #[arg(long, value_name = "FILE", conflicts_with = "parent")]
+    tree: Option<PathBuf>,
     /// Threads for groups and for long chunks; all cores by default
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     threads: Option<u16>,
@@ -44,8 +51,12 @@ pub(crate) fn answer(args: &Args) -> Result<String> {
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     let runtime = runtime.worker_threads(threads).enable_all().build()?;
     let listen = resolve(&args.listen)?;
+    let parent = match above(args)? {
+        Some(name) => Some((name.clone(), resolve(&name)?)),
+        None => None,
+    };
     runtime.block_on(async {
-        let config = Config { listen, site, memory: args.memory.0, threads };
+        let config = Config { listen, site, memory: args.memory.0, threads, parent };
         let server = Server::bind(config).with_context(|| format!("cannot listen at {listen}"))?;
         let mut out = std::io::stdout();
         writeln!(
@@ -61,6 +72,15 @@ pub(crate) fn answer(args: &Args) -> Result<String> {
     })
 }
 
+/// The control port of the parent, if there is one.
+fn above(args: &Args) -> Result<Option<String>> {
+    let Some(path) = &args.tree else { return Ok(args.parent.clone()) };
+    let trees = Trees::read(path)?;
+    let node = trees.find(&args.listen);
+    let node = node.with_context(|| format!("{} names no {}", path.display(), args.listen))?;
+    Ok(trees.parent_of(node).map(str::to_owned))
+}
+
 fn resolve(place: &str) -> Result<SocketAddr> {
     let mut found = place.to_socket_addrs().with_context(|| format!("no address: {place}"))?;
     found.next().with_context(|| format!("{place} has no address"))
@@ -70,14 +90,23 @@ fn table(stats: &aggregators::Stats) -> String {
     let (all, used) = stats.memory;
     let mut text = format!(
         "pool: {used} of {all} bytes\n\
-         {:<24} {:>8} {:>9} {:>9} {:>7} {:>14} {:>12} {:>16}\n",
+         {:<24} {:>8} {:>9} {:>9} {:>7} {:>14} {:>12} {:>16}  parent\n",
         "job", "group", "children", "connected", "slots", "memory", "chunks", "bytes"
     );
-    for group in &stats.groups {
+    let mut groups: Vec<_> = stats.groups.iter().collect();
+    groups.sort_by_key(|group| (&group.job, group.group));
+    for group in groups {
         let (children, connected) = group.children;
         let job: String = group.job.chars().filter(|c| !c.is_control()).collect();
+        let parent = group.parent.as_ref().map_or_else(
+            || "-".to_owned(),
+            |parent| {
+                let state = if parent.is_connected { "" } else { ", not connected" };
+                format!("group {} at {}{state}", parent.group, parent.at)
+            },
+        );
         text += &format!(
-            "{job:<24} {:>8} {children:>9} {connected:>9} {:>7} {:>14} {:>12} {:>16}\n",
+            "{job:<24} {:>8} {children:>9} {connected:>9} {:>7} {:>14} {:>12} {:>16}  {parent}\n",
             group.group, group.slots, group.memory, group.chunks, group.bytes
         );
     }

@@ -340,6 +340,18 @@ pub const OFFLOAD_LEAVES_MAX: usize = 64;
 /// Children of one aggregator in one group.
 pub const AGGREGATOR_CHILDREN_MAX: usize = 64;
 
+/// Levels of aggregators in one tree.
+pub const AGGREGATOR_LEVELS_MAX: usize = 8;
+
+/// Aggregators of one site.
+pub const AGGREGATORS_MAX: usize = 4_096;
+
+/// Hosts that a tree file names. Each tree names its own.
+pub const AGGREGATOR_HOSTS_MAX: usize = 1 << 18;
+
+/// Bytes of a file that names the aggregators of a site.
+pub const AGGREGATOR_FILE_BYTES_MAX: usize = 4 << 20;
+
 /// Groups of one aggregator.
 pub const AGGREGATOR_GROUPS_MAX: usize = 4_096;
 
@@ -365,6 +377,10 @@ const _: () = assert!(OFFLOAD_CHUNK_BYTES <= OFFLOAD_CHUNK_BYTES_MAX);
 const _: () = assert!(OFFLOAD_CHUNK_BYTES.is_multiple_of(FRAGMENT_ALIGN));
 const _: () = assert!(12 + 26 * OFFLOAD_LEAVES_MAX <= OFFLOAD_TICKET_BYTES_MAX);
 const _: () = assert!(AGGREGATOR_CHILDREN_MAX <= u64::BITS as usize, "a mask of children");
+const _: () = assert!(
+    OFFLOAD_LEAVES_MAX * AGGREGATOR_CHILDREN_MAX <= u16::MAX as usize,
+    "members are numbered by 16 bits"
+);
 const _: () = assert!(OFFLOAD_SILENCE_MS >= 4 * OFFLOAD_BEAT_MS);
 const _: () = assert!(LLDP_FILE_BYTES_MAX <= FABRIC_FILE_BYTES_MAX);
 const _: () = assert!(FABRIC_NODES_MAX <= FABRIC_PORTS_MAX);

@@ -46,7 +46,8 @@ pub enum Kind {
     Result = 8,
     /// The aggregator is alive. The payload names the children that it waits for.
     Beat = 9,
-    /// The aggregator refuses the child or ends the group. The payload is the reason.
+    /// The aggregator refuses the child or ends the epoch, or a child does so, below which the
+    /// group has failed. The payload is the reason.
     Refused = 10,
     /// The child leaves the group as intended.
     Leave = 11,

@@ -11,6 +11,11 @@
 //! * `aggregator`: the provider whose groups are connections to aggregators over TCP;
 //! * `mock`: a provider within one process, for tests.
 //!
+//! Each tree of aggregators is a device of its own, and a call's chunks are striped over the groups
+//! of all devices. `ringfold_bootstrap::aggregators` finds the trees. `Trees::place` gives them in
+//! the order of the devices, where device g belongs to rail g modulo the number of rails. `grant`
+//! asks for the groups of one tree, and its answer has the leaves of the ticket.
+//!
 //! The terms are those of SHARP and SwitchML: an *aggregator* combines the chunks of its *children*
 //! (streaming aggregation), and a slot alternates between two generations.
 pub mod aggregator;

@@ -1,6 +1,7 @@
 //! A member's end of a group: one connection, its handshake, and the results that arrive.
 
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -29,12 +30,13 @@ const HANDSHAKE: Duration = Duration::from_millis(HANDSHAKE_MS);
 /// Bytes of a heartbeat's payload: two masks of children.
 const BEAT_BYTES: usize = 16;
 
-/// A member's connection to its aggregator.
+/// A child's connection to its aggregator. The child is a member, or an aggregator with several
+/// members below it.
 #[derive(Debug)]
 pub struct AggregatorGroup {
     at: SocketAddr,
     place: Place,
-    member: u16,
+    members: RangeInclusive<u16>,
     properties: Properties,
     socket: OwnedFd,
     state: State,
@@ -70,7 +72,7 @@ enum State {
 }
 
 impl AggregatorGroup {
-    /// Begins to connect to the aggregator at `at`.
+    /// Begins to connect the child with these members to the aggregator at `at`.
     ///
     /// # Errors
     /// The system refuses a descriptor or random bytes, or has no route.
@@ -78,7 +80,7 @@ impl AggregatorGroup {
         at: SocketAddr,
         key: [u8; 32],
         place: Place,
-        member: u16,
+        members: RangeInclusive<u16>,
         properties: Properties,
     ) -> Result<Self, OffloadError> {
         let unreachable =
@@ -92,7 +94,7 @@ impl AggregatorGroup {
         Ok(Self {
             at,
             place,
-            member,
+            members,
             properties,
             socket,
             state: State::Connecting(Box::new(Connector::new(key, place)?)),
@@ -110,6 +112,17 @@ impl AggregatorGroup {
             epoll,
             ticker,
         })
+    }
+
+    /// Leaves the group as one that has failed. The aggregator ends the epoch, and tells the other
+    /// children the reason if this connection can still take it.
+    pub fn abandon(mut self, reason: &str) {
+        if matches!(self.state, State::Open) && self.out.is_empty() {
+            let end = reason.floor_char_boundary(OFFLOAD_REASON_BYTES_MAX);
+            let message = self.place.message(Kind::Refused, &reason.as_bytes()[..end]);
+            write(&self.socket, &message).ok();
+        }
+        self.state = State::Failed(OffloadError::Closed);
     }
 
     /// Keeps the reason for the end of the group, and returns it.
@@ -289,7 +302,8 @@ impl Group for AggregatorGroup {
         if !self.slots.is_waiting() {
             self.hear();
         }
-        self.slots.post(chunk, reduction.output_bytes(chunk.count, self.member));
+        let root = reduction.root.clamp(*self.members.start(), *self.members.end());
+        self.slots.post(chunk, reduction.output_bytes(chunk.count, root));
         let length = u32::try_from(bytes.len()).expect("a chunk within its limit");
         let is_barrier = reduction.collective == Collective::Barrier;
         let header = Header {

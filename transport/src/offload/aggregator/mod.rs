@@ -85,7 +85,8 @@ impl Provider for Aggregators {
         let (leaf, child) = grant.place(member).ok_or(nowhere)?;
         let place = Place { group: leaf.group, epoch: grant.epoch, child };
         let properties = properties(grant.window, grant.chunk_bytes_max);
-        let group = AggregatorGroup::connect(leaf.at, tree.key, place, member, properties)?;
+        let group =
+            AggregatorGroup::connect(leaf.at, tree.key, place, member..=member, properties)?;
         Ok(Box::new(group))
     }
 }

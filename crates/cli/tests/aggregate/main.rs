@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
+mod levels;
+
 use std::io::{BufRead, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
@@ -82,7 +84,8 @@ fn request() -> Ask {
         key: KEY,
         ranks: MEMBERS.into(),
         first: 0,
-        children: MEMBERS,
+        members: vec![1; MEMBERS.into()],
+        above: None,
         window: u8::try_from(WINDOW).unwrap(),
         chunk_bytes: u32::try_from(CHUNK).unwrap(),
     }

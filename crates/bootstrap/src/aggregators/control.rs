@@ -1,5 +1,5 @@
-//! The control port of aggregators (in-network reduction): one request and one answer for each
-//! connection, encrypted and authenticated by the site's secret.
+//! The control port of an aggregator: one request and one answer for each connection, encrypted and
+//! authenticated by the site's secret.
 //!
 //! The member that asks for a group sends the group's key, which derives from the job's secret. So
 //! an aggregator knows nothing by which it could pose as a rank of the job.
@@ -33,14 +33,30 @@ pub struct Ask {
     pub key: [u8; 32],
     /// Ranks of the communicator, by which averages are divided.
     pub ranks: u32,
-    /// The member that is child 0 of this aggregator.
+    /// The first member below this aggregator. The others follow.
     pub first: u16,
-    /// Children of this aggregator.
-    pub children: u16,
+    /// Members below each child, in the order of the children: 1 for a child that is a member.
+    pub members: Vec<u16>,
     /// Chunks that a child may be ahead.
     pub window: u8,
     /// Bytes of a child's part of a chunk, at most.
     pub chunk_bytes: u32,
+    /// The group above, to which this one sends its sums. `None` for the top of the tree.
+    pub above: Option<Above>,
+}
+
+/// A group at an aggregator's parent, or another group at the same aggregator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Above {
+    /// The group's number there.
+    pub group: u32,
+    /// The port of its endpoint, at the address of the control port.
+    pub port: u16,
+    /// The child that this group is there.
+    pub child: u8,
+    /// Whether it is at the same aggregator. Otherwise it is at the parent that the aggregator was
+    /// started with.
+    pub is_here: bool,
 }
 
 /// A group that an aggregator has granted.
@@ -61,6 +77,8 @@ pub struct GroupStats {
     pub group: u32,
     /// Its children, and those of them that are connected.
     pub children: (u32, u32),
+    /// The group above, if there is one.
+    pub parent: Option<Parent>,
     /// Its slots.
     pub slots: u32,
     /// Bytes of memory that it may use.
@@ -69,6 +87,17 @@ pub struct GroupStats {
     pub chunks: u64,
     /// Bytes that children have handed over.
     pub bytes: u64,
+}
+
+/// The group above one at an aggregator.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Parent {
+    /// The address of its endpoint.
+    pub at: String,
+    /// Its number there.
+    pub group: u32,
+    /// Whether the aggregator is connected to it.
+    pub is_connected: bool,
 }
 
 /// The numbers of an aggregator.
@@ -87,6 +116,8 @@ pub enum ToAggregator {
     Ask(Ask),
     /// Asks for the numbers.
     Stats,
+    /// Asks for the parent.
+    Parent,
 }
 
 /// The answer of an aggregator.
@@ -98,6 +129,8 @@ pub enum FromAggregator {
     Refused(String),
     /// The numbers.
     Stats(Stats),
+    /// The control port of the parent, if the aggregator was started with one.
+    Parent(Option<String>),
 }
 
 /// The reason why an aggregator gives no group or no numbers.
@@ -159,7 +192,7 @@ pub fn ask(
             Ok((granted, SocketAddr::new(peer.ip(), granted.port)))
         }
         (FromAggregator::Refused(reason), _) => Err(AskError::Refused { at: at.into(), reason }),
-        (FromAggregator::Stats(_), _) => Err(unexpected(at)),
+        _ => Err(unexpected(at)),
     }
 }
 
@@ -170,6 +203,17 @@ pub fn ask(
 pub fn stats(at: &str, site: &Secret, timeout: Duration) -> Result<Stats, AskError> {
     match request(at, site, &ToAggregator::Stats, timeout)? {
         (FromAggregator::Stats(stats), _) => Ok(stats),
+        _ => Err(unexpected(at)),
+    }
+}
+
+/// Asks the aggregator at `at` for the control port of its parent. Waits for at most `timeout`.
+///
+/// # Errors
+/// The aggregator does not answer in time.
+pub fn parent(at: &str, site: &Secret, timeout: Duration) -> Result<Option<String>, AskError> {
+    match request(at, site, &ToAggregator::Parent, timeout)? {
+        (FromAggregator::Parent(parent), _) => Ok(parent),
         _ => Err(unexpected(at)),
     }
 }
