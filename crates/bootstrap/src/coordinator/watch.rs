@@ -14,6 +14,7 @@ use crate::acceptor::Authenticated;
 use crate::address;
 use crate::arbiter::{Agreement, Arbiter, Step};
 use crate::inbound::Mark;
+use crate::inquiry::Asked;
 use crate::member::Incoming;
 use crate::message::{FromCoordinator, ToCoordinator, encode};
 use crate::reconnect;
@@ -86,6 +87,7 @@ impl Coordinator {
                 () = sleep_until(parting.unwrap_or(now)), if parting.is_some() => {}
                 () = sleep_until(end.unwrap_or(now)), if end.is_some() && is_settled => return,
             }
+            self.conclude(agreement.size());
             if self.is_settled(&agreement) {
                 // These marks go behind the failure cause, if there is one.
                 let callers = std::mem::take(&mut self.callers);
@@ -186,6 +188,14 @@ impl Coordinator {
                 }
                 Vec::new()
             }
+            Event::Message(rank, ToCoordinator::Inquire(of, question)) => {
+                self.inquire(rank, of, question);
+                Vec::new()
+            }
+            Event::Message(rank, ToCoordinator::Reply(number, answer)) => {
+                self.inquiries.answer(rank, number, answer);
+                Vec::new()
+            }
             Event::Message(rank, ToCoordinator::Join(_) | ToCoordinator::Return(_)) => {
                 tracing::warn!("rank {rank} joins again");
                 Vec::new()
@@ -274,6 +284,9 @@ impl Coordinator {
             Some(cause) => self.send(rank, cause),
             None => self.act(agreement.owed(Rank(rank))),
         }
+        for (number, inquiry) in self.inquiries.owed(rank) {
+            self.send_message(rank, &FromCoordinator::Question(number, inquiry.question.clone()));
+        }
     }
 
     /// The connection of a rank ended.
@@ -318,6 +331,40 @@ impl Coordinator {
         gone.into_iter()
             .flat_map(|(rank, lost)| self.declare_lost(agreement, rank, lost.is_cut))
             .collect()
+    }
+
+    fn inquire(&mut self, asker: u32, of: Option<u32>, question: Vec<u8>) {
+        match self.inquiries.open(asker, of, question.clone()) {
+            Asked::Pass(number, Some(rank)) => {
+                self.send_message(rank, &FromCoordinator::Question(number, question));
+            }
+            Asked::Pass(number, None) => {
+                self.broadcast_message(&FromCoordinator::Question(number, question));
+            }
+            Asked::Known(answers) => self.send(asker, &answers),
+            Asked::Nothing => {}
+        }
+    }
+
+    /// Passes on the answers of inquiries that lack none. Ranks that have left give none.
+    fn conclude(&mut self, size: usize) {
+        if self.inquiries.is_empty() {
+            return;
+        }
+        let ranks = Rank::at(size).0;
+        let (links, lost) = (&self.links, &self.lost);
+        let is_present = |rank: u32| links.contains_key(&rank) || lost.contains_key(&rank);
+        for (to, question, answers) in self.inquiries.conclude(ranks, is_present) {
+            let message = FromCoordinator::Answers(question.clone(), answers);
+            let message: Arc<[u8]> = encode(&message).into();
+            match to {
+                Some(rank) => self.send(rank, &message),
+                None => {
+                    self.broadcast(&message);
+                    self.inquiries.keep(question, message);
+                }
+            }
+        }
     }
 
     fn exchange(&mut self, rank: u32, number: u64, bytes: Vec<u8>, size: usize) {
