@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 
 use ringfold_topology::{Aggregation, Layout};
 use ringfold_types::limits::CHANNELS_MAX;
-use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
+use ringfold_types::{Buffer, Call, Collective, DataType, Rank, ReduceOp, Slice, Wire};
 
 use crate::algorithm::{ScheduleParams, Stated};
 use crate::chunk::{block, part};
@@ -137,6 +137,22 @@ impl<'a> Network<'a> {
         let bytes = self.form().data_type(self.call).bytes();
         chunk.min(self.aggregation.chunk_bytes / bytes).max(1)
     }
+}
+
+/// The ranks that are the members of each group of `layout`, by number. The groups of all calls have
+/// these members.
+#[must_use]
+pub fn members(layout: &Layout) -> Vec<Vec<Rank>> {
+    let call = Call {
+        collective: Collective::AllReduce,
+        count: 0,
+        data_type: DataType::F32,
+        op: ReduceOp::Sum,
+        root: Rank(0),
+        wire: Wire::default(),
+    };
+    let network = Network::new(&call, layout);
+    network.rails.iter().map(|(_, rail)| network.hosts.rail(*rail).to_vec()).collect()
 }
 
 /// One rank in one lane of a reduction.

@@ -60,6 +60,7 @@ pub mod stepper;
 mod wire;
 
 pub use algorithm::{Algorithm, ScheduleParams, Stated};
+pub use in_network::members as in_network_members;
 pub use program::{Op, Program, Stores, Target, lower};
 pub use schedule::{Builder, Form, Schedule, Source, Step};
 pub use stepper::{Exchanged, Ports, Progress, Reduction, Stepper, Waiting};

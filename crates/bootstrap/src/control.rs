@@ -12,9 +12,11 @@ use crate::arbiter::FailureReport;
 use crate::call_log::CallName;
 use crate::exchange::{ExchangeError, contribution_bytes_max};
 use crate::failure_cause::FailureCause;
+use crate::inquiry::Inquirer;
 use crate::local_coordinator::LocalCoordinator;
 use crate::member::Member;
 use crate::rank_state::RankState;
+use crate::respondent::Respondent;
 
 /// A rank's connection to the other ranks beside the data path.
 ///
@@ -108,11 +110,27 @@ impl Control {
     /// A handle that aborts this rank from any thread.
     #[must_use]
     pub fn aborter(&self) -> Aborter {
-        let route = match &self.link {
+        Aborter { rank: self.rank, state: Arc::clone(&self.state), route: self.route() }
+    }
+
+    /// Has `respondent` answer the inquiries of all ranks from now on. Only the first one does.
+    pub fn answer_by(&self, respondent: Arc<dyn Respondent>) {
+        if self.state.respondent.set(respondent).is_err() {
+            tracing::debug!("rank {} already has a respondent", self.rank);
+        }
+    }
+
+    /// A handle that asks inquiries of this rank from any thread.
+    #[must_use]
+    pub fn inquirer(&self) -> Inquirer {
+        Inquirer { rank: self.rank, route: self.route() }
+    }
+
+    fn route(&self) -> Route {
+        match &self.link {
             Link::Local(coordinator) => Route::Local(Arc::clone(coordinator)),
             Link::Member(member) => Route::Member(member.commands()),
-        };
-        Aborter { rank: self.rank, state: Arc::clone(&self.state), route }
+        }
     }
 
     /// The number of bytes that each of `size` ranks may put into an exchange.

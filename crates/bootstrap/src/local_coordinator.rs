@@ -91,6 +91,21 @@ impl LocalCoordinator {
         all.map(|all| all.to_vec()).ok_or(ExchangeError::Timeout(timeout))
     }
 
+    /// Has the ranks answer a question, and gives them the answers.
+    pub(crate) fn inquire(&self, asker: Rank, of: Option<u32>, question: &[u8]) {
+        let answer = |state: &Arc<RankState>| state.answer(question);
+        match of {
+            None => {
+                let answers: Vec<_> = self.ranks.iter().map(answer).collect();
+                self.ranks.iter().for_each(|state| state.conclude(question, &answers));
+            }
+            Some(of) => {
+                let answers = self.ranks.get(Rank(of).index()).map(answer).unwrap_or_default();
+                self.ranks[asker.index()].conclude(question, &[answers]);
+            }
+        }
+    }
+
     /// Takes an action of the arbiter. Every history is in reach, so the failure cause follows
     /// immediately.
     fn act(&self, inner: &mut Inner, action: Option<Action>) {

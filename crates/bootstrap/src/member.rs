@@ -45,6 +45,7 @@ pub(crate) struct Member {
 pub(crate) enum Command {
     Report(FailureReport),
     Contribute(Vec<u8>),
+    Inquire(Option<u32>, Vec<u8>),
     CatchUp(Mark),
     Leave,
     Abandon(String),
@@ -283,6 +284,7 @@ impl ControlTask {
                 command = commands.recv() => match command {
                     Some(Command::Report(report)) => self.report_failure(report),
                     Some(Command::Contribute(bytes)) => self.contribute(bytes),
+                    Some(Command::Inquire(of, question)) => self.inquire(of, question),
                     // Without a coordinator the mark is dropped: no more messages will come.
                     Some(Command::CatchUp(mark)) => match self.coordinator {
                         CoordinatorState::Connected => {
@@ -368,6 +370,12 @@ impl ControlTask {
             }
             // The result of an exchange that no caller waits for any more.
             Some(FromCoordinator::Contributions(..)) => {}
+            Some(FromCoordinator::Question(number, question)) => {
+                self.send(ToCoordinator::Reply(number, self.state.answer(&question)));
+            }
+            Some(FromCoordinator::Answers(question, answers)) => {
+                self.state.conclude(&question, &answers);
+            }
             Some(FromCoordinator::Farewell | FromCoordinator::Closing) => {
                 self.coordinator = CoordinatorState::Departed;
                 self.end_exchange(None);
@@ -429,6 +437,15 @@ impl ControlTask {
             self.send(ToCoordinator::Contribute(self.exchanges, bytes));
         } else {
             self.end_exchange(None);
+        }
+    }
+
+    /// Passes a question on. Without a coordinator there are no answers, so the rank cannot go on.
+    fn inquire(&mut self, of: Option<u32>, question: Vec<u8>) {
+        match self.coordinator {
+            CoordinatorState::Departed => self.set_failure_cause(departed_coordinator()),
+            // The caller asks again.
+            _ => self.send(ToCoordinator::Inquire(of, question)),
         }
     }
 
@@ -497,14 +514,15 @@ impl ControlTask {
 
     fn send(&mut self, message: ToCoordinator) {
         use ToCoordinator::{
-            Answer, Contribute, Goodbye, Holds, Join, NoRoster, Report, Return, Stated,
+            Answer, Contribute, Goodbye, Holds, Inquire, Join, NoRoster, Reply, Report, Return,
+            Stated,
         };
         match &message {
             Report(_) | Stated(_) | Contribute(..) | Goodbye(_) => {
                 self.unacknowledged.push(message.clone())
             }
             // Rank 0 asks again, or does not need the answer any more.
-            Answer(_) | Holds | Join(_) | NoRoster | Return(_) => {}
+            Answer(_) | Holds | Join(_) | NoRoster | Return(_) | Inquire(..) | Reply(..) => {}
         }
         if self.stream.outgoing.send(message).is_err() {
             tracing::debug!("rank {} is not connected to rank 0 now", self.rank);

@@ -29,6 +29,10 @@ pub(crate) enum ToCoordinator {
     Goodbye(History),
     /// The rank that `FromCoordinator::Fetch` named did not forward the roster.
     NoRoster,
+    /// Asks all ranks, or one, a question.
+    Inquire(Option<u32>, Vec<u8>),
+    /// The answer to `FromCoordinator::Question` of this number.
+    Reply(u64, Vec<u8>),
 }
 
 /// A rank's request to join.
@@ -86,6 +90,10 @@ pub(crate) enum FromCoordinator {
     Accepted(Option<ReturnTicket>),
     /// All ranks have joined. The rank named here has the roster.
     Fetch(Parent),
+    /// A question of a rank, and the number of its inquiry.
+    Question(u64, Vec<u8>),
+    /// A question, and the answers of all ranks in rank order, or of the one that was asked.
+    Answers(Vec<u8>, Vec<Vec<u8>>),
 }
 
 /// The rank from which a child fetches the roster.

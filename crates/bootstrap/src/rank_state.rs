@@ -9,12 +9,15 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use crate::call_log::CallLog;
 use crate::failure_cause::FailureCause;
+use crate::respondent::Respondent;
 
 /// The shared state of one rank.
 #[derive(Debug)]
 pub(crate) struct RankState {
     pub(crate) calls: CallLog,
     failure_cause: OnceLock<Arc<FailureCause>>,
+    /// The part of the rank that answers inquiries, if it has one.
+    pub(crate) respondent: OnceLock<Arc<dyn Respondent>>,
     wake: OwnedFd,
 }
 
@@ -23,7 +26,12 @@ impl RankState {
     /// No file descriptor is left for the eventfd.
     pub(crate) fn new() -> io::Result<Arc<Self>> {
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Arc::new(Self { calls: CallLog::default(), failure_cause: OnceLock::new(), wake }))
+        Ok(Arc::new(Self {
+            calls: CallLog::default(),
+            failure_cause: OnceLock::new(),
+            respondent: OnceLock::new(),
+            wake,
+        }))
     }
 
     /// Sets the failure cause, unless there is one.
@@ -33,6 +41,18 @@ impl RankState {
             && let Err(e) = rustix::io::write(&self.wake, &1_u64.to_ne_bytes())
         {
             tracing::warn!("cannot wake a waiting thread: {e}");
+        }
+    }
+
+    /// Answers a question; empty if the rank answers none.
+    pub(crate) fn answer(&self, question: &[u8]) -> Vec<u8> {
+        self.respondent.get().map_or_else(Vec::new, |respondent| respondent.answer(question))
+    }
+
+    /// Takes the answers to a question.
+    pub(crate) fn conclude(&self, question: &[u8], answers: &[Vec<u8>]) {
+        if let Some(respondent) = self.respondent.get() {
+            respondent.conclude(question, answers);
         }
     }
 

@@ -79,7 +79,7 @@ const READER_YIELDS: u32 = 400;
 const CLOCK_EVERY: u32 = 64;
 
 /// The longest park without a reading of the clock.
-const PARK_MAX: Duration = Duration::from_millis(100);
+pub(crate) const PARK_MAX: Duration = Duration::from_millis(100);
 
 /// The end of a park.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,12 +12,14 @@ use ringfold_collectives::select::{
 use ringfold_collectives::{Algorithm, Form, Program, ScheduleParams, Target, lower};
 use ringfold_reduce::Kernel;
 use ringfold_topology::{Layout, PeerMemory};
+use ringfold_transport::offload::Reduction;
 use ringfold_types::limits::LINK_BYTES_MIN;
-use ringfold_types::{Call, Rank, ReduceOp, Wire};
+use ringfold_types::{Call, Collective, Rank, ReduceOp, Wire};
 
 use crate::buffers::{Buffers, Shape, runs_in_place};
 use crate::config::Config;
 use crate::digest::mix;
+use crate::offload::Handed;
 
 /// The compiled calls of a communicator.
 #[derive(Debug)]
@@ -99,6 +101,10 @@ pub(crate) struct CompiledCall {
     pub(crate) is_staged: bool,
     /// Whether receivers copy messages from their senders' memory.
     pub(crate) is_rendezvous: bool,
+    /// Whether ranks hand over chunks of the call to a provider. True even if this rank does not.
+    pub(crate) is_offloaded: bool,
+    /// The chunks that each lane of this rank hands over; empty if no lane does.
+    pub(crate) handed: Vec<Option<Handed>>,
     /// The call in the log, with the algorithm's number among those of its collective.
     name: CallName,
     /// The value on which ranks must agree besides the number of the call.
@@ -231,6 +237,7 @@ impl ScheduleCache {
         let program = lower(&(algorithm.schedule)(&plan), target);
         let scratch_bytes = (program.scratch_len() << program.shift(Form::Accumulator))
             + (program.rounded_len() << program.shift(Form::Element));
+        let handed = (0..program.lanes().len()).map(|lane| handed(&program, lane, &call)).collect();
         let is_plain = key.memory == Memory::Ordinary && key.call.op == call.op;
         CompiledCall {
             call: key.call,
@@ -241,10 +248,30 @@ impl ScheduleCache {
             in_windows: algorithm.needs_windows(),
             is_staged: algorithm.needs_staging(),
             is_rendezvous: target.rendezvous,
+            is_offloaded: algorithm.needs_provider() && layout.aggregation().is_some(),
+            handed,
             name: CallName::new(&key.call, code),
             fingerprint,
         }
     }
+}
+
+/// The chunks that a lane hands over.
+fn handed(program: &Program, lane: usize, call: &Call) -> Option<Handed> {
+    let group = program.group(lane)?;
+    let collective = match call.collective {
+        // Each member keeps the results of an all-reduce, for a root that lacks some when the
+        // provider fails. The other members may have left the call by then.
+        Collective::Reduce => Collective::AllReduce,
+        collective => collective,
+    };
+    let form = match group.form {
+        Form::Element => Wire::Element,
+        Form::Accumulator => Wire::Accumulator,
+    };
+    let Call { data_type, op, .. } = *call;
+    let reduction = Reduction { collective, data_type, op, root: 0, form };
+    Some(Handed { group: group.number, reduction })
 }
 
 /// The call, with the default form of partial results where the form makes no difference.

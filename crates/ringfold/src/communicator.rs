@@ -525,7 +525,7 @@ impl Communicator {
             unreachable!("it has begun, and only drop takes the control")
         };
         let (layout, rank, is_flipped) = (&self.layout, self.rank, self.is_staging_flipped);
-        let call = RunCall { compiled, layout, rank, tag, is_flipped };
+        let call = RunCall { compiled, layout, rank, tag, seq: self.seq, is_flipped };
         let outcome = {
             let mut run = Run::new(call, &mut self.scratch, &mut self.stepper);
             run.add_user(user, request.shape);
@@ -534,6 +534,9 @@ impl Communicator {
             }
             if compiled.is_rendezvous && !self.has_tried_peer_memory {
                 run.try_peer_memory();
+            }
+            if compiled.is_offloaded && self.router.offload().is_some() {
+                run.offload();
             }
             if exchanged != Exchanged::Nothing {
                 run.exchanged(stepped(exchanged));

@@ -23,7 +23,8 @@ use crate::backoff::{Backoff, Deadline, Parked, Pause, WaitPolicy, park};
 use crate::buffers::{AlignedBytes, BufferMap, Buffers, LocalSource, Shape, User};
 use crate::cache::CompiledCall;
 use crate::error::CallError;
-use crate::router::{Router, TRANSPORTS_MAX};
+use crate::offload::Handed;
+use crate::router::{Router, WAKE_FDS_MAX};
 use crate::watch::Watch;
 
 /// Work that a waiting caller advances.
@@ -159,7 +160,7 @@ fn park_rank(
     let awake = is_awake(work, router, watch);
     let parked = if matches!(awake, Ok(false)) {
         let longest = work.park_limit();
-        let fds: [Option<BorrowedFd<'_>>; TRANSPORTS_MAX + 1] = {
+        let fds: [Option<BorrowedFd<'_>>; WAKE_FDS_MAX + 1] = {
             let mut fds = router.wake_fds().chain([watch.wake_fd()]);
             std::array::from_fn(|_| fds.next())
         };
@@ -195,6 +196,8 @@ pub(crate) struct Run<'c> {
     staging: Option<&'c mut Option<Window>>,
     /// Whether the ranks first test how they can read each other's private memory.
     reads_peers: bool,
+    /// The lanes that hand over chunks to a provider that was not given up, as a mask.
+    offloaded: u8,
     phase: Phase,
 }
 
@@ -206,6 +209,8 @@ pub(crate) struct RunCall<'c> {
     pub(crate) rank: Rank,
     /// The tag of the call's messages and signals.
     pub(crate) tag: u32,
+    /// The number of the call.
+    pub(crate) seq: u64,
     /// Whether the halves of the staging buffer are flipped.
     pub(crate) is_flipped: bool,
 }
@@ -221,6 +226,8 @@ enum Phase {
     Share(Box<Sharing>),
     /// Every rank says whether it has all parts of the staging buffer.
     Confirm(Box<Gather>, Box<io::Result<Window>>),
+    /// The ranks decide which groups of in-network reduction serve the call.
+    Settle,
     /// The ranks have a finding that changes the choice of the algorithm.
     Found(Box<Finding>),
     /// The steps of the program.
@@ -246,7 +253,13 @@ impl<'c> Run<'c> {
         let CompiledCall { program, .. } = call.compiled;
         stepper.start(program);
         let buffers = BufferMap::new(program, scratch.exactly(call.compiled.scratch_bytes));
-        Self { call, stepper, buffers, staging: None, reads_peers: false, phase: Phase::Steps }
+        let phase = Phase::Steps;
+        Self { call, stepper, buffers, staging: None, reads_peers: false, offloaded: 0, phase }
+    }
+
+    /// Has lanes hand over chunks to the groups of in-network reduction.
+    pub(crate) fn offload(&mut self) {
+        self.phase = Phase::Settle;
     }
 
     /// Adds the caller's memory.
@@ -293,13 +306,16 @@ impl<'c> Run<'c> {
         watch: &Watch,
         budget: usize,
     ) -> Result<Progress, CallError> {
+        if matches!(self.phase, Phase::Settle) && !self.has_settled(router) {
+            return Ok(Progress::Idle);
+        }
         let tag = self.call.tag;
         let progress = match &mut self.phase {
             Phase::Agree(gather) | Phase::Read(gather) | Phase::Confirm(gather, _) => {
                 gather.advance(tag, router, watch, budget)?
             }
             Phase::Share(sharing) => sharing.advance(router, watch, budget)?,
-            Phase::Found(_) | Phase::Steps => Progress::Done,
+            Phase::Settle | Phase::Found(_) | Phase::Steps => Progress::Done,
         };
         if progress != Progress::Done {
             return Ok(progress);
@@ -329,9 +345,45 @@ impl<'c> Run<'c> {
                 }
                 (made, _) => Phase::Found(Box::new(Finding::NoStaging(made))),
             },
+            Phase::Settle => Phase::Steps,
             phase => phase,
         };
         Ok(Progress::Moved)
+    }
+
+    /// Begins the lanes that hand over chunks, once the ranks have decided which groups serve this
+    /// call. Returns whether they have.
+    fn has_settled(&mut self, router: &Router) -> bool {
+        let CompiledCall { program, handed, .. } = self.call.compiled;
+        let Some(offload) = router.offload() else { return true };
+        if !offload.begin(self.call.seq) {
+            return false;
+        }
+        self.stepper.start_with_provider(program);
+        for (lane, handed) in handed.iter().enumerate() {
+            let Some(handed) = handed else { continue };
+            if offload.enter(handed) {
+                self.offloaded |= 1 << lane;
+            } else {
+                self.stepper.fall_back(program, lane, 0);
+            }
+        }
+        true
+    }
+
+    /// Has the members' own steps take the place of a group that was given up.
+    fn fall_back(&mut self, router: &Router) {
+        let CompiledCall { program, handed, .. } = self.call.compiled;
+        let Some(offload) = router.offload() else { return };
+        for (lane, handed) in handed.iter().enumerate() {
+            if let Some(Handed { group, .. }) = handed
+                && self.offloaded & 1 << lane != 0
+                && let Some(from) = offload.ended(*group)
+            {
+                self.offloaded &= !(1 << lane);
+                self.stepper.fall_back(program, lane, from);
+            }
+        }
     }
 
     /// Ends a run that is done. After a finding no step of the call is done: the caller performs it
@@ -363,10 +415,13 @@ impl Work for Run<'_> {
     ) -> Result<Progress, CallError> {
         match self.phase {
             Phase::Steps => {
-                let (CompiledCall { kernel, program, .. }, tag) =
+                if self.offloaded != 0 {
+                    self.fall_back(router);
+                }
+                let (CompiledCall { kernel, program, handed, .. }, tag) =
                     (self.call.compiled, self.call.tag);
-                let mut ports =
-                    CallPorts { router, watch, kernel, tag, buffers: &mut self.buffers };
+                let buffers = &mut self.buffers;
+                let mut ports = CallPorts { router, watch, kernel, tag, buffers, handed };
                 self.stepper.advance(program, &mut ports, budget)
             }
             Phase::Found(_) => Ok(Progress::Done),
@@ -387,7 +442,7 @@ impl Work for Run<'_> {
             Phase::Agree(gather) | Phase::Read(gather) | Phase::Confirm(gather, _) => {
                 (&gather.program, &gather.stepper)
             }
-            Phase::Share(_) | Phase::Found(_) => return Ok(()),
+            Phase::Share(_) | Phase::Settle | Phase::Found(_) => return Ok(()),
         };
         let tag = self.call.tag;
         let mut waiting = stepper.waiting();
@@ -449,8 +504,8 @@ impl Gather {
         let mut user = User::Private(&mut all);
         let mut buffers = BufferMap::new(&self.program, &mut self.scratch);
         buffers.add_user(&self.program, false, &mut user, shape);
-        let kernel = &self.kernel;
-        let mut ports = CallPorts { router, watch, kernel, tag, buffers: &mut buffers };
+        let (kernel, buffers) = (&self.kernel, &mut buffers);
+        let mut ports = CallPorts { router, watch, kernel, tag, buffers, handed: &[] };
         self.stepper.advance(&self.program, &mut ports, budget)
     }
 }
@@ -515,6 +570,8 @@ struct CallPorts<'r, 'a> {
     /// The tag of the call's messages and signals. All ranks compute the same.
     tag: u32,
     buffers: &'r mut BufferMap<'a>,
+    /// The chunks that each lane hands over to a provider.
+    handed: &'r [Option<Handed>],
 }
 
 impl Ports for CallPorts<'_, '_> {
@@ -670,6 +727,27 @@ impl Ports for CallPorts<'_, '_> {
     fn swap(&mut self) -> Result<(), CallError> {
         self.buffers.swap();
         Ok(())
+    }
+
+    fn post(&mut self, lane: usize, src: Slice, _: Slice) -> Result<bool, CallError> {
+        let (Some(Some(handed)), Some(offload)) = (self.handed.get(lane), self.router.offload())
+        else {
+            return Ok(false);
+        };
+        Ok(match handed.reduction.collective {
+            Collective::Barrier => offload.post(self.tag, handed, 0, &[]),
+            _ => offload.post(self.tag, handed, src.len, self.buffers.read(src)),
+        })
+    }
+
+    fn take_result(&mut self, lane: usize, dst: Slice) -> Result<bool, CallError> {
+        let (Some(Some(handed)), Some(offload)) = (self.handed.get(lane), self.router.offload())
+        else {
+            return Ok(false);
+        };
+        let has_bytes = handed.reduction.collective != Collective::Barrier && dst.len > 0;
+        let into = if has_bytes { self.buffers.write(dst) } else { &mut [] };
+        Ok(offload.take(handed.group, into))
     }
 }
 

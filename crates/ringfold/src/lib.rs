@@ -49,6 +49,7 @@ mod execute;
 mod group;
 pub mod local;
 mod messages;
+mod offload;
 #[cfg(test)]
 mod panic_tests;
 mod parts;

@@ -13,6 +13,7 @@ use ringfold_transport::{
 use ringfold_types::{Lane, Rank};
 
 use crate::buffers::Buffers;
+use crate::offload::Offload;
 
 /// The transports of a communicator. A rank reaches each peer by exactly one of them.
 #[derive(Debug)]
@@ -22,6 +23,8 @@ pub(crate) struct Router {
     route: Vec<usize>,
     /// The name of the transport that carries the data to each rank.
     names: Vec<&'static str>,
+    /// The groups of in-network reduction, if the ranks have some.
+    offload: Option<Offload>,
     /// The process that has the connections.
     process: Process,
 }
@@ -58,7 +61,10 @@ impl DerefMut for Via {
 }
 
 /// Transports that one communicator uses at once.
-pub(crate) const TRANSPORTS_MAX: usize = 4;
+const TRANSPORTS_MAX: usize = 4;
+
+/// Descriptors on which a rank parks: those of transports and of in-network reduction.
+pub(crate) const WAKE_FDS_MAX: usize = TRANSPORTS_MAX + 1;
 
 impl Router {
     /// A router over `transports`. For each rank, `route` has the index of its transport, and
@@ -66,7 +72,18 @@ impl Router {
     pub(crate) fn new(transports: Vec<Via>, route: Vec<usize>, names: Vec<&'static str>) -> Self {
         debug_assert!(transports.len() <= TRANSPORTS_MAX, "room in the wait set");
         debug_assert!(route.iter().all(|via| *via < transports.len().max(1)), "routes exist");
-        Self { transports, route, names, process: Process::this() }
+        Self { transports, route, names, offload: None, process: Process::this() }
+    }
+
+    /// Adds the groups of in-network reduction.
+    pub(crate) fn set_offload(&mut self, offload: Offload) {
+        self.offload = Some(offload);
+    }
+
+    /// The groups of in-network reduction, if the ranks have some.
+    #[inline]
+    pub(crate) const fn offload(&self) -> Option<&Offload> {
+        self.offload.as_ref()
     }
 
     /// Whether this process was forked from the one that has the connections.
@@ -189,9 +206,11 @@ impl Router {
         self.transports[self.route[link.peer.index()]].readable(link)
     }
 
-    /// Polls every transport. Whether one of them made progress.
+    /// Polls every transport, and the groups of in-network reduction. Whether one of them made
+    /// progress.
     pub(crate) fn poll(&mut self) -> Result<bool, LinkError> {
-        self.transports.iter_mut().try_fold(false, |moved, via| Ok(via.poll()? || moved))
+        let moved = self.offload.as_ref().is_some_and(Offload::poll);
+        self.transports.iter_mut().try_fold(moved, |moved, via| Ok(via.poll()? || moved))
     }
 
     /// Memory registered with a transport, which sends messages from it without a copy. `None` if
@@ -203,6 +222,7 @@ impl Router {
 
     pub(crate) fn withdraw(&mut self) {
         self.transports.iter_mut().for_each(|via| via.withdraw());
+        self.offload.iter().for_each(Offload::withdraw);
     }
 
     pub(crate) fn is_flushed(&self) -> bool {
@@ -211,14 +231,17 @@ impl Router {
 
     pub(crate) fn arm(&mut self) {
         self.transports.iter_mut().for_each(|via| via.arm());
+        self.offload.iter().for_each(Offload::arm);
     }
 
     pub(crate) fn disarm(&mut self) {
         self.transports.iter_mut().for_each(|via| via.disarm());
+        self.offload.iter().for_each(Offload::disarm);
     }
 
     pub(crate) fn wake_fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.transports.iter().map(|via| via.wake_fd())
+        let offload = self.offload.iter().map(Offload::wake_fd);
+        self.transports.iter().map(|via| via.wake_fd()).chain(offload)
     }
 }
 
@@ -227,6 +250,7 @@ impl Drop for Router {
         if self.is_forked() {
             // Dropping them here would tell the peers that the parent has left.
             std::mem::forget(std::mem::take(&mut self.transports));
+            std::mem::forget(self.offload.take());
         }
     }
 }

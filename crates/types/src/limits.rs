@@ -163,6 +163,13 @@ pub const CATCH_UP_MS: u64 = 1_000;
 /// learn whether their calls were the same.
 pub const PARTING_MS: u64 = 1_000;
 
+/// Bytes of a question that one rank asks the control threads of others.
+pub const QUESTION_BYTES_MAX: usize = 4_096;
+
+/// Questions that the coordinator has open at a time, and that it remembers the answers of. Ranks ask
+/// again later.
+pub const INQUIRIES_MAX: usize = 64;
+
 /// Communicators of one job that may exist at the same time, if each asks `ringrun` for a
 /// coordinator.
 pub const COORDINATORS_MAX: usize = 1_024;
@@ -369,6 +376,9 @@ pub const OFFLOAD_BEAT_MS: u64 = 100;
 /// aggregator.
 pub const OFFLOAD_SILENCE_MS: u64 = 500;
 
+/// Time in milliseconds after which rank 0 first asks again for a group that was given up.
+pub const OFFLOAD_RENEWAL_MS: u64 = 5_000;
+
 const _: () = assert!(AGGREGATOR_ATTACH_MS > HANDSHAKE_MS);
 const _: () = assert!(OFFLOAD_WINDOW <= OFFLOAD_WINDOW_MAX);
 const _: () =
@@ -381,6 +391,7 @@ const _: () = assert!(
     OFFLOAD_LEAVES_MAX * AGGREGATOR_CHILDREN_MAX <= u16::MAX as usize,
     "members are numbered by 16 bits"
 );
+const _: () = assert!(OFFLOAD_TICKET_BYTES_MAX + 16 <= QUESTION_BYTES_MAX);
 const _: () = assert!(OFFLOAD_SILENCE_MS >= 4 * OFFLOAD_BEAT_MS);
 const _: () = assert!(LLDP_FILE_BYTES_MAX <= FABRIC_FILE_BYTES_MAX);
 const _: () = assert!(FABRIC_NODES_MAX <= FABRIC_PORTS_MAX);

@@ -199,6 +199,10 @@ pub trait Group: Send + Debug {
     /// Returns the members that the provider waits for. A late member is no failure of the group.
     fn awaited(&self) -> Awaited;
 
+    /// Ends the connection to the provider at once. Every later call fails; results that have
+    /// arrived stay.
+    fn give_up(&mut self);
+
     /// Returns the descriptor for `ppoll`. It becomes readable when a call may succeed that could
     /// not when the caller called `arm`, or when silence may have lasted too long.
     fn wake_fd(&self) -> BorrowedFd<'_>;

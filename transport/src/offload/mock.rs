@@ -249,6 +249,10 @@ impl Group for MockGroup {
         Awaited { children: late.enumerate().map(bit).sum(), above: 0 }
     }
 
+    fn give_up(&mut self) {
+        self.network.kill();
+    }
+
     fn wake_fd(&self) -> BorrowedFd<'_> {
         self.waker.as_fd()
     }

@@ -15,6 +15,7 @@ use tokio::time::Instant;
 
 use crate::channel::{Reader, Writer};
 use crate::inbound::{Inbound, Mark, receive};
+use crate::inquiry::Inquiries;
 use crate::member::{ControlStream, Incoming, is_cut};
 use crate::message::{FromCoordinator, JoinRequest, ProcessId, ToCoordinator, decode, encode};
 use crate::reconnect::ReturnPort;
@@ -51,6 +52,7 @@ pub(crate) struct Coordinator {
     pub(super) contributions: BTreeMap<u32, (u64, Vec<u8>)>,
     /// The number of the last finished exchange, and its result as a message.
     pub(super) exchanged: (u64, Arc<[u8]>),
+    pub(super) inquiries: Inquiries,
     /// The port where ranks reconnect, unless none was free.
     pub(super) return_port: Option<ReturnPort>,
     /// The process of each rank.
@@ -192,6 +194,7 @@ impl Coordinator {
             readers: JoinSet::new(),
             contributions: BTreeMap::new(),
             exchanged: (0, Arc::from([])),
+            inquiries: Inquiries::default(),
             return_port: None,
             processes: BTreeMap::new(),
             may_rejoin: BTreeMap::new(),

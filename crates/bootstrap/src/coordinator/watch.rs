@@ -14,6 +14,7 @@ use crate::acceptor::Authenticated;
 use crate::address;
 use crate::arbiter::{Agreement, Arbiter, Step};
 use crate::inbound::Mark;
+use crate::inquiry::{Asked, Concluded};
 use crate::member::Incoming;
 use crate::message::{FromCoordinator, ToCoordinator, encode};
 use crate::reconnect;
@@ -86,6 +87,7 @@ impl Coordinator {
                 () = sleep_until(parting.unwrap_or(now)), if parting.is_some() => {}
                 () = sleep_until(end.unwrap_or(now)), if end.is_some() && is_settled => return,
             }
+            self.conclude(agreement.size());
             if self.is_settled(&agreement) {
                 // These marks go behind the failure cause, if there is one.
                 let callers = std::mem::take(&mut self.callers);
@@ -148,48 +150,8 @@ impl Coordinator {
     }
 
     fn take(&mut self, agreement: &mut Agreement, event: Event) -> Vec<Step> {
-        let now_ms = self.now_ms();
         match event {
-            Event::Message(rank, ToCoordinator::Report(report)) => {
-                tracing::debug!("rank {rank} reports a failure: {report:?}");
-                agreement.report_failure(Rank(rank), report, now_ms)
-            }
-            Event::Message(rank, ToCoordinator::Answer(history)) => {
-                agreement.answer(Rank(rank), history, now_ms)
-            }
-            Event::Message(rank, ToCoordinator::Holds) => {
-                agreement.holds(Rank(rank));
-                Vec::new()
-            }
-            Event::Message(rank, ToCoordinator::Stated(cause)) => {
-                tracing::info!("rank {rank} stated a cause by itself: {cause}");
-                agreement.stated(Rank(rank), cause, now_ms)
-            }
-            Event::Message(rank, ToCoordinator::Goodbye(history)) => {
-                if agreement.is_present(Rank(rank)) {
-                    self.report(Report::Left { rank });
-                }
-                if rank != 0 {
-                    let until = Instant::now() + Duration::from_millis(limits::PARTING_MS);
-                    self.leaving.insert(rank, until);
-                }
-                agreement.left(Rank(rank), history, now_ms)
-            }
-            Event::Message(rank, ToCoordinator::Contribute(number, bytes)) => {
-                self.exchange(rank, number, bytes, agreement.size());
-                Vec::new()
-            }
-            Event::Message(rank, ToCoordinator::NoRoster) => {
-                // Sent once: a rank that asks again already has it under way.
-                if self.fetching.remove(&rank).is_some() {
-                    self.send(rank, &self.roster);
-                }
-                Vec::new()
-            }
-            Event::Message(rank, ToCoordinator::Join(_) | ToCoordinator::Return(_)) => {
-                tracing::warn!("rank {rank} joins again");
-                Vec::new()
-            }
+            Event::Message(rank, message) => self.take_message(agreement, rank, message),
             Event::Closed { rank, connection, is_cut } => {
                 let link = self.links.get(&rank);
                 if link.is_some_and(|link| link.connection != connection) {
@@ -213,6 +175,63 @@ impl Coordinator {
             }
             Event::CaughtUp(mark) => {
                 self.callers.push(mark);
+                Vec::new()
+            }
+        }
+    }
+
+    fn take_message(
+        &mut self,
+        agreement: &mut Agreement,
+        rank: u32,
+        message: ToCoordinator,
+    ) -> Vec<Step> {
+        let now_ms = self.now_ms();
+        match message {
+            ToCoordinator::Report(report) => {
+                tracing::debug!("rank {rank} reports a failure: {report:?}");
+                agreement.report_failure(Rank(rank), report, now_ms)
+            }
+            ToCoordinator::Answer(history) => agreement.answer(Rank(rank), history, now_ms),
+            ToCoordinator::Holds => {
+                agreement.holds(Rank(rank));
+                Vec::new()
+            }
+            ToCoordinator::Stated(cause) => {
+                tracing::info!("rank {rank} stated a cause by itself: {cause}");
+                agreement.stated(Rank(rank), cause, now_ms)
+            }
+            ToCoordinator::Goodbye(history) => {
+                if agreement.is_present(Rank(rank)) {
+                    self.report(Report::Left { rank });
+                }
+                if rank != 0 {
+                    let until = Instant::now() + Duration::from_millis(limits::PARTING_MS);
+                    self.leaving.insert(rank, until);
+                }
+                agreement.left(Rank(rank), history, now_ms)
+            }
+            ToCoordinator::Contribute(number, bytes) => {
+                self.exchange(rank, number, bytes, agreement.size());
+                Vec::new()
+            }
+            ToCoordinator::NoRoster => {
+                // Sent once: a rank that asks again already has it under way.
+                if self.fetching.remove(&rank).is_some() {
+                    self.send(rank, &self.roster);
+                }
+                Vec::new()
+            }
+            ToCoordinator::Inquire(of, question) => {
+                self.inquire(rank, of, question);
+                Vec::new()
+            }
+            ToCoordinator::Reply(number, answer) => {
+                self.inquiries.answer(rank, number, answer);
+                Vec::new()
+            }
+            ToCoordinator::Join(_) | ToCoordinator::Return(_) => {
+                tracing::warn!("rank {rank} joins again");
                 Vec::new()
             }
         }
@@ -274,6 +293,9 @@ impl Coordinator {
             Some(cause) => self.send(rank, cause),
             None => self.act(agreement.owed(Rank(rank))),
         }
+        for (number, inquiry) in self.inquiries.owed(rank) {
+            self.send_message(rank, &FromCoordinator::Question(number, inquiry.question.clone()));
+        }
     }
 
     /// The connection of a rank ended.
@@ -318,6 +340,40 @@ impl Coordinator {
         gone.into_iter()
             .flat_map(|(rank, lost)| self.declare_lost(agreement, rank, lost.is_cut))
             .collect()
+    }
+
+    fn inquire(&mut self, asker: u32, of: Option<u32>, question: Vec<u8>) {
+        match self.inquiries.open(asker, of, question.clone()) {
+            Asked::Pass(number, Some(rank)) => {
+                self.send_message(rank, &FromCoordinator::Question(number, question));
+            }
+            Asked::Pass(number, None) => {
+                self.broadcast_message(&FromCoordinator::Question(number, question));
+            }
+            Asked::Known(answers) => self.send(asker, &answers),
+            Asked::Nothing => {}
+        }
+    }
+
+    /// Passes on the answers of inquiries that lack none. Ranks that have left give none.
+    fn conclude(&mut self, size: usize) {
+        if self.inquiries.is_empty() {
+            return;
+        }
+        let ranks = Rank::at(size).0;
+        let (links, lost) = (&self.links, &self.lost);
+        let is_present = |rank: u32| links.contains_key(&rank) || lost.contains_key(&rank);
+        for Concluded { to, question, answers } in self.inquiries.conclude(ranks, is_present) {
+            let message = FromCoordinator::Answers(question.clone(), answers);
+            let message: Arc<[u8]> = encode(&message).into();
+            match to {
+                Some(rank) => self.send(rank, &message),
+                None => {
+                    self.broadcast(&message);
+                    self.inquiries.keep(question, message);
+                }
+            }
+        }
     }
 
     fn exchange(&mut self, rank: u32, number: u64, bytes: Vec<u8>, size: usize) {

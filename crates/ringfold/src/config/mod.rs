@@ -27,13 +27,16 @@ use crate::digest::digest;
 pub use error::ConfigError;
 pub use tracing::Level;
 pub(crate) use values::LONGEST_WAIT;
-pub use values::Transports;
-use values::{bytes, count, flag, host_id, number, on_or_off, seconds, transports};
+pub use values::{InNetwork, Transports};
+use values::{
+    bytes, count, flag, host_id, in_network, number, on_or_off, places, seconds, transports,
+};
 
 /// The settings of a communicator, with one field for each variable.
 ///
 /// Every rank of a job should have the same settings. Joining fails if ranks differ in
-/// `algorithms`, `wire`, `plan`, `chunk_bytes`, `channels`, `topology` or `topology_file`.
+/// `algorithms`, `wire`, `plan`, `chunk_bytes`, `channels`, `topology`, `topology_file`,
+/// `aggregators` or `in_network`.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct Config {
@@ -121,6 +124,17 @@ pub struct Config {
     /// it. Rank 0 reads the file and sends it to all ranks; the files of other ranks are ignored.
     /// Default: none; estimates use the rates of NICs and default prices.
     pub prices_file: Option<String>,
+    /// `RINGFOLD_AGGREGATORS`: the control ports of up to 8 aggregators for in-network reduction, as
+    /// in `10.0.0.9:7411,10.0.0.10:7411`. Calls are divided among them. Default: none.
+    pub aggregators: Vec<String>,
+    /// `RINGFOLD_INNETWORK`: `off` ignores the aggregators. `auto` uses those that grant a group,
+    /// where they are faster. With `require` joining fails unless every one grants a group.
+    /// Default: `auto`.
+    pub in_network: InNetwork,
+    /// `RINGFOLD_SITE_SECRET_FILE`: the file of the site's secret, which opens the control port of
+    /// aggregators. Only rank 0 reads it. Default: `.ringfold/site-secret` in the home directory,
+    /// made on first use.
+    pub site_secret_file: Option<String>,
     /// `RINGFOLD_TIMEOUT`: the seconds that one call may take. The job fails after them, with an
     /// error that names the ranks missing from the call. Default: 600.
     pub timeout: Duration,
@@ -158,6 +172,9 @@ impl fmt::Debug for Config {
             .field("topology", &self.topology)
             .field("topology_file", &self.topology_file)
             .field("prices_file", &self.prices_file)
+            .field("aggregators", &self.aggregators)
+            .field("in_network", &self.in_network)
+            .field("site_secret_file", &self.site_secret_file)
             .field("timeout", &self.timeout)
             .field("join_timeout", &self.join_timeout)
             .field("socket_ifname", &self.socket_ifname)
@@ -167,7 +184,7 @@ impl fmt::Debug for Config {
 }
 
 /// The variables that must be the same on every rank, because schedules depend on them.
-pub(crate) const COMMON: [&str; 7] = [
+pub(crate) const COMMON: [&str; 9] = [
     "RINGFOLD_ALGO",
     "RINGFOLD_WIRE",
     "RINGFOLD_CHUNK",
@@ -175,6 +192,8 @@ pub(crate) const COMMON: [&str; 7] = [
     "RINGFOLD_PLAN",
     "RINGFOLD_TOPO",
     "RINGFOLD_TOPO_FILE",
+    "RINGFOLD_AGGREGATORS",
+    "RINGFOLD_INNETWORK",
 ];
 
 /// The most queue pairs on each pair of rails.
@@ -208,6 +227,9 @@ impl Default for Config {
             topology: true,
             topology_file: None,
             prices_file: None,
+            aggregators: Vec::new(),
+            in_network: InNetwork::default(),
+            site_secret_file: None,
             timeout: Duration::from_secs(600),
             join_timeout: Duration::from_secs(60),
             socket_ifname: None,
@@ -220,7 +242,7 @@ impl Default for Config {
 impl Config {
     /// The values of the variables in `COMMON`, as text; empty if not set. `site` is the digest of
     /// a topology file for all hosts.
-    pub(crate) fn common_values(&self, site: Option<u64>) -> [String; 7] {
+    pub(crate) fn common_values(&self, site: Option<u64>) -> [String; 9] {
         let chunk = self.chunk_bytes.map_or_else(String::new, |bytes| bytes.to_string());
         let channels = self.channels.map_or_else(String::new, |channels| channels.to_string());
         let plan = match self.plan.rows().len() {
@@ -233,7 +255,13 @@ impl Config {
             Wire::Element => String::new(),
             Wire::Accumulator => self.wire.to_string(),
         };
-        [self.algorithms.to_string(), wire, chunk, channels, plan, topology, site]
+        let aggregators = self.aggregators.join(",");
+        let in_network = match self.in_network {
+            InNetwork::Auto => String::new(),
+            other => other.to_string(),
+        };
+        let algorithms = self.algorithms.to_string();
+        [algorithms, wire, chunk, channels, plan, topology, site, aggregators, in_network]
     }
 
     /// Reads the settings from this process's environment. Variables that are not set, or not
@@ -292,6 +320,13 @@ impl Config {
         }
         config.topology_file = set("RINGFOLD_TOPO_FILE").map(str::to_owned);
         config.prices_file = set("RINGFOLD_PRICES").map(str::to_owned);
+        if let Some(value) = set("RINGFOLD_AGGREGATORS") {
+            config.aggregators = places("RINGFOLD_AGGREGATORS", value)?;
+        }
+        if let Some(value) = set("RINGFOLD_INNETWORK") {
+            config.in_network = in_network("RINGFOLD_INNETWORK", value)?;
+        }
+        config.site_secret_file = set("RINGFOLD_SITE_SECRET_FILE").map(str::to_owned);
         if let Some(value) = set("RINGFOLD_TIMEOUT") {
             config.timeout = seconds("RINGFOLD_TIMEOUT", value)?;
         }
@@ -435,6 +470,9 @@ mod tests {
         assert_eq!(with("RINGFOLD_TIMEOUT", "1e19").unwrap().timeout, LONGEST_WAIT);
         assert!(!with("RINGFOLD_TOPO", "off").unwrap().topology && Config::default().topology);
         assert_eq!(with("RINGFOLD_TOPO_FILE", "x").unwrap().topology_file.as_deref(), Some("x"));
+        let places = with("RINGFOLD_AGGREGATORS", "a:1, [::1]:2").unwrap().aggregators;
+        assert_eq!(places, ["a:1", "[::1]:2"]);
+        assert_eq!(with("RINGFOLD_INNETWORK", "require").unwrap().in_network, InNetwork::Require);
         let tcp_only = Transports { shm: false, rdma: false, tcp: true };
         assert_eq!(with("RINGFOLD_TRANSPORT", "tcp").unwrap().transports, tcp_only);
         assert_eq!(
@@ -501,6 +539,11 @@ mod tests {
             ("RINGFOLD_PLAN", "/no/such/file"),
             ("RINGFOLD_PLAN", "/dev/zero"),
             ("RINGFOLD_TOPO", "0"),
+            ("RINGFOLD_INNETWORK", "on"),
+            ("RINGFOLD_AGGREGATORS", "10.0.0.9"),
+            ("RINGFOLD_AGGREGATORS", "a:1,:2"),
+            ("RINGFOLD_AGGREGATORS", "a:1,b:70000"),
+            ("RINGFOLD_AGGREGATORS", "a:1,b:2,c:3,d:4,e:5,f:6,g:7,h:8,i:9"),
             ("RINGFOLD_DEBUG", "LOUD"),
         ] {
             let message = with(name, value).expect_err(value).to_string();

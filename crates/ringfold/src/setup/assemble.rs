@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use ringfold_bootstrap::{Control, Secret};
+use ringfold_bootstrap::{Control, Respondent, Secret};
 use ringfold_transport::rdma::Rails;
 use ringfold_types::Rank;
 
@@ -11,12 +11,14 @@ use super::agree::{Agreed, Heritage, Source, agree, statement};
 use super::connect::{Endpoints, Membership};
 use super::discover::Discovered;
 use super::error::InitError;
+use super::in_network;
 use super::members::Members;
 use super::parts::{Joined, Origin, Parts};
 use super::peer_info::{EvidenceSummary, PeerInfo, PriceSummary};
 use super::routes::Routes;
 use super::settings::Settings;
 use crate::config::Config;
+use crate::offload::Offload;
 
 /// The material of one group.
 #[derive(Debug)]
@@ -27,6 +29,8 @@ pub(super) struct Material<'a> {
     pub(super) rails: Option<Rails>,
     /// The secret of the group.
     pub(super) secret: Secret,
+    /// The name of the job or of the group.
+    pub(super) name: String,
     /// The heritage of a parent group, if there is one.
     pub(super) heritage: Option<&'a Arc<Heritage>>,
 }
@@ -50,7 +54,7 @@ pub(super) fn assemble(
     meet: impl FnOnce(Vec<u8>) -> Result<(Control, Vec<Vec<u8>>), InitError>,
 ) -> Result<Parts, InitError> {
     let Membership { rank, size, .. } = membership;
-    let Material { found, rails, secret, heritage } = material;
+    let Material { found, rails, secret, name, heritage } = material;
     let statement = heritage.map_or_else(|| statement(config, rank), |_| String::new());
     let source = heritage.map_or(Source::Ranks(&statement), Source::Parent);
     let mut endpoints = Endpoints::open(config, membership, &found.interfaces, rails)?;
@@ -59,12 +63,19 @@ pub(super) fn assemble(
     let agreed = agree(config, &found, endpoints.listening(), source, &members);
     let (agreed, members) = members.unless_all_fail(agreed)?;
     let Agreed { layout, occupancy, fabric, heritage } = agreed;
+    let keys = Secret::new(membership.key);
+    let joined = in_network::join(config, (&name, keys), layout, &members);
+    let ((layout, offload), members) = members.unless_all_fail(joined)?;
     if let Some(rails) = &mut endpoints.rails {
         fabric.label(rank, rails);
     }
     let Members { control, infos, deadline } = members;
     let routes = Routes::find(rank, &infos, &layout, &fabric)?;
-    let router = endpoints.connect(config, membership, &found.host.name, routes, deadline)?;
+    let mut router = endpoints.connect(config, membership, &found.host.name, routes, deadline)?;
+    if let Some(shared) = offload {
+        control.answer_by(Arc::clone(&shared) as Arc<dyn Respondent>);
+        router.set_offload(Offload::new(shared, control.inquirer()));
+    }
     for peer in (0..size).map(Rank::at).filter(|peer| *peer != rank) {
         tracing::info!("rank {rank}: rank {peer} by {}", router.name(peer));
     }
@@ -120,7 +131,8 @@ mod tests {
         let (rank, size) = (control.rank(), control.size());
         let membership = Membership { rank, size, key: [key; 32] };
         let (found, secret) = (Arc::clone(found), Secret::new([key; 32]));
-        let material = Material { found, rails: None, secret, heritage: None };
+        let name = "test".to_owned();
+        let material = Material { found, rails: None, secret, name, heritage: None };
         let meet = |info| {
             let infos = control.exchange(info, DEADLINE);
             let infos = infos.map_err(|source| InitError::Exchange { rank, source })?;

@@ -64,6 +64,17 @@ pub enum InitError {
         /// The reason.
         source: ExchangeError,
     },
+    /// In-network reduction is required, and an aggregator grants no group. All ranks get this error.
+    #[error("RINGFOLD_INNETWORK=require cannot be met: {reason}")]
+    InNetwork {
+        /// The reason.
+        reason: String,
+    },
+    /// Rank 0 sent answers of aggregators that this rank cannot read.
+    #[error(
+        "rank 0 sent answers of aggregators that cannot be read; start every rank with the same version of ringfold"
+    )]
+    Grants,
     /// The network interfaces cannot be listed.
     #[error("cannot list this host's network interfaces")]
     Interfaces(#[source] io::Error),

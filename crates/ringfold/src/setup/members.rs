@@ -56,7 +56,10 @@ impl Members {
         match outcome {
             Ok(agreed) => Ok((agreed, self)),
             Err(error) => {
-                if let InitError::Prices { .. } | InitError::Profile(_) = &error {
+                if let InitError::Prices { .. }
+                | InitError::Profile(_)
+                | InitError::InNetwork { .. } = &error
+                {
                     self.control.leave().unwrap_or_default();
                 }
                 Err(error)

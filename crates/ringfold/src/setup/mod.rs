@@ -20,6 +20,7 @@ mod assemble;
 mod connect;
 mod discover;
 mod error;
+mod in_network;
 mod log;
 mod members;
 mod parts;
@@ -117,8 +118,8 @@ fn meet(
     let (found, rails) = Discovered::look(config, rank, identity.rendezvous.is_local())?;
     let mut options = options(config, &found, &identity);
     options.bind = listen_at.or(options.bind);
-    let material =
-        Material { found: Arc::new(found), rails, secret: secret.clone(), heritage: None };
+    let (name, found) = (identity.job.clone(), Arc::new(found));
+    let material = Material { found, rails, secret: secret.clone(), name, heritage: None };
     let meet = |info| Ok(Control::join(identity, secret, info, options)?);
     assemble(config, Membership { rank, size, key }, material, meet)
 }
@@ -163,6 +164,7 @@ pub(crate) fn join_group(
         found: Arc::clone(found),
         rails: found.rails(config, rank)?,
         secret: secret.clone(),
+        name: name.clone(),
         heritage: Some(heritage),
     };
     let (key, options) = (secret.data_key(&identity.job), options(config, found, &identity));

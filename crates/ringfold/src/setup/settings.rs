@@ -12,12 +12,13 @@ use crate::digest::digest;
 
 /// The names of the settings, for messages.
 const NAMES: [&str; COUNT] = {
-    let [algorithms, wire, chunk, channels, plan, topology, site] = COMMON;
-    [algorithms, wire, chunk, channels, plan, topology, site, "the version of ringfold"]
+    let [algorithms, wire, chunk, channels, plan, topology, site, places, mode] = COMMON;
+    let version = "the version of ringfold";
+    [algorithms, wire, chunk, channels, plan, topology, site, places, mode, version]
 };
-const COUNT: usize = 8;
+const COUNT: usize = 10;
 /// The bytes of a value that ranks exchange. The rest of a longer value is left out.
-const SHOWN_BYTES: usize = 32;
+const SHOWN_BYTES: usize = 22;
 
 /// One rank's settings, in the order of `NAMES`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -35,9 +36,11 @@ struct Setting {
 impl Settings {
     /// The settings of `config`. `site` is as for `Config::common_values`.
     pub(crate) fn of(config: &Config, site: Option<u64>) -> Self {
-        let [algorithms, wire, chunk, channels, plan, topology, site] = config.common_values(site);
+        let [algorithms, wire, chunk, channels, plan, topology, site, places, mode] =
+            config.common_values(site);
         let version = env!("CARGO_PKG_VERSION").to_owned();
-        let values = [algorithms, wire, chunk, channels, plan, topology, site, version];
+        let values =
+            [algorithms, wire, chunk, channels, plan, topology, site, places, mode, version];
         let or_unset = |value: String| if value.is_empty() { "unset".to_owned() } else { value };
         Self(values.map(|value| Setting::new(&or_unset(value))))
     }
@@ -151,8 +154,8 @@ mod tests {
         let settings = with("ring", Some(1 << 20));
         assert_eq!(Settings::parse(&settings.to_string()), Some(settings));
         assert_eq!(Settings::parse(&Settings::default().to_string()), Some(Settings::default()));
-        let nine = "1:a 2:b 3:c 4:d 5:e 6:f 7:g 8:h 9:i";
-        for nonsense in ["", "a", "1:a 2:b", nine, "1:a x:b 3:c", "1:a 2 3:c"] {
+        let more = "1:a 2:b 3:c 4:d 5:e 6:f 7:g 8:h 9:i a:j b:k";
+        for nonsense in ["", "a", "1:a 2:b", more, "1:a x:b 3:c", "1:a 2 3:c"] {
             assert_eq!(Settings::parse(nonsense), None, "{nonsense}");
         }
     }

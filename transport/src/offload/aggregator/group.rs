@@ -11,7 +11,7 @@ use ringfold_types::limits::{
 use ringfold_types::{Collective, Wire};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
-use rustix::net::{getpeername, sockopt};
+use rustix::net::{Shutdown, getpeername, shutdown, sockopt};
 
 use super::incoming::{Incoming, Received};
 use super::outgoing::Outgoing;
@@ -362,6 +362,14 @@ impl Group for AggregatorGroup {
 
     fn awaited(&self) -> Awaited {
         self.awaited
+    }
+
+    fn give_up(&mut self) {
+        if !matches!(self.state, State::Failed(_)) {
+            self.state = State::Failed(OffloadError::Closed);
+        }
+        // Fails only if the connection has ended.
+        shutdown(&self.socket, Shutdown::Both).ok();
     }
 
     fn wake_fd(&self) -> BorrowedFd<'_> {

@@ -1,0 +1,112 @@
+//! In-network reduction: the groups through which a communicator hands over chunks to a provider.
+//!
+//! * `site`: the provider, as a communicator uses it;
+//! * `term`: this rank's end of one group, from its grant until it is given up;
+//! * `shared`: the terms of all groups, which the caller and the control thread use;
+//! * `question`: the questions about a term that the control threads of all ranks answer;
+//! * `renewal`: asks again for a group that was given up.
+//!
+//! A group that fails is given up by all members together, at one chunk. One of them asks how far
+//! everyone came. The control threads answer, because a member may have finished the call and
+//! compute. From its answer on, a member takes no result that has not arrived yet. The term ends
+//! before the first chunk whose result has arrived at no member. A member that lacks an earlier
+//! result asks the one that has most results for it.
+
+mod question;
+mod renewal;
+mod shared;
+mod site;
+mod term;
+
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use ringfold_bootstrap::Inquirer;
+use ringfold_transport::offload::Reduction;
+
+pub(crate) use shared::{FIRST, Shared, ready};
+pub(crate) use site::{AggregatorSite, Site};
+
+/// The end of a communicator's caller.
+#[derive(Debug)]
+pub(crate) struct Offload {
+    shared: Arc<Shared>,
+    inquirer: Inquirer,
+}
+
+/// The chunks that a lane of a call hands over.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Handed {
+    /// The number of the group.
+    pub(crate) group: usize,
+    pub(crate) reduction: Reduction,
+}
+
+impl Offload {
+    pub(crate) fn new(shared: Arc<Shared>, inquirer: Inquirer) -> Self {
+        shared.renew_by(inquirer.clone());
+        Self { shared, inquirer }
+    }
+
+    /// Notes that call `seq` begins. Returns false while the ranks decide whether a renewed group
+    /// serves this call: the caller then tries again.
+    pub(crate) fn begin(&self, seq: u64) -> bool {
+        self.shared.lock().begin(seq)
+    }
+
+    /// Enters a lane of a call. Returns false if the lane must do without the provider.
+    pub(crate) fn enter(&self, handed: &Handed) -> bool {
+        let is_supported = self.shared.site().supports(handed.group, &handed.reduction);
+        let mut state = self.shared.lock();
+        is_supported && state.term(handed.group).is_some_and(term::Term::enter)
+    }
+
+    /// The number of chunks of this call for which a group has results, if it was given up.
+    pub(crate) fn ended(&self, group: usize) -> Option<u32> {
+        self.shared.lock().term(group)?.ended()
+    }
+
+    /// Hands over the next chunk. Returns whether there was room.
+    pub(crate) fn post(&self, tag: u32, handed: &Handed, count: usize, bytes: &[u8]) -> bool {
+        let mut state = self.shared.lock();
+        let term = state.term(handed.group);
+        term.is_some_and(|term| term.post(tag, handed.reduction, count, bytes))
+    }
+
+    /// Stores the oldest result that was not taken in `into`, which is empty where this rank does
+    /// not need it. Returns whether it was there.
+    pub(crate) fn take(&self, group: usize, into: &mut [u8]) -> bool {
+        self.shared.lock().term(group).is_some_and(|term| term.take(into))
+    }
+
+    /// Sends and receives what it can, and asks the other ranks what this one must know. Returns
+    /// whether anything moved.
+    pub(crate) fn poll(&self) -> bool {
+        self.shared.poll(&self.inquirer)
+    }
+
+    pub(crate) fn arm(&self) {
+        self.shared.lock().terms().for_each(term::Term::arm);
+    }
+
+    pub(crate) fn disarm(&self) {
+        self.shared.lock().terms().for_each(term::Term::disarm);
+    }
+
+    /// A descriptor that becomes readable when something may move.
+    pub(crate) fn wake_fd(&self) -> BorrowedFd<'_> {
+        self.shared.wake_fd()
+    }
+
+    /// Ends all groups at once, because the communicator has failed.
+    pub(crate) fn withdraw(&self) {
+        self.shared.lock().terms().for_each(term::Term::withdraw);
+    }
+}
+
+impl Drop for Offload {
+    /// Leaves all groups.
+    fn drop(&mut self) {
+        self.shared.close();
+    }
+}

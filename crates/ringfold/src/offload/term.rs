@@ -1,0 +1,211 @@
+//! This rank's end of one group, from its grant until it is given up.
+
+use std::collections::BTreeMap;
+use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant};
+
+use ringfold_transport::offload::{Chunk, Group, OffloadError, Reduction};
+use ringfold_types::{Rank, limits};
+
+use super::question::{Position, Question};
+
+/// The time after which a question that has no answer is asked again.
+const AGAIN: Duration = Duration::from_millis(limits::OFFLOAD_SILENCE_MS);
+
+/// This rank's end of a group.
+#[derive(Debug)]
+pub(super) struct Term {
+    /// The number of the term among those of its group.
+    pub(super) number: u32,
+    group: Box<dyn Group>,
+    /// Chunks handed over before the current call.
+    base: u64,
+    /// Results taken.
+    taken: u64,
+    /// Whether the term moves no more, until it ends.
+    is_frozen: bool,
+    /// The reason why this member gives the group up.
+    fault: Option<String>,
+    end: Option<End>,
+    /// Results that other members had.
+    fetched: BTreeMap<u64, Vec<u8>>,
+    /// When this member last asked.
+    asked: Option<Instant>,
+}
+
+/// The end of a term.
+#[derive(Clone, Copy, Debug)]
+struct End {
+    /// The first chunk without a result.
+    at: u64,
+    /// A member that has all results before it.
+    holder: Rank,
+}
+
+impl Term {
+    pub(super) fn new(number: u32, group: Box<dyn Group>) -> Self {
+        Self {
+            number,
+            group,
+            base: 0,
+            taken: 0,
+            is_frozen: false,
+            fault: None,
+            end: None,
+            fetched: BTreeMap::new(),
+            asked: None,
+        }
+    }
+
+    /// Begins a lane of a call. Returns false if the group was given up.
+    pub(super) fn enter(&mut self) -> bool {
+        self.base = self.group.posted();
+        self.end.is_none()
+    }
+
+    pub(super) fn ended(&self) -> Option<u32> {
+        let end = self.end?;
+        Some(u32::try_from(end.at.saturating_sub(self.base)).unwrap_or(u32::MAX))
+    }
+
+    pub(super) fn post(
+        &mut self,
+        tag: u32,
+        reduction: Reduction,
+        count: usize,
+        bytes: &[u8],
+    ) -> bool {
+        let chunk = Chunk { number: self.group.posted(), tag, reduction, count };
+        if self.is_frozen {
+            return false;
+        }
+        let posted = self.group.post(&chunk, bytes);
+        self.note(posted)
+    }
+
+    pub(super) fn take(&mut self, into: &mut [u8]) -> bool {
+        let number = self.taken;
+        if self.group.result().is_some_and(|outcome| outcome.number == number) {
+            if let Some(outcome) = self.group.result()
+                && !into.is_empty()
+            {
+                into.copy_from_slice(outcome.bytes);
+            }
+            self.group.take();
+        } else {
+            let Some(bytes) = self.fetched.remove(&number) else { return false };
+            if !into.is_empty() {
+                if bytes.len() != into.len() {
+                    return false;
+                }
+                into.copy_from_slice(&bytes);
+            }
+        }
+        self.taken += 1;
+        true
+    }
+
+    /// Sends and receives what it can. Returns whether anything moved.
+    pub(super) fn poll(&mut self) -> bool {
+        let is_idle = self.group.is_ready() && self.group.arrived() == self.group.posted();
+        if self.is_frozen || is_idle {
+            return false;
+        }
+        let moved = self.group.poll();
+        self.note(moved)
+    }
+
+    /// The outcome of the group's method. Freezes the term after an error.
+    fn note(&mut self, outcome: Result<bool, OffloadError>) -> bool {
+        outcome.unwrap_or_else(|error| {
+            self.fault = Some(error.to_string());
+            self.is_frozen = true;
+            true
+        })
+    }
+
+    /// The reason why this member gives the group up, once.
+    pub(super) const fn take_fault(&mut self) -> Option<String> {
+        self.fault.take()
+    }
+
+    /// Freezes the term. Returns how far this member has come.
+    pub(super) fn freeze(&mut self) -> Position {
+        self.is_frozen = true;
+        Position { posted: self.group.posted(), arrived: self.group.arrived() }
+    }
+
+    /// Ends the term before chunk `at`. `holder` has all results before it. Returns whether the term
+    /// ends now.
+    pub(super) fn end(&mut self, at: u64, holder: Rank) -> bool {
+        let is_first = self.end.is_none();
+        if is_first {
+            self.freeze();
+            self.end = Some(End { at, holder });
+            self.group.give_up();
+            self.group.disarm();
+            self.asked = None;
+        }
+        is_first
+    }
+
+    /// Whether the call in progress still lacks the outcome of this term.
+    pub(super) fn is_open(&self) -> bool {
+        self.is_frozen && (self.end.is_none() || self.lacking().next().is_some())
+    }
+
+    /// The numbers of the results that this member lacks.
+    fn lacking(&self) -> impl Iterator<Item = u64> + '_ {
+        let missing = self.end.map(|end| self.group.arrived().max(self.taken)..end.at);
+        missing.into_iter().flatten().filter(|number| !self.fetched.contains_key(number))
+    }
+
+    /// The questions that are due, each with the rank to ask. `None` means all.
+    pub(super) fn due(&mut self) -> Vec<(Option<Rank>, Question)> {
+        let is_due = self.is_open() && self.asked.is_none_or(|asked| asked.elapsed() >= AGAIN);
+        if !is_due {
+            return Vec::new();
+        }
+        self.asked = Some(Instant::now());
+        match self.end {
+            None => vec![(None, Question::Positions)],
+            Some(End { holder, .. }) => {
+                self.lacking().map(|number| (Some(holder), Question::Result(number))).collect()
+            }
+        }
+    }
+
+    /// The bytes of a result that another member lacks.
+    pub(super) fn retained(&self, number: u64) -> Option<&[u8]> {
+        self.group.retained(number).map(|outcome| outcome.bytes)
+    }
+
+    /// Takes a result that another member had.
+    pub(super) fn fetch(&mut self, number: u64, bytes: &[u8]) {
+        let is_lacking = self.lacking().any(|it| it == number);
+        if is_lacking {
+            self.fetched.insert(number, bytes.to_vec());
+        }
+    }
+
+    pub(super) fn wake_fd(&self) -> BorrowedFd<'_> {
+        self.group.wake_fd()
+    }
+
+    pub(super) fn arm(&mut self) {
+        if !self.is_frozen {
+            self.group.arm();
+        }
+    }
+
+    /// Cancels `arm`, also if the term has been frozen since.
+    pub(super) fn disarm(&mut self) {
+        self.group.disarm();
+    }
+
+    pub(super) fn withdraw(&mut self) {
+        self.is_frozen = true;
+        self.group.give_up();
+        self.group.disarm();
+    }
+}
