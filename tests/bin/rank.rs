@@ -37,9 +37,12 @@
 //!   and the memory of this process;
 //! * `split COLORS ROUNDS`: splits the ranks into COLORS groups, ROUNDS times. Rank 0 prints the
 //!   time of each split in microseconds;
+//! * `bits ROUNDS SECONDS`: sleeps, then reduces numbers of all types by several operations, ROUNDS
+//!   times. Prints a digest of the results of each round;
 //! * `again TIMES`: makes TIMES more communicators, every second one before it leaves the last.
 #![expect(clippy::print_stdout, reason = "standard output is how it reports")]
 
+mod bits;
 mod groups;
 mod mixed;
 
@@ -129,6 +132,10 @@ fn run(args: &[String]) -> Result<(), Error> {
             comm.all_reduce(&mut [1.0_f32; 1000], ReduceOp::Sum)
         }
         Some("footprint") => footprint(&mut comm, number(1) / 4),
+        Some("bits") => {
+            println!("started");
+            bits::bits(&mut comm, number(1), number(2) as u64)
+        }
         Some("again") => again(comm, number(1)),
         Some("grouped") => groups::grouped(comm, Rank::at(number(1)).0, number(2)),
         Some("churn") => groups::churn(comm, number(1), number(2)),
