@@ -117,8 +117,7 @@ impl Cell {
 
     /// Returns the call; a block has at least one element.
     fn call(&self, comm: &Communicator) -> Call {
-        let has_blocks =
-            matches!(self.collective, Collective::AllGather | Collective::ReduceScatter);
+        let has_blocks = self.collective.has_blocks();
         let elements = self.bytes / self.data_type.bytes();
         Call {
             collective: self.collective,
