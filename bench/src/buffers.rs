@@ -1,7 +1,7 @@
 //! The two buffers of timed calls of any type: inputs, the call, the check of the result.
 
 use bytemuck::{cast_slice, cast_slice_mut};
-use ringfold::{Buffers, Call, Collective, Communicator, Error, Parts, Rank};
+use ringfold::{Buffers, Call, Communicator, Error, Parts, Rank};
 use ringfold::{Uneven, Window, Windows};
 
 use crate::oracle::Oracle;
@@ -61,9 +61,10 @@ impl CallBuffers {
         let oracle = Oracle::new(*call, ranks, seed);
         let [input, output] = self.words_mut();
         output[..buffer_bytes(call, ranks).div_ceil(size_of::<u64>())].fill(GARBAGE);
-        let len = call.input_len(ranks) * call.data_type.bytes();
+        let bytes = call.data_type.bytes();
+        let len = call.input_of(rank, ranks) * bytes;
         if in_place {
-            let at = if call.collective == Collective::AllGather { rank.index() * len } else { 0 };
+            let at = call.in_place_at(rank)[0] * bytes;
             oracle.fill_input(rank, &mut cast_slice_mut(output)[at..at + len]);
         } else {
             oracle.fill_input(rank, &mut cast_slice_mut(input)[..len]);
@@ -80,9 +81,9 @@ impl CallBuffers {
     /// Returns this rank's result of `call`.
     #[must_use]
     pub fn result(&self, comm: &Communicator, call: &Call, in_place: bool) -> &[u8] {
-        let len = call.output_len(comm.size()) * call.data_type.bytes();
-        let scattered = in_place && call.collective == Collective::ReduceScatter;
-        let at = if scattered { comm.rank().index() * len } else { 0 };
+        let (rank, bytes) = (comm.rank(), call.data_type.bytes());
+        let len = call.output_of(rank, comm.size()) * bytes;
+        let at = if in_place { call.in_place_at(rank)[1] * bytes } else { 0 };
         let output: &[u64] = match &self.0 {
             Memory::Ordinary([_, output]) => output,
             Memory::Registered([_, output]) | Memory::Windows([_, output]) => output,
@@ -112,7 +113,7 @@ impl CallBuffers {
         let [input, output] = self.words_mut();
         let output: &mut [u8] = cast_slice_mut(output);
         let buffers = if in_place {
-            Buffers::InPlace(&mut output[..buffer_bytes(call, ranks)])
+            Buffers::InPlace(&mut output[..call.in_place_of(comm.rank(), ranks) * bytes])
         } else {
             Buffers::Apart {
                 input: &cast_slice(input)[..call.input_len(ranks) * bytes],

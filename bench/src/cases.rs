@@ -1,6 +1,6 @@
 //! The calls to time, from the command line.
 
-use ringfold::{Call, Collective, DataType, Rank, ReduceOp, Wire};
+use ringfold::{Call, DataType, Rank, ReduceOp, Wire};
 
 use crate::args::Args;
 use crate::buffers::buffer_bytes;
@@ -58,7 +58,7 @@ impl Cases {
         let count = match collective {
             // All parts together are the whole buffer.
             _ if self.test == Test::AllToAllV => elements / shares(self.ranks) * shares(self.ranks),
-            Collective::AllGather | Collective::ReduceScatter => {
+            _ if collective.has_blocks() => {
                 // As in nccl-tests, blocks begin at multiples of 16 bytes.
                 (elements / self.ranks) & !(16 / data_type.bytes() - 1)
             }
@@ -168,6 +168,7 @@ fn roots(text: &str, ranks: usize) -> Result<Vec<Rank>, String> {
 #[cfg(test)]
 mod tests {
     use clap::Parser as _;
+    use ringfold::Collective;
 
     use super::*;
 

@@ -215,8 +215,8 @@ fn bus_factor(test: Test, ranks: usize) -> f64 {
     };
     match collective {
         Collective::AllReduce => 2.0 * (n - 1.0) / n,
-        Collective::AllGather | Collective::ReduceScatter => (n - 1.0) / n,
-        Collective::Broadcast | Collective::Reduce | Collective::Barrier => 1.0,
+        collective if collective.has_blocks() => (n - 1.0) / n,
+        _ => 1.0,
     }
 }
 

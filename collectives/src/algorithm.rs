@@ -52,8 +52,12 @@ pub(crate) enum Way {
     Exchange,
     /// Every rank sends to every other, or reads its memory.
     Direct,
-    /// The root sends to every other rank.
-    FromRoot,
+    /// Every rank sends to every other, one after the other, and receives from one at a time.
+    InTurn,
+    /// The root sends to every other rank, or receives from each.
+    AtRoot,
+    /// Each edge of a tree carries the blocks of all ranks below it.
+    Subtrees,
     /// Levels of hosts, each with a pattern of its own. The function prices a call for a layout, in
     /// picoseconds, if pipelines pass on `chunk` elements at a time.
     Levels(fn(&Call, &Layout, chunk: usize) -> u128),
@@ -68,7 +72,7 @@ impl Way {
 
     /// Whether a rank sends to all its receivers at once.
     pub(crate) const fn is_at_once(self) -> bool {
-        matches!(self, Self::Direct | Self::FromRoot)
+        matches!(self, Self::Direct | Self::AtRoot)
     }
 }
 
@@ -178,7 +182,13 @@ impl Algorithm {
     /// Whether every rank has a link to every other.
     #[must_use]
     pub fn is_direct(&self) -> bool {
-        matches!(self.way, Way::Direct) && self.works_anywhere()
+        matches!(self.way, Way::Direct | Way::InTurn) && self.works_anywhere()
+    }
+
+    /// Whether some rank has a link to every other.
+    #[must_use]
+    pub(crate) fn has_many_links(&self) -> bool {
+        self.is_direct() || matches!(self.way, Way::AtRoot) && self.works_anywhere()
     }
 
     /// The messages that the algorithm states for `call`, by the levels that they cross. Exact

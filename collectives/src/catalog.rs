@@ -3,7 +3,10 @@
 use ringfold_types::Collective;
 
 use crate::algorithm::Algorithm;
-use crate::{allgather, allreduce, barrier, broadcast, reduce, reduce_scatter};
+use crate::{
+    allgather, allreduce, alltoall, barrier, broadcast, exscan, gather, reduce, reduce_scatter,
+    scan, scatter,
+};
 
 impl Algorithm {
     /// All algorithms for a collective.
@@ -16,6 +19,11 @@ impl Algorithm {
             Collective::Broadcast => broadcast::ALGORITHMS,
             Collective::Reduce => reduce::ALGORITHMS,
             Collective::Barrier => barrier::ALGORITHMS,
+            Collective::AllToAll => alltoall::ALGORITHMS,
+            Collective::Gather => gather::ALGORITHMS,
+            Collective::Scatter => scatter::ALGORITHMS,
+            Collective::Scan => scan::ALGORITHMS,
+            Collective::Exscan => exscan::ALGORITHMS,
         }
     }
 

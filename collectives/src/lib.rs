@@ -16,9 +16,9 @@
 //!   with the members' own steps in its place;
 //! * `in_network`: the parts that algorithms for such groups share;
 //! * `pattern`: the communication patterns, integers only;
-//! * `allreduce`, `allgather`, `reduce_scatter`, `broadcast`, `reduce`, `barrier`: one file per
-//!   algorithm, which states the facts of `algorithm`; `catalog` lists them; `cost` and `select`
-//!   choose.
+//! * `allreduce`, `allgather`, `reduce_scatter`, `broadcast`, `reduce`, `barrier`, `alltoall`,
+//!   `gather`, `scatter`, `scan`, `exscan`: one file per algorithm, which states the facts of
+//!   `algorithm`; `catalog` lists them; `cost` and `select` choose.
 //!
 //! This crate does not depend on transports, clocks or environments.
 #![no_std]
@@ -29,6 +29,7 @@ extern crate alloc;
 pub mod algorithm;
 mod allgather;
 mod allreduce;
+mod alltoall;
 mod barrier;
 mod broadcast;
 mod catalog;
@@ -37,8 +38,10 @@ pub mod chunk;
 mod connections;
 pub mod cost;
 pub mod crossing;
+mod exscan;
 mod flat;
 mod form;
+mod gather;
 pub mod group;
 mod hosts;
 #[cfg(test)]
@@ -51,6 +54,8 @@ mod printed;
 pub mod program;
 mod reduce;
 mod reduce_scatter;
+mod scan;
+mod scatter;
 pub mod schedule;
 #[cfg(test)]
 mod schedule_tests;

@@ -25,7 +25,7 @@ use core::ops::Range;
 
 use ringfold_topology::Order;
 use ringfold_types::limits::{CHANNELS_MAX, SOURCES_MAX, STEPS_MAX};
-use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
+use ringfold_types::{Buffer, Call, Rank, Slice};
 
 use crate::algorithm::ScheduleParams;
 use crate::group::Group;
@@ -195,12 +195,8 @@ impl Schedule {
     /// The offset of `Output` in `Input`, in elements, when the call is in place.
     #[must_use]
     pub fn overlay(&self) -> isize {
-        let own = (self.rank.index() * self.call.count).cast_signed();
-        match self.call.collective {
-            Collective::AllGather => -own,
-            Collective::ReduceScatter => own,
-            _ => 0,
-        }
+        let [input, output] = self.call.in_place_at(self.rank).map(usize::cast_signed);
+        output - input
     }
 
     /// The ranks that it sends to, receives from or waits for, in rank order: this rank needs a
@@ -378,6 +374,11 @@ impl Builder {
         if form == Form::Accumulator {
             return self.scratch(len);
         }
+        self.elements(len)
+    }
+
+    /// Reserves `len` elements in the call's data type, which the rank sends as its input.
+    pub fn elements(&mut self, len: usize) -> Slice {
         let slice = Slice::new(Buffer::Rounded, self.schedule.rounded_len, len);
         self.schedule.rounded_len += len;
         slice

@@ -163,9 +163,7 @@ fn for_a_handful_of_sizes(collective: Collective) {
 
 /// Whether each rank sends to every other for each piece. Few pieces are messages enough then.
 fn sends_all_to_all(algorithm: &Algorithm) -> bool {
-    matches!(algorithm.collective, Collective::AllGather | Collective::ReduceScatter)
-        || algorithm.name == "one_shot"
-        || algorithm.needs_staging()
+    algorithm.collective.has_blocks() || algorithm.name == "one_shot" || algorithm.needs_staging()
 }
 
 fn splitmix(seed: u64) -> u64 {
@@ -181,10 +179,7 @@ fn as_stated(collective: Collective) {
         for algorithm in Algorithm::of(collective).iter().filter(|it| !it.is_hierarchical()) {
             // Divides evenly into blocks and halves of blocks, unless it is the count of a block
             // itself, and fits one chunk and any link or staging buffer.
-            let blocks = match collective {
-                Collective::AllGather | Collective::ReduceScatter => 1,
-                _ => size,
-            };
+            let blocks = if collective.has_blocks() { 1 } else { size };
             let even = 32 * size.next_power_of_two() * blocks;
             for call in calls(collective, size, &[even]) {
                 let measured = prove(algorithm, call, size, even, even * size * 8);
@@ -244,4 +239,9 @@ prove_each! {
     broadcast: Collective::Broadcast;
     reduce: Collective::Reduce;
     barrier: Collective::Barrier;
+    alltoall: Collective::AllToAll;
+    gather: Collective::Gather;
+    scatter: Collective::Scatter;
+    scan: Collective::Scan;
+    exscan: Collective::Exscan;
 }

@@ -125,18 +125,17 @@ fn input(call: &Call, rank: Rank, size: usize) -> Vec<u8> {
 fn in_buffers(comm: &mut Communicator, call: &Call, in_place: bool) -> Vec<u8> {
     let (rank, size, bytes) = (comm.rank(), comm.size(), call.data_type.bytes());
     let input = input(call, rank, size);
-    let output_len = call.output_len(size) * bytes;
-    let at = |collective| if call.collective == collective { rank.index() } else { 0 };
+    let input = &input[..call.input_of(rank, size) * bytes];
+    let output_len = call.output_of(rank, size) * bytes;
     let mut output = vec![0; output_len];
     if in_place {
-        let mut buffer = vec![0; input.len().max(output_len)];
-        let begin = at(Collective::AllGather) * input.len();
-        buffer[begin..begin + input.len()].copy_from_slice(&input);
+        let mut buffer = vec![0; call.in_place_of(rank, size) * bytes];
+        let [begin, output_begin] = call.in_place_at(rank).map(|at| at * bytes);
+        buffer[begin..begin + input.len()].copy_from_slice(input);
         comm.perform(call, Buffers::InPlace(&mut buffer)).unwrap();
-        let begin = at(Collective::ReduceScatter) * output_len;
-        output.copy_from_slice(&buffer[begin..begin + output_len]);
+        output.copy_from_slice(&buffer[output_begin..output_begin + output_len]);
     } else {
-        comm.perform(call, Buffers::Apart { input: &input, output: &mut output }).unwrap();
+        comm.perform(call, Buffers::Apart { input, output: &mut output }).unwrap();
     }
     output
 }

@@ -52,27 +52,30 @@ fn wrong_in(
     let (rank, size, bytes) = (comm.rank(), comm.size(), call.data_type.bytes());
     let oracle = Oracle::new(*call, size, seed);
     let call = Call { op: oracle.op(rank), ..*call };
-    let (input_len, output_len) = (call.input_len(size) * bytes, call.output_len(size) * bytes);
+    let [input_len, output_len, both] =
+        [call.input_of(rank, size), call.output_of(rank, size), call.in_place_of(rank, size)]
+            .map(|elements| elements * bytes);
     let input = &mut input[..input_len];
     oracle.fill_input(rank, input);
     if !in_place {
         let output = &mut output[..output_len];
         output.fill(0xa5);
         comm.perform(&call, Buffers::Apart { input, output }).unwrap();
+        if call.collective.reduces() && call.summands(rank, size).is_empty() {
+            assert!(output.iter().all(|byte| *byte == 0xa5), "{call} wrote an output of nothing");
+        }
         return oracle.count_wrong(rank, output);
     }
-    let buffer = &mut output[..input_len.max(output_len)];
+    let buffer = &mut output[..both];
     buffer.fill(0xa5);
-    let input_at =
-        if call.collective == Collective::AllGather { rank.index() * input_len } else { 0 };
+    let [input_at, output_at] = call.in_place_at(rank).map(|at| at * bytes);
     buffer[input_at..input_at + input_len].copy_from_slice(input);
     comm.perform(&call, Buffers::InPlace(buffer)).unwrap();
-    if call.collective == Collective::Reduce && rank != call.root {
-        assert_eq!(buffer, input, "{call} in place wrote to a rank that is not its root");
+    let has_result = !call.collective.reduces() || !call.summands(rank, size).is_empty();
+    if !call.has_output(rank) || !has_result {
+        assert_eq!(buffer, input, "{call} in place wrote to a rank without a result");
     }
-    let scattered = call.collective == Collective::ReduceScatter;
-    let output_at = if scattered { rank.index() * output_len } else { 0 };
-    if scattered {
+    if output_len < input_len {
         let outside = |i: &usize| !(output_at..output_at + output_len).contains(i);
         let intact = (0..input_len).filter(outside).all(|i| buffer[i] == input[i]);
         assert!(intact, "{call} in place wrote beyond its block");
@@ -175,6 +178,31 @@ macro_rules! suite {
             fn reduce() {
                 all_algorithms($via, Collective::Reduce, &$sizes);
             }
+
+            #[test]
+            fn alltoall() {
+                all_algorithms($via, Collective::AllToAll, &$sizes);
+            }
+
+            #[test]
+            fn gather() {
+                all_algorithms($via, Collective::Gather, &$sizes);
+            }
+
+            #[test]
+            fn scatter() {
+                all_algorithms($via, Collective::Scatter, &$sizes);
+            }
+
+            #[test]
+            fn scan() {
+                all_algorithms($via, Collective::Scan, &$sizes);
+            }
+
+            #[test]
+            fn exscan() {
+                all_algorithms($via, Collective::Exscan, &$sizes);
+            }
         }
     )*};
 }
@@ -203,7 +231,7 @@ fn hosts_of_several_ranks_work_among_themselves_first() {
                     let root = if collective.has_root() { root } else { Rank(0) };
                     let count = match collective {
                         Collective::Barrier => 0,
-                        Collective::AllGather | Collective::ReduceScatter => count / size,
+                        collective if collective.has_blocks() => count / size,
                         _ => count,
                     };
                     let call =

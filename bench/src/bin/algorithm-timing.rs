@@ -117,8 +117,7 @@ impl Cell {
 
     /// Returns the call; a block has at least one element.
     fn call(&self, comm: &Communicator) -> Call {
-        let has_blocks =
-            matches!(self.collective, Collective::AllGather | Collective::ReduceScatter);
+        let has_blocks = self.collective.has_blocks();
         let elements = self.bytes / self.data_type.bytes();
         Call {
             collective: self.collective,
@@ -279,14 +278,14 @@ impl Timer {
 
 /// The root of the call after `call`. With one root for all calls, ranks would run ahead: a chain
 /// of ranks passes on several calls at a time, and a root sends the next call while others still
-/// receive. So the next root of a broadcast is the rank that chains and trees reach last. The next
-/// root of a reduction is the rank after this root, since that call's chains and trees begin at
-/// this root. No other collective lets a rank run ahead, because its result needs every rank's
+/// receive. So the next root of a broadcast or scatter is the rank that chains and trees reach last. The next
+/// root of a reduce or gather is the rank after this root, since that call's chains and trees begin at
+/// this root. In a scan, low ranks may run ahead. In the others a result needs every rank's
 /// input.
 fn root_after(call: &Call, size: usize) -> Rank {
     let distance = match call.collective {
-        Collective::Broadcast => size - 1,
-        Collective::Reduce => 1,
+        Collective::Broadcast | Collective::Scatter => size - 1,
+        Collective::Reduce | Collective::Gather => 1,
         _ => 0,
     };
     Rank::at((call.root.index() + distance) % size)

@@ -74,6 +74,11 @@ impl Options {
             "broadcast" => Collective::Broadcast,
             "reduce" => Collective::Reduce,
             "barrier" => Collective::Barrier,
+            "all_to_all" => Collective::AllToAll,
+            "gather" => Collective::Gather,
+            "scatter" => Collective::Scatter,
+            "scan" => Collective::Scan,
+            "exscan" => Collective::Exscan,
             other => bail!("{other}: not a timed collective"),
         };
         let cell = |text: &String| {
@@ -94,8 +99,7 @@ impl Options {
     /// Returns the call with `bytes` in its larger buffer; a block has at least one element.
     fn call(&self, bytes: usize, comm: &Communicator) -> Call {
         let ranks = comm.size();
-        let has_blocks =
-            matches!(self.collective, Collective::AllGather | Collective::ReduceScatter);
+        let has_blocks = self.collective.has_blocks();
         let elements = bytes / self.data_type.bytes();
         Call {
             collective: self.collective,

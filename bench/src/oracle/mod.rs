@@ -58,11 +58,22 @@ impl Oracle {
         match collective {
             _ if output.is_empty() => 0,
             Collective::Barrier => 0,
-            Collective::Reduce if rank != root => 0,
+            Collective::Reduce | Collective::Gather if rank != root => 0,
+            Collective::Exscan if rank == Rank(0) => 0,
             Collective::AllReduce | Collective::Reduce => self.differ(&self.reduced(), 0, output),
+            Collective::Scan => self.differ(&self.reduced_to(rank.index() + 1), 0, output),
+            Collective::Exscan => self.differ(&self.reduced_to(rank.index()), 0, output),
             Collective::ReduceScatter => self.differ(&self.reduced(), rank.index() * count, output),
+            Collective::Scatter => {
+                self.differ(&self.raw(root.index()), rank.index() * count, output)
+            }
+            Collective::AllToAll => output
+                .chunks(block_bytes)
+                .enumerate()
+                .map(|(from, block)| self.differ(&self.raw(from), rank.index() * count, block))
+                .sum(),
             Collective::Broadcast => self.differ(&self.raw(root.index()), 0, output),
-            Collective::AllGather => output
+            Collective::AllGather | Collective::Gather => output
                 .chunks(block_bytes)
                 .enumerate()
                 .map(|(from, block)| self.differ(&self.raw(from), 0, block))
@@ -75,7 +86,12 @@ impl Oracle {
     }
 
     fn reduced(&self) -> Vec<u8> {
-        self.table(|phase| self.reduction((0..self.size).map(|rank| self.value(rank, phase))))
+        self.reduced_to(self.size)
+    }
+
+    /// Returns the reduction of the inputs of the first `ranks` ranks.
+    fn reduced_to(&self, ranks: usize) -> Vec<u8> {
+        self.table(|phase| self.reduction((0..ranks).map(|rank| self.value(rank, phase)), ranks))
     }
 
     /// Returns one period of elements, or all elements of a shorter call.
@@ -148,7 +164,7 @@ impl Oracle {
         }
     }
 
-    fn reduction(&self, mut values: impl Iterator<Item = i64>) -> Number {
+    fn reduction(&self, mut values: impl Iterator<Item = i64>, ranks: usize) -> Number {
         let total = match self.call.op {
             ReduceOp::Sum | ReduceOp::Avg => values.sum(),
             ReduceOp::PreMulSum(_) => {
@@ -161,16 +177,16 @@ impl Oracle {
             ReduceOp::BitOr => values.fold(0, |left, right| left | right),
             ReduceOp::BitXor => values.fold(0, |left, right| left ^ right),
             // A single rank keeps its value.
-            _ if self.size == 1 => values.sum(),
+            _ if ranks == 1 => values.sum(),
             ReduceOp::LogicalAnd => i64::from(values.all(|value| value != 0)),
             ReduceOp::LogicalOr => i64::from(values.any(|value| value != 0)),
             ReduceOp::LogicalXor => i64::from(values.fold(false, |odd, value| odd != (value != 0))),
         };
-        if self.call.op == ReduceOp::Avg { self.average(total) } else { self.encode(total) }
+        if self.call.op == ReduceOp::Avg { self.average(total, ranks) } else { self.encode(total) }
     }
 
-    fn average(&self, total: i64) -> Number {
-        let (ranks, data_type) = (self.size, self.call.data_type);
+    fn average(&self, total: i64, ranks: usize) -> Number {
+        let data_type = self.call.data_type;
         match data_type {
             DataType::F64 => encode(data_type, total as f64 / ranks as f64),
             // The quotient is rounded to f32, and then to the type.

@@ -17,7 +17,7 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     collective: Collective::Broadcast,
     name: "single_copy",
     needs: Needs::Rendezvous,
-    way: Way::FromRoot,
+    way: Way::AtRoot,
     schedule,
     stated,
     moved: Moved::results,

@@ -111,15 +111,12 @@ impl World<'_> {
     fn bounds(&self, index: usize, slice: Slice) -> Result<(), Flaw> {
         let schedule = &self.schedules[index];
         let (call, rank) = (schedule.call(), Rank::at(index));
-        let root_only = |len| if rank == call.root { len } else { 0 };
-        let len = match (slice.buffer, call.collective) {
-            (Buffer::Input, Collective::Broadcast) => root_only(call.count),
-            (Buffer::Output, Collective::Reduce) => root_only(call.count),
-            (Buffer::Input, _) => call.input_len(self.nodes.len()),
-            (Buffer::Output, _) => call.output_len(self.nodes.len()),
-            (Buffer::Scratch, _) => schedule.scratch_len(),
-            (Buffer::Rounded, _) => schedule.rounded_len(),
-            (Buffer::Staging, _) => STAGING_BYTES / call.data_type.bytes(),
+        let len = match slice.buffer {
+            Buffer::Input => call.input_of(rank, self.nodes.len()),
+            Buffer::Output => call.output_of(rank, self.nodes.len()),
+            Buffer::Scratch => schedule.scratch_len(),
+            Buffer::Rounded => schedule.rounded_len(),
+            Buffer::Staging => STAGING_BYTES / call.data_type.bytes(),
         };
         // The halves of the staging buffer may be swapped, so a slice must lie in one of them.
         let half = STAGING_HALF_BYTES / call.data_type.bytes();

@@ -47,6 +47,13 @@ pub enum Flaw {
         /// The elements that it was writing.
         slice: Slice,
     },
+    /// A scan would combine inputs in another order than that of the ranks.
+    Order {
+        /// The rank that combines.
+        rank: Rank,
+        /// The elements that it was writing.
+        slice: Slice,
+    },
     /// A finished result was combined with other values, or elements of different places were
     /// combined.
     Mixed {
@@ -134,6 +141,9 @@ impl fmt::Display for Flaw {
             Self::Unwritten { rank, slice } => write!(f, "rank {rank} reads unwritten {slice}"),
             Self::Twice { rank, slice } => {
                 write!(f, "rank {rank} combines an input twice in {slice}")
+            }
+            Self::Order { rank, slice } => {
+                write!(f, "rank {rank} combines inputs out of rank order in {slice}")
             }
             Self::Mixed { rank, slice } => {
                 write!(f, "rank {rank} combines finished or misplaced values in {slice}")

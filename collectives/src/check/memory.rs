@@ -2,6 +2,7 @@
 
 use alloc::rc::Rc;
 use alloc::vec::Vec;
+use core::ops::Range;
 
 use ringfold_types::{Rank, Slice};
 
@@ -20,7 +21,27 @@ impl Ranks {
     }
 
     pub(super) fn none(size: usize) -> Self {
-        Self(alloc::vec![0; size.div_ceil(64)].into())
+        Self::range(0..0, size)
+    }
+
+    pub(super) fn range(ranks: Range<usize>, size: usize) -> Self {
+        let mut words = alloc::vec![0; size.div_ceil(64)];
+        ranks.for_each(|rank| words[rank / 64] |= 1 << (rank % 64));
+        Self(words.into())
+    }
+
+    /// Whether all these ranks are below all `others`.
+    pub(super) fn are_below(&self, others: &Self) -> bool {
+        let word = |words: &[u64], at: Option<usize>| at.map(|at| (at, words[at]));
+        let last = word(&self.0, self.0.iter().rposition(|word| *word != 0));
+        let first = word(&others.0, others.0.iter().position(|word| *word != 0));
+        match (last, first) {
+            (Some((at, last)), Some((other, first))) => {
+                let last = 64 * at + last.ilog2() as usize;
+                last < 64 * other + first.trailing_zeros() as usize
+            }
+            _ => true,
+        }
     }
 
     pub(super) fn union(&self, other: &Self) -> Self {
@@ -164,8 +185,14 @@ pub(super) fn shifted(mut values: Vec<Run>, from: Slice, to: Slice) -> Vec<Run> 
     values
 }
 
-/// Combines two sets of values, element by element.
-pub(super) fn combine(a: &[Run], b: &[Run], rank: Rank, slice: Slice) -> Result<Vec<Run>, Flaw> {
+/// Combines two sets of values, element by element. With `in_order`, the inputs in the first are
+/// those of lower ranks.
+pub(super) fn combine(
+    a: &[Run],
+    b: &[Run],
+    in_order: bool,
+    (rank, slice): (Rank, Slice),
+) -> Result<Vec<Run>, Flaw> {
     let (mut a, mut b) = (a.iter().cloned(), b.iter().cloned());
     let (mut left, mut right) = (a.next(), b.next());
     let mut result = Vec::new();
@@ -175,6 +202,9 @@ pub(super) fn combine(a: &[Run], b: &[Run], rank: Rank, slice: Slice) -> Result<
         }
         if !va.from.is_disjoint(&vb.from) {
             return Err(Flaw::Twice { rank, slice });
+        }
+        if in_order && !va.from.are_below(&vb.from) {
+            return Err(Flaw::Order { rank, slice });
         }
         let len = (*la).min(*lb);
         let from = va.from.union(&vb.from);

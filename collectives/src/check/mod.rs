@@ -16,6 +16,7 @@
 //! * No rank waits for ever (`Deadlock`).
 //! * A result holds exactly the promised inputs, each once, and is rounded once (`Result`, `Twice`,
 //!   `Mixed`).
+//! * Each rank of a scan combines its inputs in rank order (`Order`).
 //! * All ranks of an all-reduce combine an element's inputs in the same order, so they get the same
 //!   bits (`Bits`).
 //! * No step reads what was never written, or an input that the output has overwritten in place
@@ -106,6 +107,9 @@ pub use flaw::{Conditions, Flaw};
 /// # Panics
 /// If `schedules` is empty.
 pub fn check(schedules: &[Schedule], conditions: Conditions) -> Result<Stated, Flaw> {
+    // Such a call works on a copy of its input.
+    let in_place = conditions.in_place && schedules[0].call().collective.works_in_place();
+    let conditions = Conditions { in_place, ..conditions };
     let run = |offloading| World::new(schedules, conditions, offloading).run();
     let (stated, outputs) = run(Offloading::Always)?;
     if schedules.iter().any(Schedule::offloads) {

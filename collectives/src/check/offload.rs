@@ -115,7 +115,7 @@ fn combined(
         let values = combined(child, parts, form, at, false)?;
         sum = Some(match sum {
             None => values,
-            Some(before) => combine(&before, &values, rank, dst)?,
+            Some(before) => combine(&before, &values, false, (rank, dst))?,
         });
     }
     let mut sum = sum.unwrap_or_default();

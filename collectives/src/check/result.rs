@@ -16,10 +16,15 @@ impl World<'_> {
             let all = node.entered.count() == size;
             return if all { Ok(()) } else { Err(Flaw::Result { rank, index: 0 }) };
         }
-        if call.collective == Collective::Reduce && rank != call.root {
-            return Ok(());
+        let summands = call.summands(rank, size);
+        if call.collective.reduces() && summands.is_empty() {
+            let (written, _) = node.output.run_at(0);
+            let is_untouched = node.output.is_unwritten(0, call.output_len(size));
+            let index = if written < call.output_len(size) { written } else { 0 };
+            return if is_untouched { Ok(()) } else { Err(Flaw::Result { rank, index }) };
         }
-        let len = call.output_len(size);
+        let len = call.output_of(rank, size);
+        let sum = Ranks::range(summands, size);
         let mut position = 0;
         while position < len {
             let (run, value) = node.output.run_at(position);
@@ -36,24 +41,29 @@ impl World<'_> {
                 None if self.conditions.in_place => &untouched,
                 None => return wrong,
             };
-            let all = value.from.count() == size && value.finished;
+            let all = value.finished && value.from == sum;
             let only = |rank| value.from == Ranks::only(rank, size) && !value.finished;
-            let (shift, right, block_end) = match call.collective {
-                Collective::AllGather => {
-                    let block = position / call.count;
-                    (-(block * call.count).cast_signed(), only(block), (block + 1) * call.count)
+            let begin = |block: usize| (block * call.count).cast_signed();
+            let block = position / call.count;
+            let block_end = (block + 1) * call.count;
+            let (shift, right, end) = match call.collective {
+                Collective::AllGather | Collective::Gather => {
+                    (-begin(block), only(block), block_end)
                 }
+                Collective::AllToAll => (begin(index) - begin(block), only(block), block_end),
                 Collective::Broadcast => (0, only(call.root.index()), len),
-                Collective::ReduceScatter => ((index * call.count).cast_signed(), all, len),
+                Collective::Scatter => (begin(index), only(call.root.index()), len),
+                Collective::ReduceScatter => (begin(index), all, len),
                 _ => (0, all, len),
             };
             if value.shift != shift || !right {
                 return wrong;
             }
-            position = (position + run).min(block_end);
+            position = (position + run).min(end);
         }
         Ok(())
     }
+
     /// Whether all ranks that promise the same sums have combined their inputs in the same order.
     /// If a call combines nothing, or each result is on one rank only, `verify` has shown it
     /// already.

@@ -370,6 +370,7 @@ impl<'s> World<'s> {
                 return Err(Flaw::Twice { rank, slice: dst });
             }
         }
+        let in_order = self.schedules[index].call().collective.is_scan();
         let mut total: Option<Vec<Run>> = None;
         for source in sources {
             let values = match *source {
@@ -397,7 +398,7 @@ impl<'s> World<'s> {
             };
             total = Some(match total {
                 None => values,
-                Some(before) => combine(&before, &values, rank, dst)?,
+                Some(before) => combine(&before, &values, in_order, (rank, dst))?,
             });
         }
         let mut values = total.unwrap_or_default();

@@ -180,12 +180,15 @@ impl Load {
             return self.along(way, call, site);
         }
         let congested = match way {
-            Way::Direct | Way::FromRoot => congested_quarters(site.oversubscribed),
-            Way::Exchange => EXCHANGE_QUARTERS,
-            Way::Ring | Way::Pipelines(_) | Way::Levels(_) => 4,
+            Way::Direct | Way::AtRoot => congested_quarters(site.oversubscribed),
+            Way::Exchange | Way::Subtrees => EXCHANGE_QUARTERS,
+            Way::Ring | Way::InTurn | Way::Pipelines(_) | Way::Levels(_) => 4,
         };
+        // Only the root of a gather or a scatter sends or receives for long.
+        let is_of_root = matches!(call.collective, Collective::Gather | Collective::Scatter);
+        let users = if is_of_root { 1 } else { site.ranks_per_host };
         let LinkCost { latency_ps, message_ps, .. } = site.rates.far;
-        let bytes = moved * site.rates.far_byte_ps(site.ranks_per_host as u128) * congested / 4;
+        let bytes = moved * site.rates.far_byte_ps(users as u128) * congested / 4;
         let busy = messages * message_ps + bytes;
         Passage { waiting: steps * latency_ps, busy, away: 1024, quarters: 4 }
     }

@@ -32,18 +32,23 @@ impl Traffic {
         let (steps, sent) = (stated.steps, stated.sent);
         let Moved { moved, summed } = (algorithm.moved)(call, layout, sent);
         let (messages, chain) = match way {
-            Way::Direct | Way::FromRoot => (steps * (size - 1), sent / (size - 1).max(1)),
+            Way::Direct => (steps * (size - 1), sent / (size - 1).max(1)),
+            Way::AtRoot => (steps * (size - 1), moved / (size - 1).max(1)),
+            Way::Subtrees => (steps, moved),
             // A rank of a chain or a tree has few neighbours, however long the way.
             Way::Pipelines(shares) => {
                 let len = call.count / shares;
                 (moved.div_ceil(len.max(1)), steps * len)
             }
-            Way::Ring | Way::Exchange | Way::Levels(_) => (steps, sent),
+            Way::Ring | Way::Exchange | Way::InTurn | Way::Levels(_) => (steps, sent),
         };
         let wide = if way.is_at_once() { 0 } else { summed };
         let total = match (call.collective, way) {
             // Every rank but the root receives the buffer once, or sends it once.
             (Collective::Broadcast | Collective::Reduce, _) => (size - 1) * call.count,
+            // Half of all ranks lie below an edge of a tree, on average of its levels.
+            (_, Way::Subtrees) => size * steps * call.count / 2,
+            (_, Way::AtRoot) => moved,
             (Collective::AllReduce, Way::Pipelines(_)) => 2 * (size - 1) * call.count,
             _ => size.saturating_mul(moved),
         };

@@ -141,6 +141,20 @@ impl<'a> RootedTree<'a> {
         }
     }
 
+    /// The ranks in the subtree of `rank`: itself, and then those of each child in turn.
+    pub(crate) fn subtree(&self, rank: Rank) -> Vec<Rank> {
+        if self.hosts.is_none() {
+            let at = |number| Rank::at((number + self.root.index()) % self.size);
+            return tree::subtree(rank, self.root, self.size).map(at).collect();
+        }
+        let (mut subtree, mut open) = (Vec::new(), alloc::vec![rank]);
+        while let Some(rank) = open.pop() {
+            subtree.push(rank);
+            open.extend(self.place(rank).children.iter().rev().map(|child| child.rank));
+        }
+        subtree
+    }
+
     /// The largest distance from the root, and the most children of a rank.
     pub(crate) fn extent(&self) -> (usize, usize) {
         if self.hosts.is_none() {
@@ -180,6 +194,13 @@ mod tests {
                 assert_eq!(place(root).parent, None);
                 let most = height(layout.hosts()) + height(layout.ranks_per_host().1);
                 assert_is_tree_from(names.len(), most, place);
+                assert_eq!(tree.subtree(root).len(), names.len());
+                for rank in (0..names.len()).map(Rank::at) {
+                    let below = place(rank).children.into_iter();
+                    let below = below.flat_map(|child| tree.subtree(child.rank));
+                    let all = core::iter::once(rank).chain(below);
+                    assert!(all.eq(tree.subtree(rank)), "rank {rank} below {root}");
+                }
             }
         }
     }

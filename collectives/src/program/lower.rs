@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use ringfold_types::limits::SOURCES_MAX;
-use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
+use ringfold_types::{Buffer, Call, Rank, Slice};
 
 use super::chunks::Chunks;
 use super::{LINE_BYTES, Op, Program, Stores};
@@ -242,15 +242,13 @@ struct UserBytes {
 impl UserBytes {
     fn of(schedule: &Schedule, in_place: bool) -> Self {
         let (call, size): (&Call, _) = (schedule.call(), schedule.size());
-        let is_root = schedule.rank() == call.root;
+        let rank = schedule.rank();
         let bytes = |len: usize| len.saturating_mul(call.data_type.bytes());
-        let (input, output) = (bytes(call.input_len(size)), bytes(call.output_len(size)));
         if in_place {
-            let both = input.max(output);
+            let both = bytes(call.input_len(size).max(call.output_len(size)));
             return Self { result: both, both };
         }
-        let input = if call.collective == Collective::Broadcast && !is_root { 0 } else { input };
-        let output = if call.collective == Collective::Reduce && !is_root { 0 } else { output };
+        let [input, output] = [call.input_of(rank, size), call.output_of(rank, size)].map(bytes);
         Self { result: output, both: input + output }
     }
 

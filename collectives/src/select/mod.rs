@@ -8,7 +8,7 @@ mod possible;
 use alloc::vec::Vec;
 
 use ringfold_topology::{Layout, PeerMemory};
-use ringfold_types::Call;
+use ringfold_types::{Call, Collective};
 
 use crate::algorithm::Algorithm;
 use crate::connections::DIRECT_MAX;
@@ -125,9 +125,11 @@ fn single_copy(call: &Call, layout: &Layout) -> Option<&'static Algorithm> {
     Algorithm::of(call.collective).iter().find(|algorithm| algorithm.is_single_copy())
 }
 
-/// Whether no rank needs links to more others than it should have.
+/// Whether no rank needs links to more others than it should have. The data of an all-to-all go
+/// from every rank to every other.
 fn has_few_links(algorithm: &Algorithm, ranks: usize) -> bool {
-    ranks <= DIRECT_MAX || !algorithm.is_direct()
+    let is_to_all = algorithm.collective == Collective::AllToAll;
+    ranks <= DIRECT_MAX || is_to_all || !algorithm.has_many_links()
 }
 
 #[cfg(test)]

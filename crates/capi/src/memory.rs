@@ -5,7 +5,7 @@ use std::ffi::{CStr, c_char, c_void};
 use std::mem::MaybeUninit;
 use std::slice::{from_raw_parts, from_raw_parts_mut};
 
-use ringfold::{Buffers, Call, Collective, Rank};
+use ringfold::{Buffers, Call, Rank};
 
 use crate::fault::Fault;
 
@@ -103,9 +103,7 @@ pub(crate) unsafe fn buffers<'a>(
 ) -> Result<Buffers<'a>, Fault> {
     let (input, output) = (input.cast::<u8>(), output.cast::<u8>());
     let [input_len, output_len] = lengths(call, size)?;
-    let is_root = rank == call.root;
-    let has_input = call.collective != Collective::Broadcast || is_root;
-    let has_output = call.collective != Collective::Reduce || is_root;
+    let (has_input, has_output) = (call.has_input(rank), call.has_output(rank));
     // A rank without an output may pass its input as either, as a root in place does.
     let input = if has_output || !input.is_null() { input } else { output.cast_const() };
     if !has_input || !has_output {
@@ -117,15 +115,12 @@ pub(crate) unsafe fn buffers<'a>(
             }
         });
     }
-    // The bytes of the one buffer before this rank's block, which is the smaller buffer in place.
-    let before = rank.index() * input_len.min(output_len);
-    let starts = match call.collective {
-        Collective::AllGather => output.addr().checked_add(before) == Some(input.addr()),
-        Collective::ReduceScatter => input.addr().checked_add(before) == Some(output.addr()),
-        _ => input.addr() == output.addr(),
-    };
-    if input.is_null() || starts {
-        let is_front = input.is_null() || call.collective != Collective::ReduceScatter;
+    // The bytes of the one buffer before the input and before the output, in place.
+    let [input_at, output_at] = call.in_place_at(rank).map(|at| at * call.data_type.bytes());
+    let begins = [(input.addr(), input_at), (output.addr(), output_at)]
+        .map(|(address, at)| address.checked_sub(at));
+    if input.is_null() || begins[0].is_some() && begins[0] == begins[1] {
+        let is_front = input.is_null() || output_at == 0;
         let both = if is_front { output } else { input.cast_mut() };
         // SAFETY: by the contract the longer buffer is the callee's alone, and has the other in it.
         let both = unsafe { slice_mut(both, input_len.max(output_len), "the output") }?;

@@ -12,7 +12,7 @@ use ringfold::config::measurements;
 use ringfold::{Buffers, Communicator};
 use ringfold_collectives::Algorithm;
 use ringfold_collectives::cost::price;
-use ringfold_collectives::select::{Measurements, Row, chunk_len, is_possible};
+use ringfold_collectives::select::{Measurements, Row, buffer_bytes, chunk_len, is_possible};
 use ringfold_types::limits::TUNE_BYTES_MAX;
 use ringfold_types::{Amount, Call, Collective, DataType, Rank, ReduceOp, Wire};
 
@@ -100,7 +100,7 @@ fn measure(
     measured: &mut Measurements,
 ) -> anyhow::Result<()> {
     let ranks = comm.size();
-    let has_blocks = matches!(collective, Collective::AllGather | Collective::ReduceScatter);
+    let has_blocks = collective.has_blocks();
     let count = match collective {
         Collective::Barrier => 0,
         _ if has_blocks => (bytes / 4 / ranks).max(1),
@@ -112,6 +112,7 @@ fn measure(
     };
     let call = Call { collective, count, data_type, op, root: Rank(0), wire: Wire::default() };
     let used = count * data_type.bytes() * if has_blocks { ranks } else { 1 };
+    let in_place = call.in_place_of(comm.rank(), ranks) * data_type.bytes();
     let layout = comm.layout();
     let estimate =
         |algorithm: &Algorithm| price(algorithm, &call, layout, chunk_len(&call, layout));
@@ -126,7 +127,7 @@ fn measure(
     for algorithm in promising {
         let only = format!("{collective}:{}", algorithm.name);
         comm.set_algorithms(only.parse().context(only)?);
-        let nanos = time(comm, &call, &mut memory[..used])?;
+        let nanos = time(comm, &call, &mut memory[..in_place])?;
         if comm.rank() == Rank(0) {
             let (hosts, algorithm) = (comm.layout().hosts(), algorithm.name);
             measured.add(Row { collective, ranks, hosts, bytes: used, algorithm, nanos });
@@ -137,7 +138,8 @@ fn measure(
 
 /// Returns the nanoseconds of one call: of the median batch, on the slowest rank.
 fn time(comm: &mut Communicator, call: &Call, memory: &mut [u8]) -> anyhow::Result<u64> {
-    let calls = (BATCH_BYTES / memory.len().max(1)).clamp(*CALLS.start(), *CALLS.end());
+    let calls =
+        (BATCH_BYTES / buffer_bytes(call, comm.size()).max(1)).clamp(*CALLS.start(), *CALLS.end());
     let mut batches = [0_u64; BATCHES];
     comm.perform(call, Buffers::InPlace(memory))?;
     for batch in &mut batches {

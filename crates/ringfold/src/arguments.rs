@@ -32,24 +32,23 @@ pub(crate) fn valid(call: &Call, shape: Shape, size: usize, rank: Rank) -> Resul
     }
     check_op(op, data_type).map_err(|what| argument(rank, collective, what))?;
     let bytes = data_type.bytes();
-    let (input, output) = (call.input_len(size) * bytes, call.output_len(size) * bytes);
     let expect_len = |name, len: usize, wanted: usize| {
-        if len == wanted {
+        if len == wanted * bytes {
             return Ok(());
         }
+        let wanted = wanted * bytes;
         let what = format!("the {name} has {len} bytes and needs {wanted}");
         Err(argument(rank, collective, what))
     };
     if shape.in_place {
-        expect_len("buffer", shape.input, input.max(output))?;
+        expect_len("buffer", shape.input, call.in_place_of(rank, size))?;
         return Ok(call);
     }
-    let is_root = rank == call.root;
-    if collective != Collective::Broadcast || is_root {
-        expect_len("input", shape.input, input)?;
+    if call.has_input(rank) {
+        expect_len("input", shape.input, call.input_len(size))?;
     }
-    if collective != Collective::Reduce || is_root {
-        expect_len("output", shape.output, output)?;
+    if call.has_output(rank) {
+        expect_len("output", shape.output, call.output_len(size))?;
     }
     Ok(call)
 }

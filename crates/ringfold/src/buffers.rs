@@ -14,7 +14,7 @@ use ringfold_transport::{
 use ringfold_types::limits::STAGING_HALF_BYTES;
 use ringfold_types::{Buffer, Call, Collective, Rank, ReduceOp, Slice};
 
-/// The memory of an untyped call: bytes of wdestination elements, of any alignment.
+/// The memory of an untyped call: bytes of elements, of any alignment.
 ///
 /// Lengths are those of [`Call::input_len`] and [`Call::output_len`] times the size of an element.
 #[derive(Debug)]
@@ -22,15 +22,16 @@ use ringfold_types::{Buffer, Call, Collective, Rank, ReduceOp, Slice};
 pub enum Buffers<'a> {
     /// Out of place.
     Apart {
-        /// The contribution of this rank. It may be empty on ranks without one: in a broadcast, on
-        /// all ranks but the root.
+        /// The contribution of this rank. It may be empty on ranks without one: in a broadcast and
+        /// a scatter, on all ranks but the root.
         input: &'a [u8],
-        /// The result of this rank. It may be empty on ranks without one: in a reduce, on all ranks
-        /// but the root.
+        /// The result of this rank. It may be empty on ranks without one: in a reduce and a gather,
+        /// on all ranks but the root.
         output: &'a mut [u8],
     },
-    /// In place: one buffer with the length of the larger one. Block `rank` of it is the input of
-    /// an all-gather, and the output of a reduce-scatter.
+    /// In place: one buffer with the length of the larger one that this rank has
+    /// ([`Call::in_place_of`]). Block `rank` of it is the input of an all-gather and of the root of
+    /// a gather. It is the output of a reduce-scatter and of the root of a scatter.
     InPlace(&'a mut [u8]),
 }
 
@@ -84,14 +85,26 @@ impl Buffers<'_> {
             }
         }
     }
+
+    /// The buffers out of place. In place, the input becomes a copy in `copy`.
+    pub(crate) fn apart<'m>(&'m mut self, copy: &'m mut AlignedBytes) -> Buffers<'m> {
+        match self {
+            Self::InPlace(both) => {
+                let input = copy.exactly(both.len());
+                input.copy_from_slice(both);
+                Buffers::Apart { input, output: both }
+            }
+            Self::Apart { input, output } => Buffers::Apart { input, output },
+        }
+    }
 }
 
-/// Whether a call with buffers of this `shape` is performed in place after scaling.
+/// Whether a call with buffers of this `shape` is performed in place, after scaling or copying.
 pub(crate) const fn runs_in_place(call: &Call, shape: Shape) -> bool {
     match (call.op, call.collective) {
         (ReduceOp::PreMulSum(_), Collective::AllReduce) => true,
-        (ReduceOp::PreMulSum(_), Collective::ReduceScatter | Collective::Reduce) => false,
-        _ => shape.in_place,
+        (ReduceOp::PreMulSum(_), collective) if collective.reduces() => false,
+        (_, collective) => shape.in_place && collective.works_in_place(),
     }
 }
 
@@ -103,12 +116,9 @@ pub(crate) struct Offsets {
 
 impl Offsets {
     pub(crate) const fn in_place(call: &Call, rank: Rank) -> Self {
-        let own = rank.index() * call.count * call.data_type.bytes();
-        match call.collective {
-            Collective::AllGather => Self { input: own, output: 0 },
-            Collective::ReduceScatter => Self { input: 0, output: own },
-            _ => Self { input: 0, output: 0 },
-        }
+        let [input, output] = call.in_place_at(rank);
+        let bytes = call.data_type.bytes();
+        Self { input: input * bytes, output: output * bytes }
     }
 }
 

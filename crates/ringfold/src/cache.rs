@@ -238,12 +238,14 @@ impl ScheduleCache {
         let scratch_bytes = (program.scratch_len() << program.shift(Form::Accumulator))
             + (program.rounded_len() << program.shift(Form::Element));
         let handed = (0..program.lanes().len()).map(|lane| handed(&program, lane, &call)).collect();
+        // An average is that of as many inputs. The kernel of a rank without any is not used.
+        let summands = call.summands(rank, layout.size()).len().max(1);
         let is_plain = key.memory == Memory::Ordinary && key.call.op == call.op;
         CompiledCall {
             call: key.call,
             exchange_with: program.exchange().map(|(with, ..)| with).filter(|_| is_plain),
             program,
-            kernel: Kernel::new(call.data_type, call.op, layout.size()),
+            kernel: Kernel::new(call.data_type, call.op, summands),
             scratch_bytes,
             in_windows: algorithm.needs_windows(),
             is_staged: algorithm.needs_staging(),

@@ -478,18 +478,22 @@ impl Communicator {
         }
         match request.call.op {
             ReduceOp::PreMulSum(factor) if request.call.collective.reduces() => {
-                self.run_scaled(request, factor.factor(), tag, user)
+                self.run_prepared(request, Some(factor.factor()), tag, user)
+            }
+            _ if request.shape.in_place && !request.call.collective.works_in_place() => {
+                self.run_prepared(request, None, tag, user)
             }
             _ => self.run(request, tag, exchanged, &mut user),
         }
     }
 
-    /// Scales the input of a call that has begun, and runs the call to its end. Blocks.
+    /// Scales the input of a call that has begun, or copies it where the call does not work in
+    /// place. Runs the call to its end. Blocks.
     #[cold]
-    fn run_scaled(
+    fn run_prepared(
         &mut self,
         request: Request<'_>,
-        factor: f64,
+        factor: Option<f64>,
         tag: u32,
         user: User<'_, '_>,
     ) -> Result<(), Error> {
@@ -497,15 +501,19 @@ impl Communicator {
         match user {
             User::Private(buffers) => {
                 let mut copy = std::mem::take(&mut self.scaled);
-                let mut scaled = buffers.scaled(factor, &compiled.call, self.rank, &mut copy);
-                let request = Request::ordinary(request.call, &scaled);
-                let user = &mut User::Private(&mut scaled);
+                let mut prepared = match factor {
+                    Some(factor) => buffers.scaled(factor, &compiled.call, self.rank, &mut copy),
+                    None => buffers.apart(&mut copy),
+                };
+                let request = Request::ordinary(request.call, &prepared);
+                let user = &mut User::Private(&mut prepared);
                 let outcome = self.run(request, tag, Exchanged::Nothing, user);
                 self.scaled = copy;
                 outcome
             }
             User::Windows { input, output, range } => {
                 let from = input.map(|input| input.read(range.clone()));
+                let factor = factor.unwrap_or(1.0);
                 scale(compiled.call.data_type, output.write(range.clone()), from, factor);
                 let user = &mut User::Windows { input: None, output, range };
                 self.run(request, tag, Exchanged::Nothing, user)

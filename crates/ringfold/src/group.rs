@@ -168,7 +168,7 @@ impl Communicator {
         mine[3] = key.cast_unsigned();
         mine[4..].copy_from_slice(&Sign::to_words(sign));
         let mut all = vec![[0_u64; WORDS]; self.size()];
-        self.gather(&mine, all.as_flattened_mut())?;
+        self.gather_words(&mine, all.as_flattened_mut())?;
         if let Some(other) = all.iter().position(|it| it[..2] != all[0][..2]) {
             let what = format!(
                 "rank {other} and rank 0 call different methods, or pass different lists; all \
@@ -199,7 +199,7 @@ impl Communicator {
     }
 
     /// Gathers the words of all ranks. The mark tells the call from an all-gather of the program.
-    fn gather(&mut self, mine: &[u64; WORDS], all: &mut [u64]) -> Result<(), Error> {
+    fn gather_words(&mut self, mine: &[u64; WORDS], all: &mut [u64]) -> Result<(), Error> {
         let (collective, data_type) = (Collective::AllGather, DataType::U64);
         let (op, root, wire) = (ReduceOp::Sum, Rank(0), Wire::Element);
         let call = Call { collective, count: WORDS, data_type, op, root, wire };

@@ -1,6 +1,7 @@
 //! Collective operations and calls: everything that all ranks of a communicator must agree on.
 
 use core::fmt;
+use core::ops::Range;
 use core::str::FromStr;
 
 use crate::{DataType, Rank, ReduceOp, Wire};
@@ -21,17 +22,32 @@ pub enum Collective {
     Reduce = 4,
     /// No rank leaves before all have entered.
     Barrier = 5,
+    /// Rank r gets block r of every rank's input, in rank order.
+    AllToAll = 6,
+    /// The root gets all inputs, in rank order.
+    Gather = 7,
+    /// Rank r gets block r of the root's input.
+    Scatter = 8,
+    /// Rank r gets the reduction of the inputs of ranks 0 to r.
+    Scan = 9,
+    /// Rank r gets the reduction of the inputs of the ranks before it. Rank 0 gets nothing.
+    Exscan = 10,
 }
 
 impl Collective {
     /// Every collective.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 11] = [
         Self::AllReduce,
         Self::AllGather,
         Self::ReduceScatter,
         Self::Broadcast,
         Self::Reduce,
         Self::Barrier,
+        Self::AllToAll,
+        Self::Gather,
+        Self::Scatter,
+        Self::Scan,
+        Self::Exscan,
     ];
 
     /// The name, as in `allreduce`; also the name of its folder in the crate
@@ -45,19 +61,44 @@ impl Collective {
             Self::Broadcast => "broadcast",
             Self::Reduce => "reduce",
             Self::Barrier => "barrier",
+            Self::AllToAll => "alltoall",
+            Self::Gather => "gather",
+            Self::Scatter => "scatter",
+            Self::Scan => "scan",
+            Self::Exscan => "exscan",
         }
     }
 
     /// Whether the collective combines elements.
     #[must_use]
     pub const fn reduces(self) -> bool {
-        matches!(self, Self::AllReduce | Self::ReduceScatter | Self::Reduce)
+        matches!(self, Self::AllReduce | Self::ReduceScatter | Self::Reduce) || self.is_scan()
+    }
+
+    /// Whether the result of a rank combines only the inputs of ranks up to it.
+    #[must_use]
+    pub const fn is_scan(self) -> bool {
+        matches!(self, Self::Scan | Self::Exscan)
+    }
+
+    /// Whether a buffer has one block of [`Call::count`] elements for each rank.
+    #[must_use]
+    pub const fn has_blocks(self) -> bool {
+        let is_to_all = matches!(self, Self::AllGather | Self::ReduceScatter | Self::AllToAll);
+        is_to_all || matches!(self, Self::Gather | Self::Scatter)
+    }
+
+    /// Whether a call in place works on its one buffer. All blocks of an all-to-all change places,
+    /// so it works on a copy of its input.
+    #[must_use]
+    pub const fn works_in_place(self) -> bool {
+        !matches!(self, Self::AllToAll)
     }
 
     /// Whether one rank is the root.
     #[must_use]
     pub const fn has_root(self) -> bool {
-        matches!(self, Self::Broadcast | Self::Reduce)
+        matches!(self, Self::Broadcast | Self::Reduce | Self::Gather | Self::Scatter)
     }
 
     const fn from_code(code: u8) -> Option<Self> {
@@ -68,6 +109,11 @@ impl Collective {
             3 => Self::Broadcast,
             4 => Self::Reduce,
             5 => Self::Barrier,
+            6 => Self::AllToAll,
+            7 => Self::Gather,
+            8 => Self::Scatter,
+            9 => Self::Scan,
+            10 => Self::Exscan,
             _ => return None,
         })
     }
@@ -106,8 +152,8 @@ impl FromStr for Collective {
 pub struct Call {
     /// The operation.
     pub collective: Collective,
-    /// Number of elements. For allreduce, broadcast and reduce it counts the whole buffer. For
-    /// allgather it counts one rank's input, and for reduce-scatter one rank's output.
+    /// Number of elements. It counts the whole buffer, or one block where a buffer has a block for
+    /// each rank ([`Collective::has_blocks`]).
     pub count: usize,
     /// The type of the elements.
     pub data_type: DataType,
@@ -129,23 +175,83 @@ impl Call {
         self.collective.reduces() && self.data_type.is_short_float() && !is_wide
     }
 
-    /// Elements of the input buffer, for a communicator of `size` ranks. For broadcast this is the
-    /// root's buffer; the input of other ranks is not read.
+    /// Elements of the input buffer, for a communicator of `size` ranks. The input of a rank
+    /// without one ([`Call::has_input`]) is not read.
     #[must_use]
     pub const fn input_len(&self, size: usize) -> usize {
         match self.collective {
-            Collective::ReduceScatter => self.count * size,
+            Collective::ReduceScatter | Collective::AllToAll | Collective::Scatter => {
+                self.count * size
+            }
             _ => self.count,
         }
     }
 
-    /// Elements of the output buffer, for a communicator of `size` ranks. For reduce this is the
-    /// root's; the output of other ranks is not written.
+    /// Elements of the output buffer, for a communicator of `size` ranks. The output of a rank
+    /// without one ([`Call::has_output`]) is not written.
     #[must_use]
     pub const fn output_len(&self, size: usize) -> usize {
         match self.collective {
-            Collective::AllGather => self.count * size,
+            Collective::AllGather | Collective::AllToAll | Collective::Gather => self.count * size,
             _ => self.count,
+        }
+    }
+
+    /// Whether `rank` has an input. In a broadcast and a scatter only the root has one.
+    #[must_use]
+    pub const fn has_input(&self, rank: Rank) -> bool {
+        let is_of_root = matches!(self.collective, Collective::Broadcast | Collective::Scatter);
+        !is_of_root || rank.0 == self.root.0
+    }
+
+    /// Whether `rank` has an output. In a reduce and a gather only the root has one.
+    #[must_use]
+    pub const fn has_output(&self, rank: Rank) -> bool {
+        let is_of_root = matches!(self.collective, Collective::Reduce | Collective::Gather);
+        !is_of_root || rank.0 == self.root.0
+    }
+
+    /// Elements of the input of `rank`; 0 if it has none.
+    #[must_use]
+    pub const fn input_of(&self, rank: Rank, size: usize) -> usize {
+        if self.has_input(rank) { self.input_len(size) } else { 0 }
+    }
+
+    /// Elements of the output of `rank`; 0 if it has none.
+    #[must_use]
+    pub const fn output_of(&self, rank: Rank, size: usize) -> usize {
+        if self.has_output(rank) { self.output_len(size) } else { 0 }
+    }
+
+    /// Elements of the one buffer of `rank` in a call in place: those of the larger of its two.
+    #[must_use]
+    pub const fn in_place_of(&self, rank: Rank, size: usize) -> usize {
+        let (input, output) = (self.input_of(rank, size), self.output_of(rank, size));
+        if input > output { input } else { output }
+    }
+
+    /// The elements of the one buffer of a call in place at which the input and the output of
+    /// `rank` begin.
+    #[must_use]
+    pub const fn in_place_at(&self, rank: Rank) -> [usize; 2] {
+        let own = rank.index() * self.count;
+        match self.collective {
+            Collective::AllGather => [own, 0],
+            Collective::Gather if rank.0 == self.root.0 => [own, 0],
+            Collective::ReduceScatter => [0, own],
+            Collective::Scatter if rank.0 == self.root.0 => [0, own],
+            _ => [0, 0],
+        }
+    }
+
+    /// The ranks whose inputs the result of `rank` combines, if the collective combines elements.
+    /// None for rank 0 of an exscan, whose output is not written.
+    #[must_use]
+    pub const fn summands(&self, rank: Rank, size: usize) -> Range<usize> {
+        match self.collective {
+            Collective::Scan => 0..rank.index() + 1,
+            Collective::Exscan => 0..rank.index(),
+            _ => 0..size,
         }
     }
 

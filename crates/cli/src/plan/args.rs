@@ -194,7 +194,7 @@ impl Args {
             // Few enough to print, and enough for every rank in most algorithms.
             _ => match self.collective {
                 Collective::Barrier => 0,
-                Collective::AllGather | Collective::ReduceScatter => 4,
+                collective if collective.has_blocks() => 4,
                 _ => 4 * size,
             },
         };

@@ -193,7 +193,11 @@ impl Question {
         let given: Vec<Numbers<'_>> =
             (0..size).map(|rank| Numbers::rounded(&kernel, &inputs(rank, len))).collect();
         let mut exact = vec![Exact::default(); len];
-        for given in &given {
+        let summed = match call.collective.is_scan() {
+            true => call.summands(Rank::at(size - 1), size),
+            false => 0..size,
+        };
+        for given in &given[summed] {
             exact.iter_mut().zip(given.values()).for_each(|(exact, input)| exact.add(input));
         }
         let outputs = execute(&self.programs(algorithm), &kernel, given)?;
@@ -202,6 +206,9 @@ impl Question {
         for (rank, output) in outputs.iter().enumerate() {
             let first = match call.collective {
                 Collective::ReduceScatter => rank * call.count,
+                // The last rank has the longest sums.
+                collective if collective.is_scan() && rank + 1 < size => continue,
+                collective if collective.is_scan() => 0,
                 // The other ranks have the same results, or none.
                 _ if rank > 0 => break,
                 _ => 0,

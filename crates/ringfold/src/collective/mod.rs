@@ -7,6 +7,8 @@
 //! Buffers are slices and not a trait of their own: deref coercion accepts more types than a sealed
 //! trait would, and a slice in a variable is reborrowed rather than moved.
 
+mod blocks;
+mod scan;
 mod uneven;
 mod windows;
 

@@ -103,7 +103,15 @@ impl Communicator {
         let rank = self.rank();
         self.check_uneven(&call).map_err(self.refusal(&call))?;
         match *uneven {
-            Uneven::AllToAll { send, recv } => self.all_to_all_parts(&call, send, recv, buffers),
+            Uneven::AllToAll { send, recv } => {
+                let mut buffers = buffers;
+                let send = if matches!(buffers, Buffers::InPlace(_)) { recv } else { send };
+                let mut memory = std::mem::take(&mut self.packed);
+                let apart = buffers.apart(&mut memory);
+                let outcome = self.all_to_all_parts(&call, send, recv, apart);
+                self.packed = memory;
+                outcome
+            }
             Uneven::Gather { root, parts } if rank == root => {
                 let output = self.with_own(&call, parts, buffers)?;
                 self.exchange_parts(&call, &[], output)
@@ -149,28 +157,12 @@ impl Communicator {
         buffers: Buffers<'_>,
     ) -> Result<(), Error> {
         let (own, refuse) = (self.rank().index(), self.refusal(call));
-        match buffers {
-            Buffers::Apart { input, output } => {
-                let send = self.ranges(call, send, input.len())?;
-                let recv = self.ranges(call, recv, output.len())?;
-                let output = split(output, &recv).map_err(&refuse)?;
-                check_len("own part of the output", output[own], send[own].len())
-                    .map_err(refuse)?;
-                self.exchange_parts(call, &parts_of(input, &send), output)
-            }
-            Buffers::InPlace(both) => {
-                let recv = self.ranges(call, recv, both.len())?;
-                let mut memory = std::mem::take(&mut self.packed);
-                let input = memory.exactly(both.len());
-                input.copy_from_slice(both);
-                let outcome = match split(both, &recv) {
-                    Ok(output) => self.exchange_parts(call, &parts_of(input, &recv), output),
-                    Err(what) => Err(refuse(what)),
-                };
-                self.packed = memory;
-                outcome
-            }
-        }
+        let Buffers::Apart { input, output } = buffers else { unreachable!("a copy is apart") };
+        let send = self.ranges(call, send, input.len())?;
+        let recv = self.ranges(call, recv, output.len())?;
+        let output = split(output, &recv).map_err(&refuse)?;
+        check_len("own part of the output", output[own], send[own].len()).map_err(refuse)?;
+        self.exchange_parts(call, &parts_of(input, &send), output)
     }
 
     fn scatter_parts(
