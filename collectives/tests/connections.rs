@@ -28,7 +28,8 @@ fn call(collective: Collective, data_type: DataType, bytes: usize, size: usize) 
 fn assert_few_connections(layout: &Layout) -> usize {
     let limit = 4 * layout.hosts().ilog2() as usize + 4;
     let mut most = 0;
-    for collective in Collective::ALL {
+    // The data of an all-to-all go from every rank to every other.
+    for collective in Collective::ALL.into_iter().filter(|it| *it != Collective::AllToAll) {
         for data_type in [DataType::F32, DataType::Bf16] {
             let mut before = "";
             for bytes in (2..=30).map(|power| 1_usize << power) {

@@ -13,9 +13,8 @@
 
 use ringfold_topology::Layout;
 use ringfold_types::limits::POSTED_MAX;
-use ringfold_types::{Call, Collective};
+use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 
-use super::Blocks;
 use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
 use crate::crossing::Messages;
 use crate::pattern::ring;
@@ -65,4 +64,26 @@ fn schedule(plan: &ScheduleParams<'_>) -> Schedule {
         steps.copy(blocks.to(rank), blocks.from(rank));
     }
     steps.build()
+}
+
+/// The blocks of a rank.
+#[derive(Clone, Copy)]
+pub(super) struct Blocks {
+    count: usize,
+}
+
+impl Blocks {
+    pub(super) const fn of(plan: &ScheduleParams<'_>) -> Self {
+        Self { count: plan.call.count }
+    }
+
+    /// The block of the input that goes to a rank.
+    pub(super) const fn to(self, rank: Rank) -> Slice {
+        Slice::new(Buffer::Input, rank.index() * self.count, self.count)
+    }
+
+    /// The block of the output that comes from a rank.
+    pub(super) const fn from(self, rank: Rank) -> Slice {
+        Slice::new(Buffer::Output, rank.index() * self.count, self.count)
+    }
 }

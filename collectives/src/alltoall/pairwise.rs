@@ -16,7 +16,7 @@
 use ringfold_topology::Layout;
 use ringfold_types::{Call, Collective, Rank};
 
-use super::{Blocks, linear};
+use super::linear::{self, Blocks};
 use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
 use crate::pattern::ring;
 use crate::schedule::{Builder, Schedule};

@@ -1,5 +1,6 @@
-//! Doubling after two rounds of distance 1 and 2: in each round a rank sends a sum to a higher rank,
-//! and puts the sum that it receives before its own. For messages so short that latency decides.
+//! Doubling after two rounds of distance 1 and 2: in each round a rank sends a sum to a higher
+//! rank, and puts the sum that it receives before its own. For messages so short that latency
+//! decides.
 //!
 //! 1. Each rank sends its input to the next rank, which holds it as its first sum.
 //! 2. Each rank adds its input to what it holds, and sends that over distance 2. So a rank then
@@ -13,7 +14,7 @@
 //! Steps: 1 for 2 or 3 ranks, else floor(log2 ((n-1)/3)) + 2. Sent by rank 1, or by rank 0 of 2 or
 //! 3 ranks: one buffer in each round that has a receiver.
 //!
-//! Source: Träff, "On optimal, non-commutative exclusive prefix sums", arXiv 2507.04785, 2025.
+//! Source: Traeff, "On optimal, non-commutative exclusive prefix sums", arXiv 2507.04785, 2025.
 
 use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, Rank, Slice};

@@ -273,7 +273,7 @@ mod tests {
     fn nonsense_names_its_line() {
         for (text, wanted) in [
             ("allreduce 4 1 8 ring", "collective ranks"),
-            ("scatter 4 1 8 ring 5", "a collective"),
+            ("scattered 4 1 8 ring 5", "a collective"),
             ("allreduce 0 1 8 ring 5", "a number of ranks"),
             ("allreduce 4 1 8 bruck 5", "an algorithm"),
             ("allreduce 4 1 8K ring 5", "bytes"),

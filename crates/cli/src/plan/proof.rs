@@ -61,6 +61,10 @@ pub(super) const fn meaning(collective: Collective) -> &'static str {
              for ever"
         }
         Collective::Barrier => "no rank leaves before all have entered, and none waits for ever",
+        collective if collective.is_scan() => {
+            "every input counts once in the results of its ranks, in rank order, in place or not; \
+             no rank waits for ever"
+        }
         collective if collective.reduces() => {
             "every input counts once in every result, in place or not; no rank waits for ever"
         }
