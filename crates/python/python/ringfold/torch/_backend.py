@@ -122,7 +122,9 @@ class RingfoldBackend(Backend):
         return view, TYPES[view.dtype], operation(op, tensor.dtype), finish
 
     def allreduce(self, tensors, opts):
-        op, calls, ends, kept = opts.reduceOp, [], [], []
+        if tensors and tensors[0].is_sparse:
+            return self.allreduce_sparse(tensors, opts)
+        op, calls, ends = opts.reduceOp, [], []
         for tensor in tensors:
             view, dtype, name, finish = self._reduction(tensor, op)
             names = {"dtype": dtype, "keep": view}
@@ -146,10 +148,8 @@ class RingfoldBackend(Backend):
 
     def _sparse_sum(self, tensor):
         indices, values = tensor.indices(), tensor.values().contiguous()
-        entries = torch.zeros(self.size(), dtype=torch.int64)
-        self._comm.all_gather(
-            place(torch.tensor([values.shape[0]])), place(entries), dtype="int64"
-        )
+        own, entries = torch.tensor([values.shape[0]]), torch.zeros(self.size(), dtype=torch.int64)
+        self._comm.all_gather(place(own), place(entries), dtype="int64")
         counts = entries.tolist()
         # Entry after entry, so that each rank's are one part.
         indices = indices.t().contiguous()
