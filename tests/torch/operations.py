@@ -188,7 +188,8 @@ def main():
     dist.init_process_group("cpu:ringfold")
     dist.barrier()
     dist.destroy_process_group()
-    print("right", rank, flush=True)
+    # One write, so that the lines of ranks do not mix.
+    sys.stdout.write(f"right {rank}\n")
 
 
 if __name__ == "__main__":
