@@ -39,11 +39,10 @@ class Store:
 class RingfoldBackend(Backend):
     """A group of ranks. Synchronous operations run in the caller's thread, others in ringfold's."""
 
-    def __init__(self, store, rank, size, timeout, name="ringfold"):
+    def __init__(self, store, rank, size, timeout):
         super().__init__(rank, size)
-        self._name = name
         self._store = store
-        self._options = Backend.Options(name, timeout=timeout)
+        self._options = Backend.Options("ringfold", timeout=timeout)
         self._seconds = timeout.total_seconds()
         self._count = 0
         self._barriers = 0
@@ -73,7 +72,7 @@ class RingfoldBackend(Backend):
         return True
 
     def getBackendName(self):
-        return self._name
+        return "ringfold"
 
     def _run(self, opts, tensors, calls, finish=None):
         """Makes the calls: pairs of a method and its arguments. Returns a handle of all, or None
@@ -363,21 +362,18 @@ class RingfoldBackend(Backend):
         missing = []
         for other in range(1, self.size()):
             try:
-                if limit <= timedelta(0):
-                    raise RuntimeError("no time")
-                self._store.wait([f"{prefix}/{other}"], limit)
+                self._store.wait([f"{prefix}/{other}"], max(limit, timedelta(milliseconds=1)))
             except RuntimeError:
-                missing.append(other)
+                missing.append(str(other))
                 if not wait_all_ranks:
                     break
-        if not missing:
+        if not missing and limit > timedelta(0):
             self._store.set(f"{prefix}/end", "passed")
             return
-        named = ", ".join(map(str, missing))
-        if wait_all_ranks:
-            text = f"Ranks {named} failed to pass monitoredBarrier in {milliseconds} ms"
-        else:
-            text = f"Rank {named} failed to pass monitoredBarrier in {milliseconds} ms"
+        named = ("Ranks " if wait_all_ranks else "Rank ") + ", ".join(missing)
+        text = f"{named} failed to pass monitoredBarrier in {milliseconds} ms"
+        if limit <= timedelta(0):
+            text = f"Rank 0 timed out in monitoredBarrier after {milliseconds} ms"
         self._store.set(f"{prefix}/end", text)
         raise RuntimeError(f"[Rank 0]: {text}")
 
@@ -406,9 +402,10 @@ class RingfoldBackend(Backend):
         if self.rank() not in ranks:
             return None
         timeout = opts._timeout if opts is not None else self._options._timeout
-        child = RingfoldBackend(store, ranks.index(self.rank()), len(ranks), timeout, self._name)
+        child = RingfoldBackend(store, ranks.index(self.rank()), len(ranks), timeout)
         if opts is not None:
             child._options = opts
+        _backends.append(child)
         return child
 
     def perform_nocolor_split(self, _device):
@@ -488,6 +485,12 @@ def check_sizes(tensors, like, name):
         )
 
 
+#: All backends. torch keeps the part in C++ alone, which calls methods of the part in Python.
+_backends = []
+
+
 def create(opts, backend_options=None):
     """Makes the backend of a process group. torch calls it on every rank of the group."""
-    return RingfoldBackend(opts.store, opts.group_rank, opts.group_size, opts.timeout)
+    backend = RingfoldBackend(opts.store, opts.group_rank, opts.group_size, opts.timeout)
+    _backends.append(backend)
+    return backend

@@ -15,6 +15,8 @@ def as_torch(error):
     """The exception that torch's users expect, with the text of ringfold's."""
     if isinstance(error, errors.ArgumentError):
         return ValueError(str(error))
+    if getattr(error, "kind", None) in ("absent", "stalled"):
+        return distributed.DistBackendError(f"The timeout has passed: {error}")
     if isinstance(error, (errors.Error, TimeoutError)):
         return distributed.DistBackendError(str(error))
     return error
