@@ -11,8 +11,9 @@ use ringfold::{
 use crate::element::{Element, operation};
 use crate::fault::raise;
 use crate::handle::{Handle, interruptible, wait_or_abort};
-use crate::memory::{Memory, Places, Region, Use, keep};
+use crate::memory::{Access, Memory, Places, keep};
 use crate::queue::{Attempt, Fault, Member, Ticket};
+use crate::region::Region;
 
 /// The arguments that all calls take.
 pub(crate) struct Common<'a, 'py> {
@@ -159,11 +160,12 @@ pub(crate) fn memories(
     output: Option<&Bound<'_, PyAny>>,
     writes_input: bool,
 ) -> PyResult<[Option<Memory>; 2]> {
-    let r#use = if writes_input { Use::Write } else { Use::Read };
+    let access = if writes_input { Access::Write } else { Access::Read };
     let output = output.filter(|output| !output.is_none());
     let input = input.filter(|input| !input.is_none());
-    let input = input.map(|input| Memory::new(input, "the input", r#use)).transpose()?;
-    let output = output.map(|output| Memory::new(output, "the output", Use::Write)).transpose()?;
+    let input = input.map(|input| Memory::new(input, "the input", access)).transpose()?;
+    let output =
+        output.map(|output| Memory::new(output, "the output", Access::Write)).transpose()?;
     Ok([input, output])
 }
 

@@ -9,8 +9,9 @@ use ringfold::{Call, Collective, Rank};
 use crate::call::{Called, Common, dispatch, element_of, memories, plan};
 use crate::element::operation;
 use crate::fault::raise;
-use crate::memory::{Memory, Places, Region, Use};
+use crate::memory::{Access, Memory, Places};
 use crate::queue::{Fault, Member, lock};
+use crate::region::Region;
 
 enum Entry {
     Send { data: Region, to: Rank, tag: u32 },
@@ -83,7 +84,7 @@ impl CallGroup {
         tag: u32,
         keep: Option<Py<PyAny>>,
     ) -> PyResult<()> {
-        let memory = Memory::new(data, "the data", Use::Read)?;
+        let memory = Memory::new(data, "the data", Access::Read)?;
         self.add(Entry::Send { data: memory.region, to: Rank(to), tag }, [memory], keep);
         Ok(())
     }
@@ -97,7 +98,7 @@ impl CallGroup {
         tag: u32,
         keep: Option<Py<PyAny>>,
     ) -> PyResult<()> {
-        let memory = Memory::new(data, "the data", Use::Write)?;
+        let memory = Memory::new(data, "the data", Access::Write)?;
         self.add(Entry::Recv { data: memory.region, from: Rank(source), tag }, [memory], keep);
         Ok(())
     }

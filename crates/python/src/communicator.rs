@@ -15,7 +15,7 @@ use crate::call_group::CallGroup;
 use crate::element::{Element, operation};
 use crate::fault::raise;
 use crate::handle::{duration, poll, wait_or_abort, watch_signals};
-use crate::memory::{Memory, Places, Use};
+use crate::memory::{Access, Memory, Places};
 use crate::queue::{Fault, Member, Ticket, lock};
 use crate::window::{self, Window};
 
@@ -25,12 +25,12 @@ use crate::window::{self, Window};
 /// types, operations and roots. Several threads may use a communicator; its calls follow one
 /// another in the order in which they were made.
 ///
-/// Memory is any object with the buffer protocol or DLPack whose elements are contiguous, as a numpy
-/// array, a torch tensor of the CPU or an array.array, or a tuple (address, bytes) with `dtype`.
+/// Memory is any object with the buffer protocol or DLPack whose elements are contiguous: a numpy
+/// array, a torch tensor of the CPU, an array.array. A tuple (address, bytes) with `dtype` also is.
 /// `dtype` names the type of the elements, in place of that of the object. `op` is the name of an
 /// operation, as in "sum", or a `PreMulSum`. With `async_op` a call returns a `Handle` at once, and
-/// runs in the background; the memory belongs to the call until it is done. `keep` is an object that
-/// lives until then.
+/// runs in the background. The memory belongs to the call until it is done, and `keep` is an object
+/// that lives until then.
 ///
 /// A call raises an ArgumentError before anything moves. It raises a FailedError if the job has
 /// failed: all surviving ranks get the same cause, and all later calls raise it too.
@@ -511,7 +511,7 @@ impl Communicator {
         async_op: bool,
         keep: Option<Py<PyAny>>,
     ) -> Called {
-        let memory = Memory::new(data, "the data", Use::Read)?;
+        let memory = Memory::new(data, "the data", Access::Read)?;
         let (region, common) = (memory.region, Common { dtype: None, async_op, keep });
         dispatch(data.py(), &self.member, [memory], common, move |ranks| {
             // SAFETY: `dispatch` keeps the memory, and its owner does not write it meanwhile.
@@ -529,7 +529,7 @@ impl Communicator {
         async_op: bool,
         keep: Option<Py<PyAny>>,
     ) -> Called {
-        let memory = Memory::new(data, "the data", Use::Write)?;
+        let memory = Memory::new(data, "the data", Access::Write)?;
         let (region, common) = (memory.region, Common { dtype: None, async_op, keep });
         dispatch(data.py(), &self.member, [memory], common, move |ranks| {
             // SAFETY: `dispatch` keeps the memory, and its owner does not use it meanwhile.
@@ -551,8 +551,8 @@ impl Communicator {
         keep: Option<Py<PyAny>>,
     ) -> Called {
         let py = data.py();
-        let data = Memory::new(data, "the data", Use::Read)?;
-        let into = Memory::new(into, "into", Use::Write)?;
+        let data = Memory::new(data, "the data", Access::Read)?;
+        let into = Memory::new(into, "into", Access::Write)?;
         let (from_region, into_region) = (data.region, into.region);
         // Both must lie apart.
         Places::apart(from_region, into_region).map_err(|fault| raise(py, fault))?;

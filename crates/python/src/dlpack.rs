@@ -6,7 +6,7 @@
 use std::ffi::{CStr, c_void};
 use std::slice::from_raw_parts;
 
-use pyo3::exceptions::{PyAttributeError, PyTypeError};
+use pyo3::exceptions::{PyAttributeError, PyBufferError, PyTypeError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyCapsule};
@@ -14,8 +14,8 @@ use ringfold::DataType;
 
 use crate::element::Element;
 use crate::fault::raise;
-use crate::memory::{Region, no_memory, not_lent};
 use crate::queue::Fault;
+use crate::region::Region;
 
 /// A tensor that a capsule lends.
 pub(crate) struct Tensor {
@@ -158,4 +158,24 @@ fn element(tensor: &Dl) -> Option<Element> {
         _ => return Some(Element::Opaque(bits / 8)),
     };
     Some(Element::Known(known))
+}
+
+/// An exception if `argument` is no memory at all.
+#[cold]
+fn no_memory(argument: &Bound<'_, PyAny>, name: &str) -> PyErr {
+    let given = argument.get_type().name().map_or_else(|_| String::new(), |it| it.to_string());
+    let text = format!(
+        "{name} is a {given}, which has no memory that ringfold can use; pass an object with the \
+         buffer protocol or DLPack, or a tuple (address, bytes)"
+    );
+    raise(argument.py(), Fault::Argument(text))
+}
+
+/// The exception of a buffer that DLPack refuses.
+#[cold]
+fn not_lent(py: Python<'_>, name: &str, error: &PyErr) -> PyErr {
+    if !error.is_instance_of::<PyBufferError>(py) {
+        return error.clone_ref(py);
+    }
+    raise(py, Fault::Argument(format!("{name} does not lend its memory: {}", error.value(py))))
 }

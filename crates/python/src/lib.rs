@@ -6,7 +6,8 @@
 //! * `init`: the ways to make a communicator; `store` wraps the caller's key-value store;
 //! * `communicator`: the methods; `call_group`: calls that are performed together;
 //! * `call`: from the arguments of a method to a call; `element`: types and operations by name;
-//! * `memory`: buffers and addresses of the caller; `dlpack`: tensors; `window`: windows;
+//! * `memory`: buffers and addresses of the caller; `dlpack`: tensors; `region`: their bytes;
+//! * `window`: windows;
 //! * `queue`: the order of a communicator's calls, and the thread of those in the background;
 //! * `handle`: waits, which signals interrupt; `fault`: exceptions.
 
@@ -20,6 +21,7 @@ mod handle;
 mod init;
 mod memory;
 mod queue;
+mod region;
 mod store;
 mod window;
 

@@ -3,9 +3,7 @@
 
 use std::ffi::CStr;
 use std::mem::MaybeUninit;
-use std::slice::{from_raw_parts, from_raw_parts_mut};
 
-use pyo3::exceptions::PyBufferError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
@@ -15,61 +13,7 @@ use crate::dlpack;
 use crate::element::Element;
 use crate::fault::raise;
 use crate::queue::Fault;
-
-/// Bytes at an address. The argument that they come from keeps them during the call.
-#[derive(Clone, Copy)]
-pub(crate) struct Region {
-    pub(crate) address: *mut u8,
-    pub(crate) bytes: usize,
-}
-
-// SAFETY: an address belongs to no thread. Its uses are unsafe functions.
-unsafe impl Send for Region {}
-
-impl Region {
-    pub(crate) const EMPTY: Self = Self { address: std::ptr::null_mut(), bytes: 0 };
-
-    /// # Safety
-    /// Nobody writes the bytes during `'a`.
-    pub(crate) const unsafe fn slice<'a>(self) -> &'a [u8] {
-        if self.bytes == 0 {
-            return &[];
-        }
-        // SAFETY: `checked` has refused NULL and lengths beyond the address space; the caller of
-        // the binding promises the memory, and this function's caller that nobody writes it.
-        unsafe { from_raw_parts(self.address, self.bytes) }
-    }
-
-    /// # Safety
-    /// Nobody else uses the bytes during `'a`.
-    pub(crate) const unsafe fn slice_mut<'a>(self) -> &'a mut [u8] {
-        if self.bytes == 0 {
-            return &mut [];
-        }
-        // SAFETY: as for `slice`, and nobody else uses the bytes.
-        unsafe { from_raw_parts_mut(self.address, self.bytes) }
-    }
-
-    fn checked(self, name: &str) -> Result<Self, Fault> {
-        let end = self.address.addr().checked_add(self.bytes);
-        if end.is_none() || isize::try_from(self.bytes).is_err() {
-            return Err(Fault::Argument(format!("{name} is longer than the address space")));
-        }
-        if self.bytes > 0 && self.address.is_null() {
-            return Err(Fault::Argument(format!("{name} is at the address 0")));
-        }
-        Ok(self)
-    }
-
-    fn starts_at(self, other: Self, offset: usize) -> bool {
-        other.address.addr().checked_add(offset) == Some(self.address.addr())
-    }
-
-    fn overlaps(self, other: Self) -> bool {
-        let [start, theirs] = [self.address.addr(), other.address.addr()];
-        start < theirs + other.bytes && theirs < start + self.bytes
-    }
-}
+use crate::region::Region;
 
 /// A view of a buffer. Python keeps the memory until the view is dropped, which takes the GIL.
 struct View(Box<ffi::Py_buffer>);
@@ -126,7 +70,7 @@ pub(crate) fn keep(
 
 /// How a call uses the memory of an argument.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Use {
+pub(crate) enum Access {
     Read,
     Write,
 }
@@ -139,24 +83,24 @@ impl Memory {
 
     /// The memory of the argument `name`.
     #[inline]
-    pub(crate) fn new(argument: &Bound<'_, PyAny>, name: &str, r#use: Use) -> PyResult<Self> {
+    pub(crate) fn new(argument: &Bound<'_, PyAny>, name: &str, access: Access) -> PyResult<Self> {
         // SAFETY: the object is alive.
         if unsafe { ffi::PyObject_CheckBuffer(argument.as_ptr()) } == 1 {
-            return Self::of_buffer(argument, name, r#use);
+            return Self::of_buffer(argument, name, access);
         }
         if let Ok(pair) = argument.cast::<PyTuple>() {
             return Self::of_address(pair, name);
         }
-        Self::of_dlpack(argument, name, r#use)
+        Self::of_dlpack(argument, name, access)
     }
 
-    fn of_buffer(argument: &Bound<'_, PyAny>, name: &str, r#use: Use) -> PyResult<Self> {
+    fn of_buffer(argument: &Bound<'_, PyAny>, name: &str, access: Access) -> PyResult<Self> {
         let mut view = Box::new(MaybeUninit::<ffi::Py_buffer>::uninit());
         let flags = ffi::PyBUF_C_CONTIGUOUS | ffi::PyBUF_FORMAT;
-        let flags = if r#use == Use::Write { flags | ffi::PyBUF_WRITABLE } else { flags };
+        let flags = if access == Access::Write { flags | ffi::PyBUF_WRITABLE } else { flags };
         // SAFETY: the object is alive, and the view has room for the result.
         if unsafe { ffi::PyObject_GetBuffer(argument.as_ptr(), view.as_mut_ptr(), flags) } != 0 {
-            return Err(refused(argument, name, r#use));
+            return Err(refused(argument, name, access));
         }
         // SAFETY: Python has filled it in.
         let view = View(unsafe { view.assume_init() });
@@ -181,9 +125,9 @@ impl Memory {
         Ok(Self { region, element: None, lease: Lease::Caller })
     }
 
-    fn of_dlpack(argument: &Bound<'_, PyAny>, name: &str, r#use: Use) -> PyResult<Self> {
+    fn of_dlpack(argument: &Bound<'_, PyAny>, name: &str, access: Access) -> PyResult<Self> {
         let tensor = dlpack::tensor(argument, name)?;
-        if r#use == Use::Write && tensor.is_read_only {
+        if access == Access::Write && tensor.is_read_only {
             return Err(raise_in_python(Fault::Argument(format!("{name} is read-only"))));
         }
         let region = tensor.region.checked(name).map_err(raise_in_python)?;
@@ -199,7 +143,7 @@ fn raise_in_python(fault: Fault) -> PyErr {
 
 /// The error of an object that gives no view of its buffer.
 #[cold]
-fn refused(argument: &Bound<'_, PyAny>, name: &str, r#use: Use) -> PyErr {
+fn refused(argument: &Bound<'_, PyAny>, name: &str, access: Access) -> PyErr {
     let py = argument.py();
     let error = PyErr::fetch(py);
     let mut view = MaybeUninit::<ffi::Py_buffer>::uninit();
@@ -218,32 +162,12 @@ fn refused(argument: &Bound<'_, PyAny>, name: &str, r#use: Use) -> PyErr {
         unsafe { ffi::PyBuffer_IsContiguous(&raw const *view.0, b'C'.cast_signed()) } == 1;
     let text = if !is_contiguous {
         format!("{name} is not contiguous in C order; pass a contiguous copy")
-    } else if r#use == Use::Write && view.0.readonly != 0 {
+    } else if access == Access::Write && view.0.readonly != 0 {
         format!("{name} is read-only, and the call writes it")
     } else {
         format!("{name} gives no view of its memory: {}", error.value(py))
     };
     raise(py, Fault::Argument(text))
-}
-
-/// An exception if `argument` is no memory at all.
-#[cold]
-pub(crate) fn no_memory(argument: &Bound<'_, PyAny>, name: &str) -> PyErr {
-    let given = argument.get_type().name().map_or_else(|_| String::new(), |it| it.to_string());
-    let text = format!(
-        "{name} is a {given}, which has no memory that ringfold can use; pass an object with the \
-         buffer protocol or DLPack, or a tuple (address, bytes)"
-    );
-    raise(argument.py(), Fault::Argument(text))
-}
-
-/// The exception of a buffer that DLPack refuses.
-#[cold]
-pub(crate) fn not_lent(py: Python<'_>, name: &str, error: &PyErr) -> PyErr {
-    if !error.is_instance_of::<PyBufferError>(py) {
-        return error.clone_ref(py);
-    }
-    raise(py, Fault::Argument(format!("{name} does not lend its memory: {}", error.value(py))))
 }
 
 /// The memory of a call out of place, or in place.

@@ -10,13 +10,13 @@ use pyo3::prelude::*;
 use ringfold::{Call, Communicator, DataType, Error, Rank, Window as Pages, Windows};
 
 use crate::element::name_of;
-use crate::memory::Region;
+use crate::region::Region;
 
 /// A window of one communicator.
 pub(crate) type Shared = Arc<Mutex<Pages<u8>>>;
 
-/// Memory that all ranks of the host have mapped, as a buffer of one dimension. `Communicator.alloc`
-/// makes it.
+/// Memory that all ranks of the host have mapped, as a buffer of one dimension.
+/// `Communicator.alloc` makes it.
 ///
 /// `numpy.asarray` and `torch.frombuffer` use it without a copy. The memory lives as long as the
 /// window or an object that uses it.

@@ -23,7 +23,8 @@ class Store:
     """torch's store, as ringfold uses stores."""
 
     def __init__(self, store):
-        self._store = store
+        # A store of torch serves one thread at a time, also while that waits for a key.
+        self._store = store.clone()
 
     def set(self, key, value):
         self._store.set(key, value)
