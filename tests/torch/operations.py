@@ -3,6 +3,8 @@
 import sys
 import time
 from datetime import timedelta
+from functools import reduce
+from operator import and_, or_, xor
 
 import torch
 import torch.distributed as dist
@@ -70,9 +72,11 @@ def reductions(rank, size):
         mine = flags.clone()
         dist.all_reduce(mine, op)
         equal(mine, torch.tensor(expected).bool(), f"{op} of booleans")
-    mine = torch.tensor([1 << rank])
-    dist.all_reduce(mine, Op.BXOR)
-    equal(mine, torch.tensor([(1 << size) - 1]), "bxor")
+    words = [7 << of for of in range(size)]
+    for op, combine in [(Op.BAND, and_), (Op.BOR, or_), (Op.BXOR, xor)]:
+        mine = torch.tensor([words[rank]])
+        dist.all_reduce(mine, op)
+        equal(mine, torch.tensor([reduce(combine, words)]), f"{op}")
     uneven = [torch.full((to + 1,), float(rank)) for to in range(size)]
     part = torch.empty(rank + 1)
     dist.reduce_scatter(part, uneven)
