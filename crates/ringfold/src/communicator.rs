@@ -313,6 +313,13 @@ impl Communicator {
         self.timeout = timeout.min(LONGEST_WAIT);
     }
 
+    /// Sets a function that runs in the thread of a call while the call waits, every 100 ms or so.
+    /// It may end the wait by an [`Aborter`]. A binding lets its language handle signals there.
+    /// `None` removes it.
+    pub fn set_wait_hook(&mut self, hook: Option<Box<dyn FnMut() + Send>>) {
+        self.control().set_hook(hook);
+    }
+
     /// A handle that aborts this communicator from any thread, even while a call waits. Calls on
     /// all ranks then return [`Error::Failed`] with [`FailureCause::Aborted`], after one message to
     /// rank 0 and one back, or after two seconds if rank 0 does not answer.

@@ -170,6 +170,7 @@ fn park_rank(
         Parked::Not
     };
     router.disarm();
+    watch.has_parked();
     awake.map(|_| parked)
 }
 

@@ -1,6 +1,7 @@
 //! Detects that the job has failed, even after this process was stopped for a while.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::fmt;
 use std::ops::Deref;
 
 use ringfold_bootstrap::Control;
@@ -13,6 +14,18 @@ use crate::error::CallError;
 /// then had no CPU for seconds.
 const CATCH_UPS_MAX: usize = 10;
 
+/// The shortest time between two calls of a wait hook, in milliseconds.
+const HOOK_EVERY_MS: i64 = 50;
+
+/// A function of the user that runs now and then while a call waits.
+pub(crate) struct WaitHook(Box<dyn FnMut() + Send>);
+
+impl fmt::Debug for WaitHook {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("WaitHook")
+    }
+}
+
 /// The rank's end of the control plane, and when its caller last checked it.
 ///
 /// The control thread reads the control connection while the caller computes. A process that was
@@ -23,11 +36,31 @@ pub(crate) struct Watch {
     control: Control,
     /// When the caller last checked, in milliseconds.
     checked_ms: Cell<i64>,
+    hook: RefCell<Option<WaitHook>>,
+    /// When the hook last ran, in milliseconds.
+    hooked_ms: Cell<i64>,
 }
 
 impl Watch {
     pub(crate) fn new(control: Control) -> Self {
-        Self { control, checked_ms: Cell::new(now_ms()) }
+        let now = now_ms();
+        let (checked_ms, hooked_ms) = (Cell::new(now), Cell::new(now));
+        Self { control, checked_ms, hook: RefCell::new(None), hooked_ms }
+    }
+
+    /// Sets the function that runs while a call waits.
+    pub(crate) fn set_hook(&self, hook: Option<Box<dyn FnMut() + Send>>) {
+        drop(self.hook.replace(hook.map(WaitHook)));
+    }
+
+    /// Runs the hook after a park, unless it has run a moment ago.
+    pub(crate) fn has_parked(&self) {
+        if let Some(hook) = &mut *self.hook.borrow_mut()
+            && now_ms() - self.hooked_ms.get() >= HOOK_EVERY_MS
+        {
+            (hook.0)();
+            self.hooked_ms.set(now_ms());
+        }
     }
 
     pub(crate) fn into_control(self) -> Control {

@@ -1,0 +1,310 @@
+"""The types of the native module. Its docstrings say what each function does."""
+
+from collections.abc import Buffer, Callable, Sequence
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+__version__: str
+
+class _SupportsDlpack(Protocol):
+    def __dlpack__(self) -> Any: ...
+    def __dlpack_device__(self) -> tuple[int, int]: ...
+
+#: An object with the buffer protocol or DLPack, or (address, bytes).
+type _Memory = Buffer | _SupportsDlpack | tuple[int, int]
+#: The name of an operation, as in "sum", or a PreMulSum.
+type _Op = str | PreMulSum | None
+#: The name of a data type, as in "float32", or an object whose text ends in one.
+type _Type = object | None
+#: Counts in elements, or counts and displacements.
+type _Parts = Sequence[int] | tuple[Sequence[int], Sequence[int]]
+
+class _Store(Protocol):
+    def set(self, key: str, value: bytes, /) -> object: ...
+    def get(self, key: str, /) -> bytes | None: ...
+    def wait(self, key: str, timeout: float, /) -> bytes: ...
+
+class PreMulSum:
+    factor: float
+    def __new__(cls, factor: float) -> Self: ...
+
+class Handle:
+    def wait(self, timeout: float | None = None) -> None: ...
+    def is_completed(self) -> bool: ...
+    def exception(self) -> BaseException | None: ...
+    def add_done_callback(self, function: Callable[[Handle], object]) -> None: ...
+
+class Window:
+    @property
+    def dtype(self) -> str: ...
+    @property
+    def address(self) -> int: ...
+    @property
+    def nbytes(self) -> int: ...
+    def __len__(self) -> int: ...
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+
+class CallGroup:
+    def send(
+        self, data: _Memory, to: int, tag: int = 0, *, keep: object = None
+    ) -> None: ...
+    def recv(
+        self, data: _Memory, source: int, tag: int = 0, *, keep: object = None
+    ) -> None: ...
+    def all_reduce(
+        self,
+        input: _Memory,
+        output: _Memory | None = None,
+        op: _Op = None,
+        *,
+        dtype: _Type = None,
+        keep: object = None,
+    ) -> None: ...
+    def all_gather(
+        self,
+        input: _Memory,
+        output: _Memory | None = None,
+        *,
+        dtype: _Type = None,
+        keep: object = None,
+    ) -> None: ...
+    def reduce_scatter(
+        self,
+        input: _Memory,
+        output: _Memory | None = None,
+        op: _Op = None,
+        *,
+        dtype: _Type = None,
+        keep: object = None,
+    ) -> None: ...
+    def broadcast(
+        self, buffer: _Memory, root: int = 0, *, dtype: _Type = None, keep: object = None
+    ) -> None: ...
+    def run(self, *, async_op: bool = False) -> Handle | None: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self,
+        exception: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool: ...
+    def __len__(self) -> int: ...
+
+class Communicator:
+    @property
+    def rank(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def name(self) -> str | None: ...
+    def set_timeout(self, seconds: float) -> None: ...
+    def split(self, color: int | None, key: int = 0) -> Communicator | None: ...
+    def duplicate(self) -> Communicator: ...
+    def subset(self, ranks: Sequence[int]) -> Communicator | None: ...
+    def abort(self, reason: str = ...) -> None: ...
+    def failure(self) -> str | None: ...
+    def close(self) -> None: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self,
+        exception: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool: ...
+    def alloc(self, count: int, dtype: _Type = None) -> Window: ...
+    def group(self) -> CallGroup: ...
+    def barrier(self, *, async_op: bool = False) -> Handle | None: ...
+    def all_reduce_window(
+        self,
+        input: Window,
+        output: Window | None = None,
+        op: _Op = None,
+        *,
+        start: int = 0,
+        count: int | None = None,
+        dtype: _Type = None,
+        async_op: bool = False,
+    ) -> Handle | None: ...
+    def all_reduce(
+        self,
+        input: _Memory,
+        output: _Memory | None = None,
+        op: _Op = None,
+        *,
+        dtype: _Type = None,
+        async_op: bool = False,
+        keep: object = None,
+    ) -> Handle | None: ...
+    def all_gather(
+        self,
+        input: _Memory,
+        output: _Memory | None = None,
+        *,
+        dtype: _Type = None,
+        async_op: bool = False,
+        keep: object = None,
+    ) -> Handle | None: ...
+    def reduce_scatter(
+        self,
+        input: _Memory,
+        output: _Memory | None = None,
+        op: _Op = None,
+        *,
+        dtype: _Type = None,
+        async_op: bool = False,
+        keep: object = None,
+    ) -> Handle | None: ...
+    def broadcast(
+        self,
+        input: _Memory | None,
+        output: _Memory | None = None,
+        root: int = 0,
+        *,
+        dtype: _Type = None,
+        async_op: bool = False,
+        keep: object = None,
+    ) -> Handle | None: ...
+    def reduce(
+        self,
+        input: _Memory,
+        output: _Memory | None = None,
+        op: _Op = None,
+        root: int = 0,
+        *,
+        dtype: _Type = None,
+        async_op: bool = False,
+        keep: object = None,
+    ) -> Handle | None: ...
+    def all_to_all(
+        self,
+        input: _Memory,
+        output: _Memory | None = None,
+        *,
+        dtype: _Type = None,
+        async_op: bool = False,
+        keep: object = None,
+    ) -> Handle | None: ...
+    def gather(
+        self,
+        input: _Memory,
+        output: _Memory | None = None,
+        root: int = 0,
+        *,
+        dtype: _Type = None,
+        async_op: bool = False,
+        keep: object = None,
+    ) -> Handle | None: ...
+    def scatter(
+        self,
+        input: _Memory | None,
+        output: _Memory | None = None,
+        root: int = 0,
+        *,
+        dtype: _Type = None,
+        async_op: bool = False,
+        keep: object = None,
+    ) -> Handle | None: ...
+    def all_to_all_v(
+        self,
+        input: _Memory,
+        output: _Memory | None = None,
+        *,
+        send: _Parts | None = None,
+        recv: _Parts,
+        dtype: _Type = None,
+        async_op: bool = False,
+        keep: object = None,
+    ) -> Handle | None: ...
+    def gather_v(
+        self,
+        input: _Memory,
+        output: _Memory | None = None,
+        parts: _Parts | None = None,
+        root: int = 0,
+        *,
+        dtype: _Type = None,
+        async_op: bool = False,
+        keep: object = None,
+    ) -> Handle | None: ...
+    def scatter_v(
+        self,
+        input: _Memory | None,
+        output: _Memory | None = None,
+        parts: _Parts | None = None,
+        root: int = 0,
+        *,
+        dtype: _Type = None,
+        async_op: bool = False,
+        keep: object = None,
+    ) -> Handle | None: ...
+    def all_gather_v(
+        self,
+        input: _Memory,
+        output: _Memory | None = None,
+        *,
+        parts: _Parts,
+        dtype: _Type = None,
+        async_op: bool = False,
+        keep: object = None,
+    ) -> Handle | None: ...
+    def reduce_scatter_v(
+        self,
+        input: _Memory,
+        output: _Memory | None = None,
+        op: _Op = None,
+        *,
+        parts: _Parts,
+        dtype: _Type = None,
+        async_op: bool = False,
+        keep: object = None,
+    ) -> Handle | None: ...
+    def send(
+        self,
+        data: _Memory,
+        to: int,
+        tag: int = 0,
+        *,
+        async_op: bool = False,
+        keep: object = None,
+    ) -> Handle | None: ...
+    def recv(
+        self,
+        data: _Memory,
+        source: int,
+        tag: int = 0,
+        *,
+        async_op: bool = False,
+        keep: object = None,
+    ) -> Handle | None: ...
+    def send_recv(
+        self,
+        data: _Memory,
+        to: int,
+        into: _Memory,
+        source: int,
+        tag: int = 0,
+        *,
+        async_op: bool = False,
+        keep: object = None,
+    ) -> Handle | None: ...
+
+def init(*, timeout: float | None = None, join_timeout: float | None = None) -> Communicator: ...
+def unique_id() -> str: ...
+def init_with_id(
+    id: str,
+    rank: int,
+    size: int,
+    *,
+    timeout: float | None = None,
+    join_timeout: float | None = None,
+) -> Communicator: ...
+def init_with_store(
+    store: _Store,
+    rank: int,
+    size: int,
+    *,
+    timeout: float | None = None,
+    join_timeout: float | None = None,
+) -> Communicator: ...
+def close_all(reason: str | None = None) -> None: ...
+def count_fork() -> None: ...

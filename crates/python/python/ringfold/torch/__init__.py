@@ -1,0 +1,45 @@
+"""ringfold as a backend of torch.distributed, for tensors of the CPU.
+
+`torch.distributed.init_process_group("ringfold")` finds it by an entry point of the package. It
+needs torch 2.14 or later, which has backends in Python.
+"""
+
+import re
+
+import torch
+
+#: The first version of torch with backends in Python.
+TORCH_NEEDED = (2, 14)
+
+#: The names of `torch.distributed.init_process_group` for the devices that the backend serves.
+DEVICES = ["cpu"]
+
+
+def unsupported():
+    """The reason why this version of torch cannot use the backend, or None."""
+    found = re.match(r"(\d+)\.(\d+)", torch.__version__)
+    if found and tuple(map(int, found.groups())) >= TORCH_NEEDED:
+        return None
+    needed = ".".join(map(str, TORCH_NEEDED))
+    return (
+        f"ringfold needs torch {needed} or later as its backend, and this is torch "
+        f"{torch.__version__}; install a later torch, or call the methods of ringfold itself"
+    )
+
+
+def register(name="ringfold"):
+    """Makes the backend known to torch, under this name. torch calls it through an entry point.
+
+    Under the name "gloo" it takes Gloo's place.
+    """
+    from torch import distributed
+
+    reason = unsupported()
+    if reason:
+        raise RuntimeError(reason)
+    from ringfold.torch._backend import create
+    from ringfold.torch._work import forward_polls
+
+    forward_polls()
+    # torch's C++ casts what has the type GLOO to its own class, so Gloo's place has the type CUSTOM.
+    distributed.Backend.register_backend(name, create, extended_api=True, devices=DEVICES)

@@ -1,0 +1,497 @@
+"""The backend: torch's operations as calls of a communicator."""
+
+from collections import deque
+from datetime import timedelta
+
+import torch
+from torch.distributed import PrefixStore
+from torch._C._distributed_c10d import Backend
+
+import ringfold
+from ringfold import errors
+from ringfold.torch._memory import (
+    TYPES, combinable, joined, operation, place, readable, room, writable,
+)
+from ringfold.torch._messages import Channels
+from ringfold.torch._work import Work, as_torch
+
+#: Seconds to join. A first rank may come much earlier than the last.
+JOIN_SECONDS = 1800
+
+
+class Store:
+    """torch's store, as ringfold uses stores."""
+
+    def __init__(self, store):
+        # A store of torch serves one thread at a time, also while that waits for a key.
+        self._store = store.clone()
+
+    def set(self, key, value):
+        self._store.set(key, value)
+
+    def get(self, key):
+        return self._store.get(key) if self._store.check([key]) else None
+
+    def wait(self, key, timeout):
+        self._store.wait([key], timedelta(seconds=timeout))
+        return self._store.get(key)
+
+
+class RingfoldBackend(Backend):
+    """A group of ranks. Synchronous operations run in the caller's thread, others in ringfold's."""
+
+    def __init__(self, store, rank, size, timeout):
+        super().__init__(rank, size)
+        self._store = store
+        self._options = Backend.Options("ringfold", timeout=timeout)
+        self._seconds = timeout.total_seconds()
+        self._count = 0
+        self._barriers = 0
+        self._works = deque()
+        self._coalesced = None
+        try:
+            self._comm = ringfold.init_with_store(
+                Store(store), rank, size, timeout=self._seconds,
+                join_timeout=min(self._seconds, JOIN_SECONDS),
+            )
+        except errors.Error as error:
+            raise as_torch(error) from error
+        self._channels = Channels(
+            lambda prefix: Store(PrefixStore(prefix, store)), rank, self._seconds
+        )
+
+    @property
+    def options(self):
+        return self._options
+
+    @property
+    def supports_splitting(self):
+        return True
+
+    @property
+    def supports_coalescing(self):
+        return True
+
+    def getBackendName(self):
+        return "ringfold"
+
+    def _run(self, opts, tensors, calls, finish=None):
+        """Makes the calls: pairs of a method and its arguments. Returns a handle of all, or None
+        if they are done."""
+        self._count += 1
+        is_async = opts.asyncOp or self._coalesced is not None
+        try:
+            handles = [
+                call(*arguments, **names, async_op=is_async) for call, arguments, names in calls
+            ]
+        except errors.Error as error:
+            raise as_torch(error) from error
+        if not is_async:
+            if finish is not None:
+                finish()
+            return None
+        return self._keep(Work(handles, tensors, finish))
+
+    def _keep(self, work):
+        """Keeps a handle until it is done, with the memory of its calls."""
+        works = self._works
+        while works and works[0].is_completed():
+            works.popleft()
+        works.append(work)
+        if self._coalesced is not None:
+            self._coalesced.append(work)
+        return work
+
+    def start_coalescing(self):
+        self._coalesced = []
+
+    def end_coalescing(self):
+        works, self._coalesced = self._coalesced or [], None
+        handles = [handle for work in works for handle in work._handles]
+        tensors = [tensor for work in works for tensor in work._tensors]
+        return Work(handles, tensors, lambda: [work._complete() for work in works])
+
+    # Reductions.
+
+    def _reduction(self, tensor, op, is_read=True):
+        """Memory for a reduction in place, its names, and what brings the result back."""
+        memory, finish = writable(tensor, is_read)
+        view = combinable(memory)
+        if view.data_ptr() != memory.data_ptr():
+            finish = lambda: tensor.copy_(view)
+        return view, TYPES[view.dtype], operation(op, tensor.dtype), finish
+
+    def allreduce(self, tensors, opts):
+        if tensors and tensors[0].is_sparse:
+            return self.allreduce_sparse(tensors, opts)
+        op, calls, ends = opts.reduceOp, [], []
+        for tensor in tensors:
+            view, dtype, name, finish = self._reduction(tensor, op)
+            names = {"dtype": dtype, "keep": view}
+            calls.append((self._comm.all_reduce, (place(view), None, name), names))
+            if finish is not None:
+                ends.append(finish)
+        finish = (lambda: [end() for end in ends]) if ends else None
+        return self._run(opts, list(tensors), calls, finish)
+
+    def allreduce_coalesced(self, tensors, opts):
+        return self.allreduce(tensors, opts)
+
+    def allreduce_sparse(self, tensors, opts):
+        """Sums sparse tensors: all ranks get the entries of all, and add them."""
+        for tensor in tensors:
+            if operation(opts.reduceOp, tensor.dtype) != "sum":
+                raise ValueError("ringfold combines sparse tensors only by their sum")
+            tensor_sum = self._sparse_sum(tensor.coalesce())
+            tensor.copy_(tensor_sum)
+        return Work([], list(tensors)) if opts.asyncOp else None
+
+    def _sparse_sum(self, tensor):
+        indices, values = tensor.indices(), tensor.values().contiguous()
+        own, entries = torch.tensor([values.shape[0]]), torch.zeros(self.size(), dtype=torch.int64)
+        self._comm.all_gather(place(own), place(entries), dtype="int64")
+        counts = entries.tolist()
+        # Entry after entry, so that each rank's are one part.
+        indices = indices.t().contiguous()
+        found = []
+        for part in [indices, values]:
+            row = part[0].nbytes if part.shape[0] else part.new_empty(part.shape[1:]).nbytes
+            whole = torch.empty((sum(counts), *part.shape[1:]), dtype=part.dtype)
+            parts = [count * row for count in counts]
+            self._comm.all_gather_v(place(part), place(whole), parts=parts, dtype="uint8")
+            found.append(whole)
+        return torch.sparse_coo_tensor(found[0].t(), found[1], tensor.shape).coalesce()
+
+    def reduce(self, tensors, opts):
+        tensor = single(tensors)
+        view, dtype, op, finish = self._reduction(tensor, opts.reduceOp)
+        names = {"dtype": dtype, "keep": view}
+        is_root = opts.rootRank == self.rank()
+        call = (self._comm.reduce, (place(view), None, op, opts.rootRank), names)
+        return self._run(opts, list(tensors), [call], finish if is_root else None)
+
+    def reduce_scatter_single(self, output, input, opts):
+        return self.reduce_scatter_single_coalesced([output], [input], opts)
+
+    def reduce_scatter_single_coalesced(self, outputs, inputs, opts):
+        op, calls, ends = opts.reduceOp, [], []
+        for output, input in zip(outputs, inputs):
+            self._scatter_sum(output, input, None, op, calls, ends)
+        return self._run(opts, list(outputs), calls, lambda: [end() for end in ends])
+
+    def _scatter_sum(self, output, input, parts, op, calls, ends):
+        """Adds the call that reduces the input, and leaves this rank's part in the output."""
+        check_type([output], input)
+        view, dtype, name, finish = self._reduction(output, op, is_read=False)
+        source = combinable(readable(input))
+        names = {"dtype": dtype, "keep": (view, source)}
+        if parts is None:
+            calls.append((self._comm.reduce_scatter, (place(source), place(view), name), names))
+        else:
+            # A complex element is two floats.
+            parts = [count * source.numel() // max(input.numel(), 1) for count in parts]
+            names["parts"] = parts
+            calls.append((self._comm.reduce_scatter_v, (place(source), place(view), name), names))
+        if finish is not None:
+            ends.append(finish)
+
+    def reduce_scatter(self, outputs, inputs, opts):
+        calls, ends = [], []
+        for output, parts in zip(outputs, inputs):
+            check_count(parts, self.size(), "reduce_scatter")
+            check_type(parts, output)
+            flat = torch.cat([readable(part).reshape(-1) for part in parts])
+            counts = [part.numel() for part in parts]
+            counts = None if len(set(counts)) == 1 else counts
+            self._scatter_sum(output, flat, counts, opts.reduceOp, calls, ends)
+        return self._run(opts, list(outputs), calls, lambda: [end() for end in ends])
+
+    # Movement: any type, as bytes.
+
+    def broadcast(self, tensors, opts):
+        calls, ends = [], []
+        is_root = opts.rootRank == self.rank()
+        for tensor in tensors:
+            memory, finish = writable(tensor, is_root)
+            names = {"dtype": "uint8", "keep": memory}
+            calls.append((self._comm.broadcast, (place(memory), None, opts.rootRank), names))
+            if finish is not None and not is_root:
+                ends.append(finish)
+        return self._run(opts, list(tensors), calls, lambda: [end() for end in ends])
+
+    def all_gather_single(self, output, input, opts):
+        return self.all_gather_single_coalesced([output], [input], opts)
+
+    def all_gather_single_coalesced(self, outputs, inputs, opts):
+        calls, ends = [], []
+        for output, input in zip(outputs, inputs):
+            check_type([output], input)
+            source = readable(input)
+            memory, finish = writable(output, is_read=False)
+            names = {"dtype": "uint8", "keep": (memory, source)}
+            calls.append((self._comm.all_gather, (place(source), place(memory)), names))
+            if finish is not None:
+                ends.append(finish)
+        return self._run(opts, list(outputs), calls, lambda: [end() for end in ends])
+
+    def allgather(self, outputs, inputs, opts):
+        calls, ends = [], []
+        for parts, input in zip(outputs, inputs):
+            check_count(parts, self.size(), "all_gather")
+            check_type(parts, input)
+            source = readable(input)
+            memory, kept, finish = room(parts)
+            names = {"dtype": "uint8", "keep": (kept, source)}
+            sizes = [part.nbytes for part in parts]
+            if len(set(sizes)) == 1:
+                calls.append((self._comm.all_gather, (place(source), memory), names))
+            else:
+                names["parts"] = sizes
+                calls.append((self._comm.all_gather_v, (place(source), memory), names))
+            if finish is not None:
+                ends.append(finish)
+        tensors = [part for parts in outputs for part in parts]
+        return self._run(opts, tensors, calls, lambda: [end() for end in ends])
+
+    def allgather_coalesced(self, outputs, inputs, opts):
+        """The outputs are a list for each rank."""
+        return self.allgather([list(parts) for parts in zip(*outputs)], inputs, opts)
+
+    def gather(self, outputs, inputs, opts):
+        source, root = readable(single(inputs)), opts.rootRank
+        memory, kept, finish = None, None, None
+        if self.rank() == root:
+            parts = single(outputs)
+            check_count(parts, self.size(), "gather")
+            check_type(parts, inputs[0])
+            check_sizes(parts, inputs[0], "gather")
+            memory, kept, finish = room(parts)
+        names = {"dtype": "uint8", "keep": (kept, source)}
+        call = (self._comm.gather, (place(source), memory, root), names)
+        tensors = list(outputs[0]) if outputs else []
+        return self._run(opts, tensors, [call], finish)
+
+    def scatter(self, outputs, inputs, opts):
+        output, root = single(outputs), opts.rootRank
+        memory, finish = writable(output, is_read=False)
+        source, kept = None, None
+        if self.rank() == root:
+            parts = single(inputs)
+            check_count(parts, self.size(), "scatter")
+            check_type(parts, output)
+            check_sizes(parts, output, "scatter")
+            source, kept = joined(parts)
+        names = {"dtype": "uint8", "keep": (kept, memory)}
+        call = (self._comm.scatter, (source, place(memory), root), names)
+        return self._run(opts, list(outputs), [call], finish)
+
+    def alltoall(self, outputs, inputs, opts):
+        check_count(outputs, self.size(), "all_to_all")
+        check_count(inputs, self.size(), "all_to_all")
+        source, kept = joined(inputs)
+        memory, into, finish = room(outputs)
+        names = {"dtype": "uint8", "keep": (kept, into)}
+        names["send"], names["recv"] = [t.nbytes for t in inputs], [t.nbytes for t in outputs]
+        call = (self._comm.all_to_all_v, (source, memory), names)
+        return self._run(opts, list(outputs), [call], finish)
+
+    def all_to_all_single(self, output, input, output_splits, input_splits, opts):
+        check_type([output], input)
+        source = readable(input)
+        memory, finish = writable(output, is_read=False)
+        names = {"dtype": "uint8", "keep": (memory, source)}
+        if output_splits or input_splits:
+            names["send"] = self._splits(input, input_splits, "input")
+            names["recv"] = self._splits(output, output_splits, "output")
+            call = (self._comm.all_to_all_v, (place(source), place(memory)), names)
+        else:
+            for tensor, name in [(input, "input"), (output, "output")]:
+                self._splits(tensor, [], name)
+            call = (self._comm.all_to_all, (place(source), place(memory)), names)
+        return self._run(opts, [output], [call], finish)
+
+    def _splits(self, tensor, splits, name):
+        """The bytes of each rank's rows."""
+        rows, size = tensor.shape[0] if tensor.dim() else 1, self.size()
+        if not splits:
+            if rows % size:
+                raise ValueError(
+                    f"Tensor's dim 0 does not divide equally across group size: the {name} has "
+                    f"{rows} rows, for {size} ranks"
+                )
+            splits = [rows // size] * size
+        if len(splits) != size or sum(splits) != rows:
+            raise ValueError(
+                f"Split sizes doesn't match total dim 0 size: the {name} has {rows} rows, and "
+                f"its splits for {size} ranks are {list(splits)}"
+            )
+        row = tensor.nbytes // rows if rows else 0
+        return [count * row for count in splits]
+
+    def barrier(self, opts):
+        if not opts.asyncOp and self._coalesced is None:
+            self._count += 1
+            try:
+                self._comm.barrier()
+            except errors.Error as error:
+                raise as_torch(error) from error
+            return None
+        return self._run(opts, [], [(self._comm.barrier, (), {})])
+
+    def monitored_barrier(self, opts, wait_all_ranks=False):
+        """A barrier by the store, in which rank 0 names the ranks that are missing."""
+        limit = opts.timeout if opts.timeout > timedelta(0) else self._options._timeout
+        if opts.timeout == timedelta(0):
+            limit = timedelta(0)
+        self._barriers += 1
+        prefix, rank = f"monitored/{self._barriers}", self.rank()
+        milliseconds = int(limit.total_seconds() * 1000)
+        if rank != 0:
+            self._store.set(f"{prefix}/{rank}", "here")
+            try:
+                # Rank 0 may wait as long for each rank before this one.
+                self._store.wait([f"{prefix}/end"], limit * self.size() + timedelta(seconds=1))
+                end = self._store.get(f"{prefix}/end")
+            except RuntimeError as error:
+                end = str(error).encode()
+            if end != b"passed":
+                raise RuntimeError(
+                    f"Rank {rank} successfully reached monitoredBarrier, but received errors "
+                    f"while waiting for send/recv from rank 0: {end.decode()}"
+                )
+            return
+        missing = []
+        for other in range(1, self.size()):
+            try:
+                self._store.wait([f"{prefix}/{other}"], max(limit, timedelta(milliseconds=1)))
+            except RuntimeError:
+                missing.append(str(other))
+                if not wait_all_ranks:
+                    break
+        if not missing and limit > timedelta(0):
+            self._store.set(f"{prefix}/end", "passed")
+            return
+        named = ("Ranks " if wait_all_ranks else "Rank ") + ", ".join(missing)
+        text = f"{named} failed to pass monitoredBarrier in {milliseconds} ms"
+        if limit <= timedelta(0):
+            text = f"Rank 0 timed out in monitoredBarrier after {milliseconds} ms"
+        self._store.set(f"{prefix}/end", text)
+        raise RuntimeError(f"[Rank 0]: {text}")
+
+    # Messages.
+
+    def send(self, tensors, dst, tag=0):
+        source = readable(single(tensors))
+        message = self._channels.start(source, self.rank(), dst, tag)
+        return self._keep(Work([message], list(tensors)))
+
+    def recv(self, tensors, src, tag=0):
+        memory, finish = writable(single(tensors), is_read=False)
+        message = self._channels.start(memory, src, self.rank(), tag)
+        return self._keep(Work([message], list(tensors), finish))
+
+    def recv_anysource(self, tensors, tag=0):
+        raise RuntimeError(
+            f"rank {self.rank()} cannot receive from any source: ringfold receives from a rank "
+            "that the call names; pass src, or use a group of Gloo for this"
+        )
+
+    # Groups.
+
+    def split(self, store, ranks, opts):
+        ranks = list(ranks)
+        if self.rank() not in ranks:
+            return None
+        timeout = opts._timeout if opts is not None else self._options._timeout
+        child = RingfoldBackend(store, ranks.index(self.rank()), len(ranks), timeout)
+        if opts is not None:
+            child._options = opts
+        _backends.append(child)
+        return child
+
+    def perform_nocolor_split(self, _device):
+        """The other ranks meet by the store, so a rank outside the group does nothing."""
+
+    def set_timeout(self, timeout):
+        self._options._timeout = timeout
+        self._seconds = timeout.total_seconds()
+        self._comm.set_timeout(self._seconds)
+
+    def get_error(self):
+        kinds = torch._C._distributed_c10d.ErrorType
+        return kinds.SUCCESS if self._comm.failure() is None else kinds.REMOTE_ERROR
+
+    def _set_sequence_number_for_group(self):
+        """Numbers begin at 0 on every rank."""
+
+    def _get_sequence_number_for_group(self):
+        return self._count
+
+    def _wait_for_pending_works(self):
+        for work in list(self._works):
+            work.wait()
+
+    def abort(self):
+        reason = f"rank {self.rank()} aborted its process group"
+        self._comm.abort(reason)
+        self._channels.abort(reason)
+
+    def shutdown(self):
+        """Leaves the group in the background, after the operations before it."""
+        self._channels.close()
+        comm, self._comm = self._comm, None
+        if comm is not None:
+            self._comm = Left()
+
+
+class Left:
+    """The communicator of a group after `shutdown`."""
+
+    def failure(self):
+        return None
+
+    def abort(self, _reason):
+        """There is nothing to abort."""
+
+    def set_timeout(self, _seconds):
+        """There is nothing to time."""
+
+    def __getattr__(self, _name):
+        raise errors.ClosedError("the process group has been destroyed")
+
+
+def single(tensors):
+    """The only one of a list."""
+    if len(tensors) != 1:
+        raise ValueError(f"ringfold takes one tensor of each rank, not {len(tensors)}")
+    return tensors[0]
+
+
+def check_count(tensors, size, name):
+    if len(tensors) != size:
+        raise ValueError(f"{name} needs {size} tensors, one for each rank, not {len(tensors)}")
+
+
+def check_type(tensors, like):
+    wrong = next((t for t in tensors if t.dtype != like.dtype), None)
+    if wrong is not None:
+        raise ValueError(f"the tensors have different types: {wrong.dtype} and {like.dtype}")
+
+
+def check_sizes(tensors, like, name):
+    wrong = next((t for t in tensors if t.numel() != like.numel()), None)
+    if wrong is not None:
+        raise ValueError(
+            f"{name} needs tensors of one size, and got {list(wrong.shape)} and {list(like.shape)}"
+        )
+
+
+#: All backends. torch keeps the part in C++ alone, which calls methods of the part in Python.
+_backends = []
+
+
+def create(opts, backend_options=None):
+    """Makes the backend of a process group. torch calls it on every rank of the group."""
+    backend = RingfoldBackend(opts.store, opts.group_rank, opts.group_size, opts.timeout)
+    _backends.append(backend)
+    return backend

@@ -1,0 +1,130 @@
+"""Tensors as ringfold wants them: contiguous memory, and the names of types and operations."""
+
+import torch
+from torch.distributed import ReduceOp
+
+import ringfold
+
+_Op = ReduceOp.RedOpType
+
+#: The types that ringfold combines.
+TYPES = {
+    torch.int8: "int8",
+    torch.uint8: "uint8",
+    torch.bool: "uint8",
+    torch.int32: "int32",
+    torch.uint32: "uint32",
+    torch.int64: "int64",
+    torch.uint64: "uint64",
+    torch.float16: "float16",
+    torch.bfloat16: "bfloat16",
+    torch.float32: "float32",
+    torch.float64: "float64",
+    torch.float8_e4m3fn: "float8_e4m3fn",
+    torch.float8_e5m2: "float8_e5m2",
+}
+
+#: Types that are combined in a wider one. The low bits of the sum are the same.
+WIDER = {torch.int16: torch.int32, torch.uint16: torch.int32}
+
+OPS = {
+    _Op.SUM: "sum",
+    _Op.AVG: "avg",
+    _Op.PRODUCT: "prod",
+    _Op.MIN: "min",
+    _Op.MAX: "max",
+    _Op.BAND: "band",
+    _Op.BOR: "bor",
+    _Op.BXOR: "bxor",
+}
+
+#: Booleans are bytes of 0 or 1, and stay such.
+BOOLEAN_OPS = {**OPS, _Op.SUM: "max", _Op.PRODUCT: "min"}
+
+#: The operations that combine complex numbers as pairs of floats.
+COMPLEX_OPS = (_Op.SUM, _Op.AVG, _Op.PREMUL_SUM)
+
+
+def operation(op, dtype):
+    """ringfold's operation for torch's, for elements of this type."""
+    kind = op.op if isinstance(op, ReduceOp) else op
+    if kind == _Op.PREMUL_SUM:
+        return ringfold.PreMulSum(float(op.factor))
+    if dtype == torch.bool:
+        if kind == _Op.AVG:
+            raise ValueError("ringfold has no average of booleans; convert them first")
+        return BOOLEAN_OPS[kind]
+    if dtype.is_complex and kind not in COMPLEX_OPS:
+        raise ValueError(f"ringfold does not combine complex numbers by {kind.name}")
+    if (dtype.is_floating_point or dtype.is_complex) and kind in (_Op.BAND, _Op.BOR, _Op.BXOR):
+        raise ValueError(f"Cannot use ReduceOp.{kind.name} with non-integral dtype {dtype}")
+    return OPS[kind]
+
+
+def readable(tensor):
+    """The tensor itself or a copy that is contiguous."""
+    if tensor.is_contiguous() and not tensor.is_conj():
+        return tensor
+    return tensor.resolve_conj().contiguous()
+
+
+def writable(tensor, is_read):
+    """Memory for a result of this shape, and what copies it to the tensor, if that is needed."""
+    if tensor.is_contiguous() and not tensor.is_conj():
+        return tensor, None
+    memory = readable(tensor) if is_read else torch.empty(tensor.shape, dtype=tensor.dtype)
+    return memory, lambda: tensor.copy_(memory)
+
+
+def combinable(tensor):
+    """A view or copy whose type ringfold combines."""
+    if tensor.is_complex():
+        return torch.view_as_real(tensor)
+    wider = WIDER.get(tensor.dtype)
+    if wider is not None:
+        return tensor.to(wider)
+    if tensor.dtype not in TYPES:
+        raise ValueError(f"ringfold does not combine elements of type {tensor.dtype}")
+    return tensor
+
+
+def place(tensor):
+    """The memory of a contiguous tensor."""
+    return (tensor.data_ptr(), tensor.nbytes)
+
+
+def are_adjacent(tensors):
+    """Whether tensors follow one another in memory, so that they are one buffer."""
+    if not tensors or not all(t.is_contiguous() and not t.is_conj() for t in tensors):
+        return False
+    ends = [t.data_ptr() + t.nbytes for t in tensors]
+    return all(t.data_ptr() == end for t, end in zip(tensors[1:], ends))
+
+
+def joined(tensors):
+    """The bytes of some tensors, one after the other: their own memory where possible."""
+    if are_adjacent(tensors):
+        return (tensors[0].data_ptr(), sum(t.nbytes for t in tensors)), tensors
+    flat = torch.cat([as_bytes(readable(t)) for t in tensors])
+    return place(flat), flat
+
+
+def room(tensors):
+    """Memory for some tensors one after the other, what keeps it, and what copies it to them."""
+    if are_adjacent(tensors):
+        return (tensors[0].data_ptr(), sum(t.nbytes for t in tensors)), tensors, None
+    flat = torch.empty(sum(t.nbytes for t in tensors), dtype=torch.uint8)
+
+    def finish():
+        start = 0
+        for tensor in tensors:
+            piece = flat[start : start + tensor.nbytes].clone()
+            start += tensor.nbytes
+            tensor.copy_(piece.view(tensor.dtype).view(tensor.shape))
+
+    return place(flat), flat, finish
+
+
+def as_bytes(tensor):
+    """The bytes of a contiguous tensor."""
+    return tensor.reshape(-1).view(torch.uint8)

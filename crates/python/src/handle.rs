@@ -1,0 +1,195 @@
+//! Handles of calls that run in the background, and waits that signals interrupt.
+
+use std::cell::{Cell, RefCell};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use pyo3::exceptions::{PyTimeoutError, PyValueError};
+use pyo3::prelude::*;
+use ringfold::{Aborter, Communicator};
+
+use crate::fault::raise;
+use crate::queue::{Outcome, Ticket};
+
+/// How often a waiting thread lets Python handle signals.
+const SIGNALS_EVERY: Duration = Duration::from_millis(50);
+
+thread_local! {
+    /// Whether a blocking call of Python runs in this thread.
+    static IS_CALLING: Cell<bool> = const { Cell::new(false) };
+    /// The exception of a signal handler that has interrupted the call.
+    static INTERRUPT: RefCell<Option<PyErr>> = const { RefCell::new(None) };
+}
+
+/// Lets Python handle signals while a blocking call waits. An exception of a handler, as
+/// KeyboardInterrupt, aborts the communicator.
+pub(crate) fn watch_signals(communicator: &mut Communicator) {
+    let aborter = communicator.aborter();
+    communicator.set_wait_hook(Some(Box::new(move || {
+        if IS_CALLING.get() && INTERRUPT.with_borrow(Option::is_none) {
+            Python::attach(|py| {
+                if let Err(error) = py.check_signals() {
+                    abort_for(py, &aborter, &error);
+                    INTERRUPT.set(Some(error));
+                }
+            });
+        }
+    })));
+}
+
+/// Aborts a communicator because a signal handler has raised `error`.
+fn abort_for(py: Python<'_>, aborter: &Aborter, error: &PyErr) {
+    let name = error.get_type(py).qualname();
+    let name = name.map_or_else(|_| "an exception".to_owned(), |name| name.to_string());
+    aborter.abort(format!("a signal raised {name} while a call waited"));
+}
+
+/// Runs a blocking call without the GIL. Returns the exception of a signal handler that has
+/// interrupted the call.
+#[inline]
+pub(crate) fn interruptible<R: Send>(
+    py: Python<'_>,
+    call: impl FnOnce() -> R + Send,
+) -> (R, Option<PyErr>) {
+    let outer = IS_CALLING.replace(true);
+    let result = py.detach(call);
+    IS_CALLING.set(outer);
+    (result, INTERRUPT.take())
+}
+
+/// Waits for a ticket without the GIL, at most until `deadline`.
+///
+/// # Errors
+/// The exception of a signal handler. The call goes on.
+pub(crate) fn wait(
+    py: Python<'_>,
+    ticket: &Ticket,
+    deadline: Option<Instant>,
+) -> PyResult<Option<Outcome>> {
+    if let Some(outcome) = ticket.outcome() {
+        return Ok(Some(outcome));
+    }
+    loop {
+        if let Some(outcome) = py.detach(|| ticket.wait(deadline, SIGNALS_EVERY)) {
+            return Ok(Some(outcome));
+        }
+        py.check_signals()?;
+        if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+            return Ok(None);
+        }
+    }
+}
+
+/// Waits for a ticket, as a blocking call does: an exception of a signal handler aborts the
+/// communicator.
+pub(crate) fn wait_or_abort(py: Python<'_>, ticket: &Ticket, aborter: &Aborter) -> PyResult<()> {
+    let outcome = wait(py, ticket, None).inspect_err(|error| abort_for(py, aborter, error))?;
+    drop(ticket.release());
+    match outcome {
+        Some(Err(fault)) => Err(raise(py, fault)),
+        Some(Ok(())) | None => Ok(()),
+    }
+}
+
+/// Waits for `poll` to find something, and lets Python handle signals meanwhile.
+pub(crate) fn poll<R: Send>(
+    py: Python<'_>,
+    poll: impl Fn(Duration) -> Option<R> + Sync,
+) -> PyResult<R> {
+    loop {
+        if let Some(found) = py.detach(|| poll(SIGNALS_EVERY)) {
+            return Ok(found);
+        }
+        py.check_signals()?;
+    }
+}
+
+/// The instant after `timeout` seconds.
+pub(crate) fn deadline(timeout: Option<f64>) -> PyResult<Option<Instant>> {
+    timeout.map_or(Ok(None), |seconds| Ok(Instant::now().checked_add(duration(seconds)?)))
+}
+
+/// A time in seconds.
+pub(crate) fn duration(seconds: f64) -> PyResult<Duration> {
+    if seconds == f64::INFINITY {
+        return Ok(Duration::MAX);
+    }
+    let checked = Duration::try_from_secs_f64(seconds);
+    checked.map_err(|error| PyValueError::new_err(format!("{seconds} seconds: {error}")))
+}
+
+/// A call that runs in the background.
+///
+/// The memory of the call belongs to the call until it is done. A handle may be dropped: the call
+/// goes on.
+#[pyclass(frozen, weakref, module = "ringfold")]
+pub(crate) struct Handle {
+    ticket: Arc<Ticket>,
+}
+
+impl Handle {
+    pub(crate) const fn new(ticket: Arc<Ticket>) -> Self {
+        Self { ticket }
+    }
+
+    fn outcome(&self) -> Option<Outcome> {
+        let outcome = self.ticket.outcome();
+        if outcome.is_some() {
+            drop(self.ticket.release());
+        }
+        outcome
+    }
+}
+
+#[pymethods]
+impl Handle {
+    /// Waits until the call is done, for at most `timeout` seconds.
+    ///
+    /// Raises the exception of the call, or TimeoutError after the timeout. KeyboardInterrupt ends
+    /// the wait, and the call goes on.
+    #[pyo3(signature = (timeout=None))]
+    fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
+        let Some(outcome) = wait(py, &self.ticket, deadline(timeout)?)? else {
+            let text = format!("the call is not done after {} seconds", timeout.unwrap_or(0.0));
+            return Err(PyTimeoutError::new_err(text));
+        };
+        drop(self.ticket.release());
+        outcome.map_err(|fault| raise(py, fault))
+    }
+
+    /// Whether the call is done, with or without an exception. Does not wait.
+    fn is_completed(&self) -> bool {
+        self.outcome().is_some()
+    }
+
+    /// The exception of the call, or None if it is not done or has succeeded. Does not wait.
+    fn exception(&self, py: Python<'_>) -> Option<PyErr> {
+        self.outcome()?.err().map(|fault| raise(py, fault))
+    }
+
+    /// Calls `function` with this handle when the call is done: at once if it is, and otherwise in
+    /// a thread of ringfold. An exception of the function goes to `sys.unraisablehook`.
+    fn add_done_callback(slf: &Bound<'_, Self>, function: Py<PyAny>) {
+        let handle = slf.clone().unbind();
+        let callback = Box::new(move || {
+            // Without an interpreter nobody waits for the function any more.
+            Python::try_attach(|py| {
+                drop(handle.get().ticket.release());
+                if let Err(error) = function.call1(py, (&handle,)) {
+                    error.write_unraisable(py, Some(function.bind(py)));
+                }
+            });
+        });
+        if let Some(callback) = slf.get().ticket.at_end(callback) {
+            callback();
+        }
+    }
+
+    fn __repr__(&self) -> &'static str {
+        match self.ticket.outcome() {
+            None => "<ringfold.Handle: running>",
+            Some(Ok(())) => "<ringfold.Handle: done>",
+            Some(Err(_)) => "<ringfold.Handle: failed>",
+        }
+    }
+}

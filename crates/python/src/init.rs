@@ -1,0 +1,152 @@
+//! The ways to make a communicator.
+
+use std::sync::mpsc;
+use std::sync::{Mutex, mpsc::RecvTimeoutError};
+use std::thread;
+
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+use ringfold::{Communicator as Ranks, Config, Error, Rank, UniqueId};
+
+use crate::communicator::Communicator;
+use crate::fault::raise;
+use crate::handle::{duration, poll};
+use crate::queue::{Fault, lock, open_members, text_of};
+use crate::store::PythonStore;
+
+/// The ids that this process has made and not yet used. Each keeps the port of its rank 0.
+static IDS: Mutex<Vec<UniqueId>> = Mutex::new(Vec::new());
+
+/// The settings of the environment, with the caller's times in seconds.
+fn config(py: Python<'_>, timeout: Option<f64>, join_timeout: Option<f64>) -> PyResult<Config> {
+    let config = Config::from_env().map_err(Error::from);
+    let mut config = config.map_err(|error| raise(py, error.into()))?;
+    if let Some(seconds) = timeout {
+        config.timeout = duration(seconds)?;
+    }
+    if let Some(seconds) = join_timeout {
+        config.join_timeout = duration(seconds)?;
+    }
+    Ok(config)
+}
+
+/// Joins a group in a thread of its own, while this one lets Python handle signals. After an
+/// exception of a signal handler the thread leaves the group as soon as it has joined.
+fn join(
+    py: Python<'_>,
+    join: impl FnOnce() -> Result<Ranks, Error> + Send + 'static,
+) -> PyResult<Communicator> {
+    let (sender, receiver) = mpsc::channel();
+    let receiver = Mutex::new(receiver);
+    let joining = thread::Builder::new().name("ringfold-join".to_owned()).spawn(move || {
+        let joined = join();
+        // If nobody waits any more, the communicator is dropped here.
+        sender.send(joined).unwrap_or_default();
+    });
+    let mut joining =
+        Some(joining.map_err(|error| PyRuntimeError::new_err(format!("no thread: {error}")))?);
+    let joined = poll(py, |slice| match lock(&receiver).recv_timeout(slice) {
+        Ok(joined) => Some(Some(joined)),
+        Err(RecvTimeoutError::Timeout) => None,
+        Err(RecvTimeoutError::Disconnected) => Some(None),
+    })?;
+    let ended = joining.take().map(thread::JoinHandle::join);
+    let joined = joined.ok_or_else(|| {
+        let panic = ended.and_then(Result::err);
+        let text = panic.as_deref().map_or("it ended", text_of);
+        raise(py, Fault::Defect(text.to_owned()))
+    })?;
+    Ok(Communicator::new(joined.map_err(|error| raise(py, error.into()))?))
+}
+
+/// Joins the group of ranks that a launcher started: ringrun, torchrun, srun or mpiexec. Without a
+/// launcher the process becomes a group of one.
+///
+/// Every rank must call it. Waits until all ranks have joined. Settings are those of the
+/// environment. `timeout` is the time in seconds that a call may take, and `join_timeout` the time
+/// in which all ranks must join.
+#[pyfunction]
+#[pyo3(signature = (*, timeout=None, join_timeout=None))]
+pub(crate) fn init(
+    py: Python<'_>,
+    timeout: Option<f64>,
+    join_timeout: Option<f64>,
+) -> PyResult<Communicator> {
+    let config = config(py, timeout, join_timeout)?;
+    join(py, move || Ranks::init_with(&config))
+}
+
+/// Makes the id of a group, with a fresh secret, and reserves a port for rank 0.
+///
+/// Call it in the process of rank 0, and pass the text on to the other ranks. It holds the secret
+/// of the group, so only the ranks may see it. An id is good for one communicator.
+#[pyfunction]
+pub(crate) fn unique_id(py: Python<'_>) -> PyResult<String> {
+    let config = config(py, None, None)?;
+    let id = UniqueId::new(&config).map_err(|error| raise(py, error.into()))?;
+    let text = id.to_string();
+    lock(&IDS).push(id);
+    Ok(text)
+}
+
+/// Joins the group of `size` ranks that share the id of `unique_id`, as `rank`, without a launcher.
+/// Everything else is as for `init`.
+#[pyfunction]
+#[pyo3(signature = (id, rank, size, *, timeout=None, join_timeout=None))]
+pub(crate) fn init_with_id(
+    py: Python<'_>,
+    id: &str,
+    rank: u32,
+    size: usize,
+    timeout: Option<f64>,
+    join_timeout: Option<f64>,
+) -> PyResult<Communicator> {
+    let config = config(py, timeout, join_timeout)?;
+    let own = {
+        let mut ids = lock(&IDS);
+        let at = ids.iter().position(|made| made.to_string() == id);
+        at.map(|at| ids.swap_remove(at))
+    };
+    let id = own.map_or_else(|| id.parse(), Ok);
+    let id: UniqueId =
+        id.map_err(|error| raise(py, Fault::Argument(format!("the id is {error}"))))?;
+    join(py, move || Ranks::init_with_id(&config, &id, Rank(rank), size))
+}
+
+/// Joins the group of `size` ranks that share a key-value store, as `rank`, without a launcher.
+///
+/// The store is an object with three methods. `set(key, value)` stores bytes under a text.
+/// `get(key)` returns them, or None if no rank has set the key. `wait(key, timeout)` waits for the
+/// key, for at most `timeout` seconds, and returns its value. The store is only used during the
+/// call, and not in this thread. The n-th call of one rank meets the n-th call of the others.
+/// Everything else is as for `init`.
+#[pyfunction]
+#[pyo3(signature = (store, rank, size, *, timeout=None, join_timeout=None))]
+pub(crate) fn init_with_store(
+    py: Python<'_>,
+    store: Py<PyAny>,
+    rank: u32,
+    size: usize,
+    timeout: Option<f64>,
+    join_timeout: Option<f64>,
+) -> PyResult<Communicator> {
+    let config = config(py, timeout, join_timeout)?;
+    let store = PythonStore(store);
+    join(py, move || Ranks::init_with_store(&config, store, Rank(rank), size))
+}
+
+/// Closes all communicators at the end of the process. A program that ends by an exception makes
+/// the other ranks fail with `reason`.
+#[pyfunction]
+#[pyo3(signature = (reason=None))]
+pub(crate) fn close_all(py: Python<'_>, reason: Option<&str>) -> PyResult<()> {
+    let members = open_members();
+    for member in &members {
+        if let Some(reason) = reason {
+            member.aborter.abort(reason);
+        }
+        member.close();
+    }
+    // The log has the errors.
+    members.iter().try_for_each(|member| poll(py, |slice| member.left_within(slice)).map(drop))
+}

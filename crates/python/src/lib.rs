@@ -1,0 +1,66 @@
+//! The package of ringfold for Python: the module `ringfold._ringfold`.
+//!
+//! Each method converts its arguments, calls the crate `ringfold`, and converts the result. The
+//! files in `python/ringfold` make a package of the module.
+//!
+//! * `init`: the ways to make a communicator; `store` wraps the caller's key-value store;
+//! * `communicator`: the methods; `call_group`: calls that are performed together;
+//! * `call`: from the arguments of a method to a call; `element`: types and operations by name;
+//! * `memory`: buffers and addresses of the caller; `dlpack`: tensors; `region`: their bytes;
+//! * `window`: windows;
+//! * `queue`: the order of a communicator's calls, and the thread of those in the background;
+//! * `handle`: waits, which signals interrupt; `fault`: exceptions.
+
+mod call;
+mod call_group;
+mod communicator;
+mod dlpack;
+mod element;
+mod fault;
+mod handle;
+mod init;
+mod memory;
+mod queue;
+mod region;
+mod store;
+mod window;
+
+use pyo3::prelude::*;
+
+/// The native module of the package `ringfold`, which imports its names.
+#[pymodule(gil_used = true)]
+mod _ringfold {
+    use pyo3::prelude::*;
+    use pyo3::types::IntoPyDict;
+
+    #[pymodule_export]
+    use crate::call_group::CallGroup;
+    #[pymodule_export]
+    use crate::communicator::Communicator;
+    #[pymodule_export]
+    use crate::element::PreMulSum;
+    #[pymodule_export]
+    use crate::handle::Handle;
+    #[pymodule_export]
+    use crate::init::{close_all, init, init_with_id, init_with_store, unique_id};
+    #[pymodule_export]
+    use crate::window::Window;
+
+    #[pymodule_export]
+    #[expect(non_upper_case_globals, reason = "Python's name")]
+    const __version__: &str = env!("CARGO_PKG_VERSION");
+
+    /// Counts a fork, in the child: communicators of the parent then refuse calls.
+    #[pyfunction]
+    fn count_fork() {
+        crate::queue::forked();
+    }
+
+    #[pymodule_init]
+    fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        let py = module.py();
+        let hook = [("after_in_child", module.getattr("count_fork")?)].into_py_dict(py)?;
+        py.import("os")?.call_method("register_at_fork", (), Some(&hook))?;
+        Ok(())
+    }
+}

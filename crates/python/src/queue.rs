@@ -1,0 +1,351 @@
+//! The calls of one communicator, in their order.
+//!
+//! A call runs in the thread that makes it if no other call runs or waits. Otherwise it waits in
+//! the queue for a worker thread, as calls do that nobody waits for. Nothing here touches Python.
+
+use std::any::Any;
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, ThreadId};
+use std::time::{Duration, Instant};
+
+use ringfold::{Aborter, Communicator, Error, Rank};
+
+/// The reason why a call has no result.
+#[derive(Clone)]
+pub(crate) enum Fault {
+    /// The error of the call.
+    Call(Error),
+    /// An argument of the binding is invalid. Nothing was sent.
+    Argument(String),
+    /// The communicator has left its group.
+    Closed,
+    /// This process is a child of the one that made the communicator.
+    Forked,
+    /// A signal handler uses the communicator whose call it interrupts.
+    Nested,
+    /// A defect of ringfold.
+    Defect(String),
+}
+
+impl From<Error> for Fault {
+    fn from(error: Error) -> Self {
+        Self::Call(error)
+    }
+}
+
+pub(crate) type Outcome = Result<(), Fault>;
+
+/// The number of forks behind this process. A child counts its own; see [`forked`].
+static FORKS: AtomicU64 = AtomicU64::new(0);
+
+/// Counts a fork, in the child.
+pub(crate) fn forked() {
+    FORKS.fetch_add(1, Ordering::Relaxed);
+}
+
+/// The communicators that have not left their groups. The end of the process waits for them.
+static OPEN: Mutex<Vec<Arc<Member>>> = Mutex::new(Vec::new());
+
+type Job = Box<dyn FnOnce(&mut Communicator) + Send>;
+
+/// A communicator and its calls.
+pub(crate) struct Member {
+    pub(crate) rank: Rank,
+    pub(crate) size: usize,
+    pub(crate) name: Option<String>,
+    pub(crate) aborter: Aborter,
+    forks: u64,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+struct State {
+    /// The communicator while no call uses it.
+    idle: Option<Box<Communicator>>,
+    queue: VecDeque<Job>,
+    has_worker: bool,
+    /// Whether no calls may come any more.
+    is_closed: bool,
+    /// The result of leaving the group.
+    left: Option<Outcome>,
+    /// A timeout that the next call sets.
+    timeout: Option<Duration>,
+    /// The thread whose own call runs.
+    caller: Option<ThreadId>,
+}
+
+/// The end of an attempt to run a call in the thread that makes it.
+pub(crate) enum Attempt<W> {
+    Ran(Outcome),
+    /// Other calls come first.
+    Busy(W),
+}
+
+impl Member {
+    /// Takes a communicator over. It stays open until [`close`](Self::close), at the latest at the
+    /// end of the process.
+    pub(crate) fn new(communicator: Communicator) -> Arc<Self> {
+        let member = Arc::new(Self {
+            rank: communicator.rank(),
+            size: communicator.size(),
+            name: communicator.group_name().map(str::to_owned),
+            aborter: communicator.aborter(),
+            forks: FORKS.load(Ordering::Relaxed),
+            state: Mutex::new(State {
+                idle: Some(Box::new(communicator)),
+                queue: VecDeque::new(),
+                has_worker: false,
+                is_closed: false,
+                left: None,
+                timeout: None,
+                caller: None,
+            }),
+            changed: Condvar::new(),
+        });
+        let mut open = lock(&OPEN);
+        // A child of fork can do nothing with the communicators of its parent.
+        open.retain(|other| other.forks == member.forks);
+        open.push(Arc::clone(&member));
+        drop(open);
+        member
+    }
+
+    pub(crate) fn is_forked(&self) -> bool {
+        self.forks != FORKS.load(Ordering::Relaxed)
+    }
+
+    /// Runs `work` in this thread, unless other calls come first.
+    pub(crate) fn try_now<W>(&self, work: W) -> Attempt<W>
+    where
+        W: FnOnce(&mut Communicator) -> Result<(), Error>,
+    {
+        if self.is_forked() {
+            return Attempt::Ran(Err(Fault::Forked));
+        }
+        let mut state = lock(&self.state);
+        if state.is_closed {
+            return Attempt::Ran(Err(Fault::Closed));
+        }
+        let caller = thread::current().id();
+        if state.caller == Some(caller) {
+            return Attempt::Ran(Err(Fault::Nested));
+        }
+        if !state.queue.is_empty() {
+            return Attempt::Busy(work);
+        }
+        let Some(mut communicator) = state.idle.take() else { return Attempt::Busy(work) };
+        state.caller = Some(caller);
+        let timeout = state.timeout.take();
+        drop(state);
+        let outcome = perform(&mut communicator, timeout, work);
+        let mut state = lock(&self.state);
+        (state.idle, state.caller) = (Some(communicator), None);
+        let others_wait = state.has_worker && (!state.queue.is_empty() || state.is_closed);
+        drop(state);
+        if others_wait {
+            self.changed.notify_all();
+        }
+        Attempt::Ran(outcome)
+    }
+
+    /// Leaves `work` to the worker, after all calls before it.
+    pub(crate) fn submit<W>(self: &Arc<Self>, work: W, ticket: &Arc<Ticket>) -> Outcome
+    where
+        W: FnOnce(&mut Communicator) -> Result<(), Error> + Send + 'static,
+    {
+        if self.is_forked() {
+            return Err(Fault::Forked);
+        }
+        let mut state = lock(&self.state);
+        if state.is_closed {
+            return Err(Fault::Closed);
+        }
+        if state.caller == Some(thread::current().id()) {
+            return Err(Fault::Nested);
+        }
+        self.employ(&mut state)?;
+        let ticket = Arc::clone(ticket);
+        state.queue.push_back(Box::new(move |communicator| {
+            ticket.complete(perform(communicator, None, work));
+        }));
+        drop(state);
+        self.changed.notify_all();
+        Ok(())
+    }
+
+    /// Starts the worker, if there is none.
+    fn employ(self: &Arc<Self>, state: &mut State) -> Outcome {
+        if !state.has_worker {
+            let member = Arc::clone(self);
+            let worker = thread::Builder::new().name("ringfold".to_owned());
+            let started = worker.spawn(move || member.work());
+            started.map_err(|error| Fault::Defect(format!("no thread for calls: {error}")))?;
+            state.has_worker = true;
+        }
+        Ok(())
+    }
+
+    /// Runs the calls of the queue. At the end it leaves the group.
+    fn work(&self) {
+        let mut state = lock(&self.state);
+        loop {
+            let is_due = !state.queue.is_empty() || state.is_closed;
+            let Some(mut communicator) = state.idle.take_if(|_| is_due) else {
+                state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            };
+            let Some(job) = state.queue.pop_front() else {
+                drop(state);
+                let left = communicator.leave().map_err(Fault::from);
+                lock(&OPEN).retain(|open| !std::ptr::eq(&**open, self));
+                lock(&self.state).left = Some(left);
+                self.changed.notify_all();
+                return;
+            };
+            let timeout = state.timeout.take();
+            drop(state);
+            if let Some(timeout) = timeout {
+                communicator.set_timeout(timeout);
+            }
+            job(&mut communicator);
+            state = lock(&self.state);
+            state.idle = Some(communicator);
+        }
+    }
+
+    /// Sets the time that a call may take, from the next call on.
+    pub(crate) fn set_timeout(&self, timeout: Duration) -> Outcome {
+        if self.is_forked() {
+            return Err(Fault::Forked);
+        }
+        lock(&self.state).timeout = Some(timeout);
+        Ok(())
+    }
+
+    /// Takes no more calls, and leaves the group after those of the queue. Does not wait.
+    pub(crate) fn close(self: &Arc<Self>) {
+        if self.is_forked() {
+            return;
+        }
+        let mut state = lock(&self.state);
+        if state.is_closed {
+            return;
+        }
+        state.is_closed = true;
+        let employed = self.employ(&mut state);
+        let idle = if employed.is_err() { state.idle.take() } else { None };
+        drop(state);
+        self.changed.notify_all();
+        if let Some(communicator) = idle {
+            let left = communicator.leave().map_err(Fault::from);
+            lock(&self.state).left = Some(left);
+        }
+    }
+
+    /// Waits until the communicator has left its group, for at most `limit`. `None` if it has not.
+    pub(crate) fn left_within(&self, limit: Duration) -> Option<Outcome> {
+        let state = lock(&self.state);
+        let waited = self.changed.wait_timeout_while(state, limit, |it| it.left.is_none());
+        let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        state.left.clone()
+    }
+}
+
+/// All communicators that have not left their groups.
+pub(crate) fn open_members() -> Vec<Arc<Member>> {
+    // Those of the parent have another number of forks, and close at once.
+    lock(&OPEN).iter().filter(|member| !member.is_forked()).cloned().collect()
+}
+
+/// Runs a call. A panic has made the communicator fail, so it can be used again.
+fn perform<W>(communicator: &mut Communicator, timeout: Option<Duration>, work: W) -> Outcome
+where
+    W: FnOnce(&mut Communicator) -> Result<(), Error>,
+{
+    if let Some(timeout) = timeout {
+        communicator.set_timeout(timeout);
+    }
+    match catch_unwind(AssertUnwindSafe(|| work(communicator))) {
+        Ok(outcome) => outcome.map_err(Fault::from),
+        Err(panic) => Err(Fault::Defect(text_of(&*panic).to_owned())),
+    }
+}
+
+/// The text of a panic.
+pub(crate) fn text_of(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("a panic without a text")
+}
+
+/// Nothing panics while it holds a lock.
+pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A function that learns of the end of a call.
+pub(crate) type Callback = Box<dyn FnOnce() + Send>;
+
+/// The end of a call that the worker runs.
+pub(crate) struct Ticket {
+    state: Mutex<TicketState>,
+    done: Condvar,
+}
+
+struct TicketState {
+    outcome: Option<Outcome>,
+    callbacks: Vec<Callback>,
+    /// Memory and objects of the call.
+    kept: Option<Box<dyn Any + Send>>,
+}
+
+impl Ticket {
+    /// A ticket that keeps `kept` at least until the end of the call.
+    pub(crate) fn new(kept: Box<dyn Any + Send>) -> Arc<Self> {
+        let (outcome, callbacks, kept) = (None, Vec::new(), Some(kept));
+        let state = Mutex::new(TicketState { outcome, callbacks, kept });
+        Arc::new(Self { state, done: Condvar::new() })
+    }
+
+    pub(crate) fn complete(&self, outcome: Outcome) {
+        let mut state = lock(&self.state);
+        state.outcome = Some(outcome);
+        let callbacks = std::mem::take(&mut state.callbacks);
+        drop(state);
+        self.done.notify_all();
+        callbacks.into_iter().for_each(|callback| callback());
+    }
+
+    /// The memory and objects of the call, if it is done. Whoever holds the GIL drops them.
+    pub(crate) fn release(&self) -> Option<Box<dyn Any + Send>> {
+        let mut state = lock(&self.state);
+        if state.outcome.is_some() { state.kept.take() } else { None }
+    }
+
+    /// The outcome, if the call is done.
+    pub(crate) fn outcome(&self) -> Option<Outcome> {
+        lock(&self.state).outcome.clone()
+    }
+
+    /// Waits for the end of the call, at most until `deadline`, or for `slice`.
+    pub(crate) fn wait(&self, deadline: Option<Instant>, slice: Duration) -> Option<Outcome> {
+        let left = deadline.map_or(slice, |it| it.saturating_duration_since(Instant::now()));
+        let state = lock(&self.state);
+        let waited =
+            self.done.wait_timeout_while(state, left.min(slice), |it| it.outcome.is_none());
+        let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        state.outcome.clone()
+    }
+
+    /// Calls `callback` at the end of the call. Returns it if the call is done.
+    pub(crate) fn at_end(&self, callback: Callback) -> Option<Callback> {
+        let mut state = lock(&self.state);
+        if state.outcome.is_some() {
+            return Some(callback);
+        }
+        state.callbacks.push(callback);
+        None
+    }
+}

@@ -1,0 +1,190 @@
+"""Invalid arguments, closed and forked communicators, and interrupts, in a group of one or two."""
+
+import array
+import os
+import signal
+import threading
+import time
+
+import ringfold
+
+
+def refused(call, words, kind=ringfold.ArgumentError):
+    try:
+        call()
+    except kind as error:
+        assert words in str(error), (words, str(error))
+        return error
+    raise AssertionError(f"no {kind.__name__} with {words!r}")
+
+
+def arguments(comm):
+    four = array.array("f", [1.0] * 4)
+    refused(lambda: comm.all_reduce(b"read-only"), "the input is read-only")
+    refused(lambda: comm.all_reduce(memoryview(four)[::2]), "not contiguous")
+    refused(lambda: comm.all_reduce([1.0, 2.0]), "a list, which has no memory")
+    refused(lambda: comm.all_reduce(four, op="mean"), 'op="mean"')
+    refused(lambda: comm.all_reduce(four, op=3), "op is a int")
+    refused(lambda: comm.all_reduce(four, dtype="float31"), "is no data type")
+    refused(lambda: comm.all_reduce(four, op="band"), "band")
+    refused(lambda: comm.all_reduce(four, array.array("f", [0.0] * 3)), "allreduce on rank")
+    refused(lambda: comm.all_reduce(four, array.array("d", [0.0] * 4)), "float32 and float64")
+    refused(lambda: comm.all_reduce(four, memoryview(four)[1:]), "overlap")
+    refused(lambda: comm.all_reduce(array.array("h", [1])), "name their type by dtype")
+    refused(lambda: comm.all_reduce(array.array("b", [1] * 3), dtype="int32"), "not elements of 4")
+    refused(lambda: comm.all_reduce((0, 8), dtype="float32"), "at the address 0")
+    refused(lambda: comm.all_reduce((1 << 62, 1 << 63), dtype="uint8"), "address space")
+    refused(lambda: comm.all_reduce((1, 2, 3), dtype="uint8"), "not (address, bytes)")
+    refused(lambda: comm.all_reduce((4096, 8)), "name it by dtype")
+    refused(lambda: comm.broadcast(four, root=comm.size), "broadcast on rank")
+    refused(lambda: comm.all_to_all_v(four, recv="abc"), "are no parts")
+    refused(lambda: comm.all_gather_v(four, parts=[9] * comm.size), "leaves the buffer")
+    refused(lambda: comm.send(four, comm.size), "not one of the")
+    refused(lambda: comm.subset([0, 0]), "in the list twice")
+    group = comm.group()
+    group.all_reduce(four)
+    group.all_reduce(memoryview(four)[2:])
+    refused(group.run, "use the same memory")
+    window = comm.alloc(4)
+    refused(lambda: comm.all_reduce_window(window, start=3, count=2), "exceed the window")
+    try:
+        comm.set_timeout(-1)
+    except ValueError:
+        pass
+    assert list(four) == [1.0] * 4
+    comm.all_reduce(four)
+    assert list(four) == [float(comm.size)] * 4, "the communicator remains usable"
+
+
+def exports_end(comm):
+    """After a wait the memory is its owner's again."""
+    buffer = array.array("f", [1.0])
+    handle = comm.all_reduce(buffer, async_op=True)
+    handle.wait()
+    buffer.append(2.0)
+    comm.all_reduce(buffer)
+    buffer.append(3.0)
+
+
+def ends(comm):
+    child = os.fork()
+    if child == 0:
+        try:
+            refused(comm.barrier, "forked", ringfold.ForkedError)
+            refused(comm.close, "forked", ringfold.ForkedError)
+            os._exit(0)
+        finally:
+            os._exit(1)
+    assert os.waitpid(child, 0)[1] == 0
+    comm.close()
+    comm.close()
+    refused(comm.barrier, "is closed", ringfold.ClosedError)
+    refused(lambda: comm.barrier(async_op=True), "is closed", ringfold.ClosedError)
+
+
+class Store:
+    """A store that two threads share."""
+
+    def __init__(self):
+        self.values, self.changed = {}, threading.Condition()
+
+    def set(self, key, value):
+        with self.changed:
+            self.values[key] = value
+            self.changed.notify_all()
+
+    def get(self, key):
+        return self.values.get(key)
+
+    def wait(self, key, timeout):
+        with self.changed:
+            self.changed.wait_for(lambda: key in self.values, timeout)
+            return self.values[key]
+
+
+def pair(join):
+    """Makes a group of two threads of this process."""
+    made = [None, None]
+
+    def enter(rank):
+        made[rank] = join(rank)
+
+    threads = [threading.Thread(target=enter, args=(rank,)) for rank in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return made
+
+
+def interrupted(call, after=0.3):
+    """Sends this process the signal of Ctrl-C during a call that waits."""
+    timer = threading.Timer(after, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    try:
+        call()
+    except KeyboardInterrupt:
+        return
+    finally:
+        timer.join()
+    raise AssertionError("no KeyboardInterrupt")
+
+
+def interrupts():
+    store = Store()
+    one, other = pair(lambda rank: ringfold.init_with_store(store, rank, 2))
+    handle = one.barrier(async_op=True)
+    interrupted(lambda: handle.wait(60))
+    assert not handle.is_completed(), "an interrupted wait leaves the call alone"
+    refused(lambda: handle.wait(0.01), "is not done", TimeoutError)
+    other.barrier()
+    handle.wait(60)
+    interrupted(one.barrier)
+    began = time.monotonic()
+    error = refused(other.barrier, "KeyboardInterrupt", ringfold.FailedError)
+    assert time.monotonic() - began < 30
+    assert (error.rank, error.kind, error.peers, error.group) == (1, "aborted", (0,), None)
+    assert error.sequence == 2 and error.operation.startswith("barrier"), error.operation
+    assert "KeyboardInterrupt" in other.failure()
+    # A blocking call behind one in the background.
+    text = ringfold.unique_id()
+    one, other = pair(lambda rank: ringfold.init_with_id(text, rank, 2))
+    handle = one.barrier(async_op=True)
+    interrupted(one.barrier)
+    refused(lambda: handle.wait(60), "KeyboardInterrupt", ringfold.FailedError)
+    assert handle.exception().kind == "aborted"
+    # Joining.
+    text = ringfold.unique_id()
+    interrupted(lambda: ringfold.init_with_id(text, 0, 2, join_timeout=5))
+    refused(lambda: ringfold.init_with_id("x", 0, 2), "not a unique id")
+
+
+def aborts():
+    text = ringfold.unique_id()
+    one, other = pair(lambda rank: ringfold.init_with_id(text, rank, 2))
+    threading.Timer(0.2, one.abort, ("enough",)).start()
+    error = refused(one.barrier, "enough", ringfold.FailedError)
+    assert error.peers == (0,)
+    refused(other.barrier, "enough", ringfold.FailedError)
+    text = ringfold.unique_id()
+    one, other = pair(lambda rank: ringfold.init_with_id(text, rank, 2))
+    one.set_timeout(0.3)
+    refused(one.barrier, "rank 1", ringfold.FailedError)
+
+    class Broken(Store):
+        def get(self, key):
+            raise OSError("the store is down")
+
+    error = refused(
+        lambda: ringfold.init_with_store(Broken(), 0, 2), "the store is down", ringfold.InitError
+    )
+    assert isinstance(error.__cause__, OSError)
+
+
+comm = ringfold.init()
+arguments(comm)
+exports_end(comm)
+ends(comm)
+interrupts()
+aborts()
+print("content", flush=True)

@@ -1,0 +1,242 @@
+"""Every operation, on plain memory and in numpy if it is there, against sums in Python."""
+
+import array
+import ctypes
+
+import ringfold
+
+comm = ringfold.init()
+rank, size = comm.rank, comm.size
+
+# Formats of the module array, with the names of types by which addresses are passed.
+TYPES = {
+    "b": "int8",
+    "B": "uint8",
+    "i": "int32",
+    "I": "uint32",
+    "q": "int64",
+    "Q": "uint64",
+    "f": "float32",
+    "d": "float64",
+}
+COUNTS = [0, 1, 2, 7, 1000, 65537]
+
+
+def mine(code, count, of=None):
+    """The input of a rank: small numbers, whose sums fit every type."""
+    of = rank if of is None else of
+    return array.array(code, [(of + at) % 7 for at in range(count)])
+
+
+def expect(got, wanted, what):
+    assert list(got) == list(wanted), (what, rank, list(got)[:9], list(wanted)[:9])
+
+
+def finish(handle, is_async):
+    assert (handle is not None) == is_async, handle
+    if is_async:
+        handle.wait()
+        assert handle.is_completed() and handle.exception() is None
+
+
+def collectives(code, count, is_async):
+    inputs = [mine(code, count, of) for of in range(size)]
+    total = [sum(column) for column in zip(*inputs)]
+    zeros = array.array(code, [0] * count)
+
+    buffer = mine(code, count)
+    finish(comm.all_reduce(buffer, async_op=is_async), is_async)
+    expect(buffer, total, "all_reduce")
+    output = zeros[:]
+    finish(comm.all_reduce(mine(code, count), output, "max", async_op=is_async), is_async)
+    expect(output, [max(column) for column in zip(*inputs)], "max")
+
+    everything = zeros * size
+    finish(comm.all_gather(mine(code, count), everything, async_op=is_async), is_async)
+    expect(everything, sum(map(list, inputs), []), "all_gather")
+    again = zeros * size
+    again[rank * count : (rank + 1) * count] = mine(code, count)
+    finish(comm.all_gather(again, async_op=is_async), is_async)
+    expect(again, everything, "all_gather in place")
+
+    blocks = [mine(code, count * size, of) for of in range(size)]
+    sums = [sum(column) for column in zip(*blocks)]
+    output = zeros[:]
+    finish(comm.reduce_scatter(blocks[rank], output, async_op=is_async), is_async)
+    expect(output, sums[rank * count : (rank + 1) * count], "reduce_scatter")
+
+    for root in {0, size - 1}:
+        buffer = mine(code, count)
+        finish(comm.broadcast(buffer, root=root, async_op=is_async), is_async)
+        expect(buffer, inputs[root], "broadcast")
+        output = zeros[:]
+        source = mine(code, count) if rank == root else None
+        finish(comm.broadcast(source, output, root, async_op=is_async), is_async)
+        expect(output, inputs[root], "broadcast out of place")
+        output = zeros[:]
+        data = mine(code, count)
+        finish(comm.reduce(data, output, root=root, async_op=is_async), is_async)
+        expect(output, total if rank == root else zeros, "reduce")
+        expect(data, inputs[rank], "the input of reduce")
+        output = zeros * size
+        finish(comm.gather(mine(code, count), output, root, async_op=is_async), is_async)
+        expect(output, everything if rank == root else zeros * size, "gather")
+        output = zeros[:]
+        finish(comm.scatter(blocks[rank], output, root, async_op=is_async), is_async)
+        expect(output, blocks[root][rank * count : (rank + 1) * count], "scatter")
+
+    output = zeros * size
+    finish(comm.all_to_all(blocks[rank], output, async_op=is_async), is_async)
+    wanted = [block[rank * count : (rank + 1) * count] for block in blocks]
+    expect(output, sum(map(list, wanted), []), "all_to_all")
+    buffer = blocks[rank][:]
+    finish(comm.all_to_all(buffer, async_op=is_async), is_async)
+    expect(buffer, output, "all_to_all in place")
+    finish(comm.barrier(async_op=is_async), is_async)
+
+
+def uneven():
+    counts = list(range(size))
+    everything = array.array("i", [of for of in range(size) for _ in range(of)])
+    output = array.array("i", [9] * len(everything))
+    comm.all_gather_v(array.array("i", [rank] * rank), output, parts=counts)
+    expect(output, everything, "all_gather_v")
+    output = array.array("i", [9] * len(everything))
+    comm.gather_v(array.array("i", [rank] * rank), output, counts, root=size - 1)
+    expect(output, everything if rank == size - 1 else [9] * len(output), "gather_v")
+    output = array.array("i", [9] * rank)
+    comm.scatter_v(everything if rank == 0 else None, output, counts if rank == 0 else None)
+    expect(output, [rank] * rank, "scatter_v")
+    output = array.array("i", [9] * rank)
+    comm.reduce_scatter_v(everything, output, parts=counts)
+    expect(output, [rank * size] * rank, "reduce_scatter_v")
+    # Rank r sends r elements to each rank, which places them from the end.
+    where = [sum(counts[of + 1 :]) for of in range(size)]
+    data = array.array("h", [rank] * (rank * size))
+    output = array.array("h", [9] * sum(counts))
+    comm.all_to_all_v(data, output, send=[rank] * size, recv=(counts, where))
+    expect(output, [of for of in reversed(range(size)) for _ in range(of)], "all_to_all_v")
+
+
+def messages():
+    after, before = (rank + 1) % size, (rank + size - 1) % size
+    into = array.array("d", [0.0] * 100_000)
+    comm.send_recv(array.array("d", [rank] * 100_000), after, into, before, 3)
+    expect(into[:2], [before] * 2, "send_recv")
+    if size > 1 and rank < 2:
+        word = array.array("q", [rank])
+        if rank == 0:
+            comm.send(word, 1, 7)
+        else:
+            comm.recv(word, 0, 7)
+        expect(word, [0], "recv")
+    from_all = [array.array("i", [9]) for _ in range(size)]
+    own, total = array.array("i", [rank]), array.array("f", [1.0])
+    with comm.group() as group:
+        for peer in range(size):
+            group.send(own, peer)
+            group.recv(from_all[peer], peer)
+        group.all_reduce(total)
+        assert len(group) == 2 * size + 1
+    expect([it[0] for it in from_all], range(size), "the messages of a group")
+    expect(total, [size], "the sum of a group")
+
+
+def addresses():
+    memory = (ctypes.c_float * 3)(*[rank] * 3)
+    pair = (ctypes.addressof(memory), ctypes.sizeof(memory))
+    comm.all_reduce(pair, dtype="float32", keep=memory)
+    expect(memory, [sum(range(size))] * 3, "an address")
+    handle = comm.all_reduce(pair, op="avg", dtype="float32", async_op=True, keep=memory)
+    finish(handle, True)
+    expect(memory, [sum(range(size))] * 3, "the mean")
+    scaled = array.array("f", [2.0])
+    comm.all_reduce(scaled, op=ringfold.PreMulSum(0.5))
+    expect(scaled, [size], "a sum with a factor")
+    half = array.array("H", [0x3F80] * 5)
+    comm.all_reduce(half, dtype="bfloat16")
+    expect(half, [ctypes.c_uint32.from_buffer(ctypes.c_float(size)).value >> 16] * 5, "bfloat16")
+
+
+def groups():
+    half = comm.split(rank % 2, -rank)
+    total = array.array("i", [rank])
+    half.all_reduce(total)
+    members = [of for of in range(size) if of % 2 == rank % 2]
+    expect(total, [sum(members)], half.name)
+    assert members[::-1].index(rank) == half.rank and half.size == len(members)
+    half.close()
+    assert comm.split(None) is None
+    last = comm.subset([size - 1])
+    assert (last is None) == (rank != size - 1)
+    other = comm.duplicate()
+    # Calls of two groups overlap.
+    handles = [it.all_reduce(array.array("f", [1.0] * 5000), async_op=True) for it in (comm, other)]
+    for handle in reversed(handles):
+        handle.wait(60)
+
+
+def windows():
+    window = comm.alloc(1000, "float32")
+    view = memoryview(window)
+    assert (view.format, view.shape, view.nbytes) == ("f", (1000,), window.nbytes)
+    view[:] = memoryview(array.array("f", [rank + 1.0] * 1000))
+    comm.all_reduce_window(window, start=10, count=5)
+    total = sum(range(1, size + 1))
+    expect(view[9:16], [rank + 1] + [total] * 5 + [rank + 1], "a window")
+    comm.broadcast(window, root=size - 1)
+    expect(view[:2], [size] * 2, "a window as ordinary memory")
+
+
+def order():
+    # A blocking call follows those in the background, and callbacks come in order.
+    steps, done = array.array("q", [1]), []
+    handles = []
+    for step in range(50):
+        handle = comm.all_reduce(steps, async_op=True)
+        handle.add_done_callback(lambda _, step=step: done.append(step))
+        handles.append(handle)
+        if size ** (step + 1) > 2**40:
+            break
+    comm.all_reduce(steps)
+    expect(steps, [size ** (len(handles) + 1)], "calls in a row")
+    for handle in handles:
+        handle.wait()
+    comm.barrier(async_op=True).wait()
+    expect(done, range(len(handles)), "callbacks")
+
+
+def numpy_arrays():
+    try:
+        import numpy
+    except ImportError:
+        return
+    for dtype in ["int8", "uint64", "float16", "float32", "float64"]:
+        matrix = numpy.full((3, 5), rank, dtype=dtype)
+        comm.all_reduce(matrix)
+        assert (matrix == sum(range(size))).all(), dtype
+    for wrong in [matrix[:, ::2], numpy.frombuffer(b"12345678"), matrix.astype(complex)]:
+        try:
+            comm.all_reduce(wrong)
+        except ringfold.ArgumentError:
+            continue
+        raise AssertionError(f"{wrong.dtype} {wrong.strides}")
+    flags = numpy.array([rank == 0, True, False])
+    comm.all_reduce(flags, op="lor")
+    expect(flags, [True, True, False], "booleans")
+
+
+for code in TYPES:
+    for count in COUNTS:
+        if count < 5000 or code in "fB":
+            collectives(code, count, False)
+            collectives(code, count, True)
+uneven()
+messages()
+addresses()
+groups()
+windows()
+order()
+numpy_arrays()
+comm.close()
+print(f"rank {rank} of {size} is content", flush=True)

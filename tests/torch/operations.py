@@ -1,0 +1,200 @@
+"""Checks every operation on each rank, against results computed from the ranks alone."""
+
+import sys
+import time
+from datetime import timedelta
+from functools import reduce
+from operator import and_, or_, xor
+
+import torch
+import torch.distributed as dist
+
+Op = dist.ReduceOp
+
+
+def inputs(dtype, count, rank):
+    """The same small whole numbers in every type, different for each rank."""
+    values = (torch.arange(count) * 7 + rank * 3) % 5 + 1
+    return values.to(dtype)
+
+
+def all_inputs(dtype, count):
+    return [inputs(dtype, count, rank) for rank in range(dist.get_world_size())]
+
+
+def equal(found, expected, what):
+    if not torch.equal(found.cpu(), expected):
+        sys.exit(f"rank {dist.get_rank()}: {what}: {found} and not {expected}")
+
+
+def done(work):
+    """Waits for an operation in the background, in turn by each of the ways to do so."""
+    done.turn = getattr(done, "turn", 0) + 1
+    if done.turn % 3 == 0:
+        work.wait(timedelta(seconds=60))
+    elif done.turn % 3 == 1:
+        work.get_future().wait()
+    else:
+        while not work.is_completed():
+            time.sleep(0.001)
+        work.wait()
+
+
+def reductions(rank, size):
+    types = [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float16]
+    types += [torch.bfloat16, torch.float32, torch.float64, torch.complex64]
+    for dtype in types:
+        for count in [0, 1, 13, 1000]:
+            stack = torch.stack(all_inputs(dtype, count))
+            total = stack.sum(0).to(dtype)
+            for is_async in [False, True]:
+                mine = inputs(dtype, count, rank)
+                work = dist.all_reduce(mine, async_op=is_async)
+                if is_async:
+                    done(work)
+                equal(mine, total, f"all_reduce of {dtype}")
+            mine = inputs(dtype, count, rank)
+            dist.reduce(mine, dst=size - 1)
+            if rank == size - 1:
+                equal(mine, total, f"reduce of {dtype}")
+            blocks = torch.cat([inputs(dtype, count, rank) + to for to in range(size)])
+            part = torch.empty(count, dtype=dtype)
+            dist.reduce_scatter_tensor(part, blocks)
+            equal(part, (total + size * rank).to(dtype), f"reduce_scatter of {dtype}")
+    mine = torch.full((3, 5), float(rank)).t()
+    dist.all_reduce(mine, Op.AVG)
+    equal(mine, torch.full((5, 3), (size - 1) / 2), "the average of a transposed tensor")
+    mine = torch.ones(4)
+    dist.all_reduce(mine, dist._make_nccl_premul_sum(0.5))
+    equal(mine, torch.full((4,), size / 2), "premul_sum")
+    flags = torch.tensor([rank == 0, True, False])
+    for op, expected in [(Op.SUM, [1, 1, 0]), (Op.MIN, [size == 1, 1, 0]), (Op.BOR, [1, 1, 0])]:
+        mine = flags.clone()
+        dist.all_reduce(mine, op)
+        equal(mine, torch.tensor(expected).bool(), f"{op} of booleans")
+    words = [7 << of for of in range(size)]
+    for op, combine in [(Op.BAND, and_), (Op.BOR, or_), (Op.BXOR, xor)]:
+        mine = torch.tensor([words[rank]])
+        dist.all_reduce(mine, op)
+        equal(mine, torch.tensor([reduce(combine, words)]), f"{op}")
+    uneven = [torch.full((to + 1,), float(rank)) for to in range(size)]
+    part = torch.empty(rank + 1)
+    dist.reduce_scatter(part, uneven)
+    equal(part, torch.full((rank + 1,), size * (size - 1) / 2.0), "uneven reduce_scatter")
+    entry = torch.sparse_coo_tensor([[rank, 0]], [1.0, 2.0], (size + 1,))
+    dist.all_reduce(entry)
+    expected = torch.ones(size + 1)
+    expected[0], expected[size] = 1 + 2 * size, 0
+    equal(entry.to_dense(), expected, "the sum of sparse tensors")
+
+
+def movement(rank, size):
+    for dtype in [torch.bool, torch.int16, torch.float32, torch.complex128]:
+        everyone = all_inputs(dtype, 6)
+        for is_async in [False, True]:
+            parts = [torch.empty(6, dtype=dtype) for _ in range(size)]
+            work = dist.all_gather(parts, everyone[rank], async_op=is_async)
+            if is_async:
+                done(work)
+            equal(torch.stack(parts), torch.stack(everyone), "all_gather")
+        whole = torch.empty(6 * size, dtype=dtype)
+        dist.all_gather_into_tensor(whole, everyone[rank])
+        equal(whole, torch.cat(everyone), "all_gather_into_tensor")
+        mine = everyone[rank].view(2, 3).t().clone(memory_format=torch.preserve_format)
+        dist.broadcast(mine, size - 1)
+        equal(mine, everyone[size - 1].view(2, 3).t(), "broadcast of a transposed tensor")
+        parts = [torch.empty(6, dtype=dtype) for _ in range(size)] if rank == 0 else None
+        dist.gather(everyone[rank], parts, dst=0)
+        if rank == 0:
+            equal(torch.stack(parts), torch.stack(everyone), "gather")
+        mine = torch.empty(6, dtype=dtype)
+        dist.scatter(mine, everyone if rank == 0 else None, src=0)
+        equal(mine, everyone[rank], "scatter")
+    parts = [torch.empty(of + 1) for of in range(size)]
+    dist.all_gather(parts, torch.full((rank + 1,), float(rank)))
+    equal(torch.cat(parts), torch.cat([torch.full((r + 1,), float(r)) for r in range(size)]), "uneven")
+    rows = torch.arange(size * 2.0).view(size, 2) + 100 * rank
+    into = torch.empty(size, 2)
+    dist.all_to_all_single(into, rows)
+    expected = torch.stack([torch.arange(2.0) + 2 * rank + 100 * of for of in range(size)])
+    equal(into, expected, "all_to_all_single")
+    sizes = [(rank + to) % 3 for to in range(size)]
+    data = torch.full((sum(sizes),), float(rank))
+    into = torch.empty(sum(sizes))
+    work = dist.all_to_all_single(into, data, sizes, sizes, async_op=True)
+    done(work)
+    equal(into, torch.cat([torch.full((n,), float(of)) for of, n in enumerate(sizes)]), "uneven splits")
+    out = [torch.empty((rank + of) % 3 + 1) for of in range(size)]
+    dist.all_to_all(out, [torch.full(((rank + to) % 3 + 1,), float(rank)) for to in range(size)])
+    equal(torch.cat(out), torch.cat([torch.full_like(o, of) for of, o in enumerate(out)]), "all_to_all")
+
+
+def messages(rank, size):
+    count = 300_000
+    others = [other for other in range(size) if other != rank]
+    into = {other: torch.empty(count) for other in others}
+    works = [dist.isend(torch.full((count,), float(rank)), to, tag=5) for to in others]
+    # The sends wait for receivers that start later.
+    works += [dist.irecv(into[other], other, tag=5) for other in others]
+    for work in works:
+        done(work)
+    for other in others:
+        equal(into[other], torch.full((count,), float(other)), "messages among all")
+    if size > 1:
+        right, left = (rank + 1) % size, (rank - 1) % size
+        mine = torch.empty(3, 2).t()
+        ops = [dist.P2POp(dist.isend, torch.full((2, 3), float(rank)), right)]
+        ops.append(dist.P2POp(dist.irecv, mine, left))
+        for work in dist.batch_isend_irecv(ops):
+            work.wait()
+        equal(mine, torch.full((2, 3), float(left)), "a batch of messages")
+        try:
+            dist.recv(torch.empty(1))
+            sys.exit("a receive from any source did not fail")
+        except RuntimeError as error:
+            assert "any source" in str(error), error
+
+
+def groups(rank, size):
+    for ranks in [list(range(size)), [0], list(range(size))[::-1], list(range(0, size, 2))]:
+        group = dist.new_group(ranks)
+        if rank in ranks:
+            mine = torch.ones(3)
+            dist.all_reduce(mine, group=group)
+            equal(mine, torch.full((3,), float(len(ranks))), f"the group {ranks}")
+            dist.barrier(group)
+    tensors = [torch.full((n,), float(rank)) for n in [1, 10, 5000]]
+    with dist.distributed_c10d._coalescing_manager(async_ops=True) as works:
+        for tensor in tensors:
+            dist.all_reduce(tensor)
+    works.wait()
+    for tensor in tensors:
+        equal(tensor, torch.full_like(tensor, size * (size - 1) / 2), "coalesced all_reduce")
+    dist.monitored_barrier()
+    works = [dist.all_reduce(torch.ones(100), async_op=True) for _ in range(50)]
+    dist.barrier()
+    assert all(work.is_completed() for work in works)
+    if size > 1:
+        wrong = dist.new_group(list(range(size)))
+        try:
+            dist.all_reduce(torch.ones(3 + (rank == 0)), group=wrong)
+            sys.exit("an all-reduce of different lengths did not fail")
+        except dist.DistBackendError as error:
+            assert "rank" in str(error), error
+
+
+def main():
+    dist.init_process_group("ringfold")
+    rank, size = dist.get_rank(), dist.get_world_size()
+    for check in [reductions, movement, messages, groups]:
+        check(rank, size)
+    dist.destroy_process_group()
+    dist.init_process_group("cpu:ringfold")
+    dist.barrier()
+    dist.destroy_process_group()
+    # One write, so that the lines of ranks do not mix.
+    sys.stdout.write(f"right {rank}\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,58 @@
+"""Real training jobs under torchrun. Losses equal those of Gloo up to the order of summation."""
+
+import tempfile
+import unittest
+from pathlib import Path
+
+from launch import numbers, torchrun
+
+JOBS = Path(__file__).parent / "jobs"
+
+#: The relative difference of losses that the order of summation explains.
+TOLERANCE = 2e-4
+
+
+class Jobs(unittest.TestCase):
+    def losses(self, job, ranks, backend, **how):
+        with tempfile.TemporaryDirectory() as folder:
+            text = torchrun(
+                ranks, JOBS / f"{job}.py", "--backend", backend, "--folder", folder, **how
+            )
+        return numbers(text)
+
+    def same_as_gloo(self, job, ranks):
+        expected = self.losses(job, ranks, "gloo")
+        self.assertGreater(len(expected), 4)
+        names = [("ringfold", False), ("cpu:ringfold", False), ("gloo", True)]
+        for backend, take_over in names if ranks == 2 else names[:1]:
+            found = self.losses(job, ranks, backend, take_over=take_over)
+            self.assertEqual(len(found), len(expected))
+            for one, other in zip(found, expected):
+                self.assertLessEqual(abs(one - other), TOLERANCE * abs(other), (found, expected))
+
+    def test_ddp_of_digits(self):
+        for ranks in [1, 2, 4]:
+            self.same_as_gloo("digits", ranks)
+
+    def test_ddp_of_a_transformer(self):
+        for ranks in [1, 2, 4]:
+            self.same_as_gloo("transformer", ranks)
+
+    def test_fsdp_and_checkpoints(self):
+        for ranks in [2, 4]:
+            self.same_as_gloo("sharded", ranks)
+
+    def test_forked_workers_load_data(self):
+        self.same_as_gloo("loader", 2)
+
+    def test_a_killed_rank_comes_back(self):
+        with tempfile.TemporaryDirectory() as folder:
+            text = torchrun(
+                2, JOBS / "restart.py", "--folder", folder, options=["--max-restarts=1"]
+            )
+        self.assertIn("attempt 1 begins at step 4", text)
+        self.assertEqual(numbers(text, "sum"), [45.0])
+
+
+if __name__ == "__main__":
+    unittest.main()
