@@ -33,6 +33,7 @@
 //!   memory of this process;
 //! * `grouped VICTIM BYTES`: all-reduces BYTES bytes in four groups at once, until the groups of
 //!   VICTIM have failed. Prints each cause, and the groups that are sound;
+//! * `joining`: makes groups of all ranks until that fails, and prints the cause;
 //! * `churn GROUPS ROUNDS`: makes and drops GROUPS groups, ROUNDS times, and prints the descriptors
 //!   and the memory of this process;
 //! * `split COLORS ROUNDS`: splits the ranks into COLORS groups, ROUNDS times. Rank 0 prints the
@@ -131,6 +132,7 @@ fn run(args: &[String]) -> Result<(), Error> {
         Some("footprint") => footprint(&mut comm, number(1) / 4),
         Some("again") => again(comm, number(1)),
         Some("grouped") => groups::grouped(comm, Rank::at(number(1)).0, number(2)),
+        Some("joining") => groups::joining(comm),
         Some("churn") => groups::churn(comm, number(1), number(2)),
         Some("split") => groups::split(comm, Rank::at(number(1)).0, number(2)),
         Some("exit") if is_odd_one => {

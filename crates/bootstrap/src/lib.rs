@@ -72,6 +72,6 @@ pub use discover::{DiscoverError, InvalidHostList, discover, expand_hosts, start
 pub use exchange::ExchangeError;
 pub use failure_cause::{FailureCause, Place, RankList, RankOnHost, Said, Whereabouts};
 pub use identity::{Carrier, Identity, Launcher, Rendezvous};
-pub use join::{JoinError, Options};
+pub use join::{JoinError, Options, Parent};
 pub use secret::{Secret, SecretError};
 pub use torch_store::TorchStore;

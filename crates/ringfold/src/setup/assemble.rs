@@ -64,7 +64,8 @@ pub(super) fn assemble(
     }
     let Members { control, infos, deadline } = members;
     let routes = Routes::find(rank, &infos, &layout, &fabric)?;
-    let router = endpoints.connect(config, membership, &found.host.name, routes, deadline)?;
+    let router =
+        endpoints.connect(config, membership, &found.host.name, routes, (&control, deadline))?;
     for peer in (0..size).map(Rank::at).filter(|peer| *peer != rank) {
         tracing::info!("rank {rank}: rank {peer} by {}", router.name(peer));
     }
