@@ -1,6 +1,7 @@
 //! The functions of communicators.
 #![allow(unsafe_code)]
 
+use std::borrow::Cow;
 use std::ffi::c_char;
 use std::process;
 use std::ptr::{null_mut, without_provenance_mut};
@@ -230,7 +231,8 @@ pub unsafe extern "C" fn ringfold_comm_abort(
     reported(|| {
         // SAFETY: the caller points to a text.
         let given = (!reason.is_null()).then(|| unsafe { memory::text(reason, "the reason") });
-        let reason = given.transpose()?.unwrap_or("the program called ringfold_comm_abort".into());
+        let reason =
+            given.transpose()?.unwrap_or(Cow::Borrowed("the program called ringfold_comm_abort"));
         member(comm)?.aborter.abort(reason);
         Ok(())
     })
