@@ -54,10 +54,10 @@ impl Communicator {
     /// second, and leaves the result in the first. Both slices have the same length.
     ///
     /// # Errors
-    /// [`Error::Argument`] if the name is empty or has more than 64 bytes, an element has no byte
-    /// or more than 16 KiB or an alignment above 64 bytes, or the communicator has 1,024 operations already. Also, on all ranks,
-    /// if ranks register different ones. [`Error::Failed`] if the job has failed; [`Error::Forked`]
-    /// in a child process.
+    /// [`Error::Argument`] if the name is empty or has more than 64 bytes, an element has no byte,
+    /// more than 16 KiB or an alignment above 64 bytes, or the communicator has 1,024 operations
+    /// already. Also, on all ranks, if ranks register different ones. [`Error::Failed`] if the job
+    /// has failed; [`Error::Forked`] in a child process.
     ///
     /// ```
     /// use ringfold::local;
@@ -203,7 +203,6 @@ fn shown(card: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::local;
 
     #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
