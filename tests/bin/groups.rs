@@ -59,6 +59,24 @@ pub(crate) fn grouped(comm: Communicator, victim: u32, bytes: usize) -> Result<(
     Ok(())
 }
 
+/// Makes groups of all ranks, one after the other, until that fails. Then prints the failure of the
+/// whole communicator.
+pub(crate) fn joining(mut comm: Communicator) -> Result<(), Error> {
+    println!("started");
+    let error = loop {
+        match comm.duplicate() {
+            Ok(group) => drop(group),
+            Err(error) => break error,
+        }
+    };
+    println!("ended {error:?}");
+    match comm.barrier() {
+        Err(Error::Failed(failure)) => println!("cause {}", failure.cause),
+        other => println!("cause none: {other:?}"),
+    }
+    Ok(())
+}
+
 /// Makes `groups` groups of all ranks, uses each and drops them, `rounds` times. Prints the
 /// descriptors and the resident kilobytes of this process after each tenth of the rounds.
 pub(crate) fn churn(mut comm: Communicator, groups: usize, rounds: usize) -> Result<(), Error> {

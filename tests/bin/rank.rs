@@ -33,6 +33,7 @@
 //!   memory of this process;
 //! * `grouped VICTIM BYTES`: all-reduces BYTES bytes in four groups at once, until the groups of
 //!   VICTIM have failed. Prints each cause, and the groups that are sound;
+//! * `joining`: makes groups of all ranks until that fails, and prints the cause;
 //! * `churn GROUPS ROUNDS`: makes and drops GROUPS groups, ROUNDS times, and prints the descriptors
 //!   and the memory of this process;
 //! * `split COLORS ROUNDS`: splits the ranks into COLORS groups, ROUNDS times. Rank 0 prints the
@@ -122,11 +123,7 @@ fn run(args: &[String]) -> Result<(), Error> {
         Some("differ") => differ(&mut comm, number(1), number(2)),
         Some("part") => part(&mut comm, number(1), Rank::at(number(2))),
         Some(task @ ("rich" | "poor")) => ones(&mut comm, number(1), task == "poor" && is_odd_one),
-        Some("crossed") => {
-            let root = comm.rank();
-            comm.broadcast(&mut [root.0], root)?;
-            comm.leave()
-        }
+        Some("crossed") => crossed(comm),
         Some("late") if is_odd_one => {
             std::thread::sleep(Duration::from_secs(number(1) as u64));
             comm.all_reduce(&mut [1.0_f32; 1000], ReduceOp::Sum)
@@ -138,6 +135,7 @@ fn run(args: &[String]) -> Result<(), Error> {
         }
         Some("again") => again(comm, number(1)),
         Some("grouped") => groups::grouped(comm, Rank::at(number(1)).0, number(2)),
+        Some("joining") => groups::joining(comm),
         Some("churn") => groups::churn(comm, number(1), number(2)),
         Some("split") => groups::split(comm, Rank::at(number(1)).0, number(2)),
         Some("exit") if is_odd_one => {
@@ -147,6 +145,13 @@ fn run(args: &[String]) -> Result<(), Error> {
         }
         _ => comm.all_reduce(&mut [1.0_f32; 1000], ReduceOp::Sum),
     }
+}
+
+/// A task of this program, as described in its head.
+fn crossed(mut comm: Communicator) -> Result<(), Error> {
+    let root = comm.rank();
+    comm.broadcast(&mut [root.0], root)?;
+    comm.leave()
 }
 
 /// A task of this program, as described in its head.

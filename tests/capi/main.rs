@@ -65,7 +65,7 @@ fn misuse_is_an_error_with_a_message() {
 fn ranks_meet_without_a_launcher_and_abort() {
     let Some(installed) = Installed::get() else { return };
     let program = installed.compile("meet");
-    for way in ["id", "store", "abort"] {
+    for way in ["id", "store", "abort", "fork"] {
         let outcome = run(Command::new(&program).args([way, "3", "3"]), DEADLINE);
         assert_eq!(outcome.stdout, "content\n");
     }

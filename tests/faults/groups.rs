@@ -26,6 +26,27 @@ pub(crate) fn stopped_with_calls_in_several_groups(transport: &str) {
     }
 }
 
+/// Ranks that die while groups are made. The others do not wait for them until the join timeout,
+/// wherever the death meets them.
+pub(crate) fn killed_while_groups_are_made(transport: &str) {
+    for round in 0..6_usize {
+        let victim = [2, 0][round % 2];
+        let job = Job::start(3, transport, &["joining"], &[]);
+        job.wait_for("started");
+        std::thread::sleep(Duration::from_millis(100 + 7 * round as u64));
+        let killed = Instant::now();
+        job.ranks[victim].signal(Signal::KILL);
+        for rank in (0..3).filter(|rank| *rank != victim) {
+            let error = job.ranks[rank].line_within("ended ", SOON);
+            println!("{transport}: rank {rank} after {:?}: {error}", killed.elapsed());
+        }
+        let (causes, last) = job.causes(victim);
+        let gone = format!("the process of rank {victim} is gone");
+        assert!(causes.iter().all(|cause| *cause == gone), "{causes:?}");
+        assert!(last - killed < SOON);
+    }
+}
+
 /// Takes about half an hour:
 ///
 /// ```text

@@ -12,7 +12,10 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use groups::{killed_with_calls_in_several_groups, stopped_with_calls_in_several_groups};
+use groups::{
+    killed_while_groups_are_made, killed_with_calls_in_several_groups,
+    stopped_with_calls_in_several_groups,
+};
 use processes::{Job, Process, SOON, timeout};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 
@@ -53,6 +56,7 @@ over_each_transport! {
     stopped_in_the_middle_of_a_call
     killed_with_calls_in_several_groups
     stopped_with_calls_in_several_groups
+    killed_while_groups_are_made
     different_calls_are_reported_with_their_ranks
     a_rank_that_diverges_is_named
     a_difference_without_a_wait_is_reported_on_leaving

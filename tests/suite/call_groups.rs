@@ -36,6 +36,30 @@ fn messages_of_a_group_do_not_deadlock_in_any_order() {
     }
 }
 
+#[test]
+fn fields_without_a_meaning_do_not_divide_packs() {
+    on_all(3, &[("RINGFOLD_TIMEOUT", "60")], |comm| {
+        let (own, data_type, wire) = (comm.rank(), DataType::U8, Wire::Element);
+        let number = u8::try_from(own.0).unwrap();
+        let call = |collective, op, root| Call { collective, count: 4, data_type, op, root, wire };
+        let (mut one, mut other) = ([1_u8; 4], [2_u8; 4]);
+        let (data, mut all) = ([number; 4], [[0_u8; 4]; 3]);
+        let factor = ReduceOp::pre_mul_sum(f64::from(number) + 1.0);
+        comm.group(|group| {
+            // Each rank names another root, and another factor for a call that reduces nothing.
+            for (root, buffer) in [(Rank(0), &mut one), (own, &mut other)] {
+                let call = call(Collective::AllReduce, ReduceOp::Sum, root);
+                group.perform(&call, Buffers::InPlace(buffer));
+            }
+            let call = call(Collective::AllGather, factor, own);
+            let buffers = Buffers::Apart { input: &data, output: all.as_flattened_mut() };
+            group.perform(&call, buffers);
+        })
+        .unwrap();
+        assert_eq!((one, other, all), ([3; 4], [6; 4], [[0; 4], [1; 4], [2; 4]]));
+    });
+}
+
 /// Calls of every kind that packs, and of some that do not, with lengths on both sides of the
 /// limits.
 fn calls(size: usize) -> Vec<Call> {

@@ -75,7 +75,7 @@ pub use exchange::ExchangeError;
 pub use failure_cause::{FailureCause, Place, RankList, RankOnHost, Said, Whereabouts};
 pub use identity::{Carrier, Identity, Launcher, Rendezvous};
 pub use inquiry::Inquirer;
-pub use join::{JoinError, Options};
+pub use join::{JoinError, Options, Parent};
 pub use respondent::Respondent;
 pub use secret::{Secret, SecretError};
 pub use torch_store::TorchStore;

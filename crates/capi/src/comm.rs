@@ -1,12 +1,14 @@
 //! The functions of communicators.
 #![allow(unsafe_code)]
 
+use std::borrow::Cow;
 use std::ffi::c_char;
+use std::process;
 use std::ptr::{null_mut, without_provenance_mut};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::time::Duration;
 
-use ringfold::{Aborter, Communicator, Rank};
+use ringfold::{Aborter, Communicator, Error, Rank};
 
 use crate::fault::{Fault, keep, reported};
 use crate::memory;
@@ -23,6 +25,8 @@ const NAME: &str = "communicator";
 
 /// A communicator, with the facts that threads may ask for while a call of another thread waits.
 struct Member {
+    /// The process that made it.
+    process: u32,
     rank: Rank,
     size: usize,
     aborter: Aborter,
@@ -50,6 +54,27 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+impl Member {
+    /// Locks the communicator. Waits for the calls of other threads of this process.
+    #[inline]
+    fn lock(&self) -> Result<MutexGuard<'_, Option<Communicator>>, Fault> {
+        match self.calls.try_lock() {
+            Ok(calls) => Ok(calls),
+            Err(TryLockError::Poisoned(poisoned)) => Ok(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => self.lock_later(),
+        }
+    }
+
+    #[cold]
+    fn lock_later(&self) -> Result<MutexGuard<'_, Option<Communicator>>, Fault> {
+        // A child made by `fork` has no thread that would end the call and unlock its copy.
+        if self.process != process::id() {
+            return Err(Error::Forked { rank: self.rank }.into());
+        }
+        Ok(lock(&self.calls))
+    }
+}
+
 /// Does `work` with the communicator of a handle. Waits for the calls of other threads.
 #[inline]
 pub(crate) fn with<R>(
@@ -57,7 +82,7 @@ pub(crate) fn with<R>(
     work: impl FnOnce(&mut Communicator) -> Result<R, Fault>,
 ) -> Result<R, Fault> {
     let member = member(comm)?;
-    let mut calls = lock(&member.calls);
+    let mut calls = member.lock()?;
     let Some(communicator) = &mut *calls else { return Err(Fault::handle(NAME, number(comm))) };
     let done = work(communicator);
     if let Err(fault) = &done
@@ -82,6 +107,7 @@ pub(crate) unsafe fn give(
         comm.write(null_mut());
         let Some(communicator) = make()? else { return Ok(()) };
         let member = Member {
+            process: process::id(),
             rank: communicator.rank(),
             size: communicator.size(),
             aborter: communicator.aborter(),
@@ -205,7 +231,8 @@ pub unsafe extern "C" fn ringfold_comm_abort(
     reported(|| {
         // SAFETY: the caller points to a text.
         let given = (!reason.is_null()).then(|| unsafe { memory::text(reason, "the reason") });
-        let reason = given.transpose()?.unwrap_or("the program called ringfold_comm_abort");
+        let reason =
+            given.transpose()?.unwrap_or(Cow::Borrowed("the program called ringfold_comm_abort"));
         member(comm)?.aborter.abort(reason);
         Ok(())
     })
@@ -240,7 +267,7 @@ pub extern "C" fn ringfold_comm_free(comm: ringfold_comm_t) -> ringfold_result {
     reported(|| {
         let unknown = || Fault::handle(NAME, number(comm));
         // New calls find no communicator. Others may still ask for the rank, or abort.
-        let communicator = lock(&member(comm)?.calls).take().ok_or_else(unknown)?;
+        let communicator = member(comm)?.lock()?.take().ok_or_else(unknown)?;
         let left = communicator.leave();
         drop(COMMS.remove(number(comm)));
         Ok(left?)

@@ -1,6 +1,7 @@
 //! Pointers of the caller, as the references and buffers of Rust.
 #![allow(unsafe_code)]
 
+use std::borrow::Cow;
 use std::ffi::{CStr, c_char, c_void};
 use std::mem::MaybeUninit;
 use std::slice::{from_raw_parts, from_raw_parts_mut};
@@ -25,17 +26,16 @@ pub(crate) unsafe fn out<'a, T>(
         .ok_or_else(|| Fault::argument(format!("{name} is NULL")))
 }
 
-/// A text of the caller.
+/// A text of the caller. Bytes that are no UTF-8 become replacement characters.
 ///
 /// # Safety
 /// The pointer is NULL, or points to bytes with a zero at their end, which stay for the call.
-pub(crate) unsafe fn text<'a>(pointer: *const c_char, name: &str) -> Result<&'a str, Fault> {
+pub(crate) unsafe fn text<'a>(pointer: *const c_char, name: &str) -> Result<Cow<'a, str>, Fault> {
     if pointer.is_null() {
         return Err(Fault::argument(format!("{name} is NULL")));
     }
     // SAFETY: the contract is that of this function, and the pointer is not NULL.
-    let text = unsafe { CStr::from_ptr(pointer) };
-    text.to_str().map_err(|_| Fault::argument(format!("{name} is not UTF-8")))
+    Ok(unsafe { CStr::from_ptr(pointer) }.to_string_lossy())
 }
 
 /// Elements of the caller.

@@ -1,5 +1,6 @@
 /* Ranks without a launcher: meet WAY SIZE ROUNDS. The process forks its ranks. They meet by a unique
- * id or by a key-value store, both in a folder, as often as ROUNDS says. WAY is id, store or abort.
+ * id or by a key-value store, both in a folder, as often as ROUNDS says. WAY is id, store, abort
+ * or fork.
  */
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -102,6 +103,35 @@ static void abort_all(ringfold_comm_t comm, uint32_t rank, uint32_t size) {
     if (rank == 0) CHECK(pthread_join(aborter, NULL) == 0);
 }
 
+/* Rank 0 forks while a call of another thread waits. The child gets an error from each call, and
+ * waits for none. */
+static void *waits(void *comm) {
+    OK(ringfold_barrier((ringfold_comm_t)comm));
+    return NULL;
+}
+
+static void fork_in_call(ringfold_comm_t comm, uint32_t rank) {
+    int status;
+    if (rank == 0) {
+        pthread_t waiter;
+        CHECK(pthread_create(&waiter, NULL, waits, comm) == 0);
+        nanosleep(&(struct timespec){0, 100000000}, NULL);
+        pid_t child = fork();
+        CHECK(child >= 0);
+        if (child == 0) {
+            alarm(30);
+            EXPECT(RINGFOLD_ERROR_FORKED, "was forked", ringfold_barrier(comm));
+            EXPECT(RINGFOLD_ERROR_FORKED, "was forked", ringfold_comm_free(comm));
+            _exit(0);
+        }
+        CHECK(waitpid(child, &status, 0) == child && status == 0);
+        CHECK(pthread_join(waiter, NULL) == 0);
+    } else {
+        nanosleep(&(struct timespec){1, 0}, NULL);
+        OK(ringfold_barrier(comm));
+    }
+}
+
 static int rank_main(const char *way, uint32_t rank, uint32_t size, int rounds) {
     for (int round = 0; round < rounds; round++) {
         ringfold_comm_t comm = join(strcmp(way, "store") != 0, rank, size, round);
@@ -112,6 +142,7 @@ static int rank_main(const char *way, uint32_t rank, uint32_t size, int rounds) 
         void *memory;
         OK(ringfold_window_alloc(64, comm, &window, &memory));
         if (strcmp(way, "abort") == 0) abort_all(comm, rank, size);
+        if (strcmp(way, "fork") == 0) fork_in_call(comm, rank);
         OK(ringfold_comm_free(comm));
         memset(memory, 1, 64);
         OK(ringfold_window_free(window));

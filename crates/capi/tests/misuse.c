@@ -145,6 +145,10 @@ int main(void) {
     OK(ringfold_comm_async_error(other, &error));
     CHECK(error == RINGFOLD_ERROR_FAILED && strstr(ringfold_last_error(), "ringfold_comm_abort"));
     EXPECT(RINGFOLD_ERROR_LEAVE, "on leaving", ringfold_comm_free(other));
+    OK(ringfold_comm_duplicate(comm, &other));
+    OK(ringfold_comm_abort(other, "not UTF-8: \xe9"));
+    EXPECT(RINGFOLD_ERROR_FAILED, "not UTF-8: ", ringfold_barrier(other));
+    OK(ringfold_comm_free(other));
 
     /* Freed handles, whose slot has another communicator. Two threads free the same one. */
     stale = comm;

@@ -135,8 +135,9 @@ impl Communicator {
         };
         add(&mut group);
         let CallGroup { outgoing, incoming, collectives, .. } = &mut group;
-        for Member { call, buffers } in collectives.iter() {
-            valid(call, Request::ordinary(call, buffers).shape, self.size(), self.rank())?;
+        for Member { call, buffers } in collectives.iter_mut() {
+            // Fields without a meaning must not make the packs of ranks differ.
+            *call = valid(call, Request::ordinary(call, buffers).shape, self.size(), self.rank())?;
         }
         self.exchange_messages(outgoing, incoming)?;
         packs(std::mem::take(collectives), self.size())

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytemuck::{cast_slice, cast_slice_mut};
-use ringfold_bootstrap::Windows;
+use ringfold_bootstrap::{Parent, Windows};
 use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp, Wire};
 
 use crate::buffers::{Buffers, User};
@@ -61,8 +61,8 @@ impl Communicator {
     /// `None` on ranks without a color.
     ///
     /// Every rank must call it, between the same two collectives. Blocks until the ranks of this
-    /// color have joined, for at most [`Config::join_timeout`](crate::Config::join_timeout). No
-    /// launcher takes part.
+    /// color have joined, for at most [`Config::join_timeout`](crate::Config::join_timeout). If one
+    /// of them fails meanwhile, the others stop waiting for it. No launcher takes part.
     ///
     /// A group has a key, a control plane, transports and failures of its own. It keeps the
     /// settings, the profile of prices and the CPUs' load of this communicator, which remains
@@ -248,8 +248,13 @@ impl Communicator {
             labels: [number.to_string(), color.to_string(), format!("{:x}", sign.nonce)],
             address: sign.address,
             listener: door.map(|door| door.listener),
+            parent: self.as_parent_of(members),
         };
         join_group(self.config(), parent, meeting)
+    }
+
+    fn as_parent_of(&self, members: &[usize]) -> Parent {
+        Parent { aborter: self.aborter(), members: members.iter().copied().map(Rank::at).collect() }
     }
 
     /// Makes a group of threads: its first rank makes the parts of all, and each takes its own.

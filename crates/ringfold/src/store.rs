@@ -78,7 +78,7 @@ pub(crate) fn share_id(
     let joins = format!("{PREFIX}/joins/{rank}");
     let count = store.get(&joins).map_err(failed("get", &joins))?;
     let count = count.map_or(Ok(0), |text| parse(&text)).map_err(failed("read", &joins))?;
-    let next = (count + 1).to_string();
+    let next = (u64::from(count) + 1).to_string();
     store.set(&joins, next.as_bytes()).map_err(failed("set", &joins))?;
     let key = format!("{PREFIX}/id/{count}");
     if rank == Rank(0) {
@@ -207,6 +207,14 @@ mod tests {
         assert!(error.contains("rank 1 cannot wait for the key"), "{error}");
         assert!(error.contains("rank 0 sets it when it joins by the same store"), "{error}");
         assert_eq!(source, "no value within 1s");
+        for (count, text) in
+            [("4294967295", "no value within 1s"), ("4294967296", "number too large")]
+        {
+            let mut worn = Memory::default();
+            worn.set("ringfold/1/joins/1", count.as_bytes()).unwrap();
+            let (_, source) = failure(worn, 1);
+            assert!(source.starts_with(text), "{source}");
+        }
         let mut foreign = Memory::default();
         foreign.set("ringfold/1/id/0", b"x").unwrap();
         let (error, source) = failure(foreign, 1);

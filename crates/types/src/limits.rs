@@ -49,6 +49,9 @@ pub const OPS_MAX: usize = 1024;
 /// Bytes of one element of a user's reduction operation.
 pub const OP_ELEMENT_BYTES_MAX: usize = LINK_BYTES_MIN;
 
+/// Alignment in bytes of one such element: that of the memory for other ranks' elements.
+pub const OP_ELEMENT_ALIGN_MAX: usize = 64;
+
 /// Bytes of a collective that is packed with others of its group of calls, in its larger buffer.
 pub const PACKED_BYTES_MAX: usize = 16 * 1024;
 

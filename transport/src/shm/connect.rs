@@ -2,7 +2,7 @@
 //! to it and receives the descriptor. After that the ranks communicate in that memory.
 
 use std::io;
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use ringfold_types::Rank;
@@ -61,6 +61,7 @@ pub struct Pending {
     address: Address,
     listener: OwnedFd,
     waker: NamedWaker,
+    stop: Option<OwnedFd>,
 }
 
 impl Shm {
@@ -79,7 +80,16 @@ impl Shm {
         bind(&listener, &address.socket()?)?;
         listen(&listener, BACKLOG)?;
         let waker = NamedWaker::new(&address.waker()?)?;
-        Ok(Pending { key: JobKey::new(key), rank, lanes, offers, address, listener, waker })
+        Ok(Pending {
+            key: JobKey::new(key),
+            rank,
+            lanes,
+            offers,
+            address,
+            listener,
+            waker,
+            stop: None,
+        })
     }
 }
 
@@ -91,6 +101,12 @@ impl Pending {
         self.address.to_string()
     }
 
+    /// Has [`connect`](Self::connect) end as at its deadline once `stop` is readable.
+    #[must_use]
+    pub fn until_readable(self, stop: OwnedFd) -> Self {
+        Self { stop: Some(stop), ..self }
+    }
+
     /// Connects to `peers`, a list of ranks and their addresses; an entry for this rank is ignored.
     /// Every rank of the host must call it with all ranks of the host. Blocks, at most until
     /// `deadline`. The lowest rank waits for all others, and each other rank waits for the lowest.
@@ -99,7 +115,7 @@ impl Pending {
     /// Not all ranks could be connected; the error names them and the reason. Unauthenticated
     /// connections are only logged.
     pub fn connect(self, peers: &[(Rank, String)], deadline: Instant) -> Result<Shm, ConnectError> {
-        let Self { key, rank, lanes, offers, address, listener, waker } = self;
+        let Self { key, rank, lanes, offers, address, listener, waker, stop } = self;
         let mut all: Vec<(Rank, &str)> =
             peers.iter().map(|(peer, address)| (*peer, address.as_str())).collect();
         all.retain(|(peer, _)| *peer != rank);
@@ -119,7 +135,7 @@ impl Pending {
         let host = Host { key, rank, ranks, layout };
         let segment = if lowest == rank {
             let segment = Segment::create(layout)?;
-            Setup::new(&host, listener, &segment).run(deadline)?;
+            Setup::new(&host, listener, &segment, stop).run(deadline)?;
             segment
         } else {
             drop(listener);
@@ -203,6 +219,8 @@ struct Setup<'a> {
     host: &'a Host,
     listener: OwnedFd,
     segment: &'a Segment,
+    /// Setup ends when this is readable.
+    stop: Option<OwnedFd>,
     handshakes: Vec<Handshake>,
     /// By slot: whether the rank has the memory.
     met: Vec<bool>,
@@ -213,12 +231,13 @@ struct Setup<'a> {
 }
 
 impl<'a> Setup<'a> {
-    fn new(host: &'a Host, listener: OwnedFd, segment: &'a Segment) -> Self {
+    fn new(host: &'a Host, listener: OwnedFd, segment: &'a Segment, stop: Option<OwnedFd>) -> Self {
         let met = host.ranks.iter().map(|rank| *rank == host.rank).collect();
         Self {
             host,
             listener,
             segment,
+            stop,
             handshakes: Vec::new(),
             met,
             is_full: false,
@@ -229,7 +248,7 @@ impl<'a> Setup<'a> {
     fn run(&mut self, deadline: Instant) -> Result<(), ConnectError> {
         while self.met.contains(&false) {
             let now = Instant::now();
-            if now >= deadline {
+            if now >= deadline || self.is_stopped()? {
                 let ranks = self.met.iter().zip(&self.host.ranks);
                 let missing = ranks.filter(|(met, _)| !**met).map(|(_, rank)| *rank);
                 return Err(ConnectError::Deadline { missing: missing.collect() });
@@ -240,6 +259,13 @@ impl<'a> Setup<'a> {
             self.accept(now)?;
         }
         Ok(())
+    }
+
+    fn is_stopped(&self) -> io::Result<bool> {
+        let Some(stop) = &self.stop else { return Ok(false) };
+        let mut fds = [PollFd::new(stop, PollFlags::IN)];
+        await_any(&mut fds, Duration::ZERO)?;
+        Ok(!fds[0].revents().is_empty())
     }
 
     /// Advances the handshakes that can advance.
@@ -343,9 +369,13 @@ impl<'a> Setup<'a> {
             until = until.min(expires);
         }
         let listener = self.has_room().then(|| self.listener.as_fd());
+        let stop = self.stop.as_ref().map(AsFd::as_fd);
         let sockets = self.handshakes.iter().map(|handshake| handshake.as_fd());
-        let mut fds: Vec<PollFd<'_>> =
-            sockets.chain(listener).map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+        let mut fds: Vec<PollFd<'_>> = sockets
+            .chain(listener)
+            .chain(stop)
+            .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
+            .collect();
         await_any(&mut fds, until.saturating_duration_since(now))?;
         let is_ready = fds.iter().zip(&self.handshakes);
         Ok(is_ready.map(|(fd, it)| it.is_sending() || !fd.revents().is_empty()).collect())

@@ -1,11 +1,12 @@
 //! Why the ranks did not all join.
 
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ringfold_types::{Rank, limits};
 
-use crate::failure_cause::RankList;
+use crate::failure_cause::{FailureCause, RankList};
 use crate::secret::WAYS_TO_SHARE;
 
 /// Why the ranks did not all join.
@@ -124,6 +125,14 @@ pub enum JoinError {
     Lost {
         /// The rank that went away.
         rank: Rank,
+    },
+    /// A member has failed in the group whose ranks join, before all had joined.
+    #[error("rank {rank} did not join, since the parent group has failed: {cause}")]
+    ParentFailed {
+        /// This rank.
+        rank: Rank,
+        /// The failure, with the ranks of the parent group.
+        cause: Arc<FailureCause>,
     },
     /// The connection to rank 0 broke before every rank had joined.
     #[error("rank {rank} lost its connection to rank 0 before every rank had joined: {cause}")]

@@ -2,15 +2,18 @@
 //! roster (`roster`).
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 
 use ringfold_types::Rank;
 use tokio::task::JoinSet;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
 use super::error::JoinError;
+use crate::aborter::Aborter;
 use crate::channel::{Greeting, Purpose};
 use crate::dial::{Dial, Target};
+use crate::failure_cause::FailureCause;
 use crate::relay::Relay;
 use crate::secret::Secret;
 
@@ -32,6 +35,34 @@ pub struct Options {
     pub host: Option<String>,
     /// How long rank 0 waits for the others when it leaves.
     pub linger: Duration,
+    /// The group whose ranks join, if they are some ranks of a group.
+    pub parent: Option<Parent>,
+}
+
+/// The group whose ranks join another one. A failure of a member in that group ends the wait.
+#[derive(Clone, Debug)]
+pub struct Parent {
+    /// This rank's handle of the group.
+    pub aborter: Aborter,
+    /// The members, by their ranks in the group.
+    pub members: Vec<Rank>,
+}
+
+/// The time between two looks at the parent group.
+const LOOK: Duration = Duration::from_millis(20);
+
+impl Parent {
+    /// Waits until a member has failed.
+    pub(super) async fn failure(self) -> Arc<FailureCause> {
+        loop {
+            let cause = self.aborter.failure_cause();
+            let is_member = |rank: &Rank| self.members.contains(rank);
+            if let Some(cause) = cause.filter(|it| it.culprits().iter().any(is_member)) {
+                return cause;
+            }
+            sleep(LOOK).await;
+        }
+    }
 }
 
 impl Default for Options {
@@ -43,6 +74,7 @@ impl Default for Options {
             advertise: None,
             host: None,
             linger: Duration::from_secs(5),
+            parent: None,
         }
     }
 }

@@ -19,6 +19,7 @@ use crate::control::{Control, Link};
 use crate::coordinator::{Coordinator, JoinQueue};
 use crate::descriptors;
 use crate::dial::{Dial, Target};
+use crate::failure_cause::FailureCause;
 use crate::identity::{Identity, Rendezvous};
 use crate::local;
 use crate::member::{ControlStream, Incoming, Member, serve};
@@ -37,7 +38,7 @@ mod locate;
 mod roster;
 
 pub use error::JoinError;
-pub use joiner::Options;
+pub use joiner::{Options, Parent};
 
 use joiner::{Candidates, Cards, EXTRA_WAIT, Joiner};
 
@@ -78,13 +79,21 @@ impl Control {
         let (tell, told) = std_mpsc::sync_channel(1);
         let deadline = Instant::now() + options.timeout;
         let (job, coordinator) = (identity.job, JoinSet::new());
+        let parent = options.parent.clone();
         let mut joiner =
             Joiner { rank, size, job, secret, options, deadline, coordinator, relay: None };
         let (ours, rendezvous) = (Arc::clone(&state), identity.rendezvous);
         // A thread-local log subscriber of the caller must receive the events of joining, too.
         let log = tracing::dispatcher::get_default(Clone::clone);
         runtime.spawn(async move {
-            let joined = joiner.join_job(rendezvous, peer_info).with_subscriber(log).await;
+            let joined = tokio::select! {
+                joined = joiner.join_job(rendezvous, peer_info).with_subscriber(log) => joined,
+                cause = failure_of(parent) => Err(JoinError::ParentFailed { rank, cause }),
+            };
+            if let Err(JoinError::ParentFailed { .. }) = joined {
+                // Each of the others learns of it by the parent group too.
+                joiner.coordinator.abort_all();
+            }
             let told = match joined {
                 Ok((stream, peer_infos)) => {
                     let told = tell.send(Ok(peer_infos));
@@ -102,6 +111,14 @@ impl Control {
         let died = |_| io::Error::other("the control task ended early");
         let peer_infos = told.recv().map_err(died).map_err(system("join"))??;
         Ok((Self::new(rank, size, state, Link::Member(member)), peer_infos))
+    }
+}
+
+/// Waits until a member has failed in the parent group, if there is one.
+async fn failure_of(parent: Option<Parent>) -> Arc<FailureCause> {
+    match parent {
+        Some(parent) => parent.failure().await,
+        None => std::future::pending().await,
     }
 }
 

@@ -71,7 +71,8 @@ pub(super) fn assemble(
     }
     let Members { control, infos, deadline } = members;
     let routes = Routes::find(rank, &infos, &layout, &fabric)?;
-    let mut router = endpoints.connect(config, membership, &found.host.name, routes, deadline)?;
+    let mut router =
+        endpoints.connect(config, membership, &found.host.name, routes, (&control, deadline))?;
     if let Some(shared) = offload {
         control.answer_by(Arc::clone(&shared) as Arc<dyn Respondent>);
         router.set_offload(Offload::new(shared, control.inquirer()));

@@ -3,6 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
 
+use ringfold_bootstrap::Control;
 use ringfold_lend::placement;
 use ringfold_transport::rdma::{self, Rails, Rdma};
 use ringfold_transport::shm::{self, Shm};
@@ -68,8 +69,8 @@ impl Endpoints {
         self.tcp.as_ref().map_or(&[], tcp::Listening::addresses)
     }
 
-    /// Connects to every peer. All members call it. Blocks until `deadline` at the latest. Peers'
-    /// logs name this host `host`.
+    /// Connects to every peer. All members call it. Blocks until `deadline` at the latest, or until
+    /// `control` has a failure cause. Peers' logs name this host `host`.
     ///
     /// # Errors
     /// A peer on this host does not connect, or the process lacks descriptors.
@@ -79,7 +80,7 @@ impl Endpoints {
         Membership { rank, size, key }: Membership,
         host: &str,
         routes: Routes,
-        deadline: Instant,
+        (control, deadline): (&Control, Instant),
     ) -> Result<Router, InitError> {
         let names = routes.names();
         let Routes { shm: by_shm, tcp: by_tcp, has_rdma, may_use_tcp } = routes;
@@ -87,8 +88,12 @@ impl Endpoints {
         let mut route = vec![0; size];
         if let Some(shm) = self.shm.filter(|_| !by_shm.is_empty()) {
             by_shm.iter().for_each(|(peer, _)| route[peer.index()] = transports.len());
-            let shm = shm.connect(&by_shm, deadline);
-            let shm = shm.map_err(|source| InitError::Shm { rank, source })?;
+            let stop = control.wake_fd().try_clone_to_owned().map_err(InitError::Descriptors)?;
+            let shm = shm.until_readable(stop).connect(&by_shm, deadline);
+            let shm = shm.map_err(|source| match control.failure_cause() {
+                Some(cause) => InitError::Failed { rank, cause },
+                None => InitError::Shm { rank, source },
+            })?;
             transports.push(Via::Memory(Box::new(shm)));
         }
         if let Some(tcp) = self.tcp.filter(|_| !by_tcp.is_empty()) {

@@ -2,9 +2,12 @@
 
 use std::fmt;
 use std::io;
+use std::sync::Arc;
 
 use ringfold_bootstrap::interface::ChooseError;
-use ringfold_bootstrap::{DiscoverError, ExchangeError, JoinError, RankList, SecretError};
+use ringfold_bootstrap::{
+    DiscoverError, ExchangeError, FailureCause, JoinError, RankList, SecretError,
+};
 use ringfold_topology::discover::files;
 use ringfold_transport::{rdma, shm, tcp};
 use ringfold_types::Rank;
@@ -92,6 +95,14 @@ pub enum InitError {
     /// TCP cannot use the other ranks' addresses.
     #[error(transparent)]
     Tcp(#[from] tcp::ConnectError),
+    /// The job failed before this rank was connected to all others.
+    #[error("the job failed while rank {rank} connected to the others: {cause}")]
+    Failed {
+        /// This rank.
+        rank: Rank,
+        /// The cause.
+        cause: Arc<FailureCause>,
+    },
     /// Shared memory cannot be set up.
     #[error("rank {rank} cannot set up shared memory (RINGFOLD_TRANSPORT=tcp avoids it)")]
     Shm {

@@ -33,7 +33,8 @@ use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::Arc;
 
 use ringfold_bootstrap::{
-    Carrier, Control, Identity, JoinError, Launcher, Options, Rendezvous, Secret, default_source,
+    Carrier, Control, Identity, JoinError, Launcher, Options, Parent, Rendezvous, Secret,
+    default_source,
 };
 use ringfold_topology::evidence::Evidence;
 use ringfold_topology::prices::Rates;
@@ -137,6 +138,8 @@ pub(crate) struct Meeting {
     pub(crate) address: SocketAddr,
     /// In rank 0 of the group, the socket that listens at the address.
     pub(crate) listener: Option<TcpListener>,
+    /// The parent group, whose failure ends the wait for a member that has failed there.
+    pub(crate) parent: Parent,
 }
 
 /// Joins a group of some ranks of a `parent` group, without the launcher. The key of the group
@@ -146,7 +149,7 @@ pub(crate) fn join_group(
     parent: &Joined,
     meeting: Meeting,
 ) -> Result<Parts, InitError> {
-    let Meeting { place: (rank, size), name, labels, address, listener } = meeting;
+    let Meeting { place: (rank, size), name, labels, address, listener, parent: group } = meeting;
     let [number, color, nonce] = &labels;
     let secret = Secret::new(parent.secret.derive(&["group", number, color, nonce]));
     let rendezvous = match listener {
@@ -167,7 +170,8 @@ pub(crate) fn join_group(
         name: name.clone(),
         heritage: Some(heritage),
     };
-    let (key, options) = (secret.data_key(&identity.job), options(config, found, &identity));
+    let key = secret.data_key(&identity.job);
+    let options = Options { parent: Some(group), ..options(config, found, &identity) };
     let meet = |info| Ok(Control::join(identity, secret, info, options)?);
     log::logged(config, || {
         tracing::info!("rank {rank} of {size} of the group {name:?}");

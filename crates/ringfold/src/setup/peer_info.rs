@@ -245,16 +245,16 @@ mod tests {
             b"1\na\nb\nc d\n",
             b"1\na\nb\nc\n",
             b"1\na\nb\n0: 0: 0: 0:\n\n1\ne\n0:0:::0\n\n1.2.3.4",
-            b"1\na\nb\n0: 0: 0: 0: 0: 0: 0: 0:\n\n1\ne\n0:0:::0\n1\n1.2.3.4:1",
-            b"1\na\nb\n0: 0: 0: 0: 0: 0: 0: 0:\n\n1\ne\n0:0:::0\n1:9999\n1.2.3.4:1",
-            b"1\na\nb\n0: 0: 0: 0: 0: 0: 0: 0:\n\n1\ne\n\n1:8192\n1.2.3.4:1",
-            b"1\na\nb\n0: 0: 0: 0: 0: 0: 0: 0:\n\n1\ne\n0:0:::8193\n1:8192\n1.2.3.4:1",
-            b"1\na\nb\n0: 0: 0: 0: 0: 0: 0: 0:\n\n1\ne\n0:0:x::0\n1:8192\n1.2.3.4:1",
-            b"1\na\nb\n0: 0: 0: 0: 0: 0: 0: 0:\n\n1\ne\n0:0:::0:0\n1:8192\n1.2.3.4:1",
+            b"1\na\nb\n0: 0: 0: 0: 0: 0: 0: 0: 0: 0:\n\n1\ne\n0:0:::0\n1\n1.2.3.4:1",
+            b"1\na\nb\n0: 0: 0: 0: 0: 0: 0: 0: 0: 0:\n\n1\ne\n0:0:::0\n1:9999\n1.2.3.4:1",
+            b"1\na\nb\n0: 0: 0: 0: 0: 0: 0: 0: 0: 0:\n\n1\ne\n\n1:8192\n1.2.3.4:1",
+            b"1\na\nb\n0: 0: 0: 0: 0: 0: 0: 0: 0: 0:\n\n1\ne\n0:0:::8193\n1:8192\n1.2.3.4:1",
+            b"1\na\nb\n0: 0: 0: 0: 0: 0: 0: 0: 0: 0:\n\n1\ne\n0:0:x::0\n1:8192\n1.2.3.4:1",
+            b"1\na\nb\n0: 0: 0: 0: 0: 0: 0: 0: 0: 0:\n\n1\ne\n0:0:::0:0\n1:8192\n1.2.3.4:1",
         ] {
             assert_eq!(PeerInfo::decode(bytes), Err(UnreadablePeerInfo), "{bytes:?}");
         }
-        let good = b"1\na\nb\n0: 0: 0: 0: 0: 0: 0: 0:\n\n1\ne\n0:0:::0\n1:8192\n1.2.3.4:1";
+        let good = b"1\na\nb\n0: 0: 0: 0: 0: 0: 0: 0: 0: 0:\n\n1\ne\n0:0:::0\n1:8192\n1.2.3.4:1";
         assert!(PeerInfo::decode(good).is_ok(), "the others lack one thing each");
         let newer = [&b"2"[..], &good[VERSION.len()..]].concat();
         assert_eq!(PeerInfo::decode(&newer), Err(UnreadablePeerInfo), "another version");

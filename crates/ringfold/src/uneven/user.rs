@@ -6,7 +6,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use bytemuck::{Pod, cast_slice, cast_slice_mut};
-use ringfold_types::limits::{OP_ELEMENT_BYTES_MAX, OP_NAME_BYTES_MAX, OPS_MAX};
+use ringfold_types::limits::{
+    OP_ELEMENT_ALIGN_MAX, OP_ELEMENT_BYTES_MAX, OP_NAME_BYTES_MAX, OPS_MAX,
+};
 use ringfold_types::{DataType, UnevenCall, UnevenCollective};
 
 use crate::buffers::Buffers;
@@ -52,10 +54,10 @@ impl Communicator {
     /// second, and leaves the result in the first. Both slices have the same length.
     ///
     /// # Errors
-    /// [`Error::Argument`] if the name is empty or has more than 64 bytes, an element has no byte
-    /// or more than 16 KiB, or the communicator has 1,024 operations already. Also, on all ranks,
-    /// if ranks register different ones. [`Error::Failed`] if the job has failed; [`Error::Forked`]
-    /// in a child process.
+    /// [`Error::Argument`] if the name is empty or has more than 64 bytes, an element has no byte,
+    /// more than 16 KiB or an alignment above 64 bytes, or the communicator has 1,024 operations
+    /// already. Also, on all ranks, if ranks register different ones. [`Error::Failed`] if the job
+    /// has failed; [`Error::Forked`] in a child process.
     ///
     /// ```
     /// use ringfold::local;
@@ -90,6 +92,13 @@ impl Communicator {
         if !(1..=OP_ELEMENT_BYTES_MAX).contains(&element) {
             return refuse(format!(
                 "an element of {element} bytes is not 1 to {OP_ELEMENT_BYTES_MAX}"
+            ));
+        }
+        if align_of::<T>() > OP_ELEMENT_ALIGN_MAX {
+            let align = align_of::<T>();
+            return refuse(format!(
+                "elements aligned to {align} bytes are not aligned to at most \
+                 {OP_ELEMENT_ALIGN_MAX}"
             ));
         }
         if self.user_ops >= OPS_MAX {
@@ -190,4 +199,21 @@ fn shown(card: &[u8]) -> String {
     let name = name.trim_end_matches(char::from(0));
     let element = lens.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
     format!("{name:?} with elements of {element} bytes")
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::local;
+
+    #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
+    #[repr(C, align(128))]
+    struct Wide([u64; 16]);
+
+    #[test]
+    fn elements_of_a_wide_alignment_are_refused() {
+        let texts = local::run(2, |comm| {
+            comm.register_op("wide", |_: &mut [Wide], _: &[Wide]| ()).unwrap_err().to_string()
+        });
+        assert!(texts.unwrap().iter().all(|text| text.contains("aligned to 128 bytes")));
+    }
 }
