@@ -126,6 +126,28 @@ fn sendrecv_perf_checks_messages_and_prints_the_columns_of_nccl_tests() {
 }
 
 #[test]
+fn perf_programs_of_blocks_and_scans_check_their_results() {
+    for (name, op) in
+        [("alltoall", "none"), ("gather", "none"), ("scatter", "none"), ("scan", "sum")]
+    {
+        let args = ["--ranks", "3", "-b", "0", "-e", "64K", "-f", "16", "-d", "int32", "-n", "2"];
+        let text = output(&format!("{name}-perf"), &args);
+        let rows: Vec<Vec<&str>> = text
+            .lines()
+            .filter(|line| !line.starts_with('#'))
+            .map(|line| line.split_whitespace().collect())
+            .collect();
+        assert_eq!(rows.len(), 6, "{text}");
+        for row in &rows {
+            assert_eq!(row[2..4], ["int32", op], "{row:?}");
+            assert_eq!((row[8], row[12]), ("0", "0"), "{row:?}");
+        }
+        assert_ne!(rows[5][0], "0", "{text}");
+        assert!(text.contains(&format!("# Collective test concluded: {name}_perf")), "{text}");
+    }
+}
+
+#[test]
 fn alltoallv_perf_checks_uneven_parts() {
     for ranks in ["1", "3", "4"] {
         let args = ["--ranks", ranks, "-b", "0", "-e", "64K", "-f", "16", "-d", "half", "-n", "2"];

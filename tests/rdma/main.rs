@@ -164,6 +164,10 @@ fn four_hosts_agree_over_two_rails_or_one() {
         "reduce-scatter-perf",
         "broadcast-perf",
         "reduce-perf",
+        "alltoall-perf",
+        "gather-perf",
+        "scatter-perf",
+        "scan-perf",
     ];
     let calls = perfs.map(|perf| {
         let [ringrun, perf] = ["ringrun", perf].map(program::binary);
