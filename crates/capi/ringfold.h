@@ -213,6 +213,54 @@ enum ringfold_result ringfold_reduce(const void *input,
                                      uint32_t root,
                                      ringfold_comm_t comm);
 
+// Writes block r of this rank's input to block `rank` of the output of rank r. The input and the
+// output have `count` elements for each rank. In place: `input` is NULL or equals `output`.
+enum ringfold_result ringfold_all_to_all(const void *input,
+                                         void *output,
+                                         size_t count,
+                                         enum ringfold_type type,
+                                         ringfold_comm_t comm);
+
+// Writes the inputs of all ranks, in rank order, to the output of `root`. An input has `count`
+// elements, and the output `count` times the number of ranks. The outputs of other ranks are not
+// written and may be NULL. In place on the root: `input` is NULL or points to block `root` of
+// `output`, which then is the input.
+enum ringfold_result ringfold_gather(const void *input,
+                                     void *output,
+                                     size_t count,
+                                     enum ringfold_type type,
+                                     uint32_t root,
+                                     ringfold_comm_t comm);
+
+// Writes block r of the input of `root` to the output of rank r. An output has `count` elements, and
+// the input `count` times the number of ranks. The inputs of other ranks are not read and may be
+// NULL. In place on the root: `output` points to block `root` of `input`; or `input` is NULL, and
+// `output` is the long buffer.
+enum ringfold_result ringfold_scatter(const void *input,
+                                      void *output,
+                                      size_t count,
+                                      enum ringfold_type type,
+                                      uint32_t root,
+                                      ringfold_comm_t comm);
+
+// Writes the reduction of the inputs of ranks 0 to r to the output of rank r. Both have `count`
+// elements. In place: `input` is NULL or equals `output`.
+enum ringfold_result ringfold_scan(const void *input,
+                                   void *output,
+                                   size_t count,
+                                   enum ringfold_type type,
+                                   ringfold_op_t op,
+                                   ringfold_comm_t comm);
+
+// Writes the reduction of the inputs of the ranks below r to the output of rank r. Both have `count`
+// elements. The output of rank 0 is not written. In place: `input` is NULL or equals `output`.
+enum ringfold_result ringfold_exscan(const void *input,
+                                     void *output,
+                                     size_t count,
+                                     enum ringfold_type type,
+                                     ringfold_op_t op,
+                                     ringfold_comm_t comm);
+
 // Waits until every rank has made this call.
 enum ringfold_result ringfold_barrier(ringfold_comm_t comm);
 

@@ -158,6 +158,94 @@ pub unsafe extern "C" fn ringfold_reduce(
     unsafe { perform(&arguments, comm) }
 }
 
+/// Writes block r of this rank's input to block `rank` of the output of rank r. The input and the
+/// output have `count` elements for each rank. In place: `input` is NULL or equals `output`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringfold_all_to_all(
+    input: *const c_void,
+    output: *mut c_void,
+    count: usize,
+    r#type: RawType,
+    comm: ringfold_comm_t,
+) -> ringfold_result {
+    let (collective, data_type, op, root) = (Collective::AllToAll, r#type, NO_OP, 0);
+    let arguments = Arguments { collective, input, output, count, data_type, op, root };
+    // SAFETY: the caller gives the memory that the header asks for.
+    unsafe { perform(&arguments, comm) }
+}
+
+/// Writes the inputs of all ranks, in rank order, to the output of `root`. An input has `count`
+/// elements, and the output `count` times the number of ranks. The outputs of other ranks are not
+/// written and may be NULL. In place on the root: `input` is NULL or points to block `root` of
+/// `output`, which then is the input.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringfold_gather(
+    input: *const c_void,
+    output: *mut c_void,
+    count: usize,
+    r#type: RawType,
+    root: u32,
+    comm: ringfold_comm_t,
+) -> ringfold_result {
+    let (collective, data_type, op) = (Collective::Gather, r#type, NO_OP);
+    let arguments = Arguments { collective, input, output, count, data_type, op, root };
+    // SAFETY: the caller gives the memory that the header asks for.
+    unsafe { perform(&arguments, comm) }
+}
+
+/// Writes block r of the input of `root` to the output of rank r. An output has `count` elements, and
+/// the input `count` times the number of ranks. The inputs of other ranks are not read and may be
+/// NULL. In place on the root: `output` points to block `root` of `input`; or `input` is NULL, and
+/// `output` is the long buffer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringfold_scatter(
+    input: *const c_void,
+    output: *mut c_void,
+    count: usize,
+    r#type: RawType,
+    root: u32,
+    comm: ringfold_comm_t,
+) -> ringfold_result {
+    let (collective, data_type, op) = (Collective::Scatter, r#type, NO_OP);
+    let arguments = Arguments { collective, input, output, count, data_type, op, root };
+    // SAFETY: the caller gives the memory that the header asks for.
+    unsafe { perform(&arguments, comm) }
+}
+
+/// Writes the reduction of the inputs of ranks 0 to r to the output of rank r. Both have `count`
+/// elements. In place: `input` is NULL or equals `output`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringfold_scan(
+    input: *const c_void,
+    output: *mut c_void,
+    count: usize,
+    r#type: RawType,
+    op: ringfold_op_t,
+    comm: ringfold_comm_t,
+) -> ringfold_result {
+    let (collective, data_type, root) = (Collective::Scan, r#type, 0);
+    let arguments = Arguments { collective, input, output, count, data_type, op, root };
+    // SAFETY: the caller gives the memory that the header asks for.
+    unsafe { perform(&arguments, comm) }
+}
+
+/// Writes the reduction of the inputs of the ranks below r to the output of rank r. Both have `count`
+/// elements. The output of rank 0 is not written. In place: `input` is NULL or equals `output`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringfold_exscan(
+    input: *const c_void,
+    output: *mut c_void,
+    count: usize,
+    r#type: RawType,
+    op: ringfold_op_t,
+    comm: ringfold_comm_t,
+) -> ringfold_result {
+    let (collective, data_type, root) = (Collective::Exscan, r#type, 0);
+    let arguments = Arguments { collective, input, output, count, data_type, op, root };
+    // SAFETY: the caller gives the memory that the header asks for.
+    unsafe { perform(&arguments, comm) }
+}
+
 /// Waits until every rank has made this call.
 #[unsafe(no_mangle)]
 pub extern "C" fn ringfold_barrier(comm: ringfold_comm_t) -> ringfold_result {

@@ -140,6 +140,61 @@ static void movements(void) {
     OK(ringfold_all_gather(NULL, NULL, 0, RINGFOLD_FLOAT64, comm));
 }
 
+/* A block for each rank: from every rank to every other, to one rank, and from one rank. */
+static void blocks(void) {
+    static int32_t in[COUNT * RANKS_MAX], out[COUNT * RANKS_MAX];
+    size_t all = COUNT * size, own = rank * COUNT, bytes = COUNT * sizeof *in;
+    for (size_t i = 0; i < all; i++) in[i] = element(rank, i);
+    for (int in_place = 0; in_place < 2; in_place++) {
+        if (in_place) memcpy(out, in, size * bytes);
+        else memset(out, 0, sizeof out);
+        OK(ringfold_all_to_all(in_place ? NULL : in, out, COUNT, RINGFOLD_INT32, comm));
+        for (size_t i = 0; i < all; i++)
+            CHECK(out[i] == element((uint32_t)(i / COUNT), own + i % COUNT));
+    }
+    for (uint32_t root = 0; root < size; root++) {
+        int is_root = rank == root;
+        for (int way = 0; way < 3; way++) {
+            const int32_t *input = way == 0 || !is_root ? in : way == 1 ? out + own : NULL;
+            memset(out, 0, sizeof out);
+            if (way > 0) memcpy(out + own, in, bytes);
+            OK(ringfold_gather(input, is_root ? out : NULL, COUNT, RINGFOLD_INT32, root, comm));
+            for (size_t i = 0; i < all && is_root; i++)
+                CHECK(out[i] == element((uint32_t)(i / COUNT), i % COUNT));
+        }
+        for (int way = 0; way < 3; way++) {
+            const int32_t *input = !is_root ? NULL : way == 0 ? in : way == 1 ? out : NULL;
+            int32_t *output = is_root && way == 1 ? out + own : out;
+            memset(out, 0, sizeof out);
+            if (is_root && way > 0) memcpy(out, in, size * bytes);
+            OK(ringfold_scatter(input, output, COUNT, RINGFOLD_INT32, root, comm));
+            const int32_t *result = is_root && way > 0 ? out + own : out;
+            for (size_t i = 0; i < COUNT; i++) CHECK(result[i] == element(root, own + i));
+        }
+    }
+}
+
+/* Sums of the ranks up to this one, and of those below it. */
+static void scans(void) {
+    static int64_t in[COUNT], out[COUNT];
+    for (size_t i = 0; i < COUNT; i++) in[i] = element(rank, i);
+    for (int way = 0; way < 4; way++) {
+        int is_exclusive = way % 2, in_place = way / 2;
+        if (in_place) memcpy(out, in, sizeof in);
+        else memset(out, 0, sizeof out);
+        const int64_t *input = in_place ? NULL : in;
+        if (is_exclusive) OK(ringfold_exscan(input, out, COUNT, RINGFOLD_INT64, RINGFOLD_SUM, comm));
+        else OK(ringfold_scan(input, out, COUNT, RINGFOLD_INT64, RINGFOLD_SUM, comm));
+        for (size_t i = 0; i < COUNT; i++) {
+            int64_t sum = 0;
+            for (uint32_t other = 0; other < rank; other++) sum += element(other, i);
+            if (!is_exclusive) sum += in[i];
+            else if (rank == 0) sum = in_place ? in[i] : 0;
+            CHECK(out[i] == sum);
+        }
+    }
+}
+
 /* Sums in windows, and after multiplication by a factor. */
 static void windows(void) {
     ringfold_window_t in, out;
@@ -221,6 +276,8 @@ int main(void) {
     }
     short_types();
     movements();
+    blocks();
+    scans();
     windows();
     groups();
     OK(ringfold_barrier(comm));
