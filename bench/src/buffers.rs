@@ -62,7 +62,8 @@ impl CallBuffers {
         let [input, output] = self.words_mut();
         output[..buffer_bytes(call, ranks).div_ceil(size_of::<u64>())].fill(GARBAGE);
         let bytes = call.data_type.bytes();
-        let len = call.input_of(rank, ranks) * bytes;
+        // Messages and uneven parts stand in as broadcasts, and have inputs on all ranks.
+        let len = call.input_len(ranks) * bytes;
         if in_place {
             let at = call.in_place_at(rank)[0] * bytes;
             oracle.fill_input(rank, &mut cast_slice_mut(output)[at..at + len]);

@@ -139,8 +139,8 @@ impl<'a> Network<'a> {
     }
 }
 
-/// The ranks that are the members of each group of `layout`, by number. The groups of all calls have
-/// these members.
+/// The ranks that are the members of each group of `layout`, by number. The groups of all calls
+/// have these members.
 #[must_use]
 pub fn members(layout: &Layout) -> Vec<Vec<Rank>> {
     let call = Call {

@@ -12,8 +12,8 @@ const COUNTS: [usize; 3] = [1, 777, 150_001];
 const OPS: [ReduceOp; 5] =
     [ReduceOp::Sum, ReduceOp::Prod, ReduceOp::Min, ReduceOp::Max, ReduceOp::Avg];
 
-/// Sleeps for `seconds`, and then reduces all values, `rounds` times. Prints the rank and a digest of
-/// all its results for each round.
+/// Sleeps for `seconds`, and then reduces all values, `rounds` times. Prints the rank and a digest
+/// of all its results for each round.
 pub(crate) fn bits(comm: &mut Communicator, rounds: usize, seconds: u64) -> Result<(), Error> {
     thread::sleep(Duration::from_secs(seconds));
     for _ in 0..rounds {

@@ -278,10 +278,10 @@ impl Timer {
 
 /// The root of the call after `call`. With one root for all calls, ranks would run ahead: a chain
 /// of ranks passes on several calls at a time, and a root sends the next call while others still
-/// receive. So the next root of a broadcast or scatter is the rank that chains and trees reach last. The next
-/// root of a reduce or gather is the rank after this root, since that call's chains and trees begin at
-/// this root. In a scan, low ranks may run ahead. In the others a result needs every rank's
-/// input.
+/// receive. So the next root of a broadcast or scatter is the rank that chains and trees reach
+/// last. The next root of a reduce or gather is the rank after this root, since that call's chains
+/// and trees begin at this root. In a scan, low ranks may run ahead. In the others a result needs
+/// every rank's input.
 fn root_after(call: &Call, size: usize) -> Rank {
     let distance = match call.collective {
         Collective::Broadcast | Collective::Scatter => size - 1,

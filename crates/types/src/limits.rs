@@ -169,8 +169,8 @@ pub const PARTING_MS: u64 = 1_000;
 /// Bytes of a question that one rank asks the control threads of others.
 pub const QUESTION_BYTES_MAX: usize = 4_096;
 
-/// Questions that the coordinator has open at a time, and that it remembers the answers of. Ranks ask
-/// again later.
+/// Questions that the coordinator has open at a time, and questions whose answers it remembers.
+/// Ranks ask again later.
 pub const INQUIRIES_MAX: usize = 64;
 
 /// Communicators of one job that may exist at the same time, if each asks `ringrun` for a

@@ -124,8 +124,8 @@ pub struct Config {
     /// it. Rank 0 reads the file and sends it to all ranks; the files of other ranks are ignored.
     /// Default: none; estimates use the rates of NICs and default prices.
     pub prices_file: Option<String>,
-    /// `RINGFOLD_AGGREGATORS`: the control ports of up to 8 aggregators for in-network reduction, as
-    /// in `10.0.0.9:7411,10.0.0.10:7411`. Calls are divided among them. Default: none.
+    /// `RINGFOLD_AGGREGATORS`: the control ports of up to 8 aggregators for in-network reduction,
+    /// as in `10.0.0.9:7411,10.0.0.10:7411`. Calls are divided among them. Default: none.
     pub aggregators: Vec<String>,
     /// `RINGFOLD_INNETWORK`: `off` ignores the aggregators. `auto` uses those that grant a group,
     /// where they are faster. With `require` joining fails unless every one grants a group.

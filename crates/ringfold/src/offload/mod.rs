@@ -4,7 +4,8 @@
 //! * `term`: this rank's end of one group, from its grant until it is given up;
 //! * `shared`: the terms of all groups, which the caller and the control thread use;
 //! * `question`: the questions about a term that the control threads of all ranks answer;
-//! * `renewal`: asks again for a group that was given up.
+//! * `renewal`: asks again for a group that was given up;
+//! * `background`: threads for work that may block.
 //!
 //! A group that fails is given up by all members together, at one chunk. One of them asks how far
 //! everyone came. The control threads answer, because a member may have finished the call and
@@ -12,6 +13,7 @@
 //! before the first chunk whose result has arrived at no member. A member that lacks an earlier
 //! result asks the one that has most results for it.
 
+mod background;
 mod question;
 mod renewal;
 mod shared;

@@ -13,8 +13,20 @@ use std::time::Duration;
 use ringfold_bootstrap::Inquirer;
 use ringfold_types::limits;
 
+use super::background::spawn;
 use super::question::{About, Question};
-use super::shared::Shared;
+use super::site::Site;
+
+/// The groups of a communicator, one of which was given up.
+pub(super) trait Renewed: Send + Sync {
+    fn provider(&self) -> Arc<dyn Site>;
+
+    /// Whether a group is given up.
+    fn is_given_up(&self, group: usize) -> bool;
+
+    /// Whether a term of a group is in use, or is decided to be.
+    fn has_term(&self, group: usize, number: u32) -> bool;
+}
 
 /// The shortest and the longest pause before another attempt.
 const PAUSES: [Duration; 2] = [
@@ -27,7 +39,12 @@ const READY_TRIES: u64 = 10;
 const READY_PAUSE: Duration = Duration::from_millis(200);
 
 /// Begins to ask again for `group`, whose term of this number was given up.
-pub(super) fn begin(shared: Weak<Shared>, inquirer: Inquirer, group: u8, mut term: u32) {
+pub(super) fn begin<R: Renewed + 'static>(
+    shared: Weak<R>,
+    inquirer: Inquirer,
+    group: u8,
+    mut term: u32,
+) {
     spawn(move || {
         let [mut pause, longest] = PAUSES;
         loop {
@@ -35,7 +52,7 @@ pub(super) fn begin(shared: Weak<Shared>, inquirer: Inquirer, group: u8, mut ter
                 return;
             }
             pause = longest.min(2 * pause);
-            let Some(site) = shared.upgrade().map(|shared| Arc::clone(shared.site())) else {
+            let Some(site) = shared.upgrade().map(|shared| shared.provider()) else {
                 return;
             };
             term += 1;
@@ -62,7 +79,7 @@ pub(super) fn begin(shared: Weak<Shared>, inquirer: Inquirer, group: u8, mut ter
 }
 
 /// Waits for `pause`. Returns whether the group is still to be asked for.
-fn is_wanted_after(shared: &Weak<Shared>, group: u8, pause: Duration) -> bool {
+fn is_wanted_after(shared: &Weak<impl Renewed>, group: u8, pause: Duration) -> bool {
     let step = Duration::from_millis(100);
     let mut left = pause;
     while !left.is_zero() {
@@ -72,13 +89,5 @@ fn is_wanted_after(shared: &Weak<Shared>, group: u8, pause: Duration) -> bool {
             return false;
         }
     }
-    shared.upgrade().is_some_and(|shared| shared.current(group.into()).is_none())
-}
-
-/// Runs `work` on a thread of its own.
-pub(super) fn spawn(work: impl FnOnce() + Send + 'static) {
-    let thread = thread::Builder::new().name("ringfold-net".into());
-    if let Err(e) = thread.spawn(work) {
-        tracing::warn!("cannot start a thread for in-network reduction: {e}");
-    }
+    shared.upgrade().is_some_and(|shared| shared.is_given_up(group.into()))
 }

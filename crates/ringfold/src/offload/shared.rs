@@ -12,8 +12,9 @@ use ringfold_types::Rank;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{EventfdFlags, eventfd};
 
+use super::background::spawn;
 use super::question::{About, Position, Question, Readiness};
-use super::renewal;
+use super::renewal::{self, Renewed};
 use super::site::Site;
 use super::term::Term;
 
@@ -120,21 +121,6 @@ impl Shared {
         self.epoll.as_fd()
     }
 
-    /// The number of a group's term, if it is not given up.
-    pub(super) fn current(&self, group: usize) -> Option<u32> {
-        let state = self.lock();
-        state.groups.get(group).filter(|group| !group.is_given_up).map(|group| group.number)
-    }
-
-    /// Whether a term of a group is in use, or is decided to be.
-    pub(super) fn has_term(&self, group: usize, number: u32) -> bool {
-        let state = self.lock();
-        let is_decided = |next: &Next| next.number == number && next.start.is_some();
-        state.groups.get(group).is_some_and(|group| {
-            group.number == number || group.next.as_ref().is_some_and(is_decided)
-        })
-    }
-
     /// Advances all terms, and asks what is due. Returns whether anything moved.
     pub(super) fn poll(&self, inquirer: &Inquirer) -> bool {
         let mut moved = self.has_news.swap(false, Ordering::Acquire);
@@ -201,7 +187,7 @@ impl Shared {
                 Err(error) => tracing::debug!("cannot connect to {}: {error}", site.name(group)),
             }
         };
-        renewal::spawn(connecting);
+        spawn(connecting);
     }
 
     fn connected(&self, group: usize, number: u32, connected: Box<dyn Connected>) {
@@ -210,6 +196,23 @@ impl Shared {
         if let Some(next) = next.filter(|next| next.number == number) {
             next.group = Some(connected);
         }
+    }
+}
+
+impl Renewed for Shared {
+    fn provider(&self) -> Arc<dyn Site> {
+        Arc::clone(&self.site)
+    }
+
+    fn is_given_up(&self, group: usize) -> bool {
+        self.lock().groups.get(group).is_none_or(|group| group.is_given_up)
+    }
+
+    fn has_term(&self, group: usize, number: u32) -> bool {
+        let is_decided = |next: &Next| next.number == number && next.start.is_some();
+        self.lock().groups.get(group).is_some_and(|group| {
+            group.number == number || group.next.as_ref().is_some_and(is_decided)
+        })
     }
 }
 
@@ -237,8 +240,8 @@ fn watch(epoll: &OwnedFd, term: &Term) -> io::Result<()> {
 }
 
 impl State {
-    /// Notes that call `seq` begins, and begins the terms that follow. Returns false while it is not
-    /// decided which term serves the call.
+    /// Notes that call `seq` begins, and begins the terms that follow. Returns false while it is
+    /// not decided which term serves the call.
     pub(super) fn begin(&mut self, seq: u64) -> bool {
         let is_undecided = |group: &Group| {
             let next = group.next.as_ref();

@@ -135,8 +135,8 @@ impl Term {
         Position { posted: self.group.posted(), arrived: self.group.arrived() }
     }
 
-    /// Ends the term before chunk `at`. `holder` has all results before it. Returns whether the term
-    /// ends now.
+    /// Ends the term before chunk `at`. `holder` has all results before it. Returns whether the
+    /// term ends now.
     pub(super) fn end(&mut self, at: u64, holder: Rank) -> bool {
         let is_first = self.end.is_none();
         if is_first {

@@ -67,7 +67,8 @@ pub enum InitError {
         /// The reason.
         source: ExchangeError,
     },
-    /// In-network reduction is required, and an aggregator grants no group. All ranks get this error.
+    /// In-network reduction is required, and an aggregator grants no group. All ranks get this
+    /// error.
     #[error("RINGFOLD_INNETWORK=require cannot be met: {reason}")]
     InNetwork {
         /// The reason.
@@ -75,7 +76,8 @@ pub enum InitError {
     },
     /// Rank 0 sent answers of aggregators that this rank cannot read.
     #[error(
-        "rank 0 sent answers of aggregators that cannot be read; start every rank with the same version of ringfold"
+        "rank 0 sent answers of aggregators that cannot be read; start every rank with the same \
+         version of ringfold"
     )]
     Grants,
     /// The network interfaces cannot be listed.
