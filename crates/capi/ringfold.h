@@ -232,10 +232,10 @@ enum ringfold_result ringfold_gather(const void *input,
                                      uint32_t root,
                                      ringfold_comm_t comm);
 
-// Writes block r of the input of `root` to the output of rank r. An output has `count` elements, and
-// the input `count` times the number of ranks. The inputs of other ranks are not read and may be
-// NULL. In place on the root: `output` points to block `root` of `input`; or `input` is NULL, and
-// `output` is the long buffer.
+// Writes block r of the input of `root` to the output of rank r. An output has `count` elements,
+// and the input `count` times the number of ranks. The inputs of other ranks are not read and may
+// be NULL. In place on the root: `output` points to block `root` of `input`; or `input` is NULL,
+// and `output` is the long buffer.
 enum ringfold_result ringfold_scatter(const void *input,
                                       void *output,
                                       size_t count,
@@ -252,8 +252,9 @@ enum ringfold_result ringfold_scan(const void *input,
                                    ringfold_op_t op,
                                    ringfold_comm_t comm);
 
-// Writes the reduction of the inputs of the ranks below r to the output of rank r. Both have `count`
-// elements. The output of rank 0 is not written. In place: `input` is NULL or equals `output`.
+// Writes the reduction of the inputs of the ranks below r to the output of rank r. Both have
+// `count` elements. The output of rank 0 is not written. In place: `input` is NULL or equals
+// `output`.
 enum ringfold_result ringfold_exscan(const void *input,
                                      void *output,
                                      size_t count,

@@ -193,10 +193,10 @@ pub unsafe extern "C" fn ringfold_gather(
     unsafe { perform(&arguments, comm) }
 }
 
-/// Writes block r of the input of `root` to the output of rank r. An output has `count` elements, and
-/// the input `count` times the number of ranks. The inputs of other ranks are not read and may be
-/// NULL. In place on the root: `output` points to block `root` of `input`; or `input` is NULL, and
-/// `output` is the long buffer.
+/// Writes block r of the input of `root` to the output of rank r. An output has `count` elements,
+/// and the input `count` times the number of ranks. The inputs of other ranks are not read and may
+/// be NULL. In place on the root: `output` points to block `root` of `input`; or `input` is NULL,
+/// and `output` is the long buffer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ringfold_scatter(
     input: *const c_void,
@@ -229,8 +229,9 @@ pub unsafe extern "C" fn ringfold_scan(
     unsafe { perform(&arguments, comm) }
 }
 
-/// Writes the reduction of the inputs of the ranks below r to the output of rank r. Both have `count`
-/// elements. The output of rank 0 is not written. In place: `input` is NULL or equals `output`.
+/// Writes the reduction of the inputs of the ranks below r to the output of rank r. Both have
+/// `count` elements. The output of rank 0 is not written. In place: `input` is NULL or equals
+/// `output`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ringfold_exscan(
     input: *const c_void,
