@@ -3,7 +3,7 @@
 //! decides.
 //!
 //! 1. Each rank sends its input to the next rank, which holds it as its first sum.
-//! 2. Each rank adds its input to what it holds, and sends that over distance 2. So a rank then
+//! 2. Each rank adds its input to its sum, and sends the result over distance 2. A rank then
 //!    holds the sum of the 3 inputs before its own.
 //! 3. Rounds of distance 3, 6, 12 and so on double the number of inputs. Rank 0 holds none, so it
 //!    sends nothing.

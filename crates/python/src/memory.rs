@@ -31,7 +31,7 @@ impl Drop for View {
     }
 }
 
-/// What keeps the memory of an argument.
+/// The owner that keeps the memory of an argument.
 enum Lease {
     View {
         _view: View,

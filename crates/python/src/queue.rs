@@ -318,7 +318,8 @@ impl Ticket {
         callbacks.into_iter().for_each(|callback| callback());
     }
 
-    /// The memory and objects of the call, if it is done. Whoever holds the GIL drops them.
+    /// The memory and objects of the call, if it is done. A thread with the GIL must drop
+    /// them.
     pub(crate) fn release(&self) -> Option<Box<dyn Any + Send>> {
         let mut state = lock(&self.state);
         if state.outcome.is_some() { state.kept.take() } else { None }

@@ -373,7 +373,7 @@ mod tests {
         }
     }
 
-    /// The peer of a rank is always late by the same time, whatever this rank does.
+    /// The peer of a rank is always late by the same time, independent of this rank.
     #[test]
     fn a_rank_does_not_spin_for_long_while_its_peer_is_late() {
         for late in [70, 150, 250, 1000, 100_000].map(Duration::from_micros) {

@@ -1,4 +1,4 @@
-//! The part of each aggregator for the members of one group: who is whose child.
+//! The part of each aggregator for the members of one group: the children of each.
 //!
 //! Members stay in their order, so that a tree combines them as they are numbered. Neighbours below
 //! the same aggregator are one group there. An aggregator with more children than its limit has

@@ -81,7 +81,7 @@ pub enum TreesError {
 }
 
 impl Trees {
-    /// Reads the value of `RINGFOLD_AGGREGATORS`: `host:port[,host:port...]`, or else the path of a
+    /// Reads a list `host:port[,host:port...]`, or else the path of a
     /// tree file.
     ///
     /// # Errors

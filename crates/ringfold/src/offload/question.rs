@@ -14,7 +14,7 @@ const HEAD_BYTES: usize = 14;
 pub(super) enum Question {
     /// How far has each member come? The answer is a `Position`, and nothing moves after it.
     Positions,
-    /// What is the result of this chunk? The answer is 1 and its bytes.
+    /// Asks for the result of this chunk. The answer is 1 and its bytes.
     Result(u64),
     /// Each member begins to connect to a new term. The answer is 1.
     Connect(Vec<u8>),
