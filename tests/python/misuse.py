@@ -31,6 +31,7 @@ def arguments(comm):
     refused(lambda: comm.all_reduce(four, array.array("f", [0.0] * 3)), "allreduce on rank")
     refused(lambda: comm.all_reduce(four, array.array("d", [0.0] * 4)), "float32 and float64")
     refused(lambda: comm.all_reduce(four, memoryview(four)[1:]), "overlap")
+    refused(lambda: comm.all_reduce(four, memoryview(four)[:2]), "overlap")
     refused(lambda: comm.all_reduce(array.array("h", [1])), "name their type by dtype")
     refused(lambda: comm.all_reduce(array.array("b", [1] * 3), dtype="int32"), "not elements of 4")
     refused(lambda: comm.all_reduce((0, 8), dtype="float32"), "at the address 0")

@@ -188,6 +188,30 @@ def groups(rank, size):
             assert "rank" in str(error), error
 
 
+def windows(rank, size):
+    """Tensors of the backend's own memory."""
+    backend = dist.group.WORLD._get_backend(torch.device("cpu"))
+    assert not backend.supports_tensor_alloc(torch.device("cpu"))
+    for dtype in [torch.float32, torch.bfloat16, torch.int64, torch.int16, torch.complex64]:
+        for count in [0, 1, 1000, 70_000]:
+            mine = backend.allocate_tensor(count, dtype=dtype, device=torch.device("cpu"))
+            assert mine.shape == (count,) and mine.dtype == dtype and not mine.any()
+            assert count == 0 or backend._windows.find(mine)[1] == 0
+            mine.copy_(inputs(dtype, count, rank))
+            total = torch.stack(all_inputs(dtype, count)).sum(0).to(dtype)
+            dist.all_reduce(mine[1:])
+            equal(mine[1:], total[1:], f"all_reduce of a part of a window of {dtype}")
+            equal(mine[:1], inputs(dtype, count, rank)[:1], "the rest of a window")
+            work = dist.all_reduce(mine[:1], async_op=True)
+            done(work)
+            equal(mine, total, f"all_reduce of a window of {dtype}")
+            dist.broadcast(mine, 0)
+    # The next operation forgets those that are done, with their tensors.
+    del mine, work
+    dist.barrier(async_op=True).wait()
+    assert not backend._windows._places, "the windows live on"
+
+
 def refused(call, words):
     try:
         call()
@@ -242,7 +266,7 @@ def tensors(rank, size):
 def main():
     dist.init_process_group("ringfold")
     rank, size = dist.get_rank(), dist.get_world_size()
-    for check in [reductions, movement, messages, groups, tensors]:
+    for check in [reductions, movement, messages, groups, tensors, windows]:
         check(rank, size)
     dist.destroy_process_group()
     dist.init_process_group("cpu:ringfold")
