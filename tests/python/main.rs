@@ -172,7 +172,8 @@ fn page_works_by(package: &Path, launch: impl Fn() -> Command) {
         let outcome = run_by(package, command.arg(&program));
         assert!(outcome.status.success(), "{command:?}: {outcome:?}");
         if program.ends_with("page0.py") {
-            let means = outcome.stdout.matches("of 2: 0.5\n").count();
+            // mpiexec mixes the lines of ranks.
+            let means = outcome.stdout.matches(" of 2: 0.5").count();
             assert_eq!(means, 2, "{command:?}: {outcome:?}");
         }
     }

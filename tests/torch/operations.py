@@ -9,6 +9,7 @@ from operator import and_, or_, xor
 import ringfold
 import torch
 import torch.distributed as dist
+from ringfold.torch import _memory
 
 Op = dist.ReduceOp
 
@@ -212,6 +213,14 @@ def windows(rank, size):
     assert not backend._windows._places, "the windows live on"
 
 
+def copies(rank, size):
+    """The path of GPUs' tensors, here with tensors of the CPU that pass for those of a device."""
+    is_on_host, _memory.is_on_host = _memory.is_on_host, lambda tensor: False
+    for check in [reductions, movement, messages]:
+        check(rank, size)
+    _memory.is_on_host = is_on_host
+
+
 def refused(call, words):
     try:
         call()
@@ -266,7 +275,7 @@ def tensors(rank, size):
 def main():
     dist.init_process_group("ringfold")
     rank, size = dist.get_rank(), dist.get_world_size()
-    for check in [reductions, movement, messages, groups, tensors, windows]:
+    for check in [reductions, movement, messages, groups, tensors, windows, copies]:
         check(rank, size)
     dist.destroy_process_group()
     dist.init_process_group("cpu:ringfold")

@@ -149,7 +149,7 @@ class RingfoldBackend(Backend):
         for tensor in tensors:
             if operation(opts.reduceOp, tensor.dtype) != "sum":
                 raise ValueError("ringfold combines sparse tensors only by their sum")
-            tensor_sum = self._sparse_sum(tensor.coalesce())
+            tensor_sum = self._sparse_sum(tensor.coalesce().cpu())
             tensor.copy_(tensor_sum)
         return Work([], list(tensors)) if opts.asyncOp else None
 
