@@ -1,5 +1,6 @@
 //! Groups of calls that are performed together.
 #![allow(unsafe_code)]
+#![expect(clippy::too_many_arguments, reason = "these are keywords in Python")]
 
 use std::sync::{Arc, Mutex};
 
