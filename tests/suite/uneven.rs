@@ -263,11 +263,11 @@ fn an_operation_registered_again_is_another_one() {
     let keep_largest = |into: &mut [u32], from: &[u32]| {
         into.iter_mut().zip(from).for_each(|(into, from)| *into = (*into).max(*from));
     };
-    let both = |comm: &mut Communicator| {
-        [comm.register_op("merge", add).unwrap(), comm.register_op("merge", keep_largest).unwrap()]
+    let both = |comm: &mut Communicator| -> Result<_, Error> {
+        Ok([comm.register_op("merge", add)?, comm.register_op("merge", keep_largest)?])
     };
     on_all(3, &[], |comm| {
-        let [sum, largest] = both(comm);
+        let [sum, largest] = both(comm).unwrap();
         for (op, wanted) in [(&sum, 6), (&largest, 3), (&sum, 6)] {
             let mut word = [comm.rank().0 + 1];
             comm.all_reduce_by(&mut word, op).unwrap();
@@ -276,7 +276,8 @@ fn an_operation_registered_again_is_another_one() {
     });
     fails(
         |comm| {
-            let [sum, largest] = both(comm);
+            // A rank may learn of the failure while it registers an operation.
+            let [sum, largest] = both(comm)?;
             let op = if comm.rank() == Rank(1) { &largest } else { &sum };
             comm.all_reduce_by(&mut [comm.rank().0; 5], op)
         },
