@@ -1,11 +1,10 @@
 //! Algorithms that also work on blocks of different lengths. All ranks know all lengths.
 
-use ringfold_types::{Call, Collective};
+use ringfold_types::Call;
 
 use crate::algorithm::{Algorithm, ScheduleParams, Way};
 use crate::blocks::Blocks;
 use crate::schedule::Schedule;
-use crate::{allgather, reduce_scatter};
 
 /// An algorithm that also works on blocks of different lengths.
 #[derive(Clone, Copy, Debug)]
@@ -17,22 +16,6 @@ pub struct Uneven {
 }
 
 impl Uneven {
-    /// All such algorithms for a collective.
-    #[must_use]
-    pub const fn of(collective: Collective) -> &'static [Self] {
-        match collective {
-            Collective::AllGather => allgather::UNEVEN,
-            Collective::ReduceScatter => reduce_scatter::UNEVEN,
-            _ => &[],
-        }
-    }
-
-    /// The one of `collective` with this name, if there is one.
-    #[must_use]
-    pub fn named(collective: Collective, name: &str) -> Option<&'static Self> {
-        Self::of(collective).iter().find(|it| it.algorithm.name == name)
-    }
-
     /// Makes one rank's schedule. The call's count is the length of the longest block.
     ///
     /// # Panics

@@ -4,10 +4,10 @@
 //! one, until it has all. Every rank sends the least possible, and only to a neighbour. The chain
 //! of messages is as long as the ring.
 //!
-//! A rank that waits for room in its link has come further in the schedule than the next rank, which
-//! takes the elements. A rank that waits for elements has come as far as the previous rank, or
-//! further. So no ranks wait for each other in a circle, however long their blocks are. Only a few
-//! chunks go around at a time, so ranks pass them on while they are in the cache.
+//! A rank that waits for room in its link has come further in the schedule than the next rank,
+//! which takes the elements. A rank that waits for elements has come as far as the previous rank,
+//! or further. So no ranks wait for each other in a circle, however long their blocks are. Only a
+//! few chunks go around at a time, so ranks pass them on while they are in the cache.
 //!
 //! Steps: n-1. Sent by each rank: n-1 blocks. Pipelined in chunks.
 //!

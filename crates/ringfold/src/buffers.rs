@@ -66,8 +66,9 @@ pub(crate) enum User<'m, 'a> {
 }
 
 impl Buffers<'_> {
-    /// The buffers of a program's call with the input scaled. An all-reduce scales into its output and then
-    /// works in place. Other collectives scale into `copy`: the caller's input must not change.
+    /// The buffers of a program's call with the input scaled. An all-reduce scales into its output
+    /// and then works in place. Other collectives scale into `copy`: the caller's input must not
+    /// change.
     pub(crate) fn scaled<'m>(
         &'m mut self,
         factor: f64,

@@ -44,7 +44,8 @@ pub(crate) struct Args {
     count: Option<Amount>,
     /// Elements of each rank's block, as in 3,0,5, for allgather and reduce_scatter: the call is
     /// all_gather_v or reduce_scatter_v
-    #[arg(long, value_name = "LIST", value_delimiter = ',', conflicts_with_all = ["bytes", "count"])]
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    #[arg(conflicts_with_all = ["bytes", "count"])]
     counts: Option<Vec<usize>>,
     /// Type of the elements [default: f32]
     #[arg(short, long, value_name = "TYPE")]

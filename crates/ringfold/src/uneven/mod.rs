@@ -1,12 +1,12 @@
 //! Uneven collectives: their parts may differ in length.
 //!
-//! Where all ranks know all counts (`common`), the call is a schedule of blocks of these lengths,
+//! Where all ranks know all counts (`blocks`), the call is a schedule of blocks of these lengths,
 //! and a hash of the counts is a part of the call. Elsewhere only the sender and the receiver of a
 //! part know its length. Such a call consists of messages in the order of `Pairs`, and the receiver
 //! compares both lengths. So ranks that disagree about a part fail by name, and an empty part is a
 //! message too.
 
-mod common;
+mod blocks;
 mod user;
 
 pub use self::user::UserOp;
