@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 use ringfold_collectives::check::{Conditions, Flaw, check};
+use ringfold_collectives::select::{Constraints, Measurements, select_uneven};
 use ringfold_collectives::{Blocks, Schedule, ScheduleParams, Stated, Uneven};
 use ringfold_topology::Layout;
 use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp, Wire};
@@ -219,4 +220,26 @@ fn other_lengths_are_a_flaw() {
         let flaw: Result<_, Flaw> = check(&schedules, conditions);
         assert!(flaw.is_err(), "{}", uneven.algorithm);
     }
+}
+
+/// As in MPICH and Open MPI: few steps for short blocks, and a ring for long ones. Where one block
+/// is long, its rank sends it once around a ring, and not to each other rank.
+#[test]
+fn the_lengths_decide() {
+    let layout = Layout::apart(16);
+    let chosen = |lens: &[usize], rule: &str| {
+        let call = call(Collective::AllGather, lens, DataType::F32);
+        let blocks = Blocks::in_order(lens.iter().copied());
+        let constraints: Constraints = rule.parse().unwrap_or_default();
+        let measured = Measurements::default();
+        select_uneven(&call, &blocks, &layout, &constraints, &measured).algorithm.name
+    };
+    let short: Vec<usize> = (0..16).map(|rank| rank % 4).collect();
+    assert!(["bruck", "direct"].contains(&chosen(&short, "")), "{}", chosen(&short, ""));
+    let mut one_long = vec![0; 16];
+    one_long[3] = 1 << 20;
+    assert_eq!(chosen(&one_long, ""), "ring");
+    // Rules hold, and those that leave no algorithm for such blocks have no effect.
+    assert_eq!(chosen(&one_long, "allgather:bruck"), "bruck");
+    assert_eq!(chosen(&one_long, "allgather:recursive_doubling"), "ring");
 }
