@@ -36,9 +36,9 @@ pub(crate) fn answer(args: &Args) -> anyhow::Result<String> {
     writeln!(text, "  {:<20} {:>12} {:>12}", "algorithm", "estimated", "measured")?;
     let possible = |algorithm: &&Algorithm| is_possible(algorithm, call, layout);
     for algorithm in Algorithm::of(call.collective).iter().filter(possible) {
-        let estimate = match algorithm.is_single_copy() {
-            true => "-".to_owned(),
-            false => micros(price(algorithm, call, layout, question.chunk())),
+        let estimate = match algorithm.has_estimate(layout) {
+            false => "-".to_owned(),
+            true => micros(price(algorithm, call, layout, question.chunk())),
         };
         let time = rows.iter().find(|row| row.algorithm == algorithm.name).map(Row::time);
         let time = time.map_or_else(|| "-".to_owned(), micros);
@@ -51,7 +51,7 @@ pub(crate) fn answer(args: &Args) -> anyhow::Result<String> {
             Amount(row.bytes),
             Amount(buffer_bytes(call, layout.size()))
         ),
-        None if chosen.is_single_copy() => {
+        None if !chosen.has_estimate(layout) => {
             "two ranks with a core each copy such messages from each other's memory, if the \
              system permits it and it is fast; RINGFOLD_SHM_CMA=0 turns that off"
                 .to_owned()
@@ -67,6 +67,8 @@ pub(crate) fn answer(args: &Args) -> anyhow::Result<String> {
     };
     writeln!(text, "* {} is chosen: {why}", chosen.name)?;
     text += &prices::table(layout);
+    let (cpus, from) = (layout.occupancy().cpus, question.cpus_from());
+    writeln!(text, "  {:<20} {:>12} {:>12} {cpus:>12}   {from}", "CPUs of a host", "", "")?;
     Ok(text)
 }
 
