@@ -180,14 +180,19 @@ def callbacks():
                 wait()
             except ringfold.Error as error:
                 found.append(str(error))
-        found.append(one.all_reduce(last, async_op=True))
+        handle = one.all_reduce(last, async_op=True)
+        try:
+            handle.wait(60)
+        except ringfold.Error as error:
+            found.append(str(error))
+        found.append(handle)
         ended.set()
 
     one.barrier(async_op=True).add_done_callback(callback)
     other.barrier()
     assert ended.wait(60)
     *texts, handle = found
-    assert len(texts) == 3 and all("within a call" in text for text in texts), texts
+    assert len(texts) == 4 and all("within a call" in text for text in texts), texts
     other.all_reduce(array.array("f", [2.0]))
     handle.wait(60)
     assert last[0] == 3.0

@@ -166,6 +166,24 @@ def messages():
         assert len(group) == 2 * size + 1
     expect([it[0] for it in from_all], range(size), "the messages of a group")
     expect(total, [size], "the sum of a group")
+    # Collectives alone, each with memory of its own.
+    root, ints = size - 1, lambda *values: array.array("i", values)
+    own = [ints(rank) for _ in range(4)]
+    into = [ints(9), ints(9), ints(9), ints(*[9] * size), ints(*[9] * size), ints(9)]
+    rows = ints(*[rank * size + to for to in range(size)]), ints(*range(size))
+    with comm.group() as group:
+        group.reduce(own[0], into[0], root=root)
+        group.scan(own[1], into[1])
+        group.exscan(own[2], into[2], "max")
+        group.all_to_all(rows[0], into[3])
+        group.gather(own[3], into[4], root)
+        group.scatter(rows[1] if rank == root else None, into[5], root)
+    expect(into[0], [sum(range(size)) if rank == root else 9], "reduce in a group")
+    expect(into[1], [sum(range(rank + 1))], "scan in a group")
+    expect(into[2], [rank - 1 if rank else 9], "exscan in a group")
+    expect(into[3], [of * size + rank for of in range(size)], "all_to_all in a group")
+    expect(into[4], range(size) if rank == root else [9] * size, "gather in a group")
+    expect(into[5], [rank], "scatter in a group")
 
 
 def addresses():

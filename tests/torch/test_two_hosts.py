@@ -40,7 +40,8 @@ def needed(name, is_there):
         return
     if name in os.environ.get("RINGFOLD_TEST_REQUIRE", "").split(","):
         raise AssertionError(f"{name} is missing")
-    raise unittest.SkipTest(f"SKIPPED {name}: it is missing")
+    print(f"SKIPPED {name}: it is missing", file=sys.stderr)
+    raise unittest.SkipTest(name)
 
 
 def page():

@@ -55,12 +55,12 @@ where
             Attempt::Busy(work) => work,
         }
     };
-    let ticket = Ticket::new(Box::new(keep(py, memories, common.keep)?));
+    let ticket = Ticket::new(member, Box::new(keep(py, memories, common.keep)?));
     member.submit(work, &ticket).map_err(|fault| raise(py, fault))?;
     if common.async_op {
         return Ok(Some(Handle::new(ticket)));
     }
-    wait_or_abort(py, &ticket, &member.aborter)?;
+    wait_or_abort(py, &ticket)?;
     Ok(None)
 }
 

@@ -1,5 +1,6 @@
 //! Groups of calls that are performed together.
 #![allow(unsafe_code)]
+#![expect(clippy::too_many_arguments, reason = "these are keywords in Python")]
 
 use std::sync::{Arc, Mutex};
 
@@ -176,6 +177,90 @@ impl CallGroup {
             (None, root),
             (dtype, keep),
         )
+    }
+
+    /// Adds `Communicator.reduce`.
+    #[pyo3(signature = (input, output=None, op=None, root=0, *, dtype=None, keep=None))]
+    fn reduce(
+        &self,
+        input: &Bound<'_, PyAny>,
+        output: Option<&Bound<'_, PyAny>>,
+        op: Option<&Bound<'_, PyAny>>,
+        root: u32,
+        dtype: Option<&Bound<'_, PyAny>>,
+        keep: Option<Py<PyAny>>,
+    ) -> PyResult<()> {
+        let given = [Some(input), output];
+        self.add_call(input.py(), Collective::Reduce, given, (op, root), (dtype, keep))
+    }
+
+    /// Adds `Communicator.scan`.
+    #[pyo3(signature = (input, output=None, op=None, *, dtype=None, keep=None))]
+    fn scan(
+        &self,
+        input: &Bound<'_, PyAny>,
+        output: Option<&Bound<'_, PyAny>>,
+        op: Option<&Bound<'_, PyAny>>,
+        dtype: Option<&Bound<'_, PyAny>>,
+        keep: Option<Py<PyAny>>,
+    ) -> PyResult<()> {
+        let given = [Some(input), output];
+        self.add_call(input.py(), Collective::Scan, given, (op, 0), (dtype, keep))
+    }
+
+    /// Adds `Communicator.exscan`.
+    #[pyo3(signature = (input, output=None, op=None, *, dtype=None, keep=None))]
+    fn exscan(
+        &self,
+        input: &Bound<'_, PyAny>,
+        output: Option<&Bound<'_, PyAny>>,
+        op: Option<&Bound<'_, PyAny>>,
+        dtype: Option<&Bound<'_, PyAny>>,
+        keep: Option<Py<PyAny>>,
+    ) -> PyResult<()> {
+        let given = [Some(input), output];
+        self.add_call(input.py(), Collective::Exscan, given, (op, 0), (dtype, keep))
+    }
+
+    /// Adds `Communicator.all_to_all`.
+    #[pyo3(signature = (input, output=None, *, dtype=None, keep=None))]
+    fn all_to_all(
+        &self,
+        input: &Bound<'_, PyAny>,
+        output: Option<&Bound<'_, PyAny>>,
+        dtype: Option<&Bound<'_, PyAny>>,
+        keep: Option<Py<PyAny>>,
+    ) -> PyResult<()> {
+        let given = [Some(input), output];
+        self.add_call(input.py(), Collective::AllToAll, given, (None, 0), (dtype, keep))
+    }
+
+    /// Adds `Communicator.gather`.
+    #[pyo3(signature = (input, output=None, root=0, *, dtype=None, keep=None))]
+    fn gather(
+        &self,
+        input: &Bound<'_, PyAny>,
+        output: Option<&Bound<'_, PyAny>>,
+        root: u32,
+        dtype: Option<&Bound<'_, PyAny>>,
+        keep: Option<Py<PyAny>>,
+    ) -> PyResult<()> {
+        let given = [Some(input), output];
+        self.add_call(input.py(), Collective::Gather, given, (None, root), (dtype, keep))
+    }
+
+    /// Adds `Communicator.scatter`.
+    #[pyo3(signature = (input, output=None, root=0, *, dtype=None, keep=None))]
+    fn scatter(
+        &self,
+        py: Python<'_>,
+        input: Option<&Bound<'_, PyAny>>,
+        output: Option<&Bound<'_, PyAny>>,
+        root: u32,
+        dtype: Option<&Bound<'_, PyAny>>,
+        keep: Option<Py<PyAny>>,
+    ) -> PyResult<()> {
+        self.add_call(py, Collective::Scatter, [input, output], (None, root), (dtype, keep))
     }
 
     /// Performs the calls, and forgets them. Waits until all are done, unless `async_op` is set.

@@ -51,15 +51,15 @@ impl Communicator {
         make: impl FnOnce(&mut Ranks) -> Result<R, Error> + Send + 'static,
     ) -> PyResult<R> {
         let refuse = |fault| raise(py, fault);
-        self.member.check_nested().map_err(refuse)?;
         let made = Arc::new(Mutex::new(None));
-        let (ticket, place) = (Ticket::new(Box::new(())), Arc::clone(&made));
+        let (ticket, place) = (Ticket::new(&self.member, Box::new(())), Arc::clone(&made));
         let work = move |ranks: &mut Ranks| {
             *lock(&place) = Some(make(ranks)?);
             Ok(())
         };
+        self.member.check_nested().map_err(refuse)?;
         self.member.submit(work, &ticket).map_err(refuse)?;
-        wait_or_abort(py, &ticket, &self.member.aborter)?;
+        wait_or_abort(py, &ticket)?;
         let made = lock(&made).take();
         made.ok_or_else(|| refuse(Fault::Defect("a call without a result".to_owned())))
     }

@@ -295,6 +295,8 @@ pub(crate) type Callback = Box<dyn FnOnce() + Send>;
 
 /// The end of a call that the worker runs.
 pub(crate) struct Ticket {
+    /// The communicator of the call.
+    pub(crate) member: Arc<Member>,
     state: Mutex<TicketState>,
     done: Condvar,
 }
@@ -308,10 +310,10 @@ struct TicketState {
 
 impl Ticket {
     /// A ticket that keeps `kept` at least until the end of the call.
-    pub(crate) fn new(kept: Box<dyn Any + Send>) -> Arc<Self> {
+    pub(crate) fn new(member: &Arc<Member>, kept: Box<dyn Any + Send>) -> Arc<Self> {
         let (outcome, callbacks, kept) = (None, Vec::new(), Some(kept));
         let state = Mutex::new(TicketState { outcome, callbacks, kept });
-        Arc::new(Self { state, done: Condvar::new() })
+        Arc::new(Self { member: Arc::clone(member), state, done: Condvar::new() })
     }
 
     pub(crate) fn complete(&self, outcome: Outcome) {

@@ -82,6 +82,60 @@ class CallGroup:
     def broadcast(
         self, buffer: _Memory, root: int = 0, *, dtype: _Type = None, keep: object = None
     ) -> None: ...
+    def reduce(
+        self,
+        input: _Memory,
+        output: _Memory | None = None,
+        op: _Op = None,
+        root: int = 0,
+        *,
+        dtype: _Type = None,
+        keep: object = None,
+    ) -> None: ...
+    def scan(
+        self,
+        input: _Memory,
+        output: _Memory | None = None,
+        op: _Op = None,
+        *,
+        dtype: _Type = None,
+        keep: object = None,
+    ) -> None: ...
+    def exscan(
+        self,
+        input: _Memory,
+        output: _Memory | None = None,
+        op: _Op = None,
+        *,
+        dtype: _Type = None,
+        keep: object = None,
+    ) -> None: ...
+    def all_to_all(
+        self,
+        input: _Memory,
+        output: _Memory | None = None,
+        *,
+        dtype: _Type = None,
+        keep: object = None,
+    ) -> None: ...
+    def gather(
+        self,
+        input: _Memory,
+        output: _Memory | None = None,
+        root: int = 0,
+        *,
+        dtype: _Type = None,
+        keep: object = None,
+    ) -> None: ...
+    def scatter(
+        self,
+        input: _Memory | None,
+        output: _Memory | None = None,
+        root: int = 0,
+        *,
+        dtype: _Type = None,
+        keep: object = None,
+    ) -> None: ...
     def run(self, *, async_op: bool = False) -> Handle | None: ...
     def __enter__(self) -> Self: ...
     def __exit__(
