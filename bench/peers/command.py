@@ -65,6 +65,7 @@ def arguments(words):
     add("--types", type=listed, help="of elements, as in f32,bf16 (default: f32)")
     add("--ranks", type=numbers, help="numbers of ranks of each transport (default: 2,4,8)")
     add("--per-host", type=int, default=1, help="with tcp: ranks of each host; no peers then")
+    add("--dealt", action="store_true", help="with --per-host: ranks go to the hosts in turn")
     add("--algorithms", type=listed, default=[], help="for ringfold, each beside its own choice")
     add("--channels", type=numbers, default=[], help="for ringfold, each beside its own choice")
     add("--sizes", type=some_sizes, help="as in 8,4K,1M; default: 8 to 128M by 4")
@@ -229,7 +230,7 @@ def job(args, collective, ranks, hosts, data_type):
         line_rate = network.bytes_per_second(args.shape) / 1e9 if args.shape else None
     return libraries.Job(
         collective, ranks, places, cells, args.seconds, args.batches, cores, hosts,
-        args.per_host, data_type, transport, line_rate,
+        args.per_host, args.dealt, data_type, transport, line_rate,
     )  # fmt: skip
 
 

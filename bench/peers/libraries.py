@@ -28,6 +28,8 @@ class Job:
     cores: int
     hosts: object = None
     per_host: int = 1
+    # Whether ranks go to the hosts in turn, instead of filling one host after the other.
+    is_dealt: bool = False
     data_type: str = "f32"
     # The name of the transport in the report, and the rate of a host's link in GB/s if it has one.
     transport: str = "shm"
@@ -128,10 +130,12 @@ class Ringfold(Library):
         launch = [self.ringrun]
         if job.hosts:
             names = job.hosts.names(math.ceil(job.ranks / job.per_host))
-            slots = ",".join(f"{name}:{job.per_host}" for name in names)
+            # ringrun deals the ranks beyond the slots to the hosts in turn.
+            slots = ",".join(f"{name}:{1 if job.is_dealt else job.per_host}" for name in names)
             launch = [job.hosts.enter, job.hosts.names(1)[0], self.ringrun]
             launch += ["--agent", job.hosts.enter, "--host", slots]
             launch += ["--rendezvous-addr", job.hosts.address(0)]
+            launch += ["--oversubscribe"] if job.is_dealt else []
         return [*launch, "-n", job.ranks, self.program, *self.flags, *self.words(job)]
 
     def environment(self, job, setting):

@@ -19,13 +19,14 @@ class Group:
     ranks: int
     hosts: object = None
     per_host: int = 1
+    is_dealt: bool = False
 
     @property
     def name(self):
         """The number of ranks, or of hosts and the ranks of each."""
         if self.per_host == 1:
             return str(self.ranks)
-        return f"{self.ranks // self.per_host} x {self.per_host}"
+        return f"{self.ranks // self.per_host} x {self.per_host}{' dealt' if self.is_dealt else ''}"
 
 
 class Program(libraries.Ringfold):

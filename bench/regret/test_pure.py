@@ -90,6 +90,19 @@ class Cells(unittest.TestCase):
             some = jobs.measure(Path("."), group, "shm", cells, options, {}, lambda _: None)
             return [(row.record["bytes"], row.group, row.failure) for row in some]
 
+    def test_dealt_ranks_are_those_beyond_the_slots(self):
+        hosts = mock.Mock(**{"names.side_effect": lambda count: ["a", "b"][:count]})
+        program = jobs.Program(Path("bin"), "algorithm-timing")
+        group = jobs.Group(4, hosts, 2)
+        words = program.command(group, None)
+        self.assertEqual(words[words.index("--host") + 1], "a:2,b:2")
+        self.assertNotIn("--oversubscribe", words)
+        dealt = jobs.Group(4, hosts, 2, True)
+        words = program.command(dealt, None)
+        self.assertEqual(words[words.index("--host") + 1], "a:1,b:1")
+        self.assertIn("--oversubscribe", words)
+        self.assertEqual([group.name, dealt.name], ["2 x 2", "2 x 2 dealt"])
+
     def test_after_a_failure_the_other_cells_run(self):
         text = lambda size: json.dumps(record("ring", size, choice=[1.0], ring=[1.0]))  # noqa: E731
         rows = self.measure([["noise", text(8)], [text(512)]])

@@ -154,10 +154,17 @@ impl Algorithm {
     }
 
     /// Whether its messages are rendezvous sends, which receivers may copy from their senders'
-    /// memory. No estimate knows the cost of that, so measurements decide, or the rule in `select`.
+    /// memory.
     #[must_use]
     pub fn is_single_copy(&self) -> bool {
         matches!(self.needs, Needs::Rendezvous)
+    }
+
+    /// Whether `cost` can estimate its time on `layout`. The cost of single copies within a host is
+    /// unknown, so measurements decide, or the rule in `select`. Between hosts there are none.
+    #[must_use]
+    pub fn has_estimate(&self, layout: &Layout) -> bool {
+        !self.is_single_copy() || layout.hosts() == layout.size()
     }
 
     /// Whether a provider in the network combines chunks (`offload`).

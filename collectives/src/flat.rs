@@ -16,9 +16,6 @@ pub(crate) struct Flat {
     pub(crate) section: fn(size: usize, chunk: usize) -> usize,
     /// States the messages of `size` ranks. Each has `count` elements in `own` form.
     pub(crate) messages: fn(&mut Messages<'_>, size: usize, count: usize, own: Form),
-    /// Whether a rank that reduces in place sends from memory which its results overwrite before
-    /// the receiver must have taken it.
-    pub(crate) overwrites: bool,
     /// Prepares one rank.
     pub(crate) prepare: fn(&mut Builder, &Seat) -> Box<dyn Reducer>,
 }
@@ -32,6 +29,8 @@ pub(crate) struct Seat {
     pub(crate) chunk: usize,
     /// Elements of the longest piece.
     pub(crate) longest: usize,
+    /// Elements of the call's data type that a link accepts before its receiver takes any.
+    pub(crate) eager: usize,
     /// The memory of the pieces, if it is this rank's own. Empty if they are in the input.
     pub(crate) sums: Slice,
     /// The form in which partial sums travel between the ranks.

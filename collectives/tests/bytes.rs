@@ -11,8 +11,15 @@ use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp, Wire};
 /// Bytes of the longer buffer of a rank.
 const BYTES: usize = 64 << 20;
 
-const COLLECTIVES: [Collective; 4] =
-    [Collective::AllGather, Collective::ReduceScatter, Collective::Broadcast, Collective::Reduce];
+const COLLECTIVES: [Collective; 5] = [
+    Collective::AllReduce,
+    Collective::AllGather,
+    Collective::ReduceScatter,
+    Collective::Broadcast,
+    Collective::Reduce,
+];
+
+const TYPES: [DataType; 3] = [DataType::F32, DataType::Bf16, DataType::F8E4M3];
 
 /// Ranks on hosts one after the other, and ranks dealt to the hosts in turn.
 fn placements(hosts: usize, ranks: usize) -> [Layout; 2] {
@@ -40,7 +47,7 @@ fn most_sent(call: Call, layout: &Layout) -> (usize, &'static Algorithm) {
     (sent.into_iter().max().unwrap(), chosen)
 }
 
-/// A long call, and the bytes that some host must send at least.
+/// A long call, and the bytes that some host must send at least; of an all-reduce, the buffer.
 fn long_call(collective: Collective, data_type: DataType, layout: &Layout) -> (Call, usize) {
     let (size, hosts) = (layout.size(), layout.hosts());
     let root = Rank::at(if collective.has_root() { size / 2 } else { 0 });
@@ -63,7 +70,7 @@ fn hosts_send_hardly_more_than_they_must() {
     for hosts in [64, 33, 16, 8, 7, 4, 3, 2] {
         for layout in [1, 8].into_iter().flat_map(|ranks| placements(hosts, ranks)) {
             for collective in COLLECTIVES {
-                for data_type in [DataType::F32, DataType::Bf16] {
+                for data_type in TYPES {
                     cases.push((layout.clone(), collective, data_type));
                 }
             }
@@ -72,6 +79,12 @@ fn hosts_send_hardly_more_than_they_must() {
     let lines = cases.into_par_iter().map(|(layout, collective, data_type)| {
         let (call, least) = long_call(collective, data_type, &layout);
         let (most, chosen) = most_sent(call, &layout);
+        // Twice all blocks but one's own. A flat algorithm has a block for each rank, not each host.
+        let blocks = if chosen.is_hierarchical() { layout.hosts() } else { layout.size() };
+        let least = match collective {
+            Collective::AllReduce => 2 * (least - least / blocks),
+            _ => least,
+        };
         let (hosts, ranks) = (layout.hosts(), layout.ranks_per_host().1);
         let order =
             if layout.host(Rank::at(layout.size() / hosts - 1)) == 0 { "" } else { "dealt" };

@@ -262,30 +262,31 @@ impl Timer {
             return (0..calls).try_for_each(|_| self.comm.barrier());
         }
         let (in_place, size) = (in_place(call), self.comm.size());
-        let mut call = *call;
+        let (mut call, algorithm) = (*call, self.comm.algorithm_for(call));
         for _ in 0..calls {
             self.buffers.perform(&mut self.comm, &call, in_place)?;
-            call.root = root_after(&call, size);
+            call.root = root_after(&call, algorithm, size);
         }
         Ok(())
     }
 
     /// The number of roots among the calls of a batch.
     fn roots(&self, call: &Call) -> usize {
-        if root_after(call, self.comm.size()) == call.root { 1 } else { self.comm.size() }
+        let next = root_after(call, self.comm.algorithm_for(call), self.comm.size());
+        if next == call.root { 1 } else { self.comm.size() }
     }
 }
 
 /// The root of the call after `call`. With one root for all calls, ranks would run ahead: a chain
 /// of ranks passes on several calls at a time, and a root sends the next call while others still
 /// receive. So the next root of a broadcast or scatter is the rank that chains and trees reach
-/// last. The next root of a reduce or gather is the rank after this root, since that call's chains
-/// and trees begin at this root. In a scan, low ranks may run ahead. In the others a result needs
-/// every rank's input.
-fn root_after(call: &Call, size: usize) -> Rank {
-    let distance = match call.collective {
-        Collective::Broadcast | Collective::Scatter => size - 1,
-        Collective::Reduce | Collective::Gather => 1,
+/// last. The next root of a reduce or gather is the one whose call begins at this root: a chain
+/// begins at the rank after its root, and the longest path of a tree at the rank before. In a scan,
+/// low ranks may run ahead. In the others a result needs every rank's input.
+fn root_after(call: &Call, algorithm: &str, size: usize) -> Rank {
+    let distance = match (call.collective, algorithm) {
+        (Collective::Broadcast | Collective::Scatter, _) | (Collective::Reduce, "ring") => size - 1,
+        (Collective::Reduce | Collective::Gather, _) => 1,
         _ => 0,
     };
     Rank::at((call.root.index() + distance) % size)

@@ -38,7 +38,6 @@ pub(super) const FLAT: Flat = Flat {
     algorithm: &ALGORITHM,
     section,
     messages: exchanges,
-    overwrites: false,
     prepare: |steps, &Seat { rank, size, longest, sums, form, .. }| {
         // Ranks halve the sums in place.
         let sums = if sums.len > 0 { sums } else { steps.sums(longest, form) };

@@ -4,7 +4,11 @@
 //! After round d a rank has the sum over the 2^(d+1) ranks around it. Both partners combine the
 //! lower ranks' sum with the higher ranks' in this order, so both have the same bits. If n is no
 //! power of two, n - 2^floor(log2 n) ranks send their input to a neighbour first and get the result
-//! last. Chunks do not overlap.
+//! last. Chunks overlap between two ranks only, which send all of them at once.
+//!
+//! In place, the only round of two ranks overwrites the elements that both have just sent. Pieces
+//! that links do not accept ahead of their receiver first land elsewhere. With more rounds the
+//! partner has taken the elements before.
 //!
 //! Steps: floor(log2 n) if n is a power of two. Otherwise, with p the next lower power of two: 1
 //! more if n <= 3/2 p, else 2 more. (The first and the last message of the pairs are on one chain
@@ -17,7 +21,7 @@
 use alloc::boxed::Box;
 
 use ringfold_topology::Layout;
-use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
+use ringfold_types::{Buffer, Call, Collective, Slice};
 
 use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
 use crate::chunk::chunks;
@@ -41,10 +45,7 @@ pub(super) const FLAT: Flat = Flat {
     algorithm: &ALGORITHM,
     section: |_, chunk| chunk,
     messages: exchanges,
-    overwrites: true,
-    prepare: |steps, &Seat { rank, size, longest, form, .. }| {
-        Box::new(Doubling::new(steps, rank, size, longest, form))
-    },
+    prepare: |steps, seat| Box::new(Doubling::new(steps, seat)),
 };
 
 fn stated(call: &Call, layout: &Layout) -> Stated {
@@ -71,14 +72,19 @@ fn schedule(plan: &ScheduleParams<'_>) -> Schedule {
     let (size, count) = (plan.size(), plan.call.count);
     let member = plan.in_cube();
     let mut steps = Builder::new(plan, ALGORITHM.name, 1).in_order(&member.order);
-    // With one round the result overwrites, in place, the elements that both partners have just
-    // sent. So links must accept them ahead of the receiver. With more rounds the partner has taken
-    // them before.
-    let one_round = Cube::of(size).dimensions == 1;
-    let chunk = if one_round { plan.chunk.min(plan.eager(Form::Element)) } else { plan.chunk };
-    let form = plan.sums_form_among_all();
-    let doubling = Doubling::new(&mut steps, member.place, size, count.min(chunk), form);
-    for own in chunks(Slice::new(Buffer::Input, 0, count), chunk) {
+    // Two ranks send all chunks before they combine the first one.
+    let piece = if size == 2 { count.max(1) } else { plan.chunk };
+    let seat = Seat {
+        rank: member.place,
+        size,
+        chunk: plan.chunk,
+        longest: count.min(piece),
+        eager: plan.eager(Form::Element),
+        sums: Slice::new(Buffer::Scratch, 0, 0),
+        form: plan.sums_form_among_all(),
+    };
+    let doubling = Doubling::new(&mut steps, &seat);
+    for own in chunks(Slice::new(Buffer::Input, 0, count), piece) {
         doubling.piece(&mut steps, own, Slice { buffer: Buffer::Output, ..own });
     }
     steps.build()
@@ -89,17 +95,32 @@ struct Doubling {
     cube: Cube,
     role: Role,
     form: Form,
+    /// The place of the partner's elements where there is one round, and pieces are so long that
+    /// the partner may not have taken this rank's elements yet. Otherwise empty.
+    landing: Slice,
     sums: [Slice; 2],
 }
 
 impl Doubling {
-    /// A reducer for pieces of up to `longest` elements, whose partial sums travel in `form`.
-    fn new(steps: &mut Builder, rank: Rank, size: usize, longest: usize, form: Form) -> Self {
+    fn new(steps: &mut Builder, seat: &Seat) -> Self {
+        let &Seat { rank, size, chunk, longest, eager, sums, form } = seat;
         let cube = Cube::of(size);
         let role = cube.role(rank);
-        let needs_sums = matches!(role, Role::Corner(..));
-        let len = if needs_sums { longest } else { 0 };
-        Self { cube, role, form, sums: [(); 2].map(|()| steps.sums(len, form)) }
+        let mut landing = steps.elements(0);
+        let mut len = if matches!(role, Role::Corner(..)) { longest } else { 0 };
+        if let Role::Corner(corner, None) = role
+            && cube.dimensions == 1
+        {
+            len = 0;
+            // Sums are not in the memory of results.
+            if sums.len == 0 && longest > eager {
+                let is_sum = cube.stands_for_two(neighbour(corner, 0));
+                let form = if is_sum { form } else { Form::Element };
+                let parts = (longest / chunk).max(1);
+                landing = steps.sums(longest.div_ceil(parts), form);
+            }
+        }
+        Self { cube, role, form, landing, sums: [(); 2].map(|()| steps.sums(len, form)) }
     }
 }
 
@@ -121,15 +142,28 @@ impl Reducer for Doubling {
         }
         for round in 0..cube.dimensions {
             let other = neighbour(corner, round);
-            let is_own = round == 0 && !cube.stands_for_two(other);
-            let form = if is_own { own_form } else { self.form };
-            steps.send(cube.rank(other), held);
-            let mut sources = [Source::Local(held), Source::Wire(cube.rank(other), form)];
-            if !is_lower(corner, round) {
-                sources.reverse();
+            let (partner, is_own) = (cube.rank(other), round == 0 && !cube.stands_for_two(other));
+            let combine = |steps: &mut Builder, dst, held, theirs| {
+                let mut sources = [Source::Local(held), theirs];
+                if !is_lower(corner, round) {
+                    sources.reverse();
+                }
+                steps.reduce(dst, &sources);
+            };
+            steps.send(partner, held);
+            let next = sum(round + 1);
+            if self.landing.len == 0 {
+                let form = if is_own { own_form } else { self.form };
+                combine(steps, next, held, Source::Wire(partner, form));
+            } else {
+                let len = self.landing.len;
+                for (held, dst) in chunks(held, len).zip(chunks(next, len)) {
+                    let landed = self.landing.take(held.len);
+                    steps.recv(partner, landed);
+                    combine(steps, dst, held, Source::Local(landed));
+                }
             }
-            held = sum(round + 1);
-            steps.reduce(held, &sources);
+            held = next;
         }
         if let Some(folded) = folded {
             steps.send(folded, result);

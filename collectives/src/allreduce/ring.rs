@@ -38,7 +38,6 @@ pub(super) const FLAT: Flat = Flat {
     algorithm: &ALGORITHM,
     section,
     messages: around,
-    overwrites: false,
     prepare: |steps, &Seat { rank, size, chunk, longest, form, .. }| {
         let longest = block(Buffer::Input, longest, size, 0).len;
         Box::new(Ring::new(steps, rank, size, chunk, longest, [form; 2]))

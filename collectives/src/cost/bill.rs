@@ -180,6 +180,8 @@ impl Load {
             return self.along(way, call, site);
         }
         let congested = match way {
+            // Two ranks have no other partners, and memory has no queues.
+            _ if site.layout.size() == 2 || site.rates.is_in_memory => 4,
             Way::Direct | Way::AtRoot => congested_quarters(site.oversubscribed),
             Way::Exchange | Way::Subtrees => EXCHANGE_QUARTERS,
             Way::Ring | Way::InTurn | Way::Pipelines(_) | Way::Levels(_) => 4,

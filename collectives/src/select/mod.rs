@@ -126,7 +126,7 @@ fn choose(
         // Sums of inexact aggregators may have other bits. Only users may choose them.
         let is_exact = layout.aggregation().is_none_or(|it| it.is_exact);
         let is_exact = is_exact || !algorithm.needs_provider();
-        allowed(algorithm) && has_few_links && is_exact && !algorithm.is_single_copy()
+        allowed(algorithm) && has_few_links && is_exact && algorithm.has_estimate(layout)
     };
     // Where the user allows only algorithms for shared memory, calls without it are free.
     question

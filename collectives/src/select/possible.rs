@@ -2,7 +2,7 @@
 
 use ringfold_topology::Layout;
 use ringfold_types::Call;
-use ringfold_types::limits::FRAME_BYTES_MAX;
+use ringfold_types::limits::FRAME_BYTES;
 
 use crate::algorithm::{Algorithm, Needs};
 use crate::wire::among_all;
@@ -41,7 +41,7 @@ pub fn chunk_len(call: &Call, layout: &Layout) -> usize {
         (true, _) => RDMA_CHUNK_BYTES,
         (false, 0..=1) => CHUNK_BYTES,
         // The receiver gets a whole frame when it wakes.
-        (false, _) => FRAME_BYTES_MAX,
+        (false, _) => FRAME_BYTES,
     };
     (wanted / bytes).max(total.div_ceil(chunks).next_power_of_two())
 }

@@ -38,9 +38,9 @@ pub(crate) fn answer(args: &Args) -> anyhow::Result<String> {
     let possible =
         |algorithm: &&Algorithm| is_possible(algorithm, &question.even_call(algorithm), layout);
     for algorithm in question.algorithms().into_iter().filter(possible) {
-        let estimate = match algorithm.is_single_copy() {
-            true => "-".to_owned(),
-            false => {
+        let estimate = match algorithm.has_estimate(layout) {
+            false => "-".to_owned(),
+            true => {
                 let call = question.even_call(algorithm);
                 micros(price(algorithm, &call, layout, question.chunk()))
             }
@@ -56,7 +56,7 @@ pub(crate) fn answer(args: &Args) -> anyhow::Result<String> {
             Amount(row.bytes),
             Amount(question.buffer_bytes())
         ),
-        None if chosen.is_single_copy() => {
+        None if !chosen.has_estimate(layout) => {
             "two ranks with a core each copy such messages from each other's memory, if the \
              system permits it and it is fast; RINGFOLD_SHM_CMA=0 turns that off"
                 .to_owned()
@@ -72,6 +72,8 @@ pub(crate) fn answer(args: &Args) -> anyhow::Result<String> {
     };
     writeln!(text, "* {} is chosen: {why}", chosen.name)?;
     text += &prices::table(layout);
+    let (cpus, from) = (layout.occupancy().cpus, question.cpus_from());
+    writeln!(text, "  {:<20} {:>12} {:>12} {cpus:>12}   {from}", "CPUs of a host", "", "")?;
     Ok(text)
 }
 

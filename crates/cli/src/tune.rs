@@ -118,11 +118,10 @@ fn measure(
         |algorithm: &Algorithm| price(algorithm, &call, layout, chunk_len(&call, layout));
     let possible = |algorithm: &&Algorithm| is_possible(algorithm, &call, layout);
     let known = || Algorithm::of(collective).iter().filter(possible);
-    // The cost model has no estimate for single-copy algorithms.
-    let estimated = known().filter(|algorithm| !algorithm.is_single_copy());
+    let estimated = known().filter(|algorithm| algorithm.has_estimate(layout));
     let least = estimated.map(estimate).min().unwrap_or_default();
     let promising: Vec<_> = known()
-        .filter(|it| it.is_single_copy() || estimate(it) <= least * ESTIMATE_RATIO_MAX)
+        .filter(|it| !it.has_estimate(layout) || estimate(it) <= least * ESTIMATE_RATIO_MAX)
         .collect();
     for algorithm in promising {
         let only = format!("{collective}:{}", algorithm.name);

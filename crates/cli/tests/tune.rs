@@ -73,6 +73,10 @@ fn prices_are_measured_explained_and_kept() {
     assert_ne!(from("tcp"), "profile");
     let plain = ringfold(&question).unwrap();
     assert!(plain.contains(" default\n") && !plain.contains("profile"), "{plain}");
+    let given = ringfold(&[&question[..], &["--cpus", "3"]].concat()).unwrap();
+    let cpus = |text: &str| text.lines().last().unwrap().trim().to_owned();
+    assert!(cpus(&given).ends_with(" 3   --cpus"), "{given}");
+    assert!(cpus(&plain).ends_with("   this machine"), "{plain}");
 }
 
 #[test]

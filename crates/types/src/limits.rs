@@ -79,9 +79,13 @@ pub const LINK_BYTES_MIN: usize = 16 * 1024;
 /// and no vector register of elements, spans two fragments.
 pub const FRAGMENT_ALIGN: usize = 16;
 
-/// Bytes of one frame on a data connection, without the header. With the header it is as much as
-/// Linux sends at once, so a receiver finds the whole frame when it wakes.
-pub const FRAME_BYTES_MAX: usize = 63 * 1024;
+/// Bytes of one frame of a long message on a data connection, without the header. With the header it
+/// is as much as Linux sends at once, so a receiver finds the whole frame when it wakes.
+pub const FRAME_BYTES: usize = 63 * 1024;
+
+/// Bytes of one frame, without the header. No frame of a message that has one is shorter than
+/// `FRAME_BYTES`, because each takes a system call at both ends.
+pub const FRAME_BYTES_MAX: usize = 2 * FRAME_BYTES;
 
 /// Bytes of one message on a control connection. The largest is the table of all ranks.
 pub const CONTROL_BYTES_MAX: usize = 36 * 1024 * 1024;
@@ -407,7 +411,7 @@ const _: () = assert!(OFFLOAD_SILENCE_MS >= 4 * OFFLOAD_BEAT_MS);
 const _: () = assert!(LLDP_FILE_BYTES_MAX <= FABRIC_FILE_BYTES_MAX);
 const _: () = assert!(FABRIC_NODES_MAX <= FABRIC_PORTS_MAX);
 const _: () = assert!(LINK_BYTES_MIN.is_multiple_of(FRAGMENT_ALIGN));
-const _: () = assert!(FRAME_BYTES_MAX.is_multiple_of(FRAGMENT_ALIGN));
+const _: () = assert!(FRAME_BYTES.is_multiple_of(FRAGMENT_ALIGN));
 const _: () = assert!(FRAME_BYTES_MAX >= LINK_BYTES_MIN);
 const _: () = assert!(RANKS_MAX * PEER_INFO_BYTES_MAX <= CONTROL_BYTES_MAX);
 const _: () = assert!(EVIDENCE_PORTS_MAX <= u32::BITS as usize, "a mask of preferred ports");

@@ -119,6 +119,10 @@ fn a_profile_counts_more_than_a_rate_and_a_rate_more_than_a_default() {
     assert_eq!(by_rate.rails(), LinkClass::Rdma(400));
     assert_eq!(by_rate.link(by_rate.rails()).byte_ps, 20);
     assert_eq!(by_rate.origin(by_rate.rails()), Origin::NicRate);
+    // Messages between containers of a machine pass no NIC.
+    let container = LinkClass::Container;
+    assert_eq!(by_rate.link(container), prices.link(container));
+    assert_eq!(by_rate.origin(container), Origin::Default);
     let profile = TEXT.parse().unwrap();
     for both in
         [by_rate.with_profile(&profile), prices.clone().with_profile(&profile).with_rates(rates)]

@@ -2,7 +2,7 @@
 
 use std::os::fd::OwnedFd;
 
-use ringfold_types::limits::{FRAGMENT_ALIGN, FRAME_BYTES_MAX, LINK_BYTES_MIN};
+use ringfold_types::limits::{FRAGMENT_ALIGN, FRAME_BYTES, LINK_BYTES_MIN};
 use rustix::io::Errno;
 
 use super::frame::{HEADER_BYTES, Header};
@@ -128,31 +128,34 @@ impl Writer {
 }
 
 /// The payload bytes of the next frame of `bytes` remaining bytes. All frames of a message get
-/// about the same length.
+/// about the same length, at least `FRAME_BYTES` if there are several.
 const fn frame_len(bytes: usize) -> usize {
-    let Some(frames) = bytes.div_ceil(FRAME_BYTES_MAX).checked_sub(1) else { return 0 };
-    let even = bytes.div_ceil(frames + 1).next_multiple_of(FRAGMENT_ALIGN);
-    if even < bytes { even } else { bytes }
+    match bytes / FRAME_BYTES {
+        0 | 1 => bytes,
+        frames => bytes.div_ceil(frames).next_multiple_of(FRAGMENT_ALIGN),
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use ringfold_types::limits::FRAME_BYTES_MAX;
+
     use super::*;
 
     #[test]
     fn frames_of_a_message_are_alike() {
-        for bytes in [0, 1, 17, FRAME_BYTES_MAX] {
+        for bytes in [0, 1, 17, FRAME_BYTES, FRAME_BYTES_MAX - 1] {
             assert_eq!(frame_len(bytes), bytes);
         }
-        assert_eq!(frame_len(64 * 1024), 32 * 1024);
-        let mut left = 10 * FRAME_BYTES_MAX + 100;
+        assert_eq!(frame_len(FRAME_BYTES_MAX), FRAME_BYTES);
+        let mut left = 10 * FRAME_BYTES + 100;
         let mut frames = Vec::new();
         while left > 0 {
             frames.push(frame_len(left));
             left -= frames[frames.len() - 1];
         }
         let (least, most) = (frames.iter().min().unwrap(), frames.iter().max().unwrap());
-        assert_eq!(frames.len(), 11);
-        assert!(*most <= FRAME_BYTES_MAX && most - least < 11 * FRAGMENT_ALIGN, "{frames:?}");
+        assert_eq!(frames.len(), 10);
+        assert!(*least >= FRAME_BYTES && most - least < 11 * FRAGMENT_ALIGN, "{frames:?}");
     }
 }

@@ -161,9 +161,6 @@ impl<'a> Member<'a> {
         let carried = shards.get(host.place);
         let (group, rail) =
             carried.map(|ranks| teams(&levels, layout, ranks, rank)).unwrap_or_default();
-        // Without sums of its host, in place, the rank sends elements that results overwrite.
-        let is_narrow = levels.most == 1 && levels.groups.is_none() && levels.rail.overwrites;
-        let chunk = if is_narrow { chunk.min(plan.eager(Form::Element)) } else { chunk };
         let mut member = Self { plan, levels, host, group, rail, section: 1 };
         member.section = levels.section(chunk).min(member.shard(0).len).max(1);
         member
@@ -284,6 +281,7 @@ impl Scratch {
             size: levels.units(),
             chunk: plan.chunk,
             longest,
+            eager: plan.eager(Form::Element),
             sums: if of_group.len > 0 { of_group } else { sums },
             form,
         };

@@ -94,6 +94,8 @@ pub(crate) struct Question {
     chunk: Option<usize>,
     pub(crate) algorithm: Option<&'static Algorithm>,
     pub(super) rank: Option<Rank>,
+    /// Whether the user gave the number of CPUs.
+    are_cpus_given: bool,
 }
 
 impl Args {
@@ -127,7 +129,8 @@ impl Args {
         let algorithm = self.algorithm.as_deref().map(named).transpose()?;
         let rank = rank("--rank", self.rank)?;
         ensure!(rank.is_none() || algorithm.is_some(), "--rank: name the --algorithm to print");
-        Ok(Question { call, blocks, layout, chunk, algorithm, rank })
+        let are_cpus_given = self.cpus.is_some();
+        Ok(Question { call, blocks, layout, chunk, algorithm, rank, are_cpus_given })
     }
 
     /// Returns the layout of the ranks.
@@ -251,6 +254,11 @@ impl Question {
                 format!("{ranks} on {hosts} hosts of {fewer}{most} with {cpus} each")
             }
         }
+    }
+
+    /// Returns the origin of the number of CPUs.
+    pub(crate) const fn cpus_from(&self) -> &'static str {
+        if self.are_cpus_given { "--cpus" } else { "this machine" }
     }
 
     /// The call as text, with the lengths of its blocks if they are given.
