@@ -8,16 +8,21 @@
 //! Uneven collectives consist of such messages too. Theirs take a lane of collectives, and carry
 //! the tag of their call.
 
-use ringfold_transport::Link;
-use ringfold_types::limits::{INLINE_BYTES, MESSAGE_LANE, PARTS_AT_ONCE};
-use ringfold_types::{Lane, Rank};
+use std::time::{Duration, Instant};
 
 use ringfold_collectives::Progress;
+use ringfold_transport::Link;
+use ringfold_types::limits::{INLINE_BYTES, LINK_GRACE_MS, MESSAGE_LANE, PARTS_AT_ONCE};
+use ringfold_types::{Lane, Rank};
 
 use crate::error::{CallError, Message};
 use crate::execute::{Work, signals_foreign};
 use crate::router::Router;
 use crate::watch::Watch;
+
+/// How long nothing moves before a rank asks whether its peers have left. The bytes of a peer that
+/// has left get as long again to arrive.
+const LEFT_GRACE: Duration = Duration::from_millis(LINK_GRACE_MS / 2);
 
 /// Bytes of a header.
 const HEADER_BYTES: usize = 16;
@@ -83,6 +88,8 @@ pub(crate) struct Messages<'m, 'b> {
     outgoing: &'m mut [Outgoing<'b>],
     /// In the order of the distance from their senders to this rank.
     incoming: &'m mut [Incoming<'b>],
+    /// When this rank began to park, since when nothing has moved.
+    idle_since: Option<Instant>,
 }
 
 impl<'b> Outgoing<'b> {
@@ -211,7 +218,7 @@ impl<'m, 'b> Messages<'m, 'b> {
         let distance = |from: Rank, to: Rank| (to.index() + size - from.index()) % size;
         outgoing.sort_by_key(|it| distance(own, it.to));
         incoming.sort_by_key(|it| distance(it.from, own));
-        Self { track, outgoing, incoming }
+        Self { track, outgoing, incoming, idle_since: None }
     }
 
     /// The first unfinished message: one with `peer` if there is any.
@@ -255,6 +262,9 @@ impl Work for Messages<'_, '_> {
                 break;
             }
         }
+        if has_moved {
+            self.idle_since = None;
+        }
         Ok(match (is_done, has_moved) {
             (true, _) => Progress::Done,
             (false, true) => Progress::Moved,
@@ -262,13 +272,21 @@ impl Work for Messages<'_, '_> {
         })
     }
 
-    fn check_for_foreign_calls(&self, router: &Router) -> Result<(), CallError> {
+    fn check_peers(&mut self, router: &Router, watch: &Watch) -> Result<(), CallError> {
         let Track { header_tag, at_once, .. } = self.track;
-        if !self.track.is_of_call() {
+        let awaited = self.incoming.iter().filter(|it| !it.is_done()).take(at_once);
+        if self.track.is_of_call() {
+            awaited
+                .clone()
+                .try_for_each(|it| signals_foreign(router, header_tag, self.track.link(it.from)))?;
+        }
+        if self.idle_since.get_or_insert_with(Instant::now).elapsed() < LEFT_GRACE {
             return Ok(());
         }
-        let mut awaited = self.incoming.iter().filter(|it| !it.is_done()).take(at_once);
-        awaited.try_for_each(|it| signals_foreign(router, header_tag, self.track.link(it.from)))
+        let awaiting = self.outgoing.iter().filter(|it| !it.is_done()).take(at_once);
+        let mut peers = awaited.map(|it| it.from).chain(awaiting.map(|it| it.to));
+        let has_left = |peer| watch.left_since(peer).is_some_and(|since| since >= LEFT_GRACE);
+        peers.find(|peer| has_left(*peer)).map_or(Ok(()), |peer| Err(CallError::Left(peer)))
     }
 }
 
