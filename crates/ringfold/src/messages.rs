@@ -27,6 +27,9 @@ const LEFT_GRACE: Duration = Duration::from_millis(LINK_GRACE_MS / 2);
 /// Bytes of a header.
 const HEADER_BYTES: usize = 16;
 
+/// Bytes of a message that needs little memory beside it.
+const TINY_BYTES: usize = 48;
+
 /// The way that messages take beside those of other operations.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Track {
@@ -105,19 +108,33 @@ impl<'b> Outgoing<'b> {
         self.accepted == HEADER_BYTES + self.bytes.len()
     }
 
+    /// Writes the header and the bytes to `whole`. Returns what the transport has not accepted.
+    #[inline]
+    fn rest<'w>(&self, whole: &'w mut [u8]) -> &'w [u8] {
+        let whole = &mut whole[..HEADER_BYTES + self.bytes.len()];
+        let (header, body) = whole.split_at_mut(HEADER_BYTES);
+        header.copy_from_slice(&encode(self.tag, self.bytes.len()));
+        body.copy_from_slice(self.bytes);
+        &whole[self.accepted..]
+    }
+
     /// Sends what the transport takes now. Returns whether it took anything.
     fn advance(&mut self, track: Track, router: &mut Router) -> Result<bool, CallError> {
         let before = self.accepted;
         let Track { header_tag, body_tag, .. } = track;
         let link = track.link(self.to);
-        if self.bytes.len() <= INLINE_BYTES {
-            let mut whole = [0; HEADER_BYTES + INLINE_BYTES];
-            let whole = &mut whole[..HEADER_BYTES + self.bytes.len()];
-            let (header, body) = whole.split_at_mut(HEADER_BYTES);
-            header.copy_from_slice(&encode(self.tag, self.bytes.len()));
-            body.copy_from_slice(self.bytes);
-            self.accepted += router.to(link).send(link, header_tag, &whole[self.accepted..])?;
-            return Ok(self.accepted > before);
+        match self.bytes.len() {
+            0..=TINY_BYTES => {
+                let mut whole = [0; HEADER_BYTES + TINY_BYTES];
+                self.accepted += router.to(link).send(link, header_tag, self.rest(&mut whole))?;
+                return Ok(self.accepted > before);
+            }
+            ..=INLINE_BYTES => {
+                let mut whole = [0; HEADER_BYTES + INLINE_BYTES];
+                self.accepted += router.to(link).send(link, header_tag, self.rest(&mut whole))?;
+                return Ok(self.accepted > before);
+            }
+            _ => {}
         }
         if self.accepted < HEADER_BYTES {
             let header = encode(self.tag, self.bytes.len());
