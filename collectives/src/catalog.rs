@@ -3,6 +3,7 @@
 use ringfold_types::Collective;
 
 use crate::algorithm::Algorithm;
+use crate::uneven::Uneven;
 use crate::{
     allgather, allreduce, alltoall, barrier, broadcast, exscan, gather, reduce, reduce_scatter,
     scan, scatter,
@@ -31,5 +32,23 @@ impl Algorithm {
     #[must_use]
     pub fn named(collective: Collective, name: &str) -> Option<&'static Self> {
         Self::of(collective).iter().find(|algorithm| algorithm.name == name)
+    }
+}
+
+impl Uneven {
+    /// All such algorithms for a collective.
+    #[must_use]
+    pub const fn of(collective: Collective) -> &'static [Self] {
+        match collective {
+            Collective::AllGather => allgather::UNEVEN,
+            Collective::ReduceScatter => reduce_scatter::UNEVEN,
+            _ => &[],
+        }
+    }
+
+    /// The one of `collective` with this name, if there is one.
+    #[must_use]
+    pub fn named(collective: Collective, name: &str) -> Option<&'static Self> {
+        Self::of(collective).iter().find(|it| it.algorithm.name == name)
     }
 }

@@ -7,7 +7,7 @@
 //! proves that the programs of all ranks keep the promise of their call.
 //!
 //! * `schedule`: the language; `form`: the forms of elements;
-//! * `chunk`: the only place that divides counts;
+//! * `chunk`: the only place that divides counts; `blocks`: blocks of different lengths;
 //! * `program`: operations with their fast paths; `stepper`: execution; `check`: proofs;
 //! * `connections`: the most links of a rank to other hosts;
 //! * `crossing`: the messages of a call across each level of a fabric;
@@ -15,10 +15,12 @@
 //! * `group`: groups that hand over chunks to a provider in the network; `offload`: their steps,
 //!   with the members' own steps in its place;
 //! * `in_network`: the parts that algorithms for such groups share;
+//! * `pairs`: the order of messages where only pairs of ranks know the lengths;
 //! * `pattern`: the communication patterns, integers only;
 //! * `allreduce`, `allgather`, `reduce_scatter`, `broadcast`, `reduce`, `barrier`, `alltoall`,
 //!   `gather`, `scatter`, `scan`, `exscan`: one file per algorithm, which states the facts of
-//!   `algorithm`; `catalog` lists them; `cost` and `select` choose.
+//!   `algorithm`; `catalog` lists them, and `uneven` those for blocks of different lengths; `cost`
+//!   and `select` choose.
 //!
 //! This crate does not depend on transports, clocks or environments.
 #![no_std]
@@ -31,6 +33,7 @@ mod allgather;
 mod allreduce;
 mod alltoall;
 mod barrier;
+pub mod blocks;
 mod broadcast;
 mod catalog;
 pub mod check;
@@ -48,6 +51,7 @@ mod hosts;
 mod hosts_tests;
 mod in_network;
 pub mod offload;
+pub mod pairs;
 mod pattern;
 mod plan;
 mod printed;
@@ -62,10 +66,13 @@ mod schedule_tests;
 pub mod select;
 mod staging;
 pub mod stepper;
+pub mod uneven;
 mod wire;
 
 pub use algorithm::{Algorithm, ScheduleParams, Stated};
+pub use blocks::Blocks;
 pub use in_network::members as in_network_members;
 pub use program::{Op, Program, Stores, Target, lower};
 pub use schedule::{Builder, Form, Schedule, Source, Step};
 pub use stepper::{Exchanged, Ports, Progress, Reduction, Stepper, Waiting};
+pub use uneven::Uneven;

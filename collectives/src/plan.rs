@@ -3,6 +3,8 @@
 use ringfold_topology::{Layout, Order};
 use ringfold_types::{Call, Rank};
 
+use crate::blocks::Blocks;
+
 /// The inputs of one rank's schedule. All ranks of a call use the same call, layout and chunk.
 #[derive(Clone, Copy, Debug)]
 pub struct ScheduleParams<'a> {
@@ -50,6 +52,11 @@ impl ScheduleParams<'_> {
     #[must_use]
     pub fn size(&self) -> usize {
         self.layout.size()
+    }
+
+    /// The blocks of the ranks, if all have the call's count.
+    pub(crate) fn equal_blocks(&self) -> Blocks {
+        Blocks::equal(self.call.count, self.size())
     }
 
     /// The lanes that `rounds` rounds of a pipeline use in turn. They do not wait for each other.

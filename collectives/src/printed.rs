@@ -10,7 +10,11 @@ impl fmt::Display for Schedule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (call, rank, size, algorithm) =
             (self.call(), self.rank(), self.size(), self.algorithm());
-        writeln!(f, "rank {rank} of {size}: {call} by {algorithm}")?;
+        write!(f, "rank {rank} of {size}: {call}")?;
+        if let Some(blocks) = self.blocks() {
+            write!(f, " in {blocks}")?;
+        }
+        writeln!(f, " by {algorithm}")?;
         if self.lanes().iter().all(Vec::is_empty) {
             writeln!(f, "  nothing to do")?;
         }

@@ -28,6 +28,7 @@ use ringfold_types::limits::{CHANNELS_MAX, SOURCES_MAX, STEPS_MAX};
 use ringfold_types::{Buffer, Call, Rank, Slice};
 
 use crate::algorithm::ScheduleParams;
+use crate::blocks::Blocks;
 use crate::group::Group;
 
 pub use crate::form::Form;
@@ -128,6 +129,8 @@ pub(crate) struct Relayed {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Schedule {
     call: Call,
+    /// The blocks of the ranks, if their lengths may differ.
+    blocks: Option<Blocks>,
     rank: Rank,
     size: usize,
     algorithm: &'static str,
@@ -152,10 +155,40 @@ impl Schedule {
         &self.call
     }
 
+    /// The blocks of the ranks, if their lengths may differ. Their places are those in this rank's
+    /// buffers.
+    #[must_use]
+    pub const fn blocks(&self) -> Option<&Blocks> {
+        self.blocks.as_ref()
+    }
+
+    /// The same schedule of a call on these blocks.
+    pub(crate) fn in_blocks(self, blocks: &Blocks) -> Self {
+        Self { blocks: Some(blocks.clone()), ..self }
+    }
+
     /// The rank that performs it.
     #[must_use]
     pub const fn rank(&self) -> Rank {
         self.rank
+    }
+
+    /// Elements of this rank's input and output.
+    pub(crate) fn lens(&self) -> [usize; 2] {
+        let (call, rank) = (&self.call, self.rank);
+        match &self.blocks {
+            None => [call.input_of(rank, self.size), call.output_of(rank, self.size)],
+            Some(blocks) if call.collective.reduces() => [blocks.end(), blocks.len(rank)],
+            Some(blocks) => [blocks.len(rank), blocks.end()],
+        }
+    }
+
+    /// The elements of the one buffer of a call in place at which this rank's input and output
+    /// begin.
+    pub(crate) fn in_place_at(&self) -> [usize; 2] {
+        let Some(blocks) = &self.blocks else { return self.call.in_place_at(self.rank) };
+        let own = blocks.slice(Buffer::Output, self.rank).offset;
+        if self.call.collective.reduces() { [0, own] } else { [own, 0] }
     }
 
     /// Number of ranks.
@@ -195,7 +228,7 @@ impl Schedule {
     /// The offset of `Output` in `Input`, in elements, when the call is in place.
     #[must_use]
     pub fn overlay(&self) -> isize {
-        let [input, output] = self.call.in_place_at(self.rank).map(usize::cast_signed);
+        let [input, output] = self.in_place_at().map(usize::cast_signed);
         output - input
     }
 
@@ -308,6 +341,7 @@ impl Builder {
         assert!((1..=CHANNELS_MAX.into()).contains(&lanes), "1 to {CHANNELS_MAX} lanes");
         let schedule = Schedule {
             call: plan.call,
+            blocks: None,
             rank: plan.rank,
             size: plan.size(),
             algorithm,

@@ -197,6 +197,95 @@ fn a_long_reduction_takes_rounds_and_many_ranks_take_passes() {
     }
 }
 
+/// Every algorithm for such blocks gives the same result as the others, also where it is forced.
+#[test]
+fn each_algorithm_does_all_gather_v_and_reduce_scatter_v() {
+    let rules = ["allgather:ring", "allgather:bruck", "allgather:direct", "allgather:staged"];
+    let rules = rules.into_iter().chain(["allgather:single_copy", "reduce_scatter:ring"]);
+    let rules = rules.chain(["reduce_scatter:direct", "reduce_scatter:staged"]);
+    // The others do not work on such blocks, so the rule leaves the call free.
+    let rules = rules.chain(["allgather:recursive_doubling;reduce_scatter:halving"]);
+    for (size, rule) in [2, 3, 7].into_iter().flat_map(|size| rules.clone().map(move |r| (size, r)))
+    {
+        on_all(size, &[("RINGFOLD_ALGO", rule)], |comm| {
+            let at = comm.rank().index();
+            for long in [0, 9, 70_001] {
+                let counts = counts(size, |part| if part == 1 { long } else { part * 3 });
+                let (begins, len) = reversed(&counts);
+                let parts = Parts::at(&counts, &begins);
+                let input: Vec<u32> = (0..len).map(|i| u32::from(value(at, i))).collect();
+                let own = begins[at]..begins[at] + counts[at];
+                let mut both = input.clone();
+                comm.reduce_scatter_v(&mut both, parts, ReduceOp::Sum).unwrap();
+                for i in 0..len {
+                    let sum = || (0..size).map(|rank| u32::from(value(rank, i))).sum();
+                    let wanted = if own.contains(&i) { sum() } else { input[i] };
+                    assert_eq!(both[i], wanted, "element {i} of {size} ranks, {rule}");
+                }
+                comm.all_gather_v(&mut both, parts).unwrap();
+                for (rank, begin) in begins.iter().enumerate() {
+                    let part = both.iter().enumerate().skip(*begin).take(counts[rank]);
+                    for (i, element) in part {
+                        let sum: u32 = (0..size).map(|rank| u32::from(value(rank, i))).sum();
+                        assert_eq!(*element, sum, "element {i} of {size} ranks, {rule}");
+                    }
+                }
+            }
+        });
+    }
+}
+
+/// Counts that change with each call need a program each. The cache stays bounded, and even calls
+/// between them keep theirs.
+#[test]
+fn counts_may_change_with_each_call() {
+    on_all(3, &[], |comm| {
+        let at = comm.rank().index();
+        for round in 0..2_500_usize {
+            let counts = [round % 7, round, 2 + round % 3];
+            let begin: usize = counts[..at].iter().sum();
+            let mut buffer = vec![0_u8; counts.iter().sum()];
+            buffer[begin..][..counts[at]].fill([1, 2, 3][at]);
+            comm.all_gather_v(&mut buffer, Parts::new(&counts)).unwrap();
+            let wanted = [1, 2, 3].into_iter().zip(counts);
+            assert!(buffer.into_iter().eq(wanted.flat_map(|(v, n)| std::iter::repeat_n(v, n))));
+            let mut sum = [1_u32];
+            comm.all_reduce(&mut sum, ReduceOp::Sum).unwrap();
+            assert_eq!(sum, [3]);
+        }
+    });
+}
+
+#[test]
+fn an_operation_registered_again_is_another_one() {
+    let add = |into: &mut [u32], from: &[u32]| {
+        into.iter_mut().zip(from).for_each(|(into, from)| *into += from);
+    };
+    let keep_largest = |into: &mut [u32], from: &[u32]| {
+        into.iter_mut().zip(from).for_each(|(into, from)| *into = (*into).max(*from));
+    };
+    let both = |comm: &mut Communicator| -> Result<_, Error> {
+        Ok([comm.register_op("merge", add)?, comm.register_op("merge", keep_largest)?])
+    };
+    on_all(3, &[], |comm| {
+        let [sum, largest] = both(comm).unwrap();
+        for (op, wanted) in [(&sum, 6), (&largest, 3), (&sum, 6)] {
+            let mut word = [comm.rank().0 + 1];
+            comm.all_reduce_by(&mut word, op).unwrap();
+            assert_eq!(word, [wanted]);
+        }
+    });
+    fails(
+        |comm| {
+            // A rank may learn of the failure while it registers an operation.
+            let [sum, largest] = both(comm)?;
+            let op = if comm.rank() == Rank(1) { &largest } else { &sum };
+            comm.all_reduce_by(&mut [comm.rank().0; 5], op)
+        },
+        |cause| matches!(cause, FailureCause::Mismatch { .. }),
+    );
+}
+
 #[test]
 fn uneven_calls_mix_with_other_calls_and_messages() {
     on_all(4, &[], |comm| {

@@ -18,10 +18,12 @@ use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, Slice};
 
 use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
+use crate::blocks::Blocks;
 use crate::crossing::Messages;
 use crate::pattern::dissemination::{distances, rounds};
 use crate::pattern::ring;
 use crate::schedule::{Builder, Form, Schedule};
+use crate::uneven::Uneven;
 
 pub(super) const ALGORITHM: Algorithm = Algorithm {
     collective: Collective::AllGather,
@@ -33,6 +35,8 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     moved: Moved::results,
     messages,
 };
+
+pub(super) const UNEVEN: Uneven = Uneven { algorithm: &ALGORITHM, schedule: in_blocks };
 
 fn stated(call: &Call, layout: &Layout) -> Stated {
     let size = layout.size();
@@ -50,19 +54,34 @@ fn messages(messages: &mut Messages<'_>) {
 }
 
 fn schedule(plan: &ScheduleParams<'_>) -> Schedule {
-    let (size, rank, count) = (plan.size(), plan.rank, plan.call.count);
+    in_blocks(plan, &plan.equal_blocks())
+}
+
+fn in_blocks(plan: &ScheduleParams<'_>, blocks: &Blocks) -> Schedule {
+    let (size, rank) = (plan.size(), plan.rank);
     let mut steps = Builder::new(plan, ALGORITHM.name, 1);
-    let staged = steps.scratch(size * count);
-    steps.copy(Slice::new(Buffer::Input, 0, count), staged.take(count));
+    let staged = steps.scratch(blocks.total());
+    let own = Slice::new(Buffer::Input, 0, blocks.len(rank));
+    steps.copy(own, staged.take(own.len));
     for distance in distances(size) {
-        let blocks = distance.min(size - distance) * count;
-        steps.send(ring::before(rank, distance, size), staged.take(blocks));
-        let gotten = staged.skip(distance * count).take(blocks);
-        steps.recv(ring::after(rank, distance, size), gotten);
+        let count = distance.min(size - distance);
+        let to = ring::before(rank, distance, size);
+        steps.send(to, staged.take(blocks.around(rank, count)));
+        let from = ring::after(rank, distance, size);
+        let gotten = staged.skip(blocks.around(rank, distance)).take(blocks.around(from, count));
+        steps.recv(from, gotten);
     }
-    let (wrapped, straight) = (rank.index() * count, (size - rank.index()) * count);
-    let output = Slice::new(Buffer::Output, 0, size * count);
-    steps.copy(staged.take(straight), output.skip(wrapped));
-    steps.copy(staged.skip(straight), output.take(wrapped));
+    // Blocks that follow each other in the output too are copied together.
+    let (mut run, mut at) = (Slice::new(Buffer::Output, 0, 0), 0);
+    for distance in 0..size {
+        let block = blocks.slice(Buffer::Output, ring::after(rank, distance, size));
+        if block.offset == run.end() {
+            run.len += block.len;
+        } else if block.len > 0 {
+            steps.copy(staged.skip(at).take(run.len), run);
+            (run, at) = (block, at + run.len);
+        }
+    }
+    steps.copy(staged.skip(at), run);
     steps.build()
 }

@@ -1,7 +1,7 @@
 //! Direct: each rank sends its block to every other, and begins with the rank after it. For short
 //! messages, where only the number of steps counts, and for ranks that are all equally near.
 //!
-//! If links accept the block ahead of the receiver, a rank posts all sends before it receives.
+//! If links accept each block ahead of the receiver, a rank posts all sends before it receives.
 //! Otherwise it posts as many as it may, to the nearest ranks, and then receives from the nearest
 //! on the other side. Before the slowest rank posts the next sends, all others have received its
 //! earlier ones. So no ranks wait for each other in a circle.
@@ -13,12 +13,14 @@
 
 use ringfold_topology::Layout;
 use ringfold_types::limits::POSTED_MAX;
-use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
+use ringfold_types::{Buffer, Call, Collective, Slice};
 
 use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
+use crate::blocks::Blocks;
 use crate::crossing::Messages;
 use crate::pattern::ring;
 use crate::schedule::{Builder, Form, Schedule};
+use crate::uneven::Uneven;
 
 pub(super) const ALGORITHM: Algorithm = Algorithm {
     collective: Collective::AllGather,
@@ -31,6 +33,8 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     messages,
 };
 
+pub(super) const UNEVEN: Uneven = Uneven { algorithm: &ALGORITHM, schedule: in_blocks };
+
 pub(super) fn stated(call: &Call, layout: &Layout) -> Stated {
     let size = layout.size();
     Stated { steps: usize::from(size > 1), sent: call.count * (size - 1) }
@@ -41,16 +45,20 @@ pub(super) fn messages(messages: &mut Messages<'_>) {
 }
 
 fn schedule(plan: &ScheduleParams<'_>) -> Schedule {
-    named(ALGORITHM.name, plan)
+    in_blocks(plan, &plan.equal_blocks())
+}
+
+fn in_blocks(plan: &ScheduleParams<'_>, blocks: &Blocks) -> Schedule {
+    named(ALGORITHM.name, plan, blocks)
 }
 
 /// The same schedule under another algorithm's name.
-pub(super) fn named(name: &'static str, plan: &ScheduleParams<'_>) -> Schedule {
-    let (size, rank, count) = (plan.size(), plan.rank, plan.call.count);
+pub(super) fn named(name: &'static str, plan: &ScheduleParams<'_>, blocks: &Blocks) -> Schedule {
+    let (size, rank) = (plan.size(), plan.rank);
     let mut steps = Builder::new(plan, name, 1);
-    let own = Slice::new(Buffer::Input, 0, count);
-    let whole = |rank: Rank| Slice::new(Buffer::Output, rank.index() * count, count);
-    let together = if count <= plan.eager(Form::Element) { size } else { POSTED_MAX };
+    let own = Slice::new(Buffer::Input, 0, blocks.len(rank));
+    let whole = |rank| blocks.slice(Buffer::Output, rank);
+    let together = if blocks.longest() <= plan.eager(Form::Element) { size } else { POSTED_MAX };
     for nearest in (1..size).step_by(together) {
         let distances = || nearest..size.min(nearest + together);
         for distance in distances() {

@@ -9,6 +9,7 @@ mod single_copy;
 mod staged;
 
 use crate::algorithm::Algorithm;
+use crate::uneven::Uneven;
 
 pub(crate) const ALGORITHMS: &[Algorithm] = &[
     ring::ALGORITHM,
@@ -19,3 +20,7 @@ pub(crate) const ALGORITHMS: &[Algorithm] = &[
     single_copy::ALGORITHM,
     hierarchical::ALGORITHM,
 ];
+
+/// Those for blocks of different lengths.
+pub(crate) const UNEVEN: &[Uneven] =
+    &[ring::UNEVEN, bruck::UNEVEN, direct::UNEVEN, staged::UNEVEN, single_copy::UNEVEN];

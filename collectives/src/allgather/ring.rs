@@ -4,8 +4,9 @@
 //! one, until it has all. Every rank sends the least possible, and only to a neighbour. The chain
 //! of messages is as long as the ring.
 //!
-//! In a turn a rank sends as much as it receives, chunk by chunk. A deadlock would need a circle of
-//! ranks that all wait for room, and their links would hold more than the ranks have sent. Only a
+//! A rank that waits for room in its link has come further in the schedule than the next rank,
+//! which takes the elements. A rank that waits for elements has come as far as the previous rank,
+//! or further. So no ranks wait for each other in a circle, however long their blocks are. Only a
 //! few chunks go around at a time, so ranks pass them on while they are in the cache.
 //!
 //! Steps: n-1. Sent by each rank: n-1 blocks. Pipelined in chunks.
@@ -14,13 +15,15 @@
 //! MPICH", 2005.
 
 use ringfold_topology::Layout;
-use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
+use ringfold_types::{Buffer, Call, Collective, Slice};
 
 use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
+use crate::blocks::Blocks;
 use crate::chunk::part;
 use crate::crossing::Messages;
 use crate::pattern::ring;
 use crate::schedule::{Builder, Form, Schedule};
+use crate::uneven::Uneven;
 
 pub(super) const ALGORITHM: Algorithm = Algorithm {
     collective: Collective::AllGather,
@@ -32,6 +35,8 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     moved: Moved::results,
     messages,
 };
+
+pub(super) const UNEVEN: Uneven = Uneven { algorithm: &ALGORITHM, schedule: in_blocks };
 
 /// Chunks of a block that go around together, as one message.
 const TOGETHER: usize = 4;
@@ -50,20 +55,25 @@ fn messages(messages: &mut Messages<'_>) {
 }
 
 fn schedule(plan: &ScheduleParams<'_>) -> Schedule {
-    let (size, rank, count) = (plan.size(), plan.rank, plan.call.count);
+    in_blocks(plan, &plan.equal_blocks())
+}
+
+fn in_blocks(plan: &ScheduleParams<'_>, blocks: &Blocks) -> Schedule {
+    let (size, rank, longest) = (plan.size(), plan.rank, blocks.longest());
     let member = plan.in_ring();
     let place = member.place;
     let (next, previous) = (ring::after(place, 1, size), ring::before(place, 1, size));
-    let own = Slice::new(Buffer::Input, 0, count);
+    let own = Slice::new(Buffer::Input, 0, blocks.len(rank));
+    let result = |of| blocks.slice(Buffer::Output, of);
     // The block that arrives at this rank in a turn.
     let passing = |turn| match turn {
         0 => own,
-        _ => block(member.order.at(ring::before(place, turn, size).index()), count),
+        _ => result(member.order.at(ring::before(place, turn, size).index())),
     };
     // Two ranks pass nothing on.
-    let at_once = if size > 2 { 1 } else { count.div_ceil(plan.layout.channels()) };
+    let at_once = if size > 2 { 1 } else { longest.div_ceil(plan.layout.channels()) };
     let round = at_once.max(TOGETHER * plan.chunk);
-    let rounds = count.div_ceil(round);
+    let rounds = longest.div_ceil(round);
     let lanes = plan.lanes(rounds);
     let mut steps = Builder::new(plan, ALGORITHM.name, lanes).in_order(&member.order);
     for index in 0..rounds {
@@ -76,13 +86,8 @@ fn schedule(plan: &ScheduleParams<'_>) -> Schedule {
     for index in 0..rounds {
         // The last step, because in place it waits until the sends of its source are done.
         let own = part(own, index, round);
-        let result = part(block(rank, count), index, round);
+        let result = part(result(rank), index, round);
         steps.lane(index % lanes).copy(own, result);
     }
     steps.build()
-}
-
-/// The place of the input of `rank` in the output.
-fn block(rank: Rank, count: usize) -> Slice {
-    Slice::new(Buffer::Output, rank.index() * count, count)
 }

@@ -8,15 +8,24 @@
 use ringfold_types::Collective;
 
 use super::direct::{messages, named, stated};
-use crate::algorithm::{Algorithm, Moved, Needs, Way};
+use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Way};
+use crate::blocks::Blocks;
+use crate::schedule::Schedule;
+use crate::uneven::Uneven;
 
 pub(super) const ALGORITHM: Algorithm = Algorithm {
     collective: Collective::AllGather,
     name: "single_copy",
     needs: Needs::Rendezvous,
     way: Way::Direct,
-    schedule: |plan| named(ALGORITHM.name, plan),
+    schedule: |plan| in_blocks(plan, &plan.equal_blocks()),
     stated,
     moved: Moved::results,
     messages,
 };
+
+pub(super) const UNEVEN: Uneven = Uneven { algorithm: &ALGORITHM, schedule: in_blocks };
+
+fn in_blocks(plan: &ScheduleParams<'_>, blocks: &Blocks) -> Schedule {
+    named(ALGORITHM.name, plan, blocks)
+}

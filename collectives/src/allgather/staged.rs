@@ -10,15 +10,15 @@
 //!
 //! Source: `direct`, through staging buffers.
 
-use alloc::vec::Vec;
-
 use ringfold_topology::Layout;
-use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
+use ringfold_types::{Buffer, Call, Collective, Slice};
 
 use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
-use crate::chunk::chunks;
+use crate::blocks::Blocks;
+use crate::chunk::part;
 use crate::schedule::{Builder, Schedule};
 use crate::staging::{CHUNKS, Staging, input_room, whole_lines};
+use crate::uneven::Uneven;
 
 pub(super) const ALGORITHM: Algorithm = Algorithm {
     collective: Collective::AllGather,
@@ -30,6 +30,8 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     moved,
     messages: |messages| messages.all_signal(),
 };
+
+pub(super) const UNEVEN: Uneven = Uneven { algorithm: &ALGORITHM, schedule: in_blocks };
 
 fn stated(call: &Call, layout: &Layout) -> Stated {
     let size = layout.size();
@@ -50,34 +52,33 @@ fn piece_len(call: &Call, size: usize, chunk: usize) -> usize {
 }
 
 fn schedule(plan: &ScheduleParams<'_>) -> Schedule {
-    let (size, rank, call) = (plan.size(), plan.rank, plan.call);
-    let mut steps = Builder::new(plan, ALGORITHM.name, 1);
-    let own = Slice::new(Buffer::Input, 0, call.count);
-    let pieces: Vec<Slice> = chunks(own, piece_len(&call, size, plan.chunk)).collect();
-    if size > 1 && !pieces.is_empty() {
-        let mut staging = Staging::new(plan, &mut steps);
-        for piece in pieces {
-            let place = staging.here(0, piece.len);
-            steps.copy(piece, place);
-            staging.signal_all(&mut steps);
-            // The second copy finds the piece in cache.
-            steps
-                .copy(piece, Slice::new(Buffer::Output, at(&call, rank) + piece.offset, piece.len));
-            for other in staging.others() {
-                staging.wait(&mut steps, other);
-                let theirs = at(&call, other) + piece.offset;
-                steps.get(other, place, Slice::new(Buffer::Output, theirs, piece.len));
-            }
-            staging.next_piece(&mut steps);
-        }
-        staging.end_pieces(&mut steps);
-    } else {
-        steps.copy(own, Slice::new(Buffer::Output, at(&call, rank), call.count));
-    }
-    steps.build()
+    in_blocks(plan, &plan.equal_blocks())
 }
 
-/// The place in the output where the block of `rank` begins.
-const fn at(call: &Call, rank: Rank) -> usize {
-    rank.index() * call.count
+fn in_blocks(plan: &ScheduleParams<'_>, blocks: &Blocks) -> Schedule {
+    let (size, rank, longest) = (plan.size(), plan.rank, blocks.longest());
+    let mut steps = Builder::new(plan, ALGORITHM.name, 1);
+    let own = Slice::new(Buffer::Input, 0, blocks.len(rank));
+    let result = |of| blocks.slice(Buffer::Output, of);
+    if size == 1 || longest == 0 {
+        steps.copy(own, result(rank));
+        return steps.build();
+    }
+    let each = piece_len(&plan.call, size, plan.chunk);
+    let mut staging = Staging::new(plan, &mut steps);
+    for index in 0..longest.div_ceil(each) {
+        let piece = part(own, index, each);
+        steps.copy(piece, staging.here(0, piece.len));
+        staging.signal_all(&mut steps);
+        // The second copy finds the piece in cache.
+        steps.copy(piece, part(result(rank), index, each));
+        for other in staging.others() {
+            staging.wait(&mut steps, other);
+            let theirs = part(result(other), index, each);
+            steps.get(other, staging.here(0, theirs.len), theirs);
+        }
+        staging.next_piece(&mut steps);
+    }
+    staging.end_pieces(&mut steps);
+    steps.build()
 }

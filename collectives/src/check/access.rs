@@ -10,6 +10,7 @@ use super::fold::Fold;
 use super::memory::{Ranks, Run, Value};
 use super::races::Race;
 use super::world::World;
+use crate::blocks::Blocks;
 
 impl World<'_> {
     /// The rank whose memory a slice of `of` really is, as rank `index` sees it: ranks may have
@@ -59,7 +60,10 @@ impl World<'_> {
                 if self.conditions.in_place && !self.is_intact(index, slice) {
                     return Err(unwritten);
                 }
-                Ok(own(&node.own, 0))
+                match schedule.blocks().filter(|_| schedule.call().collective.reduces()) {
+                    Some(blocks) => inputs(blocks, slice, &own(&node.own, 0)[0].1).ok_or(unwritten),
+                    None => Ok(own(&node.own, 0)),
+                }
             }
             Buffer::Output => node.output.read(slice.offset, slice.len).ok_or(unwritten),
             Buffer::Rounded => node.rounded.read(slice.offset, slice.len).ok_or(unwritten),
@@ -111,9 +115,10 @@ impl World<'_> {
     fn bounds(&self, index: usize, slice: Slice) -> Result<(), Flaw> {
         let schedule = &self.schedules[index];
         let (call, rank) = (schedule.call(), Rank::at(index));
+        let [input, output] = schedule.lens();
         let len = match slice.buffer {
-            Buffer::Input => call.input_of(rank, self.nodes.len()),
-            Buffer::Output => call.output_of(rank, self.nodes.len()),
+            Buffer::Input => input,
+            Buffer::Output => output,
             Buffer::Scratch => schedule.scratch_len(),
             Buffer::Rounded => schedule.rounded_len(),
             Buffer::Staging => STAGING_BYTES / call.data_type.bytes(),
@@ -135,4 +140,21 @@ impl World<'_> {
         }
         Ok(values)
     }
+}
+
+/// The inputs in a slice of blocks whose places each rank chooses. The shifts lead to the places
+/// that the elements have if blocks follow each other. `None` if an element is in no block.
+fn inputs(blocks: &Blocks, slice: Slice, value: &Value) -> Option<Vec<Run>> {
+    let (mut values, mut at) = (Vec::new(), slice.offset);
+    while at < slice.end() {
+        let ranks = (0..blocks.size()).map(Rank::at);
+        let block = |rank| blocks.slice(Buffer::Input, rank);
+        let rank =
+            ranks.clone().find(|rank| (block(*rank).offset..block(*rank).end()).contains(&at))?;
+        let end = block(rank).end().min(slice.end());
+        let shift = blocks.before(rank).cast_signed() - block(rank).offset.cast_signed();
+        values.push((end - at, Value { shift, ..value.clone() }));
+        at = end;
+    }
+    Some(values)
 }

@@ -97,12 +97,11 @@ impl Races {
         };
         let buffers = |(rank, schedule): (usize, &Schedule)| {
             let at = schedule.overlay();
-            let (call, size) = (schedule.call(), schedule.size());
-            let (input_len, output_len) = (call.input_len(size), call.output_len(size));
+            let [input_len, output_len] = schedule.lens();
             let together = (at.min(0).unsigned_abs(), at.max(0).unsigned_abs());
             let whole = if in_place { input_len.max(output_len) } else { output_len };
             let user = Touched { written: (rank * lanes, 1), read: Vec::new() };
-            let half = STAGING_HALF_BYTES / call.data_type.bytes();
+            let half = STAGING_HALF_BYTES / schedule.call().data_type.bytes();
             let others = (0..schedules.len()).filter(|other| *other != rank);
             let late = others.map(|other| (other * lanes, 1)).collect();
             let late = Touched { written: user.written, read: late };

@@ -1,11 +1,14 @@
 //! The result that a call promises for every rank's output.
 
-use ringfold_types::{Collective, Rank};
+use alloc::vec::Vec;
+
+use ringfold_types::{Buffer, Collective, Rank, Slice};
 
 use super::flaw::Flaw;
 use super::fold::Fold;
 use super::memory::{Ranks, Value};
 use super::world::World;
+use crate::blocks::Blocks;
 
 impl World<'_> {
     /// Whether the output of a rank is the result that its call promises.
@@ -22,6 +25,9 @@ impl World<'_> {
             let is_untouched = node.output.is_unwritten(0, call.output_len(size));
             let index = if written < call.output_len(size) { written } else { 0 };
             return if is_untouched { Ok(()) } else { Err(Flaw::Result { rank, index }) };
+        }
+        if let Some(blocks) = self.schedules[index].blocks() {
+            return self.verify_blocks(index, blocks);
         }
         let len = call.output_of(rank, size);
         let sum = Ranks::range(summands, size);
@@ -62,6 +68,57 @@ impl World<'_> {
             position = (position + run).min(end);
         }
         Ok(())
+    }
+
+    /// The same for blocks whose lengths may differ, and whose places in its buffers each rank
+    /// chooses. Elements outside of all blocks must be untouched.
+    fn verify_blocks(&self, index: usize, blocks: &Blocks) -> Result<(), Flaw> {
+        let (schedule, size, rank) = (&self.schedules[index], self.nodes.len(), Rank::at(index));
+        let reduces = schedule.call().collective.reduces();
+        let mut promised: Vec<(Slice, Value)> = if reduces {
+            let shift = blocks.before(rank).cast_signed();
+            let (from, fold) = (Ranks::range(0..size, size), Fold::input(index));
+            let own = Slice::new(Buffer::Output, 0, blocks.len(rank));
+            alloc::vec![(own, Value { shift, from, fold, finished: true })]
+        } else {
+            let block = |of: usize| {
+                let slice = blocks.slice(Buffer::Output, Rank::at(of));
+                let (shift, from) = (-slice.offset.cast_signed(), Ranks::only(of, size));
+                (slice, Value { shift, from, fold: Fold::input(of), finished: false })
+            };
+            (0..size).map(block).collect()
+        };
+        promised.retain(|(slice, _)| slice.len > 0);
+        promised.sort_by_key(|(slice, _)| slice.offset);
+        let output = &self.nodes[index].output;
+        let mut end = 0;
+        for (slice, promise) in promised {
+            if !output.is_unwritten(end, slice.offset - end) {
+                return Err(Flaw::Result { rank, index: end });
+            }
+            let mut position = slice.offset;
+            while position < slice.end() {
+                let (run, value) = output.run_at(position);
+                // In place, an unwritten block of this rank is still its input.
+                let is_input = promise.from == Ranks::only(index, size) && !promise.finished;
+                let is_right = match value {
+                    Some(value) => {
+                        (value.shift, value.finished) == (promise.shift, promise.finished)
+                            && value.from == promise.from
+                    }
+                    None => self.conditions.in_place && is_input,
+                };
+                if !is_right {
+                    return Err(Flaw::Result { rank, index: position });
+                }
+                position += run;
+            }
+            end = slice.end();
+        }
+        if output.is_unwritten(end, usize::MAX / 4) {
+            return Ok(());
+        }
+        Err(Flaw::Result { rank, index: end })
     }
 
     /// Whether all ranks that promise the same sums have combined their inputs in the same order.

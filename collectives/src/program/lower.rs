@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use ringfold_types::limits::SOURCES_MAX;
-use ringfold_types::{Buffer, Call, Rank, Slice};
+use ringfold_types::{Buffer, Rank, Slice};
 
 use super::chunks::Chunks;
 use super::{LINE_BYTES, Op, Program, Stores};
@@ -63,6 +63,7 @@ pub fn lower(schedule: &Schedule, target: Target) -> Program {
         scratch_len: schedule.scratch_len(),
         rounded_len: schedule.rounded_len(),
         overlay: target.in_place.then(|| schedule.overlay()),
+        in_place_at: schedule.in_place_at(),
         flips_staging: schedule.flips_staging(),
         groups: (0..schedule.lanes().len()).map(|lane| schedule.group(lane).cloned()).collect(),
         element: shift(Form::Element),
@@ -241,14 +242,12 @@ struct UserBytes {
 
 impl UserBytes {
     fn of(schedule: &Schedule, in_place: bool) -> Self {
-        let (call, size): (&Call, _) = (schedule.call(), schedule.size());
-        let rank = schedule.rank();
-        let bytes = |len: usize| len.saturating_mul(call.data_type.bytes());
+        let element = schedule.call().data_type.bytes();
+        let [input, output] = schedule.lens().map(|len| len.saturating_mul(element));
         if in_place {
-            let both = bytes(call.input_len(size).max(call.output_len(size)));
+            let both = input.max(output);
             return Self { result: both, both };
         }
-        let [input, output] = [call.input_of(rank, size), call.output_of(rank, size)].map(bytes);
         Self { result: output, both: input + output }
     }
 

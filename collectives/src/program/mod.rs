@@ -161,6 +161,7 @@ pub struct Program {
     scratch_len: usize,
     rounded_len: usize,
     overlay: Option<isize>,
+    in_place_at: [usize; 2],
     flips_staging: bool,
     /// By lane, the group to which it hands over chunks.
     groups: Vec<Option<Group>>,
@@ -228,6 +229,14 @@ impl Program {
     #[must_use]
     pub const fn overlay(&self) -> Option<isize> {
         self.overlay
+    }
+
+    /// The elements of the one buffer of a call in place at which this rank's input and output
+    /// begin.
+    #[must_use]
+    #[inline]
+    pub const fn in_place_at(&self) -> [usize; 2] {
+        self.in_place_at
     }
 
     /// Whether the halves of the staging buffer swap places after the call.

@@ -18,10 +18,12 @@ use ringfold_types::limits::POSTED_MAX;
 use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 
 use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
-use crate::chunk::chunks;
+use crate::blocks::Blocks;
+use crate::chunk::part;
 use crate::crossing::Messages;
 use crate::pattern::ring;
 use crate::schedule::{Builder, Form, Schedule, Source};
+use crate::uneven::Uneven;
 
 pub(super) const ALGORITHM: Algorithm = Algorithm {
     collective: Collective::ReduceScatter,
@@ -34,6 +36,8 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     messages,
 };
 
+pub(super) const UNEVEN: Uneven = Uneven { algorithm: &ALGORITHM, schedule: in_blocks };
+
 fn stated(call: &Call, layout: &Layout) -> Stated {
     let size = layout.size();
     Stated { steps: usize::from(size > 1), sent: call.count * (size - 1) }
@@ -44,15 +48,17 @@ fn messages(messages: &mut Messages<'_>) {
 }
 
 fn schedule(plan: &ScheduleParams<'_>) -> Schedule {
-    let (size, rank, count) = (plan.size(), plan.rank, plan.call.count);
+    in_blocks(plan, &plan.equal_blocks())
+}
+
+fn in_blocks(plan: &ScheduleParams<'_>, blocks: &Blocks) -> Schedule {
+    let (size, rank) = (plan.size(), plan.rank);
     let mut steps = Builder::new(plan, ALGORITHM.name, 1);
     let piece =
         if size <= POSTED_MAX { plan.chunk } else { plan.chunk.min(plan.eager(Form::Element)) };
-    for result in chunks(Slice::new(Buffer::Output, 0, count), piece) {
-        let input = |owner: Rank| {
-            let offset = owner.index() * count + result.offset;
-            Slice { buffer: Buffer::Input, offset, ..result }
-        };
+    for index in 0..blocks.longest().div_ceil(piece) {
+        let input = |owner| part(blocks.slice(Buffer::Input, owner), index, piece);
+        let result = part(Slice::new(Buffer::Output, 0, blocks.len(rank)), index, piece);
         // Each rank begins with a different receiver.
         for distance in 1..size {
             let owner = ring::after(rank, distance, size);

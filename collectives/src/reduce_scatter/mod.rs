@@ -7,6 +7,7 @@ mod ring;
 mod staged;
 
 use crate::algorithm::Algorithm;
+use crate::uneven::Uneven;
 
 pub(crate) const ALGORITHMS: &[Algorithm] = &[
     ring::ALGORITHM,
@@ -15,3 +16,6 @@ pub(crate) const ALGORITHMS: &[Algorithm] = &[
     staged::ALGORITHM,
     hierarchical::ALGORITHM,
 ];
+
+/// Those for blocks of different lengths.
+pub(crate) const UNEVEN: &[Uneven] = &[ring::UNEVEN, direct::UNEVEN, staged::UNEVEN];

@@ -19,10 +19,12 @@ use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, Slice};
 
 use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
+use crate::blocks::Blocks;
 use crate::chunk::{chunks, part};
 use crate::crossing::Messages;
 use crate::pattern::ring;
 use crate::schedule::{Builder, Form, Schedule, Source};
+use crate::uneven::Uneven;
 
 pub(super) const ALGORITHM: Algorithm = Algorithm {
     collective: Collective::ReduceScatter,
@@ -34,6 +36,8 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     moved: Moved::sums,
     messages,
 };
+
+pub(super) const UNEVEN: Uneven = Uneven { algorithm: &ALGORITHM, schedule: in_blocks };
 
 /// Chunks of a block that go around together.
 const IN_FLIGHT: usize = 4;
@@ -54,16 +58,21 @@ fn messages(messages: &mut Messages<'_>) {
 }
 
 fn schedule(plan: &ScheduleParams<'_>) -> Schedule {
-    let (size, count) = (plan.size(), plan.call.count);
+    in_blocks(plan, &plan.equal_blocks())
+}
+
+fn in_blocks(plan: &ScheduleParams<'_>, blocks: &Blocks) -> Schedule {
+    let (size, longest) = (plan.size(), blocks.longest());
     let member = plan.in_ring();
     let place = member.place;
-    let output = Slice::new(Buffer::Output, 0, count);
-    let round = count.clamp(1, IN_FLIGHT * plan.chunk);
-    let rounds = count.div_ceil(round);
+    let output = Slice::new(Buffer::Output, 0, blocks.len(plan.rank));
+    let input = |of| blocks.slice(Buffer::Input, of);
+    let round = longest.clamp(1, IN_FLIGHT * plan.chunk);
+    let rounds = longest.div_ceil(round);
     let lanes = plan.lanes(rounds);
     let mut steps = Builder::new(plan, ALGORITHM.name, lanes).in_order(&member.order);
     if size == 1 {
-        steps.reduce(output, &[Source::Local(Slice { buffer: Buffer::Input, ..output })]);
+        steps.reduce(output, &[Source::Local(input(plan.rank))]);
         return steps.build();
     }
     // One turn's partial sums leave while the next turn's arrive.
@@ -75,18 +84,18 @@ fn schedule(plan: &ScheduleParams<'_>) -> Schedule {
         let sums = sums[index % lanes];
         steps.lane(index % lanes);
         // The part of this rank's input for the block that has `turn` turns to go.
-        let input = |turn| {
-            let block = member.order.at(ring::before(place, turn, size).index()).index();
-            part(Slice::new(Buffer::Input, block * count, count), index, round)
+        let passing = |turn| {
+            let of = member.order.at(ring::before(place, turn, size).index());
+            part(input(of), index, round)
         };
-        for own in chunks(input(1), plan.chunk) {
+        for own in chunks(passing(1), plan.chunk) {
             steps.send(next, own);
         }
         for turn in (2..size).chain([0]) {
             // Only the first sender sends its bare input.
             let first = turn == 2 || size == 2;
             let form = if first { Form::Element } else { arriving };
-            let own = input(turn);
+            let own = passing(turn);
             let sum = match turn {
                 0 => part(output, index, round),
                 _ => sums[turn % 2].take(own.len),

@@ -11,15 +11,15 @@
 //!
 //! Source: `direct`, through staging buffers.
 
-use alloc::vec::Vec;
-
 use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 
 use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
-use crate::chunk::chunks;
+use crate::blocks::Blocks;
+use crate::chunk::part;
 use crate::schedule::{Builder, Schedule, Source};
 use crate::staging::{CHUNKS, Staging, grain, input_room, whole_lines};
+use crate::uneven::Uneven;
 
 pub(super) const ALGORITHM: Algorithm = Algorithm {
     collective: Collective::ReduceScatter,
@@ -31,6 +31,8 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     moved,
     messages: |messages| messages.all_signal(),
 };
+
+pub(super) const UNEVEN: Uneven = Uneven { algorithm: &ALGORITHM, schedule: in_blocks };
 
 fn stated(_: &Call, layout: &Layout) -> Stated {
     let steps = (layout.size() - 1).min(1);
@@ -50,32 +52,35 @@ fn piece_len(call: &Call, size: usize, chunk: usize) -> usize {
 }
 
 fn schedule(plan: &ScheduleParams<'_>) -> Schedule {
-    let (size, rank, call) = (plan.size(), plan.rank, plan.call);
+    in_blocks(plan, &plan.equal_blocks())
+}
+
+fn in_blocks(plan: &ScheduleParams<'_>, blocks: &Blocks) -> Schedule {
+    let (size, rank) = (plan.size(), plan.rank);
     let mut steps = Builder::new(plan, ALGORITHM.name, 1);
-    let own = Slice::new(Buffer::Output, 0, call.count);
-    let input = |of: Rank, result: Slice| {
-        Slice::new(Buffer::Input, of.index() * call.count + result.offset, result.len)
-    };
+    let own = Slice::new(Buffer::Output, 0, blocks.len(rank));
+    let input = |of| blocks.slice(Buffer::Input, of);
     if size == 1 {
-        steps.reduce(own, &[Source::Local(input(rank, own))]);
+        steps.reduce(own, &[Source::Local(input(rank))]);
         return steps.build();
     }
     let mut staging = Staging::new(plan, &mut steps);
-    let each = piece_len(&call, size, plan.chunk);
-    let pieces: Vec<Slice> = chunks(own, each).collect();
-    for result in pieces {
+    let each = piece_len(&plan.call, size, plan.chunk);
+    for index in 0..blocks.longest().div_ceil(each) {
+        let input = |of| part(input(of), index, each);
         // The place depends on the distance from the writer to the reader. For two ranks it is
         // always the same.
         let place = |of: Rank, reader: Rank| {
             let distance = (reader.index() + size - of.index()) % size;
-            staging.here((distance - 1) * each, result.len)
+            staging.here((distance - 1) * each, input(reader).len)
         };
         for other in staging.others() {
-            steps.copy(input(other, result), place(rank, other));
+            steps.copy(input(other), place(rank, other));
         }
         staging.signal_all(&mut steps);
         staging.wait_all(&mut steps);
-        staging.combine(&mut steps, result, input(rank, result), |of| place(of, rank));
+        let result = part(own, index, each);
+        staging.combine(&mut steps, result, input(rank), |of| place(of, rank));
         staging.next_piece(&mut steps);
     }
     staging.end_pieces(&mut steps);

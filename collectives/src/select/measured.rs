@@ -10,8 +10,6 @@ use ringfold_topology::Layout;
 use ringfold_types::limits::{PLAN_ROWS_MAX, RANKS_MAX};
 use ringfold_types::{Call, Collective};
 
-use super::constraints::Constraints;
-use super::possible::is_possible;
 use crate::algorithm::Algorithm;
 use crate::schedule::Form;
 use crate::wire::among_all;
@@ -106,17 +104,16 @@ impl Measurements {
         &self.rows[start..start + len]
     }
 
-    /// The fastest measured algorithm for such a call that works on ordinary memory and is allowed.
+    /// The fastest measured algorithm for such a call that is `allowed`.
     pub(super) fn fastest(
         &self,
         call: &Call,
         layout: &Layout,
-        constraints: &Constraints,
+        allowed: impl Fn(&Algorithm) -> bool,
     ) -> Option<&'static Algorithm> {
         let known = |row: &Row| {
             let algorithm = Algorithm::named(row.collective, row.algorithm)?;
-            let fits = constraints.allow(algorithm) && is_possible(algorithm, call, layout);
-            fits.then_some((row.nanos, algorithm))
+            allowed(algorithm).then_some((row.nanos, algorithm))
         };
         let allowed = self.closest(call, layout).iter().filter_map(known);
         allowed.min_by_key(|(nanos, _)| *nanos).map(|(_, algorithm)| algorithm)
@@ -210,7 +207,7 @@ mod tests {
     use ringfold_types::{DataType, Rank, ReduceOp, Wire};
 
     use super::*;
-    use crate::select::select;
+    use crate::select::{Constraints, select};
 
     const TEXT: &str = "
         allreduce 4 1 1024 one_shot 900   # small

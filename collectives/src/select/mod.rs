@@ -6,13 +6,16 @@ mod measured;
 mod possible;
 
 use alloc::vec::Vec;
+use core::time::Duration;
 
 use ringfold_topology::{Layout, PeerMemory};
 use ringfold_types::{Call, Collective};
 
 use crate::algorithm::Algorithm;
+use crate::blocks::Blocks;
 use crate::connections::DIRECT_MAX;
 use crate::cost::price;
+use crate::uneven::{Uneven, even_call, measured_call};
 
 pub use constraints::{Constraints, InvalidConstraints};
 pub use measured::{InvalidMeasurements, Measurements, Row, buffer_bytes};
@@ -29,13 +32,94 @@ pub fn select(
     constraints: &Constraints,
     measured: &Measurements,
 ) -> &'static Algorithm {
-    if let Some(fastest) = measured.fastest(call, layout, constraints) {
-        return fastest;
+    let question = Question { call, blocks: None, layout };
+    choose(&question, constraints, measured).unwrap_or_else(|| &Algorithm::of(call.collective)[0])
+}
+
+/// Like `select`, for blocks whose lengths may differ. Measurements of equal blocks count if no
+/// block is longer than twice the average.
+///
+/// # Panics
+/// If `layout` has no ranks, or the collective has no algorithm for such blocks.
+#[must_use]
+pub fn select_uneven(
+    call: &Call,
+    blocks: &Blocks,
+    layout: &Layout,
+    constraints: &Constraints,
+    measured: &Measurements,
+) -> &'static Uneven {
+    let question = Question { call, blocks: Some(blocks), layout };
+    let chosen = choose(&question, constraints, measured);
+    let named = chosen.and_then(|it| Uneven::named(call.collective, it.name));
+    named.unwrap_or_else(|| &Uneven::of(call.collective)[0])
+}
+
+/// A call whose algorithm is to be chosen.
+struct Question<'q> {
+    call: &'q Call,
+    /// The blocks, if their lengths may differ.
+    blocks: Option<&'q Blocks>,
+    layout: &'q Layout,
+}
+
+impl Question<'_> {
+    /// The call on equal blocks for which the facts of `algorithm` hold.
+    fn even_call(&self, algorithm: &Algorithm) -> Call {
+        self.blocks.map_or(*self.call, |blocks| even_call(algorithm, self.call, blocks))
     }
-    let possible = |algorithm: &Algorithm| is_possible(algorithm, call, layout);
+
+    fn is_possible(&self, algorithm: &Algorithm) -> bool {
+        let fits =
+            self.blocks.is_none() || Uneven::named(algorithm.collective, algorithm.name).is_some();
+        fits && is_possible(algorithm, &self.even_call(algorithm), self.layout)
+    }
+
+    fn price(&self, algorithm: &Algorithm) -> Duration {
+        let chunk = chunk_len(self.call, self.layout);
+        price(algorithm, &self.even_call(algorithm), self.layout, chunk)
+    }
+
+    /// The call on equal blocks whose measurements apply.
+    fn measured_call(&self) -> Option<Call> {
+        self.blocks.map_or(Some(*self.call), |blocks| measured_call(self.call, blocks))
+    }
+
+    fn cheapest(&self, fits: impl Fn(&Algorithm) -> bool) -> Option<&'static Algorithm> {
+        let known = Algorithm::of(self.call.collective).iter().filter(|it| fits(it));
+        known.min_by_key(|algorithm| self.price(algorithm))
+    }
+
+    /// The cheapest algorithm whose messages stay on their rails. `None` where rails are not known
+    /// to be apart.
+    fn cheapest_on_rails(&self, fits: impl Fn(&Algorithm) -> bool) -> Option<&'static Algorithm> {
+        if !self.layout.keeps_rails_apart() {
+            return None;
+        }
+        let mut known: Vec<&Algorithm> = Algorithm::of(self.call.collective).iter().collect();
+        known.retain(|algorithm| fits(algorithm));
+        known.sort_by_cached_key(|algorithm| self.price(algorithm));
+        let crossing = |it: &Algorithm| it.crossing(&self.even_call(it), self.layout);
+        known.into_iter().find(|it| crossing(it).off_rail.messages == 0)
+    }
+}
+
+/// Chooses an algorithm. `None` if none is possible.
+fn choose(
+    question: &Question<'_>,
+    constraints: &Constraints,
+    measured: &Measurements,
+) -> Option<&'static Algorithm> {
+    let layout = question.layout;
+    let possible = |algorithm: &Algorithm| question.is_possible(algorithm);
     let allowed = |algorithm: &Algorithm| possible(algorithm) && constraints.allow(algorithm);
-    if let Some(algorithm) = single_copy(call, layout).filter(|it| constraints.allow(it)) {
-        return algorithm;
+    let typical = question.measured_call();
+    if let Some(fastest) = typical.and_then(|call| measured.fastest(&call, layout, allowed)) {
+        return Some(fastest);
+    }
+    let single_copy = typical.and_then(|call| single_copy(&call, layout));
+    if let Some(algorithm) = single_copy.filter(|it| allowed(it)) {
+        return Some(algorithm);
     }
     let estimated = |algorithm: &Algorithm| {
         let has_few_links = has_few_links(algorithm, layout.size());
@@ -45,11 +129,11 @@ pub fn select(
         allowed(algorithm) && has_few_links && is_exact && !algorithm.is_single_copy()
     };
     // Where the user allows only algorithms for shared memory, calls without it are free.
-    cheapest_on_rails(call, layout, estimated)
-        .or_else(|| cheapest(call, layout, estimated))
-        .or_else(|| cheapest(call, layout, allowed))
-        .or_else(|| cheapest(call, layout, possible))
-        .unwrap_or_else(|| &Algorithm::of(call.collective)[0])
+    question
+        .cheapest_on_rails(estimated)
+        .or_else(|| question.cheapest(estimated))
+        .or_else(|| question.cheapest(allowed))
+        .or_else(|| question.cheapest(possible))
 }
 
 /// Like `select`, for a call whose buffers are windows: memory that every rank has mapped.
@@ -69,34 +153,10 @@ pub fn select_in_windows(
         let is_there = algorithm.needs_windows() || is_possible(algorithm, call, layout);
         constraints.allow(algorithm) && is_there
     };
-    cheapest(call, layout, fits)
+    Question { call, blocks: None, layout }
+        .cheapest(fits)
         .filter(|algorithm| algorithm.needs_windows())
         .unwrap_or_else(|| select(call, layout, constraints, measured))
-}
-
-fn cheapest(
-    call: &Call,
-    layout: &Layout,
-    fits: impl Fn(&Algorithm) -> bool,
-) -> Option<&'static Algorithm> {
-    let known = Algorithm::of(call.collective).iter().filter(|algorithm| fits(algorithm));
-    known.min_by_key(|algorithm| price(algorithm, call, layout, chunk_len(call, layout)))
-}
-
-/// The cheapest algorithm whose messages stay on their rails. `None` where rails are not known to
-/// be apart.
-fn cheapest_on_rails(
-    call: &Call,
-    layout: &Layout,
-    fits: impl Fn(&Algorithm) -> bool,
-) -> Option<&'static Algorithm> {
-    if !layout.keeps_rails_apart() {
-        return None;
-    }
-    let mut known: Vec<&Algorithm> = Algorithm::of(call.collective).iter().collect();
-    known.retain(|algorithm| fits(algorithm));
-    known.sort_by_cached_key(|algorithm| price(algorithm, call, layout, chunk_len(call, layout)));
-    known.into_iter().find(|it| it.crossing(call, layout).off_rail.messages == 0)
 }
 
 /// Bytes of the shortest messages that ranks copy from each other's memory. Shorter ones fit the

@@ -7,7 +7,7 @@ use anyhow::ensure;
 use ringfold::config::measurements;
 use ringfold_collectives::Algorithm;
 use ringfold_collectives::cost::price;
-use ringfold_collectives::select::{Constraints, Row, buffer_bytes, is_possible, select};
+use ringfold_collectives::select::{Row, is_possible};
 use ringfold_types::Amount;
 
 use crate::{plan, prices};
@@ -28,17 +28,22 @@ pub(crate) fn answer(args: &Args) -> anyhow::Result<String> {
     let question = args.question.question()?;
     ensure!(question.algorithm.is_none(), "--algorithm: `ringfold plan` prints one algorithm");
     let measured = args.plan.as_deref().map(measurements).transpose()?.unwrap_or_default();
-    let (call, layout) = (&question.call, &question.layout);
-    let chosen = select(call, layout, &Constraints::default(), &measured);
-    let rows = measured.closest(call, layout);
+    let layout = &question.layout;
+    let chosen = question.chosen(&measured);
+    let typical = question.measured_call();
+    let rows = typical.map_or(&[][..], |call| measured.closest(&call, layout));
     let mut text = String::new();
-    writeln!(text, "{call} on {}", question.place())?;
+    writeln!(text, "{} on {}", question.text(), question.place())?;
     writeln!(text, "  {:<20} {:>12} {:>12}", "algorithm", "estimated", "measured")?;
-    let possible = |algorithm: &&Algorithm| is_possible(algorithm, call, layout);
-    for algorithm in Algorithm::of(call.collective).iter().filter(possible) {
+    let possible =
+        |algorithm: &&Algorithm| is_possible(algorithm, &question.even_call(algorithm), layout);
+    for algorithm in question.algorithms().into_iter().filter(possible) {
         let estimate = match algorithm.is_single_copy() {
             true => "-".to_owned(),
-            false => micros(price(algorithm, call, layout, question.chunk())),
+            false => {
+                let call = question.even_call(algorithm);
+                micros(price(algorithm, &call, layout, question.chunk()))
+            }
         };
         let time = rows.iter().find(|row| row.algorithm == algorithm.name).map(Row::time);
         let time = time.map_or_else(|| "-".to_owned(), micros);
@@ -49,7 +54,7 @@ pub(crate) fn answer(args: &Args) -> anyhow::Result<String> {
         Some(row) => format!(
             "it was the fastest in the measurement with a buffer of {} (the call has {})",
             Amount(row.bytes),
-            Amount(buffer_bytes(call, layout.size()))
+            Amount(question.buffer_bytes())
         ),
         None if chosen.is_single_copy() => {
             "two ranks with a core each copy such messages from each other's memory, if the \

@@ -46,6 +46,27 @@ fn a_plan_says_what_is_stated_and_what_is_proven() {
 }
 
 #[test]
+fn counts_give_each_rank_a_block_of_its_own_length() {
+    let counts = ["-n", "3", "--counts", "3,0,5"];
+    let ring = printed(&[&["plan", "allgather", "-a", "ring"], &counts[..]].concat());
+    let head = "allgather [f32 x 5] in blocks of 3, 0, 5 on 3 ranks by ring\n";
+    assert!(ring.starts_with(head), "{ring}");
+    assert!(ring.contains("proven   2 steps, the busiest rank sends 8 elements, 32 B"), "{ring}");
+    let list = printed(&[&["plan", "reduce_scatter"], &counts[..]].concat());
+    for name in ["ring", "direct", "staged"] {
+        assert!(list.lines().any(|line| line[2..].starts_with(&format!("{name} "))), "{list}");
+    }
+    assert!(!list.contains("halving"), "{list}");
+    let explained = printed(&[&["explain", "allgather"], &counts[..]].concat());
+    assert!(explained.contains("in blocks of 3, 0, 5 on 3 ranks of one host"), "{explained}");
+    assert!(explained.contains("* ") && explained.contains("bruck"), "{explained}");
+    // One long block goes around a ring once. Elsewhere its rank sends it to each other rank.
+    let long = ["explain", "allgather", "--per-host", "1", "-n", "4", "--counts", "9000000,0,0,0"];
+    let explained = printed(&long);
+    assert!(explained.lines().any(|line| line.starts_with("* ring ")), "{explained}");
+}
+
+#[test]
 fn chunks_follow_each_other_down_a_chain() {
     let text =
         printed(&["plan", "broadcast", "-a", "chain", "-n", "3", "-b", "32", "--chunk", "16"]);

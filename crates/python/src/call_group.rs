@@ -1,12 +1,13 @@
 //! Groups of calls that are performed together.
 #![allow(unsafe_code)]
+#![expect(clippy::too_many_arguments, reason = "these are keywords in Python")]
 
 use std::sync::{Arc, Mutex};
 
 use pyo3::prelude::*;
 use ringfold::{Call, Collective, Rank};
 
-use crate::call::{Called, Common, dispatch, element_of, memories, plan};
+use crate::call::{Called, Common, Given, dispatch, element_of, memories, plan};
 use crate::element::operation;
 use crate::fault::raise;
 use crate::memory::{Access, Memory, Places};
@@ -58,11 +59,12 @@ impl CallGroup {
         &self,
         py: Python<'_>,
         collective: Collective,
-        memories: [Option<Memory>; 2],
+        given: Given<'_, '_>,
         (op, root): (Option<&Bound<'_, PyAny>>, u32),
         (dtype, keep): (Option<&Bound<'_, PyAny>>, Option<Py<PyAny>>),
     ) -> PyResult<()> {
-        let refuse = |fault| raise(py, fault);
+        let (refuse, root) = (|fault| raise(py, fault), Rank(root));
+        let memories = memories(&self.member, collective, given, root)?;
         let op = operation(op)?.map_err(refuse)?;
         let element = element_of(dtype, memories.iter().flatten())?.map_err(refuse)?;
         let both = memories.each_ref().map(Option::as_ref);
@@ -113,8 +115,13 @@ impl CallGroup {
         dtype: Option<&Bound<'_, PyAny>>,
         keep: Option<Py<PyAny>>,
     ) -> PyResult<()> {
-        let memories = memories(Some(input), output, output.is_none())?;
-        self.add_call(input.py(), Collective::AllReduce, memories, (op, 0), (dtype, keep))
+        self.add_call(
+            input.py(),
+            Collective::AllReduce,
+            [Some(input), output],
+            (op, 0),
+            (dtype, keep),
+        )
     }
 
     /// Adds `Communicator.all_gather`.
@@ -126,8 +133,13 @@ impl CallGroup {
         dtype: Option<&Bound<'_, PyAny>>,
         keep: Option<Py<PyAny>>,
     ) -> PyResult<()> {
-        let memories = memories(Some(input), output, output.is_none())?;
-        self.add_call(input.py(), Collective::AllGather, memories, (None, 0), (dtype, keep))
+        self.add_call(
+            input.py(),
+            Collective::AllGather,
+            [Some(input), output],
+            (None, 0),
+            (dtype, keep),
+        )
     }
 
     /// Adds `Communicator.reduce_scatter`.
@@ -140,8 +152,13 @@ impl CallGroup {
         dtype: Option<&Bound<'_, PyAny>>,
         keep: Option<Py<PyAny>>,
     ) -> PyResult<()> {
-        let memories = memories(Some(input), output, output.is_none())?;
-        self.add_call(input.py(), Collective::ReduceScatter, memories, (op, 0), (dtype, keep))
+        self.add_call(
+            input.py(),
+            Collective::ReduceScatter,
+            [Some(input), output],
+            (op, 0),
+            (dtype, keep),
+        )
     }
 
     /// Adds `Communicator.broadcast`, in place.
@@ -153,8 +170,97 @@ impl CallGroup {
         dtype: Option<&Bound<'_, PyAny>>,
         keep: Option<Py<PyAny>>,
     ) -> PyResult<()> {
-        let memories = memories(Some(buffer), None, true)?;
-        self.add_call(buffer.py(), Collective::Broadcast, memories, (None, root), (dtype, keep))
+        self.add_call(
+            buffer.py(),
+            Collective::Broadcast,
+            [Some(buffer), None],
+            (None, root),
+            (dtype, keep),
+        )
+    }
+
+    /// Adds `Communicator.reduce`.
+    #[pyo3(signature = (input, output=None, op=None, root=0, *, dtype=None, keep=None))]
+    fn reduce(
+        &self,
+        input: &Bound<'_, PyAny>,
+        output: Option<&Bound<'_, PyAny>>,
+        op: Option<&Bound<'_, PyAny>>,
+        root: u32,
+        dtype: Option<&Bound<'_, PyAny>>,
+        keep: Option<Py<PyAny>>,
+    ) -> PyResult<()> {
+        let given = [Some(input), output];
+        self.add_call(input.py(), Collective::Reduce, given, (op, root), (dtype, keep))
+    }
+
+    /// Adds `Communicator.scan`.
+    #[pyo3(signature = (input, output=None, op=None, *, dtype=None, keep=None))]
+    fn scan(
+        &self,
+        input: &Bound<'_, PyAny>,
+        output: Option<&Bound<'_, PyAny>>,
+        op: Option<&Bound<'_, PyAny>>,
+        dtype: Option<&Bound<'_, PyAny>>,
+        keep: Option<Py<PyAny>>,
+    ) -> PyResult<()> {
+        let given = [Some(input), output];
+        self.add_call(input.py(), Collective::Scan, given, (op, 0), (dtype, keep))
+    }
+
+    /// Adds `Communicator.exscan`.
+    #[pyo3(signature = (input, output=None, op=None, *, dtype=None, keep=None))]
+    fn exscan(
+        &self,
+        input: &Bound<'_, PyAny>,
+        output: Option<&Bound<'_, PyAny>>,
+        op: Option<&Bound<'_, PyAny>>,
+        dtype: Option<&Bound<'_, PyAny>>,
+        keep: Option<Py<PyAny>>,
+    ) -> PyResult<()> {
+        let given = [Some(input), output];
+        self.add_call(input.py(), Collective::Exscan, given, (op, 0), (dtype, keep))
+    }
+
+    /// Adds `Communicator.all_to_all`.
+    #[pyo3(signature = (input, output=None, *, dtype=None, keep=None))]
+    fn all_to_all(
+        &self,
+        input: &Bound<'_, PyAny>,
+        output: Option<&Bound<'_, PyAny>>,
+        dtype: Option<&Bound<'_, PyAny>>,
+        keep: Option<Py<PyAny>>,
+    ) -> PyResult<()> {
+        let given = [Some(input), output];
+        self.add_call(input.py(), Collective::AllToAll, given, (None, 0), (dtype, keep))
+    }
+
+    /// Adds `Communicator.gather`.
+    #[pyo3(signature = (input, output=None, root=0, *, dtype=None, keep=None))]
+    fn gather(
+        &self,
+        input: &Bound<'_, PyAny>,
+        output: Option<&Bound<'_, PyAny>>,
+        root: u32,
+        dtype: Option<&Bound<'_, PyAny>>,
+        keep: Option<Py<PyAny>>,
+    ) -> PyResult<()> {
+        let given = [Some(input), output];
+        self.add_call(input.py(), Collective::Gather, given, (None, root), (dtype, keep))
+    }
+
+    /// Adds `Communicator.scatter`.
+    #[pyo3(signature = (input, output=None, root=0, *, dtype=None, keep=None))]
+    fn scatter(
+        &self,
+        py: Python<'_>,
+        input: Option<&Bound<'_, PyAny>>,
+        output: Option<&Bound<'_, PyAny>>,
+        root: u32,
+        dtype: Option<&Bound<'_, PyAny>>,
+        keep: Option<Py<PyAny>>,
+    ) -> PyResult<()> {
+        self.add_call(py, Collective::Scatter, [input, output], (None, root), (dtype, keep))
     }
 
     /// Performs the calls, and forgets them. Waits until all are done, unless `async_op` is set.

@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use pyo3::exceptions::{PyTimeoutError, PyValueError};
+use pyo3::exceptions::{PyException, PyTimeoutError, PyValueError};
 use pyo3::prelude::*;
 use ringfold::{Aborter, Communicator};
 
@@ -37,6 +37,14 @@ pub(crate) fn watch_signals(communicator: &mut Communicator) {
     })));
 }
 
+/// Ends the blocking call of this thread with `error`, if that ends programs, as KeyboardInterrupt
+/// does.
+pub(crate) fn interrupt_with(py: Python<'_>, error: PyErr) {
+    if IS_CALLING.get() && !error.is_instance_of::<PyException>(py) {
+        INTERRUPT.set(Some(error));
+    }
+}
+
 /// Aborts a communicator because a signal handler has raised `error`.
 fn abort_for(py: Python<'_>, aborter: &Aborter, error: &PyErr) {
     let name = error.get_type(py).qualname();
@@ -60,7 +68,8 @@ pub(crate) fn interruptible<R: Send>(
 /// Waits for a ticket without the GIL, at most until `deadline`.
 ///
 /// # Errors
-/// The exception of a signal handler. The call goes on.
+/// The exception of a signal handler, and that of a wait within another call of the communicator.
+/// The call goes on.
 pub(crate) fn wait(
     py: Python<'_>,
     ticket: &Ticket,
@@ -69,6 +78,7 @@ pub(crate) fn wait(
     if let Some(outcome) = ticket.outcome() {
         return Ok(Some(outcome));
     }
+    ticket.member.check_nested().map_err(|fault| raise(py, fault))?;
     loop {
         if let Some(outcome) = py.detach(|| ticket.wait(deadline, SIGNALS_EVERY)) {
             return Ok(Some(outcome));
@@ -82,8 +92,9 @@ pub(crate) fn wait(
 
 /// Waits for a ticket, as a blocking call does: an exception of a signal handler aborts the
 /// communicator.
-pub(crate) fn wait_or_abort(py: Python<'_>, ticket: &Ticket, aborter: &Aborter) -> PyResult<()> {
-    let outcome = wait(py, ticket, None).inspect_err(|error| abort_for(py, aborter, error))?;
+pub(crate) fn wait_or_abort(py: Python<'_>, ticket: &Ticket) -> PyResult<()> {
+    let abort = |error: &PyErr| abort_for(py, &ticket.member.aborter, error);
+    let outcome = wait(py, ticket, None).inspect_err(abort)?;
     drop(ticket.release());
     match outcome {
         Some(Err(fault)) => Err(raise(py, fault)),

@@ -22,14 +22,7 @@ pub(crate) fn valid(call: &Call, shape: Shape, size: usize, rank: Rank) -> Resul
             format!("root {root} is not one of the {size} ranks, which are 0 to {}", size - 1);
         return Err(argument(rank, collective, what));
     }
-    let bytes = count.checked_mul(size).and_then(|all| all.checked_mul(8));
-    if bytes.is_none_or(|bytes| isize::try_from(bytes).is_err()) {
-        return Err(argument(
-            rank,
-            collective,
-            format!("{count} elements exceed the address space"),
-        ));
-    }
+    check_count(count, size).map_err(|what| argument(rank, collective, what))?;
     check_op(op, data_type).map_err(|what| argument(rank, collective, what))?;
     let bytes = data_type.bytes();
     let expect_len = |name, len: usize, wanted: usize| {
@@ -51,6 +44,15 @@ pub(crate) fn valid(call: &Call, shape: Shape, size: usize, rank: Rank) -> Resul
         expect_len("output", shape.output, call.output_len(size))?;
     }
     Ok(call)
+}
+
+/// Checks that `size` blocks of `count` elements fit the address space.
+pub(crate) fn check_count(count: usize, size: usize) -> Result<(), String> {
+    let bytes = count.checked_mul(size).and_then(|all| all.checked_mul(8));
+    match bytes.map(isize::try_from) {
+        Some(Ok(_)) => Ok(()),
+        _ => Err(format!("{count} elements exceed the address space")),
+    }
 }
 
 /// Checks that an operation combines elements of a type.

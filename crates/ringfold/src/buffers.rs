@@ -43,6 +43,20 @@ pub(crate) struct Shape {
     pub(crate) output: usize,
 }
 
+impl Shape {
+    #[inline]
+    pub(crate) const fn of(buffers: &Buffers<'_>) -> Self {
+        match buffers {
+            Buffers::Apart { input, output } => {
+                Self { in_place: false, input: input.len(), output: output.len() }
+            }
+            Buffers::InPlace(both) => {
+                Self { in_place: true, input: both.len(), output: both.len() }
+            }
+        }
+    }
+}
+
 /// The caller's memory for one call.
 pub(crate) enum User<'m, 'a> {
     /// Memory of this rank alone.
@@ -52,15 +66,16 @@ pub(crate) enum User<'m, 'a> {
 }
 
 impl Buffers<'_> {
-    /// The buffers of `call` with the input scaled. An all-reduce scales into its output and then
-    /// works in place. Other collectives scale into `copy`: the caller's input must not change.
+    /// The buffers of a program's call with the input scaled. An all-reduce scales into its output
+    /// and then works in place. Other collectives scale into `copy`: the caller's input must not
+    /// change.
     pub(crate) fn scaled<'m>(
         &'m mut self,
         factor: f64,
-        call: &Call,
-        rank: Rank,
+        program: &Program,
         copy: &'m mut AlignedBytes,
     ) -> Buffers<'m> {
+        let call = program.call();
         let data_type = call.data_type;
         let is_all_reduce = call.collective == Collective::AllReduce;
         match self {
@@ -69,7 +84,7 @@ impl Buffers<'_> {
                     scale(data_type, both, None, factor);
                     return Buffers::InPlace(both);
                 }
-                let offsets = Offsets::in_place(call, rank);
+                let offsets = Offsets::of(program);
                 let scaled = copy.exactly(both.len() - offsets.input);
                 scale(data_type, scaled, Some(&both[offsets.input..]), factor);
                 Buffers::Apart { input: scaled, output: &mut both[offsets.output..] }
@@ -116,7 +131,16 @@ pub(crate) struct Offsets {
 
 impl Offsets {
     pub(crate) const fn in_place(call: &Call, rank: Rank) -> Self {
-        let [input, output] = call.in_place_at(rank);
+        Self::at(call.in_place_at(rank), call)
+    }
+
+    /// Those of the call that a program performs.
+    #[inline]
+    const fn of(program: &Program) -> Self {
+        Self::at(program.in_place_at(), program.call())
+    }
+
+    const fn at([input, output]: [usize; 2], call: &Call) -> Self {
         let bytes = call.data_type.bytes();
         Self { input: input * bytes, output: output * bytes }
     }
@@ -216,7 +240,7 @@ impl<'a> BufferMap<'a> {
                 self.map.input.0 = Region::Input;
             }
             User::Private(Buffers::InPlace(both)) => {
-                let offsets = Offsets::in_place(program.call(), program.rank());
+                let offsets = Offsets::of(program);
                 self.output = Output::Private(&mut both[..shape.output]);
                 (self.map.input.1, self.map.output_at) = (offsets.input, offsets.output);
             }

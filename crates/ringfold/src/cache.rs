@@ -7,18 +7,19 @@ use std::sync::Arc;
 
 use ringfold_bootstrap::{CallName, Control, Windows};
 use ringfold_collectives::select::{
-    Constraints, Measurements, chunk_len, select, select_in_windows, sum_bytes,
+    Constraints, Measurements, chunk_len, select, select_in_windows, select_uneven, sum_bytes,
 };
-use ringfold_collectives::{Algorithm, Form, Program, ScheduleParams, Target, lower};
+use ringfold_collectives::{Algorithm, Blocks, Form, Program, ScheduleParams, Target, lower};
 use ringfold_reduce::Kernel;
 use ringfold_topology::{Layout, PeerMemory};
 use ringfold_transport::offload::Reduction;
-use ringfold_types::limits::LINK_BYTES_MIN;
-use ringfold_types::{Call, Collective, Rank, ReduceOp, Wire};
+use ringfold_types::limits::{LINK_BYTES_MIN, PROGRAM_OPS_KEPT, UNEVEN_OPS_KEPT};
+use ringfold_types::{Call, Collective, Rank, ReduceOp, UnevenCall, Wire};
 
 use crate::buffers::{Buffers, Shape, runs_in_place};
 use crate::config::Config;
 use crate::digest::mix;
+use crate::error::Operation;
 use crate::offload::Handed;
 
 /// The compiled calls of a communicator.
@@ -30,10 +31,28 @@ pub(crate) struct ScheduleCache {
     chunk_bytes: Option<usize>,
     /// Whether messages arrive in memory that this rank reads without a copy.
     shares_memory: bool,
-    compiled: HashMap<Key, Arc<CompiledCall>>,
+    even: Programs,
+    /// Those on blocks of different lengths.
+    uneven: Programs,
     latest: Option<Latest>,
-    /// The number of operations in all cached programs.
+}
+
+/// Compiled calls of one kind.
+#[derive(Debug)]
+struct Programs {
+    compiled: HashMap<Key, Arc<CompiledCall>>,
+    /// The number of operations in all programs.
     ops: usize,
+    ops_max: usize,
+}
+
+/// A call on blocks whose lengths may differ. All ranks know the lengths.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Table {
+    /// The call as ranks compare it.
+    pub(crate) call: UnevenCall,
+    /// The blocks in this rank's buffers.
+    pub(crate) blocks: Blocks,
 }
 
 /// The kind of memory that a call's buffers are in.
@@ -51,29 +70,29 @@ pub(crate) struct Request<'c> {
     pub(crate) call: &'c Call,
     pub(crate) shape: Shape,
     pub(crate) memory: Memory,
+    /// The blocks, if their lengths may differ.
+    pub(crate) table: Option<&'c Table>,
 }
 
 impl<'c> Request<'c> {
     /// A call on ordinary memory.
     #[inline]
     pub(crate) const fn ordinary(call: &'c Call, buffers: &Buffers<'_>) -> Self {
-        let shape = match buffers {
-            Buffers::Apart { input, output } => {
-                Shape { in_place: false, input: input.len(), output: output.len() }
-            }
-            Buffers::InPlace(both) => {
-                Shape { in_place: true, input: both.len(), output: both.len() }
-            }
-        };
-        Self { call, shape, memory: Memory::Ordinary }
+        Self { call, shape: Shape::of(buffers), memory: Memory::Ordinary, table: None }
+    }
+
+    /// The same request on other buffers of ordinary memory.
+    pub(crate) const fn on(self, buffers: &Buffers<'_>) -> Self {
+        Self { shape: Shape::of(buffers), memory: Memory::Ordinary, ..self }
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Key {
     call: Call,
     in_place: bool,
     memory: Memory,
+    table: Option<Table>,
 }
 
 /// The latest request. Most calls repeat it.
@@ -90,6 +109,8 @@ struct Latest {
 pub(crate) struct CompiledCall {
     /// The call. Its scale, if it has one, is 1.
     pub(crate) call: Call,
+    /// The call as ranks compare it, if it is on blocks of different lengths.
+    uneven: Option<UnevenCall>,
     pub(crate) program: Program,
     pub(crate) kernel: Kernel,
     /// The bytes of scratch memory that the call needs.
@@ -114,9 +135,6 @@ pub(crate) struct CompiledCall {
     pub(crate) exchange_with: Option<Rank>,
 }
 
-/// The most operations in the cache; they take about ten megabytes.
-const OPS_KEPT: usize = 1 << 18;
-
 impl ScheduleCache {
     pub(crate) fn new(config: &Config, shares_memory: bool) -> Self {
         Self {
@@ -124,9 +142,9 @@ impl ScheduleCache {
             measured: config.plan.clone(),
             chunk_bytes: config.chunk_bytes,
             shares_memory,
-            compiled: HashMap::new(),
+            even: Programs::new(PROGRAM_OPS_KEPT),
+            uneven: Programs::new(UNEVEN_OPS_KEPT),
             latest: None,
-            ops: 0,
         }
     }
 
@@ -142,15 +160,15 @@ impl ScheduleCache {
     }
 
     pub(crate) fn forget(&mut self) {
-        self.compiled.clear();
+        self.even.clear();
+        self.uneven.clear();
         self.latest = None;
-        self.ops = 0;
     }
 
     /// Whether the request repeats the latest one. It then needs no checks.
     #[inline]
     pub(crate) fn is_latest(&self, request: Request<'_>) -> bool {
-        let Request { call, shape, memory } = request;
+        let Request { call, shape, memory, .. } = request;
         self.latest.as_ref().is_some_and(|latest| {
             latest.shape == shape && latest.memory == memory && latest.call == *call
         })
@@ -165,9 +183,10 @@ impl ScheduleCache {
     /// Compiles a valid request, checked as `call`, and makes it the latest.
     #[cold]
     pub(crate) fn enter(&mut self, request: Request<'_>, call: &Call, layout: &Layout, rank: Rank) {
-        let Request { shape, memory, .. } = request;
+        let Request { shape, memory, table, .. } = request;
         let in_place = runs_in_place(call, shape);
-        let compiled = self.find(Key { call: wired(call), in_place, memory }, layout, rank);
+        let key = Key { call: wired(call), in_place, memory, table: table.cloned() };
+        let compiled = self.find(key, layout, rank);
         self.latest = Some(Latest { call: *request.call, shape, memory, compiled });
     }
 
@@ -183,18 +202,22 @@ impl ScheduleCache {
             op => op,
         };
         let key = Key { call: Call { op, ..key.call }, ..key };
-        if let Some(compiled) = self.compiled.get(&key) {
+        if let Some(compiled) = self.programs(&key).compiled.get(&key) {
             return Arc::clone(compiled);
         }
-        let compiled = Arc::new(self.compile(key, layout, rank));
-        // A program without operations takes memory too.
-        let ops = 16 + compiled.program.lanes().iter().map(Vec::len).sum::<usize>();
-        if self.ops + ops > OPS_KEPT {
-            self.forget();
-        }
-        self.ops += ops;
-        self.compiled.insert(key, Arc::clone(&compiled));
+        let compiled = Arc::new(self.compile(&key, layout, rank));
+        self.programs(&key).keep(key, &compiled);
         compiled
+    }
+
+    const fn programs(&mut self, key: &Key) -> &mut Programs {
+        if key.table.is_none() { &mut self.even } else { &mut self.uneven }
+    }
+
+    /// Drops the latest call. The next call on blocks of different lengths is not taken for it, and
+    /// it is not taken for that call.
+    pub(crate) fn forget_latest(&mut self) {
+        self.latest = None;
     }
 
     fn choose(&self, call: &Call, memory: Memory, layout: &Layout) -> &'static Algorithm {
@@ -215,9 +238,15 @@ impl ScheduleCache {
         }
     }
 
-    fn compile(&self, key: Key, layout: &Layout, rank: Rank) -> CompiledCall {
+    fn compile(&self, key: &Key, layout: &Layout, rank: Rank) -> CompiledCall {
         let call = unscaled(&key.call);
-        let algorithm = self.choose(&call, key.memory, layout);
+        let uneven = key.table.as_ref().map(|Table { blocks, .. }| {
+            (select_uneven(&call, blocks, layout, &self.constraints, &self.measured), blocks)
+        });
+        let algorithm = match uneven {
+            Some((uneven, _)) => uneven.algorithm,
+            None => self.choose(&call, key.memory, layout),
+        };
         let chunk = match self.chunk_bytes {
             Some(bytes) => (bytes / sum_bytes(&call, layout)).max(1),
             None => chunk_len(&call, layout),
@@ -233,16 +262,30 @@ impl ScheduleCache {
         let code = known.iter().position(|a| a.name == algorithm.name).unwrap_or(usize::MAX);
         let code = u8::try_from(code).unwrap_or(u8::MAX);
         let [kinds, count, root] = key.call.to_words();
-        let fingerprint = fingerprint([kinds, count, root, code.into(), chunk as u64]);
-        let program = lower(&(algorithm.schedule)(&plan), target);
+        let seal = fingerprint([kinds, count, root, code.into(), chunk as u64]);
+        let fingerprint = match &key.table {
+            Some(table) => table.call.to_words().into_iter().fold(seal, |it, word| mix(it ^ word)),
+            None => seal,
+        };
+        let schedule = match uneven {
+            Some((uneven, blocks)) => uneven.schedule(&plan, blocks),
+            None => (algorithm.schedule)(&plan),
+        };
+        let program = lower(&schedule, target);
         let scratch_bytes = (program.scratch_len() << program.shift(Form::Accumulator))
             + (program.rounded_len() << program.shift(Form::Element));
         let handed = (0..program.lanes().len()).map(|lane| handed(&program, lane, &call)).collect();
         // An average is that of as many inputs. The kernel of a rank without any is not used.
         let summands = call.summands(rank, layout.size()).len().max(1);
         let is_plain = key.memory == Memory::Ordinary && key.call.op == call.op;
+        let is_plain = is_plain && key.table.is_none();
+        let name = match &key.table {
+            Some(table) => CallName::uneven(&table.call),
+            None => CallName::new(&key.call, code),
+        };
         CompiledCall {
             call: key.call,
+            uneven: key.table.as_ref().map(|table| table.call),
             exchange_with: program.exchange().map(|(with, ..)| with).filter(|_| is_plain),
             program,
             kernel: Kernel::new(call.data_type, call.op, summands),
@@ -252,7 +295,7 @@ impl ScheduleCache {
             is_rendezvous: target.rendezvous,
             is_offloaded: algorithm.needs_provider() && layout.aggregation().is_some(),
             handed,
-            name: CallName::new(&key.call, code),
+            name,
             fingerprint,
         }
     }
@@ -287,7 +330,38 @@ fn unscaled(call: &Call) -> Call {
     Call { op, ..*call }
 }
 
+impl Programs {
+    fn new(ops_max: usize) -> Self {
+        Self { compiled: HashMap::new(), ops: 0, ops_max }
+    }
+
+    fn clear(&mut self) {
+        self.compiled.clear();
+        self.ops = 0;
+    }
+
+    /// Keeps a compiled call, in place of all others if there would be too many operations.
+    fn keep(&mut self, key: Key, compiled: &Arc<CompiledCall>) {
+        // A program without operations takes memory too.
+        let lens = key.table.as_ref().map_or(0, |table| table.blocks.size());
+        let ops = 16 + lens + compiled.program.lanes().iter().map(Vec::len).sum::<usize>();
+        if self.ops + ops > self.ops_max {
+            self.clear();
+        }
+        self.ops += ops;
+        self.compiled.insert(key, Arc::clone(compiled));
+    }
+}
+
 impl CompiledCall {
+    /// The operation, as call number `seq`.
+    pub(crate) const fn operation(&self, seq: u64) -> Operation {
+        match self.uneven {
+            Some(call) => Operation::Uneven { call, seq },
+            None => Operation::Call { call: self.call, seq },
+        }
+    }
+
     /// Logs the call as number `seq`, in `windows` if there are any. Returns the tag of its
     /// messages and signals.
     #[inline]
@@ -327,6 +401,9 @@ fn fingerprint<const N: usize>(words: [u64; N]) -> u64 {
 
 impl fmt::Display for CompiledCall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} by {}", self.call, self.program.algorithm())
+        match self.uneven {
+            Some(call) => write!(f, "{call} by {}", self.program.algorithm()),
+            None => write!(f, "{} by {}", self.call, self.program.algorithm()),
+        }
     }
 }

@@ -17,7 +17,7 @@ use ringfold_types::{Call, Rank, ReduceOp, UnevenCall, Wire, limits};
 
 use crate::backoff::{WaitPolicy, park};
 use crate::buffers::{AlignedBytes, Buffers, User};
-use crate::cache::{Memory, Request, ScheduleCache, tag_of};
+use crate::cache::{Memory, Request, ScheduleCache, Table, tag_of};
 use crate::config::{Config, LONGEST_WAIT};
 use crate::error::{CallError, Error, Failure, Message, Operation};
 use crate::execute::{Finding, Run, RunCall, Work, block_on, stepped};
@@ -445,6 +445,22 @@ impl Communicator {
         self.perform_request(request, User::Private(&mut buffers), None)
     }
 
+    /// Performs a call on blocks whose lengths may differ. Its buffers fit them. Blocks.
+    pub(crate) fn perform_in_blocks(
+        &mut self,
+        call: &Call,
+        table: &Table,
+        mut buffers: Buffers<'_>,
+    ) -> Result<(), Error> {
+        let request = Request { table: Some(table), ..Request::ordinary(call, &buffers) };
+        self.cache.forget_latest();
+        let outcome = self.guarded_in(Doing::Uneven(&table.call), |it| {
+            it.begin(request, User::Private(&mut buffers), None)
+        });
+        self.cache.forget_latest();
+        outcome
+    }
+
     /// Performs a request on any memory. `windows` has the numbers of the call's windows, for the
     /// comparison with other ranks.
     #[inline]
@@ -509,10 +525,10 @@ impl Communicator {
             User::Private(buffers) => {
                 let mut copy = std::mem::take(&mut self.scaled);
                 let mut prepared = match factor {
-                    Some(factor) => buffers.scaled(factor, &compiled.call, self.rank, &mut copy),
+                    Some(factor) => buffers.scaled(factor, &compiled.program, &mut copy),
                     None => buffers.apart(&mut copy),
                 };
-                let request = Request::ordinary(request.call, &prepared);
+                let request = request.on(&prepared);
                 let user = &mut User::Private(&mut prepared);
                 let outcome = self.run(request, tag, Exchanged::Nothing, user);
                 self.scaled = copy;
@@ -567,8 +583,8 @@ impl Communicator {
             }
             Ok(Some(finding)) => self.run_after(finding, request, tag, user),
             Err(error) => {
-                let call = compiled.call;
-                Err(self.fail(call, error))
+                let operation = compiled.operation(self.seq);
+                Err(self.fail_in(operation, error))
             }
         }
     }
@@ -609,7 +625,12 @@ impl Communicator {
     fn compile(&mut self, request: Request<'_>) -> Result<(), Error> {
         // The cache of a failed communicator is empty, so each of its calls comes here.
         self.check_failed()?;
-        let call = crate::arguments::valid(request.call, request.shape, self.size(), self.rank)?;
+        let (call, shape) = (request.call, request.shape);
+        let call = match request.table {
+            // Its caller has checked it.
+            Some(_) => *call,
+            None => crate::arguments::valid(call, shape, self.size(), self.rank)?,
+        };
         self.cache.enter(request, &call, &self.layout, self.rank);
         Ok(())
     }

@@ -11,6 +11,7 @@
 use std::time::{Duration, Instant};
 
 use ringfold_collectives::Progress;
+use ringfold_collectives::pairs::distance;
 use ringfold_transport::Link;
 use ringfold_types::limits::{INLINE_BYTES, LINK_GRACE_MS, MESSAGE_LANE, PARTS_AT_ONCE};
 use ringfold_types::{Lane, Rank};
@@ -216,8 +217,7 @@ impl<'m, 'b> Messages<'m, 'b> {
     /// n-th one that it sends is the n-th one that it receives, and has the same length.
     ///
     /// A track may limit the messages that progress at the same time. Then every rank must have a
-    /// message for every other rank that has one for it. The message with the least distance
-    /// among all ranks is within the limit at both of its ends, so some message always progresses.
+    /// message for every other rank that has one for it, as `Pairs` proves for collectives.
     pub(crate) fn new(
         track: Track,
         outgoing: &'m mut [Outgoing<'b>],
@@ -232,9 +232,8 @@ impl<'m, 'b> Messages<'m, 'b> {
                 (HEADER_BYTES + sent.bytes.len(), HEADER_BYTES + received.bytes.len());
         }
         // The sorts are stable, and leave a single message where it is.
-        let distance = |from: Rank, to: Rank| (to.index() + size - from.index()) % size;
-        outgoing.sort_by_key(|it| distance(own, it.to));
-        incoming.sort_by_key(|it| distance(it.from, own));
+        outgoing.sort_by_key(|it| distance(own, it.to, size));
+        incoming.sort_by_key(|it| distance(it.from, own, size));
         Self { track, outgoing, incoming, idle_since: None }
     }
 

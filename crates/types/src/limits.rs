@@ -201,6 +201,14 @@ pub const LINE_BYTES_MAX: usize = 64 * 1024;
 /// Calls that a rank remembers, to report them to others after a failure.
 pub const CALLS_REMEMBERED: usize = 64;
 
+/// Operations of the programs that a communicator keeps for later calls. They take about ten
+/// megabytes.
+pub const PROGRAM_OPS_KEPT: usize = 1 << 18;
+
+/// The same for calls on blocks of different lengths, whose lengths are kept too. New lengths need
+/// a new program, so these calls have a share of their own.
+pub const UNEVEN_OPS_KEPT: usize = 1 << 16;
+
 /// Steps of one rank's schedule; chunks are enlarged until the schedule fits.
 pub const STEPS_MAX: usize = 1 << 20;
 

@@ -3,8 +3,11 @@
 use anyhow::{Context, bail, ensure};
 use ringfold::config::profile;
 use ringfold::{Config, tcp_rates};
-use ringfold_collectives::select::{chunk_len, sum_bytes};
-use ringfold_collectives::{Algorithm, ScheduleParams};
+use ringfold_collectives::select::{
+    Constraints, Measurements, buffer_bytes, chunk_len, select, select_uneven, sum_bytes,
+};
+use ringfold_collectives::uneven::{even_call, measured_call};
+use ringfold_collectives::{Algorithm, Blocks, Schedule, ScheduleParams, Uneven};
 use ringfold_topology::discover::Cpus;
 use ringfold_topology::prices::{Prices, Seat};
 use ringfold_topology::{Aggregation, AggregationTree, Layout, Occupancy, PeerMemory, discover};
@@ -39,6 +42,11 @@ pub(crate) struct Args {
     /// The same size in elements [default: 4 for each rank]
     #[arg(short, long)]
     count: Option<Amount>,
+    /// Elements of each rank's block, as in 3,0,5, for allgather and reduce_scatter: the call is
+    /// all_gather_v or reduce_scatter_v
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    #[arg(conflicts_with_all = ["bytes", "count"])]
+    counts: Option<Vec<usize>>,
     /// Type of the elements [default: f32]
     #[arg(short, long, value_name = "TYPE")]
     data_type: Option<DataType>,
@@ -77,7 +85,10 @@ pub(crate) struct Args {
 
 /// A call on a layout, and the parts of its plan to print.
 pub(crate) struct Question {
+    /// The call. Its count is that of the longest block if there are several.
     pub(crate) call: Call,
+    /// The blocks, if the user gave their lengths.
+    pub(crate) blocks: Option<Blocks>,
     pub(crate) layout: Layout,
     /// Elements of a chunk, if the user chose it.
     chunk: Option<usize>,
@@ -95,9 +106,10 @@ impl Args {
             rank => Ok(rank.map(Rank::at)),
         };
         let collective = self.collective;
+        let blocks = self.blocks(size)?;
         let call = Call {
             collective,
-            count: self.count(size)?,
+            count: blocks.as_ref().map_or_else(|| self.count(size), |it| Ok(it.longest()))?,
             data_type: match collective {
                 Collective::Barrier => DataType::U8,
                 _ => self.data_type.unwrap_or(DataType::F32),
@@ -110,11 +122,12 @@ impl Args {
         let least = sum_bytes(&call, &layout);
         let chunk = self.chunk.map(|Amount(bytes)| bytes / least);
         ensure!(chunk != Some(0), "--chunk: at least one partial result of {least} B");
-        let algorithm =
-            self.algorithm.as_deref().map(|name| named(collective, name)).transpose()?;
+        let known = Question::known(collective, blocks.is_some());
+        let named = |name: &str| named(collective, name, &known);
+        let algorithm = self.algorithm.as_deref().map(named).transpose()?;
         let rank = rank("--rank", self.rank)?;
         ensure!(rank.is_none() || algorithm.is_some(), "--rank: name the --algorithm to print");
-        Ok(Question { call, layout, chunk, algorithm, rank })
+        Ok(Question { call, blocks, layout, chunk, algorithm, rank })
     }
 
     /// Returns the layout of the ranks.
@@ -181,6 +194,19 @@ impl Args {
         Ok(())
     }
 
+    /// Returns the blocks, if their lengths are given.
+    fn blocks(&self, size: usize) -> anyhow::Result<Option<Blocks>> {
+        let Some(counts) = &self.counts else { return Ok(None) };
+        let collective = self.collective;
+        let has_any = !Uneven::of(collective).is_empty();
+        ensure!(has_any, "--counts: only allgather and reduce_scatter take them, not {collective}");
+        let given = counts.len();
+        ensure!(given == size, "--counts: give one for each of {size} ranks, not {given}");
+        let longest = counts.iter().copied().max().unwrap_or(0);
+        check_countable(longest, size)?;
+        Ok(Some(Blocks::in_order(counts.iter().copied())))
+    }
+
     /// Returns the elements of the call.
     fn count(&self, size: usize) -> anyhow::Result<usize> {
         let element = self.data_type.unwrap_or(DataType::F32);
@@ -198,12 +224,17 @@ impl Args {
                 _ => 4 * size,
             },
         };
-        // Sums over all ranks and all steps must not overflow.
-        let room = usize::MAX >> 16;
-        let is_countable = count.checked_mul(size).is_some_and(|total| total <= room);
-        ensure!(is_countable, "{count} elements on {size} ranks: too many to count");
+        check_countable(count, size)?;
         Ok(count)
     }
+}
+
+/// Checks that sums over all ranks and all steps cannot overflow.
+fn check_countable(count: usize, size: usize) -> anyhow::Result<()> {
+    let room = usize::MAX >> 16;
+    let is_countable = count.checked_mul(size).is_some_and(|total| total <= room);
+    ensure!(is_countable, "{count} elements on {size} ranks: too many to count");
+    Ok(())
 }
 
 impl Question {
@@ -219,6 +250,62 @@ impl Question {
                 let fewer = if self.layout.ranks_per_host().0 < most { "up to " } else { "" };
                 format!("{ranks} on {hosts} hosts of {fewer}{most} with {cpus} each")
             }
+        }
+    }
+
+    /// The call as text, with the lengths of its blocks if they are given.
+    pub(crate) fn text(&self) -> String {
+        match &self.blocks {
+            None => self.call.to_string(),
+            Some(blocks) => format!("{} in {blocks}", self.call),
+        }
+    }
+
+    /// The algorithms for the call, possible or not.
+    pub(crate) fn algorithms(&self) -> Vec<&'static Algorithm> {
+        Self::known(self.call.collective, self.blocks.is_some())
+    }
+
+    fn known(collective: Collective, is_uneven: bool) -> Vec<&'static Algorithm> {
+        match is_uneven {
+            true => Uneven::of(collective).iter().map(|it| it.algorithm).collect(),
+            false => Algorithm::of(collective).iter().collect(),
+        }
+    }
+
+    /// The call on equal blocks for which the facts of `algorithm` hold.
+    pub(crate) fn even_call(&self, algorithm: &Algorithm) -> Call {
+        self.blocks.as_ref().map_or(self.call, |it| even_call(algorithm, &self.call, it))
+    }
+
+    /// The call on equal blocks whose measurements apply.
+    pub(crate) fn measured_call(&self) -> Option<Call> {
+        self.blocks.as_ref().map_or(Some(self.call), |it| measured_call(&self.call, it))
+    }
+
+    /// The algorithm that ringfold chooses.
+    pub(crate) fn chosen(&self, measured: &Measurements) -> &'static Algorithm {
+        let (call, layout, any) = (&self.call, &self.layout, Constraints::default());
+        match &self.blocks {
+            None => select(call, layout, &any, measured),
+            Some(blocks) => select_uneven(call, blocks, layout, &any, measured).algorithm,
+        }
+    }
+
+    /// One rank's schedule.
+    pub(super) fn schedule(&self, algorithm: &Algorithm, plan: &ScheduleParams<'_>) -> Schedule {
+        let uneven = || Uneven::named(algorithm.collective, algorithm.name);
+        match self.blocks.as_ref().and_then(|blocks| Some((uneven()?, blocks))) {
+            Some((uneven, blocks)) => uneven.schedule(plan, blocks),
+            None => (algorithm.schedule)(plan),
+        }
+    }
+
+    /// Bytes of the larger of a rank's two buffers.
+    pub(crate) fn buffer_bytes(&self) -> usize {
+        match &self.blocks {
+            None => buffer_bytes(&self.call, self.layout.size()),
+            Some(blocks) => blocks.end() * self.call.data_type.bytes(),
         }
     }
 
@@ -253,9 +340,13 @@ impl Question {
     }
 }
 
-fn named(collective: Collective, name: &str) -> anyhow::Result<&'static Algorithm> {
-    Algorithm::named(collective, name).with_context(|| {
-        let known: Vec<&str> = Algorithm::of(collective).iter().map(|known| known.name).collect();
+fn named(
+    collective: Collective,
+    name: &str,
+    known: &[&'static Algorithm],
+) -> anyhow::Result<&'static Algorithm> {
+    known.iter().copied().find(|it| it.name == name).with_context(|| {
+        let known: Vec<&str> = known.iter().map(|known| known.name).collect();
         format!("--algorithm {name}: unknown; {collective} has {}", known.join(", "))
     })
 }

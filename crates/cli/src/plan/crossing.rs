@@ -5,18 +5,18 @@ use std::fmt::{self, Write};
 use ringfold_collectives::crossing::{Crossing, Load, measured};
 use ringfold_collectives::{Algorithm, Schedule};
 use ringfold_topology::Level;
+use ringfold_types::limits::LINK_BYTES_MIN;
 
 use super::args::Question;
 
 /// Prints the bytes of all ranks together, by algorithm and level.
 pub(super) fn table(text: &mut String, question: &Question) -> fmt::Result {
-    let Question { call, layout, .. } = question;
     write!(text, "\n  {:<20}", "bytes of all ranks")?;
     Level::ALL.iter().try_for_each(|level| write!(text, " {:>18}", level.to_string()))?;
     writeln!(text, " {:>18}", "off their rail")?;
     let anywhere = |algorithm: &&Algorithm| algorithm.works_anywhere();
-    for algorithm in Algorithm::of(call.collective).iter().filter(anywhere) {
-        let crossing = algorithm.crossing(call, layout);
+    for algorithm in question.algorithms().into_iter().filter(anywhere) {
+        let crossing = stated(question, algorithm);
         write!(text, "  {:<20}", algorithm.name)?;
         Level::ALL
             .iter()
@@ -37,10 +37,7 @@ pub(super) fn lines(
     algorithm: &Algorithm,
     schedules: &[Schedule],
 ) -> fmt::Result {
-    let [stated, measured] = [
-        algorithm.crossing(&question.call, &question.layout),
-        measured(schedules, &question.layout),
-    ];
+    let [stated, measured] = [stated(question, algorithm), measured(schedules, &question.layout)];
     let rows = Level::ALL.map(|level| (level.to_string(), loads(&stated, &measured, level)));
     let off_rail = ("off their rail".to_owned(), [stated.off_rail, measured.off_rail]);
     let mut head = "crosses";
@@ -53,6 +50,17 @@ pub(super) fn lines(
         head = "";
     }
     Ok(())
+}
+
+/// The messages of a call, as the algorithm states them, or as its schedules send blocks of
+/// different lengths.
+fn stated(question: &Question, algorithm: &Algorithm) -> Crossing {
+    if question.blocks.is_none() {
+        return algorithm.crossing(&question.call, &question.layout);
+    }
+    let ranks = 0..question.layout.size();
+    let schedule = |rank| question.schedule(algorithm, &question.plan(rank, LINK_BYTES_MIN));
+    measured(&ranks.map(schedule).collect::<Vec<_>>(), &question.layout)
 }
 
 const fn loads(stated: &Crossing, measured: &Crossing, level: Level) -> [Load; 2] {

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use ringfold_collectives::Algorithm;
-use ringfold_collectives::select::{Constraints, Measurements, is_possible, select};
+use ringfold_collectives::select::{Measurements, is_possible};
 use ringfold_types::{Call, Collective, Rank};
 
 use super::args::Question;
@@ -12,25 +12,24 @@ use super::proof::bytes_sent;
 
 /// Returns a table of all algorithms for the collective of `question`.
 pub(super) fn algorithms(question: &Question) -> anyhow::Result<String> {
-    let Question { call, layout, .. } = question;
-    let size = layout.size();
-    let chosen = select(call, layout, &Constraints::default(), &Measurements::default());
+    let Question { layout, .. } = question;
+    let chosen = question.chosen(&Measurements::default());
     let mut text = String::new();
-    writeln!(text, "{call} on {}", question.place())?;
+    writeln!(text, "{} on {}", question.text(), question.place())?;
     let heads = ["algorithm", "steps", "peers", "away"];
     write!(text, "  {:<20} {:>6} {:>6} {:>6}", heads[0], heads[1], heads[2], heads[3])?;
     writeln!(text, "   the busiest rank sends")?;
     let is_available = |algorithm: &&Algorithm| {
         let in_windows = algorithm.needs_windows() && layout.shares_memory();
-        in_windows || is_possible(algorithm, call, layout)
+        in_windows || is_possible(algorithm, &question.even_call(algorithm), layout)
     };
-    for algorithm in Algorithm::of(call.collective).iter().filter(is_available) {
-        let stated = (algorithm.stated)(call, layout);
+    for algorithm in question.algorithms().into_iter().filter(is_available) {
+        let stated = (algorithm.stated)(&question.even_call(algorithm), layout);
         let Busiest { bytes, peers, away } = busiest(question, algorithm);
         write!(text, "{} ", if algorithm.name == chosen.name { '*' } else { ' ' })?;
         write!(text, "{:<20} {:>6} {peers:>6} {away:>6}", algorithm.name, stated.steps)?;
         write!(text, "   {bytes:>14} B")?;
-        let buffer = call.input_len(size).max(call.output_len(size)) * call.data_type.bytes();
+        let buffer = question.buffer_bytes();
         if buffer > 0 {
             write!(text, " = {:.2} x the buffer", bytes as f64 / buffer as f64)?;
         }
@@ -66,7 +65,8 @@ struct Busiest {
 /// would make the schedules long.
 fn busiest(question: &Question, algorithm: &Algorithm) -> Busiest {
     let size = question.layout.size();
-    let even = match algorithm.is_hierarchical() {
+    // Blocks of different lengths keep theirs too.
+    let even = match algorithm.is_hierarchical() || question.blocks.is_some() {
         true => question.call.count.max(1),
         false => 64 * size.next_power_of_two() * size,
     };
@@ -78,7 +78,7 @@ fn busiest(question: &Question, algorithm: &Algorithm) -> Busiest {
         let mut plan = question.plan(rank, window_bytes);
         plan.call = call;
         plan.chunk = even;
-        let schedule = (algorithm.schedule)(&plan);
+        let schedule = question.schedule(algorithm, &plan);
         let peers = schedule.peers();
         let is_away = |peer: &&Rank| !question.layout.same_host(schedule.rank(), **peer);
         busiest.bytes = busiest.bytes.max(bytes_sent(&schedule) as u128);

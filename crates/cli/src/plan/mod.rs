@@ -75,7 +75,7 @@ fn schedules(question: &Question, algorithm: &Algorithm) -> anyhow::Result<Vec<S
     if steps <= STEPS_MAX {
         steps = 0;
         for rank in 0..size {
-            let schedule = (algorithm.schedule)(&question.plan(rank, LINK_BYTES_MIN));
+            let schedule = question.schedule(algorithm, &question.plan(rank, LINK_BYTES_MIN));
             steps += schedule.lanes().iter().map(Vec::len).sum::<usize>();
             all.push(schedule);
             if steps > STEPS_SHOWN {
@@ -102,9 +102,9 @@ fn head(
     let Question { call, layout, .. } = question;
     let size = layout.size();
     let ranks = if size == 1 { "1 rank" } else { &format!("{size} ranks") };
-    writeln!(text, "{call} on {ranks} by {}", algorithm.name)?;
+    writeln!(text, "{} on {ranks} by {}", question.text(), algorithm.name)?;
     writeln!(text, "  chunks   {}", question.chunks())?;
-    let stated = (algorithm.stated)(call, layout);
+    let stated = (algorithm.stated)(&question.even_call(algorithm), layout);
     let amount = |elements| question.elements(elements);
     write!(
         text,

@@ -141,7 +141,8 @@ impl Communicator {
         let shape = Shape { in_place: input.is_none(), input: len, output: len };
         let range = at..at + len;
         let shared = output.is_shared() && input.is_none_or(Window::is_shared);
-        let request = Request { call, shape, memory: Memory::Windows { shared } };
+        let memory = Memory::Windows { shared };
+        let request = Request { call, shape, memory, table: None };
         match (input.map(|input| &input.store), &mut output.store) {
             (None, Store::Shared(output)) => {
                 let user = User::Windows { input: None, output, range };

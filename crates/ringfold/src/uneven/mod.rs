@@ -1,17 +1,19 @@
-//! Uneven collectives: their parts may differ in length. They consist of messages.
+//! Uneven collectives: their parts may differ in length.
 //!
-//! A rank that sends a part and a rank that receives it each know its length, and the receiver
-//! compares both. So ranks that disagree about a part fail by name, and an empty part is a message
-//! too. Where all ranks know all counts, a hash of the counts is a part of the call.
+//! Where all ranks know all counts (`blocks`), the call is a schedule of blocks of these lengths,
+//! and a hash of the counts is a part of the call. Elsewhere only the sender and the receiver of a
+//! part know its length. Such a call consists of messages in the order of `Pairs`, and the receiver
+//! compares both lengths. So ranks that disagree about a part fail by name, and an empty part is a
+//! message too.
 
-mod gather;
-mod reduce;
+mod blocks;
 mod user;
 
 pub use self::user::UserOp;
 
 use std::ops::Range;
 
+use ringfold_collectives::pairs::Pairs;
 use ringfold_types::{DataType, Rank, ReduceOp, UnevenCall, UnevenCollective};
 
 use crate::arguments::check_op;
@@ -114,27 +116,25 @@ impl Communicator {
             }
             Uneven::Gather { root, parts } if rank == root => {
                 let output = self.with_own(&call, parts, buffers)?;
-                self.exchange_parts(&call, &[], output)
+                self.perform_pairs(&call, Pairs::Gather { root }, |_| &[], each_of(output))
             }
             Uneven::Gather { root, .. } => {
                 let input: &[u8] = match buffers {
                     Buffers::Apart { input, .. } => input,
                     Buffers::InPlace(both) => both,
                 };
-                self.perform_messages(&call, &mut [Outgoing::new(input, root, 0)], &mut [])
+                self.perform_pairs(&call, Pairs::Gather { root }, |_| input, |_| &mut [])
             }
             Uneven::Scatter { root, parts } if rank == root => {
-                self.scatter_parts(&call, parts, buffers)
+                self.scatter_parts(&call, parts, root, buffers)
             }
             Uneven::Scatter { root, .. } => {
-                let (Buffers::Apart { output, .. } | Buffers::InPlace(output)) = buffers;
-                self.perform_messages(&call, &mut [], &mut [Incoming::new(output, root, 0)])
+                let (Buffers::Apart { mut output, .. } | Buffers::InPlace(mut output)) = buffers;
+                let output = |_| std::mem::take(&mut output);
+                self.perform_pairs(&call, Pairs::Scatter { root }, |_| &[], output)
             }
-            Uneven::AllGather { parts } => {
-                let output = self.with_own(&call, parts, buffers)?;
-                self.gather_parts(&call, output)
-            }
-            Uneven::ReduceScatter { parts, .. } => self.reduce_parts(&call, parts, buffers),
+            Uneven::AllGather { parts } => self.all_gather_parts(&call, parts, buffers),
+            Uneven::ReduceScatter { parts, .. } => self.reduce_scatter_parts(&call, parts, buffers),
         }
     }
 
@@ -162,13 +162,14 @@ impl Communicator {
         let recv = self.ranges(call, recv, output.len())?;
         let output = split(output, &recv).map_err(&refuse)?;
         check_len("own part of the output", output[own], send[own].len()).map_err(refuse)?;
-        self.exchange_parts(call, &parts_of(input, &send), output)
+        self.perform_pairs(call, Pairs::AllToAll, part_of(input, &send), each_of(output))
     }
 
     fn scatter_parts(
         &mut self,
         call: &UnevenCall,
         parts: Parts<'_>,
+        root: Rank,
         buffers: Buffers<'_>,
     ) -> Result<(), Error> {
         let (input, output): (&[u8], _) = match buffers {
@@ -181,7 +182,7 @@ impl Communicator {
             check_len("output", output, own.len()).map_err(self.refusal(call))?;
             output.copy_from_slice(&input[own]);
         }
-        self.exchange_parts(call, &parts_of(input, &send), Vec::new())
+        self.perform_pairs(call, Pairs::Scatter { root }, part_of(input, &send), |_| &mut [])
     }
 
     /// The parts of an output, of which this rank's own has its input.
@@ -218,35 +219,16 @@ impl Communicator {
         check_op(call.op, call.data_type)
     }
 
-    /// Sends a part to every rank and receives a part of every rank, or does only one of both.
-    fn exchange_parts(
+    /// Performs a call whose messages are those of `pairs`. `send` gives the part for a rank, and
+    /// `recv` the place for the part of a rank.
+    fn perform_pairs<'b>(
         &mut self,
         call: &UnevenCall,
-        send: &[&[u8]],
-        recv: Vec<&mut [u8]>,
+        pairs: Pairs,
+        send: impl Fn(Rank) -> &'b [u8],
+        recv: impl FnMut(Rank) -> &'b mut [u8],
     ) -> Result<(), Error> {
-        let own = self.rank();
-        // A rank that only sends, or only receives, has done its own part.
-        let is_one_way = send.is_empty() || recv.is_empty();
-        let is_message = |rank: &Rank| !(is_one_way && *rank == own);
-        let sent = send.iter().enumerate().map(|(to, part)| (Rank::at(to), part));
-        let sent = sent.filter(|(to, _)| is_message(to));
-        let mut outgoing: Vec<_> = sent.map(|(to, part)| Outgoing::new(part, to, 0)).collect();
-        let received = recv.into_iter().enumerate().map(|(from, part)| (Rank::at(from), part));
-        let received = received.filter(|(from, _)| is_message(from));
-        let mut incoming: Vec<_> =
-            received.map(|(from, part)| Incoming::new(part, from, 0)).collect();
-        self.perform_messages(call, &mut outgoing, &mut incoming)
-    }
-
-    /// Performs a call that consists of these messages.
-    fn perform_messages<'b>(
-        &mut self,
-        call: &UnevenCall,
-        outgoing: &mut [Outgoing<'b>],
-        incoming: &mut [Incoming<'b>],
-    ) -> Result<(), Error> {
-        self.perform_rounds(call, |it, tag| it.round(call, tag, outgoing, incoming))
+        self.perform_rounds(call, |it, tag| it.round(call, tag, pairs, send, recv))
     }
 
     /// Performs a call as rounds of messages. Its messages have the tag that `rounds` gets.
@@ -268,11 +250,16 @@ impl Communicator {
         &mut self,
         call: &UnevenCall,
         tag: u32,
-        outgoing: &mut [Outgoing<'b>],
-        incoming: &mut [Incoming<'b>],
+        pairs: Pairs,
+        send: impl Fn(Rank) -> &'b [u8],
+        mut recv: impl FnMut(Rank) -> &'b mut [u8],
     ) -> Result<(), Error> {
-        let ranks = (self.rank(), self.size());
-        let mut messages = Messages::new(Track::of_call(tag), outgoing, incoming, ranks);
+        let ranks @ (own, size) = (self.rank(), self.size());
+        let sent = |to| Outgoing::new(send(to), to, 0);
+        let mut outgoing: Vec<_> = pairs.receivers(own, size).into_iter().map(sent).collect();
+        let received = |from| Incoming::new(recv(from), from, 0);
+        let mut incoming: Vec<_> = pairs.senders(own, size).into_iter().map(received).collect();
+        let mut messages = Messages::new(Track::of_call(tag), &mut outgoing, &mut incoming, ranks);
         self.block_on(&mut messages).map_err(|error| {
             let operation = Operation::Uneven { call: *call, seq: self.seq() };
             self.fail_in(operation, error)
@@ -280,8 +267,14 @@ impl Communicator {
     }
 }
 
-fn parts_of<'b>(whole: &'b [u8], ranges: &[Bytes]) -> Vec<&'b [u8]> {
-    ranges.iter().map(|range| &whole[range.clone()]).collect()
+/// Gives each rank its part of an input.
+fn part_of<'b>(whole: &'b [u8], ranges: &[Bytes]) -> impl Fn(Rank) -> &'b [u8] {
+    move |rank| &whole[ranges[rank.index()].clone()]
+}
+
+/// Gives out the parts of an output, each once.
+fn each_of<'b>(mut parts: Vec<&'b mut [u8]>) -> impl FnMut(Rank) -> &'b mut [u8] {
+    move |rank| std::mem::take(&mut parts[rank.index()])
 }
 
 /// Checks the length of a part.

@@ -2,26 +2,31 @@
 
 use std::any::Any;
 use std::fmt;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use bytemuck::{Pod, cast_slice, cast_slice_mut};
+use ringfold_collectives::pairs::Pairs;
 use ringfold_types::limits::{
-    OP_ELEMENT_ALIGN_MAX, OP_ELEMENT_BYTES_MAX, OP_NAME_BYTES_MAX, OPS_MAX,
+    LINK_BYTES_MIN, OP_ELEMENT_ALIGN_MAX, OP_ELEMENT_BYTES_MAX, OP_NAME_BYTES_MAX, OPS_MAX,
+    UNEVEN_ROUND_BYTES, UNEVEN_SCRATCH_BYTES,
 };
-use ringfold_types::{DataType, UnevenCall, UnevenCollective};
+use ringfold_types::{DataType, Rank, UnevenCall, UnevenCollective};
 
-use crate::buffers::Buffers;
+use super::{Uneven, each_of};
+use crate::buffers::{AlignedBytes, Buffers};
 use crate::communicator::Communicator;
-use crate::error::{CallError, Error};
-use crate::parts::split;
+use crate::error::{CallError, Error, Operation};
+use crate::parts::Parts;
 
 /// A commutative and associative operation on elements of type `T`, which
 /// [`Communicator::register_op`] makes.
 #[derive(Clone)]
 pub struct UserOp<T> {
     name: Arc<str>,
-    /// A hash of the name and of the size of an element.
+    /// A hash of the name, of the size of an element and of the number of the operation on its
+    /// communicator.
     hash: u32,
     combine: Arc<Combine<T>>,
 }
@@ -52,6 +57,9 @@ impl Communicator {
     ///
     /// `combine` combines each element of its first slice with the element at the same place of the
     /// second, and leaves the result in the first. Both slices have the same length.
+    ///
+    /// A name may be registered again. That makes another operation, and the first stays as it is:
+    /// ranks that use different ones in one call fail with a mismatch.
     ///
     /// # Errors
     /// [`Error::Argument`] if the name is empty or has more than 64 bytes, an element has no byte,
@@ -117,7 +125,8 @@ impl Communicator {
             return refuse(format!("rank 0 registers {zero}, and {other}"));
         }
         self.user_ops += 1;
-        let words = card.map(usize::from);
+        // The number tells operations of one name apart.
+        let words: Vec<usize> = card.map(usize::from).into_iter().chain([self.user_ops]).collect();
         let hash = UnevenCall::new(UnevenCollective::UserReduce, DataType::U8).with_counts(&words);
         let combine = Arc::new(combine);
         Ok(UserOp { name: name.into(), hash: hash.counts_hash, combine })
@@ -152,26 +161,56 @@ impl Communicator {
         let mut memory = std::mem::take(&mut self.packed);
         let bytes: &mut [u8] = cast_slice_mut(buffer);
         let outcome = self.perform_rounds(&call, |it, tag| {
-            let buffers = (&mut Buffers::InPlace(bytes), None);
-            it.reduce_rounds(
-                (&call, tag),
-                &ranges,
-                buffers,
-                (&mut memory, element),
-                |into, from| op.combine_in_order(cast_slice_mut(into), from),
-            )
+            it.reduce_rounds((&call, tag), &ranges, bytes, (&mut memory, op))
         });
         self.packed = memory;
         outcome?;
-        let parts = split(cast_slice_mut(buffer), &ranges).map_err(self.refusal(&call))?;
-        let call = UnevenCall::new(UnevenCollective::AllGatherV, DataType::U8).with_counts(&counts);
-        self.gather_parts(&call, parts)
+        let parts = Parts::new(&counts);
+        self.perform_uneven(&Uneven::AllGather { parts }, DataType::U8, Buffers::InPlace(bytes))
+    }
+
+    /// Combines the parts of all ranks' `buffer` at these bytes, each on its rank, in rank order.
+    /// In rounds of limited length, ranks exchange their contributions like an all-to-all.
+    fn reduce_rounds<T: Pod>(
+        &mut self,
+        (call, tag): (&UnevenCall, u32),
+        ranges: &[Range<usize>],
+        buffer: &mut [u8],
+        (memory, op): (&mut AlignedBytes, &UserOp<T>),
+    ) -> Result<(), Error> {
+        let (own, size, element) = (self.rank().index(), self.size(), size_of::<T>());
+        let most = (UNEVEN_SCRATCH_BYTES / size).clamp(LINK_BYTES_MIN, UNEVEN_ROUND_BYTES);
+        let most = most / element * element;
+        let longest = ranges.iter().map(Range::len).max().unwrap_or(0);
+        for begin in (0..longest).step_by(most) {
+            let of_round = |range: &Range<usize>| {
+                let end = range.len().min(begin + most);
+                range.start + begin.min(end)..range.start + end
+            };
+            let part = of_round(&ranges[own]);
+            let bytes = part.len();
+            let contributions = memory.exactly(size * bytes);
+            let send = |to: Rank| &buffer[of_round(&ranges[to.index()])];
+            let mut rest = &mut *contributions;
+            let mut next = || rest.split_off_mut(..bytes).unwrap_or_default();
+            let recv = each_of((0..size).map(|_| next()).collect());
+            self.round(call, tag, Pairs::AllToAll, send, recv)?;
+            let into = cast_slice_mut(&mut buffer[part]);
+            if let Err(error) = op.combine_in_order(into, contributions) {
+                let operation = Operation::Uneven { call: *call, seq: self.seq() };
+                return Err(self.fail_in(operation, error));
+            }
+        }
+        Ok(())
     }
 }
 
 impl<T: Pod> UserOp<T> {
     /// Combines contributions that follow each other in `from`.
     fn combine_in_order(&self, into: &mut [T], from: &[u8]) -> Result<(), CallError> {
+        if into.is_empty() {
+            return Ok(());
+        }
         let mut contributions = cast_slice(from).chunks_exact(into.len());
         if let Some(first) = contributions.next() {
             into.copy_from_slice(first);
