@@ -14,6 +14,7 @@
 //! * `hosts`: teams within hosts, carriers between them, and ways to spread a call over both;
 //! * `group`: groups that hand over chunks to a provider in the network; `offload`: their steps,
 //!   with the members' own steps in its place;
+//! * `fan`: the steps of a root that sends to each other rank;
 //! * `in_network`: the parts that algorithms for such groups share;
 //! * `pattern`: the communication patterns, integers only;
 //! * `allreduce`, `allgather`, `reduce_scatter`, `broadcast`, `reduce`, `barrier`, `alltoall`,
@@ -39,6 +40,7 @@ mod connections;
 pub mod cost;
 pub mod crossing;
 mod exscan;
+mod fan;
 mod flat;
 mod form;
 mod gather;

@@ -19,7 +19,7 @@ use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
 use crate::chunk::chunks;
 use crate::schedule::{Builder, Schedule, Source};
-use crate::staging::{CHUNKS, Staging, grain, input_room, whole_lines};
+use crate::staging::{CHUNKS, Staging, block_place, block_room, whole_lines};
 
 pub(super) const ALGORITHM: Algorithm = Algorithm {
     collective: Collective::ReduceScatter,
@@ -42,11 +42,10 @@ fn moved(call: &Call, layout: &Layout, _: usize) -> Moved {
     Moved { moved: call.count * (size - 1), summed: call.count * size }
 }
 
-/// Elements of a piece: the blocks of all ranks are side by side, and each begins at a cache line.
+/// Elements of a piece: the blocks of all ranks are side by side.
 fn piece_len(call: &Call, size: usize, chunk: usize) -> usize {
     let wanted = chunk.saturating_mul((CHUNKS / size).max(1));
-    let room = input_room(call) / (size * grain(call)) * grain(call);
-    whole_lines(call, wanted.min(room))
+    whole_lines(call, wanted.min(block_room(call, size)))
 }
 
 fn schedule(plan: &ScheduleParams<'_>) -> Schedule {
@@ -64,12 +63,8 @@ fn schedule(plan: &ScheduleParams<'_>) -> Schedule {
     let each = piece_len(&call, size, plan.chunk);
     let pieces: Vec<Slice> = chunks(own, each).collect();
     for result in pieces {
-        // The place depends on the distance from the writer to the reader. For two ranks it is
-        // always the same.
-        let place = |of: Rank, reader: Rank| {
-            let distance = (reader.index() + size - of.index()) % size;
-            staging.here((distance - 1) * each, result.len)
-        };
+        let place =
+            |of: Rank, reader: Rank| staging.here(block_place(size, of, reader) * each, result.len);
         for other in staging.others() {
             steps.copy(input(other, result), place(rank, other));
         }
