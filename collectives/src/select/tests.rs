@@ -256,10 +256,10 @@ barrier 1x2: 4 dissemination
 barrier 1x8: 4 dissemination
 barrier 8x1: 4 dissemination
 barrier 8x8: 4 hierarchical
-alltoall 1x2: 4 linear
-alltoall 1x8: 4 linear
+alltoall 1x2: 4 linear 512 staged 536870912 linear
+alltoall 1x8: 4 linear 131072 staged 134217728 linear
 alltoall 8x1: 4 linear 2097152 pairwise
-alltoall 8x8: 4 linear 2097152 pairwise
+alltoall 8x8: 4 hierarchical 4194304 pairwise
 gather 1x2: 4 binomial
 gather 1x8: 4 linear
 gather 8x1: 4 linear
@@ -269,13 +269,13 @@ scatter 1x8: 4 linear
 scatter 8x1: 4 linear
 scatter 8x8: 4 binomial
 scan 1x2: 4 recursive_doubling
-scan 1x8: 4 recursive_doubling
-scan 8x1: 4 recursive_doubling
-scan 8x8: 4 recursive_doubling
+scan 1x8: 4 recursive_doubling 262144 chain
+scan 8x1: 4 recursive_doubling 262144 chain
+scan 8x8: 4 recursive_doubling 131072 chain
 exscan 1x2: 4 recursive_doubling
-exscan 1x8: 4 recursive_doubling
-exscan 8x1: 4 recursive_doubling
-exscan 8x8: 4 recursive_doubling
+exscan 1x8: 4 recursive_doubling 131072 chain
+exscan 8x1: 4 recursive_doubling 262144 chain
+exscan 8x8: 4 recursive_doubling 131072 chain
 ";
 
 /// The choices for `call`, by the bytes in its longer buffer, from 4 on.
@@ -365,12 +365,12 @@ barrier 4x1: 4 dissemination
 barrier 8x1: 4 dissemination
 barrier 2x2: 4 dissemination
 barrier 4x2: 4 dissemination
-alltoall 1x4: 4 linear
-alltoall 1x8: 4 linear
-alltoall 4x1: 4 linear 131072 pairwise
-alltoall 8x1: 4 linear 262144 pairwise
-alltoall 2x2: 4 linear 65536 pairwise
-alltoall 4x2: 4 linear 131072 pairwise
+alltoall 1x4: 4 linear 256 staged 134217728 linear
+alltoall 1x8: 4 linear 512 staged 134217728 linear
+alltoall 4x1: 4 bruck 131072 pairwise
+alltoall 8x1: 4 bruck 262144 pairwise
+alltoall 2x2: 4 bruck 131072 pairwise
+alltoall 4x2: 4 bruck 16384 hierarchical 131072 bruck 262144 pairwise
 gather 1x4: 4 linear
 gather 1x8: 4 linear
 gather 4x1: 4 linear 65536 binomial
@@ -383,18 +383,18 @@ scatter 4x1: 4 linear 65536 binomial
 scatter 8x1: 4 linear 65536 binomial
 scatter 2x2: 4 linear 65536 binomial
 scatter 4x2: 4 linear 65536 binomial
-scan 1x4: 4 recursive_doubling
-scan 1x8: 4 recursive_doubling
-scan 4x1: 4 recursive_doubling
-scan 8x1: 4 recursive_doubling
-scan 2x2: 4 recursive_doubling
-scan 4x2: 4 recursive_doubling
-exscan 1x4: 4 recursive_doubling
-exscan 1x8: 4 recursive_doubling
-exscan 4x1: 4 recursive_doubling
-exscan 8x1: 4 recursive_doubling
-exscan 2x2: 4 recursive_doubling
-exscan 4x2: 4 recursive_doubling
+scan 1x4: 4 recursive_doubling 16384 chain
+scan 1x8: 4 recursive_doubling 32768 chain
+scan 4x1: 4 recursive_doubling 4096 chain
+scan 8x1: 4 recursive_doubling 8192 chain
+scan 2x2: 4 recursive_doubling 2048 chain
+scan 4x2: 4 recursive_doubling 4096 chain
+exscan 1x4: 4 recursive_doubling 16384 chain
+exscan 1x8: 4 recursive_doubling 32768 chain
+exscan 4x1: 4 recursive_doubling 4096 chain
+exscan 8x1: 4 recursive_doubling 4096 chain
+exscan 2x2: 4 recursive_doubling 2048 chain
+exscan 4x2: 4 recursive_doubling 2048 chain
 ";
 
 #[test]
