@@ -52,7 +52,7 @@ pub fn is_possible(algorithm: &Algorithm, call: &Call, layout: &Layout) -> bool 
     match algorithm.needs {
         Needs::Links | Needs::Rendezvous => true,
         Needs::Windows => false,
-        Needs::Provider { is_possible } => is_possible(call, layout, chunk_len(call, layout)),
+        Needs::Provider { is_possible } => is_possible(call, layout),
         Needs::Staging { .. } => {
             let size = layout.size();
             let pieces = || algorithm.pieces(call, size, chunk_len(call, layout));
