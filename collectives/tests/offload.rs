@@ -190,6 +190,13 @@ fn selection_takes_aggregators_where_they_win_and_are_exact() {
             // The switch's sums have other bits, so only the user may choose it.
             let inexact = network(hosts, false, 1);
             assert_ne!(name(&call, &inexact, ""), "in_network");
+            // Not even where measurements say that it is fastest.
+            let rows = format!("allreduce {hosts} {hosts} {bytes} in_network 1");
+            let measured = rows.parse().unwrap();
+            let none = Constraints::default();
+            assert_ne!(select(&call, &inexact, &none, &measured).name, "in_network");
+            let exact = network(hosts, true, 1);
+            assert_eq!(select(&call, &exact, &none, &measured).name, "in_network");
             assert_eq!(name(&call, &inexact, "allreduce:in_network"), "in_network");
         }
     }

@@ -11,7 +11,7 @@ use ringfold_types::limits::{PLAN_ROWS_MAX, RANKS_MAX};
 use ringfold_types::{Call, Collective};
 
 use super::constraints::Constraints;
-use super::possible::is_possible;
+use super::possible::{is_exact, is_possible};
 use crate::algorithm::Algorithm;
 use crate::schedule::Form;
 use crate::wire::among_all;
@@ -115,7 +115,9 @@ impl Measurements {
     ) -> Option<&'static Algorithm> {
         let known = |row: &Row| {
             let algorithm = Algorithm::named(row.collective, row.algorithm)?;
-            let fits = constraints.allow(algorithm) && is_possible(algorithm, call, layout);
+            let fits = constraints.allow(algorithm)
+                && is_possible(algorithm, call, layout)
+                && is_exact(algorithm, layout);
             fits.then_some((row.nanos, algorithm))
         };
         let allowed = self.closest(call, layout).iter().filter_map(known);

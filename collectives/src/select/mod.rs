@@ -13,6 +13,7 @@ use ringfold_types::{Call, Collective};
 use crate::algorithm::Algorithm;
 use crate::connections::DIRECT_MAX;
 use crate::cost::price;
+use possible::is_exact;
 
 pub use constraints::{Constraints, InvalidConstraints};
 pub use measured::{InvalidMeasurements, Measurements, Row, buffer_bytes};
@@ -39,9 +40,7 @@ pub fn select(
     }
     let estimated = |algorithm: &Algorithm| {
         let has_few_links = has_few_links(algorithm, layout.size());
-        // Sums of inexact aggregators may have other bits. Only users may choose them.
-        let is_exact = layout.aggregation().is_none_or(|it| it.is_exact);
-        let is_exact = is_exact || !algorithm.needs_provider();
+        let is_exact = is_exact(algorithm, layout);
         allowed(algorithm) && has_few_links && is_exact && !algorithm.is_single_copy()
     };
     // Where the user allows only algorithms for shared memory, calls without it are free.
