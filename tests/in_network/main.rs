@@ -203,7 +203,7 @@ fn require_names_the_reason_on_every_rank_and_auto_goes_on() {
 fn another_site_secret_is_refused() {
     let [one, other] = [(); 2].map(|()| Home::new());
     let aggregator = one.aggregator(&[]);
-    std::mem::drop(other.aggregator(&[]));
+    drop(other.aggregator(&[]));
     let refused = Job::start(&mut ranks(&other, &aggregator).run(&["bits", "1"])).finish(DEADLINE);
     assert!(!refused.status.success(), "{refused:?}");
     let all = format!("{}{}", refused.stdout, refused.stderr);
