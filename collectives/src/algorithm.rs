@@ -36,7 +36,7 @@ pub(crate) enum Needs {
     /// Buffers that all ranks have mapped.
     Windows,
     /// Aggregators in the layout. The function says whether they can perform a call.
-    Provider { is_possible: fn(&Call, &Layout, chunk: usize) -> bool },
+    Provider { is_possible: fn(&Call, &Layout) -> bool },
 }
 
 /// The pattern in which data moves. `cost` prices a call by it.

@@ -33,6 +33,9 @@ pub struct Config {
     pub memory: usize,
     /// Threads that share the combination of long chunks.
     pub threads: usize,
+    /// The rate of all its links together in Mbit/s, by which jobs judge whether the aggregator is
+    /// faster than their own steps; 0 if it is not known.
+    pub mbps: u32,
     /// The control port of the parent, as it was named and as an address.
     pub parent: Option<(String, SocketAddr)>,
 }
@@ -49,6 +52,7 @@ pub struct Server {
 struct Shared {
     /// The address at which all ports listen.
     listen: IpAddr,
+    mbps: u32,
     parent: Option<(String, SocketAddr)>,
     memory: Arc<Pool>,
     threads: Arc<ThreadPool>,
@@ -62,7 +66,7 @@ impl Server {
     /// # Errors
     /// The port is taken, or the system refuses threads.
     pub fn bind(config: Config) -> io::Result<Self> {
-        let Config { listen, site, memory, threads, parent } = config;
+        let Config { listen, site, memory, threads, mbps, parent } = config;
         let threads = ThreadPoolBuilder::new()
             .num_threads(threads)
             .thread_name(|at| format!("combine-{at}"))
@@ -70,6 +74,7 @@ impl Server {
             .map_err(io::Error::other)?;
         let shared = Shared {
             listen: listen.ip(),
+            mbps,
             parent,
             memory: Pool::new(memory),
             threads: Arc::new(threads),
@@ -150,7 +155,7 @@ impl Shared {
             let _removed = Removed { records, group };
             session.run().await;
         });
-        Ok(Granted { group, port })
+        Ok(Granted { group, port, mbps: shared.mbps })
     }
 
     /// The endpoint of the group above one for which a request came to the address `at`.

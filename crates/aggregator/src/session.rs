@@ -35,6 +35,8 @@ pub(crate) struct Session {
     /// The group's share of the memory, which returns when the task ends.
     pub(crate) lease: Lease,
     children: Vec<Option<Connection>>,
+    /// Children that have left as intended. Bit i is child i.
+    left: u64,
     greetings: Vec<Greeting>,
     /// The connection to the group above, in each epoch a new one.
     uplink: Option<Uplink>,
@@ -64,6 +66,7 @@ impl Session {
             record,
             lease,
             children,
+            left: 0,
             greetings: Vec::new(),
             uplink: None,
             beat,
@@ -141,6 +144,7 @@ impl Session {
             Ok(is_new) => {
                 if is_new {
                     self.disconnect("another member has restarted the group");
+                    self.left = 0;
                 }
                 connection.queue(welcome);
                 self.children[usize::from(place.child)] = Some(connection);
@@ -183,6 +187,7 @@ impl Session {
                 let bytes = header.bytes as usize;
                 if header.kind == Kind::Leave {
                     self.children[child] = None;
+                    self.left |= 1 << child;
                     self.count_connected();
                     self.is_over = self.children.iter().all(Option::is_none);
                     return Ok(true);
@@ -261,6 +266,14 @@ impl Session {
             return false;
         }
         self.greetings.retain(|greeting| !greeting.is_overdue());
+        // A child that has handed over a chunk would wait in vain for one that has left.
+        let awaited = self.core.awaited();
+        let has_waiting = (awaited.count_ones() as usize) < self.children.len();
+        let missing = awaited & self.left;
+        if has_waiting && missing != 0 {
+            self.disconnect(&format!("child {} has left", missing.trailing_zeros()));
+            return true;
+        }
         if self.empty_since.is_some_and(|since| since.elapsed() > ATTACH) {
             self.is_over = true;
         }

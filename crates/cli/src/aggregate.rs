@@ -28,6 +28,10 @@ pub(crate) struct Args {
     /// Tree file that names this server, as given to --listen, and its parent
     #[arg(long, value_name = "FILE", conflicts_with = "parent")]
     tree: Option<PathBuf>,
+    /// Rate of all links of this server together in Gbit/s, as in 800 or 1.6; jobs use the server
+    /// where it is faster than their own steps [default: that of one host]
+    #[arg(long, value_name = "RATE", value_parser = mbps)]
+    gbps: Option<u32>,
     /// Threads for groups and for long chunks; all cores by default
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     threads: Option<u16>,
@@ -56,7 +60,8 @@ pub(crate) fn answer(args: &Args) -> Result<String> {
         None => None,
     };
     runtime.block_on(async {
-        let config = Config { listen, site, memory: args.memory.0, threads, parent };
+        let (memory, mbps) = (args.memory.0, args.gbps.unwrap_or(0));
+        let config = Config { listen, site, memory, threads, mbps, parent };
         let server = Server::bind(config).with_context(|| format!("cannot listen at {listen}"))?;
         let mut out = std::io::stdout();
         writeln!(
@@ -79,6 +84,14 @@ fn above(args: &Args) -> Result<Option<String>> {
     let node = trees.find(&args.listen);
     let node = node.with_context(|| format!("{} names no {}", path.display(), args.listen))?;
     Ok(trees.parent_of(node).map(str::to_owned))
+}
+
+/// Mbit/s of a rate in Gbit/s.
+pub(crate) fn mbps(gbps: &str) -> Result<u32, String> {
+    const MOST: f64 = 1e6;
+    let rate: Option<f64> = gbps.parse().ok().filter(|it| (0.001..=MOST).contains(it));
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked above")]
+    rate.map(|gbps| (gbps * 1000.0).round() as u32).ok_or_else(|| format!("give 0.001 to {MOST}"))
 }
 
 fn resolve(place: &str) -> Result<SocketAddr> {
