@@ -1,6 +1,8 @@
-"""The time of a blocking all-reduce of a numpy array, per call: ringrun -n 2 python all_reduce.py
+"""Times a blocking all-reduce of a numpy array in place. `run` starts it on each rank.
 
-Compare it with `allreduce-perf` of the same wheel, under the same launcher.
+    ringrun -n 2 python all_reduce.py BYTES CALLS
+
+Rank 0 prints the microseconds of a call, on the mean of the ranks as the perf programs do.
 """
 
 import sys
@@ -9,15 +11,16 @@ import time
 import numpy
 import ringfold
 
+size, calls = map(int, sys.argv[1:])
 comm = ringfold.init()
-for count, calls in ((2, 20_000), (4 << 20, 30)):
-    array = numpy.zeros(count, dtype="float32")
-    best = float("inf")
-    for _ in range(7):
-        comm.barrier()
-        began = time.perf_counter()
-        for _ in range(calls):
-            comm.all_reduce(array)
-        best = min(best, (time.perf_counter() - began) / calls)
-    if comm.rank == 0:
-        sys.stdout.write(f"{array.nbytes} bytes: {best * 1e6:.2f} us\n")
+array = numpy.zeros(size // 4, dtype="float32")
+for _ in range(max(1, calls // 10)):
+    comm.all_reduce(array)
+comm.barrier()
+began = time.perf_counter()
+for _ in range(calls):
+    comm.all_reduce(array)
+taken = numpy.array([time.perf_counter() - began])
+comm.all_reduce(taken, op="avg")
+if comm.rank == 0:
+    sys.stdout.write(f"{taken[0] / calls * 1e6}\n")

@@ -1,4 +1,7 @@
-//! The package for Python: its programs, and those of `docs/python.md`.
+//! The package for Python: its programs, and those of `docs/python.md` under every launcher.
+//!
+//! A test without its requirement prints that it is skipped.
+//! `RINGFOLD_TEST_REQUIRE=python,numpy,torchrun,mpich,slurm` makes that a failure.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::fs;
@@ -8,6 +11,13 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use ringfold_tests::{Job, Outcome, needed, program};
+
+use crate::slurm::Slurm;
+
+#[path = "../launchers/folder.rs"]
+mod folder;
+#[path = "../launchers/slurm.rs"]
+mod slurm;
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
@@ -22,11 +32,14 @@ fn package() -> Option<&'static Path> {
         needed::succeeds("python", &["python3", "-c", test]).then(|| {
             let folder = program::libraries().join("python-package");
             let package = folder.join("ringfold");
-            fs::create_dir_all(&package).unwrap();
-            for file in fs::read_dir(format!("{ROOT}/crates/python/python/ringfold")).unwrap() {
-                let file = file.unwrap();
-                if file.file_type().unwrap().is_file() {
-                    fs::copy(file.path(), package.join(file.file_name())).unwrap();
+            for part in ["", "torch"] {
+                fs::create_dir_all(package.join(part)).unwrap();
+                let sources = Path::new(ROOT).join("crates/python/python/ringfold").join(part);
+                for file in fs::read_dir(sources).unwrap() {
+                    let file = file.unwrap();
+                    if file.file_type().unwrap().is_file() {
+                        fs::copy(file.path(), package.join(part).join(file.file_name())).unwrap();
+                    }
                 }
             }
             let module = program::libraries().join("lib_ringfold.so");
@@ -47,25 +60,61 @@ fn run(package: &Path, ranks: Option<usize>, program: &str, transport: &str) -> 
             ringrun
         }
     };
-    command.arg(program).env("PYTHONPATH", package).env("RINGFOLD_TRANSPORT", transport);
+    run_by(package, command.arg(program).env("RINGFOLD_TRANSPORT", transport))
+}
+
+/// Runs a command with the package.
+fn run_by(package: &Path, command: &mut Command) -> Outcome {
+    command.env("PYTHONPATH", package);
     // A launcher around the tests must not reach the programs.
     for name in ["RANK", "WORLD_SIZE", "RINGFOLD_DEBUG"] {
         command.env_remove(name);
     }
-    Job::start(&mut command).finish(DEADLINE)
+    Job::start(command).finish(DEADLINE)
 }
 
 fn file(name: &str) -> String {
     format!("{ROOT}/tests/python/{name}.py")
 }
 
+/// Runs a program of this folder under ringrun, and checks that every rank is content.
+fn all_are_content(package: &Path, ranks: usize, name: &str, transport: &str) {
+    let outcome = run(package, Some(ranks), &file(name), transport);
+    assert!(outcome.status.success(), "{outcome:?}");
+    assert_eq!(outcome.stdout.matches("content\n").count(), ranks, "{outcome:?}");
+}
+
 #[test]
 fn operations_give_the_results_of_plain_python() {
     let Some(package) = package() else { return };
     for (ranks, transport) in [(1, "shm"), (2, "shm"), (3, "shm"), (4, "shm"), (3, "tcp")] {
-        let outcome = run(package, Some(ranks), &file("operations"), transport);
-        assert!(outcome.status.success(), "{outcome:?}");
-        assert_eq!(outcome.stdout.matches(" is content\n").count(), ranks, "{outcome:?}");
+        all_are_content(package, ranks, "operations", transport);
+    }
+}
+
+#[test]
+fn tensors_come_by_dlpack_or_are_refused() {
+    let Some(package) = package() else { return };
+    for ranks in [1, 3] {
+        all_are_content(package, ranks, "tensors", "shm");
+    }
+}
+
+#[test]
+fn arrays_of_numpy_are_memory() {
+    let Some(package) = package() else { return };
+    if needed::succeeds("numpy", &["python3", "-c", "import numpy"]) {
+        for ranks in [1, 3] {
+            all_are_content(package, ranks, "numpy_arrays", "shm");
+        }
+    }
+}
+
+#[test]
+fn threads_use_groups_at_once() {
+    let Some(package) = package() else { return };
+    for transport in ["shm", "tcp"] {
+        all_are_content(package, 3, "threads", transport);
     }
 }
 
@@ -99,20 +148,80 @@ fn free_threaded_python_is_refused_by_name() {
     assert!(outcome.stderr.contains("ImportError: ringfold has not been tested on free-threaded"));
 }
 
+/// The programs of `docs/python.md`, as files.
+fn page(package: &Path) -> Vec<PathBuf> {
+    static PROGRAMS: OnceLock<Vec<PathBuf>> = OnceLock::new();
+    let programs = PROGRAMS.get_or_init(|| {
+        let page = fs::read_to_string(format!("{ROOT}/docs/python.md")).unwrap();
+        let programs = page.split("\n```python\n").skip(1).map(|rest| rest.split("\n```").next());
+        let write = |(number, text): (usize, Option<&str>)| {
+            let program = package.join(format!("page{number}.py"));
+            fs::write(&program, text.unwrap()).unwrap();
+            program
+        };
+        programs.enumerate().map(write).collect()
+    });
+    assert_eq!(programs.len(), 5);
+    programs.clone()
+}
+
+/// Runs the programs of the page under a launcher.
+fn page_works_by(package: &Path, launch: impl Fn() -> Command) {
+    for program in page(package) {
+        let mut command = launch();
+        let outcome = run_by(package, command.arg(&program));
+        assert!(outcome.status.success(), "{command:?}: {outcome:?}");
+        if program.ends_with("page0.py") {
+            // mpiexec mixes the lines of ranks.
+            let means = outcome.stdout.matches(" of 2: 0.5").count();
+            assert_eq!(means, 2, "{command:?}: {outcome:?}");
+        }
+    }
+}
+
 #[test]
 fn the_page_works_as_it_stands() {
     let Some(package) = package() else { return };
-    let page = fs::read_to_string(format!("{ROOT}/docs/python.md")).unwrap();
-    let programs = page.split("\n```python\n").skip(1).map(|rest| rest.split("\n```").next());
-    let mut count = 0;
-    for (number, text) in programs.enumerate() {
-        let program = package.join(format!("page{number}.py"));
-        fs::write(&program, text.unwrap()).unwrap();
+    for program in page(package) {
         for ranks in [1, 3] {
             let outcome = run(package, Some(ranks), program.to_str().unwrap(), "shm");
-            assert!(outcome.status.success(), "{}: {outcome:?}", text.unwrap());
+            assert!(outcome.status.success(), "{program:?}: {outcome:?}");
         }
-        count += 1;
     }
-    assert_eq!(count, 4);
+}
+
+#[test]
+fn the_page_works_under_torchrun() {
+    let Some(package) = package() else { return };
+    if needed::succeeds("torchrun", &["python3", "-c", "import torch.distributed.run"]) {
+        page_works_by(package, || {
+            let mut command = Command::new("python3");
+            command.args(["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]);
+            command
+        });
+    }
+}
+
+#[test]
+fn the_page_works_under_mpiexec() {
+    let Some(package) = package() else { return };
+    if needed::are_there("mpich", &["mpiexec.mpich"]) {
+        page_works_by(package, || {
+            let mut command = Command::new("mpiexec.mpich");
+            command.args(["-n", "2", "python3"]);
+            command
+        });
+    }
+}
+
+#[test]
+#[ignore = "wants root and Slurm"]
+fn the_page_works_under_srun() {
+    let Some(package) = package() else { return };
+    let Some(slurm) = Slurm::start() else { return };
+    page_works_by(package, || {
+        let mut command = slurm.command("srun");
+        command.args(["-n", "2", "python3"]);
+        command
+    });
 }

@@ -3,6 +3,7 @@
 import array
 import os
 import signal
+import sys
 import threading
 import time
 
@@ -30,6 +31,7 @@ def arguments(comm):
     refused(lambda: comm.all_reduce(four, array.array("f", [0.0] * 3)), "allreduce on rank")
     refused(lambda: comm.all_reduce(four, array.array("d", [0.0] * 4)), "float32 and float64")
     refused(lambda: comm.all_reduce(four, memoryview(four)[1:]), "overlap")
+    refused(lambda: comm.all_reduce(four, memoryview(four)[:2]), "overlap")
     refused(lambda: comm.all_reduce(array.array("h", [1])), "name their type by dtype")
     refused(lambda: comm.all_reduce(array.array("b", [1] * 3), dtype="int32"), "not elements of 4")
     refused(lambda: comm.all_reduce((0, 8), dtype="float32"), "at the address 0")
@@ -80,6 +82,115 @@ def ends(comm):
     comm.close()
     refused(comm.barrier, "is closed", ringfold.ClosedError)
     refused(lambda: comm.barrier(async_op=True), "is closed", ringfold.ClosedError)
+
+
+def operations(comm):
+    """Operations of the user."""
+    refused(lambda: comm.register_op("", max, "int32"), "a name of 0 bytes")
+    refused(lambda: comm.register_op("x", max, 3), "elements of 3 bytes")
+    refused(lambda: comm.register_op("x", max, "int31"), "is no data type")
+    op = comm.register_op("x", max, "float32")
+    four = array.array("f", [1.0] * 4)
+    refused(lambda: comm.all_reduce_by(array.array("i", [1]), op=op), "the buffers have int32")
+    refused(lambda: comm.all_reduce_by(four, four[:2], op=op), "different lengths in bytes")
+    refused(lambda: comm.all_reduce_by((1 << 20, 6), op=op), "not elements of 4 bytes")
+    refused(lambda: comm.all_reduce_by(four, memoryview(four)[1:3], op=op), "different lengths")
+    refused(lambda: comm.all_reduce_by(b"1234", op=op), "read-only")
+    comm.all_reduce_by(four, op=op)
+    assert comm.size > 1 or list(four) == [1.0] * 4
+
+
+def failing_operations():
+    """The exception of an operation fails the call on all ranks, with its text."""
+    reported = []
+    sys.unraisablehook = lambda report: reported.append(report.exc_value)
+
+    def both(what):
+        """Makes the same call by both ranks of a new group, and returns what each raised."""
+        text = ringfold.unique_id()
+        members = pair(lambda rank: ringfold.init_with_id(text, rank, 2, timeout=30))
+        raised = [None, None]
+
+        def call(rank):
+            try:
+                what(members[rank])
+            except BaseException as error:
+                raised[rank] = error
+
+        thread = threading.Thread(target=call, args=(1,))
+        thread.start()
+        call(0)
+        thread.join()
+        return raised
+
+    def broken(into, other):
+        raise LookupError("no such thing")
+
+    def call(comm):
+        comm.all_reduce_by(array.array("f", [1.0] * 4), op=comm.register_op("o", broken, "float32"))
+
+    for error in both(call):
+        assert isinstance(error, ringfold.FailedError), error
+        assert "LookupError: no such thing" in str(error), error
+    assert reported and all(isinstance(error, LookupError) for error in reported)
+
+    def resized(into, other):
+        memory = into.obj
+        into.release()
+        memory.clear()
+
+    def nested(comm):
+        def operation(into, other):
+            comm.barrier()
+
+        op = comm.register_op("o", operation, 4)
+        comm.all_reduce_by(array.array("f", [1.0] * 4), op=op, async_op=True).wait(60)
+
+    def grown(comm):
+        op = comm.register_op("o", resized, 4)
+        comm.all_reduce_by(array.array("f", [1.0] * 4), op=op)
+
+    for error in both(nested):
+        assert "within a call of the communicator" in str(error), error
+    for error in both(grown):
+        assert isinstance(error, ringfold.FailedError), error
+
+    def stopped(comm):
+        def operation(into, other):
+            raise KeyboardInterrupt
+
+        comm.all_reduce_by(array.array("f", [1.0] * 4), op=comm.register_op("o", operation, 4))
+
+    kinds = {type(error) for error in both(stopped)}
+    assert KeyboardInterrupt in kinds and kinds <= {KeyboardInterrupt, ringfold.FailedError}, kinds
+    different = both(lambda comm: comm.register_op("ab"[comm.rank], max, 4))
+    assert all("registers" in str(error) for error in different), different
+    sys.unraisablehook = sys.__unraisablehook__
+
+
+def callbacks():
+    """A callback runs within a call: it may start calls, and not wait for them."""
+    text = ringfold.unique_id()
+    one, other = pair(lambda rank: ringfold.init_with_id(text, rank, 2))
+    found, ended, last = [], threading.Event(), array.array("f", [1.0])
+
+    def callback(_):
+        for wait in [one.barrier, one.duplicate, one.close]:
+            try:
+                wait()
+            except ringfold.Error as error:
+                found.append(str(error))
+        found.append(one.all_reduce(last, async_op=True))
+        ended.set()
+
+    one.barrier(async_op=True).add_done_callback(callback)
+    other.barrier()
+    assert ended.wait(60)
+    *texts, handle = found
+    assert len(texts) == 3 and all("within a call" in text for text in texts), texts
+    other.all_reduce(array.array("f", [2.0]))
+    handle.wait(60)
+    assert last[0] == 3.0
 
 
 class Store:
@@ -183,8 +294,11 @@ def aborts():
 
 comm = ringfold.init()
 arguments(comm)
+operations(comm)
 exports_end(comm)
 ends(comm)
 interrupts()
 aborts()
+callbacks()
+failing_operations()
 print("content", flush=True)

@@ -6,8 +6,10 @@ from datetime import timedelta
 from functools import reduce
 from operator import and_, or_, xor
 
+import ringfold
 import torch
 import torch.distributed as dist
+from ringfold.torch import _memory
 
 Op = dist.ReduceOp
 
@@ -43,6 +45,10 @@ def done(work):
 def reductions(rank, size):
     types = [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float16]
     types += [torch.bfloat16, torch.float32, torch.float64, torch.complex64]
+    for dtype in [torch.float8_e4m3fn, torch.float8_e5m2]:
+        mine = torch.ones(1000).to(dtype)
+        dist.all_reduce(mine)
+        equal(mine.float(), torch.full((1000,), float(size)), f"all_reduce of {dtype}")
     for dtype in types:
         for count in [0, 1, 13, 1000]:
             stack = torch.stack(all_inputs(dtype, count))
@@ -183,10 +189,93 @@ def groups(rank, size):
             assert "rank" in str(error), error
 
 
+def windows(rank, size):
+    """Tensors of the backend's own memory."""
+    backend = dist.group.WORLD._get_backend(torch.device("cpu"))
+    assert not backend.supports_tensor_alloc(torch.device("cpu"))
+    for dtype in [torch.float32, torch.bfloat16, torch.int64, torch.int16, torch.complex64]:
+        for count in [0, 1, 1000, 70_000]:
+            mine = backend.allocate_tensor(count, dtype=dtype, device=torch.device("cpu"))
+            assert mine.shape == (count,) and mine.dtype == dtype and not mine.any()
+            assert count == 0 or backend._windows.find(mine)[1] == 0
+            mine.copy_(inputs(dtype, count, rank))
+            total = torch.stack(all_inputs(dtype, count)).sum(0).to(dtype)
+            dist.all_reduce(mine[1:])
+            equal(mine[1:], total[1:], f"all_reduce of a part of a window of {dtype}")
+            equal(mine[:1], inputs(dtype, count, rank)[:1], "the rest of a window")
+            work = dist.all_reduce(mine[:1], async_op=True)
+            done(work)
+            equal(mine, total, f"all_reduce of a window of {dtype}")
+            dist.broadcast(mine, 0)
+    # The next operation forgets those that are done, with their tensors.
+    del mine, work
+    dist.barrier(async_op=True).wait()
+    assert not backend._windows._places, "the windows live on"
+
+
+def copies(rank, size):
+    """The path of GPUs' tensors, here with tensors of the CPU that pass for those of a device."""
+    is_on_host, _memory.is_on_host = _memory.is_on_host, lambda tensor: False
+    for check in [reductions, movement, messages]:
+        check(rank, size)
+    _memory.is_on_host = is_on_host
+
+
+def refused(call, words):
+    try:
+        call()
+    except ringfold.ArgumentError as error:
+        assert words in str(error), (words, error)
+        return
+    sys.exit(f"no error with {words!r}")
+
+
+def tensors(rank, size):
+    """The methods of ringfold itself take tensors of torch by DLPack."""
+    comm = ringfold.init()
+    types = [torch.uint8, torch.int8, torch.int32, torch.int64, torch.uint32, torch.uint64]
+    types += [torch.float16, torch.bfloat16, torch.float32, torch.float64]
+    types += [torch.float8_e4m3fn, torch.float8_e5m2]
+    for dtype in types:
+        for count in [0, 1, 13, 1000]:
+            mine, into = torch.ones(count).to(dtype), torch.zeros(count).to(dtype)
+            comm.all_reduce(mine, into)
+            equal(into.float(), torch.full((count,), float(size)), f"DLPack of {dtype}")
+            comm.all_reduce(mine, async_op=True).wait()
+            equal(mine.float(), into.float(), f"DLPack of {dtype} in the background")
+    for dtype in [torch.float8_e4m3fn, torch.float8_e5m2, torch.bfloat16]:
+        mine = torch.full((9,), 0.5).to(dtype)
+        comm.all_reduce(mine.view(torch.uint8 if dtype.itemsize == 1 else torch.int16), dtype=dtype)
+        equal(mine.float(), torch.full((9,), size / 2), f"a view of {dtype}")
+    flags = torch.tensor([rank == 0, True, False])
+    comm.all_reduce(flags, op="max")
+    equal(flags, torch.tensor([True, True, False]), "booleans")
+    whole = torch.empty(size, 2, dtype=torch.complex64)
+    comm.all_gather(torch.full((2,), complex(rank, 1)), whole)
+    equal(whole[:, 0], torch.arange(size) + 1j, "complex numbers")
+    rows = torch.ones(4, 6)
+    refused(lambda: comm.all_reduce(rows.t()), "not contiguous in C order")
+    refused(lambda: comm.all_reduce(rows[:, ::2]), "not contiguous in C order")
+    refused(lambda: comm.all_reduce(rows[0].expand(4, 6)), "not contiguous in C order")
+    refused(lambda: comm.all_reduce(torch.ones(3, requires_grad=True)), "require gradient")
+    refused(lambda: comm.all_reduce(torch.empty(3, device="meta")), "does not lend its memory")
+    refused(lambda: comm.all_reduce(torch.ones(2, dtype=torch.complex64)), "unknown format")
+    refused(lambda: comm.all_reduce(rows, torch.ones(23)), "allreduce on rank")
+    # A column of a single element is contiguous, whatever its stride says.
+    comm.all_reduce(rows[:1, :1])
+    equal(rows[0, :2], torch.tensor([float(size), 1]), "one element")
+    window = comm.alloc(10, torch.float32)
+    view = torch.frombuffer(window, dtype=torch.float32)
+    view.fill_(rank)
+    comm.all_reduce_window(window)
+    equal(view, torch.full((10,), size * (size - 1) / 2), "a window")
+    comm.close()
+
+
 def main():
     dist.init_process_group("ringfold")
     rank, size = dist.get_rank(), dist.get_world_size()
-    for check in [reductions, movement, messages, groups]:
+    for check in [reductions, movement, messages, groups, tensors, windows, copies]:
         check(rank, size)
     dist.destroy_process_group()
     dist.init_process_group("cpu:ringfold")

@@ -103,7 +103,7 @@ fn elements(bytes: usize, element: Element, name: &str) -> Result<usize, Fault> 
 }
 
 /// The equal blocks of `count` elements, one for each rank.
-pub(crate) fn blocks(count: usize, size: usize) -> Result<usize, Fault> {
+fn blocks(count: usize, size: usize) -> Result<usize, Fault> {
     if !count.is_multiple_of(size) {
         return Err(Fault::Argument(format!(
             "{count} elements cannot be cut into {size} equal blocks, one for each rank"
@@ -119,7 +119,7 @@ pub(crate) fn plan(
     [input, output]: [Option<&Memory>; 2],
     element: Element,
     op: ReduceOp,
-    root: u32,
+    root: Rank,
 ) -> Result<(Call, Places), Fault> {
     let (data_type, scale) =
         if collective.reduces() { (element.to_combine(op)?, 1) } else { element.to_move() };
@@ -127,47 +127,57 @@ pub(crate) fn plan(
         memory.map(|memory| elements(memory.region.bytes, element, name)).transpose()
     };
     let (from, into) = (count(input, "the input")?, count(output, "the output")?);
-    let count = match (collective, from, into) {
-        (Collective::AllGather | Collective::ReduceScatter, Some(both), None) => {
-            blocks(both, member.size)?
+    let one = Call { data_type, op, ..shape(collective, root) };
+    let Member { rank, size, .. } = *member;
+    let has_one = [one.input_of(rank, size), one.output_of(rank, size)].map(|len| len == 1);
+    let count = match (from, into) {
+        // A buffer of one block states the count, and otherwise one with a block for each rank.
+        (Some(from), Some(_)) if has_one[0] => from,
+        (Some(_), Some(into)) if has_one[1] => into,
+        (Some(both), None) | (None, Some(both)) | (Some(both), Some(_)) => {
+            if one.in_place_of(rank, size) == 1 { both } else { blocks(both, size)? }
         }
-        (Collective::ReduceScatter | Collective::Broadcast, _, Some(into)) => into,
-        (_, Some(from), _) => from,
-        (_, None, into) => into.unwrap_or(0),
+        (None, None) => 0,
     };
-    let root = Rank(root);
-    let wire = Wire::Element;
-    let call = Call { collective, count: count * scale, data_type, op, root, wire };
-    let region = |memory: Option<&Memory>| memory.map(|memory| memory.region);
-    let is_root = member.rank == root;
-    let places = match collective {
-        // Ranks without an output, or without an input.
-        Collective::Reduce if !is_root => {
-            Places::Apart { input: region(input).unwrap_or(Region::EMPTY), output: Region::EMPTY }
-        }
-        Collective::Broadcast if !is_root => {
-            let output = region(output).or_else(|| region(input)).unwrap_or(Region::EMPTY);
-            Places::Apart { input: Region::EMPTY, output }
-        }
-        _ => Places::new(&call, member.rank, region(input), region(output))?,
-    };
-    Ok((call, places))
+    let count = count * scale;
+    let all = count.checked_mul(size).and_then(|all| all.checked_mul(data_type.bytes()));
+    if all.is_none() {
+        return Err(Fault::Argument(format!("{count} elements exceed the address space")));
+    }
+    let call = Call { count, ..one };
+    let regions = [input, output].map(|memory| memory.map(|memory| memory.region));
+    Ok((call, Places::new(&call, (rank, size), regions)?))
 }
 
-/// The memories of a call. Without an output the call writes its input.
+/// A call that tells which ranks have an input and an output.
+const fn shape(collective: Collective, root: Rank) -> Call {
+    let (data_type, op, wire) = (DataType::U8, ReduceOp::Sum, Wire::Element);
+    Call { collective, count: 1, data_type, op, root, wire }
+}
+
+/// The memories of a call on this rank. Without an output the call writes its input, unless this
+/// rank has no result. A buffer without a meaning on this rank may be None, or anything.
 pub(crate) fn memories(
-    input: Option<&Bound<'_, PyAny>>,
-    output: Option<&Bound<'_, PyAny>>,
-    writes_input: bool,
+    member: &Member,
+    collective: Collective,
+    [input, output]: Given<'_, '_>,
+    root: Rank,
 ) -> PyResult<[Option<Memory>; 2]> {
-    let access = if writes_input { Access::Write } else { Access::Read };
-    let output = output.filter(|output| !output.is_none());
-    let input = input.filter(|input| !input.is_none());
+    let call = shape(collective, root);
+    let has_output = call.has_output(member.rank);
+    let output = output.filter(|output| !output.is_none() && has_output);
+    let has_input = call.has_input(member.rank) || output.is_none();
+    let input = input.filter(|input| !input.is_none() && has_input);
+    let is_in_place = output.is_none() && has_output;
+    let access = if is_in_place { Access::Write } else { Access::Read };
     let input = input.map(|input| Memory::new(input, "the input", access)).transpose()?;
     let output =
         output.map(|output| Memory::new(output, "the output", Access::Write)).transpose()?;
     Ok([input, output])
 }
+
+/// The input and the output that a caller gives.
+pub(crate) type Given<'a, 'py> = [Option<&'a Bound<'py, PyAny>>; 2];
 
 /// Makes the collective of a method.
 #[inline]
@@ -175,11 +185,12 @@ pub(crate) fn perform(
     py: Python<'_>,
     member: &Arc<Member>,
     collective: Collective,
-    memories: [Option<Memory>; 2],
+    given: Given<'_, '_>,
     (op, root): (Option<&Bound<'_, PyAny>>, u32),
     common: Common<'_, '_>,
 ) -> Called {
-    let refuse = |fault| raise(py, fault);
+    let (refuse, root) = (|fault| raise(py, fault), Rank(root));
+    let memories = memories(member, collective, given, root)?;
     let op = operation(op)?.map_err(refuse)?;
     let element = element_of(common.dtype, memories.iter().flatten())?.map_err(refuse)?;
     let both = memories.each_ref().map(Option::as_ref);
@@ -200,11 +211,6 @@ pub(crate) struct OwnedParts {
 }
 
 impl OwnedParts {
-    /// Equal parts.
-    pub(crate) fn equal(count: usize, size: usize) -> Self {
-        Self { counts: vec![count; size], displacements: None }
-    }
-
     /// The parts that a caller means: a sequence of counts, or a tuple of counts and displacements.
     pub(crate) fn new(parts: Option<&Bound<'_, PyAny>>, name: &str) -> PyResult<Self> {
         let Some(parts) = parts.filter(|parts| !parts.is_none()) else {
@@ -248,6 +254,17 @@ pub(crate) enum OwnedUneven {
 }
 
 impl OwnedUneven {
+    /// The collective with equal parts, and the root.
+    const fn kind(&self) -> (Collective, Rank) {
+        match self {
+            Self::AllToAll { .. } => (Collective::AllToAll, Rank(0)),
+            Self::Gather { root, .. } => (Collective::Gather, *root),
+            Self::Scatter { root, .. } => (Collective::Scatter, *root),
+            Self::AllGather { .. } => (Collective::AllGather, Rank(0)),
+            Self::ReduceScatter { .. } => (Collective::ReduceScatter, Rank(0)),
+        }
+    }
+
     fn scaled(self, by: usize) -> Self {
         match self {
             Self::AllToAll { send, recv } => {
@@ -281,11 +298,13 @@ impl OwnedUneven {
 pub(crate) fn perform_uneven(
     py: Python<'_>,
     member: &Arc<Member>,
-    memories: [Option<Memory>; 2],
+    given: Given<'_, '_>,
     uneven: OwnedUneven,
     common: Common<'_, '_>,
 ) -> Called {
     let refuse = |fault| raise(py, fault);
+    let (collective, root) = uneven.kind();
+    let memories = memories(member, collective, given, root)?;
     let element = element_of(common.dtype, memories.iter().flatten())?.map_err(refuse)?;
     let (data_type, scale) = match &uneven {
         OwnedUneven::ReduceScatter { op, .. } => (element.to_combine(*op).map_err(refuse)?, 1),
@@ -297,6 +316,9 @@ pub(crate) fn perform_uneven(
     let places = match &memories {
         [Some(input), Some(output)] => {
             Places::apart(input.region, output.region).map_err(refuse)?
+        }
+        [Some(input), None] if !shape(collective, root).has_output(member.rank) => {
+            Places::Apart { input: input.region, output: Region::EMPTY }
         }
         [Some(both), None] | [None, Some(both)] => Places::InPlace(both.region),
         [None, None] => Places::Apart { input: Region::EMPTY, output: Region::EMPTY },

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use pyo3::prelude::*;
 use ringfold::{Call, Collective, Rank};
 
-use crate::call::{Called, Common, dispatch, element_of, memories, plan};
+use crate::call::{Called, Common, Given, dispatch, element_of, memories, plan};
 use crate::element::operation;
 use crate::fault::raise;
 use crate::memory::{Access, Memory, Places};
@@ -58,11 +58,12 @@ impl CallGroup {
         &self,
         py: Python<'_>,
         collective: Collective,
-        memories: [Option<Memory>; 2],
+        given: Given<'_, '_>,
         (op, root): (Option<&Bound<'_, PyAny>>, u32),
         (dtype, keep): (Option<&Bound<'_, PyAny>>, Option<Py<PyAny>>),
     ) -> PyResult<()> {
-        let refuse = |fault| raise(py, fault);
+        let (refuse, root) = (|fault| raise(py, fault), Rank(root));
+        let memories = memories(&self.member, collective, given, root)?;
         let op = operation(op)?.map_err(refuse)?;
         let element = element_of(dtype, memories.iter().flatten())?.map_err(refuse)?;
         let both = memories.each_ref().map(Option::as_ref);
@@ -113,8 +114,13 @@ impl CallGroup {
         dtype: Option<&Bound<'_, PyAny>>,
         keep: Option<Py<PyAny>>,
     ) -> PyResult<()> {
-        let memories = memories(Some(input), output, output.is_none())?;
-        self.add_call(input.py(), Collective::AllReduce, memories, (op, 0), (dtype, keep))
+        self.add_call(
+            input.py(),
+            Collective::AllReduce,
+            [Some(input), output],
+            (op, 0),
+            (dtype, keep),
+        )
     }
 
     /// Adds `Communicator.all_gather`.
@@ -126,8 +132,13 @@ impl CallGroup {
         dtype: Option<&Bound<'_, PyAny>>,
         keep: Option<Py<PyAny>>,
     ) -> PyResult<()> {
-        let memories = memories(Some(input), output, output.is_none())?;
-        self.add_call(input.py(), Collective::AllGather, memories, (None, 0), (dtype, keep))
+        self.add_call(
+            input.py(),
+            Collective::AllGather,
+            [Some(input), output],
+            (None, 0),
+            (dtype, keep),
+        )
     }
 
     /// Adds `Communicator.reduce_scatter`.
@@ -140,8 +151,13 @@ impl CallGroup {
         dtype: Option<&Bound<'_, PyAny>>,
         keep: Option<Py<PyAny>>,
     ) -> PyResult<()> {
-        let memories = memories(Some(input), output, output.is_none())?;
-        self.add_call(input.py(), Collective::ReduceScatter, memories, (op, 0), (dtype, keep))
+        self.add_call(
+            input.py(),
+            Collective::ReduceScatter,
+            [Some(input), output],
+            (op, 0),
+            (dtype, keep),
+        )
     }
 
     /// Adds `Communicator.broadcast`, in place.
@@ -153,8 +169,13 @@ impl CallGroup {
         dtype: Option<&Bound<'_, PyAny>>,
         keep: Option<Py<PyAny>>,
     ) -> PyResult<()> {
-        let memories = memories(Some(buffer), None, true)?;
-        self.add_call(buffer.py(), Collective::Broadcast, memories, (None, root), (dtype, keep))
+        self.add_call(
+            buffer.py(),
+            Collective::Broadcast,
+            [Some(buffer), None],
+            (None, root),
+            (dtype, keep),
+        )
     }
 
     /// Performs the calls, and forgets them. Waits until all are done, unless `async_op` is set.

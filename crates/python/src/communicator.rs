@@ -7,16 +7,14 @@ use std::sync::{Arc, Mutex};
 use pyo3::prelude::*;
 use ringfold::{Call, Collective, Communicator as Ranks, DataType, Error, Rank, Wire};
 
-use crate::call::{
-    Called, Common, OwnedParts, OwnedUneven, blocks, dispatch, element_of, memories, perform,
-    perform_uneven,
-};
+use crate::call::{Called, Common, OwnedParts, OwnedUneven, dispatch, perform, perform_uneven};
 use crate::call_group::CallGroup;
 use crate::element::{Element, operation};
 use crate::fault::raise;
 use crate::handle::{duration, poll, wait_or_abort, watch_signals};
 use crate::memory::{Access, Memory, Places};
 use crate::queue::{Fault, Member, Ticket, lock};
+use crate::user_op::UserOp;
 use crate::window::{self, Window};
 
 /// The membership of this process in a group of ranks.
@@ -53,6 +51,7 @@ impl Communicator {
         make: impl FnOnce(&mut Ranks) -> Result<R, Error> + Send + 'static,
     ) -> PyResult<R> {
         let refuse = |fault| raise(py, fault);
+        self.member.check_nested().map_err(refuse)?;
         let made = Arc::new(Mutex::new(None));
         let (ticket, place) = (Ticket::new(Box::new(())), Arc::clone(&made));
         let work = move |ranks: &mut Ranks| {
@@ -148,6 +147,7 @@ impl Communicator {
         if self.member.is_forked() {
             return Err(raise(py, Fault::Forked));
         }
+        self.member.check_nested().map_err(|fault| raise(py, fault))?;
         self.member.close();
         let left = poll(py, |slice| self.member.left_within(slice))?;
         left.map_err(|fault| raise(py, fault))
@@ -246,8 +246,7 @@ impl Communicator {
         keep: Option<Py<PyAny>>,
     ) -> Called {
         let (py, common) = (input.py(), Common { dtype, async_op, keep });
-        let memories = memories(Some(input), output, output.is_none())?;
-        perform(py, &self.member, Collective::AllReduce, memories, (op, 0), common)
+        perform(py, &self.member, Collective::AllReduce, [Some(input), output], (op, 0), common)
     }
 
     /// Writes the inputs of all ranks, in rank order, to the output of every rank. In place without
@@ -262,8 +261,7 @@ impl Communicator {
         keep: Option<Py<PyAny>>,
     ) -> Called {
         let (py, common) = (input.py(), Common { dtype, async_op, keep });
-        let memories = memories(Some(input), output, output.is_none())?;
-        perform(py, &self.member, Collective::AllGather, memories, (None, 0), common)
+        perform(py, &self.member, Collective::AllGather, [Some(input), output], (None, 0), common)
     }
 
     /// Reduces the inputs of all ranks, and writes block `rank` of the result to the output. In
@@ -279,8 +277,7 @@ impl Communicator {
         keep: Option<Py<PyAny>>,
     ) -> Called {
         let (py, common) = (input.py(), Common { dtype, async_op, keep });
-        let memories = memories(Some(input), output, output.is_none())?;
-        perform(py, &self.member, Collective::ReduceScatter, memories, (op, 0), common)
+        perform(py, &self.member, Collective::ReduceScatter, [Some(input), output], (op, 0), common)
     }
 
     /// Writes the input of `root` to the output of every rank. In place without an output. The
@@ -297,8 +294,7 @@ impl Communicator {
         keep: Option<Py<PyAny>>,
     ) -> Called {
         let common = Common { dtype, async_op, keep };
-        let memories = memories(input, output, output.is_none())?;
-        perform(py, &self.member, Collective::Broadcast, memories, (None, root), common)
+        perform(py, &self.member, Collective::Broadcast, [input, output], (None, root), common)
     }
 
     /// Reduces the inputs of all ranks into the output of `root`. In place without an output. The
@@ -316,10 +312,39 @@ impl Communicator {
         keep: Option<Py<PyAny>>,
     ) -> Called {
         let (py, common) = (input.py(), Common { dtype, async_op, keep });
-        let is_root = self.member.rank == Rank(root);
-        let output = output.filter(|_| is_root);
-        let memories = memories(Some(input), output, is_root && output.is_none())?;
-        perform(py, &self.member, Collective::Reduce, memories, (op, root), common)
+        perform(py, &self.member, Collective::Reduce, [Some(input), output], (op, root), common)
+    }
+
+    /// Reduces the inputs of ranks 0 to r into the output of every rank r. In place without an
+    /// output.
+    #[pyo3(signature = (input, output=None, op=None, *, dtype=None, async_op=false, keep=None))]
+    fn scan(
+        &self,
+        input: &Bound<'_, PyAny>,
+        output: Option<&Bound<'_, PyAny>>,
+        op: Option<&Bound<'_, PyAny>>,
+        dtype: Option<&Bound<'_, PyAny>>,
+        async_op: bool,
+        keep: Option<Py<PyAny>>,
+    ) -> Called {
+        let (py, common) = (input.py(), Common { dtype, async_op, keep });
+        perform(py, &self.member, Collective::Scan, [Some(input), output], (op, 0), common)
+    }
+
+    /// Reduces the inputs of the ranks before it into the output of every rank. The output of rank
+    /// 0 stays as it was. In place without an output.
+    #[pyo3(signature = (input, output=None, op=None, *, dtype=None, async_op=false, keep=None))]
+    fn exscan(
+        &self,
+        input: &Bound<'_, PyAny>,
+        output: Option<&Bound<'_, PyAny>>,
+        op: Option<&Bound<'_, PyAny>>,
+        dtype: Option<&Bound<'_, PyAny>>,
+        async_op: bool,
+        keep: Option<Py<PyAny>>,
+    ) -> Called {
+        let (py, common) = (input.py(), Common { dtype, async_op, keep });
+        perform(py, &self.member, Collective::Exscan, [Some(input), output], (op, 0), common)
     }
 
     /// Waits until every rank has made this call.
@@ -341,10 +366,7 @@ impl Communicator {
         keep: Option<Py<PyAny>>,
     ) -> Called {
         let (py, common) = (input.py(), Common { dtype, async_op, keep });
-        let memories = memories(Some(input), output, output.is_none())?;
-        let parts = self.equal_parts(py, &memories[0], dtype)?;
-        let uneven = OwnedUneven::AllToAll { send: parts.clone(), recv: parts };
-        perform_uneven(py, &self.member, memories, uneven, common)
+        perform(py, &self.member, Collective::AllToAll, [Some(input), output], (None, 0), common)
     }
 
     /// Writes the input of every rank r to block r of the output of `root`. In place on the root
@@ -361,14 +383,7 @@ impl Communicator {
         keep: Option<Py<PyAny>>,
     ) -> Called {
         let common = Common { dtype, async_op, keep };
-        let memories = self.gathered(Some(input), output, root)?;
-        let [input, output] = &memories;
-        let parts = match self.member.rank == Rank(root) {
-            true => self.equal_parts(py, if output.is_some() { output } else { input }, dtype)?,
-            false => OwnedParts::default(),
-        };
-        let uneven = OwnedUneven::Gather { root: Rank(root), parts };
-        perform_uneven(py, &self.member, memories, uneven, common)
+        perform(py, &self.member, Collective::Gather, [Some(input), output], (None, root), common)
     }
 
     /// Writes block r of the input of `root` to the output of every rank r. In place on the root
@@ -385,13 +400,7 @@ impl Communicator {
         keep: Option<Py<PyAny>>,
     ) -> Called {
         let common = Common { dtype, async_op, keep };
-        let memories = self.scattered(input, output, root)?;
-        let parts = match self.member.rank == Rank(root) {
-            true => self.equal_parts(py, &memories[0], dtype)?,
-            false => OwnedParts::default(),
-        };
-        let uneven = OwnedUneven::Scatter { root: Rank(root), parts };
-        perform_uneven(py, &self.member, memories, uneven, common)
+        perform(py, &self.member, Collective::Scatter, [input, output], (None, root), common)
     }
 
     /// Sends part r of the input to every rank r, and writes the part of rank r for this rank to
@@ -410,11 +419,10 @@ impl Communicator {
         keep: Option<Py<PyAny>>,
     ) -> Called {
         let (py, common) = (input.py(), Common { dtype, async_op, keep });
-        let memories = memories(Some(input), output, output.is_none())?;
         let recv = OwnedParts::new(Some(recv), "recv")?;
         let send = if output.is_none() { recv.clone() } else { OwnedParts::new(send, "send")? };
         let uneven = OwnedUneven::AllToAll { send, recv };
-        perform_uneven(py, &self.member, memories, uneven, common)
+        perform_uneven(py, &self.member, [Some(input), output], uneven, common)
     }
 
     /// Writes the input of every rank r to part r of the output of `root`, which alone passes
@@ -432,10 +440,9 @@ impl Communicator {
         keep: Option<Py<PyAny>>,
     ) -> Called {
         let (py, common) = (input.py(), Common { dtype, async_op, keep });
-        let memories = self.gathered(Some(input), output, root)?;
         let parts = OwnedParts::new(parts, "parts")?;
         let uneven = OwnedUneven::Gather { root: Rank(root), parts };
-        perform_uneven(py, &self.member, memories, uneven, common)
+        perform_uneven(py, &self.member, [Some(input), output], uneven, common)
     }
 
     /// Writes part r of the input of `root`, which alone passes `parts` and an input, to the output
@@ -454,10 +461,9 @@ impl Communicator {
         keep: Option<Py<PyAny>>,
     ) -> Called {
         let common = Common { dtype, async_op, keep };
-        let memories = self.scattered(input, output, root)?;
         let parts = OwnedParts::new(parts, "parts")?;
         let uneven = OwnedUneven::Scatter { root: Rank(root), parts };
-        perform_uneven(py, &self.member, memories, uneven, common)
+        perform_uneven(py, &self.member, [input, output], uneven, common)
     }
 
     /// Writes the input of every rank r to part r of every rank's output. All ranks pass the same
@@ -473,9 +479,8 @@ impl Communicator {
         keep: Option<Py<PyAny>>,
     ) -> Called {
         let (py, common) = (input.py(), Common { dtype, async_op, keep });
-        let memories = memories(Some(input), output, output.is_none())?;
         let uneven = OwnedUneven::AllGather { parts: OwnedParts::new(Some(parts), "parts")? };
-        perform_uneven(py, &self.member, memories, uneven, common)
+        perform_uneven(py, &self.member, [Some(input), output], uneven, common)
     }
 
     /// Reduces part r of all ranks' inputs into the output of every rank r. All ranks pass the same
@@ -493,11 +498,10 @@ impl Communicator {
         keep: Option<Py<PyAny>>,
     ) -> Called {
         let (py, common) = (input.py(), Common { dtype, async_op, keep });
-        let memories = memories(Some(input), output, output.is_none())?;
         let op = operation(op)?.map_err(|fault| raise(py, fault))?;
         let parts = OwnedParts::new(Some(parts), "parts")?;
         let uneven = OwnedUneven::ReduceScatter { parts, op };
-        perform_uneven(py, &self.member, memories, uneven, common)
+        perform_uneven(py, &self.member, [Some(input), output], uneven, common)
     }
 
     /// Sends `data` to rank `to`, which must receive it with the same tag and length. Waits until
@@ -564,55 +568,44 @@ impl Communicator {
         })
     }
 
+    /// Registers a commutative and associative operation of Python. Every rank must register the
+    /// same ones in the same order, under the same names, for elements of the same size.
+    ///
+    /// `function(into, other)` gets two views of equal length, combines each element of the first
+    /// with that of the second, and leaves the result in the first. `dtype` is the type of the
+    /// elements, or their length in bytes: 1, 2, 4, 8, 16, 32 or 64. The views hold copies, of
+    /// unsigned integers for floats of 8 and 16 bits, and of bytes if `dtype` is a length. An
+    /// exception of the function fails the call on all ranks with its text. The function runs with
+    /// the GIL in the thread of the call, and must not wait for calls of this communicator.
+    fn register_op(
+        &self,
+        py: Python<'_>,
+        name: String,
+        function: Py<PyAny>,
+        dtype: &Bound<'_, PyAny>,
+    ) -> PyResult<UserOp> {
+        let element = UserOp::element(dtype)?.map_err(|fault| raise(py, fault))?;
+        self.make(py, move |ranks| UserOp::register(ranks, &name, function, element))
+    }
+
+    /// Reduces the inputs of all ranks, in rank order, by an operation of `register_op` into the
+    /// output of every rank. In place without an output.
+    #[pyo3(signature = (input, output=None, *, op, dtype=None, async_op=false, keep=None))]
+    fn all_reduce_by(
+        &self,
+        input: &Bound<'_, PyAny>,
+        output: Option<&Bound<'_, PyAny>>,
+        op: &Bound<'_, UserOp>,
+        dtype: Option<&Bound<'_, PyAny>>,
+        async_op: bool,
+        keep: Option<Py<PyAny>>,
+    ) -> Called {
+        let common = Common { dtype, async_op, keep };
+        op.get().all_reduce(input.py(), &self.member, [Some(input), output], common)
+    }
+
     /// Makes an empty group of calls that are performed together.
     fn group(&self) -> CallGroup {
         CallGroup::new(&self.member)
-    }
-}
-
-impl Communicator {
-    /// The memories of a gather. Only the root has an output.
-    fn gathered(
-        &self,
-        input: Option<&Bound<'_, PyAny>>,
-        output: Option<&Bound<'_, PyAny>>,
-        root: u32,
-    ) -> PyResult<[Option<Memory>; 2]> {
-        let is_root = self.member.rank == Rank(root);
-        let output = output.filter(|_| is_root);
-        let [input, output] = memories(input, output, is_root && output.is_none())?;
-        if is_root {
-            return Ok([input, output]);
-        }
-        // Another rank reads all of its input, and writes nothing.
-        Ok([input, Some(Memory::empty())])
-    }
-
-    /// The memories of a scatter. Only the root has an input; other ranks may pass either.
-    fn scattered(
-        &self,
-        input: Option<&Bound<'_, PyAny>>,
-        output: Option<&Bound<'_, PyAny>>,
-        root: u32,
-    ) -> PyResult<[Option<Memory>; 2]> {
-        if self.member.rank == Rank(root) {
-            return memories(input, output, output.is_none());
-        }
-        memories(None, output.or(input), true)
-    }
-
-    /// Equal parts of the elements of `memory`.
-    fn equal_parts(
-        &self,
-        py: Python<'_>,
-        memory: &Option<Memory>,
-        dtype: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<OwnedParts> {
-        let refuse = |fault| raise(py, fault);
-        let Some(memory) = memory else { return Ok(OwnedParts::default()) };
-        let element = element_of(dtype, [memory])?.map_err(refuse)?;
-        let count = memory.region.bytes / element.bytes().max(1);
-        let size = self.member.size;
-        Ok(OwnedParts::equal(blocks(count, size).map_err(refuse)?, size))
     }
 }

@@ -6,7 +6,7 @@
 use std::ffi::{CStr, c_void};
 use std::slice::from_raw_parts;
 
-use pyo3::exceptions::{PyAttributeError, PyBufferError, PyTypeError};
+use pyo3::exceptions::{PyAttributeError, PyBufferError, PyTypeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyCapsule};
@@ -72,7 +72,8 @@ pub(crate) fn tensor(argument: &Bound<'_, PyAny>, name: &str) -> PyResult<Tensor
         }
         Err(error) => return Err(error),
     };
-    let device = argument.call_method0(intern!(py, "__dlpack_device__"))?;
+    let device = argument.call_method0(intern!(py, "__dlpack_device__"));
+    let device = device.map_err(|error| not_lent(py, name, &error))?;
     let (device, _): (i32, i32) = device.extract()?;
     if !DEVICES.contains(&device) {
         let text = format!("{name} is in the memory of a device; copy it to the processor's first");
@@ -174,7 +175,8 @@ fn no_memory(argument: &Bound<'_, PyAny>, name: &str) -> PyErr {
 /// The exception of a buffer that DLPack refuses.
 #[cold]
 fn not_lent(py: Python<'_>, name: &str, error: &PyErr) -> PyErr {
-    if !error.is_instance_of::<PyBufferError>(py) {
+    // torch knows no number for some devices, and says so by a ValueError.
+    if !error.is_instance_of::<PyBufferError>(py) && !error.is_instance_of::<PyValueError>(py) {
         return error.clone_ref(py);
     }
     raise(py, Fault::Argument(format!("{name} does not lend its memory: {}", error.value(py))))

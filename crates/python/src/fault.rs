@@ -27,8 +27,9 @@ fn exception(py: Python<'_>, fault: Fault) -> PyResult<PyErr> {
         ),
         Fault::Nested => (
             "Error",
-            "a signal handler uses the communicator whose call it interrupts; use another \
-             communicator there, or only abort"
+            "this thread is within a call of the communicator, so it cannot wait for another; in \
+             a signal handler, a callback or an operation pass async_op=True and wait elsewhere, \
+             or use another communicator"
                 .to_owned(),
         ),
         Fault::Defect(text) => {

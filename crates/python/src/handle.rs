@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use pyo3::exceptions::{PyTimeoutError, PyValueError};
+use pyo3::exceptions::{PyException, PyTimeoutError, PyValueError};
 use pyo3::prelude::*;
 use ringfold::{Aborter, Communicator};
 
@@ -35,6 +35,14 @@ pub(crate) fn watch_signals(communicator: &mut Communicator) {
             });
         }
     })));
+}
+
+/// Ends the blocking call of this thread with `error`, if that ends programs, as KeyboardInterrupt
+/// does.
+pub(crate) fn interrupt_with(py: Python<'_>, error: PyErr) {
+    if IS_CALLING.get() && !error.is_instance_of::<PyException>(py) {
+        INTERRUPT.set(Some(error));
+    }
 }
 
 /// Aborts a communicator because a signal handler has raised `error`.

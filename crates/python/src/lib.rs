@@ -7,7 +7,7 @@
 //! * `communicator`: the methods; `call_group`: calls that are performed together;
 //! * `call`: from the arguments of a method to a call; `element`: types and operations by name;
 //! * `memory`: buffers and addresses of the caller; `dlpack`: tensors; `region`: their bytes;
-//! * `window`: windows;
+//! * `window`: windows; `user_op`: operations of the user;
 //! * `queue`: the order of a communicator's calls, and the thread of those in the background;
 //! * `handle`: waits, which signals interrupt; `fault`: exceptions.
 
@@ -23,6 +23,7 @@ mod memory;
 mod queue;
 mod region;
 mod store;
+mod user_op;
 mod window;
 
 use pyo3::prelude::*;
@@ -43,6 +44,8 @@ mod _ringfold {
     use crate::handle::Handle;
     #[pymodule_export]
     use crate::init::{close_all, init, init_with_id, init_with_store, unique_id};
+    #[pymodule_export]
+    use crate::user_op::UserOp;
     #[pymodule_export]
     use crate::window::Window;
 

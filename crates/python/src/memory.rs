@@ -7,7 +7,7 @@ use std::mem::MaybeUninit;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
-use ringfold::{Buffers, Call, Collective, Rank};
+use ringfold::{Buffers, Call, Rank};
 
 use crate::dlpack;
 use crate::element::Element;
@@ -76,11 +76,6 @@ pub(crate) enum Access {
 }
 
 impl Memory {
-    /// No memory.
-    pub(crate) const fn empty() -> Self {
-        Self { region: Region::EMPTY, element: None, lease: Lease::Caller }
-    }
-
     /// The memory of the argument `name`.
     #[inline]
     pub(crate) fn new(argument: &Bound<'_, PyAny>, name: &str, access: Access) -> PyResult<Self> {
@@ -183,22 +178,25 @@ impl Places {
     #[inline]
     pub(crate) fn new(
         call: &Call,
-        rank: Rank,
-        input: Option<Region>,
-        output: Option<Region>,
+        (rank, size): (Rank, usize),
+        regions: [Option<Region>; 2],
     ) -> Result<Self, Fault> {
-        let (input, output) = match (input, output) {
-            (Some(input), Some(output)) => (input, output),
-            (Some(both), None) | (None, Some(both)) => return Ok(Self::InPlace(both)),
-            (None, None) => return Ok(Self::Apart { input: Region::EMPTY, output: Region::EMPTY }),
+        let (input, output) = match regions {
+            [Some(input), Some(output)] => (input, output),
+            [Some(input), None] if !call.has_output(rank) => {
+                return Ok(Self::Apart { input, output: Region::EMPTY });
+            }
+            [Some(both), None] | [None, Some(both)] => return Ok(Self::InPlace(both)),
+            [None, None] => return Ok(Self::Apart { input: Region::EMPTY, output: Region::EMPTY }),
         };
-        let before = rank.index() * input.bytes.min(output.bytes);
-        let is_one = match call.collective {
-            Collective::AllGather => input.starts_at(output, before),
-            Collective::ReduceScatter => output.starts_at(input, before),
-            _ => input.starts_at(output, 0),
+        let is_whole = |region: Region, count: usize| {
+            region.bytes > 0 && region.bytes == count * call.data_type.bytes()
         };
-        if is_one && input.bytes > 0 && output.bytes > 0 {
+        let [from, into] = call.in_place_at(rank).map(|at| at * call.data_type.bytes());
+        let is_one = input.address.wrapping_add(into) == output.address.wrapping_add(from)
+            && is_whole(input, call.input_of(rank, size))
+            && is_whole(output, call.output_of(rank, size));
+        if is_one {
             let longer = if input.bytes > output.bytes { input } else { output };
             return Ok(Self::InPlace(longer));
         }

@@ -24,7 +24,8 @@ pub(crate) enum Fault {
     Closed,
     /// This process is a child of the one that made the communicator.
     Forked,
-    /// A signal handler uses the communicator whose call it interrupts.
+    /// A thread waits for a call of a communicator within another call of it: a signal handler, a
+    /// callback or an operation of the user does so.
     Nested,
     /// A defect of ringfold.
     Defect(String),
@@ -73,7 +74,7 @@ struct State {
     left: Option<Outcome>,
     /// A timeout that the next call sets.
     timeout: Option<Duration>,
-    /// The thread whose own call runs.
+    /// The thread in which a call runs.
     caller: Option<ThreadId>,
 }
 
@@ -163,9 +164,6 @@ impl Member {
         if state.is_closed {
             return Err(Fault::Closed);
         }
-        if state.caller == Some(thread::current().id()) {
-            return Err(Fault::Nested);
-        }
         self.employ(&mut state)?;
         let ticket = Arc::clone(ticket);
         state.queue.push_back(Box::new(move |communicator| {
@@ -174,6 +172,12 @@ impl Member {
         drop(state);
         self.changed.notify_all();
         Ok(())
+    }
+
+    /// Refuses a wait for calls after the one that runs in this thread.
+    pub(crate) fn check_nested(&self) -> Outcome {
+        let caller = lock(&self.state).caller;
+        if caller == Some(thread::current().id()) { Err(Fault::Nested) } else { Ok(()) }
     }
 
     /// Starts the worker, if there is none.
@@ -206,13 +210,14 @@ impl Member {
                 return;
             };
             let timeout = state.timeout.take();
+            state.caller = Some(thread::current().id());
             drop(state);
             if let Some(timeout) = timeout {
                 communicator.set_timeout(timeout);
             }
             job(&mut communicator);
             state = lock(&self.state);
-            state.idle = Some(communicator);
+            (state.idle, state.caller) = (Some(communicator), None);
         }
     }
 

@@ -50,8 +50,9 @@ impl Region {
         Ok(self)
     }
 
-    pub(crate) fn starts_at(self, other: Self, offset: usize) -> bool {
-        other.address.addr().checked_add(offset) == Some(self.address.addr())
+    /// Whether both are the same bytes.
+    pub(crate) fn is(self, other: Self) -> bool {
+        self.address == other.address && self.bytes == other.bytes
     }
 
     pub(crate) fn overlaps(self, other: Self) -> bool {

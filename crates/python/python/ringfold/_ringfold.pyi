@@ -28,6 +28,8 @@ class PreMulSum:
     factor: float
     def __new__(cls, factor: float) -> Self: ...
 
+class UserOp: ...
+
 class Handle:
     def wait(self, timeout: float | None = None) -> None: ...
     def is_completed(self) -> bool: ...
@@ -171,6 +173,42 @@ class Communicator:
         op: _Op = None,
         root: int = 0,
         *,
+        dtype: _Type = None,
+        async_op: bool = False,
+        keep: object = None,
+    ) -> Handle | None: ...
+    def scan(
+        self,
+        input: _Memory,
+        output: _Memory | None = None,
+        op: _Op = None,
+        *,
+        dtype: _Type = None,
+        async_op: bool = False,
+        keep: object = None,
+    ) -> Handle | None: ...
+    def exscan(
+        self,
+        input: _Memory,
+        output: _Memory | None = None,
+        op: _Op = None,
+        *,
+        dtype: _Type = None,
+        async_op: bool = False,
+        keep: object = None,
+    ) -> Handle | None: ...
+    def register_op(
+        self,
+        name: str,
+        function: Callable[[memoryview, memoryview], object],
+        dtype: object,
+    ) -> UserOp: ...
+    def all_reduce_by(
+        self,
+        input: _Memory,
+        output: _Memory | None = None,
+        *,
+        op: UserOp,
         dtype: _Type = None,
         async_op: bool = False,
         keep: object = None,

@@ -1,4 +1,4 @@
-"""ringfold as a backend of torch.distributed, for tensors of the CPU.
+"""ringfold as a backend of torch.distributed, for tensors of the CPU and copies of a GPU's.
 
 `torch.distributed.init_process_group("ringfold")` finds it by an entry point of the package. It
 needs torch 2.14 or later, which has backends in Python.
@@ -12,7 +12,7 @@ import torch
 TORCH_NEEDED = (2, 14)
 
 #: The names of `torch.distributed.init_process_group` for the devices that the backend serves.
-DEVICES = ["cpu"]
+DEVICES = ["cpu", "cuda"]
 
 
 def unsupported():

@@ -13,6 +13,7 @@ from ringfold.torch._memory import (
     TYPES, combinable, joined, operation, place, readable, room, writable,
 )
 from ringfold.torch._messages import Channels
+from ringfold.torch._windows import Windows
 from ringfold.torch._work import Work, as_torch
 
 #: Seconds to join. A first rank may come much earlier than the last.
@@ -56,6 +57,7 @@ class RingfoldBackend(Backend):
             )
         except errors.Error as error:
             raise as_torch(error) from error
+        self._windows = Windows(self._comm)
         self._channels = Channels(
             lambda prefix: Store(PrefixStore(prefix, store)), rank, self._seconds
         )
@@ -127,8 +129,13 @@ class RingfoldBackend(Backend):
         op, calls, ends = opts.reduceOp, [], []
         for tensor in tensors:
             view, dtype, name, finish = self._reduction(tensor, op)
-            names = {"dtype": dtype, "keep": view}
-            calls.append((self._comm.all_reduce, (place(view), None, name), names))
+            found = self._windows.find(view)
+            if found is None:
+                names = {"dtype": dtype, "keep": view}
+                calls.append((self._comm.all_reduce, (place(view), None, name), names))
+            else:
+                names = {"dtype": dtype, "start": found[1], "count": view.numel()}
+                calls.append((self._comm.all_reduce_window, (found[0], None, name), names))
             if finish is not None:
                 ends.append(finish)
         finish = (lambda: [end() for end in ends]) if ends else None
@@ -142,7 +149,7 @@ class RingfoldBackend(Backend):
         for tensor in tensors:
             if operation(opts.reduceOp, tensor.dtype) != "sum":
                 raise ValueError("ringfold combines sparse tensors only by their sum")
-            tensor_sum = self._sparse_sum(tensor.coalesce())
+            tensor_sum = self._sparse_sum(tensor.coalesce().cpu())
             tensor.copy_(tensor_sum)
         return Work([], list(tensors)) if opts.asyncOp else None
 
@@ -395,6 +402,20 @@ class RingfoldBackend(Backend):
             f"rank {self.rank()} cannot receive from any source: ringfold receives from a rank "
             "that the call names; pass src, or use a group of Gloo for this"
         )
+
+    # Memory.
+
+    def allocate_tensor(self, size, *, dtype=torch.float32, device=None):
+        """Makes a tensor of `size` elements that all ranks of the host have mapped. Every rank must
+        call it alike, and all-reduce the same part of it."""
+        try:
+            return self._windows.allocate(size, dtype)
+        except errors.Error as error:
+            raise as_torch(error) from error
+
+    def supports_tensor_alloc(self, _device):
+        """No: callers of this hook, as FSDP2, allocate without the other ranks."""
+        return False
 
     # Groups.
 

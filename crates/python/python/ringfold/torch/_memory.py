@@ -1,4 +1,8 @@
-"""Tensors as ringfold wants them: contiguous memory, and the names of types and operations."""
+"""Tensors as ringfold wants them: contiguous memory of the host, and the names of types and operations.
+
+The tensors of a device are copied to pinned memory before a call, and the results back after it. Each
+copy waits for its end on the current stream, so no further synchronisation is needed.
+"""
 
 import torch
 from torch.distributed import ReduceOp
@@ -61,18 +65,31 @@ def operation(op, dtype):
     return OPS[kind]
 
 
+def is_memory(tensor):
+    """Whether the tensor is contiguous memory of the host as it stands."""
+    return is_on_host(tensor) and tensor.is_contiguous() and not tensor.is_conj()
+
+
+def is_on_host(tensor):
+    return tensor.device.type == "cpu"
+
+
+def empty_like(tensor):
+    """Contiguous memory of the host, pinned for the tensor of a device."""
+    is_pinned = not is_on_host(tensor) and torch.cuda.is_available()
+    return torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=is_pinned)
+
+
 def readable(tensor):
-    """The tensor itself or a copy that is contiguous."""
-    if tensor.is_contiguous() and not tensor.is_conj():
-        return tensor
-    return tensor.resolve_conj().contiguous()
+    """The tensor itself or a copy that is contiguous memory of the host."""
+    return tensor if is_memory(tensor) else empty_like(tensor).copy_(tensor)
 
 
 def writable(tensor, is_read):
     """Memory for a result of this shape, and what copies it to the tensor, if that is needed."""
-    if tensor.is_contiguous() and not tensor.is_conj():
+    if is_memory(tensor):
         return tensor, None
-    memory = readable(tensor) if is_read else torch.empty(tensor.shape, dtype=tensor.dtype)
+    memory = readable(tensor) if is_read else empty_like(tensor)
     return memory, lambda: tensor.copy_(memory)
 
 
@@ -95,7 +112,7 @@ def place(tensor):
 
 def are_adjacent(tensors):
     """Whether tensors follow one another in memory, so that they are one buffer."""
-    if not tensors or not all(t.is_contiguous() and not t.is_conj() for t in tensors):
+    if not tensors or not all(map(is_memory, tensors)):
         return False
     ends = [t.data_ptr() + t.nbytes for t in tensors]
     return all(t.data_ptr() == end for t, end in zip(tensors[1:], ends))

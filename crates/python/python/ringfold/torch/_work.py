@@ -1,13 +1,14 @@
 """Handles of operations in the background, as torch wants them."""
 
 import threading
+import weakref
 
 import torch
 from torch import distributed
 
 from ringfold import errors
 
-#: The handle whose future was asked for last in this thread.
+#: A weak reference to the handle whose future was asked for last in this thread.
 _asked = threading.local()
 
 
@@ -73,7 +74,7 @@ class Work(distributed._Work):
 
     def get_future(self):
         """A future of the list of tensors, as the hooks of DDP want it."""
-        _asked.work = self
+        _asked.work = weakref.ref(self)
         with self._lock:
             if self._future is not None:
                 return self._future
@@ -116,7 +117,7 @@ def behind(work):
         work.get_future()
     except (RuntimeError, NotImplementedError):
         return None
-    return _asked.work
+    return _asked.work and _asked.work()
 
 
 def forward_polls():

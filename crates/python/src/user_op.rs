@@ -1,0 +1,219 @@
+//! Operations of the user, as functions of Python.
+#![allow(unsafe_code)]
+
+use std::panic::resume_unwind;
+use std::sync::Arc;
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::{PyByteArray, PyBytes, PyMemoryView};
+use ringfold::{Collective, Communicator as Ranks, DataType, Error, Pod, Rank, UserOp as Op};
+
+use crate::call::{Called, Common, Given, dispatch, element_of, memories};
+use crate::element::Element;
+use crate::fault::raise;
+use crate::handle::interrupt_with;
+use crate::memory::{Memory, Places};
+use crate::queue::{Fault, Member};
+use crate::region::Region;
+
+/// An operation that `Communicator.register_op` has made, for `Communicator.all_reduce_by`.
+#[pyclass(frozen, module = "ringfold")]
+pub(crate) struct UserOp {
+    op: OfSize,
+    element: Element,
+}
+
+/// An operation on elements of one of the sizes that are allowed.
+#[derive(Clone)]
+enum OfSize {
+    B1(Op<[u8; 1]>),
+    B2(Op<[u8; 2]>),
+    B4(Op<[u8; 4]>),
+    B8(Op<[u8; 8]>),
+    B16(Op<[u8; 16]>),
+    B32(Op<[u8; 32]>),
+    B64(Op<[u8; 64]>),
+}
+
+/// A function in Python, and the format of the elements that it gets.
+struct Function {
+    function: Py<PyAny>,
+    format: &'static str,
+}
+
+impl UserOp {
+    /// The elements that a caller names: by a data type, or by a number of bytes.
+    pub(crate) fn element(dtype: &Bound<'_, PyAny>) -> PyResult<Result<Element, Fault>> {
+        let Ok(bytes) = dtype.extract::<usize>() else { return Element::named(dtype) };
+        if bytes.is_power_of_two() && bytes <= 64 {
+            return Ok(Ok(Element::Opaque(bytes)));
+        }
+        let text = format!("elements of {bytes} bytes; valid are 1, 2, 4, 8, 16, 32 and 64");
+        Ok(Err(Fault::Argument(text)))
+    }
+
+    /// Registers an operation on all ranks.
+    pub(crate) fn register(
+        ranks: &mut Ranks,
+        name: &str,
+        function: Py<PyAny>,
+        element: Element,
+    ) -> Result<Self, Error> {
+        let function = Function { function, format: format(element) };
+        let op = match element.bytes() {
+            1 => OfSize::B1(function.register(ranks, name)?),
+            2 => OfSize::B2(function.register(ranks, name)?),
+            4 => OfSize::B4(function.register(ranks, name)?),
+            8 => OfSize::B8(function.register(ranks, name)?),
+            16 => OfSize::B16(function.register(ranks, name)?),
+            32 => OfSize::B32(function.register(ranks, name)?),
+            _ => OfSize::B64(function.register(ranks, name)?),
+        };
+        Ok(Self { op, element })
+    }
+
+    /// Makes the all-reduce of `Communicator.all_reduce_by`.
+    pub(crate) fn all_reduce(
+        &self,
+        py: Python<'_>,
+        member: &Arc<Member>,
+        given: Given<'_, '_>,
+        common: Common<'_, '_>,
+    ) -> Called {
+        let refuse = |fault| raise(py, fault);
+        let memories = memories(member, Collective::AllReduce, given, Rank(0))?;
+        self.check(common.dtype, &memories)?.map_err(refuse)?;
+        let places = match &memories {
+            [Some(input), Some(output)] if !input.region.is(output.region) => {
+                Places::apart(input.region, output.region).map_err(refuse)?
+            }
+            [_, Some(both)] | [Some(both), None] => Places::InPlace(both.region),
+            [None, None] => Places::InPlace(Region::EMPTY),
+        };
+        let op = self.op.clone();
+        dispatch(py, member, memories.into_iter().flatten(), common, move |ranks| {
+            let both = match places {
+                Places::InPlace(both) => both,
+                Places::Apart { input, output } => {
+                    // SAFETY: `dispatch` keeps the memory, its owner does not use it meanwhile, and
+                    // both lie apart. Their lengths are equal.
+                    unsafe { output.slice_mut().copy_from_slice(input.slice()) };
+                    output
+                }
+            };
+            // SAFETY: `dispatch` keeps the memory, and its owner does not use it meanwhile.
+            op.all_reduce(ranks, unsafe { both.slice_mut() })
+        })
+    }
+
+    /// Checks the types and the lengths of buffers.
+    fn check(
+        &self,
+        dtype: Option<&Bound<'_, PyAny>>,
+        memories: &[Option<Memory>; 2],
+    ) -> PyResult<Result<(), Fault>> {
+        let memories = || memories.iter().flatten();
+        let refuse = |text| Ok(Err(Fault::Argument(text)));
+        let is_known = matches!(self.element, Element::Known(_));
+        if is_known && memories().all(|memory| memory.element.is_some()) {
+            match element_of(dtype, memories())? {
+                Ok(found) if found != self.element => {
+                    return refuse(format!(
+                        "the operation combines {}, and the buffers have {found}",
+                        self.element
+                    ));
+                }
+                Err(fault) => return Ok(Err(fault)),
+                Ok(_) => {}
+            }
+        }
+        let lens: Vec<_> = memories().map(|memory| memory.region.bytes).collect();
+        let size = self.element.bytes();
+        if let Some(len) = lens.iter().find(|len| !len.is_multiple_of(size)) {
+            return refuse(format!("a buffer has {len} bytes, not elements of {size} bytes"));
+        }
+        if lens.iter().any(|len| *len != lens[0]) {
+            return refuse(format!("the buffers have different lengths in bytes: {lens:?}"));
+        }
+        Ok(Ok(()))
+    }
+}
+
+impl OfSize {
+    fn all_reduce(&self, ranks: &mut Ranks, bytes: &mut [u8]) -> Result<(), Error> {
+        match self {
+            Self::B1(op) => ranks.all_reduce_by(bytes.as_chunks_mut().0, op),
+            Self::B2(op) => ranks.all_reduce_by(bytes.as_chunks_mut().0, op),
+            Self::B4(op) => ranks.all_reduce_by(bytes.as_chunks_mut().0, op),
+            Self::B8(op) => ranks.all_reduce_by(bytes.as_chunks_mut().0, op),
+            Self::B16(op) => ranks.all_reduce_by(bytes.as_chunks_mut().0, op),
+            Self::B32(op) => ranks.all_reduce_by(bytes.as_chunks_mut().0, op),
+            Self::B64(op) => ranks.all_reduce_by(bytes.as_chunks_mut().0, op),
+        }
+    }
+}
+
+/// The format of the elements of a function's views: unsigned integers for types that memoryview
+/// lacks, and otherwise bytes.
+const fn format(element: Element) -> &'static str {
+    match element {
+        Element::Known(DataType::I8) => "b",
+        Element::Known(DataType::I32) => "i",
+        Element::Known(DataType::U32) => "I",
+        Element::Known(DataType::I64) => "q",
+        Element::Known(DataType::U64) => "Q",
+        Element::Known(DataType::F16 | DataType::Bf16) => "H",
+        Element::Known(DataType::F32) => "f",
+        Element::Known(DataType::F64) => "d",
+        Element::Bool => "?",
+        Element::Known(DataType::U8 | DataType::F8E4M3 | DataType::F8E5M2) => "B",
+        Element::Opaque(_) => "B",
+    }
+}
+
+impl Function {
+    fn register<const N: usize>(self, ranks: &mut Ranks, name: &str) -> Result<Op<[u8; N]>, Error>
+    where
+        [u8; N]: Pod,
+    {
+        ranks.register_op(name, move |into: &mut [[u8; N]], from: &[[u8; N]]| {
+            self.combine(into.as_flattened_mut(), from.as_flattened());
+        })
+    }
+
+    /// Combines by the function. Its exception becomes a panic, which fails the call on all ranks.
+    fn combine(&self, into: &mut [u8], from: &[u8]) {
+        let combined = Python::try_attach(|py| {
+            self.call(py, into, from).map_err(|error| {
+                let text = error.to_string();
+                error.clone_ref(py).write_unraisable(py, Some(self.function.bind(py)));
+                interrupt_with(py, error);
+                text
+            })
+        });
+        let combined = combined.unwrap_or_else(|| Err("the interpreter has ended".to_owned()));
+        if let Err(text) = combined {
+            resume_unwind(Box::new(text));
+        }
+    }
+
+    /// Calls the function with copies, which it may keep: nobody can take memory of a call back
+    /// from Python.
+    fn call(&self, py: Python<'_>, into: &mut [u8], from: &[u8]) -> PyResult<()> {
+        let (result, other) = (PyByteArray::new(py, into), PyBytes::new(py, from));
+        let views = (self.view(result.as_any())?, self.view(other.as_any())?);
+        self.function.call1(py, views)?;
+        let result = result.to_vec();
+        if result.len() != into.len() {
+            let text = "the function has resized the memory of its first view";
+            return Err(PyValueError::new_err(text));
+        }
+        into.copy_from_slice(&result);
+        Ok(())
+    }
+
+    fn view<'py>(&self, bytes: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        PyMemoryView::from(bytes)?.call_method1("cast", (self.format,))
+    }
+}
