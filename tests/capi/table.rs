@@ -46,7 +46,7 @@ const RUST_ONLY: &[&str] = &[
 ];
 
 /// The public methods in the blocks `impl Communicator` of a file.
-fn methods(text: &str) -> impl Iterator<Item = String> {
+fn methods(text: &str) -> Vec<String> {
     let blocks = text.split("\nimpl Communicator {\n").skip(1);
     let lines = blocks.flat_map(|block| block.split("\n}\n").next().unwrap().lines());
     let names = lines.filter_map(|line| {
@@ -54,7 +54,7 @@ fn methods(text: &str) -> impl Iterator<Item = String> {
         let after = after.strip_prefix("const ").unwrap_or(after).strip_prefix("fn ")?;
         Some(after.split(['(', '<']).next()?.to_owned())
     });
-    names.collect::<Vec<_>>().into_iter()
+    names.collect()
 }
 
 fn sources(folder: &Path, all: &mut Vec<String>) {
