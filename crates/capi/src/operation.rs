@@ -144,7 +144,7 @@ pub unsafe extern "C" fn ringfold_all_reduce_by(
         let Some(Made::Own(op, element)) = held.as_deref() else {
             return Err(Fault::argument(format!("{op:#x} is no operation of ringfold_op_create")));
         };
-        let bytes = count.checked_mul(*element).unwrap_or(usize::MAX);
+        let bytes = count.saturating_mul(*element);
         let region =
             |pointer: *const c_void, name| Region::new(pointer.cast_mut().cast(), bytes, name);
         let is_apart = !input.is_null() && input != output.cast_const();

@@ -48,7 +48,8 @@ impl<'a> Long<'a> {
         };
         let mut ends = Vec::with_capacity(size);
         for (part, &count) in counts.iter().enumerate() {
-            let begin = displacements.map_or(ends.last().copied().unwrap_or(0), |all| all[part]);
+            let after_last = || ends.last().copied().unwrap_or(0);
+            let begin = displacements.map_or_else(after_last, |all| all[part]);
             let end = begin.checked_add(count);
             ends.push(end.ok_or_else(|| {
                 Fault::argument(format!(
@@ -125,7 +126,7 @@ impl Arguments {
         let places = if in_place {
             Places::InPlace(long.region)
         } else {
-            let count = short.unwrap_or(long.counts[ranks.0.index()]);
+            let count = short.unwrap_or_else(|| long.counts[ranks.0.index()]);
             let (short, name) =
                 if gathers { (input, "the input") } else { (output.cast_const(), "the output") };
             long.beside(Region::of_elements(short, (count, data_type), name)?, gathers, call)?
