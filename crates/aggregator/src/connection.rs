@@ -166,8 +166,8 @@ impl Connection {
         has_room
     }
 
-    /// Sends a last message behind nothing that has left in part, and waits a moment until the child
-    /// has read it. Unread bytes would make the kernel discard the message.
+    /// Sends a last message, and waits a moment until the child has read it. Unread bytes would
+    /// make the kernel discard the message. A result that has left in part leaves no room for one.
     pub(crate) async fn part_with(mut self, message: &[u8]) {
         let farewell = async {
             if self.result_sent > 0 {

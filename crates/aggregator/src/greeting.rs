@@ -2,7 +2,7 @@
 //! through.
 //!
 //! Connections greet beside the group's data and cost it nothing. At most
-//! `limits::AGGREGATOR_GREETINGS_MAX` greet at a time, and as many begin in the time of a heartbeat.
+//! `limits::AGGREGATOR_GREETINGS_MAX` greet at a time, and as many begin between two heartbeats.
 //! The oldest gives way to a new one, and further ones wait in the kernel.
 
 use std::fmt::Display;

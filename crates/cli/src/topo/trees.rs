@@ -1,9 +1,9 @@
 //! Tree files: which aggregator combines which hosts of a fabric.
 //!
-//! Aggregator g is on rail g modulo the rails. With at most `AGGREGATOR_CHILDREN_MAX` hosts each one
-//! is the root of a tree, and the roots of a rail share the chunks of a call. Beyond that the first
-//! of a rail is its root, and the others divide the hosts below it, in fabric order. The hosts of a
-//! leaf group stay together if that leaves no aggregator without hosts.
+//! Aggregator g is on rail g modulo the rails. With at most `AGGREGATOR_CHILDREN_MAX` hosts each
+//! one is the root of a tree, and the roots of a rail share the chunks of a call. Beyond that the
+//! first of a rail is its root, and the others divide the hosts below it, in fabric order. The
+//! hosts of a leaf group stay together if that leaves no aggregator without hosts.
 
 use anyhow::ensure;
 use ringfold_bootstrap::aggregators::{Aggregator, Trees};
