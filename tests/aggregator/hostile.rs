@@ -3,6 +3,7 @@
 
 use std::io::Write as _;
 use std::net::TcpStream;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -42,9 +43,11 @@ fn beside_a_job(act: impl FnOnce(&Server, Endpoint)) {
             }
             members.into_iter().for_each(Member::leave);
         });
-        act(&server, endpoint);
+        // Also after a panic, so that the job ends.
+        let acted = catch_unwind(AssertUnwindSafe(|| act(&server, endpoint)));
         is_over.store(true, Ordering::Relaxed);
         job.join().unwrap();
+        acted.unwrap_or_else(|panic| resume_unwind(panic));
     });
 }
 
@@ -72,9 +75,8 @@ fn as_a_member(server: &Server, reason: &str, act: impl FnOnce(&mut Member)) {
     refused(&neighbour.wire.receive().unwrap_err(), &format!("child 1: {reason}"));
     server.wait_for_log(&["child 1", &member.wire.name(), reason]);
     // Both may start again in the next epoch.
-    for child in 0..2 {
-        Member::join(&endpoint, child, 2).unwrap().leave();
-    }
+    let again = [0, 1].map(|child| Member::join(&endpoint, child, 2).unwrap());
+    again.into_iter().for_each(Member::leave);
 }
 
 #[test]
