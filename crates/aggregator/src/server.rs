@@ -16,7 +16,7 @@ use tokio::net::TcpListener;
 use crate::core::{Group, Shape};
 use crate::pool::Pool;
 use crate::record::Records;
-use crate::session::Session;
+use crate::session;
 use crate::uplink::Endpoint;
 
 /// Bytes of a job's name.
@@ -149,11 +149,10 @@ impl Shared {
         tracing::info!(job, group, ?shape, ?above, "granted a group");
         let record = shared.records.insert(group, job, shape.clone(), above);
         let core = Group::new(shape, Some(Arc::clone(&shared.threads)));
-        let session = Session::new(core, (group, key), listener, record, lease);
         let records = shared.records.clone();
         tokio::spawn(async move {
             let _removed = Removed { records, group };
-            session.run().await;
+            session::serve(core, (group, key), listener, record, lease).await;
         });
         Ok(Granted { group, port, mbps: shared.mbps })
     }

@@ -1,6 +1,6 @@
 //! `ringfold aggregate`: serves in-network reduction, or prints the numbers of a running server.
 
-use std::io::Write;
+use std::io::{IsTerminal as _, Write};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,6 +10,7 @@ use ringfold_aggregator::server::{Config, Server};
 use ringfold_bootstrap::Secret;
 use ringfold_bootstrap::aggregators::{self, Trees};
 use ringfold_types::Amount;
+use tracing_subscriber::filter::LevelFilter;
 
 /// The longest wait for the numbers of a running server.
 const STATS_TIMEOUT: Duration = Duration::from_secs(10);
@@ -43,6 +44,9 @@ pub(crate) struct Args {
     site_secret_file: Option<PathBuf>,
     #[arg(long, env = "HOME", hide = true)]
     home: Option<PathBuf>,
+    /// Level of the log on standard error
+    #[arg(long, value_name = "LEVEL", env = "RINGFOLD_DEBUG", default_value = "WARN")]
+    log: LevelFilter,
 }
 
 pub(crate) fn answer(args: &Args) -> Result<String> {
@@ -50,6 +54,11 @@ pub(crate) fn answer(args: &Args) -> Result<String> {
     if args.stats {
         return Ok(table(&aggregators::stats(&args.listen, &site, STATS_TIMEOUT)?));
     }
+    tracing_subscriber::fmt()
+        .with_max_level(args.log)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_writer(std::io::stderr)
+        .init();
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let threads = args.threads.map_or(cores, usize::from);
     let mut runtime = tokio::runtime::Builder::new_multi_thread();

@@ -384,6 +384,19 @@ pub const AGGREGATOR_GROUPS_MAX: usize = 4_096;
 /// in that time, at first and after a restart.
 pub const AGGREGATOR_ATTACH_MS: u64 = 10_000;
 
+/// Connections that greet a group's port at a time, and that may begin to in the time between two
+/// heartbeats. Further ones wait in the kernel.
+pub const AGGREGATOR_GREETINGS_MAX: usize = 2 * AGGREGATOR_CHILDREN_MAX;
+
+/// Bytes of the buffer of a child's connection.
+pub const AGGREGATOR_BUFFER_BYTES: usize = 4 * 1024;
+
+/// Bytes that a connection takes while it greets.
+pub const AGGREGATOR_GREETING_BYTES: usize = 1024;
+
+/// Time in milliseconds that a child which is refused has to read the reason.
+pub const AGGREGATOR_FAREWELL_MS: u64 = 500;
+
 /// Bytes of the text by which an aggregator refuses or ends a group; longer texts are cut.
 pub const OFFLOAD_REASON_BYTES_MAX: usize = 256;
 
