@@ -65,8 +65,8 @@ fn bits(outcome: &Outcome, hosts: usize, rounds: usize) -> BTreeMap<String, Stri
     bits
 }
 
-/// Starts some rounds, and interrupts an aggregator some time after the first. Returns the bits, and
-/// the time from the first round to the last.
+/// Starts some rounds, and interrupts an aggregator some time after the first. Returns the bits,
+/// and the time from the first round to the last.
 fn interrupted(
     ranks: &Ranks<'_>,
     aggregator: &Aggregator,

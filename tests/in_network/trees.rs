@@ -1,4 +1,4 @@
-//! Trees of aggregators: levels, tree files, rails, and more hosts than one aggregator has children.
+//! Trees of aggregators: levels, tree files, rails, and more hosts than one has children.
 
 use super::*;
 

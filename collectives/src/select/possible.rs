@@ -46,8 +46,8 @@ pub fn chunk_len(call: &Call, layout: &Layout) -> usize {
     (wanted / bytes).max(total.div_ceil(chunks).next_power_of_two())
 }
 
-/// Whether sums have the bits of the ranks' own steps. Those of inexact aggregators may have others,
-/// so only users may choose them.
+/// Whether sums have the bits of the ranks' own steps. Those of inexact aggregators may have
+/// others, so only users may choose them.
 pub(super) fn is_exact(algorithm: &Algorithm, layout: &Layout) -> bool {
     !algorithm.needs_provider() || layout.aggregation().is_none_or(|it| it.is_exact)
 }

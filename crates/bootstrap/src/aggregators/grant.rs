@@ -50,8 +50,8 @@ pub struct TreeGrant {
 }
 
 /// Asks all aggregators of a tree for their groups, parents first. Waits for each aggregator for at
-/// most `timeout`. After an error the groups that others have granted end by themselves, since nobody
-/// connects to them.
+/// most `timeout`. After an error the groups that others have granted end by themselves, since
+/// nobody connects to them.
 ///
 /// # Errors
 /// An aggregator does not answer in time, or refuses.

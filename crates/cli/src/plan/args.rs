@@ -78,7 +78,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u8).range(1..=8))]
     aggregators: Option<u8>,
     /// Rate of all links of an aggregator together in Gbit/s, as for `ringfold aggregate`
-    #[arg(long, value_name = "RATE", requires = "aggregators", value_parser = crate::aggregate::mbps)]
+    #[arg(long, value_name = "RATE", requires = "aggregators")]
+    #[arg(value_parser = crate::aggregate::mbps)]
     aggregator_gbps: Option<u32>,
     /// Concurrent parts of a long call with ring and chain, as RINGFOLD_CHANNELS
     #[arg(long, default_value_t = 1)]

@@ -76,12 +76,9 @@ fn combine(reduction: &Reduction, inputs: &[&[u8]], result: &mut [u8]) {
 
 /// Runs `rank_main` on ranks of hosts of their own, which share the plugin's tree. Returns the
 /// chunks that it has combined.
-fn with_plugin(
-    settings: &[(&str, &str)],
-    rank_main: impl Fn(&mut Communicator, &Network) + Sync,
-) -> usize {
-    let config = settings.iter().map(|(name, value)| ((*name).into(), (*value).into()));
-    let config = Arc::new(Config::from_map(config.collect()).unwrap());
+fn with_plugin(algorithms: &str, rank_main: impl Fn(&mut Communicator, &Network) + Sync) -> usize {
+    let algorithms = algorithms.parse().unwrap();
+    let config = Arc::new(Config { algorithms, ..Config::default() });
     let chunks = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&chunks);
     let counting = move |reduction: &Reduction, inputs: &[&[u8]], result: &mut [u8]| {
@@ -120,7 +117,7 @@ fn with_plugin(
     chunks.load(Ordering::Relaxed)
 }
 
-const FORCED: [(&str, &str); 1] = [("RINGFOLD_ALGO", "allreduce:in_network")];
+const FORCED: &str = "allreduce:in_network";
 
 /// Values that fixed point does not hold, and their sum over all ranks.
 fn sum(comm: &mut Communicator, op: ReduceOp, count: usize) -> Vec<f32> {
@@ -131,7 +128,7 @@ fn sum(comm: &mut Communicator, op: ReduceOp, count: usize) -> Vec<f32> {
 
 #[test]
 fn auto_never_takes_an_inexact_provider() {
-    let chunks = with_plugin(&[], |comm, _| {
+    let chunks = with_plugin("", |comm, _| {
         for count in [1, 1000, 1 << 20, 1 << 26] {
             for op in [ReduceOp::Sum, ReduceOp::Max] {
                 let (collective, data_type) = (Collective::AllReduce, DataType::F32);
@@ -147,13 +144,13 @@ fn auto_never_takes_an_inexact_provider() {
 
 #[test]
 fn users_may_choose_it_for_the_operations_that_it_has() {
-    let chunks = with_plugin(&FORCED, |comm, _| {
+    let chunks = with_plugin(FORCED, |comm, _| {
         // 16 times 1.01 is 16 in fixed point.
         assert!(sum(comm, ReduceOp::Sum, 100_000).iter().all(|it| *it == 3.0));
         assert!(sum(comm, ReduceOp::Max, 7).iter().all(|it| *it == 1.0));
     });
     assert_eq!(chunks, 100_000_usize.div_ceil(PROPERTIES.chunk_bytes_max / 4) + 1);
-    let chunks = with_plugin(&FORCED, |comm, _| {
+    let chunks = with_plugin(FORCED, |comm, _| {
         // The ranks multiply themselves, and combine other types.
         assert!(sum(comm, ReduceOp::Prod, 1000).iter().all(|it| *it == 1.01 * 1.01 * 1.01));
         let mut values = vec![1.01_f64; 1000];
@@ -165,7 +162,7 @@ fn users_may_choose_it_for_the_operations_that_it_has() {
 
 #[test]
 fn a_tree_that_is_lost_and_refused_again_leaves_the_ranks_own_steps() {
-    with_plugin(&FORCED, |comm, network| {
+    with_plugin(FORCED, |comm, network| {
         assert!(sum(comm, ReduceOp::Sum, 10).iter().all(|it| *it == 3.0));
         network.refuse("one active tree");
         network.kill();
