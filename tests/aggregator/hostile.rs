@@ -248,7 +248,6 @@ fn attempt(endpoint: &Endpoint, bytes: &[u8]) {
 /// at the endpoint of that job. A client makes a hundred attempts a second.
 #[test]
 #[ignore = "a minute, on a machine with nothing else to do"]
-#[expect(clippy::print_stdout, reason = "the figures are the result")]
 fn hostile_clients_slow_down_others_little() {
     const ROUNDS: usize = 7;
     const BYTES: usize = 64 << 20;

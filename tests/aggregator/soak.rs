@@ -65,7 +65,6 @@ fn bother(server: &Server) {
 
 #[test]
 #[ignore = "five minutes"]
-#[expect(clippy::print_stdout, reason = "the figures are the result")]
 fn soak() {
     let seconds = option_env!("RINGFOLD_TEST_SECONDS")
         .map_or(SECONDS, |seconds| seconds.parse().expect("RINGFOLD_TEST_SECONDS is a number"));
