@@ -61,7 +61,7 @@ fn supports(reduction: &Reduction) -> bool {
 fn combine(reduction: &Reduction, inputs: &[&[u8]], result: &mut [u8]) {
     let value = |bytes: &[u8], at: usize| {
         let bytes = bytes[4 * at..4 * at + 4].try_into().unwrap();
-        (f32::from_ne_bytes(bytes) * ONE).round()
+        (f32::from_le_bytes(bytes) * ONE).round()
     };
     for (at, result) in result.chunks_exact_mut(4).enumerate() {
         let values = inputs.iter().map(|bytes| value(bytes, at));
@@ -70,7 +70,7 @@ fn combine(reduction: &Reduction, inputs: &[&[u8]], result: &mut [u8]) {
             ReduceOp::Max => values.fold(f32::NEG_INFINITY, f32::max),
             _ => values.sum(),
         };
-        result.copy_from_slice(&(combined / ONE).to_ne_bytes());
+        result.copy_from_slice(&(combined / ONE).to_le_bytes());
     }
 }
 
