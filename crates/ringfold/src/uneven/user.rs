@@ -212,7 +212,7 @@ impl Communicator {
         buffer: &mut [u8],
         (memory, op): (&mut AlignedBytes, &UserOp<T>),
     ) -> Result<(), Error> {
-        let (own, size, element) = (self.rank().index(), self.size(), size_of::<T>());
+        let (own, size, element) = (self.rank().index(), self.size(), op.element);
         let most = (UNEVEN_SCRATCH_BYTES / size).clamp(LINK_BYTES_MIN, UNEVEN_ROUND_BYTES);
         let most = most / element * element;
         let longest = ranges.iter().map(Range::len).max().unwrap_or(0);
