@@ -124,14 +124,16 @@ impl<'b> Outgoing<'b> {
         let before = self.accepted;
         let Track { header_tag, body_tag, .. } = track;
         let link = track.link(self.to);
-        if self.bytes.len() <= TINY_BYTES {
-            let mut whole = [0; HEADER_BYTES + TINY_BYTES];
-            self.accepted += router.to(link).send(link, header_tag, self.rest(&mut whole))?;
-            return Ok(self.accepted > before);
-        }
         if self.bytes.len() <= INLINE_BYTES {
-            let mut whole = [0; HEADER_BYTES + INLINE_BYTES];
-            self.accepted += router.to(link).send(link, header_tag, self.rest(&mut whole))?;
+            let (mut tiny, mut short);
+            let whole: &mut [u8] = if self.bytes.len() <= TINY_BYTES {
+                tiny = [0; HEADER_BYTES + TINY_BYTES];
+                &mut tiny
+            } else {
+                short = [0; HEADER_BYTES + INLINE_BYTES];
+                &mut short
+            };
+            self.accepted += router.to(link).send(link, header_tag, self.rest(whole))?;
             return Ok(self.accepted > before);
         }
         if self.accepted < HEADER_BYTES {
