@@ -121,8 +121,8 @@ fn survivors_get_the_cause() {
 }
 
 /// Returns the lines of the fault suite that tell how long the survivors took, and checks that none
-/// is missing: two for killed parents, two for each of calls on a gibibyte and on a window, four for
-/// messages of two sizes, and two for stopped ranks.
+/// is missing: two for killed parents, two for each of calls on a gibibyte and on a window, four
+/// for messages of two sizes, and two for stopped ranks.
 fn failures(outcome: &Outcome) -> String {
     let times: Vec<_> =
         outcome.stdout.lines().filter(|it| it.contains("all survivors fail")).collect();

@@ -332,9 +332,11 @@ const CROWDED: &str = "\
 allreduce 1x4: 4 one_shot 64 staged_one_shot 16384 staged 268435456 two_shot
 allreduce 1x8: 4 one_shot 64 staged_one_shot 16384 staged 134217728 two_shot
 allreduce 4x1: 4 recursive_doubling 131072 double_tree 262144 two_shot
-allreduce 8x1: 4 recursive_doubling 16384 tree 131072 double_tree 262144 halving_doubling 524288 two_shot
+allreduce 8x1: 4 recursive_doubling 16384 tree 131072 double_tree 262144 \
+    halving_doubling 524288 two_shot
 allreduce 2x2: 4 recursive_doubling 65536 hierarchical
-allreduce 4x2: 4 recursive_doubling 2048 hierarchical 8192 recursive_doubling 16384 tree 32768 hierarchical
+allreduce 4x2: 4 recursive_doubling 2048 hierarchical 8192 recursive_doubling \
+    16384 tree 32768 hierarchical
 allgather 1x4: 4 direct 256 staged 1073741824 direct
 allgather 1x8: 4 direct 512 staged 1073741824 direct
 allgather 4x1: 4 recursive_doubling 262144 direct

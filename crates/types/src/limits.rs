@@ -79,8 +79,8 @@ pub const LINK_BYTES_MIN: usize = 16 * 1024;
 /// and no vector register of elements, spans two fragments.
 pub const FRAGMENT_ALIGN: usize = 16;
 
-/// Bytes of one frame of a long message on a data connection, without the header. With the header it
-/// is as much as Linux sends at once, so a receiver finds the whole frame when it wakes.
+/// Bytes of one frame of a long message on a data connection, without the header. With the header
+/// it is as much as Linux sends at once, so a receiver finds the whole frame when it wakes.
 pub const FRAME_BYTES: usize = 63 * 1024;
 
 /// Bytes of one frame, without the header. No frame of a message that has one is shorter than
