@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import builds
+import figures
 import network
 import install
 import libraries
@@ -44,7 +45,7 @@ DEFAULTS = {
     "rounds": 5,
     "seconds": 2.0,
 }
-COLLECTIVES = ["all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "barrier"]
+COLLECTIVES = list(figures.BUS_FACTORS)
 
 
 def arguments(words):
@@ -61,7 +62,7 @@ def arguments(words):
         help="write this machine's page below FOLDER, and a list of all pages; with sizes, rounds "
         "and transports that take some minutes")
     add("--quick", action="store_true", help="5 sizes, 2 ranks, 3 rounds, buffers apart")
-    add("--collectives", type=listed, help="names with commas")
+    add("--collectives", type=listed, help="names of operations with commas (default: all)")
     add("--types", type=listed, help="of elements, as in f32,bf16 (default: f32)")
     add("--ranks", type=numbers, help="numbers of ranks of each transport (default: 2,4,8)")
     add("--per-host", type=int, default=1, help="with tcp: ranks of each host; no peers then")
@@ -222,8 +223,7 @@ def job(args, collective, ranks, hosts, data_type):
     most = args.calls or (500 if hosts else 200 if ranks > cores else 5000)
     some = args.sizes[:1] if collective == "barrier" else args.sizes
     cells = tuple((size, sizes.calls(size, most)) for size in some)
-    # A broadcast has one buffer in MPI, and a barrier none.
-    places = "in" if collective in ("broadcast", "barrier") else args.place
+    places = figures.ONE_PLACE.get(collective, args.place)
     transport, line_rate = "shm", None
     if hosts:
         transport = "tcp" + (f" at {args.shape} per host" if args.shape else "")

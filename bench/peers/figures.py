@@ -14,13 +14,37 @@ def geometric_mean(values):
     return math.exp(statistics.fmean(math.log(value) for value in values)) if values else None
 
 
+# The bytes that the busiest link carries for each byte of the size, by nccl-tests' convention: a
+# number, and a multiple of (n - 1) / n for n ranks.
+BUS_FACTORS = {
+    "all_reduce": (0, 2),
+    "all_gather": (0, 1),
+    "reduce_scatter": (0, 1),
+    "broadcast": (1, 0),
+    "reduce": (1, 0),
+    "barrier": (0, 0),
+    "all_to_all": (0, 1),
+    "gather": (0, 1),
+    "scatter": (0, 1),
+    "scan": (1, 0),
+    "exscan": (1, 0),
+    "send_recv": (1, 0),
+    "all_to_all_v": (0, 1),
+    "gather_v": (0, 1),
+    "scatter_v": (0, 1),
+    "all_gather_v": (0, 1),
+    "reduce_scatter_v": (0, 1),
+}
+# Operations with one place: a broadcast has one buffer in MPI, a barrier none, and messages two.
+ONE_PLACE = {"broadcast": "in", "barrier": "in", "send_recv": "out"}
+# Those of ../rdma.
+RDMA_FACTORS = {"put": (1, 0), "round_trip": (2, 0)}
+
+
 def bus_factor(collective, ranks):
-    """Returns the bytes that the busiest link carries for each byte of the size (nccl-tests'
-    convention)."""
-    share = (ranks - 1) / ranks
-    factors = {"all_reduce": 2 * share, "broadcast": 1.0, "reduce": 1.0, "barrier": 0.0}
-    factors |= {"put": 1.0, "round_trip": 2.0}
-    return factors.get(collective, share)
+    """Returns the bytes that the busiest link carries for each byte of the size."""
+    number, of_others = (BUS_FACTORS | RDMA_FACTORS)[collective]
+    return number + of_others * (ranks - 1) / ranks
 
 
 def bus_bandwidth(collective, ranks, size, microseconds):

@@ -260,6 +260,10 @@ def start(job, port):
     return [*words, job.hosts.address(0), port, *where, "--"]
 
 
+# The collectives that the limit of one host and Gloo's program know.
+FIRST = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "barrier")
+
+
 class Gloo(Library):
     """Gloo in PyTorch. It has no shared memory, and uses TCP on one machine too."""
 
@@ -269,6 +273,9 @@ class Gloo(Library):
     def __init__(self, name, title, folder):
         super().__init__(name, title, "peer", install.HERE / "gloo_timing.py")
         self.python = folder / "bin" / "python"
+
+    def runs(self, job):
+        return job.collective in FIRST
 
     def command(self, job, setting):
         return [*start(job, self.PORT), self.python, self.program, *self.words(job)]
@@ -285,7 +292,7 @@ class Limit(Library):
         super().__init__("limit", "limit of this machine", "limit", program)
 
     def runs(self, job):
-        return not job.hosts
+        return not job.hosts and job.collective in FIRST
 
     def command(self, job, setting):
         return [self.program, *self.words(job, job.ranks)]

@@ -7,17 +7,6 @@ import figures
 import sizes
 import svg
 
-TITLES = {
-    "all_reduce": "all-reduce",
-    "all_gather": "all-gather",
-    "reduce_scatter": "reduce-scatter",
-    "broadcast": "broadcast",
-    "reduce": "reduce",
-    "barrier": "barrier",
-    # Of ../rdma.
-    "put": "put",
-    "round_trip": "round trip",
-}
 RATIOS = (
     "A ratio is ringfold's time over that of the fastest other library; below 1 ringfold is faster.\n"
     "The mean is geometric. A column with `(f32)` times f32 of the same bytes, because that library\n"
@@ -80,7 +69,7 @@ class Report:
     def _summary(self, group, library):
         """Returns the row of one plot and one variant of ringfold."""
         job = group[0].job
-        name = TITLES[job.collective]
+        name = title_of(job.collective)
         if library is not self.ours[0]:
             name += f", {library.title}"
         words = [job.transport, name, str(job.ranks)]
@@ -99,7 +88,7 @@ class Report:
     def _section(self, group):
         """Returns the plot of a group, and the tables of its types."""
         job = group[0].job
-        title = f"{TITLES[job.collective]}, {job.ranks} ranks, {job.transport}"
+        title = f"{title_of(job.collective)}, {job.ranks} ranks, {job.transport}"
         lines = ["", f"## {title}", ""]
         lines += [f"![{title}: time, bus bandwidth, ratio]({self._plot_name(group)})"]
         for series in group:
@@ -108,7 +97,7 @@ class Report:
 
     def _table(self, series):
         job = series.job
-        lines = ["", f"### {TITLES[job.collective]}, {job.ranks} ranks, {job.transport}, "
+        lines = ["", f"### {title_of(job.collective)}, {job.ranks} ranks, {job.transport}, "
             f"{job.data_type}", ""]  # fmt: skip
         for library in self.libraries:
             if library.role == "peer" and library.runs(job):
@@ -163,8 +152,8 @@ class Report:
         each type."""
         job = group[0].job
         place = PLACES[job.places.split(",")[0]]
-        where = "" if job.collective in ("broadcast", "barrier") else f", buffers {place}"
-        title = f"{TITLES[job.collective]}, {job.ranks} ranks, {job.transport}{where}"
+        where = "" if job.collective in figures.ONE_PLACE else f", buffers {place}"
+        title = f"{title_of(job.collective)}, {job.ranks} ranks, {job.transport}{where}"
         columns = [self._column(series) for series in group]
         return svg.document(title, [list(row) for row in zip(*columns)])
 
@@ -253,6 +242,11 @@ class Report:
                 ours.name: self.share_of_limit(cell, ours.name) for ours in self.ours
             },
         }
+
+
+def title_of(collective):
+    """Returns the title of an operation, as in all-reduce."""
+    return collective.replace("_", "-")
 
 
 def _number(value):

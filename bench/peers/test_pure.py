@@ -58,6 +58,8 @@ class Figures(unittest.TestCase):
         self.assertAlmostEqual(figures.bus_bandwidth("all_reduce", 4, 1000, 1.0), 1.5)
         self.assertAlmostEqual(figures.bus_bandwidth("all_gather", 4, 1000, 1.0), 0.75)
         self.assertAlmostEqual(figures.bus_bandwidth("broadcast", 4, 1000, 1.0), 1.0)
+        self.assertAlmostEqual(figures.bus_bandwidth("all_to_all_v", 4, 1000, 1.0), 0.75)
+        self.assertAlmostEqual(figures.bus_bandwidth("send_recv", 4, 1000, 1.0), 1.0)
 
 
 class Gate(unittest.TestCase):
@@ -308,6 +310,11 @@ class Types(unittest.TestCase):
         self.assertEqual(other.words(self.JOB)[0], "all_reduce")
         self.assertEqual(other.shown(self.JOB), "other (f32)")
 
+    def test_the_limit_of_one_host_is_that_of_few_operations(self):
+        limit = libraries.Limit("limit")
+        self.assertTrue(limit.runs(self.JOB))
+        self.assertFalse(limit.runs(dataclasses.replace(self.JOB, collective="send_recv")))
+
     def test_settings_of_another_type_are_taken(self):
         library = Printer("x", [10], 1000)
         library.settings = lambda _: self.fail("a trial")
@@ -332,6 +339,15 @@ class CommandLine(unittest.TestCase):
         self.assertEqual((args.transports, args.types, args.rounds), (["shm"], ["f32"], 3))
         self.assertEqual(command.arguments([]).seconds, 2.0)
         self.assertEqual(command.arguments(["--builds", "a", "b"]).transports, ["shm", "tcp"])
+
+    def test_all_operations_are_timed_in_the_places_that_they_have(self):
+        args = command.arguments(["--quick", "--place", "out,in"])
+        places = {name: command.job(args, name, 2, None, "f32").places for name in args.collectives}
+        self.assertEqual(places["send_recv"], "out")
+        self.assertEqual(places["broadcast"], "in")
+        self.assertEqual(places["all_to_all_v"], "out,in")
+        timed = (Path(__file__).parent / "timing.c").read_text(encoding="utf-8")
+        self.assertEqual([name for name in places if f'"{name}"' not in timed], [])
 
     def test_unknown_names_are_refused(self):
         for words in (["--types", "f31"], ["--transport", "ib"], ["--ranks", "1"]):

@@ -1,15 +1,16 @@
 /*
- * Times one collective of an MPI library, exactly as bench/src/bin/peer-timing.rs times ringfold's.
+ * Times one operation of an MPI library, exactly as bench/src/bin/peer-timing.rs times ringfold's.
  * A change to one needs the same change to the other.
  *
- *     timing [--type TYPE] COLLECTIVE PLACES SECONDS BATCHES BYTES:CALLS...
+ *     timing [--type TYPE] OPERATION PLACES SECONDS BATCHES BYTES:CALLS...
  *     timing --types      prints the types that this MPI has
  *
  * TYPE is f32, f16 or bf16; the default is f32. MPI has no standard name of a short float.
- * COLLECTIVE is all_reduce, all_gather, reduce_scatter, broadcast, reduce or barrier, which ignores
- * sizes; PLACES is out, in or out,in.
- * The operation is the sum, the root is rank 0. BYTES is nccl-tests' size: of the larger of the two
- * buffers of a rank.
+ * OPERATION is one of NAMES; a barrier ignores sizes. PLACES is out, in or out,in.
+ * Sums are of MPI_SUM, the root is rank 0. BYTES is nccl-tests' size: of the larger of the two
+ * buffers of a rank. send_recv sends to the next rank, receives from the previous one, and has no
+ * form in place. The parts of the operations whose names end in _v are shares of a buffer of BYTES:
+ * r + 1 shares for rank r, or (s + r) mod n shares from rank s to rank r in an all_to_all_v.
  *
  * For each cell: a call whose result is checked in full; CALLS/10 calls (at least one) to warm up;
  * then BATCHES batches of CALLS calls back to back on the same buffers, a barrier before each. A
@@ -28,10 +29,16 @@
 
 enum { BATCHES_MAX = 1000 };
 
-typedef enum { ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, BROADCAST, REDUCE, BARRIER, KINDS } collective;
+typedef enum {
+    ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, BROADCAST, REDUCE, BARRIER, ALL_TO_ALL, GATHER, SCATTER,
+    SCAN, EXSCAN, SEND_RECV, ALL_TO_ALL_V, GATHER_V, SCATTER_V, ALL_GATHER_V, REDUCE_SCATTER_V,
+    KINDS
+} operation;
 
-static const char *const NAMES[KINDS] = {"all_reduce", "all_gather", "reduce_scatter",
-                                         "broadcast",  "reduce",     "barrier"};
+static const char *const NAMES[KINDS] = {
+    "all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce",    "barrier",
+    "all_to_all", "gather",     "scatter",        "scan",      "exscan",    "send_recv",
+    "all_to_all_v", "gather_v", "scatter_v",      "all_gather_v", "reduce_scatter_v"};
 
 /* A type of this MPI: a float with these bits. */
 typedef struct {
@@ -41,10 +48,12 @@ typedef struct {
 } element;
 
 static const element *type;
-static collective what;
+static operation what;
 static int rank, ranks;
 /* Both buffers have the length of the largest cell, and all cells use them. */
 static unsigned char *input, *output;
+/* The parts of the buffer in an operation with uneven parts, in elements. */
+static int *counts, *begins;
 
 /* Returns the type with this name, or NULL. Without a name, prints all names. */
 static const element *find_type(const char *name) {
@@ -68,41 +77,121 @@ static const element *find_type(const char *name) {
     return NULL;
 }
 
-/* Elements of an all-gather's input, of a reduce-scatter's output, or else of a buffer. */
+static int has_blocks(void) {
+    return what == ALL_GATHER || what == REDUCE_SCATTER || what == ALL_TO_ALL || what == GATHER ||
+           what == SCATTER;
+}
+
+static int is_uneven(void) { return what >= ALL_TO_ALL_V; }
+
+static size_t shares(void) {
+    size_t n = (size_t)ranks;
+    return what == ALL_TO_ALL_V && n > 1 ? n * (n - 1) / 2 : n * (n + 1) / 2;
+}
+
+/* Elements of a block, or of all parts, or else of a buffer. A block and a share have at least one
+ * element. */
 static size_t count_of(size_t bytes) {
     size_t elements = bytes / (size_t)type->bytes;
-    if (what == ALL_GATHER || what == REDUCE_SCATTER) elements /= (size_t)ranks;
-    return elements > 0 ? elements : 1;
+    size_t blocks = has_blocks() ? (size_t)ranks : is_uneven() ? shares() : 1;
+    elements /= blocks;
+    if (elements == 0) elements = 1;
+    return is_uneven() ? elements * blocks : elements;
 }
 
 /* Elements of the larger buffer. */
-static size_t length_of(size_t count) {
-    return what == ALL_GATHER || what == REDUCE_SCATTER ? count * (size_t)ranks : count;
+static size_t length_of(size_t count) { return has_blocks() ? count * (size_t)ranks : count; }
+
+/* Elements of part `part` of the buffer of rank `who`. */
+static size_t part_of(int who, int part, size_t count) {
+    size_t share = count / shares();
+    if (what != ALL_TO_ALL_V || ranks == 1) return ((size_t)part + 1) * share;
+    return (size_t)((who + part) % ranks) * share;
 }
 
+/* The element at which part `part` of the buffer of rank `who` begins. */
+static size_t begin_of(int who, int part, size_t count) {
+    size_t begin = 0;
+    for (int before = 0; before < part; before++) begin += part_of(who, before, count);
+    return begin;
+}
+
+/* Sets the parts of the buffer of this rank. */
+static void divide(size_t count) {
+    for (int part = 0; is_uneven() && part < ranks; part++) {
+        counts[part] = (int)part_of(rank, part, count);
+        begins[part] = (int)begin_of(rank, part, count);
+    }
+}
+
+/* A rank with one part of a buffer has it where it lies in the whole. Only a reduce-scatter leaves
+ * its result at the start. */
 static void perform(size_t count, int in_place) {
     const void *from = in_place ? MPI_IN_PLACE : input;
+    /* In place, only the root has MPI_IN_PLACE. */
+    const void *to_root = in_place && rank != 0 ? output : from;
+    unsigned char *from_root = in_place && rank == 0 ? MPI_IN_PLACE : output;
+    MPI_Datatype of = type->type;
+    MPI_Comm all = MPI_COMM_WORLD;
     int n = (int)count;
+    size_t own = is_uneven() ? (size_t)begins[rank] * (size_t)type->bytes : 0;
     switch (what) {
     case ALL_REDUCE:
-        MPI_Allreduce(from, output, n, type->type, MPI_SUM, MPI_COMM_WORLD);
+        MPI_Allreduce(from, output, n, of, MPI_SUM, all);
         break;
     case ALL_GATHER:
-        MPI_Allgather(from, n, type->type, output, n, type->type, MPI_COMM_WORLD);
+        MPI_Allgather(from, n, of, output, n, of, all);
         break;
     case REDUCE_SCATTER:
-        MPI_Reduce_scatter_block(from, output, n, type->type, MPI_SUM, MPI_COMM_WORLD);
+        MPI_Reduce_scatter_block(from, output, n, of, MPI_SUM, all);
         break;
     case BROADCAST:
-        MPI_Bcast(output, n, type->type, 0, MPI_COMM_WORLD);
+        MPI_Bcast(output, n, of, 0, all);
         break;
     case REDUCE:
-        if (in_place && rank != 0) from = output;
-        MPI_Reduce(from, output, n, type->type, MPI_SUM, 0, MPI_COMM_WORLD);
+        MPI_Reduce(to_root, output, n, of, MPI_SUM, 0, all);
+        break;
+    case ALL_TO_ALL:
+        MPI_Alltoall(from, n, of, output, n, of, all);
+        break;
+    case GATHER:
+        MPI_Gather(to_root, n, of, output, n, of, 0, all);
+        break;
+    case SCATTER:
+        MPI_Scatter(in_place ? output : input, n, of, from_root, n, of, 0, all);
+        break;
+    case SCAN:
+        MPI_Scan(from, output, n, of, MPI_SUM, all);
+        break;
+    case EXSCAN:
+        MPI_Exscan(from, output, n, of, MPI_SUM, all);
+        break;
+    case SEND_RECV:
+        MPI_Sendrecv(input, n, of, (rank + 1) % ranks, 0, output, n, of, (rank + ranks - 1) % ranks,
+                     0, all, MPI_STATUS_IGNORE);
+        break;
+    case ALL_TO_ALL_V:
+        MPI_Alltoallv(from, counts, begins, of, output, counts, begins, of, all);
+        break;
+    case GATHER_V:
+        if (to_root != MPI_IN_PLACE) to_root = (const unsigned char *)to_root + own;
+        MPI_Gatherv(to_root, counts[rank], of, output, counts, begins, of, 0, all);
+        break;
+    case SCATTER_V:
+        if (from_root != MPI_IN_PLACE) from_root += own;
+        MPI_Scatterv(in_place ? output : input, counts, begins, of, from_root, counts[rank], of, 0,
+                     all);
+        break;
+    case ALL_GATHER_V:
+        MPI_Allgatherv(in_place ? from : input + own, counts[rank], of, output, counts, begins, of,
+                       all);
+        break;
+    case REDUCE_SCATTER_V:
+        MPI_Reduce_scatter(from, output, counts, of, MPI_SUM, all);
         break;
     case BARRIER:
     case KINDS:
-        MPI_Barrier(MPI_COMM_WORLD);
+        MPI_Barrier(all);
         break;
     }
 }
@@ -112,9 +201,10 @@ enum { PERIOD = 11 };
 
 static unsigned value(int who, size_t index) { return (unsigned)((size_t)who + index) % PERIOD; }
 
-static unsigned value_of_all(size_t index) {
+/* The sum of the values of the first `summands` ranks. */
+static unsigned sum_of(int summands, size_t index) {
     unsigned sum = 0;
-    for (int who = 0; who < ranks; who++) sum += value(who, index);
+    for (int who = 0; who < summands; who++) sum += value(who, index);
     return sum;
 }
 
@@ -146,28 +236,62 @@ static unsigned get(const unsigned char *buffer, size_t index) {
 static size_t bytes_of(size_t length) { return length * (size_t)type->bytes; }
 
 static void fill(size_t count, int in_place) {
-    size_t own = what == ALL_GATHER ? count : length_of(count);
+    size_t own = what == ALL_GATHER || what == GATHER ? count : length_of(count);
     size_t first = in_place && what == ALL_GATHER ? (size_t)rank * count : 0;
     unsigned char *to = in_place ? output : input;
     memset(output, 0xa5, bytes_of(length_of(count)));
-    if (what == BROADCAST && rank != 0) return;
+    if ((what == BROADCAST || what == SCATTER) && rank != 0) return;
     unsigned bits[PERIOD];
     for (size_t i = 0; i < PERIOD; i++) bits[i] = encode(value(rank, i));
     for (size_t i = 0; i < own; i++) put(to, first + i, bits[i % PERIOD]);
 }
 
-static long long wrong(size_t count) {
-    size_t first = what == REDUCE_SCATTER ? (size_t)rank * count : 0;
-    size_t length = what == ALL_GATHER ? length_of(count) : count;
-    int sums = what == ALL_REDUCE || what == REDUCE_SCATTER || what == REDUCE;
-    long long mine = 0, all = 0;
+/* Counts the wrong elements of a part of the output. It has the values of rank `from` from element
+ * `first` on, or the sums of the first `summands` ranks. */
+static long long wrong_part(size_t at, size_t length, int from, size_t first, int summands) {
+    long long found = 0;
     unsigned bits[PERIOD];
-    if (what == BARRIER || (what == REDUCE && rank != 0)) length = 0;
-    for (size_t i = 0; i < PERIOD; i++) bits[i] = encode(sums ? value_of_all(i) : value(0, i));
-    for (size_t i = 0; i < length; i++) {
-        unsigned expected = bits[(first + i) % PERIOD];
-        if (what == ALL_GATHER) expected = encode(value((int)(i / count), i % count));
-        mine += get(output, i) != expected;
+    for (size_t i = 0; i < PERIOD; i++)
+        bits[i] = encode(summands ? sum_of(summands, i) : value(from, i));
+    for (size_t i = 0; i < length; i++) found += get(output, at + i) != bits[(first + i) % PERIOD];
+    return found;
+}
+
+/* Whether this rank has a result. */
+static int has_result(void) {
+    if (what == REDUCE || what == GATHER || what == GATHER_V) return rank == 0;
+    return what != BARRIER && (what != EXSCAN || rank > 0);
+}
+
+/* Whether the result has a part of each rank. */
+static int is_of_all(void) {
+    return what == ALL_GATHER || what == GATHER || what == ALL_TO_ALL || what == ALL_TO_ALL_V ||
+           what == GATHER_V || what == ALL_GATHER_V;
+}
+
+/* The ranks whose inputs a result sums up, or 0. */
+static int summands(void) {
+    if (what == SCAN || what == EXSCAN) return rank + (what == SCAN);
+    int sums = what == ALL_REDUCE || what == REDUCE || what == REDUCE_SCATTER ||
+               what == REDUCE_SCATTER_V;
+    return sums ? ranks : 0;
+}
+
+static long long wrong(size_t count) {
+    long long mine = 0, all = 0;
+    size_t own = (size_t)rank * count;
+    for (int who = 0; has_result() && is_of_all() && who < ranks; who++) {
+        size_t at = is_uneven() ? (size_t)begins[who] : (size_t)who * count;
+        size_t first = what == ALL_TO_ALL ? own : is_uneven() ? at : 0;
+        if (what == ALL_TO_ALL_V) first = begin_of(who, rank, count);
+        mine += wrong_part(at, is_uneven() ? (size_t)counts[who] : count, who, first, 0);
+    }
+    if (has_result() && !is_of_all()) {
+        size_t first = what == REDUCE_SCATTER || what == SCATTER ? own : 0;
+        if (is_uneven()) first = (size_t)begins[rank];
+        int from = what == SEND_RECV ? (rank + ranks - 1) % ranks : 0;
+        size_t at = what == SCATTER_V ? first : 0;
+        mine += wrong_part(at, is_uneven() ? (size_t)counts[rank] : count, from, first, summands());
     }
     MPI_Allreduce(&mine, &all, 1, MPI_LONG_LONG, MPI_SUM, MPI_COMM_WORLD);
     return all;
@@ -211,6 +335,7 @@ static double time_calls(size_t count, int in_place, long calls, int *batches, d
 
 static void measure(size_t bytes, int in_place, long calls, int batches, double seconds) {
     size_t count = count_of(bytes);
+    divide(count);
     fill(count, in_place);
     perform(count, in_place);
     long long errors = wrong(count);
@@ -237,10 +362,10 @@ int main(int argc, char **argv) {
     argc -= 2 * is_typed, argv += 2 * is_typed;
     while (argc > 5 && known < KINDS && strcmp(argv[1], NAMES[known]) != 0) known++;
     if (argc <= 5 || known == KINDS || type == NULL) {
-        fprintf(stderr, "timing [--type TYPE] COLLECTIVE PLACES SECONDS BATCHES BYTES:CALLS...\n");
+        fprintf(stderr, "timing [--type TYPE] OPERATION PLACES SECONDS BATCHES BYTES:CALLS...\n");
         MPI_Abort(MPI_COMM_WORLD, 2);
     }
-    what = (collective)known;
+    what = (operation)known;
     double seconds = atof(argv[3]);
     int batches = atoi(argv[4]);
     if (batches < 1 || batches > BATCHES_MAX) batches = 1;
@@ -252,7 +377,10 @@ int main(int argc, char **argv) {
     }
     input = calloc(longest, (size_t)type->bytes);
     output = calloc(longest, (size_t)type->bytes);
-    if (input == NULL || output == NULL) MPI_Abort(MPI_COMM_WORLD, 3);
+    counts = calloc((size_t)ranks, sizeof *counts);
+    begins = calloc((size_t)ranks, sizeof *begins);
+    if (input == NULL || output == NULL || counts == NULL || begins == NULL)
+        MPI_Abort(MPI_COMM_WORLD, 3);
     for (int i = 5; i < argc; i++) {
         char *rest;
         size_t bytes = strtoull(argv[i], &rest, 10);

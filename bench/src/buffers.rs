@@ -1,11 +1,10 @@
 //! The two buffers of timed calls of any type: inputs, the call, the check of the result.
 
 use bytemuck::{cast_slice, cast_slice_mut};
-use ringfold::{Buffers, Call, Communicator, Error, Parts, Rank};
-use ringfold::{Uneven, Window, Windows};
+use ringfold::{Buffers, Call, Communicator, Error, Parts, Uneven, Window, Windows};
 
 use crate::oracle::Oracle;
-use crate::test::uneven_counts;
+use crate::test::{Expected, Test, neighbours};
 
 /// The contents of an output buffer before a checked call, which is no valid result.
 const GARBAGE: u64 = 0xa5a5_a5a5_a5a5_a5a5;
@@ -23,7 +22,11 @@ pub enum Kind {
 
 /// The input and the output buffer. All calls of a run use the same two.
 #[derive(Debug)]
-pub struct CallBuffers(Memory);
+pub struct CallBuffers {
+    memory: Memory,
+    /// The latest uneven call, and the parts of its buffer.
+    parts: Option<(Test, Call, Vec<usize>)>,
+}
 
 #[derive(Debug)]
 enum Memory {
@@ -39,16 +42,17 @@ impl CallBuffers {
     /// Those of [`Communicator::alloc`].
     pub fn new(comm: &mut Communicator, kind: Kind, bytes: usize) -> Result<Self, Error> {
         let words = bytes.div_ceil(size_of::<u64>());
-        Ok(Self(match kind {
+        let memory = match kind {
             Kind::Ordinary => Memory::Ordinary([vec![0; words], vec![0; words]]),
             Kind::Registered => Memory::Registered([comm.alloc(words)?, comm.alloc(words)?]),
             Kind::Windows => Memory::Windows([comm.alloc(words)?, comm.alloc(words)?]),
-        }))
+        };
+        Ok(Self { memory, parts: None })
     }
 
     /// Returns the output window, for calls in windows.
     pub(crate) const fn window(&self) -> Option<&Window<u64>> {
-        match &self.0 {
+        match &self.memory {
             Memory::Windows([_, output]) => Some(output),
             _ => None,
         }
@@ -59,7 +63,7 @@ impl CallBuffers {
     pub fn fill(&mut self, comm: &Communicator, call: &Call, in_place: bool, seed: u64) -> Oracle {
         let (rank, ranks) = (comm.rank(), comm.size());
         let oracle = Oracle::new(*call, ranks, seed);
-        let [input, output] = self.words_mut();
+        let [input, output] = self.memory.words_mut();
         output[..buffer_bytes(call, ranks).div_ceil(size_of::<u64>())].fill(GARBAGE);
         let bytes = call.data_type.bytes();
         // Messages and uneven parts stand in as broadcasts, and have inputs on all ranks.
@@ -75,35 +79,56 @@ impl CallBuffers {
 
     /// Writes zeros to the output of `call`. Repeated sums in place of other values would overflow.
     pub fn clear(&mut self, comm: &Communicator, call: &Call) {
-        let [_, output] = self.words_mut();
+        let [_, output] = self.memory.words_mut();
         output[..buffer_bytes(call, comm.size()).div_ceil(size_of::<u64>())].fill(0);
     }
 
-    /// Returns this rank's result of `call`.
+    /// Counts the wrong elements of this rank's result of `call`. [`fill`](Self::fill) returned the
+    /// oracle.
     #[must_use]
-    pub fn result(&self, comm: &Communicator, call: &Call, in_place: bool) -> &[u8] {
+    pub fn count_wrong(
+        &self,
+        comm: &Communicator,
+        (test, call): (Test, &Call),
+        in_place: bool,
+        oracle: &Oracle,
+    ) -> usize {
         let (rank, bytes) = (comm.rank(), call.data_type.bytes());
-        let len = call.output_of(rank, comm.size()) * bytes;
-        let at = if in_place { call.in_place_at(rank)[1] * bytes } else { 0 };
-        let output: &[u64] = match &self.0 {
+        let output: &[u64] = match &self.memory {
             Memory::Ordinary([_, output]) => output,
             Memory::Registered([_, output]) | Memory::Windows([_, output]) => output,
         };
-        &cast_slice(output)[at..at + len]
+        let output: &[u8] = cast_slice(output);
+        if let Test::Collective(_) = test {
+            let len = call.output_of(rank, comm.size()) * bytes;
+            let at = if in_place { call.in_place_at(rank)[1] * bytes } else { 0 };
+            return oracle.count_wrong(rank, &output[at..at + len]);
+        }
+        let wrong = |Expected { output: at, from, first }: Expected| {
+            oracle.count_wrong_part(from, first, &output[at.start * bytes..at.end * bytes])
+        };
+        test.expected(call, comm).into_iter().map(wrong).sum()
     }
 
-    /// Makes `call` on the buffers. Blocks until this rank's part is done.
+    /// Makes `call` on the buffers, or what the test makes in its place. Blocks until this rank's
+    /// part is done.
     ///
     /// # Errors
-    /// Those of [`Communicator::perform`] and [`Communicator::perform_in_windows`].
+    /// Those of [`Communicator::perform`], [`Communicator::perform_in_windows`],
+    /// [`Communicator::perform_uneven`] and [`Communicator::send_recv`].
     #[inline]
     pub fn perform(
         &mut self,
         comm: &mut Communicator,
-        call: &Call,
+        (test, call): (Test, &Call),
         in_place: bool,
     ) -> Result<(), Error> {
-        if let Memory::Windows([input, output]) = &mut self.0 {
+        match test {
+            Test::Collective(_) => {}
+            Test::SendRecv => return self.send_recv(comm, call),
+            _ => return self.perform_uneven(comm, test, call, in_place),
+        }
+        if let Memory::Windows([input, output]) = &mut self.memory {
             let windows = match in_place {
                 true => Windows::InPlace(output),
                 false => Windows::Apart { input, output },
@@ -111,7 +136,7 @@ impl CallBuffers {
             return comm.perform_in_windows(call, windows, 0);
         }
         let (ranks, bytes) = (comm.size(), call.data_type.bytes());
-        let [input, output] = self.words_mut();
+        let [input, output] = self.memory.words_mut();
         let output: &mut [u8] = cast_slice_mut(output);
         let buffers = if in_place {
             Buffers::InPlace(&mut output[..call.in_place_of(comm.rank(), ranks) * bytes])
@@ -124,46 +149,58 @@ impl CallBuffers {
         comm.perform(call, buffers)
     }
 
-    /// Sends the input of `call` to rank `to`, and receives the message of rank `from` into the
-    /// output. Blocks until both are done.
-    ///
-    /// # Errors
-    /// Those of [`Communicator::send_recv`].
-    pub fn send_recv(
-        &mut self,
-        comm: &mut Communicator,
-        call: &Call,
-        (to, from): (Rank, Rank),
-    ) -> Result<(), Error> {
+    /// Sends the input to the next rank, and receives the output from the previous one.
+    fn send_recv(&mut self, comm: &mut Communicator, call: &Call) -> Result<(), Error> {
         let bytes = buffer_bytes(call, comm.size());
-        let [input, output] = self.words_mut().map(|words| &mut cast_slice_mut(words)[..bytes]);
+        let (to, from) = neighbours(comm);
+        let [input, output] = self.memory.bytes_mut(bytes);
         comm.send_recv::<u8, u8>(input, to, output, from, 0)
     }
 
-    /// Exchanges uneven parts of the buffer of `call`. Blocks until this rank's part is done.
-    ///
-    /// # Errors
-    /// Those of [`Communicator::perform_uneven`].
-    pub(crate) fn all_to_all_v(
+    /// Makes an uneven call. A rank with one part of a buffer has it where it lies in the whole.
+    fn perform_uneven(
         &mut self,
         comm: &mut Communicator,
+        test: Test,
         call: &Call,
         in_place: bool,
     ) -> Result<(), Error> {
-        let bytes = buffer_bytes(call, comm.size());
-        let [input, output] = self.words_mut().map(|words| &mut cast_slice_mut(words)[..bytes]);
-        let counts = uneven_counts(comm.rank(), comm.size(), call.count);
-        let (send, recv) = (Parts::new(&counts), Parts::new(&counts));
-        let buffers =
-            if in_place { Buffers::InPlace(output) } else { Buffers::Apart { input, output } };
-        comm.perform_uneven(&Uneven::AllToAll { send, recv }, call.data_type, buffers)
+        let (rank, root, width) = (comm.rank(), call.root, call.data_type.bytes());
+        let latest = self.parts.take().filter(|(of, latest, _)| (of, latest) == (&test, call));
+        let make = || (test, *call, test.counts(rank, comm.size(), call.count));
+        let (.., counts) = self.parts.insert(latest.unwrap_or_else(make));
+        let parts = Parts::new(counts);
+        let begin = counts[..rank.index()].iter().sum::<usize>() * width;
+        let (whole, own) = (0..call.count * width, begin..begin + counts[rank.index()] * width);
+        let (uneven, has_input, has_output) = match test {
+            Test::GatherV => (Uneven::Gather { root, parts }, false, rank == root),
+            Test::ScatterV => (Uneven::Scatter { root, parts }, rank == root, false),
+            Test::AllGatherV => (Uneven::AllGather { parts }, false, true),
+            Test::ReduceScatterV => (Uneven::ReduceScatter { parts, op: call.op }, true, false),
+            _ => (Uneven::AllToAll { send: parts, recv: parts }, true, true),
+        };
+        let of = |is_whole| if is_whole { whole.clone() } else { own.clone() };
+        let [input, output] = self.memory.bytes_mut(whole.end);
+        let buffers = if in_place {
+            Buffers::InPlace(&mut output[of(has_input || has_output)])
+        } else {
+            Buffers::Apart { input: &input[of(has_input)], output: &mut output[of(has_output)] }
+        };
+        comm.perform_uneven(&uneven, call.data_type, buffers)
+    }
+}
+
+impl Memory {
+    /// Returns the first `bytes` of both buffers.
+    fn bytes_mut(&mut self, bytes: usize) -> [&mut [u8]; 2] {
+        self.words_mut().map(|words| &mut cast_slice_mut(words)[..bytes])
     }
 
     #[inline]
     fn words_mut(&mut self) -> [&mut [u64]; 2] {
-        match &mut self.0 {
-            Memory::Ordinary(both) => both.each_mut().map(|words| &mut **words),
-            Memory::Registered(both) | Memory::Windows(both) => {
+        match self {
+            Self::Ordinary(both) => both.each_mut().map(|words| &mut **words),
+            Self::Registered(both) | Self::Windows(both) => {
                 both.each_mut().map(|words| &mut **words)
             }
         }

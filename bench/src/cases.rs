@@ -4,7 +4,7 @@ use ringfold::{Call, DataType, Rank, ReduceOp, Wire};
 
 use crate::args::Args;
 use crate::buffers::buffer_bytes;
-use crate::test::{Test, shares};
+use crate::test::Test;
 
 /// The checked calls of a run.
 #[derive(Clone, Debug)]
@@ -57,7 +57,10 @@ impl Cases {
         let collective = self.test.collective();
         let count = match collective {
             // All parts together are the whole buffer.
-            _ if self.test == Test::AllToAllV => elements / shares(self.ranks) * shares(self.ranks),
+            _ if self.test.is_uneven() => {
+                let shares = self.test.shares(self.ranks);
+                elements / shares * shares
+            }
             _ if collective.has_blocks() => {
                 // As in nccl-tests, blocks begin at multiples of 16 bytes.
                 (elements / self.ranks) & !(16 / data_type.bytes() - 1)

@@ -9,7 +9,7 @@ use crate::args::Args;
 use crate::buffers::{CallBuffers, Kind, buffer_bytes};
 use crate::oracle::Oracle;
 use crate::stats::percentile;
-use crate::test::{Test, neighbours, uneven_counts};
+use crate::test::Test;
 
 /// A row of the table.
 #[derive(Clone, Debug)]
@@ -150,11 +150,7 @@ impl<'a> Runner<'a> {
         for _ in 0..self.args.check {
             let oracle = self.fill(call, in_place);
             self.perform(call, in_place)?;
-            let result = self.buffers.result(self.comm, call, in_place);
-            let own = match self.test {
-                Test::AllToAllV => wrong_parts(&oracle, self.comm, call, result),
-                _ => oracle.count_wrong(self.comm.rank(), result),
-            };
+            let own = self.buffers.count_wrong(self.comm, (self.test, call), in_place, &oracle);
             let mut wrong = [own as u64];
             self.comm.all_reduce(&mut wrong, ReduceOp::Sum)?;
             total = Some(wrong[0]);
@@ -168,40 +164,14 @@ impl<'a> Runner<'a> {
     /// Writes new inputs, and garbage to the output.
     fn fill(&mut self, call: &Call, in_place: bool) -> Oracle {
         self.seed += 1;
-        let call = self.test.checked(call, self.comm);
-        self.buffers.fill(self.comm, &call, in_place, self.seed)
+        self.buffers.fill(self.comm, call, in_place, self.seed)
     }
 
     fn perform(&mut self, call: &Call, in_place: bool) -> Result<(), Error> {
-        match self.test {
-            Test::SendRecv => {
-                return self.buffers.send_recv(self.comm, call, neighbours(self.comm));
-            }
-            Test::AllToAllV => return self.buffers.all_to_all_v(self.comm, call, in_place),
-            Test::Collective(_) => {}
-        }
         // Each rank has its own scale.
         let op = Oracle::new(*call, self.comm.size(), 0).op(self.comm.rank());
-        self.buffers.perform(self.comm, &Call { op, ..*call }, in_place)
+        self.buffers.perform(self.comm, (self.test, &Call { op, ..*call }), in_place)
     }
-}
-
-/// Counts the wrong elements of the parts that this rank has received.
-fn wrong_parts(oracle: &Oracle, comm: &Communicator, call: &Call, result: &[u8]) -> usize {
-    let (own, ranks, width) = (comm.rank(), comm.size(), call.data_type.bytes());
-    let (mut wrong, mut rest) = (0, result);
-    let mut input = vec![0; result.len()];
-    for from in (0..ranks).map(Rank::at) {
-        oracle.fill_input(from, &mut input);
-        let counts = uneven_counts(from, ranks, call.count);
-        let begin = counts[..own.index()].iter().sum::<usize>() * width;
-        let wanted = &input[begin..][..counts[own.index()] * width];
-        let (part, after) = rest.split_at(wanted.len());
-        let pairs = part.chunks(width).zip(wanted.chunks(width));
-        wrong += pairs.filter(|(got, wanted)| got != wanted).count();
-        rest = after;
-    }
-    wrong + rest.len()
 }
 
 /// Returns the bytes that the busiest link carries for each byte of the buffer (from nccl-tests'
@@ -211,7 +181,7 @@ fn bus_factor(test: Test, ranks: usize) -> f64 {
     let collective = match test {
         Test::Collective(collective) => collective,
         Test::SendRecv => return 1.0,
-        Test::AllToAllV => return (n - 1.0) / n,
+        _ => return (n - 1.0) / n,
     };
     match collective {
         Collective::AllReduce => 2.0 * (n - 1.0) / n,

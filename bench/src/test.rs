@@ -1,10 +1,11 @@
-//! The operation that a perf program times.
+//! The operation that a program times.
 
 use std::fmt;
+use std::ops::Range;
 
 use ringfold::{Call, Collective, Communicator, Rank};
 
-/// The operation that a perf program times.
+/// The operation that a program times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Test {
     /// A collective.
@@ -14,42 +15,109 @@ pub enum Test {
     /// Every rank sends a part to every rank. The part from rank s to rank r has (s + r) mod n
     /// shares of the buffer, for n ranks.
     AllToAllV,
+    /// The root gets a part of every rank. Here and below part r has r + 1 shares of the buffer.
+    GatherV,
+    /// Every rank gets its part of the root's buffer.
+    ScatterV,
+    /// Every rank gets the parts of all ranks.
+    AllGatherV,
+    /// Every rank gets its part of the sums.
+    ReduceScatterV,
+}
+
+/// Elements of an output, and the input in which they are at `first`: that of rank `from`, or the
+/// reduction of all inputs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Expected {
+    pub(crate) output: Range<usize>,
+    pub(crate) from: Rank,
+    pub(crate) first: usize,
 }
 
 impl Test {
     /// Returns the collective with the buffers of this test. A message has those of a broadcast
-    /// from its sender. So have uneven parts, whose sums are the same on all ranks.
-    pub(crate) const fn collective(self) -> Collective {
+    /// from its sender. So have uneven parts, which are those of one buffer with the same length
+    /// on all ranks. Uneven sums have the buffers of an all-reduce.
+    #[must_use]
+    pub const fn collective(self) -> Collective {
         match self {
             Self::Collective(collective) => collective,
-            Self::SendRecv | Self::AllToAllV => Collective::Broadcast,
+            Self::ReduceScatterV => Collective::AllReduce,
+            _ => Collective::Broadcast,
         }
     }
 
-    /// Returns the call whose result this rank checks.
-    pub(crate) fn checked(self, call: &Call, comm: &Communicator) -> Call {
-        match self {
-            Self::Collective(_) | Self::AllToAllV => *call,
-            Self::SendRecv => Call { root: neighbours(comm).1, ..*call },
-        }
+    /// Returns whether the parts of the buffer differ in length.
+    #[must_use]
+    pub const fn is_uneven(self) -> bool {
+        !matches!(self, Self::Collective(_) | Self::SendRecv)
     }
 
     /// Returns whether the user chooses a root.
     pub(crate) const fn has_root(self) -> bool {
         match self {
             Self::Collective(collective) => collective.has_root(),
-            Self::SendRecv | Self::AllToAllV => false,
+            _ => false,
+        }
+    }
+
+    /// Returns the shares of the buffer of an uneven test.
+    #[must_use]
+    pub const fn shares(self, ranks: usize) -> usize {
+        match self {
+            Self::AllToAllV if ranks > 1 => ranks * (ranks - 1) / 2,
+            _ => ranks * (ranks + 1) / 2,
+        }
+    }
+
+    /// Returns the elements of the parts of the buffer of `rank`, which has `elements`. Those that
+    /// it sends to all ranks are as long as those that it receives.
+    pub(crate) fn counts(self, rank: Rank, ranks: usize, elements: usize) -> Vec<usize> {
+        let share = elements / self.shares(ranks);
+        let count = |part| match self {
+            Self::AllToAllV if ranks > 1 => (rank.index() + part) % ranks * share,
+            _ => (part + 1) * share,
+        };
+        (0..ranks).map(count).collect()
+    }
+
+    /// Returns what the output of this rank contains after `call`, unless the test is a collective.
+    pub(crate) fn expected(self, call: &Call, comm: &Communicator) -> Vec<Expected> {
+        let (own, ranks) = (comm.rank(), comm.size());
+        let counts = |rank| self.counts(rank, ranks, call.count);
+        let all: Vec<_> = (0..ranks).map(Rank::at).collect();
+        // Where part `part` of the buffer of `rank` begins.
+        let begin = |rank, part: Rank| counts(rank)[..part.index()].iter().sum::<usize>();
+        let part = |from: Rank, output: Rank, first| {
+            let begin = begin(own, output);
+            Expected { output: begin..begin + counts(own)[output.index()], from, first }
+        };
+        match self {
+            Self::Collective(_) => Vec::new(),
+            Self::SendRecv => {
+                vec![Expected { output: 0..call.count, from: neighbours(comm).1, first: 0 }]
+            }
+            Self::AllToAllV => all.iter().map(|&it| part(it, it, begin(it, own))).collect(),
+            Self::GatherV if own != call.root => Vec::new(),
+            Self::GatherV | Self::AllGatherV => {
+                all.iter().map(|&it| part(it, it, begin(own, it))).collect()
+            }
+            Self::ScatterV | Self::ReduceScatterV => vec![part(call.root, own, begin(own, own))],
         }
     }
 }
 
 impl fmt::Display for Test {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Collective(collective) => collective.fmt(f),
-            Self::SendRecv => f.pad("sendrecv"),
-            Self::AllToAllV => f.pad("alltoallv"),
-        }
+        f.pad(match self {
+            Self::Collective(collective) => collective.name(),
+            Self::SendRecv => "sendrecv",
+            Self::AllToAllV => "alltoallv",
+            Self::GatherV => "gatherv",
+            Self::ScatterV => "scatterv",
+            Self::AllGatherV => "allgatherv",
+            Self::ReduceScatterV => "reduce_scatterv",
+        })
     }
 }
 
@@ -59,14 +127,32 @@ pub(crate) fn neighbours(comm: &Communicator) -> (Rank, Rank) {
     (Rank::at((rank + 1) % size), Rank::at((rank + size - 1) % size))
 }
 
-/// Returns the shares of one rank's uneven parts together.
-pub(crate) fn shares(ranks: usize) -> usize {
-    (ranks * (ranks - 1) / 2).max(1)
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// Returns the elements of the parts between `rank` and every rank, in both directions.
-pub(crate) fn uneven_counts(rank: Rank, ranks: usize, elements: usize) -> Vec<usize> {
-    let share = elements / shares(ranks);
-    let count = |peer| if ranks == 1 { elements } else { (rank.index() + peer) % ranks * share };
-    (0..ranks).map(count).collect()
+    const UNEVEN: [Test; 5] =
+        [Test::AllToAllV, Test::GatherV, Test::ScatterV, Test::AllGatherV, Test::ReduceScatterV];
+
+    #[test]
+    fn parts_fill_the_buffer() {
+        for (test, ranks) in UNEVEN.into_iter().flat_map(|it| (1..9).map(move |n| (it, n))) {
+            let elements = 3 * test.shares(ranks);
+            for rank in (0..ranks).map(Rank::at) {
+                let counts = test.counts(rank, ranks, elements);
+                assert_eq!(counts.iter().sum::<usize>(), elements, "{test}, {rank} of {ranks}");
+            }
+        }
+    }
+
+    #[test]
+    fn both_ends_agree_about_a_part() {
+        for ranks in 1..9 {
+            let elements = Test::AllToAllV.shares(ranks);
+            let counts = |rank| Test::AllToAllV.counts(Rank::at(rank), ranks, elements);
+            for (one, other) in (0..ranks).flat_map(|one| (0..ranks).map(move |two| (one, two))) {
+                assert_eq!(counts(one)[other], counts(other)[one]);
+            }
+        }
+    }
 }

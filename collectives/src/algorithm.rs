@@ -36,7 +36,7 @@ pub(crate) enum Needs {
     /// Buffers that all ranks have mapped.
     Windows,
     /// Aggregators in the layout. The function says whether they can perform a call.
-    Provider { is_possible: fn(&Call, &Layout, chunk: usize) -> bool },
+    Provider { is_possible: fn(&Call, &Layout) -> bool },
 }
 
 /// The pattern in which data moves. `cost` prices a call by it.
@@ -50,6 +50,9 @@ pub(crate) enum Way {
     /// In each step a rank exchanges with one partner. The distance to it and the data double or
     /// halve from step to step.
     Exchange,
+    /// In each step a rank sends to a few others, and receives from as many. The function says how
+    /// many messages a rank sends in a call of `size` ranks.
+    Rounds(fn(size: usize) -> usize),
     /// Every rank sends to every other, or reads its memory.
     Direct,
     /// Every rank sends to every other, one after the other, and receives from one at a time.
@@ -61,6 +64,8 @@ pub(crate) enum Way {
     /// Levels of hosts, each with a pattern of its own. The function prices a call for a layout, in
     /// picoseconds, if pipelines pass on `chunk` elements at a time.
     Levels(fn(&Call, &Layout, chunk: usize) -> u128),
+    /// The pattern of the cheapest of these variants of the algorithm.
+    Variants(&'static [Algorithm]),
 }
 
 impl Way {
@@ -184,6 +189,16 @@ impl Algorithm {
     #[must_use]
     pub fn is_hierarchical(&self) -> bool {
         matches!(self.way, Way::Levels(_))
+    }
+
+    /// The variants of which the cheapest performs a call: other values of a parameter. An
+    /// algorithm without a parameter is its own only variant.
+    #[must_use]
+    pub const fn variants(&'static self) -> &'static [Self] {
+        match self.way {
+            Way::Variants(variants) => variants,
+            _ => core::slice::from_ref(self),
+        }
     }
 
     /// Whether every rank has a link to every other.

@@ -11,13 +11,14 @@ use crate::check::{Conditions, check};
 use crate::crossing::{Messages, measured};
 use crate::hosts::{Hierarchy, Spread};
 use crate::schedule::Schedule;
-use crate::{allgather, barrier, broadcast, reduce, reduce_scatter};
+use crate::{allgather, alltoall, barrier, broadcast, reduce, reduce_scatter};
 
-const ALL: [(Collective, &Hierarchy); 5] = [
+const ALL: [(Collective, &Hierarchy); 6] = [
     (Collective::AllGather, &allgather::hierarchical::HIERARCHY),
     (Collective::ReduceScatter, &reduce_scatter::hierarchical::HIERARCHY),
     (Collective::Broadcast, &broadcast::hierarchical::HIERARCHY),
     (Collective::Reduce, &reduce::hierarchical::HIERARCHY),
+    (Collective::AllToAll, &alltoall::hierarchical::HIERARCHY),
     (Collective::Barrier, &barrier::hierarchical::HIERARCHY),
 ];
 
@@ -175,7 +176,7 @@ fn compare_all(names: &[usize], is_exact: bool) {
         for (collective, hierarchy) in ALL {
             for call in calls(collective, layout.size(), &[count]) {
                 let (rank, chunk) = (Rank(0), count * layout.size());
-                let window_bytes = 8 * chunk;
+                let window_bytes = 8 * chunk * layout.size();
                 let plan = ScheduleParams { call, layout, rank, chunk, window_bytes };
                 for spread in (hierarchy.ways)(layout) {
                     compare(hierarchy, &plan, &spread, is_exact);

@@ -23,9 +23,6 @@ use crate::offload::offload;
 use crate::schedule::{Builder, Form, Source};
 use crate::wire::between_hosts;
 
-/// Chunks of a group in one call, at most: a longer schedule would cost more than it saves.
-const CHUNKS_MAX: usize = 2048;
-
 /// The groups of one call.
 pub(crate) struct Network<'a> {
     pub(crate) layout: &'a Layout,
@@ -67,12 +64,6 @@ impl<'a> Network<'a> {
     /// Whether each group has its members. A group of a reduce has the root as a member.
     pub(crate) fn is_complete(&self) -> bool {
         !self.rails.is_empty()
-    }
-
-    /// Whether each group has its members and few enough chunks.
-    fn is_possible(&self, chunk: usize) -> bool {
-        let chunk = self.chunk(chunk);
-        self.is_complete() && self.block(0).len.div_ceil(chunk) <= CHUNKS_MAX
     }
 
     pub(crate) fn lanes(&self) -> usize {
@@ -282,7 +273,7 @@ pub(crate) fn messages(messages: &mut Messages<'_>) {
 /// all of its children takes longer.
 pub(crate) fn price(call: &Call, layout: &Layout, chunk: usize) -> u128 {
     let network = Network::new(call, layout);
-    let Aggregation { tree, groups, latency_ps, child_byte_ps, .. } = &*network.aggregation;
+    let Aggregation { tree, latency_ps, byte_ps, .. } = &*network.aggregation;
     let (_, most) = layout.ranks_per_host();
     let chunk = network.chunk(chunk);
     let lanes = network.lanes().max(1);
@@ -291,7 +282,7 @@ pub(crate) fn price(call: &Call, layout: &Layout, chunk: usize) -> u128 {
     let bytes = (call.count * network.form().data_type(call).bytes()) as u128;
     let depth = tree.depth() as u128;
     let moved = bytes * rates.far_byte_ps(lanes as u128) / lanes as u128;
-    let combined = bytes * (tree.fan_in() as u128) * u128::from(*child_byte_ps) / *groups as u128;
+    let combined = bytes * u128::from(*byte_ps);
     let message_ps = rates.far.message_ps;
     let steps = 2 * depth;
     let between = Bill {
@@ -318,10 +309,7 @@ pub(crate) fn price(call: &Call, layout: &Layout, chunk: usize) -> u128 {
     between.and(&within.bill(call, layout, between.switch_ps, chunk)).total(layout)
 }
 
-/// Whether the aggregators of `layout` can perform a call, if pipelines pass on `chunk` elements at
-/// a time.
-pub(crate) fn is_possible(call: &Call, layout: &Layout, chunk: usize) -> bool {
-    layout.aggregation().is_some()
-        && layout.hosts() > 1
-        && Network::new(call, layout).is_possible(chunk)
+/// Whether the aggregators of `layout` can perform a call.
+pub(crate) fn is_possible(call: &Call, layout: &Layout) -> bool {
+    layout.aggregation().is_some() && layout.hosts() > 1 && Network::new(call, layout).is_complete()
 }

@@ -14,6 +14,7 @@
 //! * `hosts`: teams within hosts, carriers between them, and ways to spread a call over both;
 //! * `group`: groups that hand over chunks to a provider in the network; `offload`: their steps,
 //!   with the members' own steps in its place;
+//! * `fan`: the steps of a root that sends to each other rank;
 //! * `in_network`: the parts that algorithms for such groups share;
 //! * `pairs`: the order of messages where only pairs of ranks know the lengths;
 //! * `pattern`: the communication patterns, integers only;
@@ -42,6 +43,7 @@ mod connections;
 pub mod cost;
 pub mod crossing;
 mod exscan;
+mod fan;
 mod flat;
 mod form;
 mod gather;

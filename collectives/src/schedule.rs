@@ -442,6 +442,29 @@ impl Builder {
         }
     }
 
+    /// Copies slices of one buffer or several to `dst`, one after the other. Adjacent ones take
+    /// one step. Returns the part of `dst` that they fill.
+    pub(crate) fn pack(&mut self, slices: impl IntoIterator<Item = Slice>, dst: Slice) -> Slice {
+        let mut end = 0;
+        let mut run: Option<Slice> = None;
+        let mut flush = |run: Option<Slice>| {
+            if let Some(run) = run {
+                self.copy(run, dst.skip(end).take(run.len));
+                end += run.len;
+            }
+        };
+        for slice in slices {
+            match &mut run {
+                Some(run) if run.buffer == slice.buffer && run.end() == slice.offset => {
+                    run.len += slice.len;
+                }
+                _ => flush(run.replace(slice)),
+            }
+        }
+        flush(run);
+        dst.take(end)
+    }
+
     /// Stores `src` into the output of `to`, at the same place.
     pub fn put(&mut self, to: Rank, src: Slice) {
         if src.len > 0 {

@@ -41,6 +41,18 @@ pub(crate) fn whole_lines(call: &Call, len: usize) -> usize {
     len.max(1).next_multiple_of(grain(call))
 }
 
+/// Elements of each block that a half has room for as inputs, where the blocks of `size` ranks are
+/// side by side and each begins at a cache line.
+pub(crate) const fn block_room(call: &Call, size: usize) -> usize {
+    input_room(call) / (size * grain(call)) * grain(call)
+}
+
+/// The number of a block among those of the writer `of`. It depends on the distance to its reader,
+/// so for two ranks it is always the same.
+pub(crate) const fn block_place(size: usize, of: Rank, reader: Rank) -> usize {
+    (reader.index() + size - of.index()) % size - 1
+}
+
 /// One rank's use of the staging buffers in a schedule.
 pub(crate) struct Staging {
     call: Call,

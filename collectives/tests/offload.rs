@@ -38,7 +38,43 @@ fn layouts() -> Vec<Layout> {
             layouts.push(layout.clone().with_aggregation(Some(aggregation)));
         }
     }
+    for (shape, groups, window) in UNEVEN {
+        let tree = tree(shape);
+        let layout = Layout::apart(tree.members().len());
+        let star = Aggregation::star(layout.hosts());
+        let aggregation = Aggregation { tree, groups, window, ..star };
+        layouts.push(layout.with_aggregation(Some(aggregation)));
+    }
     layouts
+}
+
+/// Trees of two and three levels whose aggregators have different numbers of children, with the
+/// numbers of groups and the windows.
+const UNEVEN: [(&str, usize, usize); 5] = [
+    ("[[...][.]]", 1, 2),
+    ("[[.][....]]", 2, 3),
+    ("[[..][.][...]]", 1, 1),
+    ("[[[..][.]][[...]]]", 1, 2),
+    ("[[[.]][[..][.]][[.][..]]]", 2, 4),
+];
+
+/// A tree from its shape: an aggregator in brackets, and a dot for each member.
+fn tree(shape: &str) -> AggregationTree {
+    let (mut open, mut next) = (vec![Vec::new()], 0);
+    for letter in shape.chars() {
+        match letter {
+            '[' => open.push(Vec::new()),
+            ']' => {
+                let children = open.pop().unwrap();
+                open.last_mut().unwrap().push(AggregationTree::Node(children));
+            }
+            _ => {
+                open.last_mut().unwrap().push(AggregationTree::Member(next));
+                next += 1;
+            }
+        }
+    }
+    open.pop().unwrap().pop().unwrap()
 }
 
 fn calls(collective: Collective, layout: &Layout) -> Vec<Call> {
@@ -121,28 +157,65 @@ fn a_provider_may_fail_at_any_moment() {
     });
 }
 
-/// A provider that the ranks pass by, for the price of a call.
-fn network(hosts: usize, is_exact: bool, child_byte_ps: u64) -> Layout {
-    let aggregation = Aggregation { is_exact, child_byte_ps, ..Aggregation::star(hosts) };
-    Layout::apart(hosts).with_aggregation(Some(aggregation))
+/// Hosts with an aggregator, for the price of a call. `shared` hosts share each link of it.
+fn network(hosts: usize, is_exact: bool, shared: u64) -> Layout {
+    let layout = Layout::apart(hosts);
+    let byte_ps = layout.prices().link(layout.links_between()).byte_ps * shared;
+    let aggregation = Aggregation { is_exact, byte_ps, ..Aggregation::star(hosts) };
+    layout.with_aggregation(Some(aggregation))
+}
+
+fn all_reduce(count: usize, data_type: DataType) -> Call {
+    let (collective, op) = (Collective::AllReduce, ReduceOp::Sum);
+    Call { collective, count, data_type, op, root: Rank(0), wire: Wire::default() }
+}
+
+fn name(call: &Call, layout: &Layout, rules: &str) -> &'static str {
+    let rules: Constraints = rules.parse().unwrap();
+    select(call, layout, &rules, &Measurements::default()).name
 }
 
 #[test]
 fn selection_takes_aggregators_where_they_win_and_are_exact() {
-    let (collective, data_type, op) = (Collective::AllReduce, DataType::F32, ReduceOp::Sum);
-    let (root, wire) = (Rank(0), Wire::default());
-    let call = Call { collective, count: 16 << 20, data_type, op, root, wire };
-    let name = |layout: &Layout, rules: &str| {
-        let rules: Constraints = rules.parse().unwrap();
-        select(&call, layout, &rules, &Measurements::default()).name
-    };
-    assert_eq!(name(&network(8, true, 0), ""), "in_network");
-    // One NIC of the rate of a host serves eight hosts.
-    let shared = network(8, true, 400);
-    assert_ne!(name(&shared, ""), "in_network");
-    assert_eq!(name(&shared, "allreduce:in_network"), "in_network");
-    let inexact = network(8, false, 0);
-    assert_ne!(name(&inexact, ""), "in_network");
-    assert_eq!(name(&inexact, "allreduce:in_network"), "in_network");
-    assert_ne!(name(&Layout::apart(8), "allreduce:in_network"), "in_network");
+    let bytes = 64 << 20;
+    for data_type in [DataType::F32, DataType::Bf16] {
+        let call = all_reduce(bytes / data_type.bytes(), data_type);
+        for hosts in [4, 8] {
+            // A link for each child.
+            assert_eq!(name(&call, &network(hosts, true, 1), ""), "in_network", "{hosts} hosts");
+            // One NIC of the rate of a host for all children.
+            let shared = network(hosts, true, hosts as u64);
+            assert_ne!(name(&call, &shared, ""), "in_network", "{hosts} hosts");
+            assert_eq!(name(&call, &shared, "allreduce:in_network"), "in_network");
+            // The switch's sums have other bits, so only the user may choose it.
+            let inexact = network(hosts, false, 1);
+            assert_ne!(name(&call, &inexact, ""), "in_network");
+            // Not even where measurements say that it is fastest.
+            let rows = format!("allreduce {hosts} {hosts} {bytes} in_network 1");
+            let measured = rows.parse().unwrap();
+            let none = Constraints::default();
+            assert_ne!(select(&call, &inexact, &none, &measured).name, "in_network");
+            let exact = network(hosts, true, 1);
+            assert_eq!(select(&call, &exact, &none, &measured).name, "in_network");
+            assert_eq!(name(&call, &inexact, "allreduce:in_network"), "in_network");
+        }
+    }
+    let call = all_reduce(16 << 20, DataType::F32);
+    assert_ne!(name(&call, &Layout::apart(8), "allreduce:in_network"), "in_network");
+}
+
+/// More than one gigabyte is possible, and 300 MiB are proven chunk by chunk as they are lowered.
+#[test]
+fn calls_of_any_length_are_possible() {
+    let layout = network(3, true, 1);
+    let algorithm = Algorithm::named(Collective::AllReduce, "in_network").unwrap();
+    assert!(is_possible(algorithm, &all_reduce(usize::MAX / 16, DataType::F32), &layout));
+    let call = all_reduce(75 << 20, DataType::F32);
+    let chunk = 32 << 10;
+    let plan = |rank| ScheduleParams { call, layout: &layout, rank, chunk, window_bytes: 1 << 20 };
+    let schedules: Vec<Schedule> =
+        (0..3).map(|rank| (algorithm.schedule)(&plan(Rank(rank)))).collect();
+    let conditions = Conditions { in_place: true, window_bytes: 1 << 20, offers: false };
+    check(&schedules, conditions).unwrap();
+    check_failing(&schedules, conditions, 10_000).unwrap();
 }

@@ -120,10 +120,12 @@ typedef struct ringfold_comm ringfold_comm;
 // A window. It has no definition: a handle is a number, and the library checks it.
 typedef struct ringfold_window ringfold_window;
 
-// A reduction operation: one of enum ringfold_op, or one that ringfold_op_create_pre_mul_sum made.
+// A reduction operation: one of enum ringfold_op, or one that ringfold_op_create_pre_mul_sum or
+// ringfold_op_create made.
 typedef uint64_t ringfold_op_t;
 
-// The handle of a communicator. Several threads may use it; their calls follow one another.
+// The handle of a communicator, or of a group of its calls, which ringfold_group_start makes.
+// Several threads may use it; their calls follow one another.
 typedef struct ringfold_comm *ringfold_comm_t;
 
 // The id of a group of ranks that start without a launcher, as a line of text. It holds the secret
@@ -152,6 +154,14 @@ typedef struct ringfold_store {
                 size_t capacity,
                 size_t *length);
 } ringfold_store;
+
+// The function of an operation of the program. It combines each of `count` elements of `into` with
+// the element at the same place of `from`, and leaves the result in `into`. `into` may have the
+// alignment of the output of the call, and `from` has that of 64 bytes and whole elements. Any
+// thread that calls ringfold_all_reduce_by may call it. It returns 0, or another number if it
+// failed. It must return: no C++ exception and no longjmp may leave it. Functions of ringfold
+// that it calls return RINGFOLD_ERROR_ARGUMENT, except for versions and texts.
+typedef int (*ringfold_combine_t)(void *context, void *into, const void *from, size_t count);
 
 // The handle of a window: memory that all ranks of the host have mapped.
 typedef struct ringfold_window *ringfold_window_t;
@@ -303,9 +313,9 @@ enum ringfold_result ringfold_comm_abort(ringfold_comm_t comm, const char *reaso
 enum ringfold_result ringfold_comm_async_error(ringfold_comm_t comm, enum ringfold_result *error);
 
 // Leaves the group, and frees the handle even if the result is an error. Waits until the calls of
-// other threads have ended, and then until the other ranks leave too, for a few seconds at most. A
-// process must free its communicators before it exits; otherwise the other ranks see that it has
-// died.
+// other threads have ended, and then until the other ranks leave too, for a few seconds at most.
+// Discards groups of calls that were not ended. A process must free its communicators before it
+// exits; otherwise the other ranks see that it has died.
 enum ringfold_result ringfold_comm_free(ringfold_comm_t comm);
 
 // The message of the latest error in this thread, or an empty text. It stays valid until the next
@@ -314,6 +324,23 @@ const char *ringfold_last_error(void);
 
 // The name of a result, as in "RINGFOLD_ERROR_HANDLE". The text is valid forever.
 const char *ringfold_result_name(enum ringfold_result result);
+
+// Starts a group of calls, and writes a handle that takes the place of `comm` in the calls of the
+// group: messages and collectives with equal parts. Such a call is checked and kept, and returns
+// at once. ringfold_group_end performs all of them together. Until then their memory belongs to
+// the group. Calls with `comm` itself are no part of it.
+enum ringfold_result ringfold_group_start(ringfold_comm_t comm, ringfold_comm_t *group);
+
+// Performs the calls of a group, and frees its handle even if the result is an error. Blocks until
+// all are done. Its messages start together, so sends and receives in any order do not deadlock.
+// Its collectives begin when its messages are done. Short ones of the same kind, type, operation
+// and root become one call, so all ranks must add the same ones in the same order. If a call was
+// refused, or two calls use the same memory and one of them writes it, none begins.
+enum ringfold_result ringfold_group_end(ringfold_comm_t group);
+
+// Frees the handle of a group without performing its calls. ringfold_comm_free does so for all
+// groups of its communicator.
+enum ringfold_result ringfold_group_discard(ringfold_comm_t group);
 
 // The version of the library, as RINGFOLD_VERSION is that of the header.
 uint32_t ringfold_version(void);
@@ -349,8 +376,137 @@ enum ringfold_result ringfold_init_with_store(uint32_t version,
 // differ between ranks. Free it with ringfold_op_free.
 enum ringfold_result ringfold_op_create_pre_mul_sum(double factor, ringfold_op_t *op);
 
-// Frees an operation that ringfold_op_create_pre_mul_sum made.
+// Makes an operation of the program, on elements of `element_bytes` bytes, which must be
+// commutative and associative. All ranks must make the same ones in the same order, with equal
+// names and sizes. Blocks until all ranks have compared them. ringfold_all_reduce_by takes the
+// operation. A name has at most 64 bytes, an element at most 16384, and a communicator at most
+// 1024 operations in its time. Free it with ringfold_op_free, before or after the communicator.
+enum ringfold_result ringfold_op_create(const char *name,
+                                        size_t element_bytes,
+                                        ringfold_combine_t combine,
+                                        void *context,
+                                        ringfold_comm_t comm,
+                                        ringfold_op_t *op);
+
+// Writes the reduction of all ranks' inputs by an operation of the program to the output of every
+// rank. Both have `count` elements of the operation's size. Elements are combined in rank order.
+// In place: `input` is NULL or equals `output`. All ranks must pass the same operation and the
+// same count. If the operation fails on one rank, the job fails.
+enum ringfold_result ringfold_all_reduce_by(const void *input,
+                                            void *output,
+                                            size_t count,
+                                            ringfold_op_t op,
+                                            ringfold_comm_t comm);
+
+// Frees an operation that a function of ringfold made. Waits for calls of other threads that use
+// it. The library does not call its function any more.
 enum ringfold_result ringfold_op_free(ringfold_op_t op);
+
+// Sends `count` elements to rank `to`, which must receive them with the same tag and the same
+// length in bytes. Blocks until the message has left, or until the receiver takes it if it is
+// long. Messages from one rank to another arrive in the order in which they were sent. They have
+// no part in the order of the collectives. Two ranks that send long messages to each other must
+// use ringfold_send_recv or a group of calls. In a group, `to` may be this rank.
+enum ringfold_result ringfold_send(const void *data,
+                                   size_t count,
+                                   enum ringfold_type type,
+                                   uint32_t to,
+                                   uint32_t tag,
+                                   ringfold_comm_t comm);
+
+// Receives the next message of rank `from` in `count` elements. Blocks until it has arrived. A
+// message with another tag or another length in bytes fails the job. In a group of calls, `from`
+// may be this rank.
+enum ringfold_result ringfold_recv(void *data,
+                                   size_t count,
+                                   enum ringfold_type type,
+                                   uint32_t from,
+                                   uint32_t tag,
+                                   ringfold_comm_t comm);
+
+// Sends `input_count` elements to rank `to` and receives the next message of rank `from` in
+// `output_count` elements, both with this tag. Both progress at once, so a ring of ranks that all
+// call it does not deadlock. Both ranks may be this one. Blocks until both are done. The input and
+// the output must lie apart.
+enum ringfold_result ringfold_send_recv(const void *input,
+                                        size_t input_count,
+                                        enum ringfold_type input_type,
+                                        uint32_t to,
+                                        void *output,
+                                        size_t output_count,
+                                        enum ringfold_type output_type,
+                                        uint32_t from,
+                                        uint32_t tag,
+                                        ringfold_comm_t comm);
+
+// Writes part r of this rank's input to part `rank` of the output of rank r. There is a count and
+// a displacement for each rank, in elements. If displacements are NULL, each part begins where the
+// one before it ends. An empty part may begin anywhere. In place: the input and its counts are
+// NULL, and the parts of the output are those of both.
+//
+// A rank that sends a part and the rank that receives it must give it the same length, or the job
+// fails. Parts of an output must not overlap each other. An input and an output overlap only in a
+// call in place. Between its first and its last part a buffer belongs to the call. This and all
+// other calls with parts block until this rank's part is done, and have no part in groups of
+// calls.
+enum ringfold_result ringfold_all_to_all_v(const void *input,
+                                           const size_t *input_counts,
+                                           const size_t *input_displacements,
+                                           void *output,
+                                           const size_t *output_counts,
+                                           const size_t *output_displacements,
+                                           enum ringfold_type type,
+                                           ringfold_comm_t comm);
+
+// Writes the `input_count` elements of each rank r to part r of the output of `root`. Parts are
+// those of ringfold_all_to_all_v. They and the output have a meaning on the root only, and may be
+// NULL elsewhere. In place on the root: `input` is NULL, and `input_count` is not read; or `input`
+// is part `root` of `output`.
+enum ringfold_result ringfold_gather_v(const void *input,
+                                       size_t input_count,
+                                       void *output,
+                                       const size_t *counts,
+                                       const size_t *displacements,
+                                       enum ringfold_type type,
+                                       uint32_t root,
+                                       ringfold_comm_t comm);
+
+// Writes part r of the input of `root` to the `output_count` elements of rank r. Parts are those
+// of ringfold_all_to_all_v. They and the input have a meaning on the root only, and may be NULL
+// elsewhere. In place on the root: `output` is part `root` of `input`; or `input` is NULL,
+// `output` is the long buffer, and `output_count` is not read.
+enum ringfold_result ringfold_scatter_v(const void *input,
+                                        const size_t *counts,
+                                        const size_t *displacements,
+                                        void *output,
+                                        size_t output_count,
+                                        enum ringfold_type type,
+                                        uint32_t root,
+                                        ringfold_comm_t comm);
+
+// Writes the `input_count` elements of each rank r to part r of every rank's output. Parts are
+// those of ringfold_all_to_all_v, with the same counts on all ranks. In place: `input` is NULL,
+// and `input_count` is not read; or `input` is part `rank` of `output`.
+enum ringfold_result ringfold_all_gather_v(const void *input,
+                                           size_t input_count,
+                                           void *output,
+                                           const size_t *counts,
+                                           const size_t *displacements,
+                                           enum ringfold_type type,
+                                           ringfold_comm_t comm);
+
+// Reduces all ranks' inputs and writes part `rank` of the result to this rank's output, which has
+// the count of that part. Parts are those of ringfold_all_to_all_v, with the same counts on all
+// ranks. Inputs are combined in rank order, and sums of short floats are rounded once. In place:
+// `output` is part `rank` of `input`; or `input` is NULL, and `output` is the long buffer. The
+// rest of the buffer of a call in place stays as it was.
+enum ringfold_result ringfold_reduce_scatter_v(const void *input,
+                                               void *output,
+                                               const size_t *counts,
+                                               const size_t *displacements,
+                                               enum ringfold_type type,
+                                               ringfold_op_t op,
+                                               ringfold_comm_t comm);
 
 // Makes a window of `bytes` bytes, all zero, and writes its handle and the address of its memory.
 // Every rank must call it with the same number. Blocks until all ranks have the window. All ranks

@@ -26,6 +26,7 @@
 //! * `crossed`: each rank broadcasts its own number, so no rank waits;
 //! * `late SECONDS`: rank 1 sleeps before the second call;
 //! * `exit`: rank 1 exits after the first call without leaving the communicator;
+//! * `leaves`: rank 1 leaves after the first call, while the others call again;
 //! * `abort`: rank 1 aborts from another thread, while it waits for the last rank, which sleeps;
 //! * `forked RANK`: RANK forks a child that tries its communicator, drops it, makes one of its own
 //!   and sleeps. All ranks all-reduce again and again until a call fails;
@@ -128,6 +129,7 @@ fn run(args: &[String]) -> Result<(), Error> {
             std::thread::sleep(Duration::from_secs(number(1) as u64));
             comm.all_reduce(&mut [1.0_f32; 1000], ReduceOp::Sum)
         }
+        Some("leaves") if is_odd_one => comm.leave(),
         Some("footprint") => footprint(&mut comm, number(1) / 4),
         Some("bits") => {
             println!("started");

@@ -4,6 +4,7 @@
 
 mod installed;
 mod page;
+mod table;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -35,16 +36,31 @@ fn ringrun(ranks: usize) -> Command {
     command
 }
 
-#[test]
-fn operations_give_the_results_of_plain_c() {
+/// Runs a program as jobs of several sizes.
+fn suits_jobs(name: &str) {
     let Some(installed) = Installed::get() else { return };
-    let program = installed.compile("operations");
+    let program = installed.compile(name);
     for (ranks, transport) in [(1, "shm"), (2, "shm"), (3, "shm"), (4, "shm"), (3, "tcp")] {
         let mut command = ringrun(ranks);
         command.arg(&program).env("RINGFOLD_TRANSPORT", transport);
         let outcome = run(&mut command, DEADLINE);
         assert_eq!(outcome.stdout.matches(" is content\n").count(), ranks, "{outcome:?}");
     }
+}
+
+#[test]
+fn operations_give_the_results_of_plain_c() {
+    suits_jobs("operations");
+}
+
+#[test]
+fn messages_and_groups_of_calls_arrive_or_are_refused() {
+    suits_jobs("messages");
+}
+
+#[test]
+fn parts_and_operations_of_the_program_give_the_results_of_plain_c() {
+    suits_jobs("parts");
 }
 
 #[test]
@@ -77,12 +93,21 @@ fn valgrind_finds_no_error_and_no_leak() {
     if !needed::are_there("valgrind", &["valgrind"]) {
         return;
     }
-    for (name, args) in [("misuse", &[][..]), ("operations", &[]), ("meet", &["id", "2", "4"])] {
-        let mut command = Command::new("valgrind");
+    let check = |mut command: Command, name, args: &[&str]| {
         command.args(["--quiet", "--error-exitcode=9", "--leak-check=full"]);
         command.args(["--show-leak-kinds=definite", "--errors-for-leak-kinds=definite"]);
         command.arg(installed.compile(name)).args(args);
         run(&mut command, CHECKED_DEADLINE);
+    };
+    let alone = || Command::new("valgrind");
+    check(alone(), "misuse", &[]);
+    check(alone(), "operations", &[]);
+    check(alone(), "meet", &["id", "2", "4"]);
+    for name in ["messages", "parts"] {
+        check(alone(), name, &[]);
+        let mut job = ringrun(2);
+        job.arg("valgrind");
+        check(job, name, &[]);
     }
 }
 
@@ -95,7 +120,7 @@ fn the_example_learns() {
 }
 
 /// The functions that the header declares.
-fn declared() -> BTreeSet<String> {
+pub(crate) fn declared() -> BTreeSet<String> {
     let header = fs::read_to_string(format!("{SOURCES}/ringfold.h")).unwrap();
     let code = header.lines().filter(|line| !line.trim_start().starts_with("//"));
     let names = code.filter_map(|line| {

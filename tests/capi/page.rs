@@ -52,7 +52,7 @@ fn the_page_works_as_it_stands() {
             other => panic!("a block of {other}"),
         }
     }
-    assert_eq!(programs, 2);
+    assert_eq!(programs, 4);
     let ringrun = program::binary("ringrun");
     let path = std::env::join_paths(
         [ringrun.parent().unwrap().to_owned()]
@@ -64,5 +64,6 @@ fn the_page_works_as_it_stands() {
     let outcome = run(&mut shell, DEADLINE);
     let four = "the numbers of 4 ranks add up to 6\n";
     let one = "the numbers of 1 ranks add up to 0\n";
-    assert_eq!(outcome.stdout, format!("{four}{one}10 11 12\n"), "{outcome:?}");
+    let rest = "10 11 12\nrank 2 is the last one, sum 99 is 297\nrank 2 has 0.5\n";
+    assert_eq!(outcome.stdout, format!("{four}{one}{rest}"), "{outcome:?}");
 }

@@ -68,9 +68,27 @@ impl Job {
     /// # Panics
     /// If there is none within `limit`. The message has the output.
     pub fn wait_for_line(&self, limit: Duration, is_it: impl Fn(&str) -> bool) -> String {
+        self.wait_for(&self.stdout, limit, is_it)
+    }
+
+    /// Waits for a line of standard error for which `is_it` holds, and returns it.
+    ///
+    /// # Panics
+    /// As [`wait_for_line`](Self::wait_for_line).
+    pub fn wait_for_log(&self, limit: Duration, is_it: impl Fn(&str) -> bool) -> String {
+        self.wait_for(&self.stderr, limit, is_it)
+    }
+
+    fn wait_for(&self, printed: &Printed, limit: Duration, is_it: impl Fn(&str) -> bool) -> String {
         let find = |text: &str| text.lines().find(|line| is_it(line)).map(str::to_owned);
-        let line = self.stdout.wait(Instant::now() + limit, |text, _| find(text));
+        let line = printed.wait(Instant::now() + limit, |text, _| find(text));
         line.unwrap_or_else(|| panic!("no such line within {limit:?}\n{}", self.printed()))
+    }
+
+    /// The process id of the program.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.child.id()
     }
 
     /// Waits for the end of the program, and of all processes that hold its output.

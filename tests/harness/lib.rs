@@ -4,12 +4,15 @@
 //! * `program`: finds and builds the programs of the workspace;
 //! * `needed`: skips tests on machines that lack something;
 //! * `rdma`: RDMA devices, and their hosts;
+//! * `aggregator`: a running `ringfold aggregate`;
 //! * `job`: a running program with its output and a deadline.
 #![forbid(unsafe_code)]
 
+mod aggregator;
 mod job;
 pub mod needed;
 pub mod program;
 pub mod rdma;
 
+pub use aggregator::{Aggregator, Home};
 pub use job::{Job, Outcome};

@@ -1,17 +1,18 @@
 //! Calls over aggregators that run as processes, which tests kill and stop at random moments.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![expect(clippy::print_stdout, reason = "times, for people")]
+
+mod members;
+mod trees;
 
 use std::collections::BTreeMap;
-use std::io::{BufRead as _, BufReader};
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::process::Command;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use ringfold_tests::{Job, Outcome, program};
-use rustix::process::{Pid, Signal, kill_process};
+use ringfold_tests::{Aggregator, Home, Job, Outcome, program};
+use rustix::process::Signal;
 
 /// The deadline of a job, for a loaded machine.
 const DEADLINE: Duration = Duration::from_secs(120);
@@ -19,67 +20,37 @@ const DEADLINE: Duration = Duration::from_secs(120);
 /// Hosts for which ranks of one machine stand.
 const HOSTS: usize = 3;
 
-/// A running `ringfold aggregate`, which ends with the test.
-struct Aggregator {
-    process: Child,
-    at: String,
-    home: PathBuf,
+const ALGORITHMS: &str = "allreduce:in_network;reduce:in_network;barrier:in_network";
+
+/// A job of ranks, each on a host of its own, that use these aggregators.
+struct Ranks<'a> {
+    hosts: usize,
+    home: &'a Home,
+    /// `RINGFOLD_AGGREGATORS`.
+    aggregators: &'a str,
 }
 
-impl Aggregator {
-    fn start(arguments: &[&str]) -> Self {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("ringfold-in-network-{}-{number}", std::process::id());
-        let home = std::env::temp_dir().join(name);
-        std::fs::create_dir_all(&home).unwrap();
-        let mut command = Command::new(program::binary("ringfold"));
-        command.args(["aggregate", "--listen", "127.0.0.1:0", "--threads", "1"]).args(arguments);
-        command.env("HOME", &home).env_remove("RINGFOLD_SITE_SECRET_FILE");
-        let mut process = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
-        let mut line = String::new();
-        BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let at = line.strip_prefix("aggregator at ").and_then(|rest| rest.split_once(": "));
-        let at = at.unwrap_or_else(|| panic!("{line:?}")).0.to_owned();
-        Self { process, at, home }
-    }
-
-    fn signal(&self, signal: Signal) {
-        let pid = Pid::from_raw(i32::try_from(self.process.id()).unwrap()).unwrap();
-        kill_process(pid, signal).unwrap();
-    }
-
-    /// Ranks, one on each host, that use this aggregator.
-    fn ranks(&self, task: &[&str]) -> Command {
-        let mut command = ringrun(task);
-        command.env("HOME", &self.home).env("RINGFOLD_AGGREGATORS", &self.at);
-        command.env("RINGFOLD_INNETWORK", "require");
+impl Ranks<'_> {
+    fn run(&self, task: &[&str]) -> Command {
+        let mut command = Command::new(program::binary("ringrun"));
+        let script = "RINGFOLD_HOSTID=host-$RINGFOLD_RANK exec \"$@\"";
+        command.args(["-n", &self.hosts.to_string(), "--timeout", "60", "sh", "-c", script, "sh"]);
+        command.arg(program::binary("rank")).args(task);
+        command.env("RINGFOLD_TRANSPORT", "tcp").env("RINGFOLD_TIMEOUT", "30");
+        command.env("HOME", self.home.path()).env_remove("RINGFOLD_SITE_SECRET_FILE");
+        command.env("RINGFOLD_ALGO", ALGORITHMS);
+        command.env("RINGFOLD_AGGREGATORS", self.aggregators).env("RINGFOLD_INNETWORK", "require");
         command
     }
 }
 
-impl Drop for Aggregator {
-    fn drop(&mut self) {
-        self.process.kill().ok();
-        self.process.wait().ok();
-        std::fs::remove_dir_all(&self.home).ok();
-    }
-}
-
-fn ringrun(task: &[&str]) -> Command {
-    let mut command = Command::new(program::binary("ringrun"));
-    let script = "RINGFOLD_HOSTID=host-$RINGFOLD_RANK exec \"$@\"";
-    command.args(["-n", &HOSTS.to_string(), "--timeout", "60", "sh", "-c", script, "sh"]);
-    command.arg(program::binary("rank")).args(task);
-    command.env("RINGFOLD_TRANSPORT", "tcp").env("RINGFOLD_TIMEOUT", "30");
-    command.env_remove("RINGFOLD_SITE_SECRET_FILE");
-    let algorithms = "allreduce:in_network;reduce:in_network;barrier:in_network";
-    command.env("RINGFOLD_ALGO", algorithms);
-    command
+/// Three ranks that use an aggregator.
+fn ranks<'a>(home: &'a Home, aggregator: &'a Aggregator) -> Ranks<'a> {
+    Ranks { hosts: HOSTS, home, aggregators: &aggregator.at }
 }
 
 /// The bits of all rounds, which must be the same in each, by rank.
-fn bits(outcome: &Outcome, rounds: usize) -> BTreeMap<String, String> {
+fn bits(outcome: &Outcome, hosts: usize, rounds: usize) -> BTreeMap<String, String> {
     assert!(outcome.status.success(), "{outcome:?}");
     let mut bits = BTreeMap::new();
     let mut count = 0;
@@ -90,24 +61,32 @@ fn bits(outcome: &Outcome, rounds: usize) -> BTreeMap<String, String> {
         assert_eq!(first, digest, "rank {rank} has other bits: {outcome:?}");
         count += 1;
     }
-    assert_eq!(count, HOSTS * rounds, "{outcome:?}");
+    assert_eq!(count, hosts * rounds, "{outcome:?}");
     bits
 }
 
-/// Interrupts the aggregator some time after the first round.
-fn interrupted(signal: Signal, after: Duration) {
-    const ROUNDS: usize = 6;
-    let aggregator = Aggregator::start(&[]);
-    let mut command = aggregator.ranks(&["bits", &ROUNDS.to_string()]);
+/// Starts some rounds, and interrupts an aggregator some time after the first. Returns the bits,
+/// and the time from the first round to the last.
+fn interrupted(
+    ranks: &Ranks<'_>,
+    aggregator: &Aggregator,
+    (signal, after): (Signal, Duration),
+) -> (BTreeMap<String, String>, Duration) {
+    let mut command = ranks.run(&["bits", &ROUNDS.to_string()]);
     command.env("RINGFOLD_DEBUG", "WARN");
     let job = Job::start(&mut command);
     job.wait_for_line(DEADLINE, |line| line.starts_with("bits "));
+    let began = Instant::now();
     thread::sleep(after);
     aggregator.signal(signal);
     let outcome = job.finish(DEADLINE);
-    bits(&outcome, ROUNDS);
+    let took = began.elapsed();
     assert!(outcome.stderr.contains("is given up"), "it was not in use: {outcome:?}");
+    (bits(&outcome, ranks.hosts, ROUNDS), took)
 }
+
+/// Rounds of a job whose aggregator is interrupted.
+const ROUNDS: usize = 6;
 
 /// A moment within the rounds, other in each run.
 fn moment() -> Duration {
@@ -115,62 +94,130 @@ fn moment() -> Duration {
     Duration::from_millis(u64::from(now.subsec_micros()) % 1000)
 }
 
+/// The bits of ranks that combine all chunks themselves, and the time from the first round to the
+/// last. Their aggregator is killed before the calls, after the ranks have joined.
+fn own_steps(
+    ranks: &Ranks<'_>,
+    aggregator: &Aggregator,
+    rounds: usize,
+) -> (BTreeMap<String, String>, Duration) {
+    let job = Job::start(&mut ranks.run(&["bits", &rounds.to_string(), "2"]));
+    job.wait_for_line(DEADLINE, |line| line == "started");
+    aggregator.signal(Signal::KILL);
+    job.wait_for_line(DEADLINE, |line| line.starts_with("bits "));
+    let began = Instant::now();
+    let outcome = job.finish(DEADLINE);
+    let took = began.elapsed();
+    (bits(&outcome, ranks.hosts, rounds), took)
+}
+
 #[test]
 fn all_types_and_operations_have_the_bits_of_the_ranks_own_steps() {
-    let aggregator = Aggregator::start(&[]);
-    let with = Job::start(&mut aggregator.ranks(&["bits", "1"])).finish(DEADLINE);
-    let with = bits(&with, 1);
-    // It is killed before the calls, after the ranks have joined, so all chunks go by the fallback.
-    let without = Aggregator::start(&[]);
-    let job = Job::start(&mut without.ranks(&["bits", "1", "2"]));
-    job.wait_for_line(DEADLINE, |line| line == "started");
-    without.signal(Signal::KILL);
-    assert_eq!(bits(&job.finish(DEADLINE), 1), with);
+    let home = Home::new();
+    let aggregator = home.aggregator(&[]);
+    let ranks = ranks(&home, &aggregator);
+    let with = Job::start(&mut ranks.run(&["bits", "1"])).finish(DEADLINE);
+    assert_eq!(own_steps(&ranks, &aggregator, 1).0, bits(&with, HOSTS, 1));
+}
+
+/// Interrupts aggregators at random moments, and compares the bits with those of the ranks' own
+/// steps. Prints how much longer a job takes than one whose ranks combine all chunks themselves.
+fn interrupted_often(times: usize, signal: Signal) {
+    let home = Home::new();
+    let aggregator = home.aggregator(&[]);
+    let (wanted, own) = own_steps(&ranks(&home, &aggregator), &aggregator, ROUNDS);
+    let mut beyond = Vec::new();
+    for _ in 0..times {
+        let aggregator = home.aggregator(&[]);
+        let after = moment();
+        let (bits, took) = interrupted(&ranks(&home, &aggregator), &aggregator, (signal, after));
+        assert_eq!(bits, wanted, "{signal:?} after {after:?}");
+        beyond.push(took.saturating_sub(own));
+    }
+    beyond.sort_unstable();
+    let (median, most) = (beyond[times / 2], beyond[times - 1]);
+    println!(
+        "{times} x {signal:?}: own steps take {own:?}, jobs {median:?} longer, {most:?} at most"
+    );
 }
 
 #[test]
 fn killed_aggregators_change_no_bits() {
-    for _ in 0..3 {
-        interrupted(Signal::KILL, moment());
-    }
+    interrupted_often(3, Signal::KILL);
 }
 
 #[test]
 fn stopped_aggregators_change_no_bits() {
-    for _ in 0..2 {
-        interrupted(Signal::STOP, moment());
-    }
+    interrupted_often(2, Signal::STOP);
 }
 
 #[test]
 #[ignore = "takes minutes"]
 fn a_hundred_kills_and_fifty_stops() {
-    (0..100).for_each(|_| interrupted(Signal::KILL, moment()));
-    (0..50).for_each(|_| interrupted(Signal::STOP, moment()));
+    interrupted_often(100, Signal::KILL);
+    interrupted_often(50, Signal::STOP);
+}
+
+#[test]
+fn a_new_aggregator_serves_later_calls() {
+    let home = Home::new();
+    let mut aggregator = home.aggregator(&[]);
+    let stop = home.path().join("stop");
+    let mut command = ranks(&home, &aggregator).run(&["checked", "4000", stop.to_str().unwrap()]);
+    let job = Job::start(&mut command);
+    job.wait_for_line(DEADLINE, |line| line.starts_with("call "));
+    for _ in 0..2 {
+        aggregator.kill();
+        let place = aggregator.at.clone();
+        aggregator = home.aggregator(&["--listen", &place]);
+        let began = Instant::now();
+        while home.chunks(&place).iter().all(|chunks| *chunks < 10) {
+            assert!(began.elapsed() < DEADLINE, "no call uses the new aggregator");
+            thread::sleep(Duration::from_millis(100));
+        }
+    }
+    std::fs::write(&stop, "").unwrap();
+    let outcome = job.finish(DEADLINE);
+    assert!(outcome.status.success() && !outcome.stdout.contains("wrong"), "{outcome:?}");
 }
 
 #[test]
 fn require_names_the_reason_on_every_rank_and_auto_goes_on() {
-    let small = Aggregator::start(&["--memory", "64K"]);
-    let refused = Job::start(&mut small.ranks(&["bits", "1"])).finish(DEADLINE);
+    let home = Home::new();
+    let small = home.aggregator(&["--memory", "64K"]);
+    let ranks = ranks(&home, &small);
+    let refused = Job::start(&mut ranks.run(&["bits", "1"])).finish(DEADLINE);
     assert!(!refused.status.success(), "{refused:?}");
     let named = |line: &&str| line.contains("RINGFOLD_INNETWORK=require cannot be met");
     let lines: Vec<_> =
         refused.stderr.lines().chain(refused.stdout.lines()).filter(named).collect();
     assert!(lines.len() >= HOSTS && lines.iter().all(|it| it.contains("refused")), "{refused:?}");
-    let mut auto = small.ranks(&["bits", "1"]);
+    let mut auto = ranks.run(&["bits", "1"]);
     let auto = Job::start(auto.env("RINGFOLD_INNETWORK", "auto")).finish(DEADLINE);
-    bits(&auto, 1);
+    bits(&auto, HOSTS, 1);
     let logged = auto.stderr.matches("no in-network reduction by these aggregators").count();
     assert_eq!(logged, 1, "{auto:?}");
 }
 
 #[test]
 fn another_site_secret_is_refused() {
-    let [one, other] = [(); 2].map(|()| Aggregator::start(&[]));
-    let mut command = one.ranks(&["bits", "1"]);
-    let refused = Job::start(command.env("HOME", &other.home)).finish(DEADLINE);
+    let [one, other] = [(); 2].map(|()| Home::new());
+    let aggregator = one.aggregator(&[]);
+    drop(other.aggregator(&[]));
+    let refused = Job::start(&mut ranks(&other, &aggregator).run(&["bits", "1"])).finish(DEADLINE);
     assert!(!refused.status.success(), "{refused:?}");
     let all = format!("{}{}", refused.stdout, refused.stderr);
     assert!(all.contains("holds another site secret"), "{refused:?}");
+}
+
+#[test]
+fn a_wrong_setting_is_an_error_of_every_rank() {
+    let home = Home::new();
+    let ranks = Ranks { hosts: HOSTS, home: &home, aggregators: "/no/such/file" };
+    let mut auto = ranks.run(&["bits", "1"]);
+    let outcome = Job::start(auto.env("RINGFOLD_INNETWORK", "auto")).finish(DEADLINE);
+    assert!(!outcome.status.success(), "{outcome:?}");
+    let all = format!("{}{}", outcome.stdout, outcome.stderr);
+    let lines = all.lines().filter(|it| it.contains("RINGFOLD_AGGREGATORS: /no/such/file"));
+    assert!(lines.count() >= HOSTS, "{outcome:?}");
 }

@@ -1,8 +1,9 @@
 //! Point-to-point messages over every transport.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use ringfold::{Communicator, Error, FailureCause, Operation, Rank, ReduceOp};
+use ringfold::{Communicator, Config, Error, FailureCause, Operation, Rank, ReduceOp};
 
 use crate::via::Via;
 
@@ -148,6 +149,58 @@ fn a_message_that_never_comes_is_overdue() {
         comm.recv(&mut [0_u8], Rank(0), 0)
     };
     fails(&[("RINGFOLD_TIMEOUT", "60")], |_| Ok(()), recv, text);
+}
+
+/// Leaves the group, and puts a group of one in its place. The others fail the job before they
+/// leave, so the outcome has no meaning.
+fn leave(comm: &mut Communicator) {
+    let settings = Config::from_map(BTreeMap::new()).unwrap();
+    drop(std::mem::replace(comm, Communicator::init_with(&settings).unwrap()));
+}
+
+#[test]
+fn a_rank_that_has_left_ends_the_wait_for_its_messages() {
+    // Also rank 0, which has the control plane.
+    for gone in [2, 0].map(Rank) {
+        let [waiting, third] = if gone == Rank(2) { [0, 1].map(Rank) } else { [1, 2].map(Rank) };
+        for len in [8, 1 << 20] {
+            on_all(3, &[("RINGFOLD_TIMEOUT", "60")], |comm| {
+                let mut into = vec![0xa5; len];
+                if comm.rank() == gone {
+                    // Its last message still arrives.
+                    comm.send(&content(gone, waiting, 0, len), waiting, 1).unwrap();
+                    return leave(comm);
+                }
+                let result = if comm.rank() == waiting {
+                    comm.recv(&mut into, gone, 1).unwrap();
+                    assert!(into == content(gone, waiting, 0, len));
+                    comm.recv(&mut into, gone, 2)
+                } else {
+                    comm.recv(&mut into, waiting, 3)
+                };
+                let Err(Error::Failed(failure)) = result else { panic!("{result:?}") };
+                let FailureCause::Link { from, to, cause } = &*failure.cause else {
+                    panic!("{failure}")
+                };
+                assert_eq!((from.rank, to.rank), (waiting, gone));
+                assert_eq!(cause, "the rank has left the job");
+                assert!([waiting, third].contains(&comm.rank()));
+            });
+        }
+    }
+}
+
+#[test]
+fn a_message_to_a_rank_that_has_left_is_an_error() {
+    on_all(2, &[("RINGFOLD_TIMEOUT", "60")], |comm| {
+        if comm.rank() == Rank(1) {
+            return leave(comm);
+        }
+        let result = comm.send(&vec![1_u8; 64 << 20], Rank(1), 0);
+        let Err(Error::Failed(failure)) = result else { panic!("{result:?}") };
+        let text = failure.cause.to_string();
+        assert!(text.contains("the rank has left the job"), "{text}");
+    });
 }
 
 #[test]

@@ -50,17 +50,6 @@ impl AggregationTree {
             Self::Node(children) => 1 + children.iter().map(Self::depth).max().unwrap_or(0),
         }
     }
-
-    /// The most children of an aggregator.
-    #[must_use]
-    pub fn fan_in(&self) -> usize {
-        match self {
-            Self::Member(_) => 0,
-            Self::Node(children) => {
-                children.iter().map(Self::fan_in).max().unwrap_or(0).max(children.len())
-            }
-        }
-    }
 }
 
 /// The aggregators that the ranks of a communicator may use.
@@ -79,9 +68,9 @@ pub struct Aggregation {
     pub is_exact: bool,
     /// The time that a chunk spends in one aggregator, in picoseconds.
     pub latency_ps: u64,
-    /// The time for which an aggregator is busy with one byte of one child, in picoseconds; 0 if it
-    /// has the bandwidth of all its children.
-    pub child_byte_ps: u64,
+    /// The time for which the links of the busiest aggregator are busy with one byte of a call, in
+    /// picoseconds. 0 if each has the bandwidth of all its children.
+    pub byte_ps: u64,
 }
 
 impl Aggregation {
@@ -96,8 +85,15 @@ impl Aggregation {
             chunk_bytes: 64 * 1024,
             is_exact: true,
             latency_ps: 5_000_000,
-            child_byte_ps: 0,
+            byte_ps: 0,
         }
+    }
+
+    /// The time of one byte from or to each of `neighbours` in picoseconds, over links with this
+    /// rate together in Mbit/s.
+    #[must_use]
+    pub fn byte_ps_of(mbps: u32, neighbours: usize) -> u64 {
+        8_000_000 * neighbours as u64 / u64::from(mbps.max(1))
     }
 }
 
@@ -111,7 +107,6 @@ mod tests {
             for children in [2, 3, 64] {
                 let tree = AggregationTree::levels(members, children);
                 assert_eq!(tree.members(), (0..members).collect::<Vec<_>>());
-                assert!(tree.fan_in() <= children, "{members} members");
                 let enough = (1..).find(|depth| children.pow(*depth) >= members);
                 assert_eq!(Some(tree.depth()), enough.map(|depth| depth as usize));
             }

@@ -12,6 +12,7 @@ use std::time::Instant;
 use anyhow::{Context, bail};
 use ringfold::config::Constraints;
 use ringfold::{Call, Collective, Communicator, Config, DataType, Error, Rank, ReduceOp};
+use ringfold_bench::Test;
 use ringfold_bench::buffers::{CallBuffers, Kind, buffer_bytes};
 use serde_json::json;
 
@@ -229,8 +230,8 @@ impl Timer {
         let in_place = in_place(call);
         let oracle = self.buffers.fill(&self.comm, call, in_place, 0);
         let first = self.time_batch(call, 1)?;
-        let result = self.buffers.result(&self.comm, call, in_place);
-        let mut wrong = [oracle.count_wrong(self.comm.rank(), result) as u64];
+        let test = (Test::Collective(call.collective), call);
+        let mut wrong = [self.buffers.count_wrong(&self.comm, test, in_place, &oracle) as u64];
         self.comm.all_reduce(&mut wrong, ReduceOp::Sum)?;
         candidate.wrong = wrong[0];
         candidate.trial = first;
@@ -264,7 +265,8 @@ impl Timer {
         let (in_place, size) = (in_place(call), self.comm.size());
         let (mut call, algorithm) = (*call, self.comm.algorithm_for(call));
         for _ in 0..calls {
-            self.buffers.perform(&mut self.comm, &call, in_place)?;
+            let test = (Test::Collective(call.collective), &call);
+            self.buffers.perform(&mut self.comm, test, in_place)?;
             call.root = root_after(&call, algorithm, size);
         }
         Ok(())

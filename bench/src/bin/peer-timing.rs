@@ -1,7 +1,7 @@
-//! Times one collective exactly as `bench/peers/timing.c` times a peer's, which describes the
+//! Times one operation exactly as `bench/peers/timing.c` times a peer's, which describes the
 //! method. A change to one needs the same change to the other. `bench/peers/run` starts both.
 //!
-//! `peer-timing [--windows|--registered] [--type TYPE] COLLECTIVE PLACES SECONDS BATCHES
+//! `peer-timing [--windows|--registered] [--type TYPE] OPERATION PLACES SECONDS BATCHES
 //! BYTES:CALLS...`. TYPE is a short name as in bf16; the default is f32.
 #![expect(clippy::print_stdout, reason = "the results")]
 #![expect(clippy::cast_possible_truncation, reason = "a number of calls")]
@@ -10,16 +10,38 @@ use std::time::Instant;
 
 use anyhow::{Context, bail};
 use ringfold::{Call, Collective, Communicator, DataType, Error, Rank, ReduceOp};
+use ringfold_bench::Test;
 use ringfold_bench::buffers::{CallBuffers, Kind, buffer_bytes};
 
-const USAGE: &str = "peer-timing [--windows|--registered] [--type TYPE] COLLECTIVE PLACES SECONDS \
+const USAGE: &str = "peer-timing [--windows|--registered] [--type TYPE] OPERATION PLACES SECONDS \
                      BATCHES BYTES:CALLS...";
+
+/// The operations and their names.
+const TESTS: [(&str, Test); 17] = [
+    ("all_reduce", Test::Collective(Collective::AllReduce)),
+    ("all_gather", Test::Collective(Collective::AllGather)),
+    ("reduce_scatter", Test::Collective(Collective::ReduceScatter)),
+    ("broadcast", Test::Collective(Collective::Broadcast)),
+    ("reduce", Test::Collective(Collective::Reduce)),
+    ("barrier", Test::Collective(Collective::Barrier)),
+    ("all_to_all", Test::Collective(Collective::AllToAll)),
+    ("gather", Test::Collective(Collective::Gather)),
+    ("scatter", Test::Collective(Collective::Scatter)),
+    ("scan", Test::Collective(Collective::Scan)),
+    ("exscan", Test::Collective(Collective::Exscan)),
+    ("send_recv", Test::SendRecv),
+    ("all_to_all_v", Test::AllToAllV),
+    ("gather_v", Test::GatherV),
+    ("scatter_v", Test::ScatterV),
+    ("all_gather_v", Test::AllGatherV),
+    ("reduce_scatter_v", Test::ReduceScatterV),
+];
 
 /// The command line.
 struct Options {
     kind: Kind,
     data_type: DataType,
-    collective: Collective,
+    test: Test,
     places: String,
     /// The time after which a cell starts no more batches.
     seconds: f64,
@@ -66,21 +88,9 @@ impl Options {
             }
             args => (DataType::F32, args),
         };
-        let [collective, places, seconds, batches, cells @ ..] = args else { bail!(USAGE) };
-        let collective = match collective.as_str() {
-            "all_reduce" => Collective::AllReduce,
-            "all_gather" => Collective::AllGather,
-            "reduce_scatter" => Collective::ReduceScatter,
-            "broadcast" => Collective::Broadcast,
-            "reduce" => Collective::Reduce,
-            "barrier" => Collective::Barrier,
-            "all_to_all" => Collective::AllToAll,
-            "gather" => Collective::Gather,
-            "scatter" => Collective::Scatter,
-            "scan" => Collective::Scan,
-            "exscan" => Collective::Exscan,
-            other => bail!("{other}: not a timed collective"),
-        };
+        let [name, places, seconds, batches, cells @ ..] = args else { bail!(USAGE) };
+        let known = TESTS.iter().find(|(known, _)| known == name);
+        let (_, test) = *known.with_context(|| format!("{name}: not a timed operation"))?;
         let cell = |text: &String| {
             let (bytes, calls) = text.split_once(':').context("a cell is BYTES:CALLS")?;
             anyhow::Ok((bytes.parse()?, calls.parse::<usize>()?.max(1)))
@@ -88,7 +98,7 @@ impl Options {
         Ok(Self {
             kind,
             data_type,
-            collective,
+            test,
             places: places.clone(),
             seconds: seconds.parse()?,
             batches: batches.parse::<usize>()?.max(1),
@@ -96,14 +106,16 @@ impl Options {
         })
     }
 
-    /// Returns the call with `bytes` in its larger buffer; a block has at least one element.
+    /// Returns the call with `bytes` in its larger buffer; a block, and a share of uneven parts,
+    /// has at least one element.
     fn call(&self, bytes: usize, comm: &Communicator) -> Call {
-        let ranks = comm.size();
-        let has_blocks = self.collective.has_blocks();
+        let (test, collective) = (self.test, self.test.collective());
+        let shares = if test.is_uneven() { test.shares(comm.size()) } else { 1 };
+        let blocks = if collective.has_blocks() { comm.size() } else { shares };
         let elements = bytes / self.data_type.bytes();
         Call {
-            collective: self.collective,
-            count: (if has_blocks { elements / ranks } else { elements }).max(1),
+            collective,
+            count: (elements / blocks).max(1) * shares,
             data_type: self.data_type,
             op: ReduceOp::Sum,
             root: Rank(0),
@@ -121,15 +133,16 @@ impl Timer {
         in_place: bool,
     ) -> Result<(), Error> {
         let call = options.call(bytes, &self.comm);
-        let wrong = self.check(&call, in_place)?;
+        let test = (options.test, &call);
+        let wrong = self.check(test, in_place)?;
         if in_place {
             self.buffers.clear(&self.comm, &call);
         }
         let first = (calls / 10).max(1);
-        let warm = self.time_batch(&call, first, in_place)? / first as f64;
+        let warm = self.time_batch(test, first, in_place)? / first as f64;
         let bearable = (options.seconds / options.batches as f64 / warm).max(1.0);
         let calls = calls.min(bearable as usize);
-        let (seconds, batches) = self.time(options, &call, calls, in_place)?;
+        let (seconds, batches) = self.time(options, test, calls, in_place)?;
         if self.comm.rank() == Rank(0) {
             let place = if in_place { "in" } else { "out" };
             let (used, time) = (buffer_bytes(&call, self.comm.size()), seconds * 1e6);
@@ -139,11 +152,10 @@ impl Timer {
     }
 
     /// Makes one call, and returns the number of wrong elements on all ranks.
-    fn check(&mut self, call: &Call, in_place: bool) -> Result<u64, Error> {
-        let oracle = self.buffers.fill(&self.comm, call, in_place, 0);
-        self.perform(call, in_place)?;
-        let result = self.buffers.result(&self.comm, call, in_place);
-        let mut wrong = [oracle.count_wrong(self.comm.rank(), result) as u64];
+    fn check(&mut self, test: (Test, &Call), in_place: bool) -> Result<u64, Error> {
+        let oracle = self.buffers.fill(&self.comm, test.1, in_place, 0);
+        self.perform(test, in_place)?;
+        let mut wrong = [self.buffers.count_wrong(&self.comm, test, in_place, &oracle) as u64];
         self.comm.all_reduce(&mut wrong, ReduceOp::Sum)?;
         Ok(wrong[0])
     }
@@ -152,13 +164,13 @@ impl Timer {
     fn time(
         &mut self,
         options: &Options,
-        call: &Call,
+        test: (Test, &Call),
         calls: usize,
         in_place: bool,
     ) -> Result<(f64, usize), Error> {
         let (mut times, mut spent) = (Vec::with_capacity(options.batches), 0.0);
         while times.len() < options.batches && (times.is_empty() || spent < options.seconds) {
-            let time = self.time_batch(call, calls, in_place)?;
+            let time = self.time_batch(test, calls, in_place)?;
             spent += time;
             times.push(time / calls as f64);
         }
@@ -167,21 +179,26 @@ impl Timer {
     }
 
     /// Returns the seconds that `calls` calls take on the slowest rank.
-    fn time_batch(&mut self, call: &Call, calls: usize, in_place: bool) -> Result<f64, Error> {
+    fn time_batch(
+        &mut self,
+        test: (Test, &Call),
+        calls: usize,
+        in_place: bool,
+    ) -> Result<f64, Error> {
         self.comm.barrier()?;
         let start = Instant::now();
         for _ in 0..calls {
-            self.perform(call, in_place)?;
+            self.perform(test, in_place)?;
         }
         let mut slowest = [start.elapsed().as_secs_f64()];
         self.comm.all_reduce(&mut slowest, ReduceOp::Max)?;
         Ok(slowest[0])
     }
 
-    fn perform(&mut self, call: &Call, in_place: bool) -> Result<(), Error> {
-        if call.collective == Collective::Barrier {
+    fn perform(&mut self, test: (Test, &Call), in_place: bool) -> Result<(), Error> {
+        if test.1.collective == Collective::Barrier {
             return self.comm.barrier();
         }
-        self.buffers.perform(&mut self.comm, call, in_place)
+        self.buffers.perform(&mut self.comm, test, in_place)
     }
 }

@@ -81,6 +81,15 @@ impl Oracle {
         }
     }
 
+    /// Counts the wrong elements of a part that begins at element `first` of the input of rank
+    /// `from`, or of the reduction of all inputs if the call is an all-reduce.
+    #[must_use]
+    pub fn count_wrong_part(&self, from: Rank, first: usize, part: &[u8]) -> usize {
+        let is_sum = self.call.collective == Collective::AllReduce;
+        let table = if is_sum { self.reduced() } else { self.raw(from.index()) };
+        self.differ(&table, first, part)
+    }
+
     fn raw(&self, rank: usize) -> Vec<u8> {
         self.table(|phase| self.encode(self.value(rank, phase)))
     }

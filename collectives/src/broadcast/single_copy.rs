@@ -5,50 +5,21 @@
 //!
 //! Source: a flat tree, by single copies.
 
-use ringfold_topology::Layout;
-use ringfold_types::{Buffer, Call, Collective, Slice};
+use ringfold_types::{Buffer, Collective, Slice};
 
-use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
-use crate::crossing::Messages;
-use crate::pattern::ring;
-use crate::schedule::{Builder, Form, Schedule};
+use crate::algorithm::{Algorithm, Moved, Needs, Way};
+use crate::fan::{self, messages, stated};
 
 pub(super) const ALGORITHM: Algorithm = Algorithm {
     collective: Collective::Broadcast,
     name: "single_copy",
     needs: Needs::Rendezvous,
     way: Way::AtRoot,
-    schedule,
+    schedule: |plan| {
+        let own = Slice::new(Buffer::Input, 0, plan.call.count);
+        fan::schedule(ALGORITHM.name, plan, |_| own)
+    },
     stated,
     moved: Moved::results,
     messages,
 };
-
-fn stated(call: &Call, layout: &Layout) -> Stated {
-    let size = layout.size();
-    Stated { steps: usize::from(size > 1), sent: call.count * (size - 1) }
-}
-
-fn messages(messages: &mut Messages<'_>) {
-    let (root, count) = (messages.call.root, messages.call.count);
-    for rank in messages.ranks().filter(|rank| *rank != root) {
-        messages.send(root, rank, Form::Element, count);
-    }
-}
-
-fn schedule(plan: &ScheduleParams<'_>) -> Schedule {
-    let (size, rank, root) = (plan.size(), plan.rank, plan.call.root);
-    let mut steps = Builder::new(plan, ALGORITHM.name, 1);
-    let output = Slice::new(Buffer::Output, 0, plan.call.count);
-    if rank == root {
-        let own = Slice { buffer: Buffer::Input, ..output };
-        for distance in 1..size {
-            steps.send(ring::after(root, distance, size), own);
-        }
-        // The last step, because in place it waits until the sends of its source are done.
-        steps.copy(own, output);
-    } else {
-        steps.recv(root, output);
-    }
-    steps.build()
-}

@@ -183,8 +183,8 @@ impl Load {
             // Two ranks have no other partners, and memory has no queues.
             _ if site.layout.size() == 2 || site.rates.is_in_memory => 4,
             Way::Direct | Way::AtRoot => congested_quarters(site.oversubscribed),
-            Way::Exchange | Way::Subtrees => EXCHANGE_QUARTERS,
-            Way::Ring | Way::InTurn | Way::Pipelines(_) | Way::Levels(_) => 4,
+            Way::Exchange | Way::Rounds(_) | Way::Subtrees => EXCHANGE_QUARTERS,
+            Way::Ring | Way::InTurn | Way::Pipelines(_) | Way::Levels(_) | Way::Variants(_) => 4,
         };
         // Only the root of a gather or a scatter sends or receives for long.
         let is_of_root = matches!(call.collective, Collective::Gather | Collective::Scatter);

@@ -32,9 +32,21 @@ use bill::{Bill, Site};
 pub fn price(algorithm: &Algorithm, call: &Call, layout: &Layout, chunk: usize) -> Duration {
     let picoseconds = match algorithm.way {
         Way::Levels(price) => price(call, layout, chunk),
+        Way::Variants(all) => return price(cheapest(all, call, layout), call, layout, chunk),
         _ => Bill::of(algorithm, call, &Site::of(layout), chunk).total(layout),
     };
     Duration::from_nanos(u64::try_from(picoseconds / 1000).unwrap_or(u64::MAX))
+}
+
+/// The cheapest of the variants of an algorithm. They do not pipeline, and all ranks choose the
+/// same, even if a call has other chunks.
+pub(crate) fn cheapest(
+    variants: &'static [Algorithm],
+    call: &Call,
+    layout: &Layout,
+) -> &'static Algorithm {
+    let by_price = variants.iter().min_by_key(|it| price(it, call, layout, usize::MAX));
+    by_price.unwrap_or(&variants[0])
 }
 
 #[cfg(test)]

@@ -72,7 +72,7 @@ fn busiest(schedules: &[Schedule], wanted: impl Fn(Buffer) -> bool) -> (usize, u
 fn estimates_are_near_the_real_schedules() {
     for size in [2, 3, 4, 8, 13, 32] {
         let layout = Layout::one_host(size);
-        let all = Collective::ALL.into_iter().flat_map(Algorithm::of);
+        let all = Collective::ALL.into_iter().flat_map(Algorithm::of).flat_map(Algorithm::variants);
         // A hierarchical algorithm has a price for each of its levels.
         for algorithm in all.filter(|algorithm| !algorithm.is_hierarchical()) {
             let call = call(algorithm.collective, 16 * size * 64);

@@ -34,13 +34,19 @@ impl Traffic {
         let (messages, chain) = match way {
             Way::Direct => (steps * (size - 1), sent / (size - 1).max(1)),
             Way::AtRoot => (steps * (size - 1), moved / (size - 1).max(1)),
+            Way::Rounds(messages) => {
+                let messages = messages(size);
+                (messages, sent * steps / messages.max(1))
+            }
             Way::Subtrees => (steps, moved),
             // A rank of a chain or a tree has few neighbours, however long the way.
             Way::Pipelines(shares) => {
                 let len = call.count / shares;
                 (moved.div_ceil(len.max(1)), steps * len)
             }
-            Way::Ring | Way::Exchange | Way::InTurn | Way::Levels(_) => (steps, sent),
+            Way::Ring | Way::Exchange | Way::InTurn | Way::Levels(_) | Way::Variants(_) => {
+                (steps, sent)
+            }
         };
         let wide = if way.is_at_once() { 0 } else { summed };
         let total = match (call.collective, way) {

@@ -26,17 +26,17 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     messages,
 };
 
-fn stated(call: &Call, layout: &Layout) -> Stated {
+pub(super) fn stated(call: &Call, layout: &Layout) -> Stated {
     let steps = usize::from(layout.size() > 1);
     Stated { steps, sent: steps * call.count }
 }
 
 /// The root receives more than any rank sends.
-fn moved(call: &Call, layout: &Layout, _: usize) -> Moved {
+pub(super) fn moved(call: &Call, layout: &Layout, _: usize) -> Moved {
     Moved::results(call, layout, call.count * (layout.size() - 1))
 }
 
-fn messages(messages: &mut Messages<'_>) {
+pub(super) fn messages(messages: &mut Messages<'_>) {
     let (root, count) = (messages.call.root, messages.call.count);
     for rank in messages.ranks().filter(|rank| *rank != root) {
         messages.send(rank, root, Form::Element, count);
@@ -44,8 +44,13 @@ fn messages(messages: &mut Messages<'_>) {
 }
 
 fn schedule(plan: &ScheduleParams<'_>) -> Schedule {
+    named(ALGORITHM.name, plan)
+}
+
+/// The same schedule under another algorithm's name.
+pub(super) fn named(name: &'static str, plan: &ScheduleParams<'_>) -> Schedule {
     let (size, rank, root, count) = (plan.size(), plan.rank, plan.call.root, plan.call.count);
-    let mut steps = Builder::new(plan, ALGORITHM.name, 1);
+    let mut steps = Builder::new(plan, name, 1);
     let own = Slice::new(Buffer::Input, 0, count);
     if rank != root {
         steps.send(root, own);

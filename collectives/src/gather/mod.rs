@@ -2,7 +2,9 @@
 
 mod binomial;
 mod linear;
+mod single_copy;
 
 use crate::algorithm::Algorithm;
 
-pub(crate) const ALGORITHMS: &[Algorithm] = &[binomial::ALGORITHM, linear::ALGORITHM];
+pub(crate) const ALGORITHMS: &[Algorithm] =
+    &[binomial::ALGORITHM, linear::ALGORITHM, single_copy::ALGORITHM];

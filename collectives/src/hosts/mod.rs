@@ -37,6 +37,11 @@ pub(crate) enum Rail {
     Tree,
     /// Chunks follow each other along a chain.
     Chain,
+    /// Each carrier sends to those of all other hosts.
+    Direct,
+    /// Each pair of hosts has one shard, whose carriers exchange all that the hosts have for each
+    /// other.
+    Pairs,
 }
 
 /// The way in which a call is spread over hosts.
@@ -179,7 +184,7 @@ impl<'a> Hosts<'a> {
 }
 
 /// Sends that a rank posts before it receives as many.
-const TOGETHER: usize = POSTED_MAX - 2;
+pub(crate) const TOGETHER: usize = POSTED_MAX - 2;
 
 /// Carriers of a host, at most, where a rank posts a send to each of them before it receives.
 pub(crate) const CARRIERS_MAX: usize = TOGETHER;

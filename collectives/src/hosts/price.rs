@@ -16,12 +16,23 @@ pub(crate) fn between(
     shards: usize,
     chunk: usize,
 ) -> Bill {
-    let size = layout.hosts();
+    among(algorithm, call, layout, [layout.hosts(), shards], chunk)
+}
+
+/// The same among carriers of a shard on `size` hosts only.
+pub(crate) fn among(
+    algorithm: &Algorithm,
+    call: &Call,
+    layout: &Layout,
+    [size, shards]: [usize; 2],
+    chunk: usize,
+) -> Bill {
     let rail = Layout::apart(size);
     let site = Site::between(layout, &rail, shards);
     let bill = Bill::of(algorithm, call, &site, chunk);
     // Only the carriers work.
-    Bill { work: bill.work * (size * shards) as u128 / layout.size() as u128, ..bill }
+    let carriers = (layout.hosts() * shards) as u128;
+    Bill { work: bill.work * carriers / layout.size() as u128, ..bill }
 }
 
 /// The messages within a host.

@@ -1,5 +1,6 @@
 //! Communication patterns: the peers of each rank, as integers. No schedules.
 
+pub(crate) mod digits;
 pub(crate) mod dissemination;
 pub(crate) mod double_tree;
 pub(crate) mod halves;

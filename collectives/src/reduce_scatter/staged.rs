@@ -18,7 +18,7 @@ use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
 use crate::blocks::Blocks;
 use crate::chunk::part;
 use crate::schedule::{Builder, Schedule, Source};
-use crate::staging::{CHUNKS, Staging, grain, input_room, whole_lines};
+use crate::staging::{CHUNKS, Staging, block_place, block_room, whole_lines};
 use crate::uneven::Uneven;
 
 pub(super) const ALGORITHM: Algorithm = Algorithm {
@@ -44,11 +44,10 @@ fn moved(call: &Call, layout: &Layout, _: usize) -> Moved {
     Moved { moved: call.count * (size - 1), summed: call.count * size }
 }
 
-/// Elements of a piece: the blocks of all ranks are side by side, and each begins at a cache line.
+/// Elements of a piece: the blocks of all ranks are side by side.
 fn piece_len(call: &Call, size: usize, chunk: usize) -> usize {
     let wanted = chunk.saturating_mul((CHUNKS / size).max(1));
-    let room = input_room(call) / (size * grain(call)) * grain(call);
-    whole_lines(call, wanted.min(room))
+    whole_lines(call, wanted.min(block_room(call, size)))
 }
 
 fn schedule(plan: &ScheduleParams<'_>) -> Schedule {
@@ -68,11 +67,8 @@ fn in_blocks(plan: &ScheduleParams<'_>, blocks: &Blocks) -> Schedule {
     let each = piece_len(&plan.call, size, plan.chunk);
     for index in 0..blocks.longest().div_ceil(each) {
         let input = |of| part(input(of), index, each);
-        // The place depends on the distance from the writer to the reader. For two ranks it is
-        // always the same.
         let place = |of: Rank, reader: Rank| {
-            let distance = (reader.index() + size - of.index()) % size;
-            staging.here((distance - 1) * each, input(reader).len)
+            staging.here(block_place(size, of, reader) * each, input(reader).len)
         };
         for other in staging.others() {
             steps.copy(input(other), place(rank, other));

@@ -16,6 +16,7 @@ use crate::blocks::Blocks;
 use crate::connections::DIRECT_MAX;
 use crate::cost::price;
 use crate::uneven::{Uneven, even_call, measured_call};
+use possible::is_exact;
 
 pub use constraints::{Constraints, InvalidConstraints};
 pub use measured::{InvalidMeasurements, Measurements, Row, buffer_bytes};
@@ -113,8 +114,9 @@ fn choose(
     let layout = question.layout;
     let possible = |algorithm: &Algorithm| question.is_possible(algorithm);
     let allowed = |algorithm: &Algorithm| possible(algorithm) && constraints.allow(algorithm);
+    let exact = |algorithm: &Algorithm| allowed(algorithm) && is_exact(algorithm, layout);
     let typical = question.measured_call();
-    if let Some(fastest) = typical.and_then(|call| measured.fastest(&call, layout, allowed)) {
+    if let Some(fastest) = typical.and_then(|call| measured.fastest(&call, layout, exact)) {
         return Some(fastest);
     }
     let single_copy = typical.and_then(|call| single_copy(&call, layout));
@@ -123,10 +125,7 @@ fn choose(
     }
     let estimated = |algorithm: &Algorithm| {
         let has_few_links = has_few_links(algorithm, layout.size());
-        // Sums of inexact aggregators may have other bits. Only users may choose them.
-        let is_exact = layout.aggregation().is_none_or(|it| it.is_exact);
-        let is_exact = is_exact || !algorithm.needs_provider();
-        allowed(algorithm) && has_few_links && is_exact && algorithm.has_estimate(layout)
+        exact(algorithm) && has_few_links && algorithm.has_estimate(layout)
     };
     // Where the user allows only algorithms for shared memory, calls without it are free.
     question

@@ -46,13 +46,19 @@ pub fn chunk_len(call: &Call, layout: &Layout) -> usize {
     (wanted / bytes).max(total.div_ceil(chunks).next_power_of_two())
 }
 
+/// Whether sums have the bits of the ranks' own steps. Those of inexact aggregators may have
+/// others, so only users may choose them.
+pub(super) fn is_exact(algorithm: &Algorithm, layout: &Layout) -> bool {
+    !algorithm.needs_provider() || layout.aggregation().is_none_or(|it| it.is_exact)
+}
+
 /// Whether `algorithm` can perform `call` on ordinary buffers.
 #[must_use]
 pub fn is_possible(algorithm: &Algorithm, call: &Call, layout: &Layout) -> bool {
     match algorithm.needs {
         Needs::Links | Needs::Rendezvous => true,
         Needs::Windows => false,
-        Needs::Provider { is_possible } => is_possible(call, layout, chunk_len(call, layout)),
+        Needs::Provider { is_possible } => is_possible(call, layout),
         Needs::Staging { .. } => {
             let size = layout.size();
             let pieces = || algorithm.pieces(call, size, chunk_len(call, layout));

@@ -1,79 +1,159 @@
-//! The combination of eight children's parts, beside a pass that only reads and writes as much.
+//! The core with eight children, beside the memory-bound limit of this machine: `limit.c` of
+//! `bench/peers`, which sums as many inputs into one output by all cores. Both sides alternate, and
+//! the ratio is the median of all rounds.
+//!
+//! ```text
+//! cargo bench -p ringfold-aggregator
+//! ```
+#![expect(clippy::print_stdout, reason = "the figures are the result")]
 
-use std::hint::black_box;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::{Arc, Barrier};
+use std::time::Instant;
+use std::{env, fs, thread};
 
-use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use rayon::prelude::*;
 use rayon::{ThreadPool, ThreadPoolBuilder};
-use ringfold_aggregator::combine::Combiner;
-use ringfold_transport::offload::Reduction;
-use ringfold_types::{Collective, DataType, ReduceOp, Wire};
+use ringfold_aggregator::core::{Group, Shape};
+use ringfold_transport::offload::header::{Header, Kind};
+use ringfold_types::{DataType, limits};
 
 const CHILDREN: usize = 8;
-const CHUNK: usize = 1 << 20;
-/// Chunks of each child, together larger than the caches.
-const CHUNKS: usize = 32;
+const ROUNDS: usize = 15;
+/// Bytes of one child's parts in a round. Those of all children exceed the caches.
+const BYTES: usize = 32 << 20;
 
-/// The chunks of all children, and of the results.
-struct Memory {
-    parts: Vec<Vec<u64>>,
-    result: Vec<u64>,
+/// A group whose window of chunks lasts for a round.
+struct Core {
+    group: Group,
+    data_type: DataType,
+    /// Chunks of the rounds before.
+    chunks: u64,
 }
 
-fn memory() -> Memory {
-    let words = CHUNK / 8 * CHUNKS;
-    Memory { parts: vec![vec![1; words]; CHILDREN], result: vec![0; words] }
-}
-
-/// Reads all parts and writes one result, by all threads of the pool.
-fn touch(pool: &ThreadPool, memory: &mut Memory) {
-    let words = CHUNK / 8;
-    let parts = &memory.parts;
-    pool.install(|| {
-        memory.result.par_chunks_mut(words).enumerate().for_each(|(at, dst)| {
-            let part = |child: usize| &parts[child][at * words..][..dst.len()];
-            let [a, b, c, d, e, f, g, h] = [0, 1, 2, 3, 4, 5, 6, 7].map(part);
-            for at in 0..dst.len() {
-                dst[at] = a[at] ^ b[at] ^ c[at] ^ d[at] ^ e[at] ^ f[at] ^ g[at] ^ h[at];
-            }
-        });
-    });
-}
-
-fn combine(pool: &ThreadPool, memory: &mut Memory, data_type: DataType) {
-    let combiner = Combiner { ranks: CHILDREN, is_top: true };
-    let reduction = Reduction {
-        collective: Collective::AllReduce,
-        data_type,
-        op: ReduceOp::Sum,
-        root: 0,
-        form: Wire::Element,
-    };
-    let parts: Vec<&[u8]> = memory.parts.iter().map(|part| bytemuck::cast_slice(part)).collect();
-    let result: &mut [u8] = bytemuck::cast_slice_mut(&mut memory.result);
-    for (at, dst) in result.chunks_mut(CHUNK).enumerate() {
-        let parts: Vec<_> = parts.iter().map(|part| &part[at * CHUNK..][..CHUNK]).collect();
-        combiner.combine(&reduction, &parts, dst, Some(pool));
+impl Core {
+    fn new(data_type: DataType, chunk: usize, bytes: usize, pool: Option<Arc<ThreadPool>>) -> Self {
+        let shape = Shape {
+            first: 0,
+            members: vec![1; CHILDREN],
+            ranks: CHILDREN,
+            window: bytes / chunk,
+            chunk_bytes_max: chunk,
+            is_top: true,
+        };
+        assert!(shape.is_sound(), "a window of {} chunks", shape.window);
+        let mut group = Group::new(shape, pool);
+        (0..CHILDREN).for_each(|child| assert!(group.attach(child, 1).is_ok()));
+        Self { group, data_type, chunks: 0 }
     }
-}
 
-fn bench(c: &mut Criterion) {
-    let mut memory = memory();
-    let mut group = c.benchmark_group("eight children");
-    group.throughput(Throughput::Bytes(((CHILDREN + 1) * CHUNK * CHUNKS) as u64));
-    for threads in [1, 2] {
-        let pool = ThreadPoolBuilder::new().num_threads(threads).build().expect("threads");
-        group.bench_function(format!("memory, {threads} threads"), |b| {
-            b.iter(|| touch(&pool, black_box(&mut memory)));
-        });
-        for data_type in [DataType::F32, DataType::Bf16] {
-            group.bench_function(format!("{data_type}, {threads} threads"), |b| {
-                b.iter(|| combine(&pool, black_box(&mut memory), data_type));
-            });
+    /// Hands a child's parts over. Those of the last child let the group combine them.
+    fn post(&mut self, child: usize) {
+        let shape = self.group.shape();
+        let (window, bytes) = (shape.window as u64, shape.chunk_bytes_max);
+        let small = |value: u64| u8::try_from(value).expect("a small number");
+        for chunk in self.chunks..self.chunks + window {
+            let bytes = u32::try_from(bytes).expect("a chunk within its limit");
+            let plain = Header::plain(Kind::AllReduce, 0, 1, bytes);
+            let (slot, child_number) = (small(chunk % (2 * window)), small(child as u64));
+            let data_type = self.data_type;
+            let header = Header { child: child_number, slot, chunk, data_type, ..plain };
+            let part = self.group.begin(child, &header).expect("a part in order");
+            self.group.finish(child, &header, part).expect("equal parts");
         }
     }
-    group.finish();
+
+    /// Prepares a round up to the parts of the last child.
+    fn prepare(&mut self) {
+        (0..CHILDREN - 1).for_each(|child| self.post(child));
+    }
+
+    /// Takes the results of a round.
+    fn end(&mut self) {
+        for child in 0..CHILDREN {
+            while self.group.result(child).is_some() {
+                self.group.deliver(child);
+            }
+        }
+        self.chunks += self.group.shape().window as u64;
+    }
 }
 
-criterion_group!(benches, bench);
-criterion_main!(benches);
+/// Seconds in which the groups, each in a thread, combine their parts.
+fn combine(cores: &mut [Core]) -> f64 {
+    cores.iter_mut().for_each(Core::prepare);
+    let start = Barrier::new(cores.len() + 1);
+    let seconds = thread::scope(|scope| {
+        for core in cores.iter_mut() {
+            let start = &start;
+            scope.spawn(move || {
+                start.wait();
+                core.post(CHILDREN - 1);
+            });
+        }
+        start.wait();
+        Instant::now()
+    });
+    let seconds = seconds.elapsed().as_secs_f64();
+    cores.iter_mut().for_each(Core::end);
+    seconds
+}
+
+/// Compiles `limit.c`, as `bench/peers` does.
+fn limit_program() -> PathBuf {
+    let folder = env::temp_dir().join(format!("ringfold-limit-{}", std::process::id()));
+    fs::create_dir_all(&folder).expect("a folder for the program");
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../../bench/peers/limit.c");
+    let program = folder.join("limit");
+    let mut compiler = Command::new("cc");
+    compiler.args(["-O3", "-march=native", "-pthread", source, "-o"]).arg(&program);
+    assert!(compiler.status().is_ok_and(|status| status.success()), "cc cannot compile limit.c");
+    program
+}
+
+/// Seconds in which `limit.c` reduces as many inputs of `BYTES` bytes.
+fn limit(program: &PathBuf) -> f64 {
+    let (children, sizes) = (CHILDREN.to_string(), format!("{BYTES}:1"));
+    let mut command = Command::new(program);
+    let output = command.args(["reduce", &children, "out", "0.2", "9", &sizes]).output();
+    let output = String::from_utf8(output.expect("limit runs").stdout).expect("plain text");
+    // cell PLACE SIZE BYTES CALLS BATCHES MICROSECONDS ERRORS
+    let micros = output.split_whitespace().nth(6).and_then(|micros| micros.parse::<f64>().ok());
+    micros.expect("a time") / 1e6
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+fn main() {
+    let program = limit_program();
+    let threads = thread::available_parallelism().map_or(1, usize::from);
+    let pool = ThreadPoolBuilder::new().num_threads(threads).build().expect("threads");
+    let pool = Arc::new(pool);
+    println!("{CHILDREN} children, {threads} threads\ntype  chunk   groups  GB/s  of the limit");
+    for data_type in [DataType::F32, DataType::Bf16] {
+        for (chunk, groups) in [(limits::OFFLOAD_CHUNK_BYTES_MAX, 1), (1 << 20, 1)]
+            .into_iter()
+            .chain([(limits::OFFLOAD_CHUNK_BYTES, threads.next_power_of_two().max(4))])
+        {
+            let bytes = BYTES / groups;
+            let mut cores: Vec<_> = (0..groups)
+                .map(|_| Core::new(data_type, chunk, bytes, Some(Arc::clone(&pool))))
+                .collect();
+            combine(&mut cores);
+            let (mut ratios, mut rates) = (Vec::new(), Vec::new());
+            for _ in 0..ROUNDS {
+                let bound = limit(&program);
+                // The limit is the best batch of several, so this is as well.
+                let best = (0..9).map(|_| combine(&mut cores)).fold(f64::MAX, f64::min);
+                ratios.push(bound / best);
+                rates.push(((CHILDREN + 1) * BYTES) as f64 / best / 1e9);
+            }
+            let (rate, ratio) = (median(rates), median(ratios));
+            println!("{data_type:<5} {chunk:>7} {groups:>6} {rate:>5.1} {ratio:>6.2}");
+        }
+    }
+    fs::remove_dir_all(program.parent().expect("its folder")).ok();
+}

@@ -1,19 +1,31 @@
-//! One child's connection: bytes that arrive, and bytes that leave. Nothing here waits.
+//! One child's connection: bytes that arrive, and bytes that leave. Only `part_with` waits.
 
+use std::future::poll_fn;
 use std::io;
+use std::net::SocketAddr;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use ringfold_transport::offload::header::{HEADER_BYTES, Header};
+use ringfold_types::limits::{
+    AGGREGATOR_BUFFER_BYTES, AGGREGATOR_FAREWELL_MS, AGGREGATOR_GREETING_BYTES,
+};
+use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
+use tokio::time::timeout;
 
 /// Bytes that one system call reads beside a long payload.
-const BUFFER_BYTES: usize = 4_096;
+const BUFFER_BYTES: usize = AGGREGATOR_BUFFER_BYTES;
+/// Bytes of the buffer before a child has proven itself. A handshake is two short messages.
+const GREETING_BYTES: usize = AGGREGATOR_GREETING_BYTES / 4;
+const FAREWELL: Duration = Duration::from_millis(AGGREGATOR_FAREWELL_MS);
 
 /// A connection and its two directions.
 #[derive(Debug)]
 pub(crate) struct Connection {
     stream: TcpStream,
-    buffer: Box<[u8; BUFFER_BYTES]>,
+    peer: SocketAddr,
+    buffer: Vec<u8>,
     start: usize,
     end: usize,
     head: [u8; HEADER_BYTES],
@@ -28,10 +40,11 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    pub(crate) fn new(stream: TcpStream) -> Self {
+    pub(crate) fn new(stream: TcpStream, peer: SocketAddr) -> Self {
         Self {
             stream,
-            buffer: Box::new([0; BUFFER_BYTES]),
+            peer,
+            buffer: vec![0; GREETING_BYTES],
             start: 0,
             end: 0,
             head: [0; HEADER_BYTES],
@@ -40,6 +53,41 @@ impl Connection {
             payload_filled: 0,
             out: Vec::new(),
             result_sent: 0,
+        }
+    }
+
+    /// The address of the child.
+    pub(crate) const fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+
+    /// Takes the buffer that a proven child has.
+    pub(crate) fn widen(&mut self) {
+        self.buffer.reserve_exact(BUFFER_BYTES - self.buffer.len());
+        self.buffer.resize(BUFFER_BYTES, 0);
+    }
+
+    /// As `header`, for tasks that only wait for it.
+    pub(crate) fn poll_header(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<[u8; HEADER_BYTES]>> {
+        self.header(cx).transpose().map_or(Poll::Pending, Poll::Ready)
+    }
+
+    /// As `payload`, for tasks that only wait for it.
+    pub(crate) fn poll_payload(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<(Header, Vec<u8>)>> {
+        self.payload(cx).transpose().map_or(Poll::Pending, Poll::Ready)
+    }
+
+    /// As `flush`, for tasks that only wait for it.
+    pub(crate) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.flush(cx) {
+            Ok(false) => Poll::Pending,
+            result => Poll::Ready(result.map(drop)),
         }
     }
 
@@ -118,11 +166,27 @@ impl Connection {
         has_room
     }
 
-    /// Sends a last message as far as the socket takes it, behind nothing that has left in part.
-    pub(crate) fn close_with(&mut self, message: &[u8]) {
-        if self.queue(message) {
-            self.stream.try_write(&self.out).ok();
-        }
+    /// Sends a last message, and waits a moment until the child has read it. Unread bytes would
+    /// make the kernel discard the message. A result that has left in part leaves no room for one.
+    pub(crate) async fn part_with(mut self, message: &[u8]) {
+        let farewell = async {
+            if self.result_sent > 0 {
+                return Ok(());
+            }
+            self.out.extend_from_slice(message);
+            poll_fn(|cx| self.poll_flush(cx)).await?;
+            self.stream.shutdown().await?;
+            loop {
+                self.stream.readable().await?;
+                match self.stream.try_read(&mut self.buffer) {
+                    Ok(0) => return Ok(()),
+                    Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Err(error),
+                    _ => {}
+                }
+            }
+        };
+        // A child that is gone or late needs no farewell.
+        timeout(FAREWELL, farewell).await.unwrap_or(Ok::<(), io::Error>(())).ok();
     }
 
     /// Sends what is queued. Returns whether all has left.

@@ -50,7 +50,7 @@ pub enum Fault {
         now: u32,
     },
     /// A child broke the protocol.
-    #[error("child {child}: {what}")]
+    #[error("{what}")]
     Wrong {
         /// The child.
         child: usize,
@@ -122,12 +122,15 @@ impl Shape {
         self.members.len()
     }
 
-    /// Bytes that the group may use: parts and results of a window of chunks. A group with a parent
-    /// keeps two more generations of results for it, and what waits for the socket.
+    /// Bytes that the group may use: parts and results of a window of chunks, and the connections
+    /// that serve, greet or end. A group with a parent keeps two more generations of
+    /// results for it, and what waits for the socket.
     #[must_use]
     pub const fn bytes(&self) -> usize {
         let above = if self.is_top { 0 } else { 3 };
-        (self.children() + 1 + above) * self.window * self.chunk_bytes_max
+        let slots = (self.children() + 1 + above) * self.window * self.chunk_bytes_max;
+        let connections = 2 * self.children() * limits::AGGREGATOR_BUFFER_BYTES;
+        slots + connections + limits::AGGREGATOR_GREETINGS_MAX * limits::AGGREGATOR_GREETING_BYTES
     }
 }
 
@@ -205,12 +208,15 @@ impl Group {
         if posted >= delivered + window {
             return wrong("a chunk beyond the window");
         }
+        if !reduction.op.fits(reduction.data_type) {
+            return wrong("an operation that does not fit the data type");
+        }
         if bytes > self.shape.chunk_bytes_max || !fits(&reduction, bytes) {
             return wrong("a chunk of a wrong length");
         }
         self.compare(child, header)?;
         let mut part = std::mem::take(&mut self.slots[place(posted, window)].parts[child]);
-        part.resize(bytes, 0);
+        resize(&mut part, bytes);
         Ok(part)
     }
 
@@ -262,7 +268,8 @@ impl Group {
             Wire::Accumulator => reduction.data_type.accumulator().bytes(),
         };
         let count = slot.parts[0].len() / part_width;
-        slot.result.resize(count * combiner.form(&reduction).bytes(reduction.data_type), 0);
+        let width = combiner.form(&reduction).bytes(reduction.data_type);
+        resize(&mut slot.result, count * width);
         if count > 0 {
             let parts: Vec<_> = slot.parts.iter().map(Vec::as_slice).collect();
             combiner.combine(&reduction, &parts, &mut slot.result, self.pool.as_deref());
@@ -296,8 +303,8 @@ impl Group {
     pub fn take_result(&mut self, bytes: &[u8]) {
         assert!(!self.shape.is_top && self.results < self.combined, "no result is due");
         let slot = &mut self.slots[place(self.results, self.shape.window as u64)];
-        slot.result.clear();
-        slot.result.extend_from_slice(bytes);
+        resize(&mut slot.result, bytes.len());
+        slot.result.copy_from_slice(bytes);
         self.results += 1;
     }
 
@@ -351,6 +358,12 @@ impl Group {
         let late = self.children.iter().map(is_late).enumerate();
         late.map(|(at, is_late)| u64::from(is_late) << at).sum()
     }
+}
+
+/// Changes a length without more room than that, since the pool counts each byte.
+fn resize(bytes: &mut Vec<u8>, length: usize) {
+    bytes.reserve_exact(length.saturating_sub(bytes.len()));
+    bytes.resize(length, 0);
 }
 
 /// The place of a chunk's slot.

@@ -1,4 +1,5 @@
-//! Every interleaving of three children, four chunks and a window of two, with a restart.
+//! Every interleaving of three children, four chunks and a window of two, with a restart: at the
+//! root of a tree, and below a parent.
 
 use std::collections::HashSet;
 
@@ -37,6 +38,11 @@ fn sum(chunk: u64) -> u8 {
     (0..CHILDREN).map(|child| part(child, chunk)).sum()
 }
 
+/// The result that the parent makes of a partial one.
+const fn finished(partial: u8) -> u8 {
+    partial ^ 0x80
+}
+
 /// A child, as it is after some of its actions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Member {
@@ -57,17 +63,19 @@ struct World {
     /// The first chunk of each epoch, once it has begun: the members agree on the least number of
     /// results that one of them has.
     base: [Option<u64>; 2],
+    /// Results that the parent has given in this epoch.
+    answered: u64,
 }
 
 impl World {
-    fn new() -> Self {
-        let mut group = Group::new(shape(), None);
+    fn new(is_top: bool) -> Self {
+        let mut group = Group::new(Shape { is_top, ..shape() }, None);
         for child in 0..CHILDREN {
             assert_eq!(group.attach(child, 1), Ok(child == 0));
         }
         let member = Member { epoch: 1, posted: 0, taken: 0, begun: false };
         let parts = [const { Vec::new() }; CHILDREN];
-        Self { group, members: [member; CHILDREN], parts, base: [Some(0), None] }
+        Self { group, members: [member; CHILDREN], parts, base: [Some(0), None], answered: 0 }
     }
 
     fn base(&self, child: usize) -> u64 {
@@ -119,7 +127,9 @@ impl World {
         let chunk = member.taken;
         assert_eq!((header.kind, header.chunk, header.tag), (Kind::Result, chunk, 7));
         assert_eq!(u64::from(header.slot), chunk % (2 * WINDOW));
-        assert_eq!(bytes, [sum(base + chunk)]);
+        let partial = sum(base + chunk);
+        let is_top = self.group.shape().is_top;
+        assert_eq!(bytes, [if is_top { partial } else { finished(partial) }]);
         self.group.deliver(child);
         member.taken += 1;
         // The result of chunk c + window proves that all have taken result c.
@@ -138,25 +148,52 @@ impl World {
         let least = self.members.iter().map(|member| member.taken).min().unwrap();
         let is_first = self.base[1].is_none();
         self.base[1].get_or_insert(least);
+        self.answered = if is_first { 0 } else { self.answered };
         assert_eq!(self.group.attach(child, 2), Ok(is_first));
         self.members[child] = Member { epoch: 2, posted: 0, taken: 0, begun: false };
+        true
+    }
+
+    /// Lets the parent finish the oldest partial result. Nothing remains to do at the root.
+    fn finish(&mut self) -> bool {
+        let Some((header, bytes)) = self.group.partial(self.answered) else { return false };
+        let base = self.base[self.group.epoch() as usize - 1].unwrap();
+        assert_eq!((header.chunk, header.tag), (self.answered, 7));
+        assert_eq!(bytes, [sum(base + self.answered)]);
+        assert_eq!(self.group.awaited(), 0, "the parent is late, and no child");
+        let result = finished(bytes[0]);
+        self.group.take_result(&[result]);
+        self.answered += 1;
         true
     }
 }
 
 #[test]
 fn every_interleaving_gives_the_right_sums() {
+    explore(true);
+}
+
+#[test]
+fn every_interleaving_below_a_parent_gives_the_right_sums() {
+    explore(false);
+}
+
+fn explore(is_top: bool) {
     let mut seen = HashSet::new();
-    let mut open = vec![World::new()];
+    let mut open = vec![World::new(is_top)];
     let mut ends = 0;
     while let Some(world) = open.pop() {
-        if !seen.insert((world.members, world.base)) {
+        if !seen.insert((world.members, world.base, world.answered)) {
             continue;
         }
         let is_done = |child: usize| world.base(child) + world.members[child].taken == CHUNKS;
         ends += usize::from((0..CHILDREN).all(is_done));
         let is_idle = (0..CHILDREN).all(|child| !world.group.is_waiting(child));
-        let mut moved = false;
+        let mut next = world.clone();
+        let mut moved = next.finish();
+        if moved {
+            open.push(next);
+        }
         for child in 0..CHILDREN {
             for act in [World::post, World::take, World::restart] {
                 let mut next = world.clone();
@@ -194,6 +231,7 @@ fn a_false_message_is_refused_before_memory_is_used() {
         Header { bytes: 9, ..right },
         Header { bytes: 3, data_type: DataType::F32, ..right },
         Header { kind: Kind::Barrier, ..right },
+        Header { bytes: 4, data_type: DataType::F32, op: ReduceOp::BitXor, ..right },
         Header { kind: Kind::Result, ..right },
         Header { epoch: 0, ..right },
     ] {
@@ -253,4 +291,49 @@ fn the_result_of_a_reduce_goes_to_its_root_and_a_parent_finishes_an_average() {
         let wanted: &[u8] = if child == 1 { &[30] } else { &[] };
         assert_eq!(group.result(child).unwrap().1, wanted);
     }
+}
+
+/// Children that say anything at all: every header is refused or has a result, without a panic, and
+/// the memory stays within the shape's.
+#[test]
+fn no_header_makes_a_group_panic_or_grow() {
+    let mut state = 1_u64;
+    let mut below = |bound: u64| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (state >> 33) % bound
+    };
+    let small = |value: u64| u8::try_from(value).unwrap();
+    let (mut accepted, mut results) = (0, 0);
+    for _ in 0..2_000 {
+        let mut group = Group::new(Shape { is_top: below(2) == 0, ..shape() }, None);
+        (0..CHILDREN).for_each(|child| assert!(group.attach(child, 1).is_ok()));
+        let [kind, data_type, op] = [5 + below(3), below(12), below(12)].map(small);
+        for _ in 0..60 {
+            let child = usize::try_from(below(CHILDREN as u64)).unwrap();
+            let mut bytes = header(child, 1, group.children[child].posted).encode();
+            (bytes[0], bytes[28], bytes[29]) = (kind, data_type, op);
+            bytes[12] = small(8 * below(2));
+            if below(8) == 0 {
+                bytes[usize::try_from(below(32)).unwrap()] = small(below(256));
+            }
+            let Ok(said) = Header::decode(&bytes) else { continue };
+            let Ok(part) = group.begin(child, &said) else { continue };
+            accepted += 1;
+            if group.finish(child, &said, part).is_err() {
+                break;
+            }
+            let partial = group.partial(group.results).map(|(_, bytes)| bytes.to_vec());
+            if let Some(partial) = partial {
+                group.take_result(&partial);
+            }
+            while group.result(child).is_some() {
+                group.deliver(child);
+                results += 1;
+            }
+        }
+        let parts = group.slots.iter().flat_map(|slot| slot.parts.iter().chain([&slot.result]));
+        let used: usize = parts.map(Vec::capacity).sum();
+        assert!(used <= (CHILDREN + 1) * 2 * 8, "{used} bytes");
+    }
+    assert!(accepted > 10_000 && results > 1_000, "{accepted} accepted, {results} results");
 }

@@ -1,93 +1,154 @@
-//! A connection before its child has proven itself.
+//! The port of a group: anybody may connect, and only children that know the group's key get
+//! through.
+//!
+//! Connections greet beside the group's data and cost it nothing. At most
+//! `limits::AGGREGATOR_GREETINGS_MAX` greet at a time, and as many begin between two heartbeats.
+//! The oldest gives way to a new one, and further ones wait in the kernel.
 
-use std::task::Context;
-use std::time::{Duration, Instant};
+use std::fmt::Display;
+use std::future::poll_fn;
+use std::net::SocketAddr;
+use std::time::Duration;
 
 use ringfold_transport::offload::handshake::{Acceptor, PAYLOAD_BYTES_MAX, Place, payload_bytes};
-use ringfold_transport::offload::header::Header;
+use ringfold_transport::offload::header::{Header, Kind};
 use ringfold_types::limits;
-use tokio::net::TcpStream;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use crate::connection::Connection;
 
 const HANDSHAKE: Duration = Duration::from_millis(limits::HANDSHAKE_MS);
+const BEAT: Duration = Duration::from_millis(limits::OFFLOAD_BEAT_MS);
+const GREETINGS_MAX: usize = limits::AGGREGATOR_GREETINGS_MAX;
+/// Refusals that are each worth a line of the log. After them, only those whose number is a power
+/// of two are.
+const NAMED: u32 = 16;
 
-/// A connection before its child has proven itself.
-pub(crate) struct Greeting {
+/// A child that has proven itself.
+pub(crate) struct Proven {
+    pub(crate) place: Place,
     pub(crate) connection: Connection,
-    pub(crate) acceptor: Option<Acceptor>,
-    since: Instant,
+    /// The message that ends the handshake.
+    pub(crate) welcome: Vec<u8>,
 }
 
-/// The end of a greeting.
-pub(crate) enum Greeted {
-    Waits,
-    Proven(Place),
-    Refused(String),
+/// Sends every proven child to `children`, until the receiver is dropped.
+pub(crate) async fn accept(
+    listener: TcpListener,
+    (group, key): (u32, [u8; 32]),
+    children: mpsc::Sender<Proven>,
+) {
+    let mut greetings: JoinSet<(SocketAddr, Result<Proven, String>)> = JoinSet::new();
+    let mut oldest_first: Vec<AbortHandle> = Vec::new();
+    let mut refill = interval(BEAT);
+    refill.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let (mut left, mut refused) = (GREETINGS_MAX, 0_u32);
+    loop {
+        tokio::select! {
+            accepted = listener.accept(), if left > 0 => match accepted {
+                Ok((stream, peer)) => {
+                    left -= 1;
+                    oldest_first.retain(|greeting| !greeting.is_finished());
+                    if oldest_first.len() >= GREETINGS_MAX {
+                        oldest_first.remove(0).abort();
+                    }
+                    oldest_first.push(greetings.spawn(async move {
+                        (peer, greet(stream, peer, group, key).await)
+                    }));
+                }
+                // The system lacks descriptors or memory. Others may return some.
+                Err(error) => {
+                    left = 0;
+                    tracing::warn!(group, "cannot accept a connection: {error}");
+                }
+            },
+            Some(ended) = greetings.join_next() => match ended {
+                Ok((_, Ok(proven))) => if children.send(proven).await.is_err() {
+                    return;
+                },
+                Ok((peer, Err(reason))) => {
+                    refused = refused.saturating_add(1);
+                    if refused <= NAMED || refused.is_power_of_two() {
+                        tracing::warn!(group, "refused {peer}: {reason} ({refused} so far)");
+                    } else {
+                        tracing::debug!(group, "refused {peer}: {reason}");
+                    }
+                }
+                Err(error) if error.is_cancelled() => {}
+                Err(error) => tracing::error!(group, "a greeting panicked: {error}"),
+            },
+            _ = refill.tick() => left = GREETINGS_MAX,
+            () = children.closed() => return,
+        }
+    }
 }
 
-impl Greeting {
-    /// Begins with a new connection.
-    ///
-    /// # Errors
-    /// The connection has ended.
-    pub(crate) fn new(stream: TcpStream) -> std::io::Result<Self> {
-        tune(&stream)?;
-        let connection = Connection::new(stream);
-        Ok(Self { connection, acceptor: None, since: Instant::now() })
-    }
-
-    /// Whether the child has taken too long.
-    pub(crate) fn is_overdue(&self) -> bool {
-        self.since.elapsed() >= HANDSHAKE
-    }
-
-    /// Goes on as far as messages have arrived.
-    pub(crate) fn advance(&mut self, cx: &mut Context<'_>, group: u32, key: [u8; 32]) -> Greeted {
-        match self.try_advance(cx, group, key) {
-            Ok(greeted) => greeted,
-            Err(reason) => Greeted::Refused(reason),
+/// Lets a peer prove itself. Returns the reason after the peer has got it.
+async fn greet(
+    stream: TcpStream,
+    peer: SocketAddr,
+    group: u32,
+    key: [u8; 32],
+) -> Result<Proven, String> {
+    tune(&stream).map_err(ended)?;
+    let mut connection = Connection::new(stream, peer);
+    let late = |_| Err(format!("it did not prove itself within {HANDSHAKE:?}"));
+    let proven = timeout(HANDSHAKE, shake(&mut connection, group, key)).await;
+    match proven.unwrap_or_else(late) {
+        Ok((place, welcome)) => {
+            connection.widen();
+            Ok(Proven { place, connection, welcome })
+        }
+        Err(reason) => {
+            connection.part_with(&refusal(group, 0, &reason)).await;
+            Err(reason)
         }
     }
+}
 
-    fn try_advance(
-        &mut self,
-        cx: &mut Context<'_>,
-        group: u32,
-        key: [u8; 32],
-    ) -> Result<Greeted, String> {
-        let text = |e: std::io::Error| format!("the connection ended: {e}");
-        loop {
-            self.connection.flush(cx).map_err(text)?;
-            if self.connection.message.is_none() {
-                let Some(head) = self.connection.header(cx).map_err(text)? else {
-                    return Ok(Greeted::Waits);
-                };
-                let header = Header::decode(&head).map_err(|e| e.to_string())?;
-                let bytes = header.bytes as usize;
-                if payload_bytes(header.kind) != Some(bytes) || bytes > PAYLOAD_BYTES_MAX {
-                    return Err("a message out of place".into());
-                }
-                if header.group != group {
-                    return Err(format!("the endpoint is that of group {group}"));
-                }
-                self.connection.message = Some((header, vec![0; bytes]));
-            }
-            let Some((header, payload)) = self.connection.payload(cx).map_err(text)? else {
-                return Ok(Greeted::Waits);
-            };
-            let Some(acceptor) = &self.acceptor else {
-                let acceptor = Acceptor::new(key, &header, &payload).map_err(|e| e.to_string())?;
-                self.connection.queue(&acceptor.challenge());
-                self.acceptor = Some(acceptor);
-                continue;
-            };
-            if !acceptor.accepts(&header, &payload) {
-                return Err("the child did not prove that it knows the group's key".into());
-            }
-            return Ok(Greeted::Proven(acceptor.place()));
-        }
+async fn shake(
+    connection: &mut Connection,
+    group: u32,
+    key: [u8; 32],
+) -> Result<(Place, Vec<u8>), String> {
+    let (header, payload) = message(connection, group).await?;
+    let acceptor = Acceptor::new(key, &header, &payload).map_err(|e| e.to_string())?;
+    connection.queue(&acceptor.challenge());
+    let (header, payload) = message(connection, group).await?;
+    if !acceptor.accepts(&header, &payload) {
+        return Err("it did not prove that it knows the group's key".into());
     }
+    Ok((acceptor.place(), acceptor.welcome()))
+}
+
+/// Sends what is queued, and receives a message of the handshake.
+async fn message(connection: &mut Connection, group: u32) -> Result<(Header, Vec<u8>), String> {
+    poll_fn(|cx| connection.poll_flush(cx)).await.map_err(ended)?;
+    let head = poll_fn(|cx| connection.poll_header(cx)).await.map_err(ended)?;
+    let header = Header::decode(&head).map_err(|e| e.to_string())?;
+    let bytes = header.bytes as usize;
+    if payload_bytes(header.kind) != Some(bytes) || bytes > PAYLOAD_BYTES_MAX {
+        return Err("a message out of place".into());
+    }
+    if header.group != group {
+        return Err(format!("it asks for group {}, and this is group {group}", header.group));
+    }
+    connection.message = Some((header, vec![0; bytes]));
+    poll_fn(|cx| connection.poll_payload(cx)).await.map_err(ended)
+}
+
+fn ended(error: impl Display) -> String {
+    format!("its connection ended: {error}")
+}
+
+/// A message that refuses or ends, with its reason cut to its limit.
+pub(crate) fn refusal(group: u32, epoch: u32, reason: &str) -> Vec<u8> {
+    let end = reason.floor_char_boundary(limits::OFFLOAD_REASON_BYTES_MAX);
+    let place = Place { group, epoch, child: 0 };
+    place.message(Kind::Refused, &reason.as_bytes()[..end])
 }
 
 /// Sends small messages at once, and notices a child whose host has vanished.

@@ -16,7 +16,7 @@ use tokio::net::TcpListener;
 use crate::core::{Group, Shape};
 use crate::pool::Pool;
 use crate::record::Records;
-use crate::session::Session;
+use crate::session;
 use crate::uplink::Endpoint;
 
 /// Bytes of a job's name.
@@ -33,6 +33,9 @@ pub struct Config {
     pub memory: usize,
     /// Threads that share the combination of long chunks.
     pub threads: usize,
+    /// The rate of all its links together in Mbit/s, by which jobs judge whether the aggregator is
+    /// faster than their own steps; 0 if it is not known.
+    pub mbps: u32,
     /// The control port of the parent, as it was named and as an address.
     pub parent: Option<(String, SocketAddr)>,
 }
@@ -49,6 +52,7 @@ pub struct Server {
 struct Shared {
     /// The address at which all ports listen.
     listen: IpAddr,
+    mbps: u32,
     parent: Option<(String, SocketAddr)>,
     memory: Arc<Pool>,
     threads: Arc<ThreadPool>,
@@ -62,7 +66,7 @@ impl Server {
     /// # Errors
     /// The port is taken, or the system refuses threads.
     pub fn bind(config: Config) -> io::Result<Self> {
-        let Config { listen, site, memory, threads, parent } = config;
+        let Config { listen, site, memory, threads, mbps, parent } = config;
         let threads = ThreadPoolBuilder::new()
             .num_threads(threads)
             .thread_name(|at| format!("combine-{at}"))
@@ -70,6 +74,7 @@ impl Server {
             .map_err(io::Error::other)?;
         let shared = Shared {
             listen: listen.ip(),
+            mbps,
             parent,
             memory: Pool::new(memory),
             threads: Arc::new(threads),
@@ -144,13 +149,12 @@ impl Shared {
         tracing::info!(job, group, ?shape, ?above, "granted a group");
         let record = shared.records.insert(group, job, shape.clone(), above);
         let core = Group::new(shape, Some(Arc::clone(&shared.threads)));
-        let session = Session::new(core, (group, key), listener, record, lease);
         let records = shared.records.clone();
         tokio::spawn(async move {
             let _removed = Removed { records, group };
-            session.run().await;
+            session::serve(core, (group, key), listener, record, lease).await;
         });
-        Ok(Granted { group, port })
+        Ok(Granted { group, port, mbps: shared.mbps })
     }
 
     /// The endpoint of the group above one for which a request came to the address `at`.

@@ -11,11 +11,13 @@ use ringfold_transport::offload::handshake::Place;
 use ringfold_transport::offload::header::{Header, Kind};
 use ringfold_types::limits;
 use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
 use crate::connection::Connection;
 use crate::core::Group;
-use crate::greeting::{Greeted, Greeting};
+use crate::greeting::{self, Proven, refusal};
 use crate::pool::Lease;
 use crate::record::Record;
 use crate::uplink::Uplink;
@@ -27,15 +29,17 @@ const ROUNDS_MAX: usize = 64;
 
 /// A group's task.
 pub(crate) struct Session {
-    pub(crate) core: Group,
-    pub(crate) number: u32,
-    pub(crate) key: [u8; 32],
-    pub(crate) listener: TcpListener,
-    pub(crate) record: Arc<Record>,
-    /// The group's share of the memory, which returns when the task ends.
-    pub(crate) lease: Lease,
+    core: Group,
+    number: u32,
+    key: [u8; 32],
+    record: Arc<Record>,
+    /// The children that have proven themselves, from the group's port.
+    proven: mpsc::Receiver<Proven>,
     children: Vec<Option<Connection>>,
-    greetings: Vec<Greeting>,
+    /// Children that have left as intended. Bit i is child i.
+    left: u64,
+    /// Connections that end: each child gets the reason.
+    leaving: JoinSet<()>,
     /// The connection to the group above, in each epoch a new one.
     uplink: Option<Uplink>,
     beat: Interval,
@@ -45,44 +49,46 @@ pub(crate) struct Session {
     is_over: bool,
 }
 
+/// Serves a group until all children have left, or until none has come for a while. Then the
+/// group's share of the memory returns.
+pub(crate) async fn serve(
+    core: Group,
+    (number, key): (u32, [u8; 32]),
+    listener: TcpListener,
+    record: Arc<Record>,
+    lease: Lease,
+) {
+    let (sender, proven) = mpsc::channel(core.shape().children());
+    let mut beat = interval(BEAT);
+    beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let children = (0..core.shape().children()).map(|_| None).collect();
+    let mut session = Session {
+        core,
+        number,
+        key,
+        record,
+        proven,
+        children,
+        left: 0,
+        leaving: JoinSet::new(),
+        uplink: None,
+        beat,
+        empty_since: Some(Instant::now()),
+        is_over: false,
+    };
+    let driven = poll_fn(|cx| session.drive(cx));
+    tokio::select! {
+        () = driven => {}
+        () = greeting::accept(listener, (number, key), sender) => {}
+    }
+    tracing::info!(job = session.record.job, group = number, "the group ends");
+    drop((session, lease));
+}
+
 impl Session {
-    pub(crate) fn new(
-        core: Group,
-        (number, key): (u32, [u8; 32]),
-        listener: TcpListener,
-        record: Arc<Record>,
-        lease: Lease,
-    ) -> Self {
-        let mut beat = interval(BEAT);
-        beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let children = (0..core.shape().children()).map(|_| None).collect();
-        Self {
-            core,
-            number,
-            key,
-            listener,
-            record,
-            lease,
-            children,
-            greetings: Vec::new(),
-            uplink: None,
-            beat,
-            empty_since: Some(Instant::now()),
-            is_over: false,
-        }
-    }
-
-    /// Serves the group until all children have left, or until none has come for a while.
-    pub(crate) async fn run(mut self) {
-        poll_fn(|cx| self.drive(cx)).await;
-        tracing::info!(job = self.record.job, group = self.number, "the group ends");
-        drop(self.lease);
-    }
-
     fn drive(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         for _ in 0..ROUNDS_MAX {
-            let mut moved = self.accept(cx);
-            moved |= self.greet(cx);
+            let mut moved = self.greet(cx);
             moved |= self.receive(cx);
             moved |= self.climb(cx);
             moved |= self.send(cx);
@@ -98,51 +104,24 @@ impl Session {
         Poll::Pending
     }
 
-    /// Accepts connections. At most twice as many as children greet at a time. The oldest gives way
-    /// to a new one.
-    fn accept(&mut self, cx: &mut Context<'_>) -> bool {
-        let Poll::Ready(accepted) = self.listener.poll_accept(cx) else { return false };
-        let Ok((stream, _)) = accepted else { return true };
-        if let Ok(greeting) = Greeting::new(stream) {
-            if self.greetings.len() >= 2 * self.children.len() {
-                self.greetings.remove(0);
-            }
-            self.greetings.push(greeting);
-        }
-        true
-    }
-
+    /// Takes the children that have proven themselves.
     fn greet(&mut self, cx: &mut Context<'_>) -> bool {
         let mut moved = false;
-        let mut at = 0;
-        while at < self.greetings.len() {
-            let greeting = &mut self.greetings[at];
-            match greeting.advance(cx, self.number, self.key) {
-                Greeted::Waits => at += 1,
-                Greeted::Proven(place) => {
-                    let Greeting { connection, acceptor, .. } = self.greetings.remove(at);
-                    let welcome = acceptor.map(|it| it.welcome()).unwrap_or_default();
-                    self.admit(place, connection, &welcome);
-                    moved = true;
-                }
-                Greeted::Refused(reason) => {
-                    let message = refusal(self.number, 0, &reason);
-                    self.greetings.remove(at).connection.close_with(&message);
-                    tracing::warn!(group = self.number, "refused a connection: {reason}");
-                    moved = true;
-                }
-            }
+        while let Poll::Ready(Some(proven)) = self.proven.poll_recv(cx) {
+            self.admit(proven);
+            moved = true;
         }
         moved
     }
 
-    fn admit(&mut self, place: Place, mut connection: Connection, welcome: &[u8]) {
+    fn admit(&mut self, Proven { place, mut connection, welcome }: Proven) {
         match self.core.attach(place.child.into(), place.epoch) {
             Ok(is_new) => {
                 if is_new {
                     self.disconnect("another member has restarted the group");
+                    self.left = 0;
                 }
-                connection.queue(welcome);
+                connection.queue(&welcome);
                 self.children[usize::from(place.child)] = Some(connection);
                 self.count_connected();
                 if is_new {
@@ -150,8 +129,9 @@ impl Session {
                 }
             }
             Err(fault) => {
-                let message = refusal(self.number, place.epoch, &fault.to_string());
-                connection.close_with(&message);
+                let (group, peer) = (self.number, connection.peer());
+                tracing::warn!(job = self.record.job, group, "refused {peer}: {fault}");
+                self.part_with(connection, refusal(group, place.epoch, &fault.to_string()));
             }
         }
     }
@@ -163,7 +143,9 @@ impl Session {
                 Ok(some) => moved |= some,
                 Err(reason) => {
                     let reason = format!("child {child}: {reason}");
-                    tracing::warn!(job = self.record.job, group = self.number, "{reason}");
+                    let peer = self.children[child].as_ref().map(Connection::peer);
+                    let group = self.number;
+                    tracing::warn!(job = self.record.job, group, ?peer, "{reason}");
                     self.disconnect(&reason);
                     moved = true;
                 }
@@ -183,6 +165,7 @@ impl Session {
                 let bytes = header.bytes as usize;
                 if header.kind == Kind::Leave {
                     self.children[child] = None;
+                    self.left |= 1 << child;
                     self.count_connected();
                     self.is_over = self.children.iter().all(Option::is_none);
                     return Ok(true);
@@ -260,7 +243,14 @@ impl Session {
         if self.beat.poll_tick(cx).is_pending() {
             return false;
         }
-        self.greetings.retain(|greeting| !greeting.is_overdue());
+        // A child that has handed over a chunk would wait in vain for one that has left.
+        let awaited = self.core.awaited();
+        let has_waiting = (awaited.count_ones() as usize) < self.children.len();
+        let missing = awaited & self.left;
+        if has_waiting && missing != 0 {
+            self.disconnect(&format!("child {} has left", missing.trailing_zeros()));
+            return true;
+        }
         if self.empty_since.is_some_and(|since| since.elapsed() > ATTACH) {
             self.is_over = true;
         }
@@ -284,12 +274,20 @@ impl Session {
             uplink.abandon(reason);
         }
         self.record.is_above.store(false, Ordering::Relaxed);
-        for connection in &mut self.children {
-            if let Some(mut connection) = connection.take() {
-                connection.close_with(&message);
+        for child in 0..self.children.len() {
+            if let Some(connection) = self.children[child].take() {
+                self.part_with(connection, message.clone());
             }
         }
         self.count_connected();
+    }
+
+    /// Ends a connection beside the others. If many end already, it ends at once.
+    fn part_with(&mut self, connection: Connection, message: Vec<u8>) {
+        while self.leaving.try_join_next().is_some() {}
+        if self.leaving.len() < self.children.len() {
+            self.leaving.spawn(async move { connection.part_with(&message).await });
+        }
     }
 
     fn count_connected(&mut self) {
@@ -297,12 +295,6 @@ impl Session {
         self.record.connected.store(u32::try_from(count).unwrap_or(u32::MAX), Ordering::Relaxed);
         self.empty_since = (count == 0).then(|| self.empty_since.unwrap_or_else(Instant::now));
     }
-}
-
-/// A message that refuses or ends, with its reason cut to its limit.
-fn refusal(group: u32, epoch: u32, reason: &str) -> Vec<u8> {
-    let end = reason.floor_char_boundary(limits::OFFLOAD_REASON_BYTES_MAX);
-    place(group, epoch, 0).message(Kind::Refused, &reason.as_bytes()[..end])
 }
 
 fn place(group: u32, epoch: u32, child: usize) -> Place {

@@ -107,6 +107,20 @@ impl Control {
         }
     }
 
+    /// How long this rank has known that `peer` has left the job. `None` if it does not know, or
+    /// the peer has not left. The first call for a peer asks for the news, which follows. Does not
+    /// block.
+    #[must_use]
+    pub fn left_since(&self, peer: Rank) -> Option<Duration> {
+        if self.state.watch(peer) {
+            match &self.link {
+                Link::Local(coordinator) => coordinator.watch(self.rank, peer),
+                Link::Member(member) => member.watch(peer),
+            }
+        }
+        self.state.left_since(peer)
+    }
+
     /// A handle that aborts this rank from any thread.
     #[must_use]
     pub fn aborter(&self) -> Aborter {

@@ -56,6 +56,15 @@ impl LocalCoordinator {
         let history = self.ranks[rank.index()].calls.history();
         let action = inner.arbiter.left(rank, history, self.now_ms());
         self.act(&mut inner, action);
+        let watching = self.ranks.iter().filter(|state| state.watched_present().contains(&rank));
+        watching.for_each(|state| state.set_left(rank));
+    }
+
+    /// Tells `watcher` when rank `of` has left.
+    pub(crate) fn watch(&self, watcher: Rank, of: Rank) {
+        if !self.inner().arbiter.is_present(of) {
+            self.ranks[watcher.index()].set_left(of);
+        }
     }
 
     pub(crate) fn abandon(&self, rank: Rank, reason: String) {

@@ -46,6 +46,7 @@ pub(crate) enum Command {
     Report(FailureReport),
     Contribute(Vec<u8>),
     Inquire(Option<u32>, Vec<u8>),
+    Watch(Rank),
     CatchUp(Mark),
     Leave,
     Abandon(String),
@@ -138,6 +139,10 @@ impl Member {
 
     pub(crate) fn report_failure(&self, report: FailureReport) {
         self.send(Command::Report(report));
+    }
+
+    pub(crate) fn watch(&self, peer: Rank) {
+        self.send(Command::Watch(peer));
     }
 
     /// A sender of commands to the control task, for another thread.
@@ -285,6 +290,7 @@ impl ControlTask {
                     Some(Command::Report(report)) => self.report_failure(report),
                     Some(Command::Contribute(bytes)) => self.contribute(bytes),
                     Some(Command::Inquire(of, question)) => self.inquire(of, question),
+                    Some(Command::Watch(peer)) => self.watch_rank(peer),
                     // Without a coordinator the mark is dropped: no more messages will come.
                     Some(Command::CatchUp(mark)) => match self.coordinator {
                         CoordinatorState::Connected => {
@@ -376,8 +382,10 @@ impl ControlTask {
             Some(FromCoordinator::Answers(question, answers)) => {
                 self.state.conclude(&question, &answers);
             }
+            Some(FromCoordinator::Left(rank)) => self.state.set_left(Rank(rank)),
             Some(FromCoordinator::Farewell | FromCoordinator::Closing) => {
                 self.coordinator = CoordinatorState::Departed;
+                self.state.set_left(Rank(0));
                 self.end_exchange(None);
                 // The coordinator left before it got the failure report.
                 if self.cause_wait != CauseWait::Unlimited {
@@ -449,6 +457,13 @@ impl ControlTask {
         }
     }
 
+    /// Asks when a rank has left. A coordinator that has left itself cannot tell.
+    fn watch_rank(&mut self, peer: Rank) {
+        if self.coordinator != CoordinatorState::Departed {
+            self.send(ToCoordinator::Watch(peer.0));
+        }
+    }
+
     /// The connection has ended: connects to the coordinator again.
     fn reconnect(&mut self, is_cut: bool) {
         self.returns += 1;
@@ -479,6 +494,9 @@ impl ControlTask {
         tracing::info!(rank = self.rank.0, "the control connection to rank 0 is restored");
         for message in std::mem::take(&mut self.unacknowledged) {
             self.send(message);
+        }
+        for peer in self.state.watched_present() {
+            self.watch_rank(peer);
         }
         for mark in std::mem::take(&mut self.callers) {
             self.stream.mark.send(mark).unwrap_or_default();
@@ -515,14 +533,15 @@ impl ControlTask {
     fn send(&mut self, message: ToCoordinator) {
         use ToCoordinator::{
             Answer, Contribute, Goodbye, Holds, Inquire, Join, NoRoster, Reply, Report, Return,
-            Stated,
+            Stated, Watch,
         };
         match &message {
             Report(_) | Stated(_) | Contribute(..) | Goodbye(_) => {
                 self.unacknowledged.push(message.clone())
             }
-            // Rank 0 asks again, or does not need the answer any more.
-            Answer(_) | Holds | Join(_) | NoRoster | Return(_) | Inquire(..) | Reply(..) => {}
+            // Rank 0 asks again, or does not need the answer any more, or the rank asks again.
+            Answer(_) | Holds | Join(_) | NoRoster | Return(_) | Inquire(..) | Reply(..)
+            | Watch(_) => {}
         }
         if self.stream.outgoing.send(message).is_err() {
             tracing::debug!("rank {} is not connected to rank 0 now", self.rank);

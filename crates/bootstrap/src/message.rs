@@ -33,6 +33,8 @@ pub(crate) enum ToCoordinator {
     Inquire(Option<u32>, Vec<u8>),
     /// The answer to `FromCoordinator::Question` of this number.
     Reply(u64, Vec<u8>),
+    /// The rank wants to know when this rank has left.
+    Watch(u32),
 }
 
 /// A rank's request to join.
@@ -94,6 +96,8 @@ pub(crate) enum FromCoordinator {
     Question(u64, Vec<u8>),
     /// A question, and the answers of all ranks in rank order, or of the one that was asked.
     Answers(Vec<u8>, Vec<Vec<u8>>),
+    /// The answer to `ToCoordinator::Watch`: this rank has left in peace.
+    Left(u32),
 }
 
 /// The rank from which a child fetches the roster.

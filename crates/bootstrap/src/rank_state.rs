@@ -1,10 +1,13 @@
 //! The state that a rank shares with its control plane: the rank records its calls there, and the
 //! control plane sets the failure cause.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
+use ringfold_types::Rank;
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::call_log::CallLog;
@@ -18,6 +21,8 @@ pub(crate) struct RankState {
     failure_cause: OnceLock<Arc<FailureCause>>,
     /// The part of the rank that answers inquiries, if it has one.
     pub(crate) respondent: OnceLock<Arc<dyn Respondent>>,
+    /// The ranks whose departure this rank wants to know, and when it learned of it.
+    watched: Mutex<BTreeMap<Rank, Option<Instant>>>,
     wake: OwnedFd,
 }
 
@@ -30,6 +35,7 @@ impl RankState {
             calls: CallLog::default(),
             failure_cause: OnceLock::new(),
             respondent: OnceLock::new(),
+            watched: Mutex::default(),
             wake,
         }))
     }
@@ -54,6 +60,34 @@ impl RankState {
         if let Some(respondent) = self.respondent.get() {
             respondent.conclude(question, answers);
         }
+    }
+
+    /// Watches a rank. Returns whether this rank has not watched it before.
+    pub(crate) fn watch(&self, rank: Rank) -> bool {
+        let mut watched = self.watched();
+        let is_new = !watched.contains_key(&rank);
+        watched.entry(rank).or_default();
+        is_new
+    }
+
+    /// Notes that a rank has left.
+    pub(crate) fn set_left(&self, rank: Rank) {
+        self.watched().entry(rank).or_default().get_or_insert_with(Instant::now);
+    }
+
+    /// The time since this rank learned that a watched rank has left.
+    pub(crate) fn left_since(&self, rank: Rank) -> Option<Duration> {
+        self.watched().get(&rank).copied().flatten().map(|then| then.elapsed())
+    }
+
+    /// The watched ranks that have not left.
+    pub(crate) fn watched_present(&self) -> Vec<Rank> {
+        let watched = self.watched();
+        watched.iter().filter(|(_, left)| left.is_none()).map(|(rank, _)| *rank).collect()
+    }
+
+    fn watched(&self) -> MutexGuard<'_, BTreeMap<Rank, Option<Instant>>> {
+        self.watched.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn failure_cause(&self) -> Option<&Arc<FailureCause>> {

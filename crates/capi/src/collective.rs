@@ -3,12 +3,13 @@
 
 use std::ffi::c_void;
 
-use ringfold::{Call, Collective, Communicator, DataType, Rank, ReduceOp};
+use ringfold::{Call, Collective, DataType, Rank, Wire};
 
 use crate::comm::with;
 use crate::fault::{Fault, reported};
-use crate::memory;
+use crate::memory::{self, Places};
 use crate::operation::operation;
+use crate::pending::{self, Entry};
 use crate::types::{RawType, ringfold_comm_t, ringfold_op_t, ringfold_result};
 
 /// A call as C makes it.
@@ -25,35 +26,36 @@ struct Arguments {
 /// A predefined operation without meaning.
 const NO_OP: ringfold_op_t = 0;
 
-/// Makes the call.
-///
-/// # Safety
-/// Pointers are as `memory::buffers` needs them.
-#[inline]
-unsafe fn perform(arguments: &Arguments, comm: ringfold_comm_t) -> ringfold_result {
-    let Arguments { collective, input, output, count, data_type, op, root } = *arguments;
-    reported(|| {
-        let (data_type, op) = (element(data_type)?, operation(op)?);
-        with(comm, |comm| {
-            let call = call(comm, collective, (count, data_type), op, Rank(root));
-            // SAFETY: the contract of this function.
-            let buffers =
-                unsafe { memory::buffers(&call, input, output, comm.rank(), comm.size()) }?;
-            Ok(comm.perform(&call, buffers)?)
-        })
-    })
+impl Arguments {
+    /// The call on `rank` of a group of `size`, and its memory.
+    #[inline]
+    fn checked(&self, rank: Rank, size: usize, wire: Wire) -> Result<(Call, Places), Fault> {
+        let Self { collective, input, output, count, data_type, op, root } = *self;
+        let (data_type, op, root) = (element(data_type)?, operation(op)?, Rank(root));
+        let call = Call { collective, count, data_type, op, root, wire };
+        Ok((call, memory::places(&call, input, output, rank, size)?))
+    }
 }
 
-/// A call on elements of `comm`, with the form of partial sums that the communicator uses.
+/// Makes the call, or adds it to a group.
+///
+/// # Safety
+/// Pointers point to the memory that the header asks for. Nobody else accesses it during the call.
 #[inline]
-pub(crate) const fn call(
-    comm: &Communicator,
-    collective: Collective,
-    (count, data_type): (usize, DataType),
-    op: ReduceOp,
-    root: Rank,
-) -> Call {
-    Call { collective, count, data_type, op, root, wire: comm.wire() }
+unsafe fn perform(arguments: &Arguments, comm: ringfold_comm_t) -> ringfold_result {
+    reported(|| {
+        if let Some(group) = pending::of(comm) {
+            return group.add(|rank, size| {
+                let (call, places) = arguments.checked(rank, size, Wire::Element)?;
+                Ok([Entry::Collective { call, places }])
+            });
+        }
+        with(comm, |comm| {
+            let (call, places) = arguments.checked(comm.rank(), comm.size(), comm.wire())?;
+            // SAFETY: the contract of this function.
+            Ok(comm.perform(&call, unsafe { places.buffers() })?)
+        })
+    })
 }
 
 /// The data type that C means.

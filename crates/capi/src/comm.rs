@@ -12,6 +12,7 @@ use ringfold::{Aborter, Communicator, Error, Rank};
 
 use crate::fault::{Fault, keep, reported};
 use crate::memory;
+use crate::pending;
 use crate::table::{Held, Table};
 use crate::types::{RawResult, ringfold_comm_t, ringfold_result};
 
@@ -45,7 +46,13 @@ fn number(comm: ringfold_comm_t) -> u64 {
 
 #[inline]
 fn member(comm: ringfold_comm_t) -> Result<Held<'static, Member>, Fault> {
-    COMMS.get(number(comm)).ok_or_else(|| Fault::handle(NAME, number(comm)))
+    COMMS.get(number(comm)).ok_or_else(|| unknown(comm))
+}
+
+#[cold]
+fn unknown(comm: ringfold_comm_t) -> Fault {
+    let of_group = pending::of(comm).and_then(pending::Handle::misplaced);
+    of_group.unwrap_or_else(|| Fault::handle(NAME, number(comm)))
 }
 
 /// A panic in a call has made the communicator fail, so it is safe to lock it again.
@@ -91,6 +98,15 @@ pub(crate) fn with<R>(
         member.failed.get_or_init(|| fault.message.clone());
     }
     done
+}
+
+/// Does `work` with the rank and the size of a communicator, which is not freed meanwhile.
+pub(crate) fn facts<R>(
+    comm: ringfold_comm_t,
+    work: impl FnOnce(Rank, usize) -> Result<R, Fault>,
+) -> Result<R, Fault> {
+    let member = member(comm)?;
+    work(member.rank, member.size)
 }
 
 /// Gives C a handle of a communicator.
@@ -259,9 +275,9 @@ pub unsafe extern "C" fn ringfold_comm_async_error(
 }
 
 /// Leaves the group, and frees the handle even if the result is an error. Waits until the calls of
-/// other threads have ended, and then until the other ranks leave too, for a few seconds at most. A
-/// process must free its communicators before it exits; otherwise the other ranks see that it has
-/// died.
+/// other threads have ended, and then until the other ranks leave too, for a few seconds at most.
+/// Discards groups of calls that were not ended. A process must free its communicators before it
+/// exits; otherwise the other ranks see that it has died.
 #[unsafe(no_mangle)]
 pub extern "C" fn ringfold_comm_free(comm: ringfold_comm_t) -> ringfold_result {
     reported(|| {
@@ -270,6 +286,7 @@ pub extern "C" fn ringfold_comm_free(comm: ringfold_comm_t) -> ringfold_result {
         let communicator = member(comm)?.lock()?.take().ok_or_else(unknown)?;
         let left = communicator.leave();
         drop(COMMS.remove(number(comm)));
+        pending::discard_of(comm);
         Ok(left?)
     })
 }

@@ -8,6 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use ringfold::Error;
 
+use crate::callback;
 use crate::types::{RawResult, ringfold_result};
 
 use ringfold_result::{
@@ -22,6 +23,7 @@ thread_local! {
 }
 
 /// An error on its way to C.
+#[derive(Clone, Debug)]
 pub(crate) struct Fault {
     pub(crate) result: ringfold_result,
     pub(crate) message: String,
@@ -39,6 +41,11 @@ impl Fault {
             0 => format!("the {name} is NULL"),
             _ => format!("{handle:#x} is no {name}: it was freed, or never made"),
         };
+        Self { result: RINGFOLD_ERROR_HANDLE, message }
+    }
+
+    /// The error of a handle of the wrong kind.
+    pub(crate) const fn misplaced(message: String) -> Self {
         Self { result: RINGFOLD_ERROR_HANDLE, message }
     }
 
@@ -69,6 +76,11 @@ impl From<Error> for Fault {
 /// and turns a panic into an error.
 #[inline]
 pub(crate) fn reported(work: impl FnOnce() -> Result<(), Fault>) -> ringfold_result {
+    if callback::runs_here() {
+        return keep(Fault::argument(
+            "an operation of the program must not call functions of ringfold",
+        ));
+    }
     match catch_unwind(AssertUnwindSafe(work)) {
         Ok(Ok(())) => RINGFOLD_SUCCESS,
         Ok(Err(fault)) => keep(fault),

@@ -7,19 +7,27 @@
 //! * `init`: versions, unique ids, and the ways to make a communicator; `store` wraps the caller's
 //!   key-value store;
 //! * `comm`: the functions of communicators; `operation`: reduction operations with a factor;
-//! * `collective`: the collectives, on ordinary memory; `window`: windows, and calls in them;
-//! * `fault`: results, messages and panics; `table`: handles; `memory`: pointers of the caller.
+//! * `collective`: the collectives, on ordinary memory; `uneven`: those with parts of any lengths;
+//!   `window`: windows, and calls in them;
+//! * `point_to_point`: messages; `group`: groups of calls, which are `pending` until they end;
+//! * `fault`: results, messages and panics; `callback`: functions of the caller; `table`: handles;
+//!   `memory`: pointers of the caller.
 //!
 //! The comments of public items are those of the header. `crates/capi/header` writes it.
 #![allow(clippy::missing_safety_doc, reason = "the header says what each pointer points to")]
 
+mod callback;
 pub mod collective;
 pub mod comm;
 pub mod fault;
+pub mod group;
 pub mod init;
 mod memory;
 pub mod operation;
+mod pending;
+pub mod point_to_point;
 mod store;
 mod table;
 pub mod types;
+pub mod uneven;
 pub mod window;

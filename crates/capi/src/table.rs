@@ -18,6 +18,9 @@ const SLOTS_MAX: u32 = 64 * ((1 << SEGMENTS) - 1);
 /// Bits of an index in a handle. The kind of the table is above them, the generation above that.
 const INDEX_BITS: u32 = 28;
 
+/// The bits of a kind, shifted by those of an index.
+const KIND_MASK: u64 = (1 << (u32::BITS - INDEX_BITS)) - 1;
+
 const _: () = assert!(FIRST == 64 && SLOTS_MAX < 1 << INDEX_BITS);
 
 /// The values of one kind that C has handles of. Slots stay where they are, so a look-up takes only
@@ -82,7 +85,7 @@ impl<T> Table<T> {
         });
         let mut entry = slots[at].0.write().unwrap_or_else(PoisonError::into_inner);
         entry.value = Some(value);
-        Some(u64::from(entry.generation) << 32 | u64::from(self.kind << INDEX_BITS | index))
+        Some(self.handle(index, entry.generation))
     }
 
     /// The value of a handle, or `None` if it has none any more, or never had one.
@@ -91,6 +94,12 @@ impl<T> Table<T> {
         let (index, generation) = self.parts(handle)?;
         let entry = self.slot(index)?.0.read().unwrap_or_else(PoisonError::into_inner);
         (entry.generation == generation && entry.value.is_some()).then_some(Held(entry))
+    }
+
+    /// Whether a number can be a handle of this table: it may have no value any more.
+    #[inline]
+    pub(crate) const fn is_kind(&self, handle: u64) -> bool {
+        handle >> INDEX_BITS & KIND_MASK == self.kind as u64
     }
 
     /// Takes the value of a handle away. Waits while it is held.
@@ -114,6 +123,24 @@ impl<T> Table<T> {
         Some(value)
     }
 
+    /// Takes away all values for which `is_wanted` holds. Waits while they are held.
+    pub(crate) fn remove_all(&self, is_wanted: impl Fn(&T) -> bool) {
+        let used = self.free.lock().unwrap_or_else(PoisonError::into_inner).next;
+        for index in 0..used {
+            let Some(slot) = self.slot(index) else { continue };
+            let handle = {
+                let entry = slot.0.read().unwrap_or_else(PoisonError::into_inner);
+                let is_wanted = entry.value.as_ref().is_some_and(&is_wanted);
+                is_wanted.then(|| self.handle(index, entry.generation))
+            };
+            drop(handle.and_then(|handle| self.remove(handle)));
+        }
+    }
+
+    fn handle(&self, index: u32, generation: u32) -> u64 {
+        u64::from(generation) << 32 | u64::from(self.kind << INDEX_BITS | index)
+    }
+
     #[inline]
     fn slot(&self, index: u32) -> Option<&Slot<T>> {
         let (segment, at) = place(index);
@@ -126,7 +153,7 @@ impl<T> Table<T> {
         let [a, b, c, d, e, f, g, h] = handle.to_le_bytes();
         let (low, generation) =
             (u32::from_le_bytes([a, b, c, d]), u32::from_le_bytes([e, f, g, h]));
-        let is_mine = low >> INDEX_BITS == self.kind && generation != 0;
+        let is_mine = self.is_kind(handle) && generation != 0;
         is_mine.then_some((low & ((1 << INDEX_BITS) - 1), generation))
     }
 }
@@ -200,6 +227,16 @@ mod tests {
         let handles: Vec<_> = (0..500).map(|value| table.insert(value).unwrap()).collect();
         for (value, handle) in (0..).zip(&handles) {
             assert_eq!(table.get(*handle).as_deref(), Some(&value));
+        }
+    }
+
+    #[test]
+    fn chosen_values_are_removed() {
+        let table = Table::new(3);
+        let handles: Vec<_> = (0..200).map(|value| table.insert(value).unwrap()).collect();
+        table.remove_all(|value| value % 3 == 0);
+        for (value, handle) in (0..).zip(&handles) {
+            assert_eq!(table.get(*handle).is_some(), value % 3 != 0, "{value}");
         }
     }
 

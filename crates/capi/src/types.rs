@@ -112,15 +112,32 @@ pub enum ringfold_op {
     RINGFOLD_LXOR = 11,
 }
 
-/// A reduction operation: one of enum ringfold_op, or one that ringfold_op_create_pre_mul_sum made.
+/// A reduction operation: one of enum ringfold_op, or one that ringfold_op_create_pre_mul_sum or
+/// ringfold_op_create made.
 pub type ringfold_op_t = u64;
+
+/// The function of an operation of the program. It combines each of `count` elements of `into` with
+/// the element at the same place of `from`, and leaves the result in `into`. `into` may have the
+/// alignment of the output of the call, and `from` has that of 64 bytes and whole elements. Any
+/// thread that calls ringfold_all_reduce_by may call it. It returns 0, or another number if it
+/// failed. It must return: no C++ exception and no longjmp may leave it. Functions of ringfold
+/// that it calls return RINGFOLD_ERROR_ARGUMENT, except for versions and texts.
+pub type ringfold_combine_t = Option<
+    unsafe extern "C" fn(
+        context: *mut c_void,
+        into: *mut c_void,
+        from: *const c_void,
+        count: usize,
+    ) -> c_int,
+>;
 
 /// A communicator. It has no definition: a handle is a number, and the library checks it.
 pub struct ringfold_comm {
     _private: [u8; 0],
 }
 
-/// The handle of a communicator. Several threads may use it; their calls follow one another.
+/// The handle of a communicator, or of a group of its calls, which ringfold_group_start makes.
+/// Several threads may use it; their calls follow one another.
 pub type ringfold_comm_t = *mut ringfold_comm;
 
 /// A window. It has no definition: a handle is a number, and the library checks it.

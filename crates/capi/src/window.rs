@@ -5,9 +5,9 @@ use std::ffi::c_void;
 use std::ptr::{null_mut, without_provenance_mut};
 use std::sync::{Mutex, MutexGuard, TryLockError};
 
-use ringfold::{Collective, Rank, Window, Windows};
+use ringfold::{Call, Collective, Rank, Window, Windows};
 
-use crate::collective::{call, element};
+use crate::collective::element;
 use crate::comm::with;
 use crate::fault::{Fault, reported};
 use crate::memory;
@@ -92,7 +92,8 @@ pub extern "C" fn ringfold_all_reduce_window(
         let found = find(output)?;
         let input = if input.is_null() || input == output { None } else { Some(find(input)?) };
         with(comm, |comm| {
-            let call = call(comm, Collective::AllReduce, (count, data_type), op, Rank(0));
+            let (collective, root, wire) = (Collective::AllReduce, Rank(0), comm.wire());
+            let call = Call { collective, count, data_type, op, root, wire };
             let mut output = unused(&found)?;
             let input = input.as_deref().map(unused).transpose()?;
             let windows = match &input {

@@ -1,6 +1,6 @@
 //! `ringfold aggregate`: serves in-network reduction, or prints the numbers of a running server.
 
-use std::io::Write;
+use std::io::{IsTerminal as _, Write};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,6 +10,7 @@ use ringfold_aggregator::server::{Config, Server};
 use ringfold_bootstrap::Secret;
 use ringfold_bootstrap::aggregators::{self, Trees};
 use ringfold_types::Amount;
+use tracing_subscriber::filter::LevelFilter;
 
 /// The longest wait for the numbers of a running server.
 const STATS_TIMEOUT: Duration = Duration::from_secs(10);
@@ -28,6 +29,10 @@ pub(crate) struct Args {
     /// Tree file that names this server, as given to --listen, and its parent
     #[arg(long, value_name = "FILE", conflicts_with = "parent")]
     tree: Option<PathBuf>,
+    /// Rate of all links of this server together in Gbit/s, as in 800 or 1.6; jobs use the server
+    /// where it is faster than their own steps [default: that of one host]
+    #[arg(long, value_name = "RATE", value_parser = mbps)]
+    gbps: Option<u32>,
     /// Threads for groups and for long chunks; all cores by default
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     threads: Option<u16>,
@@ -39,6 +44,9 @@ pub(crate) struct Args {
     site_secret_file: Option<PathBuf>,
     #[arg(long, env = "HOME", hide = true)]
     home: Option<PathBuf>,
+    /// Level of the log on standard error
+    #[arg(long, value_name = "LEVEL", env = "RINGFOLD_DEBUG", default_value = "WARN")]
+    log: LevelFilter,
 }
 
 pub(crate) fn answer(args: &Args) -> Result<String> {
@@ -46,6 +54,11 @@ pub(crate) fn answer(args: &Args) -> Result<String> {
     if args.stats {
         return Ok(table(&aggregators::stats(&args.listen, &site, STATS_TIMEOUT)?));
     }
+    tracing_subscriber::fmt()
+        .with_max_level(args.log)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_writer(std::io::stderr)
+        .init();
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let threads = args.threads.map_or(cores, usize::from);
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
@@ -56,7 +69,8 @@ pub(crate) fn answer(args: &Args) -> Result<String> {
         None => None,
     };
     runtime.block_on(async {
-        let config = Config { listen, site, memory: args.memory.0, threads, parent };
+        let (memory, mbps) = (args.memory.0, args.gbps.unwrap_or(0));
+        let config = Config { listen, site, memory, threads, mbps, parent };
         let server = Server::bind(config).with_context(|| format!("cannot listen at {listen}"))?;
         let mut out = std::io::stdout();
         writeln!(
@@ -79,6 +93,14 @@ fn above(args: &Args) -> Result<Option<String>> {
     let node = trees.find(&args.listen);
     let node = node.with_context(|| format!("{} names no {}", path.display(), args.listen))?;
     Ok(trees.parent_of(node).map(str::to_owned))
+}
+
+/// Mbit/s of a rate in Gbit/s.
+pub(crate) fn mbps(gbps: &str) -> Result<u32, String> {
+    const MOST: f64 = 1e6;
+    let rate: Option<f64> = gbps.parse().ok().filter(|it| (0.001..=MOST).contains(it));
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked above")]
+    rate.map(|gbps| (gbps * 1000.0).round() as u32).ok_or_else(|| format!("give 0.001 to {MOST}"))
 }
 
 fn resolve(place: &str) -> Result<SocketAddr> {

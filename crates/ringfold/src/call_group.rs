@@ -140,52 +140,53 @@ impl Communicator {
             *call = valid(call, Request::ordinary(call, buffers).shape, self.size(), self.rank())?;
         }
         self.exchange_messages(outgoing, incoming)?;
-        packs(std::mem::take(collectives), self.size())
-            .into_iter()
-            .try_for_each(|pack| self.perform_pack(pack))
+        let packs = packs(collectives, self.size());
+        packs.iter().try_for_each(|pack| self.perform_pack(collectives, pack))
     }
 
-    fn perform_pack(&mut self, mut pack: Vec<Member<'_>>) -> Result<(), Error> {
-        if let [Member { call, buffers }] = &mut pack[..] {
+    /// Performs the `members` with the numbers in `pack` as one call.
+    fn perform_pack(&mut self, members: &mut [Member<'_>], pack: &[usize]) -> Result<(), Error> {
+        if let [only] = pack {
+            let Member { call, buffers } = &mut members[*only];
             let request = Request::ordinary(call, buffers);
             return self.perform_request(request, User::Private(buffers), None);
         }
         let Some(first) = pack.first() else { return Ok(()) };
-        let counts = || pack.iter().map(|member| member.call.count);
-        let call = Call { count: counts().sum(), ..first.call };
+        let counts = || pack.iter().map(|member| members[*member].call.count);
+        let call = Call { count: counts().sum(), ..members[*first].call };
         let seal = Windows::packed(counts());
         let (rank, size) = (self.rank(), self.size());
         let bytes = packed_bytes(&call, size);
         let mut memory: AlignedBytes = std::mem::take(&mut self.packed);
         let whole = memory.exactly(bytes);
-        gather(&pack, &call, whole, rank, size);
+        gather(members, pack, &call, whole, rank, size);
         let mut buffers = Buffers::InPlace(whole);
         let request = Request::ordinary(&call, &buffers);
         let outcome = self.perform_request(request, User::Private(&mut buffers), Some(seal));
         if outcome.is_ok() {
-            scatter(&mut pack, &call, memory.exactly(bytes), rank, size);
+            scatter(members, pack, &call, memory.exactly(bytes), rank, size);
         }
         self.packed = memory;
         outcome
     }
 }
 
-/// Collectives in packs, each of which is one call. The same on all ranks.
-fn packs(members: Vec<Member<'_>>, size: usize) -> Vec<Vec<Member<'_>>> {
-    let mut packs: Vec<(usize, Vec<Member<'_>>)> = Vec::new();
-    for member in members {
-        let bytes = packed_bytes(&member.call, size);
-        let is_short = is_packable(&member.call) && bytes <= PACKED_BYTES_MAX;
-        let takes = |(filled, pack): &&mut (usize, Vec<Member<'_>>)| {
-            is_alike(&pack[0].call, &member.call) && *filled + bytes <= PACK_BYTES_MAX
+/// The numbers of the members in packs, each of which is one call. The same on all ranks.
+fn packs(members: &[Member<'_>], size: usize) -> Vec<Vec<usize>> {
+    let mut packs: Vec<(usize, Vec<usize>)> = Vec::new();
+    for (number, Member { call, .. }) in members.iter().enumerate() {
+        let bytes = packed_bytes(call, size);
+        let is_short = bytes <= PACKED_BYTES_MAX && is_packable(call);
+        let takes = |(filled, pack): &&mut (usize, Vec<usize>)| {
+            *filled + bytes <= PACK_BYTES_MAX && is_alike(&members[pack[0]].call, call)
         };
         match packs.iter_mut().find(takes).filter(|_| is_short) {
             Some((filled, pack)) => {
                 *filled += bytes;
-                pack.push(member);
+                pack.push(number);
             }
             // A pack that is full takes no other member.
-            None => packs.push((if is_short { bytes } else { PACK_BYTES_MAX + 1 }, vec![member])),
+            None => packs.push((if is_short { bytes } else { PACK_BYTES_MAX + 1 }, vec![number])),
         }
     }
     packs.into_iter().map(|(_, pack)| pack).collect()
@@ -219,14 +220,21 @@ const fn packed_bytes(call: &Call, size: usize) -> usize {
 
 /// Copies the members' inputs to their places in the one buffer of the packed `call`: block by
 /// block, and within a block in the order of the members.
-fn gather(pack: &[Member<'_>], call: &Call, whole: &mut [u8], rank: Rank, size: usize) {
+fn gather(
+    members: &[Member<'_>],
+    pack: &[usize],
+    call: &Call,
+    whole: &mut [u8],
+    rank: Rank,
+    size: usize,
+) {
     if call.collective == Collective::Broadcast && rank != call.root {
         return;
     }
     let blocks = if call.collective == Collective::ReduceScatter { size } else { 1 };
     let mut rest = &mut whole[Offsets::in_place(call, rank).input..];
     for block in 0..blocks {
-        for Member { call, buffers } in pack {
+        for Member { call, buffers } in pack.iter().map(|number| &members[*number]) {
             let bytes = call.count * call.data_type.bytes();
             let input: &[u8] = match buffers {
                 Buffers::Apart { input, .. } => input,
@@ -240,14 +248,22 @@ fn gather(pack: &[Member<'_>], call: &Call, whole: &mut [u8], rank: Rank, size: 
 }
 
 /// Copies the results from the one buffer of the packed `call` to the members' outputs.
-fn scatter(pack: &mut [Member<'_>], call: &Call, whole: &[u8], rank: Rank, size: usize) {
+fn scatter(
+    members: &mut [Member<'_>],
+    pack: &[usize],
+    call: &Call,
+    whole: &[u8],
+    rank: Rank,
+    size: usize,
+) {
     if call.collective == Collective::Reduce && rank != call.root {
         return;
     }
     let blocks = if call.collective == Collective::AllGather { size } else { 1 };
     let mut rest = &whole[Offsets::in_place(call, rank).output..];
     for block in 0..blocks {
-        for Member { call, buffers } in pack.iter_mut() {
+        for number in pack {
+            let Member { call, buffers } = &mut members[*number];
             let bytes = call.count * call.data_type.bytes();
             let output: &mut [u8] = match buffers {
                 Buffers::Apart { output, .. } => output,

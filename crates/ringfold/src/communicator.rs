@@ -708,6 +708,15 @@ impl Communicator {
                 };
                 (FailureReport::Link { peer: peer.0, cause }, own)
             }
+            CallError::Left(peer) => {
+                let cause = "the rank has left the job".to_owned();
+                let own = FailureCause::Link {
+                    from: who(self.rank),
+                    to: who(peer),
+                    cause: cause.clone(),
+                };
+                (FailureReport::Link { peer: peer.0, cause }, own)
+            }
             CallError::Foreign(peer) => {
                 let cause = "it sent bytes of another call".to_owned();
                 let own = FailureCause::Link { from: who(self.rank), to: who(peer), cause };

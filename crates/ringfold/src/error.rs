@@ -203,6 +203,8 @@ pub(crate) enum CallError {
     Link(LinkError),
     /// This peer is in another call.
     Foreign(Rank),
+    /// This peer has left the job, and nothing of it is on its way.
+    Left(Rank),
     /// The message at the front differs from the one that this rank expects of the peer.
     Unexpected {
         /// The peer.

@@ -45,11 +45,12 @@ pub(crate) trait Work {
         Duration::MAX
     }
 
-    /// Checks whether a rank for which this one waits is in another call.
+    /// Checks, before a park, whether a rank for which this one waits is in another call or has
+    /// left.
     ///
     /// # Errors
-    /// `CallError::Foreign` with that rank.
-    fn check_for_foreign_calls(&self, _router: &Router) -> Result<(), CallError> {
+    /// `CallError::Foreign` or `CallError::Left` with that rank.
+    fn check_peers(&mut self, _router: &Router, _watch: &Watch) -> Result<(), CallError> {
         Ok(())
     }
 }
@@ -183,7 +184,7 @@ fn is_awake(work: &mut impl Work, router: &mut Router, watch: &Watch) -> Result<
         Progress::Idle => polled,
     };
     if !awake {
-        work.check_for_foreign_calls(router)?;
+        work.check_peers(router, watch)?;
     }
     Ok(awake)
 }
@@ -437,7 +438,7 @@ impl Work for Run<'_> {
         }
     }
 
-    fn check_for_foreign_calls(&self, router: &Router) -> Result<(), CallError> {
+    fn check_peers(&mut self, router: &Router, _: &Watch) -> Result<(), CallError> {
         let (program, stepper) = match &self.phase {
             Phase::Steps => (&self.call.compiled.program, &*self.stepper),
             Phase::Agree(gather) | Phase::Read(gather) | Phase::Confirm(gather, _) => {

@@ -8,20 +8,28 @@
 //! Uneven collectives consist of such messages too. Theirs take a lane of collectives, and carry
 //! the tag of their call.
 
-use ringfold_transport::Link;
-use ringfold_types::limits::{INLINE_BYTES, MESSAGE_LANE, PARTS_AT_ONCE};
-use ringfold_types::{Lane, Rank};
+use std::time::{Duration, Instant};
 
 use ringfold_collectives::Progress;
 use ringfold_collectives::pairs::distance;
+use ringfold_transport::Link;
+use ringfold_types::limits::{INLINE_BYTES, LINK_GRACE_MS, MESSAGE_LANE, PARTS_AT_ONCE};
+use ringfold_types::{Lane, Rank};
 
 use crate::error::{CallError, Message};
 use crate::execute::{Work, signals_foreign};
 use crate::router::Router;
 use crate::watch::Watch;
 
+/// How long nothing moves before a rank asks whether its peers have left. The bytes of a peer that
+/// has left get as long again to arrive.
+const LEFT_GRACE: Duration = Duration::from_millis(LINK_GRACE_MS / 2);
+
 /// Bytes of a header.
 const HEADER_BYTES: usize = 16;
+
+/// Bytes of a message that needs little memory beside it.
+const TINY_BYTES: usize = 48;
 
 /// The way that messages take beside those of other operations.
 #[derive(Clone, Copy, Debug)]
@@ -84,6 +92,8 @@ pub(crate) struct Messages<'m, 'b> {
     outgoing: &'m mut [Outgoing<'b>],
     /// In the order of the distance from their senders to this rank.
     incoming: &'m mut [Incoming<'b>],
+    /// When this rank began to park, since when nothing has moved.
+    idle_since: Option<Instant>,
 }
 
 impl<'b> Outgoing<'b> {
@@ -99,18 +109,31 @@ impl<'b> Outgoing<'b> {
         self.accepted == HEADER_BYTES + self.bytes.len()
     }
 
+    /// Writes the header and the bytes to `whole`. Returns what the transport has not accepted.
+    #[inline]
+    fn rest<'w>(&self, whole: &'w mut [u8]) -> &'w [u8] {
+        let whole = &mut whole[..HEADER_BYTES + self.bytes.len()];
+        let (header, body) = whole.split_at_mut(HEADER_BYTES);
+        header.copy_from_slice(&encode(self.tag, self.bytes.len()));
+        body.copy_from_slice(self.bytes);
+        &whole[self.accepted..]
+    }
+
     /// Sends what the transport takes now. Returns whether it took anything.
     fn advance(&mut self, track: Track, router: &mut Router) -> Result<bool, CallError> {
         let before = self.accepted;
         let Track { header_tag, body_tag, .. } = track;
         let link = track.link(self.to);
         if self.bytes.len() <= INLINE_BYTES {
-            let mut whole = [0; HEADER_BYTES + INLINE_BYTES];
-            let whole = &mut whole[..HEADER_BYTES + self.bytes.len()];
-            let (header, body) = whole.split_at_mut(HEADER_BYTES);
-            header.copy_from_slice(&encode(self.tag, self.bytes.len()));
-            body.copy_from_slice(self.bytes);
-            self.accepted += router.to(link).send(link, header_tag, &whole[self.accepted..])?;
+            let (mut tiny, mut short);
+            let whole: &mut [u8] = if self.bytes.len() <= TINY_BYTES {
+                tiny = [0; HEADER_BYTES + TINY_BYTES];
+                &mut tiny
+            } else {
+                short = [0; HEADER_BYTES + INLINE_BYTES];
+                &mut short
+            };
+            self.accepted += router.to(link).send(link, header_tag, self.rest(whole))?;
             return Ok(self.accepted > before);
         }
         if self.accepted < HEADER_BYTES {
@@ -210,7 +233,7 @@ impl<'m, 'b> Messages<'m, 'b> {
         // The sorts are stable, and leave a single message where it is.
         outgoing.sort_by_key(|it| distance(own, it.to, size));
         incoming.sort_by_key(|it| distance(it.from, own, size));
-        Self { track, outgoing, incoming }
+        Self { track, outgoing, incoming, idle_since: None }
     }
 
     /// The first unfinished message: one with `peer` if there is any.
@@ -254,6 +277,9 @@ impl Work for Messages<'_, '_> {
                 break;
             }
         }
+        if has_moved {
+            self.idle_since = None;
+        }
         Ok(match (is_done, has_moved) {
             (true, _) => Progress::Done,
             (false, true) => Progress::Moved,
@@ -261,13 +287,21 @@ impl Work for Messages<'_, '_> {
         })
     }
 
-    fn check_for_foreign_calls(&self, router: &Router) -> Result<(), CallError> {
+    fn check_peers(&mut self, router: &Router, watch: &Watch) -> Result<(), CallError> {
         let Track { header_tag, at_once, .. } = self.track;
-        if !self.track.is_of_call() {
+        let awaited = self.incoming.iter().filter(|it| !it.is_done()).take(at_once);
+        if self.track.is_of_call() {
+            awaited
+                .clone()
+                .try_for_each(|it| signals_foreign(router, header_tag, self.track.link(it.from)))?;
+        }
+        if self.idle_since.get_or_insert_with(Instant::now).elapsed() < LEFT_GRACE {
             return Ok(());
         }
-        let mut awaited = self.incoming.iter().filter(|it| !it.is_done()).take(at_once);
-        awaited.try_for_each(|it| signals_foreign(router, header_tag, self.track.link(it.from)))
+        let awaiting = self.outgoing.iter().filter(|it| !it.is_done()).take(at_once);
+        let mut peers = awaited.map(|it| it.from).chain(awaiting.map(|it| it.to));
+        let has_left = |peer| watch.left_since(peer).is_some_and(|since| since >= LEFT_GRACE);
+        peers.find(|peer| has_left(*peer)).map_or(Ok(()), |peer| Err(CallError::Left(peer)))
     }
 }
 

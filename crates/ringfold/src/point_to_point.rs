@@ -97,7 +97,7 @@ impl Communicator {
         outcome.map_err(|error| {
             let peer = match &error {
                 CallError::Link(link) => Some(link.link.peer),
-                CallError::Unexpected { peer, .. } => Some(*peer),
+                CallError::Unexpected { peer, .. } | CallError::Left(peer) => Some(*peer),
                 _ => None,
             };
             let message = messages.unfinished(peer).unwrap_or(first);

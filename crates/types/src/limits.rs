@@ -356,6 +356,9 @@ pub const OFFLOAD_CHUNK_BYTES_MAX: usize = 4 << 20;
 /// Bytes of the ticket by which the members of a group find its aggregators.
 pub const OFFLOAD_TICKET_BYTES_MAX: usize = 2_048;
 
+/// Bytes by which rank 0 tells the others of all trees of aggregators.
+pub const OFFLOAD_OFFER_BYTES_MAX: usize = 32 * 1024;
+
 /// Aggregators of one tree that have members as children.
 pub const OFFLOAD_LEAVES_MAX: usize = 64;
 
@@ -380,6 +383,19 @@ pub const AGGREGATOR_GROUPS_MAX: usize = 4_096;
 /// Time in milliseconds that a group without connected children keeps its memory. Members connect
 /// in that time, at first and after a restart.
 pub const AGGREGATOR_ATTACH_MS: u64 = 10_000;
+
+/// Connections that greet a group's port at a time, and that may begin to in the time between two
+/// heartbeats. Further ones wait in the kernel.
+pub const AGGREGATOR_GREETINGS_MAX: usize = 2 * AGGREGATOR_CHILDREN_MAX;
+
+/// Bytes of the buffer of a child's connection.
+pub const AGGREGATOR_BUFFER_BYTES: usize = 4 * 1024;
+
+/// Bytes that a connection takes while it greets.
+pub const AGGREGATOR_GREETING_BYTES: usize = 1024;
+
+/// Time in milliseconds that a child which is refused has to read the reason.
+pub const AGGREGATOR_FAREWELL_MS: u64 = 500;
 
 /// Bytes of the text by which an aggregator refuses or ends a group; longer texts are cut.
 pub const OFFLOAD_REASON_BYTES_MAX: usize = 256;
@@ -407,6 +423,14 @@ const _: () = assert!(
     "members are numbered by 16 bits"
 );
 const _: () = assert!(OFFLOAD_TICKET_BYTES_MAX + 16 <= QUESTION_BYTES_MAX);
+const _: () = assert!(
+    CHANNELS_MAX as usize * (OFFLOAD_TICKET_BYTES_MAX + 512)
+        + 2 * AGGREGATOR_LEVELS_MAX * 2 * OFFLOAD_LEAVES_MAX
+        + 8 * 1024
+        <= OFFLOAD_OFFER_BYTES_MAX,
+    "tickets, names, the shape and the reasons"
+);
+const _: () = assert!(EVIDENCE_BYTES_MAX <= OFFLOAD_OFFER_BYTES_MAX, "ranks exchange both alike");
 const _: () = assert!(OFFLOAD_SILENCE_MS >= 4 * OFFLOAD_BEAT_MS);
 const _: () = assert!(LLDP_FILE_BYTES_MAX <= FABRIC_FILE_BYTES_MAX);
 const _: () = assert!(FABRIC_NODES_MAX <= FABRIC_PORTS_MAX);

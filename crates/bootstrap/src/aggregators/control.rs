@@ -66,6 +66,8 @@ pub struct Granted {
     pub group: u32,
     /// The port of the group's endpoint, at the address of the control port.
     pub port: u16,
+    /// The rate of all its links together in Mbit/s; 0 if it does not know.
+    pub mbps: u32,
 }
 
 /// The numbers of one group, for `ringfold aggregate --stats`.

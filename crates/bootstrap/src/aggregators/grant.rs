@@ -1,6 +1,8 @@
 //! The requests for all groups of a tree.
 
+use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::thread;
 use std::time::Duration;
 
 use super::control::{Above, Ask, AskError, Granted, ask, parent};
@@ -37,10 +39,19 @@ pub struct LeafGrant {
     pub at: SocketAddr,
 }
 
-/// Asks all aggregators of a tree for their groups, parents first. Returns the groups that have
-/// members as children, in the order of the members. Waits for each aggregator for at most
-/// `timeout`. After an error the groups that others have granted end by themselves, since nobody
-/// connects to them.
+/// The groups that the aggregators of a tree have granted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TreeGrant {
+    /// The groups that have members as children, in the order of the members.
+    pub leaves: Vec<LeafGrant>,
+    /// For each group of the placement, the rate of all links of its aggregator in Mbit/s; 0 if it
+    /// does not know.
+    pub mbps: Vec<u32>,
+}
+
+/// Asks all aggregators of a tree for their groups, parents first. Waits for each aggregator for at
+/// most `timeout`. After an error the groups that others have granted end by themselves, since
+/// nobody connects to them.
 ///
 /// # Errors
 /// An aggregator does not answer in time, or refuses.
@@ -49,12 +60,12 @@ pub fn grant(
     terms: &Terms,
     site: &Secret,
     timeout: Duration,
-) -> Result<Vec<LeafGrant>, AskError> {
+) -> Result<TreeGrant, AskError> {
     let mut granted: Vec<Granted> = Vec::with_capacity(tree.groups.len());
     let mut leaves = Vec::new();
     for group in &tree.groups {
         let above = group.parent.map(|(index, child)| {
-            let Granted { group: number, port } = granted[index];
+            let Granted { group: number, port, .. } = granted[index];
             let is_here = tree.groups[index].at == group.at;
             Above { group: number, port, child, is_here }
         });
@@ -76,33 +87,63 @@ pub fn grant(
         }
     }
     leaves.sort_unstable_by_key(|leaf| leaf.first);
-    Ok(leaves)
+    Ok(TreeGrant { leaves, mbps: granted.iter().map(|granted| granted.mbps).collect() })
 }
 
 impl Trees {
     /// Asks the aggregators of a list for their parents, and those for theirs. A tree file names
-    /// the parents, so nobody is asked. Waits for each aggregator for at most `timeout`.
-    ///
-    /// # Errors
-    /// An aggregator does not answer in time, or the parents form a circle.
-    pub fn with_parents(mut self, site: &Secret, timeout: Duration) -> Result<Self, AskError> {
+    /// the parents, so nobody is asked. Leaves out the aggregators that cannot be used, and returns
+    /// the reasons: they or those above them do not answer within `timeout`, or the parents form a
+    /// circle. Waits about that long for each level.
+    #[must_use]
+    pub fn with_parents(mut self, site: &Secret, timeout: Duration) -> (Self, Vec<AskError>) {
+        let mut failed = HashMap::new();
         let mut at = 0;
         while self.is_list && at < self.nodes.len() {
-            let node = self.nodes[at].at.clone();
-            let wrong = |reason| AskError::Other { at: node.clone(), reason };
-            if let Some(above) = parent(&node, site, timeout)? {
-                if !is_address(&above) {
-                    return Err(wrong(format!("{above:.80?} is no address of a parent")));
-                }
-                let index = self.nodes.iter().position(|node| node.at == above);
-                self.nodes[at].parent = Some(index.unwrap_or_else(|| self.append(above)));
-                if self.path(at).len() > AGGREGATOR_LEVELS_MAX {
-                    return Err(wrong("its parents form a circle, or too many levels".into()));
-                }
+            let asked = self.nodes[at..].iter().map(|node| node.at.clone());
+            for answer in parents(asked.collect(), site, timeout) {
+                let attached = answer.and_then(|above| self.attach(at, above));
+                failed.extend(attached.err().map(|error| (at, error)));
+                at += 1;
             }
-            at += 1;
         }
         self.is_list = false;
-        Ok(self)
+        self.retain(|trees, node| !trees.path(node).iter().any(|node| failed.contains_key(node)));
+        let mut failed: Vec<(usize, AskError)> = failed.into_iter().collect();
+        failed.sort_unstable_by_key(|(at, _)| *at);
+        (self, failed.into_iter().map(|(_, error)| error).collect())
     }
+
+    /// Makes `above` the parent of a node.
+    fn attach(&mut self, at: usize, above: Option<String>) -> Result<(), AskError> {
+        let Some(above) = above else { return Ok(()) };
+        let node = self.nodes[at].at.clone();
+        let wrong = |reason| Err(AskError::Other { at: node, reason });
+        if !is_address(&above) {
+            return wrong(format!("{above:.80?} is no address of a parent"));
+        }
+        let index = self.nodes.iter().position(|node| node.at == above);
+        self.nodes[at].parent = Some(index.unwrap_or_else(|| self.append(above)));
+        if self.path(at).len() > AGGREGATOR_LEVELS_MAX {
+            return wrong("its parents form a circle, or too many levels".into());
+        }
+        Ok(())
+    }
+}
+
+/// Asks aggregators for their parents, all at the same time.
+fn parents(
+    asked: Vec<String>,
+    site: &Secret,
+    timeout: Duration,
+) -> Vec<Result<Option<String>, AskError>> {
+    thread::scope(|scope| {
+        let asking: Vec<_> =
+            asked.iter().map(|at| scope.spawn(move || parent(at, site, timeout))).collect();
+        let died = |at: &String| {
+            Err(AskError::Other { at: at.clone(), reason: "the asking thread panicked".into() })
+        };
+        let answers = asking.into_iter().zip(&asked);
+        answers.map(|(thread, at)| thread.join().unwrap_or_else(|_| died(at))).collect()
+    })
 }

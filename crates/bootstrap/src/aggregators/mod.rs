@@ -17,7 +17,7 @@ pub use control::{
     Above, Ask, AskError, FromAggregator, Granted, GroupStats, Parent, Stats, ToAggregator, ask,
     listen, parent, serve, stats,
 };
-pub use grant::{LeafGrant, Terms, grant};
+pub use grant::{LeafGrant, Terms, TreeGrant, grant};
 pub use place::{PlacedGroup, Placement, Placements};
 pub use trees::{Aggregator, Trees, TreesError};
 

@@ -73,6 +73,21 @@ impl Placement {
         node(children.into_iter().map(|(_, child)| self.fold_from(child, member, node)).collect())
     }
 
+    /// For each group, its neighbours at other aggregators: children and parent. Each of them sends
+    /// every byte of a call once, and receives it once.
+    #[must_use]
+    pub fn neighbours(&self) -> Vec<usize> {
+        let mut counts: Vec<usize> = self.groups.iter().map(|group| group.members.len()).collect();
+        for (index, group) in self.groups.iter().enumerate() {
+            match group.parent {
+                Some((above, _)) if self.groups[above].at == group.at => counts[above] -= 1,
+                Some(_) => counts[index] += 1,
+                None => {}
+            }
+        }
+        counts
+    }
+
     /// The tree as nested lists, to compare shapes and to print.
     fn shape(&self) -> String {
         let list = |children: Vec<String>| format!("[{}]", children.join(" "));

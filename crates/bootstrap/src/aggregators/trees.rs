@@ -322,6 +322,18 @@ impl Trees {
         self.nodes.len() - 1
     }
 
+    /// Keeps the aggregators for which `is_kept` holds. It must hold for the parents of those.
+    pub(super) fn retain(&mut self, is_kept: impl Fn(&Self, usize) -> bool) {
+        let kept: Vec<bool> = (0..self.nodes.len()).map(|node| is_kept(self, node)).collect();
+        let before = |node: usize| kept[..node].iter().filter(|kept| **kept).count();
+        let mut nodes = std::mem::take(&mut self.nodes);
+        for node in &mut nodes {
+            node.parent = node.parent.map(before);
+        }
+        self.nodes =
+            nodes.into_iter().zip(&kept).filter_map(|(it, kept)| kept.then_some(it)).collect();
+    }
+
     fn check_levels(&self) -> Result<(), (usize, String)> {
         let too_deep = |node: &usize| self.path(*node).len() > AGGREGATOR_LEVELS_MAX;
         match (0..self.nodes.len()).find(too_deep) {

@@ -169,7 +169,8 @@ impl Arbiter {
             }
             FailureReport::Link { peer, cause } => {
                 self.note_broken([from, Rank(peer)], false, cause, now_ms);
-                None
+                // A peer that has left in peace does not die any more.
+                if self.has_left(Rank(peer)) { self.inquire(None, from, now_ms) } else { None }
             }
             FailureReport::Message { peer, cause } => {
                 self.note_broken([from, Rank(peer)], true, cause, now_ms);
@@ -285,6 +286,10 @@ impl Arbiter {
         matches!(self.standing.get(rank.index()), Some(Standing::Present))
     }
 
+    fn has_left(&self, rank: Rank) -> bool {
+        matches!(self.standing.get(rank.index()), Some(Standing::Left(_)))
+    }
+
     fn inquire(&mut self, seq: Option<u64>, by: Rank, now_ms: u64) -> Option<Action> {
         if let Some(inquiry) = &mut self.inquiry {
             // The oldest overdue call makes the others hang.
@@ -398,8 +403,11 @@ impl Arbiter {
 
     fn link_failure(&self, broken: &Broken) -> FailureCause {
         let Broken { from, to, is_message, cause, .. } = broken;
+        let has_left = self.has_left(*to);
         let (from, to, cause) = (self.who(*from), self.who(*to), cause.clone());
-        if *is_message {
+        if has_left {
+            FailureCause::Link { from, to, cause: "the rank has left the job".to_owned() }
+        } else if *is_message {
             FailureCause::Message { from, to, cause }
         } else {
             FailureCause::Link { from, to, cause }

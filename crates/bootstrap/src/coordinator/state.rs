@@ -1,7 +1,7 @@
 //! The state of a coordinator: the connected ranks, the channels to them, and their events. Joining
 //! and watching share it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -68,6 +68,8 @@ pub(crate) struct Coordinator {
     pub(super) began: Instant,
     /// The ranks that have said goodbye and wait for the others, and until when.
     pub(super) leaving: BTreeMap<u32, Instant>,
+    /// The ranks that want to know when another rank leaves, by that rank.
+    pub(super) watchers: BTreeMap<u32, BTreeSet<u32>>,
     /// The coordinator waits for this drain before the arbiter decides.
     pub(super) drain: Option<Drain>,
     pub(super) drains: u64,
@@ -204,6 +206,7 @@ impl Coordinator {
             linger,
             began: Instant::now(),
             leaving: BTreeMap::new(),
+            watchers: BTreeMap::new(),
             drain: None,
             drains: 0,
             callers: Vec::new(),

@@ -209,6 +209,9 @@ impl Coordinator {
                     let until = Instant::now() + Duration::from_millis(limits::PARTING_MS);
                     self.leaving.insert(rank, until);
                 }
+                for watcher in self.watchers.remove(&rank).unwrap_or_default() {
+                    self.send_message(watcher, &FromCoordinator::Left(rank));
+                }
                 agreement.left(Rank(rank), history, now_ms)
             }
             ToCoordinator::Contribute(number, bytes) => {
@@ -224,6 +227,14 @@ impl Coordinator {
             }
             ToCoordinator::Inquire(of, question) => {
                 self.inquire(rank, of, question);
+                Vec::new()
+            }
+            ToCoordinator::Watch(of) if agreement.is_present(Rank(of)) => {
+                self.watchers.entry(of).or_default().insert(rank);
+                Vec::new()
+            }
+            ToCoordinator::Watch(of) => {
+                self.send_message(rank, &FromCoordinator::Left(of));
                 Vec::new()
             }
             ToCoordinator::Reply(number, answer) => {

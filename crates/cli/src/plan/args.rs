@@ -77,6 +77,10 @@ pub(crate) struct Args {
     /// none]
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u8).range(1..=8))]
     aggregators: Option<u8>,
+    /// Rate of all links of an aggregator together in Gbit/s, as for `ringfold aggregate`
+    #[arg(long, value_name = "RATE", requires = "aggregators")]
+    #[arg(value_parser = crate::aggregate::mbps)]
+    aggregator_gbps: Option<u32>,
     /// Concurrent parts of a long call with ring and chain, as RINGFOLD_CHANNELS
     #[arg(long, default_value_t = 1)]
     #[arg(value_parser = clap::value_parser!(u8).range(1..=i64::from(CHANNELS_MAX)))]
@@ -153,12 +157,17 @@ impl Args {
         let layout = if shares_memory { layout.with_peer_memory(PeerMemory::Fast) } else { layout };
         let prices = self.prices(layout.hosts())?;
         let layout = layout.with_channels(usize::from(self.channels)).with_prices(prices);
-        let byte_ps = layout.prices().link(layout.links_between()).byte_ps;
+        let of_host = layout.prices().link(layout.links_between()).byte_ps;
+        let hosts = layout.hosts();
+        let byte_ps = match self.aggregator_gbps {
+            Some(mbps) => Aggregation::byte_ps_of(mbps, hosts),
+            None => of_host * hosts as u64,
+        };
         let aggregation = |groups: u8| Aggregation {
-            tree: AggregationTree::levels(layout.hosts(), AGGREGATOR_CHILDREN_MAX),
+            tree: AggregationTree::levels(hosts, AGGREGATOR_CHILDREN_MAX),
             groups: usize::from(groups),
-            child_byte_ps: byte_ps,
-            ..Aggregation::star(layout.hosts())
+            byte_ps: byte_ps / u64::from(groups),
+            ..Aggregation::star(hosts)
         };
         let aggregation = self.aggregators.map(aggregation);
         Ok(layout.with_aggregation(aggregation))

@@ -5,7 +5,7 @@
 //! * `machine`: a machine as a tree; `text`: a fabric as text; `json`, `svg`: other formats;
 //! * `measure`: a job that probes every pair of NICs;
 //! * `picture`: the rows and columns for text and SVG; `names`, `switches`: their labels;
-//! * `save`: writes files.
+//! * `trees`: tree files of aggregators; `save`: writes files.
 
 mod here;
 mod json;
@@ -22,6 +22,7 @@ mod switches;
 #[cfg(test)]
 mod tests;
 mod text;
+mod trees;
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -63,6 +64,12 @@ pub(crate) struct Args {
     /// Write a site file, for RINGFOLD_TOPO_FILE of jobs
     #[arg(long, value_name = "FILE", requires = "network")]
     write: Option<PathBuf>,
+    /// Write a tree file of aggregators, for `ringfold aggregate --tree` and RINGFOLD_AGGREGATORS
+    #[arg(long, value_name = "FILE", requires_all = ["network", "aggregators"])]
+    tree: Option<PathBuf>,
+    /// Control ports of the aggregators in --tree. Number g is on rail g modulo the rails
+    #[arg(long, value_name = "HOST:PORT,...", value_delimiter = ',', requires = "tree")]
+    aggregators: Vec<String>,
     /// Write the machine as NCCL's topology XML, for NCCL_TOPO_FILE
     #[arg(long, value_name = "FILE", conflicts_with = "measure")]
     nccl_xml: Option<PathBuf>,
@@ -84,6 +91,10 @@ pub(crate) fn answer(args: &Args) -> anyhow::Result<String> {
         let site = site.clone().unwrap_or_else(|| Site::of(fabric, found));
         files.push((path, site.write()));
     }
+    if let Some(path) = &args.tree {
+        let Network { found, .. } = network(&seen, "--tree")?;
+        files.push((path, trees::text(found, &args.aggregators)?));
+    }
     if let Some(path) = &args.nccl_xml {
         files.push((path, to_nccl_xml(one_machine(&seen)?)));
     }
@@ -104,7 +115,7 @@ pub(crate) fn answer(args: &Args) -> anyhow::Result<String> {
 /// Checks that all requested files can be written. Runs first, because `examine` may take minutes
 /// and writes a recording.
 fn may_write(args: &Args) -> anyhow::Result<()> {
-    let files = [&args.svg, &args.write, &args.nccl_xml];
+    let files = [&args.svg, &args.write, &args.tree, &args.nccl_xml];
     let mut paths = BTreeSet::new();
     for path in files.into_iter().flatten() {
         let shown = path.display();

@@ -1,6 +1,8 @@
 //! Trees of aggregators: two levels of processes, and several groups at one process.
 
-use ringfold_bootstrap::aggregators::{LeafGrant, Placement, Terms, Trees, grant, parent};
+use ringfold_bootstrap::aggregators::{
+    LeafGrant, Placement, Terms, TreeGrant, Trees, grant, parent,
+};
 
 use super::*;
 
@@ -57,7 +59,7 @@ fn ticket(aggregator: &Aggregator, tree: &Placement, ranks: u32, epoch: u32) -> 
         let LeafGrant { first, children, group, at } = leaf;
         Leaf { first, children, group, at }
     };
-    let leaves = grant(tree, &terms, &aggregator.site, PATIENCE).unwrap();
+    let TreeGrant { leaves, .. } = grant(tree, &terms, &aggregator.site, PATIENCE).unwrap();
     let leaves = leaves.into_iter().map(leaf).collect();
     Grant { window: WINDOW, chunk_bytes_max: CHUNK, epoch, leaves }
 }
@@ -110,7 +112,8 @@ fn two_levels(name: &str) -> ([Aggregator; 3], Trees) {
     };
     let [first, second] = [0, 1].map(below);
     let list = format!("{},{}", first.at, second.at);
-    let trees = Trees::of_setting(&list).unwrap().with_parents(&root.site, PATIENCE).unwrap();
+    let (trees, failed) = Trees::of_setting(&list).unwrap().with_parents(&root.site, PATIENCE);
+    assert!(failed.is_empty(), "{failed:?}");
     assert_eq!(parent(&first.at, &root.site, PATIENCE).unwrap(), Some(root.at.clone()));
     ([root, first, second], trees)
 }
@@ -176,7 +179,7 @@ fn a_root_that_dies_or_stops_fails_all_members_below() {
 fn one_aggregator_serves_more_members_than_it_has_children_by_levels() {
     let aggregator = Aggregator::start("levels-alone", &[]);
     let trees = Trees::of_setting(&aggregator.at).unwrap();
-    let trees = trees.with_parents(&aggregator.site, PATIENCE).unwrap();
+    let (trees, _) = trees.with_parents(&aggregator.site, PATIENCE);
     let placed = trees.place(&["a"; 67]);
     let tree = &placed.trees[0];
     assert_eq!(tree.groups.len(), 3);

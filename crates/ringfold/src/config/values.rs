@@ -6,7 +6,6 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use ringfold_types::Amount;
-use ringfold_types::limits::CHANNELS_MAX;
 
 use super::error::ConfigError;
 
@@ -121,19 +120,6 @@ pub(super) fn in_network(variable: &'static str, value: &str) -> Result<InNetwor
     let wanted = "`off`, `auto` or `require`";
     let found = all.into_iter().find(|mode| mode.to_string() == value);
     found.ok_or_else(|| ConfigError::Value { variable, value: value.to_owned(), wanted })
-}
-
-/// A list of hosts with ports, one for each lane of a call.
-pub(super) fn places(variable: &'static str, value: &str) -> Result<Vec<String>, ConfigError> {
-    let places: Vec<String> = value.split(',').map(|place| place.trim().to_owned()).collect();
-    let is_place = |place: &String| {
-        let parts = place.rsplit_once(':');
-        parts.is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok())
-    };
-    let is_list = places.len() <= usize::from(CHANNELS_MAX) && places.iter().all(is_place);
-    let wanted = "up to 8 places as in 10.0.0.9:7411, separated by commas";
-    let invalid = || ConfigError::Value { variable, value: value.to_owned(), wanted };
-    is_list.then_some(places).ok_or_else(invalid)
 }
 
 pub(super) fn flag(variable: &'static str, value: &str) -> Result<bool, ConfigError> {

@@ -27,7 +27,7 @@ use ringfold_bootstrap::Inquirer;
 use ringfold_transport::offload::Reduction;
 
 pub(crate) use shared::{FIRST, Shared, ready};
-pub(crate) use site::{AggregatorSite, Site};
+pub(crate) use site::{ASK, AggregatorSite, Site, ticket};
 
 /// The end of a communicator's caller.
 #[derive(Debug)]
@@ -112,3 +112,6 @@ impl Drop for Offload {
         self.shared.close();
     }
 }
+
+#[cfg(test)]
+mod tests;

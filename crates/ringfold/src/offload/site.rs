@@ -2,18 +2,17 @@
 //! to connect to them.
 
 use std::fmt;
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use ringfold_bootstrap::Secret;
-use ringfold_bootstrap::aggregators::{Ask, ask};
+use ringfold_bootstrap::aggregators::{LeafGrant, Placement, Terms, TreeGrant, grant};
 use ringfold_transport::offload::aggregator::{Aggregators, Tree};
 use ringfold_transport::offload::ticket::{Grant, Leaf};
 use ringfold_transport::offload::{Group, OffloadError, Provider as _, Reduction};
 use ringfold_types::{Chain, limits};
 
 /// The time that an aggregator may take to answer.
-const ASK: Duration = Duration::from_millis(limits::HANDSHAKE_MS);
+pub(crate) const ASK: Duration = Duration::from_millis(limits::HANDSHAKE_MS);
 
 /// A provider whose groups are numbered. A group that is asked for again has another term.
 pub(crate) trait Site: fmt::Debug + Send + Sync {
@@ -42,27 +41,43 @@ pub(crate) trait Site: fmt::Debug + Send + Sync {
     fn supports(&self, group: usize, reduction: &Reduction) -> bool;
 }
 
-/// The aggregators that the settings name.
+/// The trees of aggregators that the settings name, one for each group.
 pub(crate) struct AggregatorSite {
-    /// The control port of each group's aggregator.
-    pub(crate) places: Vec<String>,
-    /// The site's secret; `None` on ranks that do not ask.
-    pub(crate) site: Option<Secret>,
+    /// The address of each group's root.
+    pub(crate) names: Vec<String>,
+    /// The trees and the site's secret; `None` on ranks that do not ask.
+    pub(crate) asking: Option<(Vec<Placement>, Secret)>,
     /// The source of the groups' keys. An aggregator cannot derive other keys from its own.
     pub(crate) keys: Secret,
-    /// The job, for the aggregator's list.
+    /// The job, for the aggregators' lists.
     pub(crate) job: String,
     /// Ranks of the communicator.
     pub(crate) ranks: usize,
-    /// Members of each group.
-    pub(crate) members: usize,
 }
 
 impl AggregatorSite {
-    /// The key of a group. Only members and the group's aggregator know it.
+    /// The key of a group. Only members and the group's aggregators know it. The numbers of groups
+    /// change when some are refused, so the name of the root tells them apart.
     fn key(&self, group: usize, term: u32) -> [u8; 32] {
-        let place = self.places.get(group).map_or("", String::as_str);
-        self.keys.derive(&["in-network", place, &group.to_string(), &term.to_string()])
+        self.keys.derive(&["in-network", &self.name(group), &term.to_string()])
+    }
+
+    /// Asks all aggregators of a tree for the groups of a term. Blocks for some seconds at most.
+    ///
+    /// # Errors
+    /// The reason why there is no such group.
+    pub(crate) fn grant(&self, group: usize, term: u32) -> Result<TreeGrant, String> {
+        let asking = self.asking.as_ref();
+        let tree = asking.and_then(|(trees, site)| Some((trees.get(group)?, site)));
+        let (tree, site) = tree.ok_or("this rank does not ask for groups")?;
+        let terms = Terms {
+            job: self.job.clone(),
+            key: self.key(group, term),
+            ranks: u32::try_from(self.ranks).unwrap_or(u32::MAX),
+            window: u8::try_from(limits::OFFLOAD_WINDOW).unwrap_or(u8::MAX),
+            chunk_bytes: u32::try_from(limits::OFFLOAD_CHUNK_BYTES).unwrap_or(u32::MAX),
+        };
+        grant(tree, &terms, site, ASK).map_err(|error| Chain(&error).to_string())
     }
 
     /// The provider of one group.
@@ -72,39 +87,28 @@ impl AggregatorSite {
     }
 }
 
+/// The ticket by which members find the aggregators that have granted a group.
+pub(crate) fn ticket(granted: &TreeGrant) -> Vec<u8> {
+    let leaf = |leaf: &LeafGrant| {
+        let LeafGrant { first, children, group, at } = *leaf;
+        Leaf { first, children, group, at }
+    };
+    let grant = Grant {
+        window: limits::OFFLOAD_WINDOW,
+        chunk_bytes_max: limits::OFFLOAD_CHUNK_BYTES,
+        epoch: 1,
+        leaves: granted.leaves.iter().map(leaf).collect(),
+    };
+    grant.encode()
+}
+
 impl Site for AggregatorSite {
     fn name(&self, group: usize) -> String {
-        self.places.get(group).cloned().unwrap_or_default()
+        self.names.get(group).cloned().unwrap_or_default()
     }
 
     fn ask(&self, group: usize, term: u32) -> Result<Vec<u8>, String> {
-        let (Some(site), Some(place)) = (&self.site, self.places.get(group)) else {
-            return Err("this rank does not have the site's secret".into());
-        };
-        let most = limits::AGGREGATOR_CHILDREN_MAX;
-        let children = u16::try_from(self.members).ok().filter(|it| usize::from(*it) <= most);
-        let children = children
-            .ok_or_else(|| format!("{} hosts are more than {most} children", self.members))?;
-        let request = Ask {
-            job: self.job.clone(),
-            key: self.key(group, term),
-            ranks: u32::try_from(self.ranks).unwrap_or(u32::MAX),
-            first: 0,
-            members: vec![1; children.into()],
-            window: u8::try_from(limits::OFFLOAD_WINDOW).unwrap_or(u8::MAX),
-            chunk_bytes: u32::try_from(limits::OFFLOAD_CHUNK_BYTES).unwrap_or(u32::MAX),
-            above: None,
-        };
-        let (granted, at): (_, SocketAddr) =
-            ask(place, site, request, ASK).map_err(|error| Chain(&error).to_string())?;
-        let leaf = Leaf { first: 0, children, group: granted.group, at };
-        let grant = Grant {
-            window: limits::OFFLOAD_WINDOW,
-            chunk_bytes_max: limits::OFFLOAD_CHUNK_BYTES,
-            epoch: 1,
-            leaves: vec![leaf],
-        };
-        Ok(grant.encode())
+        self.grant(group, term).map(|granted| ticket(&granted))
     }
 
     fn connect(
@@ -117,13 +121,13 @@ impl Site for AggregatorSite {
     }
 
     fn supports(&self, group: usize, reduction: &Reduction) -> bool {
-        group < self.places.len() && self.provider(group, 0).supports(0, reduction)
+        group < self.names.len() && self.provider(group, 0).supports(0, reduction)
     }
 }
 
 impl fmt::Debug for AggregatorSite {
     /// Omits the secrets.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AggregatorSite").field("places", &self.places).finish_non_exhaustive()
+        f.debug_struct("AggregatorSite").field("names", &self.names).finish_non_exhaustive()
     }
 }

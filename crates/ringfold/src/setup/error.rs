@@ -74,6 +74,13 @@ pub enum InitError {
         /// The reason.
         reason: String,
     },
+    /// `RINGFOLD_AGGREGATORS` names no aggregators: neither a list nor a tree file. All ranks get
+    /// this error.
+    #[error("RINGFOLD_AGGREGATORS: {reason}")]
+    Aggregators {
+        /// The reason.
+        reason: String,
+    },
     /// Rank 0 sent answers of aggregators that this rank cannot read.
     #[error(
         "rank 0 sent answers of aggregators that cannot be read; start every rank with the same \

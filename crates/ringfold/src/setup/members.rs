@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use ringfold_bootstrap::Control;
 use ringfold_types::Rank;
-use ringfold_types::limits::EVIDENCE_BYTES_MAX;
+use ringfold_types::limits::OFFLOAD_OFFER_BYTES_MAX;
 
 use super::error::{InitError, UnreadableEvidence};
 use super::peer_info::PeerInfo;
@@ -58,6 +58,7 @@ impl Members {
             Err(error) => {
                 if let InitError::Prices { .. }
                 | InitError::Profile(_)
+                | InitError::Aggregators { .. }
                 | InitError::InNetwork { .. } = &error
                 {
                     self.control.leave().unwrap_or_default();
@@ -81,7 +82,7 @@ impl Members {
     /// than `longest` bytes. Ranks send several pieces if a message has no room for all. Blocks.
     ///
     /// # Errors
-    /// The exchange fails, or a rank sends more than `limits::EVIDENCE_BYTES_MAX` bytes.
+    /// The exchange fails, or a rank sends more than `limits::OFFLOAD_OFFER_BYTES_MAX` bytes.
     pub(super) fn exchange(&self, bytes: &[u8], longest: usize) -> Result<Vec<Vec<u8>>, InitError> {
         let (rank, size) = (self.rank(), self.control.size());
         let share = Control::exchange_bytes_max(size).max(1);
@@ -92,7 +93,7 @@ impl Members {
             let pieces = self.control.exchange(piece, left.max(Duration::from_millis(1)));
             let pieces = pieces.map_err(|source| InitError::Exchange { rank, source })?;
             for (from, (all, piece)) in all.iter_mut().zip(pieces).enumerate() {
-                if all.len() + piece.len() > EVIDENCE_BYTES_MAX {
+                if all.len() + piece.len() > OFFLOAD_OFFER_BYTES_MAX {
                     return Err(unreadable(Rank::at(from)));
                 }
                 all.extend(piece);

@@ -28,6 +28,8 @@ pub struct UserOp<T> {
     /// A hash of the name, of the size of an element and of the number of the operation on its
     /// communicator.
     hash: u32,
+    /// The bytes of an element.
+    element: usize,
     combine: Arc<Combine<T>>,
 }
 
@@ -91,7 +93,39 @@ impl Communicator {
         name: &str,
         combine: impl Fn(&mut [T], &[T]) + Send + Sync + 'static,
     ) -> Result<UserOp<T>, Error> {
-        let (rank, element) = (self.rank(), size_of::<T>());
+        let align = align_of::<T>();
+        if align > OP_ELEMENT_ALIGN_MAX {
+            let what = format!(
+                "elements aligned to {align} bytes are not aligned to at most \
+                 {OP_ELEMENT_ALIGN_MAX}"
+            );
+            return Err(Error::Argument { rank: self.rank(), call: "register_op", what });
+        }
+        self.register(name, size_of::<T>(), Arc::new(combine))
+    }
+
+    /// Registers an operation as [`register_op`](Self::register_op) does, on elements of `element`
+    /// bytes without a type, for bindings. `combine` gets whole elements, whose addresses are
+    /// multiples of `element` from one that is aligned to 64 bytes or lies in the caller's buffer.
+    ///
+    /// # Errors
+    /// As for [`register_op`](Self::register_op).
+    pub fn register_op_on_bytes(
+        &mut self,
+        name: &str,
+        element: usize,
+        combine: impl Fn(&mut [u8], &[u8]) + Send + Sync + 'static,
+    ) -> Result<UserOp<u8>, Error> {
+        self.register(name, element, Arc::new(combine))
+    }
+
+    fn register<T>(
+        &mut self,
+        name: &str,
+        element: usize,
+        combine: Arc<Combine<T>>,
+    ) -> Result<UserOp<T>, Error> {
+        let rank = self.rank();
         let refuse = |what| Err(Error::Argument { rank, call: "register_op", what });
         if !(1..=OP_NAME_BYTES_MAX).contains(&name.len()) {
             let bytes = name.len();
@@ -100,13 +134,6 @@ impl Communicator {
         if !(1..=OP_ELEMENT_BYTES_MAX).contains(&element) {
             return refuse(format!(
                 "an element of {element} bytes is not 1 to {OP_ELEMENT_BYTES_MAX}"
-            ));
-        }
-        if align_of::<T>() > OP_ELEMENT_ALIGN_MAX {
-            let align = align_of::<T>();
-            return refuse(format!(
-                "elements aligned to {align} bytes are not aligned to at most \
-                 {OP_ELEMENT_ALIGN_MAX}"
             ));
         }
         if self.user_ops >= OPS_MAX {
@@ -128,8 +155,7 @@ impl Communicator {
         // The number tells operations of one name apart.
         let words: Vec<usize> = card.map(usize::from).into_iter().chain([self.user_ops]).collect();
         let hash = UnevenCall::new(UnevenCollective::UserReduce, DataType::U8).with_counts(&words);
-        let combine = Arc::new(combine);
-        Ok(UserOp { name: name.into(), hash: hash.counts_hash, combine })
+        Ok(UserOp { name: name.into(), hash: hash.counts_hash, element, combine })
     }
 
     /// Replaces `buffer` on every rank by the reduction of all ranks' buffers with the operation
@@ -144,9 +170,17 @@ impl Communicator {
     pub fn all_reduce_by<T: Pod>(&mut self, buffer: &mut [T], op: &UserOp<T>) -> Result<(), Error> {
         self.check_process()?;
         self.check_failed()?;
-        let (size, element) = (self.size(), size_of::<T>());
+        let (size, element) = (self.size(), op.element);
+        let elements = size_of_val(buffer) / element;
+        if !size_of_val(buffer).is_multiple_of(element) {
+            let what = format!(
+                "the buffer of {} bytes has no whole number of elements of {element}",
+                size_of_val(buffer)
+            );
+            return Err(Error::Argument { rank: self.rank(), call: "all_reduce_by", what });
+        }
         // The first parts have one element more if the others leave a rest.
-        let (share, rest) = (buffer.len() / size, buffer.len() % size);
+        let (share, rest) = (elements / size, elements % size);
         let counts: Vec<_> =
             (0..size).map(|part| (share + usize::from(part < rest)) * element).collect();
         let ranges: Vec<_> = counts
@@ -178,7 +212,7 @@ impl Communicator {
         buffer: &mut [u8],
         (memory, op): (&mut AlignedBytes, &UserOp<T>),
     ) -> Result<(), Error> {
-        let (own, size, element) = (self.rank().index(), self.size(), size_of::<T>());
+        let (own, size, element) = (self.rank().index(), self.size(), op.element);
         let most = (UNEVEN_SCRATCH_BYTES / size).clamp(LINK_BYTES_MIN, UNEVEN_ROUND_BYTES);
         let most = most / element * element;
         let longest = ranges.iter().map(Range::len).max().unwrap_or(0);
@@ -247,6 +281,29 @@ mod tests {
     #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
     #[repr(C, align(128))]
     struct Wide([u64; 16]);
+
+    #[test]
+    fn elements_without_a_type_stay_whole() {
+        let results = local::run(3, |comm| {
+            // The larger of two numbers of 24 bits, which a reduction by single bytes would mix.
+            let op = comm.register_op_on_bytes("larger", 3, |into: &mut [u8], from: &[u8]| {
+                assert_eq!((into.len() % 3, from.len()), (0, into.len()));
+                for (into, from) in into.chunks_exact_mut(3).zip(from.chunks_exact(3)) {
+                    if *from > *into {
+                        into.copy_from_slice(from);
+                    }
+                }
+            });
+            let (op, rank) = (op.unwrap(), u8::try_from(comm.rank().0).unwrap());
+            let text = comm.all_reduce_by(&mut [0; 10], &op).unwrap_err().to_string();
+            assert!(text.contains("10 bytes has no whole number of elements of 3"), "{text}");
+            let mut buffer = [rank, 2 - rank, 7, 2 - rank, rank, 9, 1, rank, 0].repeat(7);
+            comm.all_reduce_by(&mut buffer, &op).unwrap();
+            buffer
+        });
+        let expected = [2, 0, 7, 2, 0, 9, 1, 2, 0].repeat(7);
+        assert!(results.unwrap().iter().all(|result| *result == expected));
+    }
 
     #[test]
     fn elements_of_a_wide_alignment_are_refused() {

@@ -1,0 +1,173 @@
+//! A provider that behaves like libsharp or a CollNet plugin. It sums, and finds minima and maxima,
+//! of `f32`, in fixed point and a whole piece at a time. It has one active tree, so it refuses
+//! another.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use ringfold_topology::{Aggregation, Layout, Occupancy};
+use ringfold_transport::local::Local;
+use ringfold_transport::offload::mock::Network;
+use ringfold_transport::offload::{Group, OffloadError, Properties, Provider as _, Reduction};
+use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp, Wire};
+
+use super::{FIRST, Offload, Shared, Site};
+use crate::setup::Desk;
+use crate::{Communicator, Config};
+
+const HOSTS: usize = 3;
+
+/// Values of one are this much in fixed point.
+const ONE: f32 = 16.0;
+
+const PROPERTIES: Properties =
+    Properties { chunk_bytes_max: 1 << 16, window: 1, fixed_order: false, exact: false };
+
+#[derive(Debug)]
+struct Plugin {
+    network: Network,
+}
+
+impl Site for Plugin {
+    fn name(&self, _group: usize) -> String {
+        "plugin".into()
+    }
+
+    fn ask(&self, _group: usize, _term: u32) -> Result<Vec<u8>, String> {
+        self.network.provider(PROPERTIES).listen(0).map_err(|error| error.to_string())
+    }
+
+    fn connect(
+        &self,
+        _which: (usize, u32),
+        member: u16,
+        ticket: &[u8],
+    ) -> Result<Box<dyn Group>, OffloadError> {
+        self.network.provider(PROPERTIES).connect(0, member, &[ticket.to_vec()])
+    }
+
+    fn supports(&self, _group: usize, reduction: &Reduction) -> bool {
+        self.network.provider(PROPERTIES).supports(0, reduction)
+    }
+}
+
+fn supports(reduction: &Reduction) -> bool {
+    reduction.collective == Collective::AllReduce
+        && reduction.data_type == DataType::F32
+        && matches!(reduction.op, ReduceOp::Sum | ReduceOp::Min | ReduceOp::Max)
+}
+
+/// Combines values in fixed point, so results are inexact.
+fn combine(reduction: &Reduction, inputs: &[&[u8]], result: &mut [u8]) {
+    let value = |bytes: &[u8], at: usize| {
+        let bytes = bytes[4 * at..4 * at + 4].try_into().unwrap();
+        (f32::from_le_bytes(bytes) * ONE).round()
+    };
+    for (at, result) in result.chunks_exact_mut(4).enumerate() {
+        let values = inputs.iter().map(|bytes| value(bytes, at));
+        let combined = match reduction.op {
+            ReduceOp::Min => values.fold(f32::INFINITY, f32::min),
+            ReduceOp::Max => values.fold(f32::NEG_INFINITY, f32::max),
+            _ => values.sum(),
+        };
+        result.copy_from_slice(&(combined / ONE).to_le_bytes());
+    }
+}
+
+/// Runs `rank_main` on ranks of hosts of their own, which share the plugin's tree. Returns the
+/// chunks that it has combined.
+fn with_plugin(algorithms: &str, rank_main: impl Fn(&mut Communicator, &Network) + Sync) -> usize {
+    let algorithms = algorithms.parse().unwrap();
+    let config = Arc::new(Config { algorithms, ..Config::default() });
+    let chunks = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&chunks);
+    let counting = move |reduction: &Reduction, inputs: &[&[u8]], result: &mut [u8]| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        combine(reduction, inputs, result);
+    };
+    let network = Network::new(HOSTS, counting).unwrap().with_support(supports);
+    let ends = Local::mesh(HOSTS).unwrap().into_iter().map(|end| Box::new(end) as _).collect();
+    let parts = Desk::new(Occupancy { ranks: HOSTS, cpus: HOSTS }, 1).parts(ends).unwrap();
+    std::thread::scope(|scope| {
+        for mut parts in parts {
+            let (network, config, rank_main) = (&network, &config, &rank_main);
+            scope.spawn(move || {
+                let rank = parts.control.rank();
+                let site: Arc<dyn Site> = Arc::new(Plugin { network: network.clone() });
+                let ticket = site.ask(0, FIRST).unwrap();
+                let member = u16::try_from(rank.0).unwrap();
+                let end = site.connect((0, FIRST), member, &ticket).unwrap();
+                let shared = Shared::new(rank, site, vec![Some((member, end))]).unwrap();
+                let aggregation = Aggregation {
+                    window: PROPERTIES.window,
+                    chunk_bytes: PROPERTIES.chunk_bytes_max,
+                    is_exact: PROPERTIES.exact,
+                    latency_ps: 0,
+                    ..Aggregation::star(HOSTS)
+                };
+                parts.layout = Layout::apart(HOSTS).with_aggregation(Some(aggregation));
+                parts.control.answer_by(Arc::clone(&shared) as _);
+                parts.router.set_offload(Offload::new(shared, parts.control.inquirer()));
+                let mut comm = Communicator::new(config, parts);
+                rank_main(&mut comm, network);
+                comm.leave().unwrap();
+            });
+        }
+    });
+    chunks.load(Ordering::Relaxed)
+}
+
+const FORCED: &str = "allreduce:in_network";
+
+/// Values that fixed point does not hold, and their sum over all ranks.
+fn sum(comm: &mut Communicator, op: ReduceOp, count: usize) -> Vec<f32> {
+    let mut values = vec![1.01; count];
+    comm.all_reduce(&mut values, op).unwrap();
+    values
+}
+
+#[test]
+fn auto_never_takes_an_inexact_provider() {
+    let chunks = with_plugin("", |comm, _| {
+        for count in [1, 1000, 1 << 20, 1 << 26] {
+            for op in [ReduceOp::Sum, ReduceOp::Max] {
+                let (collective, data_type) = (Collective::AllReduce, DataType::F32);
+                let (root, wire) = (Rank(0), Wire::default());
+                let call = Call { collective, count, data_type, op, root, wire };
+                assert_ne!(comm.algorithm_for(&call), "in_network", "{call}");
+            }
+        }
+        assert!(sum(comm, ReduceOp::Sum, 100_000).iter().all(|it| *it == 1.01 + 1.01 + 1.01));
+    });
+    assert_eq!(chunks, 0);
+}
+
+#[test]
+fn users_may_choose_it_for_the_operations_that_it_has() {
+    let chunks = with_plugin(FORCED, |comm, _| {
+        // 16 times 1.01 is 16 in fixed point.
+        assert!(sum(comm, ReduceOp::Sum, 100_000).iter().all(|it| *it == 3.0));
+        assert!(sum(comm, ReduceOp::Max, 7).iter().all(|it| *it == 1.0));
+    });
+    assert_eq!(chunks, 100_000_usize.div_ceil(PROPERTIES.chunk_bytes_max / 4) + 1);
+    let chunks = with_plugin(FORCED, |comm, _| {
+        // The ranks multiply themselves, and combine other types.
+        assert!(sum(comm, ReduceOp::Prod, 1000).iter().all(|it| *it == 1.01 * 1.01 * 1.01));
+        let mut values = vec![1.01_f64; 1000];
+        comm.all_reduce(&mut values, ReduceOp::Sum).unwrap();
+        assert!(values.iter().all(|it| *it == 1.01 + 1.01 + 1.01));
+    });
+    assert_eq!(chunks, 0);
+}
+
+#[test]
+fn a_tree_that_is_lost_and_refused_again_leaves_the_ranks_own_steps() {
+    with_plugin(FORCED, |comm, network| {
+        assert!(sum(comm, ReduceOp::Sum, 10).iter().all(|it| *it == 3.0));
+        network.refuse("one active tree");
+        network.kill();
+        for _ in 0..3 {
+            assert!(sum(comm, ReduceOp::Sum, 10).iter().all(|it| *it == 1.01 + 1.01 + 1.01));
+        }
+    });
+}

@@ -1,0 +1,292 @@
+//! In-network reduction at joining: rank 0 asks for the groups, all ranks learn of grant or
+//! refusal, and the members connect.
+
+mod offer;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::thread;
+
+use ringfold_bootstrap::Secret;
+use ringfold_bootstrap::aggregators::{Placement, TreeGrant, Trees};
+use ringfold_collectives::in_network_members;
+use ringfold_topology::{Aggregation, AggregationTree, Layout};
+use ringfold_transport::offload::Group;
+use ringfold_types::limits::{
+    CHANNELS_MAX, OFFLOAD_CHUNK_BYTES, OFFLOAD_OFFER_BYTES_MAX, OFFLOAD_REASON_BYTES_MAX,
+    OFFLOAD_WINDOW,
+};
+use ringfold_types::{Chain, Rank};
+
+use self::offer::{Answer, Offer, decode, encode};
+use super::error::InitError;
+use super::members::Members;
+use crate::config::{Config, InNetwork};
+use crate::offload::{ASK, AggregatorSite, FIRST, Shared, Site, ready, ticket};
+
+/// Asks for the groups that the settings name, for a communicator of these members. Returns the
+/// layout with the aggregators that serve it, and this rank's ends of their groups. `host` is the
+/// name of this rank's host. Blocks.
+///
+/// # Errors
+/// The exchange fails, the settings are wrong, or `require` cannot be met: the same error on every
+/// rank.
+pub(super) fn join(
+    config: &Config,
+    (job, keys): (&str, Secret),
+    layout: Layout,
+    (members, host): (&Members, &str),
+) -> Result<(Layout, Option<Arc<Shared>>), InitError> {
+    let is_required = config.in_network == InNetwork::Require;
+    if config.in_network == InNetwork::Off || layout.hosts() < 2 {
+        return Ok((layout, None));
+    }
+    let Some(setting) = &config.aggregators else {
+        let reason = "RINGFOLD_AGGREGATORS names none".to_owned();
+        return if is_required { Err(InitError::InNetwork { reason }) } else { Ok((layout, None)) };
+    };
+    let rank = members.rank();
+    let mut site = AggregatorSite {
+        names: Vec::new(),
+        asking: None,
+        keys,
+        job: job[..job.floor_char_boundary(JOB_BYTES_MAX)].to_owned(),
+        ranks: layout.size(),
+    };
+    let host = config.host_id.as_deref().unwrap_or(host);
+    let host = &host[..host.floor_char_boundary(HOST_BYTES_MAX)];
+    let hosts = members.exchange(host.as_bytes(), HOST_BYTES_MAX)?;
+    let own = match rank {
+        Rank(0) => encode(&offer(config, setting, &layout, &hosts, &mut site)),
+        _ => Vec::new(),
+    };
+    let all = members.exchange(&own, OFFLOAD_OFFER_BYTES_MAX)?;
+    let Offer { tree, byte_ps, groups, refused } = decode(&all[0], layout.hosts())
+        .ok_or(InitError::Grants)?
+        .map_err(|reason| InitError::Aggregators { reason })?;
+    refuse(is_required, rank, &refused)?;
+    if groups.is_empty() {
+        return Ok((layout, None));
+    }
+    let (names, tickets): (Vec<String>, Vec<Vec<u8>>) = groups.into_iter().unzip();
+    site.names = names;
+    let aggregation = Aggregation {
+        tree,
+        groups: tickets.len(),
+        window: OFFLOAD_WINDOW,
+        chunk_bytes: OFFLOAD_CHUNK_BYTES,
+        byte_ps,
+        ..Aggregation::star(layout.hosts())
+    };
+    let with = layout.clone().with_aggregation(Some(aggregation));
+    let site: Arc<dyn Site> = Arc::new(site);
+    let connected = connect(&site, rank, &in_network_members(&with), &tickets);
+    let own = connected.as_ref().err().map_or("", String::as_str);
+    let own = &own[..own.floor_char_boundary(OFFLOAD_REASON_BYTES_MAX)];
+    let all = members.exchange(own.as_bytes(), OFFLOAD_REASON_BYTES_MAX)?;
+    let failed = |(rank, reason): (usize, &Vec<u8>)| {
+        let reason = String::from_utf8_lossy(reason);
+        (!reason.is_empty()).then(|| format!("rank {rank}: {reason}"))
+    };
+    let failed: Vec<String> = all.iter().enumerate().filter_map(failed).collect();
+    refuse(is_required, rank, &failed.join("; "))?;
+    match connected {
+        Ok(ends) if failed.is_empty() => {
+            let shared = Shared::new(rank, site, ends).map_err(InitError::Descriptors)?;
+            Ok((with, Some(shared)))
+        }
+        _ => Ok((layout, None)),
+    }
+}
+
+/// Bytes of a job's name at an aggregator.
+const JOB_BYTES_MAX: usize = 64;
+
+/// Bytes of a host's name, by which a tree file names the aggregator of its member.
+const HOST_BYTES_MAX: usize = 255;
+
+/// The error for `require`, or a line in the log of rank 0.
+fn refuse(is_required: bool, rank: Rank, reason: &str) -> Result<(), InitError> {
+    if reason.is_empty() {
+        return Ok(());
+    }
+    if is_required {
+        return Err(InitError::InNetwork { reason: reason.to_owned() });
+    }
+    if rank == Rank(0) {
+        tracing::warn!("no in-network reduction by these aggregators: {reason}");
+    }
+    Ok(())
+}
+
+/// Finds the trees, and asks all their aggregators. Only rank 0 does. `hosts` has the name of each
+/// rank's host.
+///
+/// # Errors
+/// The setting names no aggregators.
+fn offer(
+    config: &Config,
+    setting: &str,
+    layout: &Layout,
+    hosts: &[Vec<u8>],
+    site: &mut AggregatorSite,
+) -> Answer {
+    let trees = Trees::of_setting(setting).map_err(|error| Chain(&error).to_string())?;
+    let mut offer = Offer {
+        tree: AggregationTree::star(layout.hosts()),
+        byte_ps: 0,
+        groups: Vec::new(),
+        refused: String::new(),
+    };
+    let home = config.environment.get("HOME").filter(|home| !home.is_empty());
+    let file = config.site_secret_file.as_deref().map(Path::new);
+    let secret = match Secret::site(file, home.map(Path::new)) {
+        Ok(secret) => secret,
+        Err(error) => return Ok(Offer { refused: Chain(&error).to_string(), ..offer }),
+    };
+    let (trees, failed) = trees.with_parents(&secret, ASK);
+    let mut refused: Vec<String> = failed.iter().map(|error| Chain(error).to_string()).collect();
+    let name = |host: &u32| layout.ranks_on(*host).first().map(|rank| &hosts[rank.index()][..]);
+    let in_order = layout.hosts_in_order();
+    let names = in_order.iter().map(|host| String::from_utf8_lossy(name(host).unwrap_or_default()));
+    let names: Vec<_> = names.collect();
+    let placed = trees.place(&names.iter().map(AsRef::as_ref).collect::<Vec<&str>>());
+    refused.extend(placed.left_out);
+    let mut trees = placed.trees;
+    let rest = trees.drain(trees.len().min(CHANNELS_MAX.into())..);
+    refused.extend(rest.map(|it| format!("the tree of {}: only {CHANNELS_MAX} are used", it.name)));
+    site.names = trees.iter().map(|tree| tree.name.clone()).collect();
+    site.asking = Some((trees, secret));
+    let answers = ask_all(site);
+    let Some((trees, secret)) = site.asking.take() else { unreachable!("it was set above") };
+    let granted = keep_whole_rows(trees, answers, &mut refused);
+    if let Some((tree, _)) = granted.first() {
+        offer.tree = tree.fold(&AggregationTree::Member, &AggregationTree::Node);
+    }
+    let of_host = layout.prices().link(layout.links_between()).byte_ps;
+    offer.byte_ps = busiest(&granted, of_host);
+    let group = |(tree, grant): &(Placement, TreeGrant)| (tree.name.clone(), ticket(grant));
+    offer.groups = granted.iter().map(group).collect();
+    offer.refused = refused.join("; ");
+    site.asking = Some((granted.into_iter().map(|(tree, _)| tree).collect(), secret));
+    Ok(offer)
+}
+
+/// Asks the aggregators of all trees at the same time.
+fn ask_all(site: &AggregatorSite) -> Vec<Result<TreeGrant, String>> {
+    thread::scope(|scope| {
+        let asked: Vec<_> = (0..site.names.len())
+            .map(|group| scope.spawn(move || site.grant(group, FIRST)))
+            .collect();
+        let died = |_| Err("the asking thread panicked".to_owned());
+        asked.into_iter().map(|thread| thread.join().unwrap_or_else(died)).collect()
+    })
+}
+
+/// The trees that have granted groups. Trees alternate between rails, so those of the other rails
+/// go with one that is refused.
+fn keep_whole_rows(
+    trees: Vec<Placement>,
+    answers: Vec<Result<TreeGrant, String>>,
+    refused: &mut Vec<String>,
+) -> Vec<(Placement, TreeGrant)> {
+    let rails = trees.iter().filter_map(|tree| tree.rail).max().map_or(1, |rail| rail + 1);
+    let row = |index: usize| index / usize::from(rails);
+    let mut is_whole = vec![true; trees.len()];
+    for (index, answer) in answers.iter().enumerate() {
+        if let Err(reason) = answer {
+            refused.push(format!("{}: {reason}", trees[index].name));
+            is_whole[row(index)] = false;
+        }
+    }
+    let all = trees.into_iter().zip(answers).enumerate();
+    all.filter_map(|(at, (tree, grant))| Some((tree, grant.ok().filter(|_| is_whole[row(at)])?)))
+        .collect()
+}
+
+/// `Aggregation::byte_ps` of these trees. An aggregator that states no rate counts as one NIC of a
+/// host, for which a byte takes `of_host`.
+fn busiest(granted: &[(Placement, TreeGrant)], of_host: u64) -> u64 {
+    let mut busy: BTreeMap<&str, u64> = BTreeMap::new();
+    for (tree, grant) in granted {
+        for ((group, count), mbps) in tree.groups.iter().zip(tree.neighbours()).zip(&grant.mbps) {
+            let byte_ps = match mbps {
+                0 => of_host * count as u64,
+                mbps => Aggregation::byte_ps_of(*mbps, count),
+            };
+            *busy.entry(&group.at).or_default() += byte_ps;
+        }
+    }
+    busy.into_values().max().unwrap_or(0) / granted.len().max(1) as u64
+}
+
+/// This rank's ends of the groups of which it is a member.
+type Ends = Vec<Option<(u16, Box<dyn Group>)>>;
+
+fn connect(
+    site: &Arc<dyn Site>,
+    rank: Rank,
+    groups: &[Vec<Rank>],
+    tickets: &[Vec<u8>],
+) -> Result<Ends, String> {
+    let mut ends = Vec::with_capacity(groups.len());
+    for (group, (members, ticket)) in groups.iter().zip(tickets).enumerate() {
+        let member = members.iter().position(|member| *member == rank);
+        let Some(member) = member.and_then(|member| u16::try_from(member).ok()) else {
+            ends.push(None);
+            continue;
+        };
+        let connected = site.connect((group, FIRST), member, ticket).and_then(ready);
+        let connected = connected.map_err(|error| format!("{}: {error}", site.name(group)))?;
+        ends.push(Some((member, connected)));
+    }
+    Ok(ends)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The trees of a file for hosts `a`, `b`, ..., and their grants with these rates by address.
+    fn granted(file: &str, hosts: &[&str], mbps: &[(&str, u32)]) -> Vec<(Placement, TreeGrant)> {
+        let trees = Trees::parse("file", &format!("ringfold-aggregators 1\n{file}")).unwrap();
+        let rate =
+            |at: &str| mbps.iter().find(|(name, _)| *name == at).map_or(0, |(_, mbps)| *mbps);
+        let grant = |tree: Placement| {
+            let mbps = tree.groups.iter().map(|group| rate(&group.at)).collect();
+            (tree, TreeGrant { leaves: Vec::new(), mbps })
+        };
+        trees.place(hosts).trees.into_iter().map(grant).collect()
+    }
+
+    #[test]
+    fn the_busiest_aggregator_sets_the_time_of_a_byte() {
+        let hosts = ["a", "b", "c", "d"];
+        // One NIC of a host for four hosts, and two such servers that share the chunks.
+        assert_eq!(busiest(&granted("x:1", &hosts, &[]), 100), 400);
+        assert_eq!(busiest(&granted("x:1\ny:1", &hosts, &[]), 100), 200);
+        // 8 Gbit/s are 1000 ps for a byte.
+        assert_eq!(busiest(&granted("x:1", &hosts, &[("x:1", 32_000)]), 7), 1000);
+        // A lower aggregator has two children and a parent, and the root has two children.
+        let levels = "r:1\nx:1 parent r:1 hosts a,b\ny:1 parent r:1 hosts c,d";
+        assert_eq!(busiest(&granted(levels, &hosts, &[("x:1", 8000)]), 100), 3000);
+        let fast = [("x:1", 24_000), ("y:1", 24_000), ("r:1", 8000)];
+        assert_eq!(busiest(&granted(levels, &hosts, &fast), 100), 2000);
+        // The groups of one aggregator share its links, and not those between themselves.
+        let many = vec!["a"; 70];
+        assert_eq!(busiest(&granted("x:1", &many, &[]), 100), 7000);
+    }
+
+    #[test]
+    fn a_refused_tree_takes_those_of_other_rails_with_it() {
+        let file = "a:1 rail 0\nb:1 rail 1\nc:1 rail 0\nd:1 rail 1";
+        let (trees, grants): (Vec<_>, Vec<_>) = granted(file, &["x", "y"], &[]).into_iter().unzip();
+        let mut answers: Vec<Result<TreeGrant, String>> = grants.into_iter().map(Ok).collect();
+        answers[1] = Err("no room".to_owned());
+        let mut refused = Vec::new();
+        let kept = keep_whole_rows(trees, answers, &mut refused);
+        let kept: Vec<&str> = kept.iter().map(|(tree, _)| &tree.name[..]).collect();
+        assert_eq!((kept, refused), (vec!["c:1", "d:1"], vec!["b:1: no room".to_owned()]));
+    }
+}

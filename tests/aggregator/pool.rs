@@ -1,0 +1,73 @@
+//! The pool: jobs stay inside it, and their memory returns however they end.
+
+use std::process::Command;
+use std::thread;
+
+use ringfold_bootstrap::aggregators::AskError;
+use ringfold_tests::{Job, program};
+
+use crate::DEADLINE;
+use crate::member::{Member, run};
+use crate::server::Server;
+
+const JOBS: usize = 16;
+const BYTES: usize = 64 << 20;
+const WINDOW: u8 = 8;
+const CHUNK: usize = 128 << 10;
+
+/// Memory of the process beside the pool: threads, sockets, the allocator.
+const BESIDE: usize = 24 << 20;
+
+#[test]
+fn sixteen_jobs_stay_inside_the_pool() {
+    let probe = Server::start(&[]);
+    let endpoint = probe.ask(2, WINDOW, CHUNK).unwrap();
+    let group = usize::try_from(probe.stats().memory.1).unwrap();
+    assert!(group > 3 * usize::from(WINDOW) * CHUNK, "parts and results of a window: {group}");
+    run(&endpoint, 2, CHUNK, 1, Member::leave);
+    let pool = JOBS * group;
+    let server = Server::start(&["--memory", &pool.to_string()]);
+    let before = server.memory("VmRSS");
+    let endpoints: Vec<_> = (0..JOBS).map(|_| server.ask(2, WINDOW, CHUNK).unwrap()).collect();
+    let error = server.ask(2, WINDOW, CHUNK).unwrap_err();
+    let wanted =
+        format!("the group needs {group} bytes, and 0 of the aggregator's {pool} are free");
+    let is_refused = matches!(&error, AskError::Refused { reason, .. } if *reason == wanted);
+    assert!(is_refused, "{error}");
+    assert_eq!(server.stats().memory, (pool as u64, pool as u64));
+    // Some members vanish in place of leaving.
+    thread::scope(|scope| {
+        for (number, endpoint) in endpoints.iter().enumerate() {
+            let end = move |member| {
+                if number % 2 == 0 {
+                    Member::leave(member)
+                }
+            };
+            scope.spawn(move || run(endpoint, 2, BYTES, 1, end));
+        }
+    });
+    let used = server.memory("VmHWM") - before;
+    assert!(used <= pool + BESIDE, "{used} bytes, with a pool of {pool}");
+    server.wait_until_free();
+    server.ask(2, WINDOW, CHUNK).unwrap();
+}
+
+#[test]
+fn the_memory_of_killed_ranks_returns() {
+    let server = Server::start(&[]);
+    let script = "RINGFOLD_HOSTID=host-$RINGFOLD_RANK exec \"$@\"";
+    let mut ranks = Command::new(program::binary("ringrun"));
+    ranks.args(["-n", "3", "--timeout", "60", "sh", "-c", script, "sh"]);
+    ranks.arg(program::binary("rank")).args(["allreduce", "1000000"]);
+    ranks.env("HOME", &server.home).env("RINGFOLD_AGGREGATORS", &server.at);
+    ranks.env("RINGFOLD_INNETWORK", "require").env("RINGFOLD_TRANSPORT", "tcp");
+    ranks.env("RINGFOLD_ALGO", "allreduce:in_network").env_remove("RINGFOLD_SITE_SECRET_FILE");
+    for _ in 0..2 {
+        let job = Job::start(&mut ranks);
+        job.wait_for_line(DEADLINE, |line| line == "started");
+        assert!(server.stats().memory.1 > 0);
+        drop(job);
+        server.wait_until_free();
+        assert_eq!(server.stats().groups, []);
+    }
+}
