@@ -180,9 +180,17 @@ impl Load {
             return self.along(way, call, site);
         }
         let congested = match way {
-            // Two ranks have no other partners, and memory has no queues.
-            _ if site.layout.size() == 2 || site.rates.is_in_memory => 4,
+            // Two ranks have no other partners.
+            _ if site.layout.size() == 2 => 4,
+            // Nobody else sends.
+            Way::AtRoot
+                if matches!(call.collective, Collective::Broadcast | Collective::Scatter) =>
+            {
+                4
+            }
             Way::Direct | Way::AtRoot => congested_quarters(site.oversubscribed),
+            // Partners send to one rank at a time, which memory takes at once.
+            Way::Exchange | Way::Rounds(_) | Way::Subtrees if site.rates.is_in_memory => 4,
             Way::Exchange | Way::Rounds(_) | Way::Subtrees => EXCHANGE_QUARTERS,
             Way::Ring | Way::InTurn | Way::Pipelines(_) | Way::Levels(_) | Way::Variants(_) => 4,
         };

@@ -246,7 +246,7 @@ reduce_scatter 8x1: 4 direct 2097152 ring
 reduce_scatter 8x8: 4 hierarchical
 broadcast 1x2: 4 binomial
 broadcast 1x8: 4 binomial 32768 scatter_allgather 1048576 chain
-broadcast 8x1: 4 single_copy 16384 binomial 262144 scatter_allgather 1048576 chain
+broadcast 8x1: 4 single_copy 32768 binomial 262144 scatter_allgather 1048576 chain
 broadcast 8x8: 4 hierarchical
 reduce 1x2: 4 binomial
 reduce 1x8: 4 binomial 262144 ring
@@ -267,7 +267,7 @@ gather 8x8: 4 binomial
 scatter 1x2: 4 binomial
 scatter 1x8: 4 linear
 scatter 8x1: 4 linear
-scatter 8x8: 4 binomial
+scatter 8x8: 4 binomial 262144 linear
 scan 1x2: 4 recursive_doubling
 scan 1x8: 4 recursive_doubling 262144 chain
 scan 8x1: 4 recursive_doubling 262144 chain
@@ -331,20 +331,21 @@ fn choices_of_others_are_as_reviewed() {
 const CROWDED: &str = "\
 allreduce 1x4: 4 one_shot 64 staged_one_shot 16384 staged 268435456 two_shot
 allreduce 1x8: 4 one_shot 64 staged_one_shot 16384 staged 134217728 two_shot
-allreduce 4x1: 4 recursive_doubling 131072 double_tree 262144 two_shot
-allreduce 8x1: 4 recursive_doubling 16384 tree 131072 double_tree 262144 halving_doubling 524288 two_shot
+allreduce 4x1: 4 recursive_doubling 131072 double_tree 262144 halving_doubling
+allreduce 8x1: 4 recursive_doubling 16384 tree 131072 double_tree 262144 halving_doubling
 allreduce 2x2: 4 recursive_doubling 65536 hierarchical
-allreduce 4x2: 4 recursive_doubling 2048 hierarchical 8192 recursive_doubling 16384 tree 32768 hierarchical
+allreduce 4x2: 4 recursive_doubling 2048 hierarchical 8192 recursive_doubling 16384 tree \
+    32768 hierarchical
 allgather 1x4: 4 direct 256 staged 1073741824 direct
 allgather 1x8: 4 direct 512 staged 1073741824 direct
-allgather 4x1: 4 recursive_doubling 262144 direct
-allgather 8x1: 4 recursive_doubling 524288 direct
+allgather 4x1: 4 recursive_doubling
+allgather 8x1: 4 recursive_doubling
 allgather 2x2: 4 recursive_doubling 131072 ring
 allgather 4x2: 4 hierarchical 131072 recursive_doubling 524288 ring
 reduce_scatter 1x4: 4 direct 256 staged 268435456 direct
 reduce_scatter 1x8: 4 direct 512 staged 134217728 direct
-reduce_scatter 4x1: 4 halving 262144 direct
-reduce_scatter 8x1: 4 halving 524288 direct
+reduce_scatter 4x1: 4 halving
+reduce_scatter 8x1: 4 halving
 reduce_scatter 2x2: 4 halving 131072 ring
 reduce_scatter 4x2: 4 hierarchical 32768 halving 524288 ring
 broadcast 1x4: 4 binomial 131072 scatter_allgather 524288 chain
@@ -367,16 +368,16 @@ barrier 2x2: 4 dissemination
 barrier 4x2: 4 dissemination
 alltoall 1x4: 4 linear 256 staged 134217728 linear
 alltoall 1x8: 4 linear 512 staged 134217728 linear
-alltoall 4x1: 4 bruck 16384 linear
-alltoall 8x1: 4 bruck 131072 linear
-alltoall 2x2: 4 bruck 16384 linear
-alltoall 4x2: 4 bruck 131072 linear
+alltoall 4x1: 4 bruck 32768 linear 262144 pairwise
+alltoall 8x1: 4 bruck 262144 linear 1048576 pairwise
+alltoall 2x2: 4 bruck 262144 pairwise
+alltoall 4x2: 4 bruck 524288 pairwise
 gather 1x4: 4 linear
 gather 1x8: 4 linear
-gather 4x1: 4 linear
-gather 8x1: 4 linear
-gather 2x2: 4 linear
-gather 4x2: 4 linear
+gather 4x1: 4 linear 131072 binomial
+gather 8x1: 4 linear 65536 binomial
+gather 2x2: 4 linear 131072 binomial
+gather 4x2: 4 linear 65536 binomial
 scatter 1x4: 4 linear
 scatter 1x8: 4 linear
 scatter 4x1: 4 linear

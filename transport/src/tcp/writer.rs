@@ -132,7 +132,7 @@ impl Writer {
 const fn frame_len(bytes: usize) -> usize {
     match bytes / FRAME_BYTES {
         0 | 1 => bytes,
-        frames => bytes.div_ceil(frames).next_multiple_of(FRAGMENT_ALIGN),
+        frames => bytes / frames / FRAGMENT_ALIGN * FRAGMENT_ALIGN,
     }
 }
 

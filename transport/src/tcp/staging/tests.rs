@@ -112,9 +112,9 @@ fn a_full_staging_always_lends() {
 
 #[test]
 fn lengths_beyond_the_limit_are_refused() {
-    let header = [0, 0, 0, 0, 1, 0xfc, 0, 0];
+    let header = [0, 0, 0, 0, 1, 0xf8, 1, 0];
     assert_eq!(Header::decode(header), Err(BadHeader::TooLong));
-    let header = [1, 2, 3, 4, 0, 0xfc, 0, 0];
-    assert_eq!(Header::decode(header), Ok(Header { tag: 0x0403_0201, len: 63 * 1024 }));
-    assert_eq!(Header { tag: 0x0403_0201, len: 63 * 1024 }.encode(), header);
+    let header = [1, 2, 3, 4, 0, 0xf8, 1, 0];
+    assert_eq!(Header::decode(header), Ok(Header { tag: 0x0403_0201, len: 126 * 1024 }));
+    assert_eq!(Header { tag: 0x0403_0201, len: 126 * 1024 }.encode(), header);
 }
