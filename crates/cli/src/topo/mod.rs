@@ -67,7 +67,7 @@ pub(crate) struct Args {
     /// Write a tree file of aggregators, for `ringfold aggregate --tree` and RINGFOLD_AGGREGATORS
     #[arg(long, value_name = "FILE", requires_all = ["network", "aggregators"])]
     tree: Option<PathBuf>,
-    /// Control ports of the aggregators in --tree. Number g is on rail g modulo the rails
+    /// Control ports of the aggregators that --tree names. Number g is on rail g modulo the rails
     #[arg(long, value_name = "HOST:PORT,...", value_delimiter = ',', requires = "tree")]
     aggregators: Vec<String>,
     /// Write the machine as NCCL's topology XML, for NCCL_TOPO_FILE

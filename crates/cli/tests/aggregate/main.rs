@@ -64,9 +64,22 @@ impl Aggregator {
         Grant { window: WINDOW, chunk_bytes_max: CHUNK, epoch: 1, leaves }
     }
 
+    /// Sends a signal. A process that is to stop has stopped on return.
     fn signal(&self, signal: Signal) {
         let pid = Pid::from_raw(i32::try_from(self.process.id()).unwrap()).unwrap();
         kill_process(pid, signal).unwrap();
+        while signal == Signal::STOP && !self.has_stopped() {
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Whether all threads have stopped.
+    fn has_stopped(&self) -> bool {
+        let threads = std::fs::read_dir(format!("/proc/{}/task", self.process.id())).unwrap();
+        threads.map(|it| std::fs::read_to_string(it.unwrap().path().join("stat")).unwrap()).all(
+            // The state follows the name in brackets.
+            |stat| stat.rsplit_once(") ").unwrap().1.starts_with('T'),
+        )
     }
 }
 
@@ -251,7 +264,7 @@ fn a_full_pool_refuses_with_the_reason_and_others_go_on() {
     let aggregator = Aggregator::start("aggregate-full", &["--memory", "1.5M"]);
     let kept = aggregator.grant();
     let refused = aggregator.ask(request()).unwrap_err().to_string();
-    assert!(refused.contains("1048576 bytes") && refused.contains("1572864"), "{refused}");
+    assert!(refused.contains("1204224 bytes") && refused.contains("1572864"), "{refused}");
     let large = Ask { chunk_bytes: u32::MAX, ..request() };
     assert!(matches!(aggregator.ask(large), Err(AskError::Refused { .. })));
     let stats = Command::new(env!("CARGO_BIN_EXE_ringfold"))
