@@ -79,7 +79,8 @@ fn hosts_send_hardly_more_than_they_must() {
     let lines = cases.into_par_iter().map(|(layout, collective, data_type)| {
         let (call, least) = long_call(collective, data_type, &layout);
         let (most, chosen) = most_sent(call, &layout);
-        // Twice all blocks but one's own. A flat algorithm has a block for each rank.
+        // Twice all blocks but one's own. A flat algorithm has a block for each rank, not for each
+        // host.
         let blocks = if chosen.is_hierarchical() { layout.hosts() } else { layout.size() };
         let least = match collective {
             Collective::AllReduce => 2 * (least - least / blocks),
