@@ -48,7 +48,7 @@ def cells(collectives, types, some_sizes):
         if collective == "barrier":
             found.append("barrier:f32:0")
             continue
-        name = collective.replace("all_", "all")
+        name = collective.replace("all_to_all", "alltoall").replace("all_", "all")
         found += [f"{name}:{kind}:{size}" for kind in types for size in sorted(some_sizes)]
     return found
 

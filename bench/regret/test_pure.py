@@ -71,6 +71,10 @@ class Summary(unittest.TestCase):
 class Cells(unittest.TestCase):
     """The cells of jobs."""
 
+    def test_collectives_have_the_names_of_algorithm_timing(self):
+        found = jobs.cells(["all_to_all", "reduce_scatter", "exscan"], ["f32"], [8])
+        self.assertEqual(found, ["alltoall:f32:8", "reduce_scatter:f32:8", "exscan:f32:8"])
+
     def test_sizes_ascend_and_a_barrier_is_one_cell(self):
         wanted = ["allgather:bf16:8", "allgather:bf16:64", "barrier:f32:0"]
         self.assertEqual(jobs.cells(["all_gather", "barrier"], ["bf16"], [64, 8]), wanted)

@@ -189,8 +189,6 @@ impl Load {
                 4
             }
             Way::Direct | Way::AtRoot => congested_quarters(site.oversubscribed),
-            // Partners send to one rank at a time, which memory takes at once.
-            Way::Exchange | Way::Rounds(_) | Way::Subtrees if site.rates.is_in_memory => 4,
             Way::Exchange | Way::Rounds(_) | Way::Subtrees => EXCHANGE_QUARTERS,
             Way::Ring | Way::InTurn | Way::Pipelines(_) | Way::Levels(_) | Way::Variants(_) => 4,
         };

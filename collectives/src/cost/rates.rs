@@ -38,9 +38,6 @@ pub(crate) struct Rates {
     pub(crate) near: LinkCost,
     /// Links between hosts. The ranks of a host share the time of a byte.
     pub(crate) far: LinkCost,
-    /// Whether messages between hosts pass no wire: the hosts are containers of one machine, and a
-    /// byte takes little longer than the CPU time for it.
-    pub(crate) is_in_memory: bool,
     /// Combining one byte that arrives, in cache, in picoseconds.
     pub(crate) combined_byte_ps: u128,
     /// Number of rails of a host, each with that rate.
@@ -54,11 +51,9 @@ impl Rates {
         let (combined_byte_ps, _) = prices.combining_ps();
         // TCP's rate is that of all interfaces together.
         let rails = if layout.has_rdma() { layout.rails_per_host() as u128 } else { 1 };
-        let far: LinkCost = prices.link(layout.links_between()).into();
         Self {
             near: prices.link(prices.within()).into(),
-            far,
-            is_in_memory: layout.is_one_machine() && far.byte_ps <= 2 * far.work_ps[1],
+            far: prices.link(layout.links_between()).into(),
             combined_byte_ps: combined_byte_ps.into(),
             rails,
         }

@@ -59,7 +59,9 @@ impl Within {
         let [messages, steps] = [self.messages, self.steps].map(|it| it as u128);
         let moved = bytes(self.moved, Form::Element);
         let combined = bytes(self.combined, Form::Accumulator) * combined_byte_ps;
-        let woken = if layout.occupancy().is_oversubscribed() { steps * WOKEN_PS } else { 0 };
+        // Ranks of one host never wait for a network.
+        let may_sleep = layout.hosts() > 1 && layout.occupancy().is_oversubscribed();
+        let woken = if may_sleep { steps * WOKEN_PS } else { 0 };
         let [message_ps, byte_ps] = near.work_ps;
         let message_ps = message_ps + longer_ps(messages, moved);
         let average = bytes(self.average, Form::Element);

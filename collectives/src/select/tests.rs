@@ -331,23 +331,24 @@ fn choices_of_others_are_as_reviewed() {
 const CROWDED: &str = "\
 allreduce 1x4: 4 one_shot 64 staged_one_shot 16384 staged 268435456 two_shot
 allreduce 1x8: 4 one_shot 64 staged_one_shot 16384 staged 134217728 two_shot
-allreduce 4x1: 4 recursive_doubling 131072 double_tree 262144 halving_doubling
-allreduce 8x1: 4 recursive_doubling 16384 tree 131072 double_tree 262144 halving_doubling
+allreduce 4x1: 4 recursive_doubling 131072 double_tree 262144 halving_doubling 1048576 ring
+allreduce 8x1: 4 recursive_doubling 16384 tree 131072 double_tree 262144 halving_doubling \
+    2097152 ring
 allreduce 2x2: 4 recursive_doubling 65536 hierarchical
 allreduce 4x2: 4 recursive_doubling 2048 hierarchical 8192 recursive_doubling 16384 tree \
     32768 hierarchical
 allgather 1x4: 4 direct 256 staged 1073741824 direct
 allgather 1x8: 4 direct 512 staged 1073741824 direct
-allgather 4x1: 4 recursive_doubling
-allgather 8x1: 4 recursive_doubling
-allgather 2x2: 4 recursive_doubling 131072 ring
-allgather 4x2: 4 hierarchical 131072 recursive_doubling 524288 ring
+allgather 4x1: 4 recursive_doubling 1048576 ring
+allgather 8x1: 4 recursive_doubling 2097152 ring
+allgather 2x2: 4 recursive_doubling 65536 ring
+allgather 4x2: 4 hierarchical 262144 recursive_doubling 524288 ring
 reduce_scatter 1x4: 4 direct 256 staged 268435456 direct
 reduce_scatter 1x8: 4 direct 512 staged 134217728 direct
-reduce_scatter 4x1: 4 halving
-reduce_scatter 8x1: 4 halving
-reduce_scatter 2x2: 4 halving 131072 ring
-reduce_scatter 4x2: 4 hierarchical 32768 halving 524288 ring
+reduce_scatter 4x1: 4 halving 1048576 ring
+reduce_scatter 8x1: 4 halving 2097152 ring
+reduce_scatter 2x2: 4 halving 65536 ring
+reduce_scatter 4x2: 4 hierarchical 65536 halving 524288 ring
 broadcast 1x4: 4 binomial 131072 scatter_allgather 524288 chain
 broadcast 1x8: 4 binomial
 broadcast 4x1: 4 single_copy 65536 binomial 262144 scatter_allgather 524288 chain
@@ -368,16 +369,16 @@ barrier 2x2: 4 dissemination
 barrier 4x2: 4 dissemination
 alltoall 1x4: 4 linear 256 staged 134217728 linear
 alltoall 1x8: 4 linear 512 staged 134217728 linear
-alltoall 4x1: 4 bruck 32768 linear 262144 pairwise
+alltoall 4x1: 4 bruck 16384 linear 262144 pairwise
 alltoall 8x1: 4 bruck 262144 linear 1048576 pairwise
 alltoall 2x2: 4 bruck 262144 pairwise
-alltoall 4x2: 4 bruck 524288 pairwise
+alltoall 4x2: 4 bruck 262144 linear 524288 pairwise
 gather 1x4: 4 linear
 gather 1x8: 4 linear
 gather 4x1: 4 linear 131072 binomial
-gather 8x1: 4 linear 65536 binomial
+gather 8x1: 4 linear 131072 binomial
 gather 2x2: 4 linear 131072 binomial
-gather 4x2: 4 linear 65536 binomial
+gather 4x2: 4 linear 131072 binomial
 scatter 1x4: 4 linear
 scatter 1x8: 4 linear
 scatter 4x1: 4 linear
@@ -386,13 +387,13 @@ scatter 2x2: 4 linear
 scatter 4x2: 4 linear
 scan 1x4: 4 recursive_doubling 16384 chain
 scan 1x8: 4 recursive_doubling 32768 chain
-scan 4x1: 4 recursive_doubling 8192 chain
+scan 4x1: 4 recursive_doubling 4096 chain
 scan 8x1: 4 recursive_doubling 8192 chain
 scan 2x2: 4 recursive_doubling 4096 chain
 scan 4x2: 4 recursive_doubling 8192 chain
 exscan 1x4: 4 recursive_doubling 16384 chain
 exscan 1x8: 4 recursive_doubling 32768 chain
-exscan 4x1: 4 recursive_doubling 8192 chain
+exscan 4x1: 4 recursive_doubling 4096 chain
 exscan 8x1: 4 recursive_doubling 8192 chain
 exscan 2x2: 4 recursive_doubling 4096 chain
 exscan 4x2: 4 recursive_doubling 4096 chain
