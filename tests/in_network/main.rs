@@ -34,7 +34,7 @@ impl Ranks<'_> {
     fn run(&self, task: &[&str]) -> Command {
         let mut command = Command::new(program::binary("ringrun"));
         let script = "RINGFOLD_HOSTID=host-$RINGFOLD_RANK exec \"$@\"";
-        command.args(["-n", &self.hosts.to_string(), "--timeout", "60", "sh", "-c", script, "sh"]);
+        command.args(["-n", &self.hosts.to_string(), "--timeout", "110", "sh", "-c", script, "sh"]);
         command.arg(program::binary("rank")).args(task);
         command.env("RINGFOLD_TRANSPORT", "tcp").env("RINGFOLD_TIMEOUT", "30");
         command.env("HOME", self.home.path()).env_remove("RINGFOLD_SITE_SECRET_FILE");
