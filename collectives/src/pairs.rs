@@ -7,7 +7,8 @@
 //! Linear, throttled: a rank sends to the ranks after it, the nearest first, and receives from the
 //! ranks before it, the nearest first. At most `limits::PARTS_AT_ONCE` messages of each direction
 //! progress at the same time. The unfinished message of the least distance among all ranks is then
-//! among those of both its ends. So some message always progresses, whatever links accept.
+//! among those of both its ends. So some message always progresses, even over links that accept
+//! nothing ahead of the receiver.
 
 use alloc::vec::Vec;
 

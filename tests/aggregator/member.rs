@@ -42,7 +42,7 @@ impl Wire {
     }
 
     pub(crate) fn send(&mut self, bytes: &[u8]) {
-        // The server may have closed the connection; what it said tells more.
+        // The server may have closed the connection. Its last message tells more.
         self.0.write_all(bytes).ok();
     }
 

@@ -13,7 +13,7 @@ const SECONDS: u64 = 300;
 const JOBS: usize = 3;
 /// The pool: less than all jobs may want, so some are refused.
 const POOL: usize = 16 << 20;
-/// Growth of the process's memory after its first jobs: what the allocator keeps.
+/// Growth of the process's memory after its first jobs, because the allocator keeps some.
 const GROWTH: usize = 16 << 20;
 
 /// One job: its shape, its calls and its end depend on its number.

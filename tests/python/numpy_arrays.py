@@ -91,7 +91,7 @@ row = numpy.array([rank, -rank], dtype="float64")
 comm.all_reduce_by(row, op=largest)
 assert row.tolist() == [size - 1, 0]
 
-# Memory lives until its call is done, whoever else forgets it.
+# Memory lives until its call is done, even if nothing else refers to it.
 handles = [comm.all_reduce(numpy.ones(100_000), async_op=True) for _ in range(20)]
 for handle in handles:
     handle.wait(60)

@@ -261,7 +261,7 @@ def tensors(rank, size):
     refused(lambda: comm.all_reduce(torch.empty(3, device="meta")), "does not lend its memory")
     refused(lambda: comm.all_reduce(torch.ones(2, dtype=torch.complex64)), "unknown format")
     refused(lambda: comm.all_reduce(rows, torch.ones(23)), "allreduce on rank")
-    # A column of a single element is contiguous, whatever its stride says.
+    # A column of a single element is contiguous with any stride.
     comm.all_reduce(rows[:1, :1])
     equal(rows[0, :2], torch.tensor([float(size), 1]), "one element")
     window = comm.alloc(10, torch.float32)
