@@ -274,7 +274,7 @@ fn a_full_pool_refuses_with_the_reason_and_others_go_on() {
         .output()
         .unwrap();
     let text = String::from_utf8(stats.stdout).unwrap();
-    assert!(text.starts_with("pool: 1048576 of 1572864 bytes"), "{text}");
+    assert!(text.starts_with("pool: 1204224 of 1572864 bytes"), "{text}");
     assert!(text.lines().any(|line| line.starts_with("test ")), "{text}");
     thread::scope(|scope| {
         for at in 0..MEMBERS {
