@@ -148,9 +148,10 @@ fn a_window_stays_as_its_rank_left_it_after_a_failure() {
     job.ranks[1].line("filled");
     fs::write(&stop, "").unwrap();
     let changed = job.ranks[0].line("changed ");
-    fs::remove_file(&stop).unwrap();
     assert_eq!(changed, "0", "elements of rank 0's window changed after its call had failed");
     let failures = job.ranks.iter().map(|rank| rank.line("failed ")).collect::<Vec<_>>();
+    // Only now have both ranks seen it.
+    fs::remove_file(&stop).unwrap();
     let number = |failure: &String| {
         let (_, rest) = failure.split_once('#').unwrap();
         rest.split(' ').next().unwrap().parse::<u64>().unwrap()
