@@ -123,8 +123,8 @@ impl Shape {
     }
 
     /// Bytes that the group may use: parts and results of a window of chunks, and the connections
-    /// that serve, greet or end. A group with a parent keeps two more generations of
-    /// results for it, and what waits for the socket.
+    /// that serve, greet or end. A group with a parent keeps two more generations of results for
+    /// it, and the bytes that its socket has not accepted yet.
     #[must_use]
     pub const fn bytes(&self) -> usize {
         let above = if self.is_top { 0 } else { 3 };
