@@ -1,0 +1,173 @@
+//! Waits until work is done: spins while that pays, then yields, then parks.
+
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+use ringfold_collectives::Progress;
+
+use crate::backoff::{Backoff, Deadline, Parked, Pause, WaitPolicy, park};
+use crate::error::CallError;
+use crate::router::{Router, WAKE_FDS_MAX};
+use crate::watch::Watch;
+
+/// Work that a waiting caller advances.
+pub(crate) trait Work {
+    /// Performs the operations that are possible now, at most about `budget` of them.
+    ///
+    /// # Errors
+    /// The work cannot go on. Peers may use the memory that it lent them until `Router::withdraw`.
+    fn advance(
+        &mut self,
+        router: &mut Router,
+        watch: &Watch,
+        budget: usize,
+    ) -> Result<Progress, CallError>;
+
+    /// The longest park before the next advance, where no event wakes the thread.
+    fn park_limit(&mut self) -> Duration {
+        Duration::MAX
+    }
+
+    /// Checks, before a park, whether a rank for which this one waits is in another call or has
+    /// left.
+    ///
+    /// # Errors
+    /// `CallError::Foreign` or `CallError::Left` with that rank.
+    fn check_peers(&mut self, _router: &Router, _watch: &Watch) -> Result<(), CallError> {
+        Ok(())
+    }
+}
+
+/// Advances `work` until it is done and the transports have sent all of its bytes. Waits while
+/// nothing moves, for at most `timeout`.
+///
+/// # Errors
+/// The job has failed, or the time is up. Peers no longer use memory of the work.
+#[inline]
+pub(crate) fn block_on(
+    work: &mut impl Work,
+    router: &mut Router,
+    watch: &Watch,
+    policy: &mut WaitPolicy,
+    timeout: Duration,
+) -> Result<(), CallError> {
+    let outcome = match work.advance(router, watch, usize::MAX) {
+        Ok(Progress::Done) if router.is_flushed() => Ok(()),
+        Ok(_) => finish(work, router, watch, policy, timeout),
+        Err(error) => Err(error),
+    };
+    // The other ranks may have given the call up while this process was stopped.
+    let outcome = outcome.and_then(|()| watch.check_abort_after_pause());
+    if outcome.is_err() {
+        // From here on only the caller uses its memory.
+        router.withdraw();
+    }
+    outcome
+}
+
+fn finish(
+    work: &mut impl Work,
+    router: &mut Router,
+    watch: &Watch,
+    policy: &mut WaitPolicy,
+    timeout: Duration,
+) -> Result<(), CallError> {
+    let (mut early_spins, mut early_yields) = (policy.early_spins(), policy.early_yields());
+    let mut backoff = Backoff::default();
+    let mut deadline = Deadline::new(timeout);
+    loop {
+        match work.advance(router, watch, usize::MAX)? {
+            Progress::Done if router.is_flushed() => {
+                policy.learn(backoff.ended());
+                return Ok(());
+            }
+            Progress::Done => {}
+            Progress::Moved => {
+                policy.learn(backoff.ended());
+                (backoff, early_yields) = (Backoff::default(), policy.early_yields());
+                if early_spins > 0 || early_yields > 0 {
+                    continue;
+                }
+            }
+            Progress::Idle if early_spins > 0 => {
+                early_spins -= 1;
+                // Only a few rounds poll: bytes that need a poll are late in any case.
+                if early_spins.is_multiple_of(16) {
+                    router.poll()?;
+                }
+                std::hint::spin_loop();
+                continue;
+            }
+            Progress::Idle if early_yields > 0 => {
+                early_yields -= 1;
+                watch.check_abort()?;
+                router.poll()?;
+                std::thread::yield_now();
+                continue;
+            }
+            Progress::Idle => {}
+        }
+        let polled = router.poll()?;
+        if backoff.is_worth_a_pass(polled) {
+            watch.check_abort()?;
+            continue;
+        }
+        let Some(pause) = backoff.next(*policy) else {
+            std::hint::spin_loop();
+            continue;
+        };
+        watch.check_abort()?;
+        match pause {
+            Pause::Spin => {}
+            Pause::Yield => std::thread::yield_now(),
+            Pause::Park if router.has_reader() && backoff.may_yield_to_reader() => {
+                std::thread::yield_now();
+            }
+            Pause::Park => match park_rank(work, router, watch, deadline.park_limit())? {
+                Parked::Not => backoff = Backoff::default(),
+                parked if deadline.is_over_after(parked) => return Err(CallError::Overdue),
+                _ => {}
+            },
+        }
+    }
+}
+
+/// Parks until a peer or a cause wakes this rank, or for `limit`. Does not park if something
+/// moves after all.
+fn park_rank(
+    work: &mut impl Work,
+    router: &mut Router,
+    watch: &Watch,
+    limit: Duration,
+) -> Result<Parked, CallError> {
+    router.arm();
+    let awake = is_awake(work, router, watch);
+    let parked = if matches!(awake, Ok(false)) {
+        let longest = work.park_limit();
+        let fds: [Option<BorrowedFd<'_>>; WAKE_FDS_MAX + 1] = {
+            let mut fds = router.wake_fds().chain([watch.wake_fd()]);
+            std::array::from_fn(|_| fds.next())
+        };
+        let is_woken = park(&fds, limit.min(longest));
+        if is_woken || longest < limit { Parked::Woken } else { Parked::Whole }
+    } else {
+        Parked::Not
+    };
+    router.disarm();
+    watch.has_parked();
+    awake.map(|_| parked)
+}
+
+/// Whether something moves after all. Peers ring this rank from now on.
+fn is_awake(work: &mut impl Work, router: &mut Router, watch: &Watch) -> Result<bool, CallError> {
+    let polled = router.poll()?;
+    let awake = match work.advance(router, watch, usize::MAX)? {
+        Progress::Moved => true,
+        Progress::Done => polled || router.is_flushed(),
+        Progress::Idle => polled,
+    };
+    if !awake {
+        work.check_peers(router, watch)?;
+    }
+    Ok(awake)
+}
