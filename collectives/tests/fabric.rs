@@ -174,7 +174,8 @@ fn every_algorithm_is_right_in_any_fabric() {
                 let count = even_count(algorithm, &layout);
                 let call = any_call(&mut random, algorithm, layout.size(), count);
                 let chunk = count * layout.size();
-                let pipeline = Pipeline { chunk, window_bytes: 8 * chunk };
+                // Links accept all that a host has for another, as the stated steps assume.
+                let pipeline = Pipeline { chunk, window_bytes: 8 * chunk * layout.size() };
                 proofs.push((algorithm, call, layout, pipeline, true));
             }
         }
