@@ -80,18 +80,22 @@ fn hosts_send_hardly_more_than_they_must() {
         let (call, least) = long_call(collective, data_type, &layout);
         let (most, chosen) = most_sent(call, &layout);
         // Twice all blocks but one's own. A flat algorithm has a block for each rank, not for each
-        // host.
-        let blocks = if chosen.is_hierarchical() { layout.hosts() } else { layout.size() };
-        let least = match collective {
+        // host, and so hosts of several ranks send up to two blocks of a host more.
+        let twice = |blocks| match collective {
             Collective::AllReduce => 2 * (least - least / blocks),
             _ => least,
         };
+        let of_hosts = most as f64 / twice(layout.hosts()) as f64;
+        let blocks = if chosen.is_hierarchical() { layout.hosts() } else { layout.size() };
+        let least = twice(blocks);
         let (hosts, ranks) = (layout.hosts(), layout.ranks_per_host().1);
         let order =
             if layout.host(Rank::at(layout.size() / hosts - 1)) == 0 { "" } else { "dealt" };
         let factor = most as f64 / least as f64;
-        let line = format!("{hosts:>2} x {ranks} {order:<5} {data_type} {chosen}: {factor:.3}");
-        (factor <= 1.05, line)
+        let line = format!(
+            "{hosts:>2} x {ranks} {order:<5} {data_type} {chosen}: {factor:.3}, {of_hosts:.3}"
+        );
+        (factor <= 1.05 && of_hosts <= 1.15, line)
     });
     let lines: Vec<(bool, String)> = lines.collect();
     lines.iter().for_each(|(_, line)| println!("{line}"));
