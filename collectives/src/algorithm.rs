@@ -207,10 +207,13 @@ impl Algorithm {
         matches!(self.way, Way::Direct | Way::InTurn) && self.works_anywhere()
     }
 
-    /// Whether some rank has a link to every other.
+    /// Whether some rank has a link to every other. On one host a hierarchical algorithm has no
+    /// levels.
     #[must_use]
-    pub(crate) fn has_many_links(&self) -> bool {
-        self.is_direct() || matches!(self.way, Way::AtRoot) && self.works_anywhere()
+    pub(crate) fn has_many_links(&self, layout: &Layout) -> bool {
+        self.is_direct()
+            || matches!(self.way, Way::AtRoot) && self.works_anywhere()
+            || self.is_hierarchical() && layout.hosts() <= 1
     }
 
     /// The messages that the algorithm states for `call`, by the levels that they cross. Exact

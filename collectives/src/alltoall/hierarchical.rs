@@ -52,7 +52,7 @@ pub(crate) const HIERARCHY: Hierarchy = Hierarchy {
     stated: stated_by,
     messages: messages_by,
     schedule: schedule_by,
-    on_one_host: &linear::ALGORITHM,
+    on_one_host: || linear::ALGORITHM,
 };
 
 fn ways(layout: &Layout) -> Vec<Spread> {

@@ -44,7 +44,7 @@ pub(crate) const HIERARCHY: Hierarchy = Hierarchy {
     stated: stated_by,
     messages: messages_by,
     schedule: schedule_by,
-    on_one_host: &dissemination::ALGORITHM,
+    on_one_host: || Algorithm { way: Way::AtRoot, ..ALGORITHM },
 };
 
 fn stated_by(_: &Call, layout: &Layout, _: &Spread) -> Stated {

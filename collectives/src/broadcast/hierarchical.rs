@@ -23,7 +23,7 @@ use alloc::vec::Vec;
 use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 
-use super::{binomial, chain};
+use super::{binomial, chain, single_copy};
 use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
 use crate::chunk::{block, part};
 use crate::cost::bill::Bill;
@@ -50,7 +50,7 @@ pub(crate) const HIERARCHY: Hierarchy = Hierarchy {
     stated: stated_by,
     messages: messages_by,
     schedule: schedule_by,
-    on_one_host: &binomial::ALGORITHM,
+    on_one_host: || single_copy::ALGORITHM,
 };
 
 /// Consecutive chunks that take the same lane.

@@ -4,8 +4,8 @@ use ringfold_topology::Layout;
 use ringfold_types::{Call, Collective};
 
 use super::rates::{
-    ASLEEP_PS, EXCHANGE_QUARTERS, LinkCost, MIXED_QUARTERS, Rates, SWITCH_PS, TURN_PS,
-    congested_quarters, longer_ps,
+    ASLEEP_PS, EXCHANGE_QUARTERS, LinkCost, MIXED_QUARTERS, PARTNERS_QUARTERS, Rates, SWITCH_PS,
+    TURN_PS, congested_quarters, longer_ps,
 };
 use super::traffic::Traffic;
 use crate::algorithm::{Algorithm, Way};
@@ -110,7 +110,10 @@ impl Bill {
         let is_linked = algorithm.works_anywhere();
         let longer_ps = if is_linked { longer_ps(messages, moved) } else { 0 };
         let longer_ps = longer_ps * (1024 - away) / 1024;
-        let [message_ps, byte_ps] = [of_both(0) + longer_ps, of_both(1)];
+        let exchanges = matches!(traffic.way, Way::Exchange | Way::Rounds(_));
+        let is_slower = exchanges && site.hosts > 1 && site.oversubscribed;
+        let of_partners = if is_slower { PARTNERS_QUARTERS } else { 4 };
+        let [message_ps, byte_ps] = [of_both(0) + longer_ps, of_both(1) * of_partners / 4];
         let pieces = messages.max((traffic.moved / chunk) as u128);
         let combining = if is_staged && size > 2 {
             let [result_ps, rank_ps] = site.rates.read_work_ps();
@@ -121,7 +124,7 @@ impl Bill {
         };
         let work = pieces * message_ps + carried(traffic.moved) * byte_ps + combining;
         let work = traffic.average(work, size) * quarters / 4;
-        let switch_ps = if traffic.way.is_at_once() { TURN_PS } else { SWITCH_PS };
+        let switch_ps = if matches!(traffic.way, Way::Direct) { TURN_PS } else { SWITCH_PS };
         Self { steps, waiting, switch_ps, busy: (busy + combined) * quarters / 4, work }
     }
 
@@ -196,7 +199,7 @@ impl Load {
         let is_of_root = matches!(call.collective, Collective::Gather | Collective::Scatter);
         let users = if is_of_root { 1 } else { site.ranks_per_host };
         let LinkCost { latency_ps, message_ps, .. } = site.rates.far;
-        let bytes = moved * site.rates.far_byte_ps(users as u128) * congested / 4;
+        let bytes = moved * site.rates.congested_byte_ps(users as u128, congested);
         let busy = messages * message_ps + bytes;
         Passage { waiting: steps * latency_ps, busy, away: 1024, quarters: 4 }
     }

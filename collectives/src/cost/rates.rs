@@ -42,6 +42,8 @@ pub(crate) struct Rates {
     pub(crate) combined_byte_ps: u128,
     /// Number of rails of a host, each with that rate.
     rails: u128,
+    /// Whether the hosts are containers of one machine.
+    is_one_machine: bool,
 }
 
 impl Rates {
@@ -56,6 +58,7 @@ impl Rates {
             far: prices.link(layout.links_between()).into(),
             combined_byte_ps: combined_byte_ps.into(),
             rails,
+            is_one_machine: layout.is_one_machine(),
         }
     }
 
@@ -63,6 +66,14 @@ impl Rates {
     /// the NIC, or of the sender's CPU if that takes longer.
     pub(crate) fn far_byte_ps(&self, ranks: u128) -> u128 {
         (self.far.byte_ps * ranks.div_ceil(self.rails)).max(self.far.work_ps[1] / 2)
+    }
+
+    /// The same, if the network takes `quarters` quarters of its time. Within a machine CPUs move
+    /// the bytes, so only time beyond that of the sender's CPU is a network's.
+    pub(crate) fn congested_byte_ps(&self, ranks: u128, quarters: u128) -> u128 {
+        let byte_ps = self.far_byte_ps(ranks);
+        let of_cpu = if self.is_one_machine { self.far.work_ps[1] / 2 } else { 0 };
+        byte_ps + (byte_ps - of_cpu) * (quarters - 4) / 4
     }
 
     /// Reading one byte of a staging buffer to combine it, in one pass with those of all ranks.
@@ -152,7 +163,8 @@ pub(crate) const fn longer_ps(messages: u128, bytes: u128) -> u128 {
 /// A switch from one rank to another of the same CPU, in picoseconds, where all ranks wait for all.
 pub(crate) const TURN_PS: u128 = 800_000;
 
-/// The same along chains and trees. There a waiting rank may yield to others that wait too.
+/// The same where ranks wait for one other: for a root, or along chains and trees. A waiting rank
+/// may yield to others that wait too.
 pub(super) const SWITCH_PS: u128 = 2_200_000;
 
 /// The extra time of a message from container to container of one machine that share CPUs. A
@@ -166,6 +178,10 @@ pub(crate) const WOKEN_PS: u128 = 20_000_000;
 /// How much slower an all-reduce is, in quarters, where ranks share CPUs and links within hosts
 /// alternate with links between hosts.
 pub(super) const MIXED_QUARTERS: u128 = 6;
+
+/// How much more CPU time a byte between hosts takes, in quarters, where ranks share CPUs and
+/// exchange with partners. Both send long messages, and neither is there to receive them.
+pub(super) const PARTNERS_QUARTERS: u128 = 6;
 
 /// How much slower links are, in quarters, when all ranks send to all through the switches and many
 /// send to one.

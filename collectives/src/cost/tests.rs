@@ -2,7 +2,8 @@
 
 use alloc::vec::Vec;
 
-use ringfold_topology::Layout;
+use ringfold_topology::prices::{LinkClass, LinkPrice, Prices, Profile};
+use ringfold_topology::{Layout, Occupancy};
 use ringfold_types::limits::LINK_BYTES_MIN;
 use ringfold_types::{Buffer, Call, Collective, DataType, Rank, ReduceOp, Wire};
 
@@ -148,4 +149,25 @@ fn levels_cost_as_much_as_their_parts() {
             assert!(both >= least.max(within) / 2, "{both:?}: {least:?}, {within:?}");
         }
     }
+}
+
+/// Containers of one machine have no network between them, unless their links take longer for a
+/// byte than a sender's CPU does. Only that network can be congested.
+#[test]
+fn only_a_network_is_congested() {
+    let direct = Algorithm::named(Collective::AllGather, "direct").unwrap();
+    let usual = LinkPrice::of(LinkClass::Container);
+    let call = call(Collective::AllGather, 1 << 20);
+    let at = |byte_ps| {
+        let mut profile = Profile::default();
+        profile.set_link(LinkClass::Container, LinkPrice { byte_ps, ..usual });
+        let layout = Layout::apart(4).with_occupancy(Occupancy { ranks: 4, cpus: 2 });
+        let layout = layout.with_prices(Prices::default().with_profile(&profile));
+        price(direct, &call, &layout, 1 << 14).as_nanos()
+    };
+    let of_cpu = usual.work_ps[1] / 2;
+    assert_eq!(at(of_cpu / 2), at(of_cpu), "the CPU takes longer");
+    let of_network = (3 * call.count * call.data_type.bytes()) as u128 * 100 / 1000;
+    let slower = at(of_cpu + 100) - at(of_cpu);
+    assert!(slower.abs_diff(2 * of_network) <= 1, "{slower}: half of {of_network} is lost");
 }

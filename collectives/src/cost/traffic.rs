@@ -44,6 +44,9 @@ impl Traffic {
                 let len = call.count / shares;
                 (moved.div_ceil(len.max(1)), steps * len)
             }
+            // The root first scatters the blocks. Every rank passes on as many as it does, though
+            // a rank moves half of its elements on average.
+            Way::Ring if call.collective == Collective::Broadcast => (2 * steps, sent),
             Way::Ring | Way::Exchange | Way::InTurn | Way::Levels(_) | Way::Variants(_) => {
                 (steps, sent)
             }

@@ -62,9 +62,9 @@ pub(crate) struct Hierarchy {
     pub(crate) stated: fn(&Call, &Layout, &Spread) -> Stated,
     pub(crate) messages: fn(&mut Messages<'_>, &Spread),
     pub(crate) schedule: fn(&ScheduleParams<'_>, &Spread) -> Schedule,
-    /// The algorithm for the ranks of one host. There are no levels there, and so this one is never
-    /// cheaper.
-    pub(crate) on_one_host: &'static Algorithm,
+    /// The flat algorithm that performs a call in the same way on one host, where there are no
+    /// levels.
+    pub(crate) on_one_host: fn() -> Algorithm,
 }
 
 impl Hierarchy {
@@ -78,12 +78,9 @@ impl Hierarchy {
 
     /// The price of a call in picoseconds, if pipelines pass on `chunk` elements at a time.
     pub(crate) fn price(&self, call: &Call, layout: &Layout, chunk: usize) -> u128 {
-        let price = (self.bill)(call, layout, &self.cheapest(call, layout), chunk).total(layout);
         match layout.hosts() {
-            0..=1 => {
-                price.max(cost::price(self.on_one_host, call, layout, chunk).as_nanos() * 1000)
-            }
-            _ => price,
+            0..=1 => cost::price(&(self.on_one_host)(), call, layout, chunk).as_nanos() * 1000,
+            _ => (self.bill)(call, layout, &self.cheapest(call, layout), chunk).total(layout),
         }
     }
 

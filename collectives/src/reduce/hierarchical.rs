@@ -51,8 +51,14 @@ pub(crate) const HIERARCHY: Hierarchy = Hierarchy {
     stated: stated_by,
     messages: messages_by,
     schedule: schedule_by,
-    on_one_host: &binomial::ALGORITHM,
+    on_one_host: || Algorithm { way: Way::AtRoot, moved: moved_to_root, ..ALGORITHM },
 };
+
+/// The root of one host receives and combines the inputs of all others.
+fn moved_to_root(_: &Call, layout: &Layout, sent: usize) -> Moved {
+    let moved = (layout.size() - 1) * sent;
+    Moved { moved, summed: moved }
+}
 
 /// Partial sums that a rank keeps for a lane, and chunks in a row that take the same lane. A rank
 /// makes the next sum while earlier ones leave.

@@ -54,7 +54,7 @@ pub(crate) const HIERARCHY: Hierarchy = Hierarchy {
     stated: stated_by,
     messages: messages_by,
     schedule: schedule_by,
-    on_one_host: &direct::ALGORITHM,
+    on_one_host: || direct::ALGORITHM,
 };
 
 /// Chunks of a run that go around together.

@@ -124,7 +124,7 @@ fn choose(
         return Some(algorithm);
     }
     let estimated = |algorithm: &Algorithm| {
-        let has_few_links = has_few_links(algorithm, layout.size());
+        let has_few_links = has_few_links(algorithm, layout);
         exact(algorithm) && has_few_links && algorithm.has_estimate(layout)
     };
     // Where the user allows only algorithms for shared memory, calls without it are free.
@@ -186,9 +186,9 @@ fn single_copy(call: &Call, layout: &Layout) -> Option<&'static Algorithm> {
 
 /// Whether no rank needs links to more others than it should have. The data of an all-to-all go
 /// from every rank to every other.
-fn has_few_links(algorithm: &Algorithm, ranks: usize) -> bool {
+fn has_few_links(algorithm: &Algorithm, layout: &Layout) -> bool {
     let is_to_all = algorithm.collective == Collective::AllToAll;
-    ranks <= DIRECT_MAX || is_to_all || !algorithm.has_many_links()
+    layout.size() <= DIRECT_MAX || is_to_all || !algorithm.has_many_links(layout)
 }
 
 #[cfg(test)]

@@ -245,11 +245,11 @@ reduce_scatter 1x8: 4 direct 16384 staged 134217728 direct
 reduce_scatter 8x1: 4 direct 2097152 ring
 reduce_scatter 8x8: 4 hierarchical
 broadcast 1x2: 4 binomial
-broadcast 1x8: 4 binomial 32768 scatter_allgather 1048576 chain
-broadcast 8x1: 4 single_copy 32768 binomial 262144 scatter_allgather 1048576 chain
+broadcast 1x8: 4 hierarchical 2048 binomial 32768 scatter_allgather 1048576 chain
+broadcast 8x1: 4 single_copy 32768 binomial 262144 scatter_allgather 524288 chain
 broadcast 8x8: 4 hierarchical
 reduce 1x2: 4 binomial
-reduce 1x8: 4 binomial 262144 ring
+reduce 1x8: 4 hierarchical 1024 binomial 262144 ring
 reduce 8x1: 4 binomial 524288 ring
 reduce 8x8: 4 hierarchical
 barrier 1x2: 4 dissemination
@@ -331,54 +331,53 @@ fn choices_of_others_are_as_reviewed() {
 const CROWDED: &str = "\
 allreduce 1x4: 4 one_shot 64 staged_one_shot 16384 staged 268435456 two_shot
 allreduce 1x8: 4 one_shot 64 staged_one_shot 16384 staged 134217728 two_shot
-allreduce 4x1: 4 recursive_doubling 131072 double_tree 262144 halving_doubling 1048576 ring
-allreduce 8x1: 4 recursive_doubling 16384 tree 131072 double_tree 262144 halving_doubling \
-    2097152 ring
+allreduce 4x1: 4 recursive_doubling 65536 tree 131072 double_tree 262144 two_shot 524288 ring
+allreduce 8x1: 4 recursive_doubling 8192 tree 131072 double_tree 524288 two_shot 1048576 \
+    double_tree 2097152 ring
 allreduce 2x2: 4 recursive_doubling 65536 hierarchical
-allreduce 4x2: 4 recursive_doubling 2048 hierarchical 8192 recursive_doubling 16384 tree \
-    32768 hierarchical
+allreduce 4x2: 4 recursive_doubling 2048 hierarchical 8192 tree 32768 hierarchical
 allgather 1x4: 4 direct 256 staged 1073741824 direct
 allgather 1x8: 4 direct 512 staged 1073741824 direct
-allgather 4x1: 4 recursive_doubling 1048576 ring
-allgather 8x1: 4 recursive_doubling 2097152 ring
-allgather 2x2: 4 recursive_doubling 65536 ring
-allgather 4x2: 4 hierarchical 262144 recursive_doubling 524288 ring
+allgather 4x1: 4 recursive_doubling 65536 direct 524288 ring
+allgather 8x1: 4 recursive_doubling 524288 direct 2097152 ring
+allgather 2x2: 4 recursive_doubling 32768 hierarchical 65536 ring
+allgather 4x2: 4 hierarchical 262144 ring
 reduce_scatter 1x4: 4 direct 256 staged 268435456 direct
 reduce_scatter 1x8: 4 direct 512 staged 134217728 direct
-reduce_scatter 4x1: 4 halving 1048576 ring
-reduce_scatter 8x1: 4 halving 2097152 ring
+reduce_scatter 4x1: 4 halving 65536 direct 524288 ring
+reduce_scatter 8x1: 4 halving 524288 direct 2097152 ring
 reduce_scatter 2x2: 4 halving 65536 ring
-reduce_scatter 4x2: 4 hierarchical 65536 halving 524288 ring
-broadcast 1x4: 4 binomial 131072 scatter_allgather 524288 chain
-broadcast 1x8: 4 binomial
-broadcast 4x1: 4 single_copy 65536 binomial 262144 scatter_allgather 524288 chain
+reduce_scatter 4x2: 4 hierarchical 262144 ring
+broadcast 1x4: 4 hierarchical 65536 binomial 131072 scatter_allgather 524288 chain
+broadcast 1x8: 4 hierarchical 65536 binomial
+broadcast 4x1: 4 single_copy 65536 binomial 262144 chain
 broadcast 8x1: 4 single_copy 32768 binomial 524288 chain
 broadcast 2x2: 4 binomial 262144 hierarchical 524288 chain
 broadcast 4x2: 4 binomial 524288 chain
-reduce 1x4: 4 binomial 262144 ring
-reduce 1x8: 4 binomial
+reduce 1x4: 4 hierarchical 32768 binomial 262144 ring
+reduce 1x8: 4 hierarchical 65536 binomial
 reduce 4x1: 4 binomial 262144 ring
 reduce 8x1: 4 binomial 524288 ring
 reduce 2x2: 4 binomial 262144 ring
 reduce 4x2: 4 binomial 524288 ring
 barrier 1x4: 4 dissemination
-barrier 1x8: 4 dissemination
+barrier 1x8: 4 hierarchical
 barrier 4x1: 4 dissemination
 barrier 8x1: 4 dissemination
 barrier 2x2: 4 dissemination
 barrier 4x2: 4 dissemination
 alltoall 1x4: 4 linear 256 staged 134217728 linear
 alltoall 1x8: 4 linear 512 staged 134217728 linear
-alltoall 4x1: 4 bruck 16384 linear 262144 pairwise
-alltoall 8x1: 4 bruck 262144 linear 1048576 pairwise
-alltoall 2x2: 4 bruck 262144 pairwise
-alltoall 4x2: 4 bruck 262144 linear 524288 pairwise
+alltoall 4x1: 4 bruck 8192 linear 524288 pairwise
+alltoall 8x1: 4 bruck 131072 linear 2097152 pairwise
+alltoall 2x2: 4 bruck 16384 linear 262144 pairwise
+alltoall 4x2: 4 bruck 32768 hierarchical 131072 linear 524288 pairwise
 gather 1x4: 4 linear
 gather 1x8: 4 linear
-gather 4x1: 4 linear 131072 binomial
-gather 8x1: 4 linear 131072 binomial
-gather 2x2: 4 linear 131072 binomial
-gather 4x2: 4 linear 131072 binomial
+gather 4x1: 4 linear 1048576 binomial
+gather 8x1: 4 linear 1073741824 binomial
+gather 2x2: 4 linear 1048576 binomial
+gather 4x2: 4 linear 1073741824 binomial
 scatter 1x4: 4 linear
 scatter 1x8: 4 linear
 scatter 4x1: 4 linear
@@ -394,7 +393,7 @@ scan 4x2: 4 recursive_doubling 8192 chain
 exscan 1x4: 4 recursive_doubling 16384 chain
 exscan 1x8: 4 recursive_doubling 32768 chain
 exscan 4x1: 4 recursive_doubling 4096 chain
-exscan 8x1: 4 recursive_doubling 8192 chain
+exscan 8x1: 4 recursive_doubling 4096 chain
 exscan 2x2: 4 recursive_doubling 4096 chain
 exscan 4x2: 4 recursive_doubling 4096 chain
 ";
@@ -465,7 +464,7 @@ fn many_ranks_do_not_all_link_to_each_other() {
                     let call = Call { collective, ..allreduce(DataType::F32, bytes) };
                     let none = &Constraints::default();
                     let chosen = select(&call, &layout, none, &Measurements::default());
-                    assert!(!chosen.has_many_links(), "{call} on {ranks} ranks by {chosen}");
+                    assert!(!chosen.has_many_links(&layout), "{call} on {ranks} ranks by {chosen}");
                 }
             }
         }

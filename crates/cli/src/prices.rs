@@ -135,18 +135,18 @@ fn price_of(
     Ok(price(class, times))
 }
 
-/// The price of a class with these times of latency, a message and a byte. Within hosts CPUs do all
-/// the work, so it grows with the times. Between hosts it is the default.
+/// The price of a class with these times of latency, a message and a byte. CPUs do all the work of a
+/// message, so its CPU work grows with its time. So does that of a byte within hosts. Between hosts
+/// the time of a byte is the network's, and its CPU work grows as that of a message.
 fn price(class: LinkClass, [latency_ps, message_ps, byte_ps]: [u64; 3]) -> LinkPrice {
     let usual = LinkPrice::of(class);
+    let grown = |work: u64, to: u64, from: u64| work.saturating_mul(to) / from;
     let [of_message, of_byte] = usual.work_ps;
-    let work_ps = match class.is_between_hosts() {
-        true => usual.work_ps,
-        false => [
-            of_message.saturating_mul(message_ps) / usual.message_ps,
-            of_byte.saturating_mul(byte_ps) / usual.byte_ps,
-        ],
+    let [to, from] = match class.is_between_hosts() {
+        true => [message_ps, usual.message_ps],
+        false => [byte_ps, usual.byte_ps],
     };
+    let work_ps = [grown(of_message, message_ps, usual.message_ps), grown(of_byte, to, from)];
     LinkPrice { latency_ps, message_ps, byte_ps, work_ps }
 }
 
@@ -286,11 +286,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn work_grows_with_the_times_within_hosts() {
+    fn work_grows_with_the_times_of_cpus() {
         let slow = price(LinkClass::Cache, [1_000_000, 200_000, 300]);
         assert_eq!((slow.message_ps, slow.work_ps), (200_000, [180_000, 300]));
         let usual = LinkPrice::of(LinkClass::Tcp);
-        assert_eq!(price(LinkClass::Tcp, [1, 1, 80_000]).work_ps, usual.work_ps);
+        let times = [usual.latency_ps, 2 * usual.message_ps, 200 * usual.byte_ps];
+        let doubled = usual.work_ps.map(|work| 2 * work);
+        assert_eq!(price(LinkClass::Tcp, times).work_ps, doubled, "whatever the network's rate");
     }
 
     #[test]

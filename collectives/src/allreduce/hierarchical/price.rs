@@ -49,14 +49,14 @@ fn in_group(levels: &Levels, groups: Groups, call: &Call, layout: &Layout) -> Bi
     let moved = part * (handed_on * bytes(form) + results * bytes(Form::Element));
     let congested = congested_quarters(layout.occupancy().is_oversubscribed());
     let LinkCost { latency_ps, message_ps, work_ps, .. } = rates.far;
-    let byte_ps = rates.far_byte_ps(levels.shards as u128);
+    let byte_ps = rates.congested_byte_ps(levels.shards as u128, congested);
     let messages = handed_on + results;
     let work = messages * work_ps[0] + moved * work_ps[1] + combined;
     Bill {
         steps: 2,
         waiting: 2 * latency_ps,
         switch_ps: TURN_PS,
-        busy: messages * message_ps + moved * congested * byte_ps / 4 + combined,
+        busy: messages * message_ps + moved * byte_ps + combined,
         work: work * (levels.hosts * levels.shards) as u128 / layout.size() as u128,
     }
 }
