@@ -83,7 +83,7 @@ fn as_a_member(server: &Server, reason: &str, act: impl FnOnce(&mut Member)) {
 fn another_site_secret_opens_no_control_port() {
     beside_a_job(|server, _| {
         let asked = ask(2, 2, CHUNK);
-        let error = aggregators::ask(&server.at, &Secret::new([1; 32]), asked, DEADLINE);
+        let error = aggregators::ask(&server.aggregator.at, &Secret::new([1; 32]), asked, DEADLINE);
         assert!(matches!(error, Err(AskError::WrongSecret { .. })), "{error:?}");
         server.wait_for_log(&["turned away a connection from 127.0.0.1:", "secret"]);
     });
@@ -205,7 +205,7 @@ type Attempt = fn(&Server, &Endpoint);
 const ATTEMPTS: [(&str, Attempt); 5] = [
     ("wrong secret", |server, _| {
         let asked = ask(2, 2, CHUNK);
-        let error = aggregators::ask(&server.at, &Secret::new([1; 32]), asked, DEADLINE);
+        let error = aggregators::ask(&server.aggregator.at, &Secret::new([1; 32]), asked, DEADLINE);
         assert!(matches!(error, Err(AskError::WrongSecret { .. })), "{error:?}");
     }),
     ("wrong group", |_, endpoint| {

@@ -1,9 +1,8 @@
 //! The quick start of `docs/in-network.md`, run as it stands there in namespaces of other names.
 
-use std::fs;
 use std::process::Command;
 
-use ringfold_tests::{Job, needed, program};
+use ringfold_tests::{Home, Job, needed, program};
 
 use crate::DEADLINE;
 
@@ -47,16 +46,14 @@ fn the_quick_start_works_as_it_stands() {
         return;
     }
     let _hosts = Hosts(prefix.clone());
-    let home = std::env::temp_dir().join(format!("ringfold-quick-start-{}", std::process::id()));
-    fs::create_dir_all(&home).unwrap();
+    let home = Home::new();
     let programs = program::binary("ringfold");
     let path = format!("{}:/usr/sbin:/usr/bin:/sbin:/bin", programs.parent().unwrap().display());
     let script = format!("set -eu\n{}", script().replace("rf-", &prefix));
     let mut shell = Command::new("sh");
-    shell.args(["-c", &script]).env("HOME", &home).env("PATH", path);
+    shell.args(["-c", &script]).env("HOME", home.path()).env("PATH", path);
     shell.env_remove("RINGFOLD_SITE_SECRET_FILE").env_remove("RINGFOLD_DEBUG");
     let outcome = Job::start(&mut shell).finish(DEADLINE);
-    fs::remove_dir_all(home).ok();
     assert!(outcome.status.success(), "{outcome:?}");
     assert!(outcome.stdout.contains("# Out of bounds values : 0 OK"), "{outcome:?}");
     assert!(outcome.stdout.contains("pool: 0 of 1073741824 bytes\n"), "{outcome:?}");

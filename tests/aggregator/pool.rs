@@ -1,10 +1,9 @@
 //! The pool: jobs stay inside it, and their memory returns however they end.
 
-use std::process::Command;
 use std::thread;
 
 use ringfold_bootstrap::aggregators::AskError;
-use ringfold_tests::{Job, program};
+use ringfold_tests::Job;
 
 use crate::DEADLINE;
 use crate::member::{Member, run};
@@ -55,13 +54,7 @@ fn sixteen_jobs_stay_inside_the_pool() {
 #[test]
 fn the_memory_of_killed_ranks_returns() {
     let server = Server::start(&[]);
-    let script = "RINGFOLD_HOSTID=host-$RINGFOLD_RANK exec \"$@\"";
-    let mut ranks = Command::new(program::binary("ringrun"));
-    ranks.args(["-n", "3", "--timeout", "60", "sh", "-c", script, "sh"]);
-    ranks.arg(program::binary("rank")).args(["allreduce", "1000000"]);
-    ranks.env("HOME", &server.home).env("RINGFOLD_AGGREGATORS", &server.at);
-    ranks.env("RINGFOLD_INNETWORK", "require").env("RINGFOLD_TRANSPORT", "tcp");
-    ranks.env("RINGFOLD_ALGO", "allreduce:in_network").env_remove("RINGFOLD_SITE_SECRET_FILE");
+    let mut ranks = server.home.ranks(3, &server.aggregator.at, &["allreduce", "1000000"]);
     for _ in 0..2 {
         let job = Job::start(&mut ranks);
         job.wait_for_line(DEADLINE, |line| line == "started");

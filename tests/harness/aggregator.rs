@@ -1,13 +1,19 @@
 //! A running `ringfold aggregate`.
 
-use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::program;
+use crate::{Job, program};
+
+/// The deadline of an aggregator's start, for a loaded machine.
+const DEADLINE: Duration = Duration::from_secs(60);
+
+/// `RINGFOLD_ALGO` for calls over aggregators.
+pub const IN_NETWORK: &str = "allreduce:in_network;reduce:in_network;barrier:in_network";
 
 /// A home directory, whose site secret aggregators and ranks share. It ends with the test.
 #[derive(Debug)]
@@ -16,7 +22,8 @@ pub struct Home(PathBuf);
 /// A running aggregator, which ends with the test.
 #[derive(Debug)]
 pub struct Aggregator {
-    process: Child,
+    /// The process, with its log.
+    pub job: Job,
     /// The address of its control port.
     pub at: String,
 }
@@ -52,15 +59,26 @@ impl Home {
         if !arguments.contains(&"--listen") {
             command.args(["--listen", "127.0.0.1:0"]);
         }
-        command.args(["--threads", "1"]).args(arguments);
-        let spawned = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
-        let mut process = spawned.expect("an aggregator starts");
-        let mut line = String::new();
-        let output = process.stdout.take().expect("the command has a pipe");
-        BufReader::new(output).read_line(&mut line).expect("it says where it listens");
-        let at = line.strip_prefix("aggregator at ").and_then(|rest| rest.split_once(": "));
+        let job = Job::start(command.args(arguments).env_remove("RINGFOLD_DEBUG"));
+        let line = job.wait_for_line(DEADLINE, |line| line.starts_with("aggregator at "));
+        let at = line["aggregator at ".len()..].split_once(": ");
         let at = at.unwrap_or_else(|| panic!("{line:?}")).0.to_owned();
-        Aggregator { process, at }
+        Aggregator { job, at }
+    }
+
+    /// A command that runs ranks with some task, each on a host of its own, for which this machine
+    /// stands. They use these aggregators, as in `RINGFOLD_AGGREGATORS`.
+    #[must_use]
+    pub fn ranks(&self, hosts: usize, aggregators: &str, task: &[&str]) -> Command {
+        let mut command = Command::new(program::binary("ringrun"));
+        let script = "RINGFOLD_HOSTID=host-$RINGFOLD_RANK exec \"$@\"";
+        command.args(["-n", &hosts.to_string(), "--timeout", "110", "sh", "-c", script, "sh"]);
+        command.arg(program::binary("rank")).args(task);
+        command.env("RINGFOLD_TRANSPORT", "tcp").env("RINGFOLD_TIMEOUT", "30");
+        command.env("HOME", &self.0).env_remove("RINGFOLD_SITE_SECRET_FILE");
+        command.env("RINGFOLD_ALGO", IN_NETWORK);
+        command.env("RINGFOLD_AGGREGATORS", aggregators).env("RINGFOLD_INNETWORK", "require");
+        command
     }
 
     /// The chunks that the groups of the aggregator at `at` have combined: one number for each
@@ -103,23 +121,13 @@ impl Aggregator {
     /// # Panics
     /// If it has ended.
     pub fn signal(&self, signal: Signal) {
-        let pid = i32::try_from(self.process.id()).ok().and_then(Pid::from_raw);
+        let pid = i32::try_from(self.job.id()).ok().and_then(Pid::from_raw);
         kill_process(pid.expect("a pid"), signal).expect("it runs");
     }
 
-    /// Kills it, and frees its port.
-    ///
-    /// # Panics
-    /// If it is not this process's child.
-    pub fn kill(&mut self) {
-        self.process.kill().expect("it is our child");
-        self.process.wait().expect("it is our child");
-    }
-}
-
-impl Drop for Aggregator {
-    fn drop(&mut self) {
-        self.process.kill().ok();
-        self.process.wait().ok();
+    /// Kills it, and returns the address that is free now.
+    #[must_use]
+    pub fn kill(self) -> String {
+        self.at
     }
 }

@@ -14,5 +14,5 @@ pub mod needed;
 pub mod program;
 pub mod rdma;
 
-pub use aggregator::{Aggregator, Home};
+pub use aggregator::{Aggregator, Home, IN_NETWORK};
 pub use job::{Job, Outcome};

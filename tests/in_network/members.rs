@@ -21,7 +21,7 @@ impl Members {
         let start = |rank: usize| {
             let mut command = Command::new(program::binary("rank"));
             command.args(task).env("RANK", rank.to_string());
-            command.env("WORLD_SIZE", HOSTS.to_string()).env("RINGFOLD_ALGO", ALGORITHMS);
+            command.env("WORLD_SIZE", HOSTS.to_string()).env("RINGFOLD_ALGO", IN_NETWORK);
             command.env("MASTER_ADDR", "127.0.0.1").env("MASTER_PORT", port.to_string());
             command.env("RINGFOLD_SECRET", &"5ec2e7".repeat(11)[..64]);
             command.env("RINGFOLD_TRANSPORT", "tcp").env("RINGFOLD_TIMEOUT", "3");

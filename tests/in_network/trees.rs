@@ -33,7 +33,7 @@ fn levels_have_the_bits_of_the_ranks_own_steps() {
     assert!(combined.len() == 3 && combined.iter().all(|it| *it > 100), "{combined:?}");
     let with = bits(&job.finish(DEADLINE), UNEVEN, 2);
     // A lower one is killed, then the root, in the middle of calls and before them.
-    assert_eq!(interrupted(&ranks, &two, (Signal::KILL, moment())).0, with);
+    assert_eq!(interrupted(&ranks, &two, (Signal::KILL, moment(EARLY))).0, with);
     let [root, one, two] = two_levels(&home);
     let aggregators = list(&[&one, &two]);
     let ranks = Ranks { aggregators: &aggregators, ..ranks };
@@ -46,7 +46,7 @@ fn a_root_that_stops_amid_calls_changes_no_bits() {
     let [root, one, two] = two_levels(&home);
     let aggregators = list(&[&one, &two]);
     let ranks = Ranks { hosts: UNEVEN, home: &home, aggregators: &aggregators };
-    interrupted(&ranks, &root, (Signal::STOP, moment()));
+    interrupted(&ranks, &root, (Signal::STOP, moment(EARLY)));
 }
 
 #[test]
@@ -71,7 +71,7 @@ fn a_tree_file_names_hosts_and_rails() {
     assert!(combined.len() == 6 && combined.iter().all(|it| *it > 100), "{combined:?}");
     let with = bits(&job.finish(DEADLINE), UNEVEN, 2);
     // One of two trees fails: its part of a call goes on by the ranks' own steps.
-    assert_eq!(interrupted(&ranks, &first, (Signal::KILL, moment())).0, with);
+    assert_eq!(interrupted(&ranks, &first, (Signal::KILL, moment(EARLY))).0, with);
 }
 
 #[test]
