@@ -1,4 +1,4 @@
-//! Reductions of all types by several operations, whose results must have the same bits each time.
+//! Reductions of all types by all operations, whose results must have the same bits each time.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::thread;
@@ -9,9 +9,6 @@ use ringfold::{Buffers, Call, Collective, Communicator, DataType, Error, Rank, R
 /// Elements of the calls: one chunk and many.
 const COUNTS: [usize; 3] = [1, 777, 150_001];
 
-const OPS: [ReduceOp; 5] =
-    [ReduceOp::Sum, ReduceOp::Prod, ReduceOp::Min, ReduceOp::Max, ReduceOp::Avg];
-
 /// Sleeps for `seconds`, and then reduces all values, `rounds` times. Prints the rank and a digest
 /// of all its results for each round.
 pub(crate) fn bits(comm: &mut Communicator, rounds: usize, seconds: u64) -> Result<(), Error> {
@@ -19,7 +16,8 @@ pub(crate) fn bits(comm: &mut Communicator, rounds: usize, seconds: u64) -> Resu
     for _ in 0..rounds {
         let mut digest = DefaultHasher::new();
         for data_type in DataType::ALL {
-            for (op, count) in OPS.into_iter().flat_map(|op| COUNTS.map(|count| (op, count))) {
+            let ops = ops(comm.rank()).filter(|op| op.fits(data_type));
+            for (op, count) in ops.flat_map(|op| COUNTS.map(|count| (op, count))) {
                 for collective in [Collective::AllReduce, Collective::Reduce] {
                     let (root, wire) = (Rank(1), Wire::default());
                     let call = Call { collective, count, data_type, op, root, wire };
@@ -36,6 +34,12 @@ pub(crate) fn bits(comm: &mut Communicator, rounds: usize, seconds: u64) -> Resu
         println!("bits {} {:x}", comm.rank(), digest.finish());
     }
     Ok(())
+}
+
+/// All operations. One has a factor, other for each rank.
+fn ops(rank: Rank) -> impl Iterator<Item = ReduceOp> {
+    let scaled = ReduceOp::pre_mul_sum(f64::from(rank.0) + 0.5);
+    ReduceOp::PLAIN.into_iter().chain([scaled])
 }
 
 /// Bytes that are the same in every run, without values that make all results NaN.

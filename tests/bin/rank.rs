@@ -39,7 +39,7 @@
 //!   and the memory of this process;
 //! * `split COLORS ROUNDS`: splits the ranks into COLORS groups, ROUNDS times. Rank 0 prints the
 //!   time of each split in microseconds;
-//! * `bits ROUNDS SECONDS`: sleeps, then reduces numbers of all types by several operations, ROUNDS
+//! * `bits ROUNDS SECONDS`: sleeps, then reduces numbers of all types by all operations, ROUNDS
 //!   times. Prints a digest of the results of each round;
 //! * `again TIMES`: makes TIMES more communicators, every second one before it leaves the last.
 #![expect(clippy::print_stdout, reason = "standard output is how it reports")]

@@ -266,7 +266,7 @@ mod tests {
             if close {
                 (bytes[0], bytes[1]) = (1 + bytes[0] % 11, VERSION);
                 (bytes[3], bytes[28], bytes[29]) =
-                    (bytes[3] % 128, bytes[28] & 0x80 | (bytes[28] % 12), bytes[29] % 6);
+                    (bytes[3] % 128, bytes[28] & 0x80 | (bytes[28] % 12), bytes[29] % 12);
             }
             let decoded = Header::decode(&bytes);
             prop_assert!(!close || decoded.is_ok());
