@@ -292,6 +292,7 @@ impl Respondent for Shared {
                 if let Some(next) = next.filter(|next| next.start.is_some()) {
                     let connected = next.group.take();
                     group.number = term;
+                    group.is_given_up = false;
                     group.term = connected.map(|connected| Term::new(term, connected));
                     group.next = None;
                 }

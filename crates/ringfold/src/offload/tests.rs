@@ -5,12 +5,15 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use ringfold_bootstrap::Respondent as _;
 use ringfold_topology::{Aggregation, Layout, Occupancy};
 use ringfold_transport::local::Local;
 use ringfold_transport::offload::mock::Network;
 use ringfold_transport::offload::{Group, OffloadError, Properties, Provider as _, Reduction};
 use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp, Wire};
 
+use super::question::{About, Question, Readiness};
+use super::renewal::Renewed as _;
 use super::{FIRST, Offload, Shared, Site};
 use crate::setup::Desk;
 use crate::{Communicator, Config};
@@ -170,4 +173,37 @@ fn a_tree_that_is_lost_and_refused_again_leaves_the_ranks_own_steps() {
             assert!(sum(comm, ReduceOp::Sum, 10).iter().all(|it| *it == 1.01 + 1.01 + 1.01));
         }
     });
+}
+
+/// A group that is given up before this rank's next call counts as given up anew, so that rank 0
+/// asks for it again.
+#[test]
+fn a_renewed_group_may_fail_before_its_first_call_here() {
+    let network = Network::new(1, combine).unwrap();
+    let site: Arc<dyn Site> = Arc::new(Plugin { network });
+    let end = site.connect((0, FIRST), 0, &[]).unwrap();
+    let shared = Shared::new(Rank(0), site, vec![Some((0, end))]).unwrap();
+    let ask = |term, question| {
+        let question = About { group: 0, term, question }.encode();
+        let answers = [shared.answer(&question)];
+        (question, answers)
+    };
+    let give_up = |term| {
+        let (question, answers) = ask(term, Question::Positions);
+        assert!(!shared.is_given_up(0), "term {term} is in use");
+        shared.conclude(&question, &answers);
+        assert!(shared.is_given_up(0));
+    };
+    give_up(FIRST);
+    let term = FIRST + 1;
+    ask(term, Question::Connect(Vec::new()));
+    let (question, answers) = loop {
+        let (question, answers) = ask(term, Question::Ready(0));
+        if Readiness::decode(&answers[0]).unwrap().is_ready {
+            break (question, answers);
+        }
+        std::thread::yield_now();
+    };
+    shared.conclude(&question, &answers);
+    give_up(term);
 }
