@@ -10,6 +10,7 @@ use anyhow::{Context, ensure};
 use ringfold::config::{Profile, profile};
 use ringfold::{Buffers, Communicator, Config, Layout, UniqueId};
 use ringfold_reduce::{Form, Kernel, Operand};
+use ringfold_topology::Aggregation;
 use ringfold_topology::discover::{Cpus, seat};
 use ringfold_topology::prices::{LinkClass, LinkPrice, Seat};
 use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp, Wire};
@@ -274,6 +275,15 @@ pub(crate) fn table(layout: &Layout) -> String {
         let [latency, message] = [latency_ps, message_ps].map(|ps| format!("{} ns", ps / 1000));
         let (byte, origin) = (format!("{byte_ps} ps"), prices.origin(class));
         text += &format!("  {class:<20} {latency:>12} {message:>12} {byte:>12}   {origin}\n");
+    }
+    if let Some(Aggregation { latency_ps, byte_ps, .. }) = layout.aggregation() {
+        let (latency, byte) = (format!("{} ns", latency_ps / 1000), format!("{byte_ps} ps"));
+        let origin = match byte_ps {
+            0 => "each has the rate of all its children",
+            _ => "the links of the busiest, for all its children",
+        };
+        text +=
+            &format!("  {:<20} {latency:>12} {:>12} {byte:>12}   {origin}\n", "aggregators", "");
     }
     let (byte_ps, origin) = prices.combining_ps();
     let byte = format!("{byte_ps} ps");

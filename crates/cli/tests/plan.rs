@@ -156,6 +156,28 @@ fn a_layout_shows_what_crosses_leaf_groups_spines_and_rails() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("cannot be used with"));
 }
 
+/// Eight hosts with 10 Gbit/s each: a byte takes 800 ps.
+#[test]
+fn aggregators_are_chosen_where_their_links_are_fast_enough() {
+    let prices = std::env::temp_dir().join(format!("ringfold-prices-{}", std::process::id()));
+    std::fs::write(&prices, "ringfold-prices 1\ntcp 20000 5000 800\n").unwrap();
+    let call = ["explain", "allreduce", "-n", "8", "--per-host", "1", "-b", "64M"];
+    let place = ["--aggregators", "1", "--prices", prices.to_str().unwrap()];
+    let rates: [(&[&str], _, _); 3] = [
+        (&[], false, "6400 ps"),
+        (&["--aggregator-gbps", "40"], false, "1600 ps"),
+        (&["--aggregator-gbps", "80"], true, "800 ps"),
+    ];
+    for (rate, is_chosen, byte) in rates {
+        let text = printed(&[&call[..], &place, rate].concat());
+        let is_it = text.lines().any(|line| line.starts_with("* in_network "));
+        assert_eq!(is_it, is_chosen, "{rate:?}: {text}");
+        let line = text.lines().find(|line| line.starts_with("  aggregators ")).unwrap();
+        assert!(line.contains(&format!(" {byte} ")), "{line}");
+    }
+    std::fs::remove_file(prices).unwrap();
+}
+
 #[test]
 fn averages_are_divided_in_the_end() {
     let text = printed(&["plan", "reduce_scatter", "-a", "direct", "-n", "2", "-o", "avg"]);
