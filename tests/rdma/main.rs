@@ -20,6 +20,7 @@ mod doctor;
 mod faults;
 mod iwarp;
 mod lab;
+mod network;
 mod rails;
 
 /// The lab returns the status and both streams, even while a process holds these, and no files.
