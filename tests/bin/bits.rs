@@ -38,7 +38,7 @@ pub(crate) fn bits(comm: &mut Communicator, rounds: usize, seconds: u64) -> Resu
 
 /// All operations. One has a factor, other for each rank.
 fn ops(rank: Rank) -> impl Iterator<Item = ReduceOp> {
-    let scaled = ReduceOp::pre_mul_sum(f64::from(rank.0) + 0.5);
+    let scaled = ReduceOp::pre_mul_sum(f64::from(rank.0 + 1));
     ReduceOp::PLAIN.into_iter().chain([scaled])
 }
 
