@@ -128,7 +128,7 @@ fn interrupted_often(times: usize, signal: Signal) {
     let mut beyond = Vec::new();
     for _ in 0..times {
         let aggregator = home.aggregator(&[]);
-        let after = moment(whole / 4 * 3);
+        let after = moment(whole / 3);
         let (bits, took) = interrupted(&ranks(&home, &aggregator), &aggregator, (signal, after));
         assert_eq!(bits, wanted, "{signal:?} after {after:?}");
         beyond.push(took.saturating_sub(own));
