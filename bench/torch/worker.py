@@ -56,6 +56,22 @@ def compare(calls):
     return {name: statistics.median(times[name]) * 1e6 for name in NAMES}
 
 
+#: The lengths in bytes of the buckets in which DDP reduces the gradients of a step.
+BUCKETS = [1 << 20, 25 << 20, 4 * 10 * (1024 * 1024 + 1024) - (26 << 20)]
+
+
+def communication(groups):
+    """The all-reduces of a step's gradients without the model."""
+    buckets = [torch.ones(size // 4) for size in BUCKETS]
+
+    def reduce(group):
+        works = [dist.all_reduce(bucket, group=group, async_op=True) for bucket in buckets]
+        for work in works:
+            work.wait()
+
+    return {name: lambda group=group: reduce(group) for name, group in groups.items()}
+
+
 def steps(groups):
     """A step of a model of ten million parameters with each group."""
     calls, inputs = {}, torch.randn(8, 1024)
@@ -82,7 +98,8 @@ def main():
         cells = {name: operations(size, ranks, group) for name, group in groups.items()}
         for operation in cells["gloo"]:
             report(operation, size, compare({name: cells[name][operation] for name in NAMES}))
-    report("DDP step", 4 * 10 * (1024 * 1024 + 1024), compare(steps(groups)))
+    report("DDP step", sum(BUCKETS), compare(steps(groups)))
+    report("DDP communication", sum(BUCKETS), compare(communication(groups)))
     dist.destroy_process_group()
 
 

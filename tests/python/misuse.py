@@ -87,7 +87,8 @@ def ends(comm):
 def operations(comm):
     """Operations of the user."""
     refused(lambda: comm.register_op("", max, "int32"), "a name of 0 bytes")
-    refused(lambda: comm.register_op("x", max, 3), "elements of 3 bytes")
+    refused(lambda: comm.register_op("x", max, 0), "an element of 0 bytes is not 1 to 16384")
+    refused(lambda: comm.register_op("x", max, 16385), "an element of 16385 bytes")
     refused(lambda: comm.register_op("x", max, "int31"), "is no data type")
     op = comm.register_op("x", max, "float32")
     four = array.array("f", [1.0] * 4)

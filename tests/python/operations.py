@@ -156,6 +156,24 @@ def messages():
         else:
             comm.recv(word, 0, 7)
         expect(word, [0], "recv")
+    if rank == 0:
+        senders = []
+        for _ in range(1, size):
+            word = array.array("q", [0])
+            senders.append(comm.recv_any(word, 9))
+            expect(word, [senders[-1]], "recv_any")
+        expect(sorted(senders), range(1, size), "the senders of recv_any")
+        for peer in range(1, size):
+            while (found := comm.probe(peer)) is None:
+                pass
+            expect(found, (peer, 8 * peer), "probe")
+            comm.recv(array.array("q", [0] * peer), peer, peer)
+            assert comm.probe(peer) is None
+            assert not comm.has_left(peer)
+    else:
+        comm.send(array.array("q", [rank]), 0, 9)
+        comm.send(array.array("q", [rank] * rank), 0, rank)
+    comm.barrier()
     from_all = [array.array("i", [9]) for _ in range(size)]
     own, total = array.array("i", [rank]), array.array("f", [1.0])
     with comm.group() as group:
@@ -214,6 +232,14 @@ def own_operations():
         for at, factor in enumerate(other):
             into[at] *= factor
 
+    def greatest(into, other):
+        for at in range(0, len(into), 3):
+            if bytes(other[at : at + 3]) > bytes(into[at : at + 3]):
+                into[at : at + 3] = other[at : at + 3]
+
+    triple = bytearray([rank, size - rank, 7, 1, rank, size - rank])
+    comm.all_reduce_by(triple, op=comm.register_op("greatest", greatest, 3))
+    expect(triple, [size - 1, 1, 7, 1, size - 1, 1], "the greatest of three bytes")
     pairs = comm.register_op("larger", larger, 8)
     product = comm.register_op("product", multiply, "float64")
     for count in [0, 1, 2, 7, 100]:

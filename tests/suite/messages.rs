@@ -212,6 +212,8 @@ fn arguments_are_checked_before_anything_is_sent() {
             comm.recv(&mut [1], Rank(9), 0),
             comm.send(&[1], own, 0),
             comm.recv(&mut [1], own, 0),
+            comm.probe(own).map(drop),
+            comm.probe(Rank(2)).map(drop),
             comm.send_recv(&[1_u8], own, &mut [0_u32], own, 0),
         ];
         for result in &texts {
@@ -221,5 +223,181 @@ fn arguments_are_checked_before_anything_is_sent() {
         let mut into = [0];
         comm.send_recv(&[own.0], peer, &mut into, peer, 3).unwrap();
         assert_eq!(into, [peer.0]);
+    });
+}
+
+#[test]
+fn a_message_of_any_rank_arrives_in_the_order_of_its_pair() {
+    for size in [2, 5] {
+        on_all(size, &[], |comm| {
+            let own = comm.rank();
+            for (number, len) in LENGTHS.into_iter().enumerate() {
+                let tag = u32::try_from(number).unwrap();
+                if own != Rank(0) {
+                    comm.send(&content(own, Rank(0), number, len), Rank(0), tag).unwrap();
+                    continue;
+                }
+                let mut senders = Vec::new();
+                for _ in 1..size {
+                    let mut into = vec![0xa5; len];
+                    let from = comm.recv_any(&mut into, tag).unwrap();
+                    assert!(into == content(from, own, number, len), "{len} bytes from {from}");
+                    senders.push(from);
+                }
+                senders.sort_unstable();
+                assert_eq!(senders, (1..size).map(Rank::at).collect::<Vec<_>>());
+            }
+            comm.barrier().unwrap();
+        });
+    }
+}
+
+#[test]
+fn a_receive_from_any_rank_passes_over_other_tags() {
+    on_all(3, &[], |comm| {
+        let mut into = [0_u64];
+        match comm.rank() {
+            Rank(0) => {
+                comm.recv(&mut into, Rank(1), 1).unwrap();
+                assert_eq!(comm.recv_any(&mut into, 9).unwrap(), Rank(2));
+                assert_eq!(comm.recv_any(&mut into, 2).unwrap(), Rank(1));
+                assert_eq!(into, [12]);
+            }
+            Rank(1) => {
+                comm.send(&[11_u64], Rank(0), 1).unwrap();
+                comm.send(&[12_u64], Rank(0), 2).unwrap();
+                comm.send(&[13_u64], Rank(2), 3).unwrap();
+            }
+            _ => {
+                // By now the other tag is on its way.
+                comm.recv(&mut into, Rank(1), 3).unwrap();
+                comm.send(&[29_u64], Rank(0), 9).unwrap();
+            }
+        }
+        comm.barrier().unwrap();
+    });
+}
+
+/// Waits until the next message of `from` has begun to arrive. Returns its tag and length.
+fn next(comm: &mut Communicator, from: Rank) -> (u32, usize) {
+    loop {
+        if let Some(message) = comm.probe(from).unwrap() {
+            assert_eq!((message.peer, message.is_sent), (from, false));
+            return (message.tag, message.bytes);
+        }
+    }
+}
+
+#[test]
+fn a_receive_from_any_rank_takes_the_senders_in_turn() {
+    on_all(3, &[], |comm| {
+        let own = comm.rank();
+        if own == Rank(0) {
+            let mut senders = Vec::new();
+            for _ in 0..20 {
+                // Both have a message.
+                assert_eq!([1, 2].map(|from| next(comm, Rank(from))), [(4, 8); 2]);
+                let mut into = [0_u64];
+                let from = comm.recv_any(&mut into, 4).unwrap();
+                assert_eq!(into, [u64::from(from.0)]);
+                senders.push(from);
+            }
+            assert!(senders.windows(2).all(|both| both[0] != both[1]), "{senders:?}");
+            (0..4).for_each(|_| assert!(comm.recv_any(&mut [0_u64], 4).is_ok()));
+            assert_eq!([1, 2].map(|from| comm.probe(Rank(from)).unwrap()), [None; 2]);
+        } else {
+            (0..12).for_each(|_| comm.send(&[u64::from(own.0)], Rank(0), 4).unwrap());
+        }
+        comm.barrier().unwrap();
+    });
+}
+
+/// Rank 0 fails in a receive from any rank. The others do something before they wait for it.
+fn any_fails(
+    others: impl Fn(&mut Communicator) -> Result<(), Error> + Sync,
+    is_expected: impl Fn(&FailureCause) -> bool + Sync,
+) {
+    on_all(3, &[("RINGFOLD_TIMEOUT", "60")], |comm| {
+        let result = if comm.rank() == Rank(0) {
+            comm.recv_any(&mut [0_u8; 5], 3).map(drop)
+        } else {
+            others(comm)
+        };
+        let Err(error) = result else {
+            return assert!(comm.rank() != Rank(0));
+        };
+        let Error::Failed(failure) = error else { panic!("{error:?}") };
+        assert!(is_expected(&failure.cause), "{failure}");
+    });
+}
+
+#[test]
+fn a_receive_from_any_rank_fails_with_the_job() {
+    let abort = |comm: &mut Communicator| {
+        if comm.rank() == Rank(2) {
+            comm.abort("on purpose");
+        }
+        comm.barrier()
+    };
+    any_fails(abort, |cause| matches!(cause, FailureCause::Aborted { who, .. } if who.rank.0 == 2));
+    let other_length = |comm: &mut Communicator| {
+        if comm.rank() == Rank(1) {
+            comm.send(&[0_u8; 6], Rank(0), 3)?;
+        }
+        comm.barrier()
+    };
+    any_fails(other_length, |cause| {
+        let text = "recv [5 bytes from rank 1, tag 3] met a message of 6 bytes";
+        matches!(cause, FailureCause::Message { cause, .. } if cause.contains(text))
+    });
+    on_all(2, &[("RINGFOLD_TIMEOUT", "60")], |comm| {
+        let result = if comm.rank() == Rank(0) {
+            comm.set_timeout(Duration::from_millis(300));
+            comm.recv_any(&mut [0_u8; 5], 3).map(drop)
+        } else {
+            comm.barrier()
+        };
+        let text = format!("{:?}", result.unwrap_err());
+        assert!(text.contains("recv [5 bytes from any rank, tag 3] took longer than"), "{text}");
+    });
+}
+
+#[test]
+fn a_receive_from_any_rank_waits_for_the_last_rank_that_has_not_left() {
+    let leave_one_after_the_other = |comm: &mut Communicator| {
+        if comm.rank() == Rank(2) {
+            // Rank 0 passes it over until the end.
+            comm.send(&[7_u8; 5], Rank(0), 8)?;
+            leave(comm);
+        } else {
+            while comm.aborter().left_since(Rank(2)).is_none_or(|since| since.as_millis() < 700) {
+                std::thread::yield_now();
+            }
+            leave(comm);
+        }
+        Ok(())
+    };
+    let has_left = |cause: &FailureCause| {
+        matches!(cause, FailureCause::Link { from, cause, .. }
+            if from.rank == Rank(0) && cause == "the rank has left the job")
+    };
+    any_fails(leave_one_after_the_other, has_left);
+}
+
+#[test]
+fn a_message_of_the_last_rank_arrives_after_others_have_left() {
+    on_all(3, &[("RINGFOLD_TIMEOUT", "60")], |comm| {
+        let mut into = [0_u8; 5];
+        match comm.rank() {
+            Rank(0) => assert_eq!(comm.recv_any(&mut into, 3).unwrap(), Rank(1)),
+            Rank(1) => {
+                // Longer than rank 0 takes to find a link unusable.
+                while comm.aborter().left_since(Rank(2)).is_none_or(|it| it.as_millis() < 900) {
+                    std::thread::yield_now();
+                }
+                comm.send(&into, Rank(0), 3).unwrap();
+            }
+            _ => leave(comm),
+        }
     });
 }

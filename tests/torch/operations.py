@@ -154,11 +154,51 @@ def messages(rank, size):
         for work in dist.batch_isend_irecv(ops):
             work.wait()
         equal(mine, torch.full((2, 3), float(left)), "a batch of messages")
-        try:
-            dist.recv(torch.empty(1))
-            sys.exit("a receive from any source did not fail")
-        except RuntimeError as error:
-            assert "any source" in str(error), error
+        from_any_source(rank, size, count)
+
+
+def from_any_source(rank, size, count):
+    """Rank 0 receives from all others, as they come."""
+    if rank != 0:
+        for tag in [1, 2, 3]:
+            dist.send(torch.full((count,), float(rank)), 0, tag=tag)
+    else:
+        for tag in [1, 2]:
+            senders = set()
+            for _ in range(1, size):
+                into = torch.empty(2, count // 2).t()
+                senders.add(sender := dist.recv(into, tag=tag))
+                equal(into, torch.full((count // 2, 2), float(sender)), "from any source")
+            assert senders == set(range(1, size)), senders
+        # A receive that names its source waits behind one that does not.
+        into = [torch.empty(count) for _ in range(size)]
+        works = [dist.irecv(into[0], tag=4)]
+        works += [dist.irecv(into[peer], peer, tag=3) for peer in range(1, size)]
+        assert not works[0].is_completed()
+        for work in works[1:]:
+            done(work)
+        for peer in range(1, size):
+            equal(into[peer], torch.full((count,), float(peer)), "behind any source")
+    dist.barrier()
+    if rank == size - 1:
+        dist.send(torch.full((count,), 7.0), 0, tag=4)
+    elif rank == 0:
+        done(works[0])
+        assert works[0]._source_rank() == size - 1
+        equal(into[0], torch.full((count,), 7.0), "from any source at last")
+    # A receive for which nobody is left fails.
+    group = dist.new_group(list(range(size)))
+    if rank == 0:
+        work = dist.irecv(torch.empty(1), group=group)
+    dist.barrier()
+    if rank != 0:
+        return dist.destroy_process_group(group)
+    try:
+        work.wait()
+        sys.exit("a receive from no rank did not fail")
+    except dist.DistBackendError as error:
+        assert "all other ranks have left" in str(error), error
+    dist.destroy_process_group(group)
 
 
 def groups(rank, size):

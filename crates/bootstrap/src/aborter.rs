@@ -1,6 +1,7 @@
 //! Aborts a rank from any thread.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use ringfold_types::Rank;
 use tokio::sync::mpsc;
@@ -53,5 +54,20 @@ impl Aborter {
     #[must_use]
     pub fn failure_cause(&self) -> Option<Arc<FailureCause>> {
         self.state.failure_cause().cloned()
+    }
+
+    /// How long this rank has known that `peer` has left; see [`Control::left_since`].
+    ///
+    /// [`Control::left_since`]: crate::Control::left_since
+    #[must_use]
+    pub fn left_since(&self, peer: Rank) -> Option<Duration> {
+        if self.state.watch(peer) {
+            match &self.route {
+                Route::Local(coordinator) => coordinator.watch(self.rank, peer),
+                // A rank that has left learns nothing more.
+                Route::Member(commands) => commands.send(Command::Watch(peer)).unwrap_or_default(),
+            }
+        }
+        self.state.left_since(peer)
     }
 }

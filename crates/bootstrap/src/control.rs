@@ -112,13 +112,7 @@ impl Control {
     /// block.
     #[must_use]
     pub fn left_since(&self, peer: Rank) -> Option<Duration> {
-        if self.state.watch(peer) {
-            match &self.link {
-                Link::Local(coordinator) => coordinator.watch(self.rank, peer),
-                Link::Member(member) => member.watch(peer),
-            }
-        }
-        self.state.left_since(peer)
+        self.aborter().left_since(peer)
     }
 
     /// A handle that aborts this rank from any thread.

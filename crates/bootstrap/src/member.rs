@@ -141,10 +141,6 @@ impl Member {
         self.send(Command::Report(report));
     }
 
-    pub(crate) fn watch(&self, peer: Rank) {
-        self.send(Command::Watch(peer));
-    }
-
     /// A sender of commands to the control task, for another thread.
     pub(crate) fn commands(&self) -> mpsc::UnboundedSender<Command> {
         self.commands.clone()

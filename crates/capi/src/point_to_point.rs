@@ -1,14 +1,14 @@
 //! Messages between two ranks.
 #![allow(unsafe_code)]
 
-use std::ffi::c_void;
+use std::ffi::{c_int, c_void};
 
 use ringfold::Rank;
 
 use crate::collective::element;
 use crate::comm::with;
 use crate::fault::reported;
-use crate::memory::Region;
+use crate::memory::{self, Region};
 use crate::pending::{self, Entry};
 use crate::types::{RawType, ringfold_comm_t, ringfold_result};
 
@@ -55,6 +55,62 @@ pub unsafe extern "C" fn ringfold_recv(
         }
         // SAFETY: the caller gives the memory that the header asks for.
         with(comm, |comm| Ok(comm.recv(unsafe { data()?.slice_mut() }, Rank(from), tag)?))
+    })
+}
+
+/// Receives the next message with this tag, of any other rank, in `count` elements, and writes its
+/// sender to `from`. Blocks until it has arrived. A rank whose next message has another tag is
+/// passed over. A message with another length in bytes fails the job, and so does the departure of
+/// all other ranks. Among several senders the search begins behind the one that it found last. Has
+/// no part in groups of calls.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringfold_recv_any(
+    data: *mut c_void,
+    count: usize,
+    r#type: RawType,
+    tag: u32,
+    from: *mut u32,
+    comm: ringfold_comm_t,
+) -> ringfold_result {
+    reported(|| {
+        // SAFETY: the caller points to memory of a number.
+        let from = unsafe { memory::out(from, "from") }?;
+        with(comm, |comm| {
+            let data = Region::of_elements(data, (count, element(r#type)?), "the data")?;
+            // SAFETY: the caller gives the memory that the header asks for.
+            from.write(comm.recv_any(unsafe { data.slice_mut() }, tag)?.0);
+            Ok(())
+        })
+    })
+}
+
+/// Writes to `is_there` whether the next message of rank `from` has begun to arrive: 1 or 0. If it
+/// has, writes its tag and its length in bytes. Does not wait, and leaves the message to a receive.
+/// Fails if `from` has left and all of its messages are received. Has no part in groups of calls.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringfold_probe(
+    from: u32,
+    is_there: *mut c_int,
+    tag: *mut u32,
+    bytes: *mut usize,
+    comm: ringfold_comm_t,
+) -> ringfold_result {
+    reported(|| {
+        // SAFETY: the caller points to memory of a number.
+        let is_there = unsafe { memory::out(is_there, "is_there") }?;
+        // SAFETY: as above.
+        let tag = unsafe { memory::out(tag, "tag") }?;
+        // SAFETY: as above.
+        let bytes = unsafe { memory::out(bytes, "bytes") }?;
+        with(comm, |comm| {
+            let found = comm.probe(Rank(from))?;
+            is_there.write(found.is_some().into());
+            if let Some(message) = found {
+                tag.write(message.tag);
+                bytes.write(message.bytes);
+            }
+            Ok(())
+        })
     })
 }
 

@@ -57,6 +57,33 @@ static void alone(void) {
     OK(ringfold_send_recv(NULL, 0, INT, rank, NULL, 0, INT, rank, 0, comm));
 }
 
+/* Rank 0 takes a message of each rank, as they come, and looks at the next ones. */
+static void from_any(void) {
+    int32_t in[5] = {0};
+    uint32_t from, tag;
+    size_t bytes;
+    int is_there = 0, seen[RANKS_MAX] = {0};
+    fill(in, 5);
+    if (rank != 0) {
+        OK(ringfold_send(in, 5, INT, 0, 9, comm));
+        OK(ringfold_send(in, rank, INT, 0, rank, comm));
+    }
+    for (uint32_t count = 1; rank == 0 && count < size; count++) {
+        OK(ringfold_recv_any(in, 5, INT, 9, &from, comm));
+        CHECK(from > 0 && from < size && !seen[from] && is_of(in, 5, from));
+        seen[from] = 1;
+    }
+    for (uint32_t peer = 1; rank == 0 && peer < size; peer++) {
+        while (!is_there) OK(ringfold_probe(peer, &is_there, &tag, &bytes, comm));
+        CHECK(tag == peer && bytes == peer * sizeof *in);
+        OK(ringfold_recv(in, peer, INT, peer, peer, comm));
+        OK(ringfold_probe(peer, &is_there, &tag, &bytes, comm));
+        CHECK(!is_there);
+    }
+    /* Until here no other message is sent to rank 0. */
+    OK(ringfold_barrier(comm));
+}
+
 /* Messages from every rank to every rank, in an order that would deadlock alone. */
 static void together(void) {
     static int32_t out[LONG], in[RANKS_MAX][LONG];
@@ -181,6 +208,8 @@ static void misuse(void) {
     ringfold_comm_t group, other;
     int32_t data[8] = {0};
     uint32_t number, away = (rank + 1) % size;
+    size_t bytes;
+    int is_there;
     EXPECT(ARGUMENT, "is not one of the", ringfold_send(data, 8, INT, size, 0, comm));
     EXPECT(ARGUMENT, "is not one of the", ringfold_recv(data, 8, INT, UINT32_MAX, 0, comm));
     EXPECT(ARGUMENT, "itself", ringfold_send(data, 8, INT, rank, 0, comm));
@@ -199,6 +228,13 @@ static void misuse(void) {
     EXPECT(ARGUMENT, "does not match",
            ringfold_send_recv(data, 4, INT, rank, data + 4, 3, INT, rank, 0, comm));
     EXPECT(HANDLE, "is NULL", ringfold_send(data, 8, INT, away, 0, NULL));
+    EXPECT(ARGUMENT, "from is NULL", ringfold_recv_any(data, 8, INT, 0, NULL, comm));
+    EXPECT(ARGUMENT, "the data is NULL", ringfold_recv_any(NULL, 8, INT, 0, &number, comm));
+    if (size == 1)
+        EXPECT(ARGUMENT, "a group of one", ringfold_recv_any(data, 8, INT, 0, &number, comm));
+    EXPECT(ARGUMENT, "is not one of the other ranks",
+           ringfold_probe(rank, &is_there, &number, &bytes, comm));
+    EXPECT(ARGUMENT, "is_there is NULL", ringfold_probe(away, NULL, &number, &bytes, comm));
 
     EXPECT(ARGUMENT, "group is NULL", ringfold_group_start(comm, NULL));
     EXPECT(HANDLE, "is NULL", ringfold_group_start(NULL, &group));
@@ -247,6 +283,7 @@ static void misuse(void) {
     /* Functions that need the communicator itself. */
     OK(ringfold_group_start(comm, &group));
     EXPECT(HANDLE, "is a group of calls", ringfold_barrier(group));
+    EXPECT(HANDLE, "is a group of calls", ringfold_recv_any(data, 8, INT, 0, &number, group));
     EXPECT(HANDLE, "is a group of calls", ringfold_comm_rank(group, &number));
     EXPECT(HANDLE, "is a group of calls", ringfold_group_start(group, &other));
     EXPECT(HANDLE, "is a group of calls", ringfold_comm_duplicate(group, &other));
@@ -274,6 +311,7 @@ int main(void) {
     OK(ringfold_comm_size(comm, &size));
     CHECK(size <= RANKS_MAX);
     alone();
+    from_any();
     together();
     collectives();
     packed();

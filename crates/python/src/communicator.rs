@@ -44,6 +44,23 @@ impl Communicator {
         Self { member: Member::new(ranks) }
     }
 
+    /// Makes a blocking call that finds something.
+    fn find<R: Send + 'static>(
+        &self,
+        py: Python<'_>,
+        memories: impl IntoIterator<Item = Memory>,
+        find: impl FnOnce(&mut Ranks) -> Result<R, Error> + Send + 'static,
+    ) -> PyResult<R> {
+        let found = Arc::new(Mutex::new(None));
+        let place = Arc::clone(&found);
+        let common = Common { dtype: None, async_op: false, keep: None };
+        dispatch(py, &self.member, memories, common, move |ranks| {
+            *lock(&place) = Some(find(ranks)?);
+            Ok(())
+        })?;
+        taken(py, &found)
+    }
+
     /// Does something rare on all ranks, after all calls before it.
     fn make<R: Send + 'static>(
         &self,
@@ -60,9 +77,14 @@ impl Communicator {
         self.member.check_nested().map_err(refuse)?;
         self.member.submit(work, &ticket).map_err(refuse)?;
         wait_or_abort(py, &ticket)?;
-        let made = lock(&made).take();
-        made.ok_or_else(|| refuse(Fault::Defect("a call without a result".to_owned())))
+        taken(py, &made)
     }
+}
+
+/// The result that a call has left.
+fn taken<R>(py: Python<'_>, place: &Mutex<Option<R>>) -> PyResult<R> {
+    let result = lock(place).take();
+    result.ok_or_else(|| raise(py, Fault::Defect("a call without a result".to_owned())))
 }
 
 impl Drop for Communicator {
@@ -541,6 +563,40 @@ impl Communicator {
         })
     }
 
+    /// Receives the next message with this tag, of any other rank, into `data`. Returns its sender.
+    /// Waits until it has arrived.
+    ///
+    /// A rank whose next message has another tag is passed over. Among several senders the search
+    /// begins behind the one that it found last.
+    #[pyo3(signature = (data, tag=0))]
+    fn recv_any(&self, data: &Bound<'_, PyAny>, tag: u32) -> PyResult<u32> {
+        let memory = Memory::new(data, "the data", Access::Write)?;
+        let region = memory.region;
+        self.find(data.py(), [memory], move |ranks| {
+            // SAFETY: `dispatch` keeps the memory, and its owner does not use it meanwhile.
+            Ok(ranks.recv_any::<u8>(unsafe { region.slice_mut() }, tag)?.0)
+        })
+    }
+
+    /// The tag and the length in bytes of the next message of rank `source`, or None if it has not
+    /// begun to arrive. Does not wait for it, and leaves it to a receive.
+    fn probe(&self, py: Python<'_>, source: u32) -> PyResult<Option<(u32, usize)>> {
+        self.find(py, [], move |ranks| {
+            Ok(ranks.probe(Rank(source))?.map(|message| (message.tag, message.bytes)))
+        })
+    }
+
+    /// Whether rank `peer` is known to have left the group. The first question about a rank asks for
+    /// the news, which follows. Makes no call and does not wait.
+    fn has_left(&self, py: Python<'_>, peer: u32) -> PyResult<bool> {
+        let Member { size, aborter, .. } = &*self.member;
+        if Rank(peer).index() >= *size {
+            let text = format!("rank {peer} is not one of the {size} ranks");
+            return Err(raise(py, Fault::Argument(text)));
+        }
+        Ok(!self.member.is_forked() && aborter.left_since(Rank(peer)).is_some())
+    }
+
     /// Sends `data` to rank `to`, and receives the next message of rank `source` into `into`, both
     /// with this tag. Both progress at once, so a ring of ranks does not deadlock.
     #[pyo3(signature = (data, to, into, source, tag=0, *, async_op=false, keep=None))]
@@ -573,10 +629,10 @@ impl Communicator {
     ///
     /// `function(into, other)` gets two views of equal length, combines each element of the first
     /// with that of the second, and leaves the result in the first. `dtype` is the type of the
-    /// elements, or their length in bytes: 1, 2, 4, 8, 16, 32 or 64. The views hold copies, of
-    /// unsigned integers for floats of 8 and 16 bits, and of bytes if `dtype` is a length. An
-    /// exception of the function fails the call on all ranks with its text. The function runs with
-    /// the GIL in the thread of the call, and must not wait for calls of this communicator.
+    /// elements, or their length in bytes, at most 16384. The views hold copies, of unsigned
+    /// integers for floats of 8 and 16 bits, and of bytes if `dtype` is a length. An exception of
+    /// the function fails the call on all ranks with its text. The function runs with the GIL in
+    /// the thread of the call, and must not wait for calls of this communicator.
     fn register_op(
         &self,
         py: Python<'_>,

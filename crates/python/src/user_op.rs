@@ -7,7 +7,7 @@ use std::sync::Arc;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyMemoryView};
-use ringfold::{Collective, Communicator as Ranks, DataType, Error, Pod, Rank, UserOp as Op};
+use ringfold::{Collective, Communicator as Ranks, DataType, Error, Rank, UserOp as Op};
 
 use crate::call::{Called, Common, Given, dispatch, element_of, memories};
 use crate::element::Element;
@@ -20,20 +20,8 @@ use crate::region::Region;
 /// An operation that `Communicator.register_op` has made, for `Communicator.all_reduce_by`.
 #[pyclass(frozen, module = "ringfold")]
 pub(crate) struct UserOp {
-    op: OfSize,
+    op: Op<u8>,
     element: Element,
-}
-
-/// An operation on elements of one of the sizes that are allowed.
-#[derive(Clone)]
-enum OfSize {
-    B1(Op<[u8; 1]>),
-    B2(Op<[u8; 2]>),
-    B4(Op<[u8; 4]>),
-    B8(Op<[u8; 8]>),
-    B16(Op<[u8; 16]>),
-    B32(Op<[u8; 32]>),
-    B64(Op<[u8; 64]>),
 }
 
 /// A function in Python, and the format of the elements that it gets.
@@ -45,12 +33,9 @@ struct Function {
 impl UserOp {
     /// The elements that a caller names: by a data type, or by a number of bytes.
     pub(crate) fn element(dtype: &Bound<'_, PyAny>) -> PyResult<Result<Element, Fault>> {
-        let Ok(bytes) = dtype.extract::<usize>() else { return Element::named(dtype) };
-        if bytes.is_power_of_two() && bytes <= 64 {
-            return Ok(Ok(Element::Opaque(bytes)));
-        }
-        let text = format!("elements of {bytes} bytes; valid are 1, 2, 4, 8, 16, 32 and 64");
-        Ok(Err(Fault::Argument(text)))
+        dtype
+            .extract()
+            .map_or_else(|_| Element::named(dtype), |bytes: usize| Ok(Ok(Element::Opaque(bytes))))
     }
 
     /// Registers an operation on all ranks.
@@ -61,15 +46,8 @@ impl UserOp {
         element: Element,
     ) -> Result<Self, Error> {
         let function = Function { function, format: format(element) };
-        let op = match element.bytes() {
-            1 => OfSize::B1(function.register(ranks, name)?),
-            2 => OfSize::B2(function.register(ranks, name)?),
-            4 => OfSize::B4(function.register(ranks, name)?),
-            8 => OfSize::B8(function.register(ranks, name)?),
-            16 => OfSize::B16(function.register(ranks, name)?),
-            32 => OfSize::B32(function.register(ranks, name)?),
-            _ => OfSize::B64(function.register(ranks, name)?),
-        };
+        let combine = move |into: &mut [u8], from: &[u8]| function.combine(into, from);
+        let op = ranks.register_op_on_bytes(name, element.bytes(), combine)?;
         Ok(Self { op, element })
     }
 
@@ -103,7 +81,7 @@ impl UserOp {
                 }
             };
             // SAFETY: `dispatch` keeps the memory, and its owner does not use it meanwhile.
-            op.all_reduce(ranks, unsafe { both.slice_mut() })
+            ranks.all_reduce_by(unsafe { both.slice_mut() }, &op)
         })
     }
 
@@ -140,20 +118,6 @@ impl UserOp {
     }
 }
 
-impl OfSize {
-    fn all_reduce(&self, ranks: &mut Ranks, bytes: &mut [u8]) -> Result<(), Error> {
-        match self {
-            Self::B1(op) => ranks.all_reduce_by(bytes.as_chunks_mut().0, op),
-            Self::B2(op) => ranks.all_reduce_by(bytes.as_chunks_mut().0, op),
-            Self::B4(op) => ranks.all_reduce_by(bytes.as_chunks_mut().0, op),
-            Self::B8(op) => ranks.all_reduce_by(bytes.as_chunks_mut().0, op),
-            Self::B16(op) => ranks.all_reduce_by(bytes.as_chunks_mut().0, op),
-            Self::B32(op) => ranks.all_reduce_by(bytes.as_chunks_mut().0, op),
-            Self::B64(op) => ranks.all_reduce_by(bytes.as_chunks_mut().0, op),
-        }
-    }
-}
-
 /// The format of the elements of a function's views: unsigned integers for types that memoryview
 /// lacks, and otherwise bytes.
 const fn format(element: Element) -> &'static str {
@@ -173,15 +137,6 @@ const fn format(element: Element) -> &'static str {
 }
 
 impl Function {
-    fn register<const N: usize>(self, ranks: &mut Ranks, name: &str) -> Result<Op<[u8; N]>, Error>
-    where
-        [u8; N]: Pod,
-    {
-        ranks.register_op(name, move |into: &mut [[u8; N]], from: &[[u8; N]]| {
-            self.combine(into.as_flattened_mut(), from.as_flattened());
-        })
-    }
-
     /// Combines by the function. Its exception becomes a panic, which fails the call on all ranks.
     fn combine(&self, into: &mut [u8], from: &[u8]) {
         let combined = Python::try_attach(|py| {

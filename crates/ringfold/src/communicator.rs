@@ -19,7 +19,7 @@ use crate::backoff::{WaitPolicy, park};
 use crate::buffers::{AlignedBytes, Buffers, User};
 use crate::cache::{Memory, Request, ScheduleCache, Table, tag_of};
 use crate::config::{Config, LONGEST_WAIT};
-use crate::error::{CallError, Error, Failure, Message, Operation};
+use crate::error::{CallError, Error, Failure, Operation};
 use crate::execute::{Finding, Run, RunCall, Work, block_on, stepped};
 use crate::router::Router;
 use crate::setup::{Origin, Parts, join, join_by_id};
@@ -69,6 +69,8 @@ pub struct Communicator {
     failed: Option<Arc<Failure>>,
     scratch: AlignedBytes,
     pub(crate) scaled: AlignedBytes,
+    /// The rank at which the next receive from any rank begins to look for a message.
+    pub(crate) looks_first_at: usize,
     /// The number of operations that the user has registered.
     pub(crate) user_ops: usize,
     /// The buffer of collectives that are packed into one.
@@ -184,6 +186,7 @@ impl Communicator {
             failed: None,
             scratch: AlignedBytes::default(),
             scaled: AlignedBytes::default(),
+            looks_first_at: 0,
             user_ops: 0,
             packed: AlignedBytes::default(),
             staging: None,
@@ -640,6 +643,13 @@ impl Communicator {
         self.failed.as_ref().map_or(Ok(()), |failure| Err(Error::Failed(Arc::clone(failure))))
     }
 
+    /// Polls the transports once, if the job has not failed.
+    pub(crate) fn polled(&mut self) -> Result<(&Router, &Watch), CallError> {
+        self.control().check_abort_after_pause()?;
+        self.router.poll()?;
+        Ok((&self.router, self.control()))
+    }
+
     /// Advances `work` until it is done. Blocks.
     pub(crate) fn block_on(&mut self, work: &mut impl Work) -> Result<(), CallError> {
         let Some(control) = &self.control else { unreachable!("only drop takes the control") };
@@ -693,6 +703,13 @@ impl Communicator {
         (FailureReport::Message { peer: peer.0, cause }, own)
     }
 
+    /// The report of a failure that has no other rank's part, and this rank's own cause.
+    fn abort_report(&self, reason: String) -> (FailureReport, FailureCause) {
+        let who = RankOnHost { rank: self.rank, host: None };
+        let own = FailureCause::Aborted { who, reason: reason.clone() };
+        (FailureReport::Abort { reason }, own)
+    }
+
     /// Reports a failure that this rank observed, and waits for the cause that all ranks agree on.
     fn cause_of(&self, operation: Operation, error: CallError) -> Arc<FailureCause> {
         let Some(control) = &self.control else { unreachable!("only drop takes the control") };
@@ -723,13 +740,13 @@ impl Communicator {
                 (FailureReport::Mismatch { seq, peer: peer.0 }, own)
             }
             CallError::Unexpected { peer, cause } => self.message_failure(peer, cause),
-            CallError::Panicked(reason) => {
-                let own = FailureCause::Aborted { who: who(self.rank), reason: reason.clone() };
-                (FailureReport::Abort { reason }, own)
-            }
+            CallError::Panicked(reason) => self.abort_report(reason),
             CallError::Overdue if let Operation::Message(message) = operation => {
                 let cause = format!("{message} took longer than {:?}", self.timeout);
                 self.message_failure(message.peer, cause)
+            }
+            CallError::Overdue if let Operation::AnyMessage { .. } = operation => {
+                self.abort_report(format!("{operation} took longer than {:?}", self.timeout))
             }
             CallError::Overdue => {
                 let reason = format!("call #{seq} took longer than {:?}", self.timeout);
@@ -760,8 +777,8 @@ impl Communicator {
 pub(crate) enum Doing<'c> {
     /// A collective.
     Call(&'c Call),
-    /// A message, and perhaps others beside it.
-    Message(Message),
+    /// A message, and perhaps others beside it, or the search for one.
+    Message(Operation),
     /// An uneven collective.
     Uneven(&'c UnevenCall),
 }
@@ -776,7 +793,7 @@ impl Drop for Guard<'_> {
     fn drop(&mut self) {
         let operation = match self.doing {
             Doing::Call(call) => Operation::Call { call: *call, seq: self.communicator.seq },
-            Doing::Message(message) => Operation::Message(message),
+            Doing::Message(message) => message,
             Doing::Uneven(call) => Operation::Uneven { call: *call, seq: self.communicator.seq },
         };
         self.communicator.give_up(operation);

@@ -122,6 +122,20 @@ pub enum Operation {
     },
     /// A point-to-point message, which has no number.
     Message(Message),
+    /// A receive from any rank, before it has found a message.
+    #[non_exhaustive]
+    AnyMessage {
+        /// The tag.
+        tag: u32,
+        /// The length of the message in bytes.
+        bytes: usize,
+    },
+    /// A look for the next message of a rank.
+    #[non_exhaustive]
+    Probe {
+        /// The rank.
+        from: Rank,
+    },
     /// A collective whose parts may differ in length.
     #[non_exhaustive]
     Uneven {
@@ -137,6 +151,10 @@ impl fmt::Display for Operation {
         match self {
             Self::Call { call, seq } => write!(f, "{call} #{seq}"),
             Self::Message(message) => message.fmt(f),
+            Self::AnyMessage { tag, bytes } => {
+                write!(f, "recv [{bytes} bytes from any rank, tag {tag}]")
+            }
+            Self::Probe { from } => write!(f, "probe [rank {from}]"),
             Self::Uneven { call, seq } => write!(f, "{call} #{seq}"),
         }
     }

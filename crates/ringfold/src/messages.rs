@@ -300,8 +300,109 @@ impl Work for Messages<'_, '_> {
         }
         let awaiting = self.outgoing.iter().filter(|it| !it.is_done()).take(at_once);
         let mut peers = awaited.map(|it| it.from).chain(awaiting.map(|it| it.to));
-        let has_left = |peer| watch.left_since(peer).is_some_and(|since| since >= LEFT_GRACE);
-        peers.find(|peer| has_left(*peer)).map_or(Ok(()), |peer| Err(CallError::Left(peer)))
+        peers.find(|peer| has_left(watch, *peer)).map_or(Ok(()), |peer| Err(CallError::Left(peer)))
+    }
+}
+
+/// The search for a rank whose next message has a tag.
+///
+/// It leaves messages with other tags, and links that have ended, as they are.
+pub(crate) struct Search {
+    tag: u32,
+    own: Rank,
+    size: usize,
+    /// The rank to look at first.
+    first: usize,
+    pub(crate) found: Option<Rank>,
+    idle_since: Option<Instant>,
+    /// Since when the link of a rank that has not left is unusable.
+    broken_since: Option<Instant>,
+}
+
+impl Search {
+    pub(crate) const fn new(tag: u32, (own, size): (Rank, usize), first: usize) -> Self {
+        Self { tag, own, size, first, found: None, idle_since: None, broken_since: None }
+    }
+
+    /// The other ranks, in the order of the search.
+    fn peers(&self) -> impl Iterator<Item = Rank> + use<> {
+        let (own, size, first) = (self.own, self.size, self.first);
+        (0..size).map(move |n| Rank::at((first + n) % size)).filter(move |peer| *peer != own)
+    }
+}
+
+/// The next message of `peer`, if it has arrived.
+///
+/// # Errors
+/// The link is unusable, or the bytes are no message.
+pub(crate) fn next_of(router: &Router, peer: Rank) -> Result<Option<Message>, CallError> {
+    let track = Track::POINT_TO_POINT;
+    let Some(fragment) = router.readable(track.link(peer))? else { return Ok(None) };
+    let header = fragment.bytes.first_chunk().filter(|_| fragment.tag == track.header_tag);
+    let message = header.map(decode).and_then(|(tag, bytes)| {
+        let bytes = usize::try_from(bytes).ok()?;
+        Some(Message { is_sent: false, peer, tag, bytes })
+    });
+    let garbled = || CallError::Unexpected { peer, cause: "bytes that are no message".to_owned() };
+    message.map(Some).ok_or_else(garbled)
+}
+
+/// The next message of `peer`, if it has arrived.
+///
+/// # Errors
+/// Those of `next_of`, and that `peer` has left.
+pub(crate) fn next_of_present(
+    router: &Router,
+    watch: &Watch,
+    peer: Rank,
+) -> Result<Option<Message>, CallError> {
+    let next = next_of(router, peer)?;
+    if next.is_none() && has_left(watch, peer) {
+        return Err(CallError::Left(peer));
+    }
+    Ok(next)
+}
+
+/// Whether `peer` has left, and bytes that it sent have had the time to arrive.
+fn has_left(watch: &Watch, peer: Rank) -> bool {
+    watch.left_since(peer).is_some_and(|since| since >= LEFT_GRACE)
+}
+
+impl Work for Search {
+    fn advance(&mut self, router: &mut Router, _: &Watch, _: usize) -> Result<Progress, CallError> {
+        for peer in self.peers() {
+            match next_of(router, peer) {
+                Ok(Some(message)) if message.tag == self.tag => {
+                    self.found = Some(peer);
+                    return Ok(Progress::Done);
+                }
+                // The check before a park tells why a link has ended.
+                Ok(_) | Err(CallError::Link(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Progress::Idle)
+    }
+
+    fn check_peers(&mut self, router: &Router, watch: &Watch) -> Result<(), CallError> {
+        if self.idle_since.get_or_insert_with(Instant::now).elapsed() < LEFT_GRACE {
+            return Ok(());
+        }
+        // Asks for the news of all ranks.
+        let left = self.peers().filter(|peer| has_left(watch, *peer)).count();
+        if left + 1 == self.size
+            && let Some(last) = self.peers().last()
+        {
+            return Err(CallError::Left(last));
+        }
+        let mut present = self.peers().filter(|peer| watch.left_since(*peer).is_none());
+        let Some(broken) = present.find_map(|peer| next_of(router, peer).err()) else {
+            self.broken_since = None;
+            return Ok(());
+        };
+        // The link of a rank that leaves may end before the news of that comes.
+        let since = self.broken_since.get_or_insert_with(Instant::now);
+        if since.elapsed() < 2 * LEFT_GRACE { Ok(()) } else { Err(broken) }
     }
 }
 

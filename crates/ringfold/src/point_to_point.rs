@@ -5,8 +5,8 @@ use ringfold_reduce::Element;
 use ringfold_types::Rank;
 
 use crate::communicator::{Communicator, Doing};
-use crate::error::{CallError, Error, Operation};
-use crate::messages::{Incoming, Messages, Outgoing, Track};
+use crate::error::{CallError, Error, Message, Operation};
+use crate::messages::{Incoming, Messages, Outgoing, Search, Track, next_of_present};
 
 impl Communicator {
     /// Sends `data` to rank `to`, which must receive it with the same tag and length.
@@ -46,6 +46,97 @@ impl Communicator {
     /// process.
     pub fn recv<T: Element>(&mut self, data: &mut [T], from: Rank, tag: u32) -> Result<(), Error> {
         self.exchange_messages(&mut [], &mut [Incoming::new(cast_slice_mut(data), from, tag)])
+    }
+
+    /// Receives the next message with this tag, of any other rank, into `data`. Blocks until it has
+    /// arrived, and returns its sender.
+    ///
+    /// A rank whose next message has another tag is passed over, and that message stays for a later
+    /// receive. Among several senders the search begins behind the one that it found last.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] in a group of one; [`Error::Failed`] if the message has another length
+    /// in bytes, all other ranks have left, or the job has failed; [`Error::Forked`] in a child
+    /// process.
+    ///
+    /// ```
+    /// use ringfold::{Rank, local};
+    ///
+    /// let sums = local::run(4, |comm| {
+    ///     let mut sum = 0;
+    ///     match comm.rank() {
+    ///         Rank(0) => {
+    ///             for _ in 1..comm.size() {
+    ///                 let mut result = [0];
+    ///                 let from = comm.recv_any(&mut result, 7).unwrap();
+    ///                 assert_eq!(result, [from.0 * 10]);
+    ///                 sum += result[0];
+    ///             }
+    ///         }
+    ///         own => comm.send(&[own.0 * 10], Rank(0), 7).unwrap(),
+    ///     }
+    ///     sum
+    /// })?;
+    /// assert_eq!(sums, [60, 0, 0, 0]);
+    /// # Ok::<(), ringfold::Error>(())
+    /// ```
+    pub fn recv_any<T: Element>(&mut self, data: &mut [T], tag: u32) -> Result<Rank, Error> {
+        self.check_process()?;
+        self.check_failed()?;
+        let (rank, size) = (self.rank(), self.size());
+        if size == 1 {
+            let what = "a group of one has no other rank that sends a message".to_owned();
+            return Err(Error::Argument { rank, call: "recv_any", what });
+        }
+        let operation = Operation::AnyMessage { tag, bytes: size_of_val(data) };
+        let mut search = Search::new(tag, (rank, size), self.looks_first_at);
+        let outcome = self.guarded_in(Doing::Message(operation), |it| it.block_on(&mut search));
+        outcome.map_err(|error| self.fail_in(operation, error))?;
+        let Some(from) = search.found else { unreachable!("the search has ended") };
+        self.looks_first_at = (from.index() + 1) % size;
+        self.recv(data, from, tag)?;
+        Ok(from)
+    }
+
+    /// The next message of rank `from`, with its tag and length, if it has begun to arrive. Does
+    /// not wait, and leaves the message to a receive.
+    ///
+    /// # Errors
+    /// As [`recv`](Self::recv). A sender that has left fails the job once all of its messages are
+    /// received.
+    ///
+    /// ```
+    /// use ringfold::{Rank, local};
+    ///
+    /// local::run(2, |comm| match comm.rank() {
+    ///     Rank(0) => comm.send(&[1.0, 2.0, 3.0], Rank(1), 7).unwrap(),
+    ///     _ => {
+    ///         let message = loop {
+    ///             if let Some(message) = comm.probe(Rank(0)).unwrap() {
+    ///                 break message;
+    ///             }
+    ///         };
+    ///         let mut values = vec![0.0; message.bytes / size_of::<f64>()];
+    ///         comm.recv(&mut values, message.peer, message.tag).unwrap();
+    ///         assert_eq!(values, [1.0, 2.0, 3.0]);
+    ///     }
+    /// })?;
+    /// # Ok::<(), ringfold::Error>(())
+    /// ```
+    pub fn probe(&mut self, from: Rank) -> Result<Option<Message>, Error> {
+        self.check_process()?;
+        self.check_failed()?;
+        let (rank, size) = (self.rank(), self.size());
+        if from == rank || from.index() >= size {
+            let what = format!("rank {from} is not one of the other ranks, of {size} in all");
+            return Err(Error::Argument { rank, call: "probe", what });
+        }
+        let operation = Operation::Probe { from };
+        let found = self.guarded_in(Doing::Message(operation), |it| {
+            let (router, watch) = it.polled()?;
+            next_of_present(router, watch, from)
+        });
+        found.map_err(|error| self.fail_in(operation, error))
     }
 
     /// Sends `data` to rank `to` and receives the next message of rank `from` into `into`, both
@@ -93,7 +184,8 @@ impl Communicator {
         let ranks = (self.rank(), self.size());
         let mut messages = Messages::new(Track::POINT_TO_POINT, outgoing, incoming, ranks);
         let Some(first) = messages.unfinished(None) else { return Ok(()) };
-        let outcome = self.guarded_in(Doing::Message(first), |it| it.block_on(&mut messages));
+        let outcome = self
+            .guarded_in(Doing::Message(Operation::Message(first)), |it| it.block_on(&mut messages));
         outcome.map_err(|error| {
             let peer = match &error {
                 CallError::Link(link) => Some(link.link.peer),

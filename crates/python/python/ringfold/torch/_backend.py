@@ -33,6 +33,10 @@ class Store:
     def get(self, key):
         return self._store.get(key) if self._store.check([key]) else None
 
+    def count(self, key):
+        """Counts at the key. Returns the number of counts, of all ranks."""
+        return self._store.add(key, 1)
+
     def wait(self, key, timeout):
         self._store.wait([key], timedelta(seconds=timeout))
         return self._store.get(key)
@@ -59,7 +63,8 @@ class RingfoldBackend(Backend):
             raise as_torch(error) from error
         self._windows = Windows(self._comm)
         self._channels = Channels(
-            lambda prefix: Store(PrefixStore(prefix, store)), rank, self._seconds
+            lambda: self._comm, lambda prefix: Store(PrefixStore(prefix, store)), rank,
+            self._seconds,
         )
 
     @property
@@ -389,19 +394,16 @@ class RingfoldBackend(Backend):
 
     def send(self, tensors, dst, tag=0):
         source = readable(single(tensors))
-        message = self._channels.start(source, self.rank(), dst, tag)
+        message = self._channels.send(source, dst, tag)
         return self._keep(Work([message], list(tensors)))
 
     def recv(self, tensors, src, tag=0):
         memory, finish = writable(single(tensors), is_read=False)
-        message = self._channels.start(memory, src, self.rank(), tag)
+        message = self._channels.recv(memory, src, tag)
         return self._keep(Work([message], list(tensors), finish))
 
     def recv_anysource(self, tensors, tag=0):
-        raise RuntimeError(
-            f"rank {self.rank()} cannot receive from any source: ringfold receives from a rank "
-            "that the call names; pass src, or use a group of Gloo for this"
-        )
+        return self.recv(tensors, None, tag)
 
     # Memory.
 

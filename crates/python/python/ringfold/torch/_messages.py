@@ -9,6 +9,7 @@ import threading
 
 import ringfold
 from ringfold import errors
+from ringfold.torch._any_source import AnySource
 from ringfold.torch._memory import place
 
 #: The largest tag.
@@ -24,6 +25,8 @@ class Message:
         self._error = None
         self._callbacks = []
         self._lock = threading.Lock()
+        #: The rank that sent it, once a receive from any source has found it.
+        self.source = None
 
     def begin(self, handle, error=None):
         """Learns the handle of the call, or that there will be none."""
@@ -67,10 +70,12 @@ class Channel:
 
     def __init__(self, join, is_sender):
         self._is_sender = is_sender
-        self._lock = threading.Lock()
+        # A callback of a message may start others.
+        self._lock = threading.RLock()
         self._waiting = []
         self._comm = None
         self._error = None
+        self._latest = None
         threading.Thread(target=self._join, args=(join,), daemon=True).start()
 
     def _join(self, join):
@@ -96,15 +101,24 @@ class Channel:
         except errors.Error as error:
             message.begin(None, error)
 
-    def start(self, tensor, tag):
+    def start(self, message, tensor, tag):
         """Starts a message behind those before it."""
-        message = Message()
         with self._lock:
+            self._latest = message
             if self._comm is None and self._error is None:
                 self._waiting.append((message, (tensor, tag)))
             else:
                 self._begin(message, (tensor, tag))
-        return message
+
+    def next_tag(self):
+        """The tag of the next message, or None if there is none or an earlier receive awaits it."""
+        with self._lock:
+            if self._error is not None:
+                raise self._error
+            if self._comm is None or self._latest and not self._latest.is_completed():
+                return None
+            found = self._comm.probe(0)
+            return None if found is None else found[0]
 
     def abort(self, reason):
         if self._comm is not None:
@@ -117,39 +131,68 @@ class Channel:
 
 
 class Channels:
-    """The channels of a group."""
+    """The channels of a group. `comm` gives the communicator of the group."""
 
-    def __init__(self, store_of, rank, seconds):
+    def __init__(self, comm, store_of, rank, seconds):
         self._store_of = store_of
         self._rank = rank
         self._seconds = seconds
         self._channels = {}
+        self._lock = threading.RLock()
+        self._any_source = AnySource(comm, store_of, rank, seconds, self._from, self._lock)
 
-    def start(self, tensor, sender, receiver, tag):
-        """Starts a message from one rank to another, one of which is this rank."""
+    def send(self, tensor, receiver, tag):
+        self._check(receiver, tag)
+        message = Message()
+        with self._lock:
+            self._channel(self._rank, receiver).start(message, tensor, tag)
+        return message
+
+    def recv(self, tensor, source, tag):
+        """Receives a message of a rank, or of any if the source is None."""
+        self._check(source, tag)
+        message = Message()
+        with self._lock:
+            if source is None or self._any_source.is_waiting():
+                self._any_source.post(message, tensor, source, tag)
+            else:
+                self._from(source).start(message, tensor, tag)
+        return message
+
+    def _check(self, peer, tag):
         if not 0 <= tag <= TAG_MAX:
             raise ValueError(f"the tag {tag} is not between 0 and {TAG_MAX}")
-        if sender == receiver:
-            raise ValueError(f"rank {sender} cannot send to itself")
+        if peer == self._rank:
+            raise ValueError(f"rank {peer} cannot send to itself")
+
+    def _from(self, sender):
+        """The channel from a rank to this one."""
+        return self._channel(sender, self._rank)
+
+    def _channel(self, sender, receiver):
         channel = self._channels.get((sender, receiver))
         if channel is None:
             is_sender = sender == self._rank
             store = self._store_of(f"messages/{sender}-{receiver}/")
 
             def join():
+                if is_sender:
+                    self._any_source.announce(receiver)
                 return ringfold.init_with_store(
                     store, 0 if is_sender else 1, 2,
                     timeout=self._seconds, join_timeout=self._seconds,
                 )
 
             channel = self._channels[sender, receiver] = Channel(join, is_sender)
-        return channel.start(tensor, tag)
+        return channel
 
     def abort(self, reason):
         for channel in self._channels.values():
             channel.abort(reason)
 
     def close(self):
-        for channel in self._channels.values():
-            channel.close()
-        self._channels.clear()
+        with self._lock:
+            self._any_source.close()
+            for channel in self._channels.values():
+                channel.close()
+            self._channels.clear()

@@ -72,6 +72,11 @@ class Work(distributed._Work):
         self.wait()
         return self._tensors
 
+    def _source_rank(self):
+        """The sender of a message that was received from any source."""
+        self.wait()
+        return self._handles[0].source
+
     def get_future(self):
         """A future of the list of tensors, as the hooks of DDP want it."""
         _asked.work = weakref.ref(self)
@@ -121,14 +126,14 @@ def behind(work):
 
 
 def forward_polls():
-    """Lets torch's wrapper pass on `is_completed` and its relatives.
+    """Lets torch's wrapper pass on `is_completed` and its relatives, and the sender of a message.
 
     Without this a program that polls `work.is_completed()` would never end.
     """
     if getattr(distributed.Work, "_ringfold_polls", False):
         return
     distributed.Work._ringfold_polls = True
-    for name in ["is_completed", "is_success", "exception", "result"]:
+    for name in ["is_completed", "is_success", "exception", "result", "_source_rank"]:
         forward(name, getattr(distributed.Work, name))
 
 
