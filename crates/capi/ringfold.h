@@ -424,6 +424,27 @@ enum ringfold_result ringfold_recv(void *data,
                                    uint32_t tag,
                                    ringfold_comm_t comm);
 
+// Receives the next message with this tag, of any other rank, in `count` elements, and writes its
+// sender to `from`. Blocks until it has arrived. A rank whose next message has another tag is
+// passed over. A message with another length in bytes fails the job, and so does the departure of
+// all other ranks. Among several senders the search begins behind the one that it found last. Has
+// no part in groups of calls.
+enum ringfold_result ringfold_recv_any(void *data,
+                                       size_t count,
+                                       enum ringfold_type type,
+                                       uint32_t tag,
+                                       uint32_t *from,
+                                       ringfold_comm_t comm);
+
+// Writes to `is_there` whether the next message of rank `from` has begun to arrive: 1 or 0. If it
+// has, writes its tag and its length in bytes. Does not wait, and leaves the message to a receive.
+// Fails if `from` has left and all of its messages are received. Has no part in groups of calls.
+enum ringfold_result ringfold_probe(uint32_t from,
+                                    int *is_there,
+                                    uint32_t *tag,
+                                    size_t *bytes,
+                                    ringfold_comm_t comm);
+
 // Sends `input_count` elements to rank `to` and receives the next message of rank `from` in
 // `output_count` elements, both with this tag. Both progress at once, so a ring of ranks that all
 // call it does not deadlock. Both ranks may be this one. Blocks until both are done. The input and

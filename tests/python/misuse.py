@@ -298,6 +298,8 @@ def aborts():
     assert isinstance(error.__cause__, OSError)
 
 
+# A job in the background of a shell begins with this signal ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 comm = ringfold.init()
 arguments(comm)
 operations(comm)
