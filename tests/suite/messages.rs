@@ -318,13 +318,14 @@ fn any_fails(
     is_expected: impl Fn(&FailureCause) -> bool + Sync,
 ) {
     on_all(3, &[("RINGFOLD_TIMEOUT", "60")], |comm| {
-        let result = if comm.rank() == Rank(0) {
+        let own = comm.rank();
+        let result = if own == Rank(0) {
             comm.recv_any(&mut [0_u8; 5], 3).map(drop)
         } else {
             others(comm)
         };
         let Err(error) = result else {
-            return assert!(comm.rank() != Rank(0));
+            return assert!(own != Rank(0), "rank 0 received a message");
         };
         let Error::Failed(failure) = error else { panic!("{error:?}") };
         assert!(is_expected(&failure.cause), "{failure}");
