@@ -317,21 +317,25 @@ class RingfoldBackend(Backend):
             names["recv"] = self._splits(output, output_splits, "output")
             call = (self._comm.all_to_all_v, (place(source), place(memory)), names)
         else:
-            for tensor, name in [(input, "input"), (output, "output")]:
-                self._splits(tensor, [], name)
+            self._equal_rows(input, "input")
+            self._equal_rows(output, "output")
             call = (self._comm.all_to_all, (place(source), place(memory)), names)
         return self._run(opts, [output], [call], finish)
+
+    def _equal_rows(self, tensor, name):
+        """The rows of each rank, which must be equally many."""
+        rows, size = tensor.shape[0] if tensor.dim() else 1, self.size()
+        if rows % size:
+            raise ValueError(
+                f"Tensor's dim 0 does not divide equally across group size: the {name} has "
+                f"{rows} rows, for {size} ranks"
+            )
+        return rows // size
 
     def _splits(self, tensor, splits, name):
         """The bytes of each rank's rows."""
         rows, size = tensor.shape[0] if tensor.dim() else 1, self.size()
-        if not splits:
-            if rows % size:
-                raise ValueError(
-                    f"Tensor's dim 0 does not divide equally across group size: the {name} has "
-                    f"{rows} rows, for {size} ranks"
-                )
-            splits = [rows // size] * size
+        splits = splits or [self._equal_rows(tensor, name)] * size
         if len(splits) != size or sum(splits) != rows:
             raise ValueError(
                 f"Split sizes doesn't match total dim 0 size: the {name} has {rows} rows, and "
