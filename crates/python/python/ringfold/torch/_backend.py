@@ -466,9 +466,9 @@ class RingfoldBackend(Backend):
     def shutdown(self):
         """Leaves the group in the background, after the operations before it."""
         self._channels.close()
-        comm, self._comm = self._comm, None
-        if comm is not None:
-            self._comm = Left()
+        # The communicator leaves when nobody refers to it any more.
+        self._comm = Left()
+        self._windows = Windows(self._comm)
 
 
 class Left:
