@@ -31,37 +31,41 @@ TYPES = {
 #: Types that are combined in a wider one. The low bits of the sum are the same.
 WIDER = {torch.int16: torch.int32, torch.uint16: torch.int32}
 
+#: The operations by torch's numbers, which are faster to look up than its enumeration.
 OPS = {
-    _Op.SUM: "sum",
-    _Op.AVG: "avg",
-    _Op.PRODUCT: "prod",
-    _Op.MIN: "min",
-    _Op.MAX: "max",
-    _Op.BAND: "band",
-    _Op.BOR: "bor",
-    _Op.BXOR: "bxor",
+    int(_Op.SUM): "sum",
+    int(_Op.AVG): "avg",
+    int(_Op.PRODUCT): "prod",
+    int(_Op.MIN): "min",
+    int(_Op.MAX): "max",
+    int(_Op.BAND): "band",
+    int(_Op.BOR): "bor",
+    int(_Op.BXOR): "bxor",
 }
 
 #: Booleans are bytes of 0 or 1, and stay such.
-BOOLEAN_OPS = {**OPS, _Op.SUM: "max", _Op.PRODUCT: "min"}
+BOOLEAN_OPS = {**OPS, int(_Op.SUM): "max", int(_Op.PRODUCT): "min"}
 
 #: The operations that combine complex numbers as pairs of floats.
-COMPLEX_OPS = (_Op.SUM, _Op.AVG, _Op.PREMUL_SUM)
+COMPLEX_OPS = (int(_Op.SUM), int(_Op.AVG), int(_Op.PREMUL_SUM))
+
+BIT_OPS = (int(_Op.BAND), int(_Op.BOR), int(_Op.BXOR))
+AVG, PREMUL_SUM = int(_Op.AVG), int(_Op.PREMUL_SUM)
 
 
 def operation(op, dtype):
     """ringfold's operation for torch's, for elements of this type."""
-    kind = op.op if isinstance(op, ReduceOp) else op
-    if kind == _Op.PREMUL_SUM:
+    kind = int(op.op if isinstance(op, ReduceOp) else op)
+    if kind == PREMUL_SUM:
         return ringfold.PreMulSum(float(op.factor))
     if dtype == torch.bool:
-        if kind == _Op.AVG:
+        if kind == AVG:
             raise ValueError("ringfold has no average of booleans; convert them first")
         return BOOLEAN_OPS[kind]
     if dtype.is_complex and kind not in COMPLEX_OPS:
-        raise ValueError(f"ringfold does not combine complex numbers by {kind.name}")
-    if (dtype.is_floating_point or dtype.is_complex) and kind in (_Op.BAND, _Op.BOR, _Op.BXOR):
-        raise ValueError(f"Cannot use ReduceOp.{kind.name} with non-integral dtype {dtype}")
+        raise ValueError(f"ringfold does not combine complex numbers by {_Op(kind).name}")
+    if kind in BIT_OPS and (dtype.is_floating_point or dtype.is_complex):
+        raise ValueError(f"Cannot use ReduceOp.{_Op(kind).name} with non-integral dtype {dtype}")
     return OPS[kind]
 
 
@@ -71,7 +75,7 @@ def is_memory(tensor):
 
 
 def is_on_host(tensor):
-    return tensor.device.type == "cpu"
+    return tensor.is_cpu
 
 
 def empty_like(tensor):
