@@ -1,7 +1,7 @@
 //! The bill of a call: its latency, and the work of its ranks on links and CPUs.
 
 use ringfold_topology::Layout;
-use ringfold_types::{Call, Collective};
+use ringfold_types::{Call, Collective, Rank};
 
 use super::rates::{
     ASLEEP_PS, EXCHANGE_QUARTERS, LinkCost, MIXED_QUARTERS, PARTNERS_QUARTERS, Rates, SWITCH_PS,
@@ -42,6 +42,17 @@ impl<'a> Site<'a> {
         let (ranks_per_host, oversubscribed) =
             (ranks.into_iter().max().unwrap_or(0), layout.occupancy().is_oversubscribed());
         Self { layout, hosts, ranks_per_host, borders, oversubscribed, rates: Rates::of(layout) }
+    }
+
+    /// How often the host changes on the way around all ranks, in the order in which a collective
+    /// passes them. A scan passes them in the order of their numbers.
+    fn borders_of(&self, collective: Collective) -> usize {
+        if !matches!(collective, Collective::Scan | Collective::Exscan) {
+            return self.borders;
+        }
+        let (size, layout) = (self.layout.size(), self.layout);
+        let leaves = |rank: &usize| !layout.same_host(Rank::at(*rank), Rank::at((rank + 1) % size));
+        (0..size).filter(leaves).count()
     }
 
     /// The ranks of `rail` are one of each host, or of each group of hosts, of `layout`.
@@ -179,8 +190,9 @@ impl Load {
             let busy = messages * near.message_ps + moved * near.byte_ps;
             return Passage { waiting: steps * near.latency_ps, busy, away: 0, quarters: 4 };
         }
-        if way.is_local() && site.borders < site.layout.size() {
-            return self.along(way, call, site);
+        let borders = site.borders_of(call.collective);
+        if way.is_local() && borders < site.layout.size() {
+            return self.along(way, call, site, borders);
         }
         let congested = match way {
             // Two ranks have no other partners.
@@ -206,10 +218,10 @@ impl Load {
 
     /// The passage where most messages stay on a host. One or two of its ranks use the network, for
     /// all that they send or for all that they receive.
-    fn along(&self, way: Way, call: &Call, site: &Site<'_>) -> Passage {
+    fn along(&self, way: Way, call: &Call, site: &Site<'_>, borders: usize) -> Passage {
         let Self { near, steps, messages, moved } = *self;
-        let far = steps.min(2 * site.borders as u128);
-        let users = site.borders.div_ceil(site.hosts) as u128;
+        let far = steps.min(2 * borders as u128);
+        let users = borders.div_ceil(site.hosts) as u128;
         // Several trees cross borders at different places.
         let is_manifold = matches!(way, Way::Pipelines(2..)) && site.hosts > 2;
         let halves = if is_manifold { 3 } else { 2 };

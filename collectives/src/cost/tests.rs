@@ -171,3 +171,12 @@ fn only_a_network_is_congested() {
     let slower = at(of_cpu + 100) - at(of_cpu);
     assert!(slower.abs_diff(2 * of_network) <= 1, "{slower}: half of {of_network} is lost");
 }
+
+#[test]
+fn a_chain_of_a_scan_costs_more_where_ranks_are_dealt() {
+    let call = call(Collective::Scan, 1 << 16);
+    let chain = Algorithm::named(Collective::Scan, "chain").unwrap();
+    let price_on = |hosts: &[u32]| price(chain, &call, &Layout::from_host_names(hosts), 1 << 14);
+    let in_order = price_on(&[0, 0, 0, 0, 1, 1, 1, 1]);
+    assert!(price_on(&[0, 1, 0, 1, 0, 1, 0, 1]) > in_order, "every step goes to another host");
+}

@@ -5,7 +5,7 @@ use alloc::string::String;
 use core::fmt;
 use core::str::FromStr;
 
-use ringfold_types::Collective;
+use ringfold_types::{Collective, UnevenCollective};
 
 use crate::algorithm::Algorithm;
 
@@ -15,7 +15,8 @@ use crate::algorithm::Algorithm;
 /// `[collective:][^]name[,name...]`. A rule allows the named algorithms only, or, with `^`, all but
 /// them. A rule without a collective is for all collectives that have no rule of their own. A rule
 /// of allowed names leaves a collective free if it has none of these algorithms. It also leaves a
-/// call free if all of them need shared memory that the call lacks. Case does not matter.
+/// call free if all of them need shared memory that the call lacks. `allgatherv` and
+/// `reduce_scatterv` are other names of `allgather` and `reduce_scatter`. Case does not matter.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Constraints {
     /// By collective, one bit for each of its algorithms.
@@ -167,8 +168,11 @@ fn refuses_ordinary(refused: u64, collective: Collective) -> bool {
     known.all(|(algorithm, bit)| !algorithm.works_anywhere() || refused >> bit & 1 == 1)
 }
 
+/// The collective of that name. An uneven one has the algorithms of its even form.
 fn collective(name: &str) -> Result<Collective, InvalidConstraints> {
-    let found = Collective::ALL.into_iter().find(|c| c.name().eq_ignore_ascii_case(name));
+    let lower = name.to_ascii_lowercase();
+    let uneven = || lower.parse().ok().and_then(UnevenCollective::scheduled_as);
+    let found = lower.parse().ok().or_else(uneven);
     found.ok_or_else(|| InvalidConstraints::UnknownCollective { name: name.to_owned() })
 }
 

@@ -58,6 +58,7 @@ fn text_forms_mean_the_same() {
     let written = |text: &str| text.parse::<Constraints>().unwrap().to_string();
     assert_eq!(written(""), "");
     assert_eq!(written("AllReduce: tree,ring"), "allreduce:ring,tree");
+    assert_eq!(written("AllGatherV: ring"), "allgather:ring", "both forms have one rule");
     assert_eq!(written("broadcast:^scatter_allgather ; ^ring"), written("^ring,scatter_allgather"));
     for text in ["ring,tree", "^ring", "allreduce:^ring;tree", "broadcast:chain;reduce:^ring"] {
         let constraints: Constraints = text.parse().unwrap();

@@ -52,6 +52,7 @@ fn counts_give_each_rank_a_block_of_its_own_length() {
     let head = "allgather [f32 x 5] in blocks of 3, 0, 5 on 3 ranks by ring\n";
     assert!(ring.starts_with(head), "{ring}");
     assert!(ring.contains("proven   2 steps, the busiest rank sends 8 elements, 32 B"), "{ring}");
+    assert_eq!(printed(&[&["plan", "allgatherv", "-a", "ring"], &counts[..]].concat()), ring);
     let list = printed(&[&["plan", "reduce_scatter"], &counts[..]].concat());
     for name in ["ring", "direct", "staged"] {
         assert!(list.lines().any(|line| line[2..].starts_with(&format!("{name} "))), "{list}");
@@ -195,6 +196,8 @@ fn an_empty_call_has_nothing_to_do() {
 fn invalid_arguments_are_refused_with_the_reason() {
     for (arguments, reason) in [
         ("allsum -n 3", "unknown collective; one of allreduce allgather"),
+        ("alltoallv -n 3", "it has no schedule: its parts are messages"),
+        ("allgatherv -n 3", "--counts: give one for each of 3 ranks"),
         ("allreduce", "--ranks <RANKS>"),
         ("allreduce -n 0", "-n: 1 to 65536 ranks, not 0"),
         ("allreduce -n 4 -a rign", "--algorithm rign: unknown; allreduce has ring, "),

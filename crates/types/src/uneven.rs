@@ -1,8 +1,9 @@
 //! Uneven collectives: those whose parts may differ in length from rank to rank.
 
 use core::fmt;
+use core::str::FromStr;
 
-use crate::{DataType, InvalidCall, Rank, ReduceOp};
+use crate::{Collective, DataType, InvalidCall, Rank, ReduceOp};
 
 /// A collective whose parts may differ in length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -46,6 +47,17 @@ impl UnevenCollective {
         }
     }
 
+    /// The collective whose schedules it runs, on blocks of other lengths. `None` if it consists of
+    /// messages.
+    #[must_use]
+    pub const fn scheduled_as(self) -> Option<Collective> {
+        match self {
+            Self::AllGatherV => Some(Collective::AllGather),
+            Self::ReduceScatterV => Some(Collective::ReduceScatter),
+            Self::AllToAllV | Self::GatherV | Self::ScatterV | Self::UserReduce => None,
+        }
+    }
+
     /// Whether one rank is the root.
     #[must_use]
     pub const fn has_root(self) -> bool {
@@ -56,6 +68,14 @@ impl UnevenCollective {
     #[must_use]
     pub const fn has_common_counts(self) -> bool {
         matches!(self, Self::AllGatherV | Self::ReduceScatterV | Self::UserReduce)
+    }
+}
+
+impl FromStr for UnevenCollective {
+    type Err = InvalidCall;
+
+    fn from_str(name: &str) -> Result<Self, InvalidCall> {
+        Self::ALL.into_iter().find(|it| it.name() == name).ok_or(InvalidCall)
     }
 }
 
@@ -164,6 +184,7 @@ mod tests {
     #[test]
     fn words_give_the_call_back_and_no_other_kind() {
         for collective in UnevenCollective::ALL {
+            assert_eq!(collective.name().parse(), Ok(collective));
             let call = UnevenCall {
                 op: ReduceOp::Max,
                 root: Rank(7),

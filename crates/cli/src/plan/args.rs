@@ -12,15 +12,16 @@ use ringfold_topology::discover::Cpus;
 use ringfold_topology::prices::{Prices, Seat};
 use ringfold_topology::{Aggregation, AggregationTree, Layout, Occupancy, PeerMemory, discover};
 use ringfold_types::limits::{AGGREGATOR_CHILDREN_MAX, CHANNELS_MAX, RANKS_MAX};
-use ringfold_types::{Amount, Call, Collective, DataType, Rank, ReduceOp, Wire};
+use ringfold_types::{Amount, Call, Collective, DataType, Rank, ReduceOp, UnevenCollective, Wire};
 
 use super::layout;
 
 /// The command line.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// allreduce, allgather, reduce_scatter, broadcast, reduce or barrier
-    collective: Collective,
+    /// The collective, as in allreduce or alltoall; allgatherv and reduce_scatterv need --counts
+    #[arg(value_parser = Subject::named)]
+    collective: Subject,
     /// The algorithm to print [default: list all]
     #[arg(short, long, value_name = "NAME")]
     algorithm: Option<String>,
@@ -87,6 +88,25 @@ pub(crate) struct Args {
     channels: u8,
 }
 
+/// A collective, as the user named it.
+#[derive(Clone, Copy)]
+struct Subject {
+    collective: Collective,
+    /// Whether the name is that of the form with uneven parts.
+    is_uneven: bool,
+}
+
+impl Subject {
+    fn named(name: &str) -> anyhow::Result<Self> {
+        let Ok(uneven) = name.parse::<UnevenCollective>() else {
+            return Ok(Self { collective: name.parse()?, is_uneven: false });
+        };
+        let collective = uneven.scheduled_as();
+        let collective = collective.context("it has no schedule: its parts are messages")?;
+        Ok(Self { collective, is_uneven: true })
+    }
+}
+
 /// A call on a layout, and the parts of its plan to print.
 pub(crate) struct Question {
     /// The call. Its count is that of the longest block if there are several.
@@ -111,7 +131,7 @@ impl Args {
             Some(rank) if rank >= size => bail!("{option} {rank}: there are only {size} ranks"),
             rank => Ok(rank.map(Rank::at)),
         };
-        let collective = self.collective;
+        let Subject { collective, .. } = self.collective;
         let blocks = self.blocks(size)?;
         let call = Call {
             collective,
@@ -187,7 +207,7 @@ impl Args {
     }
 
     fn refuse_unused_options(&self) -> anyhow::Result<()> {
-        let collective = self.collective;
+        let Subject { collective, .. } = self.collective;
         let moves_nothing = collective == Collective::Barrier;
         for (option, is_given) in [
             ("--bytes", self.bytes.is_some()),
@@ -208,8 +228,11 @@ impl Args {
 
     /// Returns the blocks, if their lengths are given.
     fn blocks(&self, size: usize) -> anyhow::Result<Option<Blocks>> {
-        let Some(counts) = &self.counts else { return Ok(None) };
-        let collective = self.collective;
+        let Some(counts) = &self.counts else {
+            ensure!(!self.collective.is_uneven, "--counts: give one for each of {size} ranks");
+            return Ok(None);
+        };
+        let Subject { collective, .. } = self.collective;
         let has_any = !Uneven::of(collective).is_empty();
         ensure!(has_any, "--counts: only allgather and reduce_scatter take them, not {collective}");
         let given = counts.len();
@@ -230,7 +253,7 @@ impl Args {
             }
             (_, Some(Amount(count))) => count,
             // Few enough to print, and enough for every rank in most algorithms.
-            _ => match self.collective {
+            _ => match self.collective.collective {
                 Collective::Barrier => 0,
                 collective if collective.has_blocks() => 4,
                 _ => 4 * size,
