@@ -10,77 +10,48 @@
 //! among those of both its ends. So some message always progresses, even over links that accept
 //! nothing ahead of the receiver.
 
-use alloc::vec::Vec;
-
 use ringfold_types::Rank;
-
-use crate::pattern::ring;
-
-/// A collective whose lengths only pairs of ranks know.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pairs {
-    /// Every rank sends a part to every rank, itself included.
-    AllToAll,
-    /// Every other rank sends a part to the root.
-    Gather {
-        /// The rank that receives.
-        root: Rank,
-    },
-    /// The root sends a part to every other rank.
-    Scatter {
-        /// The rank that sends.
-        root: Rank,
-    },
-}
-
-impl Pairs {
-    /// The ranks to which `rank` sends a message, in this order.
-    #[must_use]
-    pub fn receivers(self, rank: Rank, size: usize) -> Vec<Rank> {
-        let (has_all, one) = match self {
-            Self::AllToAll => return (0..size).map(|at| ring::after(rank, at, size)).collect(),
-            Self::Gather { root } => (false, (rank != root).then_some(root)),
-            Self::Scatter { root } => (rank == root, None),
-        };
-        let all = (1..size).filter(|_| has_all).map(|distance| ring::after(rank, distance, size));
-        all.chain(one).collect()
-    }
-
-    /// The ranks from which `rank` receives a message, in this order.
-    #[must_use]
-    pub fn senders(self, rank: Rank, size: usize) -> Vec<Rank> {
-        let (has_all, one) = match self {
-            Self::AllToAll => return (0..size).map(|at| ring::before(rank, at, size)).collect(),
-            Self::Gather { root } => (rank == root, None),
-            Self::Scatter { root } => (false, (rank != root).then_some(root)),
-        };
-        let all = (1..size).filter(|_| has_all).map(|distance| ring::before(rank, distance, size));
-        all.chain(one).collect()
-    }
-}
 
 /// The distance by which ranks order messages: from a sender on to its receiver.
 #[must_use]
-pub fn distance(from: Rank, to: Rank, size: usize) -> usize {
-    (to.index() + size - from.index()) % size
+pub const fn distance(from: Rank, to: Rank, size: usize) -> usize {
+    let (from, to) = (from.index(), to.index());
+    // Without a division: ranks sort by it in every call.
+    if to >= from { to - from } else { to + size - from }
 }
 
 #[cfg(test)]
 mod tests {
     use alloc::collections::BTreeSet;
+    use alloc::vec::Vec;
 
     use ringfold_types::limits::PARTS_AT_ONCE;
 
     use super::*;
 
-    /// Performs the messages of all ranks over links that accept nothing ahead of the receiver. A
-    /// message passes if it is among the first `at_once` unfinished ones of both its ends. Returns
-    /// the pairs whose messages have passed, and whether any is left.
-    fn performed(pairs: Pairs, size: usize, at_once: usize) -> (BTreeSet<(usize, usize)>, bool) {
-        let lists = |of: fn(Pairs, Rank, usize) -> Vec<Rank>| -> Vec<Vec<Rank>> {
-            (0..size).map(|rank| of(pairs, Rank::at(rank), size)).collect()
+    /// Performs the messages of all ranks over links that accept nothing ahead of the receiver.
+    /// Rank s sends one to rank r if `has` says so for s and r. A message passes if it is among
+    /// the first `at_once` unfinished ones of both its ends. Returns the pairs whose messages have
+    /// passed, and whether any is left.
+    fn performed(
+        has: impl Fn(usize, usize) -> bool,
+        size: usize,
+        at_once: usize,
+    ) -> (BTreeSet<(usize, usize)>, bool) {
+        let ranks = || (0..size).map(Rank::at);
+        let sends_of = |from: Rank| {
+            let mut sends: Vec<Rank> = ranks().filter(|to| has(from.index(), to.index())).collect();
+            sends.sort_by_key(|to| distance(from, *to, size));
+            sends
         };
-        let (mut sends, mut receives) = (lists(Pairs::receivers), lists(Pairs::senders));
+        let receives_of = |to: Rank| {
+            let mut receives: Vec<Rank> =
+                ranks().filter(|from| has(from.index(), to.index())).collect();
+            receives.sort_by_key(|from| distance(*from, to, size));
+            receives
+        };
+        let mut sends: Vec<Vec<Rank>> = ranks().map(sends_of).collect();
+        let mut receives: Vec<Vec<Rank>> = ranks().map(receives_of).collect();
         let mut passed = BTreeSet::new();
         let mut has_moved = true;
         while core::mem::take(&mut has_moved) {
@@ -106,16 +77,16 @@ mod tests {
     fn every_message_passes_for_every_size_to_64() {
         for size in 1..=64 {
             for at_once in [1, 2, 5, PARTS_AT_ONCE] {
-                let (passed, is_left) = performed(Pairs::AllToAll, size, at_once);
+                let (passed, is_left) = performed(|_, _| true, size, at_once);
                 assert!(!is_left, "{size} ranks, {at_once} at once");
                 assert_eq!(passed.len(), size * size);
                 for root in [0, size / 2, size - 1] {
                     let others = (0..size).filter(|rank| *rank != root);
-                    let (passed, is_left) =
-                        performed(Pairs::Gather { root: Rank::at(root) }, size, at_once);
+                    let gather = |from, to| from != root && to == root;
+                    let (passed, is_left) = performed(gather, size, at_once);
                     assert!(!is_left && passed.into_iter().eq(others.clone().map(|it| (it, root))));
-                    let (passed, is_left) =
-                        performed(Pairs::Scatter { root: Rank::at(root) }, size, at_once);
+                    let scatter = |from, to| from == root && to != root;
+                    let (passed, is_left) = performed(scatter, size, at_once);
                     assert!(!is_left && passed.into_iter().eq(others.map(|it| (root, it))));
                 }
             }
@@ -123,14 +94,8 @@ mod tests {
     }
 
     #[test]
-    fn messages_are_in_the_order_of_their_distance() {
-        for size in [1, 2, 7, 64] {
-            for rank in (0..size).map(Rank::at) {
-                let receivers = Pairs::AllToAll.receivers(rank, size);
-                assert!(receivers.is_sorted_by_key(|to| distance(rank, *to, size)));
-                let senders = Pairs::AllToAll.senders(rank, size);
-                assert!(senders.is_sorted_by_key(|from| distance(*from, rank, size)));
-            }
-        }
+    fn distances_go_on_around_the_end() {
+        let of = |from, to| distance(Rank(from), Rank(to), 5);
+        assert_eq!([of(1, 1), of(1, 4), of(4, 1), of(0, 4)], [0, 3, 2, 4]);
     }
 }

@@ -1,7 +1,7 @@
 //! A repeated call allocates nothing.
 
 use allocation_counter::{AllocationInfo, measure};
-use ringfold::{Communicator, Rank, ReduceOp};
+use ringfold::{Communicator, Parts, Rank, ReduceOp};
 
 use crate::via::Via;
 
@@ -39,6 +39,57 @@ pub(crate) fn none_in_repeated_calls(via: Via, ranks: usize, elements: usize) {
     for (rank, AllocationInfo { count_total, bytes_total, .. }) in counted.iter().enumerate() {
         let what = format!("{via:?}, rank {rank} of {ranks}, {elements} elements");
         assert_eq!(*count_total, 0, "{what}: {bytes_total} bytes");
+    }
+}
+
+/// The kinds of calls that `call_uneven` makes.
+const UNEVEN: usize = 6;
+
+/// Makes one call with uneven parts, or exchanges two messages. The part of rank r has r + 1
+/// elements.
+fn call_uneven(kind: usize, comm: &mut Communicator, counts: &[usize], memory: &mut [Vec<f32>; 2]) {
+    let (rank, size, root) = (comm.rank().index(), comm.size(), Rank(0));
+    let (parts, own) = (Parts::new(counts), counts[rank]);
+    let total = counts.iter().sum::<usize>();
+    let root_only = if rank == 0 { total } else { 0 };
+    let [input, output] = memory;
+    match kind {
+        0 => {
+            let equal = [own; 8];
+            let (send, output) = (Parts::new(&equal[..size]), &mut output[..total]);
+            comm.all_to_all_v_into(&input[..own * size], send, output, parts)
+        }
+        1 => comm.gather_v_into(&input[..own], &mut output[..root_only], parts, root),
+        2 => comm.scatter_v_into(&input[..root_only], parts, &mut output[..own], root),
+        3 => comm.all_gather_v_into(&input[..own], &mut output[..total], parts),
+        4 => {
+            let (input, output) = (&input[..total], &mut output[..own]);
+            comm.reduce_scatter_v_into(input, output, parts, ReduceOp::Sum)
+        }
+        _ => {
+            let [to, from] = [rank + 1, rank + size - 1].map(|it| Rank::at(it % size));
+            comm.send_recv(&input[..], to, &mut output[..], from, 0)
+        }
+    }
+    .unwrap();
+}
+
+#[test]
+fn repeated_uneven_calls_and_messages_allocate_nothing() {
+    for via in [Via::Shm, Via::Tcp] {
+        for ranks in [2, 3, 8] {
+            let counted = via.run(ranks, &[], |comm| {
+                let counts: Vec<usize> = (1..=ranks).collect();
+                let mut memory = [1.0, 0.0].map(|value| vec![value; ranks * ranks]);
+                let mut count = |kind| {
+                    let mut call = || call_uneven(kind, comm, &counts, &mut memory);
+                    (0..WARM).for_each(|_| call());
+                    measure(|| (0..COUNTED).for_each(|_| call())).count_total
+                };
+                std::array::from_fn(&mut count)
+            });
+            assert_eq!(counted, vec![[0; UNEVEN]; ranks], "{via:?}, {ranks} ranks");
+        }
     }
 }
 

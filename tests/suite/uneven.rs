@@ -114,6 +114,27 @@ fn gather_v_and_scatter_v_undo_each_other() {
 }
 
 #[test]
+fn calls_that_differ_only_in_the_places_of_parts_are_told_apart() {
+    on_all(3, &[], |comm| {
+        let (at, counts) = (comm.rank().index(), [2, 1, 3]);
+        let value = |rank: usize| u8::try_from(rank + 1).unwrap();
+        for begins in [[0, 2, 3], [0, 2, 3], [4, 3, 0], [0, 2, 3]] {
+            let parts = Parts::at(&counts, &begins);
+            let (mut all, mut wanted) = ([0; 6], [0; 6]);
+            for (rank, begin) in begins.into_iter().enumerate() {
+                wanted[begin..][..counts[rank]].fill(value(rank));
+            }
+            all[begins[at]..][..counts[at]].fill(value(at));
+            comm.all_gather_v(&mut all, parts).unwrap();
+            assert_eq!(all, wanted, "rank {at}, {begins:?}");
+            comm.reduce_scatter_v(&mut all, parts, ReduceOp::Sum).unwrap();
+            let own = &all[begins[at]..][..counts[at]];
+            assert!(own.iter().all(|it| *it == 3 * value(at)), "rank {at}, {begins:?}");
+        }
+    });
+}
+
+#[test]
 fn all_gather_v_gives_all_parts_to_all() {
     for size in SIZES {
         on_all(size, &[], |comm| {

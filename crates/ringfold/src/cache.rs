@@ -21,6 +21,7 @@ use crate::config::Config;
 use crate::digest::mix;
 use crate::error::Operation;
 use crate::offload::Handed;
+use crate::parts::Parts;
 
 /// The compiled calls of a communicator.
 #[derive(Debug)]
@@ -101,6 +102,7 @@ struct Latest {
     call: Call,
     shape: Shape,
     memory: Memory,
+    table: Option<Table>,
     compiled: Arc<CompiledCall>,
 }
 
@@ -168,10 +170,25 @@ impl ScheduleCache {
     /// Whether the request repeats the latest one. It then needs no checks.
     #[inline]
     pub(crate) fn is_latest(&self, request: Request<'_>) -> bool {
-        let Request { call, shape, memory, .. } = request;
+        let Request { call, shape, memory, table } = request;
         self.latest.as_ref().is_some_and(|latest| {
-            latest.shape == shape && latest.memory == memory && latest.call == *call
+            latest.shape == shape
+                && latest.memory == memory
+                && latest.call == *call
+                && latest.table.as_ref() == table
         })
+    }
+
+    /// The table of the latest request, if it was `call` on `parts` of buffers of these lengths.
+    /// Then they need no checks.
+    pub(crate) fn latest_table(
+        &self,
+        call: &UnevenCall,
+        parts: Parts<'_>,
+        shape: Shape,
+    ) -> Option<&Table> {
+        let latest = self.latest.as_ref().filter(|latest| latest.shape == shape)?;
+        latest.table.as_ref().filter(|it| it.call == *call && parts.are(&it.blocks))
     }
 
     /// The latest call.
@@ -184,10 +201,10 @@ impl ScheduleCache {
     #[cold]
     pub(crate) fn enter(&mut self, request: Request<'_>, call: &Call, layout: &Layout, rank: Rank) {
         let Request { shape, memory, table, .. } = request;
-        let in_place = runs_in_place(call, shape);
-        let key = Key { call: wired(call), in_place, memory, table: table.cloned() };
+        let (in_place, table) = (runs_in_place(call, shape), table.cloned());
+        let key = Key { call: wired(call), in_place, memory, table: table.clone() };
         let compiled = self.find(key, layout, rank);
-        self.latest = Some(Latest { call: *request.call, shape, memory, compiled });
+        self.latest = Some(Latest { call: *request.call, shape, memory, table, compiled });
     }
 
     /// The name of the algorithm that performs `call` in such memory.
@@ -212,12 +229,6 @@ impl ScheduleCache {
 
     const fn programs(&mut self, key: &Key) -> &mut Programs {
         if key.table.is_none() { &mut self.even } else { &mut self.uneven }
-    }
-
-    /// Drops the latest call. The next call on blocks of different lengths is not taken for it, and
-    /// it is not taken for that call.
-    pub(crate) fn forget_latest(&mut self) {
-        self.latest = None;
     }
 
     fn choose(&self, call: &Call, memory: Memory, layout: &Layout) -> &'static Algorithm {

@@ -25,6 +25,7 @@ use crate::router::Router;
 use crate::setup::{Origin, Parts, join, join_by_id};
 use crate::shared::WindowNumbers;
 use crate::store::{KeyValueStore, share_id};
+use crate::uneven::Lists;
 use crate::unique_id::UniqueId;
 use crate::watch::Watch;
 
@@ -75,6 +76,8 @@ pub struct Communicator {
     pub(crate) user_ops: usize,
     /// The buffer of collectives that are packed into one.
     pub(crate) packed: AlignedBytes,
+    /// The lists of uneven calls. They are empty between calls.
+    pub(crate) lists: Lists<'static>,
     /// The staging buffer. The first call that uses it makes it.
     staging: Option<Window>,
     /// Whether the halves of the staging buffer are flipped: the same on all ranks.
@@ -189,6 +192,7 @@ impl Communicator {
             looks_first_at: 0,
             user_ops: 0,
             packed: AlignedBytes::default(),
+            lists: Lists::default(),
             staging: None,
             is_staging_flipped: false,
             has_tried_peer_memory: false,
@@ -456,12 +460,9 @@ impl Communicator {
         mut buffers: Buffers<'_>,
     ) -> Result<(), Error> {
         let request = Request { table: Some(table), ..Request::ordinary(call, &buffers) };
-        self.cache.forget_latest();
-        let outcome = self.guarded_in(Doing::Uneven(&table.call), |it| {
+        self.guarded_in(Doing::Uneven(&table.call), |it| {
             it.begin(request, User::Private(&mut buffers), None)
-        });
-        self.cache.forget_latest();
-        outcome
+        })
     }
 
     /// Performs a request on any memory. `windows` has the numbers of the call's windows, for the

@@ -176,8 +176,15 @@ impl<'b> Incoming<'b> {
             let header = fragment.bytes.first_chunk().filter(|_| fragment.tag == header_tag);
             let Some(header) = header else { return Err(self.garbled(track)) };
             self.check(header)?;
-            router.to(link).consume(link, HEADER_BYTES);
-            self.arrived = HEADER_BYTES;
+            let whole = HEADER_BYTES + self.bytes.len();
+            if let Some(body) = fragment.bytes.get(HEADER_BYTES..whole) {
+                // A short message that is here as a whole.
+                self.bytes.copy_from_slice(body);
+                self.arrived = whole;
+            } else {
+                self.arrived = HEADER_BYTES;
+            }
+            router.to(link).consume(link, self.arrived);
         }
         let tag = if self.bytes.len() <= INLINE_BYTES { header_tag } else { body_tag };
         while !self.is_done() {
@@ -216,7 +223,7 @@ impl<'m, 'b> Messages<'m, 'b> {
     /// n-th one that it sends is the n-th one that it receives, and has the same length.
     ///
     /// A track may limit the messages that progress at the same time. Then every rank must have a
-    /// message for every other rank that has one for it, as `Pairs` proves for collectives.
+    /// message for every other rank that has one for it, as `pairs` proves for collectives.
     pub(crate) fn new(
         track: Track,
         outgoing: &'m mut [Outgoing<'b>],

@@ -2,6 +2,9 @@
 
 use std::ops::Range;
 
+use ringfold_collectives::Blocks;
+use ringfold_types::{Buffer, Rank};
+
 /// The parts of a buffer, one for each rank in rank order: their lengths, and where they begin,
 /// both in elements.
 #[derive(Clone, Copy, Debug, Default)]
@@ -31,16 +34,33 @@ impl<'p> Parts<'p> {
         self.counts
     }
 
-    /// The bytes of each part, in a buffer of `len` bytes for `size` ranks.
+    /// Whether these parts are `blocks`. The blocks are at valid places of their buffer.
+    pub(crate) fn are(&self, blocks: &Blocks) -> bool {
+        let Self { counts, displacements } = *self;
+        let size = blocks.size();
+        let mut next = 0;
+        counts.len() == size
+            && displacements.is_none_or(|displacements| displacements.len() == size)
+            && counts.iter().enumerate().all(|(rank, &count)| {
+                let block = blocks.slice(Buffer::Output, Rank::at(rank));
+                let begin = displacements.map_or(next, |displacements| displacements[rank]);
+                next = begin.wrapping_add(count);
+                count == block.len && (count == 0 || begin == block.offset)
+            })
+    }
+
+    /// Gives `take` the bytes of each part of a buffer of `len` bytes, in rank order.
     ///
     /// # Errors
-    /// A text that says why they are no parts of that buffer.
-    pub(crate) fn ranges(
+    /// A text that says why they are no parts of that buffer for `size` ranks.
+    #[inline]
+    pub(crate) fn each(
         &self,
         element: usize,
         len: usize,
         size: usize,
-    ) -> Result<Vec<Range<usize>>, String> {
+        mut take: impl FnMut(usize, Range<usize>),
+    ) -> Result<(), String> {
         let Self { counts, displacements } = *self;
         for (name, given) in [("counts", Some(counts)), ("displacements", displacements)] {
             if let Some(given) = given.filter(|given| given.len() != size) {
@@ -48,7 +68,6 @@ impl<'p> Parts<'p> {
             }
         }
         let mut next = 0_usize;
-        let mut ranges = Vec::with_capacity(size);
         for (rank, &count) in counts.iter().enumerate() {
             let begin = displacements.map_or(next, |displacements| displacements[rank]);
             let end = begin.checked_add(count);
@@ -65,34 +84,60 @@ impl<'p> Parts<'p> {
                 }
             };
             next = end.unwrap_or(next);
-            ranges.push(range);
+            take(rank, range);
         }
+        Ok(())
+    }
+
+    /// The bytes of each part, as [`each`](Self::each) gives them.
+    ///
+    /// # Errors
+    /// As [`each`](Self::each).
+    pub(crate) fn ranges(
+        &self,
+        element: usize,
+        len: usize,
+        size: usize,
+    ) -> Result<Vec<Range<usize>>, String> {
+        let mut ranges = Vec::with_capacity(size);
+        self.each(element, len, size, |_, range| ranges.push(range))?;
         Ok(ranges)
     }
 }
 
-/// Divides `whole` into parts that begin and end at these bytes of it, in their order.
+/// Divides `whole` into parts that begin and end at these bytes of it. Gives each to `take`, in the
+/// order of their places.
 ///
 /// # Errors
 /// A text that names two parts that overlap.
+#[inline]
 pub(crate) fn split<'b>(
     whole: &'b mut [u8],
     ranges: &[Range<usize>],
-) -> Result<Vec<&'b mut [u8]>, String> {
-    let mut order: Vec<usize> = (0..ranges.len()).collect();
-    order.sort_by_key(|part| ranges[*part].start);
-    let mut parts: Vec<&mut [u8]> = ranges.iter().map(|_| &mut [][..]).collect();
+    mut take: impl FnMut(usize, &'b mut [u8]),
+) -> Result<(), String> {
+    let begins = ranges.iter().filter(|range| !range.is_empty()).map(|range| range.start);
+    let mut order = Vec::new();
+    if !begins.is_sorted() {
+        order.extend(0..ranges.len());
+        order.sort_by_key(|part| ranges[*part].start);
+    }
     let (mut rest, mut at, mut last) = (whole, 0, 0);
-    for part in order.into_iter().filter(|part| !ranges[*part].is_empty()) {
+    for index in 0..ranges.len() {
+        let part = order.get(index).copied().unwrap_or(index);
         let Range { start, end } = ranges[part];
+        if start == end {
+            take(part, &mut []);
+            continue;
+        }
         let Some(gap) = start.checked_sub(at) else {
             return Err(format!("parts {last} and {part} overlap"));
         };
         let (before, after) = std::mem::take(&mut rest).split_at_mut(gap + (end - start));
-        parts[part] = &mut before[gap..];
+        take(part, &mut before[gap..]);
         (rest, at, last) = (after, end, part);
     }
-    Ok(parts)
+    Ok(())
 }
 
 #[cfg(test)]
@@ -107,11 +152,21 @@ mod tests {
         let ranges = parts.ranges(4, 20, 3).unwrap();
         assert_eq!(ranges, [12..20, 0..0, 0..12]);
         let mut whole: Vec<u8> = (0..20).collect();
-        let split = split(&mut whole, &ranges).unwrap();
-        assert_eq!(
-            split.iter().map(|part| part.first()).collect::<Vec<_>>(),
-            [Some(&12), None, Some(&0)]
-        );
+        let mut firsts = [None; 3];
+        split(&mut whole, &ranges, |part, bytes| firsts[part] = bytes.first().copied()).unwrap();
+        assert_eq!(firsts, [Some(12), None, Some(0)]);
+    }
+
+    #[test]
+    fn parts_are_the_blocks_of_equal_counts_at_equal_places() {
+        let (counts, begins) = ([2, 0, 3], [3, usize::MAX, 0]);
+        let blocks = Blocks::new([3..5, 0..0, 0..3]);
+        assert!(Parts::at(&counts, &begins).are(&blocks));
+        assert!(Parts::new(&counts).are(&Blocks::in_order(counts)));
+        assert!(!Parts::new(&counts).are(&blocks), "other places");
+        assert!(!Parts::at(&[2, 0, 2], &begins).are(&blocks), "another length");
+        assert!(!Parts::at(&counts, &[3, 0]).are(&blocks), "a missing displacement");
+        assert!(!Parts::at(&[2, 0], &[3, 0]).are(&blocks), "a missing part");
     }
 
     #[test]
@@ -131,8 +186,9 @@ mod tests {
     #[test]
     fn parts_that_overlap_are_named() {
         let mut whole = [0; 16];
-        let text = split(&mut whole, &[8..12, 0..4, 3..9]).unwrap_err();
-        assert_eq!(text, "parts 1 and 2 overlap");
-        assert!(split(&mut whole, &[8..12, 8..8, 0..8]).is_ok());
+        let mut text = |ranges: &[Range<usize>]| split(&mut whole, ranges, |_, _| ()).unwrap_err();
+        assert_eq!(text(&[8..12, 0..4, 3..9]), "parts 1 and 2 overlap");
+        assert_eq!(text(&[0..4, 3..9]), "parts 0 and 1 overlap");
+        assert!(split(&mut whole, &[8..12, 8..8, 0..8], |_, _| ()).is_ok());
     }
 }

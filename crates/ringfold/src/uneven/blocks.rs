@@ -7,7 +7,7 @@ use ringfold_types::{Call, Collective, Rank, ReduceOp, UnevenCall, Wire};
 
 use super::check_len;
 use crate::arguments::check_count;
-use crate::buffers::Buffers;
+use crate::buffers::{Buffers, Shape};
 use crate::cache::Table;
 use crate::communicator::Communicator;
 use crate::error::Error;
@@ -17,70 +17,70 @@ use crate::parts::{Parts, split};
 type Bytes = Range<usize>;
 
 impl Communicator {
-    /// Gives every rank all parts.
-    pub(super) fn all_gather_parts(
-        &mut self,
-        call: &UnevenCall,
-        parts: Parts<'_>,
-        mut buffers: Buffers<'_>,
-    ) -> Result<(), Error> {
-        let refuse = self.refusal(call);
-        let (Buffers::Apart { output, .. } | Buffers::InPlace(output)) = &mut buffers;
-        let ranges = self.ranges(call, parts, output.len())?;
-        split(output, &ranges).map_err(&refuse)?;
-        if let Buffers::Apart { input, .. } = &buffers {
-            check_len("input", input, ranges[self.rank().index()].len()).map_err(refuse)?;
-        }
-        self.perform_common(call, Collective::AllGather, &ranges, buffers)
-    }
-
-    /// Reduces each part of all inputs on its rank.
-    pub(super) fn reduce_scatter_parts(
-        &mut self,
-        call: &UnevenCall,
-        parts: Parts<'_>,
-        buffers: Buffers<'_>,
-    ) -> Result<(), Error> {
-        let refuse = self.refusal(call);
-        let whole: &[u8] = match &buffers {
-            Buffers::Apart { input, .. } => input,
-            Buffers::InPlace(both) => both,
-        };
-        let ranges = self.ranges(call, parts, whole.len())?;
-        let own = &ranges[self.rank().index()];
-        match &buffers {
-            Buffers::Apart { output, .. } => {
-                check_len("output", output, own.len()).map_err(refuse)?;
-            }
-            Buffers::InPlace(_) if is_overlapped(own, &ranges) => {
-                return Err(refuse("the own part of the buffer overlaps others".to_owned()));
-            }
-            Buffers::InPlace(_) => {}
-        }
-        self.perform_common(call, Collective::ReduceScatter, &ranges, buffers)
-    }
-
-    /// Performs a call whose counts all ranks know, on parts of these bytes.
-    fn perform_common(
+    /// Gives every rank all parts, or reduces each part of all inputs on its rank. A call that
+    /// repeats the latest one needs no checks.
+    pub(super) fn perform_known(
         &mut self,
         uneven: &UnevenCall,
         collective: Collective,
-        ranges: &[Bytes],
+        parts: Parts<'_>,
         buffers: Buffers<'_>,
     ) -> Result<(), Error> {
         let UnevenCall { data_type, op, .. } = *uneven;
-        let element = data_type.bytes();
-        let elements = |range: &Bytes| range.start / element..range.end / element;
-        let blocks = Blocks::new(ranges.iter().map(elements));
-        let count = blocks.longest();
-        check_count(count, self.size()).map_err(self.refusal(uneven))?;
-        let wire = self.wire();
+        // Calls of every scale share one program.
+        let shared = if let ReduceOp::PreMulSum(_) = op { ReduceOp::pre_mul_sum(1.0) } else { op };
+        let shared = UnevenCall { op: shared, ..*uneven };
+        let mut buffers = buffers;
+        let table = match self.cache.latest_table(&shared, parts, Shape::of(&buffers)) {
+            Some(table) => table.clone(),
+            None => Table {
+                call: shared,
+                blocks: self
+                    .blocks_of(uneven, collective, parts, &mut buffers)
+                    .map_err(self.refusal(uneven))?,
+            },
+        };
+        let (count, wire) = (table.blocks.longest(), self.wire());
         let call = Call { collective, count, data_type, op, root: Rank(0), wire };
         let call = Call { wire: if call.has_wire() { wire } else { Wire::default() }, ..call };
-        // Calls of every scale share one program.
-        let op = if let ReduceOp::PreMulSum(_) = op { ReduceOp::pre_mul_sum(1.0) } else { op };
-        let uneven = UnevenCall { op, ..*uneven };
-        self.perform_in_blocks(&call, &Table { call: uneven, blocks }, buffers)
+        self.perform_in_blocks(&call, &table, buffers)
+    }
+
+    /// The blocks that the parts of a call are.
+    ///
+    /// # Errors
+    /// A text that says why the parts do not fit the buffers.
+    fn blocks_of(
+        &self,
+        uneven: &UnevenCall,
+        collective: Collective,
+        parts: Parts<'_>,
+        buffers: &mut Buffers<'_>,
+    ) -> Result<Blocks, String> {
+        let (own, size, element) = (self.rank().index(), self.size(), uneven.data_type.bytes());
+        let is_gathered = collective == Collective::AllGather;
+        let whole = match buffers {
+            Buffers::Apart { output, .. } if is_gathered => output.len(),
+            Buffers::Apart { input, .. } => input.len(),
+            Buffers::InPlace(both) => both.len(),
+        };
+        let ranges = parts.ranges(element, whole, size)?;
+        match buffers {
+            Buffers::Apart { input, output } if is_gathered => {
+                split(output, &ranges, |_, _| ())?;
+                check_len("input", input, ranges[own].len())?;
+            }
+            Buffers::Apart { output, .. } => check_len("output", output, ranges[own].len())?,
+            Buffers::InPlace(both) if is_gathered => split(both, &ranges, |_, _| ())?,
+            Buffers::InPlace(_) if is_overlapped(&ranges[own], &ranges) => {
+                return Err("the own part of the buffer overlaps others".to_owned());
+            }
+            Buffers::InPlace(_) => {}
+        }
+        let elements = |range: &Bytes| range.start / element..range.end / element;
+        let blocks = Blocks::new(ranges.iter().map(elements));
+        check_count(blocks.longest(), size)?;
+        Ok(blocks)
     }
 }
 

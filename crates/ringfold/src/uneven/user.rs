@@ -7,17 +7,17 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use bytemuck::{Pod, cast_slice, cast_slice_mut};
-use ringfold_collectives::pairs::Pairs;
 use ringfold_types::limits::{
     LINK_BYTES_MIN, OP_ELEMENT_ALIGN_MAX, OP_ELEMENT_BYTES_MAX, OP_NAME_BYTES_MAX, OPS_MAX,
     UNEVEN_ROUND_BYTES, UNEVEN_SCRATCH_BYTES,
 };
 use ringfold_types::{DataType, Rank, UnevenCall, UnevenCollective};
 
-use super::{Uneven, each_of};
+use super::{Lists, Uneven};
 use crate::buffers::{AlignedBytes, Buffers};
 use crate::communicator::Communicator;
 use crate::error::{CallError, Error, Operation};
+use crate::messages::{Incoming, Outgoing};
 use crate::parts::Parts;
 
 /// A commutative and associative operation on elements of type `T`, which
@@ -224,11 +224,14 @@ impl Communicator {
             let part = of_round(&ranges[own]);
             let bytes = part.len();
             let contributions = memory.exactly(size * bytes);
-            let send = |to: Rank| &buffer[of_round(&ranges[to.index()])];
-            let mut rest = &mut *contributions;
-            let mut next = || rest.split_off_mut(..bytes).unwrap_or_default();
-            let recv = each_of((0..size).map(|_| next()).collect());
-            self.round(call, tag, Pairs::AllToAll, send, recv)?;
+            let (mut lists, mut rest) = (Lists::default(), &mut *contributions);
+            for (rank, range) in (0..).map(Rank).zip(ranges) {
+                lists.outgoing.push(Outgoing::new(&buffer[of_round(range)], rank, 0));
+                let place = rest.split_off_mut(..bytes).unwrap_or_default();
+                lists.incoming.push(Incoming::new(place, rank, 0));
+            }
+            self.round(call, tag, &mut lists)?;
+            drop(lists);
             let into = cast_slice_mut(&mut buffer[part]);
             if let Err(error) = op.combine_in_order(into, contributions) {
                 let operation = Operation::Uneven { call: *call, seq: self.seq() };
