@@ -21,11 +21,11 @@ use crate::cache::{Memory, Request, ScheduleCache, Table, tag_of};
 use crate::config::{Config, LONGEST_WAIT};
 use crate::error::{CallError, Error, Failure, Operation};
 use crate::execute::{Finding, Run, RunCall, Work, block_on, stepped};
+use crate::messages::Lists;
 use crate::router::Router;
 use crate::setup::{Origin, Parts, join, join_by_id};
 use crate::shared::WindowNumbers;
 use crate::store::{KeyValueStore, share_id};
-use crate::uneven::Lists;
 use crate::unique_id::UniqueId;
 use crate::watch::Watch;
 

@@ -8,6 +8,7 @@
 //! Uneven collectives consist of such messages too. Theirs take a lane of collectives, and carry
 //! the tag of their call.
 
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use ringfold_collectives::Progress;
@@ -82,6 +83,31 @@ pub(crate) struct Incoming<'b> {
     pub(crate) bytes: &'b mut [u8],
     /// Bytes that have arrived, with the header.
     arrived: usize,
+}
+
+/// The messages that a rank sends and receives in one call. A communicator keeps the lists between
+/// calls, so repeated calls allocate nothing.
+#[derive(Debug, Default)]
+pub(crate) struct Lists<'b> {
+    pub(crate) outgoing: Vec<Outgoing<'b>>,
+    pub(crate) incoming: Vec<Incoming<'b>>,
+    /// The bytes of the parts of an output.
+    pub(crate) ranges: Vec<Range<usize>>,
+}
+
+impl Lists<'_> {
+    /// Empty lists, in the memory of these.
+    pub(crate) fn emptied<'n>(self) -> Lists<'n> {
+        let Self { outgoing, incoming, ranges } = self;
+        Lists { outgoing: emptied(outgoing), incoming: emptied(incoming), ranges }
+    }
+}
+
+/// An empty vector in the memory of `used`.
+fn emptied<T, U>(mut used: Vec<T>) -> Vec<U> {
+    used.clear();
+    // A vector of elements of the same size and alignment is collected in place.
+    used.into_iter().map(|_| unreachable!("it is empty")).collect()
 }
 
 /// Messages that progress together. Those of one direction between two ranks keep their order, and

@@ -1,34 +1,16 @@
 //! The messages of an uneven call whose counts no rank knows all of.
 
-use std::ops::Range;
-
 use ringfold_types::Rank;
 
 use super::{Uneven, check_len};
 use crate::buffers::{AlignedBytes, Buffers};
-use crate::messages::{Incoming, Outgoing};
+use crate::messages::{Incoming, Lists, Outgoing};
 use crate::parts::{Parts, split};
-
-/// The messages that a rank sends and receives in one call. A communicator keeps the lists between
-/// calls, so repeated calls allocate nothing.
-#[derive(Debug, Default)]
-pub(crate) struct Lists<'b> {
-    pub(super) outgoing: Vec<Outgoing<'b>>,
-    pub(super) incoming: Vec<Incoming<'b>>,
-    /// The bytes of the parts of an output.
-    ranges: Vec<Range<usize>>,
-}
 
 /// This rank, and the number of ranks.
 type Ranks = (Rank, usize);
 
 impl<'b> Lists<'b> {
-    /// Empty lists, in the memory of these.
-    pub(crate) fn emptied<'n>(self) -> Lists<'n> {
-        let Self { outgoing, incoming, ranges } = self;
-        Lists { outgoing: emptied(outgoing), incoming: emptied(incoming), ranges }
-    }
-
     /// Adds the messages of an all-to-all, a gather or a scatter of elements of `element` bytes,
     /// and copies this rank's own part. An all-to-all in place sends from a `copy`.
     ///
@@ -124,11 +106,4 @@ impl<'b> Lists<'b> {
         })?;
         Ok(kept)
     }
-}
-
-/// An empty vector in the memory of `used`.
-fn emptied<T, U>(mut used: Vec<T>) -> Vec<U> {
-    used.clear();
-    // A vector of elements of the same size and alignment is collected in place.
-    used.into_iter().map(|_| unreachable!("it is empty")).collect()
 }

@@ -9,8 +9,6 @@ mod blocks;
 mod lists;
 mod user;
 
-pub(crate) use self::lists::Lists;
-
 pub use self::user::UserOp;
 
 use ringfold_types::{Collective, DataType, Rank, ReduceOp, UnevenCall, UnevenCollective};
@@ -19,7 +17,7 @@ use crate::arguments::check_op;
 use crate::buffers::Buffers;
 use crate::communicator::{Communicator, Doing};
 use crate::error::{Error, Operation};
-use crate::messages::{Messages, Track};
+use crate::messages::{Lists, Messages, Track};
 use crate::parts::Parts;
 
 /// An uneven collective and the parts that this rank knows.

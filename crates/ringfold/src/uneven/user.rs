@@ -13,11 +13,11 @@ use ringfold_types::limits::{
 };
 use ringfold_types::{DataType, Rank, UnevenCall, UnevenCollective};
 
-use super::{Lists, Uneven};
+use super::Uneven;
 use crate::buffers::{AlignedBytes, Buffers};
 use crate::communicator::Communicator;
 use crate::error::{CallError, Error, Operation};
-use crate::messages::{Incoming, Outgoing};
+use crate::messages::{Incoming, Lists, Outgoing};
 use crate::parts::Parts;
 
 /// A commutative and associative operation on elements of type `T`, which
