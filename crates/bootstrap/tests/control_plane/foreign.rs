@@ -105,6 +105,8 @@ pub(crate) struct Proxy {
     pub(crate) port: u16,
     count: Arc<AtomicUsize>,
     bytes: Arc<AtomicUsize>,
+    /// The bytes that had passed before the latest connection.
+    earlier: Arc<AtomicUsize>,
     clients: Arc<Mutex<Vec<TcpStream>>>,
 }
 
@@ -116,14 +118,16 @@ impl Proxy {
         let port = listener.local_addr().unwrap().port();
         let count = Arc::new(AtomicUsize::new(0));
         let bytes = Arc::new(AtomicUsize::new(0));
+        let earlier = Arc::new(AtomicUsize::new(0));
         let clients = Arc::<Mutex<Vec<TcpStream>>>::default();
         let (counted, passed) = (Arc::clone(&count), Arc::clone(&bytes));
-        let open = Arc::clone(&clients);
+        let (open, before) = (Arc::clone(&clients), Arc::clone(&earlier));
         thread::spawn(move || {
             for client in listener.incoming() {
                 let client = client.unwrap();
                 open.lock().unwrap().push(client.try_clone().unwrap());
                 let Ok(server) = TcpStream::connect(("127.0.0.1", to)) else { continue };
+                before.store(passed.load(Ordering::Relaxed), Ordering::Relaxed);
                 let cut = cuts.get(counted.fetch_add(1, Ordering::Relaxed)).copied().flatten();
                 let (back, forth) = (server.try_clone().unwrap(), client.try_clone().unwrap());
                 let (up, down) = (Arc::clone(&passed), Arc::clone(&passed));
@@ -131,7 +135,7 @@ impl Proxy {
                 thread::spawn(move || pump(back, forth, usize::MAX, &down));
             }
         });
-        Self { port, count, bytes, clients }
+        Self { port, count, bytes, earlier, clients }
     }
 
     /// Ends all open connections.
@@ -141,10 +145,11 @@ impl Proxy {
         }
     }
 
-    /// Waits until a rank has joined: then it and the coordinator stop sending.
+    /// Waits until the rank of the latest connection has joined: then it and the coordinator stop
+    /// sending.
     pub(crate) fn wait_until_joined(&self) {
-        let mut passed = 0;
-        while passed < 200 || passed != self.bytes() {
+        let (mut passed, joined) = (0, self.earlier.load(Ordering::Relaxed) + 200);
+        while passed < joined || passed != self.bytes() {
             passed = self.bytes();
             thread::sleep(Duration::from_millis(300));
         }
