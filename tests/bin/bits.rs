@@ -16,15 +16,15 @@ pub(crate) fn bits(comm: &mut Communicator, rounds: usize, seconds: u64) -> Resu
     for _ in 0..rounds {
         let mut digest = DefaultHasher::new();
         for data_type in DataType::ALL {
+            let inputs = COUNTS.map(|count| (count, input(comm.rank(), count * data_type.bytes())));
             let ops = ops(comm.rank()).filter(|op| op.fits(data_type));
-            for (op, count) in ops.flat_map(|op| COUNTS.map(|count| (op, count))) {
+            for (op, (count, input)) in ops.flat_map(|op| inputs.iter().map(move |it| (op, it))) {
                 for collective in [Collective::AllReduce, Collective::Reduce] {
                     let (root, wire) = (Rank(1), Wire::default());
-                    let call = Call { collective, count, data_type, op, root, wire };
-                    let input = input(comm.rank(), count * data_type.bytes());
+                    let call = Call { collective, count: *count, data_type, op, root, wire };
                     let has_result = collective == Collective::AllReduce || comm.rank() == root;
                     let mut output = vec![0; if has_result { input.len() } else { 0 }];
-                    let buffers = Buffers::Apart { input: &input, output: &mut output };
+                    let buffers = Buffers::Apart { input, output: &mut output };
                     comm.perform(&call, buffers)?;
                     output.hash(&mut digest);
                 }

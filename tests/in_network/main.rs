@@ -83,7 +83,7 @@ fn interrupted(
 }
 
 /// Rounds of a job whose aggregator is interrupted.
-const ROUNDS: usize = 6;
+const ROUNDS: usize = 3;
 
 /// A time within which a job of some rounds is in its calls.
 const EARLY: Duration = Duration::from_millis(300);
