@@ -55,8 +55,8 @@ fn bits(outcome: &Outcome, hosts: usize, rounds: usize) -> BTreeMap<String, Stri
     bits
 }
 
-/// Waits for the first round of a job, calls `act`, and waits for the job's end. Returns the outcome
-/// and the time since the first round.
+/// Waits for the first round of a job, calls `act`, and waits for the job's end. Returns the
+/// outcome and the time since the first round.
 fn after_first_round(job: Job, act: impl FnOnce()) -> (Outcome, Duration) {
     job.wait_for_line(DEADLINE, |line| line.starts_with("bits "));
     let began = Instant::now();

@@ -136,9 +136,9 @@ fn price_of(
     Ok(price(class, times))
 }
 
-/// The price of a class with these times of latency, a message and a byte. CPUs do all the work of a
-/// message, so its CPU work grows with its time. So does that of a byte within hosts. Between hosts
-/// the time of a byte is the network's, and its CPU work grows as that of a message.
+/// The price of a class with these times of latency, a message and a byte. CPUs do all the work of
+/// a message, so its CPU work grows with its time. So does that of a byte within hosts. Between
+/// hosts the time of a byte is the network's, and its CPU work grows as that of a message.
 fn price(class: LinkClass, [latency_ps, message_ps, byte_ps]: [u64; 3]) -> LinkPrice {
     let usual = LinkPrice::of(class);
     let grown = |work: u64, to: u64, from: u64| work.saturating_mul(to) / from;

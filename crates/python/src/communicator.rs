@@ -586,8 +586,8 @@ impl Communicator {
         })
     }
 
-    /// Whether rank `peer` is known to have left the group. The first question about a rank asks for
-    /// the news, which follows. Makes no call and does not wait.
+    /// Whether rank `peer` is known to have left the group. The first question about a rank asks
+    /// for the news, which follows. Makes no call and does not wait.
     fn has_left(&self, py: Python<'_>, peer: u32) -> PyResult<bool> {
         let Member { size, aborter, .. } = &*self.member;
         if Rank(peer).index() >= *size {
