@@ -1,4 +1,4 @@
-//! Detects ranks in another call, by what they send.
+//! Detects ranks in another call, by their messages and signals.
 
 use ringfold_collectives::{Op, Program, Source};
 use ringfold_transport::Link;
