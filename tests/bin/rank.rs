@@ -5,7 +5,8 @@
 //! * `broadcast BYTES`: likewise, from rank 0;
 //! * `messages BYTES`: sends BYTES bytes to the next rank and receives as many from the previous
 //!   one, again and again, until that fails;
-//! * `checked BYTES STOP`: the same with known sums, until a file STOP exists. Calls alternate
+//! * `any BYTES`: the last rank sends BYTES bytes to each other in turn, which receives from any;
+//! * `checked BYTES STOP`: as `allreduce`, with known sums, until a file STOP exists. Calls alternate
 //!   between an ordinary buffer and one of the communicator's, whose sums one rank then broadcasts.
 //!   Rank 0 prints the start and the duration of each call in microseconds;
 //! * `window BYTES`: as `allreduce`, in a window;
@@ -103,6 +104,19 @@ fn run(args: &[String]) -> Result<(), Error> {
             loop {
                 comm.send_recv(&data, next, &mut into, previous, 7)?;
             }
+        }
+        Some("any") => {
+            let mut data = vec![1_u8; number(1)];
+            let sender = comm.size() - 1;
+            println!("started");
+            for to in (0..sender).cycle() {
+                if comm.rank().index() == sender {
+                    comm.send(&data, Rank::at(to), 7)?;
+                } else {
+                    comm.recv_any(&mut data, 7)?;
+                }
+            }
+            Ok(())
         }
         Some("checked") => checked(&mut comm, number(1) / 4, &args[2]),
         Some("window") => {

@@ -48,6 +48,7 @@ over_each_transport! {
     killed_in_the_middle_of_a_gibibyte
     killed_in_the_middle_of_a_window
     killed_in_the_middle_of_messages
+    killed_while_ranks_wait_for_any_sender
     stopped_in_the_middle_of_messages
     a_window_on_one_rank_only_is_reported
     another_window_on_one_rank_is_reported
@@ -108,6 +109,12 @@ fn killed_in_the_middle_of_a_window(transport: &str) {
 fn killed_in_the_middle_of_messages(transport: &str) {
     for bytes in [100, 16 << 20] {
         killed_in_the_middle_of(transport, "messages", bytes);
+    }
+}
+
+fn killed_while_ranks_wait_for_any_sender(transport: &str) {
+    for bytes in [100, 16 << 20] {
+        killed_in_the_middle_of(transport, "any", bytes);
     }
 }
 
