@@ -3,7 +3,7 @@
 
 use std::mem::MaybeUninit;
 
-use crate::job::{Finish, Form, Job};
+use crate::job::{Finish, Form, Job, Line};
 use crate::scalar::{Accumulator, Max, Min, Prod, Sum};
 use crate::simd::codec::Codec;
 use crate::simd::vector::Vector;
@@ -23,6 +23,13 @@ const PAIRS: usize = 4;
 
 /// Bytes of the longest block: 512-bit registers.
 const BLOCK_BYTES: usize = PAIRS * 2 * 64;
+
+/// Operands that the CPU's own prefetchers follow. With more, a block fetches the lines of later
+/// blocks. `cargo bench -p ringfold-aggregator` shows the gain.
+const FOLLOWED_MAX: usize = 4;
+
+/// Bytes from a block of an operand to the lines that it fetches: about a memory access ahead.
+const AHEAD_BYTES: usize = 512;
 
 /// A block's elements before they are written by non-temporal stores.
 #[repr(align(64))]
@@ -98,6 +105,12 @@ unsafe fn block<C: Codec, F: VectorCombine, S: Stream, const N: usize>(
     at: usize,
 ) {
     let Some((first, others)) = job.operands.split_first() else { return };
+    if N == PAIRS && job.operands.len() > FOLLOWED_MAX {
+        for operand in job.operands {
+            let (values_at, form) = job.values(operand);
+            fetch::<C, N>(values_at, form, at);
+        }
+    }
     // SAFETY: the caller promises the CPU, and that values up to the end of the block exist in
     // `dst`, in the others and in every operand. `read` and `write` access only these.
     unsafe {
@@ -122,6 +135,41 @@ unsafe fn block<C: Codec, F: VectorCombine, S: Stream, const N: usize>(
             write::<C, N>(values, *other, job.form, at);
         }
     }
+}
+
+/// Fetches the lines of a later block of an operand, which need not exist.
+#[inline(always)]
+fn fetch<C: Codec, const N: usize>(bytes: *const u8, form: Form, at: usize) {
+    let width = match form {
+        Form::Element => C::BYTES,
+        Form::Accumulator => accumulator_bytes::<C>(),
+    };
+    let ahead = bytes.wrapping_add(at * width + AHEAD_BYTES);
+    for line in (0..N * 2 * C::Vector::LANES * width).step_by(size_of::<Line>()) {
+        will_read(ahead.wrapping_add(line));
+    }
+}
+
+/// Fetches the line at `place` for a read that comes soon.
+#[inline(always)]
+fn will_read(place: *const u8) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: a hint of every CPU of this architecture, which cannot fault at any address.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(place.cast());
+    }
+    #[cfg(all(target_arch = "aarch64", not(miri)))]
+    // SAFETY: as above; it changes no memory and no register.
+    unsafe {
+        std::arch::asm!(
+            "prfm pldl1keep, [{}]",
+            in(reg) place,
+            options(readonly, nostack, preserves_flags)
+        );
+    }
+    #[cfg(any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
+    let _ = place;
 }
 
 /// Calls `take` with each pair of registers of a block of an operand.
