@@ -18,6 +18,7 @@ import gate
 import libraries
 import machine
 import measure
+import network
 import page
 import processes
 import report
@@ -195,6 +196,15 @@ class Sizes(unittest.TestCase):
     def test_calls_have_bounds(self):
         self.assertEqual(sizes.calls(8, 500), 500)
         self.assertEqual(sizes.calls(1 << 30, 500), 1)
+
+
+class Networks(unittest.TestCase):
+    """Rates of links."""
+
+    def test_a_burst_is_half_a_millisecond_and_at_least_two_packets(self):
+        self.assertEqual(network.burst("1gbit"), 62_500)
+        self.assertEqual(network.burst("100000000bit"), 6_250)
+        self.assertEqual(network.burst("1mbit"), 3_028)
 
 
 class Plots(unittest.TestCase):
