@@ -95,29 +95,8 @@ fn run(args: &[String]) -> Result<(), Error> {
                 }
             }
         }
-        Some("messages") => {
-            let (data, mut into) = (vec![1_u8; number(1)], vec![0_u8; number(1)]);
-            let (rank, size) = (comm.rank().index(), comm.size());
-            let (next, previous) =
-                (Rank::at((rank + 1) % size), Rank::at((rank + size - 1) % size));
-            println!("started");
-            loop {
-                comm.send_recv(&data, next, &mut into, previous, 7)?;
-            }
-        }
-        Some("any") => {
-            let mut data = vec![1_u8; number(1)];
-            let sender = comm.size() - 1;
-            println!("started");
-            for to in (0..sender).cycle() {
-                if comm.rank().index() == sender {
-                    comm.send(&data, Rank::at(to), 7)?;
-                } else {
-                    comm.recv_any(&mut data, 7)?;
-                }
-            }
-            Ok(())
-        }
+        Some("messages") => messages(&mut comm, number(1)),
+        Some("any") => any(&mut comm, number(1)),
         Some("checked") => checked(&mut comm, number(1) / 4, &args[2]),
         Some("window") => {
             let mut window = comm.alloc::<f32>(number(1) / 4)?;
@@ -161,6 +140,32 @@ fn run(args: &[String]) -> Result<(), Error> {
         }
         _ => comm.all_reduce(&mut [1.0_f32; 1000], ReduceOp::Sum),
     }
+}
+
+/// A task of this program, as described in its head.
+fn messages(comm: &mut Communicator, bytes: usize) -> Result<(), Error> {
+    let (data, mut into) = (vec![1_u8; bytes], vec![0_u8; bytes]);
+    let (rank, size) = (comm.rank().index(), comm.size());
+    let (next, previous) = (Rank::at((rank + 1) % size), Rank::at((rank + size - 1) % size));
+    println!("started");
+    loop {
+        comm.send_recv(&data, next, &mut into, previous, 7)?;
+    }
+}
+
+/// A task of this program, as described in its head.
+fn any(comm: &mut Communicator, bytes: usize) -> Result<(), Error> {
+    let mut data = vec![1_u8; bytes];
+    let sender = comm.size() - 1;
+    println!("started");
+    for to in (0..sender).cycle() {
+        if comm.rank().index() == sender {
+            comm.send(&data, Rank::at(to), 7)?;
+        } else {
+            comm.recv_any(&mut data, 7)?;
+        }
+    }
+    Ok(())
 }
 
 /// A task of this program, as described in its head.
