@@ -161,6 +161,8 @@ static void packed(void) {
     }
     OK(ringfold_group_end(group));
     for (int i = 0; i < SUMS; i++) CHECK(sums[i] == (float)i * (float)size);
+    /* Every rank is done with the sums before the group fails. */
+    OK(ringfold_barrier(comm));
     if (size == 1) {
         OK(ringfold_comm_abort(again, "a test"));
         EXPECT(RINGFOLD_ERROR_FAILED, "#2 on rank", ringfold_barrier(again));
