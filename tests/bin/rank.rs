@@ -6,9 +6,9 @@
 //! * `messages BYTES`: sends BYTES bytes to the next rank and receives as many from the previous
 //!   one, again and again, until that fails;
 //! * `any BYTES`: the last rank sends BYTES bytes to each other in turn, which receives from any;
-//! * `checked BYTES STOP`: as `allreduce`, with known sums, until a file STOP exists. Calls alternate
-//!   between an ordinary buffer and one of the communicator's, whose sums one rank then broadcasts.
-//!   Rank 0 prints the start and the duration of each call in microseconds;
+//! * `checked BYTES STOP`: as `allreduce`, with known sums, until a file STOP exists. Calls
+//!   alternate between an ordinary buffer and one of the communicator's, whose sums one rank then
+//!   broadcasts. Rank 0 prints the start and the duration of each call in microseconds;
 //! * `window BYTES`: as `allreduce`, in a window;
 //! * `refill BYTES STOP`: as `window`. After a failed call a rank fills its window with a number.
 //!   Once a file STOP exists, it prints how many elements have changed;
