@@ -83,8 +83,8 @@ pub const FRAGMENT_ALIGN: usize = 16;
 /// it is as much as Linux sends at once, so a receiver finds the whole frame when it wakes.
 pub const FRAME_BYTES: usize = 63 * 1024;
 
-/// Bytes of one frame, without the header. No frame of a message that has one is shorter than
-/// `FRAME_BYTES`, because each takes a system call at both ends.
+/// Bytes of one frame, without the header. A message of fewer bytes has one frame, because each
+/// frame takes a system call at both ends.
 pub const FRAME_BYTES_MAX: usize = 2 * FRAME_BYTES;
 
 /// Bytes of one message on a control connection. The largest is the table of all ranks.

@@ -127,12 +127,13 @@ impl Writer {
     }
 }
 
-/// The payload bytes of the next frame of `bytes` remaining bytes. All frames of a message get
-/// about the same length, at least `FRAME_BYTES` if there are several.
+/// The payload bytes of the next frame of `bytes` remaining bytes. All frames of a longer message
+/// but the last get about the same length, at most `FRAME_BYTES`, so that each fills one packet of
+/// the kernel and leaves no short one behind it.
 const fn frame_len(bytes: usize) -> usize {
     match bytes / FRAME_BYTES {
         0 | 1 => bytes,
-        frames => bytes / frames / FRAGMENT_ALIGN * FRAGMENT_ALIGN,
+        _ => bytes.div_ceil(bytes.div_ceil(FRAME_BYTES)).next_multiple_of(FRAGMENT_ALIGN),
     }
 }
 
@@ -148,14 +149,17 @@ mod tests {
             assert_eq!(frame_len(bytes), bytes);
         }
         assert_eq!(frame_len(FRAME_BYTES_MAX), FRAME_BYTES);
-        let mut left = 10 * FRAME_BYTES + 100;
-        let mut frames = Vec::new();
-        while left > 0 {
-            frames.push(frame_len(left));
-            left -= frames[frames.len() - 1];
+        for bytes in [10 * FRAME_BYTES + 100, 32 * 65536, 3 * FRAME_BYTES - 1] {
+            let mut left = bytes;
+            let mut frames = Vec::new();
+            while left > 0 {
+                frames.push(frame_len(left));
+                left -= frames[frames.len() - 1];
+            }
+            let last = frames.pop().unwrap();
+            let (least, most) = (*frames.iter().min().unwrap(), *frames.iter().max().unwrap());
+            assert!(most <= FRAME_BYTES && last < FRAME_BYTES_MAX, "{frames:?} {last}");
+            assert!(most - least < 2 * FRAGMENT_ALIGN, "{frames:?} {last}");
         }
-        let (least, most) = (frames.iter().min().unwrap(), frames.iter().max().unwrap());
-        assert_eq!(frames.len(), 10);
-        assert!(*least >= FRAME_BYTES && most - least < 11 * FRAGMENT_ALIGN, "{frames:?}");
     }
 }
