@@ -44,6 +44,13 @@ def burst(rate):
     return max(round(bytes_per_second(rate) * 5e-4), 2 * 1514)
 
 
+def most_at_once(rate):
+    """The bytes of the longest packet that a host makes for its interface to cut. One beyond the
+    burst would be cut by the limiter instead, at so many cycles for each 1500 bytes that the CPUs
+    would be the limit. Headers of the pieces count too."""
+    return min(burst(rate) * 15 // 16, 1 << 16)
+
+
 class Spaces:
     """Network namespaces. A `with` makes them by `_make`, and removes them at its end."""
 
@@ -87,6 +94,7 @@ class Spaces:
         for space, link in ((host, interface), (switch, port)):
             run(f"ip -n {space} link set {link} mtu {mtu} up")
             if rate:
+                run(f"ip -n {space} link set {link} gso_max_size {most_at_once(rate)}")
                 limits = f"tbf rate {rate} burst {burst(rate)} latency 50ms"
                 run(f"tc -n {space} qdisc add dev {link} root {limits}")
         run(f"ip -n {switch} link set {port} master switch")

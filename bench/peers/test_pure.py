@@ -206,6 +206,13 @@ class Networks(unittest.TestCase):
         self.assertEqual(network.burst("100000000bit"), 6_250)
         self.assertEqual(network.burst("1mbit"), 3_028)
 
+    def test_no_packet_is_longer_than_a_burst(self):
+        for rate in ("1mbit", "100mbit", "1gbit", "40gbit"):
+            bytes_of_packet = network.most_at_once(rate)
+            headers = 66 * -(-bytes_of_packet // 1448)
+            self.assertLessEqual(bytes_of_packet + headers, network.burst(rate))
+            self.assertGreaterEqual(bytes_of_packet, 1514)
+
 
 class Plots(unittest.TestCase):
     """The picture is well-formed and has a line per library."""

@@ -289,7 +289,9 @@ pub(crate) fn price(call: &Call, layout: &Layout, chunk: usize) -> u128 {
         steps,
         waiting: steps * rates.far.latency_ps + depth * u128::from(*latency_ps),
         switch_ps: TURN_PS,
+        woken: steps,
         busy: 2 * pieces as u128 * message_ps + moved.max(combined),
+        network: moved.max(combined).saturating_sub(bytes * rates.far.work_ps[1] / 2),
         work: (2 * pieces as u128 * rates.far.work_ps[0] + 2 * bytes * rates.far.work_ps[1] / 2)
             * layout.hosts() as u128
             / layout.size() as u128,

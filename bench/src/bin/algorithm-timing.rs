@@ -257,7 +257,7 @@ impl Timer {
     }
 
     /// Makes `calls` calls. Each call with a root waits for the whole call before it, as
-    /// `root_after` describes.
+    /// `root_after` describes, and each scan as `hold_back` does.
     fn perform(&mut self, call: &Call, calls: usize) -> Result<(), Error> {
         if call.collective == Collective::Barrier {
             return (0..calls).try_for_each(|_| self.comm.barrier());
@@ -267,9 +267,24 @@ impl Timer {
         for _ in 0..calls {
             let test = (Test::Collective(call.collective), &call);
             self.buffers.perform(&mut self.comm, test, in_place)?;
+            self.hold_back(call.collective)?;
             call.root = root_after(&call, algorithm, size);
         }
         Ok(())
+    }
+
+    /// Holds back the first rank of a scan until the last one has its result and sends a byte.
+    /// Otherwise a chain would be as fast as a rank passes on one call after the other.
+    fn hold_back(&mut self, collective: Collective) -> Result<(), Error> {
+        let last = self.comm.size() - 1;
+        if !matches!(collective, Collective::Scan | Collective::Exscan) {
+            return Ok(());
+        }
+        match self.comm.rank().index() {
+            0 => self.comm.recv(&mut [0_u8], Rank::at(last), 0),
+            rank if rank == last => self.comm.send(&[0_u8], Rank(0), 0),
+            _ => Ok(()),
+        }
     }
 
     /// The number of roots among the calls of a batch.
@@ -283,8 +298,8 @@ impl Timer {
 /// of ranks passes on several calls at a time, and a root sends the next call while others still
 /// receive. So the next root of a broadcast or scatter is the rank that chains and trees reach
 /// last. The next root of a reduce or gather is the one whose call begins at this root: a chain
-/// begins at the rank after its root, and the longest path of a tree at the rank before. In a scan,
-/// low ranks may run ahead. In the others a result needs every rank's input.
+/// begins at the rank after its root, and the longest path of a tree at the rank before. In the
+/// others a result needs every rank's input.
 fn root_after(call: &Call, algorithm: &str, size: usize) -> Rank {
     let distance = match (call.collective, algorithm) {
         (Collective::Broadcast | Collective::Scatter, _) | (Collective::Reduce, "ring") => size - 1,

@@ -4,8 +4,8 @@ use ringfold_topology::Layout;
 use ringfold_types::{Call, Collective, Rank};
 
 use super::rates::{
-    ASLEEP_PS, EXCHANGE_QUARTERS, LinkCost, MIXED_QUARTERS, PARTNERS_QUARTERS, Rates, SWITCH_PS,
-    TURN_PS, congested_quarters, longer_ps,
+    CONGESTED_QUARTERS, LinkCost, MIXED_QUARTERS, NETWORK_PART, Rates, SWITCH_PS, TURN_PS,
+    WOKEN_PS, longer_ps, partners_quarters,
 };
 use super::traffic::Traffic;
 use crate::algorithm::{Algorithm, Way};
@@ -73,8 +73,12 @@ pub(crate) struct Bill {
     pub(crate) waiting: u128,
     /// The time for each of them to let another rank of the CPU run.
     pub(crate) switch_ps: u128,
+    /// Those of them that wake a rank, where ranks share CPUs and wait for a network.
+    pub(crate) woken: u128,
     /// The time for which the busiest rank is busy meanwhile, if it has a CPU of its own.
     pub(crate) busy: u128,
+    /// The part of it in which a network moves bytes and no CPU does.
+    pub(crate) network: u128,
     /// CPU time of a rank on average.
     pub(crate) work: u128,
 }
@@ -86,7 +90,9 @@ impl Bill {
             steps: self.steps + other.steps,
             waiting: self.waiting + other.waiting,
             switch_ps: self.switch_ps,
+            woken: self.woken + other.woken,
             busy: self.busy + other.busy,
+            network: self.network + other.network,
             work: self.work + other.work,
         }
     }
@@ -110,7 +116,8 @@ impl Bill {
         let steps = (traffic.steps + pieces - 1) as u128;
         let messages = (traffic.messages * pieces) as u128;
         let load = Load { near, steps, messages, moved };
-        let Passage { waiting, busy, away, quarters } = load.passage(traffic.way, call, site);
+        let Passage { waiting, busy, network, away, quarters } =
+            load.passage(traffic.way, call, site);
         let combined = if is_staged {
             traffic.summed as u128 * bytes(Form::Element) * site.rates.read_byte_ps()
         } else {
@@ -121,10 +128,7 @@ impl Bill {
         let is_linked = algorithm.works_anywhere();
         let longer_ps = if is_linked { longer_ps(messages, moved) } else { 0 };
         let longer_ps = longer_ps * (1024 - away) / 1024;
-        let exchanges = matches!(traffic.way, Way::Exchange | Way::Rounds(_));
-        let is_slower = exchanges && site.hosts > 1 && site.oversubscribed;
-        let of_partners = if is_slower { PARTNERS_QUARTERS } else { 4 };
-        let [message_ps, byte_ps] = [of_both(0) + longer_ps, of_both(1) * of_partners / 4];
+        let [message_ps, byte_ps] = [of_both(0) + longer_ps, of_both(1)];
         let pieces = messages.max((traffic.moved / chunk) as u128);
         let combining = if is_staged && size > 2 {
             let [result_ps, rank_ps] = site.rates.read_work_ps();
@@ -136,12 +140,14 @@ impl Bill {
         let work = pieces * message_ps + carried(traffic.moved) * byte_ps + combining;
         let work = traffic.average(work, size) * quarters / 4;
         let switch_ps = if matches!(traffic.way, Way::Direct) { TURN_PS } else { SWITCH_PS };
-        Self { steps, waiting, switch_ps, busy: (busy + combined) * quarters / 4, work }
+        let [busy, network] = [busy + combined, network].map(|each| each * quarters / 4);
+        let woken = if leaves_ranks_idle(traffic.way, call.collective) { steps } else { 0 };
+        Self { steps, waiting, switch_ps, woken, busy, network, work }
     }
 
     /// The time of the call in picoseconds, on ranks that may have to take turns on their CPUs.
     pub(crate) fn total(&self, layout: &Layout) -> u128 {
-        let Self { steps, waiting, switch_ps, busy, work } = *self;
+        let Self { steps, waiting, switch_ps, woken, busy, network, work } = *self;
         let occupancy = layout.occupancy();
         if !occupancy.is_oversubscribed() {
             return waiting + busy;
@@ -151,13 +157,20 @@ impl Bill {
         if layout.hosts() <= 1 {
             return turns + busy.max(of_cpu(work));
         }
-        let LinkCost { latency_ps, work_ps: [message_ps, _], .. } = Rates::of(layout).far;
+        if layout.is_one_machine() {
+            return waiting + woken * WOKEN_PS + of_cpu(work) + network / NETWORK_PART;
+        }
         // Messages take CPU time even if other CPUs are idle, and a network may be between the
         // hosts.
-        let is_one = layout.is_one_machine();
-        let waiting = if is_one { steps * (latency_ps + ASLEEP_PS) } else { waiting };
+        let LinkCost { work_ps: [message_ps, _], .. } = Rates::of(layout).far;
         waiting.max(turns) + busy + of_cpu(work).max(steps * message_ps)
     }
+}
+
+/// Whether ranks have nothing to do for most of a short call: they wait for a root, or for those
+/// next to them in a chain or a tree. Others send in every step.
+const fn leaves_ranks_idle(way: Way, collective: Collective) -> bool {
+    collective.has_root() || matches!(way, Way::Pipelines(_) | Way::Subtrees)
 }
 
 /// The messages of the busiest rank.
@@ -177,6 +190,8 @@ struct Passage {
     waiting: u128,
     /// The time that the busiest rank needs for its messages.
     busy: u128,
+    /// The part of it in which a network moves bytes and no CPU does.
+    network: u128,
     /// The share of messages and bytes that go to other hosts, of 1024.
     away: u128,
     /// How much slower links are where both kinds mix, in quarters.
@@ -188,7 +203,8 @@ impl Load {
         let Self { near, steps, messages, moved } = *self;
         if site.hosts <= 1 {
             let busy = messages * near.message_ps + moved * near.byte_ps;
-            return Passage { waiting: steps * near.latency_ps, busy, away: 0, quarters: 4 };
+            let waiting = steps * near.latency_ps;
+            return Passage { waiting, busy, network: 0, away: 0, quarters: 4 };
         }
         let borders = site.borders_of(call.collective);
         if way.is_local() && borders < site.layout.size() {
@@ -203,17 +219,24 @@ impl Load {
             {
                 4
             }
-            Way::Direct | Way::AtRoot => congested_quarters(site.oversubscribed),
-            Way::Exchange | Way::Rounds(_) | Way::Subtrees => EXCHANGE_QUARTERS,
+            Way::Direct | Way::AtRoot => CONGESTED_QUARTERS,
+            Way::Exchange | Way::Rounds(_) => partners_quarters(site.oversubscribed),
+            Way::InTurn if site.oversubscribed => partners_quarters(true),
+            // Until the root has scattered the blocks, the others have little to pass on.
+            Way::Ring if call.collective == Collective::Broadcast && site.oversubscribed => {
+                partners_quarters(true)
+            }
+            Way::Subtrees => CONGESTED_QUARTERS,
             Way::Ring | Way::InTurn | Way::Pipelines(_) | Way::Levels(_) | Way::Variants(_) => 4,
         };
         // Only the root of a gather or a scatter sends or receives for long.
         let is_of_root = matches!(call.collective, Collective::Gather | Collective::Scatter);
         let users = if is_of_root { 1 } else { site.ranks_per_host };
         let LinkCost { latency_ps, message_ps, .. } = site.rates.far;
-        let bytes = moved * site.rates.congested_byte_ps(users as u128, congested);
-        let busy = messages * message_ps + bytes;
-        Passage { waiting: steps * latency_ps, busy, away: 1024, quarters: 4 }
+        let byte_ps = site.rates.congested_byte_ps(users as u128, congested);
+        let busy = messages * message_ps + moved * byte_ps;
+        let network = moved * site.rates.network_byte_ps(byte_ps);
+        Passage { waiting: steps * latency_ps, busy, network, away: 1024, quarters: 4 }
     }
 
     /// The passage where most messages stay on a host. One or two of its ranks use the network, for
@@ -227,10 +250,11 @@ impl Load {
         let halves = if is_manifold { 3 } else { 2 };
         let is_slower = site.oversubscribed && call.collective == Collective::AllReduce;
         let LinkCost { latency_ps, message_ps, .. } = site.rates.far;
-        let bytes = moved * site.rates.far_byte_ps(users) * halves / 2;
+        let byte_ps = site.rates.far_byte_ps(users) * halves / 2;
         Passage {
             waiting: far * latency_ps + (steps - far) * near.latency_ps,
-            busy: messages * message_ps + bytes,
+            busy: messages * message_ps + moved * byte_ps,
+            network: moved * site.rates.network_byte_ps(byte_ps),
             away: (512 * users * halves).div_ceil(site.ranks_per_host as u128).min(1024),
             quarters: if is_slower { MIXED_QUARTERS } else { 4 },
         }

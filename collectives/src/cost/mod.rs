@@ -6,7 +6,9 @@
 //! ```
 //!
 //! Where ranks share CPUs, a step waits until the other ranks of a CPU have run. The work is then
-//! that of all ranks, if this is more for each CPU than that of the busiest rank.
+//! that of all ranks, if this is more for each CPU than that of the busiest rank. Containers of one
+//! machine share its CPUs too: a step wakes a rank, the work is that of all ranks, and a network
+//! counts for the time in which no CPU moves its bytes.
 //!
 //! `Algorithm` states steps, elements and the pattern in which data moves. `traffic` derives a
 //! rank's messages from them, and `bill` prices these by `rates`. All numbers are integers, so that

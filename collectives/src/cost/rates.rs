@@ -76,6 +76,11 @@ impl Rates {
         byte_ps + (byte_ps - of_cpu) * (quarters - 4) / 4
     }
 
+    /// The part of the time of a byte between hosts in which no CPU moves it.
+    pub(crate) fn network_byte_ps(&self, byte_ps: u128) -> u128 {
+        byte_ps.saturating_sub(self.far.work_ps[1] / 2)
+    }
+
     /// Reading one byte of a staging buffer to combine it, in one pass with those of all ranks.
     pub(super) const fn read_byte_ps(&self) -> u128 {
         self.combined_byte_ps * 22 / 50
@@ -167,34 +172,27 @@ pub(crate) const TURN_PS: u128 = 800_000;
 /// may yield to others that wait too.
 pub(super) const SWITCH_PS: u128 = 2_200_000;
 
-/// The extra time of a message from container to container of one machine that share CPUs. A
-/// waiting rank is asleep by then.
-pub(super) const ASLEEP_PS: u128 = 8_000_000;
-
-/// The time to wake a rank of an oversubscribed host. It waited while others waited for the
-/// network, so it is asleep.
+/// The time to wake a rank of an oversubscribed host, or of containers that share its CPUs. It
+/// waited while others waited for the network, so it is asleep.
 pub(crate) const WOKEN_PS: u128 = 20_000_000;
 
 /// How much slower an all-reduce is, in quarters, where ranks share CPUs and links within hosts
 /// alternate with links between hosts.
 pub(super) const MIXED_QUARTERS: u128 = 6;
 
-/// How much more CPU time a byte between hosts takes, in quarters, where ranks share CPUs and
-/// exchange with partners. Both send long messages, and neither is there to receive them.
-pub(super) const PARTNERS_QUARTERS: u128 = 6;
+/// The part of a network's time that adds to that of the CPUs, as a divisor, where containers share
+/// the CPUs of one machine. Meanwhile other ranks work.
+pub(super) const NETWORK_PART: u128 = 3;
 
-/// How much slower links are, in quarters, when all ranks send to all through the switches and many
-/// send to one.
-const CONGESTED_QUARTERS: u128 = 5;
+/// How much slower links are, in quarters, when all ranks send to all through the switches, many
+/// send to one, or partners exchange.
+pub(crate) const CONGESTED_QUARTERS: u128 = 5;
 
-/// The same where the ranks that send to one share CPUs: on a line of 1 Gbit/s for each, the sender
-/// notices a lost packet late.
-const OVERSUBSCRIBED_QUARTERS: u128 = 8;
+/// The same for partners that share CPUs. Both send long messages, and neither is there to receive
+/// them.
+const PARTNERS_QUARTERS: u128 = 8;
 
-/// How much slower links are, in quarters, when all ranks send to all at once.
-pub(crate) const fn congested_quarters(oversubscribed: bool) -> u128 {
-    if oversubscribed { OVERSUBSCRIBED_QUARTERS } else { CONGESTED_QUARTERS }
+/// The same for partners.
+pub(super) const fn partners_quarters(oversubscribed: bool) -> u128 {
+    if oversubscribed { PARTNERS_QUARTERS } else { CONGESTED_QUARTERS }
 }
-
-/// The same for partners. Each of them sends to one rank at a time.
-pub(super) const EXCHANGE_QUARTERS: u128 = CONGESTED_QUARTERS;

@@ -167,9 +167,10 @@ fn only_a_network_is_congested() {
     };
     let of_cpu = usual.work_ps[1] / 2;
     assert_eq!(at(of_cpu / 2), at(of_cpu), "the CPU takes longer");
+    // Congestion costs a quarter more, and a third of the time adds to that of the CPUs.
     let of_network = (3 * call.count * call.data_type.bytes()) as u128 * 100 / 1000;
     let slower = at(of_cpu + 100) - at(of_cpu);
-    assert!(slower.abs_diff(2 * of_network) <= 1, "{slower}: half of {of_network} is lost");
+    assert!(slower.abs_diff(of_network * 5 / 4 / 3) <= 1, "{slower} of {of_network}");
 }
 
 #[test]

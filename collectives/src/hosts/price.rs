@@ -70,7 +70,9 @@ impl Within {
             steps,
             waiting: steps * near.latency_ps,
             switch_ps,
+            woken: steps,
             busy: messages * near.message_ps + moved * near.byte_ps + combined + woken,
+            network: 0,
             work: pieces * message_ps + average * byte_ps + combined,
         }
     }

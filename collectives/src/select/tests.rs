@@ -332,53 +332,53 @@ fn choices_of_others_are_as_reviewed() {
 const CROWDED: &str = "\
 allreduce 1x4: 4 one_shot 64 staged_one_shot 16384 staged 268435456 two_shot
 allreduce 1x8: 4 one_shot 64 staged_one_shot 16384 staged 134217728 two_shot
-allreduce 4x1: 4 recursive_doubling 65536 tree 131072 double_tree 262144 two_shot 524288 ring
-allreduce 8x1: 4 recursive_doubling 8192 tree 131072 double_tree 524288 two_shot 1048576 \
-    double_tree 2097152 ring
-allreduce 2x2: 4 recursive_doubling 65536 hierarchical
-allreduce 4x2: 4 recursive_doubling 2048 hierarchical 8192 tree 32768 hierarchical
+allreduce 4x1: 4 recursive_doubling 131072 halving_doubling 262144 two_shot 4194304 ring
+allreduce 8x1: 4 recursive_doubling 32768 tree 131072 double_tree 262144 halving_doubling 524288 \
+    two_shot 8388608 ring
+allreduce 2x2: 4 hierarchical
+allreduce 4x2: 4 hierarchical
 allgather 1x4: 4 direct 256 staged 1073741824 direct
 allgather 1x8: 4 direct 512 staged 1073741824 direct
-allgather 4x1: 4 recursive_doubling 65536 direct 524288 ring
-allgather 8x1: 4 recursive_doubling 524288 direct 2097152 ring
-allgather 2x2: 4 recursive_doubling 32768 hierarchical 65536 ring
-allgather 4x2: 4 hierarchical 262144 ring
+allgather 4x1: 4 recursive_doubling 262144 direct 4194304 ring
+allgather 8x1: 4 recursive_doubling 524288 direct 8388608 ring
+allgather 2x2: 4 hierarchical 1073741824 ring
+allgather 4x2: 4 hierarchical 524288 ring
 reduce_scatter 1x4: 4 direct 256 staged 268435456 direct
 reduce_scatter 1x8: 4 direct 512 staged 134217728 direct
-reduce_scatter 4x1: 4 halving 65536 direct 524288 ring
-reduce_scatter 8x1: 4 halving 524288 direct 2097152 ring
-reduce_scatter 2x2: 4 halving 65536 ring
-reduce_scatter 4x2: 4 hierarchical 262144 ring
+reduce_scatter 4x1: 4 halving 262144 direct 4194304 ring
+reduce_scatter 8x1: 4 halving 524288 direct 8388608 ring
+reduce_scatter 2x2: 4 hierarchical 262144 ring
+reduce_scatter 4x2: 4 hierarchical 524288 ring
 broadcast 1x4: 4 hierarchical 65536 binomial 131072 scatter_allgather 524288 chain
 broadcast 1x8: 4 hierarchical 65536 binomial
-broadcast 4x1: 4 single_copy 65536 binomial 262144 chain
-broadcast 8x1: 4 single_copy 32768 binomial 524288 chain
-broadcast 2x2: 4 binomial 262144 hierarchical 524288 chain
-broadcast 4x2: 4 binomial 524288 chain
+broadcast 4x1: 4 single_copy 1048576 chain
+broadcast 8x1: 4 single_copy 524288 binomial 2097152 chain
+broadcast 2x2: 4 hierarchical 268435456 chain
+broadcast 4x2: 4 hierarchical 524288 binomial 2097152 chain
 reduce 1x4: 4 hierarchical 32768 binomial 262144 ring
 reduce 1x8: 4 hierarchical 65536 binomial
-reduce 4x1: 4 binomial 262144 ring
-reduce 8x1: 4 binomial 524288 ring
-reduce 2x2: 4 binomial 262144 ring
-reduce 4x2: 4 binomial 524288 ring
+reduce 4x1: 4 binomial 1048576 ring
+reduce 8x1: 4 binomial 2097152 ring
+reduce 2x2: 4 hierarchical 262144 binomial 1048576 ring
+reduce 4x2: 4 hierarchical 65536 binomial 2097152 ring
 barrier 1x4: 4 dissemination
 barrier 1x8: 4 hierarchical
 barrier 4x1: 4 dissemination
 barrier 8x1: 4 dissemination
-barrier 2x2: 4 dissemination
-barrier 4x2: 4 dissemination
+barrier 2x2: 4 hierarchical
+barrier 4x2: 4 hierarchical
 alltoall 1x4: 4 linear 256 staged 134217728 linear
 alltoall 1x8: 4 linear 512 staged 134217728 linear
-alltoall 4x1: 4 bruck 8192 linear 524288 pairwise
-alltoall 8x1: 4 bruck 131072 linear 2097152 pairwise
-alltoall 2x2: 4 bruck 16384 linear 262144 pairwise
-alltoall 4x2: 4 bruck 32768 hierarchical 131072 linear 524288 pairwise
+alltoall 4x1: 4 bruck 65536 linear
+alltoall 8x1: 4 bruck 262144 linear
+alltoall 2x2: 4 hierarchical 262144 linear 4194304 hierarchical 134217728 linear
+alltoall 4x2: 4 hierarchical 524288 linear
 gather 1x4: 4 linear
 gather 1x8: 4 linear
-gather 4x1: 4 linear 1048576 binomial
-gather 8x1: 4 linear 1073741824 binomial
-gather 2x2: 4 linear 1048576 binomial
-gather 4x2: 4 linear 1073741824 binomial
+gather 4x1: 4 linear
+gather 8x1: 4 linear
+gather 2x2: 4 linear
+gather 4x2: 4 linear
 scatter 1x4: 4 linear
 scatter 1x8: 4 linear
 scatter 4x1: 4 linear
@@ -387,15 +387,15 @@ scatter 2x2: 4 linear
 scatter 4x2: 4 linear
 scan 1x4: 4 recursive_doubling 16384 chain
 scan 1x8: 4 recursive_doubling 32768 chain
-scan 4x1: 4 recursive_doubling 4096 chain
-scan 8x1: 4 recursive_doubling 8192 chain
-scan 2x2: 4 recursive_doubling 4096 chain
-scan 4x2: 4 recursive_doubling 8192 chain
+scan 4x1: 4 recursive_doubling 65536 chain
+scan 8x1: 4 recursive_doubling 16384 chain
+scan 2x2: 4 recursive_doubling 16384 chain
+scan 4x2: 4 recursive_doubling 4096 chain
 exscan 1x4: 4 recursive_doubling 16384 chain
 exscan 1x8: 4 recursive_doubling 32768 chain
-exscan 4x1: 4 recursive_doubling 4096 chain
-exscan 8x1: 4 recursive_doubling 4096 chain
-exscan 2x2: 4 recursive_doubling 4096 chain
+exscan 4x1: 4 recursive_doubling 65536 chain
+exscan 8x1: 4 recursive_doubling 16384 chain
+exscan 2x2: 4 recursive_doubling 16384 chain
 exscan 4x2: 4 recursive_doubling 4096 chain
 ";
 

@@ -31,10 +31,10 @@ const BETWEEN_HOSTS: LinkPrice = LinkPrice {
 /// Links between containers of one machine: TCP through its kernel, which passes on segments of
 /// 64 KiB without a wire.
 const BETWEEN_CONTAINERS: LinkPrice = LinkPrice {
-    latency_ps: 5_000_000,
-    message_ps: 4_000_000,
-    byte_ps: 150,
-    work_ps: [6_000_000, 150],
+    latency_ps: 12_000_000,
+    message_ps: 11_000_000,
+    byte_ps: 350,
+    work_ps: [17_000_000, 430],
 };
 
 /// Rails of RDMA devices with a known rate. Not measured: there the price is that of data sheets.

@@ -5,7 +5,7 @@ use ringfold_types::Call;
 
 use super::levels::{Groups, Levels, RAILS};
 use crate::cost::bill::{Bill, Site};
-use crate::cost::rates::{LinkCost, Rates, TURN_PS, WOKEN_PS, congested_quarters, longer_ps};
+use crate::cost::rates::{CONGESTED_QUARTERS, LinkCost, Rates, TURN_PS, WOKEN_PS, longer_ps};
 use crate::schedule::Form;
 use crate::wire;
 
@@ -47,16 +47,17 @@ fn in_group(levels: &Levels, groups: Groups, call: &Call, layout: &Layout) -> Bi
     let rates = Rates::of(layout);
     let combined = results * part * bytes(Form::Accumulator) * rates.combined_byte_ps;
     let moved = part * (handed_on * bytes(form) + results * bytes(Form::Element));
-    let congested = congested_quarters(layout.occupancy().is_oversubscribed());
     let LinkCost { latency_ps, message_ps, work_ps, .. } = rates.far;
-    let byte_ps = rates.congested_byte_ps(levels.shards as u128, congested);
+    let byte_ps = rates.congested_byte_ps(levels.shards as u128, CONGESTED_QUARTERS);
     let messages = handed_on + results;
     let work = messages * work_ps[0] + moved * work_ps[1] + combined;
     Bill {
         steps: 2,
         waiting: 2 * latency_ps,
         switch_ps: TURN_PS,
+        woken: 0,
         busy: messages * message_ps + moved * byte_ps + combined,
+        network: moved * rates.network_byte_ps(byte_ps),
         work: work * (levels.hosts * levels.shards) as u128 / layout.size() as u128,
     }
 }
@@ -90,5 +91,6 @@ fn within(levels: &Levels, call: &Call, layout: &Layout, switch_ps: u128, chunk:
     let messages = others.max(others * shard / chunk as u128);
     let work = messages * message_ps + average * bytes(Form::Element) * byte_ps + combined;
     let busy = within + woken;
-    Bill { steps: 2, waiting: 2 * near.latency_ps, switch_ps, busy, work }
+    let waiting = 2 * near.latency_ps;
+    Bill { steps: 2, waiting, switch_ps, woken: 2, busy, network: 0, work }
 }
