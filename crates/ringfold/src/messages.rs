@@ -165,7 +165,7 @@ impl<'b> Outgoing<'b> {
         if self.accepted < HEADER_BYTES {
             let header = encode(self.tag, self.bytes.len());
             let rest = &header[self.accepted..];
-            self.accepted += router.to(link).send(link, header_tag, rest)?;
+            self.accepted += router.to(link).send_ahead(link, header_tag, rest)?;
         }
         while let Some(sent) = self.accepted.checked_sub(HEADER_BYTES)
             && sent < self.bytes.len()
@@ -197,7 +197,18 @@ impl<'b> Incoming<'b> {
         let before = self.arrived;
         let Track { header_tag, body_tag, .. } = track;
         let link = track.link(self.from);
-        if self.arrived == 0 {
+        if self.arrived == 0 && self.bytes.len() > INLINE_BYTES {
+            // Only the header is read, so that the transport may place the bytes directly.
+            let mut header = [0; HEADER_BYTES];
+            let Some(received) = router.to(link).recv(link, header_tag, &mut header)? else {
+                return Ok(false);
+            };
+            if (received.tag, received.bytes) != (header_tag, HEADER_BYTES) {
+                return Err(self.garbled(track));
+            }
+            self.check(&header)?;
+            self.arrived = HEADER_BYTES;
+        } else if self.arrived == 0 {
             let Some(fragment) = router.readable(link)? else { return Ok(false) };
             let header = fragment.bytes.first_chunk().filter(|_| fragment.tag == header_tag);
             let Some(header) = header else { return Err(self.garbled(track)) };

@@ -51,6 +51,16 @@ pub trait Transport: Send + fmt::Debug {
     /// The link is unusable from now on. The error names the peer.
     fn send(&mut self, link: Link, tag: u32, bytes: &[u8]) -> Result<usize, LinkError>;
 
+    /// As `send`, for a short message before another one. If all of it is accepted, the caller must
+    /// call `send` on this link next, with the other message. The transport may hold the short one
+    /// until then, so that both travel together.
+    ///
+    /// # Errors
+    /// As `send`.
+    fn send_ahead(&mut self, link: Link, tag: u32, bytes: &[u8]) -> Result<usize, LinkError> {
+        self.send(link, tag, bytes)
+    }
+
     /// Sends `own` and receives the peer's message of the same length into the front of `theirs`,
     /// both under `tag`. A fast path for short messages: fewer instructions than `send` and `recv`.
     /// Polls for the peer's message up to `tries` more times. Moves whole messages only, and

@@ -28,6 +28,10 @@ impl Transport for Box<dyn Transport> {
         (**self).send(link, tag, bytes)
     }
 
+    fn send_ahead(&mut self, link: Link, tag: u32, bytes: &[u8]) -> Result<usize, LinkError> {
+        (**self).send_ahead(link, tag, bytes)
+    }
+
     fn exchange(
         &mut self,
         link: Link,

@@ -114,6 +114,11 @@ impl Connection {
         self.writer.send(socket, tag, bytes).map_err(|errno| self.close(errno.into()))
     }
 
+    /// See `Transport::send_ahead`.
+    pub(super) fn send_ahead(&mut self, tag: u32, bytes: &[u8]) -> Result<usize, Broken> {
+        self.broken().map_or_else(|| Ok(self.writer.hold(tag, bytes)), Err)
+    }
+
     /// See `Transport::readable`.
     pub(super) fn readable(&self) -> Result<Option<Fragment<'_>>, Broken> {
         match self.state {

@@ -13,7 +13,6 @@ use rustix::net::{
     bind, connect, getsockname, ipproto, listen, recv, send, sendmsg, socket_with, sockopt,
 };
 
-use super::frame::HEADER_BYTES;
 use super::route::Route;
 use crate::sys::choose_port_late;
 
@@ -24,8 +23,8 @@ const BACKLOG: i32 = 4096;
 /// Unanswered keepalive probes after which a connection counts as broken.
 const KEEPALIVE_PROBES: u32 = 3;
 
-/// Payload of up to this many bytes is written in one piece with its header.
-const JOINED_BYTES_MAX: usize = 504;
+/// Parts with up to this many bytes in all are written in one piece.
+const JOINED_BYTES_MAX: usize = 512;
 
 const WITHOUT_BLOCKING: SendFlags = SendFlags::NOSIGNAL.union(SendFlags::DONTWAIT);
 
@@ -102,22 +101,19 @@ pub(crate) fn write(socket: impl AsFd, bytes: &[u8]) -> Result<usize, Errno> {
     now_or_not(retry_on_intr(|| send(socket, bytes, WITHOUT_BLOCKING)))
 }
 
-/// Writes `header` and then `payload`, as `write` does.
-pub(super) fn write_framed(
-    socket: impl AsFd,
-    header: &[u8; HEADER_BYTES],
-    payload: &[u8],
-) -> Result<usize, Errno> {
-    // One short piece costs the kernel less than two, even with the copy here.
-    let mut joined = [0; HEADER_BYTES + JOINED_BYTES_MAX];
-    let length = HEADER_BYTES + payload.len();
-    if let Some(joined) = joined.get_mut(..length) {
-        joined[..HEADER_BYTES].copy_from_slice(header);
-        joined[HEADER_BYTES..].copy_from_slice(payload);
+/// Writes `parts` one after the other, as `write` does.
+pub(super) fn write_parts(socket: impl AsFd, parts: [&[u8]; 3]) -> Result<usize, Errno> {
+    // One short piece costs the kernel less than several, even with the copy here.
+    let mut joined = [0; JOINED_BYTES_MAX];
+    let [first, second, third] = parts.map(<[u8]>::len);
+    if let Some(joined) = joined.get_mut(..first + second + third) {
+        joined[..first].copy_from_slice(parts[0]);
+        joined[first..first + second].copy_from_slice(parts[1]);
+        joined[first + second..].copy_from_slice(parts[2]);
         return write(socket, joined);
     }
     let socket = socket.as_fd();
-    let parts = [IoSlice::new(header), IoSlice::new(payload)];
+    let parts = parts.map(IoSlice::new);
     let mut control = SendAncillaryBuffer::default();
     now_or_not(retry_on_intr(|| sendmsg(socket, &parts, &mut control, WITHOUT_BLOCKING)))
 }

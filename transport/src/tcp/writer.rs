@@ -6,7 +6,7 @@ use ringfold_types::limits::{FRAGMENT_ALIGN, FRAME_BYTES, LINK_BYTES_MIN};
 use rustix::io::Errno;
 
 use super::frame::{HEADER_BYTES, Header};
-use super::socket::{write, write_framed};
+use super::socket::{write, write_parts};
 
 /// The sending half of a link.
 #[derive(Debug)]
@@ -47,7 +47,6 @@ impl Writer {
         bytes: &[u8],
     ) -> Result<usize, Errno> {
         let is_short = self.left == 0 && bytes.len() <= LINK_BYTES_MIN;
-        self.flush(socket)?;
         let accepted = self.write_frame(socket, tag, bytes)?;
         if accepted == bytes.len() || !is_short {
             return Ok(accepted);
@@ -97,29 +96,30 @@ impl Writer {
         accepted
     }
 
-    /// Writes as much of the current frame, or of a new one, as the kernel takes.
+    /// Writes held bytes, and behind them as much of the current frame, or of a new one, as the
+    /// kernel takes.
     fn write_frame(&mut self, socket: &OwnedFd, tag: u32, bytes: &[u8]) -> Result<usize, Errno> {
-        if !self.writable || !self.held.is_empty() {
+        if !self.writable {
             return Ok(0);
         }
         let is_new = self.left == 0;
         let len = if is_new { frame_len(bytes.len()) } else { self.left };
         let payload = &bytes[self.skip..len];
-        let taken = if is_new {
-            let header = Header { tag, len }.encode();
-            let taken = write_framed(socket, &header, payload)?;
-            self.writable = taken == HEADER_BYTES + payload.len();
-            if taken == 0 {
-                return Ok(0);
-            }
-            self.held.extend_from_slice(header.get(taken..).unwrap_or_default());
-            taken.saturating_sub(HEADER_BYTES)
-        } else {
-            let taken = write(socket, payload)?;
-            self.writable = taken == payload.len();
-            taken
+        let header = if is_new { Header { tag, len }.encode() } else { [0; HEADER_BYTES] };
+        let header = if is_new { &header[..] } else { &[] };
+        let held = &self.held[self.gone..];
+        let taken = write_parts(socket, [held, header, payload])?;
+        self.writable = taken == held.len() + header.len() + payload.len();
+        let Some(taken) = taken.checked_sub(held.len()) else {
+            self.gone += taken;
+            return Ok(0);
         };
-        let reached = self.skip + taken;
+        self.forget();
+        if is_new && taken == 0 {
+            return Ok(0);
+        }
+        self.held.extend_from_slice(header.get(taken..).unwrap_or_default());
+        let reached = self.skip + taken.saturating_sub(header.len());
         let accepted = if reached == len { len } else { reached - reached % FRAGMENT_ALIGN };
         self.left = len - accepted;
         self.skip = reached - accepted;

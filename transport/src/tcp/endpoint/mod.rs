@@ -218,6 +218,30 @@ impl Tcp {
         Some(result)
     }
 
+    /// Sends `bytes` by a function of their connection, which it opens if necessary.
+    fn send_by(
+        &mut self,
+        link: Link,
+        bytes: &[u8],
+        send: impl FnOnce(&mut Connection) -> Result<usize, Broken>,
+    ) -> Result<usize, LinkError> {
+        if bytes.is_empty() {
+            return Ok(0);
+        }
+        let slot = self.slot(link);
+        self.open(slot);
+        match self.change(slot, |connection, _| send(connection)) {
+            Some(Err(broken)) => Err(self.error(link, broken)),
+            Some(Ok(accepted)) => {
+                if accepted < bytes.len() {
+                    self.asked.set(Asked::Several);
+                }
+                Ok(accepted)
+            }
+            None => Ok(0),
+        }
+    }
+
     /// Notes that the caller found nothing at `slot`.
     fn miss(&self, slot: usize) {
         self.asked.set(self.asked.get().and(slot));
@@ -371,21 +395,12 @@ impl Transport for Tcp {
     }
 
     fn send(&mut self, link: Link, tag: u32, bytes: &[u8]) -> Result<usize, LinkError> {
-        if bytes.is_empty() {
-            return Ok(0);
-        }
-        let slot = self.slot(link);
-        self.open(slot);
-        match self.change(slot, |connection, _| connection.send(tag, bytes)) {
-            Some(Err(broken)) => Err(self.error(link, broken)),
-            Some(Ok(accepted)) => {
-                if accepted < bytes.len() {
-                    self.asked.set(Asked::Several);
-                }
-                Ok(accepted)
-            }
-            None => Ok(0),
-        }
+        self.send_by(link, bytes, |connection| connection.send(tag, bytes))
+    }
+
+    /// Holds the bytes until the next `send`, which passes both to the kernel at once.
+    fn send_ahead(&mut self, link: Link, tag: u32, bytes: &[u8]) -> Result<usize, LinkError> {
+        self.send_by(link, bytes, |connection| connection.send_ahead(tag, bytes))
     }
 
     fn readable(&self, link: Link) -> Result<Option<Fragment<'_>>, LinkError> {
