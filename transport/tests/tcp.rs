@@ -77,6 +77,30 @@ fn the_window_is_there_before_the_connection() {
 }
 
 #[test]
+fn a_message_sent_ahead_waits_for_the_next() {
+    let (mut zero, mut one) = pair(KEY);
+    let (head, body) = (pattern(16), pattern(5000));
+    zero.send(to(1), 1, &head).unwrap();
+    until(&mut zero, &mut one, |_, one| one.readable(to(0)).unwrap().map(drop));
+    one.consume(to(0), head.len());
+    assert!(zero.is_flushed());
+    assert_eq!(zero.send_ahead(to(1), 1, &head).unwrap(), head.len());
+    assert!(!zero.is_flushed(), "the message left alone");
+    assert_eq!(zero.send(to(1), 2, &body).unwrap(), body.len());
+    assert!(zero.is_flushed());
+    let mut got = Vec::new();
+    until(&mut zero, &mut one, |_, one| {
+        let fragment = one.readable(to(0)).unwrap()?;
+        let bytes = fragment.bytes.to_vec();
+        assert_eq!(fragment.tag, if got.len() < head.len() { 1 } else { 2 });
+        one.consume(to(0), bytes.len());
+        got.extend(bytes);
+        (got.len() == head.len() + body.len()).then_some(())
+    });
+    assert_eq!(got, [head, body].concat());
+}
+
+#[test]
 fn a_short_message_is_accepted_when_the_kernel_takes_no_more() {
     let (mut zero, mut one) = pair(KEY);
     let data = pattern(4000);

@@ -277,7 +277,7 @@ impl Timer {
     /// Otherwise a chain would be as fast as a rank passes on one call after the other.
     fn hold_back(&mut self, collective: Collective) -> Result<(), Error> {
         let last = self.comm.size() - 1;
-        if !matches!(collective, Collective::Scan | Collective::Exscan) {
+        if last == 0 || !matches!(collective, Collective::Scan | Collective::Exscan) {
             return Ok(());
         }
         match self.comm.rank().index() {

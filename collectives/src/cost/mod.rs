@@ -7,8 +7,8 @@
 //!
 //! Where ranks share CPUs, a step waits until the other ranks of a CPU have run. The work is then
 //! that of all ranks, if this is more for each CPU than that of the busiest rank. Containers of one
-//! machine share its CPUs too: a step wakes a rank, the work is that of all ranks, and a network
-//! counts for the time in which no CPU moves its bytes.
+//! machine share its CPUs too: the work is that of all ranks, a step wakes a rank if it has waited
+//! for a root or its neighbours in a chain or a tree, and a part of a network's time adds to that.
 //!
 //! `Algorithm` states steps, elements and the pattern in which data moves. `traffic` derives a
 //! rank's messages from them, and `bill` prices these by `rates`. All numbers are integers, so that

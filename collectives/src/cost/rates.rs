@@ -188,8 +188,8 @@ pub(super) const NETWORK_PART: u128 = 3;
 /// send to one, or partners exchange.
 pub(crate) const CONGESTED_QUARTERS: u128 = 5;
 
-/// The same for partners that share CPUs. Both send long messages, and neither is there to receive
-/// them.
+/// The same for ranks that share CPUs and send to one rank at a time: partners send long messages,
+/// and neither is there to receive them.
 const PARTNERS_QUARTERS: u128 = 8;
 
 /// The same for partners.

@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use ringfold_types::limits::{FRAGMENT_ALIGN, FRAME_BYTES, LINK_BYTES_MIN};
 use rustix::io::Errno;
 
-use super::frame::{HEADER_BYTES, Header};
+use super::frame::Header;
 use super::socket::{write, write_parts};
 
 /// The sending half of a link.
@@ -105,8 +105,8 @@ impl Writer {
         let is_new = self.left == 0;
         let len = if is_new { frame_len(bytes.len()) } else { self.left };
         let payload = &bytes[self.skip..len];
-        let header = if is_new { Header { tag, len }.encode() } else { [0; HEADER_BYTES] };
-        let header = if is_new { &header[..] } else { &[] };
+        let header = is_new.then(|| Header { tag, len }.encode());
+        let header = header.as_ref().map_or(&[][..], |header| header);
         let held = &self.held[self.gone..];
         let taken = write_parts(socket, [held, header, payload])?;
         self.writable = taken == held.len() + header.len() + payload.len();
@@ -128,8 +128,8 @@ impl Writer {
 }
 
 /// The payload bytes of the next frame of `bytes` remaining bytes. All frames of a longer message
-/// but the last get about the same length, at most `FRAME_BYTES`, so that each fills one packet of
-/// the kernel and leaves no short one behind it.
+/// but the last get about the same length, at most `FRAME_BYTES`, so that each fits one packet of
+/// the kernel.
 const fn frame_len(bytes: usize) -> usize {
     match bytes / FRAME_BYTES {
         0 | 1 => bytes,

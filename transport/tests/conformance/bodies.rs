@@ -95,6 +95,46 @@ pub(crate) fn order_content_tags(make: &Constructor) {
     assert!(b.readable(link(0, 0)).unwrap().is_none());
 }
 
+/// Short messages that are sent ahead of others arrive whole, before them and under their own tags.
+pub(crate) fn short_messages_go_ahead(make: &Constructor) {
+    let (mut a, mut b) = pair(make, 1);
+    for (tag, len) in (0..).step_by(2).zip([1, 16, 17, 1000, 16_384, 64_516, 129_024, 1_000_003]) {
+        for lent in [true, false] {
+            let mut there = [(tag, 16), (tag + 1, len)];
+            let mut there =
+                there.each_mut().map(|(tag, len)| Outgoing::new(link(1, 0), *tag, *len));
+            let mut head = Incoming::new(link(0, 0), tag, 16);
+            let mut body = Incoming::new(link(0, 0), tag + 1, len);
+            let mut landed = vec![0; len];
+            until("two messages carried from end to end", || {
+                a.poll().unwrap();
+                b.poll().unwrap();
+                let [short, long] = &mut there;
+                if !short.is_done() {
+                    let rest = &short.bytes[short.accepted..];
+                    short.accepted += a.send_ahead(link(1, 0), tag, rest).unwrap();
+                }
+                if short.is_done() && !long.is_done() {
+                    long.offer(&mut *a).unwrap();
+                }
+                if !head.is_done() {
+                    head.take(&mut *b, |lent| lent).unwrap();
+                } else if lent {
+                    body.take(&mut *b, |lent| lent).unwrap();
+                } else if !body.is_done() {
+                    let dst = &mut landed[body.arrived..];
+                    if let Some(received) = b.recv(link(0, 0), tag + 1, dst).unwrap() {
+                        assert_eq!(received.tag, tag + 1);
+                        body.arrived += received.bytes;
+                    }
+                }
+                (long.is_done() && body.is_done()).then_some(())
+            });
+            assert!(lent || is_message(tag + 1, 0, &landed), "content of {}", tag + 1);
+        }
+    }
+}
+
 /// `send` and `recv` complete each exchange, however far it got.
 pub(crate) fn exchanges_mix_with_messages(make: &Constructor) {
     let (mut a, mut b) = pair(make, 1);
