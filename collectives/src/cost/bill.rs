@@ -248,7 +248,7 @@ impl Load {
         // Several trees cross borders at different places.
         let is_manifold = matches!(way, Way::Pipelines(2..)) && site.hosts > 2;
         let halves = if is_manifold { 3 } else { 2 };
-        let is_slower = site.oversubscribed && call.collective == Collective::AllReduce;
+        let is_slower = site.oversubscribed && call.collective != Collective::Broadcast;
         let LinkCost { latency_ps, message_ps, .. } = site.rates.far;
         let byte_ps = site.rates.far_byte_ps(users) * halves / 2;
         Passage {

@@ -176,8 +176,8 @@ pub(super) const SWITCH_PS: u128 = 2_200_000;
 /// waited while others waited for the network, so it is asleep.
 pub(crate) const WOKEN_PS: u128 = 20_000_000;
 
-/// How much slower an all-reduce is, in quarters, where ranks share CPUs and links within hosts
-/// alternate with links between hosts.
+/// How much slower a ring or a chain is, in quarters, where ranks share CPUs and links within hosts
+/// alternate with links between hosts. Chains of broadcasts are not, as measured.
 pub(super) const MIXED_QUARTERS: u128 = 6;
 
 /// The part of a network's time that adds to that of the CPUs, as a divisor, where containers share

@@ -341,14 +341,14 @@ allgather 1x4: 4 direct 256 staged 1073741824 direct
 allgather 1x8: 4 direct 512 staged 1073741824 direct
 allgather 4x1: 4 recursive_doubling 262144 direct 4194304 ring
 allgather 8x1: 4 recursive_doubling 524288 direct 8388608 ring
-allgather 2x2: 4 hierarchical 1073741824 ring
-allgather 4x2: 4 hierarchical 524288 ring
+allgather 2x2: 4 hierarchical
+allgather 4x2: 4 hierarchical
 reduce_scatter 1x4: 4 direct 256 staged 268435456 direct
 reduce_scatter 1x8: 4 direct 512 staged 134217728 direct
 reduce_scatter 4x1: 4 halving 262144 direct 4194304 ring
 reduce_scatter 8x1: 4 halving 524288 direct 8388608 ring
-reduce_scatter 2x2: 4 hierarchical 262144 ring
-reduce_scatter 4x2: 4 hierarchical 524288 ring
+reduce_scatter 2x2: 4 hierarchical
+reduce_scatter 4x2: 4 hierarchical
 broadcast 1x4: 4 hierarchical 65536 binomial 131072 scatter_allgather 524288 chain
 broadcast 1x8: 4 hierarchical 65536 binomial
 broadcast 4x1: 4 single_copy 1048576 chain
@@ -359,8 +359,8 @@ reduce 1x4: 4 hierarchical 32768 binomial 262144 ring
 reduce 1x8: 4 hierarchical 65536 binomial
 reduce 4x1: 4 binomial 1048576 ring
 reduce 8x1: 4 binomial 2097152 ring
-reduce 2x2: 4 hierarchical 262144 binomial 1048576 ring
-reduce 4x2: 4 hierarchical 65536 binomial 2097152 ring
+reduce 2x2: 4 hierarchical
+reduce 4x2: 4 hierarchical
 barrier 1x4: 4 dissemination
 barrier 1x8: 4 hierarchical
 barrier 4x1: 4 dissemination
@@ -389,14 +389,14 @@ scan 1x4: 4 recursive_doubling 16384 chain
 scan 1x8: 4 recursive_doubling 32768 chain
 scan 4x1: 4 recursive_doubling 65536 chain
 scan 8x1: 4 recursive_doubling 16384 chain
-scan 2x2: 4 recursive_doubling 16384 chain
-scan 4x2: 4 recursive_doubling 4096 chain
+scan 2x2: 4 recursive_doubling 32768 chain
+scan 4x2: 4 recursive_doubling 16384 chain
 exscan 1x4: 4 recursive_doubling 16384 chain
 exscan 1x8: 4 recursive_doubling 32768 chain
 exscan 4x1: 4 recursive_doubling 65536 chain
 exscan 8x1: 4 recursive_doubling 16384 chain
-exscan 2x2: 4 recursive_doubling 16384 chain
-exscan 4x2: 4 recursive_doubling 4096 chain
+exscan 2x2: 4 recursive_doubling 32768 chain
+exscan 4x2: 4 recursive_doubling 8192 chain
 ";
 
 #[test]

@@ -200,7 +200,8 @@ macro_rules! conformance {
     };
     ($name:ident, $constructor:expr, $is_possible:expr) => {
         conformance!($name, $constructor, $is_possible,
-            bodies: order_content_tags, short_messages_go_ahead, exchanges_mix_with_messages, an_exchange_takes_only_its_tag,
+            bodies: order_content_tags, short_messages_go_ahead,
+                exchanges_mix_with_messages, an_exchange_takes_only_its_tag,
                 equal_tags_concatenate, link_bytes_min, flow_control,
                 readable_is_stable, recv_moves_only_its_tag, lanes_are_independent, many_peers;
             leaving: closed_after_the_rest, flushed_bytes_survive_their_sender,
