@@ -101,7 +101,7 @@ fn another_key_opens_no_group() {
         let mut wire = Wire::connect(endpoint.at);
         wire.send(&Connector::new([8; 32], place).unwrap().hello());
         wire.receive().unwrap();
-        wire.send(&place.message(Kind::Proof, &[9; 32]));
+        wire.send(&place.message(Kind::Proof, &[9; 33]));
         let reason = "it did not prove that it knows the group's key";
         refused(&wire.receive().unwrap_err(), reason);
         server.wait_for_log(&["refused", &wire.name(), reason]);
@@ -118,7 +118,7 @@ fn another_group_and_a_message_that_is_no_hello_are_refused() {
         without_proof(server, &endpoint, &hello, &reason);
         let mut newer = Connector::new(KEY, place).unwrap().hello();
         newer[1] = 9;
-        without_proof(server, &endpoint, &newer, "version 9 of the offload protocol, not 1");
+        without_proof(server, &endpoint, &newer, "version 9 of the offload protocol, not 2");
         let leave = place.message(Kind::Leave, &[]);
         without_proof(server, &endpoint, &leave, "a message out of place");
         // The length is refused before a byte of the payload has come.
@@ -135,7 +135,7 @@ fn a_replayed_handshake_is_refused() {
         let connector = Connector::new(KEY, place).unwrap();
         let mut wire = Wire::connect(endpoint.at);
         wire.send(&connector.hello());
-        let proof = connector.answer(&wire.receive().unwrap().1).unwrap();
+        let proof = connector.answer(&wire.receive().unwrap().1, false).unwrap();
         wire.send(&proof);
         wire.receive().unwrap();
         let mut again = Wire::connect(endpoint.at);
@@ -223,7 +223,7 @@ const ATTEMPTS: [(&str, Attempt); 5] = [
         let mut wire = Wire::connect(endpoint.at);
         wire.send(&Connector::new([8; 32], place).unwrap().hello());
         drop(wire.receive());
-        wire.send(&place.message(Kind::Proof, &[9; 32]));
+        wire.send(&place.message(Kind::Proof, &[9; 33]));
         assert!(wire.receive().is_err());
     }),
     ("slow", |server, endpoint| {

@@ -89,7 +89,7 @@ impl Member {
         let mut wire = Wire::connect(endpoint.at);
         wire.send(&connector.hello());
         let (_, challenge) = wire.receive()?;
-        wire.send(&connector.answer(&challenge)?);
+        wire.send(&connector.answer(&challenge, false)?);
         assert_eq!(wire.receive()?.0.kind, Kind::Welcome);
         Ok(Self { wire, place, window: endpoint.window })
     }

@@ -10,9 +10,11 @@ use ringfold_transport::offload::header::{HEADER_BYTES, Header};
 use ringfold_types::limits::{
     AGGREGATOR_BUFFER_BYTES, AGGREGATOR_FAREWELL_MS, AGGREGATOR_GREETING_BYTES,
 };
-use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
+
+use crate::hub::Shared;
+use crate::way::Way;
 
 /// Bytes that one system call reads beside a long payload.
 const BUFFER_BYTES: usize = AGGREGATOR_BUFFER_BYTES;
@@ -23,7 +25,7 @@ const FAREWELL: Duration = Duration::from_millis(AGGREGATOR_FAREWELL_MS);
 /// A connection and its two directions.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    stream: TcpStream,
+    way: Way,
     peer: SocketAddr,
     buffer: Vec<u8>,
     start: usize,
@@ -42,7 +44,7 @@ pub(crate) struct Connection {
 impl Connection {
     pub(crate) fn new(stream: TcpStream, peer: SocketAddr) -> Self {
         Self {
-            stream,
+            way: Way::new(stream),
             peer,
             buffer: vec![0; GREETING_BYTES],
             start: 0,
@@ -65,6 +67,29 @@ impl Connection {
     pub(crate) fn widen(&mut self) {
         self.buffer.reserve_exact(BUFFER_BYTES - self.buffer.len());
         self.buffer.resize(BUFFER_BYTES, 0);
+    }
+
+    /// Welcomes the child, whose link then replaces this connection.
+    ///
+    /// # Errors
+    /// The connection does not take the welcome.
+    pub(crate) fn join(&mut self, links: Shared, child: u8, welcome: &[u8]) -> io::Result<()> {
+        self.way.join(links, child, welcome)
+    }
+
+    /// Whether the child has not spoken by its link yet.
+    pub(crate) const fn is_joining(&self) -> bool {
+        self.way.is_joining()
+    }
+
+    /// Whether a link has replaced the connection.
+    pub(crate) const fn has_link(&self) -> bool {
+        self.way.has_link()
+    }
+
+    /// Notes that the child has spoken by its link.
+    pub(crate) const fn settle(&mut self) {
+        self.way.settle();
     }
 
     /// As `header`, for tasks that only wait for it.
@@ -141,17 +166,10 @@ impl Connection {
             }
             let is_long = rest.len() >= BUFFER_BYTES;
             let into = if is_long { rest } else { &mut self.buffer[..] };
-            match self.stream.try_read(into) {
-                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-                Ok(count) if is_long => *filled += count,
-                Ok(count) => (self.start, self.end) = (0, count),
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
-                    match self.stream.poll_read_ready(cx) {
-                        Poll::Ready(ready) => ready?,
-                        Poll::Pending => return Ok(false),
-                    }
-                }
-                Err(e) => return Err(e),
+            match self.way.read(cx, into)? {
+                Some(count) if is_long => *filled += count,
+                Some(count) => (self.start, self.end) = (0, count),
+                None => return Ok(false),
             }
         }
         Ok(true)
@@ -166,8 +184,8 @@ impl Connection {
         has_room
     }
 
-    /// Sends a last message, and waits a moment until the child has read it. Unread bytes would
-    /// make the kernel discard the message. A result that has left in part leaves no room for one.
+    /// Sends a last message, and waits a moment until the child has read it. A result that has left
+    /// in part leaves no room for one.
     pub(crate) async fn part_with(mut self, message: &[u8]) {
         let farewell = async {
             if self.result_sent > 0 {
@@ -175,15 +193,7 @@ impl Connection {
             }
             self.out.extend_from_slice(message);
             poll_fn(|cx| self.poll_flush(cx)).await?;
-            self.stream.shutdown().await?;
-            loop {
-                self.stream.readable().await?;
-                match self.stream.try_read(&mut self.buffer) {
-                    Ok(0) => return Ok(()),
-                    Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Err(error),
-                    _ => {}
-                }
-            }
+            self.way.drain(&mut self.buffer).await
         };
         // A child that is gone or late needs no farewell.
         timeout(FAREWELL, farewell).await.unwrap_or(Ok::<(), io::Error>(())).ok();
@@ -192,9 +202,9 @@ impl Connection {
     /// Sends what is queued. Returns whether all has left.
     pub(crate) fn flush(&mut self, cx: &mut Context<'_>) -> io::Result<bool> {
         while !self.out.is_empty() {
-            match self.try_send(cx, &[]) {
-                Ok(Some(sent)) => drop(self.out.drain(..sent)),
-                result => return result.map(|_| false),
+            match self.way.write(cx, [&self.out, &[]])? {
+                Some(sent) => drop(self.out.drain(..sent)),
+                None => return Ok(false),
             }
         }
         Ok(true)
@@ -215,36 +225,12 @@ impl Connection {
         while self.result_sent < HEADER_BYTES + payload.len() {
             let head = head.get(self.result_sent..).unwrap_or_default();
             let start = self.result_sent.saturating_sub(HEADER_BYTES);
-            let parts = [io::IoSlice::new(head), io::IoSlice::new(&payload[start..])];
-            match self.try_send(cx, &parts)? {
+            match self.way.write(cx, [head, &payload[start..]])? {
                 Some(sent) => self.result_sent += sent,
                 None => return Ok(false),
             }
         }
         self.result_sent = 0;
         Ok(true)
-    }
-
-    /// Writes `parts`, or the queue if there are none. Returns `None` if the socket is full.
-    fn try_send(
-        &self,
-        cx: &mut Context<'_>,
-        parts: &[io::IoSlice<'_>],
-    ) -> io::Result<Option<usize>> {
-        loop {
-            let sent = match parts {
-                [] => self.stream.try_write(&self.out),
-                parts => self.stream.try_write_vectored(parts),
-            };
-            match sent {
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
-                    match self.stream.poll_write_ready(cx) {
-                        Poll::Ready(ready) => ready?,
-                        Poll::Pending => return Ok(None),
-                    }
-                }
-                sent => return sent.map(Some),
-            }
-        }
     }
 }

@@ -31,8 +31,8 @@ const NAMED: u32 = 16;
 pub(crate) struct Proven {
     pub(crate) place: Place,
     pub(crate) connection: Connection,
-    /// The message that ends the handshake.
-    pub(crate) welcome: Vec<u8>,
+    /// Whether the child can use a link in place of the connection.
+    pub(crate) has_carrier: bool,
 }
 
 /// Sends every proven child to `children`, until the receiver is dropped.
@@ -98,9 +98,9 @@ async fn greet(
     let late = |_| Err(format!("it did not prove itself within {HANDSHAKE:?}"));
     let proven = timeout(HANDSHAKE, shake(&mut connection, group, key)).await;
     match proven.unwrap_or_else(late) {
-        Ok((place, welcome)) => {
+        Ok((place, has_carrier)) => {
             connection.widen();
-            Ok(Proven { place, connection, welcome })
+            Ok(Proven { place, connection, has_carrier })
         }
         Err(reason) => {
             connection.part_with(&refusal(group, 0, &reason)).await;
@@ -113,15 +113,14 @@ async fn shake(
     connection: &mut Connection,
     group: u32,
     key: [u8; 32],
-) -> Result<(Place, Vec<u8>), String> {
+) -> Result<(Place, bool), String> {
     let (header, payload) = message(connection, group).await?;
     let acceptor = Acceptor::new(key, &header, &payload).map_err(|e| e.to_string())?;
     connection.queue(&acceptor.challenge());
     let (header, payload) = message(connection, group).await?;
-    if !acceptor.accepts(&header, &payload) {
-        return Err("it did not prove that it knows the group's key".into());
-    }
-    Ok((acceptor.place(), acceptor.welcome()))
+    let unproven = "it did not prove that it knows the group's key";
+    let has_carrier = acceptor.accept(&header, &payload).ok_or(unproven)?;
+    Ok((acceptor.place(), has_carrier))
 }
 
 /// Sends what is queued, and receives a message of the handshake.

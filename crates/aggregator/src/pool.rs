@@ -62,6 +62,14 @@ impl Pool {
     }
 }
 
+impl Lease {
+    /// Bytes of the share.
+    #[must_use]
+    pub const fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
 impl Drop for Lease {
     fn drop(&mut self) {
         self.pool.used.fetch_sub(self.bytes, Ordering::Relaxed);

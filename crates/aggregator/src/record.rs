@@ -17,7 +17,11 @@ pub(crate) struct Record {
     /// The group above, and whether this one is connected to it.
     pub(crate) above: Option<Endpoint>,
     pub(crate) is_above: AtomicBool,
+    /// Bytes that the group may use.
+    pub(crate) memory: usize,
     pub(crate) connected: AtomicU32,
+    /// Connected children whose chunks go by a carrier.
+    pub(crate) linked: AtomicU32,
     pub(crate) chunks: AtomicU64,
     pub(crate) bytes: AtomicU64,
 }
@@ -31,12 +35,14 @@ impl Records {
         &self,
         group: u32,
         job: String,
-        shape: Shape,
+        (shape, memory): (Shape, usize),
         above: Option<Endpoint>,
     ) -> Arc<Record> {
-        let (connected, is_above) = (AtomicU32::new(0), AtomicBool::new(false));
+        let (connected, linked, is_above) = Default::default();
         let (chunks, bytes) = (AtomicU64::new(0), AtomicU64::new(0));
-        let record = Arc::new(Record { job, shape, above, is_above, connected, chunks, bytes });
+        let record =
+            Record { job, shape, above, is_above, memory, connected, linked, chunks, bytes };
+        let record = Arc::new(record);
         self.with(|groups| groups.insert(group, Arc::clone(&record)));
         record
     }
@@ -61,7 +67,8 @@ impl Records {
                 is_connected: record.is_above.load(Ordering::Relaxed),
             }),
             slots: number(record.shape.children() * record.shape.window),
-            memory: record.shape.bytes() as u64,
+            linked: record.linked.load(Ordering::Relaxed),
+            memory: record.memory as u64,
             chunks: record.chunks.load(Ordering::Relaxed),
             bytes: record.bytes.load(Ordering::Relaxed),
         };

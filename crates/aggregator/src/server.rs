@@ -10,11 +10,12 @@ use ringfold_bootstrap::Secret;
 use ringfold_bootstrap::aggregators::{
     self, Above, Ask, FromAggregator, Granted, Stats, ToAggregator,
 };
+use ringfold_transport::offload::Carrier;
 use ringfold_types::limits;
 use tokio::net::TcpListener;
 
 use crate::core::{Group, Shape};
-use crate::pool::Pool;
+use crate::pool::{Lease, Pool};
 use crate::record::Records;
 use crate::session;
 use crate::uplink::Endpoint;
@@ -38,6 +39,9 @@ pub struct Config {
     pub mbps: u32,
     /// The control port of the parent, as it was named and as an address.
     pub parent: Option<(String, SocketAddr)>,
+    /// Carries the chunks of groups whose members have a carrier too, and for which the pool has
+    /// room.
+    pub carrier: Option<Arc<dyn Carrier>>,
 }
 
 /// An aggregator that listens.
@@ -54,6 +58,7 @@ struct Shared {
     listen: IpAddr,
     mbps: u32,
     parent: Option<(String, SocketAddr)>,
+    carrier: Option<Arc<dyn Carrier>>,
     memory: Arc<Pool>,
     threads: Arc<ThreadPool>,
     records: Records,
@@ -66,7 +71,7 @@ impl Server {
     /// # Errors
     /// The port is taken, or the system refuses threads.
     pub fn bind(config: Config) -> io::Result<Self> {
-        let Config { listen, site, memory, threads, mbps, parent } = config;
+        let Config { listen, site, memory, threads, mbps, parent, carrier } = config;
         let threads = ThreadPoolBuilder::new()
             .num_threads(threads)
             .thread_name(|at| format!("combine-{at}"))
@@ -76,6 +81,7 @@ impl Server {
             listen: listen.ip(),
             mbps,
             parent,
+            carrier,
             memory: Pool::new(memory),
             threads: Arc::new(threads),
             records: Records::default(),
@@ -141,20 +147,33 @@ impl Shared {
         if shared.records.count() >= limits::AGGREGATOR_GROUPS_MAX {
             return Err(format!("{} groups exist", limits::AGGREGATOR_GROUPS_MAX));
         }
-        let lease = shared.memory.take(shape.bytes()).map_err(|e| e.to_string())?;
+        let (lease, carrier) = shared.lease(&shape)?;
         let listener = aggregators::listen(SocketAddr::new(shared.listen, 0));
         let listener = listener.map_err(|e| e.to_string())?;
         let port = listener.local_addr().map_err(|e| e.to_string())?.port();
         let group = shared.next.fetch_add(1, Ordering::Relaxed);
         tracing::info!(job, group, ?shape, ?above, "granted a group");
-        let record = shared.records.insert(group, job, shape.clone(), above);
+        let record = shared.records.insert(group, job, (shape.clone(), lease.bytes()), above);
         let core = Group::new(shape, Some(Arc::clone(&shared.threads)));
-        let records = shared.records.clone();
+        let (records, at) = (shared.records.clone(), shared.listen);
         tokio::spawn(async move {
             let _removed = Removed { records, group };
-            session::serve(core, (group, key), listener, record, lease).await;
+            session::serve(core, (group, key), (listener, at), record, (lease, carrier)).await;
         });
         Ok(Granted { group, port, mbps: shared.mbps })
+    }
+
+    /// Takes memory for a group, and for the links of its children and to its parent. Without room
+    /// for the links, the connections carry the chunks.
+    fn lease(&self, shape: &Shape) -> Result<(Lease, Option<Arc<dyn Carrier>>), String> {
+        let links = shape.children() + usize::from(!shape.is_top);
+        if let Some(carrier) = &self.carrier {
+            match self.memory.take(shape.bytes() + links * carrier.link_bytes()) {
+                Ok(lease) => return Ok((lease, Some(Arc::clone(carrier)))),
+                Err(lack) => tracing::info!("chunks do not go by {}: {lack}", carrier.name()),
+            }
+        }
+        Ok((self.memory.take(shape.bytes()).map_err(|e| e.to_string())?, None))
     }
 
     /// The endpoint of the group above one for which a request came to the address `at`.

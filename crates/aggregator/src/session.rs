@@ -2,22 +2,25 @@
 //! does all I/O of a group, so the core needs no lock. Groups run beside each other.
 
 use std::future::poll_fn;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use ringfold_transport::offload::handshake::Place;
+use ringfold_transport::offload::Carrier;
+use ringfold_transport::offload::handshake::{Place, payload_bytes};
 use ringfold_transport::offload::header::{Header, Kind};
 use ringfold_types::limits;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
-use tokio::task::JoinSet;
+use tokio::task::{JoinSet, block_in_place};
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
 use crate::connection::Connection;
 use crate::core::Group;
 use crate::greeting::{self, Proven, refusal};
+use crate::hub::Hub;
 use crate::pool::Lease;
 use crate::record::Record;
 use crate::uplink::Uplink;
@@ -32,6 +35,12 @@ pub(crate) struct Session {
     core: Group,
     number: u32,
     key: [u8; 32],
+    /// Carries the chunks of children that have one too, if the pool has room for it.
+    carrier: Option<Arc<dyn Carrier>>,
+    /// The address of the group's port.
+    at: IpAddr,
+    /// The links of the children, in each epoch new ones.
+    hub: Option<Hub>,
     record: Arc<Record>,
     /// The children that have proven themselves, from the group's port.
     proven: mpsc::Receiver<Proven>,
@@ -54,9 +63,9 @@ pub(crate) struct Session {
 pub(crate) async fn serve(
     core: Group,
     (number, key): (u32, [u8; 32]),
-    listener: TcpListener,
+    (listener, at): (TcpListener, IpAddr),
     record: Arc<Record>,
-    lease: Lease,
+    (lease, carrier): (Lease, Option<Arc<dyn Carrier>>),
 ) {
     let (sender, proven) = mpsc::channel(core.shape().children());
     let mut beat = interval(BEAT);
@@ -66,6 +75,9 @@ pub(crate) async fn serve(
         core,
         number,
         key,
+        carrier,
+        at,
+        hub: None,
         record,
         proven,
         children,
@@ -87,8 +99,12 @@ pub(crate) async fn serve(
 
 impl Session {
     fn drive(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if let Some(hub) = &mut self.hub {
+            hub.disarm();
+        }
         for _ in 0..ROUNDS_MAX {
-            let mut moved = self.greet(cx);
+            let mut moved = self.work();
+            moved |= self.greet(cx);
             moved |= self.receive(cx);
             moved |= self.climb(cx);
             moved |= self.send(cx);
@@ -96,12 +112,22 @@ impl Session {
             if self.is_over {
                 return Poll::Ready(());
             }
-            if !moved {
+            if !moved && self.hub.as_mut().is_none_or(|hub| hub.may_sleep(cx)) {
                 return Poll::Pending;
             }
         }
         cx.waker().wake_by_ref();
         Poll::Pending
+    }
+
+    /// Does the work of all links.
+    fn work(&mut self) -> bool {
+        let Some(hub) = &self.hub else { return false };
+        hub.poll().unwrap_or_else(|reason| {
+            tracing::warn!(job = self.record.job, group = self.number, "{reason}");
+            self.disconnect(&reason);
+            true
+        })
     }
 
     /// Takes the children that have proven themselves.
@@ -114,14 +140,23 @@ impl Session {
         moved
     }
 
-    fn admit(&mut self, Proven { place, mut connection, welcome }: Proven) {
+    fn admit(&mut self, Proven { place, mut connection, has_carrier }: Proven) {
         match self.core.attach(place.child.into(), place.epoch) {
             Ok(is_new) => {
                 if is_new {
                     self.disconnect("another member has restarted the group");
                     self.left = 0;
                 }
-                connection.queue(&welcome);
+                let hub = if has_carrier { self.hub() } else { None };
+                match hub.map(|hub| (hub.links().clone(), place.welcome(hub.port))) {
+                    Some((links, welcome)) => {
+                        if let Err(error) = connection.join(links, place.child, &welcome) {
+                            self.disconnect(&format!("child {}: {error}", place.child));
+                            return;
+                        }
+                    }
+                    None => drop(connection.queue(&place.welcome(0))),
+                }
                 self.children[usize::from(place.child)] = Some(connection);
                 self.count_connected();
                 if is_new {
@@ -134,6 +169,26 @@ impl Session {
                 self.part_with(connection, refusal(group, place.epoch, &fault.to_string()));
             }
         }
+    }
+
+    /// The links of this epoch. A carrier that cannot be used is not tried again.
+    fn hub(&mut self) -> Option<&Hub> {
+        if let (None, Some(carrier)) = (&self.hub, &self.carrier) {
+            let children = self.children.len();
+            match block_in_place(|| Hub::open(&**carrier, self.at, self.key, children)) {
+                Ok(hub) => self.hub = Some(hub),
+                Err(error) => {
+                    let (group, name) = (self.number, carrier.name());
+                    tracing::warn!(
+                        job = self.record.job,
+                        group,
+                        "chunks do not go by {name}: {error}"
+                    );
+                    self.carrier = None;
+                }
+            }
+        }
+        self.hub.as_ref()
     }
 
     fn receive(&mut self, cx: &mut Context<'_>) -> bool {
@@ -175,6 +230,11 @@ impl Session {
                 }
                 let part = match header.kind {
                     Kind::Refused if bytes <= limits::OFFLOAD_REASON_BYTES_MAX => vec![0; bytes],
+                    Kind::Welcome
+                        if connection.is_joining() && Some(bytes) == payload_bytes(header.kind) =>
+                    {
+                        vec![0; bytes]
+                    }
                     _ => self.core.begin(child, &header).map_err(|fault| fault.to_string())?,
                 };
                 connection.message = Some((header, part));
@@ -185,6 +245,12 @@ impl Session {
             if header.kind == Kind::Refused {
                 let reason = String::from_utf8_lossy(&part);
                 return Err(reason.chars().filter(|c| !c.is_control()).collect());
+            }
+            if header.kind == Kind::Welcome {
+                connection.settle();
+                connection.queue(&place(self.number, self.core.epoch(), child).welcome(0));
+                moved = true;
+                continue;
             }
             let bytes = part.len() as u64;
             self.core.finish(child, &header, part).map_err(|fault| fault.to_string())?;
@@ -197,7 +263,8 @@ impl Session {
     /// Begins to connect to the group above, in the epoch that has begun.
     fn connect_above(&mut self) {
         let Some(above) = self.record.above else { return };
-        let connected = Uplink::connect(above, self.key, self.core.epoch(), self.core.shape());
+        let (epoch, carrier) = (self.core.epoch(), self.carrier.clone());
+        let connected = Uplink::connect(above, self.key, epoch, self.core.shape(), carrier);
         match connected {
             Ok(uplink) => self.uplink = Some(uplink),
             Err(error) => self.disconnect(&format!("its parent at {}: {error}", above.at)),
@@ -207,7 +274,11 @@ impl Session {
     /// Gives combined chunks to the group above, and takes its results.
     fn climb(&mut self, cx: &mut Context<'_>) -> bool {
         let Some(uplink) = &mut self.uplink else { return false };
-        let moved = uplink.exchange(cx, &mut self.core);
+        // An uplink that connects may open devices.
+        let moved = match uplink.is_ready() {
+            true => uplink.exchange(cx, &mut self.core),
+            false => block_in_place(|| uplink.exchange(cx, &mut self.core)),
+        };
         self.record.is_above.store(uplink.is_ready(), Ordering::Relaxed);
         let at = uplink.endpoint().at;
         moved.unwrap_or_else(|error| {
@@ -279,6 +350,7 @@ impl Session {
                 self.part_with(connection, message.clone());
             }
         }
+        self.hub = None;
         self.count_connected();
     }
 
@@ -291,8 +363,11 @@ impl Session {
     }
 
     fn count_connected(&mut self) {
+        let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
         let count = self.children.iter().flatten().count();
-        self.record.connected.store(u32::try_from(count).unwrap_or(u32::MAX), Ordering::Relaxed);
+        let linked = self.children.iter().flatten().filter(|it| it.has_link()).count();
+        self.record.connected.store(number(count), Ordering::Relaxed);
+        self.record.linked.store(number(linked), Ordering::Relaxed);
         self.empty_since = (count == 0).then(|| self.empty_since.unwrap_or_else(Instant::now));
     }
 }

@@ -2,11 +2,12 @@
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use ringfold_transport::offload::aggregator::AggregatorGroup;
+use ringfold_transport::offload::aggregator::{AggregatorGroup, Child};
 use ringfold_transport::offload::handshake::Place;
-use ringfold_transport::offload::{Chunk, Group as _, OffloadError, Properties};
+use ringfold_transport::offload::{Carrier, Chunk, Group as _, OffloadError, Properties};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
@@ -38,14 +39,15 @@ impl Uplink {
         key: [u8; 32],
         epoch: u32,
         shape: &Shape,
+        carrier: Option<Arc<dyn Carrier>>,
     ) -> Result<Self, OffloadError> {
         let place = Place { group: endpoint.group, epoch, child: endpoint.child };
         let members: u16 = shape.members.iter().sum();
         let (window, chunk_bytes_max) = (shape.window, shape.chunk_bytes_max);
         let properties = Properties { window, chunk_bytes_max, fixed_order: true, exact: true };
         let last = shape.first + (members - 1);
-        let group =
-            AggregatorGroup::connect(endpoint.at, key, place, shape.first..=last, properties)?;
+        let child = Child { place, key, members: shape.first..=last };
+        let group = AggregatorGroup::connect(endpoint.at, child, properties, carrier)?;
         let wake = group.wake_fd().try_clone_to_owned()?;
         #[expect(deprecated, reason = "an owned descriptor stays open while it is registered")]
         let wake = AsyncFd::with_interest(wake, Interest::READABLE)?;

@@ -1,14 +1,17 @@
 //! `ringfold aggregate`: serves in-network reduction, or prints the numbers of a running server.
 
 use std::io::{IsTerminal as _, Write};
-use std::net::{SocketAddr, ToSocketAddrs};
-use std::path::PathBuf;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use ringfold_aggregator::server::{Config, Server};
 use ringfold_bootstrap::Secret;
 use ringfold_bootstrap::aggregators::{self, Trees};
+use ringfold_topology::discover::machine;
+use ringfold_transport::offload::{ByRdma, Carrier};
 use ringfold_types::Amount;
 use tracing_subscriber::filter::LevelFilter;
 
@@ -68,14 +71,20 @@ pub(crate) fn answer(args: &Args) -> Result<String> {
         Some(name) => Some((name.clone(), resolve(&name)?)),
         None => None,
     };
+    let carrier = carrier(listen.ip())?;
+    let by = match &carrier {
+        Ok(carrier) => carrier.name().to_owned(),
+        Err(lack) => format!("tcp ({lack})"),
+    };
+    let carrier = carrier.ok();
     runtime.block_on(async {
         let (memory, mbps) = (args.memory.0, args.gbps.unwrap_or(0));
-        let config = Config { listen, site, memory, threads, mbps, parent };
+        let config = Config { listen, site, memory, threads, mbps, parent, carrier };
         let server = Server::bind(config).with_context(|| format!("cannot listen at {listen}"))?;
         let mut out = std::io::stdout();
         writeln!(
             out,
-            "aggregator at {}: a pool of {} bytes, {threads} threads",
+            "aggregator at {}: a pool of {} bytes, {threads} threads, chunks by {by}",
             server.address()?,
             args.memory,
         )
@@ -84,6 +93,18 @@ pub(crate) fn answer(args: &Args) -> Result<String> {
         server.run().await;
         Ok(String::new())
     })
+}
+
+/// The carrier of chunks, by the variables with which ranks choose RDMA devices, or the reason why
+/// connections carry them. `at` is the address of the control port.
+fn carrier(at: IpAddr) -> Result<Result<Arc<dyn Carrier>, String>> {
+    let config = ringfold::Config::from_env()?;
+    if !config.transports.rdma {
+        return Ok(Err("RINGFOLD_TRANSPORT allows no rdma".to_owned()));
+    }
+    let near = Some(at).filter(|at| !at.is_unspecified());
+    let found = ByRdma::find(config.rdma(), near, machine(Path::new("/")));
+    Ok(found.map(|it| Arc::new(it) as Arc<dyn Carrier>).map_err(|lack| lack.to_string()))
 }
 
 /// The control port of the parent, if there is one.
@@ -112,8 +133,8 @@ fn table(stats: &aggregators::Stats) -> String {
     let (all, used) = stats.memory;
     let mut text = format!(
         "pool: {used} of {all} bytes\n\
-         {:<24} {:>8} {:>9} {:>9} {:>7} {:>14} {:>12} {:>16}  parent\n",
-        "job", "group", "children", "connected", "slots", "memory", "chunks", "bytes"
+         {:<24} {:>8} {:>9} {:>9} {:>7} {:>7} {:>14} {:>12} {:>16}  parent\n",
+        "job", "group", "children", "connected", "linked", "slots", "memory", "chunks", "bytes"
     );
     let mut groups: Vec<_> = stats.groups.iter().collect();
     groups.sort_by_key(|group| (&group.job, group.group));
@@ -128,8 +149,9 @@ fn table(stats: &aggregators::Stats) -> String {
             },
         );
         text += &format!(
-            "{job:<24} {:>8} {children:>9} {connected:>9} {:>7} {:>14} {:>12} {:>16}  {parent}\n",
-            group.group, group.slots, group.memory, group.chunks, group.bytes
+            "{job:<24} {:>8} {children:>9} {connected:>9} {:>7} {:>7} {:>14} {:>12} {:>16}  \
+             {parent}\n",
+            group.group, group.linked, group.slots, group.memory, group.chunks, group.bytes
         );
     }
     text

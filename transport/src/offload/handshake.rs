@@ -5,9 +5,14 @@
 //! child                                   aggregator
 //!   Hello: child, group, epoch, nonce  ->
 //!                            <-  Challenge: nonce, proof
-//!   Proof                              ->
-//!                            <-  Welcome, or Refused with the reason
+//!   Proof, carrier                     ->
+//!                            <-  Welcome: port, or Refused with the reason
 //! ```
+//!
+//! The byte after the proof says whether the child has a carrier. The port is that of the
+//! aggregator's `Links` if both ends have a carrier, and 0 if the connection itself carries the
+//! chunks. With a port the child says `Welcome` over its link, and the aggregator answers so. Then
+//! the link has replaced the connection.
 //!
 //! The key is the group's. It derives from the job's secret, and member 0 gives it to the
 //! aggregator. So an aggregator knows nothing by which it could pose as a rank.
@@ -24,6 +29,10 @@ use crate::proof::{
 
 /// Bytes of the longest payload that a child sends before it is welcome.
 pub const PAYLOAD_BYTES_MAX: usize = HELLO_BYTES;
+/// Bytes of a child's proof, and of the byte about its carrier.
+const ANSWER_BYTES: usize = PROOF_BYTES + 1;
+/// Bytes of the port in a welcome.
+const PORT_BYTES: usize = 2;
 
 const PROTOCOL: Protocol = Protocol { magic: *b"RFof", version: VERSION as u32 };
 /// The aggregator in a hello. Children are numbered below it.
@@ -41,6 +50,12 @@ pub struct Place {
 }
 
 impl Place {
+    /// Encodes the message that ends the handshake, with the port of the aggregator's links.
+    #[must_use]
+    pub fn welcome(&self, port: u16) -> Vec<u8> {
+        self.message(Kind::Welcome, &port.to_le_bytes())
+    }
+
     /// Encodes a message about this place, with its payload.
     #[must_use]
     pub fn message(&self, kind: Kind, payload: &[u8]) -> Vec<u8> {
@@ -80,9 +95,9 @@ impl Connector {
     ///
     /// # Errors
     /// The aggregator does not know the group's key.
-    pub fn answer(&self, challenge: &[u8]) -> Result<Vec<u8>, OffloadError> {
+    pub fn answer(&self, challenge: &[u8], has_carrier: bool) -> Result<Vec<u8>, OffloadError> {
         let proof = self.key.answer(&self.hello, challenge).ok_or(OffloadError::Unproven)?;
-        Ok(self.place.message(Kind::Proof, &proof))
+        Ok(self.place.message(Kind::Proof, &[&proof[..], &[u8::from(has_carrier)]].concat()))
     }
 }
 
@@ -123,16 +138,13 @@ impl Acceptor {
         self.place.message(Kind::Challenge, &self.challenged.challenge(&self.key))
     }
 
-    /// Whether the child's second message proves that it knows the group's key.
+    /// Whether the child's second message proves that it knows the group's key. Returns whether the
+    /// child has a carrier, or `None` if it proves nothing.
     #[must_use]
-    pub fn accepts(&self, header: &Header, payload: &[u8]) -> bool {
-        header.kind == Kind::Proof && self.challenged.accepts(&self.key, payload)
-    }
-
-    /// The message that ends the handshake.
-    #[must_use]
-    pub fn welcome(&self) -> Vec<u8> {
-        self.place.message(Kind::Welcome, &[])
+    pub fn accept(&self, header: &Header, payload: &[u8]) -> Option<bool> {
+        let (has_carrier @ (0 | 1), proof) = payload.split_last()? else { return None };
+        let is_proven = header.kind == Kind::Proof && self.challenged.accepts(&self.key, proof);
+        is_proven.then_some(*has_carrier == 1)
     }
 }
 
@@ -142,13 +154,19 @@ pub const fn payload_bytes(kind: Kind) -> Option<usize> {
     match kind {
         Kind::Hello => Some(HELLO_BYTES),
         Kind::Challenge => Some(CHALLENGE_BYTES),
-        Kind::Proof => Some(PROOF_BYTES),
-        Kind::Welcome => Some(0),
+        Kind::Proof => Some(ANSWER_BYTES),
+        Kind::Welcome => Some(PORT_BYTES),
         _ => None,
     }
 }
 
-const _: () = assert!(PROOF_BYTES <= PAYLOAD_BYTES_MAX && HELLO_BYTES > HEADER_BYTES);
+/// Returns the port of a welcome's payload; `None` if the connection carries the chunks.
+#[must_use]
+pub fn port(payload: &[u8]) -> Option<u16> {
+    payload.first_chunk().map(|port| u16::from_le_bytes(*port)).filter(|port| *port != 0)
+}
+
+const _: () = assert!(ANSWER_BYTES <= PAYLOAD_BYTES_MAX && HELLO_BYTES > HEADER_BYTES);
 
 #[cfg(test)]
 mod tests {
@@ -171,14 +189,23 @@ mod tests {
         let (header, payload) = split(&hello);
         let aggregator = Acceptor::new([1; 32], &header, payload).unwrap();
         assert_eq!(aggregator.place(), PLACE);
-        let proof = child.answer(split(&aggregator.challenge()).1).unwrap();
-        let (header, payload) = split(&proof);
-        assert!(aggregator.accepts(&header, payload));
-        assert_eq!(split(&aggregator.welcome()).0.kind, Kind::Welcome);
+        for has_carrier in [false, true] {
+            let proof = child.answer(split(&aggregator.challenge()).1, has_carrier).unwrap();
+            let (header, payload) = split(&proof);
+            assert_eq!(aggregator.accept(&header, payload), Some(has_carrier));
+        }
+        for (given, told) in [(0, None), (7411, Some(7411))] {
+            let welcome = PLACE.welcome(given);
+            let (header, payload) = split(&welcome);
+            assert_eq!((header.kind, port(payload)), (Kind::Welcome, told));
+        }
         // A recorded proof opens no other connection.
+        let proof = child.answer(split(&aggregator.challenge()).1, false).unwrap();
+        let (proof, payload) = split(&proof);
         let (first, hello) = split(&hello);
         let other = Acceptor::new([1; 32], &first, hello).unwrap();
-        assert!(!other.accepts(&header, payload));
+        assert_eq!(other.accept(&proof, payload), None);
+        assert_eq!(other.accept(&proof, &[]), None);
     }
 
     #[test]
@@ -188,7 +215,7 @@ mod tests {
         let (header, payload) = split(&hello);
         let stranger = Acceptor::new([2; 32], &header, payload).unwrap();
         let challenge = stranger.challenge();
-        assert!(matches!(child.answer(split(&challenge).1), Err(OffloadError::Unproven)));
+        assert!(matches!(child.answer(split(&challenge).1, false), Err(OffloadError::Unproven)));
         for other in [
             Header { child: 4, ..header },
             Header { group: 8, ..header },

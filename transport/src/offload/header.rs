@@ -19,7 +19,7 @@ use super::contract::Reduction;
 pub const HEADER_BYTES: usize = 32;
 
 /// The version of the protocol. It covers headers, handshake and the meaning of messages.
-pub const VERSION: u8 = 1;
+pub const VERSION: u8 = 2;
 
 /// The bit of the data type's byte that marks accumulators.
 const ACCUMULATOR: u8 = 0x80;
@@ -243,7 +243,7 @@ mod tests {
         };
         let bytes = header.encode();
         let wanted: [u8; 32] = [
-            6, 1, 2, 3, 4, 4, 5, 6, 9, 0, 0, 0, 10, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0xcd, 0xab, 0,
+            6, 2, 2, 3, 4, 4, 5, 6, 9, 0, 0, 0, 10, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0xcd, 0xab, 0,
             0, 0x87, 3, 2, 1,
         ];
         assert_eq!(bytes, wanted);
@@ -257,7 +257,7 @@ mod tests {
         bytes[0] = 200;
         let error = Header::decode(&bytes).unwrap_err();
         assert_eq!(error, BadHeader::Version { ours: VERSION, theirs: 7 });
-        assert!(error.to_string().contains('7') && error.to_string().contains('1'), "{error}");
+        assert!(error.to_string().contains('7') && error.to_string().contains('2'), "{error}");
     }
 
     proptest! {

@@ -8,7 +8,8 @@
 //! * `handshake`: the proof that both ends of a data connection belong to the group;
 //! * `slots`: the results that a member keeps, in two generations;
 //! * `ticket`: the data with which the other members find the aggregator of member 0's grant;
-//! * `aggregator`: the provider whose groups are connections to aggregators over TCP;
+//! * `aggregator`: the provider whose groups are connections to aggregators;
+//! * `carrier`, `links`: the links that carry the chunks of such connections by RDMA;
 //! * `mock`: a provider within one process, for tests.
 //!
 //! Each tree of aggregators is a device of its own, and a call's chunks are striped over the groups
@@ -19,14 +20,17 @@
 //! The terms are those of SHARP and SwitchML: an *aggregator* combines the chunks of its *children*
 //! (streaming aggregation), and a slot alternates between two generations.
 pub mod aggregator;
+mod carrier;
 mod contract;
 mod error;
 pub mod handshake;
 pub mod header;
+pub mod links;
 pub mod mock;
 mod slots;
 pub mod ticket;
 
+pub use carrier::{ByRdma, Carrier, End};
 pub use contract::{Awaited, Chunk, Device, Group, Outcome, Properties, Provider, Reduction};
 pub use error::OffloadError;
 pub use slots::Slots;

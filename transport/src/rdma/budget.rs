@@ -13,14 +13,21 @@ use super::settings::Settings;
 
 /// Lanes, both ways, for which a peer's share of bytes suffices: no schedule uses more.
 pub(super) const LANES: usize = 2;
-/// Bytes of a peer's share on each rail.
-const RAIL_BYTES: usize = 2 * LANES * RDMA_RING_BYTES + MAILBOX_BYTES;
+
+/// Returns the bytes of a peer's share on each rail, for an endpoint with so many lanes.
+#[must_use]
+pub const fn peer_bytes(lanes: usize) -> usize {
+    let lanes = if lanes < LANES { lanes } else { LANES };
+    2 * lanes * RDMA_RING_BYTES + MAILBOX_BYTES
+}
 
 /// The queue pairs and bytes that are left.
 #[derive(Debug)]
 pub(super) struct Budget {
     queue_pairs: Account,
     bytes: Account,
+    /// Bytes of a peer's share on each rail.
+    peer_bytes: usize,
     /// Peers that got less than they could use.
     pub(super) curbed: usize,
     /// Peers that got nothing.
@@ -41,11 +48,12 @@ pub(super) struct Share {
 }
 
 impl Budget {
-    pub(super) fn new(settings: &Settings) -> Self {
+    pub(super) fn new(settings: &Settings, lanes: usize) -> Self {
         let &Settings { queue_pairs_max, bytes_max, .. } = settings;
         Self {
             queue_pairs: Account { most: queue_pairs_max, left: queue_pairs_max },
             bytes: Account { most: bytes_max, left: bytes_max },
+            peer_bytes: peer_bytes(lanes),
             curbed: 0,
             refused: 0,
         }
@@ -54,7 +62,7 @@ impl Budget {
     /// Takes the share of one more peer, which could use `rails` rails with `each` queue pairs.
     /// Returns the reason if there is none.
     pub(super) fn share(&mut self, peer: Rank, rails: usize, each: u8) -> Result<Share, String> {
-        let by_bytes = self.bytes.left / RAIL_BYTES;
+        let by_bytes = self.bytes.left / self.peer_bytes;
         let share = rails.min(by_bytes).min(self.queue_pairs.left);
         if share == 0 && rails > 0 {
             self.refused += 1;
@@ -74,14 +82,14 @@ impl Budget {
             );
         }
         self.queue_pairs.left -= share.rails * usize::from(share.each);
-        self.bytes.left -= share.rails * RAIL_BYTES;
+        self.bytes.left -= share.rails * self.peer_bytes;
         Ok(share)
     }
 
     /// Takes back the part of a share that was not used.
     pub(super) const fn settle(&mut self, share: Share, rails: usize, queue_pairs: usize) {
         self.queue_pairs.left += share.rails * share.each as usize - queue_pairs;
-        self.bytes.left += (share.rails - rails) * RAIL_BYTES;
+        self.bytes.left += (share.rails - rails) * self.peer_bytes;
     }
 
     /// Takes bytes that are registered beyond a share: those of a ring or of pages, once for each
@@ -128,7 +136,7 @@ mod tests {
 
     fn budget(queue_pairs_max: usize, rings: usize) -> Budget {
         let bytes_max = rings * RDMA_RING_BYTES + 4 * MAILBOX_BYTES;
-        Budget::new(&Settings { queue_pairs_max, bytes_max, ..Settings::default() })
+        Budget::new(&Settings { queue_pairs_max, bytes_max, ..Settings::default() }, LANES)
     }
 
     #[test]

@@ -56,6 +56,7 @@ mod sys;
 mod tests;
 mod wire;
 
+pub use budget::peer_bytes;
 pub use endpoint::{Config, Rdma};
 pub use examine::{Examined, Finding, Port, State, examine};
 pub use filter::{Filter, InvalidFilter};

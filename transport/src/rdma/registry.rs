@@ -235,7 +235,7 @@ mod tests {
     use crate::rdma::settings::Settings;
 
     fn registry() -> (Registry, Budget) {
-        (Registry::default(), Budget::new(&Settings::default()))
+        (Registry::default(), Budget::new(&Settings::default(), 1))
     }
 
     #[test]

@@ -83,6 +83,8 @@ pub struct GroupStats {
     pub parent: Option<Parent>,
     /// Its slots.
     pub slots: u32,
+    /// Connected children whose chunks go by links, as over RDMA.
+    pub linked: u32,
     /// Bytes of memory that it may use.
     pub memory: u64,
     /// Chunks that have been combined.

@@ -66,7 +66,8 @@ fn ticket(aggregator: &Aggregator, tree: &Placement, ranks: u32, epoch: u32) -> 
 
 fn connect(grant: &Grant, members: usize) -> Vec<Box<dyn Group>> {
     let tickets = [grant.encode()];
-    let provider = || Aggregators::new(vec![Tree { name: "tree".into(), key: KEY, grant: None }]);
+    let provider =
+        || Aggregators::new(vec![Tree { name: "tree".into(), key: KEY, grant: None }], None);
     let connect = |at: u16| provider().connect(0, at, &tickets).unwrap();
     (0..u16::try_from(members).unwrap()).map(connect).collect()
 }

@@ -107,7 +107,7 @@ fn request() -> Ask {
 /// Connects a member with a key, and waits until its group is ready.
 fn member(grant: &Grant, member: u16, key: [u8; 32]) -> Result<Box<dyn Group>, OffloadError> {
     let tree = Tree { name: "tree".into(), key, grant: None };
-    let mut group = Aggregators::new(vec![tree]).connect(0, member, &[grant.encode()])?;
+    let mut group = Aggregators::new(vec![tree], None).connect(0, member, &[grant.encode()])?;
     drive(&mut group, |group| group.is_ready())?;
     Ok(group)
 }
@@ -240,7 +240,7 @@ fn a_wrong_secret_and_a_wrong_key_are_refused_and_the_group_goes_on() {
     let mut answer = Vec::new();
     strange.read_to_end(&mut answer).unwrap();
     let text = String::from_utf8_lossy(&answer[32..]);
-    assert!(text.contains("version 9") && text.contains("not 1"), "{text}");
+    assert!(text.contains("version 9") && text.contains("not 2"), "{text}");
     let barrier = Barrier::new(MEMBERS.into());
     thread::scope(|scope| {
         for at in 0..MEMBERS {

@@ -2,13 +2,14 @@
 //! to connect to them.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ringfold_bootstrap::Secret;
 use ringfold_bootstrap::aggregators::{LeafGrant, Placement, Terms, TreeGrant, grant};
 use ringfold_transport::offload::aggregator::{Aggregators, Tree};
 use ringfold_transport::offload::ticket::{Grant, Leaf};
-use ringfold_transport::offload::{Group, OffloadError, Provider as _, Reduction};
+use ringfold_transport::offload::{Carrier, Group, OffloadError, Provider as _, Reduction};
 use ringfold_types::{Chain, limits};
 
 /// The time that an aggregator may take to answer.
@@ -53,6 +54,8 @@ pub(crate) struct AggregatorSite {
     pub(crate) job: String,
     /// Ranks of the communicator.
     pub(crate) ranks: usize,
+    /// Carries this rank's chunks, if it has devices for that.
+    pub(crate) carrier: Option<Arc<dyn Carrier>>,
 }
 
 impl AggregatorSite {
@@ -83,7 +86,7 @@ impl AggregatorSite {
     /// The provider of one group.
     fn provider(&self, group: usize, term: u32) -> Aggregators {
         let tree = Tree { name: self.name(group), key: self.key(group, term), grant: None };
-        Aggregators::new(vec![tree])
+        Aggregators::new(vec![tree], self.carrier.clone())
     }
 }
 

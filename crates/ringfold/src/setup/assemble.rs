@@ -64,7 +64,8 @@ pub(super) fn assemble(
     let (agreed, members) = members.unless_all_fail(agreed)?;
     let Agreed { layout, occupancy, fabric, heritage } = agreed;
     let keys = Secret::new(membership.key);
-    let joined = in_network::join(config, (&name, keys), layout, (&members, &found.host.name));
+    let at = (&members, &found.host.name[..]);
+    let joined = in_network::join(config, (&name, keys), layout, at, found.carrier(config));
     let ((layout, offload), members) = members.unless_all_fail(joined)?;
     if let Some(rails) = &mut endpoints.rails {
         fabric.label(rank, rails);

@@ -1,8 +1,10 @@
 //! A member's end of a group: one connection, its handshake, and the results that arrive.
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ringfold_types::limits::{
@@ -11,16 +13,18 @@ use ringfold_types::limits::{
 use ringfold_types::{Collective, Wire};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
-use rustix::net::{Shutdown, getpeername, shutdown, sockopt};
 
 use super::incoming::{Incoming, Received};
 use super::outgoing::Outgoing;
+use super::way::{Way, ended};
+use crate::offload::carrier::Carrier;
 use crate::offload::contract::{Awaited, Chunk, Group, Outcome, Properties};
 use crate::offload::error::OffloadError;
-use crate::offload::handshake::{Connector, Place, payload_bytes};
+use crate::offload::handshake::{Connector, Place, payload_bytes, port};
 use crate::offload::header::{BadHeader, HEADER_BYTES, Header, Kind};
+use crate::offload::links::Links;
 use crate::offload::slots::Slots;
-use crate::tcp::socket::{connecting, write};
+use crate::tcp::socket::connecting;
 use crate::tcp::ticker::Ticker;
 use crate::tcp::{Liveness, Route};
 
@@ -30,15 +34,37 @@ const HANDSHAKE: Duration = Duration::from_millis(HANDSHAKE_MS);
 /// Bytes of a heartbeat's payload: two masks of children.
 const BEAT_BYTES: usize = 16;
 
+/// A child as its aggregator knows it.
+#[derive(Clone)]
+pub struct Child {
+    /// The child's place, which no other child has.
+    pub place: Place,
+    /// The group's key.
+    pub key: [u8; 32],
+    /// The child itself, or the members below it.
+    pub members: RangeInclusive<u16>,
+}
+
+impl fmt::Debug for Child {
+    /// Omits the key.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { place, members, .. } = self;
+        f.debug_struct("Child")
+            .field("place", place)
+            .field("members", members)
+            .finish_non_exhaustive()
+    }
+}
+
 /// A child's connection to its aggregator. The child is a member, or an aggregator with several
 /// members below it.
 #[derive(Debug)]
 pub struct AggregatorGroup {
     at: SocketAddr,
-    place: Place,
-    members: RangeInclusive<u16>,
+    child: Child,
     properties: Properties,
-    socket: OwnedFd,
+    carrier: Option<Arc<dyn Carrier>>,
+    way: Way,
     state: State,
     out: Outgoing,
     incoming: Incoming,
@@ -67,21 +93,24 @@ enum State {
     Connecting(Box<Connector>),
     /// The aggregator has the hello.
     Greeting(Box<Connector>),
+    /// The aggregator has the first message by the link.
+    Linking,
     Open,
     Failed(OffloadError),
 }
 
 impl AggregatorGroup {
-    /// Begins to connect the child with these members to the aggregator at `at`.
+    /// Begins to connect a child to the aggregator at `at`. If both have a carrier, a link of it
+    /// replaces the connection before the group is ready. Then one call of `poll` may block as
+    /// `Carrier::over` does.
     ///
     /// # Errors
     /// The system refuses a descriptor or random bytes, or has no route.
     pub fn connect(
         at: SocketAddr,
-        key: [u8; 32],
-        place: Place,
-        members: RangeInclusive<u16>,
+        child: Child,
         properties: Properties,
+        carrier: Option<Arc<dyn Carrier>>,
     ) -> Result<Self, OffloadError> {
         let unreachable =
             |e: Errno| OffloadError::Unreachable { at: at.to_string(), source: e.into() };
@@ -89,15 +118,15 @@ impl AggregatorGroup {
         let socket = connecting(route, Liveness::default()).map_err(unreachable)?;
         let (epoll, ticker) = (epoll::create(epoll::CreateFlags::CLOEXEC), Ticker::new());
         let (epoll, ticker) = (epoll.map_err(system)?, ticker.map_err(system)?);
-        epoll::add(&epoll, &socket, EventData::new_u64(0), EventFlags::empty()).map_err(system)?;
+        let way = Way::new(socket, &epoll).map_err(system)?;
         epoll::add(&epoll, &ticker, EventData::new_u64(1), EventFlags::IN).map_err(system)?;
         Ok(Self {
             at,
-            place,
-            members,
+            state: State::Connecting(Box::new(Connector::new(child.key, child.place)?)),
+            child,
             properties,
-            socket,
-            state: State::Connecting(Box::new(Connector::new(key, place)?)),
+            carrier,
+            way,
             out: Outgoing::default(),
             incoming: Incoming::new(),
             head: [0; HEADER_BYTES],
@@ -119,8 +148,8 @@ impl AggregatorGroup {
     pub fn abandon(mut self, reason: &str) {
         if matches!(self.state, State::Open) && self.out.is_empty() {
             let end = reason.floor_char_boundary(OFFLOAD_REASON_BYTES_MAX);
-            let message = self.place.message(Kind::Refused, &reason.as_bytes()[..end]);
-            write(&self.socket, &message).ok();
+            let message = self.child.place.message(Kind::Refused, &reason.as_bytes()[..end]);
+            self.way.write(&message).ok();
         }
         self.state = State::Failed(OffloadError::Closed);
     }
@@ -128,6 +157,7 @@ impl AggregatorGroup {
     /// Keeps the reason for the end of the group, and returns it.
     fn fail(&mut self, error: OffloadError) -> OffloadError {
         let again = error.again();
+        self.way.withdraw();
         self.state = State::Failed(error);
         again
     }
@@ -135,13 +165,14 @@ impl AggregatorGroup {
     /// Sends and receives what it can. Sets `moved` if anything did, also before an error.
     fn progress(&mut self, moved: &mut bool) -> Result<(), OffloadError> {
         *moved |= self.begin()?;
-        *moved |= self.out.flush(&self.socket).map_err(ended)?;
+        *moved |= self.way.poll()?;
+        *moved |= self.out.flush(&mut self.way)?;
         while self.receive()? {
             *moved = true;
         }
         if *moved {
             // Answers of the handshake leave at once.
-            self.out.flush(&self.socket).map_err(ended)?;
+            self.out.flush(&mut self.way)?;
         }
         self.check_silence(*moved)
     }
@@ -151,9 +182,7 @@ impl AggregatorGroup {
         let State::Connecting(connector) = &self.state else { return Ok(false) };
         let unreachable =
             |e: Errno| OffloadError::Unreachable { at: self.at.to_string(), source: e.into() };
-        sockopt::socket_error(&self.socket).map_err(system)?.map_err(unreachable)?;
-        // A socket has a peer once it is connected.
-        if getpeername(&self.socket).is_err() {
+        if !self.way.is_connected().map_err(unreachable)? {
             return Ok(false);
         }
         self.out.push(&connector.hello());
@@ -170,8 +199,8 @@ impl AggregatorGroup {
             return Ok(false);
         }
         if self.message.is_none() {
-            let got = self.incoming.receive(&self.socket, &mut self.head, &mut self.head_filled);
-            if !whole(got)? {
+            let got = self.incoming.receive(&mut self.way, &mut self.head, &mut self.head_filled);
+            if !whole(got?)? {
                 return Ok(false);
             }
             let header = Header::decode(&self.head).map_err(|bad| match bad {
@@ -189,11 +218,11 @@ impl AggregatorGroup {
             _ => &mut self.payload[..],
         };
         let before = self.payload_filled;
-        let got = self.incoming.receive(&self.socket, dst, &mut self.payload_filled);
+        let got = self.incoming.receive(&mut self.way, dst, &mut self.payload_filled);
         if self.payload_filled > before {
             self.hear();
         }
-        if !whole(got)? {
+        if !whole(got?)? {
             return Ok(false);
         }
         self.hear();
@@ -207,13 +236,13 @@ impl AggregatorGroup {
     fn check(&mut self, header: &Header) -> Result<(), OffloadError> {
         let told = (header.group, header.epoch, header.child);
         let bytes = header.bytes as usize;
-        let is_ours = told == (self.place.group, self.place.epoch, self.place.child);
+        let Place { group, epoch, child } = self.child.place;
+        let is_ours = told == (group, epoch, child);
         let fits = match (header.kind, &self.state) {
             // An aggregator may refuse a child before it knows the child's place.
             (Kind::Refused, _) => return check(bytes <= OFFLOAD_REASON_BYTES_MAX),
-            (Kind::Challenge | Kind::Welcome, State::Greeting(_)) => {
-                Some(bytes) == payload_bytes(header.kind)
-            }
+            (Kind::Challenge | Kind::Welcome, State::Greeting(_))
+            | (Kind::Welcome, State::Linking) => Some(bytes) == payload_bytes(header.kind),
             (Kind::Beat, State::Open) => bytes == BEAT_BYTES,
             (Kind::Result, State::Open) if self.slots.is_waiting() => {
                 let number = self.slots.arrived();
@@ -229,9 +258,16 @@ impl AggregatorGroup {
     fn act(&mut self, header: &Header) -> Result<(), OffloadError> {
         match (header.kind, &self.state) {
             (Kind::Challenge, State::Greeting(connector)) => {
-                self.out.push(&connector.answer(&self.payload)?);
+                self.out.push(&connector.answer(&self.payload, self.carrier.is_some())?);
             }
-            (Kind::Welcome, State::Greeting(_)) => self.state = State::Open,
+            (Kind::Welcome, State::Greeting(_)) => match port(&self.payload) {
+                Some(port) => self.link(port)?,
+                None => self.state = State::Open,
+            },
+            (Kind::Welcome, State::Linking) => {
+                self.way.settle();
+                self.state = State::Open;
+            }
             (Kind::Result, _) => {
                 self.slots.arrive();
                 self.awaited = Awaited::default();
@@ -249,6 +285,21 @@ impl AggregatorGroup {
         Ok(())
     }
 
+    /// Has a link to the aggregator's port replace the connection.
+    fn link(&mut self, port: u16) -> Result<(), OffloadError> {
+        let unasked = OffloadError::Protocol("a link that this child did not ask for");
+        let Some(carrier) = &self.carrier else { return Err(unasked) };
+        let own = self.way.own_address().map_err(ended)?;
+        let Child { place, key, .. } = self.child;
+        let at = SocketAddr::new(self.at.ip(), port);
+        let links = Links::dial(&**carrier, place.child, (own, at), key)?;
+        self.way.change(links, &self.epoll).map_err(system)?;
+        self.out.push(&place.welcome(0));
+        self.state = State::Linking;
+        self.hear();
+        Ok(())
+    }
+
     fn hear(&mut self) {
         self.heard = Instant::now();
         self.suspected = None;
@@ -258,7 +309,7 @@ impl AggregatorGroup {
     fn patience(&self) -> Option<Duration> {
         match self.state {
             State::Open => self.slots.is_waiting().then_some(SILENCE),
-            State::Connecting(_) | State::Greeting(_) => Some(HANDSHAKE),
+            State::Connecting(_) | State::Greeting(_) | State::Linking => Some(HANDSHAKE),
             State::Failed(_) => None,
         }
     }
@@ -302,12 +353,13 @@ impl Group for AggregatorGroup {
         if !self.slots.is_waiting() {
             self.hear();
         }
-        let root = reduction.root.clamp(*self.members.start(), *self.members.end());
+        let Child { place, members, .. } = &self.child;
+        let root = reduction.root.clamp(*members.start(), *members.end());
         self.slots.post(chunk, reduction.output_bytes(chunk.count, root));
         let length = u32::try_from(bytes.len()).expect("a chunk within its limit");
         let is_barrier = reduction.collective == Collective::Barrier;
         let header = Header {
-            child: self.place.child,
+            child: place.child,
             slot: self.slots.slot(chunk.number),
             chunk: chunk.number,
             tag: chunk.tag,
@@ -315,15 +367,14 @@ impl Group for AggregatorGroup {
             form: if is_barrier { Wire::Element } else { reduction.form },
             op: reduction.op,
             root: reduction.root,
-            ..Header::plain(kind, self.place.group, self.place.epoch, length)
+            ..Header::plain(kind, place.group, place.epoch, length)
         };
-        let sent = self.out.send(&self.socket, &header.encode(), bytes);
-        match sent {
+        match self.out.send(&mut self.way, &header.encode(), bytes) {
             Ok(()) => Ok(true),
             // What the aggregator said before it closed the connection tells more.
-            Err(errno) => {
+            Err(error) => {
                 let told = self.progress(&mut false).err();
-                Err(self.fail(told.unwrap_or_else(|| ended(errno))))
+                Err(self.fail(told.unwrap_or(error)))
             }
         }
     }
@@ -368,8 +419,7 @@ impl Group for AggregatorGroup {
         if !matches!(self.state, State::Failed(_)) {
             self.state = State::Failed(OffloadError::Closed);
         }
-        // Fails only if the connection has ended.
-        shutdown(&self.socket, Shutdown::Both).ok();
+        self.way.close();
     }
 
     fn wake_fd(&self) -> BorrowedFd<'_> {
@@ -378,9 +428,7 @@ impl Group for AggregatorGroup {
 
     fn arm(&mut self) {
         let is_sending = !self.out.is_empty() || matches!(self.state, State::Connecting(_));
-        let out = if is_sending { EventFlags::OUT } else { EventFlags::empty() };
-        let flags = EventFlags::IN | EventFlags::RDHUP | out;
-        epoll::modify(&self.epoll, &self.socket, EventData::new_u64(0), flags).ok();
+        self.way.arm(&self.epoll, is_sending);
         let check = self.patience().map(|patience| match self.suspected {
             Some(at) => (self.heard + patience).max(at + BEAT),
             None => self.heard + patience - BEAT,
@@ -389,7 +437,7 @@ impl Group for AggregatorGroup {
     }
 
     fn disarm(&mut self) {
-        epoll::modify(&self.epoll, &self.socket, EventData::new_u64(0), EventFlags::empty()).ok();
+        self.way.disarm(&self.epoll);
         self.ticker.stop();
     }
 }
@@ -398,7 +446,9 @@ impl Drop for AggregatorGroup {
     /// Tells the aggregator that this is no failure, if everything before has left.
     fn drop(&mut self) {
         if matches!(self.state, State::Open) && self.out.is_empty() {
-            write(&self.socket, &self.place.message(Kind::Leave, &[])).ok();
+            self.way.write(&self.child.place.message(Kind::Leave, &[])).ok();
+        } else {
+            self.way.withdraw();
         }
     }
 }
@@ -407,19 +457,11 @@ fn check(is_sound: bool) -> Result<(), OffloadError> {
     if is_sound { Ok(()) } else { Err(OffloadError::Protocol("a message out of place")) }
 }
 
-fn whole(received: Result<Received, Errno>) -> Result<bool, OffloadError> {
-    match received.map_err(ended)? {
+fn whole(received: Received) -> Result<bool, OffloadError> {
+    match received {
         Received::Whole => Ok(true),
         Received::Part => Ok(false),
         Received::End => Err(OffloadError::Closed),
-    }
-}
-
-/// The error of a connection that broke.
-fn ended(errno: Errno) -> OffloadError {
-    match errno {
-        Errno::CONNRESET | Errno::PIPE | Errno::NOTCONN => OffloadError::Closed,
-        errno => system(errno),
     }
 }
 

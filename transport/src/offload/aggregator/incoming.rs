@@ -1,16 +1,14 @@
 //! The bytes that arrive from an aggregator. Short messages arrive by one system call. The payload
 //! of a long one goes straight to its slot.
 
-use std::os::fd::OwnedFd;
-
-use rustix::io::Errno;
-
-use crate::tcp::socket::{Read, read};
+use super::way::Way;
+use crate::offload::error::OffloadError;
+use crate::tcp::socket::Read;
 
 /// Bytes of the buffer.
 const BUFFER_BYTES: usize = 4096;
 
-/// A buffer between the socket and the receiver.
+/// A buffer between the way and the receiver.
 #[derive(Debug)]
 pub(super) struct Incoming {
     buffer: Box<[u8; BUFFER_BYTES]>,
@@ -37,10 +35,10 @@ impl Incoming {
     /// Moves bytes to `dst` behind the first `filled` of them, and raises `filled`.
     pub(super) fn receive(
         &mut self,
-        socket: &OwnedFd,
+        way: &mut Way,
         dst: &mut [u8],
         filled: &mut usize,
-    ) -> Result<Received, Errno> {
+    ) -> Result<Received, OffloadError> {
         loop {
             let rest = &mut dst[*filled..];
             if rest.is_empty() {
@@ -56,7 +54,7 @@ impl Incoming {
             }
             let is_long = rest.len() >= BUFFER_BYTES;
             let into = if is_long { rest } else { &mut self.buffer[..] };
-            match read(socket, into)? {
+            match way.read(into)? {
                 Read::Bytes(count) if is_long => *filled += count,
                 Read::Bytes(count) => (self.start, self.end) = (0, count),
                 Read::NotYet => return Ok(Received::Part),

@@ -1,20 +1,25 @@
-//! The provider whose groups are connections to ringfold's aggregators over TCP.
+//! The provider whose groups are connections to ringfold's aggregators: over TCP, or by the links of
+//! a `Carrier`.
 //!
 //! Member 0 asks the aggregators' control port for the group, and its ticket tells the others where
 //! they connect. Each member has one connection, to the aggregator whose child it is. A chunk
-//! leaves at once as far as the socket takes it; the group keeps a copy of the rest.
+//! leaves at once as far as its way takes it; the group keeps a copy of the rest.
 
 mod group;
 mod incoming;
 mod outgoing;
+mod way;
+
+use std::sync::Arc;
 
 use ringfold_types::{Collective, limits};
 
+use super::carrier::Carrier;
 use super::contract::{Device, Group, Properties, Provider, Reduction};
 use super::error::OffloadError;
 use super::handshake::Place;
 use super::ticket::Grant;
-pub use group::AggregatorGroup;
+pub use group::{AggregatorGroup, Child};
 
 /// A tree of aggregators.
 pub struct Tree {
@@ -30,12 +35,14 @@ pub struct Tree {
 pub struct Aggregators {
     devices: Vec<Device>,
     trees: Vec<Tree>,
+    carrier: Option<Arc<dyn Carrier>>,
 }
 
 impl Aggregators {
-    /// Makes the provider of these trees, which are the same at all members.
+    /// Makes the provider of these trees, which are the same at all members. `carrier` carries the
+    /// chunks of this member, if its aggregator has one too.
     #[must_use]
-    pub fn new(trees: Vec<Tree>) -> Self {
+    pub fn new(trees: Vec<Tree>, carrier: Option<Arc<dyn Carrier>>) -> Self {
         let device = |tree: &Tree| {
             let (window, chunk_bytes_max) = tree
                 .grant
@@ -45,7 +52,7 @@ impl Aggregators {
                 });
             Device { name: tree.name.clone(), properties: properties(window, chunk_bytes_max) }
         };
-        Self { devices: trees.iter().map(device).collect(), trees }
+        Self { devices: trees.iter().map(device).collect(), trees, carrier }
     }
 }
 
@@ -84,9 +91,9 @@ impl Provider for Aggregators {
         let nowhere = OffloadError::Protocol("a ticket without a place for this member");
         let (leaf, child) = grant.place(member).ok_or(nowhere)?;
         let place = Place { group: leaf.group, epoch: grant.epoch, child };
+        let child = Child { place, key: tree.key, members: member..=member };
         let properties = properties(grant.window, grant.chunk_bytes_max);
-        let group =
-            AggregatorGroup::connect(leaf.at, tree.key, place, member..=member, properties)?;
+        let group = AggregatorGroup::connect(leaf.at, child, properties, self.carrier.clone())?;
         Ok(Box::new(group))
     }
 }

@@ -1,14 +1,9 @@
-//! The bytes that a member has handed over and its socket has not taken.
+//! The bytes that a member has handed over and its way to the aggregator has not taken.
 
-use std::io::IoSlice;
-use std::os::fd::OwnedFd;
+use super::way::Way;
+use crate::offload::error::OffloadError;
 
-use rustix::io::{Errno, retry_on_intr};
-use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
-
-use crate::tcp::socket::write;
-
-/// The bytes that wait for the socket.
+/// The bytes that wait for the way.
 #[derive(Debug, Default)]
 pub(super) struct Outgoing {
     bytes: Vec<u8>,
@@ -29,21 +24,15 @@ impl Outgoing {
     /// Sends a header and its payload: straight from their memory, or behind what waits.
     pub(super) fn send(
         &mut self,
-        socket: &OwnedFd,
+        way: &mut Way,
         header: &[u8],
         payload: &[u8],
-    ) -> Result<(), Errno> {
+    ) -> Result<(), OffloadError> {
         let mut sent = 0;
         if self.is_empty() {
             self.bytes.clear();
             self.sent = 0;
-            let parts = [IoSlice::new(header), IoSlice::new(payload)];
-            let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-            let mut control = SendAncillaryBuffer::default();
-            sent = match retry_on_intr(|| sendmsg(socket, &parts, &mut control, flags)) {
-                Err(Errno::AGAIN) => 0,
-                result => result?,
-            };
+            sent = way.write_both(header, payload)?;
         }
         let of_header = sent.min(header.len());
         self.bytes.extend_from_slice(&header[of_header..]);
@@ -51,12 +40,12 @@ impl Outgoing {
         Ok(())
     }
 
-    /// Sends what waits, as far as the socket takes it. Returns whether anything left.
-    pub(super) fn flush(&mut self, socket: &OwnedFd) -> Result<bool, Errno> {
+    /// Sends what waits, as far as the way takes it. Returns whether anything left.
+    pub(super) fn flush(&mut self, way: &mut Way) -> Result<bool, OffloadError> {
         if self.is_empty() {
             return Ok(false);
         }
-        let sent = write(socket, &self.bytes[self.sent..])?;
+        let sent = way.write(&self.bytes[self.sent..])?;
         self.sent += sent;
         if self.is_empty() {
             self.bytes.clear();

@@ -1,6 +1,6 @@
 //! The client against a scripted aggregator with one child, over loopback.
 
-use std::io::{Read as _, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -9,10 +9,13 @@ use ringfold_types::{DataType, ReduceOp, Wire};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::*;
+use crate::contract::Transport;
+use crate::offload::carrier::End;
 use crate::offload::contract::{Awaited, Chunk};
 use crate::offload::handshake::Acceptor;
-use crate::offload::header::{HEADER_BYTES, Header, Kind};
+use crate::offload::header::{HEADER_BYTES, Header, Kind, VERSION};
 use crate::offload::ticket::Leaf;
+use crate::tcp::Tcp;
 
 const KEY: [u8; 32] = [7; 32];
 const REDUCTION: Reduction = Reduction {
@@ -41,12 +44,17 @@ impl Child {
     }
 
     fn welcome(&mut self) {
+        self.greet(false, 0);
+    }
+
+    /// Welcomes a child that must say whether it has a carrier.
+    fn greet(&mut self, has_carrier: bool, port: u16) {
         let (header, payload) = self.receive();
         let acceptor = Acceptor::new(KEY, &header, &payload).unwrap();
         self.0.write_all(&acceptor.challenge()).unwrap();
         let (header, payload) = self.receive();
-        assert!(acceptor.accepts(&header, &payload));
-        self.0.write_all(&acceptor.welcome()).unwrap();
+        assert_eq!(acceptor.accept(&header, &payload), Some(has_carrier));
+        self.0.write_all(&acceptor.place().welcome(port)).unwrap();
     }
 }
 
@@ -55,14 +63,23 @@ fn with(
     key: [u8; 32],
     script: impl FnOnce(&mut Child) + Send + 'static,
 ) -> (Box<dyn Group>, JoinHandle<()>) {
+    with_carrier(key, None, script)
+}
+
+/// As `with`, for a member with a carrier.
+fn with_carrier(
+    key: [u8; 32],
+    carrier: Option<Arc<dyn Carrier>>,
+    script: impl FnOnce(&mut Child) + Send + 'static,
+) -> (Box<dyn Group>, JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let at: SocketAddr = listener.local_addr().unwrap();
     let aggregator = thread::spawn(move || script(&mut Child(listener.accept().unwrap().0)));
     let leaves = vec![Leaf { first: 0, children: 2, group: 5, at }];
     let grant = Grant { window: 2, chunk_bytes_max: 1 << 20, epoch: 1, leaves };
     let tree = |grant| Tree { name: at.to_string(), key, grant };
-    let ticket = Aggregators::new(vec![tree(Some(grant))]).listen(0).unwrap();
-    let mut member = Aggregators::new(vec![tree(None)]);
+    let ticket = Aggregators::new(vec![tree(Some(grant))], None).listen(0).unwrap();
+    let mut member = Aggregators::new(vec![tree(None)], carrier);
     (member.connect(0, 1, &[ticket, Vec::new()]).unwrap(), aggregator)
 }
 
@@ -164,7 +181,7 @@ fn every_end_of_an_aggregator_has_its_error() {
         bytes[1] = 9;
         child.0.write_all(&bytes).unwrap();
     });
-    assert!(matches!(newer, OffloadError::Version { ours: 1, theirs: 9 }));
+    assert!(matches!(newer, OffloadError::Version { ours: VERSION, theirs: 9 }));
     // The end of the connection shows that the child gave the aggregator up.
     let silent = fault(|child, _| {
         assert_eq!(child.0.read(&mut [0]).unwrap(), 0);
@@ -240,7 +257,7 @@ fn nobody_at_the_address_is_an_error_that_names_it() {
     let leaves = vec![Leaf { first: 0, children: 1, group: 0, at: nobody }];
     let grant = Grant { window: 1, chunk_bytes_max: 1, epoch: 0, leaves };
     let tree = Tree { name: String::new(), key: KEY, grant: Some(grant.clone()) };
-    let connected = Aggregators::new(vec![tree]).connect(0, 0, &[grant.encode()]);
+    let connected = Aggregators::new(vec![tree], None).connect(0, 0, &[grant.encode()]);
     let error = connected
         .and_then(|mut group| until(&mut group, |group| Ok(group.is_ready())))
         .unwrap_err();
@@ -248,3 +265,65 @@ fn nobody_at_the_address_is_an_error_that_names_it() {
 }
 
 const BEAT: Duration = Duration::from_millis(limits::OFFLOAD_BEAT_MS);
+
+/// Carries chunks by the TCP endpoint.
+#[derive(Debug)]
+struct OverTcp;
+
+impl Carrier for OverTcp {
+    fn name(&self) -> &'static str {
+        "tcp"
+    }
+
+    fn link_bytes(&self) -> usize {
+        1
+    }
+
+    fn over(&self, tcp: Tcp, end: End) -> io::Result<Box<dyn Transport>> {
+        assert!(!format!("{end:?}").contains("key: ["), "the key stays secret");
+        Ok(Box::new(tcp))
+    }
+}
+
+/// A member with a carrier meets an aggregator that says `welcome` and then follows `script`.
+/// Returns the member's error.
+fn linking(port: u16, script: impl FnOnce(&mut Child) + Send + 'static) -> OffloadError {
+    let carrier: Arc<dyn Carrier> = Arc::new(OverTcp);
+    let (mut group, aggregator) = with_carrier(KEY, Some(carrier), move |child| {
+        child.greet(true, port);
+        script(child);
+    });
+    let began = Instant::now();
+    let error = until(&mut group, |group| Ok(group.is_ready())).unwrap_err();
+    assert!(began.elapsed() < 2 * Duration::from_millis(limits::HANDSHAKE_MS));
+    drop(group);
+    aggregator.join().unwrap();
+    error
+}
+
+#[test]
+fn a_link_that_leads_nowhere_is_an_error() {
+    // Nobody listens at the port.
+    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let error = linking(nobody, |child| {
+        assert_eq!(child.0.read(&mut [0]).unwrap(), 0);
+    });
+    assert!(matches!(&error, OffloadError::Io(_)), "{error}");
+    // A process listens there and never answers.
+    let mute = TcpListener::bind("127.0.0.1:0").unwrap();
+    let error = linking(mute.local_addr().unwrap().port(), |child| {
+        assert_eq!(child.0.read(&mut [0]).unwrap(), 0);
+    });
+    assert!(matches!(&error, OffloadError::Silent { .. } | OffloadError::Closed), "{error}");
+    // The aggregator ends while the member waits for the link.
+    let error = linking(mute.local_addr().unwrap().port(), |_| {});
+    assert!(matches!(&error, OffloadError::Closed), "{error}");
+}
+
+#[test]
+fn a_link_that_nobody_asked_for_is_an_error() {
+    let (mut group, aggregator) = with(KEY, |child| child.greet(false, 7411));
+    let error = until(&mut group, |group| Ok(group.is_ready())).unwrap_err();
+    assert!(matches!(&error, OffloadError::Protocol(_)), "{error}");
+    aggregator.join().unwrap();
+}

@@ -31,7 +31,7 @@ impl Devices {
         Self {
             has_iwarp: rails.0.iter().any(Rail::is_iwarp),
             rails,
-            budget: Budget::new(&config.settings),
+            budget: Budget::new(&config.settings, config.lanes),
             registry: Registry::new(config.placement),
             completions: Vec::with_capacity(COMPLETIONS),
         }

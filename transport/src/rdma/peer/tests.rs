@@ -60,7 +60,7 @@ impl End {
     fn new(rank: usize, may_use_tcp: bool) -> Self {
         let peer = Peer::new(Rank::at(1 - rank), LANES, may_use_tcp);
         let (settings, rails) = (Settings::default(), Rails::none());
-        let budget = Budget::new(&settings);
+        let budget = Budget::new(&settings, LANES);
         let registry = Registry::default();
         Self { peer, rank: Rank::at(rank), settings, rails, budget, registry }
     }

@@ -234,7 +234,7 @@ mod tests {
             local: LocalEvidence { evidence, is_of_use: true, ..LocalEvidence::default() },
             rates: Rates::default(),
             seat: PriceSeat::default(),
-            has_rdma: false,
+            rdma_ports: 0,
         }
     }
 

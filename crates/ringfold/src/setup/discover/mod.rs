@@ -9,11 +9,13 @@ mod interfaces;
 mod topology_file;
 
 use std::path::Path;
+use std::sync::Arc;
 
 use ringfold_bootstrap::interface::Choice;
 use ringfold_topology::discover::{Cpus, Host, cores, machine, seat, wire_mbps};
 use ringfold_topology::machine::Machine;
 use ringfold_topology::prices::{Rates, Seat};
+use ringfold_transport::offload::{ByRdma, Carrier};
 use ringfold_transport::rdma::{OpenPort, Rails};
 use ringfold_types::Rank;
 
@@ -43,8 +45,8 @@ pub(super) struct Discovered {
     pub(super) rates: Rates,
     /// The place of its cores.
     pub(super) seat: Seat,
-    /// Whether this process has RDMA ports that it may use.
-    pub(super) has_rdma: bool,
+    /// The number of RDMA ports that this process may use.
+    pub(super) rdma_ports: usize,
 }
 
 impl Discovered {
@@ -78,7 +80,7 @@ impl Discovered {
             true => (rates, seat(Path::new("/"), &cpus)),
             false => Default::default(),
         };
-        let has_rdma = rails.is_some();
+        let rdma_ports = ports.len();
         let found = Self {
             host,
             cpus,
@@ -89,7 +91,7 @@ impl Discovered {
             local,
             rates,
             seat,
-            has_rdma,
+            rdma_ports,
         };
         Ok((found, rails))
     }
@@ -99,7 +101,7 @@ impl Discovered {
     /// # Errors
     /// RDMA fails, and nothing else is allowed.
     pub(super) fn rails(&self, config: &Config, rank: Rank) -> Result<Option<Rails>, InitError> {
-        if !self.has_rdma {
+        if self.rdma_ports == 0 {
             return Ok(None);
         }
         let mut rails = open_rails(config, rank, self.interface.as_ref())?;
@@ -107,6 +109,15 @@ impl Discovered {
             rails.locate(machine);
         }
         Ok(rails)
+    }
+}
+
+impl Discovered {
+    /// Returns the carrier of chunks for in-network reduction, if this process has RDMA ports.
+    pub(super) fn carrier(&self, config: &Config) -> Option<Arc<dyn Carrier>> {
+        let near = self.interface.as_ref().map(|choice| choice.address);
+        let by_rdma = ByRdma::new(config.rdma(), near, self.machine.clone(), self.rdma_ports);
+        (self.rdma_ports > 0).then(|| Arc::new(by_rdma) as Arc<dyn Carrier>)
     }
 }
 

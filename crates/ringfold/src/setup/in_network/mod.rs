@@ -12,7 +12,7 @@ use ringfold_bootstrap::Secret;
 use ringfold_bootstrap::aggregators::{Placement, TreeGrant, Trees};
 use ringfold_collectives::in_network_members;
 use ringfold_topology::{Aggregation, AggregationTree, Layout};
-use ringfold_transport::offload::Group;
+use ringfold_transport::offload::{Carrier, Group};
 use ringfold_types::limits::{
     CHANNELS_MAX, OFFLOAD_CHUNK_BYTES, OFFLOAD_OFFER_BYTES_MAX, OFFLOAD_REASON_BYTES_MAX,
     OFFLOAD_WINDOW,
@@ -27,7 +27,7 @@ use crate::offload::{ASK, AggregatorSite, FIRST, Shared, Site, ready, ticket};
 
 /// Asks for the groups that the settings name, for a communicator of these members. Returns the
 /// layout with the aggregators that serve it, and this rank's ends of their groups. `host` is the
-/// name of this rank's host. Blocks.
+/// name of this rank's host, and `carrier` carries its chunks. Blocks.
 ///
 /// # Errors
 /// The exchange fails, the settings are wrong, or `require` cannot be met: the same error on every
@@ -37,6 +37,7 @@ pub(super) fn join(
     (job, keys): (&str, Secret),
     layout: Layout,
     (members, host): (&Members, &str),
+    carrier: Option<Arc<dyn Carrier>>,
 ) -> Result<(Layout, Option<Arc<Shared>>), InitError> {
     let is_required = config.in_network == InNetwork::Require;
     if config.in_network == InNetwork::Off || layout.hosts() < 2 {
@@ -53,6 +54,7 @@ pub(super) fn join(
         keys,
         job: job[..job.floor_char_boundary(JOB_BYTES_MAX)].to_owned(),
         ranks: layout.size(),
+        carrier,
     };
     let host = config.host_id.as_deref().unwrap_or(host);
     let host = &host[..host.floor_char_boundary(HOST_BYTES_MAX)];
