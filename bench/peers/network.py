@@ -37,18 +37,18 @@ exec {folder}/enter "$host" sh -c "$*"
 CLASSES = 256
 
 
-def burst(rate):
-    """The bytes that a link may send at once, which take 0.5 ms at its rate: at least two packets.
-    A message within them travels at the speed of memory. Fewer bytes would cost a part of the rate,
-    since timers are late."""
-    return max(round(bytes_per_second(rate) * 5e-4), 2 * 1514)
+def burst(rate, seconds=5e-4):
+    """The bytes that a link may send at once, which take so many seconds at its rate: at least two
+    packets. A message within them travels at the speed of memory. Fewer bytes would cost a part of
+    the rate, since timers are late."""
+    return max(round(bytes_per_second(rate) * seconds), 2 * 1514)
 
 
-def most_at_once(rate):
+def most_at_once(rate, seconds=5e-4):
     """The bytes of the longest packet that a host makes for its interface to cut. One beyond the
     burst would be cut by the limiter instead, at so many cycles for each 1500 bytes that the CPUs
     would be the limit. Headers of the pieces count too."""
-    return min(burst(rate) * 15 // 16, 1 << 16)
+    return min(burst(rate, seconds) * 15 // 16, 1 << 16)
 
 
 class Spaces:
@@ -88,14 +88,15 @@ class Spaces:
         run(f"ip -n {space} link add switch type bridge")
         run(f"ip -n {space} link set switch up")
 
-    def _plug(self, host, interface, switch, port, mtu=1500, rate=None):
-        """Links an interface of a host to a port of a switch, with `rate` in each direction."""
+    def _plug(self, host, interface, switch, port, mtu=1500, rate=None, seconds=5e-4):
+        """Links an interface of a host to a port of a switch, with `rate` in each direction. The
+        bytes of so many seconds may pass at once."""
         run(f"ip -n {host} link add {interface} type veth peer name {port} netns {switch}")
         for space, link in ((host, interface), (switch, port)):
             run(f"ip -n {space} link set {link} mtu {mtu} up")
             if rate:
-                run(f"ip -n {space} link set {link} gso_max_size {most_at_once(rate)}")
-                limits = f"tbf rate {rate} burst {burst(rate)} latency 50ms"
+                run(f"ip -n {space} link set {link} gso_max_size {most_at_once(rate, seconds)}")
+                limits = f"tbf rate {rate} burst {burst(rate, seconds)} latency 50ms"
                 run(f"tc -n {space} qdisc add dev {link} root {limits}")
         run(f"ip -n {switch} link set {port} master switch")
 

@@ -101,7 +101,7 @@ fn another_key_opens_no_group() {
         let mut wire = Wire::connect(endpoint.at);
         wire.send(&Connector::new([8; 32], place).unwrap().hello());
         wire.receive().unwrap();
-        wire.send(&place.message(Kind::Proof, &[9; 33]));
+        wire.send(&place.message(Kind::Proof, &[&[9; 32][..], &[0]].concat()));
         let reason = "it did not prove that it knows the group's key";
         refused(&wire.receive().unwrap_err(), reason);
         server.wait_for_log(&["refused", &wire.name(), reason]);
@@ -223,7 +223,7 @@ const ATTEMPTS: [(&str, Attempt); 5] = [
         let mut wire = Wire::connect(endpoint.at);
         wire.send(&Connector::new([8; 32], place).unwrap().hello());
         drop(wire.receive());
-        wire.send(&place.message(Kind::Proof, &[9; 33]));
+        wire.send(&place.message(Kind::Proof, &[&[9; 32][..], &[0]].concat()));
         assert!(wire.receive().is_err());
     }),
     ("slow", |server, endpoint| {

@@ -11,7 +11,7 @@ use ringfold_types::limits::{
     AGGREGATOR_BUFFER_BYTES, AGGREGATOR_FAREWELL_MS, AGGREGATOR_GREETING_BYTES,
 };
 use tokio::net::TcpStream;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use crate::hub::Shared;
 use crate::way::Way;
@@ -20,6 +20,8 @@ use crate::way::Way;
 const BUFFER_BYTES: usize = AGGREGATOR_BUFFER_BYTES;
 /// Bytes of the buffer before a child has proven itself. A handshake is two short messages.
 const GREETING_BYTES: usize = AGGREGATOR_GREETING_BYTES / 4;
+/// The pause between two looks at a link that ends.
+const PAUSE: Duration = Duration::from_millis(1);
 const FAREWELL: Duration = Duration::from_millis(AGGREGATOR_FAREWELL_MS);
 
 /// A connection and its two directions.
@@ -192,8 +194,18 @@ impl Connection {
                 return Ok(());
             }
             self.out.extend_from_slice(message);
-            poll_fn(|cx| self.poll_flush(cx)).await?;
-            self.way.drain(&mut self.buffer).await
+            if !self.way.has_link() {
+                poll_fn(|cx| self.poll_flush(cx)).await?;
+                return self.way.drain(&mut self.buffer).await;
+            }
+            loop {
+                let is_on_its_way = self.way.poll_link()?;
+                let has_left = poll_fn(|cx| Poll::Ready(self.flush(cx))).await?;
+                if has_left && is_on_its_way {
+                    return Ok(());
+                }
+                sleep(PAUSE).await;
+            }
         };
         // A child that is gone or late needs no farewell.
         timeout(FAREWELL, farewell).await.unwrap_or(Ok::<(), io::Error>(())).ok();

@@ -12,13 +12,19 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::runtime::Handle;
 
+use crate::pool::Lease;
+
 /// The links, for the session and the connections of its children.
 #[derive(Clone, Debug)]
 pub(crate) struct Shared(Arc<Closing>);
 
-/// Closes the links on a thread that may block, since the children may be late.
+/// Closes the links on a thread that may block, since the children may be late. The group's memory
+/// returns after that.
 #[derive(Debug)]
-struct Closing(Mutex<Option<Links>>);
+struct Closing {
+    links: Mutex<Option<Links>>,
+    lease: Arc<Lease>,
+}
 
 /// The aggregator's end, and the wake-ups of its task.
 #[derive(Debug)]
@@ -41,22 +47,28 @@ impl Shared {
 
 impl Closing {
     fn lock(&self) -> MutexGuard<'_, Option<Links>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.links.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for Closing {
     fn drop(&mut self) {
-        let links = self.lock().take();
+        let (mut links, lease) = (self.lock().take(), Arc::clone(&self.lease));
+        let close = move || {
+            if let Some(links) = &mut links {
+                links.withdraw();
+            }
+            drop((links, lease));
+        };
         if let Ok(runtime) = Handle::try_current() {
-            runtime.spawn_blocking(move || drop(links));
+            runtime.spawn_blocking(close);
         }
     }
 }
 
 impl Hub {
-    /// Opens the carrier's devices for this many children, at an address of this host. Blocks for
-    /// some tenths of a second.
+    /// Opens the carrier's devices for this many children, at an address of this host. The links
+    /// hold the lease until they are closed. Blocks for some tenths of a second.
     ///
     /// # Errors
     /// The carrier cannot be used now.
@@ -64,13 +76,14 @@ impl Hub {
         carrier: &dyn Carrier,
         at: IpAddr,
         key: [u8; 32],
-        children: usize,
+        (children, lease): (usize, &Arc<Lease>),
     ) -> io::Result<Self> {
         let (links, port) = Links::listen(carrier, at, key, children)?;
         let wake = links.wake_fd().try_clone_to_owned()?;
         #[expect(deprecated, reason = "an owned descriptor stays open while it is registered")]
         let wake = AsyncFd::with_interest(wake, Interest::READABLE)?;
-        let links = Shared(Arc::new(Closing(Mutex::new(Some(links)))));
+        let links = Mutex::new(Some(links));
+        let links = Shared(Arc::new(Closing { links, lease: Arc::clone(lease) }));
         Ok(Self { links, wake, is_armed: false, port })
     }
 

@@ -66,7 +66,7 @@ struct Shared {
 }
 
 impl Server {
-    /// Listens at the control port. Must be called within a tokio runtime.
+    /// Listens at the control port. Must be called within a tokio runtime of several threads.
     ///
     /// # Errors
     /// The port is taken, or the system refuses threads.

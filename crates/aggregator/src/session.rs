@@ -14,7 +14,7 @@ use ringfold_transport::offload::header::{Header, Kind};
 use ringfold_types::limits;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
-use tokio::task::{JoinSet, block_in_place};
+use tokio::task::{JoinSet, block_in_place, spawn_blocking};
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
 use crate::connection::Connection;
@@ -41,6 +41,8 @@ pub(crate) struct Session {
     at: IpAddr,
     /// The links of the children, in each epoch new ones.
     hub: Option<Hub>,
+    /// The group's memory. Links that close hold it too.
+    lease: Arc<Lease>,
     record: Arc<Record>,
     /// The children that have proven themselves, from the group's port.
     proven: mpsc::Receiver<Proven>,
@@ -78,6 +80,7 @@ pub(crate) async fn serve(
         carrier,
         at,
         hub: None,
+        lease: Arc::new(lease),
         record,
         proven,
         children,
@@ -94,7 +97,9 @@ pub(crate) async fn serve(
         () = greeting::accept(listener, (number, key), sender) => {}
     }
     tracing::info!(job = session.record.job, group = number, "the group ends");
-    drop((session, lease));
+    let Session { uplink, lease, .. } = session;
+    // A link to the parent may take its time.
+    spawn_blocking(move || drop((uplink, lease)));
 }
 
 impl Session {
@@ -112,7 +117,15 @@ impl Session {
             if self.is_over {
                 return Poll::Ready(());
             }
-            if !moved && self.hub.as_mut().is_none_or(|hub| hub.may_sleep(cx)) {
+            let sleeps = match &mut self.hub {
+                Some(hub) if moved => {
+                    hub.disarm();
+                    false
+                }
+                Some(hub) => hub.may_sleep(cx),
+                None => !moved,
+            };
+            if sleeps {
                 return Poll::Pending;
             }
         }
@@ -175,7 +188,11 @@ impl Session {
     fn hub(&mut self) -> Option<&Hub> {
         if let (None, Some(carrier)) = (&self.hub, &self.carrier) {
             let children = self.children.len();
-            match block_in_place(|| Hub::open(&**carrier, self.at, self.key, children)) {
+            let opened = block_in_place(|| {
+                self.wait_for_memory();
+                Hub::open(&**carrier, self.at, self.key, (children, &self.lease))
+            });
+            match opened {
                 Ok(hub) => self.hub = Some(hub),
                 Err(error) => {
                     let (group, name) = (self.number, carrier.name());
@@ -189,6 +206,14 @@ impl Session {
             }
         }
         self.hub.as_ref()
+    }
+
+    /// Waits until the links of earlier epochs have returned their memory. They close within some
+    /// seconds.
+    fn wait_for_memory(&self) {
+        while Arc::strong_count(&self.lease) > 1 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     fn receive(&mut self, cx: &mut Context<'_>) -> bool {
@@ -341,9 +366,6 @@ impl Session {
     /// children may connect again in a greater epoch.
     fn disconnect(&mut self, reason: &str) {
         let message = refusal(self.number, self.core.epoch(), reason);
-        if let Some(uplink) = self.uplink.take() {
-            uplink.abandon(reason);
-        }
         self.record.is_above.store(false, Ordering::Relaxed);
         for child in 0..self.children.len() {
             if let Some(connection) = self.children[child].take() {
@@ -351,6 +373,13 @@ impl Session {
             }
         }
         self.hub = None;
+        if let Some(uplink) = self.uplink.take() {
+            let (reason, lease) = (reason.to_owned(), Arc::clone(&self.lease));
+            spawn_blocking(move || {
+                uplink.abandon(&reason);
+                drop(lease);
+            });
+        }
         self.count_connected();
     }
 

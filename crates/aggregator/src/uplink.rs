@@ -88,7 +88,11 @@ impl Uplink {
                 return Ok(true);
             }
             match self.wake.poll_read_ready(cx) {
-                Poll::Ready(ready) => ready?.clear_ready(),
+                Poll::Ready(ready) => {
+                    ready?.clear_ready();
+                    self.group.disarm();
+                    self.group.arm();
+                }
                 Poll::Pending => return Ok(false),
             }
         }

@@ -15,8 +15,8 @@ use crate::hub::Shared;
 #[derive(Debug)]
 pub(crate) struct Way {
     stream: TcpStream,
-    /// The link that replaces the connection. The connection stays open, because its end would tell
-    /// the child that the link has failed.
+    /// The link that replaces the connection. The connection stays open, because its end tells a
+    /// child that has no answer by the link yet that the link has failed.
     link: Option<(Shared, Rank)>,
     /// Whether the child has spoken by its link.
     is_settled: bool,
@@ -122,12 +122,19 @@ impl Way {
         }
     }
 
+    /// Does the link's work, which nobody else does once the epoch has ended. Returns whether all
+    /// that was written is on its way.
+    pub(crate) fn poll_link(&self) -> io::Result<bool> {
+        let Some((links, _)) = &self.link else { return Ok(true) };
+        links.with(|links| {
+            links.poll().map_err(ended)?;
+            Ok(links.is_flushed())
+        })
+    }
+
     /// Waits until the child has read what was written to its connection. Unread bytes would make
-    /// the kernel discard it. A link keeps it for the child.
+    /// the kernel discard it.
     pub(crate) async fn drain(&mut self, buffer: &mut [u8]) -> io::Result<()> {
-        if self.link.is_some() {
-            return Ok(());
-        }
         self.stream.shutdown().await?;
         loop {
             self.stream.readable().await?;

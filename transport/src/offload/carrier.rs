@@ -7,11 +7,16 @@ use std::net::IpAddr;
 
 use ringfold_topology::machine::Machine;
 use ringfold_types::Rank;
+use ringfold_types::limits::AGGREGATOR_CHILDREN_MAX;
 
-use super::links::{ENDS, LANES};
 use crate::contract::Transport;
 use crate::rdma::{self, Rails, Rdma, Settings, Unusable};
 use crate::tcp::Tcp;
+
+/// The ranks of an endpoint, whether or not each has a child.
+pub(super) const ENDS: usize = AGGREGATOR_CHILDREN_MAX + 1;
+/// The lanes of an endpoint.
+pub(super) const LANES: usize = 1;
 
 /// A way to carry the chunks of data connections. A child and its aggregator use one if both have
 /// it.

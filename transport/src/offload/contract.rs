@@ -147,7 +147,8 @@ pub trait Provider: Send + Debug {
     ) -> Result<Box<dyn Group>, OffloadError>;
 }
 
-/// A member's end of a group. It polls and never blocks. One thread uses it at a time. The end of
+/// A member's end of a group. It polls and does not block, except that it may open devices before
+/// it is ready. One thread uses it at a time. The end of
 /// the group, or an error, fails every later call; results that have arrived stay. Dropping it
 /// leaves the group.
 pub trait Group: Send + Debug {

@@ -9,17 +9,11 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::BorrowedFd;
 
-use ringfold_types::limits::AGGREGATOR_CHILDREN_MAX;
 use ringfold_types::{Lane, Rank};
 
-use super::carrier::{Carrier, End};
+use super::carrier::{Carrier, ENDS, End, LANES};
 use crate::contract::{Link, LinkError, Transport};
 use crate::tcp::{Config, Liveness, Tcp};
-
-/// The ranks of an endpoint, whether or not each has a child.
-pub(super) const ENDS: usize = AGGREGATOR_CHILDREN_MAX + 1;
-/// The lanes of an endpoint.
-pub(super) const LANES: usize = 1;
 
 /// The rank of the aggregator.
 pub const AGGREGATOR: Rank = Rank(0);
@@ -29,8 +23,8 @@ const TAG: u32 = 0;
 /// The links of one end: those of an aggregator to all its children in an epoch, or that of a
 /// child.
 ///
-/// Dropping it blocks for up to twice `limits::HANDSHAKE_MS` until written bytes have arrived,
-/// unless the caller has called `withdraw`.
+/// Dropping it blocks for up to twice `limits::HANDSHAKE_MS` until written bytes have arrived, and
+/// after `withdraw` for a second at most.
 #[derive(Debug)]
 pub struct Links {
     transport: Box<dyn Transport>,
@@ -141,6 +135,12 @@ impl Links {
     /// Cancels `arm`.
     pub fn disarm(&mut self) {
         self.transport.disarm();
+    }
+
+    /// Whether all written bytes reach their peers without further calls.
+    #[must_use]
+    pub fn is_flushed(&self) -> bool {
+        self.transport.is_flushed()
     }
 
     /// Gives up written bytes that have not arrived.

@@ -443,7 +443,8 @@ impl Group for AggregatorGroup {
 }
 
 impl Drop for AggregatorGroup {
-    /// Tells the aggregator that this is no failure, if everything before has left.
+    /// Tells the aggregator that this is no failure, if everything before has left. A link blocks
+    /// until that has arrived, as a drop of `Links` does.
     fn drop(&mut self) {
         if matches!(self.state, State::Open) && self.out.is_empty() {
             self.way.write(&self.child.place.message(Kind::Leave, &[])).ok();

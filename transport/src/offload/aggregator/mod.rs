@@ -1,5 +1,5 @@
-//! The provider whose groups are connections to ringfold's aggregators: over TCP, or by the links of
-//! a `Carrier`.
+//! The provider whose groups are connections to ringfold's aggregators: over TCP, or by the links
+//! of a `Carrier`.
 //!
 //! Member 0 asks the aggregators' control port for the group, and its ticket tells the others where
 //! they connect. Each member has one connection, to the aggregator whose child it is. A chunk

@@ -3,6 +3,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::thread::Builder;
 
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::{Errno, IoSlice, retry_on_intr};
@@ -138,16 +139,22 @@ impl Way {
         epoll::modify(epoll, socket.as_fd(), EventData::new_u64(0), flags).ok();
     }
 
-    /// Gives up bytes that have not arrived, so nothing waits for them.
+    /// Gives up bytes that have not arrived. A drop then waits a second for them at most.
     pub(super) fn withdraw(&mut self) {
         if let Some(links) = &mut self.links {
             links.withdraw();
         }
     }
 
-    /// Ends the way. Bytes that have not left are lost.
+    /// Ends the way. Bytes that have not left are lost. A thread closes the link, because the
+    /// aggregator may be late.
     pub(super) fn close(&mut self) {
         self.withdraw();
+        if let Some(links) = self.links.take() {
+            let thread = Builder::new().name("ringfold-net".into());
+            // Without a thread this call closes the link.
+            thread.spawn(move || drop(links)).ok();
+        }
         if let Some(socket) = &self.socket {
             // Fails only if the connection has ended.
             shutdown(socket, Shutdown::Both).ok();
