@@ -148,9 +148,8 @@ pub trait Provider: Send + Debug {
 }
 
 /// A member's end of a group. It polls and does not block, except that it may open devices before
-/// it is ready. One thread uses it at a time. The end of
-/// the group, or an error, fails every later call; results that have arrived stay. Dropping it
-/// leaves the group.
+/// it is ready. One thread uses it at a time. The end of the group, or an error, fails every later
+/// call; results that have arrived stay. Dropping it leaves the group.
 pub trait Group: Send + Debug {
     /// Returns the abilities of this group.
     fn properties(&self) -> Properties;
