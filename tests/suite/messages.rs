@@ -319,8 +319,11 @@ fn any_fails(
 ) {
     on_all(3, &[("RINGFOLD_TIMEOUT", "60")], |comm| {
         let own = comm.rank();
-        let result =
-            if own == Rank(0) { comm.recv_any(&mut [0_u8; 5], 3).map(drop) } else { others(comm) };
+        // After the barrier, no rank is still joining.
+        let result = comm.barrier().and_then(|()| match own {
+            Rank(0) => comm.recv_any(&mut [0_u8; 5], 3).map(drop),
+            _ => others(comm),
+        });
         let Err(error) = result else {
             return assert!(own != Rank(0), "rank 0 received a message");
         };
