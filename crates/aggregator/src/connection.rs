@@ -13,7 +13,7 @@ use ringfold_types::limits::{
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 
-use crate::hub::Shared;
+use crate::links::SharedLinks;
 use crate::way::Way;
 
 /// Bytes that one system call reads beside a long payload.
@@ -75,7 +75,7 @@ impl Connection {
     ///
     /// # Errors
     /// The connection does not take the welcome.
-    pub(crate) fn join(&mut self, links: Shared, child: u8, welcome: &[u8]) -> io::Result<()> {
+    pub(crate) fn join(&mut self, links: SharedLinks, child: u8, welcome: &[u8]) -> io::Result<()> {
         self.way.join(links, child, welcome)
     }
 

@@ -4,7 +4,7 @@
 //! * `combine`: sums of a chunk's parts, by the kernels of `ringfold-reduce`;
 //! * `pool`: the memory that all groups share;
 //! * `connection`, `greeting`: a child's connection, and its beginning;
-//! * `way`, `hub`: the links by which a carrier replaces connections;
+//! * `way`, `links`: the links by which a carrier replaces connections;
 //! * `uplink`: the connection of a group to the one above it;
 //! * `session`: the task of a group;
 //! * `record`: the numbers of groups;
@@ -15,7 +15,7 @@ pub mod combine;
 mod connection;
 pub mod core;
 mod greeting;
-mod hub;
+mod links;
 pub mod pool;
 mod record;
 pub mod server;

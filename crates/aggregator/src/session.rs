@@ -20,7 +20,7 @@ use tokio::time::{Interval, MissedTickBehavior, interval};
 use crate::connection::Connection;
 use crate::core::Group;
 use crate::greeting::{self, Proven, refusal};
-use crate::hub::Hub;
+use crate::links::EpochLinks;
 use crate::pool::Lease;
 use crate::record::Record;
 use crate::uplink::Uplink;
@@ -40,7 +40,7 @@ pub(crate) struct Session {
     /// The address of the group's port.
     at: IpAddr,
     /// The links of the children, in each epoch new ones.
-    hub: Option<Hub>,
+    links: Option<EpochLinks>,
     /// The group's memory. Links that close hold it too.
     lease: Arc<Lease>,
     record: Arc<Record>,
@@ -79,7 +79,7 @@ pub(crate) async fn serve(
         key,
         carrier,
         at,
-        hub: None,
+        links: None,
         lease: Arc::new(lease),
         record,
         proven,
@@ -104,8 +104,8 @@ pub(crate) async fn serve(
 
 impl Session {
     fn drive(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if let Some(hub) = &mut self.hub {
-            hub.disarm();
+        if let Some(links) = &mut self.links {
+            links.disarm();
         }
         for _ in 0..ROUNDS_MAX {
             let mut moved = self.work();
@@ -117,12 +117,12 @@ impl Session {
             if self.is_over {
                 return Poll::Ready(());
             }
-            let sleeps = match &mut self.hub {
-                Some(hub) if moved => {
-                    hub.disarm();
+            let sleeps = match &mut self.links {
+                Some(links) if moved => {
+                    links.disarm();
                     false
                 }
-                Some(hub) => hub.may_sleep(cx),
+                Some(links) => links.may_sleep(cx),
                 None => !moved,
             };
             if sleeps {
@@ -135,8 +135,8 @@ impl Session {
 
     /// Does the work of all links.
     fn work(&mut self) -> bool {
-        let Some(hub) = &self.hub else { return false };
-        hub.poll().unwrap_or_else(|reason| {
+        let Some(links) = &self.links else { return false };
+        links.poll().unwrap_or_else(|reason| {
             tracing::warn!(job = self.record.job, group = self.number, "{reason}");
             self.disconnect(&reason);
             true
@@ -160,8 +160,8 @@ impl Session {
                     self.disconnect("another member has restarted the group");
                     self.left = 0;
                 }
-                let hub = if has_carrier { self.hub() } else { None };
-                match hub.map(|hub| (hub.links().clone(), place.welcome(hub.port))) {
+                let links = if has_carrier { self.links() } else { None };
+                match links.map(|links| (links.shared().clone(), place.welcome(links.port))) {
                     Some((links, welcome)) => {
                         if let Err(error) = connection.join(links, place.child, &welcome) {
                             self.disconnect(&format!("child {}: {error}", place.child));
@@ -185,15 +185,15 @@ impl Session {
     }
 
     /// The links of this epoch. A carrier that cannot be used is not tried again.
-    fn hub(&mut self) -> Option<&Hub> {
-        if let (None, Some(carrier)) = (&self.hub, &self.carrier) {
+    fn links(&mut self) -> Option<&EpochLinks> {
+        if let (None, Some(carrier)) = (&self.links, &self.carrier) {
             let children = self.children.len();
             let opened = block_in_place(|| {
                 self.wait_for_memory();
-                Hub::open(&**carrier, self.at, self.key, (children, &self.lease))
+                EpochLinks::open(&**carrier, self.at, self.key, (children, &self.lease))
             });
             match opened {
-                Ok(hub) => self.hub = Some(hub),
+                Ok(links) => self.links = Some(links),
                 Err(error) => {
                     let (group, name) = (self.number, carrier.name());
                     tracing::warn!(
@@ -205,7 +205,7 @@ impl Session {
                 }
             }
         }
-        self.hub.as_ref()
+        self.links.as_ref()
     }
 
     /// Waits until the links of earlier epochs have returned their memory. They close within some
@@ -372,7 +372,7 @@ impl Session {
                 self.part_with(connection, message.clone());
             }
         }
-        self.hub = None;
+        self.links = None;
         if let Some(uplink) = self.uplink.take() {
             let (reason, lease) = (reason.to_owned(), Arc::clone(&self.lease));
             spawn_blocking(move || {

@@ -3,13 +3,13 @@
 use std::io::{self, IoSlice};
 use std::task::{Context, Poll};
 
-use ringfold_transport::offload::links::child;
+use ringfold_transport::offload::links::child_rank;
 use ringfold_transport::{LinkError, LinkFault};
 use ringfold_types::Rank;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 
-use crate::hub::Shared;
+use crate::links::SharedLinks;
 
 /// A way to a child.
 #[derive(Debug)]
@@ -17,7 +17,7 @@ pub(crate) struct Way {
     stream: TcpStream,
     /// The link that replaces the connection. The connection stays open, because its end tells a
     /// child that has no answer by the link yet that the link has failed.
-    link: Option<(Shared, Rank)>,
+    link: Option<(SharedLinks, Rank)>,
     /// Whether the child has spoken by its link.
     is_settled: bool,
 }
@@ -31,11 +31,16 @@ impl Way {
     ///
     /// # Errors
     /// The connection does not take the message at once.
-    pub(crate) fn join(&mut self, links: Shared, number: u8, message: &[u8]) -> io::Result<()> {
+    pub(crate) fn join(
+        &mut self,
+        links: SharedLinks,
+        number: u8,
+        message: &[u8],
+    ) -> io::Result<()> {
         if self.stream.try_write(message)? < message.len() {
             return Err(io::ErrorKind::WouldBlock.into());
         }
-        self.link = Some((links, child(number)));
+        self.link = Some((links, child_rank(number)));
         Ok(())
     }
 
@@ -88,8 +93,8 @@ impl Way {
         }
     }
 
-    /// Writes `parts` one after the other. Returns `None` if the way takes nothing now. What it
-    /// does not take must come first in the next call.
+    /// Writes `parts` one after the other, and returns the number of accepted bytes. Returns `None`
+    /// if the way accepts nothing now. The next call must begin with the bytes that are left.
     pub(crate) fn write(
         &self,
         cx: &mut Context<'_>,

@@ -43,7 +43,7 @@ impl Carrier for OverTcp {
         LINK_BYTES
     }
 
-    fn over(&self, tcp: Tcp, _: End) -> io::Result<Box<dyn Transport>> {
+    fn make_transport(&self, tcp: Tcp, _: End) -> io::Result<Box<dyn Transport>> {
         Ok(Box::new(tcp))
     }
 }
@@ -61,7 +61,7 @@ impl Carrier for Gone {
         LINK_BYTES
     }
 
-    fn over(&self, _: Tcp, _: End) -> io::Result<Box<dyn Transport>> {
+    fn make_transport(&self, _: Tcp, _: End) -> io::Result<Box<dyn Transport>> {
         Err(io::Error::other("no device"))
     }
 }

@@ -11,7 +11,7 @@ use ringfold_aggregator::server::{Config, Server};
 use ringfold_bootstrap::Secret;
 use ringfold_bootstrap::aggregators::{self, Trees};
 use ringfold_topology::discover::machine;
-use ringfold_transport::offload::{ByRdma, Carrier};
+use ringfold_transport::offload::{Carrier, RdmaCarrier};
 use ringfold_types::Amount;
 use tracing_subscriber::filter::LevelFilter;
 
@@ -103,7 +103,7 @@ fn carrier(at: IpAddr) -> Result<Result<Arc<dyn Carrier>, String>> {
         return Ok(Err("RINGFOLD_TRANSPORT allows no rdma".to_owned()));
     }
     let near = Some(at).filter(|at| !at.is_unspecified());
-    let found = ByRdma::find(config.rdma(), near, machine(Path::new("/")));
+    let found = RdmaCarrier::find(config.rdma(), near, machine(Path::new("/")));
     Ok(found.map(|it| Arc::new(it) as Arc<dyn Carrier>).map_err(|lack| lack.to_string()))
 }
 

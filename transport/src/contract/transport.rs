@@ -99,9 +99,9 @@ pub trait Transport: Send + fmt::Debug {
     /// there. It may do so until the message has arrived or `withdraw` has returned. The maker of
     /// the `Placement` has promised that nobody accesses these bytes meanwhile.
     ///
+    /// # Errors
     /// Those of `readable`. Both calls also fail if bytes have arrived in an earlier `dst` and the
     /// caller now asks for them elsewhere.
-    /// looks for them elsewhere.
     fn recv(
         &mut self,
         link: Link,

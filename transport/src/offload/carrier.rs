@@ -32,7 +32,7 @@ pub trait Carrier: Debug + Send + Sync {
     ///
     /// # Errors
     /// The devices cannot be used now, or the system lacks descriptors.
-    fn over(&self, tcp: Tcp, end: End) -> io::Result<Box<dyn Transport>>;
+    fn make_transport(&self, tcp: Tcp, end: End) -> io::Result<Box<dyn Transport>>;
 }
 
 /// An end of links.
@@ -57,14 +57,14 @@ impl Debug for End {
 /// Carries chunks by RDMA. Each endpoint opens the devices anew. A pair of ends without a working
 /// rail in common uses the TCP endpoint below.
 #[derive(Clone, Debug)]
-pub struct ByRdma {
+pub struct RdmaCarrier {
     settings: Settings,
     near: Option<IpAddr>,
     machine: Option<Machine>,
     rails: usize,
 }
 
-impl ByRdma {
+impl RdmaCarrier {
     /// Describes devices that are known to work. `near` is the address by which the job connects,
     /// `machine` says where the ports are, and `rails` is their number.
     #[must_use]
@@ -91,7 +91,7 @@ impl ByRdma {
     }
 }
 
-impl Carrier for ByRdma {
+impl Carrier for RdmaCarrier {
     fn name(&self) -> &'static str {
         "rdma"
     }
@@ -100,7 +100,7 @@ impl Carrier for ByRdma {
         self.rails * rdma::peer_bytes(LANES)
     }
 
-    fn over(&self, tcp: Tcp, end: End) -> io::Result<Box<dyn Transport>> {
+    fn make_transport(&self, tcp: Tcp, end: End) -> io::Result<Box<dyn Transport>> {
         let End { rank, links, key } = end;
         let mut rails = Rails::open(&self.settings, self.near).map_err(io::Error::other)?;
         if let Some(machine) = &self.machine {

@@ -34,16 +34,17 @@ pub struct Links {
 
 /// Returns the rank of a child.
 #[must_use]
-pub fn child(number: u8) -> Rank {
+pub fn child_rank(number: u8) -> Rank {
     Rank(u32::from(number) + 1)
 }
 
 impl Links {
     /// Makes the aggregator's end for this many children, and returns the port that they dial. `at`
-    /// is the address at which it listens, and `key` the group's key. May block as `Carrier::over`.
+    /// is the address at which it listens, and `key` the group's key. May block as
+    /// `Carrier::make_transport`.
     ///
     /// # Errors
-    /// The address has no free port, or those of `Carrier::over`.
+    /// The address has no free port, or those of `Carrier::make_transport`.
     pub fn listen(
         carrier: &dyn Carrier,
         at: IpAddr,
@@ -54,7 +55,7 @@ impl Links {
     }
 
     /// Makes the end of a child that dials `to`. The child listens at `at` itself, though nobody
-    /// connects there. May block as `Carrier::over`.
+    /// connects there. May block as `Carrier::make_transport`.
     ///
     /// # Errors
     /// As `listen`.
@@ -64,7 +65,7 @@ impl Links {
         (at, to): (IpAddr, SocketAddr),
         key: [u8; 32],
     ) -> io::Result<Self> {
-        let end = End { rank: child(number), links: 1, key };
+        let end = End { rank: child_rank(number), links: 1, key };
         Ok(Self::make(carrier, end, at, Some(to))?.0)
     }
 
@@ -81,7 +82,7 @@ impl Links {
         let port = listening.addresses().first().map_or(0, SocketAddr::port);
         let peers = aggregator.map(|at| (AGGREGATOR, vec![at]));
         let tcp = listening.connect(peers).map_err(io::Error::other)?;
-        let transport = carrier.over(tcp, end)?;
+        let transport = carrier.make_transport(tcp, end)?;
         Ok((Self { transport, rest: vec![0; ENDS] }, port))
     }
 

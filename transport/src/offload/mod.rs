@@ -30,7 +30,7 @@ pub mod mock;
 mod slots;
 pub mod ticket;
 
-pub use carrier::{ByRdma, Carrier, End};
+pub use carrier::{Carrier, End, RdmaCarrier};
 pub use contract::{Awaited, Chunk, Device, Group, Outcome, Properties, Provider, Reduction};
 pub use error::OffloadError;
 pub use slots::Slots;

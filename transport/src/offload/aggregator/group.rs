@@ -102,7 +102,7 @@ enum State {
 impl AggregatorGroup {
     /// Begins to connect a child to the aggregator at `at`. If both have a carrier, a link of it
     /// replaces the connection before the group is ready. Then one call of `poll` may block as
-    /// `Carrier::over` does.
+    /// `Carrier::make_transport` does.
     ///
     /// # Errors
     /// The system refuses a descriptor or random bytes, or has no route.

@@ -279,7 +279,7 @@ impl Carrier for OverTcp {
         1
     }
 
-    fn over(&self, tcp: Tcp, end: End) -> io::Result<Box<dyn Transport>> {
+    fn make_transport(&self, tcp: Tcp, end: End) -> io::Result<Box<dyn Transport>> {
         assert!(!format!("{end:?}").contains("key: ["), "the key stays secret");
         Ok(Box::new(tcp))
     }

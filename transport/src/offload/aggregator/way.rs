@@ -84,7 +84,8 @@ impl Way {
         }
     }
 
-    /// Writes as much of `bytes` as possible. What is not written must come first in the next call.
+    /// Writes as much of `bytes` as possible. The next call must begin with the bytes that are
+    /// left.
     pub(super) fn write(&mut self, bytes: &[u8]) -> Result<usize, OffloadError> {
         match (&mut self.links, &self.socket) {
             (Some(links), _) => links.write(AGGREGATOR, bytes).map_err(broken),

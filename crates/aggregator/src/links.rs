@@ -16,7 +16,7 @@ use crate::pool::Lease;
 
 /// The links, for the session and the connections of its children.
 #[derive(Clone, Debug)]
-pub(crate) struct Shared(Arc<Closing>);
+pub(crate) struct SharedLinks(Arc<Closing>);
 
 /// Closes the links on a thread that may block, since the children may be late. The group's memory
 /// returns after that.
@@ -28,8 +28,8 @@ struct Closing {
 
 /// The aggregator's end, and the wake-ups of its task.
 #[derive(Debug)]
-pub(crate) struct Hub {
-    links: Shared,
+pub(crate) struct EpochLinks {
+    links: SharedLinks,
     /// A copy of the links' descriptor.
     wake: AsyncFd<OwnedFd>,
     is_armed: bool,
@@ -37,7 +37,7 @@ pub(crate) struct Hub {
     pub(crate) port: u16,
 }
 
-impl Shared {
+impl SharedLinks {
     /// Acts on the links.
     pub(crate) fn with<T>(&self, act: impl FnOnce(&mut Links) -> T) -> T {
         let mut links: MutexGuard<'_, Option<Links>> = self.0.lock();
@@ -66,7 +66,7 @@ impl Drop for Closing {
     }
 }
 
-impl Hub {
+impl EpochLinks {
     /// Opens the carrier's devices for this many children, at an address of this host. The links
     /// hold the lease until they are closed. Blocks for some tenths of a second.
     ///
@@ -83,11 +83,11 @@ impl Hub {
         #[expect(deprecated, reason = "an owned descriptor stays open while it is registered")]
         let wake = AsyncFd::with_interest(wake, Interest::READABLE)?;
         let links = Mutex::new(Some(links));
-        let links = Shared(Arc::new(Closing { links, lease: Arc::clone(lease) }));
+        let links = SharedLinks(Arc::new(Closing { links, lease: Arc::clone(lease) }));
         Ok(Self { links, wake, is_armed: false, port })
     }
 
-    pub(crate) const fn links(&self) -> &Shared {
+    pub(crate) const fn shared(&self) -> &SharedLinks {
         &self.links
     }
 
