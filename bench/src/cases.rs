@@ -1,6 +1,7 @@
 //! The calls to time, from the command line.
 
-use ringfold::{Call, DataType, Rank, ReduceOp, Wire};
+use ringfold::{Call, DataType, Rank, ReduceOp, UnknownName, Wire};
+use ringfold_types::same_name;
 
 use crate::args::Args;
 use crate::buffers::buffer_bytes;
@@ -91,43 +92,44 @@ fn sizes(args: &Args) -> Result<Vec<usize>, String> {
     Ok(std::iter::successors(Some(first), next).collect())
 }
 
-/// nccl-tests' names of data types.
-const TYPES: [(&str, DataType); 12] = [
-    ("int8", DataType::I8),
-    ("uint8", DataType::U8),
-    ("int32", DataType::I32),
-    ("uint32", DataType::U32),
-    ("int64", DataType::I64),
-    ("uint64", DataType::U64),
-    ("half", DataType::F16),
-    ("float", DataType::F32),
-    ("double", DataType::F64),
-    ("bfloat16", DataType::Bf16),
-    ("f8e4m3", DataType::F8E4M3),
-    ("f8e5m2", DataType::F8E5M2),
+/// The operations of nccl-tests. The last one is `MULSUM`; every rank gets a scale of its own.
+const OPS: [ReduceOp; 6] = [
+    ReduceOp::Sum,
+    ReduceOp::Prod,
+    ReduceOp::Min,
+    ReduceOp::Max,
+    ReduceOp::Avg,
+    ReduceOp::pre_mul_sum(1.0),
 ];
 
-/// nccl-tests' names of operations.
-const OPS: [(&str, ReduceOp); 6] = [
-    ("sum", ReduceOp::Sum),
-    ("prod", ReduceOp::Prod),
-    ("min", ReduceOp::Min),
-    ("max", ReduceOp::Max),
-    ("avg", ReduceOp::Avg),
-    ("mulsum", ReduceOp::pre_mul_sum(1.0)),
-];
+/// nccl-tests' name of the sum of scaled elements.
+const MULSUM: &str = "mulsum";
 
 /// nccl-tests' name of a data type.
-pub(crate) fn type_name(data_type: DataType) -> &'static str {
-    TYPES.iter().find(|(_, t)| *t == data_type).map_or("", |(name, _)| name)
+pub(crate) const fn type_name(data_type: DataType) -> &'static str {
+    match data_type {
+        DataType::I8 => "int8",
+        DataType::U8 => "uint8",
+        DataType::I32 => "int32",
+        DataType::U32 => "uint32",
+        DataType::I64 => "int64",
+        DataType::U64 => "uint64",
+        DataType::F16 => "half",
+        DataType::F32 => "float",
+        DataType::F64 => "double",
+        DataType::Bf16 => "bfloat16",
+        DataType::F8E4M3 => "f8e4m3",
+        DataType::F8E5M2 => "f8e5m2",
+    }
 }
 
 /// nccl-tests' name of a call's operation.
-pub(crate) fn op_name(call: &Call) -> &'static str {
-    if !call.collective.reduces() {
-        return "none";
+pub(crate) const fn op_name(call: &Call) -> &'static str {
+    match call.op {
+        _ if !call.collective.reduces() => "none",
+        ReduceOp::PreMulSum(_) => MULSUM,
+        op => op.name(),
     }
-    OPS.iter().find(|(_, op)| op.code() == call.op.code()).map_or("", |(name, _)| name)
 }
 
 /// The root in the table: -1 for an operation without a root.
@@ -136,26 +138,22 @@ pub(crate) fn root_text(test: Test, call: &Call) -> String {
 }
 
 fn data_types(name: &str) -> Result<Vec<DataType>, String> {
-    let short = || name.parse().ok().map(|data_type| vec![data_type]);
-    named(name, &TYPES)
-        .or_else(short)
-        .ok_or_else(|| format!("-d {name}: unknown type; {}", names(&TYPES)))
+    if same_name(name, "all") {
+        return Ok(DataType::ALL.to_vec());
+    }
+    let found = name.parse().map(|data_type| vec![data_type]);
+    found.map_err(|error: UnknownName| format!("-d {name}: {error}, or all"))
 }
 
 fn ops(name: &str) -> Result<Vec<ReduceOp>, String> {
-    named(name, &OPS).ok_or_else(|| format!("-o {name}: unknown operation; {}", names(&OPS)))
-}
-
-fn named<T: Copy>(name: &str, known: &[(&str, T)]) -> Option<Vec<T>> {
-    match name {
-        "all" => Some(known.iter().map(|(_, value)| *value).collect()),
-        _ => known.iter().find(|(known, _)| *known == name).map(|(_, value)| vec![*value]),
+    if same_name(name, "all") {
+        return Ok(OPS.to_vec());
     }
-}
-
-fn names<T>(known: &[(&str, T)]) -> String {
-    let names: Vec<&str> = known.iter().map(|(name, _)| *name).collect();
-    format!("give one of {} all", names.join(" "))
+    if ["premulsum", MULSUM].iter().any(|known| same_name(name, known)) {
+        return Ok(vec![ReduceOp::pre_mul_sum(1.0)]);
+    }
+    let found = name.parse().map(|op| vec![op]);
+    found.map_err(|error: UnknownName| format!("-o {name}: {error}, {MULSUM}, or all"))
 }
 
 fn roots(text: &str, ranks: usize) -> Result<Vec<Rank>, String> {
@@ -216,6 +214,7 @@ mod tests {
         let roots = self::cases("perf -b 8 -e 8 -r -1", Collective::Broadcast, 5).unwrap();
         assert_eq!(roots.calls().count(), 5);
         assert!(self::cases("perf -r 5", Collective::Broadcast, 5).is_err());
-        assert!(self::cases("perf -d float16", Collective::Broadcast, 5).is_err());
+        let unknown = self::cases("perf -d flota", Collective::Broadcast, 5).unwrap_err();
+        assert!(unknown.starts_with("-d flota: unknown data type (did you mean float?); one of"));
     }
 }

@@ -1,6 +1,6 @@
 //! All algorithms, by collective.
 
-use ringfold_types::Collective;
+use ringfold_types::{Collective, same_name};
 
 use crate::algorithm::Algorithm;
 use crate::uneven::Uneven;
@@ -28,10 +28,10 @@ impl Algorithm {
         }
     }
 
-    /// The algorithm of `collective` with this name, if there is one.
+    /// The algorithm of `collective` with this name in any spelling, if there is one.
     #[must_use]
     pub fn named(collective: Collective, name: &str) -> Option<&'static Self> {
-        Self::of(collective).iter().find(|algorithm| algorithm.name == name)
+        Self::of(collective).iter().find(|algorithm| same_name(algorithm.name, name))
     }
 }
 
@@ -46,9 +46,9 @@ impl Uneven {
         }
     }
 
-    /// The one of `collective` with this name, if there is one.
+    /// The one of `collective` with this name in any spelling, if there is one.
     #[must_use]
     pub fn named(collective: Collective, name: &str) -> Option<&'static Self> {
-        Self::of(collective).iter().find(|it| it.algorithm.name == name)
+        Self::of(collective).iter().find(|it| same_name(it.algorithm.name, name))
     }
 }

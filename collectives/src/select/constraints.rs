@@ -5,7 +5,7 @@ use alloc::string::String;
 use core::fmt;
 use core::str::FromStr;
 
-use ringfold_types::{Collective, UnevenCollective};
+use ringfold_types::{Collective, Hint, UnevenCollective, same_name};
 
 use crate::algorithm::Algorithm;
 
@@ -16,7 +16,8 @@ use crate::algorithm::Algorithm;
 /// them. A rule without a collective is for all collectives that have no rule of their own. A rule
 /// of allowed names leaves a collective free if it has none of these algorithms. It also leaves a
 /// call free if all of them need shared memory that the call lacks. `allgatherv` and
-/// `reduce_scatterv` are other names of `allgather` and `reduce_scatter`. Case does not matter.
+/// `reduce_scatterv` are other names of `allgather` and `reduce_scatter`. Case, `_` and `-` do not
+/// matter.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Constraints {
     /// By collective, one bit for each of its algorithms.
@@ -94,17 +95,21 @@ impl fmt::Display for InvalidConstraints {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::UnknownCollective { name } => {
-                write!(f, "'{name}' is not a collective; use one of")?;
+                let hint = Hint::new(name, Collective::ALL.map(Collective::name));
+                write!(f, "'{name}' is not a collective{hint}; use one of")?;
                 Collective::ALL.iter().try_for_each(|collective| write!(f, " {collective}"))
             }
             Self::UnknownAlgorithm { name, collective: Some(collective) } => {
-                write!(f, "{collective} has no algorithm '{name}'; use one of")?;
+                let known = Algorithm::of(*collective).iter().map(|known| known.name);
+                let hint = Hint::new(name, known);
+                write!(f, "{collective} has no algorithm '{name}'{hint}; use one of")?;
                 Algorithm::of(*collective).iter().try_for_each(|known| write!(f, " {}", known.name))
             }
             Self::UnknownAlgorithm { name, collective: None } => {
-                write!(f, "'{name}' is not an algorithm; use one of")?;
                 let mut all =
                     Collective::ALL.iter().flat_map(|collective| Algorithm::of(*collective));
+                let hint = Hint::new(name, all.clone().map(|known| known.name));
+                write!(f, "'{name}' is not an algorithm{hint}; use one of")?;
                 all.try_for_each(|known| write!(f, " {known}"))
             }
             Self::Repeated { collective: Some(collective) } => {
@@ -170,9 +175,8 @@ fn refuses_ordinary(refused: u64, collective: Collective) -> bool {
 
 /// The collective of that name. An uneven one has the algorithms of its even form.
 fn collective(name: &str) -> Result<Collective, InvalidConstraints> {
-    let lower = name.to_ascii_lowercase();
-    let uneven = || lower.parse().ok().and_then(UnevenCollective::scheduled_as);
-    let found = lower.parse().ok().or_else(uneven);
+    let uneven = || name.parse().ok().and_then(UnevenCollective::scheduled_as);
+    let found = name.parse().ok().or_else(uneven);
     found.ok_or_else(|| InvalidConstraints::UnknownCollective { name: name.to_owned() })
 }
 
@@ -191,7 +195,7 @@ impl<'t> List<'t> {
         let meant = |c: &Collective| collective.is_none_or(|collective| collective == *c);
         let known = |name: &&str| {
             let mut algorithms = Collective::ALL.into_iter().filter(meant).flat_map(Algorithm::of);
-            algorithms.any(|known| known.name.eq_ignore_ascii_case(name))
+            algorithms.any(|known| same_name(known.name, name))
         };
         let text = text.trim();
         let (inverted, names) = text.strip_prefix('^').map_or((false, text), |rest| (true, rest));
@@ -209,9 +213,8 @@ impl<'t> List<'t> {
     }
 
     fn refused(&self, collective: Collective) -> u64 {
-        let named = |algorithm: &Algorithm| {
-            self.names().any(|name| name.eq_ignore_ascii_case(algorithm.name))
-        };
+        let named =
+            |algorithm: &Algorithm| self.names().any(|name| same_name(name, algorithm.name));
         let bits = Algorithm::of(collective).iter().zip(0..64);
         bits.filter(|(algorithm, _)| named(algorithm) == self.inverted)
             .fold(0, |refused, (_, bit)| refused | 1 << bit)

@@ -8,7 +8,7 @@ use core::time::Duration;
 
 use ringfold_topology::Layout;
 use ringfold_types::limits::{PLAN_ROWS_MAX, RANKS_MAX};
-use ringfold_types::{Call, Collective};
+use ringfold_types::{Amount, Call, Collective};
 
 use crate::algorithm::Algorithm;
 use crate::schedule::Form;
@@ -22,7 +22,8 @@ use crate::wire::among_all;
 /// collective ranks hosts bytes algorithm nanoseconds
 /// ```
 ///
-/// `bytes` are those of the larger of a rank's two buffers, as in nccl-tests.
+/// `bytes` are those of the larger of a rank's two buffers, as in nccl-tests. Names and sizes have
+/// the spellings that flags take, as in `all_reduce` and `64K`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Measurements {
     rows: Vec<Row>,
@@ -176,7 +177,10 @@ fn row(data: &str) -> Result<Row, &'static str> {
         collective,
         ranks,
         hosts,
-        bytes: bytes.parse().map_err(|_| "a number of bytes as the fourth word")?,
+        bytes: bytes
+            .parse()
+            .map(|Amount(it)| it)
+            .map_err(|_| "a number of bytes as the fourth word")?,
         algorithm: algorithm.name,
         nanos: nanos.parse().map_err(|_| "a number of nanoseconds as the last word")?,
     })
@@ -263,6 +267,9 @@ mod tests {
     fn text_is_read_as_it_was_written() {
         let measured: Measurements = TEXT.parse().unwrap();
         assert_eq!(measured.rows().len(), 5);
+        let spelled = "all_reduce 4 1 1K ONE-SHOT 900\nAllReduce 4 1 64KB tree 30000\n";
+        let spelled: Measurements = spelled.parse().unwrap();
+        assert!(spelled.rows().iter().all(|row| measured.rows().contains(row)), "{spelled}");
         assert_eq!(measured.to_string().parse(), Ok(measured));
     }
 
@@ -273,7 +280,7 @@ mod tests {
             ("scattered 4 1 8 ring 5", "a collective"),
             ("allreduce 0 1 8 ring 5", "a number of ranks"),
             ("allreduce 4 1 8 bruck 5", "an algorithm"),
-            ("allreduce 4 1 8K ring 5", "bytes"),
+            ("allreduce 4 1 8X ring 5", "bytes"),
             ("allreduce 4 1 8 ring -5", "nanoseconds"),
         ] {
             let error = alloc::format!("# fine\n{text}").parse::<Measurements>().unwrap_err();

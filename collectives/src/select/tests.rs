@@ -77,7 +77,10 @@ fn a_rule_for_all_leaves_others_free() {
 #[test]
 fn unknown_names_are_refused_with_the_known_ones() {
     let unknown = refused("allreduce:rign").to_string();
-    assert!(unknown.starts_with("allreduce has no algorithm 'rign'; use one of "), "{unknown}");
+    assert!(
+        unknown.starts_with("allreduce has no algorithm 'rign' (did you mean ring?); use one of "),
+        "{unknown}"
+    );
     assert!(Algorithm::of(Collective::AllReduce).iter().all(|a| unknown.contains(a.name)));
     let unknown = refused("rign").to_string();
     assert!(unknown.contains(" allreduce/ring "), "{unknown}");

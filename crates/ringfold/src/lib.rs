@@ -82,7 +82,7 @@ pub use ringfold_topology::prices::Rates;
 pub use ringfold_types::limits;
 pub use ringfold_types::{
     Call, Collective, DataType, InvalidCall, Rank, ReduceOp, Scale, UnevenCall, UnevenCollective,
-    UnknownDataType, UnknownReduceOp, Wire,
+    UnknownName, Wire,
 };
 pub use setup::{
     DifferentSettings, InitError, TopologyError, UnreadableEvidence, UnreadablePeerInfo, evidence,

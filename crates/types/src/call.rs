@@ -4,6 +4,7 @@ use core::fmt;
 use core::ops::Range;
 use core::str::FromStr;
 
+use crate::names::{Names, UnknownName, find};
 use crate::{DataType, Rank, ReduceOp, Wire};
 
 /// A collective operation.
@@ -50,23 +51,26 @@ impl Collective {
         Self::Exscan,
     ];
 
+    /// The names of each collective, by its code.
+    pub(crate) const NAMES: Names = &[
+        &["allreduce"],
+        &["allgather"],
+        &["reduce_scatter"],
+        &["broadcast", "bcast"],
+        &["reduce"],
+        &["barrier"],
+        &["alltoall"],
+        &["gather"],
+        &["scatter"],
+        &["scan"],
+        &["exscan"],
+    ];
+
     /// The name, as in `allreduce`; also the name of its folder in the crate
     /// `ringfold-collectives`.
     #[must_use]
     pub const fn name(self) -> &'static str {
-        match self {
-            Self::AllReduce => "allreduce",
-            Self::AllGather => "allgather",
-            Self::ReduceScatter => "reduce_scatter",
-            Self::Broadcast => "broadcast",
-            Self::Reduce => "reduce",
-            Self::Barrier => "barrier",
-            Self::AllToAll => "alltoall",
-            Self::Gather => "gather",
-            Self::Scatter => "scatter",
-            Self::Scan => "scan",
-            Self::Exscan => "exscan",
-        }
+        Self::NAMES[self as usize][0]
     }
 
     /// Whether the collective combines elements.
@@ -125,26 +129,26 @@ impl fmt::Display for Collective {
     }
 }
 
-/// An unknown name of a collective, or words that encode no call.
+impl FromStr for Collective {
+    type Err = UnknownName;
+
+    /// Takes the names in any spelling, as in `all_reduce`. Case, `_` and `-` do not matter.
+    fn from_str(name: &str) -> Result<Self, UnknownName> {
+        find("collective", Self::NAMES, |row| Self::ALL.get(row).copied(), name)
+    }
+}
+
+/// Words that encode no call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InvalidCall;
 
 impl fmt::Display for InvalidCall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("unknown collective; one of")?;
-        Collective::ALL.iter().try_for_each(|c| write!(f, " {c}"))
+        f.write_str("the words encode no call")
     }
 }
 
 impl core::error::Error for InvalidCall {}
-
-impl FromStr for Collective {
-    type Err = InvalidCall;
-
-    fn from_str(name: &str) -> Result<Self, InvalidCall> {
-        Self::ALL.into_iter().find(|c| c.name() == name).ok_or(InvalidCall)
-    }
-}
 
 /// One call of a collective. All ranks must agree on it. With the rank and the layout it determines
 /// the schedule.

@@ -3,6 +3,8 @@
 use core::fmt;
 use core::str::FromStr;
 
+use crate::names::{Names, UnknownName, find};
+
 /// The data type of an element. All types are little-endian in memory and on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
@@ -103,23 +105,26 @@ impl DataType {
         })
     }
 
+    /// The names of each type, by its code.
+    pub(crate) const NAMES: Names = &[
+        &["i8", "int8"],
+        &["u8", "uint8"],
+        &["i32", "int32", "int"],
+        &["u32", "uint32"],
+        &["i64", "int64"],
+        &["u64", "uint64"],
+        &["f16", "float16", "fp16", "half"],
+        &["bf16", "bfloat16"],
+        &["f32", "float32", "fp32", "float"],
+        &["f64", "float64", "fp64", "double"],
+        &["f8e4m3", "fp8e4m3", "float8e4m3", "float8e4m3fn"],
+        &["f8e5m2", "fp8e5m2", "float8e5m2"],
+    ];
+
     /// The short Rust-like name, as in `f32`.
     #[must_use]
     pub const fn name(self) -> &'static str {
-        match self {
-            Self::I8 => "i8",
-            Self::U8 => "u8",
-            Self::I32 => "i32",
-            Self::U32 => "u32",
-            Self::I64 => "i64",
-            Self::U64 => "u64",
-            Self::F16 => "f16",
-            Self::Bf16 => "bf16",
-            Self::F32 => "f32",
-            Self::F64 => "f64",
-            Self::F8E4M3 => "f8e4m3",
-            Self::F8E5M2 => "f8e5m2",
-        }
+        Self::NAMES[self as usize][0]
     }
 }
 
@@ -129,24 +134,13 @@ impl fmt::Display for DataType {
     }
 }
 
-/// An unknown name of a data type.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct UnknownDataType;
-
-impl fmt::Display for UnknownDataType {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("unknown data type; one of")?;
-        DataType::ALL.iter().try_for_each(|t| write!(f, " {t}"))
-    }
-}
-
-impl core::error::Error for UnknownDataType {}
-
 impl FromStr for DataType {
-    type Err = UnknownDataType;
+    type Err = UnknownName;
 
-    /// Takes the short names (`f32`).
-    fn from_str(name: &str) -> Result<Self, UnknownDataType> {
-        Self::ALL.into_iter().find(|t| t.name() == name).ok_or(UnknownDataType)
+    /// Takes the short names and those of C, numpy, torch and nccl-tests, as in `f16`, `half`,
+    /// `float16` and `fp16`. Case, `_` and `-` do not matter.
+    fn from_str(name: &str) -> Result<Self, UnknownName> {
+        let of_row = |row| Self::ALL.into_iter().find(|it| *it as usize == row);
+        find("data type", Self::NAMES, of_row, name)
     }
 }

@@ -1,6 +1,7 @@
 //! The vocabulary that all crates of ringfold share: ranks (`Rank`, `Lane`), data types
 //! (`DataType`), reduction operations (`ReduceOp`), calls (`Call`), parts of buffers (`Slice`),
-//! bounds (`limits`), amounts with a suffix (`Amount`) and errors with their causes (`Chain`).
+//! bounds (`limits`), amounts with a suffix (`Amount`), spellings of names (`same_name`, `Hint`)
+//! and errors with their causes (`Chain`).
 //!
 //! No dependencies and no `std`: these values are only compared, printed and sent.
 #![no_std]
@@ -11,6 +12,7 @@ mod call;
 mod chain;
 mod data_type;
 pub mod limits;
+mod names;
 mod op;
 mod rank;
 mod slice;
@@ -20,9 +22,10 @@ mod wire;
 pub use amount::{Amount, InvalidAmount};
 pub use call::{Call, Collective, InvalidCall};
 pub use chain::Chain;
-pub use data_type::{DataType, UnknownDataType};
-pub use op::{ReduceOp, Scale, UnknownReduceOp};
+pub use data_type::DataType;
+pub use names::{Hint, UnknownName, same_name};
+pub use op::{ReduceOp, Scale};
 pub use rank::{Lane, Rank};
 pub use slice::{Buffer, Slice};
 pub use uneven::{UnevenCall, UnevenCollective};
-pub use wire::{UnknownWire, Wire};
+pub use wire::Wire;

@@ -4,6 +4,7 @@ use core::fmt;
 use core::str::FromStr;
 
 use crate::DataType;
+use crate::names::{Names, UnknownName, find};
 
 /// An associative and commutative operation that combines elements. Integers wrap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -119,22 +120,30 @@ impl ReduceOp {
         })
     }
 
+    /// The names of each operation in `PLAIN`.
+    pub(crate) const NAMES: Names = &[
+        &["sum", "add"],
+        &["prod", "product"],
+        &["min", "minimum"],
+        &["max", "maximum"],
+        &["avg", "average", "mean"],
+        &["band", "bitand"],
+        &["bor", "bitor"],
+        &["bxor", "bitxor"],
+        &["land", "logicaland"],
+        &["lor", "logicalor"],
+        &["lxor", "logicalxor"],
+    ];
+
     /// The name, as in `sum`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
-            Self::Sum => "sum",
-            Self::Prod => "prod",
-            Self::Min => "min",
-            Self::Max => "max",
-            Self::Avg => "avg",
             Self::PreMulSum(_) => "premulsum",
-            Self::BitAnd => "band",
-            Self::BitOr => "bor",
-            Self::BitXor => "bxor",
-            Self::LogicalAnd => "land",
-            Self::LogicalOr => "lor",
-            Self::LogicalXor => "lxor",
+            Self::Sum | Self::Prod | Self::Min | Self::Max | Self::Avg => {
+                Self::NAMES[self.code() as usize][0]
+            }
+            _ => Self::NAMES[self.code() as usize - 1][0],
         }
     }
 }
@@ -145,25 +154,13 @@ impl fmt::Display for ReduceOp {
     }
 }
 
-/// An unknown name of a reduction operation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct UnknownReduceOp;
-
-impl fmt::Display for UnknownReduceOp {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("unknown reduction; one of")?;
-        ReduceOp::PLAIN.iter().try_for_each(|op| write!(f, " {op}"))
-    }
-}
-
-impl core::error::Error for UnknownReduceOp {}
-
 impl FromStr for ReduceOp {
-    type Err = UnknownReduceOp;
+    type Err = UnknownName;
 
-    /// Accepts the names of the operations without a parameter.
-    fn from_str(name: &str) -> Result<Self, UnknownReduceOp> {
-        Self::PLAIN.into_iter().find(|op| op.name() == name).ok_or(UnknownReduceOp)
+    /// Takes the names of the operations without a parameter, as in `avg` and `mean`. Case, `_` and
+    /// `-` do not matter.
+    fn from_str(name: &str) -> Result<Self, UnknownName> {
+        find("reduction", Self::NAMES, |row| Self::PLAIN.get(row).copied(), name)
     }
 }
 

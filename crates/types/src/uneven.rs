@@ -3,6 +3,7 @@
 use core::fmt;
 use core::str::FromStr;
 
+use crate::names::{Names, UnknownName, find};
 use crate::{Collective, DataType, InvalidCall, Rank, ReduceOp};
 
 /// A collective whose parts may differ in length.
@@ -34,17 +35,20 @@ impl UnevenCollective {
         Self::UserReduce,
     ];
 
+    /// The names of each uneven collective, in the order of `ALL`.
+    pub(crate) const NAMES: Names = &[
+        &["alltoallv"],
+        &["gatherv"],
+        &["scatterv"],
+        &["allgatherv"],
+        &["reduce_scatterv"],
+        &["user_reduce"],
+    ];
+
     /// The name, as in `alltoallv`.
     #[must_use]
     pub const fn name(self) -> &'static str {
-        match self {
-            Self::AllToAllV => "alltoallv",
-            Self::GatherV => "gatherv",
-            Self::ScatterV => "scatterv",
-            Self::AllGatherV => "allgatherv",
-            Self::ReduceScatterV => "reduce_scatterv",
-            Self::UserReduce => "user_reduce",
-        }
+        Self::NAMES[self as usize - Self::AllToAllV as usize][0]
     }
 
     /// The collective whose schedules it runs, on blocks of other lengths. `None` if it consists of
@@ -72,10 +76,11 @@ impl UnevenCollective {
 }
 
 impl FromStr for UnevenCollective {
-    type Err = InvalidCall;
+    type Err = UnknownName;
 
-    fn from_str(name: &str) -> Result<Self, InvalidCall> {
-        Self::ALL.into_iter().find(|it| it.name() == name).ok_or(InvalidCall)
+    /// Takes the names in any spelling, as in `all_to_all_v`. Case, `_` and `-` do not matter.
+    fn from_str(name: &str) -> Result<Self, UnknownName> {
+        find("collective with uneven parts", Self::NAMES, |row| Self::ALL.get(row).copied(), name)
     }
 }
 

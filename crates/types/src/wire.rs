@@ -3,6 +3,8 @@
 use core::fmt;
 use core::str::FromStr;
 
+use crate::names::{Names, UnknownName, find};
+
 /// The form in which partial results of short floats travel between hosts. Within a host they are
 /// accumulators, except in exchanges whose partners are on several hosts.
 ///
@@ -34,13 +36,13 @@ impl Wire {
         }
     }
 
+    /// The names of both forms, by their codes.
+    pub(crate) const NAMES: Names = &[&["element"], &["accumulator"]];
+
     /// The name, as in `element`.
     #[must_use]
     pub const fn name(self) -> &'static str {
-        match self {
-            Self::Element => "element",
-            Self::Accumulator => "accumulator",
-        }
+        Self::NAMES[self as usize][0]
     }
 }
 
@@ -50,22 +52,10 @@ impl fmt::Display for Wire {
     }
 }
 
-/// An unknown name of a form.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct UnknownWire;
-
-impl fmt::Display for UnknownWire {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("unknown form of partial results; 'element' or 'accumulator'")
-    }
-}
-
-impl core::error::Error for UnknownWire {}
-
 impl FromStr for Wire {
-    type Err = UnknownWire;
+    type Err = UnknownName;
 
-    fn from_str(name: &str) -> Result<Self, UnknownWire> {
-        Self::ALL.into_iter().find(|wire| wire.name() == name).ok_or(UnknownWire)
+    fn from_str(name: &str) -> Result<Self, UnknownName> {
+        find("form of partial results", Self::NAMES, |row| Self::ALL.get(row).copied(), name)
     }
 }

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use ringfold_types::same_name;
+
 /// A class of links between two ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum LinkClass {
@@ -101,7 +103,7 @@ impl FromStr for LinkClass {
     type Err = InvalidLinkClass;
 
     fn from_str(text: &str) -> Result<Self, InvalidLinkClass> {
-        let named = |class: &Self| class.to_string() == text;
+        let named = |class: &Self| same_name(&class.to_string(), text);
         Self::ALL.into_iter().find(named).ok_or(InvalidLinkClass)
     }
 }

@@ -24,7 +24,9 @@ fn classes_are_read_as_they_are_written() {
     for (number, class) in LinkClass::ALL.into_iter().enumerate() {
         assert_eq!((class.to_string().parse(), class.number()), (Ok(class), number));
     }
-    for word in ["", "Cache", "rdma-", "rdma-0", "rdma-30", "shm"] {
+    assert_eq!("Cache".parse(), Ok(LinkClass::Cache));
+    assert_eq!("RDMA_400".parse(), Ok(LinkClass::Rdma(400)));
+    for word in ["", "rdma-", "rdma-0", "rdma-30", "shm"] {
         assert_eq!(word.parse::<LinkClass>(), Err(InvalidLinkClass), "{word}");
     }
     let rates = [0, 10, 25, 40, 399, 400, 1601].map(|gbps| LinkClass::rdma(gbps).to_string());

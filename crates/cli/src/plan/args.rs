@@ -12,7 +12,9 @@ use ringfold_topology::discover::Cpus;
 use ringfold_topology::prices::{Prices, Seat};
 use ringfold_topology::{Aggregation, AggregationTree, Layout, Occupancy, PeerMemory, discover};
 use ringfold_types::limits::{AGGREGATOR_CHILDREN_MAX, CHANNELS_MAX, RANKS_MAX};
-use ringfold_types::{Amount, Call, Collective, DataType, Rank, ReduceOp, UnevenCollective, Wire};
+use ringfold_types::{
+    Amount, Call, Collective, DataType, Hint, Rank, ReduceOp, UnevenCollective, Wire, same_name,
+};
 
 use super::layout;
 
@@ -385,8 +387,9 @@ fn named(
     name: &str,
     known: &[&'static Algorithm],
 ) -> anyhow::Result<&'static Algorithm> {
-    known.iter().copied().find(|it| it.name == name).with_context(|| {
+    known.iter().copied().find(|it| same_name(it.name, name)).with_context(|| {
         let known: Vec<&str> = known.iter().map(|known| known.name).collect();
-        format!("--algorithm {name}: unknown; {collective} has {}", known.join(", "))
+        let hint = Hint::new(name, known.iter().copied());
+        format!("--algorithm {name}: unknown{hint}; {collective} has {}", known.join(", "))
     })
 }

@@ -472,6 +472,9 @@ mod tests {
         assert_eq!(with("RINGFOLD_INNETWORK", "require").unwrap().in_network, InNetwork::Require);
         let tcp_only = Transports { shm: false, rdma: false, tcp: true };
         assert_eq!(with("RINGFOLD_TRANSPORT", "tcp").unwrap().transports, tcp_only);
+        assert_eq!(with("RINGFOLD_TRANSPORT", "TCP").unwrap().transports, tcp_only);
+        assert_eq!(with("RINGFOLD_CHUNK", "1.5MB").unwrap().chunk_bytes, Some(3 << 19));
+        assert!(with("RINGFOLD_ALGO", "All_Reduce:recursive-doubling").is_ok());
         assert_eq!(
             with("RINGFOLD_TRANSPORT", "").unwrap().transports,
             Config::default().transports

@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
 
-use ringfold_types::Amount;
+use ringfold_types::{Amount, same_name};
 
 use super::error::ConfigError;
 
@@ -45,15 +45,13 @@ pub(super) fn count(variable: &'static str, value: &str) -> Result<usize, Config
 pub(super) fn transports(variable: &'static str, value: &str) -> Result<Transports, ConfigError> {
     let mut chosen = Transports { shm: false, rdma: false, tcp: false };
     for name in value.split(',') {
-        match name.trim() {
-            "shm" => chosen.shm = true,
-            "rdma" => chosen.rdma = true,
-            "tcp" => chosen.tcp = true,
-            _ => {
-                let wanted = "a list of shm, rdma and tcp, separated by commas";
-                return Err(ConfigError::Value { variable, value: value.to_owned(), wanted });
-            }
-        }
+        let Transports { shm, rdma, tcp } = &mut chosen;
+        let known = [("shm", shm), ("rdma", rdma), ("tcp", tcp)];
+        let Some((_, choice)) = known.into_iter().find(|(it, _)| same_name(it, name.trim())) else {
+            let wanted = "a list of shm, rdma and tcp, separated by commas";
+            return Err(ConfigError::Value { variable, value: value.to_owned(), wanted });
+        };
+        *choice = true;
     }
     Ok(chosen)
 }
@@ -83,14 +81,10 @@ pub(super) fn bytes(variable: &'static str, value: &str) -> Result<usize, Config
 }
 
 pub(super) fn on_or_off(variable: &'static str, value: &str) -> Result<bool, ConfigError> {
-    match value {
-        "on" => Ok(true),
-        "off" => Ok(false),
-        _ => {
-            let wanted = "`on` or `off`";
-            Err(ConfigError::Value { variable, value: value.to_owned(), wanted })
-        }
-    }
+    let known = [("on", true), ("off", false)].into_iter().find(|(it, _)| same_name(it, value));
+    let wanted = "`on` or `off`";
+    let invalid = || ConfigError::Value { variable, value: value.to_owned(), wanted };
+    known.map(|(_, is_on)| is_on).ok_or_else(invalid)
 }
 
 /// Whether calls may use aggregators in the network.
@@ -118,7 +112,7 @@ impl fmt::Display for InNetwork {
 pub(super) fn in_network(variable: &'static str, value: &str) -> Result<InNetwork, ConfigError> {
     let all = [InNetwork::Off, InNetwork::Auto, InNetwork::Require];
     let wanted = "`off`, `auto` or `require`";
-    let found = all.into_iter().find(|mode| mode.to_string() == value);
+    let found = all.into_iter().find(|mode| same_name(&mode.to_string(), value));
     found.ok_or_else(|| ConfigError::Value { variable, value: value.to_owned(), wanted })
 }
 
