@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod fabric;
+mod foreign;
 
 use std::net::TcpListener;
 use std::process::Command;
@@ -192,4 +193,20 @@ fn few_descriptors_of_an_ordinary_user_are_enough_for_many_ranks() {
     let outcome = Job::start(command.env("RINGFOLD_TRANSPORT", "shm")).finish(DEADLINE);
     assert!(outcome.status.success(), "{outcome:?}");
     assert_eq!(outcome.stdout.matches("sums true").count(), 64, "{outcome:?}");
+}
+
+/// Pods and containers may share a network and not a PID namespace.
+#[test]
+fn ranks_of_separate_pid_namespaces_meet() {
+    let alone = ["unshare", "-pf", "--mount-proc"];
+    if !needed::succeeds("pid namespaces", &[&alone[..], &["true"]].concat()) {
+        return;
+    }
+    for transport in ["shm", "shm,tcp"] {
+        let mut command = ringrun(2);
+        command.args(alone).arg(program::binary("rank")).args(["again", "2"]);
+        let outcome = Job::start(command.env("RINGFOLD_TRANSPORT", transport)).finish(DEADLINE);
+        assert!(outcome.status.success(), "{transport}: {outcome:?}");
+        assert_eq!(outcome.stdout, "done\n".repeat(2), "{transport}: {outcome:?}");
+    }
 }

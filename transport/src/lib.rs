@@ -3,6 +3,7 @@
 //! * `contract`: the `Transport` trait, its extensions and their values, which all callers use;
 //! * `sys`: the interface to the operating system, and the memory that the contract hands out;
 //! * `proof`: the handshake by which two ranks prove to each other that they belong to the job;
+//! * `refusals`: the log of refused connections;
 //! * `local`: ranks are threads of one process;
 //! * `shm`: ranks are processes of one host and share memory;
 //! * `tcp`: ranks are processes with an IP network between them;
@@ -19,6 +20,7 @@ pub mod offload;
 mod overflow;
 mod proof;
 pub mod rdma;
+mod refusals;
 pub mod shm;
 mod sys;
 pub mod tcp;

@@ -45,7 +45,7 @@ pub(crate) async fn accept(
     let mut oldest_first: Vec<AbortHandle> = Vec::new();
     let mut refill = interval(BEAT);
     refill.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let (mut left, mut refused) = (GREETINGS_MAX, 0_u32);
+    let (mut left, mut refused, mut failures) = (GREETINGS_MAX, 0_u32, 0_u32);
     loop {
         tokio::select! {
             accepted = listener.accept(), if left > 0 => match accepted {
@@ -62,7 +62,13 @@ pub(crate) async fn accept(
                 // The system lacks descriptors or memory. Others may return some.
                 Err(error) => {
                     left = 0;
-                    tracing::warn!(group, "cannot accept a connection: {error}");
+                    failures = failures.saturating_add(1);
+                    if failures.is_power_of_two() {
+                        tracing::warn!(
+                            group,
+                            "cannot accept a connection: {error} ({failures} so far)"
+                        );
+                    }
                 }
             },
             Some(ended) = greetings.join_next() => match ended {

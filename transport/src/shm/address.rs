@@ -1,16 +1,21 @@
-//! The published address of a rank: its host, and a name in the abstract socket namespace, which
-//! leaves no file behind.
+//! The published address of a rank: its host, and the name of its waker in the abstract socket
+//! namespace, which leaves no file behind.
 
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 
+use hmac::Mac as _;
+use ringfold_types::Rank;
 use rustix::net::SocketAddrUnix;
 use sha2::{Digest as _, Sha256};
 
-use crate::sys::random;
+use crate::proof::JobKey;
+use crate::sys::{WakerAddress, random};
 
 /// Bytes of either half of an address, before encoding as hexadecimal digits.
 const HALF_BYTES: usize = 16;
+/// The purpose of the keys that tokens of wakers come from.
+const WAKER: &[u8] = b"ringfold waker 1";
 
 /// `host.name`, both as 32 hexadecimal digits.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,14 +51,17 @@ impl Address {
         is_address.then(|| Self { host: host.to_owned(), name: name.to_owned() })
     }
 
-    /// The name of the socket on which the rank listens during setup.
-    pub(super) fn socket(&self) -> io::Result<SocketAddrUnix> {
-        Ok(SocketAddrUnix::new_abstract_name(format!("ringfold-{}", self.name).as_bytes())?)
-    }
-
-    /// The name of the rank's waker.
-    pub(super) fn waker(&self) -> io::Result<SocketAddrUnix> {
-        Ok(SocketAddrUnix::new_abstract_name(format!("ringfold-{}-waker", self.name).as_bytes())?)
+    /// The address of the waker of `rank`, to which this address belongs. Its token is the name
+    /// under the job's key: a process that takes the name of an ended rank learns no other token.
+    pub(super) fn waker(&self, key: &JobKey, rank: Rank) -> io::Result<WakerAddress> {
+        let name = format!("ringfold-{}", self.name);
+        let mut token = key.keyed(WAKER, rank, rank);
+        token.update(name.as_bytes());
+        let token = token.finalize().into_bytes();
+        Ok(WakerAddress {
+            name: SocketAddrUnix::new_abstract_name(name.as_bytes())?,
+            token: std::array::from_fn(|at| token[at]),
+        })
     }
 }
 

@@ -1,30 +1,28 @@
-//! Setup of a host's shared memory. The lowest rank makes the memory, and each other rank connects
-//! to it and receives the descriptor. After that the ranks communicate in that memory.
+//! Setup of a host's shared memory. The lowest rank makes the memory. Each other rank sends it one
+//! end of a pair of sockets, and receives the memory's descriptor by the other end. After that the
+//! ranks communicate in that memory.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use ringfold_types::Rank;
-use ringfold_types::limits::{HANDSHAKE_MS, HANDSHAKES_MAX, LANES_MAX, RANKS_MAX};
+use ringfold_types::limits::{HANDSHAKES_MAX, LANES_MAX, RANKS_MAX};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::{
-    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect, listen,
-    socket_with, sockopt,
-};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 use super::address::Address;
 use super::endpoint::{Shm, SingleCopy};
 use super::error::ConnectError;
-use super::handshake::{Handshake, HandshakeError, Host, Outcome};
+use super::handshake::{Handshake, HandshakeError, Host, Outcome, is_not_yet};
 use super::segment::{Layout, Segment};
 use crate::proof::JobKey;
-use crate::sys::NamedWaker;
+use crate::refusals::Refusals;
+use crate::sys::{NamedWaker, WakerAddress};
 
-/// Connections that the kernel queues before this rank accepts them.
-const BACKLOG: i32 = 4096;
-/// Pause before a retry if a peer's backlog is full, or the system has no room for descriptors.
+/// Pause before a retry if the lowest rank's queue is full, or the system has no room for
+/// descriptors.
 const RETRY: Duration = Duration::from_millis(2);
 /// Longest pause before a retry after the lowest rank has closed the connection repeatedly.
 const RETRY_MAX: Duration = Duration::from_millis(500);
@@ -59,7 +57,6 @@ pub struct Pending {
     lanes: usize,
     offers: SingleCopy,
     address: Address,
-    listener: OwnedFd,
     waker: NamedWaker,
     stop: Option<OwnedFd>,
 }
@@ -75,21 +72,9 @@ impl Shm {
             let why = format!("{lanes} lanes: not 1 to {LANES_MAX}");
             return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         }
-        let address = Address::fresh()?;
-        let listener = socket()?;
-        bind(&listener, &address.socket()?)?;
-        listen(&listener, BACKLOG)?;
-        let waker = NamedWaker::new(&address.waker()?)?;
-        Ok(Pending {
-            key: JobKey::new(key),
-            rank,
-            lanes,
-            offers,
-            address,
-            listener,
-            waker,
-            stop: None,
-        })
+        let (key, address) = (JobKey::new(key), Address::fresh()?);
+        let waker = NamedWaker::new(&address.waker(&key, rank)?)?;
+        Ok(Pending { key, rank, lanes, offers, address, waker, stop: None })
     }
 }
 
@@ -112,10 +97,10 @@ impl Pending {
     /// `deadline`. The lowest rank waits for all others, and each other rank waits for the lowest.
     ///
     /// # Errors
-    /// Not all ranks could be connected; the error names them and the reason. Unauthenticated
-    /// connections are only logged.
+    /// Not all ranks could be connected; the error names them and the reason. Refused connections
+    /// are only logged.
     pub fn connect(self, peers: &[(Rank, String)], deadline: Instant) -> Result<Shm, ConnectError> {
-        let Self { key, rank, lanes, offers, address, listener, waker, stop } = self;
+        let Self { key, rank, lanes, offers, address, waker, stop } = self;
         let mut all: Vec<(Rank, &str)> =
             peers.iter().map(|(peer, address)| (*peer, address.as_str())).collect();
         all.retain(|(peer, _)| *peer != rank);
@@ -131,15 +116,15 @@ impl Pending {
         let addresses = all.iter().map(|(peer, address)| find(*peer, address));
         let addresses: Vec<Address> = addresses.collect::<Result<_, _>>()?;
         let layout = Layout { ranks: ranks.len(), lanes };
-        let (lowest, door) = (ranks[0], addresses[0].socket()?);
+        let (lowest, door) = (ranks[0], addresses[0].waker(&key, ranks[0])?);
         let host = Host { key, rank, ranks, layout };
+        let until = Until { deadline, stop };
         let segment = if lowest == rank {
             let segment = Segment::create(layout)?;
-            Setup::new(&host, listener, &segment, stop).run(deadline)?;
+            Setup::new(&host, &waker, &segment).run(&until)?;
             segment
         } else {
-            drop(listener);
-            let file = fetch(&host, lowest, &door, deadline)?;
+            let file = fetch(&host, lowest, (&waker, &door), &until)?;
             Segment::open(file, layout)
                 .map_err(|source| ConnectError::Unreachable { peer: lowest, source })?
         };
@@ -153,19 +138,46 @@ fn find(peer: Rank, address: &str) -> Result<Address, ConnectError> {
         .ok_or_else(|| ConnectError::Address { peer, address: address.to_owned() })
 }
 
-/// Gets the memory from the lowest rank. Retries, since the lowest rank may close a connection to
-/// make room for others.
+/// The end of the time for setup.
+struct Until {
+    deadline: Instant,
+    /// Setup also ends when this is readable.
+    stop: Option<OwnedFd>,
+}
+
+impl Until {
+    fn has_passed(&self) -> io::Result<bool> {
+        if Instant::now() >= self.deadline {
+            return Ok(true);
+        }
+        let mut stop: Vec<PollFd<'_>> = self.stop.iter().map(readable).collect();
+        await_any(&mut stop, Duration::ZERO)?;
+        Ok(stop.iter().any(|stop| !stop.revents().is_empty()))
+    }
+
+    /// Blocks until one of `fds` is readable, at most for `limit` and until the end. Returns which
+    /// are readable.
+    fn wait(&self, fds: &[BorrowedFd<'_>], limit: Duration) -> io::Result<Vec<bool>> {
+        let mut polled: Vec<PollFd<'_>> = fds.iter().map(readable).collect();
+        polled.extend(self.stop.iter().map(readable));
+        await_any(&mut polled, limit.min(self.deadline.saturating_duration_since(Instant::now())))?;
+        Ok(polled[..fds.len()].iter().map(|fd| !fd.revents().is_empty()).collect())
+    }
+}
+
+/// Gets the memory from the lowest rank. Retries, since the lowest rank may lack a descriptor for
+/// the connection.
 fn fetch(
     host: &Host,
     lowest: Rank,
-    door: &SocketAddrUnix,
-    deadline: Instant,
+    way: (&NamedWaker, &WakerAddress),
+    until: &Until,
 ) -> Result<OwnedFd, ConnectError> {
     let mut pause = RETRY;
     loop {
-        match fetch_once(host, lowest, door, deadline) {
-            Err(HandshakeError::Closed) if Instant::now() + pause < deadline => {
-                std::thread::sleep(pause);
+        match fetch_once(host, lowest, way, until) {
+            Err(HandshakeError::Closed) => {
+                until.wait(&[], pause)?;
                 pause = RETRY_MAX.min(2 * pause);
             }
             fetched => return fetched.map_err(|error| fatal(lowest, error)),
@@ -177,25 +189,26 @@ fn fetch(
 fn fetch_once(
     host: &Host,
     lowest: Rank,
-    door: &SocketAddrUnix,
-    deadline: Instant,
+    (waker, door): (&NamedWaker, &WakerAddress),
+    until: &Until,
 ) -> Result<OwnedFd, HandshakeError> {
-    let late = || HandshakeError::Io(io::ErrorKind::TimedOut.into());
-    let socket = socket()?;
+    let go_on = || match until.has_passed()? {
+        true => Err(HandshakeError::Io(io::ErrorKind::TimedOut.into())),
+        false => Ok(()),
+    };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let ends = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
+    let (own, theirs) = ends.map_err(io::Error::from)?;
     loop {
-        match connect(&socket, door) {
+        go_on()?;
+        match waker.pass(door, theirs.as_fd()) {
             Ok(()) => break,
-            Err(Errno::AGAIN | Errno::INTR) if Instant::now() < deadline => {
-                std::thread::sleep(RETRY);
-            }
-            Err(Errno::AGAIN | Errno::INTR) => return Err(late()),
-            Err(error) => return Err(HandshakeError::Io(error.into())),
-        }
+            Err(error) if is_not_yet(&error) => until.wait(&[], RETRY)?,
+            Err(error) => return Err(error.into()),
+        };
     }
-    if !is_same_user(&socket)? {
-        return Err(HandshakeError::Unproven);
-    }
-    let mut handshake = Handshake::open(socket, host, lowest)?;
+    drop(theirs);
+    let mut handshake = Handshake::open(own, host, lowest)?;
     loop {
         match handshake.step(host, None)? {
             Outcome::Welcome(file) => return Ok(file),
@@ -206,66 +219,43 @@ fn fetch_once(
                 ));
             }
         }
-        let now = Instant::now();
-        if now >= deadline {
-            return Err(late());
-        }
-        await_any(&mut [PollFd::new(&handshake, PollFlags::IN)], deadline - now)?;
+        go_on()?;
+        until.wait(&[handshake.as_fd()], Duration::MAX)?;
     }
 }
 
 /// The lowest rank's handshakes with the others.
 struct Setup<'a> {
     host: &'a Host,
-    listener: OwnedFd,
+    waker: &'a NamedWaker,
     segment: &'a Segment,
-    /// Setup ends when this is readable.
-    stop: Option<OwnedFd>,
     handshakes: Vec<Handshake>,
     /// By slot: whether the rank has the memory.
     met: Vec<bool>,
-    /// Whether the system lacks descriptors for more handshakes.
-    is_full: bool,
+    refusals: Refusals,
     /// Whether the log already says why peers have to wait.
     has_warned: bool,
 }
 
 impl<'a> Setup<'a> {
-    fn new(host: &'a Host, listener: OwnedFd, segment: &'a Segment, stop: Option<OwnedFd>) -> Self {
+    fn new(host: &'a Host, waker: &'a NamedWaker, segment: &'a Segment) -> Self {
         let met = host.ranks.iter().map(|rank| *rank == host.rank).collect();
-        Self {
-            host,
-            listener,
-            segment,
-            stop,
-            handshakes: Vec::new(),
-            met,
-            is_full: false,
-            has_warned: false,
-        }
+        let (refusals, has_warned) = (Refusals::default(), false);
+        Self { host, waker, segment, handshakes: Vec::new(), met, refusals, has_warned }
     }
 
-    fn run(&mut self, deadline: Instant) -> Result<(), ConnectError> {
+    fn run(&mut self, until: &Until) -> Result<(), ConnectError> {
         while self.met.contains(&false) {
-            let now = Instant::now();
-            if now >= deadline || self.is_stopped()? {
+            if until.has_passed()? {
                 let ranks = self.met.iter().zip(&self.host.ranks);
                 let missing = ranks.filter(|(met, _)| !**met).map(|(_, rank)| *rank);
                 return Err(ConnectError::Deadline { missing: missing.collect() });
             }
-            self.expire(now);
-            let is_ready = self.wait(now, deadline)?;
+            let is_ready = self.wait(until)?;
             self.step(&is_ready);
-            self.accept(now)?;
+            self.take_connections()?;
         }
         Ok(())
-    }
-
-    fn is_stopped(&self) -> io::Result<bool> {
-        let Some(stop) = &self.stop else { return Ok(false) };
-        let mut fds = [PollFd::new(stop, PollFlags::IN)];
-        await_any(&mut fds, Duration::ZERO)?;
-        Ok(!fds[0].revents().is_empty())
     }
 
     /// Advances the handshakes that can advance.
@@ -273,7 +263,7 @@ impl<'a> Setup<'a> {
         let mut waiting = Vec::with_capacity(self.handshakes.len());
         for (handshake, is_ready) in std::mem::take(&mut self.handshakes).into_iter().zip(is_ready)
         {
-            if !is_ready {
+            if !is_ready && !handshake.is_sending() {
                 waiting.push(handshake);
                 continue;
             }
@@ -290,12 +280,9 @@ impl<'a> Setup<'a> {
                 }
                 Ok(Outcome::Welcomed(peer)) => self.note_connected(peer),
                 Ok(Outcome::Welcome(_)) => {}
-                Err(error) => {
-                    tracing::warn!("refused a connection to the shared-memory socket: {error}");
-                }
+                Err(error) => self.refusals.log(&error.to_string()),
             }
         }
-        self.is_full &= waiting.len() == is_ready.len();
         self.handshakes = waiting;
     }
 
@@ -307,79 +294,34 @@ impl<'a> Setup<'a> {
         }
     }
 
-    fn accept(&mut self, now: Instant) -> Result<(), ConnectError> {
-        while self.has_room() {
-            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-            match accept_with(&self.listener, flags) {
-                Ok(socket) if is_same_user(&socket)? => {
-                    let expires = now + Duration::from_millis(HANDSHAKE_MS);
-                    self.handshakes.push(Handshake::answer(socket, expires));
+    /// Takes the connections that peers have sent, as far as there is room. Further ones wait in
+    /// the queue. A datagram that brings no connection is only logged: its sender tries again.
+    fn take_connections(&mut self) -> Result<(), ConnectError> {
+        for _ in self.handshakes.len()..HANDSHAKES_MAX {
+            match self.waker.receive() {
+                Ok(socket) => self.handshakes.push(Handshake::answer(socket)),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) if error.raw_os_error().is_none() => {
+                    self.refusals.log(&error.to_string());
                 }
-                Ok(_) => {
-                    tracing::warn!("refused another user's connection to the shared-memory socket");
-                }
-                Err(Errno::AGAIN) => break,
-                Err(Errno::INTR | Errno::CONNABORTED) => {}
-                // The peers that are connected are served first, and then the others.
-                Err(Errno::MFILE | Errno::NFILE) if !self.handshakes.is_empty() => {
-                    self.is_full = true;
-                }
-                Err(error) => return Err(ConnectError::Io(error.into())),
+                Err(error) => return Err(ConnectError::Io(error)),
             }
         }
         Ok(())
     }
 
-    /// Whether there is room for another handshake. Further connections wait in the backlog, where
-    /// they cost nothing.
-    fn has_room(&self) -> bool {
-        !self.is_full && self.handshakes.len() < HANDSHAKES_MAX
+    /// Blocks until something can advance, or until the end. Returns which handshakes can.
+    fn wait(&self, until: &Until) -> Result<Vec<bool>, ConnectError> {
+        let is_sending = self.handshakes.iter().any(Handshake::is_sending);
+        let limit = if is_sending { RETRY } else { Duration::MAX };
+        let door = (self.handshakes.len() < HANDSHAKES_MAX).then(|| self.waker.as_fd());
+        let fds: Vec<_> = self.handshakes.iter().map(AsFd::as_fd).chain(door).collect();
+        Ok(until.wait(&fds, limit)?)
     }
+}
 
-    /// Closes connections that have not authenticated themselves in time, if others need the room.
-    /// A busy host may also delay honest ranks for that long.
-    fn expire(&mut self, now: Instant) {
-        if self.has_room() {
-            return;
-        }
-        let before = self.handshakes.len();
-        // An authenticated peer is not closed: it waits for this rank.
-        self.handshakes.retain(|handshake| {
-            handshake.is_sending() || handshake.expires.is_none_or(|expires| now < expires)
-        });
-        let silent = before - self.handshakes.len();
-        if silent > 0 {
-            self.is_full = false;
-            tracing::warn!(
-                "closed {silent} connections to the shared-memory socket that did not \
-                 authenticate themselves in time"
-            );
-        }
-    }
-
-    /// Blocks until something can advance, at most until `deadline`. Returns which handshakes can.
-    fn wait(&self, now: Instant, deadline: Instant) -> Result<Vec<bool>, ConnectError> {
-        let mut until = deadline;
-        if self.handshakes.iter().any(Handshake::is_sending) {
-            until = until.min(now + RETRY);
-        }
-        let crowded = if self.has_room() { &[] } else { self.handshakes.as_slice() };
-        let unproven = crowded.iter().filter(|handshake| !handshake.is_sending());
-        for expires in unproven.filter_map(|handshake| handshake.expires) {
-            until = until.min(expires);
-        }
-        let listener = self.has_room().then(|| self.listener.as_fd());
-        let stop = self.stop.as_ref().map(AsFd::as_fd);
-        let sockets = self.handshakes.iter().map(|handshake| handshake.as_fd());
-        let mut fds: Vec<PollFd<'_>> = sockets
-            .chain(listener)
-            .chain(stop)
-            .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
-            .collect();
-        await_any(&mut fds, until.saturating_duration_since(now))?;
-        let is_ready = fds.iter().zip(&self.handshakes);
-        Ok(is_ready.map(|(fd, it)| it.is_sending() || !fd.revents().is_empty()).collect())
-    }
+fn readable(fd: &impl AsFd) -> PollFd<'_> {
+    PollFd::new(fd, PollFlags::IN)
 }
 
 /// Blocks until one of the descriptors is readable, at most for `limit`.
@@ -390,15 +332,6 @@ fn await_any(fds: &mut [PollFd<'_>], limit: Duration) -> io::Result<()> {
         Ok(_) | Err(Errno::INTR) => Ok(()),
         Err(error) => Err(error.into()),
     }
-}
-
-fn socket() -> io::Result<OwnedFd> {
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    Ok(socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?)
-}
-
-fn is_same_user(socket: &OwnedFd) -> io::Result<bool> {
-    Ok(sockopt::socket_peercred(socket)?.uid == rustix::process::geteuid())
 }
 
 /// The error for a failed handshake with a peer that this rank connected to.

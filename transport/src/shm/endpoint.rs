@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
 use ringfold_types::{Lane, Rank};
-use rustix::net::SocketAddrUnix;
 
 use super::arena::{Arena, Opening};
 use super::cma;
@@ -19,7 +18,7 @@ use crate::contract::{
     EXCHANGE_BYTES, Exchanged, Fragment, Link, LinkError, LinkFault, Received, Rendezvous,
     Transport,
 };
-use crate::sys::{Mapping, NamedWaker, copy};
+use crate::sys::{Mapping, NamedWaker, WakerAddress, copy};
 
 /// Polls between two checks for the end of peers. A check is a system call.
 const POLLS_PER_CHECK: u32 = 1024;
@@ -97,8 +96,8 @@ pub(super) struct Peer {
     pub(super) rank: Rank,
     pub(super) slot: Slot,
     pub(super) signals: Signals,
-    /// The name of the peer's waker.
-    pub(super) waker: SocketAddrUnix,
+    /// The address of the peer's waker.
+    pub(super) waker: WakerAddress,
     /// Whether the peer has left, or its process has ended.
     pub(super) has_ended: bool,
     /// Readable when the peer's process ends.

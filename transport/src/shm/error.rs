@@ -37,7 +37,7 @@ pub enum ConnectError {
         /// The operating system's error.
         source: io::Error,
     },
-    /// A peer does not know the job's secret, or runs as another user.
+    /// A peer does not know the job's secret.
     #[error("rank {peer} did not prove that it belongs to this job")]
     Unproven {
         /// The peer.

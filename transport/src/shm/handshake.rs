@@ -1,13 +1,12 @@
 //! One handshake between a rank and the lowest rank of its host, advanced as messages arrive:
 //! hello, challenge and proof as in `crate::proof`, then a welcome with the memory.
 //!
-//! The kernel keeps message boundaries, and no process stands between the two ends of a Unix
-//! socket. So the proofs cover the identity of the ends and not every byte. Descriptors go only to
-//! an authenticated peer.
+//! The kernel keeps message boundaries, and no process stands between the two ends of a pair of
+//! Unix sockets. So the proofs cover the identity of the ends and not every byte. Descriptors go
+//! only to an authenticated peer.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::time::Instant;
 
 use ringfold_types::Rank;
 
@@ -18,7 +17,7 @@ use crate::proof::{
 use crate::sys::{receive, transmit};
 
 /// The version also covers the layout of segments, rings and windows.
-pub(super) const PROTOCOL: Protocol = Protocol { magic: *b"RFsh", version: 8 };
+pub(super) const PROTOCOL: Protocol = Protocol { magic: *b"RFsh", version: 9 };
 /// The message that carries the memory. Each message of a handshake has a different length, so none
 /// can be mistaken for another.
 const WELCOME: [u8; 8] = *b"RFwelcom";
@@ -59,13 +58,11 @@ pub(super) enum HandshakeError {
 pub(super) struct Handshake {
     socket: OwnedFd,
     state: State,
-    /// Deadline by which an accepted connection must authenticate itself.
-    pub(super) expires: Option<Instant>,
 }
 
 #[derive(Debug)]
 enum State {
-    /// A connection was accepted; its hello is awaited.
+    /// A peer has opened the connection; its hello is awaited.
     Hello,
     /// The connection has sent a hello; its proof is awaited.
     Proof(Challenged),
@@ -87,16 +84,16 @@ pub(super) enum Outcome {
 }
 
 impl Handshake {
-    /// Begins the handshake of an accepted connection.
-    pub(super) const fn answer(socket: OwnedFd, expires: Instant) -> Self {
-        Self { socket, state: State::Hello, expires: Some(expires) }
+    /// Begins the handshake of a connection that a peer has opened.
+    pub(super) const fn answer(socket: OwnedFd) -> Self {
+        Self { socket, state: State::Hello }
     }
 
     /// Begins the handshake of a connection from this rank to `peer`.
     pub(super) fn open(socket: OwnedFd, host: &Host, peer: Rank) -> Result<Self, HandshakeError> {
         let hello = Hello::new(PROTOCOL, host.rank, peer, host.about())?;
         send(&socket, &hello.encode())?;
-        Ok(Self { socket, state: State::Challenge { hello }, expires: None })
+        Ok(Self { socket, state: State::Challenge { hello } })
     }
 
     /// Whether the next step waits only for the system, not for a message.
@@ -128,7 +125,7 @@ impl Handshake {
             Err(error) => return Err(error.into()),
         };
         let message = &buffer[..bytes];
-        let Self { socket, state, expires } = self;
+        let Self { socket, state } = self;
         let state = match state {
             State::Hello => challenge(&socket, host, message)?,
             State::Challenge { hello } => prove(&socket, host, &hello, message)?,
@@ -137,7 +134,7 @@ impl Handshake {
                     return Err(HandshakeError::Unproven);
                 }
                 let peer = challenged.hello().from;
-                let sending = Self { socket, state: State::Sending { peer }, expires };
+                let sending = Self { socket, state: State::Sending { peer } };
                 return sending.send_memory(peer, memory);
             }
             State::Welcome => {
@@ -149,7 +146,7 @@ impl Handshake {
             }
             State::Sending { .. } => state,
         };
-        Ok(Outcome::Waiting(Self { socket, state, expires }))
+        Ok(Outcome::Waiting(Self { socket, state }))
     }
 
     /// Sends the memory to an authenticated peer.
@@ -158,7 +155,7 @@ impl Handshake {
         peer: Rank,
         memory: Option<BorrowedFd<'_>>,
     ) -> Result<Outcome, HandshakeError> {
-        match transmit(&self.socket, &WELCOME, memory.as_slice()) {
+        match transmit(&self.socket, None, &WELCOME, memory.as_slice()) {
             Ok(()) => Ok(Outcome::Welcomed(peer)),
             // The system limits the descriptors in flight per user. Their number falls as ranks
             // receive them.
@@ -176,13 +173,14 @@ impl AsFd for Handshake {
 
 /// Sends a message without descriptors.
 fn send(socket: &OwnedFd, message: &[u8]) -> Result<(), HandshakeError> {
-    transmit(socket, message, &[]).map_err(|error| match error.kind() {
+    transmit(socket, None, message, &[]).map_err(|error| match error.kind() {
         io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => HandshakeError::Closed,
         _ => HandshakeError::Io(error),
     })
 }
 
-fn is_not_yet(error: &io::Error) -> bool {
+/// Whether the system lacks room for a message or its descriptor for the moment.
+pub(super) fn is_not_yet(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
         || error.raw_os_error() == Some(rustix::io::Errno::TOOMANYREFS.raw_os_error())
 }
@@ -201,7 +199,7 @@ fn challenge(socket: &OwnedFd, host: &Host, message: &[u8]) -> Result<State, Han
         ));
     }
     let challenged = Challenged::new(hello)?;
-    transmit(socket, &challenged.challenge(&host.key), &[])?;
+    transmit(socket, None, &challenged.challenge(&host.key), &[])?;
     Ok(State::Proof(challenged))
 }
 

@@ -36,7 +36,7 @@ impl Shm {
         addresses: &[Address],
         waker: NamedWaker,
     ) -> io::Result<Self> {
-        let Host { key: _, rank, ranks, layout } = host;
+        let Host { key, rank, ranks, layout } = host;
         let wake = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         epoll::add(&wake, &waker, epoll::EventData::new_u64(OWN_WAKER), epoll::EventFlags::IN)?;
         let lanes = layout.lanes;
@@ -49,7 +49,7 @@ impl Shm {
                 rank: *rank,
                 slot: segment.slot(number as usize),
                 signals: Signals::new(),
-                waker: address.waker()?,
+                waker: address.waker(&key, *rank)?,
                 has_ended: false,
                 watched: None,
             });

@@ -1,7 +1,7 @@
 //! Transport between processes of one host that share memory.
 //!
 //! All ranks of a host share one unnamed file in memory (`segment`). The lowest rank makes it and
-//! sends its descriptor to the others over a Unix socket, after each has proven that it knows the
+//! sends its descriptor to the others over Unix sockets, after each has proven that it knows the
 //! job's secret (`connect`, `handshake`, `crate::proof`). The file has a slot for each rank
 //! (`slot`). For each pair of ranks and lane it has two rings, one per direction (`ring`), which
 //! get pages on the first use of the link (`links`). A send is a copy into a ring, and a receive

@@ -6,15 +6,17 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, recvmsg, sendmsg, sendmsg_addr,
 };
 
 /// Descriptors that one message can carry.
 const DESCRIPTORS_MAX: usize = 2;
 
-/// Sends `bytes` as one message, with up to two descriptors.
+/// Sends `bytes` as one message, with up to two descriptors: to the other end of a connection, or
+/// to the socket of the name `to`. Does not block.
 pub(crate) fn transmit(
     socket: impl AsFd,
+    to: Option<&SocketAddrUnix>,
     bytes: &[u8],
     descriptors: &[BorrowedFd<'_>],
 ) -> io::Result<()> {
@@ -23,13 +25,19 @@ pub(crate) fn transmit(
     if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
         return Err(io::Error::from(io::ErrorKind::InvalidInput));
     }
-    let sent = sendmsg(socket, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL)?;
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    let parts = [IoSlice::new(bytes)];
+    let sent = match to {
+        Some(name) => sendmsg_addr(socket, name, &parts, &mut control, flags)?,
+        None => sendmsg(socket, &parts, &mut control, flags)?,
+    };
     if sent == bytes.len() { Ok(()) } else { Err(io::Error::from(io::ErrorKind::WriteZero)) }
 }
 
 /// Receives one message, and the descriptors that came with it (at most two; close-on-exec). The
 /// number of bytes is 0 where the other end is closed. A message that is longer than `bytes`, or
-/// carries more than two descriptors, is an error.
+/// carries more descriptors than this process may have, is consumed and an error without an
+/// operating system's number.
 pub(crate) fn receive(socket: impl AsFd, bytes: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
     let mut control = RecvAncillaryBuffer::new(&mut space);

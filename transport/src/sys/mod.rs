@@ -28,5 +28,5 @@ pub(crate) use pages::{Known, Region};
 pub use pages::{Pages, Placement};
 pub(crate) use random::random;
 pub(crate) use socket::{choose_port_late, outgoing};
-pub(crate) use waker::{NamedWaker, Waker};
+pub(crate) use waker::{NamedWaker, Waker, WakerAddress};
 pub use window::{Exposure, OwnPart, PeerParts, ReadExposure, Window};

@@ -1,5 +1,5 @@
-//! Requests about TCP connections that `rustix` lacks: late choice of the port, and the number of
-//! bytes that the other end has not acknowledged.
+//! Requests about sockets that `rustix` lacks: late choice of the port, the number of bytes that
+//! the other end has not acknowledged, and a filter of datagrams.
 #![allow(unsafe_code)]
 
 use std::ffi::c_int;
@@ -7,25 +7,54 @@ use std::io;
 use std::mem::size_of;
 use std::os::fd::{AsFd, AsRawFd as _};
 
-/// Bytes of the option value.
-#[expect(clippy::cast_possible_truncation, reason = "a few bytes")]
-const LEN: libc::socklen_t = size_of::<c_int>() as libc::socklen_t;
-
 /// Lets the kernel choose the port of a bound socket when it connects rather than when it is bound.
 pub(crate) fn choose_port_late(socket: impl AsFd) -> io::Result<()> {
     let yes: c_int = 1;
-    let socket = socket.as_fd().as_raw_fd();
-    // SAFETY: the option takes one `c_int`, and the kernel only reads it during the call.
-    let result = unsafe {
-        libc::setsockopt(
-            socket,
-            libc::IPPROTO_IP,
-            libc::IP_BIND_ADDRESS_NO_PORT,
-            (&raw const yes).cast(),
-            LEN,
-        )
+    // SAFETY: the option takes one `c_int`.
+    unsafe { set(socket, libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, &yes) }
+}
+
+/// Has the kernel drop each datagram to `socket` that does not begin with `token`, in its sender's
+/// time. A dropped datagram takes no place in the socket's queue and wakes no process.
+pub(crate) fn admit_only(socket: impl AsFd, token: [u8; 8]) -> io::Result<()> {
+    const LOAD_WORD: u32 = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;
+    const SKIP_UNLESS_EQUAL: u32 = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
+    const RETURN: u32 = libc::BPF_RET | libc::BPF_K;
+    let step = |code: u32, skipped: u8, k: u32| libc::sock_filter {
+        code: code.try_into().unwrap_or(u16::MAX),
+        jt: 0,
+        jf: skipped,
+        k,
     };
-    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    let [a, b, c, d, e, f, g, h] = token;
+    let mut steps = [
+        step(LOAD_WORD, 0, 0),
+        step(SKIP_UNLESS_EQUAL, 3, u32::from_be_bytes([a, b, c, d])),
+        step(LOAD_WORD, 0, 4),
+        step(SKIP_UNLESS_EQUAL, 1, u32::from_be_bytes([e, f, g, h])),
+        // The bytes to keep of a datagram: all, or none. A load beyond its end also keeps none.
+        step(RETURN, 0, u32::MAX),
+        step(RETURN, 0, 0),
+    ];
+    let len = steps.len().try_into().unwrap_or(0);
+    let program = libc::sock_fprog { len, filter: steps.as_mut_ptr() };
+    // SAFETY: the option takes one `sock_fprog`. The kernel copies its steps during the call.
+    unsafe { set(socket, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program) }
+}
+
+/// Sets an option of a socket.
+///
+/// # Safety
+/// The option takes one `T`, and the kernel uses it only during the call.
+unsafe fn set<T>(socket: impl AsFd, level: c_int, option: c_int, value: &T) -> io::Result<()> {
+    let (socket, value) = (socket.as_fd().as_raw_fd(), std::ptr::from_ref(value).cast());
+    #[expect(clippy::cast_possible_truncation, reason = "a few bytes")]
+    let len = size_of::<T>() as libc::socklen_t;
+    // SAFETY: `value` has `len` bytes; the caller promises the rest.
+    match unsafe { libc::setsockopt(socket, level, option, value, len) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
 
 /// The number of bytes of a TCP connection that the other end's kernel has not acknowledged. The

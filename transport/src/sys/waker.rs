@@ -12,6 +12,9 @@ use rustix::net::{
     sendto, socket_with,
 };
 
+use super::descriptors::{receive, transmit};
+use super::socket::admit_only;
+
 /// Wakes a thread of this process, by an eventfd. No method blocks.
 #[derive(Debug)]
 pub(crate) struct Waker(OwnedFd);
@@ -40,34 +43,73 @@ impl AsFd for Waker {
     }
 }
 
-/// Wakes a thread by a datagram socket with a name. Another process needs no descriptor of it, only
-/// the name. No method blocks.
+/// Bytes of a waker's token.
+const TOKEN_BYTES: usize = 8;
+
+/// The address of a `NamedWaker`: its name, and the token that each datagram to it begins with. All
+/// processes of the network namespace can see the name. The token keeps those away that do not know
+/// it.
+#[derive(Clone)]
+pub(crate) struct WakerAddress {
+    pub(crate) name: SocketAddrUnix,
+    pub(crate) token: [u8; TOKEN_BYTES],
+}
+
+impl std::fmt::Debug for WakerAddress {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("WakerAddress").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// Wakes a thread by a datagram socket with an address. Another process needs no descriptor of it,
+/// only the address, and can also send it a descriptor. No method blocks.
 #[derive(Debug)]
 pub(crate) struct NamedWaker {
     socket: OwnedFd,
+    token: [u8; TOKEN_BYTES],
     /// Whether some process could not be woken since `take_owed`.
     owes: Cell<bool>,
 }
 
 impl NamedWaker {
-    /// Makes the waker of that name.
-    pub(crate) fn new(name: &SocketAddrUnix) -> io::Result<Self> {
+    /// Makes the waker of that address.
+    pub(crate) fn new(address: &WakerAddress) -> io::Result<Self> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None)?;
-        bind(&socket, name)?;
-        Ok(Self { socket, owes: Cell::new(false) })
+        if let Err(error) = admit_only(&socket, address.token) {
+            tracing::debug!("foreign datagrams can delay the ranks of this host: {error}");
+        }
+        bind(&socket, &address.name)?;
+        Ok(Self { socket, token: address.token, owes: Cell::new(false) })
     }
 
-    /// Wakes the process whose waker has this `name`, if it still exists. Returns false if the
+    /// Wakes the process whose waker has this address, if it still exists. Returns false if the
     /// system has no room for the datagram. The system charges this socket for datagrams that no
     /// process has read, some hundreds at most.
-    pub(crate) fn wake(&self, name: &SocketAddrUnix) -> bool {
-        let sent = sendto(&self.socket, &[], SendFlags::NOSIGNAL | SendFlags::DONTWAIT, name);
+    pub(crate) fn wake(&self, to: &WakerAddress) -> bool {
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        let sent = sendto(&self.socket, &to.token, flags, &to.name);
         let is_full = matches!(sent, Err(Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM));
         if is_full {
             self.owes.set(true);
         }
         !is_full
+    }
+
+    /// Sends a descriptor to the process whose waker has this address.
+    pub(crate) fn pass(&self, to: &WakerAddress, descriptor: BorrowedFd<'_>) -> io::Result<()> {
+        transmit(&self.socket, Some(&to.name), &to.token, &[descriptor])
+    }
+
+    /// Receives a descriptor that `pass` sent here. An error without an operating system's number
+    /// means that a datagram was consumed that brought none.
+    pub(crate) fn receive(&self) -> io::Result<OwnedFd> {
+        let mut token = [0; TOKEN_BYTES];
+        let (bytes, descriptors) = receive(&self.socket, &mut token)?;
+        match <[OwnedFd; 1]>::try_from(descriptors) {
+            Ok([descriptor]) if token[..bytes] == self.token => Ok(descriptor),
+            _ => Err(io::Error::new(io::ErrorKind::InvalidData, "a datagram without a descriptor")),
+        }
     }
 
     /// Whether some process could not be woken since the last `take_owed`.

@@ -12,7 +12,6 @@
 //! * `frame`, `staging`: the bytes on the wire, decoded without a socket;
 //! * `connection`: a link, made of a `dial`, a `reader` and a `writer`;
 //! * `endpoint`: all links of a rank, and their events;
-//! * `refusals`: the log of refused connections;
 //! * `socket`, `ticker`, `waker`, `token`: interfaces to the kernel.
 //!
 //! Sends write from the caller's memory and receives read into it. Only messages below a kilobyte,
@@ -33,7 +32,6 @@ mod greeting;
 mod hello;
 mod listening;
 mod reader;
-mod refusals;
 mod route;
 pub(crate) mod socket;
 pub mod staging;

@@ -5,23 +5,25 @@ mod signals;
 mod windows;
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::{Duration, Instant};
 
 use ringfold_types::limits::{LANES_MAX, LINK_BYTES_MIN};
 use ringfold_types::{Chain, Lane, Rank};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
-use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, connect, send, socket_with};
+use rustix::net::{
+    AddressFamily, SendFlags, SocketFlags, SocketType, connect, send, socket_with, socketpair,
+};
 
 use super::address::Address;
-use super::handshake::PROTOCOL;
+use super::handshake::{PROTOCOL, is_not_yet};
 use super::segment::{Layout, Segment};
 use super::{Config, ConnectError, Pending, Shm, SingleCopy};
 use crate::contract::{
     EXCHANGE_BYTES, Exchanged, Link, LinkFault, Received, Rendezvous, SharedMemory as _, Transport,
 };
-use crate::proof::Hello;
-use crate::sys::sealed_memory;
+use crate::proof::{CHALLENGE_BYTES, Hello, JobKey};
+use crate::sys::{NamedWaker, WakerAddress, sealed_memory, transmit};
 
 const KEY: [u8; 32] = [5; 32];
 
@@ -51,12 +53,15 @@ fn addresses(pending: &[Pending]) -> Vec<(Rank, String)> {
     pending.iter().enumerate().map(|(rank, end)| (Rank::at(rank), end.address())).collect()
 }
 
-fn unauthenticated(address: &str) -> OwnedFd {
-    let socket =
-        socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
-    let socket = socket.unwrap();
-    connect(&socket, &Address::parse(address).unwrap().socket().unwrap()).unwrap();
-    socket
+/// The address of the waker of rank 0.
+fn door(pending: &Pending) -> WakerAddress {
+    Address::parse(&pending.address()).unwrap().waker(&JobKey::new(KEY), Rank(0)).unwrap()
+}
+
+/// A waker that no rank has.
+fn foreign_waker() -> NamedWaker {
+    let address = Address::fresh().unwrap().waker(&JobKey::new([9; 32]), Rank(9));
+    NamedWaker::new(&address.unwrap()).unwrap()
 }
 
 /// Connects the ranks, of which rank `late` begins later than the others. Returns all outcomes.
@@ -149,11 +154,35 @@ fn a_missing_peer_is_named() {
 #[test]
 fn a_rank_without_the_key_is_refused() {
     let outcome = connect_late(vec![listen(0, KEY, 1), listen(1, [6; 32], 1)], 2);
-    let [first, second] = <[_; 2]>::try_from(outcome).unwrap();
-    assert!(matches!(second.unwrap_err(), ConnectError::Unproven { peer: Rank(0) }));
-    assert!(
-        matches!(first.unwrap_err(), ConnectError::Deadline { missing } if missing == [Rank(1)])
-    );
+    // Without the key it knows no token either, so the lowest rank never hears of it.
+    for (rank, end) in outcome.into_iter().enumerate() {
+        let peer = Rank::at(1 - rank);
+        assert!(
+            matches!(end.unwrap_err(), ConnectError::Deadline { missing } if missing == [peer])
+        );
+    }
+}
+
+#[test]
+fn a_lowest_rank_without_the_key_is_refused() {
+    let address = Address::fresh().unwrap();
+    let door = address.waker(&JobKey::new(KEY), Rank(0)).unwrap();
+    let impostor = NamedWaker::new(&door).unwrap();
+    std::thread::scope(|scope| {
+        let peers = [(Rank(0), address.to_string())];
+        let joiner = scope.spawn(move || listen(1, KEY, 1).connect(&peers, soon()));
+        let until = soon();
+        let socket = loop {
+            assert!(Instant::now() < until, "no rank comes");
+            if let Ok(socket) = impostor.receive() {
+                break socket;
+            }
+            std::thread::yield_now();
+        };
+        transmit(&socket, None, &[7; CHALLENGE_BYTES], &[]).unwrap();
+        let error = joiner.join().unwrap().unwrap_err();
+        assert!(matches!(error, ConnectError::Unproven { peer: Rank(0) }), "{error}");
+    });
 }
 
 /// Counts the mappings that `/proc/self` lists.
@@ -224,11 +253,55 @@ fn other_lanes_are_refused() {
     assert!(outcome.into_iter().all(|end| end.is_err()));
 }
 
-/// Silence, garbage, half a handshake and stolen hellos do not disturb the setup.
+/// Without the token, a process can neither fill the queue of a rank nor wake it.
+#[test]
+fn foreign_processes_do_not_get_in() {
+    let ends = vec![listen(0, KEY, 1), listen(1, KEY, 1)];
+    let WakerAddress { name, token } = door(&ends[0]);
+    for kind in [SocketType::STREAM, SocketType::SEQPACKET] {
+        let socket = socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None).unwrap();
+        assert!(connect(&socket, &name).is_err(), "nothing listens");
+    }
+    let (near, far) = ({ token[7] ^ 1 }, [9; 8]);
+    let near = [&token[..7], &[near]].concat();
+    let socket = socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None);
+    let socket = socket.unwrap();
+    for _ in 0..1000 {
+        for words in [&[][..], &token[..7], &near, &far, &[9; 5000]] {
+            let descriptor = [socket.as_fd()];
+            transmit(&socket, Some(&name), words, &descriptor).unwrap();
+        }
+    }
+    // A full queue would refuse this one.
+    assert!(foreign_waker().wake(&door(&ends[0])), "the kernel has dropped the others");
+    for end in connect_late(ends, 2) {
+        end.unwrap();
+    }
+}
+
+/// Setup ends at once on every rank when it is stopped.
+#[test]
+fn setup_can_be_stopped() {
+    let ends: Vec<_> = (0..2).map(|rank| listen(rank, KEY, 1)).collect();
+    let peers = addresses(&ends);
+    for (rank, end) in ends.into_iter().enumerate().rev() {
+        let waker = crate::sys::Waker::new().unwrap();
+        waker.wake();
+        let begun = Instant::now();
+        let end = end.until_readable(waker.as_fd().try_clone_to_owned().unwrap());
+        let error = end.connect(&peers, soon()).unwrap_err();
+        let peer = Rank::at(1 - rank);
+        assert!(matches!(error, ConnectError::Deadline { missing } if missing == [peer]));
+        assert!(begun.elapsed() < Duration::from_secs(10));
+    }
+}
+
+/// Silence, garbage, half a handshake and stolen hellos of processes that know the token do not
+/// disturb the setup. Neither does a datagram without a socket.
 #[test]
 fn unauthenticated_peers_cost_nothing() {
     let ends = vec![listen(0, KEY, 1), listen(1, KEY, 1)];
-    let address = ends[0].address();
+    let door = door(&ends[0]);
     let hello = |from, to| Hello::new(PROTOCOL, Rank(from), Rank(to), [1, 2]).unwrap();
     let words: Vec<Vec<u8>> = vec![
         vec![],
@@ -239,21 +312,38 @@ fn unauthenticated_peers_cost_nothing() {
         hello(9, 0).encode().to_vec(),
         hello(1, 3).encode().to_vec(),
     ];
-    let unauthenticated_peers: Vec<OwnedFd> = (0..140)
-        .map(|at| {
-            let socket = unauthenticated(&address);
-            for word in [&words[at % words.len()], &words[at / words.len() % words.len()]] {
-                if !word.is_empty() {
-                    send(&socket, word, SendFlags::NOSIGNAL).unwrap();
-                }
+    let connect = |waker: &NamedWaker, at: usize| {
+        let flags = SocketFlags::CLOEXEC;
+        let (own, theirs) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
+        for word in [&words[at % words.len()], &words[at / words.len() % words.len()]] {
+            if !word.is_empty() {
+                send(&own, word, SendFlags::NOSIGNAL).unwrap();
             }
-            socket
-        })
-        .collect();
-    for end in connect_late(ends, 2) {
-        end.unwrap();
-    }
-    drop(unauthenticated_peers);
+        }
+        let until = soon();
+        while waker.pass(&door, theirs.as_fd()).is_err_and(|error| is_not_yet(&error)) {
+            assert!(Instant::now() < until, "the queue stays full");
+            std::thread::yield_now();
+        }
+        own
+    };
+    std::thread::scope(|scope| {
+        // The first datagrams come before the ranks do.
+        let waker = foreign_waker();
+        assert!(waker.wake(&door));
+        let file = sealed_memory(c"ringfold-test", 4096).unwrap();
+        waker.pass(&door, file.as_fd()).unwrap();
+        let mut sockets: Vec<OwnedFd> = (0..6).map(|at| connect(&waker, at)).collect();
+        let others = scope.spawn(|| {
+            let waker = foreign_waker();
+            (6..140).map(|at| connect(&waker, at)).collect::<Vec<_>>()
+        });
+        for end in connect_late(ends, 2) {
+            end.unwrap();
+        }
+        sockets.extend(others.join().unwrap());
+    });
 }
 
 /// Makes both endpoints map the link between them and read each other's memory.

@@ -15,11 +15,11 @@ use rustix::time::Timespec;
 
 use crate::contract::{Fragment, Link, LinkError, Received, Transport};
 use crate::proof::JobKey;
+use crate::refusals::Refusals;
 use crate::tcp::broken::Broken;
 use crate::tcp::connection::Connection;
 use crate::tcp::dial::Dialer;
 use crate::tcp::greeting::Greetings;
-use crate::tcp::refusals::Refusals;
 use crate::tcp::route::Ways;
 use crate::tcp::socket::Liveness;
 use crate::tcp::ticker::Ticker;
