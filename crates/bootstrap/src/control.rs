@@ -1,7 +1,7 @@
 //! A rank's end of the control plane: it reports the rank's failures to the others, and receives
 //! the one failure cause.
 
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,6 +28,8 @@ pub struct Control {
     rank: Rank,
     size: usize,
     state: Arc<RankState>,
+    /// An [`Aborter`] outlives the rank, and keeps the state alone.
+    wake: Arc<OwnedFd>,
     link: Link,
     left: bool,
 }
@@ -39,8 +41,13 @@ pub(crate) enum Link {
 }
 
 impl Control {
-    pub(crate) const fn new(rank: Rank, size: usize, state: Arc<RankState>, link: Link) -> Self {
-        Self { rank, size, state, link, left: false }
+    pub(crate) fn new(
+        rank: Rank,
+        size: usize,
+        (state, wake): (Arc<RankState>, Arc<OwnedFd>),
+        link: Link,
+    ) -> Self {
+        Self { rank, size, state, wake, link, left: false }
     }
 
     /// This rank.
@@ -81,7 +88,7 @@ impl Control {
     /// must not read from it.
     #[must_use]
     pub fn wake_fd(&self) -> BorrowedFd<'_> {
-        self.state.wake_fd()
+        self.wake.as_fd()
     }
 
     /// Reports a failure to the others. Does not block. A failure cause follows within about

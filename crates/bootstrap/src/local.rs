@@ -16,7 +16,8 @@ use crate::rank_state::RankState;
 /// No file descriptor is left.
 pub fn controls(size: usize) -> io::Result<Vec<Control>> {
     let ranks = (0..size).map(|_| RankState::new()).collect::<io::Result<Vec<_>>>()?;
-    let coordinator = Arc::new(LocalCoordinator::new(ranks.clone()));
+    let states = ranks.iter().map(|(state, _)| Arc::clone(state)).collect();
+    let coordinator = Arc::new(LocalCoordinator::new(states));
     let ranks = ranks.into_iter().enumerate();
     Ok(ranks
         .map(|(i, state)| {

@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use ringfold_types::Rank;
@@ -23,28 +23,34 @@ pub(crate) struct RankState {
     pub(crate) respondent: OnceLock<Arc<dyn Respondent>>,
     /// The ranks whose departure this rank wants to know, and when it learned of it.
     watched: Mutex<BTreeMap<Rank, Option<Instant>>>,
-    wake: OwnedFd,
+    /// The eventfd of the rank's [`Control`](crate::Control), until the rank has left.
+    wake: Weak<OwnedFd>,
 }
 
 impl RankState {
+    /// The state, and a descriptor that becomes readable, and stays so, when there is a failure
+    /// cause.
+    ///
     /// # Errors
     /// No file descriptor is left for the eventfd.
-    pub(crate) fn new() -> io::Result<Arc<Self>> {
-        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Arc::new(Self {
+    pub(crate) fn new() -> io::Result<(Arc<Self>, Arc<OwnedFd>)> {
+        let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        let state = Arc::new(Self {
             calls: CallLog::default(),
             failure_cause: OnceLock::new(),
             respondent: OnceLock::new(),
             watched: Mutex::default(),
-            wake,
-        }))
+            wake: Arc::downgrade(&wake),
+        });
+        Ok((state, wake))
     }
 
     /// Sets the failure cause, unless there is one.
     #[expect(clippy::host_endian_bytes, reason = "the kernel counts in our byte order")]
     pub(crate) fn set_failure_cause(&self, failure_cause: &Arc<FailureCause>) {
         if self.failure_cause.set(Arc::clone(failure_cause)).is_ok()
-            && let Err(e) = rustix::io::write(&self.wake, &1_u64.to_ne_bytes())
+            && let Some(wake) = self.wake.upgrade()
+            && let Err(e) = rustix::io::write(&wake, &1_u64.to_ne_bytes())
         {
             tracing::warn!("cannot wake a waiting thread: {e}");
         }
@@ -92,10 +98,5 @@ impl RankState {
 
     pub(crate) fn failure_cause(&self) -> Option<&Arc<FailureCause>> {
         self.failure_cause.get()
-    }
-
-    /// A descriptor that becomes readable, and stays so, when there is a failure cause.
-    pub(crate) fn wake_fd(&self) -> BorrowedFd<'_> {
-        self.wake.as_fd()
     }
 }

@@ -114,7 +114,7 @@ impl Cut {
         let (outgoing, mark) = (mpsc::unbounded_channel().0, mpsc::unbounded_channel().0);
         incoming_tx.send(Incoming::Closed(Some(ErrorKind::TimedOut.into()))).unwrap();
         let (member, orders) = Member::new(ControlRuntime::shared().unwrap());
-        let state = RankState::new().unwrap();
+        let (state, _wake) = RankState::new().unwrap();
         let (return_path, _tasks) = (Some(return_path), JoinSet::new());
         let stream = ControlStream { incoming, outgoing, mark, return_path, _tasks };
         tokio::spawn(serve(Rank(1), Arc::clone(&state), stream, orders, JoinSet::new()));

@@ -73,7 +73,7 @@ impl Control {
             let alone = local::controls(1).map_err(system("make an eventfd"))?.pop();
             return alone.map(|c| (c, vec![peer_info])).ok_or(JoinError::Invalid { rank, size });
         }
-        let state = RankState::new().map_err(system("make an eventfd"))?;
+        let (state, wake) = RankState::new().map_err(system("make an eventfd"))?;
         let runtime = ControlRuntime::shared().map_err(system("start the control thread"))?;
         let (member, orders) = Member::new(Arc::clone(&runtime));
         let (tell, told) = std_mpsc::sync_channel(1);
@@ -110,7 +110,7 @@ impl Control {
         });
         let died = |_| io::Error::other("the control task ended early");
         let peer_infos = told.recv().map_err(died).map_err(system("join"))??;
-        Ok((Self::new(rank, size, state, Link::Member(member)), peer_infos))
+        Ok((Self::new(rank, size, (state, wake), Link::Member(member)), peer_infos))
     }
 }
 
