@@ -11,9 +11,9 @@ use ringfold::{
 use crate::element::{Element, operation};
 use crate::fault::raise;
 use crate::handle::{Handle, interruptible, wait_or_abort};
-use crate::memory::{Access, Memory, Places, keep};
+use crate::memory::{Memory, Places, keep};
 use crate::queue::{Attempt, Fault, Member, Ticket};
-use crate::region::Region;
+use crate::region::{Access, Region};
 
 /// The arguments that all calls take.
 pub(crate) struct Common<'a, 'py> {

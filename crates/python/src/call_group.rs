@@ -10,9 +10,9 @@ use ringfold::{Call, Collective, Rank};
 use crate::call::{Called, Common, Given, dispatch, element_of, memories, plan};
 use crate::element::operation;
 use crate::fault::raise;
-use crate::memory::{Access, Memory, Places};
+use crate::memory::{Memory, Places};
 use crate::queue::{Fault, Member, lock};
-use crate::region::Region;
+use crate::region::{Access, Region};
 
 enum Entry {
     Send { data: Region, to: Rank, tag: u32 },

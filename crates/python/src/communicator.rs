@@ -12,8 +12,9 @@ use crate::call_group::CallGroup;
 use crate::element::{Element, operation};
 use crate::fault::raise;
 use crate::handle::{duration, poll, wait_or_abort, watch_signals};
-use crate::memory::{Access, Memory, Places};
+use crate::memory::{Memory, Places};
 use crate::queue::{Fault, Member, Ticket, lock};
+use crate::region::Access;
 use crate::user_op::UserOp;
 use crate::window::{self, Window};
 
@@ -212,7 +213,10 @@ impl Communicator {
         let data_type = match dtype.map(Element::named).transpose()? {
             None => DataType::F32,
             Some(Ok(Element::Known(data_type))) => data_type,
-            Some(Ok(_)) => return Err(refuse("a window of booleans; use uint8")),
+            Some(Ok(other)) => {
+                let text = format!("a window has no {other}; allocate uint8 of the same length");
+                return Err(refuse(&text));
+            }
             Some(Err(fault)) => return Err(raise(py, fault)),
         };
         let bytes = count.checked_mul(data_type.bytes());

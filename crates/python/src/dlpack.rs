@@ -1,37 +1,58 @@
 //! DLPack: tensors of other libraries.
 //!
-//! The capsule stays unconsumed, so its own destructor frees the tensor.
+//! A capsule lends its tensor to one consumer. A call takes the tensor over and renames the
+//! capsule, so no other consumer can free the tensor while the call runs. A capsule of a refused
+//! tensor stays as it is.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_void};
+use std::ptr::NonNull;
 use std::slice::from_raw_parts;
 
 use pyo3::exceptions::{PyAttributeError, PyBufferError, PyTypeError, PyValueError};
-use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyCapsule};
-use ringfold::DataType;
+use pyo3::{ffi, intern};
 
 use crate::element::Element;
 use crate::fault::raise;
+use crate::format;
 use crate::queue::Fault;
-use crate::region::Region;
+use crate::region::{Access, Region};
 
-/// A tensor that a capsule lends.
+/// A tensor that a call has taken over. Its producer keeps the memory until this is dropped, which
+/// takes the GIL.
 pub(crate) struct Tensor {
-    pub(crate) capsule: Py<PyAny>,
-    pub(crate) region: Region,
-    pub(crate) element: Element,
-    pub(crate) is_read_only: bool,
+    managed: NonNull<c_void>,
+    deleter: Option<Deleter>,
 }
+
+// SAFETY: DLPack allows any thread to call the deleter.
+unsafe impl Send for Tensor {}
+// SAFETY: nothing reads a tensor but its release.
+unsafe impl Sync for Tensor {}
+
+impl Drop for Tensor {
+    fn drop(&mut self) {
+        if let Some(deleter) = self.deleter {
+            // SAFETY: `take_over` has made this the only owner, so this is the one call.
+            unsafe { deleter(self.managed.as_ptr()) }
+        }
+    }
+}
+
+type Deleter = unsafe extern "C" fn(*mut c_void);
 
 const TENSOR: &CStr = c"dltensor";
 const VERSIONED: &CStr = c"dltensor_versioned";
+const USED_TENSOR: &CStr = c"used_dltensor";
+const USED_VERSIONED: &CStr = c"used_dltensor_versioned";
 
 /// The version of DLPack that this module reads. Later minor versions only add.
 const MAJOR: u32 = 1;
 
 const READ_ONLY: u64 = 1;
+const IS_COPY: u64 = 2;
 
 /// Memory of the processor, and such memory that a device knows too.
 const DEVICES: [i32; 3] = [1, 3, 11];
@@ -51,20 +72,33 @@ struct Dl {
     byte_offset: u64,
 }
 
+/// `DLManagedTensor`.
+#[repr(C)]
+struct Unversioned {
+    tensor: Dl,
+    _context: *mut c_void,
+    deleter: Option<Deleter>,
+}
+
 /// `DLManagedTensorVersioned`.
 #[repr(C)]
 struct Versioned {
     major: u32,
     _minor: u32,
     _context: *mut c_void,
-    _deleter: *mut c_void,
+    deleter: Option<Deleter>,
     flags: u64,
     tensor: Dl,
 }
 
-/// The tensor of an object with `__dlpack__`.
-pub(crate) fn tensor(argument: &Bound<'_, PyAny>, name: &str) -> PyResult<Tensor> {
+/// Takes the tensor of an object with `__dlpack__` over.
+pub(crate) fn take_over(
+    argument: &Bound<'_, PyAny>,
+    name: &str,
+    access: Access,
+) -> PyResult<(Region, Element, Tensor)> {
     let py = argument.py();
+    let refuse = |why: &str| raise(py, Fault::Argument(format!("{name} {why}")));
     let lend = match argument.getattr(intern!(py, "__dlpack__")) {
         Ok(lend) => lend,
         Err(error) if error.is_instance_of::<PyAttributeError>(py) => {
@@ -76,8 +110,7 @@ pub(crate) fn tensor(argument: &Bound<'_, PyAny>, name: &str) -> PyResult<Tensor
     let device = device.map_err(|error| not_lent(py, name, &error))?;
     let (device, _): (i32, i32) = device.extract()?;
     if !DEVICES.contains(&device) {
-        let text = format!("{name} is in the memory of a device; copy it to the processor's first");
-        return Err(raise(py, Fault::Argument(text)));
+        return Err(refuse(OF_DEVICE));
     }
     let version = [(intern!(py, "max_version"), (MAJOR, 0_u32))].into_py_dict(py)?;
     let capsule = match lend.call((), Some(&version)) {
@@ -86,27 +119,95 @@ pub(crate) fn tensor(argument: &Bound<'_, PyAny>, name: &str) -> PyResult<Tensor
         lent => lent,
     };
     let capsule = capsule.map_err(|error| not_lent(py, name, &error))?;
-    let read = read(capsule.cast::<PyCapsule>()?);
-    let (region, element, is_read_only) =
-        read.map_err(|why| raise(py, Fault::Argument(format!("{name} {why}"))))?;
-    Ok(Tensor { capsule: capsule.unbind(), region, element, is_read_only })
+    let capsule = capsule.cast::<PyCapsule>().map_err(|_| refuse(NO_TENSOR))?;
+    let lent = Lent::new(capsule).map_err(refuse)?;
+    if access == Access::Write
+        && let Err(why) = lent.writing
+        && !(why == CANNOT_SAY && is_of_torch(argument)?)
+    {
+        return Err(refuse(why));
+    }
+    let (region, element) = memory(lent.tensor).map_err(|why| refuse(&why))?;
+    let region = region.checked(name).map_err(|fault| raise(py, fault))?;
+    let Lent { managed, deleter, used, .. } = lent;
+    // SAFETY: the capsule is valid, and the name lives for ever.
+    if unsafe { ffi::PyCapsule_SetName(capsule.as_ptr(), used.as_ptr()) } != 0 {
+        return Err(PyErr::fetch(py));
+    }
+    Ok((region, element, Tensor { managed, deleter }))
 }
 
-fn read(capsule: &Bound<'_, PyCapsule>) -> Result<(Region, Element, bool), &'static str> {
-    let (tensor, is_read_only) = if capsule.is_valid_checked(Some(VERSIONED)) {
-        let Ok(pointer) = capsule.pointer_checked(Some(VERSIONED)) else { return Err(NO_TENSOR) };
-        // SAFETY: a capsule of this name points to this structure, and lives during the borrow.
-        let versioned = unsafe { pointer.cast::<Versioned>().as_ref() };
-        if versioned.major != MAJOR {
-            return Err("has a version of DLPack that ringfold does not know");
+/// The content of a capsule whose tensor nobody has taken over.
+struct Lent<'c> {
+    tensor: &'c Dl,
+    /// The whole structure, and what frees it.
+    managed: NonNull<c_void>,
+    deleter: Option<Deleter>,
+    /// The name of the capsule after the tensor is taken over.
+    used: &'static CStr,
+    /// Whether the memory may be written, or the reason why not.
+    writing: Result<(), &'static str>,
+}
+
+impl<'c> Lent<'c> {
+    fn new(capsule: &'c Bound<'_, PyCapsule>) -> Result<Self, &'static str> {
+        let managed = |name| {
+            let pointer = capsule
+                .is_valid_checked(Some(name))
+                .then(|| capsule.pointer_checked(Some(name)).ok());
+            pointer.flatten()
+        };
+        if let Some(managed) = managed(VERSIONED) {
+            // SAFETY: a capsule of this name points to this structure, and lives for `'c`.
+            let versioned = unsafe { managed.cast::<Versioned>().as_ref() };
+            if versioned.major != MAJOR {
+                return Err("has a version of DLPack that ringfold does not know");
+            }
+            let writing = match versioned.flags {
+                flags if flags & READ_ONLY != 0 => Err("is read-only, and the call writes it"),
+                flags if flags & IS_COPY != 0 => Err(COPY),
+                _ => Ok(()),
+            };
+            let (tensor, deleter) = (&versioned.tensor, versioned.deleter);
+            return Ok(Self { tensor, managed, deleter, used: USED_VERSIONED, writing });
         }
-        (&versioned.tensor, versioned.flags & READ_ONLY != 0)
-    } else {
-        let Ok(pointer) = capsule.pointer_checked(Some(TENSOR)) else { return Err(NO_TENSOR) };
-        // SAFETY: a capsule of this name points to a structure that begins with the tensor.
-        (unsafe { pointer.cast::<Dl>().as_ref() }, false)
-    };
-    let dimensions = usize::try_from(tensor.ndim).unwrap_or_default();
+        if let Some(managed) = managed(TENSOR) {
+            // SAFETY: a capsule of this name points to this structure, and lives for `'c`.
+            let unversioned = unsafe { managed.cast::<Unversioned>().as_ref() };
+            let (tensor, deleter) = (&unversioned.tensor, unversioned.deleter);
+            let writing = Err(CANNOT_SAY);
+            return Ok(Self { tensor, managed, deleter, used: USED_TENSOR, writing });
+        }
+        let is_used =
+            [USED_TENSOR, USED_VERSIONED].map(|used| capsule.is_valid_checked(Some(used)));
+        Err(if is_used.contains(&true) { USED } else { NO_TENSOR })
+    }
+}
+
+const OF_DEVICE: &str = "is in the memory of a device; copy it to the processor's first";
+const NO_TENSOR: &str = "has a capsule without a tensor of DLPack";
+const USED: &str = "has a capsule of DLPack whose tensor another consumer has taken over; \
+    `__dlpack__` must make a capsule for each call";
+const COPY: &str = "lends a copy of its memory, and the call writes it; pass an object that lends \
+    its own";
+const CANNOT_SAY: &str = "comes by a capsule of DLPack before version 1, which cannot say that the \
+    call may write it; pass a numpy array or another object with the buffer protocol, or \
+    (address, bytes) with a dtype";
+
+/// Whether the object is a tensor of torch, which has no read-only tensors.
+fn is_of_torch(argument: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let py = argument.py();
+    let modules = py.import(intern!(py, "sys"))?.getattr(intern!(py, "modules"))?;
+    let Ok(torch) = modules.get_item(intern!(py, "torch")) else { return Ok(false) };
+    argument.is_instance(&torch.getattr(intern!(py, "Tensor"))?)
+}
+
+/// The memory of a tensor, and its elements.
+fn memory(tensor: &Dl) -> Result<(Region, Element), String> {
+    if !DEVICES.contains(&tensor.device_type) {
+        return Err(OF_DEVICE.to_owned());
+    }
+    let dimensions = usize::try_from(tensor.ndim).map_err(|_| NO_TENSOR)?;
     let list = |list: *const i64| {
         if list.is_null() || dimensions == 0 {
             return &[][..];
@@ -115,50 +216,27 @@ fn read(capsule: &Bound<'_, PyCapsule>) -> Result<(Region, Element, bool), &'sta
         unsafe { from_raw_parts(list, dimensions) }
     };
     let (shape, strides) = (list(tensor.shape), list(tensor.strides));
+    if shape.len() < dimensions {
+        return Err(NO_TENSOR.to_owned());
+    }
     let is_empty = shape.contains(&0);
     let mut expected = 1_i64;
     for (size, stride) in shape.iter().zip(strides).rev() {
         if !is_empty && *size != 1 && *stride != expected {
-            return Err("is not contiguous in C order; pass a contiguous copy");
+            return Err("is not contiguous in C order; pass a contiguous copy".to_owned());
         }
         expected = expected.saturating_mul(*size);
     }
     let count = shape
         .iter()
         .try_fold(1_usize, |count, size| count.checked_mul(usize::try_from(*size).ok()?));
-    let element = element(tensor).ok_or("has elements that are not whole bytes")?;
+    let element = format::of_tensor(tensor.code, tensor.bits, tensor.lanes);
+    let element = element.map_err(|why| why.to_string())?;
     let bytes = count.and_then(|count| count.checked_mul(element.bytes()));
     let bytes = bytes.ok_or("is longer than the address space")?;
     let offset = usize::try_from(tensor.byte_offset).map_err(|_| NO_TENSOR)?;
     let address = tensor.data.cast::<u8>().wrapping_add(offset);
-    Ok((Region { address, bytes }, element, is_read_only))
-}
-
-const NO_TENSOR: &str = "has a capsule without a tensor of DLPack";
-
-/// The element of a tensor, or `None` if it is not whole bytes.
-fn element(tensor: &Dl) -> Option<Element> {
-    let bits = usize::from(tensor.bits) * usize::from(tensor.lanes);
-    if !bits.is_multiple_of(8) || bits == 0 {
-        return None;
-    }
-    let known = match (tensor.code, tensor.bits, tensor.lanes) {
-        (6, 8, 1) => return Some(Element::Bool),
-        (0, 8, 1) => DataType::I8,
-        (0, 32, 1) => DataType::I32,
-        (0, 64, 1) => DataType::I64,
-        (1, 8, 1) => DataType::U8,
-        (1, 32, 1) => DataType::U32,
-        (1, 64, 1) => DataType::U64,
-        (2, 16, 1) => DataType::F16,
-        (2, 32, 1) => DataType::F32,
-        (2, 64, 1) => DataType::F64,
-        (4, 16, 1) => DataType::Bf16,
-        (10, 8, 1) => DataType::F8E4M3,
-        (12, 8, 1) => DataType::F8E5M2,
-        _ => return Some(Element::Opaque(bits / 8)),
-    };
-    Some(Element::Known(known))
+    Ok((Region { address, bytes }, element))
 }
 
 /// An exception if `argument` is no memory at all.

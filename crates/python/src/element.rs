@@ -1,10 +1,10 @@
 //! Names of data types and operations.
 
-use std::ffi::CStr;
 use std::fmt;
 
+use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::PyString;
+use pyo3::types::{PyString, PyType};
 use ringfold::{DataType, ReduceOp};
 
 use crate::queue::Fault;
@@ -15,7 +15,7 @@ pub(crate) enum Element {
     Known(DataType),
     /// A byte that is 0 or 1.
     Bool,
-    /// Anything else of this many bytes. It can be moved, not combined.
+    /// Plain data of another type, of this many bytes. It can be moved, not combined.
     Opaque(usize),
 }
 
@@ -34,6 +34,10 @@ const NAMES: [(&str, DataType); 12] = [
     ("float8_e4m3fn", DataType::F8E4M3),
     ("float8_e5m2", DataType::F8E5M2),
 ];
+
+/// The names of types that can be moved alone, with their lengths in bytes.
+const MOVED: [(&str, usize); 4] =
+    [("int16", 2), ("uint16", 2), ("complex64", 8), ("complex128", 16)];
 
 /// The name of a data type.
 pub(crate) fn name_of(data_type: DataType) -> &'static str {
@@ -59,51 +63,80 @@ impl Element {
         }
     }
 
-    /// The element that a caller names, as in `"float32"`. Any object will do whose text ends in
-    /// such a name, as `torch.float32` and `numpy.dtype("float32")` do.
-    pub(crate) fn named(name: &Bound<'_, PyAny>) -> PyResult<Result<Self, Fault>> {
-        let text;
-        let name = match name.cast::<PyString>() {
-            Ok(name) => name,
-            Err(_) => {
-                text = name.str()?;
-                &text
-            }
-        };
-        let name = name.to_str()?;
-        let last = name.rsplit('.').next().unwrap_or_default();
-        if last == "bool" {
-            return Ok(Ok(Self::Bool));
-        }
+    /// The element with this name, as in `float32`, or `<f4` of numpy.
+    fn of_name(name: &str) -> Option<Self> {
+        // numpy also calls its class of booleans `bool_`.
+        let last = name.rsplit('.').next().unwrap_or_default().trim_end_matches('_');
         let known = NAMES.iter().find(|(known, _)| *known == last).map(|(_, it)| Self::Known(*it));
-        Ok(known.ok_or_else(|| {
-            let names: Vec<&str> = NAMES.iter().map(|(name, _)| *name).collect();
-            let names = names.join(", ");
-            Fault::Argument(format!("{name:?} is no data type; valid are bool, {names}"))
-        }))
+        let moved = || MOVED.iter().find(|(it, _)| *it == last).map(|(_, it)| Self::Opaque(*it));
+        let found = if last == "bool" { Some(Self::Bool) } else { known.or_else(moved) };
+        found.or_else(|| Self::of_typestr(name))
     }
 
-    /// The element of a buffer with this format of the module `struct`. NULL means bytes.
-    pub(crate) fn of_format(format: Option<&CStr>, bytes: usize) -> Self {
-        let format = format.map_or(&b"B"[..], CStr::to_bytes);
-        let code = match format {
-            [code] | [b'@' | b'=' | b'<', code] => *code,
-            _ => return Self::Opaque(bytes),
+    /// The element that a `typestr` of numpy names, as in `<f4`. `None` for any other text, and for
+    /// objects.
+    fn of_typestr(text: &str) -> Option<Self> {
+        let [order @ (b'<' | b'>' | b'|' | b'='), kind, count @ ..] = text.as_bytes() else {
+            return None;
         };
-        let data_type = match (code, bytes) {
-            (b'?', 1) => return Self::Bool,
-            (b'b', 1) => DataType::I8,
-            (b'B' | b'c', 1) => DataType::U8,
-            (b'i' | b'l' | b'q' | b'n', 4) => DataType::I32,
-            (b'I' | b'L' | b'Q' | b'N', 4) => DataType::U32,
-            (b'i' | b'l' | b'q' | b'n', 8) => DataType::I64,
-            (b'I' | b'L' | b'Q' | b'N', 8) => DataType::U64,
-            (b'e', 2) => DataType::F16,
+        // Times have their unit behind the length, as in `<M8[ns]`.
+        let count = count.split(|it| *it == b'[').next()?;
+        let count: usize = str::from_utf8(count).ok()?.parse().ok()?;
+        let data_type = match (kind, count) {
+            (b'b', 1) => return Some(Self::Bool),
+            (b'U', _) => return Some(Self::Opaque(count.checked_mul(4)?)),
+            (b'i' | b'u' | b'f', _) if *order == b'>' && count > 1 => {
+                return Some(Self::Opaque(count));
+            }
+            (b'i', 1) => DataType::I8,
+            (b'i', 4) => DataType::I32,
+            (b'i', 8) => DataType::I64,
+            (b'u', 1) => DataType::U8,
+            (b'u', 4) => DataType::U32,
+            (b'u', 8) => DataType::U64,
+            (b'f', 2) => DataType::F16,
             (b'f', 4) => DataType::F32,
-            (b'd', 8) => DataType::F64,
-            _ => return Self::Opaque(bytes),
+            (b'f', 8) => DataType::F64,
+            (b'i' | b'u' | b'f' | b'c' | b'V' | b'S' | b'M' | b'm', _) => {
+                return Some(Self::Opaque(count));
+            }
+            _ => return None,
         };
-        Self::Known(data_type)
+        Some(Self::Known(data_type))
+    }
+
+    /// The element that a caller names: a text as in `"float32"`, a class or an object whose text
+    /// ends in such a name, as `numpy.float32` and `torch.float32`, or any `numpy.dtype` of plain
+    /// data.
+    pub(crate) fn named(dtype: &Bound<'_, PyAny>) -> PyResult<Result<Self, Fault>> {
+        let py = dtype.py();
+        let text = match dtype.cast::<PyType>() {
+            Ok(class) => class.name()?,
+            Err(_) => dtype.str()?,
+        };
+        let name = text.to_str()?;
+        let mut found = Self::of_name(name);
+        if found.is_none() && !dtype.is_instance_of::<PyString>() {
+            // A dtype of numpy says so itself if it has objects, which its `typestr` hides.
+            let has_objects = dtype.getattr_opt(intern!(py, "hasobject"))?;
+            if has_objects.map_or(Ok(false), |it| it.is_truthy())? {
+                let text = format!("dtype={name} has objects of Python, which do not move");
+                return Ok(Err(Fault::Argument(text)));
+            }
+            if let Some(typestr) = dtype.getattr_opt(intern!(py, "str"))?
+                && let Ok(typestr) = typestr.cast::<PyString>()
+            {
+                found = Self::of_name(typestr.to_str()?);
+            }
+        }
+        let unknown = || {
+            let names = NAMES.iter().map(|(name, _)| *name);
+            let names: Vec<_> = names.chain(MOVED.iter().map(|(name, _)| *name)).collect();
+            let names = names.join(", ");
+            let text = format!("dtype={name:?} is no data type; valid are bool, {names}");
+            Fault::Argument(text)
+        };
+        Ok(found.ok_or_else(unknown))
     }
 
     /// The data type by which a call combines these elements with `op`.
@@ -123,8 +156,8 @@ impl Element {
                 "{op} does not combine booleans; use land, lor, lxor, min or max"
             ))),
             Self::Opaque(bytes) => Err(Fault::Argument(format!(
-                "elements of {bytes} bytes of an unknown format can be moved, not combined; name \
-                 their type by dtype, as in dtype=\"bfloat16\""
+                "elements of {bytes} bytes of this type can be moved, not combined; convert them, \
+                 or name their type by dtype, as in dtype=\"bfloat16\""
             ))),
         }
     }

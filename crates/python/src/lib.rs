@@ -6,7 +6,8 @@
 //! * `init`: the ways to make a communicator; `store` wraps the caller's key-value store;
 //! * `communicator`: the methods; `call_group`: calls that are performed together;
 //! * `call`: from the arguments of a method to a call; `element`: types and operations by name;
-//! * `memory`: buffers and addresses of the caller; `dlpack`: tensors; `region`: their bytes;
+//! * `memory`: buffers and addresses of the caller; `dlpack`: tensors; `format`: the types of their
+//!   elements; `region`: their bytes;
 //! * `window`: windows; `user_op`: operations of the user;
 //! * `queue`: the order of a communicator's calls, and the thread of those in the background;
 //! * `handle`: waits, which signals interrupt; `fault`: exceptions.
@@ -17,6 +18,7 @@ mod communicator;
 mod dlpack;
 mod element;
 mod fault;
+mod format;
 mod handle;
 mod init;
 mod memory;

@@ -12,8 +12,9 @@ use ringfold::{Buffers, Call, Rank};
 use crate::dlpack;
 use crate::element::Element;
 use crate::fault::raise;
+use crate::format;
 use crate::queue::Fault;
-use crate::region::Region;
+use crate::region::{Access, Region};
 
 /// A view of a buffer. Python keeps the memory until the view is dropped, which takes the GIL.
 struct View(Box<ffi::Py_buffer>);
@@ -36,8 +37,8 @@ enum Lease {
     View {
         _view: View,
     },
-    Object {
-        _object: Py<PyAny>,
+    Tensor {
+        _tensor: dlpack::Tensor,
     },
     /// The caller of the binding alone.
     Caller,
@@ -68,13 +69,6 @@ pub(crate) fn keep(
     Ok(Py::new(py, Kept { _leases: leases, _object: object })?.into_any())
 }
 
-/// How a call uses the memory of an argument.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Access {
-    Read,
-    Write,
-}
-
 impl Memory {
     /// The memory of the argument `name`.
     #[inline]
@@ -103,9 +97,11 @@ impl Memory {
         let (bytes, size) = (buffer.len.unsigned_abs(), buffer.itemsize.unsigned_abs());
         // SAFETY: a format is NULL or ends in a zero, and lives as long as the view.
         let format = (!buffer.format.is_null()).then(|| unsafe { CStr::from_ptr(buffer.format) });
-        let element = Some(Element::of_format(format, size));
+        let element = format::of_buffer(format.map(CStr::to_bytes), size);
+        let element = element
+            .map_err(|why| raise(argument.py(), Fault::Argument(format!("{name} {why}"))))?;
         let region = Region { address: buffer.buf.cast(), bytes };
-        Ok(Self { region, element, lease: Lease::View { _view: view } })
+        Ok(Self { region, element: Some(element), lease: Lease::View { _view: view } })
     }
 
     /// A pair of an address and a number of bytes.
@@ -121,13 +117,8 @@ impl Memory {
     }
 
     fn of_dlpack(argument: &Bound<'_, PyAny>, name: &str, access: Access) -> PyResult<Self> {
-        let tensor = dlpack::tensor(argument, name)?;
-        if access == Access::Write && tensor.is_read_only {
-            return Err(raise_in_python(Fault::Argument(format!("{name} is read-only"))));
-        }
-        let region = tensor.region.checked(name).map_err(raise_in_python)?;
-        let lease = Lease::Object { _object: tensor.capsule };
-        Ok(Self { region, element: Some(tensor.element), lease })
+        let (region, element, tensor) = dlpack::take_over(argument, name, access)?;
+        Ok(Self { region, element: Some(element), lease: Lease::Tensor { _tensor: tensor } })
     }
 }
 
@@ -147,7 +138,9 @@ fn refused(argument: &Bound<'_, PyAny>, name: &str, access: Access) -> PyErr {
         != 0
     {
         let again = PyErr::fetch(py);
-        let text = format!("{name} gives no view of its memory: {}", again.value(py));
+        let why = again.value(py);
+        let text =
+            format!("{name} gives no view of its memory: {why}; pass a view as bytes or numbers");
         return raise(py, Fault::Argument(text));
     }
     // SAFETY: Python has filled it in.

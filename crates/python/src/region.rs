@@ -5,6 +5,13 @@ use std::slice::{from_raw_parts, from_raw_parts_mut};
 
 use crate::queue::Fault;
 
+/// How a call uses the memory of an argument.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Access {
+    Read,
+    Write,
+}
+
 /// Bytes at an address. The argument that they come from keeps them during the call.
 #[derive(Clone, Copy)]
 pub(crate) struct Region {

@@ -14,7 +14,8 @@ class _SupportsDlpack(Protocol):
 type _Memory = Buffer | _SupportsDlpack | tuple[int, int]
 #: The name of an operation, as in "sum", or a PreMulSum.
 type _Op = str | PreMulSum | None
-#: The name of a data type, as in "float32", or an object whose text ends in one.
+#: The name of a data type, as in "float32" or "<f4", an object whose text ends in one, or a dtype of
+#: numpy.
 type _Type = object | None
 #: Counts in elements, or counts and displacements.
 type _Parts = Sequence[int] | tuple[Sequence[int], Sequence[int]]
