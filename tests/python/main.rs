@@ -137,6 +137,18 @@ fn a_killed_rank_is_an_exception_on_the_others() {
 }
 
 #[test]
+fn a_program_ends_soon_though_a_call_waits() {
+    let Some(package) = package() else { return };
+    for how in ["thread", "background", "queue"] {
+        let mut ringrun = Command::new(program::binary("ringrun"));
+        ringrun.args(["-n", "2", "--timeout", "100", "python3", &file("exits"), how]);
+        let outcome = run_by(package, &mut ringrun);
+        assert!(outcome.status.success(), "{how}: {outcome:?}");
+        assert_eq!(outcome.stdout.matches("content\n").count(), 1, "{how}: {outcome:?}");
+    }
+}
+
+#[test]
 fn free_threaded_python_is_refused_by_name() {
     let Some(package) = package() else { return };
     let program = package.join("free_threaded.py");

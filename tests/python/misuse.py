@@ -1,11 +1,14 @@
 """Invalid arguments, closed and forked communicators, and interrupts, in a group of one or two."""
 
 import array
+import ctypes
+import math
 import os
 import signal
 import sys
 import threading
 import time
+import weakref
 
 import ringfold
 
@@ -49,23 +52,183 @@ def arguments(comm):
     refused(group.run, "use the same memory")
     window = comm.alloc(4)
     refused(lambda: comm.all_reduce_window(window, start=3, count=2), "exceed the window")
-    try:
-        comm.set_timeout(-1)
-    except ValueError:
-        pass
+    for seconds in [-1, math.nan, -math.inf, -1e-9]:
+        refused(lambda: comm.set_timeout(seconds), "is no time; pass seconds from 0 on")
+        refused(lambda: ringfold.init(timeout=seconds), "is no time; pass seconds from 0 on")
+        refused(lambda: ringfold.init(join_timeout=seconds), "join_timeout=")
+        handle = comm.barrier(async_op=True)
+        refused(lambda: handle.wait(seconds), "is no time")
+        handle.wait()
     assert list(four) == [1.0] * 4
     comm.all_reduce(four)
     assert list(four) == [float(comm.size)] * 4, "the communicator remains usable"
 
 
+def pointers(comm):
+    """Data that holds pointers, or may hold some, never moves."""
+    Pair = type("Pair", (ctypes.Structure,), {"_fields_": [("a", ctypes.c_int8), ("b", ctypes.c_double)]})
+
+    def holder(kind, base=ctypes.Structure, **more):
+        fields = [("a", ctypes.c_int8), ("b", kind)]
+        return type("Holder", (base,), {**more, "_fields_": fields})()
+
+    function = ctypes.CFUNCTYPE(None)
+    for data, words in [
+        ((ctypes.py_object * 2)(1, 2), "objects of Python"),
+        ((ctypes.c_void_p * 2)(), "with pointers"),
+        ((ctypes.POINTER(ctypes.c_int) * 2)(), "with pointers"),
+        ((ctypes.c_char_p * 2)(), "with pointers"),
+        ((ctypes.c_wchar_p * 2)(), "with pointers to text"),
+        ((function * 2)(), "with pointers to functions"),
+        (holder(ctypes.py_object), "objects of Python"),
+        (holder(ctypes.c_void_p), "with pointers"),
+        (holder(ctypes.POINTER(Pair)), "with pointers"),
+        (holder(type(holder(ctypes.c_char_p))), "with pointers"),
+        (holder(ctypes.py_object * 2), "objects of Python"),
+        # The formats of unions and packed structures say nothing of their fields.
+        (holder(ctypes.c_void_p, ctypes.Union), "does not describe them all"),
+        (holder(ctypes.c_void_p, _pack_=1), "does not describe them all"),
+        (holder(type(holder(ctypes.c_void_p, ctypes.Union))), "does not describe them all"),
+    ]:
+        before = bytes(data)
+        refused(lambda: comm.broadcast(data), words)
+        refused(lambda: comm.broadcast(data, dtype="uint8"), words)
+        refused(lambda: comm.send(data, 0), words)
+        refused(lambda: comm.group().recv(data, 0), words)
+        assert bytes(data) == before
+    pairs = (Pair * 3)((1, 2.0), (3, 4.0))
+    comm.broadcast(pairs)
+    assert (pairs[1].a, pairs[1].b) == (3, 4.0)
+    refused(lambda: comm.all_reduce(pairs), "can be moved, not combined")
+
+
+def together(items, call):
+    """Calls a function for each item, in threads, and returns the results."""
+    made = [None] * len(items)
+
+    def enter(at):
+        made[at] = call(items[at])
+
+    threads = [threading.Thread(target=enter, args=(at,)) for at in range(len(items))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return made
+
+
+def pair(join):
+    """Makes a group of two threads of this process."""
+    return together(range(2), join)
+
+
+def group_of_two(**settings):
+    text = ringfold.unique_id()
+    return pair(lambda rank: ringfold.init_with_id(text, rank, 2, **settings))
+
+
+def close(members):
+    together(members, lambda comm: comm.close())
+
+
+def soon(condition, what):
+    """Waits for a condition without a call of ringfold."""
+    end = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < end, what
+        time.sleep(0.001)
+
+
+def is_free(buffer):
+    """Whether nobody uses the memory of an array."""
+    try:
+        buffer.append(buffer[0])
+    except BufferError:
+        return False
+    return True
+
+
 def exports_end(comm):
-    """After a wait the memory is its owner's again."""
+    """After a call the memory is its owner's again."""
     buffer = array.array("f", [1.0])
     handle = comm.all_reduce(buffer, async_op=True)
     handle.wait()
-    buffer.append(2.0)
+    assert is_free(buffer)
     comm.all_reduce(buffer)
-    buffer.append(3.0)
+    assert is_free(buffer)
+    # Nobody needs to wait for it, or to drop the handle.
+    comm.all_reduce(buffer, async_op=True)
+    soon(lambda: is_free(buffer), "the memory of a call without a handle")
+    handle = comm.all_reduce(buffer, async_op=True)
+    soon(lambda: is_free(buffer), "the memory of a call whose handle is kept")
+
+    class Object:
+        pass
+
+    kept = Object()
+    is_alive = weakref.ref(kept)
+    comm.all_reduce(buffer, async_op=True, keep=kept)
+    del kept
+    soon(lambda: is_alive() is None, "the object of a call")
+    kept = Object()
+    is_alive = weakref.ref(kept)
+    comm.barrier(async_op=True).add_done_callback(lambda handle, kept=kept: None)
+    del kept
+    soon(lambda: is_alive() is None, "the function of a call that is done")
+    # A call that waits keeps its own memory alone.
+    one, other = group_of_two()
+    first, second = array.array("f", [1.0]), array.array("f", [1.0])
+    mine, theirs = (it.all_reduce(first if it is one else array.array("f", [1.0]), async_op=True)
+        for it in (one, other))
+    waiting = one.all_reduce(second, async_op=True)
+    soon(lambda: is_free(first), "the memory of a call before one that waits")
+    assert not is_free(second) and not waiting.is_completed()
+    other.all_reduce(array.array("f", [1.0]))
+    soon(lambda: is_free(second), "the memory of a call that has waited")
+    close([one, other])
+
+
+def descriptors():
+    """A closed communicator keeps no descriptor, also while its object lives."""
+    def opened():
+        return len(os.listdir("/proc/self/fd"))
+
+    close(group_of_two())
+    kept, before = [], opened()
+    for _ in range(3):
+        members = group_of_two()
+        members += together(members, lambda comm: comm.duplicate())
+        assert opened() > before
+        together(members[2:], lambda comm: comm.barrier())
+        close(members)
+        members.append(ringfold.init())
+        members[-1].close()
+        kept += members
+        soon(lambda: opened() <= before, "more descriptors than before")
+    assert len(kept) == 15
+
+
+def timeouts():
+    """A timeout is that of the calls made after it, and any length is one."""
+    one, other = group_of_two(timeout=1e6, join_timeout=1e6)
+    handles = [one.barrier(async_op=True) for _ in range(3)]
+    one.set_timeout(0.2)
+    other.barrier()
+    time.sleep(1)
+    assert one.failure() is None, one.failure()
+    other.barrier()
+    other.barrier()
+    for handle in handles:
+        handle.wait(math.inf)
+    one.set_timeout(1e300)
+    handle = one.barrier(async_op=True)
+    one.set_timeout(0.2)
+    other.barrier()
+    handle.wait(1e300)
+    error = refused(one.barrier, "rank 1", ringfold.FailedError)
+    assert error.sequence == 5, error
+
+
 
 
 def ends(comm):
@@ -108,8 +271,7 @@ def failing_operations():
 
     def both(what):
         """Makes the same call by both ranks of a new group, and returns what each raised."""
-        text = ringfold.unique_id()
-        members = pair(lambda rank: ringfold.init_with_id(text, rank, 2, timeout=30))
+        members = group_of_two(timeout=30)
         raised = [None, None]
 
         def call(rank):
@@ -171,8 +333,7 @@ def failing_operations():
 
 def callbacks():
     """A callback runs within a call: it may start calls, and not wait for them."""
-    text = ringfold.unique_id()
-    one, other = pair(lambda rank: ringfold.init_with_id(text, rank, 2))
+    one, other = group_of_two()
     found, ended, last = [], threading.Event(), array.array("f", [1.0])
 
     def callback(_):
@@ -219,21 +380,6 @@ class Store:
             return self.values[key]
 
 
-def pair(join):
-    """Makes a group of two threads of this process."""
-    made = [None, None]
-
-    def enter(rank):
-        made[rank] = join(rank)
-
-    threads = [threading.Thread(target=enter, args=(rank,)) for rank in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return made
-
-
 def interrupted(call, after=0.3):
     """Sends this process the signal of Ctrl-C during a call that waits."""
     timer = threading.Timer(after, os.kill, (os.getpid(), signal.SIGINT))
@@ -264,8 +410,7 @@ def interrupts():
     assert error.sequence == 2 and error.operation.startswith("barrier"), error.operation
     assert "KeyboardInterrupt" in other.failure()
     # A blocking call behind one in the background.
-    text = ringfold.unique_id()
-    one, other = pair(lambda rank: ringfold.init_with_id(text, rank, 2))
+    one, other = group_of_two()
     handle = one.barrier(async_op=True)
     interrupted(one.barrier)
     refused(lambda: handle.wait(60), "KeyboardInterrupt", ringfold.FailedError)
@@ -277,14 +422,12 @@ def interrupts():
 
 
 def aborts():
-    text = ringfold.unique_id()
-    one, other = pair(lambda rank: ringfold.init_with_id(text, rank, 2))
+    one, other = group_of_two()
     threading.Timer(0.2, one.abort, ("enough",)).start()
     error = refused(one.barrier, "enough", ringfold.FailedError)
     assert error.peers == (0,)
     refused(other.barrier, "enough", ringfold.FailedError)
-    text = ringfold.unique_id()
-    one, other = pair(lambda rank: ringfold.init_with_id(text, rank, 2))
+    one, other = group_of_two()
     one.set_timeout(0.3)
     refused(one.barrier, "rank 1", ringfold.FailedError)
 
@@ -302,8 +445,11 @@ def aborts():
 signal.signal(signal.SIGINT, signal.default_int_handler)
 comm = ringfold.init()
 arguments(comm)
+pointers(comm)
 operations(comm)
 exports_end(comm)
+descriptors()
+timeouts()
 ends(comm)
 interrupts()
 aborts()

@@ -2,6 +2,9 @@
 
 import ctypes
 import struct
+import sys
+import time
+import types as modules
 
 import ringfold
 
@@ -11,6 +14,8 @@ size = comm.size
 api = ctypes.pythonapi
 api.PyCapsule_New.restype = ctypes.py_object
 api.PyCapsule_New.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+api.PyCapsule_IsValid.argtypes = [ctypes.py_object, ctypes.c_char_p]
+DELETER = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 CPU, CUDA, CUDA_HOST, ROCM_HOST, CUDA_MANAGED = 1, 2, 3, 11, 13
 
@@ -53,7 +58,11 @@ class Tensor:
         self.kind, self.shape, self.strides = kind, shape, strides
         self.major, self.flags, self.device, self.offset = 1, 0, CPU, 0
         self.is_early, self.capsule_name, self.error = False, None, None
+        self.capsule_device, self.is_cached, self.capsule = None, False, None
         self.__dict__.update(more)
+        #: The addresses that consumers have given to the deleter.
+        self.deleted = []
+        self.deleter = DELETER(self.deleted.append)
 
     def __dlpack_device__(self):
         return (self.device, 0)
@@ -63,22 +72,34 @@ class Tensor:
             raise self.error
         if self.is_early and options:
             raise TypeError("__dlpack__() got an unexpected keyword argument 'max_version'")
+        if self.is_cached and self.capsule is not None:
+            return self.capsule
         numbers = ctypes.c_int64 * len(self.shape)
         shape = numbers(*self.shape)
         strides = numbers(*self.strides) if self.strides is not None else None
         tensor = Dl(
-            ctypes.addressof(self.memory), self.device, 0, len(self.shape), *self.kind, shape,
-            strides, self.offset,
+            ctypes.addressof(self.memory), self.capsule_device or self.device, 0,
+            len(self.shape), *self.kind, shape, strides, self.offset,
         )
+        deleter = ctypes.cast(self.deleter, ctypes.c_void_p)
         if self.major and not self.is_early:
-            made = Versioned(self.major, 0, None, None, self.flags, tensor)
+            made = Versioned(self.major, 0, None, deleter, self.flags, tensor)
             name = b"dltensor_versioned"
         else:
-            made, name = Old(tensor, None, None), b"dltensor"
+            made, name = Old(tensor, None, deleter), b"dltensor"
         # Names and structures live as long as this object.
         self.name = ctypes.create_string_buffer(self.capsule_name or name)
         self.made = (made, shape, strides)
-        return api.PyCapsule_New(ctypes.addressof(made), self.name, None)
+        self.capsule = api.PyCapsule_New(ctypes.addressof(made), self.name, None)
+        return self.capsule
+
+    def has_capsule(self, name):
+        return api.PyCapsule_IsValid(self.capsule, name) == 1
+
+    def is_freed(self):
+        """Whether the deleter was called, once and with the structure of the capsule."""
+        assert len(self.deleted) < 2, self.deleted
+        return self.deleted == [ctypes.addressof(self.made[0])]
 
     def values(self):
         return self.memory.raw
@@ -123,8 +144,12 @@ def types():
         ones = number(form, 1) * 15
         for version in [{}, {"major": 0}, {"is_early": True}, {"strides": (5, 1)}]:
             tensor = Tensor(ones, kind, (3, 5), **version)
-            comm.all_reduce(tensor)
-            assert tensor.values() == number(form, size) * 15, (name, version, tensor.values())
+            output = Tensor(bytes(len(ones)), kind, (3, 5))
+            comm.all_reduce(tensor, output)
+            assert output.values() == number(form, size) * 15, (name, version, output.values())
+            assert tensor.values() == ones and tensor.is_freed() and output.is_freed()
+        comm.all_reduce(tensor)
+        assert tensor.values() == number(form, size) * 15, (name, tensor.values())
         refused(lambda: comm.all_reduce(tensor, Tensor(ones, (9, 8, 1), (15,))), "different types")
     flags = Tensor(bytes([comm.rank == 0, 1, 0]), (6, 8, 1), (3,))
     comm.all_reduce(flags, op="max")
@@ -134,9 +159,14 @@ def types():
     pair = Tensor(struct.pack("=2f", comm.rank, 1), (5, 64, 1), (1,))
     comm.broadcast(pair, root=size - 1)
     assert pair.values() == struct.pack("=2f", size - 1, 1)
-    refused(lambda: comm.all_reduce(pair), "elements of 8 bytes of an unknown format")
+    refused(lambda: comm.all_reduce(pair), "elements of 8 bytes of this type can be moved, not")
     comm.all_reduce(pair, dtype="float32")
     assert pair.values() == struct.pack("=2f", size * (size - 1), size)
+    # Other plain data moves too: short integers, vectors, pairs of 4 bits.
+    for kind, count in [((0, 16, 1), 2), ((1, 16, 1), 2), ((2, 32, 2), 8), ((17, 4, 2), 1)]:
+        data = Tensor(bytes([comm.rank]) * count, kind, (1,))
+        comm.broadcast(data, root=size - 1)
+        assert data.values() == bytes([size - 1]) * count, kind
 
 
 def places():
@@ -166,14 +196,21 @@ def wrong():
     F32, ones = (2, 32, 1), struct.pack("=4f", 1, 1, 1, 1)
     cases = [
         ({"flags": 1}, "the input is read-only"),
+        ({"flags": 2}, "the input lends a copy of its memory"),
+        ({"major": 0}, "cannot say that the call may write it; pass a numpy array"),
+        ({"is_early": True}, "cannot say that the call may write it; pass a numpy array"),
+        ({"kind": (3, 64, 1), "shape": (2,)}, "with opaque handles"),
+        ({"kind": (18, 32, 1)}, "does not know to be plain data"),
+        ({"capsule_device": CUDA}, "the input is in the memory of a device"),
+        ({"capsule_name": b"a tensor"}, "a capsule without a tensor"),
         ({"strides": (2,), "shape": (2,)}, "not contiguous in C order"),
         ({"strides": (-1,)}, "not contiguous in C order"),
         ({"strides": (1, 2), "shape": (2, 2)}, "not contiguous in C order"),
         ({"device": CUDA}, "in the memory of a device"),
         ({"device": CUDA_MANAGED}, "in the memory of a device"),
         ({"major": 2}, "a version of DLPack that ringfold does not know"),
-        ({"kind": (2, 4, 1)}, "not whole bytes"),
-        ({"capsule_name": b"used_dltensor"}, "a capsule without a tensor"),
+        ({"kind": (2, 4, 1)}, "does not know to be plain data"),
+        ({"capsule_name": b"used_dltensor"}, "another consumer has taken over"),
         ({"shape": (1 << 40, 1 << 40)}, "longer than the address space"),
         ({"shape": (-1,)}, "longer than the address space"),
         ({"error": BufferError("requires gradients")}, "does not lend its memory: requires"),
@@ -183,8 +220,59 @@ def wrong():
         tensor = Tensor(ones, how.pop("kind"), how.pop("shape"), **how)
         refused(lambda: comm.all_reduce(tensor), words)
         assert tensor.values() == ones
+        # The capsule stays as it was, and its owner frees the tensor.
+        assert tensor.capsule is None or tensor.has_capsule(tensor.name.value)
+        assert tensor.deleted == []
+    # Memory that cannot be written can be sent, but handles of another process mean nothing.
+    refused(lambda: comm.send(Tensor(ones, (3, 64, 1), (2,)), 0), "with opaque handles")
     broken = Tensor(ones, F32, (4,), error=ZeroDivisionError("a defect"))
     refused(lambda: comm.all_reduce(broken), "a defect", ZeroDivisionError)
+
+
+def taken_over():
+    """A call owns its tensors until it ends. Then it frees each, once."""
+    F32, ones = (2, 32, 1), struct.pack("=f", 1)
+    other = comm.duplicate()
+    for version, used in [(1, b"used_dltensor_versioned"), (0, b"used_dltensor")]:
+        for is_waited in [True, False]:
+            data = Tensor(ones, F32, (1,), major=version, is_cached=True)
+            output = Tensor(bytes(4), F32, (1,))
+            if comm.rank > 0:
+                other.barrier()
+            handle = comm.all_reduce(data, output, async_op=True)
+            assert data.has_capsule(used)
+            refused(lambda: comm.all_reduce(data, output), "another consumer has taken over")
+            if comm.rank == 0:
+                if size > 1:
+                    time.sleep(0.1)
+                    assert data.deleted == [], "the call still runs"
+                other.barrier()
+            if is_waited:
+                handle.wait(60)
+                assert data.is_freed() and output.is_freed()
+            del handle
+            # Nobody makes a call of ringfold meanwhile.
+            end = time.monotonic() + 30
+            while not data.is_freed() or not output.is_freed():
+                assert time.monotonic() < end, "the memory of a finished call is kept"
+                time.sleep(0.001)
+            assert output.values() == struct.pack("=f", size)
+
+
+def of_torch():
+    """Tensors of torch before DLPack 1 may be written: torch has none that are read-only."""
+    torch = sys.modules["torch"] = modules.ModuleType("torch")
+    try:
+        torch.Tensor = type("Tensor", (Tensor,), {})
+        data = torch.Tensor(struct.pack("=f", 1), (2, 32, 1), (1,), is_early=True)
+        comm.all_reduce(data)
+        assert data.values() == struct.pack("=f", size)
+        refused(
+            lambda: comm.all_reduce(Tensor(bytes(4), (2, 32, 1), (1,), is_early=True)),
+            "cannot say that the call may write it",
+        )
+    finally:
+        del sys.modules["torch"]
 
 
 def out():
@@ -200,6 +288,8 @@ def out():
 types()
 places()
 wrong()
+taken_over()
+of_torch()
 out()
 comm.all_reduce(Tensor(struct.pack("=f", 1), (2, 32, 1), (1,)))
 comm.close()

@@ -120,10 +120,10 @@ impl Communicator {
         format!("<ringfold.Communicator: rank {rank} of {size}{name}>")
     }
 
-    /// Sets the time in seconds that a call may take, for the calls that follow. A call that takes
-    /// longer fails on all ranks.
+    /// Sets the time in seconds that a call may take, for calls that are made after it: those that
+    /// wait in the background keep theirs. A call that takes longer fails on all ranks.
     fn set_timeout(&self, py: Python<'_>, seconds: f64) -> PyResult<()> {
-        let timeout = duration(seconds)?;
+        let timeout = duration(py, "seconds", seconds)?;
         self.member.set_timeout(timeout).map_err(|fault| raise(py, fault))
     }
 

@@ -4,12 +4,12 @@ use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use pyo3::exceptions::{PyException, PyTimeoutError, PyValueError};
+use pyo3::exceptions::{PyException, PyTimeoutError};
 use pyo3::prelude::*;
 use ringfold::{Aborter, Communicator};
 
 use crate::fault::raise;
-use crate::queue::{Outcome, Ticket};
+use crate::queue::{Fault, Outcome, Ticket};
 
 /// How often a waiting thread lets Python handle signals.
 const SIGNALS_EVERY: Duration = Duration::from_millis(50);
@@ -115,18 +115,16 @@ pub(crate) fn poll<R: Send>(
     }
 }
 
-/// The instant after `timeout` seconds.
-pub(crate) fn deadline(timeout: Option<f64>) -> PyResult<Option<Instant>> {
-    timeout.map_or(Ok(None), |seconds| Ok(Instant::now().checked_add(duration(seconds)?)))
-}
-
-/// A time in seconds.
-pub(crate) fn duration(seconds: f64) -> PyResult<Duration> {
-    if seconds == f64::INFINITY {
-        return Ok(Duration::MAX);
+/// A time that the argument `name` gives in seconds. Any time beyond those that Rust counts, as
+/// infinity, is the longest one.
+pub(crate) fn duration(py: Python<'_>, name: &str, seconds: f64) -> PyResult<Duration> {
+    if seconds.is_nan() || seconds < 0.0 {
+        let text = format!(
+            "{name}={seconds} is no time; pass seconds from 0 on, or math.inf for no limit"
+        );
+        return Err(raise(py, Fault::Argument(text)));
     }
-    let checked = Duration::try_from_secs_f64(seconds);
-    checked.map_err(|error| PyValueError::new_err(format!("{seconds} seconds: {error}")))
+    Ok(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX))
 }
 
 /// A call that runs in the background.
@@ -160,8 +158,11 @@ impl Handle {
     /// the wait, and the call goes on.
     #[pyo3(signature = (timeout=None))]
     fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
-        let Some(outcome) = wait(py, &self.ticket, deadline(timeout)?)? else {
-            let text = format!("the call is not done after {} seconds", timeout.unwrap_or(0.0));
+        let timeout = timeout.map(|seconds| duration(py, "timeout", seconds)).transpose()?;
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let Some(outcome) = wait(py, &self.ticket, deadline)? else {
+            let seconds = timeout.unwrap_or_default().as_secs_f64();
+            let text = format!("the call is not done after {seconds} seconds");
             return Err(PyTimeoutError::new_err(text));
         };
         drop(self.ticket.release());
@@ -183,8 +184,9 @@ impl Handle {
     fn add_done_callback(slf: &Bound<'_, Self>, function: Py<PyAny>) {
         let handle = slf.clone().unbind();
         let callback = Box::new(move || {
-            // Without an interpreter nobody waits for the function any more.
-            Python::try_attach(|py| {
+            // Without an interpreter nobody waits for the function any more. The closure drops the
+            // handle and the function with the GIL.
+            Python::try_attach(move |py| {
                 drop(handle.get().ticket.release());
                 if let Err(error) = function.call1(py, (&handle,)) {
                     error.write_unraisable(py, Some(function.bind(py)));

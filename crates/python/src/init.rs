@@ -1,8 +1,9 @@
 //! The ways to make a communicator.
 
-use std::sync::mpsc;
-use std::sync::{Mutex, mpsc::RecvTimeoutError};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
@@ -11,7 +12,7 @@ use ringfold::{Communicator as Ranks, Config, Error, Rank, UniqueId};
 use crate::communicator::Communicator;
 use crate::fault::raise;
 use crate::handle::{duration, poll};
-use crate::queue::{Fault, lock, open_members, text_of};
+use crate::queue::{Fault, Member, end_release, lock, open_members, text_of};
 use crate::store::PythonStore;
 
 /// The ids that this process has made and not yet used. Each keeps the port of its rank 0.
@@ -22,10 +23,10 @@ fn config(py: Python<'_>, timeout: Option<f64>, join_timeout: Option<f64>) -> Py
     let config = Config::from_env().map_err(Error::from);
     let mut config = config.map_err(|error| raise(py, error.into()))?;
     if let Some(seconds) = timeout {
-        config.timeout = duration(seconds)?;
+        config.timeout = duration(py, "timeout", seconds)?;
     }
     if let Some(seconds) = join_timeout {
-        config.join_timeout = duration(seconds)?;
+        config.join_timeout = duration(py, "join_timeout", seconds)?;
     }
     Ok(config)
 }
@@ -135,8 +136,13 @@ pub(crate) fn init_with_store(
     join(py, move || Ranks::init_with_store(&config, store, Rank(rank), size))
 }
 
+/// How long the end of a process waits for calls that still run, and then for their failure to
+/// reach the other ranks.
+const LAST_CALLS: Duration = Duration::from_secs(1);
+const LAST_WORDS: Duration = Duration::from_millis(500);
+
 /// Closes all communicators at the end of the process. A program that ends by an exception makes
-/// the other ranks fail with `reason`.
+/// the other ranks fail with `reason`. So does a call that still runs after a second.
 #[pyfunction]
 #[pyo3(signature = (reason=None))]
 pub(crate) fn close_all(py: Python<'_>, reason: Option<&str>) -> PyResult<()> {
@@ -148,5 +154,28 @@ pub(crate) fn close_all(py: Python<'_>, reason: Option<&str>) -> PyResult<()> {
         member.close();
     }
     // The log has the errors.
-    members.iter().try_for_each(|member| poll(py, |slice| member.left_within(slice)).map(drop))
+    let ended = await_ends(py, &members);
+    py.detach(end_release);
+    ended
+}
+
+/// Waits until closed communicators have left their groups, and aborts those with a call that still
+/// runs after a second.
+fn await_ends(py: Python<'_>, members: &[Arc<Member>]) -> PyResult<()> {
+    let (began, last) = (Instant::now(), LAST_CALLS + LAST_WORDS);
+    let is_after = |limit: Duration| (began.elapsed() >= limit).then_some(());
+    let mut aborted = Vec::new();
+    for member in members {
+        poll(py, |slice| member.ended_within(slice).or_else(|| is_after(LAST_CALLS)))?;
+        if member.ended_within(Duration::ZERO).is_none() {
+            member.aborter.abort("the program ended during a call");
+            aborted.push(member);
+        }
+    }
+    for member in members {
+        let is_aborted = aborted.iter().any(|it| Arc::ptr_eq(it, member));
+        let is_late = || is_after(last).filter(|()| is_aborted);
+        poll(py, |slice| member.left_within(slice).map(drop).or_else(is_late))?;
+    }
+    Ok(())
 }

@@ -10,6 +10,7 @@
 //!   elements; `region`: their bytes;
 //! * `window`: windows; `user_op`: operations of the user;
 //! * `queue`: the order of a communicator's calls, and the thread of those in the background;
+//!   `release`: the end of their memory;
 //! * `handle`: waits, which signals interrupt; `fault`: exceptions.
 
 mod call;
@@ -24,6 +25,7 @@ mod init;
 mod memory;
 mod queue;
 mod region;
+mod release;
 mod store;
 mod user_op;
 mod window;

@@ -1,7 +1,8 @@
 //! The calls of one communicator, in their order.
 //!
 //! A call runs in the thread that makes it if no other call runs or waits. Otherwise it waits in
-//! the queue for a worker thread, as calls do that nobody waits for. Nothing here touches Python.
+//! the queue for a worker thread, as calls do that nobody waits for. Nothing here touches Python;
+//! `release` frees the memory of finished calls.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -12,6 +13,8 @@ use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
 use ringfold::{Aborter, Communicator, Error, Rank};
+
+use crate::release;
 
 /// The reason why a call has no result.
 #[derive(Clone)]
@@ -70,9 +73,11 @@ struct State {
     has_worker: bool,
     /// Whether no calls may come any more.
     is_closed: bool,
+    /// Whether all calls have ended, and the communicator leaves its group.
+    is_leaving: bool,
     /// The result of leaving the group.
     left: Option<Outcome>,
-    /// A timeout that the next call sets.
+    /// The time that a call may take, for the calls that come. `None` is that of the settings.
     timeout: Option<Duration>,
     /// The thread in which a call runs.
     caller: Option<ThreadId>,
@@ -100,6 +105,7 @@ impl Member {
                 queue: VecDeque::new(),
                 has_worker: false,
                 is_closed: false,
+                is_leaving: false,
                 left: None,
                 timeout: None,
                 caller: None,
@@ -139,7 +145,7 @@ impl Member {
         }
         let Some(mut communicator) = state.idle.take() else { return Attempt::Busy(work) };
         state.caller = Some(caller);
-        let timeout = state.timeout.take();
+        let timeout = state.timeout;
         drop(state);
         let outcome = perform(&mut communicator, timeout, work);
         let mut state = lock(&self.state);
@@ -165,9 +171,9 @@ impl Member {
             return Err(Fault::Closed);
         }
         self.employ(&mut state)?;
-        let ticket = Arc::clone(ticket);
+        let (ticket, timeout) = (Arc::clone(ticket), state.timeout);
         state.queue.push_back(Box::new(move |communicator| {
-            ticket.complete(perform(communicator, None, work));
+            ticket.complete(perform(communicator, timeout, work));
         }));
         drop(state);
         self.changed.notify_all();
@@ -202,26 +208,24 @@ impl Member {
                 continue;
             };
             let Some(job) = state.queue.pop_front() else {
+                state.is_leaving = true;
                 drop(state);
+                self.changed.notify_all();
                 let left = communicator.leave().map_err(Fault::from);
                 lock(&OPEN).retain(|open| !std::ptr::eq(&**open, self));
                 lock(&self.state).left = Some(left);
                 self.changed.notify_all();
                 return;
             };
-            let timeout = state.timeout.take();
             state.caller = Some(thread::current().id());
             drop(state);
-            if let Some(timeout) = timeout {
-                communicator.set_timeout(timeout);
-            }
             job(&mut communicator);
             state = lock(&self.state);
             (state.idle, state.caller) = (Some(communicator), None);
         }
     }
 
-    /// Sets the time that a call may take, from the next call on.
+    /// Sets the time that a call may take, for the calls that are made from here on.
     pub(crate) fn set_timeout(&self, timeout: Duration) -> Outcome {
         if self.is_forked() {
             return Err(Fault::Forked);
@@ -250,6 +254,15 @@ impl Member {
         }
     }
 
+    /// Waits until all calls have ended after [`close`](Self::close), for at most `limit`. `None` if
+    /// they have not.
+    pub(crate) fn ended_within(&self, limit: Duration) -> Option<()> {
+        let is_busy = |it: &mut State| !it.is_leaving && it.left.is_none();
+        let waited = self.changed.wait_timeout_while(lock(&self.state), limit, is_busy);
+        let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        (!is_busy(&mut state)).then_some(())
+    }
+
     /// Waits until the communicator has left its group, for at most `limit`. `None` if it has not.
     pub(crate) fn left_within(&self, limit: Duration) -> Option<Outcome> {
         let state = lock(&self.state);
@@ -263,6 +276,11 @@ impl Member {
 pub(crate) fn open_members() -> Vec<Arc<Member>> {
     // Those of the parent have another number of forks, and close at once.
     lock(&OPEN).iter().filter(|member| !member.is_forked()).cloned().collect()
+}
+
+/// Releases no more memory of calls, because the interpreter ends. The caller must not hold the GIL.
+pub(crate) fn end_release() {
+    release::end(FORKS.load(Ordering::Relaxed));
 }
 
 /// Runs a call. A panic has made the communicator fail, so it can be used again.
@@ -316,13 +334,17 @@ impl Ticket {
         Arc::new(Self { member: Arc::clone(member), state, done: Condvar::new() })
     }
 
-    pub(crate) fn complete(&self, outcome: Outcome) {
+    fn complete(self: &Arc<Self>, outcome: Outcome) {
         let mut state = lock(&self.state);
         state.outcome = Some(outcome);
         let callbacks = std::mem::take(&mut state.callbacks);
         drop(state);
         self.done.notify_all();
         callbacks.into_iter().for_each(|callback| callback());
+        if lock(&self.state).kept.is_some() {
+            let ticket = Arc::clone(self);
+            release::soon(self.member.forks, Box::new(move || ticket.release()));
+        }
     }
 
     /// The memory and objects of the call, if it is done. A thread with the GIL must drop
