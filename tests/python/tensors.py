@@ -271,6 +271,8 @@ def of_torch():
             lambda: comm.all_reduce(Tensor(bytes(4), (2, 32, 1), (1,), is_early=True)),
             "cannot say that the call may write it",
         )
+        data.is_neg = lambda: True
+        refused(lambda: comm.all_reduce(data), "pass tensor.resolve_neg()")
     finally:
         del sys.modules["torch"]
 

@@ -112,6 +112,12 @@ pub(crate) fn take_over(
     if !DEVICES.contains(&device) {
         return Err(refuse(OF_DEVICE));
     }
+    // A view of torch with the negative bit lends memory of the opposite values.
+    if let Some(is_negative) = argument.getattr_opt(intern!(py, "is_neg"))?
+        && is_negative.call0()?.is_truthy()?
+    {
+        return Err(refuse(NEGATIVE));
+    }
     let version = [(intern!(py, "max_version"), (MAJOR, 0_u32))].into_py_dict(py)?;
     let capsule = match lend.call((), Some(&version)) {
         // Objects of before version 1 take no such argument.
@@ -185,6 +191,8 @@ impl<'c> Lent<'c> {
 }
 
 const OF_DEVICE: &str = "is in the memory of a device; copy it to the processor's first";
+const NEGATIVE: &str = "is a view with the negative bit, and its memory has the opposite values; \
+    pass tensor.resolve_neg()";
 const NO_TENSOR: &str = "has a capsule without a tensor of DLPack";
 const USED: &str = "has a capsule of DLPack whose tensor another consumer has taken over; \
     `__dlpack__` must make a capsule for each call";

@@ -254,8 +254,8 @@ impl Member {
         }
     }
 
-    /// Waits until all calls have ended after [`close`](Self::close), for at most `limit`. `None` if
-    /// they have not.
+    /// Waits until all calls have ended after [`close`](Self::close), for at most `limit`. Returns
+    /// `None` if they have not.
     pub(crate) fn ended_within(&self, limit: Duration) -> Option<()> {
         let is_busy = |it: &mut State| !it.is_leaving && it.left.is_none();
         let waited = self.changed.wait_timeout_while(lock(&self.state), limit, is_busy);
@@ -278,7 +278,8 @@ pub(crate) fn open_members() -> Vec<Arc<Member>> {
     lock(&OPEN).iter().filter(|member| !member.is_forked()).cloned().collect()
 }
 
-/// Releases no more memory of calls, because the interpreter ends. The caller must not hold the GIL.
+/// Releases no more memory of calls, because the interpreter ends. The caller must not hold the
+/// GIL.
 pub(crate) fn end_release() {
     release::end(FORKS.load(Ordering::Relaxed));
 }

@@ -1,7 +1,7 @@
 //! The release of the memory and objects of calls that ran in the background.
 //!
-//! Whoever waits for a call releases them. The memory of a call without a waiter is released by a
-//! thread of the process, since no worker must wait for the GIL between two calls.
+//! The waiter for a call releases them. A thread of the process does so for a call without a
+//! waiter, because a worker that waited for the GIL would delay the next call.
 
 use std::any::Any;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
