@@ -21,7 +21,7 @@ mod slurm;
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
-const DEADLINE: Duration = Duration::from_secs(120);
+const DEADLINE: Duration = Duration::from_secs(300);
 
 /// The folder of the package, made of the module that cargo builds. `None`, with a note, without
 /// Python 3.11.
@@ -107,6 +107,24 @@ fn arrays_of_numpy_are_memory() {
         for ranks in [1, 3] {
             all_are_content(package, ranks, "numpy_arrays", "shm");
         }
+    }
+}
+
+/// The short form of `tests/differential/run`: a job of each number of ranks and each transport.
+#[test]
+fn random_calls_give_the_results_of_numpy() {
+    let Some(package) = package() else { return };
+    if needed::succeeds("numpy", &["python3", "-c", "import numpy"]) {
+        let ringrun = program::binary("ringrun");
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "PATH=\"$0:$PATH\" exec python3 \"$@\""]).arg(ringrun.parent().unwrap());
+        shell
+            .arg(format!("{ROOT}/tests/differential/run"))
+            .args(["--calls", "440", "--each", "40"]);
+        let outcome = run_by(package, &mut shell);
+        assert!(outcome.status.success(), "{outcome:?}");
+        let is_done = |line: &str| line.contains(" calls in ") && line.ends_with(" s, 0 wrong");
+        assert!(outcome.stdout.lines().last().is_some_and(is_done), "{outcome:?}");
     }
 }
 
