@@ -5,7 +5,9 @@
 //! cargo test --release -p ringfold-tests --test chaos -- --ignored --nocapture --test-threads 1
 //! ```
 //!
-//! `RINGFOLD_TEST_SEED`, at compile time, repeats a run, except for its timing.
+//! Each test prints its commit, seed and counts, and the times from a blow to the last survivor's
+//! error. `RINGFOLD_TEST_SEED`, at compile time, repeats a run, except for its timing.
+//! `RINGFOLD_TEST_ROUNDS` sets the number of blows of each test.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![expect(clippy::print_stdout, reason = "the figures are the result")]
 
@@ -13,6 +15,7 @@ mod random;
 mod ranks;
 
 use std::fs;
+use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -72,6 +75,8 @@ fn healthy_ranks_do_not_fail() {
 /// Kills or stops one rank of a new job in each round. Every other rank must get the same cause,
 /// which names that rank, and no file may be left behind.
 fn strike(ranks: usize, transport: &str, rounds: usize) {
+    let rounds = option_env!("RINGFOLD_TEST_ROUNDS").map_or(rounds, |it| it.parse().unwrap());
+    println!("commit {}", commit());
     let mut random = Random::new(random::seed());
     let (mut deaths, mut silences) = (Vec::new(), Vec::new());
     for round in 0..rounds {
@@ -94,7 +99,12 @@ fn strike(ranks: usize, transport: &str, rounds: usize) {
         for (cause, _) in &causes {
             assert_eq!(cause, first, "{what}: survivors differ");
         }
-        assert!(first.contains(&format!("rank {victim}")), "{what}: {first:?}");
+        let named = if is_kill {
+            format!("the process of rank {victim} is gone")
+        } else {
+            format!("rank {victim} does not answer ")
+        };
+        assert!(first.starts_with(&named), "{what}: {first:?}");
         job.signal(victim, Signal::CONT);
         // The stopped rank ends by itself too.
         let home = job.end(SOON);
@@ -107,15 +117,29 @@ fn strike(ranks: usize, transport: &str, rounds: usize) {
     report(&format!("{ranks} ranks over {transport}, stopped"), silences);
 }
 
-/// Prints the time until the last survivor had the cause.
+/// Prints the times from the blows until the last survivor had the cause.
 fn report(what: &str, mut times: Vec<Duration>) {
     times.sort_unstable();
-    let Some(worst) = times.last() else { return };
-    let middle = times[times.len() / 2];
-    let late = times.iter().filter(|time| **time > Duration::from_secs(1)).count();
+    if times.is_empty() {
+        return;
+    }
+    let percentile = |percent: usize| times[(times.len() * percent).div_ceil(100) - 1];
+    let [median, p99, worst] = [50, 99, 100].map(percentile);
+    let over = |limit: u64| times.iter().filter(|it| it.as_millis() > limit.into()).count();
     println!(
-        "{what}: {} rounds, all survivors fail after {middle:.0?} (median), {worst:.0?} (worst), \
-         {late} times after more than 1 s",
-        times.len()
+        "{what}: {} times one cause. The last survivor has it after {median:.0?} (median), \
+         {p99:.0?} (p99), {worst:.0?} (worst), {} times after more than 100 ms, {} times after \
+         more than 1 s",
+        times.len(),
+        over(100),
+        over(1000)
     );
+}
+
+/// Returns the commit of the working tree.
+fn commit() -> String {
+    let arguments = ["describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"];
+    let output = Command::new("git").args(arguments).output();
+    let text = output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
+    text.unwrap_or_else(|why| format!("unknown ({why})"))
 }
