@@ -4,13 +4,15 @@
 //! * `imports`: dependencies between crates; `modules`, `cycles`: uses between modules;
 //! * `place`: the place of folders, names and `unsafe`; `text`: lines and words;
 //! * `written`: the required contents of the documents;
-//! * `pages`: the pages for users: length, links, and tables that agree with the code.
+//! * `pages`: the pages for users: length, links, and tables that agree with the code;
+//! * `limits`: the page of limits.
 //!
 //! A rule is a function from the tree to its offences. Its tests are in the same file, with trees
 //! that break it.
 
 mod cycles;
 mod imports;
+mod limits;
 mod modules;
 mod pages;
 mod place;
@@ -34,5 +36,6 @@ fn the_house_is_in_order() {
     offences.extend(text::offences(&tree));
     offences.extend(written::offences(&tree));
     offences.extend(pages::offences(&tree));
+    offences.extend(limits::offences(&tree));
     assert!(offences.is_empty(), "{} offences:\n{}", offences.len(), offences.join("\n"));
 }
