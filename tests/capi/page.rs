@@ -65,5 +65,6 @@ fn the_page_works_as_it_stands() {
     let four = "the numbers of 4 ranks add up to 6\n";
     let one = "the numbers of 1 ranks add up to 0\n";
     let rest = "10 11 12\nrank 2 is the last one, sum 99 is 297\nrank 2 has 0.5\n";
-    assert_eq!(outcome.stdout, format!("{four}{one}{rest}"), "{outcome:?}");
+    // The second program of one rank is linked statically.
+    assert_eq!(outcome.stdout, format!("{four}{one}{one}{rest}"), "{outcome:?}");
 }

@@ -5,6 +5,7 @@
 #![expect(clippy::print_stdout, reason = "times, for people")]
 
 mod groups;
+mod page;
 mod processes;
 
 use std::fs;
