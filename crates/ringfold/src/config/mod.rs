@@ -2,6 +2,7 @@
 
 mod error;
 mod values;
+mod variables;
 
 use std::collections::BTreeMap;
 use std::env;
@@ -281,7 +282,10 @@ impl Config {
     /// A variable has an invalid value.
     pub fn from_map(environment: BTreeMap<String, String>) -> Result<Self, ConfigError> {
         let mut config = Self::default();
-        let set = |name: &str| environment.get(name).map(String::as_str).filter(|v| !v.is_empty());
+        let set = |name: &str| {
+            debug_assert!(variables::is_known(name), "{name}");
+            environment.get(name).map(String::as_str).filter(|value| !value.is_empty())
+        };
         if let Some(value) = set("RINGFOLD_TRANSPORT") {
             config.transports = transports("RINGFOLD_TRANSPORT", value)?;
         }
@@ -384,6 +388,13 @@ impl Config {
             self.ib_bytes_max = bytes("RINGFOLD_IB_BYTES_MAX", value)?;
         }
         Ok(())
+    }
+
+    /// A sentence about each variable of the environment that looks like one of ringfold's and is
+    /// none, with the nearest name. Joining logs them as warnings of rank 0.
+    #[must_use]
+    pub fn unknown_variables(&self) -> Vec<String> {
+        variables::unknown(&self.environment)
     }
 
     /// The settings of the RDMA transport.

@@ -63,6 +63,7 @@ fn join_job(config: &Config) -> Result<Parts, InitError> {
     let (rank, size) = (identity.rank, identity.size);
     let (launcher, version) = (identity.launcher, env!("CARGO_PKG_VERSION"));
     tracing::info!("ringfold {version}: rank {rank} of {size}, launcher {launcher}");
+    warn_of_unknown_variables(config, rank);
     if size == 1 {
         return Parts::alone();
     }
@@ -96,7 +97,17 @@ pub(crate) fn join_by_id(
         launcher: Launcher::Alone,
         carrier: Carrier::None,
     };
-    log::logged(config, || meet(config, identity, secret, Some(address.ip())))
+    log::logged(config, || {
+        warn_of_unknown_variables(config, rank);
+        meet(config, identity, secret, Some(address.ip()))
+    })
+}
+
+/// Logs the variables that look like ringfold's and are none. One rank does so for all.
+fn warn_of_unknown_variables(config: &Config, rank: Rank) {
+    if rank == Rank(0) {
+        config.unknown_variables().iter().for_each(|sentence| tracing::warn!("{sentence}"));
+    }
 }
 
 /// The address on which rank 0 of a unique id listens.
