@@ -1,13 +1,16 @@
 //! The two buffers of timed calls of any type: inputs, the call, the check of the result.
 
 use bytemuck::{cast_slice, cast_slice_mut};
-use ringfold::{Buffers, Call, Communicator, Error, Parts, Uneven, Window, Windows};
+use ringfold::{Buffers, Call, Communicator, Error, Parts, Rank, Uneven, Window, Windows};
 
 use crate::oracle::Oracle;
 use crate::test::{Expected, Test, neighbours};
 
 /// The contents of an output buffer before a checked call, which is no valid result.
-const GARBAGE: u64 = 0xa5a5_a5a5_a5a5_a5a5;
+const GARBAGE: u8 = 0xa5;
+
+/// The most bytes of an element.
+const WIDTH_MAX: usize = size_of::<u64>();
 
 /// The kind of memory of the buffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,10 +23,15 @@ pub enum Kind {
     Windows,
 }
 
-/// The input and the output buffer. All calls of a run use the same two.
+/// The input and the output buffer. All calls of a run use the same two, except that each call of a
+/// group has an output of its own.
 #[derive(Debug)]
 pub struct CallBuffers {
     memory: Memory,
+    /// Elements before the first of each buffer.
+    unalign: usize,
+    /// Bytes from the output of one call of a group to that of the next.
+    stride: usize,
     /// The latest uneven call, and the parts of its buffer.
     parts: Option<(Test, Call, Vec<usize>)>,
 }
@@ -41,13 +49,29 @@ impl CallBuffers {
     /// # Errors
     /// Those of [`Communicator::alloc`].
     pub fn new(comm: &mut Communicator, kind: Kind, bytes: usize) -> Result<Self, Error> {
-        let words = bytes.div_ceil(size_of::<u64>());
+        Self::for_groups(comm, kind, bytes, 1, 0)
+    }
+
+    /// Makes the buffers of groups of `calls` calls, which begin `unalign` elements into their
+    /// memory. All ranks must do so together.
+    ///
+    /// # Errors
+    /// Those of [`Communicator::alloc`].
+    pub(crate) fn for_groups(
+        comm: &mut Communicator,
+        kind: Kind,
+        bytes: usize,
+        calls: usize,
+        unalign: usize,
+    ) -> Result<Self, Error> {
+        let stride = bytes.next_multiple_of(WIDTH_MAX);
+        let [input, output] = [1, calls].map(|calls| calls * (stride / WIDTH_MAX) + unalign);
         let memory = match kind {
-            Kind::Ordinary => Memory::Ordinary([vec![0; words], vec![0; words]]),
-            Kind::Registered => Memory::Registered([comm.alloc(words)?, comm.alloc(words)?]),
-            Kind::Windows => Memory::Windows([comm.alloc(words)?, comm.alloc(words)?]),
+            Kind::Ordinary => Memory::Ordinary([vec![0; input], vec![0; output]]),
+            Kind::Registered => Memory::Registered([comm.alloc(input)?, comm.alloc(output)?]),
+            Kind::Windows => Memory::Windows([comm.alloc(input)?, comm.alloc(output)?]),
         };
-        Ok(Self { memory, parts: None })
+        Ok(Self { memory, unalign, stride, parts: None })
     }
 
     /// Returns the output window, for calls in windows.
@@ -63,24 +87,24 @@ impl CallBuffers {
     pub fn fill(&mut self, comm: &Communicator, call: &Call, in_place: bool, seed: u64) -> Oracle {
         let (rank, ranks) = (comm.rank(), comm.size());
         let oracle = Oracle::new(*call, ranks, seed);
-        let [input, output] = self.memory.words_mut();
-        output[..buffer_bytes(call, ranks).div_ceil(size_of::<u64>())].fill(GARBAGE);
+        let [input, output] = self.bytes_mut(call, buffer_bytes(call, ranks));
+        output.fill(GARBAGE);
         let bytes = call.data_type.bytes();
         // Messages and uneven parts stand in as broadcasts, and have inputs on all ranks.
         let len = call.input_len(ranks) * bytes;
         if in_place {
             let at = call.in_place_at(rank)[0] * bytes;
-            oracle.fill_input(rank, &mut cast_slice_mut(output)[at..at + len]);
+            oracle.fill_input(rank, &mut output[at..at + len]);
         } else {
-            oracle.fill_input(rank, &mut cast_slice_mut(input)[..len]);
+            oracle.fill_input(rank, &mut input[..len]);
         }
         oracle
     }
 
     /// Writes zeros to the output of `call`. Repeated sums in place of other values would overflow.
     pub fn clear(&mut self, comm: &Communicator, call: &Call) {
-        let [_, output] = self.memory.words_mut();
-        output[..buffer_bytes(call, comm.size()).div_ceil(size_of::<u64>())].fill(0);
+        let [_, output] = self.bytes_mut(call, buffer_bytes(call, comm.size()));
+        output.fill(0);
     }
 
     /// Counts the wrong elements of this rank's result of `call`. [`fill`](Self::fill) returned the
@@ -98,7 +122,7 @@ impl CallBuffers {
             Memory::Ordinary([_, output]) => output,
             Memory::Registered([_, output]) | Memory::Windows([_, output]) => output,
         };
-        let output: &[u8] = cast_slice(output);
+        let output = &cast_slice::<_, u8>(output)[self.unalign * bytes..];
         if let Test::Collective(_) = test {
             let len = call.output_of(rank, comm.size()) * bytes;
             let at = if in_place { call.in_place_at(rank)[1] * bytes } else { 0 };
@@ -133,27 +157,60 @@ impl CallBuffers {
                 true => Windows::InPlace(output),
                 false => Windows::Apart { input, output },
             };
-            return comm.perform_in_windows(call, windows, 0);
+            return comm.perform_in_windows(call, windows, self.unalign * call.data_type.bytes());
         }
-        let (ranks, bytes) = (comm.size(), call.data_type.bytes());
-        let [input, output] = self.memory.words_mut();
-        let output: &mut [u8] = cast_slice_mut(output);
-        let buffers = if in_place {
-            Buffers::InPlace(&mut output[..call.in_place_of(comm.rank(), ranks) * bytes])
-        } else {
-            Buffers::Apart {
-                input: &cast_slice(input)[..call.input_len(ranks) * bytes],
-                output: &mut output[..call.output_len(ranks) * bytes],
+        let (rank, ranks) = (comm.rank(), comm.size());
+        let [input, output] = self.bytes_mut(call, buffer_bytes(call, ranks));
+        comm.perform(call, buffers(call, rank, ranks, in_place, input, output))
+    }
+
+    /// Makes `calls` such calls as one group. Blocks until this rank's part is done.
+    ///
+    /// # Errors
+    /// Those of [`Communicator::group`].
+    pub(crate) fn perform_group(
+        &mut self,
+        comm: &mut Communicator,
+        (test, call): (Test, &Call),
+        in_place: bool,
+        calls: usize,
+    ) -> Result<(), Error> {
+        let (rank, ranks, stride) = (comm.rank(), comm.size(), self.stride);
+        let (to, from) = neighbours(comm);
+        let bytes = buffer_bytes(call, ranks);
+        if bytes == 0 {
+            return Ok(());
+        }
+        let [input, output] = self.bytes_mut(call, calls * stride);
+        let input = &input[..bytes];
+        comm.group(|group| {
+            for output in output.chunks_mut(stride) {
+                let output = &mut output[..bytes];
+                if test == Test::SendRecv {
+                    group.send(input, to, 0);
+                    group.recv(output, from, 0);
+                } else {
+                    group.perform(call, buffers(call, rank, ranks, in_place, input, output));
+                }
             }
-        };
-        comm.perform(call, buffers)
+        })
+    }
+
+    /// Returns both buffers of `call`, with up to `bytes` bytes each.
+    #[inline]
+    fn bytes_mut(&mut self, call: &Call, bytes: usize) -> [&mut [u8]; 2] {
+        let first = self.unalign * call.data_type.bytes();
+        self.memory.bytes_mut().map(|all| {
+            let end = all.len().min(first + bytes);
+            &mut all[first..end]
+        })
     }
 
     /// Sends the input to the next rank, and receives the output from the previous one.
     fn send_recv(&mut self, comm: &mut Communicator, call: &Call) -> Result<(), Error> {
         let bytes = buffer_bytes(call, comm.size());
         let (to, from) = neighbours(comm);
-        let [input, output] = self.memory.bytes_mut(bytes);
+        let [input, output] = self.bytes_mut(call, bytes);
         comm.send_recv::<u8, u8>(input, to, output, from, 0)
     }
 
@@ -168,6 +225,7 @@ impl CallBuffers {
         let (rank, root, width) = (comm.rank(), call.root, call.data_type.bytes());
         let latest = self.parts.take().filter(|(of, latest, _)| (of, latest) == (&test, call));
         let make = || (test, *call, test.counts(rank, comm.size(), call.count));
+        let at = self.unalign * width..self.unalign * width + call.count * width;
         let (.., counts) = self.parts.insert(latest.unwrap_or_else(make));
         let parts = Parts::new(counts);
         let begin = counts[..rank.index()].iter().sum::<usize>() * width;
@@ -180,7 +238,7 @@ impl CallBuffers {
             _ => (Uneven::AllToAll { send: parts, recv: parts }, true, true),
         };
         let of = |is_whole| if is_whole { whole.clone() } else { own.clone() };
-        let [input, output] = self.memory.bytes_mut(whole.end);
+        let [input, output] = self.memory.bytes_mut().map(|bytes| &mut bytes[at.clone()]);
         let buffers = if in_place {
             Buffers::InPlace(&mut output[of(has_input || has_output)])
         } else {
@@ -191,19 +249,34 @@ impl CallBuffers {
 }
 
 impl Memory {
-    /// Returns the first `bytes` of both buffers.
-    fn bytes_mut(&mut self, bytes: usize) -> [&mut [u8]; 2] {
-        self.words_mut().map(|words| &mut cast_slice_mut(words)[..bytes])
-    }
-
     #[inline]
-    fn words_mut(&mut self) -> [&mut [u64]; 2] {
+    fn bytes_mut(&mut self) -> [&mut [u8]; 2] {
         match self {
-            Self::Ordinary(both) => both.each_mut().map(|words| &mut **words),
+            Self::Ordinary(both) => both.each_mut().map(|words| cast_slice_mut(words)),
             Self::Registered(both) | Self::Windows(both) => {
-                both.each_mut().map(|words| &mut **words)
+                both.each_mut().map(|words| cast_slice_mut(words))
             }
         }
+    }
+}
+
+/// Returns the buffers of `call` in memory with room for the larger of its two.
+#[inline]
+fn buffers<'b>(
+    call: &Call,
+    rank: Rank,
+    ranks: usize,
+    in_place: bool,
+    input: &'b [u8],
+    output: &'b mut [u8],
+) -> Buffers<'b> {
+    let bytes = call.data_type.bytes();
+    if in_place {
+        return Buffers::InPlace(&mut output[..call.in_place_of(rank, ranks) * bytes]);
+    }
+    Buffers::Apart {
+        input: &input[..call.input_len(ranks) * bytes],
+        output: &mut output[..call.output_len(ranks) * bytes],
     }
 }
 

@@ -1,5 +1,6 @@
 //! The calls to time, from the command line.
 
+use ringfold::limits::RANKS_MAX;
 use ringfold::{Call, DataType, Rank, ReduceOp, UnknownName, Wire};
 use ringfold_types::same_name;
 
@@ -35,10 +36,22 @@ impl Cases {
         let mut series = Vec::new();
         for data_type in data_types(&args.datatype)? {
             for &op in &ops {
+                if !op.fits(data_type) {
+                    let of = type_name(data_type);
+                    return Err(format!("-o {op}: it combines integers only, not {of} of -d"));
+                }
                 series.extend(roots.iter().map(|&root| Series { data_type, op, root }));
             }
         }
         Ok(Self { test, sizes: sizes(args)?, series, ranks, wire })
+    }
+
+    /// Checks the arguments before the number of ranks is known, unless `--ranks` gives it. Returns
+    /// the number of rows of the table, for one root.
+    pub(crate) fn check(args: &Args, test: Test) -> Result<usize, String> {
+        let ranks = if is_every_root(&args.root) { 1 } else { args.ranks.unwrap_or(RANKS_MAX) };
+        let cases = Self::new(args, test, ranks, Wire::default())?;
+        Ok(cases.series.len().saturating_mul(cases.sizes.len()))
     }
 
     /// Returns every call, in the order of the table.
@@ -80,6 +93,17 @@ fn sizes(args: &Args) -> Result<Vec<usize>, String> {
     if first < last && args.stepfactor <= 1 && args.stepbytes == 0 {
         return Err("-i 0 never reaches -e; give -i or -f".to_owned());
     }
+    let steps = match args.stepfactor {
+        ..=1 => (last - first) / args.stepbytes.max(1),
+        _ => 0,
+    };
+    if steps >= SIZES_MAX {
+        let step = args.stepbytes;
+        return Err(format!(
+            "-i {step}: there are more than {SIZES_MAX} sizes from -b to -e; give a larger step, or \
+             -f"
+        ));
+    }
     let next = |size: &usize| {
         let next = if args.stepfactor > 1 {
             // A size of 0 stays 0 under any factor, so 1 follows it.
@@ -91,6 +115,9 @@ fn sizes(args: &Args) -> Result<Vec<usize>, String> {
     };
     Ok(std::iter::successors(Some(first), next).collect())
 }
+
+/// The most sizes of a run.
+const SIZES_MAX: usize = 1 << 20;
 
 /// The operations of nccl-tests. The last one is `MULSUM`; every rank gets a scale of its own.
 const OPS: [ReduceOp; 6] = [
@@ -156,8 +183,13 @@ fn ops(name: &str) -> Result<Vec<ReduceOp>, String> {
     found.map_err(|error: UnknownName| format!("-o {name}: {error}, {MULSUM}, or all"))
 }
 
+/// Whether `-r` asks for every rank in turn.
+fn is_every_root(text: &str) -> bool {
+    text == "-1" || same_name(text, "all")
+}
+
 fn roots(text: &str, ranks: usize) -> Result<Vec<Rank>, String> {
-    if text == "-1" || text == "all" {
+    if is_every_root(text) {
         return Ok((0..ranks).map(Rank::at).collect());
     }
     match text.parse() {
@@ -186,6 +218,10 @@ mod tests {
         assert_eq!(by_bytes.sizes, [8, 18, 28]);
         assert!(cases("perf -b 9 -e 8", Collective::AllReduce, 2).is_err());
         assert!(cases("perf -b 0 -e 8 -i 0", Collective::AllReduce, 2).is_err());
+        let many = cases("perf -b 0 -e 1G -i 1", Collective::AllReduce, 2).unwrap_err();
+        assert!(many.starts_with("-i 1: there are more than 1048576 sizes"), "{many}");
+        let floats = cases("perf -o band", Collective::AllReduce, 2).unwrap_err();
+        assert!(floats.starts_with("-o band: it combines integers only, not float"), "{floats}");
     }
 
     #[test]

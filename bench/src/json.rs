@@ -5,7 +5,8 @@ use serde_json::{Value, json};
 use crate::args::Args;
 use crate::cases::{op_name, root_text, type_name};
 use crate::device::Device;
-use crate::run::{Half, Row};
+use crate::run::{Half, Iterations, Row};
+use crate::stats::Spread;
 
 /// The results of one run.
 pub(crate) struct Outcome<'a> {
@@ -31,9 +32,9 @@ pub(crate) fn document(args: &Args, outcome: &Outcome<'_>) -> Value {
         "nthreads": 1, "ngpus": 1,
         "minimum_bytes": args.minbytes, "maximum_bytes": args.maxbytes,
         "warmup_iters": args.warmup_iters, "iterations": args.iters,
-        "aggregated_iterations": 1, "validation": args.check, "graph": 0,
-        "blocking_collectives": args.blocking, "per_iter_timing": 0, "per_iter_skip": 0,
-        "parallel_init": false,
+        "aggregated_iterations": args.agg_iters, "validation": args.check, "graph": 0,
+        "blocking_collectives": args.blocking, "per_iter_timing": args.per_iter_timing == 1,
+        "per_iter_skip": args.per_iter_skip, "parallel_init": false, "unalign": args.unalign,
         "devices": devices.iter().enumerate().map(device).collect::<Vec<_>>(),
     });
     if args.stepfactor > 1 {
@@ -57,7 +58,7 @@ pub(crate) fn document(args: &Args, outcome: &Outcome<'_>) -> Value {
 }
 
 fn result(args: &Args, row: &Row) -> Value {
-    json!({
+    let mut result = json!({
         "size": row.bytes,
         "count": row.call.count,
         "type": type_name(row.call.data_type),
@@ -67,7 +68,30 @@ fn result(args: &Args, row: &Row) -> Value {
         "out_of_place": half(args, &row.out_of_place),
         "in_place": half(args, &row.in_place),
         "actual_iterations": args.iters,
-    })
+    });
+    let halves =
+        [("out_of_place_per_iter", &row.out_of_place), ("in_place_per_iter", &row.in_place)];
+    for (name, half) in halves {
+        if let Some(iterations) = &half.iterations {
+            result[name] = times(args, iterations);
+        }
+    }
+    result
+}
+
+fn times(args: &Args, Iterations { slowest, of_ranks, spread }: &Iterations) -> Value {
+    let Spread { min, max, mean, p50, p95, p99, deviation } = *spread;
+    let mut value = json!({
+        "skipped_iterations": args.per_iter_skip,
+        "min_us": min, "max_us": max, "avg_us": mean,
+        "p50_us": p50, "p95_us": p95, "p99_us": p99,
+        "stdev_us": deviation, "cv_pct": spread.variation(), "times_us": slowest,
+    });
+    if of_ranks.len() > slowest.len() {
+        let of_ranks: Vec<&[f64]> = of_ranks.chunks(slowest.len()).collect();
+        value["per_process_max_times_us"] = json!(of_ranks);
+    }
+    value
 }
 
 fn half(args: &Args, half: &Half) -> Value {

@@ -2,7 +2,8 @@
 //!
 //! * `test`: what a program times; `args`: the command line; `cases`: the calls and sizes to time;
 //! * `run`: times and checks one case; `buffers`: the memory of a call; `stats`: percentiles;
-//! * `report`: the table; `json`: the results as a file;
+//! * `report`: the table; `json`: the results as JSON; `output`: their file; `timestamp`: the time
+//!   of day;
 //! * `ranks`: starts this program once per rank without a launcher; `device`: the ranks' processes;
 //! * `oracle`: inputs and expected outputs, also for the tests.
 #![forbid(unsafe_code)]
@@ -13,12 +14,14 @@ mod cases;
 mod device;
 mod json;
 pub mod oracle;
+mod output;
 mod perf;
 mod ranks;
 mod report;
 mod run;
 mod stats;
 mod test;
+mod timestamp;
 
 pub use perf::perf_main;
 pub use test::Test;

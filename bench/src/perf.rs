@@ -2,20 +2,24 @@
 
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
+use std::time::Duration;
 
-use anyhow::Context;
-use clap::{CommandFactory, Parser};
+use anyhow::{Error, bail, ensure};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use ringfold::{Collective, Communicator, Rank, Wire, limits::RANKS_MAX};
+use ringfold::{Communicator, Config, Rank};
+use ringfold_launcher::started_as_rank;
+use ringfold_types::Amount;
 
 use crate::args::Args;
 use crate::cases::Cases;
 use crate::device::devices;
 use crate::json::{Outcome, document};
+use crate::output::OutputFile;
 use crate::ranks;
 use crate::report;
 use crate::run::{Row, Runner};
 use crate::test::Test;
+use crate::timestamp::timestamp;
 
 /// Runs the program: times and checks `test`. Returns 0 if every result is right, 1 after a
 /// wrong result or a failure, and 2 for an invalid command line.
@@ -24,22 +28,20 @@ pub fn perf_main(test: Test) -> ExitCode {
     if let Some(status) = ringfold_launcher::intercept() {
         return status;
     }
-    let name = format!("{test}-perf").replace('_', "-");
-    if let Some(status) = ringfold_launcher::generate(Args::command().name(name)) {
+    if let Some(status) = ringfold_launcher::generate(Args::command_for(test)) {
         return status;
     }
-    let args = Args::parse();
-    if let Some(reason) = args.refusal() {
-        print_error(&format!("this flag of nccl-tests does not apply here: {reason}"));
-        return ExitCode::from(2);
-    }
-    if let Err(what) = check(&args, test) {
-        print_error(&what);
-        return ExitCode::from(2);
-    }
+    let args = Args::parse_for(test);
+    let output = match prepare(&args, test) {
+        Ok(output) => output,
+        Err(error) => {
+            print_error(&format!("{error:#}"));
+            return ExitCode::from(2);
+        }
+    };
     let done = match args.ranks {
         Some(ranks) => start(ranks),
-        None => rank_main(&args, test),
+        None => rank_main(&args, test, output),
     };
     done.unwrap_or_else(|error| {
         print_error(&format!("{error:#}"));
@@ -52,18 +54,48 @@ fn print_error(message: &str) {
     eprintln!("error: {message}");
 }
 
-/// Checks the command line as far as possible before the ranks connect.
-fn check(args: &Args, test: Test) -> Result<(), String> {
-    Cases::new(args, test, RANKS_MAX, Wire::default())?;
-    if args.local_register == 2 && test != Test::Collective(Collective::AllReduce) {
-        return Err(format!("-R 2: only allreduce works in windows, not {test}"));
+/// Checks the command line as far as possible before ranks start or connect. Opens the file for the
+/// results, unless this process is known to be another rank than the first.
+fn prepare(args: &Args, test: Test) -> anyhow::Result<Option<OutputFile>> {
+    if let Some(refusal) = args.refusal(test) {
+        bail!("{refusal}");
     }
-    match &args.output_file {
-        Some(path) if path.extension().is_none_or(|extension| extension != "json") => {
-            Err(format!("-J {}: the name must end in .json", path.display()))
-        }
-        _ => Ok(()),
+    check_memory(args, args.ranks.unwrap_or(1))?;
+    let rows = Cases::check(args, test).map_err(Error::msg)?;
+    let environment = Config::from_env()?.environment;
+    let variable = |name: &str| environment.get(name).cloned();
+    let launched = started_as_rank(&variable);
+    if let (Some(_), Some(name)) = (args.ranks, launched) {
+        bail!("--ranks starts ranks, but {name} says that this process is one already");
     }
+    let rank = launched.and_then(|name| {
+        // Other variables than that of the rank may reveal a launcher.
+        variable(match name {
+            "TORCHELASTIC_RUN_ID" | "WORLD_SIZE" => "RANK",
+            "PMI_FD" => "PMI_RANK",
+            name => name,
+        })
+    });
+    if rank.is_some_and(|rank| rank != "0") {
+        return Ok(None);
+    }
+    OutputFile::open(args, rows)
+}
+
+/// Checks that this host's memory has room for the buffers of `ranks` ranks.
+fn check_memory(args: &Args, ranks: usize) -> anyhow::Result<()> {
+    let info = rustix::system::sysinfo();
+    let memory = info.totalram.saturating_mul(u64::from(info.mem_unit));
+    let needed = args.buffer_bytes().saturating_mul(ranks) as u64;
+    let (most, gib) = (Amount(args.maxbytes), |bytes: u64| bytes as f64 / f64::from(1 << 30));
+    ensure!(
+        needed <= memory,
+        "-e {most}: the buffers take {:.1} GiB for {ranks} ranks of this host, which has {:.1} GiB \
+         of memory; give a smaller size",
+        gib(needed),
+        gib(memory)
+    );
+    Ok(())
 }
 
 /// Starts ranks, and waits until all have ended.
@@ -76,14 +108,20 @@ fn start(ranks: usize) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(outcome.exit_code()))
 }
 
-fn rank_main(args: &Args, test: Test) -> anyhow::Result<ExitCode> {
+fn rank_main(args: &Args, test: Test, output: Option<OutputFile>) -> anyhow::Result<ExitCode> {
     let mut comm = Communicator::init()?;
     if args.timeout > 0 {
-        comm.set_timeout(std::time::Duration::from_secs(args.timeout));
+        comm.set_timeout(Duration::from_secs(args.timeout as u64));
     }
     let is_first = comm.rank() == Rank(0);
-    let cases = Cases::new(args, test, comm.size(), comm.wire());
-    let cases = cases.map_err(anyhow::Error::msg)?;
+    let cases = Cases::new(args, test, comm.size(), comm.wire()).map_err(Error::msg)?;
+    let output = match output {
+        None if is_first => OutputFile::open(args, cases.calls().count())?,
+        output => output.filter(|_| is_first),
+    };
+    let layout = comm.layout();
+    let here = (0..comm.size()).filter(|it| layout.same_host(comm.rank(), Rank::at(*it))).count();
+    check_memory(args, here)?;
     let devices = devices(&mut comm)?;
     // Only the first rank prints. The others write to a sink.
     let mut out: Box<dyn Write> =
@@ -101,7 +139,7 @@ fn rank_main(args: &Args, test: Test) -> anyhow::Result<ExitCode> {
         time_all(&mut runner, &cases, is_first, &mut |row| {
             writeln!(out, "{}", report::row(args, row))?;
             out.flush()?;
-            let halves = [row.out_of_place, row.in_place];
+            let halves = [&row.out_of_place, &row.in_place];
             wrong += halves.into_iter().filter_map(|half| half.wrong).sum::<u64>();
             rows.push(row.clone());
             Ok(())
@@ -109,15 +147,15 @@ fn rank_main(args: &Args, test: Test) -> anyhow::Result<ExitCode> {
         cycle += 1;
     }
 
-    let halves = || rows.iter().flat_map(|row| [row.out_of_place, row.in_place]);
+    let halves = || rows.iter().flat_map(|row| [&row.out_of_place, &row.in_place]);
     let average = halves().map(|half| half.busbw).sum::<f64>() / (2 * rows.len().max(1)) as f64;
     write!(out, "{}", report::foot(test, wrong, average))?;
-    if let Some(path) = args.output_file.as_ref().filter(|_| is_first) {
+    if let Some(output) = output {
         let command = std::env::args().collect();
         let (end, devices, rows) = (timestamp(), &devices[..], &rows[..]);
         let outcome = Outcome { start, end, command, devices, rows, wrong, average };
         let text = serde_json::to_string_pretty(&document(args, &outcome))?;
-        std::fs::write(path, text + "\n").with_context(|| format!("-J {}", path.display()))?;
+        output.write(&(text + "\n"))?;
     }
     comm.leave()?;
     Ok(if wrong == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -153,49 +191,4 @@ fn progress_bar(calls: usize, is_first: bool) -> ProgressBar {
         bar.set_style(style);
     }
     bar
-}
-
-/// Returns the time as `YYYY-MM-DD hh:mm:ss` in UTC.
-fn timestamp() -> String {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    let seconds = now.map_or(0, |now| now.as_secs());
-    let (days, second) = (seconds / 86_400, seconds % 86_400);
-    let (year, month, day) = date(days);
-    let (hour, minute) = (second / 3600, second / 60 % 60);
-    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{:02}", second % 60)
-}
-
-/// Returns the Gregorian date of a day counted from 1970-01-01.
-fn date(mut days: u64) -> (u64, u64, u64) {
-    let is_leap =
-        |year: u64| year.is_multiple_of(4) && !year.is_multiple_of(100) || year.is_multiple_of(400);
-    let mut year = 1970;
-    while days >= 365 + u64::from(is_leap(year)) {
-        days -= 365 + u64::from(is_leap(year));
-        year += 1;
-    }
-    let february = 28 + u64::from(is_leap(year));
-    let lengths = [31, february, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
-    let mut month = 1;
-    for length in lengths {
-        if days < length {
-            break;
-        }
-        days -= length;
-        month += 1;
-    }
-    (year, month, days + 1)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::date;
-
-    #[test]
-    fn dates() {
-        assert_eq!(date(0), (1970, 1, 1));
-        assert_eq!(date(58), (1970, 2, 28));
-        assert_eq!(date(11_016), (2000, 2, 29));
-        assert_eq!(date(20_454), (2026, 1, 1));
-    }
 }

@@ -2,16 +2,11 @@
 
 use std::ffi::OsString;
 
-use anyhow::{Context, bail};
-use ringfold::Config;
-use ringfold_launcher::{Job, Outcome, run, started_as_rank};
+use anyhow::Context;
+use ringfold_launcher::{Job, Outcome, run};
 
 /// Runs `ranks` ranks with this process's arguments, except `--ranks`. Blocks until all have ended.
 pub(crate) fn start(ranks: usize) -> anyhow::Result<Outcome> {
-    let environment = Config::from_env()?.environment;
-    if let Some(name) = started_as_rank(&|name| environment.get(name).cloned()) {
-        bail!("--ranks starts ranks, but {name} says that this process is one already");
-    }
     let mut job = Job::new(std::env::current_exe().context("cannot find this program")?);
     job.args = without_ranks(std::env::args_os().skip(1));
     job.ranks = Some(ranks);

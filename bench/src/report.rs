@@ -7,7 +7,7 @@ use ringfold::Collective;
 use crate::args::Args;
 use crate::cases::{op_name, root_text, type_name};
 use crate::device::Device;
-use crate::run::{Half, Row};
+use crate::run::{Half, Iterations, Row};
 use crate::test::Test;
 
 /// Returns the lines before the first row.
@@ -22,9 +22,30 @@ pub(crate) fn head(args: &Args, test: Test, devices: &[Device], max_bytes: usize
     line(format!("# Collective test starting: {}", program(test)));
     line(format!(
         "# nThread 1 nGpus 1 minBytes {} maxBytes {} step: {step}({unit}) warmup iters: {} \
-         iters: {} agg iters: 1 validation: {} graph: 0 unalign: 0",
-        args.minbytes, max_bytes, args.warmup_iters, args.iters, args.check
+         iters: {} agg iters: {} validation: {} graph: 0 unalign: {}",
+        args.minbytes,
+        max_bytes,
+        args.warmup_iters,
+        args.iters,
+        args.agg_iters,
+        args.check,
+        args.unalign
     ));
+    match args.blocking {
+        1 => line("# Blocking Enabled: barrier after each iteration (-n) ".to_owned()),
+        3 => line(
+            "# Blocking Enabled: barrier after each iteration (-n); time excludes barrier "
+                .to_owned(),
+        ),
+        _ => {}
+    }
+    if args.per_iter_timing == 1 {
+        let skipped = match args.per_iter_skip {
+            0 => String::new(),
+            skipped => format!("; summary skips first {skipped} iterations"),
+        };
+        line(format!("# Per-Iteration Report: wall time of the slowest rank{skipped} "));
+    }
     line("#".to_owned());
     line("# Using devices".to_owned());
     for (rank, Device { pid, host, local }) in devices.iter().enumerate() {
@@ -34,16 +55,21 @@ pub(crate) fn head(args: &Args, test: Test, devices: &[Device], max_bytes: usize
     }
     line("#".to_owned());
     let extra = extra_head(args);
-    line(format!(
-        "# {:10}  {:>12}  {:>8}  {:>6}  {:>6}           out-of-place{:23}in-place          {}",
-        "", "", "", "", "", "", extra[0]
-    ));
-    for (names, units) in [(HEAD, &extra[1]), (UNITS, &extra[2])] {
+    let halves = match args.per_iter_timing {
+        0 => format!("         out-of-place{:23}in-place          ", ""),
+        _ => {
+            format!("            out-of-place (+ per-iteration){:32}in-place (+ per-iteration)", "")
+        }
+    };
+    line(format!("# {:10}  {:>12}  {:>8}  {:>6}  {:>6}  {halves}{}", "", "", "", "", "", extra[0]));
+    let heads = [(HEAD, ITERATION_HEAD, &extra[1]), (UNITS, ITERATION_UNITS, &extra[2])];
+    for (names, iterations, extra) in heads {
         let [a, b, c, d, e, f, g, h, i] = names;
-        line(format!(
-            "# {a:>10}  {b:>12}  {c:>8}  {d:>6}  {e:>6}  {f:>7}  {g:>6}  {h:>6}  {i:>6}  {f:>7}  \
-             {g:>6}  {h:>6}  {i:>6} {units}"
-        ));
+        let mut half = format!("  {f:>7}  {g:>6}  {h:>6}  {i:>6}");
+        if args.per_iter_timing == 1 {
+            half.extend(iterations.map(|name| format!("  {name:>7}")));
+        }
+        line(format!("# {a:>10}  {b:>12}  {c:>8}  {d:>6}  {e:>6}{half}{half} {extra}"));
     }
     if args.report_cputime == 1 { text.replace("   time", "cputime") } else { text }
 }
@@ -52,10 +78,18 @@ const HEAD: [&str; 9] =
     ["size", "count", "type", "redop", "root", "time", "algbw", "busbw", "#wrong"];
 const UNITS: [&str; 9] = ["(B)", "(elements)", "", "", "", "(us)", "(GB/s)", "(GB/s)", ""];
 
-/// Returns the headings of ringfold's own columns, as requested: latencies out of place and in
-/// place, and the algorithm.
+/// The headings of the columns of single iterations, and their units.
+const ITERATION_HEAD: [&str; 4] = ["i_min", "i_max", "i_p99", "i_cv%"];
+const ITERATION_UNITS: [&str; 4] = ["(us)", "(us)", "(us)", "(%)"];
+
+/// Returns the headings of the columns after both halves, as requested: the time of day, and
+/// ringfold's own columns for latencies out of place and in place, and for the algorithm.
 fn extra_head(args: &Args) -> [String; 3] {
     let mut head = [const { String::new() }; 3];
+    if args.report_timestamps == 1 {
+        head[1] += &format!("{:>19}", "timestamp");
+        head[2] += &format!("{:>19}", "%Y-%m-%d %H:%M:%S");
+    }
     if args.latency {
         head[0] += "    out-of-place          in-place    ";
         head[1] += "     p50      p99      p50      p99 ";
@@ -78,11 +112,18 @@ pub(crate) fn row(args: &Args, row: &Row) -> String {
         op_name(call),
         root_text(row.test, call)
     );
-    let halves = [row.out_of_place, row.in_place];
-    for Half { time_us, algbw, busbw, wrong, .. } in halves {
-        let numbers = [number(time_us, 7), number(algbw, 6), number(busbw, 6)].join("  ");
+    let halves = [&row.out_of_place, &row.in_place];
+    for Half { time_us, algbw, busbw, wrong, iterations, .. } in halves {
+        let numbers = [number(*time_us, 7), number(*algbw, 6), number(*busbw, 6)].join("  ");
         let wrong = wrong.map_or_else(|| "   N/A".to_owned(), |wrong| format!("{wrong:6}"));
         text += &format!("  {numbers}  {wrong}");
+        if let Some(Iterations { spread, .. }) = iterations {
+            let columns = [spread.min, spread.max, spread.p99, spread.variation()];
+            text.extend(columns.map(|value| format!("  {}", number(value, 7))));
+        }
+    }
+    if args.report_timestamps == 1 {
+        text += &format!("{:>21}", row.end);
     }
     for (p50, p99) in halves.iter().filter_map(|half| half.latency_us) {
         text += &format!("  {}  {}", number(p50, 7), number(p99, 7));

@@ -8,8 +8,9 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::args::Args;
 use crate::buffers::{CallBuffers, Kind, buffer_bytes};
 use crate::oracle::Oracle;
-use crate::stats::percentile;
+use crate::stats::{Spread, percentile};
 use crate::test::Test;
+use crate::timestamp::timestamp;
 
 /// A row of the table.
 #[derive(Clone, Debug)]
@@ -20,10 +21,12 @@ pub(crate) struct Row {
     pub(crate) algorithm: &'static str,
     pub(crate) out_of_place: Half,
     pub(crate) in_place: Half,
+    /// The time of day after the last call.
+    pub(crate) end: String,
 }
 
 /// The results of one half of a row: out of place or in place.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Half {
     /// Microseconds per call.
     pub(crate) time_us: f64,
@@ -35,6 +38,19 @@ pub(crate) struct Half {
     pub(crate) wrong: Option<u64>,
     /// 50th and 99th percentile of the microseconds of single calls.
     pub(crate) latency_us: Option<(f64, f64)>,
+    /// The times of single iterations.
+    pub(crate) iterations: Option<Iterations>,
+}
+
+/// The microseconds per call of single iterations.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Iterations {
+    /// Those of the slowest rank in each iteration.
+    pub(crate) slowest: Vec<f64>,
+    /// Those of each rank, one rank after the other. Only the first rank has them, for a file.
+    pub(crate) of_ranks: Vec<f64>,
+    /// The spread of `slowest` without the iterations to leave out.
+    pub(crate) spread: Spread,
 }
 
 /// Times and checks calls of one communicator.
@@ -58,7 +74,8 @@ impl<'a> Runner<'a> {
             1 => Kind::Registered,
             _ => Kind::Windows,
         };
-        let buffers = CallBuffers::new(comm, kind, max_bytes)?;
+        let (calls, unalign) = (args.agg_iters, args.unalign);
+        let buffers = CallBuffers::for_groups(comm, kind, max_bytes, calls, unalign)?;
         Ok(Self { comm, args, test, buffers, seed: 0 })
     }
 
@@ -73,44 +90,67 @@ impl<'a> Runner<'a> {
         let out_of_place = self.half(call, bytes, false)?;
         let in_place = self.half(call, bytes, true)?;
         let algorithm = match self.buffers.window() {
+            _ if self.args.agg_iters > 1 => "group",
             _ if !matches!(self.test, Test::Collective(_)) => "message",
             None => self.comm.algorithm_for(call),
             Some(window) => self.comm.algorithm_in(window, call),
         };
-        Ok(Row { test: self.test, call: *call, bytes, algorithm, out_of_place, in_place })
+        let (test, call, end) = (self.test, *call, timestamp());
+        Ok(Row { test, call, bytes, algorithm, out_of_place, in_place, end })
     }
 
     fn half(&mut self, call: &Call, bytes: usize, in_place: bool) -> Result<Half, Error> {
         self.fill(call, in_place);
         self.perform(call, in_place)?;
-        let seconds = self.time(call, in_place)?;
+        let (seconds, iterations) = self.time(call, in_place)?;
         let algbw = if seconds > 0.0 { bytes as f64 / seconds / 1e9 } else { 0.0 };
         let busbw = algbw * bus_factor(self.test, self.comm.size());
         let latency_us = if self.args.latency { Some(self.latency(call, in_place)?) } else { None };
         let wrong = self.check(call, in_place)?;
-        Ok(Half { time_us: seconds * 1e6, algbw, busbw, wrong, latency_us })
+        Ok(Half { time_us: seconds * 1e6, algbw, busbw, wrong, latency_us, iterations })
     }
 
-    /// Returns the seconds per call of calls back to back.
-    fn time(&mut self, call: &Call, in_place: bool) -> Result<f64, Error> {
-        let clock = if self.args.report_cputime == 1 { cpu_seconds } else { wall_seconds };
+    /// Returns the seconds per call of iterations back to back, and the times of single ones.
+    fn time(&mut self, call: &Call, in_place: bool) -> Result<(f64, Option<Iterations>), Error> {
+        let Args { iters, agg_iters, blocking, per_iter_timing, report_cputime, .. } = *self.args;
+        let clock = if report_cputime == 1 { cpu_seconds } else { wall_seconds };
+        let is_each_timed = per_iter_timing == 1;
+        let mut times = vec![0.0; if is_each_timed { iters } else { 0 }];
         self.comm.barrier()?;
         let mut spent = 0.0;
         let start = clock();
-        for _ in 0..self.args.iters {
-            let begin = if self.args.blocking == 3 { clock() } else { 0.0 };
-            self.perform(call, in_place)?;
-            if self.args.blocking == 3 {
-                spent += clock() - begin;
+        for iteration in 0..iters {
+            let begin = if blocking == 3 { clock() } else { 0.0 };
+            let wall = if is_each_timed { wall_seconds() } else { 0.0 };
+            self.perform_iteration(call, in_place)?;
+            if blocking == 1 {
+                self.comm.barrier()?;
             }
-            if matches!(self.args.blocking, 1 | 3) {
+            if let Some(time) = times.get_mut(iteration) {
+                *time = wall_seconds() - wall;
+            }
+            if blocking == 3 {
+                spent += clock() - begin;
                 self.comm.barrier()?;
             }
         }
-        if self.args.blocking != 3 {
+        if blocking != 3 {
             spent = clock() - start;
         }
-        self.over_ranks(spent / self.args.iters.max(1) as f64)
+        let seconds = self.over_ranks(spent / (iters * agg_iters) as f64)?;
+        times.iter_mut().for_each(|time| *time *= 1e6 / agg_iters as f64);
+        Ok((seconds, if is_each_timed { Some(self.iterations(times)?) } else { None }))
+    }
+
+    /// Returns the times of all ranks from those of this one.
+    fn iterations(&mut self, mut times: Vec<f64>) -> Result<Iterations, Error> {
+        let is_first = self.comm.rank() == Rank(0);
+        let kept = if is_first { times.len() * self.comm.size() } else { 0 };
+        let mut of_ranks = vec![0.0; kept];
+        self.comm.gather_into(&times, &mut of_ranks, Rank(0))?;
+        self.comm.all_reduce(&mut times, ReduceOp::Max)?;
+        let spread = Spread::of(&times[self.args.per_iter_skip..]);
+        Ok(Iterations { slowest: times, of_ranks, spread })
     }
 
     /// Combines the ranks' times as `-a` says.
@@ -168,9 +208,23 @@ impl<'a> Runner<'a> {
     }
 
     fn perform(&mut self, call: &Call, in_place: bool) -> Result<(), Error> {
-        // Each rank has its own scale.
-        let op = Oracle::new(*call, self.comm.size(), 0).op(self.comm.rank());
-        self.buffers.perform(self.comm, (self.test, &Call { op, ..*call }), in_place)
+        self.buffers.perform(self.comm, (self.test, &self.own(call)), in_place)
+    }
+
+    /// Makes the calls of one iteration.
+    fn perform_iteration(&mut self, call: &Call, in_place: bool) -> Result<(), Error> {
+        match self.args.agg_iters {
+            1 => self.perform(call, in_place),
+            calls => {
+                let call = (self.test, &self.own(call));
+                self.buffers.perform_group(self.comm, call, in_place, calls)
+            }
+        }
+    }
+
+    /// Returns the call with this rank's scale. Each rank has its own.
+    fn own(&self, call: &Call) -> Call {
+        Call { op: Oracle::new(*call, self.comm.size(), 0).op(self.comm.rank()), ..*call }
     }
 }
 

@@ -47,6 +47,54 @@ impl Test {
         }
     }
 
+    /// Returns the operation in words, for `--help`.
+    pub(crate) const fn meaning(self) -> &'static str {
+        match self {
+            Self::Collective(Collective::AllReduce) => {
+                "all-reduce: every rank gets the reduction of all inputs"
+            }
+            Self::Collective(Collective::AllGather) => {
+                "all-gather: every rank gets the inputs of all ranks"
+            }
+            Self::Collective(Collective::ReduceScatter) => {
+                "reduce-scatter: every rank gets its block of the reduction of all inputs"
+            }
+            Self::Collective(Collective::Broadcast) => {
+                "broadcast: every rank gets the input of the root"
+            }
+            Self::Collective(Collective::Reduce) => {
+                "reduce: the root gets the reduction of all inputs"
+            }
+            Self::Collective(Collective::Barrier) => {
+                "barrier: no rank leaves before all have entered"
+            }
+            Self::Collective(Collective::AllToAll) => {
+                "all-to-all: every rank sends a block to every rank"
+            }
+            Self::Collective(Collective::Gather) => "gather: the root gets the inputs of all ranks",
+            Self::Collective(Collective::Scatter) => {
+                "scatter: every rank gets its block of the root's input"
+            }
+            Self::Collective(Collective::Scan) => {
+                "scan: every rank gets the reduction of the inputs up to its own"
+            }
+            Self::Collective(Collective::Exscan) => {
+                "exscan: every rank gets the reduction of the inputs before its own"
+            }
+            Self::SendRecv => "messages: every rank sends to the next rank",
+            Self::AllToAllV => "all-to-all with parts of several lengths",
+            Self::GatherV => "gather with parts of several lengths",
+            Self::ScatterV => "scatter with parts of several lengths",
+            Self::AllGatherV => "all-gather with parts of several lengths",
+            Self::ReduceScatterV => "reduce-scatter with parts of several lengths",
+        }
+    }
+
+    /// Returns whether the operation works in windows.
+    pub(crate) const fn works_in_windows(self) -> bool {
+        matches!(self, Self::Collective(Collective::AllReduce))
+    }
+
     /// Returns whether the parts of the buffer differ in length.
     #[must_use]
     pub const fn is_uneven(self) -> bool {

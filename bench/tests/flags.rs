@@ -1,0 +1,162 @@
+//! The flags of the perf programs from the command line: what they do, and what is refused before
+//! any rank starts.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+/// Flags of a short run of two ranks.
+const SHORT: &str = "--ranks 2 -b 64 -e 1K -f 16 -n 5 -w 1";
+
+fn perf(name: &str, line: &str) -> Output {
+    let program = match name {
+        "allreduce" => env!("CARGO_BIN_EXE_allreduce-perf"),
+        "broadcast" => env!("CARGO_BIN_EXE_broadcast-perf"),
+        "alltoallv" => env!("CARGO_BIN_EXE_alltoallv-perf"),
+        _ => env!("CARGO_BIN_EXE_sendrecv-perf"),
+    };
+    Command::new(program).args(line.split(' ')).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Returns the table of a run that succeeds.
+fn table(name: &str, line: &str) -> String {
+    let output = perf(name, line);
+    let (table, errors) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success(), "{line}: {table}{errors}");
+    assert!(table.contains("Out of bounds values : 0 OK"), "{line}: {table}");
+    table
+}
+
+/// Returns the words of each row.
+fn rows(table: &str) -> Vec<Vec<&str>> {
+    let rows = table.lines().filter(|line| !line.starts_with('#'));
+    rows.map(|row| row.split_whitespace().collect()).collect()
+}
+
+fn folder(name: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("flags-{name}"));
+    std::fs::remove_dir_all(&folder).ok();
+    std::fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+#[test]
+fn bad_input_is_refused_before_any_rank_starts() {
+    let folder = folder("refused");
+    let full = folder.join("full.json");
+    std::os::unix::fs::symlink("/dev/full", &full).unwrap();
+    let full = format!("-J {}", full.display());
+    let cases = [
+        ("allreduce", "-J /nonexistent/x.json", "-J /nonexistent/x.json: cannot write the results"),
+        ("allreduce", "-J results.txt", "-J results.txt: the name must end in .json"),
+        ("allreduce", full.as_str(), "No space left on device"),
+        ("allreduce", "-d flota", "-d flota: unknown data type (did you mean float?)"),
+        ("allreduce", "-o smu", "-o smu: unknown reduction (did you mean sum?)"),
+        ("allreduce", "-o band", "-o band: it combines integers only"),
+        ("allreduce", "-b 1G -e 1M", "-b 1073741824 is more than -e 1048576"),
+        ("allreduce", "-e 9999999G", "-e 9999999G: the buffers take"),
+        ("allreduce", "-e 99999999999999G", "'99999999999999G' for '--maxbytes"),
+        ("allreduce", "-b 0 -e 1G -i 1", "-i 1: there are more than 1048576 sizes"),
+        ("allreduce", "-n 0", "'0' for '--iters"),
+        ("allreduce", "-V 8", "-V 8: this flag of nccl-tests does not apply: there are no CTAs"),
+        ("allreduce", "-K 2", "-K 2: only the columns of -I"),
+        ("alltoallv", "-m 2", "-m 2: calls with uneven parts form no groups"),
+        ("broadcast", "-r 2", "-r 2: give a root from 0 to 1"),
+    ];
+    for (name, line, reason) in cases {
+        let output = perf(name, &format!("--ranks 2 {line}"));
+        let errors = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{line}: {errors}");
+        assert!(errors.contains(reason), "{line}: {errors}");
+        assert!(output.stdout.is_empty() && !errors.contains("rank 0"), "{line}: {errors}");
+    }
+    let zero = perf("allreduce", "--ranks 0");
+    assert!(text(&zero.stderr).contains("'0' for '--ranks"), "{}", text(&zero.stderr));
+}
+
+#[test]
+fn results_have_the_columns_that_flags_ask_for() {
+    let folder = folder("columns");
+    let file = folder.join("x.json");
+    let line = format!("{SHORT} -m 3 -I 1 -K 2 -S 1 -u 1 -J {}", file.display());
+    let table = table("allreduce", &line);
+    assert!(table.contains("agg iters: 3 ") && table.contains("unalign: 1"), "{table}");
+    assert!(table.contains("summary skips first 2 iterations"), "{table}");
+    let head: Vec<&str> = table.lines().filter(|line| line.contains("#wrong")).collect();
+    let words: Vec<&str> = head[0].split_whitespace().collect();
+    assert_eq!(words.iter().filter(|word| **word == "i_p99").count(), 2, "{table}");
+    assert_eq!(words.last(), Some(&"timestamp"), "{table}");
+    let rows = rows(&table);
+    assert_eq!(rows.len(), 2, "{table}");
+    // Five words, two halves of eight, and a date with a time of day.
+    assert!(rows.iter().all(|row| row.len() == 5 + 16 + 2), "{table}");
+    let json: Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
+    assert_eq!(json["config"]["aggregated_iterations"], 3);
+    assert_eq!(json["errors"], serde_json::json!([]), "the run has ended");
+    for result in json["results"].as_array().unwrap() {
+        for half in ["out_of_place_per_iter", "in_place_per_iter"] {
+            let times = result[half]["times_us"].as_array().unwrap();
+            let of_ranks = result[half]["per_process_max_times_us"].as_array().unwrap();
+            assert_eq!((times.len(), of_ranks.len()), (5, 2), "{result}");
+            let slowest = |at: usize| {
+                of_ranks.iter().map(|times| times[at].as_f64().unwrap()).fold(0.0, f64::max)
+            };
+            assert_eq!(times[4].as_f64(), Some(slowest(4)), "{result}");
+        }
+    }
+}
+
+#[test]
+fn groups_and_unaligned_buffers_have_right_results() {
+    for line in
+        ["-m 2", "-u 3", "-m 4 -u 1 -R 1", "-u 1 -d bf16", "-u 5 -R 2", "-u 1 -d all -o all"]
+    {
+        table("allreduce", &format!("{SHORT} {line}"));
+    }
+    table("sendrecv", &format!("{SHORT} -m 3 -u 1"));
+    table("alltoallv", &format!("{SHORT} -u 1"));
+    table("broadcast", &format!("{SHORT} -m 2 -r -1"));
+}
+
+#[test]
+fn names_have_several_spellings_and_the_last_flag_counts() {
+    let table = table("allreduce", "--ranks 2 -b 8 -b 64KB -e 8 -e 64KiB -n 1 -d float -d fp16");
+    let rows = rows(&table);
+    assert_eq!(rows.len(), 1, "{table}");
+    assert_eq!((rows[0][0], rows[0][2]), ("65536", "half"), "{table}");
+}
+
+#[test]
+fn programs_describe_themselves() {
+    for (name, words) in [
+        ("allreduce", "all-reduce: every rank gets the reduction of all inputs"),
+        ("broadcast", "broadcast: every rank gets the input of the root"),
+        ("sendrecv", "every rank sends to the next rank"),
+        ("alltoallv", "all-to-all with parts of several lengths"),
+    ] {
+        let output = perf(name, "--help");
+        let help = text(&output.stdout);
+        assert!(output.status.success() && help.contains(words), "{help}");
+        assert!(help.contains("-V and -M of nccl-tests are about threads and GPUs"), "{help}");
+    }
+}
+
+/// One rank warns about a variable that nothing reads.
+#[test]
+fn misspelled_variables_are_named() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_allreduce-perf"));
+    command.args(SHORT.split(' ')).env("RINGFOLD_TIMEOT", "5").env("RINGFOLD_TEST_SEED", "1");
+    let output = command.output().unwrap();
+    let errors = text(&output.stderr);
+    let sentence = "RINGFOLD_TIMEOT is ignored: there is no such variable; did you mean \
+                    RINGFOLD_TIMEOUT?";
+    assert!(output.status.success(), "{errors}");
+    assert_eq!(errors.matches(sentence).count(), 1, "{errors}");
+    assert!(!errors.contains("TEST_SEED"), "{errors}");
+}
