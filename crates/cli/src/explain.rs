@@ -10,7 +10,7 @@ use ringfold_collectives::cost::price;
 use ringfold_collectives::select::{Row, is_possible};
 use ringfold_types::Amount;
 
-use crate::{plan, prices};
+use crate::{plan, prices, units};
 
 /// The command line.
 #[derive(clap::Args)]
@@ -42,11 +42,11 @@ pub(crate) fn answer(args: &Args) -> anyhow::Result<String> {
             false => "-".to_owned(),
             true => {
                 let call = question.even_call(algorithm);
-                micros(price(algorithm, &call, layout, question.chunk()))
+                text_of(price(algorithm, &call, layout, question.chunk()))
             }
         };
         let time = rows.iter().find(|row| row.algorithm == algorithm.name).map(Row::time);
-        let time = time.map_or_else(|| "-".to_owned(), micros);
+        let time = time.map_or_else(|| "-".to_owned(), text_of);
         let mark = if algorithm.name == chosen.name { '*' } else { ' ' };
         writeln!(text, "{mark} {:<20} {:>12} {time:>12}", algorithm.name, estimate)?;
     }
@@ -71,12 +71,12 @@ pub(crate) fn answer(args: &Args) -> anyhow::Result<String> {
         }
     };
     writeln!(text, "* {} is chosen: {why}", chosen.name)?;
-    text += &prices::table(layout);
+    text += &prices::table(layout, |class| question.is_supposed(class));
     let (cpus, from) = (layout.occupancy().cpus, question.cpus_from());
     writeln!(text, "  {:<20} {:>12} {:>12} {cpus:>12}   {from}", "CPUs of a host", "", "")?;
     Ok(text)
 }
 
-fn micros(time: Duration) -> String {
-    format!("{:.2} us", time.as_secs_f64() * 1e6)
+fn text_of(time: Duration) -> String {
+    units::time(u64::try_from(time.as_nanos().saturating_mul(1000)).unwrap_or(u64::MAX))
 }

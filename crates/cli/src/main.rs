@@ -4,12 +4,15 @@ mod aggregate;
 mod doctor;
 mod explain;
 mod gather;
+mod new_file;
 mod plan;
 mod precision;
 mod prices;
+mod progress;
 mod rounds;
 mod topo;
 mod tune;
+mod units;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -23,7 +26,8 @@ const UNANSWERED: u8 = 2;
 #[command(
     name = "ringfold",
     version,
-    about = "Show how ringfold runs collectives, and examine this host and its network"
+    about = "Show how ringfold runs collectives, and examine this host and its network",
+    args_override_self = true
 )]
 struct Cli {
     #[command(subcommand)]
@@ -71,7 +75,9 @@ fn main() -> ExitCode {
 /// Returns the text to print, and whether it reports no fault.
 fn answer(command: &Command) -> anyhow::Result<(String, bool)> {
     match command {
-        Command::Plan(args) => plan::answer(args).map(|answer| (answer.text, answer.is_sound)),
+        Command::Plan(args) => {
+            plan::answer(args, &mut std::io::stdout()).map(|is_sound| (String::new(), is_sound))
+        }
         Command::Explain(args) => explain::answer(args).map(|text| (text, true)),
         Command::Precision(args) => precision::answer(args).map(|text| (text, true)),
         Command::Doctor(args) => doctor::answer(args),

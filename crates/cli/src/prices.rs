@@ -12,10 +12,13 @@ use ringfold::{Buffers, Communicator, Config, Layout, UniqueId};
 use ringfold_reduce::{Form, Kernel, Operand};
 use ringfold_topology::Aggregation;
 use ringfold_topology::discover::{Cpus, seat};
-use ringfold_topology::prices::{LinkClass, LinkPrice, Seat};
+use ringfold_topology::prices::{LinkClass, LinkPrice, Origin, Seat};
 use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp, Wire};
 
 use crate::gather::all_gather;
+use crate::new_file::NewFile;
+use crate::progress::Progress;
+use crate::units;
 
 /// Number of rounds; the median counts.
 const ROUNDS: usize = 7;
@@ -41,12 +44,9 @@ const COMBINED: usize = 64 << 10;
 /// How often they are combined in one round.
 const COMBININGS: u32 = 500;
 
-/// Measures, and writes the profile on rank 0 with `write`. Prices that the file has of other
-/// classes stay. Returns the text to print. Every rank calls this.
-pub(crate) fn measure(
-    path: &str,
-    write: impl FnOnce(&str) -> anyhow::Result<()>,
-) -> anyhow::Result<String> {
+/// Measures, and writes the profile on rank 0. Prices that the file has of other classes stay.
+/// Returns the text to print. Every rank calls this.
+pub(crate) fn measure(path: &str) -> anyhow::Result<String> {
     let config = Config::from_env()?;
     let mut comm = Communicator::init_with(&config)?;
     ensure!(comm.size() > 1, "tune needs several ranks, as in: ringrun -n 2 ringfold tune");
@@ -55,29 +55,33 @@ pub(crate) fn measure(
         true => profile(path)?,
         false => Profile::default(),
     };
+    let file = is_first.then(|| NewFile::create(path)).transpose()?;
     let Seat { socket, cache } = seat(Path::new("/"), &Cpus::allowed());
     let seats = all_gather(&mut comm, &(socket, cache))?.into_iter();
     let seats: Vec<Seat> = seats.map(|(socket, cache)| Seat { socket, cache }).collect();
     let mut text = String::new();
-    for (class, pair) in pairs(comm.layout(), &seats) {
+    let mut progress = Progress::new(is_first);
+    let pairs = pairs(comm.layout(), &seats);
+    for (number, (class, pair)) in (1..).zip(&pairs) {
+        let (class, pair) = (*class, *pair);
+        progress.show(|| format!("link {number} of {}: {class}", pairs.len()));
         let price = price_of(&mut comm, &config, class, pair)?;
         known.set_link(class, price);
         let LinkPrice { latency_ps, message_ps, byte_ps, .. } = price;
-        let [latency, message] = [latency_ps, message_ps].map(|ps| ps.div_ceil(1000));
+        let [latency, message] = [latency_ps, message_ps].map(units::time);
+        let rate = rate(class, byte_ps);
         text += &format!(
-            "{class}: latency {latency} ns, message {message} ns, byte {byte_ps} ps (ranks {} and \
-             {})\n",
+            "{class}: latency {latency}, message {message}, {rate} (ranks {} and {})\n",
             pair[0], pair[1]
         );
     }
     let slowest = all_gather(&mut comm, &combining())?.into_iter().max().unwrap_or(0);
     known.set_combining(slowest);
     comm.leave()?;
-    if !is_first {
-        return Ok(String::new());
-    }
-    write(&known.to_string())?;
-    Ok(format!("{text}combining: byte {slowest} ps\nRINGFOLD_PRICES={path} on rank 0 uses them\n"))
+    let Some(file) = file else { return Ok(String::new()) };
+    file.finish(&known.to_string())?;
+    let combining = units::memory_rate(slowest);
+    Ok(format!("{text}combining: {combining}\nRINGFOLD_PRICES={path} on rank 0 uses them\n"))
 }
 
 /// The classes of links of a job, each with the first two ranks between which it is.
@@ -263,31 +267,46 @@ fn picoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos() * 1000).unwrap_or(u64::MAX)
 }
 
-/// Returns lines with the prices of the links of `layout`, and the origin of each.
-pub(crate) fn table(layout: &Layout) -> String {
+/// The rate of links of a class, in bits for networks and in bytes for memory.
+fn rate(class: LinkClass, byte_ps: u64) -> String {
+    match class.is_between_hosts() {
+        true => units::network_rate(byte_ps),
+        false => units::memory_rate(byte_ps),
+    }
+}
+
+/// Returns lines with the prices of the links of `layout`, and the origin of each. The user has
+/// asked about the classes for which `is_supposed` holds.
+pub(crate) fn table(layout: &Layout, is_supposed: impl Fn(LinkClass) -> bool) -> String {
     let prices = layout.prices();
     let within = (layout.ranks_per_host().1 > 1).then(|| prices.within());
     let between = (layout.hosts() > 1).then(|| layout.links_between());
     let mut text =
-        format!("  {:<20} {:>12} {:>12} {:>12}   from\n", "prices", "latency", "message", "byte");
+        format!("  {:<20} {:>12} {:>12} {:>12}   from\n", "prices", "latency", "message", "rate");
     for class in within.into_iter().chain(between) {
         let LinkPrice { latency_ps, message_ps, byte_ps, .. } = prices.link(class);
-        let [latency, message] = [latency_ps, message_ps].map(|ps| format!("{} ns", ps / 1000));
-        let (byte, origin) = (format!("{byte_ps} ps"), prices.origin(class));
-        text += &format!("  {class:<20} {latency:>12} {message:>12} {byte:>12}   {origin}\n");
+        let [latency, message] = [latency_ps, message_ps].map(units::time);
+        let origin = match prices.origin(class) {
+            Origin::Profile => Origin::Profile.to_string(),
+            _ if is_supposed(class) => "--link".to_owned(),
+            origin => origin.to_string(),
+        };
+        let rate = rate(class, byte_ps);
+        text += &format!("  {class:<20} {latency:>12} {message:>12} {rate:>12}   {origin}\n");
     }
     if let Some(Aggregation { latency_ps, byte_ps, .. }) = layout.aggregation() {
-        let (latency, byte) = (format!("{} ns", latency_ps / 1000), format!("{byte_ps} ps"));
+        let latency = units::time(*latency_ps);
+        let rate = if *byte_ps == 0 { "-".to_owned() } else { units::network_rate(*byte_ps) };
         let origin = match byte_ps {
             0 => "each has the rate of all its children",
             _ => "the links of the busiest, for all its children",
         };
         text +=
-            &format!("  {:<20} {latency:>12} {:>12} {byte:>12}   {origin}\n", "aggregators", "");
+            &format!("  {:<20} {latency:>12} {:>12} {rate:>12}   {origin}\n", "aggregators", "");
     }
     let (byte_ps, origin) = prices.combining_ps();
-    let byte = format!("{byte_ps} ps");
-    text += &format!("  {:<20} {:>12} {:>12} {byte:>12}   {origin}\n", "combining", "", "");
+    let rate = units::memory_rate(byte_ps);
+    text += &format!("  {:<20} {:>12} {:>12} {rate:>12}   {origin}\n", "combining", "", "");
     text
 }
 

@@ -2,8 +2,6 @@
 //! `RINGFOLD_PLAN`. It is a rank program: start it in the same way as the jobs that use the file.
 //! `prices` has `--machine`.
 
-use std::fs;
-use std::io::Write as _;
 use std::path::Path;
 use std::time::Instant;
 
@@ -16,7 +14,9 @@ use ringfold_collectives::select::{Measurements, Row, buffer_bytes, chunk_len, i
 use ringfold_types::limits::TUNE_BYTES_MAX;
 use ringfold_types::{Amount, Call, Collective, DataType, Rank, ReduceOp, Wire};
 
+use crate::new_file::NewFile;
 use crate::prices;
+use crate::progress::Progress;
 
 /// The command line.
 #[derive(clap::Args)]
@@ -55,7 +55,7 @@ pub(crate) fn answer(args: &Args) -> anyhow::Result<String> {
     let default = if args.machine { "ringfold.prices" } else { "ringfold.plan" };
     let path = args.output.as_deref().unwrap_or(default);
     if args.machine {
-        return prices::measure(path, |text| write(path, text));
+        return prices::measure(path);
     }
     let (Amount(begin), Amount(end)) = (args.begin, args.end);
     let factor = args.factor;
@@ -71,23 +71,32 @@ pub(crate) fn answer(args: &Args) -> anyhow::Result<String> {
         Rank(0) if Path::new(path).exists() => measurements(path)?,
         _ => Measurements::default(),
     };
+    let is_first = comm.rank() == Rank(0);
+    let file = is_first.then(|| NewFile::create(path)).transpose()?;
     measured.drop_shape(comm.size(), comm.layout().hosts());
     let mut memory = vec![0_u8; end.next_multiple_of(4 * comm.size())];
-    let sizes = || std::iter::successors(Some(begin), |bytes| bytes.checked_mul(args.factor));
-    for collective in Collective::ALL {
-        for bytes in sizes().take_while(|bytes| *bytes <= end) {
+    let sizes = || {
+        let sizes = std::iter::successors(Some(begin), |bytes| bytes.checked_mul(args.factor));
+        sizes.take_while(|bytes| *bytes <= end)
+    };
+    let mut progress = Progress::new(is_first);
+    for (number, collective) in (1..).zip(Collective::ALL) {
+        for bytes in sizes() {
+            progress.show(|| {
+                let (count, size) = (Collective::ALL.len(), Amount(bytes));
+                format!("collective {number} of {count}: {collective} of {size}")
+            });
             measure(&mut comm, collective, bytes, &mut memory, &mut measured)?;
             if collective == Collective::Barrier {
                 break;
             }
         }
     }
-    let (is_first, rows) = (comm.rank() == Rank(0), measured.rows().len());
+    drop(progress);
+    let rows = measured.rows().len();
     comm.leave()?;
-    if !is_first {
-        return Ok(String::new());
-    }
-    write(path, &measured.to_string())?;
+    let Some(file) = file else { return Ok(String::new()) };
+    file.finish(&measured.to_string())?;
     Ok(format!("{rows} measurements in {path}; RINGFOLD_PLAN={path} on every rank uses them\n"))
 }
 
@@ -152,13 +161,4 @@ fn time(comm: &mut Communicator, call: &Call, memory: &mut [u8]) -> anyhow::Resu
     comm.all_reduce(&mut batches, ReduceOp::Max)?;
     batches.sort_unstable();
     Ok(batches[BATCHES / 2])
-}
-
-/// Writes the file whole: a reader sees the old or the new contents, never a part.
-fn write(path: &str, text: &str) -> anyhow::Result<()> {
-    let beside = format!("{path}.new");
-    let about = || format!("cannot write {path}");
-    let mut file = fs::File::create(&beside).with_context(about)?;
-    file.write_all(text.as_bytes()).with_context(about)?;
-    fs::rename(&beside, path).with_context(about)
 }

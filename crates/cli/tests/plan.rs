@@ -165,9 +165,9 @@ fn aggregators_are_chosen_where_their_links_are_fast_enough() {
     let call = ["explain", "allreduce", "-n", "8", "--per-host", "1", "-b", "64M"];
     let place = ["--aggregators", "1", "--prices", prices.to_str().unwrap()];
     let rates: [(&[&str], _, _); 3] = [
-        (&[], false, "6400 ps"),
-        (&["--aggregator-gbps", "40"], false, "1600 ps"),
-        (&["--aggregator-gbps", "80"], true, "800 ps"),
+        (&[], false, "1.25 Gbit/s"),
+        (&["--aggregator-gbps", "40"], false, "5 Gbit/s"),
+        (&["--aggregator-gbps", "80"], true, "10 Gbit/s"),
     ];
     for (rate, is_chosen, byte) in rates {
         let text = printed(&[&call[..], &place, rate].concat());
@@ -177,6 +177,41 @@ fn aggregators_are_chosen_where_their_links_are_fast_enough() {
         assert!(line.contains(&format!(" {byte} ")), "{line}");
     }
     std::fs::remove_file(prices).unwrap();
+}
+
+#[test]
+fn a_supposed_network_changes_the_estimates() {
+    let call = ["explain", "all_reduce", "-n", "16", "--per-host", "8", "-b", "64MB"];
+    let tcp = printed(&[&call[..], &["--link", "tcp-25"]].concat());
+    let rdma = printed(&[&call[..], &["--link", "RDMA 400G", "--cpus", "64"]].concat());
+    let line = |text: &str, start: &str| {
+        text.lines().find(|line| line.starts_with(start)).unwrap_or_default().to_owned()
+    };
+    assert!(line(&tcp, "  tcp ").ends_with("25 Gbit/s   --link"), "{tcp}");
+    assert!(line(&rdma, "  rdma-400 ").ends_with("400 Gbit/s   --link"), "{rdma}");
+    assert!(
+        rdma.starts_with("allreduce [f32 x 16777216, sum] on 16 ranks on 2 hosts of 8 with 64")
+    );
+    assert!(tcp.contains(" ms ") && rdma.contains(" ms "), "{tcp}{rdma}");
+    let of_ring = |text: &str| line(&text.replace("* ", "  "), "  ring ");
+    assert_ne!(of_ring(&tcp), of_ring(&rdma));
+    let within = printed(&["explain", "allreduce", "-n", "4", "--link", "socket"]);
+    assert!(line(&within, "  socket ").ends_with("   --link"), "{within}");
+}
+
+/// A large job is answered by a sample of its ranks, line by line.
+#[test]
+fn large_jobs_are_answered_soon() {
+    for (ranks, is_sampled) in [("1000", false), ("10000", true), ("65536", true)] {
+        let start = std::time::Instant::now();
+        let text = printed(&["plan", "allreduce", "-n", ranks]);
+        // A hundred times this passed before the first line.
+        assert!(start.elapsed() < std::time::Duration::from_secs(60), "{ranks} ranks");
+        let sample = text.lines().nth(1).unwrap();
+        assert_eq!(sample.ends_with("of the ranks, a sample"), is_sampled, "{text}");
+        let ring = text.lines().find(|line| line[2..].starts_with("ring ")).unwrap();
+        assert_eq!(ring.split_whitespace().nth(2), Some("2"), "{text}");
+    }
 }
 
 #[test]
@@ -217,6 +252,12 @@ fn invalid_arguments_are_refused_with_the_reason() {
         ("allreduce -n 4 -b 4 -c 1", "cannot be used with"),
         ("allreduce -n 4 -d f33", "unknown data type (did you mean f32?); one of i8"),
         ("allreduce -n 4 -o xor", "unknown reduction (did you mean bxor?); one of sum"),
+        ("allreduce -n 4 --link rdma-400", "--link rdma-400: one host has no network"),
+        (
+            "allreduce -n 4 --per-host 2 --link pigeon",
+            "'pigeon' for '--link <CLASS>': give a network",
+        ),
+        ("allreduce -n 4 -c 4KB", "'4KB' for '--count"),
         ("allreduce -n 4 --channels 9", "9 is not in 1..=8"),
         ("allreduce -n 4 --chunk 3", "--chunk: at least one partial result of 4 B"),
         ("allreduce -n 4 -c 9999999G", "too many to count"),

@@ -16,6 +16,10 @@ use crate::layout::{RankReach, Reach};
 /// so.
 pub(crate) fn carriers(hosts: &[&[Rank]], reach: &[RankReach]) -> Vec<Vec<Rank>> {
     let fewest = hosts.iter().map(|ranks| ranks.len()).min().unwrap_or(0);
+    if reach.iter().all(|it| it.reaches.is_empty()) {
+        let at = |place: usize| hosts.iter().map(|ranks| ranks[place]).collect();
+        return (0..fewest).map(at).collect();
+    }
     let mut crews: Vec<Crew> = hosts.iter().map(|ranks| Crew::new(ranks, reach)).collect();
     let all: Reach = reach.iter().map(|it| it.reaches).collect();
     let mut shards = give_to_all(&mut crews, all, fewest);

@@ -9,14 +9,16 @@ use ringfold_collectives::select::{
 use ringfold_collectives::uneven::{even_call, measured_call};
 use ringfold_collectives::{Algorithm, Blocks, Schedule, ScheduleParams, Uneven};
 use ringfold_topology::discover::Cpus;
-use ringfold_topology::prices::{Prices, Seat};
+use ringfold_topology::prices::{LinkClass, Prices, Seat};
 use ringfold_topology::{Aggregation, AggregationTree, Layout, Occupancy, PeerMemory, discover};
 use ringfold_types::limits::{AGGREGATOR_CHILDREN_MAX, CHANNELS_MAX, RANKS_MAX};
 use ringfold_types::{
-    Amount, Call, Collective, DataType, Hint, Rank, ReduceOp, UnevenCollective, Wire, same_name,
+    Amount, Call, Collective, DataType, Hint, InvalidAmount, Rank, ReduceOp, UnevenCollective,
+    Wire, same_name,
 };
 
 use super::layout;
+use super::link::Link;
 
 /// The command line.
 #[derive(clap::Args)]
@@ -43,7 +45,7 @@ pub(crate) struct Args {
     #[arg(short, long, conflicts_with = "count")]
     bytes: Option<Amount>,
     /// The same size in elements [default: 4 for each rank]
-    #[arg(short, long)]
+    #[arg(short, long, value_parser = elements)]
     count: Option<Amount>,
     /// Elements of each rank's block, as in 3,0,5, for allgather and reduce_scatter: the call is
     /// all_gather_v or reduce_scatter_v
@@ -69,6 +71,11 @@ pub(crate) struct Args {
     /// CPUs for the ranks of each host [default: as on this machine]
     #[arg(long)]
     cpus: Option<usize>,
+    /// Links that the job might have, as in rdma-400, 'RDMA 400G', tcp-25, cache or socket. Several
+    /// are separated by commas [default: TCP at the rate of this machine's NICs between hosts, and
+    /// this machine's caches and sockets within them]
+    #[arg(long, value_name = "CLASS", value_delimiter = ',', value_parser = Link::named)]
+    link: Vec<Link>,
     /// Bytes of a chunk, the unit of forwarding [default: ringfold's choice]
     #[arg(long, value_name = "BYTES")]
     chunk: Option<Amount>,
@@ -122,6 +129,8 @@ pub(crate) struct Question {
     pub(super) rank: Option<Rank>,
     /// Whether the user gave the number of CPUs.
     are_cpus_given: bool,
+    /// The classes of links that the user supposes.
+    links: Vec<LinkClass>,
 }
 
 impl Args {
@@ -156,7 +165,8 @@ impl Args {
         let rank = rank("--rank", self.rank)?;
         ensure!(rank.is_none() || algorithm.is_some(), "--rank: name the --algorithm to print");
         let are_cpus_given = self.cpus.is_some();
-        Ok(Question { call, blocks, layout, chunk, algorithm, rank, are_cpus_given })
+        let links = self.link.iter().map(|link| link.class).collect();
+        Ok(Question { call, blocks, layout, chunk, algorithm, rank, are_cpus_given, links })
     }
 
     /// Returns the layout of the ranks.
@@ -173,7 +183,16 @@ impl Args {
         };
         let cpus = self.cpus.unwrap_or_else(discover::cores);
         ensure!(cpus > 0, "--cpus: at least 1");
-        let occupancy = Occupancy { ranks: layout.ranks_per_host().1, cpus };
+        let between = self.link.iter().rfind(|link| link.class.is_between_hosts());
+        if let (Some(Link { class, .. }), 1) = (between, layout.hosts()) {
+            bail!("--link {class}: one host has no network; give --per-host or --layout");
+        }
+        let are_containers = between.is_some_and(|link| link.class == LinkClass::Container);
+        // Containers of one machine share its CPUs.
+        let sharing = if are_containers { layout.size() } else { layout.ranks_per_host().1 };
+        let occupancy = Occupancy { ranks: sharing, cpus };
+        let has_rdma = between.is_some_and(|link| matches!(link.class, LinkClass::Rdma(_)));
+        let layout = layout.with_rdma(has_rdma);
         let shares_memory = layout.hosts() == 1;
         let layout = layout.with_occupancy(occupancy).sharing_memory(shares_memory);
         let layout = if shares_memory { layout.with_peer_memory(PeerMemory::Fast) } else { layout };
@@ -205,6 +224,7 @@ impl Args {
             prices = prices.with_rates(rates.unwrap_or_default());
         }
         let profile = self.prices.as_deref().map(profile).transpose()?;
+        let prices = self.link.iter().fold(prices, |prices, link| link.suppose(prices));
         Ok(prices.with_profile(&profile.unwrap_or_default()))
     }
 
@@ -278,8 +298,7 @@ impl Question {
     /// Describes the layout, as in `8 ranks of one host with 2 CPUs` or `16 ranks on 2 hosts of 8
     /// with 2 CPUs each`.
     pub(crate) fn place(&self) -> String {
-        let many = |count, what| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
-        let (ranks, hosts) = (many(self.layout.size(), "rank"), self.layout.hosts());
+        let (ranks, hosts) = (self.ranks(), self.layout.hosts());
         let cpus = many(self.layout.occupancy().cpus, "CPU");
         match (hosts, self.layout.ranks_per_host().1) {
             (1, _) => format!("{ranks} of one host with {cpus}"),
@@ -290,9 +309,19 @@ impl Question {
         }
     }
 
+    /// Counts the ranks, as in `8 ranks`.
+    pub(crate) fn ranks(&self) -> String {
+        many(self.layout.size(), "rank")
+    }
+
     /// Returns the origin of the number of CPUs.
     pub(crate) const fn cpus_from(&self) -> &'static str {
         if self.are_cpus_given { "--cpus" } else { "this machine" }
+    }
+
+    /// Whether the user supposes links of this class.
+    pub(crate) fn is_supposed(&self, class: LinkClass) -> bool {
+        self.links.contains(&class)
     }
 
     /// The call as text, with the lengths of its blocks if they are given.
@@ -380,6 +409,20 @@ impl Question {
         let thing = if self.call.collective == Collective::Barrier { "token" } else { "element" };
         format!("{elements} {thing}{}", if elements == 1 { "" } else { "s" })
     }
+}
+
+/// Parses a number of elements, which has no unit.
+pub(crate) fn elements(text: &str) -> Result<Amount, String> {
+    match text.ends_with(['b', 'B']) {
+        true => {
+            Err("elements have no unit: give a number, with K, M or G, or give --bytes".to_owned())
+        }
+        false => text.parse().map_err(|error: InvalidAmount| error.to_string()),
+    }
+}
+
+fn many(count: usize, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
 fn named(

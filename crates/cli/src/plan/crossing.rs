@@ -1,6 +1,7 @@
 //! Prints the bytes that a call moves across each level of a fabric.
 
-use std::fmt::{self, Write};
+use std::fmt::{self, Write as _};
+use std::io::{self, Write};
 
 use ringfold_collectives::crossing::{Crossing, Load, measured};
 use ringfold_collectives::{Algorithm, Schedule};
@@ -10,7 +11,7 @@ use ringfold_types::limits::LINK_BYTES_MIN;
 use super::args::Question;
 
 /// Prints the bytes of all ranks together, by algorithm and level.
-pub(super) fn table(text: &mut String, question: &Question) -> fmt::Result {
+pub(super) fn table(text: &mut dyn Write, question: &Question) -> io::Result<()> {
     write!(text, "\n  {:<20}", "bytes of all ranks")?;
     Level::ALL.iter().try_for_each(|level| write!(text, " {:>18}", level.to_string()))?;
     writeln!(text, " {:>18}", "off their rail")?;

@@ -4,11 +4,13 @@ mod args;
 mod crossing;
 mod grid;
 mod layout;
+mod link;
 mod list;
 mod proof;
 mod timeline;
 
-use std::fmt::Write;
+use std::fmt::Write as _;
+use std::io::Write;
 
 use anyhow::bail;
 use ringfold_collectives::{Algorithm, Form, Schedule};
@@ -18,32 +20,31 @@ use ringfold_types::limits::{LINK_BYTES_MIN, POSTED_MAX, STEPS_MAX};
 use args::Question;
 use proof::Proof;
 
-pub(crate) use args::Args;
+pub(crate) use args::{Args, elements};
 
 /// The most steps of all ranks together that are proven and printed. More would take minutes.
 const STEPS_SHOWN: usize = 2_000_000;
 
-/// The result of the command.
-pub(crate) struct Answer {
-    pub(crate) text: String,
-    /// Whether the printed schedule has no flaw.
-    pub(crate) is_sound: bool,
-}
-
-/// Answers the question that `args` ask.
-pub(crate) fn answer(args: &Args) -> anyhow::Result<Answer> {
+/// Answers the question that `args` ask. Writes each part of the answer to `out` as soon as it is
+/// known. Returns whether the printed schedule has no flaw.
+pub(crate) fn answer(args: &Args, out: &mut dyn Write) -> anyhow::Result<bool> {
     let question = args.question()?;
     match question.algorithm {
-        Some(algorithm) => explain(&question, algorithm),
-        None => Ok(Answer { text: list::algorithms(&question)?, is_sound: true }),
+        Some(algorithm) => explain(&question, algorithm, out),
+        None => list::algorithms(&question, out).map(|()| true),
     }
 }
 
 /// Prints one algorithm: its costs, its proof and its steps.
-fn explain(question: &Question, algorithm: &Algorithm) -> anyhow::Result<Answer> {
+fn explain(
+    question: &Question,
+    algorithm: &Algorithm,
+    out: &mut dyn Write,
+) -> anyhow::Result<bool> {
     let schedules = schedules(question, algorithm)?;
-    let proof = proof::prove(&schedules);
+    writeln!(out, "{} on {} by {}", question.text(), question.ranks(), algorithm.name)?;
     let mut text = String::new();
+    let proof = proof::prove(&schedules);
     head(&mut text, question, algorithm, &proof)?;
     if question.layout.has_fabric() {
         crossing::lines(&mut text, question, algorithm, &schedules)?;
@@ -59,7 +60,8 @@ fn explain(question: &Question, algorithm: &Algorithm) -> anyhow::Result<Answer>
         Some(rank) => write!(text, "\n{}", schedules[rank.index()])?,
         None => schedules.iter().try_for_each(|schedule| write!(text, "\n{schedule}"))?,
     }
-    Ok(Answer { text, is_sound })
+    out.write_all(text.as_bytes())?;
+    Ok(is_sound)
 }
 
 /// Returns the schedules of all ranks. Fails if they have too many steps to print.
@@ -100,9 +102,6 @@ fn head(
     proof: &Proof,
 ) -> anyhow::Result<()> {
     let Question { call, layout, .. } = question;
-    let size = layout.size();
-    let ranks = if size == 1 { "1 rank" } else { &format!("{size} ranks") };
-    writeln!(text, "{} on {ranks} by {}", question.text(), algorithm.name)?;
     writeln!(text, "  chunks   {}", question.chunks())?;
     let stated = (algorithm.stated)(&question.even_call(algorithm), layout);
     let amount = |elements| question.elements(elements);

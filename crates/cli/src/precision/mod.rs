@@ -6,6 +6,7 @@ mod execute;
 mod tests;
 
 use std::fmt::{self, Write};
+use std::sync::Mutex;
 
 use anyhow::{Context, ensure};
 use rayon::prelude::*;
@@ -18,6 +19,9 @@ use ringfold_types::{Amount, Call, Collective, DataType, Rank, ReduceOp, Wire};
 
 use error::{Errors, Exact, Signs, bound, inputs, unit_roundoff};
 use execute::{Numbers, Way, execute};
+
+use crate::plan::elements;
+use crate::progress::Progress;
 
 /// The most ranks of a call. Sums of so many inputs do not overflow any type.
 const RANKS_MOST: usize = 512;
@@ -44,7 +48,7 @@ pub(crate) struct Args {
     per_host: Option<usize>,
     /// Elements of the whole buffer, or of one rank's block for reduce_scatter [default: 1024
     /// results or more]
-    #[arg(short, long)]
+    #[arg(short, long, value_parser = elements)]
     count: Option<Amount>,
     /// Types of the elements: f16, bf16, f8e4m3, f8e5m2 or f32
     #[arg(short, long, value_name = "TYPE", value_delimiter = ',', default_value = "bf16")]
@@ -88,6 +92,7 @@ pub(crate) fn answer(args: &Args) -> anyhow::Result<String> {
         Wire::Accumulator => "f32 between hosts",
     };
     writeln!(text, "{collective}: errors of sums, whose partial results are {travel}")?;
+    let progress = Mutex::new(Progress::on_terminal());
     for &data_type in &args.data_type {
         let u = unit_roundoff(data_type).with_context(|| {
             format!("--data-type {data_type}: give f16, bf16, f8e4m3, f8e5m2 or f32")
@@ -96,7 +101,7 @@ pub(crate) fn answer(args: &Args) -> anyhow::Result<String> {
         write!(text, "{:>5}   {:<18} {:>6} {:>7}", "ranks", "algorithm", "rounds", "bound")?;
         writeln!(text, "{0:>9} {1:>7}{0:>9} {1:>7}", "typical", "worst")?;
         for &ranks in &args.ranks {
-            rows(&mut text, &args.question(ranks, data_type)?, u)?;
+            rows(&mut text, &args.question(ranks, data_type)?, u, &progress)?;
         }
     }
     writeln!(
@@ -139,14 +144,25 @@ impl Args {
 }
 
 /// Prints the rows of all algorithms for one call.
-fn rows(text: &mut String, question: &Question, u: f64) -> anyhow::Result<()> {
+fn rows(
+    text: &mut String,
+    question: &Question,
+    u: f64,
+    progress: &Mutex<Progress>,
+) -> anyhow::Result<()> {
     let Question { call, layout } = question;
     let chosen = select(call, layout, &Constraints::default(), &Measurements::default());
     let is_shown =
         |algorithm: &&Algorithm| algorithm.works_anywhere() || algorithm.name == chosen.name;
     let algorithms: Vec<_> = Algorithm::of(call.collective).iter().filter(is_shown).collect();
-    let findings: Vec<anyhow::Result<Finding>> =
-        algorithms.par_iter().map(|algorithm| question.find(algorithm)).collect();
+    let find = |algorithm: &&Algorithm| {
+        if let Ok(mut progress) = progress.lock() {
+            let (data_type, ranks) = (call.data_type, layout.size());
+            progress.show(|| format!("{data_type} on {ranks} ranks: {}", algorithm.name));
+        }
+        question.find(algorithm)
+    };
+    let findings: Vec<anyhow::Result<Finding>> = algorithms.par_iter().map(find).collect();
     let mut ranks = layout.size().to_string();
     for (algorithm, finding) in algorithms.iter().zip(findings) {
         let mark = if algorithm.name == chosen.name { '*' } else { ' ' };

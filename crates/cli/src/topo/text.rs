@@ -1,5 +1,6 @@
 //! Prints a fabric as text: its kind with evidence, a table of hosts and rails, and its oddities.
 
+use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
@@ -88,7 +89,7 @@ pub(super) fn kind(kind: &Kind) -> String {
         Kind::RailOptimized => "rail-optimized".to_owned(),
         Kind::RailOnly => "rail-only".to_owned(),
         Kind::FatTree { levels, oversubscription } => {
-            format!("fat tree of {levels} levels, oversubscribed {}", ratio(*oversubscription))
+            format!("fat tree of {levels} levels, {}", oversubscribed(*oversubscription))
         }
         Kind::DragonflyPlus => "dragonfly+".to_owned(),
         Kind::Torus { dims } => format!("torus {}", grid(dims)),
@@ -106,14 +107,22 @@ fn grid(dims: &[u32]) -> String {
     dims.iter().map(u32::to_string).collect::<Vec<_>>().join("x")
 }
 
-/// Formats a ratio as in `2:1`, in lowest terms, or `1.33:1`.
-fn ratio(Ratio(down, up): Ratio) -> String {
-    match down.checked_rem(up) {
-        None => "without uplinks".to_owned(),
-        Some(0) => format!("{}:1", down / up),
-        Some(_) => {
-            let hundredths = u128::from(down) * 100 / u128::from(up);
-            format!("{}.{:02}:1", hundredths / 100, hundredths % 100)
+/// Compares the capacity from hosts with that upwards, as in `oversubscribed 2:1` or `1.33:1`.
+fn oversubscribed(Ratio(down, up): Ratio) -> String {
+    let times = |large: u64, small: u64| {
+        let hundredths = u128::from(large) * 100 / u128::from(small);
+        match hundredths % 100 {
+            0 => (hundredths / 100).to_string(),
+            rest => format!("{}.{rest:02}", hundredths / 100),
+        }
+    };
+    match down.cmp(&up) {
+        _ if up == 0 => "without uplinks".to_owned(),
+        _ if down == 0 => "without ports of hosts".to_owned(),
+        Ordering::Greater => format!("oversubscribed {}:1", times(down, up)),
+        Ordering::Equal => "not oversubscribed".to_owned(),
+        Ordering::Less => {
+            format!("with spare uplinks (1:{})", times(up, down))
         }
     }
 }
@@ -277,4 +286,26 @@ pub(super) fn aligned(rows: &[Vec<String>], indent: usize) -> String {
         writeln!(text, "{:indent$}{}", "", line.trim_end()).unwrap_or_default();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tree_is_oversubscribed_by_hosts_only() {
+        let said = [(2, 1), (4, 3), (1, 1), (1, 2), (0, 1), (3, 0)];
+        let words = [
+            "oversubscribed 2:1",
+            "oversubscribed 1.33:1",
+            "not oversubscribed",
+            "with spare uplinks (1:2)",
+            "without ports of hosts",
+            "without uplinks",
+        ];
+        assert_eq!(said.map(|(down, up)| oversubscribed(Ratio(down, up))), words);
+        let tree = Kind::FatTree { levels: 2, oversubscription: Ratio(1, 300) };
+        let uplinks = "fat tree of 2 levels, with spare uplinks (1:300)";
+        assert_eq!(kind(&tree), uplinks);
+    }
 }
