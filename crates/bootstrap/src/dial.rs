@@ -10,11 +10,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ringfold_types::{Rank, limits};
+use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::net::{TcpStream, lookup_host};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use crate::address;
+use crate::blocking::lookup;
 use crate::channel::{Greeting, HandshakeError, Reader, VERSION, Writer, initiate};
 use crate::join::JoinError;
 use crate::secret::{Secret, WAYS_TO_SHARE};
@@ -132,7 +133,7 @@ impl<'a> Dial<'a> {
         let Target { ports, rank, .. } = self.target;
         let mut hosts: Vec<SocketAddr> = Vec::new();
         for name in self.target.hosts {
-            match lookup_host((name.as_str(), 0)).await {
+            match lookup(name, 0).await {
                 Ok(found) => hosts.extend(found),
                 Err(e) => self.note(None, Cause::Name(e)),
             }

@@ -108,7 +108,7 @@ impl fmt::Display for FailureCause {
             Self::Silent { ranks, for_ms } => {
                 joined(f, ranks)?;
                 let verb = if ranks.len() == 1 { "does" } else { "do" };
-                write!(f, " {verb} not answer (waited {for_ms} ms): stopped or cut off")
+                write!(f, " {verb} not answer (asked {for_ms} ms ago): stopped or cut off")
             }
             Self::Absent { seq, call, ranks } => {
                 write!(f, "not every rank has entered {call} #{seq}: ")?;

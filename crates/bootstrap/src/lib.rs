@@ -33,6 +33,7 @@ mod acceptor;
 mod address;
 pub mod aggregators;
 mod arbiter;
+mod blocking;
 mod call_log;
 mod channel;
 mod control;

@@ -6,18 +6,19 @@
 
 use std::future::Future;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use ringfold_types::limits;
 use serde::{Deserialize, Serialize};
-use tokio::net::{TcpListener, lookup_host};
+use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
 use crate::acceptor::{Authenticated, accept};
 use crate::address;
+use crate::blocking::{blocking, no_thread};
 use crate::channel::{Greeting, HandshakeError, Purpose};
 use crate::dial::attempt;
 use crate::message::{decode, encode};
@@ -249,7 +250,10 @@ fn request(
         })
     };
     let died = || Err(unreachable(io::Error::other("the asking thread panicked")));
-    thread::scope(|scope| scope.spawn(asking).join().unwrap_or_else(|_| died()))
+    thread::scope(|scope| match thread::Builder::new().spawn_scoped(scope, asking) {
+        Ok(thread) => thread.join().unwrap_or_else(|_| died()),
+        Err(error) => Err(unreachable(no_thread(error))),
+    })
 }
 
 async fn exchange(
@@ -258,7 +262,9 @@ async fn exchange(
     message: &ToAggregator,
 ) -> Result<(FromAggregator, SocketAddr), HandshakeError> {
     let mut last = HandshakeError::Io(io::ErrorKind::NotFound.into());
-    for place in lookup_host(at).await? {
+    let name = at.to_owned();
+    let found = blocking(move || name.to_socket_addrs().map(Vec::from_iter)).await??;
+    for place in found {
         let mut channel = match attempt(place, &greeting(), site).await {
             Ok(channel) => channel,
             Err(error) => {

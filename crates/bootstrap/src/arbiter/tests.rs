@@ -97,7 +97,7 @@ fn a_rank_that_does_not_answer_is_silent() {
     }
     assert_eq!(
         text(tick_until_a_failure_cause(&mut arbiter)),
-        "rank 1 (host h0) does not answer (waited 500 ms): stopped or cut off"
+        "rank 1 (host h0) does not answer (asked 500 ms ago): stopped or cut off"
     );
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use ringfold_types::Rank;
 
 use super::hostlist::expand as expand_hosts;
-use super::vars::{DiscoverError, Vars};
+use super::vars::{DiscoverError, Number, Vars};
 use crate::identity::{Carrier, Identity, Launcher, Rendezvous};
 use crate::secret::Secret;
 use crate::torch_store::TorchStore;
@@ -276,7 +276,7 @@ struct Need<'a> {
 }
 
 impl Need<'_> {
-    fn number<T: std::str::FromStr>(&self, name: &'static str) -> Result<T, DiscoverError> {
+    fn number<T: Number>(&self, name: &'static str) -> Result<T, DiscoverError> {
         self.vars.number(name)?.ok_or_else(|| self.unset(name, ""))
     }
 

@@ -241,12 +241,18 @@ fn the_only_rank_takes_leave_of_hydra() {
 
 #[test]
 fn invalid_values_are_refused() {
-    for (name, value) in [("RANK", "two"), ("WORLD_SIZE", "-1"), ("MASTER_PORT", "70000")] {
+    for (name, value, expected) in [
+        ("RANK", "two", "a rank from 0 to 65535"),
+        ("RANK", "99999999999", "a rank from 0 to 65535"),
+        ("WORLD_SIZE", "-1", "a number of ranks from 1 to 65536"),
+        ("MASTER_PORT", "70000", "a port from 1 to 65535"),
+        ("MASTER_PORT", "0", "a port from 1 to 65535"),
+    ] {
         let mut vars: BTreeMap<_, _> = TORCHRUN.into_iter().collect();
         vars.insert(name, value);
         let vars: Vec<_> = vars.into_iter().collect();
         let error = found(&vars).unwrap_err().to_string();
-        assert!(error.starts_with(&format!("{name}={value:?} is not")), "{error}");
+        assert_eq!(error, format!("{name}={value:?} is not {expected}"));
     }
     let error = found(&[("RANK", "4"), ("WORLD_SIZE", "4"), TORCHRUN[2], TORCHRUN[3]]).unwrap_err();
     assert!(error.to_string().contains("rank 4 of 4"), "{error}");

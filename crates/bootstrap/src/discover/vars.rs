@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::IpAddr;
+use std::ops::RangeInclusive;
 use std::str::FromStr;
 
 use ringfold_types::{Rank, limits};
@@ -22,14 +23,49 @@ impl Vars<'_> {
         self.get(name).is_some()
     }
 
-    pub(super) fn number<T: FromStr>(
+    pub(super) fn number<T: Number>(
         &self,
         variable: &'static str,
     ) -> Result<Option<T>, DiscoverError> {
         let Some(value) = self.get(variable) else { return Ok(None) };
-        let invalid = |value| DiscoverError::Invalid { variable, value, expected: "a number" };
-        value.trim().parse().map(Some).map_err(|_| invalid(value))
+        let number = value.trim().parse().ok().filter(|number| T::RANGE.contains(number));
+        let invalid = || DiscoverError::Invalid { variable, value, expected: T::EXPECTED };
+        number.map(Some).ok_or_else(invalid)
     }
+}
+
+/// A number in a variable.
+pub(super) trait Number: FromStr + PartialOrd + 'static {
+    /// The valid values.
+    const RANGE: RangeInclusive<Self>;
+    /// The valid values in words.
+    const EXPECTED: &'static str;
+}
+
+const _: () = assert!(limits::RANKS_MAX == 65_536, "the words below say so");
+
+/// A port.
+impl Number for u16 {
+    const RANGE: RangeInclusive<Self> = 1..=Self::MAX;
+    const EXPECTED: &'static str = "a port from 1 to 65535";
+}
+
+/// A number of ranks. `DiscoverError::NoRank` names those out of range, together with the rank.
+impl Number for usize {
+    const RANGE: RangeInclusive<Self> = 0..=Self::MAX;
+    const EXPECTED: &'static str = "a number of ranks from 1 to 65536";
+}
+
+/// A rank, as far as a number of ranks.
+impl Number for u32 {
+    const RANGE: RangeInclusive<Self> = 0..=Self::MAX;
+    const EXPECTED: &'static str = "a rank from 0 to 65535";
+}
+
+/// A descriptor.
+impl Number for i32 {
+    const RANGE: RangeInclusive<Self> = 0..=Self::MAX;
+    const EXPECTED: &'static str = "the number of an open file";
 }
 
 /// Why a launcher's variables do not form an identity.

@@ -12,6 +12,7 @@ use tokio::time::{Instant, timeout_at};
 use super::error::JoinError;
 use super::joiner::{Candidates, Joiner};
 use crate::address;
+use crate::blocking::blocking;
 use crate::channel::Purpose;
 use crate::identity::Rendezvous;
 use crate::pmi::{self, PmiError};
@@ -141,10 +142,10 @@ impl Joiner {
         &self,
         part: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, JoinError> {
-        tokio::task::spawn_blocking(part).await.map_err(|e| JoinError::System {
+        blocking(part).await.map_err(|source| JoinError::System {
             rank: self.rank,
             action: "use the launcher's rendezvous",
-            source: io::Error::other(e),
+            source,
         })
     }
 

@@ -24,7 +24,8 @@ fn start(config: &Config) {
     static ONCE: Once = Once::new();
     let Some(level) = config.debug else { return };
     ONCE.call_once(|| {
-        let log = tracing_subscriber::fmt().with_max_level(level).with_writer(io::stderr);
+        let log = tracing_subscriber::fmt().with_max_level(level);
+        let log = log.with_ansi(io::stderr().is_terminal()).with_writer(io::stderr);
         // A program that has a subscriber of its own keeps it.
         log.try_init().ok();
     });
