@@ -145,11 +145,9 @@ impl Args {
         command.about(about.clone()).long_about(format!("{about}.\n\n{long}"))
     }
 
-    /// Reads the command line of the program that times `test`. Ends the process if it is invalid,
-    /// or asks for help.
-    pub(crate) fn parse_for(test: Test) -> Self {
-        let matches = Self::command_for(test).get_matches();
-        Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+    /// Reads the command line of the program that times `test`.
+    pub(crate) fn try_parse_for(test: Test) -> Result<Self, clap::Error> {
+        Self::from_arg_matches(&Self::command_for(test).try_get_matches()?)
     }
 
     /// Returns the reason why a flag with this value does not apply to `test`, if there is one. It

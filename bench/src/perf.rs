@@ -1,13 +1,13 @@
 //! A run of a perf tool, from the command line to the exit status.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal, LineWriter, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Error, bail, ensure};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use ringfold::{Communicator, Config, Rank};
-use ringfold_launcher::started_as_rank;
+use ringfold_launcher::{Stream, failed, generate, intercept, parsed, started_as_rank};
 use ringfold_types::Amount;
 
 use crate::args::Args;
@@ -25,33 +25,25 @@ use crate::timestamp::timestamp;
 /// wrong result or a failure, and 2 for an invalid command line.
 #[must_use]
 pub fn perf_main(test: Test) -> ExitCode {
-    if let Some(status) = ringfold_launcher::intercept() {
+    if let Some(status) = intercept() {
         return status;
     }
-    if let Some(status) = ringfold_launcher::generate(Args::command_for(test)) {
+    if let Some(status) = generate(Args::command_for(test)) {
         return status;
     }
-    let args = Args::parse_for(test);
+    let args = match parsed(Args::try_parse_for(test)) {
+        Ok(args) => args,
+        Err(status) => return status,
+    };
     let output = match prepare(&args, test) {
         Ok(output) => output,
-        Err(error) => {
-            print_error(&format!("{error:#}"));
-            return ExitCode::from(2);
-        }
+        Err(error) => return failed("error", &*error, 2),
     };
     let done = match args.ranks {
-        Some(ranks) => start(ranks),
+        Some(ranks) => start(ranks, test),
         None => rank_main(&args, test, output),
     };
-    done.unwrap_or_else(|error| {
-        print_error(&format!("{error:#}"));
-        ExitCode::FAILURE
-    })
-}
-
-#[expect(clippy::print_stderr, reason = "a command-line tool prints its errors")]
-fn print_error(message: &str) {
-    eprintln!("error: {message}");
+    done.unwrap_or_else(|error| failed("error", &*error, 1))
 }
 
 /// Checks the command line as far as possible before ranks start or connect. Opens the file for the
@@ -99,13 +91,9 @@ fn check_memory(args: &Args, ranks: usize) -> anyhow::Result<()> {
 }
 
 /// Starts ranks, and waits until all have ended.
-fn start(ranks: usize) -> anyhow::Result<ExitCode> {
-    let outcome = ranks::start(ranks)?;
-    let last_line = outcome.to_string();
-    if !last_line.is_empty() {
-        print_error(&last_line);
-    }
-    Ok(ExitCode::from(outcome.exit_code()))
+fn start(ranks: usize, test: Test) -> anyhow::Result<ExitCode> {
+    let name = Args::command_for(test).get_name().to_owned();
+    Ok(ExitCode::from(ranks::start(ranks, name)?.exit_code()))
 }
 
 fn rank_main(args: &Args, test: Test, output: Option<OutputFile>) -> anyhow::Result<ExitCode> {
@@ -125,7 +113,7 @@ fn rank_main(args: &Args, test: Test, output: Option<OutputFile>) -> anyhow::Res
     let devices = devices(&mut comm)?;
     // Only the first rank prints. The others write to a sink.
     let mut out: Box<dyn Write> =
-        if is_first { Box::new(io::stdout()) } else { Box::new(io::sink()) };
+        if is_first { Box::new(LineWriter::new(Stream::Out)) } else { Box::new(io::sink()) };
     write!(out, "{}", report::head(args, test, &devices, args.maxbytes))?;
     let start = timestamp();
 
@@ -150,6 +138,7 @@ fn rank_main(args: &Args, test: Test, output: Option<OutputFile>) -> anyhow::Res
     let halves = || rows.iter().flat_map(|row| [&row.out_of_place, &row.in_place]);
     let average = halves().map(|half| half.busbw).sum::<f64>() / (2 * rows.len().max(1)) as f64;
     write!(out, "{}", report::foot(test, wrong, average))?;
+    out.flush()?;
     if let Some(output) = output {
         let command = std::env::args().collect();
         let (end, devices, rows) = (timestamp(), &devices[..], &rows[..]);

@@ -6,8 +6,10 @@ use anyhow::Context;
 use ringfold_launcher::{Job, Outcome, run};
 
 /// Runs `ranks` ranks with this process's arguments, except `--ranks`. Blocks until all have ended.
-pub(crate) fn start(ranks: usize) -> anyhow::Result<Outcome> {
+/// The lines about the job on standard error begin with `name`.
+pub(crate) fn start(ranks: usize, name: String) -> anyhow::Result<Outcome> {
     let mut job = Job::new(std::env::current_exe().context("cannot find this program")?);
+    job.name = name;
     job.args = without_ranks(std::env::args_os().skip(1));
     job.ranks = Some(ranks);
     Ok(run(&job)?)

@@ -4,9 +4,10 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use ringfold_tests::{needed, program};
 
@@ -215,4 +216,86 @@ fn man_pages_and_completions_have_every_subcommand_and_option() {
             assert!(scripts.iter().all(|script| script.contains(subcommand)), "{subcommand}");
         }
     }
+}
+
+/// Returns commands that print much, and print all the time.
+fn printers() -> Vec<Command> {
+    let perf = ["-b", "8", "-e", "8", "-n", "1", "-w", "1", "-N", "0"];
+    let lines: [(&str, Vec<&str>); 4] = [
+        ("allreduce-perf", [&["--ranks", "2"], &perf[..]].concat()),
+        ("sendrecv-perf", perf.to_vec()),
+        ("ringfold", vec!["plan", "allreduce", "-n", "64", "-a", "ring"]),
+        ("ringrun", vec!["-n", "2", "yes"]),
+    ];
+    lines
+        .map(|(name, args)| {
+            let mut command = Command::new(program::binary(name));
+            command.args(args).stderr(Stdio::piped());
+            command
+        })
+        .into()
+}
+
+#[test]
+fn a_reader_that_leaves_ends_programs_quietly() {
+    for mut command in printers() {
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        let mut reader = BufReader::with_capacity(64, child.stdout.take().unwrap());
+        reader.read_line(&mut line).unwrap();
+        drop(reader);
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(141), "{command:?}: {output:?}");
+        assert!(output.stderr.is_empty() && !line.is_empty(), "{command:?}: {output:?}");
+    }
+}
+
+#[test]
+fn a_full_disk_is_named() {
+    let full = || File::options().write(true).open("/dev/full").unwrap();
+    let help = ["ringfold", "ringrun", "allreduce-perf", "scan-perf"].map(|name| {
+        let mut command = Command::new(program::binary(name));
+        command.arg("--help").stderr(Stdio::piped());
+        command
+    });
+    for mut command in printers().into_iter().chain(help) {
+        let output = command.stdout(full()).output().unwrap();
+        let err = String::from_utf8_lossy(&output.stderr).into_owned();
+        let status = output.status.code().unwrap();
+        assert!([1, 2, 125].contains(&status), "{command:?} {status}: {err}");
+        let words = "cannot write to standard output: No space left on device (os error 28)";
+        assert_eq!(err.matches(words).count(), 1, "{command:?}: {err}");
+    }
+}
+
+#[test]
+fn output_waits_for_room_in_a_pipe_that_does_not_block() {
+    for (name, args) in [
+        ("ringfold", vec!["plan", "allreduce", "-n", "64", "-a", "ring"]),
+        ("allreduce-perf", vec!["--help"]),
+    ] {
+        let expected = output(name, &args);
+        let (read, write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).unwrap();
+        rustix::io::ioctl_fionbio(&write, true).unwrap();
+        // The pipe holds less than the output.
+        rustix::pipe::fcntl_setpipe_size(&write, 4096).unwrap();
+        let mut command = Command::new(program::binary(name));
+        let mut child = command.args(&args).stdout(write).spawn().unwrap();
+        drop(command);
+        std::thread::sleep(std::time::Duration::from_millis(500));
+        let text = std::io::read_to_string(File::from(read)).unwrap();
+        assert!(child.wait().unwrap().success());
+        assert!(text == expected, "{} bytes of {}", text.len(), expected.len());
+    }
+}
+
+#[test]
+fn logs_have_colours_on_terminals_only() {
+    let mut command = Command::new(program::binary("ringrun"));
+    command.args(["-n", "2"]).arg(program::binary("allreduce-perf"));
+    command.args(["-b", "8", "-e", "8", "-n", "2"]).env("RINGFOLD_DEBUG", "INFO");
+    let output = command.output().unwrap();
+    let err = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success() && err.contains("INFO"), "{err}");
+    assert!(!err.contains('\u{1b}'), "{err}");
 }

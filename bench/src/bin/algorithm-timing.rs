@@ -3,10 +3,11 @@
 //!
 //! `algorithm-timing SECONDS ROUNDS COLLECTIVE:TYPE:BYTES...`. A cell gets about SECONDS for its
 //! batches, after the trials that find the length of a batch.
-#![expect(clippy::print_stdout, reason = "the results")]
 #![expect(clippy::cast_possible_truncation, reason = "numbers of calls and rounds")]
 
 use std::collections::HashMap;
+use std::io::Write;
+use std::process::ExitCode;
 use std::time::Instant;
 
 use anyhow::{Context, bail};
@@ -14,6 +15,7 @@ use ringfold::config::Constraints;
 use ringfold::{Call, Collective, Communicator, Config, DataType, Error, Rank, ReduceOp};
 use ringfold_bench::Test;
 use ringfold_bench::buffers::{CallBuffers, Kind, buffer_bytes};
+use ringfold_launcher::{Stream, failed};
 use serde_json::json;
 
 const USAGE: &str = "algorithm-timing SECONDS ROUNDS COLLECTIVE:TYPE:BYTES...";
@@ -76,7 +78,11 @@ struct Timer {
     smaller: HashMap<(Collective, DataType), Smaller>,
 }
 
-fn main() -> anyhow::Result<()> {
+fn main() -> ExitCode {
+    run().map_or_else(|error| failed("error", &*error, 1), |()| ExitCode::SUCCESS)
+}
+
+fn run() -> anyhow::Result<()> {
     let options = Options::read(&std::env::args().skip(1).collect::<Vec<_>>())?;
     let config = Config::from_env()?;
     let own = config.algorithms.clone();
@@ -198,7 +204,7 @@ impl Timer {
                 "trials": by_name.collect::<HashMap<_, _>>(),
                 "left_out": left_out,
             });
-            println!("{line}");
+            Stream::Out.write_all(format!("{line}\n").as_bytes())?;
         }
         Ok(())
     }

@@ -2,17 +2,23 @@
 //!
 //! `group-timing [CALLS] [BYTES] [ROUNDS]`; the defaults are 64 calls of 512 bytes and 200 rounds.
 //! `ringrun` starts it. Rank 0 prints the median microseconds of both, and their ratio.
-#![expect(clippy::print_stdout, reason = "the results")]
 
+use std::io::Write;
+use std::process::ExitCode;
 use std::time::Instant;
 
 use anyhow::Context;
 use ringfold::{Communicator, Error, Rank, ReduceOp};
+use ringfold_launcher::{Stream, failed};
 
 /// Repetitions of a round that are timed together.
 const REPETITIONS: usize = 10;
 
-fn main() -> anyhow::Result<()> {
+fn main() -> ExitCode {
+    run().map_or_else(|error| failed("error", &*error, 1), |()| ExitCode::SUCCESS)
+}
+
+fn run() -> anyhow::Result<()> {
     let mut given = std::env::args().skip(1);
     let mut next = |default| match given.next() {
         Some(text) => text.parse().context("group-timing [CALLS] [BYTES] [ROUNDS]"),
@@ -39,7 +45,13 @@ fn main() -> anyhow::Result<()> {
         times[times.len() / 2]
     });
     if comm.rank() == Rank(0) {
-        println!("one by one {single:.2} us, group {group:.2} us, ratio {:.2}", single / group);
+        Stream::Out.write_all(
+            format!(
+                "one by one {single:.2} us, group {group:.2} us, ratio {:.2}\n",
+                single / group
+            )
+            .as_bytes(),
+        )?;
     }
     Ok(comm.leave()?)
 }

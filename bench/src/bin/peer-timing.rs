@@ -3,15 +3,17 @@
 //!
 //! `peer-timing [--windows|--registered] [--type TYPE] OPERATION PLACES SECONDS BATCHES
 //! BYTES:CALLS...`. TYPE is a short name as in bf16; the default is f32.
-#![expect(clippy::print_stdout, reason = "the results")]
 #![expect(clippy::cast_possible_truncation, reason = "a number of calls")]
 
+use std::io::Write;
+use std::process::ExitCode;
 use std::time::Instant;
 
 use anyhow::{Context, bail};
 use ringfold::{Call, Collective, Communicator, DataType, Error, Rank, ReduceOp};
 use ringfold_bench::Test;
 use ringfold_bench::buffers::{CallBuffers, Kind, buffer_bytes};
+use ringfold_launcher::{Stream, failed};
 
 const USAGE: &str = "peer-timing [--windows|--registered] [--type TYPE] OPERATION PLACES SECONDS \
                      BATCHES BYTES:CALLS...";
@@ -56,7 +58,11 @@ struct Timer {
     buffers: CallBuffers,
 }
 
-fn main() -> anyhow::Result<()> {
+fn main() -> ExitCode {
+    run().map_or_else(|error| failed("error", &*error, 1), |()| ExitCode::SUCCESS)
+}
+
+fn run() -> anyhow::Result<()> {
     let options = Options::read(&std::env::args().skip(1).collect::<Vec<_>>())?;
     let mut comm = Communicator::init()?;
     let ranks = comm.size();
@@ -131,7 +137,7 @@ impl Timer {
         bytes: usize,
         calls: usize,
         in_place: bool,
-    ) -> Result<(), Error> {
+    ) -> anyhow::Result<()> {
         let call = options.call(bytes, &self.comm);
         let test = (options.test, &call);
         let wrong = self.check(test, in_place)?;
@@ -146,7 +152,10 @@ impl Timer {
         if self.comm.rank() == Rank(0) {
             let place = if in_place { "in" } else { "out" };
             let (used, time) = (buffer_bytes(&call, self.comm.size()), seconds * 1e6);
-            println!("cell {place} {bytes} {used} {calls} {batches} {time:.4} {wrong}");
+            Stream::Out.write_all(
+                format!("cell {place} {bytes} {used} {calls} {batches} {time:.4} {wrong}\n")
+                    .as_bytes(),
+            )?;
         }
         Ok(())
     }

@@ -10,6 +10,7 @@ use anyhow::{Context, Result};
 use ringfold_aggregator::server::{Config, Server};
 use ringfold_bootstrap::Secret;
 use ringfold_bootstrap::aggregators::{self, Trees};
+use ringfold_launcher::Stream;
 use ringfold_topology::discover::machine;
 use ringfold_transport::offload::{Carrier, RdmaCarrier};
 use ringfold_types::Amount;
@@ -60,7 +61,7 @@ pub(crate) fn answer(args: &Args) -> Result<String> {
     tracing_subscriber::fmt()
         .with_max_level(args.log)
         .with_ansi(std::io::stderr().is_terminal())
-        .with_writer(std::io::stderr)
+        .with_writer(|| Stream::Err)
         .init();
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let threads = args.threads.map_or(cores, usize::from);
@@ -81,15 +82,12 @@ pub(crate) fn answer(args: &Args) -> Result<String> {
         let (memory, mbps) = (args.memory.0, args.gbps.unwrap_or(0));
         let config = Config { listen, site, memory, threads, mbps, parent, carrier };
         let server = Server::bind(config).with_context(|| format!("cannot listen at {listen}"))?;
-        let mut out = std::io::stdout();
-        writeln!(
-            out,
-            "aggregator at {}: a pool of {} bytes, {threads} threads, chunks by {by}",
+        let line = format!(
+            "aggregator at {}: a pool of {} bytes, {threads} threads, chunks by {by}\n",
             server.address()?,
             args.memory,
-        )
-        .and_then(|()| out.flush())
-        .unwrap_or_default();
+        );
+        Stream::Out.write_all(line.as_bytes())?;
         server.run().await;
         Ok(String::new())
     })

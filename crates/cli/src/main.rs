@@ -18,6 +18,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
+use ringfold_launcher::{Stream, failed, parsed};
 
 /// The exit status of a command that failed before it had an answer.
 const UNANSWERED: u8 = 2;
@@ -60,23 +61,26 @@ fn main() -> ExitCode {
     if let Some(status) = ringfold_launcher::generate(Cli::command()) {
         return status;
     }
-    let (text, is_sound) = match answer(&Cli::parse().command) {
-        Ok(answer) => answer,
-        Err(error) => {
-            writeln!(std::io::stderr(), "ringfold: {error:#}").unwrap_or_default();
-            return ExitCode::from(UNANSWERED);
-        }
+    let cli = match parsed(Cli::try_parse()) {
+        Ok(cli) => cli,
+        Err(status) => return status,
     };
-    // A reader such as `head` may have closed standard output. That is no error.
-    std::io::stdout().write_all(text.as_bytes()).unwrap_or_default();
-    if is_sound { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    let printed = answer(&cli.command).and_then(|(text, is_sound)| {
+        Stream::Out.write_all(text.as_bytes())?;
+        Ok(is_sound)
+    });
+    match printed {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => failed("ringfold", &*error, UNANSWERED),
+    }
 }
 
 /// Returns the text to print, and whether it reports no fault.
 fn answer(command: &Command) -> anyhow::Result<(String, bool)> {
     match command {
         Command::Plan(args) => {
-            plan::answer(args, &mut std::io::stdout()).map(|is_sound| (String::new(), is_sound))
+            plan::answer(args, &mut Stream::Out).map(|is_sound| (String::new(), is_sound))
         }
         Command::Explain(args) => explain::answer(args).map(|text| (text, true)),
         Command::Precision(args) => precision::answer(args).map(|text| (text, true)),

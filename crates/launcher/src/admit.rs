@@ -127,7 +127,8 @@ mod tests {
     use ringfold_types::limits::CAUSE_BYTES_MAX;
 
     use super::{Admission, OUTPUT_BYTES_MAX, ReportError, printable};
-    use crate::message::{Refusal, Status, Stream, Up};
+    use crate::message::{Refusal, Status, Up};
+    use crate::stream::Stream;
 
     fn output(rank: u32, length: usize) -> Up {
         Up::Output { rank, stream: Stream::Out, bytes: vec![b'x'; length] }

@@ -23,10 +23,11 @@ pub(crate) fn allowed_cores() -> usize {
 /// may use all CPUs of this process.
 ///
 /// # Errors
-/// The operating system does not report which CPUs this process may use.
+/// The operating system does not report which CPUs this process may use, or binds no process.
 pub(crate) fn assign(order: &HostOrder) -> rustix::io::Result<Vec<Vec<u16>>> {
     let free = vec![Vec::new(); order.ranks.len()];
-    if order.bind == Bind::None {
+    let bind = order.bind.unwrap_or_default();
+    if bind == Bind::None {
         return Ok(free);
     }
     let allowed = sched_getaffinity(None)?;
@@ -37,16 +38,21 @@ pub(crate) fn assign(order: &HostOrder) -> rustix::io::Result<Vec<Vec<u16>>> {
         String::from_utf8(value).ok()
     };
     let is_off = value("RINGFOLD_TOPO").is_some_and(|value| value.trim() == "off");
-    let machine = match (order.bind, is_off) {
+    let machine = match (bind, is_off) {
         (Bind::Share, false) => machine(Path::new(ROOT)),
         _ => without_locations(machine_cores(Path::new(ROOT))),
     };
     let cores = cores_within(&machine, &cpus(&allowed));
-    if order.bind == Bind::Share && cores.len() < free.len() && has_quota(&allowed) {
+    if bind == Bind::Share && cores.len() < free.len() && has_quota(&allowed) {
         return Ok(free);
     }
     let visible = value("CUDA_VISIBLE_DEVICES");
-    Ok(cpus_of(order.bind, &machine, &cores, visible.as_deref(), free.len()))
+    let cpus = cpus_of(bind, &machine, &cores, visible.as_deref(), free.len());
+    if cpus.iter().any(|cpus| !cpus.is_empty()) {
+        // Some sandboxes refuse even a binding that changes nothing.
+        sched_setaffinity(None, &allowed)?;
+    }
+    Ok(cpus)
 }
 
 /// The CPUs of each of `ranks` ranks on these cores of a machine.

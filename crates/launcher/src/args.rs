@@ -1,21 +1,28 @@
 //! The command line of `ringrun`.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Arg, Command, CommandFactory, Parser, ValueEnum};
 use ringfold_launcher::AGENT_HELP;
-use ringfold_types::limits::HOST_SILENCE_MIN_MS;
+use ringfold_types::limits::{HOST_SILENCE_MIN_MS, RANKS_MAX};
+
+/// A number of seconds that is practically unlimited: a hundred years.
+const SECONDS_MAX: f64 = 100.0 * 365.0 * 86_400.0;
 
 const AFTER: &str = "\
 Exit status: 0 if every rank returned 0; else that of the first rank that failed, 128 + N if \
 signal N killed it; 124 after --timeout; 130 after Ctrl-C; 127 or 126 if the program does not \
-exist or is not executable; 125 if the launch failed; 2 for an invalid command line.
+exist or is not executable; 141 if the reader of the output has left; 125 if the launch or a write \
+of the output failed; 2 for an invalid command line.
 
 When a rank fails, the others have --grace seconds to notice and to report it, then 2 s after \
-SIGTERM, then they are killed. When the job ends for any reason, every process that a rank has \
-started is killed, daemons included.
+SIGTERM, then they are killed. ringrun says so. When the job ends for any reason, every process \
+that a rank has started is killed, daemons included.
+
+Rank 0 gets the standard input of ringrun, and the other ranks get none. ringrun reads it even if \
+rank 0 does not: pass --stdin none, or give it </dev/null, where others need that input.
 
 Hosts: `name`, `name:2`, in a host file also `name slots=2`, # for comments, one slot by default. \
 Ranks fill the slots in order. Every RINGFOLD_ variable of ringrun's own environment reaches the \
@@ -37,11 +44,11 @@ pub(crate) struct Args {
     pub(crate) env: Vec<OsString>,
 
     /// File with one host a line
-    #[arg(long, value_name = "FILE", conflicts_with = "host")]
+    #[arg(long, alias = "machinefile", value_name = "FILE", conflicts_with = "host")]
     pub(crate) hostfile: Option<PathBuf>,
 
     /// Hosts, as in a:2,b:2
-    #[arg(long, short = 'H', value_name = "LIST")]
+    #[arg(long, alias = "hosts", short = 'H', value_name = "LIST")]
     pub(crate) host: Option<String>,
 
     /// Allow more ranks than the hosts named have slots
@@ -50,9 +57,15 @@ pub(crate) struct Args {
 
     /// Bind ranks to their host's cores. `share` divides the cores evenly among the ranks, or the
     /// ranks among the cores, near each rank's GPU or RDMA NIC, if that comes out even; `core`
-    /// gives each rank one core in turn; `none` binds no rank
-    #[arg(long, value_enum, default_value_t, value_name = "WHAT")]
-    pub(crate) bind_to: BindTo,
+    /// gives each rank one core in turn; `none` binds no rank [default: share, if the system
+    /// allows it]
+    #[arg(long, value_enum, value_name = "WHAT")]
+    pub(crate) bind_to: Option<BindTo>,
+
+    /// The rank that reads ringrun's standard input: `0`, or `none`, for loops over the lines of a
+    /// file, whose input ringrun would take
+    #[arg(long, value_enum, default_value_t, value_name = "RANK")]
+    pub(crate) stdin: StdinOf,
 
     /// Begin each line of output with the rank that wrote it
     #[arg(long)]
@@ -94,24 +107,35 @@ pub(crate) struct Args {
     pub(crate) command: Vec<OsString>,
 }
 
-#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+#[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum BindTo {
-    #[default]
     Share,
     Core,
     None,
 }
 
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum StdinOf {
+    #[default]
+    #[value(name = "0")]
+    Rank0,
+    None,
+}
+
 impl Args {
-    /// The command line in the form that clap parses: `-np`, which `mpirun` users write, becomes
-    /// `--np`. Stops at the program's name.
+    /// The command line in the form that clap parses: `-np`, `-host` and other long options that
+    /// `mpirun` users write with one dash get the second. Stops at the program's name.
     pub(crate) fn normalize(args: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
-        let command = Self::command();
+        let mut command = Self::command();
+        command.build();
         let mut args = args.into_iter();
         let mut normal = args.next().into_iter().collect::<Vec<_>>();
         while let Some(arg) = args.next() {
-            let is_np = arg == "-np";
-            let option = if is_np { OsString::from("--np") } else { arg };
+            let option = if is_long(&command, &arg) {
+                [OsString::from("-"), arg].into_iter().collect()
+            } else {
+                arg
+            };
             let is_option = option.as_encoded_bytes().starts_with(b"-") && option != "--";
             let value_follows = takes_next(&command, &option.to_string_lossy());
             normal.push(option);
@@ -127,10 +151,29 @@ impl Args {
     }
 }
 
+/// Whether `option` has one dash and is a long option. Letters after `-h` or `-V` are none of its
+/// own, so `-hots` is a mistake and no call for help.
+fn is_long(command: &Command, option: &OsStr) -> bool {
+    let Some(name) = option.to_str().and_then(|option| option.strip_prefix('-')) else {
+        return false;
+    };
+    let bare = name.split('=').next().unwrap_or_default();
+    let mut letters = name.chars();
+    let (first, is_more) = (letters.next(), letters.next().is_some());
+    let is_flag = |arg: &Arg| arg.get_short() == first && !arg.get_action().takes_values();
+    let mut options = command.get_opts().chain(command.get_arguments());
+    is_more && first != Some('-') && options.any(|arg| has_name(arg, bare) || is_flag(arg))
+}
+
+/// Whether this is the long name of an option, or an alias of it.
+fn has_name(option: &Arg, name: &str) -> bool {
+    option.get_long() == Some(name) || option.get_all_aliases().is_some_and(|it| it.contains(&name))
+}
+
 /// Whether the value of `option` is the next argument.
 fn takes_next(command: &Command, option: &str) -> bool {
     let named = |arg: &&Arg| match option.strip_prefix("--") {
-        Some(name) => arg.get_long() == Some(name),
+        Some(name) => has_name(arg, name),
         None => {
             let letter = option.strip_prefix('-').unwrap_or_default();
             let letters = arg.get_short_and_visible_aliases().unwrap_or_default();
@@ -141,12 +184,13 @@ fn takes_next(command: &Command, option: &str) -> bool {
 }
 
 fn parse_ranks(text: &str) -> Result<usize, String> {
-    text.parse().map_err(|_| "not a number of ranks".to_owned())
+    text.parse().map_err(|_| format!("not a number of ranks from 1 to {RANKS_MAX}"))
 }
 
 fn parse_seconds(text: &str) -> Result<Duration, String> {
-    let seconds = text.parse::<f64>().map_err(|_| "not a number of seconds")?;
-    Duration::try_from_secs_f64(seconds).map_err(|_| "not a valid duration".to_owned())
+    let seconds = text.parse::<f64>().ok().map(|seconds| seconds.min(SECONDS_MAX));
+    let duration = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    duration.ok_or_else(|| "not a number of seconds, 0 or more, as in 30 or 0.5".to_owned())
 }
 
 fn parse_host_timeout(text: &str) -> Result<Duration, String> {
@@ -192,6 +236,20 @@ mod tests {
         assert_eq!(parse(line), Ok((Some(4), "prog -np 7 -n 8".to_owned())));
         assert_eq!(parse("ringrun -- -np 4"), Ok((None, "-np 4".to_owned())));
         assert_eq!(parse("ringrun prog -- -np 4"), Ok((None, "prog -- -np 4".to_owned())));
+        let hosts = ["-host a", "--host a", "-host=a", "-hosts a", "-H a", "-Ha"];
+        let files = ["-hostfile f", "--hostfile f", "-machinefile f", "--hostfile=f"];
+        for option in hosts.into_iter().chain(files) {
+            let line = format!("ringrun {option} -np 4 -tag-output prog -host b -h");
+            assert_eq!(parse(&line), Ok((Some(4), "prog -host b -h".to_owned())), "{option}");
+        }
+        for mistake in ["-hots a", "-hostt a", "-hn 4", "-Vn"] {
+            let error = parse(&format!("ringrun {mistake} prog")).unwrap_err();
+            assert!(error.contains("unexpected argument '-"), "{error}");
+        }
+        for question in ["-h", "-help", "--help"] {
+            let help = parse(&format!("ringrun {question}")).unwrap_err();
+            assert!(help.contains("Usage: ringrun"), "{help}");
+        }
         assert!(parse("ringrun -np x prog").unwrap_err().contains("'x' for '--np <RANKS>'"));
         assert!(parse("ringrun -np").unwrap_err().contains("a value is required"));
         assert!(Args::command().render_help().to_string().contains("`-np`"));

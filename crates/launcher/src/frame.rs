@@ -9,7 +9,7 @@ use ringfold_types::limits::CONTROL_BYTES_MAX;
 use serde::{Serialize, de::DeserializeOwned};
 
 /// The first bytes of a node agent's stream. The digit is the version of these messages.
-pub(crate) const GREETING: &[u8] = b"\n\x01ringfold node agent 3\n";
+pub(crate) const GREETING: &[u8] = b"\n\x01ringfold node agent 4\n";
 
 /// The most bytes before the greeting.
 const CHATTER_MAX: usize = 64 * 1024;
@@ -129,7 +129,8 @@ mod tests {
     use proptest::prelude::{any, prop_assert_eq, proptest};
 
     use super::{CONTROL_BYTES_MAX, Decoder, FrameError, GREETING, encode};
-    use crate::message::{Down, Status, Stream, Up};
+    use crate::message::{Down, Status, Up};
+    use crate::stream::Stream;
 
     fn all(decoder: &mut Decoder) -> Vec<Up> {
         std::iter::from_fn(|| decoder.next().unwrap()).collect()

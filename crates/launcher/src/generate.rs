@@ -2,12 +2,14 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::io::{self, Write};
+use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Command;
 use clap_complete::Shell::{Bash, Fish, Zsh};
+
+use crate::stream::failed;
 
 /// Writes man pages and shell completions of `command`, if the process's arguments are
 /// `--generate DIR`.
@@ -22,12 +24,10 @@ pub fn generate(command: Command) -> Option<ExitCode> {
     if option != "--generate" {
         return None;
     }
-    let failed = write(command, Path::new(dir)).err();
-    if let Some(error) = &failed {
-        let dir = dir.display();
-        writeln!(io::stderr(), "error: --generate {dir}: {error}").unwrap_or_default();
-    }
-    Some(if failed.is_none() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Some(match write(command, Path::new(dir)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => failed(&format!("error: --generate {}", dir.display()), &error, 1),
+    })
 }
 
 fn write(mut command: Command, dir: &Path) -> io::Result<()> {

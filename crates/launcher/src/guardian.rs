@@ -6,7 +6,7 @@
 //! the job on its host. Both share standard input and output, which the guardian neither reads nor
 //! writes.
 
-use std::io::{self, Write};
+use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitCode};
@@ -17,7 +17,8 @@ use rustix::process::{PidfdFlags, getpid, pidfd_open, set_child_subreaper};
 
 use crate::message::Status;
 use crate::node_agent::NODE_AGENT;
-use crate::process_tree;
+use crate::stream::Stream;
+use crate::{descriptors, process_tree, signals};
 
 /// The argument that makes a program the guardian of a host, which starts a node agent.
 pub(crate) const GUARDIAN: &str = "--ringfold-guardian";
@@ -28,7 +29,8 @@ pub(crate) const HANGUP_GRACE: Duration = Duration::from_secs(4);
 
 /// Starts a node agent and waits until no process of the job is left on this host.
 pub(crate) fn guard() -> ExitCode {
-    let code = set_child_subreaper(Some(getpid())).map_err(io::Error::from).and_then(|()| {
+    let code = signals::unblock().and_then(|()| {
+        set_child_subreaper(Some(getpid()))?;
         let node_agent = Command::new("/proc/self/exe")
             .arg(NODE_AGENT)
             .arg(std::process::id().to_string())
@@ -42,7 +44,7 @@ pub(crate) fn guard() -> ExitCode {
     match code {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
-            print_error(&format!("guardian: {error}"));
+            print_error(&format!("guardian{}: {error}", descriptors::remedy(&error)));
             ExitCode::FAILURE
         }
     }
@@ -90,5 +92,5 @@ fn end_of(node_agent: &Child) -> u8 {
 
 fn print_error(text: &str) {
     // Without a standard error there is nobody to tell.
-    writeln!(io::stderr(), "ringrun: {text}").unwrap_or_default();
+    Stream::Err.put(format!("ringrun: {text}\n").as_bytes()).unwrap_or_default();
 }

@@ -11,7 +11,7 @@ use ringfold_types::{Chain, Rank};
 use rustix::process::{Signal, kill_process_group};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinHandle;
 
 use crate::admit::{Admission, printable};
@@ -47,6 +47,10 @@ const SSH: [&str; 8] =
 /// The most bytes to read from a node agent at once.
 const READ_BYTES: usize = 64 * 1024;
 
+/// The time for a reader to make room for output when the job must end soon. Output of a host that
+/// it does not take in this time is dropped, because the reports of the ranks' ends wait behind it.
+const SLOW_READER: Duration = Duration::from_millis(200);
+
 /// The channels that the tasks of all hosts share.
 #[derive(Clone, Debug)]
 pub(crate) struct HostChannels {
@@ -54,6 +58,8 @@ pub(crate) struct HostChannels {
     pub(crate) pieces: mpsc::Sender<Piece>,
     /// Notified when rank 0 has room for input.
     pub(crate) input_taken: Arc<Notify>,
+    /// Whether the job must end soon, even if the reader of its output is slow.
+    pub(crate) hurry: watch::Receiver<bool>,
 }
 
 /// A started node agent. Dropping `orders` makes it end, and then `task` ends.
@@ -212,7 +218,7 @@ async fn read_reports(
     let mut decoder = Decoder::after_greeting();
     let mut buffer = vec![0; READ_BYTES];
     let mut silence = SilenceTimer::at_most(limit);
-    let mut left = None;
+    let (mut left, mut drops_output) = (None, false);
     loop {
         let count = tokio::select! {
             biased;
@@ -232,7 +238,8 @@ async fn read_reports(
             };
             match admission.admit(report) {
                 Ok(Up::Leaving { why }) => left = Some(why),
-                Ok(report) => pass_on(report, channels).await,
+                Ok(Up::Output { .. }) if drops_output => {}
+                Ok(report) => drops_output |= !pass_on(report, channels).await,
                 Err(error) => return LinkEnd::Invalid(error.to_string()),
             }
         }
@@ -245,20 +252,35 @@ async fn read_reports(
     }
 }
 
-async fn pass_on(report: Up, channels: &HostChannels) {
+/// Passes on a report. Returns whether later output may be passed on too.
+async fn pass_on(report: Up, channels: &HostChannels) -> bool {
     let event = match report {
         Up::Output { rank, stream, bytes } => {
-            // Fails only if the job is being given up.
-            channels.pieces.send(Piece { rank, stream, bytes }).await.ok();
-            return;
+            let mut hurry = channels.hurry.clone();
+            let slow = async {
+                // Without a sender the job is over.
+                hurry.wait_for(|hurry| *hurry).await.ok();
+                tokio::time::sleep(SLOW_READER).await;
+            };
+            let piece = Piece { rank: Some(rank), stream, bytes };
+            return tokio::select! {
+                biased;
+                // Fails only if the job is being given up.
+                sent = channels.pieces.send(piece) => sent.is_ok(),
+                () = slow => false,
+            };
         }
-        Up::InputTaken => return channels.input_taken.notify_one(),
+        Up::InputTaken => {
+            channels.input_taken.notify_one();
+            return true;
+        }
         Up::Started { rank, pid } => Event::Started { rank: Rank(rank), pid },
         Up::Exited { rank, status } => Event::Exited { rank: Rank(rank), status },
         Up::Refused { rank, refusal } => Event::Refused { rank: Rank(rank), refusal },
-        Up::Leaving { .. } | Up::Heartbeat => return,
+        Up::Leaving { .. } | Up::Heartbeat => return true,
     };
     channels.events.send(event).ok();
+    true
 }
 
 /// The process that connects this one to a node agent. On this host it is the guardian itself.

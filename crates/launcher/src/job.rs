@@ -12,6 +12,8 @@ use crate::message::Bind;
 /// The job that [`run`](crate::run()) runs. Make one with [`Job::new`], then change fields.
 #[derive(Clone, Debug)]
 pub struct Job {
+    /// The name of this process in the lines that it adds to standard error, as in `ringrun: ...`.
+    pub name: String,
     /// The program of every rank: a path, or a name that each host looks up in its PATH.
     pub program: OsString,
     /// The arguments of the program.
@@ -27,8 +29,9 @@ pub struct Job {
     pub env: Vec<(OsString, OsString)>,
     /// The working directory on every host. `None` means this process's.
     pub wdir: Option<PathBuf>,
-    /// How ranks are bound to cores.
-    pub bind: Bind,
+    /// How ranks are bound to cores. `None` means [`Bind::Share`] on hosts that allow it, and a
+    /// warning on others.
+    pub bind: Option<Bind>,
     /// Whether each line of output begins with `[rank]`.
     pub tag_output: bool,
     /// Whether rank 0 reads this process's standard input. No other rank ever does.
@@ -62,6 +65,7 @@ impl Job {
     #[must_use]
     pub fn new(program: impl Into<OsString>) -> Self {
         Self {
+            name: "ringrun".to_owned(),
             program: program.into(),
             args: Vec::new(),
             ranks: None,
@@ -69,7 +73,7 @@ impl Job {
             oversubscribe: false,
             env: Vec::new(),
             wdir: None,
-            bind: Bind::default(),
+            bind: None,
             tag_output: false,
             forward_input: false,
             time_limit: None,

@@ -1,16 +1,14 @@
 //! Runs a job: starts the node agents, supervises the ranks, and cleans up.
 
-use std::io::{self, Write};
+use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use ringfold_types::Rank;
 use ringfold_types::limits::CONTROL_BYTES_MAX;
 use rustix::process::{Pid, child_subreaper, getpid, set_child_subreaper};
-use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 use zeroize::Zeroizing;
 
 use crate::host::{self, HostChannels, Link};
@@ -21,15 +19,20 @@ use crate::outcome::{JobResult, Outcome};
 use crate::placement::{Placement, PlacementError, Share};
 use crate::printer::{self, Printer};
 use crate::rendezvous::{self, RendezvousError};
+use crate::signals::{self, Signals};
 use crate::stdin::{self, StdinForwarder};
+use crate::stream::Stream;
 use crate::supervisor::{Command, Event, Supervisor};
-use crate::{affinity, descriptors, process_tree};
+use crate::{affinity, descriptors, process_tree, this_host};
 
 /// The time for node agents to exit after the job is over.
 const SHUTDOWN: Duration = Duration::from_secs(8);
 
-/// The time for the rest of the output of a stopped job.
+/// The time for the rest of the output after an interrupt, if its reader is slow.
 const LAST_OUTPUT: Duration = Duration::from_secs(2);
+
+/// The least time for the rest of the output, and for the last line, after the ranks have ended.
+const LAST_WORDS: Duration = Duration::from_millis(400);
 
 /// Why a job did not begin. A job that began has an [`Outcome`].
 #[derive(Debug, thiserror::Error)]
@@ -42,7 +45,7 @@ pub enum LaunchError {
     #[error(transparent)]
     Rendezvous(#[from] RendezvousError),
     /// The command that starts a node agent cannot be started.
-    #[error("cannot start '{command}' for host {host}")]
+    #[error("cannot start '{command}' for host {host}{}", descriptors::remedy(source))]
     NodeAgent {
         /// The host of the node agent.
         host: String,
@@ -57,19 +60,36 @@ pub enum LaunchError {
          shorten them"
     )]
     TooLong,
-    /// The operating system provides no randomness, signal, pipe or thread.
-    #[error(transparent)]
-    System(#[from] io::Error),
+    /// There is no working directory for the ranks.
+    #[error(
+        "cannot find the current directory (it may be deleted: change to another directory, or \
+         pass ringrun --wdir DIR)"
+    )]
+    Directory(#[source] io::Error),
+    /// The operating system provides no randomness, signal, pipe, process or thread.
+    #[error("cannot {what}{}", descriptors::remedy(source))]
+    System {
+        /// What the launcher cannot do.
+        what: &'static str,
+        /// The operating system's error.
+        source: io::Error,
+    },
+}
+
+/// Says what the launcher cannot do, in an error.
+fn cannot<E: Into<io::Error>>(what: &'static str) -> impl Fn(E) -> LaunchError {
+    move |source| LaunchError::System { what, source: source.into() }
 }
 
 /// Runs a job until all its processes are gone.
 ///
 /// Ranks write to this process's standard output and error. Every byte arrives unchanged. Lines of
-/// different ranks do not mix, up to `limits::LINE_BYTES_MAX` bytes each.
+/// different ranks do not mix, up to `limits::LINE_BYTES_MAX` bytes each. The lines of the outcome
+/// follow on standard error, each after [`Job::name`].
 ///
 /// SIGINT, SIGTERM and SIGHUP stop the job, unless this process ignored them before. Their handlers
-/// stay installed, so callers should call this shortly before the process ends. While it runs, this
-/// process is a subreaper.
+/// stay installed, and the calling thread blocks no signal any more. So callers should call this
+/// shortly before the process ends. While it runs, this process is a subreaper.
 ///
 /// Blocks for as long as the job takes. The program must call
 /// [`intercept`](crate::intercept()) first in its `main`.
@@ -80,7 +100,10 @@ pub enum LaunchError {
 /// # Panics
 /// Panics when called from within an asynchronous runtime.
 pub fn run(job: &Job) -> Result<Outcome, LaunchError> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    signals::unblock().map_err(cannot("unblock signals"))?;
+    descriptors::check().map_err(cannot("open files"))?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(cannot("wait for events"))?;
     let outcome = runtime.block_on(launch(job));
     // A thread that is blocked in a read must not delay the end.
     runtime.shutdown_background();
@@ -96,26 +119,33 @@ async fn launch(job: &Job) -> Result<Outcome, LaunchError> {
     let port = rendezvous::open(remote, given, interfaces).await?;
     let order = JobOrder::new(job, &placement, &port.address)?;
     let serving = port.serve(&order.secret, order.job.clone(), placement.size);
-    let mut signals = Signals::listen()?;
-    let _subreaper = Subreaper::begin()?;
+    let caught = signals::catch_child().and_then(|()| Signals::listen());
+    let mut signals = caught.map_err(cannot("catch signals"))?;
+    let _subreaper = Subreaper::begin().map_err(cannot("become a subreaper"))?;
 
     let (events, mut events_rx) = mpsc::unbounded_channel();
-    let printer = printer::start(job.tag_output, events.clone())?;
+    let (hurry, hurry_rx) = watch::channel(false);
+    let printer = printer::start(job.tag_output, events.clone());
+    let printer = printer.map_err(cannot("start a thread"))?;
     let channels = HostChannels {
         events,
         pieces: printer.pieces.clone(),
         input_taken: Arc::new(Notify::new()),
+        hurry: hurry_rx,
     };
     let mut links = Links::default();
-    if let Err(error) = links.start(job, &placement, &here, &order, &channels) {
-        drop(channels);
-        links.shut_down(&printer, &mut signals).await;
-        return Err(error);
-    }
-    let stdin_forwarder = start_stdin(job, &links, &channels)?;
+    let started = links.start(job, &placement, &here, &order, &channels);
+    let stdin_forwarder = match started.and_then(|()| start_stdin(job, &links, &channels)) {
+        Ok(forwarder) => forwarder,
+        Err(error) => {
+            drop(channels);
+            links.shut_down(&printer, None, &mut signals).await;
+            return Err(error);
+        }
+    };
     drop(channels);
 
-    let mut node_agent_lost = false;
+    let (mut node_agent_lost, mut interrupted) = (false, None);
     let mut supervisor = Supervisor::new(placement, job.grace, job.time_limit, Instant::now());
     while !supervisor.is_over() {
         let deadline = supervisor.deadline();
@@ -125,22 +155,31 @@ async fn launch(job: &Job) -> Result<Outcome, LaunchError> {
                 supervisor.on_event(event, Instant::now())
             }
             signal = signals.next() => {
-                supervisor.on_event(Event::Interrupted(signal), Instant::now())
+                let now = Instant::now();
+                interrupted.get_or_insert(now);
+                hurry.send_replace(true);
+                supervisor.on_event(Event::Interrupted(signal), now)
             }
             () = sleep_until(deadline) => supervisor.on_time(Instant::now()),
         };
+        if let Some(note) = supervisor.take_note() {
+            printer.say(&format!("{}: {note}", job.name));
+        }
         if let Some(command) = command {
             links.tell(command);
         }
     }
     drop(stdin_forwarder);
     let mut outcome = supervisor.outcome();
-    links.shut_down(&printer, &mut signals).await;
+    let mut rest = Rest::after(interrupted);
+    if let Some(signal) = links.shut_down(&printer, rest.until, &mut signals).await {
+        rest.interrupt(&mut outcome, signal);
+    }
     if node_agent_lost {
         kill_orphans(&order.job).await;
     }
     outcome.report = serving.report();
-    finish_output(printer, &outcome, &mut signals).await;
+    finish_output(printer, &job.name, &mut outcome, rest, &mut signals).await;
     Ok(outcome)
 }
 
@@ -157,9 +196,11 @@ fn place(job: &Job) -> Result<Placed, LaunchError> {
         let host = Host { name: here.clone(), slots: affinity::allowed_cores() };
         return Ok(Placed { placement: Placement::place(job.ranks, &[host], true)?, here });
     }
+    let names = job.hosts.iter().map(|host| host.name.clone()).collect();
+    let local = this_host::are_here(names);
+    let local = local.map_err(cannot("list the addresses of this host"))?;
     let mut hosts = Vec::<Host>::new();
-    for host in &job.hosts {
-        let local = rendezvous::is_this_host(&host.name)?;
+    for (host, local) in job.hosts.iter().zip(local) {
         let name = if local { here.clone() } else { host.name.clone() };
         match hosts.iter_mut().find(|known| known.name == name) {
             Some(known) => known.slots += host.slots,
@@ -182,11 +223,11 @@ impl JobOrder {
     fn new(job: &Job, placement: &Placement, rendezvous: &str) -> Result<Self, LaunchError> {
         let mut id = [0; 8];
         let mut secret = Zeroizing::new([0; SECRET_BYTES]);
-        getrandom::fill(&mut id).map_err(io::Error::other)?;
-        getrandom::fill(&mut *secret).map_err(io::Error::other)?;
+        let filled = getrandom::fill(&mut id).and_then(|()| getrandom::fill(&mut *secret));
+        filled.map_err(io::Error::other).map_err(cannot("make a secret"))?;
         let wdir = match &job.wdir {
             Some(wdir) => wdir.clone(),
-            None => std::env::current_dir()?,
+            None => std::env::current_dir().map_err(LaunchError::Directory)?,
         };
         let order = Self {
             job: format!("{:016x}", u64::from_le_bytes(id)),
@@ -234,7 +275,8 @@ impl Links {
         channels: &HostChannels,
     ) -> Result<(), LaunchError> {
         for (at, share) in placement.hosts.iter().enumerate() {
-            let words = host::node_agent_command(job, &share.host, share.host == here)?;
+            let words = host::node_agent_command(job, &share.host, share.host == here);
+            let words = words.map_err(cannot("find the path of this program"))?;
             // A pipe on this host shows by itself that its other end is gone.
             let silence = (share.host != here).then_some(job.host_timeout);
             let order = HostOrder { silence, ..order.for_host(job, share) };
@@ -260,9 +302,15 @@ impl Links {
     }
 
     /// Tells all hosts that the job is over, and waits for the node agents to kill leftover
-    /// processes and pass on all output. Waits as long as output flows and no signal interrupts.
-    /// Then closes the connections and waits until the agents have ended.
-    async fn shut_down(self, printer: &Printer, signals: &mut Signals) {
+    /// processes and pass on all output. Waits as long as output flows and no signal interrupts,
+    /// but not beyond `until`. Then closes the connections and waits until the agents have ended.
+    /// Returns the signal, if there was one.
+    async fn shut_down(
+        self,
+        printer: &Printer,
+        until: Option<Instant>,
+        signals: &mut Signals,
+    ) -> Option<i32> {
         let (hang_ups, mut tasks): (Vec<_>, Vec<_>) =
             self.0.into_iter().map(|link| (link.hang_up, link.task)).unzip();
         let all_ended = async {
@@ -280,16 +328,17 @@ impl Links {
                 }
             }
         };
-        tokio::select! {
-            () = &mut all_ended => return,
-            () = stuck => {}
-            _ = signals.next() => {}
-        }
+        let heard = tokio::select! {
+            () = &mut all_ended => return None,
+            () = stuck => None,
+            () = sleep_until(until) => None,
+            signal = signals.next() => Some(signal),
+        };
         hang_ups.iter().for_each(|hang_up| hang_up.notify_one());
         // After another interrupt, the guardians finish the work.
         tokio::select! {
-            () = all_ended => {}
-            _ = signals.next() => {}
+            () = all_ended => heard,
+            signal = signals.next() => heard.or(Some(signal)),
         }
     }
 }
@@ -331,33 +380,93 @@ fn start_stdin(
     job: &Job,
     links: &Links,
     channels: &HostChannels,
-) -> io::Result<Option<StdinForwarder>> {
+) -> Result<Option<StdinForwarder>, LaunchError> {
     // Ranks are placed in order, so rank 0 is on the first host.
     let Some(first) = links.0.first() else { return Ok(None) };
     if job.forward_input && stdin::may_read() {
-        return stdin::start(first.orders.clone(), Arc::clone(&channels.input_taken)).map(Some);
+        let taken = Arc::clone(&channels.input_taken);
+        let forwarder = stdin::start(first.orders.clone(), taken);
+        return forwarder.map(Some).map_err(cannot("forward standard input"));
     }
     first.orders.send(Down::InputEnd).ok();
     Ok(None)
 }
 
-async fn finish_output(printer: Printer, outcome: &Outcome, signals: &mut Signals) {
+/// The rest of the output after the ranks have ended.
+#[derive(Clone, Copy)]
+struct Rest {
+    /// The end of the wait for a slow reader. `None` waits for ever: the reader may be a pager.
+    until: Option<Instant>,
+}
+
+impl Rest {
+    /// The rest of a job that a signal has stopped at this time, if one has.
+    fn after(interrupted: Option<Instant>) -> Self {
+        let until = interrupted.map(|at| (at + LAST_OUTPUT).max(Instant::now() + LAST_WORDS));
+        Self { until }
+    }
+
+    /// A signal ends the wait. A job that has lost output is no success.
+    fn interrupt(&mut self, outcome: &mut Outcome, signal: i32) {
+        self.until = Some(Instant::now() + LAST_WORDS);
+        if outcome.result == JobResult::Success {
+            outcome.result = JobResult::Interrupted(signal);
+        }
+    }
+}
+
+/// Waits for the rest of the output. Then prints the lines of the outcome, each after `name`.
+async fn finish_output(
+    printer: Printer,
+    name: &str,
+    outcome: &mut Outcome,
+    mut rest: Rest,
+    signals: &mut Signals,
+) {
     drop(printer.pieces);
-    let limit = match outcome.result {
-        JobResult::Interrupted(_) | JobResult::OutputClosed => LAST_OUTPUT,
-        // A reader may be slow, like a pager.
-        _ => Duration::MAX,
-    };
     let printed = tokio::select! {
-        printed = tokio::time::timeout(limit, printer.done) => printed,
-        _ = signals.next() => return,
+        printed = printer.done => printed.ok(),
+        () = sleep_until(rest.until) => None,
+        signal = signals.next() => {
+            rest.interrupt(outcome, signal);
+            None
+        }
     };
-    if let Ok(Ok(printed)) = printed
-        && printed.unfinished_error_line
-        && !outcome.to_string().is_empty()
-    {
-        // The outcome follows on the same stream, on its own line.
-        io::stderr().write_all(b"\n").unwrap_or_default();
+    let lost = printed.as_ref().and_then(|printed| printed.lost).map(JobResult::of_output);
+    let mut lines = Vec::new();
+    match lost {
+        Some(lost) if outcome.result == JobResult::Success => outcome.result = lost,
+        Some(JobResult::OutputFailed(why)) if !outcome.is_about_output() => lines.push(why),
+        _ => {}
+    }
+    let text = outcome.to_string();
+    lines.extend(text.lines().map(str::to_owned));
+    let mut last = lines.iter().map(|line| format!("{name}: {line}\n")).collect::<String>();
+    if last.is_empty() {
+        return;
+    }
+    if printed.is_some_and(|printed| printed.unfinished_error_line) {
+        last.insert(0, '\n');
+    }
+    let until = rest.until.map(|until| until.max(Instant::now() + LAST_WORDS));
+    let (finished, done) = oneshot::channel();
+    // Without a standard error there is nobody to tell.
+    let write = |text: &str| Stream::Err.put(text.as_bytes()).unwrap_or_default();
+    let text = last.clone();
+    let thread = std::thread::Builder::new().name("ringrun-print".into());
+    let started = thread.spawn(move || {
+        write(&text);
+        finished.send(()).ok();
+    });
+    if started.is_err() {
+        write(&last);
+    } else {
+        // The reader may be slow, and a signal ends the wait for it.
+        tokio::select! {
+            _ = done => {}
+            () = sleep_until(until) => {}
+            _ = signals.next() => {}
+        }
     }
 }
 
@@ -366,40 +475,6 @@ async fn sleep_until(deadline: Option<Instant>) {
         Some(deadline) => tokio::time::sleep_until(deadline.into()).await,
         None => std::future::pending().await,
     }
-}
-
-/// The signals that ask this process to stop, except those that it was started to ignore.
-struct Signals(Vec<(i32, Signal)>);
-
-impl Signals {
-    fn listen() -> io::Result<Self> {
-        let ignored = ignored_signals();
-        let kinds = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()];
-        let wanted = kinds.into_iter().map(|kind| (kind.as_raw_value(), kind));
-        let heard = wanted.filter(|(number, _)| ignored & (1 << (number - 1)) == 0);
-        let signals = heard.map(|(number, kind)| Ok((number, signal(kind)?)));
-        Ok(Self(signals.collect::<io::Result<_>>()?))
-    }
-
-    async fn next(&mut self) -> i32 {
-        std::future::poll_fn(|context| {
-            for (number, signal) in &mut self.0 {
-                if signal.poll_recv(context) == Poll::Ready(Some(())) {
-                    return Poll::Ready(*number);
-                }
-            }
-            Poll::Pending
-        })
-        .await
-    }
-}
-
-/// The set of ignored signals in /proc, as bits. `nohup`, and shells without job control, set some
-/// of them.
-fn ignored_signals() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let set = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    set.and_then(|set| u64::from_str_radix(set.trim(), 16).ok()).unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -420,9 +495,10 @@ mod tests {
         let (host, command) = (String::from("h"), String::from("ssh"));
         let listen = || RendezvousError::Listen { address: host.clone(), source: cause() };
         let tried = String::from("the cause");
-        let errors: [Box<dyn Error>; 6] = [
+        let errors: [Box<dyn Error>; 7] = [
             Box::new(LaunchError::NodeAgent { host: host.clone(), command, source: cause() }),
-            Box::new(LaunchError::System(cause())),
+            Box::new(LaunchError::System { what: "wait", source: cause() }),
+            Box::new(LaunchError::Directory(cause())),
             Box::new(LaunchError::Rendezvous(listen())),
             Box::new(RendezvousError::Unresolved { host: host.clone(), source: cause() }),
             Box::new(RendezvousError::Route { host: host.clone(), source: cause() }),

@@ -7,18 +7,22 @@
 //! * `placement`, `hosts`: the host of each rank. `supervisor`: when to stop which ranks. These
 //!   modules do no I/O.
 //! * `node_agent`: the process that runs the ranks of one host. `guardian`: its parent process.
-//!   `trampoline`: a rank's process before it executes the program. `process_tree`: descendants.
-//!   `affinity`: cores. `descriptors`: open files.
+//!   `sentinel`: the last process to end leftovers. `trampoline`: a rank's process before it
+//!   executes the program. `process_tree`: descendants. `affinity`: cores. `descriptors`: limits of
+//!   files and processes.
 //! * `host`: the launcher's link to a node agent. `message`, `frame`: its protocol. `admit`: the
 //!   reports that a host may make. `heartbeat`: how either end detects a broken link.
-//! * `output`, `printer`, `stdin`: the ranks' output and rank 0's input.
-//! * `rendezvous`: the port where the ranks find each other.
+//! * `output`, `printer`, `stdin`: the ranks' output and rank 0's input. [`Stream`]: this process's
+//!   standard output and error. [`parsed`] and [`failed`] end a program that prints.
+//! * `signals`: the signals that stop a job, and the mask of its processes.
+//! * `rendezvous`: the port where the ranks find each other. `this_host`: the names of this host.
 //! * [`generate`]: man pages and shell completions.
 //!
 //! # Processes
 //! ```text
 //! ringrun ----- guardian --- node agent ----- rank 0 ----- whatever it starts
-//!    |                          `-------- rank 1
+//!    |                          |-------- rank 1
+//!    |                          `-------- sentinel
 //!    `--- ssh --- guardian --- node agent --- rank 2
 //! ```
 //! A node agent whose input ends kills all its descendants. It is a subreaper, which no descendant
@@ -26,8 +30,8 @@
 //! for `Job::host_timeout`. The kernel kills a rank whose node agent dies. The guardian, a
 //! subreaper too, kills the processes that ranks have started. A node agent whose guardian dies
 //! ends the job on its host. If both are killed in the same moment, ringrun kills the processes
-//! that they leave on its own host. On another host, processes that ranks have started may then
-//! stay behind, but no ranks.
+//! that they leave on its own host. A sentinel on each host kills them even if ringrun is gone. It
+//! finds all processes that have the job in their environment.
 //!
 //! # The environment of a rank
 //! Each rank has `RINGFOLD_RANK`, `RINGFOLD_SIZE`, `RINGFOLD_LOCAL_RANK`, `RINGFOLD_LOCAL_SIZE`,
@@ -56,8 +60,12 @@ mod placement;
 mod printer;
 mod process_tree;
 mod rendezvous;
+mod sentinel;
+mod signals;
 mod stdin;
+mod stream;
 mod supervisor;
+mod this_host;
 mod trampoline;
 
 pub use generate::generate;
@@ -71,6 +79,7 @@ pub use outcome::{End, JobResult, Outcome, RankOutcome};
 pub use placement::{Placement, PlacementError, Share};
 pub use rendezvous::RendezvousError;
 pub use ringfold_bootstrap::started_as_rank;
+pub use stream::{Stream, failed, parsed};
 
 /// Decodes arbitrary bytes as a launcher and as a node agent would, for fuzzing.
 #[doc(hidden)]

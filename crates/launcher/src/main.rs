@@ -5,18 +5,19 @@ mod args;
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::{IsTerminal, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use clap::{CommandFactory, Parser};
-use ringfold_launcher::{Bind, Job, generate, intercept, parse_file, parse_list, run};
-use ringfold_types::Chain;
+use ringfold_launcher::{
+    Bind, Job, Stream, failed, generate, intercept, parse_file, parse_list, parsed, run,
+};
 use ringfold_types::limits::HOST_FILE_BYTES_MAX;
 
-use args::{Args, BindTo};
+use args::{Args, BindTo, StdinOf};
 
 /// The exit status if no rank was started, and the program is not the cause.
 const LAUNCH_FAILED: u8 = 125;
@@ -25,18 +26,15 @@ fn main() -> ExitCode {
     if let Some(status) = intercept().or_else(|| generate(Args::command())) {
         return status;
     }
+    let args = match parsed(Args::try_parse_from(Args::normalize(std::env::args_os()))) {
+        Ok(args) => args,
+        Err(status) => return status,
+    };
     log_to_stderr();
-    let (status, last_lines) =
-        match job(Args::parse_from(Args::normalize(std::env::args_os()))).map(|job| run(&job)) {
-            Ok(Ok(outcome)) => (outcome.exit_code(), outcome.to_string()),
-            Ok(Err(error)) => (LAUNCH_FAILED, Chain(&error).to_string()),
-            Err(error) => (LAUNCH_FAILED, format!("{error:#}")),
-        };
-    for line in last_lines.lines() {
-        // A closed standard error means that nobody wants to know.
-        writeln!(std::io::stderr(), "ringrun: {line}").unwrap_or_default();
+    match job(args).and_then(|job| Ok(run(&job)?)) {
+        Ok(outcome) => ExitCode::from(outcome.exit_code()),
+        Err(error) => failed("ringrun", &*error, LAUNCH_FAILED),
     }
-    ExitCode::from(status)
 }
 
 /// Logs to standard error. Unauthenticated connections to the rendezvous are worth a line. The
@@ -46,7 +44,8 @@ fn log_to_stderr() {
     let level = std::env::var("RINGFOLD_DEBUG").ok().and_then(|level| level.parse().ok());
     tracing_subscriber::fmt()
         .with_max_level(level.unwrap_or(tracing_subscriber::filter::LevelFilter::WARN))
-        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_writer(|| Stream::Err)
         .init();
 }
 
@@ -67,14 +66,20 @@ fn job(args: Args) -> anyhow::Result<Job> {
     };
     job.oversubscribe = args.oversubscribe;
     job.env = environment(&args.env)?;
-    job.wdir = args.wdir.map(std::path::absolute).transpose()?;
-    job.bind = match args.bind_to {
+    job.wdir = match args.wdir {
+        Some(dir) => {
+            let place = || format!("--wdir {}: no current directory to start from", dir.display());
+            Some(std::path::absolute(&dir).with_context(place)?)
+        }
+        None => None,
+    };
+    job.bind = args.bind_to.map(|bind| match bind {
         BindTo::None => Bind::None,
         BindTo::Share => Bind::Share,
         BindTo::Core => Bind::Core,
-    };
+    });
     job.tag_output = args.tag_output;
-    job.forward_input = true;
+    job.forward_input = args.stdin == StdinOf::Rank0;
     job.time_limit = args.timeout;
     job.grace = args.grace;
     job.host_timeout = args.host_timeout;

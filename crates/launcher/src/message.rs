@@ -6,6 +6,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
+use crate::stream::Stream;
+
 /// The length of the job's secret.
 pub(crate) const SECRET_BYTES: usize = 32;
 
@@ -48,13 +50,6 @@ pub(crate) enum Up {
     Heartbeat,
 }
 
-/// One of the two streams that a rank writes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Stream {
-    Out,
-    Err,
-}
-
 /// How a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
@@ -85,7 +80,7 @@ pub enum Refusal {
         error: String,
     },
     /// The working directory does not exist there.
-    #[error("working directory '{0}' does not exist; pass --wdir DIR")]
+    #[error("working directory '{0}' does not exist; create it there, or pass --wdir DIR")]
     Directory(String),
     /// The operating system provided no process, pipe, core or memory for it.
     #[error("{0}")]
@@ -125,7 +120,7 @@ pub(crate) struct HostOrder {
     pub(crate) args: Vec<Vec<u8>>,
     pub(crate) env: Vec<(Vec<u8>, Vec<u8>)>,
     pub(crate) wdir: Vec<u8>,
-    pub(crate) bind: Bind,
+    pub(crate) bind: Option<Bind>,
     /// How long either end may be silent, if the connection can break without notice.
     pub(crate) silence: Option<Duration>,
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use ringfold_types::Rank;
 
 use crate::message::{Refusal, Status};
+use crate::stream::{OUTPUT_CLOSED, StreamError};
 
 /// How a job ended. [`Outcome::exit_code`] is for scripts, `Display` for people.
 #[derive(Clone, Debug, PartialEq)]
@@ -35,8 +36,17 @@ pub enum JobResult {
     TimeLimit(Duration),
     /// This process received this signal.
     Interrupted(i32),
-    /// Nobody reads this process's standard output any more.
+    /// The reader of this process's standard output or error has left.
     OutputClosed,
+    /// This process cannot write the ranks' output, for this reason.
+    OutputFailed(String),
+}
+
+impl JobResult {
+    /// The result of a job whose output cannot be written.
+    pub(crate) fn of_output(error: StreamError) -> Self {
+        if error.is_closed() { Self::OutputClosed } else { Self::OutputFailed(error.to_string()) }
+    }
 }
 
 /// The outcome of one rank.
@@ -70,8 +80,8 @@ pub enum End {
 impl Outcome {
     /// The exit status of the launcher: 0 if every rank returned 0, else that of the first rank
     /// that failed (128 + N if signal N killed it). It is 124 for the time limit, and 128 + N after
-    /// signal N. It is 127 or 126 for a program that does not exist or is not executable, and 125
-    /// for a launch that failed.
+    /// signal N. It is 127 or 126 for a program that does not exist or is not executable. It is 141
+    /// if the reader of the output has left, and 125 if the launcher itself failed.
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         let code = match &self.result {
@@ -83,12 +93,17 @@ impl Outcome {
             },
             JobResult::NotStarted(_, Refusal::NotFound(_)) => 127,
             JobResult::NotStarted(_, Refusal::NotExecutable { .. }) => 126,
-            JobResult::NotStarted(..) | JobResult::HostLost(..) => 125,
+            JobResult::NotStarted(..) | JobResult::HostLost(..) | JobResult::OutputFailed(_) => 125,
             JobResult::TimeLimit(_) => 124,
             JobResult::Interrupted(signal) => 128 + signal,
-            JobResult::OutputClosed => 141,
+            JobResult::OutputClosed => i32::from(OUTPUT_CLOSED),
         };
         u8::try_from(code).unwrap_or(125)
+    }
+
+    /// Whether the result is that output was lost.
+    pub(crate) fn is_about_output(&self) -> bool {
+        matches!(self.result, JobResult::OutputClosed | JobResult::OutputFailed(_))
     }
 
     fn first(&self, rank: Rank) -> RankName<'_> {
@@ -134,9 +149,13 @@ fn count(number: usize, others: bool) -> String {
 }
 
 /// Formats the report, if there is one, and a line for the result. For a success it formats only
-/// the report, as the ranks returned 0 in spite of it. No newline at the end.
+/// the report, as the ranks returned 0 in spite of it. If the reader has left, it formats nothing.
+/// No newline at the end.
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.result == JobResult::OutputClosed {
+            return Ok(());
+        }
         if let Some(report) = &self.report {
             let (before, after) = match self.result {
                 JobResult::Success => ("every rank returned 0, though ", ""),
@@ -145,7 +164,7 @@ impl fmt::Display for Outcome {
             write!(f, "{before}the ranks agree: {}{after}", report.escape_debug())?;
         }
         match &self.result {
-            JobResult::Success => return Ok(()),
+            JobResult::Success | JobResult::OutputClosed => return Ok(()),
             JobResult::RankFailed(rank) => {
                 let (name, others) = (self.first(*rank), self.others(Some(*rank)));
                 return write!(f, "{name}{others}");
@@ -159,7 +178,7 @@ impl fmt::Display for Outcome {
                 write!(f, "the time limit of {} s was reached", limit.as_secs_f64())
             }
             JobResult::Interrupted(signal) => write!(f, "interrupted by {}", Signal(*signal)),
-            JobResult::OutputClosed => write!(f, "nobody reads the output any more"),
+            JobResult::OutputFailed(why) => write!(f, "{why}"),
         }?;
         write!(f, "{}", self.others(None))
     }
@@ -258,6 +277,14 @@ mod tests {
         let it = outcome(JobResult::Interrupted(2), &[term, term]);
         assert_eq!(it.to_string(), "interrupted by SIGINT; 2 ranks were stopped");
         assert_eq!(it.exit_code(), 130);
+        let it = outcome(JobResult::OutputFailed("the disk is full".into()), &[term, done]);
+        assert_eq!(
+            (it.to_string().as_str(), it.exit_code()),
+            ("the disk is full; 1 rank was stopped", 125)
+        );
+        let it = outcome(JobResult::OutputClosed, &[term, term]);
+        let it = Outcome { report: Some("rank 1 is gone".into()), ..it };
+        assert_eq!((it.to_string().as_str(), it.exit_code()), ("", 141));
         // A broken node agent may report such a signal.
         let it = outcome(JobResult::RankFailed(Rank(0)), &[End::Alone(Status::Killed(i32::MAX))]);
         assert_eq!(it.exit_code(), 125);

@@ -47,6 +47,11 @@ pub(crate) struct Tags {
 }
 
 impl Tags {
+    /// Ends the unfinished line, if there is one: something else has ended it.
+    pub(crate) fn end_line(&mut self) {
+        self.unfinished = None;
+    }
+
     /// Returns `bytes` of `rank` with `[rank] ` before each line. It ends an unfinished line of
     /// another rank first, so that every tag stands at the beginning of a line.
     pub(crate) fn mark(&mut self, rank: u32, bytes: &[u8]) -> Vec<u8> {

@@ -1,21 +1,23 @@
-//! Writes the ranks' output to this process's standard output and error. A thread writes it,
-//! because these streams block as long as their readers please.
+//! Writes the ranks' output, and the lines of the launcher itself, to this process's standard
+//! output and error. A thread writes it, because these streams block as long as their readers
+//! please.
 
-use std::io::{self, Write};
+use std::io;
 
 use tokio::sync::{mpsc, oneshot};
 
-use crate::message::Stream;
 use crate::output::Tags;
+use crate::stream::{Stream, StreamError};
 use crate::supervisor::Event;
 
 /// The most pieces that wait for a slow reader. Beyond them the ranks wait.
 const PIECES_WAITING: usize = 32;
 
-/// Bytes of one rank: whole lines, or a part of a long or unfinished one.
+/// Bytes of one writer: whole lines, or a part of a long or unfinished one.
 #[derive(Debug)]
 pub(crate) struct Piece {
-    pub(crate) rank: u32,
+    /// The rank, or `None` for lines of the launcher itself.
+    pub(crate) rank: Option<u32>,
     pub(crate) stream: Stream,
     pub(crate) bytes: Vec<u8>,
 }
@@ -33,6 +35,8 @@ pub(crate) struct Printer {
 pub(crate) struct Printed {
     /// Whether the last byte on standard error was no newline.
     pub(crate) unfinished_error_line: bool,
+    /// Why output of ranks is lost, if it is.
+    pub(crate) lost: Option<StreamError>,
 }
 
 impl Printer {
@@ -40,42 +44,66 @@ impl Printer {
     pub(crate) fn is_idle(&self) -> bool {
         self.pieces.capacity() == self.pieces.max_capacity()
     }
+
+    /// Prints a line of the launcher itself after the output that waits already.
+    pub(crate) fn say(&self, line: &str) {
+        let bytes = format!("{line}\n").into_bytes();
+        let (pieces, piece) =
+            (self.pieces.clone(), Piece { rank: None, stream: Stream::Err, bytes });
+        // The job must not wait for a slow reader. Fails only if the thread is gone.
+        tokio::spawn(async move { pieces.send(piece).await.ok() });
+    }
 }
 
-/// Starts the printing thread. It sends `Event::OutputClosed` when standard output has no reader
-/// any more, and drops later output.
+/// Starts the printing thread. If a stream takes no more output of ranks, it sends
+/// `Event::OutputLost` once, and drops later output.
 pub(crate) fn start(tag_output: bool, events: mpsc::UnboundedSender<Event>) -> io::Result<Printer> {
     let (pieces, mut pieces_rx) = mpsc::channel::<Piece>(PIECES_WAITING);
     let (finished, done) = oneshot::channel();
     std::thread::Builder::new().name("ringrun-print".into()).spawn(move || {
-        let (mut out, mut err) = (tag_output.then(Tags::default), tag_output.then(Tags::default));
-        let mut printed = Printed { unfinished_error_line: false };
-        let mut open = true;
+        let [mut out, mut err] = [(); 2].map(|()| Writer::new(tag_output));
+        let mut lost = None;
         while let Some(piece) = pieces_rx.blocking_recv() {
-            let tags = if piece.stream == Stream::Out { &mut out } else { &mut err };
-            if open && print(&piece, tags.as_mut()).is_err() && piece.stream == Stream::Out {
-                open = false;
-                events.send(Event::OutputClosed).ok();
-            }
-            if piece.stream == Stream::Err {
-                printed.unfinished_error_line = !piece.bytes.ends_with(b"\n");
+            let writer = if piece.stream == Stream::Out { &mut out } else { &mut err };
+            if piece.rank.is_none() {
+                // A line of the launcher explains the end of the job. Its loss changes nothing.
+                writer.print(&piece).ok();
+            } else if lost.is_none()
+                && let Err(error) = writer.print(&piece)
+            {
+                lost = Some(error);
+                events.send(Event::OutputLost(error)).ok();
             }
         }
         // The launcher may have given up waiting.
-        finished.send(printed).ok();
+        finished.send(Printed { unfinished_error_line: err.is_unfinished, lost }).ok();
     })?;
     Ok(Printer { pieces, done })
 }
 
-fn print(piece: &Piece, tags: Option<&mut Tags>) -> io::Result<()> {
-    let marked = tags.map(|tags| tags.mark(piece.rank, &piece.bytes));
-    let bytes = marked.as_ref().unwrap_or(&piece.bytes);
-    match piece.stream {
-        Stream::Out => {
-            let mut out = io::stdout().lock();
-            out.write_all(bytes)?;
-            out.flush()
-        }
-        Stream::Err => io::stderr().lock().write_all(bytes),
+/// The state of one stream.
+struct Writer {
+    tags: Option<Tags>,
+    /// Whether the last byte was no newline.
+    is_unfinished: bool,
+}
+
+impl Writer {
+    fn new(tag_output: bool) -> Self {
+        Self { tags: tag_output.then(Tags::default), is_unfinished: false }
+    }
+
+    fn print(&mut self, piece: &Piece) -> Result<(), StreamError> {
+        let marked = match (piece.rank, &mut self.tags) {
+            (Some(rank), Some(tags)) => Some(tags.mark(rank, &piece.bytes)),
+            (Some(_), None) => None,
+            (None, tags) => {
+                tags.iter_mut().for_each(Tags::end_line);
+                self.is_unfinished.then(|| [b"\n", &*piece.bytes].concat())
+            }
+        };
+        let bytes = marked.as_ref().unwrap_or(&piece.bytes);
+        self.is_unfinished = bytes.last().map_or(self.is_unfinished, |last| *last != b'\n');
+        piece.stream.put(bytes)
     }
 }

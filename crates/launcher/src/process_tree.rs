@@ -70,15 +70,17 @@ pub(crate) fn inherited_value(name: &str) -> Option<Vec<u8>> {
     environment.split(|byte| *byte == 0).find_map(value)
 }
 
+/// All processes of this host.
+fn processes() -> impl Iterator<Item = Process> {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.filter_map(Process::read)
+}
+
 /// All living descendants of this process.
 pub(crate) fn descendants() -> Vec<Process> {
     let mut children = HashMap::<i32, Vec<Process>>::new();
-    for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
-        let pid = entry.file_name().to_str().and_then(|name| name.parse().ok());
-        if let Some(process) = pid.and_then(Process::read) {
-            children.entry(process.parent).or_default().push(process);
-        }
-    }
+    processes().for_each(|process| children.entry(process.parent).or_default().push(process));
     let mut found = Vec::new();
     let mut parents = vec![rustix::process::getpid().as_raw_nonzero().get()];
     while let Some(parent) = parents.pop() {
@@ -93,7 +95,16 @@ pub(crate) fn descendants() -> Vec<Process> {
 
 /// Kills the living descendants of this process that `chosen` picks, once. Returns their number.
 pub(crate) fn kill_descendants(chosen: impl Fn(&Process) -> bool) -> usize {
-    let doomed = descendants().into_iter().filter(chosen).collect::<Vec<_>>();
+    kill_each(descendants().into_iter().filter(chosen))
+}
+
+/// Kills the living processes of this host that `chosen` picks, once. Returns their number.
+pub(crate) fn kill_all(chosen: impl Fn(&Process) -> bool) -> usize {
+    kill_each(processes().filter(|process| !process.zombie && chosen(process)))
+}
+
+fn kill_each(doomed: impl Iterator<Item = Process>) -> usize {
+    let doomed = doomed.collect::<Vec<_>>();
     doomed.iter().for_each(|process| process.kill());
     doomed.len()
 }

@@ -11,6 +11,7 @@ use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
+use crate::descriptors;
 use crate::message::SECRET_BYTES;
 
 /// A port for route look-ups. Nothing is ever sent to it.
@@ -106,7 +107,7 @@ pub enum RendezvousError {
     )]
     Interface(#[from] ChooseError),
     /// The given address does not belong to this host, or the port is taken.
-    #[error("cannot listen at {address}")]
+    #[error("cannot listen at {address}{}", descriptors::remedy(source))]
     Listen {
         /// The address.
         address: String,
@@ -148,32 +149,22 @@ fn listen_error(address: impl ToString, source: io::Error) -> RendezvousError {
     RendezvousError::Listen { address: address.to_string(), source }
 }
 
-/// Whether `host` is this one: by name, or by an address of one of this host's interfaces. Binding
-/// a socket proves nothing: where `ip_nonlocal_bind` is set, it accepts any address.
-///
-/// # Errors
-/// The kernel does not tell which addresses this host has.
-pub(crate) fn is_this_host(host: &str) -> io::Result<bool> {
-    let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    let short = name.split('.').next().unwrap_or_default();
-    let Ok(address) = host.parse::<IpAddr>() else {
-        return Ok(host == "localhost" || host == name || host == short);
-    };
-    let address = address.to_canonical();
-    // Every address of 127.0.0.0/8 leads here, and so does the unspecified one.
-    if address.is_loopback() || address.is_unspecified() {
-        return Ok(true);
-    }
-    Ok(interfaces()?.iter().any(|interface| interface.addresses.iter().any(|it| it.ip == address)))
-}
-
-/// Resolves `address`, `address:port` or a name of this host.
+/// Resolves an address or a name of this host, and a port after a colon. An IPv6 address may stand
+/// in brackets, and does so before a port.
 fn resolve(given: &str) -> io::Result<SocketAddr> {
-    if let Ok(address) = given.parse::<IpAddr>() {
-        return Ok(SocketAddr::new(address, 0));
-    }
-    let with_port = if given.contains(':') { given.to_owned() } else { format!("{given}:0") };
-    first(with_port.to_socket_addrs()?)
+    let closed = given.strip_prefix('[').and_then(|rest| rest.split_once(']'));
+    let (host, port) = match (closed, given.split_once(':')) {
+        (Some((host, "")), _) => (host, None),
+        (Some((host, port)), _) => (host, Some(port.strip_prefix(':').unwrap_or(port))),
+        (None, Some((host, port))) if !port.contains(':') => (host, Some(port)),
+        // Two colons or more without brackets are an IPv6 address without a port.
+        (None, _) => (given, None),
+    };
+    let port = port.map_or(Ok(0), |port| {
+        port.parse::<u16>()
+            .map_err(|_| io::Error::other(format!("'{port}' is not a port from 0 to 65535")))
+    })?;
+    first((host, port).to_socket_addrs()?)
 }
 
 /// The source address of packets to `host`. Sends none.
@@ -203,21 +194,10 @@ fn first(mut addresses: impl Iterator<Item = SocketAddr>) -> io::Result<SocketAd
 mod tests {
     use ringfold_types::Chain;
 
-    use super::{address_on, interfaces, is_this_host, resolve, route_to};
+    use super::{address_on, resolve, route_to};
 
     #[test]
-    fn this_host_is_known() {
-        let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
-        let ours = interfaces().unwrap().into_iter().flat_map(|it| it.addresses);
-        let ours = ours.map(|address| address.ip.to_string());
-        let loopback = ["127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1", "0.0.0.0"];
-        let loopback = loopback.map(str::to_owned);
-        for host in ours.chain(loopback).chain(["localhost".to_owned(), name]) {
-            assert!(is_this_host(&host).unwrap(), "{host}");
-        }
-        for host in ["192.0.2.1", "2001:db8::1", "node17", "me@127.0.0.1"] {
-            assert!(!is_this_host(host).unwrap(), "{host}");
-        }
+    fn routes_are_found() {
         assert_eq!(route_to("127.0.0.1").unwrap().to_string(), "127.0.0.1");
         assert_eq!(route_to("me@127.0.0.1").unwrap().to_string(), "127.0.0.1");
     }
@@ -235,6 +215,14 @@ mod tests {
         assert_eq!(resolve("10.0.0.1").unwrap().to_string(), "10.0.0.1:0");
         assert_eq!(resolve("10.0.0.1:70").unwrap().to_string(), "10.0.0.1:70");
         assert_eq!(resolve("::1").unwrap().to_string(), "[::1]:0");
-        assert!(resolve("10.0.0.1:x").is_err());
+        assert_eq!(resolve("[::1]").unwrap().to_string(), "[::1]:0");
+        assert_eq!(resolve("[::1]:70").unwrap().to_string(), "[::1]:70");
+        assert_eq!(resolve("[fe80::1%lo]:70").unwrap().ip().to_string(), "fe80::1");
+        assert_eq!(resolve("localhost:70").unwrap().port(), 70);
+        for wrong in ["10.0.0.1:x", "10.0.0.1:99999", "[::1]x", "[::1", "::1]", "[]", ""] {
+            assert!(resolve(wrong).is_err(), "{wrong}");
+        }
+        let error = resolve("10.0.0.1:99999").unwrap_err().to_string();
+        assert_eq!(error, "'99999' is not a port from 0 to 65535");
     }
 }

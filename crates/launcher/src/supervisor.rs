@@ -9,12 +9,16 @@ use rustix::process::Signal;
 use crate::message::{Refusal, Status};
 use crate::outcome::{End, JobResult, Outcome, RankOutcome};
 use crate::placement::Placement;
+use crate::stream::StreamError;
 
 /// The time for ranks to end after they have been asked to, before they are killed.
 const STOPPING: Duration = Duration::from_secs(2);
 
 /// The time for reports of killed ranks to arrive. After it, the host counts as lost.
 const KILLING: Duration = Duration::from_secs(5);
+
+/// A grace that is practically unlimited, and that a clock can add.
+const GRACE_MAX: Duration = Duration::from_secs(100 * 365 * 86_400);
 
 /// Failures this close together count as one, and a crash is named before the failures that it
 /// caused.
@@ -28,7 +32,7 @@ pub(crate) enum Event {
     Refused { rank: Rank, refusal: Refusal },
     HostLost { host: usize, why: String },
     Interrupted(i32),
-    OutputClosed,
+    OutputLost(StreamError),
 }
 
 /// A command for every host.
@@ -65,6 +69,7 @@ pub(crate) struct Supervisor {
     phase: Phase,
     result: Option<JobResult>,
     ranks: Vec<RankState>,
+    note: Option<String>,
 }
 
 impl Supervisor {
@@ -75,12 +80,13 @@ impl Supervisor {
         now: Instant,
     ) -> Self {
         Self {
-            grace,
+            grace: grace.min(GRACE_MAX),
             time_limit: time_limit.and_then(|limit| Some((limit, now.checked_add(limit)?))),
             phase: Phase::Running,
             result: None,
             ranks: (0..placement.size).map(|_| RankState::default()).collect(),
             placement,
+            note: None,
         }
     }
 
@@ -100,6 +106,11 @@ impl Supervisor {
         }
     }
 
+    /// Takes the line that tells users about the last command, if they could not expect it.
+    pub(crate) fn take_note(&mut self) -> Option<String> {
+        self.note.take()
+    }
+
     /// Handles a deadline that may have passed.
     pub(crate) fn on_time(&mut self, now: Instant) -> Option<Command> {
         if self.deadline().is_none_or(|deadline| now < deadline) {
@@ -107,12 +118,19 @@ impl Supervisor {
         }
         match self.phase {
             Phase::Running | Phase::Grace(_) => {
-                if let Some((limit, _)) = self.time_limit.filter(|(_, at)| *at <= now) {
+                let limit = self.time_limit.filter(|(_, at)| *at <= now).map(|(limit, _)| limit);
+                self.note = self.why_to_stop(limit);
+                if let Some(limit) = limit {
                     self.result.get_or_insert(JobResult::TimeLimit(limit));
                 }
                 Some(self.stop(Signal::TERM.as_raw(), now))
             }
-            Phase::Stopping(_) => Some(self.kill(now)),
+            Phase::Stopping(_) => {
+                let (ranks, stopping) = (self.still_running(), STOPPING.as_secs());
+                self.note =
+                    Some(format!("{ranks} {stopping} s after the signal to stop: SIGKILL follows"));
+                Some(self.kill(now))
+            }
             Phase::Killing(_) => {
                 self.give_up(0..self.ranks.len(), now);
                 None
@@ -157,8 +175,8 @@ impl Supervisor {
                 }
                 Phase::Stopping(_) | Phase::Killing(_) => Some(self.kill(now)),
             },
-            Event::OutputClosed => {
-                self.result.get_or_insert(JobResult::OutputClosed);
+            Event::OutputLost(error) => {
+                self.result.get_or_insert_with(|| JobResult::of_output(error));
                 self.stop_once(now)
             }
         }
@@ -218,6 +236,36 @@ impl Supervisor {
     fn stop_once(&mut self, now: Instant) -> Option<Command> {
         let running = matches!(self.phase, Phase::Running | Phase::Grace(_));
         running.then(|| self.stop(Signal::TERM.as_raw(), now))
+    }
+
+    /// The line that says why ranks are stopped that have not failed.
+    fn why_to_stop(&self, limit: Option<Duration>) -> Option<String> {
+        let failure = match &self.result {
+            Some(JobResult::RankFailed(rank)) => format!("the failure of rank {rank}"),
+            Some(JobResult::HostLost(host, _)) => format!("the loss of host {host}"),
+            _ => return None,
+        };
+        let (ranks, grace) = (self.still_running(), self.grace.as_secs_f64());
+        let seconds = STOPPING.as_secs();
+        Some(match limit {
+            Some(limit) => {
+                let limit = limit.as_secs_f64();
+                format!(
+                    "{ranks} after {failure}, and the time limit of {limit} s is reached: \
+                         SIGTERM follows, and SIGKILL {seconds} s later"
+                )
+            }
+            None => format!(
+                "{ranks} {grace} s after {failure}: SIGTERM follows, and SIGKILL {seconds} s \
+                 later (ringrun --grace SECONDS gives survivors more time)"
+            ),
+        })
+    }
+
+    /// `2 ranks still run`.
+    fn still_running(&self) -> String {
+        let running = self.ranks.iter().filter(|rank| rank.ended.is_none()).count();
+        if running == 1 { "1 rank still runs".into() } else { format!("{running} ranks still run") }
     }
 
     fn stop(&mut self, signal: i32, now: Instant) -> Command {
@@ -333,9 +381,15 @@ mod tests {
         scenario.exit(10, 2, Status::Exited(3));
         scenario.exit(500, 0, Status::Exited(1));
         assert_eq!(scenario.wait(4_499), None);
+        assert_eq!(scenario.supervisor.take_note(), None);
         assert_eq!(scenario.wait(1), Some(TERM));
+        let note = scenario.supervisor.take_note().unwrap();
+        assert!(note.starts_with("2 ranks still run 5 s after the failure of rank 2: "), "{note}");
+        assert!(note.contains("--grace SECONDS"), "{note}");
         scenario.exit(100, 1, Status::Killed(15));
         assert_eq!(scenario.wait(1_900), Some(Command::Kill));
+        let note = scenario.supervisor.take_note().unwrap();
+        assert!(note.starts_with("1 rank still runs 2 s after the signal to stop"), "{note}");
         assert!(!scenario.supervisor.is_over());
         scenario.exit(10, 3, Status::Killed(9));
         assert!(scenario.supervisor.is_over());
@@ -375,6 +429,8 @@ mod tests {
         let mut scenario = Scenario::begin(Some(Duration::from_secs(3)));
         scenario.exit(1_000, 0, Status::Exited(7));
         assert_eq!(scenario.wait(2_000), Some(TERM));
+        let note = scenario.supervisor.take_note().unwrap();
+        assert!(note.contains("the time limit of 3 s") && !note.contains("--grace"), "{note}");
         assert_eq!(scenario.supervisor.outcome().result, JobResult::RankFailed(Rank(0)));
     }
 

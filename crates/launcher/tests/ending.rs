@@ -2,8 +2,10 @@
 
 mod support;
 
+use std::os::unix::fs::PermissionsExt;
+
 use rustix::process::Signal;
-use support::{Running, assert_gone, mark, ringrun, run};
+use support::{Folder, Running, assert_gone, mark, ringrun, run};
 
 #[test]
 fn success_says_nothing() {
@@ -89,6 +91,29 @@ fn programs_that_cannot_run_are_named() {
     let line = done.last_line();
     assert!(line.contains("'/etc/passwd' cannot be executed: Permission denied"), "{line}");
 
+    let folder = Folder::new("interpreters");
+    let script = |name: &str, text: &str| {
+        let path = folder.0.join(name);
+        std::fs::write(&path, text).unwrap();
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let lacks = [
+        ("dos.sh", "#!/bin/sh\r\necho hi\r\n", "'/bin/sh\\r' does not exist: end its lines"),
+        ("gone.sh", "#! /no/such/sh -e\necho hi\n", "'/no/such/sh' does not exist: install it"),
+    ];
+    for (name, text, words) in lacks {
+        let program = script(name, text);
+        for program in [program.as_str(), name] {
+            let mut command = ringrun(&["-n", "2", program]);
+            let path = format!("{}:/usr/bin:/bin", folder.0.display());
+            let done = Running::start(command.env("PATH", path)).finish();
+            assert_eq!(done.code, 126, "{done:?}");
+            let words = format!("program '{program}' cannot be executed: its interpreter {words}");
+            assert!(done.last_line().contains(&words), "{words} {done:?}");
+        }
+    }
+
     // Only the program itself is looked up. Its own exit status passes through.
     let done = run(&["-n", "1", "sh", "-c", "exit 127"]);
     assert_eq!(done.code, 127, "{done:?}");
@@ -111,12 +136,57 @@ fn impossible_requests_are_refused() {
         (&["--hostfile", "/dev/zero", "true"], 125, "'/dev/zero': longer than 4194304 bytes"),
         (&["-x", "SURELY_NOT_SET_ANYWHERE", "true"], 125, "pass -x SURELY_NOT_SET_ANYWHERE=VALUE"),
         (&["-n", "4"], 2, "PROGRAM"),
-        (&["-np", "x", "true"], 2, "not a number of ranks"),
+        (&["-np", "x", "true"], 2, "not a number of ranks from 1 to 65536"),
+        (&["-np", "99999999999999999999", "true"], 2, "not a number of ranks from 1 to 65536"),
+        (&["--timeout=-1", "true"], 2, "not a number of seconds, 0 or more"),
+        (&["-host", "localhost:x", "true"], 125, "'x' is not a number of slots"),
+        (&["-hots", "localhost", "true"], 2, "unexpected argument '--hots'"),
+        (&["--rendezvous-addr", "127.0.0.1:99999", "true"], 125, "not a port from 0 to 65535"),
     ] {
         let done = run(args);
         assert_eq!(done.code, code, "{args:?} {done:?}");
         assert!(done.err.contains(words), "{args:?} {done:?}");
     }
+}
+
+#[test]
+fn options_of_mpirun_may_have_one_dash() {
+    let folder = Folder::new("hostfile");
+    let file = folder.0.join("hosts");
+    std::fs::write(&file, "Localhost slots=2\n").unwrap();
+    let file = file.to_str().unwrap();
+    for args in [["-host", "LOCALHOST:2"], ["-H", "localhost:2"], ["-hostfile", file]] {
+        let done = run(&[&args[..], &["echo", "x"]].concat());
+        assert_eq!((done.code, done.lines()), (0, vec!["x"; 2]), "{args:?} {}", done.err);
+    }
+}
+
+#[test]
+fn an_address_of_the_rendezvous_may_stand_in_brackets() {
+    for address in ["[::1]", "::1", "[::1]:0", "127.0.0.1", "localhost:0"] {
+        let args =
+            ["--rendezvous-addr", address, "-n", "1", "sh", "-c", "echo $RINGFOLD_RENDEZVOUS"];
+        let done = run(&args);
+        assert_eq!(done.code, 0, "{done:?}");
+        assert!(done.out.starts_with("[::1]:") || done.out.starts_with("127.0.0.1:"), "{done:?}");
+    }
+}
+
+#[test]
+fn ringrun_says_that_it_stops_survivors() {
+    // The rank would save its state for a long time.
+    let mark = mark();
+    let script =
+        format!("[ $RINGFOLD_RANK = 1 ] && exit 3; trap '' TERM; while :; do sleep {mark}; done");
+    let done = run(&["-n", "3", "--grace", "0.5", "sh", "-c", &script]);
+    assert_eq!(done.code, 3, "{done:?}");
+    let lines = done.err.lines().collect::<Vec<_>>();
+    let stop = "ringrun: 2 ranks still run 0.5 s after the failure of rank 1: SIGTERM follows, and \
+                SIGKILL 2 s later (ringrun --grace SECONDS gives survivors more time)";
+    let kill = "ringrun: 2 ranks still run 2 s after the signal to stop: SIGKILL follows";
+    assert_eq!(lines[..2], [stop, kill], "{done:?}");
+    assert!(lines[2].ends_with("; 2 others were stopped"), "{done:?}");
+    assert_gone(&mark);
 }
 
 #[test]

@@ -146,6 +146,16 @@ fn node_agent_and_guardian_are_killed() {
 }
 
 #[test]
+fn ringrun_node_agent_and_guardian_are_killed() {
+    let (mut job, mark) = trees(&[], "");
+    let all = [&[job.pid()], &node_agent_and_guardian(&job)[..]].concat();
+    all.iter().for_each(|pid| kill(*pid, Signal::STOP));
+    all.iter().for_each(|pid| kill(*pid, Signal::KILL));
+    assert_eq!(job.wait(), -9);
+    assert_gone(&mark);
+}
+
+#[test]
 fn a_stopped_node_agent_does_not_outlive_the_job() {
     let (mut job, mark) = trees(&[], "");
     let [node_agent, guardian] = node_agent_and_guardian(&job);

@@ -21,7 +21,8 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use crate::message::{Down, HostOrder, Up};
-use crate::process_tree;
+use crate::stream::failed;
+use crate::{descriptors, process_tree};
 use ranks::Ranks;
 use relay::{Ends, LauncherLost, Reports};
 
@@ -33,13 +34,12 @@ const LAST_REPORT: Duration = Duration::from_secs(1);
 
 /// Runs the ranks until the launcher ends the job, or `guardian`, the parent, dies.
 pub(crate) fn run(guardian: Option<u32>) -> ExitCode {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = descriptors::check()
+        .and_then(|()| tokio::runtime::Builder::new_current_thread().enable_all().build());
     match runtime.and_then(|runtime| runtime.block_on(serve(guardian))) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            use io::Write;
-            writeln!(io::stderr(), "ringrun: node agent: {}", Chain(&error)).unwrap_or_default();
-            ExitCode::FAILURE
+            failed(&format!("ringrun: node agent{}", descriptors::remedy(&error)), &error, 1)
         }
     }
 }

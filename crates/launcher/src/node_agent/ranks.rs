@@ -17,9 +17,10 @@ use zeroize::Zeroizing;
 
 use super::relay::{Reports, read_stream, write_input};
 use crate::frame::encode;
-use crate::message::{HostOrder, RankOrder, Refusal, Stream, Up};
+use crate::message::{HostOrder, RankOrder, Refusal, Up};
+use crate::stream::Stream;
 use crate::trampoline::TRAMPOLINE;
-use crate::{affinity, descriptors, process_tree};
+use crate::{affinity, descriptors, process_tree, sentinel};
 
 /// The running ranks.
 #[derive(Debug, Default)]
@@ -40,14 +41,24 @@ impl Ranks {
         check(order).map_err(|refusal| (first, refusal))?;
         // Each rank needs three pipes.
         descriptors::allow(3 * order.ranks.len());
-        let cpus = affinity::assign(order).map_err(|error| {
-            let why = format!("cannot bind to cores: {error}; pass --bind-to none");
-            (first, Refusal::System(why))
-        })?;
+        let cpus = match affinity::assign(order) {
+            Ok(cpus) => cpus,
+            Err(error) if order.bind.is_none() => {
+                warn(&format!("no rank is bound to cores (--bind-to): {error}"));
+                vec![Vec::new(); order.ranks.len()]
+            }
+            Err(error) => {
+                let why = format!("cannot bind to cores: {error}; pass --bind-to none");
+                return Err((first, Refusal::System(why)));
+            }
+        };
+        // Its lack matters only if three other processes are killed.
+        sentinel::start(&order.job).ok();
         for ((rank, local_rank), cpus) in order.ranks.iter().zip(0..).zip(cpus) {
             let own = RankOrder { cpus, ..rank_order(order, *rank) };
             let pid = self.start_one(order, local_rank, own, *rank, reports).map_err(|error| {
-                (*rank, Refusal::System(format!("cannot start a process: {error}")))
+                let remedy = descriptors::remedy(&error);
+                (*rank, Refusal::System(format!("cannot start a process{remedy}: {error}")))
             })?;
             reports.event(Up::Started { rank: *rank, pid });
             // Starting many ranks takes long, and the launcher must get heartbeats meanwhile.
@@ -136,6 +147,13 @@ fn command(order: &HostOrder, rank: u32, local_rank: u32) -> Command {
         .stderr(Stdio::piped())
         .process_group(0);
     command
+}
+
+/// Prints a warning about this host.
+fn warn(text: &str) {
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    // Without a standard error there is nobody to tell.
+    Stream::Err.put(format!("ringrun: host {host}: {text}\n").as_bytes()).unwrap_or_default();
 }
 
 fn rank_order(order: &HostOrder, rank: u32) -> RankOrder {

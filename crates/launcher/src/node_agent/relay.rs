@@ -13,8 +13,9 @@ use ringfold_types::limits::HOST_SILENCE_MS;
 
 use crate::frame::{Decoder, FrameError, GREETING, encode};
 use crate::heartbeat::{Heartbeat, SilenceTimer};
-use crate::message::{Down, REFUSAL_MARK, Refusal, Stream, Up};
+use crate::message::{Down, REFUSAL_MARK, Refusal, Up};
 use crate::output::Lines;
+use crate::stream::Stream;
 
 /// The most output reports that wait for the launcher. Beyond them the ranks wait.
 const OUTPUTS_WAITING: usize = 32;
