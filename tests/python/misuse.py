@@ -27,7 +27,7 @@ def arguments(comm):
     refused(lambda: comm.all_reduce(b"read-only"), "the input is read-only")
     refused(lambda: comm.all_reduce(memoryview(four)[::2]), "not contiguous")
     refused(lambda: comm.all_reduce([1.0, 2.0]), "a list, which has no memory")
-    refused(lambda: comm.all_reduce(four, op="mean"), 'op="mean"')
+    refused(lambda: comm.all_reduce(four, op="median"), 'op="median"')
     refused(lambda: comm.all_reduce(four, op=3), "op is a int")
     refused(lambda: comm.all_reduce(four, dtype="float31"), "is no data type")
     refused(lambda: comm.all_reduce(four, op="band"), "band")

@@ -53,7 +53,8 @@ pub(crate) fn forked() {
 /// The communicators that have not left their groups. The end of the process waits for them.
 static OPEN: Mutex<Vec<Arc<Member>>> = Mutex::new(Vec::new());
 
-type Job = Box<dyn FnOnce(&mut Communicator) + Send>;
+/// A call that waits for the worker, and what learns of its end.
+type Job = (Box<dyn FnOnce(&mut Communicator) -> Outcome + Send>, Arc<Ticket>);
 
 /// A communicator and its calls.
 pub(crate) struct Member {
@@ -81,6 +82,15 @@ struct State {
     timeout: Option<Duration>,
     /// The thread in which a call runs.
     caller: Option<ThreadId>,
+    /// The thread in which functions run that learn of the end of a call.
+    calling_back: Option<ThreadId>,
+}
+
+impl State {
+    /// Whether a wait in this thread would be within a call of the communicator.
+    fn is_within(&self, thread: ThreadId) -> bool {
+        [self.caller, self.calling_back].contains(&Some(thread))
+    }
 }
 
 /// The end of an attempt to run a call in the thread that makes it.
@@ -109,6 +119,7 @@ impl Member {
                 left: None,
                 timeout: None,
                 caller: None,
+                calling_back: None,
             }),
             changed: Condvar::new(),
         });
@@ -137,7 +148,7 @@ impl Member {
             return Attempt::Ran(Err(Fault::Closed));
         }
         let caller = thread::current().id();
-        if state.caller == Some(caller) {
+        if state.is_within(caller) {
             return Attempt::Ran(Err(Fault::Nested));
         }
         if !state.queue.is_empty() {
@@ -172,9 +183,9 @@ impl Member {
         }
         self.employ(&mut state)?;
         let (ticket, timeout) = (Arc::clone(ticket), state.timeout);
-        state.queue.push_back(Box::new(move |communicator| {
-            ticket.complete(perform(communicator, timeout, work));
-        }));
+        let work =
+            Box::new(move |communicator: &mut Communicator| perform(communicator, timeout, work));
+        state.queue.push_back((work, ticket));
         drop(state);
         self.changed.notify_all();
         Ok(())
@@ -182,8 +193,8 @@ impl Member {
 
     /// Refuses a wait for calls after the one that runs in this thread.
     pub(crate) fn check_nested(&self) -> Outcome {
-        let caller = lock(&self.state).caller;
-        if caller == Some(thread::current().id()) { Err(Fault::Nested) } else { Ok(()) }
+        let is_within = lock(&self.state).is_within(thread::current().id());
+        if is_within { Err(Fault::Nested) } else { Ok(()) }
     }
 
     /// Starts the worker, if there is none.
@@ -207,7 +218,7 @@ impl Member {
                 state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
                 continue;
             };
-            let Some(job) = state.queue.pop_front() else {
+            let Some((work, ticket)) = state.queue.pop_front() else {
                 state.is_leaving = true;
                 drop(state);
                 self.changed.notify_all();
@@ -217,11 +228,17 @@ impl Member {
                 self.changed.notify_all();
                 return;
             };
-            state.caller = Some(thread::current().id());
+            let worker = Some(thread::current().id());
+            state.caller = worker;
             drop(state);
-            job(&mut communicator);
+            let outcome = work(&mut communicator);
+            // The waiter for this call finds the communicator idle.
+            let mut after = lock(&self.state);
+            (after.idle, after.caller, after.calling_back) = (Some(communicator), None, worker);
+            drop(after);
+            ticket.complete(outcome);
             state = lock(&self.state);
-            (state.idle, state.caller) = (Some(communicator), None);
+            state.calling_back = None;
         }
     }
 
