@@ -158,10 +158,10 @@ fn a_provider_may_fail_at_any_moment() {
 }
 
 /// Hosts with an aggregator, for the price of a call. `shared` hosts share each link of it.
-fn network(hosts: usize, is_exact: bool, shared: u64) -> Layout {
+fn network(hosts: usize, is_automatic: bool, shared: u64) -> Layout {
     let layout = Layout::apart(hosts);
     let byte_ps = layout.prices().link(layout.links_between()).byte_ps * shared;
-    let aggregation = Aggregation { is_exact, byte_ps, ..Aggregation::star(hosts) };
+    let aggregation = Aggregation { is_automatic, byte_ps, ..Aggregation::star(hosts) };
     layout.with_aggregation(Some(aggregation))
 }
 

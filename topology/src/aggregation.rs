@@ -63,9 +63,9 @@ pub struct Aggregation {
     pub window: usize,
     /// Bytes of the longest chunk that a member hands over.
     pub chunk_bytes: usize,
-    /// Whether sums have the bits of the ranks' own steps in the same order. Only then may
-    /// selection take the aggregators without being asked, and a call go on without them.
-    pub is_exact: bool,
+    /// Whether selection may take the aggregators without being asked. Their sums have the bits of
+    /// the ranks' own steps in the same order, and none has been given up.
+    pub is_automatic: bool,
     /// The time that a chunk spends in one aggregator, in picoseconds.
     pub latency_ps: u64,
     /// The time for which the links of the busiest aggregator are busy with one byte of a call, in
@@ -83,7 +83,7 @@ impl Aggregation {
             groups: 1,
             window: 8,
             chunk_bytes: 64 * 1024,
-            is_exact: true,
+            is_automatic: true,
             latency_ps: 5_000_000,
             byte_ps: 0,
         }

@@ -16,7 +16,7 @@ use crate::blocks::Blocks;
 use crate::connections::DIRECT_MAX;
 use crate::cost::price;
 use crate::uneven::{Uneven, even_call, measured_call};
-use possible::is_exact;
+use possible::is_automatic;
 
 pub use constraints::{Constraints, InvalidConstraints};
 pub use measured::{InvalidMeasurements, Measurements, Row, buffer_bytes};
@@ -114,9 +114,9 @@ fn choose(
     let layout = question.layout;
     let possible = |algorithm: &Algorithm| question.is_possible(algorithm);
     let allowed = |algorithm: &Algorithm| possible(algorithm) && constraints.allow(algorithm);
-    let exact = |algorithm: &Algorithm| allowed(algorithm) && is_exact(algorithm, layout);
+    let automatic = |algorithm: &Algorithm| allowed(algorithm) && is_automatic(algorithm, layout);
     let typical = question.measured_call();
-    if let Some(fastest) = typical.and_then(|call| measured.fastest(&call, layout, exact)) {
+    if let Some(fastest) = typical.and_then(|call| measured.fastest(&call, layout, automatic)) {
         return Some(fastest);
     }
     let single_copy = typical.and_then(|call| single_copy(&call, layout));
@@ -125,7 +125,7 @@ fn choose(
     }
     let estimated = |algorithm: &Algorithm| {
         let has_few_links = has_few_links(algorithm, layout);
-        exact(algorithm) && has_few_links && algorithm.has_estimate(layout)
+        automatic(algorithm) && has_few_links && algorithm.has_estimate(layout)
     };
     // Where the user allows only algorithms for shared memory, calls without it are free.
     question

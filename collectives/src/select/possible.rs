@@ -46,10 +46,10 @@ pub fn chunk_len(call: &Call, layout: &Layout) -> usize {
     (wanted / bytes).max(total.div_ceil(chunks).next_power_of_two())
 }
 
-/// Whether sums have the bits of the ranks' own steps. Those of inexact aggregators may have
-/// others, so only users may choose them.
-pub(super) fn is_exact(algorithm: &Algorithm, layout: &Layout) -> bool {
-    !algorithm.needs_provider() || layout.aggregation().is_none_or(|it| it.is_exact)
+/// Whether an algorithm may be chosen without being asked for. Only users may choose aggregators
+/// that are inexact or given up.
+pub(super) fn is_automatic(algorithm: &Algorithm, layout: &Layout) -> bool {
+    !algorithm.needs_provider() || layout.aggregation().is_none_or(|it| it.is_automatic)
 }
 
 /// Whether `algorithm` can perform `call` on ordinary buffers.

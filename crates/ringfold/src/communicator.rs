@@ -11,7 +11,7 @@ use ringfold_collectives::Algorithm;
 use ringfold_collectives::Stepper;
 use ringfold_collectives::select::{Constraints, is_possible};
 use ringfold_reduce::scale;
-use ringfold_topology::Layout;
+use ringfold_topology::{Aggregation, Layout};
 use ringfold_transport::{Exchanged, Window, close_in_children};
 use ringfold_types::{Call, Rank, ReduceOp, UnevenCall, Wire, limits};
 
@@ -617,6 +617,13 @@ impl Communicator {
                 tracing::info!("rank {rank}: reading other ranks' private memory is {memory:?}");
                 self.has_tried_peer_memory = true;
                 layout.with_peer_memory(memory)
+            }
+            Finding::GroupLost => {
+                let given_up = layout
+                    .aggregation()
+                    .cloned()
+                    .map(|aggregation| Aggregation { is_automatic: false, ..aggregation });
+                layout.with_aggregation(given_up)
             }
         };
         self.cache.forget();

@@ -407,6 +407,10 @@ pub const OFFLOAD_BEAT_MS: u64 = 100;
 /// aggregator.
 pub const OFFLOAD_SILENCE_MS: u64 = 500;
 
+/// Time in milliseconds that an aggregator may take for a result once all members have handed over
+/// its chunk, whatever else it sends.
+pub const OFFLOAD_RESULT_MS: u64 = 2_000;
+
 /// Time in milliseconds after which rank 0 first asks again for a group that was given up.
 pub const OFFLOAD_RENEWAL_MS: u64 = 5_000;
 
@@ -432,6 +436,7 @@ const _: () = assert!(
 );
 const _: () = assert!(EVIDENCE_BYTES_MAX <= OFFLOAD_OFFER_BYTES_MAX, "ranks exchange both alike");
 const _: () = assert!(OFFLOAD_SILENCE_MS >= 4 * OFFLOAD_BEAT_MS);
+const _: () = assert!(OFFLOAD_RESULT_MS > OFFLOAD_SILENCE_MS, "silence is the shorter way to tell");
 const _: () = assert!(LLDP_FILE_BYTES_MAX <= FABRIC_FILE_BYTES_MAX);
 const _: () = assert!(FABRIC_NODES_MAX <= FABRIC_PORTS_MAX);
 const _: () = assert!(LINK_BYTES_MIN.is_multiple_of(FRAGMENT_ALIGN));

@@ -200,7 +200,8 @@ pub trait Group: Send + Debug {
     fn awaited(&self) -> Awaited;
 
     /// Ends the connection to the provider at once. Every later call fails; results that have
-    /// arrived stay.
+    /// arrived stay. After `disarm` nothing makes `wake_fd` readable, or a waiting rank would never
+    /// sleep.
     fn give_up(&mut self);
 
     /// Returns the descriptor for `ppoll`. It becomes readable when a call may succeed that could

@@ -29,7 +29,7 @@ pub(crate) use self::sharing::Sharing;
 use crate::buffers::{AlignedBytes, BufferMap, Shape, User};
 use crate::cache::CompiledCall;
 use crate::error::CallError;
-use crate::offload::Handed;
+use crate::offload::{Begun, Handed};
 use crate::router::Router;
 use crate::watch::Watch;
 
@@ -86,6 +86,8 @@ pub(crate) enum Finding {
     NoStaging(io::Result<Window>),
     /// All ranks can read each other's private memory in this way.
     PeerMemory(PeerMemory),
+    /// The ranks have given up a group of in-network reduction.
+    GroupLost,
 }
 
 impl<'c> Run<'c> {
@@ -152,8 +154,12 @@ impl<'c> Run<'c> {
         watch: &Watch,
         budget: usize,
     ) -> Result<Progress, CallError> {
-        if matches!(self.phase, Phase::Settle) && !self.has_settled(router) {
-            return Ok(Progress::Idle);
+        if matches!(self.phase, Phase::Settle) {
+            match self.settle(router) {
+                Some(phase) => self.phase = phase,
+                None => return Ok(Progress::Idle),
+            }
+            return Ok(Progress::Moved);
         }
         let tag = self.call.tag;
         let progress = match &mut self.phase {
@@ -191,19 +197,23 @@ impl<'c> Run<'c> {
                 }
                 (made, _) => Phase::Found(Box::new(Finding::NoStaging(made))),
             },
-            Phase::Settle => Phase::Steps,
             phase => phase,
         };
         Ok(Progress::Moved)
     }
 
     /// Begins the lanes that hand over chunks, once the ranks have decided which groups serve this
-    /// call. Returns whether they have.
-    fn has_settled(&mut self, router: &Router) -> bool {
+    /// call. Returns the next phase then. After the loss of a group only calls that users give to
+    /// the groups go on in this way.
+    fn settle(&mut self, router: &Router) -> Option<Phase> {
         let CompiledCall { program, handed, .. } = self.call.compiled;
-        let Some(offload) = router.offload() else { return true };
-        if !offload.begin(self.call.seq) {
-            return false;
+        let Some(offload) = router.offload() else { return Some(Phase::Steps) };
+        match offload.begin(self.call.seq) {
+            Begun::Undecided => return None,
+            Begun::Lost if self.call.layout.aggregation().is_some_and(|it| it.is_automatic) => {
+                return Some(Phase::Found(Box::new(Finding::GroupLost)));
+            }
+            Begun::Lost | Begun::Whole => {}
         }
         self.stepper.start_with_provider(program);
         for (lane, handed) in handed.iter().enumerate() {
@@ -214,7 +224,7 @@ impl<'c> Run<'c> {
                 self.stepper.fall_back(program, lane, 0);
             }
         }
-        true
+        Some(Phase::Steps)
     }
 
     /// Has the members' own steps take the place of a group that was given up.

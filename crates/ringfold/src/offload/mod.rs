@@ -12,6 +12,9 @@
 //! compute. From its answer on, a member takes no result that has not arrived yet. The term ends
 //! before the first chunk whose result has arrived at no member. A member that lacks an earlier
 //! result asks the one that has most results for it.
+//!
+//! The answers also say in which call each rank is, and a rank begins no further one until all have
+//! answered. From the call after the latest one on, selection does without the groups.
 
 mod background;
 mod question;
@@ -26,7 +29,7 @@ use std::sync::Arc;
 use ringfold_bootstrap::Inquirer;
 use ringfold_transport::offload::Reduction;
 
-pub(crate) use shared::{FIRST, Shared, ready};
+pub(crate) use shared::{Begun, FIRST, Shared, ready};
 pub(crate) use site::{ASK, AggregatorSite, Site, ticket};
 
 /// The end of a communicator's caller.
@@ -50,9 +53,8 @@ impl Offload {
         Self { shared, inquirer }
     }
 
-    /// Notes that call `seq` begins. Returns false while the ranks decide whether a renewed group
-    /// serves this call: the caller then tries again.
-    pub(crate) fn begin(&self, seq: u64) -> bool {
+    /// Notes that call `seq` begins.
+    pub(crate) fn begin(&self, seq: u64) -> Begun {
         self.shared.lock().begin(seq)
     }
 
@@ -102,7 +104,7 @@ impl Offload {
 
     /// Ends all groups at once, because the communicator has failed.
     pub(crate) fn withdraw(&self) {
-        self.shared.lock().terms().for_each(term::Term::withdraw);
+        self.shared.lock().terms().for_each(term::Term::freeze);
     }
 }
 

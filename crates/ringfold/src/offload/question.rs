@@ -21,6 +21,9 @@ pub(super) enum Question {
     /// Has each member connected, and in which call is it? The answer is a `Readiness`. The number
     /// is that of the attempt.
     Ready(u64),
+    /// How far has each member come? The answer is a `Position`, and everything goes on. The number
+    /// tells such questions apart.
+    Progress(u64),
 }
 
 /// A question, with the group and the term that it is about.
@@ -31,13 +34,15 @@ pub(super) struct About {
     pub(super) question: Question,
 }
 
-/// How far a member has come in a term.
+/// How far a rank has come in a term.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Position {
-    /// Chunks handed over.
+    /// Chunks handed over, if the rank is a member.
     pub(super) posted: u64,
-    /// Results that have arrived.
+    /// Results that have arrived, if it is one.
     pub(super) arrived: u64,
+    /// The latest call that uses groups.
+    pub(super) seq: u64,
 }
 
 /// Whether a member can use a new term.
@@ -55,6 +60,7 @@ impl About {
             Question::Result(number) => (2, *number, &[]),
             Question::Connect(ticket) => (3, 0, ticket),
             Question::Ready(attempt) => (4, *attempt, &[]),
+            Question::Progress(number) => (5, *number, &[]),
         };
         let mut bytes = vec![kind, self.group];
         bytes.extend(self.term.to_le_bytes());
@@ -72,6 +78,7 @@ impl About {
             2 => Question::Result(number),
             3 if ticket.len() <= OFFLOAD_TICKET_BYTES_MAX => Question::Connect(ticket.to_vec()),
             4 => Question::Ready(number),
+            5 => Question::Progress(number),
             _ => return None,
         };
         let has_ticket = matches!(question, Question::Connect(_));
@@ -82,13 +89,13 @@ impl About {
 
 impl Position {
     pub(super) fn encode(self) -> Vec<u8> {
-        [self.posted.to_le_bytes(), self.arrived.to_le_bytes()].concat()
+        [self.posted, self.arrived, self.seq].map(u64::to_le_bytes).concat()
     }
 
     pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
-        let ([posted, arrived], []) = bytes.as_chunks::<8>() else { return None };
-        let [posted, arrived] = [posted, arrived].map(|it| u64::from_le_bytes(*it));
-        (arrived <= posted).then_some(Self { posted, arrived })
+        let ([posted, arrived, seq], []) = bytes.as_chunks::<8>() else { return None };
+        let [posted, arrived, seq] = [posted, arrived, seq].map(|it| u64::from_le_bytes(*it));
+        (arrived <= posted).then_some(Self { posted, arrived, seq })
     }
 }
 
@@ -116,6 +123,7 @@ mod tests {
             Question::Result(1 << 40),
             Question::Connect(vec![1, 2, 3]),
             Question::Ready(5),
+            Question::Progress(1 << 50),
         ] {
             let about = about(question);
             assert_eq!(About::decode(&about.encode()), Some(about));
@@ -132,10 +140,10 @@ mod tests {
 
     #[test]
     fn answers_travel_and_nonsense_is_refused() {
-        let position = Position { posted: 9, arrived: 7 };
+        let position = Position { posted: 9, arrived: 7, seq: 1 << 33 };
         assert_eq!(Position::decode(&position.encode()), Some(position));
-        assert_eq!(Position::decode(&Position { posted: 1, arrived: 2 }.encode()), None);
-        assert_eq!(Position::decode(&[0; 15]), None);
+        assert_eq!(Position::decode(&Position { arrived: 10, ..position }.encode()), None);
+        assert_eq!(Position::decode(&[0; 23]), None);
         let readiness = Readiness { is_ready: true, seq: 1 << 33 };
         assert_eq!(Readiness::decode(&readiness.encode()), Some(readiness));
         assert_eq!(Readiness::decode(&[1; 8]), None);

@@ -5,10 +5,11 @@ use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::time::{Duration, Instant};
 
 use ringfold_bootstrap::{Inquirer, Respondent};
 use ringfold_transport::offload::{Group as Connected, OffloadError};
-use ringfold_types::Rank;
+use ringfold_types::{Rank, limits};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{EventfdFlags, eventfd};
 
@@ -17,6 +18,9 @@ use super::question::{About, Position, Question, Readiness};
 use super::renewal::{self, Renewed};
 use super::site::Site;
 use super::term::Term;
+
+/// The time after which a question that has no answer is asked again.
+const AGAIN: Duration = Duration::from_millis(limits::OFFLOAD_SILENCE_MS);
 
 /// The groups of a communicator, for its caller and its control thread.
 #[derive(Debug)]
@@ -48,8 +52,15 @@ struct Group {
     member: Option<u16>,
     /// The number of the term in use.
     number: u32,
+    /// How far this rank had come when it was first asked, which ends the term. Until that is
+    /// given up, this rank begins no further call.
+    position: Option<Position>,
     /// Whether that term was given up.
     is_given_up: bool,
+    /// The first call after a term was given up.
+    lost_from: Option<u64>,
+    /// When this rank last asked.
+    asked: Option<Instant>,
     /// This member's end of it.
     term: Option<Term>,
     /// The term that follows it.
@@ -86,7 +97,16 @@ impl Shared {
         let group = |end: Option<(u16, Box<dyn Connected>)>| {
             let (member, connected) = end.unzip();
             let term = connected.map(|connected| Term::new(FIRST, connected));
-            Group { member, number: FIRST, is_given_up: false, term, next: None }
+            Group {
+                member,
+                number: FIRST,
+                position: None,
+                is_given_up: false,
+                lost_from: None,
+                asked: None,
+                term,
+                next: None,
+            }
         };
         let groups: Vec<Group> = groups.into_iter().map(group).collect();
         for term in groups.iter().filter_map(|group| group.term.as_ref()) {
@@ -131,15 +151,16 @@ impl Shared {
         let mut asked = Vec::new();
         let mut state = self.lock();
         for (at, group) in (0..).zip(&mut state.groups) {
-            let Some(term) = &mut group.term else { continue };
-            moved |= term.poll();
-            if let Some(reason) = term.take_fault() {
-                let (rank, name) = (self.rank, self.site.name(at.into()));
-                tracing::warn!("rank {rank} gives up in-network reduction by {name}: {reason}");
+            if let Some(term) = &mut group.term {
+                moved |= term.poll();
+                if let Some(reason) = term.take_fault() {
+                    let (rank, name) = (self.rank, self.site.name(at.into()));
+                    tracing::warn!("rank {rank} gives up in-network reduction by {name}: {reason}");
+                }
             }
-            let number = term.number;
+            let number = group.number;
             let about = |(rank, question)| (rank, About { group: at, term: number, question });
-            asked.extend(term.due().into_iter().map(about));
+            asked.extend(group.due().into_iter().map(about));
         }
         drop(state);
         for (rank, about) in asked {
@@ -239,27 +260,71 @@ fn watch(epoll: &OwnedFd, term: &Term) -> io::Result<()> {
     Ok(epoll::add(epoll, term.wake_fd(), EventData::new_u64(1), EventFlags::IN)?)
 }
 
-impl State {
-    /// Notes that call `seq` begins, and begins the terms that follow. Returns false while it is
-    /// not decided which term serves the call.
-    pub(super) fn begin(&mut self, seq: u64) -> bool {
-        let is_undecided = |group: &Group| {
-            let next = group.next.as_ref();
-            next.is_some_and(|it| it.start.is_none() && it.promised.is_some_and(|at| at < seq))
+/// The terms that serve a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Begun {
+    /// The ranks are deciding. The caller tries again.
+    Undecided,
+    /// A term was given up before this call: the same answer on all ranks.
+    Lost,
+    /// No term was given up before this call.
+    Whole,
+}
+
+impl Group {
+    /// Whether this rank waits until the ranks have decided which term serves call `seq`.
+    fn is_undecided(&self, seq: u64) -> bool {
+        let is_ending = self.position.is_some_and(|it| it.seq < seq) && !self.is_given_up;
+        let next = self.next.as_ref();
+        is_ending
+            || next.is_some_and(|it| it.start.is_none() && it.promised.is_some_and(|at| at < seq))
+    }
+
+    /// Puts term `number` in the place of the one before, which was given up.
+    fn renew(&mut self, number: u32, connected: Option<Box<dyn Connected>>) {
+        self.number = number;
+        self.position = None;
+        self.is_given_up = false;
+        self.asked = None;
+        self.term = connected.map(|connected| Term::new(number, connected));
+    }
+
+    /// The questions that are due, each with the rank to ask. `None` means all.
+    fn due(&mut self) -> Vec<(Option<Rank>, Question)> {
+        let is_ending = self.position.is_some() && !self.is_given_up;
+        let questions = match &mut self.term {
+            None if is_ending => vec![(None, Question::Positions)],
+            None => Vec::new(),
+            Some(term) => {
+                if let Some(question) = term.take_question() {
+                    return vec![(None, question)];
+                }
+                term.open_questions()
+            }
         };
-        if self.groups.iter().any(is_undecided) {
-            return false;
+        if questions.is_empty() || self.asked.is_some_and(|asked| asked.elapsed() < AGAIN) {
+            return Vec::new();
+        }
+        self.asked = Some(Instant::now());
+        questions
+    }
+}
+
+impl State {
+    /// Notes that call `seq` begins, and begins the terms that follow.
+    pub(super) fn begin(&mut self, seq: u64) -> Begun {
+        if self.groups.iter().any(|group| group.is_undecided(seq)) {
+            return Begun::Undecided;
         }
         self.seq = seq;
         for group in &mut self.groups {
             let is_due = |next: &mut Next| next.start.is_some_and(|start| start <= seq);
             if let Some(next) = group.next.take_if(is_due) {
-                group.number = next.number;
-                group.is_given_up = false;
-                group.term = next.group.map(|connected| Term::new(next.number, connected));
+                group.renew(next.number, next.group);
             }
         }
-        true
+        let is_lost = |group: &Group| group.lost_from.is_some_and(|from| from <= seq);
+        if self.groups.iter().any(is_lost) { Begun::Lost } else { Begun::Whole }
     }
 
     pub(super) fn term(&mut self, group: usize) -> Option<&mut Term> {
@@ -284,26 +349,34 @@ impl Respondent for Shared {
         let mut state = self.lock();
         let seq = state.seq;
         let Some(group) = state.groups.get_mut(at) else { return Vec::new() };
-        let is_it = |it: &&mut Term| it.number == term;
         match question {
             Question::Positions => {
                 // A member that has begun no call since the term was decided freezes it unused.
-                let next = group.next.as_mut().filter(|next| next.number == term);
-                if let Some(next) = next.filter(|next| next.start.is_some()) {
-                    let connected = next.group.take();
-                    group.number = term;
-                    group.is_given_up = false;
-                    group.term = connected.map(|connected| Term::new(term, connected));
-                    group.next = None;
+                let is_due = |next: &mut Next| next.number == term && next.start.is_some();
+                if let Some(next) = group.next.take_if(is_due) {
+                    group.renew(term, next.group);
                 }
-                let position = group.term.as_mut().filter(is_it).map(|term| term.freeze().encode());
+                if group.number != term {
+                    return Vec::new();
+                }
+                let position = *group.position.get_or_insert_with(|| match &mut group.term {
+                    Some(term) => {
+                        term.freeze();
+                        term.position(seq)
+                    }
+                    None => Position { posted: 0, arrived: 0, seq },
+                });
                 drop(state);
                 self.wake();
-                position.unwrap_or_default()
+                position.encode()
+            }
+            Question::Progress(_) => {
+                let term = group.term.as_ref().filter(|it| it.number == term);
+                term.map_or_else(Vec::new, |term| term.position(seq).encode())
             }
             Question::Result(number) => {
-                let term = group.term.as_mut().filter(is_it);
-                let result = term.as_ref().and_then(|term| term.retained(number));
+                let term = group.term.as_ref().filter(|it| it.number == term);
+                let result = term.and_then(|term| term.retained(number));
                 result.map_or_else(Vec::new, |bytes| [&[1], bytes].concat())
             }
             Question::Ready(_) => {
@@ -330,9 +403,17 @@ impl Respondent for Shared {
         match question {
             Question::Positions if group.number == number => {
                 let is_first = !std::mem::replace(&mut group.is_given_up, true);
-                let (end, holder) = furthest(answers);
-                if let Some(term) = &mut group.term {
-                    term.end(end, holder);
+                let positions: Vec<Option<Position>> =
+                    answers.iter().map(|answer| Position::decode(answer)).collect();
+                let (end, holder) = furthest(&positions);
+                if let Some(term) = &mut group.term
+                    && term.end(end, holder)
+                {
+                    group.asked = None;
+                }
+                if is_first {
+                    let latest = positions.iter().flatten().map(|it| it.seq).max().unwrap_or(0);
+                    group.lost_from.get_or_insert(latest + 1);
                 }
                 if let (true, Rank(0), Some(inquirer)) = (is_first, self.rank, self.inquirer.get())
                 {
@@ -349,6 +430,13 @@ impl Respondent for Shared {
                     (term, [answers.first().and_then(|it| it.split_first())])
                 {
                     term.fetch(chunk, bytes);
+                }
+            }
+            Question::Progress(_) => {
+                let positions = answers.iter().filter_map(|answer| Position::decode(answer));
+                let whole = positions.map(|it| it.posted).min();
+                if let Some(term) = group.term.as_mut().filter(|term| term.number == number) {
+                    term.note_whole(whole.unwrap_or(0));
                 }
             }
             Question::Ready(_) => {
@@ -379,10 +467,10 @@ impl Respondent for Shared {
 }
 
 /// The first chunk that has a result nowhere, and a rank that has all before it.
-fn furthest(answers: &[Vec<u8>]) -> (u64, Rank) {
+fn furthest(positions: &[Option<Position>]) -> (u64, Rank) {
     let mut end = (0, Rank(0));
-    for (rank, answer) in answers.iter().enumerate() {
-        if let Some(position) = Position::decode(answer)
+    for (rank, position) in positions.iter().enumerate() {
+        if let Some(position) = position
             && position.arrived > end.0
         {
             end = (position.arrived, Rank::at(rank));

@@ -9,8 +9,8 @@ use ringfold_types::{Rank, limits};
 
 use super::question::{Position, Question};
 
-/// The time after which a question that has no answer is asked again.
-const AGAIN: Duration = Duration::from_millis(limits::OFFLOAD_SILENCE_MS);
+/// The time that the provider has for a result once all members have handed over its chunk.
+const RESULT: Duration = Duration::from_millis(limits::OFFLOAD_RESULT_MS);
 
 /// This rank's end of a group.
 #[derive(Debug)]
@@ -29,8 +29,22 @@ pub(super) struct Term {
     end: Option<End>,
     /// Results that other members had.
     fetched: BTreeMap<u64, Vec<u8>>,
-    /// When this member last asked.
-    asked: Option<Instant>,
+    /// The wait for the next result, if there is one.
+    wait: Option<Wait>,
+    /// Chunks that all members are known to have handed over.
+    whole: u64,
+    /// A question whether a late member is the reason for the wait.
+    question: Option<Question>,
+}
+
+/// A wait for a result.
+#[derive(Clone, Copy, Debug)]
+struct Wait {
+    /// The number of the chunk.
+    chunk: u64,
+    since: Instant,
+    /// How often this member has asked whether a late member is the reason.
+    asked: u32,
 }
 
 /// The end of a term.
@@ -53,7 +67,9 @@ impl Term {
             fault: None,
             end: None,
             fetched: BTreeMap::new(),
-            asked: None,
+            wait: None,
+            whole: 0,
+            question: None,
         }
     }
 
@@ -78,6 +94,9 @@ impl Term {
         let chunk = Chunk { number: self.group.posted(), tag, reduction, count };
         if self.is_frozen {
             return false;
+        }
+        if self.group.arrived() == self.group.posted() {
+            self.wait = None;
         }
         let posted = self.group.post(&chunk, bytes);
         self.note(posted)
@@ -112,16 +131,43 @@ impl Term {
             return false;
         }
         let moved = self.group.poll();
-        self.note(moved)
+        self.note(moved) | self.is_overdue()
     }
 
     /// The outcome of the group's method. Freezes the term after an error.
     fn note(&mut self, outcome: Result<bool, OffloadError>) -> bool {
-        outcome.unwrap_or_else(|error| {
-            self.fault = Some(error.to_string());
-            self.is_frozen = true;
-            true
-        })
+        outcome.unwrap_or_else(|error| self.fail(error.to_string()))
+    }
+
+    fn fail(&mut self, reason: String) -> bool {
+        self.fault = Some(reason);
+        self.freeze();
+        true
+    }
+
+    /// Whether the provider owes a result for too long, though it sends bytes. The term then fails.
+    /// A member asks the others first, since one of them may be late.
+    fn is_overdue(&mut self) -> bool {
+        let (chunk, now) = (self.group.arrived(), Instant::now());
+        let begun = Wait { chunk, since: now, asked: 0 };
+        let wait = self.wait.get_or_insert(begun);
+        if wait.chunk != chunk {
+            *wait = begun;
+        }
+        let took = now - wait.since;
+        if self.is_frozen || took < RESULT * (wait.asked + 1) {
+            return false;
+        }
+        if chunk < self.whole {
+            let millis = took.as_millis();
+            return self.fail(format!(
+                "it has sent no result of chunk {chunk} for {millis} ms, though all ranks have \
+                 handed the chunk over"
+            ));
+        }
+        wait.asked += 1;
+        self.question = Some(Question::Progress(chunk << 16 | u64::from(wait.asked)));
+        false
     }
 
     /// The reason why this member gives the group up, once.
@@ -129,10 +175,21 @@ impl Term {
         self.fault.take()
     }
 
-    /// Freezes the term. Returns how far this member has come.
-    pub(super) fn freeze(&mut self) -> Position {
+    /// Freezes the term. Its connection ends, so it wakes no thread while the ranks agree.
+    pub(super) fn freeze(&mut self) {
         self.is_frozen = true;
-        Position { posted: self.group.posted(), arrived: self.group.arrived() }
+        self.group.give_up();
+        self.group.disarm();
+    }
+
+    /// How far this member has come, in call `seq`.
+    pub(super) fn position(&self, seq: u64) -> Position {
+        Position { posted: self.group.posted(), arrived: self.group.arrived(), seq }
+    }
+
+    /// Notes that all members have handed over this many chunks.
+    pub(super) fn note_whole(&mut self, chunks: u64) {
+        self.whole = self.whole.max(chunks);
     }
 
     /// Ends the term before chunk `at`. `holder` has all results before it. Returns whether the
@@ -142,9 +199,6 @@ impl Term {
         if is_first {
             self.freeze();
             self.end = Some(End { at, holder });
-            self.group.give_up();
-            self.group.disarm();
-            self.asked = None;
         }
         is_first
     }
@@ -160,19 +214,21 @@ impl Term {
         missing.into_iter().flatten().filter(|number| !self.fetched.contains_key(number))
     }
 
-    /// The questions that are due, each with the rank to ask. `None` means all.
-    pub(super) fn due(&mut self) -> Vec<(Option<Rank>, Question)> {
-        let is_due = self.is_open() && self.asked.is_none_or(|asked| asked.elapsed() >= AGAIN);
-        if !is_due {
-            return Vec::new();
-        }
-        self.asked = Some(Instant::now());
+    /// The questions that this member asks until they have answers, each with the rank to ask.
+    /// `None` means all.
+    pub(super) fn open_questions(&self) -> Vec<(Option<Rank>, Question)> {
         match self.end {
-            None => vec![(None, Question::Positions)],
+            None if self.is_frozen => vec![(None, Question::Positions)],
+            None => Vec::new(),
             Some(End { holder, .. }) => {
                 self.lacking().map(|number| (Some(holder), Question::Result(number))).collect()
             }
         }
+    }
+
+    /// The question whether a late member is the reason for the wait, if it is due.
+    pub(super) const fn take_question(&mut self) -> Option<Question> {
+        self.question.take()
     }
 
     /// The bytes of a result that another member lacks.
@@ -200,12 +256,6 @@ impl Term {
 
     /// Cancels `arm`, also if the term has been frozen since.
     pub(super) fn disarm(&mut self) {
-        self.group.disarm();
-    }
-
-    pub(super) fn withdraw(&mut self) {
-        self.is_frozen = true;
-        self.group.give_up();
         self.group.disarm();
     }
 }

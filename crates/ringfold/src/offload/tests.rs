@@ -2,23 +2,30 @@
 //! of `f32`, in fixed point and a whole piece at a time. It has one active tree, so it refuses
 //! another.
 
+mod scripted;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
 
 use ringfold_bootstrap::Respondent as _;
 use ringfold_topology::{Aggregation, Layout, Occupancy};
 use ringfold_transport::local::Local;
 use ringfold_transport::offload::mock::Network;
 use ringfold_transport::offload::{Group, OffloadError, Properties, Provider as _, Reduction};
-use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp, Wire};
+use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp, Wire, limits};
 
 use super::question::{About, Question, Readiness};
 use super::renewal::Renewed as _;
-use super::{FIRST, Offload, Shared, Site};
+use super::{FIRST, Offload, Shared, Site, ready};
 use crate::setup::Desk;
 use crate::{Communicator, Config};
 
 const HOSTS: usize = 3;
+
+/// The timeout of calls, for a loaded machine.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Values of one are this much in fixed point.
 const ONE: f32 = 16.0;
@@ -79,9 +86,11 @@ fn combine(reduction: &Reduction, inputs: &[&[u8]], result: &mut [u8]) {
 
 /// Runs `rank_main` on ranks of hosts of their own, which share the plugin's tree. Returns the
 /// chunks that it has combined.
-fn with_plugin(algorithms: &str, rank_main: impl Fn(&mut Communicator, &Network) + Sync) -> usize {
-    let algorithms = algorithms.parse().unwrap();
-    let config = Arc::new(Config { algorithms, ..Config::default() });
+fn with_plugin(
+    algorithms: &str,
+    is_automatic: bool,
+    rank_main: impl Fn(&mut Communicator, &Network) + Sync,
+) -> usize {
     let chunks = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&chunks);
     let counting = move |reduction: &Reduction, inputs: &[&[u8]], result: &mut [u8]| {
@@ -89,22 +98,36 @@ fn with_plugin(algorithms: &str, rank_main: impl Fn(&mut Communicator, &Network)
         combine(reduction, inputs, result);
     };
     let network = Network::new(HOSTS, counting).unwrap().with_support(supports);
+    let site = || Arc::new(Plugin { network: network.clone() }) as Arc<dyn Site>;
+    with_site(algorithms, is_automatic, site, |comm| rank_main(comm, &network));
+    chunks.load(Ordering::Relaxed)
+}
+
+/// Runs `rank_main` on ranks of hosts of their own, each with a site.
+fn with_site(
+    algorithms: &str,
+    is_automatic: bool,
+    site: impl Fn() -> Arc<dyn Site> + Sync,
+    rank_main: impl Fn(&mut Communicator) + Sync,
+) {
+    let algorithms = algorithms.parse().unwrap();
+    let config = Arc::new(Config { algorithms, timeout: TIMEOUT, ..Config::default() });
     let ends = Local::mesh(HOSTS).unwrap().into_iter().map(|end| Box::new(end) as _).collect();
     let parts = Desk::new(Occupancy { ranks: HOSTS, cpus: HOSTS }, 1).parts(ends).unwrap();
-    std::thread::scope(|scope| {
+    thread::scope(|scope| {
         for mut parts in parts {
-            let (network, config, rank_main) = (&network, &config, &rank_main);
+            let (site, config, rank_main) = (&site, &config, &rank_main);
             scope.spawn(move || {
                 let rank = parts.control.rank();
-                let site: Arc<dyn Site> = Arc::new(Plugin { network: network.clone() });
+                let site = site();
                 let ticket = site.ask(0, FIRST).unwrap();
                 let member = u16::try_from(rank.0).unwrap();
-                let end = site.connect((0, FIRST), member, &ticket).unwrap();
+                let end = site.connect((0, FIRST), member, &ticket).and_then(ready).unwrap();
                 let shared = Shared::new(rank, site, vec![Some((member, end))]).unwrap();
                 let aggregation = Aggregation {
                     window: PROPERTIES.window,
                     chunk_bytes: PROPERTIES.chunk_bytes_max,
-                    is_exact: PROPERTIES.exact,
+                    is_automatic,
                     latency_ps: 0,
                     ..Aggregation::star(HOSTS)
                 };
@@ -112,15 +135,19 @@ fn with_plugin(algorithms: &str, rank_main: impl Fn(&mut Communicator, &Network)
                 parts.control.answer_by(Arc::clone(&shared) as _);
                 parts.router.set_offload(Offload::new(shared, parts.control.inquirer()));
                 let mut comm = Communicator::new(config, parts);
-                rank_main(&mut comm, network);
+                rank_main(&mut comm);
                 comm.leave().unwrap();
             });
         }
     });
-    chunks.load(Ordering::Relaxed)
 }
 
 const FORCED: &str = "allreduce:in_network";
+
+fn all_reduce(op: ReduceOp, count: usize) -> Call {
+    let (collective, data_type) = (Collective::AllReduce, DataType::F32);
+    Call { collective, count, data_type, op, root: Rank(0), wire: Wire::default() }
+}
 
 /// Values that fixed point does not hold, and their sum over all ranks.
 fn sum(comm: &mut Communicator, op: ReduceOp, count: usize) -> Vec<f32> {
@@ -131,12 +158,10 @@ fn sum(comm: &mut Communicator, op: ReduceOp, count: usize) -> Vec<f32> {
 
 #[test]
 fn auto_never_takes_an_inexact_provider() {
-    let chunks = with_plugin("", |comm, _| {
+    let chunks = with_plugin("", PROPERTIES.exact, |comm, _| {
         for count in [1, 1000, 1 << 20, 1 << 26] {
             for op in [ReduceOp::Sum, ReduceOp::Max] {
-                let (collective, data_type) = (Collective::AllReduce, DataType::F32);
-                let (root, wire) = (Rank(0), Wire::default());
-                let call = Call { collective, count, data_type, op, root, wire };
+                let call = all_reduce(op, count);
                 assert_ne!(comm.algorithm_for(&call), "in_network", "{call}");
             }
         }
@@ -147,13 +172,13 @@ fn auto_never_takes_an_inexact_provider() {
 
 #[test]
 fn users_may_choose_it_for_the_operations_that_it_has() {
-    let chunks = with_plugin(FORCED, |comm, _| {
+    let chunks = with_plugin(FORCED, PROPERTIES.exact, |comm, _| {
         // 16 times 1.01 is 16 in fixed point.
         assert!(sum(comm, ReduceOp::Sum, 100_000).iter().all(|it| *it == 3.0));
         assert!(sum(comm, ReduceOp::Max, 7).iter().all(|it| *it == 1.0));
     });
     assert_eq!(chunks, 100_000_usize.div_ceil(PROPERTIES.chunk_bytes_max / 4) + 1);
-    let chunks = with_plugin(FORCED, |comm, _| {
+    let chunks = with_plugin(FORCED, PROPERTIES.exact, |comm, _| {
         // The ranks multiply themselves, and combine other types.
         assert!(sum(comm, ReduceOp::Prod, 1000).iter().all(|it| *it == 1.01 * 1.01 * 1.01));
         let mut values = vec![1.01_f64; 1000];
@@ -165,12 +190,51 @@ fn users_may_choose_it_for_the_operations_that_it_has() {
 
 #[test]
 fn a_tree_that_is_lost_and_refused_again_leaves_the_ranks_own_steps() {
-    with_plugin(FORCED, |comm, network| {
+    with_plugin(FORCED, PROPERTIES.exact, |comm, network| {
         assert!(sum(comm, ReduceOp::Sum, 10).iter().all(|it| *it == 3.0));
         network.refuse("one active tree");
         network.kill();
         for _ in 0..3 {
             assert!(sum(comm, ReduceOp::Sum, 10).iter().all(|it| *it == 1.01 + 1.01 + 1.01));
+        }
+    });
+}
+
+/// Ranks choose again in the same call, however far apart they are when the tree is lost.
+#[test]
+fn calls_that_nobody_forced_do_without_a_lost_tree() {
+    let count = 1 << 18;
+    let call = all_reduce(ReduceOp::Sum, count);
+    for after in [0, 3] {
+        let chunks = with_plugin("", true, |comm, network| {
+            assert_eq!(comm.algorithm_for(&call), "in_network");
+            for turn in 0..12 {
+                let rank = comm.rank().index();
+                if turn == after && rank == 0 {
+                    network.kill();
+                }
+                if turn % HOSTS == rank {
+                    thread::sleep(Duration::from_millis(5));
+                }
+                let mut values = vec![1.0_f32; count];
+                comm.all_reduce(&mut values, ReduceOp::Sum).unwrap();
+                assert!(values.iter().all(|it| *it == 3.0), "turn {turn}");
+            }
+            assert_ne!(comm.algorithm_for(&call), "in_network");
+        });
+        assert!((chunks > 0) == (after > 0), "{chunks} chunks");
+    }
+}
+
+/// A tree that waits for a late rank is not given up.
+#[test]
+fn a_late_rank_is_no_fault_of_the_tree() {
+    with_plugin(FORCED, PROPERTIES.exact, |comm, _| {
+        if comm.rank() == Rank(1) {
+            thread::sleep(Duration::from_millis(5 * limits::OFFLOAD_RESULT_MS / 2));
+        }
+        for _ in 0..3 {
+            assert!(sum(comm, ReduceOp::Sum, 10).iter().all(|it| *it == 3.0));
         }
     });
 }
@@ -202,7 +266,7 @@ fn a_renewed_group_may_fail_before_its_first_call_here() {
         if Readiness::decode(&answers[0]).unwrap().is_ready {
             break (question, answers);
         }
-        std::thread::yield_now();
+        thread::yield_now();
     };
     shared.conclude(&question, &answers);
     give_up(term);

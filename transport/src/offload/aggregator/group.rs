@@ -31,6 +31,8 @@ use crate::tcp::{Liveness, Route};
 const SILENCE: Duration = Duration::from_millis(OFFLOAD_SILENCE_MS);
 const BEAT: Duration = Duration::from_millis(OFFLOAD_BEAT_MS);
 const HANDSHAKE: Duration = Duration::from_millis(HANDSHAKE_MS);
+/// Messages that one poll receives. An aggregator may send faster than this child reads.
+const MESSAGES_MAX: usize = 64;
 /// Bytes of a heartbeat's payload: two masks of children.
 const BEAT_BYTES: usize = 16;
 
@@ -167,7 +169,10 @@ impl AggregatorGroup {
         *moved |= self.begin()?;
         *moved |= self.way.poll()?;
         *moved |= self.out.flush(&mut self.way)?;
-        while self.receive()? {
+        for _ in 0..MESSAGES_MAX {
+            if !self.receive()? {
+                break;
+            }
             *moved = true;
         }
         if *moved {
@@ -219,13 +224,14 @@ impl AggregatorGroup {
         };
         let before = self.payload_filled;
         let got = self.incoming.receive(&mut self.way, dst, &mut self.payload_filled);
-        if self.payload_filled > before {
+        let is_whole = whole(got?)?;
+        // A handshake has one deadline, however its bytes arrive.
+        if matches!(self.state, State::Open) && (is_whole || self.payload_filled > before) {
             self.hear();
         }
-        if !whole(got?)? {
+        if !is_whole {
             return Ok(false);
         }
-        self.hear();
         self.message = None;
         self.head_filled = 0;
         self.act(&header)?;
@@ -419,7 +425,7 @@ impl Group for AggregatorGroup {
         if !matches!(self.state, State::Failed(_)) {
             self.state = State::Failed(OffloadError::Closed);
         }
-        self.way.close();
+        self.way.close(&self.epoll);
     }
 
     fn wake_fd(&self) -> BorrowedFd<'_> {

@@ -189,6 +189,45 @@ fn every_end_of_an_aggregator_has_its_error() {
     assert!(matches!(silent, OffloadError::Silent { millis } if millis >= 500), "{silent}");
 }
 
+/// Whether the group's descriptor is readable now.
+fn is_readable(group: &dyn Group) -> bool {
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut [PollFd::new(&group.wake_fd(), PollFlags::IN)], Some(&now)).unwrap() > 0
+}
+
+#[test]
+fn a_group_that_is_given_up_wakes_nobody() {
+    let (mut group, aggregator) = with(KEY, Child::welcome);
+    let error = until(&mut group, |_| Ok(false)).unwrap_err();
+    assert!(matches!(error, OffloadError::Closed), "{error}");
+    group.give_up();
+    group.disarm();
+    assert!(!is_readable(&*group), "the aggregator is gone");
+    assert!(matches!(group.poll(), Err(OffloadError::Closed)), "the error stays");
+    drop(group);
+    aggregator.join().unwrap();
+}
+
+#[test]
+fn a_handshake_has_one_deadline() {
+    let (mut group, aggregator) = with(KEY, |child| {
+        let (header, payload) = child.receive();
+        let challenge = Acceptor::new(KEY, &header, &payload).unwrap().challenge();
+        for byte in challenge.chunks(1) {
+            thread::sleep(BEAT * 3);
+            if child.0.write_all(byte).is_err() {
+                return;
+            }
+        }
+    });
+    let began = Instant::now();
+    let error = until(&mut group, |group| Ok(group.is_ready())).unwrap_err();
+    assert!(matches!(error, OffloadError::Silent { .. }), "{error}");
+    assert!(began.elapsed() < 2 * Duration::from_millis(limits::HANDSHAKE_MS), "{began:?}");
+    drop(group);
+    aggregator.join().unwrap();
+}
+
 #[test]
 fn a_false_result_breaks_the_group() {
     let change: [fn(&mut Header); 7] = [

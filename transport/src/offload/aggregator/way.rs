@@ -147,18 +147,21 @@ impl Way {
         }
     }
 
-    /// Ends the way. Bytes that have not left are lost. A thread closes the link, because the
-    /// aggregator may be late.
-    pub(super) fn close(&mut self) {
+    /// Ends the way. Bytes that have not left are lost, and nothing makes `epoll` readable any more.
+    /// A thread closes the link, because the aggregator may be late.
+    pub(super) fn close(&mut self, epoll: &OwnedFd) {
         self.withdraw();
+        // A closed descriptor that a forked process holds too would stay in `epoll`.
         if let Some(links) = self.links.take() {
+            epoll::delete(epoll, links.wake_fd()).ok();
             let thread = Builder::new().name("ringfold-net".into());
             // Without a thread this call closes the link.
             thread.spawn(move || drop(links)).ok();
         }
-        if let Some(socket) = &self.socket {
+        if let Some(socket) = self.socket.take() {
+            epoll::delete(epoll, &socket).ok();
             // Fails only if the connection has ended.
-            shutdown(socket, Shutdown::Both).ok();
+            shutdown(&socket, Shutdown::Both).ok();
         }
     }
 }

@@ -1,0 +1,240 @@
+//! Aggregators that follow a script instead of combining chunks, each at the end of a connection.
+
+use std::io::{self, Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::BorrowedFd;
+
+use ringfold_transport::offload::aggregator::{AggregatorGroup, Child};
+use ringfold_transport::offload::handshake::{Acceptor, Place};
+use ringfold_transport::offload::header::{HEADER_BYTES, Header, Kind};
+use ringfold_transport::offload::{Awaited, Chunk, Outcome};
+
+use super::*;
+
+const KEY: [u8; 32] = [7; 32];
+
+const BEAT: Duration = Duration::from_millis(limits::OFFLOAD_BEAT_MS);
+
+/// The abilities of the software server.
+const EXACT: Properties =
+    Properties { chunk_bytes_max: 1 << 16, window: 8, fixed_order: true, exact: true };
+
+/// The actions of an aggregator for one member, after the first chunk of that has arrived.
+type Script = fn(&mut Peer, Header);
+
+/// The aggregator's end of a connection.
+struct Peer(TcpStream);
+
+impl Peer {
+    fn receive(&mut self) -> io::Result<(Header, Vec<u8>)> {
+        let mut head = [0; HEADER_BYTES];
+        self.0.read_exact(&mut head)?;
+        let header = Header::decode(&head).unwrap();
+        let mut payload = vec![0; header.bytes as usize];
+        self.0.read_exact(&mut payload)?;
+        Ok((header, payload))
+    }
+
+    fn serve(&mut self, script: Script) {
+        let (header, payload) = self.receive().unwrap();
+        let acceptor = Acceptor::new(KEY, &header, &payload).unwrap();
+        self.0.write_all(&acceptor.challenge()).unwrap();
+        let (header, payload) = self.receive().unwrap();
+        assert_eq!(acceptor.accept(&header, &payload), Some(false));
+        self.0.write_all(&acceptor.place().welcome(0)).unwrap();
+        // A member that knows of another one's trouble hands nothing over.
+        if let Ok((header, _)) = self.receive() {
+            script(self, header);
+        }
+    }
+
+    /// Sends a heartbeat that names member 1 as late. Returns whether the member reads on.
+    fn beat(&mut self, chunk: &Header) -> bool {
+        let place = Place { group: chunk.group, epoch: chunk.epoch, child: chunk.child };
+        let masks = [0b10_u64.to_le_bytes(), 0_u64.to_le_bytes()].concat();
+        self.0.write_all(&place.message(Kind::Beat, &masks)).is_ok()
+    }
+}
+
+/// Connects members to scripted aggregators.
+#[derive(Debug)]
+struct Scripted {
+    at: SocketAddr,
+    parks: Arc<AtomicUsize>,
+}
+
+impl Site for Scripted {
+    fn name(&self, _group: usize) -> String {
+        "scripted".into()
+    }
+
+    fn ask(&self, _group: usize, term: u32) -> Result<Vec<u8>, String> {
+        if term == FIRST { Ok(Vec::new()) } else { Err("it is gone".into()) }
+    }
+
+    fn connect(
+        &self,
+        _which: (usize, u32),
+        member: u16,
+        _ticket: &[u8],
+    ) -> Result<Box<dyn Group>, OffloadError> {
+        let child = u8::try_from(member).unwrap();
+        let place = Place { group: 0, epoch: 1, child };
+        let child = Child { place, key: KEY, members: member..=member };
+        let group = AggregatorGroup::connect(self.at, child, EXACT, None)?;
+        Ok(Box::new(Counted { group, parks: Arc::clone(&self.parks) }))
+    }
+
+    fn supports(&self, _group: usize, _reduction: &Reduction) -> bool {
+        true
+    }
+}
+
+/// A group that counts how often its member has parked, or was about to.
+#[derive(Debug)]
+struct Counted {
+    group: AggregatorGroup,
+    parks: Arc<AtomicUsize>,
+}
+
+impl Group for Counted {
+    fn properties(&self) -> Properties {
+        self.group.properties()
+    }
+
+    fn is_ready(&self) -> bool {
+        self.group.is_ready()
+    }
+
+    fn post(&mut self, chunk: &Chunk, bytes: &[u8]) -> Result<bool, OffloadError> {
+        self.group.post(chunk, bytes)
+    }
+
+    fn poll(&mut self) -> Result<bool, OffloadError> {
+        self.group.poll()
+    }
+
+    fn result(&self) -> Option<Outcome<'_>> {
+        self.group.result()
+    }
+
+    fn take(&mut self) {
+        self.group.take();
+    }
+
+    fn retained(&self, number: u64) -> Option<Outcome<'_>> {
+        self.group.retained(number)
+    }
+
+    fn posted(&self) -> u64 {
+        self.group.posted()
+    }
+
+    fn arrived(&self) -> u64 {
+        self.group.arrived()
+    }
+
+    fn awaited(&self) -> Awaited {
+        self.group.awaited()
+    }
+
+    fn give_up(&mut self) {
+        self.group.give_up();
+    }
+
+    fn wake_fd(&self) -> BorrowedFd<'_> {
+        self.group.wake_fd()
+    }
+
+    fn arm(&mut self) {
+        self.group.arm();
+    }
+
+    fn disarm(&mut self) {
+        self.parks.fetch_add(1, Ordering::Relaxed);
+        self.group.disarm();
+    }
+}
+
+/// Runs `rank_main` on ranks whose aggregators follow `script`. Returns how often ranks parked.
+fn with_script(script: Script, rank_main: impl Fn(&mut Communicator) + Sync) -> usize {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = listener.local_addr().unwrap();
+    let parks = Arc::new(AtomicUsize::new(0));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for _ in 0..HOSTS {
+                let mut peer = Peer(listener.accept().unwrap().0);
+                scope.spawn(move || peer.serve(script));
+            }
+        });
+        let site = || Arc::new(Scripted { at, parks: Arc::clone(&parks) }) as Arc<dyn Site>;
+        with_site(FORCED, true, site, rank_main);
+    });
+    parks.load(Ordering::Relaxed)
+}
+
+fn assert_sums(comm: &mut Communicator, count: usize) {
+    let mut values = vec![1.0_f32; count];
+    comm.all_reduce(&mut values, ReduceOp::Sum).unwrap();
+    assert!(values.iter().all(|it| *it == 3.0));
+}
+
+/// Wake-ups of a rank for each chunk, at most. A rank that cannot sleep has thousands.
+const WAKE_UPS_MAX: usize = 20;
+
+#[test]
+fn ranks_sleep_while_they_combine_chunks_themselves() {
+    let (calls, chunks) = (4, 5);
+    let parks = with_script(
+        |_, _| {},
+        |comm| {
+            for _ in 0..calls {
+                if comm.rank() == Rank(1) {
+                    thread::sleep(Duration::from_millis(300));
+                }
+                assert_sums(comm, chunks * EXACT.chunk_bytes_max / 4);
+            }
+        },
+    );
+    let most = HOSTS * calls * chunks * WAKE_UPS_MAX;
+    assert!(parks <= most, "{parks} wake-ups, more than {most}");
+}
+
+#[test]
+fn an_aggregator_that_sends_heartbeats_alone_is_given_up() {
+    with_script(
+        |peer, chunk| {
+            while peer.beat(&chunk) {
+                thread::sleep(BEAT);
+            }
+        },
+        |comm| (0..3).for_each(|_| assert_sums(comm, 10)),
+    );
+}
+
+#[test]
+fn an_aggregator_that_floods_its_members_is_given_up() {
+    with_script(
+        |peer, chunk| while peer.beat(&chunk) {},
+        |comm| (0..3).for_each(|_| assert_sums(comm, 10)),
+    );
+}
+
+#[test]
+fn an_aggregator_that_sends_a_result_byte_by_byte_is_given_up() {
+    with_script(
+        |peer, chunk| {
+            let result = Header { kind: Kind::Result, ..chunk }.encode();
+            let values = vec![0; chunk.bytes as usize];
+            peer.0.write_all(&result).unwrap();
+            for byte in values.chunks(1) {
+                if peer.0.write_all(byte).is_err() {
+                    return;
+                }
+                thread::sleep(BEAT);
+            }
+        },
+        |comm| (0..3).for_each(|_| assert_sums(comm, 1000)),
+    );
+}
