@@ -171,6 +171,26 @@ fn a_member_that_breaks_the_protocol_is_refused() {
 }
 
 #[test]
+fn a_group_outlives_a_member_that_leaves_before_the_others_come() {
+    beside_a_job(|server, endpoint| {
+        Member::join(&endpoint, 0, 1).unwrap().leave();
+        let is_there = || {
+            let mut groups = server.stats().groups.into_iter();
+            groups.any(|it| it.group == endpoint.group && it.children.1 > 0)
+        };
+        while is_there() {
+            thread::sleep(Duration::from_millis(10));
+        }
+        let mut late = Member::join(&endpoint, 1, 1).unwrap();
+        late.post(&late.header(0, 8), &[1; 8]);
+        refused(&late.wire.receive().unwrap_err(), "child 0 has left");
+        // Both may start again.
+        let again = [0, 1].map(|child| Member::join(&endpoint, child, 2).unwrap());
+        again.into_iter().for_each(Member::leave);
+    });
+}
+
+#[test]
 fn a_slow_handshake_is_refused_and_a_slow_member_holds_nobody_else() {
     beside_a_job(|server, endpoint| {
         // A member that has sent half a chunk, and reads nothing.

@@ -206,3 +206,7 @@ impl Drop for Removed {
         self.records.remove(self.group);
     }
 }
+
+#[cfg(test)]
+#[path = "server_tests.rs"]
+mod tests;

@@ -2,6 +2,7 @@
 //! does all I/O of a group, so the core needs no lock. Groups run beside each other.
 
 use std::future::poll_fn;
+use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -27,6 +28,7 @@ use crate::uplink::Uplink;
 
 const BEAT: Duration = Duration::from_millis(limits::OFFLOAD_BEAT_MS);
 const ATTACH: Duration = Duration::from_millis(limits::AGGREGATOR_ATTACH_MS);
+const CLOSE: Duration = Duration::from_millis(limits::AGGREGATOR_CLOSE_MS);
 /// Rounds after which a busy group lets others run.
 const ROUNDS_MAX: usize = 64;
 
@@ -56,7 +58,7 @@ pub(crate) struct Session {
     beat: Interval,
     /// The time since which no child is connected.
     empty_since: Option<Instant>,
-    /// Whether all children have left as intended.
+    /// Whether all children have left as intended, or none has come for a while.
     is_over: bool,
 }
 
@@ -189,7 +191,7 @@ impl Session {
         if let (None, Some(carrier)) = (&self.links, &self.carrier) {
             let children = self.children.len();
             let opened = block_in_place(|| {
-                self.wait_for_memory();
+                self.wait_for_memory()?;
                 EpochLinks::open(&**carrier, self.at, self.key, (children, &self.lease))
             });
             match opened {
@@ -208,12 +210,21 @@ impl Session {
         self.links.as_ref()
     }
 
-    /// Waits until the links of earlier epochs have returned their memory. They close within some
-    /// seconds.
-    fn wait_for_memory(&self) {
+    /// Waits until the links of earlier epochs have returned their memory.
+    ///
+    /// # Errors
+    /// They do not close in time. The children wait for their welcome, and a thread of the runtime
+    /// for this group.
+    fn wait_for_memory(&self) -> io::Result<()> {
+        let began = Instant::now();
         while Arc::strong_count(&self.lease) > 1 {
+            if began.elapsed() > CLOSE {
+                let reason = format!("links of an earlier epoch are not closed after {CLOSE:?}");
+                return Err(io::Error::new(io::ErrorKind::TimedOut, reason));
+            }
             std::thread::sleep(Duration::from_millis(1));
         }
+        Ok(())
     }
 
     fn receive(&mut self, cx: &mut Context<'_>) -> bool {
@@ -237,7 +248,7 @@ impl Session {
     fn receive_from(&mut self, child: usize, cx: &mut Context<'_>) -> Result<bool, String> {
         let mut moved = false;
         let Some(connection) = &mut self.children[child] else { return Ok(false) };
-        let text = |e: std::io::Error| format!("its connection ended: {e}");
+        let text = |e: io::Error| format!("its connection ended: {e}");
         loop {
             if connection.message.is_none() {
                 let Some(head) = connection.header(cx).map_err(text)? else { return Ok(moved) };
@@ -247,7 +258,8 @@ impl Session {
                     self.children[child] = None;
                     self.left |= 1 << child;
                     self.count_connected();
-                    self.is_over = self.children.iter().all(Option::is_none);
+                    // Others may still be on their way.
+                    self.is_over = self.left.count_ones() as usize == self.children.len();
                     return Ok(true);
                 }
                 if header.group != self.number {

@@ -384,6 +384,10 @@ pub const AGGREGATOR_GROUPS_MAX: usize = 4_096;
 /// in that time, at first and after a restart.
 pub const AGGREGATOR_ATTACH_MS: u64 = 10_000;
 
+/// Time in milliseconds that the links of an epoch may take to close before the next epoch opens
+/// others. After it the connections carry the chunks.
+pub const AGGREGATOR_CLOSE_MS: u64 = 3_000;
+
 /// Connections that greet a group's port at a time, and that may begin to in the time between two
 /// heartbeats. Further ones wait in the kernel.
 pub const AGGREGATOR_GREETINGS_MAX: usize = 2 * AGGREGATOR_CHILDREN_MAX;
@@ -415,6 +419,7 @@ pub const OFFLOAD_RESULT_MS: u64 = 2_000;
 pub const OFFLOAD_RENEWAL_MS: u64 = 5_000;
 
 const _: () = assert!(AGGREGATOR_ATTACH_MS > HANDSHAKE_MS);
+const _: () = assert!(AGGREGATOR_CLOSE_MS < HANDSHAKE_MS, "the children wait for their welcome");
 const _: () = assert!(OFFLOAD_WINDOW <= OFFLOAD_WINDOW_MAX);
 const _: () =
     assert!(2 * OFFLOAD_WINDOW_MAX <= u8::MAX as usize + 1, "slots are numbered by a byte");

@@ -2,6 +2,7 @@
 //! of `f32`, in fixed point and a whole piece at a time. It has one active tree, so it refuses
 //! another.
 
+#[path = "scripted_tests.rs"]
 mod scripted;
 
 use std::sync::Arc;
