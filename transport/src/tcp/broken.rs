@@ -1,5 +1,8 @@
 //! The reason why a connection ended, in a form that can be reported repeatedly.
 
+use std::io;
+use std::net::SocketAddr;
+
 use rustix::io::Errno;
 
 use crate::contract::LinkFault;
@@ -9,8 +12,8 @@ use crate::contract::LinkFault;
 pub(super) enum Broken {
     /// The peer closed the connection, or its process ended.
     Closed,
-    /// No address of the peer answers.
-    Unreachable(Errno),
+    /// No address of the peer answers. This is the last one that was tried.
+    Unreachable(Errno, Option<SocketAddr>),
     /// The other end did not authenticate itself.
     Unproven,
     /// The peer wrote bytes that no rank writes.
@@ -24,7 +27,12 @@ impl Broken {
     pub(super) fn fault(self) -> LinkFault {
         match self {
             Self::Closed => LinkFault::Closed,
-            Self::Unreachable(errno) => LinkFault::Unreachable(errno.into()),
+            Self::Unreachable(errno, None) => LinkFault::Unreachable(errno.into()),
+            Self::Unreachable(errno, Some(at)) => {
+                let source = io::Error::from(errno);
+                let text = format!("{at}: {source}");
+                LinkFault::Unreachable(io::Error::new(source.kind(), text))
+            }
             Self::Unproven => LinkFault::Unproven,
             Self::Protocol(reason) => LinkFault::Protocol(reason),
             Self::Os(errno) => LinkFault::Io(errno.into()),

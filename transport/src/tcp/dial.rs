@@ -94,13 +94,13 @@ impl Dial {
                             self.step(next)
                         }
                         Ok(0) if since.elapsed() < timeout => return Ok(None),
-                        Ok(0) => self.retry(Broken::Unreachable(Errno::TIMEDOUT))?,
+                        Ok(0) => self.unreachable(Errno::TIMEDOUT)?,
                         Ok(_) => {
                             return Err(Broken::Protocol(
                                 "the connection took only a part of the hello",
                             ));
                         }
-                        Err(errno) => self.retry(Broken::Unreachable(errno))?,
+                        Err(errno) => self.unreachable(errno)?,
                     }
                 }
                 State::Challenged { socket, hello, challenge, arrived } => {
@@ -149,7 +149,7 @@ impl Dial {
     /// Opens a connection on the next route.
     fn dial(&mut self, dialer: Dialer<'_>) -> Result<State, Broken> {
         let Some(route) = self.routes.front() else {
-            return Err(Broken::Unreachable(Errno::DESTADDRREQ));
+            return Err(Broken::Unreachable(Errno::DESTADDRREQ, None));
         };
         let hello = hello(self.me, self.link).map_err(|_| Broken::Os(Errno::IO))?;
         match connecting(*route, dialer.liveness) {
@@ -158,7 +158,7 @@ impl Dial {
                 epoll::add(dialer.epoll, &socket, data, EVENTS_OF_LINKS)?;
                 Ok(State::Connecting { socket, hello, since: Instant::now() })
             }
-            Err(errno) => self.retry(Broken::Unreachable(errno)),
+            Err(errno) => self.unreachable(errno),
         }
     }
 
@@ -173,12 +173,18 @@ impl Dial {
         }
     }
 
+    /// The next route does not lead to the peer.
+    fn unreachable(&mut self, errno: Errno) -> Result<State, Broken> {
+        let at = self.routes.front().map(|route| route.to);
+        self.retry(Broken::Unreachable(errno, at))
+    }
+
     /// Schedules the next attempt, on the next route, unless it is pointless. A busy acceptor may
     /// have dropped this connection, and an acceptor that has opened the link itself will connect
     /// here. A route whose peer refuses connections is removed: the peer is gone.
     fn retry(&mut self, because: Broken) -> Result<State, Broken> {
         let failed = self.routes.pop_front();
-        if because != Broken::Unreachable(Errno::CONNREFUSED) {
+        if !matches!(because, Broken::Unreachable(Errno::CONNREFUSED, _)) {
             self.routes.extend(failed);
             self.tried += 1;
         }
@@ -189,7 +195,7 @@ impl Dial {
         let Some(next) = self.routes.front().filter(|_| self.rounds < ROUNDS_MAX) else {
             return Err(because);
         };
-        if let (Some(failed), Broken::Unreachable(errno)) = (failed, because)
+        if let (Some(failed), Broken::Unreachable(errno, _)) = (failed, because)
             && failed != *next
         {
             let (Link { peer, lane }, errno) = (self.link, std::io::Error::from(errno));
@@ -221,7 +227,8 @@ mod tests {
             let way = (0..ways).find(|last| to(*last) == front).unwrap();
             all.push((way, u64::try_from(dial.timeout().as_millis()).unwrap()));
             let errno = if refused == Some(way) { Errno::CONNREFUSED } else { Errno::TIMEDOUT };
-            if dial.retry(Broken::Unreachable(errno)).is_err() {
+            if let Err(broken) = dial.unreachable(errno) {
+                assert_eq!(broken, Broken::Unreachable(errno, Some(to(way).to)));
                 return all;
             }
         }
