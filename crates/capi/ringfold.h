@@ -281,7 +281,8 @@ enum ringfold_result ringfold_comm_rank(ringfold_comm_t comm, uint32_t *rank);
 // Writes the number of ranks.
 enum ringfold_result ringfold_comm_size(ringfold_comm_t comm, uint32_t *size);
 
-// Sets the time that a call may take. A call that takes longer fails on all ranks.
+// Sets the time that a call may take, from a millisecond to a hundred years; infinity stands for
+// the latter. A call that takes longer fails on all ranks.
 enum ringfold_result ringfold_comm_set_timeout(ringfold_comm_t comm, double seconds);
 
 // Divides the ranks into groups: ranks of one `color` get a communicator of their own. `key`

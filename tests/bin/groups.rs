@@ -5,6 +5,7 @@ use std::thread;
 use std::time::Instant;
 
 use ringfold::{Communicator, Error, ReduceOp};
+use rustix::process::{Resource, Rlimit, setrlimit};
 
 /// The groups of a rank, with their names. Each rank is in four: rows, columns, a copy, and all.
 fn groups(mut comm: Communicator, rows: u32) -> Result<Vec<(String, Communicator)>, Error> {
@@ -75,6 +76,28 @@ pub(crate) fn joining(mut comm: Communicator) -> Result<(), Error> {
         other => println!("cause none: {other:?}"),
     }
     Ok(())
+}
+
+/// Makes a group of all ranks while `who` may open `spare` more descriptors. Prints the outcome,
+/// and that of a barrier of all ranks.
+pub(crate) fn short(mut comm: Communicator, who: u32, spare: usize) -> Result<(), Error> {
+    comm.barrier()?;
+    if comm.rank().0 == who {
+        // The folder of descriptors was open, too.
+        let limit = Some((held().0 - 1 + spare) as u64);
+        setrlimit(Resource::Nofile, Rlimit { current: limit, maximum: limit })
+            .expect("limits can be lowered");
+    }
+    // A member may learn in its first call that another one has failed.
+    let group = comm.duplicate().and_then(|mut group| group.barrier().map(|()| group));
+    match &group {
+        Ok(_) => println!("group made"),
+        Err(error) => println!("group failed: {error:?}"),
+    }
+    comm.barrier()?;
+    println!("barrier passed");
+    drop(group);
+    comm.leave()
 }
 
 /// Makes `groups` groups of all ranks, uses each and drops them, `rounds` times. Prints the

@@ -36,6 +36,8 @@
 //! * `grouped VICTIM BYTES`: all-reduces BYTES bytes in four groups at once, until the groups of
 //!   VICTIM have failed. Prints each cause, and the groups that are sound;
 //! * `joining`: makes groups of all ranks until that fails, and prints the cause;
+//! * `short WHO SPARE`: makes a group of all ranks while WHO may open SPARE more descriptors, and
+//!   prints the outcome;
 //! * `churn GROUPS ROUNDS`: makes and drops GROUPS groups, ROUNDS times, and prints the descriptors
 //!   and the memory of this process;
 //! * `split COLORS ROUNDS`: splits the ranks into COLORS groups, ROUNDS times. Rank 0 prints the
@@ -131,6 +133,7 @@ fn run(args: &[String]) -> Result<(), Error> {
         Some("again") => again(comm, number(1)),
         Some("grouped") => groups::grouped(comm, Rank::at(number(1)).0, number(2)),
         Some("joining") => groups::joining(comm),
+        Some("short") => groups::short(comm, Rank::at(number(1)).0, number(2)),
         Some("churn") => groups::churn(comm, number(1), number(2)),
         Some("split") => groups::split(comm, Rank::at(number(1)).0, number(2)),
         Some("exit") if is_odd_one => {

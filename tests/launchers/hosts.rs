@@ -59,6 +59,37 @@ impl Hosts {
         }
     }
 
+    /// Gives each host these addresses, as `ADDRESS/BITS dev INTERFACE`, in place of those on the
+    /// cable. Each host reaches the `routed` address of the other one over the cable.
+    pub(crate) fn move_to(&self, addresses: [&[&str]; 2], routed: Option<[&str; 2]>) {
+        for (name, addresses) in self.names.iter().zip(addresses) {
+            ip(&format!("-n {name} addr flush dev eth0 scope global"));
+            addresses.iter().for_each(|it| drop(ip(&format!("-n {name} addr add {it}"))));
+        }
+        let Some([a, b]) = routed else { return };
+        for (name, to, own) in [(&self.names[0], b, a), (&self.names[1], a, b)] {
+            ip(&format!("-n {name} route add {to}/32 dev eth0 src {own}"));
+        }
+    }
+
+    /// Adds an interface that comes before the cable, with the same link-local address on both
+    /// hosts, as the port of a management controller has.
+    pub(crate) fn add_management(&self) {
+        for name in &self.names {
+            ip(&format!("-n {name} link add bmc0 type veth peer name bmc1"));
+            ip(&format!("-n {name} addr add 169.254.3.1/24 dev bmc0"));
+            ["bmc0", "bmc1"].iter().for_each(|it| drop(ip(&format!("-n {name} link set {it} up"))));
+        }
+    }
+
+    /// Returns `ringrun` on the first host as [`ringrun`](Self::ringrun) does, at this address.
+    pub(crate) fn ringrun_at(&self, address: &str) -> Command {
+        let mut command = self.on_first(program::binary("ringrun"));
+        command.args(["--agent", "ip netns exec", "--host", &self.slots()]);
+        command.args(["--rendezvous-addr", address]).env("RINGFOLD_JOIN_TIMEOUT", "60");
+        command
+    }
+
     /// Returns a command on the first host, with a new home and the log of the ranks.
     pub(crate) fn on_first(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new("ip");
@@ -69,10 +100,7 @@ impl Hosts {
 
     /// Returns `ringrun` on the first host, for two ranks on each. The hosts' names do not resolve.
     pub(crate) fn ringrun(&self) -> Command {
-        let mut command = self.on_first(program::binary("ringrun"));
-        command.args(["--agent", "ip netns exec", "--host", &self.slots()]);
-        command.args(["--rendezvous-addr", INSIDE[0]]);
-        command
+        self.ringrun_at(INSIDE[0])
     }
 
     /// Returns the same command with the name of an interface in place of an address.

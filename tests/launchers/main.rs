@@ -169,6 +169,60 @@ fn ringrun_on_two_hosts() {
     run_on(&hosts, hosts.ringrun_by_interface("=eth0").arg(perf()).args(ARGS), "ringrun");
 }
 
+/// Hosts whose addresses are on the loopback interface, of IPv6 alone, beside the equal address of
+/// management ports, or of IPv4 networks without a route between them.
+#[test]
+#[ignore = "wants root and ip"]
+fn ringrun_at_addresses_of_every_kind() {
+    let on_lo = ["10.77.0.1", "10.77.0.2"];
+    let v6 = ["fd00:77::1/64 dev eth0 nodad", "fd00:77::2/64 dev eth0 nodad"];
+    for (addresses, routed, at) in [
+        ([&["10.77.0.1/32 dev lo"][..], &["10.77.0.2/32 dev lo"]], Some(on_lo), on_lo[0]),
+        ([&v6[..1], &v6[1..]], None, "fd00:77::1"),
+        ([&["10.5.0.1/24 dev eth0", v6[0]], &["10.6.0.2/24 dev eth0", v6[1]]], None, "fd00:77::1"),
+    ] {
+        let Some(hosts) = Hosts::join() else { return };
+        hosts.move_to(addresses, routed);
+        hosts.add_management();
+        let mut command = hosts.ringrun_at(at);
+        command.env("RINGFOLD_TRANSPORT", "shm,tcp").arg(program::binary("rank"));
+        let outcome = Job::start(command.args(["again", "2"])).finish(DEADLINE);
+        assert!(outcome.status.success(), "{outcome:?}");
+        assert_eq!(outcome.stdout.matches("done\n").count(), 4, "{outcome:?}");
+    }
+}
+
+/// Only loopback addresses are allowed, and they lead to no other host.
+#[test]
+#[ignore = "wants root and ip"]
+fn hosts_without_common_addresses_are_named_with_them() {
+    let Some(hosts) = Hosts::join() else { return };
+    let mut command = hosts.ringrun();
+    command.env("RINGFOLD_SOCKET_IFNAME", "lo").arg(program::binary("rank"));
+    let outcome = Job::start(command.args(["again", "1"])).finish(DEADLINE);
+    assert!(!outcome.status.success() && outcome.took < DEADLINE / 2, "{outcome:?}");
+    let words = "have no addresses to reach each other: rank 0 has 127.0.0.1 on lo (leads to no \
+                 other host), ";
+    assert!(outcome.stderr.contains(words), "{outcome:?}");
+}
+
+/// The one host has no IPv4, not even on the loopback interface.
+#[test]
+#[ignore = "wants root and ip"]
+fn one_host_without_ipv4() {
+    let Some(hosts) = Hosts::join() else { return };
+    hosts.move_to([&[], &[]], None);
+    let ip = ["netns", "exec", &hosts.names[0], "ip", "addr", "del", "127.0.0.1/8", "dev", "lo"];
+    assert!(Command::new("ip").args(ip).status().unwrap().success());
+    for transport in ["shm", "tcp"] {
+        let mut command = hosts.on_first(program::binary("ringrun"));
+        command.args(["-n", "3"]).env("RINGFOLD_TRANSPORT", transport);
+        let outcome = Job::start(command.arg(program::binary("rank")).args(["again", "2"]));
+        let outcome = outcome.finish(DEADLINE);
+        assert!(outcome.status.success(), "{outcome:?}");
+    }
+}
+
 #[test]
 #[ignore = "wants root, ip and mpich"]
 fn hydra_on_two_hosts() {

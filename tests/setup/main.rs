@@ -15,6 +15,9 @@ use ringfold_tests::{Job, Outcome, needed, program};
 /// The deadline of a job, for a loaded machine.
 const DEADLINE: Duration = Duration::from_secs(120);
 
+/// Far more than ranks need to learn of a failure, and far less than the join timeout.
+const SOON: Duration = Duration::from_secs(30);
+
 fn ringrun(ranks: usize) -> Command {
     let mut command = Command::new(program::binary("ringrun"));
     command.args(["-n", &ranks.to_string(), "--timeout", "60"]);
@@ -61,6 +64,98 @@ fn the_next_program_of_a_script_joins_again() {
     let outcome = Job::start(ringrun(2).args(["sh", "-c", &script])).finish(DEADLINE);
     assert!(outcome.status.success(), "{outcome:?}");
     assert_eq!(outcome.stdout, "done\n".repeat(4), "{outcome:?}");
+}
+
+/// Runs a job that fails. Returns its standard error without the log's colours. The ranks do not
+/// wait until the join timeout.
+fn failing(command: &mut Command) -> String {
+    let outcome = Job::start(command.env("RINGFOLD_JOIN_TIMEOUT", "60")).finish(DEADLINE);
+    assert!(!outcome.status.success(), "{outcome:?}");
+    assert!(outcome.took < SOON, "{outcome:?}");
+    outcome.stderr
+}
+
+#[test]
+fn a_rank_that_ends_before_it_joins_is_named_at_once() {
+    let rank = program::binary("rank");
+    for ended in [1, 0] {
+        let script =
+            format!("[ $RINGFOLD_RANK = {ended} ] && exit 0; exec {} again 1", rank.display());
+        let said = failing(ringrun(3).args(["sh", "-c", &script]));
+        let words = format!("rank {ended} cannot join: it ended (exit status 0) before it joined");
+        assert!(said.contains(&words), "{said}");
+    }
+}
+
+/// Rank 0 listens at the address that `MASTER_ADDR` names, of either family.
+#[test]
+fn ranks_meet_at_every_loopback_address() {
+    for address in ["::1", "127.0.0.2", "localhost"] {
+        let outcomes = by_hand(2, |_, command| {
+            command.args(["again", "1"]).env("MASTER_ADDR", address);
+            command.env("RINGFOLD_JOIN_TIMEOUT", "60");
+        });
+        for outcome in outcomes {
+            assert!(outcome.status.success() && outcome.took < SOON, "{address}: {outcome:?}");
+        }
+    }
+}
+
+/// A rank that cannot look at its host, before the ranks meet.
+#[test]
+fn the_others_get_the_reason_of_a_rank_that_cannot_begin() {
+    for who in [1, 0] {
+        let outcomes = by_hand(3, |rank, command| {
+            if rank == who {
+                command.env("RINGFOLD_TOPO_FILE", "/no/such/file");
+            }
+            command.args(["again", "1"]).env("RINGFOLD_JOIN_TIMEOUT", "60");
+        });
+        let words = format!("rank {who} cannot join: RINGFOLD_TOPO_FILE cannot be used");
+        for (rank, outcome) in outcomes.iter().enumerate() {
+            assert!(!outcome.status.success() && outcome.took < SOON, "{outcome:?}");
+            assert_eq!(outcome.stderr.contains(&words), rank != who, "{outcome:?}");
+            assert!(outcome.stderr.contains("/no/such/file"), "{outcome:?}");
+        }
+    }
+}
+
+/// A rank that cannot make its shared memory, after the ranks have met.
+#[test]
+fn the_others_get_the_reason_of_a_rank_whose_setup_fails() {
+    let rank = program::binary("rank");
+    for who in [1, 0] {
+        let limited = format!("[ $RINGFOLD_RANK = {who} ] && ulimit -f 195");
+        let script = format!("{limited}; exec {} again 1", rank.display());
+        let mut command = ringrun(3);
+        let said = failing(command.env("RINGFOLD_TRANSPORT", "shm").args(["sh", "-c", &script]));
+        let reason = format!("rank {who} cannot set up shared memory");
+        let agreed = said.lines().find(|line| line.contains("the ranks agree: "));
+        let agreed = agreed.unwrap_or_else(|| panic!("{said}"));
+        assert!(agreed.contains(&reason) && agreed.contains("raise `ulimit -f`"), "{said}");
+        assert!(!said.contains("dropped its communicator"), "{said}");
+    }
+}
+
+/// All ranks of a group get the reason of the one that cannot join, also if it is the group's rank
+/// 0, at whatever moment it lacks a descriptor. The whole communicator goes on.
+#[test]
+fn a_group_that_lacks_a_rank_fails_on_all_ranks_at_once() {
+    for (who, spare) in [(0, 0), (0, 2), (1, 2), (1, 4), (2, 6), (0, 8)] {
+        let mut command = ringrun(3);
+        command.env("RINGFOLD_JOIN_TIMEOUT", "60").arg(program::binary("rank"));
+        let outcome = Job::start(command.args(["short", &who.to_string(), &spare.to_string()]));
+        let outcome = outcome.finish(DEADLINE);
+        assert!(outcome.status.success() && outcome.took < SOON, "{outcome:?}");
+        assert_eq!(outcome.stdout.matches("barrier passed").count(), 3, "{outcome:?}");
+        let (made, failed) = ("group made", "group failed: ");
+        let count = |word| outcome.stdout.matches(word).count();
+        assert!([(0, 3), (3, 0)].contains(&(count(made), count(failed))), "{spare}: {outcome:?}");
+        let names_it = ["Too many open files", "file descriptor"];
+        let names_it = names_it.iter().any(|words| outcome.stdout.contains(words));
+        assert!(count(failed) == 0 || names_it, "{outcome:?}");
+        assert!(spare > 2 || count(failed) == 3, "{outcome:?}");
+    }
 }
 
 #[test]

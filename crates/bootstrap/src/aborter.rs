@@ -10,6 +10,7 @@ use crate::arbiter::FailureReport;
 use crate::failure_cause::FailureCause;
 use crate::local_coordinator::LocalCoordinator;
 use crate::member::Command;
+use crate::message::GroupFailure;
 use crate::rank_state::RankState;
 
 /// Ends a rank's membership from any thread, even while another thread waits in a call. Clones end
@@ -45,6 +46,17 @@ impl Aborter {
                 if commands.send(Command::Report(report)).is_err() {
                     tracing::debug!("rank {} has already left; its abort has no effect", self.rank);
                 }
+            }
+        }
+    }
+
+    /// Tells the other ranks that a group of some of them cannot be made. Does not block.
+    pub(crate) fn fail_group(&self, failure: GroupFailure) {
+        match &self.route {
+            // Threads make groups without joining.
+            Route::Local(_) => {}
+            Route::Member(commands) => {
+                commands.send(Command::GroupFailed(failure)).unwrap_or_default();
             }
         }
     }

@@ -214,7 +214,7 @@ mod tests {
     }
 
     fn open() -> Open {
-        let listener = address::listen(Some([127, 0, 0, 1].into()), &[0]).unwrap();
+        let listener = address::listen(&[[127, 0, 0, 1].into()], &[0]).unwrap();
         let at = listener.local_addr().unwrap();
         let (admitted, peers) = mpsc::channel(1);
         let turned_away = Arc::new(TurnedAway::default());
@@ -307,7 +307,7 @@ mod tests {
     #[test]
     fn a_port_for_few_members_has_fewer_places() {
         run(async {
-            let listener = address::listen(Some([127, 0, 0, 1].into()), &[0]).unwrap();
+            let listener = address::listen(&[[127, 0, 0, 1].into()], &[0]).unwrap();
             let at = listener.local_addr().unwrap();
             let (admitted, _members) = mpsc::channel(1);
             let turned_away = Arc::new(TurnedAway::default());

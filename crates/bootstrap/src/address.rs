@@ -1,13 +1,15 @@
 //! Chooses the address to listen on and the address that other hosts use.
 
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::OnceLock;
 use std::time::Duration;
-use std::{fs, io};
 
 use socket2::{Domain, SockRef, Socket, TcpKeepalive, Type};
 use tokio::net::{TcpListener, TcpStream};
+
+use crate::interface::{self, Family};
 
 /// Connections that the kernel queues while the acceptor serves others.
 const BACKLOG: i32 = 4096;
@@ -17,8 +19,8 @@ pub(crate) const UNACKNOWLEDGED_MS: u64 = 20_000;
 const QUIET: Duration = Duration::from_secs(10);
 const PROBE: Duration = Duration::from_secs(2);
 const PROBES: u32 = 5;
-/// A documentation address: the route to it is the default route. Nothing is sent to it.
-const ELSEWHERE: &str = "192.0.2.1:9";
+/// Documentation addresses: the routes to them are the default routes. Nothing is sent to them.
+const ELSEWHERE: [&str; 2] = ["192.0.2.1:9", "[2001:db8::1]:9"];
 
 /// Whether `host` names this host on every host, so that only processes of one host can meet there.
 pub(crate) fn is_loopback(host: &str) -> bool {
@@ -49,27 +51,25 @@ pub fn source_toward(place: &str) -> io::Result<IpAddr> {
 }
 
 /// The address by which other hosts most likely reach this one: the source address of the default
-/// route. Without a default route, as on an isolated cluster network, it is the address on the
-/// first routed network. Without any network, it is the loopback address.
+/// route, of IPv4 or else of IPv6. Without a default route, as on an isolated cluster network, it
+/// is the best address of the interfaces. Without any network, it is the loopback address.
 #[must_use]
 pub fn default_source() -> IpAddr {
-    let default = source_toward(ELSEWHERE).ok();
-    default.or_else(nearby_source).unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST))
+    let routed = ELSEWHERE.iter().filter_map(|place| source_toward(place).ok());
+    let mut routed = routed.filter(|ip| interface::is_routed(*ip));
+    routed.next().or_else(best_address).unwrap_or_else(loopback)
 }
 
-fn nearby_source() -> Option<IpAddr> {
-    let routes = fs::read_to_string("/proc/net/route").ok()?;
-    let mut sources = inside(&routes).filter_map(|ip| source_toward(&format!("{ip}:9")).ok());
-    sources.find(|ip| !ip.is_loopback())
+fn best_address() -> Option<IpAddr> {
+    let all = interface::interfaces().ok()?;
+    Some(interface::choose(&all, None, Family::Any, false).ok()?.address)
 }
 
-/// An address in each network of `routes`, the kernel's table: a heading, then one line per route.
-/// The second column is the destination in native byte order.
-fn inside(routes: &str) -> impl Iterator<Item = Ipv4Addr> {
-    let destinations = routes.lines().skip(1).filter_map(|line| line.split_whitespace().nth(1));
-    let numbers = destinations.filter_map(|word| u32::from_str_radix(word, 16).ok());
-    // No host has the network's own address.
-    numbers.map(|number| Ipv4Addr::from(u32::from_be(number) | 1))
+/// The loopback address of this host: that of IPv4, unless only that of IPv6 can be used.
+#[must_use]
+pub fn loopback() -> IpAddr {
+    let both = [IpAddr::V4(Ipv4Addr::LOCALHOST), Ipv6Addr::LOCALHOST.into()];
+    both.into_iter().find(|ip| UdpSocket::bind((*ip, 0)).is_ok()).unwrap_or(both[0])
 }
 
 /// This host's name, as the kernel reports it.
@@ -77,26 +77,34 @@ pub(crate) fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
-/// Listens on the first free port of `ports`, on every address if `ip` is `None`.
+/// The loopback addresses of these `hosts`, which are names or addresses of this host alone.
+pub(crate) fn loopbacks(hosts: &[String]) -> Vec<IpAddr> {
+    let found = hosts.iter().filter_map(|host| (host.as_str(), 0).to_socket_addrs().ok()).flatten();
+    let mut found: Vec<IpAddr> = found.map(|at| at.ip()).filter(IpAddr::is_loopback).collect();
+    found.dedup();
+    if found.is_empty() { vec![loopback()] } else { found }
+}
+
+/// Listens on the first free port of `ports`, at the first of the addresses `ips` that this host
+/// has, or on every address if there are none.
 ///
 /// # Errors
 /// No port is free. The error is that of the last port.
-pub(crate) fn listen(ip: Option<IpAddr>, ports: &[u16]) -> io::Result<TcpListener> {
+pub(crate) fn listen(ips: &[IpAddr], ports: &[u16]) -> io::Result<TcpListener> {
+    // One socket serves both families, where the system has both.
+    const ALL: [IpAddr; 2] = [IpAddr::V6(Ipv6Addr::UNSPECIFIED), IpAddr::V4(Ipv4Addr::UNSPECIFIED)];
+    let ips = if ips.is_empty() { &ALL } else { ips };
     let mut last = io::Error::from(io::ErrorKind::InvalidInput);
     for port in ports {
-        let bound = match ip {
-            Some(ip) => bind((ip, *port).into()),
-            // One socket serves both families, where the system has both.
-            None => match bind((Ipv6Addr::UNSPECIFIED, *port).into()) {
-                Err(e) if e.kind() != io::ErrorKind::AddrInUse => {
-                    bind((Ipv4Addr::UNSPECIFIED, *port).into())
-                }
-                bound => bound,
-            },
-        };
-        match bound {
-            Ok(listener) => return Ok(listener),
-            Err(e) => last = e,
+        for ip in ips {
+            match bind((*ip, *port).into()) {
+                Ok(listener) => return Ok(listener),
+                Err(e) => last = e,
+            }
+            // Other ranks would reach the process that has this port on the first address.
+            if last.kind() == io::ErrorKind::AddrInUse {
+                break;
+            }
         }
     }
     Err(last)
@@ -125,7 +133,6 @@ fn socket(place: SocketAddr) -> io::Result<Socket> {
 /// No port is free, or the address is not this host's.
 pub fn listen_at(ip: IpAddr) -> io::Result<std::net::TcpListener> {
     let (socket, _) = reserve(ip)?;
-    show(socket.as_fd());
     socket.listen(BACKLOG)?;
     Ok(socket.into())
 }
@@ -148,9 +155,17 @@ pub(crate) fn reserve(ip: IpAddr) -> io::Result<(Socket, u16)> {
 /// # Errors
 /// The system refuses.
 pub(crate) fn listen_on(socket: Socket) -> io::Result<TcpListener> {
-    show(socket.as_fd());
     socket.listen(BACKLOG)?;
-    TcpListener::from_std(socket.into())
+    serve(socket.into())
+}
+
+/// Takes over a socket that listens already. It must not block.
+///
+/// # Errors
+/// The system refuses.
+pub(crate) fn serve(listener: std::net::TcpListener) -> io::Result<TcpListener> {
+    show(listener.as_fd());
+    TcpListener::from_std(listener)
 }
 
 /// Sends small messages immediately, and detects a peer whose host has vanished.
@@ -204,11 +219,10 @@ mod tests {
     }
 
     #[test]
-    fn networks_are_found_in_the_table_of_routes() {
-        let number = u32::from(Ipv4Addr::new(10, 99, 8, 0)).to_be();
-        let table =
-            format!("Iface\tDestination\tGateway\neth0\t{number:08X}\t00000000\neth1\nx y\n");
-        assert_eq!(inside(&table).collect::<Vec<_>>(), [Ipv4Addr::new(10, 99, 8, 1)]);
-        assert_eq!(inside("").count(), 0);
+    fn this_host_has_a_source_and_a_loopback_address() {
+        assert!(loopback().is_loopback());
+        for ip in [default_source(), loopback()] {
+            assert!(listen_at(ip).is_ok(), "{ip} is an address of this host");
+        }
     }
 }

@@ -196,6 +196,19 @@ impl Control {
         }
         self.failure_cause().map_or(Ok(()), Err)
     }
+
+    /// Ends the membership. The other ranks get [`FailureCause::Aborted`] with this reason.
+    pub fn fail(mut self, reason: String) {
+        self.left = true;
+        self.abandon(reason);
+    }
+
+    fn abandon(&mut self, reason: String) {
+        match &mut self.link {
+            Link::Local(coordinator) => coordinator.abandon(self.rank, reason),
+            Link::Member(member) => member.abandon(reason),
+        }
+    }
 }
 
 impl Drop for Control {
@@ -204,10 +217,6 @@ impl Drop for Control {
             return;
         }
         let how = if std::thread::panicking() { "panicked" } else { "dropped its communicator" };
-        let reason = format!("it {how} without leaving the job");
-        match &mut self.link {
-            Link::Local(coordinator) => coordinator.abandon(self.rank, reason),
-            Link::Member(member) => member.abandon(reason),
-        }
+        self.abandon(format!("it {how} without leaving the job"));
     }
 }

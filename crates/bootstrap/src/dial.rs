@@ -5,7 +5,7 @@
 //! is the most telling cause so far.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -46,6 +46,8 @@ pub(crate) struct Target<'a> {
     pub(crate) hosts: &'a [String],
     /// The variable or other source that names the host, as in `MASTER_ADDR`.
     pub(crate) named_by: &'a str,
+    /// Whether the launcher listens there, from before the rank began.
+    pub(crate) is_launcher: bool,
     /// Candidate ports, in order.
     pub(crate) ports: &'a [u16],
     pub(crate) greeting: &'a Greeting,
@@ -120,7 +122,8 @@ impl<'a> Dial<'a> {
     async fn rest(&mut self) -> Result<(), JoinError> {
         let share = self.pause * (self.target.rank.0 % 16) / 16;
         let until = Instant::now() + self.pause + share;
-        if until >= self.target.deadline {
+        let is_elsewhere = self.warn_at.is_none() && self.is_elsewhere();
+        if until >= self.target.deadline || is_elsewhere {
             return Err(self.give_up());
         }
         sleep(until - Instant::now()).await;
@@ -190,8 +193,20 @@ impl<'a> Dial<'a> {
         self.worst.as_ref().is_some_and(|worst| worst.cause.weight() >= 2)
     }
 
+    /// Whether the launcher listens in another network: nobody listens at its address on this
+    /// host.
+    fn is_elsewhere(&self) -> bool {
+        let Some(Failure { at: Some(at), cause: Cause::Handshake(HandshakeError::Io(e)) }) =
+            &self.worst
+        else {
+            return false;
+        };
+        self.target.is_launcher && is_closed(at.ip(), e)
+    }
+
     fn give_up(&mut self) -> JoinError {
         let Target { rank, timeout, .. } = self.target;
+        let is_elsewhere = self.is_elsewhere();
         let ours = u32::try_from(self.target.size).unwrap_or(u32::MAX);
         let searched = self.target.place();
         let Some(Failure { at, cause }) = self.worst.take() else {
@@ -218,14 +233,40 @@ impl<'a> Dial<'a> {
             Cause::Handshake(HandshakeError::Size(theirs)) => {
                 JoinError::SizeMismatch { rank, place, ours, theirs }
             }
+            // An answer of the launcher that is no answer has another kind.
+            Cause::Handshake(HandshakeError::Io(e))
+                if self.target.is_launcher && e.kind() != io::ErrorKind::Other =>
+            {
+                let named_by = self.target.named_by.into();
+                JoinError::NoLauncher {
+                    rank,
+                    place: searched,
+                    named_by,
+                    cause: e.to_string(),
+                    is_elsewhere,
+                }
+            }
             Cause::Handshake(cause) => JoinError::NoCoordinator {
                 rank,
+                cause: at
+                    .filter(|_| place != searched)
+                    .map_or_else(String::new, |at| format!("{at}: "))
+                    + &cause.to_string(),
                 place: searched,
                 timeout,
-                cause: cause.to_string(),
             },
         }
     }
+}
+
+/// Whether the error says that no process of this host listens at this address of every host.
+pub(crate) fn is_closed(ip: IpAddr, e: &io::Error) -> bool {
+    use io::ErrorKind::{AddrNotAvailable, ConnectionRefused, HostUnreachable, NetworkUnreachable};
+    let is_closed = matches!(
+        e.kind(),
+        AddrNotAvailable | ConnectionRefused | HostUnreachable | NetworkUnreachable
+    );
+    ip.to_canonical().is_loopback() && is_closed
 }
 
 impl Target<'_> {

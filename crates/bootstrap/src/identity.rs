@@ -1,12 +1,12 @@
 //! The identity of a rank and its rendezvous: discovery finds it, and joining needs it.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, TcpListener};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener};
 use std::time::Duration;
 
-use ringfold_types::Rank;
+use ringfold_types::{Rank, limits};
 
-use crate::address::{default_source, is_loopback, source_toward};
+use crate::address::{default_source, is_loopback, loopback, source_toward};
 use crate::pmi;
 use crate::secret::{Secret, SecretError};
 use crate::torch_store::TorchStore;
@@ -111,7 +111,7 @@ impl Identity {
         variable: &dyn Fn(&str) -> Option<String>,
         timeout: Duration,
     ) -> Result<Secret, SecretError> {
-        let given = Secret::given(variable)?;
+        let (given, timeout) = (Secret::given(variable)?, limits::timeout(timeout));
         let carried = match (&mut self.rendezvous, &self.carrier) {
             // All ranks take part, even those with a given secret, because a barrier waits for
             // each.
@@ -143,22 +143,23 @@ impl Identity {
     /// block to look up a name.
     #[must_use]
     pub fn source(&self) -> IpAddr {
-        const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
         let toward = |place: &str| source_toward(place).unwrap_or_else(|_| default_source());
         match &self.rendezvous {
-            Rendezvous::Alone => HERE,
+            Rendezvous::Alone => loopback(),
             Rendezvous::Ports { hosts, .. } => match hosts.first() {
                 Some(host) if !is_loopback(host) => match toward(&format!("{host}:9")) {
                     // On its own host a name may resolve to the loopback address.
                     ip if ip.is_loopback() => default_source(),
                     ip => ip,
                 },
-                _ => HERE,
+                _ => loopback(),
             },
             Rendezvous::Ask { address } => toward(address),
-            Rendezvous::Kvs(client) if client.is_one_host() => HERE,
+            Rendezvous::Kvs(client) if client.is_one_host() => loopback(),
             Rendezvous::Kvs(_) => default_source(),
-            Rendezvous::Listening(listener) => listener.local_addr().map_or(HERE, |at| at.ip()),
+            Rendezvous::Listening(listener) => {
+                listener.local_addr().map_or_else(|_| loopback(), |at| at.ip())
+            }
         }
     }
 }
@@ -177,6 +178,20 @@ impl Rendezvous {
             Self::Listening(listener) => {
                 listener.local_addr().is_ok_and(|at| at.ip().is_loopback())
             }
+        }
+    }
+}
+
+impl Rendezvous {
+    /// Whether the ranks meet at an address of IPv6.
+    #[must_use]
+    pub fn is_v6(&self) -> bool {
+        let is_v6 = |host: &str| host.parse::<Ipv6Addr>().is_ok();
+        match self {
+            Self::Ports { hosts, .. } => hosts.iter().all(|host| is_v6(host)),
+            Self::Ask { address } => address.parse().is_ok_and(|at: SocketAddr| at.is_ipv6()),
+            Self::Listening(listener) => listener.local_addr().is_ok_and(|at| at.is_ipv6()),
+            Self::Alone | Self::Kvs(_) => false,
         }
     }
 }

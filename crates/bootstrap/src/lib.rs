@@ -67,7 +67,7 @@ mod torch_store;
 mod turned_away;
 
 pub use aborter::Aborter;
-pub use address::{default_source, listen_at, show_connections, source_toward};
+pub use address::{default_source, listen_at, loopback, show_connections, source_toward};
 pub use arbiter::{Action, Arbiter, FailureReport};
 pub use call_log::{CallLog, CallName, History, Logged, Windows};
 pub use control::Control;

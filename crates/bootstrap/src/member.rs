@@ -17,7 +17,7 @@ use crate::dial::Channel;
 use crate::exchange::ExchangeError;
 use crate::failure_cause::{FailureCause, RankOnHost};
 use crate::inbound::{Inbound, Mark, receive};
-use crate::message::{FromCoordinator, ToCoordinator, decode, encode};
+use crate::message::{FromCoordinator, GroupFailure, ToCoordinator, decode, encode};
 use crate::rank_state::RankState;
 use crate::reconnect::ReturnPath;
 use crate::runtime::ControlRuntime;
@@ -47,6 +47,7 @@ pub(crate) enum Command {
     Contribute(Vec<u8>),
     Inquire(Option<u32>, Vec<u8>),
     Watch(Rank),
+    GroupFailed(GroupFailure),
     CatchUp(Mark),
     Leave,
     Abandon(String),
@@ -287,6 +288,9 @@ impl ControlTask {
                     Some(Command::Contribute(bytes)) => self.contribute(bytes),
                     Some(Command::Inquire(of, question)) => self.inquire(of, question),
                     Some(Command::Watch(peer)) => self.watch_rank(peer),
+                    Some(Command::GroupFailed(failure)) => {
+                        self.send(ToCoordinator::GroupFailed(failure));
+                    }
                     // Without a coordinator the mark is dropped: no more messages will come.
                     Some(Command::CatchUp(mark)) => match self.coordinator {
                         CoordinatorState::Connected => {
@@ -379,6 +383,7 @@ impl ControlTask {
                 self.state.conclude(&question, &answers);
             }
             Some(FromCoordinator::Left(rank)) => self.state.set_left(Rank(rank)),
+            Some(FromCoordinator::GroupFailed(failure)) => self.state.note_group_failure(failure),
             Some(FromCoordinator::Farewell | FromCoordinator::Closing) => {
                 self.coordinator = CoordinatorState::Departed;
                 self.state.set_left(Rank(0));
@@ -528,8 +533,8 @@ impl ControlTask {
 
     fn send(&mut self, message: ToCoordinator) {
         use ToCoordinator::{
-            Answer, Contribute, Goodbye, Holds, Inquire, Join, NoRoster, Reply, Report, Return,
-            Stated, Watch,
+            Answer, Contribute, Goodbye, GroupFailed, Holds, Inquire, Join, NoRoster, Reply,
+            Report, Return, Stated, Watch,
         };
         match &message {
             Report(_) | Stated(_) | Contribute(..) | Goodbye(_) => {
@@ -537,7 +542,7 @@ impl ControlTask {
             }
             // Rank 0 asks again, or does not need the answer any more, or the rank asks again.
             Answer(_) | Holds | Join(_) | NoRoster | Return(_) | Inquire(..) | Reply(..)
-            | Watch(_) => {}
+            | Watch(_) | GroupFailed(_) => {}
         }
         if self.stream.outgoing.send(message).is_err() {
             tracing::debug!("rank {} is not connected to rank 0 now", self.rank);

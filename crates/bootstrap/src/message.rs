@@ -35,6 +35,18 @@ pub(crate) enum ToCoordinator {
     Reply(u64, Vec<u8>),
     /// The rank wants to know when this rank has left.
     Watch(u32),
+    /// A group of ranks cannot be made.
+    GroupFailed(GroupFailure),
+}
+
+/// The reason why some ranks cannot make a group among themselves.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct GroupFailure {
+    /// The random number of the group.
+    pub(crate) group: u128,
+    /// The rank in the group that cannot join.
+    pub(crate) rank: u32,
+    pub(crate) reason: String,
 }
 
 /// A rank's request to join.
@@ -42,7 +54,8 @@ pub(crate) enum ToCoordinator {
 pub(crate) struct JoinRequest {
     pub(crate) rank: u32,
     pub(crate) host: String,
-    pub(crate) peer_info: Vec<u8>,
+    /// The peer information, or the reason why the rank cannot join.
+    pub(crate) peer_info: Result<Vec<u8>, String>,
     /// The port where it forwards the roster, if it may have to.
     pub(crate) relay: Option<u16>,
     /// A random number of this process for this job. It tells a rank that joins again after its
@@ -98,6 +111,8 @@ pub(crate) enum FromCoordinator {
     Answers(Vec<u8>, Vec<Vec<u8>>),
     /// The answer to `ToCoordinator::Watch`: this rank has left in peace.
     Left(u32),
+    /// A group of ranks cannot be made.
+    GroupFailed(GroupFailure),
 }
 
 /// The rank from which a child fetches the roster.
@@ -121,6 +136,8 @@ pub(crate) enum Refusal {
     Missing { ranks: Vec<u32>, turned_away: String },
     /// This rank joined and went away before all had joined.
     Lost { rank: u32 },
+    /// This rank cannot join, for this reason.
+    Failed { rank: u32, reason: String },
 }
 
 /// Encodes a message for the wire.

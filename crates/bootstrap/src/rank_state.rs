@@ -1,17 +1,18 @@
 //! The state that a rank shares with its control plane: the rank records its calls there, and the
 //! control plane sets the failure cause.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use ringfold_types::Rank;
+use ringfold_types::{Rank, limits};
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::call_log::CallLog;
 use crate::failure_cause::FailureCause;
+use crate::message::GroupFailure;
 use crate::respondent::Respondent;
 
 /// The shared state of one rank.
@@ -23,6 +24,8 @@ pub(crate) struct RankState {
     pub(crate) respondent: OnceLock<Arc<dyn Respondent>>,
     /// The ranks whose departure this rank wants to know, and when it learned of it.
     watched: Mutex<BTreeMap<Rank, Option<Instant>>>,
+    /// The latest groups of these ranks that cannot be made.
+    group_failures: Mutex<VecDeque<GroupFailure>>,
     /// The eventfd of the rank's [`Control`](crate::Control), until the rank has left.
     wake: Weak<OwnedFd>,
 }
@@ -40,6 +43,7 @@ impl RankState {
             failure_cause: OnceLock::new(),
             respondent: OnceLock::new(),
             watched: Mutex::default(),
+            group_failures: Mutex::default(),
             wake: Arc::downgrade(&wake),
         });
         Ok((state, wake))
@@ -90,6 +94,22 @@ impl RankState {
     pub(crate) fn watched_present(&self) -> Vec<Rank> {
         let watched = self.watched();
         watched.iter().filter(|(_, left)| left.is_none()).map(|(rank, _)| *rank).collect()
+    }
+
+    /// Remembers that a group cannot be made, and forgets the oldest such group if there are many.
+    pub(crate) fn note_group_failure(&self, failure: GroupFailure) {
+        let mut failures = self.group_failures();
+        failures.truncate(limits::GROUP_FAILURES_KEPT - 1);
+        failures.push_front(failure);
+    }
+
+    /// The reason why this group cannot be made, if a member has said so.
+    pub(crate) fn group_failure(&self, group: u128) -> Option<GroupFailure> {
+        self.group_failures().iter().find(|failure| failure.group == group).cloned()
+    }
+
+    fn group_failures(&self) -> MutexGuard<'_, VecDeque<GroupFailure>> {
+        self.group_failures.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn watched(&self) -> MutexGuard<'_, BTreeMap<Rank, Option<Instant>>> {

@@ -183,7 +183,7 @@ mod tests {
     fn a_relay_whose_children_do_not_come_closes_its_port() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
-            let listener = crate::address::listen(Some([127, 0, 0, 1].into()), &[0]).unwrap();
+            let listener = crate::address::listen(&[[127, 0, 0, 1].into()], &[0]).unwrap();
             let at = listener.local_addr().unwrap();
             let greeting = Greeting::new(crate::channel::Purpose::Relay, "test", 100);
             let far = Duration::from_millis(100 * limits::RELAY_MS);

@@ -90,8 +90,11 @@ impl TorchStore {
 
     fn connect(&self, until: Instant) -> io::Result<TcpStream> {
         let mut last = io::ErrorKind::NotFound.into();
-        for at in (self.host.as_str(), self.port).to_socket_addrs()? {
-            match TcpStream::connect_timeout(&at, rest(until)?) {
+        let all: Vec<_> = (self.host.as_str(), self.port).to_socket_addrs()?.collect();
+        for (at, left) in all.iter().zip((1..=all.len()).rev()) {
+            // Each address has a share of the time, because packets to it may be lost.
+            let share = rest(until)? / u32::try_from(left).unwrap_or(u32::MAX);
+            match TcpStream::connect_timeout(at, share.max(Duration::from_millis(1))) {
                 Ok(stream) => return Ok(stream),
                 Err(e) => last = e,
             }

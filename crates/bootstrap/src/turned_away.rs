@@ -20,6 +20,7 @@ struct Tally {
     wrong_secret: Cause,
     version: Cause,
     size: Cause,
+    duplicate: Cause,
 }
 
 /// One cause that explains a missing rank.
@@ -27,7 +28,7 @@ struct Tally {
 struct Cause {
     attempts: u32,
     from: Vec<IpAddr>,
-    /// The version or size of the latest attempt; 0 for a wrong secret.
+    /// The version, size or rank of the latest attempt; 0 for a wrong secret.
     theirs: u32,
 }
 
@@ -55,6 +56,11 @@ impl TurnedAway {
         }
     }
 
+    /// Counts a process that came as a rank which another process is.
+    pub(crate) fn note_duplicate(&self, from: SocketAddr, rank: u32) {
+        self.tally().duplicate.add(from, rank);
+    }
+
     /// An explanation of missing ranks, with advice. Empty if no rejected connection explains them.
     pub(crate) fn explanation(&self) -> String {
         let tally = self.tally();
@@ -79,6 +85,13 @@ impl TurnedAway {
         );
         let size = tally.size.theirs;
         add(&tally.size, format!("belonged to a job of {size} ranks with the same name"));
+        let rank = tally.duplicate.theirs;
+        add(
+            &tally.duplicate,
+            format!(
+                "came as rank {rank}, which another process is: give each process its own rank"
+            ),
+        );
         text
     }
 

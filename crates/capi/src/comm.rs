@@ -6,8 +6,8 @@ use std::ffi::c_char;
 use std::process;
 use std::ptr::{null_mut, without_provenance_mut};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
-use std::time::Duration;
 
+use ringfold::config::timeout_of;
 use ringfold::{Aborter, Communicator, Error, Rank};
 
 use crate::fault::{Fault, keep, reported};
@@ -164,16 +164,17 @@ pub unsafe extern "C" fn ringfold_comm_size(
     })
 }
 
-/// Sets the time that a call may take. A call that takes longer fails on all ranks.
+/// Sets the time that a call may take, from a millisecond to a hundred years; infinity stands for
+/// the latter. A call that takes longer fails on all ranks.
 #[unsafe(no_mangle)]
 pub extern "C" fn ringfold_comm_set_timeout(
     comm: ringfold_comm_t,
     seconds: f64,
 ) -> ringfold_result {
     reported(|| {
-        let timeout = Duration::try_from_secs_f64(seconds);
-        let timeout = timeout
-            .map_err(|error| Fault::argument(format!("a timeout of {seconds} seconds: {error}")))?;
+        let timeout = timeout_of(seconds).ok_or_else(|| {
+            Fault::argument(format!("a timeout of {seconds} seconds; give 0 or more"))
+        })?;
         with(comm, |comm| {
             comm.set_timeout(timeout);
             Ok(())

@@ -1,5 +1,6 @@
 /* Wrong arguments, freed handles and threads, in a group of one. */
 #define _GNU_SOURCE
+#include <math.h>
 #include <pthread.h>
 #include <stdint.h>
 
@@ -94,6 +95,10 @@ int main(void) {
     EXPECT(ARGUMENT, "root 4294967295",
            ringfold_reduce(in, out, 8, RINGFOLD_FLOAT32, RINGFOLD_SUM, UINT32_MAX, comm));
     EXPECT(ARGUMENT, "a timeout of -1 seconds", ringfold_comm_set_timeout(comm, -1));
+    EXPECT(ARGUMENT, "a timeout of NaN seconds", ringfold_comm_set_timeout(comm, NAN));
+    OK(ringfold_comm_set_timeout(comm, 0));
+    OK(ringfold_comm_set_timeout(comm, 1e300));
+    OK(ringfold_comm_set_timeout(comm, INFINITY));
     EXPECT(ARGUMENT, "the color 4294967296",
            ringfold_comm_split(comm, (int64_t)UINT32_MAX + 1, 0, &other));
     EXPECT(ARGUMENT, "the list of ranks is NULL", ringfold_comm_subset(comm, NULL, 1, &other));

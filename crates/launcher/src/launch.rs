@@ -152,6 +152,9 @@ async fn launch(job: &Job) -> Result<Outcome, LaunchError> {
         let command = tokio::select! {
             Some(event) = events_rx.recv() => {
                 node_agent_lost |= matches!(event, Event::HostLost { .. });
+                if let Event::Exited { rank, status } = &event {
+                    serving.end(*rank, *status);
+                }
                 supervisor.on_event(event, Instant::now())
             }
             signal = signals.next() => {

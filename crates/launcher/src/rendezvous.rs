@@ -4,15 +4,16 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use ringfold_bootstrap::Secret;
 use ringfold_bootstrap::interface::{ChooseError, Family, Filter, choose, interfaces};
-use ringfold_bootstrap::rendezvous::{Report, serve};
+use ringfold_bootstrap::rendezvous::{Ended, Report, serve};
+use ringfold_bootstrap::{Secret, loopback};
+use ringfold_types::Rank;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use crate::descriptors;
-use crate::message::SECRET_BYTES;
+use crate::message::{SECRET_BYTES, Status};
 
 /// A port for route look-ups. Nothing is ever sent to it.
 const DISCARD: u16 = 9;
@@ -30,6 +31,7 @@ impl RendezvousPort {
     pub(crate) fn serve(self, secret: &[u8; SECRET_BYTES], job: String, size: usize) -> Serving {
         let secret = Secret::new(*secret);
         let (tell, mut reports) = mpsc::unbounded_channel();
+        let (ended, ends) = mpsc::unbounded_channel();
         let failure_cause = Arc::new(Mutex::new(None));
         let said = Arc::clone(&failure_cause);
         let task = tokio::spawn(async move {
@@ -38,9 +40,9 @@ impl RendezvousPort {
                     record(&mut said.lock().unwrap_or_else(PoisonError::into_inner), report);
                 }
             };
-            tokio::join!(serve(self.listener, secret, &job, size, tell), note);
+            tokio::join!(serve(self.listener, secret, &job, size, tell, ends), note);
         });
-        Serving { task, failure_cause }
+        Serving { task, failure_cause, ended }
     }
 }
 
@@ -49,9 +51,19 @@ impl RendezvousPort {
 pub(crate) struct Serving {
     task: JoinHandle<()>,
     failure_cause: Arc<Mutex<Option<String>>>,
+    ended: mpsc::UnboundedSender<Ended>,
 }
 
 impl Serving {
+    /// Tells the ranks that still wait for this one to join that its program has ended.
+    pub(crate) fn end(&self, rank: Rank, status: Status) {
+        let how = match status {
+            Status::Exited(code) => format!("exit status {code}"),
+            Status::Killed(signal) => format!("killed by signal {signal}"),
+        };
+        self.ended.send(Ended { rank: rank.0, how }).unwrap_or_default();
+    }
+
     /// The failure cause that rank 0 has reported, if it has.
     pub(crate) fn report(&self) -> Option<String> {
         self.failure_cause.lock().unwrap_or_else(PoisonError::into_inner).clone()
@@ -126,7 +138,7 @@ pub(crate) async fn open(
 ) -> Result<RendezvousPort, RendezvousError> {
     let wanted = match (given, first_other) {
         (Some(given), _) => resolve(given).map_err(|source| listen_error(given, source))?,
-        (None, None) => SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+        (None, None) => SocketAddr::new(loopback(), 0),
         (None, Some(host)) => {
             let named = interfaces.map(address_on).transpose()?;
             SocketAddr::new(named.map_or_else(|| route_to(host), Ok)?, 0)

@@ -18,12 +18,12 @@ use ringfold_types::{Call, Rank, ReduceOp, UnevenCall, Wire, limits};
 use crate::backoff::{WaitPolicy, park};
 use crate::buffers::{AlignedBytes, Buffers, User};
 use crate::cache::{Memory, Request, ScheduleCache, Table, tag_of};
-use crate::config::{Config, LONGEST_WAIT};
+use crate::config::Config;
 use crate::error::{CallError, Error, Failure, Operation};
 use crate::execute::{Finding, Run, RunCall, Work, block_on, stepped};
 use crate::messages::Lists;
 use crate::router::Router;
-use crate::setup::{Origin, Parts, join, join_by_id};
+use crate::setup::{InitError, Origin, Parts, join, join_by_id};
 use crate::shared::WindowNumbers;
 use crate::store::{KeyValueStore, share_id};
 use crate::unique_id::UniqueId;
@@ -121,7 +121,8 @@ impl Communicator {
     /// [`Error::Init`] if the ranks cannot form a group.
     pub fn init_with(config: &Config) -> Result<Self, Error> {
         show_connections(close_in_children);
-        Ok(Self::new(&Arc::new(config.clone()), join(config)?))
+        let config = config.bounded();
+        Ok(Self::new(&config, join(&config)?))
     }
 
     /// Joins the group of `size` ranks that share `id`, as `rank`, without a launcher.
@@ -139,8 +140,9 @@ impl Communicator {
         size: usize,
     ) -> Result<Self, Error> {
         show_connections(close_in_children);
-        let parts = join_by_id(config, id.address(), id.secret().clone(), (rank, size))?;
-        Ok(Self::new(&Arc::new(config.clone()), parts))
+        let config = config.bounded();
+        let parts = Self::join_id(&config, id, rank, size)?;
+        Ok(Self::new(&config, parts))
     }
 
     /// Joins the group of `size` ranks that share `store`, as `rank`, without a launcher.
@@ -162,11 +164,23 @@ impl Communicator {
         rank: Rank,
         size: usize,
     ) -> Result<Self, Error> {
-        let (id, join_timeout) = share_id(config, store, rank, size)?;
+        let config = config.bounded();
+        let (id, join_timeout) = share_id(&config, store, rank, size)?;
         show_connections(close_in_children);
-        let rest = Config { join_timeout, ..config.clone() };
-        let parts = join_by_id(&rest, id.address(), id.secret().clone(), (rank, size))?;
-        Ok(Self::new(&Arc::new(config.clone()), parts))
+        let rest = Config { join_timeout, ..(*config).clone() }.bounded();
+        let parts = Self::join_id(&rest, &id, rank, size)?;
+        Ok(Self::new(&config, parts))
+    }
+
+    /// Joins the ranks of `id`. Rank 0 takes the socket that listens for it.
+    fn join_id(
+        config: &Config,
+        id: &UniqueId,
+        rank: Rank,
+        size: usize,
+    ) -> Result<Parts, InitError> {
+        let listener = if rank == Rank(0) && size > 1 { id.take_listener() } else { None };
+        join_by_id(config, (id.address(), listener), id.secret().clone(), (rank, size))
     }
 
     pub(crate) fn new(config: &Arc<Config>, parts: Parts) -> Self {
@@ -314,10 +328,10 @@ impl Communicator {
         self.wire
     }
 
-    /// Sets the time that a call may take. A call that takes longer fails on all ranks, with an
-    /// error that names the ranks that are missing from it.
+    /// Sets the time that a call may take, from a millisecond to a hundred years. A call that takes
+    /// longer fails on all ranks, with an error that names the ranks that are missing from it.
     pub fn set_timeout(&mut self, timeout: Duration) {
-        self.timeout = timeout.min(LONGEST_WAIT);
+        self.timeout = limits::timeout(timeout);
     }
 
     /// Sets a function that runs in the thread of a call while the call waits, every 100 ms or so.

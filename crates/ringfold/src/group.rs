@@ -248,13 +248,14 @@ impl Communicator {
             labels: [number.to_string(), color.to_string(), format!("{:x}", sign.nonce)],
             address: sign.address,
             listener: door.map(|door| door.listener),
-            parent: self.as_parent_of(members),
+            parent: self.as_parent_of(members, sign.nonce),
         };
         join_group(self.config(), parent, meeting)
     }
 
-    fn as_parent_of(&self, members: &[usize]) -> Parent {
-        Parent { aborter: self.aborter(), members: members.iter().copied().map(Rank::at).collect() }
+    fn as_parent_of(&self, members: &[usize], group: u128) -> Parent {
+        let members = members.iter().copied().map(Rank::at).collect();
+        Parent { group, aborter: self.aborter(), members }
     }
 
     /// Makes a group of threads: its first rank makes the parts of all, and each takes its own.

@@ -1,7 +1,6 @@
 //! Ranks as threads of this process, for tests, examples and doctests.
 
 use std::panic::resume_unwind;
-use std::sync::Arc;
 use std::thread;
 
 use ringfold_topology::{Occupancy, discover};
@@ -91,6 +90,6 @@ pub(crate) fn communicators_over(
     let occupancy = Occupancy { ranks: ends.len(), cpus: discover::cores() };
     let channels = config.channels.map_or(1, |channels| channels.clamp(1, CHANNELS_MAX));
     let parts = Desk::new(occupancy, channels.into()).parts(ends)?;
-    let config = Arc::new(config.clone());
+    let config = config.bounded();
     Ok(parts.into_iter().map(|parts| Communicator::new(&config, parts)).collect())
 }

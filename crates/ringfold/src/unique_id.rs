@@ -1,16 +1,11 @@
 //! Unique ids, by which ranks meet without a launcher.
 
 use std::fmt;
-use std::io;
-use std::net::{IpAddr, SocketAddr};
-use std::os::fd::OwnedFd;
+use std::net::{SocketAddr, TcpListener};
 use std::str::FromStr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use ringfold_bootstrap::Secret;
-use rustix::net::{
-    AddressFamily, SocketFlags, SocketType, bind, getsockname, socket_with, sockopt,
-};
+use ringfold_bootstrap::{Secret, listen_at};
 
 use crate::config::Config;
 use crate::error::Error;
@@ -56,15 +51,20 @@ const SECRET_DIGITS: usize = 64;
 /// # Ok::<(), ringfold::Error>(())
 /// ```
 #[derive(Clone)]
-pub struct UniqueId {
+pub struct UniqueId(Arc<Id>);
+
+struct Id {
     address: SocketAddr,
     secret: Secret,
-    /// A bound socket that reserves the port in the process of rank 0.
-    _reservation: Option<Arc<OwnedFd>>,
+    /// In the process that made the id, the socket that listens at the address until rank 0 joins.
+    listener: Mutex<Option<TcpListener>>,
 }
 
+/// The ids that this process has made. Rank 0 may read its id from the text, as other ranks do.
+static MADE: Mutex<Vec<Weak<Id>>> = Mutex::new(Vec::new());
+
 impl UniqueId {
-    /// Makes an id with a fresh secret and reserves a port for rank 0. Call it in the process of
+    /// Makes an id with a fresh secret, and listens on a port for rank 0. Call it in the process of
     /// rank 0, and keep the id until [`Communicator::init_with_id`] has returned there. The port is
     /// on the interface that `config.socket_ifname` names, or else on that of the default route.
     ///
@@ -73,43 +73,48 @@ impl UniqueId {
     ///
     /// [`Communicator::init_with_id`]: crate::Communicator::init_with_id
     pub fn new(config: &Config) -> Result<Self, Error> {
-        let ip = id_address(config)?;
-        let (address, reserved) = reserve(ip).map_err(InitError::UniqueId)?;
+        let listener = listen_at(id_address(config)?).map_err(InitError::UniqueId)?;
+        let address = listener.local_addr().map_err(InitError::UniqueId)?;
         let secret = Secret::generate().map_err(InitError::UniqueId)?;
-        Ok(Self { address, secret, _reservation: Some(Arc::new(reserved)) })
+        let id = Arc::new(Id { address, secret, listener: Mutex::new(Some(listener)) });
+        let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
+        made.retain(|id| id.strong_count() > 0);
+        made.push(Arc::downgrade(&id));
+        Ok(Self(id))
     }
 
     /// The address on which rank 0 listens.
     #[must_use]
-    pub const fn address(&self) -> SocketAddr {
-        self.address
+    pub fn address(&self) -> SocketAddr {
+        self.0.address
     }
 
-    pub(crate) const fn secret(&self) -> &Secret {
-        &self.secret
+    pub(crate) fn secret(&self) -> &Secret {
+        &self.0.secret
     }
-}
 
-/// Binds a socket to a free port of `ip`. The socket does not listen: rank 0 binds its listener to
-/// the same port later, while the kernel gives the port to no other process.
-fn reserve(ip: IpAddr) -> io::Result<(SocketAddr, OwnedFd)> {
-    let family = if ip.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-    let socket = socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-    sockopt::set_socket_reuseaddr(&socket, true)?;
-    bind(&socket, &SocketAddr::new(ip, 0))?;
-    let address = SocketAddr::try_from(getsockname(&socket)?)?;
-    Ok((address, socket))
+    /// Takes the socket that listens for rank 0, if this process made the id and has not used it.
+    pub(crate) fn take_listener(&self) -> Option<TcpListener> {
+        self.0.listener.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// The id that this process has made with this address and secret.
+    fn made(address: SocketAddr, secret: &Secret) -> Option<Self> {
+        let made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut made = made.iter().filter_map(Weak::upgrade);
+        made.find(|id| id.address == address && id.secret == *secret).map(Self)
+    }
 }
 
 impl fmt::Display for UniqueId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{MAGIC}{VERSION}/{}/{}", self.address, *self.secret.to_hex())
+        write!(f, "{MAGIC}{VERSION}/{}/{}", self.0.address, *self.0.secret.to_hex())
     }
 }
 
 impl fmt::Debug for UniqueId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("UniqueId").field("address", &self.address).finish_non_exhaustive()
+        f.debug_struct("UniqueId").field("address", &self.0.address).finish_non_exhaustive()
     }
 }
 
@@ -129,7 +134,9 @@ impl FromStr for UniqueId {
         let address = address.parse().map_err(|_| InvalidUniqueId::Malformed)?;
         let secret = Some(secret.as_bytes()).filter(|digits| digits.len() == SECRET_DIGITS);
         let secret = secret.and_then(Secret::parse).ok_or(InvalidUniqueId::Malformed)?;
-        Ok(Self { address, secret, _reservation: None })
+        let made = Self::made(address, &secret);
+        let other = || Self(Arc::new(Id { address, secret, listener: Mutex::new(None) }));
+        Ok(made.unwrap_or_else(other))
     }
 }
 
@@ -152,19 +159,46 @@ pub enum InvalidUniqueId {
 
 #[cfg(test)]
 mod tests {
+    use rustix::io::Errno;
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with, sockopt};
+
     use super::*;
+
+    const CLOEXEC: SocketFlags = SocketFlags::CLOEXEC;
 
     #[test]
     fn the_text_of_an_id_is_read_back() {
         for address in ["10.0.0.1:4711", "[2001:db8::1]:65535"] {
-            let address = address.parse().unwrap();
-            let id = UniqueId { address, secret: Secret::new([0xa5; 32]), _reservation: None };
+            let id = format!("ringfold-id-1/{address}/{}", "a5".repeat(32));
+            let id: UniqueId = id.parse().unwrap();
             let text = id.to_string();
             assert!(text.len() <= TEXT_BYTES_MAX && text.bytes().all(|b| b.is_ascii_graphic()));
             let read: UniqueId = format!("{text}\n").parse().unwrap();
-            assert_eq!((read.address, read.to_string()), (address, text));
+            assert_eq!((read.address(), read.to_string()), (address.parse().unwrap(), text));
             assert!(!format!("{id:?}").contains("a5a5"), "{id:?}");
         }
+    }
+
+    /// The port listens from the beginning, so no other process can bind it, not even one that
+    /// reuses addresses.
+    #[test]
+    fn an_id_keeps_its_port_until_rank_0_takes_it() {
+        let id = UniqueId::new(&Config::default()).unwrap();
+        let bind = || {
+            let socket = socket_with(AddressFamily::INET, SocketType::STREAM, CLOEXEC, None)?;
+            sockopt::set_socket_reuseaddr(&socket, true)?;
+            bind(&socket, &id.address())
+        };
+        assert!(id.address().is_ipv4());
+        assert_eq!(bind(), Err(Errno::ADDRINUSE));
+        let read: UniqueId = id.to_string().parse().unwrap();
+        let listener = read.take_listener().expect("this process has made the id");
+        assert_eq!(listener.local_addr().unwrap(), id.address());
+        assert!(id.take_listener().is_none(), "there is one socket");
+        drop(listener);
+        assert_eq!(bind(), Ok(()));
+        let other = format!("ringfold-id-1/{}/{}", id.address(), "a5".repeat(32));
+        assert_eq!(other.parse::<UniqueId>().unwrap().secret().to_hex().as_str(), "a5".repeat(32));
     }
 
     #[test]

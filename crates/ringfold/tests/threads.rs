@@ -1,7 +1,7 @@
 //! Ranks as threads: a user's first calls, and the errors of wrong ones.
 
 use std::sync::Barrier;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ringfold::{
     Buffers, Call, Collective, Communicator, Config, DataType, Error, FailureCause, Rank, ReduceOp,
@@ -206,7 +206,7 @@ fn threads_meet_by_a_unique_id() {
     let id = UniqueId::new(&config).unwrap();
     std::thread::scope(|scope| {
         let ranks = [2, 0, 1].map(|rank| {
-            let id = if rank == 0 { id.clone() } else { id.to_string().parse().unwrap() };
+            let id: UniqueId = id.to_string().parse().unwrap();
             let config = &config;
             scope.spawn(move || {
                 let mut comm = Communicator::init_with_id(config, &id, Rank(rank), 3).unwrap();
@@ -218,6 +218,87 @@ fn threads_meet_by_a_unique_id() {
         });
         assert_eq!(ranks.map(|rank| rank.join().unwrap()), [6; 3]);
     });
+}
+
+/// Timeouts of any length are taken, in settings, in joins and later.
+#[test]
+fn extreme_timeouts_neither_panic_nor_hang() {
+    let config = |timeout, join_timeout| {
+        let mut config = Config::default();
+        (config.timeout, config.join_timeout) = (timeout, join_timeout);
+        config
+    };
+    let (zero, forever) = (Duration::ZERO, Duration::MAX);
+    let late = |comm: &mut Communicator| {
+        if comm.rank() == Rank(1) {
+            std::thread::sleep(Duration::from_millis(200));
+        }
+        comm.barrier().map_err(|error| error.to_string())
+    };
+    let waited = local::run_with(&config(forever, forever), 2, |comm| {
+        late(comm)?;
+        comm.set_timeout(Duration::from_secs(60));
+        comm.set_timeout(forever);
+        late(comm)
+    });
+    assert_eq!(waited.unwrap(), [Ok(()), Ok(())]);
+    // Rank 1 makes no call before that of rank 0 has ended.
+    let ended = |comm: &mut Communicator, done: &Barrier| {
+        let is_first = comm.rank() == Rank(0);
+        if !is_first {
+            done.wait();
+        }
+        let error = comm.barrier().unwrap_err().to_string();
+        if is_first {
+            done.wait();
+        }
+        error
+    };
+    for (timeout, later) in [(zero, None), (Duration::from_nanos(1), None), (forever, Some(zero))] {
+        let done = Barrier::new(2);
+        let began = Instant::now();
+        let ran = local::run_with(&config(timeout, zero), 2, |comm| {
+            if let Some(later) = later {
+                comm.set_timeout(later);
+            }
+            let error = ended(comm, &done);
+            assert!(error.contains("rank 1 has made no call yet"), "{error}");
+        });
+        ran.unwrap();
+        assert!(began.elapsed() < Duration::from_secs(30));
+    }
+    let joined = |config: &Config| {
+        let id = UniqueId::new(config).unwrap();
+        std::thread::scope(|scope| {
+            let ranks = [1, 0].map(|rank| {
+                let id = &id;
+                scope.spawn(move || -> Result<(), Error> {
+                    let mut comm = Communicator::init_with_id(config, id, Rank(rank), 2)?;
+                    let mut group = comm.duplicate()?;
+                    group.barrier()?;
+                    comm.barrier()
+                })
+            });
+            ranks.map(|rank| rank.join().unwrap().map_err(|error| error.to_string()))
+        })
+    };
+    assert_eq!(joined(&config(forever, forever)), [Ok(()), Ok(())]);
+    let began = Instant::now();
+    let [other, first] = joined(&config(forever, zero));
+    assert!(began.elapsed() < Duration::from_secs(30));
+    assert!(first.unwrap_err().starts_with("1 of 2 ranks joined within 1ms; missing: rank 1"));
+    other.unwrap_err();
+}
+
+#[test]
+fn an_id_of_another_process_has_no_port_for_rank_0() {
+    let config = Config::default();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap();
+    let id: UniqueId = format!("ringfold-id-1/{address}/{}", "a5".repeat(32)).parse().unwrap();
+    let error = Communicator::init_with_id(&config, &id, Rank(0), 2).unwrap_err().to_string();
+    let expected = format!("rank 0 cannot listen on {address}, the port of the unique id; make an");
+    assert!(error.starts_with(&expected), "{error}");
 }
 
 #[test]

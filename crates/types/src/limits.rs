@@ -1,6 +1,14 @@
 //! Bounds. Every bound of ringfold is here, and the code checks it before it allocates memory for
 //! the bounded thing.
 
+use core::time::Duration;
+
+/// Shortest timeout in milliseconds.
+pub const TIMEOUT_MIN_MS: u64 = 1;
+
+/// Longest timeout in milliseconds: a hundred years. A clock can add it to the present.
+pub const TIMEOUT_MAX_MS: u64 = 100 * 365 * 86_400_000;
+
 /// Bytes of one rank's part of a window (`Communicator::alloc`).
 pub const WINDOW_BYTES_MAX: usize = 1 << 38;
 
@@ -93,6 +101,10 @@ pub const CONTROL_BYTES_MAX: usize = 36 * 1024 * 1024;
 /// Bytes of a rank's `PeerInfo` (its addresses, host and version), which it sends when it joins.
 pub const PEER_INFO_BYTES_MAX: usize = 512;
 
+/// Addresses on which a rank listens beside those of its rails. Peers use them if they cannot use
+/// the first.
+pub const OTHER_ADDRESSES_MAX: usize = 3;
+
 /// Bytes of a rank's report about the fabric, which it sends when it joins.
 pub const EVIDENCE_BYTES_MAX: usize = 8 * 1024;
 
@@ -138,6 +150,10 @@ pub const RELAY_MS: u64 = 10_000;
 /// the reason.
 pub const JOIN_WARNING_MS: u64 = 2_000;
 
+/// Time in milliseconds that a rank which cannot join has to tell the others. Ranks are also
+/// missing for that time after other processes have come in their place.
+pub const JOIN_NEWS_MS: u64 = 2_000;
+
 /// Bytes of the text that explains a failure to other ranks; longer texts are cut.
 pub const CAUSE_BYTES_MAX: usize = 1024;
 
@@ -176,6 +192,9 @@ pub const QUESTION_BYTES_MAX: usize = 4_096;
 /// Questions that the coordinator has open at a time, and questions whose answers it remembers.
 /// Ranks ask again later.
 pub const INQUIRIES_MAX: usize = 64;
+
+/// Groups that could not be made, of which a rank remembers the reason.
+pub const GROUP_FAILURES_KEPT: usize = 64;
 
 /// Communicators of one job that may exist at the same time, if each asks `ringrun` for a
 /// coordinator.
@@ -477,3 +496,9 @@ const _: () = assert!(RDMA_RING_BYTES >= 4 * RDMA_PIECE_BYTES && RDMA_PIECE_BYTE
 const _: () =
     assert!(RDMA_CELLS.is_power_of_two() && RDMA_CELLS <= 128, "sequence numbers: 8 bits");
 const _: () = assert!(RAILS_MAX <= PATHS_MAX && PATHS_MAX <= u8::MAX as usize);
+
+/// The nearest timeout to `asked` within `TIMEOUT_MIN_MS` and `TIMEOUT_MAX_MS`.
+#[must_use]
+pub fn timeout(asked: Duration) -> Duration {
+    asked.clamp(Duration::from_millis(TIMEOUT_MIN_MS), Duration::from_millis(TIMEOUT_MAX_MS))
+}

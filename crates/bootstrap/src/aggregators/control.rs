@@ -285,7 +285,7 @@ async fn exchange(
 /// # Errors
 /// The port is taken, or the address is not this host's.
 pub fn listen(at: SocketAddr) -> io::Result<TcpListener> {
-    address::listen(Some(at.ip()), &[at.port()])
+    address::listen(&[at.ip()], &[at.port()])
 }
 
 /// Answers requests until the task is dropped. `answer` gets a request and the address of this

@@ -1,6 +1,7 @@
 //! The coordinator, the centre of the star in rank 0's process. It waits for the ranks, watches
 //! each of them, and announces the failure cause.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,13 +12,14 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tracing::instrument::WithSubscriber;
 
 use crate::acceptor::Authenticated;
+use crate::arbiter::cut;
 use crate::failure_cause::RankList;
 use crate::message::{
     FromCoordinator, JoinRequest, Parent, Refusal, ToCoordinator, decode, encode,
 };
 use crate::reconnect::ReturnPort;
 use crate::relay;
-use crate::rendezvous::Report;
+use crate::rendezvous::{Ended, Report};
 use crate::turned_away::TurnedAway;
 
 mod state;
@@ -28,6 +30,9 @@ use state::{Event, FLUSH};
 
 /// How long a rank whose connection ended may take to join again, while others are missing.
 const REJOIN: Duration = Duration::from_millis(3 * limits::RETURN_MS);
+/// How long a rank may be missing after as many processes have come as there are ranks, and how
+/// long ranks that come late learn why others cannot join.
+const NEWS: Duration = Duration::from_millis(limits::JOIN_NEWS_MS);
 
 /// The connections of joining ranks, and the time limit for them.
 pub(crate) struct JoinQueue {
@@ -40,8 +45,21 @@ pub(crate) struct JoinQueue {
     pub(crate) acceptor: JoinHandle<()>,
     /// The port where ranks reconnect after their connection broke.
     pub(crate) return_port: Option<ReturnPort>,
+    /// The ranks whose programs have ended, and how, from the launcher.
+    pub(crate) ended: Option<mpsc::UnboundedReceiver<Ended>>,
     /// The log of the thread that joins.
     pub(crate) log: tracing::Dispatch,
+}
+
+/// The next rank whose program has ended. Waits for ever if no launcher tells.
+async fn next_ended(ended: &mut Option<mpsc::UnboundedReceiver<Ended>>) -> Ended {
+    match ended {
+        Some(ended) => match ended.recv().await {
+            Some(ended) => ended,
+            None => std::future::pending().await,
+        },
+        None => std::future::pending().await,
+    }
 }
 
 impl Coordinator {
@@ -51,6 +69,12 @@ impl Coordinator {
         self.return_port = return_port.take();
         let log = queue.log.clone();
         let gathered = self.gather(&mut queue).with_subscriber(log).await;
+        if let Err(failed @ Refusal::Failed { rank, .. }) = &gathered {
+            self.broadcast_message(&FromCoordinator::Refused(failed.clone()));
+            self.failure = Some(failed.clone());
+            self.refused.insert(*rank);
+            timeout(NEWS, self.refuse_late(&mut queue)).await.unwrap_or_default();
+        }
         // Closes the port when no rank is missing, and before any rank learns that all have joined.
         // A rank that dials for its next communicator must not reach this coordinator.
         queue.acceptor.abort();
@@ -72,13 +96,25 @@ impl Coordinator {
         let mut pause = Duration::from_millis(limits::JOIN_WARNING_MS);
         let mut warn_at = Instant::now() + pause;
         while self.links.len() < self.hosts.len() {
+            if let Some(failure) = self.failure.take() {
+                return Err(failure);
+            }
             let expiring = self.may_rejoin.iter().min_by_key(|(_, until)| **until);
             let (gone, expiry) = expiring.map_or((None, queue.deadline), |(rank, until)| {
                 (Some(*rank), queue.deadline.min(*until))
             });
             tokio::select! {
                 biased;
-                Some(peer) = queue.peers.recv() => self.admit(peer),
+                Some(peer) = queue.peers.recv() => self.admit(peer, &queue.turned_away),
+                Ended { rank, how } = next_ended(&mut queue.ended) => {
+                    if !self.links.contains_key(&rank) && Rank(rank).index() < self.hosts.len() {
+                        let reason = format!("it ended ({how}) before it joined");
+                        self.failure = Some(Refusal::Failed { rank, reason });
+                    }
+                }
+                () = sleep_until(self.doubtful.unwrap_or(expiry)), if self.doubtful.is_some() => {
+                    self.failure = self.explain_duplicates(&queue.turned_away);
+                }
                 Some(event) = self.events.recv() => match event {
                     Event::Message(rank, ToCoordinator::Goodbye(_)) => {
                         self.links.remove(&rank);
@@ -107,6 +143,20 @@ impl Coordinator {
             }
         }
         Ok(())
+    }
+
+    /// As many processes have come as there are ranks, and some of them as the same rank.
+    fn explain_duplicates(&self, turned_away: &TurnedAway) -> Option<Refusal> {
+        let rank = *self.missing().first()?;
+        Some(Refusal::Failed { rank, reason: turned_away.explanation() })
+    }
+
+    /// Tells the ranks that have not come yet why the ranks do not join.
+    async fn refuse_late(&mut self, queue: &mut JoinQueue) {
+        while self.missing().iter().any(|rank| !self.refused.contains(rank)) {
+            let Some(peer) = queue.peers.recv().await else { return };
+            self.admit(peer, &queue.turned_away);
+        }
     }
 
     /// The connection of a rank ended while others were missing, so the rank may join again.
@@ -140,7 +190,7 @@ impl Coordinator {
         );
     }
 
-    fn admit(&mut self, peer: Authenticated) {
+    fn admit(&mut self, peer: Authenticated, turned_away: &TurnedAway) {
         let Authenticated { mut reader, mut writer, from, first, .. } = peer;
         let refusal = match decode(&first) {
             Some(ToCoordinator::Join(request)) => match self.refusal_for(&request) {
@@ -161,7 +211,12 @@ impl Coordinator {
                     self.send_message(rank, &FromCoordinator::Accepted(return_ticket));
                     return;
                 }
-                Some(refusal) => refusal,
+                Some(refusal) => {
+                    if refusal == Refusal::Duplicate {
+                        self.note_duplicate(&request, from, turned_away);
+                    }
+                    refusal
+                }
             },
             _ => Refusal::Invalid,
         };
@@ -176,16 +231,41 @@ impl Coordinator {
         });
     }
 
-    fn refusal_for(&self, request: &JoinRequest) -> Option<Refusal> {
+    /// Counts a process that came as the rank of another process. When all processes have come,
+    /// the missing ranks have little time left.
+    fn note_duplicate(
+        &mut self,
+        request: &JoinRequest,
+        from: SocketAddr,
+        turned_away: &TurnedAway,
+    ) {
+        turned_away.note_duplicate(from, request.rank);
+        if self.duplicates.len() < self.hosts.len() {
+            self.duplicates.insert(request.process);
+        }
+        if self.links.len() + self.duplicates.len() >= self.hosts.len() {
+            self.doubtful.get_or_insert_with(|| Instant::now() + NEWS);
+        }
+    }
+
+    /// Decides about a rank's request. A rank that cannot join is the reason why no other can.
+    fn refusal_for(&mut self, request: &JoinRequest) -> Option<Refusal> {
         let JoinRequest { rank, host, peer_info, process, .. } = request;
-        let fits =
-            peer_info.len() <= limits::PEER_INFO_BYTES_MAX && host.len() <= limits::CAUSE_BYTES_MAX;
+        let bytes = peer_info.as_ref().map_or(0, Vec::len);
+        let fits = bytes <= limits::PEER_INFO_BYTES_MAX && host.len() <= limits::CAUSE_BYTES_MAX;
         if !fits || self.hosts.len() <= Rank(*rank).index() {
             Some(Refusal::Invalid)
         } else if self.links.contains_key(rank) && self.processes.get(rank) != Some(process) {
             Some(Refusal::Duplicate)
         } else {
-            None
+            if let Err(reason) = peer_info {
+                let (rank, reason) = (*rank, cut(reason.clone()));
+                self.failure.get_or_insert(Refusal::Failed { rank, reason });
+            }
+            if self.failure.is_some() {
+                self.refused.insert(*rank);
+            }
+            self.failure.clone()
         }
     }
 

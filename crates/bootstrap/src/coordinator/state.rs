@@ -13,11 +13,14 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use crate::arbiter::cut;
 use crate::channel::{Reader, Writer};
 use crate::inbound::{Inbound, Mark, receive};
 use crate::inquiry::Inquiries;
 use crate::member::{ControlStream, Incoming, is_cut};
-use crate::message::{FromCoordinator, JoinRequest, ProcessId, ToCoordinator, decode, encode};
+use crate::message::{
+    FromCoordinator, JoinRequest, ProcessId, Refusal, ToCoordinator, decode, encode,
+};
 use crate::reconnect::ReturnPort;
 use crate::rendezvous::Report;
 
@@ -60,6 +63,14 @@ pub(crate) struct Coordinator {
     /// The ranks whose connections ended while others were missing, and until when they may join
     /// again.
     pub(super) may_rejoin: BTreeMap<u32, Instant>,
+    /// The processes that came as the rank of another process.
+    pub(super) duplicates: BTreeSet<ProcessId>,
+    /// When missing ranks count as the ranks that those processes should have been.
+    pub(super) doubtful: Option<Instant>,
+    /// The reason why the ranks cannot join.
+    pub(super) failure: Option<Refusal>,
+    /// The ranks that have come and got that reason, and the rank that is the reason.
+    pub(super) refused: BTreeSet<u32>,
     /// The ranks that may still reconnect, and until when.
     pub(super) lost: BTreeMap<u32, Lost>,
     pub(super) connections: u64,
@@ -200,6 +211,10 @@ impl Coordinator {
             return_port: None,
             processes: BTreeMap::new(),
             may_rejoin: BTreeMap::new(),
+            duplicates: BTreeSet::new(),
+            doubtful: None,
+            failure: None,
+            refused: BTreeSet::new(),
             lost: BTreeMap::new(),
             connections: 0,
             reports,
@@ -259,7 +274,11 @@ impl Coordinator {
         let JoinRequest { rank, host, peer_info, process, .. } = request;
         let index = Rank(rank).index();
         if let (Some(h), Some(c)) = (self.hosts.get_mut(index), self.peer_infos.get_mut(index)) {
-            (*h, *c) = (host, peer_info);
+            match peer_info {
+                Ok(peer_info) => *c = peer_info,
+                Err(reason) => self.failure = Some(Refusal::Failed { rank, reason: cut(reason) }),
+            }
+            *h = host;
             self.links.insert(rank, link);
             self.processes.insert(rank, process);
             self.may_rejoin.remove(&rank);

@@ -36,7 +36,7 @@ fn greeting() -> Greeting {
 }
 
 fn request(rank: u32) -> JoinRequest {
-    JoinRequest { rank, host: "h".into(), peer_info: Vec::new(), relay: None, process: [0; 16] }
+    JoinRequest { rank, host: "h".into(), peer_info: Ok(Vec::new()), relay: None, process: [0; 16] }
 }
 
 /// A job of two ranks whose coordinator runs.

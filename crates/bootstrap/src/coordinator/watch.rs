@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use super::state::{Announcing, Coordinator, Drain, Event, FLUSH, Lost};
 use crate::acceptor::Authenticated;
 use crate::address;
-use crate::arbiter::{Agreement, Arbiter, Step};
+use crate::arbiter::{Agreement, Arbiter, Step, cut};
 use crate::inbound::Mark;
 use crate::inquiry::{Asked, Concluded};
 use crate::member::Incoming;
@@ -235,6 +235,11 @@ impl Coordinator {
             }
             ToCoordinator::Watch(of) => {
                 self.send_message(rank, &FromCoordinator::Left(of));
+                Vec::new()
+            }
+            ToCoordinator::GroupFailed(mut failure) => {
+                failure.reason = cut(failure.reason);
+                self.broadcast_message(&FromCoordinator::GroupFailed(failure));
                 Vec::new()
             }
             ToCoordinator::Reply(number, answer) => {

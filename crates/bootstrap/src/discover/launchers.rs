@@ -7,6 +7,7 @@ use ringfold_types::Rank;
 
 use super::hostlist::expand as expand_hosts;
 use super::vars::{DiscoverError, Number, Vars};
+use crate::address::loopback;
 use crate::identity::{Carrier, Identity, Launcher, Rendezvous};
 use crate::secret::Secret;
 use crate::torch_store::TorchStore;
@@ -128,7 +129,7 @@ pub(super) fn open_mpi(vars: &Vars<'_>) -> Result<Identity, DiscoverError> {
     let one_host = vars.number("OMPI_COMM_WORLD_LOCAL_SIZE")? == Some(size);
     let (named_by, hosts) = match vars.get("MASTER_ADDR") {
         Some(host) => ("MASTER_ADDR", vec![host]),
-        None if one_host => ("Open MPI", vec!["127.0.0.1".into()]),
+        None if one_host => ("Open MPI", vec![loopback().to_string()]),
         None => (MPIRUN_URI, mpirun_host(&need, rank)?),
     };
     let names = ["PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "OMPI_MCA_orte_hnp_uri"];
@@ -248,7 +249,7 @@ fn first_node(need: &Need<'_>) -> Result<(&'static str, String), DiscoverError> 
         source,
     })?;
     let host = match hosts.as_slice() {
-        [] | [_] => "127.0.0.1".into(),
+        [] | [_] => loopback().to_string(),
         [first, ..] => first.clone(),
     };
     Ok((variable, host))

@@ -1,7 +1,9 @@
-//! Chooses the host's network interfaces for the ranks, with a reason.
+//! Chooses addresses of the host's network interfaces for the ranks, with a reason.
 //!
-//! `interfaces` asks the kernel for its interfaces. `choose` decides from its arguments alone, so
-//! that tests and messages can reproduce the choice.
+//! `interfaces` asks the kernel for its interfaces. `candidates` judges each address by its
+//! arguments alone, so that tests and messages can reproduce the choice. Other hosts reach a
+//! routable address on any interface, also on the loopback interface. They reach a link-local
+//! address only on the same cable, and a loopback address never.
 
 mod netlink;
 
@@ -14,9 +16,11 @@ pub use netlink::{Address, Interface, interfaces};
 /// The address family to use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Family {
-    /// IPv4, or IPv6 if an interface has no IPv4 address.
+    /// Both, IPv4 first.
     #[default]
     Any,
+    /// Both, IPv6 first.
+    PreferV6,
     /// IPv4 only.
     V4,
     /// IPv6 only.
@@ -57,9 +61,13 @@ pub enum Reason {
     Named,
     /// It leads to other hosts, as far as its name shows.
     FirstReal,
+    /// It is a routable address on the loopback interface, as in fabrics that route to each host.
+    OnLoopback,
     /// Its name belongs to containers of this host, but there is no better one.
     OnlyVirtual,
-    /// There is no other interface.
+    /// There is no address but link-local ones.
+    OnlyLinkLocal,
+    /// There is no address but that of this host.
     OnlyLoopback,
 }
 
@@ -96,26 +104,40 @@ const VIRTUAL: [&str; 14] = [
     "lxd", "vmnet", "vboxnet",
 ];
 
-/// Picks the first of `interfaces` that `filter` allows, that is up, and that has an address of
-/// `family`. Without a filter, or with one that excludes, interfaces to other hosts come before
-/// local ones, unless `all_local`.
-///
-/// # Errors
-/// There is no such interface. The error lists the interfaces of this host.
-pub fn choose(
-    interfaces: &[Interface],
-    filter: Option<&Filter>,
-    family: Family,
-    all_local: bool,
-) -> Result<Choice, ChooseError> {
-    choose_all(interfaces, filter, family, all_local).map(|mut choices| choices.swap_remove(0))
+/// How far an address leads. The order is that of their worth for a job of several hosts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Scope {
+    Routed,
+    Cable,
+    Host,
 }
 
-/// Picks the interface of [`choose`] and all others of the same rank, in the kernel's order.
+impl Scope {
+    fn of(ip: IpAddr) -> Self {
+        let is_link_local = match ip {
+            IpAddr::V4(ip) => ip.is_link_local(),
+            IpAddr::V6(ip) => ip.is_unicast_link_local(),
+        };
+        match is_link_local {
+            _ if ip.is_loopback() || ip.is_unspecified() => Self::Host,
+            true => Self::Cable,
+            false => Self::Routed,
+        }
+    }
+}
+
+/// Whether routers pass packets to this address on, as far as it shows.
+pub(crate) fn is_routed(ip: IpAddr) -> bool {
+    Scope::of(ip) == Scope::Routed
+}
+
+/// All addresses of `family` on interfaces that are up and that `filter` allows, the best first.
+/// Without a filter, or with one that excludes, addresses that lead to other hosts come before
+/// those of this host, unless `all_local`.
 ///
 /// # Errors
-/// There is no such interface. The error lists the interfaces of this host.
-pub fn choose_all(
+/// There is no such address. The error lists the interfaces of this host.
+pub fn candidates(
     interfaces: &[Interface],
     filter: Option<&Filter>,
     family: Family,
@@ -129,26 +151,58 @@ pub fn choose_all(
         return Err(ChooseError::NoMatch { filter: filter.clone(), have: names(interfaces) });
     }
     let named = filter.is_some_and(|filter| !filter.excludes);
-    let reason = |it: &Interface| match it.loopback {
+    let reason = |it: &Interface, ip| match Scope::of(ip) {
         _ if named => Reason::Named,
-        true if all_local => Reason::AllLocal,
-        true => Reason::OnlyLoopback,
-        false if is_virtual(&it.name) => Reason::OnlyVirtual,
-        false => Reason::FirstReal,
+        Scope::Host if all_local => Reason::AllLocal,
+        Scope::Host => Reason::OnlyLoopback,
+        Scope::Cable => Reason::OnlyLinkLocal,
+        Scope::Routed if it.loopback => Reason::OnLoopback,
+        Scope::Routed if is_virtual(&it.name) => Reason::OnlyVirtual,
+        Scope::Routed => Reason::FirstReal,
     };
-    let usable = allowed.iter().filter(|it| it.up).filter_map(|it| {
-        let Address { ip, prefix } = family.pick(&it.addresses)?;
-        Some(Choice { interface: it.name.clone(), address: ip, prefix, reason: reason(it) })
-    });
-    let mut choices: Vec<Choice> = usable.collect();
+    let of = |it: &&Interface| -> Vec<Choice> {
+        let choice = |Address { ip, prefix }| Choice {
+            interface: it.name.clone(),
+            address: ip,
+            prefix,
+            reason: reason(it, ip),
+        };
+        family.pick(&it.addresses).into_iter().map(choice).collect()
+    };
+    let mut all: Vec<Choice> = allowed.iter().filter(|it| it.up).flat_map(of).collect();
     // Interfaces of the same rank stay in the kernel's order.
-    choices.sort_by_key(|choice| choice.reason.preference());
-    let Some(best) = choices.first().map(|choice| choice.reason) else {
-        let tried = names(allowed.iter().copied());
-        return Err(ChooseError::NoAddress { tried, family });
-    };
-    choices.retain(|choice| choice.reason == best);
-    Ok(choices)
+    all.sort_by_key(Choice::rank);
+    if all.is_empty() {
+        return Err(ChooseError::NoAddress { tried: names(allowed.iter().copied()), family });
+    }
+    Ok(all)
+}
+
+/// The first of the [`candidates`].
+///
+/// # Errors
+/// There is none. The error lists the interfaces of this host.
+pub fn choose(
+    interfaces: &[Interface],
+    filter: Option<&Filter>,
+    family: Family,
+    all_local: bool,
+) -> Result<Choice, ChooseError> {
+    candidates(interfaces, filter, family, all_local).map(|mut all| all.swap_remove(0))
+}
+
+/// The first of the `candidates`, and those of other interfaces that are as good, one for each
+/// interface.
+#[must_use]
+pub fn alike(candidates: &[Choice]) -> Vec<Choice> {
+    let mut choices: Vec<Choice> = Vec::new();
+    for candidate in candidates {
+        let is_new = choices.iter().all(|it| it.interface != candidate.interface);
+        if is_new && candidate.rank() == candidates[0].rank() {
+            choices.push(candidate.clone());
+        }
+    }
+    choices
 }
 
 fn is_virtual(name: &str) -> bool {
@@ -160,14 +214,18 @@ fn names<'a>(interfaces: impl IntoIterator<Item = &'a Interface>) -> String {
     if names.is_empty() { "none".to_owned() } else { names.join(", ") }
 }
 
-impl Reason {
-    const fn preference(self) -> u8 {
-        match self {
-            Self::AllLocal | Self::Named => 0,
-            Self::FirstReal => 1,
-            Self::OnlyVirtual => 2,
-            Self::OnlyLoopback => 3,
-        }
+impl Choice {
+    /// The order of choices.
+    fn rank(&self) -> (u8, Scope) {
+        let preference = match self.reason {
+            Reason::AllLocal | Reason::Named => 0,
+            Reason::FirstReal => 1,
+            Reason::OnLoopback => 2,
+            Reason::OnlyVirtual => 3,
+            Reason::OnlyLinkLocal => 4,
+            Reason::OnlyLoopback => 5,
+        };
+        (preference, Scope::of(self.address))
     }
 }
 
@@ -218,13 +276,15 @@ impl FromStr for Family {
 }
 
 impl Family {
-    fn pick(self, addresses: &[Address]) -> Option<Address> {
-        let v4 = || addresses.iter().find(|it| it.ip.is_ipv4()).copied();
-        let v6 = || addresses.iter().find(|it| it.ip.is_ipv6()).copied();
+    /// The addresses of the family, in the order of preference.
+    fn pick(self, addresses: &[Address]) -> Vec<Address> {
+        let (v4, v6): (Vec<Address>, Vec<Address>) =
+            addresses.iter().copied().partition(|it| it.ip.is_ipv4());
         match self {
-            Self::Any => v4().or_else(v6),
-            Self::V4 => v4(),
-            Self::V6 => v6(),
+            Self::Any => [v4, v6].concat(),
+            Self::PreferV6 => [v6, v4].concat(),
+            Self::V4 => v4,
+            Self::V6 => v6,
         }
     }
 }
@@ -241,8 +301,10 @@ impl fmt::Display for Reason {
             Self::AllLocal => "all ranks are on this host",
             Self::Named => "first interface that is up among those asked for",
             Self::FirstReal => "first interface that is up and not virtual",
+            Self::OnLoopback => "a routable address, and no other interface has one",
             Self::OnlyVirtual => "no interface is up but virtual ones",
-            Self::OnlyLoopback => "no other interface is up",
+            Self::OnlyLinkLocal => "no interface has an address but link-local ones",
+            Self::OnlyLoopback => "no other interface is up with an address",
         })
     }
 }
@@ -258,7 +320,7 @@ impl fmt::Display for Filter {
 impl fmt::Display for Family {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Any => "any family",
+            Self::Any | Self::PreferV6 => "any family",
             Self::V4 => "IPv4",
             Self::V6 => "IPv6",
         })
@@ -306,6 +368,50 @@ mod tests {
         assert_eq!(chosen("", Family::Any, true), "lo (127.0.0.1): all ranks are on this host");
     }
 
+    /// The addresses of interfaces that are up, the best first.
+    fn ordered(interfaces: &[(&str, &[&str])], family: Family, all_local: bool) -> String {
+        let address = |it: &&str| Address { ip: it.parse().unwrap(), prefix: 24 };
+        let interface = |(name, addresses): &(&str, &[&str])| Interface {
+            name: (*name).to_owned(),
+            up: true,
+            loopback: *name == "lo",
+            addresses: addresses.iter().map(address).collect(),
+        };
+        let all: Vec<Interface> = interfaces.iter().map(interface).collect();
+        let all = candidates(&all, None, family, all_local).unwrap();
+        all.iter().map(|it| it.address.to_string()).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn each_address_is_judged_by_itself() {
+        let lo = ("lo", &["127.0.0.1", "10.77.0.1", "::1"][..]);
+        let bmc = ("usb0", &["169.254.3.1"][..]);
+        let both = ("eth0", &["10.0.0.3", "2001:db8::3"][..]);
+        let any = |interfaces: &[_]| ordered(interfaces, Family::Any, false);
+        assert_eq!(any(&[lo, ("eth0", &[])]), "10.77.0.1 127.0.0.1 ::1", "routed to the host");
+        assert_eq!(any(&[bmc, ("eth0", &["2001:db8::3"])]), "2001:db8::3 169.254.3.1");
+        assert_eq!(
+            any(&[bmc, lo, both]),
+            "10.0.0.3 2001:db8::3 10.77.0.1 169.254.3.1 127.0.0.1 ::1"
+        );
+        let preferred = ordered(&[("lo", &["127.0.0.1", "::1"]), both], Family::PreferV6, true);
+        assert_eq!(preferred, "::1 127.0.0.1 2001:db8::3 10.0.0.3");
+        let docker = ("docker0", &["172.17.0.1"][..]);
+        assert_eq!(any(&[docker, lo]), "10.77.0.1 172.17.0.1 127.0.0.1 ::1");
+        assert_eq!(any(&[("lo", &["::1"])]), "::1");
+        let named = |text: &str| {
+            let filter: Filter = text.parse().unwrap();
+            choose(&host_with(lo), Some(&filter), Family::Any, false).unwrap().to_string()
+        };
+        assert!(named("lo").starts_with("lo (10.77.0.1): "), "{}", named("lo"));
+    }
+
+    fn host_with((name, addresses): (&str, &[&str])) -> Vec<Interface> {
+        let address = |it: &&str| Address { ip: it.parse().unwrap(), prefix: 32 };
+        let addresses = addresses.iter().map(address).collect();
+        vec![Interface { name: name.to_owned(), up: true, loopback: name == "lo", addresses }]
+    }
+
     #[test]
     fn filters_are_prefixes_names_or_exclusions() {
         let address = |filter| chosen(filter, Family::V4, false);
@@ -314,7 +420,7 @@ mod tests {
         assert!(address("=eth10").starts_with("eth10 "));
         assert!(address("^eth1").starts_with("docker0 (172.17.0.1): no interface is up but"));
         assert!(address("^=eth1").starts_with("eth10 "));
-        assert!(address("^eth,docker").ends_with("no other interface is up"));
+        assert!(address("^eth,docker").ends_with("no other interface is up with an address"));
         assert!(address("lo").starts_with("lo "));
     }
 
@@ -323,8 +429,8 @@ mod tests {
         let names = |filter: &str| {
             let filter: Filter = filter.parse().unwrap();
             let filter = (!filter.names.is_empty()).then_some(&filter);
-            let all = choose_all(&host(), filter, Family::V4, false).unwrap();
-            all.into_iter().map(|it| it.interface).collect::<Vec<_>>().join(" ")
+            let all = candidates(&host(), filter, Family::V4, false).unwrap();
+            alike(&all).into_iter().map(|it| it.interface).collect::<Vec<_>>().join(" ")
         };
         assert_eq!(names(""), "eth1 eth10");
         assert_eq!(names("eth10,docker"), "docker0 eth10");

@@ -56,6 +56,8 @@ const FLAG_LOOPBACK: u32 = 8;
 const FLAG_RUNNING: u32 = 0x40;
 /// The scope of addresses that mean nothing beyond the cable.
 const SCOPE_LINK: u8 = 253;
+/// The scope of addresses that mean nothing beyond the host.
+const SCOPE_HOST: u8 = 254;
 /// The flags of an address that is tentative or refused as a duplicate.
 const ADDRESS_UNUSABLE: u8 = 0x48;
 
@@ -143,7 +145,8 @@ fn address(body: &[u8]) -> Option<(u32, Address)> {
         16 => IpAddr::from(*bytes.first_chunk::<16>()?),
         _ => return None,
     };
-    Some((word(body, 4)?, Address { ip, prefix }))
+    let is_private = scope == SCOPE_HOST && !ip.is_loopback();
+    (!is_private).then_some((word(body, 4)?, Address { ip, prefix }))
 }
 
 /// The attributes in `bytes`: type and value.

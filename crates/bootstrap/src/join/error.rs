@@ -126,6 +126,37 @@ pub enum JoinError {
         /// The rank that went away.
         rank: Rank,
     },
+    /// Another rank cannot join, so the ranks stop waiting for it.
+    #[error("rank {peer} cannot join: {reason}")]
+    Peer {
+        /// The rank that cannot join.
+        peer: Rank,
+        /// The reason.
+        reason: String,
+    },
+    /// `ringrun` does not answer at its address.
+    #[error(
+        "rank {rank} cannot reach ringrun at {place} ({named_by}): {cause}{}",
+        if *.is_elsewhere {
+            "; the rank has a network of its own, as in a container, where that address leads to \
+             the rank itself: share ringrun's network, or use an address that both reach \
+             (`ringrun --rendezvous-addr`)"
+        } else {
+            ""
+        }
+    )]
+    NoLauncher {
+        /// This rank.
+        rank: Rank,
+        /// The address where the rank looked.
+        place: String,
+        /// The variable that names the address.
+        named_by: String,
+        /// The most telling cause of a failed attempt.
+        cause: String,
+        /// Whether the launcher listens in another network.
+        is_elsewhere: bool,
+    },
     /// A member has failed in the group whose ranks join, before all had joined.
     #[error("rank {rank} did not join, since the parent group has failed: {cause}")]
     ParentFailed {

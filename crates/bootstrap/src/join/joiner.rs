@@ -2,7 +2,6 @@
 //! roster (`roster`).
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
 use std::time::Duration;
 
 use ringfold_types::Rank;
@@ -13,7 +12,7 @@ use super::error::JoinError;
 use crate::aborter::Aborter;
 use crate::channel::{Greeting, Purpose};
 use crate::dial::{Dial, Target};
-use crate::failure_cause::FailureCause;
+use crate::message::GroupFailure;
 use crate::relay::Relay;
 use crate::secret::Secret;
 
@@ -39,9 +38,12 @@ pub struct Options {
     pub parent: Option<Parent>,
 }
 
-/// The group whose ranks join another one. A failure of a member in that group ends the wait.
+/// The group whose ranks join another one. The wait ends if a member fails in that group, or cannot
+/// join the other one.
 #[derive(Clone, Debug)]
 pub struct Parent {
+    /// A random number for the group that is made.
+    pub group: u128,
     /// This rank's handle of the group.
     pub aborter: Aborter,
     /// The members, by their ranks in the group.
@@ -52,13 +54,24 @@ pub struct Parent {
 const LOOK: Duration = Duration::from_millis(20);
 
 impl Parent {
-    /// Waits until a member has failed.
-    pub(super) async fn failure(self) -> Arc<FailureCause> {
+    /// Tells the other members that this one, as `rank` of the group that is made, cannot join.
+    pub(super) fn fail(&self, Rank(rank): Rank, reason: String) {
+        self.aborter.fail_group(GroupFailure { group: self.group, rank, reason });
+    }
+
+    /// Waits until a member has failed, or cannot join. This process is `rank` of the group that is
+    /// made.
+    pub(super) async fn failure(self, rank: Rank) -> JoinError {
         loop {
             let cause = self.aborter.failure_cause();
             let is_member = |rank: &Rank| self.members.contains(rank);
             if let Some(cause) = cause.filter(|it| it.culprits().iter().any(is_member)) {
-                return cause;
+                return JoinError::ParentFailed { rank, cause };
+            }
+            if let Some(GroupFailure { rank, reason, .. }) =
+                self.aborter.state.group_failure(self.group)
+            {
+                return JoinError::Peer { peer: Rank(rank), reason };
             }
             sleep(LOOK).await;
         }
@@ -87,11 +100,14 @@ pub(super) struct Candidates {
     pub(super) named_by: &'static str,
     /// Candidate ports, in order.
     pub(super) ports: Vec<u16>,
+    /// Whether the launcher listens there.
+    pub(super) is_launcher: bool,
 }
 
 impl Candidates {
     pub(super) fn at(address: SocketAddr, named_by: &'static str) -> Self {
-        Self { hosts: vec![address.ip().to_string()], named_by, ports: vec![address.port()] }
+        let (hosts, ports) = (vec![address.ip().to_string()], vec![address.port()]);
+        Self { hosts, named_by, ports, is_launcher: false }
     }
 }
 
@@ -130,6 +146,7 @@ impl Joiner {
             hosts: &candidates.hosts,
             named_by: candidates.named_by,
             ports: &candidates.ports,
+            is_launcher: candidates.is_launcher,
             greeting,
             secret,
             timeout: self.options.timeout,

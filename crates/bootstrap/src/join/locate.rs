@@ -2,11 +2,11 @@
 //! up.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use ringfold_types::Rank;
 use tokio::net::TcpListener;
-use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
 
 use super::error::JoinError;
@@ -14,30 +14,38 @@ use super::joiner::{Candidates, Joiner};
 use crate::address;
 use crate::blocking::blocking;
 use crate::channel::Purpose;
+use crate::dial::is_closed;
 use crate::identity::Rendezvous;
 use crate::pmi::{self, PmiError};
-use crate::rendezvous::{self, Report};
+use crate::rendezvous::{self, Ended, LauncherLink};
 
 /// The key under which rank 0 publishes the coordinator's address in a launcher's key-value space.
 const COORDINATOR_KEY: &str = "ringfold-coordinator";
+/// The variable by which `ringrun` names its address.
+const RENDEZVOUS: &str = "RINGFOLD_RENDEZVOUS";
+
 impl Joiner {
     pub(super) async fn open(
         &self,
         rendezvous: Rendezvous,
-    ) -> Result<(TcpListener, Option<mpsc::UnboundedSender<Report>>), JoinError> {
+    ) -> Result<(TcpListener, Option<LauncherLink>), JoinError> {
         let bind = self.options.bind;
         match rendezvous {
             // `join` has handled this case.
             Rendezvous::Alone => Err(JoinError::Invalid { rank: self.rank, size: self.size }),
             Rendezvous::Ports { hosts, ports, .. } => {
                 let is_here = hosts.iter().all(|host| address::is_loopback(host));
-                let here = is_here.then_some(Ipv4Addr::LOCALHOST.into());
+                let here = match bind {
+                    Some(ip) => vec![ip],
+                    None if is_here => self.blocking(move || address::loopbacks(&hosts)).await?,
+                    None => Vec::new(),
+                };
                 let place = match ports.as_slice() {
                     [first, .., last] => format!("any port from {first} to {last}"),
                     [only] => format!("port {only}"),
                     [] => "no port".into(),
                 };
-                Ok((self.listen(bind.or(here), &ports, place)?, None))
+                Ok((self.listen(&here, &ports, place)?, None))
             }
             Rendezvous::Ask { address: launcher } => {
                 let place = launcher.clone();
@@ -46,29 +54,29 @@ impl Joiner {
                     Some(ip) => ip,
                     None => self.blocking(toward).await?.map_err(self.unroutable(&launcher))?,
                 };
-                let listener = self.listen(Some(here), &[0], here.to_string())?;
+                let listener = self.listen(&[here], &[0], here.to_string())?;
                 let coordinator = self.advertised(&listener, here)?;
                 let candidates = self.launcher(&launcher)?;
                 let greeting = self.greeting(Purpose::Rendezvous);
                 let mut dial = self.dial(&greeting, &candidates);
-                let reports = loop {
+                let link = loop {
                     let channel = dial.connect().await?;
                     let peer = channel.peer;
                     let published = rendezvous::publish(channel, coordinator);
                     match timeout_at(self.deadline, published).await.unwrap_or_else(late) {
-                        Ok(reports) => break reports,
+                        Ok(link) => break link,
                         Err(cause) => dial.lost(peer, cause).await?,
                     }
                 };
-                Ok((listener, Some(reports.ok_or(JoinError::TooMany)?)))
+                Ok((listener, Some(link.ok_or(JoinError::TooMany)?)))
             }
             Rendezvous::Kvs(client) => {
                 let here = match bind {
                     Some(ip) => ip,
-                    None if client.is_one_host() => Ipv4Addr::LOCALHOST.into(),
+                    None if client.is_one_host() => address::loopback(),
                     None => address::default_source(),
                 };
-                let listener = self.listen(Some(here), &[0], here.to_string())?;
+                let listener = self.listen(&[here], &[0], here.to_string())?;
                 let coordinator = self.advertised(&listener, here)?;
                 let rest = self.rest();
                 self.blocking(move || publish(client, coordinator, rest)).await??;
@@ -77,7 +85,7 @@ impl Joiner {
             Rendezvous::Listening(listener) => {
                 let place =
                     listener.local_addr().map_or_else(|e| e.to_string(), |at| at.to_string());
-                let listener = TcpListener::from_std(listener);
+                let listener = address::serve(listener);
                 Ok((listener.map_err(|source| JoinError::Listen { place, source })?, None))
             }
         }
@@ -91,7 +99,7 @@ impl Joiner {
                 Err(JoinError::Invalid { rank: self.rank, size: self.size })
             }
             Rendezvous::Ports { hosts, named_by, ports } => {
-                Ok(Candidates { hosts, named_by, ports })
+                Ok(Candidates { hosts, named_by, ports, is_launcher: false })
             }
             Rendezvous::Ask { address: launcher } => {
                 let candidates = self.launcher(&launcher)?;
@@ -102,7 +110,13 @@ impl Joiner {
                     let peer = channel.peer;
                     let asked = rendezvous::ask(channel, self.rank.0);
                     match timeout_at(self.deadline, asked).await.unwrap_or_else(late) {
-                        Ok(coordinator) => return Ok(Candidates::at(coordinator, "the launcher")),
+                        Ok(Ok(coordinator)) => {
+                            return Ok(Candidates::at(coordinator, "the launcher"));
+                        }
+                        Ok(Err(Ended { rank, how })) => {
+                            let reason = format!("it ended ({how}) before it joined");
+                            return Err(JoinError::Peer { peer: Rank(rank), reason });
+                        }
                         Err(cause) => dial.lost(peer, cause).await?,
                     }
                 }
@@ -119,11 +133,11 @@ impl Joiner {
 
     fn listen(
         &self,
-        ip: Option<IpAddr>,
+        ips: &[IpAddr],
         ports: &[u16],
         place: String,
     ) -> Result<TcpListener, JoinError> {
-        address::listen(ip, ports).map_err(|source| JoinError::Listen { place, source })
+        address::listen(ips, ports).map_err(|source| JoinError::Listen { place, source })
     }
 
     fn advertised(&self, listener: &TcpListener, here: IpAddr) -> Result<SocketAddr, JoinError> {
@@ -160,7 +174,12 @@ impl Joiner {
         let (host, port) = address.rsplit_once(':').unwrap_or((address, ""));
         let port = port.parse().map_err(|_| self.no_coordinator(address, "expected host:port"))?;
         let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
-        Ok(Candidates { hosts: vec![host], named_by: "RINGFOLD_RENDEZVOUS", ports: vec![port] })
+        Ok(Candidates {
+            hosts: vec![host],
+            named_by: RENDEZVOUS,
+            ports: vec![port],
+            is_launcher: true,
+        })
     }
 
     fn no_coordinator(&self, place: &str, cause: &str) -> JoinError {
@@ -168,8 +187,16 @@ impl Joiner {
         JoinError::NoCoordinator { rank, place: place.into(), timeout, cause: cause.into() }
     }
 
+    /// There is no route to the launcher at `place`.
     fn unroutable(&self, place: &str) -> impl Fn(io::Error) -> JoinError {
-        move |e| self.no_coordinator(place, &e.to_string())
+        let ip = place.parse().map(|place: SocketAddr| place.ip());
+        move |e| JoinError::NoLauncher {
+            rank: self.rank,
+            place: place.to_owned(),
+            named_by: RENDEZVOUS.to_owned(),
+            cause: e.to_string(),
+            is_elsewhere: ip.as_ref().is_ok_and(|ip| is_closed(*ip, &e)),
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, mpsc as std_mpsc};
 use std::time::Duration;
 
-use ringfold_types::{Rank, limits};
+use ringfold_types::{Chain, Rank, limits};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout_at};
@@ -19,7 +19,6 @@ use crate::control::{Control, Link};
 use crate::coordinator::{Coordinator, JoinQueue};
 use crate::descriptors;
 use crate::dial::{Dial, Target};
-use crate::failure_cause::FailureCause;
 use crate::identity::{Identity, Rendezvous};
 use crate::local;
 use crate::member::{ControlStream, Incoming, Member, serve};
@@ -61,23 +60,58 @@ impl Control {
         peer_info: Vec<u8>,
         options: Options,
     ) -> Result<(Self, Cards), JoinError> {
+        if peer_info.len() > limits::PEER_INFO_BYTES_MAX {
+            return Err(JoinError::PeerInfoTooLong { bytes: peer_info.len() });
+        }
+        let (rank, parent) = (identity.rank, options.parent.clone());
+        let joined = Self::join_with(identity, secret, Ok(peer_info), options);
+        // The coordinator tells the others of everything else.
+        if let (Err(e), Some(parent)) = (&joined, parent)
+            && matches!(
+                e,
+                JoinError::System { .. } | JoinError::Descriptors { .. } | JoinError::Listen { .. }
+            )
+        {
+            parent.fail(rank, Chain(e).to_string());
+        }
+        joined
+    }
+
+    /// Tells the other ranks that this one cannot join, and the reason, so that they do not wait
+    /// for it. Blocks until they know, for at most `limits::JOIN_NEWS_MS`.
+    pub fn cannot_join(identity: Identity, secret: Secret, reason: String, options: Options) {
+        let rank = identity.rank;
+        if let Some(parent) = options.parent {
+            return parent.fail(rank, reason);
+        }
+        let timeout = options.timeout.min(Duration::from_millis(limits::JOIN_NEWS_MS));
+        let told = Self::join_with(identity, secret, Err(reason), Options { timeout, ..options });
+        if let Err(e) = told {
+            tracing::debug!("rank {rank} told the others that it cannot join: {e}");
+        }
+    }
+
+    fn join_with(
+        identity: Identity,
+        secret: Secret,
+        peer_info: Result<Vec<u8>, String>,
+        options: Options,
+    ) -> Result<(Self, Cards), JoinError> {
         let (rank, size) = (identity.rank, identity.size);
         if rank.index() >= size || size > limits::RANKS_MAX {
             return Err(JoinError::Invalid { rank, size });
         }
-        if peer_info.len() > limits::PEER_INFO_BYTES_MAX {
-            return Err(JoinError::PeerInfoTooLong { bytes: peer_info.len() });
-        }
         let system = |action| move |source| JoinError::System { rank, action, source };
         if let Rendezvous::Alone = identity.rendezvous {
             let alone = local::controls(1).map_err(system("make an eventfd"))?.pop();
-            return alone.map(|c| (c, vec![peer_info])).ok_or(JoinError::Invalid { rank, size });
+            let all = vec![peer_info.unwrap_or_default()];
+            return alone.map(|c| (c, all)).ok_or(JoinError::Invalid { rank, size });
         }
         let (state, wake) = RankState::new().map_err(system("make an eventfd"))?;
         let runtime = ControlRuntime::shared().map_err(system("start the control thread"))?;
         let (member, orders) = Member::new(Arc::clone(&runtime));
         let (tell, told) = std_mpsc::sync_channel(1);
-        let deadline = Instant::now() + options.timeout;
+        let deadline = Instant::now() + limits::timeout(options.timeout);
         let (job, coordinator) = (identity.job, JoinSet::new());
         let parent = options.parent.clone();
         let mut joiner =
@@ -88,12 +122,12 @@ impl Control {
         runtime.spawn(async move {
             let joined = tokio::select! {
                 joined = joiner.join_job(rendezvous, peer_info).with_subscriber(log) => joined,
-                cause = failure_of(parent) => Err(JoinError::ParentFailed { rank, cause }),
+                error = failure_of(parent, rank) => {
+                    // Each of the others learns of it by the parent group too.
+                    joiner.coordinator.abort_all();
+                    Err(error)
+                }
             };
-            if let Err(JoinError::ParentFailed { .. }) = joined {
-                // Each of the others learns of it by the parent group too.
-                joiner.coordinator.abort_all();
-            }
             let told = match joined {
                 Ok((stream, peer_infos)) => {
                     let told = tell.send(Ok(peer_infos));
@@ -114,10 +148,10 @@ impl Control {
     }
 }
 
-/// Waits until a member has failed in the parent group, if there is one.
-async fn failure_of(parent: Option<Parent>) -> Arc<FailureCause> {
+/// Waits until a member has failed in the parent group, if there is one, or cannot join this one.
+async fn failure_of(parent: Option<Parent>, rank: Rank) -> JoinError {
     match parent {
-        Some(parent) => parent.failure().await,
+        Some(parent) => parent.failure(rank).await,
         None => std::future::pending().await,
     }
 }
@@ -126,7 +160,7 @@ impl Joiner {
     async fn join_job(
         &mut self,
         rendezvous: Rendezvous,
-        peer_info: Vec<u8>,
+        peer_info: Result<Vec<u8>, String>,
     ) -> Result<(ControlStream, Cards), JoinError> {
         let host = self.options.host.clone();
         let host = host.unwrap_or_else(address::host_name);
@@ -207,7 +241,8 @@ impl Joiner {
         descriptors::provide(size).map_err(|descriptors::TooFew { needed, limit }| {
             JoinError::Descriptors { size, needed, limit }
         })?;
-        let (listener, report) = self.open(rendezvous).await?;
+        let (listener, launcher) = self.open(rendezvous).await?;
+        let (report, ended) = launcher.map(|it| (it.reports, it.ended)).unzip();
         let place = listener.local_addr().map_or_else(|e| e.to_string(), |at| at.to_string());
         let return_port = listener.local_addr().and_then(|at| {
             ReturnPort::reserve(at.ip(), self.greeting(Purpose::Return), self.secret.clone())
@@ -228,6 +263,7 @@ impl Joiner {
             acceptor: tokio::spawn(acceptor.with_current_subscriber()),
             log: tracing::dispatcher::get_default(Clone::clone),
             return_port: return_port.ok(),
+            ended,
         }));
         Ok(stream)
     }
@@ -258,6 +294,9 @@ impl Joiner {
             Refusal::Duplicate => JoinError::Duplicate { rank },
             Refusal::Invalid => JoinError::Invalid { rank, size },
             Refusal::Lost { rank } => JoinError::Lost { rank: Rank(rank) },
+            Refusal::Failed { rank, reason } => {
+                JoinError::Peer { peer: Rank(rank), reason: crate::arbiter::cut(reason) }
+            }
             Refusal::Missing { mut ranks, turned_away } => {
                 ranks.truncate(size);
                 let missing = ranks.into_iter().map(Rank).collect();

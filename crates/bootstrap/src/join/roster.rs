@@ -32,7 +32,8 @@ impl Joiner {
         // On the host of rank 0 a name may resolve to the loopback address.
         let is_one_host = candidates.hosts.iter().all(|host| address::is_loopback(host));
         let is_reached_there = !local.is_loopback() || is_one_host;
-        let listening = address::listen(is_reached_there.then_some(local), &[0]);
+        let local: Vec<IpAddr> = is_reached_there.then_some(local).into_iter().collect();
+        let listening = address::listen(&local, &[0]);
         let listening = listening.and_then(|l| Ok((l.local_addr()?.port(), l)));
         let (port, listener) = listening
             .inspect_err(|e| tracing::debug!("rank {} cannot forward the roster: {e}", self.rank))

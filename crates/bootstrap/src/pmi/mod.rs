@@ -145,7 +145,7 @@ impl Client {
                 Err(e) => return Err(e),
             }
         }
-        self.set_timeout(timeout.max(Duration::from_millis(1)))?;
+        self.set_timeout(timeout)?;
         self.barrier()?;
         self.secret = if rank == Rank(0) {
             fresh

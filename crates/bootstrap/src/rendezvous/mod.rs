@@ -25,6 +25,7 @@ use crate::dial::Channel;
 use crate::message::{decode, encode};
 use crate::secret::Secret;
 use crate::turned_away::TurnedAway;
+pub use registry::Ended;
 use registry::Registry;
 
 mod registry;
@@ -69,16 +70,20 @@ pub(crate) enum FromLauncher {
     Full,
     /// The coordinator listens at this address.
     Coordinator(SocketAddr),
+    /// The program of a rank has ended.
+    Ended(Ended),
 }
 
 /// Answers the ranks of `job` for as long as it is polled, and sends rank 0's reports to `reports`.
-/// Rejects unauthenticated peers. Needs a tokio runtime with net and time.
+/// Ranks that wait for a rank of `ended` stop waiting. Rejects unauthenticated peers. Needs a tokio
+/// runtime with net and time.
 pub async fn serve(
     listener: TcpListener,
     secret: Secret,
     job: &str,
     size: usize,
     reports: mpsc::UnboundedSender<Report>,
+    mut ended: mpsc::UnboundedReceiver<Ended>,
 ) {
     if let Err(TooFew { needed, limit }) = provide(size) {
         tracing::warn!(
@@ -92,8 +97,14 @@ pub async fn serve(
     tasks.spawn(accept(listener, greeting, secret, Arc::new(TurnedAway::default()), admitted));
     let (registry, _) = watch::channel(Registry::new(size));
     let registry = Arc::new(registry);
-    while let Some(peer) = peers.recv().await {
-        tasks.spawn(serve_peer(peer, Arc::clone(&registry), reports.clone()));
+    loop {
+        tokio::select! {
+            Some(peer) = peers.recv() => {
+                tasks.spawn(serve_peer(peer, Arc::clone(&registry), reports.clone()));
+            }
+            Some(ended) = ended.recv() => registry.send_modify(|registry| registry.end(ended)),
+            else => return,
+        }
         // Forgets finished tasks.
         while tasks.try_join_next().is_some() {}
     }
@@ -132,17 +143,19 @@ async fn answer(
     loop {
         // If the rank closes the connection while it waits, no coordinator is assigned.
         tokio::select! {
-            known = changes.wait_for(|registry| registry.has_next(rank)) => drop(known),
+            known = changes.wait_for(|it| it.has_news(rank)) => drop(known),
             _ = reader.next() => return Ok(()),
         }
-        let mut coordinator = None;
+        let (mut coordinator, mut ended) = (None, None);
         registry.send_if_modified(|registry| {
             coordinator = registry.take_next(rank);
+            ended = registry.ended(0);
             false
         });
         // The coordinator may be gone again, or another thread of that rank was faster.
-        if let Some(coordinator) = coordinator {
-            return writer.send(&encode(&FromLauncher::Coordinator(coordinator))).await;
+        let answer = coordinator.map(FromLauncher::Coordinator);
+        if let Some(answer) = answer.or_else(|| ended.map(FromLauncher::Ended)) {
+            return writer.send(&encode(&answer)).await;
         }
     }
 }
@@ -168,53 +181,94 @@ async fn serve_coordinator(
         );
         return writer.send(&encode(&FromLauncher::Full)).await;
     };
+    let mut changes = registry.subscribe();
+    changes.mark_changed();
     let heard = async {
         writer.send(&encode(&FromLauncher::Published)).await?;
-        while let Some(bytes) = reader.next().await? {
-            let Some(ToLauncher::Report(report)) = decode(&bytes) else { break };
-            if reports.send(report).is_err() {
-                break;
+        let mut told = 0;
+        loop {
+            tokio::select! {
+                bytes = reader.next() => {
+                    let Some(bytes) = bytes? else { return Ok(()) };
+                    let Some(ToLauncher::Report(report)) = decode(&bytes) else { return Ok(()) };
+                    if reports.send(report).is_err() {
+                        return Ok(());
+                    }
+                }
+                Ok(()) = changes.changed() => {
+                    let news = changes.borrow_and_update().all_ended()[told..].to_vec();
+                    told += news.len();
+                    for ended in news {
+                        writer.send(&encode(&FromLauncher::Ended(ended))).await?;
+                    }
+                }
             }
         }
-        Ok(())
     };
     let heard = heard.await;
     registry.send_modify(|registry| registry.close(number));
     heard
 }
 
-/// Rank 0's side: publishes the coordinator's address, and returns a sender of reports. Returns
-/// `None` if the launcher accepts no more coordinators.
+/// The connection of a coordinator to the launcher.
+pub(crate) struct LauncherLink {
+    pub(crate) reports: mpsc::UnboundedSender<Report>,
+    /// The ranks whose programs have ended.
+    pub(crate) ended: mpsc::UnboundedReceiver<Ended>,
+}
+
+/// Rank 0's side: publishes the coordinator's address. Returns `None` if the launcher accepts no
+/// more coordinators.
 pub(crate) async fn publish(
     channel: Channel,
     coordinator: SocketAddr,
-) -> std::io::Result<Option<mpsc::UnboundedSender<Report>>> {
+) -> std::io::Result<Option<LauncherLink>> {
     let Channel { mut writer, mut reader, .. } = channel;
     writer.send(&encode(&ToLauncher::Publish(coordinator))).await?;
     match reader.next().await?.and_then(|bytes| decode(&bytes)) {
         Some(FromLauncher::Published) => {}
         Some(FromLauncher::Full) => return Ok(None),
-        Some(FromLauncher::Coordinator(_)) | None => {
+        Some(FromLauncher::Coordinator(_) | FromLauncher::Ended(_)) | None => {
             return Err(std::io::Error::other("the launcher did not accept rank 0's address"));
         }
     }
     let (report, mut reports) = mpsc::unbounded_channel();
+    let (tell, ended) = mpsc::unbounded_channel();
     tokio::spawn(async move {
-        let _kept_open = reader;
-        while let Some(report) = reports.recv().await {
-            if writer.send(&encode(&ToLauncher::Report(report))).await.is_err() {
-                return;
+        let mut is_open = true;
+        loop {
+            tokio::select! {
+                report = reports.recv() => {
+                    let Some(report) = report else { return };
+                    if writer.send(&encode(&ToLauncher::Report(report))).await.is_err() {
+                        return;
+                    }
+                }
+                news = reader.next(), if is_open => match news {
+                    Ok(Some(bytes)) => {
+                        if let Some(FromLauncher::Ended(ended)) = decode(&bytes) {
+                            // After the ranks have joined, nobody wants to know.
+                            tell.send(ended).unwrap_or_default();
+                        }
+                    }
+                    Ok(None) | Err(_) => is_open = false,
+                },
             }
         }
     });
-    Ok(Some(report))
+    Ok(Some(LauncherLink { reports: report, ended }))
 }
 
-/// The other ranks' side: waits until the launcher knows the coordinator's address.
-pub(crate) async fn ask(mut channel: Channel, rank: u32) -> std::io::Result<SocketAddr> {
+/// The other ranks' side: waits until the launcher knows the coordinator's address. The inner error
+/// is rank 0's end.
+pub(crate) async fn ask(
+    mut channel: Channel,
+    rank: u32,
+) -> std::io::Result<Result<SocketAddr, Ended>> {
     channel.writer.send(&encode(&ToLauncher::Ask(rank))).await?;
     match channel.reader.next().await?.and_then(|bytes| decode(&bytes)) {
-        Some(FromLauncher::Coordinator(coordinator)) => Ok(coordinator),
+        Some(FromLauncher::Coordinator(coordinator)) => Ok(Ok(coordinator)),
+        Some(FromLauncher::Ended(ended)) => Ok(Err(ended)),
         _ => Err(std::io::Error::other(
             "the launcher closed the connection before rank 0 had published its address",
         )),

@@ -10,6 +10,16 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 
 use ringfold_types::{Rank, limits};
+use serde::{Deserialize, Serialize};
+
+/// A rank whose program has ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ended {
+    /// The number of the rank.
+    pub rank: u32,
+    /// How it ended, as in `exit status 0`.
+    pub how: String,
+}
 
 /// The open coordinators of one job, and the next coordinator of each rank.
 #[derive(Debug)]
@@ -19,11 +29,17 @@ pub(super) struct Registry {
     open: VecDeque<(u64, SocketAddr)>,
     /// By rank, the lowest number of a coordinator that the rank has not visited.
     next: Vec<u64>,
+    /// By rank, whether its program has ended.
+    has_ended: Vec<bool>,
+    /// The ranks whose programs have ended, in this order.
+    ended: Vec<Ended>,
 }
 
 impl Registry {
     pub(super) fn new(size: usize) -> Self {
-        Self { opened: 0, open: VecDeque::new(), next: vec![0; size.min(limits::RANKS_MAX)] }
+        let next = vec![0; size.min(limits::RANKS_MAX)];
+        let (open, has_ended) = (VecDeque::new(), vec![false; next.len()]);
+        Self { opened: 0, open, next, has_ended, ended: Vec::new() }
     }
 
     /// Whether `rank` may ask. Rank 0 knows its own coordinators.
@@ -47,9 +63,28 @@ impl Registry {
         self.open.retain(|(open, _)| *open != number);
     }
 
-    /// Whether there is a coordinator that `rank` has not visited.
-    pub(super) fn has_next(&self, rank: u32) -> bool {
-        self.find(rank).is_some()
+    /// Notes the end of a rank's program, once.
+    pub(super) fn end(&mut self, ended: Ended) {
+        let has_ended = self.has_ended.get_mut(Rank(ended.rank).index());
+        if has_ended.is_some_and(|has_ended| !std::mem::replace(has_ended, true)) {
+            self.ended.push(ended);
+        }
+    }
+
+    /// The end of this rank's program, if it has ended.
+    pub(super) fn ended(&self, rank: u32) -> Option<Ended> {
+        let has_ended = self.has_ended.get(Rank(rank).index()) == Some(&true);
+        self.ended.iter().filter(|_| has_ended).find(|ended| ended.rank == rank).cloned()
+    }
+
+    /// The ends of all programs that have ended, in their order.
+    pub(super) fn all_ended(&self) -> &[Ended] {
+        &self.ended
+    }
+
+    /// Whether there is a coordinator that `rank` has not visited, or rank 0 has ended.
+    pub(super) fn has_news(&self, rank: u32) -> bool {
+        self.find(rank).is_some() || self.ended(0).is_some()
     }
 
     /// The first coordinator that `rank` has not visited, which counts as visited from now on.
@@ -76,7 +111,7 @@ mod tests {
     #[test]
     fn every_rank_goes_to_every_coordinator_once_and_in_order() {
         let mut registry = Registry::new(3);
-        assert!(!registry.has_next(1));
+        assert!(!registry.has_news(1));
         assert_eq!(
             (registry.open(coordinator(10)), registry.open(coordinator(11))),
             (Some(0), Some(1))
@@ -86,7 +121,7 @@ mod tests {
             (went(1), went(2)),
             (vec![coordinator(10), coordinator(11)], vec![coordinator(10), coordinator(11)])
         );
-        assert!(!registry.has_next(1) && !registry.has_next(2));
+        assert!(!registry.has_news(1) && !registry.has_news(2));
         assert_eq!(registry.open(coordinator(10)), Some(2));
         assert_eq!(registry.take_next(2), Some(coordinator(10)));
     }
@@ -96,9 +131,21 @@ mod tests {
         let mut registry = Registry::new(2);
         let first = registry.open(coordinator(10)).unwrap();
         registry.close(first);
-        assert!(!registry.has_next(1));
+        assert!(!registry.has_news(1));
         registry.open(coordinator(11)).unwrap();
         assert_eq!(registry.take_next(1), Some(coordinator(11)));
+    }
+
+    #[test]
+    fn the_end_of_a_rank_is_noted_once() {
+        let mut registry = Registry::new(2);
+        let ended = |rank, how: &str| Ended { rank, how: how.to_owned() };
+        for news in [ended(1, "exit status 0"), ended(1, "again"), ended(2, "no rank")] {
+            registry.end(news);
+        }
+        assert_eq!(registry.all_ended(), [ended(1, "exit status 0")]);
+        assert_eq!(registry.ended(1), Some(ended(1, "exit status 0")));
+        assert_eq!((registry.ended(0), registry.ended(u32::MAX)), (None, None));
     }
 
     #[test]

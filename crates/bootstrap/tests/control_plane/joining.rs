@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::io::{Read, Write};
 use std::net::TcpListener;
+use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -286,6 +287,47 @@ fn an_invalid_rank_or_peer_info_is_refused_at_once() {
     let options = job.options.clone();
     let joined = Control::join(job.identity(0), job.secret, peer_info, options);
     assert!(matches!(joined, Err(JoinError::PeerInfoTooLong { .. })));
+}
+
+/// Three ranks, and the one that cannot join, as rank 0 or not. The last rank comes late.
+#[test]
+fn the_others_learn_why_a_rank_cannot_join() {
+    for unable in [0, 1] {
+        let (job, late) = (Job::new(3), 2);
+        let began = Instant::now();
+        let (first, second) = (job.spawn(1 - unable), Arc::new(Barrier::new(2)));
+        let told = {
+            let (job, second) = (job.clone(), Arc::clone(&second));
+            thread::spawn(move || {
+                second.wait();
+                let (identity, reason) = (job.identity(unable), "it lacks a disk".to_owned());
+                Control::cannot_join(identity, job.secret, reason, job.options);
+            })
+        };
+        second.wait();
+        thread::sleep(Duration::from_millis(200));
+        for joined in [job.spawn(late), first] {
+            let error = joined.join().unwrap().unwrap_err().to_string();
+            assert_eq!(error, format!("rank {unable} cannot join: it lacks a disk"));
+        }
+        told.join().unwrap();
+        assert!(began.elapsed() < TIME_LIMIT / 2);
+    }
+}
+
+/// As many processes as ranks have come, two of them as the same rank, so one rank never comes.
+#[test]
+fn two_processes_of_one_rank_do_not_keep_the_others_waiting() {
+    let job = Job::new(3);
+    let began = Instant::now();
+    let ranks = [0, 1, 1].map(|rank| job.spawn(rank));
+    let errors = ranks.map(|rank| rank.join().unwrap().unwrap_err().to_string());
+    assert!(began.elapsed() < TIME_LIMIT / 2);
+    let others = "rank 2 cannot join: 1 connection from 127.0.0.1 came as rank 1, which another \
+                  process is: give each process its own rank";
+    assert_eq!(errors.iter().filter(|error| *error == others).count(), 2, "{errors:?}");
+    let refused = "another process has already joined as rank 1";
+    assert!(errors.iter().any(|error| error.starts_with(refused)), "{errors:?}");
 }
 
 #[test]

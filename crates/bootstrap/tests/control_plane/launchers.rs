@@ -7,11 +7,11 @@ use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use ringfold_bootstrap::rendezvous::{Report, serve};
+use ringfold_bootstrap::rendezvous::{Ended, Report, serve};
 use ringfold_bootstrap::{
-    Carrier, Control, Identity, Launcher, Options, Rendezvous, Secret, discover, pmi,
+    Carrier, Control, Identity, JoinError, Launcher, Options, Rendezvous, Secret, discover, pmi,
 };
 use ringfold_types::Rank;
 use tokio::sync::mpsc;
@@ -38,9 +38,22 @@ fn join_all(identities: Vec<Identity>, secret: &Secret) -> Vec<Control> {
     threads.into_iter().map(|t| t.join().unwrap()).collect()
 }
 
-/// Runs `ringrun`'s rendezvous in a thread. The channel yields its reports.
-fn ringrun(secret: &Secret, size: usize) -> (SocketAddr, mpsc::UnboundedReceiver<Report>) {
+/// `ringrun`'s rendezvous, in a thread.
+struct Ringrun {
+    place: SocketAddr,
+    told: mpsc::UnboundedReceiver<Report>,
+    ended: mpsc::UnboundedSender<Ended>,
+}
+
+impl Ringrun {
+    fn end(&self, rank: u32) {
+        self.ended.send(Ended { rank, how: "exit status 0".into() }).unwrap();
+    }
+}
+
+fn ringrun(secret: &Secret, size: usize) -> Ringrun {
     let (tell, told) = mpsc::unbounded_channel();
+    let (ended, ends) = mpsc::unbounded_channel();
     let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let place = listener.local_addr().unwrap();
     listener.set_nonblocking(true).unwrap();
@@ -50,10 +63,10 @@ fn ringrun(secret: &Secret, size: usize) -> (SocketAddr, mpsc::UnboundedReceiver
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let listener = tokio::net::TcpListener::from_std(listener).unwrap();
-            serve(listener, secret, "j", size, tell).await;
+            serve(listener, secret, "j", size, tell, ends).await;
         });
     });
-    (place, told)
+    Ringrun { place, told, ended }
 }
 
 fn asks(place: SocketAddr, rank: u32, size: usize) -> Identity {
@@ -70,7 +83,7 @@ fn asks(place: SocketAddr, rank: u32, size: usize) -> Identity {
 #[test]
 fn ringrun_names_the_coordinator_and_gets_the_reports_of_the_job() {
     let secret = Secret::generate().unwrap();
-    let (place, mut told) = ringrun(&secret, 3);
+    let Ringrun { place, mut told, ended: _ended } = ringrun(&secret, 3);
     // Unauthenticated peers connect there as well.
     let _half_open: Vec<_> = (0..20).map(|_| TcpStream::connect(place).unwrap()).collect();
     let controls = join_all((0..3).map(|r| asks(place, r, 3)).collect(), &secret);
@@ -94,7 +107,7 @@ fn ringrun_names_the_coordinator_and_gets_the_reports_of_the_job() {
 #[test]
 fn a_rank_that_asks_before_rank_0_has_published_waits() {
     let secret = Secret::generate().unwrap();
-    let (place, _told) = ringrun(&secret, 2);
+    let Ringrun { place, told: _told, ended: _ended } = ringrun(&secret, 2);
     let early = {
         let secret = secret.clone();
         thread::spawn(move || join_all(vec![asks(place, 1, 2)], &secret))
@@ -108,7 +121,7 @@ fn a_rank_that_asks_before_rank_0_has_published_waits() {
 #[test]
 fn ranks_meet_as_often_as_they_like_and_leave_in_any_order() {
     let secret = Secret::generate().unwrap();
-    let (place, _told) = ringrun(&secret, 3);
+    let Ringrun { place, told: _told, ended: _ended } = ringrun(&secret, 3);
     let meet = || join_all((0..3).map(|r| asks(place, r, 3)).collect(), &secret);
     let first = meet();
     let second = meet();
@@ -126,7 +139,7 @@ fn ranks_meet_as_often_as_they_like_and_leave_in_any_order() {
 #[test]
 fn ranks_that_were_incomplete_meet_at_the_next_attempt() {
     let secret = Secret::generate().unwrap();
-    let (place, _told) = ringrun(&secret, 2);
+    let Ringrun { place, told: _told, ended: _ended } = ringrun(&secret, 2);
     let options = Options { timeout: Duration::from_millis(300), ..Options::default() };
     let gave_up = Control::join(asks(place, 0, 2), secret.clone(), Vec::new(), options);
     assert_eq!(
@@ -134,6 +147,62 @@ fn ranks_that_were_incomplete_meet_at_the_next_attempt() {
         "1 of 2 ranks joined within 300ms; missing: rank 1"
     );
     leave(join_all(vec![asks(place, 1, 2), asks(place, 0, 2)], &secret));
+}
+
+/// Runs `join` and returns its error, which comes soon.
+fn error_of<T>(join: impl FnOnce() -> Result<T, JoinError>) -> String {
+    let began = Instant::now();
+    let Err(error) = join() else { panic!("it has joined") };
+    assert!(began.elapsed() < TIME_LIMIT / 2, "{error}");
+    error.to_string()
+}
+
+#[test]
+fn ranks_do_not_wait_for_one_whose_program_has_ended() {
+    const ENDED: &str = "cannot join: it ended (exit status 0) before it joined";
+    let secret = Secret::generate().unwrap();
+    let join = |place, rank| {
+        let options = Options { timeout: TIME_LIMIT, ..Options::default() };
+        Control::join(asks(place, rank, 3), secret.clone(), Vec::new(), options)
+    };
+    // Before rank 0 asks, and while it waits.
+    for is_early in [true, false] {
+        let ringrun = ringrun(&secret, 3);
+        let end = || ringrun.end(1);
+        is_early.then(end);
+        let errors = thread::scope(|scope| {
+            let ranks =
+                [0, 2].map(|rank| scope.spawn(move || error_of(|| join(ringrun.place, rank))));
+            thread::sleep(Duration::from_millis(300));
+            (!is_early).then(end);
+            ranks.map(|rank| rank.join().unwrap())
+        });
+        assert_eq!(errors, [format!("rank 1 {ENDED}"), format!("rank 1 {ENDED}")]);
+    }
+    // Rank 0 itself, before it has published its address.
+    let ringrun = ringrun(&secret, 3);
+    let error = thread::scope(|scope| {
+        let rank = scope.spawn(|| error_of(|| join(ringrun.place, 2)));
+        thread::sleep(Duration::from_millis(100));
+        ringrun.end(0);
+        rank.join().unwrap()
+    });
+    assert_eq!(error, format!("rank 0 {ENDED}"));
+}
+
+/// The address of every host leads to the rank's own host, where nobody listens.
+#[test]
+fn a_rank_in_a_network_of_its_own_says_so() {
+    let place = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap();
+    for rank in [0, 1] {
+        let error = error_of(|| {
+            let options = Options { timeout: TIME_LIMIT, ..Options::default() };
+            let secret = Secret::generate().unwrap();
+            Control::join(asks(place, rank, 2), secret, Vec::new(), options)
+        });
+        let begin = format!("rank {rank} cannot reach ringrun at {place} (RINGFOLD_RENDEZVOUS): ");
+        assert!(error.starts_with(&begin) && error.contains("in a container"), "{error}");
+    }
 }
 
 /// Serves one rank as Hydra's proxy does.

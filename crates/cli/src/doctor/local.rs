@@ -3,7 +3,9 @@
 use std::net::IpAddr;
 
 use ringfold::Config;
-use ringfold_bootstrap::interface::{Choice, ChooseError, Family, Filter, choose, interfaces};
+use ringfold_bootstrap::interface::{
+    Choice, ChooseError, Family, Filter, Reason, choose, interfaces,
+};
 use ringfold_transport::rdma::{Examined, Finding, Port, State, examine};
 
 /// The results of this host's local checks.
@@ -35,11 +37,19 @@ pub(super) fn interface(config: &Config) -> anyhow::Result<(Finding, Option<IpAd
     let chosen: Result<Choice, ChooseError> =
         choose(&interfaces()?, filter.as_ref(), Family::Any, false);
     let (state, what) = match &chosen {
+        Ok(choice) if leads_nowhere(choice) => {
+            (State::Fair, format!("{choice}: other hosts cannot reach this one"))
+        }
         Ok(choice) => (State::Good, choice.to_string()),
         Err(why) => (State::Bad, why.to_string()),
     };
     let found = Finding { about: "interface", state, what };
     Ok((found, chosen.ok().map(|choice| choice.address)))
+}
+
+/// Whether other hosts cannot reach this address, or only those on the same cable.
+const fn leads_nowhere(choice: &Choice) -> bool {
+    matches!(choice.reason, Reason::OnlyLoopback | Reason::OnlyLinkLocal)
 }
 
 /// The first word of a finding's line.

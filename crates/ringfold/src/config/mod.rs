@@ -10,6 +10,7 @@ use std::fmt;
 use std::fs::File;
 use std::io::Read as _;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 pub use ringfold_collectives::select::{
@@ -21,14 +22,13 @@ pub use ringfold_transport::rdma::{Filter, InvalidFilter};
 pub use ringfold_transport::shm::SingleCopy;
 use ringfold_types::Wire;
 use ringfold_types::limits::{
-    CHANNELS_MAX, PATHS_MAX, PLAN_BYTES_MAX, PRICES_BYTES_MAX, RAILS_MAX,
+    self, CHANNELS_MAX, PATHS_MAX, PLAN_BYTES_MAX, PRICES_BYTES_MAX, RAILS_MAX,
 };
 
 use crate::digest::digest;
 pub use error::ConfigError;
 pub use tracing::Level;
-pub(crate) use values::LONGEST_WAIT;
-pub use values::{InNetwork, Transports};
+pub use values::{InNetwork, Transports, timeout_of};
 use values::{bytes, count, flag, host_id, in_network, number, on_or_off, seconds, transports};
 
 /// The settings of a communicator, with one field for each variable.
@@ -136,9 +136,11 @@ pub struct Config {
     /// made on first use.
     pub site_secret_file: Option<String>,
     /// `RINGFOLD_TIMEOUT`: the seconds that one call may take. The job fails after them, with an
-    /// error that names the ranks missing from the call. Default: 600.
+    /// error that names the ranks missing from the call. `inf` stands for the longest timeout, a
+    /// hundred years. The field is clamped to the range from a millisecond to that. Default: 600.
     pub timeout: Duration,
-    /// `RINGFOLD_JOIN_TIMEOUT`: the seconds within which all ranks must have joined. Default: 60.
+    /// `RINGFOLD_JOIN_TIMEOUT`: the seconds within which all ranks must have joined, with the same
+    /// range. Default: 60.
     pub join_timeout: Duration,
     /// `RINGFOLD_SOCKET_IFNAME`: the allowed network interfaces, as name prefixes separated by
     /// commas. A list after `^` names the interfaces to leave out. A list after `=` has exact
@@ -240,6 +242,12 @@ impl Default for Config {
 }
 
 impl Config {
+    /// These settings, with timeouts within their limits.
+    pub(crate) fn bounded(&self) -> Arc<Self> {
+        let [timeout, join_timeout] = [self.timeout, self.join_timeout].map(limits::timeout);
+        Arc::new(Self { timeout, join_timeout, ..self.clone() })
+    }
+
     /// The values of the variables in `COMMON`, as text; empty if not set. `site` is the digest of
     /// a topology file for all hosts.
     pub(crate) fn common_values(&self, site: Option<u64>) -> [String; 9] {
@@ -475,7 +483,13 @@ mod tests {
         assert_eq!(adaptive("0").adaptive_routing, Some(false));
         assert_eq!(with("RINGFOLD_IB_PKEY", "127").unwrap().rdma().partition_key_index, 127);
         assert_eq!(with("RINGFOLD_TIMEOUT", "0.5").unwrap().timeout, Duration::from_millis(500));
-        assert_eq!(with("RINGFOLD_TIMEOUT", "1e19").unwrap().timeout, LONGEST_WAIT);
+        for long in ["1e19", "1e300", "inf"] {
+            let longest = Duration::from_millis(limits::TIMEOUT_MAX_MS);
+            assert_eq!(with("RINGFOLD_TIMEOUT", long).unwrap().timeout, longest);
+            assert_eq!(with("RINGFOLD_JOIN_TIMEOUT", long).unwrap().join_timeout, longest);
+        }
+        let shortest = Duration::from_millis(limits::TIMEOUT_MIN_MS);
+        assert_eq!(with("RINGFOLD_TIMEOUT", "1e-9").unwrap().timeout, shortest);
         assert!(!with("RINGFOLD_TOPO", "off").unwrap().topology && Config::default().topology);
         assert_eq!(with("RINGFOLD_TOPO_FILE", "x").unwrap().topology_file.as_deref(), Some("x"));
         let places = with("RINGFOLD_AGGREGATORS", "a:1, [::1]:2").unwrap().aggregators;
@@ -532,6 +546,8 @@ mod tests {
             ("RINGFOLD_CHANNELS", "9"),
             ("RINGFOLD_TIMEOUT", "-1"),
             ("RINGFOLD_TIMEOUT", "nan"),
+            ("RINGFOLD_TIMEOUT", "-inf"),
+            ("RINGFOLD_TIMEOUT", "0"),
             ("RINGFOLD_JOIN_TIMEOUT", "soon"),
             ("RINGFOLD_TRANSPORT", "ib"),
             ("RINGFOLD_IB_TIMEOUT", "0"),

@@ -5,15 +5,12 @@ use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
 
-use ringfold_types::{Amount, same_name};
+use ringfold_types::{Amount, limits, same_name};
 
 use super::error::ConfigError;
 
 /// The most bytes of a host's name.
 const HOST_BYTES: usize = 64;
-
-/// The longest timeout. It is practically unlimited, and adding it to a clock does not overflow.
-pub(crate) const LONGEST_WAIT: Duration = Duration::from_secs(100 * 365 * 86_400);
 
 /// The allowed transports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,13 +62,16 @@ pub(super) fn host_id(variable: &'static str, value: &str) -> Result<String, Con
 
 pub(super) fn seconds(variable: &'static str, value: &str) -> Result<Duration, ConfigError> {
     let wanted = "a number of seconds above 0, as in 30 or 0.5";
-    value
-        .parse()
-        .ok()
-        .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
-        .filter(|time| !time.is_zero())
-        .map(|time| time.min(LONGEST_WAIT))
-        .ok_or_else(|| ConfigError::Value { variable, value: value.to_owned(), wanted })
+    let seconds = value.parse().ok().filter(|seconds| *seconds > 0.0).and_then(timeout_of);
+    seconds.ok_or_else(|| ConfigError::Value { variable, value: value.to_owned(), wanted })
+}
+
+/// The timeout of so many seconds, within the limits of timeouts. Infinity gives the longest.
+/// `None` if the number is negative or no number.
+#[must_use]
+pub fn timeout_of(seconds: f64) -> Option<Duration> {
+    let is_time = seconds >= 0.0;
+    is_time.then(|| limits::timeout(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)))
 }
 
 pub(super) fn bytes(variable: &'static str, value: &str) -> Result<usize, ConfigError> {

@@ -1,11 +1,13 @@
 //! Assembles the parts of a communicator for a process and a group.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
 use ringfold_bootstrap::{Control, Respondent, Secret};
+use ringfold_topology::{Layout, Occupancy};
 use ringfold_transport::rdma::Rails;
-use ringfold_types::Rank;
+use ringfold_types::{Chain, Rank};
 
 use super::agree::{Agreed, Heritage, Source, agree, statement};
 use super::connect::{Endpoints, Membership};
@@ -14,11 +16,12 @@ use super::error::InitError;
 use super::in_network;
 use super::members::Members;
 use super::parts::{Joined, Origin, Parts};
-use super::peer_info::{EvidenceSummary, PeerInfo, PriceSummary};
+use super::peer_info::{EvidenceSummary, PeerInfo, PriceSummary, TcpAddress};
 use super::routes::Routes;
 use super::settings::Settings;
 use crate::config::Config;
 use crate::offload::Offload;
+use crate::router::Router;
 
 /// The material of one group.
 #[derive(Debug)]
@@ -35,45 +38,100 @@ pub(super) struct Material<'a> {
     pub(super) heritage: Option<&'a Arc<Heritage>>,
 }
 
-/// Makes this process a member of a group and connects it to the others. All members call it.
-/// Blocks until they are connected.
-///
-/// `meet` brings the members together. It sends this rank's bytes (at most
-/// `limits::PEER_INFO_BYTES_MAX`) to every member. It returns the bytes of all members in rank
-/// order, and the control plane of the group, over which the members exchange the rest.
+/// The material of one group, with the endpoints on which this process listens for the members.
+pub(super) struct Prepared<'a> {
+    membership: Membership,
+    material: Material<'a>,
+    endpoints: Endpoints,
+    statement: String,
+}
+
+impl<'a> Prepared<'a> {
+    /// Begins to listen for the members of a group. It needs no peers.
+    ///
+    /// # Errors
+    /// This process cannot listen.
+    pub(super) fn new(
+        config: &Config,
+        membership: Membership,
+        mut material: Material<'a>,
+    ) -> Result<Self, InitError> {
+        let is_first = material.heritage.is_none();
+        let statement = if is_first { statement(config, membership.rank) } else { String::new() };
+        let (rails, found) = (material.rails.take(), &material.found);
+        let listed = (&found.interfaces[..], &found.others[..]);
+        let endpoints = Endpoints::open(config, membership, listed, rails)?;
+        Ok(Self { membership, material, endpoints, statement })
+    }
+
+    /// The information of this rank for the other members, of at most
+    /// `limits::PEER_INFO_BYTES_MAX` bytes.
+    pub(super) fn info(&self, config: &Config) -> Vec<u8> {
+        peer_info(config, &self.material.found, &self.endpoints, &self.statement).encode()
+    }
+}
+
+/// Makes this process a member of a group and connects it to the others. All members call it, after
+/// they have met: `control` is the control plane of the group, and `infos` has the information of
+/// all members in rank order. Blocks until they are connected.
 ///
 /// A process may assemble several groups, with another rank in each. Each group has transports of
 /// its own.
 ///
 /// # Errors
-/// The members do not meet, agree or connect.
+/// The members do not agree or connect. Those that wait for this one get its error as the failure
+/// cause.
 pub(super) fn assemble(
     config: &Config,
-    membership: Membership,
-    material: Material<'_>,
-    meet: impl FnOnce(Vec<u8>) -> Result<(Control, Vec<Vec<u8>>), InitError>,
+    prepared: Prepared<'_>,
+    control: Control,
+    infos: &[Vec<u8>],
 ) -> Result<Parts, InitError> {
+    let interface = prepared.material.found.interface.clone();
+    match connect(config, prepared, &control, infos) {
+        Ok((layout, occupancy, router, origin)) => {
+            Ok(Parts { layout, occupancy, router, control, interface, origin })
+        }
+        Err(error) => {
+            if error.is_common() {
+                control.leave().unwrap_or_default();
+                return Err(error);
+            }
+            let (rank, aborter) = (control.rank(), control.aborter());
+            control.fail(Chain(&error).to_string());
+            // The error may follow from that of another member, which is the cause.
+            let cause = aborter.failure_cause();
+            let cause = cause.filter(|cause| !cause.culprits().contains(&rank));
+            Err(cause.map_or(error, |cause| InitError::Failed { rank, cause }))
+        }
+    }
+}
+
+/// Agrees with the other members, and connects to them.
+fn connect(
+    config: &Config,
+    prepared: Prepared<'_>,
+    control: &Control,
+    infos: &[Vec<u8>],
+) -> Result<(Layout, Occupancy, Router, Origin), InitError> {
+    let Prepared { membership, material, mut endpoints, statement } = prepared;
     let Membership { rank, size, .. } = membership;
-    let Material { found, rails, secret, name, heritage } = material;
-    let statement = heritage.map_or_else(|| statement(config, rank), |_| String::new());
+    let Material { found, secret, name, heritage, .. } = material;
     let source = heritage.map_or(Source::Ranks(&statement), Source::Parent);
-    let mut endpoints = Endpoints::open(config, membership, &found.interfaces, rails)?;
-    let (control, infos) = meet(peer_info(config, &found, &endpoints, &statement).encode())?;
-    let members = Members::new(control, &infos, Instant::now() + config.join_timeout)?;
-    let agreed = agree(config, &found, endpoints.listening(), source, &members);
-    let (agreed, members) = members.unless_all_fail(agreed)?;
+    let members = Members::new(control, infos, Instant::now() + config.join_timeout)?;
+    let agreed = agree(config, &found, endpoints.listening(), source, &members)?;
     let Agreed { layout, occupancy, fabric, heritage } = agreed;
     let keys = Secret::new(membership.key);
     let at = (&members, &found.host.name[..]);
-    let joined = in_network::join(config, (&name, keys), layout, at, found.carrier(config));
-    let ((layout, offload), members) = members.unless_all_fail(joined)?;
+    let (layout, offload) =
+        in_network::join(config, (&name, keys), layout, at, found.carrier(config))?;
     if let Some(rails) = &mut endpoints.rails {
         fabric.label(rank, rails);
     }
-    let Members { control, infos, deadline } = members;
+    let Members { infos, deadline, .. } = members;
     let routes = Routes::find(rank, &infos, &layout, &fabric)?;
     let mut router =
-        endpoints.connect(config, membership, &found.host.name, routes, (&control, deadline))?;
+        endpoints.connect(config, membership, &found.host.name, routes, (control, deadline))?;
     if let Some(shared) = offload {
         control.answer_by(Arc::clone(&shared) as Arc<dyn Respondent>);
         router.set_offload(Offload::new(shared, control.inquirer()));
@@ -81,21 +139,25 @@ pub(super) fn assemble(
     for peer in (0..size).map(Rank::at).filter(|peer| *peer != rank) {
         tracing::info!("rank {rank}: rank {peer} by {}", router.name(peer));
     }
-    let interface = found.interface.clone();
-    let origin = Origin::Joined(Joined { found, secret, heritage });
-    Ok(Parts { layout, occupancy, router, control, interface, origin })
+    Ok((layout, occupancy, router, Origin::Joined(Joined { found, secret, heritage })))
 }
 
-/// The information of this rank. It has the first address for TCP; the statement has all.
+/// The information of this rank. It has the first address of its rails for TCP; the statement has
+/// all of these.
 fn peer_info(
     config: &Config,
     found: &Discovered,
     endpoints: &Endpoints,
     statement: &str,
 ) -> PeerInfo {
-    let listening = endpoints.listening();
     let host_id = found.host.id.clone();
+    let choices = || found.interfaces.iter().map(|it| &it.choice).chain(&found.others);
+    let interface = |at: SocketAddr| {
+        let choice = choices().find(|choice| choice.address == at.ip());
+        choice.map_or_else(String::new, |choice| choice.interface.clone())
+    };
     PeerInfo {
+        host: found.host.name.clone(),
         settings: Settings::of(config, found.local.site),
         cpus: found.cpus.clone(),
         cores: found.cores,
@@ -108,8 +170,8 @@ fn peer_info(
             seat: found.seat,
             profile_bytes: statement.len(),
         },
-        evidence: EvidenceSummary::of(&found.local, listening.len()),
-        tcp: listening.first().copied().into_iter().collect(),
+        evidence: EvidenceSummary::of(&found.local, endpoints.listening().len()),
+        tcp: endpoints.addresses().map(|at| TcpAddress { at, interface: interface(at) }).collect(),
     }
 }
 
@@ -124,6 +186,7 @@ mod tests {
     use ringfold_types::Lane;
 
     use super::*;
+    use crate::setup::discover::MeetingPlace;
 
     /// Long enough for a loaded machine.
     const DEADLINE: Duration = Duration::from_secs(60);
@@ -135,12 +198,9 @@ mod tests {
         let (found, secret) = (Arc::clone(found), Secret::new([key; 32]));
         let name = "test".to_owned();
         let material = Material { found, rails: None, secret, name, heritage: None };
-        let meet = |info| {
-            let infos = control.exchange(info, DEADLINE);
-            let infos = infos.map_err(|source| InitError::Exchange { rank, source })?;
-            Ok((control, infos))
-        };
-        assemble(config, membership, material, meet).unwrap()
+        let prepared = Prepared::new(config, membership, material).unwrap();
+        let infos = control.exchange(prepared.info(config), DEADLINE).unwrap();
+        assemble(config, prepared, control, &infos).unwrap()
     }
 
     /// Every member sends `word` plus its rank to every other one, and receives the peer's.
@@ -187,7 +247,8 @@ mod tests {
                     };
                     let settings: BTreeMap<_, _> = settings.map(setting).into_iter().collect();
                     let config = Config::from_map(settings).unwrap();
-                    let found = Arc::new(Discovered::look(&config, rank, true).unwrap().0);
+                    let place = MeetingPlace { is_local: true, is_v6: false };
+                    let found = Arc::new(Discovered::look(&config, rank, place).unwrap().0);
                     let mut whole = member(&config, &found, control, 1);
                     assert_eq!(whole.layout.size(), 3);
                     if let Some(pair) = pair {

@@ -4,6 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
 
 use ringfold_bootstrap::Control;
+use ringfold_bootstrap::interface::Choice;
 use ringfold_lend::placement;
 use ringfold_transport::rdma::{self, Rails, Rdma};
 use ringfold_transport::shm::{self, Shm};
@@ -34,6 +35,8 @@ pub(super) struct Endpoints {
     shm: Option<shm::Pending>,
     pub(super) rails: Option<Rails>,
     tcp: Option<tcp::Listening>,
+    /// The number of addresses of interfaces. Those of `Discovered::others` follow.
+    listed: usize,
 }
 
 impl Endpoints {
@@ -44,14 +47,15 @@ impl Endpoints {
     pub(super) fn open(
         config: &Config,
         membership: Membership,
-        interfaces: &[Listed],
+        (interfaces, others): (&[Listed], &[Choice]),
         rails: Option<Rails>,
     ) -> Result<Self, InitError> {
         let may_listen = config.transports.tcp || rails.is_some();
-        let addresses: Vec<IpAddr> = interfaces.iter().map(|it| it.choice.address).collect();
+        let listed = interfaces.iter().map(|it| it.choice.address);
+        let addresses: Vec<IpAddr> = listed.chain(others.iter().map(|it| it.address)).collect();
         let tcp = may_listen && !addresses.is_empty();
         let tcp = tcp.then(|| open_tcp(addresses, membership)).transpose()?;
-        Ok(Self { shm: open_shm(config, membership)?, rails, tcp })
+        Ok(Self { shm: open_shm(config, membership)?, rails, tcp, listed: interfaces.len() })
     }
 
     /// The address of this rank's shared memory; empty if it shares none.
@@ -66,7 +70,15 @@ impl Endpoints {
 
     /// The addresses at which this rank listens for TCP, in the order of its interfaces.
     pub(super) fn listening(&self) -> &[SocketAddr] {
-        self.tcp.as_ref().map_or(&[], tcp::Listening::addresses)
+        let all = self.tcp.as_ref().map_or(&[][..], tcp::Listening::addresses);
+        &all[..self.listed.min(all.len())]
+    }
+
+    /// The first of these addresses, and those on which the rank listens beside them.
+    pub(super) fn addresses(&self) -> impl Iterator<Item = SocketAddr> {
+        let all = self.tcp.as_ref().map_or(&[][..], tcp::Listening::addresses);
+        let others = all.iter().skip(self.listed);
+        all.iter().take(1).chain(others).copied()
     }
 
     /// Connects to every peer. All members call it. Blocks until `deadline` at the latest, or until

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use ringfold_bootstrap::interface::ChooseError;
@@ -145,6 +146,27 @@ pub enum InitError {
         /// The reason why the two have no RDMA network in common; empty if neither has RDMA.
         rdma: String,
     },
+    /// Two ranks have no addresses by which they reach each other.
+    #[error(
+        "rank {rank} (host {host}) and rank {peer} (host {peer_host}) have no addresses to reach \
+         each other: rank {rank} has {own}, rank {peer} has {theirs}; give both hosts addresses \
+         of one family that no other host has, on interfaces that are up and that \
+         RINGFOLD_SOCKET_IFNAME allows"
+    )]
+    NoAddress {
+        /// This rank.
+        rank: Rank,
+        /// The name of its host.
+        host: String,
+        /// Its addresses, with interfaces and the reasons against them.
+        own: String,
+        /// The peer.
+        peer: Rank,
+        /// The name of the peer's host.
+        peer_host: String,
+        /// The addresses of the peer.
+        theirs: String,
+    },
     /// The caller's key-value store failed, or has no value in time.
     #[error(
         "rank {rank} cannot {action} the key {key:?} of the caller's key-value store{}",
@@ -175,9 +197,34 @@ pub enum InitError {
     /// No unique id can be made.
     #[error("cannot make a unique id")]
     UniqueId(#[source] io::Error),
+    /// Rank 0 cannot listen on the port of a unique id.
+    #[error(
+        "rank 0 cannot listen on {address}, the port of the unique id; make an id in the process \
+         of rank 0, one for each communicator"
+    )]
+    IdPort {
+        /// The address in the id.
+        address: SocketAddr,
+        /// The system's error.
+        source: io::Error,
+    },
     /// The system has no file descriptors left.
     #[error("this process has no file descriptor left; raise the limit with `ulimit -n`")]
     Descriptors(#[source] io::Error),
+}
+
+impl InitError {
+    /// Whether all members of the group have this same error, as they decide by the same facts.
+    pub(super) const fn is_common(&self) -> bool {
+        matches!(
+            self,
+            Self::Settings(_)
+                | Self::Prices { .. }
+                | Self::Profile(_)
+                | Self::Aggregators { .. }
+                | Self::InNetwork { .. }
+        )
+    }
 }
 
 /// These bytes are not the information of a rank of this version.

@@ -12,22 +12,22 @@ use super::settings::Settings;
 
 /// The ranks of a group that have met.
 #[derive(Debug)]
-pub(super) struct Members {
+pub(super) struct Members<'a> {
     /// The control plane of the group.
-    pub(super) control: Control,
+    pub(super) control: &'a Control,
     /// The information of each rank, in rank order.
     pub(super) infos: Vec<PeerInfo>,
     /// The time by which all ranks must have connected.
     pub(super) deadline: Instant,
 }
 
-impl Members {
+impl<'a> Members<'a> {
     /// Reads the `infos` of all ranks of this `control` plane, and compares their settings.
     ///
     /// # Errors
     /// The information of a rank cannot be read, or settings differ that must be the same.
     pub(super) fn new(
-        control: Control,
+        control: &'a Control,
         infos: &[Vec<u8>],
         deadline: Instant,
     ) -> Result<Self, InitError> {
@@ -37,35 +37,8 @@ impl Members {
         };
         let infos: Vec<PeerInfo> =
             infos.iter().enumerate().map(decode).collect::<Result<_, _>>()?;
-        if let Err(different) = Settings::compare(infos.iter().map(|info| &info.settings)) {
-            // All ranks compare the same settings, so all leave with this same error.
-            control.leave().unwrap_or_default();
-            return Err(different.into());
-        }
+        Settings::compare(infos.iter().map(|info| &info.settings))?;
         Ok(Self { control, infos, deadline })
-    }
-
-    /// Leaves the group if the `outcome` is an error that every rank has.
-    ///
-    /// # Errors
-    /// That of the `outcome`.
-    pub(super) fn unless_all_fail<T>(
-        self,
-        outcome: Result<T, InitError>,
-    ) -> Result<(T, Self), InitError> {
-        match outcome {
-            Ok(agreed) => Ok((agreed, self)),
-            Err(error) => {
-                if let InitError::Prices { .. }
-                | InitError::Profile(_)
-                | InitError::Aggregators { .. }
-                | InitError::InNetwork { .. } = &error
-                {
-                    self.control.leave().unwrap_or_default();
-                }
-                Err(error)
-            }
-        }
     }
 
     /// This rank.

@@ -7,6 +7,7 @@
 //!    * `connect` opens the endpoints on which this rank listens for peers;
 //!    * the members meet and exchange their `peer_info`, with the `settings` that must be the same;
 //!      `members` holds the information of all;
+//!    * `addresses` judges the addresses at which each may reach the others;
 //!    * each member sends a `statement` of its evidence, and the members `agree` on the layout;
 //!    * `routes` finds the transport that leads to each peer, and `connect` opens it.
 //!
@@ -15,6 +16,7 @@
 //! the way in which the ranks of a group make others, and makes groups of threads, which need no
 //! joining.
 
+mod addresses;
 mod agree;
 mod assemble;
 mod connect;
@@ -38,11 +40,11 @@ use ringfold_bootstrap::{
 };
 use ringfold_topology::evidence::Evidence;
 use ringfold_topology::prices::Rates;
-use ringfold_types::Rank;
+use ringfold_types::{Chain, Rank};
 
-use self::assemble::{Material, assemble};
+use self::assemble::{Material, Prepared, assemble};
 use self::connect::Membership;
-use self::discover::Discovered;
+use self::discover::{Discovered, MeetingPlace};
 use crate::config::Config;
 
 pub use self::error::{
@@ -72,10 +74,11 @@ fn join_job(config: &Config) -> Result<Parts, InitError> {
 }
 
 /// Joins the group of `size` ranks of a unique id, as `rank`. The id has the `address` on which
-/// rank 0 listens, and the `secret` of the group. Blocks until all ranks have joined.
+/// rank 0 listens, and the `secret` of the group. The process that made the id also has the socket
+/// that listens there. Blocks until all ranks have joined.
 pub(crate) fn join_by_id(
     config: &Config,
-    address: SocketAddr,
+    (address, listener): (SocketAddr, Option<TcpListener>),
     secret: Secret,
     (rank, size): (Rank, usize),
 ) -> Result<Parts, InitError> {
@@ -89,18 +92,28 @@ pub(crate) fn join_by_id(
         rank,
         size,
         job: "unique id".to_owned(),
-        rendezvous: Rendezvous::Ports {
-            hosts: vec![address.ip().to_string()],
-            named_by: "the unique id",
-            ports: vec![address.port()],
-        },
+        rendezvous: rendezvous(address, listener, "the unique id"),
         launcher: Launcher::Alone,
         carrier: Carrier::None,
     };
-    log::logged(config, || {
+    let joined = log::logged(config, || {
         warn_of_unknown_variables(config, rank);
         meet(config, identity, secret, Some(address.ip()))
+    });
+    joined.map_err(|error| match error {
+        InitError::Join(JoinError::Listen { source, .. }) => InitError::IdPort { address, source },
+        other => other,
     })
+}
+
+/// The rendezvous at `address`. Rank 0 may have the socket that listens there.
+fn rendezvous(
+    address: SocketAddr,
+    listener: Option<TcpListener>,
+    named_by: &'static str,
+) -> Rendezvous {
+    let (hosts, ports) = (vec![address.ip().to_string()], vec![address.port()]);
+    listener.map_or(Rendezvous::Ports { hosts, named_by, ports }, Rendezvous::Listening)
 }
 
 /// Logs the variables that look like ringfold's and are none. One rank does so for all.
@@ -126,14 +139,40 @@ fn meet(
     secret: Secret,
     listen_at: Option<IpAddr>,
 ) -> Result<Parts, InitError> {
-    let (rank, size, key) = (identity.rank, identity.size, secret.data_key(&identity.job));
-    let (found, rails) = Discovered::look(config, rank, identity.rendezvous.is_local())?;
-    let mut options = options(config, &found, &identity);
+    let (name, place) = (identity.job.clone(), &identity.rendezvous);
+    let place = MeetingPlace { is_local: place.is_local(), is_v6: place.is_v6() };
+    let looked = Discovered::look(config, identity.rank, place);
+    let mut options = options(config, looked.as_ref().ok().map(|(found, _)| found), &identity);
     options.bind = listen_at.or(options.bind);
-    let (name, found) = (identity.job.clone(), Arc::new(found));
-    let material = Material { found, rails, secret: secret.clone(), name, heritage: None };
-    let meet = |info| Ok(Control::join(identity, secret, info, options)?);
-    assemble(config, Membership { rank, size, key }, material, meet)
+    let material = looked.map(|(found, rails)| {
+        let (found, secret) = (Arc::new(found), secret.clone());
+        Material { found, rails, secret, name, heritage: None }
+    });
+    join_members(config, identity, secret, material, options)
+}
+
+/// Joins the other members of a group with this `material`, or tells them why this process has
+/// none.
+fn join_members(
+    config: &Config,
+    identity: Identity,
+    secret: Secret,
+    material: Result<Material<'_>, InitError>,
+    options: Options,
+) -> Result<Parts, InitError> {
+    let (rank, size, key) = (identity.rank, identity.size, secret.data_key(&identity.job));
+    let membership = Membership { rank, size, key };
+    match material.and_then(|material| Prepared::new(config, membership, material)) {
+        Ok(prepared) => {
+            let info = prepared.info(config);
+            let (control, infos) = Control::join(identity, secret, info, options)?;
+            assemble(config, prepared, control, &infos)
+        }
+        Err(error) => {
+            Control::cannot_join(identity, secret, Chain(&error).to_string(), options);
+            Err(error)
+        }
+    }
 }
 
 /// The way in which the members of a group meet.
@@ -163,42 +202,37 @@ pub(crate) fn join_group(
     let Meeting { place: (rank, size), name, labels, address, listener, parent: group } = meeting;
     let [number, color, nonce] = &labels;
     let secret = Secret::new(parent.secret.derive(&["group", number, color, nonce]));
-    let rendezvous = match listener {
-        Some(listener) => Rendezvous::Listening(listener),
-        None => Rendezvous::Ports {
-            hosts: vec![address.ip().to_string()],
-            named_by: "the parent group",
-            ports: vec![address.port()],
-        },
-    };
+    let rendezvous = rendezvous(address, listener, "the parent group");
     let (launcher, carrier) = (Launcher::Alone, Carrier::None);
     let identity = Identity { rank, size, job: name.clone(), rendezvous, launcher, carrier };
     let Joined { found, heritage, .. } = parent;
-    let material = Material {
+    let material = found.rails(config, rank).map(|rails| Material {
         found: Arc::clone(found),
-        rails: found.rails(config, rank)?,
+        rails,
         secret: secret.clone(),
         name: name.clone(),
         heritage: Some(heritage),
-    };
-    let key = secret.data_key(&identity.job);
-    let options = Options { parent: Some(group), ..options(config, found, &identity) };
-    let meet = |info| Ok(Control::join(identity, secret, info, options)?);
+    });
+    let options = Options { parent: Some(group), ..options(config, Some(found), &identity) };
     log::logged(config, || {
         tracing::info!("rank {rank} of {size} of the group {name:?}");
-        assemble(config, Membership { rank, size, key }, material, meet)
+        join_members(config, identity, secret, material, options)
     })
 }
 
-fn options(config: &Config, found: &Discovered, identity: &Identity) -> Options {
-    // The others look for rank 0 at the address that the launcher names, if it names one.
-    let is_named = matches!(identity.rendezvous, Rendezvous::Ports { .. });
-    let interface = found.interface.as_ref();
-    let bind = interface.filter(|_| config.socket_ifname.is_some() && !is_named);
+/// The options of joining. `found` is `None` if this process cannot look at its host.
+fn options(config: &Config, found: Option<&Discovered>, identity: &Identity) -> Options {
+    // The others look for rank 0 at the address that the launcher names, if it names one. Those on
+    // other hosts do not reach a loopback address.
+    let place = &identity.rendezvous;
+    let is_named = matches!(place, Rendezvous::Ports { .. });
+    let chosen = found.and_then(|found| Some(found.interface.as_ref()?.address));
+    let reaches_all = |ip: &IpAddr| place.is_local() || !ip.is_loopback();
+    let bind = chosen.filter(|_| config.socket_ifname.is_some() && !is_named).filter(reaches_all);
     Options {
         timeout: config.join_timeout,
-        bind: bind.map(|choice| choice.address),
-        host: Some(found.host.name.clone()),
+        bind,
+        host: found.map(|found| found.host.name.clone()),
         ..Options::default()
     }
 }
@@ -210,7 +244,7 @@ fn options(config: &Config, found: &Discovered, identity: &Identity) -> Options 
 /// # Errors
 /// The file that describes the fabric cannot be used, or no interface suits the settings.
 pub fn evidence(config: &Config) -> Result<Evidence, InitError> {
-    Ok(Discovered::look(config, Rank(0), false)?.0.local.evidence)
+    Ok(Discovered::look(config, Rank(0), MeetingPlace::default())?.0.local.evidence)
 }
 
 /// The rates that a rank on this host would state for TCP under these settings, for estimates.

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ringfold_bootstrap::interface::Choice;
 use ringfold_bootstrap::local::controls;
-use ringfold_bootstrap::{Control, Secret, default_source, listen_at};
+use ringfold_bootstrap::{Control, Secret, default_source, listen_at, loopback};
 use ringfold_topology::{Layout, Occupancy};
 use ringfold_transport::Transport;
 use ringfold_transport::local::Local;
@@ -80,7 +80,7 @@ impl Origin {
     pub(crate) fn open_door(&self, layout: &Layout) -> Result<Option<Door>, InitError> {
         let Self::Joined(Joined { found, .. }) = self else { return Ok(None) };
         let ip = match &found.interface {
-            _ if layout.hosts() == 1 => IpAddr::V4(Ipv4Addr::LOCALHOST),
+            _ if layout.hosts() == 1 => loopback(),
             Some(choice) => choice.address,
             None => default_source(),
         };

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::str::FromStr;
 
 use ringfold_topology::discover::Cpus;
 use ringfold_topology::prices::{Rates, Seat};
@@ -18,6 +19,8 @@ use crate::digest::digest;
 pub(crate) struct PeerInfo {
     /// The id of the host (`Host::id`). Ranks with the same id can share memory.
     pub(crate) host_id: String,
+    /// The name of the host, for messages.
+    pub(crate) host: String,
     /// The address of the rank's shared memory; empty if it shares none.
     pub(crate) shm: String,
     /// The settings that must be the same on all ranks.
@@ -35,7 +38,15 @@ pub(crate) struct PeerInfo {
     /// The summary of the rank's evidence of the fabric. Ranks exchange the evidence later.
     pub(crate) evidence: Option<EvidenceSummary>,
     /// The addresses on which the rank listens for TCP, which RDMA needs too.
-    pub(crate) tcp: Vec<SocketAddr>,
+    pub(crate) tcp: Vec<TcpAddress>,
+}
+
+/// An address on which a rank listens for TCP.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct TcpAddress {
+    pub(crate) at: SocketAddr,
+    /// The name of its interface.
+    pub(crate) interface: String,
 }
 
 /// A summary of a rank's evidence of the fabric. Ranks exchange it before the evidence.
@@ -66,6 +77,12 @@ const VERSION: &str = "1";
 /// Marks, in the line of RDMA networks, a rank whose data may not go by TCP.
 const WITHOUT_TCP: char = '-';
 
+/// The most bytes of a host's name that ranks exchange.
+const HOST_NAME_BYTES: usize = 64;
+
+/// The most bytes of the name of an interface, in Linux.
+const INTERFACE_BYTES: usize = 15;
+
 /// The most bytes of a list of CPUs that ranks exchange.
 const CPUS_BYTES: usize = 64;
 
@@ -78,12 +95,19 @@ impl PeerInfo {
         self.host_id.split_once('/').map_or(&self.host_id, |(boot, _)| boot)
     }
 
-    /// Encodes the information as lines of text: version, host, shared memory, settings, CPUs,
-    /// cores, RDMA networks, prices, evidence and TCP addresses. Addresses that exceed the limit
-    /// are left out.
+    /// The id of the network namespace. Ranks in different ones do not share loopback addresses.
+    pub(crate) fn network(&self) -> &str {
+        let end = self.host_id.match_indices('/').nth(1).map_or(self.host_id.len(), |it| it.0);
+        &self.host_id[..end]
+    }
+
+    /// Encodes the information as lines of text: version, host, its name, shared memory, settings,
+    /// CPUs, cores, RDMA networks, prices, evidence and TCP addresses. Addresses that exceed the
+    /// limit are left out.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let Self { host_id, shm, settings, cpus, cores, rdma, may_use_tcp, .. } = self;
         let Self { prices, evidence, .. } = self;
+        let host = &self.host[..self.host.floor_char_boundary(HOST_NAME_BYTES)];
         let summary = |it: &EvidenceSummary| {
             let mark = if it.is_of_use { "+" } else { "" };
             format!("{:x}:{}{mark}", it.digest, it.bytes)
@@ -93,8 +117,8 @@ impl PeerInfo {
         let cpus = Some(cpus.to_string()).filter(|list| list.len() <= CPUS_BYTES);
         let cpus = cpus.unwrap_or_default();
         let mut text = format!(
-            "{VERSION}\n{host_id}\n{shm}\n{settings}\n{cpus}\n{cores}\n{without_tcp}{rdma}\n\
-             {prices}\n{evidence}\n"
+            "{VERSION}\n{host_id}\n{host}\n{shm}\n{settings}\n{cpus}\n{cores}\n\
+             {without_tcp}{rdma}\n{prices}\n{evidence}\n"
         );
         for address in &self.tcp {
             let address = format!("{address} ");
@@ -116,7 +140,7 @@ impl PeerInfo {
         if line()? != VERSION {
             return Err(UnreadablePeerInfo);
         }
-        let [host_id, shm, settings] = [line()?, line()?, line()?];
+        let [host_id, host, shm, settings] = [line()?, line()?, line()?, line()?];
         let [cpus, cores, rdma] = [line()?, line()?, line()?];
         let [prices, evidence, tcp] = [line()?, line()?, line()?];
         if lines.next().is_some() {
@@ -125,6 +149,7 @@ impl PeerInfo {
         let tcp = tcp.split_whitespace().map(str::parse).collect::<Result<_, _>>();
         Ok(Self {
             host_id: host_id.to_owned(),
+            host: host.to_owned(),
             shm: shm.to_owned(),
             settings: Settings::parse(settings).ok_or(UnreadablePeerInfo)?,
             cpus: cpus.parse().map_err(|_| UnreadablePeerInfo)?,
@@ -135,6 +160,24 @@ impl PeerInfo {
             evidence: EvidenceSummary::parse(evidence)?,
             tcp: tcp.map_err(|_| UnreadablePeerInfo)?,
         })
+    }
+}
+
+impl fmt::Display for TcpAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}%{}", self.at, self.interface)
+    }
+}
+
+impl FromStr for TcpAddress {
+    type Err = UnreadablePeerInfo;
+
+    fn from_str(text: &str) -> Result<Self, UnreadablePeerInfo> {
+        let (at, interface) = text.split_once('%').ok_or(UnreadablePeerInfo)?;
+        let is_name = interface.len() <= INTERFACE_BYTES
+            && interface.chars().all(|character| character.is_ascii_graphic());
+        let at = at.parse().ok().filter(|_| is_name).ok_or(UnreadablePeerInfo)?;
+        Ok(Self { at, interface: interface.to_owned() })
     }
 }
 
@@ -208,9 +251,13 @@ mod tests {
 
     #[test]
     fn information_survives_encoding() {
-        let address = |port| SocketAddr::from(([127, 0, 0, 1], port));
+        let address = |port| {
+            let at = SocketAddr::from(([127, 0, 0, 1], port));
+            TcpAddress { at, interface: "lo".to_owned() }
+        };
         let info = PeerInfo {
             host_id: "boot/net:[1]".to_owned(),
+            host: "node1".to_owned(),
             shm: "@ringfold-1".to_owned(),
             settings: Settings::of(&Config::default(), None),
             cpus: "0-3,8".parse().unwrap_or_default(),
@@ -242,19 +289,20 @@ mod tests {
             &b""[..],
             b"\xff",
             b"1\na\nb",
-            b"1\na\nb\nc d\n",
-            b"1\na\nb\nc\n",
-            b"1\na\nb\n0: 0: 0: 0:\n\n1\ne\n0:0:::0\n\n1.2.3.4",
-            b"1\na\nb\n0: 0: 0: 0: 0: 0: 0: 0: 0: 0:\n\n1\ne\n0:0:::0\n1\n1.2.3.4:1",
-            b"1\na\nb\n0: 0: 0: 0: 0: 0: 0: 0: 0: 0:\n\n1\ne\n0:0:::0\n1:9999\n1.2.3.4:1",
-            b"1\na\nb\n0: 0: 0: 0: 0: 0: 0: 0: 0: 0:\n\n1\ne\n\n1:8192\n1.2.3.4:1",
-            b"1\na\nb\n0: 0: 0: 0: 0: 0: 0: 0: 0: 0:\n\n1\ne\n0:0:::8193\n1:8192\n1.2.3.4:1",
-            b"1\na\nb\n0: 0: 0: 0: 0: 0: 0: 0: 0: 0:\n\n1\ne\n0:0:x::0\n1:8192\n1.2.3.4:1",
-            b"1\na\nb\n0: 0: 0: 0: 0: 0: 0: 0: 0: 0:\n\n1\ne\n0:0:::0:0\n1:8192\n1.2.3.4:1",
+            b"1\na\nh\nb\nc d\n",
+            b"1\na\nh\nb\nc\n",
+            b"1\na\nh\nb\n0: 0: 0: 0:\n\n1\ne\n0:0:::0\n\n1.2.3.4",
+            b"1\na\nh\nb\n0: 0: 0: 0: 0: 0: 0: 0: 0: 0:\n\n1\ne\n0:0:::0\n1\n1.2.3.4:1%e",
+            b"1\na\nh\nb\n0: 0: 0: 0: 0: 0: 0: 0: 0: 0:\n\n1\ne\n0:0:::0\n1:9999\n1.2.3.4:1%e",
+            b"1\na\nh\nb\n0: 0: 0: 0: 0: 0: 0: 0: 0: 0:\n\n1\ne\n\n1:8192\n1.2.3.4:1%e",
+            b"1\na\nh\nb\n0: 0: 0: 0: 0: 0: 0: 0: 0: 0:\n\n1\ne\n0:0:::8193\n1:8192\n1.2.3.4:1%e",
+            b"1\na\nh\nb\n0: 0: 0: 0: 0: 0: 0: 0: 0: 0:\n\n1\ne\n0:0:x::0\n1:8192\n1.2.3.4:1%e",
+            b"1\na\nh\nb\n0: 0: 0: 0: 0: 0: 0: 0: 0: 0:\n\n1\ne\n0:0:::0:0\n1:8192\n1.2.3.4:1%e",
         ] {
             assert_eq!(PeerInfo::decode(bytes), Err(UnreadablePeerInfo), "{bytes:?}");
         }
-        let good = b"1\na\nb\n0: 0: 0: 0: 0: 0: 0: 0: 0: 0:\n\n1\ne\n0:0:::0\n1:8192\n1.2.3.4:1";
+        let good =
+            b"1\na\nh\nb\n0: 0: 0: 0: 0: 0: 0: 0: 0: 0:\n\n1\ne\n0:0:::0\n1:8192\n1.2.3.4:1%e";
         assert!(PeerInfo::decode(good).is_ok(), "the others lack one thing each");
         let newer = [&b"2"[..], &good[VERSION.len()..]].concat();
         assert_eq!(PeerInfo::decode(&newer), Err(UnreadablePeerInfo), "another version");

@@ -6,6 +6,7 @@ use ringfold_transport::shm;
 use ringfold_transport::tcp::{Route, Ways};
 use ringfold_types::Rank;
 
+use super::addresses::Claims;
 use super::agree::Fabric;
 use super::error::InitError;
 use super::peer_info::PeerInfo;
@@ -36,6 +37,7 @@ impl Routes {
         fabric: &Fabric,
     ) -> Result<Self, InitError> {
         let own = &infos[rank.index()];
+        let claims = Claims::of(infos);
         let mut routes = Self {
             has_rdma: vec![false; infos.len()],
             may_use_tcp: infos.iter().all(|info| info.may_use_tcp),
@@ -56,7 +58,11 @@ impl Routes {
                 routes.has_rdma[index] = has_rdma;
                 // The interface that suits best serves the lanes without a rail.
                 let mut ways = fabric.ways(rank, peer);
-                ways.others.extend(info.tcp.iter().map(|to| Route { from: None, to: *to }));
+                let usable = claims.usable(own, info);
+                if usable.is_empty() && ways.rails.is_empty() {
+                    return Err(claims.apart((rank, own), (peer, info)));
+                }
+                ways.others.extend(usable.into_iter().map(|to| Route { from: None, to }));
                 routes.tcp.push((peer, ways));
             } else {
                 let same_host = layout.same_host(rank, peer);
@@ -104,10 +110,16 @@ mod tests {
     use std::net::SocketAddr;
 
     use super::*;
+    use crate::setup::peer_info::TcpAddress;
 
     fn find(infos: &[PeerInfo]) -> Result<Routes, InitError> {
         let hosts: Vec<&str> = infos.iter().map(|info| info.host_id.as_str()).collect();
         Routes::find(Rank(0), infos, &Layout::from_host_names(&hosts), &Fabric::default())
+    }
+
+    fn address(last: u8) -> TcpAddress {
+        let at = SocketAddr::from(([10, 0, 0, last], 1));
+        TcpAddress { at, interface: "eth0".to_owned() }
     }
 
     fn info(host: &str, shm: &str, rdma: &str, may_use_tcp: bool) -> PeerInfo {
@@ -116,7 +128,7 @@ mod tests {
             shm: shm.to_owned(),
             rdma: rdma.to_owned(),
             may_use_tcp,
-            tcp: vec![SocketAddr::from(([10, 0, 0, 1], 1))],
+            tcp: vec![address(if host == "a" { 1 } else { 2 })],
             ..PeerInfo::default()
         }
     }

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use anyhow::ensure;
 use ringfold::Config;
-use ringfold_bootstrap::interface::{Choice, Family, Filter, choose_all, interfaces};
+use ringfold_bootstrap::interface::{Choice, Family, Filter, alike, candidates, interfaces};
 use ringfold_topology::Layout;
 use ringfold_topology::discover::{self, Host};
 use ringfold_topology::fabric::{EndPort, Fabric, PortId};
@@ -101,7 +101,7 @@ impl HostInfo {
             let Ok(filter) = text.parse::<Filter>();
             filter
         });
-        let choices = choose_all(&interfaces()?, filter.as_ref(), Family::Any, false)?;
+        let choices = alike(&candidates(&interfaces()?, filter.as_ref(), Family::Any, false)?);
         let machine = discover::machine(Path::new("/"));
         let nics: Vec<Nic> = choices.into_iter().map(|choice| Nic::new(choice, &machine)).collect();
         ensure!(!nics.is_empty(), "--measure: this host has no network interface to measure");

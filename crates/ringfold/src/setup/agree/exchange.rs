@@ -35,7 +35,7 @@ pub(crate) fn exchange(
     config: &Config,
     found: &Discovered,
     listening: &[SocketAddr],
-    members: &Members,
+    members: &Members<'_>,
 ) -> Result<Option<AllEvidence>, InitError> {
     let (rank, infos) = (members.rank(), &members.infos);
     let hosts: Vec<&str> = infos.iter().map(|info| info.host_id.as_str()).collect();
@@ -230,6 +230,7 @@ mod tests {
             cores: 1,
             interface: None,
             interfaces: Vec::new(),
+            others: Vec::new(),
             machine,
             local: LocalEvidence { evidence, is_of_use: true, ..LocalEvidence::default() },
             rates: Rates::default(),
@@ -273,9 +274,9 @@ mod tests {
             let name = String::from("CUDA_VISIBLE_DEVICES");
             config.environment.extend(visible.map(|visible| (name, visible)));
             let deadline = Instant::now() + Duration::from_secs(60);
-            let members = Members { control, infos: infos.clone(), deadline };
+            let members = Members { control: &control, infos: infos.clone(), deadline };
             let outcome = exchange(&config, &member.found, &listening, &members);
-            members.control.leave().unwrap();
+            control.leave().unwrap();
             outcome.map(Option::unwrap)
         };
         thread::scope(|scope| {

@@ -70,7 +70,7 @@ pub(super) fn agree(
     found: &Discovered,
     listening: &[SocketAddr],
     source: Source<'_>,
-    members: &Members,
+    members: &Members<'_>,
 ) -> Result<Agreed, InitError> {
     let (rank, infos) = (members.rank(), &members.infos);
     let heritage = match source {

@@ -34,7 +34,7 @@ pub(crate) fn statement(config: &Config, rank: Rank) -> String {
 ///
 /// # Errors
 /// The exchange fails, or rank 0's profile cannot be used or read: the same error on every rank.
-pub(super) fn exchange(statement: &str, members: &Members) -> Result<Profile, InitError> {
+pub(super) fn exchange(statement: &str, members: &Members<'_>) -> Result<Profile, InitError> {
     let longest = members.infos[0].prices.profile_bytes;
     if longest == 0 {
         return Ok(Profile::default());
@@ -109,9 +109,9 @@ mod tests {
         let (infos, layout) = (&infos, &layout(&infos));
         let part = |control: Control, profile: &str| {
             let deadline = Instant::now() + Duration::from_secs(60);
-            let members = Members { control, infos: infos.clone(), deadline };
+            let members = Members { control: &control, infos: infos.clone(), deadline };
             let profile = exchange(profile, &members).unwrap();
-            members.control.leave().unwrap();
+            control.leave().unwrap();
             agreed(infos, layout, &profile)
         };
         thread::scope(|scope| {
@@ -180,9 +180,9 @@ mod tests {
         infos[0].prices.profile_bytes = 4;
         let of = |control: Control| {
             let deadline = Instant::now() + Duration::from_secs(60);
-            let members = Members { control, infos: infos.clone(), deadline };
+            let members = Members { control: &control, infos: infos.clone(), deadline };
             let outcome = exchange("nope", &members);
-            members.control.leave().unwrap();
+            control.leave().unwrap();
             outcome.unwrap_err().to_string()
         };
         let all: Vec<String> = thread::scope(|scope| {

@@ -2,20 +2,22 @@
 
 use std::collections::BTreeSet;
 
-use ringfold_bootstrap::interface::{Choice, Family, Filter, choose_all, interfaces};
+use std::net::UdpSocket;
+
+use ringfold_bootstrap::interface::{Choice, Family, Filter, candidates, interfaces};
 use ringfold_topology::machine::{Interface, Machine, PciAddress};
 use ringfold_types::Rank;
-use ringfold_types::limits::CHANNELS_MAX;
+use ringfold_types::limits::{CHANNELS_MAX, OTHER_ADDRESSES_MAX};
 
 use crate::config::Config;
 use crate::setup::error::InitError;
 
-/// The interfaces that suit the settings, the best first. Empty if neither TCP nor RDMA is allowed
-/// and the user names no interfaces.
+/// The addresses that suit the settings, the best first. Empty if neither TCP nor RDMA is allowed
+/// and the user names no interfaces. `place` is where the ranks meet, if they are to meet.
 pub(super) fn choose(
     config: &Config,
     rank: Rank,
-    all_local: bool,
+    place: MeetingPlace,
 ) -> Result<Vec<Choice>, InitError> {
     let filter = filter(config);
     let may_listen = config.transports.tcp || config.transports.rdma;
@@ -23,9 +25,27 @@ pub(super) fn choose(
         return Ok(Vec::new());
     }
     let all = interfaces().map_err(InitError::Interfaces)?;
-    let choices = choose_all(&all, filter.as_ref(), Family::Any, all_local)?;
+    let family = if place.is_v6 { Family::PreferV6 } else { Family::Any };
+    let choices = candidates(&all, filter.as_ref(), family, place.is_local)?;
     choices.first().iter().for_each(|it| tracing::info!("rank {rank}: {it}"));
     Ok(choices)
+}
+
+/// The place where ranks meet.
+#[derive(Clone, Copy, Debug, Default)]
+pub(in crate::setup) struct MeetingPlace {
+    /// Whether no other host reaches it.
+    pub(in crate::setup) is_local: bool,
+    /// Whether its address is of IPv6.
+    pub(in crate::setup) is_v6: bool,
+}
+
+/// The best of the `candidates` that are not `listed`, for peers that cannot use those.
+pub(super) fn others(candidates: &[Choice], listed: &[Listed]) -> Vec<Choice> {
+    let is_new = |it: &&Choice| listed.iter().all(|listed| listed.choice.address != it.address);
+    let is_usable = |it: &&Choice| UdpSocket::bind((it.address, 0)).is_ok();
+    let all = candidates.iter().filter(is_new).filter(is_usable);
+    all.take(OTHER_ADDRESSES_MAX).cloned().collect()
 }
 
 /// The user's list of interfaces.

@@ -11,7 +11,7 @@ mod topology_file;
 use std::path::Path;
 use std::sync::Arc;
 
-use ringfold_bootstrap::interface::Choice;
+use ringfold_bootstrap::interface::{Choice, alike};
 use ringfold_topology::discover::{Cpus, Host, cores, machine, seat, wire_mbps};
 use ringfold_topology::machine::Machine;
 use ringfold_topology::prices::{Rates, Seat};
@@ -23,7 +23,7 @@ use super::error::InitError;
 use crate::config::{Config, Transports};
 
 pub(super) use evidence::LocalEvidence;
-pub(super) use interfaces::Listed;
+pub(super) use interfaces::{Listed, MeetingPlace};
 
 /// This process, its host and its devices. They are the same for every group that it joins.
 #[derive(Debug)]
@@ -37,6 +37,8 @@ pub(super) struct Discovered {
     pub(super) interface: Option<Choice>,
     /// The interfaces on which this process listens for TCP.
     pub(super) interfaces: Vec<Listed>,
+    /// Further addresses on which it listens for TCP.
+    pub(super) others: Vec<Choice>,
     /// The hardware of the host, if the choice of routes depends on it.
     pub(super) machine: Option<Machine>,
     /// The evidence of this process's place in the fabric.
@@ -51,7 +53,7 @@ pub(super) struct Discovered {
 
 impl Discovered {
     /// Reads the host's properties and opens its RDMA devices, for one group. `rank` is for the
-    /// log. `all_local` says that the ranks meet at an address that no other host reaches.
+    /// log. The ranks meet at `place`.
     ///
     /// # Errors
     /// No interface suits the settings, RDMA is missing and nothing else is allowed, or the file
@@ -59,10 +61,11 @@ impl Discovered {
     pub(super) fn look(
         config: &Config,
         rank: Rank,
-        all_local: bool,
+        place: MeetingPlace,
     ) -> Result<(Self, Option<Rails>), InitError> {
         let host = Host::this();
-        let choices = interfaces::choose(config, rank, all_local)?;
+        let candidates = interfaces::choose(config, rank, place)?;
+        let choices = alike(&candidates);
         let interface = choices.first().cloned();
         let mut rails = open_rails(config, rank, interface.as_ref())?;
         let is_worth_it = rails.is_some() || choices.len() > 1 || config.topology_file.is_some();
@@ -71,6 +74,9 @@ impl Discovered {
             rails.locate(machine);
         }
         let interfaces = interfaces::listed(config, &choices, machine.as_ref());
+        // The ranks of one host reach each other at any address.
+        let others = (!place.is_local).then(|| interfaces::others(&candidates, &interfaces));
+        let others = others.unwrap_or_default();
         let ports: Vec<OpenPort> = rails.as_ref().map(Rails::ports).unwrap_or_default();
         let local = LocalEvidence::look(config, &host.name, machine.as_ref(), &ports, &interfaces)?;
         let (cpus, cores) = (Cpus::allowed(), cores());
@@ -87,6 +93,7 @@ impl Discovered {
             cores,
             interface,
             interfaces,
+            others,
             machine,
             local,
             rates,
@@ -130,7 +137,7 @@ fn tcp_mbps(interfaces: &[Listed]) -> u32 {
 
 /// The rates of this host's interfaces for TCP under these settings.
 pub(super) fn tcp_rates(config: &Config) -> Result<Rates, InitError> {
-    let choices = interfaces::choose(config, Rank(0), false)?;
+    let choices = alike(&interfaces::choose(config, Rank(0), MeetingPlace::default())?);
     let interfaces = interfaces::listed(config, &choices, None);
     let tcp_mbps = if config.topology { tcp_mbps(&interfaces) } else { 0 };
     Ok(Rates { tcp_mbps, rdma_gbps: 0 })
@@ -138,7 +145,7 @@ pub(super) fn tcp_rates(config: &Config) -> Result<Rates, InitError> {
 
 /// The interface that suits the settings best, if this host may need one.
 pub(super) fn interface(config: &Config) -> Result<Option<Choice>, InitError> {
-    Ok(interfaces::choose(config, Rank(0), false)?.into_iter().next())
+    Ok(interfaces::choose(config, Rank(0), MeetingPlace::default())?.into_iter().next())
 }
 
 /// Opens the RDMA devices, if they are allowed.

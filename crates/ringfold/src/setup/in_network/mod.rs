@@ -36,7 +36,7 @@ pub(super) fn join(
     config: &Config,
     (job, keys): (&str, Secret),
     layout: Layout,
-    (members, host): (&Members, &str),
+    (members, host): (&Members<'_>, &str),
     carrier: Option<Arc<dyn Carrier>>,
 ) -> Result<(Layout, Option<Arc<Shared>>), InitError> {
     let is_required = config.in_network == InNetwork::Require;
