@@ -251,7 +251,7 @@ fn invalid_arguments_are_refused_with_the_reason() {
         ("allreduce -n 4 -b 1.3M", "that is no whole number"),
         ("allreduce -n 4 -b 4 -c 1", "cannot be used with"),
         ("allreduce -n 4 -d f33", "unknown data type (did you mean f32?); one of i8"),
-        ("allreduce -n 4 -o xor", "unknown reduction (did you mean bxor?); one of sum"),
+        ("allreduce -n 4 -o smu", "unknown reduction (did you mean sum?); one of sum"),
         ("allreduce -n 4 --link rdma-400", "--link rdma-400: one host has no network"),
         (
             "allreduce -n 4 --per-host 2 --link pigeon",
