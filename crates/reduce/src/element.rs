@@ -1,5 +1,7 @@
 //! The Rust types that are elements of a collective.
 
+use core::any::TypeId;
+
 use bytemuck::Pod;
 use half::{bf16, f16};
 use ringfold_types::DataType;
@@ -8,7 +10,7 @@ use crate::float8::{F8E4M3, F8E5M2};
 use crate::format;
 use crate::scalar::Accumulator;
 
-/// A Rust type whose values can be sent and reduced. Sealed: the set of data types is closed.
+/// A Rust type whose values can be reduced. Sealed: the set of data types is closed.
 pub trait Element: Pod + sealed::Stored {
     /// The data type of its values.
     const DATA_TYPE: DataType;
@@ -76,6 +78,28 @@ element!(f16, F16, f32, |x| format::F16.decode(x.to_bits().into()), f16_from);
 element!(bf16, Bf16, f32, |x| format::bf16_decode(x.to_bits()), bf16_from);
 element!(F8E4M3, F8E4M3, f32, F8E4M3::to_f32, F8E4M3::from_f32);
 element!(F8E5M2, F8E5M2, f32, F8E5M2::to_f32, F8E5M2::from_f32);
+
+/// The data type of values of type `T`, if they are elements.
+#[inline]
+#[must_use]
+pub fn data_type_of<T: 'static>() -> Option<DataType> {
+    fn is<T: 'static, E: Element>() -> Option<DataType> {
+        (TypeId::of::<T>() == TypeId::of::<E>()).then_some(E::DATA_TYPE)
+    }
+    let integer = is::<T, i8>()
+        .or_else(is::<T, u8>)
+        .or_else(is::<T, i32>)
+        .or_else(is::<T, u32>)
+        .or_else(is::<T, i64>)
+        .or_else(is::<T, u64>);
+    integer
+        .or_else(is::<T, f32>)
+        .or_else(is::<T, f64>)
+        .or_else(is::<T, f16>)
+        .or_else(is::<T, bf16>)
+        .or_else(is::<T, F8E4M3>)
+        .or_else(is::<T, F8E5M2>)
+}
 
 #[expect(clippy::cast_possible_truncation, reason = "a code has 16 bits")]
 fn f16_from(value: f32) -> f16 {

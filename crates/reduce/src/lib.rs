@@ -40,7 +40,7 @@ mod scalar;
 mod scale;
 mod simd;
 
-pub use element::Element;
+pub use element::{Element, data_type_of};
 pub use float8::{F8E4M3, F8E5M2};
 pub use job::{Form, Line, Operand};
 pub use kernel::Kernel;

@@ -1,6 +1,6 @@
 //! Groups of calls: messages that start together, and like collectives that are packed into one.
 
-use bytemuck::{cast_slice, cast_slice_mut};
+use bytemuck::{Pod, cast_slice, cast_slice_mut};
 use ringfold_bootstrap::Windows;
 use ringfold_reduce::Element;
 use ringfold_types::limits::{PACK_BYTES_MAX, PACKED_BYTES_MAX};
@@ -9,6 +9,7 @@ use ringfold_types::{Call, Collective, Rank, ReduceOp, Wire};
 use crate::arguments::valid;
 use crate::buffers::{AlignedBytes, Buffers, Offsets, User};
 use crate::cache::Request;
+use crate::collective::movement;
 use crate::communicator::Communicator;
 use crate::error::Error;
 use crate::messages::{Incoming, Outgoing};
@@ -33,12 +34,12 @@ struct Member<'b> {
 impl<'b> CallGroup<'b> {
     /// Adds [`Communicator::send`]. The group may also receive the message, if it goes to this
     /// rank.
-    pub fn send<T: Element>(&mut self, data: &'b [T], to: Rank, tag: u32) {
+    pub fn send<T: Pod>(&mut self, data: &'b [T], to: Rank, tag: u32) {
         self.outgoing.push(Outgoing::new(cast_slice(data), to, tag));
     }
 
     /// Adds [`Communicator::recv`].
-    pub fn recv<T: Element>(&mut self, data: &'b mut [T], from: Rank, tag: u32) {
+    pub fn recv<T: Pod>(&mut self, data: &'b mut [T], from: Rank, tag: u32) {
         self.incoming.push(Incoming::new(cast_slice_mut(data), from, tag));
     }
 
@@ -49,14 +50,14 @@ impl<'b> CallGroup<'b> {
     }
 
     /// Adds [`Communicator::broadcast`].
-    pub fn broadcast<T: Element>(&mut self, buffer: &'b mut [T], root: Rank) {
-        let call = self.call::<T>(Collective::Broadcast, buffer.len(), ReduceOp::Sum, root);
+    pub fn broadcast<T: Pod>(&mut self, buffer: &'b mut [T], root: Rank) {
+        let call = movement::<T>(Collective::Broadcast, buffer.len(), root);
         self.perform(&call, Buffers::InPlace(cast_slice_mut(buffer)));
     }
 
     /// Adds [`Communicator::all_gather_into`].
-    pub fn all_gather_into<T: Element>(&mut self, input: &'b [T], output: &'b mut [T]) {
-        let call = self.call::<T>(Collective::AllGather, input.len(), ReduceOp::Sum, Rank(0));
+    pub fn all_gather_into<T: Pod>(&mut self, input: &'b [T], output: &'b mut [T]) {
+        let call = movement::<T>(Collective::AllGather, input.len(), Rank(0));
         self.perform(&call, apart(input, output));
     }
 
@@ -276,6 +277,6 @@ fn scatter(
     }
 }
 
-fn apart<'b, T: Element>(input: &'b [T], output: &'b mut [T]) -> Buffers<'b> {
+fn apart<'b, T: Pod>(input: &'b [T], output: &'b mut [T]) -> Buffers<'b> {
     Buffers::Apart { input: cast_slice(input), output: cast_slice_mut(output) }
 }

@@ -17,6 +17,36 @@
 //!
 //! [`local::run`] runs ranks as threads of one process, for tests.
 //!
+//! # Types
+//! Calls that reduce take each [`Element`]: integers of 8, 32 and 64 bits, and floats of 8, 16, 32
+//! and 64 bits. Calls that only move data take every type that is [`Pod`], as `i16`, `usize`, an
+//! array or a struct. A `bool` is not, since other bytes than 0 and 1 are none: move a `u8`.
+//! Operations of the user ([`Communicator::register_op`]) also work on every such type.
+//!
+//! A struct derives [`Pod`] and [`Zeroable`] by the paths of this crate:
+//!
+//! ```
+//! use ringfold::{Pod, Rank, Zeroable, local};
+//!
+//! #[derive(Clone, Copy, Debug, PartialEq, Pod, Zeroable)]
+//! #[repr(C)]
+//! #[bytemuck(crate = "ringfold::bytemuck")]
+//! struct Best {
+//!     loss: f32,
+//!     rank: u16,
+//!     epoch: u16,
+//! }
+//!
+//! let best = Best { loss: 0.5, rank: 1, epoch: 30 };
+//! let received = local::run(3, |comm| {
+//!     let mut own = [if comm.rank() == Rank(1) { best } else { Best::zeroed() }];
+//!     comm.broadcast(&mut own, Rank(1)).unwrap();
+//!     own[0]
+//! })?;
+//! assert_eq!(received, [best; 3]);
+//! # Ok::<(), ringfold::Error>(())
+//! ```
+//!
 //! # Modules
 //! A call passes through these modules in this order:
 //!
@@ -63,7 +93,7 @@ mod unique_id;
 mod watch;
 
 pub use buffers::Buffers;
-pub use bytemuck::Pod;
+pub use bytemuck::{self, Pod, Zeroable};
 pub use call_group::CallGroup;
 pub use collective::Windows;
 pub use communicator::Communicator;

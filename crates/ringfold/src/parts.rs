@@ -14,6 +14,9 @@ pub struct Parts<'p> {
     displacements: Option<&'p [usize]>,
 }
 
+/// The counts and displacements of [`Parts::scaled`].
+pub(crate) type ScaledParts = (Vec<usize>, Option<Vec<usize>>);
+
 impl<'p> Parts<'p> {
     /// Parts of these lengths, one after the other from the beginning of the buffer.
     #[must_use]
@@ -32,6 +35,14 @@ impl<'p> Parts<'p> {
     #[must_use]
     pub const fn counts(&self) -> &'p [usize] {
         self.counts
+    }
+
+    /// The same parts in elements that are as many times as short as `by` says.
+    pub(crate) fn scaled<'m>(&self, by: usize, memory: &'m mut ScaledParts) -> Parts<'m> {
+        // A product beyond the address space leaves the buffer, which the call refuses.
+        let scale = |all: &[usize]| all.iter().map(|it| it.saturating_mul(by)).collect();
+        *memory = (scale(self.counts), self.displacements.map(scale));
+        Parts { counts: &memory.0, displacements: memory.1.as_deref() }
     }
 
     /// Whether these parts are `blocks`. The blocks are at valid places of their buffer.

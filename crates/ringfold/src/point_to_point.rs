@@ -1,7 +1,6 @@
 //! Messages between two ranks: the typed methods.
 
-use bytemuck::{cast_slice, cast_slice_mut};
-use ringfold_reduce::Element;
+use bytemuck::{Pod, cast_slice, cast_slice_mut};
 use ringfold_types::Rank;
 
 use crate::communicator::{Communicator, Doing};
@@ -34,7 +33,7 @@ impl Communicator {
     /// assert_eq!(sums, [6, 6]);
     /// # Ok::<(), ringfold::Error>(())
     /// ```
-    pub fn send<T: Element>(&mut self, data: &[T], to: Rank, tag: u32) -> Result<(), Error> {
+    pub fn send<T: Pod>(&mut self, data: &[T], to: Rank, tag: u32) -> Result<(), Error> {
         self.exchange_messages(&mut [Outgoing::new(cast_slice(data), to, tag)], &mut [])
     }
 
@@ -44,7 +43,7 @@ impl Communicator {
     /// [`Error::Argument`] if `from` is this rank, or no rank; [`Error::Failed`] if the message has
     /// another tag or another length in bytes, or the job has failed; [`Error::Forked`] in a child
     /// process.
-    pub fn recv<T: Element>(&mut self, data: &mut [T], from: Rank, tag: u32) -> Result<(), Error> {
+    pub fn recv<T: Pod>(&mut self, data: &mut [T], from: Rank, tag: u32) -> Result<(), Error> {
         self.exchange_messages(&mut [], &mut [Incoming::new(cast_slice_mut(data), from, tag)])
     }
 
@@ -80,7 +79,7 @@ impl Communicator {
     /// assert_eq!(sums, [60, 0, 0, 0]);
     /// # Ok::<(), ringfold::Error>(())
     /// ```
-    pub fn recv_any<T: Element>(&mut self, data: &mut [T], tag: u32) -> Result<Rank, Error> {
+    pub fn recv_any<T: Pod>(&mut self, data: &mut [T], tag: u32) -> Result<Rank, Error> {
         self.check_process()?;
         self.check_failed()?;
         let (rank, size) = (self.rank(), self.size());
@@ -159,7 +158,7 @@ impl Communicator {
     /// assert_eq!(from, [2, 0, 1]);
     /// # Ok::<(), ringfold::Error>(())
     /// ```
-    pub fn send_recv<T: Element, U: Element>(
+    pub fn send_recv<T: Pod, U: Pod>(
         &mut self,
         data: &[T],
         to: Rank,

@@ -1,7 +1,7 @@
 //! The collectives that move one block of equal length for each rank, as methods of
 //! [`Communicator`].
 
-use ringfold_reduce::Element;
+use bytemuck::Pod;
 use ringfold_types::{Collective, Rank};
 
 use super::{apart, in_place, movement};
@@ -29,7 +29,7 @@ impl Communicator {
     /// assert_eq!(buffers, [[0, 10], [1, 11]]);
     /// # Ok::<(), ringfold::Error>(())
     /// ```
-    pub fn all_to_all<T: Element>(&mut self, buffer: &mut [T]) -> Result<(), Error> {
+    pub fn all_to_all<T: Pod>(&mut self, buffer: &mut [T]) -> Result<(), Error> {
         let count = self.block_len(Collective::AllToAll, buffer.len())?;
         let call = movement::<T>(Collective::AllToAll, count, Rank(0));
         self.perform(&call, in_place(buffer))
@@ -51,11 +51,7 @@ impl Communicator {
     /// assert!((0..).zip(&output).all(|(rank, got)| rank == *got));
     /// # Ok::<(), ringfold::Error>(())
     /// ```
-    pub fn all_to_all_into<T: Element>(
-        &mut self,
-        input: &[T],
-        output: &mut [T],
-    ) -> Result<(), Error> {
+    pub fn all_to_all_into<T: Pod>(&mut self, input: &[T], output: &mut [T]) -> Result<(), Error> {
         let count = self.block_len(Collective::AllToAll, input.len())?;
         let call = movement::<T>(Collective::AllToAll, count, Rank(0));
         self.perform(&call, apart(input, output))
@@ -81,7 +77,7 @@ impl Communicator {
     /// assert_eq!(buffers, [vec![0], vec![0, 1, 2], vec![2]]);
     /// # Ok::<(), ringfold::Error>(())
     /// ```
-    pub fn gather<T: Element>(&mut self, buffer: &mut [T], root: Rank) -> Result<(), Error> {
+    pub fn gather<T: Pod>(&mut self, buffer: &mut [T], root: Rank) -> Result<(), Error> {
         let count = self.count_at(Collective::Gather, buffer.len(), root)?;
         let call = movement::<T>(Collective::Gather, count, root);
         self.perform(&call, in_place(buffer))
@@ -104,7 +100,7 @@ impl Communicator {
     /// assert!((0..).zip(&ranks).all(|(rank, got)| rank == *got));
     /// # Ok::<(), ringfold::Error>(())
     /// ```
-    pub fn gather_into<T: Element>(
+    pub fn gather_into<T: Pod>(
         &mut self,
         input: &[T],
         output: &mut [T],
@@ -131,7 +127,7 @@ impl Communicator {
     /// assert_eq!(buffers, [vec![5], vec![5, 6, 7], vec![7]]);
     /// # Ok::<(), ringfold::Error>(())
     /// ```
-    pub fn scatter<T: Element>(&mut self, buffer: &mut [T], root: Rank) -> Result<(), Error> {
+    pub fn scatter<T: Pod>(&mut self, buffer: &mut [T], root: Rank) -> Result<(), Error> {
         let count = self.count_at(Collective::Scatter, buffer.len(), root)?;
         let call = movement::<T>(Collective::Scatter, count, root);
         self.perform(&call, in_place(buffer))
@@ -153,7 +149,7 @@ impl Communicator {
     /// assert_eq!(output, [comm.rank().0]);
     /// # Ok::<(), ringfold::Error>(())
     /// ```
-    pub fn scatter_into<T: Element>(
+    pub fn scatter_into<T: Pod>(
         &mut self,
         input: &[T],
         output: &mut [T],

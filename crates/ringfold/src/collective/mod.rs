@@ -12,9 +12,9 @@ mod scan;
 mod uneven;
 mod windows;
 
-use bytemuck::{cast_slice, cast_slice_mut};
-use ringfold_reduce::Element;
-use ringfold_types::{Call, Collective, Rank, ReduceOp, Wire};
+use bytemuck::{Pod, cast_slice, cast_slice_mut};
+use ringfold_reduce::{Element, data_type_of};
+use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp, Wire};
 
 use crate::arguments::argument;
 use crate::buffers::Buffers;
@@ -95,7 +95,7 @@ impl Communicator {
     /// assert_eq!(all[0], 0);
     /// # Ok::<(), ringfold::Error>(())
     /// ```
-    pub fn all_gather<T: Element>(&mut self, buffer: &mut [T]) -> Result<(), Error> {
+    pub fn all_gather<T: Pod>(&mut self, buffer: &mut [T]) -> Result<(), Error> {
         let count = self.block_len(Collective::AllGather, buffer.len())?;
         let call = movement::<T>(Collective::AllGather, count, Rank(0));
         self.perform(&call, in_place(buffer))
@@ -117,11 +117,7 @@ impl Communicator {
     /// assert!((0..).zip(&ranks).all(|(rank, got)| rank == *got));
     /// # Ok::<(), ringfold::Error>(())
     /// ```
-    pub fn all_gather_into<T: Element>(
-        &mut self,
-        input: &[T],
-        output: &mut [T],
-    ) -> Result<(), Error> {
+    pub fn all_gather_into<T: Pod>(&mut self, input: &[T], output: &mut [T]) -> Result<(), Error> {
         let call = movement::<T>(Collective::AllGather, input.len(), Rank(0));
         self.perform(&call, apart(input, output))
     }
@@ -195,7 +191,7 @@ impl Communicator {
     /// assert_eq!(seed, [7]);
     /// # Ok::<(), ringfold::Error>(())
     /// ```
-    pub fn broadcast<T: Element>(&mut self, buffer: &mut [T], root: Rank) -> Result<(), Error> {
+    pub fn broadcast<T: Pod>(&mut self, buffer: &mut [T], root: Rank) -> Result<(), Error> {
         let call = movement::<T>(Collective::Broadcast, buffer.len(), root);
         self.perform(&call, in_place(buffer))
     }
@@ -217,7 +213,7 @@ impl Communicator {
     /// assert_eq!(output, input);
     /// # Ok::<(), ringfold::Error>(())
     /// ```
-    pub fn broadcast_into<T: Element>(
+    pub fn broadcast_into<T: Pod>(
         &mut self,
         input: &[T],
         output: &mut [T],
@@ -324,15 +320,25 @@ impl Communicator {
     }
 }
 
-const fn movement<T: Element>(collective: Collective, count: usize, root: Rank) -> Call {
+/// A call that moves `count` values of type `T`.
+#[inline]
+pub(crate) fn movement<T: Pod>(collective: Collective, count: usize, root: Rank) -> Call {
     let (op, wire) = (ReduceOp::Sum, Wire::Element);
-    Call { collective, count, data_type: T::DATA_TYPE, op, root, wire }
+    let (data_type, each) = moved_as::<T>();
+    Call { collective, count: count * each, data_type, op, root, wire }
 }
 
-fn apart<'a, T: Element>(input: &'a [T], output: &'a mut [T]) -> Buffers<'a> {
+/// The data type by which values of type `T` move, and how many of it each has. Values that are no
+/// elements move as bytes.
+#[inline]
+fn moved_as<T: Pod>() -> (DataType, usize) {
+    data_type_of::<T>().map_or((DataType::U8, size_of::<T>()), |data_type| (data_type, 1))
+}
+
+fn apart<'a, T: Pod>(input: &'a [T], output: &'a mut [T]) -> Buffers<'a> {
     Buffers::Apart { input: cast_slice(input), output: cast_slice_mut(output) }
 }
 
-fn in_place<T: Element>(buffer: &mut [T]) -> Buffers<'_> {
+fn in_place<T: Pod>(buffer: &mut [T]) -> Buffers<'_> {
     Buffers::InPlace(cast_slice_mut(buffer))
 }

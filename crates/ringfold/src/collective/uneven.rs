@@ -1,9 +1,10 @@
 //! The uneven collectives, as methods of [`Communicator`].
 
-use bytemuck::{cast_slice, cast_slice_mut};
+use bytemuck::Pod;
 use ringfold_reduce::Element;
 use ringfold_types::{Rank, ReduceOp};
 
+use super::{apart, in_place, moved_as};
 use crate::buffers::Buffers;
 use crate::communicator::Communicator;
 use crate::error::Error;
@@ -23,13 +24,13 @@ impl Communicator {
     ///
     /// # Errors
     /// As for all uneven collectives.
-    pub fn all_to_all_v<T: Element>(
+    pub fn all_to_all_v<T: Pod>(
         &mut self,
         buffer: &mut [T],
         parts: Parts<'_>,
     ) -> Result<(), Error> {
         let uneven = Uneven::AllToAll { send: parts, recv: parts };
-        self.perform_uneven(&uneven, T::DATA_TYPE, Buffers::InPlace(cast_slice_mut(buffer)))
+        self.move_parts::<T>(uneven, in_place(buffer))
     }
 
     /// Sends part r of `input` to every rank r, and writes the part of rank r for this rank to part
@@ -53,7 +54,7 @@ impl Communicator {
     /// assert_eq!(outputs, [[1, 2, 2]; 3]);
     /// # Ok::<(), ringfold::Error>(())
     /// ```
-    pub fn all_to_all_v_into<T: Element>(
+    pub fn all_to_all_v_into<T: Pod>(
         &mut self,
         input: &[T],
         send: Parts<'_>,
@@ -61,7 +62,7 @@ impl Communicator {
         recv: Parts<'_>,
     ) -> Result<(), Error> {
         let uneven = Uneven::AllToAll { send, recv };
-        self.perform_uneven(&uneven, T::DATA_TYPE, apart(input, output))
+        self.move_parts::<T>(uneven, apart(input, output))
     }
 
     /// Gathers the `buffer` of each rank as part r of the root's `buffer`, whose own part is in
@@ -69,14 +70,14 @@ impl Communicator {
     ///
     /// # Errors
     /// As for all uneven collectives.
-    pub fn gather_v<T: Element>(
+    pub fn gather_v<T: Pod>(
         &mut self,
         buffer: &mut [T],
         parts: Parts<'_>,
         root: Rank,
     ) -> Result<(), Error> {
         let uneven = Uneven::Gather { root, parts };
-        self.perform_uneven(&uneven, T::DATA_TYPE, Buffers::InPlace(cast_slice_mut(buffer)))
+        self.move_parts::<T>(uneven, in_place(buffer))
     }
 
     /// Writes the `input` of each rank r to part r of the root's `output`. `output` and `parts`
@@ -99,7 +100,7 @@ impl Communicator {
     /// assert_eq!(outputs, [[9; 5], [1, 9, 2, 2, 9], [9; 5]]);
     /// # Ok::<(), ringfold::Error>(())
     /// ```
-    pub fn gather_v_into<T: Element>(
+    pub fn gather_v_into<T: Pod>(
         &mut self,
         input: &[T],
         output: &mut [T],
@@ -107,7 +108,7 @@ impl Communicator {
         root: Rank,
     ) -> Result<(), Error> {
         let uneven = Uneven::Gather { root, parts };
-        self.perform_uneven(&uneven, T::DATA_TYPE, apart(input, output))
+        self.move_parts::<T>(uneven, apart(input, output))
     }
 
     /// Sends part r of the root's `buffer` to the `buffer` of rank r. The root's own part stays in
@@ -115,14 +116,14 @@ impl Communicator {
     ///
     /// # Errors
     /// As for all uneven collectives.
-    pub fn scatter_v<T: Element>(
+    pub fn scatter_v<T: Pod>(
         &mut self,
         buffer: &mut [T],
         parts: Parts<'_>,
         root: Rank,
     ) -> Result<(), Error> {
         let uneven = Uneven::Scatter { root, parts };
-        self.perform_uneven(&uneven, T::DATA_TYPE, Buffers::InPlace(cast_slice_mut(buffer)))
+        self.move_parts::<T>(uneven, in_place(buffer))
     }
 
     /// Writes part r of the root's `input` to the `output` of rank r. `input` and `parts` have a
@@ -144,7 +145,7 @@ impl Communicator {
     /// assert_eq!(sums, [0, 5, 13]);
     /// # Ok::<(), ringfold::Error>(())
     /// ```
-    pub fn scatter_v_into<T: Element>(
+    pub fn scatter_v_into<T: Pod>(
         &mut self,
         input: &[T],
         parts: Parts<'_>,
@@ -152,7 +153,7 @@ impl Communicator {
         root: Rank,
     ) -> Result<(), Error> {
         let uneven = Uneven::Scatter { root, parts };
-        self.perform_uneven(&uneven, T::DATA_TYPE, apart(input, output))
+        self.move_parts::<T>(uneven, apart(input, output))
     }
 
     /// Gives every rank the parts of all ranks. Before the call this rank has filled in its own
@@ -161,13 +162,13 @@ impl Communicator {
     /// # Errors
     /// As for all uneven collectives. Ranks that give other counts fail with
     /// [`FailureCause::Mismatch`](crate::FailureCause::Mismatch).
-    pub fn all_gather_v<T: Element>(
+    pub fn all_gather_v<T: Pod>(
         &mut self,
         buffer: &mut [T],
         parts: Parts<'_>,
     ) -> Result<(), Error> {
         let uneven = Uneven::AllGather { parts };
-        self.perform_uneven(&uneven, T::DATA_TYPE, Buffers::InPlace(cast_slice_mut(buffer)))
+        self.move_parts::<T>(uneven, in_place(buffer))
     }
 
     /// Writes the `input` of each rank r to part r of every rank's `output`. All ranks give the
@@ -189,14 +190,14 @@ impl Communicator {
     /// assert_eq!(outputs, [[1, 2, 2]; 3]);
     /// # Ok::<(), ringfold::Error>(())
     /// ```
-    pub fn all_gather_v_into<T: Element>(
+    pub fn all_gather_v_into<T: Pod>(
         &mut self,
         input: &[T],
         output: &mut [T],
         parts: Parts<'_>,
     ) -> Result<(), Error> {
         let uneven = Uneven::AllGather { parts };
-        self.perform_uneven(&uneven, T::DATA_TYPE, apart(input, output))
+        self.move_parts::<T>(uneven, apart(input, output))
     }
 
     /// Reduces all ranks' buffers and leaves this rank's part of the result in its part of
@@ -215,7 +216,7 @@ impl Communicator {
         op: ReduceOp,
     ) -> Result<(), Error> {
         let uneven = Uneven::ReduceScatter { parts, op };
-        self.perform_uneven(&uneven, T::DATA_TYPE, Buffers::InPlace(cast_slice_mut(buffer)))
+        self.perform_uneven(&uneven, T::DATA_TYPE, in_place(buffer))
     }
 
     /// Reduces part r of all ranks' `input` into the `output` of rank r, as
@@ -246,8 +247,16 @@ impl Communicator {
         let uneven = Uneven::ReduceScatter { parts, op };
         self.perform_uneven(&uneven, T::DATA_TYPE, apart(input, output))
     }
-}
 
-fn apart<'b, T: Element>(input: &'b [T], output: &'b mut [T]) -> Buffers<'b> {
-    Buffers::Apart { input: cast_slice(input), output: cast_slice_mut(output) }
+    /// Performs a call that moves parts of values of type `T`.
+    fn move_parts<T: Pod>(
+        &mut self,
+        uneven: Uneven<'_>,
+        buffers: Buffers<'_>,
+    ) -> Result<(), Error> {
+        let (data_type, each) = moved_as::<T>();
+        let mut memory = Default::default();
+        let uneven = if each == 1 { uneven } else { uneven.scaled(each, &mut memory) };
+        self.perform_uneven(&uneven, data_type, buffers)
+    }
 }

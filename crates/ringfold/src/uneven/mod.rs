@@ -18,7 +18,7 @@ use crate::buffers::Buffers;
 use crate::communicator::{Communicator, Doing};
 use crate::error::{Error, Operation};
 use crate::messages::{Lists, Messages, Track};
-use crate::parts::Parts;
+use crate::parts::{Parts, ScaledParts};
 
 /// An uneven collective and the parts that this rank knows.
 #[derive(Clone, Copy, Debug)]
@@ -64,6 +64,27 @@ pub enum Uneven<'p> {
 }
 
 impl Uneven<'_> {
+    /// The same call on elements that are as many times as short as `by` says.
+    pub(crate) fn scaled<'m>(
+        &self,
+        by: usize,
+        [first, second]: &'m mut [ScaledParts; 2],
+    ) -> Uneven<'m> {
+        match *self {
+            Self::AllToAll { send, recv } => {
+                Uneven::AllToAll { send: send.scaled(by, first), recv: recv.scaled(by, second) }
+            }
+            Self::Gather { root, parts } => Uneven::Gather { root, parts: parts.scaled(by, first) },
+            Self::Scatter { root, parts } => {
+                Uneven::Scatter { root, parts: parts.scaled(by, first) }
+            }
+            Self::AllGather { parts } => Uneven::AllGather { parts: parts.scaled(by, first) },
+            Self::ReduceScatter { parts, op } => {
+                Uneven::ReduceScatter { parts: parts.scaled(by, first), op }
+            }
+        }
+    }
+
     /// The call on which all ranks must agree.
     fn call(&self, data_type: DataType) -> UnevenCall {
         use UnevenCollective::{AllGatherV, AllToAllV, GatherV, ReduceScatterV, ScatterV};
