@@ -147,8 +147,8 @@ impl Way {
         }
     }
 
-    /// Ends the way. Bytes that have not left are lost, and nothing makes `epoll` readable any more.
-    /// A thread closes the link, because the aggregator may be late.
+    /// Ends the way. Bytes that have not left are lost, and nothing makes `epoll` readable from now
+    /// on. A thread closes the link, because the aggregator may be late.
     pub(super) fn close(&mut self, epoll: &OwnedFd) {
         self.withdraw();
         // A closed descriptor that a forked process holds too would stay in `epoll`.
