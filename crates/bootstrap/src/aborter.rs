@@ -61,6 +61,20 @@ impl Aborter {
         }
     }
 
+    /// The rank whose membership this ends.
+    #[must_use]
+    pub const fn rank(&self) -> Rank {
+        self.rank
+    }
+
+    /// Whether the rank has left the communicator.
+    pub(crate) fn is_over(&self) -> bool {
+        match &self.route {
+            Route::Local(_) => false,
+            Route::Member(commands) => commands.is_closed(),
+        }
+    }
+
     /// The failure cause, or `None` while there is none: the one that waiting calls return. It does
     /// not change any more, and remains after the rank has left.
     #[must_use]

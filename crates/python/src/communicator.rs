@@ -36,7 +36,7 @@ use crate::window::{self, Window};
 /// KeyboardInterrupt in a blocking call aborts the communicator.
 #[pyclass(frozen, weakref, module = "ringfold")]
 pub(crate) struct Communicator {
-    member: Arc<Member>,
+    pub(crate) member: Arc<Member>,
 }
 
 impl Communicator {
@@ -164,11 +164,16 @@ impl Communicator {
     }
 
     /// Leaves the group after the calls in the background. Waits for the other ranks to leave too,
-    /// for a few seconds at most. A communicator also closes when nobody refers to it, and at the
-    /// end of the process.
-    fn close(&self, py: Python<'_>) -> PyResult<()> {
+    /// for a few seconds at most, unless `wait` is false. A communicator also closes when nobody
+    /// refers to it, and at the end of the process.
+    #[pyo3(signature = (*, wait=true))]
+    fn close(&self, py: Python<'_>, wait: bool) -> PyResult<()> {
         if self.member.is_forked() {
             return Err(raise(py, Fault::Forked));
+        }
+        if !wait {
+            self.member.close();
+            return Ok(());
         }
         self.member.check_nested().map_err(|fault| raise(py, fault))?;
         self.member.close();
@@ -190,7 +195,7 @@ impl Communicator {
     ) -> PyResult<bool> {
         let _ = traceback;
         if exception.is_none() {
-            self.close(exception.py())?;
+            self.close(exception.py(), true)?;
         } else {
             let class = exception.getattr("__name__")?;
             self.abort(&format!("the program raised {class}: {}", value.str()?));

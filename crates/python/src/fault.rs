@@ -4,7 +4,7 @@ use std::error::Error as StdError;
 
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
-use ringfold::{Error, Failure, FailureCause, Operation, Rank};
+use ringfold::{Error, Failure, FailureCause, Operation, Place, Rank};
 
 use crate::queue::Fault;
 
@@ -94,8 +94,11 @@ fn describe(
     value.setattr("peers", PyTuple::new(value.py(), peers)?)
 }
 
-const fn kind(cause: &FailureCause) -> &'static str {
+fn kind(cause: &FailureCause) -> &'static str {
     match cause {
+        FailureCause::Absent { ranks, .. } if ranks.iter().any(|it| it.place == Place::Gone) => {
+            "left"
+        }
         FailureCause::Died { .. } => "died",
         FailureCause::Silent { .. } => "silent",
         FailureCause::Absent { .. } => "absent",

@@ -136,6 +136,30 @@ pub(crate) fn init_with_store(
     join(py, move || Ranks::init_with_store(&config, store, Rank(rank), size))
 }
 
+/// Makes a communicator of these `ranks` of `parent`, in this order, which share a key-value store.
+///
+/// Only these ranks call it, with the same list, at any time: it makes no call of the parent. The
+/// wait for the others ends if one of them fails in the parent, or leaves it. Everything else is as
+/// for `init_with_store`.
+#[pyfunction]
+#[pyo3(signature = (parent, store, ranks, *, timeout=None, join_timeout=None))]
+pub(crate) fn subset_with_store(
+    parent: &Bound<'_, Communicator>,
+    store: Py<PyAny>,
+    ranks: Vec<u32>,
+    timeout: Option<f64>,
+    join_timeout: Option<f64>,
+) -> PyResult<Communicator> {
+    let (py, member) = (parent.py(), &parent.get().member);
+    if member.is_forked() {
+        return Err(raise(py, Fault::Forked));
+    }
+    let config = config(py, timeout, join_timeout)?;
+    let (parent, store) = (member.aborter.clone(), PythonStore(store));
+    let ranks: Vec<Rank> = ranks.into_iter().map(Rank).collect();
+    join(py, move || Ranks::subset_with_store(&config, store, &parent, &ranks))
+}
+
 /// How long the end of a process waits for calls that still run, and then for their failure to
 /// reach the other ranks.
 const LAST_CALLS: Duration = Duration::from_secs(1);

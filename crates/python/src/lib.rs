@@ -47,7 +47,9 @@ mod _ringfold {
     #[pymodule_export]
     use crate::handle::Handle;
     #[pymodule_export]
-    use crate::init::{close_all, init, init_with_id, init_with_store, unique_id};
+    use crate::init::{
+        close_all, init, init_with_id, init_with_store, subset_with_store, unique_id,
+    };
     #[pymodule_export]
     use crate::user_op::UserOp;
     #[pymodule_export]

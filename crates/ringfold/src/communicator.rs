@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use ringfold_bootstrap::interface::Choice;
 use ringfold_bootstrap::{
-    Aborter, CallName, FailureCause, FailureReport, RankOnHost, Windows, show_connections,
+    Aborter, CallName, FailureCause, FailureReport, Parent, RankOnHost, Windows, show_connections,
 };
 use ringfold_collectives::Algorithm;
 use ringfold_collectives::Stepper;
@@ -141,7 +141,7 @@ impl Communicator {
     ) -> Result<Self, Error> {
         show_connections(close_in_children);
         let config = config.bounded();
-        let parts = Self::join_id(&config, id, rank, size)?;
+        let parts = Self::join_id(&config, id, (rank, size), None)?;
         Ok(Self::new(&config, parts))
     }
 
@@ -164,23 +164,40 @@ impl Communicator {
         rank: Rank,
         size: usize,
     ) -> Result<Self, Error> {
+        Self::join_by_store(config, store, (rank, size), None)
+    }
+
+    /// Joins the ranks that share `store`, which may be some of a `parent` group.
+    pub(crate) fn join_by_store(
+        config: &Config,
+        store: impl KeyValueStore,
+        place: (Rank, usize),
+        mut parent: Option<Parent>,
+    ) -> Result<Self, Error> {
         let config = config.bounded();
-        let (id, join_timeout) = share_id(&config, store, rank, size)?;
+        let (id, join_timeout) = share_id(&config, store, place, parent.as_ref())?;
+        if let Some(parent) = &mut parent {
+            let [group @ .., _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _] =
+                id.secret().derive(&["nonce"]);
+            parent.group = u128::from_le_bytes(group);
+        }
         show_connections(close_in_children);
         let rest = Config { join_timeout, ..(*config).clone() }.bounded();
-        let parts = Self::join_id(&rest, &id, rank, size)?;
+        let parts = Self::join_id(&rest, &id, place, parent)?;
         Ok(Self::new(&config, parts))
     }
 
-    /// Joins the ranks of `id`. Rank 0 takes the socket that listens for it.
+    /// Joins the ranks of `id`, which may be some of a `parent` group. Rank 0 takes the socket that
+    /// listens for it.
     fn join_id(
         config: &Config,
         id: &UniqueId,
-        rank: Rank,
-        size: usize,
+        (rank, size): (Rank, usize),
+        parent: Option<Parent>,
     ) -> Result<Parts, InitError> {
         let listener = if rank == Rank(0) && size > 1 { id.take_listener() } else { None };
-        join_by_id(config, (id.address(), listener), id.secret().clone(), (rank, size))
+        let place = (id.address(), listener);
+        join_by_id(config, place, id.secret().clone(), (rank, size), parent)
     }
 
     pub(crate) fn new(config: &Arc<Config>, parts: Parts) -> Self {

@@ -3,15 +3,17 @@
 use std::sync::Arc;
 
 use bytemuck::{cast_slice, cast_slice_mut};
-use ringfold_bootstrap::{Parent, Windows};
+use ringfold_bootstrap::{Aborter, Parent, Windows};
 use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp, Wire};
 
 use crate::buffers::{Buffers, User};
 use crate::cache::Request;
 use crate::communicator::Communicator;
+use crate::config::Config;
 use crate::digest::digest;
 use crate::error::Error;
 use crate::setup::{Door, InitError, Meeting, Origin, Parts, Sign, join_group};
+use crate::store::KeyValueStore;
 
 /// The method that makes a group. All ranks must call the same one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -149,6 +151,38 @@ impl Communicator {
         let list: Vec<u8> = ranks.iter().flat_map(|rank| rank.0.to_le_bytes()).collect();
         let place = places[self.rank().index()];
         self.make_group(Method::Subset(digest(&list)), place.map(|_| 0), place.unwrap_or(0))
+    }
+
+    /// Makes a communicator of these `ranks` of the communicator of `parent`, in this order, which
+    /// share `store`. Only these ranks call it, with the same list, at any time: it makes no call
+    /// of the parent, which may be in use. Blocks until they have joined, for at most
+    /// [`Config::join_timeout`]. If one of them fails in the parent meanwhile, or leaves it, the
+    /// others stop waiting for it. Everything else is as for
+    /// [`init_with_store`](Self::init_with_store).
+    ///
+    /// # Errors
+    /// [`Error::Init`] if the store fails or the ranks cannot join; [`Error::Argument`] if the list
+    /// has a rank twice or lacks this rank.
+    ///
+    /// [`Config::join_timeout`]: crate::Config::join_timeout
+    pub fn subset_with_store(
+        config: &Config,
+        store: impl KeyValueStore,
+        parent: &Aborter,
+        ranks: &[Rank],
+    ) -> Result<Self, Error> {
+        let (own, call) = (parent.rank(), "subset_with_store");
+        let refuse = |what| Error::Argument { rank: own, call, what };
+        let has_twice = |rank: &&Rank| ranks.iter().filter(|other| other == rank).count() > 1;
+        if let Some(rank) = ranks.iter().find(has_twice) {
+            return Err(refuse(format!("rank {rank} is in the list twice")));
+        }
+        let Some(place) = ranks.iter().position(|rank| *rank == own) else {
+            return Err(refuse("the list lacks this rank".to_owned()));
+        };
+        let place = (Rank::at(place), ranks.len());
+        let parent = Parent { group: 0, aborter: parent.clone(), members: ranks.to_vec() };
+        Self::join_by_store(config, store, place, Some(parent))
     }
 
     /// Makes the group of this rank's color. All ranks exchange their wishes and the addresses at

@@ -1,9 +1,10 @@
 //! Key-value stores of callers, by which ranks meet without a launcher.
 
 use std::error::Error as StdError;
+use std::thread;
 use std::time::{Duration, Instant};
 
-use ringfold_bootstrap::JoinError;
+use ringfold_bootstrap::{JoinError, Parent};
 use ringfold_types::Rank;
 
 use crate::config::Config;
@@ -13,6 +14,9 @@ use crate::unique_id::UniqueId;
 
 /// The beginning of every key, with the version of the keys and values.
 const PREFIX: &str = "ringfold/1";
+
+/// The shortest and the longest pause between two looks at a key. It is an eighth of the wait.
+const PAUSES: (Duration, Duration) = (Duration::from_micros(100), Duration::from_millis(20));
 
 /// The error of a caller's store, of any type.
 pub type StoreError = Box<dyn StdError + Send + Sync>;
@@ -61,11 +65,12 @@ impl<S: KeyValueStore + ?Sized> KeyValueStore for &mut S {
 /// the other ranks wait for it. Returns the id, and the time that is left for joining.
 ///
 /// Each rank counts its groups in the store, so the n-th of one rank meets the n-th of the others.
+/// The ranks may be some of a `parent` group.
 pub(crate) fn share_id(
     config: &Config,
     mut store: impl KeyValueStore,
-    rank: Rank,
-    size: usize,
+    (rank, size): (Rank, usize),
+    parent: Option<&Parent>,
 ) -> Result<(UniqueId, Duration), Error> {
     if rank.index() >= size {
         return Err(InitError::from(JoinError::Invalid { rank, size }).into());
@@ -86,7 +91,23 @@ pub(crate) fn share_id(
         store.set(&key, id.to_string().as_bytes()).map_err(failed("set", &key))?;
         return Ok((id, config.join_timeout));
     }
-    let text = store.wait(&key, config.join_timeout).map_err(failed("wait for", &key))?;
+    let text = match parent {
+        None => store.wait(&key, config.join_timeout).map_err(failed("wait for", &key))?,
+        Some(parent) => loop {
+            if let Some(text) = store.get(&key).map_err(failed("get", &key))? {
+                break text;
+            }
+            if let Some(error) = parent.error(rank) {
+                return Err(InitError::from(error).into());
+            }
+            let (waited, limit) = (began.elapsed(), config.join_timeout);
+            if waited >= limit {
+                let late = format!("no value within {limit:?}").into();
+                return Err(failed("wait for", &key)(late).into());
+            }
+            thread::sleep((waited / 8).clamp(PAUSES.0, PAUSES.1));
+        },
+    };
     let id = parse_id(&text).map_err(failed("read", &key))?;
     Ok((id, config.join_timeout.saturating_sub(began.elapsed())))
 }
@@ -103,7 +124,6 @@ fn parse_id(text: &[u8]) -> Result<UniqueId, StoreError> {
 mod tests {
     use std::collections::BTreeMap;
     use std::sync::{Arc, Condvar, Mutex};
-    use std::thread;
 
     use ringfold_types::ReduceOp;
 

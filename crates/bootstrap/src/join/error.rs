@@ -165,6 +165,14 @@ pub enum JoinError {
         /// The failure, with the ranks of the parent group.
         cause: Arc<FailureCause>,
     },
+    /// A member has left the group whose ranks join, before all had joined.
+    #[error("rank {rank} did not join, since rank {member} of the parent group has left it")]
+    ParentLeft {
+        /// This rank.
+        rank: Rank,
+        /// The rank of the parent group.
+        member: Rank,
+    },
     /// The connection to rank 0 broke before every rank had joined.
     #[error("rank {rank} lost its connection to rank 0 before every rank had joined: {cause}")]
     CoordinatorLost {

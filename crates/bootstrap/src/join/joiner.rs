@@ -38,8 +38,8 @@ pub struct Options {
     pub parent: Option<Parent>,
 }
 
-/// The group whose ranks join another one. The wait ends if a member fails in that group, or cannot
-/// join the other one.
+/// The group whose ranks join another one. The wait ends if a member fails in that group, leaves
+/// it, or cannot join the other one.
 #[derive(Clone, Debug)]
 pub struct Parent {
     /// A random number for the group that is made.
@@ -53,28 +53,48 @@ pub struct Parent {
 /// The time between two looks at the parent group.
 const LOOK: Duration = Duration::from_millis(20);
 
+/// How long a member must have left the parent group. It may do so as soon as it has joined, a
+/// moment before this rank learns that all have.
+const LEFT_GRACE: Duration = Duration::from_secs(1);
+
 impl Parent {
     /// Tells the other members that this one, as `rank` of the group that is made, cannot join.
     pub(super) fn fail(&self, Rank(rank): Rank, reason: String) {
         self.aborter.fail_group(GroupFailure { group: self.group, rank, reason });
     }
 
-    /// Waits until a member has failed, or cannot join. This process is `rank` of the group that is
-    /// made.
+    /// Waits until a member has failed or left, or cannot join. This process is `rank` of the group
+    /// that is made.
     pub(super) async fn failure(self, rank: Rank) -> JoinError {
         loop {
-            let cause = self.aborter.failure_cause();
-            let is_member = |rank: &Rank| self.members.contains(rank);
-            if let Some(cause) = cause.filter(|it| it.culprits().iter().any(is_member)) {
-                return JoinError::ParentFailed { rank, cause };
-            }
-            if let Some(GroupFailure { rank, reason, .. }) =
-                self.aborter.state.group_failure(self.group)
-            {
-                return JoinError::Peer { peer: Rank(rank), reason };
+            if let Some(error) = self.error(rank) {
+                return error;
             }
             sleep(LOOK).await;
         }
+    }
+
+    /// The reason why `rank` of the new group need not wait for the others, if a member has failed
+    /// in the parent group, has left it, or cannot join.
+    #[must_use]
+    pub fn error(&self, rank: Rank) -> Option<JoinError> {
+        let Self { group, aborter, members } = self;
+        let cause = aborter.failure_cause();
+        let is_member = |rank: &Rank| members.contains(rank);
+        if let Some(cause) = cause.filter(|it| it.culprits().iter().any(is_member)) {
+            return Some(JoinError::ParentFailed { rank, cause });
+        }
+        if let Some(GroupFailure { rank, reason, .. }) = aborter.state.group_failure(*group) {
+            return Some(JoinError::Peer { peer: Rank(rank), reason });
+        }
+        let has_left = |member: &Rank| {
+            if *member == aborter.rank() {
+                return aborter.is_over();
+            }
+            aborter.left_since(*member).is_some_and(|since| since >= LEFT_GRACE)
+        };
+        let member = members.iter().copied().find(has_left)?;
+        Some(JoinError::ParentLeft { rank, member })
     }
 }
 

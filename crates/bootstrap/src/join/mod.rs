@@ -148,7 +148,8 @@ impl Control {
     }
 }
 
-/// Waits until a member has failed in the parent group, if there is one, or cannot join this one.
+/// Waits until a member has failed in the parent group or left it, if there is one, or cannot join
+/// this one.
 async fn failure_of(parent: Option<Parent>, rank: Rank) -> JoinError {
     match parent {
         Some(parent) => parent.failure(rank).await,

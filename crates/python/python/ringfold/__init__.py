@@ -29,6 +29,7 @@ from ._ringfold import (
     init,
     init_with_id,
     init_with_store,
+    subset_with_store,
     unique_id,
 )
 from ._ringfold import close_all as _close_all
@@ -65,6 +66,7 @@ __all__ = [
     "init",
     "init_with_id",
     "init_with_store",
+    "subset_with_store",
     "unique_id",
 ]
 

@@ -160,7 +160,7 @@ class Communicator:
     def subset(self, ranks: Sequence[int]) -> Communicator | None: ...
     def abort(self, reason: str = ...) -> None: ...
     def failure(self) -> str | None: ...
-    def close(self) -> None: ...
+    def close(self, *, wait: bool = True) -> None: ...
     def __enter__(self) -> Self: ...
     def __exit__(
         self,
@@ -398,6 +398,14 @@ def init_with_store(
     store: _Store,
     rank: int,
     size: int,
+    *,
+    timeout: float | None = None,
+    join_timeout: float | None = None,
+) -> Communicator: ...
+def subset_with_store(
+    parent: Communicator,
+    store: _Store,
+    ranks: Sequence[int],
     *,
     timeout: float | None = None,
     join_timeout: float | None = None,

@@ -70,17 +70,18 @@ fn join_job(config: &Config) -> Result<Parts, InitError> {
         return Parts::alone();
     }
     let secret = identity.secret(&variable, config.join_timeout)?;
-    meet(config, identity, secret, None)
+    meet(config, identity, secret, (None, None))
 }
 
 /// Joins the group of `size` ranks of a unique id, as `rank`. The id has the `address` on which
 /// rank 0 listens, and the `secret` of the group. The process that made the id also has the socket
-/// that listens there. Blocks until all ranks have joined.
+/// that listens there. The ranks may be some of a `parent` group. Blocks until all have joined.
 pub(crate) fn join_by_id(
     config: &Config,
     (address, listener): (SocketAddr, Option<TcpListener>),
     secret: Secret,
     (rank, size): (Rank, usize),
+    parent: Option<Parent>,
 ) -> Result<Parts, InitError> {
     if rank.index() >= size {
         return Err(JoinError::Invalid { rank, size }.into());
@@ -98,7 +99,7 @@ pub(crate) fn join_by_id(
     };
     let joined = log::logged(config, || {
         warn_of_unknown_variables(config, rank);
-        meet(config, identity, secret, Some(address.ip()))
+        meet(config, identity, secret, (Some(address.ip()), parent))
     });
     joined.map_err(|error| match error {
         InitError::Join(JoinError::Listen { source, .. }) => InitError::IdPort { address, source },
@@ -132,18 +133,18 @@ pub(crate) fn id_address(config: &Config) -> Result<IpAddr, InitError> {
 }
 
 /// Meets the other ranks of `identity`, and connects to them. Rank 0 listens at `listen_at`, or at
-/// an address that suits the rendezvous.
+/// an address that suits the rendezvous. The ranks may be some of a `parent` group.
 fn meet(
     config: &Config,
     identity: Identity,
     secret: Secret,
-    listen_at: Option<IpAddr>,
+    (listen_at, parent): (Option<IpAddr>, Option<Parent>),
 ) -> Result<Parts, InitError> {
     let (name, place) = (identity.job.clone(), &identity.rendezvous);
     let place = MeetingPlace { is_local: place.is_local(), is_v6: place.is_v6() };
     let looked = Discovered::look(config, identity.rank, place);
     let mut options = options(config, looked.as_ref().ok().map(|(found, _)| found), &identity);
-    options.bind = listen_at.or(options.bind);
+    (options.bind, options.parent) = (listen_at.or(options.bind), parent);
     let material = looked.map(|(found, rails)| {
         let (found, secret) = (Arc::new(found), secret.clone());
         Material { found, rails, secret, name, heritage: None }
