@@ -1,8 +1,11 @@
-"""Starts programs under torchrun."""
+"""Starts programs under torchrun, or each rank by itself."""
 
 import os
+import socket
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 SECONDS = 120
 
@@ -25,3 +28,23 @@ def numbers(text, word="loss"):
     """The numbers of the lines that begin with a word."""
     lines = [line.split() for line in text.splitlines()]
     return [float(line[1]) for line in lines if line and line[0] == word]
+
+
+def spread(ranks, program, *arguments):
+    """Runs a program on this many ranks, each of which may end in its own way. Returns the status,
+    the output and the seconds of each."""
+    with socket.create_server(("127.0.0.1", 0)) as reserved:
+        port = reserved.getsockname()[1]
+    common = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(ranks)}
+    command, began = [sys.executable, str(program), *map(str, arguments)], time.monotonic()
+
+    def run(rank):
+        environment = {**os.environ, **common, "RANK": str(rank), "OMP_NUM_THREADS": "1"}
+        ended = subprocess.run(
+            command, env=environment, text=True, timeout=SECONDS,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        )
+        return ended.returncode, ended.stdout, time.monotonic() - began
+
+    with ThreadPoolExecutor(ranks) as pool:
+        return list(pool.map(run, range(ranks)))

@@ -1,5 +1,7 @@
 """Real training jobs under torchrun. Losses equal those of Gloo up to the order of summation."""
 
+import importlib.util
+import sys
 import tempfile
 import unittest
 from pathlib import Path
@@ -44,6 +46,25 @@ class Jobs(unittest.TestCase):
 
     def test_forked_workers_load_data(self):
         self.same_as_gloo("loader", 2)
+
+    def test_frameworks_that_refuse_the_name(self):
+        for way, package in [("accelerate", "accelerate"), ("trainer", "transformers")]:
+            if importlib.util.find_spec(package) is None:
+                print(f"SKIPPED {package}: it is missing", file=sys.stderr)
+                continue
+            program, expected = JOBS / "accelerated.py", None
+            for arguments, take_over, name in [
+                ([], False, "gloo"),
+                (["--make-group", "ringfold"], False, "ringfold"),
+                ([], True, "ringfold"),
+            ]:
+                text = torchrun(2, program, way, *arguments, take_over=take_over)
+                self.assertIn(f"performed by {name}", text)
+                losses = numbers(text)
+                self.assertGreater(len(losses), 4)
+                expected = expected or losses
+                for one, other in zip(losses, expected, strict=True):
+                    self.assertLessEqual(abs(one - other), 1e-2 * abs(other), (losses, expected))
 
     def test_a_killed_rank_comes_back(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -6,8 +6,6 @@ needs torch 2.14 or later, which has backends in Python.
 
 import re
 
-import torch
-
 #: The first version of torch with backends in Python.
 TORCH_NEEDED = (2, 14)
 
@@ -17,6 +15,9 @@ DEVICES = ["cpu", "cuda"]
 
 def unsupported():
     """The reason why this version of torch cannot use the backend, or None."""
+    # Torch runs `autoload` when it is imported, which may be here.
+    import torch
+
     found = re.match(r"(\d+)\.(\d+)", torch.__version__)
     if found and tuple(map(int, found.groups())) >= TORCH_NEEDED:
         return None
@@ -38,8 +39,10 @@ def register(name="ringfold"):
     if reason:
         raise RuntimeError(reason)
     from ringfold.torch._backend import create
+    from ringfold.torch._bits import note_copies
     from ringfold.torch._work import forward_polls
 
     forward_polls()
+    note_copies()
     # torch's C++ casts what has the type GLOO to its own class, so Gloo's place has the type CUSTOM.
     distributed.Backend.register_backend(name, create, extended_api=True, devices=DEVICES)

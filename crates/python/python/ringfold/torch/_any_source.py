@@ -41,10 +41,9 @@ class AnySource:
     The caller holds the lock when it calls `is_waiting`, `post` and `close`.
     """
 
-    def __init__(self, comm, store_of, rank, seconds, channel_from, lock):
+    def __init__(self, comm, store_of, seconds, channel_from, lock):
         self._comm = comm
         self._store_of = store_of
-        self._rank = rank
         self._seconds = seconds
         self._channel_from = channel_from
         self._lock = lock
@@ -57,14 +56,14 @@ class AnySource:
 
     def announce(self, receiver):
         """Announces that this rank opens a channel."""
-        store = self._store_of(f"messages/to-{receiver}/")
-        store.set(str(store.count("channels")), str(self._rank))
+        store = self._store_of(f"to-{receiver}")
+        store.set(str(store.count("channels")), str(self._comm.rank))
 
     def is_waiting(self):
         return bool(self._receives)
 
     def post(self, message, tensor, source, tag):
-        deadline = time.monotonic() + self._seconds
+        deadline = time.monotonic() + self._seconds()
         self._receives.append(Receive(message, tensor, source, tag, deadline))
         if not self._is_matching:
             self._is_matching = True
@@ -94,7 +93,7 @@ class AnySource:
     def _open(self):
         """Opens the channels that were announced, and those of named sources."""
         if self._announced is None:
-            self._announced = self._store_of(f"messages/to-{self._rank}/")
+            self._announced = self._store_of(f"to-{self._comm.rank}")
         named = [it.source for it in self._receives if it.source is not None]
         while (sender := self._announced.get(str(len(self._senders) + 1))) is not None:
             self._senders.append(int(sender))
@@ -124,21 +123,21 @@ class AnySource:
 
     def _check_group(self):
         """Fails the receives for which there is no hope."""
-        comm, now = self._comm(), time.monotonic()
+        comm, now = self._comm, time.monotonic()
         failure = comm.failure()
         if failure is not None:
-            raise errors.Error(f"rank {self._rank} receives from any source: {failure}")
-        others = [rank for rank in range(comm.size) if rank != self._rank]
+            raise errors.Error(f"rank {self._comm.rank} receives from any source: {failure}")
+        others = [rank for rank in range(comm.size) if rank != self._comm.rank]
         if not all([comm.has_left(rank) for rank in others]):
             self._all_left_since = None
         elif now - (self._all_left_since or now) > LEFT_SECONDS:
             raise errors.Error(
-                f"rank {self._rank} receives from any source, and all other ranks have left"
+                f"rank {self._comm.rank} receives from any source, and all other ranks have left"
             )
         else:
             self._all_left_since = self._all_left_since or now
         late = errors.Error(
-            f"The timeout has passed: no message for rank {self._rank} within {self._seconds} s"
+            f"The timeout has passed: no message for rank {self._comm.rank} within {self._seconds()} s"
         )
         self._fail(late, lambda it: it.deadline <= now)
 

@@ -1,18 +1,22 @@
 """The backend: torch's operations as calls of a communicator."""
 
+import weakref
 from collections import deque
 from datetime import timedelta
 
 import torch
+from torch.autograd import profiler
 from torch.distributed import PrefixStore
 from torch._C._distributed_c10d import Backend
 
 import ringfold
 from ringfold import errors
+from ringfold.torch._bits import copies, replaced
 from ringfold.torch._memory import (
-    TYPES, combinable, joined, operation, place, readable, room, writable,
+    TYPES, combinable, fill, joined, operation, place, readable, room, writable,
 )
 from ringfold.torch._messages import Channels
+from ringfold.torch._store import Store, connect
 from ringfold.torch._windows import Windows
 from ringfold.torch._work import Work, as_torch
 
@@ -20,39 +24,22 @@ from ringfold.torch._work import Work, as_torch
 JOIN_SECONDS = 1800
 
 
-class Store:
-    """torch's store, as ringfold uses stores."""
-
-    def __init__(self, store):
-        # A store of torch serves one thread at a time, also while that waits for a key.
-        self._store = store.clone()
-
-    def set(self, key, value):
-        self._store.set(key, value)
-
-    def get(self, key):
-        return self._store.get(key) if self._store.check([key]) else None
-
-    def count(self, key):
-        """Counts at the key. Returns the number of counts, of all ranks."""
-        return self._store.add(key, 1)
-
-    def wait(self, key, timeout):
-        self._store.wait([key], timedelta(seconds=timeout))
-        return self._store.get(key)
+#: The timeout of an operation that has one is longer.
+NO_TIME = timedelta(0)
 
 
 class RingfoldBackend(Backend):
     """A group of ranks. Synchronous operations run in the caller's thread, others in ringfold's."""
 
-    def __init__(self, store, rank, size, timeout):
+    def __init__(self, store, rank, size, timeout, is_world=False):
         super().__init__(rank, size)
+        self._is_world = is_world
         self._store = store
         self._options = Backend.Options("ringfold", timeout=timeout)
         self._seconds = timeout.total_seconds()
         self._count = 0
         self._barriers = 0
-        self._works = deque()
+        self._pending = deque()
         self._coalesced = None
         try:
             self._comm = ringfold.init_with_store(
@@ -62,10 +49,7 @@ class RingfoldBackend(Backend):
         except errors.Error as error:
             raise as_torch(error) from error
         self._windows = Windows(self._comm)
-        self._channels = Channels(
-            lambda: self._comm, lambda prefix: Store(PrefixStore(prefix, store)), rank,
-            self._seconds,
-        )
+        self._channels = Channels(self._comm, store, self._seconds)
 
     @property
     def options(self):
@@ -82,29 +66,44 @@ class RingfoldBackend(Backend):
     def getBackendName(self):
         return "ringfold"
 
-    def _run(self, opts, tensors, calls, finish=None):
-        """Makes the calls: pairs of a method and its arguments. Returns a handle of all, or None
-        if they are done."""
+    def _run(self, name, opts, inputs, outputs, calls, finish=None):
+        """Makes the calls: a method and its arguments each. Returns a handle of all, or None if
+        they are done."""
+        if profiler._is_profiler_enabled:
+            return profiled(name, inputs, lambda: self._make(opts, outputs, calls, finish))
+        return self._make(opts, outputs, calls, finish)
+
+    def _make(self, opts, outputs, calls, finish):
+        if copies.pairs:
+            finish = with_replaced(outputs, finish)
         self._count += 1
         is_async = opts.asyncOp or self._coalesced is not None
+        limit = opts.timeout
+        has_limit = limit > NO_TIME and limit != self._options._timeout
+        if has_limit:
+            self._comm.set_timeout(limit.total_seconds())
         try:
             handles = [
                 call(*arguments, **names, async_op=is_async) for call, arguments, names in calls
             ]
         except errors.Error as error:
             raise as_torch(error) from error
+        finally:
+            if has_limit:
+                self._comm.set_timeout(self._seconds)
         if not is_async:
             if finish is not None:
                 finish()
             return None
-        return self._keep(Work(handles, tensors, finish))
+        return self._keep(Work(handles, outputs, finish))
 
     def _keep(self, work):
-        """Keeps a handle until it is done, with the memory of its calls."""
-        works = self._works
-        while works and works[0].is_completed():
-            works.popleft()
-        works.append(work)
+        """Notes an operation in the background until its calls are done. The calls keep their
+        memory, and `work` if it has results to copy. So nothing here keeps a tensor."""
+        pending = self._pending
+        while pending and all(handle.is_completed() for handle in pending[0][0]):
+            pending.popleft()
+        pending.append((work._handles, weakref.ref(work)))
         if self._coalesced is not None:
             self._coalesced.append(work)
         return work
@@ -125,7 +124,7 @@ class RingfoldBackend(Backend):
         memory, finish = writable(tensor, is_read)
         view = combinable(memory)
         if view.data_ptr() != memory.data_ptr():
-            finish = lambda: tensor.copy_(view)
+            finish = lambda: fill(tensor, view)
         return view, TYPES[view.dtype], operation(op, tensor.dtype), finish
 
     def allreduce(self, tensors, opts):
@@ -143,8 +142,7 @@ class RingfoldBackend(Backend):
                 calls.append((self._comm.all_reduce_window, (found[0], None, name), names))
             if finish is not None:
                 ends.append(finish)
-        finish = (lambda: [end() for end in ends]) if ends else None
-        return self._run(opts, list(tensors), calls, finish)
+        return self._run("all_reduce", opts, tensors, list(tensors), calls, all_of(ends))
 
     def allreduce_coalesced(self, tensors, opts):
         return self.allreduce(tensors, opts)
@@ -154,12 +152,12 @@ class RingfoldBackend(Backend):
         for tensor in tensors:
             if operation(opts.reduceOp, tensor.dtype) != "sum":
                 raise ValueError("ringfold combines sparse tensors only by their sum")
-            tensor_sum = self._sparse_sum(tensor.coalesce().cpu())
-            tensor.copy_(tensor_sum)
+            tensor_sum = self._sparse_sum(tensor.detach().coalesce().cpu())
+            tensor.detach().copy_(tensor_sum)
         return Work([], list(tensors)) if opts.asyncOp else None
 
     def _sparse_sum(self, tensor):
-        indices, values = tensor.indices(), tensor.values().contiguous()
+        indices, values = tensor.indices(), readable(tensor.values())
         own, entries = torch.tensor([values.shape[0]]), torch.zeros(self.size(), dtype=torch.int64)
         self._comm.all_gather(place(own), place(entries), dtype="int64")
         counts = entries.tolist()
@@ -180,7 +178,8 @@ class RingfoldBackend(Backend):
         names = {"dtype": dtype, "keep": view}
         is_root = opts.rootRank == self.rank()
         call = (self._comm.reduce, (place(view), None, op, opts.rootRank), names)
-        return self._run(opts, list(tensors), [call], finish if is_root else None)
+        finish = finish if is_root else None
+        return self._run("reduce", opts, tensors, list(tensors), [call], finish)
 
     def reduce_scatter_single(self, output, input, opts):
         return self.reduce_scatter_single_coalesced([output], [input], opts)
@@ -189,7 +188,7 @@ class RingfoldBackend(Backend):
         op, calls, ends = opts.reduceOp, [], []
         for output, input in zip(outputs, inputs):
             self._scatter_sum(output, input, None, op, calls, ends)
-        return self._run(opts, list(outputs), calls, lambda: [end() for end in ends])
+        return self._run("reduce_scatter", opts, inputs, list(outputs), calls, all_of(ends))
 
     def _scatter_sum(self, output, input, parts, op, calls, ends):
         """Adds the call that reduces the input, and leaves this rank's part in the output."""
@@ -208,7 +207,7 @@ class RingfoldBackend(Backend):
             ends.append(finish)
 
     def reduce_scatter(self, outputs, inputs, opts):
-        calls, ends = [], []
+        flats, calls, ends = [], [], []
         for output, parts in zip(outputs, inputs):
             check_count(parts, self.size(), "reduce_scatter")
             check_type(parts, output)
@@ -216,7 +215,8 @@ class RingfoldBackend(Backend):
             counts = [part.numel() for part in parts]
             counts = None if len(set(counts)) == 1 else counts
             self._scatter_sum(output, flat, counts, opts.reduceOp, calls, ends)
-        return self._run(opts, list(outputs), calls, lambda: [end() for end in ends])
+            flats.append(flat)
+        return self._run("reduce_scatter", opts, flats, list(outputs), calls, all_of(ends))
 
     # Movement: any type, as bytes.
 
@@ -229,7 +229,7 @@ class RingfoldBackend(Backend):
             calls.append((self._comm.broadcast, (place(memory), None, opts.rootRank), names))
             if finish is not None and not is_root:
                 ends.append(finish)
-        return self._run(opts, list(tensors), calls, lambda: [end() for end in ends])
+        return self._run("broadcast", opts, tensors, list(tensors), calls, all_of(ends))
 
     def all_gather_single(self, output, input, opts):
         return self.all_gather_single_coalesced([output], [input], opts)
@@ -244,7 +244,7 @@ class RingfoldBackend(Backend):
             calls.append((self._comm.all_gather, (place(source), place(memory)), names))
             if finish is not None:
                 ends.append(finish)
-        return self._run(opts, list(outputs), calls, lambda: [end() for end in ends])
+        return self._run("all_gather", opts, inputs, list(outputs), calls, all_of(ends))
 
     def allgather(self, outputs, inputs, opts):
         calls, ends = [], []
@@ -263,7 +263,7 @@ class RingfoldBackend(Backend):
             if finish is not None:
                 ends.append(finish)
         tensors = [part for parts in outputs for part in parts]
-        return self._run(opts, tensors, calls, lambda: [end() for end in ends])
+        return self._run("all_gather", opts, inputs, tensors, calls, all_of(ends))
 
     def allgather_coalesced(self, outputs, inputs, opts):
         """The outputs are a list for each rank."""
@@ -281,7 +281,7 @@ class RingfoldBackend(Backend):
         names = {"dtype": "uint8", "keep": (kept, source)}
         call = (self._comm.gather, (place(source), memory, root), names)
         tensors = list(outputs[0]) if outputs else []
-        return self._run(opts, tensors, [call], finish)
+        return self._run("gather", opts, inputs, tensors, [call], finish)
 
     def scatter(self, outputs, inputs, opts):
         output, root = single(outputs), opts.rootRank
@@ -295,7 +295,7 @@ class RingfoldBackend(Backend):
             source, kept = joined(parts)
         names = {"dtype": "uint8", "keep": (kept, memory)}
         call = (self._comm.scatter, (source, place(memory), root), names)
-        return self._run(opts, list(outputs), [call], finish)
+        return self._run("scatter", opts, outputs, list(outputs), [call], finish)
 
     def alltoall(self, outputs, inputs, opts):
         check_count(outputs, self.size(), "all_to_all")
@@ -305,22 +305,18 @@ class RingfoldBackend(Backend):
         names = {"dtype": "uint8", "keep": (kept, into)}
         names["send"], names["recv"] = [t.nbytes for t in inputs], [t.nbytes for t in outputs]
         call = (self._comm.all_to_all_v, (source, memory), names)
-        return self._run(opts, list(outputs), [call], finish)
+        return self._run("all_to_all", opts, inputs, list(outputs), [call], finish)
 
     def all_to_all_single(self, output, input, output_splits, input_splits, opts):
         check_type([output], input)
         source = readable(input)
         memory, finish = writable(output, is_read=False)
         names = {"dtype": "uint8", "keep": (memory, source)}
-        if output_splits or input_splits:
-            names["send"] = self._splits(input, input_splits, "input")
-            names["recv"] = self._splits(output, output_splits, "output")
-            call = (self._comm.all_to_all_v, (place(source), place(memory)), names)
-        else:
-            self._equal_rows(input, "input")
-            self._equal_rows(output, "output")
-            call = (self._comm.all_to_all, (place(source), place(memory)), names)
-        return self._run(opts, [output], [call], finish)
+        # A rank does not know whether others have splits, so all make the same call.
+        names["send"] = self._splits(input, input_splits, "input")
+        names["recv"] = self._splits(output, output_splits, "output")
+        call = (self._comm.all_to_all_v, (place(source), place(memory)), names)
+        return self._run("all_to_all", opts, [input], [output], [call], finish)
 
     def _equal_rows(self, tensor, name):
         """The rows of each rank, which must be equally many."""
@@ -345,31 +341,24 @@ class RingfoldBackend(Backend):
         return [count * row for count in splits]
 
     def barrier(self, opts):
-        if not opts.asyncOp and self._coalesced is None:
-            self._count += 1
-            try:
-                self._comm.barrier()
-            except errors.Error as error:
-                raise as_torch(error) from error
-            return None
-        return self._run(opts, [], [(self._comm.barrier, (), {})])
+        return self._run("barrier", opts, [], [], [(self._comm.barrier, (), {})])
 
     def monitored_barrier(self, opts, wait_all_ranks=False):
         """A barrier by the store, in which rank 0 names the ranks that are missing."""
-        limit = opts.timeout if opts.timeout > timedelta(0) else self._options._timeout
-        if opts.timeout == timedelta(0):
-            limit = timedelta(0)
+        limit = opts.timeout if opts.timeout >= NO_TIME else self._options._timeout
         self._barriers += 1
         prefix, rank = f"monitored/{self._barriers}", self.rank()
+        store = Store(self._store)
         milliseconds = int(limit.total_seconds() * 1000)
         if rank != 0:
-            self._store.set(f"{prefix}/{rank}", "here")
+            store.set(f"{prefix}/{rank}", "here")
             try:
                 # Rank 0 may wait as long for each rank before this one.
-                self._store.wait([f"{prefix}/end"], limit * self.size() + timedelta(seconds=1))
-                end = self._store.get(f"{prefix}/end")
+                longest = limit * self.size() + timedelta(seconds=1)
+                end = store.wait(f"{prefix}/end", longest.total_seconds())
             except RuntimeError as error:
                 end = str(error).encode()
+            end = end or b"rank 0 has not come"
             if end != b"passed":
                 raise RuntimeError(
                     f"Rank {rank} successfully reached monitoredBarrier, but received errors "
@@ -378,33 +367,36 @@ class RingfoldBackend(Backend):
             return
         missing = []
         for other in range(1, self.size()):
-            try:
-                self._store.wait([f"{prefix}/{other}"], max(limit, timedelta(milliseconds=1)))
-            except RuntimeError:
+            if store.wait(f"{prefix}/{other}", limit.total_seconds()) is None:
                 missing.append(str(other))
                 if not wait_all_ranks:
                     break
-        if not missing and limit > timedelta(0):
-            self._store.set(f"{prefix}/end", "passed")
+        if not missing and limit > NO_TIME:
+            store.set(f"{prefix}/end", "passed")
             return
         named = ("Ranks " if wait_all_ranks else "Rank ") + ", ".join(missing)
         text = f"{named} failed to pass monitoredBarrier in {milliseconds} ms"
-        if limit <= timedelta(0):
+        if limit <= NO_TIME:
             text = f"Rank 0 timed out in monitoredBarrier after {milliseconds} ms"
-        self._store.set(f"{prefix}/end", text)
+        store.set(f"{prefix}/end", text)
         raise RuntimeError(f"[Rank 0]: {text}")
 
     # Messages.
 
     def send(self, tensors, dst, tag=0):
         source = readable(single(tensors))
-        message = self._channels.send(source, dst, tag)
-        return self._keep(Work([message], list(tensors)))
+        return self._message("send", tensors, lambda: self._channels.send(source, dst, tag))
 
     def recv(self, tensors, src, tag=0):
         memory, finish = writable(single(tensors), is_read=False)
-        message = self._channels.recv(memory, src, tag)
-        return self._keep(Work([message], list(tensors), finish))
+        receive = lambda: self._channels.recv(memory, src, tag)
+        return self._message("recv", tensors, receive, finish)
+
+    def _message(self, name, tensors, start, finish=None):
+        if copies.pairs and name == "recv":
+            finish = with_replaced(tensors, finish)
+        make = lambda: self._keep(Work([start()], list(tensors), finish))
+        return profiled(name, tensors, make) if profiler._is_profiler_enabled else make()
 
     def recv_anysource(self, tensors, tag=0):
         return self.recv(tensors, None, tag)
@@ -425,15 +417,17 @@ class RingfoldBackend(Backend):
 
     # Groups.
 
-    def split(self, store, ranks, opts):
+    def split(self, _store, ranks, opts):
         ranks = list(ranks)
         if self.rank() not in ranks:
             return None
         timeout = opts._timeout if opts is not None else self._options._timeout
+        # The ranks of several splits in one list meet in order.
+        store = PrefixStore(f"split/{ranks}", self._store)
         child = RingfoldBackend(store, ranks.index(self.rank()), len(ranks), timeout)
         if opts is not None:
             child._options = opts
-        _backends.append(child)
+        _backends.add(child)
         return child
 
     def perform_nocolor_split(self, _device):
@@ -443,6 +437,7 @@ class RingfoldBackend(Backend):
         self._options._timeout = timeout
         self._seconds = timeout.total_seconds()
         self._comm.set_timeout(self._seconds)
+        self._channels.set_timeout(self._seconds)
 
     def get_error(self):
         kinds = torch._C._distributed_c10d.ErrorType
@@ -455,36 +450,54 @@ class RingfoldBackend(Backend):
         return self._count
 
     def _wait_for_pending_works(self):
-        for work in list(self._works):
-            work.wait()
+        for handles, work in list(self._pending):
+            # Without results to copy, nobody may have kept it.
+            (work() or Work(handles, [])).wait()
 
     def abort(self):
         reason = f"rank {self.rank()} aborted its process group"
         self._comm.abort(reason)
         self._channels.abort(reason)
+        _backends.discard(self)
 
     def shutdown(self):
-        """Leaves the group in the background, after the operations before it."""
+        """Leaves the group after the operations before it, in the background but for rank 0 of a
+        world. That has the store, by which others may just make a group, and waits for them to
+        leave the world, for a few seconds at most."""
         self._channels.close()
-        # The communicator leaves when nobody refers to it any more.
-        self._comm = Left()
-        self._windows = Windows(self._comm)
+        try:
+            self._comm.close(wait=self._is_world and self.rank() == 0)
+        except errors.Error:
+            # The operations have raised it, and the log has it.
+            pass
+        _backends.discard(self)
 
 
-class Left:
-    """The communicator of a group after `shutdown`."""
+def profiled(name, tensors, make):
+    """Makes calls within an event of torch's profiler, which ends when they are done."""
+    event = torch.autograd._record_function_with_args_enter(f"ringfold:{name}", *tensors)
+    work = None
+    try:
+        work = make()
+    finally:
+        if work is None:
+            torch.autograd._record_function_with_args_exit(event)
+        else:
+            torch.ops.profiler._call_end_callbacks_on_jit_fut(event, work.get_future())
+    return work
 
-    def failure(self):
-        return None
 
-    def abort(self, _reason):
-        """There is nothing to abort."""
+def with_replaced(outputs, finish):
+    """What copies the results to outputs, and from there to the tensors that they replace."""
+    ends = [] if finish is None else [finish]
+    for copy, tensor in replaced(outputs):
+        ends.append(lambda copy=copy, tensor=tensor: fill(tensor, copy))
+    return all_of(ends)
 
-    def set_timeout(self, _seconds):
-        """There is nothing to time."""
 
-    def __getattr__(self, _name):
-        raise errors.ClosedError("the process group has been destroyed")
+def all_of(ends):
+    """What copies all results, or None if there are none to copy."""
+    return (lambda: [end() for end in ends]) if ends else None
 
 
 def single(tensors):
@@ -513,12 +526,15 @@ def check_sizes(tensors, like, name):
         )
 
 
-#: All backends. torch keeps the part in C++ alone, which calls methods of the part in Python.
-_backends = []
-
+#: The backends of living groups. torch keeps the part in C++ alone, which calls methods of the part
+#: in Python.
+_backends = set()
 
 def create(opts, backend_options=None):
     """Makes the backend of a process group. torch calls it on every rank of the group."""
-    backend = RingfoldBackend(opts.store, opts.group_rank, opts.group_size, opts.timeout)
-    _backends.append(backend)
+    backend = RingfoldBackend(
+        connect(opts), opts.group_rank, opts.group_size, opts.timeout,
+        is_world=not opts.global_ranks_in_group,
+    )
+    _backends.add(backend)
     return backend

@@ -71,7 +71,8 @@ def operation(op, dtype):
 
 def is_memory(tensor):
     """Whether the tensor is contiguous memory of the host as it stands."""
-    return is_on_host(tensor) and tensor.is_contiguous() and not tensor.is_conj()
+    has_bit = tensor.is_conj() or tensor.is_neg()
+    return is_on_host(tensor) and tensor.is_contiguous() and not has_bit
 
 
 def is_on_host(tensor):
@@ -86,7 +87,21 @@ def empty_like(tensor):
 
 def readable(tensor):
     """The tensor itself or a copy that is contiguous memory of the host."""
-    return tensor if is_memory(tensor) else empty_like(tensor).copy_(tensor)
+    return tensor if is_memory(tensor) else empty_like(tensor).copy_(tensor.detach())
+
+
+def fill(tensor, memory):
+    """Copies the result of a call to the tensor, in any thread."""
+    memory = memory.detach()
+    # A tensor of inference mode can only be written in that mode, which belongs to a thread.
+    with torch.inference_mode(tensor.is_inference()):
+        # The memory has the result of a call, which autograd does not follow.
+        tensor = tensor.detach()
+        for dim, stride in enumerate(tensor.stride()):
+            # All elements of an expanded dimension are one in memory.
+            if stride == 0 and tensor.shape[dim] > 1:
+                tensor, memory = tensor.narrow(dim, 0, 1), memory.narrow(dim, 0, 1)
+        tensor.copy_(memory)
 
 
 def writable(tensor, is_read):
@@ -94,7 +109,7 @@ def writable(tensor, is_read):
     if is_memory(tensor):
         return tensor, None
     memory = readable(tensor) if is_read else empty_like(tensor)
-    return memory, lambda: tensor.copy_(memory)
+    return memory, lambda: fill(tensor, memory)
 
 
 def combinable(tensor):
@@ -141,7 +156,7 @@ def room(tensors):
         for tensor in tensors:
             piece = flat[start : start + tensor.nbytes].clone()
             start += tensor.nbytes
-            tensor.copy_(piece.view(tensor.dtype).view(tensor.shape))
+            fill(tensor, piece.view(tensor.dtype).view(tensor.shape))
 
     return place(flat), flat, finish
 

@@ -2,18 +2,25 @@
 
 A communicator performs its calls one after the other, so a send that waits for its receiver would
 hold up a receive behind it. In one direction between two ranks messages are ordered anyway. The
-first message makes the communicator, in a thread, since the peer may come later.
+first message makes the communicator, in a thread, since the peer may come later. It ends with the group.
 """
 
+import re
 import threading
+
+from torch.distributed import PrefixStore
 
 import ringfold
 from ringfold import errors
 from ringfold.torch._any_source import AnySource
 from ringfold.torch._memory import place
+from ringfold.torch._store import Store
 
 #: The largest tag.
 TAG_MAX = 2**32 - 1
+
+#: A rank in the text of an error.
+RANK = re.compile(r"\brank ([01])\b")
 
 
 class Message:
@@ -23,15 +30,17 @@ class Message:
         self._begun = threading.Event()
         self._handle = None
         self._error = None
+        self._in_group = None
         self._callbacks = []
         self._lock = threading.Lock()
         #: The rank that sent it, once a receive from any source has found it.
         self.source = None
 
-    def begin(self, handle, error=None):
-        """Learns the handle of the call, or that there will be none."""
+    def begin(self, handle, error=None, in_group=None):
+        """Learns the handle of the call, or that there will be none. `in_group` gives an error of
+        the call the words of the group."""
         with self._lock:
-            self._handle, self._error = handle, error
+            self._handle, self._error, self._in_group = handle, error, in_group
             self._begun.set()
             callbacks, self._callbacks = self._callbacks, []
         for callback in callbacks:
@@ -42,7 +51,10 @@ class Message:
             raise TimeoutError(f"the peer has not joined for a message after {timeout} seconds")
         if self._error is not None:
             raise self._error
-        self._handle.wait(timeout)
+        try:
+            self._handle.wait(timeout)
+        except errors.Error as error:
+            raise self._in_group(error) from None
 
     def is_completed(self):
         if not self._begun.is_set():
@@ -52,7 +64,10 @@ class Message:
     def exception(self):
         if not self._begun.is_set():
             return None
-        return self._error or self._handle.exception()
+        if self._error is not None:
+            return self._error
+        error = self._handle.exception()
+        return error if error is None else self._in_group(error)
 
     def add_done_callback(self, callback):
         with self._lock:
@@ -66,10 +81,12 @@ class Message:
 
 
 class Channel:
-    """One direction between this rank and a peer."""
+    """One direction between this rank and a peer: a communicator of two ranks of the group."""
 
-    def __init__(self, join, is_sender):
-        self._is_sender = is_sender
+    def __init__(self, group, ends, join):
+        self._group = group
+        self._ends = ends
+        self._is_sender = ends[0] == group.rank
         # A callback of a message may start others.
         self._lock = threading.RLock()
         self._waiting = []
@@ -83,12 +100,34 @@ class Channel:
         try:
             comm = join()
         except Exception as raised:
-            error = raised
+            error = self._not_joined(raised)
         with self._lock:
-            self._comm, self._error = comm, error
-            waiting, self._waiting = self._waiting, []
-            for message, arguments in waiting:
-                self._begin(message, arguments)
+            # The channel may have ended meanwhile.
+            if self._error is None:
+                self._comm, self._error = comm, error
+                self._begin_waiting()
+
+    def _not_joined(self, error):
+        """The error of messages for which the two ranks have not joined."""
+        peer = self._ends[1 if self._is_sender else 0]
+        reason = self._group.failure()
+        if reason is None and self._group.has_left(peer):
+            reason = f"rank {peer} has left the group"
+        verb = "send to" if self._is_sender else "receive from"
+        reason = reason or self._in_group(error)
+        return errors.Error(f"rank {self._group.rank} cannot {verb} rank {peer}: {reason}")
+
+    def _in_group(self, error):
+        """The error with ranks of the group. The communicator numbers its own 0 and 1."""
+        named = RANK.sub(lambda found: f"rank {self._ends[int(found[1])]}", str(error))
+        copy = type(error)(named)
+        copy.__dict__.update(error.__dict__)
+        return copy
+
+    def _begin_waiting(self):
+        waiting, self._waiting = self._waiting, []
+        for message, arguments in waiting:
+            self._begin(message, arguments)
 
     def _begin(self, message, arguments):
         if self._comm is None:
@@ -97,9 +136,10 @@ class Channel:
         tensor, tag = arguments
         call, peer = (self._comm.send, 1) if self._is_sender else (self._comm.recv, 0)
         try:
-            message.begin(call(place(tensor), peer, tag, async_op=True, keep=tensor))
+            handle = call(place(tensor), peer, tag, async_op=True, keep=tensor)
+            message.begin(handle, in_group=self._in_group)
         except errors.Error as error:
-            message.begin(None, error)
+            message.begin(None, self._in_group(error))
 
     def start(self, message, tensor, tag):
         """Starts a message behind those before it."""
@@ -117,35 +157,57 @@ class Channel:
                 raise self._error
             if self._comm is None or self._latest and not self._latest.is_completed():
                 return None
-            found = self._comm.probe(0)
+            try:
+                found = self._comm.probe(0)
+            except errors.Error as error:
+                raise self._in_group(error) from None
             return None if found is None else found[0]
 
+    def set_timeout(self, seconds):
+        with self._lock:
+            if self._comm is not None:
+                self._comm.set_timeout(seconds)
+
     def abort(self, reason):
-        if self._comm is not None:
-            self._comm.abort(reason)
+        with self._lock:
+            if self._comm is not None:
+                self._comm.abort(reason)
+            self._end(errors.Error(reason))
 
     def close(self):
-        """Leaves in the background."""
+        """Leaves in the background, after the messages before it."""
+        self._end(errors.ClosedError("the process group has been destroyed"))
+
+    def _end(self, error):
+        """Lets messages that have not begun fail, and all that follow."""
         with self._lock:
-            self._comm, self._error = None, errors.ClosedError("the group is closed")
+            if self._comm is not None:
+                self._comm.close(wait=False)
+            self._comm, self._error = None, self._error or error
+            self._begin_waiting()
 
 
 class Channels:
-    """The channels of a group. `comm` gives the communicator of the group."""
+    """The channels of a group. `comm` is the communicator of the group."""
 
-    def __init__(self, comm, store_of, rank, seconds):
-        self._store_of = store_of
-        self._rank = rank
+    def __init__(self, comm, store, seconds):
+        self._comm = comm
+        self._store = store
         self._seconds = seconds
         self._channels = {}
         self._lock = threading.RLock()
-        self._any_source = AnySource(comm, store_of, rank, seconds, self._from, self._lock)
+        self._any_source = AnySource(
+            comm, self._store_of, lambda: self._seconds, self._from, self._lock
+        )
+
+    def _store_of(self, name):
+        return Store(PrefixStore(f"messages/{name}/", self._store))
 
     def send(self, tensor, receiver, tag):
         self._check(receiver, tag)
         message = Message()
         with self._lock:
-            self._channel(self._rank, receiver).start(message, tensor, tag)
+            self._channel(self._comm.rank, receiver).start(message, tensor, tag)
         return message
 
     def recv(self, tensor, source, tag):
@@ -162,33 +224,39 @@ class Channels:
     def _check(self, peer, tag):
         if not 0 <= tag <= TAG_MAX:
             raise ValueError(f"the tag {tag} is not between 0 and {TAG_MAX}")
-        if peer == self._rank:
+        if peer == self._comm.rank:
             raise ValueError(f"rank {peer} cannot send to itself")
 
     def _from(self, sender):
         """The channel from a rank to this one."""
-        return self._channel(sender, self._rank)
+        return self._channel(sender, self._comm.rank)
 
     def _channel(self, sender, receiver):
         channel = self._channels.get((sender, receiver))
         if channel is None:
-            is_sender = sender == self._rank
-            store = self._store_of(f"messages/{sender}-{receiver}/")
+            store, ends = self._store_of(f"{sender}-{receiver}"), (sender, receiver)
 
             def join():
-                if is_sender:
+                if sender == self._comm.rank:
                     self._any_source.announce(receiver)
-                return ringfold.init_with_store(
-                    store, 0 if is_sender else 1, 2,
-                    timeout=self._seconds, join_timeout=self._seconds,
+                return ringfold.subset_with_store(
+                    self._comm, store, ends, timeout=self._seconds, join_timeout=self._seconds
                 )
 
-            channel = self._channels[sender, receiver] = Channel(join, is_sender)
+            channel = self._channels[ends] = Channel(self._comm, ends, join)
         return channel
 
+    def set_timeout(self, seconds):
+        """Sets the time of a message, and that in which its two ranks must join."""
+        with self._lock:
+            self._seconds = seconds
+            for channel in self._channels.values():
+                channel.set_timeout(seconds)
+
     def abort(self, reason):
-        for channel in self._channels.values():
-            channel.abort(reason)
+        with self._lock:
+            for channel in self._channels.values():
+                channel.abort(reason)
 
     def close(self):
         with self._lock:

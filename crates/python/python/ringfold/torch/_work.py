@@ -1,5 +1,6 @@
 """Handles of operations in the background, as torch wants them."""
 
+import itertools
 import threading
 import weakref
 
@@ -26,8 +27,8 @@ def as_torch(error):
 class Work(distributed._Work):
     """An operation of some calls in the background.
 
-    It keeps the tensors alive. `finish` copies results to where the user wants them. It runs once:
-    in the first wait, or before the future is complete.
+    `finish` copies results to where the user wants them. It runs once, at the latest when the calls
+    are done, whether or not anybody has kept this handle.
     """
 
     def __init__(self, handles, tensors, finish=None):
@@ -35,8 +36,25 @@ class Work(distributed._Work):
         self._handles = handles
         self._tensors = tensors
         self._finish = finish
+        self._error = None
         self._lock = threading.Lock()
         self._future = None
+        if finish is not None:
+            self._at_end(self._complete)
+
+    def _at_end(self, function):
+        """Calls a function when the calls are done. They keep it until then."""
+        left = itertools.count(1)
+        last = max(len(self._handles), 1)
+
+        def done(_=None):
+            if next(left) == last:
+                function()
+
+        if not self._handles:
+            done()
+        for handle in self._handles:
+            handle.add_done_callback(done)
 
     def wait(self, timeout=None):
         seconds = timeout.total_seconds() if timeout else None
@@ -46,24 +64,38 @@ class Work(distributed._Work):
         except Exception as error:
             raise as_torch(error) from error
         self._complete()
+        if self._error is not None:
+            raise self._error
         return True
 
     def _complete(self):
+        """Copies the results of calls that are done, unless a call has failed."""
+        # Another thread may copy them just now.
         if self._finish is not None:
             with self._lock:
-                finish, self._finish = self._finish, None
-                if finish is not None:
-                    finish()
+                try:
+                    if self._finish is not None and self._failure() is None:
+                        self._finish()
+                except Exception as error:
+                    self._error = error
+                self._finish = None
+
+    def _failure(self):
+        """The first exception of the calls, or None."""
+        found = (handle.exception() for handle in self._handles)
+        return next((as_torch(error) for error in found if error is not None), None)
 
     def is_completed(self):
-        return all(handle.is_completed() for handle in self._handles)
+        if not all(handle.is_completed() for handle in self._handles):
+            return False
+        self._complete()
+        return True
 
     def is_success(self):
         return self.is_completed() and self.exception() is None
 
     def exception(self):
-        found = (handle.exception() for handle in self._handles)
-        return next((as_torch(error) for error in found if error is not None), None)
+        return self._error or self._failure()
 
     def synchronize(self):
         self.wait()
@@ -84,30 +116,16 @@ class Work(distributed._Work):
             if self._future is not None:
                 return self._future
             future = self._future = torch.futures.Future()
-        left = [len(self._handles)]
-        counting = threading.Lock()
 
-        def done(_=None):
-            with counting:
-                left[0] -= 1
-                if left[0] > 0:
-                    return
+        def done():
+            self._complete()
             error = self.exception()
-            if error is None:
-                try:
-                    self._complete()
-                except Exception as raised:
-                    error = raised
             if error is None:
                 future.set_result(self._tensors)
             else:
                 future.set_exception(error)
 
-        if not self._handles:
-            left[0] = 1
-            done()
-        for handle in self._handles:
-            handle.add_done_callback(done)
+        self._at_end(done)
         return future
 
 

@@ -1,0 +1,417 @@
+"""Programs that go wrong, or that ask for what is rare: `faults.py NAME [BACKEND]` on each rank.
+
+Each prints what it found. `test_faults.py` says what is right.
+"""
+
+import gc
+import os
+import signal
+import sys
+import time
+import weakref
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+
+
+def say(*words):
+    # One write, so that the lines of ranks do not mix.
+    sys.stdout.write(" ".join(map(str, words)) + "\n")
+    sys.stdout.flush()
+
+
+def equal(name, found, expected):
+    """Says what is wrong."""
+    if found.tolist() != expected:
+        say("wrong", name, found.tolist(), "and not", expected)
+
+
+def fails(name, call):
+    """Says how a call fails, and after how many seconds."""
+    began = time.monotonic()
+    try:
+        call()
+        say(name, "did not fail")
+    except Exception as error:
+        text = " ".join(str(error).split())
+        say(name, f"{time.monotonic() - began:.1f}", type(error).__name__, text)
+
+
+def total(rank, size):
+    """Twice the sum of the inputs `rank + 1`."""
+    return size * (size + 1)
+
+
+# Tensors.
+
+
+def dropped(rank, size):
+    """Results arrive though nobody keeps the handles."""
+    strided = lambda count=4: torch.full((6, count), float(rank + 1)).t()
+    tensors = {
+        "contiguous": torch.full((4, 6), float(rank + 1)),
+        "strided": strided(),
+        "int16": torch.full((8,), rank + 1, dtype=torch.int16),
+        "complex": torch.full((3, 4), complex(rank + 1, 0)).t(),
+    }
+    for tensor in tensors.values():
+        dist.all_reduce(tensor, async_op=True)
+    parts = [torch.zeros(3) for _ in range(size)]
+    dist.all_gather(parts, torch.full((3,), float(rank + 1)), async_op=True)
+    block = torch.zeros(6, 4).t()
+    dist.broadcast(strided() if rank == 0 else block, 0, async_op=True)
+    part = torch.zeros(3, 2).t()
+    whole = torch.full((2 * size, 3), float(rank + 1))
+    dist.reduce_scatter_tensor(part, whole, async_op=True)
+    dist.barrier()
+    for name, tensor in tensors.items():
+        half = torch.full(tensor.shape, total(rank, size) // 2, dtype=tensor.dtype)
+        equal(name, tensor, half.tolist())
+    equal("all_gather", torch.stack(parts), [[float(r + 1)] * 3 for r in range(size)])
+    if rank != 0:
+        equal("broadcast", block, [[1.0] * 6] * 4)
+    equal("reduce_scatter", part, [[total(rank, size) / 2] * 3] * 2)
+    # A message: the next one of the same direction follows its end.
+    mine = torch.zeros(3, 2).t()
+    if rank == 0:
+        dist.isend(torch.full((2, 3), 7.0), 1)
+        dist.send(torch.ones(1), 1)
+    elif rank == 1:
+        dist.irecv(mine, 0)
+        dist.recv(torch.zeros(1), 0)
+        equal("irecv", mine, [[7.0] * 3] * 2)
+    dist.barrier()
+
+
+def grads(rank, size):
+    """Leaves that require grad, of any strides, without no_grad."""
+    value = lambda: torch.nn.Parameter(torch.full((6, 4), float(rank + 1)).t())
+    for is_async in [False, True]:
+        done = lambda work: work.wait() if is_async else None
+        leaf = value()
+        done(dist.broadcast(leaf, 0, async_op=is_async))
+        equal("broadcast", leaf, [[1.0] * 6] * 4)
+        leaf = value()
+        done(dist.all_reduce(leaf, async_op=is_async))
+        equal("all_reduce", leaf, [[total(rank, size) / 2] * 6] * 4)
+        leaf, source = value(), [value() for _ in range(size)] if rank == 0 else None
+        done(dist.scatter(leaf, source, 0, async_op=is_async))
+        equal("scatter", leaf, [[1.0] * 6] * 4)
+        leaves = [value() for _ in range(size)]
+        done(dist.all_gather(leaves, value(), async_op=is_async))
+        for other, leaf in enumerate(leaves):
+            equal("all_gather", leaf, [[other + 1.0] * 6] * 4)
+        into = torch.nn.Parameter(torch.zeros(6, 4 * size).t())
+        done(dist.all_gather_into_tensor(into, value(), async_op=is_async))
+        equal("all_gather_into_tensor", into[-1], [float(size)] * 6)
+    conv = torch.nn.Conv2d(3, 8, 3).to(memory_format=torch.channels_last)
+    for leaf in conv.parameters():
+        dist.broadcast(leaf, 0)
+        dist.all_reduce(leaf)
+    kept = torch.full((4,), rank + 1.0, dtype=torch.cfloat, requires_grad=True) * 1
+    dist.all_reduce(kept)
+    equal("complex", kept, [complex(total(rank, size) / 2)] * 4)
+    # The other ranks take what they get in inference mode, a thread of ringfold copies it.
+    with torch.inference_mode():
+        mine = torch.full((6, 4), float(rank + 1)).t()
+    work = dist.all_reduce(mine, async_op=True)
+    work.wait()
+    equal("inference", mine, [[total(rank, size) / 2] * 6] * 4)
+
+
+def views(rank, size):
+    """Tensors that are not what lies in memory."""
+    both = total(rank, size)
+    negative = torch.tensor([complex(0, rank + 1)]).conj().imag
+    assert negative.is_neg()
+    dist.all_reduce(negative)
+    equal("negative", negative, [-both / 2])
+    negative = torch._neg_view(torch.full((4,), rank + 1.0))
+    dist.all_reduce(negative, async_op=True).wait()
+    equal("negative view", negative, [-both / 2] * 4)
+    negative = torch._neg_view(torch.full((2,), rank + 1.0))
+    dist.broadcast(negative, 0)
+    equal("broadcast of a negative view", negative, [-1.0] * 2)
+    whole = torch.zeros(2 * size)
+    dist.all_gather_into_tensor(whole, torch._neg_view(torch.full((2,), rank + 1.0)))
+    equal("all_gather of negative views", whole, [-float(r + 1) for r in range(size) for _ in "ab"])
+    expanded = torch.full((1,), rank + 1.0).expand(4)
+    dist.all_reduce(expanded)
+    equal("expanded", expanded, [both / 2] * 4)
+    expanded = torch.full((2, 1), rank + 1.0).expand(2, 3)
+    dist.all_reduce(expanded, async_op=True).wait()
+    equal("expanded rows", expanded, [[both / 2] * 3] * 2)
+    expanded = torch.full((1, 3), rank + 1.0).expand(2, 3)
+    dist.broadcast(expanded, 0)
+    equal("broadcast into an expanded tensor", expanded, [[1.0] * 3] * 2)
+    part = torch.zeros(1).expand(2)
+    dist.reduce_scatter_tensor(part, torch.ones(2 * size))
+    equal("reduce_scatter into an expanded tensor", part, [float(size)] * 2)
+    sliding = torch.arange(6.0).as_strided((4, 3), (1, 1))
+    dist.all_reduce(sliding)
+    equal("sliding", sliding[0], [0.0, float(size), 2.0 * size])
+    zero = torch._efficientzerotensor(3)
+    whole = torch.ones(3 * size)
+    dist.all_gather_into_tensor(whole, zero)
+    equal("a zero without memory", whole, [0.0] * 3 * size)
+    empty = torch.zeros(3, 4)[:, :0]
+    dist.all_reduce(empty)
+    dist.broadcast(empty, 0)
+
+
+def splits(rank, size):
+    """Only some ranks give splits."""
+    # Rank 0 sends 1, 2, … rows, and gets as many from itself, and `size` from each other.
+    counts = [1 + to for to in range(size)]
+    for is_async in [False, True]:
+        if rank == 0:
+            mine = torch.cat([torch.full((n,), float(to)) for to, n in enumerate(counts)])
+            into = torch.zeros(1 + 3 * (size - 1))
+            out, given = [1] + [3] * (size - 1), counts
+        else:
+            # Every other rank sends 3 rows to each, and gets 3 of each but rank 0.
+            mine, given = torch.full((3 * size,), float(rank)), None
+            out = [counts[rank]] + [3] * (size - 1)
+            into = torch.zeros(sum(out))
+            out = None if len(set(out)) == 1 else out
+        work = dist.all_to_all_single(into, mine, out, given, async_op=is_async)
+        if is_async:
+            work.wait()
+        first = [float(rank)] * counts[rank]
+        equal("splits", into, first + [float(r) for r in range(1, size) for _ in range(3)])
+
+
+def freed(rank, size):
+    """What an operation in the background keeps."""
+    world = dist.group.WORLD._get_backend(torch.device("cpu"))
+    for name, make in [
+        ("contiguous", lambda: torch.ones(1000, 10)),
+        ("strided", lambda: torch.ones(1000, 10).t()),
+        ("int16", lambda: torch.ones(1000, dtype=torch.int16)),
+    ]:
+        tensor = make()
+        alive = weakref.ref(tensor)
+        work = dist.all_reduce(tensor, async_op=True)
+        work.wait()
+        del tensor, work
+        gc.collect()
+        say("waited", name, "alive" if alive() else "freed")
+    tensor = torch.ones(1000)
+    if rank < 2:
+        work = dist.isend(tensor, 1 - rank)
+        dist.recv(torch.ones(1000), 1 - rank)
+        work.wait()
+        alive = weakref.ref(tensor)
+        del tensor, work
+        gc.collect()
+        say("waited", "message", "alive" if alive() else "freed")
+    tensor = torch.ones(1000)
+    alive = weakref.ref(tensor)
+    works = [dist.all_reduce(tensor, async_op=True), dist.barrier(async_op=True)]
+    for work in works:
+        work.wait()
+    del tensor, works, work
+    backend = weakref.ref(world)
+    del world
+    dist.destroy_process_group()
+    gc.collect()
+    say("destroyed", "backend", "alive" if backend() else "freed")
+    say("destroyed", "tensor", "alive" if alive() else "freed")
+
+
+def descriptors(rank, size):
+    """The descriptors of a process after groups that came and went."""
+    for is_async in [False, True]:
+        counts = []
+        for turn in range(12):
+            group = dist.new_group(list(range(size)))
+            work = dist.all_reduce(torch.ones(1), group=group, async_op=is_async)
+            if is_async:
+                work.wait()
+            dist.destroy_process_group(group)
+            del group, work
+            dist.barrier()
+            time.sleep(0.2)
+            counts.append(len(os.listdir("/proc/self/fd")))
+        say("descriptors", counts[-1] - counts[3])
+
+
+# Ranks that end.
+
+
+def killed(rank, size):
+    """Rank 2 dies. Nobody has exchanged a message with it, or with any other."""
+    dist.barrier()
+    if rank == 2:
+        time.sleep(1)
+        os.kill(os.getpid(), signal.SIGKILL)
+    receive = dist.irecv(torch.zeros(3), 2)
+    send = dist.isend(torch.zeros(3), 2)
+    anybody = dist.all_reduce(torch.ones(3), async_op=True)
+    fails("all_reduce", anybody.wait)
+    fails("irecv", receive.wait)
+    fails("isend", send.wait)
+    fails("later", lambda: dist.recv(torch.zeros(3), 2))
+    if rank == 0:
+        dist.send(torch.ones(2), 1)
+    else:
+        dist.recv(torch.ones(2), 0)
+    say("the others exchange a message")
+
+
+def killed_again(rank, size):
+    """Rank 2 dies after a message from it, and the next never comes."""
+    if rank == 2:
+        dist.send(torch.ones(3), 0)
+        time.sleep(1)
+        os.kill(os.getpid(), signal.SIGKILL)
+    if rank == 0:
+        dist.recv(torch.zeros(3), 2)
+        fails("recv", lambda: dist.recv(torch.zeros(3), 2))
+        fails("send", lambda: dist.send(torch.zeros(3), 2))
+
+
+def left(rank, size):
+    """Rank 1 leaves before the first message."""
+    dist.barrier()
+    if rank == 1:
+        dist.destroy_process_group()
+        time.sleep(15)
+        return
+    time.sleep(1)
+    fails("send", lambda: dist.send(torch.ones(3), 1))
+    fails("recv", lambda: dist.recv(torch.ones(3), 1))
+
+
+def aborted(rank, size):
+    """Rank 0 aborts while messages wait for their first partner."""
+    dist.barrier()
+    if rank == 0:
+        waiting = dist.irecv(torch.zeros(3), 1)
+        time.sleep(1)
+        dist.group.WORLD._get_backend(torch.device("cpu")).abort()
+        fails("own irecv", waiting.wait)
+    elif rank == 2:
+        fails("irecv", lambda: dist.recv(torch.zeros(3), 0))
+    else:
+        time.sleep(8)
+
+
+def destroyed(rank, size):
+    """A group is destroyed while a message waits for its partner."""
+    group = dist.new_group(list(range(size)))
+    if rank == 0:
+        waiting = dist.irecv(torch.zeros(3), 1, group=group)
+        time.sleep(0.5)
+        dist.destroy_process_group(group)
+        fails("irecv", waiting.wait)
+    dist.barrier()
+
+
+def mismatched(rank, size):
+    """The message between ranks 1 and 2 has another tag than the receiver expects."""
+    if rank == 1:
+        fails("send", lambda: dist.send(torch.ones(300_000), 2, tag=1))
+    elif rank == 2:
+        fails("recv", lambda: dist.recv(torch.ones(300_000), 1, tag=2))
+    else:
+        time.sleep(5)
+
+
+def own_time(rank, size):
+    """An operation has a timeout of its own, far below that of the group."""
+    dist.barrier()
+    if rank == 0:
+        options = dist.AllreduceOptions()
+        options.timeout, options.asyncOp = timedelta(seconds=2), True
+        work = dist.group.WORLD.allreduce([torch.ones(1)], options)
+        fails("allreduce", work.wait)
+    else:
+        time.sleep(15)
+
+
+def ended(rank, size):
+    """Rank 1 ends while rank 0 reduces."""
+    dist.barrier()
+    if rank == 0:
+        fails("all_reduce", lambda: dist.all_reduce(torch.ones(10)))
+
+
+# Groups.
+
+
+def connections(rank, size):
+    """The connections to the store that groups make."""
+    clones = []
+    original = dist.PrefixStore.clone
+
+    def clone(store):
+        clones.append(store)
+        return original(store)
+
+    dist.PrefixStore.clone = clone
+    for _ in range(5):
+        group = dist.new_group(list(range(size)))
+        dist.all_reduce(torch.ones(1), group=group)
+        dist.send(torch.ones(1), 1, group=group) if rank == 0 else None
+        dist.recv(torch.ones(1), 0, group=group) if rank == 1 else None
+        part = dist.split_group(split_ranks=[list(range(size))])
+        mine = torch.ones(1)
+        dist.all_reduce(mine, group=part)
+        equal("split", mine, [float(size)])
+        dist.destroy_process_group(part)
+        dist.destroy_process_group(group)
+    say("connections", len(clones))
+
+
+def host_ends(rank, size):
+    """Rank 0, which has the store, ends while others make a group."""
+    group = dist.new_group([2, 3])
+    if rank >= 2:
+        mine = torch.ones(1)
+        dist.all_reduce(mine, group=group)
+        say("reduced", mine.item())
+
+
+def host_ended(rank, size):
+    """Rank 0, which has the store, has ended when others make a group."""
+    dist.barrier()
+    if rank == 0:
+        sys.stdout.flush()
+        os._exit(0)
+    time.sleep(2)
+    fails("new_group", lambda: dist.new_group([1, 2]))
+    os._exit(0)
+
+
+def profiled(rank, size):
+    """The events of the profiler."""
+    into = torch.zeros(size, 3)
+    with torch.profiler.profile(record_shapes=True) as profile:
+        dist.all_reduce(torch.ones(3, 2))
+        dist.all_reduce(torch.ones(3, 2), async_op=True).wait()
+        dist.all_gather_into_tensor(into, torch.ones(1, 3))
+        dist.broadcast(torch.ones(4), 0)
+        dist.barrier()
+        if rank == 0:
+            dist.send(torch.ones(5), 1)
+        elif rank == 1:
+            dist.recv(torch.ones(5), 0)
+    for event in profile.events():
+        if event.name.startswith("ringfold:"):
+            say("event", event.name, event.input_shapes, event.is_async)
+    dist.all_reduce(torch.ones(1))
+
+
+def main():
+    name, *rest = sys.argv[1:]
+    dist.init_process_group(*(rest or ["ringfold"]))
+    globals()[name](dist.get_rank(), dist.get_world_size())
+    if dist.is_initialized():
+        dist.destroy_process_group()
+    say("end")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,144 @@
+"""Ranks that end, tensors that are rare, and what groups leave behind."""
+
+import re
+import unittest
+from pathlib import Path
+
+from launch import spread
+
+PROGRAM = Path(__file__).parent / "faults.py"
+
+#: Where a fault makes a rank wait, it waits for half an hour, the timeout of a group.
+SOON = 20
+
+
+class Faults(unittest.TestCase):
+    def run_ranks(self, ranks, name, statuses=None):
+        """The lines of each rank of a program, which ends with these statuses."""
+        ended = spread(ranks, PROGRAM, name)
+        found = [status for status, _, _ in ended]
+        self.assertEqual(found, statuses or [0] * ranks, [text for _, text, _ in ended])
+        return [text.splitlines() for _, text, _ in ended]
+
+    def all_right(self, ranks, name):
+        for lines in self.run_ranks(ranks, name):
+            self.assertEqual(lines, ["end"])
+
+    def failed(self, lines, name, words, seconds=SOON):
+        """A call has failed with these words, soon, in the words of the group, and once."""
+        line = next((line for line in lines if line.startswith(f"{name} ")), None)
+        self.assertIsNotNone(line, lines)
+        found = re.match(rf"{name} ([\d.]+) DistBackendError (.*)", line)
+        self.assertIsNotNone(found, line)
+        self.assertLess(float(found[1]), seconds, line)
+        self.assertRegex(found[2], words)
+        self.assertNotIn("timeout", found[2])
+        return found[2]
+
+    # Tensors.
+
+    def test_results_arrive_without_handles(self):
+        for ranks in [2, 3]:
+            self.all_right(ranks, "dropped")
+
+    def test_leaves_of_any_strides(self):
+        self.all_right(2, "grads")
+
+    def test_views_have_their_own_values(self):
+        for ranks in [2, 3]:
+            self.all_right(ranks, "views")
+
+    def test_splits_on_some_ranks(self):
+        for ranks in [2, 3]:
+            self.all_right(ranks, "splits")
+
+    def test_an_operation_keeps_nothing(self):
+        for lines in self.run_ranks(2, "freed"):
+            found = [line for line in lines if line.startswith(("waited", "destroyed"))]
+            self.assertEqual(len(found), 6, lines)
+            for line in found:
+                self.assertTrue(line.endswith(" freed"), line)
+
+    def test_groups_leave_no_descriptors(self):
+        for lines in self.run_ranks(2, "descriptors"):
+            for line in lines[:2]:
+                self.assertRegex(line, r"^descriptors (0|-\d+)$")
+
+    # Ranks that end.
+
+    def test_a_first_message_fails_with_its_rank(self):
+        for lines in self.run_ranks(3, "killed", [0, 0, -9])[:2]:
+            for name in ["all_reduce", "irecv", "isend", "later"]:
+                self.failed(lines, name, "the process of rank 2 is gone")
+            self.assertIn("the others exchange a message", lines)
+
+    def test_a_later_message_fails_with_its_rank(self):
+        lines = self.run_ranks(3, "killed_again", [0, 0, -9])[0]
+        for name in ["recv", "send"]:
+            text = self.failed(lines, name, "the process of rank 2 is gone")
+            self.assertNotIn("rank 1", text)
+
+    def test_a_first_message_fails_when_its_rank_has_left(self):
+        lines = self.run_ranks(2, "left")[0]
+        self.failed(lines, "send", "rank 0 cannot send to rank 1: rank 1 has left the group", 12)
+        self.failed(lines, "recv", "rank 0 cannot receive from rank 1: rank 1 has left", 12)
+
+    def test_an_abort_reaches_a_first_message(self):
+        first, _, last = self.run_ranks(3, "aborted")
+        self.failed(first, "own irecv", "rank 0 aborted its process group", 5)
+        self.failed(last, "irecv", "rank 0 aborted its process group")
+
+    def test_a_destroyed_group_ends_a_first_message(self):
+        lines = self.run_ranks(2, "destroyed")[0]
+        self.failed(lines, "irecv", "the process group has been destroyed", 5)
+
+    def test_a_message_names_ranks_of_the_group(self):
+        _, first, second = self.run_ranks(3, "mismatched")
+        for lines, name in [(first, "send"), (second, "recv")]:
+            text = self.failed(lines, name, "rank 1")
+            self.assertIn("rank 2", text)
+            self.assertNotIn("rank 0", text)
+
+    def test_an_operation_has_a_timeout_of_its_own(self):
+        line = self.run_ranks(2, "own_time")[0][0]
+        found = re.match(r"allreduce ([\d.]+) DistBackendError The timeout has passed: ", line)
+        self.assertIsNotNone(found, line)
+        self.assertLess(float(found[1]), 10, line)
+
+    def test_a_rank_that_ended_is_no_timeout(self):
+        lines = self.run_ranks(2, "ended")[0]
+        self.failed(lines, "all_reduce", "rank 1 has left the job")
+
+    # Groups.
+
+    def test_groups_share_a_connection_to_the_store(self):
+        for lines in self.run_ranks(2, "connections"):
+            self.assertEqual(lines, ["connections 0", "end"])
+
+    def test_a_group_outlives_the_host_of_the_store(self):
+        lines = self.run_ranks(4, "host_ends")
+        for rank in [2, 3]:
+            self.assertIn("reduced 2.0", lines[rank])
+
+    def test_a_store_without_its_host_fails_at_once(self):
+        for lines in self.run_ranks(3, "host_ended")[1:]:
+            line = next(line for line in lines if line.startswith("new_group "))
+            self.assertNotIn("did not fail", line)
+            self.assertLess(float(line.split()[1]), SOON, line)
+
+    def test_events_of_the_profiler(self):
+        first, second = self.run_ranks(2, "profiled")
+        common = [
+            "event ringfold:all_reduce [[3, 2]] False",
+            "event ringfold:all_reduce [[3, 2]] True",
+            "event ringfold:all_gather [[1, 3]] False",
+            "event ringfold:broadcast [[4]] False",
+            "event ringfold:barrier [] False",
+        ]
+        for lines, message in [(first, "send"), (second, "recv")]:
+            found = [line for line in lines if line.startswith("event")]
+            self.assertEqual(found, [*common, f"event ringfold:{message} [[5]] True"])
+
+
+if __name__ == "__main__":
+    unittest.main()
