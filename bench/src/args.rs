@@ -192,7 +192,8 @@ impl Args {
             }
             () if is_timed && iters > TIMES_MAX => {
                 format!(
-                    "-n {iters}: give at most {TIMES_MAX} with -I and --latency, which keep all times"
+                    "-n {iters}: give at most {TIMES_MAX} with -I and --latency, which keep all \
+                     times"
                 )
             }
             () => return None,

@@ -100,8 +100,8 @@ fn sizes(args: &Args) -> Result<Vec<usize>, String> {
     if steps >= SIZES_MAX {
         let step = args.stepbytes;
         return Err(format!(
-            "-i {step}: there are more than {SIZES_MAX} sizes from -b to -e; give a larger step, or \
-             -f"
+            "-i {step}: there are more than {SIZES_MAX} sizes from -b to -e; give a larger step, \
+             or -f"
         ));
     }
     let next = |size: &usize| {

@@ -84,21 +84,24 @@ pub(super) fn is_known(name: &str) -> bool {
 mod tests {
     use super::*;
 
+    /// What is said of variables, whose names are given without the prefix.
     fn said(names: &[&str]) -> Vec<String> {
-        unknown(&names.iter().map(|name| ((*name).to_owned(), "1".to_owned())).collect())
+        unknown(&names.iter().map(|name| (format!("{PREFIX}{name}"), "1".to_owned())).collect())
     }
 
     #[test]
     fn unknown_variables_are_named_with_the_nearest() {
         let said_of = |name| said(&[name]).concat();
-        let ignored = "RINGFOLD_TIMEOT is ignored: there is no such variable; ";
-        assert_eq!(said_of("RINGFOLD_TIMEOT"), format!("{ignored}did you mean RINGFOLD_TIMEOUT?"));
-        assert!(said_of("RINGFOLD_TIME_OUT").ends_with("did you mean RINGFOLD_TIMEOUT?"));
-        assert!(said_of("RINGFOLD_ALGOS").ends_with("did you mean RINGFOLD_ALGO?"));
-        assert!(said_of("RINGFOLD_").ends_with("no such variable"));
-        assert!(said_of("RINGFOLD_SOMETHING_ELSE").ends_with("no such variable"), "none is near");
-        assert!(said(&["RINGFOLD_ALGO", "RINGFOLD_TEST_SEED", "RING", "OTHER_TIMEOT"]).is_empty());
-        assert_eq!(said(&["RINGFOLD_A", "RINGFOLD_RANK", "RINGFOLD_B"]).len(), 2);
+        let ignored = format!("{PREFIX}TIMEOT is ignored: there is no such variable; ");
+        assert_eq!(said_of("TIMEOT"), format!("{ignored}did you mean RINGFOLD_TIMEOUT?"));
+        assert!(said_of("TIME_OUT").ends_with("did you mean RINGFOLD_TIMEOUT?"));
+        assert!(said_of("ALGOS").ends_with("did you mean RINGFOLD_ALGO?"));
+        assert!(said_of("").ends_with("no such variable"));
+        assert!(said_of("SOMETHING_ELSE").ends_with("no such variable"), "none is near");
+        assert!(said(&["ALGO", "TEST_SEED"]).is_empty());
+        let others = ["RING", "OTHER_TIMEOT"].map(|name| (name.to_owned(), "1".to_owned()));
+        assert!(unknown(&others.into()).is_empty());
+        assert_eq!(said(&["A", "RANK", "B"]).len(), 2);
     }
 
     /// The page of variables and the list have the same names.
