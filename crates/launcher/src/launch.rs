@@ -168,9 +168,7 @@ async fn launch(job: &Job) -> Result<Outcome, LaunchError> {
         if let Some(note) = supervisor.take_note() {
             printer.say(&format!("{}: {note}", job.name));
         }
-        if let Some(command) = command {
-            links.tell(command);
-        }
+        command.into_iter().for_each(|command| links.tell(command));
     }
     drop(stdin_forwarder);
     let mut outcome = supervisor.outcome();
