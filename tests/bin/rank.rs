@@ -27,6 +27,8 @@
 //! * `crossed`: each rank broadcasts its own number, so no rank waits;
 //! * `late SECONDS`: rank 1 sleeps before the second call;
 //! * `exit`: rank 1 exits after the first call without leaving the communicator;
+//! * `letter TAG`: rank 1 sends a message with TAG and leaves. Rank 0 receives another type with
+//!   tag 5, two seconds later;
 //! * `leaves`: rank 1 leaves after the first call, while the others call again;
 //! * `abort`: rank 1 aborts from another thread, while it waits for the last rank, which sleeps;
 //! * `forked RANK`: RANK forks a child that tries its communicator, drops it, makes one of its own
@@ -124,6 +126,7 @@ fn run(args: &[String]) -> Result<(), Error> {
             std::thread::sleep(Duration::from_secs(number(1) as u64));
             comm.all_reduce(&mut [1.0_f32; 1000], ReduceOp::Sum)
         }
+        Some("letter") => letter(comm, is_odd_one, number(1)),
         Some("leaves") if is_odd_one => comm.leave(),
         Some("footprint") => footprint(&mut comm, number(1) / 4),
         Some("bits") => {
@@ -169,6 +172,16 @@ fn any(comm: &mut Communicator, bytes: usize) -> Result<(), Error> {
         }
     }
     Ok(())
+}
+
+/// A task of this program, as described in its head.
+fn letter(mut comm: Communicator, is_sender: bool, tag: usize) -> Result<(), Error> {
+    if is_sender {
+        comm.send(&[7_u32; 3], Rank(0), tag as u32)?;
+        return comm.leave();
+    }
+    std::thread::sleep(Duration::from_secs(2));
+    comm.recv(&mut [0.0_f32; 3], Rank(1), 5)
 }
 
 /// A task of this program, as described in its head.

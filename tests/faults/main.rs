@@ -18,6 +18,7 @@ use groups::{
     stopped_with_calls_in_several_groups,
 };
 use processes::{Job, Process, SOON, timeout};
+use ringfold_types::limits;
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 
 /// Defines the named tests over each transport, as in `tcp::killed_in_the_middle_of_a_window`.
@@ -62,7 +63,9 @@ over_each_transport! {
     different_calls_are_reported_with_their_ranks
     a_rank_that_diverges_is_named
     a_difference_without_a_wait_is_reported_on_leaving
+    a_death_on_one_host_is_known_at_once
     a_late_rank_is_named
+    a_message_that_differs_is_the_cause_after_its_sender_has_left
     a_rank_that_exits_without_leaving_has_died
     a_death_is_noticed_while_a_child_of_the_rank_lives
     unauthenticated_peers_do_not_disturb_a_job
@@ -312,6 +315,40 @@ fn a_late_rank_is_named(transport: &str) {
     let job = Job::start(3, transport, &["late", "30"], &settings);
     let (causes, _) = job.causes(1);
     all_report(&causes, &["rank 1", "entered", "allreduce"]);
+}
+
+fn a_message_that_differs_is_the_cause_after_its_sender_has_left(transport: &str) {
+    for tag in ["5", "7"] {
+        let job = Job::start(2, transport, &["letter", tag], &[]);
+        let cause = job.ranks[0].line("cause ");
+        let expected = format!(
+            "a message between rank 0 and rank 1 failed: recv [12 bytes from rank 1, tag 5] of f32 \
+             met a message of 12 bytes of u32 with tag {tag}"
+        );
+        assert_eq!(cause, expected, "{transport}");
+    }
+}
+
+/// Ranks of one host see the end of each other's processes. They do not wait `RETURN_MS` whether
+/// the dead rank reconnects.
+fn a_death_on_one_host_is_known_at_once(transport: &str) {
+    for bytes in ["8", "65536"] {
+        for victim in [0, 5] {
+            let takes = |_| {
+                let job = Job::start(8, transport, &["allreduce", bytes], &[]);
+                job.wait_for("started");
+                let killed = Instant::now();
+                job.ranks[victim].signal(Signal::KILL);
+                let (causes, last) = job.causes(victim);
+                all_report(&causes, &[&format!("the process of rank {victim} is gone")]);
+                last - killed
+            };
+            // The machine may be busy.
+            let fastest = (0..3).map(takes).min().unwrap();
+            println!("{transport}: rank {victim} of 8 killed, known everywhere after {fastest:?}");
+            assert!(fastest < Duration::from_millis(limits::RETURN_MS), "{fastest:?}");
+        }
+    }
 }
 
 fn a_rank_that_exits_without_leaving_has_died(transport: &str) {

@@ -133,6 +133,41 @@ fn another_tag_fails_all_ranks() {
 }
 
 #[test]
+fn another_type_fails_all_ranks() {
+    for len in [3, 1000] {
+        let bytes = 4 * len;
+        let text = format!(
+            "recv [{bytes} bytes from rank 0, tag 5] of f32 met a message of {bytes} bytes of u32 \
+             with tag 5"
+        );
+        let send = |comm: &mut Communicator| comm.send(&vec![1_u32; len], Rank(1), 5);
+        let recv = |comm: &mut Communicator| comm.recv(&mut vec![0.0_f32; len], Rank(0), 5);
+        fails(&[], send, recv, &text);
+    }
+}
+
+#[test]
+fn bytes_fit_every_type() {
+    on_all(2, &[], |comm| {
+        let peer = Rank(comm.rank().0 ^ 1);
+        let (mut words, mut bytes) = ([0_u32; 2], [0_u8; 8]);
+        comm.send_recv(&[1_u8; 8], peer, &mut words, peer, 0).unwrap();
+        comm.send_recv(&words, peer, &mut bytes, peer, 0).unwrap();
+        assert_eq!((words, bytes), ([0x0101_0101; 2], [1; 8]));
+    });
+}
+
+#[test]
+fn a_message_of_a_rank_to_itself_has_one_type() {
+    on_all(1, &[], |comm| {
+        let error = comm.send_recv(&[1_u32], Rank(0), &mut [0.0_f32], Rank(0), 0).unwrap_err();
+        let Error::Argument { what, .. } = &error else { panic!("{error}") };
+        assert!(what.contains("of u32 to itself does not match"), "{what}");
+        assert!(what.contains("of f32"), "{what}");
+    });
+}
+
+#[test]
 fn another_length_fails_all_ranks() {
     for (sent, received) in [(5, 6), (1024, 1025), (4000, 3999), (0, 1), (1, 0)] {
         let text = format!("recv [{received} bytes from rank 0, tag 5] met a message of {sent} ");

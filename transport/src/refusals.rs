@@ -28,7 +28,7 @@ impl Refusals {
             return;
         }
         let suppressed = self.suppressed;
-        tracing::warn!(reason, suppressed, "refused a connection that does not belong to this job");
+        tracing::warn!(reason, suppressed, "refused a connection");
         self.next = Some(now + self.pause);
         self.pause = PAUSE_MAX.min(2 * self.pause);
         self.suppressed = 0;

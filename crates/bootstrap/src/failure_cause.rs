@@ -47,8 +47,8 @@ pub enum FailureCause {
         /// The cause as that rank reported it.
         cause: String,
     },
-    /// A point-to-point message between two living ranks failed: it differs from what its receiver
-    /// expects, or takes too long.
+    /// A point-to-point message failed: it differs from what its receiver expects, or takes too
+    /// long. Its sender may have left since.
     Message {
         /// The rank that noticed it.
         from: RankOnHost,
@@ -56,6 +56,18 @@ pub enum FailureCause {
         to: RankOnHost,
         /// The cause as that rank reported it.
         cause: String,
+    },
+    /// Two ranks made calls that look alike, and the tags of their messages differ: their builds or
+    /// settings of ringfold do.
+    Tags {
+        /// The call's number.
+        seq: u64,
+        /// The call.
+        call: String,
+        /// The rank that noticed it.
+        from: RankOnHost,
+        /// The rank whose message has another tag.
+        to: RankOnHost,
     },
     /// Every rank is in the same call, none is missing, and the call does not end in time.
     Stalled {
@@ -82,8 +94,8 @@ pub enum FailureCause {
 }
 
 impl FailureCause {
-    /// The ranks to inspect first. For a mismatch, they are the minority. For a link or a message,
-    /// they are both ends.
+    /// The ranks to inspect first. For a mismatch, they are the minority. For a link, a message or
+    /// tags, they are both ends.
     #[must_use]
     pub fn culprits(&self) -> Vec<Rank> {
         match self {
@@ -93,9 +105,9 @@ impl FailureCause {
             Self::Mismatch { said, .. } => {
                 said.iter().skip(1).flat_map(|s| s.ranks.iter().copied()).collect()
             }
-            Self::Link { from, to, .. } | Self::Message { from, to, .. } => {
-                vec![from.rank, to.rank]
-            }
+            Self::Link { from, to, .. }
+            | Self::Message { from, to, .. }
+            | Self::Tags { from, to, .. } => vec![from.rank, to.rank],
             Self::Stalled { ranks, .. } => ranks.clone(),
         }
     }
@@ -124,6 +136,11 @@ impl fmt::Display for FailureCause {
             Self::Message { from, to, cause } => {
                 write!(f, "a message between {from} and {to} failed: {cause}")
             }
+            Self::Tags { seq, call, from, to } => write!(
+                f,
+                "{from} and {to} both made {call} #{seq}, and the tags of their messages differ: \
+                 start every rank with the same build and settings of ringfold"
+            ),
             Self::Stalled { seq, call, ranks } => {
                 write!(f, "every rank is in {call} #{seq}, which does not end in time: ")?;
                 if ranks.is_empty() {

@@ -53,6 +53,7 @@ pub mod interface;
 mod join;
 pub mod local;
 mod local_coordinator;
+mod local_process;
 mod member;
 mod message;
 pub mod pmi;

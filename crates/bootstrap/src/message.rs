@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::arbiter::FailureReport;
 use crate::call_log::History;
 use crate::failure_cause::FailureCause;
+use crate::local_process::LocalProcess;
 
 /// A message from a rank to the coordinator.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -61,6 +62,8 @@ pub(crate) struct JoinRequest {
     /// A random number of this process for this job. It tells a rank that joins again after its
     /// connection broke from another process of the same rank.
     pub(crate) process: ProcessId,
+    /// The same process, for others of its host.
+    pub(crate) local: LocalProcess,
 }
 
 /// A random number of one process.
@@ -69,11 +72,12 @@ pub(crate) type ProcessId = [u8; 16];
 /// A random number that only one rank and the coordinator know.
 pub(crate) type Token = [u8; 16];
 
-/// The port where a rank reconnects, and the token that proves its identity.
+/// The port where a rank reconnects, the token that proves its identity, and the process of rank 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ReturnTicket {
     pub(crate) port: u16,
     pub(crate) token: Token,
+    pub(crate) local: LocalProcess,
 }
 
 /// The first message of a rank that reconnects.

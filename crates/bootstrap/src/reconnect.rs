@@ -3,9 +3,9 @@
 //! A connection can break while both of its ends live: a firewall forgets it, or an operator kills
 //! it. So a rank that loses its connection dials the coordinator again, and proves its identity by
 //! a token that only it has. The coordinator waits `limits::RETURN_MS` for this before it declares
-//! the rank dead. After a timeout of the connection it waits `limits::COORDINATOR_SILENCE_MS`
-//! before it declares the rank silent, but decides no failure without it. Both ends then repeat the
-//! messages that may have been lost.
+//! the rank dead, unless it sees that the rank's process has ended. After a timeout of the
+//! connection it waits `limits::COORDINATOR_SILENCE_MS` before it declares the rank silent, but
+//! decides no failure without it. Both ends then repeat the messages that may have been lost.
 //!
 //! The coordinator reserves a port for this at the beginning, and listens there after all ranks
 //! have joined. A break that only the rank notices must find the port open. Unauthenticated peers
@@ -26,6 +26,7 @@ use crate::acceptor::{Authenticated, accept};
 use crate::address;
 use crate::channel::{Greeting, HandshakeError};
 use crate::dial::{Channel, attempt};
+use crate::local_process::LocalProcess;
 use crate::message::{Return, ReturnTicket, ToCoordinator, Token, decode};
 use crate::secret::Secret;
 use crate::turned_away::TurnedAway;
@@ -63,7 +64,8 @@ impl ReturnPort {
     }
 
     pub(crate) fn return_ticket(&self, rank: u32) -> ReturnTicket {
-        ReturnTicket { port: self.port, token: self.token(rank) }
+        let (token, local) = (self.token(rank), LocalProcess::own());
+        ReturnTicket { port: self.port, token, local }
     }
 
     /// Listens from now on.
@@ -136,9 +138,17 @@ impl ReturnPath {
     /// Dials the coordinator again.
     ///
     /// # Errors
-    /// `ConnectionRefused` if nobody listens for `limits::RETURN_MS`, `TimedOut` if the listener
-    /// does not answer.
+    /// `ConnectionRefused` if nobody listens for `limits::RETURN_MS`, or the process of rank 0 has
+    /// ended; `TimedOut` if the listener does not answer.
     pub(crate) async fn take(self) -> io::Result<Channel> {
+        let ended = self.return_ticket.local.ended();
+        tokio::select! {
+            channel = self.dial() => channel,
+            () = ended => Err(io::ErrorKind::ConnectionRefused.into()),
+        }
+    }
+
+    async fn dial(&self) -> io::Result<Channel> {
         let at = SocketAddr::new(self.ip, self.return_ticket.port);
         let until = Instant::now() + RETURN;
         loop {

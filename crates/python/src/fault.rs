@@ -105,6 +105,7 @@ fn kind(cause: &FailureCause) -> &'static str {
         FailureCause::Mismatch { .. } => "mismatch",
         FailureCause::Link { .. } => "link",
         FailureCause::Message { .. } => "message",
+        FailureCause::Tags { .. } => "tags",
         FailureCause::Stalled { .. } => "stalled",
         FailureCause::Aborted { .. } => "aborted",
         FailureCause::Left { .. } => "left",

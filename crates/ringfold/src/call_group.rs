@@ -35,12 +35,12 @@ impl<'b> CallGroup<'b> {
     /// Adds [`Communicator::send`]. The group may also receive the message, if it goes to this
     /// rank.
     pub fn send<T: Pod>(&mut self, data: &'b [T], to: Rank, tag: u32) {
-        self.outgoing.push(Outgoing::new(cast_slice(data), to, tag));
+        self.outgoing.push(Outgoing::of(data, to, tag));
     }
 
     /// Adds [`Communicator::recv`].
     pub fn recv<T: Pod>(&mut self, data: &'b mut [T], from: Rank, tag: u32) {
-        self.incoming.push(Incoming::new(cast_slice_mut(data), from, tag));
+        self.incoming.push(Incoming::of(data, from, tag));
     }
 
     /// Adds [`Communicator::all_reduce`].

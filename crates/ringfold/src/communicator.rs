@@ -12,7 +12,7 @@ use ringfold_collectives::Stepper;
 use ringfold_collectives::select::{Constraints, is_possible};
 use ringfold_reduce::scale;
 use ringfold_topology::{Aggregation, Layout};
-use ringfold_transport::{Exchanged, Window, close_in_children};
+use ringfold_transport::{Exchanged, LinkFault, Window, close_in_children};
 use ringfold_types::{Call, Rank, ReduceOp, UnevenCall, Wire, limits};
 
 use crate::backoff::{WaitPolicy, park};
@@ -755,6 +755,10 @@ impl Communicator {
         let (seq, who) = (self.seq, |rank| RankOnHost { rank, host: None });
         let (report, own) = match error {
             CallError::FailureCause(cause) => return cause,
+            CallError::Link(link) if matches!(link.fault, LinkFault::Died) => {
+                let peer = link.link.peer;
+                (FailureReport::Died { peer: peer.0 }, FailureCause::Died { who: who(peer) })
+            }
             CallError::Link(link) => {
                 let (peer, cause) = (link.link.peer, link.to_string());
                 let own = FailureCause::Link {

@@ -1,21 +1,24 @@
 //! Point-to-point messages: any number of sends and receives that progress together.
 //!
-//! Messages have a lane of their own. A message is a header of 16 bytes with its tag and its length
-//! in bytes, and then its bytes. The bytes of a short message follow in the same message of the
-//! transport. Those of a longer one are a message of their own, which a transport may place
-//! directly in the receiver's memory.
+//! Messages have a lane of their own. A message is a header of 16 bytes with its tag, the type of
+//! its elements and its length in bytes, and then its bytes. The bytes of a short message follow in
+//! the same message of the transport. Those of a longer one are a message of their own, which a
+//! transport may place directly in the receiver's memory.
 //!
 //! Uneven collectives consist of such messages too. Theirs take a lane of collectives, and carry
 //! the tag of their call.
 
+use std::fmt;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
+use bytemuck::{Pod, cast_slice, cast_slice_mut};
 use ringfold_collectives::Progress;
 use ringfold_collectives::pairs::distance;
-use ringfold_transport::Link;
+use ringfold_reduce::data_type_of;
+use ringfold_transport::{Link, LinkFault};
 use ringfold_types::limits::{INLINE_BYTES, LINK_GRACE_MS, MESSAGE_LANE, PARTS_AT_ONCE};
-use ringfold_types::{Lane, Rank};
+use ringfold_types::{DataType, Lane, Rank};
 
 use crate::error::{CallError, Message};
 use crate::execute::{Work, signals_foreign};
@@ -65,11 +68,35 @@ impl Track {
     }
 }
 
+/// The type of a message's elements. Bytes fit every type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Elements(u8);
+
+impl Elements {
+    const BYTES: Self = Self(DataType::U8 as u8);
+
+    /// The type of `T`. A type that is no element's stands for bytes.
+    fn of<T: Pod>() -> Self {
+        data_type_of::<T>().map_or(Self::BYTES, |data_type| Self(data_type as u8))
+    }
+
+    pub(crate) fn fits(self, other: Self) -> bool {
+        self == other || self == Self::BYTES || other == Self::BYTES
+    }
+}
+
+impl fmt::Display for Elements {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(DataType::from_code(self.0).map_or("an unknown type", DataType::name))
+    }
+}
+
 /// A message that this rank sends.
 #[derive(Debug)]
 pub(crate) struct Outgoing<'b> {
     pub(crate) to: Rank,
     pub(crate) tag: u32,
+    pub(crate) elements: Elements,
     pub(crate) bytes: &'b [u8],
     /// Bytes that the transport has accepted, with the header.
     accepted: usize,
@@ -80,6 +107,7 @@ pub(crate) struct Outgoing<'b> {
 pub(crate) struct Incoming<'b> {
     pub(crate) from: Rank,
     pub(crate) tag: u32,
+    pub(crate) elements: Elements,
     pub(crate) bytes: &'b mut [u8],
     /// Bytes that have arrived, with the header.
     arrived: usize,
@@ -123,8 +151,14 @@ pub(crate) struct Messages<'m, 'b> {
 }
 
 impl<'b> Outgoing<'b> {
+    /// A message of bytes.
     pub(crate) const fn new(bytes: &'b [u8], to: Rank, tag: u32) -> Self {
-        Self { to, tag, bytes, accepted: 0 }
+        Self { to, tag, elements: Elements::BYTES, bytes, accepted: 0 }
+    }
+
+    pub(crate) fn of<T: Pod>(data: &'b [T], to: Rank, tag: u32) -> Self {
+        let elements = Elements::of::<T>();
+        Self { elements, ..Self::new(cast_slice(data), to, tag) }
     }
 
     pub(crate) const fn message(&self) -> Message {
@@ -140,7 +174,7 @@ impl<'b> Outgoing<'b> {
     fn rest<'w>(&self, whole: &'w mut [u8]) -> &'w [u8] {
         let whole = &mut whole[..HEADER_BYTES + self.bytes.len()];
         let (header, body) = whole.split_at_mut(HEADER_BYTES);
-        header.copy_from_slice(&encode(self.tag, self.bytes.len()));
+        header.copy_from_slice(&encode(self.tag, self.elements, self.bytes.len()));
         body.copy_from_slice(self.bytes);
         &whole[self.accepted..]
     }
@@ -163,7 +197,7 @@ impl<'b> Outgoing<'b> {
             return Ok(self.accepted > before);
         }
         if self.accepted < HEADER_BYTES {
-            let header = encode(self.tag, self.bytes.len());
+            let header = encode(self.tag, self.elements, self.bytes.len());
             let rest = &header[self.accepted..];
             self.accepted += router.to(link).send_ahead(link, header_tag, rest)?;
         }
@@ -180,8 +214,14 @@ impl<'b> Outgoing<'b> {
 }
 
 impl<'b> Incoming<'b> {
+    /// A message of bytes.
     pub(crate) const fn new(bytes: &'b mut [u8], from: Rank, tag: u32) -> Self {
-        Self { from, tag, bytes, arrived: 0 }
+        Self { from, tag, elements: Elements::BYTES, bytes, arrived: 0 }
+    }
+
+    pub(crate) fn of<T: Pod>(data: &'b mut [T], from: Rank, tag: u32) -> Self {
+        let elements = Elements::of::<T>();
+        Self { elements, ..Self::new(cast_slice_mut(data), from, tag) }
     }
 
     pub(crate) const fn message(&self) -> Message {
@@ -237,11 +277,15 @@ impl<'b> Incoming<'b> {
 
     /// Checks the header at the front against the message that this rank expects.
     fn check(&self, header: &[u8; HEADER_BYTES]) -> Result<(), CallError> {
-        let (tag, bytes) = decode(header);
-        if (tag, bytes) == (self.tag, self.bytes.len() as u64) {
+        let (tag, elements, bytes) = decode(header);
+        let fits = elements.fits(self.elements);
+        if fits && (tag, bytes) == (self.tag, self.bytes.len() as u64) {
             return Ok(());
         }
-        let cause = format!("{} met a message of {bytes} bytes with tag {tag}", self.message());
+        let [own, theirs] = [self.elements, elements]
+            .map(|it| if fits { String::new() } else { format!(" of {it}") });
+        let message = self.message();
+        let cause = format!("{message}{own} met a message of {bytes} bytes{theirs} with tag {tag}");
         Err(CallError::Unexpected { peer: self.from, cause })
     }
 
@@ -383,7 +427,7 @@ pub(crate) fn next_of(router: &Router, peer: Rank) -> Result<Option<Message>, Ca
     let track = Track::POINT_TO_POINT;
     let Some(fragment) = router.readable(track.link(peer))? else { return Ok(None) };
     let header = fragment.bytes.first_chunk().filter(|_| fragment.tag == track.header_tag);
-    let message = header.map(decode).and_then(|(tag, bytes)| {
+    let message = header.map(decode).and_then(|(tag, _, bytes)| {
         let bytes = usize::try_from(bytes).ok()?;
         Some(Message { is_sent: false, peer, tag, bytes })
     });
@@ -420,6 +464,9 @@ impl Work for Search {
                     self.found = Some(peer);
                     return Ok(Progress::Done);
                 }
+                Err(CallError::Link(link)) if matches!(link.fault, LinkFault::Died) => {
+                    return Err(link.into());
+                }
                 // The check before a park tells why a link has ended.
                 Ok(_) | Err(CallError::Link(_)) => {}
                 Err(error) => return Err(error),
@@ -450,15 +497,16 @@ impl Work for Search {
     }
 }
 
-fn encode(tag: u32, bytes: usize) -> [u8; HEADER_BYTES] {
+fn encode(tag: u32, elements: Elements, bytes: usize) -> [u8; HEADER_BYTES] {
     let mut header = [0; HEADER_BYTES];
     header[..4].copy_from_slice(&tag.to_le_bytes());
+    header[4] = elements.0;
     header[8..].copy_from_slice(&(bytes as u64).to_le_bytes());
     header
 }
 
-/// The tag and the length in a header, which may have any value.
-fn decode(header: &[u8; HEADER_BYTES]) -> (u32, u64) {
-    let [t0, t1, t2, t3, _, _, _, _, bytes @ ..] = *header;
-    (u32::from_le_bytes([t0, t1, t2, t3]), u64::from_le_bytes(bytes))
+/// The tag, the type and the length in a header, which may have any value.
+fn decode(header: &[u8; HEADER_BYTES]) -> (u32, Elements, u64) {
+    let [t0, t1, t2, t3, elements, _, _, _, bytes @ ..] = *header;
+    (u32::from_le_bytes([t0, t1, t2, t3]), Elements(elements), u64::from_le_bytes(bytes))
 }

@@ -1,6 +1,6 @@
 //! Messages between two ranks: the typed methods.
 
-use bytemuck::{Pod, cast_slice, cast_slice_mut};
+use bytemuck::Pod;
 use ringfold_types::Rank;
 
 use crate::communicator::{Communicator, Doing};
@@ -8,7 +8,8 @@ use crate::error::{CallError, Error, Message, Operation};
 use crate::messages::{Incoming, Messages, Outgoing, Search, Track, next_of_present};
 
 impl Communicator {
-    /// Sends `data` to rank `to`, which must receive it with the same tag and length.
+    /// Sends `data` to rank `to`, which must receive it with the same tag, type and length. `u8`
+    /// stands for bytes, which fit every type of the same length in bytes.
     ///
     /// Blocks until the message has left, or until the receiver takes it if it is long. Messages
     /// from one rank to another arrive in the order in which they were sent. They have no part in
@@ -34,17 +35,17 @@ impl Communicator {
     /// # Ok::<(), ringfold::Error>(())
     /// ```
     pub fn send<T: Pod>(&mut self, data: &[T], to: Rank, tag: u32) -> Result<(), Error> {
-        self.exchange_messages(&mut [Outgoing::new(cast_slice(data), to, tag)], &mut [])
+        self.exchange_messages(&mut [Outgoing::of(data, to, tag)], &mut [])
     }
 
     /// Receives the next message of rank `from` into `data`. Blocks until it has arrived.
     ///
     /// # Errors
     /// [`Error::Argument`] if `from` is this rank, or no rank; [`Error::Failed`] if the message has
-    /// another tag or another length in bytes, or the job has failed; [`Error::Forked`] in a child
+    /// another tag, type or length in bytes, or the job has failed; [`Error::Forked`] in a child
     /// process.
     pub fn recv<T: Pod>(&mut self, data: &mut [T], from: Rank, tag: u32) -> Result<(), Error> {
-        self.exchange_messages(&mut [], &mut [Incoming::new(cast_slice_mut(data), from, tag)])
+        self.exchange_messages(&mut [], &mut [Incoming::of(data, from, tag)])
     }
 
     /// Receives the next message with this tag, of any other rank, into `data`. Blocks until it has
@@ -54,9 +55,9 @@ impl Communicator {
     /// receive. Among several senders the search begins behind the one that it found last.
     ///
     /// # Errors
-    /// [`Error::Argument`] in a group of one; [`Error::Failed`] if the message has another length
-    /// in bytes, all other ranks have left, or the job has failed; [`Error::Forked`] in a child
-    /// process.
+    /// [`Error::Argument`] in a group of one; [`Error::Failed`] if the message has another type or
+    /// length in bytes, all other ranks have left, or the job has failed; [`Error::Forked`] in a
+    /// child process.
     ///
     /// ```
     /// use ringfold::{Rank, local};
@@ -166,8 +167,7 @@ impl Communicator {
         from: Rank,
         tag: u32,
     ) -> Result<(), Error> {
-        let outgoing = Outgoing::new(cast_slice(data), to, tag);
-        let incoming = Incoming::new(cast_slice_mut(into), from, tag);
+        let (outgoing, incoming) = (Outgoing::of(data, to, tag), Incoming::of(into, from, tag));
         self.exchange_messages(&mut [outgoing], &mut [incoming])
     }
 
@@ -219,16 +219,27 @@ impl Communicator {
             );
             return refuse(message.is_sent, what);
         }
-        let mut sent = outgoing.iter().map(Outgoing::message).filter(|it| it.peer == rank);
-        let mut received = incoming.iter().map(Incoming::message).filter(|it| it.peer == rank);
+        let sent = outgoing.iter().map(|it| (it.message(), it.elements));
+        let received = incoming.iter().map(|it| (it.message(), it.elements));
+        let mut sent = sent.filter(|(it, _)| it.peer == rank);
+        let mut received = received.filter(|(it, _)| it.peer == rank);
         loop {
             match (sent.next(), received.next()) {
                 (None, None) => return Ok(()),
-                (Some(one), Some(other)) if (one.tag, one.bytes) == (other.tag, other.bytes) => {}
-                (Some(one), Some(other)) => {
+                (Some((one, elements)), Some((other, awaited)))
+                    if (one.tag, one.bytes) == (other.tag, other.bytes) =>
+                {
+                    if !elements.fits(awaited) {
+                        let what = format!(
+                            "{one} of {elements} to itself does not match {other} of {awaited}"
+                        );
+                        return refuse(true, what);
+                    }
+                }
+                (Some((one, _)), Some((other, _))) => {
                     return refuse(true, format!("{one} to itself does not match {other}"));
                 }
-                (Some(one), None) | (None, Some(one)) => {
+                (Some((one, _)), None) | (None, Some((one, _))) => {
                     let what = format!(
                         "{one} is a message of a rank to itself, whose other end must be in the \
                          same group of calls"

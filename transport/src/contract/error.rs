@@ -23,6 +23,9 @@ pub enum LinkFault {
     /// The peer closed the connection, or its process ended.
     #[error("the peer closed the connection or its process ended")]
     Closed,
+    /// The peer's process has ended, and the peer had not left.
+    #[error("the peer's process has ended")]
+    Died,
     /// This rank cannot connect to the peer.
     #[error("cannot connect: {0}")]
     Unreachable(io::Error),

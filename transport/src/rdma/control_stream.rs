@@ -167,7 +167,7 @@ const _: () = assert!(MESSAGE_BYTES < LINK_BYTES_MIN);
 
 fn fault(fault: LinkFault) -> Fault {
     match fault {
-        LinkFault::Closed => Fault::Closed,
+        LinkFault::Closed | LinkFault::Died => Fault::Closed,
         LinkFault::Unproven => Fault::Unproven,
         LinkFault::Protocol(what) => Fault::Protocol(what),
         LinkFault::Unreachable(error) => Fault::Unreachable(error.to_string()),

@@ -15,8 +15,7 @@ use super::segment::Segment;
 use super::signal::{Signaller, Signals};
 use super::slot::{Namespace, Slot};
 use crate::contract::{
-    EXCHANGE_BYTES, Exchanged, Fragment, Link, LinkError, LinkFault, Received, Rendezvous,
-    Transport,
+    EXCHANGE_BYTES, Exchanged, Fragment, Link, LinkError, Received, Rendezvous, Transport,
 };
 use crate::sys::{Mapping, NamedWaker, WakerAddress, copy};
 
@@ -100,6 +99,8 @@ pub(super) struct Peer {
     pub(super) waker: WakerAddress,
     /// Whether the peer has left, or its process has ended.
     pub(super) has_ended: bool,
+    /// Whether its process has ended, and it had not left.
+    pub(super) has_died: bool,
     /// Readable when the peer's process ends.
     pub(super) watched: Option<OwnedFd>,
 }
@@ -254,7 +255,7 @@ impl Transport for Shm {
             Ok(None) if consumer.rendezvous_tag().is_some() => self.read_ahead(link, at),
             // The peer's end was noticed before this read of the ring, so the ring held everything
             // that the peer sent.
-            Ok(None) if self.peers[*peer].has_ended => Err(error(link, LinkFault::Closed)),
+            Ok(None) if self.peers[*peer].has_ended => Err(error(link, self.peers[*peer].fault())),
             Ok(None) => Ok(None),
             Err(why) => Err(broken(link, why)),
         }
@@ -321,6 +322,7 @@ impl Transport for Shm {
     }
 
     fn arm(&mut self) {
+        self.watch_next();
         self.slot.wake().store(1, Ordering::Relaxed);
         // Reads after this fence see everything that a peer published before it could see the wake
         // word.

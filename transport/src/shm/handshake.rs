@@ -199,7 +199,7 @@ fn challenge(socket: &OwnedFd, host: &Host, message: &[u8]) -> Result<State, Han
         ));
     }
     let challenged = Challenged::new(hello)?;
-    transmit(socket, None, &challenged.challenge(&host.key), &[])?;
+    send(socket, &challenged.challenge(&host.key))?;
     Ok(State::Proof(challenged))
 }
 

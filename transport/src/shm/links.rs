@@ -22,7 +22,7 @@ use super::error::{error, no_memory, unknown};
 use super::handshake::Host;
 use super::segment::Segment;
 use super::signal::{Signaller, Signals};
-use super::slot::Namespace;
+use super::slot::{DIED, LEFT, Namespace};
 use crate::contract::{Fragment, Link, LinkError, LinkFault};
 use crate::sys::NamedWaker;
 
@@ -51,6 +51,7 @@ impl Shm {
                 signals: Signals::new(),
                 waker: address.waker(&key, *rank)?,
                 has_ended: false,
+                has_died: false,
                 watched: None,
             });
         }
@@ -88,7 +89,7 @@ impl Shm {
     pub(super) fn unused(&self, link: Link) -> Result<Option<Fragment<'_>>, LinkError> {
         match self.slot_of(link.peer).filter(|_| link.lane.index() < self.lanes) {
             None => Err(unknown(link)),
-            Some(slot) if self.peers[slot].has_ended => Err(error(link, LinkFault::Closed)),
+            Some(slot) if self.peers[slot].has_ended => Err(error(link, self.peers[slot].fault())),
             Some(_) => Ok(None),
         }
     }
@@ -165,9 +166,18 @@ impl Shm {
         Ok(true)
     }
 
-    /// Watches for the end of a peer's process, and permits rendezvous sends of the peer, unless
-    /// either was done before or the system refuses.
-    fn watch_peer(&mut self, slot: usize) {
+    /// Watches for the end of the process of the next rank, before this rank parks. So each rank
+    /// has a peer that sees its end and tells the others, also those that have no link to it in
+    /// use.
+    pub(super) fn watch_next(&mut self) {
+        let next = (self.own + 1) % self.peers.len();
+        if next != self.own && !self.cannot_watch {
+            self.watch_process(next);
+        }
+    }
+
+    /// Watches for the end of a peer's process, unless it is watched or the system refuses.
+    fn watch_process(&mut self, slot: usize) {
         let peer = &mut self.peers[slot];
         if peer.watched.is_none() && !peer.has_ended {
             match watch(&peer.slot, self.namespace) {
@@ -177,7 +187,10 @@ impl Shm {
                     peer.watched = added.is_ok().then_some(process);
                 }
                 Some(Err(why)) if why.raw_os_error() == Some(Errno::SRCH.raw_os_error()) => {
-                    peer.end(&self.wake);
+                    let is_news = peer.end_of_process(&self.wake);
+                    if is_news {
+                        self.announce_departure();
+                    }
                 }
                 Some(Err(why)) if !self.cannot_watch => {
                     self.cannot_watch = true;
@@ -190,6 +203,12 @@ impl Shm {
                 _ => {}
             }
         }
+    }
+
+    /// Watches for the end of a peer's process, and permits rendezvous sends of the peer, unless
+    /// either was done before or the system refuses.
+    fn watch_peer(&mut self, slot: usize) {
+        self.watch_process(slot);
         if self.offers == SingleCopy::Never {
             return;
         }
@@ -221,7 +240,7 @@ impl Shm {
     /// Handles events: notices the end of peers and clears the waker. Returns whether there were
     /// any.
     pub(super) fn handle_events(&mut self) -> bool {
-        let mut rang = false;
+        let (mut rang, mut died) = (false, false);
         let mut ended = self.notice_departures();
         loop {
             let mut events = [const { MaybeUninit::uninit() }; 32];
@@ -238,7 +257,7 @@ impl Shm {
                 match usize::try_from(event.data.u64()).ok().and_then(|at| self.peers.get_mut(at)) {
                     Some(peer) => {
                         ended = true;
-                        peer.end(&self.wake);
+                        died |= peer.end_of_process(&self.wake);
                     }
                     None => is_waker = true,
                 }
@@ -249,6 +268,9 @@ impl Shm {
                 break;
             }
         }
+        if died {
+            self.announce_departure();
+        }
         if ended && self.is_introduced() {
             // A peer's messages precede its end. If a link cannot be mapped, `poll` reports that.
             self.map_introduced().ok();
@@ -256,7 +278,7 @@ impl Shm {
         rang || ended
     }
 
-    /// Notices peers that have left. Returns whether there may be any.
+    /// Notices peers that have left or died. Returns whether there may be any.
     pub(super) fn notice_departures(&mut self) -> bool {
         // Acquire: this rank sees everything that a peer did before it left.
         let departures = self.segment.departures().load(Ordering::Acquire);
@@ -265,7 +287,7 @@ impl Shm {
         }
         self.departures = departures;
         for peer in &mut self.peers {
-            if !peer.has_ended && peer.slot.left().load(Ordering::Acquire) == 1 {
+            if !peer.has_ended && peer.slot.left().load(Ordering::Acquire) != 0 {
                 peer.end(&self.wake);
             }
         }
@@ -274,7 +296,12 @@ impl Shm {
 
     /// Tells all peers that this rank leaves.
     pub(super) fn depart(&self) {
-        self.slot.left().store(1, Ordering::Release);
+        self.slot.left().store(LEFT, Ordering::Release);
+        self.announce_departure();
+    }
+
+    /// Tells all peers that some rank has left or died.
+    fn announce_departure(&self) {
         self.segment.departures().fetch_add(1, Ordering::Release);
         fence(Ordering::SeqCst);
         let others = self.peers.iter().enumerate().filter(|(slot, _)| *slot != self.own);
@@ -283,9 +310,24 @@ impl Shm {
 }
 
 impl Peer {
+    /// The fault of a link to the peer, which has ended.
+    pub(super) const fn fault(&self) -> LinkFault {
+        if self.has_died { LinkFault::Died } else { LinkFault::Closed }
+    }
+
+    /// Marks the peer as ended, since its process is. Returns whether no peer knows yet that it has
+    /// died.
+    fn end_of_process(&mut self, wake: &OwnedFd) -> bool {
+        let left = self.slot.left();
+        let is_news = left.compare_exchange(0, DIED, Ordering::AcqRel, Ordering::Acquire).is_ok();
+        self.end(wake);
+        is_news
+    }
+
     /// Marks the peer as ended.
     fn end(&mut self, wake: &OwnedFd) {
         self.has_ended = true;
+        self.has_died = self.slot.left().load(Ordering::Acquire) == DIED;
         if let Some(process) = self.watched.take() {
             epoll::delete(wake, &process).ok();
         }

@@ -4,7 +4,7 @@ use ringfold_types::limits::LINK_BYTES_MIN;
 
 use super::endpoint::{End, Shm, SingleCopy};
 use super::error::{broken, error};
-use crate::contract::{Fragment, Link, LinkError, LinkFault};
+use crate::contract::{Fragment, Link, LinkError};
 
 impl Shm {
     /// Sends a message that does not fit a cell, or finds no free cell, or is `asked` to go by
@@ -23,7 +23,7 @@ impl Shm {
         let End { peer, producer, .. } = &mut self.ends[at];
         let peer = &self.peers[*peer];
         if peer.has_ended {
-            return Err(error(link, LinkFault::Closed));
+            return Err(error(link, peer.fault()));
         }
         let mut accepted = 0;
         if producer.has_rendezvous() {
@@ -76,7 +76,7 @@ impl Shm {
         }
         match consumer.front().map_err(|why| broken(link, why))? {
             Some((tag, bytes)) => Ok(Some(Fragment { tag, bytes })),
-            None if peer.has_ended => Err(error(link, LinkFault::Closed)),
+            None if peer.has_ended => Err(error(link, peer.fault())),
             None => Ok(None),
         }
     }
@@ -96,7 +96,7 @@ impl Shm {
             peer.notify(&self.waker);
         }
         if bytes == 0 && peer.has_ended {
-            return Err(error(link, LinkFault::Closed));
+            return Err(error(link, peer.fault()));
         }
         Ok(bytes)
     }

@@ -59,7 +59,7 @@ impl SharedMemory for Shm {
         let peer = &self.peers[slot];
         match peer.signals.next(&peer.slot) {
             // As in `readable`.
-            Ok(None) if peer.has_ended => Err(error(link, LinkFault::Closed)),
+            Ok(None) if peer.has_ended => Err(error(link, peer.fault())),
             signalled => signalled.map_err(|why| broken(link, why)),
         }
     }
@@ -101,7 +101,7 @@ impl Shm {
             // The peer has finished this window and begun the next.
             Some(1) => Ok(Some(was_made)),
             Some(_) => Err(LinkFault::Protocol("a report on another window")),
-            None if peer.has_ended => Err(LinkFault::Closed),
+            None if peer.has_ended => Err(peer.fault()),
             None => Ok(None),
         }
     }

@@ -5,11 +5,12 @@
 //! 0     wake           1 while the rank is or will be parked; the peer that wakes it clears it
 //! 64    introductions  number of introductions of peers that began to use a link with the rank
 //! 128   flags          the flag line: the rank's last signals
-//! 192   info           process, token, last window report, whether the rank has left
+//! 192   info           whether the rank has left or died, process, token, last window report
 //! 256   introduced     two bytes per peer: the lanes that this peer has begun to use
 //! ```
 //!
-//! Peers also write `wake`, `introductions` and `introduced`. Only the rank writes the rest.
+//! Peers also write `wake`, `introductions` and `introduced`, and a peer that sees the rank's
+//! process end writes that it has died. Only the rank writes the rest.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -37,6 +38,11 @@ const WINDOW_BYTES_AT: usize = 240;
 const INTRODUCED_AT: usize = 256;
 /// Bytes of a peer's lanes.
 pub(super) const INTRODUCED_BYTES: usize = size_of::<AtomicU16>();
+
+/// In `Slot::left`: the rank has left.
+pub(super) const LEFT: u32 = 1;
+/// In `Slot::left`: the rank's process has ended, and the rank had not left.
+pub(super) const DIED: u32 = 2;
 
 /// One rank's slot.
 #[derive(Clone, Debug)]
@@ -130,7 +136,7 @@ impl Slot {
         unsafe { self.memory.base().add(self.at + at).cast().as_ref() }
     }
 
-    /// 1 once the rank has left.
+    /// `LEFT` or `DIED` once the rank has ended, and 0 before.
     #[inline]
     pub(super) fn left(&self) -> &AtomicU32 {
         self.word::<LEFT_AT>()

@@ -16,7 +16,7 @@ pub(crate) fn choose_port_late(socket: impl AsFd) -> io::Result<()> {
 
 /// Has the kernel drop each datagram to `socket` that does not begin with `token`, in its sender's
 /// time. A dropped datagram takes no place in the socket's queue and wakes no process.
-#[expect(clippy::big_endian_bytes, reason = "filters load words in the order of networks")]
+#[expect(clippy::big_endian_bytes, reason = "a filter loads words in network order")]
 pub(crate) fn admit_only(socket: impl AsFd, token: [u8; 8]) -> io::Result<()> {
     const LOAD_WORD: u32 = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;
     const SKIP_UNLESS_EQUAL: u32 = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;

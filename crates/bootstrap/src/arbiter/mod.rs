@@ -27,7 +27,7 @@ pub enum FailureReport {
         /// The call's number.
         seq: u64,
     },
-    /// A peer's message belongs to a different call under the same number.
+    /// The tag of a peer's message differs from that of the call.
     Mismatch {
         /// The call's number.
         seq: u64,
@@ -40,6 +40,11 @@ pub enum FailureReport {
         peer: u32,
         /// The cause as text, cut at `limits::CAUSE_BYTES_MAX`.
         cause: String,
+    },
+    /// The process of a peer has ended, which the peer's own host reports.
+    Died {
+        /// The rank number of the peer.
+        peer: u32,
     },
     /// A message between two ranks failed, though their connection did not: it differs from what
     /// its receiver expects, or takes too long.
@@ -72,6 +77,8 @@ pub struct Arbiter {
     standing: Vec<Standing>,
     inquiry: Option<Inquiry>,
     broken: Option<Broken>,
+    /// The ranks whose messages of a call first differed in their tags.
+    odd: Option<[Rank; 2]>,
     done: bool,
 }
 
@@ -133,14 +140,22 @@ impl Inquiry {
     }
 }
 
-/// A link or a message that failed, while the arbiter waits whether one of its ends dies.
+/// A failure between two ranks, while the arbiter waits whether one of them dies.
 #[derive(Debug)]
 struct Broken {
     from: Rank,
     to: Rank,
-    is_message: bool,
+    kind: Kind,
     cause: String,
     since_ms: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Link,
+    Message,
+    /// The process of `to` has ended.
+    Death,
 }
 
 impl Arbiter {
@@ -150,7 +165,7 @@ impl Arbiter {
         let one_host = hosts.windows(2).all(|pair| pair[0] == pair[1]);
         let standing = hosts.iter().map(|_| Standing::Present).collect();
         let hosts = hosts.into_iter().map(|h| (!one_host).then_some(h)).collect();
-        Self { hosts, standing, inquiry: None, broken: None, done: false }
+        Self { hosts, standing, inquiry: None, broken: None, odd: None, done: false }
     }
 
     /// A rank reports a failure.
@@ -164,16 +179,21 @@ impl Arbiter {
             return None;
         }
         match report {
-            FailureReport::Overdue { seq } | FailureReport::Mismatch { seq, .. } => {
+            FailureReport::Overdue { seq } => self.inquire(Some(seq), from, now_ms),
+            FailureReport::Mismatch { seq, peer } => {
+                let is_peer = Rank(peer).index() < self.standing.len();
+                self.odd = self.odd.or_else(|| is_peer.then_some([from, Rank(peer)]));
                 self.inquire(Some(seq), from, now_ms)
             }
             FailureReport::Link { peer, cause } => {
-                self.note_broken([from, Rank(peer)], false, cause, now_ms);
-                // A peer that has left in peace does not die any more.
-                if self.has_left(Rank(peer)) { self.inquire(None, from, now_ms) } else { None }
+                self.lose_link([from, Rank(peer)], Kind::Link, cause, now_ms)
+            }
+            FailureReport::Died { peer } => {
+                let cause = "its process has ended".to_owned();
+                self.lose_link([from, Rank(peer)], Kind::Death, cause, now_ms)
             }
             FailureReport::Message { peer, cause } => {
-                self.note_broken([from, Rank(peer)], true, cause, now_ms);
+                self.note_broken([from, Rank(peer)], Kind::Message, cause, now_ms);
                 self.inquire(None, from, now_ms)
             }
             FailureReport::Abort { reason } => {
@@ -182,11 +202,27 @@ impl Arbiter {
         }
     }
 
-    /// Remembers the first link or message that failed.
-    fn note_broken(&mut self, [from, to]: [Rank; 2], is_message: bool, cause: String, now_ms: u64) {
-        if self.broken.is_none() && to.index() < self.standing.len() {
+    /// A link from one rank to the other has ended.
+    fn lose_link(
+        &mut self,
+        [from, to]: [Rank; 2],
+        kind: Kind,
+        cause: String,
+        now_ms: u64,
+    ) -> Option<Action> {
+        self.note_broken([from, to], kind, cause, now_ms);
+        // A peer that has left in peace does not die any more.
+        if self.has_left(to) { self.inquire(None, from, now_ms) } else { None }
+    }
+
+    /// Remembers the first failure between two ranks. That of a message explains more than the end
+    /// of a link to a rank that has left.
+    fn note_broken(&mut self, [from, to]: [Rank; 2], kind: Kind, cause: String, now_ms: u64) {
+        let gives_way =
+            |it: &Broken| kind == Kind::Message && it.kind != Kind::Message && self.has_left(it.to);
+        if self.broken.as_ref().is_none_or(gives_way) && to.index() < self.standing.len() {
             let cause = cut(cause);
-            self.broken = Some(Broken { from, to, is_message, cause, since_ms: now_ms });
+            self.broken = Some(Broken { from, to, kind, cause, since_ms: now_ms });
         }
     }
 
@@ -318,8 +354,9 @@ impl Arbiter {
         let cause = self
             .mismatch(&evidence)
             .or_else(|| self.silent(&evidence, now_ms.saturating_sub(inquiry.since_ms)))
-            .or_else(|| self.living_link())
+            .or_else(|| self.certain_failure())
             .or_else(|| self.absent(&evidence))
+            .or_else(|| self.tags(&evidence))
             .or_else(|| self.broken.as_ref().map(|b| self.link_failure(b)))
             .unwrap_or_else(|| evidence.stalled());
         self.announce(cause)
@@ -396,22 +433,32 @@ impl Arbiter {
         (!ranks.is_empty()).then(|| FailureCause::Absent { seq, call: evidence.call(), ranks })
     }
 
-    fn living_link(&self) -> Option<FailureCause> {
-        let broken = self.broken.as_ref().filter(|b| self.is_present(b.to))?;
+    /// A link between living ranks that failed, or a message, whose sender may have left since.
+    fn certain_failure(&self) -> Option<FailureCause> {
+        let is_certain = |it: &&Broken| it.kind == Kind::Message || self.is_present(it.to);
+        let broken = self.broken.as_ref().filter(is_certain)?;
         Some(self.link_failure(broken))
     }
 
     fn link_failure(&self, broken: &Broken) -> FailureCause {
-        let Broken { from, to, is_message, cause, .. } = broken;
+        let Broken { from, to, kind, cause, .. } = broken;
         let has_left = self.has_left(*to);
         let (from, to, cause) = (self.who(*from), self.who(*to), cause.clone());
-        if has_left {
-            FailureCause::Link { from, to, cause: "the rank has left the job".to_owned() }
-        } else if *is_message {
-            FailureCause::Message { from, to, cause }
-        } else {
-            FailureCause::Link { from, to, cause }
+        match kind {
+            Kind::Message => FailureCause::Message { from, to, cause },
+            _ if has_left => {
+                FailureCause::Link { from, to, cause: "the rank has left the job".to_owned() }
+            }
+            Kind::Link => FailureCause::Link { from, to, cause },
+            Kind::Death => FailureCause::Died { who: to },
         }
+    }
+
+    /// The calls look alike, though the tags of their messages differ.
+    fn tags(&self, evidence: &Evidence<'_>) -> Option<FailureCause> {
+        let made = |rank: &Rank| evidence.entered.iter().any(|(entered, _)| entered == rank);
+        let [from, to] = self.odd.filter(|odd| odd.iter().all(made))?.map(|rank| self.who(rank));
+        Some(FailureCause::Tags { seq: evidence.seq?, call: evidence.call(), from, to })
     }
 
     fn announce(&mut self, cause: FailureCause) -> Option<Action> {

@@ -311,3 +311,73 @@ fn messages_of_ranks_that_do_not_exist_are_ignored() {
     assert_eq!(arbiter.answer(Rank(1), odd, 0), None);
     assert!(arbiter.answer(Rank(0), history(&[(0, 8, false)]), 0).is_some());
 }
+
+fn message(peer: u32) -> FailureReport {
+    FailureReport::Message { peer, cause: "another tag".into() }
+}
+
+/// The sender of a message that its receiver does not expect may have left by then.
+#[test]
+fn a_message_that_differs_is_the_cause_wherever_its_sender_is() {
+    let expected = "a message between rank 0 (host h0) and rank 1 (host h0) failed: another tag";
+    for has_left in [false, true] {
+        for calls_more in [0, 3] {
+            let mut arbiter = arbiter(3);
+            if has_left {
+                assert_eq!(arbiter.left(Rank(1), history(&[(4, 8, true)]), 0), None);
+            }
+            assert!(matches!(arbiter.report_failure(Rank(0), message(1), 0), Some(Action::Ask(_))));
+            let mut cause = arbiter.answer(Rank(0), history(&[(4 + calls_more, 8, false)]), 1);
+            for rank in [1, 2] {
+                let answer = history(&[(4, 8, true)]);
+                cause = cause.or_else(|| arbiter.answer(Rank(rank), answer, 1));
+            }
+            assert_eq!(text(cause), expected, "{has_left} {calls_more}");
+        }
+    }
+}
+
+#[test]
+fn a_message_that_differs_explains_more_than_a_link_to_a_rank_that_has_left() {
+    let mut arbiter = arbiter(3);
+    assert_eq!(arbiter.left(Rank(1), history(&[(4, 8, true)]), 0), None);
+    assert!(arbiter.report_failure(Rank(2), link(1), 0).is_some());
+    assert_eq!(arbiter.report_failure(Rank(0), message(1), 1), None);
+    assert_eq!(arbiter.answer(Rank(0), history(&[(4, 8, true)]), 2), None);
+    let cause = failure_cause(arbiter.answer(Rank(2), history(&[(4, 8, true)]), 3));
+    assert!(
+        matches!(&cause, FailureCause::Message { from, .. } if from.rank == Rank(0)),
+        "{cause}"
+    );
+}
+
+#[test]
+fn different_tags_of_the_same_call_are_a_cause_of_their_own() {
+    let answers = [0, 0, 0].map(|_| history(&[(7, 8, false)]));
+    let report = FailureReport::Mismatch { seq: 7, peer: 2 };
+    let cause = decided(&mut arbiter(3), report, &answers);
+    assert_eq!(
+        cause.to_string(),
+        "rank 0 (host h0) and rank 2 (host h1) both made allreduce [f32 x 8, sum] #7, and the \
+         tags of their messages differ: start every rank with the same build and settings of \
+         ringfold"
+    );
+    assert_eq!(cause.culprits(), [Rank(0), Rank(2)]);
+}
+
+#[test]
+fn a_death_that_a_rank_reports_is_one_even_if_its_connection_stays() {
+    let died = FailureReport::Died { peer: 2 };
+    let mut dies = arbiter(3);
+    assert_eq!(dies.report_failure(Rank(0), died, 10), None);
+    assert_eq!(dies.tick(9 + limits::LINK_GRACE_MS), None);
+    let cause = failure_cause(dies.tick(10 + limits::LINK_GRACE_MS));
+    assert!(matches!(cause, FailureCause::Died { who } if who.rank == Rank(2)));
+
+    let mut leaves = arbiter(2);
+    assert_eq!(leaves.left(Rank(1), history(&[(4, 8, true)]), 0), None);
+    let asked = leaves.report_failure(Rank(0), FailureReport::Died { peer: 1 }, 0);
+    assert_eq!(asked, Some(Action::Ask(vec![Rank(0)])));
+    let cause = failure_cause(leaves.answer(Rank(0), history(&[(4, 8, false)]), 1));
+    assert!(matches!(cause, FailureCause::Link { .. }), "{cause}");
+}

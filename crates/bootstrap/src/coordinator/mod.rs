@@ -124,7 +124,7 @@ impl Coordinator {
                     Event::Message(rank, _) => {
                         tracing::warn!("rank {rank} sent a message before the job has begun");
                     }
-                    Event::CatchUp(_) | Event::CaughtUp(_) => {}
+                    Event::CatchUp(_) | Event::CaughtUp(_) | Event::Ended(_) => {}
                 },
                 () = sleep_until(expiry) => {
                     if let Some(rank) = gone.filter(|_| expiry < queue.deadline) {
@@ -255,7 +255,7 @@ impl Coordinator {
         let fits = bytes <= limits::PEER_INFO_BYTES_MAX && host.len() <= limits::CAUSE_BYTES_MAX;
         if !fits || self.hosts.len() <= Rank(*rank).index() {
             Some(Refusal::Invalid)
-        } else if self.links.contains_key(rank) && self.processes.get(rank) != Some(process) {
+        } else if self.links.contains_key(rank) && !self.is_process(*rank, process) {
             Some(Refusal::Duplicate)
         } else {
             if let Err(reason) = peer_info {

@@ -17,6 +17,7 @@ use crate::arbiter::cut;
 use crate::channel::{Reader, Writer};
 use crate::inbound::{Inbound, Mark, receive};
 use crate::inquiry::Inquiries;
+use crate::local_process::LocalProcess;
 use crate::member::{ControlStream, Incoming, is_cut};
 use crate::message::{
     FromCoordinator, JoinRequest, ProcessId, Refusal, ToCoordinator, decode, encode,
@@ -49,7 +50,7 @@ pub(crate) struct Coordinator {
     pub(super) events: mpsc::Receiver<Event>,
     pub(super) event_tx: mpsc::Sender<Event>,
     pub(super) writers: JoinSet<()>,
-    /// The tasks that read from connections.
+    /// The tasks that read from connections and watch processes.
     readers: JoinSet<()>,
     /// The latest contribution of each rank to an exchange, with the number of the exchange.
     pub(super) contributions: BTreeMap<u32, (u64, Vec<u8>)>,
@@ -59,7 +60,7 @@ pub(crate) struct Coordinator {
     /// The port where ranks reconnect, unless none was free.
     pub(super) return_port: Option<ReturnPort>,
     /// The process of each rank.
-    pub(super) processes: BTreeMap<u32, ProcessId>,
+    pub(super) processes: BTreeMap<u32, (ProcessId, LocalProcess)>,
     /// The ranks whose connections ended while others were missing, and until when they may join
     /// again.
     pub(super) may_rejoin: BTreeMap<u32, Instant>,
@@ -73,6 +74,8 @@ pub(crate) struct Coordinator {
     pub(super) refused: BTreeSet<u32>,
     /// The ranks that may still reconnect, and until when.
     pub(super) lost: BTreeMap<u32, Lost>,
+    /// The ranks whose processes have ended, by the reports of others.
+    pub(super) dead: BTreeSet<u32>,
     pub(super) connections: u64,
     pub(super) reports: Option<mpsc::UnboundedSender<Report>>,
     pub(super) linger: Duration,
@@ -109,6 +112,8 @@ pub(super) enum Event {
         connection: u64,
         is_cut: bool,
     },
+    /// The process of this rank has ended.
+    Ended(u32),
     /// Rank 0 asks to catch up with all messages that have arrived.
     CatchUp(Mark),
     /// One connection has delivered all messages that it had received.
@@ -216,6 +221,7 @@ impl Coordinator {
             failure: None,
             refused: BTreeSet::new(),
             lost: BTreeMap::new(),
+            dead: BTreeSet::new(),
             connections: 0,
             reports,
             linger,
@@ -271,7 +277,7 @@ impl Coordinator {
     }
 
     pub(super) fn add_rank(&mut self, request: JoinRequest, link: RankLink) {
-        let JoinRequest { rank, host, peer_info, process, .. } = request;
+        let JoinRequest { rank, host, peer_info, process, local, .. } = request;
         let index = Rank(rank).index();
         if let (Some(h), Some(c)) = (self.hosts.get_mut(index), self.peer_infos.get_mut(index)) {
             match peer_info {
@@ -280,9 +286,24 @@ impl Coordinator {
             }
             *h = host;
             self.links.insert(rank, link);
-            self.processes.insert(rank, process);
+            self.processes.insert(rank, (process, local));
             self.may_rejoin.remove(&rank);
         }
+    }
+
+    /// Whether `process` has joined as `rank`.
+    pub(super) fn is_process(&self, rank: u32, process: &ProcessId) -> bool {
+        self.processes.get(&rank).is_some_and(|(id, _)| id == process)
+    }
+
+    /// Reports the end of a rank's process, if it is on this host.
+    pub(super) fn watch_process(&mut self, rank: u32) {
+        let Some((_, process)) = self.processes.get(&rank).copied() else { return };
+        let event_tx = self.event_tx.clone();
+        self.readers.spawn(async move {
+            process.ended().await;
+            event_tx.send(Event::Ended(rank)).await.unwrap_or_default();
+        });
     }
 
     pub(super) fn broadcast_message(&self, message: &FromCoordinator) {

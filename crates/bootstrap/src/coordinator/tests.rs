@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use super::state::RankLink;
 use super::*;
 use crate::arbiter::FailureReport;
 use crate::channel::{Greeting, Purpose};
 use crate::failure_cause::FailureCause;
+use crate::local_process::LocalProcess;
 use crate::member::{Command, ControlStream, Incoming, Member, serve};
 use crate::message::ReturnTicket;
 use crate::rank_state::RankState;
@@ -36,7 +37,8 @@ fn greeting() -> Greeting {
 }
 
 fn request(rank: u32) -> JoinRequest {
-    JoinRequest { rank, host: "h".into(), peer_info: Ok(Vec::new()), relay: None, process: [0; 16] }
+    let (host, local) = ("h".into(), LocalProcess::own());
+    JoinRequest { rank, host, peer_info: Ok(Vec::new()), relay: None, process: [0; 16], local }
 }
 
 /// A job of two ranks whose coordinator runs.
@@ -200,4 +202,34 @@ fn a_rank_that_is_cut_off_and_finds_nobody_says_that_rank_0_is_silent() {
         assert_eq!(cause.culprits(), [Rank(0)]);
         assert!(matches!(&*cause, FailureCause::Silent { .. }), "{cause}");
     });
+}
+
+/// Neither the time to return nor the grace of a broken link passes.
+#[test]
+fn a_death_that_another_rank_reports_is_the_cause_at_once() {
+    let takes = |report_first: bool| {
+        let mut took = Duration::MAX;
+        run(async {
+            let mut fixture = Fixture::new();
+            let begun = Instant::now();
+            let closed = Event::Closed { rank: 1, connection: 1, is_cut: false };
+            let report = ToCoordinator::Report(FailureReport::Died { peer: 1 });
+            if report_first {
+                assert!(fixture.event_tx.send(Event::Message(0, report)).await.is_ok());
+                assert!(fixture.event_tx.send(closed).await.is_ok());
+            } else {
+                assert!(fixture.event_tx.send(closed).await.is_ok());
+                assert!(fixture.event_tx.send(Event::Message(0, report)).await.is_ok());
+            }
+            let cause = fixture.failure_cause().await;
+            assert!(matches!(&cause, FailureCause::Died { who } if who.rank == Rank(1)), "{cause}");
+            took = begun.elapsed();
+        });
+        took
+    };
+    for report_first in [true, false] {
+        // The machine may be busy.
+        let is_quick = |_| takes(report_first) < Duration::from_millis(limits::RETURN_MS / 2);
+        assert!((0..5).any(is_quick), "every try takes as long as a rank may take to return");
+    }
 }

@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use super::state::{Announcing, Coordinator, Drain, Event, FLUSH, Lost};
 use crate::acceptor::Authenticated;
 use crate::address;
-use crate::arbiter::{Agreement, Arbiter, Step, cut};
+use crate::arbiter::{Agreement, Arbiter, FailureReport, Step, cut};
 use crate::inbound::Mark;
 use crate::inquiry::{Asked, Concluded};
 use crate::member::Incoming;
@@ -159,6 +159,7 @@ impl Coordinator {
                 }
                 self.lose(agreement, rank, is_cut)
             }
+            Event::Ended(rank) => self.bury(agreement, rank),
             // Each connection returns its copy.
             Event::CatchUp(mark) => {
                 self.callers.push(mark.clone());
@@ -190,7 +191,13 @@ impl Coordinator {
         match message {
             ToCoordinator::Report(report) => {
                 tracing::debug!("rank {rank} reports a failure: {report:?}");
-                agreement.report_failure(Rank(rank), report, now_ms)
+                let dead =
+                    if let FailureReport::Died { peer } = report { Some(peer) } else { None };
+                let mut steps = agreement.report_failure(Rank(rank), report, now_ms);
+                if let Some(dead) = dead.filter(|dead| self.dead.insert(*dead)) {
+                    steps.extend(self.bury(agreement, dead));
+                }
+                steps
             }
             ToCoordinator::Answer(history) => agreement.answer(Rank(rank), history, now_ms),
             ToCoordinator::Holds => {
@@ -319,12 +326,24 @@ impl Coordinator {
         self.links.remove(&rank);
         let has_left = self.leaving.remove(&rank).is_some();
         match &self.return_port {
-            Some(_) if !has_left && agreement.is_present(Rank(rank)) => {
+            Some(_)
+                if !has_left && !self.dead.contains(&rank) && agreement.is_present(Rank(rank)) =>
+            {
                 tracing::debug!("the connection of rank {rank} broke");
                 self.lost.insert(rank, Lost::new(is_cut));
+                self.watch_process(rank);
                 Vec::new()
             }
             _ => self.declare_lost(agreement, rank, is_cut),
+        }
+    }
+
+    /// The process of a rank has ended. If its connection has ended too, all of its messages are
+    /// handled, and it cannot reconnect.
+    fn bury(&mut self, agreement: &mut Agreement, rank: u32) -> Vec<Step> {
+        match self.lost.remove(&rank) {
+            Some(_) => agreement.closed(Rank(rank), self.now_ms()),
+            None => Vec::new(),
         }
     }
 

@@ -21,6 +21,7 @@ use crate::descriptors;
 use crate::dial::{Dial, Target};
 use crate::identity::{Identity, Rendezvous};
 use crate::local;
+use crate::local_process::LocalProcess;
 use crate::member::{ControlStream, Incoming, Member, serve};
 use crate::message::{
     FromCoordinator, JoinRequest, ProcessId, Refusal, ReturnTicket, ToCoordinator, decode,
@@ -171,7 +172,8 @@ impl Joiner {
             action: "make a random number",
             source: io::Error::other(e),
         })?;
-        let mut request = JoinRequest { rank: self.rank.0, host, peer_info, relay: None, process };
+        let (rank, local) = (self.rank.0, LocalProcess::own());
+        let mut request = JoinRequest { rank, host, peer_info, relay: None, process, local };
         if self.rank == Rank(0) {
             let mut stream = self.run_coordinator(rendezvous, request).await?;
             let peer_infos = self.roster(&mut stream, None).await?;

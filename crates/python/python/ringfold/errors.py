@@ -45,8 +45,8 @@ class FailedError(Error):
     sequence: int | None = None
     #: The cause: the same text on every surviving rank.
     cause: str | None = None
-    #: The kind of the cause: "died", "silent", "absent", "mismatch", "link", "message", "stalled",
-    #: "aborted" or "left".
+    #: The kind of the cause: "died", "silent", "absent", "mismatch", "link", "message", "tags",
+    #: "stalled", "aborted" or "left".
     kind: str | None = None
     #: The ranks to inspect first.
     peers: tuple[int, ...] = ()

@@ -177,7 +177,7 @@ pub(super) fn ended(errno: Errno) -> OffloadError {
 /// The error of a link that broke.
 fn broken(error: LinkError) -> OffloadError {
     match error.fault {
-        LinkFault::Closed => OffloadError::Closed,
+        LinkFault::Closed | LinkFault::Died => OffloadError::Closed,
         LinkFault::Unproven => OffloadError::Unproven,
         LinkFault::Protocol(what) => OffloadError::Protocol(what),
         LinkFault::Unreachable(error) | LinkFault::Io(error) => OffloadError::Io(error),
