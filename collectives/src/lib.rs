@@ -78,3 +78,7 @@ pub use program::{Op, Program, Stores, Target, lower};
 pub use schedule::{Builder, Form, Schedule, Source, Step};
 pub use stepper::{Exchanged, Ports, Progress, Reduction, Stepper, Waiting};
 pub use uneven::Uneven;
+
+/// The digest of this crate's sources.
+#[doc(hidden)]
+pub const SOURCES: &str = env!("SOURCES_DIGEST");

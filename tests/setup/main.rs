@@ -7,6 +7,7 @@ mod fabric;
 mod foreign;
 
 use std::net::TcpListener;
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -288,6 +289,22 @@ fn few_descriptors_of_an_ordinary_user_are_enough_for_many_ranks() {
     let outcome = Job::start(command.env("RINGFOLD_TRANSPORT", "shm")).finish(DEADLINE);
     assert!(outcome.status.success(), "{outcome:?}");
     assert_eq!(outcome.stdout.matches("sums true").count(), 64, "{outcome:?}");
+}
+
+/// A change of any of these sources must show.
+#[test]
+fn each_crate_names_its_sources() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    for (folder, named) in [
+        ("crates/types", ringfold_types::SOURCES),
+        ("topology", ringfold_topology::SOURCES),
+        ("collectives", ringfold_collectives::SOURCES),
+        ("transport", ringfold_transport::SOURCES),
+        ("crates/bootstrap", ringfold_bootstrap::SOURCES),
+    ] {
+        let digest = ringfold_sources::digest(&root.join(folder).join("src")).unwrap();
+        assert_eq!(format!("{digest:016x}"), named, "{folder}");
+    }
 }
 
 /// Pods and containers may share a network and not a PID namespace.

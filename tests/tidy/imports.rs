@@ -20,17 +20,19 @@ use Uses::{AllBut, Only};
 /// The rule of each crate, by folder. `bench` needs the launcher for `--ranks N`, and its oracle
 /// needs `types` and the 8-bit floats. No crate may use `tests`.
 const MAY_USE: &[(&str, Uses)] = &[
-    ("crates/types", Only(&[])),
+    ("crates/sources", Only(&[])),
+    ("crates/types", Only(&["crates/sources"])),
     ("crates/reduce", Only(&["crates/types"])),
-    ("transport", Only(&["crates/types", "topology"])),
-    ("topology", Only(&["crates/types"])),
-    ("collectives", Only(&["crates/types", "topology"])),
-    ("crates/bootstrap", Only(&["crates/types"])),
+    ("transport", Only(&["crates/types", "crates/sources", "topology"])),
+    ("topology", Only(&["crates/types", "crates/sources"])),
+    ("collectives", Only(&["crates/types", "crates/sources", "topology"])),
+    ("crates/bootstrap", Only(&["crates/types", "crates/sources"])),
     ("crates/lend", Only(&["transport", "collectives"])),
     (
         "crates/ringfold",
         Only(&[
             "crates/types",
+            "crates/sources",
             "crates/reduce",
             "transport",
             "topology",

@@ -28,3 +28,7 @@ pub mod subnet;
 pub use aggregation::{Aggregation, AggregationTree};
 pub use layout::{Layout, Level, Occupancy, Path, PeerMemory, RankReach, Reach};
 pub use order::Order;
+
+/// The digest of this crate's sources.
+#[doc(hidden)]
+pub const SOURCES: &str = env!("SOURCES_DIGEST");

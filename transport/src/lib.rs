@@ -38,3 +38,7 @@ pub use sys::{
     Exposure, OwnPart, Pages, PeerParts, Placement, Process, ReadExposure, Window,
     close_in_children, copy, copy_non_temporal, demote,
 };
+
+/// The digest of this crate's sources.
+#[doc(hidden)]
+pub const SOURCES: &str = env!("SOURCES_DIGEST");

@@ -81,3 +81,7 @@ pub use join::{JoinError, Options, Parent};
 pub use respondent::Respondent;
 pub use secret::{Secret, SecretError};
 pub use torch_store::TorchStore;
+
+/// The digest of this crate's sources.
+#[doc(hidden)]
+pub const SOURCES: &str = env!("SOURCES_DIGEST");

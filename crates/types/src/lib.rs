@@ -29,3 +29,7 @@ pub use rank::{Lane, Rank};
 pub use slice::{Buffer, Slice};
 pub use uneven::{UnevenCall, UnevenCollective};
 pub use wire::Wire;
+
+/// The digest of this crate's sources.
+#[doc(hidden)]
+pub const SOURCES: &str = env!("SOURCES_DIGEST");

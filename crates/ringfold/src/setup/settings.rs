@@ -13,8 +13,8 @@ use crate::digest::digest;
 /// The names of the settings, for messages.
 const NAMES: [&str; COUNT] = {
     let [algorithms, wire, chunk, channels, plan, topology, site, places, mode] = COMMON;
-    let version = "the version of ringfold";
-    [algorithms, wire, chunk, channels, plan, topology, site, places, mode, version]
+    let build = "the version and sources of ringfold";
+    [algorithms, wire, chunk, channels, plan, topology, site, places, mode, build]
 };
 const COUNT: usize = 10;
 /// The bytes of a value that ranks exchange. The rest of a longer value is left out.
@@ -38,9 +38,8 @@ impl Settings {
     pub(crate) fn of(config: &Config, site: Option<u64>) -> Self {
         let [algorithms, wire, chunk, channels, plan, topology, site, places, mode] =
             config.common_values(site);
-        let version = env!("CARGO_PKG_VERSION").to_owned();
         let values =
-            [algorithms, wire, chunk, channels, plan, topology, site, places, mode, version];
+            [algorithms, wire, chunk, channels, plan, topology, site, places, mode, build()];
         let or_unset = |value: String| if value.is_empty() { "unset".to_owned() } else { value };
         Self(values.map(|value| Setting::new(&or_unset(value))))
     }
@@ -78,6 +77,20 @@ impl Settings {
         }
         words.next().is_none().then_some(settings)
     }
+}
+
+/// The version, and the digest of all sources that define schedules, programs and frames. Builds
+/// of other sources may send other messages in the same call.
+fn build() -> String {
+    let sources = [
+        ringfold_types::SOURCES,
+        ringfold_topology::SOURCES,
+        ringfold_collectives::SOURCES,
+        ringfold_transport::SOURCES,
+        ringfold_bootstrap::SOURCES,
+        env!("SOURCES_DIGEST"),
+    ];
+    format!("{}+{:012x}", env!("CARGO_PKG_VERSION"), digest(sources.concat()) >> 16)
 }
 
 impl Setting {
@@ -120,6 +133,22 @@ mod tests {
                 "ranks differ in {}: ranks 0, 2 have unset, ranks 1, 3-4 have 65536; give all of \
                  them the same",
                 COMMON[2]
+            )
+        );
+    }
+
+    #[test]
+    fn builds_of_other_sources_are_refused_with_both() {
+        let (one, mut other) = (with("", None), with("", None));
+        let edited = format!("{}+0123456789ab", env!("CARGO_PKG_VERSION"));
+        other.0[COUNT - 1] = Setting::new(&edited);
+        let error = Settings::compare([&one, &other].into_iter()).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            format!(
+                "ranks differ in the version and sources of ringfold: rank 0 has {}, rank 1 has \
+                 {edited}; give all of them the same",
+                build()
             )
         );
     }
