@@ -126,7 +126,7 @@ fn run(args: &[String]) -> Result<(), Error> {
             std::thread::sleep(Duration::from_secs(number(1) as u64));
             comm.all_reduce(&mut [1.0_f32; 1000], ReduceOp::Sum)
         }
-        Some("letter") => letter(comm, is_odd_one, number(1)),
+        Some("letter") => letter(comm, is_odd_one, u32::try_from(number(1)).unwrap_or(0)),
         Some("leaves") if is_odd_one => comm.leave(),
         Some("footprint") => footprint(&mut comm, number(1) / 4),
         Some("bits") => {
@@ -175,9 +175,9 @@ fn any(comm: &mut Communicator, bytes: usize) -> Result<(), Error> {
 }
 
 /// A task of this program, as described in its head.
-fn letter(mut comm: Communicator, is_sender: bool, tag: usize) -> Result<(), Error> {
+fn letter(mut comm: Communicator, is_sender: bool, tag: u32) -> Result<(), Error> {
     if is_sender {
-        comm.send(&[7_u32; 3], Rank(0), tag as u32)?;
+        comm.send(&[7_u32; 3], Rank(0), tag)?;
         return comm.leave();
     }
     std::thread::sleep(Duration::from_secs(2));
