@@ -400,7 +400,7 @@ def profiled(rank, size):
             dist.recv(torch.ones(5), 0)
     for event in profile.events():
         if event.name.startswith("ringfold:"):
-            say("event", event.name, event.input_shapes, event.is_async)
+            say("event", event.name, event.input_shapes)
     dist.all_reduce(torch.ones(1))
 
 

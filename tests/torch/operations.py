@@ -299,7 +299,7 @@ def tensors(rank, size):
     refused(lambda: comm.all_reduce(rows[0].expand(4, 6)), "not contiguous in C order")
     refused(lambda: comm.all_reduce(torch.ones(3, requires_grad=True)), "require gradient")
     refused(lambda: comm.all_reduce(torch.empty(3, device="meta")), "does not lend its memory")
-    refused(lambda: comm.all_reduce(torch.ones(2, dtype=torch.complex64)), "unknown format")
+    refused(lambda: comm.all_reduce(torch.ones(2, dtype=torch.complex64)), "not combined")
     refused(lambda: comm.all_reduce(rows, torch.ones(23)), "allreduce on rank")
     # A column of a single element is contiguous with any stride.
     comm.all_reduce(rows[:1, :1])

@@ -153,7 +153,9 @@ class RingfoldBackend(Backend):
             if operation(opts.reduceOp, tensor.dtype) != "sum":
                 raise ValueError("ringfold combines sparse tensors only by their sum")
             tensor_sum = self._sparse_sum(tensor.detach().coalesce().cpu())
-            tensor.detach().copy_(tensor_sum)
+            # A detached sparse tensor has entries of its own.
+            with torch.no_grad():
+                tensor.copy_(tensor_sum)
         return Work([], list(tensors)) if opts.asyncOp else None
 
     def _sparse_sum(self, tensor):
