@@ -213,6 +213,80 @@ mod tests {
         assert!(store.0.0.lock().unwrap().keys().all(|key| key.starts_with("ringfold/1/")));
     }
 
+    /// Runs ranks in threads, each with its communicator of all and a store of their own.
+    fn with_parent<R: Send>(run: impl Fn(Communicator, Memory) -> R + Sync) -> Vec<R> {
+        let (all, some) = (Memory::default(), Memory::default());
+        thread::scope(|scope| {
+            let ranks = (0..3).map(|rank| {
+                let (all, some, run) = (all.clone(), some.clone(), &run);
+                scope.spawn(move || {
+                    let comm = Communicator::init_with_store(&config(60), all, Rank(rank), 3);
+                    run(comm.unwrap(), some)
+                })
+            });
+            let ranks: Vec<_> = ranks.collect();
+            ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
+        })
+    }
+
+    #[test]
+    fn a_subset_meets_without_the_others() {
+        let found = with_parent(|mut comm, some| {
+            let (aborter, pair) = (comm.aborter(), [Rank(2), Rank(0)]);
+            let subset = |ranks: &[Rank]| {
+                Communicator::subset_with_store(&config(60), some.clone(), &aborter, ranks)
+            };
+            let sum = (comm.rank() != Rank(1)).then(|| {
+                let mut child = subset(&pair).unwrap();
+                let mut sum = [comm.rank().0 + 1];
+                child.all_reduce(&mut sum, ReduceOp::Sum).unwrap();
+                (child.rank(), sum)
+            });
+            let wrong = [&[comm.rank(), comm.rank()][..], &[]]
+                .map(|ranks| subset(ranks).unwrap_err().to_string());
+            assert!(wrong[0].contains("is in the list twice"), "{wrong:?}");
+            assert!(wrong[1].contains("the list lacks this rank"), "{wrong:?}");
+            comm.barrier().unwrap();
+            sum
+        });
+        assert_eq!(found, [Some((Rank(1), [4])), None, Some((Rank(0), [4]))]);
+    }
+
+    #[test]
+    fn the_wait_for_a_member_ends_when_it_leaves_or_fails() {
+        for (is_abort, text) in [
+            (false, "rank 0 did not join, since rank 1 of the parent group has left it"),
+            (true, "rank 0 did not join, since the parent group has failed: rank 1 gave up"),
+        ] {
+            // Each pair has a store of its own.
+            let found = with_parent(|mut comm, _| {
+                comm.barrier().unwrap();
+                if comm.rank() == Rank(1) {
+                    if is_abort {
+                        comm.abort("a test");
+                    }
+                    return String::new();
+                }
+                // Rank 0 listens for its partner, and rank 2 waits for the partner's address.
+                let (aborter, own) = (comm.aborter(), comm.rank());
+                let pair = if own == Rank(0) { [own, Rank(1)] } else { [Rank(1), own] };
+                let began = Instant::now();
+                let joined = Communicator::subset_with_store(
+                    &config(600),
+                    Memory::default(),
+                    &aborter,
+                    &pair,
+                );
+                assert!(began.elapsed() < Duration::from_secs(60), "it waited too long");
+                let error = joined.expect_err("nobody joins").to_string();
+                error.replace("rank 1 did not", "rank 0 did not")
+            });
+            for rank in [0, 2] {
+                assert!(found[rank].starts_with(text), "{found:?}");
+            }
+        }
+    }
+
     #[test]
     fn a_store_that_fails_is_an_error_with_the_key_and_the_rank() {
         for (at, rank, text) in [
