@@ -80,16 +80,14 @@ struct State {
     left: Option<Outcome>,
     /// The time that a call may take, for the calls that come. `None` is that of the settings.
     timeout: Option<Duration>,
-    /// The thread in which a call runs.
+    /// The thread in which a call runs, and the functions that learn of its end.
     caller: Option<ThreadId>,
-    /// The thread in which functions run that learn of the end of a call.
-    calling_back: Option<ThreadId>,
 }
 
 impl State {
     /// Whether a wait in this thread would be within a call of the communicator.
     fn is_within(&self, thread: ThreadId) -> bool {
-        [self.caller, self.calling_back].contains(&Some(thread))
+        self.caller == Some(thread)
     }
 }
 
@@ -119,7 +117,6 @@ impl Member {
                 left: None,
                 timeout: None,
                 caller: None,
-                calling_back: None,
             }),
             changed: Condvar::new(),
         });
@@ -232,13 +229,21 @@ impl Member {
             state.caller = worker;
             drop(state);
             let outcome = work(&mut communicator);
-            // The waiter for this call finds the communicator idle.
+            // A thread that finds the call done also finds the communicator idle, unless functions
+            // learn of the end first.
             let mut after = lock(&self.state);
-            (after.idle, after.caller, after.calling_back) = (Some(communicator), None, worker);
+            let callbacks = ticket.complete(outcome);
+            let mut communicator = Some(communicator);
+            if callbacks.is_empty() {
+                (after.idle, after.caller) = (communicator.take(), None);
+            }
             drop(after);
-            ticket.complete(outcome);
+            callbacks.into_iter().for_each(|callback| callback());
+            ticket.release_soon();
             state = lock(&self.state);
-            state.calling_back = None;
+            if communicator.is_some() {
+                (state.idle, state.caller) = (communicator, None);
+            }
         }
     }
 
@@ -352,13 +357,18 @@ impl Ticket {
         Arc::new(Self { member: Arc::clone(member), state, done: Condvar::new() })
     }
 
-    fn complete(self: &Arc<Self>, outcome: Outcome) {
+    /// Sets the outcome. Returns the functions that learn of it.
+    fn complete(&self, outcome: Outcome) -> Vec<Callback> {
         let mut state = lock(&self.state);
         state.outcome = Some(outcome);
         let callbacks = std::mem::take(&mut state.callbacks);
         drop(state);
         self.done.notify_all();
-        callbacks.into_iter().for_each(|callback| callback());
+        callbacks
+    }
+
+    /// Has the memory and objects of the call freed soon, if nobody has taken them.
+    fn release_soon(self: &Arc<Self>) {
         if lock(&self.state).kept.is_some() {
             let ticket = Arc::clone(self);
             release::soon(self.member.forks, Box::new(move || ticket.release()));

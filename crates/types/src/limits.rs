@@ -99,7 +99,7 @@ pub const FRAME_BYTES_MAX: usize = 2 * FRAME_BYTES;
 pub const CONTROL_BYTES_MAX: usize = 36 * 1024 * 1024;
 
 /// Bytes of a rank's `PeerInfo` (its addresses, host and version), which it sends when it joins.
-pub const PEER_INFO_BYTES_MAX: usize = 512;
+pub const PEER_INFO_BYTES_MAX: usize = 576;
 
 /// Addresses on which a rank listens beside those of its rails. Peers use them if they cannot use
 /// the first.

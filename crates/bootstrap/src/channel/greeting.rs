@@ -8,7 +8,7 @@ use crate::secret::Secret;
 
 /// The version of the control protocol. Ranks of different versions refuse each other. Every
 /// version keeps the layout of the greeting, which tells a foreign job from another version.
-pub(crate) const VERSION: u16 = 4;
+pub(crate) const VERSION: u16 = 5;
 
 pub(super) const GREETING_BYTES: usize = 32;
 const MAGIC: [u8; 8] = *b"ringfold";

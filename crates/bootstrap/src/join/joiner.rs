@@ -10,6 +10,7 @@ use tokio::time::{Instant, sleep};
 
 use super::error::JoinError;
 use crate::aborter::Aborter;
+use crate::arbiter::cut;
 use crate::channel::{Greeting, Purpose};
 use crate::dial::{Dial, Target};
 use crate::message::GroupFailure;
@@ -60,6 +61,7 @@ const LEFT_GRACE: Duration = Duration::from_secs(1);
 impl Parent {
     /// Tells the other members that this one, as `rank` of the group that is made, cannot join.
     pub(super) fn fail(&self, Rank(rank): Rank, reason: String) {
+        let reason = cut(reason);
         self.aborter.fail_group(GroupFailure { group: self.group, rank, reason });
     }
 
@@ -87,13 +89,14 @@ impl Parent {
         if let Some(GroupFailure { rank, reason, .. }) = aborter.state.group_failure(*group) {
             return Some(JoinError::Peer { peer: Rank(rank), reason });
         }
-        let has_left = |member: &Rank| {
-            if *member == aborter.rank() {
-                return aborter.is_over();
-            }
-            aborter.left_since(*member).is_some_and(|since| since >= LEFT_GRACE)
-        };
-        let member = members.iter().copied().find(has_left)?;
+        let own = aborter.rank();
+        if aborter.is_over() {
+            return Some(JoinError::ParentLeft { rank, member: own });
+        }
+        // Rank 0 of the group watches all and tells the others, who watch it alone.
+        let watched = if rank == Rank(0) { &members[..] } else { members.get(..1)? };
+        let has_left = |it: &Rank| aborter.left_since(*it).is_some_and(|since| since >= LEFT_GRACE);
+        let member = watched.iter().copied().find(|it| *it != own && has_left(it))?;
         Some(JoinError::ParentLeft { rank, member })
     }
 }

@@ -14,6 +14,7 @@ use tracing::instrument::WithSubscriber;
 
 use crate::acceptor::accept;
 use crate::address;
+use crate::arbiter::cut;
 use crate::channel::Purpose;
 use crate::control::{Control, Link};
 use crate::coordinator::{Coordinator, JoinQueue};
@@ -68,10 +69,13 @@ impl Control {
         let joined = Self::join_with(identity, secret, Ok(peer_info), options);
         // The coordinator tells the others of everything else.
         if let (Err(e), Some(parent)) = (&joined, parent)
-            && matches!(
-                e,
-                JoinError::System { .. } | JoinError::Descriptors { .. } | JoinError::Listen { .. }
-            )
+            && match e {
+                JoinError::System { .. }
+                | JoinError::Descriptors { .. }
+                | JoinError::Listen { .. } => true,
+                JoinError::ParentLeft { .. } => rank == Rank(0),
+                _ => false,
+            }
         {
             parent.fail(rank, Chain(e).to_string());
         }
@@ -81,7 +85,7 @@ impl Control {
     /// Tells the other ranks that this one cannot join, and the reason, so that they do not wait
     /// for it. Blocks until they know, for at most `limits::JOIN_NEWS_MS`.
     pub fn cannot_join(identity: Identity, secret: Secret, reason: String, options: Options) {
-        let rank = identity.rank;
+        let (rank, reason) = (identity.rank, cut(reason));
         if let Some(parent) = options.parent {
             return parent.fail(rank, reason);
         }
@@ -122,6 +126,8 @@ impl Control {
         let log = tracing::dispatcher::get_default(Clone::clone);
         runtime.spawn(async move {
             let joined = tokio::select! {
+                // Members may leave the parent group as soon as all have joined.
+                biased;
                 joined = joiner.join_job(rendezvous, peer_info).with_subscriber(log) => joined,
                 error = failure_of(parent, rank) => {
                     // Each of the others learns of it by the parent group too.
@@ -298,12 +304,12 @@ impl Joiner {
             Refusal::Invalid => JoinError::Invalid { rank, size },
             Refusal::Lost { rank } => JoinError::Lost { rank: Rank(rank) },
             Refusal::Failed { rank, reason } => {
-                JoinError::Peer { peer: Rank(rank), reason: crate::arbiter::cut(reason) }
+                JoinError::Peer { peer: Rank(rank), reason: cut(reason) }
             }
             Refusal::Missing { mut ranks, turned_away } => {
                 ranks.truncate(size);
                 let missing = ranks.into_iter().map(Rank).collect();
-                let turned_away = crate::arbiter::cut(turned_away);
+                let turned_away = cut(turned_away);
                 JoinError::Missing { size, missing, timeout, turned_away }
             }
         }

@@ -72,7 +72,7 @@ pub(crate) struct PriceSummary {
 }
 
 /// The first line: the version of the lines below, with the settings among them.
-const VERSION: &str = "1";
+const VERSION: &str = "2";
 
 /// Marks, in the line of RDMA networks, a rank whose data may not go by TCP.
 const WITHOUT_TCP: char = '-';
@@ -102,12 +102,11 @@ impl PeerInfo {
     }
 
     /// Encodes the information as lines of text: version, host, its name, shared memory, settings,
-    /// CPUs, cores, RDMA networks, prices, evidence and TCP addresses. Addresses that exceed the
-    /// limit are left out.
+    /// CPUs, cores, RDMA networks, prices, evidence and TCP addresses. The first address comes before
+    /// the host's name, which is cut. Further addresses that exceed the limit are left out.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let Self { host_id, shm, settings, cpus, cores, rdma, may_use_tcp, .. } = self;
         let Self { prices, evidence, .. } = self;
-        let host = &self.host[..self.host.floor_char_boundary(HOST_NAME_BYTES)];
         let summary = |it: &EvidenceSummary| {
             let mark = if it.is_of_use { "+" } else { "" };
             format!("{:x}:{}{mark}", it.digest, it.bytes)
@@ -116,12 +115,17 @@ impl PeerInfo {
         let without_tcp = if *may_use_tcp { "" } else { "-" };
         let cpus = Some(cpus.to_string()).filter(|list| list.len() <= CPUS_BYTES);
         let cpus = cpus.unwrap_or_default();
-        let mut text = format!(
-            "{VERSION}\n{host_id}\n{host}\n{shm}\n{settings}\n{cpus}\n{cores}\n\
-             {without_tcp}{rdma}\n{prices}\n{evidence}\n"
-        );
-        for address in &self.tcp {
-            let address = format!("{address} ");
+        let with_host = |host: &str| {
+            format!(
+                "{VERSION}\n{host_id}\n{host}\n{shm}\n{settings}\n{cpus}\n{cores}\n\
+                 {without_tcp}{rdma}\n{prices}\n{evidence}\n"
+            )
+        };
+        let addresses: Vec<_> = self.tcp.iter().map(|address| format!("{address} ")).collect();
+        let needed = with_host("").len() + addresses.first().map_or(0, String::len);
+        let room = PEER_INFO_BYTES_MAX.saturating_sub(needed).min(HOST_NAME_BYTES);
+        let mut text = with_host(&self.host[..self.host.floor_char_boundary(room)]);
+        for address in addresses {
             if text.len() + address.len() <= PEER_INFO_BYTES_MAX {
                 text += &address;
             }
@@ -163,9 +167,13 @@ impl PeerInfo {
     }
 }
 
+/// The text that `parse` reads. A character of the interface that is not printable ASCII is a
+/// question mark.
 impl fmt::Display for TcpAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}%{}", self.at, self.interface)
+        let plain = |it: char| if it.is_ascii_graphic() { it } else { '?' };
+        let interface: String = self.interface.chars().map(plain).take(INTERFACE_BYTES).collect();
+        write!(f, "{}%{interface}", self.at)
     }
 }
 
@@ -173,7 +181,7 @@ impl FromStr for TcpAddress {
     type Err = UnreadablePeerInfo;
 
     fn from_str(text: &str) -> Result<Self, UnreadablePeerInfo> {
-        let (at, interface) = text.split_once('%').ok_or(UnreadablePeerInfo)?;
+        let (at, interface) = text.rsplit_once('%').ok_or(UnreadablePeerInfo)?;
         let is_name = interface.len() <= INTERFACE_BYTES
             && interface.chars().all(|character| character.is_ascii_graphic());
         let at = at.parse().ok().filter(|_| is_name).ok_or(UnreadablePeerInfo)?;
@@ -284,27 +292,58 @@ mod tests {
     }
 
     #[test]
+    fn the_longest_information_keeps_an_address() {
+        let address = |port| {
+            let at = SocketAddr::from(([u16::MAX; 8], port));
+            TcpAddress { at, interface: "b\u{fc}ro-of-15-bytes".to_owned() }
+        };
+        let mut config = Config::default();
+        config.chunk_bytes = Some(usize::MAX);
+        let info = PeerInfo {
+            host_id: "b".repeat(54),
+            host: "n".repeat(64),
+            shm: "s".repeat(66),
+            settings: Settings::of(&config, None),
+            cpus: "0-31,64-95".parse().unwrap_or_default(),
+            cores: 65_535,
+            prices: PriceSummary { profile_bytes: PRICES_BYTES_MAX, ..PriceSummary::default() },
+            evidence: Some(EvidenceSummary {
+                digest: u64::MAX,
+                bytes: EVIDENCE_BYTES_MAX,
+                is_of_use: true,
+            }),
+            tcp: (65_532..=u16::MAX).map(address).collect(),
+            ..PeerInfo::default()
+        };
+        let bytes = info.encode();
+        assert!(bytes.len() <= PEER_INFO_BYTES_MAX, "{}", bytes.len());
+        let read = PeerInfo::decode(&bytes).unwrap();
+        assert_eq!(read.tcp[0].at, info.tcp[0].at);
+        assert_eq!(read.tcp[0].interface, "b?ro-of-15-byte");
+    }
+
+    #[test]
     fn nonsense_is_refused() {
         for bytes in [
             &b""[..],
             b"\xff",
-            b"1\na\nb",
-            b"1\na\nh\nb\nc d\n",
-            b"1\na\nh\nb\nc\n",
-            b"1\na\nh\nb\n0: 0: 0: 0:\n\n1\ne\n0:0:::0\n\n1.2.3.4",
-            b"1\na\nh\nb\n0: 0: 0: 0: 0: 0: 0: 0: 0: 0:\n\n1\ne\n0:0:::0\n1\n1.2.3.4:1%e",
-            b"1\na\nh\nb\n0: 0: 0: 0: 0: 0: 0: 0: 0: 0:\n\n1\ne\n0:0:::0\n1:9999\n1.2.3.4:1%e",
-            b"1\na\nh\nb\n0: 0: 0: 0: 0: 0: 0: 0: 0: 0:\n\n1\ne\n\n1:8192\n1.2.3.4:1%e",
-            b"1\na\nh\nb\n0: 0: 0: 0: 0: 0: 0: 0: 0: 0:\n\n1\ne\n0:0:::8193\n1:8192\n1.2.3.4:1%e",
-            b"1\na\nh\nb\n0: 0: 0: 0: 0: 0: 0: 0: 0: 0:\n\n1\ne\n0:0:x::0\n1:8192\n1.2.3.4:1%e",
-            b"1\na\nh\nb\n0: 0: 0: 0: 0: 0: 0: 0: 0: 0:\n\n1\ne\n0:0:::0:0\n1:8192\n1.2.3.4:1%e",
+            b"2\na\nb",
+            b"2\na\nh\nb\nc d\n",
+            b"2\na\nh\nb\nc\n",
+            b"2\na\nh\nb\n0: 0: 0: 0:\n\n1\ne\n0:0:::0\n\n1.2.3.4",
+            b"2\na\nh\nb\n0: 0: 0: 0: 0: 0: 0: 0: 0: 0:\n\n1\ne\n0:0:::0\n1\n1.2.3.4:1%e",
+            b"2\na\nh\nb\n0: 0: 0: 0: 0: 0: 0: 0: 0: 0:\n\n1\ne\n0:0:::0\n1:9999\n1.2.3.4:1%e",
+            b"2\na\nh\nb\n0: 0: 0: 0: 0: 0: 0: 0: 0: 0:\n\n1\ne\n\n1:8192\n1.2.3.4:1%e",
+            b"2\na\nh\nb\n0: 0: 0: 0: 0: 0: 0: 0: 0: 0:\n\n1\ne\n0:0:::8193\n1:8192\n1.2.3.4:1%e",
+            b"2\na\nh\nb\n0: 0: 0: 0: 0: 0: 0: 0: 0: 0:\n\n1\ne\n0:0:x::0\n1:8192\n1.2.3.4:1%e",
+            b"2\na\nh\nb\n0: 0: 0: 0: 0: 0: 0: 0: 0: 0:\n\n1\ne\n0:0:::0:0\n1:8192\n1.2.3.4:1%e",
         ] {
             assert_eq!(PeerInfo::decode(bytes), Err(UnreadablePeerInfo), "{bytes:?}");
         }
         let good =
-            b"1\na\nh\nb\n0: 0: 0: 0: 0: 0: 0: 0: 0: 0:\n\n1\ne\n0:0:::0\n1:8192\n1.2.3.4:1%e";
+            b"2\na\nh\nb\n0: 0: 0: 0: 0: 0: 0: 0: 0: 0:\n\n1\ne\n0:0:::0\n1:8192\n1.2.3.4:1%e";
         assert!(PeerInfo::decode(good).is_ok(), "the others lack one thing each");
-        let newer = [&b"2"[..], &good[VERSION.len()..]].concat();
+        let newer = [&b"3"[..], &good[VERSION.len()..]].concat();
         assert_eq!(PeerInfo::decode(&newer), Err(UnreadablePeerInfo), "another version");
     }
 }
