@@ -84,7 +84,6 @@ pub(super) fn is_known(name: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// What is said of variables, whose names are given without the prefix.
     /// The sentences about variables, whose names follow `PREFIX`.
     fn said(names: &[&str]) -> Vec<String> {
         unknown(&names.iter().map(|name| (format!("{PREFIX}{name}"), "1".to_owned())).collect())

@@ -464,11 +464,13 @@ class RingfoldBackend(Backend):
 
     def shutdown(self):
         """Leaves the group after the operations before it, in the background but for rank 0 of a
-        world. That has the store, by which others may just make a group, and waits for them to
-        leave the world, for a few seconds at most."""
+        world without unfinished operations. That has the store, by which others may just make a
+        group, and waits for them to leave the world, for a few seconds at most."""
         self._channels.close()
+        handles = [handle for operation in self._pending for handle in operation[0]]
+        is_idle = all(handle.is_completed() for handle in handles)
         try:
-            self._comm.close(wait=self._is_world and self.rank() == 0)
+            self._comm.close(wait=is_idle and self._is_world and self.rank() == 0)
         except errors.Error:
             # The operations have raised it, and the log has it.
             pass
