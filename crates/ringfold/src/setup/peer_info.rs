@@ -102,8 +102,8 @@ impl PeerInfo {
     }
 
     /// Encodes the information as lines of text: version, host, its name, shared memory, settings,
-    /// CPUs, cores, RDMA networks, prices, evidence and TCP addresses. The first address comes before
-    /// the host's name, which is cut. Further addresses that exceed the limit are left out.
+    /// CPUs, cores, RDMA networks, prices, evidence and TCP addresses. The host's name is cut where
+    /// the first address needs its room. Further addresses beyond the limit are left out.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let Self { host_id, shm, settings, cpus, cores, rdma, may_use_tcp, .. } = self;
         let Self { prices, evidence, .. } = self;
