@@ -33,8 +33,8 @@ pub fn intercept() -> Option<ExitCode> {
     } else if role == NODE_AGENT {
         Some(node_agent::run(args.next().and_then(|pid| pid.to_str()?.parse().ok())))
     } else if role == SENTINEL {
-        let agent = args.next().and_then(|pid| pid.to_str()?.parse().ok());
-        Some(sentinel::watch(agent, &args.next().unwrap_or_default().to_string_lossy()))
+        let pid = args.next().and_then(|pid| pid.to_str()?.parse().ok());
+        Some(sentinel::watch(pid, &args.next().unwrap_or_default().to_string_lossy()))
     } else if role == TRAMPOLINE {
         Some(trampoline::jump())
     } else {

@@ -31,13 +31,14 @@
 //! subreaper too, kills the processes that ranks have started. A node agent whose guardian dies
 //! ends the job on its host. If both are killed in the same moment, ringrun kills the processes
 //! that they leave on its own host. A sentinel on each host kills them even if ringrun is gone. It
-//! finds all processes that have the job in their environment.
+//! finds all processes that have their node agent in their environment, and spares those of other
+//! node agents.
 //!
 //! # The environment of a rank
 //! Each rank has `RINGFOLD_RANK`, `RINGFOLD_SIZE`, `RINGFOLD_LOCAL_RANK`, `RINGFOLD_LOCAL_SIZE`,
-//! `RINGFOLD_JOB` (16 hexadecimal digits, unique to this launch), `RINGFOLD_RENDEZVOUS`
-//! (address:port) and `RINGFOLD_SECRET_FD`, the number of an open file that holds the 32 bytes of
-//! the job's secret.
+//! `RINGFOLD_JOB` (16 hexadecimal digits, unique to this launch), `RINGFOLD_AGENT` (the job and the
+//! first rank of the node agent), `RINGFOLD_RENDEZVOUS` (address:port) and `RINGFOLD_SECRET_FD`,
+//! the number of an open file that holds the 32 bytes of the job's secret.
 #![forbid(unsafe_code)]
 
 mod admit;

@@ -1,8 +1,9 @@
 //! A process beside the ranks of a host. It ends the processes that they have started, if ringrun,
 //! guardian and node agent are killed in the same moment.
 //!
-//! It is no ancestor of these processes, so it finds them by the job in their environment. As a
-//! descendant of the node agent it ends with the job.
+//! It is no ancestor of these processes, so it finds them by the node agent in their environment.
+//! Other node agents of the job may run on the same host. As a descendant of the node agent it ends
+//! with the job.
 
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -12,32 +13,42 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{PidfdFlags, pidfd_open};
 
+use crate::message::HostOrder;
 use crate::process_tree::{self, DYING};
 use crate::stream::failed;
 
-/// The argument that makes a program a sentinel. The process number of its node agent and the name
-/// of the job follow.
+/// The argument that makes a program a sentinel. The process number of its node agent and the value
+/// of `AGENT` follow.
 pub(crate) const SENTINEL: &str = "--ringfold-sentinel";
+
+/// The variable that names the node agent of a rank, in the environment of the rank.
+pub(crate) const AGENT: &str = "RINGFOLD_AGENT";
+
+/// The value of `AGENT` for the ranks of `order`. No two node agents have the same first rank.
+pub(crate) fn agent_of(order: &HostOrder) -> String {
+    format!("{}-{}", order.job, order.ranks.first().copied().unwrap_or_default())
+}
 
 /// Starts the sentinel of this node agent.
 ///
 /// # Errors
 /// There is no process to have.
-pub(crate) fn start(job: &str) -> io::Result<()> {
-    let agent = std::process::id().to_string();
+pub(crate) fn start(order: &HostOrder) -> io::Result<()> {
+    let pid = std::process::id().to_string();
     let mut command = Command::new("/proc/self/exe");
-    command.args([SENTINEL, &agent, job]).env_remove("RINGFOLD_JOB");
+    command.args([SENTINEL, &pid, &agent_of(order)]).env_remove("RINGFOLD_JOB").env_remove(AGENT);
     // It holds no end of a pipe. A signal to the node agent's process group spares it.
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
     command.spawn().map(drop)
 }
 
-/// Waits until the node agent has ended. Then kills every process of the job.
-pub(crate) fn watch(agent: Option<u32>, job: &str) -> ExitCode {
-    if let Err(error) = until_the_end(agent.unwrap_or_default()) {
+/// Waits until the node agent with this process number has ended. Then kills every process that its
+/// ranks have started.
+pub(crate) fn watch(pid: Option<u32>, agent: &str) -> ExitCode {
+    if let Err(error) = until_the_end(pid.unwrap_or_default()) {
         return failed("ringrun: sentinel", &error, 1);
     }
-    let variable = format!("RINGFOLD_JOB={job}");
+    let variable = format!("{AGENT}={agent}");
     let until = Instant::now() + DYING;
     // A process that forks in this moment has a child that the next round finds.
     while process_tree::kill_all(|process| process.inherited(&variable)) > 0

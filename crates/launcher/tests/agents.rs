@@ -9,7 +9,9 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::process::Signal;
-use support::{Finished, Running, assert_gone, children, kill, mark, ringrun, run};
+use support::{
+    Finished, Folder, Running, assert_ended, assert_gone, children, kill, mark, ringrun, run,
+};
 
 /// A script in a directory of this test's own, removed with it.
 struct Script(PathBuf);
@@ -209,6 +211,33 @@ fn a_lost_host_is_named() {
     assert_eq!(done.code, 125, "{done:?}");
     assert!(done.last_line().starts_with("ringrun: host b is lost: "), "{done:?}");
     assert_gone(&mark);
+}
+
+/// Two node agents of a job share this host, and one of them is killed.
+#[test]
+fn a_lost_host_leaves_the_others_their_grace() {
+    let agent = Script::agent("grace");
+    let folder = Folder::new("grace");
+    let file = folder.0.join("end");
+    let script = format!(
+        "echo ready; until [ -e {} ]; do sleep 0.05; done; echo rank $RINGFOLD_RANK has ended",
+        file.display()
+    );
+    let args = ["--agent", agent.path(), "--rendezvous-addr", "127.0.0.1", "--grace", "30"];
+    let args = [&args[..], &["--host", "a,b", "sh", "-c", &script]].concat();
+    let mut job = Running::start(&mut ringrun(&args));
+    job.lines(2);
+    // A stopped guardian leaves the end of the processes to the sentinel.
+    let guardian = children(job.pid())[0];
+    let node_agent = children(guardian)[0];
+    let rank_and_sentinel = children(node_agent);
+    kill(guardian, Signal::STOP);
+    kill(node_agent, Signal::KILL);
+    assert_ended(&rank_and_sentinel);
+    kill(guardian, Signal::CONT);
+    std::fs::write(&file, "").unwrap();
+    let done = job.finish();
+    assert_eq!((done.code, &*done.out), (125, "ready\nready\nrank 1 has ended\n"), "{done:?}");
 }
 
 #[test]

@@ -18,9 +18,10 @@ use zeroize::Zeroizing;
 use super::relay::{Reports, read_stream, write_input};
 use crate::frame::encode;
 use crate::message::{HostOrder, RankOrder, Refusal, Up};
+use crate::sentinel::{self, AGENT};
 use crate::stream::Stream;
 use crate::trampoline::TRAMPOLINE;
-use crate::{affinity, descriptors, process_tree, sentinel};
+use crate::{affinity, descriptors, process_tree};
 
 /// The running ranks.
 #[derive(Debug, Default)]
@@ -53,7 +54,7 @@ impl Ranks {
             }
         };
         // Its lack matters only if three other processes are killed.
-        sentinel::start(&order.job).ok();
+        sentinel::start(order).ok();
         for ((rank, local_rank), cpus) in order.ranks.iter().zip(0..).zip(cpus) {
             let own = RankOrder { cpus, ..rank_order(order, *rank) };
             let pid = self.start_one(order, local_rank, own, *rank, reports).map_err(|error| {
@@ -136,6 +137,7 @@ fn command(order: &HostOrder, rank: u32, local_rank: u32) -> Command {
         .arg(TRAMPOLINE)
         .envs(pairs.map(|(name, value)| (OsString::from_vec(name), OsString::from_vec(value))))
         .env("RINGFOLD_JOB", &order.job)
+        .env(AGENT, sentinel::agent_of(order))
         .env("RINGFOLD_RENDEZVOUS", &order.rendezvous)
         .env("RINGFOLD_RANK", rank.to_string())
         .env("RINGFOLD_SIZE", order.size.to_string())

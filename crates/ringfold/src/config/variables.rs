@@ -9,7 +9,8 @@ const PREFIX: &str = "RINGFOLD_";
 
 /// The rest of the name of each variable of a program: settings, the launcher's variables, and
 /// those of torch.
-const KNOWN: [&str; 44] = [
+const KNOWN: [&str; 45] = [
+    "AGENT",
     "AGGREGATORS",
     "ALGO",
     "CHANNELS",
