@@ -2,10 +2,11 @@
 
 use std::io;
 use std::net::{IpAddr, ToSocketAddrs};
-use std::sync::Arc;
 use std::sync::mpsc::channel;
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
+use nix::unistd::{User, getuid};
 use ringfold_bootstrap::interface::interfaces;
 
 /// The longest time for the resolver to say that a name is one of this host. A name that takes
@@ -15,8 +16,9 @@ const RESOLVING: Duration = Duration::from_secs(2);
 /// The most names that are resolved at a time.
 const RESOLVERS_MAX: usize = 64;
 
-/// The file that lists the users of this host.
-const USERS: &str = "/etc/passwd";
+/// The name of this process's user, from all sources that the system asks, such as LDAP.
+static OWN_USER: LazyLock<Option<String>> =
+    LazyLock::new(|| User::from_uid(getuid()).ok().flatten().map(|user| user.name));
 
 /// Whether each of these hosts is this one, in any spelling: `NAME`, `USER@NAME` with the name of
 /// this process's user, or an address.
@@ -91,13 +93,7 @@ fn is_own(address: IpAddr, own: &[IpAddr]) -> bool {
 
 /// Whether this process runs as the user of this name.
 fn is_own_user(name: &str) -> bool {
-    let own = rustix::process::getuid().as_raw().to_string();
-    let users = std::fs::read(USERS).unwrap_or_default();
-    let users = String::from_utf8_lossy(&users);
-    users.lines().any(|user| {
-        let fields = user.split(':').collect::<Vec<_>>();
-        fields.first() == Some(&name) && fields.get(2) == Some(&&*own)
-    })
+    OWN_USER.as_deref() == Some(name)
 }
 
 #[cfg(test)]
