@@ -49,7 +49,7 @@ pub(crate) struct Args {
     #[arg(short = 'N', long = "run_cycles", default_value_t = 1)]
     #[arg(value_parser = whole::<0, CALLS_MAX>)]
     pub(crate) run_cycles: usize,
-    /// Checked calls per size; 0: no checks
+    /// Checked iterations per size; 0: no checks
     #[arg(short = 'c', long, default_value_t = 1, value_parser = whole::<0, CALLS_MAX>)]
     pub(crate) check: usize,
     /// sum, prod, min, max, avg, mulsum, another operation of ringfold, or all

@@ -30,6 +30,8 @@ pub struct CallBuffers {
     memory: Memory,
     /// Elements before the first of each buffer.
     unalign: usize,
+    /// Calls of a group.
+    calls: usize,
     /// Bytes from the output of one call of a group to that of the next.
     stride: usize,
     /// The latest uneven call, and the parts of its buffer.
@@ -71,7 +73,7 @@ impl CallBuffers {
             Kind::Registered => Memory::Registered([comm.alloc(input)?, comm.alloc(output)?]),
             Kind::Windows => Memory::Windows([comm.alloc(input)?, comm.alloc(output)?]),
         };
-        Ok(Self { memory, unalign, stride, parts: None })
+        Ok(Self { memory, unalign, calls, stride, parts: None })
     }
 
     /// Returns the output window, for calls in windows.
@@ -82,21 +84,24 @@ impl CallBuffers {
         }
     }
 
-    /// Writes inputs of their own for each `seed`, and garbage to the output. Returns the oracle
-    /// that knows the result.
+    /// Writes inputs of their own for each `seed`, and garbage to the outputs of all calls of a
+    /// group. Returns the oracle that knows the result.
     pub fn fill(&mut self, comm: &Communicator, call: &Call, in_place: bool, seed: u64) -> Oracle {
         let (rank, ranks) = (comm.rank(), comm.size());
         let oracle = Oracle::new(*call, ranks, seed);
-        let [input, output] = self.bytes_mut(call, buffer_bytes(call, ranks));
-        output.fill(GARBAGE);
         let bytes = call.data_type.bytes();
         // Messages and uneven parts stand in as broadcasts, and have inputs on all ranks.
         let len = call.input_len(ranks) * bytes;
-        if in_place {
-            let at = call.in_place_at(rank)[0] * bytes;
-            oracle.fill_input(rank, &mut output[at..at + len]);
-        } else {
+        let (input, outputs) = self.input_and_outputs(call, ranks);
+        if !in_place {
             oracle.fill_input(rank, &mut input[..len]);
+        }
+        for output in outputs {
+            output.fill(GARBAGE);
+            if in_place {
+                let at = call.in_place_at(rank)[0] * bytes;
+                oracle.fill_input(rank, &mut output[at..at + len]);
+            }
         }
         oracle
     }
@@ -107,8 +112,8 @@ impl CallBuffers {
         output.fill(0);
     }
 
-    /// Counts the wrong elements of this rank's result of `call`. [`fill`](Self::fill) returned the
-    /// oracle.
+    /// Counts the wrong elements of this rank's results of all calls of a group.
+    /// [`fill`](Self::fill) returned the oracle.
     #[must_use]
     pub fn count_wrong(
         &self,
@@ -122,16 +127,19 @@ impl CallBuffers {
             Memory::Ordinary([_, output]) => output,
             Memory::Registered([_, output]) | Memory::Windows([_, output]) => output,
         };
-        let output = &cast_slice::<_, u8>(output)[self.unalign * bytes..];
-        if let Test::Collective(_) = test {
-            let len = call.output_of(rank, comm.size()) * bytes;
-            let at = if in_place { call.in_place_at(rank)[1] * bytes } else { 0 };
-            return oracle.count_wrong(rank, &output[at..at + len]);
-        }
-        let wrong = |Expected { output: at, from, first }: Expected| {
-            oracle.count_wrong_part(from, first, &output[at.start * bytes..at.end * bytes])
+        let all = &cast_slice::<_, u8>(output)[self.unalign * bytes..];
+        let wrong_of = |output: &[u8]| -> usize {
+            if let Test::Collective(_) = test {
+                let len = call.output_of(rank, comm.size()) * bytes;
+                let at = if in_place { call.in_place_at(rank)[1] * bytes } else { 0 };
+                return oracle.count_wrong(rank, &output[at..at + len]);
+            }
+            let wrong = |Expected { output: at, from, first }: Expected| {
+                oracle.count_wrong_part(from, first, &output[at.start * bytes..at.end * bytes])
+            };
+            test.expected(call, comm).into_iter().map(wrong).sum()
         };
-        test.expected(call, comm).into_iter().map(wrong).sum()
+        (0..self.calls).map(|at| wrong_of(&all[at * self.stride..])).sum()
     }
 
     /// Makes `call` on the buffers, or what the test makes in its place. Blocks until this rank's
@@ -164,7 +172,7 @@ impl CallBuffers {
         comm.perform(call, buffers(call, rank, ranks, in_place, input, output))
     }
 
-    /// Makes `calls` such calls as one group. Blocks until this rank's part is done.
+    /// Makes such calls as one group. Blocks until this rank's part is done.
     ///
     /// # Errors
     /// Those of [`Communicator::group`].
@@ -173,19 +181,13 @@ impl CallBuffers {
         comm: &mut Communicator,
         (test, call): (Test, &Call),
         in_place: bool,
-        calls: usize,
     ) -> Result<(), Error> {
-        let (rank, ranks, stride) = (comm.rank(), comm.size(), self.stride);
+        let (rank, ranks) = (comm.rank(), comm.size());
         let (to, from) = neighbours(comm);
-        let bytes = buffer_bytes(call, ranks);
-        if bytes == 0 {
-            return Ok(());
-        }
-        let [input, output] = self.bytes_mut(call, calls * stride);
-        let input = &input[..bytes];
+        let (input, outputs) = self.input_and_outputs(call, ranks);
+        let input = &*input;
         comm.group(|group| {
-            for output in output.chunks_mut(stride) {
-                let output = &mut output[..bytes];
+            for output in outputs {
                 if test == Test::SendRecv {
                     group.send(input, to, 0);
                     group.recv(output, from, 0);
@@ -204,6 +206,22 @@ impl CallBuffers {
             let end = all.len().min(first + bytes);
             &mut all[first..end]
         })
+    }
+
+    /// Returns the input of `call`, and the output of each call of a group.
+    fn input_and_outputs(
+        &mut self,
+        call: &Call,
+        ranks: usize,
+    ) -> (&mut [u8], impl Iterator<Item = &mut [u8]>) {
+        let (bytes, calls, stride) = (buffer_bytes(call, ranks), self.calls, self.stride);
+        let [input, mut rest] = self.bytes_mut(call, calls * stride);
+        let outputs = (0..calls).map(move |_| {
+            let (output, others) = std::mem::take(&mut rest).split_at_mut(stride);
+            rest = others;
+            &mut output[..bytes]
+        });
+        (&mut input[..bytes], outputs)
     }
 
     /// Sends the input to the next rank, and receives the output from the previous one.
@@ -284,4 +302,55 @@ fn buffers<'b>(
 #[must_use]
 pub fn buffer_bytes(call: &Call, ranks: usize) -> usize {
     call.input_len(ranks).max(call.output_len(ranks)) * call.data_type.bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use ringfold::{Collective, DataType, ReduceOp, Wire, local};
+
+    use super::*;
+
+    fn call(collective: Collective, count: usize) -> (Test, Call) {
+        let (data_type, op, root, wire) = (DataType::F32, ReduceOp::Sum, Rank(0), Wire::Element);
+        let call = Call { collective, count, data_type, op, root, wire };
+        (Test::Collective(collective), call)
+    }
+
+    #[test]
+    fn each_call_of_a_group_is_checked() {
+        let (test, call) = call(Collective::AllReduce, 24);
+        let wrong = local::run(2, |comm| {
+            let mut buffers = CallBuffers::for_groups(comm, Kind::Ordinary, 100, 3, 1).unwrap();
+            let mut is_wrong = Vec::new();
+            for in_place in [false, true] {
+                let oracle = buffers.fill(comm, &call, in_place, 1);
+                // A plain call leaves two outputs of the group as they are.
+                buffers.perform(comm, (test, &call), in_place).unwrap();
+                is_wrong.push(buffers.count_wrong(comm, (test, &call), in_place, &oracle) > 0);
+                let oracle = buffers.fill(comm, &call, in_place, 2);
+                buffers.perform_group(comm, (test, &call), in_place).unwrap();
+                is_wrong.push(buffers.count_wrong(comm, (test, &call), in_place, &oracle) > 0);
+            }
+            is_wrong
+        });
+        assert_eq!(wrong.unwrap(), [[true, false, true, false]; 2]);
+    }
+
+    #[test]
+    fn a_group_without_bytes_makes_its_calls() {
+        let (test, call) = call(Collective::Barrier, 0);
+        let times = local::run(2, |comm| {
+            let mut buffers = CallBuffers::for_groups(comm, Kind::Ordinary, 0, 2, 0).unwrap();
+            if comm.rank() == Rank(1) {
+                std::thread::sleep(Duration::from_millis(100));
+            }
+            let begin = Instant::now();
+            buffers.perform_group(comm, (test, &call), false).unwrap();
+            (begin, Instant::now())
+        });
+        let [(_, end), (begin, _)] = times.unwrap()[..] else { unreachable!("two ranks") };
+        assert!(end >= begin, "a barrier waits for the other rank");
+    }
 }

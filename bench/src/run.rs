@@ -179,8 +179,8 @@ impl<'a> Runner<'a> {
         Ok((percentile(&mut times, 0.5), percentile(&mut times, 0.99)))
     }
 
-    /// Checks the requested number of calls, up to the first wrong one. Returns its number of wrong
-    /// elements on all ranks.
+    /// Checks the requested number of iterations, up to the first wrong one. Returns its number of
+    /// wrong elements on all ranks.
     fn check(&mut self, call: &Call, in_place: bool) -> Result<Option<u64>, Error> {
         if self.test == Test::SendRecv && in_place {
             // As in nccl-tests: this half is another run with two buffers.
@@ -189,7 +189,7 @@ impl<'a> Runner<'a> {
         let mut total = None;
         for _ in 0..self.args.check {
             let oracle = self.fill(call, in_place);
-            self.perform(call, in_place)?;
+            self.perform_iteration(call, in_place)?;
             let own = self.buffers.count_wrong(self.comm, (self.test, call), in_place, &oracle);
             let mut wrong = [own as u64];
             self.comm.all_reduce(&mut wrong, ReduceOp::Sum)?;
@@ -215,9 +215,9 @@ impl<'a> Runner<'a> {
     fn perform_iteration(&mut self, call: &Call, in_place: bool) -> Result<(), Error> {
         match self.args.agg_iters {
             1 => self.perform(call, in_place),
-            calls => {
+            _ => {
                 let call = (self.test, &self.own(call));
-                self.buffers.perform_group(self.comm, call, in_place, calls)
+                self.buffers.perform_group(self.comm, call, in_place)
             }
         }
     }
