@@ -1,7 +1,10 @@
 //! `ringfold plan` from the command line: its output and its errors.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use ringfold_collectives::Algorithm;
 use ringfold_types::Collective;
@@ -203,10 +206,13 @@ fn a_supposed_network_changes_the_estimates() {
 #[test]
 fn large_jobs_are_answered_soon() {
     for (ranks, is_sampled) in [("1000", false), ("10000", true)] {
-        let start = std::time::Instant::now();
-        let text = printed(&["plan", "allreduce", "-n", ranks]);
+        let arguments = ["plan", "allreduce", "-n", ranks];
+        // A busy machine may delay the first line of a run. It does not delay that of each run.
+        let mut runs = (0..3).map(|_| timed(&arguments));
+        let soon = runs.find(|(_, first, all)| *first < *all / 4);
+        let Some((text, _, all)) = soon else { panic!("{ranks} ranks: the first line is late") };
         // The schedules of all ranks would take many times as long.
-        assert!(start.elapsed() < std::time::Duration::from_secs(60), "{ranks} ranks");
+        assert!(all < Duration::from_secs(60), "{ranks} ranks: {all:?}");
         let sample = text.lines().nth(1).unwrap();
         assert_eq!(sample.ends_with("of the ranks, a sample"), is_sampled, "{text}");
         let ring = text.lines().find(|line| line[2..].starts_with("ring ")).unwrap();
@@ -270,6 +276,20 @@ fn invalid_arguments_are_refused_with_the_reason() {
         assert!(error.contains(reason), "{arguments}: {error}");
         assert!(output.stdout.is_empty(), "{arguments}");
     }
+}
+
+/// The output of a run, with the times to its first line and to its end.
+fn timed(arguments: &[&str]) -> (String, Duration, Duration) {
+    let begin = Instant::now();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ringfold"));
+    let mut child = command.args(arguments).stdout(Stdio::piped()).spawn().unwrap();
+    let mut out = BufReader::new(child.stdout.take().unwrap());
+    let mut text = String::new();
+    out.read_line(&mut text).unwrap();
+    let first = begin.elapsed();
+    out.read_to_string(&mut text).unwrap();
+    assert!(child.wait().unwrap().success(), "{arguments:?}: {text}");
+    (text, first, begin.elapsed())
 }
 
 fn printed(arguments: &[&str]) -> String {
