@@ -69,11 +69,8 @@ class RingfoldBackend(Backend):
     def _run(self, name, opts, inputs, outputs, calls, finish=None):
         """Makes the calls: a method and its arguments each. Returns a handle of all, or None if
         they are done."""
-        if profiler._is_profiler_enabled:
-            return profiled(name, inputs, lambda: self._make(opts, outputs, calls, finish))
-        return self._make(opts, outputs, calls, finish)
-
-    def _make(self, opts, outputs, calls, finish):
+        event = begin_event(name, inputs) if profiler._is_profiler_enabled else None
+        work = None
         if copies.pairs:
             finish = with_replaced(outputs, finish)
         self._count += 1
@@ -86,16 +83,18 @@ class RingfoldBackend(Backend):
             handles = [
                 call(*arguments, **names, async_op=is_async) for call, arguments, names in calls
             ]
+            if is_async:
+                work = self._keep(Work(handles, outputs, finish))
+            elif finish is not None:
+                finish()
         except errors.Error as error:
             raise as_torch(error) from error
         finally:
             if has_limit:
                 self._comm.set_timeout(self._seconds)
-        if not is_async:
-            if finish is not None:
-                finish()
-            return None
-        return self._keep(Work(handles, outputs, finish))
+            if event is not None:
+                end_event(event, work)
+        return work
 
     def _keep(self, work):
         """Notes an operation in the background until its calls are done. The calls keep their
@@ -103,7 +102,7 @@ class RingfoldBackend(Backend):
         pending = self._pending
         while pending and all(handle.is_completed() for handle in pending[0][0]):
             pending.popleft()
-        pending.append((work._handles, weakref.ref(work)))
+        pending.append((work._handles, work._finish and weakref.ref(work)))
         if self._coalesced is not None:
             self._coalesced.append(work)
         return work
@@ -320,20 +319,16 @@ class RingfoldBackend(Backend):
         call = (self._comm.all_to_all_v, (place(source), place(memory)), names)
         return self._run("all_to_all", opts, [input], [output], [call], finish)
 
-    def _equal_rows(self, tensor, name):
-        """The rows of each rank, which must be equally many."""
-        rows, size = tensor.shape[0] if tensor.dim() else 1, self.size()
-        if rows % size:
-            raise ValueError(
-                f"Tensor's dim 0 does not divide equally across group size: the {name} has "
-                f"{rows} rows, for {size} ranks"
-            )
-        return rows // size
-
     def _splits(self, tensor, splits, name):
         """The bytes of each rank's rows."""
         rows, size = tensor.shape[0] if tensor.dim() else 1, self.size()
-        splits = splits or [self._equal_rows(tensor, name)] * size
+        if not splits:
+            if rows % size:
+                raise ValueError(
+                    f"Tensor's dim 0 does not divide equally across group size: the {name} has "
+                    f"{rows} rows, for {size} ranks"
+                )
+            return [tensor.nbytes // size] * size
         if len(splits) != size or sum(splits) != rows:
             raise ValueError(
                 f"Split sizes doesn't match total dim 0 size: the {name} has {rows} rows, and "
@@ -395,10 +390,16 @@ class RingfoldBackend(Backend):
         return self._message("recv", tensors, receive, finish)
 
     def _message(self, name, tensors, start, finish=None):
+        event = begin_event(name, tensors) if profiler._is_profiler_enabled else None
+        work = None
         if copies.pairs and name == "recv":
             finish = with_replaced(tensors, finish)
-        make = lambda: self._keep(Work([start()], list(tensors), finish))
-        return profiled(name, tensors, make) if profiler._is_profiler_enabled else make()
+        try:
+            work = self._keep(Work([start()], list(tensors), finish))
+        finally:
+            if event is not None:
+                end_event(event, work)
+        return work
 
     def recv_anysource(self, tensors, tag=0):
         return self.recv(tensors, None, tag)
@@ -453,8 +454,8 @@ class RingfoldBackend(Backend):
 
     def _wait_for_pending_works(self):
         for handles, work in list(self._pending):
-            # Without results to copy, nobody may have kept it.
-            (work() or Work(handles, [])).wait()
+            # Nobody may have kept one without results to copy.
+            (work and work() or Work(handles, [])).wait()
 
     def abort(self):
         reason = f"rank {self.rank()} aborted its process group"
@@ -477,18 +478,17 @@ class RingfoldBackend(Backend):
         _backends.discard(self)
 
 
-def profiled(name, tensors, make):
-    """Makes calls within an event of torch's profiler, which ends when they are done."""
-    event = torch.autograd._record_function_with_args_enter(f"ringfold:{name}", *tensors)
-    work = None
-    try:
-        work = make()
-    finally:
-        if work is None:
-            torch.autograd._record_function_with_args_exit(event)
-        else:
-            torch.ops.profiler._call_end_callbacks_on_jit_fut(event, work.get_future())
-    return work
+def begin_event(name, tensors):
+    """Begins an event of torch's profiler."""
+    return torch.autograd._record_function_with_args_enter(f"ringfold:{name}", *tensors)
+
+
+def end_event(event, work):
+    """Ends an event, as soon as the work in the background is done if there is any."""
+    if work is None:
+        torch.autograd._record_function_with_args_exit(event)
+    else:
+        torch.ops.profiler._call_end_callbacks_on_jit_fut(event, work.get_future())
 
 
 def with_replaced(outputs, finish):
