@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ringfold_types::{Rank, limits};
+use rustix::io::Errno;
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
@@ -123,6 +124,10 @@ impl<'a> Dial<'a> {
         let share = self.pause * (self.target.rank.0 % 16) / 16;
         let until = Instant::now() + self.pause + share;
         let is_elsewhere = self.warn_at.is_none() && self.is_elsewhere();
+        if let Some(source) = self.lack().filter(|_| self.warn_at.is_none()) {
+            let (rank, action) = (self.target.rank, "connect to the coordinator");
+            return Err(JoinError::System { rank, action, source });
+        }
         if until >= self.target.deadline || is_elsewhere {
             return Err(self.give_up());
         }
@@ -191,6 +196,17 @@ impl<'a> Dial<'a> {
 
     fn is_telling(&self) -> bool {
         self.worst.as_ref().is_some_and(|worst| worst.cause.weight() >= 2)
+    }
+
+    /// The system's error if this process, or its host, has no descriptor for a connection.
+    fn lack(&self) -> Option<io::Error> {
+        let Some(Failure { cause: Cause::Handshake(HandshakeError::Io(e)), .. }) = &self.worst
+        else {
+            return None;
+        };
+        let code = e.raw_os_error()?;
+        let lacks = [Errno::MFILE, Errno::NFILE].map(Errno::raw_os_error).contains(&code);
+        lacks.then(|| io::Error::from_raw_os_error(code))
     }
 
     /// Whether the launcher listens in another network: nobody listens at its address on this
