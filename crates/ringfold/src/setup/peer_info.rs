@@ -297,8 +297,7 @@ mod tests {
             let at = SocketAddr::from(([u16::MAX; 8], port));
             TcpAddress { at, interface: "b\u{fc}ro-of-15-bytes".to_owned() }
         };
-        let mut config = Config::default();
-        config.chunk_bytes = Some(usize::MAX);
+        let config = Config { chunk_bytes: Some(usize::MAX), ..Config::default() };
         let info = PeerInfo {
             host_id: "b".repeat(54),
             host: "n".repeat(64),
