@@ -84,7 +84,7 @@ class RingfoldBackend(Backend):
                 call(*arguments, **names, async_op=is_async) for call, arguments, names in calls
             ]
             if is_async:
-                work = self._keep(Work(handles, outputs, finish))
+                work = self._keep(Work(handles, outputs, finish, ended(event)))
             elif finish is not None:
                 finish()
         except errors.Error as error:
@@ -92,8 +92,8 @@ class RingfoldBackend(Backend):
         finally:
             if has_limit:
                 self._comm.set_timeout(self._seconds)
-            if event is not None:
-                end_event(event, work)
+            if event is not None and work is None:
+                torch.autograd._record_function_with_args_exit(event)
         return work
 
     def _keep(self, work):
@@ -395,10 +395,10 @@ class RingfoldBackend(Backend):
         if copies.pairs and name == "recv":
             finish = with_replaced(tensors, finish)
         try:
-            work = self._keep(Work([start()], list(tensors), finish))
+            work = self._keep(Work([start()], list(tensors), finish, ended(event)))
         finally:
-            if event is not None:
-                end_event(event, work)
+            if event is not None and work is None:
+                torch.autograd._record_function_with_args_exit(event)
         return work
 
     def recv_anysource(self, tensors, tag=0):
@@ -483,12 +483,14 @@ def begin_event(name, tensors):
     return torch.autograd._record_function_with_args_enter(f"ringfold:{name}", *tensors)
 
 
-def end_event(event, work):
-    """Ends an event, as soon as the work in the background is done if there is any."""
-    if work is None:
-        torch.autograd._record_function_with_args_exit(event)
-    else:
-        torch.ops.profiler._call_end_callbacks_on_jit_fut(event, work.get_future())
+def ended(event):
+    """What ends an event, if there is one, in any thread. A future has the state of this thread's
+    profiler."""
+    if event is None:
+        return None
+    future = torch.futures.Future()
+    torch.ops.profiler._call_end_callbacks_on_jit_fut(event, future)
+    return lambda: future.set_result(None)
 
 
 def with_replaced(outputs, finish):

@@ -28,18 +28,20 @@ class Work(distributed._Work):
     """An operation of some calls in the background.
 
     `finish` copies results to where the user wants them. It runs once, at the latest when the calls
-    are done, whether or not anybody has kept this handle.
+    are done, whether or not anybody has kept this handle. `ended` runs behind it, or behind the
+    failure of a call, and also before a wait ends.
     """
 
-    def __init__(self, handles, tensors, finish=None):
+    def __init__(self, handles, tensors, finish=None, ended=None):
         super().__init__()
         self._handles = handles
         self._tensors = tensors
         self._finish = finish
+        self._ended = ended
         self._error = None
         self._lock = threading.Lock()
         self._future = None
-        if finish is not None:
+        if finish is not None or ended is not None:
             self._at_end(self._complete)
 
     def _at_end(self, function):
@@ -62,6 +64,8 @@ class Work(distributed._Work):
             for handle in self._handles:
                 handle.wait(seconds)
         except Exception as error:
+            # Completes what is done.
+            self.is_completed()
             raise as_torch(error) from error
         self._complete()
         if self._error is not None:
@@ -69,16 +73,18 @@ class Work(distributed._Work):
         return True
 
     def _complete(self):
-        """Copies the results of calls that are done, unless a call has failed."""
+        """Copies the results of calls that are done, unless a call has failed, and ends."""
         # Another thread may copy them just now.
-        if self._finish is not None:
+        if self._finish is not None or self._ended is not None:
             with self._lock:
                 try:
                     if self._finish is not None and self._failure() is None:
                         self._finish()
                 except Exception as error:
                     self._error = error
-                self._finish = None
+                if self._ended is not None:
+                    self._ended()
+                self._finish = self._ended = None
 
     def _failure(self):
         """The first exception of the calls, or None."""
