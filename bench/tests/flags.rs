@@ -1,5 +1,5 @@
-//! The flags of the perf programs from the command line: what they do, and what is refused before
-//! any rank starts.
+//! The flags of the perf programs from the command line: their effects, and the errors that come
+//! before any rank starts.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::path::{Path, PathBuf};

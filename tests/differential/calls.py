@@ -142,7 +142,7 @@ class Maker:
         reduced = lambda parts: oracle.result(  # noqa: E731
             kind, op, parts, scales, group.roundings, are_whole
         )
-        # The first block that this rank gets, and what it is.
+        # The first block that this rank gets, and its contents.
         output = {
             "all_reduce": lambda: (0, reduced(inputs)),
             "reduce": lambda: (0, reduced(inputs)) if me == root else None,

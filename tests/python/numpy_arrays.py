@@ -85,7 +85,7 @@ flags = numpy.array([rank == 0])
 comm.all_reduce((flags.ctypes.data, 1), op="lor", dtype=numpy.bool_)
 assert flags.all()
 
-# Whatever holds pointers, or may hold some, stays where it is.
+# Memory that holds pointers, or may hold some, stays where it is.
 objects = numpy.array([[rank] * 3, {"rank": rank}, "text %d" % rank], dtype=object)
 records = numpy.zeros(3, dtype=[("rank", "i4"), ("what", "O")])
 gapped = numpy.zeros(3, dtype=[("rank", "i4"), ("what", "O"), ("end", "i4")])

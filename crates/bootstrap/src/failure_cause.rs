@@ -47,8 +47,8 @@ pub enum FailureCause {
         /// The cause as that rank reported it.
         cause: String,
     },
-    /// A point-to-point message failed: it differs from what its receiver expects, or takes too
-    /// long. Its sender may have left since.
+    /// A point-to-point message failed: its tag, type or length is not that of the receive, or it
+    /// takes too long. Its sender may have left since.
     Message {
         /// The rank that noticed it.
         from: RankOnHost,

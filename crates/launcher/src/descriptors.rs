@@ -35,7 +35,7 @@ pub(crate) fn check() -> io::Result<()> {
     Ok(())
 }
 
-/// What a user can do about a shortage, in parentheses after the action that failed.
+/// The remedy of a shortage, in parentheses after the action that failed.
 pub(crate) fn remedy(error: &io::Error) -> &'static str {
     match error.raw_os_error().map(Errno::from_raw_os_error) {
         Some(Errno::MFILE) => " (raise the limit of open files: ulimit -n)",

@@ -1,4 +1,4 @@
-//! What ringrun gets from the program that starts it: signal masks, streams, limits, a directory.
+//! The inheritance of ringrun from its parent process: signal masks, streams, limits, a directory.
 
 #![allow(clippy::unwrap_used, reason = "also in what the tests share")]
 
@@ -145,7 +145,7 @@ fn an_interrupt_does_not_wait_for_a_reader() {
         let begin = Instant::now();
         support::kill(child.id(), Signal::INT);
         let status = child.wait().unwrap();
-        // Three seconds, and what a busy machine adds.
+        // Three seconds, with slack for a busy machine.
         assert!(begin.elapsed() < Duration::from_secs(7), "{:?}", begin.elapsed());
         assert_eq!(status.code(), Some(130));
         drop(read);

@@ -146,7 +146,7 @@ pub(crate) fn take_over(
 /// The content of a capsule whose tensor nobody has taken over.
 struct Lent<'c> {
     tensor: &'c Dl,
-    /// The whole structure, and what frees it.
+    /// The whole structure, which `deleter` frees.
     managed: NonNull<c_void>,
     deleter: Option<Deleter>,
     /// The name of the capsule after the tensor is taken over.

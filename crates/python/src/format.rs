@@ -13,7 +13,7 @@ use crate::element::Element;
 /// The reason why elements cannot move.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// The format, and what in it are pointers.
+    /// The format, and the name of its parts that are pointers.
     Pointers(String, &'static str),
     /// The format is not known to hold plain data.
     Unknown(String),

@@ -53,7 +53,7 @@ pub(crate) fn forked() {
 /// The communicators that have not left their groups. The end of the process waits for them.
 static OPEN: Mutex<Vec<Arc<Member>>> = Mutex::new(Vec::new());
 
-/// A call that waits for the worker, and what learns of its end.
+/// A call that waits for the worker, and the ticket that gets its outcome.
 type Job = (Box<dyn FnOnce(&mut Communicator) -> Outcome + Send>, Arc<Ticket>);
 
 /// A communicator and its calls.

@@ -93,7 +93,7 @@ impl Parent {
         if aborter.is_over() {
             return Some(JoinError::ParentLeft { rank, member: own });
         }
-        // Rank 0 of the group watches all and tells the others, who watch it alone.
+        // Rank 0 of the group watches all members and tells the others. They watch rank 0 alone.
         let watched = if rank == Rank(0) { &members[..] } else { members.get(..1)? };
         let has_left = |it: &Rank| aborter.left_since(*it).is_some_and(|since| since >= LEFT_GRACE);
         let member = watched.iter().copied().find(|it| *it != own && has_left(it))?;
