@@ -28,6 +28,8 @@ const RENAMED: &[(&str, &str)] = &[
     ("size", "ringfold_comm_size"),
     ("split", "ringfold_comm_split"),
     ("subset", "ringfold_comm_subset"),
+    // C numbers the ranks of the subset itself, and its wait does not watch a parent.
+    ("subset_with_store", "ringfold_init_with_store"),
 ];
 
 /// Methods without a function, all of which tell or set the way of a call and not its result.

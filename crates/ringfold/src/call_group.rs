@@ -106,7 +106,7 @@ impl Communicator {
     /// let results = local::run(3, |comm| {
     ///     let (rank, size) = (comm.rank().0, comm.size() as u32);
     ///     let data = [rank; 1000];
-    ///     let mut from = vec![[9; 1000]; size as usize];
+    ///     let mut from = vec![[9_u32; 1000]; size as usize];
     ///     let mut sums = [[1.0_f32, 2.0], [3.0, 4.0]];
     ///     comm.group(|group| {
     ///         for peer in 0..size {

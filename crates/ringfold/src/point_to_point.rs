@@ -151,7 +151,7 @@ impl Communicator {
     ///
     /// let from = local::run(3, |comm| {
     ///     let (rank, size) = (comm.rank().0, comm.size() as u32);
-    ///     let mut from = [0];
+    ///     let mut from = [0_u32];
     ///     let (next, previous) = (Rank((rank + 1) % size), Rank((rank + size - 1) % size));
     ///     comm.send_recv(&[rank], next, &mut from, previous, 0).unwrap();
     ///     from[0]

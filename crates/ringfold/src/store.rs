@@ -260,7 +260,9 @@ mod tests {
         ] {
             // Each pair has a store of its own.
             let found = with_parent(|mut comm, _| {
-                comm.barrier().unwrap();
+                // An abort may reach the others before their barrier ends.
+                let met = comm.barrier();
+                assert!(is_abort || met.is_ok(), "{met:?}");
                 if comm.rank() == Rank(1) {
                     if is_abort {
                         comm.abort("a test");
