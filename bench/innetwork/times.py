@@ -2,9 +2,11 @@
 
 from install import Missing  # from ../peers
 
-# The least share of the ideal gain, and the most share of recursive doubling's time.
+# The least share of the ideal gain, and the most shares of the times of recursive doubling and a
+# tree.
 GAIN_WANTED = 0.93
 LATENCY_WANTED = 0.75
+LOSS_WANTED = 1.5
 
 
 def ideal_gain(hosts):

@@ -95,7 +95,9 @@ fn rescue(comm: &Communicator, state: &State, failure: &Failure) -> io::Result<(
         FailureCause::Died { who } => vec![who.rank],
         FailureCause::Silent { ranks, .. } => ranks.iter().map(|it| it.rank).collect(),
         // The next job would fail in the same way.
-        FailureCause::Mismatch { .. } | FailureCause::Message { .. } => return Ok(()),
+        FailureCause::Mismatch { .. }
+        | FailureCause::Message { .. }
+        | FailureCause::Tags { .. } => return Ok(()),
         _ => Vec::new(),
     };
     let survivors = (0..comm.size()).map(Rank::at).filter(|rank| !lost.contains(rank));

@@ -134,7 +134,11 @@ pub mod errors {
     pub use ringfold_transport::tcp::{ConnectError as TcpError, ListenError};
 }
 
-/// Compiles and runs the programs of the README.
+/// Compiles the programs of the README and of the pages, and runs those that one rank can.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
-struct Readme;
+#[doc = include_str!("../../../docs/embedding.md")]
+#[doc = include_str!("../../../docs/groups.md")]
+#[doc = include_str!("../../../docs/point-to-point.md")]
+#[doc = include_str!("../../../docs/uneven.md")]
+struct Pages;

@@ -203,8 +203,8 @@ impl Communicator {
     /// Reduces all ranks' buffers and leaves this rank's part of the result in its part of
     /// `buffer`; the rest of the buffer stays as it was. All ranks give the same counts.
     ///
-    /// The operands are combined in rank order. Sums of short floats are rounded once. So every run
-    /// gives the same bits.
+    /// Operands combine as in [`reduce_scatter`](Self::reduce_scatter). Every run with the same
+    /// ranks, counts and settings gives the same bits.
     ///
     /// # Errors
     /// As for [`all_gather_v`](Self::all_gather_v). [`Error::Argument`] also if `op` does not fit
