@@ -12,7 +12,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 /// A process of this host or of another one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct LocalProcess {
     number: u32,
     /// The digest of the host and the PID namespace in which the number has its meaning.
@@ -33,6 +33,12 @@ impl LocalProcess {
         let digest = digest.finalize();
         let number = if namespace == 0 { 0 } else { std::process::id() };
         Self { number, space: std::array::from_fn(|at| digest[at]) }
+    }
+
+    /// A process of this host and PID namespace.
+    #[cfg(test)]
+    pub(crate) fn numbered(number: u32) -> Self {
+        Self { number, ..Self::own() }
     }
 
     /// Waits until the process has ended. Waits for ever if it is this process, or one whose end
@@ -76,7 +82,7 @@ mod tests {
 
     fn sleeper() -> (Child, LocalProcess) {
         let child = Command::new("sleep").arg("1000").spawn().unwrap();
-        let process = LocalProcess { number: child.id(), ..LocalProcess::own() };
+        let process = LocalProcess::numbered(child.id());
         (child, process)
     }
 

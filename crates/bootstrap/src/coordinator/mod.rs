@@ -241,7 +241,7 @@ impl Coordinator {
     ) {
         turned_away.note_duplicate(from, request.rank);
         if self.duplicates.len() < self.hosts.len() {
-            self.duplicates.insert(request.process);
+            self.duplicates.insert((request.local, request.rank));
         }
         if self.links.len() + self.duplicates.len() >= self.hosts.len() {
             self.doubtful.get_or_insert_with(|| Instant::now() + NEWS);

@@ -50,7 +50,7 @@ pub(crate) struct Coordinator {
     pub(super) events: mpsc::Receiver<Event>,
     pub(super) event_tx: mpsc::Sender<Event>,
     pub(super) writers: JoinSet<()>,
-    /// The tasks that read from connections and watch processes.
+    /// The tasks that read from connections.
     readers: JoinSet<()>,
     /// The latest contribution of each rank to an exchange, with the number of the exchange.
     pub(super) contributions: BTreeMap<u32, (u64, Vec<u8>)>,
@@ -64,8 +64,9 @@ pub(crate) struct Coordinator {
     /// The ranks whose connections ended while others were missing, and until when they may join
     /// again.
     pub(super) may_rejoin: BTreeMap<u32, Instant>,
-    /// The processes that came as the rank of another process.
-    pub(super) duplicates: BTreeSet<ProcessId>,
+    /// The processes that came as the rank of another process, with that rank. One that tries again
+    /// counts once.
+    pub(super) duplicates: BTreeSet<(LocalProcess, u32)>,
     /// When missing ranks count as the ranks that those processes should have been.
     pub(super) doubtful: Option<Instant>,
     /// The reason why the ranks cannot join.
@@ -137,12 +138,22 @@ pub(super) struct Lost {
     /// Whether the connection timed out. Otherwise it was closed or reset.
     pub(super) is_cut: bool,
     pub(super) is_extended: bool,
+    /// The task that watches the process.
+    _watch: JoinSet<()>,
 }
 
 impl Lost {
-    pub(super) fn new(is_cut: bool) -> Self {
-        let limit = if is_cut { CUT_RETURN } else { RETURN };
-        Self { until: Instant::now() + limit, is_cut, is_extended: false }
+    pub(super) fn new(is_cut: bool, watch: JoinSet<()>) -> Self {
+        Self { until: Self::limit(is_cut), is_cut, is_extended: false, _watch: watch }
+    }
+
+    /// Gives the rank its time again, once.
+    pub(super) fn extend(&mut self) {
+        (self.until, self.is_extended) = (Self::limit(self.is_cut), true);
+    }
+
+    fn limit(is_cut: bool) -> Instant {
+        Instant::now() + if is_cut { CUT_RETURN } else { RETURN }
     }
 }
 
@@ -296,14 +307,17 @@ impl Coordinator {
         self.processes.get(&rank).is_some_and(|(id, _)| id == process)
     }
 
-    /// Reports the end of a rank's process, if it is on this host.
-    pub(super) fn watch_process(&mut self, rank: u32) {
-        let Some((_, process)) = self.processes.get(&rank).copied() else { return };
-        let event_tx = self.event_tx.clone();
-        self.readers.spawn(async move {
-            process.ended().await;
-            event_tx.send(Event::Ended(rank)).await.unwrap_or_default();
-        });
+    /// Reports the end of a rank's process, if it is on this host, until the set is dropped.
+    pub(super) fn watch_process(&self, rank: u32) -> JoinSet<()> {
+        let mut watch = JoinSet::new();
+        if let Some((_, process)) = self.processes.get(&rank).copied() {
+            let event_tx = self.event_tx.clone();
+            watch.spawn(async move {
+                process.ended().await;
+                event_tx.send(Event::Ended(rank)).await.unwrap_or_default();
+            });
+        }
+        watch
     }
 
     pub(super) fn broadcast_message(&self, message: &FromCoordinator) {

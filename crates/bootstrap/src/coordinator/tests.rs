@@ -1,7 +1,9 @@
 //! A control connection times out. Both of its ends live, or one of them is gone.
 
+use std::fs;
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr};
+use std::process::Command as Program;
 use std::time::Duration;
 
 use tokio::net::TcpStream;
@@ -53,10 +55,15 @@ struct Fixture {
 
 impl Fixture {
     fn new() -> Self {
+        Self::with(request(1))
+    }
+
+    /// Rank 1 has joined by this request.
+    fn with(request_1: JoinRequest) -> Self {
         let (mut coordinator, own) = Coordinator::new(2, request(0), Duration::ZERO, None);
         let (outbox, inbox) = mpsc::unbounded_channel();
         coordinator.connections = 1;
-        coordinator.add_rank(request(1), RankLink { connection: 1, outbox, marks: None });
+        coordinator.add_rank(request_1, RankLink { connection: 1, outbox, marks: None });
         let return_port = ReturnPort::reserve(IP, greeting(), SECRET).unwrap();
         let return_ticket = return_port.return_ticket(1);
         coordinator.return_port = Some(return_port);
@@ -149,6 +156,33 @@ fn a_connection_that_is_cut_between_living_ends_is_made_again() {
             fixture.exchanges(&rank).await;
         });
     }
+}
+
+#[test]
+fn nobody_watches_the_process_of_a_rank_that_has_come_back() {
+    let mut process = Program::new("sleep").arg("1000").spawn().unwrap();
+    run(async {
+        let local = LocalProcess::numbered(process.id());
+        let watches = || {
+            let entries = fs::read_dir("/proc/self/fdinfo").unwrap().flatten();
+            let infos = entries.filter_map(|entry| fs::read_to_string(entry.path()).ok());
+            let line = format!("Pid:\t{}", process.id());
+            infos.filter(|info| info.lines().any(|it| it == line)).count()
+        };
+        let wait_for = async |count| {
+            while watches() != count {
+                sleep(Duration::from_millis(5)).await;
+            }
+        };
+        let mut fixture = Fixture::with(JoinRequest { local, ..request(1) });
+        fixture.cut_at_the_coordinator().await;
+        wait_for(1).await;
+        let rank = Cut::new(fixture.return_ticket);
+        fixture.exchanges(&rank).await;
+        wait_for(0).await;
+    });
+    process.kill().unwrap();
+    process.wait().unwrap();
 }
 
 #[test]

@@ -330,8 +330,7 @@ impl Coordinator {
                 if !has_left && !self.dead.contains(&rank) && agreement.is_present(Rank(rank)) =>
             {
                 tracing::debug!("the connection of rank {rank} broke");
-                self.lost.insert(rank, Lost::new(is_cut));
-                self.watch_process(rank);
+                self.lost.insert(rank, Lost::new(is_cut, self.watch_process(rank)));
                 Vec::new()
             }
             _ => self.declare_lost(agreement, rank, is_cut),
@@ -361,7 +360,7 @@ impl Coordinator {
         for lost in self.lost.values_mut() {
             // If this process was stopped, no rank could reconnect.
             if !lost.is_extended && now > lost.until + LATE {
-                *lost = Lost { is_extended: true, ..Lost::new(lost.is_cut) };
+                lost.extend();
             }
         }
         let (gone, lost): (BTreeMap<_, _>, _) =
