@@ -127,13 +127,15 @@ fn socket(place: SocketAddr) -> io::Result<Socket> {
 }
 
 /// Listens on a free port of that address, with room for the connections of many ranks.
-/// `Rendezvous::Listening` takes the socket, which does not block.
+/// `Rendezvous::Listening` takes the socket, which does not block. The callback of
+/// `show_connections` gets it.
 ///
 /// # Errors
 /// No port is free, or the address is not this host's.
 pub fn listen_at(ip: IpAddr) -> io::Result<std::net::TcpListener> {
     let (socket, _) = reserve(ip)?;
     socket.listen(BACKLOG)?;
+    show(socket.as_fd());
     Ok(socket.into())
 }
 

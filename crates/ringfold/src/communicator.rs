@@ -175,16 +175,18 @@ impl Communicator {
         mut parent: Option<Parent>,
     ) -> Result<Self, Error> {
         let config = config.bounded();
-        let (id, join_timeout) = share_id(&config, store, place, parent.as_ref())?;
-        if let Some(parent) = &mut parent {
-            let [group @ .., _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _] =
-                id.secret().derive(&["nonce"]);
-            parent.group = u128::from_le_bytes(group);
-        }
-        show_connections(close_in_children);
-        let rest = Config { join_timeout, ..(*config).clone() }.bounded();
-        let parts = Self::join_id(&rest, &id, place, parent)?;
-        Ok(Self::new(&config, parts))
+        let waiting = parent.clone();
+        share_id(&config, store, place, waiting.as_ref(), |id, join_timeout| {
+            if let Some(parent) = &mut parent {
+                let [group @ .., _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _] =
+                    id.secret().derive(&["nonce"]);
+                parent.group = u128::from_le_bytes(group);
+            }
+            show_connections(close_in_children);
+            let rest = Config { join_timeout, ..(*config).clone() }.bounded();
+            let parts = Self::join_id(&rest, &id, place, parent)?;
+            Ok(Self::new(&config, parts))
+        })
     }
 
     /// Joins the ranks of `id`, which may be some of a `parent` group. Rank 0 takes the socket that

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ringfold_bootstrap::{JoinError, Parent};
-use ringfold_types::Rank;
+use ringfold_types::{Chain, Rank};
 
 use crate::config::Config;
 use crate::error::Error;
@@ -14,6 +14,10 @@ use crate::unique_id::UniqueId;
 
 /// The beginning of every key, with the version of the keys and values.
 const PREFIX: &str = "ringfold/1";
+
+/// The beginning of the value that stands in place of an id if rank 0 has failed. Its reason
+/// follows.
+const FAILED: &str = "failed: ";
 
 /// The shortest and the longest pause between two looks at a key. It is an eighth of the wait.
 const PAUSES: (Duration, Duration) = (Duration::from_micros(100), Duration::from_millis(20));
@@ -61,17 +65,19 @@ impl<S: KeyValueStore + ?Sized> KeyValueStore for &mut S {
     }
 }
 
-/// Shares a fresh unique id among the `size` ranks of a store. Rank 0 makes and publishes it, and
-/// the other ranks wait for it. Returns the id, and the time that is left for joining.
+/// Shares a fresh unique id among the `size` ranks of a store, which then `join` by it in the time
+/// that is left. Rank 0 makes and publishes it, and the other ranks wait for it. If rank 0 fails,
+/// it publishes the reason.
 ///
 /// Each rank counts its groups in the store, so the n-th of one rank meets the n-th of the others.
 /// The ranks may be some of a `parent` group.
-pub(crate) fn share_id(
+pub(crate) fn share_id<T>(
     config: &Config,
     mut store: impl KeyValueStore,
     (rank, size): (Rank, usize),
     parent: Option<&Parent>,
-) -> Result<(UniqueId, Duration), Error> {
+    join: impl FnOnce(UniqueId, Duration) -> Result<T, Error>,
+) -> Result<T, Error> {
     if rank.index() >= size {
         return Err(InitError::from(JoinError::Invalid { rank, size }).into());
     }
@@ -87,9 +93,15 @@ pub(crate) fn share_id(
     store.set(&joins, next.as_bytes()).map_err(failed("set", &joins))?;
     let key = format!("{PREFIX}/id/{count}");
     if rank == Rank(0) {
-        let id = UniqueId::new(config)?;
-        store.set(&key, id.to_string().as_bytes()).map_err(failed("set", &key))?;
-        return Ok((id, config.join_timeout));
+        let joined = UniqueId::new(config).and_then(|id| {
+            store.set(&key, id.to_string().as_bytes()).map_err(failed("set", &key))?;
+            join(id, config.join_timeout)
+        });
+        if let Err(error) = &joined {
+            let told = store.set(&key, format!("{FAILED}{}", Chain(error)).as_bytes());
+            told.unwrap_or_else(|e| tracing::debug!("rank 0 told nobody that it failed: {e}"));
+        }
+        return joined;
     }
     let text = match parent {
         None => store.wait(&key, config.join_timeout).map_err(failed("wait for", &key))?,
@@ -108,8 +120,12 @@ pub(crate) fn share_id(
             thread::sleep((waited / 8).clamp(PAUSES.0, PAUSES.1));
         },
     };
+    if let Some(reason) = text.strip_prefix(FAILED.as_bytes()) {
+        let reason = String::from_utf8_lossy(reason).into_owned();
+        return Err(InitError::from(JoinError::Peer { peer: Rank(0), reason }).into());
+    }
     let id = parse_id(&text).map_err(failed("read", &key))?;
-    Ok((id, config.join_timeout.saturating_sub(began.elapsed())))
+    join(id, config.join_timeout.saturating_sub(began.elapsed()))
 }
 
 fn parse(text: &[u8]) -> Result<u32, StoreError> {
@@ -316,6 +332,32 @@ mod tests {
         let (error, source) = failure(foreign, 1);
         assert!(error.starts_with("rank 1 cannot read the key \"ringfold/1/id/0\""), "{error}");
         assert!(source.starts_with("not a unique id"), "{source}");
+    }
+
+    #[test]
+    fn the_others_learn_at_once_why_rank_0_failed() {
+        let fails = |name: &str, rank_0: &Config, is_late: bool| {
+            let (mut store, began) = (Memory::default(), Instant::now());
+            let join = |config: &Config, rank| {
+                let joined = Communicator::init_with_store(config, store.clone(), Rank(rank), 2);
+                joined.expect_err("nobody joins").to_string()
+            };
+            let (first, other) = thread::scope(|scope| {
+                let other = (!is_late).then(|| scope.spawn(|| join(&config(600), 1)));
+                let first = join(rank_0, 0);
+                let other = other.map(|other| other.join().unwrap());
+                (first, other.unwrap_or_else(|| join(&config(600), 1)))
+            });
+            assert!(began.elapsed() < Duration::from_secs(60), "{name}: it waited too long");
+            let start = format!("rank 0 cannot join: {first}");
+            assert!(other.starts_with(&start), "{name}: {first} / {other}");
+            assert!(store.get("ringfold/1/id/0").unwrap().unwrap().starts_with(b"failed: "));
+        };
+        let socket_ifname = Some("no-interface".to_owned());
+        let unsuitable = Config { socket_ifname, ..config(600) };
+        fails("before it has an id", &unsuitable, false);
+        // Nobody joins rank 0 in time, and rank 1 comes after that.
+        fails("after it has published its id", &config(1), true);
     }
 
     #[test]

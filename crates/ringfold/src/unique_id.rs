@@ -5,7 +5,8 @@ use std::net::{SocketAddr, TcpListener};
 use std::str::FromStr;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use ringfold_bootstrap::{Secret, listen_at};
+use ringfold_bootstrap::{Secret, listen_at, show_connections};
+use ringfold_transport::{Process, close_in_children};
 
 use crate::config::Config;
 use crate::error::Error;
@@ -58,6 +59,17 @@ struct Id {
     secret: Secret,
     /// In the process that made the id, the socket that listens at the address until rank 0 joins.
     listener: Mutex<Option<TcpListener>>,
+    process: Process,
+}
+
+impl Drop for Id {
+    fn drop(&mut self) {
+        // A child made by `fork` has closed the socket, and its number may be that of another file.
+        if !self.process.is_this() {
+            let listener = self.listener.get_mut().unwrap_or_else(PoisonError::into_inner);
+            std::mem::forget(listener.take());
+        }
+    }
 }
 
 /// The ids that this process has made. Rank 0 may read its id from the text, as other ranks do.
@@ -73,10 +85,12 @@ impl UniqueId {
     ///
     /// [`Communicator::init_with_id`]: crate::Communicator::init_with_id
     pub fn new(config: &Config) -> Result<Self, Error> {
+        show_connections(close_in_children);
         let listener = listen_at(id_address(config)?).map_err(InitError::UniqueId)?;
         let address = listener.local_addr().map_err(InitError::UniqueId)?;
         let secret = Secret::generate().map_err(InitError::UniqueId)?;
-        let id = Arc::new(Id { address, secret, listener: Mutex::new(Some(listener)) });
+        let (listener, process) = (Mutex::new(Some(listener)), Process::this());
+        let id = Arc::new(Id { address, secret, listener, process });
         let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
         made.retain(|id| id.strong_count() > 0);
         made.push(Arc::downgrade(&id));
@@ -95,6 +109,9 @@ impl UniqueId {
 
     /// Takes the socket that listens for rank 0, if this process made the id and has not used it.
     pub(crate) fn take_listener(&self) -> Option<TcpListener> {
+        if !self.0.process.is_this() {
+            return None;
+        }
         self.0.listener.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
@@ -135,7 +152,10 @@ impl FromStr for UniqueId {
         let secret = Some(secret.as_bytes()).filter(|digits| digits.len() == SECRET_DIGITS);
         let secret = secret.and_then(Secret::parse).ok_or(InvalidUniqueId::Malformed)?;
         let made = Self::made(address, &secret);
-        let other = || Self(Arc::new(Id { address, secret, listener: Mutex::new(None) }));
+        let other = || {
+            let (listener, process) = (Mutex::new(None), Process::this());
+            Self(Arc::new(Id { address, secret, listener, process }))
+        };
         Ok(made.unwrap_or_else(other))
     }
 }
@@ -159,8 +179,15 @@ pub enum InvalidUniqueId {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
+    use std::io::{Read as _, Write as _};
+    use std::os::fd::AsRawFd as _;
+    use std::time::Duration;
+
+    use ringfold_transport::fork_for_test;
     use rustix::io::Errno;
     use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with, sockopt};
+    use rustix::process::{Pid, WaitOptions, waitpid};
 
     use super::*;
 
@@ -199,6 +226,35 @@ mod tests {
         assert_eq!(bind(), Ok(()));
         let other = format!("ringfold-id-1/{}/{}", id.address(), "a5".repeat(32));
         assert_eq!(other.parse::<UniqueId>().unwrap().secret().to_hex().as_str(), "a5".repeat(32));
+    }
+
+    #[test]
+    fn a_child_made_by_fork_keeps_no_port_and_closes_no_other_file() {
+        let id = UniqueId::new(&Config::default()).unwrap();
+        let (address, text) = (id.address(), id.to_string());
+        let number = id.0.listener.lock().unwrap().as_ref().unwrap().as_raw_fd();
+        let (mut released, mut release) = std::io::pipe().unwrap();
+        let child = fork_for_test(move || {
+            assert!(id.take_listener().is_none() && text.parse::<UniqueId>().is_ok());
+            // The lowest free number may be that of the socket.
+            let mut files = vec![];
+            while files.last().is_none_or(|file: &File| file.as_raw_fd() < number) {
+                files.push(File::open("/dev/null").unwrap());
+            }
+            drop(id);
+            assert!(files.iter().all(|file| file.metadata().is_ok()), "a file is closed");
+            released.read_exact(&mut [0]).unwrap();
+        });
+        // The handler in the child may run a moment later.
+        let is_free = (0..2_000).any(|_| {
+            std::thread::sleep(Duration::from_millis(5));
+            TcpListener::bind(address).is_ok()
+        });
+        release.write_all(&[0]).unwrap();
+        let child = Pid::from_raw(child.unwrap().try_into().unwrap());
+        let (_, status) = waitpid(child, WaitOptions::empty()).unwrap().unwrap();
+        assert!(is_free, "the child listens");
+        assert_eq!(status.exit_status(), Some(0));
     }
 
     #[test]
