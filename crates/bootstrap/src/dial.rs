@@ -17,7 +17,7 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use crate::address;
 use crate::blocking::lookup;
-use crate::channel::{Greeting, HandshakeError, Reader, VERSION, Writer, initiate};
+use crate::channel::{BUILD, Greeting, HandshakeError, Reader, VERSION, Writer, initiate};
 use crate::join::JoinError;
 use crate::secret::{Secret, WAYS_TO_SHARE};
 
@@ -246,6 +246,9 @@ impl<'a> Dial<'a> {
             Cause::Handshake(HandshakeError::Version(theirs)) => {
                 JoinError::Version { rank, place, ours: VERSION, theirs }
             }
+            Cause::Handshake(HandshakeError::Build(theirs)) => {
+                JoinError::Build { rank, place, ours: *BUILD, theirs }
+            }
             Cause::Handshake(HandshakeError::Size(theirs)) => {
                 JoinError::SizeMismatch { rank, place, ours, theirs }
             }
@@ -337,7 +340,7 @@ impl Cause {
             Self::Handshake(HandshakeError::NotRingfold | HandshakeError::OtherJob) => 1,
             Self::Name(_) => 2,
             Self::Handshake(HandshakeError::WrongSecret) => 3,
-            Self::Handshake(HandshakeError::Version(_)) => 4,
+            Self::Handshake(HandshakeError::Version(_) | HandshakeError::Build(_)) => 4,
             Self::Handshake(HandshakeError::Size(_)) => 5,
         }
     }

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::channel::HandshakeError;
+use crate::channel::{BUILD, HandshakeError};
 use crate::secret::WAYS_TO_SHARE;
 
 /// The most addresses that are named for one cause. Further ones are only counted.
@@ -19,6 +19,7 @@ struct Tally {
     all: u32,
     wrong_secret: Cause,
     version: Cause,
+    build: Cause,
     size: Cause,
     duplicate: Cause,
 }
@@ -28,8 +29,8 @@ struct Tally {
 struct Cause {
     attempts: u32,
     from: Vec<IpAddr>,
-    /// The version, size or rank of the latest attempt; 0 for a wrong secret.
-    theirs: u32,
+    /// The version, build, size or rank of the latest attempt; 0 for a wrong secret.
+    theirs: u64,
 }
 
 impl TurnedAway {
@@ -39,8 +40,9 @@ impl TurnedAway {
         let mut tally = self.tally();
         match cause {
             HandshakeError::WrongSecret => tally.wrong_secret.add(from, 0),
-            HandshakeError::Version(theirs) => tally.version.add(from, u32::from(*theirs)),
-            HandshakeError::Size(theirs) => tally.size.add(from, *theirs),
+            HandshakeError::Version(theirs) => tally.version.add(from, u64::from(*theirs)),
+            HandshakeError::Build(theirs) => tally.build.add(from, *theirs),
+            HandshakeError::Size(theirs) => tally.size.add(from, u64::from(*theirs)),
             HandshakeError::Io(_)
             | HandshakeError::NotRingfold
             | HandshakeError::OtherJob
@@ -58,7 +60,7 @@ impl TurnedAway {
 
     /// Counts a process that came as a rank which another process is.
     pub(crate) fn note_duplicate(&self, from: SocketAddr, rank: u32) {
-        self.tally().duplicate.add(from, rank);
+        self.tally().duplicate.add(from, u64::from(rank));
     }
 
     /// An explanation of missing ranks, with advice. Empty if no rejected connection explains them.
@@ -81,6 +83,14 @@ impl TurnedAway {
             format!(
                 "spoke version {version} of the control protocol: start every rank with the same \
                  ringfold"
+            ),
+        );
+        let (build, own) = (tally.build.theirs, *BUILD);
+        add(
+            &tally.build,
+            format!(
+                "had build {build:016x} of ringfold, not {own:016x}: start every rank with the \
+                 same build"
             ),
         );
         let size = tally.size.theirs;
@@ -106,7 +116,7 @@ impl TurnedAway {
 }
 
 impl Cause {
-    fn add(&mut self, from: SocketAddr, theirs: u32) {
+    fn add(&mut self, from: SocketAddr, theirs: u64) {
         self.attempts = self.attempts.saturating_add(1);
         self.theirs = theirs;
         let ip = from.ip().to_canonical();

@@ -1,16 +1,26 @@
 //! The first bytes on a control connection, in the clear and of fixed length.
 
 use std::io;
+use std::sync::LazyLock;
 
 use sha2::{Digest, Sha256};
+use tokio::io::{AsyncRead, AsyncReadExt};
 
 use crate::secret::Secret;
 
 /// The version of the control protocol. Ranks of different versions refuse each other. Every
-/// version keeps the layout of the greeting, which tells a foreign job from another version.
-pub(crate) const VERSION: u16 = 5;
+/// version keeps the layout of the greeting's head, which tells a foreign job from another version.
+pub(crate) const VERSION: u16 = 6;
 
-pub(super) const GREETING_BYTES: usize = 32;
+/// The digest of the sources that define the messages of this module's connections. Ranks compare
+/// the sources of all other messages when they have joined.
+pub(crate) static BUILD: LazyLock<u64> = LazyLock::new(|| {
+    let digest = Sha256::digest([ringfold_types::SOURCES, crate::SOURCES].concat());
+    digest.iter().take(8).fold(0, |build, byte| build << 8 | u64::from(*byte))
+});
+
+const HEAD_BYTES: usize = 32;
+pub(super) const GREETING_BYTES: usize = HEAD_BYTES + 8;
 const MAGIC: [u8; 8] = *b"ringfold";
 /// The values of the greeting's side byte, for the side that connected and the side that listened.
 /// So an echo of our own greeting is no valid answer.
@@ -26,6 +36,7 @@ pub struct Greeting {
     size: u32,
     /// A digest of the job's name.
     job: [u8; 16],
+    build: u64,
 }
 
 /// The purpose of a connection.
@@ -54,6 +65,8 @@ pub(crate) enum HandshakeError {
     NotRingfold,
     #[error("it speaks version {0} of the control protocol, not {VERSION}")]
     Version(u16),
+    #[error("it has build {:016x} of ringfold, not {:016x}", .0, *BUILD)]
+    Build(u64),
     #[error("it belongs to another job")]
     OtherJob,
     #[error("it was started as one of {0} ranks")]
@@ -69,7 +82,8 @@ impl Greeting {
         let [job @ .., _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _]: [u8; 32] =
             Sha256::digest(job.as_bytes()).into();
         let size = u32::try_from(size).unwrap_or(u32::MAX);
-        Self { version: VERSION, purpose: purpose as u8, side: CALL, size, job }
+        let (purpose, side, build) = (purpose as u8, CALL, *BUILD);
+        Self { version: VERSION, purpose, side, size, job, build }
     }
 
     /// The bytes on the wire.
@@ -81,7 +95,8 @@ impl Greeting {
         bytes[10] = self.purpose;
         bytes[11] = self.side;
         bytes[12..16].copy_from_slice(&self.size.to_le_bytes());
-        bytes[16..].copy_from_slice(&self.job);
+        bytes[16..HEAD_BYTES].copy_from_slice(&self.job);
+        bytes[HEAD_BYTES..].copy_from_slice(&self.build.to_le_bytes());
         bytes
     }
 
@@ -92,10 +107,23 @@ impl Greeting {
         let (version, rest) = rest.split_first_chunk()?;
         let ([purpose, side], rest) = rest.split_first_chunk()?;
         let (size, rest) = rest.split_first_chunk()?;
+        let (job, build) = rest.split_first_chunk()?;
         let (version, size) = (u16::from_le_bytes(*version), u32::from_le_bytes(*size));
-        let (purpose, side) = (*purpose, *side);
-        let greeting = Self { version, purpose, side, size, job: rest.try_into().ok()? };
-        (*magic == MAGIC).then_some(greeting)
+        let (purpose, side, job) = (*purpose, *side, *job);
+        let build = u64::from_le_bytes(build.try_into().ok()?);
+        (*magic == MAGIC).then_some(Self { version, purpose, side, size, job, build })
+    }
+
+    /// Reads the other side's greeting. That of another version has its head alone.
+    pub(super) async fn read<S: AsyncRead + Unpin>(from: &mut S) -> Result<Self, HandshakeError> {
+        let mut bytes = [0; GREETING_BYTES];
+        from.read_exact(&mut bytes[..HEAD_BYTES]).await?;
+        let head = Self::decode(&bytes).ok_or(HandshakeError::NotRingfold)?;
+        if head.version != VERSION {
+            return Ok(head);
+        }
+        from.read_exact(&mut bytes[HEAD_BYTES..]).await?;
+        Self::decode(&bytes).ok_or(HandshakeError::NotRingfold)
     }
 
     /// The same greeting, from the side that listened.
@@ -124,11 +152,18 @@ impl Greeting {
             Err(HandshakeError::OtherJob)
         } else if them.version != self.version {
             Err(HandshakeError::Version(them.version))
+        } else if them.build != self.build {
+            Err(HandshakeError::Build(them.build))
         } else if them.size != self.size {
             Err(HandshakeError::Size(them.size))
         } else {
             Ok(())
         }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn with_build(self, build: u64) -> Self {
+        Self { build, ..self }
     }
 
     #[cfg(test)]

@@ -1,8 +1,8 @@
 //! A connection between two processes of a job that trust nobody else. A greeting in the clear
 //! comes first, then a Noise handshake with the job's secret, then encrypted messages.
 //!
-//! The greeting holds version, purpose, job and size, so that an error can name a mismatch. The
-//! listener appends a fresh random number (the challenge) to its own. The handshake binds both:
+//! The greeting holds version, purpose, job, size and build, so that an error can name a mismatch.
+//! The listener appends a fresh random number (the challenge) to its own. The handshake binds both:
 //! nobody can alter them, and a recorded handshake fails on another connection. Until the handshake
 //! ends, both sides read a fixed number of bytes into fixed memory.
 
@@ -20,8 +20,9 @@ mod greeting;
 pub use frames::{Assembler, BadFrame};
 pub(crate) use frames::{Reader, Writer};
 pub use greeting::Greeting;
-pub(crate) use greeting::{HandshakeError, Purpose, VERSION};
+pub(crate) use greeting::{BUILD, HandshakeError, Purpose, VERSION};
 
+#[cfg(test)]
 use greeting::GREETING_BYTES;
 
 const NOISE: &str = "Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s";
@@ -40,9 +41,7 @@ pub(crate) async fn initiate<S: AsyncRead + AsyncWrite + Unpin>(
     secret: &Secret,
 ) -> Result<StatelessTransportState, HandshakeError> {
     stream.write_all(&us.encode()).await?;
-    let mut greeting = [0; GREETING_BYTES];
-    stream.read_exact(&mut greeting).await?;
-    us.check_answer(&Greeting::decode(&greeting).ok_or(HandshakeError::NotRingfold)?)?;
+    us.check_answer(&Greeting::read(stream).await?)?;
     let mut challenge = [0; CHALLENGE_BYTES];
     stream.read_exact(&mut challenge).await?;
 
@@ -65,9 +64,7 @@ pub(crate) async fn respond<S: AsyncRead + AsyncWrite + Unpin>(
     us: &Greeting,
     secret: &Secret,
 ) -> Result<StatelessTransportState, HandshakeError> {
-    let mut greeting = [0; GREETING_BYTES];
-    stream.read_exact(&mut greeting).await?;
-    let them = Greeting::decode(&greeting).ok_or(HandshakeError::NotRingfold)?;
+    let them = Greeting::read(stream).await?;
     let mut challenge = [0; CHALLENGE_BYTES];
     getrandom::fill(&mut challenge).map_err(io::Error::other)?;
     stream.write_all(&[&us.answer().encode()[..], &challenge].concat()).await?;

@@ -58,6 +58,11 @@ fn every_mismatch_has_its_own_error() {
         (Err(HandshakeError::Version(theirs)), Err(HandshakeError::Version(VERSION)))
             if theirs == VERSION + 1
     ));
+    assert!(matches!(
+        meet(job("j", 4).with_build(!*BUILD), SECRET),
+        (Err(HandshakeError::Build(theirs)), Err(HandshakeError::Build(ours)))
+            if (theirs, ours) == (!*BUILD, *BUILD)
+    ));
     // Both sides report a foreign job, even if its version and size differ too.
     assert!(matches!(
         meet(job("k", 5).with_version(VERSION + 1), SECRET),

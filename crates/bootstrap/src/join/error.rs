@@ -79,6 +79,21 @@ pub enum JoinError {
         /// The version of rank 0.
         theirs: u16,
     },
+    /// Rank 0, or the launcher, was built from other sources.
+    #[error(
+        "{place} has build {theirs:016x} of ringfold, rank {rank} build {ours:016x}: start every \
+         rank, and ringrun, with the same build"
+    )]
+    Build {
+        /// This rank.
+        rank: Rank,
+        /// The address of the peer that has another build.
+        place: String,
+        /// The digest of the sources of this rank.
+        ours: u64,
+        /// The digest of the sources of the peer.
+        theirs: u64,
+    },
     /// Rank 0 was started with another number of ranks.
     #[error(
         "rank {rank} was started as one of {ours} ranks, {place} as one of {theirs}: \

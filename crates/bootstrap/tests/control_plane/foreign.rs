@@ -3,13 +3,16 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
 /// The length of the greeting that a rank sends first.
-pub(crate) const GREETING_BYTES: usize = 32;
+pub(crate) const GREETING_BYTES: usize = 40;
+/// The place of the digest of the sender's sources in its greeting.
+const BUILD: Range<usize> = 32..40;
 /// The length of the first handshake message.
 pub(crate) const FIRST_BYTES: usize = 48;
 /// The length of the random number that a listener sends after its greeting.
@@ -96,6 +99,30 @@ pub(crate) fn half_broken(to: u16) -> Foreign {
             std::mem::forget(server);
         } else {
             std::io::copy(&mut server, &mut client).unwrap_or_default();
+        }
+    })
+}
+
+/// A proxy to a port of the loopback address. Each side takes the other for the build `build`.
+pub(crate) fn of_other_build(to: u16, build: u64) -> Foreign {
+    Foreign::new(move |mut client| {
+        let Ok(mut server) = TcpStream::connect(("127.0.0.1", to)) else { return };
+        let pass = |from: &mut TcpStream, into: &mut TcpStream| {
+            let mut greeting = [0; GREETING_BYTES];
+            from.read_exact(&mut greeting)?;
+            greeting[BUILD].copy_from_slice(&build.to_le_bytes());
+            into.write_all(&greeting)
+        };
+        let passed = pass(&mut client, &mut server).and_then(|()| pass(&mut server, &mut client));
+        if passed.is_ok() {
+            let (mut from, mut into) = (client.try_clone().unwrap(), server.try_clone().unwrap());
+            let up = thread::spawn(move || {
+                std::io::copy(&mut from, &mut into).unwrap_or_default();
+                into.shutdown(Shutdown::Write).unwrap_or_default();
+            });
+            std::io::copy(&mut server, &mut client).unwrap_or_default();
+            client.shutdown(Shutdown::Write).unwrap_or_default();
+            up.join().unwrap();
         }
     })
 }

@@ -11,7 +11,7 @@ use ringfold_bootstrap::{Control, ExchangeError, Identity, JoinError, Rendezvous
 use ringfold_types::{Chain, Rank, limits};
 use rustix::process::Signal;
 
-use crate::foreign::{Proxy, half_broken};
+use crate::foreign::{Proxy, half_broken, of_other_build};
 use crate::world::{Job, TIME_LIMIT, common_cause, free_port, leave};
 
 fn peer_infos(size: usize) -> Vec<Vec<u8>> {
@@ -184,6 +184,30 @@ fn another_version_is_reported() {
 }
 
 #[test]
+fn another_build_is_refused_on_both_sides_with_both_builds() {
+    let job = Job::new(2).timeout(Duration::from_secs(2));
+    let coordinator = job.spawn(0);
+    let proxy = of_other_build(job.ports[0], 0xfeed);
+    let mut other = job.clone();
+    other.ports = vec![proxy.port];
+    let error = other.join(1).unwrap_err();
+    let JoinError::Build { ours, theirs: 0xfeed, .. } = error else { panic!("{error}") };
+    let at = format!("127.0.0.1:{}", proxy.port);
+    let remedy = "start every rank, and ringrun, with the same build";
+    let text =
+        format!("{at} has build 000000000000feed of ringfold, rank 1 build {ours:016x}: {remedy}");
+    assert_eq!(error.to_string(), text);
+    let error = coordinator.join().unwrap().unwrap_err();
+    let JoinError::Missing { turned_away, missing, .. } = &error else { panic!("{error}") };
+    assert_eq!(*missing, [Rank(1)]);
+    let text = format!(
+        "from 127.0.0.1 had build 000000000000feed of ringfold, not {ours:016x}: start every rank \
+         with the same build"
+    );
+    assert!(turned_away.ends_with(&text), "{error}");
+}
+
+#[test]
 fn the_second_of_two_equal_ranks_is_refused_and_the_job_forms() {
     let job = Job::new(3);
     let mut threads = vec![job.spawn(0), job.spawn(1), job.spawn(1)];
@@ -199,6 +223,24 @@ fn the_second_of_two_equal_ranks_is_refused_and_the_job_forms() {
     assert!(matches!(error, JoinError::Duplicate { rank: Rank(1) }), "{error}");
     let mut controls = job.joined(&[2]);
     controls.extend(rest.into_iter().map(|t| t.join().unwrap().unwrap().0));
+    leave(controls);
+}
+
+/// When as many processes have come as there are ranks, the others wait only briefly for the rest.
+#[test]
+fn a_second_process_of_a_rank_that_tries_again_counts_once() {
+    let job = Job::new(4);
+    let coordinator = job.spawn(0);
+    let proxy = Proxy::new(job.ports[0], Vec::new());
+    let first = Job { ports: vec![proxy.port], ..job.clone() }.spawn(1);
+    proxy.wait_until_joined();
+    for _ in 0..2 {
+        let error = job.join(1).unwrap_err();
+        assert!(matches!(error, JoinError::Duplicate { rank: Rank(1) }), "{error}");
+    }
+    thread::sleep(Duration::from_millis(limits::JOIN_NEWS_MS + 1_000));
+    let mut controls = job.joined(&[2, 3]);
+    controls.extend([coordinator, first].map(|thread| thread.join().unwrap().unwrap().0));
     leave(controls);
 }
 

@@ -8,7 +8,7 @@ use ringfold_types::limits::OFFLOAD_OFFER_BYTES_MAX;
 
 use super::error::{InitError, UnreadableEvidence};
 use super::peer_info::PeerInfo;
-use super::settings::Settings;
+use super::settings::{Settings, compare_builds};
 
 /// The ranks of a group that have met.
 #[derive(Debug)]
@@ -22,15 +22,17 @@ pub(super) struct Members<'a> {
 }
 
 impl<'a> Members<'a> {
-    /// Reads the `infos` of all ranks of this `control` plane, and compares their settings.
+    /// Compares the builds of all ranks of this `control` plane, reads their `infos`, and compares
+    /// their settings.
     ///
     /// # Errors
-    /// The information of a rank cannot be read, or settings differ that must be the same.
+    /// The information of a rank cannot be read, or builds or settings differ.
     pub(super) fn new(
         control: &'a Control,
         infos: &[Vec<u8>],
         deadline: Instant,
     ) -> Result<Self, InitError> {
+        compare_builds(infos.iter().map(|info| PeerInfo::build_of(info)))?;
         let decode = |(rank, info): (usize, &Vec<u8>)| {
             let rank = Rank::at(rank);
             PeerInfo::decode(info).map_err(|source| InitError::PeerInfo { rank, source })
@@ -79,4 +81,53 @@ impl<'a> Members<'a> {
 /// The error of evidence that cannot be read.
 pub(super) const fn unreadable(rank: Rank) -> InitError {
     InitError::Evidence { rank, source: UnreadableEvidence }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use ringfold_bootstrap::{Carrier, Identity, Launcher, Options, Rendezvous};
+
+    use super::super::settings::build;
+    use super::*;
+    use crate::communicator::Communicator;
+    use crate::config::Config;
+    use crate::unique_id::UniqueId;
+
+    /// The information of the other build has other lines.
+    #[test]
+    fn ranks_of_other_sources_are_refused_with_both_before_their_information_is_read() {
+        let (config, size) = (Config::default(), 2);
+        let id = UniqueId::new(&config).unwrap();
+        let rendezvous = Rendezvous::Ports {
+            hosts: vec![id.address().ip().to_string()],
+            named_by: "the test",
+            ports: vec![id.address().port()],
+        };
+        let identity = Identity {
+            rank: Rank(1),
+            size,
+            job: "unique id".to_owned(),
+            rendezvous,
+            launcher: Launcher::Alone,
+            carrier: Carrier::None,
+        };
+        let (theirs, secret) = ("9.9.9+0123456789ab", id.secret().clone());
+        let other = thread::spawn(move || {
+            let info = format!("{theirs}\nanother line").into_bytes();
+            let (control, infos) =
+                Control::join(identity, secret, info, Options::default()).unwrap();
+            let error = Members::new(&control, &infos, Instant::now()).unwrap_err();
+            control.leave().unwrap();
+            error.to_string()
+        });
+        let error = Communicator::init_with_id(&config, &id, Rank(0), size).unwrap_err();
+        let text = format!(
+            "ranks differ in the version and sources of ringfold: rank 0 has {}, rank 1 has \
+             {theirs}; give all of them the same",
+            build()
+        );
+        assert_eq!((error.to_string(), other.join().unwrap()), (text.clone(), text));
+    }
 }

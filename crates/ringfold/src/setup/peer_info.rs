@@ -10,7 +10,7 @@ use ringfold_types::limits::{EVIDENCE_BYTES_MAX, PEER_INFO_BYTES_MAX, PRICES_BYT
 
 use super::discover::LocalEvidence;
 use super::error::UnreadablePeerInfo;
-use super::settings::Settings;
+use super::settings::{Settings, build};
 use super::statement::{self, Statement};
 use crate::digest::digest;
 
@@ -71,9 +71,6 @@ pub(crate) struct PriceSummary {
     pub(crate) profile_bytes: usize,
 }
 
-/// The first line: the version of the lines below, with the settings among them.
-const VERSION: &str = "2";
-
 /// Marks, in the line of RDMA networks, a rank whose data may not go by TCP.
 const WITHOUT_TCP: char = '-';
 
@@ -101,7 +98,7 @@ impl PeerInfo {
         &self.host_id[..end]
     }
 
-    /// Encodes the information as lines of text: version, host, its name, shared memory, settings,
+    /// Encodes the information as lines of text: build, host, its name, shared memory, settings,
     /// CPUs, cores, RDMA networks, prices, evidence and TCP addresses. The host's name is cut where
     /// the first address needs its room. Further addresses beyond the limit are left out.
     pub(crate) fn encode(&self) -> Vec<u8> {
@@ -114,10 +111,10 @@ impl PeerInfo {
         let evidence = evidence.as_ref().map_or_else(String::new, summary);
         let without_tcp = if *may_use_tcp { "" } else { "-" };
         let cpus = Some(cpus.to_string()).filter(|list| list.len() <= CPUS_BYTES);
-        let cpus = cpus.unwrap_or_default();
+        let (cpus, build) = (cpus.unwrap_or_default(), build());
         let with_host = |host: &str| {
             format!(
-                "{VERSION}\n{host_id}\n{host}\n{shm}\n{settings}\n{cpus}\n{cores}\n\
+                "{build}\n{host_id}\n{host}\n{shm}\n{settings}\n{cpus}\n{cores}\n\
                  {without_tcp}{rdma}\n{prices}\n{evidence}\n"
             )
         };
@@ -133,17 +130,21 @@ impl PeerInfo {
         text.into_bytes()
     }
 
-    /// Decodes the information of a rank.
+    /// The build of the rank that encoded the information. Its lines are those of that build.
+    pub(super) fn build_of(bytes: &[u8]) -> &str {
+        let line = bytes.split(|byte| *byte == b'\n').next().unwrap_or_default();
+        let line = std::str::from_utf8(line).ok();
+        line.filter(|line| line.bytes().all(|byte| byte.is_ascii_graphic())).unwrap_or("?")
+    }
+
+    /// Decodes the information of a rank of this build.
     ///
     /// # Errors
-    /// The bytes are not the information of a rank of this version.
+    /// The bytes are not the information of a rank.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, UnreadablePeerInfo> {
         let text = std::str::from_utf8(bytes).map_err(|_| UnreadablePeerInfo)?;
-        let mut lines = text.split('\n');
+        let mut lines = text.split('\n').skip(1);
         let mut line = || lines.next().ok_or(UnreadablePeerInfo);
-        if line()? != VERSION {
-            return Err(UnreadablePeerInfo);
-        }
         let [host_id, host, shm, settings] = [line()?, line()?, line()?, line()?];
         let [cpus, cores, rdma] = [line()?, line()?, line()?];
         let [prices, evidence, tcp] = [line()?, line()?, line()?];
@@ -326,23 +327,20 @@ mod tests {
         for bytes in [
             &b""[..],
             b"\xff",
-            b"2\na\nb",
-            b"2\na\nh\nb\nc d\n",
-            b"2\na\nh\nb\nc\n",
-            b"2\na\nh\nb\n0: 0: 0: 0:\n\n1\ne\n0:0:::0\n\n1.2.3.4",
-            b"2\na\nh\nb\n0: 0: 0: 0: 0: 0: 0: 0: 0: 0:\n\n1\ne\n0:0:::0\n1\n1.2.3.4:1%e",
-            b"2\na\nh\nb\n0: 0: 0: 0: 0: 0: 0: 0: 0: 0:\n\n1\ne\n0:0:::0\n1:9999\n1.2.3.4:1%e",
-            b"2\na\nh\nb\n0: 0: 0: 0: 0: 0: 0: 0: 0: 0:\n\n1\ne\n\n1:8192\n1.2.3.4:1%e",
-            b"2\na\nh\nb\n0: 0: 0: 0: 0: 0: 0: 0: 0: 0:\n\n1\ne\n0:0:::8193\n1:8192\n1.2.3.4:1%e",
-            b"2\na\nh\nb\n0: 0: 0: 0: 0: 0: 0: 0: 0: 0:\n\n1\ne\n0:0:x::0\n1:8192\n1.2.3.4:1%e",
-            b"2\na\nh\nb\n0: 0: 0: 0: 0: 0: 0: 0: 0: 0:\n\n1\ne\n0:0:::0:0\n1:8192\n1.2.3.4:1%e",
+            b"b\na\nb",
+            b"b\na\nh\nb\nc d\n",
+            b"b\na\nh\nb\nc\n",
+            b"b\na\nh\nb\n0: 0: 0:\n\n1\ne\n0:0:::0\n\n1.2.3.4",
+            b"b\na\nh\nb\n0: 0: 0: 0: 0: 0: 0: 0: 0:\n\n1\ne\n0:0:::0\n1\n1.2.3.4:1%e",
+            b"b\na\nh\nb\n0: 0: 0: 0: 0: 0: 0: 0: 0:\n\n1\ne\n0:0:::0\n1:9999\n1.2.3.4:1%e",
+            b"b\na\nh\nb\n0: 0: 0: 0: 0: 0: 0: 0: 0:\n\n1\ne\n\n1:8192\n1.2.3.4:1%e",
+            b"b\na\nh\nb\n0: 0: 0: 0: 0: 0: 0: 0: 0:\n\n1\ne\n0:0:::8193\n1:8192\n1.2.3.4:1%e",
+            b"b\na\nh\nb\n0: 0: 0: 0: 0: 0: 0: 0: 0:\n\n1\ne\n0:0:x::0\n1:8192\n1.2.3.4:1%e",
+            b"b\na\nh\nb\n0: 0: 0: 0: 0: 0: 0: 0: 0:\n\n1\ne\n0:0:::0:0\n1:8192\n1.2.3.4:1%e",
         ] {
             assert_eq!(PeerInfo::decode(bytes), Err(UnreadablePeerInfo), "{bytes:?}");
         }
-        let good =
-            b"2\na\nh\nb\n0: 0: 0: 0: 0: 0: 0: 0: 0: 0:\n\n1\ne\n0:0:::0\n1:8192\n1.2.3.4:1%e";
+        let good = b"b\na\nh\nb\n0: 0: 0: 0: 0: 0: 0: 0: 0:\n\n1\ne\n0:0:::0\n1:8192\n1.2.3.4:1%e";
         assert!(PeerInfo::decode(good).is_ok(), "the others lack one thing each");
-        let newer = [&b"3"[..], &good[VERSION.len()..]].concat();
-        assert_eq!(PeerInfo::decode(&newer), Err(UnreadablePeerInfo), "another version");
     }
 }
