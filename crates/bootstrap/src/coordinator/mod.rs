@@ -86,7 +86,7 @@ impl Coordinator {
             Ok(()) => {
                 self.send_roster();
                 self.report(Report::Joined);
-                self.watch().await;
+                self.watch(&mut queue.ended).await;
             }
         }
         self.shut_down().await;

@@ -48,6 +48,7 @@ struct Fixture {
     /// The control stream of rank 0.
     own: ControlStream,
     event_tx: mpsc::Sender<Event>,
+    ended: mpsc::UnboundedSender<Ended>,
     return_ticket: ReturnTicket,
     /// The messages that the coordinator sends on the connection of rank 1.
     _inbox: mpsc::UnboundedReceiver<Incoming>,
@@ -68,8 +69,9 @@ impl Fixture {
         let return_ticket = return_port.return_ticket(1);
         coordinator.return_port = Some(return_port);
         let event_tx = coordinator.event_tx.clone();
-        tokio::spawn(async move { coordinator.watch().await });
-        Self { own, event_tx, return_ticket, _inbox: inbox }
+        let (ended, news) = mpsc::unbounded_channel();
+        tokio::spawn(async move { coordinator.watch(&mut Some(news)).await });
+        Self { own, event_tx, ended, return_ticket, _inbox: inbox }
     }
 
     async fn cut_at_the_coordinator(&self) {
@@ -240,20 +242,22 @@ fn a_rank_that_is_cut_off_and_finds_nobody_says_that_rank_0_is_silent() {
 
 /// Neither the time to return nor the grace of a broken link passes.
 #[test]
-fn a_death_that_another_rank_reports_is_the_cause_at_once() {
-    let takes = |report_first: bool| {
+fn a_death_that_a_rank_or_the_launcher_reports_is_the_cause_at_once() {
+    let takes = |report_first: bool, by_launcher: bool| {
         let mut took = Duration::MAX;
         run(async {
             let mut fixture = Fixture::new();
             let begun = Instant::now();
-            let closed = Event::Closed { rank: 1, connection: 1, is_cut: false };
-            let report = ToCoordinator::Report(FailureReport::Died { peer: 1 });
-            if report_first {
-                assert!(fixture.event_tx.send(Event::Message(0, report)).await.is_ok());
-                assert!(fixture.event_tx.send(closed).await.is_ok());
-            } else {
-                assert!(fixture.event_tx.send(closed).await.is_ok());
-                assert!(fixture.event_tx.send(Event::Message(0, report)).await.is_ok());
+            for is_report in [report_first, !report_first] {
+                if !is_report {
+                    let closed = Event::Closed { rank: 1, connection: 1, is_cut: false };
+                    assert!(fixture.event_tx.send(closed).await.is_ok());
+                } else if by_launcher {
+                    fixture.ended.send(Ended { rank: 1, how: "killed".into() }).unwrap();
+                } else {
+                    let report = ToCoordinator::Report(FailureReport::Died { peer: 1 });
+                    assert!(fixture.event_tx.send(Event::Message(0, report)).await.is_ok());
+                }
             }
             let cause = fixture.failure_cause().await;
             assert!(matches!(&cause, FailureCause::Died { who } if who.rank == Rank(1)), "{cause}");
@@ -261,9 +265,11 @@ fn a_death_that_another_rank_reports_is_the_cause_at_once() {
         });
         took
     };
-    for report_first in [true, false] {
+    for (report_first, by_launcher) in [(true, false), (false, false), (true, true), (false, true)]
+    {
         // The machine may be busy.
-        let is_quick = |_| takes(report_first) < Duration::from_millis(limits::RETURN_MS / 2);
+        let limit = Duration::from_millis(limits::RETURN_MS / 2);
+        let is_quick = |_| takes(report_first, by_launcher) < limit;
         assert!((0..5).any(is_quick), "every try takes as long as a rank may take to return");
     }
 }

@@ -9,6 +9,7 @@ use ringfold_types::{Rank, limits};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
+use super::next_ended;
 use super::state::{Announcing, Coordinator, Drain, Event, FLUSH, Lost};
 use crate::acceptor::Authenticated;
 use crate::address;
@@ -18,7 +19,7 @@ use crate::inquiry::{Asked, Concluded};
 use crate::member::Incoming;
 use crate::message::{FromCoordinator, ToCoordinator, encode};
 use crate::reconnect;
-use crate::rendezvous::Report;
+use crate::rendezvous::{Ended, Report};
 
 /// How long the coordinator waits for a connection that never rests, before it decides.
 const DRAIN_MAX: Duration = Duration::from_millis(100);
@@ -39,8 +40,9 @@ async fn announced(announcing: &mut Option<Announcing>) {
 }
 
 impl Coordinator {
-    /// Runs until rank 0 has left and the others have left too, or their time to leave is over.
-    pub(super) async fn watch(&mut self) {
+    /// Runs until rank 0 has left and the others have left too, or their time to leave is over. A
+    /// launcher may tell which programs have `ended`.
+    pub(super) async fn watch(&mut self, ended: &mut Option<mpsc::UnboundedReceiver<Ended>>) {
         let mut agreement = Agreement::new(Arbiter::new(std::mem::take(&mut self.hosts)));
         let mut end: Option<Instant> = None;
         if let Some(return_port) = &mut self.return_port {
@@ -66,6 +68,10 @@ impl Coordinator {
                         end = Some(now + self.linger);
                     }
                     let steps = self.take(&mut agreement, event);
+                    self.act(steps);
+                }
+                Ended { rank, .. } = next_ended(ended) => {
+                    let steps = self.declare_dead(&mut agreement, rank);
                     self.act(steps);
                 }
                 () = sleep_until(tick.unwrap_or(now)), if tick.is_some() => {
@@ -194,9 +200,7 @@ impl Coordinator {
                 let dead =
                     if let FailureReport::Died { peer } = report { Some(peer) } else { None };
                 let mut steps = agreement.report_failure(Rank(rank), report, now_ms);
-                if let Some(dead) = dead.filter(|dead| self.dead.insert(*dead)) {
-                    steps.extend(self.bury(agreement, dead));
-                }
+                steps.extend(dead.into_iter().flat_map(|dead| self.declare_dead(agreement, dead)));
                 steps
             }
             ToCoordinator::Answer(history) => agreement.answer(Rank(rank), history, now_ms),
@@ -344,6 +348,12 @@ impl Coordinator {
             Some(_) => agreement.closed(Rank(rank), self.now_ms()),
             None => Vec::new(),
         }
+    }
+
+    /// The process of a rank has ended, by the report of another process. Its connection may not
+    /// have ended yet.
+    fn declare_dead(&mut self, agreement: &mut Agreement, rank: u32) -> Vec<Step> {
+        if self.dead.insert(rank) { self.bury(agreement, rank) } else { Vec::new() }
     }
 
     fn declare_lost(&self, agreement: &mut Agreement, rank: u32, is_cut: bool) -> Vec<Step> {

@@ -247,7 +247,7 @@ pub(crate) async fn publish(
                 news = reader.next(), if is_open => match news {
                     Ok(Some(bytes)) => {
                         if let Some(FromLauncher::Ended(ended)) = decode(&bytes) {
-                            // After the ranks have joined, nobody wants to know.
+                            // After rank 0 has left, nobody wants to know.
                             tell.send(ended).unwrap_or_default();
                         }
                     }
