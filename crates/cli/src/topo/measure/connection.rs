@@ -15,11 +15,16 @@
 //!               <-     1 byte
 //! ```
 
-use std::fs;
+use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
+use std::{fs, iter};
 
+use ringfold_types::limits;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use socket2::{Domain, Protocol, Socket, Type};
 
@@ -44,6 +49,11 @@ const TRIPS: usize = 16;
 /// CPU time is the limit of a flow if its thread ran, or waited for a CPU, for more than this part.
 const CPU_SHARE_MAX: f64 = 0.8;
 
+/// Connections that the kernel queues while no probe accepts any.
+const BACKLOG: i32 = 128;
+/// The most unproven connections of a listener. A further one replaces the oldest.
+const UNPROVEN_MAX: usize = limits::RELAY_HANDSHAKES_MAX;
+
 /// Secrets that identify a probe, one for each end.
 pub(super) struct Tokens {
     pub(super) low: [u8; 32],
@@ -66,31 +76,95 @@ impl Listener {
     /// Listens, and returns the address.
     pub(super) fn open(nic: &Nic) -> io::Result<(Self, SocketAddr)> {
         let socket = bound(nic)?;
-        socket.listen(8)?;
-        // On a listener, this limits the wait of `accept`.
-        socket.set_read_timeout(Some(ANSWER))?;
+        socket.listen(BACKLOG)?;
+        socket.set_nonblocking(true)?;
         let listener = TcpListener::from(socket);
         let address = listener.local_addr()?;
         Ok((Self(listener), address))
     }
 
-    /// Accepts the connection of the peer with the right token. Drops unauthenticated peers.
+    /// Accepts the connection of the peer with the right token. Serves unauthenticated peers beside
+    /// it, and drops those with another token.
     pub(super) fn accept(&self, tokens: &Tokens) -> io::Result<TcpStream> {
         let until = Instant::now() + ANSWER;
+        let mut unproven = VecDeque::new();
         loop {
-            let (mut stream, _) = self.0.accept()?;
-            let mut token = [0; 32];
-            stream.set_read_timeout(Some(ANSWER / 4))?;
-            if stream.read_exact(&mut token).is_ok() && token == tokens.low {
-                prepare(&stream)?;
-                stream.write_all(&tokens.high)?;
-                return Ok(stream);
-            }
-            if Instant::now() > until {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
                 return Err(ErrorKind::TimedOut.into());
             }
+            let streams = unproven.iter().map(|it: &Unproven| it.stream.as_fd());
+            let all = iter::once(self.0.as_fd()).chain(streams);
+            let mut polled: Vec<_> =
+                all.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+            let left = Timespec::try_from(left).map_err(io::Error::other)?;
+            match poll(&mut polled, Some(&left)) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(e) => return Err(e.into()),
+            }
+            match self.0.accept() {
+                Ok((stream, _)) => {
+                    stream.set_nonblocking(true)?;
+                    if unproven.len() == UNPROVEN_MAX {
+                        unproven.pop_front();
+                    }
+                    unproven.push_back(Unproven { stream, token: [0; 32], arrived: 0 });
+                }
+                Err(e) if is_of_one_connection(&e) => {}
+                Err(e) => return Err(e),
+            }
+            let mut waiting = VecDeque::new();
+            for mut peer in unproven {
+                match peer.has_proven(&tokens.low) {
+                    Ok(true) => {
+                        let mut stream = peer.stream;
+                        stream.set_nonblocking(false)?;
+                        prepare(&stream)?;
+                        stream.write_all(&tokens.high)?;
+                        return Ok(stream);
+                    }
+                    Ok(false) => waiting.push_back(peer),
+                    Err(_) => {} // it is no peer of this probe
+                }
+            }
+            unproven = waiting;
         }
     }
+}
+
+/// A connection whose peer has not sent its whole token.
+struct Unproven {
+    stream: TcpStream,
+    token: [u8; 32],
+    /// The bytes of the token that have arrived.
+    arrived: usize,
+}
+
+impl Unproven {
+    /// Reads without waiting. Returns whether the whole token has arrived.
+    ///
+    /// # Errors
+    /// The connection has ended, or the token is another one.
+    fn has_proven(&mut self, token: &[u8; 32]) -> io::Result<bool> {
+        while self.arrived < token.len() {
+            match self.stream.read(&mut self.token[self.arrived..]) {
+                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+                Ok(count) => self.arrived += count,
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(false),
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+        if self.token == *token { Ok(true) } else { Err(ErrorKind::PermissionDenied.into()) }
+    }
+}
+
+/// Whether an error of `accept` leaves the listener as it was.
+fn is_of_one_connection(e: &io::Error) -> bool {
+    matches!(
+        e.kind(),
+        ErrorKind::WouldBlock | ErrorKind::Interrupted | ErrorKind::ConnectionAborted
+    )
 }
 
 /// Connects from an interface to an address of the peer.
@@ -225,6 +299,41 @@ impl Cpu {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A listener at the loopback interface finds its peer among mute connections, broken ones, and
+    /// others with a part of a token or another one.
+    #[test]
+    fn a_peer_does_not_wait_for_others() {
+        let nic = Nic {
+            interface: "lo".into(),
+            device: String::new(),
+            number: 0,
+            address: [127, 0, 0, 1].into(),
+            prefix: 8,
+            guid: 0,
+            mac: 0,
+            gbps: 0,
+        };
+        let (listener, at) = Listener::open(&nic).unwrap();
+        let tokens = || Tokens { low: [1; 32], high: [2; 32] };
+        // Fewer than the listener keeps, and as many as take longer than its time one by one.
+        let others: Vec<_> = (0..UNPROVEN_MAX - 1)
+            .map(|number| {
+                let mut stream = TcpStream::connect(at).unwrap();
+                stream.write_all(&[3; 32][..[0, 5, 32][number % 3]]).unwrap();
+                stream
+            })
+            .collect();
+        drop(TcpStream::connect(at).unwrap());
+        let peer = std::thread::spawn(move || dial(&nic, at, &tokens()));
+        let mut accepted = listener.accept(&tokens()).unwrap();
+        let mut dialed = peer.join().unwrap().unwrap();
+        accepted.write_all(b"x").unwrap();
+        let mut byte = [0];
+        dialed.read_exact(&mut byte).unwrap();
+        assert_eq!(byte, *b"x");
+        drop(others);
+    }
 
     /// A flow of 1 MB/s between two times in milliseconds.
     fn half(from: u64, to: u64, start: Instant) -> io::Result<Half> {
