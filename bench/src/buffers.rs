@@ -108,8 +108,8 @@ impl CallBuffers {
 
     /// Writes zeros to the output of `call`. Repeated sums in place of other values would overflow.
     pub fn clear(&mut self, comm: &Communicator, call: &Call) {
-        let [_, output] = self.bytes_mut(call, buffer_bytes(call, comm.size()));
-        output.fill(0);
+        let [_, output] = self.bytes_mut(call);
+        output[..buffer_bytes(call, comm.size())].fill(0);
     }
 
     /// Counts the wrong elements of this rank's results of all calls of a group.
@@ -168,7 +168,7 @@ impl CallBuffers {
             return comm.perform_in_windows(call, windows, self.unalign * call.data_type.bytes());
         }
         let (rank, ranks) = (comm.rank(), comm.size());
-        let [input, output] = self.bytes_mut(call, buffer_bytes(call, ranks));
+        let [input, output] = self.bytes_mut(call);
         comm.perform(call, buffers(call, rank, ranks, in_place, input, output))
     }
 
@@ -198,14 +198,11 @@ impl CallBuffers {
         })
     }
 
-    /// Returns both buffers of `call`, with up to `bytes` bytes each.
+    /// Returns the memory of both buffers from where those of `call` begin.
     #[inline]
-    fn bytes_mut(&mut self, call: &Call, bytes: usize) -> [&mut [u8]; 2] {
+    fn bytes_mut(&mut self, call: &Call) -> [&mut [u8]; 2] {
         let first = self.unalign * call.data_type.bytes();
-        self.memory.bytes_mut().map(|all| {
-            let end = all.len().min(first + bytes);
-            &mut all[first..end]
-        })
+        self.memory.bytes_mut().map(|all| &mut all[first..])
     }
 
     /// Returns the input of `call`, and the output of each call of a group.
@@ -215,7 +212,7 @@ impl CallBuffers {
         ranks: usize,
     ) -> (&mut [u8], impl Iterator<Item = &mut [u8]>) {
         let (bytes, calls, stride) = (buffer_bytes(call, ranks), self.calls, self.stride);
-        let [input, mut rest] = self.bytes_mut(call, calls * stride);
+        let [input, mut rest] = self.bytes_mut(call);
         let outputs = (0..calls).map(move |_| {
             let (output, others) = std::mem::take(&mut rest).split_at_mut(stride);
             rest = others;
@@ -228,7 +225,7 @@ impl CallBuffers {
     fn send_recv(&mut self, comm: &mut Communicator, call: &Call) -> Result<(), Error> {
         let bytes = buffer_bytes(call, comm.size());
         let (to, from) = neighbours(comm);
-        let [input, output] = self.bytes_mut(call, bytes);
+        let [input, output] = self.bytes_mut(call).map(|all| &mut all[..bytes]);
         comm.send_recv::<u8, u8>(input, to, output, from, 0)
     }
 
