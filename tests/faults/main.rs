@@ -334,7 +334,7 @@ fn a_message_that_differs_is_the_cause_after_its_sender_has_left(transport: &str
 fn a_death_on_one_host_is_known_at_once(transport: &str) {
     for bytes in ["8", "65536"] {
         for victim in [0, 5] {
-            let takes = |_| {
+            let takes = || {
                 let job = Job::start(8, transport, &["allreduce", bytes], &[]);
                 job.wait_for("started");
                 let killed = Instant::now();
@@ -343,10 +343,13 @@ fn a_death_on_one_host_is_known_at_once(transport: &str) {
                 all_report(&causes, &[&format!("the process of rank {victim} is gone")]);
                 last - killed
             };
-            // The machine may be busy.
-            let fastest = (0..3).map(takes).min().unwrap();
-            println!("{transport}: rank {victim} of 8 killed, known everywhere after {fastest:?}");
-            assert!(fastest < Duration::from_millis(limits::RETURN_MS), "{fastest:?}");
+            // The machine may be busy, so one of several tries counts.
+            let is_quick = |_| {
+                let took = takes();
+                println!("{transport}: rank {victim} of 8 killed, known everywhere after {took:?}");
+                took < Duration::from_millis(limits::RETURN_MS)
+            };
+            assert!((0..5).any(is_quick), "no try was quick");
         }
     }
 }
