@@ -167,6 +167,14 @@ fn a_program_ends_soon_though_a_call_waits() {
 }
 
 #[test]
+fn a_child_of_fork_ends_though_threads_held_locks() {
+    let Some(package) = package() else { return };
+    let outcome = run(package, None, &file("forks"), "shm");
+    assert!(outcome.status.success(), "{outcome:?}");
+    assert_eq!(outcome.stdout, "content\n");
+}
+
+#[test]
 fn free_threaded_python_is_refused_by_name() {
     let Some(package) = package() else { return };
     let program = package.join("free_threaded.py");

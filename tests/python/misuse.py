@@ -29,7 +29,12 @@ def arguments(comm):
     refused(lambda: comm.all_reduce([1.0, 2.0]), "a list, which has no memory")
     refused(lambda: comm.all_reduce(four, op="median"), 'op="median"')
     refused(lambda: comm.all_reduce(four, op=3), "op is a int")
-    refused(lambda: comm.all_reduce(four, dtype="float31"), "is no data type")
+    for name in ["float31", "float", "Int"]:
+        refused(lambda: comm.all_reduce(four, dtype=name), "is no data type")
+    for name in ["fp16", "half", "bf16", "F16"]:
+        comm.all_reduce(array.array("H", [0] * 4), dtype=name)
+    for name in ["f32", "FP32", "float_32"]:
+        comm.all_reduce(four, dtype=name)
     refused(lambda: comm.all_reduce(four, op="band"), "band")
     refused(lambda: comm.all_reduce(four, array.array("f", [0.0] * 3)), "allreduce on rank")
     refused(lambda: comm.all_reduce(four, array.array("d", [0.0] * 4)), "float32 and float64")
@@ -54,6 +59,7 @@ def arguments(comm):
     refused(lambda: comm.all_reduce_window(window, start=3, count=2), "exceed the window")
     for seconds in [-1, math.nan, -math.inf, -1e-9]:
         refused(lambda: comm.set_timeout(seconds), "is no time; pass seconds from 0 on")
+        refused(lambda: comm.barrier(timeout=seconds), "is no time; pass seconds from 0 on")
         refused(lambda: ringfold.init(timeout=seconds), "is no time; pass seconds from 0 on")
         refused(lambda: ringfold.init(join_timeout=seconds), "join_timeout=")
         handle = comm.barrier(async_op=True)
@@ -209,7 +215,7 @@ def descriptors():
 
 
 def timeouts():
-    """A timeout is that of the calls made after it, and any length is one."""
+    """A timeout is that of the calls made after it, or of one call, and any length is one."""
     one, other = group_of_two(timeout=math.inf, join_timeout=1e300)
     handles = [one.barrier(async_op=True) for _ in range(3)]
     one.set_timeout(0.2)
@@ -225,8 +231,15 @@ def timeouts():
     one.set_timeout(0.2)
     other.barrier()
     handle.wait(1e300)
+    handle = one.barrier(async_op=True, timeout=300)
+    time.sleep(1)
+    other.barrier()
+    handle.wait()
     error = refused(one.barrier, "rank 1", ringfold.FailedError)
-    assert error.sequence == 5, error
+    assert error.sequence == 6, error
+    one, other = group_of_two(timeout=300)
+    error = refused(lambda: one.barrier(timeout=0.2), "rank 1", ringfold.FailedError)
+    assert error.kind == "absent", error
 
 
 

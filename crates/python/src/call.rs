@@ -10,7 +10,7 @@ use ringfold::{
 
 use crate::element::{Element, operation};
 use crate::fault::raise;
-use crate::handle::{Handle, interruptible, wait_or_abort};
+use crate::handle::{Handle, duration, interruptible, wait_or_abort};
 use crate::memory::{Memory, Places, keep};
 use crate::queue::{Attempt, Fault, Member, Ticket};
 use crate::region::{Access, Region};
@@ -21,6 +21,8 @@ pub(crate) struct Common<'a, 'py> {
     pub(crate) dtype: Option<&'a Bound<'py, PyAny>>,
     /// Whether the call runs in the background.
     pub(crate) async_op: bool,
+    /// The time in seconds that the call may take, if it has one of its own.
+    pub(crate) timeout: Option<f64>,
     /// An object that lives until the call is done.
     pub(crate) keep: Option<Py<PyAny>>,
 }
@@ -42,10 +44,11 @@ pub(crate) fn dispatch<W>(
 where
     W: FnOnce(&mut Communicator) -> Result<(), Error> + Send + 'static,
 {
+    let timeout = common.timeout.map(|seconds| duration(py, "timeout", seconds)).transpose()?;
     let work = if common.async_op {
         work
     } else {
-        let (attempt, interrupt) = interruptible(py, || member.try_now(work));
+        let (attempt, interrupt) = interruptible(py, || member.try_now(timeout, work));
         if let Some(interrupt) = interrupt {
             return Err(interrupt);
         }
@@ -56,7 +59,7 @@ where
         }
     };
     let ticket = Ticket::new(member, Box::new(keep(py, memories, common.keep)?));
-    member.submit(work, &ticket).map_err(|fault| raise(py, fault))?;
+    member.submit(timeout, work, &ticket).map_err(|fault| raise(py, fault))?;
     if common.async_op {
         return Ok(Some(Handle::new(ticket)));
     }

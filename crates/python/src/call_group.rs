@@ -264,12 +264,12 @@ impl CallGroup {
     }
 
     /// Performs the calls, and forgets them. Waits until all are done, unless `async_op` is set.
-    #[pyo3(signature = (*, async_op=false))]
-    fn run(&self, py: Python<'_>, async_op: bool) -> Called {
+    #[pyo3(signature = (*, async_op=false, timeout=None))]
+    fn run(&self, py: Python<'_>, async_op: bool, timeout: Option<f64>) -> Called {
         let Calls { entries, memories, kept } = std::mem::take(&mut *lock(&self.calls));
         check_apart(&entries).map_err(|fault| raise(py, fault))?;
         let keep = Some(kept.into_pyobject(py)?.into_any().unbind());
-        let common = Common { dtype: None, async_op, keep };
+        let common = Common { dtype: None, async_op, timeout, keep };
         dispatch(py, &self.member, memories, common, move |communicator| {
             let wire = communicator.wire();
             communicator.group(|group| {
@@ -305,7 +305,7 @@ impl CallGroup {
     ) -> PyResult<bool> {
         let (_, _) = (value, traceback);
         if exception.is_none() {
-            self.run(exception.py(), false)?;
+            self.run(exception.py(), false, None)?;
         }
         Ok(false)
     }

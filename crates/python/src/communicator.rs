@@ -29,7 +29,8 @@ use crate::window::{self, Window};
 /// `dtype` names the type of the elements, in place of that of the object. `op` is the name of an
 /// operation, as in "sum", or a `PreMulSum`. With `async_op` a call returns a `Handle` at once, and
 /// runs in the background. The memory belongs to the call until it is done, and `keep` is an object
-/// that lives until then.
+/// that lives until then. `timeout` is the time in seconds that this call may take, in place of
+/// that of `set_timeout`.
 ///
 /// A call raises an ArgumentError before anything moves. It raises a FailedError if the job has
 /// failed: all surviving ranks get the same cause, and all later calls raise it too.
@@ -54,7 +55,7 @@ impl Communicator {
     ) -> PyResult<R> {
         let found = Arc::new(Mutex::new(None));
         let place = Arc::clone(&found);
-        let common = Common { dtype: None, async_op: false, keep: None };
+        let common = Common { dtype: None, async_op: false, timeout: None, keep: None };
         dispatch(py, &self.member, memories, common, move |ranks| {
             *lock(&place) = Some(find(ranks)?);
             Ok(())
@@ -76,7 +77,7 @@ impl Communicator {
             Ok(())
         };
         self.member.check_nested().map_err(refuse)?;
-        self.member.submit(work, &ticket).map_err(refuse)?;
+        self.member.submit(None, work, &ticket).map_err(refuse)?;
         wait_or_abort(py, &ticket)?;
         taken(py, &made)
     }
@@ -234,7 +235,7 @@ impl Communicator {
     /// elements of every rank's window `output`. Without an output it works in place. Without a
     /// count it takes all elements from `start`.
     #[pyo3(signature = (input, output=None, op=None, *, start=0, count=None, dtype=None,
-        async_op=false))]
+        async_op=false, timeout=None))]
     fn all_reduce_window(
         &self,
         input: &Bound<'_, Window>,
@@ -244,6 +245,7 @@ impl Communicator {
         count: Option<usize>,
         dtype: Option<&Bound<'_, PyAny>>,
         async_op: bool,
+        timeout: Option<f64>,
     ) -> Called {
         let py = input.py();
         let refuse = |fault| raise(py, fault);
@@ -258,7 +260,7 @@ impl Communicator {
         let output = output.filter(|output| !output.is(input));
         let into = Arc::clone(&output.unwrap_or(input).get().shared);
         let from = output.map(|_| Arc::clone(&input.get().shared));
-        let common = Common { dtype: None, async_op, keep: None };
+        let common = Common { dtype: None, async_op, timeout, keep: None };
         dispatch(py, &self.member, [], common, move |ranks| {
             let call = Call { wire: ranks.wire(), ..call };
             window::all_reduce(ranks, &call, from.as_ref(), &into, start.saturating_mul(size))
@@ -266,7 +268,8 @@ impl Communicator {
     }
 
     /// Reduces the inputs of all ranks into the output of every rank. In place without an output.
-    #[pyo3(signature = (input, output=None, op=None, *, dtype=None, async_op=false, keep=None))]
+    #[pyo3(signature = (input, output=None, op=None, *, dtype=None, async_op=false, timeout=None,
+        keep=None))]
     fn all_reduce(
         &self,
         input: &Bound<'_, PyAny>,
@@ -274,30 +277,34 @@ impl Communicator {
         op: Option<&Bound<'_, PyAny>>,
         dtype: Option<&Bound<'_, PyAny>>,
         async_op: bool,
+        timeout: Option<f64>,
         keep: Option<Py<PyAny>>,
     ) -> Called {
-        let (py, common) = (input.py(), Common { dtype, async_op, keep });
+        let (py, common) = (input.py(), Common { dtype, async_op, timeout, keep });
         perform(py, &self.member, Collective::AllReduce, [Some(input), output], (op, 0), common)
     }
 
     /// Writes the inputs of all ranks, in rank order, to the output of every rank. In place without
     /// an output: block `rank` of the buffer is the input.
-    #[pyo3(signature = (input, output=None, *, dtype=None, async_op=false, keep=None))]
+    #[pyo3(signature = (input, output=None, *, dtype=None, async_op=false, timeout=None,
+        keep=None))]
     fn all_gather(
         &self,
         input: &Bound<'_, PyAny>,
         output: Option<&Bound<'_, PyAny>>,
         dtype: Option<&Bound<'_, PyAny>>,
         async_op: bool,
+        timeout: Option<f64>,
         keep: Option<Py<PyAny>>,
     ) -> Called {
-        let (py, common) = (input.py(), Common { dtype, async_op, keep });
+        let (py, common) = (input.py(), Common { dtype, async_op, timeout, keep });
         perform(py, &self.member, Collective::AllGather, [Some(input), output], (None, 0), common)
     }
 
     /// Reduces the inputs of all ranks, and writes block `rank` of the result to the output. In
     /// place without an output: the result is block `rank` of the buffer.
-    #[pyo3(signature = (input, output=None, op=None, *, dtype=None, async_op=false, keep=None))]
+    #[pyo3(signature = (input, output=None, op=None, *, dtype=None, async_op=false, timeout=None,
+        keep=None))]
     fn reduce_scatter(
         &self,
         input: &Bound<'_, PyAny>,
@@ -305,15 +312,17 @@ impl Communicator {
         op: Option<&Bound<'_, PyAny>>,
         dtype: Option<&Bound<'_, PyAny>>,
         async_op: bool,
+        timeout: Option<f64>,
         keep: Option<Py<PyAny>>,
     ) -> Called {
-        let (py, common) = (input.py(), Common { dtype, async_op, keep });
+        let (py, common) = (input.py(), Common { dtype, async_op, timeout, keep });
         perform(py, &self.member, Collective::ReduceScatter, [Some(input), output], (op, 0), common)
     }
 
     /// Writes the input of `root` to the output of every rank. In place without an output. The
     /// other ranks may pass None as the input.
-    #[pyo3(signature = (input, output=None, root=0, *, dtype=None, async_op=false, keep=None))]
+    #[pyo3(signature = (input, output=None, root=0, *, dtype=None, async_op=false, timeout=None,
+        keep=None))]
     fn broadcast(
         &self,
         py: Python<'_>,
@@ -322,16 +331,17 @@ impl Communicator {
         root: u32,
         dtype: Option<&Bound<'_, PyAny>>,
         async_op: bool,
+        timeout: Option<f64>,
         keep: Option<Py<PyAny>>,
     ) -> Called {
-        let common = Common { dtype, async_op, keep };
+        let common = Common { dtype, async_op, timeout, keep };
         perform(py, &self.member, Collective::Broadcast, [input, output], (None, root), common)
     }
 
     /// Reduces the inputs of all ranks into the output of `root`. In place without an output. The
     /// memory of the other ranks stays as it is.
     #[pyo3(signature = (input, output=None, op=None, root=0, *, dtype=None, async_op=false,
-        keep=None))]
+        timeout=None, keep=None))]
     fn reduce(
         &self,
         input: &Bound<'_, PyAny>,
@@ -340,15 +350,17 @@ impl Communicator {
         root: u32,
         dtype: Option<&Bound<'_, PyAny>>,
         async_op: bool,
+        timeout: Option<f64>,
         keep: Option<Py<PyAny>>,
     ) -> Called {
-        let (py, common) = (input.py(), Common { dtype, async_op, keep });
+        let (py, common) = (input.py(), Common { dtype, async_op, timeout, keep });
         perform(py, &self.member, Collective::Reduce, [Some(input), output], (op, root), common)
     }
 
     /// Reduces the inputs of ranks 0 to r into the output of every rank r. In place without an
     /// output.
-    #[pyo3(signature = (input, output=None, op=None, *, dtype=None, async_op=false, keep=None))]
+    #[pyo3(signature = (input, output=None, op=None, *, dtype=None, async_op=false, timeout=None,
+        keep=None))]
     fn scan(
         &self,
         input: &Bound<'_, PyAny>,
@@ -356,15 +368,17 @@ impl Communicator {
         op: Option<&Bound<'_, PyAny>>,
         dtype: Option<&Bound<'_, PyAny>>,
         async_op: bool,
+        timeout: Option<f64>,
         keep: Option<Py<PyAny>>,
     ) -> Called {
-        let (py, common) = (input.py(), Common { dtype, async_op, keep });
+        let (py, common) = (input.py(), Common { dtype, async_op, timeout, keep });
         perform(py, &self.member, Collective::Scan, [Some(input), output], (op, 0), common)
     }
 
     /// Reduces the inputs of the ranks before it into the output of every rank. The output of rank
     /// 0 stays as it was. In place without an output.
-    #[pyo3(signature = (input, output=None, op=None, *, dtype=None, async_op=false, keep=None))]
+    #[pyo3(signature = (input, output=None, op=None, *, dtype=None, async_op=false, timeout=None,
+        keep=None))]
     fn exscan(
         &self,
         input: &Bound<'_, PyAny>,
@@ -372,37 +386,41 @@ impl Communicator {
         op: Option<&Bound<'_, PyAny>>,
         dtype: Option<&Bound<'_, PyAny>>,
         async_op: bool,
+        timeout: Option<f64>,
         keep: Option<Py<PyAny>>,
     ) -> Called {
-        let (py, common) = (input.py(), Common { dtype, async_op, keep });
+        let (py, common) = (input.py(), Common { dtype, async_op, timeout, keep });
         perform(py, &self.member, Collective::Exscan, [Some(input), output], (op, 0), common)
     }
 
     /// Waits until every rank has made this call.
-    #[pyo3(signature = (*, async_op=false))]
-    fn barrier(&self, py: Python<'_>, async_op: bool) -> Called {
-        let common = Common { dtype: None, async_op, keep: None };
+    #[pyo3(signature = (*, async_op=false, timeout=None))]
+    fn barrier(&self, py: Python<'_>, async_op: bool, timeout: Option<f64>) -> Called {
+        let common = Common { dtype: None, async_op, timeout, keep: None };
         dispatch(py, &self.member, [], common, Ranks::barrier)
     }
 
     /// Sends block r of the input to every rank r, and writes the block of rank r for this rank to
     /// block r of the output. In place without an output.
-    #[pyo3(signature = (input, output=None, *, dtype=None, async_op=false, keep=None))]
+    #[pyo3(signature = (input, output=None, *, dtype=None, async_op=false, timeout=None,
+        keep=None))]
     fn all_to_all(
         &self,
         input: &Bound<'_, PyAny>,
         output: Option<&Bound<'_, PyAny>>,
         dtype: Option<&Bound<'_, PyAny>>,
         async_op: bool,
+        timeout: Option<f64>,
         keep: Option<Py<PyAny>>,
     ) -> Called {
-        let (py, common) = (input.py(), Common { dtype, async_op, keep });
+        let (py, common) = (input.py(), Common { dtype, async_op, timeout, keep });
         perform(py, &self.member, Collective::AllToAll, [Some(input), output], (None, 0), common)
     }
 
     /// Writes the input of every rank r to block r of the output of `root`. In place on the root
     /// without an output: its own block is the input. Other ranks need no output.
-    #[pyo3(signature = (input, output=None, root=0, *, dtype=None, async_op=false, keep=None))]
+    #[pyo3(signature = (input, output=None, root=0, *, dtype=None, async_op=false, timeout=None,
+        keep=None))]
     fn gather(
         &self,
         py: Python<'_>,
@@ -411,15 +429,17 @@ impl Communicator {
         root: u32,
         dtype: Option<&Bound<'_, PyAny>>,
         async_op: bool,
+        timeout: Option<f64>,
         keep: Option<Py<PyAny>>,
     ) -> Called {
-        let common = Common { dtype, async_op, keep };
+        let common = Common { dtype, async_op, timeout, keep };
         perform(py, &self.member, Collective::Gather, [Some(input), output], (None, root), common)
     }
 
     /// Writes block r of the input of `root` to the output of every rank r. In place on the root
     /// without an output: its own block stays there. Other ranks need no input.
-    #[pyo3(signature = (input, output=None, root=0, *, dtype=None, async_op=false, keep=None))]
+    #[pyo3(signature = (input, output=None, root=0, *, dtype=None, async_op=false, timeout=None,
+        keep=None))]
     fn scatter(
         &self,
         py: Python<'_>,
@@ -428,17 +448,19 @@ impl Communicator {
         root: u32,
         dtype: Option<&Bound<'_, PyAny>>,
         async_op: bool,
+        timeout: Option<f64>,
         keep: Option<Py<PyAny>>,
     ) -> Called {
-        let common = Common { dtype, async_op, keep };
+        let common = Common { dtype, async_op, timeout, keep };
         perform(py, &self.member, Collective::Scatter, [input, output], (None, root), common)
     }
 
     /// Sends part r of the input to every rank r, and writes the part of rank r for this rank to
     /// part r of the output. `send` and `recv` are the parts: a sequence of counts in elements, or
-    /// a tuple of counts and displacements. In place without an output: `recv` counts for both.
+    /// a tuple of counts and displacements. Without `send`, and in place without an output, `recv`
+    /// counts for both.
     #[pyo3(signature = (input, output=None, *, send=None, recv, dtype=None, async_op=false,
-        keep=None))]
+        timeout=None, keep=None))]
     fn all_to_all_v(
         &self,
         input: &Bound<'_, PyAny>,
@@ -447,11 +469,13 @@ impl Communicator {
         recv: &Bound<'_, PyAny>,
         dtype: Option<&Bound<'_, PyAny>>,
         async_op: bool,
+        timeout: Option<f64>,
         keep: Option<Py<PyAny>>,
     ) -> Called {
-        let (py, common) = (input.py(), Common { dtype, async_op, keep });
+        let (py, common) = (input.py(), Common { dtype, async_op, timeout, keep });
         let recv = OwnedParts::new(Some(recv), "recv")?;
-        let send = if output.is_none() { recv.clone() } else { OwnedParts::new(send, "send")? };
+        let send = send.filter(|_| output.is_some());
+        let send = send.map_or_else(|| Ok(recv.clone()), |it| OwnedParts::new(Some(it), "send"))?;
         let uneven = OwnedUneven::AllToAll { send, recv };
         perform_uneven(py, &self.member, [Some(input), output], uneven, common)
     }
@@ -459,7 +483,7 @@ impl Communicator {
     /// Writes the input of every rank r to part r of the output of `root`, which alone passes
     /// `parts` and an output. In place on the root without an output.
     #[pyo3(signature = (input, output=None, parts=None, root=0, *, dtype=None, async_op=false,
-        keep=None))]
+        timeout=None, keep=None))]
     fn gather_v(
         &self,
         input: &Bound<'_, PyAny>,
@@ -468,9 +492,10 @@ impl Communicator {
         root: u32,
         dtype: Option<&Bound<'_, PyAny>>,
         async_op: bool,
+        timeout: Option<f64>,
         keep: Option<Py<PyAny>>,
     ) -> Called {
-        let (py, common) = (input.py(), Common { dtype, async_op, keep });
+        let (py, common) = (input.py(), Common { dtype, async_op, timeout, keep });
         let parts = OwnedParts::new(parts, "parts")?;
         let uneven = OwnedUneven::Gather { root: Rank(root), parts };
         perform_uneven(py, &self.member, [Some(input), output], uneven, common)
@@ -479,7 +504,7 @@ impl Communicator {
     /// Writes part r of the input of `root`, which alone passes `parts` and an input, to the output
     /// of every rank r. In place on the root without an output.
     #[pyo3(signature = (input, output=None, parts=None, root=0, *, dtype=None, async_op=false,
-        keep=None))]
+        timeout=None, keep=None))]
     fn scatter_v(
         &self,
         py: Python<'_>,
@@ -489,9 +514,10 @@ impl Communicator {
         root: u32,
         dtype: Option<&Bound<'_, PyAny>>,
         async_op: bool,
+        timeout: Option<f64>,
         keep: Option<Py<PyAny>>,
     ) -> Called {
-        let common = Common { dtype, async_op, keep };
+        let common = Common { dtype, async_op, timeout, keep };
         let parts = OwnedParts::new(parts, "parts")?;
         let uneven = OwnedUneven::Scatter { root: Rank(root), parts };
         perform_uneven(py, &self.member, [input, output], uneven, common)
@@ -499,7 +525,8 @@ impl Communicator {
 
     /// Writes the input of every rank r to part r of every rank's output. All ranks pass the same
     /// counts. In place without an output: this rank's part is the input.
-    #[pyo3(signature = (input, output=None, *, parts, dtype=None, async_op=false, keep=None))]
+    #[pyo3(signature = (input, output=None, *, parts, dtype=None, async_op=false, timeout=None,
+        keep=None))]
     fn all_gather_v(
         &self,
         input: &Bound<'_, PyAny>,
@@ -507,9 +534,10 @@ impl Communicator {
         parts: &Bound<'_, PyAny>,
         dtype: Option<&Bound<'_, PyAny>>,
         async_op: bool,
+        timeout: Option<f64>,
         keep: Option<Py<PyAny>>,
     ) -> Called {
-        let (py, common) = (input.py(), Common { dtype, async_op, keep });
+        let (py, common) = (input.py(), Common { dtype, async_op, timeout, keep });
         let uneven = OwnedUneven::AllGather { parts: OwnedParts::new(Some(parts), "parts")? };
         perform_uneven(py, &self.member, [Some(input), output], uneven, common)
     }
@@ -517,7 +545,7 @@ impl Communicator {
     /// Reduces part r of all ranks' inputs into the output of every rank r. All ranks pass the same
     /// counts. In place without an output: the result is this rank's part of the buffer.
     #[pyo3(signature = (input, output=None, op=None, *, parts, dtype=None, async_op=false,
-        keep=None))]
+        timeout=None, keep=None))]
     fn reduce_scatter_v(
         &self,
         input: &Bound<'_, PyAny>,
@@ -526,9 +554,10 @@ impl Communicator {
         parts: &Bound<'_, PyAny>,
         dtype: Option<&Bound<'_, PyAny>>,
         async_op: bool,
+        timeout: Option<f64>,
         keep: Option<Py<PyAny>>,
     ) -> Called {
-        let (py, common) = (input.py(), Common { dtype, async_op, keep });
+        let (py, common) = (input.py(), Common { dtype, async_op, timeout, keep });
         let op = operation(op)?.map_err(|fault| raise(py, fault))?;
         let parts = OwnedParts::new(Some(parts), "parts")?;
         let uneven = OwnedUneven::ReduceScatter { parts, op };
@@ -537,17 +566,18 @@ impl Communicator {
 
     /// Sends `data` to rank `to`, which must receive it with the same tag and length. Waits until
     /// the message has left, or until the receiver takes it if it is long.
-    #[pyo3(signature = (data, to, tag=0, *, async_op=false, keep=None))]
+    #[pyo3(signature = (data, to, tag=0, *, async_op=false, timeout=None, keep=None))]
     fn send(
         &self,
         data: &Bound<'_, PyAny>,
         to: u32,
         tag: u32,
         async_op: bool,
+        timeout: Option<f64>,
         keep: Option<Py<PyAny>>,
     ) -> Called {
         let memory = Memory::new(data, "the data", Access::Read)?;
-        let (region, common) = (memory.region, Common { dtype: None, async_op, keep });
+        let (region, common) = (memory.region, Common { dtype: None, async_op, timeout, keep });
         dispatch(data.py(), &self.member, [memory], common, move |ranks| {
             // SAFETY: `dispatch` keeps the memory, and its owner does not write it meanwhile.
             ranks.send::<u8>(unsafe { region.slice() }, Rank(to), tag)
@@ -555,17 +585,18 @@ impl Communicator {
     }
 
     /// Receives the next message of rank `source` into `data`. Waits until it has arrived.
-    #[pyo3(signature = (data, source, tag=0, *, async_op=false, keep=None))]
+    #[pyo3(signature = (data, source, tag=0, *, async_op=false, timeout=None, keep=None))]
     fn recv(
         &self,
         data: &Bound<'_, PyAny>,
         source: u32,
         tag: u32,
         async_op: bool,
+        timeout: Option<f64>,
         keep: Option<Py<PyAny>>,
     ) -> Called {
         let memory = Memory::new(data, "the data", Access::Write)?;
-        let (region, common) = (memory.region, Common { dtype: None, async_op, keep });
+        let (region, common) = (memory.region, Common { dtype: None, async_op, timeout, keep });
         dispatch(data.py(), &self.member, [memory], common, move |ranks| {
             // SAFETY: `dispatch` keeps the memory, and its owner does not use it meanwhile.
             ranks.recv::<u8>(unsafe { region.slice_mut() }, Rank(source), tag)
@@ -608,7 +639,7 @@ impl Communicator {
 
     /// Sends `data` to rank `to`, and receives the next message of rank `source` into `into`, both
     /// with this tag. Both progress at once, so a ring of ranks does not deadlock.
-    #[pyo3(signature = (data, to, into, source, tag=0, *, async_op=false, keep=None))]
+    #[pyo3(signature = (data, to, into, source, tag=0, *, async_op=false, timeout=None, keep=None))]
     fn send_recv(
         &self,
         data: &Bound<'_, PyAny>,
@@ -617,6 +648,7 @@ impl Communicator {
         source: u32,
         tag: u32,
         async_op: bool,
+        timeout: Option<f64>,
         keep: Option<Py<PyAny>>,
     ) -> Called {
         let py = data.py();
@@ -625,7 +657,7 @@ impl Communicator {
         let (from_region, into_region) = (data.region, into.region);
         // Both must lie apart.
         Places::apart(from_region, into_region).map_err(|fault| raise(py, fault))?;
-        let common = Common { dtype: None, async_op, keep };
+        let common = Common { dtype: None, async_op, timeout, keep };
         dispatch(py, &self.member, [data, into], common, move |ranks| {
             // SAFETY: `dispatch` keeps the memory, and its owner does not use it meanwhile.
             let (data, into) = unsafe { (from_region.slice(), into_region.slice_mut()) };
@@ -655,7 +687,8 @@ impl Communicator {
 
     /// Reduces the inputs of all ranks, in rank order, by an operation of `register_op` into the
     /// output of every rank. In place without an output.
-    #[pyo3(signature = (input, output=None, *, op, dtype=None, async_op=false, keep=None))]
+    #[pyo3(signature = (input, output=None, *, op, dtype=None, async_op=false, timeout=None,
+        keep=None))]
     fn all_reduce_by(
         &self,
         input: &Bound<'_, PyAny>,
@@ -663,9 +696,10 @@ impl Communicator {
         op: &Bound<'_, UserOp>,
         dtype: Option<&Bound<'_, PyAny>>,
         async_op: bool,
+        timeout: Option<f64>,
         keep: Option<Py<PyAny>>,
     ) -> Called {
-        let common = Common { dtype, async_op, keep };
+        let common = Common { dtype, async_op, timeout, keep };
         op.get().all_reduce(input.py(), &self.member, [Some(input), output], common)
     }
 

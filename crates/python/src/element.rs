@@ -105,9 +105,16 @@ impl Element {
         Some(Self::Known(data_type))
     }
 
-    /// The element that a caller names: a text as in `"float32"`, a class or an object whose text
-    /// ends in such a name, as `numpy.float32` and `torch.float32`, or any `numpy.dtype` of plain
-    /// data.
+    /// The element that a text names by one of ringfold's own names, as in `f32` or `half`. C and
+    /// numpy disagree about `int` and `float`.
+    fn of_alias(name: &str) -> Option<Self> {
+        let is_ambiguous = ["int", "float"].iter().any(|it| it.eq_ignore_ascii_case(name));
+        if is_ambiguous { None } else { name.parse().ok().map(Self::Known) }
+    }
+
+    /// The element that a caller names: a text as in `"float32"` or `"fp32"`, a class or an object
+    /// whose text ends in a name of numpy or torch, as `numpy.float32` and `torch.float32`, or any
+    /// `numpy.dtype` of plain data.
     pub(crate) fn named(dtype: &Bound<'_, PyAny>) -> PyResult<Result<Self, Fault>> {
         let py = dtype.py();
         let text = match dtype.cast::<PyType>() {
@@ -116,7 +123,9 @@ impl Element {
         };
         let name = text.to_str()?;
         let mut found = Self::of_name(name);
-        if found.is_none() && !dtype.is_instance_of::<PyString>() {
+        if found.is_none() && dtype.is_instance_of::<PyString>() {
+            found = Self::of_alias(name);
+        } else if found.is_none() {
             // A dtype of numpy says so itself if it has objects, which its `typestr` hides.
             let has_objects = dtype.getattr_opt(intern!(py, "hasobject"))?;
             if has_objects.map_or(Ok(false), |it| it.is_truthy())? {

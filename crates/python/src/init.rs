@@ -1,7 +1,8 @@
 //! The ways to make a communicator.
 
+use std::cell::RefCell;
 use std::sync::mpsc::{self, RecvTimeoutError};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -12,11 +13,35 @@ use ringfold::{Communicator as Ranks, Config, Error, Rank, UniqueId};
 use crate::communicator::Communicator;
 use crate::fault::raise;
 use crate::handle::{duration, poll};
-use crate::queue::{Fault, Member, end_release, lock, open_members, text_of};
+use crate::queue::{self, Fault, Member, end_release, lock, open_members, text_of};
+use crate::release::{self, Releaser};
 use crate::store::PythonStore;
 
 /// The ids that this process has made and not yet used. Each keeps the port of its rank 0.
 static IDS: Mutex<Vec<UniqueId>> = Mutex::new(Vec::new());
+
+/// The locks of the process.
+type Locks = (
+    MutexGuard<'static, Vec<Arc<Member>>>,
+    MutexGuard<'static, Option<Releaser>>,
+    MutexGuard<'static, Vec<UniqueId>>,
+);
+
+thread_local! {
+    /// The locks that this thread holds while it forks.
+    static HELD: RefCell<Option<Locks>> = const { RefCell::new(None) };
+}
+
+/// Takes the locks of the process before a fork. Its child could never take one that another thread
+/// held.
+pub(crate) fn hold_for_fork() {
+    HELD.set(Some((queue::hold(), release::hold(), lock(&IDS))));
+}
+
+/// Gives the locks back after a fork, in the parent and in the child.
+pub(crate) fn end_fork() {
+    HELD.take();
+}
 
 /// The settings of the environment, with the caller's times in seconds.
 fn config(py: Python<'_>, timeout: Option<f64>, join_timeout: Option<f64>) -> PyResult<Config> {

@@ -59,17 +59,35 @@ mod _ringfold {
     #[expect(non_upper_case_globals, reason = "Python's name")]
     const __version__: &str = env!("CARGO_PKG_VERSION");
 
+    /// Takes the locks of the process before a fork.
+    #[pyfunction]
+    fn hold_for_fork() {
+        crate::init::hold_for_fork();
+    }
+
+    /// Ends a fork in the parent.
+    #[pyfunction]
+    fn end_fork() {
+        crate::init::end_fork();
+    }
+
     /// Counts a fork, in the child: communicators of the parent then refuse calls.
     #[pyfunction]
     fn count_fork() {
         crate::queue::forked();
+        crate::init::end_fork();
     }
 
     #[pymodule_init]
     fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
         let py = module.py();
-        let hook = [("after_in_child", module.getattr("count_fork")?)].into_py_dict(py)?;
-        py.import("os")?.call_method("register_at_fork", (), Some(&hook))?;
+        let hooks = [
+            ("before", module.getattr("hold_for_fork")?),
+            ("after_in_parent", module.getattr("end_fork")?),
+            ("after_in_child", module.getattr("count_fork")?),
+        ];
+        let hooks = hooks.into_py_dict(py)?;
+        py.import("os")?.call_method("register_at_fork", (), Some(&hooks))?;
         Ok(())
     }
 }

@@ -53,6 +53,11 @@ pub(crate) fn forked() {
 /// The communicators that have not left their groups. The end of the process waits for them.
 static OPEN: Mutex<Vec<Arc<Member>>> = Mutex::new(Vec::new());
 
+/// Keeps other threads from the communicators, while the process forks.
+pub(crate) fn hold() -> MutexGuard<'static, Vec<Arc<Member>>> {
+    lock(&OPEN)
+}
+
 /// A call that waits for the worker, and the ticket that gets its outcome.
 type Job = (Box<dyn FnOnce(&mut Communicator) -> Outcome + Send>, Arc<Ticket>);
 
@@ -78,8 +83,8 @@ struct State {
     is_leaving: bool,
     /// The result of leaving the group.
     left: Option<Outcome>,
-    /// The time that a call may take, for the calls that come. `None` is that of the settings.
-    timeout: Option<Duration>,
+    /// The time that a call may take, for the calls that come without one of their own.
+    timeout: Duration,
     /// The thread in which a call runs, and the functions that learn of its end.
     caller: Option<ThreadId>,
 }
@@ -109,13 +114,13 @@ impl Member {
             aborter: communicator.aborter(),
             forks: FORKS.load(Ordering::Relaxed),
             state: Mutex::new(State {
+                timeout: communicator.timeout(),
                 idle: Some(Box::new(communicator)),
                 queue: VecDeque::new(),
                 has_worker: false,
                 is_closed: false,
                 is_leaving: false,
                 left: None,
-                timeout: None,
                 caller: None,
             }),
             changed: Condvar::new(),
@@ -132,8 +137,8 @@ impl Member {
         self.forks != FORKS.load(Ordering::Relaxed)
     }
 
-    /// Runs `work` in this thread, unless other calls come first.
-    pub(crate) fn try_now<W>(&self, work: W) -> Attempt<W>
+    /// Runs `work` in this thread, unless other calls come first. It may have its own `timeout`.
+    pub(crate) fn try_now<W>(&self, timeout: Option<Duration>, work: W) -> Attempt<W>
     where
         W: FnOnce(&mut Communicator) -> Result<(), Error>,
     {
@@ -153,7 +158,7 @@ impl Member {
         }
         let Some(mut communicator) = state.idle.take() else { return Attempt::Busy(work) };
         state.caller = Some(caller);
-        let timeout = state.timeout;
+        let timeout = timeout.unwrap_or(state.timeout);
         drop(state);
         let outcome = perform(&mut communicator, timeout, work);
         let mut state = lock(&self.state);
@@ -166,8 +171,13 @@ impl Member {
         Attempt::Ran(outcome)
     }
 
-    /// Leaves `work` to the worker, after all calls before it.
-    pub(crate) fn submit<W>(self: &Arc<Self>, work: W, ticket: &Arc<Ticket>) -> Outcome
+    /// Leaves `work` to the worker, after all calls before it. It may have a `timeout` of its own.
+    pub(crate) fn submit<W>(
+        self: &Arc<Self>,
+        timeout: Option<Duration>,
+        work: W,
+        ticket: &Arc<Ticket>,
+    ) -> Outcome
     where
         W: FnOnce(&mut Communicator) -> Result<(), Error> + Send + 'static,
     {
@@ -179,7 +189,7 @@ impl Member {
             return Err(Fault::Closed);
         }
         self.employ(&mut state)?;
-        let (ticket, timeout) = (Arc::clone(ticket), state.timeout);
+        let (ticket, timeout) = (Arc::clone(ticket), timeout.unwrap_or(state.timeout));
         let work =
             Box::new(move |communicator: &mut Communicator| perform(communicator, timeout, work));
         state.queue.push_back((work, ticket));
@@ -252,7 +262,7 @@ impl Member {
         if self.is_forked() {
             return Err(Fault::Forked);
         }
-        lock(&self.state).timeout = Some(timeout);
+        lock(&self.state).timeout = timeout;
         Ok(())
     }
 
@@ -307,13 +317,11 @@ pub(crate) fn end_release() {
 }
 
 /// Runs a call. A panic has made the communicator fail, so it can be used again.
-fn perform<W>(communicator: &mut Communicator, timeout: Option<Duration>, work: W) -> Outcome
+fn perform<W>(communicator: &mut Communicator, timeout: Duration, work: W) -> Outcome
 where
     W: FnOnce(&mut Communicator) -> Result<(), Error>,
 {
-    if let Some(timeout) = timeout {
-        communicator.set_timeout(timeout);
-    }
+    communicator.set_timeout(timeout);
     match catch_unwind(AssertUnwindSafe(|| work(communicator))) {
         Ok(outcome) => outcome.map_err(Fault::from),
         Err(panic) => Err(Fault::Defect(text_of(&*panic).to_owned())),

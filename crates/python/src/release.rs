@@ -17,7 +17,7 @@ const PATIENCE: Duration = Duration::from_millis(20);
 type Take = Box<dyn FnOnce() -> Option<Box<dyn Any + Send>> + Send>;
 
 /// The thread of this process that releases memory.
-struct Releaser {
+pub(crate) struct Releaser {
     /// The number of forks behind the process.
     forks: u64,
     finished: mpsc::Sender<Take>,
@@ -64,6 +64,11 @@ pub(crate) fn soon(forks: u64, take: Take) {
         // The thread ends with the interpreter.
         releaser.finished.send(take).unwrap_or_default();
     }
+}
+
+/// Keeps other threads from starting the thread, while the process forks.
+pub(crate) fn hold() -> MutexGuard<'static, Option<Releaser>> {
+    lock(&RELEASER)
 }
 
 /// Releases no more memory, because the interpreter ends. Waits for the thread to let go of it, so

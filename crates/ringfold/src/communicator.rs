@@ -353,6 +353,12 @@ impl Communicator {
         self.timeout = limits::timeout(timeout);
     }
 
+    /// The time that a call may take.
+    #[must_use]
+    pub const fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
     /// Sets a function that runs in the thread of a call while the call waits, every 100 ms or so.
     /// It may end the wait by an [`Aborter`]. A binding lets its language handle signals there.
     /// `None` removes it.

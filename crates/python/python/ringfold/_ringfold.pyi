@@ -14,8 +14,8 @@ class _SupportsDlpack(Protocol):
 type _Memory = Buffer | _SupportsDlpack | tuple[int, int]
 #: The name of an operation, as in "sum", or a PreMulSum.
 type _Op = str | PreMulSum | None
-#: The name of a data type, as in "float32" or "<f4", an object whose text ends in one, or a dtype of
-#: numpy.
+#: The name of a data type, as in "float32", "fp32" or "<f4", an object whose text ends in a name of
+#: numpy or torch, or a dtype of numpy.
 type _Type = object | None
 #: Counts in elements, or counts and displacements.
 type _Parts = Sequence[int] | tuple[Sequence[int], Sequence[int]]
@@ -137,7 +137,7 @@ class CallGroup:
         dtype: _Type = None,
         keep: object = None,
     ) -> None: ...
-    def run(self, *, async_op: bool = False) -> Handle | None: ...
+    def run(self, *, async_op: bool = False, timeout: float | None = None) -> Handle | None: ...
     def __enter__(self) -> Self: ...
     def __exit__(
         self,
@@ -170,7 +170,9 @@ class Communicator:
     ) -> bool: ...
     def alloc(self, count: int, dtype: _Type = None) -> Window: ...
     def group(self) -> CallGroup: ...
-    def barrier(self, *, async_op: bool = False) -> Handle | None: ...
+    def barrier(
+        self, *, async_op: bool = False, timeout: float | None = None
+    ) -> Handle | None: ...
     def all_reduce_window(
         self,
         input: Window,
@@ -181,6 +183,7 @@ class Communicator:
         count: int | None = None,
         dtype: _Type = None,
         async_op: bool = False,
+        timeout: float | None = None,
     ) -> Handle | None: ...
     def all_reduce(
         self,
@@ -190,6 +193,7 @@ class Communicator:
         *,
         dtype: _Type = None,
         async_op: bool = False,
+        timeout: float | None = None,
         keep: object = None,
     ) -> Handle | None: ...
     def all_gather(
@@ -199,6 +203,7 @@ class Communicator:
         *,
         dtype: _Type = None,
         async_op: bool = False,
+        timeout: float | None = None,
         keep: object = None,
     ) -> Handle | None: ...
     def reduce_scatter(
@@ -209,6 +214,7 @@ class Communicator:
         *,
         dtype: _Type = None,
         async_op: bool = False,
+        timeout: float | None = None,
         keep: object = None,
     ) -> Handle | None: ...
     def broadcast(
@@ -219,6 +225,7 @@ class Communicator:
         *,
         dtype: _Type = None,
         async_op: bool = False,
+        timeout: float | None = None,
         keep: object = None,
     ) -> Handle | None: ...
     def reduce(
@@ -230,6 +237,7 @@ class Communicator:
         *,
         dtype: _Type = None,
         async_op: bool = False,
+        timeout: float | None = None,
         keep: object = None,
     ) -> Handle | None: ...
     def scan(
@@ -240,6 +248,7 @@ class Communicator:
         *,
         dtype: _Type = None,
         async_op: bool = False,
+        timeout: float | None = None,
         keep: object = None,
     ) -> Handle | None: ...
     def exscan(
@@ -250,6 +259,7 @@ class Communicator:
         *,
         dtype: _Type = None,
         async_op: bool = False,
+        timeout: float | None = None,
         keep: object = None,
     ) -> Handle | None: ...
     def register_op(
@@ -266,6 +276,7 @@ class Communicator:
         op: UserOp,
         dtype: _Type = None,
         async_op: bool = False,
+        timeout: float | None = None,
         keep: object = None,
     ) -> Handle | None: ...
     def all_to_all(
@@ -275,6 +286,7 @@ class Communicator:
         *,
         dtype: _Type = None,
         async_op: bool = False,
+        timeout: float | None = None,
         keep: object = None,
     ) -> Handle | None: ...
     def gather(
@@ -285,6 +297,7 @@ class Communicator:
         *,
         dtype: _Type = None,
         async_op: bool = False,
+        timeout: float | None = None,
         keep: object = None,
     ) -> Handle | None: ...
     def scatter(
@@ -295,6 +308,7 @@ class Communicator:
         *,
         dtype: _Type = None,
         async_op: bool = False,
+        timeout: float | None = None,
         keep: object = None,
     ) -> Handle | None: ...
     def all_to_all_v(
@@ -306,6 +320,7 @@ class Communicator:
         recv: _Parts,
         dtype: _Type = None,
         async_op: bool = False,
+        timeout: float | None = None,
         keep: object = None,
     ) -> Handle | None: ...
     def gather_v(
@@ -317,6 +332,7 @@ class Communicator:
         *,
         dtype: _Type = None,
         async_op: bool = False,
+        timeout: float | None = None,
         keep: object = None,
     ) -> Handle | None: ...
     def scatter_v(
@@ -328,6 +344,7 @@ class Communicator:
         *,
         dtype: _Type = None,
         async_op: bool = False,
+        timeout: float | None = None,
         keep: object = None,
     ) -> Handle | None: ...
     def all_gather_v(
@@ -338,6 +355,7 @@ class Communicator:
         parts: _Parts,
         dtype: _Type = None,
         async_op: bool = False,
+        timeout: float | None = None,
         keep: object = None,
     ) -> Handle | None: ...
     def reduce_scatter_v(
@@ -349,6 +367,7 @@ class Communicator:
         parts: _Parts,
         dtype: _Type = None,
         async_op: bool = False,
+        timeout: float | None = None,
         keep: object = None,
     ) -> Handle | None: ...
     def send(
@@ -358,6 +377,7 @@ class Communicator:
         tag: int = 0,
         *,
         async_op: bool = False,
+        timeout: float | None = None,
         keep: object = None,
     ) -> Handle | None: ...
     def recv(
@@ -367,6 +387,7 @@ class Communicator:
         tag: int = 0,
         *,
         async_op: bool = False,
+        timeout: float | None = None,
         keep: object = None,
     ) -> Handle | None: ...
     def recv_any(self, data: _Memory, tag: int = 0) -> int: ...
@@ -381,6 +402,7 @@ class Communicator:
         tag: int = 0,
         *,
         async_op: bool = False,
+        timeout: float | None = None,
         keep: object = None,
     ) -> Handle | None: ...
 
@@ -411,4 +433,6 @@ def subset_with_store(
     join_timeout: float | None = None,
 ) -> Communicator: ...
 def close_all(reason: str | None = None) -> None: ...
+def hold_for_fork() -> None: ...
+def end_fork() -> None: ...
 def count_fork() -> None: ...
