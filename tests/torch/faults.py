@@ -7,6 +7,7 @@ import gc
 import os
 import signal
 import sys
+import threading
 import time
 import weakref
 from datetime import timedelta
@@ -28,7 +29,7 @@ def equal(name, found, expected):
 
 
 def fails(name, call):
-    """Says how a call fails, and after how many seconds."""
+    """Says how a call fails, and after how many seconds. Returns the error."""
     began = time.monotonic()
     try:
         call()
@@ -36,6 +37,18 @@ def fails(name, call):
     except Exception as error:
         text = " ".join(str(error).split())
         say(name, f"{time.monotonic() - began:.1f}", type(error).__name__, text)
+        return error
+
+
+def comes_true(found, seconds=10):
+    """Whether something comes true within some seconds."""
+    end = time.monotonic() + seconds
+    while not found():
+        if time.monotonic() > end:
+            return False
+        gc.collect()
+        time.sleep(0.02)
+    return True
 
 
 def total(rank, size):
@@ -195,8 +208,7 @@ def freed(rank, size):
         work = dist.all_reduce(tensor, async_op=True)
         work.wait()
         del tensor, work
-        gc.collect()
-        say("waited", name, "alive" if alive() else "freed")
+        say("waited", name, "freed" if comes_true(lambda: alive() is None) else "alive")
     tensor = torch.ones(1000)
     if rank < 2:
         work = dist.isend(tensor, 1 - rank)
@@ -204,8 +216,7 @@ def freed(rank, size):
         work.wait()
         alive = weakref.ref(tensor)
         del tensor, work
-        gc.collect()
-        say("waited", "message", "alive" if alive() else "freed")
+        say("waited", "message", "freed" if comes_true(lambda: alive() is None) else "alive")
     tensor = torch.ones(1000)
     alive = weakref.ref(tensor)
     works = [dist.all_reduce(tensor, async_op=True), dist.barrier(async_op=True)]
@@ -215,15 +226,15 @@ def freed(rank, size):
     backend = weakref.ref(world)
     del world
     dist.destroy_process_group()
-    gc.collect()
-    say("destroyed", "backend", "alive" if backend() else "freed")
-    say("destroyed", "tensor", "alive" if alive() else "freed")
+    say("destroyed", "backend", "freed" if comes_true(lambda: backend() is None) else "alive")
+    say("destroyed", "tensor", "freed" if comes_true(lambda: alive() is None) else "alive")
 
 
 def descriptors(rank, size):
     """The descriptors of a process after groups that came and went."""
+    count = lambda: len(os.listdir("/proc/self/fd"))
     for is_async in [False, True]:
-        counts = []
+        first = None
         for turn in range(12):
             group = dist.new_group(list(range(size)))
             work = dist.all_reduce(torch.ones(1), group=group, async_op=is_async)
@@ -233,8 +244,9 @@ def descriptors(rank, size):
             del group, work
             dist.barrier()
             time.sleep(0.2)
-            counts.append(len(os.listdir("/proc/self/fd")))
-        say("descriptors", counts[-1] - counts[3])
+            if turn == 3:
+                first = count()
+        say("descriptors", "closed" if comes_true(lambda: count() <= first) else count() - first)
 
 
 # Ranks that end.
@@ -309,6 +321,42 @@ def destroyed(rank, size):
     dist.barrier()
 
 
+def aborted_pair(rank, size):
+    """Rank 1 aborts while rank 2 waits for its next message."""
+    if rank == 1:
+        dist.send(torch.ones(3), 2)
+        time.sleep(1)
+        dist.group.WORLD._get_backend(torch.device("cpu")).abort()
+    elif rank == 2:
+        dist.recv(torch.zeros(3), 1)
+        error = fails("recv", lambda: dist.recv(torch.zeros(3), 1)).__cause__
+        say("attributes", error.rank, error.peers, error.operation, error.cause)
+    else:
+        time.sleep(5)
+
+
+def callbacks(rank, size):
+    """A function that learns of the end of a message sends another, while a thread aborts."""
+    dist.barrier()
+    if rank == 1:
+        dist.destroy_process_group()
+        time.sleep(15)
+        return
+    backend, ended = dist.group.WORLD._get_backend(torch.device("cpu")), threading.Event()
+
+    def learn(_future):
+        aborting = threading.Thread(target=backend.abort)
+        aborting.start()
+        time.sleep(0.5)
+        dist.isend(torch.ones(3), 1)
+        aborting.join()
+        ended.set()
+
+    dist.isend(torch.ones(3), 1).get_future().add_done_callback(learn)
+    say("callback", "ended" if ended.wait(20) else "hangs")
+    os._exit(0)
+
+
 def mismatched(rank, size):
     """The message between ranks 1 and 2 has another tag than the receiver expects."""
     if rank == 1:
@@ -329,6 +377,66 @@ def own_time(rank, size):
         fails("allreduce", work.wait)
     else:
         time.sleep(15)
+
+
+def own_times(rank, size):
+    """Only one of two threads gives its operation a timeout of its own, and rank 1 is late."""
+    world = dist.group.WORLD
+    dist.barrier()
+    if rank == 1:
+        time.sleep(5)
+        for _ in range(2):
+            dist.all_reduce(torch.ones(1))
+        return
+    backend = world._get_backend(torch.device("cpu"))
+    comm = backend._comm
+
+    class Slow:
+        """The communicator, whose calls with the timeout take a while to begin."""
+
+        def __getattr__(self, name):
+            return getattr(comm, name)
+
+        def all_reduce(self, *arguments, **names):
+            if threading.current_thread() is timed:
+                time.sleep(1)
+            return comm.all_reduce(*arguments, **names)
+
+    def reduce_in_time():
+        options = dist.AllreduceOptions()
+        options.timeout, options.asyncOp = timedelta(seconds=2), True
+        works.append(world.allreduce([torch.ones(1)], options))
+
+    works, backend._comm = [], Slow()
+    timed = threading.Thread(target=reduce_in_time)
+    timed.start()
+    time.sleep(0.5)
+    works.append(dist.all_reduce(torch.ones(1), async_op=True))
+    timed.join()
+    backend._comm = comm
+    for work in works:
+        work.wait()
+    say("both are done")
+
+
+def split_again(rank, size):
+    """A split is interrupted on rank 1, and both split again."""
+    backend = dist.group.WORLD._get_backend(torch.device("cpu"))
+    timeout = backend.options._timeout
+    backend.set_timeout(timedelta(seconds=3))
+    if rank == 1:
+        os.environ["RINGFOLD_WIRE"] = "nonsense"
+    fails("split", lambda: backend.split(None, [0, 1], None))
+    os.environ.pop("RINGFOLD_WIRE", None)
+    backend.set_timeout(timeout)
+    dist.barrier()
+    child = backend.split(None, [0, 1], None)
+    mine = torch.ones(1)
+    options = dist.AllreduceOptions()
+    options.asyncOp = False
+    child.allreduce([mine], options)
+    equal("the second split", mine, [float(size)])
+    child.shutdown()
 
 
 def ended(rank, size):

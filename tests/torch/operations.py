@@ -255,10 +255,10 @@ def windows(rank, size):
 
 def copies(rank, size):
     """The path of GPUs' tensors, here with tensors of the CPU that pass for those of a device."""
-    is_on_host, _memory.is_on_host = _memory.is_on_host, lambda tensor: False
+    is_memory, _memory.is_memory = _memory.is_memory, lambda tensor: False
     for check in [reductions, movement, messages]:
         check(rank, size)
-    _memory.is_on_host = is_on_host
+    _memory.is_memory = is_memory
 
 
 def refused(call, words):

@@ -1,7 +1,8 @@
 """The backend: torch's operations as calls of a communicator."""
 
+import itertools
 import weakref
-from collections import deque
+from collections import defaultdict, deque
 from datetime import timedelta
 
 import torch
@@ -13,7 +14,7 @@ import ringfold
 from ringfold import errors
 from ringfold.torch._bits import copies, replaced
 from ringfold.torch._memory import (
-    TYPES, combinable, fill, joined, operation, place, readable, room, writable,
+    TYPES, combinable, fill, joined, on_stream, operation, place, readable, room, writable,
 )
 from ringfold.torch._messages import Channels
 from ringfold.torch._store import Store, connect
@@ -33,12 +34,16 @@ class RingfoldBackend(Backend):
 
     def __init__(self, store, rank, size, timeout, is_world=False):
         super().__init__(rank, size)
+        # torch's own methods take longer.
+        self._rank, self._size = rank, size
         self._is_world = is_world
         self._store = store
         self._options = Backend.Options("ringfold", timeout=timeout)
         self._seconds = timeout.total_seconds()
         self._count = 0
         self._barriers = 0
+        #: The number of the next split into a group of these ranks.
+        self._split_numbers = defaultdict(itertools.count)
         self._pending = deque()
         self._coalesced = None
         try:
@@ -48,6 +53,8 @@ class RingfoldBackend(Backend):
             )
         except errors.Error as error:
             raise as_torch(error) from error
+        #: The only call of each barrier.
+        self._barrier = [(self._comm.barrier, (), {})]
         self._windows = Windows(self._comm)
         self._channels = Channels(self._comm, store, self._seconds)
 
@@ -71,27 +78,27 @@ class RingfoldBackend(Backend):
         they are done."""
         event = begin_event(name, inputs) if profiler._is_profiler_enabled else None
         work = None
-        if copies.pairs:
+        if outputs and copies.pairs:
             finish = with_replaced(outputs, finish)
         self._count += 1
         is_async = opts.asyncOp or self._coalesced is not None
         limit = opts.timeout
-        has_limit = limit > NO_TIME and limit != self._options._timeout
-        if has_limit:
-            self._comm.set_timeout(limit.total_seconds())
+        seconds = limit.total_seconds() if limit > NO_TIME else None
         try:
-            handles = [
-                call(*arguments, **names, async_op=is_async) for call, arguments, names in calls
-            ]
             if is_async:
+                handles = [
+                    call(*arguments, **names, async_op=True, timeout=seconds)
+                    for call, arguments, names in calls
+                ]
                 work = self._keep(Work(handles, outputs, finish, ended(event)))
-            elif finish is not None:
-                finish()
+            else:
+                for call, arguments, names in calls:
+                    call(*arguments, **names, timeout=seconds)
+                if finish is not None:
+                    finish()
         except errors.Error as error:
             raise as_torch(error) from error
         finally:
-            if has_limit:
-                self._comm.set_timeout(self._seconds)
             if event is not None and work is None:
                 torch.autograd._record_function_with_args_exit(event)
         return work
@@ -122,8 +129,8 @@ class RingfoldBackend(Backend):
         """Memory for a reduction in place, its names, and what brings the result back."""
         memory, finish = writable(tensor, is_read)
         view = combinable(memory)
-        if view.data_ptr() != memory.data_ptr():
-            finish = lambda: fill(tensor, view)
+        if view is not memory and view.data_ptr() != memory.data_ptr():
+            finish = on_stream(tensor, lambda: fill(tensor, view))
         return view, TYPES[view.dtype], operation(op, tensor.dtype), finish
 
     def allreduce(self, tensors, opts):
@@ -159,7 +166,7 @@ class RingfoldBackend(Backend):
 
     def _sparse_sum(self, tensor):
         indices, values = tensor.indices(), readable(tensor.values())
-        own, entries = torch.tensor([values.shape[0]]), torch.zeros(self.size(), dtype=torch.int64)
+        own, entries = torch.tensor([values.shape[0]]), torch.zeros(self._size, dtype=torch.int64)
         self._comm.all_gather(place(own), place(entries), dtype="int64")
         counts = entries.tolist()
         # Entry after entry, so that each rank's are one part.
@@ -177,7 +184,7 @@ class RingfoldBackend(Backend):
         tensor = single(tensors)
         view, dtype, op, finish = self._reduction(tensor, opts.reduceOp)
         names = {"dtype": dtype, "keep": view}
-        is_root = opts.rootRank == self.rank()
+        is_root = opts.rootRank == self._rank
         call = (self._comm.reduce, (place(view), None, op, opts.rootRank), names)
         finish = finish if is_root else None
         return self._run("reduce", opts, tensors, list(tensors), [call], finish)
@@ -193,7 +200,7 @@ class RingfoldBackend(Backend):
 
     def _scatter_sum(self, output, input, parts, op, calls, ends):
         """Adds the call that reduces the input, and leaves this rank's part in the output."""
-        check_type([output], input)
+        check_type((output,), input)
         view, dtype, name, finish = self._reduction(output, op, is_read=False)
         source = combinable(readable(input))
         names = {"dtype": dtype, "keep": (view, source)}
@@ -210,7 +217,7 @@ class RingfoldBackend(Backend):
     def reduce_scatter(self, outputs, inputs, opts):
         flats, calls, ends = [], [], []
         for output, parts in zip(outputs, inputs):
-            check_count(parts, self.size(), "reduce_scatter")
+            check_count(parts, self._size, "reduce_scatter")
             check_type(parts, output)
             flat = torch.cat([readable(part).reshape(-1) for part in parts])
             counts = [part.numel() for part in parts]
@@ -223,7 +230,7 @@ class RingfoldBackend(Backend):
 
     def broadcast(self, tensors, opts):
         calls, ends = [], []
-        is_root = opts.rootRank == self.rank()
+        is_root = opts.rootRank == self._rank
         for tensor in tensors:
             memory, finish = writable(tensor, is_root)
             names = {"dtype": "uint8", "keep": memory}
@@ -238,7 +245,7 @@ class RingfoldBackend(Backend):
     def all_gather_single_coalesced(self, outputs, inputs, opts):
         calls, ends = [], []
         for output, input in zip(outputs, inputs):
-            check_type([output], input)
+            check_type((output,), input)
             source = readable(input)
             memory, finish = writable(output, is_read=False)
             names = {"dtype": "uint8", "keep": (memory, source)}
@@ -250,7 +257,7 @@ class RingfoldBackend(Backend):
     def allgather(self, outputs, inputs, opts):
         calls, ends = [], []
         for parts, input in zip(outputs, inputs):
-            check_count(parts, self.size(), "all_gather")
+            check_count(parts, self._size, "all_gather")
             check_type(parts, input)
             source = readable(input)
             memory, kept, finish = room(parts)
@@ -273,9 +280,9 @@ class RingfoldBackend(Backend):
     def gather(self, outputs, inputs, opts):
         source, root = readable(single(inputs)), opts.rootRank
         memory, kept, finish = None, None, None
-        if self.rank() == root:
+        if self._rank == root:
             parts = single(outputs)
-            check_count(parts, self.size(), "gather")
+            check_count(parts, self._size, "gather")
             check_type(parts, inputs[0])
             check_sizes(parts, inputs[0], "gather")
             memory, kept, finish = room(parts)
@@ -288,9 +295,9 @@ class RingfoldBackend(Backend):
         output, root = single(outputs), opts.rootRank
         memory, finish = writable(output, is_read=False)
         source, kept = None, None
-        if self.rank() == root:
+        if self._rank == root:
             parts = single(inputs)
-            check_count(parts, self.size(), "scatter")
+            check_count(parts, self._size, "scatter")
             check_type(parts, output)
             check_sizes(parts, output, "scatter")
             source, kept = joined(parts)
@@ -299,8 +306,8 @@ class RingfoldBackend(Backend):
         return self._run("scatter", opts, outputs, list(outputs), [call], finish)
 
     def alltoall(self, outputs, inputs, opts):
-        check_count(outputs, self.size(), "all_to_all")
-        check_count(inputs, self.size(), "all_to_all")
+        check_count(outputs, self._size, "all_to_all")
+        check_count(inputs, self._size, "all_to_all")
         source, kept = joined(inputs)
         memory, into, finish = room(outputs)
         names = {"dtype": "uint8", "keep": (kept, into)}
@@ -309,19 +316,22 @@ class RingfoldBackend(Backend):
         return self._run("all_to_all", opts, inputs, list(outputs), [call], finish)
 
     def all_to_all_single(self, output, input, output_splits, input_splits, opts):
-        check_type([output], input)
+        if output.dtype != input.dtype:
+            check_type((output,), input)
         source = readable(input)
         memory, finish = writable(output, is_read=False)
-        names = {"dtype": "uint8", "keep": (memory, source)}
         # A rank does not know whether others have splits, so all make the same call.
-        names["send"] = self._splits(input, input_splits, "input")
-        names["recv"] = self._splits(output, output_splits, "output")
+        recv = self._splits(output, output_splits, "output")
+        names = {"dtype": "uint8", "keep": (memory, source), "recv": recv}
+        if input_splits or output_splits or input.shape != output.shape:
+            names["send"] = self._splits(input, input_splits, "input")
         call = (self._comm.all_to_all_v, (place(source), place(memory)), names)
         return self._run("all_to_all", opts, [input], [output], [call], finish)
 
     def _splits(self, tensor, splits, name):
         """The bytes of each rank's rows."""
-        rows, size = tensor.shape[0] if tensor.dim() else 1, self.size()
+        shape, size = tensor.shape, self._size
+        rows = shape[0] if shape else 1
         if not splits:
             if rows % size:
                 raise ValueError(
@@ -338,20 +348,20 @@ class RingfoldBackend(Backend):
         return [count * row for count in splits]
 
     def barrier(self, opts):
-        return self._run("barrier", opts, [], [], [(self._comm.barrier, (), {})])
+        return self._run("barrier", opts, (), (), self._barrier)
 
     def monitored_barrier(self, opts, wait_all_ranks=False):
         """A barrier by the store, in which rank 0 names the ranks that are missing."""
         limit = opts.timeout if opts.timeout >= NO_TIME else self._options._timeout
         self._barriers += 1
-        prefix, rank = f"monitored/{self._barriers}", self.rank()
+        prefix, rank = f"monitored/{self._barriers}", self._rank
         store = Store(self._store)
         milliseconds = int(limit.total_seconds() * 1000)
         if rank != 0:
             store.set(f"{prefix}/{rank}", "here")
             try:
                 # Rank 0 may wait as long for each rank before this one.
-                longest = limit * self.size() + timedelta(seconds=1)
+                longest = limit * self._size + timedelta(seconds=1)
                 end = store.wait(f"{prefix}/end", longest.total_seconds())
             except RuntimeError as error:
                 end = str(error).encode()
@@ -363,7 +373,7 @@ class RingfoldBackend(Backend):
                 )
             return
         missing = []
-        for other in range(1, self.size()):
+        for other in range(1, self._size):
             if store.wait(f"{prefix}/{other}", limit.total_seconds()) is None:
                 missing.append(str(other))
                 if not wait_all_ranks:
@@ -422,12 +432,13 @@ class RingfoldBackend(Backend):
 
     def split(self, _store, ranks, opts):
         ranks = list(ranks)
-        if self.rank() not in ranks:
+        if self._rank not in ranks:
             return None
         timeout = opts._timeout if opts is not None else self._options._timeout
-        # The ranks of several splits in one list meet in order.
-        store = PrefixStore(f"split/{ranks}", self._store)
-        child = RingfoldBackend(store, ranks.index(self.rank()), len(ranks), timeout)
+        # The members count their splits, also those that fail on some of them.
+        number = next(self._split_numbers[tuple(ranks)])
+        store = PrefixStore(f"split/{ranks}/{number}", self._store)
+        child = RingfoldBackend(store, ranks.index(self._rank), len(ranks), timeout)
         if opts is not None:
             child._options = opts
         _backends.add(child)
@@ -458,7 +469,7 @@ class RingfoldBackend(Backend):
             (work and work() or Work(handles, [])).wait()
 
     def abort(self):
-        reason = f"rank {self.rank()} aborted its process group"
+        reason = f"rank {self._rank} aborted its process group"
         self._comm.abort(reason)
         self._channels.abort(reason)
         _backends.discard(self)
@@ -471,7 +482,7 @@ class RingfoldBackend(Backend):
         handles = [handle for operation in self._pending for handle in operation[0]]
         is_idle = all(handle.is_completed() for handle in handles)
         try:
-            self._comm.close(wait=is_idle and self._is_world and self.rank() == 0)
+            self._comm.close(wait=is_idle and self._is_world and self._rank == 0)
         except errors.Error:
             # The operations have raised it, and the log has it.
             pass
@@ -497,7 +508,7 @@ def with_replaced(outputs, finish):
     """What copies the results to outputs, and from there to the tensors that they replace."""
     ends = [] if finish is None else [finish]
     for copy, tensor in replaced(outputs):
-        ends.append(lambda copy=copy, tensor=tensor: fill(tensor, copy))
+        ends.append(on_stream(tensor, lambda copy=copy, tensor=tensor: fill(tensor, copy)))
     return all_of(ends)
 
 
@@ -519,9 +530,10 @@ def check_count(tensors, size, name):
 
 
 def check_type(tensors, like):
-    wrong = next((t for t in tensors if t.dtype != like.dtype), None)
-    if wrong is not None:
-        raise ValueError(f"the tensors have different types: {wrong.dtype} and {like.dtype}")
+    dtype = like.dtype
+    for tensor in tensors:
+        if tensor.dtype != dtype:
+            raise ValueError(f"the tensors have different types: {tensor.dtype} and {dtype}")
 
 
 def check_sizes(tensors, like, name):

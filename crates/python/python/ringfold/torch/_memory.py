@@ -1,8 +1,10 @@
 """Tensors as ringfold wants them: contiguous memory of the host, and the names of types and operations.
 
 The tensors of a device are copied to pinned memory before a call, and the results back after it. Each
-copy waits for its end on the current stream, so no further synchronisation is needed.
+copy waits for its end on the stream of the caller, so no further synchronisation is needed.
 """
+
+import functools
 
 import torch
 from torch.distributed import ReduceOp
@@ -55,9 +57,16 @@ AVG, PREMUL_SUM = int(_Op.AVG), int(_Op.PREMUL_SUM)
 
 def operation(op, dtype):
     """ringfold's operation for torch's, for elements of this type."""
-    kind = int(op.op if isinstance(op, ReduceOp) else op)
+    # The hash of an operation of torch is its number, and the fastest way to it.
+    kind = hash(op)
     if kind == PREMUL_SUM:
         return ringfold.PreMulSum(float(op.factor))
+    return name_of(kind, dtype)
+
+
+@functools.cache
+def name_of(kind, dtype):
+    """The name of an operation of this number, for elements of this type."""
     if dtype == torch.bool:
         if kind == AVG:
             raise ValueError("ringfold has no average of booleans; convert them first")
@@ -71,17 +80,14 @@ def operation(op, dtype):
 
 def is_memory(tensor):
     """Whether the tensor is contiguous memory of the host as it stands."""
-    has_bit = tensor.is_conj() or tensor.is_neg()
-    return is_on_host(tensor) and tensor.is_contiguous() and not has_bit
-
-
-def is_on_host(tensor):
-    return tensor.is_cpu
+    if not tensor.is_cpu or not tensor.is_contiguous() or tensor.is_neg():
+        return False
+    return not tensor.dtype.is_complex or not tensor.is_conj()
 
 
 def empty_like(tensor):
     """Contiguous memory of the host, pinned for the tensor of a device."""
-    is_pinned = not is_on_host(tensor) and torch.cuda.is_available()
+    is_pinned = not tensor.is_cpu and torch.cuda.is_available()
     return torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=is_pinned)
 
 
@@ -90,8 +96,21 @@ def readable(tensor):
     return tensor if is_memory(tensor) else empty_like(tensor).copy_(tensor.detach())
 
 
+def on_stream(tensor, finish):
+    """A function that other threads call, behind the work of the tensor's stream in this one."""
+    if not tensor.is_cuda:
+        return finish
+    stream = torch.cuda.current_stream(tensor.device)
+
+    def run():
+        with torch.cuda.stream(stream):
+            finish()
+
+    return run
+
+
 def fill(tensor, memory):
-    """Copies the result of a call to the tensor, in any thread."""
+    """Copies the result of a call to the tensor on the current stream."""
     memory = memory.detach()
     # A tensor of inference mode can only be written in that mode, which belongs to a thread.
     with torch.inference_mode(tensor.is_inference()):
@@ -109,19 +128,19 @@ def writable(tensor, is_read):
     if is_memory(tensor):
         return tensor, None
     memory = readable(tensor) if is_read else empty_like(tensor)
-    return memory, lambda: fill(tensor, memory)
+    return memory, on_stream(tensor, lambda: fill(tensor, memory))
 
 
 def combinable(tensor):
     """A view or copy whose type ringfold combines."""
-    if tensor.is_complex():
+    dtype = tensor.dtype
+    if dtype in TYPES:
+        return tensor
+    if dtype.is_complex:
         return torch.view_as_real(tensor)
-    wider = WIDER.get(tensor.dtype)
-    if wider is not None:
-        return tensor.to(wider)
-    if tensor.dtype not in TYPES:
-        raise ValueError(f"ringfold does not combine elements of type {tensor.dtype}")
-    return tensor
+    if dtype in WIDER:
+        return tensor.to(WIDER[dtype])
+    raise ValueError(f"ringfold does not combine elements of type {dtype}")
 
 
 def place(tensor):
@@ -158,7 +177,7 @@ def room(tensors):
             start += tensor.nbytes
             fill(tensor, piece.view(tensor.dtype).view(tensor.shape))
 
-    return place(flat), flat, finish
+    return place(flat), flat, on_stream(tensors[0], finish)
 
 
 def as_bytes(tensor):

@@ -19,32 +19,59 @@ from ringfold.torch._store import Store
 #: The largest tag.
 TAG_MAX = 2**32 - 1
 
-#: A rank in the text of an error.
-RANK = re.compile(r"\brank ([01])\b")
+#: Ranks of a pair in the text of an error.
+RANKS = re.compile(r"\branks? (0-1|[01])\b")
+
+
+class Lock:
+    """The lock of a group's messages. Functions of the user run after its release, since they may
+    wait for other threads that need it."""
+
+    def __init__(self):
+        # A signal handler may send a message.
+        self._lock = threading.RLock()
+        self._depth = 0
+        self._later = []
+
+    def later(self, function):
+        """Calls a function after the release. The caller holds the lock."""
+        self._later.append(function)
+
+    def __enter__(self):
+        self._lock.acquire()
+        self._depth += 1
+
+    def __exit__(self, *_):
+        self._depth -= 1
+        later = []
+        if self._depth == 0:
+            later, self._later = self._later, later
+        self._lock.release()
+        for function in later:
+            function()
 
 
 class Message:
     """A message that may still wait for its communicator. It has the methods of a handle."""
 
-    def __init__(self):
+    def __init__(self, lock):
+        self._lock = lock
         self._begun = threading.Event()
         self._handle = None
         self._error = None
         self._in_group = None
         self._callbacks = []
-        self._lock = threading.Lock()
         #: The rank that sent it, once a receive from any source has found it.
         self.source = None
 
     def begin(self, handle, error=None, in_group=None):
         """Learns the handle of the call, or that there will be none. `in_group` gives an error of
-        the call the words of the group."""
-        with self._lock:
-            self._handle, self._error, self._in_group = handle, error, in_group
-            self._begun.set()
-            callbacks, self._callbacks = self._callbacks, []
+        the call the words of the group. The caller holds the lock."""
+        self._handle, self._error, self._in_group = handle, error, in_group
+        self._begun.set()
+        callbacks, self._callbacks = self._callbacks, []
         for callback in callbacks:
-            self.add_done_callback(callback)
+            self._lock.later(lambda callback=callback: self.add_done_callback(callback))
 
     def wait(self, timeout=None):
         if not self._begun.wait(timeout):
@@ -81,14 +108,14 @@ class Message:
 
 
 class Channel:
-    """One direction between this rank and a peer: a communicator of two ranks of the group."""
+    """One direction between this rank and a peer: a communicator of two ranks of the group. The
+    caller of its methods holds the lock of the group."""
 
-    def __init__(self, group, ends, join):
+    def __init__(self, group, ends, lock, join):
         self._group = group
         self._ends = ends
         self._is_sender = ends[0] == group.rank
-        # A callback of a message may start others.
-        self._lock = threading.RLock()
+        self._lock = lock
         self._waiting = []
         self._comm = None
         self._error = None
@@ -114,15 +141,30 @@ class Channel:
         if reason is None and self._group.has_left(peer):
             reason = f"rank {peer} has left the group"
         verb = "send to" if self._is_sender else "receive from"
-        reason = reason or self._in_group(error)
+        reason = reason or self._named(str(error))
         return errors.Error(f"rank {self._group.rank} cannot {verb} rank {peer}: {reason}")
 
     def _in_group(self, error):
         """The error with ranks of the group. The communicator numbers its own 0 and 1."""
-        named = RANK.sub(lambda found: f"rank {self._ends[int(found[1])]}", str(error))
-        copy = type(error)(named)
-        copy.__dict__.update(error.__dict__)
+        found = dict(error.__dict__)
+        # The reason of an abort is the words of the one that aborts.
+        is_abort = found.get("kind") == "aborted"
+        reason = found["cause"].partition(" gave up: ")[2] if is_abort else ""
+        if isinstance(error, errors.FailedError):
+            found["rank"] = self._ends[error.rank]
+            found["peers"] = tuple(self._ends[peer] for peer in error.peers)
+            found["operation"] = self._named(error.operation)
+            found["cause"] = self._named(error.cause, reason)
+        copy = type(error)(self._named(str(error), reason))
+        copy.__dict__.update(found)
         return copy
+
+    def _named(self, text, end=""):
+        """A text with ranks of the group, but for its end."""
+        first, second = self._ends
+        both = {"0-1": f"ranks {first} and {second}", "0": f"rank {first}", "1": f"rank {second}"}
+        text = text.removesuffix(end)
+        return RANKS.sub(lambda found: both[found[1]], text) + end
 
     def _begin_waiting(self):
         waiting, self._waiting = self._waiting, []
@@ -143,36 +185,32 @@ class Channel:
 
     def start(self, message, tensor, tag):
         """Starts a message behind those before it."""
-        with self._lock:
-            self._latest = message
-            if self._comm is None and self._error is None:
-                self._waiting.append((message, (tensor, tag)))
-            else:
-                self._begin(message, (tensor, tag))
+        self._latest = message
+        if self._comm is None and self._error is None:
+            self._waiting.append((message, (tensor, tag)))
+        else:
+            self._begin(message, (tensor, tag))
 
     def next_tag(self):
         """The tag of the next message, or None if there is none or an earlier receive awaits it."""
-        with self._lock:
-            if self._error is not None:
-                raise self._error
-            if self._comm is None or self._latest and not self._latest.is_completed():
-                return None
-            try:
-                found = self._comm.probe(0)
-            except errors.Error as error:
-                raise self._in_group(error) from None
-            return None if found is None else found[0]
+        if self._error is not None:
+            raise self._error
+        if self._comm is None or self._latest and not self._latest.is_completed():
+            return None
+        try:
+            found = self._comm.probe(0)
+        except errors.Error as error:
+            raise self._in_group(error) from None
+        return None if found is None else found[0]
 
     def set_timeout(self, seconds):
-        with self._lock:
-            if self._comm is not None:
-                self._comm.set_timeout(seconds)
+        if self._comm is not None:
+            self._comm.set_timeout(seconds)
 
     def abort(self, reason):
-        with self._lock:
-            if self._comm is not None:
-                self._comm.abort(reason)
-            self._end(errors.Error(reason))
+        if self._comm is not None:
+            self._comm.abort(reason)
+        self._end(errors.Error(reason))
 
     def close(self):
         """Leaves in the background, after the messages before it."""
@@ -180,11 +218,10 @@ class Channel:
 
     def _end(self, error):
         """Lets messages that have not begun fail, and all that follow."""
-        with self._lock:
-            if self._comm is not None:
-                self._comm.close(wait=False)
-            self._comm, self._error = None, self._error or error
-            self._begin_waiting()
+        if self._comm is not None:
+            self._comm.close(wait=False)
+        self._comm, self._error = None, self._error or error
+        self._begin_waiting()
 
 
 class Channels:
@@ -195,7 +232,7 @@ class Channels:
         self._store = store
         self._seconds = seconds
         self._channels = {}
-        self._lock = threading.RLock()
+        self._lock = Lock()
         self._any_source = AnySource(
             comm, self._store_of, lambda: self._seconds, self._from, self._lock
         )
@@ -205,7 +242,7 @@ class Channels:
 
     def send(self, tensor, receiver, tag):
         self._check(receiver, tag)
-        message = Message()
+        message = Message(self._lock)
         with self._lock:
             self._channel(self._comm.rank, receiver).start(message, tensor, tag)
         return message
@@ -213,7 +250,7 @@ class Channels:
     def recv(self, tensor, source, tag):
         """Receives a message of a rank, or of any if the source is None."""
         self._check(source, tag)
-        message = Message()
+        message = Message(self._lock)
         with self._lock:
             if source is None or self._any_source.is_waiting():
                 self._any_source.post(message, tensor, source, tag)
@@ -243,7 +280,7 @@ class Channels:
                     self._comm, store, ends, timeout=self._seconds, join_timeout=self._seconds
                 )
 
-            channel = self._channels[ends] = Channel(self._comm, ends, join)
+            channel = self._channels[ends] = Channel(self._comm, ends, self._lock, join)
         return channel
 
     def set_timeout(self, seconds):

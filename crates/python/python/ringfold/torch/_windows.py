@@ -26,6 +26,8 @@ class Windows:
 
     def find(self, tensor):
         """The window of a contiguous tensor and the number of elements before it, or None."""
+        if not self._places:
+            return None
         start, size = tensor.data_ptr(), tensor.dtype.itemsize
         for begin, end, window in self._places:
             if begin <= start and start + tensor.nbytes <= end and (start - begin) % size == 0:
