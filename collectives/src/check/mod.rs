@@ -73,9 +73,9 @@
 //!   the order of the tree, and round like kernels. They take as many chunks as their window has.
 //! * **Other calls** keep the same rules about staging buffers.
 //!
-//! `collectives/tests/proofs.rs` runs proofs for all numbers of ranks up to 64 and for some up to
-//! 1,024. `collectives/tests/mutants` shows that the proofs refuse schedules with random faults,
-//! unless no execution on real numbers fails.
+//! `collectives/tests/proofs` runs proofs for all numbers of ranks up to 64 and for some up to
+//! 1,024. Its `mutants` show that the proofs refuse schedules with random faults, unless no
+//! execution on real numbers fails.
 
 mod access;
 mod flaw;

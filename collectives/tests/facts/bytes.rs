@@ -1,12 +1,12 @@
 //! Hosts send hardly more bytes than they must: long calls by the algorithms that `select` chooses.
-#![expect(clippy::unwrap_used, reason = "all of this is a test")]
 
 use rayon::prelude::*;
-use ringfold_collectives::select::{Constraints, Measurements, chunk_len, select};
-use ringfold_collectives::{Algorithm, Form, Schedule, ScheduleParams, Step};
+use ringfold_collectives::Algorithm;
+use ringfold_collectives::select::{Constraints, Measurements, select};
 use ringfold_topology::Layout;
-use ringfold_types::limits::LINK_BYTES_MIN;
 use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp, Wire};
+
+use crate::wire::{schedules, sent_by_a_host};
 
 /// Bytes of the longer buffer of a rank.
 const BYTES: usize = 64 << 20;
@@ -30,21 +30,7 @@ fn placements(hosts: usize, ranks: usize) -> [Layout; 2] {
 /// The most bytes that any host sends to others in `call`, and the algorithm.
 fn most_sent(call: Call, layout: &Layout) -> (usize, &'static Algorithm) {
     let chosen = select(&call, layout, &Constraints::default(), &Measurements::default());
-    let (chunk, window_bytes) = (chunk_len(&call, layout), LINK_BYTES_MIN);
-    let mut sent = vec![0; layout.hosts()];
-    for rank in (0..layout.size()).map(Rank::at) {
-        let plan = ScheduleParams { call, layout, rank, chunk, window_bytes };
-        let schedule: Schedule = (chosen.schedule)(&plan);
-        for step in schedule.lanes().iter().flatten() {
-            if let Step::Send { to, src } = step
-                && !layout.same_host(rank, *to)
-            {
-                let bytes = Form::of(src.buffer).data_type(&call).bytes();
-                sent[layout.host(rank) as usize] += src.len * bytes;
-            }
-        }
-    }
-    (sent.into_iter().max().unwrap(), chosen)
+    (sent_by_a_host(schedules(chosen, call, layout), layout), chosen)
 }
 
 /// A long call, and the bytes that some host must send at least; of an all-reduce, the buffer.

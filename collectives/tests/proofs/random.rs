@@ -8,9 +8,29 @@ impl Random {
         Self(seed)
     }
 
+    /// Numbers that differ in every run, unless `RINGFOLD_PROOFS_SEED` has the printed seed.
+    pub(crate) fn seeded() -> Self {
+        let now = std::time::UNIX_EPOCH.elapsed().unwrap().subsec_nanos();
+        let seed = option_env!("RINGFOLD_PROOFS_SEED");
+        let seed = seed.map_or_else(|| now.into(), |seed| seed.parse().unwrap());
+        println!("RINGFOLD_PROOFS_SEED={seed}");
+        Self(seed)
+    }
+
     /// A number from 0 to `end` - 1.
     pub(crate) fn below(&mut self, end: usize) -> usize {
         usize::try_from(self.next() >> 32).unwrap() % end
+    }
+
+    /// One of several.
+    pub(crate) fn one_of<T: Copy>(&mut self, all: &[T]) -> T {
+        all[self.below(all.len())]
+    }
+
+    pub(crate) fn shuffle<T>(&mut self, all: &mut [T]) {
+        for at in (1..all.len()).rev() {
+            all.swap(at, self.below(at + 1));
+        }
     }
 
     /// Another generator.

@@ -3,7 +3,6 @@
 //! `golden/choices.txt` has the chosen algorithm for each length of a call. `golden/facts.txt` has
 //! a digest of each algorithm's costs, crossings and prices. An intended change shows there, and in
 //! no other line.
-#![expect(clippy::unwrap_used, reason = "all of this is a test")]
 
 use std::fmt::Write;
 use std::hash::{Hash, Hasher};
@@ -17,20 +16,7 @@ use ringfold_topology::fabric::Place;
 use ringfold_topology::{Layout, Occupancy, Path, RankReach, Reach};
 use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp, Wire};
 
-/// FNV-1a, whose result is the same in every build.
-struct Digest(u64);
-
-impl Hasher for Digest {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-        }
-    }
-}
+use crate::digest::Digest;
 
 /// The kinds of layouts. Each is a line for every collective.
 #[derive(Clone, Copy, Debug)]
@@ -76,11 +62,11 @@ fn layout(kind: Kind, [hosts, ranks]: [usize; 2]) -> Layout {
 }
 
 /// A call with `bytes` bytes in the longer of a rank's buffers.
-fn call(collective: Collective, data_type: DataType, bytes: usize, size: usize) -> Call {
+pub(crate) fn call(collective: Collective, data_type: DataType, bytes: usize, size: usize) -> Call {
     let root = Rank::at(if collective.has_root() { size / 2 } else { 0 });
     let one =
         Call { collective, count: 1, data_type, op: ReduceOp::Sum, root, wire: Wire::default() };
-    let elements = one.input_len(size).max(one.output_len(size));
+    let elements = one.input_len(size).max(one.output_len(size)).max(1);
     Call { count: (bytes / data_type.bytes()).div_ceil(elements), ..one }
 }
 
@@ -128,7 +114,7 @@ fn choices_are_as_reviewed() {
 }
 
 fn digest(algorithm: &Algorithm) -> u64 {
-    let mut digest = Digest(0xcbf2_9ce4_8422_2325);
+    let mut digest = Digest::new();
     let collective = algorithm.collective;
     for kind in KINDS {
         for shape in SHAPES {

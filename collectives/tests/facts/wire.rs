@@ -1,5 +1,4 @@
 //! The bytes that hosts send, by the data type and by the form of partial results.
-#![expect(clippy::unwrap_used, reason = "all of this is a test")]
 
 use rayon::prelude::*;
 use ringfold_collectives::schedule::{Form, Step};
@@ -10,7 +9,7 @@ use ringfold_types::limits::LINK_BYTES_MIN;
 use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp, Wire};
 
 /// The most bytes that a host sends to others.
-fn sent_by_a_host(schedules: &[Schedule], layout: &Layout) -> usize {
+pub(crate) fn sent_by_a_host(schedules: impl Iterator<Item = Schedule>, layout: &Layout) -> usize {
     let mut sent = vec![0; layout.hosts()];
     for schedule in schedules {
         for step in schedule.lanes().iter().flatten() {
@@ -25,10 +24,15 @@ fn sent_by_a_host(schedules: &[Schedule], layout: &Layout) -> usize {
     sent.into_iter().max().unwrap()
 }
 
-fn schedules(algorithm: &Algorithm, call: Call, layout: &Layout) -> Vec<Schedule> {
+pub(crate) fn schedules(
+    algorithm: &Algorithm,
+    call: Call,
+    layout: &Layout,
+) -> impl Iterator<Item = Schedule> {
     let (chunk, window_bytes) = (chunk_len(&call, layout), LINK_BYTES_MIN);
-    let plan = |rank| ScheduleParams { call, layout, rank: Rank::at(rank), chunk, window_bytes };
-    (0..layout.size()).map(|rank| (algorithm.schedule)(&plan(rank))).collect()
+    let plan =
+        move |rank| ScheduleParams { call, layout, rank: Rank::at(rank), chunk, window_bytes };
+    (0..layout.size()).map(move |rank| (algorithm.schedule)(&plan(rank)))
 }
 
 /// A call whose whole buffer, or one rank's block of it, has `bytes` bytes.
@@ -57,7 +61,7 @@ fn short_floats_send_no_more_bytes_than_others() {
             let bytes = 4096 * layout.size();
             let sent = |data_type| {
                 let call = call(algorithm.collective, data_type, bytes);
-                sent_by_a_host(&schedules(algorithm, call, &layout), &layout)
+                sent_by_a_host(schedules(algorithm, call, &layout), &layout)
             };
             let whole = sent(DataType::F32);
             for data_type in SHORT {
@@ -87,7 +91,7 @@ fn accumulators_send_more_bytes() {
         let algorithm = Algorithm::named(collective, name).unwrap();
         let sent = |wire| {
             let call = Call { wire, ..call(collective, DataType::F8E5M2, 1 << 20) };
-            sent_by_a_host(&schedules(algorithm, call, &layout), &layout)
+            sent_by_a_host(schedules(algorithm, call, &layout), &layout)
         };
         let [element, accumulator] = Wire::ALL.map(sent);
         assert!(2 * element < accumulator * 3 / 2, "{algorithm}: {element}, {accumulator}");
@@ -102,7 +106,7 @@ fn averages_do_not_overflow_on_the_way() {
     let ring = Algorithm::named(Collective::AllReduce, "ring").unwrap();
     for (data_type, is_rounded) in SHORT.map(|it| (it, it == DataType::Bf16)) {
         let call = Call { op: ReduceOp::Avg, ..call(Collective::AllReduce, data_type, 4096) };
-        let rounds = schedules(ring, call, &layout).iter().any(|it| it.rounded_len() > 0);
+        let rounds = schedules(ring, call, &layout).any(|it| it.rounded_len() > 0);
         assert_eq!(rounds, is_rounded, "{data_type}");
     }
 }
@@ -116,7 +120,7 @@ fn long_reductions_send_the_least() {
             let call = call(Collective::AllReduce, data_type, 64 << 20);
             let (free, nothing) = (Constraints::default(), Measurements::default());
             let chosen = select(&call, &layout, &free, &nothing);
-            let sent = sent_by_a_host(&schedules(chosen, call, &layout), &layout);
+            let sent = sent_by_a_host(schedules(chosen, call, &layout), &layout);
             let hosts = layout.hosts();
             // The ring between ranks of all hosts sends the share of each rank.
             let parts = if chosen.is_hierarchical() { hosts } else { layout.size() };

@@ -1,13 +1,14 @@
 //! Proofs of algorithms that depend on which ranks share a host, for many placements.
-#![expect(clippy::unwrap_used, reason = "all of this is a test")]
 
 use std::collections::BTreeSet;
 
 use rayon::prelude::*;
-use ringfold_collectives::check::{Conditions, check};
-use ringfold_collectives::{Algorithm, Schedule, ScheduleParams, Stated};
+use ringfold_collectives::{Algorithm, Schedule, Stated};
 use ringfold_topology::Layout;
 use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp, Wire};
+
+use crate::random::Random;
+use crate::world::{self, Pipeline};
 
 /// Elements of `f32` in the smallest shard of a rank.
 const SHARD: usize = 1024;
@@ -28,25 +29,12 @@ fn call(count: usize, data_type: DataType) -> Call {
 }
 
 fn schedules(call: Call, layout: &Layout, chunk: usize, window_bytes: usize) -> Vec<Schedule> {
-    let plan = |rank| ScheduleParams { call, layout, rank: Rank::at(rank), chunk, window_bytes };
-    (0..layout.size()).map(|rank| (hierarchical().schedule)(&plan(rank))).collect()
+    world::schedules(hierarchical(), call, layout, Pipeline { chunk, window_bytes })
 }
 
-/// Proves schedules in place and out of place, with and without rendezvous sends. Returns the cost
-/// out of place.
 fn prove(call: Call, layout: &Layout, chunk: usize, window_bytes: usize) -> Stated {
     let schedules = schedules(call, layout, chunk, window_bytes);
-    let proven = |in_place, offers| {
-        let conditions = Conditions { in_place, window_bytes, offers };
-        check(&schedules, conditions).unwrap_or_else(|flaw| {
-            let how = format!("{conditions:?}, chunks of {chunk}");
-            panic!("{call}, {layout:?}, {how}: {flaw}\n{}", schedules[0])
-        })
-    };
-    for (in_place, offers) in [(true, false), (true, true), (false, true)] {
-        proven(in_place, offers);
-    }
-    proven(false, false)
+    world::prove(&format!("{layout:?}"), &schedules, window_bytes, true)
 }
 
 /// `hosts` hosts of `ranks` ranks each: one host after the other, and ranks dealt in turn.
@@ -124,23 +112,16 @@ fn more_ranks_than_may_be_sent_to_at_once() {
 
 #[test]
 fn ranks_anywhere() {
-    let now = std::time::UNIX_EPOCH.elapsed().unwrap().subsec_nanos();
-    let mut seed =
-        option_env!("RINGFOLD_PROOFS_SEED").map_or_else(|| now.into(), |s| s.parse().unwrap());
-    println!("RINGFOLD_PROOFS_SEED={seed}");
-    let mut random = |end: usize| {
-        seed = u64::wrapping_mul(seed ^ seed >> 29, 0xbf58_476d_1ce4_e5b9).wrapping_add(1);
-        usize::try_from(seed >> 33).unwrap() % end
-    };
-    for _ in 0..200 {
-        let (size, hosts) = (1 + random(24), 1 + random(6));
-        let names: Vec<usize> = (0..size).map(|_| random(hosts)).collect();
+    let mut random = Random::seeded();
+    for _ in 0..80 {
+        let (size, hosts) = (1 + random.below(24), 1 + random.below(6));
+        let names: Vec<usize> = (0..size).map(|_| random.below(hosts)).collect();
         let layout = Layout::from_host_names(&names);
-        let most = SHARD << random(6);
-        let count = random(most);
-        let data_type = [DataType::F32, DataType::Bf16, DataType::I64][random(3)];
-        let chunk = 1 + count / (1 + random(30));
-        prove(call(count, data_type), &layout, chunk, 16 + random(2 * chunk) + count / 100);
+        let most = SHARD << random.below(6);
+        let count = random.below(most);
+        let data_type = [DataType::F32, DataType::Bf16, DataType::I64][random.below(3)];
+        let chunk = 1 + count / (1 + random.below(30));
+        prove(call(count, data_type), &layout, chunk, 16 + random.below(2 * chunk) + count / 100);
     }
 }
 

@@ -12,20 +12,7 @@ use ringfold_topology::Layout;
 use ringfold_types::limits::LINK_BYTES_MIN;
 use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp, Wire};
 
-/// FNV-1a, whose result is the same in every build.
-struct Digest(u64);
-
-impl Hasher for Digest {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-        }
-    }
-}
+use crate::digest::Digest;
 
 /// Ranks on hosts one after the other, dealt in turn, and at arbitrary places; with and without
 /// channels.
@@ -44,7 +31,7 @@ fn layouts() -> Vec<Layout> {
 }
 
 fn digest(algorithm: &Algorithm, wire: Wire) -> u64 {
-    let mut digest = Digest(0xcbf2_9ce4_8422_2325);
+    let mut digest = Digest::new();
     for layout in layouts() {
         let size = layout.size();
         for count in [0, 1, 13, 64 * size, 100_000] {

@@ -1,11 +1,12 @@
 //! By default a rank of a large job has links to few ranks on other hosts.
-#![expect(clippy::unwrap_used, reason = "all of this is a test")]
 
 use ringfold_collectives::Algorithm;
 use ringfold_collectives::select::{Constraints, Measurements, select};
 use ringfold_topology::prices::{Prices, Rates};
 use ringfold_topology::{Layout, Path};
-use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp, Wire};
+use ringfold_types::{Call, Collective, DataType, Rank};
+
+use crate::choices::call;
 
 /// The most ranks on other hosts that a rank exchanges messages with in `call`.
 fn most_away(algorithm: &Algorithm, call: &Call, layout: &Layout) -> usize {
@@ -14,14 +15,6 @@ fn most_away(algorithm: &Algorithm, call: &Call, layout: &Layout) -> usize {
         peers.iter().filter(|peer| !layout.same_host(Rank::at(rank), **peer)).count()
     };
     peers.iter().enumerate().map(away).max().unwrap()
-}
-
-/// A call with `bytes` bytes in the longer of a rank's buffers.
-fn call(collective: Collective, data_type: DataType, bytes: usize, size: usize) -> Call {
-    let (op, wire) = (ReduceOp::Sum, Wire::default());
-    let one = Call { collective, count: 1, data_type, op, root: Rank(0), wire };
-    let elements = one.input_len(size).max(one.output_len(size)).max(1);
-    Call { count: (bytes / data_type.bytes()).div_ceil(elements), ..one }
 }
 
 /// Checks the choices for all collectives from 4 B to 1 GiB. Returns the most links of a rank.
@@ -50,13 +43,28 @@ fn assert_few_connections(layout: &Layout) -> usize {
     most
 }
 
+fn assert_most(hosts: usize, ranks: usize) {
+    let most = assert_few_connections(&Layout::hosts_of(ranks, hosts * ranks));
+    assert!(most >= 6, "{hosts} hosts of {ranks}: {most} is too few to be true");
+}
+
 #[test]
 fn large_jobs_take_few_connections() {
-    for hosts in [65, 128, 512, 1024] {
+    for (hosts, ranks) in [(65, 1), (65, 4), (128, 1), (128, 2), (256, 1)] {
+        assert_most(hosts, ranks);
+    }
+}
+
+#[test]
+#[ignore = "heavy: see tests/long"]
+fn larger_jobs_take_few_connections() {
+    for hosts in [128, 512, 1024] {
         for ranks in [1, 8] {
-            let most = assert_few_connections(&Layout::hosts_of(ranks, hosts * ranks));
-            assert!(most >= 6, "{hosts} hosts of {ranks}: {most} is too few to be true");
+            assert_most(hosts, ranks);
         }
+    }
+    for (hosts, group, ranks) in [(512, 32, 1), (512, 32, 4), (1024, 32, 1), (1024, 32, 4)] {
+        assert_few_in_groups(hosts, group, ranks);
     }
 }
 
@@ -64,7 +72,7 @@ fn large_jobs_take_few_connections() {
 fn large_jobs_take_few_connections_whatever_the_prices() {
     for (tcp_mbps, rdma_gbps) in [(100, 0), (100_000, 0), (0, 400)] {
         let prices = Prices::default().with_rates(Rates { tcp_mbps, rdma_gbps });
-        for (hosts, ranks) in [(65, 1), (128, 8), (512, 1)] {
+        for (hosts, ranks) in [(65, 1), (65, 4), (128, 2)] {
             let layout = Layout::hosts_of(ranks, hosts * ranks).with_prices(prices.clone());
             assert_few_connections(&layout.with_rdma(rdma_gbps > 0));
         }
@@ -72,14 +80,17 @@ fn large_jobs_take_few_connections_whatever_the_prices() {
 }
 
 /// In a leaf group each carrier has links to all others.
+fn assert_few_in_groups(hosts: usize, group: u32, ranks: usize) {
+    let path = |host| Path { order: host, pod: 0, group: host / group, machine: host };
+    let paths: Vec<Path> = (0..).take(hosts).map(path).collect();
+    assert_few_connections(&Layout::hosts_of(ranks, hosts * ranks).with_paths(&paths));
+}
+
 #[test]
 fn large_leaf_groups_take_few_connections() {
-    for (hosts, group) in [(128, 64), (128, 16), (130, 65), (512, 32), (1024, 32)] {
-        let path = |host| Path { order: host, pod: 0, group: host / group, machine: host };
-        let paths: Vec<Path> = (0..hosts).map(path).collect();
-        let hosts = hosts as usize;
-        for ranks in [1, 4] {
-            assert_few_connections(&Layout::hosts_of(ranks, hosts * ranks).with_paths(&paths));
-        }
+    for (hosts, group, ranks) in
+        [(128, 64, 1), (128, 64, 2), (128, 16, 1), (128, 16, 2), (130, 65, 1), (130, 65, 2)]
+    {
+        assert_few_in_groups(hosts, group, ranks);
     }
 }

@@ -1,19 +1,17 @@
 //! Proofs of the algorithms with a provider in the network: with it, without it, and with one that
 //! fails in the middle of a call.
-#![expect(clippy::unwrap_used, reason = "all of this is a test")]
 
 use rayon::prelude::*;
 use ringfold_collectives::check::{Conditions, Flaw, check, check_failing};
 use ringfold_collectives::select::{Constraints, Measurements, is_possible, select};
-use ringfold_collectives::{Algorithm, Schedule, ScheduleParams};
+use ringfold_collectives::{Algorithm, Schedule};
 use ringfold_topology::{Aggregation, AggregationTree, Layout};
 use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp, Wire};
 
-/// Elements that pipelines pass on at a time.
-const CHUNK: usize = 4;
+use crate::world::{Pipeline, schedules};
 
-/// Bytes that a link accepts: less than a chunk, as for large messages.
-const WINDOW: usize = 16;
+/// Links accept no more than a chunk, as for large messages.
+const LONG: Pipeline = Pipeline { chunk: 4, window_bytes: 16 };
 
 const COLLECTIVES: [Collective; 3] =
     [Collective::AllReduce, Collective::Reduce, Collective::Barrier];
@@ -99,11 +97,6 @@ fn calls(collective: Collective, layout: &Layout) -> Vec<Call> {
     calls
 }
 
-fn schedules(algorithm: &Algorithm, call: Call, layout: &Layout) -> Vec<Schedule> {
-    let plan = |rank| ScheduleParams { call, layout, rank, chunk: CHUNK, window_bytes: WINDOW };
-    (0..layout.size()).map(|rank| (algorithm.schedule)(&plan(Rank::at(rank)))).collect()
-}
-
 /// All calls, with the schedules of their ranks.
 fn worlds() -> Vec<(Call, Layout, Vec<Schedule>)> {
     let mut worlds = Vec::new();
@@ -112,7 +105,7 @@ fn worlds() -> Vec<(Call, Layout, Vec<Schedule>)> {
             let algorithm = Algorithm::named(collective, "in_network").unwrap();
             for call in calls(collective, &layout) {
                 if is_possible(algorithm, &call, &layout) {
-                    worlds.push((call, layout.clone(), schedules(algorithm, call, &layout)));
+                    worlds.push((call, layout.clone(), schedules(algorithm, call, &layout, LONG)));
                 }
             }
         }
@@ -128,7 +121,7 @@ fn assert_proven(proven: Result<(), Flaw>, schedules: &[Schedule], how: &str) {
 
 fn conditions() -> impl Iterator<Item = Conditions> {
     let all = [false, true].into_iter().flat_map(|in_place| [(in_place, false), (in_place, true)]);
-    all.map(|(in_place, offers)| Conditions { in_place, window_bytes: WINDOW, offers })
+    all.map(|(in_place, offers)| Conditions { in_place, window_bytes: LONG.window_bytes, offers })
 }
 
 #[test]
@@ -147,7 +140,7 @@ fn a_provider_may_fail_at_any_moment() {
     worlds().into_par_iter().for_each(|(call, layout, schedules)| {
         let operations: usize =
             schedules.iter().flat_map(Schedule::lanes).map(|steps| 4 * steps.len()).sum();
-        let each = 1 + operations / 12;
+        let each = 1 + operations / 5;
         for turns in (1..operations + 8).step_by(each) {
             for conditions in conditions() {
                 let how = format!("{call}, {:?}, {conditions:?}, {turns}", layout.aggregation());
@@ -211,10 +204,8 @@ fn calls_of_any_length_are_possible() {
     let algorithm = Algorithm::named(Collective::AllReduce, "in_network").unwrap();
     assert!(is_possible(algorithm, &all_reduce(usize::MAX / 16, DataType::F32), &layout));
     let call = all_reduce(75 << 20, DataType::F32);
-    let chunk = 32 << 10;
-    let plan = |rank| ScheduleParams { call, layout: &layout, rank, chunk, window_bytes: 1 << 20 };
-    let schedules: Vec<Schedule> =
-        (0..3).map(|rank| (algorithm.schedule)(&plan(Rank(rank)))).collect();
+    let pipeline = Pipeline { chunk: 32 << 10, window_bytes: 1 << 20 };
+    let schedules = schedules(algorithm, call, &layout, pipeline);
     let conditions = Conditions { in_place: true, window_bytes: 1 << 20, offers: false };
     check(&schedules, conditions).unwrap();
     check_failing(&schedules, conditions, 10_000).unwrap();

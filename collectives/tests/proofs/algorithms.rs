@@ -1,48 +1,25 @@
 //! Proofs of every algorithm for every number of ranks up to 64, and for some larger ones.
-#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "all of this is a test")]
 
 use rayon::prelude::*;
-use ringfold_collectives::check::{Conditions, check};
-use ringfold_collectives::{Algorithm, Schedule, ScheduleParams, Stated};
+use ringfold_collectives::{Algorithm, Schedule, Stated};
 use ringfold_topology::Layout;
 use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp, Wire};
 
-/// Elements that pipelines pass on at a time. Few, so that small counts exercise pipelines.
-const CHUNK: usize = 8;
+use crate::random::Random;
+use crate::world::{Pipeline, SMALL, prove, schedules};
 
-/// Bytes that a link accepts: less than a chunk, as for large messages.
-const WINDOW: usize = 16;
+/// Few elements at a time, so that small counts exercise pipelines, and links that accept less than
+/// a chunk, as for large messages.
+const LONG: Pipeline = Pipeline { chunk: 8, window_bytes: 16 };
 
-/// Ranks up to which proofs also cover links with rendezvous sends.
-const OFFERS_MAX: usize = 17;
-
-fn schedules(
-    algorithm: &Algorithm,
-    call: Call,
-    layout: &Layout,
-    chunk: usize,
-    window_bytes: usize,
-) -> Vec<Schedule> {
-    let plan = |rank| ScheduleParams { call, layout, rank: Rank::at(rank), chunk, window_bytes };
-    (0..layout.size()).map(|rank| (algorithm.schedule)(&plan(rank))).collect()
-}
-
-fn prove(
-    algorithm: &Algorithm,
-    call: Call,
-    size: usize,
-    chunk: usize,
-    window_bytes: usize,
-) -> Stated {
+fn prove_call(algorithm: &Algorithm, call: Call, size: usize, pipeline: Pipeline) -> Stated {
     // Partial results of short floats are rounded between hosts, and nowhere else.
     let has_hosts = call.data_type.is_short_float() && algorithm.works_anywhere();
     let layout = if has_hosts { Layout::apart(size) } else { Layout::one_host(size) };
-    let schedules = schedules(algorithm, call, &layout, chunk, window_bytes);
-    prove_schedules(algorithm, &schedules, window_bytes)
+    prove_schedules(algorithm, &schedules(algorithm, call, &layout, pipeline), pipeline)
 }
 
-fn prove_schedules(algorithm: &Algorithm, schedules: &[Schedule], window_bytes: usize) -> Stated {
-    let (call, size) = (schedules[0].call(), schedules.len());
+fn prove_schedules(algorithm: &Algorithm, schedules: &[Schedule], pipeline: Pipeline) -> Stated {
     let windows = schedules.iter().any(Schedule::needs_windows);
     assert!(
         algorithm.needs_windows() || !windows,
@@ -50,29 +27,14 @@ fn prove_schedules(algorithm: &Algorithm, schedules: &[Schedule], window_bytes: 
     );
     let stages = schedules.iter().any(Schedule::needs_staging);
     assert!(algorithm.needs_staging() || !stages, "{algorithm} accesses staging buffers");
-    let proven = |in_place, offers| {
-        check(schedules, Conditions { in_place, window_bytes, offers }).unwrap_or_else(|flaw| {
-            let how = format!("in place {in_place}, with offers {offers}");
-            let mut text = format!("{algorithm}, {call}, {size} ranks, {how}: {flaw}");
-            for schedule in schedules.iter().take(9) {
-                text += &format!("\n{schedule}");
-            }
-            panic!("{text}")
-        })
-    };
-    let mut costs = [false, true].map(|in_place| proven(in_place, false));
-    if size <= OFFERS_MAX && !windows && !stages {
-        for in_place in [false, true] {
-            proven(in_place, true);
-        }
-    }
-    assert_eq!(costs[0].sent, costs[1].sent);
-    costs[0].steps = costs[0].steps.min(costs[1].steps);
-    costs[0]
+    prove(algorithm, schedules, pipeline.window_bytes, schedules.len() <= SMALL)
 }
 
-fn calls(collective: Collective, size: usize, counts: &[usize]) -> Vec<Call> {
-    let roots = if collective.has_root() { vec![0, size / 2, size - 1] } else { vec![0] };
+fn roots(collective: Collective, size: usize) -> Vec<usize> {
+    if collective.has_root() { vec![0, size / 2, size - 1] } else { vec![0] }
+}
+
+fn calls(collective: Collective, roots: &[usize], counts: &[usize]) -> Vec<Call> {
     let counts = if collective == Collective::Barrier { &[0][..] } else { counts };
     let types = if collective.reduces() {
         vec![DataType::F32, DataType::Bf16]
@@ -81,17 +43,10 @@ fn calls(collective: Collective, size: usize, counts: &[usize]) -> Vec<Call> {
     };
     let mut calls = Vec::new();
     for &count in counts {
-        for &root in &roots {
+        for &root in roots {
             for &data_type in &types {
-                let root = Rank::at(root);
-                calls.push(Call {
-                    collective,
-                    count,
-                    data_type,
-                    op: ReduceOp::Sum,
-                    root,
-                    wire: Wire::default(),
-                });
+                let (op, root, wire) = (ReduceOp::Sum, Rank::at(root), Wire::default());
+                calls.push(Call { collective, count, data_type, op, root, wire });
             }
         }
     }
@@ -104,35 +59,59 @@ fn variants(collective: Collective) -> impl Iterator<Item = &'static Algorithm> 
     Algorithm::of(collective).iter().flat_map(Algorithm::variants)
 }
 
+/// Whether each rank sends to every other for each piece. Few pieces are messages enough then.
+fn sends_all_to_all(algorithm: &Algorithm) -> bool {
+    algorithm.collective.has_blocks() || algorithm.name == "one_shot" || algorithm.needs_staging()
+}
+
+/// Counts of larger numbers of ranks, each a prime, in the order of those numbers.
+const PRIMES: [usize; 9] = [3, 131, 17, 67, 2, 113, 19, 7, 97];
+const FEW_PRIMES: [usize; 5] = [5, 19, 2, 13, 3];
+
+/// Many counts and all roots up to `SMALL` ranks, and beyond that one of each.
+fn odd_calls(algorithm: &Algorithm, size: usize) -> Vec<Call> {
+    let (collective, is_costly) = (algorithm.collective, sends_all_to_all(algorithm));
+    let all = roots(collective, size);
+    if size <= SMALL {
+        let counts: &[usize] =
+            if is_costly { &[0, 1, 5, 19, 64] } else { &[0, 1, 5, 64, 100, 131] };
+        return calls(collective, &all, counts);
+    }
+    let primes = if is_costly { &FEW_PRIMES[..] } else { &PRIMES };
+    calls(collective, &[all[size % all.len()]], &[primes[size % primes.len()]])
+}
+
 fn for_every_size_to_64(collective: Collective) {
     // The longest proofs first, so that none is left to the end.
     let mut proofs = Vec::new();
     for size in (1..=64).rev() {
         for algorithm in variants(collective) {
-            let costly = size > 16 && sends_all_to_all(algorithm);
-            let counts = if costly { &[0, 1, 5, 19][..] } else { &[0, 1, 5, 64, 100, 131] };
-            let calls = calls(collective, size, counts).into_iter();
+            let calls = odd_calls(algorithm, size).into_iter();
             proofs.extend(calls.map(|call| (algorithm, call, size)));
         }
     }
     proofs.into_par_iter().for_each(|(algorithm, call, size)| {
-        prove(algorithm, call, size, CHUNK, WINDOW);
+        prove_call(algorithm, call, size, LONG);
     });
 }
 
 /// Proves the algorithms that pipeline, with several lanes.
 fn by_channels(collective: Collective) {
     let pipelines = |algorithm: &&Algorithm| matches!(algorithm.name, "ring" | "chain");
-    let worlds: Vec<_> = (1..=12).flat_map(|size| [(size, 2), (size, 3), (size, 8)]).collect();
+    let worlds: Vec<_> = [1, 2, 3, 5, 8, 12]
+        .into_iter()
+        .flat_map(|size| [(size, 2), (size, 3), (size, 8)])
+        .collect();
     worlds.into_par_iter().for_each(|(size, channels)| {
         let layout = Layout::one_host(size).with_channels(channels);
         for algorithm in Algorithm::of(collective).iter().filter(pipelines) {
             // Every block has at least as many rounds as there are channels.
             let blocks = if collective == Collective::AllReduce { size } else { 1 };
-            let long = 4 * CHUNK * channels * blocks;
-            for call in calls(collective, size, &[0, 1, 5, 64, 131, long, long + 7]) {
-                let schedules = schedules(algorithm, call, &layout, CHUNK, WINDOW);
-                prove_schedules(algorithm, &schedules, WINDOW);
+            let long = 4 * LONG.chunk * channels * blocks;
+            let counts = [0, 1, 5, 64, 131, long, long + 7];
+            for call in calls(collective, &roots(collective, size), &counts) {
+                let schedules = schedules(algorithm, call, &layout, LONG);
+                prove_schedules(algorithm, &schedules, LONG);
                 let lanes = schedules.iter().map(|it| it.lanes().len()).max().unwrap();
                 let is_long = call.count >= long && size > 1;
                 assert!(lanes <= channels, "{call}: {lanes} lanes");
@@ -142,40 +121,21 @@ fn by_channels(collective: Collective) {
     });
 }
 
-/// Other sizes in every run: from 65 to 256, to 512 and to 1024.
-fn for_a_handful_of_sizes(collective: Collective) {
-    let now = std::time::UNIX_EPOCH.elapsed().unwrap().subsec_nanos();
-    let mut seed =
-        option_env!("RINGFOLD_PROOFS_SEED").map_or_else(|| now.into(), |s| s.parse().unwrap());
-    println!("RINGFOLD_PROOFS_SEED={seed}");
-    let mut random = |from: usize, to: usize| {
-        seed = splitmix(seed);
-        from + usize::try_from(seed >> 33).unwrap() % (to + 1 - from)
-    };
+/// One random number of ranks for each pair of bounds. Other ones in every run.
+fn for_sizes(collective: Collective, bounds: &[(usize, usize)]) {
+    let mut random = Random::seeded();
     let mut proofs = Vec::new();
-    for (from, to) in [(65, 256), (257, 512), (513, 1024)] {
-        let size = random(from, to);
+    for (from, to) in bounds {
+        let size = from + random.below(to + 1 - from);
         for algorithm in Algorithm::of(collective) {
-            let count = random(1, if sends_all_to_all(algorithm) { 3 } else { 2 * size });
-            let calls = calls(collective, size, &[count]);
-            proofs.push((algorithm, calls[random(0, calls.len() - 1)], size));
+            let most = if sends_all_to_all(algorithm) { 3 } else { 2 * size };
+            let calls = calls(collective, &roots(collective, size), &[1 + random.below(most)]);
+            proofs.push((algorithm, random.one_of(&calls), size));
         }
     }
     proofs.into_par_iter().rev().for_each(|(algorithm, call, size)| {
-        prove(algorithm, call, size, CHUNK, WINDOW);
+        prove_call(algorithm, call, size, LONG);
     });
-}
-
-/// Whether each rank sends to every other for each piece. Few pieces are messages enough then.
-fn sends_all_to_all(algorithm: &Algorithm) -> bool {
-    algorithm.collective.has_blocks() || algorithm.name == "one_shot" || algorithm.needs_staging()
-}
-
-fn splitmix(seed: u64) -> u64 {
-    let mut word = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    word = (word ^ word >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    word ^ word >> 31
 }
 
 fn as_stated(collective: Collective) {
@@ -186,20 +146,21 @@ fn as_stated(collective: Collective) {
             // itself, and fits one chunk and any link or staging buffer.
             let blocks = if collective.has_blocks() { 1 } else { size };
             let even = 32 * size.next_power_of_two() * blocks;
-            for call in calls(collective, size, &[even]) {
-                let measured = prove(algorithm, call, size, even, even * size * 8);
+            let pipeline = Pipeline { chunk: even, window_bytes: even * size * 8 };
+            for call in calls(collective, &roots(collective, size), &[even]) {
+                let measured = prove_call(algorithm, call, size, pipeline);
                 let stated = (algorithm.stated)(&call, &Layout::one_host(size));
                 assert_eq!(measured, stated, "{algorithm}, {call}, {size} ranks: measured, stated");
-                assert_peers(algorithm, call, size, even);
+                assert_peers(algorithm, call, size, pipeline);
             }
         }
     });
 }
 
 /// Checks that ranks exchange messages with exactly the peers that the algorithm states.
-fn assert_peers(algorithm: &Algorithm, call: Call, size: usize, chunk: usize) {
+fn assert_peers(algorithm: &Algorithm, call: Call, size: usize, pipeline: Pipeline) {
     let layout = Layout::one_host(size);
-    let schedules = schedules(algorithm, call, &layout, chunk, chunk * size * 8);
+    let schedules = schedules(algorithm, call, &layout, pipeline);
     let measured: Vec<Vec<Rank>> = schedules.iter().map(Schedule::peers).collect();
     let stated = algorithm.peers(&call, &layout);
     assert_eq!(measured, stated, "{algorithm}, {call}, {size} ranks: measured, stated");
@@ -220,8 +181,14 @@ macro_rules! prove_each {
             }
 
             #[test]
-            fn a_handful_of_sizes_to_1024() {
-                for_a_handful_of_sizes($collective);
+            fn a_size_to_256() {
+                for_sizes($collective, &[(65, 256)]);
+            }
+
+            #[test]
+            #[ignore = "minutes: see tests/long"]
+            fn sizes_to_1024() {
+                for_sizes($collective, &[(257, 512), (513, 1024)]);
             }
 
             #[test]
