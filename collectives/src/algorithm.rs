@@ -1,13 +1,11 @@
 //! The facts that an algorithm states in its file. All other properties of it follow from these
 //! facts: no code depends on an algorithm's name.
 
-use alloc::vec::Vec;
 use core::fmt;
 
 use ringfold_topology::Layout;
-use ringfold_types::{Call, Collective, Rank};
+use ringfold_types::{Call, Collective};
 
-use crate::crossing::{Crossing, Messages};
 use crate::schedule::Schedule;
 
 pub use crate::plan::ScheduleParams;
@@ -127,9 +125,9 @@ pub struct Algorithm {
     pub stated: fn(&Call, &Layout) -> Stated,
     /// States the elements that the busiest rank moves if it sends `sent` elements.
     pub(crate) moved: fn(&Call, &Layout, sent: usize) -> Moved,
-    /// States the messages of a call. On one host, algorithms that read each other's memory state
-    /// their signals instead.
-    pub(crate) messages: fn(&mut Messages<'_>),
+    /// States whether all messages of a call stay on their rails. Hierarchical algorithms may deny
+    /// it where only carriers that exchange nothing are on different rails.
+    pub stays_on_rail: fn(&Call, &Layout) -> bool,
 }
 
 impl Algorithm {
@@ -214,24 +212,6 @@ impl Algorithm {
         self.is_direct()
             || matches!(self.way, Way::AtRoot) && self.works_anywhere()
             || self.is_hierarchical() && layout.hosts() <= 1
-    }
-
-    /// The messages that the algorithm states for `call`, by the levels that they cross. Exact
-    /// where counts divide evenly and all data fits one chunk.
-    #[must_use]
-    pub fn crossing(&self, call: &Call, layout: &Layout) -> Crossing {
-        let mut messages = Messages::new(call, layout);
-        (self.messages)(&mut messages);
-        messages.crossing()
-    }
-
-    /// For each rank, the ranks that it exchanges messages or signals with in `call`, in rank
-    /// order. The algorithm states them; they are exact where counts divide evenly.
-    #[must_use]
-    pub fn peers(&self, call: &Call, layout: &Layout) -> Vec<Vec<Rank>> {
-        let mut messages = Messages::with_peers(call, layout);
-        (self.messages)(&mut messages);
-        messages.into_peers()
     }
 }
 

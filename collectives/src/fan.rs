@@ -1,23 +1,15 @@
-//! The root sends each other rank a slice of its input: steps, costs and messages.
+//! The root sends each other rank a slice of its input: steps and costs.
 
 use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Rank, Slice};
 
 use crate::algorithm::{ScheduleParams, Stated};
-use crate::crossing::Messages;
 use crate::pattern::ring;
-use crate::schedule::{Builder, Form, Schedule};
+use crate::schedule::{Builder, Schedule};
 
 pub(crate) fn stated(call: &Call, layout: &Layout) -> Stated {
     let size = layout.size();
     Stated { steps: usize::from(size > 1), sent: call.count * (size - 1) }
-}
-
-pub(crate) fn messages(messages: &mut Messages<'_>) {
-    let (root, count) = (messages.call.root, messages.call.count);
-    for rank in messages.ranks().filter(|rank| *rank != root) {
-        messages.send(root, rank, Form::Element, count);
-    }
 }
 
 /// The steps of a rank, if each rank gets `slice` of the root's input. The root posts all sends,

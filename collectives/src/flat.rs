@@ -5,7 +5,6 @@ use alloc::boxed::Box;
 use ringfold_types::{Rank, Slice};
 
 use crate::algorithm::Algorithm;
-use crate::crossing::Messages;
 use crate::schedule::{Builder, Form};
 
 /// The facts that such an algorithm states in addition to its own.
@@ -14,8 +13,6 @@ pub(crate) struct Flat {
     pub(crate) algorithm: &'static Algorithm,
     /// Elements that `size` ranks reduce together, if pipelines pass on `chunk` elements at a time.
     pub(crate) section: fn(size: usize, chunk: usize) -> usize,
-    /// States the messages of `size` ranks. Each has `count` elements in `own` form.
-    pub(crate) messages: fn(&mut Messages<'_>, size: usize, count: usize, own: Form),
     /// Prepares one rank.
     pub(crate) prepare: fn(&mut Builder, &Seat) -> Box<dyn Reducer>,
 }

@@ -10,7 +10,6 @@ use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp, Wire};
 
 use crate::algorithm::{ScheduleParams, Stated};
 use crate::check::{Conditions, check};
-use crate::crossing::{Messages, measured};
 use crate::hosts::{Hierarchy, Spread};
 use crate::schedule::Schedule;
 use crate::{allgather, alltoall, barrier, broadcast, reduce, reduce_scatter};
@@ -156,7 +155,7 @@ fn every_way_is_right_on_full_hosts() {
     }
 }
 
-/// The costs and messages of `spread`, and whether they are as stated.
+/// Checks that the costs of `spread` are as stated.
 fn compare(hierarchy: &Hierarchy, plan: &ScheduleParams<'_>, spread: &Spread, is_exact: bool) {
     let (call, layout) = (&plan.call, plan.layout);
     let schedules = schedules(hierarchy, plan, spread);
@@ -165,12 +164,6 @@ fn compare(hierarchy: &Hierarchy, plan: &ScheduleParams<'_>, spread: &Spread, is
     let fits = cost.steps <= stated.steps && cost.sent <= stated.sent;
     let is_right = if is_exact { cost == stated } else { fits };
     assert!(is_right, "{cost:?}, stated {stated:?}: {call}, {spread:?}, {layout:?}");
-    let mut messages = Messages::with_peers(call, layout);
-    (hierarchy.messages)(&mut messages, spread);
-    let crossing = messages.crossing();
-    assert_eq!(measured(&schedules, layout), crossing, "{call}, {spread:?}, {layout:?}");
-    let peers: Vec<Vec<Rank>> = schedules.iter().map(Schedule::peers).collect();
-    assert_eq!(peers, messages.into_peers(), "{call}, {spread:?}, {layout:?}");
 }
 
 fn compare_all(names: &[usize], is_exact: bool) {
@@ -194,7 +187,7 @@ fn compare_all(names: &[usize], is_exact: bool) {
 }
 
 #[test]
-fn every_way_costs_and_crosses_as_stated() {
+fn every_way_costs_as_stated() {
     for (hosts, ranks) in
         [(1, 1), (1, 4), (2, 1), (3, 1), (7, 1), (2, 2), (2, 3), (3, 2), (4, 4), (2, 8), (6, 5)]
     {

@@ -15,7 +15,6 @@ use crate::algorithm::{ScheduleParams, Stated};
 use crate::chunk::{block, part};
 use crate::cost::bill::Bill;
 use crate::cost::rates::{Rates, TURN_PS};
-use crate::crossing::Messages;
 use crate::group::{Group, Seats};
 use crate::hosts::price::Within;
 use crate::hosts::{Hosts, Team};
@@ -246,25 +245,6 @@ pub(crate) fn stated(call: &Call, layout: &Layout) -> Stated {
     let sent =
         if is_apart { handed + shared } else { shared.max(if most > 1 { handed } else { 0 }) };
     Stated { steps: levels + within, sent }
-}
-
-/// States the messages within hosts. Chunks that a provider combines are no messages.
-pub(crate) fn messages(messages: &mut Messages<'_>) {
-    let (call, layout) = (messages.call, messages.layout);
-    let network = Network::new(call, layout);
-    for lane in 0..network.lanes() {
-        let count =
-            if call.collective == Collective::Barrier { 1 } else { network.block(lane).len };
-        for rank in messages.ranks() {
-            let member = network.team(lane, rank).ranks[0];
-            if member != rank {
-                messages.send(rank, member, Form::Element, count);
-                if call.collective != Collective::Reduce {
-                    messages.send(member, rank, Form::Element, count);
-                }
-            }
-        }
-    }
 }
 
 /// The price of a call in picoseconds, if pipelines pass on `chunk` elements at a time.

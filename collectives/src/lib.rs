@@ -11,6 +11,7 @@
 //! * `program`: operations with their fast paths; `stepper`: execution; `check`: proofs;
 //! * `connections`: the most links of a rank to other hosts;
 //! * `crossing`: the messages of a call across each level of a fabric;
+//! * `rails`: whether the messages of a call stay on their rails;
 //! * `hosts`: teams within hosts, carriers between them, and ways to spread a call over both;
 //! * `group`: groups that hand over chunks to a provider in the network; `offload`: their steps,
 //!   with the members' own steps in its place;
@@ -60,6 +61,7 @@ mod pattern;
 mod plan;
 mod printed;
 pub mod program;
+mod rails;
 mod reduce;
 mod reduce_scatter;
 mod scan;

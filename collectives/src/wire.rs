@@ -4,7 +4,6 @@
 use ringfold_topology::Layout;
 use ringfold_types::{Call, Rank, Wire};
 
-use crate::crossing::Messages;
 use crate::pattern::ring;
 use crate::plan::{Member, ScheduleParams};
 use crate::schedule::Form;
@@ -37,18 +36,6 @@ impl ScheduleParams<'_> {
     /// The form of partial results on all links alike.
     pub(crate) fn sums_form_among_all(&self) -> Form {
         among_all(&self.call, self.layout)
-    }
-}
-
-impl Messages<'_> {
-    /// The form of partial results on the link from `from` to `to`.
-    pub(crate) fn sums_form(&self, from: Rank, to: Rank) -> Form {
-        on_link(self.call, self.layout, [from, to].map(|rank| self.number(rank)))
-    }
-
-    /// The form of partial results on all links alike.
-    pub(crate) fn sums_form_among_all(&self) -> Form {
-        among_all(self.call, self.layout)
     }
 }
 

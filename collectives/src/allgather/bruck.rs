@@ -14,15 +14,15 @@
 //! Source: Bruck, Ho, Kipnis, Upfal and Weathersby, "Efficient algorithms for all-to-all
 //! communications in multiport message-passing systems", 1997.
 
-use ringfold_topology::Layout;
+use ringfold_topology::{Layout, Order};
 use ringfold_types::{Buffer, Call, Collective, Slice};
 
 use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
 use crate::blocks::Blocks;
-use crate::crossing::Messages;
 use crate::pattern::dissemination::{distances, rounds};
 use crate::pattern::ring;
-use crate::schedule::{Builder, Form, Schedule};
+use crate::rails;
+use crate::schedule::{Builder, Schedule};
 use crate::uneven::Uneven;
 
 pub(super) const ALGORITHM: Algorithm = Algorithm {
@@ -33,7 +33,7 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     schedule,
     stated,
     moved: Moved::results,
-    messages,
+    stays_on_rail: |_, layout| rails::around(layout, &Order::default(), distances(layout.size())),
 };
 
 pub(super) const UNEVEN: Uneven = Uneven { algorithm: &ALGORITHM, schedule: in_blocks };
@@ -41,16 +41,6 @@ pub(super) const UNEVEN: Uneven = Uneven { algorithm: &ALGORITHM, schedule: in_b
 fn stated(call: &Call, layout: &Layout) -> Stated {
     let size = layout.size();
     Stated { steps: rounds(size), sent: call.count * (size - 1) }
-}
-
-fn messages(messages: &mut Messages<'_>) {
-    let (size, count) = (messages.size(), messages.call.count);
-    for rank in messages.ranks() {
-        for distance in distances(size) {
-            let blocks = distance.min(size - distance) * count;
-            messages.send(rank, ring::before(rank, distance, size), Form::Element, blocks);
-        }
-    }
 }
 
 fn schedule(plan: &ScheduleParams<'_>) -> Schedule {

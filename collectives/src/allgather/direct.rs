@@ -17,8 +17,8 @@ use ringfold_types::{Buffer, Call, Collective, Slice};
 
 use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
 use crate::blocks::Blocks;
-use crate::crossing::Messages;
 use crate::pattern::ring;
+use crate::rails;
 use crate::schedule::{Builder, Form, Schedule};
 use crate::uneven::Uneven;
 
@@ -30,7 +30,7 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     schedule,
     stated,
     moved: Moved::results,
-    messages,
+    stays_on_rail: rails::among_all,
 };
 
 pub(super) const UNEVEN: Uneven = Uneven { algorithm: &ALGORITHM, schedule: in_blocks };
@@ -38,10 +38,6 @@ pub(super) const UNEVEN: Uneven = Uneven { algorithm: &ALGORITHM, schedule: in_b
 pub(super) fn stated(call: &Call, layout: &Layout) -> Stated {
     let size = layout.size();
     Stated { steps: usize::from(size > 1), sent: call.count * (size - 1) }
-}
-
-pub(super) fn messages(messages: &mut Messages<'_>) {
-    messages.all_to_all(messages.call.count, 1);
 }
 
 fn schedule(plan: &ScheduleParams<'_>) -> Schedule {

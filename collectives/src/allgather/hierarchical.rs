@@ -26,13 +26,12 @@ use super::{bruck, direct, ring};
 use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
 use crate::chunk::{blocks_of, part};
 use crate::cost::bill::Bill;
-use crate::crossing::Messages;
 use crate::hosts::price::{Within, between, overlapped};
 use crate::hosts::strands::{Strands, block_of, common, cut, lens};
 use crate::hosts::{Hierarchy, Hosts, Rail, Spread, Team, hand_out, hand_out_steps, runs_together};
 use crate::pattern::dissemination::{distances, rounds};
 use crate::pattern::ring::{after, before};
-use crate::schedule::{Builder, Form, Schedule};
+use crate::schedule::{Builder, Schedule};
 
 pub(super) const ALGORITHM: Algorithm = Algorithm {
     collective: Collective::AllGather,
@@ -42,14 +41,13 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     schedule: |plan| HIERARCHY.schedule(plan),
     stated: |call, layout| HIERARCHY.stated(call, layout),
     moved: Moved::results,
-    messages: |messages| HIERARCHY.messages(messages),
+    stays_on_rail: |call, layout| HIERARCHY.stays_on_rail(call, layout),
 };
 
 pub(crate) const HIERARCHY: Hierarchy = Hierarchy {
     ways,
     bill,
     stated: stated_by,
-    messages: messages_by,
     schedule: schedule_by,
     on_one_host: || direct::ALGORITHM,
 };
@@ -106,49 +104,6 @@ fn bill(call: &Call, layout: &Layout, spread: &Spread, chunk: usize) -> Bill {
         combined: 0,
     };
     overlapped(&between, &within.bill(call, layout, between.switch_ps, chunk), turns)
-}
-
-fn messages_by(messages: &mut Messages<'_>, &Spread { shards, rail }: &Spread) {
-    let (layout, count) = (messages.layout, messages.call.count);
-    let hosts = Hosts::new(layout, shards);
-    let strands = Strands::new(&hosts, Buffer::Output, count);
-    let (of_all, size) = ((0..shards).map(|shard| strands.of_shard(shard)), hosts.count());
-    let of_all: Vec<(usize, usize)> = of_all.collect();
-    for place in 0..size {
-        let team = hosts.team(place);
-        for (shard, (runs, elements)) in of_all.iter().copied().enumerate() {
-            let carrier = team[shard];
-            for (at, other) in team.iter().enumerate().filter(|(at, _)| *at != shard) {
-                let own = cut(block_of(Buffer::Input, Rank(0), count), shards, at, shard);
-                messages.send(*other, carrier, Form::Element, own.len);
-                let runs = if rail == Rail::Ring { runs } else { 1 };
-                messages.send_all(carrier, *other, Form::Element, elements, runs);
-            }
-        }
-    }
-    for (shard, (runs, elements)) in of_all.iter().copied().enumerate() {
-        let carriers = hosts.rail(shard);
-        let lens: Vec<usize> = (0..size).map(|place| strands.len(place, shard)).collect();
-        // The elements of the first strands, twice around.
-        let mut sums = alloc::vec![0];
-        for len in lens.iter().chain(&lens) {
-            sums.push(sums[sums.len() - 1] + len);
-        }
-        for (place, carrier) in carriers.iter().enumerate() {
-            if rail == Rail::Ring {
-                let next = (place + 1) % size;
-                let runs = runs - strands.runs(next, shard).len();
-                let elements = elements - lens[next];
-                messages.send_all(*carrier, carriers[next], Form::Element, elements, runs);
-                continue;
-            }
-            for distance in distances(size) {
-                let to = carriers[(place + size - distance) % size];
-                let sent = sums[place + distance.min(size - distance)] - sums[place];
-                messages.send(*carrier, to, Form::Element, sent);
-            }
-        }
-    }
 }
 
 fn schedule_by(plan: &ScheduleParams<'_>, spread: &Spread) -> Schedule {

@@ -23,9 +23,9 @@ use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 
 use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
-use crate::crossing::Messages;
 use crate::pattern::halves::{halvings, longest_chain};
-use crate::schedule::{Builder, Form, Schedule};
+use crate::rails;
+use crate::schedule::{Builder, Schedule};
 
 pub(super) const ALGORITHM: Algorithm = Algorithm {
     collective: Collective::AllGather,
@@ -35,7 +35,7 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     schedule,
     stated,
     moved: Moved::results,
-    messages,
+    stays_on_rail: rails::in_halves,
 };
 
 fn stated(call: &Call, layout: &Layout) -> Stated {
@@ -43,17 +43,6 @@ fn stated(call: &Call, layout: &Layout) -> Stated {
     let sent = |rank| halvings(rank, size).map(|h| h.own.len() * h.givers().count()).sum();
     let busiest: usize = (0..size).map(Rank::at).map(sent).max().unwrap_or(0);
     Stated { steps: longest_chain(size), sent: busiest * call.count }
-}
-
-fn messages(messages: &mut Messages<'_>) {
-    let (size, count) = (messages.size(), messages.call.count);
-    for rank in messages.ranks() {
-        for halving in halvings(rank, size) {
-            for giver in halving.givers() {
-                messages.send(rank, giver, Form::Element, halving.own.len() * count);
-            }
-        }
-    }
 }
 
 fn schedule(plan: &ScheduleParams<'_>) -> Schedule {

@@ -20,9 +20,9 @@ use ringfold_types::{Buffer, Call, Collective, Slice};
 use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
 use crate::blocks::Blocks;
 use crate::chunk::part;
-use crate::crossing::Messages;
 use crate::pattern::ring;
-use crate::schedule::{Builder, Form, Schedule};
+use crate::rails;
+use crate::schedule::{Builder, Schedule};
 use crate::uneven::Uneven;
 
 pub(super) const ALGORITHM: Algorithm = Algorithm {
@@ -33,7 +33,7 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     schedule,
     stated,
     moved: Moved::results,
-    messages,
+    stays_on_rail: rails::in_ring,
 };
 
 pub(super) const UNEVEN: Uneven = Uneven { algorithm: &ALGORITHM, schedule: in_blocks };
@@ -44,14 +44,6 @@ const TOGETHER: usize = 4;
 fn stated(call: &Call, layout: &Layout) -> Stated {
     let size = layout.size();
     Stated { steps: size - 1, sent: call.count * (size - 1) }
-}
-
-fn messages(messages: &mut Messages<'_>) {
-    messages.in_order(messages.layout.ring());
-    let (size, count) = (messages.size(), messages.call.count);
-    for rank in messages.ranks() {
-        messages.send_each(rank, ring::after(rank, 1, size), Form::Element, count, size - 1);
-    }
 }
 
 fn schedule(plan: &ScheduleParams<'_>) -> Schedule {

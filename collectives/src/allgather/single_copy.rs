@@ -7,9 +7,10 @@
 
 use ringfold_types::Collective;
 
-use super::direct::{messages, named, stated};
+use super::direct::{named, stated};
 use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Way};
 use crate::blocks::Blocks;
+use crate::rails;
 use crate::schedule::Schedule;
 use crate::uneven::Uneven;
 
@@ -21,7 +22,7 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     schedule: |plan| in_blocks(plan, &plan.equal_blocks()),
     stated,
     moved: Moved::results,
-    messages,
+    stays_on_rail: rails::among_all,
 };
 
 pub(super) const UNEVEN: Uneven = Uneven { algorithm: &ALGORITHM, schedule: in_blocks };

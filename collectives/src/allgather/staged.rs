@@ -16,6 +16,7 @@ use ringfold_types::{Buffer, Call, Collective, Slice};
 use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
 use crate::blocks::Blocks;
 use crate::chunk::part;
+use crate::rails;
 use crate::schedule::{Builder, Schedule};
 use crate::staging::{CHUNKS, Staging, input_room, whole_lines};
 use crate::uneven::Uneven;
@@ -28,7 +29,7 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     schedule,
     stated,
     moved,
-    messages: |messages| messages.all_signal(),
+    stays_on_rail: rails::always,
 };
 
 pub(super) const UNEVEN: Uneven = Uneven { algorithm: &ALGORITHM, schedule: in_blocks };

@@ -16,10 +16,9 @@
 use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, Rank};
 
-use super::tree::{edges, stated_of, up_and_down};
+use super::tree::{stated_of, stay, up_and_down};
 use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
 use crate::chunk::block;
-use crate::crossing::Messages;
 use crate::pattern::double_tree::{self, TREES};
 use crate::pattern::host_tree::ShardTree;
 use crate::pattern::tree::{Place, height};
@@ -33,7 +32,10 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     schedule,
     stated,
     moved: Moved::sums_then_results,
-    messages,
+    stays_on_rail: |_, layout| {
+        let trees = [0, 1].map(|tree| tree_of(layout, tree));
+        stay(layout, |rank| trees.each_ref().map(|tree| tree.place(rank)))
+    },
 };
 
 fn stated(call: &Call, layout: &Layout) -> Stated {
@@ -45,15 +47,6 @@ fn stated(call: &Call, layout: &Layout) -> Stated {
     let size = layout.size();
     let halves = if size == 1 { 0 } else { size.min(4) };
     Stated { steps: 2 * height(size), sent: halves * call.count / 2 }
-}
-
-fn messages(messages: &mut Messages<'_>) {
-    let (layout, count) = (messages.layout, messages.call.count);
-    for tree in (0..TREES).map(|tree| tree_of(layout, tree)) {
-        for rank in messages.ranks() {
-            edges(messages, rank, &tree.place(rank), count / TREES);
-        }
-    }
 }
 
 /// One of the two trees. Where the fabric is known, it is a tree of hosts, whose leaders are on

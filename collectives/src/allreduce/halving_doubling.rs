@@ -16,9 +16,9 @@ use alloc::boxed::Box;
 use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 
+use super::recursive_doubling;
 use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
 use crate::chunk::{blocks_of, chunks};
-use crate::crossing::Messages;
 use crate::flat::{Flat, Reducer, Seat};
 use crate::pattern::hypercube::{Cube, Role, is_lower, neighbour};
 use crate::schedule::{Builder, Form, Schedule, Source};
@@ -31,13 +31,12 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     schedule,
     stated,
     moved: Moved::sums_then_results,
-    messages,
+    stays_on_rail: recursive_doubling::stays_on_rail,
 };
 
 pub(super) const FLAT: Flat = Flat {
     algorithm: &ALGORITHM,
     section,
-    messages: exchanges,
     prepare: |steps, &Seat { rank, size, longest, sums, form, .. }| {
         // Ranks halve the sums in place.
         let sums = if sums.len > 0 { sums } else { steps.sums(longest, form) };
@@ -54,20 +53,6 @@ fn stated(call: &Call, layout: &Layout) -> Stated {
     let halves = 2 * (call.count - call.count / cube.corners());
     let (rounds, folds) = (cube.dimensions as usize, usize::from(cube.folded > 0));
     Stated { steps: 2 * (rounds + folds), sent: halves + folds * call.count }
-}
-
-fn messages(messages: &mut Messages<'_>) {
-    messages.in_order(messages.layout.aligned());
-    exchanges(messages, messages.size(), messages.call.count, Form::Element);
-}
-
-/// States the messages of `size` ranks. Each has `count` elements in `own` form.
-fn exchanges(messages: &mut Messages<'_>, size: usize, count: usize, own: Form) {
-    Cube::of(size).state(messages, count, own, |messages, [from, to], sums, round| {
-        let half = count >> (round + 1);
-        messages.send(from, to, sums, half);
-        messages.send(from, to, Form::Element, half);
-    });
 }
 
 fn schedule(plan: &ScheduleParams<'_>) -> Schedule {

@@ -17,6 +17,7 @@ use ringfold_types::Collective;
 
 use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Way};
 use crate::in_network::{self, Network, Seat};
+use crate::rails;
 use crate::schedule::{Builder, Schedule};
 
 pub(super) const ALGORITHM: Algorithm = Algorithm {
@@ -27,7 +28,7 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     schedule,
     stated: in_network::stated,
     moved: Moved::sums_then_results,
-    messages: in_network::messages,
+    stays_on_rail: rails::always,
 };
 
 fn schedule(plan: &ScheduleParams<'_>) -> Schedule {

@@ -25,9 +25,9 @@ use ringfold_types::{Buffer, Call, Collective, Slice};
 
 use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
 use crate::chunk::chunks;
-use crate::crossing::Messages;
 use crate::flat::{Flat, Reducer, Seat};
 use crate::pattern::hypercube::{Cube, Role, is_lower, neighbour};
+use crate::rails;
 use crate::schedule::{Builder, Form, Schedule, Source};
 
 pub(super) const ALGORITHM: Algorithm = Algorithm {
@@ -38,15 +38,21 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     schedule,
     stated,
     moved: Moved::sums,
-    messages,
+    stays_on_rail,
 };
 
 pub(super) const FLAT: Flat = Flat {
     algorithm: &ALGORITHM,
     section: |_, chunk| chunk,
-    messages: exchanges,
     prepare: |steps, seat| Box::new(Doubling::new(steps, seat)),
 };
+
+/// Whether messages between neighbours stay, and those of folded ranks.
+pub(super) fn stays_on_rail(_: &Call, layout: &Layout) -> bool {
+    let order = layout.aligned();
+    let pairs = Cube::of(layout.size()).pairs();
+    rails::stay(layout, pairs.map(|pair| pair.map(|place| order.at(place.index()))))
+}
 
 fn stated(call: &Call, layout: &Layout) -> Stated {
     let size = layout.size();
@@ -54,18 +60,6 @@ fn stated(call: &Call, layout: &Layout) -> Stated {
     let (rounds, folds) = (cube.dimensions as usize, usize::from(cube.folded > 0));
     let opposite = usize::from(2 * cube.folded > cube.corners());
     Stated { steps: rounds + folds + opposite, sent: (rounds + folds) * call.count }
-}
-
-fn messages(messages: &mut Messages<'_>) {
-    messages.in_order(messages.layout.aligned());
-    exchanges(messages, messages.size(), messages.call.count, Form::Element);
-}
-
-/// States the messages of `size` ranks. Each has `count` elements in `own` form.
-fn exchanges(messages: &mut Messages<'_>, size: usize, count: usize, own: Form) {
-    Cube::of(size).state(messages, count, own, |messages, [from, to], sums, _| {
-        messages.send(from, to, sums, count);
-    });
 }
 
 fn schedule(plan: &ScheduleParams<'_>) -> Schedule {

@@ -18,9 +18,9 @@ use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 
 use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
 use crate::chunk::{block, blocks_of, chunks, part};
-use crate::crossing::Messages;
 use crate::flat::{Flat, Reducer, Seat};
 use crate::pattern::ring;
+use crate::rails;
 use crate::schedule::{Builder, Form, Schedule, Source};
 
 pub(super) const ALGORITHM: Algorithm = Algorithm {
@@ -31,13 +31,12 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     schedule,
     stated,
     moved: Moved::sums_then_results,
-    messages,
+    stays_on_rail: rails::in_ring,
 };
 
 pub(super) const FLAT: Flat = Flat {
     algorithm: &ALGORITHM,
     section,
-    messages: around,
     prepare: |steps, &Seat { rank, size, chunk, longest, form, .. }| {
         let longest = block(Buffer::Input, longest, size, 0).len;
         Box::new(Ring::new(steps, rank, size, chunk, longest, [form; 2]))
@@ -50,21 +49,6 @@ const IN_FLIGHT: usize = 4;
 fn stated(call: &Call, layout: &Layout) -> Stated {
     let size = layout.size();
     Stated { steps: 2 * (size - 1), sent: 2 * call.count / size * (size - 1) }
-}
-
-fn messages(messages: &mut Messages<'_>) {
-    messages.in_order(messages.layout.ring());
-    around(messages, messages.size(), messages.call.count, Form::Element);
-}
-
-/// States the messages of a ring whose ranks have `count` elements in `own` form.
-fn around(messages: &mut Messages<'_>, size: usize, count: usize, own: Form) {
-    for rank in (0..size).map(Rank::at).filter(|_| size > 1) {
-        let (next, block) = (ring::after(rank, 1, size), count / size);
-        messages.send(rank, next, own, block);
-        messages.send_each(rank, next, messages.sums_form(rank, next), block, size - 2);
-        messages.send_each(rank, next, Form::Element, block, size - 1);
-    }
 }
 
 fn schedule(plan: &ScheduleParams<'_>) -> Schedule {

@@ -26,6 +26,7 @@ use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 
 use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
 use crate::chunk::{block_of_grains, chunks};
+use crate::rails;
 use crate::schedule::{Builder, Schedule, Source};
 use crate::staging::{CHUNKS, Staging, grain, input_room, result_room, whole_lines};
 
@@ -37,7 +38,7 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     schedule,
     stated,
     moved,
-    messages: |messages| messages.all_signal(),
+    stays_on_rail: rails::always,
 };
 
 /// Parts of a chunk. Sources and result of a part fit the first or second cache together.

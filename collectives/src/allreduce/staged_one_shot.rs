@@ -22,6 +22,7 @@ use ringfold_types::{Buffer, Call, Collective, Slice};
 use super::staged::piece_len;
 use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
 use crate::chunk::chunks;
+use crate::rails;
 use crate::schedule::{Builder, Schedule, Source};
 use crate::staging::Staging;
 
@@ -33,7 +34,7 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     schedule,
     stated,
     moved,
-    messages: |messages| messages.all_signal(),
+    stays_on_rail: rails::always,
 };
 
 fn stated(_: &Call, layout: &Layout) -> Stated {

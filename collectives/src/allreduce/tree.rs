@@ -19,9 +19,9 @@ use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 
 use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
 use crate::chunk::part;
-use crate::crossing::Messages;
 use crate::pattern::host_tree::ShardTree;
 use crate::pattern::tree::{self, Child, Place};
+use crate::rails;
 use crate::schedule::{Builder, Form, Schedule, Source};
 
 pub(super) const ALGORITHM: Algorithm = Algorithm {
@@ -32,7 +32,10 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     schedule,
     stated,
     moved: Moved::sums_then_results,
-    messages,
+    stays_on_rail: |_, layout| {
+        let tree = tree_of(layout);
+        stay(layout, |rank| [tree.place(rank)])
+    },
 };
 
 /// Partial sums that a rank keeps: it makes the next while the last one leaves. On the way down a
@@ -47,6 +50,15 @@ fn stated(call: &Call, layout: &Layout) -> Stated {
     let size = layout.size();
     let children = size.next_power_of_two().ilog2() as usize;
     Stated { steps: 2 * tree::height(size), sent: children * call.count }
+}
+
+/// Whether messages along the edges of trees stay on their rails.
+pub(super) fn stay<const TREES: usize>(
+    layout: &Layout,
+    places: impl Fn(Rank) -> [Place; TREES],
+) -> bool {
+    let above = |rank| places(rank).into_iter().filter_map(move |it| Some([it.parent?, rank]));
+    rails::stay(layout, rails::ranks(layout).flat_map(above))
 }
 
 /// The cost of trees. In each of them `count` elements go up and down.
@@ -64,22 +76,6 @@ pub(super) fn stated_of<const TREES: usize>(
         stated.sent = stated.sent.max(sent * count);
     }
     stated
-}
-
-fn messages(messages: &mut Messages<'_>) {
-    let tree = tree_of(messages.layout);
-    for rank in messages.ranks() {
-        edges(messages, rank, &tree.place(rank), messages.call.count);
-    }
-}
-
-/// States the messages between a rank and its children, where `count` elements go up and down.
-pub(super) fn edges(messages: &mut Messages<'_>, rank: Rank, place: &Place, count: usize) {
-    for child in &place.children {
-        let form = form_of(child, messages.sums_form(child.rank, rank));
-        messages.send(child.rank, rank, form, count);
-        messages.send(rank, child.rank, Form::Element, count);
-    }
 }
 
 fn schedule(plan: &ScheduleParams<'_>) -> Schedule {

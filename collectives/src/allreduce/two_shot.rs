@@ -15,8 +15,8 @@ use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 use super::one_shot::in_rank_order;
 use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
 use crate::chunk::{block, part};
-use crate::crossing::Messages;
 use crate::pattern::ring;
+use crate::rails;
 use crate::schedule::{Builder, Form, Schedule};
 
 pub(super) const ALGORITHM: Algorithm = Algorithm {
@@ -27,16 +27,12 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     schedule,
     stated,
     moved: Moved::sums_then_results,
-    messages,
+    stays_on_rail: rails::among_all,
 };
 
 fn stated(call: &Call, layout: &Layout) -> Stated {
     let size = layout.size();
     Stated { steps: if size > 1 { 2 } else { 0 }, sent: 2 * call.count / size * (size - 1) }
-}
-
-fn messages(messages: &mut Messages<'_>) {
-    messages.all_to_all(messages.call.count / messages.size(), 2);
 }
 
 fn schedule(plan: &ScheduleParams<'_>) -> Schedule {

@@ -22,6 +22,7 @@ use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
 use crate::chunk::{block_of_grains, chunks};
 use crate::pattern::ring;
+use crate::rails;
 use crate::schedule::{Builder, Schedule, Source};
 use crate::staging::Signals;
 
@@ -33,7 +34,7 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     schedule,
     stated,
     moved: Moved::sums_then_results,
-    messages: |messages| messages.all_signal(),
+    stays_on_rail: rails::always,
 };
 
 /// Bytes of a cache line.

@@ -18,24 +18,22 @@
 //! Source: Bruck, Ho, Kipnis, Upfal and Weathersby, "Efficient algorithms for all-to-all
 //! communications in multiport message-passing systems", 1997.
 
-use ringfold_topology::Layout;
+use ringfold_topology::{Layout, Order};
 use ringfold_types::{Call, Collective, Slice};
 
 use super::linear::Blocks;
 use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
 use crate::cost::cheapest;
-use crate::crossing::Messages;
 use crate::pattern::digits::{moved, weights};
 use crate::pattern::ring;
-use crate::schedule::{Builder, Form, Schedule};
+use crate::rails;
+use crate::schedule::{Builder, Schedule};
 
 pub(super) const ALGORITHM: Algorithm = Algorithm {
     way: Way::Variants(&RADICES),
     schedule: |plan| (cheapest(&RADICES, &plan.call, plan.layout).schedule)(plan),
     stated: |call, layout| (cheapest(&RADICES, call, layout).stated)(call, layout),
-    messages: |messages| {
-        (cheapest(&RADICES, messages.call, messages.layout).messages)(messages);
-    },
+    stays_on_rail: |call, layout| (cheapest(&RADICES, call, layout).stays_on_rail)(call, layout),
     ..of_radix::<2>()
 };
 
@@ -52,7 +50,10 @@ const fn of_radix<const RADIX: usize>() -> Algorithm {
         stated: stated::<RADIX>,
         // Every block that a rank sends is packed before.
         moved: Moved::sums,
-        messages: messages::<RADIX>,
+        stays_on_rail: |_, layout| {
+            let distances = routes(layout.size(), RADIX).map(|(weight, digit)| weight * digit);
+            rails::around(layout, &Order::default(), distances)
+        },
     }
 }
 
@@ -68,17 +69,6 @@ fn stated<const RADIX: usize>(call: &Call, layout: &Layout) -> Stated {
     let of_route = |(weight, digit)| moved(size, RADIX, weight, digit).count();
     let blocks: usize = routes(size, RADIX).map(of_route).sum();
     Stated { steps: weights(size, RADIX).count(), sent: blocks * call.count }
-}
-
-fn messages<const RADIX: usize>(messages: &mut Messages<'_>) {
-    let (size, count) = (messages.size(), messages.call.count);
-    for (weight, digit) in routes(size, RADIX) {
-        let blocks = moved(size, RADIX, weight, digit).count();
-        for rank in messages.ranks() {
-            let to = ring::after(rank, digit * weight, size);
-            messages.send(rank, to, Form::Element, blocks * count);
-        }
-    }
 }
 
 fn schedule<const RADIX: usize>(plan: &ScheduleParams<'_>) -> Schedule {

@@ -30,10 +30,9 @@ use ringfold_types::{Call, Collective, Rank, Slice};
 use super::linear::{self, Blocks};
 use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
 use crate::cost::bill::Bill;
-use crate::crossing::Messages;
 use crate::hosts::price::{Within, among};
 use crate::hosts::{Hierarchy, Hosts, Rail, Spread, TOGETHER, hand_out_steps};
-use crate::schedule::{Builder, Form, Schedule};
+use crate::schedule::{Builder, Schedule};
 
 pub(super) const ALGORITHM: Algorithm = Algorithm {
     collective: Collective::AllToAll,
@@ -43,14 +42,13 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     schedule: |plan| HIERARCHY.schedule(plan),
     stated: |call, layout| HIERARCHY.stated(call, layout),
     moved: Moved::results,
-    messages: |messages| HIERARCHY.messages(messages),
+    stays_on_rail: |call, layout| HIERARCHY.stays_on_rail(call, layout),
 };
 
 pub(crate) const HIERARCHY: Hierarchy = Hierarchy {
     ways,
     bill,
     stated: stated_by,
-    messages: messages_by,
     schedule: schedule_by,
     on_one_host: || linear::ALGORITHM,
 };
@@ -146,36 +144,6 @@ impl<'a> Routes<'a> {
     fn others(&self, place: usize) -> impl Iterator<Item = usize> + use<> {
         let count = self.hosts.count();
         (1..count).map(move |distance| (place + distance) % count)
-    }
-}
-
-fn messages_by(messages: &mut Messages<'_>, spread: &Spread) {
-    let (layout, count) = (messages.layout, messages.call.count);
-    let routes = Routes::new(layout, spread);
-    for (place, team) in routes.teams.iter().enumerate() {
-        for (shard, to) in team.iter().enumerate() {
-            let carried = |other| routes.carried([place, other], shard).count();
-            let others: Vec<(usize, usize)> =
-                routes.others(place).map(|other| (other, carried(other))).collect();
-            let blocks = 1 + others.iter().map(|(_, blocks)| blocks).sum::<usize>();
-            for from in team.iter().filter(|from| *from != to) {
-                messages.send(*from, *to, Form::Element, blocks * count);
-            }
-            for (other, blocks) in others.into_iter().filter(|(_, blocks)| *blocks > 0) {
-                let to = routes.hosts.rail(shard)[other];
-                messages.send(team[shard], to, Form::Element, blocks * team.len() * count);
-            }
-        }
-        for (at, to) in team.iter().enumerate() {
-            let mut blocks = alloc::vec![0; team.len()];
-            for other in routes.others(place) {
-                blocks[routes.shard([other, place], at)] += routes.teams[other].len();
-            }
-            for (shard, blocks) in blocks.into_iter().enumerate().filter(|(shard, _)| *shard != at)
-            {
-                messages.send(team[shard], *to, Form::Element, blocks * count);
-            }
-        }
     }
 }
 

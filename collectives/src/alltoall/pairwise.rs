@@ -16,9 +16,10 @@
 use ringfold_topology::Layout;
 use ringfold_types::{Call, Collective, Rank};
 
-use super::linear::{self, Blocks};
+use super::linear::Blocks;
 use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
 use crate::pattern::ring;
+use crate::rails;
 use crate::schedule::{Builder, Schedule};
 
 pub(super) const ALGORITHM: Algorithm = Algorithm {
@@ -29,7 +30,7 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     schedule,
     stated,
     moved: Moved::results,
-    messages: linear::messages,
+    stays_on_rail: rails::among_all,
 };
 
 pub(super) fn stated(call: &Call, layout: &Layout) -> Stated {

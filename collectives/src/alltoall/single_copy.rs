@@ -7,9 +7,9 @@
 
 use ringfold_types::Collective;
 
-use super::linear::messages;
 use super::pairwise::{named, stated};
 use crate::algorithm::{Algorithm, Moved, Needs, Way};
+use crate::rails;
 
 pub(super) const ALGORITHM: Algorithm = Algorithm {
     collective: Collective::AllToAll,
@@ -19,5 +19,5 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     schedule: |plan| named(ALGORITHM.name, plan),
     stated,
     moved: Moved::results,
-    messages,
+    stays_on_rail: rails::among_all,
 };

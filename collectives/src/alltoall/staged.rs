@@ -16,6 +16,7 @@ use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 use super::linear::Blocks;
 use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
 use crate::chunk::chunks;
+use crate::rails;
 use crate::schedule::{Builder, Schedule};
 use crate::staging::{CHUNKS, Staging, block_place, block_room, whole_lines};
 
@@ -27,7 +28,7 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     schedule,
     stated,
     moved,
-    messages: |messages| messages.all_signal(),
+    stays_on_rail: rails::always,
 };
 
 fn stated(call: &Call, layout: &Layout) -> Stated {

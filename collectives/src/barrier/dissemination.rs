@@ -13,10 +13,10 @@ use ringfold_topology::Layout;
 use ringfold_types::{Call, Collective};
 
 use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
-use crate::crossing::Messages;
 use crate::pattern::dissemination::{distances, rounds};
 use crate::pattern::ring;
-use crate::schedule::{Builder, Form, Schedule};
+use crate::rails;
+use crate::schedule::{Builder, Schedule};
 
 pub(super) const ALGORITHM: Algorithm = Algorithm {
     collective: Collective::Barrier,
@@ -26,22 +26,12 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     schedule,
     stated,
     moved: Moved::results,
-    messages,
+    stays_on_rail: |_, layout| rails::around(layout, layout.aligned(), distances(layout.size())),
 };
 
 fn stated(_: &Call, layout: &Layout) -> Stated {
     let size = layout.size();
     Stated { steps: rounds(size), sent: rounds(size) }
-}
-
-fn messages(messages: &mut Messages<'_>) {
-    messages.in_order(messages.layout.aligned());
-    let size = messages.size();
-    for rank in messages.ranks() {
-        for distance in distances(size) {
-            messages.send(rank, ring::after(rank, distance, size), Form::Element, 1);
-        }
-    }
 }
 
 fn schedule(plan: &ScheduleParams<'_>) -> Schedule {

@@ -20,12 +20,11 @@ use ringfold_types::{Call, Collective, Rank};
 use super::dissemination;
 use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
 use crate::cost::bill::Bill;
-use crate::crossing::Messages;
 use crate::hosts::price::{Within, between};
 use crate::hosts::{Hierarchy, Hosts, Rail, Spread};
 use crate::pattern::dissemination::{distances, rounds};
 use crate::pattern::ring;
-use crate::schedule::{Builder, Form, Schedule};
+use crate::schedule::{Builder, Schedule};
 
 pub(super) const ALGORITHM: Algorithm = Algorithm {
     collective: Collective::Barrier,
@@ -35,14 +34,13 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     schedule: |plan| HIERARCHY.schedule(plan),
     stated: |call, layout| HIERARCHY.stated(call, layout),
     moved: Moved::results,
-    messages: |messages| HIERARCHY.messages(messages),
+    stays_on_rail: |call, layout| HIERARCHY.stays_on_rail(call, layout),
 };
 
 pub(crate) const HIERARCHY: Hierarchy = Hierarchy {
     ways: |_| alloc::vec![Spread { shards: 1, rail: Rail::Exchange }],
     bill,
     stated: stated_by,
-    messages: messages_by,
     schedule: schedule_by,
     on_one_host: || Algorithm { way: Way::AtRoot, ..ALGORITHM },
 };
@@ -61,20 +59,6 @@ fn bill(call: &Call, layout: &Layout, spread: &Spread, chunk: usize) -> Bill {
     let tokens = 2 * (most - 1);
     let within = Within { steps: 2, messages: tokens, moved: tokens, average: 2, combined: 0 };
     between.and(&within.bill(call, layout, between.switch_ps, chunk))
-}
-
-fn messages_by(messages: &mut Messages<'_>, spread: &Spread) {
-    let hosts = Hosts::new(messages.layout, spread.shards);
-    for (place, leader) in hosts.rail(0).iter().enumerate() {
-        for other in hosts.team(place).iter().filter(|it| *it != leader) {
-            messages.send(*other, *leader, Form::Element, 1);
-            messages.send(*leader, *other, Form::Element, 1);
-        }
-        for distance in distances(hosts.count()) {
-            let to = ring::after(Rank::at(place), distance, hosts.count());
-            messages.send(*leader, hosts.rail(0)[to.index()], Form::Element, 1);
-        }
-    }
 }
 
 fn schedule_by(plan: &ScheduleParams<'_>, spread: &Spread) -> Schedule {

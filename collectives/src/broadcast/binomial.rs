@@ -18,9 +18,9 @@ use ringfold_types::{Buffer, Call, Collective, Slice};
 
 use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
 use crate::chunk::chunks;
-use crate::crossing::Messages;
 use crate::pattern::host_tree::RootedTree;
-use crate::schedule::{Builder, Form, Schedule};
+use crate::rails;
+use crate::schedule::{Builder, Schedule};
 
 pub(super) const ALGORITHM: Algorithm = Algorithm {
     collective: Collective::Broadcast,
@@ -30,22 +30,12 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     schedule,
     stated,
     moved: Moved::results,
-    messages,
+    stays_on_rail: rails::in_tree,
 };
 
 fn stated(call: &Call, layout: &Layout) -> Stated {
     let (steps, children) = RootedTree::new(layout, call.root).extent();
     Stated { steps, sent: children * call.count }
-}
-
-fn messages(messages: &mut Messages<'_>) {
-    let (layout, root, count) = (messages.layout, messages.call.root, messages.call.count);
-    let tree = RootedTree::new(layout, root);
-    for rank in messages.ranks() {
-        for child in tree.place(rank).children {
-            messages.send(rank, child.rank, Form::Element, count);
-        }
-    }
 }
 
 fn schedule(plan: &ScheduleParams<'_>) -> Schedule {

@@ -10,13 +10,13 @@
 //! Source: Watts and van de Geijn, "A pipelined broadcast for multidimensional meshes", 1995.
 
 use ringfold_topology::Layout;
-use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
+use ringfold_types::{Buffer, Call, Collective, Slice};
 
 use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
 use crate::chunk::{chunks, part};
-use crate::crossing::Messages;
 use crate::pattern::ring;
-use crate::schedule::{Builder, Form, Schedule};
+use crate::rails;
+use crate::schedule::{Builder, Schedule};
 
 pub(super) const ALGORITHM: Algorithm = Algorithm {
     collective: Collective::Broadcast,
@@ -26,7 +26,7 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     schedule,
     stated,
     moved: Moved::results,
-    messages,
+    stays_on_rail: rails::in_chain,
 };
 
 /// Consecutive chunks that take the same lane.
@@ -35,17 +35,6 @@ const TOGETHER: usize = 4;
 fn stated(call: &Call, layout: &Layout) -> Stated {
     let size = layout.size();
     Stated { steps: size - 1, sent: if size > 1 { call.count } else { 0 } }
-}
-
-fn messages(messages: &mut Messages<'_>) {
-    let (layout, size, count) = (messages.layout, messages.size(), messages.call.count);
-    let order = layout.chain_from(messages.call.root);
-    messages.in_order(&order);
-    let root = Rank::at(order.place(messages.call.root));
-    for rank in messages.ranks() {
-        let next = ring::after(rank, 1, size);
-        messages.send(rank, next, Form::Element, if next == root { 0 } else { count });
-    }
 }
 
 fn schedule(plan: &ScheduleParams<'_>) -> Schedule {

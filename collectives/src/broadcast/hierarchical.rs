@@ -27,11 +27,10 @@ use super::{binomial, chain, single_copy};
 use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
 use crate::chunk::{block, part};
 use crate::cost::bill::Bill;
-use crate::crossing::Messages;
 use crate::hosts::price::{Within, between, overlapped};
 use crate::hosts::rooted::{Rooted, depth, ways};
 use crate::hosts::{Hierarchy, Rail, Spread, Team, hand_out_but, hand_out_steps};
-use crate::schedule::{Builder, Form, Schedule};
+use crate::schedule::{Builder, Schedule};
 
 pub(super) const ALGORITHM: Algorithm = Algorithm {
     collective: Collective::Broadcast,
@@ -41,14 +40,13 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     schedule: |plan| HIERARCHY.schedule(plan),
     stated: |call, layout| HIERARCHY.stated(call, layout),
     moved: Moved::results,
-    messages: |messages| HIERARCHY.messages(messages),
+    stays_on_rail: |call, layout| HIERARCHY.stays_on_rail(call, layout),
 };
 
 pub(crate) const HIERARCHY: Hierarchy = Hierarchy {
     ways: |layout| ways(layout, usize::MAX),
     bill,
     stated: stated_by,
-    messages: messages_by,
     schedule: schedule_by,
     on_one_host: || single_copy::ALGORITHM,
 };
@@ -93,28 +91,6 @@ fn bill(call: &Call, layout: &Layout, spread: &Spread, chunk: usize) -> Bill {
         combined: 0,
     };
     overlapped(&between, &within.bill(call, layout, between.switch_ps, chunk), pieces)
-}
-
-fn messages_by(messages: &mut Messages<'_>, spread: &Spread) {
-    let rooted = Rooted::new(messages.call, messages.layout, spread);
-    let (count, root, shards) = (messages.call.count, rooted.root, spread.shards);
-    for place in 0..rooted.hosts.count() {
-        let team = rooted.hosts.team(place);
-        for shard in 0..shards {
-            let (rail, len) =
-                (rooted.hosts.rail(shard), block(Buffer::Input, count, shards, shard).len);
-            match rooted.above(place) {
-                Some(above) => messages.send(rail[above], rail[place], Form::Element, len),
-                None => {
-                    let near = rooted.near_root(shard);
-                    near.into_iter().for_each(|to| messages.send(root, to, Form::Element, len));
-                }
-            }
-            for other in team.iter().filter(|it| **it != rail[place] && **it != root) {
-                messages.send(rail[place], *other, Form::Element, len);
-            }
-        }
-    }
 }
 
 fn schedule_by(plan: &ScheduleParams<'_>, spread: &Spread) -> Schedule {

@@ -24,10 +24,10 @@ use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 
 use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
 use crate::chunk::{blocks, chunks, part};
-use crate::crossing::Messages;
 use crate::pattern::{ring, tree};
 use crate::plan::Member;
-use crate::schedule::{Builder, Form, Schedule};
+use crate::rails;
+use crate::schedule::{Builder, Schedule};
 
 pub(super) const ALGORITHM: Algorithm = Algorithm {
     collective: Collective::Broadcast,
@@ -37,7 +37,7 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     schedule,
     stated,
     moved: Moved::results,
-    messages,
+    stays_on_rail,
 };
 
 /// Chunks of a block that go around together.
@@ -48,23 +48,12 @@ fn stated(call: &Call, layout: &Layout) -> Stated {
     Stated { steps: size - 1, sent: 2 * call.count / size * (size - 1) }
 }
 
-fn messages(messages: &mut Messages<'_>) {
-    let (layout, size, count) = (messages.layout, messages.size(), messages.call.count);
-    let order = layout.chain_from(messages.call.root);
-    messages.in_order(&order);
-    let root = Rank::at(order.place(messages.call.root));
-    let block = count / size;
-    for rank in messages.ranks() {
-        for child in tree::place(rank, root, size).children {
-            let blocks = tree::subtree(child.rank, root, size).len();
-            messages.send(rank, child.rank, Form::Element, blocks * block);
-        }
-        // All blocks except those that the next rank got with its subtree.
-        let next = ring::after(rank, 1, size);
-        let had = tree::subtree(next, root, size).len();
-        let passing = if next == root { 0 } else { size - had };
-        messages.send_each(rank, next, Form::Element, block, passing);
-    }
+fn stays_on_rail(call: &Call, layout: &Layout) -> bool {
+    let (order, size) = (layout.chain_from(call.root), layout.size());
+    let root = Rank::at(order.place(call.root));
+    let place = |rank: Rank| order.at(rank.index());
+    let above = |rank| tree::place(rank, root, size).parent.map(|it| [it, rank].map(place));
+    rails::in_chain(call, layout) && rails::stay(layout, rails::ranks(layout).filter_map(above))
 }
 
 fn schedule(plan: &ScheduleParams<'_>) -> Schedule {

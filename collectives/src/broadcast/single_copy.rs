@@ -8,7 +8,8 @@
 use ringfold_types::{Buffer, Collective, Slice};
 
 use crate::algorithm::{Algorithm, Moved, Needs, Way};
-use crate::fan::{self, messages, stated};
+use crate::fan::{self, stated};
+use crate::rails;
 
 pub(super) const ALGORITHM: Algorithm = Algorithm {
     collective: Collective::Broadcast,
@@ -21,5 +22,5 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     },
     stated,
     moved: Moved::results,
-    messages,
+    stays_on_rail: rails::at_root,
 };

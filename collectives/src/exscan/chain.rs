@@ -11,7 +11,8 @@ use ringfold_types::{Buffer, Collective, Rank, Slice};
 
 use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Way};
 use crate::chunk::chunks;
-use crate::scan::chain::{SUMS, arriving, messages, next, stated};
+use crate::rails;
+use crate::scan::chain::{SUMS, arriving, next, stated};
 use crate::schedule::{Builder, Schedule, Source};
 
 pub(super) const ALGORITHM: Algorithm = Algorithm {
@@ -22,7 +23,7 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     schedule,
     stated,
     moved: Moved::sums,
-    messages,
+    stays_on_rail: rails::in_rank_order,
 };
 
 fn schedule(plan: &ScheduleParams<'_>) -> Schedule {

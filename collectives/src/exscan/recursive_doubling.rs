@@ -21,7 +21,7 @@ use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 
 use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
 use crate::chunk::chunks;
-use crate::crossing::Messages;
+use crate::rails;
 use crate::schedule::{Builder, Form, Schedule, Source};
 
 pub(super) const ALGORITHM: Algorithm = Algorithm {
@@ -32,7 +32,7 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     schedule,
     stated,
     moved: Moved::sums,
-    messages,
+    stays_on_rail,
 };
 
 /// The distances, round by round: 1, 2, 3, 6, 12 and so on.
@@ -51,6 +51,15 @@ const fn form_of(rank: usize, distance: usize, sums: Form) -> Form {
     if rank == 0 || distance == 1 { Form::Element } else { sums }
 }
 
+fn stays_on_rail(_: &Call, layout: &Layout) -> bool {
+    let size = layout.size();
+    let over = |distance| {
+        let senders = (0..size).filter(move |rank| sends(*rank, distance, size));
+        senders.map(move |rank| [rank, rank + distance].map(Rank::at))
+    };
+    rails::stay(layout, distances(size).flat_map(over))
+}
+
 fn stated(call: &Call, layout: &Layout) -> Stated {
     let size = layout.size();
     let steps = match size - 1 {
@@ -60,17 +69,6 @@ fn stated(call: &Call, layout: &Layout) -> Stated {
     };
     let sent = |rank| distances(size).filter(|distance| sends(rank, *distance, size)).count();
     Stated { steps, sent: sent(0).max(sent(1)) * call.count }
-}
-
-fn messages(messages: &mut Messages<'_>) {
-    let (size, count) = (messages.size(), messages.call.count);
-    let sums = messages.sums_form_among_all();
-    for rank in 0..size {
-        for distance in distances(size).filter(|distance| sends(rank, *distance, size)) {
-            let form = form_of(rank, distance, sums);
-            messages.send(Rank::at(rank), Rank::at(rank + distance), form, count);
-        }
-    }
 }
 
 fn schedule(plan: &ScheduleParams<'_>) -> Schedule {

@@ -11,9 +11,9 @@ use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 
 use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
-use crate::crossing::Messages;
 use crate::pattern::ring;
-use crate::schedule::{Builder, Form, Schedule};
+use crate::rails;
+use crate::schedule::{Builder, Schedule};
 
 pub(super) const ALGORITHM: Algorithm = Algorithm {
     collective: Collective::Gather,
@@ -23,7 +23,7 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     schedule,
     stated,
     moved,
-    messages,
+    stays_on_rail: rails::at_root,
 };
 
 pub(super) fn stated(call: &Call, layout: &Layout) -> Stated {
@@ -34,13 +34,6 @@ pub(super) fn stated(call: &Call, layout: &Layout) -> Stated {
 /// The root receives more than any rank sends.
 pub(super) fn moved(call: &Call, layout: &Layout, _: usize) -> Moved {
     Moved::results(call, layout, call.count * (layout.size() - 1))
-}
-
-pub(super) fn messages(messages: &mut Messages<'_>) {
-    let (root, count) = (messages.call.root, messages.call.count);
-    for rank in messages.ranks().filter(|rank| *rank != root) {
-        messages.send(rank, root, Form::Element, count);
-    }
 }
 
 fn schedule(plan: &ScheduleParams<'_>) -> Schedule {

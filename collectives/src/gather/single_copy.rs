@@ -7,8 +7,9 @@
 
 use ringfold_types::Collective;
 
-use super::linear::{messages, moved, named, stated};
+use super::linear::{moved, named, stated};
 use crate::algorithm::{Algorithm, Needs, Way};
+use crate::rails;
 
 pub(super) const ALGORITHM: Algorithm = Algorithm {
     collective: Collective::Gather,
@@ -18,5 +19,5 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     schedule: |plan| named(ALGORITHM.name, plan),
     stated,
     moved,
-    messages,
+    stays_on_rail: rails::at_root,
 };

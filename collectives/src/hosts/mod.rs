@@ -18,8 +18,8 @@ use ringfold_types::{Call, Rank, Slice};
 
 use crate::algorithm::{Algorithm, ScheduleParams, Stated};
 use crate::cost::{self, bill::Bill};
-use crate::crossing::Messages;
 use crate::pattern::ring;
+use crate::rails;
 use crate::schedule::{Builder, Schedule};
 
 /// Bytes of the chunks for which ways to spread a call are compared. All ranks compare them
@@ -60,7 +60,6 @@ pub(crate) struct Hierarchy {
     /// The bill of a way, if pipelines pass on `chunk` elements at a time.
     pub(crate) bill: fn(&Call, &Layout, &Spread, chunk: usize) -> Bill,
     pub(crate) stated: fn(&Call, &Layout, &Spread) -> Stated,
-    pub(crate) messages: fn(&mut Messages<'_>, &Spread),
     pub(crate) schedule: fn(&ScheduleParams<'_>, &Spread) -> Schedule,
     /// The flat algorithm that performs a call in the same way on one host, where there are no
     /// levels.
@@ -88,8 +87,15 @@ impl Hierarchy {
         (self.stated)(call, layout, &self.cheapest(call, layout))
     }
 
-    pub(crate) fn messages(&self, messages: &mut Messages<'_>) {
-        (self.messages)(messages, &self.cheapest(messages.call, messages.layout));
+    /// Whether the messages of a call stay on their rails: those between carriers of one shard.
+    pub(crate) fn stays_on_rail(&self, call: &Call, layout: &Layout) -> bool {
+        let Spread { shards, .. } = self.cheapest(call, layout);
+        let hosts = match call.collective.has_root() {
+            true => Hosts::from_root(layout, shards, call.root),
+            false => Hosts::new(layout, shards),
+        };
+        let carriers = |shard| hosts.rail(shard).iter().copied();
+        (0..shards).all(|shard| rails::among(layout, carriers(shard)))
     }
 
     pub(crate) fn schedule(&self, plan: &ScheduleParams<'_>) -> Schedule {

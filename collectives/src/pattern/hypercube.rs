@@ -5,8 +5,7 @@ use core::ops::Range;
 
 use ringfold_types::{Rank, Slice};
 
-use crate::crossing::Messages;
-use crate::schedule::{Builder, Form};
+use crate::schedule::Builder;
 
 /// The largest hypercube that the ranks can fill.
 #[derive(Clone, Copy, Debug)]
@@ -80,29 +79,15 @@ impl Cube {
         corner < self.folded
     }
 
-    /// States the messages of an all-reduce of `count` elements, which ranks have in `own` form.
-    ///
-    /// A folded rank sends its input and receives the result. `exchange` states the messages from
-    /// the rank on a corner to its neighbour in a round, in the form of the sender's sums.
-    pub(crate) fn state(
-        &self,
-        messages: &mut Messages<'_>,
-        count: usize,
-        own: Form,
-        exchange: impl Fn(&mut Messages<'_>, [Rank; 2], Form, u32),
-    ) {
-        for corner in 0..self.corners() {
-            let rank = self.rank(corner);
-            if let Role::Corner(_, Some(folded)) = self.role(rank) {
-                messages.send(folded, rank, own, count);
-                messages.send(rank, folded, Form::Element, count);
-            }
-            for round in 0..self.dimensions {
-                let is_own = round == 0 && !self.stands_for_two(corner);
-                let sums = if is_own { own } else { messages.sums_form_among_all() };
-                exchange(messages, [rank, self.rank(neighbour(corner, round))], sums, round);
-            }
-        }
+    /// The pairs of ranks that exchange messages: neighbours, and folded ranks with those that act
+    /// for them.
+    pub(crate) fn pairs(self) -> impl Iterator<Item = [Rank; 2]> {
+        let of_corner = move |corner| {
+            let folded = self.stands_for_two(corner).then(|| Rank::at(2 * corner));
+            let others = (0..self.dimensions).map(move |round| self.rank(neighbour(corner, round)));
+            folded.into_iter().chain(others).map(move |other| [self.rank(corner), other])
+        };
+        (0..self.corners()).flat_map(of_corner)
     }
 
     /// The blocks that `corner` keeps after `halvings` halvings, along dimensions 0 to `halvings` -

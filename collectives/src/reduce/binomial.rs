@@ -21,9 +21,9 @@ use ringfold_types::{Buffer, Call, Collective, Slice};
 
 use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
 use crate::chunk::chunks;
-use crate::crossing::Messages;
 use crate::pattern::host_tree::RootedTree;
 use crate::pattern::tree::Child;
+use crate::rails;
 use crate::schedule::{Builder, Form, Schedule, Source};
 
 pub(super) const ALGORITHM: Algorithm = Algorithm {
@@ -34,7 +34,7 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     schedule,
     stated,
     moved,
-    messages,
+    stays_on_rail: rails::in_tree,
 };
 
 /// Partial sums that a rank keeps: it makes the next while earlier ones leave.
@@ -43,17 +43,6 @@ const SUMS: usize = 4;
 fn stated(call: &Call, layout: &Layout) -> Stated {
     let (steps, _) = RootedTree::new(layout, call.root).extent();
     Stated { steps, sent: if layout.size() > 1 { call.count } else { 0 } }
-}
-
-fn messages(messages: &mut Messages<'_>) {
-    let (layout, root, count) = (messages.layout, messages.call.root, messages.call.count);
-    let tree = RootedTree::new(layout, root);
-    for rank in messages.ranks() {
-        for child in tree.place(rank).children {
-            let form = form_of(&child, messages.sums_form(child.rank, rank));
-            messages.send(child.rank, rank, form, count);
-        }
-    }
 }
 
 /// The form in which a child sends its sums up, if sums on that link are in `sums` form. A leaf

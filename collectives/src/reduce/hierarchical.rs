@@ -27,7 +27,6 @@ use super::{binomial, ring};
 use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
 use crate::chunk::{block, part};
 use crate::cost::bill::Bill;
-use crate::crossing::Messages;
 use crate::hosts::price::{Within, between, overlapped};
 use crate::hosts::rooted::{Rooted, depth, ways};
 use crate::hosts::{CARRIERS_MAX, Hierarchy, Rail, Spread, Team, is_ahead};
@@ -42,14 +41,13 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     schedule: |plan| HIERARCHY.schedule(plan),
     stated: |call, layout| HIERARCHY.stated(call, layout),
     moved: Moved::sums,
-    messages: |messages| HIERARCHY.messages(messages),
+    stays_on_rail: |call, layout| HIERARCHY.stays_on_rail(call, layout),
 };
 
 pub(crate) const HIERARCHY: Hierarchy = Hierarchy {
     ways: |layout| ways(layout, CARRIERS_MAX),
     bill,
     stated: stated_by,
-    messages: messages_by,
     schedule: schedule_by,
     on_one_host: || Algorithm { way: Way::AtRoot, moved: moved_to_root, ..ALGORITHM },
 };
@@ -90,27 +88,6 @@ fn bill(call: &Call, layout: &Layout, spread: &Spread, chunk: usize) -> Bill {
         combined: most * shard,
     };
     overlapped(&between, &within.bill(call, layout, between.switch_ps, chunk), pieces)
-}
-
-fn messages_by(messages: &mut Messages<'_>, spread: &Spread) {
-    let rooted = Rooted::new(messages.call, messages.layout, spread);
-    let (count, shards) = (messages.call.count, spread.shards);
-    for place in 0..rooted.hosts.count() {
-        let team = rooted.hosts.team(place);
-        let form = sums_form(messages.call, &rooted, place);
-        for shard in 0..shards {
-            let (rail, len) =
-                (rooted.hosts.rail(shard), block(Buffer::Input, count, shards, shard).len);
-            for other in team.iter().filter(|it| **it != rail[place]) {
-                messages.send(*other, rail[place], Form::Element, len);
-            }
-            match (rooted.above(place), rooted.near_root(shard)) {
-                (Some(above), _) => messages.send(rail[place], rail[above], form, len),
-                (None, Some(near)) => messages.send(near, rooted.root, Form::Accumulator, len),
-                (None, None) => {}
-            }
-        }
-    }
 }
 
 /// The form in which the carriers at a place send sums up. A rank alone sends its bare input.

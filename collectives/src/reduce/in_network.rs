@@ -14,6 +14,7 @@
 use super::hierarchical;
 use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Way};
 use crate::in_network::{self, Network, Seat};
+use crate::rails;
 use crate::schedule::{Builder, Schedule};
 use ringfold_types::{Collective, Slice};
 
@@ -25,7 +26,7 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     schedule,
     stated: in_network::stated,
     moved: Moved::sums,
-    messages: in_network::messages,
+    stays_on_rail: rails::always,
 };
 
 fn schedule(plan: &ScheduleParams<'_>) -> Schedule {

@@ -14,12 +14,12 @@
 use alloc::vec::Vec;
 
 use ringfold_topology::Layout;
-use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
+use ringfold_types::{Buffer, Call, Collective, Slice};
 
 use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
 use crate::chunk::chunks;
-use crate::crossing::Messages;
 use crate::pattern::ring;
+use crate::rails;
 use crate::schedule::{Builder, Form, Schedule, Source};
 
 pub(super) const ALGORITHM: Algorithm = Algorithm {
@@ -30,7 +30,7 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     schedule,
     stated,
     moved: Moved::sums,
-    messages,
+    stays_on_rail: rails::in_chain,
 };
 
 /// Partial sums that a rank keeps for a lane, and chunks in a row that take the same lane. A rank
@@ -40,19 +40,6 @@ const SUMS: usize = 4;
 fn stated(call: &Call, layout: &Layout) -> Stated {
     let size = layout.size();
     Stated { steps: size - 1, sent: if size > 1 { call.count } else { 0 } }
-}
-
-fn messages(messages: &mut Messages<'_>) {
-    let (layout, size, count) = (messages.layout, messages.size(), messages.call.count);
-    let order = layout.chain_to(messages.call.root);
-    messages.in_order(&order);
-    let root = Rank::at(order.place(messages.call.root));
-    let first = ring::after(root, 1, size);
-    for rank in messages.ranks().filter(|rank| *rank != root) {
-        let next = ring::after(rank, 1, size);
-        let form = if rank == first { Form::Element } else { messages.sums_form(rank, next) };
-        messages.send(rank, next, form, count);
-    }
 }
 
 fn schedule(plan: &ScheduleParams<'_>) -> Schedule {

@@ -20,8 +20,8 @@ use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
 use crate::blocks::Blocks;
 use crate::chunk::part;
-use crate::crossing::Messages;
 use crate::pattern::ring;
+use crate::rails;
 use crate::schedule::{Builder, Form, Schedule, Source};
 use crate::uneven::Uneven;
 
@@ -33,7 +33,7 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     schedule,
     stated,
     moved: Moved::sums,
-    messages,
+    stays_on_rail: rails::among_all,
 };
 
 pub(super) const UNEVEN: Uneven = Uneven { algorithm: &ALGORITHM, schedule: in_blocks };
@@ -41,10 +41,6 @@ pub(super) const UNEVEN: Uneven = Uneven { algorithm: &ALGORITHM, schedule: in_b
 fn stated(call: &Call, layout: &Layout) -> Stated {
     let size = layout.size();
     Stated { steps: usize::from(size > 1), sent: call.count * (size - 1) }
-}
-
-fn messages(messages: &mut Messages<'_>) {
-    messages.all_to_all(messages.call.count, 1);
 }
 
 fn schedule(plan: &ScheduleParams<'_>) -> Schedule {

@@ -24,8 +24,8 @@ use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, Slice};
 
 use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
-use crate::crossing::Messages;
 use crate::pattern::halves::{Halving, halvings, longest_chain};
+use crate::rails;
 use crate::schedule::{Builder, Form, Schedule, Source};
 
 pub(super) const ALGORITHM: Algorithm = Algorithm {
@@ -36,27 +36,12 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     schedule,
     stated,
     moved: Moved::sums,
-    messages,
+    stays_on_rail: rails::in_halves,
 };
 
 fn stated(call: &Call, layout: &Layout) -> Stated {
     let size = layout.size();
     Stated { steps: longest_chain(size), sent: call.count * (size - 1) }
-}
-
-fn messages(messages: &mut Messages<'_>) {
-    let (size, count) = (messages.size(), messages.call.count);
-    for rank in messages.ranks() {
-        let halvings: Vec<Halving> = halvings(rank, size).collect();
-        for (level, halving) in halvings.iter().enumerate() {
-            let form = if has_sums(&halvings[..level]) {
-                messages.sums_form_among_all()
-            } else {
-                Form::Element
-            };
-            messages.send(rank, halving.taker, form, halving.other.len() * count);
-        }
-    }
 }
 
 fn schedule(plan: &ScheduleParams<'_>) -> Schedule {

@@ -29,11 +29,10 @@ use super::{direct, halving, ring};
 use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
 use crate::chunk::{chunks, part};
 use crate::cost::bill::Bill;
-use crate::crossing::Messages;
 use crate::hosts::price::{Within, between, overlapped};
 use crate::hosts::strands::{Strands, block_of, common, cut, lens};
 use crate::hosts::{CARRIERS_MAX, Hierarchy, Hosts, Rail, Spread, Team, is_ahead, runs_together};
-use crate::pattern::halves::{Halving, halvings, longest_chain};
+use crate::pattern::halves::{halvings, longest_chain};
 use crate::schedule::{Builder, Form, Schedule, Source};
 use crate::wire::between_hosts;
 
@@ -45,14 +44,13 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     schedule: |plan| HIERARCHY.schedule(plan),
     stated: |call, layout| HIERARCHY.stated(call, layout),
     moved: Moved::sums,
-    messages: |messages| HIERARCHY.messages(messages),
+    stays_on_rail: |call, layout| HIERARCHY.stays_on_rail(call, layout),
 };
 
 pub(crate) const HIERARCHY: Hierarchy = Hierarchy {
     ways,
     bill,
     stated: stated_by,
-    messages: messages_by,
     schedule: schedule_by,
     on_one_host: || direct::ALGORITHM,
 };
@@ -124,50 +122,6 @@ fn bill(call: &Call, layout: &Layout, spread: &Spread, chunk: usize) -> Bill {
         combined: most * all,
     };
     overlapped(&between, &within.bill(call, layout, between.switch_ps, chunk), turns)
-}
-
-fn messages_by(messages: &mut Messages<'_>, &Spread { shards, rail }: &Spread) {
-    let (layout, count) = (messages.layout, messages.call.count);
-    let hosts = Hosts::new(layout, shards);
-    let strands = Strands::new(&hosts, Buffer::Input, count);
-    let size = hosts.count();
-    let of_shard = |shard| match rail {
-        Rail::Ring => strands.of_shard(shard),
-        _ => (strands.packed(shard).len(), strands.of_shard(shard).1),
-    };
-    let of_all: Vec<(usize, usize)> = (0..shards).map(of_shard).collect();
-    for place in 0..size {
-        let team = hosts.team(place);
-        for (shard, (runs, elements)) in of_all.iter().copied().enumerate() {
-            let carrier = team[shard];
-            for (at, other) in team.iter().enumerate().filter(|(at, _)| *at != shard) {
-                messages.send_all(*other, carrier, Form::Element, elements, runs);
-                let result = cut(block_of(Buffer::Input, Rank(0), count), shards, at, shard);
-                messages.send(carrier, *other, Form::Accumulator, result.len);
-            }
-        }
-    }
-    for (shard, (runs, elements)) in of_all.iter().copied().enumerate() {
-        let carriers = hosts.rail(shard);
-        for (place, carrier) in carriers.iter().enumerate().filter(|_| size > 1) {
-            if rail == Rail::Ring {
-                let next = carriers[(place + 1) % size];
-                let first = (place + size - 1) % size;
-                let load = |host| (strands.runs(host, shard).len(), strands.len(host, shard));
-                let [first, own] = [first, place].map(load);
-                let form = first_form(messages.call, &hosts, place);
-                messages.send_all(*carrier, next, form, first.1, first.0);
-                let (runs, elements) = (runs - first.0 - own.0, elements - first.1 - own.1);
-                messages.send_all(*carrier, next, between_hosts(messages.call), elements, runs);
-                continue;
-            }
-            for Halving { taker, other, .. } in halvings(Rank::at(place), size) {
-                let sent = other.map(|host| strands.len(host, shard)).sum();
-                let form = between_hosts(messages.call);
-                messages.send(*carrier, carriers[taker.index()], form, sent);
-            }
-        }
-    }
 }
 
 /// The form of the first elements that a carrier sends around: its bare input if it is alone on

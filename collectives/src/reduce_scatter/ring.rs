@@ -21,8 +21,8 @@ use ringfold_types::{Buffer, Call, Collective, Slice};
 use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
 use crate::blocks::Blocks;
 use crate::chunk::{chunks, part};
-use crate::crossing::Messages;
 use crate::pattern::ring;
+use crate::rails;
 use crate::schedule::{Builder, Form, Schedule, Source};
 use crate::uneven::Uneven;
 
@@ -34,7 +34,7 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     schedule,
     stated,
     moved: Moved::sums,
-    messages,
+    stays_on_rail: rails::in_ring,
 };
 
 pub(super) const UNEVEN: Uneven = Uneven { algorithm: &ALGORITHM, schedule: in_blocks };
@@ -45,16 +45,6 @@ const IN_FLIGHT: usize = 4;
 fn stated(call: &Call, layout: &Layout) -> Stated {
     let size = layout.size();
     Stated { steps: size - 1, sent: call.count * (size - 1) }
-}
-
-fn messages(messages: &mut Messages<'_>) {
-    messages.in_order(messages.layout.ring());
-    let (size, count) = (messages.size(), messages.call.count);
-    for rank in messages.ranks().filter(|_| size > 1) {
-        let next = ring::after(rank, 1, size);
-        messages.send(rank, next, Form::Element, count);
-        messages.send_each(rank, next, messages.sums_form(rank, next), count, size - 2);
-    }
 }
 
 fn schedule(plan: &ScheduleParams<'_>) -> Schedule {

@@ -17,6 +17,7 @@ use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
 use crate::blocks::Blocks;
 use crate::chunk::part;
+use crate::rails;
 use crate::schedule::{Builder, Schedule, Source};
 use crate::staging::{CHUNKS, Staging, block_place, block_room, whole_lines};
 use crate::uneven::Uneven;
@@ -29,7 +30,7 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     schedule,
     stated,
     moved,
-    messages: |messages| messages.all_signal(),
+    stays_on_rail: rails::always,
 };
 
 pub(super) const UNEVEN: Uneven = Uneven { algorithm: &ALGORITHM, schedule: in_blocks };

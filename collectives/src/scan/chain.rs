@@ -17,7 +17,7 @@ use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 
 use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
 use crate::chunk::{chunks, part};
-use crate::crossing::Messages;
+use crate::rails;
 use crate::schedule::{Builder, Form, Schedule, Source};
 
 pub(super) const ALGORITHM: Algorithm = Algorithm {
@@ -28,7 +28,7 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     schedule,
     stated,
     moved: Moved::sums,
-    messages,
+    stays_on_rail: rails::in_rank_order,
 };
 
 /// Partial sums that a rank keeps for a lane, and chunks in a row that take the same lane. A rank
@@ -38,16 +38,6 @@ pub(crate) const SUMS: usize = 4;
 pub(crate) fn stated(call: &Call, layout: &Layout) -> Stated {
     let size = layout.size();
     Stated { steps: size - 1, sent: if size > 1 { call.count } else { 0 } }
-}
-
-pub(crate) fn messages(messages: &mut Messages<'_>) {
-    let (size, count) = (messages.size(), messages.call.count);
-    for rank in 1..size {
-        let [from, to] = [rank - 1, rank].map(Rank::at);
-        let sums = messages.sums_form(from, to);
-        let form = if rank == 1 { Form::Element } else { sums };
-        messages.send(from, to, form, count);
-    }
 }
 
 fn schedule(plan: &ScheduleParams<'_>) -> Schedule {

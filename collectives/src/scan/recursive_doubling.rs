@@ -11,13 +11,13 @@
 //!
 //! Source: Hillis and Steele, "Data parallel algorithms", 1986.
 
-use ringfold_topology::Layout;
+use ringfold_topology::{Layout, Order};
 use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 
 use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
 use crate::chunk::chunks;
-use crate::crossing::Messages;
 use crate::pattern::dissemination::{distances, rounds};
+use crate::rails;
 use crate::schedule::{Builder, Form, Schedule, Source};
 
 pub(super) const ALGORITHM: Algorithm = Algorithm {
@@ -28,24 +28,12 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     schedule,
     stated,
     moved: Moved::sums,
-    messages,
+    stays_on_rail: |_, layout| rails::onward(layout, &Order::default(), distances(layout.size())),
 };
 
 fn stated(call: &Call, layout: &Layout) -> Stated {
     let size = layout.size();
     Stated { steps: size.ilog2() as usize, sent: rounds(size) * call.count }
-}
-
-fn messages(messages: &mut Messages<'_>) {
-    let (size, count) = (messages.size(), messages.call.count);
-    let sums = messages.sums_form_among_all();
-    for rank in 0..size {
-        for distance in distances(size).filter(|distance| rank + distance < size) {
-            let is_own = rank == 0 || distance == 1;
-            let form = if is_own { Form::Element } else { sums };
-            messages.send(Rank::at(rank), Rank::at(rank + distance), form, count);
-        }
-    }
 }
 
 fn schedule(plan: &ScheduleParams<'_>) -> Schedule {

@@ -19,9 +19,9 @@ use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 
 use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
-use crate::crossing::Messages;
 use crate::pattern::host_tree::RootedTree;
-use crate::schedule::{Builder, Form, Schedule};
+use crate::rails;
+use crate::schedule::{Builder, Schedule};
 
 pub(super) const ALGORITHM: Algorithm = Algorithm {
     collective: Collective::Scatter,
@@ -31,22 +31,12 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     schedule,
     stated,
     moved: Moved::results,
-    messages,
+    stays_on_rail: rails::in_tree,
 };
 
 fn stated(call: &Call, layout: &Layout) -> Stated {
     let (steps, _) = RootedTree::new(layout, call.root).extent();
     Stated { steps, sent: call.count * (layout.size() - 1) }
-}
-
-fn messages(messages: &mut Messages<'_>) {
-    let (layout, count) = (messages.layout, messages.call.count);
-    let tree = RootedTree::new(layout, messages.call.root);
-    for rank in messages.ranks() {
-        if let Some(parent) = tree.place(rank).parent {
-            messages.send(parent, rank, Form::Element, tree.subtree(rank).len() * count);
-        }
-    }
 }
 
 fn schedule(plan: &ScheduleParams<'_>) -> Schedule {

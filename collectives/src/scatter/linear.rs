@@ -10,7 +10,8 @@
 use ringfold_types::{Buffer, Collective, Rank, Slice};
 
 use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Way};
-use crate::fan::{self, messages, stated};
+use crate::fan::{self, stated};
+use crate::rails;
 use crate::schedule::Schedule;
 
 pub(super) const ALGORITHM: Algorithm = Algorithm {
@@ -21,7 +22,7 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     schedule: |plan| named(ALGORITHM.name, plan),
     stated,
     moved: Moved::results,
-    messages,
+    stays_on_rail: rails::at_root,
 };
 
 /// The schedule under the name of an algorithm.

@@ -9,7 +9,8 @@ use ringfold_types::Collective;
 
 use super::linear::named;
 use crate::algorithm::{Algorithm, Moved, Needs, Way};
-use crate::fan::{messages, stated};
+use crate::fan::stated;
+use crate::rails;
 
 pub(super) const ALGORITHM: Algorithm = Algorithm {
     collective: Collective::Scatter,
@@ -19,5 +20,5 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     schedule: |plan| named(ALGORITHM.name, plan),
     stated,
     moved: Moved::results,
-    messages,
+    stays_on_rail: rails::at_root,
 };

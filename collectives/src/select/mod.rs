@@ -100,8 +100,7 @@ impl Question<'_> {
         let mut known: Vec<&Algorithm> = Algorithm::of(self.call.collective).iter().collect();
         known.retain(|algorithm| fits(algorithm));
         known.sort_by_cached_key(|algorithm| self.price(algorithm));
-        let crossing = |it: &Algorithm| it.crossing(&self.even_call(it), self.layout);
-        known.into_iter().find(|it| crossing(it).off_rail.messages == 0)
+        known.into_iter().find(|it| (it.stays_on_rail)(&self.even_call(it), self.layout))
     }
 }
 

@@ -1,7 +1,7 @@
 //! Choices of algorithms, and the facts and prices behind them, are the reviewed ones.
 //!
 //! `golden/choices.txt` has the chosen algorithm for each length of a call. `golden/facts.txt` has
-//! a digest of each algorithm's costs, crossings and prices. An intended change shows there, and in
+//! a digest of each algorithm's costs and prices. An intended change shows there, and in
 //! no other line.
 
 use std::fmt::Write;
@@ -124,8 +124,6 @@ fn digest(algorithm: &Algorithm) -> u64 {
                     let call = call(collective, *data_type, bytes, layout.size());
                     let Stated { steps, sent } = (algorithm.stated)(&call, &layout);
                     (steps as u64, sent as u64).hash(&mut digest);
-                    let crossing = algorithm.crossing(&call, &layout);
-                    format!("{crossing:?}").hash(&mut digest);
                     is_possible(algorithm, &call, &layout).hash(&mut digest);
                     for chunk in [16, 1 << 14, chunk_len(&call, &layout)] {
                         price(algorithm, &call, &layout, chunk).hash(&mut digest);

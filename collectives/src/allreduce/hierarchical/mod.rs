@@ -42,9 +42,9 @@ use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 use super::two_shot::{first_shot, piece_len, second_shot};
 use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
 use crate::chunk::{block, blocks_of, part};
-use crate::crossing::Messages;
 use crate::flat::{Reducer, Seat};
 use crate::hosts::Team;
+use crate::rails;
 use crate::schedule::{Builder, Form, Schedule};
 use levels::Levels;
 
@@ -56,7 +56,10 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     schedule,
     stated,
     moved: Moved::sums_then_results,
-    messages,
+    stays_on_rail: |call, layout| {
+        let shards = price::cheapest(call, layout).shards;
+        layout.carriers()[..shards].iter().all(|rail| rails::among(layout, rail.iter().copied()))
+    },
 };
 
 /// The cost of a carrier of a shard and of a part: the busiest rank, on the fullest host of the
@@ -73,46 +76,6 @@ fn stated_by(call: &Call, levels: &Levels) -> Stated {
     Stated {
         steps: of_rail.steps + if most > 1 { 2 } else { 0 } + if groups.is_some() { 2 } else { 0 },
         sent: of_rail.sent + within * (call.count / shards) + in_group * rail_call.count,
-    }
-}
-
-fn messages(messages: &mut Messages<'_>) {
-    by_levels(messages, &price::cheapest(messages.call, messages.layout));
-}
-
-fn by_levels(messages: &mut Messages<'_>, levels: &Levels) {
-    let (layout, count) = (messages.layout, messages.call.count);
-    let carriers = layout.carriers();
-    let shards = &carriers[..levels.shards];
-    for carrier in shards.iter().flatten() {
-        let host = layout.ranks_on(layout.host(*carrier));
-        shots(messages, *carrier, host, Form::Element, count / levels.shards);
-    }
-    let (count, size) = (levels.rail_call.count, levels.units());
-    let sums = messages.sums_form_among_all();
-    let own = if levels.most > 1 { sums } else { Form::Element };
-    let leaf_groups = layout.leaf_groups();
-    for ranks in shards.iter().filter(|_| levels.hosts > 1) {
-        if levels.groups.is_none() {
-            messages.among(ranks, |it| (levels.rail.messages)(it, size, count, own));
-            continue;
-        }
-        let group = |places: &Vec<usize>| places.iter().map(|place| ranks[*place]).collect();
-        let groups: Vec<Vec<Rank>> = leaf_groups.iter().map(group).collect();
-        for at in 0..levels.parts() {
-            groups.iter().for_each(|group| shots(messages, group[at], group, own, count));
-            let rail: Vec<Rank> = groups.iter().map(|group| group[at]).collect();
-            messages.among(&rail, |it| (levels.rail.messages)(it, size, count, sums));
-        }
-    }
-}
-
-/// States both shots between `carrier` and its team: each member sends it `count` elements in `own`
-/// form, and it sends each the result.
-fn shots(messages: &mut Messages<'_>, carrier: Rank, team: &[Rank], own: Form, count: usize) {
-    for other in team.iter().filter(|other| **other != carrier) {
-        messages.send(*other, carrier, own, count);
-        messages.send(carrier, *other, Form::Element, count);
     }
 }
 

@@ -59,8 +59,10 @@ pub(super) fn algorithms(question: &Question, out: &mut dyn Write) -> anyhow::Re
     writeln!(out, "* is the algorithm that ringfold chooses; steps: the longest chain of")?;
     writeln!(out, "dependent messages; peers: the most connections of a rank; away: the most")?;
     writeln!(out, "of them to other hosts. --algorithm NAME prints one algorithm.")?;
-    if layout.has_fabric() {
+    if layout.has_fabric() && examined.len() == layout.size() {
         crossing::table(out, question)?;
+    } else if layout.has_fabric() {
+        writeln!(out, "The bytes across each level are counted for up to {RANKS_EXAMINED} ranks.")?;
     }
     Ok(())
 }

@@ -47,7 +47,7 @@ fn explain(
     let proof = proof::prove(&schedules);
     head(&mut text, question, algorithm, &proof)?;
     if question.layout.has_fabric() {
-        crossing::lines(&mut text, question, algorithm, &schedules)?;
+        crossing::lines(&mut text, question, &schedules)?;
     }
     let is_sound = matches!(proof, Proof::Proven(_));
     match question.rank {
