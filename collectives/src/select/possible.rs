@@ -2,7 +2,6 @@
 
 use ringfold_topology::Layout;
 use ringfold_types::Call;
-use ringfold_types::limits::FRAME_BYTES;
 
 use crate::algorithm::{Algorithm, Needs};
 use crate::wire::among_all;
@@ -37,11 +36,10 @@ pub fn chunk_len(call: &Call, layout: &Layout) -> usize {
     let steps_each = 4 + size.max(1).ilog2() as usize;
     let chunks = STEPS_WANTED / steps_each;
     let bytes = sum_bytes(call, layout);
-    let wanted = match (layout.has_rdma(), layout.hosts()) {
-        (true, _) => RDMA_CHUNK_BYTES,
-        (false, 0..=1) => CHUNK_BYTES,
-        // The receiver gets a whole frame when it wakes.
-        (false, _) => FRAME_BYTES,
+    let wanted = match layout.frame_bytes() {
+        Some(bytes) => bytes,
+        None if layout.has_rdma() => RDMA_CHUNK_BYTES,
+        None => CHUNK_BYTES,
     };
     (wanted / bytes).max(total.div_ceil(chunks).next_power_of_two())
 }

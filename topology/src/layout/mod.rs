@@ -13,6 +13,7 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use ringfold_types::Rank;
+use ringfold_types::limits::FRAME_BYTES;
 
 use crate::aggregation::Aggregation;
 use crate::order::{Order, aligned, carriers, chain, ring};
@@ -315,6 +316,13 @@ impl Layout {
     #[must_use]
     pub fn has_rdma(&self) -> bool {
         self.has_rdma
+    }
+
+    /// Bytes of a long message that its receiver gets together when it wakes: a frame of TCP.
+    /// `None` where no two ranks use TCP.
+    #[must_use]
+    pub fn frame_bytes(&self) -> Option<usize> {
+        (self.hosts() > 1 && !self.has_rdma).then_some(FRAME_BYTES)
     }
 
     /// The ranks with the fewest CPUs for each. They may be on several hosts, because containers
