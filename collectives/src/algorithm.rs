@@ -170,6 +170,20 @@ impl Algorithm {
         !self.is_single_copy() || layout.hosts() == layout.size()
     }
 
+    /// Whether its price may decide for it on `layout`. On one host a hierarchical algorithm has no
+    /// levels, and a flat one does the same. Between hosts of several ranks a flat tree was not
+    /// measured, nor was one by which hosts send to the root.
+    #[must_use]
+    pub(crate) fn suits(&self, layout: &Layout) -> bool {
+        let is_one_host = layout.hosts() <= 1;
+        match (self.way, self.collective) {
+            (Way::Levels(_), _) => !is_one_host,
+            (Way::AtRoot, Collective::Reduce | Collective::Barrier) => is_one_host,
+            (Way::AtRoot, Collective::Broadcast) => is_one_host || layout.hosts() == layout.size(),
+            _ => true,
+        }
+    }
+
     /// Whether a provider in the network combines chunks (`offload`).
     #[must_use]
     pub fn needs_provider(&self) -> bool {
@@ -205,13 +219,10 @@ impl Algorithm {
         matches!(self.way, Way::Direct | Way::InTurn) && self.works_anywhere()
     }
 
-    /// Whether some rank has a link to every other. On one host a hierarchical algorithm has no
-    /// levels.
+    /// Whether some rank has a link to every other.
     #[must_use]
-    pub(crate) fn has_many_links(&self, layout: &Layout) -> bool {
-        self.is_direct()
-            || matches!(self.way, Way::AtRoot) && self.works_anywhere()
-            || self.is_hierarchical() && layout.hosts() <= 1
+    pub(crate) fn has_many_links(&self) -> bool {
+        self.is_direct() || matches!(self.way, Way::AtRoot) && self.works_anywhere()
     }
 }
 

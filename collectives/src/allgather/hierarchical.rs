@@ -49,7 +49,7 @@ pub(crate) const HIERARCHY: Hierarchy = Hierarchy {
     bill,
     stated: stated_by,
     schedule: schedule_by,
-    on_one_host: || direct::ALGORITHM,
+    on_one_host: &direct::ALGORITHM,
 };
 
 /// Chunks of a run that go around together, as one message.

@@ -50,7 +50,7 @@ pub(crate) const HIERARCHY: Hierarchy = Hierarchy {
     bill,
     stated: stated_by,
     schedule: schedule_by,
-    on_one_host: || linear::ALGORITHM,
+    on_one_host: &linear::ALGORITHM,
 };
 
 fn ways(layout: &Layout) -> Vec<Spread> {

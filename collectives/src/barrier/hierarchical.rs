@@ -17,7 +17,7 @@
 use ringfold_topology::Layout;
 use ringfold_types::{Call, Collective, Rank};
 
-use super::dissemination;
+use super::{dissemination, linear};
 use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
 use crate::cost::bill::Bill;
 use crate::hosts::price::{Within, between};
@@ -42,7 +42,7 @@ pub(crate) const HIERARCHY: Hierarchy = Hierarchy {
     bill,
     stated: stated_by,
     schedule: schedule_by,
-    on_one_host: || Algorithm { way: Way::AtRoot, ..ALGORITHM },
+    on_one_host: &linear::ALGORITHM,
 };
 
 fn stated_by(_: &Call, layout: &Layout, _: &Spread) -> Stated {

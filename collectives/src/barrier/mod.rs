@@ -3,8 +3,9 @@
 mod dissemination;
 pub(crate) mod hierarchical;
 mod in_network;
+mod linear;
 
 use crate::algorithm::Algorithm;
 
 pub(crate) const ALGORITHMS: &[Algorithm] =
-    &[dissemination::ALGORITHM, hierarchical::ALGORITHM, in_network::ALGORITHM];
+    &[dissemination::ALGORITHM, linear::ALGORITHM, hierarchical::ALGORITHM, in_network::ALGORITHM];

@@ -23,7 +23,7 @@ use alloc::vec::Vec;
 use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 
-use super::{binomial, chain, single_copy};
+use super::{binomial, chain, linear};
 use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
 use crate::chunk::{block, part};
 use crate::cost::bill::Bill;
@@ -48,7 +48,7 @@ pub(crate) const HIERARCHY: Hierarchy = Hierarchy {
     bill,
     stated: stated_by,
     schedule: schedule_by,
-    on_one_host: || single_copy::ALGORITHM,
+    on_one_host: &linear::ALGORITHM,
 };
 
 /// Consecutive chunks that take the same lane.

@@ -3,6 +3,7 @@
 mod binomial;
 mod chain;
 pub(crate) mod hierarchical;
+mod linear;
 mod scatter_allgather;
 mod single_copy;
 
@@ -12,6 +13,7 @@ pub(crate) const ALGORITHMS: &[Algorithm] = &[
     binomial::ALGORITHM,
     chain::ALGORITHM,
     scatter_allgather::ALGORITHM,
+    linear::ALGORITHM,
     single_copy::ALGORITHM,
     hierarchical::ALGORITHM,
 ];

@@ -3,12 +3,13 @@
 //!
 //! Steps: 1. Sent by the root: n-1 times the buffer.
 //!
-//! Source: a flat tree, by single copies.
+//! Source: `linear`, by single copies.
 
-use ringfold_types::{Buffer, Collective, Slice};
+use ringfold_types::Collective;
 
+use super::linear::named;
 use crate::algorithm::{Algorithm, Moved, Needs, Way};
-use crate::fan::{self, stated};
+use crate::fan::stated;
 use crate::rails;
 
 pub(super) const ALGORITHM: Algorithm = Algorithm {
@@ -16,10 +17,7 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     name: "single_copy",
     needs: Needs::Rendezvous,
     way: Way::AtRoot,
-    schedule: |plan| {
-        let own = Slice::new(Buffer::Input, 0, plan.call.count);
-        fan::schedule(ALGORITHM.name, plan, |_| own)
-    },
+    schedule: |plan| named(ALGORITHM.name, plan),
     stated,
     moved: Moved::results,
     stays_on_rail: rails::at_root,

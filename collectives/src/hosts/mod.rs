@@ -63,7 +63,7 @@ pub(crate) struct Hierarchy {
     pub(crate) schedule: fn(&ScheduleParams<'_>, &Spread) -> Schedule,
     /// The flat algorithm that performs a call in the same way on one host, where there are no
     /// levels.
-    pub(crate) on_one_host: fn() -> Algorithm,
+    pub(crate) on_one_host: &'static Algorithm,
 }
 
 impl Hierarchy {
@@ -78,7 +78,7 @@ impl Hierarchy {
     /// The price of a call in picoseconds, if pipelines pass on `chunk` elements at a time.
     pub(crate) fn price(&self, call: &Call, layout: &Layout, chunk: usize) -> u128 {
         match layout.hosts() {
-            0..=1 => cost::price(&(self.on_one_host)(), call, layout, chunk).as_nanos() * 1000,
+            0..=1 => cost::price(self.on_one_host, call, layout, chunk).as_nanos() * 1000,
             _ => (self.bill)(call, layout, &self.cheapest(call, layout), chunk).total(layout),
         }
     }

@@ -23,7 +23,7 @@ use alloc::vec::Vec;
 use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 
-use super::{binomial, ring};
+use super::{binomial, linear, ring};
 use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
 use crate::chunk::{block, part};
 use crate::cost::bill::Bill;
@@ -49,14 +49,8 @@ pub(crate) const HIERARCHY: Hierarchy = Hierarchy {
     bill,
     stated: stated_by,
     schedule: schedule_by,
-    on_one_host: || Algorithm { way: Way::AtRoot, moved: moved_to_root, ..ALGORITHM },
+    on_one_host: &linear::ALGORITHM,
 };
-
-/// The root of one host receives and combines the inputs of all others.
-fn moved_to_root(_: &Call, layout: &Layout, sent: usize) -> Moved {
-    let moved = (layout.size() - 1) * sent;
-    Moved { moved, summed: moved }
-}
 
 /// Partial sums that a rank keeps for a lane, and chunks in a row that take the same lane. A rank
 /// makes the next sum while earlier ones leave.

@@ -123,8 +123,8 @@ fn choose(
         return Some(algorithm);
     }
     let estimated = |algorithm: &Algorithm| {
-        let has_few_links = has_few_links(algorithm, layout);
-        automatic(algorithm) && has_few_links && algorithm.has_estimate(layout)
+        let suits = algorithm.suits(layout) && has_few_links(algorithm, layout);
+        automatic(algorithm) && suits && algorithm.has_estimate(layout)
     };
     // Where the user allows only algorithms for shared memory, calls without it are free.
     question
@@ -187,7 +187,7 @@ fn single_copy(call: &Call, layout: &Layout) -> Option<&'static Algorithm> {
 /// from every rank to every other.
 fn has_few_links(algorithm: &Algorithm, layout: &Layout) -> bool {
     let is_to_all = algorithm.collective == Collective::AllToAll;
-    layout.size() <= DIRECT_MAX || is_to_all || !algorithm.has_many_links(layout)
+    layout.size() <= DIRECT_MAX || is_to_all || !algorithm.has_many_links()
 }
 
 #[cfg(test)]
