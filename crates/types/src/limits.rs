@@ -434,9 +434,6 @@ pub const OFFLOAD_SILENCE_MS: u64 = 500;
 /// its chunk, whatever else it sends.
 pub const OFFLOAD_RESULT_MS: u64 = 2_000;
 
-/// Time in milliseconds after which rank 0 first asks again for a group that was given up.
-pub const OFFLOAD_RENEWAL_MS: u64 = 5_000;
-
 const _: () = assert!(AGGREGATOR_ATTACH_MS > HANDSHAKE_MS);
 const _: () = assert!(AGGREGATOR_CLOSE_MS < HANDSHAKE_MS, "the children wait for their welcome");
 const _: () = assert!(OFFLOAD_WINDOW <= OFFLOAD_WINDOW_MAX);
@@ -450,7 +447,6 @@ const _: () = assert!(
     OFFLOAD_LEAVES_MAX * AGGREGATOR_CHILDREN_MAX <= u16::MAX as usize,
     "members are numbered by 16 bits"
 );
-const _: () = assert!(OFFLOAD_TICKET_BYTES_MAX + 16 <= QUESTION_BYTES_MAX);
 const _: () = assert!(
     CHANNELS_MAX as usize * (OFFLOAD_TICKET_BYTES_MAX + 512)
         + 2 * AGGREGATOR_LEVELS_MAX * 2 * OFFLOAD_LEAVES_MAX

@@ -115,7 +115,7 @@ pub struct Awaited {
 }
 
 /// A way to combine chunks in the network.
-pub trait Provider: Send + Debug {
+pub trait Provider: Send + Sync + Debug {
     /// Returns the provider's name for logs and errors, as in `aggregator`.
     fn name(&self) -> &'static str;
 

@@ -1,11 +1,8 @@
 //! In-network reduction: the groups through which a communicator hands over chunks to a provider.
 //!
-//! * `site`: the provider, as a communicator uses it;
 //! * `term`: this rank's end of one group, from its grant until it is given up;
 //! * `shared`: the terms of all groups, which the caller and the control thread use;
-//! * `question`: the questions about a term that the control threads of all ranks answer;
-//! * `renewal`: asks again for a group that was given up;
-//! * `background`: threads for work that may block.
+//! * `question`: the questions about a group that the control threads of all ranks answer.
 //!
 //! A group that fails is given up by all members together, at one chunk. One of them asks how far
 //! everyone came. The control threads answer, because a member may have finished the call and
@@ -16,11 +13,8 @@
 //! The answers also say in which call each rank is, and a rank begins no further one until all have
 //! answered. From the call after the latest one on, selection does without the groups.
 
-mod background;
 mod question;
-mod renewal;
 mod shared;
-mod site;
 mod term;
 
 use std::os::fd::BorrowedFd;
@@ -29,8 +23,7 @@ use std::sync::Arc;
 use ringfold_bootstrap::Inquirer;
 use ringfold_transport::offload::Reduction;
 
-pub(crate) use shared::{Begun, FIRST, Shared, ready};
-pub(crate) use site::{ASK, AggregatorSite, Site, ticket};
+pub(crate) use shared::{Begun, Shared, ready};
 
 /// The end of a communicator's caller.
 #[derive(Debug)]
@@ -48,8 +41,7 @@ pub(crate) struct Handed {
 }
 
 impl Offload {
-    pub(crate) fn new(shared: Arc<Shared>, inquirer: Inquirer) -> Self {
-        shared.renew_by(inquirer.clone());
+    pub(crate) const fn new(shared: Arc<Shared>, inquirer: Inquirer) -> Self {
         Self { shared, inquirer }
     }
 
@@ -60,7 +52,7 @@ impl Offload {
 
     /// Enters a lane of a call. Returns false if the lane must do without the provider.
     pub(crate) fn enter(&self, handed: &Handed) -> bool {
-        let is_supported = self.shared.site().supports(handed.group, &handed.reduction);
+        let is_supported = self.shared.supports(handed.group, &handed.reduction);
         let mut state = self.shared.lock();
         is_supported && state.term(handed.group).is_some_and(term::Term::enter)
     }

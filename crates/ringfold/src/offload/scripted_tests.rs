@@ -63,20 +63,24 @@ struct Scripted {
     parks: Arc<AtomicUsize>,
 }
 
-impl Site for Scripted {
-    fn name(&self, _group: usize) -> String {
-        "scripted".into()
+impl Provider for Scripted {
+    fn name(&self) -> &'static str {
+        "scripted"
     }
 
-    fn ask(&self, _group: usize, term: u32) -> Result<Vec<u8>, String> {
-        if term == FIRST { Ok(Vec::new()) } else { Err("it is gone".into()) }
+    fn devices(&self) -> &[Device] {
+        &[]
+    }
+
+    fn listen(&mut self, _device: usize) -> Result<Vec<u8>, OffloadError> {
+        Ok(Vec::new())
     }
 
     fn connect(
-        &self,
-        _which: (usize, u32),
+        &mut self,
+        _device: usize,
         member: u16,
-        _ticket: &[u8],
+        _tickets: &[Vec<u8>],
     ) -> Result<Box<dyn Group>, OffloadError> {
         let child = u8::try_from(member).unwrap();
         let place = Place { group: 0, epoch: 1, child };
@@ -85,7 +89,7 @@ impl Site for Scripted {
         Ok(Box::new(Counted { group, parks: Arc::clone(&self.parks) }))
     }
 
-    fn supports(&self, _group: usize, _reduction: &Reduction) -> bool {
+    fn supports(&self, _device: usize, _reduction: &Reduction) -> bool {
         true
     }
 }
@@ -168,8 +172,8 @@ fn with_script(script: Script, rank_main: impl Fn(&mut Communicator) + Sync) -> 
                 scope.spawn(move || peer.serve(script));
             }
         });
-        let site = || Arc::new(Scripted { at, parks: Arc::clone(&parks) }) as Arc<dyn Site>;
-        with_site(FORCED, true, site, rank_main);
+        let provider = || Box::new(Scripted { at, parks: Arc::clone(&parks) }) as Box<dyn Provider>;
+        with_provider(FORCED, true, provider, rank_main);
     });
     parks.load(Ordering::Relaxed)
 }

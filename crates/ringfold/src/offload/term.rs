@@ -1,7 +1,6 @@
 //! This rank's end of one group, from its grant until it is given up.
 
 use std::collections::BTreeMap;
-use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use ringfold_transport::offload::{Chunk, Group, OffloadError, Reduction};
@@ -15,8 +14,6 @@ const RESULT: Duration = Duration::from_millis(limits::OFFLOAD_RESULT_MS);
 /// This rank's end of a group.
 #[derive(Debug)]
 pub(super) struct Term {
-    /// The number of the term among those of its group.
-    pub(super) number: u32,
     group: Box<dyn Group>,
     /// Chunks handed over before the current call.
     base: u64,
@@ -57,9 +54,8 @@ struct End {
 }
 
 impl Term {
-    pub(super) fn new(number: u32, group: Box<dyn Group>) -> Self {
+    pub(super) fn new(group: Box<dyn Group>) -> Self {
         Self {
-            number,
             group,
             base: 0,
             taken: 0,
@@ -170,9 +166,9 @@ impl Term {
         false
     }
 
-    /// The reason why this member gives the group up, once.
-    pub(super) const fn take_fault(&mut self) -> Option<String> {
-        self.fault.take()
+    /// The reason why this member gives the group up, if it does.
+    pub(super) fn fault(&self) -> &str {
+        self.fault.as_deref().unwrap_or_default()
     }
 
     /// Freezes the term. Its connection ends, so it wakes no thread while the ranks agree.
@@ -201,11 +197,6 @@ impl Term {
             self.end = Some(End { at, holder });
         }
         is_first
-    }
-
-    /// Whether the call in progress still lacks the outcome of this term.
-    pub(super) fn is_open(&self) -> bool {
-        self.is_frozen && (self.end.is_none() || self.lacking().next().is_some())
     }
 
     /// The numbers of the results that this member lacks.
@@ -242,10 +233,6 @@ impl Term {
         if is_lacking {
             self.fetched.insert(number, bytes.to_vec());
         }
-    }
-
-    pub(super) fn wake_fd(&self) -> BorrowedFd<'_> {
-        self.group.wake_fd()
     }
 
     pub(super) fn arm(&mut self) {

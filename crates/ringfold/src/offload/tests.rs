@@ -10,16 +10,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use ringfold_bootstrap::Respondent as _;
 use ringfold_topology::{Aggregation, Layout, Occupancy};
 use ringfold_transport::local::Local;
 use ringfold_transport::offload::mock::Network;
-use ringfold_transport::offload::{Group, OffloadError, Properties, Provider as _, Reduction};
+use ringfold_transport::offload::{Device, Group, OffloadError, Properties, Provider, Reduction};
 use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp, Wire, limits};
 
-use super::question::{About, Question, Readiness};
-use super::renewal::Renewed as _;
-use super::{FIRST, Offload, Shared, Site, ready};
+use super::{Offload, Shared, ready};
 use crate::setup::Desk;
 use crate::{Communicator, Config};
 
@@ -33,34 +30,6 @@ const ONE: f32 = 16.0;
 
 const PROPERTIES: Properties =
     Properties { chunk_bytes_max: 1 << 16, window: 1, fixed_order: false, exact: false };
-
-#[derive(Debug)]
-struct Plugin {
-    network: Network,
-}
-
-impl Site for Plugin {
-    fn name(&self, _group: usize) -> String {
-        "plugin".into()
-    }
-
-    fn ask(&self, _group: usize, _term: u32) -> Result<Vec<u8>, String> {
-        self.network.provider(PROPERTIES).listen(0).map_err(|error| error.to_string())
-    }
-
-    fn connect(
-        &self,
-        _which: (usize, u32),
-        member: u16,
-        ticket: &[u8],
-    ) -> Result<Box<dyn Group>, OffloadError> {
-        self.network.provider(PROPERTIES).connect(0, member, &[ticket.to_vec()])
-    }
-
-    fn supports(&self, _group: usize, reduction: &Reduction) -> bool {
-        self.network.provider(PROPERTIES).supports(0, reduction)
-    }
-}
 
 fn supports(reduction: &Reduction) -> bool {
     reduction.collective == Collective::AllReduce
@@ -99,16 +68,16 @@ fn with_plugin(
         combine(reduction, inputs, result);
     };
     let network = Network::new(HOSTS, counting).unwrap().with_support(supports);
-    let site = || Arc::new(Plugin { network: network.clone() }) as Arc<dyn Site>;
-    with_site(algorithms, is_automatic, site, |comm| rank_main(comm, &network));
+    let provider = || Box::new(network.provider(PROPERTIES)) as Box<dyn Provider>;
+    with_provider(algorithms, is_automatic, provider, |comm| rank_main(comm, &network));
     chunks.load(Ordering::Relaxed)
 }
 
-/// Runs `rank_main` on ranks of hosts of their own, each with a site.
-fn with_site(
+/// Runs `rank_main` on ranks of hosts of their own, each with a provider.
+fn with_provider(
     algorithms: &str,
     is_automatic: bool,
-    site: impl Fn() -> Arc<dyn Site> + Sync,
+    provider: impl Fn() -> Box<dyn Provider> + Sync,
     rank_main: impl Fn(&mut Communicator) + Sync,
 ) {
     let algorithms = algorithms.parse().unwrap();
@@ -117,14 +86,14 @@ fn with_site(
     let parts = Desk::new(Occupancy { ranks: HOSTS, cpus: HOSTS }, 1).parts(ends).unwrap();
     thread::scope(|scope| {
         for mut parts in parts {
-            let (site, config, rank_main) = (&site, &config, &rank_main);
+            let (provider, config, rank_main) = (&provider, &config, &rank_main);
             scope.spawn(move || {
                 let rank = parts.control.rank();
-                let site = site();
-                let ticket = site.ask(0, FIRST).unwrap();
+                let mut provider = provider();
+                let ticket = provider.listen(0).unwrap();
                 let member = u16::try_from(rank.0).unwrap();
-                let end = site.connect((0, FIRST), member, &ticket).and_then(ready).unwrap();
-                let shared = Shared::new(rank, site, vec![Some((member, end))]).unwrap();
+                let end = provider.connect(0, member, &[ticket]).and_then(ready).unwrap();
+                let shared = Shared::new(rank, provider, vec![Some(end)]).unwrap();
                 let aggregation = Aggregation {
                     window: PROPERTIES.window,
                     chunk_bytes: PROPERTIES.chunk_bytes_max,
@@ -190,10 +159,9 @@ fn users_may_choose_it_for_the_operations_that_it_has() {
 }
 
 #[test]
-fn a_tree_that_is_lost_and_refused_again_leaves_the_ranks_own_steps() {
+fn a_tree_that_is_lost_leaves_the_ranks_own_steps() {
     with_plugin(FORCED, PROPERTIES.exact, |comm, network| {
         assert!(sum(comm, ReduceOp::Sum, 10).iter().all(|it| *it == 3.0));
-        network.refuse("one active tree");
         network.kill();
         for _ in 0..3 {
             assert!(sum(comm, ReduceOp::Sum, 10).iter().all(|it| *it == 1.01 + 1.01 + 1.01));
@@ -238,37 +206,4 @@ fn a_late_rank_is_no_fault_of_the_tree() {
             assert!(sum(comm, ReduceOp::Sum, 10).iter().all(|it| *it == 3.0));
         }
     });
-}
-
-/// A group that is given up before this rank's next call counts as given up anew, so that rank 0
-/// asks for it again.
-#[test]
-fn a_renewed_group_may_fail_before_its_first_call_here() {
-    let network = Network::new(1, combine).unwrap();
-    let site: Arc<dyn Site> = Arc::new(Plugin { network });
-    let end = site.connect((0, FIRST), 0, &[]).unwrap();
-    let shared = Shared::new(Rank(0), site, vec![Some((0, end))]).unwrap();
-    let ask = |term, question| {
-        let question = About { group: 0, term, question }.encode();
-        let answers = [shared.answer(&question)];
-        (question, answers)
-    };
-    let give_up = |term| {
-        let (question, answers) = ask(term, Question::Positions);
-        assert!(!shared.is_given_up(0), "term {term} is in use");
-        shared.conclude(&question, &answers);
-        assert!(shared.is_given_up(0));
-    };
-    give_up(FIRST);
-    let term = FIRST + 1;
-    ask(term, Question::Connect(Vec::new()));
-    let (question, answers) = loop {
-        let (question, answers) = ask(term, Question::Ready(0));
-        if Readiness::decode(&answers[0]).unwrap().is_ready {
-            break (question, answers);
-        }
-        thread::yield_now();
-    };
-    shared.conclude(&question, &answers);
-    give_up(term);
 }

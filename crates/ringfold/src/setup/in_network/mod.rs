@@ -7,15 +7,18 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread;
+use std::time::Duration;
 
 use ringfold_bootstrap::Secret;
-use ringfold_bootstrap::aggregators::{Placement, TreeGrant, Trees};
+use ringfold_bootstrap::aggregators::{LeafGrant, Placement, Terms, TreeGrant, Trees, grant};
 use ringfold_collectives::in_network_members;
 use ringfold_topology::{Aggregation, AggregationTree, Layout};
-use ringfold_transport::offload::{Carrier, Group};
+use ringfold_transport::offload::aggregator::{Aggregators, Tree};
+use ringfold_transport::offload::ticket::{Grant, Leaf};
+use ringfold_transport::offload::{Carrier, Group, Provider};
 use ringfold_types::limits::{
-    CHANNELS_MAX, OFFLOAD_CHUNK_BYTES, OFFLOAD_OFFER_BYTES_MAX, OFFLOAD_REASON_BYTES_MAX,
-    OFFLOAD_WINDOW,
+    CHANNELS_MAX, HANDSHAKE_MS, OFFLOAD_CHUNK_BYTES, OFFLOAD_OFFER_BYTES_MAX,
+    OFFLOAD_REASON_BYTES_MAX, OFFLOAD_WINDOW,
 };
 use ringfold_types::{Chain, Rank};
 
@@ -23,7 +26,7 @@ use self::offer::{Answer, Offer, decode, encode};
 use super::error::InitError;
 use super::members::Members;
 use crate::config::{Config, InNetwork};
-use crate::offload::{ASK, AggregatorSite, FIRST, Shared, Site, ready, ticket};
+use crate::offload::{Shared, ready};
 
 /// Asks for the groups that the settings name, for a communicator of these members. Returns the
 /// layout with the aggregators that serve it, and this rank's ends of their groups. `host` is the
@@ -48,23 +51,15 @@ pub(super) fn join(
         return if is_required { Err(InitError::InNetwork { reason }) } else { Ok((layout, None)) };
     };
     let rank = members.rank();
-    let mut site = AggregatorSite {
-        names: Vec::new(),
-        asking: None,
-        keys,
-        job: job[..job.floor_char_boundary(JOB_BYTES_MAX)].to_owned(),
-        ranks: layout.size(),
-        carrier,
-    };
     let host = config.host_id.as_deref().unwrap_or(host);
     let host = &host[..host.floor_char_boundary(HOST_BYTES_MAX)];
     let hosts = members.exchange(host.as_bytes(), HOST_BYTES_MAX)?;
     let own = match rank {
-        Rank(0) => encode(&offer(config, setting, &layout, &hosts, &mut site)),
+        Rank(0) => encode(&offer(config, setting, (job, &keys), &layout, &hosts)),
         _ => Vec::new(),
     };
     let all = members.exchange(&own, OFFLOAD_OFFER_BYTES_MAX)?;
-    let Offer { tree, byte_ps, groups, refused } = decode(&all[0], layout.hosts())
+    let Offer { tree: shape, byte_ps, groups, refused } = decode(&all[0], layout.hosts())
         .ok_or(InitError::Grants)?
         .map_err(|reason| InitError::Aggregators { reason })?;
     refuse(is_required, rank, &refused)?;
@@ -72,9 +67,10 @@ pub(super) fn join(
         return Ok((layout, None));
     }
     let (names, tickets): (Vec<String>, Vec<Vec<u8>>) = groups.into_iter().unzip();
-    site.names = names;
+    let tree = |name: String| Tree { key: key(&keys, &name), name, grant: None };
+    let mut provider = Aggregators::new(names.into_iter().map(tree).collect(), carrier);
     let aggregation = Aggregation {
-        tree,
+        tree: shape,
         groups: tickets.len(),
         window: OFFLOAD_WINDOW,
         chunk_bytes: OFFLOAD_CHUNK_BYTES,
@@ -82,8 +78,7 @@ pub(super) fn join(
         ..Aggregation::star(layout.hosts())
     };
     let with = layout.clone().with_aggregation(Some(aggregation));
-    let site: Arc<dyn Site> = Arc::new(site);
-    let connected = connect(&site, rank, &in_network_members(&with), &tickets);
+    let connected = connect(&mut provider, rank, &in_network_members(&with), &tickets);
     let own = connected.as_ref().err().map_or("", String::as_str);
     let own = &own[..own.floor_char_boundary(OFFLOAD_REASON_BYTES_MAX)];
     let all = members.exchange(own.as_bytes(), OFFLOAD_REASON_BYTES_MAX)?;
@@ -95,12 +90,16 @@ pub(super) fn join(
     refuse(is_required, rank, &failed.join("; "))?;
     match connected {
         Ok(ends) if failed.is_empty() => {
-            let shared = Shared::new(rank, site, ends).map_err(InitError::Descriptors)?;
+            let shared =
+                Shared::new(rank, Box::new(provider), ends).map_err(InitError::Descriptors)?;
             Ok((with, Some(shared)))
         }
         _ => Ok((layout, None)),
     }
 }
+
+/// The time that the provider may take to answer.
+const ASK: Duration = Duration::from_millis(HANDSHAKE_MS);
 
 /// Bytes of a job's name at an aggregator.
 const JOB_BYTES_MAX: usize = 64;
@@ -122,6 +121,13 @@ fn refuse(is_required: bool, rank: Rank, reason: &str) -> Result<(), InitError> 
     Ok(())
 }
 
+/// The key of a group, which its members and aggregators know. An aggregator cannot derive others
+/// from it. The numbers of groups change when some are refused, so the root's name tells keys
+/// apart.
+fn key(keys: &Secret, root: &str) -> [u8; 32] {
+    keys.derive(&["in-network", root])
+}
+
 /// Finds the trees, and asks all their aggregators. Only rank 0 does. `hosts` has the name of each
 /// rank's host.
 ///
@@ -130,9 +136,9 @@ fn refuse(is_required: bool, rank: Rank, reason: &str) -> Result<(), InitError> 
 fn offer(
     config: &Config,
     setting: &str,
+    (job, keys): (&str, &Secret),
     layout: &Layout,
     hosts: &[Vec<u8>],
-    site: &mut AggregatorSite,
 ) -> Answer {
     let trees = Trees::of_setting(setting).map_err(|error| Chain(&error).to_string())?;
     let mut offer = Offer {
@@ -158,10 +164,14 @@ fn offer(
     let mut trees = placed.trees;
     let rest = trees.drain(trees.len().min(CHANNELS_MAX.into())..);
     refused.extend(rest.map(|it| format!("the tree of {}: only {CHANNELS_MAX} are used", it.name)));
-    site.names = trees.iter().map(|tree| tree.name.clone()).collect();
-    site.asking = Some((trees, secret));
-    let answers = ask_all(site);
-    let Some((trees, secret)) = site.asking.take() else { unreachable!("it was set above") };
+    let terms = |tree: &Placement| Terms {
+        job: job[..job.floor_char_boundary(JOB_BYTES_MAX)].to_owned(),
+        key: key(keys, &tree.name),
+        ranks: u32::try_from(layout.size()).unwrap_or(u32::MAX),
+        window: u8::try_from(OFFLOAD_WINDOW).unwrap_or(u8::MAX),
+        chunk_bytes: u32::try_from(OFFLOAD_CHUNK_BYTES).unwrap_or(u32::MAX),
+    };
+    let answers = ask_all(&trees, terms, &secret);
     let granted = keep_whole_rows(trees, answers, &mut refused);
     if let Some((tree, _)) = granted.first() {
         offer.tree = tree.fold(&AggregationTree::Member, &AggregationTree::Node);
@@ -171,19 +181,37 @@ fn offer(
     let group = |(tree, grant): &(Placement, TreeGrant)| (tree.name.clone(), ticket(grant));
     offer.groups = granted.iter().map(group).collect();
     offer.refused = refused.join("; ");
-    site.asking = Some((granted.into_iter().map(|(tree, _)| tree).collect(), secret));
     Ok(offer)
 }
 
-/// Asks the aggregators of all trees at the same time.
-fn ask_all(site: &AggregatorSite) -> Vec<Result<TreeGrant, String>> {
+/// Asks the aggregators of all trees at the same time. Blocks for some seconds at most.
+fn ask_all(
+    trees: &[Placement],
+    terms: impl Fn(&Placement) -> Terms,
+    site: &Secret,
+) -> Vec<Result<TreeGrant, String>> {
     thread::scope(|scope| {
-        let asked: Vec<_> = (0..site.names.len())
-            .map(|group| scope.spawn(move || site.grant(group, FIRST)))
-            .collect();
+        let ask = |(tree, terms): (_, Terms)| scope.spawn(move || grant(tree, &terms, site, ASK));
+        let asked: Vec<_> = trees.iter().map(|tree| (tree, terms(tree))).map(ask).collect();
         let died = |_| Err("the asking thread panicked".to_owned());
-        asked.into_iter().map(|thread| thread.join().unwrap_or_else(died)).collect()
+        let text = |answer: Result<_, _>| answer.map_err(|error| Chain(&error).to_string());
+        asked.into_iter().map(|thread| thread.join().map_or_else(died, text)).collect()
     })
+}
+
+/// The ticket by which members find the aggregators that have granted a group.
+fn ticket(granted: &TreeGrant) -> Vec<u8> {
+    let leaf = |leaf: &LeafGrant| {
+        let LeafGrant { first, children, group, at } = *leaf;
+        Leaf { first, children, group, at }
+    };
+    let grant = Grant {
+        window: OFFLOAD_WINDOW,
+        chunk_bytes_max: OFFLOAD_CHUNK_BYTES,
+        epoch: 1,
+        leaves: granted.leaves.iter().map(leaf).collect(),
+    };
+    grant.encode()
 }
 
 /// The trees that have granted groups. Trees alternate between rails, so those of the other rails
@@ -223,15 +251,13 @@ fn busiest(granted: &[(Placement, TreeGrant)], of_host: u64) -> u64 {
     busy.into_values().max().unwrap_or(0) / granted.len().max(1) as u64
 }
 
-/// This rank's ends of the groups of which it is a member.
-type Ends = Vec<Option<(u16, Box<dyn Group>)>>;
-
+/// Connects this rank's ends of the groups of which it is a member.
 fn connect(
-    site: &Arc<dyn Site>,
+    provider: &mut Aggregators,
     rank: Rank,
     groups: &[Vec<Rank>],
     tickets: &[Vec<u8>],
-) -> Result<Ends, String> {
+) -> Result<Vec<Option<Box<dyn Group>>>, String> {
     let mut ends = Vec::with_capacity(groups.len());
     for (group, (members, ticket)) in groups.iter().zip(tickets).enumerate() {
         let member = members.iter().position(|member| *member == rank);
@@ -239,9 +265,10 @@ fn connect(
             ends.push(None);
             continue;
         };
-        let connected = site.connect((group, FIRST), member, ticket).and_then(ready);
-        let connected = connected.map_err(|error| format!("{}: {error}", site.name(group)))?;
-        ends.push(Some((member, connected)));
+        let connected =
+            provider.connect(group, member, std::slice::from_ref(ticket)).and_then(ready);
+        let name = &provider.devices()[group].name;
+        ends.push(Some(connected.map_err(|error| format!("{name}: {error}"))?));
     }
     Ok(ends)
 }
