@@ -1,7 +1,7 @@
 //! Clients that break the server's rules: each is refused with an error and a line of the log that
 //! names it, and other jobs go on.
 
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -10,12 +10,10 @@ use std::time::{Duration, Instant};
 
 use ringfold_bootstrap::Secret;
 use ringfold_bootstrap::aggregators::{self, AskError};
-use ringfold_transport::offload::OffloadError;
-use ringfold_transport::offload::handshake::{Connector, Place};
-use ringfold_transport::offload::header::Kind;
+use ringfold_transport::offload::header::{Header, Kind};
 
 use crate::DEADLINE;
-use crate::member::{Endpoint, KEY, Member, Wire, run};
+use crate::member::{Endpoint, Member, run};
 use crate::server::{Server, ask};
 
 const CHUNK: usize = 4096;
@@ -28,7 +26,7 @@ fn beside_a_job(act: impl FnOnce(&Server, Endpoint)) {
     thread::scope(|scope| {
         let job = scope.spawn(|| {
             let part = |child: u8| vec![child + 1; CHUNK];
-            let mut members = [0, 1].map(|child| Member::join(&other, child, 1).unwrap());
+            let mut members = [0, 1].map(|child| Member::join(&other, child).unwrap());
             let mut call = 0;
             while !is_over.load(Ordering::Relaxed) || call == 0 {
                 thread::scope(|scope| {
@@ -51,32 +49,27 @@ fn beside_a_job(act: impl FnOnce(&Server, Endpoint)) {
     });
 }
 
-fn refused(error: &OffloadError, reason: &str) {
-    let is_it = matches!(error, OffloadError::Refused { reason: told } if told.contains(reason));
-    assert!(is_it, "{error}, not {reason}");
-}
-
-/// Sends bytes to an endpoint before any proof. Checks the refusal and the log.
-fn without_proof(server: &Server, endpoint: &Endpoint, bytes: &[u8], reason: &str) {
-    let mut wire = Wire::connect(endpoint.at);
-    wire.send(bytes);
-    refused(&wire.receive().unwrap_err(), reason);
-    server.wait_for_log(&["refused", &wire.name(), reason]);
+/// Sends bytes to an endpoint before any proof. Checks the end of the connection, and the log.
+fn without_proof(server: &Server, bytes: &[u8], reason: &str) {
+    let endpoint = server.ask(2, 2, CHUNK).unwrap();
+    let mut stream = TcpStream::connect(endpoint.at.tcp).unwrap();
+    stream.set_read_timeout(Some(DEADLINE)).unwrap();
+    stream.write_all(bytes).unwrap();
+    assert_eq!(stream.read(&mut [0]).unwrap_or(0), 0);
+    let name = stream.local_addr().unwrap().to_string();
+    server.wait_for_log(&["refused a connection", &name, reason]);
 }
 
 /// Lets a member of a group break the protocol. Checks the refusal, that of its neighbour, and the
 /// log.
 fn as_a_member(server: &Server, reason: &str, act: impl FnOnce(&mut Member)) {
     let endpoint = server.ask(2, 2, CHUNK).unwrap();
-    let mut neighbour = Member::join(&endpoint, 0, 1).unwrap();
-    let mut member = Member::join(&endpoint, 1, 1).unwrap();
+    let mut neighbour = Member::join(&endpoint, 0).unwrap();
+    let mut member = Member::join(&endpoint, 1).unwrap();
     act(&mut member);
-    refused(&member.wire.receive().unwrap_err(), reason);
-    refused(&neighbour.wire.receive().unwrap_err(), &format!("child 1: {reason}"));
-    server.wait_for_log(&["child 1", &member.wire.name(), reason]);
-    // Both may start again in the next epoch.
-    let again = [0, 1].map(|child| Member::join(&endpoint, child, 2).unwrap());
-    again.into_iter().for_each(Member::leave);
+    let told = [&mut member, &mut neighbour].map(|member| member.receive().unwrap_err());
+    assert_eq!(told, [(); 2].map(|()| format!("child 1: {reason}")));
+    server.wait_for_log(&["child 1", reason]);
 }
 
 #[test]
@@ -91,63 +84,51 @@ fn another_site_secret_opens_no_control_port() {
 
 #[test]
 fn another_key_opens_no_group() {
-    beside_a_job(|server, endpoint| {
-        // An honest client notices that the server does not know its key.
+    beside_a_job(|_, endpoint| {
         let other = Endpoint { key: [8; 32], ..endpoint };
-        let error = Member::join(&other, 0, 1).unwrap_err();
-        assert!(matches!(error, OffloadError::Unproven), "{error}");
-        // A hostile one sends a false proof.
-        let place = Place { group: endpoint.group, epoch: 1, child: 0 };
-        let mut wire = Wire::connect(endpoint.at);
-        wire.send(&Connector::new([8; 32], place).unwrap().hello());
-        wire.receive().unwrap();
-        wire.send(&place.message(Kind::Proof, &[&[9; 32][..], &[0]].concat()));
-        let reason = "it did not prove that it knows the group's key";
-        refused(&wire.receive().unwrap_err(), reason);
-        server.wait_for_log(&["refused", &wire.name(), reason]);
+        let error = Member::join(&other, 0).unwrap_err();
+        assert!(error.contains("did not prove"), "{error}");
     });
 }
 
 #[test]
-fn another_group_and_a_message_that_is_no_hello_are_refused() {
-    beside_a_job(|server, endpoint| {
-        let place = Place { group: endpoint.group, epoch: 1, child: 0 };
-        let other = Place { group: place.group + 40, ..place };
-        let hello = Connector::new(KEY, other).unwrap().hello();
-        let reason = format!("it asks for group {}", other.group);
-        without_proof(server, &endpoint, &hello, &reason);
-        let mut newer = Connector::new(KEY, place).unwrap().hello();
+fn bytes_that_are_no_hello_are_refused() {
+    beside_a_job(|server, _| {
+        without_proof(server, &[0x5a; 500], "its hello is not of this protocol version");
+    });
+}
+
+#[test]
+fn a_member_that_says_no_hello_is_refused() {
+    beside_a_job(|server, _| {
+        let hello = Header::plain(Kind::Hello, 0);
+        let mut newer = hello.encode();
         newer[1] = 9;
-        without_proof(server, &endpoint, &newer, "version 9 of the offload protocol, not 2");
-        let leave = place.message(Kind::Leave, &[]);
-        without_proof(server, &endpoint, &leave, "a message out of place");
-        // The length is refused before a byte of the payload has come.
-        let mut long = Connector::new(KEY, place).unwrap().hello();
-        long[12..16].copy_from_slice(&u32::MAX.to_le_bytes());
-        without_proof(server, &endpoint, &long[..32], "a message out of place");
+        let long = Header { bytes: u32::MAX, ..hello }.encode();
+        let leave = Header::plain(Kind::Leave, 0).encode();
+        for (said, reason) in [
+            (newer, "version 9 of the offload protocol, not 3"),
+            (long, "a first message that is no hello"),
+            (leave, "a first message that is no hello"),
+        ] {
+            let endpoint = server.ask(2, 2, CHUNK).unwrap();
+            let mut member = Member::connect(&endpoint, 0).unwrap();
+            member.send_raw(&said);
+            assert_eq!(member.receive().unwrap_err(), format!("child 0: {reason}"));
+            server.wait_for_log(&["child 0", reason]);
+        }
     });
 }
 
 #[test]
-fn a_replayed_handshake_is_refused() {
-    beside_a_job(|server, endpoint| {
-        let place = Place { group: endpoint.group, epoch: 1, child: 0 };
-        let connector = Connector::new(KEY, place).unwrap();
-        let mut wire = Wire::connect(endpoint.at);
-        wire.send(&connector.hello());
-        let proof = connector.answer(&wire.receive().unwrap().1, false).unwrap();
-        wire.send(&proof);
-        wire.receive().unwrap();
-        let mut again = Wire::connect(endpoint.at);
-        again.send(&connector.hello());
-        again.receive().unwrap();
-        again.send(&proof);
-        let reason = "it did not prove that it knows the group's key";
-        refused(&again.receive().unwrap_err(), reason);
-        server.wait_for_log(&["refused", &again.name(), reason]);
-        // A second connection of a child that is there is refused as well.
-        let error = Member::join(&endpoint, 0, 1).unwrap_err();
-        refused(&error, "it is connected already");
+fn a_second_connection_of_a_child_takes_nothing_from_the_first() {
+    beside_a_job(|_, endpoint| {
+        let mut first = Member::join(&endpoint, 0).unwrap();
+        assert!(Member::join(&endpoint, 0).is_err());
+        let mut other = Member::join(&endpoint, 1).unwrap();
+        first.send(Member::header(0, CHUNK), &[1; CHUNK]);
+        other.all_reduce(0, 1, &[1; CHUNK], &[2; CHUNK]).unwrap();
+        assert_eq!(first.receive().unwrap().1, [2; CHUNK]);
     });
 }
 
@@ -155,17 +136,13 @@ fn a_replayed_handshake_is_refused() {
 fn a_member_that_breaks_the_protocol_is_refused() {
     beside_a_job(|server, _| {
         as_a_member(server, "a chunk of a wrong length", |member| {
-            let header = member.header(0, CHUNK + 1);
-            member.post(&header, &[1; CHUNK + 1]);
+            member.send(Member::header(0, CHUNK + 1), &[1; CHUNK + 1]);
         });
         as_a_member(server, "a chunk out of order", |member| {
-            let header = member.header(0, CHUNK);
-            (0..2).for_each(|_| member.post(&header, &[1; CHUNK]));
+            (0..2).for_each(|_| member.send(Member::header(0, CHUNK), &[1; CHUNK]));
         });
-        as_a_member(server, "a message of another group", |member| {
-            let header = member.header(0, CHUNK);
-            let group = header.group + 1;
-            member.post(&ringfold_transport::offload::header::Header { group, ..header }, &[]);
+        as_a_member(server, "a message out of place", |member| {
+            member.send(Header::plain(Kind::Hello, 0), &[]);
         });
     });
 }
@@ -173,7 +150,7 @@ fn a_member_that_breaks_the_protocol_is_refused() {
 #[test]
 fn a_group_outlives_a_member_that_leaves_before_the_others_come() {
     beside_a_job(|server, endpoint| {
-        Member::join(&endpoint, 0, 1).unwrap().leave();
+        Member::join(&endpoint, 0).unwrap().leave();
         let is_there = || {
             let mut groups = server.stats().groups.into_iter();
             groups.any(|it| it.group == endpoint.group && it.children.1 > 0)
@@ -181,12 +158,9 @@ fn a_group_outlives_a_member_that_leaves_before_the_others_come() {
         while is_there() {
             thread::sleep(Duration::from_millis(10));
         }
-        let mut late = Member::join(&endpoint, 1, 1).unwrap();
-        late.post(&late.header(0, 8), &[1; 8]);
-        refused(&late.wire.receive().unwrap_err(), "child 0 has left");
-        // Both may start again.
-        let again = [0, 1].map(|child| Member::join(&endpoint, child, 2).unwrap());
-        again.into_iter().for_each(Member::leave);
+        let mut late = Member::join(&endpoint, 1).unwrap();
+        late.send(Member::header(0, 8), &[1; 8]);
+        assert_eq!(late.receive().unwrap_err(), "child 0 has left");
     });
 }
 
@@ -194,27 +168,21 @@ fn a_group_outlives_a_member_that_leaves_before_the_others_come() {
 fn a_slow_handshake_is_refused_and_a_slow_member_holds_nobody_else() {
     beside_a_job(|server, endpoint| {
         // A member that has sent half a chunk, and reads nothing.
-        let mut slow = Member::join(&endpoint, 0, 1).unwrap();
-        let header = slow.header(0, CHUNK);
-        slow.post(&header, &[1; CHUNK / 2]);
-        let place = Place { group: endpoint.group, epoch: 1, child: 1 };
-        let hello = Connector::new(KEY, place).unwrap().hello();
-        let mut wire = Wire::connect(endpoint.at);
+        let mut slow = Member::join(&endpoint, 0).unwrap();
+        let header = Member::header(0, CHUNK).encode();
+        slow.send_raw(&[&header[..], &[1; CHUNK / 2]].concat());
+        let mut stream = TcpStream::connect(endpoint.at.tcp).unwrap();
         let start = Instant::now();
-        for byte in hello.chunks(1) {
-            if start.elapsed() > Duration::from_millis(5200) || wire.0.write_all(byte).is_err() {
-                break;
-            }
+        while stream.write_all(&[1]).is_ok() {
+            assert!(start.elapsed() < DEADLINE, "it is never refused");
             thread::sleep(Duration::from_millis(250));
         }
-        let reason = "it did not prove itself within 5s";
-        refused(&wire.receive().unwrap_err(), reason);
-        server.wait_for_log(&["refused", &wire.name(), reason]);
+        server.wait_for_log(&["refused a connection", "did not authenticate itself in time"]);
         // The slow member is in its group as before.
-        slow.wire.send(&[1; CHUNK / 2]);
-        let mut other = Member::join(&endpoint, 1, 1).unwrap();
+        slow.send_raw(&[1; CHUNK / 2]);
+        let mut other = Member::join(&endpoint, 1).unwrap();
         other.all_reduce(0, 1, &[1; CHUNK], &[2; CHUNK]).unwrap();
-        assert_eq!(slow.wire.receive().unwrap().1, [2; CHUNK]);
+        assert_eq!(slow.receive().unwrap().1, [2; CHUNK]);
     });
 }
 
@@ -222,33 +190,23 @@ fn a_slow_handshake_is_refused_and_a_slow_member_holds_nobody_else() {
 type Attempt = fn(&Server, &Endpoint);
 
 /// The ways of clients that try again as soon as they are refused.
-const ATTEMPTS: [(&str, Attempt); 5] = [
+const ATTEMPTS: [(&str, Attempt); 4] = [
     ("wrong secret", |server, _| {
         let asked = ask(2, 2, CHUNK);
         let error = aggregators::ask(&server.aggregator.at, &Secret::new([1; 32]), asked, DEADLINE);
         assert!(matches!(error, Err(AskError::WrongSecret { .. })), "{error:?}");
     }),
-    ("wrong group", |_, endpoint| {
-        let place = Place { group: endpoint.group + 40, epoch: 1, child: 0 };
-        attempt(endpoint, &Connector::new(KEY, place).unwrap().hello());
+    ("wrong key", |_, endpoint| {
+        assert!(Member::join(&Endpoint { key: [8; 32], ..*endpoint }, 0).is_err());
     }),
-    ("oversized", |_, endpoint| {
-        let place = Place { group: endpoint.group, epoch: 1, child: 0 };
-        let mut long = Connector::new(KEY, place).unwrap().hello();
-        long[12..16].copy_from_slice(&u32::MAX.to_le_bytes());
-        attempt(endpoint, &long);
-    }),
-    ("replayed", |_, endpoint| {
-        let place = Place { group: endpoint.group, epoch: 1, child: 0 };
-        let mut wire = Wire::connect(endpoint.at);
-        wire.send(&Connector::new([8; 32], place).unwrap().hello());
-        drop(wire.receive());
-        wire.send(&place.message(Kind::Proof, &[&[9; 32][..], &[0]].concat()));
-        assert!(wire.receive().is_err());
+    ("no hello", |_, endpoint| {
+        let mut stream = TcpStream::connect(endpoint.at.tcp).unwrap();
+        stream.write_all(&[0x5a; 500]).ok();
+        assert_eq!(stream.read(&mut [0]).unwrap_or(0), 0);
     }),
     ("slow", |server, endpoint| {
         // Fills the places of both ports with connections that say little.
-        let ports = [server.address(), endpoint.at];
+        let ports = [server.address(), endpoint.at.tcp];
         let crowd = ports.iter().cycle().take(300).map(|at| TcpStream::connect(at).unwrap());
         let mut crowd: Vec<_> = crowd.collect();
         for _ in 0..10 {
@@ -257,12 +215,6 @@ const ATTEMPTS: [(&str, Attempt); 5] = [
         }
     }),
 ];
-
-fn attempt(endpoint: &Endpoint, bytes: &[u8]) {
-    let mut wire = Wire::connect(endpoint.at);
-    wire.send(bytes);
-    assert!(wire.receive().is_err());
-}
 
 /// Prints the ratio of the times of a job's call with and without one hostile client of each kind,
 /// at the endpoint of that job. A client makes a hundred attempts a second.

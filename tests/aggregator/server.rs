@@ -5,8 +5,9 @@ use std::time::Instant;
 use std::{fs, thread};
 
 use ringfold_bootstrap::Secret;
-use ringfold_bootstrap::aggregators::{self, Ask, AskError, Stats};
+use ringfold_bootstrap::aggregators::{self, Ask, AskError, Stats, Terms};
 use ringfold_tests::{Aggregator, Home};
+use ringfold_transport::offload::links::Endpoints;
 
 use crate::DEADLINE;
 use crate::member::{Endpoint, KEY};
@@ -42,7 +43,8 @@ impl Server {
         chunk_bytes: usize,
     ) -> Result<Endpoint, AskError> {
         let ask = ask(members, window, chunk_bytes);
-        let (granted, at) = aggregators::ask(&self.aggregator.at, &self.site(), ask, DEADLINE)?;
+        let (granted, tcp) = aggregators::ask(&self.aggregator.at, &self.site(), ask, DEADLINE)?;
+        let at = Endpoints { tcp, rdma_port: 0 };
         Ok(Endpoint { at, group: granted.group, key: KEY, window: window.into(), chunk_bytes })
     }
 
@@ -77,14 +79,8 @@ impl Server {
 }
 
 pub(crate) fn ask(members: usize, window: u8, chunk_bytes: usize) -> Ask {
-    Ask {
-        job: "test".into(),
-        key: KEY,
-        ranks: u32::try_from(members).unwrap(),
-        first: 0,
-        members: vec![1; members],
-        window,
-        chunk_bytes: u32::try_from(chunk_bytes).unwrap(),
-        above: None,
-    }
+    let (job, ranks) = ("test".into(), u32::try_from(members).unwrap());
+    let chunk_bytes = u32::try_from(chunk_bytes).unwrap();
+    let terms = Terms { job, key: KEY, ranks, window, chunk_bytes };
+    Ask { terms, first: 0, members: vec![1; members], above: None }
 }

@@ -1,10 +1,12 @@
 //! Jobs of all kinds for minutes, beside hostile clients. Memory and descriptors must not grow.
 
+use std::io::Write as _;
+use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::member::{Endpoint, Member, Wire, run};
+use crate::member::{Endpoint, Member, run};
 use crate::server::Server;
 
 /// Seconds of the soak, unless `RINGFOLD_TEST_SECONDS` at compile time says otherwise.
@@ -27,7 +29,7 @@ fn job(server: &Server, number: usize, refused: &AtomicUsize) {
     };
     let bytes = chunk * (1 + number % 40);
     match number % 6 {
-        0 => restart(&endpoint, members),
+        0 => misbehave(&endpoint, members),
         // Nobody connects, or the connections end without a farewell.
         1 => {}
         2 => run(&endpoint, members, bytes, 2, drop),
@@ -35,31 +37,19 @@ fn job(server: &Server, number: usize, refused: &AtomicUsize) {
     }
 }
 
-/// A member breaks the protocol in the first epoch, and the group goes on in the second.
-fn restart(endpoint: &Endpoint, members: u8) {
-    let joined = (0..members).map(|child| Member::join(endpoint, child, 1).unwrap());
-    let mut joined: Vec<_> = joined.collect();
-    let header = joined[0].header(5, endpoint.chunk_bytes);
-    joined[0].post(&header, &[]);
-    for member in &mut joined {
-        assert!(member.wire.receive().is_err());
-    }
+/// A member breaks the protocol.
+fn misbehave(endpoint: &Endpoint, members: u8) {
     let mut joined: Vec<_> =
-        (0..members).map(|child| Member::join(endpoint, child, 2).unwrap()).collect();
+        (0..members).map(|child| Member::join(endpoint, child).unwrap()).collect();
+    joined[0].send(Member::header(5, endpoint.chunk_bytes), &[]);
     for member in &mut joined {
-        let header = member.header(0, endpoint.chunk_bytes);
-        member.post(&header, &vec![1; endpoint.chunk_bytes]);
+        assert!(member.receive().is_err());
     }
-    for member in &mut joined {
-        assert_eq!(member.wire.receive().unwrap().1, vec![members; endpoint.chunk_bytes]);
-    }
-    joined.into_iter().for_each(Member::leave);
 }
 
 /// Sends nonsense to the control port, again and again.
 fn bother(server: &Server) {
-    let mut wire = Wire::connect(server.address());
-    wire.send(&[0x5a; 100]);
+    TcpStream::connect(server.address()).unwrap().write_all(&[0x5a; 100]).ok();
     thread::sleep(Duration::from_millis(5));
 }
 

@@ -42,22 +42,17 @@ impl Core {
             is_top: true,
         };
         assert!(shape.is_sound(), "a window of {} chunks", shape.window);
-        let mut group = Group::new(shape, pool);
-        (0..CHILDREN).for_each(|child| assert!(group.attach(child, 1).is_ok()));
-        Self { group, data_type, chunks: 0 }
+        Self { group: Group::new(shape, pool), data_type, chunks: 0 }
     }
 
     /// Hands a child's parts over. Those of the last child let the group combine them.
     fn post(&mut self, child: usize) {
         let shape = self.group.shape();
         let (window, bytes) = (shape.window as u64, shape.chunk_bytes_max);
-        let small = |value: u64| u8::try_from(value).expect("a small number");
         for chunk in self.chunks..self.chunks + window {
             let bytes = u32::try_from(bytes).expect("a chunk within its limit");
-            let plain = Header::plain(Kind::AllReduce, 0, 1, bytes);
-            let (slot, child_number) = (small(chunk % (2 * window)), small(child as u64));
-            let data_type = self.data_type;
-            let header = Header { child: child_number, slot, chunk, data_type, ..plain };
+            let plain = Header::plain(Kind::AllReduce, bytes);
+            let header = Header { chunk, data_type: self.data_type, ..plain };
             let part = self.group.begin(child, &header).expect("a part in order");
             self.group.finish(child, &header, part).expect("equal parts");
         }

@@ -6,9 +6,6 @@
 //! chunk c + window over only after it has received result c. So a window of slots suffices for
 //! parts and results. Headers have two generations: that of chunk c + window may arrive while
 //! another child still waits for result c.
-//!
-//! A restart is a greater epoch. The first child that attaches in it discards everything of the
-//! epoch before. The messages of children that have not attached again are stale.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -16,6 +13,7 @@ use std::sync::Arc;
 use rayon::ThreadPool;
 use ringfold_transport::offload::Reduction;
 use ringfold_transport::offload::header::{Header, Kind};
+use ringfold_transport::offload::links::tcp_bytes;
 use ringfold_types::limits;
 use ringfold_types::{Collective, Wire};
 
@@ -41,14 +39,6 @@ pub struct Shape {
 /// The reason why a child's message or connection is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
-    /// The message belongs to an epoch that has ended.
-    #[error("epoch {told} of the group has ended: it is in epoch {now}")]
-    Stale {
-        /// The epoch of the message.
-        told: u32,
-        /// The epoch of the group.
-        now: u32,
-    },
     /// A child broke the protocol.
     #[error("{what}")]
     Wrong {
@@ -76,7 +66,6 @@ pub struct Group {
     /// The members below each child.
     members: Vec<Range<usize>>,
     pool: Option<Arc<ThreadPool>>,
-    epoch: u32,
     children: Vec<Child>,
     slots: Vec<Slot>,
     /// The first header of each chunk, in two generations.
@@ -89,7 +78,6 @@ pub struct Group {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Child {
-    is_attached: bool,
     /// Parts that are whole.
     posted: u64,
     /// Results that have left for the child.
@@ -122,15 +110,14 @@ impl Shape {
         self.members.len()
     }
 
-    /// Bytes that the group may use: parts and results of a window of chunks, and the connections
-    /// that serve, greet or end. A group with a parent keeps two more generations of results for
-    /// it, and the bytes that its socket has not accepted yet.
+    /// Bytes that the group may use: parts and results of a window of chunks, and the links by TCP.
+    /// A group with a parent keeps two more generations of results for it, and the bytes that its
+    /// link has not accepted yet.
     #[must_use]
-    pub const fn bytes(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         let above = if self.is_top { 0 } else { 3 };
         let slots = (self.children() + 1 + above) * self.window * self.chunk_bytes_max;
-        let connections = 2 * self.children() * limits::AGGREGATOR_BUFFER_BYTES;
-        slots + connections + limits::AGGREGATOR_GREETINGS_MAX * limits::AGGREGATOR_GREETING_BYTES
+        slots + tcp_bytes(self.children() + usize::from(!self.is_top))
     }
 }
 
@@ -149,7 +136,7 @@ impl Group {
             first..next
         };
         let members = shape.members.iter().map(range).collect();
-        Self { shape, members, pool, epoch: 0, children, slots, headers, combined: 0, results: 0 }
+        Self { shape, members, pool, children, slots, headers, combined: 0, results: 0 }
     }
 
     /// The fixed facts.
@@ -158,51 +145,16 @@ impl Group {
         &self.shape
     }
 
-    /// The epoch.
-    #[must_use]
-    pub const fn epoch(&self) -> u32 {
-        self.epoch
-    }
-
-    /// Attaches a child. Returns whether that began a new epoch; all other children are then
-    /// detached.
-    ///
-    /// # Errors
-    /// The epoch has ended, or the child is attached already.
-    pub fn attach(&mut self, child: usize, epoch: u32) -> Result<bool, Fault> {
-        self.check_epoch(epoch)?;
-        let wrong = |what| Fault::Wrong { child, what };
-        if child >= self.shape.children() {
-            return Err(wrong("the group has fewer children"));
-        }
-        let is_new = epoch > self.epoch;
-        if is_new {
-            *self = Self { epoch, ..Self::new(self.shape.clone(), self.pool.take()) };
-        }
-        if std::mem::replace(&mut self.children[child].is_attached, true) {
-            return Err(wrong("it is connected already"));
-        }
-        Ok(is_new)
-    }
-
-    fn check_epoch(&self, told: u32) -> Result<(), Fault> {
-        if told < self.epoch { Err(Fault::Stale { told, now: self.epoch }) } else { Ok(()) }
-    }
-
     /// Checks the header of a child's part, and returns the memory for its bytes.
     ///
     /// # Errors
     /// The header does not fit the group. The child's connection is of no use any more.
     pub fn begin(&mut self, child: usize, header: &Header) -> Result<Vec<u8>, Fault> {
-        self.check_epoch(header.epoch)?;
         let wrong = |what| Err(Fault::Wrong { child, what });
         let Some(reduction) = header.reduction() else { return wrong("a message out of place") };
-        let Child { is_attached, posted, delivered } = self.children[child];
+        let Child { posted, delivered } = self.children[child];
         let (window, bytes) = (self.shape.window as u64, header.bytes as usize);
-        if !is_attached || header.epoch != self.epoch || usize::from(header.child) != child {
-            return wrong("a message from another place");
-        }
-        if header.chunk != posted || u64::from(header.slot) != posted % (2 * window) {
+        if header.chunk != posted {
             return wrong("a chunk out of order");
         }
         if posted >= delivered + window {
@@ -225,7 +177,6 @@ impl Group {
     /// # Errors
     /// Another child's part that was whole earlier differs.
     pub fn finish(&mut self, child: usize, header: &Header, part: Vec<u8>) -> Result<(), Fault> {
-        self.check_epoch(header.epoch)?;
         self.compare(child, header)?;
         let window = self.shape.window as u64;
         self.slots[place(header.chunk, window)].parts[child] = part;
@@ -312,7 +263,7 @@ impl Group {
     /// `deliver`.
     #[must_use]
     pub fn result(&self, child: usize) -> Option<(Header, &[u8])> {
-        let Child { posted, delivered, .. } = self.children[child];
+        let Child { posted, delivered } = self.children[child];
         if delivered >= self.results.min(posted) {
             return None;
         }
@@ -322,12 +273,8 @@ impl Group {
             Collective::Reduce if !self.members[child].contains(&first.root.into()) => &[],
             _ => &slot.result,
         };
-        let header = Header {
-            kind: Kind::Result,
-            child: u8::try_from(child).ok()?,
-            bytes: u32::try_from(bytes.len()).ok()?,
-            ..*first
-        };
+        let header =
+            Header { kind: Kind::Result, bytes: u32::try_from(bytes.len()).ok()?, ..*first };
         Some((header, bytes))
     }
 
@@ -336,7 +283,7 @@ impl Group {
     /// # Panics
     /// If there is none.
     pub fn deliver(&mut self, child: usize) {
-        let Child { posted, delivered, .. } = self.children[child];
+        let Child { posted, delivered } = self.children[child];
         assert!(delivered < self.results.min(posted), "there is no result");
         self.children[child].delivered += 1;
     }

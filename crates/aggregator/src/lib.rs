@@ -1,24 +1,20 @@
 //! In-network reduction by software: aggregators that combine the chunks of their children.
 //!
-//! * `core`: a group without I/O: chunks, epochs and results;
+//! * `core`: a group without I/O: chunks and results;
 //! * `combine`: sums of a chunk's parts, by the kernels of `ringfold-reduce`;
 //! * `pool`: the memory that all groups share;
-//! * `connection`, `greeting`: a child's connection, and its beginning;
-//! * `way`, `links`: the links by which a carrier replaces connections;
-//! * `uplink`: the connection of a group to the one above it;
+//! * `links`: the endpoints of a group, over TCP and over RDMA;
+//! * `uplink`: the link of a group to the one above it;
 //! * `session`: the task of a group;
 //! * `record`: the numbers of groups;
 //! * `server`: the control port, where jobs ask for groups.
 #![forbid(unsafe_code)]
 
 pub mod combine;
-mod connection;
 pub mod core;
-mod greeting;
 mod links;
 pub mod pool;
 mod record;
 pub mod server;
 mod session;
 mod uplink;
-mod way;

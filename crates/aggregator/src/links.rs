@@ -1,108 +1,91 @@
-//! The links of a group's children in one epoch, where a carrier carries the chunks.
+//! The endpoints of a group: each has the links of the children that chose it.
 
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use ringfold_transport::offload::Carrier;
-use ringfold_transport::offload::links::Links;
+use ringfold_transport::offload::RdmaDevices;
+use ringfold_transport::offload::links::{Links, child_rank};
+use ringfold_transport::offload::messages::Messages;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::runtime::Handle;
 
 use crate::pool::Lease;
 
-/// The links, for the session and the connections of its children.
-#[derive(Clone, Debug)]
-pub(crate) struct SharedLinks(Arc<Closing>);
-
-/// Closes the links on a thread that may block, since the children may be late. The group's memory
-/// returns after that.
+/// An endpoint, and the wake-ups of its task.
 #[derive(Debug)]
-struct Closing {
-    links: Mutex<Option<Links>>,
+pub(crate) struct Endpoint {
+    /// The links, until a thread closes them.
+    links: Option<Links>,
+    /// The messages of each child.
+    messages: Vec<Messages>,
+    /// The group's memory, which returns after the links have closed.
     lease: Arc<Lease>,
-}
-
-/// The aggregator's end, and the wake-ups of its task.
-#[derive(Debug)]
-pub(crate) struct EpochLinks {
-    links: SharedLinks,
     /// A copy of the links' descriptor.
     wake: AsyncFd<OwnedFd>,
     is_armed: bool,
+    /// Whether its children use RDMA.
+    pub(crate) is_rdma: bool,
     /// The port that children dial.
     pub(crate) port: u16,
 }
 
-impl SharedLinks {
-    /// Acts on the links.
-    pub(crate) fn with<T>(&self, act: impl FnOnce(&mut Links) -> T) -> T {
-        let mut links: MutexGuard<'_, Option<Links>> = self.0.lock();
-        act(links.as_mut().expect("links stay until all holders have dropped them"))
-    }
-}
-
-impl Closing {
-    fn lock(&self) -> MutexGuard<'_, Option<Links>> {
-        self.links.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Drop for Closing {
-    fn drop(&mut self) {
-        let (mut links, lease) = (self.lock().take(), Arc::clone(&self.lease));
-        let close = move || {
-            if let Some(links) = &mut links {
-                links.withdraw();
-            }
-            drop((links, lease));
-        };
-        if let Ok(runtime) = Handle::try_current() {
-            runtime.spawn_blocking(close);
-        }
-    }
-}
-
-impl EpochLinks {
-    /// Opens the carrier's devices for this many children, at an address of this host. The links
-    /// hold the lease until they are closed. Blocks for some tenths of a second.
+impl Endpoint {
+    /// Listens for this many children, at an address of this host. With devices it blocks for some
+    /// tenths of a second.
     ///
     /// # Errors
-    /// The carrier cannot be used now.
+    /// The address has no free port, or the devices cannot be used now.
     pub(crate) fn open(
-        carrier: &dyn Carrier,
+        devices: Option<&RdmaDevices>,
         at: IpAddr,
         key: [u8; 32],
         (children, lease): (usize, &Arc<Lease>),
     ) -> io::Result<Self> {
-        let (links, port) = Links::listen(carrier, at, key, children)?;
+        let (links, port) = Links::listen(devices, at, key, children)?;
         let wake = links.wake_fd().try_clone_to_owned()?;
         #[expect(deprecated, reason = "an owned descriptor stays open while it is registered")]
         let wake = AsyncFd::with_interest(wake, Interest::READABLE)?;
-        let links = Mutex::new(Some(links));
-        let links = SharedLinks(Arc::new(Closing { links, lease: Arc::clone(lease) }));
-        Ok(Self { links, wake, is_armed: false, port })
+        let messages = (0..).take(children).map(|child| Messages::new(child_rank(child))).collect();
+        let (links, lease, is_rdma) = (Some(links), Arc::clone(lease), devices.is_some());
+        Ok(Self { links, messages, lease, wake, is_armed: false, is_rdma, port })
     }
 
-    pub(crate) const fn shared(&self) -> &SharedLinks {
-        &self.links
+    /// The group's memory, for others that use it.
+    pub(crate) fn lease(&self) -> Arc<Lease> {
+        Arc::clone(&self.lease)
+    }
+
+    /// The links, and the messages of a child.
+    pub(crate) fn child(&mut self, child: usize) -> (&mut Links, &mut Messages) {
+        (Self::open_links(&mut self.links), &mut self.messages[child])
+    }
+
+    fn open_links(links: &mut Option<Links>) -> &mut Links {
+        links.as_mut().expect("links stay until the endpoint is dropped")
     }
 
     /// Does the work of all links. Returns whether anything moved.
     ///
     /// # Errors
     /// The links have failed together.
-    pub(crate) fn poll(&self) -> Result<bool, String> {
-        self.links.with(|links| links.poll().map_err(|e| e.to_string()))
+    pub(crate) fn poll(&mut self) -> Result<bool, String> {
+        Self::open_links(&mut self.links).poll().map_err(|fault| fault.to_string())
+    }
+
+    /// Whether all messages reach the children without further calls.
+    pub(crate) fn is_flushed(&self) -> bool {
+        self.messages.iter().all(Messages::is_idle)
+            && self.links.as_ref().is_none_or(Links::is_flushed)
     }
 
     /// Cancels the wake-up that `may_sleep` has asked for.
     pub(crate) fn disarm(&mut self) {
         if std::mem::take(&mut self.is_armed) {
-            self.links.with(Links::disarm);
+            Self::open_links(&mut self.links).disarm();
         }
     }
 
@@ -110,7 +93,7 @@ impl EpochLinks {
     /// round.
     pub(crate) fn may_sleep(&mut self, cx: &mut Context<'_>) -> bool {
         if !std::mem::replace(&mut self.is_armed, true) {
-            self.links.with(Links::arm);
+            Self::open_links(&mut self.links).arm();
             return false;
         }
         match self.wake.poll_read_ready(cx) {
@@ -122,6 +105,20 @@ impl EpochLinks {
             }
             // The runtime ends.
             Poll::Ready(Err(_)) => true,
+        }
+    }
+}
+
+impl Drop for Endpoint {
+    /// Closes the links on a thread that may block, since the children may be late.
+    fn drop(&mut self) {
+        let is_flushed = self.is_flushed();
+        let (mut links, lease) = (self.links.take(), Arc::clone(&self.lease));
+        if !is_flushed {
+            links.iter_mut().for_each(Links::withdraw);
+        }
+        if let Ok(runtime) = Handle::try_current() {
+            runtime.spawn_blocking(move || drop((links, lease)));
         }
     }
 }

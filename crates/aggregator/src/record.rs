@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use ringfold_bootstrap::aggregators::{GroupStats, Parent};
+use ringfold_bootstrap::aggregators::{self, GroupStats};
 
 use crate::core::Shape;
-use crate::uplink::Endpoint;
+use crate::uplink::Parent;
 
 /// The numbers of one group.
 #[derive(Debug)]
@@ -15,12 +15,12 @@ pub(crate) struct Record {
     pub(crate) job: String,
     pub(crate) shape: Shape,
     /// The group above, and whether this one is connected to it.
-    pub(crate) above: Option<Endpoint>,
+    pub(crate) above: Option<Parent>,
     pub(crate) is_above: AtomicBool,
     /// Bytes that the group may use.
     pub(crate) memory: usize,
     pub(crate) connected: AtomicU32,
-    /// Connected children whose chunks go by a carrier.
+    /// Connected children whose chunks go by RDMA.
     pub(crate) linked: AtomicU32,
     pub(crate) chunks: AtomicU64,
     pub(crate) bytes: AtomicU64,
@@ -36,7 +36,7 @@ impl Records {
         group: u32,
         job: String,
         (shape, memory): (Shape, usize),
-        above: Option<Endpoint>,
+        above: Option<Parent>,
     ) -> Arc<Record> {
         let (connected, linked, is_above) = Default::default();
         let (chunks, bytes) = (AtomicU64::new(0), AtomicU64::new(0));
@@ -61,8 +61,8 @@ impl Records {
             job: record.job.clone(),
             group: *group,
             children: (number(record.shape.children()), record.connected.load(Ordering::Relaxed)),
-            parent: record.above.map(|above| Parent {
-                at: above.at.to_string(),
+            parent: record.above.map(|above| aggregators::Parent {
+                at: above.at.tcp.to_string(),
                 group: above.group,
                 is_connected: record.is_above.load(Ordering::Relaxed),
             }),

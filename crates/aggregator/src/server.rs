@@ -8,17 +8,20 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use ringfold_bootstrap::Secret;
 use ringfold_bootstrap::aggregators::{
-    self, Above, Ask, FromAggregator, Granted, Stats, ToAggregator,
+    self, Above, Ask, FromAggregator, Granted, Stats, Terms, ToAggregator,
 };
-use ringfold_transport::offload::Carrier;
+use ringfold_transport::offload::RdmaDevices;
+use ringfold_transport::offload::links::Endpoints;
 use ringfold_types::limits;
 use tokio::net::TcpListener;
+use tokio::task::block_in_place;
 
 use crate::core::{Group, Shape};
-use crate::pool::{Lease, Pool};
+use crate::links::Endpoint;
+use crate::pool::Pool;
 use crate::record::Records;
 use crate::session;
-use crate::uplink::Endpoint;
+use crate::uplink::Parent;
 
 /// Bytes of a job's name.
 const JOB_BYTES_MAX: usize = 64;
@@ -39,10 +42,12 @@ pub struct Config {
     pub mbps: u32,
     /// The control port of the parent, as it was named and as an address.
     pub parent: Option<(String, SocketAddr)>,
-    /// Carries the chunks of groups whose members have a carrier too, and for which the pool has
-    /// room.
-    pub carrier: Option<Arc<dyn Carrier>>,
+    /// The RDMA devices, for children that have some too, as far as the pool has room.
+    pub devices: Option<Arc<RdmaDevices>>,
 }
+
+/// The endpoints of a group, the first of them for TCP, and the devices of the other one.
+type Opened = (Vec<Endpoint>, Option<Arc<RdmaDevices>>);
 
 /// An aggregator that listens.
 #[derive(Debug)]
@@ -58,7 +63,7 @@ struct Shared {
     listen: IpAddr,
     mbps: u32,
     parent: Option<(String, SocketAddr)>,
-    carrier: Option<Arc<dyn Carrier>>,
+    devices: Option<Arc<RdmaDevices>>,
     memory: Arc<Pool>,
     threads: Arc<ThreadPool>,
     records: Records,
@@ -71,7 +76,7 @@ impl Server {
     /// # Errors
     /// The port is taken, or the system refuses threads.
     pub fn bind(config: Config) -> io::Result<Self> {
-        let Config { listen, site, memory, threads, mbps, parent, carrier } = config;
+        let Config { listen, site, memory, threads, mbps, parent, devices } = config;
         let threads = ThreadPoolBuilder::new()
             .num_threads(threads)
             .thread_name(|at| format!("combine-{at}"))
@@ -81,7 +86,7 @@ impl Server {
             listen: listen.ip(),
             mbps,
             parent,
-            carrier,
+            devices,
             memory: Pool::new(memory),
             threads: Arc::new(threads),
             records: Records::default(),
@@ -125,7 +130,8 @@ impl Shared {
     /// Takes memory for a group and starts its task, or says why not. The request came to the
     /// address `at` of this host.
     fn grant(shared: &Arc<Self>, ask: Ask, at: IpAddr) -> Result<Granted, String> {
-        let Ask { job, key, ranks, first, members, window, chunk_bytes, above } = ask;
+        let Ask { terms, first, members, above } = ask;
+        let Terms { job, key, ranks, window, chunk_bytes } = terms;
         let shape = Shape {
             first,
             members,
@@ -143,42 +149,65 @@ impl Shared {
                 limits::OFFLOAD_WINDOW_MAX,
             ));
         }
-        let above = above.map(|above| shared.endpoint(above, at)).transpose()?;
+        let above = above.map(|above| shared.parent(above, at)).transpose()?;
         if shared.records.count() >= limits::AGGREGATOR_GROUPS_MAX {
             return Err(format!("{} groups exist", limits::AGGREGATOR_GROUPS_MAX));
         }
-        let (lease, carrier) = shared.lease(&shape)?;
-        let listener = aggregators::listen(SocketAddr::new(shared.listen, 0));
-        let listener = listener.map_err(|e| e.to_string())?;
-        let port = listener.local_addr().map_err(|e| e.to_string())?.port();
+        let (ends, devices) = shared.open(&shape, key)?;
+        let port_of = |is_rdma| {
+            ends.iter().find(|end| end.is_rdma == is_rdma).map_or(0, |end: &Endpoint| end.port)
+        };
+        let (port, rdma_port) = (port_of(false), port_of(true));
         let group = shared.next.fetch_add(1, Ordering::Relaxed);
         tracing::info!(job, group, ?shape, ?above, "granted a group");
-        let record = shared.records.insert(group, job, (shape.clone(), lease.bytes()), above);
+        let record =
+            shared.records.insert(group, job, (shape.clone(), ends[0].lease().bytes()), above);
         let core = Group::new(shape, Some(Arc::clone(&shared.threads)));
-        let (records, at) = (shared.records.clone(), shared.listen);
+        let records = shared.records.clone();
         tokio::spawn(async move {
             let _removed = Removed { records, group };
-            session::serve(core, (group, key), (listener, at), record, (lease, carrier)).await;
+            session::serve(core, (group, key), ends, record, devices).await;
         });
-        Ok(Granted { group, port, mbps: shared.mbps })
+        Ok(Granted { group, port, rdma_port, mbps: shared.mbps })
     }
 
-    /// Takes memory for a group, and for the links of its children and to its parent. Without room
-    /// for the links, the connections carry the chunks.
-    fn lease(&self, shape: &Shape) -> Result<(Lease, Option<Arc<dyn Carrier>>), String> {
-        let links = shape.children() + usize::from(!shape.is_top);
-        if let Some(carrier) = &self.carrier {
-            match self.memory.take(shape.bytes() + links * carrier.link_bytes()) {
-                Ok(lease) => return Ok((lease, Some(Arc::clone(carrier)))),
-                Err(lack) => tracing::info!("chunks do not go by {}: {lack}", carrier.name()),
+    /// Opens the endpoints of a group, also those for RDMA if that is possible.
+    fn open(&self, shape: &Shape, key: [u8; 32]) -> Result<Opened, String> {
+        if self.devices.is_some() {
+            match self.open_by(shape, key, self.devices.as_ref()) {
+                Ok(opened) => return Ok(opened),
+                Err(lack) => tracing::warn!("chunks do not go by rdma: {lack}"),
             }
         }
-        Ok((self.memory.take(shape.bytes()).map_err(|e| e.to_string())?, None))
+        self.open_by(shape, key, None)
     }
 
-    /// The endpoint of the group above one for which a request came to the address `at`.
-    fn endpoint(&self, above: Above, at: IpAddr) -> Result<Endpoint, String> {
-        let Above { group, port, child, is_here } = above;
+    /// Takes memory for a group, and for the links of its children and to its parent, and opens
+    /// its endpoints.
+    fn open_by(
+        &self,
+        shape: &Shape,
+        key: [u8; 32],
+        devices: Option<&Arc<RdmaDevices>>,
+    ) -> Result<Opened, String> {
+        let links = shape.children() + usize::from(!shape.is_top);
+        let of_rdma = devices.map_or(0, |devices| links * devices.link_bytes());
+        let lease = self.memory.take(shape.bytes() + of_rdma).map_err(|e| e.to_string())?;
+        let lease = Arc::new(lease);
+        let open = |devices: Option<&RdmaDevices>| {
+            let opened = Endpoint::open(devices, self.listen, key, (shape.children(), &lease));
+            opened.map_err(|e| e.to_string())
+        };
+        let mut ends = vec![open(None)?];
+        if let Some(devices) = devices {
+            ends.push(block_in_place(|| open(Some(devices)))?);
+        }
+        Ok((ends, devices.cloned()))
+    }
+
+    /// The group above one for which a request came to the address `at`.
+    fn parent(&self, above: Above, at: IpAddr) -> Result<Parent, String> {
+        let Above { group, port, rdma_port, child, is_here } = above;
         let ip = match (&self.parent, is_here) {
             (_, true) => at,
             (Some((_, parent)), false) => parent.ip(),
@@ -186,7 +215,8 @@ impl Shared {
                 return Err("it has no parent; start it with --parent or --tree".into());
             }
         };
-        Ok(Endpoint { at: SocketAddr::new(ip, port), group, child })
+        let at = Endpoints { tcp: SocketAddr::new(ip, port), rdma_port };
+        Ok(Parent { at, group, child })
     }
 
     fn stats(&self) -> Stats {
@@ -206,7 +236,3 @@ impl Drop for Removed {
         self.records.remove(self.group);
     }
 }
-
-#[cfg(test)]
-#[path = "server_tests.rs"]
-mod tests;

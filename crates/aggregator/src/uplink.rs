@@ -1,61 +1,57 @@
-//! The connection of a group to the one above it: there this aggregator is a child, like a member.
+//! The link of a group to the one above it: there this aggregator is a child, like a member.
 
-use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use ringfold_transport::offload::aggregator::{AggregatorGroup, Child};
-use ringfold_transport::offload::handshake::Place;
-use ringfold_transport::offload::{Carrier, Chunk, Group as _, OffloadError, Properties};
+use ringfold_transport::offload::links::Endpoints;
+use ringfold_transport::offload::{Chunk, Group as _, OffloadError, Properties, RdmaDevices};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 use crate::core::{Group, Shape};
 
-/// The endpoint of the group above, and the child that a group is there.
+/// The group above one: its endpoints and its number, and the child that the lower group is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Endpoint {
-    pub(crate) at: SocketAddr,
+pub(crate) struct Parent {
+    pub(crate) at: Endpoints,
     pub(crate) group: u32,
     pub(crate) child: u8,
 }
 
-/// The connection to the group above, in one epoch.
+/// The link to the group above.
 pub(crate) struct Uplink {
-    endpoint: Endpoint,
+    parent: Parent,
     group: AggregatorGroup,
     /// A copy of the group's descriptor, which wakes the task.
     wake: AsyncFd<OwnedFd>,
 }
 
 impl Uplink {
-    /// Begins to connect in an epoch.
+    /// Begins to connect. With devices it blocks for some tenths of a second.
     ///
     /// # Errors
-    /// The system refuses a descriptor, or has no route.
+    /// Those of `AggregatorGroup::connect`.
     pub(crate) fn connect(
-        endpoint: Endpoint,
+        parent: Parent,
         key: [u8; 32],
-        epoch: u32,
         shape: &Shape,
-        carrier: Option<Arc<dyn Carrier>>,
+        devices: Option<&RdmaDevices>,
     ) -> Result<Self, OffloadError> {
-        let place = Place { group: endpoint.group, epoch, child: endpoint.child };
         let members: u16 = shape.members.iter().sum();
         let (window, chunk_bytes_max) = (shape.window, shape.chunk_bytes_max);
         let properties = Properties { window, chunk_bytes_max, fixed_order: true, exact: true };
         let last = shape.first + (members - 1);
-        let child = Child { place, key, members: shape.first..=last };
-        let group = AggregatorGroup::connect(endpoint.at, child, properties, carrier)?;
+        let child = Child { number: parent.child, key, members: shape.first..=last };
+        let group = AggregatorGroup::connect(parent.at, child, properties, devices)?;
         let wake = group.wake_fd().try_clone_to_owned()?;
         #[expect(deprecated, reason = "an owned descriptor stays open while it is registered")]
         let wake = AsyncFd::with_interest(wake, Interest::READABLE)?;
-        Ok(Self { endpoint, group, wake })
+        Ok(Self { parent, group, wake })
     }
 
-    pub(crate) const fn endpoint(&self) -> &Endpoint {
-        &self.endpoint
+    pub(crate) const fn parent(&self) -> &Parent {
+        &self.parent
     }
 
     pub(crate) fn is_ready(&self) -> bool {
@@ -119,7 +115,7 @@ impl Uplink {
         Ok(moved)
     }
 
-    /// Ends the epoch of the group above, with the reason for its other children.
+    /// Ends the group above, with the reason for its other children.
     pub(crate) fn abandon(self, reason: &str) {
         self.group.abandon(reason);
     }

@@ -1,9 +1,7 @@
-//! Groups whose chunks go by the links of a carrier. The carrier here is ringfold's TCP transport,
-//! which every machine has.
+//! Groups of a server in this process, whose members are threads.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
-use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, mpsc};
 use std::thread;
@@ -12,14 +10,14 @@ use std::time::{Duration, Instant};
 use ringfold_aggregator::core::Shape;
 use ringfold_aggregator::server::{Config, Server};
 use ringfold_bootstrap::Secret;
-use ringfold_bootstrap::aggregators::{self, Above, Ask, GroupStats, Stats};
-use ringfold_transport::Transport;
+use ringfold_bootstrap::aggregators::{self, Ask, GroupStats, Stats, Terms};
 use ringfold_transport::offload::aggregator::{Aggregators, Tree};
+use ringfold_transport::offload::links::Endpoints;
 use ringfold_transport::offload::ticket::{Grant, Leaf};
 use ringfold_transport::offload::{
-    Carrier, Chunk, End, Group, OffloadError, Provider as _, Reduction,
+    Chunk, Group, OffloadError, Provider as _, RdmaDevices, Reduction,
 };
-use ringfold_transport::tcp::Tcp;
+use ringfold_transport::rdma::Settings;
 use ringfold_types::{Collective, DataType, ReduceOp, Wire};
 use tokio::runtime::{Builder, Runtime};
 
@@ -28,43 +26,7 @@ const WINDOW: usize = 4;
 const CHUNK: usize = 200_000;
 const KEY: [u8; 32] = [5; 32];
 const PATIENCE: Duration = Duration::from_secs(30);
-const LINK_BYTES: usize = 10_000;
 const LENGTHS: [usize; 9] = [1, 8, 31, 4095, 4096, 16_385, 70_000, CHUNK - 1, CHUNK];
-
-#[derive(Debug)]
-struct OverTcp;
-
-impl Carrier for OverTcp {
-    fn name(&self) -> &'static str {
-        "tcp"
-    }
-
-    fn link_bytes(&self) -> usize {
-        LINK_BYTES
-    }
-
-    fn make_transport(&self, tcp: Tcp, _: End) -> io::Result<Box<dyn Transport>> {
-        Ok(Box::new(tcp))
-    }
-}
-
-/// A carrier whose devices are gone.
-#[derive(Debug)]
-struct Gone;
-
-impl Carrier for Gone {
-    fn name(&self) -> &'static str {
-        "gone"
-    }
-
-    fn link_bytes(&self) -> usize {
-        LINK_BYTES
-    }
-
-    fn make_transport(&self, _: Tcp, _: End) -> io::Result<Box<dyn Transport>> {
-        Err(io::Error::other("no device"))
-    }
-}
 
 /// A server in this process.
 struct Aggregator {
@@ -74,7 +36,7 @@ struct Aggregator {
 }
 
 impl Aggregator {
-    fn start(carrier: Option<Arc<dyn Carrier>>, memory: usize, parent: Option<SocketAddr>) -> Self {
+    fn start(devices: Option<RdmaDevices>, memory: usize) -> Self {
         let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         let config = Config {
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
@@ -82,8 +44,8 @@ impl Aggregator {
             memory,
             threads: 1,
             mbps: 0,
-            parent: parent.map(|at| (at.to_string(), at)),
-            carrier,
+            parent: None,
+            devices: devices.map(Arc::new),
         };
         let server = runtime.block_on(async { Server::bind(config) }).unwrap();
         let at = server.address().unwrap();
@@ -91,34 +53,35 @@ impl Aggregator {
         Self { at, site: Secret::new([9; 32]), _runtime: runtime }
     }
 
-    fn ask(&self, first: u16, members: u16, above: Option<Above>) -> Leaf {
-        let ask = Ask {
+    /// Asks for a group of all members.
+    fn grant(&self) -> Grant {
+        let terms = Terms {
             job: "test".into(),
             key: KEY,
             ranks: MEMBERS.into(),
-            first,
-            members: vec![1; members.into()],
-            above,
             window: u8::try_from(WINDOW).unwrap(),
             chunk_bytes: u32::try_from(CHUNK).unwrap(),
         };
-        let (granted, at) =
+        let ask = Ask { terms, first: 0, members: vec![1; MEMBERS.into()], above: None };
+        let (granted, tcp) =
             aggregators::ask(&self.at.to_string(), &self.site, ask, PATIENCE).unwrap();
-        Leaf { first, children: members, group: granted.group, at }
+        let at = Endpoints { tcp, rdma_port: granted.rdma_port };
+        let leaves = vec![Leaf { first: 0, children: MEMBERS, at }];
+        Grant { window: WINDOW, chunk_bytes_max: CHUNK, leaves }
     }
 
     fn stats(&self) -> Stats {
         aggregators::stats(&self.at.to_string(), &self.site, PATIENCE).unwrap()
     }
 
-    /// The numbers of the only group, once `is_so`.
-    fn until(&self, is_so: impl Fn(&GroupStats) -> bool) -> GroupStats {
+    /// Waits until the only group is so.
+    fn until(&self, is_so: impl Fn(&GroupStats) -> bool) {
         let began = Instant::now();
         loop {
             let stats = self.stats();
             assert_eq!(stats.groups.len(), 1);
             if is_so(&stats.groups[0]) {
-                return stats.groups[0].clone();
+                return;
             }
             assert!(began.elapsed() < PATIENCE, "{stats:?}");
             thread::sleep(Duration::from_millis(10));
@@ -135,22 +98,22 @@ impl Aggregator {
     }
 }
 
-fn grant(leaves: Vec<Leaf>, epoch: u32) -> Grant {
-    Grant { window: WINDOW, chunk_bytes_max: CHUNK, epoch, leaves }
-}
-
-fn by_tcp() -> Option<Arc<dyn Carrier>> {
-    Some(Arc::new(OverTcp))
+/// Devices that are gone.
+fn gone() -> RdmaDevices {
+    let mut settings = Settings::default();
+    settings.devices = "no_such_device".parse().unwrap();
+    RdmaDevices::new(settings, None, None, 1)
 }
 
 /// Connects a member, and waits until its group is ready.
 fn connect(
     grant: &Grant,
     member: u16,
-    carrier: Option<Arc<dyn Carrier>>,
+    devices: Option<RdmaDevices>,
 ) -> Result<Box<dyn Group>, OffloadError> {
-    let tree = Tree { name: "tree".into(), key: KEY, grant: None };
-    let mut group = Aggregators::new(vec![tree], carrier).connect(0, member, &[grant.encode()])?;
+    let tree = Tree { name: "tree".into(), key: KEY };
+    let mut provider = Aggregators::new(vec![tree], devices.map(Arc::new));
+    let mut group = provider.connect(0, member, &[grant.encode()])?;
     drive(&mut group, |group| group.is_ready())?;
     Ok(group)
 }
@@ -219,20 +182,15 @@ fn run(group: &mut Box<dyn Group>, member: u16) -> Result<(), OffloadError> {
     })
 }
 
-/// Runs all members, each with the carrier of its number, and calls `meanwhile` while all are
-/// connected.
-fn all(
-    grant: &Grant,
-    carriers: [Option<Arc<dyn Carrier>>; MEMBERS as usize],
-    meanwhile: impl FnOnce(),
-) {
+/// Runs all members with these devices, and calls `meanwhile` while all are connected.
+fn all(grant: &Grant, devices: Option<&RdmaDevices>, meanwhile: impl FnOnce()) {
     let (done, is_done) = mpsc::channel();
-    let (leave, may_leave): (Vec<_>, Vec<_>) = carriers.iter().map(|_| mpsc::channel()).unzip();
+    let (leave, may_leave): (Vec<_>, Vec<_>) = (0..MEMBERS).map(|_| mpsc::channel()).unzip();
     thread::scope(|scope| {
-        for ((member, carrier), may_leave) in (0..).zip(carriers).zip(may_leave) {
+        for (member, may_leave) in (0..).zip(may_leave) {
             let done = done.clone();
             scope.spawn(move || {
-                let mut group = connect(grant, member, carrier).unwrap();
+                let mut group = connect(grant, member, devices.cloned()).unwrap();
                 run(&mut group, member).unwrap();
                 done.send(()).unwrap();
                 may_leave.recv_timeout(PATIENCE).unwrap();
@@ -247,32 +205,15 @@ fn all(
 
 #[test]
 fn links_carry_chunks_of_all_lengths_and_their_memory_returns() {
-    let aggregator = Aggregator::start(by_tcp(), 1 << 24, None);
-    let leaf = aggregator.ask(0, MEMBERS, None);
-    all(&grant(vec![leaf], 1), [by_tcp(), by_tcp(), by_tcp()], || {
-        let stats = aggregator.until(|group| group.linked == 3);
-        assert_eq!(stats.children.1, 3);
-        let without = Aggregator::start(None, 1 << 24, None);
-        without.ask(0, MEMBERS, None);
-        let links = u64::from(MEMBERS) * LINK_BYTES as u64;
-        assert_eq!(stats.memory, without.until(|_| true).memory + links);
+    let aggregator = Aggregator::start(None, 1 << 24);
+    all(&aggregator.grant(), None, || {
+        aggregator.until(|group| group.linked == 0 && group.children.1 == 3);
     });
     aggregator.ends();
 }
 
 #[test]
-fn members_with_and_without_a_carrier_share_a_group() {
-    let aggregator = Aggregator::start(by_tcp(), 1 << 24, None);
-    let leaf = aggregator.ask(0, MEMBERS, None);
-    all(&grant(vec![leaf], 1), [by_tcp(), None, by_tcp()], || {
-        aggregator.until(|group| group.linked == 2 && group.children.1 == 3);
-    });
-}
-
-#[test]
-fn connections_carry_chunks_where_links_cannot() {
-    // The server's devices are gone; it has none; the pool lacks room for them.
-    let gone: Option<Arc<dyn Carrier>> = Some(Arc::new(Gone));
+fn chunks_go_by_tcp_where_devices_are_gone_or_the_pool_lacks_room() {
     let shape = Shape {
         first: 0,
         members: vec![1; MEMBERS.into()],
@@ -281,73 +222,46 @@ fn connections_carry_chunks_where_links_cannot() {
         chunk_bytes_max: CHUNK,
         is_top: true,
     };
-    let tight = shape.bytes() + usize::from(MEMBERS) * LINK_BYTES - 1;
-    for (carrier, memory) in [(gone, 1 << 24), (None, 1 << 24), (by_tcp(), tight)] {
-        let aggregator = Aggregator::start(carrier, memory, None);
-        let leaf = aggregator.ask(0, MEMBERS, None);
-        all(&grant(vec![leaf], 1), [by_tcp(), by_tcp(), by_tcp()], || {
-            aggregator.until(|group| group.linked == 0 && group.children.1 == 3);
-        });
+    for memory in [1 << 28, shape.bytes()] {
+        let aggregator = Aggregator::start(Some(gone()), memory);
+        let grant = aggregator.grant();
+        assert_eq!(grant.leaves[0].at.rdma_port, 0);
+        assert_eq!(aggregator.stats().memory.1, shape.bytes() as u64);
+        // A member does not open devices that its aggregator lacks.
+        all(&grant, Some(&gone()), || ());
     }
 }
 
 #[test]
-fn the_group_above_has_links_too() {
-    let top = Aggregator::start(by_tcp(), 1 << 24, None);
-    let lower = Aggregator::start(by_tcp(), 1 << 24, Some(top.at));
-    let ask = Ask {
-        job: "test".into(),
-        key: KEY,
-        ranks: MEMBERS.into(),
-        first: 0,
-        members: vec![MEMBERS],
-        above: None,
-        window: u8::try_from(WINDOW).unwrap(),
-        chunk_bytes: u32::try_from(CHUNK).unwrap(),
-    };
-    let (granted, _) = aggregators::ask(&top.at.to_string(), &top.site, ask, PATIENCE).unwrap();
-    let above = Above { group: granted.group, port: granted.port, child: 0, is_here: false };
-    let leaf = lower.ask(0, MEMBERS, Some(above));
-    all(&grant(vec![leaf], 1), [by_tcp(), by_tcp(), by_tcp()], || {
-        lower.until(|group| group.linked == 3);
-        top.until(|group| group.linked == 1);
-    });
-    lower.ends();
-    top.ends();
+fn a_member_without_its_devices_is_told_so() {
+    let aggregator = Aggregator::start(None, 1 << 24);
+    let mut grant = aggregator.grant();
+    grant.leaves[0].at.rdma_port = 1;
+    assert!(matches!(connect(&grant, 0, Some(gone())), Err(OffloadError::Io(_))));
 }
 
 #[test]
-fn a_member_that_breaks_off_ends_the_epoch_and_the_next_one_links_again() {
-    let aggregator = Aggregator::start(by_tcp(), 1 << 24, None);
-    let leaf = aggregator.ask(0, MEMBERS, None);
-    for epoch in 1..=3 {
-        let grant = grant(vec![leaf], epoch);
-        let mut groups: Vec<_> =
-            (0..MEMBERS).map(|at| connect(&grant, at, by_tcp()).unwrap()).collect();
-        aggregator.until(|group| group.linked == 3);
-        // The member keeps its end, as one that may be asked for results does.
-        let mut given_up = groups.remove(1);
-        given_up.give_up();
-        for group in &mut groups {
-            let error = drive(group, |_| false).unwrap_err();
-            assert!(
-                matches!(&error, OffloadError::Refused { reason } if reason.contains("child 1"))
-                    || matches!(error, OffloadError::Closed),
-                "{error}"
-            );
-        }
+fn a_member_that_breaks_off_ends_the_group_for_all() {
+    let aggregator = Aggregator::start(None, 1 << 24);
+    let grant = aggregator.grant();
+    let mut groups: Vec<_> = (0..MEMBERS).map(|at| connect(&grant, at, None).unwrap()).collect();
+    aggregator.until(|group| group.children.1 == 3);
+    // The member keeps its end, as one that may be asked for results does.
+    let mut given_up = groups.remove(1);
+    given_up.give_up();
+    for group in &mut groups {
+        let error = drive(group, |_| false).unwrap_err();
+        let is_told = |reason: &str| reason.contains("child 1: its connection ended");
+        assert!(matches!(&error, OffloadError::Refused { reason } if is_told(reason)), "{error}");
     }
-    all(&grant(vec![leaf], 4), [by_tcp(), by_tcp(), by_tcp()], || {
-        aggregator.until(|group| group.linked == 3);
-    });
     aggregator.ends();
+    assert!(matches!(connect(&grant, 0, None), Err(OffloadError::Unreachable { .. })));
 }
 
 #[test]
 fn an_aggregator_that_ends_is_noticed() {
-    let aggregator = Aggregator::start(by_tcp(), 1 << 24, None);
-    let leaf = aggregator.ask(0, MEMBERS, None);
-    let mut group = connect(&grant(vec![leaf], 1), 0, by_tcp()).unwrap();
+    let aggregator = Aggregator::start(None, 1 << 24);
+    let mut group = connect(&aggregator.grant(), 0, None).unwrap();
     drop(aggregator);
     assert!(matches!(run(&mut group, 0), Err(OffloadError::Closed)));
 }

@@ -12,7 +12,7 @@ use ringfold_bootstrap::Secret;
 use ringfold_bootstrap::aggregators::{self, Trees};
 use ringfold_launcher::Stream;
 use ringfold_topology::discover::machine;
-use ringfold_transport::offload::{Carrier, RdmaCarrier};
+use ringfold_transport::offload::RdmaDevices;
 use ringfold_types::Amount;
 use tracing_subscriber::filter::LevelFilter;
 
@@ -72,15 +72,15 @@ pub(crate) fn answer(args: &Args) -> Result<String> {
         Some(name) => Some((name.clone(), resolve(&name)?)),
         None => None,
     };
-    let carrier = carrier(listen.ip())?;
-    let by = match &carrier {
-        Ok(carrier) => carrier.name().to_owned(),
+    let devices = devices(listen.ip())?;
+    let by = match &devices {
+        Ok(_) => "rdma".to_owned(),
         Err(lack) => format!("tcp ({lack})"),
     };
-    let carrier = carrier.ok();
+    let devices = devices.ok().map(Arc::new);
     runtime.block_on(async {
         let (memory, mbps) = (args.memory.0, args.gbps.unwrap_or(0));
-        let config = Config { listen, site, memory, threads, mbps, parent, carrier };
+        let config = Config { listen, site, memory, threads, mbps, parent, devices };
         let server = Server::bind(config).with_context(|| format!("cannot listen at {listen}"))?;
         let line = format!(
             "aggregator at {}: a pool of {} bytes, {threads} threads, chunks by {by}\n",
@@ -93,16 +93,16 @@ pub(crate) fn answer(args: &Args) -> Result<String> {
     })
 }
 
-/// The carrier of chunks, by the variables with which ranks choose RDMA devices, or the reason why
-/// connections carry them. `at` is the address of the control port.
-fn carrier(at: IpAddr) -> Result<Result<Arc<dyn Carrier>, String>> {
+/// The RDMA devices, by the variables with which ranks choose theirs, or the reason why chunks go
+/// by TCP. `at` is the address of the control port.
+fn devices(at: IpAddr) -> Result<Result<RdmaDevices, String>> {
     let config = ringfold::Config::from_env()?;
     if !config.transports.rdma {
         return Ok(Err("RINGFOLD_TRANSPORT allows no rdma".to_owned()));
     }
     let near = Some(at).filter(|at| !at.is_unspecified());
-    let found = RdmaCarrier::find(config.rdma(), near, machine(Path::new("/")));
-    Ok(found.map(|it| Arc::new(it) as Arc<dyn Carrier>).map_err(|lack| lack.to_string()))
+    let found = RdmaDevices::find(config.rdma(), near, machine(Path::new("/")));
+    Ok(found.map_err(|lack| lack.to_string()))
 }
 
 /// The control port of the parent, if there is one.

@@ -400,24 +400,10 @@ pub const AGGREGATOR_FILE_BYTES_MAX: usize = 4 << 20;
 pub const AGGREGATOR_GROUPS_MAX: usize = 4_096;
 
 /// Time in milliseconds that a group without connected children keeps its memory. Members connect
-/// in that time, at first and after a restart.
+/// in that time.
 pub const AGGREGATOR_ATTACH_MS: u64 = 10_000;
 
-/// Time in milliseconds that the links of an epoch may take to close before the next epoch opens
-/// others. After it the connections carry the chunks.
-pub const AGGREGATOR_CLOSE_MS: u64 = 3_000;
-
-/// Connections that greet a group's port at a time, and that may begin to in the time between two
-/// heartbeats. Further ones wait in the kernel.
-pub const AGGREGATOR_GREETINGS_MAX: usize = 2 * AGGREGATOR_CHILDREN_MAX;
-
-/// Bytes of the buffer of a child's connection.
-pub const AGGREGATOR_BUFFER_BYTES: usize = 4 * 1024;
-
-/// Bytes that a connection takes while it greets.
-pub const AGGREGATOR_GREETING_BYTES: usize = 1024;
-
-/// Time in milliseconds that a child which is refused has to read the reason.
+/// Time in milliseconds in which a group that ends sends its children the reason.
 pub const AGGREGATOR_FAREWELL_MS: u64 = 500;
 
 /// Bytes of the text by which an aggregator refuses or ends a group; longer texts are cut.
@@ -435,13 +421,11 @@ pub const OFFLOAD_SILENCE_MS: u64 = 500;
 pub const OFFLOAD_RESULT_MS: u64 = 2_000;
 
 const _: () = assert!(AGGREGATOR_ATTACH_MS > HANDSHAKE_MS);
-const _: () = assert!(AGGREGATOR_CLOSE_MS < HANDSHAKE_MS, "the children wait for their welcome");
 const _: () = assert!(OFFLOAD_WINDOW <= OFFLOAD_WINDOW_MAX);
-const _: () =
-    assert!(2 * OFFLOAD_WINDOW_MAX <= u8::MAX as usize + 1, "slots are numbered by a byte");
+const _: () = assert!(OFFLOAD_WINDOW_MAX <= u8::MAX as usize, "a request has it in a byte");
 const _: () = assert!(OFFLOAD_CHUNK_BYTES <= OFFLOAD_CHUNK_BYTES_MAX);
 const _: () = assert!(OFFLOAD_CHUNK_BYTES.is_multiple_of(FRAGMENT_ALIGN));
-const _: () = assert!(12 + 26 * OFFLOAD_LEAVES_MAX <= OFFLOAD_TICKET_BYTES_MAX);
+const _: () = assert!(8 + 24 * OFFLOAD_LEAVES_MAX <= OFFLOAD_TICKET_BYTES_MAX);
 const _: () = assert!(AGGREGATOR_CHILDREN_MAX <= u64::BITS as usize, "a mask of children");
 const _: () = assert!(
     OFFLOAD_LEAVES_MAX * AGGREGATOR_CHILDREN_MAX <= u16::MAX as usize,

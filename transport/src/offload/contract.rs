@@ -134,8 +134,8 @@ pub trait Provider: Send + Sync + Debug {
     /// so callers must expect this.
     fn listen(&mut self, device: usize) -> Result<Vec<u8>, OffloadError>;
 
-    /// Begins to connect `member` to its group, by the tickets of all members in their order. Does
-    /// not wait: the group is of use once `Group::poll` has made it ready.
+    /// Begins to connect `member` to its group, by the tickets of all members in their order. May
+    /// open devices, and does not wait: the group is of use once `Group::poll` has made it ready.
     ///
     /// # Errors
     /// A ticket is wrong, or the system refuses a descriptor.
@@ -147,9 +147,9 @@ pub trait Provider: Send + Sync + Debug {
     ) -> Result<Box<dyn Group>, OffloadError>;
 }
 
-/// A member's end of a group. It polls and does not block, except that it may open devices before
-/// it is ready. One thread uses it at a time. The end of the group, or an error, fails every later
-/// call; results that have arrived stay. Dropping it leaves the group.
+/// A member's end of a group. It polls and does not block. One thread uses it at a time. The end of
+/// the group, or an error, fails every later call; results that have arrived stay. Dropping it
+/// leaves the group.
 pub trait Group: Send + Debug {
     /// Returns the abilities of this group.
     fn properties(&self) -> Properties;

@@ -1,27 +1,34 @@
-//! The links of data connections that a `Carrier` carries: a stream of bytes in each direction
-//! between a child and its aggregator.
+//! The links between an aggregator and its children: a stream of bytes in each direction.
 //!
-//! The aggregator is rank 0 of an endpoint of its own for each epoch of a group, and child c is
-//! rank c + 1. A child dials the endpoint's port, which its aggregator's welcome names. Both ends
-//! prove by the group's key that they belong to the group, as ranks do.
+//! The aggregator is rank 0 of an endpoint of its own for each group, and child c is rank c + 1. A
+//! child dials the endpoint. Both ends prove by the group's key that they belong to the group, as
+//! ranks do.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::BorrowedFd;
 
-use ringfold_types::{Lane, Rank};
+use ringfold_types::{Lane, Rank, limits};
 
-use super::carrier::{Carrier, ENDS, End, LANES};
-use crate::contract::{Link, LinkError, Transport};
-use crate::tcp::{Config, Liveness, Tcp};
+use super::devices::{ENDS, LANES, RdmaDevices};
+use crate::contract::{Link, LinkError, LinkFault, Transport};
+use crate::tcp::{Config, LINK_BYTES, Liveness, Tcp};
 
 /// The rank of the aggregator.
 pub const AGGREGATOR: Rank = Rank(0);
 /// The tag of all bytes. The stream's own headers say what they are.
 const TAG: u32 = 0;
 
-/// The links of one end: those of an aggregator to all its children in an epoch, or that of a
-/// child.
+/// The endpoints of a group at an aggregator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Endpoints {
+    /// The endpoint of children that use TCP.
+    pub tcp: SocketAddr,
+    /// The port of children that use RDMA; 0 if the aggregator has no devices.
+    pub rdma_port: u16,
+}
+
+/// The links of one end: those of an aggregator to all its children, or that of a child.
 ///
 /// Dropping it blocks for up to twice `limits::HANDSHAKE_MS` until written bytes have arrived, and
 /// after `withdraw` for a second at most.
@@ -38,78 +45,100 @@ pub fn child_rank(number: u8) -> Rank {
     Rank(u32::from(number) + 1)
 }
 
+/// Returns the bytes that the links to this many children take at an aggregator by TCP.
+#[must_use]
+pub const fn tcp_bytes(children: usize) -> usize {
+    children * LINK_BYTES + limits::HANDSHAKES_MAX * HANDSHAKE_BYTES
+}
+
+/// Bytes of a connection that has not proven itself.
+const HANDSHAKE_BYTES: usize = 512;
+
 impl Links {
     /// Makes the aggregator's end for this many children, and returns the port that they dial. `at`
-    /// is the address at which it listens, and `key` the group's key. May block as
-    /// `Carrier::make_transport`.
+    /// is the address at which it listens, and `key` the group's key. With devices it may block for
+    /// some tenths of a second.
     ///
     /// # Errors
-    /// The address has no free port, or those of `Carrier::make_transport`.
+    /// The address has no free port, or the devices cannot be used now.
     pub fn listen(
-        carrier: &dyn Carrier,
+        devices: Option<&RdmaDevices>,
         at: IpAddr,
         key: [u8; 32],
         children: usize,
     ) -> io::Result<(Self, u16)> {
-        Self::make(carrier, End { rank: AGGREGATOR, links: children, key }, at, None)
+        Self::make(devices, key, (AGGREGATOR, children), at, None)
     }
 
-    /// Makes the end of a child that dials `to`. The child listens at `at` itself, though nobody
-    /// connects there. May block as `Carrier::make_transport`.
+    /// Makes the end of a child that dials `to`. With devices it may block for some tenths of a
+    /// second.
     ///
     /// # Errors
-    /// As `listen`.
+    /// There is no route, or the devices cannot be used now.
     pub fn dial(
-        carrier: &dyn Carrier,
+        devices: Option<&RdmaDevices>,
         number: u8,
-        (at, to): (IpAddr, SocketAddr),
+        to: SocketAddr,
         key: [u8; 32],
     ) -> io::Result<Self> {
-        let end = End { rank: child_rank(number), links: 1, key };
-        Ok(Self::make(carrier, end, at, Some(to))?.0)
+        // Nobody connects to a child, which listens all the same.
+        let any: IpAddr = match to {
+            SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+            SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        let route = UdpSocket::bind((any, 0))?;
+        route.connect(to)?;
+        let own = route.local_addr()?.ip();
+        Ok(Self::make(devices, key, (child_rank(number), 1), own, Some(to))?.0)
     }
 
     fn make(
-        carrier: &dyn Carrier,
-        end: End,
+        devices: Option<&RdmaDevices>,
+        key: [u8; 32],
+        (rank, links): (Rank, usize),
         at: IpAddr,
         aggregator: Option<SocketAddr>,
     ) -> io::Result<(Self, u16)> {
-        let End { rank, key, .. } = end;
         let (bind, liveness) = (vec![at], Liveness::default());
         let config = Config { key, rank, size: ENDS, lanes: LANES, bind, ports: None, liveness };
         let listening = Tcp::listen(config).map_err(io::Error::other)?;
         let port = listening.addresses().first().map_or(0, SocketAddr::port);
         let peers = aggregator.map(|at| (AGGREGATOR, vec![at]));
         let tcp = listening.connect(peers).map_err(io::Error::other)?;
-        let transport = carrier.make_transport(tcp, end)?;
+        let transport: Box<dyn Transport> = match devices {
+            Some(devices) => Box::new(devices.open(tcp, key, (rank, links))?),
+            None => Box::new(tcp),
+        };
         Ok((Self { transport, rest: vec![0; ENDS] }, port))
     }
 
     /// Moves bytes that have arrived from `peer` to the front of `dst`, and returns their number.
-    ///
-    /// # Errors
-    /// The link has ended, and all bytes before its end were read.
-    pub fn read(&mut self, peer: Rank, dst: &mut [u8]) -> Result<usize, LinkError> {
+    pub(super) fn read(&mut self, peer: Rank, dst: &mut [u8]) -> Result<usize, LinkFault> {
         let link = Link { peer, lane: Lane(0) };
-        let Some(fragment) = self.transport.readable(link)? else { return Ok(0) };
-        let bytes = fragment.bytes.len().min(dst.len());
-        dst[..bytes].copy_from_slice(&fragment.bytes[..bytes]);
-        self.transport.consume(link, bytes);
-        Ok(bytes)
+        match self.transport.recv(link, TAG, dst).map_err(fault)? {
+            Some(received) if received.tag != TAG => Err(LinkFault::Protocol("another tag")),
+            received => Ok(received.map_or(0, |received| received.bytes)),
+        }
     }
 
     /// Writes to `peer`, and returns the number of bytes from the front that its link accepted. The
-    /// next call must pass the others first.
-    ///
-    /// # Errors
-    /// The link has ended.
-    pub fn write(&mut self, peer: Rank, bytes: &[u8]) -> Result<usize, LinkError> {
+    /// next call must pass the others first. Bytes that `go_on` travel with those of the next call,
+    /// which must follow if all of them are accepted.
+    pub(super) fn write(
+        &mut self,
+        peer: Rank,
+        bytes: &[u8],
+        go_on: bool,
+    ) -> Result<usize, LinkFault> {
         // A link wants the rest of a message before it takes another one.
         let rest = &mut self.rest[peer.index()];
         let message = if *rest > 0 { (*rest).min(bytes.len()) } else { bytes.len() };
-        let link = Link { peer, lane: Lane(0) };
-        let accepted = self.transport.send(link, TAG, &bytes[..message])?;
+        let (link, bytes) = (Link { peer, lane: Lane(0) }, &bytes[..message]);
+        let accepted = match go_on {
+            true => self.transport.send_ahead(link, TAG, bytes),
+            false => self.transport.send(link, TAG, bytes),
+        };
+        let accepted = accepted.map_err(fault)?;
         *rest = message - accepted;
         Ok(accepted)
     }
@@ -118,8 +147,8 @@ impl Links {
     ///
     /// # Errors
     /// The devices are gone, or written bytes are lost.
-    pub fn poll(&mut self) -> Result<bool, LinkError> {
-        self.transport.poll()
+    pub fn poll(&mut self) -> Result<bool, LinkFault> {
+        self.transport.poll().map_err(fault)
     }
 
     /// Returns the descriptor for `ppoll`, as `Transport::wake_fd` does.
@@ -148,4 +177,9 @@ impl Links {
     pub fn withdraw(&mut self) {
         self.transport.withdraw();
     }
+}
+
+/// The fault of an error, without the ranks of the link.
+fn fault(error: LinkError) -> LinkFault {
+    error.fault
 }

@@ -2,15 +2,23 @@
 //! thread, use. A function of the test combines the members' chunks in their order.
 //!
 //! Its abilities are the test's choice. So it can pose as hardware that sums only some types, in no
-//! fixed order, or that refuses groups.
+//! fixed order, or that refuses groups. `End` plays an aggregator or a child, one link at a time.
 
-use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use std::{fmt, io, thread};
+
+use ringfold_types::Rank;
 
 use super::contract::{Awaited, Chunk, Device, Group, Outcome, Properties, Provider, Reduction};
 use super::error::OffloadError;
+use super::header::Header;
+use super::links::{AGGREGATOR, Endpoints, Links, child_rank};
+use super::messages::Messages;
 use super::slots::Slots;
+use crate::contract::LinkFault;
 use crate::sys::Waker;
 
 /// Combines the members' bytes of a chunk into its result, of `Reduction::output_bytes` at the
@@ -43,8 +51,8 @@ impl Network {
     pub fn new(
         members: usize,
         combine: impl Fn(&Reduction, &[&[u8]], &mut [u8]) + Send + Sync + 'static,
-    ) -> std::io::Result<Self> {
-        let wakers: std::io::Result<_> = (0..members).map(|_| Waker::new().map(Arc::new)).collect();
+    ) -> io::Result<Self> {
+        let wakers: io::Result<_> = (0..members).map(|_| Waker::new().map(Arc::new)).collect();
         let shared = Shared {
             posted: vec![Vec::new(); members],
             results: vec![Vec::new(); members],
@@ -263,6 +271,91 @@ impl Group for MockGroup {
 
     fn disarm(&mut self) {
         self.waker.clear();
+    }
+}
+
+/// One end of a link with calls that block, for tests that play an aggregator or a child.
+#[derive(Debug)]
+pub struct End {
+    links: Links,
+    peer: Rank,
+    messages: Messages,
+}
+
+impl End {
+    /// The end of an aggregator with one child, and the endpoints that the child dials.
+    ///
+    /// # Errors
+    /// The system lacks ports or descriptors.
+    pub fn listen(key: [u8; 32], child: u8) -> io::Result<(Self, Endpoints)> {
+        let at = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        let (links, port) = Links::listen(None, at, key, 1)?;
+        let tcp = SocketAddr::new(at, port);
+        Ok((Self::of(links, child_rank(child)), Endpoints { tcp, rdma_port: 0 }))
+    }
+
+    /// The end of a child.
+    ///
+    /// # Errors
+    /// The system lacks descriptors, or there is no route.
+    pub fn dial(at: Endpoints, child: u8, key: [u8; 32]) -> io::Result<Self> {
+        Ok(Self::of(Links::dial(None, child, at.tcp, key)?, AGGREGATOR))
+    }
+
+    fn of(links: Links, peer: Rank) -> Self {
+        Self { links, peer, messages: Messages::new(peer) }
+    }
+
+    /// Receives a message.
+    ///
+    /// # Errors
+    /// The link has ended.
+    ///
+    /// # Panics
+    /// If the header is none, or is of another version.
+    pub fn receive(&mut self) -> Result<(Header, Vec<u8>), LinkFault> {
+        let Self { links, messages, .. } = self;
+        let head = until(links, |links| messages.header(links))?;
+        let header = Header::decode(&head).expect("a header");
+        let mut payload = vec![0; header.bytes as usize];
+        until(links, |links| Ok(messages.payload(links, &mut payload)?.then_some(())))?;
+        Ok((header, payload))
+    }
+
+    /// Sends a message, or any other bytes.
+    ///
+    /// # Errors
+    /// The link has ended.
+    pub fn send(&mut self, mut bytes: &[u8]) -> Result<(), LinkFault> {
+        let Self { links, peer, .. } = self;
+        while !bytes.is_empty() {
+            let write = |links: &mut Links| links.write(*peer, bytes, false);
+            let sent = until(links, |links| Ok(Some(write(links)?).filter(|sent| *sent > 0)))?;
+            bytes = &bytes[sent..];
+        }
+        until(links, |links| Ok(links.is_flushed().then_some(())))
+    }
+
+    /// Sends a header and its payload.
+    ///
+    /// # Errors
+    /// As `send`.
+    pub fn send_message(&mut self, header: &Header, payload: &[u8]) -> Result<(), LinkFault> {
+        self.send(&[&header.encode()[..], payload].concat())
+    }
+}
+
+/// Repeats a step until it returns something.
+fn until<T>(
+    links: &mut Links,
+    mut step: impl FnMut(&mut Links) -> Result<Option<T>, LinkFault>,
+) -> Result<T, LinkFault> {
+    loop {
+        links.poll()?;
+        if let Some(done) = step(links)? {
+            return Ok(done);
+        }
+        thread::sleep(Duration::from_micros(100));
     }
 }
 

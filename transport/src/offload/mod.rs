@@ -4,12 +4,12 @@
 //!
 //! * `contract`: the traits `Provider` and `Group`, which all callers use, and their values;
 //! * `error`: the reasons why a group or a provider is given up;
-//! * `header`: the 32 bytes before each message between a member and an aggregator;
-//! * `handshake`: the proof that both ends of a data connection belong to the group;
+//! * `header`: the 24 bytes before each message between a member and an aggregator;
+//! * `messages`: the messages of one link;
 //! * `slots`: the results that a member keeps, in two generations;
 //! * `ticket`: the data with which the other members find the aggregator of member 0's grant;
-//! * `aggregator`: the provider whose groups are connections to aggregators;
-//! * `carrier`, `links`: the links that carry the chunks of such connections by RDMA;
+//! * `aggregator`: the provider whose groups are links to aggregators;
+//! * `links`: the links of a group, over TCP or over the RDMA of `devices`;
 //! * `mock`: a provider within one process, for tests.
 //!
 //! Each tree of aggregators is a device of its own, and a call's chunks are striped over the groups
@@ -20,17 +20,17 @@
 //! The terms are those of SHARP and SwitchML: an *aggregator* combines the chunks of its *children*
 //! (streaming aggregation), and a slot alternates between two generations.
 pub mod aggregator;
-mod carrier;
 mod contract;
+mod devices;
 mod error;
-pub mod handshake;
 pub mod header;
 pub mod links;
+pub mod messages;
 pub mod mock;
 mod slots;
 pub mod ticket;
 
-pub use carrier::{Carrier, End, RdmaCarrier};
 pub use contract::{Awaited, Chunk, Device, Group, Outcome, Properties, Provider, Reduction};
+pub use devices::RdmaDevices;
 pub use error::OffloadError;
 pub use slots::Slots;

@@ -59,9 +59,8 @@ impl Slots {
     }
 
     /// The slot of chunk `number`.
-    #[must_use]
-    pub fn slot(&self, number: u64) -> u8 {
-        u8::try_from(number % (2 * self.window)).expect("two generations fit a byte")
+    fn slot(&self, number: u64) -> usize {
+        usize::try_from(number % (2 * self.window)).unwrap_or(0)
     }
 
     /// Notes that `chunk` is handed over, with a result of `bytes` bytes.
@@ -120,13 +119,13 @@ impl Slots {
     }
 
     fn outcome(&self, number: u64) -> Outcome<'_> {
-        let slot = &self.slots[usize::from(self.slot(number))];
+        let slot = &self.slots[self.slot(number)];
         Outcome { number, tag: slot.tag, bytes: &slot.bytes }
     }
 
     fn slot_mut(&mut self, number: u64) -> &mut Slot {
         let slot = self.slot(number);
-        &mut self.slots[usize::from(slot)]
+        &mut self.slots[slot]
     }
 }
 

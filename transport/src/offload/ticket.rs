@@ -1,8 +1,8 @@
 //! The ticket of member 0: the aggregators of one tree, and their numbers for the group.
 //!
 //! ```text
-//! 0 version   1 window   2 aggregators (u16)   4 chunk bytes (u32)   8 epoch (u32)
-//! each: first member (u16), children (u16), group (u32), port (u16), address (16 bytes, IPv6)
+//! 0 version   1 window   2 aggregators (u16)   4 chunk bytes (u32)
+//! each: first member (u16), children (u16), port (u16), port for RDMA (u16), IPv6 address
 //! ```
 //!
 //! The ticket holds no key. All members derive the group's key from the job's secret.
@@ -16,9 +16,10 @@ use ringfold_types::limits::{
 
 use super::error::OffloadError;
 use super::header::VERSION;
+use super::links::Endpoints;
 
-const HEAD_BYTES: usize = 12;
-const LEAF_BYTES: usize = 26;
+const HEAD_BYTES: usize = 8;
+const LEAF_BYTES: usize = 24;
 
 /// The grant of one tree of aggregators.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,8 +28,6 @@ pub struct Grant {
     pub window: usize,
     /// Bytes that a member may hand over in one chunk.
     pub chunk_bytes_max: usize,
-    /// The epoch in which members connect. A restart takes a greater one.
-    pub epoch: u32,
     /// The aggregators that have members as children, in the order of those members.
     pub leaves: Vec<Leaf>,
 }
@@ -40,10 +39,8 @@ pub struct Leaf {
     pub first: u16,
     /// The number of these members.
     pub children: u16,
-    /// The group's number at this aggregator.
-    pub group: u32,
-    /// The group's endpoint.
-    pub at: SocketAddr,
+    /// The endpoints of the group there.
+    pub at: Endpoints,
 }
 
 impl Grant {
@@ -56,16 +53,16 @@ impl Grant {
         let mut bytes = vec![VERSION, byte(self.window)];
         bytes.extend(count.to_le_bytes());
         bytes.extend(chunk.to_le_bytes());
-        bytes.extend(self.epoch.to_le_bytes());
         for leaf in &self.leaves {
-            let address = match leaf.at.ip() {
+            let Endpoints { tcp, rdma_port } = leaf.at;
+            let address = match tcp.ip() {
                 IpAddr::V4(address) => address.to_ipv6_mapped(),
                 IpAddr::V6(address) => address,
             };
             bytes.extend(leaf.first.to_le_bytes());
             bytes.extend(leaf.children.to_le_bytes());
-            bytes.extend(leaf.group.to_le_bytes());
-            bytes.extend(leaf.at.port().to_le_bytes());
+            bytes.extend(tcp.port().to_le_bytes());
+            bytes.extend(rdma_port.to_le_bytes());
             bytes.extend(address.octets());
         }
         bytes
@@ -89,7 +86,7 @@ impl Grant {
             return None;
         }
         let (head, rest) = bytes.split_first_chunk::<HEAD_BYTES>()?;
-        let [_, window, count @ .., a, b, c, d, e, f, g, h] = *head;
+        let [_, window, count @ .., a, b, c, d] = *head;
         let count = usize::from(u16::from_le_bytes(count));
         if count > OFFLOAD_LEAVES_MAX || rest.len() != count * LEAF_BYTES {
             return None;
@@ -97,7 +94,6 @@ impl Grant {
         Some(Self {
             window: window.into(),
             chunk_bytes_max: u32::from_le_bytes([a, b, c, d]) as usize,
-            epoch: u32::from_le_bytes([e, f, g, h]),
             leaves: rest.as_chunks::<LEAF_BYTES>().0.iter().map(Leaf::decode).collect(),
         })
     }
@@ -127,13 +123,13 @@ impl Grant {
 
 impl Leaf {
     fn decode(bytes: &[u8; LEAF_BYTES]) -> Self {
-        let [a, b, c, d, e, f, g, h, i, j, address @ ..] = *bytes;
-        let address = Ipv6Addr::from(address);
+        let [a, b, c, d, e, f, g, h, address @ ..] = *bytes;
+        let address = IpAddr::V6(Ipv6Addr::from(address)).to_canonical();
+        let tcp = SocketAddr::new(address, u16::from_le_bytes([e, f]));
         Self {
             first: u16::from_le_bytes([a, b]),
             children: u16::from_le_bytes([c, d]),
-            group: u32::from_le_bytes([e, f, g, h]),
-            at: SocketAddr::new(IpAddr::V6(address).to_canonical(), u16::from_le_bytes([i, j])),
+            at: Endpoints { tcp, rdma_port: u16::from_le_bytes([g, h]) },
         }
     }
 }
@@ -146,9 +142,10 @@ mod tests {
     use super::*;
 
     fn grant() -> Grant {
-        let leaf = |first, at: &str| Leaf { first, children: 3, group: 9, at: at.parse().unwrap() };
+        let at = |tcp: &str| Endpoints { tcp: tcp.parse().unwrap(), rdma_port: 9 };
+        let leaf = |first, tcp: &str| Leaf { first, children: 3, at: at(tcp) };
         let leaves = vec![leaf(0, "10.0.0.1:7000"), leaf(3, "[fe80::1]:7001")];
-        Grant { window: 8, chunk_bytes_max: 1 << 16, epoch: 2, leaves }
+        Grant { window: 8, chunk_bytes_max: 1 << 16, leaves }
     }
 
     #[test]

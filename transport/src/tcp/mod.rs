@@ -33,14 +33,19 @@ mod hello;
 mod listening;
 mod reader;
 mod route;
-pub(crate) mod socket;
+mod socket;
 pub mod staging;
 pub(crate) mod ticker;
 mod token;
 mod waker;
 mod writer;
 
+use ringfold_types::limits::LINK_BYTES_MIN;
+
 pub use endpoint::Tcp;
 pub use listening::{Config, ConnectError, ListenError, Listening};
 pub use route::{Route, Ways};
 pub use socket::Liveness;
+
+/// Bytes that a link may take in this process, beside those of the kernel.
+pub const LINK_BYTES: usize = reader::STAGING_BYTES + LINK_BYTES_MIN;

@@ -12,7 +12,7 @@ use crate::contract::{Fragment, Received};
 use crate::sys::copy;
 
 /// Bytes of the staging buffer; further bytes wait in the kernel.
-const STAGING_BYTES: usize = 256 * 1024;
+pub(super) const STAGING_BYTES: usize = 256 * 1024;
 
 /// Bytes read beyond the receiver's memory: the next header, and short messages entirely. Each of
 /// them is copied once more.

@@ -10,7 +10,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, readv, retry_on_intr};
 use rustix::net::{
     AddressFamily, RecvFlags, SendAncillaryBuffer, SendFlags, SocketFlags, SocketType, accept_with,
-    bind, connect, getsockname, ipproto, listen, recv, send, sendmsg, socket_with, sockopt,
+    bind, connect, getpeername, getsockname, ipproto, listen, recv, send, sendmsg, socket_with,
+    sockopt,
 };
 
 use super::route::Route;
@@ -65,8 +66,13 @@ pub(super) fn listener(address: SocketAddr) -> Result<(OwnedFd, SocketAddr), Err
     Ok((socket, bound))
 }
 
+/// The address of a connection's other end, unless it has ended.
+pub(super) fn peer(socket: &OwnedFd) -> Option<SocketAddr> {
+    getpeername(socket).ok().and_then(|peer| SocketAddr::try_from(peer?).ok())
+}
+
 /// Makes a socket that is connecting.
-pub(crate) fn connecting(route: Route, liveness: Liveness) -> Result<OwnedFd, Errno> {
+pub(super) fn connecting(route: Route, liveness: Liveness) -> Result<OwnedFd, Errno> {
     let Route { from, to } = route;
     let socket = open(to)?;
     tune(&socket, liveness)?;
@@ -96,7 +102,7 @@ pub(super) fn accepted(listener: &OwnedFd, liveness: Liveness) -> Result<OwnedFd
 }
 
 /// Writes as much of `bytes` as possible without blocking. Returns 0 if nothing can be written now.
-pub(crate) fn write(socket: impl AsFd, bytes: &[u8]) -> Result<usize, Errno> {
+pub(super) fn write(socket: impl AsFd, bytes: &[u8]) -> Result<usize, Errno> {
     let socket = socket.as_fd();
     now_or_not(retry_on_intr(|| send(socket, bytes, WITHOUT_BLOCKING)))
 }
@@ -127,7 +133,7 @@ fn now_or_not(result: Result<usize, Errno>) -> Result<usize, Errno> {
 
 /// The result of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Read {
+pub(super) enum Read {
     /// This many bytes, at least one.
     Bytes(usize),
     /// Nothing has arrived.
@@ -146,7 +152,7 @@ pub(super) fn has_ended(socket: impl AsFd) -> bool {
 }
 
 /// Reads into `bytes`, which is not empty, without blocking.
-pub(crate) fn read(socket: impl AsFd, bytes: &mut [u8]) -> Result<Read, Errno> {
+pub(super) fn read(socket: impl AsFd, bytes: &mut [u8]) -> Result<Read, Errno> {
     let socket = socket.as_fd();
     outcome(retry_on_intr(|| {
         recv(socket, &mut *bytes, RecvFlags::DONTWAIT).map(|(bytes, _)| bytes)

@@ -25,23 +25,30 @@ use crate::message::{decode, encode};
 use crate::secret::Secret;
 use crate::turned_away::TurnedAway;
 
-/// A request for a group.
+/// The terms of a group, which are the same at all aggregators of its tree.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Ask {
+pub struct Terms {
     /// The job, for `ringfold aggregate --stats`. At most 64 bytes.
     pub job: String,
-    /// The group's key.
+    /// The group's key, which derives from the job's secret.
     pub key: [u8; 32],
     /// Ranks of the communicator, by which averages are divided.
     pub ranks: u32,
-    /// The first member below this aggregator. The others follow.
-    pub first: u16,
-    /// Members below each child, in the order of the children: 1 for a child that is a member.
-    pub members: Vec<u16>,
     /// Chunks that a child may be ahead.
     pub window: u8,
     /// Bytes of a child's part of a chunk, at most.
     pub chunk_bytes: u32,
+}
+
+/// A request for a group.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ask {
+    /// The terms.
+    pub terms: Terms,
+    /// The first member below this aggregator. The others follow.
+    pub first: u16,
+    /// Members below each child, in the order of the children: 1 for a child that is a member.
+    pub members: Vec<u16>,
     /// The group above, to which this one sends its sums. `None` for the top of the tree.
     pub above: Option<Above>,
 }
@@ -51,8 +58,10 @@ pub struct Ask {
 pub struct Above {
     /// The group's number there.
     pub group: u32,
-    /// The port of its endpoint, at the address of the control port.
+    /// The port of its endpoint for TCP, at the address of the control port.
     pub port: u16,
+    /// The port of its endpoint for RDMA; 0 if it has none.
+    pub rdma_port: u16,
     /// The child that this group is there.
     pub child: u8,
     /// Whether it is at the same aggregator. Otherwise it is at the parent that the aggregator was
@@ -65,8 +74,10 @@ pub struct Above {
 pub struct Granted {
     /// The group's number at the aggregator.
     pub group: u32,
-    /// The port of the group's endpoint, at the address of the control port.
+    /// The port of the group's endpoint for TCP, at the address of the control port.
     pub port: u16,
+    /// The port of its endpoint for RDMA; 0 if it has none.
+    pub rdma_port: u16,
     /// The rate of all its links together in Mbit/s; 0 if it does not know.
     pub mbps: u32,
 }
@@ -84,7 +95,7 @@ pub struct GroupStats {
     pub parent: Option<Parent>,
     /// Its slots.
     pub slots: u32,
-    /// Connected children whose chunks go by links, as over RDMA.
+    /// Connected children whose chunks go by RDMA.
     pub linked: u32,
     /// Bytes of memory that it may use.
     pub memory: u64,
@@ -182,7 +193,7 @@ fn greeting() -> Greeting {
 }
 
 /// Asks the aggregator at `at` (`host:port`) for a group. Returns the grant and the address of the
-/// group's endpoint. Waits for at most `timeout`.
+/// group's endpoint for TCP. Waits for at most `timeout`.
 ///
 /// # Errors
 /// The aggregator does not answer in time, or refuses.

@@ -5,26 +5,11 @@ use std::net::SocketAddr;
 use std::thread;
 use std::time::Duration;
 
-use super::control::{Above, Ask, AskError, Granted, ask, parent};
+use super::control::{Above, Ask, AskError, Granted, Terms, ask, parent};
 use super::place::Placement;
 use super::trees::{Trees, is_address};
 use crate::secret::Secret;
 use ringfold_types::limits::AGGREGATOR_LEVELS_MAX;
-
-/// The terms of a group, which are the same at all aggregators of its tree.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Terms {
-    /// The job, for `ringfold aggregate --stats`. At most 64 bytes.
-    pub job: String,
-    /// The group's key, which derives from the job's secret.
-    pub key: [u8; 32],
-    /// Ranks of the communicator, by which averages are divided.
-    pub ranks: u32,
-    /// Chunks that a member may be ahead.
-    pub window: u8,
-    /// Bytes of a member's part of a chunk, at most.
-    pub chunk_bytes: u32,
-}
 
 /// The group of an aggregator that has members as children.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,10 +18,10 @@ pub struct LeafGrant {
     pub first: u16,
     /// The number of these members.
     pub children: u16,
-    /// The group's number at this aggregator.
-    pub group: u32,
-    /// The group's endpoint.
+    /// The group's endpoint for TCP.
     pub at: SocketAddr,
+    /// The port of that for RDMA; 0 if there is none.
+    pub rdma_port: u16,
 }
 
 /// The groups that the aggregators of a tree have granted.
@@ -65,25 +50,18 @@ pub fn grant(
     let mut leaves = Vec::new();
     for group in &tree.groups {
         let above = group.parent.map(|(index, child)| {
-            let Granted { group: number, port, .. } = granted[index];
+            let Granted { group: number, port, rdma_port, .. } = granted[index];
             let is_here = tree.groups[index].at == group.at;
-            Above { group: number, port, child, is_here }
+            Above { group: number, port, rdma_port, child, is_here }
         });
-        let request = Ask {
-            job: terms.job.clone(),
-            key: terms.key,
-            ranks: terms.ranks,
-            first: group.first,
-            members: group.members.clone(),
-            window: terms.window,
-            chunk_bytes: terms.chunk_bytes,
-            above,
-        };
+        let (terms, first, members) = (terms.clone(), group.first, group.members.clone());
+        let request = Ask { terms, first, members, above };
         let (answer, at) = ask(&group.at, site, request, timeout)?;
         granted.push(answer);
         if group.is_leaf {
             let children = u16::try_from(group.members.len()).unwrap_or(u16::MAX);
-            leaves.push(LeafGrant { first: group.first, children, group: answer.group, at });
+            let rdma_port = answer.rdma_port;
+            leaves.push(LeafGrant { first: group.first, children, at, rdma_port });
         }
     }
     leaves.sort_unstable_by_key(|leaf| leaf.first);

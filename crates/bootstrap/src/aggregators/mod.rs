@@ -14,10 +14,10 @@ mod place;
 mod trees;
 
 pub use control::{
-    Above, Ask, AskError, FromAggregator, Granted, GroupStats, Parent, Stats, ToAggregator, ask,
-    listen, parent, serve, stats,
+    Above, Ask, AskError, FromAggregator, Granted, GroupStats, Parent, Stats, Terms, ToAggregator,
+    ask, listen, parent, serve, stats,
 };
-pub use grant::{LeafGrant, Terms, TreeGrant, grant};
+pub use grant::{LeafGrant, TreeGrant, grant};
 pub use place::{PlacedGroup, Placement, Placements};
 pub use trees::{Aggregator, Trees, TreesError};
 

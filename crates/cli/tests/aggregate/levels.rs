@@ -1,8 +1,6 @@
 //! Trees of aggregators: two levels of processes, and several groups at one process.
 
-use ringfold_bootstrap::aggregators::{
-    LeafGrant, Placement, Terms, TreeGrant, Trees, grant, parent,
-};
+use ringfold_bootstrap::aggregators::{LeafGrant, Placement, TreeGrant, Trees, grant, parent};
 
 use super::*;
 
@@ -46,28 +44,21 @@ fn sum(node: &Node, reduction: &Reduction, count: usize, ranks: usize, is_top: b
     result
 }
 
-/// Asks for the groups of a placement, and connects all members in an epoch.
-fn ticket(aggregator: &Aggregator, tree: &Placement, ranks: u32, epoch: u32) -> Grant {
-    let terms = Terms {
-        job: "levels".into(),
-        key: KEY,
-        ranks,
-        window: u8::try_from(WINDOW).unwrap(),
-        chunk_bytes: u32::try_from(CHUNK).unwrap(),
-    };
+/// Asks for the groups of a placement.
+fn ticket(aggregator: &Aggregator, tree: &Placement, ranks: u32) -> Grant {
+    let terms = terms("levels", ranks);
     let leaf = |leaf: LeafGrant| {
-        let LeafGrant { first, children, group, at } = leaf;
-        Leaf { first, children, group, at }
+        let LeafGrant { first, children, at, rdma_port } = leaf;
+        Leaf { first, children, at: Endpoints { tcp: at, rdma_port } }
     };
     let TreeGrant { leaves, .. } = grant(tree, &terms, &aggregator.site, PATIENCE).unwrap();
     let leaves = leaves.into_iter().map(leaf).collect();
-    Grant { window: WINDOW, chunk_bytes_max: CHUNK, epoch, leaves }
+    Grant { window: WINDOW, chunk_bytes_max: CHUNK, leaves }
 }
 
 fn connect(grant: &Grant, members: usize) -> Vec<Box<dyn Group>> {
     let tickets = [grant.encode()];
-    let provider =
-        || Aggregators::new(vec![Tree { name: "tree".into(), key: KEY, grant: None }], None);
+    let provider = || Aggregators::new(vec![Tree { name: "tree".into(), key: KEY }], None);
     let connect = |at: u16| provider().connect(0, at, &tickets).unwrap();
     (0..u16::try_from(members).unwrap()).map(connect).collect()
 }
@@ -120,12 +111,12 @@ fn two_levels(name: &str) -> ([Aggregator; 3], Trees) {
 }
 
 #[test]
-fn two_levels_give_the_bits_of_the_tree_and_an_epoch_ends_on_both() {
+fn two_levels_give_the_bits_of_the_tree_and_a_group_ends_on_both() {
     let ([root, first, _second], trees) = two_levels("levels");
     let placed = trees.place(&["a"; 5]);
     assert_eq!((placed.trees.len(), placed.left_out.len()), (1, 0));
     let tree = &placed.trees[0];
-    let grant = ticket(&root, tree, 5, 1);
+    let grant = ticket(&root, tree, 5);
     let mut groups = connect(&grant, 5);
     check(&mut groups, tree);
     let stats = aggregators::stats(&first.at, &root.site, PATIENCE).unwrap();
@@ -139,7 +130,7 @@ fn two_levels_give_the_bits_of_the_tree_and_an_epoch_ends_on_both() {
     }
     drive(&mut groups[0], |group| group.awaited().above == 0b10).unwrap();
     assert_eq!(groups[0].awaited().children, 0);
-    // A member that differs ends the epoch below both aggregators.
+    // A member that differs ends the groups below both aggregators.
     let other = Chunk { tag: 7, ..chunk };
     groups[4].post(&other, &bytes).unwrap();
     for group in &mut groups {
@@ -147,9 +138,6 @@ fn two_levels_give_the_bits_of_the_tree_and_an_epoch_ends_on_both() {
         let OffloadError::Refused { reason } = &error else { panic!("{error}") };
         assert!(reason.contains("differ"), "{reason}");
     }
-    drop(groups);
-    let again = Grant { epoch: 2, ..grant };
-    check(&mut connect(&again, 5), tree);
 }
 
 #[test]
@@ -157,7 +145,7 @@ fn a_root_that_dies_or_stops_fails_all_members_below() {
     for (name, signal) in [("levels-kill", Signal::KILL), ("levels-stop", Signal::STOP)] {
         let ([root, _first, _second], trees) = two_levels(name);
         let placed = trees.place(&["a"; 4]);
-        let grant = ticket(&root, &placed.trees[0], 4, 1);
+        let grant = ticket(&root, &placed.trees[0], 4);
         let mut groups = connect(&grant, 4);
         check(&mut groups, &placed.trees[0]);
         root.signal(signal);
@@ -184,7 +172,7 @@ fn one_aggregator_serves_more_members_than_it_has_children_by_levels() {
     let placed = trees.place(&["a"; 67]);
     let tree = &placed.trees[0];
     assert_eq!(tree.groups.len(), 3);
-    let grant = ticket(&aggregator, tree, 67, 1);
+    let grant = ticket(&aggregator, tree, 67);
     let mut groups = connect(&grant, 67);
     let shape = tree.fold(&Node::Member, &Node::Aggregator);
     let (reduction, count) = calls()[4];
@@ -203,7 +191,7 @@ fn one_aggregator_serves_more_members_than_it_has_children_by_levels() {
 #[test]
 fn a_group_without_the_parent_of_its_aggregator_is_refused() {
     let aggregator = Aggregator::start("levels-orphan", &[]);
-    let above = aggregators::Above { group: 0, port: 1, child: 0, is_here: false };
+    let above = aggregators::Above { group: 0, port: 1, rdma_port: 0, child: 0, is_here: false };
     let error = aggregator.ask(Ask { above: Some(above), ..request() }).unwrap_err();
     assert!(error.to_string().contains("no parent"), "{error}");
 }

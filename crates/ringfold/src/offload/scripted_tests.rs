@@ -1,12 +1,11 @@
-//! Aggregators that follow a script instead of combining chunks, each at the end of a connection.
+//! Aggregators that follow a script instead of combining chunks, each at the end of a link.
 
-use std::io::{self, Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::BorrowedFd;
 
 use ringfold_transport::offload::aggregator::{AggregatorGroup, Child};
-use ringfold_transport::offload::handshake::{Acceptor, Place};
-use ringfold_transport::offload::header::{HEADER_BYTES, Header, Kind};
+use ringfold_transport::offload::header::{Header, Kind};
+use ringfold_transport::offload::links::Endpoints;
+use ringfold_transport::offload::mock::End;
 use ringfold_transport::offload::{Awaited, Chunk, Outcome};
 
 use super::*;
@@ -20,46 +19,28 @@ const EXACT: Properties =
     Properties { chunk_bytes_max: 1 << 16, window: 8, fixed_order: true, exact: true };
 
 /// The actions of an aggregator for one member, after the first chunk of that has arrived.
-type Script = fn(&mut Peer, Header);
+type Script = fn(&mut End, Header);
 
-/// The aggregator's end of a connection.
-struct Peer(TcpStream);
-
-impl Peer {
-    fn receive(&mut self) -> io::Result<(Header, Vec<u8>)> {
-        let mut head = [0; HEADER_BYTES];
-        self.0.read_exact(&mut head)?;
-        let header = Header::decode(&head).unwrap();
-        let mut payload = vec![0; header.bytes as usize];
-        self.0.read_exact(&mut payload)?;
-        Ok((header, payload))
+fn serve(mut end: End, script: Script) {
+    assert_eq!(end.receive().unwrap().0.kind, Kind::Hello);
+    end.send_message(&Header::plain(Kind::Welcome, 0), &[]).unwrap();
+    // A member that knows of another one's trouble hands nothing over.
+    if let Ok((header, _)) = end.receive() {
+        script(&mut end, header);
     }
+}
 
-    fn serve(&mut self, script: Script) {
-        let (header, payload) = self.receive().unwrap();
-        let acceptor = Acceptor::new(KEY, &header, &payload).unwrap();
-        self.0.write_all(&acceptor.challenge()).unwrap();
-        let (header, payload) = self.receive().unwrap();
-        assert_eq!(acceptor.accept(&header, &payload), Some(false));
-        self.0.write_all(&acceptor.place().welcome(0)).unwrap();
-        // A member that knows of another one's trouble hands nothing over.
-        if let Ok((header, _)) = self.receive() {
-            script(self, header);
-        }
-    }
-
-    /// Sends a heartbeat that names member 1 as late. Returns whether the member reads on.
-    fn beat(&mut self, chunk: &Header) -> bool {
-        let place = Place { group: chunk.group, epoch: chunk.epoch, child: chunk.child };
-        let masks = [0b10_u64.to_le_bytes(), 0_u64.to_le_bytes()].concat();
-        self.0.write_all(&place.message(Kind::Beat, &masks)).is_ok()
-    }
+/// Sends a heartbeat that names member 1 as late. Returns whether the member reads on.
+fn beat(end: &mut End) -> bool {
+    let masks = [0b10_u64.to_le_bytes(), 0_u64.to_le_bytes()].concat();
+    end.send_message(&Header::plain(Kind::Beat, 16), &masks).is_ok()
 }
 
 /// Connects members to scripted aggregators.
 #[derive(Debug)]
 struct Scripted {
-    at: SocketAddr,
+    /// The aggregator of each member.
+    at: Vec<Endpoints>,
     parks: Arc<AtomicUsize>,
 }
 
@@ -82,10 +63,10 @@ impl Provider for Scripted {
         member: u16,
         _tickets: &[Vec<u8>],
     ) -> Result<Box<dyn Group>, OffloadError> {
-        let child = u8::try_from(member).unwrap();
-        let place = Place { group: 0, epoch: 1, child };
-        let child = Child { place, key: KEY, members: member..=member };
-        let group = AggregatorGroup::connect(self.at, child, EXACT, None)?;
+        let number = u8::try_from(member).unwrap();
+        let child = Child { number, key: KEY, members: member..=member };
+        let at = self.at[usize::from(member)];
+        let group = AggregatorGroup::connect(at, child, EXACT, None)?;
         Ok(Box::new(Counted { group, parks: Arc::clone(&self.parks) }))
     }
 
@@ -162,17 +143,17 @@ impl Group for Counted {
 
 /// Runs `rank_main` on ranks whose aggregators follow `script`. Returns how often ranks parked.
 fn with_script(script: Script, rank_main: impl Fn(&mut Communicator) + Sync) -> usize {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let at = listener.local_addr().unwrap();
+    let children = 0..u8::try_from(HOSTS).unwrap();
+    let listen = |child| End::listen(KEY, child).unwrap();
+    let (ends, at): (Vec<End>, Vec<Endpoints>) = children.map(listen).unzip();
     let parks = Arc::new(AtomicUsize::new(0));
     thread::scope(|scope| {
-        scope.spawn(|| {
-            for _ in 0..HOSTS {
-                let mut peer = Peer(listener.accept().unwrap().0);
-                scope.spawn(move || peer.serve(script));
-            }
-        });
-        let provider = || Box::new(Scripted { at, parks: Arc::clone(&parks) }) as Box<dyn Provider>;
+        for end in ends {
+            scope.spawn(move || serve(end, script));
+        }
+        let provider = || {
+            Box::new(Scripted { at: at.clone(), parks: Arc::clone(&parks) }) as Box<dyn Provider>
+        };
         with_provider(FORCED, true, provider, rank_main);
     });
     parks.load(Ordering::Relaxed)
@@ -208,8 +189,8 @@ fn ranks_sleep_while_they_combine_chunks_themselves() {
 #[test]
 fn an_aggregator_that_sends_heartbeats_alone_is_given_up() {
     with_script(
-        |peer, chunk| {
-            while peer.beat(&chunk) {
+        |end, _| {
+            while beat(end) {
                 thread::sleep(BEAT);
             }
         },
@@ -219,21 +200,18 @@ fn an_aggregator_that_sends_heartbeats_alone_is_given_up() {
 
 #[test]
 fn an_aggregator_that_floods_its_members_is_given_up() {
-    with_script(
-        |peer, chunk| while peer.beat(&chunk) {},
-        |comm| (0..3).for_each(|_| assert_sums(comm, 10)),
-    );
+    with_script(|end, _| while beat(end) {}, |comm| (0..3).for_each(|_| assert_sums(comm, 10)));
 }
 
 #[test]
 fn an_aggregator_that_sends_a_result_byte_by_byte_is_given_up() {
     with_script(
-        |peer, chunk| {
+        |end, chunk| {
             let result = Header { kind: Kind::Result, ..chunk }.encode();
             let values = vec![0; chunk.bytes as usize];
-            peer.0.write_all(&result).unwrap();
+            end.send(&result).unwrap();
             for byte in values.chunks(1) {
-                if peer.0.write_all(byte).is_err() {
+                if end.send(byte).is_err() {
                     return;
                 }
                 thread::sleep(BEAT);

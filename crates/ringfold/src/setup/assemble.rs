@@ -124,7 +124,7 @@ fn connect(
     let keys = Secret::new(membership.key);
     let at = (&members, &found.host.name[..]);
     let (layout, offload) =
-        in_network::join(config, (&name, keys), layout, at, found.carrier(config))?;
+        in_network::join(config, (&name, keys), layout, at, found.rdma_devices(config))?;
     if let Some(rails) = &mut endpoints.rails {
         fabric.label(rank, rails);
     }

@@ -1,10 +1,9 @@
-//! A member's end of a group: one connection, its handshake, and the results that arrive.
+//! A member's end of a group: one link, and the results that arrive.
 
 use std::fmt;
-use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
-use std::sync::Arc;
+use std::thread::Builder;
 use std::time::{Duration, Instant};
 
 use ringfold_types::limits::{
@@ -14,19 +13,15 @@ use ringfold_types::{Collective, Wire};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 
-use super::incoming::{Incoming, Received};
-use super::outgoing::Outgoing;
-use super::way::{Way, ended};
-use crate::offload::carrier::Carrier;
+use crate::contract::LinkFault;
 use crate::offload::contract::{Awaited, Chunk, Group, Outcome, Properties};
+use crate::offload::devices::RdmaDevices;
 use crate::offload::error::OffloadError;
-use crate::offload::handshake::{Connector, Place, payload_bytes, port};
-use crate::offload::header::{BadHeader, HEADER_BYTES, Header, Kind};
-use crate::offload::links::Links;
+use crate::offload::header::{BadHeader, Header, Kind};
+use crate::offload::links::{AGGREGATOR, Endpoints, Links};
+use crate::offload::messages::Messages;
 use crate::offload::slots::Slots;
-use crate::tcp::socket::connecting;
 use crate::tcp::ticker::Ticker;
-use crate::tcp::{Liveness, Route};
 
 const SILENCE: Duration = Duration::from_millis(OFFLOAD_SILENCE_MS);
 const BEAT: Duration = Duration::from_millis(OFFLOAD_BEAT_MS);
@@ -39,8 +34,8 @@ const BEAT_BYTES: usize = 16;
 /// A child as its aggregator knows it.
 #[derive(Clone)]
 pub struct Child {
-    /// The child's place, which no other child has.
-    pub place: Place,
+    /// The child's number, which no other child has.
+    pub number: u8,
     /// The group's key.
     pub key: [u8; 32],
     /// The child itself, or the members below it.
@@ -50,34 +45,27 @@ pub struct Child {
 impl fmt::Debug for Child {
     /// Omits the key.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { place, members, .. } = self;
+        let Self { number, members, .. } = self;
         f.debug_struct("Child")
-            .field("place", place)
+            .field("number", number)
             .field("members", members)
             .finish_non_exhaustive()
     }
 }
 
-/// A child's connection to its aggregator. The child is a member, or an aggregator with several
-/// members below it.
+/// A child's link to its aggregator. The child is a member, or an aggregator with several members
+/// below it.
 #[derive(Debug)]
 pub struct AggregatorGroup {
-    at: SocketAddr,
+    at: Endpoints,
     child: Child,
     properties: Properties,
-    carrier: Option<Arc<dyn Carrier>>,
-    way: Way,
     state: State,
-    out: Outgoing,
-    incoming: Incoming,
-    /// The header of the message that arrives, and the bytes of it that have arrived.
-    head: [u8; HEADER_BYTES],
-    head_filled: usize,
-    /// The message that arrives, once its header has.
-    message: Option<Header>,
+    /// The link, until the group is given up.
+    links: Option<Links>,
+    messages: Messages,
     /// The payload of a message that is no result.
     payload: Vec<u8>,
-    payload_filled: usize,
     slots: Slots,
     awaited: Awaited,
     /// The last time at which bytes arrived, or at which the first outstanding chunk left.
@@ -91,51 +79,46 @@ pub struct AggregatorGroup {
 
 #[derive(Debug)]
 enum State {
-    /// The kernel connects.
-    Connecting(Box<Connector>),
-    /// The aggregator has the hello.
-    Greeting(Box<Connector>),
-    /// The aggregator has the first message by the link.
-    Linking,
+    /// The aggregator has not answered the hello.
+    Greeting,
     Open,
     Failed(OffloadError),
 }
 
 impl AggregatorGroup {
-    /// Begins to connect a child to the aggregator at `at`. If both have a carrier, a link of it
-    /// replaces the connection before the group is ready. Then one call of `poll` may block as
-    /// `Carrier::make_transport` does.
+    /// Begins to connect a child to the aggregator at `at`. The link goes by RDMA if both have
+    /// devices; the call may then block for some tenths of a second.
     ///
     /// # Errors
-    /// The system refuses a descriptor or random bytes, or has no route.
+    /// The system refuses a descriptor, the devices cannot be used now, or there is no route.
     pub fn connect(
-        at: SocketAddr,
+        at: Endpoints,
         child: Child,
         properties: Properties,
-        carrier: Option<Arc<dyn Carrier>>,
+        devices: Option<&RdmaDevices>,
     ) -> Result<Self, OffloadError> {
-        let unreachable =
-            |e: Errno| OffloadError::Unreachable { at: at.to_string(), source: e.into() };
-        let route = Route { from: None, to: at };
-        let socket = connecting(route, Liveness::default()).map_err(unreachable)?;
+        let devices = devices.filter(|_| at.rdma_port != 0);
+        let mut to = at.tcp;
+        if devices.is_some() {
+            to.set_port(at.rdma_port);
+        }
+        let mut links = Links::dial(devices, child.number, to, child.key)?;
+        let mut messages = Messages::new(AGGREGATOR);
+        let hello = messages.post(&mut links, &Header::plain(Kind::Hello, 0), &[]);
+        hello.map_err(|fault| broken(at, fault))?;
         let (epoll, ticker) = (epoll::create(epoll::CreateFlags::CLOEXEC), Ticker::new());
         let (epoll, ticker) = (epoll.map_err(system)?, ticker.map_err(system)?);
-        let way = Way::new(socket, &epoll).map_err(system)?;
-        epoll::add(&epoll, &ticker, EventData::new_u64(1), EventFlags::IN).map_err(system)?;
+        epoll::add(&epoll, &ticker, EventData::new_u64(0), EventFlags::IN).map_err(system)?;
+        let wake = links.wake_fd();
+        epoll::add(&epoll, wake, EventData::new_u64(1), EventFlags::IN).map_err(system)?;
         Ok(Self {
             at,
-            state: State::Connecting(Box::new(Connector::new(child.key, child.place)?)),
             child,
             properties,
-            carrier,
-            way,
-            out: Outgoing::default(),
-            incoming: Incoming::new(),
-            head: [0; HEADER_BYTES],
-            head_filled: 0,
-            message: None,
+            state: State::Greeting,
+            links: Some(links),
+            messages,
             payload: Vec::new(),
-            payload_filled: 0,
             slots: Slots::new(properties.window),
             awaited: Awaited::default(),
             heard: Instant::now(),
@@ -145,140 +128,90 @@ impl AggregatorGroup {
         })
     }
 
-    /// Leaves the group as one that has failed. The aggregator ends the epoch, and tells the other
-    /// children the reason if this connection can still take it.
+    /// Leaves the group as one that has failed. The aggregator ends it, and tells the other
+    /// children the reason if this link can still take it. Blocks as a drop of `Links` does.
     pub fn abandon(mut self, reason: &str) {
-        if matches!(self.state, State::Open) && self.out.is_empty() {
-            let end = reason.floor_char_boundary(OFFLOAD_REASON_BYTES_MAX);
-            let message = self.child.place.message(Kind::Refused, &reason.as_bytes()[..end]);
-            self.way.write(&message).ok();
-        }
+        let end = reason.floor_char_boundary(OFFLOAD_REASON_BYTES_MAX);
+        self.leave(Kind::Refused, &reason.as_bytes()[..end]);
+    }
+
+    /// Sends a last message, if everything before has left, and closes the link.
+    fn leave(&mut self, kind: Kind, payload: &[u8]) {
+        let is_open = matches!(self.state, State::Open) && self.messages.is_idle();
         self.state = State::Failed(OffloadError::Closed);
+        let Some(mut links) = self.links.take() else { return };
+        let header = Header::plain(kind, u32::try_from(payload.len()).unwrap_or(0));
+        if !is_open || !self.messages.send(&mut links, &header, payload).unwrap_or(false) {
+            links.withdraw();
+        }
     }
 
     /// Keeps the reason for the end of the group, and returns it.
     fn fail(&mut self, error: OffloadError) -> OffloadError {
         let again = error.again();
-        self.way.withdraw();
+        self.links.iter_mut().for_each(Links::withdraw);
         self.state = State::Failed(error);
         again
     }
 
     /// Sends and receives what it can. Sets `moved` if anything did, also before an error.
     fn progress(&mut self, moved: &mut bool) -> Result<(), OffloadError> {
-        *moved |= self.begin()?;
-        *moved |= self.way.poll()?;
-        *moved |= self.out.flush(&mut self.way)?;
+        let Some(links) = &mut self.links else { return Err(OffloadError::Closed) };
+        *moved |= links.poll().map_err(|fault| broken(self.at, fault))?;
         for _ in 0..MESSAGES_MAX {
             if !self.receive()? {
                 break;
             }
             *moved = true;
         }
-        if *moved {
-            // Answers of the handshake leave at once.
-            self.out.flush(&mut self.way)?;
-        }
+        let Some(links) = &mut self.links else { return Err(OffloadError::Closed) };
+        let was_idle = self.messages.is_idle();
+        let is_idle = self.messages.flush(links).map_err(|fault| broken(self.at, fault))?;
+        *moved |= is_idle && !was_idle;
         self.check_silence(*moved)
-    }
-
-    /// Sends the hello once the kernel has connected.
-    fn begin(&mut self) -> Result<bool, OffloadError> {
-        let State::Connecting(connector) = &self.state else { return Ok(false) };
-        let unreachable =
-            |e: Errno| OffloadError::Unreachable { at: self.at.to_string(), source: e.into() };
-        if !self.way.is_connected().map_err(unreachable)? {
-            return Ok(false);
-        }
-        self.out.push(&connector.hello());
-        let State::Connecting(connector) = std::mem::replace(&mut self.state, State::Open) else {
-            unreachable!("the state was checked above");
-        };
-        self.state = State::Greeting(connector);
-        Ok(true)
     }
 
     /// Receives up to the end of a message, and acts on it. Returns false if it is not whole.
     fn receive(&mut self) -> Result<bool, OffloadError> {
-        if matches!(self.state, State::Connecting(_)) {
-            return Ok(false);
-        }
-        if self.message.is_none() {
-            let got = self.incoming.receive(&mut self.way, &mut self.head, &mut self.head_filled);
-            if !whole(got?)? {
-                return Ok(false);
-            }
-            let header = Header::decode(&self.head).map_err(|bad| match bad {
-                BadHeader::Version { ours, theirs } => OffloadError::Version { ours, theirs },
-                BadHeader::Unknown(_) => OffloadError::Protocol("a header of no known kind"),
-            })?;
-            self.check(&header)?;
-            self.message = Some(header);
-            self.payload_filled = 0;
-            self.payload.resize(header.bytes as usize, 0);
-        }
-        let Some(header) = self.message else { return Ok(false) };
+        let Some(links) = &mut self.links else { return Err(OffloadError::Closed) };
+        let head = self.messages.header(links).map_err(|fault| broken(self.at, fault))?;
+        let Some(head) = head else { return Ok(false) };
+        let header = Header::decode(&head).map_err(|bad| match bad {
+            BadHeader::Version { ours, theirs } => OffloadError::Version { ours, theirs },
+            BadHeader::Unknown(_) => OffloadError::Protocol("a header of no known kind"),
+        })?;
+        check(&header, &self.state, &mut self.slots)?;
         let dst = match header.kind {
             Kind::Result => self.slots.arriving().1,
-            _ => &mut self.payload[..],
+            _ => {
+                self.payload.resize(header.bytes as usize, 0);
+                &mut self.payload[..]
+            }
         };
-        let before = self.payload_filled;
-        let got = self.incoming.receive(&mut self.way, dst, &mut self.payload_filled);
-        let is_whole = whole(got?)?;
-        // A handshake has one deadline, however its bytes arrive.
-        if matches!(self.state, State::Open) && (is_whole || self.payload_filled > before) {
+        let before = self.messages.arrived();
+        let got = self.messages.payload(links, dst);
+        let is_whole = got.map_err(|fault| broken(self.at, fault))?;
+        // A greeting has one deadline, however its bytes arrive.
+        if matches!(self.state, State::Open) && (is_whole || self.messages.arrived() > before) {
             self.hear();
         }
-        if !is_whole {
-            return Ok(false);
+        if is_whole {
+            self.act(&header)?;
         }
-        self.message = None;
-        self.head_filled = 0;
-        self.act(&header)?;
-        Ok(true)
-    }
-
-    /// Checks a header before memory is used for its payload.
-    fn check(&mut self, header: &Header) -> Result<(), OffloadError> {
-        let told = (header.group, header.epoch, header.child);
-        let bytes = header.bytes as usize;
-        let Place { group, epoch, child } = self.child.place;
-        let is_ours = told == (group, epoch, child);
-        let fits = match (header.kind, &self.state) {
-            // An aggregator may refuse a child before it knows the child's place.
-            (Kind::Refused, _) => return check(bytes <= OFFLOAD_REASON_BYTES_MAX),
-            (Kind::Challenge | Kind::Welcome, State::Greeting(_))
-            | (Kind::Welcome, State::Linking) => Some(bytes) == payload_bytes(header.kind),
-            (Kind::Beat, State::Open) => bytes == BEAT_BYTES,
-            (Kind::Result, State::Open) if self.slots.is_waiting() => {
-                let number = self.slots.arrived();
-                let slot = self.slots.slot(number);
-                let (tag, result) = self.slots.arriving();
-                (header.chunk, header.slot, header.tag, bytes) == (number, slot, tag, result.len())
-            }
-            _ => false,
-        };
-        check(is_ours && fits)
+        Ok(is_whole)
     }
 
     fn act(&mut self, header: &Header) -> Result<(), OffloadError> {
-        match (header.kind, &self.state) {
-            (Kind::Challenge, State::Greeting(connector)) => {
-                self.out.push(&connector.answer(&self.payload, self.carrier.is_some())?);
-            }
-            (Kind::Welcome, State::Greeting(_)) => match port(&self.payload) {
-                Some(port) => self.link(port)?,
-                None => self.state = State::Open,
-            },
-            (Kind::Welcome, State::Linking) => {
-                self.way.settle();
+        match header.kind {
+            Kind::Welcome => {
                 self.state = State::Open;
+                self.hear();
             }
-            (Kind::Result, _) => {
+            Kind::Result => {
                 self.slots.arrive();
                 self.awaited = Awaited::default();
             }
-            (Kind::Beat, _) => {
+            Kind::Beat => {
                 let (masks, _) = self.payload.as_chunks::<8>();
                 let mask = |at: usize| masks.get(at).map_or(0, |mask| u64::from_le_bytes(*mask));
                 self.awaited = Awaited { children: mask(0), above: mask(1) };
@@ -291,21 +224,6 @@ impl AggregatorGroup {
         Ok(())
     }
 
-    /// Has a link to the aggregator's port replace the connection.
-    fn link(&mut self, port: u16) -> Result<(), OffloadError> {
-        let unasked = OffloadError::Protocol("a link that this child did not ask for");
-        let Some(carrier) = &self.carrier else { return Err(unasked) };
-        let own = self.way.own_address().map_err(ended)?;
-        let Child { place, key, .. } = self.child;
-        let at = SocketAddr::new(self.at.ip(), port);
-        let links = Links::dial(&**carrier, place.child, (own, at), key)?;
-        self.way.change(links, &self.epoll).map_err(system)?;
-        self.out.push(&place.welcome(0));
-        self.state = State::Linking;
-        self.hear();
-        Ok(())
-    }
-
     fn hear(&mut self) {
         self.heard = Instant::now();
         self.suspected = None;
@@ -315,7 +233,7 @@ impl AggregatorGroup {
     fn patience(&self) -> Option<Duration> {
         match self.state {
             State::Open => self.slots.is_waiting().then_some(SILENCE),
-            State::Connecting(_) | State::Greeting(_) | State::Linking => Some(HANDSHAKE),
+            State::Greeting => Some(HANDSHAKE),
             State::Failed(_) => None,
         }
     }
@@ -359,28 +277,27 @@ impl Group for AggregatorGroup {
         if !self.slots.is_waiting() {
             self.hear();
         }
-        let Child { place, members, .. } = &self.child;
+        let Child { members, .. } = &self.child;
         let root = reduction.root.clamp(*members.start(), *members.end());
         self.slots.post(chunk, reduction.output_bytes(chunk.count, root));
         let length = u32::try_from(bytes.len()).expect("a chunk within its limit");
         let is_barrier = reduction.collective == Collective::Barrier;
         let header = Header {
-            child: place.child,
-            slot: self.slots.slot(chunk.number),
             chunk: chunk.number,
             tag: chunk.tag,
             data_type: reduction.data_type,
             form: if is_barrier { Wire::Element } else { reduction.form },
             op: reduction.op,
             root: reduction.root,
-            ..Header::plain(kind, place.group, place.epoch, length)
+            ..Header::plain(kind, length)
         };
-        match self.out.send(&mut self.way, &header.encode(), bytes) {
+        let Some(links) = &mut self.links else { return Err(OffloadError::Closed) };
+        match self.messages.post(links, &header, bytes) {
             Ok(()) => Ok(true),
-            // What the aggregator said before it closed the connection tells more.
-            Err(error) => {
+            // What the aggregator said before it closed the link tells more.
+            Err(fault) => {
                 let told = self.progress(&mut false).err();
-                Err(self.fail(told.unwrap_or(error)))
+                Err(self.fail(told.unwrap_or_else(|| broken(self.at, fault))))
             }
         }
     }
@@ -425,7 +342,13 @@ impl Group for AggregatorGroup {
         if !matches!(self.state, State::Failed(_)) {
             self.state = State::Failed(OffloadError::Closed);
         }
-        self.way.close(&self.epoll);
+        let Some(mut links) = self.links.take() else { return };
+        links.withdraw();
+        // A closed descriptor that a forked process holds too would stay in `epoll`.
+        epoll::delete(&self.epoll, links.wake_fd()).ok();
+        // The aggregator may be late. Without a thread this call closes the link.
+        let thread = Builder::new().name("ringfold-net".into());
+        thread.spawn(move || drop(links)).ok();
     }
 
     fn wake_fd(&self) -> BorrowedFd<'_> {
@@ -433,8 +356,7 @@ impl Group for AggregatorGroup {
     }
 
     fn arm(&mut self) {
-        let is_sending = !self.out.is_empty() || matches!(self.state, State::Connecting(_));
-        self.way.arm(&self.epoll, is_sending);
+        self.links.iter_mut().for_each(Links::arm);
         let check = self.patience().map(|patience| match self.suspected {
             Some(at) => (self.heard + patience).max(at + BEAT),
             None => self.heard + patience - BEAT,
@@ -443,32 +365,47 @@ impl Group for AggregatorGroup {
     }
 
     fn disarm(&mut self) {
-        self.way.disarm(&self.epoll);
+        self.links.iter_mut().for_each(Links::disarm);
         self.ticker.stop();
     }
 }
 
 impl Drop for AggregatorGroup {
-    /// Tells the aggregator that this is no failure, if everything before has left. A link blocks
-    /// until that has arrived, as a drop of `Links` does.
+    /// Tells the aggregator that this is no failure, if everything before has left. Blocks until
+    /// that has arrived, as a drop of `Links` does.
     fn drop(&mut self) {
-        if matches!(self.state, State::Open) && self.out.is_empty() {
-            self.way.write(&self.child.place.message(Kind::Leave, &[])).ok();
-        } else {
-            self.way.withdraw();
-        }
+        self.leave(Kind::Leave, &[]);
     }
 }
 
-fn check(is_sound: bool) -> Result<(), OffloadError> {
+/// Checks a header before memory is used for its payload.
+fn check(header: &Header, state: &State, slots: &mut Slots) -> Result<(), OffloadError> {
+    let bytes = header.bytes as usize;
+    let is_sound = match (header.kind, state) {
+        // An aggregator may refuse a child at any time.
+        (Kind::Refused, _) => bytes <= OFFLOAD_REASON_BYTES_MAX,
+        (Kind::Welcome, State::Greeting) => bytes == 0,
+        (Kind::Beat, State::Open) => bytes == BEAT_BYTES,
+        (Kind::Result, State::Open) if slots.is_waiting() => {
+            let number = slots.arrived();
+            let (tag, result) = slots.arriving();
+            (header.chunk, header.tag, bytes) == (number, tag, result.len())
+        }
+        _ => false,
+    };
     if is_sound { Ok(()) } else { Err(OffloadError::Protocol("a message out of place")) }
 }
 
-fn whole(received: Received) -> Result<bool, OffloadError> {
-    match received {
-        Received::Whole => Ok(true),
-        Received::Part => Ok(false),
-        Received::End => Err(OffloadError::Closed),
+/// The error of a link that broke.
+fn broken(at: Endpoints, fault: LinkFault) -> OffloadError {
+    match fault {
+        LinkFault::Closed | LinkFault::Died => OffloadError::Closed,
+        LinkFault::Unproven => OffloadError::Unproven,
+        LinkFault::Protocol(what) => OffloadError::Protocol(what),
+        LinkFault::Unreachable(source) => {
+            OffloadError::Unreachable { at: at.tcp.to_string(), source }
+        }
+        LinkFault::Io(error) => OffloadError::Io(error),
     }
 }
 

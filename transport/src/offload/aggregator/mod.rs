@@ -1,23 +1,18 @@
-//! The provider whose groups are connections to ringfold's aggregators: over TCP, or by the links
-//! of a `Carrier`.
+//! The provider whose groups are links to ringfold's aggregators.
 //!
 //! Member 0 asks the aggregators' control port for the group, and its ticket tells the others where
-//! they connect. Each member has one connection, to the aggregator whose child it is. A chunk
-//! leaves at once as far as its way takes it; the group keeps a copy of the rest.
+//! they connect. Each member has one link, to the aggregator whose child it is. A chunk leaves at
+//! once as far as its link takes it; the group keeps a copy of the rest.
 
 mod group;
-mod incoming;
-mod outgoing;
-mod way;
 
 use std::sync::Arc;
 
 use ringfold_types::{Collective, limits};
 
-use super::carrier::Carrier;
 use super::contract::{Device, Group, Properties, Provider, Reduction};
+use super::devices::RdmaDevices;
 use super::error::OffloadError;
-use super::handshake::Place;
 use super::ticket::Grant;
 pub use group::{AggregatorGroup, Child};
 
@@ -27,32 +22,23 @@ pub struct Tree {
     pub name: String,
     /// The group's key in this tree, which derives from the job's secret.
     pub key: [u8; 32],
-    /// What the aggregators granted, at member 0; `None` at the others.
-    pub grant: Option<Grant>,
 }
 
 /// The aggregators that a job may use, one device for each tree.
 pub struct Aggregators {
     devices: Vec<Device>,
     trees: Vec<Tree>,
-    carrier: Option<Arc<dyn Carrier>>,
+    rdma: Option<Arc<RdmaDevices>>,
 }
 
 impl Aggregators {
-    /// Makes the provider of these trees, which are the same at all members. `carrier` carries the
-    /// chunks of this member, if its aggregator has one too.
+    /// Makes the provider of these trees, which are the same at all members. This member's chunks
+    /// go by RDMA if it has devices and its aggregator has some too.
     #[must_use]
-    pub fn new(trees: Vec<Tree>, carrier: Option<Arc<dyn Carrier>>) -> Self {
-        let device = |tree: &Tree| {
-            let (window, chunk_bytes_max) = tree
-                .grant
-                .as_ref()
-                .map_or((limits::OFFLOAD_WINDOW, limits::OFFLOAD_CHUNK_BYTES), |grant| {
-                    (grant.window, grant.chunk_bytes_max)
-                });
-            Device { name: tree.name.clone(), properties: properties(window, chunk_bytes_max) }
-        };
-        Self { devices: trees.iter().map(device).collect(), trees, carrier }
+    pub fn new(trees: Vec<Tree>, rdma: Option<Arc<RdmaDevices>>) -> Self {
+        let properties = properties(limits::OFFLOAD_WINDOW, limits::OFFLOAD_CHUNK_BYTES);
+        let device = |tree: &Tree| Device { name: tree.name.clone(), properties };
+        Self { devices: trees.iter().map(device).collect(), trees, rdma }
     }
 }
 
@@ -75,9 +61,9 @@ impl Provider for Aggregators {
         device < self.devices.len() && collectives.contains(&reduction.collective)
     }
 
-    fn listen(&mut self, device: usize) -> Result<Vec<u8>, OffloadError> {
-        let tree = self.trees.get(device).ok_or(NO_DEVICE)?;
-        Ok(tree.grant.as_ref().map(Grant::encode).unwrap_or_default())
+    /// Returns nothing: the aggregators' control port gives member 0 its ticket.
+    fn listen(&mut self, _device: usize) -> Result<Vec<u8>, OffloadError> {
+        Ok(Vec::new())
     }
 
     fn connect(
@@ -90,10 +76,9 @@ impl Provider for Aggregators {
         let grant = Grant::decode(tickets.first().map_or(&[], Vec::as_slice))?;
         let nowhere = OffloadError::Protocol("a ticket without a place for this member");
         let (leaf, child) = grant.place(member).ok_or(nowhere)?;
-        let place = Place { group: leaf.group, epoch: grant.epoch, child };
-        let child = Child { place, key: tree.key, members: member..=member };
+        let child = Child { number: child, key: tree.key, members: member..=member };
         let properties = properties(grant.window, grant.chunk_bytes_max);
-        let group = AggregatorGroup::connect(leaf.at, child, properties, self.carrier.clone())?;
+        let group = AggregatorGroup::connect(leaf.at, child, properties, self.rdma.as_deref())?;
         Ok(Box::new(group))
     }
 }

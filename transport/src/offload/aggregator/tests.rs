@@ -1,7 +1,7 @@
 //! The client against a scripted aggregator with one child, over loopback.
 
-use std::io::{self, Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::io::Write as _;
+use std::net::TcpListener;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -9,13 +9,11 @@ use ringfold_types::{DataType, ReduceOp, Wire};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::*;
-use crate::contract::Transport;
-use crate::offload::carrier::End;
 use crate::offload::contract::{Awaited, Chunk};
-use crate::offload::handshake::Acceptor;
-use crate::offload::header::{HEADER_BYTES, Header, Kind, VERSION};
+use crate::offload::header::{Header, Kind, VERSION};
+use crate::offload::links::Endpoints;
+use crate::offload::mock::End;
 use crate::offload::ticket::Leaf;
-use crate::tcp::Tcp;
 
 const KEY: [u8; 32] = [7; 32];
 const REDUCTION: Reduction = Reduction {
@@ -26,35 +24,21 @@ const REDUCTION: Reduction = Reduction {
     form: Wire::Element,
 };
 
-/// The aggregator's end of the connection.
-struct Child(TcpStream);
+/// The aggregator's end of the link.
+struct Child(End);
 
 impl Child {
     fn receive(&mut self) -> (Header, Vec<u8>) {
-        let mut head = [0; HEADER_BYTES];
-        self.0.read_exact(&mut head).unwrap();
-        let header = Header::decode(&head).unwrap();
-        let mut payload = vec![0; header.bytes as usize];
-        self.0.read_exact(&mut payload).unwrap();
-        (header, payload)
+        self.0.receive().unwrap()
     }
 
     fn send(&mut self, header: &Header, payload: &[u8]) {
-        self.0.write_all(&[&header.encode()[..], payload].concat()).unwrap();
+        self.0.send_message(header, payload).unwrap();
     }
 
     fn welcome(&mut self) {
-        self.greet(false, 0);
-    }
-
-    /// Welcomes a child that must say whether it has a carrier.
-    fn greet(&mut self, has_carrier: bool, port: u16) {
-        let (header, payload) = self.receive();
-        let acceptor = Acceptor::new(KEY, &header, &payload).unwrap();
-        self.0.write_all(&acceptor.challenge()).unwrap();
-        let (header, payload) = self.receive();
-        assert_eq!(acceptor.accept(&header, &payload), Some(has_carrier));
-        self.0.write_all(&acceptor.place().welcome(port)).unwrap();
+        assert_eq!(self.receive().0.kind, Kind::Hello);
+        self.send(&Header::plain(Kind::Welcome, 0), &[]);
     }
 }
 
@@ -63,24 +47,17 @@ fn with(
     key: [u8; 32],
     script: impl FnOnce(&mut Child) + Send + 'static,
 ) -> (Box<dyn Group>, JoinHandle<()>) {
-    with_carrier(key, None, script)
+    let (end, at) = End::listen(KEY, 1).unwrap();
+    let aggregator = thread::spawn(move || script(&mut Child(end)));
+    (connect(at, key).unwrap(), aggregator)
 }
 
-/// As `with`, for a member with a carrier.
-fn with_carrier(
-    key: [u8; 32],
-    carrier: Option<Arc<dyn Carrier>>,
-    script: impl FnOnce(&mut Child) + Send + 'static,
-) -> (Box<dyn Group>, JoinHandle<()>) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let at: SocketAddr = listener.local_addr().unwrap();
-    let aggregator = thread::spawn(move || script(&mut Child(listener.accept().unwrap().0)));
-    let leaves = vec![Leaf { first: 0, children: 2, group: 5, at }];
-    let grant = Grant { window: 2, chunk_bytes_max: 1 << 20, epoch: 1, leaves };
-    let tree = |grant| Tree { name: at.to_string(), key, grant };
-    let ticket = Aggregators::new(vec![tree(Some(grant))], None).listen(0).unwrap();
-    let mut member = Aggregators::new(vec![tree(None)], carrier);
-    (member.connect(0, 1, &[ticket, Vec::new()]).unwrap(), aggregator)
+/// Connects member 1 of two.
+fn connect(at: Endpoints, key: [u8; 32]) -> Result<Box<dyn Group>, OffloadError> {
+    let leaves = vec![Leaf { first: 0, children: 2, at }];
+    let grant = Grant { window: 2, chunk_bytes_max: 1 << 20, leaves };
+    let tree = Tree { name: "tree".into(), key };
+    Aggregators::new(vec![tree], None).connect(0, 1, &[grant.encode(), Vec::new()])
 }
 
 /// Polls, and parks while nothing moves, until `done` or an error.
@@ -115,8 +92,8 @@ fn chunks_of_all_lengths_return_in_order() {
         child.welcome();
         for number in 0..lengths.len() {
             let (header, mut payload) = child.receive();
-            assert_eq!((header.chunk, header.slot), (number as u64, (number % 4) as u8));
-            assert_eq!((header.kind, header.child, header.tag), (Kind::AllReduce, 1, 3));
+            assert_eq!(header.chunk, number as u64);
+            assert_eq!((header.kind, header.tag), (Kind::AllReduce, 3));
             payload.iter_mut().for_each(|byte| *byte += 1);
             child.send(&Header { kind: Kind::Result, ..header }, &payload);
         }
@@ -170,22 +147,17 @@ fn fault(script: impl FnOnce(&mut Child, Header) + Send + 'static) -> OffloadErr
 
 #[test]
 fn every_end_of_an_aggregator_has_its_error() {
-    let plain = |kind, bytes| Header::plain(kind, 5, 1, bytes);
-    let refused = fault(move |child, _| {
-        child.send(&plain(Kind::Refused, 3), b"why");
-    });
+    let refused = fault(|child, _| child.send(&Header::plain(Kind::Refused, 3), b"why"));
     assert!(matches!(refused, OffloadError::Refused { reason } if reason == "why"));
     assert!(matches!(fault(|_, _| {}), OffloadError::Closed));
     let newer = fault(|child, header| {
         let mut bytes = Header { kind: Kind::Result, ..header }.encode();
         bytes[1] = 9;
-        child.0.write_all(&bytes).unwrap();
+        child.0.send(&bytes).unwrap();
     });
     assert!(matches!(newer, OffloadError::Version { ours: VERSION, theirs: 9 }));
-    // The end of the connection shows that the child gave the aggregator up.
-    let silent = fault(|child, _| {
-        assert_eq!(child.0.read(&mut [0]).unwrap(), 0);
-    });
+    // The end of the link shows that the child gave the aggregator up.
+    let silent = fault(|child, _| assert!(child.0.receive().is_err()));
     assert!(matches!(silent, OffloadError::Silent { millis } if millis >= 500), "{silent}");
 }
 
@@ -210,16 +182,15 @@ fn a_group_that_is_given_up_wakes_nobody() {
 
 #[test]
 fn a_handshake_has_one_deadline() {
-    let (mut group, aggregator) = with(KEY, |child| {
-        let (header, payload) = child.receive();
-        let challenge = Acceptor::new(KEY, &header, &payload).unwrap().challenge();
-        for byte in challenge.chunks(1) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = Endpoints { tcp: listener.local_addr().unwrap(), rdma_port: 0 };
+    let aggregator = thread::spawn(move || {
+        let mut stream = listener.accept().unwrap().0;
+        while stream.write_all(&[0]).is_ok() {
             thread::sleep(BEAT * 3);
-            if child.0.write_all(byte).is_err() {
-                return;
-            }
         }
     });
+    let mut group = connect(at, KEY).unwrap();
     let began = Instant::now();
     let error = until(&mut group, |group| Ok(group.is_ready())).unwrap_err();
     assert!(matches!(error, OffloadError::Silent { .. }), "{error}");
@@ -230,15 +201,8 @@ fn a_handshake_has_one_deadline() {
 
 #[test]
 fn a_false_result_breaks_the_group() {
-    let change: [fn(&mut Header); 7] = [
-        |header| header.chunk += 1,
-        |header| header.slot += 1,
-        |header| header.tag += 1,
-        |header| header.bytes += 1,
-        |header| header.epoch += 1,
-        |header| header.group += 1,
-        |header| header.child += 1,
-    ];
+    let change: [fn(&mut Header); 3] =
+        [|header| header.chunk += 1, |header| header.tag += 1, |header| header.bytes += 1];
     for (at, change) in change.into_iter().enumerate() {
         let error = fault(move |child, header| {
             let mut header = Header { kind: Kind::Result, ..header };
@@ -255,7 +219,7 @@ fn heartbeats_name_the_late_children_and_keep_the_group() {
         child.welcome();
         let (header, payload) = child.receive();
         for _ in 0..8 {
-            let beat = Header { child: 1, ..Header::plain(Kind::Beat, 5, 1, 16) };
+            let beat = Header::plain(Kind::Beat, 16);
             let masks = [0b101_u64.to_le_bytes(), 0b10_u64.to_le_bytes()].concat();
             child.send(&beat, &masks);
             thread::sleep(BEAT);
@@ -278,25 +242,18 @@ fn heartbeats_name_the_late_children_and_keep_the_group() {
 
 #[test]
 fn an_aggregator_without_the_key_is_refused() {
-    let (mut group, aggregator) = with([8; 32], |child| {
-        let (header, payload) = child.receive();
-        let acceptor = Acceptor::new(KEY, &header, &payload).unwrap();
-        child.0.write_all(&acceptor.challenge()).unwrap();
-        assert_eq!(child.0.read(&mut [0]).unwrap(), 0, "no proof is sent");
-    });
+    let (end, at) = End::listen([8; 32], 1).unwrap();
+    let aggregator = thread::spawn(move || Child(end).0.receive().map(drop));
+    let mut group = connect(at, KEY).unwrap();
     let error = until(&mut group, |group| Ok(group.is_ready())).unwrap_err();
     assert!(matches!(error, OffloadError::Unproven), "{error}");
-    drop(group);
-    aggregator.join().unwrap();
+    assert!(!aggregator.is_finished(), "the child says nothing");
 }
 
 #[test]
 fn nobody_at_the_address_is_an_error_that_names_it() {
     let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let leaves = vec![Leaf { first: 0, children: 1, group: 0, at: nobody }];
-    let grant = Grant { window: 1, chunk_bytes_max: 1, epoch: 0, leaves };
-    let tree = Tree { name: String::new(), key: KEY, grant: Some(grant.clone()) };
-    let connected = Aggregators::new(vec![tree], None).connect(0, 0, &[grant.encode()]);
+    let connected = connect(Endpoints { tcp: nobody, rdma_port: 0 }, KEY);
     let error = connected
         .and_then(|mut group| until(&mut group, |group| Ok(group.is_ready())))
         .unwrap_err();
@@ -304,65 +261,3 @@ fn nobody_at_the_address_is_an_error_that_names_it() {
 }
 
 const BEAT: Duration = Duration::from_millis(limits::OFFLOAD_BEAT_MS);
-
-/// Carries chunks by the TCP endpoint.
-#[derive(Debug)]
-struct OverTcp;
-
-impl Carrier for OverTcp {
-    fn name(&self) -> &'static str {
-        "tcp"
-    }
-
-    fn link_bytes(&self) -> usize {
-        1
-    }
-
-    fn make_transport(&self, tcp: Tcp, end: End) -> io::Result<Box<dyn Transport>> {
-        assert!(!format!("{end:?}").contains("key: ["), "the key stays secret");
-        Ok(Box::new(tcp))
-    }
-}
-
-/// A member with a carrier meets an aggregator that says `welcome` and then follows `script`.
-/// Returns the member's error.
-fn linking(port: u16, script: impl FnOnce(&mut Child) + Send + 'static) -> OffloadError {
-    let carrier: Arc<dyn Carrier> = Arc::new(OverTcp);
-    let (mut group, aggregator) = with_carrier(KEY, Some(carrier), move |child| {
-        child.greet(true, port);
-        script(child);
-    });
-    let began = Instant::now();
-    let error = until(&mut group, |group| Ok(group.is_ready())).unwrap_err();
-    assert!(began.elapsed() < 2 * Duration::from_millis(limits::HANDSHAKE_MS));
-    drop(group);
-    aggregator.join().unwrap();
-    error
-}
-
-#[test]
-fn a_link_that_leads_nowhere_is_an_error() {
-    // Nobody listens at the port.
-    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let error = linking(nobody, |child| {
-        assert_eq!(child.0.read(&mut [0]).unwrap(), 0);
-    });
-    assert!(matches!(&error, OffloadError::Io(_)), "{error}");
-    // A process listens there and never answers.
-    let mute = TcpListener::bind("127.0.0.1:0").unwrap();
-    let error = linking(mute.local_addr().unwrap().port(), |child| {
-        assert_eq!(child.0.read(&mut [0]).unwrap(), 0);
-    });
-    assert!(matches!(&error, OffloadError::Silent { .. } | OffloadError::Closed), "{error}");
-    // The aggregator ends while the member waits for the link.
-    let error = linking(mute.local_addr().unwrap().port(), |_| {});
-    assert!(matches!(&error, OffloadError::Closed), "{error}");
-}
-
-#[test]
-fn a_link_that_nobody_asked_for_is_an_error() {
-    let (mut group, aggregator) = with(KEY, |child| child.greet(false, 7411));
-    let error = until(&mut group, |group| Ok(group.is_ready())).unwrap_err();
-    assert!(matches!(&error, OffloadError::Protocol(_)), "{error}");
-    aggregator.join().unwrap();
-}

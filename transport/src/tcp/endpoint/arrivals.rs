@@ -11,7 +11,7 @@ use crate::proof::Hello;
 use crate::tcp::connection::Connection;
 use crate::tcp::greeting::{Greeting, Outcome};
 use crate::tcp::hello::link;
-use crate::tcp::socket::{EVENTS_OF_LINKS, accepted};
+use crate::tcp::socket::{EVENTS_OF_LINKS, accepted, peer};
 use crate::tcp::token::Token;
 
 impl Tcp {
@@ -73,9 +73,12 @@ impl Tcp {
         match greeting.advance(&self.me.key, check) {
             Outcome::Waiting => {}
             Outcome::Refused(reason) => {
-                self.greetings.remove(place);
-                if let Some(reason) = reason {
-                    self.refusals.log(reason);
+                let refused = self.greetings.remove(place);
+                if let Some((greeting, reason)) = refused.zip(reason) {
+                    match peer(greeting.socket()) {
+                        Some(peer) => self.refusals.log(&format!("{peer}: {reason}")),
+                        None => self.refusals.log(reason),
+                    }
                 }
             }
             Outcome::Proven(link) => {

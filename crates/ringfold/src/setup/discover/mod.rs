@@ -15,7 +15,7 @@ use ringfold_bootstrap::interface::{Choice, alike};
 use ringfold_topology::discover::{Cpus, Host, cores, machine, seat, wire_mbps};
 use ringfold_topology::machine::Machine;
 use ringfold_topology::prices::{Rates, Seat};
-use ringfold_transport::offload::{Carrier, RdmaCarrier};
+use ringfold_transport::offload::RdmaDevices;
 use ringfold_transport::rdma::{OpenPort, Rails};
 use ringfold_types::Rank;
 
@@ -120,11 +120,12 @@ impl Discovered {
 }
 
 impl Discovered {
-    /// Returns the carrier of chunks for in-network reduction, if this process has RDMA ports.
-    pub(super) fn carrier(&self, config: &Config) -> Option<Arc<dyn Carrier>> {
+    /// Returns the devices for in-network reduction, if this process has RDMA ports.
+    pub(super) fn rdma_devices(&self, config: &Config) -> Option<Arc<RdmaDevices>> {
         let near = self.interface.as_ref().map(|choice| choice.address);
-        let carrier = RdmaCarrier::new(config.rdma(), near, self.machine.clone(), self.rdma_ports);
-        (self.rdma_ports > 0).then(|| Arc::new(carrier) as Arc<dyn Carrier>)
+        let devices =
+            || RdmaDevices::new(config.rdma(), near, self.machine.clone(), self.rdma_ports);
+        (self.rdma_ports > 0).then(|| Arc::new(devices()))
     }
 }
 

@@ -14,8 +14,9 @@ use ringfold_bootstrap::aggregators::{LeafGrant, Placement, Terms, TreeGrant, Tr
 use ringfold_collectives::in_network_members;
 use ringfold_topology::{Aggregation, AggregationTree, Layout};
 use ringfold_transport::offload::aggregator::{Aggregators, Tree};
+use ringfold_transport::offload::links::Endpoints;
 use ringfold_transport::offload::ticket::{Grant, Leaf};
-use ringfold_transport::offload::{Carrier, Group, Provider};
+use ringfold_transport::offload::{Group, Provider as _, RdmaDevices};
 use ringfold_types::limits::{
     CHANNELS_MAX, HANDSHAKE_MS, OFFLOAD_CHUNK_BYTES, OFFLOAD_OFFER_BYTES_MAX,
     OFFLOAD_REASON_BYTES_MAX, OFFLOAD_WINDOW,
@@ -30,7 +31,7 @@ use crate::offload::{Shared, ready};
 
 /// Asks for the groups that the settings name, for a communicator of these members. Returns the
 /// layout with the aggregators that serve it, and this rank's ends of their groups. `host` is the
-/// name of this rank's host, and `carrier` carries its chunks. Blocks.
+/// name of this rank's host, and `devices` are its own. Blocks.
 ///
 /// # Errors
 /// The exchange fails, the settings are wrong, or `require` cannot be met: the same error on every
@@ -40,7 +41,7 @@ pub(super) fn join(
     (job, keys): (&str, Secret),
     layout: Layout,
     (members, host): (&Members<'_>, &str),
-    carrier: Option<Arc<dyn Carrier>>,
+    devices: Option<Arc<RdmaDevices>>,
 ) -> Result<(Layout, Option<Arc<Shared>>), InitError> {
     let is_required = config.in_network == InNetwork::Require;
     if config.in_network == InNetwork::Off || layout.hosts() < 2 {
@@ -67,8 +68,8 @@ pub(super) fn join(
         return Ok((layout, None));
     }
     let (names, tickets): (Vec<String>, Vec<Vec<u8>>) = groups.into_iter().unzip();
-    let tree = |name: String| Tree { key: key(&keys, &name), name, grant: None };
-    let mut provider = Aggregators::new(names.into_iter().map(tree).collect(), carrier);
+    let tree = |name: String| Tree { key: key(&keys, &name), name };
+    let mut provider = Aggregators::new(names.into_iter().map(tree).collect(), devices);
     let aggregation = Aggregation {
         tree: shape,
         groups: tickets.len(),
@@ -202,13 +203,12 @@ fn ask_all(
 /// The ticket by which members find the aggregators that have granted a group.
 fn ticket(granted: &TreeGrant) -> Vec<u8> {
     let leaf = |leaf: &LeafGrant| {
-        let LeafGrant { first, children, group, at } = *leaf;
-        Leaf { first, children, group, at }
+        let LeafGrant { first, children, at, rdma_port } = *leaf;
+        Leaf { first, children, at: Endpoints { tcp: at, rdma_port } }
     };
     let grant = Grant {
         window: OFFLOAD_WINDOW,
         chunk_bytes_max: OFFLOAD_CHUNK_BYTES,
-        epoch: 1,
         leaves: granted.leaves.iter().map(leaf).collect(),
     };
     grant.encode()
