@@ -167,6 +167,11 @@ impl Schedule {
         Self { blocks: Some(blocks.clone()), ..self }
     }
 
+    /// The same schedule by the algorithm of this name.
+    pub(crate) fn named(self, algorithm: &'static str) -> Self {
+        Self { algorithm, ..self }
+    }
+
     /// The rank that performs it.
     #[must_use]
     pub const fn rank(&self) -> Rank {

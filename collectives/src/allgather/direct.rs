@@ -35,7 +35,7 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
 
 pub(super) const UNEVEN: Uneven = Uneven { algorithm: &ALGORITHM, schedule: in_blocks };
 
-pub(super) fn stated(call: &Call, layout: &Layout) -> Stated {
+fn stated(call: &Call, layout: &Layout) -> Stated {
     let size = layout.size();
     Stated { steps: usize::from(size > 1), sent: call.count * (size - 1) }
 }
@@ -45,13 +45,8 @@ fn schedule(plan: &ScheduleParams<'_>) -> Schedule {
 }
 
 fn in_blocks(plan: &ScheduleParams<'_>, blocks: &Blocks) -> Schedule {
-    named(ALGORITHM.name, plan, blocks)
-}
-
-/// The same schedule under another algorithm's name.
-pub(super) fn named(name: &'static str, plan: &ScheduleParams<'_>, blocks: &Blocks) -> Schedule {
     let (size, rank) = (plan.size(), plan.rank);
-    let mut steps = Builder::new(plan, name, 1);
+    let mut steps = Builder::new(plan, ALGORITHM.name, 1);
     let own = Slice::new(Buffer::Input, 0, blocks.len(rank));
     let whole = |rank| blocks.slice(Buffer::Output, rank);
     let together = if blocks.longest() <= plan.eager(Form::Element) { size } else { POSTED_MAX };

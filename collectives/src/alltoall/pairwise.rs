@@ -33,19 +33,14 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     stays_on_rail: rails::among_all,
 };
 
-pub(super) fn stated(call: &Call, layout: &Layout) -> Stated {
+fn stated(call: &Call, layout: &Layout) -> Stated {
     let others = layout.size() - 1;
     Stated { steps: others, sent: call.count * others }
 }
 
 fn schedule(plan: &ScheduleParams<'_>) -> Schedule {
-    named(ALGORITHM.name, plan)
-}
-
-/// The same schedule under another algorithm's name.
-pub(super) fn named(name: &'static str, plan: &ScheduleParams<'_>) -> Schedule {
     let (size, rank) = (plan.size(), plan.rank);
-    let mut steps = Builder::new(plan, name, 1);
+    let mut steps = Builder::new(plan, ALGORITHM.name, 1);
     let blocks = Blocks::of(plan);
     for turn in 1..size {
         let [to, from] = if size.is_power_of_two() {

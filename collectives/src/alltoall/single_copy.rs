@@ -5,19 +5,12 @@
 //!
 //! Source: `pairwise`, by single copies.
 
-use ringfold_types::Collective;
-
-use super::pairwise::{named, stated};
-use crate::algorithm::{Algorithm, Moved, Needs, Way};
-use crate::rails;
+use super::pairwise;
+use crate::algorithm::{Algorithm, Needs};
 
 pub(super) const ALGORITHM: Algorithm = Algorithm {
-    collective: Collective::AllToAll,
     name: "single_copy",
     needs: Needs::Rendezvous,
-    way: Way::InTurn,
-    schedule: |plan| named(ALGORITHM.name, plan),
-    stated,
-    moved: Moved::results,
-    stays_on_rail: rails::among_all,
+    schedule: |plan| (pairwise::ALGORITHM.schedule)(plan).named(ALGORITHM.name),
+    ..pairwise::ALGORITHM
 };

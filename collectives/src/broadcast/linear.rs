@@ -19,14 +19,13 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     name: "linear",
     needs: Needs::Links,
     way: Way::AtRoot,
-    schedule: |plan| named(ALGORITHM.name, plan),
+    schedule,
     stated,
     moved: Moved::results,
     stays_on_rail: rails::at_root,
 };
 
-/// The schedule under the name of an algorithm.
-pub(super) fn named(name: &'static str, plan: &ScheduleParams<'_>) -> Schedule {
+fn schedule(plan: &ScheduleParams<'_>) -> Schedule {
     let own = Slice::new(Buffer::Input, 0, plan.call.count);
-    fan::schedule(name, plan, |_| own)
+    fan::schedule(ALGORITHM.name, plan, |_| own)
 }

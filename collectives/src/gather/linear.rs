@@ -26,24 +26,19 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     stays_on_rail: rails::at_root,
 };
 
-pub(super) fn stated(call: &Call, layout: &Layout) -> Stated {
+fn stated(call: &Call, layout: &Layout) -> Stated {
     let steps = usize::from(layout.size() > 1);
     Stated { steps, sent: steps * call.count }
 }
 
 /// The root receives more than any rank sends.
-pub(super) fn moved(call: &Call, layout: &Layout, _: usize) -> Moved {
+fn moved(call: &Call, layout: &Layout, _: usize) -> Moved {
     Moved::results(call, layout, call.count * (layout.size() - 1))
 }
 
 fn schedule(plan: &ScheduleParams<'_>) -> Schedule {
-    named(ALGORITHM.name, plan)
-}
-
-/// The same schedule under another algorithm's name.
-pub(super) fn named(name: &'static str, plan: &ScheduleParams<'_>) -> Schedule {
     let (size, rank, root, count) = (plan.size(), plan.rank, plan.call.root, plan.call.count);
-    let mut steps = Builder::new(plan, name, 1);
+    let mut steps = Builder::new(plan, ALGORITHM.name, 1);
     let own = Slice::new(Buffer::Input, 0, count);
     if rank != root {
         steps.send(root, own);

@@ -5,19 +5,12 @@
 //!
 //! Source: `linear`, by single copies.
 
-use ringfold_types::Collective;
-
-use super::linear::{moved, named, stated};
-use crate::algorithm::{Algorithm, Needs, Way};
-use crate::rails;
+use super::linear;
+use crate::algorithm::{Algorithm, Needs};
 
 pub(super) const ALGORITHM: Algorithm = Algorithm {
-    collective: Collective::Gather,
     name: "single_copy",
     needs: Needs::Rendezvous,
-    way: Way::AtRoot,
-    schedule: |plan| named(ALGORITHM.name, plan),
-    stated,
-    moved,
-    stays_on_rail: rails::at_root,
+    schedule: |plan| (linear::ALGORITHM.schedule)(plan).named(ALGORITHM.name),
+    ..linear::ALGORITHM
 };

@@ -19,15 +19,14 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     name: "linear",
     needs: Needs::Links,
     way: Way::AtRoot,
-    schedule: |plan| named(ALGORITHM.name, plan),
+    schedule,
     stated,
     moved: Moved::results,
     stays_on_rail: rails::at_root,
 };
 
-/// The schedule under the name of an algorithm.
-pub(super) fn named(name: &'static str, plan: &ScheduleParams<'_>) -> Schedule {
+fn schedule(plan: &ScheduleParams<'_>) -> Schedule {
     let count = plan.call.count;
     let block = |rank: Rank| Slice::new(Buffer::Input, rank.index() * count, count);
-    fan::schedule(name, plan, block)
+    fan::schedule(ALGORITHM.name, plan, block)
 }

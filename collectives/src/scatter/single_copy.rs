@@ -5,20 +5,12 @@
 //!
 //! Source: `linear`, by single copies.
 
-use ringfold_types::Collective;
-
-use super::linear::named;
-use crate::algorithm::{Algorithm, Moved, Needs, Way};
-use crate::fan::stated;
-use crate::rails;
+use super::linear;
+use crate::algorithm::{Algorithm, Needs};
 
 pub(super) const ALGORITHM: Algorithm = Algorithm {
-    collective: Collective::Scatter,
     name: "single_copy",
     needs: Needs::Rendezvous,
-    way: Way::AtRoot,
-    schedule: |plan| named(ALGORITHM.name, plan),
-    stated,
-    moved: Moved::results,
-    stays_on_rail: rails::at_root,
+    schedule: |plan| (linear::ALGORITHM.schedule)(plan).named(ALGORITHM.name),
+    ..linear::ALGORITHM
 };
