@@ -26,8 +26,7 @@ use super::{bruck, direct, ring};
 use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
 use crate::chunk::{blocks_of, part};
 use crate::cost::bill::Bill;
-use crate::hosts::price::{Within, between, overlapped};
-use crate::hosts::strands::{Strands, block_of, common, cut, lens};
+use crate::hosts::strands::{self, Strands, block_of, common, cut, lens, ways};
 use crate::hosts::{Hierarchy, Hosts, Rail, Spread, Team, hand_out, hand_out_steps, runs_together};
 use crate::pattern::dissemination::{distances, rounds};
 use crate::pattern::ring::{after, before};
@@ -45,7 +44,7 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
 };
 
 pub(crate) const HIERARCHY: Hierarchy = Hierarchy {
-    ways,
+    ways: |layout| ways(layout, usize::MAX),
     bill,
     stated: stated_by,
     schedule: schedule_by,
@@ -54,16 +53,6 @@ pub(crate) const HIERARCHY: Hierarchy = Hierarchy {
 
 /// Chunks of a run that go around together, as one message.
 const TOGETHER: usize = 4;
-
-fn ways(layout: &Layout) -> Vec<Spread> {
-    let carriers = layout.carriers().len().max(1);
-    let around = Spread { shards: carriers, rail: Rail::Ring };
-    if layout.hosts() <= 1 {
-        return alloc::vec![around];
-    }
-    let exchange = |shards| Spread { shards, rail: Rail::Exchange };
-    alloc::vec![exchange(1), exchange(carriers), around]
-}
 
 /// The cost of a carrier on the fullest host. It is an upper bound where hosts differ in size.
 fn stated_by(call: &Call, layout: &Layout, &Spread { shards, rail }: &Spread) -> Stated {
@@ -84,26 +73,10 @@ fn stated_by(call: &Call, layout: &Layout, &Spread { shards, rail }: &Spread) ->
 }
 
 fn bill(call: &Call, layout: &Layout, spread: &Spread, chunk: usize) -> Bill {
-    let (hosts, (_, most)) = (layout.hosts(), layout.ranks_per_host());
-    let Spread { shards, rail } = *spread;
-    let [strand, all] = lens(call.count, layout, shards);
-    let (algorithm, turns) = match rail {
-        Rail::Ring => (&ring::ALGORITHM, hosts),
-        _ => (&bruck::ALGORITHM, 1),
-    };
-    let between = between(algorithm, &Call { count: strand, ..*call }, layout, shards, chunk);
-    if most == 1 {
-        return between;
-    }
-    let whole = call.count * layout.size();
-    let within = Within {
-        steps: usize::from(most > shards) + hand_out_steps(most),
-        messages: (most - 1).max(shards) * turns,
-        moved: ((most - 1) * all).max(whole),
-        average: whole,
-        combined: 0,
-    };
-    overlapped(&between, &within.bill(call, layout, between.switch_ps, chunk), turns)
+    let (_, most) = layout.ranks_per_host();
+    let within = [usize::from(most > spread.shards) + hand_out_steps(most), 0];
+    let between = [&bruck::ALGORITHM, &ring::ALGORITHM];
+    strands::bill(between, call, layout, spread, chunk, within)
 }
 
 fn schedule_by(plan: &ScheduleParams<'_>, spread: &Spread) -> Schedule {

@@ -27,9 +27,8 @@ use super::{binomial, chain, linear};
 use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
 use crate::chunk::{block, part};
 use crate::cost::bill::Bill;
-use crate::hosts::price::{Within, between, overlapped};
-use crate::hosts::rooted::{Rooted, depth, ways};
-use crate::hosts::{Hierarchy, Rail, Spread, Team, hand_out_but, hand_out_steps};
+use crate::hosts::rooted::{self, Rooted, depth, ways};
+use crate::hosts::{Hierarchy, Spread, Team, hand_out_but, hand_out_steps};
 use crate::schedule::{Builder, Schedule};
 
 pub(super) const ALGORITHM: Algorithm = Algorithm {
@@ -74,23 +73,9 @@ fn stated_by(call: &Call, layout: &Layout, spread: &Spread) -> Stated {
 
 fn bill(call: &Call, layout: &Layout, spread: &Spread, chunk: usize) -> Bill {
     let (_, most) = layout.ranks_per_host();
-    let Spread { shards, rail } = *spread;
-    let shard = call.count.div_ceil(shards);
-    let algorithm = if rail == Rail::Chain { &chain::ALGORITHM } else { &binomial::ALGORITHM };
-    let of_rail = Call { count: shard, root: Rank(0), ..*call };
-    let between = between(algorithm, &of_rail, layout, shards, chunk);
-    if most == 1 {
-        return between;
-    }
-    let pieces = shard.div_ceil(chunk).max(1);
-    let within = Within {
-        steps: usize::from(shards > 1) + hand_out_steps(most),
-        messages: (most - 1).max(shards) * pieces,
-        moved: ((most - 1) * shard).max(call.count),
-        average: call.count,
-        combined: 0,
-    };
-    overlapped(&between, &within.bill(call, layout, between.switch_ps, chunk), pieces)
+    let within = [usize::from(spread.shards > 1) + hand_out_steps(most), 0];
+    let along = [&binomial::ALGORITHM, &chain::ALGORITHM];
+    rooted::bill(along, call, layout, spread, chunk, within)
 }
 
 fn schedule_by(plan: &ScheduleParams<'_>, spread: &Spread) -> Schedule {

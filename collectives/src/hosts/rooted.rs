@@ -5,7 +5,10 @@ use alloc::vec::Vec;
 use ringfold_topology::Layout;
 use ringfold_types::{Call, Rank};
 
+use super::price::{Within, between, overlapped};
 use super::{Hosts, Rail, Spread};
+use crate::algorithm::Algorithm;
+use crate::cost::bill::Bill;
 use crate::pattern::tree;
 
 /// The hosts in a tree, with the carriers of shards.
@@ -65,4 +68,33 @@ pub(crate) const fn depth(hosts: usize, rail: Rail) -> usize {
         Rail::Chain => hosts - 1,
         _ => tree::height(hosts),
     }
+}
+
+/// The bill of a call whose shards take a tree or a chain of hosts, by these `algorithms`. Within a
+/// host it takes `steps` steps, and the busiest rank combines `combined` times a shard.
+pub(crate) fn bill(
+    algorithms: [&Algorithm; 2],
+    call: &Call,
+    layout: &Layout,
+    &Spread { shards, rail }: &Spread,
+    chunk: usize,
+    [steps, combined]: [usize; 2],
+) -> Bill {
+    let (_, most) = layout.ranks_per_host();
+    let shard = call.count.div_ceil(shards);
+    let algorithm = algorithms[usize::from(rail == Rail::Chain)];
+    let of_rail = Call { count: shard, root: Rank(0), ..*call };
+    let between = between(algorithm, &of_rail, layout, shards, chunk);
+    if most == 1 {
+        return between;
+    }
+    let pieces = shard.div_ceil(chunk).max(1);
+    let within = Within {
+        steps,
+        messages: (most - 1).max(shards) * pieces,
+        moved: ((most - 1) * shard).max(call.count),
+        average: call.count,
+        combined: combined * shard,
+    };
+    overlapped(&between, &within.bill(call, layout, between.switch_ps, chunk), pieces)
 }

@@ -7,10 +7,13 @@
 use alloc::vec::Vec;
 
 use ringfold_topology::Layout;
-use ringfold_types::{Buffer, Rank, Slice};
+use ringfold_types::{Buffer, Call, Rank, Slice};
 
-use super::Hosts;
+use super::price::{Within, between, overlapped};
+use super::{Hosts, Rail, Spread};
+use crate::algorithm::Algorithm;
 use crate::chunk::blocks_of;
+use crate::cost::bill::Bill;
 
 /// The strands of all hosts.
 pub(crate) struct Strands {
@@ -111,4 +114,48 @@ impl Strands {
             (runs + self.runs(host, shard).len(), elements + self.len(host, shard))
         })
     }
+}
+
+/// The ways to spread a call, with `most` shards at most.
+pub(crate) fn ways(layout: &Layout, most: usize) -> Vec<Spread> {
+    let carriers = layout.carriers().len().clamp(1, most);
+    let around = Spread { shards: carriers, rail: Rail::Ring };
+    if layout.hosts() <= 1 {
+        return alloc::vec![around];
+    }
+    let exchange = |shards| Spread { shards, rail: Rail::Exchange };
+    alloc::vec![exchange(1), exchange(carriers), around]
+}
+
+/// The bill of a call whose strands go from host to host by exchanges or around a ring, by these
+/// `algorithms`. Within a host it takes `steps` steps, and the busiest rank combines `combined`
+/// times the strands of a shard.
+pub(crate) fn bill(
+    algorithms: [&Algorithm; 2],
+    call: &Call,
+    layout: &Layout,
+    &Spread { shards, rail }: &Spread,
+    chunk: usize,
+    [steps, combined]: [usize; 2],
+) -> Bill {
+    let (hosts, (_, most)) = (layout.hosts(), layout.ranks_per_host());
+    let [strand, all] = lens(call.count, layout, shards);
+    let is_ring = rail == Rail::Ring;
+    let turns = if is_ring { hosts } else { 1 };
+    let of_rail = Call { count: strand, ..*call };
+    let algorithm = algorithms[usize::from(is_ring)];
+    let between = between(algorithm, &of_rail, layout, shards, chunk);
+    // Before an exchange of sums, a rank packs its inputs even if it is alone on its host.
+    if most == 1 && (is_ring || combined == 0) {
+        return between;
+    }
+    let whole = call.count * layout.size();
+    let within = Within {
+        steps,
+        messages: (most - 1).max(shards) * turns,
+        moved: ((most - 1) * all).max(whole),
+        average: whole,
+        combined: combined * all,
+    };
+    overlapped(&between, &within.bill(call, layout, between.switch_ps, chunk), turns)
 }

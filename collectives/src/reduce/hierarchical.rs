@@ -21,15 +21,14 @@
 use alloc::vec::Vec;
 
 use ringfold_topology::Layout;
-use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
+use ringfold_types::{Buffer, Call, Collective, Slice};
 
 use super::{binomial, linear, ring};
 use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
 use crate::chunk::{block, part};
 use crate::cost::bill::Bill;
-use crate::hosts::price::{Within, between, overlapped};
-use crate::hosts::rooted::{Rooted, depth, ways};
-use crate::hosts::{CARRIERS_MAX, Hierarchy, Rail, Spread, Team, is_ahead};
+use crate::hosts::rooted::{self, Rooted, depth, ways};
+use crate::hosts::{CARRIERS_MAX, Hierarchy, Spread, Team, is_ahead};
 use crate::schedule::{Builder, Form, Schedule, Source};
 use crate::wire::between_hosts;
 
@@ -65,23 +64,9 @@ fn stated_by(call: &Call, layout: &Layout, &Spread { shards, rail }: &Spread) ->
 
 fn bill(call: &Call, layout: &Layout, spread: &Spread, chunk: usize) -> Bill {
     let (_, most) = layout.ranks_per_host();
-    let Spread { shards, rail } = *spread;
-    let shard = call.count.div_ceil(shards);
-    let algorithm = if rail == Rail::Chain { &ring::ALGORITHM } else { &binomial::ALGORITHM };
-    let of_rail = Call { count: shard, root: Rank(0), ..*call };
-    let between = between(algorithm, &of_rail, layout, shards, chunk);
-    if most == 1 {
-        return between;
-    }
-    let pieces = shard.div_ceil(chunk).max(1);
-    let within = Within {
-        steps: usize::from(most > 1) + usize::from(shards > 1),
-        messages: (most - 1).max(shards) * pieces,
-        moved: ((most - 1) * shard).max(call.count),
-        average: call.count,
-        combined: most * shard,
-    };
-    overlapped(&between, &within.bill(call, layout, between.switch_ps, chunk), pieces)
+    let within = [usize::from(most > 1) + usize::from(spread.shards > 1), most];
+    let along = [&binomial::ALGORITHM, &ring::ALGORITHM];
+    rooted::bill(along, call, layout, spread, chunk, within)
 }
 
 /// The form in which the carriers at a place send sums up. A rank alone sends its bare input.

@@ -29,8 +29,7 @@ use super::{direct, halving, ring};
 use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
 use crate::chunk::{chunks, part};
 use crate::cost::bill::Bill;
-use crate::hosts::price::{Within, between, overlapped};
-use crate::hosts::strands::{Strands, block_of, common, cut, lens};
+use crate::hosts::strands::{self, Strands, block_of, common, cut, lens, ways};
 use crate::hosts::{CARRIERS_MAX, Hierarchy, Hosts, Rail, Spread, Team, is_ahead, runs_together};
 use crate::pattern::halves::{halvings, longest_chain};
 use crate::schedule::{Builder, Form, Schedule, Source};
@@ -48,7 +47,7 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
 };
 
 pub(crate) const HIERARCHY: Hierarchy = Hierarchy {
-    ways,
+    ways: |layout| ways(layout, CARRIERS_MAX),
     bill,
     stated: stated_by,
     schedule: schedule_by,
@@ -57,16 +56,6 @@ pub(crate) const HIERARCHY: Hierarchy = Hierarchy {
 
 /// Chunks of a run that go around together.
 const IN_FLIGHT: usize = 4;
-
-fn ways(layout: &Layout) -> Vec<Spread> {
-    let carriers = layout.carriers().len().clamp(1, CARRIERS_MAX);
-    let around = Spread { shards: carriers, rail: Rail::Ring };
-    if layout.hosts() <= 1 {
-        return alloc::vec![around];
-    }
-    let exchange = |shards| Spread { shards, rail: Rail::Exchange };
-    alloc::vec![exchange(1), exchange(carriers), around]
-}
 
 /// The cost of the busiest rank on the fullest host. It is an upper bound where hosts differ in
 /// size.
@@ -95,33 +84,17 @@ fn stated_by(call: &Call, layout: &Layout, &Spread { shards, rail }: &Spread) ->
     Stated { steps: steps + handed_back, sent: of_carrier.max(of_other) }
 }
 
+fn bill(call: &Call, layout: &Layout, spread: &Spread, chunk: usize) -> Bill {
+    let (_, most) = layout.ranks_per_host();
+    let within = [usize::from(most > 1) + usize::from(most > spread.shards), most];
+    let between = [&halving::ALGORITHM, &ring::ALGORITHM];
+    strands::bill(between, call, layout, spread, chunk, within)
+}
+
 /// Runs of a strand that a rank sends its carriers together.
 fn together(layout: &Layout, shards: usize) -> usize {
     let (_, most) = layout.ranks_per_host();
     runs_together(if is_ahead(shards) { 2 * most } else { most })
-}
-
-fn bill(call: &Call, layout: &Layout, spread: &Spread, chunk: usize) -> Bill {
-    let (hosts, (_, most)) = (layout.hosts(), layout.ranks_per_host());
-    let Spread { shards, rail } = *spread;
-    let [strand, all] = lens(call.count, layout, shards);
-    let (algorithm, turns) = match rail {
-        Rail::Ring => (&ring::ALGORITHM, hosts),
-        _ => (&halving::ALGORITHM, 1),
-    };
-    let between = between(algorithm, &Call { count: strand, ..*call }, layout, shards, chunk);
-    if most == 1 && rail == Rail::Ring {
-        return between;
-    }
-    let whole = call.count * layout.size();
-    let within = Within {
-        steps: usize::from(most > 1) + usize::from(most > shards),
-        messages: (most - 1).max(shards) * turns,
-        moved: ((most - 1) * all).max(whole),
-        average: whole,
-        combined: most * all,
-    };
-    overlapped(&between, &within.bill(call, layout, between.switch_ps, chunk), turns)
 }
 
 /// The form of the first elements that a carrier sends around: its bare input if it is alone on
