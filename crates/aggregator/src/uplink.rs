@@ -40,7 +40,7 @@ impl Uplink {
     ) -> Result<Self, OffloadError> {
         let members: u16 = shape.members.iter().sum();
         let (window, chunk_bytes_max) = (shape.window, shape.chunk_bytes_max);
-        let properties = Properties { window, chunk_bytes_max, fixed_order: true, exact: true };
+        let properties = Properties { window, chunk_bytes_max, exact: true };
         let last = shape.first + (members - 1);
         let child = Child { number: parent.child, key, members: shape.first..=last };
         let group = AggregatorGroup::connect(parent.at, child, properties, devices)?;

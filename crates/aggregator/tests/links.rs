@@ -11,9 +11,8 @@ use ringfold_aggregator::core::Shape;
 use ringfold_aggregator::server::{Config, Server};
 use ringfold_bootstrap::Secret;
 use ringfold_bootstrap::aggregators::{self, Ask, GroupStats, Stats, Terms};
-use ringfold_transport::offload::aggregator::{Aggregators, Tree};
+use ringfold_transport::offload::aggregator::{Aggregators, Leaf, Tree};
 use ringfold_transport::offload::links::Endpoints;
-use ringfold_transport::offload::ticket::{Grant, Leaf};
 use ringfold_transport::offload::{
     Chunk, Group, OffloadError, Provider as _, RdmaDevices, Reduction,
 };
@@ -54,7 +53,7 @@ impl Aggregator {
     }
 
     /// Asks for a group of all members.
-    fn grant(&self) -> Grant {
+    fn grant(&self) -> Leaf {
         let terms = Terms {
             job: "test".into(),
             key: KEY,
@@ -66,8 +65,7 @@ impl Aggregator {
         let (granted, tcp) =
             aggregators::ask(&self.at.to_string(), &self.site, ask, PATIENCE).unwrap();
         let at = Endpoints { tcp, rdma_port: granted.rdma_port };
-        let leaves = vec![Leaf { first: 0, children: MEMBERS, at }];
-        Grant { window: WINDOW, chunk_bytes_max: CHUNK, leaves }
+        Leaf { first: 0, children: MEMBERS, at }
     }
 
     fn stats(&self) -> Stats {
@@ -107,13 +105,13 @@ fn gone() -> RdmaDevices {
 
 /// Connects a member, and waits until its group is ready.
 fn connect(
-    grant: &Grant,
+    leaf: Leaf,
     member: u16,
     devices: Option<RdmaDevices>,
 ) -> Result<Box<dyn Group>, OffloadError> {
-    let tree = Tree { name: "tree".into(), key: KEY };
-    let mut provider = Aggregators::new(vec![tree], devices.map(Arc::new));
-    let mut group = provider.connect(0, member, &[grant.encode()])?;
+    let tree = Tree { name: "tree".into(), key: KEY, leaves: vec![leaf] };
+    let mut provider = Aggregators::new(vec![tree], (WINDOW, CHUNK), devices.map(Arc::new));
+    let mut group = provider.connect(0, member, &[])?;
     drive(&mut group, |group| group.is_ready())?;
     Ok(group)
 }
@@ -183,14 +181,14 @@ fn run(group: &mut Box<dyn Group>, member: u16) -> Result<(), OffloadError> {
 }
 
 /// Runs all members with these devices, and calls `meanwhile` while all are connected.
-fn all(grant: &Grant, devices: Option<&RdmaDevices>, meanwhile: impl FnOnce()) {
+fn all(leaf: Leaf, devices: Option<&RdmaDevices>, meanwhile: impl FnOnce()) {
     let (done, is_done) = mpsc::channel();
     let (leave, may_leave): (Vec<_>, Vec<_>) = (0..MEMBERS).map(|_| mpsc::channel()).unzip();
     thread::scope(|scope| {
         for (member, may_leave) in (0..).zip(may_leave) {
             let done = done.clone();
             scope.spawn(move || {
-                let mut group = connect(grant, member, devices.cloned()).unwrap();
+                let mut group = connect(leaf, member, devices.cloned()).unwrap();
                 run(&mut group, member).unwrap();
                 done.send(()).unwrap();
                 may_leave.recv_timeout(PATIENCE).unwrap();
@@ -206,7 +204,7 @@ fn all(grant: &Grant, devices: Option<&RdmaDevices>, meanwhile: impl FnOnce()) {
 #[test]
 fn links_carry_chunks_of_all_lengths_and_their_memory_returns() {
     let aggregator = Aggregator::start(None, 1 << 24);
-    all(&aggregator.grant(), None, || {
+    all(aggregator.grant(), None, || {
         aggregator.until(|group| group.linked == 0 && group.children.1 == 3);
     });
     aggregator.ends();
@@ -224,27 +222,27 @@ fn chunks_go_by_tcp_where_devices_are_gone_or_the_pool_lacks_room() {
     };
     for memory in [1 << 28, shape.bytes()] {
         let aggregator = Aggregator::start(Some(gone()), memory);
-        let grant = aggregator.grant();
-        assert_eq!(grant.leaves[0].at.rdma_port, 0);
+        let leaf = aggregator.grant();
+        assert_eq!(leaf.at.rdma_port, 0);
         assert_eq!(aggregator.stats().memory.1, shape.bytes() as u64);
         // A member does not open devices that its aggregator lacks.
-        all(&grant, Some(&gone()), || ());
+        all(leaf, Some(&gone()), || ());
     }
 }
 
 #[test]
 fn a_member_without_its_devices_is_told_so() {
     let aggregator = Aggregator::start(None, 1 << 24);
-    let mut grant = aggregator.grant();
-    grant.leaves[0].at.rdma_port = 1;
-    assert!(matches!(connect(&grant, 0, Some(gone())), Err(OffloadError::Io(_))));
+    let mut leaf = aggregator.grant();
+    leaf.at.rdma_port = 1;
+    assert!(matches!(connect(leaf, 0, Some(gone())), Err(OffloadError::Io(_))));
 }
 
 #[test]
 fn a_member_that_breaks_off_ends_the_group_for_all() {
     let aggregator = Aggregator::start(None, 1 << 24);
-    let grant = aggregator.grant();
-    let mut groups: Vec<_> = (0..MEMBERS).map(|at| connect(&grant, at, None).unwrap()).collect();
+    let leaf = aggregator.grant();
+    let mut groups: Vec<_> = (0..MEMBERS).map(|at| connect(leaf, at, None).unwrap()).collect();
     aggregator.until(|group| group.children.1 == 3);
     // The member keeps its end, as one that may be asked for results does.
     let mut given_up = groups.remove(1);
@@ -255,13 +253,13 @@ fn a_member_that_breaks_off_ends_the_group_for_all() {
         assert!(matches!(&error, OffloadError::Refused { reason } if is_told(reason)), "{error}");
     }
     aggregator.ends();
-    assert!(matches!(connect(&grant, 0, None), Err(OffloadError::Unreachable { .. })));
+    assert!(matches!(connect(leaf, 0, None), Err(OffloadError::Unreachable { .. })));
 }
 
 #[test]
 fn an_aggregator_that_ends_is_noticed() {
     let aggregator = Aggregator::start(None, 1 << 24);
-    let mut group = connect(&aggregator.grant(), 0, None).unwrap();
+    let mut group = connect(aggregator.grant(), 0, None).unwrap();
     drop(aggregator);
     assert!(matches!(run(&mut group, 0), Err(OffloadError::Closed)));
 }

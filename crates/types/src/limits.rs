@@ -372,9 +372,6 @@ pub const OFFLOAD_CHUNK_BYTES: usize = 128 * 1024;
 /// Bytes of one chunk of in-network reduction, at most.
 pub const OFFLOAD_CHUNK_BYTES_MAX: usize = 4 << 20;
 
-/// Bytes of the ticket by which the members of a group find its aggregators.
-pub const OFFLOAD_TICKET_BYTES_MAX: usize = 2_048;
-
 /// Bytes by which rank 0 tells the others of all trees of aggregators.
 pub const OFFLOAD_OFFER_BYTES_MAX: usize = 32 * 1024;
 
@@ -425,18 +422,17 @@ const _: () = assert!(OFFLOAD_WINDOW <= OFFLOAD_WINDOW_MAX);
 const _: () = assert!(OFFLOAD_WINDOW_MAX <= u8::MAX as usize, "a request has it in a byte");
 const _: () = assert!(OFFLOAD_CHUNK_BYTES <= OFFLOAD_CHUNK_BYTES_MAX);
 const _: () = assert!(OFFLOAD_CHUNK_BYTES.is_multiple_of(FRAGMENT_ALIGN));
-const _: () = assert!(8 + 24 * OFFLOAD_LEAVES_MAX <= OFFLOAD_TICKET_BYTES_MAX);
 const _: () = assert!(AGGREGATOR_CHILDREN_MAX <= u64::BITS as usize, "a mask of children");
 const _: () = assert!(
     OFFLOAD_LEAVES_MAX * AGGREGATOR_CHILDREN_MAX <= u16::MAX as usize,
     "members are numbered by 16 bits"
 );
 const _: () = assert!(
-    CHANNELS_MAX as usize * (OFFLOAD_TICKET_BYTES_MAX + 512)
+    CHANNELS_MAX as usize * (32 * OFFLOAD_LEAVES_MAX + 512)
         + 2 * AGGREGATOR_LEVELS_MAX * 2 * OFFLOAD_LEAVES_MAX
         + 8 * 1024
         <= OFFLOAD_OFFER_BYTES_MAX,
-    "tickets, names, the shape and the reasons"
+    "leaves, names, the shape and the reasons"
 );
 const _: () = assert!(EVIDENCE_BYTES_MAX <= OFFLOAD_OFFER_BYTES_MAX, "ranks exchange both alike");
 const _: () = assert!(OFFLOAD_SILENCE_MS >= 4 * OFFLOAD_BEAT_MS);

@@ -5,7 +5,7 @@
 //! `Group::result` is test, and dropping a group closes it. Registration stays inside the
 //! providers, because memory that a device reads on its own cannot be lent in safe Rust. The
 //! contract adds reduce and barrier, a descriptor to park on, the form of the elements, and whether
-//! the order of sums is fixed and the sums are exact.
+//! the sums are exact.
 //!
 //! A *group* has numbered members. Each hands over the same chunks in the same order, and gets
 //! their results in that order. A member is at most `Properties::window` chunks ahead of the oldest
@@ -97,8 +97,6 @@ pub struct Properties {
     pub chunk_bytes_max: usize,
     /// Chunks that a member may be ahead of the oldest result that it has not taken (W).
     pub window: usize,
-    /// Whether the sums of a chunk have the same order in every run.
-    pub fixed_order: bool,
     /// Whether a sum has the bits of the fallback: members in order, short floats summed in `f32`
     /// and rounded once per level. Only then may a call change between both in its middle.
     pub exact: bool,
@@ -125,9 +123,8 @@ pub trait Provider: Send + Sync + Debug {
     /// Whether groups of `device` perform `reduction`.
     fn supports(&self, device: usize, reduction: &Reduction) -> bool;
 
-    /// Prepares a group on `device`. Returns this member's ticket, which is at most
-    /// `limits::OFFLOAD_TICKET_BYTES_MAX` bytes long and may be empty. The caller gives all members
-    /// the tickets of all.
+    /// Prepares a group on `device`. Returns this member's ticket, which may be empty. The caller
+    /// gives all members the tickets of all.
     ///
     /// # Errors
     /// The device has no room for another group. One active tree per switch is normal for hardware,
@@ -151,9 +148,6 @@ pub trait Provider: Send + Sync + Debug {
 /// the group, or an error, fails every later call; results that have arrived stay. Dropping it
 /// leaves the group.
 pub trait Group: Send + Debug {
-    /// Returns the abilities of this group.
-    fn properties(&self) -> Properties;
-
     /// Whether the group is connected.
     fn is_ready(&self) -> bool;
 

@@ -16,7 +16,7 @@ use super::contract::Reduction;
 /// Bytes of a header.
 pub const HEADER_BYTES: usize = 24;
 
-/// The version of the protocol. It covers headers, tickets and the meaning of messages.
+/// The version of the protocol. It covers headers and the meaning of messages.
 pub const VERSION: u8 = 3;
 
 /// The bit of the data type's byte that marks accumulators.

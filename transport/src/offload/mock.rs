@@ -190,10 +190,6 @@ struct MockGroup {
 }
 
 impl Group for MockGroup {
-    fn properties(&self) -> Properties {
-        self.properties
-    }
-
     fn is_ready(&self) -> bool {
         true
     }
@@ -365,6 +361,7 @@ mod tests {
 
     use super::*;
 
+    const PROPERTIES: Properties = Properties { chunk_bytes_max: 8, window: 2, exact: true };
     const REDUCTION: Reduction = Reduction {
         collective: Collective::Reduce,
         data_type: DataType::U8,
@@ -381,9 +378,7 @@ mod tests {
 
     fn members() -> (Network, Vec<Box<dyn Group>>) {
         let network = Network::new(3, sum).unwrap();
-        let properties =
-            Properties { chunk_bytes_max: 8, window: 2, fixed_order: true, exact: true };
-        let connect = |member| network.provider(properties).connect(0, member, &[]).unwrap();
+        let connect = |member| network.provider(PROPERTIES).connect(0, member, &[]).unwrap();
         let members = (0..3).map(connect).collect();
         (network, members)
     }
@@ -422,8 +417,7 @@ mod tests {
         assert_eq!(members[1].result().unwrap().bytes, [3]);
         assert!(matches!(members[1].poll(), Err(OffloadError::Closed)));
         network.refuse("one active tree");
-        let properties = members[0].properties();
-        let refused = network.provider(properties).listen(0);
+        let refused = network.provider(PROPERTIES).listen(0);
         assert!(matches!(refused, Err(OffloadError::Refused { reason }) if reason.contains("one")));
     }
 }

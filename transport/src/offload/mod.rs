@@ -7,7 +7,6 @@
 //! * `header`: the 24 bytes before each message between a member and an aggregator;
 //! * `messages`: the messages of one link;
 //! * `slots`: the results that a member keeps, in two generations;
-//! * `ticket`: the data with which the other members find the aggregator of member 0's grant;
 //! * `aggregator`: the provider whose groups are links to aggregators;
 //! * `links`: the links of a group, over TCP or over the RDMA of `devices`;
 //! * `mock`: a provider within one process, for tests.
@@ -15,7 +14,7 @@
 //! Each tree of aggregators is a device of its own, and a call's chunks are striped over the groups
 //! of all devices. `ringfold_bootstrap::aggregators` finds the trees. `Trees::place` gives them in
 //! the order of the devices, where device g belongs to rail g modulo the number of rails. `grant`
-//! asks for the groups of one tree, and its answer has the leaves of the ticket.
+//! asks for the groups of one tree, and its answer has the tree's leaves.
 //!
 //! The terms are those of SHARP and SwitchML: an *aggregator* combines the chunks of its *children*
 //! (streaming aggregation), and a slot alternates between two generations.
@@ -28,7 +27,6 @@ pub mod links;
 pub mod messages;
 pub mod mock;
 mod slots;
-pub mod ticket;
 
 pub use contract::{Awaited, Chunk, Device, Group, Outcome, Properties, Provider, Reduction};
 pub use devices::RdmaDevices;

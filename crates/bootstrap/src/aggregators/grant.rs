@@ -10,9 +10,10 @@ use super::place::Placement;
 use super::trees::{Trees, is_address};
 use crate::secret::Secret;
 use ringfold_types::limits::AGGREGATOR_LEVELS_MAX;
+use serde::{Deserialize, Serialize};
 
 /// The group of an aggregator that has members as children.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeafGrant {
     /// The first member; the others follow without gaps.
     pub first: u16,

@@ -45,21 +45,18 @@ fn sum(node: &Node, reduction: &Reduction, count: usize, ranks: usize, is_top: b
 }
 
 /// Asks for the groups of a placement.
-fn ticket(aggregator: &Aggregator, tree: &Placement, ranks: u32) -> Grant {
+fn granted(aggregator: &Aggregator, tree: &Placement, ranks: u32) -> Vec<Leaf> {
     let terms = terms("levels", ranks);
     let leaf = |leaf: LeafGrant| {
         let LeafGrant { first, children, at, rdma_port } = leaf;
         Leaf { first, children, at: Endpoints { tcp: at, rdma_port } }
     };
     let TreeGrant { leaves, .. } = grant(tree, &terms, &aggregator.site, PATIENCE).unwrap();
-    let leaves = leaves.into_iter().map(leaf).collect();
-    Grant { window: WINDOW, chunk_bytes_max: CHUNK, leaves }
+    leaves.into_iter().map(leaf).collect()
 }
 
-fn connect(grant: &Grant, members: usize) -> Vec<Box<dyn Group>> {
-    let tickets = [grant.encode()];
-    let provider = || Aggregators::new(vec![Tree { name: "tree".into(), key: KEY }], None);
-    let connect = |at: u16| provider().connect(0, at, &tickets).unwrap();
+fn connect(leaves: &[Leaf], members: usize) -> Vec<Box<dyn Group>> {
+    let connect = |at: u16| provider(leaves, KEY).connect(0, at, &[]).unwrap();
     (0..u16::try_from(members).unwrap()).map(connect).collect()
 }
 
@@ -116,7 +113,7 @@ fn two_levels_give_the_bits_of_the_tree_and_a_group_ends_on_both() {
     let placed = trees.place(&["a"; 5]);
     assert_eq!((placed.trees.len(), placed.left_out.len()), (1, 0));
     let tree = &placed.trees[0];
-    let grant = ticket(&root, tree, 5);
+    let grant = granted(&root, tree, 5);
     let mut groups = connect(&grant, 5);
     check(&mut groups, tree);
     let stats = aggregators::stats(&first.at, &root.site, PATIENCE).unwrap();
@@ -145,7 +142,7 @@ fn a_root_that_dies_or_stops_fails_all_members_below() {
     for (name, signal) in [("levels-kill", Signal::KILL), ("levels-stop", Signal::STOP)] {
         let ([root, _first, _second], trees) = two_levels(name);
         let placed = trees.place(&["a"; 4]);
-        let grant = ticket(&root, &placed.trees[0], 4);
+        let grant = granted(&root, &placed.trees[0], 4);
         let mut groups = connect(&grant, 4);
         check(&mut groups, &placed.trees[0]);
         root.signal(signal);
@@ -172,7 +169,7 @@ fn one_aggregator_serves_more_members_than_it_has_children_by_levels() {
     let placed = trees.place(&["a"; 67]);
     let tree = &placed.trees[0];
     assert_eq!(tree.groups.len(), 3);
-    let grant = ticket(&aggregator, tree, 67);
+    let grant = granted(&aggregator, tree, 67);
     let mut groups = connect(&grant, 67);
     let shape = tree.fold(&Node::Member, &Node::Aggregator);
     let (reduction, count) = calls()[4];

@@ -15,9 +15,8 @@ use std::time::{Duration, Instant};
 use ringfold_bootstrap::Secret;
 use ringfold_bootstrap::aggregators::{self, Ask, AskError, Granted, Terms};
 use ringfold_reduce::{Form, Kernel, Operand};
-use ringfold_transport::offload::aggregator::{Aggregators, Tree};
+use ringfold_transport::offload::aggregator::{Aggregators, Leaf, Tree};
 use ringfold_transport::offload::links::Endpoints;
-use ringfold_transport::offload::ticket::{Grant, Leaf};
 use ringfold_transport::offload::{Chunk, Group, OffloadError, Provider as _, Reduction};
 use ringfold_types::{Collective, DataType, ReduceOp, Wire, limits};
 use rustix::process::{Pid, Signal, kill_process};
@@ -57,12 +56,10 @@ impl Aggregator {
         aggregators::ask(&self.at, &self.site, ask, PATIENCE)
     }
 
-    /// Asks for a group, and returns member 0's grant.
-    fn grant(&self) -> Grant {
+    /// Asks for a group, and returns where its members connect.
+    fn grant(&self) -> Vec<Leaf> {
         let (_, tcp) = self.ask(request()).unwrap();
-        let at = Endpoints { tcp, rdma_port: 0 };
-        let leaves = vec![Leaf { first: 0, children: MEMBERS, at }];
-        Grant { window: WINDOW, chunk_bytes_max: CHUNK, leaves }
+        vec![Leaf { first: 0, children: MEMBERS, at: Endpoints { tcp, rdma_port: 0 } }]
     }
 
     /// Sends a signal. A process that is to stop has stopped on return.
@@ -102,10 +99,14 @@ fn terms(job: &str, ranks: u32) -> Terms {
     Terms { job: job.into(), key: KEY, ranks, window, chunk_bytes: u32::try_from(CHUNK).unwrap() }
 }
 
+fn provider(leaves: &[Leaf], key: [u8; 32]) -> Aggregators {
+    let tree = Tree { name: "tree".into(), key, leaves: leaves.to_vec() };
+    Aggregators::new(vec![tree], (WINDOW, CHUNK), None)
+}
+
 /// Connects a member with a key, and waits until its group is ready.
-fn member(grant: &Grant, member: u16, key: [u8; 32]) -> Result<Box<dyn Group>, OffloadError> {
-    let tree = Tree { name: "tree".into(), key };
-    let mut group = Aggregators::new(vec![tree], None).connect(0, member, &[grant.encode()])?;
+fn member(leaves: &[Leaf], member: u16, key: [u8; 32]) -> Result<Box<dyn Group>, OffloadError> {
+    let mut group = provider(leaves, key).connect(0, member, &[])?;
     drive(&mut group, |group| group.is_ready())?;
     Ok(group)
 }
@@ -225,7 +226,7 @@ fn a_wrong_secret_and_a_wrong_key_are_refused_and_the_group_goes_on() {
     let grant = aggregator.grant();
     assert!(matches!(member(&grant, 0, [6; 32]), Err(OffloadError::Unproven)));
     // Mute connections and arbitrary bytes take nothing from the members.
-    let at = grant.leaves[0].at.tcp;
+    let at = grant[0].at.tcp;
     let mute: Vec<_> = (0..20).map(|_| TcpStream::connect(at).unwrap()).collect();
     let mut strange = TcpStream::connect(at).unwrap();
     strange.write_all(&[0x5a; 200]).unwrap();

@@ -15,8 +15,7 @@ const KEY: [u8; 32] = [7; 32];
 const BEAT: Duration = Duration::from_millis(limits::OFFLOAD_BEAT_MS);
 
 /// The abilities of the software server.
-const EXACT: Properties =
-    Properties { chunk_bytes_max: 1 << 16, window: 8, fixed_order: true, exact: true };
+const EXACT: Properties = Properties { chunk_bytes_max: 1 << 16, window: 8, exact: true };
 
 /// The actions of an aggregator for one member, after the first chunk of that has arrived.
 type Script = fn(&mut End, Header);
@@ -83,10 +82,6 @@ struct Counted {
 }
 
 impl Group for Counted {
-    fn properties(&self) -> Properties {
-        self.group.properties()
-    }
-
     fn is_ready(&self) -> bool {
         self.group.is_ready()
     }

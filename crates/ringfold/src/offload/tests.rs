@@ -28,8 +28,7 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 /// Values of one are this much in fixed point.
 const ONE: f32 = 16.0;
 
-const PROPERTIES: Properties =
-    Properties { chunk_bytes_max: 1 << 16, window: 1, fixed_order: false, exact: false };
+const PROPERTIES: Properties = Properties { chunk_bytes_max: 1 << 16, window: 1, exact: false };
 
 fn supports(reduction: &Reduction) -> bool {
     reduction.collective == Collective::AllReduce

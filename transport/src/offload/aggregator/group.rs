@@ -255,10 +255,6 @@ impl AggregatorGroup {
 }
 
 impl Group for AggregatorGroup {
-    fn properties(&self) -> Properties {
-        self.properties
-    }
-
     fn is_ready(&self) -> bool {
         matches!(self.state, State::Open)
     }

@@ -1,19 +1,19 @@
 //! The provider whose groups are links to ringfold's aggregators.
 //!
-//! Member 0 asks the aggregators' control port for the group, and its ticket tells the others where
-//! they connect. Each member has one link, to the aggregator whose child it is. A chunk leaves at
+//! Member 0 asks the aggregators' control port for the group, and tells the others where they
+//! connect. Each member has one link, to the aggregator whose child it is. A chunk leaves at
 //! once as far as its link takes it; the group keeps a copy of the rest.
 
 mod group;
 
 use std::sync::Arc;
 
-use ringfold_types::{Collective, limits};
+use ringfold_types::Collective;
 
 use super::contract::{Device, Group, Properties, Provider, Reduction};
 use super::devices::RdmaDevices;
 use super::error::OffloadError;
-use super::ticket::Grant;
+use super::links::Endpoints;
 pub use group::{AggregatorGroup, Child};
 
 /// A tree of aggregators.
@@ -22,6 +22,28 @@ pub struct Tree {
     pub name: String,
     /// The group's key in this tree, which derives from the job's secret.
     pub key: [u8; 32],
+    /// The aggregators that have members as children, in the order of those members.
+    pub leaves: Vec<Leaf>,
+}
+
+/// An aggregator with members as children.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Leaf {
+    /// The first member; the others follow without gaps.
+    pub first: u16,
+    /// The number of these members.
+    pub children: u16,
+    /// The endpoints of the group there.
+    pub at: Endpoints,
+}
+
+impl Tree {
+    /// The aggregator of a member, and the number of its child there.
+    fn place(&self, member: u16) -> Option<(Endpoints, u8)> {
+        let leaf = self.leaves.iter().rev().find(|leaf| leaf.first <= member)?;
+        let child = member - leaf.first;
+        (child < leaf.children).then_some((leaf.at, u8::try_from(child).ok()?))
+    }
 }
 
 /// The aggregators that a job may use, one device for each tree.
@@ -32,19 +54,20 @@ pub struct Aggregators {
 }
 
 impl Aggregators {
-    /// Makes the provider of these trees, which are the same at all members. This member's chunks
-    /// go by RDMA if it has devices and its aggregator has some too.
+    /// Makes the provider of these trees, which are the same at all members, as are the window and
+    /// the bytes of a chunk. This member's chunks go by RDMA if it has devices and its aggregator
+    /// has some too.
     #[must_use]
-    pub fn new(trees: Vec<Tree>, rdma: Option<Arc<RdmaDevices>>) -> Self {
-        let properties = properties(limits::OFFLOAD_WINDOW, limits::OFFLOAD_CHUNK_BYTES);
+    pub fn new(
+        trees: Vec<Tree>,
+        (window, chunk_bytes_max): (usize, usize),
+        rdma: Option<Arc<RdmaDevices>>,
+    ) -> Self {
+        // Children in order, by the same kernels as ringfold's own steps.
+        let properties = Properties { chunk_bytes_max, window, exact: true };
         let device = |tree: &Tree| Device { name: tree.name.clone(), properties };
         Self { devices: trees.iter().map(device).collect(), trees, rdma }
     }
-}
-
-/// The abilities of aggregators: children in order, by the same kernels as ringfold's own steps.
-const fn properties(window: usize, chunk_bytes_max: usize) -> Properties {
-    Properties { chunk_bytes_max, window, fixed_order: true, exact: true }
 }
 
 impl Provider for Aggregators {
@@ -61,7 +84,7 @@ impl Provider for Aggregators {
         device < self.devices.len() && collectives.contains(&reduction.collective)
     }
 
-    /// Returns nothing: the aggregators' control port gives member 0 its ticket.
+    /// Returns nothing: the trees say where each member connects.
     fn listen(&mut self, _device: usize) -> Result<Vec<u8>, OffloadError> {
         Ok(Vec::new())
     }
@@ -70,20 +93,17 @@ impl Provider for Aggregators {
         &mut self,
         device: usize,
         member: u16,
-        tickets: &[Vec<u8>],
+        _tickets: &[Vec<u8>],
     ) -> Result<Box<dyn Group>, OffloadError> {
-        let tree = self.trees.get(device).ok_or(NO_DEVICE)?;
-        let grant = Grant::decode(tickets.first().map_or(&[], Vec::as_slice))?;
-        let nowhere = OffloadError::Protocol("a ticket without a place for this member");
-        let (leaf, child) = grant.place(member).ok_or(nowhere)?;
-        let child = Child { number: child, key: tree.key, members: member..=member };
-        let properties = properties(grant.window, grant.chunk_bytes_max);
-        let group = AggregatorGroup::connect(leaf.at, child, properties, self.rdma.as_deref())?;
-        Ok(Box::new(group))
+        let wrong = OffloadError::Protocol("no such device, or no place for this member");
+        let tree = self.trees.get(device);
+        let placed = tree.and_then(|tree| Some((tree, tree.place(member)?)));
+        let (tree, (at, number)) = placed.ok_or(wrong)?;
+        let child = Child { number, key: tree.key, members: member..=member };
+        let properties = self.devices[device].properties;
+        Ok(Box::new(AggregatorGroup::connect(at, child, properties, self.rdma.as_deref())?))
     }
 }
-
-const NO_DEVICE: OffloadError = OffloadError::Protocol("no such device");
 
 impl std::fmt::Debug for Aggregators {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

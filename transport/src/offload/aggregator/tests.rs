@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use ringfold_types::{DataType, ReduceOp, Wire};
+use ringfold_types::{DataType, ReduceOp, Wire, limits};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::*;
@@ -13,7 +13,6 @@ use crate::offload::contract::{Awaited, Chunk};
 use crate::offload::header::{Header, Kind, VERSION};
 use crate::offload::links::Endpoints;
 use crate::offload::mock::End;
-use crate::offload::ticket::Leaf;
 
 const KEY: [u8; 32] = [7; 32];
 const REDUCTION: Reduction = Reduction {
@@ -55,9 +54,8 @@ fn with(
 /// Connects member 1 of two.
 fn connect(at: Endpoints, key: [u8; 32]) -> Result<Box<dyn Group>, OffloadError> {
     let leaves = vec![Leaf { first: 0, children: 2, at }];
-    let grant = Grant { window: 2, chunk_bytes_max: 1 << 20, leaves };
-    let tree = Tree { name: "tree".into(), key };
-    Aggregators::new(vec![tree], None).connect(0, 1, &[grant.encode(), Vec::new()])
+    let tree = Tree { name: "tree".into(), key, leaves };
+    Aggregators::new(vec![tree], (2, 1 << 20), None).connect(0, 1, &[])
 }
 
 /// Polls, and parks while nothing moves, until `done` or an error.

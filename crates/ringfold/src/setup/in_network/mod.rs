@@ -13,9 +13,8 @@ use ringfold_bootstrap::Secret;
 use ringfold_bootstrap::aggregators::{LeafGrant, Placement, Terms, TreeGrant, Trees, grant};
 use ringfold_collectives::in_network_members;
 use ringfold_topology::{Aggregation, AggregationTree, Layout};
-use ringfold_transport::offload::aggregator::{Aggregators, Tree};
+use ringfold_transport::offload::aggregator::{Aggregators, Leaf, Tree};
 use ringfold_transport::offload::links::Endpoints;
-use ringfold_transport::offload::ticket::{Grant, Leaf};
 use ringfold_transport::offload::{Group, Provider as _, RdmaDevices};
 use ringfold_types::limits::{
     CHANNELS_MAX, HANDSHAKE_MS, OFFLOAD_CHUNK_BYTES, OFFLOAD_OFFER_BYTES_MAX,
@@ -56,30 +55,40 @@ pub(super) fn join(
     let host = &host[..host.floor_char_boundary(HOST_BYTES_MAX)];
     let hosts = members.exchange(host.as_bytes(), HOST_BYTES_MAX)?;
     let own = match rank {
-        Rank(0) => encode(&offer(config, setting, (job, &keys), &layout, &hosts)),
+        Rank(0) => encode(offer(config, setting, (job, &keys), &layout, &hosts)),
         _ => Vec::new(),
     };
     let all = members.exchange(&own, OFFLOAD_OFFER_BYTES_MAX)?;
-    let Offer { tree: shape, byte_ps, groups, refused } = decode(&all[0], layout.hosts())
-        .ok_or(InitError::Grants)?
-        .map_err(|reason| InitError::Aggregators { reason })?;
-    refuse(is_required, rank, &refused)?;
-    if groups.is_empty() {
+    let offer = decode(&all[0]).ok_or(InitError::Grants)?;
+    let offer = offer.map_err(|reason| InitError::Aggregators { reason })?;
+    refuse(is_required, rank, &offer.refused)?;
+    if offer.groups.is_empty() {
         return Ok((layout, None));
     }
-    let (names, tickets): (Vec<String>, Vec<Vec<u8>>) = groups.into_iter().unzip();
-    let tree = |name: String| Tree { key: key(&keys, &name), name };
-    let mut provider = Aggregators::new(names.into_iter().map(tree).collect(), devices);
+    let shape = offer.tree(layout.hosts()).ok_or(InitError::Grants)?;
+    let leaf = |LeafGrant { first, children, at, rdma_port }| Leaf {
+        first,
+        children,
+        at: Endpoints { tcp: at, rdma_port },
+    };
+    let tree = |(name, leaves): (String, Vec<_>)| Tree {
+        key: key(&keys, &name),
+        name,
+        leaves: leaves.into_iter().map(leaf).collect(),
+    };
+    let trees = offer.groups.into_iter().map(tree).collect();
+    let mut provider = Aggregators::new(trees, (OFFLOAD_WINDOW, OFFLOAD_CHUNK_BYTES), devices);
     let aggregation = Aggregation {
         tree: shape,
-        groups: tickets.len(),
+        groups: provider.devices().len(),
         window: OFFLOAD_WINDOW,
         chunk_bytes: OFFLOAD_CHUNK_BYTES,
-        byte_ps,
+        byte_ps: offer.byte_ps,
+        is_automatic: provider.devices().iter().all(|device| device.properties.exact),
         ..Aggregation::star(layout.hosts())
     };
     let with = layout.clone().with_aggregation(Some(aggregation));
-    let connected = connect(&mut provider, rank, &in_network_members(&with), &tickets);
+    let connected = connect(&mut provider, rank, &in_network_members(&with));
     let own = connected.as_ref().err().map_or("", String::as_str);
     let own = &own[..own.floor_char_boundary(OFFLOAD_REASON_BYTES_MAX)];
     let all = members.exchange(own.as_bytes(), OFFLOAD_REASON_BYTES_MAX)?;
@@ -142,17 +151,11 @@ fn offer(
     hosts: &[Vec<u8>],
 ) -> Answer {
     let trees = Trees::of_setting(setting).map_err(|error| Chain(&error).to_string())?;
-    let mut offer = Offer {
-        tree: AggregationTree::star(layout.hosts()),
-        byte_ps: 0,
-        groups: Vec::new(),
-        refused: String::new(),
-    };
     let home = config.environment.get("HOME").filter(|home| !home.is_empty());
     let file = config.site_secret_file.as_deref().map(Path::new);
     let secret = match Secret::site(file, home.map(Path::new)) {
         Ok(secret) => secret,
-        Err(error) => return Ok(Offer { refused: Chain(&error).to_string(), ..offer }),
+        Err(error) => return Ok(Offer::none(Chain(&error).to_string())),
     };
     let (trees, failed) = trees.with_parents(&secret, ASK);
     let mut refused: Vec<String> = failed.iter().map(|error| Chain(error).to_string()).collect();
@@ -174,14 +177,14 @@ fn offer(
     };
     let answers = ask_all(&trees, terms, &secret);
     let granted = keep_whole_rows(trees, answers, &mut refused);
+    let mut offer = Offer::none(refused.join("; "));
     if let Some((tree, _)) = granted.first() {
-        offer.tree = tree.fold(&AggregationTree::Member, &AggregationTree::Node);
+        offer.set_tree(&tree.fold(&AggregationTree::Member, &AggregationTree::Node));
     }
     let of_host = layout.prices().link(layout.links_between()).byte_ps;
     offer.byte_ps = busiest(&granted, of_host);
-    let group = |(tree, grant): &(Placement, TreeGrant)| (tree.name.clone(), ticket(grant));
-    offer.groups = granted.iter().map(group).collect();
-    offer.refused = refused.join("; ");
+    let group = |(tree, grant): (Placement, TreeGrant)| (tree.name, grant.leaves);
+    offer.groups = granted.into_iter().map(group).collect();
     Ok(offer)
 }
 
@@ -198,20 +201,6 @@ fn ask_all(
         let text = |answer: Result<_, _>| answer.map_err(|error| Chain(&error).to_string());
         asked.into_iter().map(|thread| thread.join().map_or_else(died, text)).collect()
     })
-}
-
-/// The ticket by which members find the aggregators that have granted a group.
-fn ticket(granted: &TreeGrant) -> Vec<u8> {
-    let leaf = |leaf: &LeafGrant| {
-        let LeafGrant { first, children, at, rdma_port } = *leaf;
-        Leaf { first, children, at: Endpoints { tcp: at, rdma_port } }
-    };
-    let grant = Grant {
-        window: OFFLOAD_WINDOW,
-        chunk_bytes_max: OFFLOAD_CHUNK_BYTES,
-        leaves: granted.leaves.iter().map(leaf).collect(),
-    };
-    grant.encode()
 }
 
 /// The trees that have granted groups. Trees alternate between rails, so those of the other rails
@@ -256,17 +245,15 @@ fn connect(
     provider: &mut Aggregators,
     rank: Rank,
     groups: &[Vec<Rank>],
-    tickets: &[Vec<u8>],
 ) -> Result<Vec<Option<Box<dyn Group>>>, String> {
     let mut ends = Vec::with_capacity(groups.len());
-    for (group, (members, ticket)) in groups.iter().zip(tickets).enumerate() {
+    for (group, members) in groups.iter().enumerate() {
         let member = members.iter().position(|member| *member == rank);
         let Some(member) = member.and_then(|member| u16::try_from(member).ok()) else {
             ends.push(None);
             continue;
         };
-        let connected =
-            provider.connect(group, member, std::slice::from_ref(ticket)).and_then(ready);
+        let connected = provider.connect(group, member, &[]).and_then(ready);
         let name = &provider.devices()[group].name;
         ends.push(Some(connected.map_err(|error| format!("{name}: {error}"))?));
     }

@@ -1,16 +1,9 @@
-//! The trees of aggregators that rank 0 has found, as it tells the other ranks. Bytes are
-//! little-endian.
-//!
-//! ```text
-//! 0 whether there is an offer. Without one, the reason follows, as text
-//! 1 time of a byte (u64)   9 reasons, name and ticket of each group, the shape
-//! ```
-//!
-//! Texts, tickets and the shape begin with their length (u16). The shape has 16 bits for each
-//! aggregator, parents first: the number of its children, with the highest bit if they are members.
+//! The trees of aggregators that rank 0 has found, as it tells the other ranks.
 
+use ringfold_bootstrap::aggregators::LeafGrant;
 use ringfold_topology::AggregationTree;
-use ringfold_types::limits::{AGGREGATOR_LEVELS_MAX, CHANNELS_MAX, OFFLOAD_TICKET_BYTES_MAX};
+use ringfold_types::limits::{AGGREGATOR_LEVELS_MAX, CHANNELS_MAX, OFFLOAD_LEAVES_MAX};
+use serde::{Deserialize, Serialize};
 
 /// Bytes of a name, and of all reasons together.
 const NAME_BYTES_MAX: usize = 300;
@@ -23,14 +16,15 @@ const OF_MEMBERS: u16 = 1 << 15;
 const LEVELS_MAX: usize = 2 * AGGREGATOR_LEVELS_MAX;
 
 /// The trees that a communicator can use.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Offer {
-    /// The shape of all trees. Its members are in order.
-    pub(super) tree: AggregationTree,
+    /// The shape of all trees: for each aggregator, parents first, the number of its children, with
+    /// `OF_MEMBERS` if they are members.
+    shape: Vec<u16>,
     /// `Aggregation::byte_ps`.
     pub(super) byte_ps: u64,
-    /// The name and the ticket of each tree.
-    pub(super) groups: Vec<(String, Vec<u8>)>,
+    /// The name and the leaves of each tree.
+    pub(super) groups: Vec<(String, Vec<LeafGrant>)>,
     /// The reasons why the other aggregators are of no use.
     pub(super) refused: String,
 }
@@ -38,62 +32,44 @@ pub(super) struct Offer {
 /// The offer of rank 0, or the reason why the setting names no aggregators.
 pub(super) type Answer = Result<Offer, String>;
 
-pub(super) fn encode(answer: &Answer) -> Vec<u8> {
-    let offer = match answer {
-        Ok(offer) => offer,
-        Err(reason) => return [&[0], cut(reason, REASONS_BYTES_MAX).as_bytes()].concat(),
-    };
-    let mut bytes = vec![1];
-    bytes.extend(offer.byte_ps.to_le_bytes());
-    let mut push = |text: &[u8]| {
-        bytes.extend(u16::try_from(text.len()).unwrap_or(u16::MAX).to_le_bytes());
-        bytes.extend(text);
-    };
-    push(cut(&offer.refused, REASONS_BYTES_MAX).as_bytes());
-    for (name, ticket) in &offer.groups {
-        push(cut(name, NAME_BYTES_MAX).as_bytes());
-        push(ticket);
+impl Offer {
+    /// An offer without groups.
+    pub(super) const fn none(refused: String) -> Self {
+        Self { shape: Vec::new(), byte_ps: 0, groups: Vec::new(), refused }
     }
-    let mut counts = Vec::new();
-    shape(&offer.tree, &mut counts);
-    push(&counts.into_iter().flat_map(u16::to_le_bytes).collect::<Vec<u8>>());
-    bytes
+
+    /// Sets the shape of all trees, whose members are in order.
+    pub(super) fn set_tree(&mut self, tree: &AggregationTree) {
+        shape(tree, &mut self.shape);
+    }
+
+    /// The shape of all trees, for a communicator with this many members.
+    pub(super) fn tree(&self, members: usize) -> Option<AggregationTree> {
+        let (mut counts, mut next) = (self.shape.iter().copied(), 0);
+        let tree = tree(&mut counts, &mut next, (members, LEVELS_MAX))?;
+        (counts.next().is_none() && next == members).then_some(tree)
+    }
 }
 
-/// Decodes the bytes of rank 0 for a communicator with this many members.
-pub(super) fn decode(bytes: &[u8], members: usize) -> Option<Answer> {
-    let (is_offer, rest) = bytes.split_first()?;
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    if *is_offer == 0 {
-        return Some(Err(text(rest)));
-    }
-    let (byte_ps, mut rest) = rest.split_first_chunk::<8>()?;
-    let mut fields = Vec::new();
-    while let Some((length, after)) = rest.split_first_chunk::<2>() {
-        let (field, after) = after.split_at_checked(u16::from_le_bytes(*length).into())?;
-        fields.push(field);
-        rest = after;
-    }
-    let [refused, groups @ .., counts] = &fields[..] else { return None };
-    let (groups, []) = groups.as_chunks::<2>() else { return None };
-    let is_sound = |group: &[&[u8]; 2]| group[1].len() <= OFFLOAD_TICKET_BYTES_MAX;
-    let (counts, []) = counts.as_chunks::<2>() else { return None };
-    let mut counts = counts.iter().map(|count| u16::from_le_bytes(*count));
-    let mut next = 0;
-    let tree = tree(&mut counts, &mut next, (members, LEVELS_MAX))?;
-    let is_whole = rest.is_empty() && counts.next().is_none() && next == members;
-    let offer = Offer {
-        tree,
-        byte_ps: u64::from_le_bytes(*byte_ps),
-        groups: groups.iter().map(|[name, ticket]| (text(name), ticket.to_vec())).collect(),
-        refused: text(refused),
+pub(super) fn encode(answer: Answer) -> Vec<u8> {
+    let cut = |text: String, bytes| text[..text.floor_char_boundary(bytes)].to_owned();
+    let short = |offer: Offer| Offer {
+        refused: cut(offer.refused, REASONS_BYTES_MAX),
+        groups: offer.groups.into_iter().map(|(it, at)| (cut(it, NAME_BYTES_MAX), at)).collect(),
+        ..offer
     };
-    (is_whole && groups.len() <= CHANNELS_MAX.into() && groups.iter().all(is_sound))
-        .then_some(Ok(offer))
+    let answer: Answer = answer.map(short).map_err(|reason| cut(reason, REASONS_BYTES_MAX));
+    postcard::to_stdvec(&answer).unwrap_or_default()
 }
 
-fn cut(text: &str, bytes: usize) -> &str {
-    &text[..text.floor_char_boundary(bytes)]
+/// Decodes the bytes of rank 0.
+pub(super) fn decode(bytes: &[u8]) -> Option<Answer> {
+    let (answer, rest): (Answer, _) = postcard::take_from_bytes(bytes).ok()?;
+    let is_sound = |offer: &Offer| {
+        offer.groups.len() <= CHANNELS_MAX.into()
+            && offer.groups.iter().all(|(_, leaves)| leaves.len() <= OFFLOAD_LEAVES_MAX)
+    };
+    (rest.is_empty() && answer.as_ref().map_or(true, is_sound)).then_some(answer)
 }
 
 fn shape(tree: &AggregationTree, counts: &mut Vec<u16>) {
@@ -127,36 +103,44 @@ fn tree(
 mod tests {
     use super::*;
 
-    fn offer(tree: AggregationTree) -> Answer {
-        let groups = vec![("a:1".to_owned(), vec![1, 2, 3]), ("b:1".to_owned(), Vec::new())];
-        Ok(Offer { tree, byte_ps: 1 << 40, groups, refused: "c:1: no room".into() })
+    fn offer(tree: &AggregationTree) -> Offer {
+        let at = "10.0.0.1:7000".parse().unwrap();
+        let leaves = vec![LeafGrant { first: 0, children: 3, at, rdma_port: 9 }];
+        let groups = vec![("a:1".to_owned(), leaves), ("b:1".to_owned(), Vec::new())];
+        let mut offer = Offer { byte_ps: 1 << 40, groups, ..Offer::none("c:1: no room".into()) };
+        offer.set_tree(tree);
+        offer
     }
 
     #[test]
     fn answers_travel_and_nonsense_is_refused() {
         for members in [1, 2, 5, 64, 65, 4096] {
             for children in [2, 3, 64] {
-                let answer = offer(AggregationTree::levels(members, children));
-                let bytes = encode(&answer);
-                assert_eq!(decode(&bytes, members), Some(answer));
-                assert_eq!(decode(&bytes, members + 1), None, "another number of hosts");
-                assert_eq!(decode(&bytes, members - 1), None, "another number of hosts");
+                let tree = AggregationTree::levels(members, children);
+                let answer = Ok(offer(&tree));
+                let bytes = encode(answer.clone());
+                let decoded = decode(&bytes).unwrap();
+                assert_eq!(decoded, answer);
+                let offer = decoded.unwrap();
+                assert_eq!(offer.tree(members), Some(tree));
+                assert_eq!(offer.tree(members + 1), None, "another number of hosts");
+                assert_eq!(offer.tree(members - 1), None, "another number of hosts");
                 let step = 1 + bytes.len() / 100;
-                let cut = |end: &usize| decode(&bytes[..*end], members).is_some();
+                let cut = |end: &usize| decode(&bytes[..*end]).is_some();
                 assert_eq!((0..bytes.len()).step_by(step).find(cut), None);
+                assert_eq!(decode(&[&bytes[..], &[0]].concat()), None);
             }
         }
         let fault = Err("no such file".to_owned());
-        assert_eq!(decode(&encode(&fault), 3), Some(fault));
+        assert_eq!(decode(&encode(fault.clone())), Some(fault));
+        let mut many = offer(&AggregationTree::star(2));
+        many.groups.resize(usize::from(CHANNELS_MAX) + 1, many.groups[1].clone());
+        assert_eq!(decode(&encode(Ok(many))), None);
     }
 
     #[test]
     fn a_shape_without_an_end_is_refused() {
-        let mut bytes = encode(&offer(AggregationTree::star(2)));
-        bytes.truncate(bytes.len() - 4);
-        let deep = vec![1_u16; 40];
-        bytes.extend(80_u16.to_le_bytes());
-        bytes.extend(deep.into_iter().flat_map(u16::to_le_bytes));
-        assert_eq!(decode(&bytes, 2), None);
+        let deep = Offer { shape: vec![1; 40], ..Offer::none(String::new()) };
+        assert_eq!(deep.tree(2), None);
     }
 }
