@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use ringfold_bootstrap::Secret;
 use ringfold_bootstrap::aggregators::{
-    self, Above, Ask, FromAggregator, Granted, Stats, Terms, ToAggregator,
+    self, Above, Ask, FromAggregator, Granted, GroupStats, Stats, Terms, ToAggregator,
 };
 use ringfold_transport::offload::RdmaDevices;
 use ringfold_transport::offload::links::Endpoints;
@@ -160,14 +160,24 @@ impl Shared {
         let (port, rdma_port) = (port_of(false), port_of(true));
         let group = shared.next.fetch_add(1, Ordering::Relaxed);
         tracing::info!(job, group, ?shape, ?above, "granted a group");
-        let record =
-            shared.records.insert(group, job, (shape.clone(), ends[0].lease().bytes()), above);
-        let core = Group::new(shape, Some(Arc::clone(&shared.threads)));
-        let records = shared.records.clone();
-        tokio::spawn(async move {
-            let _removed = Removed { records, group };
-            session::serve(core, (group, key), ends, record, devices).await;
+        let number = |value: usize| u32::try_from(value).unwrap_or(u32::MAX);
+        let record = shared.records.insert(GroupStats {
+            job,
+            group,
+            children: (number(shape.children()), 0),
+            parent: above.map(|above| aggregators::Parent {
+                at: above.at.tcp.to_string(),
+                group: above.group,
+                is_connected: false,
+            }),
+            slots: number(shape.children() * shape.window),
+            linked: 0,
+            memory: ends[0].lease().bytes() as u64,
+            chunks: 0,
+            bytes: 0,
         });
+        let core = Group::new(shape, Some(Arc::clone(&shared.threads)));
+        tokio::spawn(session::serve(core, ends, record, (above, key, devices)));
         Ok(Granted { group, port, rdma_port, mbps: shared.mbps })
     }
 
@@ -222,17 +232,5 @@ impl Shared {
     fn stats(&self) -> Stats {
         let memory = (self.memory.bytes() as u64, self.memory.used() as u64);
         Stats { memory, groups: self.records.stats() }
-    }
-}
-
-/// Removes a group's record when its task ends, also by a panic.
-struct Removed {
-    records: Records,
-    group: u32,
-}
-
-impl Drop for Removed {
-    fn drop(&mut self) {
-        self.records.remove(self.group);
     }
 }

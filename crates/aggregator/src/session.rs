@@ -3,7 +3,6 @@
 
 use std::future::poll_fn;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -16,7 +15,7 @@ use tokio::time::{Interval, MissedTickBehavior, interval};
 use crate::core::Group;
 use crate::links::Endpoint;
 use crate::record::Record;
-use crate::uplink::Uplink;
+use crate::uplink::{Parent, Uplink};
 
 const BEAT: Duration = Duration::from_millis(limits::OFFLOAD_BEAT_MS);
 const ATTACH: Duration = Duration::from_millis(limits::AGGREGATOR_ATTACH_MS);
@@ -27,13 +26,14 @@ const ROUNDS_MAX: usize = 64;
 /// A group's task.
 pub(crate) struct Session {
     core: Group,
-    number: u32,
     /// The endpoint for TCP, and behind it that for RDMA if there is one.
     ends: Vec<Endpoint>,
-    record: Arc<Record>,
+    record: Record,
     children: Vec<Child>,
     /// The link to the group above.
     uplink: Option<Uplink>,
+    /// Bytes that children have handed over.
+    bytes: u64,
     beat: Interval,
     /// The time since which no child is connected.
     empty_since: Option<Instant>,
@@ -64,28 +64,29 @@ enum State {
 /// while. Then the group's share of the memory returns.
 pub(crate) async fn serve(
     core: Group,
-    (number, key): (u32, [u8; 32]),
     ends: Vec<Endpoint>,
-    record: Arc<Record>,
-    devices: Option<Arc<RdmaDevices>>,
+    record: Record,
+    (above, key, devices): (Option<Parent>, [u8; 32], Option<Arc<RdmaDevices>>),
 ) {
     let mut beat = interval(BEAT);
     beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let children = (0..core.shape().children()).map(|_| Child::default()).collect();
     let mut session = Session {
         core,
-        number,
         ends,
         record,
         children,
         uplink: None,
+        bytes: 0,
         beat,
         empty_since: Some(Instant::now()),
         ends_at: None,
     };
-    session.connect_above(key, devices);
+    if let Some(above) = above {
+        session.connect_above(above, key, devices);
+    }
     poll_fn(|cx| session.drive(cx)).await;
-    tracing::info!(job = session.record.job, group = number, "the group ends");
+    tracing::info!(job = session.record.job, group = session.record.group, "the group ends");
     let Session { uplink, ends, .. } = session;
     let lease = ends[0].lease();
     // A link to the parent may take its time.
@@ -201,12 +202,12 @@ impl Session {
                 Kind::Hello => {
                     let welcome = Header::plain(Kind::Welcome, 0);
                     messages.post(links, &welcome, &[]).map_err(text)?;
-                    self.count_connected();
+                    self.publish();
                     return Ok(true);
                 }
                 Kind::Leave => {
                     it.state = State::Left;
-                    self.count_connected();
+                    self.publish();
                     return Ok(true);
                 }
                 Kind::Refused => {
@@ -215,16 +216,13 @@ impl Session {
                 }
                 _ => {}
             }
-            let bytes = part.len() as u64;
+            self.bytes += part.len() as u64;
             self.core.finish(child, &header, part).map_err(|fault| fault.to_string())?;
-            self.record.bytes.fetch_add(bytes, Ordering::Relaxed);
-            self.record.chunks.store(self.core.combined(), Ordering::Relaxed);
         }
     }
 
     /// Begins to connect to the group above.
-    fn connect_above(&mut self, key: [u8; 32], devices: Option<Arc<RdmaDevices>>) {
-        let Some(above) = self.record.above else { return };
+    fn connect_above(&mut self, above: Parent, key: [u8; 32], devices: Option<Arc<RdmaDevices>>) {
         let shape = self.core.shape();
         match block_in_place(|| Uplink::connect(above, key, shape, devices.as_deref())) {
             Ok(uplink) => self.uplink = Some(uplink),
@@ -236,7 +234,6 @@ impl Session {
     fn climb(&mut self, cx: &mut Context<'_>) -> bool {
         let Some(uplink) = &mut self.uplink else { return false };
         let moved = uplink.exchange(cx, &mut self.core);
-        self.record.is_above.store(uplink.is_ready(), Ordering::Relaxed);
         let at = uplink.parent().at.tcp;
         moved.unwrap_or_else(|error| self.fail(&format!("its parent at {at}: {error}")))
     }
@@ -269,6 +266,7 @@ impl Session {
         if self.ends_at.is_some() {
             return true;
         }
+        self.publish();
         // A child that has handed over a chunk would wait in vain for one that has left.
         let awaited = self.core.awaited();
         let has_waiting = (awaited.count_ones() as usize) < self.children.len();
@@ -297,9 +295,8 @@ impl Session {
         if self.ends_at.is_some() {
             return false;
         }
-        tracing::warn!(job = self.record.job, group = self.number, "{reason}");
+        tracing::warn!(job = self.record.job, group = self.record.group, "{reason}");
         self.ends_at = Some(Instant::now() + FAREWELL);
-        self.record.is_above.store(false, Ordering::Relaxed);
         let end = reason.floor_char_boundary(limits::OFFLOAD_REASON_BYTES_MAX);
         let payload = &reason.as_bytes()[..end];
         let refusal = Header::plain(Kind::Refused, u32::try_from(end).unwrap_or(0));
@@ -321,7 +318,8 @@ impl Session {
         true
     }
 
-    fn count_connected(&mut self) {
+    /// Shows the numbers of this group.
+    fn publish(&mut self) {
         let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
         let here = self.children.iter().filter_map(|child| match child.state {
             State::Here(end) => Some(self.ends[end].is_rdma),
@@ -329,8 +327,14 @@ impl Session {
         });
         let (count, linked) =
             here.fold((0, 0), |(all, rdma), is_rdma| (all + 1, rdma + usize::from(is_rdma)));
-        self.record.connected.store(number(count), Ordering::Relaxed);
-        self.record.linked.store(number(linked), Ordering::Relaxed);
         self.empty_since = (count == 0).then(|| self.empty_since.unwrap_or_else(Instant::now));
+        let is_above = self.uplink.as_ref().is_some_and(Uplink::is_ready);
+        let (chunks, bytes) = (self.core.combined(), self.bytes);
+        self.record.change(|stats| {
+            stats.children.1 = number(count);
+            stats.linked = number(linked);
+            (stats.chunks, stats.bytes) = (chunks, bytes);
+            stats.parent.iter_mut().for_each(|parent| parent.is_connected = is_above);
+        });
     }
 }
