@@ -18,9 +18,10 @@ fn most_away(algorithm: &Algorithm, call: Call, layout: &Layout) -> usize {
             (algorithm.schedule)(&ScheduleParams { call, layout, rank, chunk, window_bytes });
         schedule.peers().into_iter().filter(|peer| !layout.same_host(rank, *peer)).count()
     };
-    // About a hundred ranks, at all places of their hosts and rails.
+    // The root, and about a hundred ranks at all places of their hosts and rails.
     let step = (1 + layout.size() / 100) | 1;
-    (0..layout.size()).step_by(step).map(Rank::at).map(away).max().unwrap()
+    let some = (0..layout.size()).step_by(step).map(Rank::at);
+    some.chain([call.root]).map(away).max().unwrap()
 }
 
 /// Checks the choices for all collectives from 4 B to 1 GiB. Returns the most links of a rank.
