@@ -51,7 +51,7 @@ pub(crate) fn prove(
     Stated { steps: costs[0].steps.min(costs[1].steps), ..costs[0] }
 }
 
-/// The costs of all proofs so far. Equal schedules are proven once, whatever algorithm has them.
+/// The costs of all proofs so far. Equal schedules of several algorithms are proven once.
 static PROVEN: LazyLock<Mutex<HashMap<u64, Stated>>> = LazyLock::new(Mutex::default);
 
 fn proven(what: &dyn Display, schedules: &[Schedule], conditions: Conditions) -> Stated {
