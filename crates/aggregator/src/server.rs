@@ -219,7 +219,7 @@ impl Shared {
     fn parent(&self, above: Above, at: IpAddr) -> Result<Parent, String> {
         let Above { group, port, rdma_port, child, is_here } = above;
         let ip = match (&self.parent, is_here) {
-            (_, true) => at,
+            (_, true) => at.to_canonical(),
             (Some((_, parent)), false) => parent.ip(),
             (None, false) => {
                 return Err("it has no parent; start it with --parent or --tree".into());

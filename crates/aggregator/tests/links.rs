@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use ringfold_aggregator::core::Shape;
 use ringfold_aggregator::server::{Config, Server};
 use ringfold_bootstrap::Secret;
-use ringfold_bootstrap::aggregators::{self, Ask, GroupStats, Stats, Terms};
+use ringfold_bootstrap::aggregators::{self, Above, Ask, GroupStats, Stats, Terms};
 use ringfold_transport::offload::aggregator::{Aggregators, Leaf, Tree};
 use ringfold_transport::offload::links::Endpoints;
 use ringfold_transport::offload::{
@@ -36,9 +36,13 @@ struct Aggregator {
 
 impl Aggregator {
     fn start(devices: Option<RdmaDevices>, memory: usize) -> Self {
+        Self::start_at(Ipv4Addr::LOCALHOST.into(), devices, memory)
+    }
+
+    fn start_at(listen: IpAddr, devices: Option<RdmaDevices>, memory: usize) -> Self {
         let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         let config = Config {
-            listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+            listen: SocketAddr::new(listen, 0),
             site: Secret::new([9; 32]),
             memory,
             threads: 1,
@@ -54,6 +58,12 @@ impl Aggregator {
 
     /// Asks for a group of all members.
     fn grant(&self) -> Leaf {
+        self.grant_below(None, vec![1; MEMBERS.into()]).0
+    }
+
+    /// Asks for a group with these members below its children. Returns it, and what a group below
+    /// it at the same aggregator must know.
+    fn grant_below(&self, above: Option<Above>, members: Vec<u16>) -> (Leaf, Above) {
         let terms = Terms {
             job: "test".into(),
             key: KEY,
@@ -61,11 +71,12 @@ impl Aggregator {
             window: u8::try_from(WINDOW).unwrap(),
             chunk_bytes: u32::try_from(CHUNK).unwrap(),
         };
-        let ask = Ask { terms, first: 0, members: vec![1; MEMBERS.into()], above: None };
+        let ask = Ask { terms, first: 0, members, above };
         let (granted, tcp) =
             aggregators::ask(&self.at.to_string(), &self.site, ask, PATIENCE).unwrap();
-        let at = Endpoints { tcp, rdma_port: granted.rdma_port };
-        Leaf { first: 0, children: MEMBERS, at }
+        let (group, port, rdma_port) = (granted.group, granted.port, granted.rdma_port);
+        let leaf = Leaf { first: 0, children: MEMBERS, at: Endpoints { tcp, rdma_port } };
+        (leaf, Above { group, port, rdma_port, child: 0, is_here: true })
     }
 
     fn stats(&self) -> Stats {
@@ -207,6 +218,19 @@ fn links_carry_chunks_of_all_lengths_and_their_memory_returns() {
     all(aggregator.grant(), None, || {
         aggregator.until(|group| group.linked == 0 && group.children.1 == 3);
     });
+    aggregator.ends();
+}
+
+#[test]
+fn an_aggregator_at_all_addresses_serves_members_by_ipv4() {
+    let mut aggregator = Aggregator::start_at(Ipv6Addr::UNSPECIFIED.into(), None, 1 << 25);
+    aggregator.at.set_ip(Ipv4Addr::LOCALHOST.into());
+    all(aggregator.grant(), None, || ());
+    aggregator.ends();
+    // The lower group dials the upper one by the address at which it was asked for.
+    let (_, above) = aggregator.grant_below(None, vec![MEMBERS]);
+    let (leaf, _) = aggregator.grant_below(Some(above), vec![1; MEMBERS.into()]);
+    all(leaf, None, || ());
     aggregator.ends();
 }
 

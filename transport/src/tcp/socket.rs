@@ -58,7 +58,8 @@ pub(super) fn listener(address: SocketAddr) -> Result<(OwnedFd, SocketAddr), Err
     // A restarted job can reuse a port of its range while old connections linger.
     sockopt::set_socket_reuseaddr(&socket, true)?;
     if address.is_ipv6() {
-        sockopt::set_ipv6_v6only(&socket, true)?;
+        // The unspecified address covers both families.
+        sockopt::set_ipv6_v6only(&socket, false)?;
     }
     bind(&socket, &address)?;
     listen(&socket, BACKLOG)?;
