@@ -2,7 +2,9 @@
 
 use ringfold_bootstrap::aggregators::LeafGrant;
 use ringfold_topology::AggregationTree;
-use ringfold_types::limits::{AGGREGATOR_LEVELS_MAX, CHANNELS_MAX, OFFLOAD_LEAVES_MAX};
+use ringfold_types::limits::{
+    AGGREGATOR_CHILDREN_MAX, AGGREGATOR_LEVELS_MAX, CHANNELS_MAX, OFFLOAD_LEAVES_MAX,
+};
 use serde::{Deserialize, Serialize};
 
 /// Bytes of a name, and of all reasons together.
@@ -49,6 +51,20 @@ impl Offer {
         let tree = tree(&mut counts, &mut next, (members, LEVELS_MAX))?;
         (counts.next().is_none() && next == members).then_some(tree)
     }
+
+    /// Whether the texts and the groups are within their limits.
+    fn is_sound(&self) -> bool {
+        let is_leaf =
+            |leaf: &LeafGrant| (1..=AGGREGATOR_CHILDREN_MAX).contains(&usize::from(leaf.children));
+        let is_group = |(name, leaves): &(String, Vec<LeafGrant>)| {
+            name.len() <= NAME_BYTES_MAX
+                && leaves.len() <= OFFLOAD_LEAVES_MAX
+                && leaves.iter().all(is_leaf)
+        };
+        self.refused.len() <= REASONS_BYTES_MAX
+            && self.groups.len() <= CHANNELS_MAX.into()
+            && self.groups.iter().all(is_group)
+    }
 }
 
 pub(super) fn encode(answer: Answer) -> Vec<u8> {
@@ -65,11 +81,11 @@ pub(super) fn encode(answer: Answer) -> Vec<u8> {
 /// Decodes the bytes of rank 0.
 pub(super) fn decode(bytes: &[u8]) -> Option<Answer> {
     let (answer, rest): (Answer, _) = postcard::take_from_bytes(bytes).ok()?;
-    let is_sound = |offer: &Offer| {
-        offer.groups.len() <= CHANNELS_MAX.into()
-            && offer.groups.iter().all(|(_, leaves)| leaves.len() <= OFFLOAD_LEAVES_MAX)
+    let is_sound = match &answer {
+        Ok(offer) => offer.is_sound(),
+        Err(reason) => reason.len() <= REASONS_BYTES_MAX,
     };
-    (rest.is_empty() && answer.as_ref().map_or(true, is_sound)).then_some(answer)
+    (rest.is_empty() && is_sound).then_some(answer)
 }
 
 fn shape(tree: &AggregationTree, counts: &mut Vec<u16>) {
@@ -136,6 +152,30 @@ mod tests {
         let mut many = offer(&AggregationTree::star(2));
         many.groups.resize(usize::from(CHANNELS_MAX) + 1, many.groups[1].clone());
         assert_eq!(decode(&encode(Ok(many))), None);
+    }
+
+    #[test]
+    fn answers_beyond_a_limit_are_refused() {
+        type Change = fn(&mut Offer);
+        let decoded = |answer: Answer| decode(&postcard::to_stdvec(&answer).unwrap());
+        let changed = |change: Change| {
+            let mut offer = offer(&AggregationTree::star(2));
+            change(&mut offer);
+            decoded(Ok(offer))
+        };
+        let changes: [(Change, bool); 6] = [
+            (|it| it.groups[0].1[0].children = 64, true),
+            (|it| it.groups[0].1[0].children = 65, false),
+            (|it| it.groups[0].1[0].children = 0, false),
+            (|it| it.groups[1].0 = "n".repeat(NAME_BYTES_MAX), true),
+            (|it| it.groups[1].0 = "n".repeat(NAME_BYTES_MAX + 1), false),
+            (|it| it.refused = "r".repeat(REASONS_BYTES_MAX + 1), false),
+        ];
+        for (at, (change, is_sound)) in changes.into_iter().enumerate() {
+            assert_eq!(changed(change).is_some(), is_sound, "change {at}");
+        }
+        assert!(decoded(Err("r".repeat(REASONS_BYTES_MAX))).is_some());
+        assert_eq!(decoded(Err("r".repeat(REASONS_BYTES_MAX + 1))), None);
     }
 
     #[test]
