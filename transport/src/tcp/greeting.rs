@@ -184,26 +184,25 @@ impl Greetings {
         Some(greeting)
     }
 
-    /// Closes handshakes whose time is up. If the limit is still reached, closes those without a
-    /// complete hello after the grace period, and then the oldest. Returns how many it closed.
-    pub(super) fn expire(&mut self) -> usize {
-        let before = self.count;
-        self.close(|greeting| greeting.since.elapsed() > Duration::from_millis(HANDSHAKE_MS));
+    /// Removes handshakes whose time is up. If the limit is still reached, removes those without a
+    /// complete hello after the grace period, and then the oldest, and returns all of them.
+    pub(super) fn expire(&mut self) -> Vec<Greeting> {
+        let limit = Duration::from_millis(HANDSHAKE_MS);
+        let mut expired = self.take(|greeting| greeting.since.elapsed() > limit);
         if self.is_full() {
-            self.close(|greeting| greeting.is_mute() && greeting.since.elapsed() > GRACE);
+            expired.extend(self.take(|it| it.is_mute() && it.since.elapsed() > GRACE));
         }
         if self.is_full() {
             let oldest = self.places.iter().flatten().map(|greeting| greeting.since).min();
-            self.close(|it| Some(it.since) == oldest && it.since.elapsed() > GRACE);
+            let is_oldest = |it: &Greeting| Some(it.since) == oldest;
+            expired.extend(self.take(|it| is_oldest(it) && it.since.elapsed() > GRACE));
         }
-        before - self.count
+        expired
     }
 
-    fn close(&mut self, which: impl Fn(&Greeting) -> bool) {
-        for place in 0..self.places.len() {
-            if self.places[place].as_ref().is_some_and(&which) {
-                self.remove(place);
-            }
-        }
+    fn take(&mut self, which: impl Fn(&Greeting) -> bool) -> Vec<Greeting> {
+        let is_taken = |place: &usize| self.places[*place].as_ref().is_some_and(&which);
+        let places: Vec<usize> = (0..self.places.len()).filter(is_taken).collect();
+        places.into_iter().filter_map(|place| self.remove(place)).collect()
     }
 }

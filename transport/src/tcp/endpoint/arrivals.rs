@@ -75,10 +75,7 @@ impl Tcp {
             Outcome::Refused(reason) => {
                 let refused = self.greetings.remove(place);
                 if let Some((greeting, reason)) = refused.zip(reason) {
-                    match peer(greeting.socket()) {
-                        Some(peer) => self.refusals.log(&format!("{peer}: {reason}")),
-                        None => self.refusals.log(reason),
-                    }
+                    self.log_refusal(&greeting, reason);
                 }
             }
             Outcome::Proven(link) => {
@@ -86,6 +83,14 @@ impl Tcp {
                     self.admit(link, greeting.into_socket());
                 }
             }
+        }
+    }
+
+    /// Logs a refused connection with the address of its other end.
+    pub(super) fn log_refusal(&mut self, refused: &Greeting, reason: &str) {
+        match peer(refused.socket()) {
+            Some(peer) => self.refusals.log(&format!("{peer}: {reason}")),
+            None => self.refusals.log(reason),
         }
     }
 

@@ -365,9 +365,8 @@ impl Tcp {
 
     /// Handles deadlines.
     fn tick(&mut self) {
-        let expired = self.greetings.expire();
-        if expired > 0 {
-            self.refusals.log("it did not authenticate itself in time");
+        for greeting in self.greetings.expire() {
+            self.log_refusal(&greeting, "it did not authenticate itself in time");
         }
         if self.backlog {
             self.accept();
