@@ -31,6 +31,7 @@ pub struct Network {
     shared: Arc<Mutex<Shared>>,
     combine: Arc<Combine>,
     supports: Arc<dyn Fn(&Reduction) -> bool + Send + Sync>,
+    leave: Arc<dyn Fn() + Send + Sync>,
 }
 
 struct Shared {
@@ -61,7 +62,9 @@ impl Network {
             refusal: None,
         };
         let shared = Arc::new(Mutex::new(shared));
-        Ok(Self { shared, combine: Arc::new(combine), supports: Arc::new(|_| true) })
+        let (combine, supports, leave) =
+            (Arc::new(combine), Arc::new(|_: &_| true), Arc::new(|| ()));
+        Ok(Self { shared, combine, supports, leave })
     }
 
     /// The same network, which performs only the reductions for which `supports` returns true.
@@ -71,6 +74,13 @@ impl Network {
         supports: impl Fn(&Reduction) -> bool + Send + Sync + 'static,
     ) -> Self {
         self.supports = Arc::new(supports);
+        self
+    }
+
+    /// The same network, whose members call `leave` when their groups are dropped.
+    #[must_use]
+    pub fn with_leave(mut self, leave: impl Fn() + Send + Sync + 'static) -> Self {
+        self.leave = Arc::new(leave);
         self
     }
 
@@ -267,6 +277,12 @@ impl Group for MockGroup {
 
     fn disarm(&mut self) {
         self.waker.clear();
+    }
+}
+
+impl Drop for MockGroup {
+    fn drop(&mut self) {
+        (self.network.leave)();
     }
 }
 

@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, Builder};
 use std::time::{Duration, Instant};
 
 use ringfold_bootstrap::{Inquirer, Respondent};
@@ -115,11 +116,22 @@ impl Shared {
         moved
     }
 
-    /// Leaves all groups.
+    /// Leaves all groups, side by side, since each may block while its provider is late.
     pub(super) fn close(&self) {
-        for group in &mut self.lock().groups {
-            group.term = None;
+        let mut state = self.lock();
+        let terms: Vec<_> = state.groups.iter_mut().filter_map(|it| it.term.take()).collect();
+        drop(state);
+        if thread::panicking() {
+            // A drop by this thread waits for nothing.
+            return;
         }
+        thread::scope(|scope| {
+            for term in terms {
+                // Without a thread this one leaves the group.
+                let thread = Builder::new().name("ringfold-net".into());
+                thread.spawn_scoped(scope, || drop(term)).ok();
+            }
+        });
     }
 
     /// Logs that a group was given up, with the reason of the first rank that has one.

@@ -5,8 +5,8 @@
 #[path = "scripted_tests.rs"]
 mod scripted;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::Duration;
 
@@ -24,6 +24,9 @@ const HOSTS: usize = 3;
 
 /// The timeout of calls, for a loaded machine.
 const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// The time after which a group counts as held up.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Values of one are this much in fixed point.
 const ONE: f32 = 16.0;
@@ -205,4 +208,39 @@ fn a_late_rank_is_no_fault_of_the_tree() {
             assert!(sum(comm, ReduceOp::Sum, 10).iter().all(|it| *it == 3.0));
         }
     });
+}
+
+#[test]
+fn groups_are_left_side_by_side_and_hold_nobody_up() {
+    /// Drops of groups that have begun, and whether they may end.
+    type Gate = (Mutex<(usize, bool)>, Condvar);
+    let wait = |gate: &Gate, until: fn(&(usize, bool)) -> bool| {
+        let is_early = |it: &mut (usize, bool)| !until(it);
+        let state = gate.0.lock().unwrap();
+        let (state, _) = gate.1.wait_timeout_while(state, PATIENCE, is_early).unwrap();
+        until(&state)
+    };
+    let gate = Arc::new(Gate::default());
+    let late = Arc::new(AtomicUsize::new(0));
+    let leave = {
+        let (gate, late) = (Arc::clone(&gate), Arc::clone(&late));
+        move || {
+            gate.0.lock().unwrap().0 += 1;
+            gate.1.notify_all();
+            late.fetch_add((!wait(&gate, |it| it.1)).into(), Ordering::Relaxed);
+        }
+    };
+    let network = Network::new(2, combine).unwrap().with_leave(leave);
+    let mut provider = network.provider(PROPERTIES);
+    let ends = (0..2).map(|member| provider.connect(0, member, &[]).ok()).collect();
+    let shared = Shared::new(Rank(0), Box::new(provider), ends).unwrap();
+    thread::scope(|scope| {
+        scope.spawn(|| shared.close());
+        assert!(wait(&gate, |it| it.0 == 2), "one group waits for the other");
+        // The control thread can answer meanwhile.
+        drop(shared.lock());
+        gate.0.lock().unwrap().1 = true;
+        gate.1.notify_all();
+    });
+    assert_eq!(late.load(Ordering::Relaxed), 0, "the state is locked meanwhile");
 }
