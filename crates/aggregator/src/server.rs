@@ -11,7 +11,7 @@ use ringfold_bootstrap::aggregators::{
     self, Above, Ask, FromAggregator, Granted, GroupStats, Stats, Terms, ToAggregator,
 };
 use ringfold_transport::offload::RdmaDevices;
-use ringfold_transport::offload::links::Endpoints;
+use ringfold_transport::offload::links::{Endpoints, tcp_bytes};
 use ringfold_types::limits;
 use tokio::net::TcpListener;
 use tokio::task::block_in_place;
@@ -201,7 +201,9 @@ impl Shared {
         devices: Option<&Arc<RdmaDevices>>,
     ) -> Result<Opened, String> {
         let links = shape.children() + usize::from(!shape.is_top);
-        let of_rdma = devices.map_or(0, |devices| links * devices.link_bytes());
+        // The endpoint for RDMA takes connections by TCP as well.
+        let of_tcp = tcp_bytes(shape.children());
+        let of_rdma = devices.map_or(0, |devices| of_tcp + links * devices.link_bytes());
         let lease = self.memory.take(shape.bytes() + of_rdma).map_err(|e| e.to_string())?;
         let lease = Arc::new(lease);
         let open = |devices: Option<&RdmaDevices>| {
