@@ -43,6 +43,7 @@ const RUST_ONLY: &[&str] = &[
     "set_algorithms",
     "set_wait_hook",
     "set_wire",
+    "timeout",
     "transport_to",
     "wire",
 ];
