@@ -65,7 +65,9 @@ use rustix::process::{Resource, Rlimit, setrlimit};
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    match run(&args) {
+    // A rank reports before it closes its communicator, which may take long.
+    let mut comm = None;
+    match run(&args, &mut comm) {
         Ok(()) => {
             println!("done");
             ExitCode::SUCCESS
@@ -83,8 +85,9 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(args: &[String]) -> Result<(), Error> {
-    let mut comm = Communicator::init()?;
+/// Does what `args` say by a communicator that `own` keeps, unless the task takes it.
+fn run(args: &[String], own: &mut Option<Communicator>) -> Result<(), Error> {
+    let comm = own.insert(Communicator::init()?);
     let is_odd_one = comm.rank() == Rank(1);
     let number = |index: usize| args.get(index).and_then(|n| n.parse().ok()).unwrap_or(0);
     comm.barrier()?;
@@ -99,9 +102,9 @@ fn run(args: &[String]) -> Result<(), Error> {
                 }
             }
         }
-        Some("messages") => messages(&mut comm, number(1)),
-        Some("any") => any(&mut comm, number(1)),
-        Some("checked") => checked(&mut comm, number(1) / 4, &args[2]),
+        Some("messages") => messages(comm, number(1)),
+        Some("any") => any(comm, number(1)),
+        Some("checked") => checked(comm, number(1) / 4, &args[2]),
         Some("window") => {
             let mut window = comm.alloc::<f32>(number(1) / 4)?;
             println!("started");
@@ -111,34 +114,34 @@ fn run(args: &[String]) -> Result<(), Error> {
         }
         Some("mixed") => {
             println!("started");
-            mixed::mixed(&mut comm, number(1) as u64, number(2))
+            mixed::mixed(comm, number(1) as u64, number(2))
         }
-        Some("refuse") => refuse(&mut comm, number(1) / 4),
-        Some("refill") => refill(&mut comm, number(1) / 4, &args[2]),
-        Some("abort") => abort(&mut comm),
-        Some("forked") => forked(comm, Rank::at(number(1))),
-        Some(task @ ("half" | "other" | "range")) => differ_in_windows(&mut comm, task),
-        Some("differ") => differ(&mut comm, number(1), number(2)),
-        Some("part") => part(&mut comm, number(1), Rank::at(number(2))),
-        Some(task @ ("rich" | "poor")) => ones(&mut comm, number(1), task == "poor" && is_odd_one),
-        Some("crossed") => crossed(comm),
+        Some("refuse") => refuse(comm, number(1) / 4),
+        Some("refill") => refill(comm, number(1) / 4, &args[2]),
+        Some("abort") => abort(comm),
+        Some("forked") => forked(taken(own), Rank::at(number(1))),
+        Some(task @ ("half" | "other" | "range")) => differ_in_windows(comm, task),
+        Some("differ") => differ(comm, number(1), number(2)),
+        Some("part") => part(comm, number(1), Rank::at(number(2))),
+        Some(task @ ("rich" | "poor")) => ones(comm, number(1), task == "poor" && is_odd_one),
+        Some("crossed") => crossed(taken(own)),
         Some("late") if is_odd_one => {
             std::thread::sleep(Duration::from_secs(number(1) as u64));
             comm.all_reduce(&mut [1.0_f32; 1000], ReduceOp::Sum)
         }
-        Some("letter") => letter(comm, is_odd_one, u32::try_from(number(1)).unwrap_or(0)),
-        Some("leaves") if is_odd_one => comm.leave(),
-        Some("footprint") => footprint(&mut comm, number(1) / 4),
+        Some("letter") => letter(taken(own), is_odd_one, u32::try_from(number(1)).unwrap_or(0)),
+        Some("leaves") if is_odd_one => taken(own).leave(),
+        Some("footprint") => footprint(comm, number(1) / 4),
         Some("bits") => {
             println!("started");
-            bits::bits(&mut comm, number(1), number(2) as u64)
+            bits::bits(comm, number(1), number(2) as u64)
         }
-        Some("again") => again(comm, number(1)),
-        Some("grouped") => groups::grouped(comm, Rank::at(number(1)).0, number(2)),
-        Some("joining") => groups::joining(comm),
-        Some("short") => groups::short(comm, Rank::at(number(1)).0, number(2)),
-        Some("churn") => groups::churn(comm, number(1), number(2)),
-        Some("split") => groups::split(comm, Rank::at(number(1)).0, number(2)),
+        Some("again") => again(taken(own), number(1)),
+        Some("grouped") => groups::grouped(taken(own), Rank::at(number(1)).0, number(2)),
+        Some("joining") => groups::joining(taken(own)),
+        Some("short") => groups::short(taken(own), Rank::at(number(1)).0, number(2)),
+        Some("churn") => groups::churn(taken(own), number(1), number(2)),
+        Some("split") => groups::split(taken(own), Rank::at(number(1)).0, number(2)),
         Some("exit") if is_odd_one => {
             println!("started");
             #[expect(clippy::disallowed_methods, reason = "this rank exits without leaving")]
@@ -146,6 +149,10 @@ fn run(args: &[String]) -> Result<(), Error> {
         }
         _ => comm.all_reduce(&mut [1.0_f32; 1000], ReduceOp::Sum),
     }
+}
+
+fn taken(own: &mut Option<Communicator>) -> Communicator {
+    own.take().expect("a communicator")
 }
 
 /// A task of this program, as described in its head.
