@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ringfold_bootstrap::aggregators::GroupStats;
+use ringfold_types::limits::AGGREGATOR_GROUPS_MAX;
 
 /// The groups that exist, by number.
 #[derive(Clone, Debug, Default)]
@@ -18,14 +19,15 @@ pub(crate) struct Record {
 }
 
 impl Records {
-    pub(crate) fn insert(&self, stats: GroupStats) -> Record {
+    /// Adds a group, or says that there are too many.
+    pub(crate) fn insert(&self, stats: GroupStats) -> Result<Record, String> {
         let (records, group, job) = (self.clone(), stats.group, stats.job.clone());
-        self.lock().insert(group, stats);
-        Record { records, group, job }
-    }
-
-    pub(crate) fn count(&self) -> usize {
-        self.lock().len()
+        let mut all = self.lock();
+        if all.len() >= AGGREGATOR_GROUPS_MAX {
+            return Err(format!("{AGGREGATOR_GROUPS_MAX} groups exist"));
+        }
+        all.insert(group, stats);
+        Ok(Record { records, group, job })
     }
 
     pub(crate) fn stats(&self) -> Vec<GroupStats> {

@@ -14,7 +14,7 @@ use ringfold_transport::offload::RdmaDevices;
 use ringfold_transport::offload::links::{Endpoints, tcp_bytes};
 use ringfold_types::limits;
 use tokio::net::TcpListener;
-use tokio::task::block_in_place;
+use tokio::task::spawn_blocking;
 
 use crate::core::{Group, Shape};
 use crate::links::Endpoint;
@@ -107,26 +107,35 @@ impl Server {
     pub async fn run(self) {
         let Self { control, site, shared } = self;
         aggregators::serve(control, site, |request, at| {
-            let answer = match request {
-                ToAggregator::Ask(ask) => match Shared::grant(&shared, ask, at) {
-                    Ok(granted) => FromAggregator::Granted(granted),
-                    Err(reason) => {
-                        tracing::warn!("refused a group: {reason}");
-                        FromAggregator::Refused(reason)
-                    }
-                },
-                ToAggregator::Stats => FromAggregator::Stats(shared.stats()),
-                ToAggregator::Parent => {
-                    FromAggregator::Parent(shared.parent.as_ref().map(|(name, _)| name.clone()))
-                }
-            };
-            std::future::ready(answer)
+            let shared = Arc::clone(&shared);
+            // To open devices takes some tenths of a second.
+            let answering = spawn_blocking(move || Shared::answer(&shared, request, at));
+            async {
+                let ended = |_| FromAggregator::Refused("the server is about to end".into());
+                answering.await.unwrap_or_else(ended)
+            }
         })
         .await;
     }
 }
 
 impl Shared {
+    fn answer(shared: &Arc<Self>, request: ToAggregator, at: IpAddr) -> FromAggregator {
+        match request {
+            ToAggregator::Ask(ask) => match Self::grant(shared, ask, at) {
+                Ok(granted) => FromAggregator::Granted(granted),
+                Err(reason) => {
+                    tracing::warn!("refused a group: {reason}");
+                    FromAggregator::Refused(reason)
+                }
+            },
+            ToAggregator::Stats => FromAggregator::Stats(shared.stats()),
+            ToAggregator::Parent => {
+                FromAggregator::Parent(shared.parent.as_ref().map(|(name, _)| name.clone()))
+            }
+        }
+    }
+
     /// Takes memory for a group and starts its task, or says why not. The request came to the
     /// address `at` of this host.
     fn grant(shared: &Arc<Self>, ask: Ask, at: IpAddr) -> Result<Granted, String> {
@@ -150,16 +159,12 @@ impl Shared {
             ));
         }
         let above = above.map(|above| shared.parent(above, at)).transpose()?;
-        if shared.records.count() >= limits::AGGREGATOR_GROUPS_MAX {
-            return Err(format!("{} groups exist", limits::AGGREGATOR_GROUPS_MAX));
-        }
         let (ends, devices) = shared.open(&shape, key)?;
         let port_of = |is_rdma| {
             ends.iter().find(|end| end.is_rdma == is_rdma).map_or(0, |end: &Endpoint| end.port)
         };
         let (port, rdma_port) = (port_of(false), port_of(true));
         let group = shared.next.fetch_add(1, Ordering::Relaxed);
-        tracing::info!(job, group, ?shape, ?above, "granted a group");
         let number = |value: usize| u32::try_from(value).unwrap_or(u32::MAX);
         let record = shared.records.insert(GroupStats {
             job,
@@ -175,7 +180,9 @@ impl Shared {
             memory: ends[0].lease().bytes() as u64,
             chunks: 0,
             bytes: 0,
-        });
+        })?;
+        let job = &record.job;
+        tracing::info!(job, group, ?shape, ?above, "granted a group");
         let core = Group::new(shape, Some(Arc::clone(&shared.threads)));
         tokio::spawn(session::serve(core, ends, record, (above, key, devices)));
         Ok(Granted { group, port, rdma_port, mbps: shared.mbps })
@@ -212,7 +219,7 @@ impl Shared {
         };
         let mut ends = vec![open(None)?];
         if let Some(devices) = devices {
-            ends.push(block_in_place(|| open(Some(devices)))?);
+            ends.push(open(Some(devices))?);
         }
         Ok((ends, devices.cloned()))
     }

@@ -37,8 +37,15 @@ pub(crate) struct Session {
     beat: Interval,
     /// The time since which no child is connected.
     empty_since: Option<Instant>,
-    /// The time at which the group ends, after it has failed.
-    ends_at: Option<Instant>,
+    /// The end of the group, after it has failed.
+    end: Option<End>,
+}
+
+/// The end of a group that has failed.
+struct End {
+    /// The time until which children are told the reason.
+    at: Instant,
+    reason: String,
 }
 
 /// A child, as far as its link is concerned.
@@ -80,7 +87,7 @@ pub(crate) async fn serve(
         bytes: 0,
         beat,
         empty_since: Some(Instant::now()),
-        ends_at: None,
+        end: None,
     };
     if let Some(above) = above {
         session.connect_above(above, key, devices);
@@ -98,10 +105,8 @@ impl Session {
         self.ends.iter_mut().for_each(Endpoint::disarm);
         for _ in 0..ROUNDS_MAX {
             let mut moved = self.work();
-            if self.ends_at.is_none() {
-                moved |= self.receive();
-                moved |= self.climb(cx);
-            }
+            moved |= self.receive();
+            moved |= self.climb(cx);
             moved |= self.send();
             moved |= self.tick(cx);
             if self.is_over() {
@@ -123,11 +128,13 @@ impl Session {
         Poll::Pending
     }
 
-    /// Whether all children have left, or none has come for a while, or the last messages of a
-    /// group that has failed are on their way.
+    /// Whether all children have left, or none has come for a while, or all children of a group
+    /// that has failed have been told the reason, as far as they come in time.
     fn is_over(&self) -> bool {
-        if let Some(ends_at) = self.ends_at {
-            return self.ends.iter().all(Endpoint::is_flushed) || Instant::now() >= ends_at;
+        if let Some(end) = &self.end {
+            let have_come = self.children.iter().all(|child| child.state != State::Awaited);
+            let are_told = have_come && self.ends.iter().all(Endpoint::is_flushed);
+            return are_told || Instant::now() >= end.at;
         }
         self.children.iter().all(|child| child.state == State::Left)
             || self.empty_since.is_some_and(|since| since.elapsed() > ATTACH)
@@ -151,7 +158,8 @@ impl Session {
             for end in 0..self.ends.len() {
                 match self.children[child].state {
                     State::Awaited => {}
-                    State::Here(at) if at == end => {}
+                    // What children say after a failure does not count.
+                    State::Here(at) if at == end && self.end.is_none() => {}
                     State::Here(_) | State::Left => continue,
                 }
                 match self.receive_from(child, end) {
@@ -200,8 +208,10 @@ impl Session {
             moved = true;
             match header.kind {
                 Kind::Hello => {
-                    let welcome = Header::plain(Kind::Welcome, 0);
-                    messages.post(links, &welcome, &[]).map_err(text)?;
+                    let reason = self.end.as_ref().map_or("", |end| &end.reason);
+                    let kind = if self.end.is_some() { Kind::Refused } else { Kind::Welcome };
+                    let answer = Header::plain(kind, u32::try_from(reason.len()).unwrap_or(0));
+                    messages.post(links, &answer, reason.as_bytes()).map_err(text)?;
                     self.publish();
                     return Ok(true);
                 }
@@ -244,7 +254,7 @@ impl Session {
             let State::Here(end) = it.state else { continue };
             let (links, messages) = self.ends[end].child(child);
             // A link that has ended shows that to `receive`.
-            if messages.flush(links).is_err() || self.ends_at.is_some() {
+            if messages.flush(links).is_err() || self.end.is_some() {
                 continue;
             }
             while let Some((header, bytes)) = self.core.result(child) {
@@ -263,7 +273,7 @@ impl Session {
         if self.beat.poll_tick(cx).is_pending() {
             return false;
         }
-        if self.ends_at.is_some() {
+        if self.end.is_some() {
             return true;
         }
         self.publish();
@@ -290,22 +300,22 @@ impl Session {
         true
     }
 
-    /// Tells all children and the group above why this group ends. They have a moment to read it.
+    /// Tells all children and the group above why this group ends. They have a moment to read it,
+    /// and children who are still to come have it to come.
     fn fail(&mut self, reason: &str) -> bool {
-        if self.ends_at.is_some() {
+        if self.end.is_some() {
             return false;
         }
         tracing::warn!(job = self.record.job, group = self.record.group, "{reason}");
-        self.ends_at = Some(Instant::now() + FAREWELL);
-        let end = reason.floor_char_boundary(limits::OFFLOAD_REASON_BYTES_MAX);
-        let payload = &reason.as_bytes()[..end];
-        let refusal = Header::plain(Kind::Refused, u32::try_from(end).unwrap_or(0));
+        let told = &reason[..reason.floor_char_boundary(limits::OFFLOAD_REASON_BYTES_MAX)];
+        self.end = Some(End { at: Instant::now() + FAREWELL, reason: told.to_owned() });
+        let refusal = Header::plain(Kind::Refused, u32::try_from(told.len()).unwrap_or(0));
         for (child, it) in self.children.iter().enumerate() {
             let State::Here(end) = it.state else { continue };
             let (links, messages) = self.ends[end].child(child);
             // A result that has left in part leaves no room for the reason.
             if messages.is_idle() {
-                messages.post(links, &refusal, payload).ok();
+                messages.post(links, &refusal, told.as_bytes()).ok();
             }
         }
         if let Some(uplink) = self.uplink.take() {

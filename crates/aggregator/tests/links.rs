@@ -61,8 +61,8 @@ impl Aggregator {
         self.grant_below(None, vec![1; MEMBERS.into()]).0
     }
 
-    /// Asks for a group with these members below its children. Returns it, and what a group below
-    /// it at the same aggregator must know.
+    /// Asks for a group with these members below its children. Returns it, and its description for
+    /// a group below it at the same aggregator.
     fn grant_below(&self, above: Option<Above>, members: Vec<u16>) -> (Leaf, Above) {
         let terms = Terms {
             job: "test".into(),
@@ -122,7 +122,7 @@ fn connect(
 ) -> Result<Box<dyn Group>, OffloadError> {
     let tree = Tree { name: "tree".into(), key: KEY, leaves: vec![leaf] };
     let mut provider = Aggregators::new(vec![tree], (WINDOW, CHUNK), devices.map(Arc::new));
-    let mut group = provider.connect(0, member, &[])?;
+    let mut group = provider.connect(0, member)?;
     drive(&mut group, |group| group.is_ready())?;
     Ok(group)
 }
@@ -278,6 +278,22 @@ fn a_member_that_breaks_off_ends_the_group_for_all() {
     }
     aggregator.ends();
     assert!(matches!(connect(leaf, 0, None), Err(OffloadError::Unreachable { .. })));
+}
+
+#[test]
+fn a_member_that_comes_after_the_failure_is_told_why() {
+    let aggregator = Aggregator::start(None, 1 << 24);
+    let is_told = |_| {
+        let leaf = aggregator.grant();
+        let mut groups: Vec<_> = (0..2).map(|at| connect(leaf, at, None).unwrap()).collect();
+        groups[1].give_up();
+        assert!(matches!(drive(&mut groups[0], |_| false), Err(OffloadError::Refused { .. })));
+        let told = connect(leaf, 2, None).unwrap_err();
+        matches!(told, OffloadError::Refused { reason } if reason.contains("child 1: "))
+    };
+    // A machine may be so busy that the member comes when the group has ended.
+    assert!((0..5).any(is_told), "nobody was told");
+    aggregator.ends();
 }
 
 #[test]

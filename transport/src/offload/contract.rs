@@ -123,25 +123,14 @@ pub trait Provider: Send + Sync + Debug {
     /// Whether groups of `device` perform `reduction`.
     fn supports(&self, device: usize, reduction: &Reduction) -> bool;
 
-    /// Prepares a group on `device`. Returns this member's ticket, which may be empty. The caller
-    /// gives all members the tickets of all.
+    /// Begins to connect `member` to its group on `device`. May open devices, and does not wait:
+    /// the group is of use once `Group::poll` has made it ready.
     ///
     /// # Errors
-    /// The device has no room for another group. One active tree per switch is normal for hardware,
-    /// so callers must expect this.
-    fn listen(&mut self, device: usize) -> Result<Vec<u8>, OffloadError>;
-
-    /// Begins to connect `member` to its group, by the tickets of all members in their order. May
-    /// open devices, and does not wait: the group is of use once `Group::poll` has made it ready.
-    ///
-    /// # Errors
-    /// A ticket is wrong, or the system refuses a descriptor.
-    fn connect(
-        &mut self,
-        device: usize,
-        member: u16,
-        tickets: &[Vec<u8>],
-    ) -> Result<Box<dyn Group>, OffloadError>;
+    /// There is no such device or member, or the system refuses a descriptor. Or the device has no
+    /// room for another group: one active tree per switch is normal for hardware, so callers must
+    /// expect this.
+    fn connect(&mut self, device: usize, member: u16) -> Result<Box<dyn Group>, OffloadError>;
 }
 
 /// A member's end of a group. It polls and does not block. One thread uses it at a time. The end of

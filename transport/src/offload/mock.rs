@@ -164,22 +164,13 @@ impl Provider for Mock {
         device < self.devices.len() && (self.network.supports)(reduction)
     }
 
-    fn listen(&mut self, _device: usize) -> Result<Vec<u8>, OffloadError> {
-        match &self.network.lock().refusal {
-            Some(reason) => Err(OffloadError::Refused { reason: reason.clone() }),
-            None => Ok(Vec::new()),
-        }
-    }
-
-    fn connect(
-        &mut self,
-        device: usize,
-        member: u16,
-        _tickets: &[Vec<u8>],
-    ) -> Result<Box<dyn Group>, OffloadError> {
+    fn connect(&mut self, device: usize, member: u16) -> Result<Box<dyn Group>, OffloadError> {
         let none = OffloadError::Protocol("no such device");
         let properties = self.devices.get(device).ok_or(none)?.properties;
         let shared = self.network.lock();
+        if let Some(reason) = shared.refusal.clone() {
+            return Err(OffloadError::Refused { reason });
+        }
         let none = OffloadError::Protocol("no such member");
         let waker = Arc::clone(shared.wakers.get(usize::from(member)).ok_or(none)?);
         drop(shared);
@@ -394,7 +385,7 @@ mod tests {
 
     fn members() -> (Network, Vec<Box<dyn Group>>) {
         let network = Network::new(3, sum).unwrap();
-        let connect = |member| network.provider(PROPERTIES).connect(0, member, &[]).unwrap();
+        let connect = |member| network.provider(PROPERTIES).connect(0, member).unwrap();
         let members = (0..3).map(connect).collect();
         (network, members)
     }
@@ -433,7 +424,7 @@ mod tests {
         assert_eq!(members[1].result().unwrap().bytes, [3]);
         assert!(matches!(members[1].poll(), Err(OffloadError::Closed)));
         network.refuse("one active tree");
-        let refused = network.provider(PROPERTIES).listen(0);
+        let refused = network.provider(PROPERTIES).connect(0, 0);
         assert!(matches!(refused, Err(OffloadError::Refused { reason }) if reason.contains("one")));
     }
 }

@@ -299,9 +299,9 @@ pub fn listen(at: SocketAddr) -> io::Result<TcpListener> {
     address::listen(&[at.ip()], &[at.port()])
 }
 
-/// Answers requests until the task is dropped. `answer` gets a request and the address of this
-/// host at which it came.
-pub async fn serve<F: Future<Output = FromAggregator> + Send>(
+/// Answers requests until the task is dropped, each in a task of its own. `answer` gets a request
+/// and the address of this host at which it came.
+pub async fn serve<F: Future<Output = FromAggregator> + Send + 'static>(
     listener: TcpListener,
     site: Secret,
     answer: impl Fn(ToAggregator, IpAddr) -> F,
@@ -312,13 +312,14 @@ pub async fn serve<F: Future<Output = FromAggregator> + Send>(
     let answering = async {
         while let Some(peer) = peers.recv().await {
             let Authenticated { mut writer, first, at, .. } = peer;
-            let answer = match decode(&first) {
-                Some(request) => answer(request, at).await,
-                None => FromAggregator::Refused("an unknown request".into()),
-            };
-            let bytes = encode(&answer);
+            let answer = decode(&first).map(|request| answer(request, at));
             let limit = Duration::from_millis(limits::HANDSHAKE_MS);
             tokio::spawn(async move {
+                let answer = match answer {
+                    Some(answer) => answer.await,
+                    None => FromAggregator::Refused("an unknown request".into()),
+                };
+                let bytes = encode(&answer);
                 tokio::time::timeout(limit, async {
                     writer.send(&bytes).await?;
                     writer.close().await

@@ -1,6 +1,14 @@
 //! Tree files, and the places of members in trees.
 
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use tokio::runtime::Builder;
+use tokio::sync::Notify;
+
 use super::*;
+use crate::secret::Secret;
 
 const FILE: &str = "ringfold-aggregators 1
 # the root
@@ -104,4 +112,38 @@ fn trees_alternate_between_rails() {
     assert_eq!(striped.trees.len(), 2);
     assert!(Trees::of_setting("a:1,a:1").is_err());
     assert!(Trees::of_setting("/no/such/file").is_err());
+}
+
+#[test]
+fn a_slow_answer_does_not_hold_up_another() {
+    let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let (asked, is_asked) = std::sync::mpsc::channel();
+    let free = Arc::new(Notify::new());
+    let site = || Secret::new([9; 32]);
+    let listener = runtime.block_on(async { listen("127.0.0.1:0".parse().unwrap()) }).unwrap();
+    let at = listener.local_addr().unwrap().to_string();
+    let hold = Arc::clone(&free);
+    runtime.spawn(serve(listener, site(), move |request, _| {
+        let (asked, free) = (asked.clone(), Arc::clone(&hold));
+        async move {
+            if let ToAggregator::Ask(_) = request {
+                asked.send(()).unwrap();
+                free.notified().await;
+                return FromAggregator::Refused("late".into());
+            }
+            FromAggregator::Stats(Stats::default())
+        }
+    }));
+    let patience = Duration::from_secs(30);
+    thread::scope(|scope| {
+        let slow = scope.spawn(|| {
+            let terms =
+                Terms { job: String::new(), key: [1; 32], ranks: 1, window: 1, chunk_bytes: 1 };
+            ask(&at, &site(), Ask { terms, first: 0, members: vec![1], above: None }, patience)
+        });
+        is_asked.recv_timeout(patience).unwrap();
+        assert_eq!(stats(&at, &site(), patience).unwrap(), Stats::default());
+        free.notify_one();
+        assert!(slow.join().unwrap().unwrap_err().to_string().contains("late"));
+    });
 }

@@ -56,7 +56,7 @@ fn granted(aggregator: &Aggregator, tree: &Placement, ranks: u32) -> Vec<Leaf> {
 }
 
 fn connect(leaves: &[Leaf], members: usize) -> Vec<Box<dyn Group>> {
-    let connect = |at: u16| provider(leaves, KEY).connect(0, at, &[]).unwrap();
+    let connect = |at: u16| provider(leaves, KEY).connect(0, at).unwrap();
     (0..u16::try_from(members).unwrap()).map(connect).collect()
 }
 

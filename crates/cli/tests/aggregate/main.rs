@@ -106,7 +106,7 @@ fn provider(leaves: &[Leaf], key: [u8; 32]) -> Aggregators {
 
 /// Connects a member with a key, and waits until its group is ready.
 fn member(leaves: &[Leaf], member: u16, key: [u8; 32]) -> Result<Box<dyn Group>, OffloadError> {
-    let mut group = provider(leaves, key).connect(0, member, &[])?;
+    let mut group = provider(leaves, key).connect(0, member)?;
     drive(&mut group, |group| group.is_ready())?;
     Ok(group)
 }

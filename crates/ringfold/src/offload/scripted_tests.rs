@@ -52,16 +52,7 @@ impl Provider for Scripted {
         &[]
     }
 
-    fn listen(&mut self, _device: usize) -> Result<Vec<u8>, OffloadError> {
-        Ok(Vec::new())
-    }
-
-    fn connect(
-        &mut self,
-        _device: usize,
-        member: u16,
-        _tickets: &[Vec<u8>],
-    ) -> Result<Box<dyn Group>, OffloadError> {
+    fn connect(&mut self, _device: usize, member: u16) -> Result<Box<dyn Group>, OffloadError> {
         let number = u8::try_from(member).unwrap();
         let child = Child { number, key: KEY, members: member..=member };
         let at = self.at[usize::from(member)];

@@ -92,9 +92,8 @@ fn with_provider(
             scope.spawn(move || {
                 let rank = parts.control.rank();
                 let mut provider = provider();
-                let ticket = provider.listen(0).unwrap();
                 let member = u16::try_from(rank.0).unwrap();
-                let end = provider.connect(0, member, &[ticket]).and_then(ready).unwrap();
+                let end = provider.connect(0, member).and_then(ready).unwrap();
                 let shared = Shared::new(rank, provider, vec![Some(end)]).unwrap();
                 let aggregation = Aggregation {
                     window: PROPERTIES.window,
@@ -232,7 +231,7 @@ fn groups_are_left_side_by_side_and_hold_nobody_up() {
     };
     let network = Network::new(2, combine).unwrap().with_leave(leave);
     let mut provider = network.provider(PROPERTIES);
-    let ends = (0..2).map(|member| provider.connect(0, member, &[]).ok()).collect();
+    let ends = (0..2).map(|member| provider.connect(0, member).ok()).collect();
     let shared = Shared::new(Rank(0), Box::new(provider), ends).unwrap();
     thread::scope(|scope| {
         scope.spawn(|| shared.close());

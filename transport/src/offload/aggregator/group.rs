@@ -290,7 +290,7 @@ impl Group for AggregatorGroup {
         let Some(links) = &mut self.links else { return Err(OffloadError::Closed) };
         match self.messages.post(links, &header, bytes) {
             Ok(()) => Ok(true),
-            // What the aggregator said before it closed the link tells more.
+            // The reason that the aggregator gave before it closed the link tells more.
             Err(fault) => {
                 let told = self.progress(&mut false).err();
                 Err(self.fail(told.unwrap_or_else(|| broken(self.at, fault))))

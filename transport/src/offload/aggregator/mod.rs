@@ -84,17 +84,7 @@ impl Provider for Aggregators {
         device < self.devices.len() && collectives.contains(&reduction.collective)
     }
 
-    /// Returns nothing: the trees say where each member connects.
-    fn listen(&mut self, _device: usize) -> Result<Vec<u8>, OffloadError> {
-        Ok(Vec::new())
-    }
-
-    fn connect(
-        &mut self,
-        device: usize,
-        member: u16,
-        _tickets: &[Vec<u8>],
-    ) -> Result<Box<dyn Group>, OffloadError> {
+    fn connect(&mut self, device: usize, member: u16) -> Result<Box<dyn Group>, OffloadError> {
         let wrong = OffloadError::Protocol("no such device, or no place for this member");
         let tree = self.trees.get(device);
         let placed = tree.and_then(|tree| Some((tree, tree.place(member)?)));

@@ -55,7 +55,7 @@ fn with(
 fn connect(at: Endpoints, key: [u8; 32]) -> Result<Box<dyn Group>, OffloadError> {
     let leaves = vec![Leaf { first: 0, children: 2, at }];
     let tree = Tree { name: "tree".into(), key, leaves };
-    Aggregators::new(vec![tree], (2, 1 << 20), None).connect(0, 1, &[])
+    Aggregators::new(vec![tree], (2, 1 << 20), None).connect(0, 1)
 }
 
 /// Polls, and parks while nothing moves, until `done` or an error.

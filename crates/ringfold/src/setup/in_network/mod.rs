@@ -253,7 +253,7 @@ fn connect(
             ends.push(None);
             continue;
         };
-        let connected = provider.connect(group, member, &[]).and_then(ready);
+        let connected = provider.connect(group, member).and_then(ready);
         let name = &provider.devices()[group].name;
         ends.push(Some(connected.map_err(|error| format!("{name}: {error}"))?));
     }
