@@ -16,8 +16,8 @@ use support::{Finished, Folder, Running, ringrun};
 /// `ringrun` as a child of `env` with this option.
 fn by_env(option: &str, args: &[&str]) -> Command {
     let mut command = Command::new("env");
-    // A shell's job in the background ignores SIGINT.
-    command.args(["--default-signal=INT", option, env!("CARGO_BIN_EXE_ringrun")]).args(args);
+    // A shell's job in the background ignores SIGINT, and one of nohup SIGHUP.
+    command.args(["--default-signal=INT,HUP", option, env!("CARGO_BIN_EXE_ringrun")]).args(args);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }

@@ -165,8 +165,8 @@ impl Until {
     }
 }
 
-/// Gets the memory from the lowest rank. Retries, since the lowest rank may lack a descriptor for
-/// the connection.
+/// Gets the memory from the lowest rank. Retries: the lowest rank may lack a descriptor for the
+/// connection, or it has failed, and the reason for that ends the wait.
 fn fetch(
     host: &Host,
     lowest: Rank,

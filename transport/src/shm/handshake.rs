@@ -50,7 +50,17 @@ pub(super) enum HandshakeError {
     #[error("{0}")]
     Protocol(&'static str),
     #[error(transparent)]
-    Io(#[from] io::Error),
+    Io(io::Error),
+}
+
+impl From<io::Error> for HandshakeError {
+    fn from(error: io::Error) -> Self {
+        use io::ErrorKind::{BrokenPipe, ConnectionRefused, ConnectionReset};
+        match error.kind() {
+            BrokenPipe | ConnectionRefused | ConnectionReset => Self::Closed,
+            _ => Self::Io(error),
+        }
+    }
 }
 
 /// A handshake in progress.
@@ -119,9 +129,6 @@ impl Handshake {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 return Ok(Outcome::Waiting(self));
             }
-            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {
-                return Err(HandshakeError::Closed);
-            }
             Err(error) => return Err(error.into()),
         };
         let message = &buffer[..bytes];
@@ -173,10 +180,7 @@ impl AsFd for Handshake {
 
 /// Sends a message without descriptors.
 fn send(socket: &OwnedFd, message: &[u8]) -> Result<(), HandshakeError> {
-    transmit(socket, None, message, &[]).map_err(|error| match error.kind() {
-        io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => HandshakeError::Closed,
-        _ => HandshakeError::Io(error),
-    })
+    Ok(transmit(socket, None, message, &[])?)
 }
 
 /// Whether the system lacks room for a message or its descriptor for the moment.
