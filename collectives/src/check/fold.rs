@@ -20,7 +20,7 @@ impl Fold {
     }
 
     /// The tree whose operator combines two others. Its operands have no order: the kernels give
-    /// the same bits for a + b and b + a (`crates/reduce/tests/axioms.rs` tests it).
+    /// the same bits for a + b and b + a (`crates/reduce/tests/kernels/axioms.rs` tests it).
     pub(super) fn with(self, other: Self) -> Self {
         let (low, high) = (self.0.min(other.0), self.0.max(other.0));
         Self(mix(mix(low).wrapping_add(high)))

@@ -1,8 +1,5 @@
 //! Another host that ringrun cannot clean up: its processes descend from a server in place of sshd,
 //! not from ringrun. None of them stays when something is killed, stopped or cut.
-#![allow(clippy::unwrap_used, reason = "also in what the tests share")]
-
-mod support;
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
@@ -10,10 +7,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::sleep;
 use std::time::Duration;
 
-use rustix::process::Signal;
-use support::{
+use crate::support::{
     Finished, Running, assert_ended, assert_gone, children, kill, mark, marked, ringrun,
 };
+use rustix::process::Signal;
 
 /// Long enough for a loaded machine, short enough for a test.
 const HOST_TIMEOUT: &str = "4";

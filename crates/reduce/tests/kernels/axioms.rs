@@ -2,11 +2,7 @@
 //! determines the result of a reduction: operands are combined from left to right, however steps
 //! divide them, and two operands have no order.
 
-#[cfg(test)]
-#[expect(dead_code, reason = "other tests use the rest")]
-mod inputs;
-
-use inputs::Random;
+use crate::inputs::{self, Random};
 use ringfold_reduce::{Form, Kernel, Level, Operand};
 use ringfold_types::{DataType, ReduceOp};
 

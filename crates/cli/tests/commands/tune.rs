@@ -1,5 +1,4 @@
 //! `ringfold tune` and `ringfold explain` from the command line.
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};

@@ -1,11 +1,9 @@
 //! How jobs end: the exit status and the last line.
 
-mod support;
-
 use std::os::unix::fs::PermissionsExt;
 
+use crate::support::{Folder, Running, assert_gone, mark, ringrun, run};
 use rustix::process::Signal;
-use support::{Folder, Running, assert_gone, mark, ringrun, run};
 
 #[test]
 fn success_says_nothing() {
@@ -51,7 +49,7 @@ fn a_killed_rank_is_named_by_its_signal() {
     let mut job = Running::start(&mut ringrun(&["-n", "3", "--grace", "0", "sh", "-c", &script]));
     let lines = job.lines(3);
     let victim = lines.iter().find_map(|line| line.strip_prefix("1 ")).unwrap();
-    support::kill(victim.parse().unwrap(), Signal::KILL);
+    crate::support::kill(victim.parse().unwrap(), Signal::KILL);
     let done = job.finish();
     assert_eq!(done.code, 137, "{done:?}");
     let line = done.last_line();

@@ -1,13 +1,11 @@
 //! No process of the job stays behind, no matter which process dies and how.
 
-mod support;
-
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 use std::time::Duration;
 
+use crate::support::{Running, assert_ended, assert_gone, children, kill, mark, marked, ringrun};
 use rustix::process::Signal;
-use support::{Running, assert_ended, assert_gone, children, kill, mark, marked, ringrun};
 
 /// A rank with a child in its group, one in its own session, and a stubborn orphan.
 const TREE: &str = "

@@ -1,17 +1,13 @@
 //! The inheritance of ringrun from its parent process: signal masks, streams, limits, a directory.
 
-#![allow(clippy::unwrap_used, reason = "also in what the tests share")]
-
-mod support;
-
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::OwnedFd;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::support::{Finished, Folder, Running, ringrun};
 use rustix::process::Signal;
-use support::{Finished, Folder, Running, ringrun};
 
 /// `ringrun` as a child of `env` with this option.
 fn by_env(option: &str, args: &[&str]) -> Command {
@@ -144,7 +140,7 @@ fn an_interrupt_does_not_wait_for_a_reader() {
         drop(command);
         std::thread::sleep(Duration::from_millis(1500));
         let begin = Instant::now();
-        support::kill(child.id(), Signal::INT);
+        crate::support::kill(child.id(), Signal::INT);
         let status = child.wait().unwrap();
         // Three seconds, with slack for a busy machine.
         assert!(begin.elapsed() < Duration::from_secs(7), "{:?}", begin.elapsed());
@@ -156,7 +152,7 @@ fn an_interrupt_does_not_wait_for_a_reader() {
     let mut child = ringrun(&["-n", "1", "head", "-c", "300000", "/dev/zero"]);
     let mut child = child.stdout(write).spawn().unwrap();
     std::thread::sleep(Duration::from_millis(1500));
-    support::kill(child.id(), Signal::INT);
+    crate::support::kill(child.id(), Signal::INT);
     assert_eq!(child.wait().unwrap().code(), Some(130));
     drop(read);
 }

@@ -1,10 +1,7 @@
 //! Every SIMD level gives the bits of the scalar kernels: for all bit patterns of short types, edge
 //! values of the others, and every length, alignment, form and position of the destination.
 
-#[cfg(test)]
-mod inputs;
-
-use inputs::Random;
+use crate::inputs::{self, Random};
 use proptest::prelude::{ProptestConfig, any, proptest};
 use ringfold_reduce::{Form, Kernel, Level, Line, Operand, scale};
 use ringfold_types::{DataType, ReduceOp};

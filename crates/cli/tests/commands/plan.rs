@@ -1,5 +1,4 @@
 //! `ringfold plan` from the command line: its output and its errors.
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;

@@ -1,11 +1,9 @@
 //! The input and output of ranks: lines, input, environment, secret, cores.
 
-mod support;
-
 use std::io::Write;
 use std::process::Stdio;
 
-use support::{Running, ringrun, run};
+use crate::support::{Running, ringrun, run};
 
 #[test]
 fn lines_are_never_mixed() {

@@ -1,9 +1,7 @@
 //! `ringfold topo --measure` between network namespaces: rails apart, or sharing a throttled link.
 //!
-//! Fifty wirings from printed seeds: `cargo test -p ringfold-cli --test measure -- --ignored
+//! Fifty wirings from printed seeds: `cargo test -p ringfold-cli measure:: -- --ignored
 //! --nocapture`.
-
-#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests may")]
 
 mod rig;
 
@@ -13,7 +11,7 @@ use ringfold_topology::certainty::Certainty;
 use ringfold_topology::fabric::{Kind, Place};
 use ringfold_topology::site::{Reach, Site};
 
-use rig::{Rig, Wiring};
+use self::rig::{Rig, Wiring};
 
 /// Measures a wiring. Returns `None` if network namespaces cannot be made.
 fn measure(wiring: &Wiring) -> Option<Site> {

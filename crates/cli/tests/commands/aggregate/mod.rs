@@ -1,7 +1,5 @@
 //! Aggregators as processes, with groups of three threads as their clients.
 
-#![allow(clippy::unwrap_used, reason = "a test")]
-
 mod levels;
 
 use std::io::{BufRead, BufReader, Read as _, Write as _};

@@ -1,17 +1,14 @@
 //! Other hosts, simulated by this one: through a fake agent, and as network namespaces.
-#![allow(clippy::unwrap_used, reason = "also in what the tests share")]
-
-mod support;
 
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use rustix::process::Signal;
-use support::{
+use crate::support::{
     Finished, Folder, Running, assert_ended, assert_gone, children, kill, mark, ringrun, run,
 };
+use rustix::process::Signal;
 
 /// A script in a directory of this test's own, removed with it.
 struct Script(PathBuf);

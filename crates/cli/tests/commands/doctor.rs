@@ -1,7 +1,5 @@
 //! `ringfold doctor` on any host.
 
-#![allow(clippy::unwrap_used, reason = "tests may")]
-
 use std::net::TcpListener;
 use std::process::{Command, Stdio};
 
