@@ -9,6 +9,8 @@
 //! a count of 0       ->
 //!                    <-     a count, and that many bytes: the other direction
 //! ```
+//!
+//! A flow has one direction. Its receiver answers only the count of 0.
 
 use std::error::Error;
 use std::fmt;
@@ -86,8 +88,16 @@ impl Failed {
     }
 }
 
-/// Time without progress after which a trial fails.
+/// Time without progress after which a trial fails, unless it only asks for an answer.
 const TIMEOUT: Duration = Duration::from_secs(10);
+/// The longest wait for each answer.
+const ANSWER: Duration = Duration::from_secs(1);
+/// Duration of a flow at its sender.
+const FLOW: Duration = Duration::from_millis(300);
+/// Bytes of a flow's messages, which its sender completes.
+const FLOW_PIECE: usize = 128 << 10;
+/// The most messages of a flow.
+const FLOW_PIECES_MAX: usize = (16 << 30) / FLOW_PIECE;
 /// Round trips of short messages.
 const TRIPS: usize = 201;
 /// Bytes of the first batch of long messages.
@@ -116,13 +126,35 @@ const PARK: Duration = Duration::from_millis(50);
 pub fn run(transport: &mut dyn Transport, link: Link, begins: bool) -> Result<Figures, Failed> {
     let is_alone = std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() == 1);
     let spin = if is_alone { Duration::ZERO } else { SPIN };
-    let mut end = Endpoint { transport, link, stage: Stage::Meeting, timeout: TIMEOUT, spin };
-    let figures = end.figures(begins);
-    figures.map_err(|why| {
-        // Long messages may be in flight from memory that is freed by now.
-        end.transport.withdraw();
-        Failed { stage: end.stage, why }
-    })
+    Endpoint { transport, link, stage: Stage::Meeting, timeout: TIMEOUT, spin }
+        .complete(|end| end.figures(begins))
+}
+
+/// Tests whether short messages pass `link`, under the conditions of `run`. Blocks for about a
+/// second if nothing arrives.
+///
+/// # Errors
+/// The link does not work.
+pub fn answer(transport: &mut dyn Transport, link: Link, begins: bool) -> Result<(), Failed> {
+    let spin = Duration::ZERO;
+    Endpoint { transport, link, stage: Stage::Meeting, timeout: ANSWER, spin }
+        .complete(|end| end.trips(begins).map(drop))
+}
+
+/// Sends a flow over `link` if this end `begins` and receives it otherwise, under the conditions of
+/// `run`. The receiver returns the time and the number of bytes of each arrival. The thread parks
+/// as soon as nothing moves, so that its CPU time tells whether that is the limit.
+///
+/// # Errors
+/// The flow broke.
+pub fn flow(
+    transport: &mut dyn Transport,
+    link: Link,
+    begins: bool,
+) -> Result<Vec<(Instant, usize)>, Failed> {
+    let spin = Duration::ZERO;
+    Endpoint { transport, link, stage: Stage::Meeting, timeout: TIMEOUT, spin }
+        .complete(|end| if begins { end.pour() } else { end.catch() })
 }
 
 /// Memory of long messages: registered with devices if the transport supports that, as buffers of a
@@ -158,6 +190,22 @@ struct Endpoint<'a> {
 }
 
 impl Endpoint<'_> {
+    /// Runs a trial, and waits until the transport has sent everything.
+    fn complete<T>(
+        mut self,
+        trial: impl FnOnce(&mut Self) -> Result<T, Fault>,
+    ) -> Result<T, Failed> {
+        let result = trial(&mut self).and_then(|result| {
+            self.until(|transport, _| Ok(transport.is_flushed()))?;
+            Ok(result)
+        });
+        result.map_err(|why| {
+            // Long messages may be in flight from memory that is freed by now.
+            self.transport.withdraw();
+            Failed { stage: self.stage, why }
+        })
+    }
+
     fn figures(&mut self, begins: bool) -> Result<Figures, Fault> {
         let latency = self.trips(begins)?;
         self.stage = Stage::Long;
@@ -169,7 +217,6 @@ impl Endpoint<'_> {
             self.take()?;
             self.stream()?
         };
-        self.until(|transport, _| Ok(transport.is_flushed()))?;
         Ok(Figures { latency, bytes_per_second })
     }
 
@@ -251,6 +298,39 @@ impl Endpoint<'_> {
         }
     }
 
+    /// Sends a flow, and waits until all of it has arrived.
+    fn pour(&mut self) -> Result<Vec<(Instant, usize)>, Fault> {
+        let (start, piece) = (Instant::now(), vec![0; FLOW_PIECE]);
+        for _ in 0..FLOW_PIECES_MAX {
+            self.send(&[PATTERN; 8])?;
+            self.send(&piece)?;
+            if start.elapsed() >= FLOW {
+                break;
+            }
+        }
+        self.send(&[0; 8])?;
+        self.recv(&mut [0; 8])?;
+        Ok(Vec::new())
+    }
+
+    /// Receives a flow.
+    fn catch(&mut self) -> Result<Vec<(Instant, usize)>, Fault> {
+        let (start, mut piece) = (Instant::now(), vec![0; FLOW_PIECE]);
+        let mut arrivals = Vec::new();
+        loop {
+            let mut head = [0; 8];
+            self.recv(&mut head)?;
+            if head == [0; 8] {
+                self.send(&head)?;
+                return Ok(arrivals);
+            }
+            self.recv_each(&mut piece, |bytes| arrivals.push((Instant::now(), bytes)))?;
+            if start.elapsed() > self.timeout {
+                return Err(Fault::Late);
+            }
+        }
+    }
+
     fn send(&mut self, mut bytes: &[u8]) -> Result<(), Fault> {
         while !bytes.is_empty() {
             let mut sent = 0;
@@ -264,6 +344,11 @@ impl Endpoint<'_> {
     }
 
     fn recv(&mut self, into: &mut [u8]) -> Result<(), Fault> {
+        self.recv_each(into, |_| {})
+    }
+
+    /// Receives, and reports the number of bytes of each arrival.
+    fn recv_each(&mut self, into: &mut [u8], mut arrived: impl FnMut(usize)) -> Result<(), Fault> {
         let (len, left) = (into.len(), into.len());
         let mut receiving = Receiving { end: self, left };
         let Receiving { end, left } = &mut receiving;
@@ -271,7 +356,10 @@ impl Endpoint<'_> {
             let before = *left;
             end.until(|transport, link| {
                 match transport.recv(link, TAG, &mut into[len - *left..])? {
-                    Some(Received { tag: TAG, bytes }) => *left -= bytes,
+                    Some(Received { tag: TAG, bytes }) => {
+                        *left -= bytes;
+                        arrived(bytes);
+                    }
                     Some(_) => return Err(Fault::Wrong),
                     None => {}
                 }
@@ -356,6 +444,22 @@ mod tests {
             let figures = figures.unwrap();
             assert!(figures.latency > Duration::ZERO && figures.bytes_per_second > 0.0);
         }
+    }
+
+    #[test]
+    fn a_flow_arrives_while_it_is_sent() {
+        let mut ends = Local::mesh(2).unwrap();
+        let mut other = ends.pop().unwrap();
+        let there = std::thread::spawn(move || {
+            answer(&mut other, link(0), false)?;
+            flow(&mut other, link(0), false)
+        });
+        answer(&mut ends[0], link(1), true).unwrap();
+        assert_eq!(flow(&mut ends[0], link(1), true).unwrap(), []);
+        let arrivals = there.join().unwrap().unwrap();
+        let bytes: usize = arrivals.iter().map(|(_, bytes)| bytes).sum();
+        assert!(bytes > 0 && bytes.is_multiple_of(FLOW_PIECE), "{bytes}");
+        assert!(arrivals[arrivals.len() - 1].0 - arrivals[0].0 > FLOW / 2);
     }
 
     #[test]

@@ -30,6 +30,8 @@ pub(super) struct Dialer<'a> {
     pub(super) epoll: &'a OwnedFd,
     /// The token of the connection's events.
     pub(super) token: u64,
+    /// The network interface of the connection; any if `None`.
+    pub(super) interface: Option<&'a str>,
     pub(super) liveness: Liveness,
 }
 
@@ -152,7 +154,7 @@ impl Dial {
             return Err(Broken::Unreachable(Errno::DESTADDRREQ, None));
         };
         let hello = hello(self.me, self.link).map_err(|_| Broken::Os(Errno::IO))?;
-        match connecting(*route, dialer.liveness) {
+        match connecting(*route, dialer.interface, dialer.liveness) {
             Ok(socket) => {
                 let data = epoll::EventData::new_u64(dialer.token);
                 epoll::add(dialer.epoll, &socket, data, EVENTS_OF_LINKS)?;

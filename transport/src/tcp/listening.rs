@@ -92,6 +92,17 @@ impl Tcp {
     /// # Errors
     /// Those of `ListenError`.
     pub fn listen(config: Config) -> Result<Listening, ListenError> {
+        Self::listen_through(config, None)
+    }
+
+    /// As `listen`. All connections take the named network interface, independent of routes.
+    ///
+    /// # Errors
+    /// Those of `ListenError`.
+    pub fn listen_through(
+        config: Config,
+        interface: Option<String>,
+    ) -> Result<Listening, ListenError> {
         let Config { key, rank, size, lanes, bind, ports, liveness } = config;
         let fits = (1..=RANKS_MAX).contains(&size) && (1..=LANES_MAX).contains(&lanes);
         if !fits || rank.index() >= size {
@@ -103,11 +114,11 @@ impl Tcp {
         let mut listeners = Vec::new();
         let mut addresses = Vec::new();
         for address in bind {
-            let (listener, address) = bound(address, ports.clone(), rank)?;
+            let (listener, address) = bound(address, interface.as_deref(), ports.clone(), rank)?;
             listeners.push(listener);
             addresses.push(address);
         }
-        let me = Me { key: JobKey::new(key), rank, size, lanes, liveness };
+        let me = Me { key: JobKey::new(key), rank, size, lanes, interface, liveness };
         Ok(Listening { me, listeners, addresses })
     }
 }
@@ -161,6 +172,7 @@ impl Listening {
 /// Makes a listening socket on the first free port. Ranks of one host begin at different ports.
 fn bound(
     address: IpAddr,
+    interface: Option<&str>,
     ports: Option<RangeInclusive<u16>>,
     rank: Rank,
 ) -> Result<(OwnedFd, SocketAddr), ListenError> {
@@ -170,7 +182,7 @@ fn bound(
     let mut failed = (SocketAddr::new(address, 0), Errno::INVAL);
     for port in after.iter().chain(before) {
         let wanted = SocketAddr::new(address, *port);
-        match listener(wanted) {
+        match listener(wanted, interface) {
             Ok(bound) => return Ok(bound),
             Err(errno) => failed = (wanted, errno),
         }

@@ -13,6 +13,7 @@ use rustix::net::{
     bind, connect, getpeername, getsockname, ipproto, listen, recv, send, sendmsg, socket_with,
     sockopt,
 };
+use socket2::SockRef;
 
 use super::route::Route;
 use crate::sys::choose_port_late;
@@ -52,9 +53,13 @@ impl Default for Liveness {
     }
 }
 
-/// Makes a listening socket, and returns it with its address.
-pub(super) fn listener(address: SocketAddr) -> Result<(OwnedFd, SocketAddr), Errno> {
-    let socket = open(address)?;
+/// Makes a listening socket, and returns it with its address. Its connections take `interface`, if
+/// that names one.
+pub(super) fn listener(
+    address: SocketAddr,
+    interface: Option<&str>,
+) -> Result<(OwnedFd, SocketAddr), Errno> {
+    let socket = open(address, interface)?;
     // A restarted job can reuse a port of its range while old connections linger.
     sockopt::set_socket_reuseaddr(&socket, true)?;
     if address.is_ipv6() {
@@ -72,10 +77,14 @@ pub(super) fn peer(socket: &OwnedFd) -> Option<SocketAddr> {
     getpeername(socket).ok().and_then(|peer| SocketAddr::try_from(peer?).ok())
 }
 
-/// Makes a socket that is connecting.
-pub(super) fn connecting(route: Route, liveness: Liveness) -> Result<OwnedFd, Errno> {
+/// Makes a socket that is connecting, through `interface` if that names one.
+pub(super) fn connecting(
+    route: Route,
+    interface: Option<&str>,
+    liveness: Liveness,
+) -> Result<OwnedFd, Errno> {
     let Route { from, to } = route;
-    let socket = open(to)?;
+    let socket = open(to, interface)?;
     tune(&socket, liveness)?;
     if let Some(from) = from {
         come_from(&socket, from)?;
@@ -180,13 +189,18 @@ fn outcome(result: Result<usize, Errno>) -> Result<Read, Errno> {
     }
 }
 
-fn open(address: SocketAddr) -> Result<OwnedFd, Errno> {
+fn open(address: SocketAddr, interface: Option<&str>) -> Result<OwnedFd, Errno> {
     let family = match address {
         SocketAddr::V4(_) => AddressFamily::INET,
         SocketAddr::V6(_) => AddressFamily::INET6,
     };
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-    socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP))
+    let socket = socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP))?;
+    if let Some(interface) = interface {
+        let bound = SockRef::from(&socket).bind_device(Some(interface.as_bytes()));
+        bound.map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))?;
+    }
+    Ok(socket)
 }
 
 /// Sets the options of a connection: small messages leave at once, and a silent peer is detected.
@@ -216,7 +230,7 @@ mod tests {
     #[test]
     fn a_port_is_chosen_only_when_the_peer_is_known() {
         for from in [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)] {
-            let socket = open(SocketAddr::new(from, 0)).unwrap();
+            let socket = open(SocketAddr::new(from, 0), None).unwrap();
             // Some machines have no IPv6.
             if come_from(&socket, from) == Err(Errno::ADDRNOTAVAIL) && from.is_ipv6() {
                 continue;

@@ -4,7 +4,7 @@ use ringfold::{Communicator, Config};
 use ringfold_types::Rank;
 
 use super::endpoint::{HostInfo, ends};
-use super::matrix::ProbeMatrix;
+use super::matrix;
 use super::report;
 use crate::gather::all_gather;
 
@@ -14,7 +14,7 @@ pub(super) fn answer(mut comm: Communicator, config: &Config) -> anyhow::Result<
     let own = HostInfo::of_this_host(&comm, config, near);
     let infos: Vec<HostInfo> = all_gather(&mut comm, &own)?;
     let ends = ends(&comm, infos);
-    let results = ProbeMatrix { config, near, ends: &ends }.all(&mut comm)?;
+    let results = matrix::probe(&mut comm, config, near, &ends)?;
     let is_first = comm.rank() == Rank(0);
     comm.leave()?;
     Ok(if is_first { report::all(&ends, &results, config) } else { (String::new(), true) })

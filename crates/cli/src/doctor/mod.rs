@@ -6,7 +6,6 @@
 //! them; in a large job each tries a limited number of others.
 //!
 //! * `local`: local checks of one host;
-//! * `probe`: the probe of one port or rail;
 //! * `endpoint`: the hosts and ports that are probed; `matrix`: the probe matrix over all pairs;
 //! * `job`: gathers the findings of all ranks;
 //! * `report`, `tables`: the printed result.
@@ -15,16 +14,18 @@ mod endpoint;
 mod job;
 mod local;
 mod matrix;
-mod probe;
 mod report;
 mod tables;
 
 use std::fmt::Write as _;
 
-use ringfold::{Communicator, Config};
+use ringfold::Config;
 use ringfold_transport::rdma::{Finding, State};
+use ringfold_transport::trial::Figures;
 
 use self::local::{LocalChecks, interface, mark};
+use self::tables::{rate, time};
+use crate::probe;
 
 /// The command line.
 #[derive(clap::Args)]
@@ -33,11 +34,7 @@ pub(crate) struct Args {}
 /// Returns the report, and whether it has no fault. In a job only rank 0 has a report.
 pub(crate) fn answer(_: &Args) -> anyhow::Result<(String, bool)> {
     let config = Config::from_env()?;
-    // RDMA is under test here, so the ranks report over TCP.
-    let mut control = config.clone();
-    control.transports.rdma = false;
-    control.transports.tcp = true;
-    let comm = Communicator::init_with(&control)?;
+    let comm = probe::connect(&config)?;
     if comm.size() > 1 {
         return job::answer(comm, &config);
     }
@@ -45,7 +42,14 @@ pub(crate) fn answer(_: &Args) -> anyhow::Result<(String, bool)> {
     let mut here = LocalChecks::run(&config, near);
     here.findings.insert(0, found);
     for port in &here.ports {
-        here.findings.push(probe::loopback(port, &config, near));
+        let (state, what) = match probe::loopback(port, &config, near) {
+            Ok(Figures { latency, bytes_per_second }) => {
+                (State::Good, format!("{}, {} for 8 bytes", rate(bytes_per_second), time(latency)))
+            }
+            Err(error) => (State::Bad, error.why),
+        };
+        let what = format!("{} to itself: {what}", port.name);
+        here.findings.push(Finding { about: "probe", state, what });
     }
     let mut text = String::new();
     for Finding { about, state, what } in &here.findings {

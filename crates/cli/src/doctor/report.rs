@@ -6,8 +6,8 @@ use ringfold_transport::rdma::{Port, State};
 use super::endpoint::Endpoint;
 use super::local::mark;
 use super::matrix::{MatrixResults, Pair, Path};
-use super::probe::{ProbeError, rate};
-use super::tables::{name, path_name, paths, ports};
+use super::tables::{name, path_name, paths, ports, rate};
+use crate::probe::ProbeError;
 
 /// A rail is slow if its rate is below this part of the median rate of rails of its speed.
 const SLOW: f64 = 0.5;

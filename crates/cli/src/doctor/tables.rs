@@ -2,12 +2,12 @@
 
 use std::fmt::Write as _;
 use std::net::Ipv6Addr;
+use std::time::Duration;
 
 use ringfold_transport::trial::Figures;
 
 use super::endpoint::Endpoint;
 use super::matrix::{Pair, Path};
-use super::probe::{rate, time};
 
 /// A table with more rows is folded.
 const ROWS_MAX: usize = 100;
@@ -114,6 +114,14 @@ fn alike(ends: &[Endpoint], pairs: &[Pair]) -> String {
     table(&rows)
 }
 
+pub(super) fn rate(bytes_per_second: f64) -> String {
+    format!("{:.2} GB/s", bytes_per_second / 1e9)
+}
+
+pub(super) fn time(time: Duration) -> String {
+    format!("{:.1} us", time.as_secs_f64() * 1e6)
+}
+
 /// Groups values by key, in the order of first occurrence.
 fn groups<K: PartialEq, V>(all: impl Iterator<Item = (K, V)>) -> Vec<(K, Vec<V>)> {
     let mut groups: Vec<(K, Vec<V>)> = Vec::new();
@@ -141,14 +149,12 @@ fn table<const N: usize>(rows: &[[String; N]]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use ringfold_transport::rdma::Port;
     use ringfold_types::Rank;
 
     use super::super::endpoint::HostInfo;
-    use super::super::probe::ProbeError;
     use super::*;
+    use crate::probe::ProbeError;
 
     fn end(rank: usize) -> Endpoint {
         let (host, interface) = (format!("node{rank}"), "eth0".to_owned());

@@ -102,6 +102,8 @@ pub(in crate::tcp) struct Me {
     pub(in crate::tcp) rank: Rank,
     pub(in crate::tcp) size: usize,
     pub(in crate::tcp) lanes: usize,
+    /// The network interface of all connections; any if `None`.
+    pub(in crate::tcp) interface: Option<String>,
     pub(in crate::tcp) liveness: Liveness,
 }
 
@@ -184,6 +186,7 @@ impl Tcp {
             key: &self.me.key,
             epoll: &self.epoll,
             token: Token::Link(slot).encode(),
+            interface: self.me.interface.as_deref(),
             liveness: self.me.liveness,
         };
         let was_unsent = connection.is_unsent();

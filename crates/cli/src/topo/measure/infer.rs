@@ -70,8 +70,8 @@ impl<'a> Ports<'a> {
             Self { ends, first, network: (0..end_of.len()).collect(), end_of, probes: Vec::new() };
         for probe in probes {
             let both = this.both(probe.ends, probe.nics);
-            this.probes.push((both, probe.nanos.is_some()));
-            if probe.nanos.is_some() {
+            this.probes.push((both, probe.is_answered));
+            if probe.is_answered {
                 let [low, high] = both.map(|port| this.network[port]);
                 let (low, high) = (low.min(high), low.max(high));
                 this.network.iter_mut().filter(|it| **it == high).for_each(|it| *it = low);
@@ -407,7 +407,7 @@ mod tests {
 
     use ringfold_types::Rank;
 
-    use super::super::connection::Flow;
+    use super::super::flows::Flow;
     use super::super::nic::{Nic, fabric};
     use super::*;
 
@@ -438,8 +438,8 @@ mod tests {
             for high in low + 1..ends.len() {
                 for (i, one) in ends[low].nics.iter().enumerate() {
                     for (j, other) in ends[high].nics.iter().enumerate() {
-                        let nanos = answers(one, other).then_some(9_000);
-                        probes.push(Probe { ends: [low, high], nics: [i, j], nanos });
+                        let is_answered = answers(one, other);
+                        probes.push(Probe { ends: [low, high], nics: [i, j], is_answered });
                     }
                 }
             }

@@ -4,11 +4,10 @@
 //! round a NIC is in one probe. Probes show which NICs reach each other, and the latency. Flows
 //! then show the bandwidth of each rail, and whether two rails at once carry less than both alone.
 //!
-//! * `nic`: the NICs of a host; `connection`: a TCP connection that is bound to a NIC;
-//! * `matrix`: the probe matrix with its rounds and steps; `flows`: the flows of a pairing;
+//! * `nic`: the NICs of a host; `matrix`: the probe matrix with its rounds and steps;
+//! * `flows`: the flows of a pairing, and their rates;
 //! * `infer`: infers rails from the results; `progress`: prints the progress.
 
-mod connection;
 mod flows;
 mod infer;
 mod matrix;
@@ -18,15 +17,15 @@ mod progress;
 use std::collections::BTreeMap;
 
 use anyhow::ensure;
-use ringfold::{Communicator, Config};
+use ringfold::Config;
 use ringfold_topology::fabric::{Fabric, Oddity, Place, PortId};
 use ringfold_topology::site::Site;
 use ringfold_types::Rank;
 
-use self::matrix::ProbeMatrix;
 use self::nic::{Endpoint, HostInfo};
 use super::source::{self, Network};
 use crate::gather::all_gather;
+use crate::probe;
 
 /// Measures the network of a job. Every rank calls this, and only rank 0 gets a result. It blocks
 /// for seconds for each host, at most some minutes. Rank 0 first calls `may_write`; if that fails,
@@ -35,11 +34,7 @@ pub(super) fn measure(
     may_write: impl FnOnce() -> anyhow::Result<()>,
 ) -> anyhow::Result<Option<Network>> {
     let config = Config::from_env()?;
-    // RDMA ports are under test here, so the ranks report over TCP.
-    let mut control = config.clone();
-    control.transports.rdma = false;
-    control.transports.tcp = true;
-    let mut comm = Communicator::init_with(&control)?;
+    let mut comm = probe::connect(&config)?;
     let is_first = comm.rank() == Rank(0);
     let checked = if is_first { may_write() } else { Ok(()) };
     if all_gather(&mut comm, &checked.is_err())?.contains(&true) {
@@ -53,7 +48,7 @@ pub(super) fn measure(
         "--measure: all ranks are on one host; start one on each, as in: ringrun --host a,b \
          ringfold topo --measure"
     );
-    let results = ProbeMatrix::new(&config, &mut comm, &ends)?.all(&mut comm)?;
+    let results = matrix::probe(&mut comm, &config, &ends)?;
     comm.leave()?;
     if !is_first {
         return Ok(None);

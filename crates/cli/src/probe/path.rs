@@ -1,14 +1,14 @@
-//! A probe of one path between two ranks. Each rank creates a transport with that path alone.
+//! A probe of one path between two ranks. Each rank makes a transport with that path alone.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::time::Duration;
+use std::thread;
 
 use anyhow::Context as _;
 use ringfold::Config;
 use ringfold_bootstrap::Secret;
 use ringfold_lend::placement;
 use ringfold_topology::discover::Host;
-use ringfold_transport::rdma::{self, Finding, Port, Rails, Rdma, State};
+use ringfold_transport::rdma::{self, Port, Rails, Rdma};
 use ringfold_transport::tcp::{self, Listening, Liveness, Tcp};
 use ringfold_transport::trial::{self, Failed, Figures, Stage};
 use ringfold_transport::{Link, Transport};
@@ -21,34 +21,43 @@ const TIMEOUT: u8 = 16;
 /// The most retries of a device.
 const RETRIES: u8 = 3;
 
+/// A rank's end of a path.
+pub(crate) struct Path<'a> {
+    /// This host's address for the connection.
+    pub(crate) address: IpAddr,
+    /// The network interface of the connection; any if `None`.
+    pub(crate) interface: Option<&'a str>,
+    /// The RDMA port, and this host's address for the job's setup; `None` for tcp.
+    pub(crate) rdma: Option<(&'a Port, Option<IpAddr>)>,
+}
+
 /// The inputs of a rank's probe.
+#[derive(Clone, Copy)]
 pub(super) struct Probe<'a> {
     pub(super) own: Rank,
-    /// The peer. The lower rank of both sends first.
+    /// The peer.
     pub(super) other: Rank,
     /// Number of ranks in the job.
     pub(super) size: usize,
     /// The key of this pair and path.
     pub(super) key: [u8; 32],
     pub(super) config: &'a Config,
-    /// The RDMA port; `None` for tcp.
-    pub(super) port: Option<&'a Port>,
-    /// This host's address for the job's setup.
-    pub(super) near: Option<IpAddr>,
+    pub(super) path: &'a Path<'a>,
 }
 
 /// The reason why a path does not work.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct ProbeError {
+pub(crate) struct ProbeError {
     /// Short messages passed, and long ones did not.
-    pub(super) is_long: bool,
+    pub(crate) is_long: bool,
     /// This end knows only that the other end gave up.
-    pub(super) is_secondary: bool,
-    pub(super) why: String,
+    pub(crate) is_secondary: bool,
+    pub(crate) why: String,
 }
 
 impl ProbeError {
-    pub(super) fn secondary(why: &str) -> Self {
+    /// The error of an end that knows no cause of its own.
+    pub(crate) fn secondary(why: &str) -> Self {
         Self { is_long: false, is_secondary: true, why: why.to_owned() }
     }
 }
@@ -69,22 +78,23 @@ impl From<anyhow::Error> for ProbeError {
 
 impl Probe<'_> {
     /// Listens for the other rank. The caller sends it the addresses of `Listening::addresses`.
-    pub(super) fn listen(&self, address: IpAddr) -> anyhow::Result<Listening> {
-        let &Probe { own: rank, size, key, .. } = self;
-        let (bind, liveness) = (vec![address], Liveness::default());
+    pub(super) fn listen(&self) -> anyhow::Result<Listening> {
+        let &Probe { own: rank, size, key, path, .. } = self;
+        let (bind, liveness) = (vec![path.address], Liveness::default());
         let config = tcp::Config { key, rank, size, lanes: 1, bind, ports: None, liveness };
-        Ok(Tcp::listen(config)?)
+        Ok(Tcp::listen_through(config, path.interface.map(str::to_owned))?)
     }
 
-    /// Probes the path to the other rank, which listens at `theirs` and calls this too. Blocks.
-    pub(super) fn run(
+    /// Runs a trial with the other rank, which listens at `theirs` and calls this too. Blocks.
+    pub(super) fn run<T>(
         &self,
         listener: Listening,
         theirs: Vec<SocketAddr>,
-    ) -> Result<Figures, ProbeError> {
+        trial: impl Fn(&mut dyn Transport, Link, bool) -> Result<T, Failed>,
+    ) -> Result<T, ProbeError> {
         let mut transport = self.open(listener, theirs)?;
         let link = Link { peer: self.other, lane: Lane(0) };
-        Ok(trial::run(&mut *transport, link, self.own < self.other)?)
+        Ok(trial(&mut *transport, link, self.own < self.other)?)
     }
 
     fn open(
@@ -93,13 +103,13 @@ impl Probe<'_> {
         theirs: Vec<SocketAddr>,
     ) -> anyhow::Result<Box<dyn Transport>> {
         let tcp = listener.connect([(self.other, theirs)])?;
-        let Some(port) = self.port else { return Ok(Box::new(tcp)) };
+        let Some((port, near)) = self.path.rdma else { return Ok(Box::new(tcp)) };
         let mut settings = self.config.rdma();
         settings.devices = format!("={}", port.name).parse()?;
         settings.host = Host::this().name;
         settings.timeout = settings.timeout.min(TIMEOUT);
         settings.retries = settings.retries.min(RETRIES);
-        let rails = Rails::open(&settings, self.near)?;
+        let rails = Rails::open(&settings, near)?;
         let config = rdma::Config {
             key: self.key,
             rank: self.own,
@@ -114,25 +124,22 @@ impl Probe<'_> {
 }
 
 /// Probes a port between two transports of this process.
-pub(super) fn loopback(port: &Port, config: &Config, near: Option<IpAddr>) -> Finding {
-    let (state, what) = match both_ends(port, config, near) {
-        Ok(figures) => (State::Good, said(&figures)),
-        Err(error) => (State::Bad, error.why),
-    };
-    Finding { about: "probe", state, what: format!("{} to itself: {what}", port.name) }
-}
-
-fn both_ends(port: &Port, config: &Config, near: Option<IpAddr>) -> Result<Figures, ProbeError> {
+pub(crate) fn loopback(
+    port: &Port,
+    config: &Config,
+    near: Option<IpAddr>,
+) -> Result<Figures, ProbeError> {
     let key = Secret::generate().context("no random bytes")?.derive(&["doctor"]);
-    let by = |own, other| Probe { own, other, size: 2, key, config, port: Some(port), near };
+    let address = IpAddr::V4(Ipv4Addr::LOCALHOST);
+    let path = &Path { address, interface: None, rdma: Some((port, near)) };
+    let by = |own, other| Probe { own, other, size: 2, key, config, path };
     let ends = [by(Rank(0), Rank(1)), by(Rank(1), Rank(0))];
-    let local = IpAddr::V4(Ipv4Addr::LOCALHOST);
-    let listeners = [ends[0].listen(local)?, ends[1].listen(local)?];
+    let listeners = [ends[0].listen()?, ends[1].listen()?];
     let [of_one, of_other] = listeners.each_ref().map(|listener| listener.addresses().to_vec());
     let [one, other] = listeners;
-    std::thread::scope(|scope| {
-        let there = scope.spawn(|| ends[1].run(other, of_one));
-        let here = ends[0].run(one, of_other);
+    thread::scope(|scope| {
+        let there = scope.spawn(|| ends[1].run(other, of_one, trial::run));
+        let here = ends[0].run(one, of_other, trial::run);
         let there = there.join().unwrap_or_else(|_| unreachable!("probes do not panic"));
         match (here, there) {
             // The other transport saw the cause.
@@ -140,18 +147,4 @@ fn both_ends(port: &Port, config: &Config, near: Option<IpAddr>) -> Result<Figur
             (here, _) => here,
         }
     })
-}
-
-/// Formats the figures.
-fn said(figures: &Figures) -> String {
-    let Figures { latency, bytes_per_second } = figures;
-    format!("{}, {} for 8 bytes", rate(*bytes_per_second), time(*latency))
-}
-
-pub(super) fn rate(bytes_per_second: f64) -> String {
-    format!("{:.2} GB/s", bytes_per_second / 1e9)
-}
-
-pub(super) fn time(time: Duration) -> String {
-    format!("{:.1} us", time.as_secs_f64() * 1e6)
 }
