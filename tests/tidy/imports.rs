@@ -58,8 +58,9 @@ const MAY_USE: &[(&str, Uses)] = &[
             "crates/reduce",
         ]),
     ),
-    ("crates/capi", Only(&["crates/ringfold"])),
-    ("crates/python", Only(&["crates/ringfold"])),
+    ("crates/foreign", Only(&["crates/ringfold"])),
+    ("crates/capi", Only(&["crates/ringfold", "crates/foreign"])),
+    ("crates/python", Only(&["crates/ringfold", "crates/foreign"])),
     ("tests", AllBut(&[])),
 ];
 

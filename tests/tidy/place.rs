@@ -17,6 +17,7 @@ const DOORS: &[&str] = &[
     "transport/src/rdma/sys/",
     "crates/reduce/src/simd/",
     "crates/lend/",
+    "crates/foreign/",
     "crates/capi/",
     "crates/python/",
 ];

@@ -4,54 +4,44 @@
 use std::ffi::c_void;
 
 use ringfold::{Call, Collective, DataType, Rank, Wire};
+use ringfold_foreign::{Entry, Places};
 
 use crate::comm::with;
 use crate::fault::{Fault, reported};
-use crate::memory::{self, Places};
+use crate::memory;
 use crate::operation::operation;
-use crate::pending::{self, Entry};
+use crate::pending;
 use crate::types::{RawType, ringfold_comm_t, ringfold_op_t, ringfold_result};
-
-/// A call as C makes it.
-struct Arguments {
-    collective: Collective,
-    input: *const c_void,
-    output: *mut c_void,
-    count: usize,
-    data_type: RawType,
-    op: ringfold_op_t,
-    root: u32,
-}
 
 /// A predefined operation without meaning.
 const NO_OP: ringfold_op_t = 0;
-
-impl Arguments {
-    /// The call on `rank` of a group of `size`, and its memory.
-    #[inline]
-    fn checked(&self, rank: Rank, size: usize, wire: Wire) -> Result<(Call, Places), Fault> {
-        let Self { collective, input, output, count, data_type, op, root } = *self;
-        let (data_type, op, root) = (element(data_type)?, operation(op)?, Rank(root));
-        let call = Call { collective, count, data_type, op, root, wire };
-        Ok((call, memory::places(&call, input, output, rank, size)?))
-    }
-}
 
 /// Makes the call, or adds it to a group.
 ///
 /// # Safety
 /// Pointers point to the memory that the header asks for. Nobody else accesses it during the call.
 #[inline]
-unsafe fn perform(arguments: &Arguments, comm: ringfold_comm_t) -> ringfold_result {
+unsafe fn perform(
+    collective: Collective,
+    (input, output): (*const c_void, *mut c_void),
+    (count, data_type): (usize, RawType),
+    (op, root): (ringfold_op_t, u32),
+    comm: ringfold_comm_t,
+) -> ringfold_result {
+    let checked = |rank: Rank, size: usize, wire: Wire| -> Result<(Call, Places), Fault> {
+        let (data_type, op, root) = (element(data_type)?, operation(op)?, Rank(root));
+        let call = Call { collective, count, data_type, op, root, wire };
+        Ok((call, memory::places(&call, input, output, rank, size)?))
+    };
     reported(|| {
         if let Some(group) = pending::of(comm) {
             return group.add(|rank, size| {
-                let (call, places) = arguments.checked(rank, size, Wire::Element)?;
+                let (call, places) = checked(rank, size, Wire::Element)?;
                 Ok([Entry::Collective { call, places }])
             });
         }
         with(comm, |comm| {
-            let (call, places) = arguments.checked(comm.rank(), comm.size(), comm.wire())?;
+            let (call, places) = checked(comm.rank(), comm.size(), comm.wire())?;
             // SAFETY: the contract of this function.
             Ok(comm.perform(&call, unsafe { places.buffers() })?)
         })
@@ -82,10 +72,9 @@ pub unsafe extern "C" fn ringfold_all_reduce(
     op: ringfold_op_t,
     comm: ringfold_comm_t,
 ) -> ringfold_result {
-    let (collective, data_type, root) = (Collective::AllReduce, r#type, 0);
-    let arguments = Arguments { collective, input, output, count, data_type, op, root };
+    let (both, elements) = ((input, output), (count, r#type));
     // SAFETY: the caller gives the memory that the header asks for.
-    unsafe { perform(&arguments, comm) }
+    unsafe { perform(Collective::AllReduce, both, elements, (op, 0), comm) }
 }
 
 /// Writes the inputs of all ranks, in rank order, to the output of every rank. An input has `count`
@@ -99,10 +88,9 @@ pub unsafe extern "C" fn ringfold_all_gather(
     r#type: RawType,
     comm: ringfold_comm_t,
 ) -> ringfold_result {
-    let (collective, data_type, op, root) = (Collective::AllGather, r#type, NO_OP, 0);
-    let arguments = Arguments { collective, input, output, count, data_type, op, root };
+    let (both, elements) = ((input, output), (count, r#type));
     // SAFETY: the caller gives the memory that the header asks for.
-    unsafe { perform(&arguments, comm) }
+    unsafe { perform(Collective::AllGather, both, elements, (NO_OP, 0), comm) }
 }
 
 /// Reduces all ranks' inputs and writes block `rank` of the result to this rank's output. The
@@ -118,10 +106,9 @@ pub unsafe extern "C" fn ringfold_reduce_scatter(
     op: ringfold_op_t,
     comm: ringfold_comm_t,
 ) -> ringfold_result {
-    let (collective, data_type, root) = (Collective::ReduceScatter, r#type, 0);
-    let arguments = Arguments { collective, input, output, count, data_type, op, root };
+    let (both, elements) = ((input, output), (count, r#type));
     // SAFETY: the caller gives the memory that the header asks for.
-    unsafe { perform(&arguments, comm) }
+    unsafe { perform(Collective::ReduceScatter, both, elements, (op, 0), comm) }
 }
 
 /// Writes the input of `root` to the output of every rank. Both have `count` elements. The inputs
@@ -135,10 +122,9 @@ pub unsafe extern "C" fn ringfold_broadcast(
     root: u32,
     comm: ringfold_comm_t,
 ) -> ringfold_result {
-    let (collective, data_type, op) = (Collective::Broadcast, r#type, NO_OP);
-    let arguments = Arguments { collective, input, output, count, data_type, op, root };
+    let (both, elements) = ((input, output), (count, r#type));
     // SAFETY: the caller gives the memory that the header asks for.
-    unsafe { perform(&arguments, comm) }
+    unsafe { perform(Collective::Broadcast, both, elements, (NO_OP, root), comm) }
 }
 
 /// Writes the reduction of all ranks' inputs to the output of `root`. Both have `count` elements.
@@ -154,10 +140,9 @@ pub unsafe extern "C" fn ringfold_reduce(
     root: u32,
     comm: ringfold_comm_t,
 ) -> ringfold_result {
-    let (collective, data_type) = (Collective::Reduce, r#type);
-    let arguments = Arguments { collective, input, output, count, data_type, op, root };
+    let (both, elements) = ((input, output), (count, r#type));
     // SAFETY: the caller gives the memory that the header asks for.
-    unsafe { perform(&arguments, comm) }
+    unsafe { perform(Collective::Reduce, both, elements, (op, root), comm) }
 }
 
 /// Writes block r of this rank's input to block `rank` of the output of rank r. The input and the
@@ -170,10 +155,9 @@ pub unsafe extern "C" fn ringfold_all_to_all(
     r#type: RawType,
     comm: ringfold_comm_t,
 ) -> ringfold_result {
-    let (collective, data_type, op, root) = (Collective::AllToAll, r#type, NO_OP, 0);
-    let arguments = Arguments { collective, input, output, count, data_type, op, root };
+    let (both, elements) = ((input, output), (count, r#type));
     // SAFETY: the caller gives the memory that the header asks for.
-    unsafe { perform(&arguments, comm) }
+    unsafe { perform(Collective::AllToAll, both, elements, (NO_OP, 0), comm) }
 }
 
 /// Writes the inputs of all ranks, in rank order, to the output of `root`. An input has `count`
@@ -189,10 +173,9 @@ pub unsafe extern "C" fn ringfold_gather(
     root: u32,
     comm: ringfold_comm_t,
 ) -> ringfold_result {
-    let (collective, data_type, op) = (Collective::Gather, r#type, NO_OP);
-    let arguments = Arguments { collective, input, output, count, data_type, op, root };
+    let (both, elements) = ((input, output), (count, r#type));
     // SAFETY: the caller gives the memory that the header asks for.
-    unsafe { perform(&arguments, comm) }
+    unsafe { perform(Collective::Gather, both, elements, (NO_OP, root), comm) }
 }
 
 /// Writes block r of the input of `root` to the output of rank r. An output has `count` elements,
@@ -208,10 +191,9 @@ pub unsafe extern "C" fn ringfold_scatter(
     root: u32,
     comm: ringfold_comm_t,
 ) -> ringfold_result {
-    let (collective, data_type, op) = (Collective::Scatter, r#type, NO_OP);
-    let arguments = Arguments { collective, input, output, count, data_type, op, root };
+    let (both, elements) = ((input, output), (count, r#type));
     // SAFETY: the caller gives the memory that the header asks for.
-    unsafe { perform(&arguments, comm) }
+    unsafe { perform(Collective::Scatter, both, elements, (NO_OP, root), comm) }
 }
 
 /// Writes the reduction of the inputs of ranks 0 to r to the output of rank r. Both have `count`
@@ -225,10 +207,9 @@ pub unsafe extern "C" fn ringfold_scan(
     op: ringfold_op_t,
     comm: ringfold_comm_t,
 ) -> ringfold_result {
-    let (collective, data_type, root) = (Collective::Scan, r#type, 0);
-    let arguments = Arguments { collective, input, output, count, data_type, op, root };
+    let (both, elements) = ((input, output), (count, r#type));
     // SAFETY: the caller gives the memory that the header asks for.
-    unsafe { perform(&arguments, comm) }
+    unsafe { perform(Collective::Scan, both, elements, (op, 0), comm) }
 }
 
 /// Writes the reduction of the inputs of the ranks below r to the output of rank r. Both have
@@ -243,10 +224,9 @@ pub unsafe extern "C" fn ringfold_exscan(
     op: ringfold_op_t,
     comm: ringfold_comm_t,
 ) -> ringfold_result {
-    let (collective, data_type, root) = (Collective::Exscan, r#type, 0);
-    let arguments = Arguments { collective, input, output, count, data_type, op, root };
+    let (both, elements) = ((input, output), (count, r#type));
     // SAFETY: the caller gives the memory that the header asks for.
-    unsafe { perform(&arguments, comm) }
+    unsafe { perform(Collective::Exscan, both, elements, (op, 0), comm) }
 }
 
 /// Waits until every rank has made this call.

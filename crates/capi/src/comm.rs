@@ -5,10 +5,11 @@ use std::borrow::Cow;
 use std::ffi::c_char;
 use std::process;
 use std::ptr::{null_mut, without_provenance_mut};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
+use std::sync::{Mutex, MutexGuard, OnceLock, TryLockError};
 
 use ringfold::config::timeout_of;
 use ringfold::{Aborter, Communicator, Error, Rank};
+use ringfold_foreign::lock;
 
 use crate::fault::{Fault, keep, reported};
 use crate::memory;
@@ -55,12 +56,6 @@ fn unknown(comm: ringfold_comm_t) -> Fault {
     of_group.unwrap_or_else(|| Fault::handle(NAME, number(comm)))
 }
 
-/// A panic in a call has made the communicator fail, so it is safe to lock it again.
-#[inline]
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Member {
     /// Locks the communicator. Waits for the calls of other threads of this process.
     #[inline]
@@ -78,6 +73,7 @@ impl Member {
         if self.process != process::id() {
             return Err(Error::Forked { rank: self.rank }.into());
         }
+        // A panic in a call has made the communicator fail, so it is safe to lock it again.
         Ok(lock(&self.calls))
     }
 }

@@ -7,6 +7,7 @@ use std::ffi::{CStr, CString, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use ringfold::Error;
+use ringfold_foreign::text_of;
 
 use crate::callback;
 use crate::types::{RawResult, ringfold_result};
@@ -101,17 +102,12 @@ pub(crate) fn keep(fault: Fault) -> ringfold_result {
 
 #[cold]
 fn keep_panic(panic: Box<dyn Any + Send>) -> ringfold_result {
-    let text = match panic.downcast::<String>() {
-        Ok(text) => *text,
-        Err(panic) => match panic.downcast::<&str>() {
-            Ok(text) => (*text).to_owned(),
-            Err(panic) => {
-                // Dropping a value of an unknown type may panic again.
-                std::mem::forget(panic);
-                "an unknown panic".to_owned()
-            }
-        },
-    };
+    let text = text_of(&*panic).map(str::to_owned);
+    if text.is_none() {
+        // Dropping a value of an unknown type may panic again.
+        std::mem::forget(panic);
+    }
+    let text = text.as_deref().unwrap_or("an unknown panic");
     let message = format!("a defect of ringfold: {text}; please report it with this message");
     keep(Fault { result: RINGFOLD_ERROR_INTERNAL, message })
 }

@@ -3,6 +3,8 @@
 
 use std::ptr::{null_mut, without_provenance_mut};
 
+use ringfold_foreign::add_to;
+
 use crate::comm::{facts, with};
 use crate::fault::{Fault, reported};
 use crate::memory;
@@ -42,8 +44,8 @@ pub extern "C" fn ringfold_group_end(group: ringfold_comm_t) -> ringfold_result 
         pending.check()?;
         with(without_provenance_mut(pending.comm), |comm| {
             let wire = comm.wire();
-            // SAFETY: the caller lends the memory until this call ends, and it was checked.
-            Ok(comm.group(|group| unsafe { pending.add_to(group, wire) })?)
+            // SAFETY: the caller lends the memory until this call ends, and the calls are apart.
+            Ok(comm.group(|group| unsafe { add_to(group, &pending.calls, wire) })?)
         })
     })
 }

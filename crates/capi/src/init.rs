@@ -2,11 +2,11 @@
 #![allow(unsafe_code)]
 
 use std::ffi::c_char;
-use std::sync::Mutex;
 
 use ringfold::{Communicator, Config, Rank, UniqueId};
+use ringfold_foreign::{find_id, made_ids};
 
-use crate::comm::{give, lock};
+use crate::comm::give;
 use crate::fault::{Fault, reported};
 use crate::memory;
 use crate::store::CallerStore;
@@ -14,9 +14,6 @@ use crate::types::{
     RINGFOLD_UNIQUE_ID_BYTES, RINGFOLD_VERSION, ringfold_comm_t, ringfold_result, ringfold_store,
     ringfold_unique_id,
 };
-
-/// The ids that this process has made and not yet used. Each keeps the port of its rank 0.
-static IDS: Mutex<Vec<UniqueId>> = Mutex::new(Vec::new());
 
 /// The version of the library, as RINGFOLD_VERSION is that of the header.
 #[unsafe(no_mangle)]
@@ -89,7 +86,7 @@ pub unsafe extern "C" fn ringfold_unique_id_create(
             *place = byte as c_char;
         }
         id.write(ringfold_unique_id { text: bytes });
-        lock(&IDS).push(made);
+        made_ids().push(made);
         Ok(())
     })
 }
@@ -111,22 +108,11 @@ pub unsafe extern "C" fn ringfold_init_with_id(
         let bytes: Vec<u8> = id[0].text.iter().map(|byte| *byte as u8).collect();
         let text = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
         let text = String::from_utf8_lossy(text);
-        let own = take_own(&text);
-        let id = match &own {
-            Some(own) => own.clone(),
-            None => text.parse().map_err(|error| Fault::argument(format!("id: {error}")))?,
-        };
+        let id = find_id(&text).map_err(|error| Fault::argument(format!("id: {error}")))?;
         Ok(Some(Communicator::init_with_id(&config()?, &id, Rank(rank), size as usize)?))
     };
     // SAFETY: the caller points to memory of a handle.
     unsafe { give(comm, make) }
-}
-
-/// Takes an id with this text out of those that this process has made.
-fn take_own(text: &str) -> Option<UniqueId> {
-    let mut ids = lock(&IDS);
-    let at = ids.iter().position(|id| id.to_string() == text)?;
-    Some(ids.swap_remove(at))
 }
 
 /// Joins the group of `size` ranks that share a key-value store, as `rank`, without a launcher. The

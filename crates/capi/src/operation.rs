@@ -9,7 +9,7 @@ use ringfold::{ReduceOp, UserOp};
 use crate::callback;
 use crate::comm::with;
 use crate::fault::{Fault, reported};
-use crate::memory::{self, Region};
+use crate::memory::{self, apart, region};
 use crate::table::Table;
 use crate::types::{ringfold_combine_t, ringfold_comm_t, ringfold_op_t, ringfold_result};
 
@@ -145,12 +145,10 @@ pub unsafe extern "C" fn ringfold_all_reduce_by(
             return Err(Fault::argument(format!("{op:#x} is no operation of ringfold_op_create")));
         };
         let bytes = count.saturating_mul(*element);
-        let region =
-            |pointer: *const c_void, name| Region::new(pointer.cast_mut().cast(), bytes, name);
         let is_apart = !input.is_null() && input != output.cast_const();
-        let output = region(output, "the output")?;
-        let input = is_apart.then(|| region(input, "the input")).transpose()?;
-        input.map_or(Ok(()), |input| input.check_apart(output, "all_reduce_by"))?;
+        let output = region(output, bytes, "the output")?;
+        let input = is_apart.then(|| region(input, bytes, "the input")).transpose()?;
+        input.map(|input| apart(input, output, "all_reduce_by")).transpose()?;
         with(comm, |comm| {
             // SAFETY: the caller gives the memory that the header asks for, and it lies apart.
             let (input, output) = unsafe { (input.map(|it| it.slice()), output.slice_mut()) };

@@ -1,13 +1,12 @@
 //! Calls that are collected first and then performed together.
-#![allow(unsafe_code)]
 
 use std::ptr::without_provenance_mut;
 use std::sync::{Mutex, PoisonError};
 
-use ringfold::{Call, CallGroup, Rank, Wire};
+use ringfold::Rank;
+use ringfold_foreign::{Entry, are_apart, lock};
 
 use crate::fault::Fault;
-use crate::memory::{Places, Region};
 use crate::table::Table;
 use crate::types::ringfold_comm_t;
 
@@ -26,14 +25,6 @@ pub(crate) struct Pending {
     pub(crate) calls: Vec<Entry>,
     /// The error of the first call that was refused.
     pub(crate) refused: Option<Fault>,
-}
-
-/// A call of a group.
-#[derive(Clone, Copy)]
-pub(crate) enum Entry {
-    Send { data: Region, to: Rank, tag: u32 },
-    Recv { data: Region, from: Rank, tag: u32 },
-    Collective { call: Call, places: Places },
 }
 
 /// The handle of a group, which may have been freed.
@@ -56,7 +47,7 @@ impl Handle {
         make: impl FnOnce(Rank, usize) -> Result<[Entry; N], Fault>,
     ) -> Result<(), Fault> {
         let pending = GROUPS.get(self.0).ok_or_else(|| self.unknown())?;
-        let mut pending = pending.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pending = lock(&pending);
         match make(pending.rank, pending.size) {
             Ok(calls) => pending.calls.extend(calls),
             Err(fault) => {
@@ -102,68 +93,17 @@ impl Pending {
             let message = format!("no call of the group has begun, for one was refused: {message}");
             return Err(Fault { result: *result, message });
         }
-        let mut used = Vec::new();
-        let mut add = |region: Region, is_written: bool| {
-            let bytes = region.addresses();
-            if !bytes.is_empty() {
-                used.push((bytes.start, bytes.end, is_written));
-            }
-        };
-        for call in &self.calls {
-            match *call {
-                Entry::Send { data, .. } => add(data, false),
-                Entry::Recv { data, .. } => add(data, true),
-                Entry::Collective { places: Places::InPlace(both), .. } => add(both, true),
-                Entry::Collective { places: Places::Apart { input, output }, .. } => {
-                    add(input, false);
-                    add(output, true);
-                }
-            }
-        }
-        used.sort_unstable();
-        let (mut written_to, mut used_to) = (0, 0);
-        for (start, end, is_written) in used {
-            if start < written_to || is_written && start < used_to {
-                return Err(Fault::argument(
-                    "two calls of the group use the same memory, and one of them writes it",
-                ));
-            }
-            used_to = used_to.max(end);
-            if is_written {
-                written_to = end;
-            }
+        if !are_apart(&self.calls) {
+            return Err(Fault::argument(
+                "two calls of the group use the same memory, and one of them writes it",
+            ));
         }
         Ok(())
-    }
-
-    /// Adds the calls to a group of Rust.
-    ///
-    /// # Safety
-    /// The memory of the calls belongs to the caller. Nobody else accesses it until they are done.
-    /// `check` has succeeded.
-    pub(crate) unsafe fn add_to(&self, group: &mut CallGroup<'_>, wire: Wire) {
-        for call in &self.calls {
-            // SAFETY: the contract; no two calls write the same memory, as was checked.
-            unsafe {
-                match *call {
-                    Entry::Send { data, to, tag } => group.send::<u8>(data.slice(), to, tag),
-                    Entry::Recv { data, from, tag } => {
-                        group.recv::<u8>(data.slice_mut(), from, tag);
-                    }
-                    Entry::Collective { call, places } => {
-                        group.perform(&Call { wire, ..call }, places.buffers());
-                    }
-                }
-            }
-        }
     }
 }
 
 /// Discards all groups of a communicator.
 pub(crate) fn discard_of(comm: ringfold_comm_t) {
     let comm = comm.addr();
-    let is_of = |pending: &Mutex<Pending>| {
-        pending.lock().unwrap_or_else(PoisonError::into_inner).comm == comm
-    };
-    GROUPS.remove_all(is_of);
+    GROUPS.remove_all(|pending| lock(pending).comm == comm);
 }

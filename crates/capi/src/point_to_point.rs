@@ -4,12 +4,13 @@
 use std::ffi::{c_int, c_void};
 
 use ringfold::Rank;
+use ringfold_foreign::Entry;
 
 use crate::collective::element;
 use crate::comm::with;
 use crate::fault::reported;
-use crate::memory::{self, Region};
-use crate::pending::{self, Entry};
+use crate::memory::{self, elements};
+use crate::pending;
 use crate::types::{RawType, ringfold_comm_t, ringfold_result};
 
 /// Sends `count` elements to rank `to`, which must receive them with the same tag and the same
@@ -26,7 +27,7 @@ pub unsafe extern "C" fn ringfold_send(
     tag: u32,
     comm: ringfold_comm_t,
 ) -> ringfold_result {
-    let data = || Region::of_elements(data, (count, element(r#type)?), "the data");
+    let data = || elements(data, (count, element(r#type)?), "the data");
     reported(|| {
         if let Some(group) = pending::of(comm) {
             return group.add(|_, _| Ok([Entry::Send { data: data()?, to: Rank(to), tag }]));
@@ -48,7 +49,7 @@ pub unsafe extern "C" fn ringfold_recv(
     tag: u32,
     comm: ringfold_comm_t,
 ) -> ringfold_result {
-    let data = || Region::of_elements(data, (count, element(r#type)?), "the data");
+    let data = || elements(data, (count, element(r#type)?), "the data");
     reported(|| {
         if let Some(group) = pending::of(comm) {
             return group.add(|_, _| Ok([Entry::Recv { data: data()?, from: Rank(from), tag }]));
@@ -76,7 +77,7 @@ pub unsafe extern "C" fn ringfold_recv_any(
         // SAFETY: the caller points to memory of a number.
         let from = unsafe { memory::out(from, "from") }?;
         with(comm, |comm| {
-            let data = Region::of_elements(data, (count, element(r#type)?), "the data")?;
+            let data = elements(data, (count, element(r#type)?), "the data")?;
             // SAFETY: the caller gives the memory that the header asks for.
             from.write(comm.recv_any(unsafe { data.slice_mut() }, tag)?.0);
             Ok(())
@@ -132,10 +133,9 @@ pub unsafe extern "C" fn ringfold_send_recv(
     comm: ringfold_comm_t,
 ) -> ringfold_result {
     let both = || {
-        let input = Region::of_elements(input, (input_count, element(input_type)?), "the input")?;
-        let output =
-            Region::of_elements(output, (output_count, element(output_type)?), "the output")?;
-        input.check_apart(output, "send_recv").map(|()| (input, output))
+        let input = elements(input, (input_count, element(input_type)?), "the input")?;
+        let output = elements(output, (output_count, element(output_type)?), "the output")?;
+        memory::apart(input, output, "send_recv").map(|_| (input, output))
     };
     let (to, from) = (Rank(to), Rank(from));
     reported(|| {

@@ -6,6 +6,8 @@
 use std::ops::Deref;
 use std::sync::{Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 
+use ringfold_foreign::lock;
+
 /// Slots of the first segment. Each further segment has twice as many as the one before.
 const FIRST: usize = 64;
 
@@ -68,7 +70,7 @@ impl<T> Table<T> {
     /// Returns a handle of `value`, or `None` if the table is full.
     pub(crate) fn insert(&self, value: T) -> Option<u64> {
         let index = {
-            let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut free = lock(&self.free);
             match free.used_before.pop() {
                 Some(index) => index,
                 None if free.next < SLOTS_MAX => {
@@ -119,13 +121,13 @@ impl<T> Table<T> {
             }
             value
         };
-        self.free.lock().unwrap_or_else(PoisonError::into_inner).used_before.push(index);
+        lock(&self.free).used_before.push(index);
         Some(value)
     }
 
     /// Takes away all values for which `is_wanted` holds. Waits while they are held.
     pub(crate) fn remove_all(&self, is_wanted: impl Fn(&T) -> bool) {
-        let used = self.free.lock().unwrap_or_else(PoisonError::into_inner).next;
+        let used = lock(&self.free).next;
         for index in 0..used {
             let Some(slot) = self.slot(index) else { continue };
             let handle = {

@@ -4,11 +4,12 @@
 use std::ffi::c_void;
 
 use ringfold::{Communicator, DataType, Parts, Rank, Uneven};
+use ringfold_foreign::{Places, Region};
 
 use crate::collective::element;
 use crate::comm::with;
 use crate::fault::{Fault, reported};
-use crate::memory::{self, Places, Region};
+use crate::memory::{self, apart, elements, elements_from};
 use crate::operation::operation;
 use crate::types::{RawType, ringfold_comm_t, ringfold_op_t, ringfold_result};
 
@@ -65,8 +66,9 @@ impl<'a> Long<'a> {
             0 => 0,
             count => ends[part] - count - first,
         };
-        let region = Region::from_element(start, first, (last - first, data_type), name)?;
-        let own = region.part(begin_of(rank.index()), (counts[rank.index()], data_type));
+        let region = elements_from(start, first, (last - first, data_type), name)?;
+        let own = [begin_of(rank.index()), counts[rank.index()]].map(|it| it * data_type.bytes());
+        let own = region.part(own[0], own[1]);
         let begins = displacements.map(|_| (0..size).map(begin_of).collect());
         Ok(Self { region, counts, begins, own })
     }
@@ -85,8 +87,7 @@ impl<'a> Long<'a> {
             return Ok(Places::InPlace(self.region));
         }
         let (input, output) = if is_input { (short, self.region) } else { (self.region, short) };
-        input.check_apart(output, call)?;
-        Ok(Places::Apart { input, output })
+        apart(input, output, call)
     }
 }
 
@@ -129,7 +130,7 @@ impl Arguments {
             let count = short.unwrap_or_else(|| long.counts[ranks.0.index()]);
             let (short, name) =
                 if gathers { (input, "the input") } else { (output.cast_const(), "the output") };
-            long.beside(Region::of_elements(short, (count, data_type), name)?, gathers, call)?
+            long.beside(elements(short, (count, data_type), name)?, gathers, call)?
         };
         // SAFETY: the contract.
         let buffers = unsafe { places.buffers() };
@@ -171,8 +172,7 @@ pub unsafe extern "C" fn ringfold_all_to_all_v(
         } else {
             // SAFETY: as above.
             let sent = unsafe { Long::new(input, sent, ranks, data_type, "the input") }?;
-            sent.region.check_apart(received.region, "alltoallv")?;
-            places = Places::Apart { input: sent.region, output: received.region };
+            places = apart(sent.region, received.region, "alltoallv")?;
             Some(sent)
         };
         let recv = received.parts();
@@ -206,7 +206,7 @@ pub unsafe extern "C" fn ringfold_gather_v(
             return unsafe { call.perform(comm, |parts| Uneven::Gather { root, parts }) };
         }
         let uneven = Uneven::Gather { root, parts: Parts::default() };
-        let input = Region::of_elements(input, (input_count, data_type), "the input")?;
+        let input = elements(input, (input_count, data_type), "the input")?;
         let places = Places::Apart { input, output: Region::EMPTY };
         // SAFETY: as above.
         Ok(comm.perform_uneven(&uneven, data_type, unsafe { places.buffers() })?)
@@ -237,7 +237,7 @@ pub unsafe extern "C" fn ringfold_scatter_v(
             return unsafe { call.perform(comm, |parts| Uneven::Scatter { root, parts }) };
         }
         let uneven = Uneven::Scatter { root, parts: Parts::default() };
-        let output = Region::of_elements(output, (output_count, data_type), "the output")?;
+        let output = elements(output, (output_count, data_type), "the output")?;
         let places = Places::Apart { input: Region::EMPTY, output };
         // SAFETY: as above.
         Ok(comm.perform_uneven(&uneven, data_type, unsafe { places.buffers() })?)

@@ -3,9 +3,10 @@
 
 use std::ffi::c_void;
 use std::ptr::{null_mut, without_provenance_mut};
-use std::sync::{Mutex, MutexGuard, TryLockError};
+use std::sync::Mutex;
 
-use ringfold::{Call, Collective, Rank, Window, Windows};
+use ringfold::{Call, Collective, Rank, Window};
+use ringfold_foreign::{WindowError, all_reduce_windows};
 
 use crate::collective::element;
 use crate::comm::with;
@@ -24,17 +25,6 @@ const NAME: &str = "window";
 fn find(window: ringfold_window_t) -> Result<Held<'static, Mutex<Window<u8>>>, Fault> {
     let handle = window.addr() as u64;
     WINDOWS.get(handle).ok_or_else(|| Fault::handle(NAME, handle))
-}
-
-/// Locks a window. Only calls of its communicator use it, and they follow one another.
-fn unused(window: &Mutex<Window<u8>>) -> Result<MutexGuard<'_, Window<u8>>, Fault> {
-    match window.try_lock() {
-        Ok(window) => Ok(window),
-        Err(TryLockError::Poisoned(poisoned)) => Ok(poisoned.into_inner()),
-        Err(TryLockError::WouldBlock) => {
-            Err(Fault::argument("another communicator uses the window at this time"))
-        }
-    }
 }
 
 /// Makes a window of `bytes` bytes, all zero, and writes its handle and the address of its memory.
@@ -94,13 +84,13 @@ pub extern "C" fn ringfold_all_reduce_window(
         with(comm, |comm| {
             let (collective, root, wire) = (Collective::AllReduce, Rank(0), comm.wire());
             let call = Call { collective, count, data_type, op, root, wire };
-            let mut output = unused(&found)?;
-            let input = input.as_deref().map(unused).transpose()?;
-            let windows = match &input {
-                None => Windows::InPlace(&mut output),
-                Some(input) => Windows::Apart { input, output: &mut output },
-            };
-            Ok(comm.perform_in_windows(&call, windows, offset)?)
+            let done = all_reduce_windows(comm, &call, input.as_deref(), &found, offset);
+            done.map_err(|error| match error {
+                WindowError::InUse => {
+                    Fault::argument("another communicator uses the window at this time")
+                }
+                WindowError::Call(error) => error.into(),
+            })
         })
     })
 }

@@ -1,20 +1,19 @@
 //! Communicators, as Python sees them.
-#![allow(unsafe_code)]
 #![expect(clippy::too_many_arguments, reason = "these are keywords in Python")]
 
 use std::sync::{Arc, Mutex};
 
 use pyo3::prelude::*;
 use ringfold::{Call, Collective, Communicator as Ranks, DataType, Error, Rank, Wire};
+use ringfold_foreign::lock;
 
-use crate::call::{Called, Common, OwnedParts, OwnedUneven, dispatch, perform, perform_uneven};
+use crate::call::{Called, Common, dispatch};
 use crate::call_group::CallGroup;
 use crate::element::{Element, operation};
 use crate::fault::raise;
 use crate::handle::{duration, poll, wait_or_abort, watch_signals};
-use crate::memory::{Memory, Places};
-use crate::queue::{Fault, Member, Ticket, lock};
-use crate::region::Access;
+use crate::memory::Memory;
+use crate::queue::{Fault, Member, Ticket};
 use crate::user_op::UserOp;
 use crate::window::{self, Window};
 
@@ -47,7 +46,7 @@ impl Communicator {
     }
 
     /// Makes a blocking call that finds something.
-    fn find<R: Send + 'static>(
+    pub(crate) fn find<R: Send + 'static>(
         &self,
         py: Python<'_>,
         memories: impl IntoIterator<Item = Memory>,
@@ -218,12 +217,11 @@ impl Communicator {
         let refuse = |text: &str| raise(py, Fault::Argument(text.to_owned()));
         let data_type = match dtype.map(Element::named).transpose()? {
             None => DataType::F32,
-            Some(Ok(Element::Known(data_type))) => data_type,
-            Some(Ok(other)) => {
+            Some(Element::Known(data_type)) => data_type,
+            Some(other) => {
                 let text = format!("a window has no {other}; allocate uint8 of the same length");
                 return Err(refuse(&text));
             }
-            Some(Err(fault)) => return Err(raise(py, fault)),
         };
         let bytes = count.checked_mul(data_type.bytes());
         let bytes = bytes.ok_or_else(|| refuse("a window longer than the address space"))?;
@@ -248,11 +246,9 @@ impl Communicator {
         timeout: Option<f64>,
     ) -> Called {
         let py = input.py();
-        let refuse = |fault| raise(py, fault);
-        let op = operation(op)?.map_err(refuse)?;
-        let known = Element::Known(input.get().data_type);
-        let element = dtype.map(Element::named).transpose()?.unwrap_or(Ok(known));
-        let data_type = element.and_then(|element| element.to_combine(op)).map_err(refuse)?;
+        let (op, known) = (operation(op)?, Element::Known(input.get().data_type));
+        let element = dtype.map(Element::named).transpose()?.unwrap_or(known);
+        let data_type = element.to_combine(op).map_err(|fault| raise(py, fault))?;
         let (size, room) = (data_type.bytes(), input.get().bytes());
         let count = count.unwrap_or_else(|| (room / size).saturating_sub(start));
         let (collective, root, wire) = (Collective::AllReduce, Rank(0), Wire::Element);
@@ -267,363 +263,11 @@ impl Communicator {
         })
     }
 
-    /// Reduces the inputs of all ranks into the output of every rank. In place without an output.
-    #[pyo3(signature = (input, output=None, op=None, *, dtype=None, async_op=false, timeout=None,
-        keep=None))]
-    fn all_reduce(
-        &self,
-        input: &Bound<'_, PyAny>,
-        output: Option<&Bound<'_, PyAny>>,
-        op: Option<&Bound<'_, PyAny>>,
-        dtype: Option<&Bound<'_, PyAny>>,
-        async_op: bool,
-        timeout: Option<f64>,
-        keep: Option<Py<PyAny>>,
-    ) -> Called {
-        let (py, common) = (input.py(), Common { dtype, async_op, timeout, keep });
-        perform(py, &self.member, Collective::AllReduce, [Some(input), output], (op, 0), common)
-    }
-
-    /// Writes the inputs of all ranks, in rank order, to the output of every rank. In place without
-    /// an output: block `rank` of the buffer is the input.
-    #[pyo3(signature = (input, output=None, *, dtype=None, async_op=false, timeout=None,
-        keep=None))]
-    fn all_gather(
-        &self,
-        input: &Bound<'_, PyAny>,
-        output: Option<&Bound<'_, PyAny>>,
-        dtype: Option<&Bound<'_, PyAny>>,
-        async_op: bool,
-        timeout: Option<f64>,
-        keep: Option<Py<PyAny>>,
-    ) -> Called {
-        let (py, common) = (input.py(), Common { dtype, async_op, timeout, keep });
-        perform(py, &self.member, Collective::AllGather, [Some(input), output], (None, 0), common)
-    }
-
-    /// Reduces the inputs of all ranks, and writes block `rank` of the result to the output. In
-    /// place without an output: the result is block `rank` of the buffer.
-    #[pyo3(signature = (input, output=None, op=None, *, dtype=None, async_op=false, timeout=None,
-        keep=None))]
-    fn reduce_scatter(
-        &self,
-        input: &Bound<'_, PyAny>,
-        output: Option<&Bound<'_, PyAny>>,
-        op: Option<&Bound<'_, PyAny>>,
-        dtype: Option<&Bound<'_, PyAny>>,
-        async_op: bool,
-        timeout: Option<f64>,
-        keep: Option<Py<PyAny>>,
-    ) -> Called {
-        let (py, common) = (input.py(), Common { dtype, async_op, timeout, keep });
-        perform(py, &self.member, Collective::ReduceScatter, [Some(input), output], (op, 0), common)
-    }
-
-    /// Writes the input of `root` to the output of every rank. In place without an output. The
-    /// other ranks may pass None as the input.
-    #[pyo3(signature = (input, output=None, root=0, *, dtype=None, async_op=false, timeout=None,
-        keep=None))]
-    fn broadcast(
-        &self,
-        py: Python<'_>,
-        input: Option<&Bound<'_, PyAny>>,
-        output: Option<&Bound<'_, PyAny>>,
-        root: u32,
-        dtype: Option<&Bound<'_, PyAny>>,
-        async_op: bool,
-        timeout: Option<f64>,
-        keep: Option<Py<PyAny>>,
-    ) -> Called {
-        let common = Common { dtype, async_op, timeout, keep };
-        perform(py, &self.member, Collective::Broadcast, [input, output], (None, root), common)
-    }
-
-    /// Reduces the inputs of all ranks into the output of `root`. In place without an output. The
-    /// memory of the other ranks stays as it is.
-    #[pyo3(signature = (input, output=None, op=None, root=0, *, dtype=None, async_op=false,
-        timeout=None, keep=None))]
-    fn reduce(
-        &self,
-        input: &Bound<'_, PyAny>,
-        output: Option<&Bound<'_, PyAny>>,
-        op: Option<&Bound<'_, PyAny>>,
-        root: u32,
-        dtype: Option<&Bound<'_, PyAny>>,
-        async_op: bool,
-        timeout: Option<f64>,
-        keep: Option<Py<PyAny>>,
-    ) -> Called {
-        let (py, common) = (input.py(), Common { dtype, async_op, timeout, keep });
-        perform(py, &self.member, Collective::Reduce, [Some(input), output], (op, root), common)
-    }
-
-    /// Reduces the inputs of ranks 0 to r into the output of every rank r. In place without an
-    /// output.
-    #[pyo3(signature = (input, output=None, op=None, *, dtype=None, async_op=false, timeout=None,
-        keep=None))]
-    fn scan(
-        &self,
-        input: &Bound<'_, PyAny>,
-        output: Option<&Bound<'_, PyAny>>,
-        op: Option<&Bound<'_, PyAny>>,
-        dtype: Option<&Bound<'_, PyAny>>,
-        async_op: bool,
-        timeout: Option<f64>,
-        keep: Option<Py<PyAny>>,
-    ) -> Called {
-        let (py, common) = (input.py(), Common { dtype, async_op, timeout, keep });
-        perform(py, &self.member, Collective::Scan, [Some(input), output], (op, 0), common)
-    }
-
-    /// Reduces the inputs of the ranks before it into the output of every rank. The output of rank
-    /// 0 stays as it was. In place without an output.
-    #[pyo3(signature = (input, output=None, op=None, *, dtype=None, async_op=false, timeout=None,
-        keep=None))]
-    fn exscan(
-        &self,
-        input: &Bound<'_, PyAny>,
-        output: Option<&Bound<'_, PyAny>>,
-        op: Option<&Bound<'_, PyAny>>,
-        dtype: Option<&Bound<'_, PyAny>>,
-        async_op: bool,
-        timeout: Option<f64>,
-        keep: Option<Py<PyAny>>,
-    ) -> Called {
-        let (py, common) = (input.py(), Common { dtype, async_op, timeout, keep });
-        perform(py, &self.member, Collective::Exscan, [Some(input), output], (op, 0), common)
-    }
-
     /// Waits until every rank has made this call.
     #[pyo3(signature = (*, async_op=false, timeout=None))]
     fn barrier(&self, py: Python<'_>, async_op: bool, timeout: Option<f64>) -> Called {
         let common = Common { dtype: None, async_op, timeout, keep: None };
         dispatch(py, &self.member, [], common, Ranks::barrier)
-    }
-
-    /// Sends block r of the input to every rank r, and writes the block of rank r for this rank to
-    /// block r of the output. In place without an output.
-    #[pyo3(signature = (input, output=None, *, dtype=None, async_op=false, timeout=None,
-        keep=None))]
-    fn all_to_all(
-        &self,
-        input: &Bound<'_, PyAny>,
-        output: Option<&Bound<'_, PyAny>>,
-        dtype: Option<&Bound<'_, PyAny>>,
-        async_op: bool,
-        timeout: Option<f64>,
-        keep: Option<Py<PyAny>>,
-    ) -> Called {
-        let (py, common) = (input.py(), Common { dtype, async_op, timeout, keep });
-        perform(py, &self.member, Collective::AllToAll, [Some(input), output], (None, 0), common)
-    }
-
-    /// Writes the input of every rank r to block r of the output of `root`. In place on the root
-    /// without an output: its own block is the input. Other ranks need no output.
-    #[pyo3(signature = (input, output=None, root=0, *, dtype=None, async_op=false, timeout=None,
-        keep=None))]
-    fn gather(
-        &self,
-        py: Python<'_>,
-        input: &Bound<'_, PyAny>,
-        output: Option<&Bound<'_, PyAny>>,
-        root: u32,
-        dtype: Option<&Bound<'_, PyAny>>,
-        async_op: bool,
-        timeout: Option<f64>,
-        keep: Option<Py<PyAny>>,
-    ) -> Called {
-        let common = Common { dtype, async_op, timeout, keep };
-        perform(py, &self.member, Collective::Gather, [Some(input), output], (None, root), common)
-    }
-
-    /// Writes block r of the input of `root` to the output of every rank r. In place on the root
-    /// without an output: its own block stays there. Other ranks need no input.
-    #[pyo3(signature = (input, output=None, root=0, *, dtype=None, async_op=false, timeout=None,
-        keep=None))]
-    fn scatter(
-        &self,
-        py: Python<'_>,
-        input: Option<&Bound<'_, PyAny>>,
-        output: Option<&Bound<'_, PyAny>>,
-        root: u32,
-        dtype: Option<&Bound<'_, PyAny>>,
-        async_op: bool,
-        timeout: Option<f64>,
-        keep: Option<Py<PyAny>>,
-    ) -> Called {
-        let common = Common { dtype, async_op, timeout, keep };
-        perform(py, &self.member, Collective::Scatter, [input, output], (None, root), common)
-    }
-
-    /// Sends part r of the input to every rank r, and writes the part of rank r for this rank to
-    /// part r of the output. `send` and `recv` are the parts: a sequence of counts in elements, or
-    /// a tuple of counts and displacements. Without `send`, and in place without an output, `recv`
-    /// counts for both.
-    #[pyo3(signature = (input, output=None, *, send=None, recv, dtype=None, async_op=false,
-        timeout=None, keep=None))]
-    fn all_to_all_v(
-        &self,
-        input: &Bound<'_, PyAny>,
-        output: Option<&Bound<'_, PyAny>>,
-        send: Option<&Bound<'_, PyAny>>,
-        recv: &Bound<'_, PyAny>,
-        dtype: Option<&Bound<'_, PyAny>>,
-        async_op: bool,
-        timeout: Option<f64>,
-        keep: Option<Py<PyAny>>,
-    ) -> Called {
-        let (py, common) = (input.py(), Common { dtype, async_op, timeout, keep });
-        let recv = OwnedParts::new(Some(recv), "recv")?;
-        let send = send.filter(|_| output.is_some());
-        let send = send.map_or_else(|| Ok(recv.clone()), |it| OwnedParts::new(Some(it), "send"))?;
-        let uneven = OwnedUneven::AllToAll { send, recv };
-        perform_uneven(py, &self.member, [Some(input), output], uneven, common)
-    }
-
-    /// Writes the input of every rank r to part r of the output of `root`, which alone passes
-    /// `parts` and an output. In place on the root without an output.
-    #[pyo3(signature = (input, output=None, parts=None, root=0, *, dtype=None, async_op=false,
-        timeout=None, keep=None))]
-    fn gather_v(
-        &self,
-        input: &Bound<'_, PyAny>,
-        output: Option<&Bound<'_, PyAny>>,
-        parts: Option<&Bound<'_, PyAny>>,
-        root: u32,
-        dtype: Option<&Bound<'_, PyAny>>,
-        async_op: bool,
-        timeout: Option<f64>,
-        keep: Option<Py<PyAny>>,
-    ) -> Called {
-        let (py, common) = (input.py(), Common { dtype, async_op, timeout, keep });
-        let parts = OwnedParts::new(parts, "parts")?;
-        let uneven = OwnedUneven::Gather { root: Rank(root), parts };
-        perform_uneven(py, &self.member, [Some(input), output], uneven, common)
-    }
-
-    /// Writes part r of the input of `root`, which alone passes `parts` and an input, to the output
-    /// of every rank r. In place on the root without an output.
-    #[pyo3(signature = (input, output=None, parts=None, root=0, *, dtype=None, async_op=false,
-        timeout=None, keep=None))]
-    fn scatter_v(
-        &self,
-        py: Python<'_>,
-        input: Option<&Bound<'_, PyAny>>,
-        output: Option<&Bound<'_, PyAny>>,
-        parts: Option<&Bound<'_, PyAny>>,
-        root: u32,
-        dtype: Option<&Bound<'_, PyAny>>,
-        async_op: bool,
-        timeout: Option<f64>,
-        keep: Option<Py<PyAny>>,
-    ) -> Called {
-        let common = Common { dtype, async_op, timeout, keep };
-        let parts = OwnedParts::new(parts, "parts")?;
-        let uneven = OwnedUneven::Scatter { root: Rank(root), parts };
-        perform_uneven(py, &self.member, [input, output], uneven, common)
-    }
-
-    /// Writes the input of every rank r to part r of every rank's output. All ranks pass the same
-    /// counts. In place without an output: this rank's part is the input.
-    #[pyo3(signature = (input, output=None, *, parts, dtype=None, async_op=false, timeout=None,
-        keep=None))]
-    fn all_gather_v(
-        &self,
-        input: &Bound<'_, PyAny>,
-        output: Option<&Bound<'_, PyAny>>,
-        parts: &Bound<'_, PyAny>,
-        dtype: Option<&Bound<'_, PyAny>>,
-        async_op: bool,
-        timeout: Option<f64>,
-        keep: Option<Py<PyAny>>,
-    ) -> Called {
-        let (py, common) = (input.py(), Common { dtype, async_op, timeout, keep });
-        let uneven = OwnedUneven::AllGather { parts: OwnedParts::new(Some(parts), "parts")? };
-        perform_uneven(py, &self.member, [Some(input), output], uneven, common)
-    }
-
-    /// Reduces part r of all ranks' inputs into the output of every rank r. All ranks pass the same
-    /// counts. In place without an output: the result is this rank's part of the buffer.
-    #[pyo3(signature = (input, output=None, op=None, *, parts, dtype=None, async_op=false,
-        timeout=None, keep=None))]
-    fn reduce_scatter_v(
-        &self,
-        input: &Bound<'_, PyAny>,
-        output: Option<&Bound<'_, PyAny>>,
-        op: Option<&Bound<'_, PyAny>>,
-        parts: &Bound<'_, PyAny>,
-        dtype: Option<&Bound<'_, PyAny>>,
-        async_op: bool,
-        timeout: Option<f64>,
-        keep: Option<Py<PyAny>>,
-    ) -> Called {
-        let (py, common) = (input.py(), Common { dtype, async_op, timeout, keep });
-        let op = operation(op)?.map_err(|fault| raise(py, fault))?;
-        let parts = OwnedParts::new(Some(parts), "parts")?;
-        let uneven = OwnedUneven::ReduceScatter { parts, op };
-        perform_uneven(py, &self.member, [Some(input), output], uneven, common)
-    }
-
-    /// Sends `data` to rank `to`, which must receive it with the same tag and length. Waits until
-    /// the message has left, or until the receiver takes it if it is long.
-    #[pyo3(signature = (data, to, tag=0, *, async_op=false, timeout=None, keep=None))]
-    fn send(
-        &self,
-        data: &Bound<'_, PyAny>,
-        to: u32,
-        tag: u32,
-        async_op: bool,
-        timeout: Option<f64>,
-        keep: Option<Py<PyAny>>,
-    ) -> Called {
-        let memory = Memory::new(data, "the data", Access::Read)?;
-        let (region, common) = (memory.region, Common { dtype: None, async_op, timeout, keep });
-        dispatch(data.py(), &self.member, [memory], common, move |ranks| {
-            // SAFETY: `dispatch` keeps the memory, and its owner does not write it meanwhile.
-            ranks.send::<u8>(unsafe { region.slice() }, Rank(to), tag)
-        })
-    }
-
-    /// Receives the next message of rank `source` into `data`. Waits until it has arrived.
-    #[pyo3(signature = (data, source, tag=0, *, async_op=false, timeout=None, keep=None))]
-    fn recv(
-        &self,
-        data: &Bound<'_, PyAny>,
-        source: u32,
-        tag: u32,
-        async_op: bool,
-        timeout: Option<f64>,
-        keep: Option<Py<PyAny>>,
-    ) -> Called {
-        let memory = Memory::new(data, "the data", Access::Write)?;
-        let (region, common) = (memory.region, Common { dtype: None, async_op, timeout, keep });
-        dispatch(data.py(), &self.member, [memory], common, move |ranks| {
-            // SAFETY: `dispatch` keeps the memory, and its owner does not use it meanwhile.
-            ranks.recv::<u8>(unsafe { region.slice_mut() }, Rank(source), tag)
-        })
-    }
-
-    /// Receives the next message with this tag, of any other rank, into `data`. Returns its sender.
-    /// Waits until it has arrived.
-    ///
-    /// A rank whose next message has another tag is passed over. Among several senders the search
-    /// begins behind the one that it found last.
-    #[pyo3(signature = (data, tag=0))]
-    fn recv_any(&self, data: &Bound<'_, PyAny>, tag: u32) -> PyResult<u32> {
-        let memory = Memory::new(data, "the data", Access::Write)?;
-        let region = memory.region;
-        self.find(data.py(), [memory], move |ranks| {
-            // SAFETY: `dispatch` keeps the memory, and its owner does not use it meanwhile.
-            Ok(ranks.recv_any::<u8>(unsafe { region.slice_mut() }, tag)?.0)
-        })
-    }
-
-    /// The tag and the length in bytes of the next message of rank `source`, or None if it has not
-    /// begun to arrive. Does not wait for it, and leaves it to a receive.
-    fn probe(&self, py: Python<'_>, source: u32) -> PyResult<Option<(u32, usize)>> {
-        self.find(py, [], move |ranks| {
-            Ok(ranks.probe(Rank(source))?.map(|message| (message.tag, message.bytes)))
-        })
     }
 
     /// Whether rank `peer` is known to have left the group. The first question about a rank asks
@@ -635,34 +279,6 @@ impl Communicator {
             return Err(raise(py, Fault::Argument(text)));
         }
         Ok(!self.member.is_forked() && aborter.left_since(Rank(peer)).is_some())
-    }
-
-    /// Sends `data` to rank `to`, and receives the next message of rank `source` into `into`, both
-    /// with this tag. Both progress at once, so a ring of ranks does not deadlock.
-    #[pyo3(signature = (data, to, into, source, tag=0, *, async_op=false, timeout=None, keep=None))]
-    fn send_recv(
-        &self,
-        data: &Bound<'_, PyAny>,
-        to: u32,
-        into: &Bound<'_, PyAny>,
-        source: u32,
-        tag: u32,
-        async_op: bool,
-        timeout: Option<f64>,
-        keep: Option<Py<PyAny>>,
-    ) -> Called {
-        let py = data.py();
-        let data = Memory::new(data, "the data", Access::Read)?;
-        let into = Memory::new(into, "into", Access::Write)?;
-        let (from_region, into_region) = (data.region, into.region);
-        // Both must lie apart.
-        Places::apart(from_region, into_region).map_err(|fault| raise(py, fault))?;
-        let common = Common { dtype: None, async_op, timeout, keep };
-        dispatch(py, &self.member, [data, into], common, move |ranks| {
-            // SAFETY: `dispatch` keeps the memory, and its owner does not use it meanwhile.
-            let (data, into) = unsafe { (from_region.slice(), into_region.slice_mut()) };
-            ranks.send_recv::<u8, u8>(data, Rank(to), into, Rank(source), tag)
-        })
     }
 
     /// Registers a commutative and associative operation of Python. Every rank must register the
@@ -681,7 +297,7 @@ impl Communicator {
         function: Py<PyAny>,
         dtype: &Bound<'_, PyAny>,
     ) -> PyResult<UserOp> {
-        let element = UserOp::element(dtype)?.map_err(|fault| raise(py, fault))?;
+        let element = UserOp::element(dtype)?;
         self.make(py, move |ranks| UserOp::register(ranks, &name, function, element))
     }
 

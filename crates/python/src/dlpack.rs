@@ -13,12 +13,13 @@ use pyo3::exceptions::{PyAttributeError, PyBufferError, PyTypeError, PyValueErro
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyCapsule};
 use pyo3::{ffi, intern};
+use ringfold_foreign::Region;
 
 use crate::element::Element;
 use crate::fault::raise;
 use crate::format;
 use crate::queue::Fault;
-use crate::region::{Access, Region};
+use crate::region::{Access, region};
 
 /// A tensor that a call has taken over. Its producer keeps the memory until this is dropped, which
 /// takes the GIL.
@@ -133,8 +134,8 @@ pub(crate) fn take_over(
     {
         return Err(refuse(why));
     }
-    let (region, element) = memory(lent.tensor).map_err(|why| refuse(&why))?;
-    let region = region.checked(name).map_err(|fault| raise(py, fault))?;
+    let (address, bytes, element) = memory(lent.tensor).map_err(|why| refuse(&why))?;
+    let region = region(address, bytes, name).map_err(|fault| raise(py, fault))?;
     let Lent { managed, deleter, used, .. } = lent;
     // SAFETY: the capsule is valid, and the name lives for ever.
     if unsafe { ffi::PyCapsule_SetName(capsule.as_ptr(), used.as_ptr()) } != 0 {
@@ -210,8 +211,8 @@ fn is_of_torch(argument: &Bound<'_, PyAny>) -> PyResult<bool> {
     argument.is_instance(&torch.getattr(intern!(py, "Tensor"))?)
 }
 
-/// The memory of a tensor, and its elements.
-fn memory(tensor: &Dl) -> Result<(Region, Element), String> {
+/// The address and the length of a tensor, and its elements.
+fn memory(tensor: &Dl) -> Result<(*mut u8, usize, Element), String> {
     if !DEVICES.contains(&tensor.device_type) {
         return Err(OF_DEVICE.to_owned());
     }
@@ -244,7 +245,7 @@ fn memory(tensor: &Dl) -> Result<(Region, Element), String> {
     let bytes = bytes.ok_or("is longer than the address space")?;
     let offset = usize::try_from(tensor.byte_offset).map_err(|_| NO_TENSOR)?;
     let address = tensor.data.cast::<u8>().wrapping_add(offset);
-    Ok((Region { address, bytes }, element))
+    Ok((address, bytes, element))
 }
 
 /// An exception if `argument` is no memory at all.

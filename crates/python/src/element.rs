@@ -1,5 +1,6 @@
 //! Names of data types and operations.
 
+use std::ffi::CStr;
 use std::fmt;
 
 use pyo3::intern;
@@ -7,6 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyString, PyType};
 use ringfold::{DataType, ReduceOp};
 
+use crate::fault::raise;
 use crate::queue::Fault;
 
 /// The type of a buffer's elements.
@@ -42,6 +44,22 @@ const MOVED: [(&str, usize); 4] =
 /// The name of a data type.
 pub(crate) fn name_of(data_type: DataType) -> &'static str {
     NAMES.iter().find(|(_, known)| *known == data_type).map_or("unknown", |(name, _)| name)
+}
+
+/// The format of a buffer of this type. Types that the module `struct` lacks are unsigned integers.
+pub(crate) const fn format_of(data_type: DataType) -> &'static CStr {
+    match data_type {
+        DataType::I8 => c"b",
+        DataType::U8 | DataType::F8E4M3 | DataType::F8E5M2 => c"B",
+        DataType::I32 => c"i",
+        DataType::U32 => c"I",
+        DataType::I64 => c"q",
+        DataType::U64 => c"Q",
+        DataType::F16 => c"e",
+        DataType::Bf16 => c"H",
+        DataType::F32 => c"f",
+        DataType::F64 => c"d",
+    }
 }
 
 impl fmt::Display for Element {
@@ -115,7 +133,7 @@ impl Element {
     /// The element that a caller names: a text as in `"float32"` or `"fp32"`, a class or an object
     /// whose text ends in a name of numpy or torch, as `numpy.float32` and `torch.float32`, or any
     /// `numpy.dtype` of plain data.
-    pub(crate) fn named(dtype: &Bound<'_, PyAny>) -> PyResult<Result<Self, Fault>> {
+    pub(crate) fn named(dtype: &Bound<'_, PyAny>) -> PyResult<Self> {
         let py = dtype.py();
         let text = match dtype.cast::<PyType>() {
             Ok(class) => class.name()?,
@@ -130,7 +148,7 @@ impl Element {
             let has_objects = dtype.getattr_opt(intern!(py, "hasobject"))?;
             if has_objects.map_or(Ok(false), |it| it.is_truthy())? {
                 let text = format!("dtype={name} has objects of Python, which do not move");
-                return Ok(Err(Fault::Argument(text)));
+                return Err(raise(py, Fault::Argument(text)));
             }
             if let Some(typestr) = dtype.getattr_opt(intern!(py, "str"))?
                 && let Ok(typestr) = typestr.cast::<PyString>()
@@ -143,9 +161,9 @@ impl Element {
             let names: Vec<_> = names.chain(MOVED.iter().map(|(name, _)| *name)).collect();
             let names = names.join(", ");
             let text = format!("dtype={name:?} is no data type; valid are bool, {names}");
-            Fault::Argument(text)
+            raise(py, Fault::Argument(text))
         };
-        Ok(found.ok_or_else(unknown))
+        found.ok_or_else(unknown)
     }
 
     /// The data type by which a call combines these elements with `op`.
@@ -203,16 +221,17 @@ impl PreMulSum {
 }
 
 /// The operation that a caller means: a name or a [`PreMulSum`]. Without one it is the sum.
-pub(crate) fn operation(op: Option<&Bound<'_, PyAny>>) -> PyResult<Result<ReduceOp, Fault>> {
-    let Some(op) = op else { return Ok(Ok(ReduceOp::Sum)) };
+pub(crate) fn operation(op: Option<&Bound<'_, PyAny>>) -> PyResult<ReduceOp> {
+    let Some(op) = op else { return Ok(ReduceOp::Sum) };
+    let refuse = |text| raise(op.py(), Fault::Argument(text));
     if let Ok(op) = op.cast::<PreMulSum>() {
-        return Ok(Ok(ReduceOp::pre_mul_sum(op.get().factor)));
+        return Ok(ReduceOp::pre_mul_sum(op.get().factor));
     }
     let Ok(name) = op.cast::<PyString>() else {
         let given = op.get_type().name()?;
         let text = format!("op is a {given}; pass a name, as in \"sum\", or a ringfold.PreMulSum");
-        return Ok(Err(Fault::Argument(text)));
+        return Err(refuse(text));
     };
     let name = name.to_str()?;
-    Ok(name.parse().map_err(|error| Fault::Argument(format!("op={name:?}: {error}"))))
+    name.parse().map_err(|error| refuse(format!("op={name:?}: {error}")))
 }

@@ -9,16 +9,14 @@ use std::time::{Duration, Instant};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use ringfold::{Communicator as Ranks, Config, Error, Rank, UniqueId};
+use ringfold_foreign::{find_id, lock, made_ids, text_of};
 
 use crate::communicator::Communicator;
 use crate::fault::raise;
 use crate::handle::{duration, poll};
-use crate::queue::{self, Fault, Member, end_release, lock, open_members, text_of};
+use crate::queue::{self, Fault, Member, end_release, open_members};
 use crate::release::{self, Releaser};
 use crate::store::PythonStore;
-
-/// The ids that this process has made and not yet used. Each keeps the port of its rank 0.
-static IDS: Mutex<Vec<UniqueId>> = Mutex::new(Vec::new());
 
 /// The locks of the process.
 type Locks = (
@@ -35,7 +33,7 @@ thread_local! {
 /// Takes the locks of the process before a fork. Its child could never take one that another thread
 /// held.
 pub(crate) fn hold_for_fork() {
-    HELD.set(Some((queue::hold(), release::hold(), lock(&IDS))));
+    HELD.set(Some((queue::hold(), release::hold(), made_ids())));
 }
 
 /// Gives the locks back after a fork, in the parent and in the child.
@@ -79,7 +77,8 @@ fn join(
     let ended = joining.take().map(thread::JoinHandle::join);
     let joined = joined.ok_or_else(|| {
         let panic = ended.and_then(Result::err);
-        let text = panic.as_deref().map_or("it ended", text_of);
+        let text = panic.as_deref().map_or(Some("it ended"), text_of);
+        let text = text.unwrap_or("a panic without a text");
         raise(py, Fault::Defect(text.to_owned()))
     })?;
     Ok(Communicator::new(joined.map_err(|error| raise(py, error.into()))?))
@@ -111,7 +110,7 @@ pub(crate) fn unique_id(py: Python<'_>) -> PyResult<String> {
     let config = config(py, None, None)?;
     let id = UniqueId::new(&config).map_err(|error| raise(py, error.into()))?;
     let text = id.to_string();
-    lock(&IDS).push(id);
+    made_ids().push(id);
     Ok(text)
 }
 
@@ -128,14 +127,8 @@ pub(crate) fn init_with_id(
     join_timeout: Option<f64>,
 ) -> PyResult<Communicator> {
     let config = config(py, timeout, join_timeout)?;
-    let own = {
-        let mut ids = lock(&IDS);
-        let at = ids.iter().position(|made| made.to_string() == id);
-        at.map(|at| ids.swap_remove(at))
-    };
-    let id = own.map_or_else(|| id.parse(), Ok);
-    let id: UniqueId =
-        id.map_err(|error| raise(py, Fault::Argument(format!("the id is {error}"))))?;
+    let id = find_id(id);
+    let id = id.map_err(|error| raise(py, Fault::Argument(format!("the id is {error}"))))?;
     join(py, move || Ranks::init_with_id(&config, &id, Rank(rank), size))
 }
 

@@ -4,10 +4,12 @@
 //! files in `python/ringfold` make a package of the module.
 //!
 //! * `init`: the ways to make a communicator; `store` wraps the caller's key-value store;
-//! * `communicator`: the methods; `call_group`: calls that are performed together;
-//! * `call`: from the arguments of a method to a call; `element`: types and operations by name;
+//! * `communicator`: the membership; `call_group`: calls that are performed together;
+//! * `collectives`: their methods, from one table; `messages`: the methods of messages;
+//! * `call`: from the arguments of a method to a call; `uneven`: the same for parts of any lengths;
+//!   `element`: types and operations by name;
 //! * `memory`: buffers and addresses of the caller; `dlpack`: tensors; `format`: the types of their
-//!   elements; `region`: their bytes;
+//!   elements; `region`: the faults of their bytes;
 //! * `window`: windows; `user_op`: operations of the user;
 //! * `queue`: the order of a communicator's calls, and the thread of those in the background;
 //!   `release`: the end of their memory;
@@ -15,6 +17,7 @@
 
 mod call;
 mod call_group;
+mod collectives;
 mod communicator;
 mod dlpack;
 mod element;
@@ -23,10 +26,12 @@ mod format;
 mod handle;
 mod init;
 mod memory;
+mod messages;
 mod queue;
 mod region;
 mod release;
 mod store;
+mod uneven;
 mod user_op;
 mod window;
 

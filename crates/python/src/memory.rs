@@ -7,14 +7,14 @@ use std::mem::MaybeUninit;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
-use ringfold::{Buffers, Call, Rank};
+use ringfold_foreign::Region;
 
 use crate::dlpack;
 use crate::element::Element;
 use crate::fault::raise;
 use crate::format;
 use crate::queue::Fault;
-use crate::region::{Access, Region};
+use crate::region::{Access, region};
 
 /// A view of a buffer. Python keeps the memory until the view is dropped, which takes the GIL.
 struct View(Box<ffi::Py_buffer>);
@@ -98,21 +98,20 @@ impl Memory {
         // SAFETY: a format is NULL or ends in a zero, and lives as long as the view.
         let format = (!buffer.format.is_null()).then(|| unsafe { CStr::from_ptr(buffer.format) });
         let element = format::of_buffer(format.map(CStr::to_bytes), size);
-        let element = element
-            .map_err(|why| raise(argument.py(), Fault::Argument(format!("{name} {why}"))))?;
-        let region = Region { address: buffer.buf.cast(), bytes };
+        let refuse = |fault| raise(argument.py(), fault);
+        let element = element.map_err(|why| refuse(Fault::Argument(format!("{name} {why}"))))?;
+        let region = region(buffer.buf.cast(), bytes, name).map_err(refuse)?;
         Ok(Self { region, element: Some(element), lease: Lease::View { _view: view } })
     }
 
     /// A pair of an address and a number of bytes.
     fn of_address(pair: &Bound<'_, PyTuple>, name: &str) -> PyResult<Self> {
-        let pair: Result<(usize, usize), _> = pair.extract();
-        let Ok((address, bytes)) = pair else {
-            let text = format!("{name} is a tuple that is not (address, bytes)");
-            return Err(raise_in_python(Fault::Argument(text)));
-        };
+        let refuse = |fault| raise(pair.py(), fault);
+        let (address, bytes): (usize, usize) = pair.extract().map_err(|_| {
+            refuse(Fault::Argument(format!("{name} is a tuple that is not (address, bytes)")))
+        })?;
         let address = std::ptr::with_exposed_provenance_mut(address);
-        let region = Region { address, bytes }.checked(name).map_err(raise_in_python)?;
+        let region = region(address, bytes, name).map_err(refuse)?;
         Ok(Self { region, element: None, lease: Lease::Caller })
     }
 
@@ -120,11 +119,6 @@ impl Memory {
         let (region, element, tensor) = dlpack::take_over(argument, name, access)?;
         Ok(Self { region, element: Some(element), lease: Lease::Tensor { _tensor: tensor } })
     }
-}
-
-#[cold]
-fn raise_in_python(fault: Fault) -> PyErr {
-    Python::attach(|py| raise(py, fault))
 }
 
 /// The error of an object that gives no view of its buffer.
@@ -156,67 +150,4 @@ fn refused(argument: &Bound<'_, PyAny>, name: &str, access: Access) -> PyErr {
         format!("{name} gives no view of its memory: {}", error.value(py))
     };
     raise(py, Fault::Argument(text))
-}
-
-/// The memory of a call out of place, or in place.
-#[derive(Clone, Copy)]
-pub(crate) enum Places {
-    InPlace(Region),
-    Apart { input: Region, output: Region },
-}
-
-impl Places {
-    /// The places of `call` on `rank`: in place without an output, or if the smaller buffer is the
-    /// very part of the larger one that a call in place uses. Otherwise both must lie apart.
-    #[inline]
-    pub(crate) fn new(
-        call: &Call,
-        (rank, size): (Rank, usize),
-        regions: [Option<Region>; 2],
-    ) -> Result<Self, Fault> {
-        let (input, output) = match regions {
-            [Some(input), Some(output)] => (input, output),
-            [Some(input), None] if !call.has_output(rank) => {
-                return Ok(Self::Apart { input, output: Region::EMPTY });
-            }
-            [Some(both), None] | [None, Some(both)] => return Ok(Self::InPlace(both)),
-            [None, None] => return Ok(Self::Apart { input: Region::EMPTY, output: Region::EMPTY }),
-        };
-        let is_whole = |region: Region, count: usize| {
-            region.bytes > 0 && region.bytes == count * call.data_type.bytes()
-        };
-        let [from, into] = call.in_place_at(rank).map(|at| at * call.data_type.bytes());
-        let is_one = input.address.wrapping_add(into) == output.address.wrapping_add(from)
-            && is_whole(input, call.input_of(rank, size))
-            && is_whole(output, call.output_of(rank, size));
-        if is_one {
-            let longer = if input.bytes > output.bytes { input } else { output };
-            return Ok(Self::InPlace(longer));
-        }
-        Self::apart(input, output)
-    }
-
-    /// Two regions that must not overlap.
-    pub(crate) fn apart(input: Region, output: Region) -> Result<Self, Fault> {
-        if input.overlaps(output) {
-            let text = "the input and the output overlap; for a call in place pass one of them";
-            return Err(Fault::Argument(text.to_owned()));
-        }
-        Ok(Self::Apart { input, output })
-    }
-
-    /// # Safety
-    /// Nobody else uses the memory during `'a`.
-    pub(crate) const unsafe fn buffers<'a>(self) -> Buffers<'a> {
-        match self {
-            // SAFETY: the contract.
-            Self::InPlace(both) => Buffers::InPlace(unsafe { both.slice_mut() }),
-            Self::Apart { input, output } => Buffers::Apart {
-                // SAFETY: the contract.
-                input: unsafe { input.slice() },
-                // SAFETY: the contract, and both lie apart.
-                output: unsafe { output.slice_mut() },
-            },
-        }
-    }
 }

@@ -13,6 +13,7 @@ use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
 use ringfold::{Aborter, Communicator, Error, Rank};
+use ringfold_foreign::{lock, text_of};
 
 use crate::release;
 
@@ -324,19 +325,11 @@ where
     communicator.set_timeout(timeout);
     match catch_unwind(AssertUnwindSafe(|| work(communicator))) {
         Ok(outcome) => outcome.map_err(Fault::from),
-        Err(panic) => Err(Fault::Defect(text_of(&*panic).to_owned())),
+        Err(panic) => {
+            let text = text_of(&*panic).unwrap_or("a panic without a text");
+            Err(Fault::Defect(text.to_owned()))
+        }
     }
-}
-
-/// The text of a panic.
-pub(crate) fn text_of(panic: &(dyn Any + Send)) -> &str {
-    let text = panic.downcast_ref::<String>().map(String::as_str);
-    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("a panic without a text")
-}
-
-/// Nothing panics while it holds a lock.
-pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A function that learns of the end of a call.

@@ -1,7 +1,6 @@
-//! Bytes at an address.
-#![allow(unsafe_code)]
+//! The memory of arguments, as regions.
 
-use std::slice::{from_raw_parts, from_raw_parts_mut};
+use ringfold_foreign::{Places, Region, Unfit};
 
 use crate::queue::Fault;
 
@@ -12,58 +11,26 @@ pub(crate) enum Access {
     Write,
 }
 
-/// Bytes at an address. The argument that they come from keeps them during the call.
-#[derive(Clone, Copy)]
-pub(crate) struct Region {
-    pub(crate) address: *mut u8,
-    pub(crate) bytes: usize,
+/// Checks the bounds of the argument `name`.
+#[inline]
+pub(crate) fn region(start: *mut u8, bytes: usize, name: &str) -> Result<Region, Fault> {
+    Region::new(start, bytes).map_err(|unfit| {
+        let why = match unfit {
+            Unfit::TooLong => "longer than the address space",
+            Unfit::Null => "at the address 0",
+        };
+        Fault::Argument(format!("{name} is {why}"))
+    })
 }
 
-// SAFETY: an address belongs to no thread. Its uses are unsafe functions.
-unsafe impl Send for Region {}
+/// The fault of memories that overlap.
+#[cold]
+pub(crate) fn overlap() -> Fault {
+    let text = "the input and the output overlap; for a call in place pass one of them";
+    Fault::Argument(text.to_owned())
+}
 
-impl Region {
-    pub(crate) const EMPTY: Self = Self { address: std::ptr::null_mut(), bytes: 0 };
-
-    /// # Safety
-    /// Nobody writes the bytes during `'a`.
-    pub(crate) const unsafe fn slice<'a>(self) -> &'a [u8] {
-        if self.bytes == 0 {
-            return &[];
-        }
-        // SAFETY: `checked` has refused NULL and lengths beyond the address space; the caller of
-        // the binding promises the memory, and this function's caller that nobody writes it.
-        unsafe { from_raw_parts(self.address, self.bytes) }
-    }
-
-    /// # Safety
-    /// Nobody else uses the bytes during `'a`.
-    pub(crate) const unsafe fn slice_mut<'a>(self) -> &'a mut [u8] {
-        if self.bytes == 0 {
-            return &mut [];
-        }
-        // SAFETY: as for `slice`, and nobody else uses the bytes.
-        unsafe { from_raw_parts_mut(self.address, self.bytes) }
-    }
-
-    pub(crate) fn checked(self, name: &str) -> Result<Self, Fault> {
-        let end = self.address.addr().checked_add(self.bytes);
-        if end.is_none() || isize::try_from(self.bytes).is_err() {
-            return Err(Fault::Argument(format!("{name} is longer than the address space")));
-        }
-        if self.bytes > 0 && self.address.is_null() {
-            return Err(Fault::Argument(format!("{name} is at the address 0")));
-        }
-        Ok(self)
-    }
-
-    /// Whether both are the same bytes.
-    pub(crate) fn is(self, other: Self) -> bool {
-        self.address == other.address && self.bytes == other.bytes
-    }
-
-    pub(crate) fn overlaps(self, other: Self) -> bool {
-        let [start, theirs] = [self.address.addr(), other.address.addr()];
-        start < theirs + other.bytes && theirs < start + self.bytes
-    }
+/// An input and an output that must lie apart.
+pub(crate) fn apart(input: Region, output: Region) -> Result<Places, Fault> {
+    Places::apart(input, output).ok_or_else(overlap)
 }

@@ -4,11 +4,12 @@
 //! waiter, because a worker that waited for the GIL would delay the next call.
 
 use std::any::Any;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, MutexGuard, mpsc};
 use std::thread;
 use std::time::Duration;
 
 use pyo3::prelude::*;
+use ringfold_foreign::lock;
 
 /// The time in which a waiter may release the memory, so that the thread needs no GIL for it.
 const PATIENCE: Duration = Duration::from_millis(20);
@@ -80,8 +81,4 @@ pub(crate) fn end(forks: u64) {
     if let Some(is_over) = ours {
         *lock(&is_over) = true;
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -8,14 +8,15 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyMemoryView};
 use ringfold::{Collective, Communicator as Ranks, DataType, Error, Rank, UserOp as Op};
+use ringfold_foreign::{Places, Region};
 
 use crate::call::{Called, Common, Given, dispatch, element_of, memories};
-use crate::element::Element;
+use crate::element::{Element, format_of};
 use crate::fault::raise;
 use crate::handle::interrupt_with;
-use crate::memory::{Memory, Places};
+use crate::memory::Memory;
 use crate::queue::{Fault, Member};
-use crate::region::Region;
+use crate::region::apart;
 
 /// An operation that `Communicator.register_op` has made, for `Communicator.all_reduce_by`.
 #[pyclass(frozen, module = "ringfold")]
@@ -32,10 +33,8 @@ struct Function {
 
 impl UserOp {
     /// The elements that a caller names: by a data type, or by a number of bytes.
-    pub(crate) fn element(dtype: &Bound<'_, PyAny>) -> PyResult<Result<Element, Fault>> {
-        dtype
-            .extract()
-            .map_or_else(|_| Element::named(dtype), |bytes: usize| Ok(Ok(Element::Opaque(bytes))))
+    pub(crate) fn element(dtype: &Bound<'_, PyAny>) -> PyResult<Element> {
+        dtype.extract().map_or_else(|_| Element::named(dtype), |bytes| Ok(Element::Opaque(bytes)))
     }
 
     /// Registers an operation on all ranks.
@@ -61,10 +60,10 @@ impl UserOp {
     ) -> Called {
         let refuse = |fault| raise(py, fault);
         let memories = memories(member, Collective::AllReduce, given, Rank(0))?;
-        self.check(common.dtype, &memories)?.map_err(refuse)?;
+        self.check(py, common.dtype, &memories)?;
         let places = match &memories {
-            [Some(input), Some(output)] if !input.region.is(output.region) => {
-                Places::apart(input.region, output.region).map_err(refuse)?
+            [Some(input), Some(output)] if input.region != output.region => {
+                apart(input.region, output.region).map_err(refuse)?
             }
             [_, Some(both)] | [Some(both), None] => Places::InPlace(both.region),
             [None, None] => Places::InPlace(Region::EMPTY),
@@ -88,25 +87,23 @@ impl UserOp {
     /// Checks the types and the lengths of buffers.
     fn check(
         &self,
+        py: Python<'_>,
         dtype: Option<&Bound<'_, PyAny>>,
         memories: &[Option<Memory>; 2],
-    ) -> PyResult<Result<(), Fault>> {
+    ) -> PyResult<()> {
         let memories = || memories.iter().flatten();
-        let refuse = |text| Ok(Err(Fault::Argument(text)));
+        let refuse = |text| Err(raise(py, Fault::Argument(text)));
         let is_known = matches!(self.element, Element::Known(_));
         if is_known && memories().all(|memory| memory.element.is_some()) {
-            match element_of(dtype, memories())? {
-                Ok(found) if found != self.element => {
-                    return refuse(format!(
-                        "the operation combines {}, and the buffers have {found}",
-                        self.element
-                    ));
-                }
-                Err(fault) => return Ok(Err(fault)),
-                Ok(_) => {}
+            let found = element_of(py, dtype, memories())?;
+            if found != self.element {
+                return refuse(format!(
+                    "the operation combines {}, and the buffers have {found}",
+                    self.element
+                ));
             }
         }
-        let lens: Vec<_> = memories().map(|memory| memory.region.bytes).collect();
+        let lens: Vec<_> = memories().map(|memory| memory.region.bytes()).collect();
         let size = self.element.bytes();
         if let Some(len) = lens.iter().find(|len| !len.is_multiple_of(size)) {
             return refuse(format!("a buffer has {len} bytes, not elements of {size} bytes"));
@@ -114,25 +111,18 @@ impl UserOp {
         if lens.iter().any(|len| *len != lens[0]) {
             return refuse(format!("the buffers have different lengths in bytes: {lens:?}"));
         }
-        Ok(Ok(()))
+        Ok(())
     }
 }
 
 /// The format of the elements of a function's views: unsigned integers for types that memoryview
 /// lacks, and otherwise bytes.
-const fn format(element: Element) -> &'static str {
+fn format(element: Element) -> &'static str {
     match element {
-        Element::Known(DataType::I8) => "b",
-        Element::Known(DataType::I32) => "i",
-        Element::Known(DataType::U32) => "I",
-        Element::Known(DataType::I64) => "q",
-        Element::Known(DataType::U64) => "Q",
-        Element::Known(DataType::F16 | DataType::Bf16) => "H",
-        Element::Known(DataType::F32) => "f",
-        Element::Known(DataType::F64) => "d",
         Element::Bool => "?",
-        Element::Known(DataType::U8 | DataType::F8E4M3 | DataType::F8E5M2) => "B",
         Element::Opaque(_) => "B",
+        Element::Known(DataType::F16) => "H",
+        Element::Known(data_type) => format_of(data_type).to_str().unwrap_or("B"),
     }
 }
 

@@ -63,6 +63,9 @@ class CallGroup:
         dtype: _Type = None,
         keep: object = None,
     ) -> None: ...
+    reduce_scatter = all_reduce
+    scan = all_reduce
+    exscan = all_reduce
     def all_gather(
         self,
         input: _Memory,
@@ -71,15 +74,7 @@ class CallGroup:
         dtype: _Type = None,
         keep: object = None,
     ) -> None: ...
-    def reduce_scatter(
-        self,
-        input: _Memory,
-        output: _Memory | None = None,
-        op: _Op = None,
-        *,
-        dtype: _Type = None,
-        keep: object = None,
-    ) -> None: ...
+    all_to_all = all_gather
     def broadcast(
         self, buffer: _Memory, root: int = 0, *, dtype: _Type = None, keep: object = None
     ) -> None: ...
@@ -89,32 +84,6 @@ class CallGroup:
         output: _Memory | None = None,
         op: _Op = None,
         root: int = 0,
-        *,
-        dtype: _Type = None,
-        keep: object = None,
-    ) -> None: ...
-    def scan(
-        self,
-        input: _Memory,
-        output: _Memory | None = None,
-        op: _Op = None,
-        *,
-        dtype: _Type = None,
-        keep: object = None,
-    ) -> None: ...
-    def exscan(
-        self,
-        input: _Memory,
-        output: _Memory | None = None,
-        op: _Op = None,
-        *,
-        dtype: _Type = None,
-        keep: object = None,
-    ) -> None: ...
-    def all_to_all(
-        self,
-        input: _Memory,
-        output: _Memory | None = None,
         *,
         dtype: _Type = None,
         keep: object = None,
@@ -196,6 +165,9 @@ class Communicator:
         timeout: float | None = None,
         keep: object = None,
     ) -> Handle | None: ...
+    reduce_scatter = all_reduce
+    scan = all_reduce
+    exscan = all_reduce
     def all_gather(
         self,
         input: _Memory,
@@ -206,17 +178,7 @@ class Communicator:
         timeout: float | None = None,
         keep: object = None,
     ) -> Handle | None: ...
-    def reduce_scatter(
-        self,
-        input: _Memory,
-        output: _Memory | None = None,
-        op: _Op = None,
-        *,
-        dtype: _Type = None,
-        async_op: bool = False,
-        timeout: float | None = None,
-        keep: object = None,
-    ) -> Handle | None: ...
+    all_to_all = all_gather
     def broadcast(
         self,
         input: _Memory | None,
@@ -228,34 +190,13 @@ class Communicator:
         timeout: float | None = None,
         keep: object = None,
     ) -> Handle | None: ...
+    scatter = broadcast
     def reduce(
         self,
         input: _Memory,
         output: _Memory | None = None,
         op: _Op = None,
         root: int = 0,
-        *,
-        dtype: _Type = None,
-        async_op: bool = False,
-        timeout: float | None = None,
-        keep: object = None,
-    ) -> Handle | None: ...
-    def scan(
-        self,
-        input: _Memory,
-        output: _Memory | None = None,
-        op: _Op = None,
-        *,
-        dtype: _Type = None,
-        async_op: bool = False,
-        timeout: float | None = None,
-        keep: object = None,
-    ) -> Handle | None: ...
-    def exscan(
-        self,
-        input: _Memory,
-        output: _Memory | None = None,
-        op: _Op = None,
         *,
         dtype: _Type = None,
         async_op: bool = False,
@@ -279,30 +220,9 @@ class Communicator:
         timeout: float | None = None,
         keep: object = None,
     ) -> Handle | None: ...
-    def all_to_all(
-        self,
-        input: _Memory,
-        output: _Memory | None = None,
-        *,
-        dtype: _Type = None,
-        async_op: bool = False,
-        timeout: float | None = None,
-        keep: object = None,
-    ) -> Handle | None: ...
     def gather(
         self,
         input: _Memory,
-        output: _Memory | None = None,
-        root: int = 0,
-        *,
-        dtype: _Type = None,
-        async_op: bool = False,
-        timeout: float | None = None,
-        keep: object = None,
-    ) -> Handle | None: ...
-    def scatter(
-        self,
-        input: _Memory | None,
         output: _Memory | None = None,
         root: int = 0,
         *,
