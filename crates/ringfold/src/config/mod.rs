@@ -1,15 +1,15 @@
 //! The settings of a communicator. Only this module of the library reads the environment.
 
 mod error;
+mod table;
 mod values;
 mod variables;
 
 use std::collections::BTreeMap;
 use std::env;
-use std::fmt;
+use std::fmt::Display;
 use std::fs::File;
 use std::io::Read as _;
-use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,218 +27,144 @@ use ringfold_types::limits::{
 
 use crate::digest::digest;
 pub use error::ConfigError;
+use table::settings;
 pub use tracing::Level;
 pub use values::{InNetwork, Transports, timeout_of};
-use values::{bytes, count, flag, host_id, in_network, number, on_or_off, seconds, transports};
-
-/// The settings of a communicator, with one field for each variable.
-///
-/// Every rank of a job should have the same settings. Joining fails if ranks differ in
-/// `algorithms`, `wire`, `plan`, `chunk_bytes`, `channels`, `topology`, `topology_file`,
-/// `aggregators` or `in_network`.
-#[derive(Clone)]
-#[non_exhaustive]
-pub struct Config {
-    /// `RINGFOLD_TRANSPORT`: the allowed transports, as in `tcp` or `shm,tcp`. Two ranks use the
-    /// first of shm, rdma and tcp that both allow and that connects them. Default: all.
-    pub transports: Transports,
-    /// `RINGFOLD_HOSTID`: a name of up to 64 visible characters that divides a machine into hosts.
-    /// Only ranks with the same name share memory and count as ranks of one host. Default: none;
-    /// every network namespace of a machine is a host.
-    pub host_id: Option<String>,
-    /// `RINGFOLD_SHM_CMA`: the size from which the receiver of a message copies it directly from
-    /// the memory of a sender on the same host (cross-memory attach), as in `128K`. It needs the
-    /// system's permission; `0` turns it off. Default: only in calls by `single_copy`.
-    pub shm_cma: SingleCopy,
-    /// `RINGFOLD_IB_HCA`: the allowed RDMA devices, as name prefixes separated by commas, each with
-    /// an optional `:port:rail:plane`. A list after `^` names the devices to leave out. A list
-    /// after `=` has exact names. Default: all.
-    pub ib_devices: Filter,
-    /// `RINGFOLD_IB_GID_INDEX`: the index of the GID to use on every port. Ports of iWARP have no
-    /// GID. Default: a GID of RoCE v2, in the family of the job's address and nearest to it.
-    pub ib_gid_index: Option<u8>,
-    /// `RINGFOLD_IB_TC`: the traffic class of packets over RoCE, or over InfiniBand across routers,
-    /// 0 to 255. It is four times the DSCP. Default: 0.
-    pub ib_traffic_class: u8,
-    /// `RINGFOLD_IB_SL`: the service level of packets over InfiniBand and RoCE, 0 to 15. Default:
-    /// 0.
-    pub ib_service_level: u8,
-    /// `RINGFOLD_IB_PKEY`: the index of the partition key in the table of every port. Both ends of
-    /// a connection must be in the same partition. Ports of iWARP have no such table. Default: 0.
-    pub ib_partition_key_index: u16,
-    /// `RINGFOLD_IB_ADAPTIVE_ROUTING`: whether payloads beyond 8 KiB go by RDMA writes of their
-    /// own, 0 or 1. Switches may route the packets of such writes one by one; the notification
-    /// follows. Default: 1 on InfiniBand, else 0.
-    pub ib_adaptive_routing: Option<bool>,
-    /// `RINGFOLD_IB_TIMEOUT`: the time that an RDMA device waits for an answer, as an exponent from
-    /// 1 to 31: 4.096 us times two to the power of this. Over iWARP the library waits instead, for
-    /// the time of all retries. Default: 18, about a second.
-    pub ib_timeout: u8,
-    /// `RINGFOLD_IB_RETRY_CNT`: the retries of an RDMA device before the peer counts as lost, 0 to
-    /// 7. Soft-RoCE takes 7 to be unlimited. Default: 6.
-    pub ib_retries: u8,
-    /// `RINGFOLD_IB_PCI_RELAXED_ORDERING`: whether RDMA devices may write received bytes to memory
-    /// in any order, 0 or 1. Default: 1.
-    pub ib_relaxed_ordering: bool,
-    /// `RINGFOLD_IB_QPS_PER_CONNECTION`: the queue pairs between two ranks on each pair of rails, 1
-    /// to
-    /// 4. Messages are spread over them. Two ranks use the smaller of their numbers. Default: 1.
-    pub ib_queue_pairs: u8,
-    /// `RINGFOLD_IB_QPS_MAX`: the most queue pairs of this rank with all peers of a communicator
-    /// together. When they run out, further peers get fewer and then none. The data of a peer
-    /// without queue pairs goes by TCP; calls fail if `transports` excludes TCP. Default: 4096.
-    pub ib_queue_pairs_max: usize,
-    /// `RINGFOLD_IB_BYTES_MAX`: the most bytes that this rank registers with RDMA devices for all
-    /// peers of a communicator together, as in `256M`. They count once for each rail, as for
-    /// `ulimit -l`; a peer counts 8 MiB on each rail. Peers beyond the limit have no queue pairs.
-    /// Default: 8 GiB.
-    pub ib_bytes_max: usize,
-    /// `RINGFOLD_ALGO`: the allowed algorithms, as in `ring,tree` for all collectives or
-    /// `allreduce:ring;broadcast:^binomial` for some. `^` excludes algorithms. Default: all.
-    pub algorithms: Constraints,
-    /// `RINGFOLD_WIRE`: the form in which partial results of short floats travel between hosts:
-    /// `element` rounds them to the call's data type before each message, `accumulator` sends them
-    /// as `f32`. Default: `element`.
-    pub wire: Wire,
-    /// `RINGFOLD_PLAN`: a tuning file that `ringfold tune` made. Algorithms are chosen by its
-    /// measurements. Default: none; algorithms are chosen by an estimate.
-    pub plan: Measurements,
-    /// `RINGFOLD_CHUNK`: the chunk size of pipelined algorithms, as in `256K`. Default: it depends
-    /// on the size of the call and on whether there are several hosts.
-    pub chunk_bytes: Option<usize>,
-    /// `RINGFOLD_CHANNELS`: the number of parts, 1 to 8, into which `ring` and `chain` divide a
-    /// long call. The parts run at the same time, each over a TCP connection of its own, since a
-    /// network may limit the rate of each connection. The field is clamped to that range. Default:
-    /// 1, or where all data goes by TCP, 2 or the number of rails for TCP if that is larger.
-    pub channels: Option<u8>,
-    /// `RINGFOLD_TOPO`: `off` ignores rails, planes and the order of hosts, and reads nothing about
-    /// them. Default: `on`; ranks use the facts about the fabric that are certain.
-    pub topology: bool,
-    /// `RINGFOLD_TOPO_FILE`: a file that describes the fabric: a site file (`ringfold topo
-    /// --write`), output of `ibnetdiscover`, `iblinkinfo` or `lldpctl -f json`, or Slurm's
-    /// `topology.conf`. Ranks find their ports and their host in it. Joining fails if ranks have
-    /// different files, except with LLDP, where each file describes one host. Default: none.
-    pub topology_file: Option<String>,
-    /// `RINGFOLD_PRICES`: a profile of prices that `ringfold tune --machine` made. Estimates use
-    /// it. Rank 0 reads the file and sends it to all ranks; the files of other ranks are ignored.
-    /// Default: none; estimates use the rates of NICs and default prices.
-    pub prices_file: Option<String>,
-    /// `RINGFOLD_AGGREGATORS`: the aggregators for in-network reduction, as their control ports
-    /// (`10.0.0.9:7411,10.0.0.10:7411`) or as the path of a tree file. Only rank 0 reads the file.
-    /// Calls are divided among up to 8 trees. Default: none.
-    pub aggregators: Option<String>,
-    /// `RINGFOLD_INNETWORK`: `off` ignores the aggregators. `auto` uses those that grant a group,
-    /// where they are faster. With `require` joining fails unless every one grants a group.
-    /// Default: `auto`.
-    pub in_network: InNetwork,
-    /// `RINGFOLD_SITE_SECRET_FILE`: the file of the site's secret, which opens the control port of
-    /// aggregators. Only rank 0 reads it. Default: `.ringfold/site-secret` in the home directory,
-    /// made on first use.
-    pub site_secret_file: Option<String>,
-    /// `RINGFOLD_TIMEOUT`: the seconds that one call may take. The job fails after them, with an
-    /// error that names the ranks missing from the call. `inf` stands for the longest timeout, a
-    /// hundred years. The field is clamped to the range from a millisecond to that. Default: 600.
-    pub timeout: Duration,
-    /// `RINGFOLD_JOIN_TIMEOUT`: the seconds within which all ranks must have joined, with the same
-    /// range. Default: 60.
-    pub join_timeout: Duration,
-    /// `RINGFOLD_SOCKET_IFNAME`: the allowed network interfaces, as name prefixes separated by
-    /// commas. A list after `^` names the interfaces to leave out. A list after `=` has exact
-    /// names. Rank 0 also listens there for the others, unless `MASTER_ADDR`, a list of nodes or
-    /// Open MPI gives its address. Several names that match one interface each declare rails for
-    /// TCP, in their order. Default: any.
-    pub socket_ifname: Option<String>,
-    /// `RINGFOLD_DEBUG`: the level of the log on standard error: `ERROR`, `WARN`, `INFO`, `DEBUG`
-    /// or `TRACE`. If it is set, the library installs a `tracing` subscriber, unless the program
-    /// has one. Without either, the library logs warnings while the ranks join.
-    pub debug: Option<Level>,
-    /// The whole environment. Joining reads the launchers' variables from it (`RINGFOLD_RANK`,
-    /// `SLURM_PROCID`, `PMI_FD`, `OMPI_COMM_WORLD_RANK`, `RANK` and so on), and the place of the
-    /// secret (`RINGFOLD_SECRET_FD`, `RINGFOLD_SECRET`, `RINGFOLD_SECRET_FILE`, `HOME`).
-    pub environment: BTreeMap<String, String>,
-}
-
-impl fmt::Debug for Config {
-    /// Omits the environment, which may hold the secret.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Config")
-            .field("transports", &self.transports)
-            .field("host_id", &self.host_id)
-            .field("shm_cma", &self.shm_cma)
-            .field("rdma", &self.rdma())
-            .field("algorithms", &self.algorithms)
-            .field("wire", &self.wire)
-            .field("plan", &self.plan.rows().len())
-            .field("chunk_bytes", &self.chunk_bytes)
-            .field("channels", &self.channels)
-            .field("topology", &self.topology)
-            .field("topology_file", &self.topology_file)
-            .field("prices_file", &self.prices_file)
-            .field("aggregators", &self.aggregators)
-            .field("in_network", &self.in_network)
-            .field("site_secret_file", &self.site_secret_file)
-            .field("timeout", &self.timeout)
-            .field("join_timeout", &self.join_timeout)
-            .field("socket_ifname", &self.socket_ifname)
-            .field("debug", &self.debug)
-            .finish_non_exhaustive()
-    }
-}
-
-/// The variables that must be the same on every rank, because schedules depend on them.
-pub(crate) const COMMON: [&str; 9] = [
-    "RINGFOLD_ALGO",
-    "RINGFOLD_WIRE",
-    "RINGFOLD_CHUNK",
-    "RINGFOLD_CHANNELS",
-    "RINGFOLD_PLAN",
-    "RINGFOLD_TOPO",
-    "RINGFOLD_TOPO_FILE",
-    "RINGFOLD_AGGREGATORS",
-    "RINGFOLD_INNETWORK",
-];
+use values::{
+    algorithms, bytes, count, devices, flag, host_id, in_network, level, number, on_or_off,
+    seconds, single_copy, text, transports, wire,
+};
 
 /// The most queue pairs on each pair of rails.
 #[expect(clippy::cast_possible_truncation, reason = "asserted to be at most 255")]
 const QUEUE_PAIRS_MAX: u8 = (PATHS_MAX / RAILS_MAX) as u8;
 
-impl Default for Config {
-    fn default() -> Self {
-        let rdma = RdmaSettings::default();
-        Self {
-            transports: Transports { shm: true, rdma: true, tcp: true },
-            host_id: None,
-            shm_cma: SingleCopy::default(),
-            ib_devices: rdma.devices,
-            ib_gid_index: rdma.gid_index,
-            ib_traffic_class: rdma.traffic_class,
-            ib_service_level: rdma.service_level,
-            ib_partition_key_index: rdma.partition_key_index,
-            ib_adaptive_routing: rdma.adaptive_routing,
-            ib_timeout: rdma.timeout,
-            ib_retries: rdma.retries,
-            ib_relaxed_ordering: rdma.relaxed_ordering,
-            ib_queue_pairs: rdma.queue_pairs,
-            ib_queue_pairs_max: rdma.queue_pairs_max,
-            ib_bytes_max: rdma.bytes_max,
-            algorithms: Constraints::default(),
-            wire: Wire::default(),
-            plan: Measurements::default(),
-            chunk_bytes: None,
-            channels: None,
-            topology: true,
-            topology_file: None,
-            prices_file: None,
-            aggregators: None,
-            in_network: InNetwork::default(),
-            site_secret_file: None,
-            timeout: Duration::from_secs(600),
-            join_timeout: Duration::from_secs(60),
-            socket_ifname: None,
-            debug: None,
-            environment: BTreeMap::new(),
-        }
-    }
+settings! {
+    /// `RINGFOLD_TRANSPORT`: the allowed transports, as in `tcp` or `shm,tcp`. Two ranks use the
+    /// first of shm, rdma and tcp that both allow and that connects them. Default: all.
+    "RINGFOLD_TRANSPORT" transports: Transports = Transports::default(), transports;
+    /// `RINGFOLD_HOSTID`: a name of up to 64 visible characters that divides a machine into hosts.
+    /// Only ranks with the same name share memory and count as ranks of one host. Default: none;
+    /// every network namespace of a machine is a host.
+    "RINGFOLD_HOSTID" host_id: Option<String> = None, host_id;
+    /// `RINGFOLD_SHM_CMA`: the size from which the receiver of a message copies it directly from
+    /// the memory of a sender on the same host (cross-memory attach), as in `128K`. It needs the
+    /// system's permission; `0` turns it off. Default: only in calls by `single_copy`.
+    "RINGFOLD_SHM_CMA" shm_cma: SingleCopy = SingleCopy::default(), single_copy;
+    /// `RINGFOLD_ALGO`: the allowed algorithms, as in `ring,tree` for all collectives or
+    /// `allreduce:ring;broadcast:^binomial` for some. `^` excludes algorithms. Default: all.
+    "RINGFOLD_ALGO" algorithms: Constraints = Constraints::default(), algorithms,
+        common |it, _| it.algorithms.to_string();
+    /// `RINGFOLD_WIRE`: the form in which partial results of short floats travel between hosts:
+    /// `element` rounds them to the call's data type before each message, `accumulator` sends them
+    /// as `f32`. Default: `element`.
+    "RINGFOLD_WIRE" wire: Wire = Wire::default(), wire,
+        common |it, _| unless_default(&it.wire);
+    /// `RINGFOLD_CHUNK`: the chunk size of pipelined algorithms, as in `256K`. Default: it depends
+    /// on the size of the call and on whether there are several hosts.
+    "RINGFOLD_CHUNK" chunk_bytes: Option<usize> = None, bytes,
+        common |it, _| or_empty(it.chunk_bytes);
+    /// `RINGFOLD_CHANNELS`: the number of parts, 1 to 8, into which `ring` and `chain` divide a
+    /// long call. The parts run at the same time, each over a TCP connection of its own, since a
+    /// network may limit the rate of each connection. The field is clamped to that range. Default:
+    /// 1, or where all data goes by TCP, 2 or the number of rails for TCP if that is larger.
+    "RINGFOLD_CHANNELS" channels: Option<u8> = None, number(1..=CHANNELS_MAX),
+        common |it, _| or_empty(it.channels);
+    /// `RINGFOLD_PLAN`: a tuning file that `ringfold tune` made. Algorithms are chosen by its
+    /// measurements. Default: none; algorithms are chosen by an estimate.
+    "RINGFOLD_PLAN" plan: Measurements = Measurements::default(), |_, path| measurements(path),
+        common |it, _| plan_digest(&it.plan);
+    /// `RINGFOLD_TOPO`: `off` ignores rails, planes and the order of hosts, and reads nothing about
+    /// them. Default: `on`; ranks use the facts about the fabric that are certain.
+    "RINGFOLD_TOPO" topology: bool = true, on_or_off,
+        common |it, _| if it.topology { "" } else { "off" }.to_owned();
+    /// `RINGFOLD_TOPO_FILE`: a file that describes the fabric: a site file (`ringfold topo
+    /// --write`), output of `ibnetdiscover`, `iblinkinfo` or `lldpctl -f json`, or Slurm's
+    /// `topology.conf`. Ranks find their ports and their host in it. Joining fails if ranks have
+    /// different files, except with LLDP, where each file describes one host. Default: none.
+    "RINGFOLD_TOPO_FILE" topology_file: Option<String> = None, text,
+        common |_, site| or_empty(site.map(|digest| format!("{digest:x}")));
+    /// `RINGFOLD_PRICES`: a profile of prices that `ringfold tune --machine` made. Estimates use
+    /// it. Rank 0 reads the file and sends it to all ranks; the files of other ranks are ignored.
+    /// Default: none; estimates use the rates of NICs and default prices.
+    "RINGFOLD_PRICES" prices_file: Option<String> = None, text;
+    /// `RINGFOLD_AGGREGATORS`: the aggregators for in-network reduction, as their control ports
+    /// (`10.0.0.9:7411,10.0.0.10:7411`) or as the path of a tree file. Only rank 0 reads the file.
+    /// Calls are divided among up to 8 trees. Default: none.
+    "RINGFOLD_AGGREGATORS" aggregators: Option<String> = None, text,
+        common |it, _| or_empty(it.aggregators.as_ref());
+    /// `RINGFOLD_INNETWORK`: `off` ignores the aggregators. `auto` uses those that grant a group,
+    /// where they are faster. With `require` joining fails unless every one grants a group.
+    /// Default: `auto`.
+    "RINGFOLD_INNETWORK" in_network: InNetwork = InNetwork::default(), in_network,
+        common |it, _| unless_default(&it.in_network);
+    /// `RINGFOLD_SITE_SECRET_FILE`: the file of the site's secret, which opens the control port of
+    /// aggregators. Only rank 0 reads it. Default: `.ringfold/site-secret` in the home directory,
+    /// made on first use.
+    "RINGFOLD_SITE_SECRET_FILE" site_secret_file: Option<String> = None, text;
+    /// `RINGFOLD_TIMEOUT`: the seconds that one call may take. The job fails after them, with an
+    /// error that names the ranks missing from the call. `inf` stands for the longest timeout, a
+    /// hundred years. The field is clamped to the range from a millisecond to that. Default: 600.
+    "RINGFOLD_TIMEOUT" timeout: Duration = Duration::from_secs(600), seconds;
+    /// `RINGFOLD_JOIN_TIMEOUT`: the seconds within which all ranks must have joined, with the same
+    /// range. Default: 60.
+    "RINGFOLD_JOIN_TIMEOUT" join_timeout: Duration = Duration::from_secs(60), seconds;
+    /// `RINGFOLD_SOCKET_IFNAME`: the allowed network interfaces, as name prefixes separated by
+    /// commas. A list after `^` names the interfaces to leave out. A list after `=` has exact
+    /// names. Rank 0 also listens there for the others, unless `MASTER_ADDR`, a list of nodes or
+    /// Open MPI gives its address. Several names that match one interface each declare rails for
+    /// TCP, in their order. Default: any.
+    "RINGFOLD_SOCKET_IFNAME" socket_ifname: Option<String> = None, text;
+    /// `RINGFOLD_DEBUG`: the level of the log on standard error: `ERROR`, `WARN`, `INFO`, `DEBUG`
+    /// or `TRACE`. If it is set, the library installs a `tracing` subscriber, unless the program
+    /// has one. Without either, the library logs warnings while the ranks join.
+    "RINGFOLD_DEBUG" debug: Option<Level> = None, level;
+
+    rdma:
+    /// `RINGFOLD_IB_HCA`: the allowed RDMA devices, as name prefixes separated by commas, each with
+    /// an optional `:port:rail:plane`. A list after `^` names the devices to leave out. A list
+    /// after `=` has exact names. Default: all.
+    "RINGFOLD_IB_HCA" ib_devices: Filter = devices, devices;
+    /// `RINGFOLD_IB_GID_INDEX`: the index of the GID to use on every port. Ports of iWARP have no
+    /// GID. Default: a GID of RoCE v2, in the family of the job's address and nearest to it.
+    "RINGFOLD_IB_GID_INDEX" ib_gid_index: Option<u8> = gid_index, number(0..=u8::MAX);
+    /// `RINGFOLD_IB_TC`: the traffic class of packets over RoCE, or over InfiniBand across routers,
+    /// 0 to 255. It is four times the DSCP. Default: 0.
+    "RINGFOLD_IB_TC" ib_traffic_class: u8 = traffic_class, number(0..=u8::MAX);
+    /// `RINGFOLD_IB_SL`: the service level of packets over InfiniBand and RoCE, 0 to 15. Default:
+    /// 0.
+    "RINGFOLD_IB_SL" ib_service_level: u8 = service_level, number(0..=15_u8);
+    /// `RINGFOLD_IB_PKEY`: the index of the partition key in the table of every port. Both ends of
+    /// a connection must be in the same partition. Ports of iWARP have no such table. Default: 0.
+    "RINGFOLD_IB_PKEY" ib_partition_key_index: u16 = partition_key_index, number(0..=u16::MAX);
+    /// `RINGFOLD_IB_ADAPTIVE_ROUTING`: whether payloads beyond 8 KiB go by RDMA writes of their
+    /// own, 0 or 1. Switches may route the packets of such writes one by one; the notification
+    /// follows. Default: 1 on InfiniBand, else 0.
+    "RINGFOLD_IB_ADAPTIVE_ROUTING" ib_adaptive_routing: Option<bool> = adaptive_routing, flag;
+    /// `RINGFOLD_IB_TIMEOUT`: the time that an RDMA device waits for an answer, as an exponent from
+    /// 1 to 31: 4.096 us times two to the power of this. Over iWARP the library waits instead, for
+    /// the time of all retries. Default: 18, about a second.
+    "RINGFOLD_IB_TIMEOUT" ib_timeout: u8 = timeout, number(1..=31_u8);
+    /// `RINGFOLD_IB_RETRY_CNT`: the retries of an RDMA device before the peer counts as lost, 0 to
+    /// 7. Soft-RoCE takes 7 to be unlimited. Default: 6.
+    "RINGFOLD_IB_RETRY_CNT" ib_retries: u8 = retries, number(0..=7_u8);
+    /// `RINGFOLD_IB_PCI_RELAXED_ORDERING`: whether RDMA devices may write received bytes to memory
+    /// in any order, 0 or 1. Default: 1.
+    "RINGFOLD_IB_PCI_RELAXED_ORDERING" ib_relaxed_ordering: bool = relaxed_ordering, flag;
+    /// `RINGFOLD_IB_QPS_PER_CONNECTION`: the queue pairs between two ranks on each pair of rails,
+    /// 1 to 4. Messages are spread over them. Two ranks use the smaller of their numbers. Default:
+    /// 1.
+    "RINGFOLD_IB_QPS_PER_CONNECTION" ib_queue_pairs: u8 = queue_pairs,
+        number(1..=QUEUE_PAIRS_MAX);
+    /// `RINGFOLD_IB_QPS_MAX`: the most queue pairs of this rank with all peers of a communicator
+    /// together. When they run out, further peers get fewer and then none. The data of a peer
+    /// without queue pairs goes by TCP; calls fail if `transports` excludes TCP. Default: 4096.
+    "RINGFOLD_IB_QPS_MAX" ib_queue_pairs_max: usize = queue_pairs_max, count;
+    /// `RINGFOLD_IB_BYTES_MAX`: the most bytes that this rank registers with RDMA devices for all
+    /// peers of a communicator together, as in `256M`. They count once for each rail, as for
+    /// `ulimit -l`; a peer counts 8 MiB on each rail. Peers beyond the limit have no queue pairs.
+    /// Default: 8 GiB.
+    "RINGFOLD_IB_BYTES_MAX" ib_bytes_max: usize = bytes_max, bytes;
 }
 
 impl Config {
@@ -250,26 +176,8 @@ impl Config {
 
     /// The values of the variables in `COMMON`, as text; empty if not set. `site` is the digest of
     /// a topology file for all hosts.
-    pub(crate) fn common_values(&self, site: Option<u64>) -> [String; 9] {
-        let chunk = self.chunk_bytes.map_or_else(String::new, |bytes| bytes.to_string());
-        let channels = self.channels.map_or_else(String::new, |channels| channels.to_string());
-        let plan = match self.plan.rows().len() {
-            0 => String::new(),
-            lines => format!("{lines}-lines-{:x}", digest(self.plan.to_string())),
-        };
-        let topology = if self.topology { "" } else { "off" }.to_owned();
-        let site = site.map_or_else(String::new, |digest| format!("{digest:x}"));
-        let wire = match self.wire {
-            Wire::Element => String::new(),
-            Wire::Accumulator => self.wire.to_string(),
-        };
-        let aggregators = self.aggregators.clone().unwrap_or_default();
-        let in_network = match self.in_network {
-            InNetwork::Auto => String::new(),
-            other => other.to_string(),
-        };
-        let algorithms = self.algorithms.to_string();
-        [algorithms, wire, chunk, channels, plan, topology, site, aggregators, in_network]
+    pub(crate) fn common_values(&self, site: Option<u64>) -> [String; COMMON.len()] {
+        std::array::from_fn(|index| (COMMON[index].1)(self, site))
     }
 
     /// Reads the settings from this process's environment. Variables that are not set, or not
@@ -290,139 +198,30 @@ impl Config {
     /// A variable has an invalid value.
     pub fn from_map(environment: BTreeMap<String, String>) -> Result<Self, ConfigError> {
         let mut config = Self::default();
-        let set = |name: &str| {
-            debug_assert!(variables::is_known(name), "{name}");
-            environment.get(name).map(String::as_str).filter(|value| !value.is_empty())
-        };
-        if let Some(value) = set("RINGFOLD_TRANSPORT") {
-            config.transports = transports("RINGFOLD_TRANSPORT", value)?;
+        for (variable, read) in VARIABLES {
+            if let Some(value) = environment.get(*variable).filter(|value| !value.is_empty()) {
+                read(&mut config, value)?;
+            }
         }
-        if let Some(value) = set("RINGFOLD_HOSTID") {
-            config.host_id = Some(host_id("RINGFOLD_HOSTID", value)?);
-        }
-        if let Some(value) = set("RINGFOLD_SHM_CMA") {
-            config.shm_cma = match value {
-                "0" => SingleCopy::Never,
-                _ => SingleCopy::From(bytes("RINGFOLD_SHM_CMA", value)?),
-            };
-        }
-        config.set_rdma(&set)?;
-        if let Some(value) = set("RINGFOLD_ALGO") {
-            config.algorithms = value.parse()?;
-        }
-        if let Some(value) = set("RINGFOLD_WIRE") {
-            config.wire = value.parse().map_err(|_| ConfigError::Value {
-                variable: "RINGFOLD_WIRE",
-                value: value.to_owned(),
-                wanted: "'element' or 'accumulator'",
-            })?;
-        }
-        if let Some(path) = set("RINGFOLD_PLAN") {
-            config.plan = measurements(path)?;
-        }
-        if let Some(value) = set("RINGFOLD_CHUNK") {
-            config.chunk_bytes = Some(bytes("RINGFOLD_CHUNK", value)?);
-        }
-        if let Some(value) = set("RINGFOLD_CHANNELS") {
-            config.channels = Some(number("RINGFOLD_CHANNELS", value, 1..=CHANNELS_MAX)?);
-        }
-        if let Some(value) = set("RINGFOLD_TOPO") {
-            config.topology = on_or_off("RINGFOLD_TOPO", value)?;
-        }
-        config.topology_file = set("RINGFOLD_TOPO_FILE").map(str::to_owned);
-        config.prices_file = set("RINGFOLD_PRICES").map(str::to_owned);
-        config.aggregators = set("RINGFOLD_AGGREGATORS").map(str::to_owned);
-        if let Some(value) = set("RINGFOLD_INNETWORK") {
-            config.in_network = in_network("RINGFOLD_INNETWORK", value)?;
-        }
-        config.site_secret_file = set("RINGFOLD_SITE_SECRET_FILE").map(str::to_owned);
-        if let Some(value) = set("RINGFOLD_TIMEOUT") {
-            config.timeout = seconds("RINGFOLD_TIMEOUT", value)?;
-        }
-        if let Some(value) = set("RINGFOLD_JOIN_TIMEOUT") {
-            config.join_timeout = seconds("RINGFOLD_JOIN_TIMEOUT", value)?;
-        }
-        if let Some(value) = set("RINGFOLD_DEBUG") {
-            let level = Level::from_str(value).map_err(|_| ConfigError::Value {
-                variable: "RINGFOLD_DEBUG",
-                value: value.to_owned(),
-                wanted: "one of ERROR WARN INFO DEBUG TRACE",
-            })?;
-            config.debug = Some(level);
-        }
-        config.socket_ifname = set("RINGFOLD_SOCKET_IFNAME").map(str::to_owned);
         config.environment = environment;
         Ok(config)
     }
+}
 
-    /// Reads the settings of the RDMA transport.
-    fn set_rdma<'a>(&mut self, set: &impl Fn(&str) -> Option<&'a str>) -> Result<(), ConfigError> {
-        if let Some(value) = set("RINGFOLD_IB_HCA") {
-            let invalid = |source| ConfigError::Devices { value: value.to_owned(), source };
-            self.ib_devices = value.parse().map_err(invalid)?;
-        }
-        if let Some(value) = set("RINGFOLD_IB_GID_INDEX") {
-            self.ib_gid_index = Some(number("RINGFOLD_IB_GID_INDEX", value, 0..=u8::MAX)?);
-        }
-        if let Some(value) = set("RINGFOLD_IB_TC") {
-            self.ib_traffic_class = number("RINGFOLD_IB_TC", value, 0..=u8::MAX)?;
-        }
-        if let Some(value) = set("RINGFOLD_IB_SL") {
-            self.ib_service_level = number("RINGFOLD_IB_SL", value, 0..=15)?;
-        }
-        if let Some(value) = set("RINGFOLD_IB_PKEY") {
-            self.ib_partition_key_index = number("RINGFOLD_IB_PKEY", value, 0..=u16::MAX)?;
-        }
-        if let Some(value) = set("RINGFOLD_IB_ADAPTIVE_ROUTING") {
-            self.ib_adaptive_routing = Some(flag("RINGFOLD_IB_ADAPTIVE_ROUTING", value)?);
-        }
-        if let Some(value) = set("RINGFOLD_IB_TIMEOUT") {
-            self.ib_timeout = number("RINGFOLD_IB_TIMEOUT", value, 1..=31)?;
-        }
-        if let Some(value) = set("RINGFOLD_IB_RETRY_CNT") {
-            self.ib_retries = number("RINGFOLD_IB_RETRY_CNT", value, 0..=7)?;
-        }
-        if let Some(value) = set("RINGFOLD_IB_PCI_RELAXED_ORDERING") {
-            self.ib_relaxed_ordering = flag("RINGFOLD_IB_PCI_RELAXED_ORDERING", value)?;
-        }
-        if let Some(value) = set("RINGFOLD_IB_QPS_PER_CONNECTION") {
-            let most = 1..=QUEUE_PAIRS_MAX;
-            self.ib_queue_pairs = number("RINGFOLD_IB_QPS_PER_CONNECTION", value, most)?;
-        }
-        if let Some(value) = set("RINGFOLD_IB_QPS_MAX") {
-            self.ib_queue_pairs_max = count("RINGFOLD_IB_QPS_MAX", value)?;
-        }
-        if let Some(value) = set("RINGFOLD_IB_BYTES_MAX") {
-            self.ib_bytes_max = bytes("RINGFOLD_IB_BYTES_MAX", value)?;
-        }
-        Ok(())
-    }
+/// The text of a value; empty if not set.
+fn or_empty(value: Option<impl ToString>) -> String {
+    value.map(|value| value.to_string()).unwrap_or_default()
+}
 
-    /// A sentence about each variable of the environment that looks like one of ringfold's and is
-    /// none, with the nearest name. Joining logs them as warnings of rank 0.
-    #[must_use]
-    pub fn unknown_variables(&self) -> Vec<String> {
-        variables::unknown(&self.environment)
-    }
+/// The text of a value; empty for the default.
+fn unless_default<T: Display + Default + PartialEq>(value: &T) -> String {
+    or_empty(Some(value).filter(|value| **value != T::default()))
+}
 
-    /// The settings of the RDMA transport.
-    #[must_use]
-    pub fn rdma(&self) -> RdmaSettings {
-        let mut settings = RdmaSettings::default();
-        settings.devices = self.ib_devices.clone();
-        settings.gid_index = self.ib_gid_index;
-        settings.traffic_class = self.ib_traffic_class;
-        settings.service_level = self.ib_service_level;
-        settings.partition_key_index = self.ib_partition_key_index;
-        settings.adaptive_routing = self.ib_adaptive_routing;
-        settings.timeout = self.ib_timeout;
-        settings.retries = self.ib_retries;
-        settings.relaxed_ordering = self.ib_relaxed_ordering;
-        settings.queue_pairs = self.ib_queue_pairs;
-        settings.queue_pairs_max = self.ib_queue_pairs_max;
-        settings.bytes_max = self.ib_bytes_max;
-        settings
-    }
+/// The number of measurements and their digest; empty without any.
+fn plan_digest(plan: &Measurements) -> String {
+    let lines = Some(plan.rows().len()).filter(|lines| *lines > 0);
+    or_empty(lines.map(|lines| format!("{lines}-lines-{:x}", digest(plan.to_string()))))
 }
 
 /// Reads a tuning file that `ringfold tune` wrote, of at most `limits::PLAN_BYTES_MAX` bytes.
@@ -431,7 +230,7 @@ impl Config {
 /// [`ConfigError::Plan`] if the file cannot be read, is too long, or is not a tuning file.
 pub fn measurements(path: &str) -> Result<Measurements, ConfigError> {
     let bad = |why: String| ConfigError::Plan { path: path.to_owned(), why };
-    let text = text(path, PLAN_BYTES_MAX).map_err(bad)?;
+    let text = text_of(path, PLAN_BYTES_MAX).map_err(bad)?;
     text.parse().map_err(|e: InvalidMeasurements| bad(e.to_string()))
 }
 
@@ -442,12 +241,12 @@ pub fn measurements(path: &str) -> Result<Measurements, ConfigError> {
 /// [`ConfigError::Prices`] if the file cannot be read, is too long, or is not a profile.
 pub fn profile(path: &str) -> Result<Profile, ConfigError> {
     let bad = |why: String| ConfigError::Prices { path: path.to_owned(), why };
-    let text = text(path, PRICES_BYTES_MAX).map_err(bad)?;
+    let text = text_of(path, PRICES_BYTES_MAX).map_err(bad)?;
     text.parse().map_err(|e: InvalidProfile| bad(e.to_string()))
 }
 
 /// The text of a file of at most `most` bytes, or the reason why it cannot be used.
-fn text(path: &str, most: usize) -> Result<String, String> {
+fn text_of(path: &str, most: usize) -> Result<String, String> {
     let file = File::open(path).map_err(|e| e.to_string())?;
     let mut text = String::new();
     let bytes = file.take(most as u64 + 1).read_to_string(&mut text);

@@ -5,7 +5,11 @@ use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
 
-use ringfold_types::{Amount, limits, same_name};
+use ringfold_collectives::select::Constraints;
+use ringfold_transport::rdma::Filter;
+use ringfold_transport::shm::SingleCopy;
+use ringfold_types::{Amount, Wire, limits, same_name};
+use tracing::Level;
 
 use super::error::ConfigError;
 
@@ -23,47 +27,83 @@ pub struct Transports {
     pub tcp: bool,
 }
 
+impl Default for Transports {
+    fn default() -> Self {
+        Self { shm: true, rdma: true, tcp: true }
+    }
+}
+
+/// What the parser of a variable returns.
+type Parsed<T> = Result<T, ConfigError>;
+
+/// Returns the parsed value, or an error that says which values the variable takes.
+fn given<T>(variable: &'static str, value: &str, wanted: &'static str, it: Option<T>) -> Parsed<T> {
+    it.ok_or_else(|| ConfigError::Value { variable, value: value.to_owned(), wanted })
+}
+
 pub(super) fn number<T: FromStr + PartialOrd + Copy + Into<u16>>(
-    variable: &'static str,
-    value: &str,
     range: RangeInclusive<T>,
-) -> Result<T, ConfigError> {
-    let number = value.parse().ok().filter(|number| range.contains(number));
-    let (least, most) = ((*range.start()).into(), (*range.end()).into());
-    number.ok_or_else(|| ConfigError::Range { variable, value: value.to_owned(), least, most })
+) -> impl Fn(&'static str, &str) -> Parsed<T> {
+    move |variable, value| {
+        let number = value.parse().ok().filter(|number| range.contains(number));
+        let (least, most) = ((*range.start()).into(), (*range.end()).into());
+        number.ok_or_else(|| ConfigError::Range { variable, value: value.to_owned(), least, most })
+    }
 }
 
-pub(super) fn count(variable: &'static str, value: &str) -> Result<usize, ConfigError> {
-    let wanted = "a number above 0";
+pub(super) fn count(variable: &'static str, value: &str) -> Parsed<usize> {
     let number = value.parse().ok().filter(|number| *number > 0);
-    number.ok_or_else(|| ConfigError::Value { variable, value: value.to_owned(), wanted })
+    given(variable, value, "a number above 0", number)
 }
 
-pub(super) fn transports(variable: &'static str, value: &str) -> Result<Transports, ConfigError> {
+pub(super) fn text(_: &'static str, value: &str) -> Parsed<String> {
+    Ok(value.to_owned())
+}
+
+pub(super) fn devices(_: &'static str, value: &str) -> Parsed<Filter> {
+    value.parse().map_err(|source| ConfigError::Devices { value: value.to_owned(), source })
+}
+
+pub(super) fn algorithms(_: &'static str, value: &str) -> Parsed<Constraints> {
+    Ok(value.parse()?)
+}
+
+pub(super) fn wire(variable: &'static str, value: &str) -> Parsed<Wire> {
+    given(variable, value, "'element' or 'accumulator'", value.parse().ok())
+}
+
+pub(super) fn level(variable: &'static str, value: &str) -> Parsed<Level> {
+    given(variable, value, "one of ERROR WARN INFO DEBUG TRACE", value.parse().ok())
+}
+
+pub(super) fn single_copy(variable: &'static str, value: &str) -> Parsed<SingleCopy> {
+    Ok(match value {
+        "0" => SingleCopy::Never,
+        _ => SingleCopy::From(bytes(variable, value)?),
+    })
+}
+
+pub(super) fn transports(variable: &'static str, value: &str) -> Parsed<Transports> {
     let mut chosen = Transports { shm: false, rdma: false, tcp: false };
     for name in value.split(',') {
         let Transports { shm, rdma, tcp } = &mut chosen;
         let known = [("shm", shm), ("rdma", rdma), ("tcp", tcp)];
-        let Some((_, choice)) = known.into_iter().find(|(it, _)| same_name(it, name.trim())) else {
-            let wanted = "a list of shm, rdma and tcp, separated by commas";
-            return Err(ConfigError::Value { variable, value: value.to_owned(), wanted });
-        };
-        *choice = true;
+        let choice = known.into_iter().find(|(it, _)| same_name(it, name.trim()));
+        let wanted = "a list of shm, rdma and tcp, separated by commas";
+        *given(variable, value, wanted, choice)?.1 = true;
     }
     Ok(chosen)
 }
 
-pub(super) fn host_id(variable: &'static str, value: &str) -> Result<String, ConfigError> {
+pub(super) fn host_id(variable: &'static str, value: &str) -> Parsed<String> {
     let is_name = value.len() <= HOST_BYTES && value.chars().all(|c| c.is_ascii_graphic());
-    let wanted = "a name of up to 64 visible characters";
-    let invalid = || ConfigError::Value { variable, value: value.to_owned(), wanted };
-    is_name.then(|| value.to_owned()).ok_or_else(invalid)
+    let name = is_name.then(|| value.to_owned());
+    given(variable, value, "a name of up to 64 visible characters", name)
 }
 
-pub(super) fn seconds(variable: &'static str, value: &str) -> Result<Duration, ConfigError> {
-    let wanted = "a number of seconds above 0, as in 30 or 0.5";
+pub(super) fn seconds(variable: &'static str, value: &str) -> Parsed<Duration> {
     let seconds = value.parse().ok().filter(|seconds| *seconds > 0.0).and_then(timeout_of);
-    seconds.ok_or_else(|| ConfigError::Value { variable, value: value.to_owned(), wanted })
+    given(variable, value, "a number of seconds above 0, as in 30 or 0.5", seconds)
 }
 
 /// The timeout of so many seconds, within the limits of timeouts. Infinity gives the longest.
@@ -74,17 +114,14 @@ pub fn timeout_of(seconds: f64) -> Option<Duration> {
     is_time.then(|| limits::timeout(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)))
 }
 
-pub(super) fn bytes(variable: &'static str, value: &str) -> Result<usize, ConfigError> {
-    let wanted = "a number of bytes above 0, as in 65536, 64K or 1G";
+pub(super) fn bytes(variable: &'static str, value: &str) -> Parsed<usize> {
     let bytes = value.parse().ok().map(|Amount(bytes)| bytes).filter(|bytes| *bytes > 0);
-    bytes.ok_or_else(|| ConfigError::Value { variable, value: value.to_owned(), wanted })
+    given(variable, value, "a number of bytes above 0, as in 65536, 64K or 1G", bytes)
 }
 
-pub(super) fn on_or_off(variable: &'static str, value: &str) -> Result<bool, ConfigError> {
+pub(super) fn on_or_off(variable: &'static str, value: &str) -> Parsed<bool> {
     let known = [("on", true), ("off", false)].into_iter().find(|(it, _)| same_name(it, value));
-    let wanted = "`on` or `off`";
-    let invalid = || ConfigError::Value { variable, value: value.to_owned(), wanted };
-    known.map(|(_, is_on)| is_on).ok_or_else(invalid)
+    given(variable, value, "`on` or `off`", known.map(|(_, is_on)| is_on))
 }
 
 /// Whether calls may use aggregators in the network.
@@ -109,13 +146,12 @@ impl fmt::Display for InNetwork {
     }
 }
 
-pub(super) fn in_network(variable: &'static str, value: &str) -> Result<InNetwork, ConfigError> {
+pub(super) fn in_network(variable: &'static str, value: &str) -> Parsed<InNetwork> {
     let all = [InNetwork::Off, InNetwork::Auto, InNetwork::Require];
-    let wanted = "`off`, `auto` or `require`";
     let found = all.into_iter().find(|mode| same_name(&mode.to_string(), value));
-    found.ok_or_else(|| ConfigError::Value { variable, value: value.to_owned(), wanted })
+    given(variable, value, "`off`, `auto` or `require`", found)
 }
 
-pub(super) fn flag(variable: &'static str, value: &str) -> Result<bool, ConfigError> {
-    Ok(number(variable, value, 0..=1_u8)? == 1)
+pub(super) fn flag(variable: &'static str, value: &str) -> Parsed<bool> {
+    Ok(number(0..=1_u8)(variable, value)? == 1)
 }

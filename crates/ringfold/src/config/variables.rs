@@ -1,56 +1,26 @@
 //! The names of all variables, and the search for misspelled ones.
 
-use std::collections::BTreeMap;
-
 use ringfold_types::Hint;
+
+use super::{Config, VARIABLES};
 
 /// The beginning of every name.
 const PREFIX: &str = "RINGFOLD_";
 
-/// The rest of the name of each variable of a program: settings, the launcher's variables, and
-/// those of torch.
-const KNOWN: [&str; 45] = [
+/// The rest of the name of each variable of a program that is no setting: the launcher's variables,
+/// and those of torch.
+const OTHERS: [&str; 15] = [
     "AGENT",
-    "AGGREGATORS",
-    "ALGO",
-    "CHANNELS",
-    "CHUNK",
-    "DEBUG",
-    "HOSTID",
-    "IB_ADAPTIVE_ROUTING",
-    "IB_BYTES_MAX",
-    "IB_GID_INDEX",
-    "IB_HCA",
-    "IB_PCI_RELAXED_ORDERING",
-    "IB_PKEY",
-    "IB_QPS_MAX",
-    "IB_QPS_PER_CONNECTION",
-    "IB_RETRY_CNT",
-    "IB_SL",
-    "IB_TC",
-    "IB_TIMEOUT",
-    "INNETWORK",
     "JOB",
-    "JOIN_TIMEOUT",
     "LOCAL_RANK",
     "LOCAL_SIZE",
-    "PLAN",
-    "PRICES",
     "RANK",
     "RENDEZVOUS",
     "SECRET",
     "SECRET_FD",
     "SECRET_FILE",
-    "SHM_CMA",
-    "SITE_SECRET_FILE",
     "SIZE",
-    "SOCKET_IFNAME",
-    "TIMEOUT",
-    "TOPO",
-    "TOPO_FILE",
     "TORCH_TAKE_OVER_GLOO",
-    "TRANSPORT",
-    "WIRE",
     // Tests and fuzzers read these.
     "FAKE_VERBS",
     "MUTANTS",
@@ -61,24 +31,28 @@ const KNOWN: [&str; 45] = [
 /// The beginning of the names that only tests read, after `PREFIX`.
 const TEST: &str = "TEST_";
 
-/// A sentence about each variable that looks like one of ringfold's and is none.
-pub(super) fn unknown(environment: &BTreeMap<String, String>) -> Vec<String> {
-    let unknown = |name: &String| {
-        let rest = name.strip_prefix(PREFIX)?;
-        if KNOWN.contains(&rest) || rest.starts_with(TEST) {
-            return None;
-        }
-        let hint = Hint::new(rest, KNOWN).name();
-        let hint =
-            hint.map_or_else(String::new, |known| format!("; did you mean {PREFIX}{known}?"));
-        Some(format!("{name} is ignored: there is no such variable{hint}"))
-    };
-    environment.keys().filter_map(unknown).collect()
+impl Config {
+    /// A sentence about each variable of the environment that looks like one of ringfold's and is
+    /// none, with the nearest name. Joining logs them as warnings of rank 0.
+    #[must_use]
+    pub fn unknown_variables(&self) -> Vec<String> {
+        let unknown = |name: &String| {
+            let rest = name.strip_prefix(PREFIX)?;
+            if known().any(|it| it == rest) || rest.starts_with(TEST) {
+                return None;
+            }
+            let hint = Hint::new(rest, known()).name();
+            let hint =
+                hint.map_or_else(String::new, |known| format!("; did you mean {PREFIX}{known}?"));
+            Some(format!("{name} is ignored: there is no such variable{hint}"))
+        };
+        self.environment.keys().filter_map(unknown).collect()
+    }
 }
 
-/// Whether programs read the variable with this name.
-pub(super) fn is_known(name: &str) -> bool {
-    name.strip_prefix(PREFIX).is_some_and(|rest| KNOWN.contains(&rest))
+/// The rest of the name of each variable that programs read.
+fn known() -> impl Iterator<Item = &'static str> {
+    VARIABLES.iter().filter_map(|(name, _)| name.strip_prefix(PREFIX)).chain(OTHERS)
 }
 
 #[cfg(test)]
@@ -87,7 +61,8 @@ mod tests {
 
     /// The sentences about variables, whose names follow `PREFIX`.
     fn said(names: &[&str]) -> Vec<String> {
-        unknown(&names.iter().map(|name| (format!("{PREFIX}{name}"), "1".to_owned())).collect())
+        let names = names.iter().map(|name| (format!("{PREFIX}{name}"), "1".to_owned()));
+        Config { environment: names.collect(), ..Config::default() }.unknown_variables()
     }
 
     #[test]
@@ -105,7 +80,8 @@ mod tests {
         assert!(said(&["ALGO", "TEST_SEED"]).is_empty());
         assert_eq!(said(&["A", "RANK", "B"]).len(), 2);
         let others = ["RING", "OTHER_TIMEOT"].map(|name| (name.to_owned(), String::new()));
-        assert!(unknown(&others.into()).is_empty(), "names of other programs");
+        let others = Config { environment: others.into(), ..Config::default() };
+        assert!(others.unknown_variables().is_empty(), "names of other programs");
     }
 
     /// The page of variables and the list have the same names.
@@ -116,7 +92,8 @@ mod tests {
             page.split(|c: char| !c.is_ascii_uppercase() && c != '_' && !c.is_ascii_digit());
         let mut found = 0;
         for name in names.filter(|name| name.len() > PREFIX.len() && name.starts_with(PREFIX)) {
-            assert!(is_known(name) || name.starts_with("RINGFOLD_TEST_"), "{name}");
+            let rest = &name[PREFIX.len()..];
+            assert!(known().any(|it| it == rest) || rest.starts_with(TEST), "{name}");
             found += 1;
         }
         assert!(found > 30, "{found}");

@@ -41,7 +41,7 @@ impl Settings {
     pub(crate) fn compare<'a>(
         all: impl Iterator<Item = &'a Self> + Clone,
     ) -> Result<(), DifferentSettings> {
-        COMMON.into_iter().enumerate().try_for_each(|(index, name)| {
+        COMMON.iter().enumerate().try_for_each(|(index, (name, _))| {
             compare(name, all.clone().map(|settings| &settings.0[index]))
         })
     }
@@ -141,7 +141,7 @@ mod tests {
             format!(
                 "ranks differ in {}: ranks 0, 2 have unset, ranks 1, 3-4 have 65536; give all of \
                  them the same",
-                COMMON[2]
+                COMMON[2].0
             )
         );
     }
@@ -152,7 +152,7 @@ mod tests {
         let all = [of(Some(0xab)), of(Some(0xcd)), of(Some(0xab)), of(None)];
         let error = Settings::compare(all.iter()).unwrap_err().to_string();
         let has = "ranks 0, 2 have ab, rank 1 has cd, rank 3 has unset";
-        assert!(error.starts_with(&format!("ranks differ in {}: {has};", COMMON[6])), "{error}");
+        assert!(error.starts_with(&format!("ranks differ in {}: {has};", COMMON[6].0)), "{error}");
     }
 
     #[test]
