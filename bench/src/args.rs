@@ -138,9 +138,8 @@ they have nccl-tests' default.";
 impl Args {
     /// Returns the command of the program that times `test`.
     pub(crate) fn command_for(test: Test) -> clap::Command {
-        let name = format!("{test}-perf").replace('_', "-");
         let about = format!("Times {}, and checks the results", test.meaning());
-        let command = Self::command().name(name);
+        let command = Self::command().name(test.program());
         let long = command.get_about().map(ToString::to_string).unwrap_or_default();
         command.about(about.clone()).long_about(format!("{about}.\n\n{long}"))
     }

@@ -1,6 +1,7 @@
 //! Measures collectives: allreduce-perf and its siblings, with nccl-tests' flags, columns and JSON.
 //!
-//! * `test`: what a program times; `args`: the command line; `cases`: the calls and sizes to time;
+//! * `test`: the operation that a program times, by its name; `args`: the command line; `cases`:
+//!   the calls and sizes to time;
 //! * `run`: times and checks one case; `buffers`: the memory of a call; `stats`: percentiles;
 //! * `report`: the table; `json`: the results as JSON; `output`: their file; `timestamp`: the time
 //!   of day;

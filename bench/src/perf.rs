@@ -1,13 +1,13 @@
 //! A run of a perf tool, from the command line to the exit status.
 
 use std::io::{self, IsTerminal, LineWriter, Write};
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Error, bail, ensure};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use ringfold::{Communicator, Config, Rank};
-use ringfold_launcher::{Stream, failed, generate, intercept, parsed, started_as_rank};
+use ringfold_launcher::{Progress, Stream, failed, generate, intercept, parsed, started_as_rank};
 use ringfold_types::Amount;
 
 use crate::args::Args;
@@ -21,13 +21,18 @@ use crate::run::{Row, Runner};
 use crate::test::Test;
 use crate::timestamp::timestamp;
 
-/// Runs the program: times and checks `test`. Returns 0 if every result is right, 1 after a
-/// wrong result or a failure, and 2 for an invalid command line.
+/// Runs the program: times and checks the operation that its name tells. Returns 0 if every result
+/// is right, 1 after a wrong result or a failure, and 2 for an invalid command line or name.
 #[must_use]
-pub fn perf_main(test: Test) -> ExitCode {
+pub fn perf_main() -> ExitCode {
     if let Some(status) = intercept() {
         return status;
     }
+    let name = std::env::args_os().next().unwrap_or_default();
+    let test = match Test::of_program(Path::new(&name)) {
+        Ok(test) => test,
+        Err(error) => return failed("error", &*error, 2),
+    };
     if let Some(status) = generate(Args::command_for(test)) {
         return status;
     }
@@ -92,8 +97,7 @@ fn check_memory(args: &Args, ranks: usize) -> anyhow::Result<()> {
 
 /// Starts ranks, and waits until all have ended.
 fn start(ranks: usize, test: Test) -> anyhow::Result<ExitCode> {
-    let name = Args::command_for(test).get_name().to_owned();
-    Ok(ExitCode::from(ranks::start(ranks, name)?.exit_code()))
+    Ok(ExitCode::from(ranks::start(ranks, test.program())?.exit_code()))
 }
 
 fn rank_main(args: &Args, test: Test, output: Option<OutputFile>) -> anyhow::Result<ExitCode> {
@@ -159,25 +163,14 @@ fn time_all(
     for call in cases.calls() {
         runner.warm_up(&call)?;
     }
-    let bar = progress_bar(cases.calls().count(), is_first);
-    for call in cases.calls() {
-        bar.set_message(call.to_string());
+    let is_shown = is_first && io::stderr().is_terminal();
+    let mut progress = Progress::new(is_shown);
+    let count = cases.calls().count();
+    for (index, call) in cases.calls().enumerate() {
+        progress.show(|| format!("{} of {count}: {call}", index + 1));
         let row = runner.row(&call)?;
-        bar.suspend(|| show(&row))?;
-        bar.inc(1);
+        progress.clear();
+        show(&row)?;
     }
-    bar.finish_and_clear();
     Ok(())
-}
-
-/// Returns a progress bar, which is visible on a terminal only.
-fn progress_bar(calls: usize, is_first: bool) -> ProgressBar {
-    let bar = ProgressBar::new(calls as u64);
-    if !is_first || !io::stderr().is_terminal() {
-        bar.set_draw_target(ProgressDrawTarget::hidden());
-    }
-    if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg} {eta} left") {
-        bar.set_style(style);
-    }
-    bar
 }

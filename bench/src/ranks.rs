@@ -2,15 +2,16 @@
 
 use std::ffi::OsString;
 
-use anyhow::Context;
 use ringfold_launcher::{Job, Outcome, run};
 
 /// Runs `ranks` ranks with this process's arguments, except `--ranks`. Blocks until all have ended.
 /// The lines about the job on standard error begin with `name`.
 pub(crate) fn start(ranks: usize, name: String) -> anyhow::Result<Outcome> {
-    let mut job = Job::new(std::env::current_exe().context("cannot find this program")?);
+    let mut words = std::env::args_os();
+    // The program goes by the name of this one.
+    let mut job = Job::new(words.next().unwrap_or_default());
     job.name = name;
-    job.args = without_ranks(std::env::args_os().skip(1));
+    job.args = without_ranks(words);
     job.ranks = Some(ranks);
     Ok(run(&job)?)
 }

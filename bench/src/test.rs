@@ -2,7 +2,9 @@
 
 use std::fmt;
 use std::ops::Range;
+use std::path::Path;
 
+use anyhow::Context;
 use ringfold::{Call, Collective, Communicator, Rank};
 
 /// The operation that a program times.
@@ -34,7 +36,40 @@ pub(crate) struct Expected {
     pub(crate) first: usize,
 }
 
+/// The operations that have a program.
+const PROGRAMS: [Test; 11] = [
+    Test::Collective(Collective::AllReduce),
+    Test::Collective(Collective::AllGather),
+    Test::Collective(Collective::ReduceScatter),
+    Test::Collective(Collective::Broadcast),
+    Test::Collective(Collective::Reduce),
+    Test::Collective(Collective::AllToAll),
+    Test::Collective(Collective::Gather),
+    Test::Collective(Collective::Scatter),
+    Test::Collective(Collective::Scan),
+    Test::SendRecv,
+    Test::AllToAllV,
+];
+
 impl Test {
+    /// Returns the name of the program that times this operation.
+    pub(crate) fn program(self) -> String {
+        format!("{self}-perf").replace('_', "-")
+    }
+
+    /// Returns the operation that the program at `path` times.
+    ///
+    /// # Errors
+    /// No program has this name.
+    pub(crate) fn of_program(path: &Path) -> anyhow::Result<Self> {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let test = PROGRAMS.into_iter().find(|test| test.program() == name);
+        test.with_context(|| {
+            let names = PROGRAMS.map(Self::program).join(", ");
+            format!("{name}: the name of this program tells the operation; give one of {names}")
+        })
+    }
+
     /// Returns the collective with the buffers of this test. A message has those of a broadcast
     /// from its sender. So have uneven parts, which are those of one buffer with the same length
     /// on all ranks. Uneven sums have the buffers of an all-reduce.

@@ -161,3 +161,33 @@ fn misspelled_variables_are_named() {
     assert_eq!(errors.matches(&sentence).count(), 1, "{errors}");
     assert!(!errors.contains("TEST_SEED"), "{errors}");
 }
+
+#[test]
+fn the_program_goes_by_its_name() {
+    let folder = folder("names");
+    let named = |name: &str, line: &str| {
+        let link = folder.join(name);
+        std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_allreduce-perf"), &link).unwrap();
+        Command::new(link).args(line.split(' ')).output().unwrap()
+    };
+    let scan = named("scan-perf", SHORT);
+    assert!(scan.status.success(), "{}", text(&scan.stderr));
+    assert!(text(&scan.stdout).contains("# Collective test concluded: scan_perf"));
+    let unknown = named("scna-perf", SHORT);
+    let errors = text(&unknown.stderr);
+    assert_eq!(unknown.status.code(), Some(2), "{errors}");
+    assert!(errors.starts_with("error: scna-perf: the name of this program tells"), "{errors}");
+    assert!(errors.contains(" allreduce-perf, ") && unknown.stdout.is_empty(), "{errors}");
+}
+
+#[test]
+fn a_sibling_that_stands_alone_names_what_it_lacks() {
+    let folder = folder("alone");
+    let alone = folder.join("scan-perf");
+    std::fs::copy(env!("CARGO_BIN_EXE_scan-perf"), &alone).unwrap();
+    let output = Command::new(alone).output().unwrap();
+    let errors = text(&output.stderr);
+    let lacking = format!("error: {} must run", folder.join("allreduce-perf").display());
+    assert!(errors.starts_with(&lacking) && errors.contains("No such file"), "{errors}");
+    assert_eq!(output.status.code(), Some(2));
+}

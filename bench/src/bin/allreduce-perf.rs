@@ -1,10 +1,8 @@
-//! Times and checks allreduce. `allreduce-perf --help` lists the options.
+//! Times and checks the operation that its name tells: a broadcast under the name `broadcast-perf`.
+//! `--help` lists the options.
 
 use std::process::ExitCode;
 
-use ringfold::Collective;
-use ringfold_bench::Test;
-
 fn main() -> ExitCode {
-    ringfold_bench::perf_main(Test::Collective(Collective::AllReduce))
+    ringfold_bench::perf_main()
 }

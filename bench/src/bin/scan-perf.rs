@@ -1,10 +1,1 @@
-//! Times and checks scan. `scan-perf --help` lists the options.
-
-use std::process::ExitCode;
-
-use ringfold::Collective;
-use ringfold_bench::Test;
-
-fn main() -> ExitCode {
-    ringfold_bench::perf_main(Test::Collective(Collective::Scan))
-}
+allgather-perf.rs

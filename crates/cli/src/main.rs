@@ -9,7 +9,6 @@ mod plan;
 mod precision;
 mod prices;
 mod probe;
-mod progress;
 mod topo;
 mod tune;
 mod units;

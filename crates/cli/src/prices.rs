@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 use ringfold::config::{Profile, profile};
 use ringfold::{Buffers, Communicator, Config, Layout, UniqueId};
+use ringfold_launcher::Progress;
 use ringfold_reduce::{Form, Kernel, Operand};
 use ringfold_topology::Aggregation;
 use ringfold_topology::discover::{Cpus, seat};
@@ -17,7 +18,6 @@ use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp, Wire};
 
 use crate::gather::all_gather;
 use crate::new_file::NewFile;
-use crate::progress::Progress;
 use crate::units;
 
 /// Number of rounds; the median counts.

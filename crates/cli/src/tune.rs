@@ -11,12 +11,12 @@ use ringfold::{Buffers, Communicator};
 use ringfold_collectives::Algorithm;
 use ringfold_collectives::cost::price;
 use ringfold_collectives::select::{Measurements, Row, buffer_bytes, chunk_len, is_possible};
+use ringfold_launcher::Progress;
 use ringfold_types::limits::TUNE_BYTES_MAX;
 use ringfold_types::{Amount, Call, Collective, DataType, Rank, ReduceOp, Wire};
 
 use crate::new_file::NewFile;
 use crate::prices;
-use crate::progress::Progress;
 
 /// The command line.
 #[derive(clap::Args)]

@@ -13,7 +13,8 @@
 //! * `host`: the launcher's link to a node agent. `message`, `frame`: its protocol. `admit`: the
 //!   reports that a host may make. `heartbeat`: how either end detects a broken link.
 //! * `output`, `printer`, `stdin`: the ranks' output and rank 0's input. [`Stream`]: this process's
-//!   standard output and error. [`parsed`] and [`failed`] end a program that prints.
+//!   standard output and error. [`parsed`] and [`failed`] end a program that prints. [`Progress`]:
+//!   its line on standard error.
 //! * `signals`: the signals that stop a job, and the mask of its processes.
 //! * `rendezvous`: the port where the ranks find each other. `this_host`: the names of this host.
 //! * [`generate`]: man pages and shell completions.
@@ -60,6 +61,7 @@ mod output;
 mod placement;
 mod printer;
 mod process_tree;
+mod progress;
 mod rendezvous;
 mod sentinel;
 mod signals;
@@ -78,6 +80,7 @@ pub use launch::{LaunchError, run};
 pub use message::{Bind, Refusal, Status};
 pub use outcome::{End, JobResult, Outcome, RankOutcome};
 pub use placement::{Placement, PlacementError, Share};
+pub use progress::Progress;
 pub use rendezvous::RendezvousError;
 pub use ringfold_bootstrap::started_as_rank;
 pub use stream::{Stream, failed, parsed};

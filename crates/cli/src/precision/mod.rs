@@ -12,6 +12,7 @@ use anyhow::{Context, ensure};
 use rayon::prelude::*;
 use ringfold_collectives::select::{Constraints, Measurements, chunk_len, select};
 use ringfold_collectives::{Algorithm, Program, ScheduleParams, Target, lower};
+use ringfold_launcher::Progress;
 use ringfold_reduce::Kernel;
 use ringfold_topology::Layout;
 use ringfold_types::limits::LINK_BYTES_MIN;
@@ -21,7 +22,6 @@ use error::{Errors, Exact, Signs, bound, inputs, unit_roundoff};
 use execute::{Numbers, Way, execute};
 
 use crate::plan::elements;
-use crate::progress::Progress;
 
 /// The most ranks of a call. Sums of so many inputs do not overflow any type.
 const RANKS_MOST: usize = 512;

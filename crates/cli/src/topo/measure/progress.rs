@@ -1,9 +1,9 @@
 //! The progress of a measurement: its rounds, and the pairs of NICs that all ranks have tried.
 
-use crate::progress;
+use ringfold_launcher as launcher;
 
 pub(super) struct Progress {
-    display: progress::Progress,
+    display: launcher::Progress,
     round: usize,
     rounds: usize,
     /// Pairs of NICs that all ranks probed.
@@ -13,7 +13,7 @@ pub(super) struct Progress {
 impl Progress {
     /// Starts a display, which is visible on the first rank only.
     pub(super) fn new(is_first: bool, rounds: usize) -> Self {
-        Self { display: progress::Progress::new(is_first), round: 0, rounds, pairs: 0 }
+        Self { display: launcher::Progress::new(is_first), round: 0, rounds, pairs: 0 }
     }
 
     /// Counts a new round.

@@ -23,7 +23,7 @@ impl Place {
 }
 
 /// The progress of a command, on standard error.
-pub(crate) struct Progress {
+pub struct Progress {
     /// The destination; `None` if nothing is shown.
     place: Option<Place>,
     last: Option<Instant>,
@@ -31,22 +31,32 @@ pub(crate) struct Progress {
 
 impl Progress {
     /// Starts a display, which is visible on the first rank only.
-    pub(crate) fn new(is_first: bool) -> Self {
+    #[must_use]
+    pub fn new(is_first: bool) -> Self {
         let is_terminal = io::stderr().is_terminal();
         let place = if is_terminal { Place::Terminal } else { Place::Log };
         Self { place: is_first.then_some(place), last: None }
     }
 
     /// Starts a display, which is visible on a terminal only.
-    pub(crate) fn on_terminal() -> Self {
+    #[must_use]
+    pub fn on_terminal() -> Self {
         Self::new(io::stderr().is_terminal())
     }
 
     /// Shows the text, unless the last one is too new.
-    pub(crate) fn show(&mut self, text: impl FnOnce() -> String) {
+    pub fn show(&mut self, text: impl FnOnce() -> String) {
         if let Some(line) = self.line(text, Instant::now()) {
             // A closed standard error does not end the command.
             io::stderr().write_all(line.as_bytes()).ok();
+        }
+    }
+
+    /// Removes the line from a terminal, to make room for other output. The next text is shown at
+    /// once.
+    pub fn clear(&mut self) {
+        if self.last.take().is_some() && self.place == Some(Place::Terminal) {
+            io::stderr().write_all(b"\r\x1b[K").ok();
         }
     }
 
@@ -66,9 +76,7 @@ impl Progress {
 
 impl Drop for Progress {
     fn drop(&mut self) {
-        if self.last.is_some() && self.place == Some(Place::Terminal) {
-            write!(io::stderr(), "\r\x1b[K").ok();
-        }
+        self.clear();
     }
 }
 
