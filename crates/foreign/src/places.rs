@@ -20,29 +20,24 @@ pub enum Places {
 }
 
 impl Places {
-    /// The places of `call` on a rank of a group of a size, from its input and its output. In place
-    /// if one of them is missing, or if the shorter one is the very part of the longer one that a
-    /// call in place uses. `None` if they overlap otherwise.
+    /// The places of a call from its input and its output, which `both` places if there are both.
+    /// Otherwise the call is in place, unless this rank has no output. `None` if both overlap.
     #[inline]
     pub fn new(
-        call: &Call,
-        (rank, size): (Rank, usize),
         regions: [Option<Region>; 2],
+        has_output: bool,
+        both: impl FnOnce(Region, Region) -> Option<Self>,
     ) -> Option<Self> {
-        let (input, output) = match regions {
-            [Some(input), Some(output)] => (input, output),
-            [Some(input), None] if !call.has_output(rank) => {
-                return Some(Self::Apart { input, output: Region::EMPTY });
-            }
-            [Some(both), None] | [None, Some(both)] => return Some(Self::InPlace(both)),
-            [None, None] => {
-                return Some(Self::Apart { input: Region::EMPTY, output: Region::EMPTY });
-            }
-        };
-        Self::of_both(call, (rank, size), input, output)
+        Some(match regions {
+            [Some(input), Some(output)] => return both(input, output),
+            [Some(input), None] if !has_output => Self::Apart { input, output: Region::EMPTY },
+            [Some(one), None] | [None, Some(one)] => Self::InPlace(one),
+            [None, None] => Self::Apart { input: Region::EMPTY, output: Region::EMPTY },
+        })
     }
 
-    /// [`new`](Self::new) for a call with an input and an output.
+    /// The places of `call` on a rank of a group of a size: in place if the shorter region is the
+    /// very part of the longer one that a call in place uses. `None` if they overlap otherwise.
     #[inline]
     pub fn of_both(
         call: &Call,
@@ -99,7 +94,8 @@ mod tests {
         let (data_type, op, root, wire) = (DataType::F32, ReduceOp::Sum, Rank(0), Wire::Element);
         let call = Call { collective, count: 2, data_type, op, root, wire };
         let region = |(start, bytes)| Region::new(without_provenance_mut(start), bytes).unwrap();
-        let places = Places::new(&call, (Rank(1), 3), regions.map(|it| it.map(region)));
+        let both = |input, output| Places::of_both(&call, (Rank(1), 3), input, output);
+        let places = Places::new(regions.map(|it| it.map(region)), call.has_output(Rank(1)), both);
         let shown = |region: Region| format!("{}+{}", region.start().addr(), region.bytes());
         match places {
             None => "overlap".to_owned(),

@@ -146,7 +146,9 @@ fn plan(
     }
     let call = Call { count, ..one };
     let regions = [input, output].map(|memory| memory.map(|memory| memory.region));
-    Ok((call, Places::new(&call, (rank, size), regions).ok_or_else(overlap)?))
+    let both = |input, output| Places::of_both(&call, (rank, size), input, output);
+    let places = Places::new(regions, call.has_output(rank), both);
+    Ok((call, places.ok_or_else(overlap)?))
 }
 
 /// A call that tells which ranks have an input and an output.

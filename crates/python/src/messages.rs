@@ -9,7 +9,7 @@ use crate::call::{Called, Common, dispatch};
 use crate::communicator::Communicator;
 use crate::fault::raise;
 use crate::memory::Memory;
-use crate::region::{Access, apart};
+use crate::region::{Access, overlap};
 
 #[pymethods]
 impl Communicator {
@@ -93,8 +93,9 @@ impl Communicator {
         let data = Memory::new(data, "the data", Access::Read)?;
         let into = Memory::new(into, "into", Access::Write)?;
         let (from_region, into_region) = (data.region, into.region);
-        // Both must lie apart.
-        apart(from_region, into_region).map_err(|fault| raise(py, fault))?;
+        if from_region.overlaps(into_region) {
+            return Err(raise(py, overlap()));
+        }
         let common = Common { dtype: None, async_op, timeout, keep };
         dispatch(py, &self.member, [data, into], common, move |ranks| {
             // SAFETY: `dispatch` keeps the memory, and its owner does not use it meanwhile.

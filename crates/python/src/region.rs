@@ -1,6 +1,6 @@
 //! The memory of arguments, as regions.
 
-use ringfold_foreign::{Places, Region, Unfit};
+use ringfold_foreign::{Region, Unfit};
 
 use crate::queue::Fault;
 
@@ -28,9 +28,4 @@ pub(crate) fn region(start: *mut u8, bytes: usize, name: &str) -> Result<Region,
 pub(crate) fn overlap() -> Fault {
     let text = "the input and the output overlap; for a call in place pass one of them";
     Fault::Argument(text.to_owned())
-}
-
-/// An input and an output that must lie apart.
-pub(crate) fn apart(input: Region, output: Region) -> Result<Places, Fault> {
-    Places::apart(input, output).ok_or_else(overlap)
 }

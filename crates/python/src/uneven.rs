@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use pyo3::prelude::*;
 use ringfold::{Collective, Parts, Rank, ReduceOp, Uneven};
-use ringfold_foreign::{Places, Region};
+use ringfold_foreign::Places;
 
 use crate::call::{
     Arguments, Called, Common, Given, dispatch, element_of, elements, memories, shape,
@@ -13,7 +13,7 @@ use crate::call::{
 use crate::element::operation;
 use crate::fault::raise;
 use crate::queue::{Fault, Member};
-use crate::region::apart;
+use crate::region::overlap;
 
 /// The lengths of the parts of a buffer, and where they begin, both in elements.
 #[derive(Clone, Default)]
@@ -107,14 +107,10 @@ pub(crate) fn perform_uneven(
     for memory in memories.iter().flatten() {
         elements(memory.region.bytes(), element, "a buffer").map_err(refuse)?;
     }
-    let places = match &memories {
-        [Some(input), Some(output)] => apart(input.region, output.region).map_err(refuse)?,
-        [Some(input), None] if !shape(collective, root).has_output(member.rank) => {
-            Places::Apart { input: input.region, output: Region::EMPTY }
-        }
-        [Some(both), None] | [None, Some(both)] => Places::InPlace(both.region),
-        [None, None] => Places::Apart { input: Region::EMPTY, output: Region::EMPTY },
-    };
+    let regions = memories.each_ref().map(|memory| memory.as_ref().map(|memory| memory.region));
+    let has_output = shape(collective, root).has_output(member.rank);
+    let places = Places::new(regions, has_output, Places::apart);
+    let places = places.ok_or_else(|| refuse(overlap()))?;
     parts.scale(scale);
     send.scale(scale);
     let uneven = OwnedUneven { collective, root, op, parts, send };

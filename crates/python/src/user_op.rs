@@ -8,7 +8,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyMemoryView};
 use ringfold::{Collective, Communicator as Ranks, DataType, Error, Rank, UserOp as Op};
-use ringfold_foreign::{Places, Region};
+use ringfold_foreign::Places;
 
 use crate::call::{Called, Common, Given, dispatch, element_of, memories};
 use crate::element::{Element, format_of};
@@ -16,7 +16,7 @@ use crate::fault::raise;
 use crate::handle::interrupt_with;
 use crate::memory::Memory;
 use crate::queue::{Fault, Member};
-use crate::region::apart;
+use crate::region::overlap;
 
 /// An operation that `Communicator.register_op` has made, for `Communicator.all_reduce_by`.
 #[pyclass(frozen, module = "ringfold")]
@@ -61,13 +61,12 @@ impl UserOp {
         let refuse = |fault| raise(py, fault);
         let memories = memories(member, Collective::AllReduce, given, Rank(0))?;
         self.check(py, common.dtype, &memories)?;
-        let places = match &memories {
-            [Some(input), Some(output)] if input.region != output.region => {
-                apart(input.region, output.region).map_err(refuse)?
-            }
-            [_, Some(both)] | [Some(both), None] => Places::InPlace(both.region),
-            [None, None] => Places::InPlace(Region::EMPTY),
+        let regions = memories.each_ref().map(|memory| memory.as_ref().map(|it| it.region));
+        let both = |input, output| {
+            let is_one = input == output;
+            if is_one { Some(Places::InPlace(output)) } else { Places::apart(input, output) }
         };
+        let places = Places::new(regions, true, both).ok_or_else(|| refuse(overlap()))?;
         let op = self.op.clone();
         dispatch(py, member, memories.into_iter().flatten(), common, move |ranks| {
             let both = match places {
