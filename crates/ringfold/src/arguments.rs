@@ -3,7 +3,7 @@
 use ringfold_reduce::scale_fits;
 use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp};
 
-use crate::buffers::Shape;
+use crate::buffers::Place;
 use crate::error::Error;
 
 /// Checks a call of `rank` in a group of `size`. Returns it with default values in the fields that
@@ -11,19 +11,16 @@ use crate::error::Error;
 ///
 /// # Errors
 /// The fields of the call, or the lengths of its buffers, contradict each other.
-pub(crate) fn valid(call: &Call, shape: Shape, size: usize, rank: Rank) -> Result<Call, Error> {
+pub(crate) fn valid(call: &Call, place: Place, size: usize, rank: Rank) -> Result<Call, Error> {
     let Call { collective, count, data_type, .. } = *call;
     // Fields without a meaning must not make ranks differ.
     let op = if collective.reduces() { call.op } else { ReduceOp::Sum };
     let root = if collective.has_root() { call.root } else { Rank(0) };
     let call = Call { op, root, ..*call };
-    if root.index() >= size {
-        let what =
-            format!("root {root} is not one of the {size} ranks, which are 0 to {}", size - 1);
-        return Err(argument(rank, collective, what));
-    }
-    check_count(count, size).map_err(|what| argument(rank, collective, what))?;
-    check_op(op, data_type).map_err(|what| argument(rank, collective, what))?;
+    check_root(root, size)
+        .and_then(|()| check_count(count, size))
+        .and_then(|()| check_op(op, data_type))
+        .map_err(|what| argument(rank, collective, what))?;
     let bytes = data_type.bytes();
     let expect_len = |name, len: usize, wanted: usize| {
         if len == wanted * bytes {
@@ -33,17 +30,25 @@ pub(crate) fn valid(call: &Call, shape: Shape, size: usize, rank: Rank) -> Resul
         let what = format!("the {name} has {len} bytes and needs {wanted}");
         Err(argument(rank, collective, what))
     };
-    if shape.in_place {
-        expect_len("buffer", shape.input, call.in_place_of(rank, size))?;
+    if place.in_place {
+        expect_len("buffer", place.input, call.in_place_of(rank, size))?;
         return Ok(call);
     }
     if call.has_input(rank) {
-        expect_len("input", shape.input, call.input_len(size))?;
+        expect_len("input", place.input, call.input_len(size))?;
     }
     if call.has_output(rank) {
-        expect_len("output", shape.output, call.output_len(size))?;
+        expect_len("output", place.output, call.output_len(size))?;
     }
     Ok(call)
+}
+
+/// Checks that the root is one of `size` ranks.
+pub(crate) fn check_root(root: Rank, size: usize) -> Result<(), String> {
+    if root.index() < size {
+        return Ok(());
+    }
+    Err(format!("root {root} is not one of the {size} ranks, which are 0 to {}", size - 1))
 }
 
 /// Checks that `size` blocks of `count` elements fit the address space.

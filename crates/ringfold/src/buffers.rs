@@ -35,25 +35,33 @@ pub enum Buffers<'a> {
     InPlace(&'a mut [u8]),
 }
 
-/// The lengths of the caller's buffers, in bytes, and whether both are the same buffer.
+/// The place of a call's memory: its kind, the lengths of input and output in bytes, and whether
+/// both are the same buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Shape {
+pub(crate) struct Place {
     pub(crate) in_place: bool,
     pub(crate) input: usize,
     pub(crate) output: usize,
+    pub(crate) memory: Memory,
 }
 
-impl Shape {
+/// The kind of memory that a call's buffers are in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Memory {
+    /// Memory of this rank alone.
+    Ordinary,
+    /// Windows. `shared` says whether all ranks have them mapped.
+    Windows { shared: bool },
+}
+
+impl Place {
     #[inline]
     pub(crate) const fn of(buffers: &Buffers<'_>) -> Self {
-        match buffers {
-            Buffers::Apart { input, output } => {
-                Self { in_place: false, input: input.len(), output: output.len() }
-            }
-            Buffers::InPlace(both) => {
-                Self { in_place: true, input: both.len(), output: both.len() }
-            }
-        }
+        let (in_place, input, output) = match buffers {
+            Buffers::Apart { input, output } => (false, input.len(), output.len()),
+            Buffers::InPlace(both) => (true, both.len(), both.len()),
+        };
+        Self { in_place, input, output, memory: Memory::Ordinary }
     }
 }
 
@@ -114,12 +122,12 @@ impl Buffers<'_> {
     }
 }
 
-/// Whether a call with buffers of this `shape` is performed in place, after scaling or copying.
-pub(crate) const fn runs_in_place(call: &Call, shape: Shape) -> bool {
+/// Whether a call in this place is performed in place, after scaling or copying.
+pub(crate) const fn runs_in_place(call: &Call, place: Place) -> bool {
     match (call.op, call.collective) {
         (ReduceOp::PreMulSum(_), Collective::AllReduce) => true,
         (ReduceOp::PreMulSum(_), collective) if collective.reduces() => false,
-        (_, collective) => shape.in_place && collective.works_in_place(),
+        (_, collective) => place.in_place && collective.works_in_place(),
     }
 }
 
@@ -220,10 +228,10 @@ impl<'a> BufferMap<'a> {
         Self { input: Input::InPlace, output, scratch, staging: None, map }
     }
 
-    /// Adds the caller's memory, whose shape is `shape`. With `in_windows`, ranks use each other's
+    /// Adds the caller's memory, which is at `place`. With `in_windows`, ranks use each other's
     /// windows.
     ///
-    /// The fields are written in place, and lengths come from `shape`. Moving a structure that was
+    /// The fields are written in place, and lengths come from `place`. Moving a structure that was
     /// just written in parts would stall the processor until all stores have finished.
     #[inline]
     pub(crate) fn add_user(
@@ -231,17 +239,17 @@ impl<'a> BufferMap<'a> {
         program: &Program,
         in_windows: bool,
         user: &'a mut User<'_, '_>,
-        shape: Shape,
+        place: Place,
     ) {
         match user {
             User::Private(Buffers::Apart { input, output }) => {
-                self.input = Input::Private(&input[..shape.input]);
-                self.output = Output::Private(&mut output[..shape.output]);
+                self.input = Input::Private(&input[..place.input]);
+                self.output = Output::Private(&mut output[..place.output]);
                 self.map.input.0 = Region::Input;
             }
             User::Private(Buffers::InPlace(both)) => {
                 let offsets = Offsets::of(program);
-                self.output = Output::Private(&mut both[..shape.output]);
+                self.output = Output::Private(&mut both[..place.output]);
                 (self.map.input.1, self.map.output_at) = (offsets.input, offsets.output);
             }
             User::Windows { input, output, range } => {

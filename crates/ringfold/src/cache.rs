@@ -2,7 +2,6 @@
 //! later calls of that kind reuse the program.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::Arc;
 
 use ringfold_bootstrap::{CallName, Control, Windows};
@@ -14,9 +13,11 @@ use ringfold_reduce::Kernel;
 use ringfold_topology::{Layout, PeerMemory};
 use ringfold_transport::offload::Reduction;
 use ringfold_types::limits::{LINK_BYTES_MIN, PROGRAM_OPS_KEPT, UNEVEN_OPS_KEPT};
-use ringfold_types::{Call, Collective, Rank, ReduceOp, UnevenCall, Wire};
+use ringfold_types::{
+    Call, Collective, DataType, Rank, ReduceOp, UnevenCall, UnevenCollective, Wire,
+};
 
-use crate::buffers::{Buffers, Shape, runs_in_place};
+use crate::buffers::{Buffers, Memory, Place, runs_in_place};
 use crate::config::Config;
 use crate::digest::mix;
 use crate::error::Operation;
@@ -47,44 +48,30 @@ struct Programs {
     ops_max: usize,
 }
 
-/// A call on blocks whose lengths may differ. All ranks know the lengths.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Table {
-    /// The call as ranks compare it.
-    pub(crate) call: UnevenCall,
-    /// The blocks in this rank's buffers.
-    pub(crate) blocks: Blocks,
-}
-
-/// The kind of memory that a call's buffers are in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Memory {
-    /// Memory of this rank alone.
-    Ordinary,
-    /// Windows. `shared` says whether all ranks have them mapped.
-    Windows { shared: bool },
-}
-
 /// A call as its caller made it, without any check.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request<'c> {
     pub(crate) call: &'c Call,
-    pub(crate) shape: Shape,
-    pub(crate) memory: Memory,
-    /// The blocks, if their lengths may differ.
-    pub(crate) table: Option<&'c Table>,
+    pub(crate) place: Place,
+    /// The blocks in this rank's buffers, if their lengths may differ. Its caller has checked them.
+    pub(crate) blocks: Option<&'c Blocks>,
+    /// The mark by which ranks compare the call beside its fields, as the numbers of its windows.
+    pub(crate) mark: Option<Windows>,
 }
 
 impl<'c> Request<'c> {
     /// A call on ordinary memory.
     #[inline]
     pub(crate) const fn ordinary(call: &'c Call, buffers: &Buffers<'_>) -> Self {
-        Self { call, shape: Shape::of(buffers), memory: Memory::Ordinary, table: None }
+        Self { call, place: Place::of(buffers), blocks: None, mark: None }
     }
 
-    /// The same request on other buffers of ordinary memory.
-    pub(crate) const fn on(self, buffers: &Buffers<'_>) -> Self {
-        Self { shape: Shape::of(buffers), memory: Memory::Ordinary, ..self }
+    /// The operation, as call number `seq`.
+    pub(crate) fn operation(self, seq: u64) -> Operation {
+        match self.blocks {
+            Some(blocks) => Operation::Uneven { call: uneven(self.call, blocks), seq },
+            None => Operation::Call { call: *self.call, seq },
+        }
     }
 }
 
@@ -93,16 +80,15 @@ struct Key {
     call: Call,
     in_place: bool,
     memory: Memory,
-    table: Option<Table>,
+    blocks: Option<Blocks>,
 }
 
 /// The latest request. Most calls repeat it.
 #[derive(Debug)]
 struct Latest {
     call: Call,
-    shape: Shape,
-    memory: Memory,
-    table: Option<Table>,
+    place: Place,
+    blocks: Option<Blocks>,
     compiled: Arc<CompiledCall>,
 }
 
@@ -117,15 +103,7 @@ pub(crate) struct CompiledCall {
     pub(crate) kernel: Kernel,
     /// The bytes of scratch memory that the call needs.
     pub(crate) scratch_bytes: usize,
-    /// Whether ranks use each other's windows. True even if this rank's own operations do not.
-    pub(crate) in_windows: bool,
-    /// Whether the call passes through staging buffers. True even if this rank's own operations do
-    /// not.
-    pub(crate) is_staged: bool,
-    /// Whether receivers copy messages from their senders' memory.
-    pub(crate) is_rendezvous: bool,
-    /// Whether ranks hand over chunks of the call to a provider. True even if this rank does not.
-    pub(crate) is_offloaded: bool,
+    pub(crate) means: Means,
     /// The chunks that each lane of this rank hands over; empty if no lane does.
     pub(crate) handed: Vec<Option<Handed>>,
     /// The call in the log, with the algorithm's number among those of its collective.
@@ -135,6 +113,37 @@ pub(crate) struct CompiledCall {
     /// The other rank of the exchange that the program begins with. `None` unless the exchange
     /// works on the caller's buffers.
     pub(crate) exchange_with: Option<Rank>,
+}
+
+/// The means by which ranks pass data. They are the same on all ranks, even on one whose own
+/// operations need only links.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Means {
+    /// Messages over links.
+    Links,
+    /// Ranks use each other's windows.
+    Windows,
+    /// The call passes through staging buffers.
+    Staging,
+    /// Receivers copy messages from their senders' memory.
+    Rendezvous,
+    /// Ranks hand over chunks of the call to a provider.
+    Provider,
+}
+
+impl Means {
+    /// The means of an algorithm on this layout.
+    fn of(algorithm: &Algorithm, layout: &Layout) -> Self {
+        match algorithm {
+            it if it.needs_windows() => Self::Windows,
+            it if it.needs_staging() => Self::Staging,
+            it if it.is_single_copy() && layout.peer_memory() > PeerMemory::Closed => {
+                Self::Rendezvous
+            }
+            it if it.needs_provider() && layout.aggregation().is_some() => Self::Provider,
+            _ => Self::Links,
+        }
+    }
 }
 
 impl ScheduleCache {
@@ -170,41 +179,52 @@ impl ScheduleCache {
     /// Whether the request repeats the latest one. It then needs no checks.
     #[inline]
     pub(crate) fn is_latest(&self, request: Request<'_>) -> bool {
-        let Request { call, shape, memory, table } = request;
+        let Request { call, place, blocks, .. } = request;
         self.latest.as_ref().is_some_and(|latest| {
-            latest.shape == shape
-                && latest.memory == memory
-                && latest.call == *call
-                && latest.table.as_ref() == table
+            latest.place == place && latest.call == *call && latest.blocks.as_ref() == blocks
         })
     }
 
-    /// The table of the latest request, if it was `call` on `parts` of buffers of these lengths.
-    /// Then they need no checks.
-    pub(crate) fn latest_table(
+    /// The blocks of the latest request, if it moved these `parts` of buffers in this place. Then
+    /// they need no checks.
+    pub(crate) fn latest_blocks(
         &self,
-        call: &UnevenCall,
+        kind: (Collective, DataType),
         parts: Parts<'_>,
-        shape: Shape,
-    ) -> Option<&Table> {
-        let latest = self.latest.as_ref().filter(|latest| latest.shape == shape)?;
-        latest.table.as_ref().filter(|it| it.call == *call && parts.are(&it.blocks))
+        place: Place,
+    ) -> Option<&Blocks> {
+        let latest = self.latest.as_ref().filter(|latest| latest.place == place)?;
+        let is_alike = (latest.call.collective, latest.call.data_type) == kind;
+        latest.blocks.as_ref().filter(|blocks| is_alike && parts.are(blocks))
     }
 
     /// The latest call.
+    ///
+    /// # Panics
+    /// If there is none.
     #[inline]
-    pub(crate) fn latest(&self) -> Option<&CompiledCall> {
-        self.latest.as_ref().map(|latest| &*latest.compiled)
+    pub(crate) fn latest(&self) -> &CompiledCall {
+        let Some(latest) = &self.latest else { unreachable!("a call is compiled before it runs") };
+        &latest.compiled
     }
 
     /// Compiles a valid request, checked as `call`, and makes it the latest.
     #[cold]
     pub(crate) fn enter(&mut self, request: Request<'_>, call: &Call, layout: &Layout, rank: Rank) {
-        let Request { shape, memory, table, .. } = request;
-        let (in_place, table) = (runs_in_place(call, shape), table.cloned());
-        let key = Key { call: wired(call), in_place, memory, table: table.clone() };
+        let Request { place, blocks, .. } = request;
+        let (in_place, memory) = (runs_in_place(call, place), place.memory);
+        let blocks = blocks.cloned();
+        let key = Key { call: wired(call), in_place, memory, blocks: blocks.clone() };
         let compiled = self.find(key, layout, rank);
-        self.latest = Some(Latest { call: *request.call, shape, memory, table, compiled });
+        self.latest = Some(Latest { call: *request.call, place, blocks, compiled });
+    }
+
+    /// Compiles the latest call again, for another `layout`, and forgets all others.
+    pub(crate) fn renew(&mut self, layout: &Layout, rank: Rank) {
+        let Some(Latest { call, place, blocks, compiled }) = self.latest.take() else { return };
+        self.forget();
+        let request = Request { call: &call, place, blocks: blocks.as_ref(), mark: None };
+        self.enter(request, &compiled.call, layout, rank);
     }
 
     /// The name of the algorithm that performs `call` in such memory.
@@ -228,7 +248,7 @@ impl ScheduleCache {
     }
 
     const fn programs(&mut self, key: &Key) -> &mut Programs {
-        if key.table.is_none() { &mut self.even } else { &mut self.uneven }
+        if key.blocks.is_none() { &mut self.even } else { &mut self.uneven }
     }
 
     fn choose(&self, call: &Call, memory: Memory, layout: &Layout) -> &'static Algorithm {
@@ -251,13 +271,14 @@ impl ScheduleCache {
 
     fn compile(&self, key: &Key, layout: &Layout, rank: Rank) -> CompiledCall {
         let call = unscaled(&key.call);
-        let uneven = key.table.as_ref().map(|Table { blocks, .. }| {
+        let blocks = key.blocks.as_ref().map(|blocks| {
             (select_uneven(&call, blocks, layout, &self.constraints, &self.measured), blocks)
         });
-        let algorithm = match uneven {
-            Some((uneven, _)) => uneven.algorithm,
+        let algorithm = match blocks {
+            Some((choice, _)) => choice.algorithm,
             None => self.choose(&call, key.memory, layout),
         };
+        let means = Means::of(algorithm, layout);
         let chunk = match self.chunk_bytes {
             Some(bytes) => (bytes / sum_bytes(&call, layout)).max(1),
             None => chunk_len(&call, layout),
@@ -266,7 +287,7 @@ impl ScheduleCache {
         let plan = ScheduleParams { call, layout, rank, chunk, window_bytes: LINK_BYTES_MIN };
         let target = Target {
             in_place: key.in_place,
-            rendezvous: algorithm.is_single_copy() && layout.peer_memory() > PeerMemory::Closed,
+            rendezvous: means == Means::Rendezvous,
             shares_memory: self.shares_memory,
         };
         let known = Algorithm::of(call.collective);
@@ -274,14 +295,14 @@ impl ScheduleCache {
         let code = u8::try_from(code).unwrap_or(u8::MAX);
         let [kinds, count, root] = key.call.to_words();
         let seal = fingerprint([kinds, count, root, code.into(), chunk as u64]);
-        let fingerprint = match &key.table {
-            Some(table) => table.call.to_words().into_iter().fold(seal, |it, word| mix(it ^ word)),
-            None => seal,
+        let (uneven, schedule) = match blocks {
+            Some((choice, blocks)) => {
+                (Some(uneven(&key.call, blocks)), choice.schedule(&plan, blocks))
+            }
+            None => (None, (algorithm.schedule)(&plan)),
         };
-        let schedule = match uneven {
-            Some((uneven, blocks)) => uneven.schedule(&plan, blocks),
-            None => (algorithm.schedule)(&plan),
-        };
+        let words = uneven.map(|call| call.to_words());
+        let fingerprint = words.into_iter().flatten().fold(seal, |it, word| mix(it ^ word));
         let program = lower(&schedule, target);
         let scratch_bytes = (program.scratch_len() << program.shift(Form::Accumulator))
             + (program.rounded_len() << program.shift(Form::Element));
@@ -289,22 +310,17 @@ impl ScheduleCache {
         // An average is that of as many inputs. The kernel of a rank without any is not used.
         let summands = call.summands(rank, layout.size()).len().max(1);
         let is_plain = key.memory == Memory::Ordinary && key.call.op == call.op;
-        let is_plain = is_plain && key.table.is_none();
-        let name = match &key.table {
-            Some(table) => CallName::uneven(&table.call),
-            None => CallName::new(&key.call, code),
-        };
+        let is_plain = is_plain && uneven.is_none();
+        let name =
+            uneven.map_or_else(|| CallName::new(&key.call, code), |call| CallName::uneven(&call));
         CompiledCall {
             call: key.call,
-            uneven: key.table.as_ref().map(|table| table.call),
+            uneven,
             exchange_with: program.exchange().map(|(with, ..)| with).filter(|_| is_plain),
             program,
             kernel: Kernel::new(call.data_type, call.op, summands),
             scratch_bytes,
-            in_windows: algorithm.needs_windows(),
-            is_staged: algorithm.needs_staging(),
-            is_rendezvous: target.rendezvous,
-            is_offloaded: algorithm.needs_provider() && layout.aggregation().is_some(),
+            means,
             handed,
             name,
             fingerprint,
@@ -328,6 +344,16 @@ fn handed(program: &Program, lane: usize, call: &Call) -> Option<Handed> {
     let Call { data_type, op, .. } = *call;
     let reduction = Reduction { collective, data_type, op, root: 0, form };
     Some(Handed { group: group.number, reduction })
+}
+
+/// The call on `blocks` as ranks compare it.
+fn uneven(call: &Call, blocks: &Blocks) -> UnevenCall {
+    let collective = match call.collective {
+        Collective::ReduceScatter => UnevenCollective::ReduceScatterV,
+        _ => UnevenCollective::AllGatherV,
+    };
+    let lens: Vec<usize> = blocks.lens().collect();
+    UnevenCall { op: call.op, ..UnevenCall::new(collective, call.data_type).with_counts(&lens) }
 }
 
 /// The call, with the default form of partial results where the form makes no difference.
@@ -354,7 +380,7 @@ impl Programs {
     /// Keeps a compiled call, in place of all others if there would be too many operations.
     fn keep(&mut self, key: Key, compiled: &Arc<CompiledCall>) {
         // A program without operations takes memory too.
-        let lens = key.table.as_ref().map_or(0, |table| table.blocks.size());
+        let lens = key.blocks.as_ref().map_or(0, Blocks::size);
         let ops = 16 + lens + compiled.program.lanes().iter().map(Vec::len).sum::<usize>();
         if self.ops + ops > self.ops_max {
             self.clear();
@@ -373,11 +399,10 @@ impl CompiledCall {
         }
     }
 
-    /// Logs the call as number `seq`, in `windows` if there are any. Returns the tag of its
-    /// messages and signals.
+    /// Logs the call as number `seq`, with its mark. Returns the tag of its messages and signals.
     #[inline]
-    pub(crate) fn begin(&self, control: &Control, seq: u64, windows: Option<Windows>) -> u32 {
-        let seal = match windows {
+    pub(crate) fn begin(&self, control: &Control, seq: u64, mark: Option<Windows>) -> u32 {
+        let seal = match mark {
             None => {
                 control.entered(seq, &self.name);
                 0
@@ -408,13 +433,4 @@ const fn tag(fingerprint: u64, seq: u64) -> u32 {
 /// A hash of the words on which ranks must agree.
 fn fingerprint<const N: usize>(words: [u64; N]) -> u64 {
     words.into_iter().fold(0xcbf2_9ce4_8422_2325, |hash, word| mix(hash ^ word))
-}
-
-impl fmt::Display for CompiledCall {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.uneven {
-            Some(call) => write!(f, "{call} by {}", self.program.algorithm()),
-            None => write!(f, "{} by {}", self.call, self.program.algorithm()),
-        }
-    }
 }

@@ -1,15 +1,15 @@
 //! Groups of calls: messages that start together, and like collectives that are packed into one.
 
-use bytemuck::{Pod, cast_slice, cast_slice_mut};
+use bytemuck::Pod;
 use ringfold_bootstrap::Windows;
 use ringfold_reduce::Element;
 use ringfold_types::limits::{PACK_BYTES_MAX, PACKED_BYTES_MAX};
 use ringfold_types::{Call, Collective, Rank, ReduceOp, Wire};
 
 use crate::arguments::valid;
-use crate::buffers::{AlignedBytes, Buffers, Offsets, User};
+use crate::buffers::{AlignedBytes, Buffers, Offsets, Place, User};
 use crate::cache::Request;
-use crate::collective::movement;
+use crate::collective::{apart, in_place, movement, reduction};
 use crate::communicator::Communicator;
 use crate::error::Error;
 use crate::messages::{Incoming, Outgoing};
@@ -45,14 +45,14 @@ impl<'b> CallGroup<'b> {
 
     /// Adds [`Communicator::all_reduce`].
     pub fn all_reduce<T: Element>(&mut self, buffer: &'b mut [T], op: ReduceOp) {
-        let call = self.call::<T>(Collective::AllReduce, buffer.len(), op, Rank(0));
-        self.perform(&call, Buffers::InPlace(cast_slice_mut(buffer)));
+        let call = reduction::<T>(self.wire, Collective::AllReduce, buffer.len(), op, Rank(0));
+        self.perform(&call, in_place(buffer));
     }
 
     /// Adds [`Communicator::broadcast`].
     pub fn broadcast<T: Pod>(&mut self, buffer: &'b mut [T], root: Rank) {
         let call = movement::<T>(Collective::Broadcast, buffer.len(), root);
-        self.perform(&call, Buffers::InPlace(cast_slice_mut(buffer)));
+        self.perform(&call, in_place(buffer));
     }
 
     /// Adds [`Communicator::all_gather_into`].
@@ -68,24 +68,13 @@ impl<'b> CallGroup<'b> {
         output: &'b mut [T],
         op: ReduceOp,
     ) {
-        let call = self.call::<T>(Collective::ReduceScatter, output.len(), op, Rank(0));
+        let call = reduction::<T>(self.wire, Collective::ReduceScatter, output.len(), op, Rank(0));
         self.perform(&call, apart(input, output));
     }
 
     /// Adds [`Communicator::perform`], for every other collective.
     pub fn perform(&mut self, call: &Call, buffers: Buffers<'b>) {
         self.collectives.push(Member { call: *call, buffers });
-    }
-
-    fn call<T: Element>(
-        &self,
-        collective: Collective,
-        count: usize,
-        op: ReduceOp,
-        root: Rank,
-    ) -> Call {
-        let wire = if T::DATA_TYPE.is_short_float() { self.wire } else { Wire::Element };
-        Call { collective, count, data_type: T::DATA_TYPE, op, root, wire }
     }
 }
 
@@ -127,7 +116,7 @@ impl Communicator {
     /// ```
     pub fn group<'b>(&mut self, add: impl FnOnce(&mut CallGroup<'b>)) -> Result<(), Error> {
         self.check_process()?;
-        self.check_failed()?;
+        self.health.check()?;
         let mut group = CallGroup {
             wire: self.wire(),
             outgoing: Vec::new(),
@@ -138,7 +127,7 @@ impl Communicator {
         let CallGroup { outgoing, incoming, collectives, .. } = &mut group;
         for Member { call, buffers } in collectives.iter_mut() {
             // Fields without a meaning must not make the packs of ranks differ.
-            *call = valid(call, Request::ordinary(call, buffers).shape, self.size(), self.rank())?;
+            *call = valid(call, Place::of(buffers), self.size(), self.rank())?;
         }
         self.exchange_messages(outgoing, incoming)?;
         let packs = packs(collectives, self.size());
@@ -150,7 +139,7 @@ impl Communicator {
         if let [only] = pack {
             let Member { call, buffers } = &mut members[*only];
             let request = Request::ordinary(call, buffers);
-            return self.perform_request(request, User::Private(buffers), None);
+            return self.perform_request(request, User::Private(buffers));
         }
         let Some(first) = pack.first() else { return Ok(()) };
         let counts = || pack.iter().map(|member| members[*member].call.count);
@@ -158,16 +147,16 @@ impl Communicator {
         let seal = Windows::packed(counts());
         let (rank, size) = (self.rank(), self.size());
         let bytes = packed_bytes(&call, size);
-        let mut memory: AlignedBytes = std::mem::take(&mut self.packed);
+        let mut memory: AlignedBytes = std::mem::take(&mut self.core.packed);
         let whole = memory.exactly(bytes);
         gather(members, pack, &call, whole, rank, size);
         let mut buffers = Buffers::InPlace(whole);
-        let request = Request::ordinary(&call, &buffers);
-        let outcome = self.perform_request(request, User::Private(&mut buffers), Some(seal));
+        let request = Request { mark: Some(seal), ..Request::ordinary(&call, &buffers) };
+        let outcome = self.perform_request(request, User::Private(&mut buffers));
         if outcome.is_ok() {
             scatter(members, pack, &call, memory.exactly(bytes), rank, size);
         }
-        self.packed = memory;
+        self.core.packed = memory;
         outcome
     }
 }
@@ -275,8 +264,4 @@ fn scatter(
             rest = others;
         }
     }
-}
-
-fn apart<'b, T: Pod>(input: &'b [T], output: &'b mut [T]) -> Buffers<'b> {
-    Buffers::Apart { input: cast_slice(input), output: cast_slice_mut(output) }
 }

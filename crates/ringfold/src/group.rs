@@ -238,8 +238,9 @@ impl Communicator {
         let (op, root, wire) = (ReduceOp::Sum, Rank(0), Wire::Element);
         let call = Call { collective, count: WORDS, data_type, op, root, wire };
         let mut buffers = Buffers::Apart { input: cast_slice(mine), output: cast_slice_mut(all) };
-        let request = Request::ordinary(&call, &buffers);
-        self.perform_request(request, User::Private(&mut buffers), Some(Windows::GROUP))
+        let mark = Some(Windows::GROUP);
+        let request = Request { mark, ..Request::ordinary(&call, &buffers) };
+        self.perform_request(request, User::Private(&mut buffers))
     }
 
     /// The group of a color, from the wishes of all ranks.

@@ -51,7 +51,8 @@
 //! A call passes through these modules in this order:
 //!
 //! * `collective`: the typed methods;
-//! * `communicator`: numbers the call, and keeps the error once the job has failed;
+//! * `communicator`: the membership, which guards the call;
+//! * `core`: numbers the call, and owns everything that the call needs while it runs;
 //! * `cache`: finds the compiled call, or compiles it after `arguments` has checked it;
 //! * `execute`: runs the program of the call, and waits by `backoff`;
 //! * `buffers`: translates the program's slices to bytes;
@@ -61,8 +62,9 @@
 //! `call_group` performs calls together.
 //!
 //! `group` makes communicators of some of a communicator's ranks, and `store` those of ranks that
-//! share a store. `shared` has windows, `watch` detects that the job has failed, and `setup` makes
-//! communicators by the settings of `config`.
+//! share a store. `shared` has windows, and `setup` makes communicators by the settings of
+//! `config`. `guard` ends a communicator whose operation fails or panics, `health` keeps its
+//! failure, and `watch` detects that the job has failed.
 #![forbid(unsafe_code)]
 
 mod arguments;
@@ -73,10 +75,13 @@ mod call_group;
 mod collective;
 mod communicator;
 pub mod config;
+mod core;
 mod digest;
 mod error;
 mod execute;
 mod group;
+mod guard;
+mod health;
 pub mod local;
 mod messages;
 mod offload;

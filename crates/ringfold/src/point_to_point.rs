@@ -3,7 +3,7 @@
 use bytemuck::Pod;
 use ringfold_types::Rank;
 
-use crate::communicator::{Communicator, Doing};
+use crate::communicator::Communicator;
 use crate::error::{CallError, Error, Message, Operation};
 use crate::messages::{Incoming, Messages, Outgoing, Search, Track, next_of_present};
 
@@ -82,18 +82,17 @@ impl Communicator {
     /// ```
     pub fn recv_any<T: Pod>(&mut self, data: &mut [T], tag: u32) -> Result<Rank, Error> {
         self.check_process()?;
-        self.check_failed()?;
+        self.health.check()?;
         let (rank, size) = (self.rank(), self.size());
         if size == 1 {
             let what = "a group of one has no other rank that sends a message".to_owned();
             return Err(Error::Argument { rank, call: "recv_any", what });
         }
         let operation = Operation::AnyMessage { tag, bytes: size_of_val(data) };
-        let mut search = Search::new(tag, (rank, size), self.looks_first_at);
-        let outcome = self.guarded_in(Doing::Message(operation), |it| it.block_on(&mut search));
-        outcome.map_err(|error| self.fail_in(operation, error))?;
+        let mut search = Search::new(tag, (rank, size), self.core.looks_first_at);
+        self.attempt(|_| operation, |core, watch| core.block_on(&mut search, watch))?;
         let Some(from) = search.found else { unreachable!("the search has ended") };
-        self.looks_first_at = (from.index() + 1) % size;
+        self.core.looks_first_at = (from.index() + 1) % size;
         self.recv(data, from, tag)?;
         Ok(from)
     }
@@ -125,18 +124,21 @@ impl Communicator {
     /// ```
     pub fn probe(&mut self, from: Rank) -> Result<Option<Message>, Error> {
         self.check_process()?;
-        self.check_failed()?;
+        self.health.check()?;
         let (rank, size) = (self.rank(), self.size());
         if from == rank || from.index() >= size {
             let what = format!("rank {from} is not one of the other ranks, of {size} in all");
             return Err(Error::Argument { rank, call: "probe", what });
         }
         let operation = Operation::Probe { from };
-        let found = self.guarded_in(Doing::Message(operation), |it| {
-            let (router, watch) = it.polled()?;
-            next_of_present(router, watch, from)
-        });
-        found.map_err(|error| self.fail_in(operation, error))
+        self.attempt(
+            |_| operation,
+            |core, watch| {
+                watch.check_abort_after_pause()?;
+                core.router.poll()?;
+                next_of_present(&core.router, watch, from)
+            },
+        )
     }
 
     /// Sends `data` to rank `to` and receives the next message of rank `from` into `into`, both
@@ -178,13 +180,15 @@ impl Communicator {
         incoming: &mut [Incoming<'b>],
     ) -> Result<(), Error> {
         self.check_process()?;
-        self.check_failed()?;
+        self.health.check()?;
         self.check_messages(outgoing, incoming)?;
         let ranks = (self.rank(), self.size());
         let mut messages = Messages::new(Track::POINT_TO_POINT, outgoing, incoming, ranks);
         let Some(first) = messages.unfinished(None) else { return Ok(()) };
-        let outcome = self
-            .guarded_in(Doing::Message(Operation::Message(first)), |it| it.block_on(&mut messages));
+        let outcome = self.guarded(
+            |_| Operation::Message(first),
+            |it| it.core.block_on(&mut messages, it.health.watch()),
+        );
         outcome.map_err(|error| {
             let peer = match &error {
                 CallError::Link(link) => Some(link.link.peer),

@@ -47,7 +47,7 @@ impl Communicator {
     /// ```
     #[inline]
     pub fn all_reduce<T: Element>(&mut self, buffer: &mut [T], op: ReduceOp) -> Result<(), Error> {
-        let call = self.reduction::<T>(Collective::AllReduce, buffer.len(), op, Rank(0));
+        let call = reduction::<T>(self.wire(), Collective::AllReduce, buffer.len(), op, Rank(0));
         self.perform(&call, in_place(buffer))
     }
 
@@ -74,7 +74,7 @@ impl Communicator {
         output: &mut [T],
         op: ReduceOp,
     ) -> Result<(), Error> {
-        let call = self.reduction::<T>(Collective::AllReduce, input.len(), op, Rank(0));
+        let call = reduction::<T>(self.wire(), Collective::AllReduce, input.len(), op, Rank(0));
         self.perform(&call, apart(input, output))
     }
 
@@ -146,7 +146,7 @@ impl Communicator {
         op: ReduceOp,
     ) -> Result<(), Error> {
         let count = self.block_len(Collective::ReduceScatter, buffer.len())?;
-        let call = self.reduction::<T>(Collective::ReduceScatter, count, op, Rank(0));
+        let call = reduction::<T>(self.wire(), Collective::ReduceScatter, count, op, Rank(0));
         self.perform(&call, in_place(buffer))
     }
 
@@ -172,7 +172,8 @@ impl Communicator {
         output: &mut [T],
         op: ReduceOp,
     ) -> Result<(), Error> {
-        let call = self.reduction::<T>(Collective::ReduceScatter, output.len(), op, Rank(0));
+        let call =
+            reduction::<T>(self.wire(), Collective::ReduceScatter, output.len(), op, Rank(0));
         self.perform(&call, apart(input, output))
     }
 
@@ -247,7 +248,7 @@ impl Communicator {
         op: ReduceOp,
         root: Rank,
     ) -> Result<(), Error> {
-        let call = self.reduction::<T>(Collective::Reduce, buffer.len(), op, root);
+        let call = reduction::<T>(self.wire(), Collective::Reduce, buffer.len(), op, root);
         self.perform(&call, in_place(buffer))
     }
 
@@ -276,7 +277,7 @@ impl Communicator {
         op: ReduceOp,
         root: Rank,
     ) -> Result<(), Error> {
-        let call = self.reduction::<T>(Collective::Reduce, input.len(), op, root);
+        let call = reduction::<T>(self.wire(), Collective::Reduce, input.len(), op, root);
         self.perform(&call, apart(input, output))
     }
 
@@ -297,19 +298,6 @@ impl Communicator {
         self.perform(&call, apart::<u8>(&[], &mut []))
     }
 
-    /// A call that combines elements of type `T`.
-    #[inline]
-    pub(super) const fn reduction<T: Element>(
-        &self,
-        collective: Collective,
-        count: usize,
-        op: ReduceOp,
-        root: Rank,
-    ) -> Call {
-        let wire = if T::DATA_TYPE.is_short_float() { self.wire() } else { Wire::Element };
-        Call { collective, count, data_type: T::DATA_TYPE, op, root, wire }
-    }
-
     fn block_len(&self, collective: Collective, len: usize) -> Result<usize, Error> {
         let size = self.size();
         if len.is_multiple_of(size) {
@@ -318,6 +306,19 @@ impl Communicator {
         let what = format!("{len} elements cannot be cut into {size} equal blocks, one per rank");
         Err(argument(self.rank(), collective, what))
     }
+}
+
+/// A call that combines elements of type `T`. Partial results of short floats have the form `wire`.
+#[inline]
+pub(crate) const fn reduction<T: Element>(
+    wire: Wire,
+    collective: Collective,
+    count: usize,
+    op: ReduceOp,
+    root: Rank,
+) -> Call {
+    let wire = if T::DATA_TYPE.is_short_float() { wire } else { Wire::Element };
+    Call { collective, count, data_type: T::DATA_TYPE, op, root, wire }
 }
 
 /// A call that moves `count` values of type `T`.
@@ -335,10 +336,10 @@ fn moved_as<T: Pod>() -> (DataType, usize) {
     data_type_of::<T>().map_or((DataType::U8, size_of::<T>()), |data_type| (data_type, 1))
 }
 
-fn apart<'a, T: Pod>(input: &'a [T], output: &'a mut [T]) -> Buffers<'a> {
+pub(crate) fn apart<'a, T: Pod>(input: &'a [T], output: &'a mut [T]) -> Buffers<'a> {
     Buffers::Apart { input: cast_slice(input), output: cast_slice_mut(output) }
 }
 
-fn in_place<T: Pod>(buffer: &mut [T]) -> Buffers<'_> {
+pub(crate) fn in_place<T: Pod>(buffer: &mut [T]) -> Buffers<'_> {
     Buffers::InPlace(cast_slice_mut(buffer))
 }

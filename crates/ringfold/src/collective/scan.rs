@@ -3,7 +3,7 @@
 use ringfold_reduce::Element;
 use ringfold_types::{Collective, Rank, ReduceOp};
 
-use super::{apart, in_place};
+use super::{apart, in_place, reduction};
 use crate::communicator::Communicator;
 use crate::error::Error;
 
@@ -27,7 +27,7 @@ impl Communicator {
     /// # Ok::<(), ringfold::Error>(())
     /// ```
     pub fn scan<T: Element>(&mut self, buffer: &mut [T], op: ReduceOp) -> Result<(), Error> {
-        let call = self.reduction::<T>(Collective::Scan, buffer.len(), op, Rank(0));
+        let call = reduction::<T>(self.wire(), Collective::Scan, buffer.len(), op, Rank(0));
         self.perform(&call, in_place(buffer))
     }
 
@@ -55,7 +55,7 @@ impl Communicator {
         output: &mut [T],
         op: ReduceOp,
     ) -> Result<(), Error> {
-        let call = self.reduction::<T>(Collective::Scan, input.len(), op, Rank(0));
+        let call = reduction::<T>(self.wire(), Collective::Scan, input.len(), op, Rank(0));
         self.perform(&call, apart(input, output))
     }
 
@@ -77,7 +77,7 @@ impl Communicator {
     /// # Ok::<(), ringfold::Error>(())
     /// ```
     pub fn exscan<T: Element>(&mut self, buffer: &mut [T], op: ReduceOp) -> Result<(), Error> {
-        let call = self.reduction::<T>(Collective::Exscan, buffer.len(), op, Rank(0));
+        let call = reduction::<T>(self.wire(), Collective::Exscan, buffer.len(), op, Rank(0));
         self.perform(&call, in_place(buffer))
     }
 
@@ -104,7 +104,7 @@ impl Communicator {
         output: &mut [T],
         op: ReduceOp,
     ) -> Result<(), Error> {
-        let call = self.reduction::<T>(Collective::Exscan, input.len(), op, Rank(0));
+        let call = reduction::<T>(self.wire(), Collective::Exscan, input.len(), op, Rank(0));
         self.perform(&call, apart(input, output))
     }
 }

@@ -8,11 +8,12 @@ use ringfold_transport::Window as Shared;
 use ringfold_types::limits::WINDOW_BYTES_MAX;
 use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp, Wire};
 
+use super::reduction;
 use crate::arguments::argument;
-use crate::buffers::{AlignedBytes, Buffers, Shape, User};
-use crate::cache::{Memory, Request};
+use crate::buffers::{AlignedBytes, Buffers, Memory, Place, User};
+use crate::cache::Request;
 use crate::communicator::Communicator;
-use crate::error::Error;
+use crate::error::{Error, Operation};
 use crate::execute::Sharing;
 use crate::shared::{Store, Window};
 
@@ -65,7 +66,7 @@ impl Communicator {
         op: ReduceOp,
     ) -> Result<(), Error> {
         let range = self.elements(window.len(), &range)?;
-        let call = self.reduction::<T>(Collective::AllReduce, range.len(), op, Rank(0));
+        let call = reduction::<T>(self.wire(), Collective::AllReduce, range.len(), op, Rank(0));
         self.perform_in_windows(&call, Windows::InPlace(window), range.start * size_of::<T>())
     }
 
@@ -94,7 +95,7 @@ impl Communicator {
         op: ReduceOp,
     ) -> Result<(), Error> {
         let range = self.elements(input.len().min(output.len()), &range)?;
-        let call = self.reduction::<T>(Collective::AllReduce, range.len(), op, Rank(0));
+        let call = reduction::<T>(self.wire(), Collective::AllReduce, range.len(), op, Rank(0));
         let windows = Windows::Apart { input, output };
         self.perform_in_windows(&call, windows, range.start * size_of::<T>())
     }
@@ -138,19 +139,19 @@ impl Communicator {
             output: output.number,
             begin: at as u64,
         };
-        let shape = Shape { in_place: input.is_none(), input: len, output: len };
         let range = at..at + len;
         let shared = output.is_shared() && input.is_none_or(Window::is_shared);
         let memory = Memory::Windows { shared };
-        let request = Request { call, shape, memory, table: None };
+        let place = Place { in_place: input.is_none(), input: len, output: len, memory };
+        let request = Request { call, place, blocks: None, mark: Some(named) };
         match (input.map(|input| &input.store), &mut output.store) {
             (None, Store::Shared(output)) => {
                 let user = User::Windows { input: None, output, range };
-                self.perform_request(request, user, Some(named))
+                self.perform_request(request, user)
             }
             (Some(Store::Shared(input)), Store::Shared(output)) => {
                 let user = User::Windows { input: Some(input), output, range };
-                self.perform_request(request, user, Some(named))
+                self.perform_request(request, user)
             }
             (input, output) => {
                 let output = &mut output.front_mut(range.end)[range.clone()];
@@ -158,7 +159,7 @@ impl Communicator {
                     None => Buffers::InPlace(output),
                     Some(input) => Buffers::Apart { input: &input.front(range.end)[range], output },
                 };
-                self.perform_request(request, User::Private(&mut buffers), Some(named))
+                self.perform_request(request, User::Private(&mut buffers))
             }
         }
     }
@@ -196,7 +197,7 @@ impl Communicator {
     /// ```
     pub fn alloc<T: Element>(&mut self, len: usize) -> Result<Window<T>, Error> {
         let kind = T::DATA_TYPE;
-        let can_share = self.size() > 1 && self.router.windows().is_some();
+        let can_share = self.size() > 1 && self.core.router.windows().is_some();
         let mine = [u64::from(can_share), len as u64, kind as u64];
         let mut all = vec![[0_u64; 3]; self.size()];
         self.all_gather_into(&mine, all.as_flattened_mut())?;
@@ -224,7 +225,7 @@ impl Communicator {
 
     /// Makes memory of this rank alone, registered with a transport if possible.
     fn own(&mut self, bytes: usize) -> Store {
-        let registered = if bytes > 0 { self.router.pages(bytes) } else { None };
+        let registered = if bytes > 0 { self.core.router.pages(bytes) } else { None };
         if let Some(Ok(pages)) = registered {
             return Store::Registered(pages);
         }
@@ -236,12 +237,14 @@ impl Communicator {
     /// Makes memory that all ranks have mapped. Every rank fails if one does.
     fn share(&mut self, bytes: usize) -> Result<Shared, Error> {
         let call = self.agreement();
-        let made = self.guarded(&call, |it| {
-            let mut sharing = Sharing::begin(&mut it.router, bytes)?;
-            it.block_on(&mut sharing)?;
-            Ok(sharing.end())
-        });
-        let made = made.map_err(|error| self.fail(call, error))?;
+        let made = self.attempt(
+            |seq| Operation::Call { call, seq },
+            |core, watch| {
+                let mut sharing = Sharing::begin(&mut core.router, bytes)?;
+                core.block_on(&mut sharing, watch)?;
+                Ok(sharing.end())
+            },
+        )?;
         let mut lacks = vec![0_u8; self.size()];
         self.all_gather_into(&[u8::from(made.is_err())], &mut lacks)?;
         let without = lacks.iter().position(|lacks| *lacks == 1);

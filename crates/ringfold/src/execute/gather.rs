@@ -7,7 +7,7 @@ use ringfold_types::limits::LINK_BYTES_MIN;
 use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp, Wire};
 
 use super::ports::CallPorts;
-use crate::buffers::{BufferMap, Buffers, Shape, User};
+use crate::buffers::{BufferMap, Buffers, Place, User};
 use crate::error::CallError;
 use crate::router::Router;
 use crate::watch::Watch;
@@ -60,12 +60,11 @@ impl Gather {
         watch: &Watch,
         budget: usize,
     ) -> Result<Progress, CallError> {
-        let bytes = self.all.len();
-        let shape = Shape { in_place: true, input: bytes, output: bytes };
         let mut all = Buffers::InPlace(&mut self.all);
+        let place = Place::of(&all);
         let mut user = User::Private(&mut all);
         let mut buffers = BufferMap::new(&self.program, &mut self.scratch);
-        buffers.add_user(&self.program, false, &mut user, shape);
+        buffers.add_user(&self.program, false, &mut user, place);
         let (kernel, buffers) = (&self.kernel, &mut buffers);
         let mut ports = CallPorts { router, watch, kernel, tag, buffers, handed: &[] };
         self.stepper.advance(&self.program, &mut ports, budget)

@@ -26,8 +26,8 @@ use self::gather::Gather;
 use self::ports::CallPorts;
 pub(crate) use self::ports::stepped;
 pub(crate) use self::sharing::Sharing;
-use crate::buffers::{AlignedBytes, BufferMap, Shape, User};
-use crate::cache::CompiledCall;
+use crate::buffers::{AlignedBytes, BufferMap, Place, User};
+use crate::cache::{CompiledCall, Means};
 use crate::error::CallError;
 use crate::offload::{Begun, Handed};
 use crate::router::Router;
@@ -112,9 +112,9 @@ impl<'c> Run<'c> {
 
     /// Adds the caller's memory.
     #[inline]
-    pub(crate) fn add_user(&mut self, user: &'c mut User<'_, '_>, shape: Shape) {
-        let CompiledCall { program, in_windows, .. } = self.call.compiled;
-        self.buffers.add_user(program, *in_windows, user, shape);
+    pub(crate) fn add_user(&mut self, user: &'c mut User<'_, '_>, place: Place) {
+        let CompiledCall { program, means, .. } = self.call.compiled;
+        self.buffers.add_user(program, *means == Means::Windows, user, place);
     }
 
     /// Adds the staging buffer. If there is none yet, the run makes it first.

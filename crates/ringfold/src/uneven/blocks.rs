@@ -3,12 +3,12 @@
 use std::ops::Range;
 
 use ringfold_collectives::Blocks;
-use ringfold_types::{Call, Collective, Rank, ReduceOp, UnevenCall, Wire};
+use ringfold_types::{Call, Collective, UnevenCall};
 
 use super::check_len;
 use crate::arguments::check_count;
-use crate::buffers::{Buffers, Shape};
-use crate::cache::Table;
+use crate::buffers::{Buffers, Place, User};
+use crate::cache::Request;
 use crate::communicator::Communicator;
 use crate::error::Error;
 use crate::parts::{Parts, split};
@@ -22,28 +22,25 @@ impl Communicator {
     pub(super) fn perform_known(
         &mut self,
         uneven: &UnevenCall,
-        collective: Collective,
         parts: Parts<'_>,
-        buffers: Buffers<'_>,
+        mut buffers: Buffers<'_>,
     ) -> Result<(), Error> {
-        let UnevenCall { data_type, op, .. } = *uneven;
-        // Calls of every scale share one program.
-        let shared = if let ReduceOp::PreMulSum(_) = op { ReduceOp::pre_mul_sum(1.0) } else { op };
-        let shared = UnevenCall { op: shared, ..*uneven };
-        let mut buffers = buffers;
-        let table = match self.cache.latest_table(&shared, parts, Shape::of(&buffers)) {
-            Some(table) => table.clone(),
-            None => Table {
-                call: shared,
-                blocks: self
-                    .blocks_of(uneven, collective, parts, &mut buffers)
-                    .map_err(self.refusal(uneven))?,
-            },
+        let UnevenCall { data_type, op, root, .. } = *uneven;
+        let Some(collective) = uneven.collective.scheduled_as() else {
+            unreachable!("all ranks know the counts")
         };
-        let (count, wire) = (table.blocks.longest(), self.wire());
-        let call = Call { collective, count, data_type, op, root: Rank(0), wire };
-        let call = Call { wire: if call.has_wire() { wire } else { Wire::default() }, ..call };
-        self.perform_in_blocks(&call, &table, buffers)
+        let latest =
+            self.core.cache.latest_blocks((collective, data_type), parts, Place::of(&buffers));
+        let blocks = match latest {
+            Some(blocks) => blocks.clone(),
+            None => self
+                .blocks_of(uneven, collective, parts, &mut buffers)
+                .map_err(self.refusal(uneven))?,
+        };
+        let call =
+            Call { collective, count: blocks.longest(), data_type, op, root, wire: self.wire() };
+        let request = Request { blocks: Some(&blocks), ..Request::ordinary(&call, &buffers) };
+        self.perform_request(request, User::Private(&mut buffers))
     }
 
     /// The blocks that the parts of a call are.

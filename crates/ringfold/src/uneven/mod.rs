@@ -11,14 +11,16 @@ mod user;
 
 pub use self::user::UserOp;
 
-use ringfold_types::{Collective, DataType, Rank, ReduceOp, UnevenCall, UnevenCollective};
+use ringfold_types::{DataType, Rank, ReduceOp, UnevenCall, UnevenCollective};
 
-use crate::arguments::check_op;
+use crate::arguments::{check_op, check_root};
 use crate::buffers::Buffers;
-use crate::communicator::{Communicator, Doing};
-use crate::error::{Error, Operation};
+use crate::communicator::Communicator;
+use crate::core::Core;
+use crate::error::{CallError, Error, Operation};
 use crate::messages::{Lists, Messages, Track};
 use crate::parts::{Parts, ScaledParts};
+use crate::watch::Watch;
 
 /// An uneven collective and the parts that this rank knows.
 #[derive(Clone, Copy, Debug)]
@@ -85,7 +87,7 @@ impl Uneven<'_> {
         }
     }
 
-    /// The call on which all ranks must agree.
+    /// The call on which all ranks must agree, without its counts.
     fn call(&self, data_type: DataType) -> UnevenCall {
         use UnevenCollective::{AllGatherV, AllToAllV, GatherV, ReduceScatterV, ScatterV};
         let new = |collective| UnevenCall::new(collective, data_type);
@@ -93,10 +95,8 @@ impl Uneven<'_> {
             Self::AllToAll { .. } => new(AllToAllV),
             Self::Gather { root, .. } => UnevenCall { root, ..new(GatherV) },
             Self::Scatter { root, .. } => UnevenCall { root, ..new(ScatterV) },
-            Self::AllGather { parts } => new(AllGatherV).with_counts(parts.counts()),
-            Self::ReduceScatter { parts, op } => {
-                UnevenCall { op, ..new(ReduceScatterV).with_counts(parts.counts()) }
-            }
+            Self::AllGather { .. } => new(AllGatherV),
+            Self::ReduceScatter { op, .. } => UnevenCall { op, ..new(ReduceScatterV) },
         }
     }
 }
@@ -115,29 +115,27 @@ impl Communicator {
         buffers: Buffers<'_>,
     ) -> Result<(), Error> {
         self.check_process()?;
-        self.check_failed()?;
+        self.health.check()?;
         let call = uneven.call(data_type);
         let rank = self.rank();
-        self.check_uneven(&call).map_err(self.refusal(&call))?;
-        match *uneven {
-            Uneven::AllGather { parts } => {
-                return self.perform_known(&call, Collective::AllGather, parts, buffers);
-            }
-            Uneven::ReduceScatter { parts, .. } => {
-                return self.perform_known(&call, Collective::ReduceScatter, parts, buffers);
-            }
-            Uneven::AllToAll { .. } | Uneven::Gather { .. } | Uneven::Scatter { .. } => {}
+        check_root(call.root, self.size())
+            .and_then(|()| check_op(call.op, data_type))
+            .map_err(self.refusal(&call))?;
+        if let Uneven::AllGather { parts } | Uneven::ReduceScatter { parts, .. } = *uneven {
+            return self.perform_known(&call, parts, buffers);
         }
-        let (mut buffers, mut copy) = (buffers, std::mem::take(&mut self.packed));
-        let mut lists: Lists<'_> = std::mem::take(&mut self.lists);
+        let (mut buffers, mut copy) = (buffers, std::mem::take(&mut self.core.packed));
+        let mut lists: Lists<'_> = std::mem::take(&mut self.core.lists);
         let (element, ranks) = (data_type.bytes(), (rank, self.size()));
         let filled = lists.fill(uneven, element, (&mut buffers, &mut copy), ranks);
         let outcome = match filled {
-            Ok(()) => self.perform_messages(&call, &mut lists),
+            Ok(()) => {
+                self.perform_rounds(&call, |core, watch, tag| core.round(&mut lists, watch, tag))
+            }
             Err(what) => Err(self.refusal(&call)(what)),
         };
-        self.lists = lists.emptied();
-        self.packed = copy;
+        self.core.lists = lists.emptied();
+        self.core.packed = copy;
         outcome
     }
 
@@ -147,51 +145,35 @@ impl Communicator {
         move |what| Error::Argument { rank, call, what }
     }
 
-    /// Checks the root and the operation of a call.
-    fn check_uneven(&self, call: &UnevenCall) -> Result<(), String> {
-        let size = self.size();
-        if call.root.index() >= size {
-            return Err(format!(
-                "root {} is not one of the {size} ranks, which are 0 to {}",
-                call.root,
-                size - 1
-            ));
-        }
-        check_op(call.op, call.data_type)
-    }
-
-    /// Performs a call that consists of these messages.
-    fn perform_messages(&mut self, call: &UnevenCall, lists: &mut Lists<'_>) -> Result<(), Error> {
-        self.perform_rounds(call, |it, tag| it.round(call, tag, lists))
-    }
-
-    /// Performs a call as rounds of messages. Its messages have the tag that `rounds` gets.
+    /// Performs a call as rounds of messages. They have the tag that `rounds` gets.
     fn perform_rounds(
         &mut self,
         call: &UnevenCall,
-        rounds: impl FnOnce(&mut Self, u32) -> Result<(), Error>,
+        rounds: impl FnOnce(&mut Core, &Watch, u32) -> Result<(), CallError>,
     ) -> Result<(), Error> {
-        self.guarded_in(Doing::Uneven(call), |it| {
-            let tag = it.begin_uneven(call);
-            rounds(it, tag)?;
-            it.end_uneven();
-            Ok(())
-        })
+        self.attempt(
+            |seq| Operation::Uneven { call: *call, seq },
+            |core, watch| {
+                let tag = core.begin_messages(call, watch);
+                rounds(core, watch, tag)?;
+                watch.finished(core.seq);
+                Ok(())
+            },
+        )
     }
+}
 
+impl Core {
     /// Performs one round of a call. Blocks.
     fn round(
         &mut self,
-        call: &UnevenCall,
-        tag: u32,
         Lists { outgoing, incoming, .. }: &mut Lists<'_>,
-    ) -> Result<(), Error> {
-        let ranks = (self.rank(), self.size());
+        watch: &Watch,
+        tag: u32,
+    ) -> Result<(), CallError> {
+        let ranks = (self.rank, self.layout.size());
         let mut messages = Messages::new(Track::of_call(tag), outgoing, incoming, ranks);
-        self.block_on(&mut messages).map_err(|error| {
-            let operation = Operation::Uneven { call: *call, seq: self.seq() };
-            self.fail_in(operation, error)
-        })
+        self.block_on(&mut messages, watch)
     }
 }
 

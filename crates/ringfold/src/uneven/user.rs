@@ -16,9 +16,11 @@ use ringfold_types::{DataType, Rank, UnevenCall, UnevenCollective};
 use super::Uneven;
 use crate::buffers::{AlignedBytes, Buffers};
 use crate::communicator::Communicator;
-use crate::error::{CallError, Error, Operation};
+use crate::core::Core;
+use crate::error::{CallError, Error};
 use crate::messages::{Incoming, Lists, Outgoing};
 use crate::parts::Parts;
+use crate::watch::Watch;
 
 /// A commutative and associative operation on elements of type `T`, which
 /// [`Communicator::register_op`] makes.
@@ -169,7 +171,7 @@ impl Communicator {
     /// length, or the job has failed; [`Error::Forked`] in a child process.
     pub fn all_reduce_by<T: Pod>(&mut self, buffer: &mut [T], op: &UserOp<T>) -> Result<(), Error> {
         self.check_process()?;
-        self.check_failed()?;
+        self.health.check()?;
         let (size, element) = (self.size(), op.element);
         let elements = size_of_val(buffer) / element;
         if !size_of_val(buffer).is_multiple_of(element) {
@@ -192,27 +194,29 @@ impl Communicator {
             .collect();
         let call = UnevenCall::new(UnevenCollective::UserReduce, DataType::U8).with_counts(&counts);
         let call = UnevenCall { counts_hash: call.counts_hash ^ op.hash, ..call };
-        let mut memory = std::mem::take(&mut self.packed);
+        let mut memory = std::mem::take(&mut self.core.packed);
         let bytes: &mut [u8] = cast_slice_mut(buffer);
-        let outcome = self.perform_rounds(&call, |it, tag| {
-            it.reduce_rounds((&call, tag), &ranges, bytes, (&mut memory, op))
+        let outcome = self.perform_rounds(&call, |core, watch, tag| {
+            core.reduce_rounds((watch, tag), &ranges, bytes, (&mut memory, op))
         });
-        self.packed = memory;
+        self.core.packed = memory;
         outcome?;
         let parts = Parts::new(&counts);
         self.perform_uneven(&Uneven::AllGather { parts }, DataType::U8, Buffers::InPlace(bytes))
     }
+}
 
+impl Core {
     /// Combines the parts of all ranks' `buffer` at these bytes, each on its rank, in rank order.
     /// In rounds of limited length, ranks exchange their contributions like an all-to-all.
     fn reduce_rounds<T: Pod>(
         &mut self,
-        (call, tag): (&UnevenCall, u32),
+        (watch, tag): (&Watch, u32),
         ranges: &[Range<usize>],
         buffer: &mut [u8],
         (memory, op): (&mut AlignedBytes, &UserOp<T>),
-    ) -> Result<(), Error> {
-        let (own, size, element) = (self.rank().index(), self.size(), op.element);
+    ) -> Result<(), CallError> {
+        let (own, size, element) = (self.rank.index(), self.layout.size(), op.element);
         let most = (UNEVEN_SCRATCH_BYTES / size).clamp(LINK_BYTES_MIN, UNEVEN_ROUND_BYTES);
         let most = most / element * element;
         let longest = ranges.iter().map(Range::len).max().unwrap_or(0);
@@ -230,13 +234,10 @@ impl Communicator {
                 let place = rest.split_off_mut(..bytes).unwrap_or_default();
                 lists.incoming.push(Incoming::new(place, rank, 0));
             }
-            self.round(call, tag, &mut lists)?;
+            self.round(&mut lists, watch, tag)?;
             drop(lists);
             let into = cast_slice_mut(&mut buffer[part]);
-            if let Err(error) = op.combine_in_order(into, contributions) {
-                let operation = Operation::Uneven { call: *call, seq: self.seq() };
-                return Err(self.fail_in(operation, error));
-            }
+            op.combine_in_order(into, contributions)?;
         }
         Ok(())
     }

@@ -1,0 +1,85 @@
+//! Guards operations, as methods of [`Communicator`]: an operation that fails or panics makes the
+//! communicator fail for good.
+
+use std::sync::Arc;
+
+use ringfold_bootstrap::FailureCause;
+
+use crate::communicator::Communicator;
+use crate::core::Core;
+use crate::error::{CallError, Error, Failure, Operation};
+use crate::health::{report_of, who};
+use crate::watch::Watch;
+
+impl Communicator {
+    /// Performs a part of the operation that `named` gives for the number of the latest collective.
+    /// If the part panics, no peer uses the call's memory any longer, the communicator has failed,
+    /// and the other ranks learn of the failure.
+    #[inline]
+    pub(crate) fn guarded<R>(
+        &mut self,
+        named: impl Fn(u64) -> Operation,
+        part: impl FnOnce(&mut Self) -> R,
+    ) -> R {
+        let guard = Guard { communicator: self, named };
+        let result = part(&mut *guard.communicator);
+        std::mem::forget(guard);
+        result
+    }
+
+    /// Performs a part of an operation, as [`guarded`](Self::guarded) does. An error makes the
+    /// communicator fail for good.
+    pub(crate) fn attempt<R>(
+        &mut self,
+        named: impl Fn(u64) -> Operation,
+        part: impl FnOnce(&mut Core, &Watch) -> Result<R, CallError>,
+    ) -> Result<R, Error> {
+        let outcome = self.guarded(&named, |it| part(&mut it.core, it.health.watch()));
+        outcome.map_err(|error| self.fail_in(named(self.core.seq), error))
+    }
+
+    /// Makes the communicator fail for good, in `operation`.
+    #[cold]
+    pub(crate) fn fail_in(&mut self, operation: Operation, error: CallError) -> Error {
+        let cause = report_of(&self.core, operation, error)
+            .map_or_else(|cause| cause, |(report, own)| self.health.agree(report, own));
+        Error::Failed(self.end_with(operation, cause))
+    }
+
+    /// Makes the communicator fail for good, because `operation` panicked.
+    #[cold]
+    fn give_up(&mut self, operation: Operation) {
+        self.core.router.withdraw();
+        self.core.cache.forget();
+        if self.health.failed.is_some() {
+            return;
+        }
+        let reason = format!("{operation} panicked");
+        self.abort(reason.clone());
+        let own = || Arc::new(FailureCause::Aborted { who: who(self.rank()), reason });
+        let cause = self.health.watch().failure_cause().unwrap_or_else(own);
+        self.end_with(operation, cause);
+    }
+
+    fn end_with(&mut self, operation: Operation, cause: Arc<FailureCause>) -> Arc<Failure> {
+        let (rank, group) = (self.rank(), self.group.clone());
+        let failure = Arc::new(Failure { rank, group, operation, cause });
+        tracing::error!("{failure}");
+        self.health.failed = Some(Arc::clone(&failure));
+        self.core.cache.forget();
+        failure
+    }
+}
+
+/// A guard of an operation that runs. It is dropped only if the operation panics.
+struct Guard<'c, N: Fn(u64) -> Operation> {
+    communicator: &'c mut Communicator,
+    named: N,
+}
+
+impl<N: Fn(u64) -> Operation> Drop for Guard<'_, N> {
+    fn drop(&mut self) {
+        let operation = (self.named)(self.communicator.core.seq);
+        self.communicator.give_up(operation);
+    }
+}
