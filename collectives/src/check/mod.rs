@@ -62,7 +62,8 @@
 //!
 //! * **Kernels** combine sources from left to right in the accumulator's type. They give the same
 //!   bits for a + b and b + a, and write the canonical NaN only. A change of form to the
-//!   accumulator is exact. `crates/reduce/tests/kernels/axioms.rs` tests this for every type and operation.
+//!   accumulator is exact. `crates/reduce/tests/kernels/axioms.rs` tests this for every type and
+//!   operation.
 //! * **Hashes.** Two different trees have the same 64 bits with a chance of 2^-64.
 //! * **Links** keep order, deliver what they accept, and accept `window_bytes` before the receiver
 //!   takes any. The conformance suite of `transport` tests this.
