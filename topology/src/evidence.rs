@@ -7,6 +7,7 @@ use crate::machine::Network;
 /// The statements of one rank. Ranks exchange them before they connect. Ranks of one host with the
 /// same view have equal values.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "wire", derive(serde::Serialize, serde::Deserialize))]
 pub struct Evidence {
     /// The place of its host in the fabric.
     pub path: Option<HostPath>,
@@ -18,6 +19,7 @@ pub struct Evidence {
 
 /// The place of a host.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "wire", derive(serde::Serialize, serde::Deserialize))]
 pub struct HostPath {
     /// Names or numbers of the groups around the host, the outermost first.
     pub groups: Vec<String>,
@@ -29,6 +31,7 @@ pub struct HostPath {
 
 /// The sources of evidence, the most trusted last.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "wire", derive(serde::Serialize, serde::Deserialize))]
 pub enum Source {
     /// No source.
     #[default]
@@ -49,6 +52,7 @@ pub enum Source {
 
 /// The statements about one port.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "wire", derive(serde::Serialize, serde::Deserialize))]
 pub struct PortEvidence {
     /// Device and port, such as `mlx5_0:1`, or the interface, such as `eth0`.
     pub name: String,
@@ -62,6 +66,7 @@ pub struct PortEvidence {
 
 /// The network that a port is attached to, as far as its host can determine it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "wire", derive(serde::Serialize, serde::Deserialize))]
 pub enum Attached {
     /// An IP subnet.
     Subnet {

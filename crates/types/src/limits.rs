@@ -106,7 +106,7 @@ pub const PEER_INFO_BYTES_MAX: usize = 576;
 pub const OTHER_ADDRESSES_MAX: usize = 3;
 
 /// Bytes of a rank's report about the fabric, which it sends when it joins.
-pub const EVIDENCE_BYTES_MAX: usize = 8 * 1024;
+pub const EVIDENCE_BYTES_MAX: usize = 9 * 1024;
 
 /// Ports of one host in such a report: those of RDMA devices and of network interfaces.
 pub const EVIDENCE_PORTS_MAX: usize = 32;
@@ -446,9 +446,9 @@ const _: () = assert!(RANKS_MAX * PEER_INFO_BYTES_MAX <= CONTROL_BYTES_MAX);
 const _: () = assert!(EVIDENCE_PORTS_MAX <= u32::BITS as usize, "a mask of preferred ports");
 const _: () = assert!(EVIDENCE_NAME_BYTES_MAX <= u8::MAX as usize, "lengths of a byte");
 const _: () = assert!(
-    EVIDENCE_PORTS_MAX * (EVIDENCE_SOURCES_MAX * 17 + EVIDENCE_NAME_BYTES_MAX + 26)
+    EVIDENCE_PORTS_MAX * (EVIDENCE_SOURCES_MAX * 21 + EVIDENCE_NAME_BYTES_MAX + 8)
         + FABRIC_LEVELS_MAX * (EVIDENCE_NAME_BYTES_MAX + 1)
-        + LANES_MAX * 19
+        + LANES_MAX * 21
         + 32
         <= EVIDENCE_BYTES_MAX
 );

@@ -5,13 +5,22 @@ use std::fmt;
 use std::fs;
 use std::str::FromStr;
 
+use serde::{Deserialize, Serialize};
+
 /// A set of CPUs. Its text form is that of the kernel's lists: `0-3,8`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct Cpus(BTreeSet<u16>);
 
 /// A text that is not a list of CPUs, or one with numbers beyond those of Linux.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InvalidCpus;
+
+impl fmt::Display for InvalidCpus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("not a list of CPUs such as 0-3,8")
+    }
+}
 
 /// Linux supports no more CPUs.
 const CPUS_MAX: u16 = 8192;
@@ -73,6 +82,20 @@ impl Cpus {
 impl FromIterator<u16> for Cpus {
     fn from_iter<I: IntoIterator<Item = u16>>(cpus: I) -> Self {
         Self(cpus.into_iter().filter(|cpu| *cpu < CPUS_MAX).collect())
+    }
+}
+
+impl TryFrom<String> for Cpus {
+    type Error = InvalidCpus;
+
+    fn try_from(list: String) -> Result<Self, InvalidCpus> {
+        list.parse()
+    }
+}
+
+impl From<Cpus> for String {
+    fn from(cpus: Cpus) -> Self {
+        cpus.to_string()
     }
 }
 

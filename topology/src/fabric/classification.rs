@@ -51,6 +51,7 @@ pub struct Ratio(pub u64, pub u64);
 /// each has rails of its own. Otherwise a host has one port of another device in each, and they are
 /// the rails of `Kind::RailOnly`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "wire", derive(serde::Serialize, serde::Deserialize))]
 pub struct Place {
     /// The rail. Every port of a plane without rails is on rail 0.
     pub rail: u16,

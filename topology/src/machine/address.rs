@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 /// A PCI address: domain, bus, device and function. As text `0000:c1:00.0`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "wire", derive(serde::Serialize, serde::Deserialize))]
 pub struct PciAddress {
     /// The domain, usually 0.
     pub domain: u32,

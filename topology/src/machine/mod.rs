@@ -80,6 +80,7 @@ pub struct Nic {
 
 /// The network of an RDMA port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "wire", derive(serde::Serialize, serde::Deserialize))]
 pub enum Network {
     /// InfiniBand.
     #[default]

@@ -5,6 +5,7 @@ use super::class::LinkClass;
 
 /// The rates of a rank's NICs; 0 where they are unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "wire", derive(serde::Serialize, serde::Deserialize))]
 pub struct Rates {
     /// Mbit/s of the interfaces for TCP, all together.
     pub tcp_mbps: u32,
@@ -33,6 +34,7 @@ impl Rates {
 /// The socket and the last-level cache of all cores of a rank; `None` where there are several, or
 /// they are unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "wire", derive(serde::Serialize, serde::Deserialize))]
 pub struct Seat {
     /// The number of the socket.
     pub socket: Option<u16>,

@@ -1,12 +1,11 @@
 //! The information that each rank sends to its peers: its host, its addresses and its settings.
 
-use std::fmt;
 use std::net::SocketAddr;
-use std::str::FromStr;
 
 use ringfold_topology::discover::Cpus;
 use ringfold_topology::prices::{Rates, Seat};
 use ringfold_types::limits::{EVIDENCE_BYTES_MAX, PEER_INFO_BYTES_MAX, PRICES_BYTES_MAX};
+use serde::{Deserialize, Serialize};
 
 use super::discover::LocalEvidence;
 use super::error::UnreadablePeerInfo;
@@ -15,7 +14,7 @@ use super::statement::{self, Statement};
 use crate::digest::digest;
 
 /// The information of one rank. Every rank receives that of every rank.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct PeerInfo {
     /// The id of the host (`Host::id`). Ranks with the same id can share memory.
     pub(crate) host_id: String,
@@ -42,7 +41,7 @@ pub(crate) struct PeerInfo {
 }
 
 /// An address on which a rank listens for TCP.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct TcpAddress {
     pub(crate) at: SocketAddr,
     /// The name of its interface.
@@ -50,7 +49,7 @@ pub(crate) struct TcpAddress {
 }
 
 /// A summary of a rank's evidence of the fabric. Ranks exchange it before the evidence.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct EvidenceSummary {
     /// The digest of the evidence. One rank of a host sends the evidence for all with this digest.
     pub(crate) digest: u64,
@@ -61,7 +60,7 @@ pub(crate) struct EvidenceSummary {
 }
 
 /// The statements of a rank about prices. Rank 0 sends its profile later.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct PriceSummary {
     /// The rates of the rank's NICs.
     pub(crate) rates: Rates,
@@ -70,9 +69,6 @@ pub(crate) struct PriceSummary {
     /// The bytes of its profile, at most `limits::PRICES_BYTES_MAX`; 0 without one.
     pub(crate) profile_bytes: usize,
 }
-
-/// Marks, in the line of RDMA networks, a rank whose data may not go by TCP.
-const WITHOUT_TCP: char = '-';
 
 /// The most bytes of a host's name that ranks exchange.
 const HOST_NAME_BYTES: usize = 64;
@@ -98,39 +94,33 @@ impl PeerInfo {
         &self.host_id[..end]
     }
 
-    /// Encodes the information as lines of text: build, host, its name, shared memory, settings,
-    /// CPUs, cores, RDMA networks, prices, evidence and TCP addresses. The host's name is cut where
-    /// the first address needs its room. Further addresses beyond the limit are left out.
+    /// Encodes a line with the build, and the information. Addresses beyond the limit are left out,
+    /// but for the first. The host's name is cut where that address needs its room.
     pub(crate) fn encode(&self) -> Vec<u8> {
-        let Self { host_id, shm, settings, cpus, cores, rdma, may_use_tcp, .. } = self;
-        let Self { prices, evidence, .. } = self;
-        let summary = |it: &EvidenceSummary| {
-            let mark = if it.is_of_use { "+" } else { "" };
-            format!("{:x}:{}{mark}", it.digest, it.bytes)
-        };
-        let evidence = evidence.as_ref().map_or_else(String::new, summary);
-        let without_tcp = if *may_use_tcp { "" } else { "-" };
-        let cpus = Some(cpus.to_string()).filter(|list| list.len() <= CPUS_BYTES);
-        let (cpus, build) = (cpus.unwrap_or_default(), build());
-        let with_host = |host: &str| {
-            format!(
-                "{build}\n{host_id}\n{host}\n{shm}\n{settings}\n{cpus}\n{cores}\n\
-                 {without_tcp}{rdma}\n{prices}\n{evidence}\n"
-            )
-        };
-        let addresses: Vec<_> = self.tcp.iter().map(|address| format!("{address} ")).collect();
-        let needed = with_host("").len() + addresses.first().map_or(0, String::len);
-        let room = PEER_INFO_BYTES_MAX.saturating_sub(needed).min(HOST_NAME_BYTES);
-        let mut text = with_host(&self.host[..self.host.floor_char_boundary(room)]);
-        for address in addresses {
-            if text.len() + address.len() <= PEER_INFO_BYTES_MAX {
-                text += &address;
+        let cut = |text: &str, bytes| text[..text.floor_char_boundary(bytes)].to_owned();
+        let mut sent = Self { host: cut(&self.host, HOST_NAME_BYTES), ..self.clone() };
+        if sent.cpus.to_string().len() > CPUS_BYTES {
+            sent.cpus = Cpus::default();
+        }
+        let plain = |it: char| if it.is_ascii_graphic() { it } else { '?' };
+        for TcpAddress { interface, .. } in &mut sent.tcp {
+            *interface = interface.chars().map(plain).take(INTERFACE_BYTES).collect();
+        }
+        loop {
+            let line = format!("{}\n", build()).into_bytes();
+            let bytes = postcard::to_extend(&sent, line).unwrap_or_default();
+            let excess = bytes.len().saturating_sub(PEER_INFO_BYTES_MAX);
+            if excess > 0 && sent.tcp.len() > 1 {
+                sent.tcp.pop();
+            } else if excess > 0 && !sent.host.is_empty() {
+                sent.host = cut(&sent.host, sent.host.len().saturating_sub(excess));
+            } else {
+                return bytes;
             }
         }
-        text.into_bytes()
     }
 
-    /// The build of the rank that encoded the information. Its lines are those of that build.
+    /// The build of the rank that encoded the information. Only ranks of that build read the rest.
     pub(super) fn build_of(bytes: &[u8]) -> &str {
         let line = bytes.split(|byte| *byte == b'\n').next().unwrap_or_default();
         let line = std::str::from_utf8(line).ok();
@@ -142,81 +132,29 @@ impl PeerInfo {
     /// # Errors
     /// The bytes are not the information of a rank.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, UnreadablePeerInfo> {
-        let text = std::str::from_utf8(bytes).map_err(|_| UnreadablePeerInfo)?;
-        let mut lines = text.split('\n').skip(1);
-        let mut line = || lines.next().ok_or(UnreadablePeerInfo);
-        let [host_id, host, shm, settings] = [line()?, line()?, line()?, line()?];
-        let [cpus, cores, rdma] = [line()?, line()?, line()?];
-        let [prices, evidence, tcp] = [line()?, line()?, line()?];
-        if lines.next().is_some() {
-            return Err(UnreadablePeerInfo);
+        let body = bytes.iter().position(|byte| *byte == b'\n').map(|end| &bytes[end + 1..]);
+        let body = body.filter(|_| bytes.len() <= PEER_INFO_BYTES_MAX).ok_or(UnreadablePeerInfo)?;
+        match postcard::take_from_bytes::<Self>(body) {
+            Ok((info, [])) if info.is_sound() => Ok(info),
+            _ => Err(UnreadablePeerInfo),
         }
-        let tcp = tcp.split_whitespace().map(str::parse).collect::<Result<_, _>>();
-        Ok(Self {
-            host_id: host_id.to_owned(),
-            host: host.to_owned(),
-            shm: shm.to_owned(),
-            settings: Settings::parse(settings).ok_or(UnreadablePeerInfo)?,
-            cpus: cpus.parse().map_err(|_| UnreadablePeerInfo)?,
-            cores: cores.parse().ok().filter(|it| *it < CORES_END).ok_or(UnreadablePeerInfo)?,
-            rdma: rdma.trim_start_matches(WITHOUT_TCP).to_owned(),
-            may_use_tcp: !rdma.starts_with(WITHOUT_TCP),
-            prices: PriceSummary::parse(prices).ok_or(UnreadablePeerInfo)?,
-            evidence: EvidenceSummary::parse(evidence)?,
-            tcp: tcp.map_err(|_| UnreadablePeerInfo)?,
-        })
     }
-}
 
-/// The text that `parse` reads. A character of the interface that is not printable ASCII is a
-/// question mark.
-impl fmt::Display for TcpAddress {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let plain = |it: char| if it.is_ascii_graphic() { it } else { '?' };
-        let interface: String = self.interface.chars().map(plain).take(INTERFACE_BYTES).collect();
-        write!(f, "{}%{interface}", self.at)
-    }
-}
-
-impl FromStr for TcpAddress {
-    type Err = UnreadablePeerInfo;
-
-    fn from_str(text: &str) -> Result<Self, UnreadablePeerInfo> {
-        let (at, interface) = text.rsplit_once('%').ok_or(UnreadablePeerInfo)?;
-        let is_name = interface.len() <= INTERFACE_BYTES
-            && interface.chars().all(|character| character.is_ascii_graphic());
-        let at = at.parse().ok().filter(|_| is_name).ok_or(UnreadablePeerInfo)?;
-        Ok(Self { at, interface: interface.to_owned() })
-    }
-}
-
-impl PriceSummary {
-    fn parse(text: &str) -> Option<Self> {
-        let [tcp_mbps, rdma_gbps, socket, cache, profile_bytes] =
-            text.split(':').collect::<Vec<_>>()[..]
-        else {
-            return None;
+    /// Whether the numbers are within their limits, and the texts may be printed.
+    fn is_sound(&self) -> bool {
+        let Self { host_id, host, shm, rdma, settings, .. } = self;
+        let mut texts = [host_id, host, shm, rdma].map(String::as_str).into_iter();
+        let is_printable = |text: &str| !text.contains(char::is_control);
+        let is_interface = |it: &TcpAddress| {
+            it.interface.len() <= INTERFACE_BYTES
+                && it.interface.chars().all(|character| character.is_ascii_graphic())
         };
-        let place = |word: &str| match word {
-            "" => Some(None),
-            number => number.parse().ok().map(Some),
-        };
-        Some(Self {
-            rates: Rates { tcp_mbps: tcp_mbps.parse().ok()?, rdma_gbps: rdma_gbps.parse().ok()? },
-            seat: Seat { socket: place(socket)?, cache: place(cache)? },
-            profile_bytes: profile_bytes.parse().ok().filter(|it| *it <= PRICES_BYTES_MAX)?,
-        })
-    }
-}
-
-/// The text that `parse` reads.
-impl fmt::Display for PriceSummary {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { rates: Rates { tcp_mbps, rdma_gbps }, seat, profile_bytes } = self;
-        let place = |number: Option<u16>| number.map_or_else(String::new, |it| it.to_string());
-        let Seat { socket, cache } = *seat;
-        let [socket, cache] = [socket, cache].map(place);
-        write!(f, "{tcp_mbps}:{rdma_gbps}:{socket}:{cache}:{profile_bytes}")
+        texts.all(is_printable)
+            && settings.shown().all(is_printable)
+            && self.cores < CORES_END
+            && self.prices.profile_bytes <= PRICES_BYTES_MAX
+            && self.evidence.iter().all(|it| it.bytes <= EVIDENCE_BYTES_MAX)
+            && self.tcp.iter().all(is_interface)
     }
 }
 
@@ -231,18 +169,6 @@ impl EvidenceSummary {
             bytes: Statement::bytes(addresses) + bytes.len(),
             is_of_use: local.is_of_use,
         })
-    }
-
-    fn parse(text: &str) -> Result<Option<Self>, UnreadablePeerInfo> {
-        if text.is_empty() {
-            return Ok(None);
-        }
-        let (digest, bytes) = text.split_once(':').ok_or(UnreadablePeerInfo)?;
-        let digest = u64::from_str_radix(digest, 16).map_err(|_| UnreadablePeerInfo)?;
-        let is_of_use = bytes.ends_with('+');
-        let bytes = bytes.strip_suffix('+').unwrap_or(bytes).parse().ok();
-        let bytes = bytes.filter(|bytes| *bytes <= EVIDENCE_BYTES_MAX).ok_or(UnreadablePeerInfo)?;
-        Ok(Some(Self { digest, bytes, is_of_use }))
     }
 }
 
@@ -324,23 +250,32 @@ mod tests {
 
     #[test]
     fn nonsense_is_refused() {
-        for bytes in [
-            &b""[..],
-            b"\xff",
-            b"b\na\nb",
-            b"b\na\nh\nb\nc d\n",
-            b"b\na\nh\nb\nc\n",
-            b"b\na\nh\nb\n0: 0: 0:\n\n1\ne\n0:0:::0\n\n1.2.3.4",
-            b"b\na\nh\nb\n0: 0: 0: 0: 0: 0: 0: 0: 0:\n\n1\ne\n0:0:::0\n1\n1.2.3.4:1%e",
-            b"b\na\nh\nb\n0: 0: 0: 0: 0: 0: 0: 0: 0:\n\n1\ne\n0:0:::0\n1:9999\n1.2.3.4:1%e",
-            b"b\na\nh\nb\n0: 0: 0: 0: 0: 0: 0: 0: 0:\n\n1\ne\n\n1:8192\n1.2.3.4:1%e",
-            b"b\na\nh\nb\n0: 0: 0: 0: 0: 0: 0: 0: 0:\n\n1\ne\n0:0:::8193\n1:8192\n1.2.3.4:1%e",
-            b"b\na\nh\nb\n0: 0: 0: 0: 0: 0: 0: 0: 0:\n\n1\ne\n0:0:x::0\n1:8192\n1.2.3.4:1%e",
-            b"b\na\nh\nb\n0: 0: 0: 0: 0: 0: 0: 0: 0:\n\n1\ne\n0:0:::0:0\n1:8192\n1.2.3.4:1%e",
-        ] {
-            assert_eq!(PeerInfo::decode(bytes), Err(UnreadablePeerInfo), "{bytes:?}");
+        let refused = Err(UnreadablePeerInfo);
+        let at = "1.2.3.4:1".parse().unwrap();
+        let tcp = vec![TcpAddress { at, interface: "e".to_owned() }];
+        let good = PeerInfo { tcp, ..PeerInfo::default() };
+        let bytes = good.encode();
+        for end in 0..bytes.len() {
+            assert_eq!(PeerInfo::decode(&bytes[..end]), refused, "{end}");
         }
-        let good = b"b\na\nh\nb\n0: 0: 0: 0: 0: 0: 0: 0: 0:\n\n1\ne\n0:0:::0\n1:8192\n1.2.3.4:1%e";
-        assert!(PeerInfo::decode(good).is_ok(), "the others lack one thing each");
+        assert_eq!(PeerInfo::decode(&[&bytes[..], &[0]].concat()), refused);
+        assert_eq!(PeerInfo::decode(&[0xff; PEER_INFO_BYTES_MAX + 1]), refused);
+        let with = |change: &dyn Fn(&mut PeerInfo)| {
+            let mut info = good.clone();
+            change(&mut info);
+            PeerInfo::decode(&postcard::to_extend(&info, b"b\n".to_vec()).unwrap())
+        };
+        assert_eq!(with(&|_| {}), Ok(good.clone()));
+        let summary = EvidenceSummary { digest: 1, bytes: EVIDENCE_BYTES_MAX + 1, is_of_use: true };
+        let wrong: [&dyn Fn(&mut PeerInfo); 5] = [
+            &|it| it.host = "a\nb".to_owned(),
+            &|it| it.cores = CORES_END,
+            &|it| it.prices.profile_bytes = PRICES_BYTES_MAX + 1,
+            &|it| it.evidence = Some(summary),
+            &|it| it.tcp[0].interface = "e\u{fc}".to_owned(),
+        ];
+        for change in wrong {
+            assert_eq!(with(change), refused);
+        }
     }
 }

@@ -2,9 +2,9 @@
 //! nobody sends, so the ranks compare them while they join.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use ringfold_types::Rank;
+use serde::{Deserialize, Serialize};
 
 use super::error::DifferentSettings;
 use crate::config::{COMMON, Config};
@@ -15,15 +15,15 @@ const COUNT: usize = COMMON.len();
 const SHOWN_BYTES: usize = 22;
 
 /// One rank's settings, in the order of `COMMON`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Settings([Setting; COUNT]);
 
 /// A value, as ranks exchange it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 struct Setting {
     /// The digest of the whole value.
     digest: u64,
-    /// The beginning of the value, without spaces.
+    /// The beginning of the value.
     shown: String,
 }
 
@@ -46,16 +46,9 @@ impl Settings {
         })
     }
 
-    /// Parses the text that `Display` writes.
-    pub(crate) fn parse(text: &str) -> Option<Self> {
-        let mut words = text.split(' ');
-        let mut settings = Self::default();
-        for setting in &mut settings.0 {
-            let (digest, shown) = words.next()?.split_once(':')?;
-            let digest = u64::from_str_radix(digest, 16).ok()?;
-            *setting = Setting { digest, shown: shown.to_owned() };
-        }
-        words.next().is_none().then_some(settings)
+    /// The texts that an error shows.
+    pub(super) fn shown(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(|setting| setting.shown.as_str())
     }
 }
 
@@ -111,17 +104,6 @@ impl Setting {
     }
 }
 
-/// The text that ranks exchange.
-impl fmt::Display for Settings {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, Setting { digest, shown }) in self.0.iter().enumerate() {
-            let space = if index == 0 { "" } else { " " };
-            write!(f, "{space}{digest:x}:{shown}")?;
-        }
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -169,16 +151,5 @@ mod tests {
         let one = with("allreduce: Ring, tree", None);
         let other = with("allreduce:tree,ring;", None);
         assert_eq!(one, other);
-    }
-
-    #[test]
-    fn settings_survive_formatting() {
-        let settings = with("ring", Some(1 << 20));
-        assert_eq!(Settings::parse(&settings.to_string()), Some(settings));
-        assert_eq!(Settings::parse(&Settings::default().to_string()), Some(Settings::default()));
-        let more = "1:a 2:b 3:c 4:d 5:e 6:f 7:g 8:h 9:i a:j";
-        for nonsense in ["", "a", "1:a 2:b", more, "1:a x:b 3:c", "1:a 2 3:c"] {
-            assert_eq!(Settings::parse(nonsense), None, "{nonsense}");
-        }
     }
 }

@@ -1,37 +1,22 @@
-//! Statements: the bytes in which ranks exchange evidence of the fabric. They are little-endian, of
-//! fixed widths and versioned. The decoder checks every count against its limit before it
-//! allocates.
+//! Statements: the bytes in which ranks exchange evidence of the fabric. The first is a version.
+//! The decoder refuses too many bytes before it reads them.
 
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 
-use ringfold_topology::evidence::{Attached, Evidence, HostPath, PortEvidence, Source};
-use ringfold_topology::fabric::Place;
-use ringfold_topology::machine::{Network, PciAddress};
+use ringfold_topology::evidence::{Evidence, HostPath, PortEvidence};
+use ringfold_topology::machine::PciAddress;
 use ringfold_types::limits::{
     EVIDENCE_BYTES_MAX, EVIDENCE_NAME_BYTES_MAX, EVIDENCE_PORTS_MAX, EVIDENCE_SOURCES_MAX,
     FABRIC_LEVELS_MAX,
 };
+use serde::{Deserialize, Serialize};
 
 use super::error::UnreadableEvidence;
 
-const VERSION: u8 = 1;
-
-/// The sources, each at its number in a statement.
-const SOURCES: [Source; 7] = [
-    Source::Nothing,
-    Source::Subnets,
-    Source::Slurm,
-    Source::Lldp,
-    Source::Fabric,
-    Source::Site,
-    Source::Declared,
-];
-
-/// The networks, each at its number in a statement.
-const NETWORKS: [Network; 4] = [Network::InfiniBand, Network::Roce, Network::Iwarp, Network::Tcp];
+const VERSION: u8 = 2;
 
 /// The evidence that one rank sends to the others.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Statement {
     /// The rank's GPU.
     pub(crate) gpu: Option<PciAddress>,
@@ -43,27 +28,13 @@ pub(crate) struct Statement {
 }
 
 impl Statement {
-    /// The bytes of a statement with this number of addresses and without evidence.
+    /// The most bytes of a statement with this number of addresses, without those of its evidence.
     pub(crate) const fn bytes(addresses: usize) -> usize {
-        10 + 19 * addresses
+        12 + 21 * addresses
     }
 
     pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut bytes = vec![VERSION];
-        bytes.push(u8::from(self.gpu.is_some()));
-        let PciAddress { domain, bus, device, function } = self.gpu.unwrap_or_default();
-        bytes.extend(domain.to_le_bytes());
-        bytes.extend([bus, device, function]);
-        bytes.push(count(self.tcp.len()));
-        for (port, address) in &self.tcp {
-            bytes.push(*port);
-            bytes.extend(v6(address.ip()).octets());
-            bytes.extend(address.port().to_le_bytes());
-        }
-        if let Some(evidence) = &self.evidence {
-            bytes.extend(encode(evidence));
-        }
-        bytes
+        postcard::to_extend(self, vec![VERSION]).unwrap_or_default()
     }
 
     /// Decodes a statement. An empty one is that of a rank without evidence.
@@ -71,180 +42,38 @@ impl Statement {
     /// # Errors
     /// The bytes are not a statement of this version.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, UnreadableEvidence> {
-        if bytes.is_empty() {
-            return Ok(Self::default());
+        let body = match bytes {
+            [] => return Ok(Self::default()),
+            [VERSION, body @ ..] if bytes.len() <= EVIDENCE_BYTES_MAX => body,
+            _ => return Err(UnreadableEvidence),
+        };
+        match postcard::take_from_bytes::<Self>(body) {
+            Ok((statement, [])) if statement.is_sound() => Ok(statement),
+            _ => Err(UnreadableEvidence),
         }
-        if bytes.len() > EVIDENCE_BYTES_MAX {
-            return Err(UnreadableEvidence);
-        }
-        let mut input = Input(bytes);
-        if input.byte()? != VERSION {
-            return Err(UnreadableEvidence);
-        }
-        let has_gpu = input.of(&[false, true])?;
-        let (domain, [bus, device, function]) = (input.word()?, input.take()?);
-        let gpu = has_gpu.then_some(PciAddress { domain, bus, device, function });
-        let tcp = input.list(EVIDENCE_PORTS_MAX, |input| {
-            let (port, ip, number) = (input.byte()?, Ipv6Addr::from(input.take()?), input.half()?);
-            Ok((port, SocketAddr::new(IpAddr::V6(ip).to_canonical(), number)))
-        })?;
-        let evidence = if input.0.is_empty() { None } else { Some(input.evidence()?) };
-        if input.0.is_empty() { Ok(Self { gpu, tcp, evidence }) } else { Err(UnreadableEvidence) }
+    }
+
+    /// Whether every list and name is within its limit.
+    fn is_sound(&self) -> bool {
+        let is_name = |name: &String| name.len() <= EVIDENCE_NAME_BYTES_MAX;
+        let is_path = |path: &HostPath| {
+            path.groups.len() <= FABRIC_LEVELS_MAX && path.groups.iter().all(is_name)
+        };
+        let is_port = |port: &PortEvidence| {
+            is_name(&port.name) && port.attached.len() <= EVIDENCE_SOURCES_MAX
+        };
+        let is_evidence = |evidence: &Evidence| {
+            evidence.path.iter().all(is_path)
+                && evidence.ports.len() <= EVIDENCE_PORTS_MAX
+                && evidence.ports.iter().all(is_port)
+        };
+        self.tcp.len() <= EVIDENCE_PORTS_MAX && self.evidence.iter().all(is_evidence)
     }
 }
 
 /// Encodes evidence. Ranks of a host whose evidence has equal bytes send it once.
 pub(crate) fn encode(evidence: &Evidence) -> Vec<u8> {
-    let Evidence { path, crosses, ports } = evidence;
-    let crosses = match crosses {
-        None => 0,
-        Some(false) => 1,
-        Some(true) => 2,
-    };
-    let mut bytes = vec![crosses];
-    match path {
-        None => bytes.push(0),
-        Some(HostPath { groups, order, source }) => {
-            bytes.push(1 + u8::from(order.is_some()));
-            bytes.push(number(&SOURCES, *source));
-            bytes.extend(order.unwrap_or(0).to_le_bytes());
-            bytes.push(count(groups.len()));
-            groups.iter().for_each(|group| name(&mut bytes, group));
-        }
-    }
-    bytes.push(count(ports.len()));
-    for PortEvidence { name: title, network, gbps, attached } in ports {
-        name(&mut bytes, title);
-        bytes.push(number(&NETWORKS, *network));
-        bytes.extend(gbps.to_le_bytes());
-        bytes.push(count(attached.len()));
-        attached.iter().for_each(|attached| encode_attached(&mut bytes, *attached));
-    }
-    bytes
-}
-
-fn encode_attached(bytes: &mut Vec<u8>, attached: Attached) {
-    match attached {
-        Attached::Subnet { network, address } => {
-            bytes.push(0);
-            bytes.extend(network.to_le_bytes());
-            bytes.extend(address.to_le_bytes());
-        }
-        Attached::Switch(switch) => {
-            bytes.push(1);
-            bytes.extend(switch.to_le_bytes());
-        }
-        Attached::Rail(Place { rail, plane }, source) => {
-            bytes.push(2);
-            bytes.extend(rail.to_le_bytes());
-            bytes.push(plane);
-            bytes.push(number(&SOURCES, source));
-        }
-    }
-}
-
-fn name(bytes: &mut Vec<u8>, name: &str) {
-    bytes.push(count(name.len()));
-    bytes.extend(name.as_bytes());
-}
-
-/// Encodes a length. The caller keeps to the limits, which are all below 256.
-fn count(len: usize) -> u8 {
-    u8::try_from(len).unwrap_or(u8::MAX)
-}
-
-fn number<T: PartialEq>(table: &[T], value: T) -> u8 {
-    count(table.iter().position(|it| *it == value).unwrap_or(0))
-}
-
-const fn v6(ip: IpAddr) -> Ipv6Addr {
-    match ip {
-        IpAddr::V4(ip) => ip.to_ipv6_mapped(),
-        IpAddr::V6(ip) => ip,
-    }
-}
-
-/// The bytes that are not decoded yet.
-struct Input<'a>(&'a [u8]);
-
-impl<'a> Input<'a> {
-    fn take<const N: usize>(&mut self) -> Result<[u8; N], UnreadableEvidence> {
-        let (taken, rest) = self.0.split_first_chunk().ok_or(UnreadableEvidence)?;
-        self.0 = rest;
-        Ok(*taken)
-    }
-
-    fn byte(&mut self) -> Result<u8, UnreadableEvidence> {
-        self.take::<1>().map(|[byte]| byte)
-    }
-
-    fn half(&mut self) -> Result<u16, UnreadableEvidence> {
-        self.take().map(u16::from_le_bytes)
-    }
-
-    fn word(&mut self) -> Result<u32, UnreadableEvidence> {
-        self.take().map(u32::from_le_bytes)
-    }
-
-    fn long(&mut self) -> Result<u64, UnreadableEvidence> {
-        self.take().map(u64::from_le_bytes)
-    }
-
-    fn of<T: Copy>(&mut self, table: &[T]) -> Result<T, UnreadableEvidence> {
-        table.get(usize::from(self.byte()?)).copied().ok_or(UnreadableEvidence)
-    }
-
-    fn list<T>(
-        &mut self,
-        max: usize,
-        mut item: impl FnMut(&mut Self) -> Result<T, UnreadableEvidence>,
-    ) -> Result<Vec<T>, UnreadableEvidence> {
-        let count = usize::from(self.byte()?);
-        if count > max {
-            return Err(UnreadableEvidence);
-        }
-        (0..count).map(|_| item(self)).collect()
-    }
-
-    fn name(&mut self) -> Result<String, UnreadableEvidence> {
-        let length = usize::from(self.byte()?);
-        let fits = length <= EVIDENCE_NAME_BYTES_MAX;
-        let (name, rest) =
-            self.0.split_at_checked(length).filter(|_| fits).ok_or(UnreadableEvidence)?;
-        self.0 = rest;
-        str::from_utf8(name).map(str::to_owned).map_err(|_| UnreadableEvidence)
-    }
-
-    fn evidence(&mut self) -> Result<Evidence, UnreadableEvidence> {
-        let crosses = self.of(&[None, Some(false), Some(true)])?;
-        let path = match self.byte()? {
-            0 => None,
-            has_order @ 1..=2 => {
-                let (source, order) = (self.of(&SOURCES)?, self.word()?);
-                let groups = self.list(FABRIC_LEVELS_MAX, Self::name)?;
-                Some(HostPath { groups, order: (has_order == 2).then_some(order), source })
-            }
-            _ => return Err(UnreadableEvidence),
-        };
-        let ports = self.list(EVIDENCE_PORTS_MAX, |input| {
-            let (name, network, gbps) = (input.name()?, input.of(&NETWORKS)?, input.word()?);
-            let attached = input.list(EVIDENCE_SOURCES_MAX, Self::attached)?;
-            Ok(PortEvidence { name, network, gbps, attached })
-        })?;
-        Ok(Evidence { path, crosses, ports })
-    }
-
-    fn attached(&mut self) -> Result<Attached, UnreadableEvidence> {
-        match self.byte()? {
-            0 => Ok(Attached::Subnet { network: self.long()?, address: self.long()? }),
-            1 => Ok(Attached::Switch(self.long()?)),
-            2 => {
-                let place = Place { rail: self.half()?, plane: self.byte()? };
-                Ok(Attached::Rail(place, self.of(&SOURCES)?))
-            }
-            _ => Err(UnreadableEvidence),
-        }
-    }
+    postcard::to_stdvec(evidence).unwrap_or_default()
 }
 
 /// Whether the bytes are a statement of evidence, for fuzzing.
@@ -262,6 +91,10 @@ pub fn is_evidence(bytes: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use ringfold_topology::evidence::{Attached, Source};
+    use ringfold_topology::fabric::Place;
+    use ringfold_topology::machine::Network;
+
     use super::*;
 
     fn statement() -> Statement {
@@ -302,19 +135,22 @@ mod tests {
             assert_eq!(Statement::decode(&statement.encode()), Ok(statement));
         }
         assert_eq!(Statement::decode(&[]), Ok(Statement::default()));
-        let bare = Statement { evidence: None, ..statement() };
-        assert_eq!(bare.encode().len(), Statement::bytes(bare.tcp.len()));
+        let far = SocketAddr::from(([u16::MAX; 8], u16::MAX));
+        let most = PciAddress { domain: u32::MAX, bus: 1, device: 1, function: 1 };
+        for addresses in [0, EVIDENCE_PORTS_MAX] {
+            let (gpu, tcp) = (Some(most), vec![(31, far); addresses]);
+            let longest = Statement { gpu, tcp, evidence: Some(Evidence::default()) };
+            let without = longest.encode().len() - encode(&Evidence::default()).len();
+            assert_eq!(without, Statement::bytes(addresses));
+        }
     }
 
     #[test]
     fn truncated_and_lengthened_statements_are_refused() {
         let bytes = statement().encode();
-        let has_evidence = |end: usize| Statement::decode(&bytes[..end]).map(|it| it.evidence);
         for end in 1..bytes.len() {
-            // A statement ends where its evidence would begin, or with it.
-            assert!(matches!(has_evidence(end), Err(_) | Ok(None)), "{end}");
+            assert_eq!(Statement::decode(&bytes[..end]), Err(UnreadableEvidence), "{end}");
         }
-        assert_eq!((1..bytes.len()).filter(|end| has_evidence(*end).is_ok()).count(), 1);
         let longer = [&bytes[..], &[0]].concat();
         assert_eq!(Statement::decode(&longer), Err(UnreadableEvidence));
         let mut other = bytes;
