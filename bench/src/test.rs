@@ -57,13 +57,16 @@ impl Test {
         format!("{self}-perf").replace('_', "-")
     }
 
-    /// Returns the operation that the program at `path` times.
+    /// Returns the operation that the program at `path` times. The names of nccl-tests' programs,
+    /// as in `all_reduce_perf`, are names too.
     ///
     /// # Errors
     /// No program has this name.
     pub(crate) fn of_program(path: &Path) -> anyhow::Result<Self> {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let test = PROGRAMS.into_iter().find(|test| test.program() == name);
+        let plain = |name: &str| name.replace(['-', '_'], "");
+        let is_named = |test: &Self| plain(&test.program()) == plain(&name);
+        let test = PROGRAMS.into_iter().find(is_named);
         test.with_context(|| {
             let names = PROGRAMS.map(Self::program).join(", ");
             format!("{name}: the name of this program tells the operation; give one of {names}")

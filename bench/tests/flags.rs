@@ -173,6 +173,9 @@ fn the_program_goes_by_its_name() {
     let scan = named("scan-perf", SHORT);
     assert!(scan.status.success(), "{}", text(&scan.stderr));
     assert!(text(&scan.stdout).contains("# Collective test concluded: scan_perf"));
+    let reduce_scatter = named("reduce_scatter_perf", SHORT);
+    let output = text(&reduce_scatter.stdout);
+    assert!(output.contains("# Collective test concluded: reduce_scatter_perf"), "{output}");
     let unknown = named("scna-perf", SHORT);
     let errors = text(&unknown.stderr);
     assert_eq!(unknown.status.code(), Some(2), "{errors}");
