@@ -158,7 +158,7 @@ impl Session {
             for end in 0..self.ends.len() {
                 match self.children[child].state {
                     State::Awaited => {}
-                    // What children say after a failure does not count.
+                    // The words of children after a failure do not count.
                     State::Here(at) if at == end && self.end.is_none() => {}
                     State::Here(_) | State::Left => continue,
                 }

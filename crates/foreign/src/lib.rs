@@ -1,4 +1,5 @@
-//! What the interfaces for C and Python share: memory of another language, and calls on it.
+//! The common ground of the interfaces for C and Python: memory of another language, and calls on
+//! it.
 //!
 //! Each interface converts its arguments to these types, and words their errors for its users.
 //!

@@ -2,11 +2,13 @@
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use ringfold_collectives::Algorithm;
 use ringfold_types::Collective;
+
+use crate::{printed, ringfold};
 
 #[test]
 fn every_algorithm_on_five_ranks_is_as_committed() {
@@ -289,16 +291,4 @@ fn timed(arguments: &[&str]) -> (String, Duration, Duration) {
     out.read_to_string(&mut text).unwrap();
     assert!(child.wait().unwrap().success(), "{arguments:?}: {text}");
     (text, first, begin.elapsed())
-}
-
-fn printed(arguments: &[&str]) -> String {
-    let output = ringfold(arguments);
-    let (text, error) = (output.stdout, String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success() && error.is_empty(), "{arguments:?}: {error}");
-    String::from_utf8_lossy(&text).into_owned()
-}
-
-fn ringfold(arguments: &[&str]) -> Output {
-    let program = env!("CARGO_BIN_EXE_ringfold");
-    Command::new(program).args(arguments).output().unwrap_or_else(|error| panic!("{error}"))
 }

@@ -1,6 +1,6 @@
 //! `ringfold precision` from the command line, and the page with its tables.
 
-use std::process::{Command, Output};
+use crate::{printed, ringfold};
 
 /// Each command of the page is followed by the table that it prints.
 #[test]
@@ -13,7 +13,7 @@ fn the_page_has_the_tables_that_its_commands_print() {
     });
     let mut tables = 0;
     for (at, arguments) in commands {
-        let printed = printed(&arguments.split(' ').collect::<Vec<_>>());
+        let printed = printed(&precision(arguments));
         let is_there =
             blocks.get(at + 1).is_some_and(|table| table[..] == format!("text\n{printed}"));
         assert!(is_there, "put into docs/precision.md, below its command: {arguments}\n{printed}");
@@ -24,7 +24,7 @@ fn the_page_has_the_tables_that_its_commands_print() {
 
 #[test]
 fn a_host_alone_rounds_results_only() {
-    let text = printed(&["allreduce", "-n", "4", "-c", "1M"]);
+    let text = printed(&precision("allreduce -n 4 -c 1M"));
     assert!(text.contains("* staged             left out: within a host"), "{text}");
     let ring = text.lines().find(|line| line.contains(" ring ")).unwrap();
     assert_eq!(ring.split_whitespace().nth(2), Some("1"), "{text}");
@@ -43,7 +43,7 @@ fn invalid_arguments_are_refused_with_the_reason() {
         ("allreduce -n 4 -d bf16,f64", "--data-type f64: give f16, bf16, "),
         ("allreduce -n 4 --wire f32", "unknown form of partial results"),
     ] {
-        let output = ringfold(&arguments.split(' ').collect::<Vec<_>>());
+        let output = ringfold(&precision(arguments));
         let error = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{arguments}: {error}");
         assert!(error.contains(reason), "{arguments}: {error}");
@@ -51,14 +51,6 @@ fn invalid_arguments_are_refused_with_the_reason() {
     }
 }
 
-fn printed(arguments: &[&str]) -> String {
-    let output = ringfold(arguments);
-    let (text, error) = (output.stdout, String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success() && error.is_empty(), "{arguments:?}: {error}");
-    String::from_utf8_lossy(&text).into_owned()
-}
-
-fn ringfold(arguments: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ringfold"));
-    command.arg("precision").args(arguments).output().unwrap_or_else(|error| panic!("{error}"))
+fn precision(arguments: &str) -> Vec<&str> {
+    ["precision"].into_iter().chain(arguments.split(' ')).collect()
 }

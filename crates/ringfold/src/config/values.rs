@@ -33,7 +33,7 @@ impl Default for Transports {
     }
 }
 
-/// What the parser of a variable returns.
+/// The result of the parser of a variable.
 type Parsed<T> = Result<T, ConfigError>;
 
 /// Returns the parsed value, or an error that says which values the variable takes.
