@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![expect(clippy::print_stdout, reason = "times, for people")]
 
+mod aggregator;
 mod members;
 mod trees;
 

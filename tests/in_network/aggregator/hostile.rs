@@ -12,9 +12,9 @@ use ringfold_bootstrap::Secret;
 use ringfold_bootstrap::aggregators::{self, AskError};
 use ringfold_transport::offload::header::{Header, Kind};
 
-use crate::DEADLINE;
-use crate::member::{Endpoint, Member, run};
-use crate::server::{Server, ask};
+use super::DEADLINE;
+use super::member::{Endpoint, Member, run};
+use super::server::{Server, ask};
 
 const CHUNK: usize = 4096;
 

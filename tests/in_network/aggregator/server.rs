@@ -9,8 +9,8 @@ use ringfold_bootstrap::aggregators::{self, Ask, AskError, Stats, Terms};
 use ringfold_tests::{Aggregator, Home};
 use ringfold_transport::offload::links::Endpoints;
 
-use crate::DEADLINE;
-use crate::member::{Endpoint, KEY};
+use super::DEADLINE;
+use super::member::{Endpoint, KEY};
 
 /// A running server with a home of its own. Both end with the test.
 pub(crate) struct Server {

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::member::{Endpoint, Member, run};
-use crate::server::Server;
+use super::member::{Endpoint, Member, run};
+use super::server::Server;
 
 /// Seconds of the soak, unless `RINGFOLD_TEST_SECONDS` at compile time says otherwise.
 const SECONDS: u64 = 300;
@@ -91,7 +91,7 @@ fn soak() {
     server.wait_until_free();
     let start = Instant::now();
     while server.descriptors() > at_rest {
-        assert!(start.elapsed() < crate::DEADLINE, "{} descriptors", server.descriptors());
+        assert!(start.elapsed() < super::DEADLINE, "{} descriptors", server.descriptors());
         thread::sleep(Duration::from_millis(100));
     }
     let (jobs, refused) = (next.into_inner(), refused.into_inner());

@@ -5,10 +5,9 @@
 //! hostile clients. The second takes five minutes, or `RINGFOLD_TEST_SECONDS` at compile time:
 //!
 //! ```text
-//! cargo test --release -p ringfold-tests --test aggregator slow_down -- --ignored --nocapture
-//! cargo test --release -p ringfold-tests --test aggregator soak -- --ignored --nocapture
+//! cargo test --release -p ringfold-tests --test in_network slow_down -- --ignored --nocapture
+//! cargo test --release -p ringfold-tests --test in_network soak -- --ignored --nocapture
 //! ```
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod hostile;
 mod member;

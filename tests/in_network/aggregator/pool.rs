@@ -5,9 +5,9 @@ use std::thread;
 use ringfold_bootstrap::aggregators::AskError;
 use ringfold_tests::Job;
 
-use crate::DEADLINE;
-use crate::member::{Member, run};
-use crate::server::Server;
+use super::DEADLINE;
+use super::member::{Member, run};
+use super::server::Server;
 
 const JOBS: usize = 16;
 const BYTES: usize = 64 << 20;

@@ -4,10 +4,10 @@ use std::process::Command;
 
 use ringfold_tests::{Home, Job, needed, program};
 
-use crate::DEADLINE;
+use super::DEADLINE;
 
 /// The page.
-const PAGE: &str = include_str!("../../docs/in-network.md");
+const PAGE: &str = include_str!("../../../docs/in-network.md");
 
 /// The lines of shell of the quick start.
 fn script() -> String {
