@@ -108,11 +108,14 @@ impl Server {
         let Self { control, site, shared } = self;
         aggregators::serve(control, site, |request, at| {
             let shared = Arc::clone(&shared);
-            // To open devices takes some tenths of a second.
-            let answering = spawn_blocking(move || Shared::answer(&shared, request, at));
-            async {
-                let ended = |_| FromAggregator::Refused("the server is about to end".into());
-                answering.await.unwrap_or_else(ended)
+            async move {
+                if !matches!(request, ToAggregator::Ask(_)) {
+                    return Shared::answer(&shared, request, at);
+                }
+                // To open devices takes some tenths of a second.
+                let answering = spawn_blocking(move || Shared::answer(&shared, request, at));
+                let failed = |error| FromAggregator::Refused(format!("the server fails: {error}"));
+                answering.await.unwrap_or_else(failed)
             }
         })
         .await;

@@ -158,12 +158,13 @@ impl Session {
             for end in 0..self.ends.len() {
                 match self.children[child].state {
                     State::Awaited => {}
-                    // The words of children after a failure do not count.
+                    // After a failure only those who come are heard.
                     State::Here(at) if at == end && self.end.is_none() => {}
                     State::Here(_) | State::Left => continue,
                 }
                 match self.receive_from(child, end) {
                     Ok(some) => moved |= some,
+                    Err(_) if self.end.is_some() => self.children[child].state = State::Left,
                     Err(reason) => return self.fail(&format!("child {child}: {reason}")),
                 }
             }
@@ -300,8 +301,8 @@ impl Session {
         true
     }
 
-    /// Tells all children and the group above why this group ends. They have a moment to read it,
-    /// and children who are still to come have it to come.
+    /// Tells all children and the group above why this group ends. They have a moment to read it.
+    /// Children who come within that moment are told too.
     fn fail(&mut self, reason: &str) -> bool {
         if self.end.is_some() {
             return false;

@@ -400,7 +400,8 @@ pub const AGGREGATOR_GROUPS_MAX: usize = 4_096;
 /// in that time.
 pub const AGGREGATOR_ATTACH_MS: u64 = 10_000;
 
-/// Time in milliseconds in which a group that ends sends its children the reason.
+/// Time in milliseconds in which a group that ends sends its children the reason, and in which late
+/// children may come. The group keeps its memory until then.
 pub const AGGREGATOR_FAREWELL_MS: u64 = 500;
 
 /// Bytes of the text by which an aggregator refuses or ends a group; longer texts are cut.
@@ -444,7 +445,7 @@ const _: () = assert!(FRAME_BYTES.is_multiple_of(FRAGMENT_ALIGN));
 const _: () = assert!(FRAME_BYTES_MAX >= LINK_BYTES_MIN);
 const _: () = assert!(RANKS_MAX * PEER_INFO_BYTES_MAX <= CONTROL_BYTES_MAX);
 const _: () = assert!(EVIDENCE_PORTS_MAX <= u32::BITS as usize, "a mask of preferred ports");
-const _: () = assert!(EVIDENCE_NAME_BYTES_MAX <= u8::MAX as usize, "lengths of a byte");
+const _: () = assert!(EVIDENCE_NAME_BYTES_MAX < 128, "lengths of a byte, as varints");
 const _: () = assert!(
     EVIDENCE_PORTS_MAX * (EVIDENCE_SOURCES_MAX * 21 + EVIDENCE_NAME_BYTES_MAX + 8)
         + FABRIC_LEVELS_MAX * (EVIDENCE_NAME_BYTES_MAX + 1)

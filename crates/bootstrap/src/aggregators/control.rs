@@ -15,6 +15,7 @@ use ringfold_types::limits;
 use serde::{Deserialize, Serialize};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 
 use crate::acceptor::{Authenticated, accept};
 use crate::address;
@@ -24,6 +25,9 @@ use crate::dial::attempt;
 use crate::message::{decode, encode};
 use crate::secret::Secret;
 use crate::turned_away::TurnedAway;
+
+/// Requests that are answered at once. Further ones wait.
+const ANSWERS_MAX: usize = 64;
 
 /// The terms of a group, which are the same at all aggregators of its tree.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -299,8 +303,8 @@ pub fn listen(at: SocketAddr) -> io::Result<TcpListener> {
     address::listen(&[at.ip()], &[at.port()])
 }
 
-/// Answers requests until the task is dropped, each in a task of its own. `answer` gets a request
-/// and the address of this host at which it came.
+/// Answers requests until the task is dropped, each in a task of its own, and at most `ANSWERS_MAX`
+/// at once. `answer` gets a request and the address of this host at which it came.
 pub async fn serve<F: Future<Output = FromAggregator> + Send + 'static>(
     listener: TcpListener,
     site: Secret,
@@ -310,11 +314,16 @@ pub async fn serve<F: Future<Output = FromAggregator> + Send + 'static>(
     let turned_away = Arc::new(TurnedAway::default());
     let accepting = accept(listener, greeting(), site, turned_away, admitted);
     let answering = async {
+        let mut answers = JoinSet::new();
         while let Some(peer) = peers.recv().await {
+            while answers.try_join_next().is_some() {}
+            if answers.len() >= ANSWERS_MAX {
+                answers.join_next().await;
+            }
             let Authenticated { mut writer, first, at, .. } = peer;
             let answer = decode(&first).map(|request| answer(request, at));
             let limit = Duration::from_millis(limits::HANDSHAKE_MS);
-            tokio::spawn(async move {
+            answers.spawn(async move {
                 let answer = match answer {
                     Some(answer) => answer.await,
                     None => FromAggregator::Refused("an unknown request".into()),
