@@ -239,4 +239,12 @@ mod tests {
             assert_eq!(bound, SocketAddr::new(from, 0));
         }
     }
+
+    #[test]
+    fn a_socket_of_an_interface_names_it() {
+        let at = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+        let (listening, _) = listener(at, Some("lo")).unwrap();
+        assert_eq!(SockRef::from(&listening).device().unwrap().unwrap(), b"lo");
+        assert_eq!(listener(at, Some("no such")).unwrap_err(), Errno::NODEV);
+    }
 }

@@ -133,7 +133,7 @@ impl<'a> Prober<'a> {
         Ok(thread::scope(|scope| {
             let threads: Vec<_> =
                 begun.into_iter().zip(theirs).map(|it| scope.spawn(move || run(it))).collect();
-            let panicked = |_| Err(ProbeError::secondary("the thread of the probe panicked"));
+            let panicked = |_| Err(anyhow::anyhow!("the thread of the probe panicked").into());
             threads.into_iter().map(|it| it.join().unwrap_or_else(panicked)).collect()
         }))
     }

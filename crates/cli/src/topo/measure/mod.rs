@@ -1,8 +1,8 @@
 //! `ringfold topo --measure`: a job that probes every pair of NICs.
 //!
 //! One rank of each host takes part. A round pairs each host with one other. In each step of a
-//! round a NIC is in one probe. Probes show which NICs reach each other, and the latency. Flows
-//! then show the bandwidth of each rail, and whether two rails at once carry less than both alone.
+//! round a NIC is in one probe. Probes show which NICs reach each other. Flows then
+//! show the bandwidth of each rail, and whether two rails at once carry less than both alone.
 //!
 //! * `nic`: the NICs of a host; `matrix`: the probe matrix with its rounds and steps;
 //! * `flows`: the flows of a pairing, and their rates;
