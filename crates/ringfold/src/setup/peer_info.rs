@@ -97,7 +97,9 @@ impl PeerInfo {
     /// Encodes a line with the build, and the information. Addresses beyond the limit are left out,
     /// but for the first. The host's name is cut where that address needs its room.
     pub(crate) fn encode(&self) -> Vec<u8> {
-        let cut = |text: &str, bytes| text[..text.floor_char_boundary(bytes)].to_owned();
+        let cut = |text: &str, bytes| {
+            text[..text.floor_char_boundary(bytes)].replace(char::is_control, "?")
+        };
         let mut sent = Self { host: cut(&self.host, HOST_NAME_BYTES), ..self.clone() };
         if sent.cpus.to_string().len() > CPUS_BYTES {
             sent.cpus = Cpus::default();
@@ -277,5 +279,15 @@ mod tests {
         for change in wrong {
             assert_eq!(with(change), refused);
         }
+    }
+
+    #[test]
+    fn values_with_control_characters_are_sent() {
+        let aggregators = ("RINGFOLD_AGGREGATORS".to_owned(), "a:1,\tb:1".to_owned());
+        let config = Config::from_map([aggregators].into()).unwrap();
+        let settings = Settings::of(&config, None);
+        let info = PeerInfo { settings, host: "a\tb".to_owned(), ..PeerInfo::default() };
+        let read = PeerInfo::decode(&info.encode()).unwrap();
+        assert_eq!((read.settings, &*read.host), (info.settings, "a?b"));
     }
 }

@@ -100,7 +100,7 @@ impl Setting {
         let digest = digest(value);
         let end = value.floor_char_boundary(SHOWN_BYTES);
         let rest = if end < value.len() { ".." } else { "" };
-        Self { digest, shown: format!("{}{rest}", &value[..end]) }
+        Self { digest, shown: format!("{}{rest}", &value[..end]).replace(char::is_control, " ") }
     }
 }
 

@@ -94,6 +94,7 @@ mod tests {
     use ringfold_topology::evidence::{Attached, Source};
     use ringfold_topology::fabric::Place;
     use ringfold_topology::machine::Network;
+    use ringfold_types::limits::LANES_MAX;
 
     use super::*;
 
@@ -143,6 +144,21 @@ mod tests {
             let without = longest.encode().len() - encode(&Evidence::default()).len();
             assert_eq!(without, Statement::bytes(addresses));
         }
+        let name = "n".repeat(EVIDENCE_NAME_BYTES_MAX);
+        let attached =
+            vec![Attached::Subnet { network: u64::MAX, address: u64::MAX }; EVIDENCE_SOURCES_MAX];
+        let (network, gbps) = (Network::Roce, u32::MAX);
+        let port = PortEvidence { name: name.clone(), network, gbps, attached };
+        let groups = vec![name; FABRIC_LEVELS_MAX];
+        let evidence = Evidence {
+            path: Some(HostPath { groups, order: Some(u32::MAX), source: Source::Site }),
+            crosses: Some(true),
+            ports: vec![port; EVIDENCE_PORTS_MAX],
+        };
+        let tcp = vec![(31, far); LANES_MAX];
+        let longest = Statement { gpu: Some(most), tcp, evidence: Some(evidence) };
+        assert!(longest.encode().len() <= EVIDENCE_BYTES_MAX);
+        assert_eq!(Statement::decode(&longest.encode()), Ok(longest));
     }
 
     #[test]
