@@ -1,15 +1,19 @@
 //! Starts this program once per rank on this machine, as `ringrun` does.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 
+use anyhow::Context;
 use ringfold_launcher::{Job, Outcome, run};
 
 /// Runs `ranks` ranks with this process's arguments, except `--ranks`. Blocks until all have ended.
 /// The lines about the job on standard error begin with `name`.
 pub(crate) fn start(ranks: usize, name: String) -> anyhow::Result<Outcome> {
     let mut words = std::env::args_os();
-    // The program goes by the name of this one.
-    let mut job = Job::new(words.next().unwrap_or_default());
+    let called = PathBuf::from(words.next().unwrap_or_default());
+    // A program beside this one has the name of the operation, unless a link elsewhere has it.
+    let own = std::env::current_exe().context("cannot find this program")?.with_file_name(&name);
+    let mut job = Job::new(if own.exists() { own } else { called });
     job.name = name;
     job.args = without_ranks(words);
     job.ranks = Some(ranks);

@@ -69,7 +69,9 @@ impl Test {
         let test = PROGRAMS.into_iter().find(is_named);
         test.with_context(|| {
             let names = PROGRAMS.map(Self::program).join(", ");
-            format!("{name}: the name of this program tells the operation; give one of {names}")
+            format!(
+                "{name}: the name of this program tells the operation; link it as one of {names}"
+            )
         })
     }
 

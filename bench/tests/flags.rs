@@ -2,6 +2,7 @@
 //! before any rank starts.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -173,6 +174,10 @@ fn the_program_goes_by_its_name() {
     let scan = named("scan-perf", SHORT);
     assert!(scan.status.success(), "{}", text(&scan.stderr));
     assert!(text(&scan.stdout).contains("# Collective test concluded: scan_perf"));
+    // A shell has found the program on the PATH; its ranks are that program too.
+    let mut found = Command::new(env!("CARGO_BIN_EXE_allreduce-perf"));
+    let found = found.arg0("scan-perf").args(SHORT.split(' ')).output().unwrap();
+    assert!(text(&found.stdout).contains("# Collective test concluded: scan_perf"), "{found:?}");
     let reduce_scatter = named("reduce_scatter_perf", SHORT);
     let output = text(&reduce_scatter.stdout);
     assert!(output.contains("# Collective test concluded: reduce_scatter_perf"), "{output}");
