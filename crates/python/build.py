@@ -28,14 +28,16 @@ class Programs(BuildHookInterface):
         machine = platform.machine()
         target = f"{machine}-unknown-linux-gnu"
         packages = ["ringfold-python", "ringfold-launcher", "ringfold-cli", "ringfold-bench"]
-        names = ["ringrun", "ringfold", "*-perf"]
+        perf = sorted(it.stem for it in (ROOT / "bench/src/bin").glob("*-perf.rs"))
+        names = ["ringrun", "ringfold", *perf]
+        folder = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).absolute()
         command = ["cargo", "zigbuild", "--release", "--target", f"{target}.{GLIBC}", "--lib"]
+        command += ["--target-dir", str(folder)]
         command += [word for package in packages for word in ("--package", package)]
         command += [word for name in names for word in ("--bin", name)]
         subprocess.run(command, cwd=ROOT, check=True)
-        built = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / target / "release"
-        programs = [it for name in names for it in built.glob(name)]
-        build_data["shared_scripts"] = {str(it): it.name for it in programs}
+        built = folder / target / "release"
+        build_data["shared_scripts"] = {str(built / name): name for name in names}
         module = "ringfold/_ringfold.abi3.so"
         build_data["force_include"] = {str(built / "lib_ringfold.so"): module}
         build_data["pure_python"] = False
