@@ -24,7 +24,7 @@ use crate::sys::{NamedWaker, WakerAddress};
 /// Pause before a retry if the lowest rank's queue is full, or the system has no room for
 /// descriptors.
 const RETRY: Duration = Duration::from_millis(2);
-/// Longest pause before a retry after the lowest rank has closed the connection repeatedly.
+/// Longest pause before a retry after the lowest rank has closed or refused connections repeatedly.
 const RETRY_MAX: Duration = Duration::from_millis(500);
 
 /// The configuration of a rank's shared memory.
@@ -166,7 +166,8 @@ impl Until {
 }
 
 /// Gets the memory from the lowest rank. Retries: the lowest rank may lack a descriptor for the
-/// connection, or it has failed, and the reason for that ends the wait.
+/// connection. If it has ended, the wait goes on until the deadline, or until the job tells the
+/// reason by `stop`.
 fn fetch(
     host: &Host,
     lowest: Rank,

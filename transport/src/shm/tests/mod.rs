@@ -148,6 +148,18 @@ fn a_missing_peer_is_named() {
     let late = Instant::now() + Duration::from_millis(50);
     let error = listen(1, KEY, 1).connect(&peers, late).unwrap_err();
     assert!(matches!(&error, ConnectError::Deadline { missing } if *missing == [Rank(0)]));
+    // The reason comes while the rank waits.
+    let waker = crate::sys::Waker::new().unwrap();
+    let end = listen(1, KEY, 1).until_readable(waker.as_fd().try_clone_to_owned().unwrap());
+    let stopped = std::thread::scope(|scope| {
+        let waits = scope.spawn(|| (end.connect(&peers, soon()).is_err(), Instant::now()));
+        std::thread::sleep(Duration::from_millis(50));
+        waker.wake();
+        let woken = Instant::now();
+        let (failed, at) = waits.join().unwrap();
+        failed && at.saturating_duration_since(woken) < Duration::from_secs(10)
+    });
+    assert!(stopped);
     let error = listen(1, KEY, 1).connect(&[(Rank(0), "x".into())], soon()).unwrap_err();
     assert!(matches!(error, ConnectError::Address { peer: Rank(0), .. }), "{error}");
 }
