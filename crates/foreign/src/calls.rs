@@ -36,7 +36,7 @@ pub enum Entry {
     },
 }
 
-/// Whether no call writes what another one uses.
+/// Whether no call writes memory that another one uses.
 pub fn are_apart(entries: &[Entry]) -> bool {
     let mut used = Vec::new();
     let mut add = |region: Region, is_written: bool| {

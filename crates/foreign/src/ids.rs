@@ -9,7 +9,7 @@ use crate::lock;
 
 static IDS: Mutex<Vec<UniqueId>> = Mutex::new(Vec::new());
 
-/// The ids, to add one. A holder of the guard keeps other threads from them.
+/// The ids, to add one, or to hold while the process forks.
 pub fn made_ids() -> MutexGuard<'static, Vec<UniqueId>> {
     lock(&IDS)
 }
@@ -19,9 +19,8 @@ pub fn made_ids() -> MutexGuard<'static, Vec<UniqueId>> {
 /// # Errors
 /// The text is no id.
 pub fn find_id(text: &str) -> Result<UniqueId, <UniqueId as FromStr>::Err> {
-    let mut ids = made_ids();
-    match ids.iter().position(|made| made.to_string() == text) {
-        Some(at) => Ok(ids.swap_remove(at)),
-        None => text.parse(),
-    }
+    let id: UniqueId = text.parse()?;
+    let text = id.to_string();
+    made_ids().retain(|made| made.to_string() != text);
+    Ok(id)
 }

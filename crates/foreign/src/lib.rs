@@ -22,7 +22,7 @@ pub use places::Places;
 pub use region::{Region, Unfit};
 pub use windows::{WindowError, all_reduce_windows};
 
-/// Locks a mutex, also after a panic of its holder: its values are whole at any time.
+/// Locks a mutex, also after a panic of its holder. The caller copes with the values of that time.
 #[inline]
 pub fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)

@@ -21,7 +21,8 @@ pub enum Places {
 
 impl Places {
     /// The places of a call from its input and its output, which `both` places if there are both.
-    /// Otherwise the call is in place, unless this rank has no output. `None` if both overlap.
+    /// One alone is in place, unless it is the input of a rank without an output. `None` if both
+    /// overlap.
     #[inline]
     pub fn new(
         regions: [Option<Region>; 2],
@@ -67,7 +68,8 @@ impl Places {
     /// The buffers of the call.
     ///
     /// # Safety
-    /// The memory belongs to the caller. Nobody else accesses it during `'a`.
+    /// The memory belongs to the caller. Nobody else accesses it during `'a`. The regions of a call
+    /// out of place do not overlap.
     #[inline]
     pub const unsafe fn buffers<'a>(self) -> Buffers<'a> {
         // SAFETY: the contract; the memory of a call out of place lies apart.
@@ -119,6 +121,9 @@ mod tests {
             (ReduceScatter, Some((64, 24)), Some((80, 8)), "overlap"),
             (Reduce, Some((64, 8)), None, "64+8 0+0"),
             (AllReduce, None, None, "0+0 0+0"),
+            (AllReduce, Some((64, 16)), Some((64, 8)), "overlap"),
+            (AllReduce, Some((64, 8)), Some((64, 16)), "overlap"),
+            (AllReduce, Some((64, 0)), Some((64, 0)), "64+0 64+0"),
         ] {
             assert_eq!(shown(collective, [input, output]), expected, "{collective}");
         }

@@ -66,9 +66,13 @@ impl Region {
         self.start.addr()..self.start.addr() + self.bytes
     }
 
-    /// The `bytes` bytes behind the first `begin` bytes, which are inside.
+    /// The `bytes` bytes behind the first `begin` bytes.
+    ///
+    /// # Panics
+    /// If they are not inside.
     #[must_use]
     pub const fn part(self, begin: usize, bytes: usize) -> Self {
+        assert!(begin <= self.bytes && bytes <= self.bytes - begin, "a part is inside");
         Self { start: self.start.wrapping_byte_add(begin), bytes }
     }
 
@@ -122,6 +126,8 @@ mod tests {
         }
         assert_eq!(Region::new(at(usize::MAX), 1).err(), Some(Unfit::TooLong));
         assert_eq!(Region::new(null_mut(), 1).err(), Some(Unfit::Null));
+        assert!(Region::new(at(8), isize::MAX as usize).is_ok());
+        assert!(Region::new(at(usize::MAX - 1), 1).is_ok());
         assert!(Region::new(null_mut(), 0).is_ok() && Region::new(at(usize::MAX), 0).is_ok());
     }
 

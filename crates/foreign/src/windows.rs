@@ -13,7 +13,8 @@ pub enum WindowError {
     Call(Error),
 }
 
-/// Locks a window. Only calls of its communicator use it, and they follow one another.
+/// Locks a window. The calls of its communicator follow one another, so only a call of another
+/// communicator can use it.
 fn unused(window: &Mutex<Window<u8>>) -> Result<MutexGuard<'_, Window<u8>>, WindowError> {
     match window.try_lock() {
         Ok(window) => Ok(window),

@@ -30,12 +30,13 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Starts a display, which is visible on the first rank only.
+    /// Starts a display if it `is_shown`, as on the first rank only. Lines of a log begin with
+    /// `ringfold: `.
     #[must_use]
-    pub fn new(is_first: bool) -> Self {
+    pub fn new(is_shown: bool) -> Self {
         let is_terminal = io::stderr().is_terminal();
         let place = if is_terminal { Place::Terminal } else { Place::Log };
-        Self { place: is_first.then_some(place), last: None }
+        Self { place: is_shown.then_some(place), last: None }
     }
 
     /// Starts a display, which is visible on a terminal only.

@@ -1,4 +1,4 @@
-//! The collectives: methods of communicators and of groups of calls, written from one table.
+//! The collectives: methods of communicators and of groups of calls, written from tables.
 #![expect(clippy::too_many_arguments, reason = "these are keywords in Python")]
 
 use pyo3::prelude::*;
@@ -9,7 +9,7 @@ use crate::call_group::CallGroup;
 use crate::communicator::Communicator;
 use crate::uneven::perform_uneven;
 
-/// Writes the methods of a class, of a row for each. A row has the comment, the name, the
+/// Writes the methods of a class, one for each row. A row has the comment, the name, the
 /// collective, and then three lists of arguments beside the input and the output: those by
 /// position, the root, and those by keyword.
 macro_rules! methods {

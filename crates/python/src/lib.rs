@@ -4,12 +4,12 @@
 //! files in `python/ringfold` make a package of the module.
 //!
 //! * `init`: the ways to make a communicator; `store` wraps the caller's key-value store;
-//! * `communicator`: the membership; `call_group`: calls that are performed together;
-//! * `collectives`: their methods, from one table; `messages`: the methods of messages;
+//! * `communicator`: the class of communicators; `call_group`: calls that are performed together;
+//! * `collectives`: their methods, from tables; `messages`: the methods of messages;
 //! * `call`: from the arguments of a method to a call; `uneven`: the same for parts of any lengths;
 //!   `element`: types and operations by name;
 //! * `memory`: buffers and addresses of the caller; `dlpack`: tensors; `format`: the types of their
-//!   elements; `region`: the faults of their bytes;
+//!   elements; `region`: the errors of invalid memory;
 //! * `window`: windows; `user_op`: operations of the user;
 //! * `queue`: the order of a communicator's calls, and the thread of those in the background;
 //!   `release`: the end of their memory;

@@ -74,7 +74,8 @@ impl OwnedUneven {
             Collective::Scatter => Uneven::Scatter { root, parts },
             Collective::AllGather => Uneven::AllGather { parts },
             Collective::ReduceScatter => Uneven::ReduceScatter { parts, op },
-            _ => Uneven::AllToAll { send: self.send.borrow(), recv: parts },
+            Collective::AllToAll => Uneven::AllToAll { send: self.send.borrow(), recv: parts },
+            other => unreachable!("{other} has no parts of any lengths"),
         }
     }
 }
