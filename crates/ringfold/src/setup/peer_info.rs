@@ -283,8 +283,8 @@ mod tests {
 
     #[test]
     fn values_with_control_characters_are_sent() {
-        let aggregators = ("RINGFOLD_AGGREGATORS".to_owned(), "a:1,\tb:1".to_owned());
-        let config = Config::from_map([aggregators].into()).unwrap();
+        let aggregators = Some("a:1,\tb:1".to_owned());
+        let config = Config { aggregators, ..Config::default() };
         let settings = Settings::of(&config, None);
         let info = PeerInfo { settings, host: "a\tb".to_owned(), ..PeerInfo::default() };
         let read = PeerInfo::decode(&info.encode()).unwrap();
