@@ -46,15 +46,15 @@ pub fn message(mut bytes: [u8; MESSAGE_BYTES]) -> io::Result<bool> {
     Ok(true)
 }
 
-/// Reads a ready-to-receive message and writes it again. Returns the distance of byte `at` of a
-/// stream from its first byte, if the message covers it.
+/// Reads a ready-to-receive message, and again what it writes. Returns the distance of byte `at` of
+/// a stream from its first byte, if the message covers it.
 ///
 /// # Panics
-/// The message changed when it was written again.
+/// The message changed when it was written and read again.
 #[must_use]
 pub fn invitation(bytes: &[u8; INVITATION_BYTES], at: u64) -> Option<u64> {
     let rtr = Rtr::decode(bytes);
-    assert_eq!(&rtr.encode(), bytes);
+    assert_eq!(Rtr::decode(&rtr.encode()), rtr);
     rtr.reaches(at)
 }
 
