@@ -1,15 +1,18 @@
 //! The decoders of all bytes from unauthenticated or authenticated peers, without the sockets, for
 //! fuzzing. None may panic, or allocate much more than its input's size.
 
-use crate::aggregators::{FromAggregator, ToAggregator};
-use crate::message::{FromCoordinator, ToCoordinator, decode};
-use crate::relay::Fetch;
+use crate::aggregators::control::{FromAggregator, ToAggregator};
+use crate::channel::frames::decode;
+use crate::control::message::{FromCoordinator, ToCoordinator};
+use crate::coordinator::relay::Fetch;
 use crate::rendezvous::{FromLauncher, ToLauncher};
 use crate::{Arbiter, FailureCause, History};
 
-pub use crate::channel::{Assembler, BadFrame, Greeting};
-pub use crate::discover::{addresses, expand_hosts};
-pub use crate::pmi::{field, is_one_host, next_line};
+pub use crate::channel::frames::{Assembler, BadFrame};
+pub use crate::channel::greeting::Greeting;
+pub use crate::discover::hostlist::expand as expand_hosts;
+pub use crate::discover::launchers::addresses;
+pub use crate::discover::pmi::{field, is_one_host, next_line};
 
 /// Whether the bytes are a message from a rank to the coordinator.
 #[must_use]

@@ -5,6 +5,17 @@
 //! `Control` then runs beside the data path until there is a `FailureCause`, which is the same for
 //! every survivor.
 //!
+//! # Rooms
+//! Each room uses only those before it in this order:
+//! 1. `discover`: what a process knows alone: its rank, the job's secret, the host's addresses;
+//! 2. `channel`: an authenticated connection between two processes;
+//! 3. `aggregators`: the trees of aggregators, and their control port;
+//! 4. `arbiter`: the failure cause, found from reports and call logs without I/O;
+//! 5. `control`: a rank's end of the control plane;
+//! 6. `rendezvous`: the launcher, where ranks learn of the coordinator;
+//! 7. `coordinator`: the centre, in the process of rank 0;
+//! 8. `join`: the way of a rank from its identity to a `Control`.
+//!
 //! # Shape
 //! The control plane is a star: rank 0's process runs the coordinator, and every rank keeps one
 //! encrypted TCP connection to it (Noise NNpsk0 with the job secret). One control thread per
@@ -28,59 +39,35 @@
 //! - A stopped process and a disconnected one look the same: both are `Silent`.
 #![forbid(unsafe_code)]
 
-mod aborter;
-mod acceptor;
-mod address;
 pub mod aggregators;
 mod arbiter;
-mod blocking;
-mod call_log;
 mod channel;
 mod control;
 mod coordinator;
 #[doc(hidden)]
 pub mod decode;
-mod descriptors;
-mod dial;
 mod discover;
-mod exchange;
-mod failure_cause;
-mod identity;
-mod inbound;
-mod inherited;
-mod inquiry;
-pub mod interface;
 mod join;
-pub mod local;
-mod local_coordinator;
-mod local_process;
-mod member;
-mod message;
-pub mod pmi;
-mod rank_state;
-mod reconnect;
-mod relay;
 pub mod rendezvous;
-mod respondent;
-mod runtime;
-mod secret;
-mod torch_store;
-mod turned_away;
 
-pub use aborter::Aborter;
-pub use address::{default_source, listen_at, loopback, show_connections, source_toward};
+pub use arbiter::call_log::{CallLog, CallName, History, Logged, Windows};
+pub use arbiter::failure_cause::{FailureCause, Place, RankList, RankOnHost, Said, Whereabouts};
 pub use arbiter::{Action, Arbiter, FailureReport};
-pub use call_log::{CallLog, CallName, History, Logged, Windows};
-pub use control::Control;
-pub use discover::{DiscoverError, InvalidHostList, discover, expand_hosts, started_as_rank};
-pub use exchange::ExchangeError;
-pub use failure_cause::{FailureCause, Place, RankList, RankOnHost, Said, Whereabouts};
-pub use identity::{Carrier, Identity, Launcher, Rendezvous};
-pub use inquiry::Inquirer;
-pub use join::{JoinError, Options, Parent};
-pub use respondent::Respondent;
-pub use secret::{Secret, SecretError};
-pub use torch_store::TorchStore;
+pub use channel::socket::{listen_at, show_connections};
+pub use control::aborter::Aborter;
+pub use control::exchange::ExchangeError;
+pub use control::inquiry::Inquirer;
+pub use control::respondent::Respondent;
+pub use control::{Control, local};
+pub use discover::address::{default_source, loopback, source_toward};
+pub use discover::hostlist::{HostListError as InvalidHostList, expand as expand_hosts};
+pub use discover::identity::{Carrier, Identity, Launcher, Rendezvous};
+pub use discover::secret::{Secret, SecretError};
+pub use discover::torch_store::TorchStore;
+pub use discover::vars::DiscoverError;
+pub use discover::{discover, interface, pmi, started_as_rank};
+pub use join::error::JoinError;
+pub use join::joiner::{Options, Parent};
 
 /// The digest of this crate's sources.
 #[doc(hidden)]

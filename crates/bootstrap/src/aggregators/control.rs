@@ -17,14 +17,14 @@ use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use crate::acceptor::{Authenticated, accept};
-use crate::address;
-use crate::blocking::{blocking, no_thread};
-use crate::channel::{Greeting, HandshakeError, Purpose};
-use crate::dial::attempt;
-use crate::message::{decode, encode};
-use crate::secret::Secret;
-use crate::turned_away::TurnedAway;
+use crate::channel::acceptor::{Authenticated, accept};
+use crate::channel::blocking::{blocking, no_thread};
+use crate::channel::connect::attempt;
+use crate::channel::frames::{decode, encode};
+use crate::channel::greeting::{Greeting, HandshakeError, Purpose};
+use crate::channel::socket;
+use crate::channel::turned_away::TurnedAway;
+use crate::discover::secret::Secret;
 
 /// Requests that are answered at once. Further ones wait.
 const ANSWERS_MAX: usize = 64;
@@ -300,7 +300,7 @@ async fn exchange(
 /// # Errors
 /// The port is taken, or the address is not this host's.
 pub fn listen(at: SocketAddr) -> io::Result<TcpListener> {
-    address::listen(&[at.ip()], &[at.port()])
+    socket::listen(&[at.ip()], &[at.port()])
 }
 
 /// Answers requests until the task is dropped, each in a task of its own, and at most `ANSWERS_MAX`

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::control::{Above, Ask, AskError, Granted, Terms, ask, parent};
 use super::place::Placement;
 use super::trees::{Trees, is_address};
-use crate::secret::Secret;
+use crate::discover::secret::Secret;
 use ringfold_types::limits::AGGREGATOR_LEVELS_MAX;
 use serde::{Deserialize, Serialize};
 

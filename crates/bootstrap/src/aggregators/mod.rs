@@ -8,7 +8,7 @@
 //! A member that uses aggregators calls these in turn: `Trees::of_setting`, `Trees::with_parents`,
 //! `Trees::place`, and `grant` for each placement.
 
-mod control;
+pub(crate) mod control;
 mod grant;
 mod place;
 mod trees;

@@ -8,7 +8,7 @@ use tokio::runtime::Builder;
 use tokio::sync::Notify;
 
 use super::*;
-use crate::secret::Secret;
+use crate::discover::secret::Secret;
 
 const FILE: &str = "ringfold-aggregators 1
 # the root

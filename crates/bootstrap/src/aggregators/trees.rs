@@ -22,7 +22,7 @@ use ringfold_types::limits::{
     AGGREGATOR_FILE_BYTES_MAX, AGGREGATOR_HOSTS_MAX, AGGREGATOR_LEVELS_MAX, AGGREGATORS_MAX,
 };
 
-use crate::discover::expand_hosts;
+use crate::discover::hostlist::expand as expand_hosts;
 
 /// The first line of a tree file, without its version.
 const TITLE: &str = "ringfold-aggregators";

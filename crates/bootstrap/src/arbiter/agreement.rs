@@ -14,9 +14,9 @@ use std::collections::BTreeSet;
 
 use ringfold_types::{Rank, limits};
 
+use super::call_log::History;
+use super::failure_cause::FailureCause;
 use super::{Action, Arbiter, FailureReport};
-use crate::call_log::History;
-use crate::failure_cause::FailureCause;
 
 /// The time after a hold request in which an announcement surely reaches ranks that hold on.
 const PROMISE_MS: u64 = limits::COORDINATOR_SILENCE_MS / 2;
@@ -228,7 +228,7 @@ mod tests {
     use proptest::test_runner::{RngAlgorithm, TestRng};
 
     use super::*;
-    use crate::failure_cause::RankOnHost;
+    use crate::arbiter::failure_cause::RankOnHost;
 
     fn silent_coordinator() -> FailureCause {
         let ranks = vec![RankOnHost { rank: Rank(0), host: None }];

@@ -3,21 +3,24 @@
 //! The arbiter does no I/O. Callers pass the time in milliseconds, and it returns each `Action` for
 //! the caller to take. The coordinator runs it over TCP and `local` runs it under a mutex, with the
 //! same failure causes.
+//!
+//! `call_log` has the evidence, and `failure_cause` the outcome. `agreement` has all survivors
+//! return the same one.
 
 use std::collections::BTreeMap;
 
 use ringfold_types::{Rank, limits};
 use serde::{Deserialize, Serialize};
 
-use crate::call_log::{History, Logged};
-use crate::failure_cause::{FailureCause, Place, RankOnHost, Said, Whereabouts};
+use call_log::{History, Logged};
+use failure_cause::{FailureCause, Place, RankOnHost, Said, Whereabouts};
 
-mod agreement;
+pub(crate) mod agreement;
+pub(crate) mod call_log;
+pub(crate) mod failure_cause;
 
 /// How often the coordinator checks an open inquiry.
 const TICK_MS: u64 = limits::ANSWER_MS / 4;
-
-pub(crate) use agreement::{Agreement, Step};
 
 /// A failure report of a rank.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

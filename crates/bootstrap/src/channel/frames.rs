@@ -1,4 +1,4 @@
-//! Encrypted messages of any length up to a cap, in fragments that fit Noise.
+//! Encrypted messages of any length up to a cap, in fragments that fit Noise, and their encoding.
 //!
 //! On the wire a fragment is its length (u16) and its ciphertext. A message begins with its length
 //! (u32) inside the first fragment.
@@ -7,6 +7,8 @@ use std::io;
 use std::sync::Arc;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use snow::StatelessTransportState;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -216,5 +218,19 @@ impl Assembler {
         }
         self.announced = None;
         Ok(Some(std::mem::take(&mut self.bytes)))
+    }
+}
+
+/// Encodes a message for the wire.
+pub(crate) fn encode<T: Serialize>(message: &T) -> Vec<u8> {
+    #[expect(clippy::expect_used, reason = "a Vec grows, and our messages have known shapes")]
+    postcard::to_stdvec(message).expect("control messages are encodable")
+}
+
+/// Decodes a message. Returns `None` unless it takes all bytes.
+pub(crate) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Option<T> {
+    match postcard::take_from_bytes(bytes) {
+        Ok((message, [])) => Some(message),
+        _ => None,
     }
 }

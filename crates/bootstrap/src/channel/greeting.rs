@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use sha2::{Digest, Sha256};
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-use crate::secret::Secret;
+use crate::discover::secret::Secret;
 
 /// The version of the control protocol. Ranks of different versions refuse each other. Every
 /// version keeps the layout of the greeting's head, which tells a foreign job from another version.

@@ -5,6 +5,10 @@
 //! The listener appends a fresh random number (the challenge) to its own. The handshake binds both:
 //! nobody can alter them, and a recorded handshake fails on another connection. Until the handshake
 //! ends, both sides read a fixed number of bytes into fixed memory.
+//!
+//! Read `greeting`, then the handshake below, `frames`, and both ends: `connect` and `acceptor`,
+//! which notes in `turned_away` whom it rejected. `socket`, `blocking` and `descriptors` ask the
+//! system for what these need.
 
 use std::io;
 
@@ -12,18 +16,18 @@ use ringfold_types::limits;
 use snow::{Builder, HandshakeState, StatelessTransportState};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-use crate::secret::Secret;
+use crate::discover::secret::Secret;
 
-mod frames;
-mod greeting;
+pub(crate) mod acceptor;
+pub(crate) mod blocking;
+pub(crate) mod connect;
+pub(crate) mod descriptors;
+pub(crate) mod frames;
+pub(crate) mod greeting;
+pub(crate) mod socket;
+pub(crate) mod turned_away;
 
-pub use frames::{Assembler, BadFrame};
-pub(crate) use frames::{Reader, Writer};
-pub use greeting::Greeting;
-pub(crate) use greeting::{BUILD, HandshakeError, Purpose, VERSION};
-
-#[cfg(test)]
-use greeting::GREETING_BYTES;
+use greeting::{Greeting, HandshakeError};
 
 const NOISE: &str = "Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s";
 /// The size of a handshake message: an ephemeral key and an authentication tag, both ways.

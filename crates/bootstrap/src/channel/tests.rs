@@ -8,6 +8,8 @@ use proptest::prelude::*;
 use tokio::io::{DuplexStream, duplex, split};
 use tokio::runtime::Builder as Runtime;
 
+use super::frames::{Assembler, Reader, Writer};
+use super::greeting::{BUILD, GREETING_BYTES, Purpose, VERSION};
 use super::*;
 
 const SECRET: Secret = Secret::new([1; 32]);

@@ -1,5 +1,8 @@
 //! The coordinator, the centre of the star in rank 0's process. It waits for the ranks, watches
 //! each of them, and announces the failure cause.
+//!
+//! `state` is what both phases share. Joining is below, `relay` forwards the roster, and `watch`
+//! follows.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,22 +14,21 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::instrument::WithSubscriber;
 
-use crate::acceptor::Authenticated;
 use crate::arbiter::cut;
-use crate::failure_cause::RankList;
-use crate::message::{
-    FromCoordinator, JoinRequest, Parent, Refusal, ToCoordinator, decode, encode,
-};
-use crate::reconnect::ReturnPort;
-use crate::relay;
-use crate::rendezvous::{Ended, Report};
-use crate::turned_away::TurnedAway;
+use crate::arbiter::failure_cause::RankList;
+use crate::channel::acceptor::Authenticated;
+use crate::channel::frames::{decode, encode};
+use crate::channel::turned_away::TurnedAway;
+use crate::control::message::{FromCoordinator, JoinRequest, Parent, Refusal, ToCoordinator};
+use crate::control::reconnect::ReturnPort;
+use crate::rendezvous::Report;
+use crate::rendezvous::registry::Ended;
 
-mod state;
+pub(crate) mod relay;
+pub(crate) mod state;
 mod watch;
 
-pub(crate) use state::Coordinator;
-use state::{Event, FLUSH};
+use state::{Coordinator, Event, FLUSH};
 
 /// How long a rank whose connection ended may take to join again, while others are missing.
 const REJOIN: Duration = Duration::from_millis(3 * limits::RETURN_MS);

@@ -14,15 +14,14 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::arbiter::cut;
-use crate::channel::{Reader, Writer};
-use crate::inbound::{Inbound, Mark, receive};
-use crate::inquiry::Inquiries;
-use crate::local_process::LocalProcess;
-use crate::member::{ControlStream, Incoming, is_cut};
-use crate::message::{
-    FromCoordinator, JoinRequest, ProcessId, Refusal, ToCoordinator, decode, encode,
-};
-use crate::reconnect::ReturnPort;
+use crate::channel::frames::{Reader, Writer};
+use crate::channel::frames::{decode, encode};
+use crate::control::inbound::{Inbound, Mark, receive};
+use crate::control::inquiry::Inquiries;
+use crate::control::local_process::LocalProcess;
+use crate::control::member::{ControlStream, Incoming, is_cut};
+use crate::control::message::{FromCoordinator, JoinRequest, ProcessId, Refusal, ToCoordinator};
+use crate::control::reconnect::ReturnPort;
 use crate::rendezvous::Report;
 
 /// How long the last messages to ranks may take when the coordinator ends.

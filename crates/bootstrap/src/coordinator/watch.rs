@@ -11,15 +11,18 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::next_ended;
 use super::state::{Announcing, Coordinator, Drain, Event, FLUSH, Lost};
-use crate::acceptor::Authenticated;
-use crate::address;
-use crate::arbiter::{Agreement, Arbiter, FailureReport, Step, cut};
-use crate::inbound::Mark;
-use crate::inquiry::{Asked, Concluded};
-use crate::member::Incoming;
-use crate::message::{FromCoordinator, ToCoordinator, encode};
-use crate::reconnect;
-use crate::rendezvous::{Ended, Report};
+use crate::arbiter::agreement::{Agreement, Step};
+use crate::arbiter::{Arbiter, FailureReport, cut};
+use crate::channel::acceptor::Authenticated;
+use crate::channel::frames::encode;
+use crate::channel::socket;
+use crate::control::inbound::Mark;
+use crate::control::inquiry::{Asked, Concluded};
+use crate::control::member::Incoming;
+use crate::control::message::{FromCoordinator, ToCoordinator};
+use crate::control::reconnect;
+use crate::rendezvous::Report;
+use crate::rendezvous::registry::Ended;
 
 /// How long the coordinator waits for a connection that never rests, before it decides.
 const DRAIN_MAX: Duration = Duration::from_millis(100);
@@ -358,7 +361,7 @@ impl Coordinator {
 
     fn declare_lost(&self, agreement: &mut Agreement, rank: u32, is_cut: bool) -> Vec<Step> {
         if is_cut {
-            agreement.cut(Rank(rank), address::UNACKNOWLEDGED_MS, self.now_ms())
+            agreement.cut(Rank(rank), socket::UNACKNOWLEDGED_MS, self.now_ms())
         } else {
             agreement.closed(Rank(rank), self.now_ms())
         }

@@ -87,7 +87,8 @@ fn parts(mut item: &str) -> Result<Vec<Part<'_>>, HostListError> {
 fn numbers(ranges: &str) -> Result<Vec<String>, HostListError> {
     let mut all = Vec::new();
     for range in ranges.split(',') {
-        let invalid = || HostListError::Range(crate::arbiter::cut(range.into()));
+        let shown = &range[..range.floor_char_boundary(limits::CAUSE_BYTES_MAX)];
+        let invalid = || HostListError::Range(shown.into());
         let (first, last) = range.split_once('-').unwrap_or((range, range));
         let number = |digits: &str| {
             let plain = digits.bytes().all(|b| b.is_ascii_digit()) && digits.len() <= DIGITS_MAX;

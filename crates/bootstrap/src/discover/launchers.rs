@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use ringfold_types::Rank;
 
+use super::address::loopback;
 use super::hostlist::expand as expand_hosts;
+use super::identity::{Carrier, Identity, Launcher, Rendezvous};
+use super::pmi::past::{PastSession, past_session};
+use super::secret::Secret;
+use super::torch_store::TorchStore;
 use super::vars::{DiscoverError, Number, Vars};
-use crate::address::loopback;
-use crate::identity::{Carrier, Identity, Launcher, Rendezvous};
-use crate::secret::Secret;
-use crate::torch_store::TorchStore;
-use crate::{inherited, pmi};
+use super::{inherited, pmi};
 
 /// The number of candidate ports, because other programs may hold some of them.
 const CANDIDATES: u16 = 16;
@@ -95,7 +96,7 @@ pub(super) fn hydra(vars: &Vars<'_>) -> Result<Identity, DiscoverError> {
     let fd = need.number("PMI_FD")?;
     let socket = inherited::duplicate(fd);
     let socket = socket.map_err(|source| DiscoverError::Socket { fd, source })?;
-    if let Some(pmi::PastSession { space, coordinator, secret }) = pmi::past_session(&socket) {
+    if let Some(PastSession { space, coordinator, secret }) = past_session(&socket) {
         let meet = |coordinator: SocketAddr| Rendezvous::Ports {
             hosts: vec![coordinator.ip().to_string()],
             named_by: "the launcher's key-value space",

@@ -1,5 +1,9 @@
 //! Finds this process's rank and job in the variables of the launcher that started it.
 //!
+//! The result is an `identity`. `launchers` has a function for each launcher, and reads with
+//! `vars`, `hostlist`, `inherited` and `pmi`. `secret` finds the job's secret, which `pmi` and
+//! `torch_store` can carry. `address` and `interface` know the addresses of the host.
+//!
 //! # Order
 //! The innermost launcher wins, as `mpirun` does over Slurm in a Slurm allocation:
 //! 1. `ringrun` (`RINGFOLD_RANK`);
@@ -14,18 +18,19 @@
 
 use ringfold_types::limits;
 
-use crate::identity::{Identity, Launcher, Rendezvous};
-use vars::Vars;
+pub(crate) mod address;
+pub(crate) mod hostlist;
+pub(crate) mod identity;
+mod inherited;
+pub mod interface;
+pub(crate) mod launchers;
+pub mod pmi;
+pub(crate) mod secret;
+pub(crate) mod torch_store;
+pub(crate) mod vars;
 
-mod hostlist;
-mod launchers;
-mod vars;
-
-#[doc(hidden)]
-pub use launchers::addresses;
-
-pub use hostlist::{HostListError as InvalidHostList, expand as expand_hosts};
-pub use vars::DiscoverError;
+use identity::{Identity, Launcher, Rendezvous};
+use vars::{DiscoverError, Vars};
 
 /// Reads the launcher's variables through `variable`. If the launcher speaks PMI-1, this begins a
 /// PMI session, or uses the record of a finished one.

@@ -7,8 +7,8 @@ use std::os::unix::net::UnixStream;
 use ringfold_types::Rank;
 
 use super::*;
-use crate::identity::Carrier;
-use crate::secret::Secret;
+use crate::discover::identity::Carrier;
+use crate::discover::secret::Secret;
 
 fn found(vars: &[(&str, &str)]) -> Result<Identity, DiscoverError> {
     let map: BTreeMap<&str, &str> = vars.iter().copied().collect();
@@ -212,7 +212,7 @@ fn open_mpi_on_several_hosts_says_where_mpirun_is() {
 #[test]
 fn hydra_speaks_on_an_inherited_socket() {
     let (ours, theirs) = UnixStream::pair().unwrap();
-    let server = crate::pmi::tests::launcher(theirs, &crate::pmi::tests::OPENING);
+    let server = pmi::tests::launcher(theirs, &pmi::tests::OPENING);
     let fd = ours.as_raw_fd().to_string();
     let vars = [("PMI_FD", fd.as_str()), ("PMI_RANK", "1"), ("PMI_SIZE", "2")];
     let me = found(&[&vars[..], &SLURM].concat()).unwrap();
@@ -227,7 +227,7 @@ fn hydra_speaks_on_an_inherited_socket() {
 
 #[test]
 fn the_only_rank_takes_leave_of_hydra() {
-    use crate::pmi::tests::{OPENING, launcher};
+    use pmi::tests::{OPENING, launcher};
     const SCRIPT: [(&str, &str); 5] =
         [OPENING[0], OPENING[1], OPENING[2], OPENING[3], ("cmd=finalize", "cmd=finalize_ack\n")];
     let (ours, theirs) = UnixStream::pair().unwrap();

@@ -8,8 +8,8 @@ use std::str::FromStr;
 use ringfold_types::{Rank, limits};
 
 use super::hostlist::HostListError;
-use crate::identity::Launcher;
-use crate::pmi::PmiError;
+use super::identity::Launcher;
+use super::pmi::error::PmiError;
 
 /// The environment, read through the caller's function. An empty variable counts as not set.
 pub(super) struct Vars<'a>(pub(super) &'a dyn Fn(&str) -> Option<String>);

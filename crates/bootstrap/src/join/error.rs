@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use ringfold_types::{Rank, limits};
 
-use crate::failure_cause::{FailureCause, RankList};
-use crate::secret::WAYS_TO_SHARE;
+use crate::arbiter::failure_cause::{FailureCause, RankList};
+use crate::discover::secret::WAYS_TO_SHARE;
 
 /// Why the ranks did not all join.
 #[derive(Debug, thiserror::Error)]
@@ -235,7 +235,7 @@ pub enum JoinError {
     TooMany,
     /// The launcher's key-value space failed.
     #[error("the launcher's key-value space (PMI-1) failed")]
-    Pmi(#[from] crate::pmi::PmiError),
+    Pmi(#[from] crate::discover::pmi::error::PmiError),
     /// The system refused a thread, a socket or a file descriptor.
     #[error("rank {rank} cannot {action}")]
     System {
@@ -255,10 +255,11 @@ mod tests {
     use ringfold_types::Chain;
 
     use super::*;
-    use crate::channel::HandshakeError;
-    use crate::discover::{DiscoverError, InvalidHostList};
-    use crate::pmi::PmiError;
-    use crate::secret::SecretError;
+    use crate::channel::greeting::HandshakeError;
+    use crate::discover::hostlist::HostListError;
+    use crate::discover::pmi::error::PmiError;
+    use crate::discover::secret::SecretError;
+    use crate::discover::vars::DiscoverError;
 
     fn cause() -> io::Error {
         io::Error::other("the cause")
@@ -273,7 +274,7 @@ mod tests {
         let (rank, timeout, place) = (Rank(1), Duration::ZERO, String::from("a place"));
         let (host, named_by) = (place.clone(), place.clone());
         let variable = "SLURM_STEP_NODELIST";
-        let list = InvalidHostList::Range("the cause".into());
+        let list = HostListError::Range("the cause".into());
         let errors: [Box<dyn Error>; 12] = [
             Box::new(JoinError::UnknownHost { rank, host, named_by, timeout, source: cause() }),
             Box::new(JoinError::Listen { place: place.clone(), source: cause() }),

@@ -8,14 +8,14 @@ use ringfold_types::Rank;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
+use super::dial::{Dial, Target};
 use super::error::JoinError;
-use crate::aborter::Aborter;
 use crate::arbiter::cut;
-use crate::channel::{Greeting, Purpose};
-use crate::dial::{Dial, Target};
-use crate::message::GroupFailure;
-use crate::relay::Relay;
-use crate::secret::Secret;
+use crate::channel::greeting::{Greeting, Purpose};
+use crate::control::aborter::Aborter;
+use crate::control::message::GroupFailure;
+use crate::coordinator::relay::Relay;
+use crate::discover::secret::Secret;
 
 /// How much longer other ranks wait than rank 0, so that rank 0 reports first which ranks are
 /// missing.

@@ -9,15 +9,19 @@ use ringfold_types::Rank;
 use tokio::net::TcpListener;
 use tokio::time::{Instant, timeout_at};
 
+use super::dial::is_closed;
 use super::error::JoinError;
 use super::joiner::{Candidates, Joiner};
-use crate::address;
-use crate::blocking::blocking;
-use crate::channel::Purpose;
-use crate::dial::is_closed;
-use crate::identity::Rendezvous;
-use crate::pmi::{self, PmiError};
-use crate::rendezvous::{self, Ended, LauncherLink};
+use crate::channel::blocking::blocking;
+use crate::channel::greeting::Purpose;
+use crate::channel::socket;
+use crate::discover::address;
+use crate::discover::identity::Rendezvous;
+use crate::discover::pmi;
+use crate::discover::pmi::error::PmiError;
+use crate::rendezvous;
+use crate::rendezvous::LauncherLink;
+use crate::rendezvous::registry::Ended;
 
 /// The key under which rank 0 publishes the coordinator's address in a launcher's key-value space.
 const COORDINATOR_KEY: &str = "ringfold-coordinator";
@@ -85,7 +89,7 @@ impl Joiner {
             Rendezvous::Listening(listener) => {
                 let place =
                     listener.local_addr().map_or_else(|e| e.to_string(), |at| at.to_string());
-                let listener = address::serve(listener);
+                let listener = socket::serve(listener);
                 Ok((listener.map_err(|source| JoinError::Listen { place, source })?, None))
             }
         }
@@ -137,7 +141,7 @@ impl Joiner {
         ports: &[u16],
         place: String,
     ) -> Result<TcpListener, JoinError> {
-        address::listen(ips, ports).map_err(|source| JoinError::Listen { place, source })
+        socket::listen(ips, ports).map_err(|source| JoinError::Listen { place, source })
     }
 
     fn advertised(&self, listener: &TcpListener, here: IpAddr) -> Result<SocketAddr, JoinError> {

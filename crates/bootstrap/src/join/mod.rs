@@ -1,5 +1,9 @@
 //! Joining the other ranks: from an identity and a secret to a `Control` and the peer information
 //! of all ranks.
+//!
+//! `joiner` has the options and what a joining rank knows. `locate` finds the addresses where the
+//! coordinator may listen, `dial` tries them, and `roster` gets the peer information. `error` says
+//! what went wrong.
 
 use std::io;
 use std::net::IpAddr;
@@ -12,36 +16,37 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout_at};
 use tracing::instrument::WithSubscriber;
 
-use crate::acceptor::accept;
-use crate::address;
 use crate::arbiter::cut;
-use crate::channel::Purpose;
-use crate::control::{Control, Link};
-use crate::coordinator::{Coordinator, JoinQueue};
-use crate::descriptors;
-use crate::dial::{Dial, Target};
-use crate::identity::{Identity, Rendezvous};
-use crate::local;
-use crate::local_process::LocalProcess;
-use crate::member::{ControlStream, Incoming, Member, serve};
-use crate::message::{
-    FromCoordinator, JoinRequest, ProcessId, Refusal, ReturnTicket, ToCoordinator, decode,
+use crate::channel::acceptor::accept;
+use crate::channel::descriptors;
+use crate::channel::frames::decode;
+use crate::channel::greeting::Purpose;
+use crate::channel::turned_away::TurnedAway;
+use crate::control::local;
+use crate::control::local_process::LocalProcess;
+use crate::control::member::{ControlStream, Incoming, Member, serve};
+use crate::control::message::{
+    FromCoordinator, JoinRequest, ProcessId, Refusal, ReturnTicket, ToCoordinator,
 };
-use crate::rank_state::RankState;
-use crate::reconnect::{ReturnPath, ReturnPort};
-use crate::runtime::ControlRuntime;
-use crate::secret::Secret;
-use crate::turned_away::TurnedAway;
+use crate::control::rank_state::RankState;
+use crate::control::reconnect::{ReturnPath, ReturnPort};
+use crate::control::runtime::ControlRuntime;
+use crate::control::{Control, Link};
+use crate::coordinator::JoinQueue;
+use crate::coordinator::state::Coordinator;
+use crate::discover::address;
+use crate::discover::identity::{Identity, Rendezvous};
+use crate::discover::secret::Secret;
+use dial::{Dial, Target};
 
-mod error;
-mod joiner;
+pub(crate) mod dial;
+pub(crate) mod error;
+pub(crate) mod joiner;
 mod locate;
 mod roster;
 
-pub use error::JoinError;
-pub use joiner::{Options, Parent};
-
-use joiner::{Candidates, Cards, EXTRA_WAIT, Joiner};
+use error::JoinError;
+use joiner::{Candidates, Cards, EXTRA_WAIT, Joiner, Options, Parent};
 
 const PEERS_WAITING_MAX: usize = 64;
 /// How long a rank whose connection ended tries to join again, while others are missing.

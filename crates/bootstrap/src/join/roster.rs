@@ -10,12 +10,15 @@ use tokio::time::timeout_at;
 
 use super::error::JoinError;
 use super::joiner::{Candidates, Cards, EXTRA_WAIT, Joiner};
-use crate::address;
-use crate::call_log::History;
-use crate::channel::Purpose;
-use crate::member::{ControlStream, Incoming};
-use crate::message::{FromCoordinator, Parent, ToCoordinator, decode};
-use crate::relay::{self, Relay};
+use crate::arbiter::call_log::History;
+use crate::channel::frames::decode;
+use crate::channel::greeting::Purpose;
+use crate::channel::socket;
+use crate::control::member::{ControlStream, Incoming};
+use crate::control::message::{FromCoordinator, Parent, ToCoordinator};
+use crate::coordinator::relay;
+use crate::coordinator::relay::Relay;
+use crate::discover::address;
 
 impl Joiner {
     /// Listens for the ranks to which this one forwards the roster, if there are any, and returns
@@ -33,7 +36,7 @@ impl Joiner {
         let is_one_host = candidates.hosts.iter().all(|host| address::is_loopback(host));
         let is_reached_there = !local.is_loopback() || is_one_host;
         let local: Vec<IpAddr> = is_reached_there.then_some(local).into_iter().collect();
-        let listening = address::listen(&local, &[0]);
+        let listening = socket::listen(&local, &[0]);
         let listening = listening.and_then(|l| Ok((l.local_addr()?.port(), l)));
         let (port, listener) = listening
             .inspect_err(|e| tracing::debug!("rank {} cannot forward the roster: {e}", self.rank))
@@ -109,9 +112,8 @@ impl Joiner {
 
     async fn fetch(&self, parent: Parent, coordinator: IpAddr) -> io::Result<Vec<u8>> {
         let at = SocketAddr::new(parent.ip.unwrap_or(coordinator), parent.port);
-        let (greeting, candidates) = (self.greeting(Purpose::Relay), Candidates::at(at, "rank 0"));
-        let latest = self.deadline + EXTRA_WAIT / 2;
-        relay::fetch(self.target(&greeting, &candidates), at, latest).await
+        let (greeting, latest) = (self.greeting(Purpose::Relay), self.deadline + EXTRA_WAIT / 2);
+        relay::fetch(self.rank, at, (&greeting, &self.secret), latest).await
     }
 
     /// The coordinator's next message. The inner error means that the connection ended.

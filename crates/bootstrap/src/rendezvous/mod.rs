@@ -18,17 +18,17 @@ use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
-use crate::acceptor::{Authenticated, accept};
-use crate::channel::{Greeting, Purpose};
-use crate::descriptors::{TooFew, provide};
-use crate::dial::Channel;
-use crate::message::{decode, encode};
-use crate::secret::Secret;
-use crate::turned_away::TurnedAway;
+use crate::channel::acceptor::{Authenticated, accept};
+use crate::channel::connect::Channel;
+use crate::channel::descriptors::{TooFew, provide};
+use crate::channel::frames::{decode, encode};
+use crate::channel::greeting::{Greeting, Purpose};
+use crate::channel::turned_away::TurnedAway;
+use crate::discover::secret::Secret;
 pub use registry::Ended;
 use registry::Registry;
 
-mod registry;
+pub(crate) mod registry;
 
 /// A report of rank 0 to the launcher.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

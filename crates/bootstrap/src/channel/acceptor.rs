@@ -22,10 +22,12 @@ use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use crate::address;
-use crate::channel::{Greeting, HandshakeError, Reader, Writer, respond};
-use crate::secret::Secret;
-use crate::turned_away::TurnedAway;
+use super::frames::{Reader, Writer};
+use super::greeting::{Greeting, HandshakeError};
+use super::respond;
+use super::socket;
+use super::turned_away::TurnedAway;
+use crate::discover::secret::Secret;
 
 /// The maximum length of a peer's first message: its peer information, its host's name and a few
 /// numbers.
@@ -180,7 +182,7 @@ async fn receive(
     (greeting, secret): &(Greeting, Secret),
     is_opened: &AtomicBool,
 ) -> Result<Authenticated, HandshakeError> {
-    address::tune(&stream)?;
+    socket::tune(&stream)?;
     let at = stream.local_addr()?.ip();
     let session = Arc::new(respond(&mut stream, greeting, secret).await?);
     is_opened.store(true, Ordering::Relaxed);
@@ -199,7 +201,8 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::*;
-    use crate::channel::{Purpose, initiate};
+    use crate::channel::greeting::Purpose;
+    use crate::channel::initiate;
 
     const SECRET: Secret = Secret::new([1; 32]);
 
@@ -214,7 +217,7 @@ mod tests {
     }
 
     fn open() -> Open {
-        let listener = address::listen(&[[127, 0, 0, 1].into()], &[0]).unwrap();
+        let listener = socket::listen(&[[127, 0, 0, 1].into()], &[0]).unwrap();
         let at = listener.local_addr().unwrap();
         let (admitted, peers) = mpsc::channel(1);
         let turned_away = Arc::new(TurnedAway::default());
@@ -307,7 +310,7 @@ mod tests {
     #[test]
     fn a_port_for_few_members_has_fewer_places() {
         run(async {
-            let listener = address::listen(&[[127, 0, 0, 1].into()], &[0]).unwrap();
+            let listener = socket::listen(&[[127, 0, 0, 1].into()], &[0]).unwrap();
             let at = listener.local_addr().unwrap();
             let (admitted, _members) = mpsc::channel(1);
             let turned_away = Arc::new(TurnedAway::default());

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use ringfold_types::Rank;
 
-use crate::control::{Control, Link};
-use crate::local_coordinator::LocalCoordinator;
-use crate::rank_state::RankState;
+use super::local_coordinator::LocalCoordinator;
+use super::rank_state::RankState;
+use super::{Control, Link};
 
 /// The controls of `size` ranks of this process, in rank order. Each belongs to one thread.
 ///
@@ -37,8 +37,8 @@ mod tests {
 
     use super::*;
     use crate::arbiter::FailureReport;
-    use crate::call_log::CallName;
-    use crate::failure_cause::{FailureCause, Place};
+    use crate::arbiter::call_log::CallName;
+    use crate::arbiter::failure_cause::{FailureCause, Place};
 
     fn barrier() -> Call {
         Call {

@@ -14,7 +14,7 @@ use tokio::net::tcp::OwnedReadHalf;
 use tokio::sync::mpsc;
 use tokio::task::yield_now;
 
-use crate::channel::Reader;
+use crate::channel::frames::Reader;
 
 /// A request to catch up.
 #[derive(Clone, Debug)]
@@ -115,8 +115,10 @@ mod tests {
     use tokio::time::timeout;
 
     use super::*;
-    use crate::channel::{Greeting, Purpose, Writer, initiate, respond};
-    use crate::secret::Secret;
+    use crate::channel::frames::Writer;
+    use crate::channel::greeting::{Greeting, Purpose};
+    use crate::channel::{initiate, respond};
+    use crate::discover::secret::Secret;
 
     const SOON: Duration = Duration::from_secs(30);
 

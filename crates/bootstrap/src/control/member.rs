@@ -12,15 +12,16 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
+use super::exchange::ExchangeError;
+use super::inbound::{Inbound, Mark, receive};
+use super::message::{FromCoordinator, GroupFailure, ToCoordinator};
+use super::rank_state::RankState;
+use super::reconnect::ReturnPath;
+use super::runtime::ControlRuntime;
 use crate::arbiter::FailureReport;
-use crate::dial::Channel;
-use crate::exchange::ExchangeError;
-use crate::failure_cause::{FailureCause, RankOnHost};
-use crate::inbound::{Inbound, Mark, receive};
-use crate::message::{FromCoordinator, GroupFailure, ToCoordinator, decode, encode};
-use crate::rank_state::RankState;
-use crate::reconnect::ReturnPath;
-use crate::runtime::ControlRuntime;
+use crate::arbiter::failure_cause::{FailureCause, RankOnHost};
+use crate::channel::connect::Channel;
+use crate::channel::frames::{decode, encode};
 
 /// How long a goodbye waits for the coordinator's farewell: as long as the coordinator waits for
 /// others, and a little more.

@@ -22,14 +22,15 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::acceptor::{Authenticated, accept};
-use crate::address;
-use crate::channel::{Greeting, HandshakeError};
-use crate::dial::{Channel, attempt};
-use crate::local_process::LocalProcess;
-use crate::message::{Return, ReturnTicket, ToCoordinator, Token, decode};
-use crate::secret::Secret;
-use crate::turned_away::TurnedAway;
+use super::local_process::LocalProcess;
+use super::message::{Return, ReturnTicket, ToCoordinator, Token};
+use crate::channel::acceptor::{Authenticated, accept};
+use crate::channel::connect::{Channel, attempt};
+use crate::channel::frames::decode;
+use crate::channel::greeting::{Greeting, HandshakeError};
+use crate::channel::socket;
+use crate::channel::turned_away::TurnedAway;
+use crate::discover::secret::Secret;
 
 /// The most reconnected ranks that wait for the coordinator.
 const WAITING_MAX: usize = 64;
@@ -57,7 +58,7 @@ impl ReturnPort {
     /// # Errors
     /// No port is free, or the system has no randomness.
     pub(crate) fn reserve(ip: IpAddr, greeting: Greeting, secret: Secret) -> io::Result<Self> {
-        let (socket, port) = address::reserve(ip)?;
+        let (socket, port) = socket::reserve(ip)?;
         let (seed, reserved) = (Secret::generate()?, Some(socket));
         let acceptor = JoinSet::new();
         Ok(Self { greeting, secret, port, seed, reserved, peers: None, acceptor })
@@ -71,7 +72,7 @@ impl ReturnPort {
     /// Listens from now on.
     pub(crate) fn open(&mut self) {
         let Some(socket) = self.reserved.take() else { return };
-        match address::listen_on(socket) {
+        match socket::listen_on(socket) {
             Ok(listener) => {
                 let (admitted, peers) = mpsc::channel(WAITING_MAX);
                 let (greeting, secret) = (self.greeting.clone(), self.secret.clone());

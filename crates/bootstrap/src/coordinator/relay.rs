@@ -19,12 +19,12 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-use crate::acceptor::{Authenticated, accept_few};
-use crate::channel::Greeting;
-use crate::dial::Target;
-use crate::message::{decode, encode};
-use crate::secret::Secret;
-use crate::turned_away::TurnedAway;
+use crate::channel::acceptor::{Authenticated, accept_few};
+use crate::channel::connect::attempt;
+use crate::channel::frames::{decode, encode};
+use crate::channel::greeting::Greeting;
+use crate::channel::turned_away::TurnedAway;
+use crate::discover::secret::Secret;
 
 const FAN_OUT: usize = limits::ROSTER_FAN_OUT;
 /// The most authenticated children that wait for their turn.
@@ -136,23 +136,24 @@ async fn forward(
     }
 }
 
-/// Gets the roster from a parent, as a message. Takes at most `limits::RELAY_MS`, and ends before
-/// `latest`.
+/// Gets the roster for `rank` from a parent, as a message. Takes at most `limits::RELAY_MS`, and
+/// ends before `latest`.
 ///
 /// # Errors
 /// The parent cannot be reached, or does not have the roster in time.
 pub(crate) async fn fetch(
-    target: Target<'_>,
+    rank: Rank,
     at: SocketAddr,
+    (greeting, secret): (&Greeting, &Secret),
     latest: Instant,
 ) -> io::Result<Vec<u8>> {
     let late = |_| Err(io::ErrorKind::TimedOut.into());
     let fetched = async {
         let bound = Duration::from_millis(limits::HANDSHAKE_MS);
-        let channel = timeout(bound, target.attempt(at)).await;
+        let channel = timeout(bound, attempt(at, greeting, secret)).await;
         let channel = channel.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?;
         let mut channel = channel.map_err(io::Error::other)?;
-        channel.writer.send(&encode(&Fetch { rank: target.rank.0 })).await?;
+        channel.writer.send(&encode(&Fetch { rank: rank.0 })).await?;
         channel.reader.next().await?.ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
     };
     let until = (Instant::now() + Duration::from_millis(limits::RELAY_MS)).min(latest);
@@ -183,9 +184,9 @@ mod tests {
     fn a_relay_whose_children_do_not_come_closes_its_port() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
-            let listener = crate::address::listen(&[[127, 0, 0, 1].into()], &[0]).unwrap();
+            let listener = crate::channel::socket::listen(&[[127, 0, 0, 1].into()], &[0]).unwrap();
             let at = listener.local_addr().unwrap();
-            let greeting = Greeting::new(crate::channel::Purpose::Relay, "test", 100);
+            let greeting = Greeting::new(crate::channel::greeting::Purpose::Relay, "test", 100);
             let far = Duration::from_millis(100 * limits::RELAY_MS);
             let (secret, children) = (Secret::new([1; 32]), children(Rank(1), 100));
             let until = Instant::now() + far;

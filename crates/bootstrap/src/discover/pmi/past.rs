@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::fstat;
 
-use crate::secret::Secret;
+use crate::discover::secret::Secret;
 
 /// Identifies a socket by the kernel's number for it, because descriptor numbers are reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

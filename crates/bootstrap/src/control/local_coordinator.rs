@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use ringfold_types::Rank;
 
+use super::exchange::ExchangeError;
+use super::rank_state::RankState;
 use crate::arbiter::{Action, Arbiter, FailureReport};
-use crate::exchange::ExchangeError;
-use crate::rank_state::RankState;
 
 /// The coordinator of ranks that are threads of one process.
 #[derive(Debug)]

@@ -2,13 +2,12 @@
 
 use std::net::IpAddr;
 
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use super::local_process::LocalProcess;
 use crate::arbiter::FailureReport;
-use crate::call_log::History;
-use crate::failure_cause::FailureCause;
-use crate::local_process::LocalProcess;
+use crate::arbiter::call_log::History;
+use crate::arbiter::failure_cause::FailureCause;
 
 /// A message from a rank to the coordinator.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -142,18 +141,4 @@ pub(crate) enum Refusal {
     Lost { rank: u32 },
     /// This rank cannot join, for this reason.
     Failed { rank: u32, reason: String },
-}
-
-/// Encodes a message for the wire.
-pub(crate) fn encode<T: Serialize>(message: &T) -> Vec<u8> {
-    #[expect(clippy::expect_used, reason = "a Vec grows, and our messages have known shapes")]
-    postcard::to_stdvec(message).expect("control messages are encodable")
-}
-
-/// Decodes a message. Returns `None` unless it takes all bytes.
-pub(crate) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Option<T> {
-    match postcard::take_from_bytes(bytes) {
-        Ok((message, [])) => Some(message),
-        _ => None,
-    }
 }

@@ -10,8 +10,8 @@ use hmac::{Hmac, KeyInit, Mac};
 use sha2::{Digest, Sha256};
 use zeroize::{Zeroize, Zeroizing};
 
-use crate::inherited;
-use crate::pmi::PmiError;
+use super::inherited;
+use super::pmi::error::PmiError;
 
 /// The job's secret. It is never printed, and is overwritten when dropped.
 #[derive(Clone, PartialEq, Eq)]

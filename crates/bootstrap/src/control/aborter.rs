@@ -6,12 +6,12 @@ use std::time::Duration;
 use ringfold_types::Rank;
 use tokio::sync::mpsc;
 
+use super::local_coordinator::LocalCoordinator;
+use super::member::Command;
+use super::message::GroupFailure;
+use super::rank_state::RankState;
 use crate::arbiter::FailureReport;
-use crate::failure_cause::FailureCause;
-use crate::local_coordinator::LocalCoordinator;
-use crate::member::Command;
-use crate::message::GroupFailure;
-use crate::rank_state::RankState;
+use crate::arbiter::failure_cause::FailureCause;
 
 /// Ends a rank's membership from any thread, even while another thread waits in a call. Clones end
 /// the same membership.

@@ -6,20 +6,17 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
 use std::time::Duration;
 
 use ringfold_types::{Rank, limits};
 use rustix::io::Errno;
-use tokio::net::TcpStream;
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-use crate::address;
-use crate::blocking::lookup;
-use crate::channel::{BUILD, Greeting, HandshakeError, Reader, VERSION, Writer, initiate};
-use crate::join::JoinError;
-use crate::secret::{Secret, WAYS_TO_SHARE};
+use super::error::JoinError;
+use crate::channel::blocking::lookup;
+use crate::channel::connect::{Channel, attempt};
+use crate::channel::greeting::{BUILD, Greeting, HandshakeError, VERSION};
+use crate::discover::secret::{Secret, WAYS_TO_SHARE};
 
 /// The shortest pause between two rounds of attempts. Pauses grow up to `PAUSE_MAX`.
 const PAUSE_MIN: Duration = Duration::from_millis(10);
@@ -28,16 +25,6 @@ const PAUSE_MAX: Duration = Duration::from_millis(400);
 /// never answer.
 const ATTEMPT_MIN: Duration = Duration::from_secs(1);
 const ATTEMPT_MAX: Duration = Duration::from_millis(limits::HANDSHAKE_MS);
-
-/// A connection to a peer that has proven its membership.
-pub(crate) struct Channel {
-    pub(crate) reader: Reader<OwnedReadHalf>,
-    pub(crate) writer: Writer<OwnedWriteHalf>,
-    /// The address of this end.
-    pub(crate) local: SocketAddr,
-    /// The address of the other end.
-    pub(crate) peer: SocketAddr,
-}
 
 /// The coordinator that a rank looks for, and its candidate addresses.
 pub(crate) struct Target<'a> {
@@ -154,7 +141,8 @@ impl<'a> Dial<'a> {
                 let mut at = *host;
                 at.set_port(*port);
                 let late = |_| Err(io::Error::from(io::ErrorKind::TimedOut).into());
-                match timeout(attempt_limit, self.target.attempt(at)).await.unwrap_or_else(late) {
+                let attempt = attempt(at, self.target.greeting, self.target.secret);
+                match timeout(attempt_limit, attempt).await.unwrap_or_else(late) {
                     Ok(channel) => return Some(channel),
                     Err(cause) => {
                         tracing::trace!(rank = rank.0, "no coordinator at {at}: {cause}");
@@ -289,14 +277,6 @@ pub(crate) fn is_closed(ip: IpAddr, e: &io::Error) -> bool {
 }
 
 impl Target<'_> {
-    /// Makes one attempt, without a time limit.
-    ///
-    /// # Errors
-    /// Nobody listens there, or the listener is not the wanted peer.
-    pub(crate) async fn attempt(&self, at: SocketAddr) -> Result<Channel, HandshakeError> {
-        attempt(at, self.greeting, self.secret).await
-    }
-
     fn place(&self) -> String {
         match self.ports {
             [port] => format!("{}:{port}", self.host()),
@@ -308,28 +288,6 @@ impl Target<'_> {
     fn host(&self) -> String {
         self.hosts.join(" or ")
     }
-}
-
-/// Makes one attempt to reach a member at `at`, without a time limit.
-///
-/// # Errors
-/// Nobody listens there, or the listener is not the wanted peer.
-pub(crate) async fn attempt(
-    at: SocketAddr,
-    greeting: &Greeting,
-    secret: &Secret,
-) -> Result<Channel, HandshakeError> {
-    let mut stream = TcpStream::connect(at).await?;
-    let (local, peer) = (stream.local_addr()?, stream.peer_addr()?);
-    // Where nobody listens, a socket of this host can connect to itself.
-    if local == peer {
-        return Err(io::Error::from(io::ErrorKind::ConnectionRefused).into());
-    }
-    address::tune(&stream)?;
-    let session = Arc::new(initiate(&mut stream, greeting, secret).await?);
-    let (reader, writer) = stream.into_split();
-    let reader = Reader::new(reader, Arc::clone(&session), limits::CONTROL_BYTES_MAX);
-    Ok(Channel { reader, writer: Writer::new(writer, session), local, peer })
 }
 
 impl Cause {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ringfold_types::limits;
 
-use crate::failure_cause::FailureCause;
+use crate::arbiter::failure_cause::FailureCause;
 
 /// Why an exchange over the control plane failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 use ringfold_types::{Rank, limits};
 use rustix::event::{EventfdFlags, eventfd};
 
-use crate::call_log::CallLog;
-use crate::failure_cause::FailureCause;
-use crate::message::GroupFailure;
-use crate::respondent::Respondent;
+use super::message::GroupFailure;
+use super::respondent::Respondent;
+use crate::arbiter::call_log::CallLog;
+use crate::arbiter::failure_cause::FailureCause;
 
 /// The shared state of one rank.
 #[derive(Debug)]

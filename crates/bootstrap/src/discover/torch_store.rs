@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use zeroize::Zeroizing;
 
-use crate::secret::Secret;
+use super::secret::Secret;
 
 const VALIDATE: u8 = 0;
 const VALIDATION: u32 = 0x3c85_f7ce;
@@ -132,7 +132,7 @@ mod tests {
     use std::sync::{Arc, Mutex};
 
     use super::*;
-    use crate::identity::{Carrier, Identity};
+    use crate::discover::identity::{Carrier, Identity};
 
     type Values = Arc<Mutex<HashMap<Vec<u8>, Vec<u8>>>>;
 

@@ -11,13 +11,13 @@ use std::time::Duration;
 use ringfold_types::{Rank, limits};
 use zeroize::Zeroizing;
 
-use crate::secret::Secret;
+use crate::discover::secret::Secret;
 
-mod error;
-mod past;
+pub(crate) mod error;
+pub(crate) mod past;
 
 pub use error::PmiError;
-pub(crate) use past::{PastSession, past_session};
+use past::PastSession;
 
 /// The key under which rank 0 publishes the job's secret.
 const SECRET_KEY: &str = "ringfold-secret";
@@ -257,7 +257,8 @@ pub fn is_one_host(mapping: &str) -> bool {
 }
 
 fn unexpected(expected: &'static str, got: &str) -> PmiError {
-    PmiError::Unexpected { expected, got: crate::arbiter::cut(got.into()) }
+    let got = &got[..got.floor_char_boundary(limits::CAUSE_BYTES_MAX)];
+    PmiError::Unexpected { expected, got: got.into() }
 }
 
 #[cfg(test)]

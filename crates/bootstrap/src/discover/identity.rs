@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use ringfold_types::{Rank, limits};
 
-use crate::address::{default_source, is_loopback, loopback, source_toward};
-use crate::pmi;
-use crate::secret::{Secret, SecretError};
-use crate::torch_store::TorchStore;
+use super::address::{default_source, is_loopback, loopback, source_toward};
+use super::pmi;
+use super::secret::{Secret, SecretError};
+use super::torch_store::TorchStore;
 
 /// A rank's identity, as its launcher defines it.
 #[derive(Debug)]

@@ -4,8 +4,8 @@ use std::fmt::Write;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::channel::{BUILD, HandshakeError};
-use crate::secret::WAYS_TO_SHARE;
+use super::greeting::{BUILD, HandshakeError};
+use crate::discover::secret::WAYS_TO_SHARE;
 
 /// The most addresses that are named for one cause. Further ones are only counted.
 const ADDRESSES_MAX: usize = 4;

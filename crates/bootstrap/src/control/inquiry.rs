@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use ringfold_types::{Rank, limits};
 
-use crate::aborter::Route;
-use crate::member::Command;
+use super::aborter::Route;
+use super::member::Command;
 
 /// Asks inquiries, from any thread. Clones ask for the same rank.
 ///

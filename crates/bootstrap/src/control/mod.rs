@@ -1,5 +1,11 @@
 //! A rank's end of the control plane: it reports the rank's failures to the others, and receives
 //! the one failure cause.
+//!
+//! A `Control` shares `rank_state` with its control task in `member`, which exchanges the messages
+//! of `message` with the coordinator. `inbound` receives them, and `reconnect` restores the
+//! connection if `local_process` does not tell that the peer has ended. All tasks run in `runtime`.
+//! Threads of one process have `local` and `local_coordinator` instead. Callers use `aborter`,
+//! `exchange`, `inquiry` and `respondent` beside a `Control`.
 
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -7,16 +13,30 @@ use std::time::Duration;
 
 use ringfold_types::{Rank, limits};
 
-use crate::aborter::{Aborter, Route};
 use crate::arbiter::FailureReport;
-use crate::call_log::CallName;
-use crate::exchange::{ExchangeError, contribution_bytes_max};
-use crate::failure_cause::FailureCause;
-use crate::inquiry::Inquirer;
-use crate::local_coordinator::LocalCoordinator;
-use crate::member::Member;
-use crate::rank_state::RankState;
-use crate::respondent::Respondent;
+use crate::arbiter::call_log::CallName;
+use crate::arbiter::failure_cause::FailureCause;
+use aborter::{Aborter, Route};
+use exchange::{ExchangeError, contribution_bytes_max};
+use inquiry::Inquirer;
+use local_coordinator::LocalCoordinator;
+use member::Member;
+use rank_state::RankState;
+use respondent::Respondent;
+
+pub(crate) mod aborter;
+pub(crate) mod exchange;
+pub(crate) mod inbound;
+pub(crate) mod inquiry;
+pub mod local;
+pub(crate) mod local_coordinator;
+pub(crate) mod local_process;
+pub(crate) mod member;
+pub(crate) mod message;
+pub(crate) mod rank_state;
+pub(crate) mod reconnect;
+pub(crate) mod respondent;
+pub(crate) mod runtime;
 
 /// A rank's connection to the other ranks beside the data path.
 ///
