@@ -27,9 +27,9 @@ use ringfold_topology::Order;
 use ringfold_types::limits::{CHANNELS_MAX, SOURCES_MAX, STEPS_MAX};
 use ringfold_types::{Buffer, Call, Rank, Slice};
 
-use crate::algorithm::ScheduleParams;
 use crate::blocks::Blocks;
 use crate::group::Group;
+use crate::plan::ScheduleParams;
 
 pub use crate::form::Form;
 

@@ -8,7 +8,7 @@ use ringfold_types::DataType;
 
 use crate::float8::{F8E4M3, F8E5M2};
 use crate::format;
-use crate::scalar::Accumulator;
+use crate::scalar::accumulator::Accumulator;
 
 /// A Rust type whose values can be reduced. Sealed: the set of data types is closed.
 pub trait Element: Pod + sealed::Stored {

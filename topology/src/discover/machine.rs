@@ -2,10 +2,11 @@
 
 use std::path::Path;
 
+use super::cpus::Cpus;
 use super::net::Addresses;
 use super::pci::Pci;
 use super::root::Root;
-use super::{Cpus, cores, gpu, net, nic};
+use super::{cores, gpu, net, nic};
 use crate::machine::{Core, Machine, PciAddress};
 use crate::prices::Seat;
 

@@ -10,12 +10,12 @@
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
+use super::classification::{Kind, Ratio};
 use super::graph::Graph;
 use super::grid::{self, Grid};
 use super::levels::Levels;
 use super::net::Net;
 use super::sets::mode;
-use super::{Kind, Ratio};
 use crate::certainty::Certainty;
 
 /// Number of topmost switches that are tried.

@@ -3,7 +3,7 @@
 
 mod hosts;
 mod level;
-mod reach;
+pub(crate) mod reach;
 #[cfg(test)]
 mod tests;
 

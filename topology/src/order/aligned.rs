@@ -2,7 +2,7 @@
 
 use ringfold_types::Rank;
 
-use crate::layout::{RankReach, Reach};
+use crate::layout::reach::{RankReach, Reach};
 
 /// The order of the ranks of `hosts`, which are in fabric order.
 ///

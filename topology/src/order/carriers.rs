@@ -2,7 +2,7 @@
 
 use ringfold_types::Rank;
 
-use crate::layout::{RankReach, Reach};
+use crate::layout::reach::{RankReach, Reach};
 
 /// Per shard, the rank of each host that carries it. There are as many shards as every host has
 /// ranks for.

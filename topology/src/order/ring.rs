@@ -7,7 +7,7 @@
 
 use ringfold_types::Rank;
 
-use crate::layout::RankReach;
+use crate::layout::reach::RankReach;
 
 /// Number of ranks of the last host for which the ring is closed, until one closes without cost.
 const CLOSED_MAX: usize = 16;

@@ -20,7 +20,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use crate::message::{Down, HostOrder, Up};
+use crate::message::{Down, HostOrder, Status, Up};
 use crate::stream::failed;
 use crate::{descriptors, process_tree};
 use ranks::Ranks;
@@ -162,10 +162,10 @@ async fn until_the_end(
 /// probably failed because of them.
 fn report_dead(
     ranks: &mut Ranks,
-    mut dead: Vec<(rustix::process::Pid, crate::Status)>,
+    mut dead: Vec<(rustix::process::Pid, Status)>,
     reports: &Reports,
 ) {
-    dead.sort_by_key(|(_, status)| matches!(status, crate::Status::Exited(_)));
+    dead.sort_by_key(|(_, status)| matches!(status, Status::Exited(_)));
     for (pid, status) in dead {
         if let Some(rank) = ranks.ended(pid) {
             reports.event(Up::Exited { rank, status });

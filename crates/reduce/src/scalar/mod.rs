@@ -1,7 +1,7 @@
 //! Safe loops over single values, which define the results. Every SIMD level must write the same
 //! bits.
 
-mod accumulator;
+pub(crate) mod accumulator;
 
 use std::ops::Range;
 

@@ -2,8 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::Error;
-use super::error::Reason;
+use super::error::{Error, Reason};
 use crate::fabric::{Cable, EndPort, Fabric};
 
 /// A fabric, with the file and line that it comes from.

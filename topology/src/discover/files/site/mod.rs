@@ -30,9 +30,8 @@ use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
 use self::text::{Head, HostText, MeasuredText, VERSION, json};
-use super::Error;
 use super::content;
-use super::error::{Reason, syntax};
+use super::error::{Error, Reason, syntax};
 use crate::fabric::{Place, PortId};
 use crate::site::{Site, SiteHost};
 
