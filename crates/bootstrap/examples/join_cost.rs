@@ -7,7 +7,7 @@ use std::net::TcpListener;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ringfold_bootstrap::{Carrier, Control, Identity, Launcher, Options, Rendezvous, Secret};
+use ringfold_bootstrap::{Control, Identity, Launcher, Options, Rendezvous, Secret, SecretSource};
 use ringfold_types::Rank;
 use ringfold_types::limits::PEER_INFO_BYTES_MAX;
 
@@ -36,7 +36,7 @@ fn join(size: usize) -> Result<Duration, Box<dyn Error>> {
                     ports: vec![port],
                 },
                 launcher: Launcher::Torchrun,
-                carrier: Carrier::None,
+                secret_source: SecretSource::None,
             };
             let (secret, peer_info) = (secret.clone(), vec![7; PEER_INFO_BYTES_MAX]);
             let options = Options { timeout: Duration::from_secs(300), ..Options::default() };

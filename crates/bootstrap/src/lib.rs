@@ -50,8 +50,10 @@ mod discover;
 mod join;
 pub mod rendezvous;
 
-pub use arbiter::call_log::{CallLog, CallName, History, Logged, Windows};
-pub use arbiter::failure_cause::{FailureCause, Place, RankList, RankOnHost, Said, Whereabouts};
+pub use arbiter::call_log::{CallLog, CallName, CallWindows, History, Logged};
+pub use arbiter::failure_cause::{
+    AbsentRank, CallPosition, DifferingCall, FailureCause, RankList, RankOnHost,
+};
 pub use arbiter::{Action, Arbiter, FailureReport};
 pub use channel::socket::{listen_at, show_connections};
 pub use control::aborter::Aborter;
@@ -61,13 +63,13 @@ pub use control::respondent::Respondent;
 pub use control::{Control, local};
 pub use discover::address::{default_source, loopback, source_toward};
 pub use discover::hostlist::{HostListError as InvalidHostList, expand as expand_hosts};
-pub use discover::identity::{Carrier, Identity, Launcher, Rendezvous};
+pub use discover::identity::{Identity, Launcher, Rendezvous, SecretSource};
 pub use discover::secret::{Secret, SecretError};
 pub use discover::torch_store::TorchStore;
 pub use discover::vars::DiscoverError;
 pub use discover::{discover, interface, pmi, started_as_rank};
 pub use join::error::JoinError;
-pub use join::joiner::{Options, Parent};
+pub use join::joiner::{Options, ParentGroup};
 
 /// The digest of this crate's sources.
 #[doc(hidden)]

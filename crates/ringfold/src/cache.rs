@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use ringfold_bootstrap::{CallName, Control, Windows};
+use ringfold_bootstrap::{CallName, CallWindows, Control};
 use ringfold_collectives::select::{
     Constraints, Measurements, chunk_len, select, select_in_windows, select_uneven, sum_bytes,
 };
@@ -56,7 +56,7 @@ pub(crate) struct Request<'c> {
     /// The blocks in this rank's buffers, if their lengths may differ. Its caller has checked them.
     pub(crate) blocks: Option<&'c Blocks>,
     /// The mark by which ranks compare the call beside its fields, as the numbers of its windows.
-    pub(crate) mark: Option<Windows>,
+    pub(crate) mark: Option<CallWindows>,
 }
 
 impl<'c> Request<'c> {
@@ -401,7 +401,7 @@ impl CompiledCall {
 
     /// Logs the call as number `seq`, with its mark. Returns the tag of its messages and signals.
     #[inline]
-    pub(crate) fn begin(&self, control: &Control, seq: u64, mark: Option<Windows>) -> u32 {
+    pub(crate) fn begin(&self, control: &Control, seq: u64, mark: Option<CallWindows>) -> u32 {
         let seal = match mark {
             None => {
                 control.entered(seq, &self.name);
@@ -409,7 +409,7 @@ impl CompiledCall {
             }
             Some(windows) => {
                 control.entered(seq, &self.name.in_windows(windows));
-                let Windows { input, output, begin } = windows;
+                let CallWindows { input, output, begin } = windows;
                 let words = [input.into(), output.into(), begin];
                 words.into_iter().fold(0, |seal, word: u64| mix(seal ^ word))
             }

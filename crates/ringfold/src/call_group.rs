@@ -1,7 +1,7 @@
 //! Groups of calls: messages that start together, and like collectives that are packed into one.
 
 use bytemuck::Pod;
-use ringfold_bootstrap::Windows;
+use ringfold_bootstrap::CallWindows;
 use ringfold_reduce::Element;
 use ringfold_types::limits::{PACK_BYTES_MAX, PACKED_BYTES_MAX};
 use ringfold_types::{Call, Collective, Rank, ReduceOp, Wire};
@@ -144,7 +144,7 @@ impl Communicator {
         let Some(first) = pack.first() else { return Ok(()) };
         let counts = || pack.iter().map(|member| members[*member].call.count);
         let call = Call { count: counts().sum(), ..members[*first].call };
-        let seal = Windows::packed(counts());
+        let seal = CallWindows::packed(counts());
         let (rank, size) = (self.rank(), self.size());
         let bytes = packed_bytes(&call, size);
         let mut memory: AlignedBytes = std::mem::take(&mut self.core.packed);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ringfold_bootstrap::interface::Choice;
-use ringfold_bootstrap::{Aborter, Parent, show_connections};
+use ringfold_bootstrap::{Aborter, ParentGroup, show_connections};
 use ringfold_collectives::Algorithm;
 use ringfold_collectives::select::{Constraints, is_possible};
 use ringfold_topology::Layout;
@@ -137,7 +137,7 @@ impl Communicator {
         config: &Config,
         store: impl KeyValueStore,
         place: (Rank, usize),
-        mut parent: Option<Parent>,
+        mut parent: Option<ParentGroup>,
     ) -> Result<Self, Error> {
         let config = config.bounded();
         let waiting = parent.clone();
@@ -160,7 +160,7 @@ impl Communicator {
         config: &Config,
         id: &UniqueId,
         (rank, size): (Rank, usize),
-        parent: Option<Parent>,
+        parent: Option<ParentGroup>,
     ) -> Result<Parts, InitError> {
         let listener = if rank == Rank(0) && size > 1 { id.take_listener() } else { None };
         let place = (id.address(), listener);

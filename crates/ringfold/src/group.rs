@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytemuck::{cast_slice, cast_slice_mut};
-use ringfold_bootstrap::{Aborter, Parent, Windows};
+use ringfold_bootstrap::{Aborter, CallWindows, ParentGroup};
 use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp, Wire};
 
 use crate::buffers::{Buffers, User};
@@ -181,7 +181,7 @@ impl Communicator {
             return Err(refuse("the list lacks this rank".to_owned()));
         };
         let place = (Rank::at(place), ranks.len());
-        let parent = Parent { group: 0, aborter: parent.clone(), members: ranks.to_vec() };
+        let parent = ParentGroup { group: 0, aborter: parent.clone(), members: ranks.to_vec() };
         Self::join_by_store(config, store, place, Some(parent))
     }
 
@@ -238,7 +238,7 @@ impl Communicator {
         let (op, root, wire) = (ReduceOp::Sum, Rank(0), Wire::Element);
         let call = Call { collective, count: WORDS, data_type, op, root, wire };
         let mut buffers = Buffers::Apart { input: cast_slice(mine), output: cast_slice_mut(all) };
-        let mark = Some(Windows::GROUP);
+        let mark = Some(CallWindows::GROUP);
         let request = Request { mark, ..Request::ordinary(&call, &buffers) };
         self.perform_request(request, User::Private(&mut buffers))
     }
@@ -288,9 +288,9 @@ impl Communicator {
         join_group(self.config(), parent, meeting)
     }
 
-    fn as_parent_of(&self, members: &[usize], group: u128) -> Parent {
+    fn as_parent_of(&self, members: &[usize], group: u128) -> ParentGroup {
         let members = members.iter().copied().map(Rank::at).collect();
-        Parent { group, aborter: self.aborter(), members }
+        ParentGroup { group, aborter: self.aborter(), members }
     }
 
     /// Makes a group of threads: its first rank makes the parts of all, and each takes its own.

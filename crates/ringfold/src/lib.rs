@@ -108,7 +108,7 @@ pub use half::{bf16, f16};
 pub use parts::Parts;
 pub use ringfold_bootstrap::interface::{Choice, Reason};
 pub use ringfold_bootstrap::{
-    Aborter, FailureCause, Place, RankList, RankOnHost, Said, Whereabouts,
+    Aborter, AbsentRank, CallPosition, DifferingCall, FailureCause, RankList, RankOnHost,
 };
 pub use ringfold_reduce::{Element, F8E4M3, F8E5M2};
 pub use ringfold_topology::Layout;

@@ -4,7 +4,7 @@ use std::error::Error as StdError;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ringfold_bootstrap::{JoinError, Parent};
+use ringfold_bootstrap::{JoinError, ParentGroup};
 use ringfold_types::{Chain, Rank};
 
 use crate::config::Config;
@@ -75,7 +75,7 @@ pub(crate) fn share_id<T>(
     config: &Config,
     mut store: impl KeyValueStore,
     (rank, size): (Rank, usize),
-    parent: Option<&Parent>,
+    parent: Option<&ParentGroup>,
     join: impl FnOnce(UniqueId, Duration) -> Result<T, Error>,
 ) -> Result<T, Error> {
     if rank.index() >= size {

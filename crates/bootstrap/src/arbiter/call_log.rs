@@ -51,7 +51,7 @@ impl CallName {
 
     /// The same record, for buffers in windows.
     #[must_use]
-    pub const fn in_windows(self, windows: Windows) -> Self {
+    pub const fn in_windows(self, windows: CallWindows) -> Self {
         let [kinds, count, last, ..] = self.0;
         let [numbers, begin] = windows.to_words();
         Self([kinds, count, last, numbers, begin])
@@ -60,7 +60,7 @@ impl CallName {
 
 /// The windows of a call, by their numbers on the communicator, from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Windows {
+pub struct CallWindows {
     /// The window of the input; in place it equals `output`.
     pub input: u32,
     /// The window of the output.
@@ -69,7 +69,7 @@ pub struct Windows {
     pub begin: u64,
 }
 
-impl Windows {
+impl CallWindows {
     /// No window: the mark of an all-gather by which the ranks make a group.
     pub const GROUP: Self = Self { input: 0, output: 0, begin: 1 };
 
@@ -210,8 +210,8 @@ impl Logged {
             let uneven = UnevenCall::from_words([kinds, count, root, begin]);
             return uneven.map_or_else(|_| "an unknown call".into(), |call| call.to_string());
         };
-        match Windows::from_words([numbers, begin]) {
-            None if [numbers, begin] == Windows::GROUP.to_words() => {
+        match CallWindows::from_words([numbers, begin]) {
+            None if [numbers, begin] == CallWindows::GROUP.to_words() => {
                 format!("{call} to make a group")
             }
             None if numbers == 0 && begin & PACKED != 0 => {
@@ -219,10 +219,10 @@ impl Logged {
                 format!("{call} packed from {parts} calls (lengths {hash:08x})")
             }
             None => call.to_string(),
-            Some(Windows { input, output, begin }) if input == output => {
+            Some(CallWindows { input, output, begin }) if input == output => {
                 format!("{call} in window {output} from byte {begin}")
             }
-            Some(Windows { input, output, begin }) => {
+            Some(CallWindows { input, output, begin }) => {
                 format!("{call} from window {input} into window {output} from byte {begin}")
             }
         }
@@ -285,10 +285,10 @@ mod tests {
         let log = CallLog::default();
         let places = [(1, 1, 0), (2, 2, 0), (1, 1, 64), (1, 2, 64)];
         for (seq, (input, output, begin)) in (1..).zip(places) {
-            let name = CallName::new(&call(7), 3).in_windows(Windows { input, output, begin });
+            let name = CallName::new(&call(7), 3).in_windows(CallWindows { input, output, begin });
             log.entered(seq, &name);
         }
-        log.entered(5, &CallName::new(&call(7), 3).in_windows(Windows::GROUP));
+        log.entered(5, &CallName::new(&call(7), 3).in_windows(CallWindows::GROUP));
         let texts: Vec<String> = log.history().calls.iter().map(Logged::text).collect();
         let call = call(7);
         let want = [

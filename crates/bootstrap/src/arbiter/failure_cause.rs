@@ -29,14 +29,14 @@ pub enum FailureCause {
         /// The call.
         call: String,
         /// The missing ranks, and where they are instead.
-        ranks: Vec<Whereabouts>,
+        ranks: Vec<AbsentRank>,
     },
     /// Ranks made different calls under the same number.
     Mismatch {
         /// The call's number.
         seq: u64,
         /// Each different call and the ranks that made it. The call of most ranks comes first.
-        said: Vec<Said>,
+        calls: Vec<DifferingCall>,
     },
     /// A connection between two living ranks broke.
     Link {
@@ -102,8 +102,8 @@ impl FailureCause {
             Self::Died { who } | Self::Left { who } | Self::Aborted { who, .. } => vec![who.rank],
             Self::Silent { ranks, .. } => ranks.iter().map(|w| w.rank).collect(),
             Self::Absent { ranks, .. } => ranks.iter().map(|w| w.who.rank).collect(),
-            Self::Mismatch { said, .. } => {
-                said.iter().skip(1).flat_map(|s| s.ranks.iter().copied()).collect()
+            Self::Mismatch { calls, .. } => {
+                calls.iter().skip(1).flat_map(|call| call.ranks.iter().copied()).collect()
             }
             Self::Link { from, to, .. }
             | Self::Message { from, to, .. }
@@ -126,9 +126,9 @@ impl fmt::Display for FailureCause {
                 write!(f, "not every rank has entered {call} #{seq}: ")?;
                 joined(f, ranks)
             }
-            Self::Mismatch { seq, said } => {
+            Self::Mismatch { seq, calls } => {
                 write!(f, "ranks differ in call #{seq}: ")?;
-                joined(f, said)
+                joined(f, calls)
             }
             Self::Link { from, to, cause } => {
                 write!(f, "the connection from {from} to {to} failed: {cause}")
@@ -175,28 +175,28 @@ impl fmt::Display for RankOnHost {
 
 /// A rank that is missing from a call, and where it is instead.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Whereabouts {
+pub struct AbsentRank {
     /// The rank.
     pub who: RankOnHost,
     /// Its position in its sequence of calls.
-    pub place: Place,
+    pub position: CallPosition,
 }
 
-impl fmt::Display for Whereabouts {
+impl fmt::Display for AbsentRank {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ", self.who)?;
-        match &self.place {
-            Place::Start => f.write_str("has made no call yet"),
-            Place::Inside { seq, call } => write!(f, "is inside {call} #{seq}"),
-            Place::After { seq, call } => write!(f, "has made no call since {call} #{seq}"),
-            Place::Gone => f.write_str("has left the job"),
+        match &self.position {
+            CallPosition::Start => f.write_str("has made no call yet"),
+            CallPosition::Inside { seq, call } => write!(f, "is inside {call} #{seq}"),
+            CallPosition::After { seq, call } => write!(f, "has made no call since {call} #{seq}"),
+            CallPosition::Gone => f.write_str("has left the job"),
         }
     }
 }
 
 /// A rank's position in its sequence of calls.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Place {
+pub enum CallPosition {
     /// Before its first call.
     Start,
     /// Inside a call.
@@ -219,7 +219,7 @@ pub enum Place {
 
 /// One of several different calls under one number, and the ranks that made it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Said {
+pub struct DifferingCall {
     /// The call.
     pub call: String,
     /// The ranks that made it.
@@ -227,7 +227,7 @@ pub struct Said {
     pub ranks: Vec<Rank>,
 }
 
-impl fmt::Display for Said {
+impl fmt::Display for DifferingCall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} called {}", RankList(&self.ranks), self.call)
     }

@@ -13,7 +13,7 @@ use ringfold_types::{Rank, limits};
 use serde::{Deserialize, Serialize};
 
 use call_log::{History, Logged};
-use failure_cause::{FailureCause, Place, RankOnHost, Said, Whereabouts};
+use failure_cause::{AbsentRank, CallPosition, DifferingCall, FailureCause, RankOnHost};
 
 pub(crate) mod agreement;
 pub(crate) mod call_log;
@@ -77,18 +77,13 @@ pub enum Action {
 #[derive(Debug)]
 pub struct Arbiter {
     hosts: Vec<Option<String>>,
-    standing: Vec<Standing>,
+    /// By rank, the last history of one that has left.
+    departed: Vec<Option<History>>,
     inquiry: Option<Inquiry>,
     broken: Option<Broken>,
     /// The ranks whose messages of a call first differed in their tags.
     odd: Option<[Rank; 2]>,
     done: bool,
-}
-
-#[derive(Debug)]
-enum Standing {
-    Present,
-    Left(History),
 }
 
 /// An open question to all ranks.
@@ -121,18 +116,15 @@ impl Inquiry {
     /// Ranks whose calls differed may all have returned from them, if no rank waited for bytes that
     /// never came. Leftover bytes then disturb a later call. So if any earlier call differed, that
     /// call is the one in question.
-    fn blame_the_first_difference(&mut self, standing: &[Standing]) {
-        let asked = Evidence::gather(self, standing).seq.unwrap_or(u64::MAX);
-        let mut said: BTreeMap<u64, (&[u64; 5], u8)> = BTreeMap::new();
+    fn blame_the_first_difference(&mut self, departed: &[Option<History>]) {
+        let asked = Evidence::gather(self, departed).seq.unwrap_or(u64::MAX);
+        let mut called: BTreeMap<u64, (&[u64; 5], u8)> = BTreeMap::new();
         let mut first = asked;
-        for (answer, standing) in self.answers.iter().zip(standing) {
-            let history = match (answer, standing) {
-                (_, Standing::Left(history)) | (Some(history), Standing::Present) => history,
-                (None, Standing::Present) => continue,
-            };
+        let histories = self.answers.iter().zip(departed);
+        for history in histories.filter_map(|(answer, last)| last.as_ref().or(answer.as_ref())) {
             for call in history.calls.iter().filter(|call| call.seq < asked) {
                 let this = (&call.words, call.algorithm);
-                if *said.entry(call.seq).or_insert(this) != this {
+                if *called.entry(call.seq).or_insert(this) != this {
                     first = first.min(call.seq);
                 }
             }
@@ -166,9 +158,9 @@ impl Arbiter {
     #[must_use]
     pub fn new(hosts: Vec<String>) -> Self {
         let one_host = hosts.windows(2).all(|pair| pair[0] == pair[1]);
-        let standing = hosts.iter().map(|_| Standing::Present).collect();
+        let departed = hosts.iter().map(|_| None).collect();
         let hosts = hosts.into_iter().map(|h| (!one_host).then_some(h)).collect();
-        Self { hosts, standing, inquiry: None, broken: None, odd: None, done: false }
+        Self { hosts, departed, inquiry: None, broken: None, odd: None, done: false }
     }
 
     /// A rank reports a failure.
@@ -184,7 +176,7 @@ impl Arbiter {
         match report {
             FailureReport::Overdue { seq } => self.inquire(Some(seq), from, now_ms),
             FailureReport::Mismatch { seq, peer } => {
-                let is_peer = Rank(peer).index() < self.standing.len();
+                let is_peer = Rank(peer).index() < self.departed.len();
                 self.odd = self.odd.or_else(|| is_peer.then_some([from, Rank(peer)]));
                 self.inquire(Some(seq), from, now_ms)
             }
@@ -223,7 +215,7 @@ impl Arbiter {
     fn note_broken(&mut self, [from, to]: [Rank; 2], kind: Kind, cause: String, now_ms: u64) {
         let gives_way =
             |it: &Broken| kind == Kind::Message && it.kind != Kind::Message && self.has_left(it.to);
-        if self.broken.as_ref().is_none_or(gives_way) && to.index() < self.standing.len() {
+        if self.broken.as_ref().is_none_or(gives_way) && to.index() < self.departed.len() {
             let cause = cut(cause);
             self.broken = Some(Broken { from, to, kind, cause, since_ms: now_ms });
         }
@@ -246,7 +238,7 @@ impl Arbiter {
         if self.done {
             return None;
         }
-        *self.standing.get_mut(from.index())? = Standing::Left(tidied(history));
+        *self.departed.get_mut(from.index())? = Some(tidied(history));
         self.conclude_if_answered(now_ms).or_else(|| self.compare())
     }
 
@@ -310,23 +302,23 @@ impl Arbiter {
     /// How many ranks there are, dead or alive.
     #[must_use]
     pub const fn size(&self) -> usize {
-        self.standing.len()
+        self.departed.len()
     }
 
     /// Whether every rank has left.
     #[must_use]
     pub fn have_all_left(&self) -> bool {
-        self.standing.iter().all(|standing| matches!(standing, Standing::Left(_)))
+        self.departed.iter().all(Option::is_some)
     }
 
     /// Whether the rank is neither dead nor gone.
     #[must_use]
     pub fn is_present(&self, rank: Rank) -> bool {
-        matches!(self.standing.get(rank.index()), Some(Standing::Present))
+        matches!(self.departed.get(rank.index()), Some(None))
     }
 
     fn has_left(&self, rank: Rank) -> bool {
-        matches!(self.standing.get(rank.index()), Some(Standing::Left(_)))
+        matches!(self.departed.get(rank.index()), Some(Some(_)))
     }
 
     fn inquire(&mut self, seq: Option<u64>, by: Rank, now_ms: u64) -> Option<Action> {
@@ -335,25 +327,23 @@ impl Arbiter {
             inquiry.seq = inquiry.seq.min(seq).or(inquiry.seq).or(seq);
             return None;
         }
-        let answers = self.standing.iter().map(|_| None).collect();
+        let answers = self.departed.iter().map(|_| None).collect();
         self.inquiry = Some(Inquiry::new(seq, by, now_ms, answers));
-        let asked = (0..self.standing.len()).map(Rank::at).filter(|r| self.is_present(*r));
+        let asked = (0..self.departed.len()).map(Rank::at).filter(|r| self.is_present(*r));
         Some(Action::Ask(asked.collect()))
     }
 
     fn conclude_if_answered(&mut self, now_ms: u64) -> Option<Action> {
         let answers = &self.inquiry.as_ref()?.answers;
-        let open = answers
-            .iter()
-            .zip(&self.standing)
-            .any(|(answer, standing)| answer.is_none() && matches!(standing, Standing::Present));
-        if open { None } else { self.conclude(now_ms) }
+        let mut answers = answers.iter().zip(&self.departed);
+        let is_open = answers.any(|(answer, last)| answer.is_none() && last.is_none());
+        if is_open { None } else { self.conclude(now_ms) }
     }
 
     fn conclude(&mut self, now_ms: u64) -> Option<Action> {
         let mut inquiry = self.inquiry.take()?;
-        inquiry.blame_the_first_difference(&self.standing);
-        let evidence = Evidence::gather(&inquiry, &self.standing);
+        inquiry.blame_the_first_difference(&self.departed);
+        let evidence = Evidence::gather(&inquiry, &self.departed);
         let cause = self
             .mismatch(&evidence)
             .or_else(|| self.silent(&evidence, now_ms.saturating_sub(inquiry.since_ms)))
@@ -370,55 +360,50 @@ impl Arbiter {
         if !self.have_all_left() || self.broken.is_some() {
             return None;
         }
-        let lasts = self.standing.iter().map(|standing| match standing {
-            Standing::Left(history) => history.last().map_or(0, |last| last.seq.saturating_add(1)),
-            Standing::Present => 0,
-        });
+        let end = |it: &History| it.last().map_or(0, |last| last.seq.saturating_add(1));
+        let lasts = self.departed.iter().flatten().map(end);
         let (fewest, most) = (lasts.clone().min()?, lasts.max()?);
-        let answers = self.standing.iter().map(|_| None).collect();
+        let answers = self.departed.iter().map(|_| None).collect();
         let mut inquiry = Inquiry::new(Some(most), Rank(0), 0, answers);
-        inquiry.blame_the_first_difference(&self.standing);
+        inquiry.blame_the_first_difference(&self.departed);
         if inquiry.seq == Some(most) {
             // The calls that all ranks made are the same; some ranks made fewer.
             inquiry.seq = self.first_call(fewest);
         }
-        let evidence = Evidence::gather(&inquiry, &self.standing);
+        let evidence = Evidence::gather(&inquiry, &self.departed);
         let cause = self.mismatch(&evidence).or_else(|| self.absent(&evidence))?;
         self.announce(cause)
     }
 
     /// The first call from number `seq` on that any departed rank remembers.
     fn first_call(&self, seq: u64) -> Option<u64> {
-        let calls = self.standing.iter().flat_map(|standing| match standing {
-            Standing::Left(history) => history.calls.as_slice(),
-            Standing::Present => &[],
-        });
+        let calls = self.departed.iter().flatten().flat_map(|history| &history.calls);
         calls.map(|call| call.seq).filter(|call| *call >= seq).min()
     }
 
     fn mismatch(&self, evidence: &Evidence<'_>) -> Option<FailureCause> {
-        let mut said: Vec<(&Logged, Said)> = Vec::new();
+        let mut calls: Vec<(&Logged, DifferingCall)> = Vec::new();
         let by_algorithm = evidence.entered.windows(2).all(|p| p[0].1.words == p[1].1.words);
         let same = |a: &Logged, b: &Logged| {
             a.words == b.words && (!by_algorithm || a.algorithm == b.algorithm)
         };
         for &(rank, logged) in &evidence.entered {
-            if let Some((_, s)) = said.iter_mut().find(|(first, _)| same(first, logged)) {
-                s.ranks.push(rank);
+            if let Some((_, known)) = calls.iter_mut().find(|(first, _)| same(first, logged)) {
+                known.ranks.push(rank);
                 continue;
             }
             let mut call = logged.text();
             if by_algorithm {
                 call.push_str(&format!(" {}", logged.way()));
             }
-            said.push((logged, Said { call, ranks: vec![rank] }));
+            calls.push((logged, DifferingCall { call, ranks: vec![rank] }));
         }
-        if said.len() < 2 {
+        if calls.len() < 2 {
             return None;
         }
-        let mut said: Vec<Said> = said.into_iter().map(|(_, s)| s).collect();
-        said.sort_by_key(|s| std::cmp::Reverse(s.ranks.len()));
-        Some(FailureCause::Mismatch { seq: evidence.seq?, said })
+        let mut calls: Vec<DifferingCall> = calls.into_iter().map(|(_, call)| call).collect();
+        calls.sort_by_key(|call| std::cmp::Reverse(call.ranks.len()));
+        Some(FailureCause::Mismatch { seq: evidence.seq?, calls })
     }
 
     fn silent(&self, evidence: &Evidence<'_>, for_ms: u64) -> Option<FailureCause> {
@@ -427,11 +412,11 @@ impl Arbiter {
     }
 
     fn absent(&self, evidence: &Evidence<'_>) -> Option<FailureCause> {
-        let whereabouts = |(rank, place): &(Rank, Place)| Whereabouts {
+        let absent = |(rank, position): &(Rank, CallPosition)| AbsentRank {
             who: self.who(*rank),
-            place: place.clone(),
+            position: position.clone(),
         };
-        let ranks: Vec<Whereabouts> = evidence.absent.iter().map(whereabouts).collect();
+        let ranks: Vec<AbsentRank> = evidence.absent.iter().map(absent).collect();
         let seq = evidence.seq?;
         (!ranks.is_empty()).then(|| FailureCause::Absent { seq, call: evidence.call(), ranks })
     }
@@ -478,31 +463,27 @@ impl Arbiter {
 struct Evidence<'a> {
     seq: Option<u64>,
     entered: Vec<(Rank, &'a Logged)>,
-    absent: Vec<(Rank, Place)>,
+    absent: Vec<(Rank, CallPosition)>,
     silent: Vec<Rank>,
 }
 
 impl<'a> Evidence<'a> {
-    fn gather(inquiry: &'a Inquiry, standing: &'a [Standing]) -> Self {
+    fn gather(inquiry: &'a Inquiry, departed: &'a [Option<History>]) -> Self {
         let by = inquiry.answers.get(inquiry.by.index()).and_then(Option::as_ref);
         let current = by.and_then(|h| h.unfinished().or_else(|| h.last())).map(|c| c.seq);
         let seq = inquiry.seq.or(current);
         let mut all = Self { seq, entered: Vec::new(), absent: Vec::new(), silent: Vec::new() };
-        for (i, (answer, standing)) in inquiry.answers.iter().zip(standing).enumerate() {
+        for (i, (answer, last)) in inquiry.answers.iter().zip(departed).enumerate() {
             let rank = Rank::at(i);
-            let (history, gone) = match (answer, standing) {
-                (_, Standing::Left(history)) => (history, true),
-                (Some(history), Standing::Present) => (history, false),
-                (None, Standing::Present) => {
-                    all.silent.push(rank);
-                    continue;
-                }
+            let Some(history) = last.as_ref().or(answer.as_ref()) else {
+                all.silent.push(rank);
+                continue;
             };
             let Some(seq) = seq else { continue };
             if let Some(logged) = history.at(seq) {
                 all.entered.push((rank, logged));
             } else if history.last().is_none_or(|last| last.seq < seq) {
-                all.absent.push((rank, place(history, gone)));
+                all.absent.push((rank, position(history, last.is_some())));
             }
         }
         all
@@ -522,12 +503,12 @@ impl<'a> Evidence<'a> {
     }
 }
 
-fn place(history: &History, gone: bool) -> Place {
+fn position(history: &History, has_left: bool) -> CallPosition {
     match history.last() {
-        _ if gone => Place::Gone,
-        None => Place::Start,
-        Some(c) if c.finished => Place::After { seq: c.seq, call: c.text() },
-        Some(c) => Place::Inside { seq: c.seq, call: c.text() },
+        _ if has_left => CallPosition::Gone,
+        None => CallPosition::Start,
+        Some(c) if c.finished => CallPosition::After { seq: c.seq, call: c.text() },
+        Some(c) => CallPosition::Inside { seq: c.seq, call: c.text() },
     }
 }
 

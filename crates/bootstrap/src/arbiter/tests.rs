@@ -281,7 +281,7 @@ fn death_and_goodbye_during_an_inquiry() {
     assert_eq!(leaves.answer(Rank(0), history(&[(1, 8, false)]), 1), None);
     let cause = failure_cause(leaves.left(Rank(1), history(&[(0, 8, true)]), 2));
     let FailureCause::Absent { ranks, .. } = cause else { panic!("{cause}") };
-    assert_eq!(ranks[0].place, Place::Gone);
+    assert_eq!(ranks[0].position, CallPosition::Gone);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use ringfold_types::Rank;
 
 use super::local_coordinator::LocalCoordinator;
 use super::rank_state::RankState;
-use super::{Control, Link};
+use super::{Backend, Control};
 
 /// The controls of `size` ranks of this process, in rank order. Each belongs to one thread.
 ///
@@ -21,7 +21,7 @@ pub fn controls(size: usize) -> io::Result<Vec<Control>> {
     let ranks = ranks.into_iter().enumerate();
     Ok(ranks
         .map(|(i, state)| {
-            Control::new(Rank::at(i), size, state, Link::Local(Arc::clone(&coordinator)))
+            Control::new(Rank::at(i), size, state, Backend::Local(Arc::clone(&coordinator)))
         })
         .collect())
 }
@@ -38,7 +38,7 @@ mod tests {
     use super::*;
     use crate::arbiter::FailureReport;
     use crate::arbiter::call_log::CallName;
-    use crate::arbiter::failure_cause::{FailureCause, Place};
+    use crate::arbiter::failure_cause::{CallPosition, FailureCause};
 
     fn barrier() -> Call {
         Call {
@@ -67,7 +67,7 @@ mod tests {
         for c in &controls {
             let cause = c.failure_cause().unwrap();
             let FailureCause::Absent { seq: 0, ranks, .. } = &*cause else { panic!("{cause}") };
-            assert_eq!((ranks[0].who.rank, &ranks[0].place), (Rank(2), &Place::Start));
+            assert_eq!((ranks[0].who.rank, &ranks[0].position), (Rank(2), &CallPosition::Start));
             assert!(is_awake(c));
         }
     }

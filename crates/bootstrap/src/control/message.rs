@@ -107,7 +107,7 @@ pub(crate) enum FromCoordinator {
     /// The answer to `ToCoordinator::Join`: the rank is accepted, and waits for the others.
     Accepted(Option<ReturnTicket>),
     /// All ranks have joined. The rank named here has the roster.
-    Fetch(Parent),
+    Fetch(RosterSource),
     /// A question of a rank, and the number of its inquiry.
     Question(u64, Vec<u8>),
     /// A question, and the answers of all ranks in rank order, or of the one that was asked.
@@ -120,7 +120,7 @@ pub(crate) enum FromCoordinator {
 
 /// The rank from which a child fetches the roster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Parent {
+pub(crate) struct RosterSource {
     pub(crate) rank: u32,
     /// `None` if that rank is on rank 0's host. The child then uses the address at which it reached
     /// rank 0.

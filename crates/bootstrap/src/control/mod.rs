@@ -50,12 +50,12 @@ pub struct Control {
     state: Arc<RankState>,
     /// An [`Aborter`] outlives the rank, and keeps the state alone.
     wake: Arc<OwnedFd>,
-    link: Link,
+    link: Backend,
     left: bool,
 }
 
 #[derive(Debug)]
-pub(crate) enum Link {
+pub(crate) enum Backend {
     Local(Arc<LocalCoordinator>),
     Member(Member),
 }
@@ -65,7 +65,7 @@ impl Control {
         rank: Rank,
         size: usize,
         (state, wake): (Arc<RankState>, Arc<OwnedFd>),
-        link: Link,
+        link: Backend,
     ) -> Self {
         Self { rank, size, state, wake, link, left: false }
     }
@@ -115,8 +115,8 @@ impl Control {
     /// `limits::COORDINATOR_SILENCE_MS`.
     pub fn report_failure(&self, report: FailureReport) {
         match &self.link {
-            Link::Local(coordinator) => coordinator.report_failure(self.rank, report),
-            Link::Member(member) => member.report_failure(report),
+            Backend::Local(coordinator) => coordinator.report_failure(self.rank, report),
+            Backend::Member(member) => member.report_failure(report),
         }
     }
 
@@ -129,8 +129,8 @@ impl Control {
     /// thread has ended. Returns whether everything is handled.
     pub fn catch_up(&self) -> bool {
         match &self.link {
-            Link::Member(member) => member.catch_up(Duration::from_millis(limits::CATCH_UP_MS)),
-            Link::Local(_) => true,
+            Backend::Member(member) => member.catch_up(Duration::from_millis(limits::CATCH_UP_MS)),
+            Backend::Local(_) => true,
         }
     }
 
@@ -163,8 +163,8 @@ impl Control {
 
     fn route(&self) -> Route {
         match &self.link {
-            Link::Local(coordinator) => Route::Local(Arc::clone(coordinator)),
-            Link::Member(member) => Route::Member(member.commands()),
+            Backend::Local(coordinator) => Route::Local(Arc::clone(coordinator)),
+            Backend::Member(member) => Route::Member(member.commands()),
         }
     }
 
@@ -193,8 +193,8 @@ impl Control {
             return Err(ExchangeError::Failed(cause));
         }
         let all = match &self.link {
-            Link::Local(coordinator) => coordinator.exchange(self.rank, bytes, timeout),
-            Link::Member(member) => member.exchange(bytes, timeout),
+            Backend::Local(coordinator) => coordinator.exchange(self.rank, bytes, timeout),
+            Backend::Member(member) => member.exchange(bytes, timeout),
         };
         all.map_err(|e| self.failure_cause().map_or(e, ExchangeError::Failed))
     }
@@ -211,8 +211,8 @@ impl Control {
     pub fn leave(mut self) -> Result<(), Arc<FailureCause>> {
         self.left = true;
         match &mut self.link {
-            Link::Local(coordinator) => coordinator.leave(self.rank),
-            Link::Member(member) => member.leave(),
+            Backend::Local(coordinator) => coordinator.leave(self.rank),
+            Backend::Member(member) => member.leave(),
         }
         self.failure_cause().map_or(Ok(()), Err)
     }
@@ -225,8 +225,8 @@ impl Control {
 
     fn abandon(&mut self, reason: String) {
         match &mut self.link {
-            Link::Local(coordinator) => coordinator.abandon(self.rank, reason),
-            Link::Member(member) => member.abandon(reason),
+            Backend::Local(coordinator) => coordinator.abandon(self.rank, reason),
+            Backend::Member(member) => member.abandon(reason),
         }
     }
 }

@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 #[derive(Debug)]
 pub(crate) struct ControlRuntime {
     handle: Handle,
-    place: Place,
+    namespace: Namespace,
     /// `None` only while dropping.
     thread: Option<Thread>,
 }
@@ -28,17 +28,17 @@ struct Thread {
     ends: JoinHandle<()>,
 }
 
-/// The place of a control thread.
+/// The namespace of a control thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Place {
+struct Namespace {
     /// A child made by `fork` has copies of its parent's values, but no control thread.
     process: u32,
     /// The number of the network namespace.
     network: Option<u64>,
 }
 
-impl Place {
-    /// The place of the calling thread.
+impl Namespace {
+    /// The namespace of the calling thread.
     fn here() -> Self {
         let network = fs::metadata("/proc/thread-self/ns/net").map(|it| it.ino()).ok();
         Self { process: process::id(), network }
@@ -53,10 +53,10 @@ impl ControlRuntime {
     /// # Errors
     /// The system refuses a thread or its descriptors.
     pub(crate) fn shared() -> io::Result<Arc<Self>> {
-        let here = Place::here();
+        let here = Namespace::here();
         let mut running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
         let mut all = running.iter().filter_map(Weak::upgrade);
-        if let Some(ours) = all.find(|it| it.place == here) {
+        if let Some(ours) = all.find(|it| it.namespace == here) {
             return Ok(ours);
         }
         running.retain(|it| it.strong_count() > 0);
@@ -65,7 +65,7 @@ impl ControlRuntime {
         Ok(started)
     }
 
-    fn start(place: Place) -> io::Result<Self> {
+    fn start(namespace: Namespace) -> io::Result<Self> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let handle = runtime.handle().clone();
         let (stays, until) = oneshot::channel::<()>();
@@ -74,7 +74,7 @@ impl ControlRuntime {
             // A pending name look-up must not delay the end.
             runtime.shutdown_background();
         })?;
-        Ok(Self { handle, place, thread: Some(Thread { stays, ends }) })
+        Ok(Self { handle, namespace, thread: Some(Thread { stays, ends }) })
     }
 
     /// Runs a task on the control thread.
@@ -86,7 +86,7 @@ impl ControlRuntime {
 impl Drop for ControlRuntime {
     fn drop(&mut self) {
         let Some(thread) = self.thread.take() else { return };
-        if self.place.process != process::id() {
+        if self.namespace.process != process::id() {
             // The thread is that of the parent.
             return std::mem::forget(thread);
         }

@@ -19,7 +19,7 @@ use crate::arbiter::failure_cause::RankList;
 use crate::channel::acceptor::Authenticated;
 use crate::channel::frames::{decode, encode};
 use crate::channel::turned_away::TurnedAway;
-use crate::control::message::{FromCoordinator, JoinRequest, Parent, Refusal, ToCoordinator};
+use crate::control::message::{FromCoordinator, JoinRequest, Refusal, RosterSource, ToCoordinator};
 use crate::control::reconnect::ReturnPort;
 use crate::rendezvous::Report;
 use crate::rendezvous::registry::Ended;
@@ -280,7 +280,10 @@ impl Coordinator {
             let place = self.relays.get(&parent).zip(self.fetching.get(&rank));
             if let Some(((ip, port), child)) = place {
                 let (ip, port) = (relay::address(*child, *ip), *port);
-                self.send_message(rank, &FromCoordinator::Fetch(Parent { rank: parent, ip, port }));
+                self.send_message(
+                    rank,
+                    &FromCoordinator::Fetch(RosterSource { rank: parent, ip, port }),
+                );
             } else {
                 self.fetching.remove(&rank);
                 self.send(rank, &self.roster);

@@ -26,12 +26,12 @@ pub struct Identity {
     /// The launcher that started the rank.
     pub launcher: Launcher,
     /// How the launcher passes on the job's secret, if it does.
-    pub carrier: Carrier,
+    pub secret_source: SecretSource,
 }
 
 /// How a launcher passes on the job's secret, if the user names none.
 #[derive(Debug, Default)]
-pub enum Carrier {
+pub enum SecretSource {
     /// It does not, or only by `Rendezvous::Kvs`.
     #[default]
     None,
@@ -95,7 +95,7 @@ impl Identity {
             job: "alone".into(),
             rendezvous: Rendezvous::Alone,
             launcher: Launcher::Alone,
-            carrier: Carrier::None,
+            secret_source: SecretSource::None,
         }
     }
 
@@ -112,14 +112,14 @@ impl Identity {
         timeout: Duration,
     ) -> Result<Secret, SecretError> {
         let (given, timeout) = (Secret::given(variable)?, limits::timeout(timeout));
-        let carried = match (&mut self.rendezvous, &self.carrier) {
+        let carried = match (&mut self.rendezvous, &self.secret_source) {
             // All ranks take part, even those with a given secret, because a barrier waits for
             // each.
             (Rendezvous::Kvs(client), _) => {
                 client.share_secret(self.rank, given.is_none(), timeout)?
             }
-            (_, Carrier::Known(secret)) => Some(secret.clone()),
-            (_, Carrier::TorchStore(store)) if given.is_none() => {
+            (_, SecretSource::Known(secret)) => Some(secret.clone()),
+            (_, SecretSource::TorchStore(store)) if given.is_none() => {
                 let shared = store.share_secret(timeout);
                 let TorchStore { host, port, .. } = store;
                 shared
@@ -132,8 +132,8 @@ impl Identity {
                     })
                     .ok()
             }
-            (_, Carrier::TorchStore(_)) => None,
-            (_, Carrier::None) => None,
+            (_, SecretSource::TorchStore(_)) => None,
+            (_, SecretSource::None) => None,
         };
         given.or(carried).map_or_else(|| Secret::at_home(variable), Ok)
     }

@@ -7,7 +7,7 @@ use ringfold_types::Rank;
 
 use super::address::loopback;
 use super::hostlist::expand as expand_hosts;
-use super::identity::{Carrier, Identity, Launcher, Rendezvous};
+use super::identity::{Identity, Launcher, Rendezvous, SecretSource};
 use super::pmi::past::{PastSession, past_session};
 use super::secret::Secret;
 use super::torch_store::TorchStore;
@@ -48,7 +48,7 @@ pub(super) fn ringrun(vars: &Vars<'_>) -> Result<Identity, DiscoverError> {
         job: need.text("RINGFOLD_JOB", "")?,
         rendezvous: Rendezvous::Ask { address },
         launcher: Launcher::Ringrun,
-        carrier: Carrier::None,
+        secret_source: SecretSource::None,
     })
 }
 
@@ -73,7 +73,8 @@ pub(super) fn torch(vars: &Vars<'_>) -> Result<Identity, DiscoverError> {
     let taken = store.is_some_and(|v| v.eq_ignore_ascii_case("true") || v == "1");
     let job = format!("torch:{run}:{attempt}:{host}:{port}");
     let store = |key| TorchStore { host: host.clone(), port, key };
-    let carrier = taken.then(|| Carrier::TorchStore(store(format!("ringfold-secret:{job}"))));
+    let secret_source =
+        taken.then(|| SecretSource::TorchStore(store(format!("ringfold-secret:{job}"))));
     Ok(Identity {
         rank,
         size,
@@ -84,7 +85,7 @@ pub(super) fn torch(vars: &Vars<'_>) -> Result<Identity, DiscoverError> {
             ports: ports_from(port, u16::from(taken)),
         },
         launcher: Launcher::Torchrun,
-        carrier: carrier.unwrap_or_default(),
+        secret_source: secret_source.unwrap_or_default(),
     })
 }
 
@@ -104,8 +105,9 @@ pub(super) fn hydra(vars: &Vars<'_>) -> Result<Identity, DiscoverError> {
         };
         let rendezvous = coordinator.map_or(Rendezvous::Alone, meet);
         let job = format!("pmi:{space}");
-        let (launcher, carrier) = (Launcher::Hydra, secret.map_or(Carrier::None, Carrier::Known));
-        return Ok(Identity { rank, size, job, rendezvous, launcher, carrier });
+        let (launcher, secret_source) =
+            (Launcher::Hydra, secret.map_or(SecretSource::None, SecretSource::Known));
+        return Ok(Identity { rank, size, job, rendezvous, launcher, secret_source });
     }
     let client = pmi::Client::open(socket, PMI_TIMEOUT)?;
     let job = format!("pmi:{}", client.space());
@@ -116,8 +118,8 @@ pub(super) fn hydra(vars: &Vars<'_>) -> Result<Identity, DiscoverError> {
     } else {
         Rendezvous::Kvs(client)
     };
-    let (launcher, carrier) = (Launcher::Hydra, Carrier::None);
-    Ok(Identity { rank, size, job, rendezvous, launcher, carrier })
+    let (launcher, secret_source) = (Launcher::Hydra, SecretSource::None);
+    Ok(Identity { rank, size, job, rendezvous, launcher, secret_source })
 }
 
 /// Reads `OMPI_COMM_WORLD_*`. The ranks meet at `MASTER_ADDR`, or at the loopback address if all
@@ -150,7 +152,8 @@ pub(super) fn open_mpi(vars: &Vars<'_>) -> Result<Identity, DiscoverError> {
         job: format!("ompi:{job}"),
         rendezvous: Rendezvous::Ports { hosts, named_by, ports },
         launcher: Launcher::OpenMpi,
-        carrier: mpirun_key(vars).map_or(Carrier::None, |key| Carrier::Known(Secret::of_key(&key))),
+        secret_source: mpirun_key(vars)
+            .map_or(SecretSource::None, |key| SecretSource::Known(Secret::of_key(&key))),
     })
 }
 
@@ -225,8 +228,8 @@ pub(super) fn slurm(vars: &Vars<'_>) -> Result<Identity, DiscoverError> {
         None => ports_of(&job),
     };
     let rendezvous = Rendezvous::Ports { hosts: vec![host], named_by, ports };
-    let (launcher, carrier) = (Launcher::Slurm, Carrier::None);
-    Ok(Identity { rank, size, job, rendezvous, launcher, carrier })
+    let (launcher, secret_source) = (Launcher::Slurm, SecretSource::None);
+    Ok(Identity { rank, size, job, rendezvous, launcher, secret_source })
 }
 
 pub(super) fn slurm_tasks(vars: &Vars<'_>) -> Result<Option<usize>, DiscoverError> {

@@ -74,7 +74,7 @@ pub enum SecretError {
     },
     /// The launcher's key-value space, which carries the secret, failed.
     #[error("cannot share a secret by the launcher's key-value space (PMI-1)")]
-    Carrier(#[from] PmiError),
+    Pmi(#[from] PmiError),
     /// Neither a secret nor a home directory is set.
     #[error("no secret: set RINGFOLD_SECRET_FILE (or HOME, to keep one in ~/.ringfold/secret)")]
     NoHome,

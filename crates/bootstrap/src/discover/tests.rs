@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use ringfold_types::Rank;
 
 use super::*;
-use crate::discover::identity::Carrier;
+use crate::discover::identity::SecretSource;
 use crate::discover::secret::Secret;
 
 fn found(vars: &[(&str, &str)]) -> Result<Identity, DiscoverError> {
@@ -109,11 +109,11 @@ fn torchrun_with_and_without_its_store() {
     let me = found(&TORCHRUN).unwrap();
     assert_eq!((me.rank, me.size, me.launcher), (Rank(2), 4, Launcher::Torchrun));
     assert_eq!(place(&me), ("node7".into(), (29501..29516).collect()));
-    let Carrier::TorchStore(store) = &me.carrier else { panic!("{me:?}") };
+    let SecretSource::TorchStore(store) = &me.secret_source else { panic!("{me:?}") };
     assert_eq!((store.host.as_str(), store.port), ("node7", 29500));
     let me = found(&TORCHRUN[..4]).unwrap();
     assert_eq!(place(&me), ("node7".into(), (29500..29516).collect()));
-    assert!(matches!(me.carrier, Carrier::None));
+    assert!(matches!(me.secret_source, SecretSource::None));
     for missing in 0..4 {
         let mut fewer = TORCHRUN.to_vec();
         let (name, _) = fewer.remove(missing);
@@ -163,14 +163,14 @@ const MPIRUN_KEY: &str = "15ae03f5c5e6a9b1-09c1d2e3f4a5b6c7";
 
 #[test]
 fn open_mpi_s_key_is_a_secret_only_if_mpirun_made_it() {
-    let carrier = |key, mpirun: &[(&'static str, &'static str)]| {
+    let secret_source = |key, mpirun: &[(&'static str, &'static str)]| {
         let key = ("OMPI_MCA_orte_precondition_transports", key);
-        found(&[&OPEN_MPI[..], &[key], mpirun].concat()).unwrap().carrier
+        found(&[&OPEN_MPI[..], &[key], mpirun].concat()).unwrap().secret_source
     };
     let mpirun = [("OMPI_MCA_orte_hnp_uri", "9.0;tcp://10.0.0.1:5")];
-    assert!(matches!(carrier(MPIRUN_KEY, &mpirun), Carrier::Known(_)));
+    assert!(matches!(secret_source(MPIRUN_KEY, &mpirun), SecretSource::Known(_)));
     // Here another launcher started the ranks.
-    assert!(matches!(carrier(MPIRUN_KEY, &[]), Carrier::None));
+    assert!(matches!(secret_source(MPIRUN_KEY, &[]), SecretSource::None));
     for key in [
         "000000000000002a-15ae03f5c5e6a9b1",
         "15ae03f5c5e6a9b1-00000000ffffffff",
@@ -180,7 +180,7 @@ fn open_mpi_s_key_is_a_secret_only_if_mpirun_made_it() {
         "15ae03f5c5e6a9b1-15ae03f5c5e6a9b1-15ae03f5c5e6a9b1",
         "-",
     ] {
-        assert!(matches!(carrier(key, &mpirun), Carrier::None), "{key}");
+        assert!(matches!(secret_source(key, &mpirun), SecretSource::None), "{key}");
     }
 }
 

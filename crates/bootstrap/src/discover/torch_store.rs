@@ -132,7 +132,7 @@ mod tests {
     use std::sync::{Arc, Mutex};
 
     use super::*;
-    use crate::discover::identity::{Carrier, Identity};
+    use crate::discover::identity::{Identity, SecretSource};
 
     type Values = Arc<Mutex<HashMap<Vec<u8>, Vec<u8>>>>;
 
@@ -218,8 +218,8 @@ mod tests {
         let home = std::env::temp_dir().join(format!("ringfold-torch-{}", std::process::id()));
         std::fs::create_dir_all(&home).unwrap();
         let secret = |place, more: Option<&str>| {
-            let carrier = Carrier::TorchStore(at(place, "job"));
-            let mut identity = Identity { carrier, ..Identity::alone() };
+            let secret_source = SecretSource::TorchStore(at(place, "job"));
+            let mut identity = Identity { secret_source, ..Identity::alone() };
             let variable = |name: &str| match name {
                 "HOME" => Some(home.to_str().unwrap().into()),
                 "RINGFOLD_SECRET" => more.map(Into::into),

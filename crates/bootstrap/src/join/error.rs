@@ -282,7 +282,7 @@ mod tests {
             Box::new(JoinError::System { rank, action: "start a thread", source: cause() }),
             Box::new(SecretError::Unreadable { place: place.clone(), source: cause() }),
             Box::new(SecretError::Unwritable { path: place.clone().into(), source: cause() }),
-            Box::new(SecretError::Carrier(pmi())),
+            Box::new(SecretError::Pmi(pmi())),
             Box::new(DiscoverError::HostList { variable, value: place, source: list }),
             Box::new(DiscoverError::Socket { fd: 3, source: cause() }),
             Box::new(DiscoverError::Pmi(pmi())),

@@ -20,7 +20,7 @@ use crate::discover::secret::Secret;
 /// How much longer other ranks wait than rank 0, so that rank 0 reports first which ranks are
 /// missing.
 pub(super) const EXTRA_WAIT: Duration = Duration::from_secs(2);
-pub(super) type Cards = Vec<Vec<u8>>;
+pub(super) type PeerInfos = Vec<Vec<u8>>;
 
 /// Options of joining.
 #[derive(Clone, Debug)]
@@ -36,13 +36,13 @@ pub struct Options {
     /// How long rank 0 waits for the others when it leaves.
     pub linger: Duration,
     /// The group whose ranks join, if they are some ranks of a group.
-    pub parent: Option<Parent>,
+    pub parent: Option<ParentGroup>,
 }
 
 /// The group whose ranks join another one. The wait ends if a member fails in that group, leaves
 /// it, or cannot join the other one.
 #[derive(Clone, Debug)]
-pub struct Parent {
+pub struct ParentGroup {
     /// A random number for the group that is made.
     pub group: u128,
     /// This rank's handle of the group.
@@ -58,7 +58,7 @@ const LOOK: Duration = Duration::from_millis(20);
 /// moment before this rank learns that all have.
 const LEFT_GRACE: Duration = Duration::from_secs(1);
 
-impl Parent {
+impl ParentGroup {
     /// Tells the other members that this one, as `rank` of the group that is made, cannot join.
     pub(super) fn fail(&self, Rank(rank): Rank, reason: String) {
         let reason = cut(reason);

@@ -31,7 +31,7 @@ use crate::control::message::{
 use crate::control::rank_state::RankState;
 use crate::control::reconnect::{ReturnPath, ReturnPort};
 use crate::control::runtime::ControlRuntime;
-use crate::control::{Control, Link};
+use crate::control::{Backend, Control};
 use crate::coordinator::JoinQueue;
 use crate::coordinator::state::Coordinator;
 use crate::discover::address;
@@ -46,7 +46,7 @@ mod locate;
 mod roster;
 
 use error::JoinError;
-use joiner::{Candidates, Cards, EXTRA_WAIT, Joiner, Options, Parent};
+use joiner::{Candidates, EXTRA_WAIT, Joiner, Options, ParentGroup, PeerInfos};
 
 const PEERS_WAITING_MAX: usize = 64;
 /// How long a rank whose connection ended tries to join again, while others are missing.
@@ -66,7 +66,7 @@ impl Control {
         secret: Secret,
         peer_info: Vec<u8>,
         options: Options,
-    ) -> Result<(Self, Cards), JoinError> {
+    ) -> Result<(Self, PeerInfos), JoinError> {
         if peer_info.len() > limits::PEER_INFO_BYTES_MAX {
             return Err(JoinError::PeerInfoTooLong { bytes: peer_info.len() });
         }
@@ -106,7 +106,7 @@ impl Control {
         secret: Secret,
         peer_info: Result<Vec<u8>, String>,
         options: Options,
-    ) -> Result<(Self, Cards), JoinError> {
+    ) -> Result<(Self, PeerInfos), JoinError> {
         let (rank, size) = (identity.rank, identity.size);
         if rank.index() >= size || size > limits::RANKS_MAX {
             return Err(JoinError::Invalid { rank, size });
@@ -156,13 +156,13 @@ impl Control {
         });
         let died = |_| io::Error::other("the control task ended early");
         let peer_infos = told.recv().map_err(died).map_err(system("join"))??;
-        Ok((Self::new(rank, size, (state, wake), Link::Member(member)), peer_infos))
+        Ok((Self::new(rank, size, (state, wake), Backend::Member(member)), peer_infos))
     }
 }
 
 /// Waits until a member has failed in the parent group or left it, if there is one, or cannot join
 /// this one.
-async fn failure_of(parent: Option<Parent>, rank: Rank) -> JoinError {
+async fn failure_of(parent: Option<ParentGroup>, rank: Rank) -> JoinError {
     match parent {
         Some(parent) => parent.failure(rank).await,
         None => std::future::pending().await,
@@ -174,7 +174,7 @@ impl Joiner {
         &mut self,
         rendezvous: Rendezvous,
         peer_info: Result<Vec<u8>, String>,
-    ) -> Result<(ControlStream, Cards), JoinError> {
+    ) -> Result<(ControlStream, PeerInfos), JoinError> {
         let host = self.options.host.clone();
         let host = host.unwrap_or_else(address::host_name);
         let mut process = ProcessId::default();

@@ -9,13 +9,13 @@ use std::sync::Arc;
 use tokio::time::timeout_at;
 
 use super::error::JoinError;
-use super::joiner::{Candidates, Cards, EXTRA_WAIT, Joiner};
+use super::joiner::{Candidates, EXTRA_WAIT, Joiner, PeerInfos};
 use crate::arbiter::call_log::History;
 use crate::channel::frames::decode;
 use crate::channel::greeting::Purpose;
 use crate::channel::socket;
 use crate::control::member::{ControlStream, Incoming};
-use crate::control::message::{FromCoordinator, Parent, ToCoordinator};
+use crate::control::message::{FromCoordinator, RosterSource, ToCoordinator};
 use crate::coordinator::relay;
 use crate::coordinator::relay::Relay;
 use crate::discover::address;
@@ -53,7 +53,7 @@ impl Joiner {
         &self,
         stream: &mut ControlStream,
         mut coordinator: Option<IpAddr>,
-    ) -> Result<io::Result<Cards>, JoinError> {
+    ) -> Result<io::Result<PeerInfos>, JoinError> {
         let mut fetching = None;
         loop {
             let fetched = async {
@@ -110,7 +110,7 @@ impl Joiner {
         }
     }
 
-    async fn fetch(&self, parent: Parent, coordinator: IpAddr) -> io::Result<Vec<u8>> {
+    async fn fetch(&self, parent: RosterSource, coordinator: IpAddr) -> io::Result<Vec<u8>> {
         let at = SocketAddr::new(parent.ip.unwrap_or(coordinator), parent.port);
         let (greeting, latest) = (self.greeting(Purpose::Relay), self.deadline + EXTRA_WAIT / 2);
         relay::fetch(self.rank, at, (&greeting, &self.secret), latest).await

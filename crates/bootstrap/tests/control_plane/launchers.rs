@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 
 use ringfold_bootstrap::rendezvous::{Ended, Report, serve};
 use ringfold_bootstrap::{
-    Carrier, Control, Identity, JoinError, Launcher, Options, Rendezvous, Secret, discover, pmi,
+    Control, Identity, JoinError, Launcher, Options, Rendezvous, Secret, SecretSource, discover,
+    pmi,
 };
 use ringfold_types::Rank;
 use tokio::sync::mpsc;
@@ -76,7 +77,7 @@ fn asks(place: SocketAddr, rank: u32, size: usize) -> Identity {
         job: "j".into(),
         rendezvous: Rendezvous::Ask { address: place.to_string() },
         launcher: Launcher::Ringrun,
-        carrier: Carrier::None,
+        secret_source: SecretSource::None,
     }
 }
 

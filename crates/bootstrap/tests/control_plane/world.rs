@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ringfold_bootstrap::{
-    Carrier, Control, FailureCause, Identity, JoinError, Launcher, Options, Rendezvous, Secret,
+    Control, FailureCause, Identity, JoinError, Launcher, Options, Rendezvous, Secret, SecretSource,
 };
 use ringfold_types::{Chain, Rank};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -53,7 +53,7 @@ impl Job {
                 ports: self.ports.clone(),
             },
             launcher: Launcher::Torchrun,
-            carrier: Carrier::None,
+            secret_source: SecretSource::None,
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::ops::{Bound, Range, RangeBounds};
 
-use ringfold_bootstrap::Windows as Named;
+use ringfold_bootstrap::CallWindows;
 use ringfold_reduce::Element;
 use ringfold_transport::Window as Shared;
 use ringfold_types::limits::WINDOW_BYTES_MAX;
@@ -134,7 +134,7 @@ impl Communicator {
                 .to_owned();
             return Err(argument(self.rank(), call.collective, what));
         }
-        let named = Named {
+        let named = CallWindows {
             input: input.map_or(output.number, |input| input.number),
             output: output.number,
             begin: at as u64,

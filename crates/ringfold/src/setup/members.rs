@@ -87,7 +87,7 @@ pub(super) const fn unreadable(rank: Rank) -> InitError {
 mod tests {
     use std::thread;
 
-    use ringfold_bootstrap::{Carrier, Identity, Launcher, Options, Rendezvous};
+    use ringfold_bootstrap::{Identity, Launcher, Options, Rendezvous, SecretSource};
 
     use super::super::settings::build;
     use super::*;
@@ -111,7 +111,7 @@ mod tests {
             job: "unique id".to_owned(),
             rendezvous,
             launcher: Launcher::Alone,
-            carrier: Carrier::None,
+            secret_source: SecretSource::None,
         };
         let (theirs, secret) = ("9.9.9+0123456789ab", id.secret().clone());
         let other = thread::spawn(move || {

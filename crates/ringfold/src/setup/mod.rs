@@ -35,7 +35,7 @@ use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::Arc;
 
 use ringfold_bootstrap::{
-    Carrier, Control, Identity, JoinError, Launcher, Options, Parent, Rendezvous, Secret,
+    Control, Identity, JoinError, Launcher, Options, ParentGroup, Rendezvous, Secret, SecretSource,
     default_source,
 };
 use ringfold_topology::evidence::Evidence;
@@ -81,7 +81,7 @@ pub(crate) fn join_by_id(
     (address, listener): (SocketAddr, Option<TcpListener>),
     secret: Secret,
     (rank, size): (Rank, usize),
-    parent: Option<Parent>,
+    parent: Option<ParentGroup>,
 ) -> Result<Parts, InitError> {
     if rank.index() >= size {
         return Err(JoinError::Invalid { rank, size }.into());
@@ -95,7 +95,7 @@ pub(crate) fn join_by_id(
         job: "unique id".to_owned(),
         rendezvous: rendezvous(address, listener, "the unique id"),
         launcher: Launcher::Alone,
-        carrier: Carrier::None,
+        secret_source: SecretSource::None,
     };
     let joined = log::logged(config, || {
         warn_of_unknown_variables(config, rank);
@@ -138,7 +138,7 @@ fn meet(
     config: &Config,
     identity: Identity,
     secret: Secret,
-    (listen_at, parent): (Option<IpAddr>, Option<Parent>),
+    (listen_at, parent): (Option<IpAddr>, Option<ParentGroup>),
 ) -> Result<Parts, InitError> {
     let (name, place) = (identity.job.clone(), &identity.rendezvous);
     let place = MeetingPlace { is_local: place.is_local(), is_v6: place.is_v6() };
@@ -190,7 +190,7 @@ pub(crate) struct Meeting {
     /// In rank 0 of the group, the socket that listens at the address.
     pub(crate) listener: Option<TcpListener>,
     /// The parent group, whose failure ends the wait for a member that has failed there.
-    pub(crate) parent: Parent,
+    pub(crate) parent: ParentGroup,
 }
 
 /// Joins a group of some ranks of a `parent` group, without the launcher. The key of the group
@@ -204,8 +204,8 @@ pub(crate) fn join_group(
     let [number, color, nonce] = &labels;
     let secret = Secret::new(parent.secret.derive(&["group", number, color, nonce]));
     let rendezvous = rendezvous(address, listener, "the parent group");
-    let (launcher, carrier) = (Launcher::Alone, Carrier::None);
-    let identity = Identity { rank, size, job: name.clone(), rendezvous, launcher, carrier };
+    let (launcher, secret_source) = (Launcher::Alone, SecretSource::None);
+    let identity = Identity { rank, size, job: name.clone(), rendezvous, launcher, secret_source };
     let Joined { found, heritage, .. } = parent;
     let material = found.rails(config, rank).map(|rails| Material {
         found: Arc::clone(found),
