@@ -39,7 +39,7 @@ pub(crate) enum Needs {
 
 /// The pattern in which data moves. `cost` prices a call by it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Way {
+pub(crate) enum Pattern {
     /// Blocks go around a ring.
     Ring,
     /// Chunks follow each other along this many chains or trees. Each has an equal share of the
@@ -66,7 +66,7 @@ pub(crate) enum Way {
     Variants(&'static [Algorithm]),
 }
 
-impl Way {
+impl Pattern {
     /// Whether messages are local: in a run of consecutive ranks, nearly all but the first and the
     /// last exchange messages only within the run.
     pub(crate) const fn is_local(self) -> bool {
@@ -118,7 +118,7 @@ pub struct Algorithm {
     /// The means without which a call cannot use it.
     pub(crate) needs: Needs,
     /// The pattern in which its data moves.
-    pub(crate) way: Way,
+    pub(crate) pattern: Pattern,
     /// Makes one rank's schedule. Every rank of a call makes its own.
     pub schedule: fn(&ScheduleParams<'_>) -> Schedule,
     /// States the cost of a call for a layout.
@@ -176,10 +176,12 @@ impl Algorithm {
     #[must_use]
     pub(crate) fn suits(&self, layout: &Layout) -> bool {
         let is_one_host = layout.hosts() <= 1;
-        match (self.way, self.collective) {
-            (Way::Levels(_), _) => !is_one_host,
-            (Way::AtRoot, Collective::Reduce | Collective::Barrier) => is_one_host,
-            (Way::AtRoot, Collective::Broadcast) => is_one_host || layout.hosts() == layout.size(),
+        match (self.pattern, self.collective) {
+            (Pattern::Levels(_), _) => !is_one_host,
+            (Pattern::AtRoot, Collective::Reduce | Collective::Barrier) => is_one_host,
+            (Pattern::AtRoot, Collective::Broadcast) => {
+                is_one_host || layout.hosts() == layout.size()
+            }
             _ => true,
         }
     }
@@ -200,15 +202,15 @@ impl Algorithm {
     /// layout too.
     #[must_use]
     pub fn is_hierarchical(&self) -> bool {
-        matches!(self.way, Way::Levels(_))
+        matches!(self.pattern, Pattern::Levels(_))
     }
 
     /// The variants of which the cheapest performs a call: other values of a parameter. An
     /// algorithm without a parameter is its own only variant.
     #[must_use]
     pub const fn variants(&'static self) -> &'static [Self] {
-        match self.way {
-            Way::Variants(variants) => variants,
+        match self.pattern {
+            Pattern::Variants(variants) => variants,
             _ => core::slice::from_ref(self),
         }
     }
@@ -216,13 +218,13 @@ impl Algorithm {
     /// Whether every rank has a link to every other.
     #[must_use]
     pub fn is_direct(&self) -> bool {
-        matches!(self.way, Way::Direct | Way::InTurn) && self.works_anywhere()
+        matches!(self.pattern, Pattern::Direct | Pattern::InTurn) && self.works_anywhere()
     }
 
     /// Whether some rank has a link to every other.
     #[must_use]
     pub(crate) fn has_many_links(&self) -> bool {
-        self.is_direct() || matches!(self.way, Way::AtRoot) && self.works_anywhere()
+        self.is_direct() || matches!(self.pattern, Pattern::AtRoot) && self.works_anywhere()
     }
 }
 

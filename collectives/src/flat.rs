@@ -14,11 +14,11 @@ pub(crate) struct Flat {
     /// Elements that `size` ranks reduce together, if pipelines pass on `chunk` elements at a time.
     pub(crate) section: fn(size: usize, chunk: usize) -> usize,
     /// Prepares one rank.
-    pub(crate) prepare: fn(&mut Builder, &Seat) -> Box<dyn Reducer>,
+    pub(crate) prepare: fn(&mut Builder, &Participant) -> Box<dyn Reducer>,
 }
 
 /// One of the ranks, and the memory that it has for pieces.
-pub(crate) struct Seat {
+pub(crate) struct Participant {
     /// Its place among them.
     pub(crate) rank: Rank,
     pub(crate) size: usize,

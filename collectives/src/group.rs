@@ -47,7 +47,7 @@ pub(crate) struct Level {
 }
 
 /// The members, and the number of this one.
-pub(crate) struct Seats<'a> {
+pub(crate) struct Membership<'a> {
     pub(crate) members: Vec<Rank>,
     pub(crate) me: usize,
     pub(crate) tree: &'a AggregationTree,
@@ -58,21 +58,21 @@ impl Group {
     pub(crate) fn new(
         collective: Collective,
         mut reserve: impl FnMut(usize, Form) -> Slice,
-        seats: Seats<'_>,
+        membership: Membership<'_>,
         (window, form): (usize, Form),
         root: Option<usize>,
         (chunks, longest): (usize, usize),
     ) -> Self {
-        let Seats { members, me, tree } = seats;
+        let Membership { members, me, tree } = membership;
         let is_chain = chunks > 1;
         let is_barrier = collective == Collective::Barrier;
         let mut path = Vec::new();
         find(tree, me, &mut path);
         let mut levels = Vec::new();
         for (children, at) in path.into_iter().rev().filter(|(children, _)| children.len() > 1) {
-            let seats: Vec<Rank> =
+            let membership: Vec<Rank> =
                 children.iter().map(|child| members[acting(child, is_chain)]).collect();
-            let level = level(&seats, at, is_chain, form);
+            let level = level(&membership, at, is_chain, form);
             let goes_on = level.to.is_none();
             levels.push(level);
             if !goes_on {

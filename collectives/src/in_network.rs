@@ -15,7 +15,7 @@ use crate::algorithm::{ScheduleParams, Stated};
 use crate::chunk::{block, part};
 use crate::cost::bill::Bill;
 use crate::cost::rates::{Rates, TURN_PS};
-use crate::group::{Group, Seats};
+use crate::group::{Group, Membership};
 use crate::hosts::price::Within;
 use crate::hosts::{Hosts, Team};
 use crate::offload::offload;
@@ -110,13 +110,14 @@ impl<'a> Network<'a> {
         if self.layout.hosts() > 1 {
             let (number, rail) = self.rails[lane];
             let members = self.hosts.rail(rail).to_vec();
-            let seats = Seats { members, me: self.hosts.place(rank), tree: &self.aggregation.tree };
+            let membership =
+                Membership { members, me: self.hosts.place(rank), tree: &self.aggregation.tree };
             let root = self.call.collective == Collective::Reduce;
             let root = root.then(|| self.hosts.place(self.call.root));
             let ways = (self.window(), self.form());
             let call = self.call.collective;
             let reserve = |len, form| steps.sums(len, form);
-            let group = Group::new(call, reserve, seats, ways, root, (chunks, longest));
+            let group = Group::new(call, reserve, membership, ways, root, (chunks, longest));
             let group = group.numbered(number);
             steps.group(group);
         }
@@ -146,7 +147,7 @@ pub fn members(layout: &Layout) -> Vec<Vec<Rank>> {
 }
 
 /// One rank in one lane of a reduction.
-pub(crate) struct Seat<'n> {
+pub(crate) struct LaneRank<'n> {
     network: &'n Network<'n>,
     pub(crate) team: Team,
     block: Slice,
@@ -155,7 +156,7 @@ pub(crate) struct Seat<'n> {
     sums: Vec<Slice>,
 }
 
-impl<'n> Seat<'n> {
+impl<'n> LaneRank<'n> {
     pub(crate) fn new(
         steps: &mut Builder,
         network: &'n Network<'n>,

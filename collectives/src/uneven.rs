@@ -2,7 +2,7 @@
 
 use ringfold_types::Call;
 
-use crate::algorithm::{Algorithm, ScheduleParams, Way};
+use crate::algorithm::{Algorithm, Pattern, ScheduleParams};
 use crate::blocks::Blocks;
 use crate::schedule::Schedule;
 
@@ -40,8 +40,8 @@ pub fn measured_call(call: &Call, blocks: &Blocks) -> Option<Call> {
 /// longest.
 #[must_use]
 pub fn even_call(algorithm: &Algorithm, call: &Call, blocks: &Blocks) -> Call {
-    let count = match algorithm.way {
-        Way::Ring => blocks.average(),
+    let count = match algorithm.pattern {
+        Pattern::Ring => blocks.average(),
         _ => blocks.longest(),
     };
     Call { count, ..*call }

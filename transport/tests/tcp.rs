@@ -6,7 +6,7 @@ use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use ringfold_transport::tcp::{Config, Listening, Liveness, Route, Tcp, Ways};
+use ringfold_transport::tcp::{Config, Listening, Liveness, PeerRoutes, Route, Tcp};
 use ringfold_transport::{Link, LinkError, LinkFault, Received, Transport};
 use ringfold_types::limits::{FRAME_BYTES_MAX, HANDSHAKES_MAX, LINK_BYTES_MIN};
 use ringfold_types::{Lane, Rank};
@@ -371,8 +371,8 @@ fn routes(from: &Listening, to: &Listening) -> Vec<Route> {
     ways.map(|(from, to)| Route { from: Some(from.ip()), to: *to }).collect()
 }
 
-const fn by_rail(rails: Vec<Route>) -> Ways {
-    Ways { rails, others: Vec::new() }
+const fn by_rail(rails: Vec<Route>) -> PeerRoutes {
+    PeerRoutes { rails, others: Vec::new() }
 }
 
 /// Sends on each lane, and waits until everything has arrived.
@@ -430,7 +430,7 @@ fn a_lane_takes_another_route_if_its_own_fails() {
     ways.truncate(3);
     let last = Route { from: None, to: one.addresses()[3] };
     let mut zero =
-        zero.connect_by_rail([(Rank(1), Ways { rails: ways, others: vec![last] })]).unwrap();
+        zero.connect_by_rail([(Rank(1), PeerRoutes { rails: ways, others: vec![last] })]).unwrap();
     let mut one = one.connect_by_rail([(Rank(0), by_rail(back))]).unwrap();
     send_on_lanes(&mut zero, &mut one, 4);
     assert_eq!(accepted_at(last.to).len(), 4);

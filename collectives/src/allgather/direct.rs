@@ -15,7 +15,7 @@ use ringfold_topology::Layout;
 use ringfold_types::limits::POSTED_MAX;
 use ringfold_types::{Buffer, Call, Collective, Slice};
 
-use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
+use crate::algorithm::{Algorithm, Moved, Needs, Pattern, ScheduleParams, Stated};
 use crate::blocks::Blocks;
 use crate::pattern::ring;
 use crate::rails;
@@ -26,7 +26,7 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     collective: Collective::AllGather,
     name: "direct",
     needs: Needs::Links,
-    way: Way::Direct,
+    pattern: Pattern::Direct,
     schedule,
     stated,
     moved: Moved::results,

@@ -23,7 +23,7 @@ use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 
 use super::{bruck, direct, ring};
-use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
+use crate::algorithm::{Algorithm, Moved, Needs, Pattern, ScheduleParams, Stated};
 use crate::chunk::{blocks_of, part};
 use crate::cost::bill::Bill;
 use crate::hosts::strands::{self, Strands, block_of, common, cut, lens, ways};
@@ -36,7 +36,7 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     collective: Collective::AllGather,
     name: "hierarchical",
     needs: Needs::Links,
-    way: Way::Levels(|call, layout, chunk| HIERARCHY.price(call, layout, chunk)),
+    pattern: Pattern::Levels(|call, layout, chunk| HIERARCHY.price(call, layout, chunk)),
     schedule: |plan| HIERARCHY.schedule(plan),
     stated: |call, layout| HIERARCHY.stated(call, layout),
     moved: Moved::results,

@@ -22,7 +22,7 @@ use core::ops::Range;
 use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 
-use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
+use crate::algorithm::{Algorithm, Moved, Needs, Pattern, ScheduleParams, Stated};
 use crate::pattern::halves::{halvings, longest_chain};
 use crate::rails;
 use crate::schedule::{Builder, Schedule};
@@ -31,7 +31,7 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     collective: Collective::AllGather,
     name: "recursive_doubling",
     needs: Needs::Links,
-    way: Way::Exchange,
+    pattern: Pattern::Exchange,
     schedule,
     stated,
     moved: Moved::results,

@@ -17,7 +17,7 @@
 use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, Slice};
 
-use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
+use crate::algorithm::{Algorithm, Moved, Needs, Pattern, ScheduleParams, Stated};
 use crate::blocks::Blocks;
 use crate::chunk::part;
 use crate::pattern::ring;
@@ -29,7 +29,7 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     collective: Collective::AllGather,
     name: "ring",
     needs: Needs::Links,
-    way: Way::Ring,
+    pattern: Pattern::Ring,
     schedule,
     stated,
     moved: Moved::results,

@@ -13,7 +13,7 @@
 use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, Slice};
 
-use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
+use crate::algorithm::{Algorithm, Moved, Needs, Pattern, ScheduleParams, Stated};
 use crate::blocks::Blocks;
 use crate::chunk::part;
 use crate::rails;
@@ -25,7 +25,7 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     collective: Collective::AllGather,
     name: "staged",
     needs: Needs::Staging { piece_len },
-    way: Way::Direct,
+    pattern: Pattern::Direct,
     schedule,
     stated,
     moved,

@@ -17,7 +17,7 @@ use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, Rank};
 
 use super::tree::{stated_of, stay, up_and_down};
-use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
+use crate::algorithm::{Algorithm, Moved, Needs, Pattern, ScheduleParams, Stated};
 use crate::chunk::block;
 use crate::pattern::double_tree::{self, TREES};
 use crate::pattern::host_tree::ShardTree;
@@ -28,7 +28,7 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     collective: Collective::AllReduce,
     name: "double_tree",
     needs: Needs::Links,
-    way: Way::Pipelines(TREES),
+    pattern: Pattern::Pipelines(TREES),
     schedule,
     stated,
     moved: Moved::sums_then_results,

@@ -17,9 +17,9 @@ use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 
 use super::recursive_doubling;
-use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
+use crate::algorithm::{Algorithm, Moved, Needs, Pattern, ScheduleParams, Stated};
 use crate::chunk::{blocks_of, chunks};
-use crate::flat::{Flat, Reducer, Seat};
+use crate::flat::{Flat, Participant, Reducer};
 use crate::pattern::hypercube::{Cube, Role, is_lower, neighbour};
 use crate::schedule::{Builder, Form, Schedule, Source};
 
@@ -27,7 +27,7 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     collective: Collective::AllReduce,
     name: "halving_doubling",
     needs: Needs::Links,
-    way: Way::Exchange,
+    pattern: Pattern::Exchange,
     schedule,
     stated,
     moved: Moved::sums_then_results,
@@ -37,7 +37,7 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
 pub(super) const FLAT: Flat = Flat {
     algorithm: &ALGORITHM,
     section,
-    prepare: |steps, &Seat { rank, size, longest, sums, form, .. }| {
+    prepare: |steps, &Participant { rank, size, longest, sums, form, .. }| {
         // Ranks halve the sums in place.
         let sums = if sums.len > 0 { sums } else { steps.sums(longest, form) };
         Box::new(Halves::new(rank, size, sums))

@@ -15,8 +15,8 @@
 
 use ringfold_types::Collective;
 
-use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Way};
-use crate::in_network::{self, Network, Seat};
+use crate::algorithm::{Algorithm, Moved, Needs, Pattern, ScheduleParams};
+use crate::in_network::{self, LaneRank, Network};
 use crate::rails;
 use crate::schedule::{Builder, Schedule};
 
@@ -24,7 +24,7 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     collective: Collective::AllReduce,
     name: "in_network",
     needs: Needs::Provider { is_possible: in_network::is_possible },
-    way: Way::Levels(in_network::price),
+    pattern: Pattern::Levels(in_network::price),
     schedule,
     stated: in_network::stated,
     moved: Moved::sums_then_results,
@@ -36,16 +36,16 @@ fn schedule(plan: &ScheduleParams<'_>) -> Schedule {
     let mut steps = Builder::new(plan, ALGORITHM.name, network.lanes());
     for lane in 0..network.lanes() {
         let steps = steps.lane(lane);
-        let seat = Seat::new(steps, &network, plan, lane);
+        let rank = LaneRank::new(steps, &network, plan, lane);
         // A member has the result of a piece when it hands over the one a window later.
-        for turn in 0..seat.pieces() + network.window() {
+        for turn in 0..rank.pieces() + network.window() {
             let done = turn.checked_sub(network.window());
-            if turn < seat.pieces() && !seat.is_member() {
-                seat.give(steps, turn, seat.result(turn));
+            if turn < rank.pieces() && !rank.is_member() {
+                rank.give(steps, turn, rank.result(turn));
             }
-            done.into_iter().for_each(|index| seat.share(steps, index));
-            if turn < seat.pieces() && seat.is_member() {
-                seat.give(steps, turn, seat.result(turn));
+            done.into_iter().for_each(|index| rank.share(steps, index));
+            if turn < rank.pieces() && rank.is_member() {
+                rank.give(steps, turn, rank.result(turn));
             }
         }
     }

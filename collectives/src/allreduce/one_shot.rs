@@ -12,7 +12,7 @@ use alloc::vec::Vec;
 use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 
-use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
+use crate::algorithm::{Algorithm, Moved, Needs, Pattern, ScheduleParams, Stated};
 use crate::chunk::chunks;
 use crate::pattern::ring;
 use crate::rails;
@@ -22,7 +22,7 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     collective: Collective::AllReduce,
     name: "one_shot",
     needs: Needs::Links,
-    way: Way::Direct,
+    pattern: Pattern::Direct,
     schedule,
     stated,
     moved: Moved::sums,

@@ -23,9 +23,9 @@ use alloc::boxed::Box;
 use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, Slice};
 
-use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
+use crate::algorithm::{Algorithm, Moved, Needs, Pattern, ScheduleParams, Stated};
 use crate::chunk::chunks;
-use crate::flat::{Flat, Reducer, Seat};
+use crate::flat::{Flat, Participant, Reducer};
 use crate::pattern::hypercube::{Cube, Role, is_lower, neighbour};
 use crate::rails;
 use crate::schedule::{Builder, Form, Schedule, Source};
@@ -34,7 +34,7 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     collective: Collective::AllReduce,
     name: "recursive_doubling",
     needs: Needs::Links,
-    way: Way::Exchange,
+    pattern: Pattern::Exchange,
     schedule,
     stated,
     moved: Moved::sums,
@@ -44,7 +44,7 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
 pub(super) const FLAT: Flat = Flat {
     algorithm: &ALGORITHM,
     section: |_, chunk| chunk,
-    prepare: |steps, seat| Box::new(Doubling::new(steps, seat)),
+    prepare: |steps, participant| Box::new(Doubling::new(steps, participant)),
 };
 
 /// Whether messages between neighbours stay, and those of folded ranks.
@@ -68,7 +68,7 @@ fn schedule(plan: &ScheduleParams<'_>) -> Schedule {
     let mut steps = Builder::new(plan, ALGORITHM.name, 1).in_order(&member.order);
     // Two ranks send all chunks before they combine the first one.
     let piece = if size == 2 { count.max(1) } else { plan.chunk };
-    let seat = Seat {
+    let participant = Participant {
         rank: member.place,
         size,
         chunk: plan.chunk,
@@ -77,7 +77,7 @@ fn schedule(plan: &ScheduleParams<'_>) -> Schedule {
         sums: Slice::new(Buffer::Scratch, 0, 0),
         form: plan.sums_form_among_all(),
     };
-    let doubling = Doubling::new(&mut steps, &seat);
+    let doubling = Doubling::new(&mut steps, &participant);
     for own in chunks(Slice::new(Buffer::Input, 0, count), piece) {
         doubling.piece(&mut steps, own, Slice { buffer: Buffer::Output, ..own });
     }
@@ -96,8 +96,8 @@ struct Doubling {
 }
 
 impl Doubling {
-    fn new(steps: &mut Builder, seat: &Seat) -> Self {
-        let &Seat { rank, size, chunk, longest, eager, sums, form } = seat;
+    fn new(steps: &mut Builder, participant: &Participant) -> Self {
+        let &Participant { rank, size, chunk, longest, eager, sums, form } = participant;
         let cube = Cube::of(size);
         let role = cube.role(rank);
         let mut landing = steps.elements(0);

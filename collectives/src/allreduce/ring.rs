@@ -16,9 +16,9 @@ use alloc::vec::Vec;
 use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 
-use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
+use crate::algorithm::{Algorithm, Moved, Needs, Pattern, ScheduleParams, Stated};
 use crate::chunk::{block, blocks_of, chunks, part};
-use crate::flat::{Flat, Reducer, Seat};
+use crate::flat::{Flat, Participant, Reducer};
 use crate::pattern::ring;
 use crate::rails;
 use crate::schedule::{Builder, Form, Schedule, Source};
@@ -27,7 +27,7 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     collective: Collective::AllReduce,
     name: "ring",
     needs: Needs::Links,
-    way: Way::Ring,
+    pattern: Pattern::Ring,
     schedule,
     stated,
     moved: Moved::sums_then_results,
@@ -37,7 +37,7 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
 pub(super) const FLAT: Flat = Flat {
     algorithm: &ALGORITHM,
     section,
-    prepare: |steps, &Seat { rank, size, chunk, longest, form, .. }| {
+    prepare: |steps, &Participant { rank, size, chunk, longest, form, .. }| {
         let longest = block(Buffer::Input, longest, size, 0).len;
         Box::new(Ring::new(steps, rank, size, chunk, longest, [form; 2]))
     },

@@ -24,7 +24,7 @@ use alloc::vec::Vec;
 use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 
-use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
+use crate::algorithm::{Algorithm, Moved, Needs, Pattern, ScheduleParams, Stated};
 use crate::chunk::{block_of_grains, chunks};
 use crate::rails;
 use crate::schedule::{Builder, Schedule, Source};
@@ -34,7 +34,7 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     collective: Collective::AllReduce,
     name: "staged",
     needs: Needs::Staging { piece_len },
-    way: Way::Direct,
+    pattern: Pattern::Direct,
     schedule,
     stated,
     moved,

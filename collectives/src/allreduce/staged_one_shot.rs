@@ -20,7 +20,7 @@ use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, Slice};
 
 use super::staged::piece_len;
-use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
+use crate::algorithm::{Algorithm, Moved, Needs, Pattern, ScheduleParams, Stated};
 use crate::chunk::chunks;
 use crate::rails;
 use crate::schedule::{Builder, Schedule, Source};
@@ -30,7 +30,7 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     collective: Collective::AllReduce,
     name: "staged_one_shot",
     needs: Needs::Staging { piece_len },
-    way: Way::Direct,
+    pattern: Pattern::Direct,
     schedule,
     stated,
     moved,

@@ -17,7 +17,7 @@ use alloc::vec::Vec;
 use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 
-use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
+use crate::algorithm::{Algorithm, Moved, Needs, Pattern, ScheduleParams, Stated};
 use crate::chunk::part;
 use crate::pattern::host_tree::ShardTree;
 use crate::pattern::tree::{self, Child, Place};
@@ -28,7 +28,7 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     collective: Collective::AllReduce,
     name: "tree",
     needs: Needs::Links,
-    way: Way::Pipelines(1),
+    pattern: Pattern::Pipelines(1),
     schedule,
     stated,
     moved: Moved::sums_then_results,

@@ -13,7 +13,7 @@ use ringfold_types::limits::POSTED_MAX;
 use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 
 use super::one_shot::in_rank_order;
-use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
+use crate::algorithm::{Algorithm, Moved, Needs, Pattern, ScheduleParams, Stated};
 use crate::chunk::{block, part};
 use crate::pattern::ring;
 use crate::rails;
@@ -23,7 +23,7 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     collective: Collective::AllReduce,
     name: "two_shot",
     needs: Needs::Links,
-    way: Way::Direct,
+    pattern: Pattern::Direct,
     schedule,
     stated,
     moved: Moved::sums_then_results,

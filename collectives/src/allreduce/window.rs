@@ -19,7 +19,7 @@ use alloc::vec::Vec;
 use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 
-use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
+use crate::algorithm::{Algorithm, Moved, Needs, Pattern, ScheduleParams, Stated};
 use crate::chunk::{block_of_grains, chunks};
 use crate::pattern::ring;
 use crate::rails;
@@ -30,7 +30,7 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     collective: Collective::AllReduce,
     name: "window",
     needs: Needs::Windows,
-    way: Way::Direct,
+    pattern: Pattern::Direct,
     schedule,
     stated,
     moved: Moved::sums_then_results,

@@ -22,7 +22,7 @@ use ringfold_topology::{Layout, Order};
 use ringfold_types::{Call, Collective, Slice};
 
 use super::linear::Blocks;
-use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
+use crate::algorithm::{Algorithm, Moved, Needs, Pattern, ScheduleParams, Stated};
 use crate::cost::cheapest;
 use crate::pattern::digits::{moved, weights};
 use crate::pattern::ring;
@@ -30,7 +30,7 @@ use crate::rails;
 use crate::schedule::{Builder, Schedule};
 
 pub(super) const ALGORITHM: Algorithm = Algorithm {
-    way: Way::Variants(&RADICES),
+    pattern: Pattern::Variants(&RADICES),
     schedule: |plan| (cheapest(&RADICES, &plan.call, plan.layout).schedule)(plan),
     stated: |call, layout| (cheapest(&RADICES, call, layout).stated)(call, layout),
     stays_on_rail: |call, layout| (cheapest(&RADICES, call, layout).stays_on_rail)(call, layout),
@@ -45,7 +45,7 @@ const fn of_radix<const RADIX: usize>() -> Algorithm {
         collective: Collective::AllToAll,
         name: "bruck",
         needs: Needs::Links,
-        way: Way::Rounds(|size| routes(size, RADIX).count()),
+        pattern: Pattern::Rounds(|size| routes(size, RADIX).count()),
         schedule: schedule::<RADIX>,
         stated: stated::<RADIX>,
         // Every block that a rank sends is packed before.

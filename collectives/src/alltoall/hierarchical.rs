@@ -28,7 +28,7 @@ use ringfold_topology::Layout;
 use ringfold_types::{Call, Collective, Rank, Slice};
 
 use super::linear::{self, Blocks};
-use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
+use crate::algorithm::{Algorithm, Moved, Needs, Pattern, ScheduleParams, Stated};
 use crate::cost::bill::Bill;
 use crate::hosts::price::{Within, among};
 use crate::hosts::{Hierarchy, Hosts, Rail, Spread, TOGETHER, hand_out_steps};
@@ -38,7 +38,7 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     collective: Collective::AllToAll,
     name: "hierarchical",
     needs: Needs::Links,
-    way: Way::Levels(|call, layout, chunk| HIERARCHY.price(call, layout, chunk)),
+    pattern: Pattern::Levels(|call, layout, chunk| HIERARCHY.price(call, layout, chunk)),
     schedule: |plan| HIERARCHY.schedule(plan),
     stated: |call, layout| HIERARCHY.stated(call, layout),
     moved: Moved::results,

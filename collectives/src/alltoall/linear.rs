@@ -15,7 +15,7 @@ use ringfold_topology::Layout;
 use ringfold_types::limits::POSTED_MAX;
 use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 
-use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
+use crate::algorithm::{Algorithm, Moved, Needs, Pattern, ScheduleParams, Stated};
 use crate::pattern::ring;
 use crate::rails;
 use crate::schedule::{Builder, Form, Schedule};
@@ -24,7 +24,7 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     collective: Collective::AllToAll,
     name: "linear",
     needs: Needs::Links,
-    way: Way::Direct,
+    pattern: Pattern::Direct,
     schedule,
     stated,
     moved: Moved::results,

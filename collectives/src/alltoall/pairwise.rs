@@ -17,7 +17,7 @@ use ringfold_topology::Layout;
 use ringfold_types::{Call, Collective, Rank};
 
 use super::linear::Blocks;
-use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
+use crate::algorithm::{Algorithm, Moved, Needs, Pattern, ScheduleParams, Stated};
 use crate::pattern::ring;
 use crate::rails;
 use crate::schedule::{Builder, Schedule};
@@ -26,7 +26,7 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     collective: Collective::AllToAll,
     name: "pairwise",
     needs: Needs::Links,
-    way: Way::InTurn,
+    pattern: Pattern::InTurn,
     schedule,
     stated,
     moved: Moved::results,

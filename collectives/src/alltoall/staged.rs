@@ -14,7 +14,7 @@ use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 
 use super::linear::Blocks;
-use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
+use crate::algorithm::{Algorithm, Moved, Needs, Pattern, ScheduleParams, Stated};
 use crate::chunk::chunks;
 use crate::rails;
 use crate::schedule::{Builder, Schedule};
@@ -24,7 +24,7 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     collective: Collective::AllToAll,
     name: "staged",
     needs: Needs::Staging { piece_len },
-    way: Way::Direct,
+    pattern: Pattern::Direct,
     schedule,
     stated,
     moved,

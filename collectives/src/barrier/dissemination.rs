@@ -12,7 +12,7 @@
 use ringfold_topology::Layout;
 use ringfold_types::{Call, Collective};
 
-use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
+use crate::algorithm::{Algorithm, Moved, Needs, Pattern, ScheduleParams, Stated};
 use crate::pattern::dissemination::{distances, rounds};
 use crate::pattern::ring;
 use crate::rails;
@@ -22,7 +22,7 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     collective: Collective::Barrier,
     name: "dissemination",
     needs: Needs::Links,
-    way: Way::Exchange,
+    pattern: Pattern::Exchange,
     schedule,
     stated,
     moved: Moved::results,

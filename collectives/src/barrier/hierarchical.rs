@@ -18,7 +18,7 @@ use ringfold_topology::Layout;
 use ringfold_types::{Call, Collective, Rank};
 
 use super::{dissemination, linear};
-use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
+use crate::algorithm::{Algorithm, Moved, Needs, Pattern, ScheduleParams, Stated};
 use crate::cost::bill::Bill;
 use crate::hosts::price::{Within, between};
 use crate::hosts::{Hierarchy, Hosts, Rail, Spread};
@@ -30,7 +30,7 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     collective: Collective::Barrier,
     name: "hierarchical",
     needs: Needs::Links,
-    way: Way::Levels(|call, layout, chunk| HIERARCHY.price(call, layout, chunk)),
+    pattern: Pattern::Levels(|call, layout, chunk| HIERARCHY.price(call, layout, chunk)),
     schedule: |plan| HIERARCHY.schedule(plan),
     stated: |call, layout| HIERARCHY.stated(call, layout),
     moved: Moved::results,

@@ -12,7 +12,7 @@
 
 use ringfold_types::Collective;
 
-use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Way};
+use crate::algorithm::{Algorithm, Moved, Needs, Pattern, ScheduleParams};
 use crate::in_network::{self, Network};
 use crate::offload::offload;
 use crate::rails;
@@ -22,7 +22,7 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     collective: Collective::Barrier,
     name: "in_network",
     needs: Needs::Provider { is_possible: in_network::is_possible },
-    way: Way::Levels(in_network::price),
+    pattern: Pattern::Levels(in_network::price),
     schedule,
     stated: in_network::stated,
     moved: Moved::results,

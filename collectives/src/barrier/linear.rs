@@ -9,7 +9,7 @@
 use ringfold_topology::Layout;
 use ringfold_types::{Call, Collective, Rank};
 
-use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
+use crate::algorithm::{Algorithm, Moved, Needs, Pattern, ScheduleParams, Stated};
 use crate::rails;
 use crate::schedule::{Builder, Schedule};
 
@@ -17,7 +17,7 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     collective: Collective::Barrier,
     name: "linear",
     needs: Needs::Links,
-    way: Way::AtRoot,
+    pattern: Pattern::AtRoot,
     schedule,
     stated,
     moved: Moved::results,

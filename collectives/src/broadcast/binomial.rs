@@ -16,7 +16,7 @@
 use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, Slice};
 
-use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
+use crate::algorithm::{Algorithm, Moved, Needs, Pattern, ScheduleParams, Stated};
 use crate::chunk::chunks;
 use crate::pattern::host_tree::RootedTree;
 use crate::rails;
@@ -26,7 +26,7 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     collective: Collective::Broadcast,
     name: "binomial",
     needs: Needs::Links,
-    way: Way::Pipelines(1),
+    pattern: Pattern::Pipelines(1),
     schedule,
     stated,
     moved: Moved::results,

@@ -24,7 +24,7 @@ use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 
 use super::{binomial, chain, linear};
-use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
+use crate::algorithm::{Algorithm, Moved, Needs, Pattern, ScheduleParams, Stated};
 use crate::chunk::{block, part};
 use crate::cost::bill::Bill;
 use crate::hosts::rooted::{self, Rooted, depth, ways};
@@ -35,7 +35,7 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     collective: Collective::Broadcast,
     name: "hierarchical",
     needs: Needs::Links,
-    way: Way::Levels(|call, layout, chunk| HIERARCHY.price(call, layout, chunk)),
+    pattern: Pattern::Levels(|call, layout, chunk| HIERARCHY.price(call, layout, chunk)),
     schedule: |plan| HIERARCHY.schedule(plan),
     stated: |call, layout| HIERARCHY.stated(call, layout),
     moved: Moved::results,

@@ -22,7 +22,7 @@ use core::ops::Range;
 use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 
-use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
+use crate::algorithm::{Algorithm, Moved, Needs, Pattern, ScheduleParams, Stated};
 use crate::chunk::{blocks, chunks, part};
 use crate::pattern::{ring, tree};
 use crate::plan::Member;
@@ -33,7 +33,7 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     collective: Collective::Broadcast,
     name: "scatter_allgather",
     needs: Needs::Links,
-    way: Way::Ring,
+    pattern: Pattern::Ring,
     schedule,
     stated,
     moved: Moved::results,

@@ -8,7 +8,7 @@ use super::rates::{
     WOKEN_PS, longer_ps, partners_quarters,
 };
 use super::traffic::Traffic;
-use crate::algorithm::{Algorithm, Way};
+use crate::algorithm::{Algorithm, Pattern};
 use crate::schedule::Form;
 use crate::wire;
 
@@ -117,7 +117,7 @@ impl Bill {
         let messages = (traffic.messages * pieces) as u128;
         let load = Load { near, steps, messages, moved };
         let Passage { waiting, busy, network, away, quarters } =
-            load.passage(traffic.way, call, site);
+            load.passage(traffic.pattern, call, site);
         let combined = if is_staged {
             traffic.summed as u128 * bytes(Form::Element) * site.rates.read_byte_ps()
         } else {
@@ -139,9 +139,10 @@ impl Bill {
         };
         let work = pieces * message_ps + carried(traffic.moved) * byte_ps + combining;
         let work = traffic.average(work, size) * quarters / 4;
-        let switch_ps = if matches!(traffic.way, Way::Direct) { TURN_PS } else { SWITCH_PS };
+        let switch_ps =
+            if matches!(traffic.pattern, Pattern::Direct) { TURN_PS } else { SWITCH_PS };
         let [busy, network] = [busy + combined, network].map(|each| each * quarters / 4);
-        let woken = if leaves_ranks_idle(traffic.way, call.collective) { steps } else { 0 };
+        let woken = if leaves_ranks_idle(traffic.pattern, call.collective) { steps } else { 0 };
         Self { steps, waiting, switch_ps, woken, busy, network, work }
     }
 
@@ -169,8 +170,8 @@ impl Bill {
 
 /// Whether ranks have nothing to do for most of a short call: they wait for a root, or for those
 /// next to them in a chain or a tree. Others send in every step.
-const fn leaves_ranks_idle(way: Way, collective: Collective) -> bool {
-    collective.has_root() || matches!(way, Way::Pipelines(_) | Way::Subtrees)
+const fn leaves_ranks_idle(pattern: Pattern, collective: Collective) -> bool {
+    collective.has_root() || matches!(pattern, Pattern::Pipelines(_) | Pattern::Subtrees)
 }
 
 /// The messages of the busiest rank.
@@ -199,7 +200,7 @@ struct Passage {
 }
 
 impl Load {
-    fn passage(&self, way: Way, call: &Call, site: &Site<'_>) -> Passage {
+    fn passage(&self, pattern: Pattern, call: &Call, site: &Site<'_>) -> Passage {
         let Self { near, steps, messages, moved } = *self;
         if site.hosts <= 1 {
             let busy = messages * near.message_ps + moved * near.byte_ps;
@@ -207,27 +208,31 @@ impl Load {
             return Passage { waiting, busy, network: 0, away: 0, quarters: 4 };
         }
         let borders = site.borders_of(call.collective);
-        if way.is_local() && borders < site.layout.size() {
-            return self.along(way, call, site, borders);
+        if pattern.is_local() && borders < site.layout.size() {
+            return self.along(pattern, call, site, borders);
         }
-        let congested = match way {
+        let congested = match pattern {
             // Two ranks have no other partners.
             _ if site.layout.size() == 2 => 4,
             // Nobody else sends.
-            Way::AtRoot
+            Pattern::AtRoot
                 if matches!(call.collective, Collective::Broadcast | Collective::Scatter) =>
             {
                 4
             }
-            Way::Direct | Way::AtRoot => CONGESTED_QUARTERS,
-            Way::Exchange | Way::Rounds(_) => partners_quarters(site.oversubscribed),
-            Way::InTurn if site.oversubscribed => partners_quarters(true),
+            Pattern::Direct | Pattern::AtRoot => CONGESTED_QUARTERS,
+            Pattern::Exchange | Pattern::Rounds(_) => partners_quarters(site.oversubscribed),
+            Pattern::InTurn if site.oversubscribed => partners_quarters(true),
             // Until the root has scattered the blocks, the others have little to pass on.
-            Way::Ring if call.collective == Collective::Broadcast && site.oversubscribed => {
+            Pattern::Ring if call.collective == Collective::Broadcast && site.oversubscribed => {
                 partners_quarters(true)
             }
-            Way::Subtrees => CONGESTED_QUARTERS,
-            Way::Ring | Way::InTurn | Way::Pipelines(_) | Way::Levels(_) | Way::Variants(_) => 4,
+            Pattern::Subtrees => CONGESTED_QUARTERS,
+            Pattern::Ring
+            | Pattern::InTurn
+            | Pattern::Pipelines(_)
+            | Pattern::Levels(_)
+            | Pattern::Variants(_) => 4,
         };
         // Only the root of a gather or a scatter sends or receives for long.
         let is_of_root = matches!(call.collective, Collective::Gather | Collective::Scatter);
@@ -241,12 +246,12 @@ impl Load {
 
     /// The passage where most messages stay on a host. One or two of its ranks use the network, for
     /// all that they send or for all that they receive.
-    fn along(&self, way: Way, call: &Call, site: &Site<'_>, borders: usize) -> Passage {
+    fn along(&self, pattern: Pattern, call: &Call, site: &Site<'_>, borders: usize) -> Passage {
         let Self { near, steps, messages, moved } = *self;
         let far = steps.min(2 * borders as u128);
         let users = borders.div_ceil(site.hosts) as u128;
         // Several trees cross borders at different places.
-        let is_manifold = matches!(way, Way::Pipelines(2..)) && site.hosts > 2;
+        let is_manifold = matches!(pattern, Pattern::Pipelines(2..)) && site.hosts > 2;
         let halves = if is_manifold { 3 } else { 2 };
         let is_slower = site.oversubscribed && call.collective != Collective::Broadcast;
         let LinkCost { latency_ps, message_ps, .. } = site.rates.far;

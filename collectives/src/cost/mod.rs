@@ -23,7 +23,7 @@ use core::time::Duration;
 use ringfold_topology::Layout;
 use ringfold_types::Call;
 
-use crate::algorithm::{Algorithm, Way};
+use crate::algorithm::{Algorithm, Pattern};
 use bill::{Bill, Site};
 
 /// Estimates the time of `call` by `algorithm`, if pipelines pass on `chunk` elements at a time.
@@ -32,9 +32,9 @@ use bill::{Bill, Site};
 /// If `layout` has no ranks.
 #[must_use]
 pub fn price(algorithm: &Algorithm, call: &Call, layout: &Layout, chunk: usize) -> Duration {
-    let picoseconds = match algorithm.way {
-        Way::Levels(price) => price(call, layout, chunk),
-        Way::Variants(all) => return price(cheapest(all, call, layout), call, layout, chunk),
+    let picoseconds = match algorithm.pattern {
+        Pattern::Levels(price) => price(call, layout, chunk),
+        Pattern::Variants(all) => return price(cheapest(all, call, layout), call, layout, chunk),
         _ => Bill::of(algorithm, call, &Site::of(layout), chunk).total(layout),
     };
     Duration::from_nanos(u64::try_from(picoseconds / 1000).unwrap_or(u64::MAX))

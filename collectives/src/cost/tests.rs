@@ -110,7 +110,7 @@ fn local_ways_use_the_network_little() {
     for algorithm in Collective::ALL.into_iter().flat_map(Algorithm::of) {
         let call = call(algorithm.collective, 16 * 32 * 64);
         let traffic = Traffic::of(algorithm, &call, &Layout::apart(32));
-        if !traffic.way.is_local() {
+        if !traffic.pattern.is_local() {
             continue;
         }
         let schedules = schedules(algorithm, call, &layout);

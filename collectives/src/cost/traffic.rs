@@ -3,12 +3,12 @@
 use ringfold_topology::Layout;
 use ringfold_types::{Call, Collective};
 
-use crate::algorithm::{Algorithm, Moved, Way};
+use crate::algorithm::{Algorithm, Moved, Pattern};
 
 /// The elements and messages of the busiest rank.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Traffic {
-    pub(super) way: Way,
+    pub(super) pattern: Pattern,
     /// Messages that wait for each other.
     pub(super) steps: usize,
     /// The elements of these messages in all.
@@ -27,41 +27,43 @@ pub(super) struct Traffic {
 
 impl Traffic {
     pub(super) fn of(algorithm: &Algorithm, call: &Call, layout: &Layout) -> Self {
-        let (way, size) = (algorithm.way, layout.size());
+        let (pattern, size) = (algorithm.pattern, layout.size());
         let stated = (algorithm.stated)(call, layout);
         let (steps, sent) = (stated.steps, stated.sent);
         let Moved { moved, summed } = (algorithm.moved)(call, layout, sent);
-        let (messages, chain) = match way {
-            Way::Direct => (steps * (size - 1), sent / (size - 1).max(1)),
-            Way::AtRoot => (steps * (size - 1), moved / (size - 1).max(1)),
-            Way::Rounds(messages) => {
+        let (messages, chain) = match pattern {
+            Pattern::Direct => (steps * (size - 1), sent / (size - 1).max(1)),
+            Pattern::AtRoot => (steps * (size - 1), moved / (size - 1).max(1)),
+            Pattern::Rounds(messages) => {
                 let messages = messages(size);
                 (messages, sent * steps / messages.max(1))
             }
-            Way::Subtrees => (steps, moved),
+            Pattern::Subtrees => (steps, moved),
             // A rank of a chain or a tree has few neighbours, however long the way.
-            Way::Pipelines(shares) => {
+            Pattern::Pipelines(shares) => {
                 let len = call.count / shares;
                 (moved.div_ceil(len.max(1)), steps * len)
             }
             // The root first scatters the blocks. Every rank passes on as many as it does, though
             // a rank moves half of its elements on average.
-            Way::Ring if call.collective == Collective::Broadcast => (2 * steps, sent),
-            Way::Ring | Way::Exchange | Way::InTurn | Way::Levels(_) | Way::Variants(_) => {
-                (steps, sent)
-            }
+            Pattern::Ring if call.collective == Collective::Broadcast => (2 * steps, sent),
+            Pattern::Ring
+            | Pattern::Exchange
+            | Pattern::InTurn
+            | Pattern::Levels(_)
+            | Pattern::Variants(_) => (steps, sent),
         };
-        let wide = if way.is_at_once() { 0 } else { summed };
-        let total = match (call.collective, way) {
+        let wide = if pattern.is_at_once() { 0 } else { summed };
+        let total = match (call.collective, pattern) {
             // Every rank but the root receives the buffer once, or sends it once.
             (Collective::Broadcast | Collective::Reduce, _) => (size - 1) * call.count,
             // Half of all ranks lie below an edge of a tree, on average of its levels.
-            (_, Way::Subtrees) => size * steps * call.count / 2,
-            (_, Way::AtRoot) => moved,
-            (Collective::AllReduce, Way::Pipelines(_)) => 2 * (size - 1) * call.count,
+            (_, Pattern::Subtrees) => size * steps * call.count / 2,
+            (_, Pattern::AtRoot) => moved,
+            (Collective::AllReduce, Pattern::Pipelines(_)) => 2 * (size - 1) * call.count,
             _ => size.saturating_mul(moved),
         };
-        Self { way, steps, chain, messages, moved, summed, wide, total }
+        Self { pattern, steps, chain, messages, moved, summed, wide, total }
     }
 
     /// The average work of a rank, if the busiest one does `work`.

@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 
 use ringfold_types::{Buffer, Collective, Rank, Slice};
 
-use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Way};
+use crate::algorithm::{Algorithm, Moved, Needs, Pattern, ScheduleParams};
 use crate::chunk::chunks;
 use crate::rails;
 use crate::scan::chain::{SUMS, arriving, next, stated};
@@ -19,7 +19,7 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     collective: Collective::Exscan,
     name: "chain",
     needs: Needs::Links,
-    way: Way::Pipelines(1),
+    pattern: Pattern::Pipelines(1),
     schedule,
     stated,
     moved: Moved::sums,

@@ -19,7 +19,7 @@
 use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 
-use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
+use crate::algorithm::{Algorithm, Moved, Needs, Pattern, ScheduleParams, Stated};
 use crate::chunk::chunks;
 use crate::rails;
 use crate::schedule::{Builder, Form, Schedule, Source};
@@ -28,7 +28,7 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     collective: Collective::Exscan,
     name: "recursive_doubling",
     needs: Needs::Links,
-    way: Way::Exchange,
+    pattern: Pattern::Exchange,
     schedule,
     stated,
     moved: Moved::sums,

@@ -17,7 +17,7 @@
 use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 
-use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
+use crate::algorithm::{Algorithm, Moved, Needs, Pattern, ScheduleParams, Stated};
 use crate::pattern::host_tree::RootedTree;
 use crate::rails;
 use crate::schedule::{Builder, Schedule};
@@ -26,7 +26,7 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     collective: Collective::Gather,
     name: "binomial",
     needs: Needs::Links,
-    way: Way::Subtrees,
+    pattern: Pattern::Subtrees,
     schedule,
     stated,
     moved,

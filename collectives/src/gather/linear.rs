@@ -10,7 +10,7 @@
 use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 
-use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
+use crate::algorithm::{Algorithm, Moved, Needs, Pattern, ScheduleParams, Stated};
 use crate::pattern::ring;
 use crate::rails;
 use crate::schedule::{Builder, Schedule};
@@ -19,7 +19,7 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     collective: Collective::Gather,
     name: "linear",
     needs: Needs::Links,
-    way: Way::AtRoot,
+    pattern: Pattern::AtRoot,
     schedule,
     stated,
     moved,

@@ -24,7 +24,7 @@ use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, Slice};
 
 use super::{binomial, linear, ring};
-use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
+use crate::algorithm::{Algorithm, Moved, Needs, Pattern, ScheduleParams, Stated};
 use crate::chunk::{block, part};
 use crate::cost::bill::Bill;
 use crate::hosts::rooted::{self, Rooted, depth, ways};
@@ -36,7 +36,7 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     collective: Collective::Reduce,
     name: "hierarchical",
     needs: Needs::Links,
-    way: Way::Levels(|call, layout, chunk| HIERARCHY.price(call, layout, chunk)),
+    pattern: Pattern::Levels(|call, layout, chunk| HIERARCHY.price(call, layout, chunk)),
     schedule: |plan| HIERARCHY.schedule(plan),
     stated: |call, layout| HIERARCHY.stated(call, layout),
     moved: Moved::sums,

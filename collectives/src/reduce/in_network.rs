@@ -12,8 +12,8 @@
 //! Source: Graham et al., "Scalable hierarchical aggregation protocol (SHArP)", 2016.
 
 use super::hierarchical;
-use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Way};
-use crate::in_network::{self, Network, Seat};
+use crate::algorithm::{Algorithm, Moved, Needs, Pattern, ScheduleParams};
+use crate::in_network::{self, LaneRank, Network};
 use crate::rails;
 use crate::schedule::{Builder, Schedule};
 use ringfold_types::{Collective, Slice};
@@ -22,7 +22,7 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     collective: Collective::Reduce,
     name: "in_network",
     needs: Needs::Provider { is_possible: in_network::is_possible },
-    way: Way::Levels(in_network::price),
+    pattern: Pattern::Levels(in_network::price),
     schedule,
     stated: in_network::stated,
     moved: Moved::sums,
@@ -37,11 +37,11 @@ fn schedule(plan: &ScheduleParams<'_>) -> Schedule {
     let mut steps = Builder::new(plan, ALGORITHM.name, network.lanes());
     for lane in 0..network.lanes() {
         let steps = steps.lane(lane);
-        let seat = Seat::new(steps, &network, plan, lane);
-        for index in 0..seat.pieces() {
-            let result = seat.result(index);
+        let rank = LaneRank::new(steps, &network, plan, lane);
+        for index in 0..rank.pieces() {
+            let result = rank.result(index);
             let is_root = plan.rank == plan.call.root;
-            seat.give(
+            rank.give(
                 steps,
                 index,
                 if is_root { result } else { Slice { offset: 0, len: 0, ..result } },

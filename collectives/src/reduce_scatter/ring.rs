@@ -18,7 +18,7 @@ use alloc::vec::Vec;
 use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, Slice};
 
-use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
+use crate::algorithm::{Algorithm, Moved, Needs, Pattern, ScheduleParams, Stated};
 use crate::blocks::Blocks;
 use crate::chunk::{chunks, part};
 use crate::pattern::ring;
@@ -30,7 +30,7 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     collective: Collective::ReduceScatter,
     name: "ring",
     needs: Needs::Links,
-    way: Way::Ring,
+    pattern: Pattern::Ring,
     schedule,
     stated,
     moved: Moved::sums,

@@ -14,7 +14,7 @@
 use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 
-use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
+use crate::algorithm::{Algorithm, Moved, Needs, Pattern, ScheduleParams, Stated};
 use crate::blocks::Blocks;
 use crate::chunk::part;
 use crate::rails;
@@ -26,7 +26,7 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     collective: Collective::ReduceScatter,
     name: "staged",
     needs: Needs::Staging { piece_len },
-    way: Way::Direct,
+    pattern: Pattern::Direct,
     schedule,
     stated,
     moved,

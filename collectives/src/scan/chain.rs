@@ -15,7 +15,7 @@ use alloc::vec::Vec;
 use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 
-use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
+use crate::algorithm::{Algorithm, Moved, Needs, Pattern, ScheduleParams, Stated};
 use crate::chunk::{chunks, part};
 use crate::rails;
 use crate::schedule::{Builder, Form, Schedule, Source};
@@ -24,7 +24,7 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     collective: Collective::Scan,
     name: "chain",
     needs: Needs::Links,
-    way: Way::Pipelines(1),
+    pattern: Pattern::Pipelines(1),
     schedule,
     stated,
     moved: Moved::sums,

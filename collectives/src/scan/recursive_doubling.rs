@@ -14,7 +14,7 @@
 use ringfold_topology::{Layout, Order};
 use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 
-use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
+use crate::algorithm::{Algorithm, Moved, Needs, Pattern, ScheduleParams, Stated};
 use crate::chunk::chunks;
 use crate::pattern::dissemination::{distances, rounds};
 use crate::rails;
@@ -24,7 +24,7 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     collective: Collective::Scan,
     name: "recursive_doubling",
     needs: Needs::Links,
-    way: Way::Exchange,
+    pattern: Pattern::Exchange,
     schedule,
     stated,
     moved: Moved::sums,

@@ -9,7 +9,7 @@
 
 use ringfold_types::{Buffer, Collective, Rank, Slice};
 
-use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Way};
+use crate::algorithm::{Algorithm, Moved, Needs, Pattern, ScheduleParams};
 use crate::fan::{self, stated};
 use crate::rails;
 use crate::schedule::Schedule;
@@ -18,7 +18,7 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     collective: Collective::Scatter,
     name: "linear",
     needs: Needs::Links,
-    way: Way::AtRoot,
+    pattern: Pattern::AtRoot,
     schedule,
     stated,
     moved: Moved::results,

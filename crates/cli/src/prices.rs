@@ -12,8 +12,8 @@ use ringfold::{Buffers, Communicator, Config, Layout, UniqueId};
 use ringfold_launcher::Progress;
 use ringfold_reduce::{Form, Kernel, Operand};
 use ringfold_topology::Aggregation;
-use ringfold_topology::discover::{Cpus, seat};
-use ringfold_topology::prices::{LinkClass, LinkPrice, Origin, Seat};
+use ringfold_topology::discover::{Cpus, locality};
+use ringfold_topology::prices::{LinkClass, LinkPrice, Locality, Origin};
 use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp, Wire};
 
 use crate::gather::all_gather;
@@ -56,12 +56,13 @@ pub(crate) fn measure(path: &str) -> anyhow::Result<String> {
         false => Profile::default(),
     };
     let file = is_first.then(|| NewFile::create(path)).transpose()?;
-    let Seat { socket, cache } = seat(Path::new("/"), &Cpus::allowed());
-    let seats = all_gather(&mut comm, &(socket, cache))?.into_iter();
-    let seats: Vec<Seat> = seats.map(|(socket, cache)| Seat { socket, cache }).collect();
+    let Locality { socket, cache } = locality(Path::new("/"), &Cpus::allowed());
+    let localities = all_gather(&mut comm, &(socket, cache))?.into_iter();
+    let localities: Vec<Locality> =
+        localities.map(|(socket, cache)| Locality { socket, cache }).collect();
     let mut text = String::new();
     let mut progress = Progress::new(is_first);
-    let pairs = pairs(comm.layout(), &seats);
+    let pairs = pairs(comm.layout(), &localities);
     for (number, (class, pair)) in (1..).zip(&pairs) {
         let (class, pair) = (*class, *pair);
         progress.show(|| format!("link {number} of {}: {class}", pairs.len()));
@@ -85,7 +86,7 @@ pub(crate) fn measure(path: &str) -> anyhow::Result<String> {
 }
 
 /// The classes of links of a job, each with the first two ranks between which it is.
-fn pairs(layout: &Layout, seats: &[Seat]) -> Vec<(LinkClass, [Rank; 2])> {
+fn pairs(layout: &Layout, localities: &[Locality]) -> Vec<(LinkClass, [Rank; 2])> {
     let mut pairs: Vec<(LinkClass, [Rank; 2])> = Vec::new();
     let mut add = |class, pair| {
         if pairs.iter().all(|(known, _)| *known != class) {
@@ -96,7 +97,7 @@ fn pairs(layout: &Layout, seats: &[Seat]) -> Vec<(LinkClass, [Rank; 2])> {
         let ranks = layout.ranks_on(host);
         for (at, rank) in ranks.iter().enumerate() {
             for peer in &ranks[at + 1..] {
-                let class = Seat::class(&[seats[rank.index()], seats[peer.index()]]);
+                let class = Locality::class(&[localities[rank.index()], localities[peer.index()]]);
                 add(class, [*rank, *peer]);
             }
         }
@@ -326,9 +327,16 @@ mod tests {
 
     #[test]
     fn each_class_is_measured_once() {
-        let seat = |socket, cache| Seat { socket: Some(socket), cache: Some(cache) };
-        let seats = [seat(0, 0), seat(0, 0), seat(0, 1), seat(1, 2), seat(0, 0), seat(0, 0)];
-        let found = pairs(&Layout::hosts_of(4, 6), &seats);
+        let locality = |socket, cache| Locality { socket: Some(socket), cache: Some(cache) };
+        let localities = [
+            locality(0, 0),
+            locality(0, 0),
+            locality(0, 1),
+            locality(1, 2),
+            locality(0, 0),
+            locality(0, 0),
+        ];
+        let found = pairs(&Layout::hosts_of(4, 6), &localities);
         let ranks = |a, b| [Rank(a), Rank(b)];
         assert_eq!(
             found,
@@ -339,6 +347,6 @@ mod tests {
                 (LinkClass::Tcp, ranks(0, 4)),
             ]
         );
-        assert_eq!(pairs(&Layout::apart(3), &seats[..3]), [(LinkClass::Tcp, ranks(0, 1))]);
+        assert_eq!(pairs(&Layout::apart(3), &localities[..3]), [(LinkClass::Tcp, ranks(0, 1))]);
     }
 }

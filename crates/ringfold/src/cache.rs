@@ -21,7 +21,7 @@ use crate::buffers::{Buffers, Memory, Place, runs_in_place};
 use crate::config::Config;
 use crate::digest::mix;
 use crate::error::Operation;
-use crate::offload::Handed;
+use crate::offload::LaneReduction;
 use crate::parts::Parts;
 
 /// The compiled calls of a communicator.
@@ -105,7 +105,7 @@ pub(crate) struct CompiledCall {
     pub(crate) scratch_bytes: usize,
     pub(crate) means: Means,
     /// The chunks that each lane of this rank hands over; empty if no lane does.
-    pub(crate) handed: Vec<Option<Handed>>,
+    pub(crate) handed: Vec<Option<LaneReduction>>,
     /// The call in the log, with the algorithm's number among those of its collective.
     name: CallName,
     /// The value on which ranks must agree besides the number of the call.
@@ -329,7 +329,7 @@ impl ScheduleCache {
 }
 
 /// The chunks that a lane hands over.
-fn handed(program: &Program, lane: usize, call: &Call) -> Option<Handed> {
+fn handed(program: &Program, lane: usize, call: &Call) -> Option<LaneReduction> {
     let group = program.group(lane)?;
     let collective = match call.collective {
         // Each member keeps the results of an all-reduce, for a root that lacks some when the
@@ -343,7 +343,7 @@ fn handed(program: &Program, lane: usize, call: &Call) -> Option<Handed> {
     };
     let Call { data_type, op, .. } = *call;
     let reduction = Reduction { collective, data_type, op, root: 0, form };
-    Some(Handed { group: group.number, reduction })
+    Some(LaneReduction { group: group.number, reduction })
 }
 
 /// The call on `blocks` as ranks compare it.

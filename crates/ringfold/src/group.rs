@@ -12,7 +12,7 @@ use crate::communicator::Communicator;
 use crate::config::Config;
 use crate::digest::digest;
 use crate::error::Error;
-use crate::setup::{Door, InitError, Meeting, Origin, Parts, Sign, join_group};
+use crate::setup::{GroupAddress, GroupListener, InitError, Meeting, Origin, Parts, join_group};
 use crate::store::KeyValueStore;
 
 /// The method that makes a group. All ranks must call the same one.
@@ -194,13 +194,13 @@ impl Communicator {
         key: i64,
     ) -> Result<Option<Self>, Error> {
         self.check_process()?;
-        let door = self.origin().open_door(self.layout());
-        let sign = door.as_ref().ok().and_then(|door| Some(door.as_ref()?.sign));
+        let listener = self.origin().open_listener(self.layout());
+        let address = listener.as_ref().ok().and_then(|it| Some(it.as_ref()?.address));
         let mut mine = [0; WORDS];
         mine[..2].copy_from_slice(&method.to_words());
         mine[2] = color.map_or(0, |color| u64::from(color) + 1);
         mine[3] = key.cast_unsigned();
-        mine[4..].copy_from_slice(&Sign::to_words(sign));
+        mine[4..].copy_from_slice(&GroupAddress::to_words(address));
         let mut all = vec![[0_u64; WORDS]; self.size()];
         self.gather_words(&mine, all.as_flattened_mut())?;
         if let Some(other) = all.iter().position(|it| it[..2] != all[0][..2]) {
@@ -216,9 +216,11 @@ impl Communicator {
             self.meet_threads(group.as_ref())?
         } else {
             let is_first = group.as_ref().is_some_and(|group| group.rank == Rank(0));
-            // The other ranks close their doors.
-            let door = if is_first { door } else { Ok(None) };
-            group.as_ref().map(|group| door.and_then(|door| self.join(group, door, &all)))
+            // The other ranks close their listeners.
+            let listener = if is_first { listener } else { Ok(None) };
+            group
+                .as_ref()
+                .map(|group| listener.and_then(|listener| self.join(group, listener, &all)))
         };
         let (Some(group), Some(parts)) = (group, parts) else { return Ok(None) };
         match parts {
@@ -261,11 +263,11 @@ impl Communicator {
         Group { name, id, members, rank: Rank::at(own) }
     }
 
-    /// Joins a group of processes. The first member has its `door`.
+    /// Joins a group of processes. The first member has its `listener`.
     fn join(
         &self,
         group: &Group,
-        door: Option<Door>,
+        listener: Option<GroupListener>,
         all: &[[u64; WORDS]],
     ) -> Result<Parts, InitError> {
         let Group { name, id: (number, color), members, rank } = group;
@@ -275,15 +277,15 @@ impl Communicator {
         };
         let first = members[0];
         let [.., a, b, c, d, e] = all[first];
-        let sign = Sign::from_words([a, b, c, d, e]);
-        let sign = sign.ok_or(InitError::GroupWithoutPort { rank: Rank::at(first) })?;
+        let address = GroupAddress::from_words([a, b, c, d, e]);
+        let address = address.ok_or(InitError::GroupWithoutPort { rank: Rank::at(first) })?;
         let meeting = Meeting {
             place: (*rank, members.len()),
             name: name.to_string(),
-            labels: [number.to_string(), color.to_string(), format!("{:x}", sign.nonce)],
-            address: sign.address,
-            listener: door.map(|door| door.listener),
-            parent: self.as_parent_of(members, sign.nonce),
+            labels: [number.to_string(), color.to_string(), format!("{:x}", address.nonce)],
+            address: address.socket,
+            listener: listener.map(|it| it.socket),
+            parent: self.as_parent_of(members, address.nonce),
         };
         join_group(self.config(), parent, meeting)
     }
@@ -298,13 +300,13 @@ impl Communicator {
         &mut self,
         group: Option<&Group>,
     ) -> Result<Option<Result<Parts, InitError>>, Error> {
-        let Origin::Threads(desk) = self.origin().clone() else { return Ok(None) };
+        let Origin::Threads(groups) = self.origin().clone() else { return Ok(None) };
         let left = match group {
-            Some(Group { id, members, rank: Rank(0), .. }) => desk.leave(*id, members.len()),
+            Some(Group { id, members, rank: Rank(0), .. }) => groups.leave(*id, members.len()),
             _ => Ok(()),
         };
         self.barrier()?;
-        Ok(group.map(|group| left.and_then(|()| desk.take(group.id, group.rank.index()))))
+        Ok(group.map(|group| left.and_then(|()| groups.take(group.id, group.rank.index()))))
     }
 
     const fn refuse_group(&self, call: &'static str, what: String) -> Error {

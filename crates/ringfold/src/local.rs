@@ -11,7 +11,7 @@ use ringfold_types::limits::CHANNELS_MAX;
 use crate::communicator::Communicator;
 use crate::config::Config;
 use crate::error::Error;
-use crate::setup::{Desk, InitError};
+use crate::setup::{InitError, ThreadGroups};
 
 /// Runs `rank_main` on `size` threads, each a rank of one communicator, and returns their results
 /// in rank order. The settings are those of the environment, as for [`Communicator::init`]. Blocks
@@ -89,7 +89,7 @@ pub(crate) fn communicators_over(
 ) -> Result<Vec<Communicator>, Error> {
     let occupancy = Occupancy { ranks: ends.len(), cpus: discover::cores() };
     let channels = config.channels.map_or(1, |channels| channels.clamp(1, CHANNELS_MAX));
-    let parts = Desk::new(occupancy, channels.into()).parts(ends)?;
+    let parts = ThreadGroups::new(occupancy, channels.into()).parts(ends)?;
     let config = config.bounded();
     Ok(parts.into_iter().map(|parts| Communicator::new(&config, parts)).collect())
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::cpus::Cpus;
 use super::root::Root;
 use crate::machine::Core;
-use crate::prices::Seat;
+use crate::prices::Locality;
 
 const CPU: &str = "sys/devices/system/cpu";
 const NODE: &str = "sys/devices/system/node";
@@ -48,14 +48,14 @@ pub(super) fn read(root: &Root) -> (Vec<Core>, Vec<u16>) {
 }
 
 /// The socket and the last-level cache that all of `cpus` share.
-pub(super) fn seat(root: &Root, cpus: &Cpus) -> Seat {
-    let Some(first) = cpus.first() else { return Seat::default() };
+pub(super) fn locality(root: &Root, cpus: &Cpus) -> Locality {
+    let Some(first) = cpus.first() else { return Locality::default() };
     let has_all = |list: &Cpus| cpus.iter().all(|cpu| list.contains(cpu));
     let in_socket = socket(root, first);
     let number = in_socket.first().map(|(_, number)| *number);
     let in_socket: Cpus = in_socket.into_iter().map(|(cpu, _)| cpu).collect();
     let in_cache = last_cache(root, first);
-    Seat {
+    Locality {
         socket: number.filter(|_| has_all(&in_socket)),
         // The first of its CPUs names a cache.
         cache: in_cache.first().filter(|_| has_all(&in_cache)),

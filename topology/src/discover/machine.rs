@@ -8,7 +8,7 @@ use super::pci::Pci;
 use super::root::Root;
 use super::{cores, gpu, net, nic};
 use crate::machine::{Core, Machine, PciAddress};
-use crate::prices::Seat;
+use crate::prices::Locality;
 
 /// Reads the host below `root`: `/` is the live system, another folder a recording of one. It never
 /// fails. A value that is missing, hidden or nonsense is `None` or 0 in the result, and
@@ -28,8 +28,8 @@ pub fn machine_cores(root: &Path) -> Vec<Core> {
 /// The socket and the last-level cache that all of `cpus` share, on the host below `root`. Takes
 /// about ten short reads.
 #[must_use]
-pub fn seat(root: &Path, cpus: &Cpus) -> Seat {
-    cores::seat(&Root::new(root), cpus)
+pub fn locality(root: &Path, cpus: &Cpus) -> Locality {
+    cores::locality(&Root::new(root), cpus)
 }
 
 /// The rate of the devices below a network interface of the host below `root`, in Mbit/s. 0 if it

@@ -20,7 +20,7 @@ mod root;
 
 pub use cpus::{Cpus, InvalidCpus};
 pub use host::{Host, cores};
-pub use machine::{machine, machine_cores, seat, wire_mbps};
+pub use machine::{locality, machine, machine_cores, wire_mbps};
 pub use nccl_xml::{NcclXmlError, from_nccl_xml, to_nccl_xml};
 pub use record::{RecordError, record};
 

@@ -34,7 +34,7 @@ pub struct Layout {
     /// By rank; empty if unknown.
     reach: Arc<[RankReach]>,
     rails_cross: bool,
-    ways: Ways,
+    orders: Orders,
     occupancy: Occupancy,
     shares_memory: bool,
     peer_memory: PeerMemory,
@@ -46,8 +46,8 @@ pub struct Layout {
 
 impl Hash for Layout {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        let Self { hosts, paths, reach, rails_cross, ways, .. } = self;
-        (hosts, paths, reach, rails_cross, ways).hash(state);
+        let Self { hosts, paths, reach, rails_cross, orders, .. } = self;
+        (hosts, paths, reach, rails_cross, orders).hash(state);
         let Self { occupancy, shares_memory, peer_memory, has_rdma, channels, .. } = self;
         (occupancy, shares_memory, peer_memory, has_rdma, channels).hash(state);
     }
@@ -55,7 +55,7 @@ impl Hash for Layout {
 
 /// Values that follow from paths and reach.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-struct Ways {
+struct Orders {
     ring: Order,
     aligned: Order,
     /// By shard: the rank of each host that carries it. Empty if paths and reach are unknown.
@@ -153,7 +153,7 @@ impl Layout {
             paths: Arc::default(),
             reach: Arc::default(),
             rails_cross: false,
-            ways: Ways::default(),
+            orders: Orders::default(),
             occupancy: Occupancy { ranks: 1, cpus: 1 },
             shares_memory: false,
             peer_memory: PeerMemory::Closed,
@@ -191,13 +191,13 @@ impl Layout {
         let hosts: Vec<&[Rank]> = order.iter().map(|host| self.ranks_on(*host)).collect();
         let prefers = |rank: &Rank| self.reach(*rank).prefers;
         let rails = |ranks: &&[Rank]| ranks.iter().map(prefers).collect::<Reach>().places().count();
-        let ways = Ways {
+        let orders = Orders {
             rails_per_host: hosts.iter().map(rails).min().unwrap_or(0),
             ring: Order::new(ring(&hosts, &self.reach)),
             aligned: Order::new(aligned(&hosts, &self.reach)),
             carriers: carriers(&hosts, &self.reach).into_iter().map(Vec::into).collect(),
         };
-        Self { ways, ..self }
+        Self { orders, ..self }
     }
 
     /// The same ranks, with or without ports that reach other rails. By default, ports do not.
@@ -290,7 +290,7 @@ impl Layout {
     /// Number of rails that the ranks of each host prefer, at least; 1 if they are unknown.
     #[must_use]
     pub fn rails_per_host(&self) -> usize {
-        self.ways.rails_per_host.max(1)
+        self.orders.rails_per_host.max(1)
     }
 
     /// Number of parts of a long call that may go from rank to rank side by side. Between hosts
@@ -420,14 +420,14 @@ impl Layout {
     /// the fabric is unknown.
     #[must_use]
     pub fn ring(&self) -> &Order {
-        &self.ways.ring
+        &self.orders.ring
     }
 
     /// The order for cubes. Hosts are in fabric order. Where hosts are alike, ranks at equal
     /// positions of their hosts prefer equal rails. It is the rank order if the fabric is unknown.
     #[must_use]
     pub fn aligned(&self) -> &Order {
-        &self.ways.aligned
+        &self.orders.aligned
     }
 
     /// The order for chains that begin at `root`. The hosts of its leaf group come first, beginning
@@ -486,8 +486,8 @@ impl Layout {
     /// their hosts.
     #[must_use]
     pub fn carriers(&self) -> Cow<'_, [Box<[Rank]>]> {
-        if !self.ways.carriers.is_empty() {
-            return Cow::Borrowed(&self.ways.carriers);
+        if !self.orders.carriers.is_empty() {
+            return Cow::Borrowed(&self.orders.carriers);
         }
         let hosts: Vec<&[Rank]> = (0..self.hosts()).map(|host| self.hosts.ranks(host)).collect();
         carriers(&hosts, &[]).into_iter().map(Vec::into).collect()

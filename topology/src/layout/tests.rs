@@ -290,8 +290,8 @@ fn large() -> Layout {
 #[test]
 fn a_large_layout_is_small() {
     let layout = large();
-    let carriers: usize = layout.ways.carriers.iter().map(|it| size_of_val(&**it) + 16).sum();
-    let orders = layout.ways.ring.ranks().len() + layout.ways.aligned.ranks().len();
+    let carriers: usize = layout.orders.carriers.iter().map(|it| size_of_val(&**it) + 16).sum();
+    let orders = layout.orders.ring.ranks().len() + layout.orders.aligned.ranks().len();
     let bytes = layout.hosts.bytes()
         + size_of_val(&*layout.paths)
         + size_of_val(&*layout.reach)

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::distance::Spot;
 use super::near::{in_order, share};
-use super::{Core, Machine, PciAddress, Seat};
+use super::{Affinity, Core, Machine, PciAddress};
 
 /// The cores of a machine that have some of these CPUs, by NUMA node and number. A CPU that the
 /// machine does not know counts as a core.
@@ -81,9 +81,9 @@ fn nodes(run: &[Core]) -> Vec<u16> {
 
 /// The place that each rank should be near.
 fn spots(machine: &Machine, gpus: &[Option<PciAddress>], ports: &[&str]) -> Vec<Spot> {
-    let seat = |gpu: &Option<PciAddress>| Seat { gpu: *gpu, nodes: Vec::new() };
-    let seats: Vec<Seat> = gpus.iter().map(seat).collect();
-    let shares = share(machine, &seats, ports);
+    let affinity = |gpu: &Option<PciAddress>| Affinity { gpu: *gpu, nodes: Vec::new() };
+    let affinities: Vec<Affinity> = gpus.iter().map(affinity).collect();
+    let shares = share(machine, &affinities, ports);
     let spot = |(gpu, ports_of): (&Option<PciAddress>, &Vec<usize>)| {
         let gpu = gpu.map(|gpu| machine.spot(Some(gpu), None)).filter(Spot::has_node);
         let port = || ports_of.first().map(|port| machine.spot_named(ports[*port]));

@@ -5,15 +5,15 @@ use super::{Distance, Machine, PciAddress, assign::assign};
 
 /// The GPU and CPUs of a rank, which decide the ports that are near it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Seat {
+pub struct Affinity {
     /// Its GPU.
     pub gpu: Option<PciAddress>,
     /// The NUMA nodes of the CPUs that it may run on. They decide if no GPU is known.
     pub nodes: Vec<u16>,
 }
 
-impl Seat {
-    /// The seat of a rank that has this GPU, or none, and may run on these CPUs.
+impl Affinity {
+    /// The affinity of a rank that has this GPU, or none, and may run on these CPUs.
     #[must_use]
     pub fn new(machine: &Machine, gpu: Option<PciAddress>, cpus: &[u16]) -> Self {
         Self { gpu, nodes: machine.nodes_of(cpus) }
@@ -58,9 +58,10 @@ fn countable(machine: &Machine) -> Vec<PciAddress> {
     if some.is_empty() { all } else { some }
 }
 
-/// Shares the ports of a host among its ranks. `seats` has the seat of each local rank. `ports` has
-/// the name of the RDMA device or network interface of each usable port. A name may occur again,
-/// for a second port. The result has indices into `ports` for each local rank, the nearest first.
+/// Shares the ports of a host among its ranks. `affinities` has the affinity of each local rank.
+/// `ports` has the name of the RDMA device or network interface of each usable port. A name may
+/// occur again, for a second port. The result has indices into `ports` for each local rank, the
+/// nearest first.
 ///
 /// Every rank gets at least one port and every port at least one rank, and both as evenly as
 /// possible. With 8 ranks and 4 ports, a port has two ranks. With 4 ranks and 8 ports, a rank has
@@ -68,14 +69,14 @@ fn countable(machine: &Machine) -> Vec<PciAddress> {
 /// unknown, ranks and ports are assigned in order. All ranks of a host get the same result from the
 /// same arguments.
 #[must_use]
-pub fn share(machine: &Machine, seats: &[Seat], ports: &[&str]) -> Vec<Vec<usize>> {
+pub fn share(machine: &Machine, affinities: &[Affinity], ports: &[&str]) -> Vec<Vec<usize>> {
     let spots: Vec<Spot> = ports.iter().map(|name| machine.spot_named(name)).collect();
-    let distances: Vec<Vec<Distance>> = seats
+    let distances: Vec<Vec<Distance>> = affinities
         .iter()
-        .map(|seat| spots.iter().map(|spot| machine.to_seat(spot, seat)).collect())
+        .map(|affinity| spots.iter().map(|spot| machine.to_affinity(spot, affinity)).collect())
         .collect();
     let cost = |rank: usize, port: usize| distances[rank][port].cost();
-    let mut shares = in_order(seats.len(), ports.len(), cost);
+    let mut shares = in_order(affinities.len(), ports.len(), cost);
     for (rank, share) in shares.iter_mut().enumerate() {
         share.sort_by_key(|port| (distances[rank][*port], *port));
     }
@@ -118,11 +119,11 @@ pub fn storage(machine: &Machine, ports: &[&str]) -> Vec<usize> {
 }
 
 impl Machine {
-    fn to_seat(&self, port: &Spot, seat: &Seat) -> Distance {
-        let gpu = seat.gpu.map(|gpu| self.spot(Some(gpu), None));
+    fn to_affinity(&self, port: &Spot, affinity: &Affinity) -> Distance {
+        let gpu = affinity.gpu.map(|gpu| self.spot(Some(gpu), None));
         match gpu.filter(|gpu| *gpu != Spot::default()) {
             Some(gpu) => self.between(port, &gpu),
-            None => self.to_nodes(port, &seat.nodes),
+            None => self.to_nodes(port, &affinity.nodes),
         }
     }
 }
@@ -188,22 +189,24 @@ mod tests {
         machine.nics.iter().map(|nic| nic.name.as_str()).collect()
     }
 
-    fn seats(machine: &Machine, size: usize, visible: Option<&str>) -> Vec<Seat> {
-        let seat = |rank| Seat { gpu: gpu_of(machine, visible, rank, size), nodes: Vec::new() };
-        (0..size).map(seat).collect()
+    fn affinities(machine: &Machine, size: usize, visible: Option<&str>) -> Vec<Affinity> {
+        let affinity =
+            |rank| Affinity { gpu: gpu_of(machine, visible, rank, size), nodes: Vec::new() };
+        (0..size).map(affinity).collect()
     }
 
     #[test]
     fn gpus_get_the_nic_at_their_switch() {
         let machine = eight_and_two();
         let names = names(&machine);
-        let shares = share(&machine, &seats(&machine, 8, None), &names[..8]);
+        let shares = share(&machine, &affinities(&machine, 8, None), &names[..8]);
         assert_eq!(shares, (0..8).map(|rank| vec![rank]).collect::<Vec<_>>());
         // GPUs in reverse, and ports in an order of their own.
-        let shares = share(&machine, &seats(&machine, 8, Some("7,6,5,4,3,2,1,0")), &names[..8]);
+        let shares =
+            share(&machine, &affinities(&machine, 8, Some("7,6,5,4,3,2,1,0")), &names[..8]);
         assert_eq!(shares, (0..8).map(|rank| vec![7 - rank]).collect::<Vec<_>>());
         let shuffled = [3, 1, 4, 7, 5, 2, 6, 0].map(|at| names[at]);
-        let shares = share(&machine, &seats(&machine, 8, None), &shuffled);
+        let shares = share(&machine, &affinities(&machine, 8, None), &shuffled);
         let got: Vec<&str> = shares.iter().map(|ports| shuffled[ports[0]]).collect();
         assert_eq!(got, names[..8]);
     }
@@ -214,19 +217,19 @@ mod tests {
         let names = names(&machine);
         // 16 ranks, two for each GPU; 4 ranks, each with its own NIC first and another of its
         // socket.
-        let shares = share(&machine, &seats(&machine, 16, None), &names[..8]);
+        let shares = share(&machine, &affinities(&machine, 16, None), &names[..8]);
         assert!(shares.iter().enumerate().all(|(rank, ports)| ports == &[rank % 8]));
-        let shares = share(&machine, &seats(&machine, 4, Some("0,1,4,5")), &names[..8]);
+        let shares = share(&machine, &affinities(&machine, 4, Some("0,1,4,5")), &names[..8]);
         assert_eq!(shares.iter().map(|ports| ports[0]).collect::<Vec<_>>(), [0, 1, 4, 5]);
         assert!(shares.iter().all(|ports| ports.len() == 2 && ports[0] / 4 == ports[1] / 4));
         // A lost NIC: its rank takes another of its socket, and no other rank moves.
         let without = [names[0], names[2], names[3], names[4], names[5], names[6], names[7]];
-        let shares = share(&machine, &seats(&machine, 8, None), &without);
+        let shares = share(&machine, &affinities(&machine, 8, None), &without);
         let got: Vec<&str> = shares.iter().map(|ports| without[ports[0]]).collect();
         assert!(["mlx5_0", "mlx5_2", "mlx5_3"].contains(&got[1]), "{got:?}");
         assert_eq!([got[0], got[2], got[7]], ["mlx5_0", "mlx5_2", "mlx5_7"]);
         // A single rank has all ports, its own first.
-        let shares = share(&machine, &seats(&machine, 1, Some("6")), &names[..8]);
+        let shares = share(&machine, &affinities(&machine, 1, Some("6")), &names[..8]);
         assert_eq!((shares[0].len(), shares[0][0]), (8, 6));
     }
 
@@ -234,12 +237,12 @@ mod tests {
     fn cpus_decide_where_no_gpu_is_known() {
         let mut machine = eight_and_two();
         machine.gpus.clear();
-        let seats = [[4u16, 5], [0, 1]].map(|cpus| Seat::new(&machine, None, &cpus));
-        assert_eq!(seats[0].nodes, [1]);
-        let shares = share(&machine, &seats, &["mlx5_2", "mlx5_6"]);
+        let affinities = [[4u16, 5], [0, 1]].map(|cpus| Affinity::new(&machine, None, &cpus));
+        assert_eq!(affinities[0].nodes, [1]);
+        let shares = share(&machine, &affinities, &["mlx5_2", "mlx5_6"]);
         assert_eq!(shares, [[1], [0]]);
         // Software devices, bonds and unknown names have no place, so order decides.
-        let shares = share(&machine, &seats, &["rxe0", "rxe1", "rxe2", "rxe3"]);
+        let shares = share(&machine, &affinities, &["rxe0", "rxe1", "rxe2", "rxe3"]);
         assert_eq!(shares, [[0, 1], [2, 3]]);
         let part = |name: &str, nic: &str, master: Option<&str>| Interface {
             name: name.to_owned(),
@@ -253,7 +256,7 @@ mod tests {
             part("b", "mlx5_9", None),
         ];
         machine.interfaces = interfaces;
-        assert_eq!(share(&machine, &seats, &["bond0", "b"]), [[1], [0]]);
+        assert_eq!(share(&machine, &affinities, &["bond0", "b"]), [[1], [0]]);
     }
 
     #[test]
@@ -274,7 +277,7 @@ mod tests {
         let mut flat = eight_and_two();
         flat.devices.iter_mut().for_each(|device| device.parent = None);
         assert_eq!(storage(&flat, &names), Vec::<usize>::new());
-        let shares = share(&flat, &[Seat::default(), Seat::default()], &names[..4]);
+        let shares = share(&flat, &[Affinity::default(), Affinity::default()], &names[..4]);
         assert_eq!(shares, [[0, 1], [2, 3]]);
     }
 

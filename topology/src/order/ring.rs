@@ -22,19 +22,19 @@ pub(crate) fn ring(hosts: &[&[Rank]], reach: &[RankReach]) -> Vec<Rank> {
         return hosts.concat();
     }
     let doors: Vec<Vec<Rank>> = hosts.iter().map(|ranks| doors(ranks, reach)).collect();
-    let mut best: Option<(u64, Ways)> = None;
+    let mut best: Option<(u64, HostEnds)> = None;
     for end in doors.last().into_iter().flatten().take(CLOSED_MAX) {
         let chain = Chain::new(hosts, &doors, reach, Begin::After(*end));
         let exit = chain.left.iter().position(|(_, rank)| rank == end).unwrap_or(0);
         let cost = chain.left[exit].0;
         if best.as_ref().is_none_or(|best| cost < best.0) {
-            best = Some((cost, chain.ways(&doors, exit)));
+            best = Some((cost, chain.ends(&doors, exit)));
         }
         if cost == 0 {
             break;
         }
     }
-    best.map_or_else(|| hosts.concat(), |(_, ways)| ranks_along(hosts, &ways))
+    best.map_or_else(|| hosts.concat(), |(_, ends)| ranks_along(hosts, &ends))
 }
 
 /// A chain through `hosts` that begins with `first`, a rank of the first host.
@@ -49,16 +49,16 @@ pub(crate) fn chain(hosts: &[&[Rank]], reach: &[RankReach], first: Rank) -> Vec<
     }
     let chain = Chain::new(hosts, &doors, reach, Begin::With(first));
     let exit = (0..).zip(&chain.left).min_by_key(|(_, (cost, _))| *cost).map_or(0, |(at, _)| at);
-    ranks_along(hosts, &chain.ways(&doors, exit))
+    ranks_along(hosts, &chain.ends(&doors, exit))
 }
 
 /// The first and the last rank of every host.
-type Ways = Vec<(Rank, Rank)>;
+type HostEnds = Vec<(Rank, Rank)>;
 
 /// All ranks, those of a host from its first to its last.
-fn ranks_along(hosts: &[&[Rank]], ways: &Ways) -> Vec<Rank> {
+fn ranks_along(hosts: &[&[Rank]], ends: &HostEnds) -> Vec<Rank> {
     let mut all = Vec::new();
-    for (ranks, (first, last)) in hosts.iter().zip(ways) {
+    for (ranks, (first, last)) in hosts.iter().zip(ends) {
         all.push(*first);
         all.extend(ranks.iter().filter(|rank| *rank != first && *rank != last));
         all.extend((first != last).then_some(*last));
@@ -144,14 +144,14 @@ impl Chain {
     }
 
     /// The chain that leaves the last host by exit number `exit`.
-    fn ways(&self, doors: &[Vec<Rank>], mut exit: usize) -> Ways {
-        let mut ways = Ways::new();
+    fn ends(&self, doors: &[Vec<Rank>], mut exit: usize) -> HostEnds {
+        let mut ends = HostEnds::new();
         for (step, doors) in self.steps.iter().zip(doors).rev() {
             let (door, before) = step[exit];
-            ways.push((door, doors[exit]));
+            ends.push((door, doors[exit]));
             exit = before;
         }
-        ways.reverse();
-        ways
+        ends.reverse();
+        ends
     }
 }

@@ -19,7 +19,7 @@ use std::fmt;
 pub use class::{InvalidLinkClass, LinkClass, RAIL_RATES};
 pub use link::LinkPrice;
 pub use profile::{InvalidProfile, Profile};
-pub use rates::{Rates, Seat};
+pub use rates::{Locality, Rates};
 
 /// The prices of all classes of links and of combining, with their origins.
 #[derive(Clone, Debug, PartialEq, Eq)]

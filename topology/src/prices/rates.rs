@@ -35,24 +35,24 @@ impl Rates {
 /// they are unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "wire", derive(serde::Serialize, serde::Deserialize))]
-pub struct Seat {
+pub struct Locality {
     /// The number of the socket.
     pub socket: Option<u16>,
     /// The number of the cache.
     pub cache: Option<u16>,
 }
 
-impl Seat {
-    /// The narrowest class that holds for the links between all ranks with these seats on one host.
+impl Locality {
+    /// The narrowest class that holds for the links between all ranks with these on one host.
     #[must_use]
     pub fn class(all: &[Self]) -> LinkClass {
         let is_one = |of: fn(&Self) -> Option<u16>| {
             let first = all.first().and_then(of);
-            first.is_some() && all.iter().all(|seat| of(seat) == first)
+            first.is_some() && all.iter().all(|locality| of(locality) == first)
         };
-        if is_one(|seat| seat.cache) {
+        if is_one(|locality| locality.cache) {
             LinkClass::Cache
-        } else if is_one(|seat| seat.socket) {
+        } else if is_one(|locality| locality.socket) {
             LinkClass::Socket
         } else {
             LinkClass::Sockets

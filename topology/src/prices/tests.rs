@@ -156,14 +156,14 @@ fn the_slowest_rank_has_the_rate() {
 
 #[test]
 fn seats_give_the_narrowest_class_that_holds_for_all() {
-    let seat = |socket, cache| Seat { socket, cache };
-    let near = seat(Some(0), Some(3));
-    assert_eq!(Seat::class(&[near, near]), LinkClass::Cache);
-    assert_eq!(Seat::class(&[near, seat(Some(0), Some(4))]), LinkClass::Socket);
-    assert_eq!(Seat::class(&[near, seat(Some(0), None)]), LinkClass::Socket);
-    assert_eq!(Seat::class(&[near, seat(Some(1), Some(5))]), LinkClass::Sockets);
-    assert_eq!(Seat::class(&[near, Seat::default()]), LinkClass::Sockets);
-    assert_eq!(Seat::class(&[]), LinkClass::Sockets);
+    let locality = |socket, cache| Locality { socket, cache };
+    let near = locality(Some(0), Some(3));
+    assert_eq!(Locality::class(&[near, near]), LinkClass::Cache);
+    assert_eq!(Locality::class(&[near, locality(Some(0), Some(4))]), LinkClass::Socket);
+    assert_eq!(Locality::class(&[near, locality(Some(0), None)]), LinkClass::Socket);
+    assert_eq!(Locality::class(&[near, locality(Some(1), Some(5))]), LinkClass::Sockets);
+    assert_eq!(Locality::class(&[near, Locality::default()]), LinkClass::Sockets);
+    assert_eq!(Locality::class(&[]), LinkClass::Sockets);
 }
 
 #[test]

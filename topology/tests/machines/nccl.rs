@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use ringfold_topology::discover::{from_nccl_xml, to_nccl_xml};
-use ringfold_topology::machine::{Core, Machine, Network, Seat, gpu_of, share, storage};
+use ringfold_topology::machine::{Affinity, Core, Machine, Network, gpu_of, share, storage};
 use ringfold_types::limits::{MACHINE_XML_BYTES_MAX, MACHINE_XML_NODES_MAX};
 
 /// Real files by name. If their folder is missing, a message says so and there are none.
@@ -65,10 +65,10 @@ fn real_machines_place_their_nics() {
         let machine = from_nccl_xml(&text).unwrap();
         let names: Vec<&str> = machine.nics.iter().map(|nic| nic.name.as_str()).collect();
         let size = machine.gpus.len();
-        let seats: Vec<Seat> = (0..size)
-            .map(|rank| Seat { gpu: gpu_of(&machine, None, rank, size), nodes: Vec::new() })
+        let affinities: Vec<Affinity> = (0..size)
+            .map(|rank| Affinity { gpu: gpu_of(&machine, None, rank, size), nodes: Vec::new() })
             .collect();
-        let shares = share(&machine, &seats, &names);
+        let shares = share(&machine, &affinities, &names);
         for nic in 0..names.len() {
             let ranks = shares.iter().filter(|ports| ports.contains(&nic)).count();
             assert!((size / names.len()..=size.div_ceil(names.len())).contains(&ranks), "{name}");

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use ringfold_topology::discover;
-use ringfold_topology::machine::{Distance, Machine, Network, Seat, gpu_of, share, storage};
+use ringfold_topology::machine::{Affinity, Distance, Machine, Network, gpu_of, share, storage};
 
 use crate::sysfs::{Sysfs, new_folder, recorded};
 
@@ -93,9 +93,9 @@ fn ranks_get_the_nics_of_their_gpus_and_storage_is_apart() {
     let machine = eight_and_two().machine();
     let names = names(&machine);
     assert_eq!(storage(&machine, &names), [0, 1]);
-    let seats: Vec<Seat> =
-        (0..8).map(|rank| Seat::new(&machine, gpu_of(&machine, None, rank, 8), &[])).collect();
-    let got: Vec<String> = share(&machine, &seats, &names[2..])
+    let affinities: Vec<Affinity> =
+        (0..8).map(|rank| Affinity::new(&machine, gpu_of(&machine, None, rank, 8), &[])).collect();
+    let got: Vec<String> = share(&machine, &affinities, &names[2..])
         .iter()
         .map(|ports| ports.iter().map(|port| names[2 + port]).collect())
         .collect();
@@ -168,8 +168,8 @@ fn a_virtual_machine_with_a_flat_lying_tree() {
     let (gpu, nic) = (machine.gpus[0].pci, machine.nics[0].pci.unwrap());
     assert_eq!(machine.distance(gpu, nic), Distance::Elsewhere);
     assert_eq!(storage(&machine, &names(&machine)), Vec::<usize>::new());
-    let seats = vec![Seat::new(&machine, None, &[0, 1, 2, 3]); 2];
-    assert_eq!(share(&machine, &seats, &names(&machine)), [[0, 1], [2, 3]]);
+    let affinities = vec![Affinity::new(&machine, None, &[0, 1, 2, 3]); 2];
+    assert_eq!(share(&machine, &affinities, &names(&machine)), [[0, 1], [2, 3]]);
     assert_eq!(recorded(&sysfs.root), machine);
 }
 
@@ -345,16 +345,16 @@ fn the_rate_of_an_interface_is_that_of_the_wires_below() {
 }
 
 #[test]
-fn a_seat_is_the_socket_and_the_cache_of_all_cpus() {
+fn a_locality_is_the_socket_and_the_cache_of_all_cpus() {
     let sysfs = Sysfs::new("n2");
     sysfs.cpus(2, 2, 4);
-    let seat = |cpus: &str| {
-        let seat = discover::seat(&sysfs.root, &cpus.parse().unwrap());
-        (seat.socket, seat.cache)
+    let locality = |cpus: &str| {
+        let locality = discover::locality(&sysfs.root, &cpus.parse().unwrap());
+        (locality.socket, locality.cache)
     };
-    assert_eq!(seat("0-3,16-19"), (Some(0), Some(0)));
-    assert_eq!(seat("5"), (Some(0), Some(4)));
-    assert_eq!(seat("0-7"), (Some(0), None));
-    assert_eq!(seat("8-15"), (Some(1), None));
-    assert_eq!([seat("0-15"), seat(""), seat("99")], [(None, None); 3]);
+    assert_eq!(locality("0-3,16-19"), (Some(0), Some(0)));
+    assert_eq!(locality("5"), (Some(0), Some(4)));
+    assert_eq!(locality("0-7"), (Some(0), None));
+    assert_eq!(locality("8-15"), (Some(1), None));
+    assert_eq!([locality("0-15"), locality(""), locality("99")], [(None, None); 3]);
 }

@@ -11,7 +11,7 @@ use ringfold_types::limits::{LANES_MAX, RANKS_MAX};
 use rustix::io::Errno;
 
 use super::endpoint::{Me, Tcp};
-use super::route::{Route, Ways};
+use super::route::{PeerRoutes, Route};
 use super::socket::{Liveness, listener};
 use crate::proof::JobKey;
 
@@ -144,7 +144,7 @@ impl Listening {
             addresses.into_iter().map(|to| Route { from: None, to }).collect()
         };
         let ways =
-            |(rank, addresses)| (rank, Ways { rails: Vec::new(), others: others(addresses) });
+            |(rank, addresses)| (rank, PeerRoutes { rails: Vec::new(), others: others(addresses) });
         self.connect_by_rail(peers.into_iter().map(ways))
     }
 
@@ -155,10 +155,10 @@ impl Listening {
     /// Those of `ConnectError`.
     pub fn connect_by_rail(
         self,
-        peers: impl IntoIterator<Item = (Rank, Ways)>,
+        peers: impl IntoIterator<Item = (Rank, PeerRoutes)>,
     ) -> Result<Tcp, ConnectError> {
         let size = self.me.size;
-        let mut table = vec![Ways::default(); size];
+        let mut table = vec![PeerRoutes::default(); size];
         for (rank, ways) in peers {
             let Some(entry) = table.get_mut(rank.index()) else {
                 return Err(ConnectError::UnknownRank { rank, size });

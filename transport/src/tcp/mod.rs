@@ -44,7 +44,7 @@ use ringfold_types::limits::LINK_BYTES_MIN;
 
 pub use endpoint::Tcp;
 pub use listening::{Config, ConnectError, ListenError, Listening};
-pub use route::{Route, Ways};
+pub use route::{PeerRoutes, Route};
 pub use socket::Liveness;
 
 /// Bytes that a link may take in this process, beside those of the kernel.

@@ -44,20 +44,20 @@ impl fmt::Display for Route {
 
 /// All routes to a peer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Ways {
+pub struct PeerRoutes {
     /// Lane k begins with route k (modulo their number), and falls back to the others of these.
     pub rails: Vec<Route>,
     /// The routes that every lane tries, in this order, if none of `rails` works.
     pub others: Vec<Route>,
 }
 
-impl Ways {
+impl PeerRoutes {
     /// The routes that a lane tries, in order.
     pub(super) fn of(&self, lane: Lane) -> VecDeque<Route> {
-        let mut ways = VecDeque::from(self.rails.clone());
-        ways.rotate_left(lane.index().checked_rem(ways.len()).unwrap_or(0));
-        ways.extend(&self.others);
-        ways
+        let mut routes = VecDeque::from(self.rails.clone());
+        routes.rotate_left(lane.index().checked_rem(routes.len()).unwrap_or(0));
+        routes.extend(&self.others);
+        routes
     }
 
     /// Whether there is no route.
@@ -92,17 +92,18 @@ mod tests {
     #[test]
     fn lanes_take_the_rails_in_turn_and_then_the_others() {
         let to = |last: u8| SocketAddr::from(([10, 0, 0, last], 7));
-        let routes = |last: &[u8]| {
+        let to_all = |last: &[u8]| {
             Vec::from_iter(last.iter().map(|last| Route { from: None, to: to(*last) }))
         };
-        let order =
-            |ways: &Ways, lane| Vec::from_iter(ways.of(Lane(lane)).into_iter().map(|way| way.to));
-        let ways = Ways { rails: routes(&[0, 1, 2]), others: routes(&[8, 9]) };
-        assert_eq!(order(&ways, 0), [0, 1, 2, 8, 9].map(to));
-        assert_eq!(order(&ways, 5), [2, 0, 1, 8, 9].map(to));
-        let ways = Ways { rails: Vec::new(), others: routes(&[0, 1]) };
-        assert_eq!(order(&ways, 1), [to(0), to(1)]);
-        assert!(!ways.is_empty() && Ways::default().is_empty());
-        assert!(order(&Ways::default(), 1).is_empty());
+        let order = |routes: &PeerRoutes, lane| {
+            Vec::from_iter(routes.of(Lane(lane)).into_iter().map(|route| route.to))
+        };
+        let routes = PeerRoutes { rails: to_all(&[0, 1, 2]), others: to_all(&[8, 9]) };
+        assert_eq!(order(&routes, 0), [0, 1, 2, 8, 9].map(to));
+        assert_eq!(order(&routes, 5), [2, 0, 1, 8, 9].map(to));
+        let routes = PeerRoutes { rails: Vec::new(), others: to_all(&[0, 1]) };
+        assert_eq!(order(&routes, 1), [to(0), to(1)]);
+        assert!(!routes.is_empty() && PeerRoutes::default().is_empty());
+        assert!(order(&PeerRoutes::default(), 1).is_empty());
     }
 }

@@ -40,9 +40,9 @@ use ringfold_topology::Layout;
 use ringfold_types::{Buffer, Call, Collective, Rank, Slice};
 
 use super::two_shot::{first_shot, piece_len, second_shot};
-use crate::algorithm::{Algorithm, Moved, Needs, ScheduleParams, Stated, Way};
+use crate::algorithm::{Algorithm, Moved, Needs, Pattern, ScheduleParams, Stated};
 use crate::chunk::{block, blocks_of, part};
-use crate::flat::{Reducer, Seat};
+use crate::flat::{Participant, Reducer};
 use crate::hosts::Team;
 use crate::rails;
 use crate::schedule::{Builder, Form, Schedule};
@@ -52,7 +52,7 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     collective: Collective::AllReduce,
     name: "hierarchical",
     needs: Needs::Links,
-    way: Way::Levels(price::price),
+    pattern: Pattern::Levels(price::price),
     schedule,
     stated,
     moved: Moved::sums_then_results,
@@ -239,7 +239,7 @@ impl Scratch {
         let longest = block(Buffer::Input, section, levels.parts(), 0).len;
         let longest = if rail.ranks.is_empty() { 0 } else { longest };
         let of_group = steps.sums(if levels.groups.is_some() { longest } else { 0 }, form);
-        let seat = Seat {
+        let participant = Participant {
             rank: rail.me(),
             size: levels.units(),
             chunk: plan.chunk,
@@ -248,7 +248,7 @@ impl Scratch {
             sums: if of_group.len > 0 { of_group } else { sums },
             form,
         };
-        let rail = (levels.rail.prepare)(steps, &seat);
+        let rail = (levels.rail.prepare)(steps, &participant);
         Self { sums, of_group, rail }
     }
 }

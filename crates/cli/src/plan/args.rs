@@ -9,7 +9,7 @@ use ringfold_collectives::select::{
 use ringfold_collectives::uneven::{even_call, measured_call};
 use ringfold_collectives::{Algorithm, Blocks, Schedule, ScheduleParams, Uneven};
 use ringfold_topology::discover::Cpus;
-use ringfold_topology::prices::{LinkClass, Prices, Seat};
+use ringfold_topology::prices::{LinkClass, Locality, Prices};
 use ringfold_topology::{Aggregation, AggregationTree, Layout, Occupancy, PeerMemory, discover};
 use ringfold_types::limits::{AGGREGATOR_CHILDREN_MAX, CHANNELS_MAX, RANKS_MAX};
 use ringfold_types::{
@@ -216,8 +216,8 @@ impl Args {
 
     /// Returns the prices of links, if all hosts are like this machine.
     fn prices(&self, hosts: usize) -> anyhow::Result<Prices> {
-        let seat = discover::seat(std::path::Path::new("/"), &Cpus::allowed());
-        let mut prices = Prices::default().with_links_within(Seat::class(&[seat]));
+        let locality = discover::locality(std::path::Path::new("/"), &Cpus::allowed());
+        let mut prices = Prices::default().with_links_within(Locality::class(&[locality]));
         if hosts > 1 {
             // Without an interface that suits, the rate is unknown.
             let rates = Config::from_env().ok().and_then(|config| tcp_rates(&config).ok());

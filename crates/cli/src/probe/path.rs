@@ -9,7 +9,7 @@ use ringfold_bootstrap::Secret;
 use ringfold_lend::placement;
 use ringfold_topology::discover::Host;
 use ringfold_transport::rdma::{self, Port, Rails, Rdma};
-use ringfold_transport::tcp::{self, Listening, Liveness, Route, Tcp, Ways};
+use ringfold_transport::tcp::{self, Listening, Liveness, PeerRoutes, Route, Tcp};
 use ringfold_transport::trial::{self, Failed, Figures, Stage};
 use ringfold_transport::{Link, Transport};
 use ringfold_types::{Chain, Lane, Rank};
@@ -105,7 +105,8 @@ impl Probe<'_> {
         // A NIC may have other addresses, which other routes reach.
         let from = self.path.interface.map(|_| self.path.address);
         let rails = theirs.into_iter().map(|to| Route { from, to }).collect();
-        let tcp = listener.connect_by_rail([(self.other, Ways { rails, others: Vec::new() })])?;
+        let tcp =
+            listener.connect_by_rail([(self.other, PeerRoutes { rails, others: Vec::new() })])?;
         let Some((port, near)) = self.path.rdma else { return Ok(Box::new(tcp)) };
         let mut settings = self.config.rdma();
         settings.devices = format!("={}", port.name).parse()?;

@@ -29,7 +29,7 @@ pub(crate) use self::sharing::Sharing;
 use crate::buffers::{AlignedBytes, BufferMap, Place, User};
 use crate::cache::{CompiledCall, Means};
 use crate::error::CallError;
-use crate::offload::{Begun, Handed};
+use crate::offload::{Begun, LaneReduction};
 use crate::router::Router;
 use crate::watch::Watch;
 
@@ -232,7 +232,7 @@ impl<'c> Run<'c> {
         let CompiledCall { program, handed, .. } = self.call.compiled;
         let Some(offload) = router.offload() else { return };
         for (lane, handed) in handed.iter().enumerate() {
-            if let Some(Handed { group, .. }) = handed
+            if let Some(LaneReduction { group, .. }) = handed
                 && self.offloaded & 1 << lane != 0
                 && let Some(from) = offload.ended(*group)
             {

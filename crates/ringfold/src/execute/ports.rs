@@ -8,7 +8,7 @@ use ringfold_types::{Buffer, Collective, Lane, Rank, Slice};
 
 use crate::buffers::{BufferMap, Buffers, LocalSource};
 use crate::error::CallError;
-use crate::offload::Handed;
+use crate::offload::LaneReduction;
 use crate::router::Router;
 use crate::watch::Watch;
 
@@ -24,7 +24,7 @@ pub(super) struct CallPorts<'r, 'a> {
     pub(super) tag: u32,
     pub(super) buffers: &'r mut BufferMap<'a>,
     /// The chunks that each lane hands over to a provider.
-    pub(super) handed: &'r [Option<Handed>],
+    pub(super) handed: &'r [Option<LaneReduction>],
 }
 
 impl Ports for CallPorts<'_, '_> {

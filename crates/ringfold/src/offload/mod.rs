@@ -34,7 +34,7 @@ pub(crate) struct Offload {
 
 /// The chunks that a lane of a call hands over.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Handed {
+pub(crate) struct LaneReduction {
     /// The number of the group.
     pub(crate) group: usize,
     pub(crate) reduction: Reduction,
@@ -51,7 +51,7 @@ impl Offload {
     }
 
     /// Enters a lane of a call. Returns false if the lane must do without the provider.
-    pub(crate) fn enter(&self, handed: &Handed) -> bool {
+    pub(crate) fn enter(&self, handed: &LaneReduction) -> bool {
         let is_supported = self.shared.supports(handed.group, &handed.reduction);
         let mut state = self.shared.lock();
         is_supported && state.term(handed.group).is_some_and(term::Term::enter)
@@ -63,7 +63,13 @@ impl Offload {
     }
 
     /// Hands over the next chunk. Returns whether there was room.
-    pub(crate) fn post(&self, tag: u32, handed: &Handed, count: usize, bytes: &[u8]) -> bool {
+    pub(crate) fn post(
+        &self,
+        tag: u32,
+        handed: &LaneReduction,
+        count: usize,
+        bytes: &[u8],
+    ) -> bool {
         let mut state = self.shared.lock();
         let term = state.term(handed.group);
         term.is_some_and(|term| term.post(tag, handed.reduction, count, bytes))

@@ -17,7 +17,7 @@ use ringfold_transport::offload::{Device, Group, OffloadError, Properties, Provi
 use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp, Wire, limits};
 
 use super::{Offload, Shared, ready};
-use crate::setup::Desk;
+use crate::setup::ThreadGroups;
 use crate::{Communicator, Config};
 
 const HOSTS: usize = 3;
@@ -85,7 +85,7 @@ fn with_provider(
     let algorithms = algorithms.parse().unwrap();
     let config = Arc::new(Config { algorithms, timeout: TIMEOUT, ..Config::default() });
     let ends = Local::mesh(HOSTS).unwrap().into_iter().map(|end| Box::new(end) as _).collect();
-    let parts = Desk::new(Occupancy { ranks: HOSTS, cpus: HOSTS }, 1).parts(ends).unwrap();
+    let parts = ThreadGroups::new(Occupancy { ranks: HOSTS, cpus: HOSTS }, 1).parts(ends).unwrap();
     thread::scope(|scope| {
         for mut parts in parts {
             let (provider, config, rank_main) = (&provider, &config, &rank_main);

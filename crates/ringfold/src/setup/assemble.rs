@@ -167,7 +167,7 @@ fn peer_info(
         may_use_tcp: config.transports.tcp,
         prices: PriceSummary {
             rates: found.rates,
-            seat: found.seat,
+            locality: found.locality,
             profile_bytes: statement.len(),
         },
         evidence: EvidenceSummary::of(&found.local, endpoints.listening().len()),

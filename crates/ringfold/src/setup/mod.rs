@@ -50,7 +50,7 @@ use crate::config::Config;
 pub use self::error::{
     DifferentSettings, InitError, TopologyError, UnreadableEvidence, UnreadablePeerInfo,
 };
-pub(crate) use self::parts::{Desk, Door, Joined, Origin, Parts, Sign};
+pub(crate) use self::parts::{GroupAddress, GroupListener, Joined, Origin, Parts, ThreadGroups};
 pub use self::peer_info::is_peer_info;
 pub use self::statement::is_evidence;
 

@@ -57,7 +57,7 @@ pub(crate) enum Origin {
     /// There is only one rank.
     Alone,
     /// The ranks are threads of this process.
-    Threads(Arc<Desk>),
+    Threads(Arc<ThreadGroups>),
     /// The ranks are processes that have joined.
     Joined(Joined),
 }
@@ -77,61 +77,65 @@ impl Origin {
     ///
     /// # Errors
     /// No port is free, or the system has no randomness.
-    pub(crate) fn open_door(&self, layout: &Layout) -> Result<Option<Door>, InitError> {
+    pub(crate) fn open_listener(
+        &self,
+        layout: &Layout,
+    ) -> Result<Option<GroupListener>, InitError> {
         let Self::Joined(Joined { found, .. }) = self else { return Ok(None) };
         let ip = match &found.interface {
             _ if layout.hosts() == 1 => loopback(),
             Some(choice) => choice.address,
             None => default_source(),
         };
-        Door::open(ip).map(Some).map_err(InitError::GroupPort)
+        GroupListener::open(ip).map(Some).map_err(InitError::GroupPort)
     }
 }
 
 /// The socket on which a rank listens for the members of a group.
 #[derive(Debug)]
-pub(crate) struct Door {
-    pub(crate) listener: TcpListener,
-    pub(crate) sign: Sign,
+pub(crate) struct GroupListener {
+    pub(crate) socket: TcpListener,
+    pub(crate) address: GroupAddress,
 }
 
-/// The description of a door, for the other ranks.
+/// The address of a group, for the other ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Sign {
-    pub(crate) address: SocketAddr,
+pub(crate) struct GroupAddress {
+    pub(crate) socket: SocketAddr,
     /// A fresh random number, which makes the key of the group its own.
     pub(crate) nonce: u128,
 }
 
-impl Door {
+impl GroupListener {
     fn open(ip: IpAddr) -> io::Result<Self> {
-        let listener = listen_at(ip)?;
-        let address = listener.local_addr()?;
+        let socket = listen_at(ip)?;
+        let at = socket.local_addr()?;
         let [nonce @ .., _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _] =
             Secret::generate()?.derive(&["nonce"]);
-        Ok(Self { listener, sign: Sign { address, nonce: u128::from_le_bytes(nonce) } })
+        let address = GroupAddress { socket: at, nonce: u128::from_le_bytes(nonce) };
+        Ok(Self { socket, address })
     }
 }
 
-impl Sign {
-    /// The words of a sign, for the exchange with other ranks. Without a door they are 0.
-    pub(crate) fn to_words(sign: Option<Self>) -> [u64; 5] {
-        let Some(Self { address, nonce }) = sign else { return [0; 5] };
-        let ip = match address.ip() {
+impl GroupAddress {
+    /// The words of an address, for the exchange with other ranks. Without one they are 0.
+    pub(crate) fn to_words(address: Option<Self>) -> [u64; 5] {
+        let Some(Self { socket, nonce }) = address else { return [0; 5] };
+        let ip = match socket.ip() {
             IpAddr::V4(ip) => ip.to_ipv6_mapped(),
             IpAddr::V6(ip) => ip,
         };
         let [low, high] = halves(ip.to_bits());
         let [first, last] = halves(nonce);
-        [low, high, address.port().into(), first, last]
+        [low, high, socket.port().into(), first, last]
     }
 
-    /// The sign of these words, or `None` if the rank has no door.
+    /// The address of these words, or `None` if the rank does not listen.
     pub(crate) fn from_words([low, high, port, first, last]: [u64; 5]) -> Option<Self> {
         let port = u16::try_from(port).ok().filter(|port| *port > 0)?;
         let whole = |low, high| u128::from(low) | u128::from(high) << u64::BITS;
         let ip = Ipv6Addr::from_bits(whole(low, high)).to_canonical();
-        Some(Self { address: SocketAddr::new(ip, port), nonce: whole(first, last) })
+        Some(Self { socket: SocketAddr::new(ip, port), nonce: whole(first, last) })
     }
 }
 
@@ -141,9 +145,9 @@ const fn halves(whole: u128) -> [u64; 2] {
     [whole as u64, (whole >> u64::BITS) as u64]
 }
 
-/// A desk where the first rank of a group leaves the parts of the other ranks.
+/// Groups of threads: the first rank of each leaves the parts of the other ranks here.
 #[derive(Debug)]
-pub(crate) struct Desk {
+pub(crate) struct ThreadGroups {
     /// The threads and CPUs of this process. Ranks outside a group use the CPUs too.
     occupancy: Occupancy,
     channels: usize,
@@ -154,8 +158,8 @@ pub(crate) struct Desk {
 /// The number of a group among those of its parent, and its color.
 pub(crate) type GroupId = (u64, u64);
 
-impl Desk {
-    /// The desk of a group of threads with this occupancy and this number of channels.
+impl ThreadGroups {
+    /// No groups yet, of threads with this occupancy and this number of channels.
     pub(crate) fn new(occupancy: Occupancy, channels: usize) -> Self {
         Self { occupancy, channels, groups: Mutex::default() }
     }
@@ -169,14 +173,14 @@ impl Desk {
         let controls = controls(size).map_err(InitError::Descriptors)?;
         let layout = Layout::one_host(size).with_occupancy(self.occupancy);
         let layout = layout.with_channels(self.channels);
-        let desk = Arc::new(Self::new(self.occupancy, self.channels));
+        let groups = Arc::new(Self::new(self.occupancy, self.channels));
         let part = |(end, control)| Parts {
             layout: layout.clone(),
             occupancy: self.occupancy,
             router: Router::new(vec![Via::Messages(end)], vec![0; size], vec!["local"; size]),
             control,
             interface: None,
-            origin: Origin::Threads(Arc::clone(&desk)),
+            origin: Origin::Threads(Arc::clone(&groups)),
         };
         Ok(ends.into_iter().zip(controls).map(part).collect())
     }
@@ -213,12 +217,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn signs_survive_the_exchange() {
+    fn addresses_survive_the_exchange() {
         for ip in ["10.1.2.3:65535", "[2001:db8::7]:1", "127.0.0.1:4711"] {
-            let sign = Sign { address: ip.parse().unwrap(), nonce: u128::MAX - 5 };
-            assert_eq!(Sign::from_words(Sign::to_words(Some(sign))), Some(sign));
+            let address = GroupAddress { socket: ip.parse().unwrap(), nonce: u128::MAX - 5 };
+            assert_eq!(
+                GroupAddress::from_words(GroupAddress::to_words(Some(address))),
+                Some(address)
+            );
         }
-        assert_eq!(Sign::from_words(Sign::to_words(None)), None);
-        assert_eq!(Sign::from_words([1, 2, 1 << 16, 4, 5]), None, "no port");
+        assert_eq!(GroupAddress::from_words(GroupAddress::to_words(None)), None);
+        assert_eq!(GroupAddress::from_words([1, 2, 1 << 16, 4, 5]), None, "no port");
     }
 }

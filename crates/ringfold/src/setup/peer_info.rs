@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use ringfold_topology::discover::Cpus;
-use ringfold_topology::prices::{Rates, Seat};
+use ringfold_topology::prices::{Locality, Rates};
 use ringfold_types::limits::{EVIDENCE_BYTES_MAX, PEER_INFO_BYTES_MAX, PRICES_BYTES_MAX};
 use serde::{Deserialize, Serialize};
 
@@ -65,7 +65,7 @@ pub(crate) struct PriceSummary {
     /// The rates of the rank's NICs.
     pub(crate) rates: Rates,
     /// The place of its cores.
-    pub(crate) seat: Seat,
+    pub(crate) locality: Locality,
     /// The bytes of its profile, at most `limits::PRICES_BYTES_MAX`; 0 without one.
     pub(crate) profile_bytes: usize,
 }
@@ -203,7 +203,7 @@ mod tests {
             may_use_tcp: true,
             prices: PriceSummary {
                 rates: Rates { tcp_mbps: 25_000, rdma_gbps: u32::MAX },
-                seat: Seat { socket: Some(1), cache: None },
+                locality: Locality { socket: Some(1), cache: None },
                 profile_bytes: PRICES_BYTES_MAX,
             },
             evidence: Some(EvidenceSummary {

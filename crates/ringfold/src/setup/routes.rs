@@ -3,7 +3,7 @@
 use ringfold_topology::Layout;
 use ringfold_transport::rdma::Rails;
 use ringfold_transport::shm;
-use ringfold_transport::tcp::{Route, Ways};
+use ringfold_transport::tcp::{PeerRoutes, Route};
 use ringfold_types::Rank;
 
 use super::addresses::Claims;
@@ -17,7 +17,7 @@ pub(super) struct Routes {
     /// Peers by shared memory, each with the address of its memory.
     pub(super) shm: Vec<(Rank, String)>,
     /// Peers by TCP or RDMA, which needs TCP too.
-    pub(super) tcp: Vec<(Rank, Ways)>,
+    pub(super) tcp: Vec<(Rank, PeerRoutes)>,
     /// Whether RDMA leads to each rank, in rank order.
     pub(super) has_rdma: Vec<bool>,
     /// Whether the data of all ranks may go by TCP.
@@ -57,13 +57,13 @@ impl Routes {
                 without_rdma.extend((!has_rdma).then(|| apart(rank, own, peer, info)).flatten());
                 routes.has_rdma[index] = has_rdma;
                 // The interface that suits best serves the lanes without a rail.
-                let mut ways = fabric.ways(rank, peer);
+                let mut peer_routes = fabric.routes(rank, peer);
                 let usable = claims.usable(own, info);
-                if usable.is_empty() && ways.rails.is_empty() {
+                if usable.is_empty() && peer_routes.rails.is_empty() {
                     return Err(claims.apart((rank, own), (peer, info)));
                 }
-                ways.others.extend(usable.into_iter().map(|to| Route { from: None, to }));
-                routes.tcp.push((peer, ways));
+                peer_routes.others.extend(usable.into_iter().map(|to| Route { from: None, to }));
+                routes.tcp.push((peer, peer_routes));
             } else {
                 let same_host = layout.same_host(rank, peer);
                 let rdma = apart(rank, own, peer, info).unwrap_or_default();
@@ -150,7 +150,13 @@ mod tests {
         assert!(!routes.may_use_tcp, "rank 5 does not");
         let places: Vec<&str> = routes.shm.iter().map(|(_, place)| place.as_str()).collect();
         assert_eq!(places, [place.as_str()]);
-        assert!(routes.tcp.iter().all(|(_, ways)| ways.rails.is_empty() && ways.others.len() == 1));
+        assert!(
+            routes
+                .tcp
+                .iter()
+                .all(|(_, peer_routes)| peer_routes.rails.is_empty()
+                    && peer_routes.others.len() == 1)
+        );
     }
 
     #[test]

@@ -20,7 +20,7 @@ use crate::tcp::broken::Broken;
 use crate::tcp::connection::Connection;
 use crate::tcp::dial::Dialer;
 use crate::tcp::greeting::Greetings;
-use crate::tcp::route::Ways;
+use crate::tcp::route::PeerRoutes;
 use crate::tcp::socket::Liveness;
 use crate::tcp::ticker::Ticker;
 use crate::tcp::token::Token;
@@ -48,7 +48,7 @@ pub struct Tcp {
     /// Whether connections may wait in the kernel for a free handshake or descriptor.
     backlog: bool,
     /// By peer: the routes to it.
-    routes: Vec<Ways>,
+    routes: Vec<PeerRoutes>,
     /// By link index (`slot`).
     links: Vec<Option<Box<Connection>>>,
     /// Links for which the kernel may have bytes.
@@ -111,7 +111,7 @@ impl Tcp {
     pub(in crate::tcp) fn new(
         me: Me,
         listeners: Vec<OwnedFd>,
-        routes: Vec<Ways>,
+        routes: Vec<PeerRoutes>,
     ) -> Result<Self, Errno> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         for (index, listener) in listeners.iter().enumerate() {

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use ringfold_topology::Layout;
 use ringfold_topology::agree::{HostEvidence, Known, RankEvidence};
-use ringfold_topology::machine::{Machine, Network, PciAddress, Seat, gpu_of, share, storage};
+use ringfold_topology::machine::{Affinity, Machine, Network, PciAddress, gpu_of, share, storage};
 use ringfold_types::Rank;
 
 use crate::config::{Config, Filter};
@@ -62,13 +62,13 @@ pub(crate) fn exchange(
         statements.push(Statement::decode(bytes).map_err(wrong)?);
     }
     drop(all);
-    let seats: Vec<Seated<'_>> = local
+    let ranks: Vec<LocalRank<'_>> = local
         .iter()
-        .map(|it| Seated { info: &infos[it.index()], gpu: statements[it.index()].gpu })
+        .map(|it| LocalRank { info: &infos[it.index()], gpu: statements[it.index()].gpu })
         .collect();
     let mut evidence = statements.iter().filter_map(|it| it.evidence.as_ref());
     let have_choice = evidence.any(|it| it.ports.len() > 1);
-    let preferred = if have_choice { preferred(config, found, &seats, place) } else { 0 };
+    let preferred = if have_choice { preferred(config, found, &ranks, place) } else { 0 };
     let mut all_evidence = combine(infos, &layout, statements)?;
     if have_choice {
         let all = members.exchange(&preferred.to_le_bytes(), 4)?;
@@ -82,7 +82,7 @@ pub(crate) fn exchange(
 
 /// The CPUs and the GPU of a rank on this host.
 #[derive(Clone, Copy, Debug)]
-struct Seated<'a> {
+struct LocalRank<'a> {
     info: &'a PeerInfo,
     gpu: Option<PciAddress>,
 }
@@ -101,18 +101,18 @@ fn sends_evidence(infos: &[PeerInfo], layout: &Layout, rank: Rank) -> bool {
 /// The ports that the rank at `place` of its host prefers, as a mask: those near its GPU or its
 /// CPUs, divided among the host's ranks. 0 if the rank has no choice. Ports for storage are left
 /// out unless the user names devices.
-fn preferred(config: &Config, found: &Discovered, local: &[Seated<'_>], place: usize) -> u32 {
+fn preferred(config: &Config, found: &Discovered, local: &[LocalRank<'_>], place: usize) -> u32 {
     let own = &found.local;
     let (rdma, tcp) = own.evidence.ports.split_at(own.rdma);
     // The time of the division grows with the cube of the ranks, so it is skipped if useless.
     let Some(machine) = found.machine.as_ref().filter(|_| rdma.len() > 1 || tcp.len() > 1) else {
         return 0;
     };
-    let seat = |it: &Seated<'_>| {
+    let affinity = |it: &LocalRank<'_>| {
         let cpus: Vec<u16> = it.info.cpus.iter().collect();
-        Seat::new(machine, it.gpu, &cpus)
+        Affinity::new(machine, it.gpu, &cpus)
     };
-    let seats: Vec<Seat> = local.iter().map(seat).collect();
+    let affinities: Vec<Affinity> = local.iter().map(affinity).collect();
     let mut mask = 0;
     for (first, ports) in [(0, rdma), (own.rdma, tcp)].into_iter().filter(|it| it.1.len() > 1) {
         let device =
@@ -122,7 +122,7 @@ fn preferred(config: &Config, found: &Discovered, local: &[Seated<'_>], place: u
         let apart = if may_omit { storage(machine, &names) } else { Vec::new() };
         let used: Vec<usize> = (0..names.len()).filter(|at| !apart.contains(at)).collect();
         let names: Vec<&str> = used.iter().map(|at| names[*at]).collect();
-        let shares = share(machine, &seats, &names);
+        let shares = share(machine, &affinities, &names);
         for at in shares.get(place).into_iter().flatten() {
             mask |= 1_u32.checked_shl(u32::try_from(first + used[*at]).unwrap_or(32)).unwrap_or(0);
         }
@@ -190,7 +190,7 @@ mod tests {
     use ringfold_topology::evidence::{Attached, Evidence, PortEvidence, Source};
     use ringfold_topology::fabric::Place;
     use ringfold_topology::machine::{Gpu, Interface, PciDevice};
-    use ringfold_topology::prices::{Rates, Seat as PriceSeat};
+    use ringfold_topology::prices::{Locality, Rates};
 
     use super::*;
     use crate::setup::discover::LocalEvidence;
@@ -234,7 +234,7 @@ mod tests {
             machine,
             local: LocalEvidence { evidence, is_of_use: true, ..LocalEvidence::default() },
             rates: Rates::default(),
-            seat: PriceSeat::default(),
+            locality: Locality::default(),
             rdma_ports: 0,
         }
     }

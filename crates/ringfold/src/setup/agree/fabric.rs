@@ -12,7 +12,7 @@ use ringfold_topology::evidence::PortEvidence;
 use ringfold_topology::fabric::Place;
 use ringfold_topology::machine::Network;
 use ringfold_transport::rdma::Rails;
-use ringfold_transport::tcp::{Route, Ways};
+use ringfold_transport::tcp::{PeerRoutes, Route};
 use ringfold_types::Rank;
 
 use super::exchange::AllEvidence;
@@ -86,10 +86,10 @@ impl Fabric {
         all.reduce(|a, b| &a & &b).map_or(0, |common| common.len())
     }
 
-    /// The ways by TCP from this `rank` to `peer`: first the rails that both, or else one of them,
-    /// prefer, then the other rails that both have. Both ends find the same rails in the same
+    /// The routes by TCP from this `rank` to `peer`: first the rails that both, or else one of
+    /// them, prefer, then the other rails that both have. Both ends find the same rails in the same
     /// order. Empty if they have no rail in common, or no rail is known.
-    pub(crate) fn ways(&self, rank: Rank, peer: Rank) -> Ways {
+    pub(crate) fn routes(&self, rank: Rank, peer: Rank) -> PeerRoutes {
         let [own, theirs] = [rank, peer].map(|rank| self.tcp_ports(rank));
         let placed = |tcp_ports: &[TcpPort]| -> Vec<(Place, SocketAddr)> {
             tcp_ports.iter().filter_map(|port| Some((port.place?, port.address))).collect()
@@ -105,7 +105,7 @@ impl Fabric {
         };
         let most = all.iter().map(liked).max();
         let (rails, others) = all.into_iter().partition(|way| Some(liked(way)) == most);
-        Ways { rails, others }
+        PeerRoutes { rails, others }
     }
 
     /// The report: layout, evidence, and the rails and ports of each rank. Ranks with the same
@@ -231,8 +231,8 @@ mod tests {
     }
 
     /// The second bytes of the addresses, which number the interfaces of the peer.
-    fn ways(agreed: &Fabric, rank: u32, peer: u32) -> [Vec<u8>; 2] {
-        let found = agreed.ways(Rank(rank), Rank(peer));
+    fn routes(agreed: &Fabric, rank: u32, peer: u32) -> [Vec<u8>; 2] {
+        let found = agreed.routes(Rank(rank), Rank(peer));
         let second = |route: Route| match route.to {
             SocketAddr::V4(address) => address.ip().octets()[1],
             SocketAddr::V6(_) => 255,
@@ -243,20 +243,20 @@ mod tests {
     #[test]
     fn lanes_stay_on_rails_that_both_ends_have() {
         let all = agreed(&[(&[0, 1, 2], 0), (&[2, 0], 0), (&[5], 0)]);
-        assert_eq!(ways(&all, 0, 1), [vec![1, 0], vec![]], "rails 0 and 2");
-        assert_eq!(ways(&all, 1, 0), [vec![0, 2], vec![]], "the same, in the same order");
-        assert_eq!((ways(&all, 0, 2), all.tcp_rails()), ([vec![], vec![]], 0));
+        assert_eq!(routes(&all, 0, 1), [vec![1, 0], vec![]], "rails 0 and 2");
+        assert_eq!(routes(&all, 1, 0), [vec![0, 2], vec![]], "the same, in the same order");
+        assert_eq!((routes(&all, 0, 2), all.tcp_rails()), ([vec![], vec![]], 0));
         assert_eq!(agreed(&[(&[0, 1, 2], 0), (&[2, 0], 0)]).tcp_rails(), 2);
-        assert_eq!(Fabric::default().ways(Rank(0), Rank(1)), Ways::default());
+        assert_eq!(Fabric::default().routes(Rank(0), Rank(1)), PeerRoutes::default());
     }
 
     #[test]
     fn ends_use_the_rails_that_most_of_them_prefer() {
         let all = agreed(&[(&[0, 1], 1), (&[1, 0], 2), (&[0, 1], 2), (&[0, 1], 0)]);
-        assert_eq!(ways(&all, 0, 1), [[1], [0]], "both prefer rail 0, and rail 1 is there");
-        assert_eq!(ways(&all, 0, 2), [vec![0, 1], vec![]], "one each");
-        assert_eq!(ways(&all, 0, 3), [[0], [1]], "one, and all");
-        assert_eq!(ways(&all, 3, 2), [[1], [0]]);
+        assert_eq!(routes(&all, 0, 1), [[1], [0]], "both prefer rail 0, and rail 1 is there");
+        assert_eq!(routes(&all, 0, 2), [vec![0, 1], vec![]], "one each");
+        assert_eq!(routes(&all, 0, 3), [[0], [1]], "one, and all");
+        assert_eq!(routes(&all, 3, 2), [[1], [0]]);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! rates of all NICs, and the places of all cores.
 
 use ringfold_topology::Layout;
-use ringfold_topology::prices::{LinkClass, LinkPrice, Prices, Profile, Rates, Seat};
+use ringfold_topology::prices::{LinkClass, LinkPrice, Locality, Prices, Profile, Rates};
 use ringfold_types::Rank;
 use ringfold_types::limits::PRICES_BYTES_MAX;
 
@@ -54,8 +54,8 @@ pub(super) fn agreed(infos: &[PeerInfo], layout: &Layout, profile: &Profile) -> 
     let rates: Vec<Rates> = infos.iter().map(|info| info.prices.rates).collect();
     let within = (0..).take(layout.hosts()).filter_map(|host| {
         let ranks = layout.ranks_on(host);
-        let seats = ranks.iter().map(|rank| infos[rank.index()].prices.seat);
-        (ranks.len() > 1).then(|| Seat::class(&seats.collect::<Vec<_>>()))
+        let localities = ranks.iter().map(|rank| infos[rank.index()].prices.locality);
+        (ranks.len() > 1).then(|| Locality::class(&localities.collect::<Vec<_>>()))
     });
     let within = within.max().unwrap_or(LinkClass::Sockets);
     let prices = Prices::default().with_links_within(within);
@@ -89,10 +89,10 @@ mod tests {
     use crate::setup::peer_info::PriceSummary;
 
     /// A rank on this host, with its socket and cache, and the rates of its NICs.
-    fn info(host: &str, seat: [u16; 2], [tcp_mbps, rdma_gbps]: [u32; 2]) -> PeerInfo {
-        let seat = Seat { socket: Some(seat[0]), cache: Some(seat[1]) };
+    fn info(host: &str, locality: [u16; 2], [tcp_mbps, rdma_gbps]: [u32; 2]) -> PeerInfo {
+        let locality = Locality { socket: Some(locality[0]), cache: Some(locality[1]) };
         let rates = Rates { tcp_mbps, rdma_gbps };
-        let prices = PriceSummary { rates, seat, profile_bytes: 0 };
+        let prices = PriceSummary { rates, locality, profile_bytes: 0 };
         PeerInfo { host_id: host.to_owned(), prices, ..PeerInfo::default() }
     }
 

@@ -12,9 +12,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use ringfold_bootstrap::interface::{Choice, alike};
-use ringfold_topology::discover::{Cpus, Host, cores, machine, seat, wire_mbps};
+use ringfold_topology::discover::{Cpus, Host, cores, locality, machine, wire_mbps};
 use ringfold_topology::machine::Machine;
-use ringfold_topology::prices::{Rates, Seat};
+use ringfold_topology::prices::{Locality, Rates};
 use ringfold_transport::offload::RdmaDevices;
 use ringfold_transport::rdma::{OpenPort, Rails};
 use ringfold_types::Rank;
@@ -46,7 +46,7 @@ pub(super) struct Discovered {
     /// The rates of this process's NICs.
     pub(super) rates: Rates,
     /// The place of its cores.
-    pub(super) seat: Seat,
+    pub(super) locality: Locality,
     /// The number of RDMA ports that this process may use.
     pub(super) rdma_ports: usize,
 }
@@ -82,8 +82,8 @@ impl Discovered {
         let (cpus, cores) = (Cpus::allowed(), cores());
         let rdma_gbps = ports.iter().map(|port| port.gbps).min().unwrap_or(0);
         let rates = Rates { tcp_mbps: tcp_mbps(&interfaces), rdma_gbps };
-        let (rates, seat) = match config.topology {
-            true => (rates, seat(Path::new("/"), &cpus)),
+        let (rates, locality) = match config.topology {
+            true => (rates, locality(Path::new("/"), &cpus)),
             false => Default::default(),
         };
         let rdma_ports = ports.len();
@@ -97,7 +97,7 @@ impl Discovered {
             machine,
             local,
             rates,
-            seat,
+            locality,
             rdma_ports,
         };
         Ok((found, rails))
