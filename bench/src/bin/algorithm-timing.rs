@@ -1,5 +1,6 @@
 //! Times all algorithms that can perform a call, and ringfold's own choice, in turn. Every rank of
-//! a job runs it. `bench/regret/run` starts it and reads the lines of rank 0, one for each cell.
+//! a job runs it. `bench/compare/run regret` starts it and reads the lines of rank 0, one for each
+//! cell.
 //!
 //! `algorithm-timing SECONDS ROUNDS COLLECTIVE:TYPE:BYTES...`. A cell gets about SECONDS for its
 //! batches, after the trials that find the length of a batch.

@@ -1,5 +1,6 @@
-//! Times one operation exactly as `bench/peers/timing.c` times a peer's, which describes the
-//! method. A change to one needs the same change to the other. `bench/peers/run` starts both.
+//! Times one operation exactly as `bench/compare/programs/timing.c` times a peer's, which describes
+//! the method. A change to one needs the same change to the other. `bench/compare/run peers` starts
+//! both.
 //!
 //! `peer-timing [--windows|--registered] [--type TYPE] OPERATION PLACES SECONDS BATCHES
 //! BYTES:CALLS...`. TYPE is a short name as in bf16; the default is f32.

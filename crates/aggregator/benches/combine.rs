@@ -1,6 +1,6 @@
 //! The core with eight children, beside the memory-bound limit of this machine: `limit.c` of
-//! `bench/peers`, which sums as many inputs into one output by all cores. Both sides alternate, and
-//! the ratio is the median of all rounds.
+//! `bench/compare`, which sums as many inputs into one output by all cores. Both sides alternate,
+//! and the ratio is the median of all rounds.
 //!
 //! ```text
 //! cargo bench -p ringfold-aggregator
@@ -95,11 +95,11 @@ fn combine(cores: &mut [Core]) -> f64 {
     (end - start).as_secs_f64()
 }
 
-/// Compiles `limit.c`, as `bench/peers` does.
+/// Compiles `limit.c`, as `bench/compare` does.
 fn limit_program() -> PathBuf {
     let folder = env::temp_dir().join(format!("ringfold-limit-{}", std::process::id()));
     fs::create_dir_all(&folder).expect("a folder for the program");
-    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../../bench/peers/limit.c");
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../../bench/compare/programs/limit.c");
     let program = folder.join("limit");
     let mut compiler = Command::new("cc");
     compiler.args(["-O3", "-march=native", "-pthread", source, "-o"]).arg(&program);

@@ -1,6 +1,6 @@
 //! Times an all-reduce of 8 bytes by the shared library for C and by the methods of Rust, in turn,
 //! over communicators of the same ranks. Rank 0 prints the medians and their difference.
-//! `bench/c/run` builds and runs it.
+//! `bench/compare/run c` builds and runs it.
 //!
 //! ```text
 //! ringrun -n 2 target/release/examples/latency target/release/libringfold_capi.so
