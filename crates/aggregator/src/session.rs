@@ -19,7 +19,9 @@ use crate::uplink::{Parent, Uplink};
 
 const BEAT: Duration = Duration::from_millis(limits::OFFLOAD_BEAT_MS);
 const ATTACH: Duration = Duration::from_millis(limits::AGGREGATOR_ATTACH_MS);
-const FAREWELL: Duration = Duration::from_millis(limits::AGGREGATOR_FAREWELL_MS);
+/// The time in which a group that ends sends its children the reason, and in which late children
+/// may come. The group keeps its memory until then.
+const FAREWELL: Duration = Duration::from_millis(500);
 /// Rounds after which a busy group lets others run.
 const ROUNDS_MAX: usize = 64;
 

@@ -3,8 +3,12 @@
 
 use std::time::Duration;
 
-use ringfold_types::limits::HOST_BEAT_MS;
+use ringfold_types::limits::HOST_SILENCE_MS;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
+
+/// The longest time between two signs of life of a host.
+const BEAT_MAX: Duration = Duration::from_secs(5);
+const _: () = assert!(HOST_SILENCE_MS as u128 >= 4 * BEAT_MAX.as_millis());
 
 /// The least number of heartbeats before silence counts as a loss.
 const BEATS: u32 = 4;
@@ -70,7 +74,7 @@ impl SilenceTimer {
 
 /// The time between two heartbeats.
 fn period(silence: Duration) -> Duration {
-    let period = (silence / BEATS).min(Duration::from_millis(HOST_BEAT_MS));
+    let period = (silence / BEATS).min(BEAT_MAX);
     period.max(Duration::from_millis(1))
 }
 

@@ -12,7 +12,7 @@ use ringfold_collectives::{Algorithm, Blocks, Form, Program, ScheduleParams, Tar
 use ringfold_reduce::Kernel;
 use ringfold_topology::{Layout, PeerMemory};
 use ringfold_transport::offload::Reduction;
-use ringfold_types::limits::{LINK_BYTES_MIN, PROGRAM_OPS_KEPT, UNEVEN_OPS_KEPT};
+use ringfold_types::limits::LINK_BYTES_MIN;
 use ringfold_types::{
     Call, Collective, DataType, Rank, ReduceOp, UnevenCall, UnevenCollective, Wire,
 };
@@ -23,6 +23,13 @@ use crate::digest::mix;
 use crate::error::Operation;
 use crate::offload::LaneReduction;
 use crate::parts::Parts;
+
+/// Operations of the programs that a communicator keeps for later calls. They take about ten
+/// megabytes.
+const PROGRAM_OPS_KEPT: usize = 1 << 18;
+/// The same for calls on blocks of different lengths, whose lengths are kept too. New lengths need
+/// a new program, so these calls have a share of their own.
+const UNEVEN_OPS_KEPT: usize = 1 << 16;
 
 /// The compiled calls of a communicator.
 #[derive(Debug)]

@@ -3,7 +3,6 @@
 use bytemuck::Pod;
 use ringfold_bootstrap::CallWindows;
 use ringfold_reduce::Element;
-use ringfold_types::limits::{PACK_BYTES_MAX, PACKED_BYTES_MAX};
 use ringfold_types::{Call, Collective, Rank, ReduceOp, Wire};
 
 use crate::arguments::valid;
@@ -13,6 +12,12 @@ use crate::collective::{apart, in_place, movement, reduction};
 use crate::communicator::Communicator;
 use crate::error::Error;
 use crate::messages::{Incoming, Outgoing};
+
+/// Bytes of a collective that is packed with others of its group of calls, in its larger buffer.
+const PACKED_BYTES_MAX: usize = 16 * 1024;
+/// Bytes of the one call to which such collectives are packed.
+const PACK_BYTES_MAX: usize = 256 * 1024;
+const _: () = assert!(PACKED_BYTES_MAX <= PACK_BYTES_MAX);
 
 /// The calls of a group, which [`Communicator::group`] performs. It borrows their buffers until
 /// then.

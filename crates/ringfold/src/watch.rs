@@ -5,10 +5,13 @@ use std::fmt;
 use std::ops::Deref;
 
 use ringfold_bootstrap::Control;
-use ringfold_types::limits::PAUSE_MS;
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::error::CallError;
+
+/// Time in milliseconds without a check of the control connection after which a rank may have been
+/// stopped. It then reads the connection before it continues a call.
+const PAUSE_MS: i64 = 100;
 
 /// How often a caller waits for the control thread before it gives the call up. The control thread
 /// then had no CPU for seconds.

@@ -1,5 +1,5 @@
-//! Bounds. Every bound of ringfold is here, and the code checks it before it allocates memory for
-//! the bounded thing.
+//! Bounds that users meet or several files share. A bound of one file stands in that file. The code
+//! checks a bound before it allocates memory for the bounded thing.
 
 use core::time::Duration;
 
@@ -24,6 +24,7 @@ pub const STAGING_HALF_BYTES: usize = STAGING_BYTES / 2;
 
 /// Signals of a rank that a peer may not have taken yet. As many words fit one cache line.
 pub const SIGNALS_MAX: usize = 8;
+const _: () = assert!(SIGNALS_MAX.is_power_of_two());
 
 /// Ranks of a communicator.
 pub const RANKS_MAX: usize = 65_536;
@@ -33,6 +34,7 @@ pub const LANES_MAX: usize = 9;
 
 /// The lane of point-to-point messages. No schedule uses it.
 pub const MESSAGE_LANE: u8 = CHANNELS_MAX;
+const _: () = assert!(LANES_MAX <= u8::MAX as usize && (MESSAGE_LANE as usize) < LANES_MAX);
 
 /// Bytes of a point-to-point message that leaves together with its header. The sender copies them
 /// once more.
@@ -43,10 +45,6 @@ pub const PARTS_AT_ONCE: usize = 32;
 
 /// Bytes of one part of an uneven reduce-scatter that travel in one round.
 pub const UNEVEN_ROUND_BYTES: usize = 1024 * 1024;
-
-/// Bytes of all parts that one rank receives in one such round, beyond the least round of
-/// `LINK_BYTES_MIN` bytes for each rank.
-pub const UNEVEN_SCRATCH_BYTES: usize = 16 * 1024 * 1024;
 
 /// Bytes of the name of a user's reduction operation.
 pub const OP_NAME_BYTES_MAX: usize = 64;
@@ -60,79 +58,75 @@ pub const OP_ELEMENT_BYTES_MAX: usize = LINK_BYTES_MIN;
 /// Alignment in bytes of one such element: that of the memory for other ranks' elements.
 pub const OP_ELEMENT_ALIGN_MAX: usize = 64;
 
-/// Bytes of a collective that is packed with others of its group of calls, in its larger buffer.
-pub const PACKED_BYTES_MAX: usize = 16 * 1024;
-
-/// Bytes of the one call to which such collectives are packed.
-pub const PACK_BYTES_MAX: usize = 256 * 1024;
-
 /// Lanes of a long call over TCP. Networks assign paths to connections, and clouds limit the rate
 /// of each, so several connections get more bandwidth. But each has buffers of its own.
 pub const TCP_CHANNELS: u8 = 2;
 
 /// Lanes of a long call over TCP that the user may set; also the programs of one schedule.
 pub const CHANNELS_MAX: u8 = 8;
+const _: () = assert!(TCP_CHANNELS <= CHANNELS_MAX);
 
 /// Sources of one reduce step. A schedule with more sources splits the step.
 pub const SOURCES_MAX: usize = 16;
 
 /// Sends of a lane that may be unfinished while its program continues.
 pub const POSTED_MAX: usize = 32;
+const _: () = assert!(POSTED_MAX > SOURCES_MAX);
 
 /// Bytes that every transport accepts on a link before the receiver consumes any. Schedules that
 /// send memory and then overwrite it rely on this.
 pub const LINK_BYTES_MIN: usize = 16 * 1024;
+const _: () = assert!(LINK_BYTES_MIN <= UNEVEN_ROUND_BYTES);
 
 /// Alignment of splits, in bytes. Transports split messages only at its multiples. So no element,
 /// and no vector register of elements, spans two fragments.
 pub const FRAGMENT_ALIGN: usize = 16;
+const _: () = assert!(LINK_BYTES_MIN.is_multiple_of(FRAGMENT_ALIGN));
+const _: () = assert!(INLINE_BYTES < LINK_BYTES_MIN && INLINE_BYTES.is_multiple_of(FRAGMENT_ALIGN));
 
 /// Bytes of one frame of a long message on a data connection, without the header. With the header
 /// it is as much as Linux sends at once, so a receiver finds the whole frame when it wakes.
 pub const FRAME_BYTES: usize = 63 * 1024;
+const _: () = assert!(FRAME_BYTES.is_multiple_of(FRAGMENT_ALIGN));
 
 /// Bytes of one frame, without the header. A message of fewer bytes has one frame, because each
 /// frame takes a system call at both ends.
 pub const FRAME_BYTES_MAX: usize = 2 * FRAME_BYTES;
+const _: () = assert!(FRAME_BYTES_MAX >= LINK_BYTES_MIN);
 
 /// Bytes of one message on a control connection. The largest is the table of all ranks.
 pub const CONTROL_BYTES_MAX: usize = 36 * 1024 * 1024;
 
 /// Bytes of a rank's `PeerInfo` (its addresses, host and version), which it sends when it joins.
 pub const PEER_INFO_BYTES_MAX: usize = 576;
-
-/// Addresses on which a rank listens beside those of its rails. Peers use them if they cannot use
-/// the first.
-pub const OTHER_ADDRESSES_MAX: usize = 3;
+const _: () = assert!(RANKS_MAX * PEER_INFO_BYTES_MAX <= CONTROL_BYTES_MAX);
 
 /// Bytes of a rank's report about the fabric, which it sends when it joins.
 pub const EVIDENCE_BYTES_MAX: usize = 9 * 1024;
 
 /// Ports of one host in such a report: those of RDMA devices and of network interfaces.
 pub const EVIDENCE_PORTS_MAX: usize = 32;
+const _: () = assert!(EVIDENCE_PORTS_MAX <= u32::BITS as usize, "a mask of preferred ports");
 
 /// Sources of facts about one port.
 pub const EVIDENCE_SOURCES_MAX: usize = 8;
 
 /// Bytes of the name of a port or of a group of hosts in such a report.
 pub const EVIDENCE_NAME_BYTES_MAX: usize = 64;
+const _: () = assert!(EVIDENCE_NAME_BYTES_MAX < 128, "lengths of a byte, as varints");
 
 /// Nested groups of hosts around one host.
 pub const FABRIC_LEVELS_MAX: usize = 8;
+const _: () = assert!(
+    EVIDENCE_PORTS_MAX * (EVIDENCE_SOURCES_MAX * 21 + EVIDENCE_NAME_BYTES_MAX + 8)
+        + FABRIC_LEVELS_MAX * (EVIDENCE_NAME_BYTES_MAX + 1)
+        + LANES_MAX * 21
+        + 32
+        <= EVIDENCE_BYTES_MAX
+);
 
 /// Unauthenticated connections per listening port. Further connections wait in the kernel.
 pub const HANDSHAKES_MAX: usize = 256;
-
-/// Time in milliseconds before a full port closes a connection that has given no sign of knowing
-/// the secret.
-pub const HANDSHAKE_MUTE_MS: u64 = 200;
-
-/// Time in milliseconds before a full port closes a connection that has given that sign but not
-/// sent its first message.
-pub const HANDSHAKE_OPENED_MS: u64 = 1_000;
-
-/// Time in milliseconds that an address of a peer has to answer if the peer has other addresses.
-pub const ROUTE_MS: u64 = 2_000;
 
 /// Time in milliseconds that a connection has to authenticate itself.
 pub const HANDSHAKE_MS: u64 = 5_000;
@@ -142,9 +136,6 @@ pub const ROSTER_FAN_OUT: usize = 32;
 
 /// Unauthenticated connections at a port where a rank forwards the roster: twice its children.
 pub const RELAY_HANDSHAKES_MAX: usize = 2 * ROSTER_FAN_OUT;
-
-/// Time in milliseconds that a rank waits for the roster from its parent before it asks rank 0.
-pub const RELAY_MS: u64 = 10_000;
 
 /// Time in milliseconds that ranks wait for each other before the log names the missing ranks and
 /// the reason.
@@ -160,23 +151,17 @@ pub const CAUSE_BYTES_MAX: usize = 1024;
 /// Time in milliseconds that every rank has to send its status after one has reported a failure.
 pub const ANSWER_MS: u64 = 500;
 
-/// Time in milliseconds without a check of the control connection after which a rank may have been
-/// stopped. It then reads the connection before it continues a call.
-pub const PAUSE_MS: i64 = 100;
-
 /// Time in milliseconds that a rank with a broken link waits for the news that the peer has died.
 pub const LINK_GRACE_MS: u64 = 300;
 
 /// Time in milliseconds that a failure report may stay without an answer. After that the
 /// coordinator itself counts as silent.
 pub const COORDINATOR_SILENCE_MS: u64 = 2_000;
+const _: () = assert!(COORDINATOR_SILENCE_MS >= 2 * (ANSWER_MS + LINK_GRACE_MS));
 
 /// Time in milliseconds that a rank has to reconnect after its control connection broke. The death
 /// of a rank is noticed that much later.
 pub const RETURN_MS: u64 = 300;
-
-/// Reconnections of a rank. A connection that breaks more often is of no use.
-pub const RETURNS_MAX: u32 = 16;
 
 /// Longest time in milliseconds that a rank waits for its control thread to handle arrived
 /// messages. Only rank 0 waits that long, and only during the inquiry into a failure.
@@ -188,13 +173,6 @@ pub const PARTING_MS: u64 = 1_000;
 
 /// Bytes of a question that one rank asks the control threads of others.
 pub const QUESTION_BYTES_MAX: usize = 4_096;
-
-/// Questions that the coordinator has open at a time, and questions whose answers it remembers.
-/// Ranks ask again later.
-pub const INQUIRIES_MAX: usize = 64;
-
-/// Groups that could not be made, of which a rank remembers the reason.
-pub const GROUP_FAILURES_KEPT: usize = 64;
 
 /// Communicators of one job that may exist at the same time, if each asks `ringrun` for a
 /// coordinator.
@@ -214,23 +192,14 @@ pub const HOST_SILENCE_MS: u64 = 120_000;
 /// Shortest host timeout that a user may set, in milliseconds.
 pub const HOST_SILENCE_MIN_MS: u64 = 1_000;
 
-/// Longest time between two signs of life of a host, in milliseconds.
-pub const HOST_BEAT_MS: u64 = 5_000;
-
 /// Bytes of one output line of a rank that the launcher keeps together. Other ranks' lines may
 /// separate the pieces of a longer line.
 pub const LINE_BYTES_MAX: usize = 64 * 1024;
+const _: () = assert!(4 * LINE_BYTES_MAX <= CONTROL_BYTES_MAX);
 
 /// Calls that a rank remembers, to report them to others after a failure.
 pub const CALLS_REMEMBERED: usize = 64;
-
-/// Operations of the programs that a communicator keeps for later calls. They take about ten
-/// megabytes.
-pub const PROGRAM_OPS_KEPT: usize = 1 << 18;
-
-/// The same for calls on blocks of different lengths, whose lengths are kept too. New lengths need
-/// a new program, so these calls have a share of their own.
-pub const UNEVEN_OPS_KEPT: usize = 1 << 16;
+const _: () = assert!(CALLS_REMEMBERED.is_power_of_two());
 
 /// Steps of one rank's schedule; chunks are enlarged until the schedule fits.
 pub const STEPS_MAX: usize = 1 << 20;
@@ -246,6 +215,7 @@ pub const PLAN_ROWS_MAX: usize = 1 << 16;
 
 /// Bytes of a file of prices (`RINGFOLD_PRICES`).
 pub const PRICES_BYTES_MAX: usize = 8 * 1024;
+const _: () = assert!(PRICES_BYTES_MAX <= EVIDENCE_BYTES_MAX, "ranks exchange both alike");
 
 /// Longest time of a message in a file of prices, in nanoseconds.
 pub const PRICE_NS_MAX: u64 = 1_000_000_000;
@@ -253,17 +223,8 @@ pub const PRICE_NS_MAX: u64 = 1_000_000_000;
 /// Longest time of a byte in a file of prices, in picoseconds.
 pub const PRICE_BYTE_PS_MAX: u64 = 100_000_000;
 
-/// Bytes of one file of `/sys` or `/proc`, or of its recording, that describes the machine.
-pub const MACHINE_FILE_BYTES_MAX: u64 = 1024 * 1024;
-
-/// Entries of one such folder.
-pub const MACHINE_ENTRIES_MAX: usize = 8192;
-
 /// Bytes of a machine's description in NCCL's XML format.
 pub const MACHINE_XML_BYTES_MAX: u64 = 4 * 1024 * 1024;
-
-/// Bytes of one tag of such a description.
-pub const MACHINE_TAG_BYTES_MAX: usize = 4 * 1024;
 
 /// Elements and texts of such a description.
 pub const MACHINE_XML_NODES_MAX: u32 = 1 << 17;
@@ -273,6 +234,7 @@ pub const RAILS_MAX: usize = 16;
 
 /// Queue pairs between two ranks, over all rails.
 pub const PATHS_MAX: usize = 64;
+const _: () = assert!(RAILS_MAX <= PATHS_MAX && PATHS_MAX <= u8::MAX as usize);
 
 /// Registered bytes of one direction of an RDMA link, at either end. They hold whole pieces with
 /// their headers. The sender writes some pieces while the receiver reads others, or wakes first.
@@ -289,26 +251,23 @@ pub const RDMA_BYTES: usize = 8 << 30;
 /// Bytes of one RDMA write. Longer messages are split: the receiver reads one piece while the next
 /// arrives.
 pub const RDMA_PIECE_BYTES: usize = 128 * 1024;
-
-/// Least bytes of a path's share of a message, if a message is divided between several paths.
-pub const RDMA_STRIPE_BYTES: usize = 64 * 1024;
+const _: () = assert!(RDMA_PIECE_BYTES.is_multiple_of(FRAGMENT_ALIGN));
+const _: () = assert!(RDMA_RING_BYTES >= 4 * RDMA_PIECE_BYTES && RDMA_PIECE_BYTES > LINK_BYTES_MIN);
 
 /// Bytes of one RDMA write straight to the receiver's memory, over all paths together. The receiver
 /// need not read it piece by piece. A ring has room for two such writes: one is in flight while the
 /// receiver learns of the other.
 pub const RDMA_PLACED_BYTES: usize = 1024 * 1024;
+const _: () = assert!(RDMA_PLACED_BYTES >= RDMA_PIECE_BYTES);
 
 /// Least bytes of a message from registered memory whose sender waits for a ready-to-receive (RTR).
 /// A copy of a shorter message takes no longer than the RTR.
 pub const RDMA_ASK_BYTES: usize = 64 * 1024 + 1;
 
-/// Longest payload in bytes that an announcement carries itself in networks that may reorder
-/// packets (adaptive routing). A longer payload is written before its announcement, since devices
-/// let only plain writes take any path.
-pub const RDMA_ADAPTIVE_BYTES: usize = 8 * 1024;
-
 /// RDMA writes of a link that the receiver has not finished with.
 pub const RDMA_CELLS: usize = 64;
+const _: () =
+    assert!(RDMA_CELLS.is_power_of_two() && RDMA_CELLS <= 128, "sequence numbers: 8 bits");
 
 /// Messages shorter than this are copied at both ends of an RDMA link, even from and to registered
 /// memory. To wait until the device has read them takes longer, as does an RTR.
@@ -320,22 +279,6 @@ pub const RDMA_IDLE_BYTES: usize = 256 * 1024 * 1024;
 /// Time in milliseconds after which a queue pair that has carried no packet is given up. The
 /// device's own time for retransmissions comes on top of it.
 pub const RDMA_PROOF_MS: u64 = 2_000;
-
-/// The least such time in milliseconds if TCP may not replace RDMA.
-pub const RDMA_LAST_PROOF_MS: u64 = 10_000;
-
-/// Time in milliseconds that a device has to report the end of all work of a failed queue pair.
-pub const RDMA_FLUSH_MS: u64 = 500;
-
-/// Time in milliseconds that a device may take to destroy a queue pair on which the peer may still
-/// write. After that the link to the peer ends.
-pub const RDMA_DESTROY_MS: u64 = 10_000;
-
-/// Time in milliseconds after which a lost queue pair is made again. It doubles after each failure.
-pub const RDMA_RETRY_MS: u64 = 1_000;
-
-/// Longest such time in milliseconds.
-pub const RDMA_RETRY_MAX_MS: u64 = 60_000;
 
 /// Time in milliseconds that a link without another path waits for a new one after a port's address
 /// changed.
@@ -350,12 +293,14 @@ pub const FABRIC_FILE_BYTES_MAX: usize = 256 << 20;
 
 /// Bytes of the LLDP data of one host.
 pub const LLDP_FILE_BYTES_MAX: usize = 4 << 20;
+const _: () = assert!(LLDP_FILE_BYTES_MAX <= FABRIC_FILE_BYTES_MAX);
 
 /// Switches, adapters or hosts in a fabric file.
 pub const FABRIC_NODES_MAX: usize = 1 << 18;
 
 /// Link ends in a fabric file.
 pub const FABRIC_PORTS_MAX: usize = 1 << 21;
+const _: () = assert!(FABRIC_NODES_MAX <= FABRIC_PORTS_MAX);
 
 /// Bytes of a name in a fabric file.
 pub const FABRIC_NAME_BYTES_MAX: usize = 256;
@@ -365,24 +310,41 @@ pub const OFFLOAD_WINDOW: usize = 8;
 
 /// Chunks of in-network reduction that a member may be ahead, at most.
 pub const OFFLOAD_WINDOW_MAX: usize = 64;
+const _: () = assert!(OFFLOAD_WINDOW <= OFFLOAD_WINDOW_MAX);
+const _: () = assert!(OFFLOAD_WINDOW_MAX <= u8::MAX as usize, "a request has it in a byte");
 
 /// Bytes of one chunk of in-network reduction, by default.
 pub const OFFLOAD_CHUNK_BYTES: usize = 128 * 1024;
+const _: () = assert!(OFFLOAD_CHUNK_BYTES.is_multiple_of(FRAGMENT_ALIGN));
 
 /// Bytes of one chunk of in-network reduction, at most.
 pub const OFFLOAD_CHUNK_BYTES_MAX: usize = 4 << 20;
+const _: () = assert!(OFFLOAD_CHUNK_BYTES <= OFFLOAD_CHUNK_BYTES_MAX);
 
 /// Bytes by which rank 0 tells the others of all trees of aggregators.
 pub const OFFLOAD_OFFER_BYTES_MAX: usize = 32 * 1024;
+const _: () = assert!(EVIDENCE_BYTES_MAX <= OFFLOAD_OFFER_BYTES_MAX, "ranks exchange both alike");
 
 /// Aggregators of one tree that have members as children.
 pub const OFFLOAD_LEAVES_MAX: usize = 64;
 
 /// Children of one aggregator in one group.
 pub const AGGREGATOR_CHILDREN_MAX: usize = 64;
+const _: () = assert!(AGGREGATOR_CHILDREN_MAX <= u64::BITS as usize, "a mask of children");
+const _: () = assert!(
+    OFFLOAD_LEAVES_MAX * AGGREGATOR_CHILDREN_MAX <= u16::MAX as usize,
+    "members are numbered by 16 bits"
+);
 
 /// Levels of aggregators in one tree.
 pub const AGGREGATOR_LEVELS_MAX: usize = 8;
+const _: () = assert!(
+    CHANNELS_MAX as usize * (32 * OFFLOAD_LEAVES_MAX + 512)
+        + 2 * AGGREGATOR_LEVELS_MAX * 2 * OFFLOAD_LEAVES_MAX
+        + 8 * 1024
+        <= OFFLOAD_OFFER_BYTES_MAX,
+    "leaves, names, the shape and the reasons"
+);
 
 /// Aggregators of one site.
 pub const AGGREGATORS_MAX: usize = 4_096;
@@ -399,10 +361,7 @@ pub const AGGREGATOR_GROUPS_MAX: usize = 4_096;
 /// Time in milliseconds that a group without connected children keeps its memory. Members connect
 /// in that time.
 pub const AGGREGATOR_ATTACH_MS: u64 = 10_000;
-
-/// Time in milliseconds in which a group that ends sends its children the reason, and in which late
-/// children may come. The group keeps its memory until then.
-pub const AGGREGATOR_FAREWELL_MS: u64 = 500;
+const _: () = assert!(AGGREGATOR_ATTACH_MS > HANDSHAKE_MS);
 
 /// Bytes of the text by which an aggregator refuses or ends a group; longer texts are cut.
 pub const OFFLOAD_REASON_BYTES_MAX: usize = 256;
@@ -413,66 +372,12 @@ pub const OFFLOAD_BEAT_MS: u64 = 100;
 /// Time in milliseconds of silence after which a child that awaits a result gives up its
 /// aggregator.
 pub const OFFLOAD_SILENCE_MS: u64 = 500;
+const _: () = assert!(OFFLOAD_SILENCE_MS >= 4 * OFFLOAD_BEAT_MS);
 
 /// Time in milliseconds that an aggregator may take for a result once all members have handed over
 /// its chunk, whatever else it sends.
 pub const OFFLOAD_RESULT_MS: u64 = 2_000;
-
-const _: () = assert!(AGGREGATOR_ATTACH_MS > HANDSHAKE_MS);
-const _: () = assert!(OFFLOAD_WINDOW <= OFFLOAD_WINDOW_MAX);
-const _: () = assert!(OFFLOAD_WINDOW_MAX <= u8::MAX as usize, "a request has it in a byte");
-const _: () = assert!(OFFLOAD_CHUNK_BYTES <= OFFLOAD_CHUNK_BYTES_MAX);
-const _: () = assert!(OFFLOAD_CHUNK_BYTES.is_multiple_of(FRAGMENT_ALIGN));
-const _: () = assert!(AGGREGATOR_CHILDREN_MAX <= u64::BITS as usize, "a mask of children");
-const _: () = assert!(
-    OFFLOAD_LEAVES_MAX * AGGREGATOR_CHILDREN_MAX <= u16::MAX as usize,
-    "members are numbered by 16 bits"
-);
-const _: () = assert!(
-    CHANNELS_MAX as usize * (32 * OFFLOAD_LEAVES_MAX + 512)
-        + 2 * AGGREGATOR_LEVELS_MAX * 2 * OFFLOAD_LEAVES_MAX
-        + 8 * 1024
-        <= OFFLOAD_OFFER_BYTES_MAX,
-    "leaves, names, the shape and the reasons"
-);
-const _: () = assert!(EVIDENCE_BYTES_MAX <= OFFLOAD_OFFER_BYTES_MAX, "ranks exchange both alike");
-const _: () = assert!(OFFLOAD_SILENCE_MS >= 4 * OFFLOAD_BEAT_MS);
 const _: () = assert!(OFFLOAD_RESULT_MS > OFFLOAD_SILENCE_MS, "silence is the shorter way to tell");
-const _: () = assert!(LLDP_FILE_BYTES_MAX <= FABRIC_FILE_BYTES_MAX);
-const _: () = assert!(FABRIC_NODES_MAX <= FABRIC_PORTS_MAX);
-const _: () = assert!(LINK_BYTES_MIN.is_multiple_of(FRAGMENT_ALIGN));
-const _: () = assert!(FRAME_BYTES.is_multiple_of(FRAGMENT_ALIGN));
-const _: () = assert!(FRAME_BYTES_MAX >= LINK_BYTES_MIN);
-const _: () = assert!(RANKS_MAX * PEER_INFO_BYTES_MAX <= CONTROL_BYTES_MAX);
-const _: () = assert!(EVIDENCE_PORTS_MAX <= u32::BITS as usize, "a mask of preferred ports");
-const _: () = assert!(EVIDENCE_NAME_BYTES_MAX < 128, "lengths of a byte, as varints");
-const _: () = assert!(
-    EVIDENCE_PORTS_MAX * (EVIDENCE_SOURCES_MAX * 21 + EVIDENCE_NAME_BYTES_MAX + 8)
-        + FABRIC_LEVELS_MAX * (EVIDENCE_NAME_BYTES_MAX + 1)
-        + LANES_MAX * 21
-        + 32
-        <= EVIDENCE_BYTES_MAX
-);
-const _: () = assert!(PRICES_BYTES_MAX <= EVIDENCE_BYTES_MAX, "ranks exchange both alike");
-const _: () = assert!(HANDSHAKE_MUTE_MS < HANDSHAKE_OPENED_MS);
-const _: () = assert!(HANDSHAKE_OPENED_MS < HANDSHAKE_MS);
-const _: () = assert!(COORDINATOR_SILENCE_MS >= 2 * (ANSWER_MS + LINK_GRACE_MS));
-const _: () = assert!(CALLS_REMEMBERED.is_power_of_two());
-const _: () = assert!(HOST_SILENCE_MS >= 4 * HOST_BEAT_MS);
-const _: () = assert!(4 * LINE_BYTES_MAX <= CONTROL_BYTES_MAX);
-const _: () = assert!(POSTED_MAX > SOURCES_MAX);
-const _: () = assert!(SIGNALS_MAX.is_power_of_two());
-const _: () = assert!(LANES_MAX <= u8::MAX as usize && (MESSAGE_LANE as usize) < LANES_MAX);
-const _: () = assert!(INLINE_BYTES < LINK_BYTES_MIN && INLINE_BYTES.is_multiple_of(FRAGMENT_ALIGN));
-const _: () = assert!(PACKED_BYTES_MAX <= PACK_BYTES_MAX);
-const _: () = assert!(LINK_BYTES_MIN <= UNEVEN_ROUND_BYTES);
-const _: () = assert!(TCP_CHANNELS <= CHANNELS_MAX);
-const _: () = assert!(RDMA_PIECE_BYTES.is_multiple_of(FRAGMENT_ALIGN));
-const _: () = assert!(RDMA_PLACED_BYTES >= RDMA_PIECE_BYTES);
-const _: () = assert!(RDMA_RING_BYTES >= 4 * RDMA_PIECE_BYTES && RDMA_PIECE_BYTES > LINK_BYTES_MIN);
-const _: () =
-    assert!(RDMA_CELLS.is_power_of_two() && RDMA_CELLS <= 128, "sequence numbers: 8 bits");
-const _: () = assert!(RAILS_MAX <= PATHS_MAX && PATHS_MAX <= u8::MAX as usize);
 
 /// The nearest timeout to `asked` within `TIMEOUT_MIN_MS` and `TIMEOUT_MAX_MS`.
 #[must_use]

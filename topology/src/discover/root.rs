@@ -6,7 +6,10 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use ringfold_types::limits::{MACHINE_ENTRIES_MAX, MACHINE_FILE_BYTES_MAX};
+/// Bytes of one file of `/sys` or `/proc`, or of its recording, that describes the machine.
+const MACHINE_FILE_BYTES_MAX: u64 = 1024 * 1024;
+/// Entries of one such folder.
+const MACHINE_ENTRIES_MAX: usize = 8192;
 
 /// The folder. Paths are relative to it and begin with `sys` or `proc`. Its methods never fail: a
 /// path that is missing, unreadable or not a file gives `None`.

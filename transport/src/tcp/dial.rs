@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use ringfold_types::Rank;
-use ringfold_types::limits::{HANDSHAKE_MS, ROUTE_MS};
+use ringfold_types::limits::HANDSHAKE_MS;
 use rustix::event::epoll;
 use rustix::io::Errno;
 
@@ -15,6 +15,9 @@ use super::route::Route;
 use super::socket::{EVENTS_OF_LINKS, Liveness, Read, connecting, read, write};
 use crate::contract::Link;
 use crate::proof::{CHALLENGE_BYTES, HELLO_BYTES, Hello, JobKey};
+
+/// Time in milliseconds that an address of a peer has to answer if the peer has other addresses.
+const ROUTE_MS: u64 = 2_000;
 
 /// Rounds over all routes to the peer before the link counts as broken.
 const ROUNDS_MAX: u32 = 8;

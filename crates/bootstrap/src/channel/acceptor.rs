@@ -6,8 +6,7 @@
 //! connection has a new challenge, so a recorded handshake opens none. The acceptor serves at most
 //! `limits::HANDSHAKES_MAX` unproven connections at a time, each for `limits::HANDSHAKE_MS`.
 //! Further ones wait in the kernel. When every slot is taken, mute connections lose theirs after
-//! `limits::HANDSHAKE_MUTE_MS`, and opened ones after `limits::HANDSHAKE_OPENED_MS`. A proven
-//! connection takes no slot and is never dropped.
+//! `MUTE`, and opened ones after `OPENED`. A proven connection takes no slot and is never dropped.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -32,8 +31,12 @@ use crate::discover::secret::Secret;
 /// The maximum length of a peer's first message: its peer information, its host's name and a few
 /// numbers.
 const FIRST_BYTES_MAX: usize = limits::PEER_INFO_BYTES_MAX + limits::CAUSE_BYTES_MAX + 64;
-const MUTE: Duration = Duration::from_millis(limits::HANDSHAKE_MUTE_MS);
-const OPENED: Duration = Duration::from_millis(limits::HANDSHAKE_OPENED_MS);
+/// The time before a full port closes a mute connection.
+const MUTE: Duration = Duration::from_millis(200);
+/// The time before a full port closes an opened connection.
+const OPENED: Duration = Duration::from_secs(1);
+const _: () = assert!(MUTE.as_millis() < OPENED.as_millis());
+const _: () = assert!(OPENED.as_millis() < limits::HANDSHAKE_MS as u128);
 /// How long connections wait when no file descriptor is left.
 const RETRY_PAUSE: Duration = Duration::from_millis(50);
 

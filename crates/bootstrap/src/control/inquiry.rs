@@ -9,6 +9,10 @@ use ringfold_types::{Rank, limits};
 use super::aborter::Route;
 use super::member::Command;
 
+/// Questions that the coordinator has open at a time, and questions whose answers it remembers.
+/// Ranks ask again later.
+const INQUIRIES_MAX: usize = 64;
+
 /// Asks inquiries, from any thread. Clones ask for the same rank.
 ///
 /// An inquiry may get lost when a control connection breaks, so the caller asks again until it has
@@ -93,7 +97,7 @@ impl Inquiries {
             return Asked::Known(Arc::clone(answers));
         }
         let has_room =
-            self.open.len() < limits::INQUIRIES_MAX && question.len() <= limits::QUESTION_BYTES_MAX;
+            self.open.len() < INQUIRIES_MAX && question.len() <= limits::QUESTION_BYTES_MAX;
         if !has_room || self.open.values().any(is_open) {
             return Asked::Nothing;
         }
@@ -137,7 +141,7 @@ impl Inquiries {
 
     /// Keeps the answers to a question to all ranks, for ranks that ask again.
     pub(crate) fn keep(&mut self, question: Vec<u8>, answers: Arc<[u8]>) {
-        if self.concluded.len() == limits::INQUIRIES_MAX {
+        if self.concluded.len() == INQUIRIES_MAX {
             self.concluded.remove(0);
         }
         self.concluded.push((question, answers));
@@ -188,7 +192,7 @@ mod tests {
         assert_eq!(ended, [Concluded { to: Some(2), question: vec![7], answers }]);
         let long = vec![0; limits::QUESTION_BYTES_MAX + 1];
         assert!(matches!(inquiries.open(0, None, long), Asked::Nothing));
-        for asker in 0..u32::try_from(limits::INQUIRIES_MAX).unwrap() {
+        for asker in 0..u32::try_from(INQUIRIES_MAX).unwrap() {
             open(&mut inquiries, asker, Some(1));
         }
         assert!(matches!(inquiries.open(0, None, vec![8]), Asked::Nothing), "too many");

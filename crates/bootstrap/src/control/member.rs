@@ -23,6 +23,9 @@ use crate::arbiter::failure_cause::{FailureCause, RankOnHost};
 use crate::channel::connect::Channel;
 use crate::channel::frames::{decode, encode};
 
+/// Reconnections of a rank. A connection that breaks more often is of no use.
+const RETURNS_MAX: u32 = 16;
+
 /// How long a goodbye waits for the coordinator's farewell: as long as the coordinator waits for
 /// others, and a little more.
 const GOODBYE: Duration = Duration::from_millis(2 * limits::PARTING_MS);
@@ -473,7 +476,7 @@ impl ControlTask {
         let return_path = self.stream.return_path.take();
         // The other end notices that this drops the connection.
         self.stream = ControlStream::cut(return_path.clone());
-        if self.returns > limits::RETURNS_MAX {
+        if self.returns > RETURNS_MAX {
             return self.lose(silent_coordinator());
         }
         let Some(return_path) = return_path else {

@@ -7,13 +7,16 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use ringfold_types::{Rank, limits};
+use ringfold_types::Rank;
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::message::GroupFailure;
 use super::respondent::Respondent;
 use crate::arbiter::call_log::CallLog;
 use crate::arbiter::failure_cause::FailureCause;
+
+/// Groups that could not be made, of which a rank remembers the reason.
+const GROUP_FAILURES_KEPT: usize = 64;
 
 /// The shared state of one rank.
 #[derive(Debug)]
@@ -99,7 +102,7 @@ impl RankState {
     /// Remembers that a group cannot be made, and forgets the oldest such group if there are many.
     pub(crate) fn note_group_failure(&self, failure: GroupFailure) {
         let mut failures = self.group_failures();
-        failures.truncate(limits::GROUP_FAILURES_KEPT - 1);
+        failures.truncate(GROUP_FAILURES_KEPT - 1);
         failures.push_front(failure);
     }
 

@@ -26,6 +26,9 @@ use crate::channel::greeting::Greeting;
 use crate::channel::turned_away::TurnedAway;
 use crate::discover::secret::Secret;
 
+/// How long a rank waits for the roster from its parent before it asks rank 0.
+const RELAY: Duration = Duration::from_secs(10);
+
 const FAN_OUT: usize = limits::ROSTER_FAN_OUT;
 /// The most authenticated children that wait for their turn.
 const WAITING_MAX: usize = 8;
@@ -63,7 +66,7 @@ pub(crate) struct Relay {
 
 impl Relay {
     /// Serves the children until each has the roster, `deadline` has passed, or this rank has had
-    /// the roster for `limits::RELAY_MS`. Children that come later ask rank 0.
+    /// the roster for `RELAY`. Children that come later ask rank 0.
     pub(crate) fn serve(
         listener: TcpListener,
         greeting: Greeting,
@@ -100,7 +103,7 @@ impl Relay {
 /// Returns when no child waits for the roster any more.
 async fn is_over(mut given: watch::Receiver<Option<Arc<[u8]>>>) {
     if given.wait_for(Option::is_some).await.is_ok() {
-        sleep(Duration::from_millis(limits::RELAY_MS)).await;
+        sleep(RELAY).await;
     }
 }
 
@@ -136,7 +139,7 @@ async fn forward(
     }
 }
 
-/// Gets the roster for `rank` from a parent, as a message. Takes at most `limits::RELAY_MS`, and
+/// Gets the roster for `rank` from a parent, as a message. Takes at most `RELAY`, and
 /// ends before `latest`.
 ///
 /// # Errors
@@ -156,7 +159,7 @@ pub(crate) async fn fetch(
         channel.writer.send(&encode(&Fetch { rank: rank.0 })).await?;
         channel.reader.next().await?.ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
     };
-    let until = (Instant::now() + Duration::from_millis(limits::RELAY_MS)).min(latest);
+    let until = (Instant::now() + RELAY).min(latest);
     timeout_at(until, fetched).await.unwrap_or_else(late)
 }
 
@@ -187,7 +190,7 @@ mod tests {
             let listener = crate::channel::socket::listen(&[[127, 0, 0, 1].into()], &[0]).unwrap();
             let at = listener.local_addr().unwrap();
             let greeting = Greeting::new(crate::channel::greeting::Purpose::Relay, "test", 100);
-            let far = Duration::from_millis(100 * limits::RELAY_MS);
+            let far = 100 * RELAY;
             let (secret, children) = (Secret::new([1; 32]), children(Rank(1), 100));
             let until = Instant::now() + far;
             let relay = Relay::serve(listener, greeting, secret, children, until);

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bytemuck::{Pod, cast_slice, cast_slice_mut};
 use ringfold_types::limits::{
     LINK_BYTES_MIN, OP_ELEMENT_ALIGN_MAX, OP_ELEMENT_BYTES_MAX, OP_NAME_BYTES_MAX, OPS_MAX,
-    UNEVEN_ROUND_BYTES, UNEVEN_SCRATCH_BYTES,
+    UNEVEN_ROUND_BYTES,
 };
 use ringfold_types::{DataType, Rank, UnevenCall, UnevenCollective};
 
@@ -21,6 +21,10 @@ use crate::error::{CallError, Error};
 use crate::messages::{Incoming, Lists, Outgoing};
 use crate::parts::Parts;
 use crate::watch::Watch;
+
+/// Bytes of all parts that one rank receives in one round, beyond the least round of
+/// `LINK_BYTES_MIN` bytes for each rank.
+const UNEVEN_SCRATCH_BYTES: usize = 16 * 1024 * 1024;
 
 /// A commutative and associative operation on elements of type `T`, which
 /// [`Communicator::register_op`] makes.

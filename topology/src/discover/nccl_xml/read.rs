@@ -5,12 +5,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
 
-use ringfold_types::limits::{MACHINE_TAG_BYTES_MAX, MACHINE_XML_BYTES_MAX, MACHINE_XML_NODES_MAX};
+use ringfold_types::limits::{MACHINE_XML_BYTES_MAX, MACHINE_XML_NODES_MAX};
 use roxmltree::{Document, Node, ParsingOptions};
 
 use crate::discover::natural;
 use crate::discover::pci::{Kind, megabytes, tenths};
 use crate::machine::{Core, Gpu, Machine, Network, Nic, NicPort, PciAddress, PciDevice};
+
+/// Bytes of one tag of a machine's description.
+const MACHINE_TAG_BYTES_MAX: usize = 4 * 1024;
 
 /// The attribute of a GPU that has the number of its group.
 pub(super) const GROUP: &str = "ringfold_group";

@@ -6,9 +6,11 @@ use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ringfold_types::limits::RDMA_DESTROY_MS;
-
 use crate::rdma::sys::{Connection, Qp};
+
+/// Time in milliseconds that a device may take to destroy a queue pair on which the peer may still
+/// write. After that the link to the peer ends.
+const RDMA_DESTROY_MS: u64 = 10_000;
 
 /// The interval between checks of a destruction.
 const CHECK_INTERVAL: Duration = Duration::from_millis(5);

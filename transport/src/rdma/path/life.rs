@@ -2,7 +2,14 @@
 
 use std::time::{Duration, Instant};
 
-use ringfold_types::limits::{HANDSHAKE_MS, RDMA_FLUSH_MS, RDMA_RETRY_MAX_MS, RDMA_RETRY_MS};
+use ringfold_types::limits::HANDSHAKE_MS;
+
+/// Time in milliseconds that a device has to report the end of all work of a failed queue pair.
+const RDMA_FLUSH_MS: u64 = 500;
+/// Time in milliseconds after which a lost queue pair is made again. It doubles after each failure.
+const RDMA_RETRY_MS: u64 = 1_000;
+/// Longest such time in milliseconds.
+const RDMA_RETRY_MAX_MS: u64 = 60_000;
 
 /// The phase of a path's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,13 +4,16 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use ringfold_types::limits::RDMA_ADAPTIVE_BYTES;
-
 use super::Path;
 use crate::rdma::registry::Loan;
 use crate::rdma::ring::layout::{Immediate, LINE_BYTES};
 use crate::rdma::ring::outbound::{Outbound, Ready};
 use crate::rdma::sys::Put;
+
+/// Longest payload in bytes that an announcement carries itself in networks that may reorder
+/// packets (adaptive routing). A longer payload is written before its announcement, since devices
+/// let only plain writes take any path.
+const RDMA_ADAPTIVE_BYTES: usize = 8 * 1024;
 
 impl Path {
     /// Returns whether a fragment can be written.

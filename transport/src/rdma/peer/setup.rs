@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ringfold_types::limits::{PATHS_MAX, RDMA_LAST_PROOF_MS, RDMA_PROOF_MS, RDMA_RING_BYTES};
+use ringfold_types::limits::{PATHS_MAX, RDMA_PROOF_MS, RDMA_RING_BYTES};
 
 use super::Peer;
 use super::cable::Cable;
@@ -25,6 +25,10 @@ use crate::rdma::ring::layout::Immediate;
 use crate::rdma::ring::outbound::Outbound;
 use crate::rdma::ring::rtr::Mailbox;
 use crate::rdma::sys::{Inbox, Mr, Outbox, Pd, Target};
+
+/// Time in milliseconds after which a queue pair that has carried no packet is given up, if TCP may
+/// not replace RDMA.
+const RDMA_LAST_PROOF_MS: u64 = 10_000;
 
 /// The reason for no path to a peer that offers no rail.
 const NO_OFFER: &str = "the peer has no rail for us; its log says whether RINGFOLD_IB_QPS_MAX or \

@@ -19,8 +19,11 @@
 #![expect(clippy::cast_possible_truncation, reason = "lanes and lines are few")]
 
 use ringfold_types::limits::{
-    LANES_MAX, RDMA_CELLS, RDMA_PIECE_BYTES, RDMA_PLACED_BYTES, RDMA_RING_BYTES, RDMA_STRIPE_BYTES,
+    LANES_MAX, RDMA_CELLS, RDMA_PIECE_BYTES, RDMA_PLACED_BYTES, RDMA_RING_BYTES,
 };
+
+/// Least bytes of a path's share of a message, if a message is divided between several paths.
+const RDMA_STRIPE_BYTES: usize = 64 * 1024;
 
 /// Bytes of a line.
 pub(in crate::rdma) const LINE_BYTES: usize = 64;

@@ -7,10 +7,14 @@ use std::net::UdpSocket;
 use ringfold_bootstrap::interface::{Choice, Family, Filter, candidates, interfaces};
 use ringfold_topology::machine::{Interface, Machine, PciAddress};
 use ringfold_types::Rank;
-use ringfold_types::limits::{CHANNELS_MAX, OTHER_ADDRESSES_MAX};
+use ringfold_types::limits::CHANNELS_MAX;
 
 use crate::config::Config;
 use crate::setup::error::InitError;
+
+/// Addresses on which a rank listens beside those of its rails. Peers use them if they cannot use
+/// the first.
+const OTHER_ADDRESSES_MAX: usize = 3;
 
 /// The addresses that suit the settings, the best first. Empty if neither TCP nor RDMA is allowed
 /// and the user names no interfaces. `place` is where the ranks meet, if they are to meet.
