@@ -24,7 +24,7 @@
 //!
 //! # Limits of the star
 //! - Joining costs rank 0 one handshake and one connection per rank. Rank 0 also sends the peer
-//!   information of all ranks to each of `limits::ROSTER_FAN_OUT` ranks, which forward them.
+//!   information of all ranks to each of a few ranks, which forward them.
 //! - A failure cause takes one message to rank 0 and one back, at any number of ranks. Ranks that
 //!   wait for the failure cause take one more message each way.
 //! - Rank 0 is a single point of failure: if it dies, every rank notices. If it dies while it

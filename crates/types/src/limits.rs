@@ -131,12 +131,6 @@ pub const HANDSHAKES_MAX: usize = 256;
 /// Time in milliseconds that a connection has to authenticate itself.
 pub const HANDSHAKE_MS: u64 = 5_000;
 
-/// Ranks to which one rank forwards the roster (the `PeerInfo` of all ranks) when a job forms.
-pub const ROSTER_FAN_OUT: usize = 32;
-
-/// Unauthenticated connections at a port where a rank forwards the roster: twice its children.
-pub const RELAY_HANDSHAKES_MAX: usize = 2 * ROSTER_FAN_OUT;
-
 /// Time in milliseconds that ranks wait for each other before the log names the missing ranks and
 /// the reason.
 pub const JOIN_WARNING_MS: u64 = 2_000;

@@ -19,7 +19,7 @@ use tokio::task::JoinSet;
 
 use crate::channel::acceptor::{Authenticated, accept};
 use crate::channel::blocking::{blocking, no_thread};
-use crate::channel::connect::attempt;
+use crate::channel::connect::{Channel, attempt};
 use crate::channel::frames::{decode, encode};
 use crate::channel::greeting::{Greeting, HandshakeError, Purpose};
 use crate::channel::socket;
@@ -312,7 +312,8 @@ pub async fn serve<F: Future<Output = FromAggregator> + Send + 'static>(
 ) {
     let (admitted, mut peers) = mpsc::channel(1);
     let turned_away = Arc::new(TurnedAway::default());
-    let accepting = accept(listener, greeting(), site, turned_away, admitted);
+    let slots = limits::HANDSHAKES_MAX;
+    let accepting = accept(slots, listener, (greeting(), site), turned_away, admitted);
     let answering = async {
         let mut answers = JoinSet::new();
         while let Some(peer) = peers.recv().await {
@@ -320,8 +321,8 @@ pub async fn serve<F: Future<Output = FromAggregator> + Send + 'static>(
             if answers.len() >= ANSWERS_MAX {
                 answers.join_next().await;
             }
-            let Authenticated { mut writer, first, at, .. } = peer;
-            let answer = decode(&first).map(|request| answer(request, at));
+            let Authenticated { channel: Channel { mut writer, local, .. }, first } = peer;
+            let answer = decode(&first).map(|request| answer(request, local.ip()));
             let limit = Duration::from_millis(limits::HANDSHAKE_MS);
             answers.spawn(async move {
                 let answer = match answer {

@@ -3,25 +3,24 @@
 //!
 //! A connection is *mute* until its peer has answered the listener's challenge with the job's
 //! secret. It is *opened* until its first encrypted message has arrived, and then proven. Each
-//! connection has a new challenge, so a recorded handshake opens none. The acceptor serves at most
-//! `limits::HANDSHAKES_MAX` unproven connections at a time, each for `limits::HANDSHAKE_MS`.
+//! connection has a new challenge, so a recorded handshake opens none. The acceptor has slots for
+//! some unproven connections at a time, and each takes one for at most `limits::HANDSHAKE_MS`.
 //! Further ones wait in the kernel. When every slot is taken, mute connections lose theirs after
 //! `MUTE`, and opened ones after `OPENED`. A proven connection takes no slot and is never dropped.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use ringfold_types::limits;
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use super::frames::{Reader, Writer};
+use super::connect::Channel;
 use super::greeting::{Greeting, HandshakeError};
 use super::respond;
 use super::socket;
@@ -42,48 +41,22 @@ const RETRY_PAUSE: Duration = Duration::from_millis(50);
 
 /// A connection whose peer has proven that it is a member of the job.
 pub(crate) struct Authenticated {
-    pub(crate) reader: Reader<OwnedReadHalf>,
-    pub(crate) writer: Writer<OwnedWriteHalf>,
-    pub(crate) from: SocketAddr,
-    /// The address of this host at which it came.
-    pub(crate) at: IpAddr,
+    pub(crate) channel: Channel,
     /// Its first message.
     pub(crate) first: Vec<u8>,
 }
 
-/// Sends every proven connection to `peers`, until the receiver is dropped.
+/// Sends every proven connection to `peers`, until the receiver is dropped. There are so many
+/// `slots` for unproven ones.
 pub(crate) async fn accept(
+    slots: usize,
     listener: TcpListener,
-    greeting: Greeting,
-    secret: Secret,
+    (greeting, secret): (Greeting, Secret),
     turned_away: Arc<TurnedAway>,
     peers: mpsc::Sender<Authenticated>,
 ) {
-    let unproven = Unproven::at_most(limits::HANDSHAKES_MAX);
-    accept_into(unproven, listener, (greeting, secret), turned_away, peers).await;
-}
-
-/// Like [`accept`], for a port where few peers are expected: it has `limits::RELAY_HANDSHAKES_MAX`
-/// slots.
-pub(crate) async fn accept_few(
-    listener: TcpListener,
-    greeting: Greeting,
-    secret: Secret,
-    turned_away: Arc<TurnedAway>,
-    peers: mpsc::Sender<Authenticated>,
-) {
-    let unproven = Unproven::at_most(limits::RELAY_HANDSHAKES_MAX);
-    accept_into(unproven, listener, (greeting, secret), turned_away, peers).await;
-}
-
-async fn accept_into(
-    mut unproven: Unproven,
-    listener: TcpListener,
-    shared: (Greeting, Secret),
-    turned_away: Arc<TurnedAway>,
-    peers: mpsc::Sender<Authenticated>,
-) {
-    let shared = Arc::new(shared);
+    let mut unproven = Unproven { max: slots, handshakes: JoinSet::new(), slots: Vec::new() };
+    let shared = Arc::new((greeting, secret));
     let mut failures = 0_u32;
     loop {
         let (is_full, next_expiry) = (unproven.is_full(), unproven.next_expiry());
@@ -133,10 +106,6 @@ struct Slot {
 }
 
 impl Unproven {
-    fn at_most(max: usize) -> Self {
-        Self { max, handshakes: JoinSet::new(), slots: Vec::new() }
-    }
-
     fn is_full(&self) -> bool {
         self.slots.len() >= self.max
     }
@@ -186,15 +155,15 @@ async fn receive(
     is_opened: &AtomicBool,
 ) -> Result<Authenticated, HandshakeError> {
     socket::tune(&stream)?;
-    let at = stream.local_addr()?.ip();
-    let session = Arc::new(respond(&mut stream, greeting, secret).await?);
+    let ends = [stream.local_addr()?, from];
+    let session = respond(&mut stream, greeting, secret).await?;
     is_opened.store(true, Ordering::Relaxed);
-    let (reader, writer) = stream.into_split();
-    let mut reader = Reader::new(reader, Arc::clone(&session), FIRST_BYTES_MAX);
-    let first = reader.next().await?;
+    let mut channel = Channel::new(stream, ends, session);
+    channel.reader.set_bytes_max(FIRST_BYTES_MAX);
+    let first = channel.reader.next().await?;
     let first = first.ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof))?;
-    reader.set_bytes_max(limits::CONTROL_BYTES_MAX);
-    Ok(Authenticated { reader, writer: Writer::new(writer, session), from, at, first })
+    channel.reader.set_bytes_max(limits::CONTROL_BYTES_MAX);
+    Ok(Authenticated { channel, first })
 }
 
 #[cfg(test)]
@@ -204,6 +173,7 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::*;
+    use crate::channel::frames::Writer;
     use crate::channel::greeting::Purpose;
     use crate::channel::initiate;
 
@@ -225,7 +195,8 @@ mod tests {
         let (admitted, peers) = mpsc::channel(1);
         let turned_away = Arc::new(TurnedAway::default());
         let noted = Arc::clone(&turned_away);
-        tokio::spawn(accept(listener, greeting(), SECRET, noted, admitted));
+        let shared = (greeting(), SECRET);
+        tokio::spawn(accept(limits::HANDSHAKES_MAX, listener, shared, noted, admitted));
         Open { at, peers, turned_away }
     }
 
@@ -312,15 +283,16 @@ mod tests {
 
     #[test]
     fn a_port_for_few_members_has_fewer_places() {
+        const FEW: usize = 4;
         run(async {
             let listener = socket::listen(&[[127, 0, 0, 1].into()], &[0]).unwrap();
             let at = listener.local_addr().unwrap();
             let (admitted, _members) = mpsc::channel(1);
             let turned_away = Arc::new(TurnedAway::default());
             let noted = Arc::clone(&turned_away);
-            tokio::spawn(accept_few(listener, greeting(), SECRET, noted, admitted));
+            tokio::spawn(accept(FEW, listener, (greeting(), SECRET), noted, admitted));
             let mut opened_ones = Vec::new();
-            for _ in 0..=limits::RELAY_HANDSHAKES_MAX {
+            for _ in 0..=FEW {
                 opened_ones.push(opened(at).await);
             }
             assert!(turned_away.count() > 0, "the last connection got the slot of another");

@@ -1,10 +1,11 @@
-//! The connecting end of a channel.
+//! A channel, and how the connecting end makes it.
 
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use ringfold_types::limits;
+use snow::StatelessTransportState;
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 
@@ -23,6 +24,20 @@ pub(crate) struct Channel {
     pub(crate) peer: SocketAddr,
 }
 
+impl Channel {
+    /// The channel of a session over a stream between two addresses, this end's first.
+    pub(super) fn new(
+        stream: TcpStream,
+        [local, peer]: [SocketAddr; 2],
+        session: StatelessTransportState,
+    ) -> Self {
+        let session = Arc::new(session);
+        let (reader, writer) = stream.into_split();
+        let reader = Reader::new(reader, Arc::clone(&session), limits::CONTROL_BYTES_MAX);
+        Self { reader, writer: Writer::new(writer, session), local, peer }
+    }
+}
+
 /// Makes one attempt to reach a member at `at`, without a time limit.
 ///
 /// # Errors
@@ -33,14 +48,12 @@ pub(crate) async fn attempt(
     secret: &Secret,
 ) -> Result<Channel, HandshakeError> {
     let mut stream = TcpStream::connect(at).await?;
-    let (local, peer) = (stream.local_addr()?, stream.peer_addr()?);
+    let [local, peer] = [stream.local_addr()?, stream.peer_addr()?];
     // Where nobody listens, a socket of this host can connect to itself.
     if local == peer {
         return Err(io::Error::from(io::ErrorKind::ConnectionRefused).into());
     }
     socket::tune(&stream)?;
-    let session = Arc::new(initiate(&mut stream, greeting, secret).await?);
-    let (reader, writer) = stream.into_split();
-    let reader = Reader::new(reader, Arc::clone(&session), limits::CONTROL_BYTES_MAX);
-    Ok(Channel { reader, writer: Writer::new(writer, session), local, peer })
+    let session = initiate(&mut stream, greeting, secret).await?;
+    Ok(Channel::new(stream, [local, peer], session))
 }

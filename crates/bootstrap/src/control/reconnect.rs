@@ -75,32 +75,33 @@ impl ReturnPort {
         match socket::listen_on(socket) {
             Ok(listener) => {
                 let (admitted, peers) = mpsc::channel(WAITING_MAX);
-                let (greeting, secret) = (self.greeting.clone(), self.secret.clone());
+                let shared = (self.greeting.clone(), self.secret.clone());
                 let turned_away = Arc::new(TurnedAway::default());
-                self.acceptor.spawn(accept(listener, greeting, secret, turned_away, admitted));
+                let slots = limits::HANDSHAKES_MAX;
+                self.acceptor.spawn(accept(slots, listener, shared, turned_away, admitted));
                 self.peers = Some(peers);
             }
             Err(e) => tracing::warn!("no rank can reconnect to port {}: {e}", self.port),
         }
     }
 
-    async fn next(&mut self) -> (u32, Authenticated) {
+    async fn next(&mut self) -> (u32, Channel) {
         loop {
             let peer = match &mut self.peers {
                 Some(peers) => peers.recv().await,
                 None => None,
             };
-            let Some(peer) = peer else {
+            let Some(Authenticated { channel, first }) = peer else {
                 self.peers = None;
                 return std::future::pending().await;
             };
-            match decode(&peer.first) {
+            match decode(&first) {
                 Some(ToCoordinator::Return(Return { rank, token }))
                     if token == self.token(rank) =>
                 {
-                    return (rank, peer);
+                    return (rank, channel);
                 }
-                _ => tracing::warn!("{} is not a rank that may reconnect", peer.from),
+                _ => tracing::warn!("{} is not a rank that may reconnect", channel.peer),
             }
         }
     }
@@ -113,7 +114,7 @@ impl ReturnPort {
 }
 
 /// The next rank that reconnects at `return_port`. Waits for ever without a port. Cancel safe.
-pub(crate) async fn next(return_port: &mut Option<ReturnPort>) -> (u32, Authenticated) {
+pub(crate) async fn next(return_port: &mut Option<ReturnPort>) -> (u32, Channel) {
     match return_port {
         Some(return_port) => return_port.next().await,
         None => std::future::pending().await,

@@ -17,6 +17,7 @@ use tracing::instrument::WithSubscriber;
 use crate::arbiter::cut;
 use crate::arbiter::failure_cause::RankList;
 use crate::channel::acceptor::Authenticated;
+use crate::channel::connect::Channel;
 use crate::channel::frames::{decode, encode};
 use crate::channel::turned_away::TurnedAway;
 use crate::control::message::{FromCoordinator, JoinRequest, Refusal, RosterSource, ToCoordinator};
@@ -193,7 +194,8 @@ impl Coordinator {
     }
 
     fn admit(&mut self, peer: Authenticated, turned_away: &TurnedAway) {
-        let Authenticated { mut reader, mut writer, from, first, .. } = peer;
+        let Authenticated { channel, first } = peer;
+        let Channel { mut reader, mut writer, peer: from, .. } = channel;
         let refusal = match decode(&first) {
             Some(ToCoordinator::Join(request)) => match self.refusal_for(&request) {
                 None => {

@@ -1,4 +1,4 @@
-//! The roster travels down a tree: rank 0 sends it to the first `limits::ROSTER_FAN_OUT` ranks,
+//! The roster travels down a tree: rank 0 sends it to the first `FAN_OUT` ranks,
 //! each of those to as many others, and so on. Thus the bytes through rank 0 grow linearly with the
 //! ranks. Up to 33 ranks, rank 0 sends it to all.
 //!
@@ -19,8 +19,8 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-use crate::channel::acceptor::{Authenticated, accept_few};
-use crate::channel::connect::attempt;
+use crate::channel::acceptor::{Authenticated, accept};
+use crate::channel::connect::{Channel, attempt};
 use crate::channel::frames::{decode, encode};
 use crate::channel::greeting::Greeting;
 use crate::channel::turned_away::TurnedAway;
@@ -29,7 +29,8 @@ use crate::discover::secret::Secret;
 /// How long a rank waits for the roster from its parent before it asks rank 0.
 const RELAY: Duration = Duration::from_secs(10);
 
-const FAN_OUT: usize = limits::ROSTER_FAN_OUT;
+/// Ranks to which one rank forwards the roster.
+const FAN_OUT: usize = 32;
 /// The most authenticated children that wait for their turn.
 const WAITING_MAX: usize = 8;
 
@@ -80,7 +81,8 @@ impl Relay {
             let (admitted, peers) = mpsc::channel(WAITING_MAX);
             let turned_away = Arc::new(TurnedAway::default());
             let missing = children.map(|rank| Rank::at(rank).0).collect();
-            let acceptor = accept_few(listener, greeting, secret, turned_away, admitted);
+            let shared = (greeting, secret);
+            let acceptor = accept(2 * FAN_OUT, listener, shared, turned_away, admitted);
             let over = is_over(given.clone());
             let served = async { tokio::join!(acceptor, forward(peers, given, missing)) };
             let is_served = tokio::select! {
@@ -115,9 +117,8 @@ async fn forward(
     let mut sending = JoinSet::new();
     while !missing.is_empty() || !sending.is_empty() {
         tokio::select! {
-            Some(Authenticated { mut writer, from, first, reader, .. }) = peers.recv(),
-                if !missing.is_empty() =>
-            {
+            Some(Authenticated { channel, first }) = peers.recv(), if !missing.is_empty() => {
+                let Channel { mut writer, reader, peer: from, .. } = channel;
                 let child = decode::<Fetch>(&first).map(|fetch| fetch.rank);
                 // A child that lost its connection asks rank 0, so no child comes twice.
                 let Some(child) = child.filter(|rank| missing.remove(rank)) else {

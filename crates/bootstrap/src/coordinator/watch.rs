@@ -13,7 +13,7 @@ use super::next_ended;
 use super::state::{Announcing, Coordinator, Drain, Event, FLUSH, Lost};
 use crate::arbiter::agreement::{Agreement, Step};
 use crate::arbiter::{Arbiter, FailureReport, cut};
-use crate::channel::acceptor::Authenticated;
+use crate::channel::connect::Channel;
 use crate::channel::frames::encode;
 use crate::channel::socket;
 use crate::control::inbound::Mark;
@@ -314,9 +314,9 @@ impl Coordinator {
     }
 
     /// A rank has reconnected. It gets the messages again that it may have missed.
-    fn readmit(&mut self, agreement: &Agreement, rank: u32, peer: Authenticated) {
-        tracing::info!("rank {rank} reconnected from {}", peer.from);
-        let link = self.connect(rank, peer.reader, peer.writer);
+    fn readmit(&mut self, agreement: &Agreement, rank: u32, channel: Channel) {
+        tracing::info!("rank {rank} reconnected from {}", channel.peer);
+        let link = self.connect(rank, channel.reader, channel.writer);
         self.links.insert(rank, link);
         self.lost.remove(&rank);
         match &self.failure_cause {

@@ -180,9 +180,7 @@ impl Rendezvous {
             }
         }
     }
-}
 
-impl Rendezvous {
     /// Whether the ranks meet at an address of IPv6.
     #[must_use]
     pub fn is_v6(&self) -> bool {

@@ -267,8 +267,9 @@ impl Joiner {
         let (coordinator, stream) = Coordinator::new(self.size, first, self.options.linger, report);
         let (admitted, peers) = mpsc::channel(PEERS_WAITING_MAX);
         let turned_away = Arc::new(TurnedAway::default());
-        let (greeting, noted) = (self.greeting(Purpose::Control), Arc::clone(&turned_away));
-        let acceptor = accept(listener, greeting, self.secret.clone(), noted, admitted);
+        let shared = (self.greeting(Purpose::Control), self.secret.clone());
+        let noted = Arc::clone(&turned_away);
+        let acceptor = accept(limits::HANDSHAKES_MAX, listener, shared, noted, admitted);
         self.coordinator.spawn(coordinator.run(JoinQueue {
             peers,
             turned_away,

@@ -94,7 +94,8 @@ pub async fn serve(
     let (admitted, mut peers) = mpsc::channel(size.clamp(1, 1024));
     let greeting = Greeting::new(Purpose::Rendezvous, job, size);
     let mut tasks = JoinSet::new();
-    tasks.spawn(accept(listener, greeting, secret, Arc::new(TurnedAway::default()), admitted));
+    let (slots, turned_away) = (limits::HANDSHAKES_MAX, Arc::new(TurnedAway::default()));
+    tasks.spawn(accept(slots, listener, (greeting, secret), turned_away, admitted));
     let (registry, _) = watch::channel(Registry::new(size));
     let registry = Arc::new(registry);
     loop {
@@ -115,13 +116,14 @@ async fn serve_peer(
     registry: Arc<watch::Sender<Registry>>,
     reports: mpsc::UnboundedSender<Report>,
 ) {
-    let from = peer.from;
-    let done = match decode(&peer.first) {
+    let Authenticated { channel, first } = peer;
+    let from = channel.peer;
+    let done = match decode(&first) {
         Some(ToLauncher::Ask(rank)) if registry.borrow().knows(rank) => {
-            answer(peer, rank, &registry).await
+            answer(channel, rank, &registry).await
         }
         Some(ToLauncher::Publish(coordinator)) => {
-            serve_coordinator(peer, coordinator, &registry, &reports).await
+            serve_coordinator(channel, coordinator, &registry, &reports).await
         }
         Some(ToLauncher::Ask(_) | ToLauncher::Report(_)) | None => {
             return tracing::warn!("{from} sent an invalid message");
@@ -134,11 +136,11 @@ async fn serve_peer(
 
 /// Tells a rank the address of its next coordinator, once there is one.
 async fn answer(
-    peer: Authenticated,
+    channel: Channel,
     rank: u32,
     registry: &watch::Sender<Registry>,
 ) -> std::io::Result<()> {
-    let Authenticated { mut reader, mut writer, .. } = peer;
+    let Channel { mut reader, mut writer, .. } = channel;
     let mut changes = registry.subscribe();
     loop {
         // If the rank closes the connection while it waits, no coordinator is assigned.
@@ -163,12 +165,12 @@ async fn answer(
 /// Registers rank 0's coordinator and receives rank 0's reports, until rank 0 closes the
 /// connection.
 async fn serve_coordinator(
-    peer: Authenticated,
+    channel: Channel,
     coordinator: SocketAddr,
     registry: &watch::Sender<Registry>,
     reports: &mpsc::UnboundedSender<Report>,
 ) -> std::io::Result<()> {
-    let Authenticated { mut reader, mut writer, from, .. } = peer;
+    let Channel { mut reader, mut writer, peer: from, .. } = channel;
     let mut number = None;
     registry.send_if_modified(|registry| {
         number = registry.open(coordinator);
