@@ -10,6 +10,7 @@ import gate
 import measure
 import sizes
 import table
+from command import positive
 from processes import say
 
 # A coarse grid: the shortest call, and both sides of the limits at which algorithms change.
@@ -27,7 +28,7 @@ def flags(add, seconds):
     """Adds the flags of a comparison, with the default time of a cell."""
     add("--builds", nargs=2, type=Path, metavar=("BEFORE", "AFTER"),
         help="only compare two builds, in folders with their programs")
-    add("--time", type=float, default=seconds,
+    add("--time", type=positive, default=seconds,
         help=f"with --builds: seconds for a cell (default: {seconds:g})")
 
 
@@ -171,7 +172,8 @@ class Comparison:
 
     def markdown(self):
         """A table with the last run of each cell, which decided, and the result."""
-        lines = [*(f"{name}: {value}  " for name, value in self.about.items()), "", *table.head(HEAD, "llrlrrrrrrl")]
+        lines = [f"{name}: {value}  " for name, value in self.about.items()]
+        lines += ["", *table.head(HEAD, "llrlrrrrrrl")]
         lines += [_row(cell) for cell in self.cells]
         failed = sum(cell.fails for cell in self.cells)
         noisy = sum(any(run.is_noisy for run in cell.runs) for cell in self.cells)

@@ -7,6 +7,7 @@ import math
 from dataclasses import dataclass
 
 import figures
+from command import positive
 
 # The share by which the second build may be slower than the first.
 ALLOWED = 0.05
@@ -17,7 +18,7 @@ RUNS = 3
 
 def flag(add):
     """Adds the flag of the allowed share."""
-    add("--allowed", type=float, default=ALLOWED,
+    add("--allowed", type=positive, default=ALLOWED,
         help=f"share by which AFTER may be slower (default: {ALLOWED})")
 
 

@@ -69,7 +69,9 @@ def run(argv, environment, patience, on_line):
         try:
             finished = _read(process, patience, on_line)
             if finished:
-                finished = _wait(process, patience)
+                process.wait(patience)
+        except subprocess.TimeoutExpired:
+            finished = False
         finally:
             end_all_below(os.getpid(), process.pid)
             process.stdout.close()
@@ -116,27 +118,17 @@ def _read(process, patience, on_line):
                 on_line(line.decode(errors="replace"))
 
 
-def _wait(process, patience):
-    try:
-        process.wait(patience)
-    except subprocess.TimeoutExpired:
-        return False
-    return True
-
-
 def end_all_below(root, spared):
     """Kills every descendant of `root` by its id until there is none, and reaps those that became
     our children. The owner of `spared` reaps that process."""
     for _ in range(200):
         alive, dead = _below(root)
         for pid in alive:
-            try:
+            with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
-        for pid in dead:
-            if pid != spared:
-                _reap(pid)
+        for pid in set(dead) - {spared}:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
         if not alive:
             return
         time.sleep(0.01)
@@ -145,15 +137,13 @@ def end_all_below(root, spared):
 def _below(root):
     """Returns the living descendants of `root`, and its own children that have ended."""
     children = {}
-    for name in os.listdir("/proc"):
-        if not name.isdigit():
-            continue
-        try:
-            with open(f"/proc/{name}/stat", encoding="ascii", errors="replace") as stat:
-                state, parent = stat.read().rsplit(")", 1)[1].split()[:2]
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        children.setdefault(int(parent), []).append((int(name), state in "ZX"))
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        with (
+            contextlib.suppress(FileNotFoundError, ProcessLookupError),
+            open(f"/proc/{name}/stat", encoding="ascii", errors="replace") as stat,
+        ):
+            state, parent = stat.read().rsplit(")", 1)[1].split()[:2]
+            children.setdefault(int(parent), []).append((int(name), state in "ZX"))
     alive, fresh = [], [root]
     while fresh:
         for pid, is_dead in children.get(fresh.pop(), []):
@@ -161,10 +151,3 @@ def _below(root):
             if not is_dead:
                 alive.append(pid)
     return alive, [pid for pid, is_dead in children.get(root, []) if is_dead]
-
-
-def _reap(pid):
-    try:
-        os.waitpid(pid, os.WNOHANG)
-    except ChildProcessError:
-        pass

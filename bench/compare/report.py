@@ -90,9 +90,8 @@ class Report:
     def _summary(self, group, library):
         """Returns the row of one plot and one variant of ringfold."""
         job = group[0].job
-        name = title_of(job.collective)
-        if library is not self.ours[0]:
-            name += f", {library.title}"
+        variant = "" if library is self.ours[0] else f", {library.title}"
+        name = job.collective.replace("_", "-") + variant
         words = [job.transport, name, str(job.ranks)]
         of_type = {series.job.data_type: series for series in group}
         for data_type in self.types:
@@ -108,26 +107,23 @@ class Report:
 
     def _section(self, group):
         """Returns the plot of a group, and the tables of its types."""
-        job = group[0].job
-        title = f"{title_of(job.collective)}, {job.ranks} ranks, {job.transport}"
-        lines = ["", f"## {title}", ""]
-        lines += [f"![{title}: time, bus bandwidth, ratio]({self._plot_name(group)})"]
-        for series in group:
-            lines += self._table(series)
-        return lines
+        title = title_of(group[0].job)
+        plot = f"![{title}: time, bus bandwidth, ratio]({self._plot_name(group)})"
+        tables = [line for series in group for line in self._table(series)]
+        return ["", f"## {title}", "", plot, *tables]
 
     def _table(self, series):
-        job = series.job
-        lines = ["", f"### {title_of(job.collective)}, {job.ranks} ranks, {job.transport}, "
-            f"{job.data_type}", ""]  # fmt: skip
-        for library in self.libraries:
-            if library.role == "peer" and library.runs(job):
-                lines.append(f"- {library.shown(job)}: {series.settings[library.name].name}")
+        job, shown = series.job, self._shown(series.job)
+        lines = ["", f"### {title_of(job)}, {job.data_type}", ""]
+        lines += [
+            f"- {library.shown(job)}: {series.settings[library.name].name}"
+            for library in shown if library.role == "peer"
+        ]  # fmt: skip
         lines += [
             f"- {library} at {sizes.show(size)} bytes: {reason}"
             for (library, size), reason in series.failures.items()
         ]
-        titles = [library.shown(job) for library in self.libraries if library.runs(job)]
+        titles = [library.shown(job) for library in shown]
         last = ["ratio", "of the limit", "GB/s"] + (["of the line"] if job.line_rate else [])
         for library in self._more(job):
             last += [f"ratio of {library.title}", "of the limit"]
@@ -136,25 +132,26 @@ class Report:
         lines += [self._row(cell, job) for cell in series.cells.values()]
         return lines
 
+    def _shown(self, job):
+        """The libraries that run a job."""
+        return [library for library in self.libraries if library.runs(job)]
+
     def _more(self, job):
         """The other variants of ringfold beside the first."""
         return [library for library in self.ours[1:] if library.runs(job)]
 
     def _row(self, cell, job):
         words = [sizes.show(cell.size), PLACES[cell.place]]
-        shown = [library for library in self.libraries if library.runs(job)]
-        words += [_number(cell.time(library.name)) for library in shown]
-        ours = self.ours[0].name
-        words.append(_number(cell.ratio(ours, self.peers)))
-        words.append(_percent(self.share_of_limit(cell, ours)))
+        words += [_number(cell.time(library.name)) for library in self._shown(job)]
+        first, *more = [
+            [_number(cell.ratio(it.name, self.peers)), _percent(self.share_of_limit(cell, it.name))]
+            for it in [self.ours[0], *self._more(job)]
+        ]
         # A barrier carries nothing.
-        rate = self._rate(cell, ours) or None
-        words.append(_number(rate))
-        if job.line_rate:
-            words.append(_percent(rate and rate / job.line_rate))
-        for library in self._more(job):
-            words.append(_number(cell.ratio(library.name, self.peers)))
-            words.append(_percent(self.share_of_limit(cell, library.name)))
+        rate = self._rate(cell, self.ours[0].name) or None
+        words += [*first, _number(rate)]
+        words += [_percent(rate and rate / job.line_rate)] if job.line_rate else []
+        words += [word for pair in more for word in pair]
         return table.line(words)
 
     def share_of_limit(self, cell, library):
@@ -173,9 +170,8 @@ class Report:
         job = group[0].job
         place = PLACES[job.places.split(",")[0]]
         where = "" if job.collective in figures.ONE_PLACE else f", buffers {place}"
-        title = f"{title_of(job.collective)}, {job.ranks} ranks, {job.transport}{where}"
         columns = [self._column(series) for series in group]
-        return svg.document(title, [list(row) for row in zip(*columns)])
+        return svg.document(title_of(job) + where, [list(row) for row in zip(*columns)])
 
     def _column(self, series):
         """Returns the panels of one type."""
@@ -183,21 +179,18 @@ class Report:
         place = job.places.split(",")[0]
         cells = [cell for cell in series.cells.values() if cell.place == place]
         times, rates = [], []
-        for library in [it for it in self.libraries if it.runs(job)]:
-            found = [(cell, cell.time(library.name)) for cell in cells]
-            found = [(cell, time) for cell, time in found if time]
-            is_limit = library.role == "limit"
-            points = [(cell.size, time) for cell, time in found]
-            times.append(svg.Line(library.title, points, is_limit))
-            points = [(cell.size, self._rate(cell, library.name)) for cell, _ in found]
-            rates.append(svg.Line(library.title, points, is_limit))
+        for library in self._shown(job):
+            found = [cell for cell in cells if cell.time(library.name)]
+            for lines, value in ((times, figures.Cell.time), (rates, self._rate)):
+                points = [(cell.size, value(cell, library.name)) for cell in found]
+                lines.append(svg.Line(library.title, points, library.role == "limit"))
         if job.line_rate:
             ends = [(cell.size, job.line_rate) for cell in (cells[0], cells[-1])]
             rates.append(svg.Line("line rate", ends, True))
         panels = [svg.Panel(f"{job.data_type}: time per call", "us", times)]
         if figures.bus_factor(job.collective, job.ranks):
             panels.append(svg.Panel(f"{job.data_type}: bus bandwidth", "GB/s", rates))
-        if any(library.role == "peer" and library.runs(job) for library in self.libraries):
+        if any(library.role == "peer" for library in self._shown(job)):
             panels.append(self._ratios(job, cells))
         return panels
 
@@ -231,9 +224,8 @@ class Report:
             "type": series.job.data_type,
             "stand_ins": {
                 library.name: library.data_type(series.job)
-                for library in self.libraries
-                if library.runs(series.job)
-                and library.data_type(series.job) != series.job.data_type
+                for library in self._shown(series.job)
+                if library.data_type(series.job) != series.job.data_type
             },
             "calls_per_batch": dict(series.job.cells),
             "batches": series.job.batches,
@@ -264,9 +256,9 @@ class Report:
         }
 
 
-def title_of(collective):
-    """Returns the title of an operation, as in all-reduce."""
-    return collective.replace("_", "-")
+def title_of(job):
+    """Returns the title of a plot."""
+    return f"{job.collective.replace('_', '-')}, {job.ranks} ranks, {job.transport}"
 
 
 def _number(value):
