@@ -26,12 +26,12 @@ pub struct CallGroup<'b> {
     wire: Wire,
     outgoing: Vec<Outgoing<'b>>,
     incoming: Vec<Incoming<'b>>,
-    collectives: Vec<Member<'b>>,
+    collectives: Vec<GroupedCall<'b>>,
 }
 
 /// A collective of a group.
 #[derive(Debug)]
-struct Member<'b> {
+struct GroupedCall<'b> {
     call: Call,
     buffers: Buffers<'b>,
 }
@@ -79,7 +79,7 @@ impl<'b> CallGroup<'b> {
 
     /// Adds [`Communicator::perform`], for every other collective.
     pub fn perform(&mut self, call: &Call, buffers: Buffers<'b>) {
-        self.collectives.push(Member { call: *call, buffers });
+        self.collectives.push(GroupedCall { call: *call, buffers });
     }
 }
 
@@ -130,7 +130,7 @@ impl Communicator {
         };
         add(&mut group);
         let CallGroup { outgoing, incoming, collectives, .. } = &mut group;
-        for Member { call, buffers } in collectives.iter_mut() {
+        for GroupedCall { call, buffers } in collectives.iter_mut() {
             // Fields without a meaning must not make the packs of ranks differ.
             *call = valid(call, Place::of(buffers), self.size(), self.rank())?;
         }
@@ -140,9 +140,13 @@ impl Communicator {
     }
 
     /// Performs the `members` with the numbers in `pack` as one call.
-    fn perform_pack(&mut self, members: &mut [Member<'_>], pack: &[usize]) -> Result<(), Error> {
+    fn perform_pack(
+        &mut self,
+        members: &mut [GroupedCall<'_>],
+        pack: &[usize],
+    ) -> Result<(), Error> {
         if let [only] = pack {
-            let Member { call, buffers } = &mut members[*only];
+            let GroupedCall { call, buffers } = &mut members[*only];
             let request = Request::ordinary(call, buffers);
             return self.perform_request(request, User::Private(buffers));
         }
@@ -167,9 +171,9 @@ impl Communicator {
 }
 
 /// The numbers of the members in packs, each of which is one call. The same on all ranks.
-fn packs(members: &[Member<'_>], size: usize) -> Vec<Vec<usize>> {
+fn packs(members: &[GroupedCall<'_>], size: usize) -> Vec<Vec<usize>> {
     let mut packs: Vec<(usize, Vec<usize>)> = Vec::new();
-    for (number, Member { call, .. }) in members.iter().enumerate() {
+    for (number, GroupedCall { call, .. }) in members.iter().enumerate() {
         let bytes = packed_bytes(call, size);
         let is_short = bytes <= PACKED_BYTES_MAX && is_packable(call);
         let takes = |(filled, pack): &&mut (usize, Vec<usize>)| {
@@ -216,7 +220,7 @@ const fn packed_bytes(call: &Call, size: usize) -> usize {
 /// Copies the members' inputs to their places in the one buffer of the packed `call`: block by
 /// block, and within a block in the order of the members.
 fn gather(
-    members: &[Member<'_>],
+    members: &[GroupedCall<'_>],
     pack: &[usize],
     call: &Call,
     whole: &mut [u8],
@@ -229,7 +233,7 @@ fn gather(
     let blocks = if call.collective == Collective::ReduceScatter { size } else { 1 };
     let mut rest = &mut whole[Offsets::in_place(call, rank).input..];
     for block in 0..blocks {
-        for Member { call, buffers } in pack.iter().map(|number| &members[*number]) {
+        for GroupedCall { call, buffers } in pack.iter().map(|number| &members[*number]) {
             let bytes = call.count * call.data_type.bytes();
             let input: &[u8] = match buffers {
                 Buffers::Apart { input, .. } => input,
@@ -244,7 +248,7 @@ fn gather(
 
 /// Copies the results from the one buffer of the packed `call` to the members' outputs.
 fn scatter(
-    members: &mut [Member<'_>],
+    members: &mut [GroupedCall<'_>],
     pack: &[usize],
     call: &Call,
     whole: &[u8],
@@ -258,7 +262,7 @@ fn scatter(
     let mut rest = &whole[Offsets::in_place(call, rank).output..];
     for block in 0..blocks {
         for number in pack {
-            let Member { call, buffers } = &mut members[*number];
+            let GroupedCall { call, buffers } = &mut members[*number];
             let bytes = call.count * call.data_type.bytes();
             let output: &mut [u8] = match buffers {
                 Buffers::Apart { output, .. } => output,

@@ -7,9 +7,9 @@ use ringfold_types::Rank;
 use tokio::sync::mpsc;
 
 use super::local_coordinator::LocalCoordinator;
-use super::member::Command;
 use super::message::GroupFailure;
 use super::rank_state::RankState;
+use super::task::Command;
 use crate::arbiter::FailureReport;
 use crate::arbiter::failure_cause::FailureCause;
 
@@ -32,7 +32,7 @@ pub struct Aborter {
 #[derive(Clone, Debug)]
 pub(crate) enum Route {
     Local(Arc<LocalCoordinator>),
-    Member(mpsc::UnboundedSender<Command>),
+    Task(mpsc::UnboundedSender<Command>),
 }
 
 impl Aborter {
@@ -42,7 +42,7 @@ impl Aborter {
         let report = FailureReport::Abort { reason: reason.into() };
         match &self.route {
             Route::Local(coordinator) => coordinator.report_failure(self.rank, report),
-            Route::Member(commands) => {
+            Route::Task(commands) => {
                 if commands.send(Command::Report(report)).is_err() {
                     tracing::debug!("rank {} has already left; its abort has no effect", self.rank);
                 }
@@ -55,7 +55,7 @@ impl Aborter {
         match &self.route {
             // Threads make groups without joining.
             Route::Local(_) => {}
-            Route::Member(commands) => {
+            Route::Task(commands) => {
                 commands.send(Command::GroupFailed(failure)).unwrap_or_default();
             }
         }
@@ -71,7 +71,7 @@ impl Aborter {
     pub(crate) fn is_over(&self) -> bool {
         match &self.route {
             Route::Local(_) => false,
-            Route::Member(commands) => commands.is_closed(),
+            Route::Task(commands) => commands.is_closed(),
         }
     }
 
@@ -91,7 +91,7 @@ impl Aborter {
             match &self.route {
                 Route::Local(coordinator) => coordinator.watch(self.rank, peer),
                 // A rank that has left learns nothing more.
-                Route::Member(commands) => commands.send(Command::Watch(peer)).unwrap_or_default(),
+                Route::Task(commands) => commands.send(Command::Watch(peer)).unwrap_or_default(),
             }
         }
         self.state.left_since(peer)

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use ringfold_types::{Rank, limits};
 
 use super::aborter::Route;
-use super::member::Command;
+use super::task::Command;
 
 /// Questions that the coordinator has open at a time, and questions whose answers it remembers.
 /// Ranks ask again later.
@@ -38,7 +38,7 @@ impl Inquirer {
     fn ask(&self, of: Option<u32>, question: Vec<u8>) {
         match &self.route {
             Route::Local(coordinator) => coordinator.inquire(self.rank, of, &question),
-            Route::Member(commands) => {
+            Route::Task(commands) => {
                 if commands.send(Command::Inquire(of, question)).is_err() {
                     tracing::debug!("rank {} has already left and asks nothing", self.rank);
                 }

@@ -1,7 +1,7 @@
 //! A rank's end of the control plane: it reports the rank's failures to the others, and receives
 //! the one failure cause.
 //!
-//! A `Control` shares `rank_state` with its control task in `member`, which exchanges the messages
+//! A `Control` shares `rank_state` with its control task in `task`, which exchanges the messages
 //! of `message` with the coordinator. `inbound` receives them, and `reconnect` restores the
 //! connection if `local_process` does not tell that the peer has ended. All tasks run in `runtime`.
 //! Threads of one process have `local` and `local_coordinator` instead. Callers use `aborter`,
@@ -20,9 +20,9 @@ use aborter::{Aborter, Route};
 use exchange::{ExchangeError, contribution_bytes_max};
 use inquiry::Inquirer;
 use local_coordinator::LocalCoordinator;
-use member::Member;
 use rank_state::RankState;
 use respondent::Respondent;
+use task::TaskHandle;
 
 pub(crate) mod aborter;
 pub(crate) mod exchange;
@@ -31,12 +31,12 @@ pub(crate) mod inquiry;
 pub mod local;
 pub(crate) mod local_coordinator;
 pub(crate) mod local_process;
-pub(crate) mod member;
 pub(crate) mod message;
 pub(crate) mod rank_state;
 pub(crate) mod reconnect;
 pub(crate) mod respondent;
 pub(crate) mod runtime;
+pub(crate) mod task;
 
 /// A rank's connection to the other ranks beside the data path.
 ///
@@ -50,14 +50,14 @@ pub struct Control {
     state: Arc<RankState>,
     /// An [`Aborter`] outlives the rank, and keeps the state alone.
     wake: Arc<OwnedFd>,
-    link: Backend,
+    backend: Backend,
     left: bool,
 }
 
 #[derive(Debug)]
 pub(crate) enum Backend {
     Local(Arc<LocalCoordinator>),
-    Member(Member),
+    Task(TaskHandle),
 }
 
 impl Control {
@@ -65,9 +65,9 @@ impl Control {
         rank: Rank,
         size: usize,
         (state, wake): (Arc<RankState>, Arc<OwnedFd>),
-        link: Backend,
+        backend: Backend,
     ) -> Self {
-        Self { rank, size, state, wake, link, left: false }
+        Self { rank, size, state, wake, backend, left: false }
     }
 
     /// This rank.
@@ -114,9 +114,9 @@ impl Control {
     /// Reports a failure to the others. Does not block. A failure cause follows within about
     /// `limits::COORDINATOR_SILENCE_MS`.
     pub fn report_failure(&self, report: FailureReport) {
-        match &self.link {
+        match &self.backend {
             Backend::Local(coordinator) => coordinator.report_failure(self.rank, report),
-            Backend::Member(member) => member.report_failure(report),
+            Backend::Task(task) => task.report_failure(report),
         }
     }
 
@@ -128,8 +128,8 @@ impl Control {
     /// failure cause. Blocks for at most `limits::CATCH_UP_MS`, and not at all after the control
     /// thread has ended. Returns whether everything is handled.
     pub fn catch_up(&self) -> bool {
-        match &self.link {
-            Backend::Member(member) => member.catch_up(Duration::from_millis(limits::CATCH_UP_MS)),
+        match &self.backend {
+            Backend::Task(task) => task.catch_up(Duration::from_millis(limits::CATCH_UP_MS)),
             Backend::Local(_) => true,
         }
     }
@@ -162,9 +162,9 @@ impl Control {
     }
 
     fn route(&self) -> Route {
-        match &self.link {
+        match &self.backend {
             Backend::Local(coordinator) => Route::Local(Arc::clone(coordinator)),
-            Backend::Member(member) => Route::Member(member.commands()),
+            Backend::Task(task) => Route::Task(task.commands()),
         }
     }
 
@@ -192,9 +192,9 @@ impl Control {
         if let Some(cause) = self.failure_cause() {
             return Err(ExchangeError::Failed(cause));
         }
-        let all = match &self.link {
+        let all = match &self.backend {
             Backend::Local(coordinator) => coordinator.exchange(self.rank, bytes, timeout),
-            Backend::Member(member) => member.exchange(bytes, timeout),
+            Backend::Task(task) => task.exchange(bytes, timeout),
         };
         all.map_err(|e| self.failure_cause().map_or(e, ExchangeError::Failed))
     }
@@ -210,9 +210,9 @@ impl Control {
     /// Returns the failure cause, if there is one.
     pub fn leave(mut self) -> Result<(), Arc<FailureCause>> {
         self.left = true;
-        match &mut self.link {
+        match &mut self.backend {
             Backend::Local(coordinator) => coordinator.leave(self.rank),
-            Backend::Member(member) => member.leave(),
+            Backend::Task(task) => task.leave(),
         }
         self.failure_cause().map_or(Ok(()), Err)
     }
@@ -224,9 +224,9 @@ impl Control {
     }
 
     fn abandon(&mut self, reason: String) {
-        match &mut self.link {
+        match &mut self.backend {
             Backend::Local(coordinator) => coordinator.abandon(self.rank, reason),
-            Backend::Member(member) => member.abandon(reason),
+            Backend::Task(task) => task.abandon(reason),
         }
     }
 }

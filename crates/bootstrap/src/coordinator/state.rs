@@ -19,9 +19,9 @@ use crate::channel::frames::{decode, encode};
 use crate::control::inbound::{Inbound, Mark, receive};
 use crate::control::inquiry::Inquiries;
 use crate::control::local_process::LocalProcess;
-use crate::control::member::{ControlStream, Incoming, is_cut};
 use crate::control::message::{FromCoordinator, JoinRequest, ProcessId, Refusal, ToCoordinator};
 use crate::control::reconnect::ReturnPort;
+use crate::control::task::{ControlStream, Incoming, is_cut};
 use crate::rendezvous::Report;
 
 /// How long the last messages to ranks may take when the coordinator ends.

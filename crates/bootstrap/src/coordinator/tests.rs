@@ -16,11 +16,11 @@ use crate::arbiter::FailureReport;
 use crate::arbiter::failure_cause::FailureCause;
 use crate::channel::greeting::{Greeting, Purpose};
 use crate::control::local_process::LocalProcess;
-use crate::control::member::{Command, ControlStream, Incoming, Member, serve};
 use crate::control::message::ReturnTicket;
 use crate::control::rank_state::RankState;
 use crate::control::reconnect::ReturnPath;
 use crate::control::runtime::ControlRuntime;
+use crate::control::task::{Command, ControlStream, Incoming, TaskHandle, serve};
 use crate::discover::secret::Secret;
 
 const SECRET: Secret = Secret::new([1; 32]);
@@ -108,7 +108,7 @@ impl Fixture {
 
 /// Rank 1, whose connection to rank 0 has timed out.
 struct Cut {
-    member: Member,
+    member: TaskHandle,
     state: Arc<RankState>,
 }
 
@@ -124,7 +124,7 @@ impl Cut {
         let (incoming_tx, incoming) = mpsc::unbounded_channel();
         let (outgoing, mark) = (mpsc::unbounded_channel().0, mpsc::unbounded_channel().0);
         incoming_tx.send(Incoming::Closed(Some(ErrorKind::TimedOut.into()))).unwrap();
-        let (member, orders) = Member::new(ControlRuntime::shared().unwrap());
+        let (member, orders) = TaskHandle::new(ControlRuntime::shared().unwrap());
         let (state, _wake) = RankState::new().unwrap();
         let (return_path, _tasks) = (Some(return_path), JoinSet::new());
         let stream = ControlStream { incoming, outgoing, mark, return_path, _tasks };

@@ -18,9 +18,9 @@ use crate::channel::frames::encode;
 use crate::channel::socket;
 use crate::control::inbound::Mark;
 use crate::control::inquiry::{Asked, Concluded};
-use crate::control::member::Incoming;
 use crate::control::message::{FromCoordinator, ToCoordinator};
 use crate::control::reconnect;
+use crate::control::task::Incoming;
 use crate::rendezvous::Report;
 use crate::rendezvous::registry::Ended;
 

@@ -24,13 +24,13 @@ use crate::channel::greeting::Purpose;
 use crate::channel::turned_away::TurnedAway;
 use crate::control::local;
 use crate::control::local_process::LocalProcess;
-use crate::control::member::{ControlStream, Incoming, Member, serve};
 use crate::control::message::{
     FromCoordinator, JoinRequest, ProcessId, Refusal, ReturnTicket, ToCoordinator,
 };
 use crate::control::rank_state::RankState;
 use crate::control::reconnect::{ReturnPath, ReturnPort};
 use crate::control::runtime::ControlRuntime;
+use crate::control::task::{ControlStream, Incoming, TaskHandle, serve};
 use crate::control::{Backend, Control};
 use crate::coordinator::JoinQueue;
 use crate::coordinator::state::Coordinator;
@@ -119,7 +119,7 @@ impl Control {
         }
         let (state, wake) = RankState::new().map_err(system("make an eventfd"))?;
         let runtime = ControlRuntime::shared().map_err(system("start the control thread"))?;
-        let (member, orders) = Member::new(Arc::clone(&runtime));
+        let (member, orders) = TaskHandle::new(Arc::clone(&runtime));
         let (tell, told) = std_mpsc::sync_channel(1);
         let deadline = Instant::now() + limits::timeout(options.timeout);
         let (job, coordinator) = (identity.job, JoinSet::new());
@@ -156,7 +156,7 @@ impl Control {
         });
         let died = |_| io::Error::other("the control task ended early");
         let peer_infos = told.recv().map_err(died).map_err(system("join"))??;
-        Ok((Self::new(rank, size, (state, wake), Backend::Member(member)), peer_infos))
+        Ok((Self::new(rank, size, (state, wake), Backend::Task(member)), peer_infos))
     }
 }
 

@@ -36,7 +36,7 @@ const SILENCE: Duration = Duration::from_millis(limits::COORDINATOR_SILENCE_MS);
 
 /// The caller's side: a handle on the control task.
 #[derive(Debug)]
-pub(crate) struct Member {
+pub(crate) struct TaskHandle {
     commands: mpsc::UnboundedSender<Command>,
     exchanged: Mutex<std_mpsc::Receiver<Option<Vec<Vec<u8>>>>>,
     /// Closes when the task has ended.
@@ -57,7 +57,7 @@ pub(crate) enum Command {
     Abandon(String),
 }
 
-/// The control task's side of a `Member`.
+/// The control task's side of a `TaskHandle`.
 #[derive(Debug)]
 pub(crate) struct CommandQueue {
     commands: mpsc::UnboundedReceiver<Command>,
@@ -131,7 +131,7 @@ fn is_hang_up(e: &io::Error) -> bool {
     matches!(e.kind(), BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof)
 }
 
-impl Member {
+impl TaskHandle {
     /// A member whose control task runs on `runtime`.
     pub(crate) fn new(runtime: Arc<ControlRuntime>) -> (Self, CommandQueue) {
         let (commands, orders) = mpsc::unbounded_channel();
