@@ -218,9 +218,7 @@ impl Communicator {
             let is_first = group.as_ref().is_some_and(|group| group.rank == Rank(0));
             // The other ranks close their listeners.
             let listener = if is_first { listener } else { Ok(None) };
-            group
-                .as_ref()
-                .map(|group| listener.and_then(|listener| self.join(group, listener, &all)))
+            group.as_ref().map(|group| listener.and_then(|it| self.join(group, it, &all)))
         };
         let (Some(group), Some(parts)) = (group, parts) else { return Ok(None) };
         match parts {

@@ -23,7 +23,6 @@ use crate::channel::connect::{Channel, attempt};
 use crate::channel::frames::{decode, encode};
 use crate::channel::greeting::{Greeting, HandshakeError, Purpose};
 use crate::channel::socket;
-use crate::channel::turned_away::TurnedAway;
 use crate::discover::secret::Secret;
 
 /// Requests that are answered at once. Further ones wait.
@@ -311,9 +310,8 @@ pub async fn serve<F: Future<Output = FromAggregator> + Send + 'static>(
     answer: impl Fn(ToAggregator, IpAddr) -> F,
 ) {
     let (admitted, mut peers) = mpsc::channel(1);
-    let turned_away = Arc::new(TurnedAway::default());
-    let slots = limits::HANDSHAKES_MAX;
-    let accepting = accept(slots, listener, (greeting(), site), turned_away, admitted);
+    let (slots, shared) = (limits::HANDSHAKES_MAX, (greeting(), site));
+    let accepting = accept(slots, listener, shared, Arc::default(), admitted);
     let answering = async {
         let mut answers = JoinSet::new();
         while let Some(peer) = peers.recv().await {

@@ -29,7 +29,6 @@ use crate::channel::connect::{Channel, attempt};
 use crate::channel::frames::decode;
 use crate::channel::greeting::{Greeting, HandshakeError};
 use crate::channel::socket;
-use crate::channel::turned_away::TurnedAway;
 use crate::discover::secret::Secret;
 
 /// The most reconnected ranks that wait for the coordinator.
@@ -76,9 +75,8 @@ impl ReturnPort {
             Ok(listener) => {
                 let (admitted, peers) = mpsc::channel(WAITING_MAX);
                 let shared = (self.greeting.clone(), self.secret.clone());
-                let turned_away = Arc::new(TurnedAway::default());
                 let slots = limits::HANDSHAKES_MAX;
-                self.acceptor.spawn(accept(slots, listener, shared, turned_away, admitted));
+                self.acceptor.spawn(accept(slots, listener, shared, Arc::default(), admitted));
                 self.peers = Some(peers);
             }
             Err(e) => tracing::warn!("no rank can reconnect to port {}: {e}", self.port),

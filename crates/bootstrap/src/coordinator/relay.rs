@@ -23,7 +23,6 @@ use crate::channel::acceptor::{Authenticated, accept};
 use crate::channel::connect::{Channel, attempt};
 use crate::channel::frames::{decode, encode};
 use crate::channel::greeting::Greeting;
-use crate::channel::turned_away::TurnedAway;
 use crate::discover::secret::Secret;
 
 /// How long a rank waits for the roster from its parent before it asks rank 0.
@@ -79,10 +78,9 @@ impl Relay {
         let mut tasks = JoinSet::new();
         tasks.spawn(async move {
             let (admitted, peers) = mpsc::channel(WAITING_MAX);
-            let turned_away = Arc::new(TurnedAway::default());
             let missing = children.map(|rank| Rank::at(rank).0).collect();
             let shared = (greeting, secret);
-            let acceptor = accept(2 * FAN_OUT, listener, shared, turned_away, admitted);
+            let acceptor = accept(2 * FAN_OUT, listener, shared, Arc::default(), admitted);
             let over = is_over(given.clone());
             let served = async { tokio::join!(acceptor, forward(peers, given, missing)) };
             let is_served = tokio::select! {

@@ -8,15 +8,16 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use ringfold_types::{Rank, limits};
+use ringfold_types::limits;
 use rustix::io::Errno;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::error::JoinError;
+use super::joiner::{Candidates, Joiner};
 use crate::channel::blocking::lookup;
 use crate::channel::connect::{Channel, attempt};
 use crate::channel::greeting::{BUILD, Greeting, HandshakeError, VERSION};
-use crate::discover::secret::{Secret, WAYS_TO_SHARE};
+use crate::discover::secret::WAYS_TO_SHARE;
 
 /// The shortest pause between two rounds of attempts. Pauses grow up to `PAUSE_MAX`.
 const PAUSE_MIN: Duration = Duration::from_millis(10);
@@ -26,28 +27,13 @@ const PAUSE_MAX: Duration = Duration::from_millis(400);
 const ATTEMPT_MIN: Duration = Duration::from_secs(1);
 const ATTEMPT_MAX: Duration = Duration::from_millis(limits::HANDSHAKE_MS);
 
-/// The coordinator that a rank looks for, and its candidate addresses.
-pub(crate) struct Target<'a> {
-    pub(crate) rank: Rank,
-    pub(crate) size: usize,
-    /// A name, an address, or several addresses of one host.
-    pub(crate) hosts: &'a [String],
-    /// The variable or other source that names the host, as in `MASTER_ADDR`.
-    pub(crate) named_by: &'a str,
-    /// Whether the launcher listens there, from before the rank began.
-    pub(crate) is_launcher: bool,
-    /// Candidate ports, in order.
-    pub(crate) ports: &'a [u16],
-    pub(crate) greeting: &'a Greeting,
-    pub(crate) secret: &'a Secret,
-    pub(crate) timeout: Duration,
-    pub(crate) deadline: Instant,
-}
-
 /// A search for the coordinator. It resumes where it stopped if a connection turns out to be
 /// useless.
-pub(crate) struct Dial<'a> {
-    target: Target<'a>,
+pub(super) struct Dial<'a> {
+    joiner: &'a Joiner,
+    greeting: &'a Greeting,
+    candidates: &'a Candidates,
+    pub(super) deadline: Instant,
     pause: Duration,
     attempt_limit: Duration,
     worst: Option<Failure>,
@@ -68,20 +54,24 @@ enum Cause {
 }
 
 impl<'a> Dial<'a> {
-    pub(crate) fn new(target: Target<'a>) -> Self {
+    pub(super) fn new(
+        joiner: &'a Joiner,
+        greeting: &'a Greeting,
+        candidates: &'a Candidates,
+    ) -> Self {
         let warn_at = Instant::now() + Duration::from_millis(limits::JOIN_WARNING_MS);
         let (pause, attempt_limit) = (PAUSE_MIN, ATTEMPT_MIN);
-        Self { target, pause, attempt_limit, worst: None, warn_at: Some(warn_at) }
+        let (deadline, worst, warn_at) = (joiner.deadline, None, Some(warn_at));
+        Self { joiner, greeting, candidates, deadline, pause, attempt_limit, worst, warn_at }
     }
 
     /// Searches until the deadline. The caller calls it again after [`Dial::lost`].
     ///
     /// # Errors
     /// The deadline has passed; the error is the most telling cause.
-    pub(crate) async fn connect(&mut self) -> Result<Channel, JoinError> {
+    pub(super) async fn connect(&mut self) -> Result<Channel, JoinError> {
         loop {
-            let deadline = self.target.deadline;
-            if let Ok(Some(channel)) = timeout_at(deadline, self.round()).await {
+            if let Ok(Some(channel)) = timeout_at(self.deadline, self.round()).await {
                 return Ok(channel);
             }
             if self.warn_at.is_some_and(|at| at <= Instant::now()) {
@@ -96,9 +86,9 @@ impl<'a> Dial<'a> {
     ///
     /// # Errors
     /// The deadline has passed.
-    pub(crate) async fn lost(&mut self, at: SocketAddr, cause: io::Error) -> Result<(), JoinError> {
+    pub(super) async fn lost(&mut self, at: SocketAddr, cause: io::Error) -> Result<(), JoinError> {
         tracing::debug!(
-            rank = self.target.rank.0,
+            rank = self.joiner.rank.0,
             "{at} closed the connection; dialing again: {cause}"
         );
         self.note(Some(at), Cause::Handshake(cause.into()));
@@ -108,14 +98,14 @@ impl<'a> Dial<'a> {
     /// Waits before the next round. Each rank has a pause of its own length, so that ranks which
     /// started together do not retry together.
     async fn rest(&mut self) -> Result<(), JoinError> {
-        let share = self.pause * (self.target.rank.0 % 16) / 16;
+        let share = self.pause * (self.joiner.rank.0 % 16) / 16;
         let until = Instant::now() + self.pause + share;
         let is_elsewhere = self.warn_at.is_none() && self.is_elsewhere();
         if let Some(source) = self.lack().filter(|_| self.warn_at.is_none()) {
-            let (rank, action) = (self.target.rank, "connect to the coordinator");
+            let (rank, action) = (self.joiner.rank, "connect to the coordinator");
             return Err(JoinError::System { rank, action, source });
         }
-        if until >= self.target.deadline || is_elsewhere {
+        if until >= self.deadline || is_elsewhere {
             return Err(self.give_up());
         }
         sleep(until - Instant::now()).await;
@@ -125,9 +115,9 @@ impl<'a> Dial<'a> {
     }
 
     async fn round(&mut self) -> Option<Channel> {
-        let Target { ports, rank, .. } = self.target;
+        let (ports, rank) = (&self.candidates.ports, self.joiner.rank);
         let mut hosts: Vec<SocketAddr> = Vec::new();
-        for name in self.target.hosts {
+        for name in &self.candidates.hosts {
             match lookup(name, 0).await {
                 Ok(found) => hosts.extend(found),
                 Err(e) => self.note(None, Cause::Name(e)),
@@ -141,7 +131,7 @@ impl<'a> Dial<'a> {
                 let mut at = *host;
                 at.set_port(*port);
                 let late = |_| Err(io::Error::from(io::ErrorKind::TimedOut).into());
-                let attempt = attempt(at, self.target.greeting, self.target.secret);
+                let attempt = attempt(at, self.greeting, &self.joiner.secret);
                 match timeout(attempt_limit, attempt).await.unwrap_or_else(late) {
                     Ok(channel) => return Some(channel),
                     Err(cause) => {
@@ -162,14 +152,14 @@ impl<'a> Dial<'a> {
 
     /// Logs the most likely cause early, unless it is only that nobody listens yet.
     fn warn(&self) {
-        let (rank, named_by) = (self.target.rank, self.target.named_by);
+        let (rank, named_by) = (self.joiner.rank, self.candidates.named_by);
         let Some(Failure { at, cause }) = &self.worst else { return };
-        let place = at.map_or_else(|| self.target.place(), |at| at.to_string());
+        let place = at.map_or_else(|| self.candidates.place(), |at| at.to_string());
         match cause {
             Cause::Name(e) => tracing::warn!(
                 "rank {rank} cannot resolve the host name {:?} ({named_by}): {e}; it keeps \
                  trying",
-                self.target.host()
+                self.candidates.host()
             ),
             Cause::Handshake(HandshakeError::WrongSecret) => tracing::warn!(
                 "rank {rank} has not joined: {place} holds another secret; {WAYS_TO_SHARE}; it \
@@ -205,14 +195,14 @@ impl<'a> Dial<'a> {
         else {
             return false;
         };
-        self.target.is_launcher && is_closed(at.ip(), e)
+        self.candidates.is_launcher && is_closed(at.ip(), e)
     }
 
     fn give_up(&mut self) -> JoinError {
-        let Target { rank, timeout, .. } = self.target;
+        let (rank, timeout) = (self.joiner.rank, self.joiner.options.timeout);
         let is_elsewhere = self.is_elsewhere();
-        let ours = u32::try_from(self.target.size).unwrap_or(u32::MAX);
-        let searched = self.target.place();
+        let ours = u32::try_from(self.joiner.size).unwrap_or(u32::MAX);
+        let searched = self.candidates.place();
         let Some(Failure { at, cause }) = self.worst.take() else {
             return JoinError::NoCoordinator {
                 rank,
@@ -225,8 +215,8 @@ impl<'a> Dial<'a> {
         match cause {
             Cause::Name(source) => JoinError::UnknownHost {
                 rank,
-                host: self.target.host(),
-                named_by: self.target.named_by.into(),
+                host: self.candidates.host(),
+                named_by: self.candidates.named_by.into(),
                 timeout,
                 source,
             },
@@ -242,9 +232,9 @@ impl<'a> Dial<'a> {
             }
             // An answer of the launcher that is no answer has another kind.
             Cause::Handshake(HandshakeError::Io(e))
-                if self.target.is_launcher && e.kind() != io::ErrorKind::Other =>
+                if self.candidates.is_launcher && e.kind() != io::ErrorKind::Other =>
             {
-                let named_by = self.target.named_by.into();
+                let named_by = self.candidates.named_by.into();
                 JoinError::NoLauncher {
                     rank,
                     place: searched,
@@ -267,27 +257,13 @@ impl<'a> Dial<'a> {
 }
 
 /// Whether the error says that no process of this host listens at this address of every host.
-pub(crate) fn is_closed(ip: IpAddr, e: &io::Error) -> bool {
+pub(super) fn is_closed(ip: IpAddr, e: &io::Error) -> bool {
     use io::ErrorKind::{AddrNotAvailable, ConnectionRefused, HostUnreachable, NetworkUnreachable};
     let is_closed = matches!(
         e.kind(),
         AddrNotAvailable | ConnectionRefused | HostUnreachable | NetworkUnreachable
     );
     ip.to_canonical().is_loopback() && is_closed
-}
-
-impl Target<'_> {
-    fn place(&self) -> String {
-        match self.ports {
-            [port] => format!("{}:{port}", self.host()),
-            [first, .., last] => format!("{}, ports {first} to {last}", self.host()),
-            [] => self.host(),
-        }
-    }
-
-    fn host(&self) -> String {
-        self.hosts.join(" or ")
-    }
 }
 
 impl Cause {

@@ -8,7 +8,6 @@ use ringfold_types::Rank;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-use super::dial::{Dial, Target};
 use super::error::JoinError;
 use crate::arbiter::cut;
 use crate::channel::greeting::{Greeting, Purpose};
@@ -119,11 +118,11 @@ impl Default for Options {
 pub(super) struct Candidates {
     /// A name, an address, or several addresses of one host.
     pub(super) hosts: Vec<String>,
-    /// The variable or other source that names the host.
+    /// The variable or other source that names the host, as in `MASTER_ADDR`.
     pub(super) named_by: &'static str,
     /// Candidate ports, in order.
     pub(super) ports: Vec<u16>,
-    /// Whether the launcher listens there.
+    /// Whether the launcher listens there, from before the rank began.
     pub(super) is_launcher: bool,
 }
 
@@ -131,6 +130,18 @@ impl Candidates {
     pub(super) fn at(address: SocketAddr, named_by: &'static str) -> Self {
         let (hosts, ports) = (vec![address.ip().to_string()], vec![address.port()]);
         Self { hosts, named_by, ports, is_launcher: false }
+    }
+
+    pub(super) fn place(&self) -> String {
+        match self.ports[..] {
+            [port] => format!("{}:{port}", self.host()),
+            [first, .., last] => format!("{}, ports {first} to {last}", self.host()),
+            [] => self.host(),
+        }
+    }
+
+    pub(super) fn host(&self) -> String {
+        self.hosts.join(" or ")
     }
 }
 
@@ -149,34 +160,6 @@ pub(super) struct Joiner {
 }
 
 impl Joiner {
-    pub(super) fn dial<'a>(
-        &'a self,
-        greeting: &'a Greeting,
-        candidates: &'a Candidates,
-    ) -> Dial<'a> {
-        Dial::new(self.target(greeting, candidates))
-    }
-
-    pub(super) fn target<'a>(
-        &'a self,
-        greeting: &'a Greeting,
-        candidates: &'a Candidates,
-    ) -> Target<'a> {
-        let Self { rank, size, secret, deadline, .. } = self;
-        Target {
-            rank: *rank,
-            size: *size,
-            hosts: &candidates.hosts,
-            named_by: candidates.named_by,
-            ports: &candidates.ports,
-            is_launcher: candidates.is_launcher,
-            greeting,
-            secret,
-            timeout: self.options.timeout,
-            deadline: *deadline,
-        }
-    }
-
     pub(super) fn greeting(&self, purpose: Purpose) -> Greeting {
         Greeting::new(purpose, &self.job, self.size)
     }

@@ -9,7 +9,7 @@ use ringfold_types::Rank;
 use tokio::net::TcpListener;
 use tokio::time::{Instant, timeout_at};
 
-use super::dial::is_closed;
+use super::dial::{Dial, is_closed};
 use super::error::JoinError;
 use super::joiner::{Candidates, Joiner};
 use crate::channel::blocking::blocking;
@@ -62,7 +62,7 @@ impl Joiner {
                 let coordinator = self.advertised(&listener, here)?;
                 let candidates = self.launcher(&launcher)?;
                 let greeting = self.greeting(Purpose::Rendezvous);
-                let mut dial = self.dial(&greeting, &candidates);
+                let mut dial = Dial::new(self, &greeting, &candidates);
                 let link = loop {
                     let channel = dial.connect().await?;
                     let peer = channel.peer;
@@ -108,7 +108,7 @@ impl Joiner {
             Rendezvous::Ask { address: launcher } => {
                 let candidates = self.launcher(&launcher)?;
                 let greeting = self.greeting(Purpose::Rendezvous);
-                let mut dial = self.dial(&greeting, &candidates);
+                let mut dial = Dial::new(self, &greeting, &candidates);
                 loop {
                     let channel = dial.connect().await?;
                     let peer = channel.peer;

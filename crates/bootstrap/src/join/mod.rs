@@ -37,9 +37,9 @@ use crate::coordinator::state::Coordinator;
 use crate::discover::address;
 use crate::discover::identity::{Identity, Rendezvous};
 use crate::discover::secret::Secret;
-use dial::{Dial, Target};
+use dial::Dial;
 
-pub(crate) mod dial;
+mod dial;
 pub(crate) mod error;
 pub(crate) mod joiner;
 mod locate;
@@ -220,7 +220,8 @@ impl Joiner {
         until: Instant,
     ) -> Result<(ControlStream, IpAddr), JoinError> {
         let greeting = self.greeting(Purpose::Control);
-        let mut dial = Dial::new(Target { deadline: until, ..self.target(&greeting, candidates) });
+        let mut dial = Dial::new(self, &greeting, candidates);
+        dial.deadline = until;
         loop {
             let channel = dial.connect().await?;
             let peer = channel.peer;

@@ -23,7 +23,6 @@ use crate::channel::connect::Channel;
 use crate::channel::descriptors::{TooFew, provide};
 use crate::channel::frames::{decode, encode};
 use crate::channel::greeting::{Greeting, Purpose};
-use crate::channel::turned_away::TurnedAway;
 use crate::discover::secret::Secret;
 pub use registry::Ended;
 use registry::Registry;
@@ -94,8 +93,8 @@ pub async fn serve(
     let (admitted, mut peers) = mpsc::channel(size.clamp(1, 1024));
     let greeting = Greeting::new(Purpose::Rendezvous, job, size);
     let mut tasks = JoinSet::new();
-    let (slots, turned_away) = (limits::HANDSHAKES_MAX, Arc::new(TurnedAway::default()));
-    tasks.spawn(accept(slots, listener, (greeting, secret), turned_away, admitted));
+    let (slots, shared) = (limits::HANDSHAKES_MAX, (greeting, secret));
+    tasks.spawn(accept(slots, listener, shared, Arc::default(), admitted));
     let (registry, _) = watch::channel(Registry::new(size));
     let registry = Arc::new(registry);
     loop {
