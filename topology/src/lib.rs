@@ -6,6 +6,7 @@
 //! * `machine`: one host; `fabric`: the network between hosts, and its kind;
 //! * `evidence`: the statements about both that ranks exchange; `agree`: the answer of all ranks;
 //! * `site`: an administrator's description of a fabric; `subnet`: the networks of addresses;
+//! * `natural`: the order of names;
 //! * `discover`: the readers of files and of the operating system, which no other module accesses;
 //!   behind the feature of that name.
 #![forbid(unsafe_code)]
@@ -13,13 +14,13 @@
 mod aggregation;
 pub mod agree;
 pub mod certainty;
-mod digest;
 #[cfg(feature = "discover")]
 pub mod discover;
 pub mod evidence;
 pub mod fabric;
 mod layout;
 pub mod machine;
+mod natural;
 mod order;
 pub mod prices;
 pub mod site;
@@ -27,6 +28,7 @@ pub mod subnet;
 
 pub use aggregation::{Aggregation, AggregationTree};
 pub use layout::{Layout, Level, Occupancy, Path, PeerMemory, RankReach, Reach};
+pub use natural::Natural;
 pub use order::Order;
 
 /// The digest of this crate's sources.

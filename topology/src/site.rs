@@ -5,8 +5,9 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use ringfold_types::Digest;
+
 use crate::certainty::{Certainty, Finding};
-use crate::digest::Digest;
 use crate::fabric::{Classification, Fabric, Kind, Place, PortId};
 
 /// The content of a site file.
@@ -164,7 +165,7 @@ impl Site {
         hosts.sort_unstable_by(|a, b| a.name.cmp(&b.name));
         let mut measured: Vec<&Measured> = self.measured.iter().collect();
         measured.sort_unstable_by_key(|measured| measured.between);
-        let mut digest = kind(Digest::new(), &self.kind.value)
+        let mut digest = kind(Digest::default(), &self.kind.value)
             .number(self.kind.certainty as u128)
             .number(self.rails.value.into())
             .number(self.rails.certainty as u128)

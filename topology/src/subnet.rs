@@ -6,7 +6,8 @@
 
 use std::net::Ipv6Addr;
 
-use crate::digest::Digest;
+use ringfold_types::Digest;
+
 use crate::evidence::Attached;
 use crate::machine::{Gid, Interface};
 
@@ -62,8 +63,8 @@ pub fn of_address(bytes: [u8; 16], prefix: u8) -> Option<Attached> {
         return None;
     }
     let network = u128::from(address) & (u128::MAX << (128 - prefix));
-    let network = Digest::new().number(network).number(prefix.into()).finish();
-    Some(Attached::Subnet { network, address: Digest::new().number(address.into()).finish() })
+    let network = Digest::default().number(network).number(prefix.into()).finish();
+    Some(Attached::Subnet { network, address: Digest::default().number(address.into()).finish() })
 }
 
 /// The digest of the subnet's network and prefix length.

@@ -5,7 +5,7 @@
 //! no other line.
 
 use std::fmt::Write;
-use std::hash::{Hash, Hasher};
+use std::hash::Hash as _;
 
 use ringfold_collectives::cost::price;
 use ringfold_collectives::select::{
@@ -14,9 +14,7 @@ use ringfold_collectives::select::{
 use ringfold_collectives::{Algorithm, Stated};
 use ringfold_topology::fabric::Place;
 use ringfold_topology::{Layout, Occupancy, Path, RankReach, Reach};
-use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp, Wire};
-
-use crate::digest::Digest;
+use ringfold_types::{Call, Collective, DataType, Digest, Rank, ReduceOp, Wire};
 
 /// The kinds of layouts. Each is a line for every collective.
 #[derive(Clone, Copy, Debug)]
@@ -114,7 +112,7 @@ fn choices_are_as_reviewed() {
 }
 
 fn digest(algorithm: &Algorithm) -> u64 {
-    let mut digest = Digest::new();
+    let mut digest = Digest::default();
     let collective = algorithm.collective;
     for kind in KINDS {
         for shape in SHAPES {

@@ -4,7 +4,6 @@
 mod bytes;
 mod choices;
 mod connections;
-mod digest;
 mod printed;
 mod unchanged;
 mod wire;

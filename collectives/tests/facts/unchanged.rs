@@ -5,14 +5,12 @@
 //! no other line.
 
 use std::fmt::Write;
-use std::hash::{Hash, Hasher};
+use std::hash::Hash as _;
 
 use ringfold_collectives::{Algorithm, ScheduleParams};
 use ringfold_topology::Layout;
 use ringfold_types::limits::LINK_BYTES_MIN;
-use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp, Wire};
-
-use crate::digest::Digest;
+use ringfold_types::{Call, Collective, DataType, Digest, Rank, ReduceOp, Wire};
 
 /// Ranks on hosts one after the other, dealt in turn, and at arbitrary places; with and without
 /// channels.
@@ -31,7 +29,7 @@ fn layouts() -> Vec<Layout> {
 }
 
 fn digest(algorithm: &Algorithm, wire: Wire) -> u64 {
-    let mut digest = Digest::new();
+    let mut digest = Digest::default();
     for layout in layouts() {
         let size = layout.size();
         for count in [0, 1, 13, 64 * size, 100_000] {

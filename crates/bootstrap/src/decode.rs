@@ -10,7 +10,6 @@ use crate::{Arbiter, FailureCause, History};
 
 pub use crate::channel::frames::{Assembler, BadFrame};
 pub use crate::channel::greeting::Greeting;
-pub use crate::discover::hostlist::expand as expand_hosts;
 pub use crate::discover::launchers::addresses;
 pub use crate::discover::pmi::{field, is_one_host, next_line};
 

@@ -62,7 +62,6 @@ pub use control::inquiry::Inquirer;
 pub use control::respondent::Respondent;
 pub use control::{Control, local};
 pub use discover::address::{default_source, loopback, source_toward};
-pub use discover::hostlist::{HostListError as InvalidHostList, expand as expand_hosts};
 pub use discover::identity::{Identity, Launcher, Rendezvous, SecretSource};
 pub use discover::secret::{Secret, SecretError};
 pub use discover::torch_store::TorchStore;

@@ -14,12 +14,11 @@ use ringfold_topology::{Layout, PeerMemory};
 use ringfold_transport::offload::Reduction;
 use ringfold_types::limits::LINK_BYTES_MIN;
 use ringfold_types::{
-    Call, Collective, DataType, Rank, ReduceOp, UnevenCall, UnevenCollective, Wire,
+    Call, Collective, DataType, Rank, ReduceOp, UnevenCall, UnevenCollective, Wire, mix,
 };
 
 use crate::buffers::{Buffers, Memory, Place, runs_in_place};
 use crate::config::Config;
-use crate::digest::mix;
 use crate::error::Operation;
 use crate::offload::LaneReduction;
 use crate::parts::Parts;

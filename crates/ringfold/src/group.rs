@@ -4,13 +4,12 @@ use std::sync::Arc;
 
 use bytemuck::{cast_slice, cast_slice_mut};
 use ringfold_bootstrap::{Aborter, CallWindows, ParentGroup};
-use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp, Wire};
+use ringfold_types::{Call, Collective, DataType, Digest, Rank, ReduceOp, Wire};
 
 use crate::buffers::{Buffers, User};
 use crate::cache::Request;
 use crate::communicator::Communicator;
 use crate::config::Config;
-use crate::digest::digest;
 use crate::error::Error;
 use crate::setup::{GroupAddress, GroupListener, InitError, Meeting, Origin, Parts, join_group};
 use crate::store::KeyValueStore;
@@ -150,7 +149,7 @@ impl Communicator {
         }
         let list: Vec<u8> = ranks.iter().flat_map(|rank| rank.0.to_le_bytes()).collect();
         let place = places[self.rank().index()];
-        self.make_group(Method::Subset(digest(&list)), place.map(|_| 0), place.unwrap_or(0))
+        self.make_group(Method::Subset(Digest::of(&list)), place.map(|_| 0), place.unwrap_or(0))
     }
 
     /// Makes a communicator of these `ranks` of the communicator of `parent`, in this order, which

@@ -76,7 +76,6 @@ mod collective;
 mod communicator;
 pub mod config;
 mod core;
-mod digest;
 mod error;
 mod execute;
 mod group;

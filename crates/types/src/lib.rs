@@ -1,16 +1,21 @@
 //! The vocabulary that all crates of ringfold share: ranks (`Rank`, `Lane`), data types
 //! (`DataType`), reduction operations (`ReduceOp`), calls (`Call`), parts of buffers (`Slice`),
-//! bounds (`limits`), amounts with a suffix (`Amount`), spellings of names (`same_name`, `Hint`)
-//! and errors with their causes (`Chain`).
+//! bounds (`limits`), amounts with a suffix (`Amount`), spellings of names (`same_name`, `Hint`),
+//! lists of hosts (`expand_hosts`), hashes (`Digest`, `mix`) and errors with their causes
+//! (`Chain`).
 //!
 //! No dependencies and no `std`: these values are only compared, printed and sent.
 #![no_std]
 #![forbid(unsafe_code)]
 
+extern crate alloc;
+
 mod amount;
 mod call;
 mod chain;
 mod data_type;
+mod digest;
+mod hosts;
 pub mod limits;
 mod names;
 mod op;
@@ -23,6 +28,8 @@ pub use amount::{Amount, InvalidAmount};
 pub use call::{Call, Collective, InvalidCall};
 pub use chain::Chain;
 pub use data_type::DataType;
+pub use digest::{Digest, mix};
+pub use hosts::{InvalidHostList, expand_hosts};
 pub use names::{Hint, UnknownName, same_name};
 pub use op::{ReduceOp, Scale};
 pub use rank::{Lane, Rank};

@@ -10,6 +10,7 @@ use super::ports::Slots;
 use super::remarks::Remarks;
 use crate::certainty::{Certainty, Finding};
 use crate::evidence::{HostPath, Source};
+use crate::natural::Natural;
 
 /// Hosts in fabric order by the most trusted source that places any. Hosts that it does not place
 /// follow the others.
@@ -112,35 +113,7 @@ fn number<'a>(numbers: &mut BTreeMap<&'a [String], u32>, groups: &'a [String]) -
 /// numbers.
 fn compare(a: &HostPath, b: &HostPath) -> Ordering {
     let numbers = (a.order.is_none(), a.order).cmp(&(b.order.is_none(), b.order));
-    let mut groups = a.groups.iter().zip(&b.groups).map(|(a, b)| natural(a, b));
+    let mut groups = a.groups.iter().zip(&b.groups).map(|(a, b)| Natural(a).cmp(&Natural(b)));
     let groups = groups.find(|order| order.is_ne()).unwrap_or(Ordering::Equal);
     numbers.then(groups).then(a.groups.len().cmp(&b.groups.len()))
-}
-
-/// The natural order of names: `leaf9` before `leaf10`.
-fn natural(a: &str, b: &str) -> Ordering {
-    let (mut left, mut right) = (a, b);
-    loop {
-        let (one, other) = (piece(&mut left), piece(&mut right));
-        let digits = |piece: &str| piece.starts_with(|c: char| c.is_ascii_digit());
-        let order = if digits(one) && digits(other) {
-            let [one, other] = [one, other].map(|it| it.trim_start_matches('0'));
-            (one.len(), one).cmp(&(other.len(), other))
-        } else {
-            one.cmp(other)
-        };
-        if order.is_ne() || one.is_empty() {
-            return order.then(a.cmp(b));
-        }
-    }
-}
-
-/// Takes the digits at the beginning, or all up to the first digit.
-fn piece<'a>(text: &mut &'a str) -> &'a str {
-    let is_digit = |c: char| c.is_ascii_digit();
-    let number = text.starts_with(is_digit);
-    let end = text.find(|c| is_digit(c) != number).unwrap_or(text.len());
-    let (piece, rest) = text.split_at(end);
-    *text = rest;
-    piece
 }

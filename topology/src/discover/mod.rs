@@ -23,18 +23,3 @@ pub use host::{Host, cores};
 pub use machine::{locality, machine, machine_cores, wire_mbps};
 pub use nccl_xml::{NcclXmlError, from_nccl_xml, to_nccl_xml};
 pub use record::{RecordError, record};
-
-/// A key by which names sort naturally: `mlx5_2` before `mlx5_10`.
-fn natural(name: &str) -> Vec<(u64, String)> {
-    let mut key = Vec::new();
-    let mut rest = name;
-    while !rest.is_empty() {
-        let word = rest.find(|it: char| it.is_ascii_digit()).unwrap_or(rest.len());
-        let digits = &rest[word..];
-        let end = digits.find(|it: char| !it.is_ascii_digit()).unwrap_or(digits.len());
-        key.push((0, rest[..word].to_owned()));
-        key.push((digits[..end].parse().unwrap_or_default(), digits[..end].to_owned()));
-        rest = &digits[end..];
-    }
-    key
-}

@@ -5,12 +5,13 @@ use std::net::Ipv4Addr;
 use super::pci::Pci;
 use super::root::Root;
 use crate::machine::Interface;
+use crate::natural::Natural;
 
 const CLASS: &str = "sys/class/net";
 
 /// Every interface, in the natural order of names, with its addresses.
 pub(super) fn read(root: &Root, pci: &mut Pci, addresses: &Addresses) -> Vec<Interface> {
-    let names = root.list(CLASS, |name| Some(super::natural(name)));
+    let names = root.list(CLASS, |name| Some(Natural(name.to_owned())));
     names.into_iter().map(|(_, name)| interface(root, pci, name, addresses)).collect()
 }
 

@@ -4,6 +4,7 @@ use super::net::Addresses;
 use super::pci::Pci;
 use super::root::Root;
 use crate::machine::{Gid, Interface, Network, Nic, NicPort};
+use crate::natural::Natural;
 
 const CLASS: &str = "sys/class/infiniband";
 
@@ -14,7 +15,7 @@ pub(super) fn read(
     interfaces: &[Interface],
     addresses: &Addresses,
 ) -> Vec<Nic> {
-    let names = root.list(CLASS, |name| Some(super::natural(name)));
+    let names = root.list(CLASS, |name| Some(Natural(name.to_owned())));
     names.into_iter().map(|(_, name)| nic(root, pci, &name, interfaces, addresses)).collect()
 }
 

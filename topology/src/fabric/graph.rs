@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use super::sets::natural;
 use super::{EndPort, Fabric, Oddity};
+use crate::natural::Natural;
 
 /// The most ports of a host. With more, many hosts share a name.
 const PORTS_PER_HOST_MAX: usize = 256;
@@ -196,7 +196,7 @@ fn hosts<'a>(fabric: &'a Fabric, usable: &[bool], oddities: &mut Vec<Oddity>) ->
         }
         is_one
     });
-    hosts.sort_by(|a, b| natural(a.name, b.name).then(a.name.cmp(b.name)));
+    hosts.sort_by_key(|host| Natural(host.name));
     hosts
 }
 
@@ -211,7 +211,7 @@ fn keys(fabric: &Fabric) -> Vec<u32> {
         distinct.insert((&port.device, port.number), 0);
     });
     let mut sorted: Vec<(&str, u8)> = distinct.keys().copied().collect();
-    sorted.sort_by(|a, b| natural(a.0, b.0).then(a.cmp(b)));
+    sorted.sort_by_key(|(device, number)| (Natural(*device), *number));
     for (number, key) in (0..).zip(sorted) {
         distinct.insert(key, number);
     }

@@ -20,7 +20,7 @@ mod shape;
 #[cfg(test)]
 mod tests;
 
-use crate::digest::Digest;
+use ringfold_types::Digest;
 
 pub use classification::{Classification, HostPlace, Kind, Oddity, Place, Ratio};
 pub use classify::classify;
@@ -67,7 +67,7 @@ impl PortId {
     /// The identifier of a port of which only the names of host and device are known.
     #[must_use]
     pub fn named(host: &str, device: &str) -> Self {
-        Self::Named(Digest::new().bytes(host.as_bytes()).bytes(device.as_bytes()).finish())
+        Self::Named(Digest::default().bytes(host.as_bytes()).bytes(device.as_bytes()).finish())
     }
 }
 

@@ -20,8 +20,9 @@ use super::groups::Groups;
 use super::levels::Levels;
 use super::net::Stack;
 use super::nets::Nets;
-use super::sets::{Sets, mode, natural};
+use super::sets::{Sets, mode};
 use crate::certainty::Certainty;
+use crate::natural::Natural;
 
 /// Number of hosts of a leaf group up to which no host may lack a port if rails are to be certain.
 const HOSTS_FEW: usize = 4;
@@ -149,12 +150,11 @@ fn in_order(graph: &Graph<'_>, blocks: &[Block]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..blocks.len()).collect();
     let name = |block: usize| {
         let leaves = blocks[block].leaves.iter();
-        leaves.map(|leaf| graph.fabric.switches[*leaf].name.as_str()).min_by(|a, b| natural(a, b))
+        leaves
+            .map(|leaf| graph.fabric.switches[*leaf].name.as_str())
+            .min_by_key(|name| Natural(*name))
     };
-    order.sort_by(|a, b| {
-        let by_device = blocks[*a].name.cmp(&blocks[*b].name);
-        by_device.then_with(|| natural(name(*a).unwrap_or(""), name(*b).unwrap_or("")))
-    });
+    order.sort_by_key(|at: &usize| (&blocks[*at].name, Natural(name(*at).unwrap_or(""))));
     order
 }
 

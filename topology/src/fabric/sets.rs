@@ -1,6 +1,4 @@
-//! Disjoint sets of small numbers, the natural order of names, and majorities.
-
-use std::cmp::Ordering;
+//! Disjoint sets of small numbers, and majorities.
 
 /// Disjoint sets of the numbers below some size.
 pub(super) struct Sets {
@@ -27,33 +25,6 @@ impl Sets {
         let (a, b) = (self.find(a), self.find(b));
         self.parent[a.max(b)] = a.min(b);
     }
-}
-
-/// Compares names, with their numbers by value: `mlx5_2` comes before `mlx5_10`.
-pub(super) fn natural(a: &str, b: &str) -> Ordering {
-    let (mut a, mut b) = (a.as_bytes(), b.as_bytes());
-    loop {
-        match (a.first(), b.first()) {
-            (Some(x), Some(y)) if x.is_ascii_digit() && y.is_ascii_digit() => {
-                let ((x, after_a), (y, after_b)) = (number(a), number(b));
-                let order = x.len().cmp(&y.len()).then(x.cmp(y));
-                if order.is_ne() {
-                    return order;
-                }
-                (a, b) = (after_a, after_b);
-            }
-            (Some(x), Some(y)) if x == y => (a, b) = (&a[1..], &b[1..]),
-            (x, y) => return x.cmp(&y),
-        }
-    }
-}
-
-/// The digits at the beginning, without leading zeros, and the rest.
-fn number(text: &[u8]) -> (&[u8], &[u8]) {
-    let end = text.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(text.len());
-    let (digits, rest) = text.split_at(end);
-    let start = digits.iter().position(|digit| *digit != b'0').unwrap_or(digits.len());
-    (&digits[start..], rest)
 }
 
 /// The smallest value that occurs at least half as often as the most frequent one. So a few missing

@@ -1,6 +1,7 @@
 //! A port as peers know it.
 
 use ringfold_topology::fabric::Place;
+use ringfold_types::Digest;
 
 use super::sys::GidKind;
 
@@ -83,8 +84,8 @@ impl RailCard {
     }
 }
 
-/// Returns a digest of a port's name (FNV-1a). Ranks compare names by it, because messages have a
-/// fixed size.
+/// Returns a digest of a port's name. Ranks compare names by it, because messages have a fixed
+/// size.
 pub(super) fn digest(name: &str) -> u32 {
-    name.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
+    (Digest::of(name) >> 32) as u32
 }

@@ -18,11 +18,11 @@ use std::fmt::Write as _;
 use std::io::Read as _;
 use std::path::Path;
 
+use ringfold_types::expand_hosts;
 use ringfold_types::limits::{
     AGGREGATOR_FILE_BYTES_MAX, AGGREGATOR_HOSTS_MAX, AGGREGATOR_LEVELS_MAX, AGGREGATORS_MAX,
+    RANKS_MAX,
 };
-
-use crate::discover::hostlist::expand as expand_hosts;
 
 /// The first line of a tree file, without its version.
 const TITLE: &str = "ringfold-aggregators";
@@ -259,7 +259,8 @@ fn read_line(line: &str) -> Result<(Aggregator, Option<&str>), String> {
                 node.rail.replace(rail).is_some()
             }
             "hosts" => {
-                let hosts = expand_hosts(value).map_err(|e| format!("{value:.80?}: {e}"))?;
+                let hosts =
+                    expand_hosts(value, RANKS_MAX).map_err(|e| format!("{value:.80?}: {e}"))?;
                 !std::mem::replace(&mut node.hosts, hosts).is_empty()
             }
             _ => return Err(format!("{key:.80?} is neither parent, rail nor hosts")),

@@ -3,10 +3,9 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use ringfold_types::Rank;
+use ringfold_types::{Digest, Rank, expand_hosts, limits};
 
 use super::address::loopback;
-use super::hostlist::expand as expand_hosts;
 use super::identity::{Identity, Launcher, Rendezvous, SecretSource};
 use super::pmi::past::{PastSession, past_session};
 use super::secret::Secret;
@@ -247,11 +246,8 @@ fn first_node(need: &Need<'_>) -> Result<(&'static str, String), DiscoverError> 
     let Some((variable, value)) = found else {
         return Err(need.unset("SLURM_STEP_NODELIST", " to the list of nodes, as srun does"));
     };
-    let hosts = expand_hosts(&value).map_err(|source| DiscoverError::HostList {
-        variable,
-        value: value.clone(),
-        source,
-    })?;
+    let hosts = expand_hosts(&value, limits::RANKS_MAX);
+    let hosts = hosts.map_err(|source| DiscoverError::HostList { variable, value, source })?;
     let host = match hosts.as_slice() {
         [] | [_] => loopback().to_string(),
         [first, ..] => first.clone(),
@@ -266,10 +262,8 @@ fn ports_from(port: u16, skipped: u16) -> Vec<u16> {
 
 /// The candidate ports for a job's name. Two jobs rarely have the same first one.
 fn ports_of(job: &str) -> Vec<u16> {
-    let fnv = |hash: u32, byte: u8| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
-    let hash = job.bytes().fold(0x811c_9dc5, fnv);
-    let span = u32::from((PORTS.end - PORTS.start) / CANDIDATES);
-    let slot = u16::try_from(hash % span).unwrap_or(0);
+    let span = u64::from((PORTS.end - PORTS.start) / CANDIDATES);
+    let slot = u16::try_from(Digest::of(job) % span).unwrap_or(0);
     ports_from(PORTS.start + slot * CANDIDATES, 0)
 }
 

@@ -1,7 +1,7 @@
 //! Finds this process's rank and job in the variables of the launcher that started it.
 //!
 //! The result is an `identity`. `launchers` has a function for each launcher, and reads with
-//! `vars`, `hostlist`, `inherited` and `pmi`. `secret` finds the job's secret, which `pmi` and
+//! `vars`, `inherited` and `pmi`. `secret` finds the job's secret, which `pmi` and
 //! `torch_store` can carry. `address` and `interface` know the addresses of the host.
 //!
 //! # Order
@@ -19,7 +19,6 @@
 use ringfold_types::limits;
 
 pub(crate) mod address;
-pub(crate) mod hostlist;
 pub(crate) mod identity;
 mod inherited;
 pub mod interface;

@@ -5,9 +5,8 @@ use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
-use ringfold_types::{Rank, limits};
+use ringfold_types::{InvalidHostList, Rank, limits};
 
-use super::hostlist::HostListError;
 use super::identity::Launcher;
 use super::pmi::error::PmiError;
 
@@ -102,7 +101,7 @@ pub enum DiscoverError {
         /// Its value.
         value: String,
         /// The error in the list.
-        source: HostListError,
+        source: InvalidHostList,
     },
     /// The rank is not below the size, or the size is too large.
     #[error(

@@ -252,11 +252,10 @@ pub enum JoinError {
 mod tests {
     use std::error::Error;
 
-    use ringfold_types::Chain;
+    use ringfold_types::{Chain, InvalidHostList};
 
     use super::*;
     use crate::channel::greeting::HandshakeError;
-    use crate::discover::hostlist::HostListError;
     use crate::discover::pmi::error::PmiError;
     use crate::discover::secret::SecretError;
     use crate::discover::vars::DiscoverError;
@@ -274,7 +273,7 @@ mod tests {
         let (rank, timeout, place) = (Rank(1), Duration::ZERO, String::from("a place"));
         let (host, named_by) = (place.clone(), place.clone());
         let variable = "SLURM_STEP_NODELIST";
-        let list = HostListError::Range("the cause".into());
+        let list = InvalidHostList::Range("the cause".into());
         let errors: [Box<dyn Error>; 12] = [
             Box::new(JoinError::UnknownHost { rank, host, named_by, timeout, source: cause() }),
             Box::new(JoinError::Listen { place: place.clone(), source: cause() }),

@@ -1,6 +1,6 @@
 //! Rounding errors of sums: random inputs, exact sums, and the bound.
 
-use ringfold_types::DataType;
+use ringfold_types::{DataType, mix};
 
 use super::execute::Way;
 
@@ -46,14 +46,6 @@ pub(super) fn inputs(rank: usize, count: usize) -> Vec<f32> {
         Signs::Positive => uniform(),
     };
     (0..count).map(input).collect()
-}
-
-/// The mixing function of `SplitMix64` (Steele, Lea and Flood, "Fast splittable pseudorandom number
-/// generators", 2014).
-const fn mix(word: u64) -> u64 {
-    let word = (word ^ word >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    word ^ word >> 31
 }
 
 /// An exact sum, and the sum of the magnitudes of its inputs. An `f64` has room for sums of floats

@@ -106,18 +106,6 @@ fn runs(name: &str) -> Vec<(usize, usize)> {
     runs
 }
 
-/// Splits names so that numbers in them compare as numbers: `mlx5_10` comes after `mlx5_9`.
-pub(super) fn natural(name: &str) -> Vec<(String, u64)> {
-    let mut parts = Vec::new();
-    let mut from = 0;
-    for (start, end) in runs(name) {
-        parts.push((name[from..start].to_owned(), name[start..end].parse().unwrap_or(u64::MAX)));
-        from = end;
-    }
-    parts.push((name[from..].to_owned(), 0));
-    parts
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -142,12 +130,5 @@ mod tests {
         ] {
             assert_eq!(fold(&names), folded);
         }
-    }
-
-    #[test]
-    fn numbers_compare_as_numbers() {
-        let mut names = ["mlx5_10", "mlx5_9", "eth0", "mlx5_9v2"];
-        names.sort_by_key(|name| natural(name));
-        assert_eq!(names, ["eth0", "mlx5_9", "mlx5_9v2", "mlx5_10"]);
     }
 }

@@ -3,9 +3,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use ringfold_topology::Natural;
 use ringfold_topology::fabric::{Classification, EndPort, Fabric, Place, PortId};
 
-use super::names::{fold, natural};
+use super::names::fold;
 
 /// Pod and group; `None` for hosts without a place.
 type Group = Option<(u32, u32)>;
@@ -108,7 +109,7 @@ impl Picture {
             add(Some((place.pod, place.group)), &place.host);
         }
         let mut rest: Vec<_> = rest.into_iter().collect();
-        rest.sort_by_cached_key(|host| natural(host));
+        rest.sort_by_key(|host| Natural(*host));
         rest.into_iter().for_each(|host| add(None, host));
         let block = |(group, names)| sketch.block(group, names, &hosts, columns.len(), folds);
         let mut blocks: Vec<Block> = groups.into_iter().map(block).collect();
@@ -131,8 +132,7 @@ impl Hosts {
             hosts.entry(host(port)).or_default().push(at);
         }
         for ports in hosts.values_mut() {
-            let order = |at: &usize| (natural(&fabric.ports[*at].device), fabric.ports[*at].number);
-            ports.sort_by_cached_key(order);
+            ports.sort_by_key(|at| (Natural(&fabric.ports[*at].device), fabric.ports[*at].number));
         }
         Self(hosts)
     }

@@ -20,12 +20,11 @@ pub use ringfold_topology::prices::{InvalidProfile, Profile};
 pub use ringfold_transport::rdma::Settings as RdmaSettings;
 pub use ringfold_transport::rdma::{Filter, InvalidFilter};
 pub use ringfold_transport::shm::SingleCopy;
-use ringfold_types::Wire;
 use ringfold_types::limits::{
     self, CHANNELS_MAX, PATHS_MAX, PLAN_BYTES_MAX, PRICES_BYTES_MAX, RAILS_MAX,
 };
+use ringfold_types::{Digest, Wire};
 
-use crate::digest::digest;
 pub use error::ConfigError;
 use table::settings;
 pub use tracing::Level;
@@ -221,7 +220,7 @@ fn unless_default<T: Display + Default + PartialEq>(value: &T) -> String {
 /// The number of measurements and their digest; empty without any.
 fn plan_digest(plan: &Measurements) -> String {
     let lines = Some(plan.rows().len()).filter(|lines| *lines > 0);
-    or_empty(lines.map(|lines| format!("{lines}-lines-{:x}", digest(plan.to_string()))))
+    or_empty(lines.map(|lines| format!("{lines}-lines-{:x}", Digest::of(plan.to_string()))))
 }
 
 /// Reads a tuning file that `ringfold tune` wrote, of at most `limits::PLAN_BYTES_MAX` bytes.

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use ringfold_topology::discover::Cpus;
 use ringfold_topology::prices::{Locality, Rates};
+use ringfold_types::Digest;
 use ringfold_types::limits::{EVIDENCE_BYTES_MAX, PEER_INFO_BYTES_MAX, PRICES_BYTES_MAX};
 use serde::{Deserialize, Serialize};
 
@@ -11,7 +12,6 @@ use super::discover::LocalEvidence;
 use super::error::UnreadablePeerInfo;
 use super::settings::{Settings, build};
 use super::statement::{self, Statement};
-use crate::digest::digest;
 
 /// The information of one rank. Every rank receives that of every rank.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -167,7 +167,7 @@ impl EvidenceSummary {
         let bytes = statement::encode(&local.evidence);
         let has_some = !local.evidence.ports.is_empty() || local.evidence.path.is_some();
         has_some.then(|| Self {
-            digest: digest(&bytes),
+            digest: Digest::of(&bytes),
             bytes: Statement::bytes(addresses) + bytes.len(),
             is_of_use: local.is_of_use,
         })

@@ -3,12 +3,11 @@
 
 use std::collections::BTreeMap;
 
-use ringfold_types::Rank;
+use ringfold_types::{Digest, Rank};
 use serde::{Deserialize, Serialize};
 
 use super::error::DifferentSettings;
 use crate::config::{COMMON, Config};
-use crate::digest::digest;
 
 const COUNT: usize = COMMON.len();
 /// The bytes of a value that ranks exchange. The rest of a longer value is left out.
@@ -92,12 +91,12 @@ pub(super) fn build() -> String {
         ringfold_bootstrap::SOURCES,
         env!("SOURCES_DIGEST"),
     ];
-    format!("{}+{:012x}", env!("CARGO_PKG_VERSION"), digest(sources.concat()) >> 16)
+    format!("{}+{:012x}", env!("CARGO_PKG_VERSION"), Digest::of(sources.concat()) >> 16)
 }
 
 impl Setting {
     fn new(value: &str) -> Self {
-        let digest = digest(value);
+        let digest = Digest::of(value);
         let end = value.floor_char_boundary(SHOWN_BYTES);
         let rest = if end < value.len() { ".." } else { "" };
         Self { digest, shown: format!("{}{rest}", &value[..end]).replace(char::is_control, " ") }

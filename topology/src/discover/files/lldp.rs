@@ -6,12 +6,12 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use ringfold_types::Digest;
 use ringfold_types::limits::{FABRIC_NAME_BYTES_MAX, FABRIC_PORTS_MAX, LLDP_FILE_BYTES_MAX};
 use serde_json::Value;
 
 use super::error::{Error, Reason, syntax};
 use super::scan::mac_address;
-use crate::digest::Digest;
 use crate::fabric::{EndPort, Fabric, PortId, Switch};
 
 /// The LLDP neighbours of one host.
@@ -245,7 +245,7 @@ impl Found<'_> {
         self.neighbours.push(Neighbour {
             interface: name.to_owned(),
             mac: None,
-            switch: Digest::new().bytes(kind.as_bytes()).bytes(value.as_bytes()).finish(),
+            switch: Digest::default().bytes(kind.as_bytes()).bytes(value.as_bytes()).finish(),
             name: chassis_name.unwrap_or_default().to_owned(),
             is_switch: chassis.is_none_or(is_switch),
             is_lldp: interface.get("via").and_then(Value::as_str) == Some("LLDP"),

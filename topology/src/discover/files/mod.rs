@@ -4,7 +4,6 @@
 mod content;
 mod error;
 mod graph;
-mod hostlist;
 mod iblinkinfo;
 mod ibnetdiscover;
 pub mod lldp;

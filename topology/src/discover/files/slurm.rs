@@ -7,11 +7,11 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use ringfold_types::expand_hosts;
 use ringfold_types::limits::FABRIC_NODES_MAX;
 
 use super::content::lines;
 use super::error::Reason;
-use super::hostlist;
 use super::scan::shown;
 use crate::evidence::{HostPath, Source};
 
@@ -164,7 +164,11 @@ fn group(line: usize, text: &str) -> Result<Option<Group>, Reason> {
         let list = || match value {
             // scontrol prints this for an empty list.
             "" | "(null)" => Ok(Vec::new()),
-            list => hostlist::expand(list).map_err(wrong),
+            list if list.split(',').any(str::is_empty) => {
+                Err(wrong(format!("{} contains an empty name", shown(list))))
+            }
+            list => expand_hosts(list, FABRIC_NODES_MAX)
+                .map_err(|error| wrong(format!("{}: {error}", shown(list)))),
         };
         match key.to_ascii_lowercase().as_str() {
             "switchname" | "blockname" if group.name.is_empty() && !value.is_empty() => {

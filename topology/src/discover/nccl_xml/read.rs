@@ -8,9 +8,9 @@ use std::str::FromStr;
 use ringfold_types::limits::{MACHINE_XML_BYTES_MAX, MACHINE_XML_NODES_MAX};
 use roxmltree::{Document, Node, ParsingOptions};
 
-use crate::discover::natural;
 use crate::discover::pci::{Kind, megabytes, tenths};
 use crate::machine::{Core, Gpu, Machine, Network, Nic, NicPort, PciAddress, PciDevice};
+use crate::natural::Natural;
 
 /// Bytes of one tag of a machine's description.
 const MACHINE_TAG_BYTES_MAX: usize = 4 * 1024;
@@ -84,8 +84,8 @@ fn check_size(text: &str) -> Result<(), NcclXmlError> {
     Ok(())
 }
 
-/// The name of a NIC, as a key in natural order, and its address.
-type NicKey = (Vec<(u64, String)>, Option<PciAddress>);
+/// The name of a NIC, and its address.
+type NicKey = (Natural<String>, Option<PciAddress>);
 
 /// The machine so far.
 struct Reader<'a, 'input> {
@@ -262,7 +262,7 @@ impl<'a, 'input> Reader<'a, 'input> {
         };
         let gbps = megabits / 1000;
         let port = NicPort { number, network, is_active: true, gbps, ..NicPort::default() };
-        let nic = self.nics.entry((natural(name), pci)).or_insert_with(|| Nic {
+        let nic = self.nics.entry((Natural(name.to_owned()), pci)).or_insert_with(|| Nic {
             name: name.to_owned(),
             pci,
             node,

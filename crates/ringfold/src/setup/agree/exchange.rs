@@ -6,10 +6,9 @@ use std::net::SocketAddr;
 use ringfold_topology::Layout;
 use ringfold_topology::agree::{HostEvidence, Known, RankEvidence};
 use ringfold_topology::machine::{Affinity, Machine, Network, PciAddress, gpu_of, share, storage};
-use ringfold_types::Rank;
+use ringfold_types::{Digest, Rank};
 
 use crate::config::{Config, Filter};
-use crate::digest::digest;
 use crate::setup::discover::Discovered;
 use crate::setup::error::InitError;
 use crate::setup::members::{Members, unreadable};
@@ -156,7 +155,7 @@ fn combine(
                 let at = *found.entry((host, wanted)).or_insert(next);
                 if at == next {
                     let evidence = statement.evidence.ok_or_else(wrong)?;
-                    if digest(statement::encode(&evidence)) != wanted {
+                    if Digest::of(statement::encode(&evidence)) != wanted {
                         return Err(wrong());
                     }
                     known.evidence.push(HostEvidence { host, evidence });

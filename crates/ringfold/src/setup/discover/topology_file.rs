@@ -8,8 +8,8 @@ use ringfold_topology::discover::files::{self, Lldp, Read};
 use ringfold_topology::evidence::{Attached, HostPath, Source};
 use ringfold_topology::fabric::{PortId, classify};
 use ringfold_topology::site::{Site, SiteHost, SitePort};
+use ringfold_types::Digest;
 
-use crate::digest::digest;
 use crate::setup::error::TopologyError;
 
 /// The contents of the file.
@@ -46,7 +46,7 @@ impl TopologyFile {
                 Self::Site(Box::new(site), Source::Fabric)
             }
             Read::Lldp(lldp) => Self::Lldp(lldp),
-            Read::Slurm(hosts) => Self::Slurm(hosts, digest(bytes)),
+            Read::Slurm(hosts) => Self::Slurm(hosts, Digest::of(bytes)),
         })
     }
 

@@ -141,21 +141,22 @@ fn slurm_puts_hosts_below_switches() {
 #[test]
 fn slurm_nonsense_is_refused_with_its_line() {
     for (text, line, reason) in [
-        ("SwitchName=a Nodes=n[1-\n", 1, "do not match|`]` is missing"),
+        ("SwitchName=a Nodes=n[1-\n", 1, "do not pair"),
         ("SwitchName=a Nodes=n1\nSwitchName=b Nodes=n1\n", 2, "node \"n1\""),
         ("SwitchName=a Nodes=n1\nSwitchName=a Nodes=n2\n", 2, "second time"),
         ("SwitchName=a Nodes=n1\nSwitchName=b Switches=c\n", 2, "does not have"),
         ("SwitchName=a Nodes=n1 Switches=b\nSwitchName=b Switches=a\n", 1, "circle"),
         ("SwitchName=a Nodes=n1\nSwitchName=b Switches=a\nSwitchName=c Switches=a\n", 3, "below"),
         ("SwitchName=a Nodes=n1 Color=red\n", 1, "Color=red"),
-        ("SwitchName=a Nodes=n[0-999999999]\n", 1, "the most"),
+        ("SwitchName=a Nodes=n[0-999999999]\n", 1, "more than 262144 hosts"),
+        ("SwitchName=a Nodes=n1,\n", 1, "an empty name"),
         ("SwitchName=a\n", 1, "no node"),
         ("SwitchName=a Nodes=b\nNodes=c\n", 2, "without a SwitchName"),
         ("SwitchName=a Nodes=b \\\n", 1, "backslash"),
     ] {
         let error = refused(text);
         assert_eq!(error.line, line, "{error}");
-        assert!(reason.split('|').any(|reason| error.reason.contains(reason)), "{error}");
+        assert!(error.reason.contains(reason), "{error}");
     }
 }
 
