@@ -65,8 +65,10 @@ const MAY_USE: &[(&str, Uses)] = &[
 ];
 
 /// Further crates for a crate's own tests, benches and examples, with the reason.
-const TESTS_MAY_USE: &[(&str, &str, &str)] =
-    &[("transport", "crates/lend", "peers write into their registered memory")];
+const TESTS_MAY_USE: &[(&str, &str, &str)] = &[
+    ("transport", "crates/lend", "peers write into their registered memory"),
+    ("transport", "transport", "its feature `testing` is for tests"),
+];
 
 /// Crates without dependencies outside the workspace, except for those of optional features.
 const PURE: &[&str] = &["crates/types", "collectives", "topology"];

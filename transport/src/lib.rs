@@ -8,12 +8,14 @@
 //! * `shm`: ranks are processes of one host and share memory;
 //! * `tcp`: ranks are processes with an IP network between them;
 //! * `rdma`: ranks have network devices that write to each other's memory;
-//! * `layer`: wrappers around a transport: faults, tracing, throttling;
+//! * `layer`: wrappers around a transport: faults, tracing, throttling; behind the feature
+//!   `testing`;
 //! * `offload`: in-network reduction: the contract of its providers, and the client of aggregators;
 //! * `trial`: both ends of a link test it: reachability, latency and bandwidth.
 //!
 //! This crate knows nothing of collectives.
 mod contract;
+#[cfg(any(test, feature = "testing"))]
 pub mod layer;
 pub mod local;
 pub mod offload;
@@ -32,10 +34,10 @@ pub use contract::{
 };
 #[doc(hidden)]
 pub use proof::decode_hello;
-#[doc(hidden)]
+#[cfg(any(test, feature = "testing"))]
 pub use sys::fork_for_test;
 pub use sys::{
-    Exposure, OwnPart, Pages, PeerParts, Placement, Process, ReadExposure, Window,
+    Exposure, OwnPart, Pages, PeerParts, Placement, Process, ReadExposure, Waker, Window,
     close_in_children, copy, copy_non_temporal, demote,
 };
 

@@ -5,15 +5,15 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ringfold_types::limits::{FRAGMENT_ALIGN, FRAME_BYTES_MAX, LANES_MAX};
 use ringfold_types::{Lane, Rank};
-use rustix::event::{EventfdFlags, eventfd};
 
 use crate::contract::{Fragment, Link, LinkError, LinkFault, Transport};
+use crate::sys::Waker;
 
 /// Bytes that a link accepts before the peer consumes any.
 const WINDOW_BYTES: usize = 256 * 1024;
@@ -42,7 +42,7 @@ struct Inbox {
     waiting: AtomicUsize,
     owner_gone: AtomicBool,
     armed: AtomicBool,
-    waker: OwnedFd,
+    waker: Waker,
 }
 
 #[derive(Debug)]
@@ -73,7 +73,7 @@ impl Local {
                 waiting: AtomicUsize::new(0),
                 owner_gone: AtomicBool::new(false),
                 armed: AtomicBool::new(false),
-                waker: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+                waker: Waker::new()?,
             })
         };
         let inboxes = (0..size).map(inbox).collect::<io::Result<_>>()?;
@@ -111,8 +111,7 @@ impl Mesh {
         fence(Ordering::SeqCst);
         let inbox = &self.inboxes[rank.index()];
         if inbox.armed.load(Ordering::Relaxed) {
-            // If the counter is full, the descriptor is readable already.
-            rustix::io::write(&inbox.waker, &1_u64.to_le_bytes()).ok();
+            inbox.waker.wake();
         }
     }
 }
@@ -215,7 +214,7 @@ impl Transport for Local {
     fn disarm(&mut self) {
         let inbox = &self.mesh.inboxes[self.rank.index()];
         inbox.armed.store(false, Ordering::Relaxed);
-        rustix::io::read(&inbox.waker, &mut [0_u8; 8]).ok();
+        inbox.waker.clear();
     }
 }
 

@@ -2,9 +2,9 @@
 
 use std::thread;
 
+use ringfold_transport::offload::End;
 use ringfold_transport::offload::header::{Header, Kind};
 use ringfold_transport::offload::links::Endpoints;
-use ringfold_transport::offload::mock::End;
 use ringfold_types::DataType;
 
 /// The key of all groups.

@@ -5,10 +5,9 @@ use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
 
 use ringfold_types::limits::{FRAGMENT_ALIGN, LINK_BYTES_MIN};
+use ringfold_types::mix;
 
-use crate::contract::{
-    Fragment, Link, LinkError, LinkFault, Received, RegisteredMemory, Rendezvous, Transport,
-};
+use crate::contract::{Fragment, Link, LinkError, LinkFault, Received, Transport};
 
 /// Most polls for which arrived bytes stay hidden.
 const HIDDEN_POLLS_MAX: u64 = 8;
@@ -55,8 +54,8 @@ pub enum How {
 /// The contract still holds, except for the ends of links. In particular no caller parks while
 /// something is hidden: between `arm` and `disarm` nothing is hidden, refused or shortened.
 #[derive(Debug)]
-pub struct Fault<T> {
-    inner: T,
+pub struct Fault {
+    inner: Box<dyn Transport>,
     plan: Plan,
     random: u64,
     polls: u64,
@@ -76,10 +75,10 @@ struct State {
     swallowed: usize,
 }
 
-impl<T: Transport> Fault<T> {
+impl Fault {
     /// Wraps `inner`.
     #[must_use]
-    pub const fn new(inner: T, plan: Plan) -> Self {
+    pub const fn new(inner: Box<dyn Transport>, plan: Plan) -> Self {
         let random = plan.seed;
         Self { inner, plan, random, polls: 0, armed: false, links: BTreeMap::new() }
     }
@@ -92,10 +91,7 @@ impl<T: Transport> Fault<T> {
     /// SplitMix64.
     const fn random(&mut self) -> u64 {
         self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.random;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        mix(self.random)
     }
 
     const fn happens(&mut self, per_mille: u64) -> bool {
@@ -146,11 +142,8 @@ impl<T: Transport> Fault<T> {
     }
 }
 
-impl<T: Transport> Transport for Fault<T> {
-    fn name(&self) -> &'static str {
-        self.inner.name()
-    }
-
+impl Transport for Fault {
+    pass_on!(name withdraw is_flushed wake_fd memory);
     fn send(&mut self, link: Link, tag: u32, bytes: &[u8]) -> Result<usize, LinkError> {
         match self.ended(link) {
             Some(How::Cut) => return Err(self.closed(link)),
@@ -209,21 +202,9 @@ impl<T: Transport> Transport for Fault<T> {
         Ok(received)
     }
 
-    fn withdraw(&mut self) {
-        self.inner.withdraw();
-    }
-
     fn poll(&mut self) -> Result<bool, LinkError> {
         self.polls += 1;
         self.inner.poll()
-    }
-
-    fn is_flushed(&self) -> bool {
-        self.inner.is_flushed()
-    }
-
-    fn wake_fd(&self) -> BorrowedFd<'_> {
-        self.inner.wake_fd()
     }
 
     fn arm(&mut self) {
@@ -234,13 +215,5 @@ impl<T: Transport> Transport for Fault<T> {
     fn disarm(&mut self) {
         self.armed = false;
         self.inner.disarm();
-    }
-
-    fn rendezvous(&mut self) -> Option<&mut dyn Rendezvous> {
-        self.inner.rendezvous()
-    }
-
-    fn registered_memory(&mut self) -> Option<&mut dyn RegisteredMemory> {
-        self.inner.registered_memory()
     }
 }

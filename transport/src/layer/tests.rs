@@ -8,13 +8,12 @@ use ringfold_types::limits::LINK_BYTES_MIN;
 use ringfold_types::{Lane, Rank};
 
 use super::*;
-use crate::contract::{LinkFault, Received};
+use crate::contract::{Link, LinkFault, Received, Transport};
 use crate::local::Local;
 
-fn pair() -> (Local, Local) {
-    let mut ends = Local::mesh(2).unwrap();
-    let one = ends.pop().unwrap();
-    (ends.pop().unwrap(), one)
+fn pair() -> (Box<dyn Transport>, Box<dyn Transport>) {
+    let mut ends = Local::mesh(2).unwrap().into_iter().map(|end| Box::new(end) as _);
+    (ends.next().unwrap(), ends.next().unwrap())
 }
 
 fn to(peer: u32) -> Link {

@@ -13,9 +13,7 @@ use rustix::time::{
     timerfd_settime,
 };
 
-use crate::contract::{
-    Fragment, Link, LinkError, Received, RegisteredMemory, Rendezvous, Transport,
-};
+use crate::contract::{Fragment, Link, LinkError, Received, Transport};
 
 /// The rate of each link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,8 +26,8 @@ pub struct Rate {
 
 /// A transport with a limited rate per link. Each link has a bucket that fills at that rate, and
 /// sends take their bytes from it.
-pub struct Throttle<T> {
-    inner: T,
+pub struct Throttle {
+    inner: Box<dyn Transport>,
     rate: Rate,
     /// Time since an arbitrary origin.
     clock: Box<dyn Fn() -> Duration + Send>,
@@ -45,12 +43,12 @@ struct Bucket {
     filled_at: Duration,
 }
 
-impl<T: Transport> Throttle<T> {
+impl Throttle {
     /// Wraps `inner`, with the system's clock.
     ///
     /// # Errors
     /// The system has no descriptors left.
-    pub fn new(inner: T, rate: Rate) -> io::Result<Self> {
+    pub fn new(inner: Box<dyn Transport>, rate: Rate) -> io::Result<Self> {
         let start = Instant::now();
         Self::with_clock(inner, rate, Box::new(move || start.elapsed()))
     }
@@ -61,7 +59,7 @@ impl<T: Transport> Throttle<T> {
     /// # Errors
     /// The system has no descriptors left.
     pub fn with_clock(
-        inner: T,
+        inner: Box<dyn Transport>,
         rate: Rate,
         clock: Box<dyn Fn() -> Duration + Send>,
     ) -> io::Result<Self> {
@@ -87,11 +85,8 @@ impl<T: Transport> Throttle<T> {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "rates and bursts need no more than 52 bits")]
-impl<T: Transport> Transport for Throttle<T> {
-    fn name(&self) -> &'static str {
-        self.inner.name()
-    }
-
+impl Transport for Throttle {
+    pass_on!(name readable withdraw poll is_flushed arm memory);
     fn send(&mut self, link: Link, tag: u32, bytes: &[u8]) -> Result<usize, LinkError> {
         let now = (self.clock)();
         let (rate, burst) = (self.rate.bytes_per_second as f64, self.rate.burst_bytes as f64);
@@ -116,10 +111,6 @@ impl<T: Transport> Transport for Throttle<T> {
         Ok(accepted)
     }
 
-    fn readable(&self, link: Link) -> Result<Option<Fragment<'_>>, LinkError> {
-        self.inner.readable(link)
-    }
-
     fn consume(&mut self, link: Link, bytes: usize) {
         self.inner.consume(link, bytes);
     }
@@ -133,41 +124,17 @@ impl<T: Transport> Transport for Throttle<T> {
         self.inner.recv(link, tag, dst)
     }
 
-    fn withdraw(&mut self) {
-        self.inner.withdraw();
-    }
-
-    fn poll(&mut self) -> Result<bool, LinkError> {
-        self.inner.poll()
-    }
-
-    fn is_flushed(&self) -> bool {
-        self.inner.is_flushed()
-    }
-
     fn wake_fd(&self) -> BorrowedFd<'_> {
         self.wake.as_fd()
-    }
-
-    fn arm(&mut self) {
-        self.inner.arm();
     }
 
     fn disarm(&mut self) {
         self.wake_in(Duration::ZERO);
         self.inner.disarm();
     }
-
-    fn rendezvous(&mut self) -> Option<&mut dyn Rendezvous> {
-        self.inner.rendezvous()
-    }
-
-    fn registered_memory(&mut self) -> Option<&mut dyn RegisteredMemory> {
-        self.inner.registered_memory()
-    }
 }
 
-impl<T: fmt::Debug> fmt::Debug for Throttle<T> {
+impl fmt::Debug for Throttle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Throttle")
             .field("inner", &self.inner)

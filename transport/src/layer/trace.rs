@@ -3,14 +3,12 @@
 use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
 
-use crate::contract::{
-    Fragment, Link, LinkError, Received, RegisteredMemory, Rendezvous, Transport,
-};
+use crate::contract::{Fragment, Link, LinkError, Received, Transport};
 
 /// A transport whose traffic is counted, and logged at level `TRACE`.
 #[derive(Debug)]
-pub struct Trace<T> {
-    inner: T,
+pub struct Trace {
+    inner: Box<dyn Transport>,
     links: BTreeMap<Link, Counts>,
 }
 
@@ -29,10 +27,10 @@ pub struct Counts {
     pub received_bytes: u64,
 }
 
-impl<T: Transport> Trace<T> {
+impl Trace {
     /// Wraps `inner`.
     #[must_use]
-    pub const fn new(inner: T) -> Self {
+    pub const fn new(inner: Box<dyn Transport>) -> Self {
         Self { inner, links: BTreeMap::new() }
     }
 
@@ -49,11 +47,8 @@ impl<T: Transport> Trace<T> {
     }
 }
 
-impl<T: Transport> Transport for Trace<T> {
-    fn name(&self) -> &'static str {
-        self.inner.name()
-    }
-
+impl Transport for Trace {
+    pass_on!(name readable withdraw poll is_flushed wake_fd arm memory);
     fn send(&mut self, link: Link, tag: u32, bytes: &[u8]) -> Result<usize, LinkError> {
         let result = self.inner.send(link, tag, bytes);
         let (peer, lane, offered) = (link.peer.0, link.lane.0, bytes.len());
@@ -69,10 +64,6 @@ impl<T: Transport> Transport for Trace<T> {
             Err(error) => tracing::trace!(peer, lane, tag, offered, %error, "send"),
         }
         result
-    }
-
-    fn readable(&self, link: Link) -> Result<Option<Fragment<'_>>, LinkError> {
-        self.inner.readable(link)
     }
 
     fn consume(&mut self, link: Link, bytes: usize) {
@@ -98,35 +89,7 @@ impl<T: Transport> Transport for Trace<T> {
         result
     }
 
-    fn withdraw(&mut self) {
-        self.inner.withdraw();
-    }
-
-    fn poll(&mut self) -> Result<bool, LinkError> {
-        self.inner.poll()
-    }
-
-    fn is_flushed(&self) -> bool {
-        self.inner.is_flushed()
-    }
-
-    fn wake_fd(&self) -> BorrowedFd<'_> {
-        self.inner.wake_fd()
-    }
-
-    fn arm(&mut self) {
-        self.inner.arm();
-    }
-
     fn disarm(&mut self) {
         self.inner.disarm();
-    }
-
-    fn rendezvous(&mut self) -> Option<&mut dyn Rendezvous> {
-        self.inner.rendezvous()
-    }
-
-    fn registered_memory(&mut self) -> Option<&mut dyn RegisteredMemory> {
-        self.inner.registered_memory()
     }
 }

@@ -9,7 +9,7 @@
 //! * `slots`: the results that a member keeps, in two generations;
 //! * `aggregator`: the provider whose groups are links to aggregators;
 //! * `links`: the links of a group, over TCP or over the RDMA of `devices`;
-//! * `mock`: a provider within one process, for tests.
+//! * `end`: one end of a link for tests, behind the feature `testing`.
 //!
 //! Each tree of aggregators is a device of its own, and a call's chunks are striped over the groups
 //! of all devices. `ringfold_bootstrap::aggregators` finds the trees. `Trees::place` gives them in
@@ -21,14 +21,17 @@
 pub mod aggregator;
 mod contract;
 mod devices;
+#[cfg(any(test, feature = "testing"))]
+mod end;
 mod error;
 pub mod header;
 pub mod links;
 pub mod messages;
-pub mod mock;
 mod slots;
 
 pub use contract::{Awaited, Chunk, Device, Group, Outcome, Properties, Provider, Reduction};
 pub use devices::RdmaDevices;
+#[cfg(any(test, feature = "testing"))]
+pub use end::End;
 pub use error::OffloadError;
 pub use slots::Slots;

@@ -145,7 +145,7 @@ impl Process {
 ///
 /// # Errors
 /// The system cannot make a process.
-#[doc(hidden)]
+#[cfg(any(test, feature = "testing"))]
 pub fn fork_for_test(child: impl FnOnce()) -> std::io::Result<u32> {
     // SAFETY: the child runs `child` and exits; it never returns to the caller's code.
     let number = unsafe { libc::fork() };

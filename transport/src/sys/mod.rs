@@ -21,12 +21,15 @@ pub(crate) use cma::read_process;
 pub(crate) use copy::copy_bytes;
 pub use copy::{copy, copy_non_temporal};
 pub(crate) use descriptors::{receive, transmit};
-pub use fork::{Process, close_in_children, fork_for_test};
+#[cfg(any(test, feature = "testing"))]
+pub use fork::fork_for_test;
+pub use fork::{Process, close_in_children};
 pub(crate) use handover::Handover;
 pub(crate) use memory::{Lease, Mapping, sealed_memory};
 pub(crate) use pages::{Known, Region};
 pub use pages::{Pages, Placement};
 pub(crate) use random::random;
 pub(crate) use socket::{choose_port_late, outgoing};
-pub(crate) use waker::{NamedWaker, Waker, WakerAddress};
+pub use waker::Waker;
+pub(crate) use waker::{NamedWaker, WakerAddress};
 pub use window::{Exposure, OwnPart, PeerParts, ReadExposure, Window};

@@ -15,23 +15,27 @@ use rustix::net::{
 use super::descriptors::{receive, transmit};
 use super::socket::admit_only;
 
-/// Wakes a thread of this process, by an eventfd. No method blocks.
+/// Wakes a thread of this process, which parks on its descriptor: an eventfd. No method blocks.
 #[derive(Debug)]
-pub(crate) struct Waker(OwnedFd);
+pub struct Waker(OwnedFd);
 
 impl Waker {
-    pub(crate) fn new() -> io::Result<Self> {
+    /// Makes an unreadable descriptor.
+    ///
+    /// # Errors
+    /// The system has no descriptors left.
+    pub fn new() -> Result<Self, Errno> {
         Ok(Self(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
     }
 
     /// Makes the descriptor readable.
-    pub(crate) fn wake(&self) {
+    pub fn wake(&self) {
         // Fails only if the counter is full, and then the descriptor is readable already.
         rustix::io::write(&self.0, &1_u64.to_le_bytes()).ok();
     }
 
     /// Makes the descriptor unreadable.
-    pub(crate) fn clear(&self) {
+    pub fn clear(&self) {
         // Fails only if the descriptor is not readable.
         rustix::io::read(&self.0, &mut [0_u8; 8]).ok();
     }

@@ -5,8 +5,7 @@ use std::os::fd::BorrowedFd;
 use ringfold_transport::offload::aggregator::{AggregatorGroup, Child};
 use ringfold_transport::offload::header::{Header, Kind};
 use ringfold_transport::offload::links::Endpoints;
-use ringfold_transport::offload::mock::End;
-use ringfold_transport::offload::{Awaited, Chunk, Outcome};
+use ringfold_transport::offload::{Awaited, Chunk, End, Outcome};
 
 use super::*;
 

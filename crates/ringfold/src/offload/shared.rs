@@ -9,10 +9,10 @@ use std::thread::{self, Builder};
 use std::time::{Duration, Instant};
 
 use ringfold_bootstrap::{Inquirer, Respondent};
+use ringfold_transport::Waker;
 use ringfold_transport::offload::{Group as Connected, OffloadError, Provider, Reduction};
 use ringfold_types::{Rank, limits};
 use rustix::event::epoll::{self, EventData, EventFlags};
-use rustix::event::{EventfdFlags, eventfd};
 
 use super::question::{About, Position, Question};
 use super::term::Term;
@@ -28,7 +28,7 @@ pub(crate) struct Shared {
     state: Mutex<State>,
     /// Whether the control thread has news for the caller.
     has_news: AtomicBool,
-    news: OwnedFd,
+    news: Waker,
     epoll: OwnedFd,
 }
 
@@ -65,7 +65,7 @@ impl Shared {
         provider: Box<dyn Provider>,
         ends: Vec<Option<Box<dyn Connected>>>,
     ) -> io::Result<Arc<Self>> {
-        let news = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let news = Waker::new()?;
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, &news, EventData::new_u64(0), EventFlags::IN)?;
         for end in ends.iter().flatten() {
@@ -96,8 +96,7 @@ impl Shared {
     pub(super) fn poll(&self, inquirer: &Inquirer) -> bool {
         let mut moved = self.has_news.swap(false, Ordering::Acquire);
         if moved {
-            // Fails only if the descriptor is not readable.
-            rustix::io::read(&self.news, &mut [0_u8; 8]).ok();
+            self.news.clear();
         }
         let mut asked = Vec::new();
         let mut state = self.lock();
@@ -149,8 +148,7 @@ impl Shared {
 
     fn wake(&self) {
         self.has_news.store(true, Ordering::Release);
-        // Fails only if the counter is full, and then the descriptor is readable already.
-        rustix::io::write(&self.news, &1_u64.to_le_bytes()).ok();
+        self.news.wake();
     }
 }
 

@@ -2,6 +2,8 @@
 //! of `f32`, in fixed point and a whole piece at a time. It has one active tree, so it refuses
 //! another.
 
+#[path = "mock_tests.rs"]
+mod mock;
 #[path = "scripted_tests.rs"]
 mod scripted;
 
@@ -12,10 +14,10 @@ use std::time::Duration;
 
 use ringfold_topology::{Aggregation, Layout, Occupancy};
 use ringfold_transport::local::Local;
-use ringfold_transport::offload::mock::Network;
 use ringfold_transport::offload::{Device, Group, OffloadError, Properties, Provider, Reduction};
 use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp, Wire, limits};
 
+use self::mock::Network;
 use super::{Offload, Shared, ready};
 use crate::setup::ThreadGroups;
 use crate::{Communicator, Config};
@@ -69,7 +71,7 @@ fn with_plugin(
         counted.fetch_add(1, Ordering::Relaxed);
         combine(reduction, inputs, result);
     };
-    let network = Network::new(HOSTS, counting).unwrap().with_support(supports);
+    let network = Network::new(HOSTS, supports, counting);
     let provider = || Box::new(network.provider(PROPERTIES)) as Box<dyn Provider>;
     with_provider(algorithms, is_automatic, provider, |comm| rank_main(comm, &network));
     chunks.load(Ordering::Relaxed)
@@ -229,7 +231,7 @@ fn groups_are_left_side_by_side_and_hold_nobody_up() {
             late.fetch_add((!wait(&gate, |it| it.1)).into(), Ordering::Relaxed);
         }
     };
-    let network = Network::new(2, combine).unwrap().with_leave(leave);
+    let network = Network::new(2, supports, combine).with_leave(leave);
     let mut provider = network.provider(PROPERTIES);
     let ends = (0..2).map(|member| provider.connect(0, member).ok()).collect();
     let shared = Shared::new(Rank(0), Box::new(provider), ends).unwrap();

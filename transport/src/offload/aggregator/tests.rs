@@ -10,9 +10,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::*;
 use crate::offload::contract::{Awaited, Chunk};
+use crate::offload::end::End;
 use crate::offload::header::{Header, Kind, VERSION};
 use crate::offload::links::Endpoints;
-use crate::offload::mock::End;
 
 const KEY: [u8; 32] = [7; 32];
 const REDUCTION: Reduction = Reduction {

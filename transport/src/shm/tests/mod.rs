@@ -19,9 +19,7 @@ use super::address::Address;
 use super::handshake::{PROTOCOL, is_not_yet};
 use super::segment::{Layout, Segment};
 use super::{Config, ConnectError, Pending, Shm, SingleCopy};
-use crate::contract::{
-    EXCHANGE_BYTES, Exchanged, Link, LinkFault, Received, Rendezvous, SharedMemory as _, Transport,
-};
+use crate::contract::{Link, LinkFault, Received, Rendezvous, SharedMemory as _, Transport};
 use crate::proof::{CHALLENGE_BYTES, Hello, JobKey};
 use crate::sys::{NamedWaker, WakerAddress, sealed_memory, transmit};
 
@@ -367,18 +365,6 @@ fn introduce(ends: &mut [Shm; 2]) {
     assert!(into.poll().unwrap());
     assert_eq!(into.recv(to(0), 1, &mut [0; 5]).unwrap(), Some(Received { tag: 1, bytes: 5 }));
     from.poll().unwrap();
-}
-
-/// Layers wrap boxed endpoints, and must not lose the fast path.
-#[test]
-fn boxed_ends_exchange_too() {
-    let mut ends = pair([SingleCopy::Never; 2]);
-    introduce(&mut ends);
-    let [mut one, mut other] = ends.map(|end| Box::new(end) as Box<dyn Transport>);
-    let mut theirs = [0; EXCHANGE_BYTES];
-    assert_eq!(Transport::exchange(&mut one, to(1), 3, b"one", &mut theirs, 0), Exchanged::Sent);
-    let done = Transport::exchange(&mut other, to(0), 3, b"two", &mut theirs, 0);
-    assert_eq!((done, &theirs[..3]), (Exchanged::Both, &b"one"[..]));
 }
 
 /// Sends a whole message, by `offer` if it is `asked` to. Returns whether the link accepted no

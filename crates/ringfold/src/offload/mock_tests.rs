@@ -1,36 +1,28 @@
-//! A provider within one process, for tests: members are values that threads of one process, or one
+//! A provider within one process. Its members are values that threads of one process, or one
 //! thread, use. A function of the test combines the members' chunks in their order.
 //!
 //! Its abilities are the test's choice. So it can pose as hardware that sums only some types, in no
-//! fixed order, or that refuses groups. `End` plays an aggregator or a child, one link at a time.
+//! fixed order.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::fmt;
 use std::os::fd::{AsFd as _, BorrowedFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
-use std::{fmt, io, thread};
+use std::sync::{Arc, Mutex, MutexGuard};
 
-use ringfold_types::Rank;
-
-use super::contract::{Awaited, Chunk, Device, Group, Outcome, Properties, Provider, Reduction};
-use super::error::OffloadError;
-use super::header::Header;
-use super::links::{AGGREGATOR, Endpoints, Links, child_rank};
-use super::messages::Messages;
-use super::slots::Slots;
-use crate::contract::LinkFault;
-use crate::sys::Waker;
+use ringfold_transport::Waker;
+use ringfold_transport::offload::{
+    Awaited, Chunk, Device, Group, OffloadError, Outcome, Properties, Provider, Reduction, Slots,
+};
 
 /// Combines the members' bytes of a chunk into its result, of `Reduction::output_bytes` at the
 /// root.
-pub type Combine = dyn Fn(&Reduction, &[&[u8]], &mut [u8]) + Send + Sync;
+type Combine = dyn Fn(&Reduction, &[&[u8]], &mut [u8]) + Send + Sync;
 
 /// The network that the members of a mock share.
 #[derive(Clone)]
-pub struct Network {
+pub(super) struct Network {
     shared: Arc<Mutex<Shared>>,
     combine: Arc<Combine>,
-    supports: Arc<dyn Fn(&Reduction) -> bool + Send + Sync>,
+    supports: fn(&Reduction) -> bool,
     leave: Arc<dyn Fn() + Send + Sync>,
 }
 
@@ -40,71 +32,46 @@ struct Shared {
     /// For each member, the results that it has not received.
     results: Vec<Vec<Vec<u8>>>,
     wakers: Vec<Arc<Waker>>,
-    fault: Option<OffloadError>,
-    refusal: Option<String>,
+    is_dead: bool,
 }
 
 impl Network {
-    /// Makes a network of `members` that performs all reductions.
-    ///
-    /// # Errors
-    /// The system refuses a descriptor.
-    pub fn new(
+    /// Makes a network of `members` that performs the reductions for which `supports` returns true.
+    pub(super) fn new(
         members: usize,
+        supports: fn(&Reduction) -> bool,
         combine: impl Fn(&Reduction, &[&[u8]], &mut [u8]) + Send + Sync + 'static,
-    ) -> io::Result<Self> {
-        let wakers: io::Result<_> = (0..members).map(|_| Waker::new().map(Arc::new)).collect();
-        let shared = Shared {
+    ) -> Self {
+        let shared = Arc::new(Mutex::new(Shared {
             posted: vec![Vec::new(); members],
             results: vec![Vec::new(); members],
-            wakers: wakers?,
-            fault: None,
-            refusal: None,
-        };
-        let shared = Arc::new(Mutex::new(shared));
-        let (combine, supports, leave) =
-            (Arc::new(combine), Arc::new(|_: &_| true), Arc::new(|| ()));
-        Ok(Self { shared, combine, supports, leave })
-    }
-
-    /// The same network, which performs only the reductions for which `supports` returns true.
-    #[must_use]
-    pub fn with_support(
-        mut self,
-        supports: impl Fn(&Reduction) -> bool + Send + Sync + 'static,
-    ) -> Self {
-        self.supports = Arc::new(supports);
-        self
+            wakers: (0..members).map(|_| Arc::new(Waker::new().unwrap())).collect(),
+            is_dead: false,
+        }));
+        Self { shared, combine: Arc::new(combine), supports, leave: Arc::new(|| ()) }
     }
 
     /// The same network, whose members call `leave` when their groups are dropped.
-    #[must_use]
-    pub fn with_leave(mut self, leave: impl Fn() + Send + Sync + 'static) -> Self {
+    pub(super) fn with_leave(mut self, leave: impl Fn() + Send + Sync + 'static) -> Self {
         self.leave = Arc::new(leave);
         self
     }
 
     /// The provider of one member.
-    #[must_use]
-    pub fn provider(&self, properties: Properties) -> Mock {
+    pub(super) fn provider(&self, properties: Properties) -> Mock {
         let devices = vec![Device { name: "mock".into(), properties }];
         Mock { network: self.clone(), devices }
     }
 
     /// Ends the network, as an aggregator that dies: unfinished chunks get no result.
-    pub fn kill(&self) {
+    pub(super) fn kill(&self) {
         let mut shared = self.lock();
-        shared.fault = Some(OffloadError::Closed);
+        shared.is_dead = true;
         shared.wake_all();
     }
 
-    /// Refuses all later groups, as hardware does whose trees are in use.
-    pub fn refuse(&self, reason: &str) {
-        self.lock().refusal = Some(reason.into());
-    }
-
     fn lock(&self) -> MutexGuard<'_, Shared> {
-        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared.lock().unwrap()
     }
 }
 
@@ -119,9 +86,8 @@ impl Shared {
             let parts: Vec<_> = self.posted.iter_mut().map(|chunks| chunks.remove(0)).collect();
             let (chunk, _) = parts[0];
             let likeness = |chunk: &Chunk| (chunk.number, chunk.tag, chunk.reduction, chunk.count);
-            if parts.iter().any(|(other, _)| likeness(other) != likeness(&chunk)) {
-                self.fault = Some(OffloadError::Refused { reason: "members differ".into() });
-                break;
+            for (other, _) in &parts {
+                assert_eq!(likeness(other), likeness(&chunk), "members differ");
             }
             let reduction = &chunk.reduction;
             let inputs: Vec<_> = parts.iter().map(|(_, bytes)| &bytes[..]).collect();
@@ -146,7 +112,7 @@ impl fmt::Debug for Network {
 
 /// The provider of one member.
 #[derive(Debug)]
-pub struct Mock {
+pub(super) struct Mock {
     network: Network,
     devices: Vec<Device>,
 }
@@ -165,15 +131,8 @@ impl Provider for Mock {
     }
 
     fn connect(&mut self, device: usize, member: u16) -> Result<Box<dyn Group>, OffloadError> {
-        let none = OffloadError::Protocol("no such device");
-        let properties = self.devices.get(device).ok_or(none)?.properties;
-        let shared = self.network.lock();
-        if let Some(reason) = shared.refusal.clone() {
-            return Err(OffloadError::Refused { reason });
-        }
-        let none = OffloadError::Protocol("no such member");
-        let waker = Arc::clone(shared.wakers.get(usize::from(member)).ok_or(none)?);
-        drop(shared);
+        let properties = self.devices[device].properties;
+        let waker = Arc::clone(&self.network.lock().wakers[usize::from(member)]);
         let slots = Slots::new(properties.window);
         let network = self.network.clone();
         Ok(Box::new(MockGroup { network, properties, member, slots, waker }))
@@ -196,11 +155,11 @@ impl Group for MockGroup {
     }
 
     fn post(&mut self, chunk: &Chunk, bytes: &[u8]) -> Result<bool, OffloadError> {
-        assert!(bytes.len() == chunk.reduction.input_bytes(chunk.count), "another length");
+        assert_eq!(bytes.len(), chunk.reduction.input_bytes(chunk.count));
         assert!(bytes.len() <= self.properties.chunk_bytes_max, "the chunk is too long");
         let mut shared = self.network.lock();
-        if let Some(fault) = &shared.fault {
-            return Err(fault.again());
+        if shared.is_dead {
+            return Err(OffloadError::Closed);
         }
         if !self.slots.has_room() {
             return Ok(false);
@@ -219,10 +178,7 @@ impl Group for MockGroup {
             self.slots.arriving().1.copy_from_slice(&result);
             self.slots.arrive();
         }
-        match &shared.fault {
-            Some(fault) if !moved => Err(fault.again()),
-            _ => Ok(moved),
-        }
+        if shared.is_dead && !moved { Err(OffloadError::Closed) } else { Ok(moved) }
     }
 
     fn result(&self) -> Option<Outcome<'_>> {
@@ -277,92 +233,6 @@ impl Drop for MockGroup {
     }
 }
 
-/// One end of a link with calls that block, for tests that play an aggregator or a child.
-#[derive(Debug)]
-pub struct End {
-    links: Links,
-    peer: Rank,
-    messages: Messages,
-}
-
-impl End {
-    /// The end of an aggregator with one child, and the endpoints that the child dials.
-    ///
-    /// # Errors
-    /// The system lacks ports or descriptors.
-    pub fn listen(key: [u8; 32], child: u8) -> io::Result<(Self, Endpoints)> {
-        let at = IpAddr::V4(Ipv4Addr::LOCALHOST);
-        let (links, port) = Links::listen(None, at, key, 1)?;
-        let tcp = SocketAddr::new(at, port);
-        Ok((Self::of(links, child_rank(child)), Endpoints { tcp, rdma_port: 0 }))
-    }
-
-    /// The end of a child.
-    ///
-    /// # Errors
-    /// The system lacks descriptors, or there is no route.
-    pub fn dial(at: Endpoints, child: u8, key: [u8; 32]) -> io::Result<Self> {
-        Ok(Self::of(Links::dial(None, child, at.tcp, key)?, AGGREGATOR))
-    }
-
-    fn of(links: Links, peer: Rank) -> Self {
-        Self { links, peer, messages: Messages::new(peer) }
-    }
-
-    /// Receives a message.
-    ///
-    /// # Errors
-    /// The link has ended.
-    ///
-    /// # Panics
-    /// If the header is none, or is of another version.
-    pub fn receive(&mut self) -> Result<(Header, Vec<u8>), LinkFault> {
-        let Self { links, messages, .. } = self;
-        let head = until(links, |links| messages.header(links))?;
-        let header = Header::decode(&head).expect("a header");
-        let mut payload = vec![0; header.bytes as usize];
-        until(links, |links| Ok(messages.payload(links, &mut payload)?.then_some(())))?;
-        Ok((header, payload))
-    }
-
-    /// Sends a message, or any other bytes.
-    ///
-    /// # Errors
-    /// The link has ended.
-    pub fn send(&mut self, mut bytes: &[u8]) -> Result<(), LinkFault> {
-        let Self { links, peer, .. } = self;
-        while !bytes.is_empty() {
-            let write = |links: &mut Links| links.write(*peer, bytes, false);
-            let sent = until(links, |links| Ok(Some(write(links)?).filter(|sent| *sent > 0)))?;
-            bytes = &bytes[sent..];
-        }
-        until(links, |links| Ok(links.is_flushed().then_some(())))
-    }
-
-    /// Sends a header and its payload.
-    ///
-    /// # Errors
-    /// As `send`.
-    pub fn send_message(&mut self, header: &Header, payload: &[u8]) -> Result<(), LinkFault> {
-        self.send(&[&header.encode()[..], payload].concat())
-    }
-}
-
-/// Repeats a step until it returns something.
-fn until<T>(
-    links: &mut Links,
-    mut step: impl FnMut(&mut Links) -> Result<Option<T>, LinkFault>,
-) -> Result<T, LinkFault> {
-    loop {
-        links.poll()?;
-        if let Some(done) = step(links)? {
-            return Ok(done);
-        }
-        thread::sleep(Duration::from_micros(100));
-    }
-}
-
-#[cfg(test)]
 mod tests {
     use ringfold_types::{Collective, DataType, ReduceOp, Wire};
 
@@ -384,7 +254,7 @@ mod tests {
     }
 
     fn members() -> (Network, Vec<Box<dyn Group>>) {
-        let network = Network::new(3, sum).unwrap();
+        let network = Network::new(3, |_| true, sum);
         let connect = |member| network.provider(PROPERTIES).connect(0, member).unwrap();
         let members = (0..3).map(connect).collect();
         (network, members)
@@ -423,8 +293,5 @@ mod tests {
         assert!(members[1].poll().unwrap());
         assert_eq!(members[1].result().unwrap().bytes, [3]);
         assert!(matches!(members[1].poll(), Err(OffloadError::Closed)));
-        network.refuse("one active tree");
-        let refused = network.provider(PROPERTIES).connect(0, 0);
-        assert!(matches!(refused, Err(OffloadError::Refused { reason }) if reason.contains("one")));
     }
 }
