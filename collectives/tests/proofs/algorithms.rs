@@ -140,7 +140,7 @@ fn for_sizes(collective: Collective, bounds: &[(usize, usize)]) {
 
 fn as_stated(collective: Collective) {
     (1..34).into_par_iter().rev().for_each(|size: usize| {
-        // Hierarchical algorithms divide by other numbers: see `hosts.rs`.
+        // Hierarchical algorithms divide by other numbers: see `hosts_tests.rs` of the sources.
         for algorithm in variants(collective).filter(|it| !it.is_hierarchical()) {
             // Divides evenly into blocks and halves of blocks, unless it is the count of a block
             // itself, and fits one chunk and any link or staging buffer.

@@ -3,7 +3,6 @@
 
 mod algorithms;
 mod fabric;
-mod hosts;
 mod mutants;
 mod offload;
 mod random;
