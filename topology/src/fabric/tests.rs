@@ -1,22 +1,7 @@
-//! Small fabrics of every kind, whole and with faults.
-
-use std::collections::BTreeMap;
+//! Small fabrics of every kind. `topology/tests/fabrics` has harmed ones.
 
 use super::{Cable, Classification, EndPort, Fabric, Kind, Place, PortId, Ratio, Switch, classify};
 use crate::certainty::Certainty::{Certain, Unknown};
-
-/// Random numbers by Vigna's splitmix64.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        usize::try_from((z ^ (z >> 31)) % end as u64).expect("fits")
-    }
-}
 
 /// A fabric under construction.
 #[derive(Default)]
@@ -150,37 +135,6 @@ fn dragonfly(groups: usize, leaves: usize, spines: usize, hosts: usize) -> Build
     build
 }
 
-/// Removes `percent` of all cables, or plugs one end in elsewhere.
-fn harm(fabric: &mut Fabric, percent: usize, random: &mut Random) {
-    let switches = fabric.switches.len();
-    let leaves: Vec<usize> =
-        fabric.ports.iter().filter_map(|port| Some(port.attached?.0)).collect();
-    for port in &mut fabric.ports {
-        if random.below(100) < percent {
-            let leaf = leaves[random.below(leaves.len())];
-            port.attached = (random.below(2) == 0).then_some((leaf, 99));
-        }
-    }
-    let mut cables = std::mem::take(&mut fabric.cables);
-    cables.retain_mut(|cable| {
-        if random.below(100) >= percent {
-            return true;
-        }
-        cable.ends[random.below(2)] = (random.below(switches), 99);
-        random.below(2) == 0 && cable.ends[0].0 != cable.ends[1].0
-    });
-    fabric.cables = cables;
-}
-
-/// By port: the lowest port with the same label.
-fn labels(classes: &[Option<Place>]) -> Vec<Option<usize>> {
-    let mut first = BTreeMap::new();
-    let label = |(port, place): (usize, &Option<Place>)| {
-        (*place).map(|place| *first.entry(place).or_insert(port))
-    };
-    classes.iter().enumerate().map(label).collect()
-}
-
 fn show(found: &Classification) -> String {
     format!(
         "{:?}\n{:?}\n{:?}\n{:?}\n{:?}\n{:?}",
@@ -215,70 +169,6 @@ fn whole_fabrics_have_their_kind() {
         let is_certain = found.places.iter().all(|(_, certainty)| *certainty == Certain);
         assert!(is_certain, "{name}: {}", show(&found));
     }
-}
-
-/// Fabrics of all kinds, of random size.
-fn any(random: &mut Random) -> (&'static str, Build) {
-    let mut between = |low: usize, high: usize| low + random.below(high - low + 1);
-    let rails = [2, 4, 8, 16][between(0, 3)];
-    let (groups, hosts, spines) = (between(2, 16), between(2, 32), between(2, 16));
-    match between(0, 7) {
-        0 | 1 => ("rail optimized", rail_optimized(groups, hosts, rails, spines)),
-        2 => ("fat tree", fat_tree(groups, hosts, rails, spines)),
-        3 => ("rail only", rail_only(1, hosts * groups, rails, 0)),
-        4 => ("rail only, large", rail_only(groups, hosts, rails, spines)),
-        5 => {
-            let dims: Vec<usize> = (0..between(2, 3)).map(|_| between(3, 7)).collect();
-            ("torus", grid(&dims, true, between(1, 4)))
-        }
-        6 => {
-            let dims: Vec<usize> = (0..between(1, 3)).map(|_| between(2, 6)).collect();
-            ("hyperx", grid(&dims, false, between(1, 4)))
-        }
-        _ => ("dragonfly+", dragonfly(between(3, 9), between(2, 8), between(2, 8), between(1, 8))),
-    }
-}
-
-/// Whether a harmed fabric keeps its kind, number of rails and rail membership. Also whether a
-/// wrong answer is called certain.
-fn compare(seed: u64, percent: usize) -> (bool, bool) {
-    let (name, mut build) = any(&mut Random(seed));
-    let whole = classify(&build.fabric);
-    let truth: BTreeMap<usize, Option<Place>> = {
-        let ports = build.fabric.ports.iter().zip(&whole.places);
-        ports.filter_map(|(port, place)| Some((port.attached?.0, place.0))).collect()
-    };
-    harm(&mut build.fabric, percent, &mut Random(seed + 1));
-    let found = classify(&build.fabric);
-    let same_kind = match (&whole.kind.value, &found.kind.value) {
-        (Kind::FatTree { levels: a, .. }, Kind::FatTree { levels: b, .. }) => a == b,
-        (a, b) => a == b,
-    };
-    let same_count = whole.rails.value == found.rails.value;
-    let attached = build.fabric.ports.iter().map(|port| port.attached);
-    let expected = labels(&attached.map(|at| at.and_then(|at| truth[&at.0])).collect::<Vec<_>>());
-    let placed = labels(&found.places.iter().map(|(place, _)| *place).collect::<Vec<_>>());
-    let sure = found.places.iter().map(|(_, certainty)| *certainty == Certain);
-    let lies = expected.iter().zip(&placed).zip(sure).any(|((a, b), sure)| a != b && sure);
-    let is_right = same_kind && same_count && expected == placed;
-    let is_lie = lies
-        || (!same_kind && found.kind.certainty == Certain)
-        || (!same_count && found.rails.certainty == Certain);
-    if !is_right || is_lie {
-        println!("seed {seed}, {name}, {percent} %: was {:?}, {}", whole.kind, show(&found));
-    }
-    (is_right, is_lie)
-}
-
-#[test]
-fn harmed_fabrics_are_recognised() {
-    let mut right = 0;
-    for seed in 0..300 {
-        let (is_right, is_lie) = compare(seed, usize::try_from(seed % 6).expect("fits"));
-        assert!(!is_lie, "seed {seed}: a wrong answer is called certain");
-        right += usize::from(is_right);
-    }
-    assert!(right >= 288, "{right} of 300 harmed fabrics are recognised");
 }
 
 #[test]
@@ -385,26 +275,4 @@ fn hosts_on_a_torus_follow_its_dimensions() {
         let is_step = (a.0 == b.0 && near(a.1, b.1, 6)) || (a.1 == b.1 && near(a.0, b.0, 5));
         assert!(is_step, "{numbers:?}");
     }
-}
-
-#[test]
-#[ignore = "takes seconds in debug builds; prints the time"]
-fn two_subnets_of_48000_ports_take_seconds() {
-    let mut build = Build::default();
-    for subnet in 0..2 {
-        let spines = build.switches(&format!("spine-{subnet}"), 96);
-        for group in 0..94 {
-            let leaves = build.switches(&format!("leaf-{subnet}-{group}"), 8);
-            build.join_all(&leaves, &spines);
-            let first = (subnet * 94 + group) * 32;
-            build.hosts(first..first + 32, &leaves);
-        }
-    }
-    let start = std::time::Instant::now();
-    let found = classify(&build.fabric);
-    println!("{} ports: {:?}", build.fabric.ports.len(), start.elapsed());
-    assert_eq!(
-        (found.kind.value, found.rails.value, found.subnets.value),
-        (Kind::RailOptimized, 8, 2)
-    );
 }

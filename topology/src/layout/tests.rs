@@ -300,16 +300,6 @@ fn a_large_layout_is_small() {
     assert!(bytes <= 1 << 20, "{bytes} bytes");
 }
 
-#[test]
-#[ignore = "prints figures"]
-fn how_long_a_large_layout_takes() {
-    for _ in 0..5 {
-        let start = std::time::Instant::now();
-        let layout = large();
-        println!("{} ranks on {} hosts: {:?}", layout.size(), layout.hosts(), start.elapsed());
-    }
-}
-
 /// Equal layouts with other prices differ, but have equal hashes.
 #[test]
 fn prices_are_outside_the_hash() {
