@@ -81,6 +81,18 @@ impl Home {
         command
     }
 
+    /// What the aggregator at `at` says about its pool and its groups.
+    ///
+    /// # Panics
+    /// If it does not answer.
+    #[must_use]
+    pub fn stats(&self, at: &str) -> String {
+        let output = self.command().args(["--listen", at, "--stats"]).output();
+        let output = output.expect("it runs");
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
     /// The chunks that the groups of the aggregator at `at` have combined: one number for each
     /// group.
     ///
@@ -88,12 +100,8 @@ impl Home {
     /// If it does not answer.
     #[must_use]
     pub fn chunks(&self, at: &str) -> Vec<u64> {
-        let output = self.command().args(["--listen", at, "--stats"]).output();
-        let output = output.expect("it runs");
-        let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        assert!(output.status.success(), "{output:?}");
         let chunks = |line: &str| line.split_whitespace().nth(6)?.parse().ok();
-        text.lines().skip(2).filter_map(chunks).collect()
+        self.stats(at).lines().skip(2).filter_map(chunks).collect()
     }
 
     fn command(&self) -> Command {

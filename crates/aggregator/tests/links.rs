@@ -10,14 +10,14 @@ use std::time::{Duration, Instant};
 use ringfold_aggregator::core::Shape;
 use ringfold_aggregator::server::{Config, Server};
 use ringfold_bootstrap::Secret;
-use ringfold_bootstrap::aggregators::{self, Above, Ask, GroupStats, Stats, Terms};
+use ringfold_bootstrap::aggregators::{self, Above, Ask, AskError, GroupStats, Stats, Terms};
 use ringfold_transport::offload::aggregator::{Aggregators, Leaf, Tree};
 use ringfold_transport::offload::links::Endpoints;
 use ringfold_transport::offload::{
-    Chunk, Group, OffloadError, Provider as _, RdmaDevices, Reduction,
+    Awaited, Chunk, Group, OffloadError, Provider as _, RdmaDevices, Reduction,
 };
 use ringfold_transport::rdma::Settings;
-use ringfold_types::{Collective, DataType, ReduceOp, Wire};
+use ringfold_types::{Collective, DataType, ReduceOp, Wire, limits};
 use tokio::runtime::{Builder, Runtime};
 
 const MEMBERS: u16 = 3;
@@ -36,10 +36,15 @@ struct Aggregator {
 
 impl Aggregator {
     fn start(devices: Option<RdmaDevices>, memory: usize) -> Self {
-        Self::start_at(Ipv4Addr::LOCALHOST.into(), devices, memory)
+        Self::start_at(Ipv4Addr::LOCALHOST.into(), devices, memory, None)
     }
 
-    fn start_at(listen: IpAddr, devices: Option<RdmaDevices>, memory: usize) -> Self {
+    fn start_at(
+        listen: IpAddr,
+        devices: Option<RdmaDevices>,
+        memory: usize,
+        parent: Option<&Self>,
+    ) -> Self {
         let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         let config = Config {
             listen: SocketAddr::new(listen, 0),
@@ -47,7 +52,7 @@ impl Aggregator {
             memory,
             threads: 1,
             mbps: 0,
-            parent: None,
+            parent: parent.map(|parent| (parent.at.to_string(), parent.at)),
             devices: devices.map(Arc::new),
         };
         let server = runtime.block_on(async { Server::bind(config) }).unwrap();
@@ -58,25 +63,30 @@ impl Aggregator {
 
     /// Asks for a group of all members.
     fn grant(&self) -> Leaf {
-        self.grant_below(None, vec![1; MEMBERS.into()]).0
+        self.grant_below(None, MEMBERS, 0, vec![1; MEMBERS.into()]).unwrap().0
     }
 
-    /// Asks for a group with these members below its children. Returns it, and its description for
-    /// a group below it at the same aggregator.
-    fn grant_below(&self, above: Option<Above>, members: Vec<u16>) -> (Leaf, Above) {
+    /// Asks for a group of a tree of `ranks`, with these members below its children, from `first`.
+    /// Returns it, and its description for a group below it at the same aggregator.
+    fn grant_below(
+        &self,
+        above: Option<Above>,
+        ranks: u16,
+        first: u16,
+        members: Vec<u16>,
+    ) -> Result<(Leaf, Above), AskError> {
         let terms = Terms {
             job: "test".into(),
             key: KEY,
-            ranks: MEMBERS.into(),
+            ranks: ranks.into(),
             window: u8::try_from(WINDOW).unwrap(),
             chunk_bytes: u32::try_from(CHUNK).unwrap(),
         };
-        let ask = Ask { terms, first: 0, members, above };
-        let (granted, tcp) =
-            aggregators::ask(&self.at.to_string(), &self.site, ask, PATIENCE).unwrap();
+        let ask = Ask { terms, first, members, above };
+        let (granted, tcp) = aggregators::ask(&self.at.to_string(), &self.site, ask, PATIENCE)?;
         let (group, port, rdma_port) = (granted.group, granted.port, granted.rdma_port);
-        let leaf = Leaf { first: 0, children: MEMBERS, at: Endpoints { tcp, rdma_port } };
-        (leaf, Above { group, port, rdma_port, child: 0, is_here: true })
+        let leaf = Leaf { first, children: MEMBERS, at: Endpoints { tcp, rdma_port } };
+        Ok((leaf, Above { group, port, rdma_port, child: 0, is_here: true }))
     }
 
     fn stats(&self) -> Stats {
@@ -157,15 +167,16 @@ fn byte(member: u16, number: usize, at: usize) -> u8 {
     u8::try_from((usize::from(member) * 7 + number * 3 + at) % 80).unwrap()
 }
 
+const REDUCTION: Reduction = Reduction {
+    collective: Collective::AllReduce,
+    data_type: DataType::U8,
+    op: ReduceOp::Sum,
+    root: 0,
+    form: Wire::Element,
+};
+
 /// Hands over chunks of all lengths, twice, and compares the sums.
 fn run(group: &mut Box<dyn Group>, member: u16) -> Result<(), OffloadError> {
-    let reduction = Reduction {
-        collective: Collective::AllReduce,
-        data_type: DataType::U8,
-        op: ReduceOp::Sum,
-        root: 0,
-        form: Wire::Element,
-    };
     let count = |number: usize| LENGTHS[number % LENGTHS.len()];
     let (mut next, mut taken) = (0, 0);
     let last = 2 * LENGTHS.len();
@@ -180,7 +191,8 @@ fn run(group: &mut Box<dyn Group>, member: u16) -> Result<(), OffloadError> {
         }
         while next < last {
             let bytes: Vec<u8> = (0..count(next)).map(|at| byte(member, next, at)).collect();
-            let chunk = Chunk { number: next as u64, tag: 9, reduction, count: count(next) };
+            let (number, count) = (next as u64, count(next));
+            let chunk = Chunk { number, tag: 9, reduction: REDUCTION, count };
             // `drive` returns the error.
             if !group.post(&chunk, &bytes).unwrap_or(false) {
                 break;
@@ -223,13 +235,14 @@ fn links_carry_chunks_of_all_lengths_and_their_memory_returns() {
 
 #[test]
 fn an_aggregator_at_all_addresses_serves_members_by_ipv4() {
-    let mut aggregator = Aggregator::start_at(Ipv6Addr::UNSPECIFIED.into(), None, 1 << 25);
+    let mut aggregator = Aggregator::start_at(Ipv6Addr::UNSPECIFIED.into(), None, 1 << 25, None);
     aggregator.at.set_ip(Ipv4Addr::LOCALHOST.into());
     all(aggregator.grant(), None, || ());
     aggregator.ends();
     // The lower group dials the upper one by the address at which it was asked for.
-    let (_, above) = aggregator.grant_below(None, vec![MEMBERS]);
-    let (leaf, _) = aggregator.grant_below(Some(above), vec![1; MEMBERS.into()]);
+    let (_, above) = aggregator.grant_below(None, MEMBERS, 0, vec![MEMBERS]).unwrap();
+    let each = vec![1; MEMBERS.into()];
+    let (leaf, _) = aggregator.grant_below(Some(above), MEMBERS, 0, each).unwrap();
     all(leaf, None, || ());
     aggregator.ends();
 }
@@ -302,4 +315,69 @@ fn an_aggregator_that_ends_is_noticed() {
     let mut group = connect(aggregator.grant(), 0, None).unwrap();
     drop(aggregator);
     assert!(matches!(run(&mut group, 0), Err(OffloadError::Closed)));
+}
+
+/// A root, an aggregator with two groups below it, and the members of both.
+fn two_levels() -> (Aggregator, Aggregator, Vec<Box<dyn Group>>) {
+    let root = Aggregator::start(None, 1 << 24);
+    let listen = Ipv4Addr::LOCALHOST.into();
+    let below = Aggregator::start_at(listen, None, 1 << 25, Some(&root));
+    let ranks = 2 * MEMBERS;
+    let (_, above) = root.grant_below(None, ranks, 0, vec![MEMBERS; 2]).unwrap();
+    let members = |child: u8| {
+        let above = Above { child, is_here: false, ..above };
+        let (first, each) = (u16::from(child) * MEMBERS, vec![1; MEMBERS.into()]);
+        let (leaf, _) = below.grant_below(Some(above), ranks, first, each).unwrap();
+        (first..first + MEMBERS).map(move |member| connect(leaf, member, None).unwrap())
+    };
+    let groups = (0..2).flat_map(members).collect();
+    (root, below, groups)
+}
+
+/// Posts the first chunk, with this tag.
+fn post(group: &mut Box<dyn Group>, tag: u32) {
+    let chunk = Chunk { number: 0, tag, reduction: REDUCTION, count: 8 };
+    drive(group, |group| group.post(&chunk, &[1; 8]).unwrap()).unwrap();
+}
+
+#[test]
+fn a_late_member_is_named_on_both_levels_and_one_that_differs_ends_both() {
+    let (_root, below, mut groups) = two_levels();
+    assert!(below.stats().groups.iter().all(|it| it.parent.as_ref().unwrap().is_connected));
+    groups[..5].iter_mut().for_each(|group| post(group, 6));
+    // A late member is no failure: heartbeats name it for longer than the bound for silence.
+    let began = Instant::now();
+    let bound = Duration::from_millis(2 * limits::OFFLOAD_SILENCE_MS);
+    drive(&mut groups[0], |_| began.elapsed() > bound).unwrap();
+    assert_eq!(groups[0].awaited(), Awaited { children: 0, above: 0b10 });
+    drive(&mut groups[3], |group| group.awaited().children == 0b100).unwrap();
+    post(&mut groups[5], 7);
+    for (at, group) in groups.iter_mut().enumerate() {
+        let error = drive(group, |_| false).unwrap_err();
+        let OffloadError::Refused { reason } = &error else { panic!("{error}") };
+        assert!(reason.contains("differ"), "{reason}");
+        assert!(at < 3 || reason.contains("child 2"), "{reason}");
+    }
+}
+
+#[test]
+fn a_root_that_ends_fails_all_members_below() {
+    let (root, _below, mut groups) = two_levels();
+    let at = root.at.ip().to_string();
+    drop(root);
+    for group in &mut groups {
+        let error = drive(group, |_| false).unwrap_err();
+        assert!(
+            matches!(&error, OffloadError::Refused { reason } if reason.contains(&at)),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn a_group_without_the_parent_of_its_aggregator_is_refused() {
+    let above = Above { group: 0, port: 1, rdma_port: 0, child: 0, is_here: false };
+    let aggregator = Aggregator::start(None, 1 << 24);
+    let error = aggregator.grant_below(Some(above), 1, 0, vec![1]).unwrap_err();
+    assert!(error.to_string().contains("no parent"), "{error}");
 }

@@ -33,7 +33,12 @@ fn sixteen_jobs_stay_inside_the_pool() {
         format!("the group needs {group} bytes, and 0 of the aggregator's {pool} are free");
     let is_refused = matches!(&error, AskError::Refused { reason, .. } if *reason == wanted);
     assert!(is_refused, "{error}");
+    let larger = server.ask(2, WINDOW, u32::MAX as usize).unwrap_err();
+    assert!(matches!(larger, AskError::Refused { .. }), "{larger}");
     assert_eq!(server.stats().memory, (pool as u64, pool as u64));
+    let text = server.home.stats(&server.aggregator.at);
+    assert!(text.starts_with(&format!("pool: {pool} of {pool} bytes")), "{text}");
+    assert_eq!(text.lines().filter(|line| line.starts_with("test ")).count(), JOBS, "{text}");
     // Some members vanish in place of leaving.
     thread::scope(|scope| {
         for (number, endpoint) in endpoints.iter().enumerate() {

@@ -6,7 +6,6 @@
     reason = "a test fails by panicking, and prints its seed"
 )]
 
-mod aggregate;
 mod doctor;
 mod measure;
 mod plan;
