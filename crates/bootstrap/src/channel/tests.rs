@@ -73,18 +73,6 @@ fn every_mismatch_has_its_own_error() {
 }
 
 #[test]
-#[ignore = "figures, not a check: --ignored --nocapture"]
-fn figures() {
-    let rounds = 1000;
-    let began = std::time::Instant::now();
-    for _ in 0..rounds {
-        let (ours, theirs) = run(meet(job("j", 2), SECRET, job("j", 2), SECRET));
-        assert!(ours.is_ok() && theirs.is_ok());
-    }
-    println!("a handshake takes both sides {:?} together", began.elapsed() / rounds);
-}
-
-#[test]
 fn an_echo_is_no_answer() {
     run(async {
         let (mut ours, mut theirs) = duplex(1024);

@@ -444,12 +444,3 @@ fn ranks_whose_parent_is_stopped_get_the_roster_from_rank_0() {
     assert_eq!(parent.failure_cause(), cause);
     leave(controls);
 }
-
-#[test]
-#[ignore = "figures, not a check: --ignored --nocapture"]
-fn figures() {
-    for size in [16, 33, 64, 128, 256, 512, 1024] {
-        let bytes = bytes_through_rank_0(size);
-        println!("{size:4} ranks: {bytes} bytes through rank 0, {} a rank", bytes / size as usize);
-    }
-}
