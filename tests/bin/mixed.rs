@@ -1,6 +1,7 @@
 //! Calls of all kinds in an order that a seed decides, with known results.
 
 use ringfold::{Communicator, Error, Rank, ReduceOp};
+use ringfold_tests::Random;
 
 /// Elements of a call: none, one, few, a cache line and one more, a page, and several pieces.
 const COUNTS: [usize; 9] = [0, 1, 2, 13, 17, 1000, 4096, 30_011, 262_144];
@@ -10,7 +11,7 @@ const SHORT: usize = 6;
 /// Makes `calls` calls; with 0, calls until one fails. Prints a line for each wrong result. All
 /// ranks pass the same seed and number.
 pub(crate) fn mixed(comm: &mut Communicator, seed: u64, calls: usize) -> Result<(), Error> {
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     let (rank, size) = (comm.rank().index(), comm.size());
     let mut window = comm.alloc::<f32>(COUNTS[COUNTS.len() - 1])?;
     let mut call = 0;
@@ -70,15 +71,4 @@ pub(crate) fn mixed(comm: &mut Communicator, seed: u64, calls: usize) -> Result<
         call += 1;
     }
     Ok(())
-}
-
-/// Pseudo-random numbers from a seed (Knuth's MMIX generator).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: usize) -> usize {
-        self.0 =
-            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) as usize % bound
-    }
 }

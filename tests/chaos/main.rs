@@ -11,18 +11,13 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![expect(clippy::print_stdout, reason = "the figures are the result")]
 
-mod random;
-mod ranks;
-
 use std::fs;
 use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use ringfold_tests::{Home, Random, Ranks, random};
 use rustix::process::Signal;
-
-use crate::random::Random;
-use crate::ranks::Ranks;
 
 /// Far beyond the promised bound of 1 s, for loaded machines. The test prints the actual times.
 const SOON: Duration = Duration::from_secs(20);
@@ -62,14 +57,22 @@ fn healthy_ranks_do_not_fail() {
     for transport in ["shm", "tcp"] {
         let seed = random::seed();
         let begun = Instant::now();
-        let settings = [("RINGFOLD_TIMEOUT", TIMEOUT.as_secs().to_string())];
-        let calls = "100000";
-        let job = Ranks::start(ranks, transport, &["mixed", &seed.to_string(), calls], &settings);
-        for (rank, said) in job.finish(Duration::from_secs(1200)).into_iter().enumerate() {
-            assert_eq!(said, ["started", "done"], "rank {rank} of {ranks} over {transport}");
+        let (home, calls) = (Home::new(), "100000");
+        let job = start(&home, ranks, transport, &["mixed", &seed.to_string(), calls]);
+        for (rank, it) in job.finish(Duration::from_secs(1200)).into_iter().enumerate() {
+            assert_eq!(it.stdout, "started\ndone\n", "rank {rank} of {ranks} over {transport}");
         }
         println!("{transport}: {calls} calls of {ranks} ranks in {:.1?}", begun.elapsed());
     }
+}
+
+/// Starts ranks with a home and a folder for temporary files of their own.
+fn start(home: &Home, size: usize, transport: &str, task: &[&str]) -> Ranks {
+    Ranks::start(size, |_, command| {
+        command.args(task).env("RINGFOLD_TRANSPORT", transport);
+        command.env("RINGFOLD_TIMEOUT", TIMEOUT.as_secs().to_string());
+        command.env("HOME", home.path()).env("TMPDIR", home.path());
+    })
 }
 
 /// Kills or stops one rank of a new job in each round. Every other rank must get the same cause,
@@ -83,20 +86,20 @@ fn strike(ranks: usize, transport: &str, rounds: usize) {
         let victim = if round % 4 == 0 { 0 } else { random.below(ranks) };
         let is_kill = random.below(2) == 0;
         let calls = random.below(1 << 30).to_string();
-        let settings = [("RINGFOLD_TIMEOUT", TIMEOUT.as_secs().to_string())];
-        let job = Ranks::start(ranks, transport, &["mixed", &calls, "0"], &settings);
-        job.wait_for_all("started", 3 * SOON);
+        let home = Home::new();
+        let job = start(&home, ranks, transport, &["mixed", &calls, "0"]);
+        job.wait_for("started");
         sleep(Duration::from_micros(random.below(60_000) as u64));
         let struck = Instant::now();
-        job.signal(victim, if is_kill { Signal::KILL } else { Signal::STOP });
-        let causes = job.causes(victim, if is_kill { SOON } else { SOON + TIMEOUT });
-        let took = causes.iter().map(|(_, when)| *when - struck).max().unwrap();
-        let (first, _) = &causes[0];
+        job.0[victim].signal(if is_kill { Signal::KILL } else { Signal::STOP });
+        let (causes, last) = job.causes(victim);
+        let took = last - struck;
+        let first = &causes[0];
         let what = format!(
             "round {round}, {ranks} ranks over {transport}, rank {victim} {}, calls {calls}",
             if is_kill { "killed" } else { "stopped" }
         );
-        for (cause, _) in &causes {
+        for cause in &causes {
             assert_eq!(cause, first, "{what}: survivors differ");
         }
         let named = if is_kill {
@@ -105,9 +108,15 @@ fn strike(ranks: usize, transport: &str, rounds: usize) {
             format!("rank {victim} does not answer ")
         };
         assert!(first.starts_with(&named), "{what}: {first:?}");
-        job.signal(victim, Signal::CONT);
+        assert!(took < if is_kill { SOON } else { SOON + TIMEOUT }, "{what}: {took:?}");
+        job.0[victim].signal(Signal::CONT);
         // The stopped rank ends by itself too.
-        let home = job.end(SOON);
+        for outcome in job.finish(SOON) {
+            let is_known = |line: &str| {
+                ["started", "failed ", "cause "].iter().any(|word| line.starts_with(word))
+            };
+            assert!(outcome.stdout.lines().all(is_known), "{what}: {outcome:?}");
+        }
         let left: Vec<_> =
             fs::read_dir(home.path()).unwrap().map(|it| it.unwrap().path()).collect();
         assert!(left.is_empty(), "{what}: left behind {left:?}");

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::process::Signal;
 
-use crate::processes::{Job, SOON, timeout};
+use crate::job::{SOON, start, timeout};
 
 /// The ranks of the job. They are in two rows and two columns.
 const RANKS: usize = 4;
@@ -31,13 +31,13 @@ pub(crate) fn stopped_with_calls_in_several_groups(transport: &str) {
 pub(crate) fn killed_while_groups_are_made(transport: &str) {
     for round in 0..6_usize {
         let victim = [2, 0][round % 2];
-        let job = Job::start(3, transport, &["joining"], &[]);
+        let job = start(3, transport, &["joining"], &[]);
         job.wait_for("started");
         std::thread::sleep(Duration::from_millis(100 + 7 * round as u64));
         let killed = Instant::now();
-        job.ranks[victim].signal(Signal::KILL);
+        job.0[victim].signal(Signal::KILL);
         for rank in (0..3).filter(|rank| *rank != victim) {
-            let error = job.ranks[rank].line_within("ended ", SOON);
+            let error = job.0[rank].line_within("ended ", SOON);
             println!("{transport}: rank {rank} after {:?}: {error}", killed.elapsed());
         }
         let (causes, last) = job.causes(victim);
@@ -78,16 +78,16 @@ fn struck(
 ) {
     let limit_of_calls = timeout(transport).as_secs().to_string();
     let task = ["grouped", &victim.to_string(), &(1 << 16).to_string()];
-    let job = Job::start(RANKS, transport, &task, &[("RINGFOLD_TIMEOUT", &*limit_of_calls)]);
+    let job = start(RANKS, transport, &task, &[("RINGFOLD_TIMEOUT", &*limit_of_calls)]);
     job.wait_for("started");
     std::thread::sleep(after);
     let begin = Instant::now();
-    job.ranks[victim].signal(signal);
+    job.0[victim].signal(signal);
     let mut causes: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let mut sound = BTreeSet::new();
     for rank in (0..RANKS).filter(|rank| *rank != victim) {
         loop {
-            let line = job.ranks[rank].line("");
+            let line = job.0[rank].line("");
             if line == "done" {
                 break;
             }
@@ -128,8 +128,8 @@ fn struck(
 pub(crate) fn churn(groups: usize, rounds: usize, limit: Duration) {
     let task = ["churn", &groups.to_string(), &rounds.to_string()];
     let begin = Instant::now();
-    let job = Job::start(8, "shm,tcp", &task, &[]);
-    for (rank, process) in job.ranks.iter().enumerate() {
+    let job = start(8, "shm,tcp", &task, &[]);
+    for (rank, process) in job.0.iter().enumerate() {
         let held = |_| -> [usize; 2] {
             let line = process.line_within("held ", limit);
             println!("rank {rank}: {line}");
@@ -171,9 +171,8 @@ fn a_hundred_groups_a_thousand_times_leave_nothing_behind() {
 #[test]
 #[ignore = "a measurement, for an idle machine"]
 fn sixty_four_ranks_split_into_eight_groups() {
-    let job = Job::start(64, "shm,tcp", &["split", "8", "9"], &[]);
-    let mut times: Vec<u64> =
-        (0..9).map(|_| job.ranks[0].line("split ").parse().unwrap()).collect();
+    let job = start(64, "shm,tcp", &["split", "8", "9"], &[]);
+    let mut times: Vec<u64> = (0..9).map(|_| job.0[0].line("split ").parse().unwrap()).collect();
     times.sort_unstable();
     println!("64 ranks split into 8 groups: median {} us of {times:?}", times[4]);
     assert!(times[4] < 300_000, "{times:?}");

@@ -5,8 +5,8 @@
 #![expect(clippy::print_stdout, reason = "times, for people")]
 
 mod groups;
+mod job;
 mod page;
-mod processes;
 
 use std::fs;
 use std::io::{Read, Write};
@@ -17,7 +17,8 @@ use groups::{
     killed_while_groups_are_made, killed_with_calls_in_several_groups,
     stopped_with_calls_in_several_groups,
 };
-use processes::{Job, Process, SOON, timeout};
+use job::{SOON, start, timeout};
+use ringfold_tests::{Process, Random, Ranks};
 use ringfold_types::limits;
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 
@@ -79,11 +80,11 @@ fn all_report(causes: &[String], words: &[&str]) {
 }
 
 /// Kills a rank in the middle of its calls. The others soon report the same cause.
-fn killed_in_the_middle(job: &Job, transport: &str, victim: usize) {
+fn killed_in_the_middle(job: &Ranks, transport: &str, victim: usize) {
     job.wait_for("started");
     std::thread::sleep(Duration::from_millis(300));
     let killed = Instant::now();
-    job.ranks[victim].signal(Signal::KILL);
+    job.0[victim].signal(Signal::KILL);
     let (causes, last) = job.causes(victim);
     println!("{transport}: rank {victim} killed, all survivors fail after {:?}", last - killed);
     all_report(&causes, &[&format!("the process of rank {victim} is gone")]);
@@ -101,7 +102,7 @@ fn killed_in_the_middle_of_a_rendezvous_send() {
     let single_copy = [("RINGFOLD_ALGO", "broadcast:single_copy"), ("RINGFOLD_CHUNK", "1M")];
     let all = [("allreduce", forced), ("broadcast", single_copy)];
     for ((what, settings), victim) in all.into_iter().flat_map(|it| [(it, 2), (it, 0)]) {
-        let job = Job::start(3, "shm", &[what, &(256 << 20).to_string()], &settings);
+        let job = start(3, "shm", &[what, &(256 << 20).to_string()], &settings);
         killed_in_the_middle(&job, "shm", victim);
     }
 }
@@ -126,11 +127,11 @@ fn killed_while_ranks_wait_for_any_sender(transport: &str) {
 fn stopped_in_the_middle_of_messages(transport: &str) {
     let limit = timeout(transport);
     let seconds = limit.as_secs().to_string();
-    let job = Job::start(3, transport, &["messages", "100"], &[("RINGFOLD_TIMEOUT", &*seconds)]);
+    let job = start(3, transport, &["messages", "100"], &[("RINGFOLD_TIMEOUT", &*seconds)]);
     job.wait_for("started");
     std::thread::sleep(Duration::from_millis(300));
     let stopped = Instant::now();
-    job.ranks[2].signal(Signal::STOP);
+    job.0[2].signal(Signal::STOP);
     let (causes, last) = job.causes(2);
     all_report(&causes, &["rank 2", "does not answer"]);
     assert!(last - stopped < limit + SOON);
@@ -138,7 +139,7 @@ fn stopped_in_the_middle_of_messages(transport: &str) {
 
 fn killed_in_the_middle_of(transport: &str, what: &str, bytes: usize) {
     for victim in [2, 0] {
-        let job = Job::start(3, transport, &[what, &bytes.to_string()], &[]);
+        let job = start(3, transport, &[what, &bytes.to_string()], &[]);
         killed_in_the_middle(&job, transport, victim);
     }
 }
@@ -149,18 +150,18 @@ fn killed_in_the_middle_of(transport: &str, what: &str, bytes: usize) {
 fn a_window_stays_as_its_rank_left_it_after_a_failure() {
     let stop = std::env::temp_dir().join(format!("ringfold-refill-{}", std::process::id()));
     let task = ["refill", &(64 << 20).to_string(), stop.to_str().unwrap()];
-    let job = Job::start(2, "shm", &task, &[("RINGFOLD_TIMEOUT", "5")]);
+    let job = start(2, "shm", &task, &[("RINGFOLD_TIMEOUT", "5")]);
     job.wait_for("started");
     std::thread::sleep(Duration::from_secs(1));
-    job.ranks[1].signal(Signal::STOP);
-    job.ranks[0].line("filled");
-    job.ranks[1].signal(Signal::CONT);
+    job.0[1].signal(Signal::STOP);
+    job.0[0].line("filled");
+    job.0[1].signal(Signal::CONT);
     // It prints this only after its call has failed.
-    job.ranks[1].line("filled");
+    job.0[1].line("filled");
     fs::write(&stop, "").unwrap();
-    let changed = job.ranks[0].line("changed ");
+    let changed = job.0[0].line("changed ");
     assert_eq!(changed, "0", "elements of rank 0's window changed after its call had failed");
-    let failures = job.ranks.iter().map(|rank| rank.line("failed ")).collect::<Vec<_>>();
+    let failures = job.0.iter().map(|rank| rank.line("failed ")).collect::<Vec<_>>();
     // Only now have both ranks seen it.
     fs::remove_file(&stop).unwrap();
     let number = |failure: &String| {
@@ -175,32 +176,32 @@ fn a_window_stays_as_its_rank_left_it_after_a_failure() {
 #[test]
 fn a_window_that_cannot_be_taken_from_its_peers_panics() {
     let bytes = (64 << 20).to_string();
-    let job = Job::start(2, "shm", &["refuse", &bytes], &[("RINGFOLD_TIMEOUT", "4")]);
+    let job = start(2, "shm", &["refuse", &bytes], &[("RINGFOLD_TIMEOUT", "4")]);
     job.wait_for("started");
-    job.ranks[1].signal(Signal::STOP);
-    let why = job.ranks[0].line("refused ");
+    job.0[1].signal(Signal::STOP);
+    let why = job.0[0].line("refused ");
     assert!(why.contains("is lost") && why.contains(&bytes), "{why}");
 }
 
 fn an_abort_ends_the_calls_of_all_ranks(transport: &str) {
-    let job = Job::start(3, transport, &["abort"], &[]);
-    let causes: Vec<_> = job.ranks.iter().map(|rank| rank.line("cause ")).collect();
+    let job = start(3, transport, &["abort"], &[]);
+    let causes = job.lines("cause ");
     all_report(&causes, &["rank 1 gave up: on purpose"]);
 }
 
 /// The child inherits every connection of its parent, and outlives it.
 fn a_death_is_noticed_while_a_child_of_the_rank_lives(transport: &str) {
     for parent in [1, 0] {
-        let job = Job::start(3, transport, &["forked", &parent.to_string()], &[]);
-        let called = job.ranks[parent].line("child ");
+        let job = start(3, transport, &["forked", &parent.to_string()], &[]);
+        let called = job.0[parent].line("child ");
         let (child, error) = called.split_once(' ').unwrap();
         assert!(error.contains("was forked"), "{error}");
-        job.ranks[parent].line("dropped");
+        job.0[parent].line("dropped");
         std::thread::sleep(Duration::from_millis(300));
-        assert!(job.ranks.iter().all(Process::has_no_output), "the job goes on");
+        assert!(job.0.iter().all(Process::has_no_output), "the job goes on");
         let child = Pid::from_raw(child.parse().unwrap()).unwrap();
         let killed = Instant::now();
-        job.ranks[parent].signal(Signal::KILL);
+        job.0[parent].signal(Signal::KILL);
         let (causes, last) = job.causes(parent);
         let lives = test_kill_process(child).is_ok();
         kill_process(child, Signal::KILL).ok();
@@ -215,22 +216,22 @@ fn a_death_is_noticed_while_a_child_of_the_rank_lives(transport: &str) {
 }
 
 fn a_window_on_one_rank_only_is_reported(transport: &str) {
-    let job = Job::start(3, transport, &["half"], &[("RINGFOLD_TIMEOUT", "5")]);
-    let causes: Vec<_> = job.ranks.iter().map(|rank| rank.line("cause ")).collect();
+    let job = start(3, transport, &["half"], &[("RINGFOLD_TIMEOUT", "5")]);
+    let causes = job.lines("cause ");
     all_report(&causes, &["rank 1 called allreduce", "in window 1 from byte 0"]);
 }
 
 fn another_window_on_one_rank_is_reported(transport: &str) {
-    let job = Job::start(3, transport, &["other"], &[("RINGFOLD_TIMEOUT", "5")]);
-    let causes: Vec<_> = job.ranks.iter().map(|rank| rank.line("cause ")).collect();
+    let job = start(3, transport, &["other"], &[("RINGFOLD_TIMEOUT", "5")]);
+    let causes = job.lines("cause ");
     let call = "called allreduce [f32 x 100000, sum] in window";
     let words = [format!("{call} 1 from byte 0"), format!("rank 1 {call} 2 from byte 0")];
     all_report(&causes, &[&words[0], &words[1]]);
 }
 
 fn another_range_on_one_rank_is_reported(transport: &str) {
-    let job = Job::start(3, transport, &["range"], &[("RINGFOLD_TIMEOUT", "5")]);
-    let causes: Vec<_> = job.ranks.iter().map(|rank| rank.line("cause ")).collect();
+    let job = start(3, transport, &["range"], &[("RINGFOLD_TIMEOUT", "5")]);
+    let causes = job.lines("cause ");
     let call = "called allreduce [f32 x 50000, sum] in window 1 from byte";
     let words = [format!("{call} 0"), format!("rank 1 {call} 40")];
     all_report(&causes, &[&words[0], &words[1]]);
@@ -241,7 +242,7 @@ fn another_range_on_one_rank_is_reported(transport: &str) {
 fn killed_while_the_others_wait_for_signals() {
     let settings = [("RINGFOLD_ALGO", "allreduce:staged_one_shot,staged")];
     for (victim, bytes) in [(2, 64), (0, 4096), (1, 16 << 20)] {
-        let job = Job::start(4, "shm", &["allreduce", &bytes.to_string()], &settings);
+        let job = start(4, "shm", &["allreduce", &bytes.to_string()], &settings);
         killed_in_the_middle(&job, "shm", victim);
     }
 }
@@ -250,11 +251,11 @@ fn stopped_in_the_middle_of_a_call(transport: &str) {
     for victim in [1, 0] {
         let timeout = timeout(transport);
         let settings = [("RINGFOLD_TIMEOUT", &*timeout.as_secs().to_string())];
-        let job = Job::start(3, transport, &["allreduce", &(1 << 30).to_string()], &settings);
+        let job = start(3, transport, &["allreduce", &(1 << 30).to_string()], &settings);
         job.wait_for("started");
         std::thread::sleep(Duration::from_millis(300));
         let stopped = Instant::now();
-        job.ranks[victim].signal(Signal::STOP);
+        job.0[victim].signal(Signal::STOP);
         let (causes, last) = job.causes(victim);
         println!(
             "{transport}: rank {victim} stopped, all survivors fail after {:?}",
@@ -270,9 +271,9 @@ fn different_calls_are_reported_with_their_ranks(transport: &str) {
     for (count, times) in [(1000, 0), (1_000_000, 0), (1_000_000, 1), (1_000_000, 2)] {
         let task = ["differ", &count.to_string(), &times.to_string()];
         let begin = Instant::now();
-        let job = Job::start(4, transport, &task, &[("RINGFOLD_TIMEOUT", "50")]);
+        let job = start(4, transport, &task, &[("RINGFOLD_TIMEOUT", "50")]);
         let (mut causes, _) = job.causes(1);
-        causes.push(job.ranks[1].line("cause "));
+        causes.push(job.0[1].line("cause "));
         assert!(begin.elapsed() < 3 * SOON, "before any timeout");
         let (call, all) =
             (format!("call #{}", times + 2), format!("allreduce [f32 x {count}, sum]"));
@@ -285,8 +286,8 @@ fn a_rank_that_diverges_is_named(transport: &str) {
     for root in [1, 0, 2] {
         let task = ["part", "1000000", &root.to_string()];
         let begin = Instant::now();
-        let job = Job::start(4, transport, &task, &[("RINGFOLD_TIMEOUT", "50")]);
-        let causes: Vec<_> = job.ranks.iter().map(|rank| rank.line("cause ")).collect();
+        let job = start(4, transport, &task, &[("RINGFOLD_TIMEOUT", "50")]);
+        let causes = job.lines("cause ");
         assert!(begin.elapsed() < 3 * SOON, "before any timeout");
         all_report(&causes, &["call #3", "rank 1 called allreduce [f32 x 1000000, sum]"]);
     }
@@ -295,8 +296,8 @@ fn a_rank_that_diverges_is_named(transport: &str) {
 #[test]
 fn if_a_rank_has_no_memory_for_staging_all_do_without() {
     for (task, is_staged) in [("poor", false), ("rich", true)] {
-        let job = Job::start(3, "shm", &[task, "1000000"], &[]);
-        for rank in &job.ranks {
+        let job = start(3, "shm", &[task, "1000000"], &[]);
+        for rank in &job.0 {
             assert_eq!(rank.line("sums "), "3 3");
             assert_eq!(rank.line("sums "), "3 3");
             assert_eq!(rank.line("by ").starts_with("staged"), is_staged, "{task}");
@@ -305,22 +306,22 @@ fn if_a_rank_has_no_memory_for_staging_all_do_without() {
 }
 
 fn a_difference_without_a_wait_is_reported_on_leaving(transport: &str) {
-    let job = Job::start(3, transport, &["crossed"], &[]);
-    let causes: Vec<_> = job.ranks.iter().map(|rank| rank.line("cause ")).collect();
+    let job = start(3, transport, &["crossed"], &[]);
+    let causes = job.lines("cause ");
     all_report(&causes, &["call #2", "rank 0 called broadcast", "rank 2 called", "root 1"]);
 }
 
 fn a_late_rank_is_named(transport: &str) {
     let settings = [("RINGFOLD_TIMEOUT", &*timeout(transport).as_secs().to_string())];
-    let job = Job::start(3, transport, &["late", "30"], &settings);
+    let job = start(3, transport, &["late", "30"], &settings);
     let (causes, _) = job.causes(1);
     all_report(&causes, &["rank 1", "entered", "allreduce"]);
 }
 
 fn a_message_that_differs_is_the_cause_after_its_sender_has_left(transport: &str) {
     for tag in ["5", "7"] {
-        let job = Job::start(2, transport, &["letter", tag], &[]);
-        let cause = job.ranks[0].line("cause ");
+        let job = start(2, transport, &["letter", tag], &[]);
+        let cause = job.0[0].line("cause ");
         let expected = format!(
             "a message between rank 0 and rank 1 failed: recv [12 bytes from rank 1, tag 5] of f32 \
              met a message of 12 bytes of u32 with tag {tag}"
@@ -338,10 +339,10 @@ fn a_death_on_one_host_is_known_at_once(transport: &str) {
     for bytes in ["8", "65536"] {
         for victim in [0, ranks / 2 + 1] {
             let takes = || {
-                let job = Job::start(ranks, transport, &["allreduce", bytes], &[]);
+                let job = start(ranks, transport, &["allreduce", bytes], &[]);
                 job.wait_for("started");
                 let killed = Instant::now();
-                job.ranks[victim].signal(Signal::KILL);
+                job.0[victim].signal(Signal::KILL);
                 let (causes, last) = job.causes(victim);
                 all_report(&causes, &[&format!("the process of rank {victim} is gone")]);
                 last - killed
@@ -360,27 +361,28 @@ fn a_death_on_one_host_is_known_at_once(transport: &str) {
 }
 
 fn a_rank_that_exits_without_leaving_has_died(transport: &str) {
-    let job = Job::start(3, transport, &["exit"], &[]);
+    let job = start(3, transport, &["exit"], &[]);
     let (causes, _) = job.causes(1);
     all_report(&causes, &["the process of rank 1 is gone"]);
 }
 
 fn unauthenticated_peers_do_not_disturb_a_job(transport: &str) {
-    let job = Job::start(3, transport, &["allreduce", "65536"], &[]);
+    let job = start(3, transport, &["allreduce", "65536"], &[]);
     job.wait_for("started");
-    let ports: Vec<u16> = job.ranks.iter().flat_map(|rank| listening(rank.id())).collect();
+    let ports: Vec<u16> = job.0.iter().flat_map(|rank| listening(rank.id())).collect();
     // Over shared memory only rank 0 listens, for ranks that reconnect.
     assert!(!ports.is_empty(), "{transport}");
     assert!(transport != "shm" || ports.len() == 1, "{transport}: {ports:?}");
-    let mut noise = Noise(0x5eed);
-    println!("seed {:#x}, ports {ports:?}", noise.0);
+    let mut noise = Random::new(0x5eed);
+    println!("ports {ports:?}");
     let mut held = Vec::new();
     let mut connected = 0;
     for port in ports {
         for round in 0..150 {
             let Ok(mut intruder) = TcpStream::connect(("127.0.0.1", port)) else { continue };
             connected += 1;
-            let garbage: Vec<u8> = (0..round * 7 % 300).map(|_| noise.byte()).collect();
+            let garbage: Vec<u8> =
+                (0..round * 7 % 300).map(|_| u8::try_from(noise.below(256)).unwrap()).collect();
             intruder.write_all(&garbage).ok();
             if round % 3 == 0 {
                 held.push(intruder);
@@ -394,21 +396,10 @@ fn unauthenticated_peers_do_not_disturb_a_job(transport: &str) {
     }
     assert_ne!(connected, 0, "{transport}");
     // The job still runs: the kill below ends it, not the intruders.
-    assert!(job.ranks.iter().all(|rank| rank.has_no_output()), "a rank has failed already");
-    job.ranks[2].signal(Signal::KILL);
+    assert!(job.0.iter().all(|rank| rank.has_no_output()), "a rank has failed already");
+    job.0[2].signal(Signal::KILL);
     let (causes, _) = job.causes(2);
     all_report(&causes, &["the process of rank 2 is gone"]);
-}
-
-/// Pseudo-random bytes.
-struct Noise(u64);
-
-impl Noise {
-    fn byte(&mut self) -> u8 {
-        self.0 =
-            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        self.0.to_le_bytes()[7]
-    }
 }
 
 /// Returns the TCP ports on which a process listens, from `/proc`.

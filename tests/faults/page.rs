@@ -6,7 +6,7 @@ use std::process::Command;
 
 use ringfold_tests::{Home, Job, program};
 
-use crate::processes::SOON;
+use crate::job::SOON;
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 

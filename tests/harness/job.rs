@@ -119,7 +119,21 @@ impl Job {
         Outcome { status, stdout, stderr, took }
     }
 
-    fn printed(&self) -> String {
+    /// The first line of standard output from number `from` on for which `is_it` holds, with its
+    /// number, if there is one within `limit`.
+    pub(crate) fn line_after(
+        &self,
+        from: usize,
+        limit: Duration,
+        is_it: impl Fn(&str) -> bool,
+    ) -> Option<(usize, String)> {
+        self.stdout.wait(Instant::now() + limit, |text, _| {
+            let mut lines = text.lines().enumerate().skip(from);
+            lines.find(|(_, line)| is_it(line)).map(|(at, line)| (at, line.to_owned()))
+        })
+    }
+
+    pub(crate) fn printed(&self) -> String {
         let text =
             |printed: &Printed| printed.wait(Instant::now(), |text, _| Some(text.to_owned()));
         let (stdout, stderr) = (text(&self.stdout), text(&self.stderr));

@@ -5,14 +5,20 @@
 //! * `needed`: skips tests on machines that lack something;
 //! * `rdma`: RDMA devices, and their hosts;
 //! * `aggregator`: a running `ringfold aggregate`;
-//! * `job`: a running program with its output and a deadline.
+//! * `job`: a running program with its output and a deadline;
+//! * `ranks`: ranks without a launcher;
+//! * `random`: random numbers from a seed.
 #![forbid(unsafe_code)]
 
 mod aggregator;
 mod job;
 pub mod needed;
 pub mod program;
+pub mod random;
+mod ranks;
 pub mod rdma;
 
 pub use aggregator::{Aggregator, Home, IN_NETWORK};
 pub use job::{Job, Outcome};
+pub use random::Random;
+pub use ranks::{Process, Ranks};

@@ -16,6 +16,15 @@ pub fn binary(name: &str) -> PathBuf {
     existing(built().join(name))
 }
 
+/// Returns the path of a binary of this package, which cargo has built for its suites.
+///
+/// # Panics
+/// If there is no such program.
+#[must_use]
+pub fn own(name: &str) -> PathBuf {
+    existing(folder().join(name))
+}
+
 /// Returns the path of an example, as in `train`.
 ///
 /// # Panics

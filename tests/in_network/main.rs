@@ -12,7 +12,7 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ringfold_tests::{Aggregator, Home, IN_NETWORK, Job, Outcome, program};
+use ringfold_tests::{Aggregator, Home, IN_NETWORK, Job, Outcome};
 use rustix::process::Signal;
 
 /// The deadline of a job, for a loaded machine.

@@ -6,12 +6,11 @@
 mod fabric;
 mod foreign;
 
-use std::net::TcpListener;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use ringfold_tests::{Job, Outcome, needed, program};
+use ringfold_tests::{Job, Outcome, Ranks, needed, program};
 
 /// The deadline of a job, for a loaded machine.
 const DEADLINE: Duration = Duration::from_secs(120);
@@ -27,20 +26,7 @@ fn ringrun(ranks: usize) -> Command {
 
 /// Starts ranks with torch's variables, and returns their outcomes.
 fn by_hand(ranks: usize, settings: impl Fn(usize, &mut Command)) -> Vec<Outcome> {
-    let port = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port();
-    let start = |rank: usize| {
-        let mut command = Command::new(program::binary("rank"));
-        command
-            .env("RANK", rank.to_string())
-            .env("WORLD_SIZE", ranks.to_string())
-            .env("MASTER_ADDR", "127.0.0.1")
-            .env("MASTER_PORT", port.to_string())
-            .env("RINGFOLD_SECRET", &"5ec2e7".repeat(11)[..64]);
-        settings(rank, &mut command);
-        Job::start(&mut command)
-    };
-    let jobs: Vec<Job> = (0..ranks).map(start).collect();
-    jobs.into_iter().map(|job| job.finish(DEADLINE)).collect()
+    Ranks::start(ranks, settings).finish(DEADLINE)
 }
 
 #[test]

@@ -168,9 +168,9 @@ fn parts_of_other_lengths_fail_all_ranks() {
         });
         let result = result.and_then(|()| comm.barrier());
         let Err(Error::Failed(failure)) = result else { panic!("{result:?}") };
-        let FailureCause::Mismatch { seq: 1, said } = &*failure.cause else { panic!("{failure}") };
-        assert!(said.iter().all(|said| said.call.contains("packed from 2 calls")), "{failure}");
-        assert!(said.len() == 2 && said[1].ranks == [Rank(1)], "{failure}");
+        let FailureCause::Mismatch { seq: 1, calls } = &*failure.cause else { panic!("{failure}") };
+        assert!(calls.iter().all(|it| it.call.contains("packed from 2 calls")), "{failure}");
+        assert!(calls.len() == 2 && calls[1].ranks == [Rank(1)], "{failure}");
     });
 }
 

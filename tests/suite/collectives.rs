@@ -19,6 +19,7 @@ use std::time::Duration;
 use ringfold::{Buffers, Call, Collective, Communicator, Config, DataType, Rank, ReduceOp, Wire};
 use ringfold_bench::oracle::Oracle;
 use ringfold_collectives::Algorithm;
+use ringfold_tests::Random;
 use via::Via;
 
 const OPS: [ReduceOp; 6] = [
@@ -303,7 +304,8 @@ fn calls_through_staging_buffers_run_in_any_order() {
     for size in [2, 3, 4] {
         // All ranks share one random stream for the calls. Each has its own for its delays.
         Via::Shm.run(size, &[("RINGFOLD_CHUNK", "4K")], |comm| {
-            let (mut what, mut when) = (Random(seed), Random(seed + 1 + u64::from(comm.rank().0)));
+            let (mut what, mut when) =
+                (Random::new(seed), Random::new(seed + 1 + u64::from(comm.rank().0)));
             for call in 0..CALLS {
                 let algorithm = some[what.below(some.len())];
                 let count = [0, 1, 300, 5000, 9000, 20_000][what.below(6)];
@@ -431,18 +433,6 @@ fn very_long_results_are_right() {
                 }
             }
         });
-    }
-}
-
-/// Pseudo-random numbers (`SplitMix64`).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let word = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        usize::try_from((word ^ word >> 31) >> 32).unwrap() % end
     }
 }
 

@@ -9,26 +9,6 @@ use ringfold::{
 };
 
 #[test]
-fn every_rank_gets_the_sum() {
-    for size in [1, 2, 3, 5, 8] {
-        for count in [0, 1, 2, 7, 1000, 100_003] {
-            let want: Vec<f32> =
-                (0..count).map(|i| (0..size).map(|r| (r * 3 + i % 7) as f32).sum()).collect();
-            let results = local::run(size, |comm| {
-                let rank = comm.rank().index();
-                let mut buffer: Vec<f32> = (0..count).map(|i| (rank * 3 + i % 7) as f32).collect();
-                let mut output = vec![0.0; count];
-                comm.all_reduce_into(&buffer, &mut output, ReduceOp::Sum).unwrap();
-                comm.all_reduce(&mut buffer, ReduceOp::Sum).unwrap();
-                assert_eq!(buffer, output);
-                output
-            });
-            assert!(results.unwrap().iter().all(|result| *result == want), "{size} {count}");
-        }
-    }
-}
-
-#[test]
 fn slices_vectors_arrays_and_windows_are_buffers() {
     local::run(2, |comm| {
         let (mut vector, mut array) = (vec![1_u32; 4], [1_u32; 4]);
@@ -86,21 +66,6 @@ fn a_waiting_call_ends_when_another_thread_aborts() {
     outcome.unwrap();
 }
 
-#[test]
-fn ranks_that_differ_learn_the_calls_of_all() {
-    let causes = local::run(3, |comm| {
-        let count = if comm.rank() == Rank(1) { 7 } else { 5 };
-        let error = comm.all_reduce(&mut vec![1.0_f64; count], ReduceOp::Sum).unwrap_err();
-        let Error::Failed(failure) = &error else { panic!("{error}") };
-        assert!(matches!(&*failure.cause, FailureCause::Mismatch { .. }), "{error}");
-        assert!(error.to_string().contains("f64 x 7"), "{error}");
-        failure.cause.clone()
-    });
-    let causes = causes.unwrap();
-    assert!(causes.iter().all(|cause| *cause == causes[0]), "{causes:?}");
-    assert_eq!(causes[0].culprits(), [Rank(1)]);
-}
-
 /// The form of partial results is a part of the call, where it makes a difference.
 #[test]
 fn ranks_with_different_wires_learn_it() {
@@ -139,20 +104,6 @@ fn a_difference_in_an_earlier_call_is_found_by_the_next() {
         let words = ["#1", "broadcast", "root 0", "root 1"];
         assert!(words.iter().all(|word| cause.contains(word)), "{cause}");
     }
-}
-
-#[test]
-fn a_difference_that_no_call_found_is_found_on_leaving() {
-    let both_called = Barrier::new(2);
-    let result = local::run(2, |comm| {
-        let root = comm.rank();
-        comm.broadcast(&mut [root.0; 3], root).unwrap();
-        both_called.wait();
-    });
-    let error = result.unwrap_err();
-    assert!(matches!(error, Error::Leave { .. }), "{error}");
-    let words = ["#1", "broadcast", "root 0", "root 1"];
-    assert!(words.iter().all(|word| error.to_string().contains(word)), "{error}");
 }
 
 #[test]
