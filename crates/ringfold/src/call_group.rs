@@ -139,52 +139,48 @@ impl Communicator {
         packs.iter().try_for_each(|pack| self.perform_pack(collectives, pack))
     }
 
-    /// Performs the `members` with the numbers in `pack` as one call.
-    fn perform_pack(
-        &mut self,
-        members: &mut [GroupedCall<'_>],
-        pack: &[usize],
-    ) -> Result<(), Error> {
+    /// Performs the `calls` with the numbers in `pack` as one call.
+    fn perform_pack(&mut self, calls: &mut [GroupedCall<'_>], pack: &[usize]) -> Result<(), Error> {
         if let [only] = pack {
-            let GroupedCall { call, buffers } = &mut members[*only];
+            let GroupedCall { call, buffers } = &mut calls[*only];
             let request = Request::ordinary(call, buffers);
             return self.perform_request(request, User::Private(buffers));
         }
         let Some(first) = pack.first() else { return Ok(()) };
-        let counts = || pack.iter().map(|member| members[*member].call.count);
-        let call = Call { count: counts().sum(), ..members[*first].call };
+        let counts = || pack.iter().map(|number| calls[*number].call.count);
+        let call = Call { count: counts().sum(), ..calls[*first].call };
         let seal = CallWindows::packed(counts());
         let (rank, size) = (self.rank(), self.size());
         let bytes = packed_bytes(&call, size);
         let mut memory: AlignedBytes = std::mem::take(&mut self.core.packed);
         let whole = memory.exactly(bytes);
-        gather(members, pack, &call, whole, rank, size);
+        gather(calls, pack, &call, whole, rank, size);
         let mut buffers = Buffers::InPlace(whole);
         let request = Request { mark: Some(seal), ..Request::ordinary(&call, &buffers) };
         let outcome = self.perform_request(request, User::Private(&mut buffers));
         if outcome.is_ok() {
-            scatter(members, pack, &call, memory.exactly(bytes), rank, size);
+            scatter(calls, pack, &call, memory.exactly(bytes), rank, size);
         }
         self.core.packed = memory;
         outcome
     }
 }
 
-/// The numbers of the members in packs, each of which is one call. The same on all ranks.
-fn packs(members: &[GroupedCall<'_>], size: usize) -> Vec<Vec<usize>> {
+/// The numbers of the calls in packs, each of which is one call. The same on all ranks.
+fn packs(calls: &[GroupedCall<'_>], size: usize) -> Vec<Vec<usize>> {
     let mut packs: Vec<(usize, Vec<usize>)> = Vec::new();
-    for (number, GroupedCall { call, .. }) in members.iter().enumerate() {
+    for (number, GroupedCall { call, .. }) in calls.iter().enumerate() {
         let bytes = packed_bytes(call, size);
         let is_short = bytes <= PACKED_BYTES_MAX && is_packable(call);
         let takes = |(filled, pack): &&mut (usize, Vec<usize>)| {
-            *filled + bytes <= PACK_BYTES_MAX && is_alike(&members[pack[0]].call, call)
+            *filled + bytes <= PACK_BYTES_MAX && is_alike(&calls[pack[0]].call, call)
         };
         match packs.iter_mut().find(takes).filter(|_| is_short) {
             Some((filled, pack)) => {
                 *filled += bytes;
                 pack.push(number);
             }
-            // A pack that is full takes no other member.
+            // A pack that is full takes no other call.
             None => packs.push((if is_short { bytes } else { PACK_BYTES_MAX + 1 }, vec![number])),
         }
     }
@@ -217,10 +213,10 @@ const fn packed_bytes(call: &Call, size: usize) -> usize {
     (if input > output { input } else { output }) * call.data_type.bytes()
 }
 
-/// Copies the members' inputs to their places in the one buffer of the packed `call`: block by
-/// block, and within a block in the order of the members.
+/// Copies the calls' inputs to their places in the one buffer of the packed `call`: block by
+/// block, and within a block in the order of the calls.
 fn gather(
-    members: &[GroupedCall<'_>],
+    calls: &[GroupedCall<'_>],
     pack: &[usize],
     call: &Call,
     whole: &mut [u8],
@@ -233,7 +229,7 @@ fn gather(
     let blocks = if call.collective == Collective::ReduceScatter { size } else { 1 };
     let mut rest = &mut whole[Offsets::in_place(call, rank).input..];
     for block in 0..blocks {
-        for GroupedCall { call, buffers } in pack.iter().map(|number| &members[*number]) {
+        for GroupedCall { call, buffers } in pack.iter().map(|number| &calls[*number]) {
             let bytes = call.count * call.data_type.bytes();
             let input: &[u8] = match buffers {
                 Buffers::Apart { input, .. } => input,
@@ -246,9 +242,9 @@ fn gather(
     }
 }
 
-/// Copies the results from the one buffer of the packed `call` to the members' outputs.
+/// Copies the results from the one buffer of the packed `call` to the calls' outputs.
 fn scatter(
-    members: &mut [GroupedCall<'_>],
+    calls: &mut [GroupedCall<'_>],
     pack: &[usize],
     call: &Call,
     whole: &[u8],
@@ -262,7 +258,7 @@ fn scatter(
     let mut rest = &whole[Offsets::in_place(call, rank).output..];
     for block in 0..blocks {
         for number in pack {
-            let GroupedCall { call, buffers } = &mut members[*number];
+            let GroupedCall { call, buffers } = &mut calls[*number];
             let bytes = call.count * call.data_type.bytes();
             let output: &mut [u8] = match buffers {
                 Buffers::Apart { output, .. } => output,
