@@ -202,8 +202,7 @@ class Row:
                 self.cell.add(name, number, time)
         self.rounds, self.chosen = len(record["times"][CHOICE]), record["chosen"]
         self.best = self.cell.best([name for name in record["times"] if name != CHOICE])
-        # The choice's time over the best algorithm's. It is 1 if the choice is the best algorithm,
-        # whatever the noise.
+        # The choice's time over the best algorithm's. It is 1 if the choice is the best algorithm.
         self.ratio = 1.0 if self.best == self.chosen else self.cell.compare(CHOICE, self.best)
         # The choice's time over that of the same algorithm, when it alone was allowed. Without
         # noise it is 1.

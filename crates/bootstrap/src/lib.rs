@@ -7,7 +7,7 @@
 //!
 //! # Rooms
 //! Each room uses only those before it in this order:
-//! 1. `discover`: what a process knows alone: its rank, the job's secret, the host's addresses;
+//! 1. `discover`: the knowledge of a process alone: its rank, the secret, the host's addresses;
 //! 2. `channel`: an authenticated connection between two processes;
 //! 3. `aggregators`: the trees of aggregators, and their control port;
 //! 4. `arbiter`: the failure cause, found from reports and call logs without I/O;

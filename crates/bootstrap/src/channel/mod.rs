@@ -7,8 +7,8 @@
 //! ends, both sides read a fixed number of bytes into fixed memory.
 //!
 //! Read `greeting`, then the handshake below, `frames`, and both ends: `connect` and `acceptor`,
-//! which notes in `turned_away` whom it rejected. `socket`, `blocking` and `descriptors` ask the
-//! system for what these need.
+//! which notes its rejections in `turned_away`. `socket`, `blocking` and `descriptors` make the
+//! system calls.
 
 use std::io;
 

@@ -1,9 +1,9 @@
 //! Joining the other ranks: from an identity and a secret to a `Control` and the peer information
 //! of all ranks.
 //!
-//! `joiner` has the options and what a joining rank knows. `locate` finds the addresses where the
-//! coordinator may listen, `dial` tries them, and `roster` gets the peer information. `error` says
-//! what went wrong.
+//! `joiner` has the options and the knowledge of a joining rank. `locate` finds the addresses where
+//! the coordinator may listen, `dial` tries them, and `roster` gets the peer information. `error`
+//! has the errors.
 
 use std::io;
 use std::net::IpAddr;
