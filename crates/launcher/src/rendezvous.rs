@@ -1,12 +1,12 @@
 //! The rendezvous of a job: a port of this process, and the address at which all ranks reach it.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs, UdpSocket};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use ringfold_bootstrap::interface::{ChooseError, Family, Filter, choose, interfaces};
+use ringfold_bootstrap::interface::{ChooseError, Family, choose, interfaces};
 use ringfold_bootstrap::rendezvous::{Ended, Report, serve};
-use ringfold_bootstrap::{Secret, loopback};
+use ringfold_bootstrap::{Secret, loopback, source_toward};
 use ringfold_types::Rank;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
@@ -152,9 +152,8 @@ pub(crate) async fn open(
 
 /// An address of the first interface that `names` allows.
 fn address_on(names: &str) -> Result<IpAddr, RendezvousError> {
-    let Ok(filter) = names.parse::<Filter>();
     let all = interfaces().map_err(|source| listen_error(names, source))?;
-    Ok(choose(&all, Some(&filter), Family::Any, false)?.address)
+    Ok(choose(&all, Some(&names.into()), Family::Any, false)?.address)
 }
 
 fn listen_error(address: impl ToString, source: io::Error) -> RendezvousError {
@@ -186,16 +185,6 @@ fn route_to(host: &str) -> Result<IpAddr, RendezvousError> {
     let target = (bare, DISCARD).to_socket_addrs().and_then(first).map_err(unresolved)?;
     let unroutable = |source| RendezvousError::Route { host: bare.to_owned(), source };
     source_toward(target).map_err(unroutable)
-}
-
-fn source_toward(target: SocketAddr) -> io::Result<IpAddr> {
-    let any: IpAddr = match target {
-        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
-        SocketAddr::V6(_) => std::net::Ipv6Addr::UNSPECIFIED.into(),
-    };
-    let socket = UdpSocket::bind((any, 0))?;
-    socket.connect(target)?;
-    Ok(socket.local_addr()?.ip())
 }
 
 fn first(mut addresses: impl Iterator<Item = SocketAddr>) -> io::Result<SocketAddr> {

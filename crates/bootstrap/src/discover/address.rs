@@ -18,7 +18,7 @@ pub(crate) fn is_loopback(host: &str) -> bool {
 ///
 /// # Errors
 /// `place` has no address, or there is no route to it.
-pub fn source_toward(place: &str) -> io::Result<IpAddr> {
+pub fn source_toward(place: impl ToSocketAddrs) -> io::Result<IpAddr> {
     let mut last = io::Error::from(io::ErrorKind::NotFound);
     for target in place.to_socket_addrs()? {
         let any: IpAddr = match target {

@@ -30,10 +30,7 @@ impl LocalChecks {
 
 /// Finds this host's address for a job's setup.
 pub(super) fn interface(config: &Config) -> anyhow::Result<(Finding, Option<IpAddr>)> {
-    let filter = config.socket_ifname.as_deref().map(|text| {
-        let Ok(filter) = text.parse::<Filter>();
-        filter
-    });
+    let filter = config.socket_ifname.as_deref().map(Filter::from);
     let chosen: Result<Choice, ChooseError> =
         choose(&interfaces()?, filter.as_ref(), Family::Any, false);
     let (state, what) = match &chosen {

@@ -251,14 +251,12 @@ impl Filter {
     }
 }
 
-impl FromStr for Filter {
-    type Err = std::convert::Infallible;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
+impl From<&str> for Filter {
+    fn from(text: &str) -> Self {
         let (excludes, text) = text.strip_prefix('^').map_or((false, text), |rest| (true, rest));
         let (exact, text) = text.strip_prefix('=').map_or((false, text), |rest| (true, rest));
         let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
-        Ok(Self { excludes, exact, names: names.map(str::to_owned).collect() })
+        Self { excludes, exact, names: names.map(str::to_owned).collect() }
     }
 }
 
@@ -351,7 +349,7 @@ mod tests {
     }
 
     fn chosen(filter: &str, family: Family, all_local: bool) -> String {
-        let filter: Filter = filter.parse().unwrap();
+        let filter = Filter::from(filter);
         let filter = (!filter.names.is_empty()).then_some(&filter);
         match choose(&host(), filter, family, all_local) {
             Ok(choice) => choice.to_string(),
@@ -400,7 +398,7 @@ mod tests {
         assert_eq!(any(&[docker, lo]), "10.77.0.1 172.17.0.1 127.0.0.1 ::1");
         assert_eq!(any(&[("lo", &["::1"])]), "::1");
         let named = |text: &str| {
-            let filter: Filter = text.parse().unwrap();
+            let filter = Filter::from(text);
             choose(&host_with(lo), Some(&filter), Family::Any, false).unwrap().to_string()
         };
         assert!(named("lo").starts_with("lo (10.77.0.1): "), "{}", named("lo"));
@@ -427,14 +425,14 @@ mod tests {
     #[test]
     fn all_that_suit_as_well_are_told() {
         let names = |filter: &str| {
-            let filter: Filter = filter.parse().unwrap();
+            let filter = Filter::from(filter);
             let filter = (!filter.names.is_empty()).then_some(&filter);
             let all = candidates(&host(), filter, Family::V4, false).unwrap();
             alike(&all).into_iter().map(|it| it.interface).collect::<Vec<_>>().join(" ")
         };
         assert_eq!(names(""), "eth1 eth10");
         assert_eq!(names("eth10,docker"), "docker0 eth10");
-        let numbers = |filter: &str, of: &[&str]| filter.parse::<Filter>().unwrap().numbers(of);
+        let numbers = |filter: &str, of: &[&str]| Filter::from(filter).numbers(of);
         assert_eq!(numbers("eth10,docker", &["docker0", "eth10"]), Some(vec![1, 0]));
         for (filter, of) in [
             ("eth", &["eth0"][..]),

@@ -97,10 +97,7 @@ pub(super) struct HostInfo {
 
 impl HostInfo {
     pub(super) fn of_this_host(config: &Config) -> anyhow::Result<Self> {
-        let filter = config.socket_ifname.as_deref().map(|text| {
-            let Ok(filter) = text.parse::<Filter>();
-            filter
-        });
+        let filter = config.socket_ifname.as_deref().map(Filter::from);
         let choices = alike(&candidates(&interfaces()?, filter.as_ref(), Family::Any, false)?);
         let machine = discover::machine(Path::new("/"));
         let nics: Vec<Nic> = choices.into_iter().map(|choice| Nic::new(choice, &machine)).collect();

@@ -54,10 +54,7 @@ pub(super) fn others(candidates: &[Choice], listed: &[Listed]) -> Vec<Choice> {
 
 /// The user's list of interfaces.
 fn filter(config: &Config) -> Option<Filter> {
-    config.socket_ifname.as_deref().map(|text| {
-        let Ok(filter) = text.parse::<Filter>();
-        filter
-    })
+    config.socket_ifname.as_deref().map(Filter::from)
 }
 
 /// An interface on which this rank may listen for TCP.
