@@ -81,7 +81,7 @@ impl Home {
         command
     }
 
-    /// What the aggregator at `at` says about its pool and its groups.
+    /// Asks the aggregator at `at` about its pool and its groups.
     ///
     /// # Panics
     /// If it does not answer.
