@@ -4,7 +4,7 @@ use std::error::Error as StdError;
 
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
-use ringfold::{Error, Failure, FailureCause, Operation, Place, Rank};
+use ringfold::{CallPosition, Error, Failure, FailureCause, Operation, Rank};
 
 use crate::queue::Fault;
 
@@ -96,7 +96,9 @@ fn describe(
 
 fn kind(cause: &FailureCause) -> &'static str {
     match cause {
-        FailureCause::Absent { ranks, .. } if ranks.iter().any(|it| it.place == Place::Gone) => {
+        FailureCause::Absent { ranks, .. }
+            if ranks.iter().any(|it| it.position == CallPosition::Gone) =>
+        {
             "left"
         }
         FailureCause::Died { .. } => "died",
