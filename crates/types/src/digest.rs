@@ -1,5 +1,5 @@
-//! Hashes that are the same on every machine and in every version of Rust. They detect accidental
-//! differences, not deliberate ones.
+//! Hashes that are the same in every version of Rust, and on every machine if they are of bytes.
+//! They detect accidental differences, not deliberate ones.
 
 use core::hash::Hasher;
 

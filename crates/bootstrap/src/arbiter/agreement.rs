@@ -335,7 +335,7 @@ mod tests {
     struct Member {
         up: Wire<Up>,
         down: Wire<Down>,
-        /// When the rank stops waiting, as in `member.rs`.
+        /// When the rank stops waiting, as in `control/task.rs`.
         deadline: Option<u64>,
         returned: Option<FailureCause>,
         stopped_until: u64,

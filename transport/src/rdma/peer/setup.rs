@@ -26,7 +26,7 @@ use crate::rdma::ring::outbound::Outbound;
 use crate::rdma::ring::rtr::Mailbox;
 use crate::rdma::sys::{Inbox, Mr, Outbox, Pd, Target};
 
-/// Time in milliseconds after which a queue pair that has carried no packet is given up, if TCP may
+/// The least time in milliseconds after which a queue pair that has carried no packet is given up, if TCP may
 /// not replace RDMA.
 const RDMA_LAST_PROOF_MS: u64 = 10_000;
 
