@@ -53,6 +53,11 @@ def positive(text):
     raise argparse.ArgumentTypeError(f"{text}: give a number above 0")
 
 
+def share(text):
+    """Parses a share from 0."""
+    return 0.0 if text == "0" else positive(text)
+
+
 def numbers(least):
     """Returns a parser of numbers with commas."""
     return lambda text: [at_least(least)(word) for word in text.split(",")]

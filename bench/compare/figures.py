@@ -37,7 +37,7 @@ BUS_FACTORS = {
 }
 # Operations with one place: a broadcast has one buffer in MPI, a barrier none, and messages two.
 ONE_PLACE = {"broadcast": "in", "barrier": "in", "send_recv": "out"}
-# Those of ../rdma.
+# Those of scenarios/rdma.py.
 RDMA_FACTORS = {"put": (1, 0), "round_trip": (2, 0)}
 
 

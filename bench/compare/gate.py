@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 
 import figures
-from command import positive
+from command import share
 
 # The share by which the second build may be slower than the first.
 ALLOWED = 0.05
@@ -18,7 +18,7 @@ RUNS = 3
 
 def flag(add):
     """Adds the flag of the allowed share."""
-    add("--allowed", type=positive, default=ALLOWED,
+    add("--allowed", type=share, default=ALLOWED,
         help=f"share by which AFTER may be slower (default: {ALLOWED})")
 
 

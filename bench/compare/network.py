@@ -15,6 +15,7 @@ import threading
 import time
 from pathlib import Path
 
+import processes
 from install import Missing
 
 # Enters a host, with its name: enter HOST COMMAND...
@@ -212,6 +213,9 @@ class Delayed(Hosts):
             run(f"ip -n {space} addr add {address}/24 dev {link}")
             run(f"ip -n {space} link set {link} up")
             tunnels[socket.inet_aton(address)] = tunnel
+        # The thread is the equal of the ranks, which have precedence.
+        processes.take_precedence()
+        self.clean_up.callback(processes.take_precedence, 0)
         passing = threading.Thread(target=self._pass_on, args=(tunnels,), daemon=True)
         passing.start()
         self.clean_up.callback(passing.join)

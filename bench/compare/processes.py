@@ -46,11 +46,11 @@ def adopt_orphans():
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def take_precedence():
+def take_precedence(level=PRECEDENCE):
     """Gives this session a higher CPU share than other sessions, if Linux schedules by session and
-    permits the change."""
+    permits the change. Level 0 gives it back."""
     with contextlib.suppress(OSError), open("/proc/self/autogroup", "w", encoding="ascii") as nice:
-        nice.write(str(PRECEDENCE))
+        nice.write(str(level))
 
 
 def run(argv, environment, patience, on_line):

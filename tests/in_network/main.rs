@@ -213,6 +213,12 @@ fn another_site_secret_is_refused() {
     assert!(!refused.status.success(), "{refused:?}");
     let all = format!("{}{}", refused.stdout, refused.stderr);
     assert!(all.contains("holds another site secret"), "{refused:?}");
+    // Both have the secret of one file.
+    let secret = one.path().join(".ringfold/site-secret");
+    let shared = ["--site-secret-file", secret.to_str().unwrap(), "--threads", "1"];
+    let aggregator = other.aggregator(&shared);
+    let taken = Job::start(&mut ranks(&one, &aggregator).run(&["bits", "1"])).finish(DEADLINE);
+    bits(&taken, HOSTS, 1);
 }
 
 #[test]

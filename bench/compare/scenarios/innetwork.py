@@ -49,7 +49,10 @@ def aggregator(enter, folder, at, home):
     """Runs an aggregator. Yields its process."""
     command = [*enter, folder / "ringfold", "aggregate", "--listen", at]
     environment = os.environ | {"HOME": str(home)}
-    process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+    # It shares the cores with the ranks, as their equal.
+    process = subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, text=True,
+        start_new_session=True, preexec_fn=processes.take_precedence)
     try:
         if not process.stdout.readline().startswith("aggregator at"):
             raise Failed(f"{shlex.join(map(str, command))} does not listen")

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import install
 import processes
-from command import at_least, positive
+from command import at_least, share
 from processes import Failed
 
 # Calls of a block in the two kinds of jobs.
@@ -37,7 +37,7 @@ def flags(add):
     add("after", type=Path, nargs="?", help="folder of a second build, which must not need more")
     add("--blocks", type=at_least(1), default=100, help="blocks of calls in a job (default: 100)")
     add("--jobs", type=at_least(1), default=3, help="jobs of each kind (default: 3)")
-    add("--allowed", type=positive, default=0.02, help="share that AFTER may need more (default: 0.02)")
+    add("--allowed", type=share, default=0.02, help="share that AFTER may need more (default: 0.02)")
 
 
 def of_blocks(program, rank, calls, blocks):

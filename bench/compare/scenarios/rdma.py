@@ -205,6 +205,7 @@ def run(args):
     if args.inside:
         return inside(args)
     args.out.mkdir(parents=True, exist_ok=True)
+    (args.cache / "timing-openmpi").unlink(missing_ok=True)
     out = args.out.resolve()
     more = ["--out", out, "--cache", args.cache.resolve()]
     if args.builds:

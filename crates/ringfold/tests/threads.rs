@@ -66,6 +66,20 @@ fn a_waiting_call_ends_when_another_thread_aborts() {
     outcome.unwrap();
 }
 
+#[test]
+fn a_difference_that_no_call_found_is_found_on_leaving() {
+    let both_called = Barrier::new(2);
+    let result = local::run(2, |comm| {
+        let root = comm.rank();
+        comm.broadcast(&mut [root.0; 3], root).unwrap();
+        both_called.wait();
+    });
+    let error = result.unwrap_err();
+    assert!(matches!(error, Error::Leave { .. }), "{error}");
+    let words = ["#1", "broadcast", "root 0", "root 1"];
+    assert!(words.iter().all(|word| error.to_string().contains(word)), "{error}");
+}
+
 /// The form of partial results is a part of the call, where it makes a difference.
 #[test]
 fn ranks_with_different_wires_learn_it() {

@@ -33,7 +33,7 @@ const LEVELS: Spreads = Spreads {
 
 #[test]
 fn every_way_is_right() {
-    let shapes = [(1, 4), (2, 1), (2, 3), (5, 2), (4, 3), (11, 1)];
+    let shapes = [(1, 4), (2, 1), (2, 3), (5, 2), (4, 3), (9, 2), (11, 1)];
     let equal = shapes.iter().flat_map(|(hosts, ranks)| hosts_tests::equal(*hosts, *ranks));
     let names: Vec<_> = equal.chain(UNEQUAL.iter().map(|it| it.to_vec())).collect();
     names.par_iter().for_each(|names| {
@@ -62,6 +62,8 @@ fn groups_spare_spines() {
     let (op, root, wire) = (ReduceOp::Sum, Rank(0), Wire::default());
     let call = Call { collective, count, data_type, op, root, wire };
     let plan = |rank| ScheduleParams { call, layout, rank, chunk: count, window_bytes: 8 * count };
+    assert_eq!(Levels::all(&call, &Layout::hosts_of(4, 48)).count(), 3, "without groups");
+    assert_eq!(Levels::all(&call, layout).count(), 6);
     for levels in Levels::all(&call, layout) {
         let schedules = (0..48).map(|rank| schedule_by(&plan(Rank(rank)), levels));
         let crossing = measured(schedules.collect::<Vec<Schedule>>(), layout);

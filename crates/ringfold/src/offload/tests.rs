@@ -1,6 +1,5 @@
 //! A provider that behaves like libsharp or a CollNet plugin. It sums, and finds minima and maxima,
-//! of `f32`, in fixed point and a whole piece at a time. It has one active tree, so it refuses
-//! another.
+//! of `f32`, in fixed point and a whole piece at a time.
 
 #[path = "mock_tests.rs"]
 mod mock;

@@ -26,8 +26,8 @@ use crate::rdma::ring::outbound::Outbound;
 use crate::rdma::ring::rtr::Mailbox;
 use crate::rdma::sys::{Inbox, Mr, Outbox, Pd, Target};
 
-/// The least time in milliseconds after which a queue pair that has carried no packet is given up, if TCP may
-/// not replace RDMA.
+/// The least time in milliseconds after which a queue pair that has carried no packet is given up,
+/// if TCP may not replace RDMA.
 const RDMA_LAST_PROOF_MS: u64 = 10_000;
 
 /// The reason for no path to a peer that offers no rail.
