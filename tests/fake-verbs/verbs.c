@@ -19,14 +19,16 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-enum { DEVICES = 32, QUEUE_PAIRS = 256, REGIONS = 4096, CONTEXTS = 64 };
+enum { DEVICES = 4096, CONTEXTS = 8192 };
 enum { STATE_RESET, STATE_INIT, STATE_RTR, STATE_RTS, STATE_ERROR = 6 };
-enum { MASK_STATE = 1, MASK_AV = 1 << 7, MASK_TIMEOUT = 1 << 9 };
+enum { MASK_STATE = 1, MASK_AV = 1 << 7, MASK_MTU = 1 << 8, MASK_TIMEOUT = 1 << 9 };
 enum { ACCESS_REMOTE_WRITE = 2, ACCESS_REMOTE_READ = 4 };
+enum { FIRST_NUMBER = 100 };
 enum { OP_WRITE = 0, OP_WRITE_WITH_NUMBER = 1, OP_READ = 4 };
 enum { SEND_SIGNALED = 2, SEND_INLINE = 8 };
 enum { WC_WRITE = 1, WC_READ = 2, WC_RECV_NUMBER = 129 };
 enum { FLUSHED = 5, REMOTE_ACCESS = 10, RETRIES_EXHAUSTED = 12 };
+enum { LOST = -1, NOT_READY = -2 };
 enum { LINK_INFINIBAND = 1, GRH_REQUIRED = 1, PORT_DOWN = 1, PORT_ACTIVE = 4 };
 enum { EVENT_FATAL = 8, EVENT_PORT_ACTIVE = 9, EVENT_PORT_ERROR = 10 };
 
@@ -113,7 +115,7 @@ struct request {
     uint64_t id, remote;
     uint32_t opcode, flags, number, remote_key, bytes, to;
     struct piece into;
-    uint64_t give_up_at;
+    uint64_t posted_at;
     uint8_t *payload;
 };
 struct queue_pair {
@@ -124,15 +126,23 @@ struct queue_pair {
     void *shared;
     uint32_t handle, number;
     int state, of, timeout, retries;
-    uint32_t peer;
+    uint32_t peer, mtu;
     struct address to;
     struct request *first, *last;
+    uint64_t moved_at;
+    bool is_busy;
+    struct queue_pair *next_busy;
     uint64_t *posted;
     int posted_count, posted_room;
 };
+/* Objects by number. Numbers are given once. */
+struct table { void **all; uint32_t count, room; };
+/* Queue pairs that may have waiting requests, in the order of their turns. */
+struct busy { struct queue_pair *first, *last; };
 struct hooks {
     bool holds, refuses_error, refuses_deregistration, refuses_destruction, is_fatal, flushes_never;
     int destruction_ms;
+    uint32_t longest_packet, bytes_per_ms;
 };
 static struct {
     struct device device;
@@ -141,20 +151,44 @@ static struct {
     uint32_t kind;
     struct hooks hooks;
     struct request *held;
+    uint64_t out_free_at, in_free_at;
+    long carried;
 } devices[DEVICES];
 static int device_count;
 static struct context *contexts[CONTEXTS];
-static struct queue_pair *queue_pairs[QUEUE_PAIRS];
-static struct region *regions[REGIONS];
+static struct table queue_pairs, regions;
+static struct busy busy;
 static uint16_t router_lid;
-static long live_domains, live_regions, live_queues, live_queue_pairs, polls;
-static uint32_t next_number = 100;
+static long live_domains, live_regions, live_queues, live_queue_pairs, live_contexts, region_bytes;
+static long polls, doorbells, works, signalled, inlines, receive_posts;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 static uint64_t now(void) {
     struct timespec at;
     clock_gettime(CLOCK_MONOTONIC, &at);
     return (uint64_t)at.tv_sec * 1000000000u + (uint64_t)at.tv_nsec;
+}
+
+static uint32_t add(struct table *table, void *it) {
+    if (table->count == table->room) {
+        table->room = table->room ? 2 * table->room : 1024;
+        table->all = realloc(table->all, table->room * sizeof *table->all);
+        if (!table->all) abort();
+    }
+    table->all[table->count] = it;
+    return FIRST_NUMBER + table->count++;
+}
+
+static void *find(struct table *table, uint32_t number) {
+    uint32_t place = number - FIRST_NUMBER;
+    return place < table->count ? table->all[place] : NULL;
+}
+
+static void append(struct busy *list, struct queue_pair *own) {
+    own->next_busy = NULL;
+    if (list->last) list->last->next_busy = own;
+    else list->first = own;
+    list->last = own;
 }
 
 static void complete(struct queue *queue, struct completion it) {
@@ -210,22 +244,9 @@ static void fail(struct queue_pair *own, uint32_t status) {
     own->posted_count = 0;
 }
 
-static struct region *region_of(uint32_t key, bool is_remote) {
-    for (int at = 0; at < REGIONS; at++)
-        if (regions[at] && (is_remote ? regions[at]->remote_key : regions[at]->local_key) == key)
-            return regions[at];
-    return NULL;
-}
-
 static bool covers(struct region *it, uint64_t at, uint64_t bytes) {
     uint64_t begin = (uint64_t)it->address;
     return at >= begin && bytes <= it->length && at - begin <= it->length - bytes;
-}
-
-static struct queue_pair *queue_pair_of(uint32_t number) {
-    for (int at = 0; at < QUEUE_PAIRS; at++)
-        if (queue_pairs[at] && queue_pairs[at]->number == number) return queue_pairs[at];
-    return NULL;
 }
 
 /* Returns whether packets with that address get to another device, by InfiniBand's rules. */
@@ -244,18 +265,19 @@ static bool leads_to(int from, struct address *address, int to) {
 static bool is_up(int device) { return devices[device].port.state == PORT_ACTIVE; }
 
 /*
- * Lets a request arrive. Returns its status, or -1 as long as it cannot. A queue pair in error that
- * flushes nothing is not stopped by its device yet: it takes writes, and completes nothing.
+ * Lets a request arrive. Returns its status, LOST where nobody answers, or NOT_READY as long as the
+ * receiver has no receive for it. A queue pair in error that flushes nothing is not stopped by its
+ * device yet: it takes writes, and completes nothing.
  */
 static int arrive(struct request *it) {
-    struct queue_pair *to = queue_pair_of(it->to);
-    if (!to) return -1;
+    struct queue_pair *to = find(&queue_pairs, it->to);
+    if (!to) return LOST;
     bool lingers = to->state == STATE_ERROR && devices[to->of].hooks.flushes_never;
-    if (to->state != STATE_RTR && to->state != STATE_RTS && !lingers) return -1;
+    if (to->state != STATE_RTR && to->state != STATE_RTS && !lingers) return LOST;
     bool tells = it->opcode == OP_WRITE_WITH_NUMBER;
-    if (tells && to->posted_count == 0) return -1;
+    if (tells && to->posted_count == 0) return NOT_READY;
     if (it->bytes) {
-        struct region *there = region_of(it->remote_key, true);
+        struct region *there = find(&regions, it->remote_key);
         int needed = it->opcode == OP_READ ? ACCESS_REMOTE_READ : ACCESS_REMOTE_WRITE;
         if (!there || there->domain != to->domain || !(there->access & needed) ||
             !covers(there, it->remote, it->bytes))
@@ -273,26 +295,83 @@ static int arrive(struct request *it) {
     return 0;
 }
 
-/* Lets every request arrive that can, and fails those that could not for too long. */
+/* Returns whether the longest packet of a request passes where long ones are lost. */
+static bool passes(struct queue_pair *own, struct request *it) {
+    uint32_t longest = devices[own->of].hooks.longest_packet;
+    uint32_t mtu = 128u << own->mtu;
+    return longest == 0 || (it->bytes < mtu ? it->bytes : mtu) <= longest;
+}
+
+/*
+ * Returns whether a request has crossed the wire, which takes time where a device has a rate. The
+ * slower of both devices counts.
+ */
+static bool crosses(struct queue_pair *own, struct queue_pair *to, struct request *it) {
+    uint64_t ends_at = it->posted_at, cost = 0;
+    uint64_t *free_at[] = { &devices[own->of].out_free_at, &devices[to->of].in_free_at };
+    uint32_t rates[] = { devices[own->of].hooks.bytes_per_ms, devices[to->of].hooks.bytes_per_ms };
+    for (int end = 0; end < 2; end++) {
+        if (rates[end] == 0) continue;
+        uint64_t takes = it->bytes * 1000000ull / rates[end];
+        if (takes > cost) cost = takes;
+        if (*free_at[end] > ends_at) ends_at = *free_at[end];
+    }
+    ends_at += cost;
+    if (ends_at > now()) return false;
+    for (int end = 0; end < 2; end++)
+        if (rates[end]) *free_at[end] = ends_at;
+    return true;
+}
+
+/*
+ * Lets the first request of a queue pair arrive if it can, and fails it after it could not for too
+ * long. Returns whether it is gone. The timer of the requester begins anew with all progress
+ * (InfiniBand Architecture Specification, volume 1, 9.7.6.1.3), and a timeout of 0 never ends. It
+ * waits without end for receivers that are not ready, as a count of 7 means (9.7.5.2.8).
+ */
+static bool try_first(struct queue_pair *own) {
+    struct request *it = own->first;
+    struct queue_pair *to = find(&queue_pairs, own->peer);
+    bool is_open = !devices[own->of].hooks.holds && to && is_up(own->of) && is_up(to->of) &&
+                   leads_to(own->of, &own->to, to->of) && passes(own, it);
+    uint64_t patience = (4096ull << (own->timeout & 31)) * (uint64_t)(own->retries + 1);
+    int status = is_open ? NOT_READY : LOST;
+    if (is_open && crosses(own, to, it)) status = arrive(it);
+    if (status == LOST) {
+        if (own->timeout == 0 || now() <= own->moved_at + patience) return false;
+        fail(own, RETRIES_EXHAUSTED);
+        return true;
+    }
+    own->moved_at = now();
+    if (status == NOT_READY) return false;
+    if (status > 0) {
+        fail(own, (uint32_t)status);
+        return true;
+    }
+    devices[own->of].carried += it->bytes;
+    done(own, it, 0);
+    forget(take_first(own));
+    return true;
+}
+
+/*
+ * Lets every request arrive that can, and fails those that could not for too long. Queue pairs take
+ * turns, one request each.
+ */
 static void move_on(void) {
-    for (int at = 0; at < QUEUE_PAIRS; at++) {
-        struct queue_pair *own = queue_pairs[at];
-        while (own && own->state == STATE_RTS && own->first) {
-            struct request *it = own->first;
-            struct queue_pair *to = queue_pair_of(own->peer);
-            bool is_open = !devices[own->of].hooks.holds && to && is_up(own->of) && is_up(to->of) &&
-                           leads_to(own->of, &own->to, to->of);
-            int status = is_open ? arrive(it) : -1;
-            if (status == 0) {
-                done(own, it, 0);
-                forget(take_first(own));
-            } else if (status > 0) {
-                fail(own, (uint32_t)status);
-            } else if (now() > it->give_up_at) {
-                fail(own, RETRIES_EXHAUSTED);
-            } else {
-                break;
-            }
+    bool has_moved = true;
+    while (has_moved) {
+        struct busy waiting = { 0 }, moved = { 0 };
+        for (struct queue_pair *own = busy.first, *next; own; own = next) {
+            next = own->next_busy;
+            own->is_busy = own->state == STATE_RTS && own->first;
+            if (own->is_busy) append(try_first(own) ? &moved : &waiting, own);
+        }
+        has_moved = moved.first;
+        busy = waiting.first ? waiting : moved;
+        if (waiting.first && moved.first) {
+            busy.last->next_busy = moved.first;
+            busy.last = moved.last;
         }
     }
 }
@@ -320,20 +399,22 @@ static int arm_queue(struct queue *queue, int solicited) {
 }
 
 static int post_one(struct queue_pair *own, struct send *it) {
-    uint64_t wait = (4096ull << (own->timeout & 31)) * (uint64_t)(own->retries + 1);
     if (it->opcode != OP_WRITE && it->opcode != OP_WRITE_WITH_NUMBER && it->opcode != OP_READ)
         return EINVAL;
+    works++;
+    signalled += (it->flags & SEND_SIGNALED) != 0;
+    inlines += (it->flags & SEND_INLINE) != 0;
     struct request *made = calloc(1, sizeof *made);
     *made = (struct request){ .id = it->id, .remote = it->remote, .opcode = it->opcode,
                               .flags = it->flags, .number = it->number, .to = own->peer,
-                              .remote_key = it->remote_key, .give_up_at = now() + wait };
+                              .remote_key = it->remote_key, .posted_at = now() };
     for (int at = 0; at < it->count; at++) made->bytes += it->pieces[at].length;
     made->payload = malloc(made->bytes + 1);
     if (it->opcode == OP_READ && it->count) made->into = it->pieces[0];
     uint8_t *to = made->payload;
     for (int at = 0; at < it->count && it->opcode != OP_READ; at++) {
         struct piece piece = it->pieces[at];
-        struct region *from = region_of(piece.key, false);
+        struct region *from = find(&regions, piece.key);
         bool may = from && from->domain == own->domain && covers(from, piece.address, piece.length);
         if (!(it->flags & SEND_INLINE) && !may) {
             forget(made);
@@ -348,14 +429,17 @@ static int post_one(struct queue_pair *own, struct send *it) {
         return 0;
     }
     if (own->last) own->last->next = made;
-    else own->first = made;
+    else own->first = made, own->moved_at = made->posted_at;
     own->last = made;
+    if (!own->is_busy) append(&busy, own);
+    own->is_busy = true;
     return 0;
 }
 
 static int post_sends(struct queue_pair *own, struct send *first, struct send **bad) {
     int status = 0;
     pthread_mutex_lock(&lock);
+    doorbells++;
     if (own->state != STATE_RTS && own->state != STATE_ERROR) status = EINVAL;
     for (struct send *it = first; it && !status; it = it->next)
         if ((status = post_one(own, it))) *bad = it;
@@ -367,6 +451,7 @@ static int post_sends(struct queue_pair *own, struct send *first, struct send **
 static int post_receives(struct queue_pair *own, struct receive *first, struct receive **bad) {
     (void)bad;
     pthread_mutex_lock(&lock);
+    receive_posts++;
     for (struct receive *it = first; it; it = it->next) {
         if (own->state == STATE_ERROR && !devices[own->of].hooks.flushes_never) {
             complete(own->receives, (struct completion){ .id = it->id, .status = FLUSHED,
@@ -415,6 +500,7 @@ EXPORT struct context *ibv_open_device(struct device *device) {
     while (at < CONTEXTS && contexts[at]) at++;
     if (at == CONTEXTS) abort();
     contexts[at] = made;
+    live_contexts++;
     pthread_mutex_unlock(&lock);
     return made;
 }
@@ -423,6 +509,7 @@ EXPORT int ibv_close_device(struct context *context) {
     pthread_mutex_lock(&lock);
     for (int at = 0; at < CONTEXTS; at++)
         if (contexts[at] == context) contexts[at] = NULL;
+    live_contexts--;
     pthread_mutex_unlock(&lock);
     close(context->async_fd);
     close(context->events_in);
@@ -493,15 +580,12 @@ EXPORT struct region *ibv_reg_mr_iova2(struct domain *domain, void *address, siz
     (void)at;
     struct region *made = calloc(1, sizeof *made);
     pthread_mutex_lock(&lock);
-    uint32_t key = next_number++;
+    uint32_t key = add(&regions, made);
     *made = (struct region){ .context = domain->context, .domain = domain, .address = address,
                              .length = length, .local_key = key, .remote_key = key,
                              .access = (int)access };
-    int place = 0;
-    while (place < REGIONS && regions[place]) place++;
-    if (place == REGIONS) abort();
-    regions[place] = made;
     live_regions++;
+    region_bytes += (long)length;
     pthread_mutex_unlock(&lock);
     return made;
 }
@@ -509,12 +593,11 @@ EXPORT struct region *ibv_reg_mr_iova2(struct domain *domain, void *address, siz
 EXPORT int ibv_dereg_mr(struct region *region) {
     pthread_mutex_lock(&lock);
     int status = devices[region->context->of].hooks.refuses_deregistration ? EIO : 0;
-    for (int at = 0; at < REGIONS && !status; at++) {
-        if (regions[at] != region) continue;
-        regions[at] = NULL;
+    if (!status) {
+        regions.all[region->local_key - FIRST_NUMBER] = NULL;
         live_regions--;
+        region_bytes -= (long)region->length;
         free(region);
-        break;
     }
     pthread_mutex_unlock(&lock);
     return status;
@@ -568,11 +651,7 @@ EXPORT struct queue_pair *ibv_create_qp(struct domain *domain, struct wanted *wa
     pthread_mutex_lock(&lock);
     *made = (struct queue_pair){ .context = domain->context, .domain = domain,
                                  .sends = wanted->sends, .receives = wanted->receives,
-                                 .number = next_number++, .of = domain->context->of };
-    int place = 0;
-    while (place < QUEUE_PAIRS && queue_pairs[place]) place++;
-    if (place == QUEUE_PAIRS) abort();
-    queue_pairs[place] = made;
+                                 .number = add(&queue_pairs, made), .of = domain->context->of };
     live_queue_pairs++;
     pthread_mutex_unlock(&lock);
     return made;
@@ -593,6 +672,7 @@ EXPORT int ibv_modify_qp(struct queue_pair *own, struct change *change, int mask
         own->to = change->to;
         own->peer = change->number;
     }
+    if (!status && mask & MASK_MTU) own->mtu = change->mtu;
     if (!status && mask & MASK_TIMEOUT) {
         own->timeout = change->timeout;
         own->retries = change->retries;
@@ -613,8 +693,7 @@ EXPORT int ibv_destroy_qp(struct queue_pair *own) {
         pthread_mutex_unlock(&lock);
         return EBUSY;
     }
-    for (int at = 0; at < QUEUE_PAIRS; at++)
-        if (queue_pairs[at] == own) queue_pairs[at] = NULL;
+    queue_pairs.all[own->number - FIRST_NUMBER] = NULL;
     live_queue_pairs--;
     while (own->first) {
         struct request *it = take_first(own);
@@ -630,9 +709,9 @@ EXPORT int ibv_destroy_qp(struct queue_pair *own) {
     for (int at = 0; at < queue->count; at++)
         if (queue->found[at].queue_pair != own->number) queue->found[kept++] = queue->found[at];
     queue->count = kept;
+    move_on();
     free(own->posted);
     free(own);
-    move_on();
     pthread_mutex_unlock(&lock);
     return 0;
 }
@@ -677,10 +756,10 @@ EXPORT void fake_move(int device, int lid, const uint8_t *gid) {
 
 EXPORT void fake_break(int device, int status) {
     pthread_mutex_lock(&lock);
-    for (int at = 0; at < QUEUE_PAIRS; at++)
-        if (queue_pairs[at] && queue_pairs[at]->of == device &&
-            queue_pairs[at]->state == STATE_RTS)
-            fail(queue_pairs[at], (uint32_t)status);
+    for (uint32_t place = 0; place < queue_pairs.count; place++) {
+        struct queue_pair *own = queue_pairs.all[place];
+        if (own && own->of == device && own->state == STATE_RTS) fail(own, (uint32_t)status);
+    }
     pthread_mutex_unlock(&lock);
 }
 
@@ -695,6 +774,8 @@ EXPORT void fake_hook(int device, int hook, int value) {
     case 3: hooks->destruction_ms = value; break;
     case 4: hooks->refuses_deregistration = value; break;
     case 5: hooks->refuses_destruction = value; break;
+    case 6: hooks->longest_packet = (uint32_t)value; break;
+    case 7: hooks->bytes_per_ms = (uint32_t)value; break;
     default: abort();
     }
     move_on();
@@ -717,11 +798,29 @@ EXPORT int fake_release(int device) {
     return arrived;
 }
 
+/* Lets the port train to a width and speed, without an event. */
+EXPORT void fake_train(int device, int width, int speed) {
+    pthread_mutex_lock(&lock);
+    devices[device].port.width = (uint8_t)width;
+    devices[device].port.speed = (uint8_t)speed;
+    pthread_mutex_unlock(&lock);
+}
+
+/* Returns the bytes that have left the device. */
+EXPORT long fake_carried(int device) {
+    pthread_mutex_lock(&lock);
+    long carried = devices[device].carried;
+    pthread_mutex_unlock(&lock);
+    return carried;
+}
+
 EXPORT void fake_router(int lid) { router_lid = (uint16_t)lid; }
 
 EXPORT long fake_count(int what) {
     pthread_mutex_lock(&lock);
-    long counts[] = { live_domains, live_regions, live_queues, live_queue_pairs, polls };
+    long counts[] = { live_domains, live_regions, live_queues,  live_queue_pairs, polls,
+                      doorbells,    works,        signalled,    inlines,          receive_posts,
+                      region_bytes, live_contexts };
     pthread_mutex_unlock(&lock);
     return counts[what];
 }

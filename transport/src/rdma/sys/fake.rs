@@ -14,13 +14,15 @@ pub(in crate::rdma) struct Like {
     pub(in crate::rdma) needs_grh: bool,
     pub(in crate::rdma) lid: u16,
     pub(in crate::rdma) gid: [u8; 16],
+    /// The rate that the port reports.
+    pub(in crate::rdma) gigabits: u32,
 }
 
 /// A device of the fake.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::rdma) struct Device(c_int);
 
-/// Objects that are alive, and polls since the beginning.
+/// Objects that are alive and their bytes, and calls and work since the beginning.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::rdma) enum Count {
     Domains,
@@ -28,6 +30,19 @@ pub(in crate::rdma) enum Count {
     Queues,
     QueuePairs,
     Polls,
+    /// Calls that post sends.
+    Doorbells,
+    /// Sends.
+    Works,
+    /// Sends whose completion is signalled.
+    Signalled,
+    /// Sends with inline data.
+    Inlines,
+    /// Calls that post receives.
+    ReceivePosts,
+    /// Bytes of all regions.
+    RegionBytes,
+    Contexts,
 }
 
 /// Events about a device's addresses, with libibverbs' numbers.
@@ -47,6 +62,10 @@ pub(in crate::rdma) enum Hook {
     Destruction(Duration),
     RefuseDeregistration,
     RefuseDestruction,
+    /// Packets with a longer payload are lost in silence.
+    LoseLonger(u32),
+    /// The device sends and receives so many bytes in a millisecond. None means any number.
+    Pace(Option<u32>),
 }
 
 /// The promise of the tests, which read only bytes that have arrived.
@@ -83,19 +102,45 @@ macro_rules! call {
 impl Device {
     /// Adds a device of that name.
     pub(in crate::rdma) fn add(name: &str, like: Like) -> Self {
-        let Like { is_infiniband, needs_grh, lid, gid } = like;
+        let Like { is_infiniband, needs_grh, lid, gid, gigabits } = like;
         let layer =
             if is_infiniband { abi::LINK_LAYER_INFINIBAND } else { abi::LINK_LAYER_ETHERNET };
         let kind = if is_infiniband { 0 } else { abi::GID_TYPE_ROCE_V2 };
         let name = CString::new(name).unwrap();
-        Self(call!(c"fake_device" (
+        let made = Self(call!(c"fake_device" (
             name.as_ptr() => *const c_char,
             layer.into() => c_int,
             needs_grh.into() => c_int,
             lid.into() => c_int,
             gid.as_ptr() => *const u8,
             kind.cast_signed() => c_int
-        ) -> c_int))
+        ) -> c_int));
+        made.train(gigabits);
+        made
+    }
+
+    /// Lets the port report that rate, without an event.
+    ///
+    /// # Panics
+    /// No port has that rate.
+    pub(in crate::rdma) fn train(self, gigabits: u32) {
+        // As verbs count them: widths of 1 and 4 lanes, and speeds from QDR to NDR.
+        let (width, speed) = match gigabits {
+            10 => (1, 4),
+            25 => (1, 32),
+            40 => (2, 4),
+            50 => (1, 64),
+            100 => (2, 32),
+            200 => (2, 64),
+            400 => (2, 128),
+            _ => panic!("no port of {gigabits} Gbit/s"),
+        };
+        call!(c"fake_train" (self.0 => c_int, width => c_int, speed => c_int));
+    }
+
+    /// Returns the payload bytes that have left the device and arrived.
+    pub(in crate::rdma) fn carried(self) -> i64 {
+        call!(c"fake_carried" (self.0 => c_int) -> c_long)
     }
 
     /// Takes the port down, or up.
@@ -141,6 +186,8 @@ impl Device {
             Hook::Destruction(time) => (3, i32::try_from(time.as_millis()).unwrap()),
             Hook::RefuseDeregistration => (4, 1),
             Hook::RefuseDestruction => (5, 1),
+            Hook::LoseLonger(bytes) => (6, bytes.cast_signed()),
+            Hook::Pace(bytes) => (7, bytes.unwrap_or(0).cast_signed()),
         };
         call!(c"fake_hook" (self.0 => c_int, hook => c_int, value => c_int));
     }

@@ -28,12 +28,25 @@ fake_test! {
             assert!(found.front(bytes.len()) == bytes);
             assert_eq!(count(Count::QueuePairs), 2 * rails as i64);
             assert!(count(Count::Polls) > 0 && count(Count::Regions) > 0);
+            assert!(count(Count::RegionBytes) >= bytes.len() as i64);
+            let [doorbells, works] = [Count::Doorbells, Count::Works].map(count);
+            let [signalled, inline] = [Count::Signalled, Count::Inlines].map(count);
+            assert!(doorbells > 0 && doorbells <= works, "{doorbells} for {works}");
+            assert!(signalled > 0 && inline > 0 && signalled.max(inline) < works);
+            assert!(count(Count::ReceivePosts) > 0);
             // Both are dropped at once, as by processes.
             let [one, other] = world.ends;
             let leaves = std::thread::spawn(move || drop(one));
             drop(other);
             leaves.join().unwrap();
-            for what in [Count::QueuePairs, Count::Regions, Count::Domains, Count::Queues] {
+            for what in [
+                Count::QueuePairs,
+                Count::Regions,
+                Count::RegionBytes,
+                Count::Domains,
+                Count::Queues,
+                Count::Contexts,
+            ] {
                 let left = count(what);
                 assert_eq!(left, 0, "{what:?}");
             }

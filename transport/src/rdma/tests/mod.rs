@@ -10,6 +10,7 @@ mod long;
 mod moving;
 mod placing;
 mod routes;
+mod wire;
 
 use std::fs;
 use std::io::Write as _;
@@ -101,14 +102,14 @@ fn library() -> Option<PathBuf> {
 /// A RoCE v2 port of that host on that rail.
 fn roce(host: u8, rail: u8) -> Like {
     let gid = Ipv4Addr::new(10, 10 + rail, 0, 1 + host).to_ipv6_mapped().octets();
-    Like { is_infiniband: false, needs_grh: false, lid: 0, gid }
+    Like { is_infiniband: false, needs_grh: false, lid: 0, gid, gigabits: 200 }
 }
 
 /// An InfiniBand port, whose subnet has that prefix.
 fn infiniband(prefix: u64, lid: u16) -> Like {
     let port = 0x0002_c903_0000_0000 + u128::from(lid);
     let gid = Ipv6Addr::from_bits(u128::from(prefix) << 64 | port).octets();
-    Like { is_infiniband: true, needs_grh: false, lid, gid }
+    Like { is_infiniband: true, needs_grh: false, lid, gid, gigabits: 200 }
 }
 
 /// Two ranks, and their devices, by rank and rail.
