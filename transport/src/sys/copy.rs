@@ -11,6 +11,17 @@ use std::ptr::copy_nonoverlapping;
 #[cfg(target_arch = "x86_64")]
 const LOOP_BYTES: usize = 512;
 
+#[cfg(test)]
+thread_local! {
+    static COPIED: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+}
+
+/// The bytes that this thread has copied.
+#[cfg(test)]
+pub(crate) fn copied() -> u64 {
+    COPIED.get()
+}
+
 /// Copies all of `from` into `into`.
 ///
 /// # Panics
@@ -28,6 +39,8 @@ pub fn copy(into: &mut [u8], from: &[u8]) {
 /// As `std::ptr::copy_nonoverlapping`.
 #[inline]
 pub(crate) unsafe fn copy_bytes(from: *const u8, into: *mut u8, bytes: usize) {
+    #[cfg(test)]
+    COPIED.set(COPIED.get() + bytes as u64);
     // The most common short length needs no function call.
     if bytes == size_of::<u64>() {
         // SAFETY: the caller's promise.

@@ -18,6 +18,8 @@ mod window;
 pub use cache::demote;
 pub(crate) use cache::will_write;
 pub(crate) use cma::read_process;
+#[cfg(test)]
+pub(crate) use copy::copied;
 pub(crate) use copy::copy_bytes;
 pub use copy::{copy, copy_non_temporal};
 pub(crate) use descriptors::{receive, transmit};

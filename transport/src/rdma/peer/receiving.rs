@@ -40,8 +40,8 @@ impl Peer {
         both.is_some_and(|(inbound, awaited)| matches!(inbound.lacks(awaited), Ok(true)))
     }
 
-    /// Moves bytes that have arrived to the front of `dst`. Returns how many, and their tag. If
-    /// none have arrived, the peer may be told to write the next bytes there directly.
+    /// Moves bytes that have arrived to the front of `dst`. Returns how many, and their tag. The
+    /// peer may be told to write the bytes after all arrived ones to the rest of `dst` directly.
     pub(in crate::rdma) fn recv(
         &mut self,
         lane: usize,
@@ -59,30 +59,35 @@ impl Peer {
                 fence(Ordering::Acquire);
                 placed
             }
-            None => match self.readable(lane)? {
-                None => {
-                    self.send_rtr(lane, tag, dst, own);
-                    return Ok(None);
+            None => {
+                // The peer learns its answer before the copy below takes its time.
+                self.send_rtr(lane, tag, dst, own);
+                match self.readable(lane)? {
+                    None => return Ok(None),
+                    Some(front) if front.tag != tag => (front.tag, 0),
+                    Some(front) => {
+                        let bytes = front.bytes.len().min(dst.len());
+                        copy(&mut dst[..bytes], &front.bytes[..bytes]);
+                        (tag, bytes)
+                    }
                 }
-                Some(front) if front.tag != tag => (front.tag, 0),
-                Some(front) => {
-                    let bytes = front.bytes.len().min(dst.len());
-                    copy(&mut dst[..bytes], &front.bytes[..bytes]);
-                    (tag, bytes)
-                }
-            },
+            }
         };
         self.consume(lane, bytes);
         Ok(Some(Received { tag: found, bytes }))
     }
 
-    /// Sends a ready-to-receive message for `dst`, if it is long and in pages, and the peer asks
-    /// for one.
+    /// Sends a ready-to-receive message for the part of `dst` whose bytes have not arrived, if that
+    /// is long and in pages, and the peer asks for one.
     fn send_rtr(&mut self, lane: usize, tag: u32, dst: &mut [u8], own: &mut Own<'_>) {
-        let may_send_rtr = self.lanes.inbound(lane).is_some_and(Inbound::may_send_rtr);
-        if dst.len() < RDMA_LEND_BYTES || self.ending.is_over() || !may_send_rtr {
+        if dst.len() < RDMA_LEND_BYTES || self.ending.is_over() {
             return;
         }
+        let inbound = self.lanes.inbound(lane).filter(|inbound| inbound.may_send_rtr());
+        let Some(waiting) = inbound.and_then(|inbound| inbound.waiting(tag)) else { return };
+        let Some(dst) = dst.get_mut(waiting..).filter(|it| it.len() >= RDMA_LEND_BYTES) else {
+            return;
+        };
         let Some(place) = own.registry.find(dst) else { return };
         let Some(path) = self.routes.control_path() else { return };
         if !self.routes.paths()[path].takes_rtrs() {

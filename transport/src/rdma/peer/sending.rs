@@ -32,8 +32,10 @@ impl Peer {
         self.flush_lane(lane);
         let place = if bytes.len() >= RDMA_LEND_BYTES { own.registry.find(bytes) } else { None };
         let mut written = accepted + unaccepted;
-        if written == 0 && place.is_some() && self.waits_for_answer(lane, tag, is_patient) {
-            return Ok(0);
+        let may_wait = unaccepted == 0 && place.is_some();
+        let is_long = bytes.len() - written >= RDMA_LEND_BYTES;
+        if may_wait && is_long && self.waits_for_answer(lane, tag, is_patient) {
+            return Ok(accepted);
         }
         let most = self.routes.most(bytes.len());
         while written < bytes.len() && !self.lanes.holds(lane) {
@@ -56,13 +58,12 @@ impl Peer {
         Ok(if is_kept { 0 } else { self.lanes.hold(lane, tag, bytes) })
     }
 
-    /// Returns whether the peer may soon tell where it wants a message of so many bytes, which has
-    /// not begun.
+    /// Returns whether the peer may soon tell where it wants the next bytes, and there are so many.
     pub(in crate::rdma) fn is_asking(&self, lane: usize, bytes: usize) -> bool {
         bytes >= RDMA_LEND_BYTES && self.lanes.outbound(lane).is_some_and(Outbound::is_asking)
     }
 
-    /// Returns whether a message that could be lent must not begin yet.
+    /// Returns whether a message that could be lent must not begin or go on yet.
     fn waits_for_answer(&mut self, lane: usize, tag: u32, is_patient: bool) -> bool {
         let Some(way) = self.way() else { return false };
         let cable = self.routes.placing(way);

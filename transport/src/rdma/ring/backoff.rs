@@ -13,7 +13,7 @@ pub(super) struct Backoff {
     /// This message, or a part of it, has waited for a ready-to-receive message.
     is_tried: bool,
     is_of_use: bool,
-    /// The number of attempts to begin this message.
+    /// The number of attempts to begin this message, or to go on.
     offers: u32,
     pause: u32,
     left: u32,
@@ -34,10 +34,6 @@ impl Backoff {
         self.is_begun = is_lent;
     }
 
-    pub(super) const fn is_begun(&self) -> bool {
-        self.is_begun
-    }
-
     /// Notes how a fragment was sent: whether the rest is held back, and whether it went directly
     /// to the receiver's memory.
     pub(super) const fn note(&mut self, is_kept_back: bool, is_placed: bool) {
@@ -51,7 +47,7 @@ impl Backoff {
         self.is_worth_it && self.left == 0
     }
 
-    /// Returns whether the message must not begin yet.
+    /// Returns whether the message must not begin or go on yet.
     pub(super) const fn waits(&mut self, is_patient: bool) -> bool {
         self.offers = self.offers.saturating_add(1);
         let is_over = !is_patient || self.offers > Self::OFFERS_MOST;

@@ -246,10 +246,20 @@ impl Inbound {
         }
     }
 
+    /// The bytes that have arrived and are not consumed, if all of them are under `tag`.
+    pub(in crate::rdma) fn waiting(&self, tag: u32) -> Option<usize> {
+        let is_alike = self.arrived.iter().all(|it| it.tag == tag);
+        is_alike.then(|| self.unconsumed())
+    }
+
+    /// The bytes that have arrived and are not consumed.
+    fn unconsumed(&self) -> usize {
+        self.arrived.iter().map(|it| it.bytes).sum::<usize>() - self.consumed
+    }
+
     /// Returns whether bytes are still expected directly in the caller's memory.
     pub(in crate::rdma) fn has_open_rtr(&self) -> bool {
-        let waiting = self.arrived.iter().map(|it| it.bytes as u64).sum::<u64>();
-        let received = self.lined_up + self.consumed as u64 - waiting;
+        let received = self.lined_up - self.unconsumed() as u64;
         self.open_rtr.is_some_and(|it| received < it.end)
     }
 
@@ -258,11 +268,10 @@ impl Inbound {
         self.open_rtr = None;
     }
 
-    /// Returns whether to send a ready-to-receive message for the next bytes: the peer asks for it,
-    /// and the mailbox has room.
+    /// Returns whether to send a ready-to-receive message for the bytes after all that have arrived:
+    /// the peer asks for it, and the mailbox has room.
     pub(in crate::rdma) fn may_send_rtr(&self) -> bool {
-        let wants_rtr = self.wants_rtr && !self.has_open_rtr();
-        wants_rtr && self.arrived.is_empty() && self.next_slot().is_some()
+        self.wants_rtr && !self.has_open_rtr() && self.next_slot().is_some()
     }
 
     /// The slot of the mailbox for the next ready-to-receive message, if it is free.

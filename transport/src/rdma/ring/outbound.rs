@@ -144,32 +144,40 @@ impl Outbound {
         Ok(())
     }
 
-    /// Returns whether the rest of a lent message is held back. It waits until a ready-to-receive
-    /// message comes, or until the device is done with the fragments under way, which it signals.
-    /// Neither takes long.
+    /// Returns whether a lent message, or the rest of it, is held back. It waits until a
+    /// ready-to-receive message comes, or until the device is done with the fragments under way,
+    /// which it signals. Neither takes long. It also waits for a credit that is due, because more
+    /// bytes in the ring would only give a busy receiver more to copy.
     pub(in crate::rdma) fn is_kept_back(&self, tag: u32, cable: Option<usize>) -> bool {
         let is_lent = |it: &Piece| matches!(it.payload, Payload::Lent(_));
+        let is_under_way = |it: &Piece| is_lent(it) && it.ready.placed.is_none();
         self.rtr.is_missing(tag, self.sent, cable)
-            && self.unaccepted().any(|it| is_lent(it) && it.ready.placed.is_none())
+            && (self.unaccepted().any(is_under_way) || self.is_credit_due())
+    }
+
+    /// Returns whether the receiver gives credit as soon as it has consumed all fragments.
+    fn is_credit_due(&self) -> bool {
+        self.busy >= CREDIT_LINES || self.in_flight.len() >= CREDIT_FRAGMENTS as usize
     }
 
     /// Returns whether no byte of a message is under way, and the peer was asked where it wants the
-    /// next one.
+    /// next ones.
     pub(in crate::rdma) const fn is_asking(&self) -> bool {
         self.unaccepted_bytes == 0 && self.rtr.is_asking()
     }
 
-    /// Returns whether to wait for the answer before such a message begins. The answer is under way
-    /// if the peer waits for the message. So the wait is short, and none if the caller is not
-    /// patient.
+    /// Returns whether to wait for the answer before a message begins or goes on, while nothing is
+    /// under way. The answer is under way if the peer waits for the message. So the wait is short,
+    /// and none if the caller is not patient, unless a credit is due and ends it.
     pub(in crate::rdma) fn waits_for_answer(
         &mut self,
         tag: u32,
         cable: Option<usize>,
         is_patient: bool,
     ) -> bool {
+        let is_kept_back = cable.is_some() && self.is_kept_back(tag, cable);
         let may_wait = cable.is_some() && self.is_asking();
-        may_wait && self.rtr.waits(tag, self.sent, is_patient)
+        is_kept_back || may_wait && self.rtr.waits(tag, self.sent, is_patient)
     }
 
     /// Notes that all of a lent message is under way.

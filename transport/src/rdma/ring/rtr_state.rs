@@ -51,9 +51,9 @@ impl RtrState {
         self.backoff.is_asking() && self.target(tag, at, cable).is_none()
     }
 
-    /// Returns whether the receiver was asked where it wants the next message, which has not begun.
+    /// Returns whether the receiver was asked where it wants the next bytes.
     pub(super) const fn is_asking(&self) -> bool {
-        self.has_asked && self.backoff.is_asking() && !self.backoff.is_begun()
+        self.has_asked && self.backoff.is_asking()
     }
 
     /// Returns whether to wait for a ready-to-receive message for the bytes at `at`. The wait is

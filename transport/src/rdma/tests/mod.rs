@@ -3,6 +3,7 @@
 //!
 //! Every test runs itself again in a child process, whose loader finds the fake libibverbs first.
 
+mod copies;
 mod exchange;
 mod flap;
 mod flush;
