@@ -141,7 +141,7 @@ struct table { void **all; uint32_t count, room; };
 struct busy { struct queue_pair *first, *last; };
 struct hooks {
     bool holds, refuses_error, refuses_deregistration, refuses_destruction, is_fatal, flushes_never;
-    int destruction_ms;
+    int destruction_ms, repeats;
     uint32_t longest_packet, bytes_per_ms;
 };
 static struct {
@@ -285,7 +285,9 @@ static int arrive(struct request *it) {
         if (it->opcode == OP_READ) memcpy((void *)it->into.address, (void *)it->remote, it->bytes);
         else memcpy((void *)it->remote, it->payload, it->bytes);
     }
-    if (tells && !lingers) {
+    int *repeats = &devices[to->of].hooks.repeats;
+    for (int times = tells && !lingers; times > 0; times--) {
+        if (*repeats > 0 && to->posted_count > 1) (*repeats)--, times++;
         uint64_t id = to->posted[0];
         memmove(to->posted, to->posted + 1, (size_t)--to->posted_count * sizeof id);
         complete(to->receives,
@@ -776,6 +778,7 @@ EXPORT void fake_hook(int device, int hook, int value) {
     case 5: hooks->refuses_destruction = value; break;
     case 6: hooks->longest_packet = (uint32_t)value; break;
     case 7: hooks->bytes_per_ms = (uint32_t)value; break;
+    case 9: hooks->repeats = value; break;
     default: abort();
     }
     move_on();

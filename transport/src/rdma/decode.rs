@@ -76,7 +76,7 @@ pub fn take_all(ring: &[u8], numbers: &[u32], step: usize) -> io::Result<usize> 
             Immediate::Fragment { sequence, lines, .. } => inbound.arrive(sequence, lines),
             Immediate::Credit { .. } | Immediate::Rtr { .. } => continue,
         };
-        if arrived.is_err() {
+        if arrived != Ok(true) {
             break;
         }
         let now = match inbound.placed(TAG, &place[taken.min(OPEN_BYTES)..]) {

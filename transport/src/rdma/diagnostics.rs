@@ -16,7 +16,11 @@ pub(super) const FLUSHED: u32 = 5;
 /// before it gives up.
 pub(super) fn status(status: u32, vendor: u32, peer: &str, silence: Duration) -> String {
     let what = match status {
-        1 | 9 => "it was longer than the receive buffer; this is a bug of ringfold",
+        1 => "it was longer than the receive buffer; this is a bug of ringfold",
+        9 => {
+            "the peer's device took it for an invalid request, as after packets repeated wrongly; \
+             update driver and firmware on both hosts"
+        }
         2 => "the port or device went down, or broke its queue pair; see `rdma link` and `dmesg`",
         4 | 8 => "memory that is not registered was used; this is a bug of ringfold",
         FLUSHED => "the connection was ended by a device or the peer; see `dmesg` on both hosts",

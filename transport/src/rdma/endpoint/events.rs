@@ -154,8 +154,10 @@ impl Rdma {
                     .change(rank, |peer, _| peer.end("a completion without a message".into()));
             }
         };
-        if let Err(fault) = peer.arrive(path, life, arrived) {
-            self.change(rank, |peer, _| peer.end(fault));
+        match peer.arrive(path, life, arrived) {
+            Ok(false) => {}
+            Ok(true) => self.change(rank, |_, _| ()),
+            Err(fault) => self.change(rank, |peer, _| peer.end(fault)),
         }
     }
 

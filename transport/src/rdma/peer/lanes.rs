@@ -169,14 +169,16 @@ impl Lanes {
             && self.outbounds().all(|outbound| outbound.lost().is_none())
     }
 
-    /// Handles an immediate, which arrived by a path or by TCP.
-    pub(super) fn take(&mut self, number: Immediate) -> Result<(), Fault> {
+    /// Handles an immediate, which arrived by a path or by TCP. Returns whether it can have arrived
+    /// now: a fragment arrives once.
+    pub(super) fn take(&mut self, number: Immediate) -> Result<bool, Fault> {
         match number {
             Immediate::Fragment { lane, sequence, lines } => {
                 Ok(self.inbound_mut(lane).ok_or(NO_RING)?.arrive(sequence, lines)?)
             }
             Immediate::Credit { lane, total } => {
-                Ok(self.outbound_mut(lane).ok_or(NO_RING_FOR_CREDIT)?.credit(total)?)
+                self.outbound_mut(lane).ok_or(NO_RING_FOR_CREDIT)?.credit(total)?;
+                Ok(true)
             }
             Immediate::Rtr { lane, slot, total } => {
                 let rtr = self.mailbox.as_ref().map(|mailbox| mailbox.read(lane, slot));
@@ -184,7 +186,8 @@ impl Lanes {
                 let (outbound, rtr) =
                     both.ok_or("a ready-to-receive message for a lane that has no ring")?;
                 outbound.credit(total)?;
-                Ok(outbound.take_rtr(rtr, slot)?)
+                outbound.take_rtr(rtr, slot)?;
+                Ok(true)
             }
         }
     }

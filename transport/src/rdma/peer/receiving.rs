@@ -177,21 +177,29 @@ impl Peer {
         true
     }
 
-    /// Handles an immediate that has arrived by that life of a path.
+    /// Handles an immediate that has arrived by that life of a path. Returns whether the path is
+    /// lost.
     pub(in crate::rdma) fn arrive(
         &mut self,
         path: usize,
         life: u8,
         arrived: Arrived,
-    ) -> Result<(), Fault> {
+    ) -> Result<bool, Fault> {
         let it = self.routes.paths_mut().get_mut(path).filter(|path| path.lives(life));
         // The peer was told that it did not arrive, and sends it again.
-        let Some(it) = it else { return Ok(()) };
+        let Some(it) = it else { return Ok(false) };
         let number = it.number(arrived).ok_or("a message without an immediate")?;
-        if let Err(error) = it.arrived() {
-            self.lose(path, &format!("a receive was refused: {error}"));
-        }
-        self.lanes.take(Immediate::decode(number))
+        let refused = it.arrived().err();
+        // Soft-RoCE may bring a write again under new packet numbers. Each fragment counts once, so
+        // the reports of arrivals stay true, and another way carries on.
+        let is_first = self.lanes.take(Immediate::decode(number))?;
+        let why = match refused {
+            Some(error) => format!("a receive was refused: {error}"),
+            None if is_first => return Ok(false),
+            None => "a device brought a write twice; update driver and firmware".to_owned(),
+        };
+        self.lose(path, &why);
+        Ok(true)
     }
 
     /// Notes that work of that life of a path was flushed. Returns whether the path's end is new.

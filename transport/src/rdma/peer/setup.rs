@@ -104,7 +104,10 @@ impl Peer {
             Message::WantRing { lane, mailbox } => self.grant(lane, mailbox, own),
             Message::GrantRing { lane, grant } => self.open(lane, grant, own),
             Message::TcpFragment(TcpFragment { lane, sequence, lines, .. }) => {
-                self.lanes.take(Immediate::Fragment { lane, sequence, lines })
+                match self.lanes.take(Immediate::Fragment { lane, sequence, lines })? {
+                    true => Ok(()),
+                    false => Err("a fragment out of order".into()),
+                }
             }
             Message::Credit { lane, total } => self.lanes.credit_to(lane, total),
             Message::Bye { fragments } => {

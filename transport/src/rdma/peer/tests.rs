@@ -285,7 +285,7 @@ fn false_messages_do_no_harm() {
             one.peer.arrive(path, 0, Arrived::Immediate(number)).ok();
             // The message arrives as if that path were connected.
             let taken = one.peer.lanes.take(Immediate::decode(number));
-            taken.unwrap_or_else(|fault| one.peer.end(fault));
+            taken.map_or_else(|fault| one.peer.end(fault), |_| ());
             one.peer.arrive(path, 0, Arrived::Message { slot: number, bytes: 4 }).ok();
             one.peer.done(path, 0, random.word(), random.below(2) == 0);
             one.peer.established(path, 0);

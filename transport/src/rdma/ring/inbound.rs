@@ -152,22 +152,27 @@ impl Inbound {
         self.mailbox
     }
 
-    /// Handles the arrival of a fragment.
-    pub(in crate::rdma) fn arrive(&mut self, sequence: u8, lines: u32) -> Result<(), &'static str> {
+    /// Handles the arrival of a fragment. Returns whether the fragment was under way. A fragment
+    /// that has arrived before, or whose number is too far ahead, changes nothing.
+    pub(in crate::rdma) fn arrive(
+        &mut self,
+        sequence: u8,
+        lines: u32,
+    ) -> Result<bool, &'static str> {
         let distance = usize::from(sequence.wrapping_sub(self.sequence.to_le_bytes()[0]));
         let place = usize::from(sequence) % RDMA_CELLS;
         if lines == 0 || lines > RING_LINES {
             return Err("a fragment of no lines, or of more than a ring has");
         }
         if distance >= RDMA_CELLS || self.early[place].is_some() {
-            return Err("a fragment out of order");
+            return Ok(false);
         }
         self.early[place] = Some(lines);
         while let Some(lines) = self.early[self.early_at(0)].take() {
             self.line_up(lines)?;
             self.sequence += 1;
         }
-        Ok(())
+        Ok(true)
     }
 
     /// The index in `early` of the fragment that comes `ahead` after the next.

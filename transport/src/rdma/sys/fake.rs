@@ -66,6 +66,8 @@ pub(in crate::rdma) enum Hook {
     LoseLonger(u32),
     /// The device sends and receives so many bytes in a millisecond. None means any number.
     Pace(Option<u32>),
+    /// So many writes with an immediate arrive twice.
+    Repeat(u16),
 }
 
 /// The promise of the tests, which read only bytes that have arrived.
@@ -188,6 +190,7 @@ impl Device {
             Hook::RefuseDestruction => (5, 1),
             Hook::LoseLonger(bytes) => (6, bytes.cast_signed()),
             Hook::Pace(bytes) => (7, bytes.unwrap_or(0).cast_signed()),
+            Hook::Repeat(writes) => (9, writes.into()),
         };
         call!(c"fake_hook" (self.0 => c_int, hook => c_int, value => c_int));
     }

@@ -5,6 +5,7 @@
 
 mod copies;
 mod exchange;
+mod faulty;
 mod flap;
 mod flush;
 mod long;

@@ -67,7 +67,7 @@ fn false_fragments_are_refused() {
     let told = |sequence: u8, lines: u32, bytes: u32| {
         let (_, mut inbound) = halves();
         inbound.store(0, &header(1, bytes));
-        inbound.arrive(sequence, lines)?;
+        assert!(inbound.arrive(sequence, lines)?);
         Ok::<_, &str>(inbound.front()?.map(|front| front.bytes.len()))
     };
     assert_eq!(told(0, 1, 48), Ok(Some(48)));
@@ -83,15 +83,25 @@ fn false_fragments_are_refused() {
         (0, 2, 65),
         (0, 1, u32::MAX),
         (0, RING_LINES, u32::MAX),
-        (RDMA_CELLS.try_into().unwrap(), 1, 48),
-        (255, 1, 48),
     ] {
         assert!(told(sequence, lines, bytes).is_err(), "{sequence} {lines} {bytes}");
     }
+}
+
+#[test]
+fn fragments_that_are_not_under_way_change_nothing() {
     let (_, mut inbound) = halves();
-    inbound.store(64, &header(1, 1));
-    inbound.arrive(1, 1).unwrap();
-    assert!(inbound.arrive(1, 1).is_err(), "twice");
+    inbound.store(0, &[1, 0, 0, 0, 1, 0, 0, 0]);
+    inbound.store(LINE_BYTES, &[1, 0, 0, 0, 1, 0, 0, 0]);
+    let far = u8::try_from(RDMA_CELLS).unwrap();
+    for (sequence, is_new) in
+        [(far, false), (255, false), (1, true), (1, false), (0, true), (0, false), (1, false)]
+    {
+        let before = inbound.state();
+        assert_eq!(inbound.arrive(sequence, 1), Ok(is_new), "{sequence}");
+        assert_eq!(inbound.state() != before, is_new, "{sequence}");
+    }
+    assert_eq!((inbound.state().next, inbound.front().unwrap().unwrap().bytes.len()), (2, 1));
 }
 
 #[test]

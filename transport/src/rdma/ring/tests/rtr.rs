@@ -25,12 +25,12 @@ fn false_direct_writes_are_refused() {
         let Immediate::Fragment { sequence, lines, .. } = ready.number else { panic!("{ready:?}") };
         inbound.arrive(sequence, lines)
     };
-    assert_eq!(told(Some((3, 40_000)), 3, 40_000, 1), Ok(()));
-    assert_eq!(told(Some((3, 40_000)), 3, 40_000, 0), Ok(()), "it need not");
+    assert_eq!(told(Some((3, 40_000)), 3, 40_000, 1), Ok(true));
+    assert_eq!(told(Some((3, 40_000)), 3, 40_000, 0), Ok(true), "it need not");
     assert!(told(None, 3, 40_000, 1).is_err());
     assert!(told(Some((3, 40_000)), 4, 40_000, 1).is_err(), "another message");
     assert!(told(Some((3, 39_999)), 3, 40_000, 1).is_err(), "beyond its end");
-    assert_eq!(told(Some((3, 40_000)), 3, 40_000, 3), Ok(()), "and wait for more");
+    assert_eq!(told(Some((3, 40_000)), 3, 40_000, 3), Ok(true), "and wait for more");
     assert!(told(Some((3, 40_000)), 3, 40_000, 4).is_err());
 
     let (mut outbound, _) = halves();
