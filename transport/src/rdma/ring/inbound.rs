@@ -273,8 +273,8 @@ impl Inbound {
         self.open_rtr = None;
     }
 
-    /// Returns whether to send a ready-to-receive message for the bytes after all that have arrived:
-    /// the peer asks for it, and the mailbox has room.
+    /// Returns whether to send a ready-to-receive message for the bytes after all that have
+    /// arrived: the peer asks for it, and the mailbox has room.
     pub(in crate::rdma) fn may_send_rtr(&self) -> bool {
         self.wants_rtr && !self.has_open_rtr() && self.next_slot().is_some()
     }
