@@ -1,6 +1,7 @@
 //! The controls of the fake libibverbs (`tests/fake-verbs`), in a process that has loaded it.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_long, c_void};
+use std::num::NonZero;
 use std::time::Duration;
 
 use super::abi;
@@ -18,9 +19,12 @@ pub(in crate::rdma) struct Like {
     pub(in crate::rdma) gigabits: u32,
 }
 
-/// A device of the fake.
+/// A device of the fake, by one of its ports.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::rdma) struct Device(c_int);
+pub(in crate::rdma) struct Device {
+    number: c_int,
+    port: c_int,
+}
 
 /// Objects that are alive and their bytes, and calls and work since the beginning.
 #[derive(Clone, Copy, Debug)]
@@ -68,6 +72,12 @@ pub(in crate::rdma) enum Hook {
     Pace(Option<u32>),
     /// So many writes with an immediate arrive twice.
     Repeat(u16),
+    /// The answers of receivers are lost.
+    LoseReplies(bool),
+    /// Queue pairs do not become ready to receive.
+    RefuseReady(bool),
+    /// Queue pairs in error complete their work so much later.
+    Flush(Duration),
 }
 
 /// The promise of the tests, which read only bytes that have arrived.
@@ -102,23 +112,35 @@ macro_rules! call {
 }
 
 impl Device {
-    /// Adds a device of that name.
+    /// Adds a device of that name, with that port.
     pub(in crate::rdma) fn add(name: &str, like: Like) -> Self {
+        let name = CString::new(name).unwrap();
+        let number = call!(c"fake_device" (name.as_ptr() => *const c_char) -> c_int);
+        Self { number, port: 0 }.another(like)
+    }
+
+    /// Adds a port to the device.
+    pub(in crate::rdma) fn another(self, like: Like) -> Self {
         let Like { is_infiniband, needs_grh, lid, gid, gigabits } = like;
         let layer =
             if is_infiniband { abi::LINK_LAYER_INFINIBAND } else { abi::LINK_LAYER_ETHERNET };
         let kind = if is_infiniband { 0 } else { abi::GID_TYPE_ROCE_V2 };
-        let name = CString::new(name).unwrap();
-        let made = Self(call!(c"fake_device" (
-            name.as_ptr() => *const c_char,
+        let port = call!(c"fake_port" (
+            self.number => c_int,
             layer.into() => c_int,
             needs_grh.into() => c_int,
             lid.into() => c_int,
             gid.as_ptr() => *const u8,
             kind.cast_signed() => c_int
-        ) -> c_int));
+        ) -> c_int);
+        let made = Self { port, ..self };
         made.train(gigabits);
         made
+    }
+
+    /// The number of the port.
+    pub(in crate::rdma) fn port_number(self) -> u8 {
+        u8::try_from(self.port).unwrap()
     }
 
     /// Lets the port report that rate, without an event.
@@ -137,12 +159,17 @@ impl Device {
             400 => (2, 128),
             _ => panic!("no port of {gigabits} Gbit/s"),
         };
-        call!(c"fake_train" (self.0 => c_int, width => c_int, speed => c_int));
+        call!(c"fake_train" (
+            self.number => c_int,
+            self.port => c_int,
+            width => c_int,
+            speed => c_int
+        ));
     }
 
     /// Returns the payload bytes that have left the device and arrived.
     pub(in crate::rdma) fn carried(self) -> i64 {
-        call!(c"fake_carried" (self.0 => c_int) -> c_long)
+        call!(c"fake_carried" (self.number => c_int, self.port => c_int) -> c_long)
     }
 
     /// Takes the port down, or up.
@@ -159,7 +186,8 @@ impl Device {
     /// Gives the port another LID and GID without an event.
     pub(in crate::rdma) fn relocate(self, lid: u16, gid: [u8; 16]) {
         call!(c"fake_move" (
-            self.0 => c_int,
+            self.number => c_int,
+            self.port => c_int,
             lid.into() => c_int,
             gid.as_ptr() => *const u8
         ));
@@ -171,12 +199,16 @@ impl Device {
     }
 
     fn event(self, event: u32) {
-        call!(c"fake_event" (self.0 => c_int, event.cast_signed() => c_int));
+        call!(c"fake_event" (
+            self.number => c_int,
+            self.port => c_int,
+            event.cast_signed() => c_int
+        ));
     }
 
     /// Breaks all queue pairs of the device.
     pub(in crate::rdma) fn break_queue_pairs(self, status: c_int) {
-        call!(c"fake_break" (self.0 => c_int, status => c_int));
+        call!(c"fake_break" (self.number => c_int, status => c_int));
     }
 
     /// Makes the device have that fault from now on.
@@ -190,15 +222,29 @@ impl Device {
             Hook::RefuseDestruction => (5, 1),
             Hook::LoseLonger(bytes) => (6, bytes.cast_signed()),
             Hook::Pace(bytes) => (7, bytes.unwrap_or(0).cast_signed()),
+            Hook::LoseReplies(loses) => (8, loses.into()),
             Hook::Repeat(writes) => (9, writes.into()),
+            Hook::RefuseReady(refuses) => (10, refuses.into()),
+            Hook::Flush(time) => (11, i32::try_from(time.as_millis()).unwrap()),
         };
-        call!(c"fake_hook" (self.0 => c_int, hook => c_int, value => c_int));
+        call!(c"fake_hook" (
+            self.number => c_int,
+            self.port => c_int,
+            hook => c_int,
+            value => c_int
+        ));
     }
 
     /// Lets held requests arrive. Returns how many found a queue pair.
     pub(in crate::rdma) fn release(self) -> i32 {
-        call!(c"fake_release" (self.0 => c_int) -> c_int)
+        call!(c"fake_release" (self.number => c_int) -> c_int)
     }
+}
+
+/// Makes the order of packets and answers random from that seed on. Without a seed there is no
+/// disorder.
+pub(in crate::rdma) fn seed(seed: Option<NonZero<u64>>) {
+    call!(c"fake_seed" (seed.map_or(0, NonZero::get) => u64));
 }
 
 /// Sets the LID by which other subnets are reached.

@@ -13,10 +13,10 @@ pub(super) fn pattern(bytes: usize) -> Vec<u8> {
 
 /// One long message of registered memory, up to a moment.
 pub(super) struct Long {
-    sent: Pages,
+    pub(super) sent: Pages,
     pub(super) found: Pages,
     pub(super) bytes: usize,
-    gone: usize,
+    pub(super) gone: usize,
     pub(super) here: usize,
 }
 

@@ -17,6 +17,7 @@ mod wire;
 use std::fs;
 use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::num::NonZero;
 use std::path::PathBuf;
 use std::process::{self, Command};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -26,7 +27,7 @@ use ringfold_types::{Lane, Rank};
 
 use super::rail::{Rail, Rails};
 use super::sys::Placement;
-use super::sys::fake::{Device, Like, placement};
+use super::sys::fake::{self, Device, Like, placement};
 use super::{Config, Rdma, Settings};
 use crate::contract::{Link, LinkError, Transport};
 use crate::tcp::{self, Liveness, Tcp};
@@ -43,6 +44,9 @@ const TAG: u32 = 5;
 /// Runs `body` with the fake libibverbs, as the test of that name.
 fn with_fake(name: &str, body: impl FnOnce()) {
     if variable(MARK).is_some() {
+        let seed = seed();
+        println!("RINGFOLD_TEST_SEED={seed}");
+        fake::seed(Some(seed));
         return body();
     }
     let Some(library) = library() else {
@@ -60,6 +64,17 @@ fn with_fake(name: &str, body: impl FnOnce()) {
         .unwrap();
     let [out, err] = [output.stdout, output.stderr].map(|it| String::from_utf8(it).unwrap());
     assert!(output.status.success() && out.contains("1 passed"), "{name}: {out}\n{err}");
+}
+
+/// The seed of the fake devices' disorder: random, or `RINGFOLD_TEST_SEED` at compile time.
+fn seed() -> NonZero<u64> {
+    let random = || {
+        let mut bytes = [0; 8];
+        getrandom::fill(&mut bytes).unwrap();
+        u64::from_le_bytes(bytes)
+    };
+    let seed = option_env!("RINGFOLD_TEST_SEED").map_or_else(random, |it| it.parse().unwrap());
+    NonZero::new(seed).unwrap_or(NonZero::<u64>::MIN)
 }
 
 /// Declares a test with the fake libibverbs.
@@ -92,7 +107,8 @@ fn library() -> Option<PathBuf> {
     let compiled = Command::new("cc")
         .args(["-std=c11", "-O1", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared"])
         .args(["-fvisibility=hidden", "-o"])
-        .args([&made, &root.join("tests/fake-verbs/verbs.c")])
+        .arg(&made)
+        .args(["verbs.c", "wire.c", "controls.c"].map(|it| root.join("tests/fake-verbs").join(it)))
         .arg("-lpthread")
         .output();
     let compiled = compiled.ok()?;
@@ -144,15 +160,37 @@ impl World {
         placement: Option<Placement>,
         preferred: &[bool],
     ) -> Self {
+        let devices = Self::devices(ports, 1);
+        Self::over(devices, settings, may_use_tcp, placement, preferred)
+    }
+
+    /// Makes devices with so many of these ports each. Returns them with their names, by rank and
+    /// port.
+    fn devices(ports: [&[Like]; 2], ports_each: usize) -> [Vec<(String, Device)>; 2] {
         static WORLDS: AtomicUsize = AtomicUsize::new(0);
         let world = WORLDS.fetch_add(1, Ordering::Relaxed);
         let name = |rank: usize, rail: usize| format!("fake{world}_h{rank}r{rail}");
         let mut ranks = 0..;
-        let devices = ports.map(|ports| {
+        ports.map(|ports| {
             let rank = ranks.next().unwrap();
-            let ports = ports.iter().enumerate();
-            ports.map(|(rail, like)| Device::add(&name(rank, rail), *like)).collect::<Vec<_>>()
-        });
+            let devices = ports.chunks(ports_each).enumerate().flat_map(|(at, ports)| {
+                let name = name(rank, at);
+                let first = Device::add(&name, ports[0]);
+                let others = ports[1..].iter().map(move |like| first.another(*like));
+                std::iter::once(first).chain(others).map(move |it| (name.clone(), it))
+            });
+            devices.collect()
+        })
+    }
+
+    /// Makes ranks with these devices, of which they prefer some.
+    fn over(
+        devices: [Vec<(String, Device)>; 2],
+        settings: &Settings,
+        may_use_tcp: bool,
+        placement: Option<Placement>,
+        preferred: &[bool],
+    ) -> Self {
         let doors = [0, 1].map(|rank| {
             let (bind, liveness) = (vec![IpAddr::V4(Ipv4Addr::LOCALHOST)], Liveness::default());
             let (key, rank, size, lanes) = (KEY, Rank::at(rank), 2, 1);
@@ -164,8 +202,9 @@ impl World {
         let mut ranks = 0..;
         let ends = doors.map(|door| {
             let rank: usize = ranks.next().unwrap();
-            let rails = (0..devices[rank].len())
-                .map(|rail| Rail::open(&name(rank, rail), 1, settings, None).unwrap());
+            let rails = devices[rank].iter().map(|(name, device)| {
+                Rail::open(name, device.port_number(), settings, None).unwrap()
+            });
             let mut rails = Rails(rails.collect());
             rails.prefer(preferred);
             let (rank, settings, reaches) = (Rank::at(rank), settings.clone(), vec![true; 2]);
@@ -174,6 +213,7 @@ impl World {
             let tcp = door.connect(peers.clone()).unwrap();
             Rdma::new(rails, tcp, config).unwrap()
         });
+        let devices = devices.map(|of| of.into_iter().map(|(_, device)| device).collect());
         Self { ends, devices }
     }
 

@@ -1,0 +1,204 @@
+/*
+ * The structures of the library that callers see, and the state of its devices behind them.
+ *
+ * "IBA" is the InfiniBand Architecture Specification, volume 1. The structures have the layout of
+ * rdma-core's headers on 64-bit Linux, as far as callers read them.
+ */
+#pragma once
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#define EXPORT __attribute__((visibility("default")))
+
+enum { DEVICES = 4096, PORTS = 4, CONTEXTS = 8192, PIECES = 4, FIRST_NUMBER = 100 };
+enum { STATE_RESET, STATE_INIT, STATE_RTR, STATE_RTS, STATE_ERROR = 6 };
+enum { ACCESS_LOCAL_WRITE = 1, ACCESS_REMOTE_WRITE = 2, ACCESS_REMOTE_READ = 4 };
+enum { OP_WRITE = 0, OP_WRITE_WITH_NUMBER = 1, OP_READ = 4 };
+enum { SEND_SIGNALED = 2, SEND_INLINE = 8 };
+enum { WC_WRITE = 1, WC_READ = 2, WC_RECV_NUMBER = 129 };
+enum { LOCAL_PROTECTION = 4, FLUSHED = 5, REMOTE_ACCESS = 10, RETRIES_EXHAUSTED = 12 };
+enum { PORT_DOWN = 1, PORT_ACTIVE = 4 };
+enum { EVENT_CQ_ERROR = 0, EVENT_FATAL = 8, EVENT_PORT_ACTIVE = 9, EVENT_PORT_ERROR = 10 };
+
+/* The structures that callers see. */
+
+struct device { void *ops[2]; int node_type, transport_type; char name[64], paths[576]; };
+struct context {
+    struct device *device;
+    void *ops[32];
+    int cmd_fd, async_fd, vectors;
+    int events_in, of;
+};
+struct domain { struct context *context; uint32_t handle; };
+struct channel { struct context *context; int fd, references, in; };
+struct region {
+    struct context *context;
+    struct domain *domain;
+    void *address;
+    size_t length;
+    uint32_t handle, local_key, remote_key;
+    int access;
+};
+struct completion {
+    uint64_t id;
+    uint32_t status, opcode, vendor, bytes, number, queue_pair, source, flags;
+    uint16_t key_index, source_lid;
+    uint8_t level, path_bits;
+};
+struct piece { uint64_t address; uint32_t length, key; };
+struct receive { uint64_t id; struct receive *next; struct piece *pieces; int count; };
+struct send {
+    uint64_t id;
+    struct send *next;
+    struct piece *pieces;
+    int count;
+    uint32_t opcode, flags, number;
+    uint64_t remote;
+    uint32_t remote_key;
+    uint64_t rest[9];
+};
+struct capacity { uint32_t sends, receives, send_pieces, receive_pieces, inline_bytes; };
+struct queue {
+    struct context *context;
+    struct channel *channel;
+    void *user;
+    uint32_t handle;
+    int entries;
+    bool is_armed, is_overrun;
+    struct entry *found;
+    int count;
+};
+struct wanted {
+    void *user;
+    struct queue *sends, *receives;
+    void *shared;
+    struct capacity most;
+    int type, all;
+};
+struct global {
+    uint8_t gid[16];
+    uint32_t flow;
+    uint8_t index, hops, class;
+} __attribute__((aligned(8)));
+struct address { struct global global; uint16_t lid; uint8_t level, bits, rate, is_global, port; };
+struct change {
+    uint32_t state, current, mtu, migration, key, receive_sequence, send_sequence, number, access;
+    struct capacity most;
+    struct address to, alternative;
+    uint16_t key_index, other_key_index;
+    uint8_t notify, draining, reads, reads_there, not_ready, port, timeout, retries;
+    uint8_t not_ready_retries, other_port, other_timeout;
+    uint32_t rate;
+};
+struct port_entry {
+    uint8_t gid[16];
+    uint32_t index, port, kind, interface;
+} __attribute__((aligned(8)));
+struct event { void *element; int type; };
+/* Up to the last field that this symbol ever filled in: callers may have room for no more. */
+struct port {
+    uint32_t state, mtu_most, mtu;
+    int gids;
+    uint32_t capabilities, message_most, bad_keys, violations;
+    uint16_t keys, lid, manager_lid;
+    uint8_t mask, lanes, manager_level, timeout, reply, width, speed, physical, layer, flags;
+};
+_Static_assert(sizeof(struct port) == 48, "port");
+_Static_assert(sizeof(struct completion) == 48, "completion");
+_Static_assert(sizeof(struct send) == 128, "send");
+_Static_assert(sizeof(struct change) == 144, "change");
+_Static_assert(sizeof(struct wanted) == 64, "wanted");
+
+/* The state behind them. */
+
+/* A completion, and the number of the send that it completes; 0 for a receive. */
+struct entry { struct completion it; uint64_t send; };
+struct request {
+    struct request *next;
+    struct domain *domain;
+    uint64_t id, send, remote, posted_at;
+    uint32_t opcode, flags, number, remote_key, bytes, to, mtu;
+    struct piece pieces[PIECES];
+    int count;
+    /* The bytes, where they were copied: inline, or into the network. */
+    uint8_t *payload;
+    /* The packets that have landed, and the order in which they land. */
+    uint32_t landed, first_packet, stride;
+    bool has_crossed, is_reply_lost;
+};
+struct queue_pair {
+    struct context *context;
+    void *user;
+    struct domain *domain;
+    struct queue *sends, *receives;
+    void *shared;
+    uint32_t handle, number;
+    int state, of, port, timeout, retries;
+    uint32_t peer, mtu;
+    struct address to;
+    struct capacity most;
+    /* Sends and receives posted, and those whose place is free again. */
+    uint64_t sends_posted, sends_freed, receives_posted, receives_freed;
+    /* The oldest request without an answer, the first that has not arrived, and the last. */
+    struct request *first, *pending, *last;
+    uint64_t moved_at;
+    bool is_busy;
+    struct queue_pair *next_busy;
+    uint64_t *posted;
+    int posted_count, posted_room;
+};
+/* Objects by number. Numbers are given once. */
+struct table { void **all; uint32_t count, room; };
+struct outlet {
+    struct port seen;
+    uint8_t gid[16];
+    uint32_t kind;
+    bool holds, loses_replies;
+    uint32_t longest_packet, bytes_per_ms;
+    uint64_t out_free_at, in_free_at;
+    long carried;
+};
+struct nic {
+    struct device device;
+    struct outlet ports[PORTS];
+    int port_count;
+    bool refuses_ready, refuses_error, refuses_deregistration, refuses_destruction;
+    bool is_fatal, flushes_never;
+    int destruction_ms, flush_ms, repeats;
+    struct request *held;
+};
+struct counts {
+    long domains, regions, queues, queue_pairs, polls, doorbells, works, signalled, inlines;
+    long receive_posts, region_bytes, contexts;
+};
+
+extern struct nic nics[DEVICES];
+extern int nic_count;
+extern struct context *contexts[CONTEXTS];
+extern struct table queue_pairs, regions;
+extern uint16_t router_lid;
+extern struct counts counts;
+extern uint64_t disorder;
+/* One lock guards everything. */
+extern pthread_mutex_t lock;
+
+/* The functions of wire.c. Their callers hold the lock. */
+
+uint32_t add(struct table *table, void *it);
+void *find(struct table *table, uint32_t number);
+void drop(struct table *table, uint32_t number);
+struct outlet *outlet_of(struct queue_pair *own);
+void raise_event(int of, void *element, int type);
+void complete(struct queue *queue, struct entry entry);
+void flush(struct queue_pair *own, struct queue *queue, struct entry entry);
+struct entry outcome(struct queue_pair *own, struct request *it, uint32_t status);
+void enqueue(struct queue_pair *own, struct request *it);
+void forget(struct request *it);
+void fail(struct queue_pair *own, uint32_t status);
+int arrive(struct request *it, bool is_whole);
+void drain(struct queue_pair *own);
+void forget_completions(struct queue *queue, uint32_t number);
+void move_on(void);
