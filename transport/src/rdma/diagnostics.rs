@@ -11,6 +11,8 @@ use super::sys::GidKind;
 
 /// The status of work that was flushed because its queue pair had failed before.
 pub(super) const FLUSHED: u32 = 5;
+/// The status of work that the device has repeated in vain.
+pub(super) const EXHAUSTED: u32 = 12;
 
 /// Explains the status of failed work for `peer`. `silence` is the time that the device tries
 /// before it gives up.
@@ -27,7 +29,7 @@ pub(super) fn status(status: u32, vendor: u32, peer: &str, silence: Duration) ->
         7 => "the answer is invalid; check firmware and cable",
         10 => "the peer refused access to its memory; this is a bug of ringfold",
         11 => "the peer's device failed in it; see `dmesg` there",
-        12 => return silent(peer, silence),
+        EXHAUSTED => return silent(peer, silence),
         13 => "the peer had nothing posted to receive into; this is a bug of ringfold",
         19 => "the device is broken; see `dmesg`",
         _ => "an error of the device; see `dmesg`",
@@ -42,6 +44,14 @@ pub(super) fn silent(peer: &str, silence: Duration) -> String {
         "retries exhausted: {peer} did not answer for {seconds:.1} s; check the cable, the \
          port, the process, and the MTU of the switches between by `ringfold doctor` \
          (RINGFOLD_IB_TIMEOUT and RINGFOLD_IB_RETRY_CNT set how long to try)"
+    )
+}
+
+/// Explains that short packets pass between two ports, and packets of so many bytes do not.
+pub(super) fn only_short(bytes: u32, ours: &str, theirs: &str) -> String {
+    format!(
+        "packets of {bytes} bytes do not pass between {ours} and {theirs}: check the MTU of the \
+         switches between"
     )
 }
 

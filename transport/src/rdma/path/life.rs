@@ -10,6 +10,10 @@ const RDMA_FLUSH_MS: u64 = 500;
 const RDMA_RETRY_MS: u64 = 1_000;
 /// Longest such time in milliseconds.
 const RDMA_RETRY_MAX_MS: u64 = 60_000;
+/// Bytes that have arrived in one life when its earlier failures are forgotten.
+const RDMA_TRUST_BYTES: u64 = 64 * 1024 * 1024;
+/// The age in milliseconds at which a life that still brings something is trusted likewise.
+const RDMA_TRUST_MS: u64 = 60_000;
 
 /// The phase of a path's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +39,7 @@ pub(super) struct Life {
     since: Instant,
     /// The time that the first packet may take.
     proof: Duration,
-    /// The number of lives in a row that ended before they carried data.
+    /// The number of lives that have ended since one was trusted.
     failures: u32,
     /// The time when this end begins the next life, if this end does.
     retry_at: Option<Instant>,
@@ -92,13 +96,22 @@ impl Life {
     pub(super) fn proven(&mut self) -> bool {
         let is_new = self.phase == Phase::Proving;
         if is_new {
-            self.phase = Phase::Proven;
+            self.enter(Phase::Proven);
         }
         is_new
     }
 
+    /// Notes that so many bytes have arrived in this life. Earlier failures are forgotten once the
+    /// life can be trusted: a path may pass every proof and lose the data after it.
+    pub(super) fn acknowledge(&mut self, bytes: u64) {
+        let has_lasted = || self.since.elapsed() >= Duration::from_millis(RDMA_TRUST_MS);
+        if self.failures > 0 && (bytes >= RDMA_TRUST_BYTES || has_lasted()) {
+            self.failures = 0;
+        }
+    }
+
     pub(super) fn end(&mut self) {
-        self.failures = if self.is_usable() { 0 } else { self.failures.saturating_add(1) };
+        self.failures = self.failures.saturating_add(1);
         self.enter(Phase::Ended);
     }
 
@@ -178,9 +191,10 @@ impl Life {
     }
 
     /// Begins the next life after a pause, unless a time is set already. The pause doubles with
-    /// every life that carried no data.
+    /// every life that has ended untrusted.
     pub(super) fn retry_later(&mut self, now: Instant) {
-        let pause = Duration::from_millis(RDMA_RETRY_MS) * (1 << self.failures.min(16));
+        let doubled = self.failures.saturating_sub(1).min(16);
+        let pause = Duration::from_millis(RDMA_RETRY_MS) * (1 << doubled);
         let pause = pause.min(Duration::from_millis(RDMA_RETRY_MAX_MS));
         self.retry_at.get_or_insert(now + pause);
     }
@@ -225,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn pauses_grow_until_a_life_carries_something() {
+    fn pauses_grow_until_a_life_is_trusted() {
         let now = Instant::now();
         let pause = |life: &mut Life| {
             life.retried();
@@ -246,7 +260,22 @@ mod tests {
         assert!(life.retry_at.is_none());
         life.prove();
         assert!(life.proven());
-        assert_eq!(pause(&mut ended(life)), first);
+        life.acknowledge(RDMA_TRUST_BYTES - 1);
+        life = ended(life);
+        let longest = Duration::from_millis(RDMA_RETRY_MAX_MS);
+        assert_eq!(pause(&mut life), longest, "a proof is not enough");
+        for by_age in [false, true] {
+            life.begin();
+            life.prove();
+            assert!(life.proven());
+            life.since -= Duration::from_millis(if by_age { RDMA_TRUST_MS } else { 0 });
+            life.acknowledge(if by_age { 0 } else { RDMA_TRUST_BYTES });
+            life = ended(life);
+            assert_eq!(pause(&mut life), first);
+            life.begin();
+            life = ended(life);
+            assert_eq!(pause(&mut life), 2 * first);
+        }
     }
 
     #[test]

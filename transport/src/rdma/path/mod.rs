@@ -3,6 +3,7 @@
 //! * `life`: the phases of a life, and the pause before the next;
 //! * `queue_pair`: the device's objects; `destruction`: their end;
 //! * `handshake`: the messages of both ends before packets pass;
+//! * `proof`: the first packets, short and long;
 //! * `iwarp`: the connection that iWARP needs, and a watch for silence;
 //! * `send_queue`: the numbers of sends; `writing`: fragments, credits and questions;
 //! * `id`: the peer, path and life of a completion.
@@ -12,6 +13,7 @@ mod handshake;
 mod id;
 mod iwarp;
 mod life;
+mod proof;
 mod queue_pair;
 mod send_queue;
 mod writing;
@@ -27,6 +29,7 @@ use ringfold_types::limits::RDMA_CELLS;
 use self::handshake::Handshake;
 use self::iwarp::{Dialer, Watch};
 use self::life::Life;
+use self::proof::Proof;
 use self::queue_pair::{QueuePair, SPENT_MAX};
 use self::send_queue::SendQueue;
 use super::address::Address;
@@ -35,7 +38,7 @@ use super::diagnostics;
 use super::rail::Rail;
 use super::ring::rtr::SLOTS;
 use super::settings::Settings;
-use super::sys::{Connection, Pd, Route, Target, Ticket};
+use super::sys::{Connection, Mr, Pd, Route, Target, Ticket};
 
 pub(super) use self::id::{Id, Work};
 pub(super) use self::life::Phase;
@@ -57,6 +60,9 @@ pub(super) struct Path {
     handshake: Handshake,
     // Dropped after the queue pair that it connects.
     dialer: Dialer,
+    proof: Proof,
+    /// The log says already that long packets do not pass.
+    is_short_known: bool,
     sends: SendQueue,
     /// The watch for silence, over iWARP.
     watch: Option<Watch>,
@@ -77,6 +83,8 @@ pub(super) struct Making<'a> {
     pub(super) initiates: bool,
     /// The time that the first packet may take.
     pub(super) proof: Duration,
+    /// The registration of the memory for the first packets.
+    pub(super) probe: Option<Arc<Mr>>,
 }
 
 /// The arrival of an immediate: in a completion, or over iWARP as a message in a buffer slot.
@@ -96,6 +104,8 @@ impl Path {
             pair: QueuePair::default(),
             handshake: Handshake::default(),
             dialer: Dialer::default(),
+            proof: Proof::default(),
+            is_short_known: false,
             sends: SendQueue::default(),
             watch: None,
             is_adaptive: false,
@@ -131,7 +141,7 @@ impl Path {
 
     /// Makes a queue pair that is ready to be connected.
     pub(super) fn make(&mut self, making: Making<'_>) -> io::Result<()> {
-        let Making { rail, pd, settings, lanes, rings, initiates, proof } = making;
+        let Making { rail, pd, settings, lanes, rings, initiates, proof, probe } = making;
         if self.dialer.is_dialing() {
             return Err(io::Error::other("the last attempt to connect has not ended"));
         }
@@ -140,6 +150,7 @@ impl Path {
         self.pair.make(rail, pd, settings.partition_key_index, (tag, most))?;
         self.pair.post_receives(lanes * CONTROL_MESSAGES + SPENT_MAX + rings * RDMA_CELLS)?;
         self.handshake = Handshake::new(tag)?;
+        self.proof = Proof::new(probe);
         let is_iwarp = self.is_iwarp();
         self.is_adaptive = rail.is_adaptive(settings) && !is_iwarp;
         self.dialer.begin(initiates && is_iwarp);
@@ -154,7 +165,7 @@ impl Path {
     pub(super) fn target(&self, rail: &Rail) -> Option<Target> {
         let qp = self.pair.get()?;
         let number = rail.connector.as_ref().map_or_else(|| qp.number(), |it| it.port().into());
-        let (address, key) = qp.may_be_read();
+        let (address, key) = self.proof.target();
         let (sequence, ticket) = (self.handshake.sequence(), *self.handshake.ticket());
         Some(Target { number, sequence, ticket, address, key })
     }
@@ -218,6 +229,8 @@ impl Path {
         target: Target,
     ) -> io::Result<bool> {
         self.handshake.take(target);
+        let mtu = rail.port.mtu.min(theirs.mtu);
+        self.proof.set_mtu(mtu);
         if self.is_iwarp() {
             self.life.connect();
             if self.dialer.initiates() {
@@ -233,7 +246,7 @@ impl Path {
             gid_index: rail.gid.index,
             gid: address.gid,
             lid: address.lid,
-            mtu: rail.port.mtu.min(theirs.mtu),
+            mtu,
             service_level: settings.service_level,
             traffic_class: settings.traffic_class,
             timeout: settings.timeout,
@@ -298,6 +311,19 @@ impl Path {
     pub(super) fn ready(&mut self) -> io::Result<()> {
         self.handshake.ready();
         self.prove()
+    }
+
+    /// The bytes in the longest packets, if these are under way and short ones pass.
+    pub(super) fn long_packets(&self) -> Option<u32> {
+        self.proof.long_packets().filter(|_| self.phase() == Phase::Proving)
+    }
+
+    /// Returns whether the end of the path is worth a line in the log. Later attempts are not,
+    /// except the first on which only long packets are lost.
+    pub(super) fn is_news(&mut self) -> bool {
+        let is_short = self.long_packets().is_some();
+        let is_new = is_short && !std::mem::replace(&mut self.is_short_known, true);
+        is_new || self.is_usable() || self.is_first()
     }
 
     /// Sends a first packet, once both ends can be written to.
@@ -408,5 +434,33 @@ impl Path {
             Phase::Ended if !self.life.has_reported() => self.pair.next_check(),
             _ => self.life.deadline(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The log says once that long packets do not pass, and is silent about later attempts.
+    #[test]
+    fn the_loss_of_long_packets_is_news_once() {
+        let mut path = Path::new(Rank(1), 0, 0);
+        let mut news = |is_long: bool| {
+            path.begin();
+            path.proof = Proof::default();
+            path.proof.set_mtu(5);
+            path.life.prove();
+            assert!(!is_long || path.proof.lengthen());
+            assert_eq!(path.long_packets(), is_long.then_some(4096));
+            let is_news = path.is_news();
+            path.forget();
+            is_news
+        };
+        let seen = [false, false, true, true, false, true].map(&mut news);
+        assert_eq!(seen, [true, false, true, false, false, false], "the first attempt counts too");
+        let mut path = Path::carrying(Rank(1), 0, 0);
+        path.proof.lengthen();
+        assert_eq!(path.long_packets(), None, "it carries data, so they pass");
+        assert!(path.is_news());
     }
 }

@@ -20,6 +20,12 @@ pub(super) struct SendQueue {
     last_fragment: u32,
     /// The last fragment whose completion the device was asked to signal.
     asked: u32,
+    /// The bytes of all fragments.
+    bytes: u64,
+    /// The bytes of fragments that are known to have arrived.
+    arrived_bytes: u64,
+    /// A send, and the bytes of all fragments up to it. They count when it has arrived.
+    mark: (u32, u64),
 }
 
 /// The next send.
@@ -67,10 +73,11 @@ impl SendQueue {
         self.posted = next.number;
     }
 
-    /// Notes that the last send brings a fragment. `tells` means that the device signals its
-    /// completion.
-    pub(super) const fn mark_fragment(&mut self, tells: bool) {
+    /// Notes that the last send brings a fragment of so many bytes. `tells` means that the device
+    /// signals its completion.
+    pub(super) const fn mark_fragment(&mut self, tells: bool, bytes: usize) {
         self.last_fragment = self.posted;
+        self.bytes += bytes as u64;
         if tells {
             self.asked = self.posted;
         }
@@ -110,6 +117,15 @@ impl SendQueue {
     /// Notes that all sends up to this one have arrived.
     pub(super) const fn answered(&mut self, number: u32) {
         self.answered = number;
+        if number.wrapping_sub(self.mark.0) < u32::MAX / 2 {
+            self.arrived_bytes = self.mark.1;
+            self.mark = (self.posted, self.bytes);
+        }
+    }
+
+    /// The bytes of fragments that have arrived, at least.
+    pub(super) const fn arrived_bytes(&self) -> u64 {
+        self.arrived_bytes
     }
 }
 
@@ -167,10 +183,11 @@ mod tests {
             answered: begin,
             last_fragment: begin,
             asked: begin,
+            ..SendQueue::default()
         };
         assert!(!sends.must_ask() && sends.has_arrived());
         post(&mut sends, 1);
-        sends.mark_fragment(false);
+        sends.mark_fragment(false, 1);
         assert!(sends.must_ask() && !sends.has_arrived());
         sends.mark_asked();
         let question = post(&mut sends, 1);
@@ -180,12 +197,32 @@ mod tests {
         sends.answered(question.number);
         assert!(sends.has_arrived() && !sends.is_answered(), "a credit is under way");
         post(&mut sends, 1);
-        sends.mark_fragment(true);
+        sends.mark_fragment(true, 1);
         assert!(!sends.must_ask() && !sends.has_arrived(), "the device tells anyway");
         let last = post(&mut sends, 1);
-        sends.mark_fragment(false);
+        sends.mark_fragment(false, 1);
         assert!(sends.must_ask());
         sends.answered(last.number);
         assert!(!sends.must_ask(), "it has arrived");
+    }
+
+    #[test]
+    fn bytes_count_when_they_have_arrived() {
+        let mut sends = SendQueue::default();
+        let send = |sends: &mut SendQueue| {
+            let next = post(sends, 1);
+            sends.mark_fragment(false, 100);
+            next.number
+        };
+        let first = send(&mut sends);
+        sends.answered(first);
+        let (second, third) = (send(&mut sends), send(&mut sends));
+        assert_eq!(sends.arrived_bytes(), 0, "a sample is as old as the answer before");
+        sends.answered(second);
+        assert_eq!(sends.arrived_bytes(), 100);
+        sends.answered(second);
+        assert_eq!(sends.arrived_bytes(), 100, "the third is under way");
+        sends.answered(third);
+        assert_eq!(sends.arrived_bytes(), 300);
     }
 }

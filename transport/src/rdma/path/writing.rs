@@ -4,7 +4,7 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use super::Path;
+use super::{Path, Phase};
 use crate::rdma::registry::Loan;
 use crate::rdma::ring::layout::{Immediate, LINE_BYTES};
 use crate::rdma::ring::outbound::{Outbound, Ready};
@@ -48,7 +48,7 @@ impl Path {
         let range = (ready.at, if lent.is_some() { LINE_BYTES } else { ready.bytes });
         let put = Put { from: image, range, lent, to, remote_key, placed };
         let number = self.put(Some(put), ready.number, tells)?;
-        self.sends.mark_fragment(tells);
+        self.sends.mark_fragment(tells, ready.bytes);
         Ok(number)
     }
 
@@ -94,11 +94,14 @@ impl Path {
         Ok(next.number)
     }
 
-    /// Asks the peer's device whether all sends have arrived.
+    /// Asks the peer's device whether all sends have arrived. The question is long while the path
+    /// is proven with long packets.
     pub(super) fn question(&mut self) -> io::Result<()> {
-        let next = self.sends.next(1, true);
-        let (id, target) = (self.id.encode(Some(next.number)), self.handshake.theirs());
-        self.pair.qp_mut()?.ask(id, &target)?;
+        let target = self.handshake.theirs();
+        let payload = self.proof.payload(&target).filter(|_| !self.life.is_usable());
+        let requests = if payload.is_some() && self.pair.is_iwarp() { 2 } else { 1 };
+        let next = self.sends.next(requests, true);
+        self.pair.qp_mut()?.ask(self.id.encode(Some(next.number)), &target, payload)?;
         self.sends.post(next);
         if let Some(watch) = &mut self.watch {
             watch.asked(Instant::now());
@@ -133,15 +136,22 @@ impl Path {
 
     /// Handles the completion of all sends up to this one, and maybe their arrival. Returns whether
     /// that proves the path.
-    pub(in crate::rdma) fn done(&mut self, number: u32, has_arrived: bool) -> bool {
+    pub(in crate::rdma) fn done(&mut self, number: u32, has_arrived: bool) -> io::Result<bool> {
         self.sends.done(number);
         if let Some(watch) = &mut self.watch {
             if !has_arrived {
-                return false;
+                return Ok(false);
             }
             watch.answered(Instant::now());
         }
         self.sends.answered(number);
-        self.life.proven()
+        if self.is_usable() {
+            self.life.acknowledge(self.sends.arrived_bytes());
+        } else if self.phase() == Phase::Proving && self.proof.lengthen() {
+            self.life.prove();
+            self.question()?;
+            return Ok(false);
+        }
+        Ok(self.life.proven())
     }
 }

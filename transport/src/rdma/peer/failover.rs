@@ -16,7 +16,7 @@ use ringfold_types::limits::{HANDSHAKE_MS, RDMA_RETURN_MS};
 use super::Peer;
 use super::fault::Fault;
 use super::own::Own;
-use crate::rdma::diagnostics;
+use crate::rdma::diagnostics::{self, EXHAUSTED};
 use crate::rdma::message::Message;
 use crate::rdma::path::{Path, Phase};
 use crate::rdma::rail::Rails;
@@ -36,9 +36,19 @@ impl Peer {
         if self.routes.paths().get(path).is_none_or(|path| !path.lives(life)) {
             return;
         }
-        let name = self.routes.cable_of(path).their_name(self.rank);
-        let silence = diagnostics::silence(settings.timeout, settings.retries);
-        self.lose(path, &diagnostics::status(status, vendor, &name, silence));
+        let why = self.why_only_short(path).filter(|_| status == EXHAUSTED).unwrap_or_else(|| {
+            let name = self.routes.cable_of(path).their_name(self.rank);
+            let silence = diagnostics::silence(settings.timeout, settings.retries);
+            diagnostics::status(status, vendor, &name, silence)
+        });
+        self.lose(path, &why);
+    }
+
+    /// The text for a path on which short packets pass, and long ones have not yet.
+    fn why_only_short(&self, path: usize) -> Option<String> {
+        let (bytes, cable) =
+            (self.routes.paths()[path].long_packets()?, self.routes.cable_of(path));
+        Some(diagnostics::only_short(bytes, cable.name(), &cable.their_name(self.rank)))
     }
 
     /// Goes on without a path, by others or by TCP. Where there is neither, the link ends.
@@ -46,7 +56,7 @@ impl Peer {
         let at = path;
         let path = self.routes.paths_mut().get_mut(at);
         let Some(path) = path.filter(|path| !path.has_ended()) else { return };
-        let is_new = path.is_usable() || path.is_first();
+        let is_new = path.is_news();
         path.end();
         // A peer that has said goodbye closes its connections.
         if self.ending.is_done() {
@@ -227,6 +237,7 @@ impl Peer {
                 Phase::Proven => self.watch(path),
                 Phase::Proving => {
                     let why = format!("no packet came through in {} ms", it.proof().as_millis());
+                    let why = self.why_only_short(path).unwrap_or(why);
                     self.lose(path, &why);
                 }
                 _ if it.is_settled() => self.revive(path, own),

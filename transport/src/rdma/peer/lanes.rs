@@ -1,6 +1,7 @@
 //! The lanes to and from a peer: their rings, the bytes that wait for one, and the mailbox.
 
 use std::io;
+use std::sync::Arc;
 
 use ringfold_types::limits::{LANES_MAX, RDMA_RING_BYTES};
 
@@ -11,13 +12,14 @@ use crate::rdma::ring::inbound::Inbound;
 use crate::rdma::ring::layout::Immediate;
 use crate::rdma::ring::outbound::Outbound;
 use crate::rdma::ring::rtr::{MAILBOX_BYTES, Mailbox};
+use crate::rdma::sys::{Mr, Pd};
 
 /// The lanes to and from a peer. An outgoing lane is *open* once the peer has made a ring for it.
 #[derive(Debug)]
 pub(super) struct Lanes {
     outgoing: Vec<Outgoing>,
     incoming: Vec<Option<Inbound>>,
-    /// Memory for the peer's ready-to-receive messages, if there are cables.
+    /// Memory for the peer's ready-to-receive messages and questions, if there are cables.
     mailbox: Option<Mailbox>,
 }
 
@@ -130,8 +132,17 @@ impl Lanes {
         self.incoming[lane] = Some(inbound);
     }
 
-    pub(super) fn set_mailbox(&mut self, mailbox: Mailbox) {
+    /// Lets the peer write the mailbox by the queue pairs of a cable, which have that domain.
+    pub(super) fn open_mailbox(&mut self, cable: usize, pd: &Arc<Pd>) -> io::Result<()> {
+        let mut mailbox = self.mailbox.take().map_or_else(Mailbox::new, Ok)?;
+        let opened = mailbox.open(cable, pd);
         self.mailbox = Some(mailbox);
+        opened
+    }
+
+    /// The registration of the mailbox for a cable.
+    pub(super) fn mailbox_right(&self, cable: usize) -> Option<&Arc<Mr>> {
+        self.mailbox.as_ref()?.right(cable)
     }
 
     /// The address and keys of the mailbox for the peer.

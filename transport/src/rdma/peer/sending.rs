@@ -216,8 +216,10 @@ impl Peer {
         let Some(it) = it else { return };
         let proves = it.done(number, has_arrived);
         self.lanes.outbounds_mut().for_each(|outbound| outbound.done(path, number));
-        if proves {
-            self.proven(path);
+        match proves {
+            Ok(false) => {}
+            Ok(true) => self.proven(path),
+            Err(error) => self.lose(path, &format!("a question was refused: {error}")),
         }
     }
 

@@ -23,7 +23,7 @@ use crate::rdma::rail_log::RailEvent;
 use crate::rdma::ring::inbound::Inbound;
 use crate::rdma::ring::layout::Immediate;
 use crate::rdma::ring::outbound::Outbound;
-use crate::rdma::ring::rtr::Mailbox;
+use crate::rdma::ring::rtr::MAILBOX_BYTES;
 use crate::rdma::sys::{Inbox, Mr, Outbox, Pd, Target};
 
 /// The least time in milliseconds after which a queue pair that has carried no packet is given up,
@@ -144,9 +144,14 @@ impl Peer {
             let (mine, theirs) = if is_lower { (low, theirs[high]) } else { (high, theirs[low]) };
             let rail = announced[mine].0;
             let it = &own.rails.0[rail];
-            let (pd, name) = (Pd::new(&it.context), it.name());
-            if let Err(error) = &pd {
-                let what = format!("{name} cannot be used: {}", diagnostics::connection(error));
+            let (name, cable) = (it.name(), self.routes.cables().len());
+            let pd = Pd::new(&it.context).map_err(|error| diagnostics::connection(&error));
+            let pd = pd.and_then(|pd| match self.lanes.open_mailbox(cable, &pd) {
+                Ok(()) => Ok(pd),
+                Err(error) => Err(diagnostics::registration(&error, MAILBOX_BYTES)),
+            });
+            if let Err(why) = &pd {
+                let what = format!("{name} cannot be used: {why}");
                 self.events.push(RailEvent::Lost { rail, what });
             }
             let cable = Cable::new(rail, name, pd.ok(), theirs, is_spare);
@@ -161,10 +166,6 @@ impl Peer {
         }
         let cables = self.routes.cables();
         own.budget.settle(share, cables.len(), self.routes.paths().len());
-        if !cables.is_empty() {
-            let domains = cables.iter().map(Cable::pd);
-            self.lanes.set_mailbox(Mailbox::new(domains).map_err(no_memory)?);
-        }
         let why = match self.greeting.why_none() {
             Some(why) => why.to_owned(),
             None if theirs.is_empty() => NO_OFFER.to_owned(),
@@ -199,7 +200,8 @@ impl Peer {
             proof = proof.max(Duration::from_millis(RDMA_PROOF_MS) + again);
         }
         let (settings, lanes) = (own.settings, own.lanes);
-        it.make(Making { rail, pd, settings, lanes, rings, initiates, proof })
+        let probe = self.lanes.mailbox_right(it.cable()).cloned();
+        it.make(Making { rail, pd, settings, lanes, rings, initiates, proof, probe })
             .map_err(|error| format!("no queue pair: {}", diagnostics::connection(&error)))?;
         let Some(target) = it.target(rail) else { return Ok(()) };
         let path_label = PathLabel { host: own.settings.host.clone(), port: rail.name() };

@@ -21,8 +21,13 @@ use crate::rdma::sys::{Inbox, Mr, Pd};
 
 /// Slots of a lane in a mailbox: one may be read while the next is written.
 pub(in crate::rdma) const SLOTS: usize = 2;
-/// Bytes of a mailbox, which is a page.
-pub(in crate::rdma) const MAILBOX_BYTES: usize = 4096;
+/// The byte of a mailbox after all slots, where the payload of questions goes.
+pub(in crate::rdma) const PROBE_AT: usize = 4096;
+/// Bytes of that payload. It fills a packet of the greatest usual MTU: 4,096 bytes on InfiniBand
+/// and RoCE, and 9,000 over iWARP.
+pub(in crate::rdma) const PROBE_BYTES: usize = 3 * 4096;
+/// Bytes of a mailbox.
+pub(in crate::rdma) const MAILBOX_BYTES: usize = PROBE_AT + PROBE_BYTES;
 
 /// Bytes of a slot: a line that every RTR has, and a line for the keys of further cables.
 pub(in crate::rdma) const SLOT_BYTES: usize = 2 * LINE_BYTES;
@@ -30,7 +35,7 @@ pub(in crate::rdma) const SLOT_BYTES: usize = 2 * LINE_BYTES;
 const KEYS_AT: usize = 32;
 
 const _: () = assert!(KEYS_AT + 4 * RAILS_MAX <= SLOT_BYTES);
-const _: () = assert!(LANES_MAX * SLOTS * SLOT_BYTES <= MAILBOX_BYTES);
+const _: () = assert!(LANES_MAX * SLOTS * SLOT_BYTES <= PROBE_AT);
 
 /// A ready-to-receive message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,28 +122,40 @@ pub(in crate::rdma) const fn slot_at(lane: usize, slot: usize) -> usize {
     (lane * SLOTS + slot % SLOTS) * SLOT_BYTES
 }
 
-/// Memory in which a peer writes its ready-to-receive messages.
+/// Memory in which a peer writes its ready-to-receive messages, and the payload of its questions.
 #[derive(Debug)]
 pub(in crate::rdma) struct Mailbox {
     memory: Inbox,
     /// The registrations that let the peer write, by cable. Cables without one cannot.
-    rights: Vec<Option<Mr>>,
+    rights: Vec<Option<Arc<Mr>>>,
 }
 
 impl Mailbox {
-    /// Makes a mailbox that the queue pairs of these domains can write.
-    pub(in crate::rdma) fn new<'a>(
-        domains: impl Iterator<Item = Option<&'a Arc<Pd>>>,
-    ) -> io::Result<Self> {
-        let memory = Inbox::new(MAILBOX_BYTES)?;
-        let right = |pd: Option<&Arc<Pd>>| memory.expose(pd?, false).ok();
-        let rights = domains.map(right).collect();
-        Ok(Self { memory, rights })
+    /// Makes a mailbox that nobody can write.
+    pub(in crate::rdma) fn new() -> io::Result<Self> {
+        Ok(Self { memory: Inbox::new(MAILBOX_BYTES)?, rights: Vec::new() })
+    }
+
+    /// Lets the peer write by the queue pairs of a cable, which have that domain.
+    pub(in crate::rdma) fn open(&mut self, cable: usize, pd: &Arc<Pd>) -> io::Result<()> {
+        self.rights.resize_with(self.rights.len().max(cable + 1), || None);
+        self.rights[cable] = Some(Arc::new(self.memory.expose_to_questions(pd)?));
+        Ok(())
     }
 
     /// The address and keys of the mailbox for the peer.
     pub(in crate::rdma) fn grant(&self) -> Grant {
-        Grant::new(self.memory.address(), self.rights.iter().map(Option::as_ref))
+        Grant::new(self.memory.address(), self.rights.iter().map(Option::as_deref))
+    }
+
+    /// The registration for a cable.
+    pub(in crate::rdma) fn right(&self, cable: usize) -> Option<&Arc<Mr>> {
+        self.rights.get(cable)?.as_ref()
+    }
+
+    /// The address for the payload of the peer's questions, and the key to it.
+    pub(in crate::rdma) fn probe(right: &Mr) -> (u64, u32) {
+        (right.address(PROBE_AT), right.remote_key())
     }
 
     /// Reads a slot.
@@ -196,7 +213,7 @@ mod tests {
         let mut all: Vec<_> = (0..LANES_MAX).flat_map(slots).collect();
         all.dedup();
         assert_eq!(all.len(), LANES_MAX * SLOTS);
-        assert!(all.iter().all(|at| at + SLOT_BYTES <= MAILBOX_BYTES));
+        assert!(all.iter().all(|at| at + SLOT_BYTES <= PROBE_AT));
         assert_eq!(slot_at(3, usize::MAX), slot_at(3, 1), "whatever the peer says");
     }
 }

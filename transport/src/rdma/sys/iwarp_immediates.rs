@@ -1,6 +1,6 @@
 //! Immediates over iWARP, whose writes have none: messages of four bytes, and the memory that
-//! receives them. The peer may read and write that memory, because devices answer reads from it,
-//! and read into it. That gives the peer nothing beyond its own messages.
+//! receives them. The peer may read and write that memory, because devices read into it. That gives
+//! the peer nothing beyond its own messages.
 
 use std::io;
 use std::sync::Arc;
@@ -27,12 +27,7 @@ impl IwarpImmediates {
     pub(super) fn new(pd: &Arc<Pd>, slots: u32) -> io::Result<Self> {
         // One more slot takes the answers of questions.
         let memory = Inbox::new(((slots + 1) * IMMEDIATE_BYTES) as usize)?;
-        Ok(Self { right: memory.expose_all(pd)?, memory, slots, next: 0 })
-    }
-
-    /// The address that the peer may read, and the key to it.
-    pub(super) fn may_be_read(&self) -> (u64, u32) {
-        (self.memory.address(), self.right.remote_key())
+        Ok(Self { right: memory.expose_to_questions(pd)?, memory, slots, next: 0 })
     }
 
     /// The slot that takes the answers of questions.

@@ -86,11 +86,11 @@ impl Inbox {
         Mr::new(pd, &self.0, write_access(pd, in_any_order))
     }
 
-    /// Lets the peers read it too, and the device read into it, which over iWARP takes all rights.
-    /// Pins the pages.
-    pub(super) fn expose_all(&self, pd: &Arc<Pd>) -> io::Result<Mr> {
-        let remote = abi::ACCESS_REMOTE_WRITE | abi::ACCESS_REMOTE_READ;
-        Mr::new(pd, &self.0, abi::ACCESS_LOCAL_WRITE | remote)
+    /// As `expose`, and over iWARP lets the peers read it too, and the device read into it, which
+    /// takes all rights there.
+    pub(in crate::rdma) fn expose_to_questions(&self, pd: &Arc<Pd>) -> io::Result<Mr> {
+        let read = if pd.context.is_iwarp() { abi::ACCESS_REMOTE_READ } else { 0 };
+        Mr::new(pd, &self.0, write_access(pd, false) | read)
     }
 
     /// The address that peers use.
@@ -198,6 +198,11 @@ impl Mr {
 
     pub(super) fn region(&self) -> &Region {
         &self.region
+    }
+
+    /// The address that peers use for byte `at` of the memory.
+    pub(in crate::rdma) fn address(&self, at: usize) -> u64 {
+        self.region.address(at)
     }
 
     /// Returns whether the registration is in that domain.

@@ -78,10 +78,10 @@ pub(in crate::rdma) struct Target {
     pub(in crate::rdma) sequence: u32,
     /// The ticket to show to the listener, over iWARP.
     pub(in crate::rdma) ticket: Ticket,
-    /// The address of four bytes that may be read, over iWARP. The answer shows that everything
-    /// posted before has arrived.
+    /// The address of memory for questions. Over iWARP it may be read, and the answer shows that
+    /// everything posted before has arrived.
     pub(in crate::rdma) address: u64,
-    /// The key to these bytes.
+    /// The key to that memory.
     pub(in crate::rdma) key: u32,
 }
 
@@ -316,23 +316,28 @@ impl Qp {
         self.immediates.as_ref().filter(|_| bytes == IMMEDIATE_BYTES)?.read(slot)
     }
 
-    /// The address and key that a peer needs to ask a question.
-    pub(in crate::rdma) fn may_be_read(&self) -> (u64, u32) {
-        self.immediates.as_ref().map(IwarpImmediates::may_be_read).unwrap_or_default()
-    }
-
     /// Asks the peer's device whether everything posted before has arrived. The answer completes
-    /// under `id`. Over iWARP the question is a read of `target`'s bytes, and only one may be under
-    /// way. It is never empty, because soft devices fail in an empty read.
-    pub(in crate::rdma) fn ask(&mut self, id: u64, target: &Target) -> io::Result<()> {
-        let mut work = Request::new(id, abi::WR_RDMA_WRITE, true);
-        if let Some(answer) = self.immediates.as_ref().map(IwarpImmediates::answer) {
-            // The bytes read go to a slot of their own, in memory that the queue pair keeps.
-            work.opcode = abi::WR_RDMA_READ;
-            work.to = (target.address, target.key);
-            work.take(answer);
+    /// under `id`. The question is a write of the `payload`, if there is one, to `target`'s memory.
+    /// Over iWARP a read of that memory follows, and only one may be under way. It is never empty,
+    /// because soft devices fail in an empty read.
+    pub(in crate::rdma) fn ask(
+        &mut self,
+        id: u64,
+        target: &Target,
+        payload: Option<(&Mr, (usize, usize))>,
+    ) -> io::Result<()> {
+        let answer = self.immediates.as_ref().map(IwarpImmediates::answer);
+        let mut write = Request::new(id, abi::WR_RDMA_WRITE, answer.is_none());
+        if let Some((from, range)) = payload {
+            write.to = (target.address, target.key);
+            write.take(piece(from, range)?);
         }
-        self.post([work])
+        let Some(answer) = answer else { return self.post([write]) };
+        // The bytes read go to a slot of their own, in memory that the queue pair keeps.
+        let mut read = Request::new(id, abi::WR_RDMA_READ, true);
+        read.to = (target.address, target.key);
+        read.take(answer);
+        if payload.is_some() { self.post([write, read]) } else { self.post([read]) }
     }
 
     /// Posts a write to the peer's memory, if there is one, that brings the immediate `number`.

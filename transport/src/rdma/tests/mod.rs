@@ -9,6 +9,7 @@ mod faulty;
 mod flap;
 mod flush;
 mod long;
+mod long_packets;
 mod moving;
 mod placing;
 mod routes;
