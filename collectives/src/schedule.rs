@@ -102,9 +102,9 @@ pub enum Step {
         /// The signalling rank.
         from: Rank,
     },
-    /// Hands over `src` as the next chunk of the lane's group (`offload::Group`), whose provider
-    /// combines the chunks of all members. The lane goes on. It stalls where a later step uses
-    /// `dst`, until the result is there, and where the group's window is full.
+    /// Hands over `src` as the next chunk of the lane's group (`ringfold_innetwork::Group`), whose
+    /// provider combines the chunks of all members. The lane goes on. It stalls where a later step
+    /// uses `dst`, until the result is there, and where the group's window is full.
     Offload {
         /// This member's elements.
         src: Slice,

@@ -38,7 +38,7 @@ fn every_rank_gets_the_same_bits_in_every_run() {
     let all = Collective::ALL.into_iter().flat_map(Algorithm::of);
     let forgotten: Vec<_> = all
         .filter(|algorithm| algorithm.collective != Collective::Barrier)
-        // `crates/ringfold/src/offload/tests.rs` compares bits with and without a provider.
+        // `ringfold::setup::in_network::tests` compares bits with and without a provider.
         .filter(|algorithm| !algorithm.needs_provider())
         .filter(|algorithm| !done.contains(&algorithm.to_string()))
         .collect();

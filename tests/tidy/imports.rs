@@ -39,12 +39,20 @@ const MAY_USE: &[(&str, Uses)] = &[
             "collectives",
             "crates/lend",
             "crates/bootstrap",
+            "crates/innetwork",
         ]),
     ),
     ("crates/sim", Only(&["crates/types", "topology", "transport", "collectives"])),
     (
-        "crates/aggregator",
-        Only(&["crates/types", "transport", "crates/reduce", "crates/bootstrap"]),
+        "crates/innetwork",
+        Only(&[
+            "crates/types",
+            "crates/sources",
+            "topology",
+            "transport",
+            "crates/reduce",
+            "crates/bootstrap",
+        ]),
     ),
     ("crates/launcher", Only(&["crates/types", "topology", "crates/bootstrap"])),
     ("crates/cli", AllBut(&["tests"])),
@@ -68,6 +76,7 @@ const MAY_USE: &[(&str, Uses)] = &[
 const TESTS_MAY_USE: &[(&str, &str, &str)] = &[
     ("transport", "crates/lend", "peers write into their registered memory"),
     ("transport", "transport", "its feature `testing` is for tests"),
+    ("crates/innetwork", "crates/innetwork", "its features `server` and `testing`"),
 ];
 
 /// Crates without dependencies outside the workspace, except for those of optional features.

@@ -10,7 +10,6 @@
 //! * `rdma`: ranks have network devices that write to each other's memory;
 //! * `layer`: wrappers around a transport: faults, tracing, throttling; behind the feature
 //!   `testing`;
-//! * `offload`: in-network reduction: the contract of its providers, and the client of aggregators;
 //! * `trial`: both ends of a link test it: reachability, latency and bandwidth.
 //!
 //! This crate knows nothing of collectives.
@@ -18,7 +17,6 @@ mod contract;
 #[cfg(any(test, feature = "testing"))]
 pub mod layer;
 pub mod local;
-pub mod offload;
 mod overflow;
 mod proof;
 pub mod rdma;
@@ -40,6 +38,7 @@ pub use sys::{
     Exposure, OwnPart, Pages, PeerParts, Placement, Process, ReadExposure, Waker, Window,
     close_in_children, copy, copy_non_temporal, demote,
 };
+pub use tcp::ticker::Ticker;
 
 /// The digest of this crate's sources.
 #[doc(hidden)]

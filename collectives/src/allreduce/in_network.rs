@@ -2,7 +2,7 @@
 //!
 //! 1. The ranks of a host send their inputs to a member of the group, which combines them.
 //! 2. The members hand over these sums, chunk by chunk, and aggregators combine them
-//!    (`offload::Group`). Without aggregators the members do so, in the same order.
+//!    (`ringfold_innetwork::Group`). Without aggregators the members do so, in the same order.
 //! 3. Each member sends the results to the ranks of its host.
 //!
 //! With several groups, each has a part of the buffer and a lane of its own.

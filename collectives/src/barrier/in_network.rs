@@ -1,8 +1,8 @@
 //! In the network: one rank of each host tells an aggregator that its host has entered.
 //!
 //! 1. Every rank sends the member of its host a token.
-//! 2. The members hand over an empty chunk (`offload::Group`). Its result says that all have
-//!    entered. Without aggregators the members send tokens along the same tree.
+//! 2. The members hand over an empty chunk (`ringfold_innetwork::Group`). Its result says that all
+//!    have entered. Without aggregators the members send tokens along the same tree.
 //! 3. Each member sends a token to all other ranks of its host.
 //!
 //! Steps: 2 for each level of aggregators, and 2 more within hosts. Sent by a member on a host of k

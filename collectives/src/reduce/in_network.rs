@@ -2,7 +2,7 @@
 //!
 //! 1. The ranks of a host send their inputs to a member of the group, which combines them.
 //! 2. The members hand over these sums, chunk by chunk, and aggregators combine them
-//!    (`offload::Group`). Without aggregators the members do so, in the same order.
+//!    (`ringfold_innetwork::Group`). Without aggregators the members do so, in the same order.
 //!
 //! The root must be a member. On one host it combines the inputs of all ranks.
 //!

@@ -1,7 +1,6 @@
 //! The decoders of all bytes from unauthenticated or authenticated peers, without the sockets, for
 //! fuzzing. None may panic, or allocate much more than its input's size.
 
-use crate::aggregators::control::{FromAggregator, ToAggregator};
 use crate::channel::frames::decode;
 use crate::control::message::{FromCoordinator, ToCoordinator};
 use crate::coordinator::relay::Fetch;
@@ -45,12 +44,6 @@ pub fn is_launcher_answer(bytes: &[u8]) -> bool {
 #[must_use]
 pub fn is_relay_message(bytes: &[u8]) -> bool {
     decode::<Fetch>(bytes).is_some()
-}
-
-/// Whether the bytes are a request to an aggregator, or its answer.
-#[must_use]
-pub fn is_aggregator_message(bytes: &[u8]) -> bool {
-    decode::<ToAggregator>(bytes).is_some() || decode::<FromAggregator>(bytes).is_some()
 }
 
 /// Decodes a history for an `Arbiter`.

@@ -9,7 +9,7 @@
 //! Each room uses only those before it in this order:
 //! 1. `discover`: the knowledge of a process alone: its rank, the secret, the host's addresses;
 //! 2. `channel`: an authenticated connection between two processes;
-//! 3. `aggregators`: the trees of aggregators, and their control port;
+//! 3. `service`: requests to a server of several jobs, such as an aggregator;
 //! 4. `arbiter`: the failure cause, found from reports and call logs without I/O;
 //! 5. `control`: a rank's end of the control plane;
 //! 6. `rendezvous`: the launcher, where ranks learn of the coordinator;
@@ -39,7 +39,6 @@
 //! - A stopped process and a disconnected one look the same: both are `Silent`.
 #![forbid(unsafe_code)]
 
-pub mod aggregators;
 mod arbiter;
 mod channel;
 mod control;
@@ -49,6 +48,7 @@ pub mod decode;
 mod discover;
 mod join;
 pub mod rendezvous;
+pub mod service;
 
 pub use arbiter::call_log::{CallLog, CallName, CallWindows, History, Logged};
 pub use arbiter::failure_cause::{

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use ringfold_aggregator::server::{Config, Server};
 use ringfold_bootstrap::Secret;
-use ringfold_bootstrap::aggregators::{self, Trees};
+use ringfold_innetwork::RdmaDevices;
+use ringfold_innetwork::server::{Config, Server};
+use ringfold_innetwork::trees::{self, Trees};
 use ringfold_launcher::Stream;
 use ringfold_topology::discover::machine;
-use ringfold_transport::offload::RdmaDevices;
 use ringfold_types::Amount;
 use tracing_subscriber::filter::LevelFilter;
 
@@ -56,7 +56,7 @@ pub(crate) struct Args {
 pub(crate) fn answer(args: &Args) -> Result<String> {
     let site = Secret::site(args.site_secret_file.as_deref(), args.home.as_deref())?;
     if args.stats {
-        return Ok(table(&aggregators::stats(&args.listen, &site, STATS_TIMEOUT)?));
+        return Ok(table(&trees::stats(&args.listen, &site, STATS_TIMEOUT)?));
     }
     tracing_subscriber::fmt()
         .with_max_level(args.log)
@@ -127,7 +127,7 @@ fn resolve(place: &str) -> Result<SocketAddr> {
     found.next().with_context(|| format!("{place} has no address"))
 }
 
-fn table(stats: &aggregators::Stats) -> String {
+fn table(stats: &trees::Stats) -> String {
     let (all, used) = stats.memory;
     let mut text = format!(
         "pool: {used} of {all} bytes\n\

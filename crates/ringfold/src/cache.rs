@@ -9,9 +9,9 @@ use ringfold_collectives::select::{
     Constraints, Measurements, chunk_len, select, select_in_windows, select_uneven, sum_bytes,
 };
 use ringfold_collectives::{Algorithm, Blocks, Form, Program, ScheduleParams, Target, lower};
+use ringfold_innetwork::Reduction;
 use ringfold_reduce::Kernel;
 use ringfold_topology::{Layout, PeerMemory};
-use ringfold_transport::offload::Reduction;
 use ringfold_types::limits::LINK_BYTES_MIN;
 use ringfold_types::{
     Call, Collective, DataType, Rank, ReduceOp, UnevenCall, UnevenCollective, Wire, mix,
@@ -20,8 +20,8 @@ use ringfold_types::{
 use crate::buffers::{Buffers, Memory, Place, runs_in_place};
 use crate::config::Config;
 use crate::error::Operation;
-use crate::offload::LaneReduction;
 use crate::parts::Parts;
+use ringfold_innetwork::member::LaneReduction;
 
 /// Operations of the programs that a communicator keeps for later calls. They take about ten
 /// megabytes.

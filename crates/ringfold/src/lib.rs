@@ -83,7 +83,6 @@ mod guard;
 mod health;
 pub mod local;
 mod messages;
-mod offload;
 #[cfg(test)]
 mod panic_tests;
 mod parts;

@@ -13,7 +13,7 @@ use ringfold_transport::{
 use ringfold_types::{Lane, Rank};
 
 use crate::buffers::Buffers;
-use crate::offload::Offload;
+use ringfold_innetwork::member::Offload;
 
 /// The transports of a communicator. A rank reaches each peer by exactly one of them.
 #[derive(Debug)]

@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use ringfold_transport::offload::header::{HEADER_BYTES, Header};
+use ringfold_innetwork::wire::header::{HEADER_BYTES, Header};
 
 fuzz_target!(|head: [u8; HEADER_BYTES]| {
     if let Ok(header) = Header::decode(&head) {

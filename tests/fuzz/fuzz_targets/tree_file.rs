@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use ringfold_bootstrap::aggregators::Trees;
+use ringfold_innetwork::trees::Trees;
 
 /// The first line of a file.
 const START: &str = "ringfold-aggregators 1\n";

@@ -9,8 +9,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ringfold_bootstrap::Secret;
-use ringfold_bootstrap::aggregators::{self, AskError};
-use ringfold_transport::offload::header::{Header, Kind};
+use ringfold_innetwork::trees::{self, AskError};
+use ringfold_innetwork::wire::header::{Header, Kind};
 
 use super::DEADLINE;
 use super::member::{Endpoint, Member, run};
@@ -76,7 +76,7 @@ fn as_a_member(server: &Server, reason: &str, act: impl FnOnce(&mut Member)) {
 fn another_site_secret_opens_no_control_port() {
     beside_a_job(|server, _| {
         let asked = ask(2, 2, CHUNK);
-        let error = aggregators::ask(&server.aggregator.at, &Secret::new([1; 32]), asked, DEADLINE);
+        let error = trees::ask(&server.aggregator.at, &Secret::new([1; 32]), asked, DEADLINE);
         assert!(matches!(error, Err(AskError::WrongSecret { .. })), "{error:?}");
         server.wait_for_log(&["turned away a connection from 127.0.0.1:", "secret"]);
     });
@@ -195,7 +195,7 @@ type Attempt = fn(&Server, &Endpoint);
 const ATTEMPTS: [(&str, Attempt); 4] = [
     ("wrong secret", |server, _| {
         let asked = ask(2, 2, CHUNK);
-        let error = aggregators::ask(&server.aggregator.at, &Secret::new([1; 32]), asked, DEADLINE);
+        let error = trees::ask(&server.aggregator.at, &Secret::new([1; 32]), asked, DEADLINE);
         assert!(matches!(error, Err(AskError::WrongSecret { .. })), "{error:?}");
     }),
     ("wrong key", |_, endpoint| {

@@ -2,9 +2,9 @@
 
 use std::thread;
 
-use ringfold_transport::offload::End;
-use ringfold_transport::offload::header::{Header, Kind};
-use ringfold_transport::offload::links::Endpoints;
+use ringfold_innetwork::End;
+use ringfold_innetwork::wire::header::{Header, Kind};
+use ringfold_innetwork::wire::links::Endpoints;
 use ringfold_types::DataType;
 
 /// The key of all groups.

@@ -2,7 +2,7 @@
 
 use std::thread;
 
-use ringfold_bootstrap::aggregators::AskError;
+use ringfold_innetwork::trees::AskError;
 use ringfold_tests::Job;
 
 use super::DEADLINE;

@@ -5,9 +5,9 @@ use std::time::Instant;
 use std::{fs, thread};
 
 use ringfold_bootstrap::Secret;
-use ringfold_bootstrap::aggregators::{self, Ask, AskError, Stats, Terms};
+use ringfold_innetwork::trees::{self, Ask, AskError, Stats, Terms};
+use ringfold_innetwork::wire::links::Endpoints;
 use ringfold_tests::{Aggregator, Home};
-use ringfold_transport::offload::links::Endpoints;
 
 use super::DEADLINE;
 use super::member::{Endpoint, KEY};
@@ -43,13 +43,13 @@ impl Server {
         chunk_bytes: usize,
     ) -> Result<Endpoint, AskError> {
         let ask = ask(members, window, chunk_bytes);
-        let (granted, tcp) = aggregators::ask(&self.aggregator.at, &self.site(), ask, DEADLINE)?;
+        let (granted, tcp) = trees::ask(&self.aggregator.at, &self.site(), ask, DEADLINE)?;
         let at = Endpoints { tcp, rdma_port: 0 };
         Ok(Endpoint { at, group: granted.group, key: KEY, window: window.into(), chunk_bytes })
     }
 
     pub(crate) fn stats(&self) -> Stats {
-        aggregators::stats(&self.aggregator.at, &self.site(), DEADLINE).unwrap()
+        trees::stats(&self.aggregator.at, &self.site(), DEADLINE).unwrap()
     }
 
     /// Waits until no group has memory.

@@ -14,35 +14,41 @@ const PERIOD: Duration = Duration::from_millis(20);
 
 /// A timer descriptor.
 #[derive(Debug)]
-pub(crate) struct Ticker {
+pub struct Ticker {
     timer: OwnedFd,
     /// The time of the next tick, or of the last one.
     at: Option<Instant>,
 }
 
 impl Ticker {
-    pub(crate) fn new() -> Result<Self, Errno> {
+    /// Makes a timer that does not run.
+    ///
+    /// # Errors
+    /// No file descriptor is left.
+    pub fn new() -> Result<Self, Errno> {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         Ok(Self { timer: timerfd_create(TimerfdClockId::Monotonic, flags)?, at: None })
     }
 
-    pub(crate) fn start(&mut self) {
+    /// Ticks after a period, unless it runs.
+    pub fn start(&mut self) {
         if self.at.is_none() {
             self.rearm();
         }
     }
 
     /// Ticks once more after a period.
-    pub(crate) fn rearm(&mut self) {
+    pub fn rearm(&mut self) {
         self.ring_at(Some(Instant::now() + PERIOD));
     }
 
-    pub(crate) fn stop(&mut self) {
+    /// Ticks no more.
+    pub fn stop(&mut self) {
         self.ring_at(None);
     }
 
     /// Ticks once at `at`, or never again if `None`. Makes no system call if that is set already.
-    pub(crate) fn ring_at(&mut self, at: Option<Instant>) {
+    pub fn ring_at(&mut self, at: Option<Instant>) {
         if std::mem::replace(&mut self.at, at) != at {
             let left = at.map(|at| at.saturating_duration_since(Instant::now()));
             // A time of zero would stop the timer.

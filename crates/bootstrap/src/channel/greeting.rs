@@ -14,10 +14,13 @@ pub(crate) const VERSION: u16 = 6;
 
 /// The digest of the sources that define the messages of this module's connections. Ranks compare
 /// the sources of all other messages when they have joined.
-pub(crate) static BUILD: LazyLock<u64> = LazyLock::new(|| {
-    let digest = Sha256::digest([ringfold_types::SOURCES, crate::SOURCES].concat());
+pub(crate) static BUILD: LazyLock<u64> = LazyLock::new(|| build_with(""));
+
+/// The digest of these sources and those of this module's connections.
+fn build_with(sources: &str) -> u64 {
+    let digest = Sha256::digest([ringfold_types::SOURCES, crate::SOURCES, sources].concat());
     digest.iter().take(8).fold(0, |build, byte| build << 8 | u64::from(*byte))
-});
+}
 
 const HEAD_BYTES: usize = 32;
 pub(super) const GREETING_BYTES: usize = HEAD_BYTES + 8;
@@ -65,8 +68,8 @@ pub(crate) enum HandshakeError {
     NotRingfold,
     #[error("it speaks version {0} of the control protocol, not {VERSION}")]
     Version(u16),
-    #[error("it has build {:016x} of ringfold, not {:016x}", .0, *BUILD)]
-    Build(u64),
+    #[error("it has build {theirs:016x} of ringfold, not {ours:016x}")]
+    Build { ours: u64, theirs: u64 },
     #[error("it belongs to another job")]
     OtherJob,
     #[error("it was started as one of {0} ranks")]
@@ -84,6 +87,11 @@ impl Greeting {
         let size = u32::try_from(size).unwrap_or(u32::MAX);
         let (purpose, side, build) = (purpose as u8, CALL, *BUILD);
         Self { version: VERSION, purpose, side, size, job, build }
+    }
+
+    /// Compares these sources too, which define the messages behind the greeting.
+    pub(crate) fn with_sources(self, sources: &str) -> Self {
+        Self { build: build_with(sources), ..self }
     }
 
     /// The bytes on the wire.
@@ -153,7 +161,7 @@ impl Greeting {
         } else if them.version != self.version {
             Err(HandshakeError::Version(them.version))
         } else if them.build != self.build {
-            Err(HandshakeError::Build(them.build))
+            Err(HandshakeError::Build { ours: self.build, theirs: them.build })
         } else if them.size != self.size {
             Err(HandshakeError::Size(them.size))
         } else {

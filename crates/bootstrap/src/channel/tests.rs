@@ -62,7 +62,7 @@ fn every_mismatch_has_its_own_error() {
     ));
     assert!(matches!(
         meet(job("j", 4).with_build(!*BUILD), SECRET),
-        (Err(HandshakeError::Build(theirs)), Err(HandshakeError::Build(ours)))
+        (Err(HandshakeError::Build { theirs, .. }), Err(HandshakeError::Build { theirs: ours, .. }))
             if (theirs, ours) == (!*BUILD, *BUILD)
     ));
     // Both sides report a foreign job, even if its version and size differ too.
@@ -224,7 +224,7 @@ proptest! {
         use crate::decode;
         let _ = (decode::is_rank_message(&bytes), decode::is_coordinator_message(&bytes));
         let _ = (decode::is_launcher_message(&bytes), decode::is_launcher_answer(&bytes));
-        let _ = (decode::is_relay_message(&bytes), decode::is_aggregator_message(&bytes));
+        let _ = decode::is_relay_message(&bytes);
         prop_assert!(decode::addresses(&String::from_utf8_lossy(&bytes)).len() <= 16);
         if let Some(history) = decode::history(&bytes) {
             prop_assert!(decode::cause_on(history.clone(), history).is_some());

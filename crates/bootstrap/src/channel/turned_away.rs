@@ -41,7 +41,7 @@ impl TurnedAway {
         match cause {
             HandshakeError::WrongSecret => tally.wrong_secret.add(from, 0),
             HandshakeError::Version(theirs) => tally.version.add(from, u64::from(*theirs)),
-            HandshakeError::Build(theirs) => tally.build.add(from, *theirs),
+            HandshakeError::Build { theirs, .. } => tally.build.add(from, *theirs),
             HandshakeError::Size(theirs) => tally.size.add(from, u64::from(*theirs)),
             HandshakeError::Io(_)
             | HandshakeError::NotRingfold

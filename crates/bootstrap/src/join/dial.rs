@@ -16,7 +16,7 @@ use super::error::JoinError;
 use super::joiner::{Candidates, Joiner};
 use crate::channel::blocking::lookup;
 use crate::channel::connect::{Channel, attempt};
-use crate::channel::greeting::{BUILD, Greeting, HandshakeError, VERSION};
+use crate::channel::greeting::{Greeting, HandshakeError, VERSION};
 use crate::discover::secret::WAYS_TO_SHARE;
 
 /// The shortest pause between two rounds of attempts. Pauses grow up to `PAUSE_MAX`.
@@ -224,8 +224,8 @@ impl<'a> Dial<'a> {
             Cause::Handshake(HandshakeError::Version(theirs)) => {
                 JoinError::Version { rank, place, ours: VERSION, theirs }
             }
-            Cause::Handshake(HandshakeError::Build(theirs)) => {
-                JoinError::Build { rank, place, ours: *BUILD, theirs }
+            Cause::Handshake(HandshakeError::Build { ours, theirs }) => {
+                JoinError::Build { rank, place, ours, theirs }
             }
             Cause::Handshake(HandshakeError::Size(theirs)) => {
                 JoinError::SizeMismatch { rank, place, ours, theirs }
@@ -274,7 +274,7 @@ impl Cause {
             Self::Handshake(HandshakeError::NotRingfold | HandshakeError::OtherJob) => 1,
             Self::Name(_) => 2,
             Self::Handshake(HandshakeError::WrongSecret) => 3,
-            Self::Handshake(HandshakeError::Version(_) | HandshakeError::Build(_)) => 4,
+            Self::Handshake(HandshakeError::Version(_) | HandshakeError::Build { .. }) => 4,
             Self::Handshake(HandshakeError::Size(_)) => 5,
         }
     }

@@ -6,7 +6,7 @@
 //! hosts of a leaf group stay together if that leaves no aggregator without hosts.
 
 use anyhow::ensure;
-use ringfold_bootstrap::aggregators::{Aggregator, Trees};
+use ringfold_innetwork::trees::{Aggregator, Trees};
 use ringfold_topology::certainty::Certainty;
 use ringfold_topology::fabric::{Classification, HostPlace};
 use ringfold_types::limits::AGGREGATOR_CHILDREN_MAX;
@@ -80,7 +80,7 @@ mod tests {
             true => below.len().to_string(),
             false => format!("[{}]", below.join(" ")),
         };
-        let shape = |tree: &ringfold_bootstrap::aggregators::Placement| {
+        let shape = |tree: &ringfold_innetwork::trees::Placement| {
             (tree.rail, tree.fold(&|_| String::new(), &count))
         };
         placed.trees.iter().map(shape).collect()

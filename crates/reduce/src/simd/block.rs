@@ -25,7 +25,7 @@ const PAIRS: usize = 4;
 const BLOCK_BYTES: usize = PAIRS * 2 * 64;
 
 /// Operands beyond which a block fetches the lines of later blocks. The prefetchers of a CPU follow
-/// few streams. Eight operands gain by it, as `cargo bench -p ringfold-aggregator` shows.
+/// few streams. Eight operands gain by it, as `cargo bench -p ringfold-innetwork` shows.
 const FOLLOWED_MAX: usize = 4;
 
 /// Bytes from a block of an operand to the lines that it fetches: the best of 512, 1,024 and 2,048

@@ -29,9 +29,9 @@ pub(crate) use self::sharing::Sharing;
 use crate::buffers::{AlignedBytes, BufferMap, Place, User};
 use crate::cache::{CompiledCall, Means};
 use crate::error::CallError;
-use crate::offload::{Begun, LaneReduction};
 use crate::router::Router;
 use crate::watch::Watch;
+use ringfold_innetwork::member::{Begun, LaneReduction};
 
 /// A run that has begun.
 pub(crate) struct Run<'c> {

@@ -8,9 +8,9 @@ use ringfold_types::{Buffer, Collective, Lane, Rank, Slice};
 
 use crate::buffers::{BufferMap, Buffers, LocalSource};
 use crate::error::CallError;
-use crate::offload::LaneReduction;
 use crate::router::Router;
 use crate::watch::Watch;
+use ringfold_innetwork::member::LaneReduction;
 
 /// The most sources of a reduction with a small operand table, which is cheaper to set up.
 const FEW: usize = 4;

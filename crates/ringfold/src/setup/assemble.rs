@@ -20,8 +20,8 @@ use super::peer_info::{EvidenceSummary, PeerInfo, PriceSummary, TcpAddress};
 use super::routes::Routes;
 use super::settings::Settings;
 use crate::config::Config;
-use crate::offload::Offload;
 use crate::router::Router;
+use ringfold_innetwork::member::Offload;
 
 /// The material of one group.
 #[derive(Debug)]

@@ -89,6 +89,7 @@ pub(super) fn build() -> String {
         ringfold_collectives::SOURCES,
         ringfold_transport::SOURCES,
         ringfold_bootstrap::SOURCES,
+        ringfold_innetwork::SOURCES,
         env!("SOURCES_DIGEST"),
     ];
     format!("{}+{:012x}", env!("CARGO_PKG_VERSION"), Digest::of(sources.concat()) >> 16)

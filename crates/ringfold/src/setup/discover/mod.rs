@@ -12,10 +12,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use ringfold_bootstrap::interface::{Choice, alike};
+use ringfold_innetwork::RdmaDevices;
 use ringfold_topology::discover::{Cpus, Host, cores, locality, machine, wire_mbps};
 use ringfold_topology::machine::Machine;
 use ringfold_topology::prices::{Locality, Rates};
-use ringfold_transport::offload::RdmaDevices;
 use ringfold_transport::rdma::{OpenPort, Rails};
 use ringfold_types::Rank;
 
