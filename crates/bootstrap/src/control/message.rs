@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use ringfold_types::limits;
 use serde::{Deserialize, Serialize};
 
 use super::local_process::LocalProcess;
@@ -90,7 +91,7 @@ pub(crate) struct Return {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum FromCoordinator {
     /// All ranks have joined. This is their peer information, by rank.
-    Roster(Vec<Vec<u8>>),
+    Roster(Roster),
     /// The job failed to start, or the coordinator refuses this rank.
     Refused(Refusal),
     /// Asks for the rank's history of calls.
@@ -118,6 +119,44 @@ pub(crate) enum FromCoordinator {
     GroupFailed(GroupFailure),
 }
 
+/// The peer information of all ranks, by rank. It travels packed, since ranks of one host have
+/// most of theirs in common.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "PackedRoster", try_from = "PackedRoster")]
+pub(crate) struct Roster(pub(crate) Vec<Vec<u8>>);
+
+/// A roster as a block of LZ4.
+#[derive(Serialize, Deserialize)]
+struct PackedRoster {
+    /// The bytes of each entry, at most `limits::PEER_INFO_BYTES_MAX`.
+    lens: Vec<u16>,
+    /// All entries, one behind the other.
+    block: Vec<u8>,
+}
+
+impl From<Roster> for PackedRoster {
+    fn from(Roster(entries): Roster) -> Self {
+        let len = |entry: &Vec<u8>| u16::try_from(entry.len()).unwrap_or(u16::MAX);
+        let lens = entries.iter().map(len).collect();
+        Self { lens, block: lz4_flex::block::compress(&entries.concat()) }
+    }
+}
+
+impl TryFrom<PackedRoster> for Roster {
+    type Error = &'static str;
+
+    fn try_from(PackedRoster { lens, block }: PackedRoster) -> Result<Self, Self::Error> {
+        let lens = || lens.iter().copied().map(usize::from);
+        if lens().any(|len| len > limits::PEER_INFO_BYTES_MAX) {
+            return Err("an entry of the roster is too long");
+        }
+        let plain = lz4_flex::block::decompress(&block, lens().sum());
+        let mut rest = &plain.map_err(|_| "the roster is garbled")?[..];
+        let entry = |len| rest.split_off(..len).map(<[u8]>::to_vec);
+        lens().map(entry).collect::<Option<_>>().map(Self).ok_or("the roster is short")
+    }
+}
+
 /// The rank from which a child fetches the roster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct RosterSource {
@@ -141,4 +180,53 @@ pub(crate) enum Refusal {
     Lost { rank: u32 },
     /// This rank cannot join, for this reason.
     Failed { rank: u32, reason: String },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::channel::frames::{decode, encode};
+
+    /// Entries as long as those of real ranks: eight of each host, which share most bytes.
+    fn roster(ranks: u32) -> Roster {
+        let entry = |rank: u32| {
+            let host = rank / 8;
+            let id =
+                format!("4f0c{host:08x}-77aa-4c1e-9d0{}-55e1/4026531840/4026531841", host % 10);
+            let settings = "allreduce:ring; 64K; shm,rdma,tcp; /etc/ringfold/topology; ".repeat(2);
+            let same = format!("{id}node{host:05}{settings}ib0");
+            // An address of the host, and ports of the rank.
+            let ports = rank.wrapping_mul(0x9E37_79B9).to_le_bytes();
+            [same.as_bytes(), &ports, &[host.to_le_bytes()[0]; 16]].concat()
+        };
+        Roster((0..ranks).map(entry).collect())
+    }
+
+    #[test]
+    fn an_entry_of_a_packed_roster_takes_few_bytes() {
+        for ranks in [0, 1, 2, 8, 1024] {
+            let plain = roster(ranks);
+            let message = encode(&FromCoordinator::Roster(plain.clone()));
+            assert_eq!(decode(&message), Some(FromCoordinator::Roster(plain)));
+            if ranks > 100 {
+                assert!(message.len() <= 60 * ranks as usize, "{} bytes", message.len());
+            }
+        }
+    }
+
+    #[test]
+    fn a_garbled_roster_is_refused_before_it_takes_memory() {
+        let decoded = |lens: Vec<u16>, block: &[u8]| {
+            let packed = PackedRoster { lens, block: block.to_vec() };
+            decode::<Roster>(&encode(&packed))
+        };
+        let block = lz4_flex::block::compress(&[7; 600]);
+        assert!(decoded(vec![300, 300], &block).is_some());
+        assert!(decoded(vec![300, 299], &block).is_none());
+        assert!(decoded(vec![300, 301], &block).is_none());
+        assert!(decoded(vec![600], &block).is_none(), "longer than an entry");
+        for len in 0..block.len() {
+            assert!(decoded(vec![300, 300], &block[..len]).is_none(), "{len} bytes");
+        }
+    }
 }

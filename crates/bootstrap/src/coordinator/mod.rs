@@ -20,7 +20,9 @@ use crate::channel::acceptor::Authenticated;
 use crate::channel::connect::Channel;
 use crate::channel::frames::{decode, encode};
 use crate::channel::turned_away::TurnedAway;
-use crate::control::message::{FromCoordinator, JoinRequest, Refusal, RosterSource, ToCoordinator};
+use crate::control::message::{
+    FromCoordinator, JoinRequest, Refusal, Roster, RosterSource, ToCoordinator,
+};
 use crate::control::reconnect::ReturnPort;
 use crate::rendezvous::Report;
 use crate::rendezvous::registry::Ended;
@@ -276,7 +278,9 @@ impl Coordinator {
     /// Sends the roster to rank 0's children in the tree, and tells the other ranks where to fetch
     /// it.
     fn send_roster(&mut self) {
-        self.roster = encode(&FromCoordinator::Roster(std::mem::take(&mut self.peer_infos))).into();
+        let (roster, ranks) = (Roster(std::mem::take(&mut self.peer_infos)), self.links.len());
+        self.roster = encode(&FromCoordinator::Roster(roster)).into();
+        tracing::debug!("the roster of {ranks} ranks takes {} bytes", self.roster.len());
         for rank in self.links.keys().copied().collect::<Vec<_>>() {
             let parent = if rank == 0 { 0 } else { relay::parent(Rank(rank)).0 };
             let place = self.relays.get(&parent).zip(self.fetching.get(&rank));

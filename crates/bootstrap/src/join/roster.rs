@@ -14,7 +14,7 @@ use crate::arbiter::call_log::History;
 use crate::channel::frames::decode;
 use crate::channel::greeting::Purpose;
 use crate::channel::socket;
-use crate::control::message::{FromCoordinator, RosterSource, ToCoordinator};
+use crate::control::message::{FromCoordinator, Roster, RosterSource, ToCoordinator};
 use crate::control::task::{ControlStream, Incoming};
 use crate::coordinator::relay;
 use crate::coordinator::relay::Relay;
@@ -81,7 +81,9 @@ impl Joiner {
                 }
             };
             match decode(&bytes) {
-                Some(FromCoordinator::Roster(peer_infos)) if peer_infos.len() == self.size => {
+                Some(FromCoordinator::Roster(Roster(peer_infos)))
+                    if peer_infos.len() == self.size =>
+                {
                     if let Some(relay) = &self.relay {
                         relay.give(bytes);
                     }

@@ -1,14 +1,10 @@
-//! The questions about the groups, as bytes, little-endian.
-//!
-//! ```text
-//! 0 kind   1 group   2 a number (u64)
-//! ```
+//! The questions about the groups, and their answers.
 
-/// Bytes of a position.
-const POSITION_BYTES: usize = 24;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
 /// A question to all ranks, or to one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Question {
     /// How far has each member come? The answer is a `Position`, and nothing moves after it.
     Positions,
@@ -20,14 +16,14 @@ pub(super) enum Question {
 }
 
 /// A question, with the group that it is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct About {
     pub(super) group: u8,
     pub(super) question: Question,
 }
 
 /// How far a rank has come in a group.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Position {
     /// Chunks handed over, if the rank is a member.
     pub(super) posted: u64,
@@ -39,41 +35,33 @@ pub(super) struct Position {
 
 impl About {
     pub(super) fn encode(&self) -> Vec<u8> {
-        let (kind, number): (u8, u64) = match self.question {
-            Question::Positions => (1, 0),
-            Question::Result(number) => (2, number),
-            Question::Progress(number) => (3, number),
-        };
-        [&[kind, self.group][..], &number.to_le_bytes()].concat()
+        encode(self)
     }
 
     pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
-        let ([kind, group], number) = bytes.split_first_chunk()?;
-        let number = u64::from_le_bytes(number.try_into().ok()?);
-        let question = match kind {
-            1 if number == 0 => Question::Positions,
-            2 => Question::Result(number),
-            3 => Question::Progress(number),
-            _ => return None,
-        };
-        Some(Self { group: *group, question })
+        decode(bytes)
     }
 }
 
 impl Position {
+    /// Encodes a position, and the reason why its rank gives the group up.
     pub(super) fn encode(self, reason: &str) -> Vec<u8> {
-        let [posted, arrived, seq] = [self.posted, self.arrived, self.seq].map(u64::to_le_bytes);
-        [&posted, &arrived, &seq, reason.as_bytes()].concat()
+        encode(&(self, reason))
     }
 
-    /// Decodes a position. The text after it is the reason why its rank gives the group up.
-    pub(super) fn decode(bytes: &[u8]) -> Option<(Self, &str)> {
-        let (position, reason) = bytes.split_at_checked(POSITION_BYTES)?;
-        let ([posted, arrived, seq], []) = position.as_chunks::<8>() else { return None };
-        let [posted, arrived, seq] = [posted, arrived, seq].map(|it| u64::from_le_bytes(*it));
-        let reason = str::from_utf8(reason).ok()?;
-        (arrived <= posted).then_some((Self { posted, arrived, seq }, reason))
+    /// Decodes a position, and the reason why its rank gives the group up.
+    pub(super) fn decode(bytes: &[u8]) -> Option<(Self, String)> {
+        decode(bytes).filter(|(position, _): &(Self, String)| position.arrived <= position.posted)
     }
+}
+
+fn encode(message: &impl Serialize) -> Vec<u8> {
+    postcard::to_stdvec(message).unwrap_or_default()
+}
+
+/// Decodes a message that takes all bytes.
+fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Option<T> {
+    postcard::take_from_bytes(bytes).ok().filter(|(_, rest)| rest.is_empty()).map(|(it, _)| it)
 }
 
 #[cfg(test)]
@@ -94,14 +82,17 @@ mod tests {
             assert_eq!(About::decode(&plain[..len]), None, "{len} bytes");
         }
         assert_eq!(About::decode(&[&plain[..], &[0]].concat()), None);
-        assert_eq!(About::decode(&[&[9], &plain[1..]].concat()), None);
+        assert_eq!(About::decode(&[7, 9]), None);
     }
 
     #[test]
     fn answers_travel_and_nonsense_is_refused() {
         let position = Position { posted: 9, arrived: 7, seq: 1 << 33 };
         for reason in ["", "it is gone"] {
-            assert_eq!(Position::decode(&position.encode(reason)), Some((position, reason)));
+            assert_eq!(
+                Position::decode(&position.encode(reason)),
+                Some((position, reason.to_owned()))
+            );
         }
         assert_eq!(Position::decode(&Position { arrived: 10, ..position }.encode("")), None);
         assert_eq!(Position::decode(&[0; 23]), None);

@@ -134,10 +134,10 @@ impl Shared {
     }
 
     /// Logs that a group was given up, with the reason of the first rank that has one.
-    fn log_loss(&self, group: usize, positions: &[Option<(Position, &str)>]) {
+    fn log_loss(&self, group: usize, positions: &[Option<(Position, String)>]) {
         let name = self.provider.devices().get(group).map_or("it", |device| &device.name);
         let reason = (positions.iter().enumerate()).find_map(|(rank, position)| {
-            let (_, reason) = position.filter(|(_, reason)| !reason.is_empty())?;
+            let (_, reason) = position.as_ref().filter(|(_, reason)| !reason.is_empty())?;
             Some(format!("rank {rank}: {reason}"))
         });
         let reason = reason.unwrap_or_else(|| "no rank says why".to_owned());
@@ -248,7 +248,7 @@ impl Respondent for Shared {
         let Some(group) = state.groups.get_mut(usize::from(at)) else { return };
         match question {
             Question::Positions => {
-                let positions: Vec<Option<(Position, &str)>> =
+                let positions: Vec<Option<(Position, String)>> =
                     answers.iter().map(|answer| Position::decode(answer)).collect();
                 let (end, holder) = furthest(&positions);
                 if let Some(term) = &mut group.term
@@ -285,7 +285,7 @@ impl Respondent for Shared {
 }
 
 /// The first chunk that has a result nowhere, and a rank that has all before it.
-fn furthest(positions: &[Option<(Position, &str)>]) -> (u64, Rank) {
+fn furthest(positions: &[Option<(Position, String)>]) -> (u64, Rank) {
     let mut end = (0, Rank(0));
     for (rank, position) in positions.iter().enumerate() {
         if let Some((position, _)) = position
