@@ -226,6 +226,7 @@ impl Communicator {
     }
 
     /// The number of ranks.
+    #[inline]
     #[must_use]
     pub fn size(&self) -> usize {
         self.core.layout.size()

@@ -276,17 +276,24 @@ impl<'b> Incoming<'b> {
     }
 
     /// Checks the header at the front against the message that this rank expects.
+    #[inline]
     fn check(&self, header: &[u8; HEADER_BYTES]) -> Result<(), CallError> {
         let (tag, elements, bytes) = decode(header);
         let fits = elements.fits(self.elements);
         if fits && (tag, bytes) == (self.tag, self.bytes.len() as u64) {
             return Ok(());
         }
+        Err(self.unexpected((tag, elements, bytes), fits))
+    }
+
+    /// The error for the header of another message.
+    #[cold]
+    fn unexpected(&self, (tag, elements, bytes): (u32, Elements, u64), fits: bool) -> CallError {
         let [own, theirs] = [self.elements, elements]
             .map(|it| if fits { String::new() } else { format!(" of {it}") });
         let message = self.message();
         let cause = format!("{message}{own} met a message of {bytes} bytes{theirs} with tag {tag}");
-        Err(CallError::Unexpected { peer: self.from, cause })
+        CallError::Unexpected { peer: self.from, cause }
     }
 
     /// The error for bytes that no rank sends here.

@@ -201,7 +201,21 @@ impl Communicator {
     }
 
     /// Checks the peers of messages, and that those of this rank to itself meet each other.
+    #[inline]
     fn check_messages(
+        &self,
+        outgoing: &[Outgoing<'_>],
+        incoming: &[Incoming<'_>],
+    ) -> Result<(), Error> {
+        let (rank, size) = (self.rank(), self.size());
+        let is_another = |peer: Rank| peer != rank && peer.index() < size;
+        let mut peers = outgoing.iter().map(|it| it.to).chain(incoming.iter().map(|it| it.from));
+        if peers.all(is_another) { Ok(()) } else { self.check_special(outgoing, incoming) }
+    }
+
+    /// Checks messages of which some are to this rank itself, or to none.
+    #[cold]
+    fn check_special(
         &self,
         outgoing: &[Outgoing<'_>],
         incoming: &[Incoming<'_>],

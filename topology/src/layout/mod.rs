@@ -333,6 +333,7 @@ impl Layout {
     }
 
     /// Number of ranks.
+    #[inline]
     #[must_use]
     pub fn size(&self) -> usize {
         self.hosts.host_of.len()
