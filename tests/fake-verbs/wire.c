@@ -364,7 +364,7 @@ static bool take_turn(struct queue_pair *own) {
     int status = it ? LOST : WAITS;
     if (it && is_open && passes(by, it))
         status = crosses(by, outlet_of(to), it) ? arrive(it, false) : WAITS;
-    if (it && status == WAITS) own->moved_at = now();
+    if (it && it == own->first && status == WAITS) own->moved_at = now();
     if (it && status == 0) {
         by->carried += it->bytes;
         own->pending = it->next;

@@ -61,7 +61,7 @@ pub(in crate::rdma) enum AddressEvent {
 #[derive(Clone, Copy, Debug)]
 pub(in crate::rdma) enum Hook {
     Hold,
-    RefuseError,
+    RefuseError(bool),
     FlushNever,
     Destruction(Duration),
     RefuseDeregistration,
@@ -215,7 +215,7 @@ impl Device {
     pub(in crate::rdma) fn hook(self, hook: Hook) {
         let (hook, value) = match hook {
             Hook::Hold => (0, 1),
-            Hook::RefuseError => (1, 1),
+            Hook::RefuseError(refuses) => (1, refuses.into()),
             Hook::FlushNever => (2, 1),
             Hook::Destruction(time) => (3, i32::try_from(time.as_millis()).unwrap()),
             Hook::RefuseDeregistration => (4, 1),

@@ -45,7 +45,7 @@ fake_test! {
 fake_test! {
     fn a_queue_pair_that_refuses_to_end_is_destroyed_first() {
         nothing_lands_late(|world| {
-            world.devices[1][0].hook(Hook::RefuseError);
+            world.devices[1][0].hook(Hook::RefuseError(true));
             world.devices[1][0].hook(Hook::Destruction(SLOW));
             world.devices[0][0].break_queue_pairs(EXHAUSTED);
         });
@@ -65,7 +65,7 @@ fake_test! {
     fn a_buffer_that_was_given_back_is_not_written_any_more() {
         let mut world = world();
         let mut message = held_message(&mut world);
-        world.devices[1][0].hook(Hook::RefuseError);
+        world.devices[1][0].hook(Hook::RefuseError(true));
         world.devices[1][0].hook(Hook::Destruction(SLOW));
         world.devices[0][0].break_queue_pairs(EXHAUSTED);
         world.until("by tcp", |world| message.step(world));
@@ -83,7 +83,7 @@ fake_test! {
     fn a_withdrawn_buffer_is_not_written_any_more() {
         let mut world = world();
         let mut message = held_message(&mut world);
-        for hook in [Hook::RefuseError, Hook::RefuseDeregistration] {
+        for hook in [Hook::RefuseError(true), Hook::RefuseDeregistration] {
             world.devices[1][0].hook(hook);
         }
         world.ends[1].withdraw();
@@ -104,7 +104,7 @@ fake_test! {
     /// A rank that cannot rule out late writes ends the link, and reports the reason.
     fn a_queue_pair_that_cannot_be_destroyed_ends_the_link() {
         let mut world = world();
-        world.devices[1][0].hook(Hook::RefuseError);
+        world.devices[1][0].hook(Hook::RefuseError(true));
         world.devices[1][0].hook(Hook::RefuseDestruction);
         world.devices[0][0].break_queue_pairs(EXHAUSTED);
         let error = world.failure(1);

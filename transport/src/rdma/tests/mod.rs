@@ -5,6 +5,7 @@
 
 mod copies;
 mod exchange;
+mod faults;
 mod faulty;
 mod flap;
 mod flush;
@@ -58,13 +59,14 @@ fn with_fake(name: &str, body: impl FnOnce()) {
     };
     let (_, name) = name.split_once("::").expect("after the crate");
     let output = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", name, "--nocapture", "--test-threads", "1"])
+        .args(["--exact", name, "--nocapture", "--test-threads", "1", "--include-ignored"])
         .env("LD_LIBRARY_PATH", library)
         .env(MARK, "1")
         .output()
         .unwrap();
     let [out, err] = [output.stdout, output.stderr].map(|it| String::from_utf8(it).unwrap());
     assert!(output.status.success() && out.contains("1 passed"), "{name}: {out}\n{err}");
+    print!("{out}");
 }
 
 /// The seed of the fake devices' disorder: random, or `RINGFOLD_TEST_SEED` at compile time.
