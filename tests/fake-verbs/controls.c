@@ -77,6 +77,7 @@ EXPORT void fake_hook(int device, int port, int hook, int value) {
     case 9: nic->repeats = value; break;
     case 10: nic->refuses_ready = value; break;
     case 11: nic->flush_ms = value; break;
+    case 12: nic->options = (uint32_t)value; break;
     default: abort();
     }
     move_on();
@@ -114,7 +115,8 @@ EXPORT long fake_count(int what) {
     pthread_mutex_lock(&lock);
     long all[] = { counts.domains, counts.regions, counts.queues, counts.queue_pairs,
                    counts.polls, counts.doorbells, counts.works, counts.signalled, counts.inlines,
-                   counts.receive_posts, counts.region_bytes, counts.contexts };
+                   counts.receive_posts, counts.region_bytes, counts.contexts,
+                   counts.windows };
     pthread_mutex_unlock(&lock);
     return all[what];
 }

@@ -14,11 +14,13 @@
 #define EXPORT __attribute__((visibility("default")))
 
 enum { DEVICES = 4096, PORTS = 4, CONTEXTS = 8192, PIECES = 4, FIRST_NUMBER = 100 };
+/* The bit that tells a window's key from a region's. */
+#define WINDOW_KEY 0x80000000u
 enum { STATE_RESET, STATE_INIT, STATE_RTR, STATE_RTS, STATE_ERROR = 6 };
 enum { ACCESS_LOCAL_WRITE = 1, ACCESS_REMOTE_WRITE = 2, ACCESS_REMOTE_READ = 4 };
-enum { OP_WRITE = 0, OP_WRITE_WITH_NUMBER = 1, OP_READ = 4 };
+enum { OP_WRITE = 0, OP_WRITE_WITH_NUMBER = 1, OP_READ = 4, OP_INVALIDATE = 7, OP_BIND = 8 };
 enum { SEND_SIGNALED = 2, SEND_INLINE = 8 };
-enum { WC_WRITE = 1, WC_READ = 2, WC_RECV_NUMBER = 129 };
+enum { WC_WRITE = 1, WC_READ = 2, WC_BIND = 5, WC_INVALIDATE = 6, WC_RECV_NUMBER = 129 };
 enum { LOCAL_PROTECTION = 4, FLUSHED = 5, REMOTE_ACCESS = 10, RETRIES_EXHAUSTED = 12 };
 enum { PORT_DOWN = 1, PORT_ACTIVE = 4 };
 enum { EVENT_CQ_ERROR = 0, EVENT_FATAL = 8, EVENT_PORT_ACTIVE = 9, EVENT_PORT_ERROR = 10 };
@@ -98,6 +100,7 @@ struct port_entry {
     uint32_t index, port, kind, interface;
 } __attribute__((aligned(8)));
 struct event { void *element; int type; };
+struct options { uint32_t vendor, options, mask; };
 /* Up to the last field that this symbol ever filled in: callers may have room for no more. */
 struct port {
     uint32_t state, mtu_most, mtu;
@@ -116,6 +119,9 @@ _Static_assert(sizeof(struct wanted) == 64, "wanted");
 
 /* A completion, and the number of the send that it completes; 0 for a receive. */
 struct entry { struct completion it; uint64_t send; };
+struct window;
+/* The key, place and rights that a window gets. */
+struct binding { struct window *window; uint32_t key, region; uint64_t begin, length; int access; };
 struct request {
     struct request *next;
     struct domain *domain;
@@ -123,6 +129,7 @@ struct request {
     uint32_t opcode, flags, number, remote_key, bytes, to, mtu;
     struct piece pieces[PIECES];
     int count;
+    struct binding binding;
     /* The bytes, where they were copied: inline, or into the network. */
     uint8_t *payload;
     /* The packets that have landed, and the order in which they land. */
@@ -140,6 +147,7 @@ struct queue_pair {
     uint32_t peer, mtu;
     struct address to;
     struct capacity most;
+    uint32_t options, wanted_options;
     /* Sends and receives posted, and those whose place is free again. */
     uint64_t sends_posted, sends_freed, receives_posted, receives_freed;
     /* The oldest request without an answer, the first that has not arrived, and the last. */
@@ -168,11 +176,12 @@ struct nic {
     bool refuses_ready, refuses_error, refuses_deregistration, refuses_destruction;
     bool is_fatal, flushes_never;
     int destruction_ms, flush_ms, repeats;
+    uint32_t options;
     struct request *held;
 };
 struct counts {
     long domains, regions, queues, queue_pairs, polls, doorbells, works, signalled, inlines;
-    long receive_posts, region_bytes, contexts;
+    long receive_posts, region_bytes, contexts, windows;
 };
 
 extern struct nic nics[DEVICES];
@@ -187,6 +196,7 @@ extern pthread_mutex_t lock;
 
 /* The functions of wire.c. Their callers hold the lock. */
 
+bool covers(struct region *it, struct domain *domain, uint64_t at, uint64_t bytes);
 uint32_t add(struct table *table, void *it);
 void *find(struct table *table, uint32_t number);
 void drop(struct table *table, uint32_t number);
@@ -202,3 +212,11 @@ int arrive(struct request *it, bool is_whole);
 void drain(struct queue_pair *own);
 void forget_completions(struct queue *queue, uint32_t number);
 void move_on(void);
+
+/* The functions of windows.c. The first two take the lock. */
+
+struct window *alloc_window(struct domain *domain, int type);
+int dealloc_window(struct window *window);
+struct binding binding_of(struct send *it);
+int change_window(struct queue_pair *own, struct request *it);
+bool window_admits(struct queue_pair *to, struct request *it, int needed);

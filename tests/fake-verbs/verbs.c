@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 enum { MASK_STATE = 1, MASK_PORT = 1 << 5, MASK_AV = 1 << 7, MASK_MTU = 1 << 8 };
-enum { MASK_TIMEOUT = 1 << 9 };
+enum { MASK_TIMEOUT = 1 << 9, VENDOR = 0x15b3 };
 
 struct nic nics[DEVICES];
 int nic_count;
@@ -52,8 +52,10 @@ static int arm_queue(struct queue *queue, int solicited) {
 
 /* The refusals are those of mlx5_post_send (providers/mlx5/qp.c): a full queue is ENOMEM. */
 static int post_one(struct queue_pair *own, struct send *it) {
-    if (it->opcode != OP_WRITE && it->opcode != OP_WRITE_WITH_NUMBER && it->opcode != OP_READ)
-        return EINVAL;
+    switch (it->opcode) {
+    case OP_WRITE: case OP_WRITE_WITH_NUMBER: case OP_READ: case OP_INVALIDATE: case OP_BIND: break;
+    default: return EINVAL;
+    }
     if (it->count > PIECES || (uint32_t)it->count > own->most.send_pieces) return EINVAL;
     if (own->sends_posted - own->sends_freed >= own->most.sends) return ENOMEM;
     uint32_t bytes = 0;
@@ -69,6 +71,7 @@ static int post_one(struct queue_pair *own, struct send *it) {
                               .remote_key = it->remote_key, .domain = own->domain,
                               .bytes = bytes, .mtu = 128u << own->mtu, .count = it->count,
                               .send = ++own->sends_posted };
+    if (it->opcode == OP_BIND) made->binding = binding_of(it);
     if (it->count) memcpy(made->pieces, it->pieces, (size_t)it->count * sizeof *it->pieces);
     /* Inline bytes are copied, and others are read on the way (ibv_post_send(3)). */
     if (is_inline) {
@@ -144,6 +147,8 @@ EXPORT struct context *ibv_open_device(struct device *device) {
     int ends[2];
     if (pipe2(ends, O_CLOEXEC | O_NONBLOCK)) abort();
     made->device = device;
+    made->ops[7] = (void *)alloc_window;
+    made->ops[9] = (void *)dealloc_window;
     made->ops[11] = (void *)poll_queue;
     made->ops[12] = (void *)arm_queue;
     made->ops[25] = (void *)post_sends;
@@ -312,7 +317,9 @@ EXPORT struct queue_pair *ibv_create_qp(struct domain *domain, struct wanted *wa
     *made = (struct queue_pair){ .context = domain->context, .domain = domain,
                                  .sends = wanted->sends, .receives = wanted->receives,
                                  .number = add(&queue_pairs, made), .most = wanted->most,
-                                 .of = domain->context->of, .port = 1 };
+                                 .of = domain->context->of, .port = 1,
+                                 .options = nics[domain->context->of].options };
+    made->wanted_options = made->options;
     counts.queue_pairs++;
     pthread_mutex_unlock(&lock);
     return made;
@@ -342,6 +349,8 @@ EXPORT int ibv_modify_qp(struct queue_pair *own, struct change *change, int mask
         own->to = change->to;
         own->peer = change->number;
     }
+    if (!status && mask & MASK_STATE && change->state == STATE_RTR)
+        own->options = own->wanted_options & nic->options;
     if (!status && mask & MASK_MTU) own->mtu = change->mtu;
     if (!status && mask & MASK_TIMEOUT) {
         own->timeout = change->timeout;
@@ -350,6 +359,25 @@ EXPORT int ibv_modify_qp(struct queue_pair *own, struct change *change, int mask
     move_on();
     pthread_mutex_unlock(&lock);
     return status;
+}
+
+/*
+ * Extended connection options. A new queue pair names those of its device. What the caller asks for
+ * counts once the queue pair is ready to receive, as far as the device can (mlx5_query_ece and
+ * mlx5_set_ece in rdma-core's providers/mlx5).
+ */
+EXPORT int ibv_query_ece(struct queue_pair *own, struct options *answer) {
+    if (!nics[own->of].options) return EOPNOTSUPP;
+    *answer = (struct options){ .vendor = VENDOR, .options = own->options };
+    return 0;
+}
+
+EXPORT int ibv_set_ece(struct queue_pair *own, struct options *wanted) {
+    if (!nics[own->of].options) return EOPNOTSUPP;
+    if (wanted->mask || wanted->vendor != VENDOR) return EINVAL;
+    own->wanted_options = wanted->options;
+    own->options = 0;
+    return 0;
 }
 
 EXPORT int ibv_destroy_qp(struct queue_pair *own) {

@@ -106,8 +106,12 @@ static void complete_late(void) {
 }
 
 struct entry outcome(struct queue_pair *own, struct request *it, uint32_t status) {
+    uint32_t opcode = it->opcode == OP_READ         ? WC_READ
+                      : it->opcode == OP_BIND       ? WC_BIND
+                      : it->opcode == OP_INVALIDATE ? WC_INVALIDATE
+                                                    : WC_WRITE;
     struct completion made = { .id = it->id, .status = status, .queue_pair = own->number,
-                               .opcode = it->opcode == OP_READ ? WC_READ : WC_WRITE };
+                               .opcode = opcode };
     return (struct entry){ .it = made, .send = it->send };
 }
 
@@ -158,7 +162,7 @@ static void gather(struct request *it, uint32_t from, uint32_t bytes, uint8_t *i
     }
 }
 
-static bool covers(struct region *it, struct domain *domain, uint64_t at, uint64_t bytes) {
+bool covers(struct region *it, struct domain *domain, uint64_t at, uint64_t bytes) {
     if (!it || it->domain != domain) return false;
     uint64_t begin = (uint64_t)it->address;
     return at >= begin && bytes <= it->length && at - begin <= it->length - bytes;
@@ -176,6 +180,13 @@ static bool has_local(struct request *it) {
         if (it->opcode == OP_READ && !(from->access & ACCESS_LOCAL_WRITE)) return false;
     }
     return true;
+}
+
+/* Returns whether a request may access the receiver's memory. */
+static bool may_access(struct queue_pair *to, struct request *it, int needed) {
+    if (it->remote_key & WINDOW_KEY) return window_admits(to, it, needed);
+    struct region *there = find(&regions, it->remote_key);
+    return covers(there, to->domain, it->remote, it->bytes) && there->access & needed;
 }
 
 /* Takes the requests of a queue pair that is over. The network keeps those that it holds. */
@@ -277,11 +288,9 @@ int arrive(struct request *it, bool is_whole) {
     bool tells = it->opcode == OP_WRITE_WITH_NUMBER;
     if (tells && to->posted_count == 0) return WAITS;
     if (it->bytes) {
-        struct region *there = find(&regions, it->remote_key);
         int needed = it->opcode == OP_READ ? ACCESS_REMOTE_READ : ACCESS_REMOTE_WRITE;
         if (!has_local(it)) return LOCAL_PROTECTION;
-        if (!covers(there, to->domain, it->remote, it->bytes) || !(there->access & needed))
-            return REMOTE_ACCESS;
+        if (!may_access(to, it, needed)) return REMOTE_ACCESS;
         if (it->opcode == OP_READ)
             memcpy((void *)it->pieces[0].address, (void *)it->remote, it->bytes);
         else if (!land(it, is_whole))
@@ -361,8 +370,10 @@ static bool take_turn(struct queue_pair *own) {
     uint64_t patience = (4096ull << (own->timeout & 31)) * (uint64_t)(own->retries + 1);
     bool is_open = to && !by->holds && is_up(by) && is_up(outlet_of(to)) &&
                    leads_to(by, &own->to, outlet_of(to));
+    bool is_local = it && (it->opcode == OP_BIND || it->opcode == OP_INVALIDATE);
     int status = it ? LOST : WAITS;
-    if (it && is_open && passes(by, it))
+    if (is_local) status = change_window(own, it);
+    else if (it && is_open && passes(by, it))
         status = crosses(by, outlet_of(to), it) ? arrive(it, false) : WAITS;
     if (it && it == own->first && status == WAITS) own->moved_at = now();
     if (it && status == 0) {

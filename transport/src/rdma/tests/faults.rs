@@ -17,7 +17,9 @@ const EXHAUSTED: i32 = 12;
 /// Bytes in a millisecond, by a healthy port and by one that has trained down.
 const PACES: [u32; 2] = [100_000, 12_500];
 /// Faults that the ranks of one world meet.
-const FAULTS_EACH: u32 = 10;
+const FAULTS_EACH: u32 = 5;
+/// The longest time before a path that has failed is made again.
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// The longest message in bytes.
 const LONGEST: usize = 1 << 20;
 /// The time that a turn of both ranks may count. A turn takes longer where the machine has other
@@ -246,7 +248,7 @@ fn faults(count: u32) {
                 assert!(job.carries(rail), "{what}: rail {rail} was given up");
             }
         }
-        let deadline = Instant::now() + DEADLINE;
+        let deadline = Instant::now() + LONGEST_PAUSE + DEADLINE;
         while !(0..rails).all(|rail| job.carries(rail)) {
             assert!(Instant::now() < deadline, "a rail that works was given up");
             job.step();

@@ -51,12 +51,7 @@ fn with_fake(name: &str, body: impl FnOnce()) {
         fake::seed(Some(seed));
         return body();
     }
-    let Some(library) = library() else {
-        let required = variable("RINGFOLD_TEST_REQUIRE").unwrap_or_default();
-        assert!(required.split(',').all(|must| must != NAME), "{NAME} cannot run here: no cc");
-        writeln!(std::io::stderr(), "SKIPPED: {NAME} (no cc)").unwrap();
-        return;
-    };
+    let Some(library) = library() else { return };
     let (_, name) = name.split_once("::").expect("after the crate");
     let output = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", name, "--nocapture", "--test-threads", "1", "--include-ignored"])
@@ -98,26 +93,55 @@ fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
-/// Compiles the fake library, and returns its folder. Returns nothing where there is no compiler.
+/// Compiles the fake library, and returns its folder. Returns nothing where there is no compiler
+/// and none is required.
 fn library() -> Option<PathBuf> {
-    let root = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
     let built = std::env::current_exe().unwrap();
     // The folder is beside `deps`, in which this program lies.
     let folder = built.ancestors().nth(3).unwrap().join(NAME);
     fs::create_dir_all(&folder).unwrap();
     // Concurrent tests compile a file each, and put it in place by renaming it.
     let made = folder.join(format!("{}-{:?}", process::id(), std::thread::current().id()));
-    let compiled = Command::new("cc")
-        .args(["-std=c11", "-O1", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared"])
-        .args(["-fvisibility=hidden", "-o"])
-        .arg(&made)
-        .args(["verbs.c", "wire.c", "controls.c"].map(|it| root.join("tests/fake-verbs").join(it)))
-        .arg("-lpthread")
-        .output();
-    let compiled = compiled.ok()?;
-    assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+    let files = ["verbs.c", "wire.c", "windows.c", "controls.c"].map(source);
+    let shared = ["-fPIC", "-shared", "-fvisibility=hidden", "-lpthread"];
+    if !compiles(Command::new("cc").args(files).args(shared).arg("-o").arg(&made)) {
+        let required = variable("RINGFOLD_TEST_REQUIRE").unwrap_or_default();
+        assert!(required.split(',').all(|must| must != NAME), "{NAME} cannot run here: no cc");
+        writeln!(std::io::stderr(), "SKIPPED: {NAME} (no cc)").unwrap();
+        return None;
+    }
     fs::rename(&made, folder.join("libibverbs.so.1")).unwrap();
     Some(folder)
+}
+
+/// The path of a file of the fake library.
+fn source(name: &str) -> PathBuf {
+    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fake-verbs")).join(name)
+}
+
+/// Runs a compiler, and returns whether there is one.
+///
+/// # Panics
+/// It refuses the files.
+fn compiles(compiler: &mut Command) -> bool {
+    let compiler = compiler.args(["-std=c11", "-O1", "-Wall", "-Wextra", "-Werror"]);
+    let Ok(compiled) = compiler.output() else { return false };
+    assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+    true
+}
+
+/// Runs the library's own checks of what the transport does not use.
+#[test]
+fn the_library_has_windows_and_options() {
+    let Some(library) = library() else { return };
+    let program = library.join(format!("check-{}", process::id()));
+    let linked = library.join("libibverbs.so.1");
+    assert!(compiles(
+        Command::new("cc").arg(source("check.c")).arg(linked).arg("-o").arg(&program)
+    ));
+    let output = Command::new(&program).output().unwrap();
+    fs::remove_file(program).unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
 /// A RoCE v2 port of that host on that rail.
