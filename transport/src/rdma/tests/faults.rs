@@ -15,7 +15,7 @@ const RETRIES: u8 = 1;
 /// The status of work whose retries are exhausted.
 const EXHAUSTED: i32 = 12;
 /// Bytes in a millisecond, by a healthy port and by one that has trained down.
-const PACES: [u32; 2] = [100_000, 12_500];
+const PACES: [u32; 2] = [400_000, 50_000];
 /// Faults that the ranks of one world meet.
 const FAULTS_EACH: u32 = 5;
 /// The longest time before a path that has failed is made again.
