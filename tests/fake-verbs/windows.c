@@ -1,6 +1,7 @@
 /*
  * Memory windows of type 2B: a queue pair binds a key to a part of a region, and only the peer of
- * that queue pair may use it, until the owner invalidates it (IBA 10.6.7.2). Slots 7 and 9 of the
+ * that queue pair may use it, until the owner invalidates it. A region may go while windows are
+ * bound to it, which admit nothing from then on (IBA 10.6.7.2.6). Slots 7 and 9 of the
  * driver's table make and free windows (struct ibv_context_ops in libibverbs/verbs.h).
  */
 #include "fake.h"
@@ -59,8 +60,9 @@ struct binding binding_of(struct send *it) {
 
 /*
  * Binds or invalidates a window. A window that is bound must be invalidated first, and a binding
- * changes only the key's last eight bits (IBA 10.6.7.2.3, rdma-core's ibv_inc_rkey(3)). Rights to
- * write take a region that the owner may write (ibv_bind_mw(3)).
+ * changes only the key's last eight bits (ibv_inc_rkey(3)). A region must allow it, and rights to
+ * write take a region that its owner may write (IBA C10-73 and C10-74, as in the kernel's
+ * drivers/infiniband/sw/rxe/rxe_mw.c).
  */
 int change_window(struct queue_pair *own, struct request *it) {
     struct window *window = it->opcode == OP_BIND ? it->binding.window : window_of(it->number);

@@ -64,7 +64,7 @@ void raise_event(int of, void *element, int type) {
             abort();
 }
 
-/* A queue that has no room left is in error (IBA 11.6.3.1, rdma-core's ibv_get_async_event(3)). */
+/* A queue that has no room left is in error (IBV_EVENT_CQ_ERR in ibv_get_async_event(3)). */
 void complete(struct queue *queue, struct entry entry) {
     if (queue->count == queue->entries) {
         if (!queue->is_overrun) raise_event(queue->context->of, queue, EVENT_CQ_ERROR);
@@ -340,7 +340,8 @@ static bool crosses(struct outlet *from, struct outlet *to, struct request *it) 
 /*
  * Takes the answers to requests that have arrived. They come in order, later than the arrivals, and
  * one answers all before it (IBA 9.7.5.1.2). A request whose answer was lost is sent again, and the
- * receiver answers it without executing it again (9.7.5.1.4). Returns whether any has come.
+ * receiver answers it without executing it again (duplicate_request in the kernel's
+ * drivers/infiniband/sw/rxe/rxe_resp.c). Returns whether any has come.
  */
 static bool take_answers(struct queue_pair *own, bool answers_again) {
     struct outlet *by = outlet_of(own);
@@ -390,7 +391,7 @@ static bool take_turn(struct queue_pair *own) {
             forget(take_first(own));
         }
         fail(own, (uint32_t)status);
-        /* The responder's queue pair ends too (IBA 9.9.3, class C). */
+        /* The responder's queue pair ends too (do_class_ac_error in rxe_resp.c). */
         if (status == REMOTE_ACCESS && to->state != STATE_ERROR) fail(to, FLUSHED);
         return true;
     }
