@@ -88,6 +88,61 @@ fn a_rail_that_fails_in_silence_comes_back_too() {
     assert!(outcome.stdout.contains("retries exhausted: rank "), "{outcome:?}");
 }
 
+/// Defines `shorten PORT`, after which a switch's port loses all RoCE packets of more than 1,100
+/// bytes, and `restore PORT`.
+const SHORTEN: &str = r#"
+    shorten() {
+        tc qdisc add dev $1 clsact
+        is_long='cmp(u16 at 22 layer network eq 4791) and cmp(u16 at 2 layer network gt 1100)'
+        for way in ingress egress; do
+            tc filter add dev $1 $way protocol ip basic match "$is_long" action drop
+        done
+    }
+    restore() { tc qdisc del dev $1 clsact; }"#;
+
+/// Returns the seconds of all calls beyond one second for each.
+fn stalls(stdout: &str) -> f64 {
+    let calls = stdout.split("call ").skip(1).filter_map(|call| call.split_whitespace().nth(1));
+    let micros = calls.filter_map(|micros| micros.parse::<f64>().ok());
+    micros.map(|micros| (micros / 1e6 - 1.0).max(0.0)).sum()
+}
+
+/// A rail loses long packets only, for half a minute. `left` waits until its paths are lost. The
+/// devices try for 7.5 s before they give up, which stalls a call. Nothing else does.
+fn long_packets_are_lost(port: &str, own: &str, settings: &str, left: &str) {
+    let text = format!(
+        "{SHORTEN}
+        unset RINGFOLD_IB_TIMEOUT RINGFOLD_IB_RETRY_CNT
+        start
+        carries {port}
+        shorten {port}; {left}; sleep 30; calls 3; restore {port}
+        carries {port}
+        finish"
+    );
+    let Some(outcome) = script(&format!("{}{text}", functions_of(4, own, settings))) else {
+        return;
+    };
+    let stalls = stalls(&outcome.stdout);
+    assert!(stalls <= 15.0, "{stalls} s: {outcome:?}");
+    let why = "packets of 4096 bytes do not pass between rxe_h";
+    assert!(outcome.stdout.contains(why), "{outcome:?}");
+}
+
+#[test]
+#[ignore = "wants a virtual machine"]
+fn a_rail_that_loses_long_packets_is_left_to_the_other() {
+    let own = "RINGFOLD_IB_HCA=rxe_h$((RINGFOLD_RANK / 2))";
+    long_packets_are_lost("p1r1", own, "RINGFOLD_TRANSPORT=rdma", "said 'is lost, 1 left' 2");
+}
+
+#[test]
+#[ignore = "wants a virtual machine"]
+fn the_only_rail_that_loses_long_packets_is_left_to_tcp() {
+    let own = "RINGFOLD_IB_HCA=rxe_h$((RINGFOLD_RANK / 2))r0";
+    let left = "said 'is left; using tcp' 2";
+    long_packets_are_lost("p1r0", own, "RINGFOLD_TRANSPORT=rdma,tcp", left);
+}
+
 /// Both rails fail, one by a NIC and one by a cable, and come back.
 pub(crate) fn no_rail_is_left() -> String {
     let text = "
