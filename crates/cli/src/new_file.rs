@@ -11,23 +11,26 @@ const RESERVED: usize = 64 << 10;
 /// A file that is written whole: a reader sees the old or the new contents, never a part. It is
 /// made before the measurement, which ends at once if the results have no place.
 pub(crate) struct NewFile {
+    flag: &'static str,
     path: String,
     file: fs::File,
     is_done: bool,
 }
 
 impl NewFile {
-    /// Makes a file beside that of `path`, with blanks that reserve room.
-    pub(crate) fn create(path: &str) -> anyhow::Result<Self> {
-        let file = fs::File::create(beside(path)).with_context(|| cannot_write(path))?;
-        let mut new = Self { path: path.to_owned(), file, is_done: false };
-        new.file.write_all(" ".repeat(RESERVED).as_bytes()).with_context(|| cannot_write(path))?;
+    /// Makes a file beside that of `path`, which `flag` names, with blanks that reserve room.
+    pub(crate) fn create(flag: &'static str, path: &str) -> anyhow::Result<Self> {
+        let file = fs::File::create(beside(path)).with_context(|| cannot_write(flag, path))?;
+        let mut new = Self { flag, path: path.to_owned(), file, is_done: false };
+        new.file
+            .write_all(" ".repeat(RESERVED).as_bytes())
+            .with_context(|| cannot_write(flag, path))?;
         Ok(new)
     }
 
     /// Puts the file with this text in the place of the old one.
     pub(crate) fn finish(mut self, text: &str) -> anyhow::Result<()> {
-        let about = || cannot_write(&self.path);
+        let about = || cannot_write(self.flag, &self.path);
         self.file.rewind().with_context(about)?;
         self.file.write_all(text.as_bytes()).with_context(about)?;
         self.file.set_len(text.len() as u64).with_context(about)?;
@@ -49,6 +52,6 @@ fn beside(path: &str) -> String {
     format!("{path}.new")
 }
 
-fn cannot_write(path: &str) -> String {
-    format!("--output {path}: cannot write it")
+fn cannot_write(flag: &str, path: &str) -> String {
+    format!("{flag} {path}: cannot write it")
 }

@@ -55,7 +55,7 @@ pub(crate) fn measure(path: &str) -> anyhow::Result<String> {
         true => profile(path)?,
         false => Profile::default(),
     };
-    let file = is_first.then(|| NewFile::create(path)).transpose()?;
+    let file = is_first.then(|| NewFile::create("--output", path)).transpose()?;
     let Locality { socket, cache } = locality(Path::new("/"), &Cpus::allowed());
     let localities = all_gather(&mut comm, &(socket, cache))?.into_iter();
     let localities: Vec<Locality> =

@@ -72,7 +72,7 @@ pub(crate) fn answer(args: &Args) -> anyhow::Result<String> {
         _ => Measurements::default(),
     };
     let is_first = comm.rank() == Rank(0);
-    let file = is_first.then(|| NewFile::create(path)).transpose()?;
+    let file = is_first.then(|| NewFile::create("--output", path)).transpose()?;
     measured.drop_shape(comm.size(), comm.layout().hosts());
     let mut memory = vec![0_u8; end.next_multiple_of(4 * comm.size())];
     let sizes = || {

@@ -1,21 +1,48 @@
 //! The doctor as a job: gathers the local checks of all ranks and runs the probe matrix.
 
+use std::path::Path;
+
 use ringfold::{Communicator, Config};
 use ringfold_types::Rank;
 
 use super::endpoint::{HostInfo, ends};
+use super::facts::{self, Facts};
 use super::matrix;
 use super::report;
 use crate::gather::all_gather;
+use crate::new_file::NewFile;
 
-/// Examines all hosts. Every rank calls this. Only rank 0 gets a report.
-pub(super) fn answer(mut comm: Communicator, config: &Config) -> anyhow::Result<(String, bool)> {
+/// Examines all hosts, and writes the facts about them to a file if one is named. Every rank calls
+/// this. Only rank 0 gets a report and writes the file.
+pub(super) fn answer(
+    mut comm: Communicator,
+    config: &Config,
+    file: Option<&str>,
+) -> anyhow::Result<(String, bool)> {
+    let is_first = comm.rank() == Rank(0);
+    let new_file =
+        file.filter(|_| is_first).map(|path| NewFile::create("--report", path)).transpose()?;
+    let before = Facts::read(Path::new("/"));
     let near = comm.interface().map(|choice| choice.address);
     let own = HostInfo::of_this_host(&comm, config, near);
     let infos: Vec<HostInfo> = all_gather(&mut comm, &own)?;
     let ends = ends(&comm, infos);
     let results = matrix::probe(&mut comm, config, near, &ends)?;
-    let is_first = comm.rank() == Rank(0);
+    let mut facts = Vec::new();
+    if file.is_some() {
+        // One rank of each host and set of ports states them.
+        let is_prober = ends.iter().any(|end| end.rank == comm.rank());
+        let host = format!("{} #{}", own.host, comm.rank());
+        let stated = is_prober.then(|| (host, before, Facts::read(Path::new("/"))));
+        facts = facts::gather(&mut comm, stated.as_ref())?;
+    }
     comm.leave()?;
-    Ok(if is_first { report::all(&ends, &results, config) } else { (String::new(), true) })
+    if !is_first {
+        return Ok((String::new(), true));
+    }
+    let (text, is_sound) = report::all(&ends, &results, config);
+    if let Some(new_file) = new_file {
+        new_file.finish(&facts::report(&text, &facts))?;
+    }
+    Ok((text, is_sound))
 }

@@ -7,10 +7,12 @@
 //!
 //! * `local`: local checks of one host;
 //! * `endpoint`: the hosts and ports that are probed; `matrix`: the probe matrix over all pairs;
+//! * `facts`: the statements of the kernel about the devices, for a file that the user sends on;
 //! * `job`: gathers the findings of all ranks;
 //! * `report`, `tables`: the printed result.
 
 mod endpoint;
+mod facts;
 mod job;
 mod local;
 mod matrix;
@@ -18,26 +20,37 @@ mod report;
 mod tables;
 
 use std::fmt::Write as _;
+use std::path::Path;
 
 use ringfold::Config;
+use ringfold_topology::discover::Host;
 use ringfold_transport::rdma::{Finding, State};
 use ringfold_transport::trial::Figures;
 
+use self::facts::Facts;
 use self::local::{LocalChecks, interface, mark};
 use self::tables::{rate, time};
+use crate::new_file::NewFile;
 use crate::probe;
 
 /// The command line.
 #[derive(clap::Args)]
-pub(crate) struct Args {}
+pub(crate) struct Args {
+    /// Also write the findings to this file, with the devices, firmware, rates, addresses and
+    /// counters of all hosts, for somebody who helps. It has no secret, key or environment variable
+    #[arg(long, value_name = "FILE")]
+    report: Option<String>,
+}
 
 /// Returns the report, and whether it has no fault. In a job only rank 0 has a report.
-pub(crate) fn answer(_: &Args) -> anyhow::Result<(String, bool)> {
+pub(crate) fn answer(args: &Args) -> anyhow::Result<(String, bool)> {
     let config = Config::from_env()?;
     let comm = probe::connect(&config)?;
     if comm.size() > 1 {
-        return job::answer(comm, &config);
+        return job::answer(comm, &config, args.report.as_deref());
     }
+    let file = args.report.as_deref().map(|path| NewFile::create("--report", path)).transpose()?;
+    let before = Facts::read(Path::new("/"));
     let (found, near) = interface(&config)?;
     let mut here = LocalChecks::run(&config, near);
     here.findings.insert(0, found);
@@ -58,6 +71,10 @@ pub(crate) fn answer(_: &Args) -> anyhow::Result<(String, bool)> {
     let is_sound = here.findings.iter().all(|finding| finding.state != State::Bad);
     if is_sound && here.ports.is_empty() {
         text += &report::without_rdma(&config);
+    }
+    if let Some(file) = file {
+        let facts = (Host::this().name, before, Facts::read(Path::new("/")));
+        file.finish(&facts::report(&text, &[facts]))?;
     }
     Ok((text, is_sound))
 }

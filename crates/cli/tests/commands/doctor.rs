@@ -27,14 +27,24 @@ fn invalid_settings_are_reported() {
     assert!(error.contains(invalid), "{error}");
 }
 
+#[test]
+fn a_report_has_no_place_in_a_missing_folder() {
+    let mut doctor = Command::new(env!("CARGO_BIN_EXE_ringfold"));
+    let output = doctor.args(["doctor", "--report", "/no/such/folder/file"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(error.contains("--report /no/such/folder/file: cannot write it"), "{error}");
+}
+
 /// Ranks of one host share memory, so there is no pair to probe. Rank 0 reports for all, with and
 /// without RDMA ports.
 #[test]
 fn one_rank_of_a_job_reports() {
     let port = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port();
+    let file = std::env::temp_dir().join(format!("ringfold-doctor-{}", std::process::id()));
     let started = ["0", "1", "2"].map(|rank| {
         let mut doctor = Command::new(env!("CARGO_BIN_EXE_ringfold"));
-        doctor.arg("doctor").env("RANK", rank).env("WORLD_SIZE", "3");
+        doctor.args(["doctor", "--report"]).arg(&file).env("RANK", rank).env("WORLD_SIZE", "3");
         doctor.env("MASTER_ADDR", "127.0.0.1").env("MASTER_PORT", port.to_string());
         doctor.env("RINGFOLD_SECRET", &"5ec2e7".repeat(11)[..64]);
         doctor.stdout(Stdio::piped()).spawn().unwrap()
@@ -44,6 +54,10 @@ fn one_rank_of_a_job_reports() {
     assert!(!text.contains(" - "), "there is no pair to probe: {text}");
     let last = text.lines().last().unwrap();
     assert!(last.starts_with(if first.status.success() { "ok    " } else { "BAD   " }), "{text}");
+    let report = std::fs::read_to_string(&file).unwrap();
+    std::fs::remove_file(&file).unwrap();
+    assert!(report.contains(&text) && report.contains(" #0\n"), "{report}");
+    assert!(!report.contains("5ec2e7"), "the secret is in the report: {report}");
     for other in others {
         assert!(other.status.success() && other.stdout.is_empty(), "{other:?}");
     }
