@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use ringfold_topology::discover::{machine, machine_cores};
-use ringfold_topology::machine::{Core, Machine, Nic, cores_within, deal, gpu_of, storage};
+use ringfold_topology::machine::{Core, Machine, Nic, cores_within, deal, gpu_of, slow, storage};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::message::{Bind, HostOrder};
@@ -77,13 +77,17 @@ fn cpus_of(
     }
 }
 
-/// The RDMA devices that ranks are likely to use: those with an active port, without storage.
+/// The RDMA devices that ranks are likely to use: those with an active port that is not slow beside
+/// others, without storage.
 fn devices(machine: &Machine) -> Vec<&str> {
     let is_usable = |nic: &&Nic| nic.ports.iter().any(|port| port.is_active);
-    let names = machine.nics.iter().filter(is_usable).map(|nic| nic.name.as_str());
-    let names: Vec<&str> = names.collect();
-    let storage = storage(machine, &names);
-    let kept = names.iter().enumerate().filter(|(at, _)| !storage.contains(at));
+    let nics: Vec<&Nic> = machine.nics.iter().filter(is_usable).collect();
+    let rate = |nic: &&Nic| nic.ports.iter().filter(|it| it.is_active).map(|it| it.gbps).max();
+    let rates: Vec<u32> = nics.iter().map(|nic| rate(nic).unwrap_or_default()).collect();
+    let names: Vec<&str> = nics.iter().map(|nic| nic.name.as_str()).collect();
+    let (storage, slow) = (storage(machine, &names), slow(&rates));
+    let is_left_out = |at: &usize| storage.contains(at) || slow.contains(at);
+    let kept = names.iter().enumerate().filter(|(at, _)| !is_left_out(at));
     kept.map(|(_, name)| *name).collect()
 }
 

@@ -39,6 +39,12 @@ pub fn wire_mbps(root: &Path, interface: &str) -> u32 {
     net::wire_mbps(&Root::new(root), interface)
 }
 
+/// The rate of an RDMA port of the host below `root`, in Gbit/s; 0 if the kernel does not show it.
+#[must_use]
+pub fn port_gbps(root: &Path, device: &str, port: u8) -> u32 {
+    nic::port_gbps(&Root::new(root), device, port)
+}
+
 pub(super) fn read(root: &Root) -> Machine {
     let (cores, nodes) = cores::read(root);
     let addresses = Addresses::read(root);

@@ -20,6 +20,6 @@ mod root;
 
 pub use cpus::{Cpus, InvalidCpus};
 pub use host::{Host, cores};
-pub use machine::{locality, machine, machine_cores, wire_mbps};
+pub use machine::{locality, machine, machine_cores, port_gbps, wire_mbps};
 pub use nccl_xml::{NcclXmlError, from_nccl_xml, to_nccl_xml};
 pub use record::{RecordError, record};

@@ -80,6 +80,11 @@ fn port(root: &Root, device: &str, number: u8, is_iwarp: bool, addresses: &Addre
     }
 }
 
+/// Gbit/s of a port of an RDMA device; 0 if the kernel does not show it.
+pub(super) fn port_gbps(root: &Root, device: &str, port: u8) -> u32 {
+    root.text(&format!("{CLASS}/{device}/ports/{port}/rate")).map_or(0, |rate| gigabits(&rate))
+}
+
 /// The interfaces on the same PCI function and port, for ports whose GIDs name none.
 fn own_interfaces(
     root: &Root,

@@ -10,7 +10,7 @@ mod near;
 pub use address::{InvalidPciAddress, PciAddress};
 pub use deal::{cores_within, deal};
 pub use distance::Distance;
-pub use near::{Affinity, gpu_of, share, storage};
+pub use near::{Affinity, gpu_of, share, slow, storage};
 
 /// One host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

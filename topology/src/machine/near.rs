@@ -3,6 +3,9 @@
 use super::distance::Spot;
 use super::{Distance, Machine, PciAddress, assign::assign};
 
+/// The highest rate of a host's ports over the lowest one that is worth a share.
+const SLOW_RATIO: u64 = 4;
+
 /// The GPU and CPUs of a rank, which decide the ports that are near it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Affinity {
@@ -116,6 +119,18 @@ pub fn storage(machine: &Machine, ports: &[&str]) -> Vec<usize> {
     let all_served = gpus.iter().all(|gpu| spots.iter().any(|port| shares_switch(gpu, port)));
     let is_certain = !gpus.is_empty() && all_placed && all_served && 2 * far.len() < ports.len();
     if is_certain { far } else { Vec::new() }
+}
+
+/// The ports that are too slow to carry a share beside the others: indices into `gbps`, which has
+/// the rate of each usable port. Their rate is less than a quarter of the highest. A rate of 0 is
+/// unknown, and counts as the highest.
+///
+/// Users who name devices want all of them, so the caller asks only if the user named none.
+#[must_use]
+pub fn slow(gbps: &[u32]) -> Vec<usize> {
+    let best = gbps.iter().copied().max().unwrap_or_default();
+    let is_slow = |rate: u32| rate > 0 && u64::from(rate) * SLOW_RATIO < u64::from(best);
+    (0..gbps.len()).filter(|at| is_slow(gbps[*at])).collect()
 }
 
 impl Machine {
@@ -279,6 +294,15 @@ mod tests {
         assert_eq!(storage(&flat, &names), Vec::<usize>::new());
         let shares = share(&flat, &[Affinity::default(), Affinity::default()], &names[..4]);
         assert_eq!(shares, [[0, 1], [2, 3]]);
+    }
+
+    #[test]
+    fn ports_below_a_quarter_of_the_fastest_are_slow() {
+        assert_eq!(slow(&[400, 25, 100, 99, 200]), [1, 3]);
+        assert_eq!(slow(&[0, 400, 0, 10]), [3], "an unknown rate may be high");
+        for equal in [&[][..], &[0, 0], &[25], &[10, 25, 40], &[u32::MAX, u32::MAX]] {
+            assert_eq!(slow(equal), Vec::<usize>::new(), "{equal:?}");
+        }
     }
 
     #[test]

@@ -63,6 +63,16 @@ pub(super) fn peer(rank: Rank, host: &str, port: &str, gid: [u8; 16]) -> String 
     format!("rank {rank} ({host}{port}{})", Ipv6Addr::from(gid).to_canonical())
 }
 
+/// Explains that a port of that rate is left out beside ports of these `rates`. The text follows
+/// the port's name.
+pub(super) fn slow(gigabits: u32, rates: &[u32]) -> String {
+    let best = rates.iter().max().unwrap_or(&gigabits);
+    format!(
+        "has {gigabits} Gbit/s, less than a quarter of the {best} Gbit/s of the fastest port; \
+         RINGFOLD_IB_HCA can name it"
+    )
+}
+
 /// Explains the packet size between ends with different MTUs, which are given as verbs count them.
 pub(super) fn different_mtus(ours: u8, theirs: u8) -> Option<String> {
     let [ours, theirs] = [ours, theirs].map(|mtu| 128_u32 << mtu);

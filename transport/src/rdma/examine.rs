@@ -7,6 +7,7 @@ use std::path::Path;
 
 use ringfold_topology::discover::machine;
 use ringfold_topology::fabric::Place;
+use ringfold_topology::machine::slow;
 use rustix::process::{Resource, getrlimit};
 
 use super::card::{Label, RailCard, digest};
@@ -196,6 +197,14 @@ pub fn examine(settings: &Settings, near: Option<IpAddr>) -> Examined {
                 let what = format!("{name} {}", diagnostics::opening(&error));
                 findings.push(Finding::new("device", State::Bad, what));
             }
+        }
+    }
+    if !settings.devices.names_ports() {
+        let rates: Vec<u32> = ports.iter().map(|port| port.gigabits).collect();
+        for at in slow(&rates).into_iter().rev() {
+            let what =
+                format!("{} {}", ports.remove(at).name, diagnostics::slow(rates[at], &rates));
+            findings.push(Finding::new("port", State::Fair, format!("not used: {what}")));
         }
     }
     if ports.is_empty() && findings.iter().all(|finding| finding.state == State::Good) {

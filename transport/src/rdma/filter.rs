@@ -121,6 +121,13 @@ impl Filter {
         self.entries.is_empty() || self.entry(device, port).is_some() != self.excludes
     }
 
+    /// Returns whether the user named the ports that may be used, rather than none or those that
+    /// may not be used.
+    #[must_use]
+    pub fn names_ports(&self) -> bool {
+        !self.entries.is_empty() && !self.excludes
+    }
+
     /// Returns the rail and plane that the user declared for this port of that device.
     #[must_use]
     pub fn place(&self, device: &str, port: u8) -> Option<Place> {
@@ -164,6 +171,12 @@ mod tests {
         assert_eq!(allowed("^=mlx5_0:1,mlx5_1"), [all[1], all[3], all[4]]);
         assert_eq!(allowed("^"), all);
         assert!(allowed("mlx4").is_empty());
+    }
+
+    #[test]
+    fn lists_that_exclude_name_no_ports_to_use() {
+        let names = |text: &str| text.parse::<Filter>().unwrap().names_ports();
+        assert!(names("mlx5") && names("=mlx5_0:1") && !names("") && !names("^mlx5_1"));
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
+use ringfold_topology::machine::slow;
 use ringfold_types::limits::RAILS_MAX;
 
 use super::card::{Label, RailCard, digest};
@@ -131,6 +132,7 @@ impl Rails {
                 }
             }
         }
+        without.extend(leave_out_slow(&mut rails, settings));
         for (at, rail) in rails.iter().enumerate() {
             tracing::info!("rdma rail {at}: {rail}: {}", rail.why);
         }
@@ -179,6 +181,19 @@ impl Rails {
     pub(super) fn cards(&self) -> Vec<RailCard> {
         self.0.iter().map(Rail::card).collect()
     }
+}
+
+/// Removes the ports that are slow beside others, unless the user named the ports. Returns the
+/// names of those ports, with the reasons.
+pub(super) fn leave_out_slow(rails: &mut Vec<Rail>, settings: &Settings) -> Vec<String> {
+    if settings.devices.names_ports() {
+        return Vec::new();
+    }
+    let rates: Vec<u32> = rails.iter().map(|rail| rail.port.gigabits).collect();
+    let remove = |at: &usize| {
+        format!("{} {}", rails.remove(*at).name(), diagnostics::slow(rates[*at], &rates))
+    };
+    slow(&rates).iter().rev().map(remove).collect()
 }
 
 /// The number of ports of a device.

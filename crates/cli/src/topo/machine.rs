@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv6Addr;
 
 use ringfold_topology::machine::{
-    Core, Distance, Gpu, Interface, Machine, Network, Nic, NicPort, PciAddress, PciDevice, storage,
+    Core, Distance, Gpu, Interface, Machine, Network, Nic, NicPort, PciAddress, PciDevice, slow,
+    storage,
 };
 
 use super::text::many;
@@ -214,7 +215,8 @@ impl<'a> Tree<'a> {
                 self.machine.interfaces.iter().find(|interface| interface.name == *name)
             };
             let below = port.interfaces.iter().filter_map(named).map(interface);
-            let text = format!("{}{nearest}", port_line(nic, port));
+            let slow = if self.is_slow(nic, port) { "  slow, used only if named" } else { "" };
+            let text = format!("{}{nearest}{slow}", port_line(nic, port));
             Branch { text, below: below.map(Branch::new).collect() }
         };
         nic.ports.iter().map(branch).collect()
@@ -232,6 +234,18 @@ impl<'a> Tree<'a> {
     fn is_storage(&self, nic: &Nic) -> bool {
         let names: Vec<&str> = self.machine.nics.iter().map(|nic| nic.name.as_str()).collect();
         storage(self.machine, &names).iter().any(|at| names[*at] == nic.name)
+    }
+
+    /// Returns whether a port is left out because other ports of the machine are much faster.
+    fn is_slow(&self, nic: &Nic, port: &NicPort) -> bool {
+        let all =
+            self.machine.nics.iter().flat_map(|nic| nic.ports.iter().map(move |it| (nic, it)));
+        let usable = |it: &(&Nic, &NicPort)| it.1.is_active && it.1.network != Network::Tcp;
+        let usable: Vec<_> = all.filter(usable).collect();
+        let rates: Vec<u32> = usable.iter().map(|(_, port)| port.gbps).collect();
+        let is_it =
+            |at: &usize| usable[*at].0.name == nic.name && usable[*at].1.number == port.number;
+        slow(&rates).iter().any(is_it)
     }
 
     /// Returns the GPUs that share a PCI bridge with a device and are nearest to it.

@@ -97,6 +97,19 @@ fn a_machine_is_a_tree() {
 }
 
 #[test]
+fn ports_that_are_left_out_for_their_rate_are_marked() {
+    let mut machine = sample::machine();
+    let of = |name: &str, machine: &ringfold_topology::machine::Machine| {
+        let text = super::machine::machine(machine);
+        text.lines().find(|line| line.contains(name)).unwrap().to_owned()
+    };
+    assert!(!of("mlx5_2:1", &machine).contains("slow"));
+    machine.nics.iter_mut().find(|nic| nic.name == "mlx5_2").unwrap().ports[0].gbps = 25;
+    assert!(of("mlx5_2:1", &machine).ends_with("for storage  slow, used only if named"));
+    assert!(!of("mlx5_0:1", &machine).contains("slow"));
+}
+
+#[test]
 fn a_machine_whose_bridges_are_a_circle_is_drawn_all_the_same() {
     let mut machine = sample::machine();
     let address = |bus| sample::address(bus, 0);

@@ -5,9 +5,11 @@ use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::BorrowedFd;
+use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use ringfold_topology::discover::port_gbps;
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
 use super::abi;
@@ -227,10 +229,20 @@ impl Context {
             lid: found.lid,
             needs_grh: found.flags & abi::PORT_GRH_REQUIRED != 0,
             mtu: u8::try_from(found.active_mtu).unwrap_or(0),
-            gigabits: gigabits(found.active_width, found.active_speed),
+            gigabits: self.gigabits(number, &found),
             gids: u32::try_from(found.gid_tbl_len).unwrap_or(0),
             partition_keys: found.pkey_tbl_len,
         })
+    }
+
+    /// Returns the rate of port `number`. The kernel tells libibverbs no speed above NDR, and
+    /// states the rates of faster ports, such as XDR's, in a file.
+    fn gigabits(&self, number: u8, found: &abi::PortAttr) -> u32 {
+        let told = gigabits(found.active_width, found.active_speed);
+        match found.active_speed {
+            NDR => told.max(port_gbps(Path::new("/"), self.name(), number)),
+            _ => told,
+        }
     }
 
     /// Returns entry `index` of a port's table of GIDs, if there is one.
@@ -331,6 +343,9 @@ pub(super) fn check(status: i32) -> io::Result<()> {
     }
 }
 
+/// The highest speed that the kernel tells libibverbs.
+const NDR: u8 = 128;
+
 /// The rate of a link of that width and speed.
 fn gigabits(width: u8, speed: u8) -> u32 {
     let lanes = match width {
@@ -349,7 +364,7 @@ fn gigabits(width: u8, speed: u8) -> u32 {
         16 => 140,
         32 => 250,
         64 => 500,
-        128 => 1000,
+        NDR => 1000,
         _ => 0,
     };
     lanes * tenths / 10

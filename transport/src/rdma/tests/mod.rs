@@ -13,6 +13,7 @@ mod long;
 mod long_packets;
 mod moving;
 mod placing;
+mod rates;
 mod routes;
 mod wire;
 

@@ -11,11 +11,12 @@ use ringfold_topology::certainty::Certainty;
 use ringfold_topology::evidence::PortEvidence;
 use ringfold_topology::fabric::Place;
 use ringfold_topology::machine::Network;
-use ringfold_transport::rdma::Rails;
+use ringfold_transport::rdma::{OpenPort, Rails};
 use ringfold_transport::tcp::{PeerRoutes, Route};
 use ringfold_types::Rank;
 
 use super::exchange::AllEvidence;
+use crate::setup::discover::evidence_name;
 
 /// The most lines of the report about ports. Ranks with the same ports share a line.
 const LINES_MAX: usize = 16;
@@ -58,17 +59,23 @@ impl Fabric {
         layout.with_crossing_rails(agreement.crosses == Some(true))
     }
 
-    /// Labels the open ports of `rank`, which are in the order of its evidence.
+    /// Labels the open ports of `rank` by their names in its evidence. A port may have gone or come
+    /// since then.
     pub(crate) fn label(&self, rank: Rank, rails: &mut Rails) {
         let Some((gathered, agreement)) = &self.answer else { return };
         let RankEvidence { evidence, preferred, .. } = gathered.known.ranks[rank.index()];
         let Some(index) = evidence.map(|index| index as usize) else { return };
         let ports = &gathered.known.evidence[index].evidence.ports;
-        let is_rdma = |(at, _): &(usize, &PortEvidence)| ports[*at].network != Network::Tcp;
-        let rdma: Vec<usize> = ports.iter().enumerate().filter(is_rdma).map(|(at, _)| at).collect();
+        let is_same = |it: &PortEvidence, open: &OpenPort| {
+            it.network == open.network && it.name == evidence_name(&open.name)
+        };
+        let open = rails.ports();
+        let known: Vec<Option<usize>> =
+            open.iter().map(|open| ports.iter().position(|it| is_same(it, open))).collect();
         let labels: Vec<Option<Place>> =
-            rdma.iter().map(|at| agreement.labels[index][*at]).collect();
-        let preferred: Vec<bool> = rdma.iter().map(|at| preferred >> at & 1 != 0).collect();
+            known.iter().map(|at| at.and_then(|at| agreement.labels[index][at])).collect();
+        let is_preferred = |at: &Option<usize>| at.is_some_and(|at| preferred >> at & 1 != 0);
+        let preferred: Vec<bool> = known.iter().map(is_preferred).collect();
         rails.label(&labels);
         if are_certain(&labels, &preferred) {
             rails.prefer(&preferred);

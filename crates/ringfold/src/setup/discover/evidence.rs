@@ -95,7 +95,12 @@ fn short(mut path: HostPath) -> HostPath {
 
 /// Cuts a name to the limit of a statement.
 fn cut(name: &mut String) {
-    name.truncate(name.floor_char_boundary(EVIDENCE_NAME_BYTES_MAX));
+    name.truncate(evidence_name(name).len());
+}
+
+/// Returns a name as evidence has it, cut to the limit of a statement.
+pub(in crate::setup) fn evidence_name(name: &str) -> &str {
+    &name[..name.floor_char_boundary(EVIDENCE_NAME_BYTES_MAX)]
 }
 
 /// A port, with its names in files.

@@ -22,7 +22,7 @@ use ringfold_types::Rank;
 use super::error::InitError;
 use crate::config::{Config, Transports};
 
-pub(super) use evidence::LocalEvidence;
+pub(super) use evidence::{LocalEvidence, evidence_name};
 pub(super) use interfaces::{Listed, MeetingPlace};
 
 /// This process, its host and its devices. They are the same for every group that it joins.
