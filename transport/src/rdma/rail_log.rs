@@ -23,12 +23,16 @@ pub(super) enum RailEvent {
     ByTcp { what: String, was_there: bool },
     /// There is a path again.
     ByRail { what: String },
+    /// A path by that rail carries much less than its share.
+    Slow { rail: usize, what: String },
 }
 
 /// The outages that were logged, of each rail and of all rails together.
 #[derive(Debug, Default)]
 pub(super) struct RailLog {
     rails: [Option<Outage>; RAILS_MAX],
+    /// The rails that were named because they are slow.
+    slow: [bool; RAILS_MAX],
     tcp: Option<Outage>,
 }
 
@@ -94,6 +98,12 @@ impl RailLog {
                     return (Level::INFO, what);
                 }
                 (Level::WARN, format!("{what}; the same of other ranks is logged at INFO"))
+            }
+            RailEvent::Slow { rail, what } => {
+                if std::mem::replace(&mut self.slow[rail], true) {
+                    return (Level::INFO, what);
+                }
+                (Level::WARN, format!("{what}; the same of {} is logged at INFO", name(rail)))
             }
             RailEvent::ByRail { what } => {
                 let is_last = self
@@ -222,6 +232,16 @@ mod tests {
         log.now += OUTAGE;
         log.lose_all(0);
         assert_eq!(log.warned(), [lost], "that may be another cable");
+    }
+
+    #[test]
+    fn a_slow_rail_is_named_once() {
+        let mut log = Log::new();
+        for (rail, peer) in [(0, 1), (0, 2), (1, 1), (0, 1)] {
+            log.tell(peer, RailEvent::Slow { rail, what: format!("path {rail} is slow") });
+        }
+        let rest = |rail| format!("path {rail} is slow; the same of nic{rail} is logged at INFO");
+        assert_eq!(log.warned(), [rest(0), rest(1)]);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use ringfold_types::Rank;
+use tracing::Level;
 
 use super::Rdma;
 use super::contacts::Contact;
@@ -46,10 +47,26 @@ impl Rdma {
             if let Some(why) = gone {
                 self.lose_device(rail, &why);
             } else if about_port {
+                let before = it.port.gigabits;
                 let seen = it.refresh();
+                self.handle_rate(rail, before);
                 self.handle_port(rail, seen);
             }
         }
+    }
+
+    /// Gives the paths on a port that had another rate before other shares.
+    fn handle_rate(&mut self, rail: usize, before: u32) {
+        let it = self.devices.rail(rail);
+        let now = it.port.gigabits;
+        if now == before {
+            return;
+        }
+        let level = if now < before { Level::WARN } else { Level::INFO };
+        let name = it.name();
+        let what = format!("{name} runs at {now} Gbit/s, in place of {before}");
+        log((level, format!("{what}; it gets a share by its rate")));
+        self.change_all(|peer, _| peer.set_rate(rail, now));
     }
 
     /// Ends or remakes the paths on a port, by the state that `Rail::refresh` found.
@@ -136,8 +153,13 @@ impl Rdma {
         }
         let Some(Contact { peer, .. }) = self.contacts.contact_mut(rank) else { return };
         let arrived = match (outcome, work) {
-            (Outcome::Done, Work::Send(posted)) => return peer.done(path, life, posted, false),
-            (Outcome::Answered, Work::Send(posted)) => return peer.done(path, life, posted, true),
+            (Outcome::Done | Outcome::Answered, Work::Send(posted)) => {
+                let has_arrived = matches!(outcome, Outcome::Answered);
+                if peer.done(path, life, posted, has_arrived) {
+                    self.change(rank, |_, _| ());
+                }
+                return;
+            }
             (Outcome::Arrived(number), _) => Arrived::Immediate(number),
             (Outcome::Message(bytes), Work::Receive(slot)) => Arrived::Message { slot, bytes },
             (Outcome::Failed { status, vendor }, work) => {

@@ -26,6 +26,23 @@ pub(super) struct SendQueue {
     arrived_bytes: u64,
     /// A send, and the bytes of all fragments up to it. They count when it has arrived.
     mark: (u32, u64),
+    /// The bytes of all counted sends.
+    counted: u32,
+    /// The bytes of counted sends that the device is done with.
+    counted_done: u32,
+    /// The bytes of counted sends that were reported as done.
+    counted_told: u32,
+    counted_by: CountedBy,
+}
+
+/// The bytes of all counted sends up to each send, by number modulo `SENDS`.
+#[derive(Debug)]
+struct CountedBy([u32; SENDS as usize]);
+
+impl Default for CountedBy {
+    fn default() -> Self {
+        Self([0; SENDS as usize])
+    }
 }
 
 /// The next send.
@@ -71,6 +88,25 @@ impl SendQueue {
     /// Notes that the send is posted.
     pub(super) const fn post(&mut self, next: Next) {
         self.posted = next.number;
+        self.count(0);
+    }
+
+    /// Counts bytes of the last send.
+    pub(super) const fn count(&mut self, bytes: u32) {
+        self.counted = self.counted.wrapping_add(bytes);
+        self.counted_by.0[(self.posted % SENDS) as usize] = self.counted;
+    }
+
+    /// The counted bytes of sends under way.
+    pub(super) const fn bytes_under_way(&self) -> u32 {
+        self.counted.wrapping_sub(self.counted_done)
+    }
+
+    /// Returns the counted bytes that the device is newly known to be done with.
+    pub(super) const fn take_done_bytes(&mut self) -> u32 {
+        let bytes = self.counted_done.wrapping_sub(self.counted_told);
+        self.counted_told = self.counted_done;
+        bytes
     }
 
     /// Notes that the last send brings a fragment of so many bytes. `tells` means that the device
@@ -111,6 +147,7 @@ impl SendQueue {
     pub(super) const fn done(&mut self, number: u32) {
         if number.wrapping_sub(self.done) <= self.under_way() {
             self.done = number;
+            self.counted_done = self.counted_by.0[(number % SENDS) as usize];
         }
     }
 
@@ -172,6 +209,25 @@ mod tests {
             quiet = if next.tells { 0 } else { quiet + 1 };
             assert!(quiet < SIGNAL_EVERY, "{next:?}");
         }
+    }
+
+    #[test]
+    fn counted_bytes_are_under_way_until_their_send_is_done() {
+        let mut sends =
+            SendQueue { posted: u32::MAX - 1, done: u32::MAX - 1, ..Default::default() };
+        let post = |sends: &mut SendQueue, bytes| {
+            let next = post(sends, 2);
+            sends.count(bytes);
+            next.number
+        };
+        let numbers = [1000, 0, 500].map(|bytes| post(&mut sends, bytes));
+        assert_eq!((sends.bytes_under_way(), sends.take_done_bytes()), (1500, 0));
+        sends.done(numbers[1]);
+        assert_eq!((sends.bytes_under_way(), sends.take_done_bytes()), (500, 1000));
+        sends.done(numbers[0]);
+        assert_eq!((sends.bytes_under_way(), sends.take_done_bytes()), (500, 0));
+        sends.done(numbers[2]);
+        assert_eq!((sends.bytes_under_way(), sends.take_done_bytes()), (0, 500));
     }
 
     #[test]

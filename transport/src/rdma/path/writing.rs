@@ -52,6 +52,21 @@ impl Path {
         Ok(number)
     }
 
+    /// Counts bytes of the last fragment, whose completion the device signals.
+    pub(in crate::rdma) const fn count(&mut self, bytes: u32) {
+        self.sends.count(bytes);
+    }
+
+    /// The counted bytes that are under way.
+    pub(in crate::rdma) const fn bytes_under_way(&self) -> u32 {
+        self.sends.bytes_under_way()
+    }
+
+    /// Returns the counted bytes that are newly known to have arrived.
+    pub(in crate::rdma) const fn take_done_bytes(&mut self) -> u32 {
+        self.sends.take_done_bytes()
+    }
+
     /// Sends credit.
     pub(in crate::rdma) fn give(&mut self, credit: Immediate) -> io::Result<()> {
         self.put(None, credit, false)?;

@@ -2,7 +2,7 @@
 //!
 //! * `greeting`: the exchange of rails; `setup`: paths and rings are made; `connecting`: iWARP
 //!   connections;
-//! * `cable`, `routes`: pairs of rails, the paths on them, and the choice among these;
+//! * `cable`, `routes`, `shares`: pairs of rails, the paths on them, and the choice among these;
 //! * `lanes`: the rings of all lanes; `sending`, `receiving`: their use;
 //! * `failover`: paths that end and begin again; `fallback`: TCP in their place;
 //! * `control`: the messages for the control connection;
@@ -22,6 +22,7 @@ mod receiving;
 mod routes;
 mod sending;
 mod setup;
+mod shares;
 #[cfg(test)]
 mod tests;
 
@@ -146,6 +147,11 @@ impl Peer {
     /// Returns whether data goes by TCP, because no path is left.
     pub(super) const fn is_by_tcp(&self) -> bool {
         self.fallback.is_used() && !self.ending.is_over()
+    }
+
+    /// Returns whether there are events for the log.
+    pub(super) const fn has_events(&self) -> bool {
+        !self.events.is_empty()
     }
 
     /// The events since the last call, for the log.

@@ -2,26 +2,30 @@
 
 use std::time::Instant;
 
-use ringfold_types::limits::PATHS_MAX;
+use ringfold_types::limits::{PATHS_MAX, RDMA_LEND_BYTES};
 
 use super::cable::Cable;
 use super::own::Own;
+use super::shares::{Shares, Slow};
 use crate::rdma::path::Path;
 use crate::rdma::rail::Rails;
 use crate::rdma::registry::{Loan, Place};
-use crate::rdma::ring::layout::Most;
+use crate::rdma::ring::layout::{Most, RDMA_STRIPE_BYTES};
 
+/// Bytes of the shortest write that a path carries of a divided message.
+const LEAST: u64 = RDMA_STRIPE_BYTES as u64;
 /// The number of the way by TCP, in place of a path's.
 pub(super) const BY_TCP: usize = PATHS_MAX;
 
-/// The cables to a peer, and the paths on them. Paths take turns to carry fragments. One of them is
-/// the *control path*: it alone carries credits and ready-to-receive messages, so these stay in
-/// order.
+/// The cables to a peer, and the paths on them. A fragment takes the path with the fewest bytes
+/// under way for its share, and equal paths take turns. One of the paths is the *control path*: it
+/// alone carries credits and ready-to-receive messages, so these stay in order.
 #[derive(Debug, Default)]
 pub(super) struct Routes {
     cables: Vec<Cable>,
     paths: Vec<Path>,
-    /// The path whose turn it is.
+    shares: Shares,
+    /// The path whose turn it is among equals.
     turn: usize,
     control_path: Option<usize>,
 }
@@ -33,10 +37,20 @@ impl Routes {
         self.cables.len() - 1
     }
 
-    /// Adds a path on one of the cables.
-    pub(super) fn add_path(&mut self, path: Path) {
+    /// Adds a path on one of the cables. Its port has that rate in Gbit/s; 0 if it is unknown.
+    pub(super) fn add_path(&mut self, path: Path, gigabits: u32) {
         debug_assert!(path.cable() < self.cables.len(), "{path:?}");
         self.paths.push(path);
+        self.shares.add(gigabits);
+    }
+
+    /// Sets the rate of a rail's port, which has changed.
+    pub(super) fn set_rate(&mut self, rail: usize, gigabits: u32) {
+        for at in 0..self.paths.len() {
+            if self.cable_of(at).rail() == rail {
+                self.shares.set(at, gigabits);
+            }
+        }
     }
 
     pub(super) fn cables(&self) -> &[Cable] {
@@ -109,11 +123,46 @@ impl Routes {
         self.paths.iter().any(|path| path.is_usable() && self.cables[path.cable()].rail() == rail)
     }
 
-    /// The path whose turn it is to carry a fragment, if any can.
+    /// The path that carries the next fragment, if any can: the one that would first be done with
+    /// another write, and among equals the one whose turn it is.
     pub(super) fn next(&self) -> Option<usize> {
         let paths = self.paths.len();
-        let mut turns = (0..paths).map(|step| (self.turn + step) % paths);
-        turns.find(|at| self.paths[*at].takes_fragments() && !self.is_idle(*at))
+        let turns = (0..paths).map(|step| (self.turn + step) % paths);
+        let carriers = turns.filter(|at| self.paths[*at].takes_fragments() && !self.is_idle(*at));
+        let bytes = |at: usize| u64::from(self.paths[at].bytes_under_way()) + LEAST;
+        let weight = |at: usize| self.shares.weight(at);
+        carriers.min_by(|one, other| {
+            (bytes(*one) * weight(*other)).cmp(&(bytes(*other) * weight(*one)))
+        })
+    }
+
+    /// Returns whether fragments of so many bytes are counted, whose completion the device then
+    /// signals: there is a choice between paths, and the fragments are long.
+    pub(super) const fn counts(&self, bytes: usize) -> bool {
+        self.paths.len() > 1 && bytes >= RDMA_LEND_BYTES
+    }
+
+    /// Counts bytes of the last fragment of a path.
+    pub(super) fn count(&mut self, path: usize, bytes: u32) {
+        let it = &mut self.paths[path];
+        it.count(bytes);
+        if it.bytes_under_way() == bytes {
+            self.shares.begin(path, Instant::now());
+        }
+    }
+
+    /// Notes counted bytes of a path that have arrived. Returns a path that has become slow, if
+    /// there is one.
+    pub(super) fn arrived(&mut self, path: usize) -> Option<Slow> {
+        let it = &mut self.paths[path];
+        let bytes = it.take_done_bytes();
+        if bytes == 0 {
+            return None;
+        }
+        let is_idle = it.bytes_under_way() == 0;
+        let ended = (0..self.paths.len()).filter(|at| self.paths[*at].has_ended());
+        ended.for_each(|at| self.shares.end(at));
+        self.shares.arrived(path, (bytes, is_idle), Instant::now())
     }
 
     /// Notes that the path had its turn.
@@ -129,10 +178,14 @@ impl Routes {
             && self.paths.iter().any(|path| path.is_usable() && !is_spare(path))
     }
 
-    /// The most bytes of a message of so many bytes that one write takes.
-    pub(super) fn most(&self, bytes: usize) -> Most {
+    /// The most bytes of a message of so many bytes that one write by `way` takes.
+    pub(super) fn most(&self, bytes: usize, way: usize) -> Most {
+        if way == BY_TCP {
+            return Most::of(bytes, (1, 1));
+        }
         let carries = |at: &usize| self.paths[*at].is_usable() && !self.is_idle(*at);
-        Most::of(bytes, (0..self.paths.len()).filter(carries).count().max(1))
+        let weights = (0..self.paths.len()).filter(carries).map(|at| self.shares.weight(at));
+        Most::of(bytes, (self.shares.weight(way), weights.sum()))
     }
 
     /// The cable of that way, if its device can write directly to the receiver's memory.
@@ -183,9 +236,22 @@ mod tests {
         for (rail, is_spare) in spare.iter().enumerate() {
             let (name, theirs) = (String::new(), RailCard::default());
             let cable = routes.add_cable(Cable::new(rail, name, None, theirs, *is_spare));
-            routes.add_path(Path::carrying(Rank(1), rail, cable));
+            routes.add_path(Path::carrying(Rank(1), rail, cable), 0);
         }
         routes
+    }
+
+    /// Sends so many fragments of so many bytes, none of which arrives. Returns how many each path
+    /// carries.
+    fn carry(routes: &mut Routes, fragments: usize, bytes: u32) -> Vec<usize> {
+        let mut carried = vec![0; routes.paths().len()];
+        for _ in 0..fragments {
+            let path = routes.next().unwrap();
+            routes.took_turn(path);
+            routes.count(path, bytes);
+            carried[path] += 1;
+        }
+        carried
     }
 
     fn turns(routes: &mut Routes, count: usize) -> Vec<usize> {
@@ -211,6 +277,19 @@ mod tests {
     }
 
     #[test]
+    fn fragments_take_the_path_with_the_fewest_bytes_for_its_rate() {
+        let mut routes = routes(&[false, false, false]);
+        routes.set_rate(0, 400);
+        routes.set_rate(2, 100);
+        assert_eq!(turns(&mut routes, 4), [0, 1, 0, 1], "nothing is under way: the fast ones");
+        let carried = carry(&mut routes, 900, 128 << 10);
+        assert!(carried.iter().zip([400, 400, 100]).all(|(it, by)| it.abs_diff(by) < 5));
+        routes.set_rate(1, 100);
+        let carried = carry(&mut routes, 200, 128 << 10);
+        assert!(carried[0] > 150 && carried[1] == 0, "{carried:?}: it has trained down");
+    }
+
+    #[test]
     fn the_voice_stays_while_it_lives() {
         let mut routes = routes(&[true, false, false]);
         assert_eq!(routes.control_path(), Some(1), "no spare one");
@@ -225,7 +304,7 @@ mod tests {
     #[test]
     fn messages_are_divided_among_those_that_carry_them() {
         let routes = routes(&[false, true, false]);
-        assert_eq!(routes.most(1 << 20), Most::of(1 << 20, 2));
-        assert_eq!(Routes::default().most(1 << 20), Most::of(1 << 20, 1));
+        assert_eq!(routes.most(1 << 20, 2), Most::of(1 << 20, (1, 2)));
+        assert_eq!(Routes::default().most(1 << 20, BY_TCP), Most::of(1 << 20, (1, 1)));
     }
 }

@@ -6,11 +6,12 @@ use super::Peer;
 use super::fault::Fault;
 use super::own::Own;
 use super::routes::BY_TCP;
+use super::shares::Slow;
 use crate::rdma::message::TcpFragment;
 use crate::rdma::path::Path;
+use crate::rdma::rail_log::RailEvent;
 use crate::rdma::registry::{Loan, Place};
 use crate::rdma::ring::inbound::Inbound;
-use crate::rdma::ring::layout::Most;
 use crate::rdma::ring::outbound::{By, Outbound, Ready};
 
 impl Peer {
@@ -37,10 +38,9 @@ impl Peer {
         if may_wait && is_long && self.waits_for_answer(lane, tag, is_patient) {
             return Ok(accepted);
         }
-        let most = self.routes.most(bytes.len());
         while written < bytes.len() && !self.lanes.holds(lane) {
             let place = place.map(|place| (place.skip(written), &mut *own));
-            match self.write(lane, tag, &bytes[written..], most, place) {
+            match self.write(lane, tag, &bytes[written..], bytes.len(), place) {
                 0 => break,
                 more => written += more,
             }
@@ -82,14 +82,14 @@ impl Peer {
         (accepted, outbound.unaccepted_bytes())
     }
 
-    /// Writes one fragment. Returns how many bytes went into it. They are lent if they lie in
-    /// pages.
+    /// Writes one fragment of a message of `all` bytes. Returns how many bytes went into it. They
+    /// are lent if they lie in pages.
     fn write(
         &mut self,
         lane: usize,
         tag: u32,
         bytes: &[u8],
-        most: Most,
+        all: usize,
         place: Option<(Place, &mut Own<'_>)>,
     ) -> usize {
         let Some(way) = self.way() else { return 0 };
@@ -97,7 +97,7 @@ impl Peer {
         let place = place.filter(|_| is_long);
         let loan = place.and_then(|(place, own)| self.routes.lend(way, place, own));
         let cable = self.routes.placing(way);
-        let by = By { path: way, cable, most };
+        let by = By { path: way, cable, most: self.routes.most(all, way) };
         let Some(outbound) = self.lanes.outbound_mut(lane) else { return 0 };
         let is_lent = loan.is_some();
         if is_lent && outbound.is_kept_back(tag, by.cable) {
@@ -122,11 +122,16 @@ impl Peer {
         self.routes.took_turn(way);
         let Some(outbound) = self.lanes.outbound_mut(lane) else { return };
         let (loan, tells) = loan.unzip();
+        let counts = self.routes.counts(ready.bytes);
+        let tells = counts || tells.unwrap_or(false);
         let (path, _) = self.routes.path_mut(way);
-        match path.write(outbound, &ready, loan, tells.unwrap_or(false)) {
+        match path.write(outbound, &ready, loan, tells) {
             Ok(posted) if loan.is_some() => outbound.lent(posted),
             Ok(_) => {}
-            Err(error) => self.lose(way, &format!("a write was refused: {error}")),
+            Err(error) => return self.lose(way, &format!("a write was refused: {error}")),
+        }
+        if counts {
+            self.routes.count(way, u32::try_from(ready.bytes).unwrap_or(u32::MAX));
         }
     }
 
@@ -199,7 +204,7 @@ impl Peer {
         let mut held = self.lanes.take_held(lane);
         let mut moved = false;
         while let Some((tag, bytes)) = held.front() {
-            match self.write(lane, tag, bytes, self.routes.most(bytes.len()), None) {
+            match self.write(lane, tag, bytes, bytes.len(), None) {
                 0 => break,
                 written => held.consume(written),
             }
@@ -210,10 +215,17 @@ impl Peer {
         moved
     }
 
-    /// Handles the completion of sends of that life of a path.
-    pub(in crate::rdma) fn done(&mut self, path: usize, life: u8, number: u32, has_arrived: bool) {
+    /// Handles the completion of sends of that life of a path. Returns whether that is worth a line
+    /// of the log.
+    pub(in crate::rdma) fn done(
+        &mut self,
+        path: usize,
+        life: u8,
+        number: u32,
+        has_arrived: bool,
+    ) -> bool {
         let it = self.routes.paths_mut().get_mut(path).filter(|path| path.lives(life));
-        let Some(it) = it else { return };
+        let Some(it) = it else { return false };
         let proves = it.done(number, has_arrived);
         self.lanes.outbounds_mut().for_each(|outbound| outbound.done(path, number));
         match proves {
@@ -221,6 +233,27 @@ impl Peer {
             Ok(true) => self.proven(path),
             Err(error) => self.lose(path, &format!("a question was refused: {error}")),
         }
+        if let Some(slow) = self.routes.arrived(path) {
+            self.note_slow(slow);
+        }
+        self.has_events()
+    }
+
+    /// Notes that a path has become slow.
+    fn note_slow(&mut self, Slow { path, percent }: Slow) {
+        let cable = self.routes.cable_of(path);
+        let (rail, name) = (cable.rail(), cable.name());
+        let what = format!(
+            "path {path} to {} by {name} carries {percent} % of its share for some seconds; it \
+             gets a share by its rate; check both ports' speed, the cable and the switches",
+            cable.their_name(self.rank)
+        );
+        self.events.push(RailEvent::Slow { rail, what });
+    }
+
+    /// Changes the shares of paths by the new rate of a rail's port.
+    pub(in crate::rdma) fn set_rate(&mut self, rail: usize, gigabits: u32) {
+        self.routes.set_rate(rail, gigabits);
     }
 
     /// Takes back all memory that is lent or open to the peer, because nobody will send or receive

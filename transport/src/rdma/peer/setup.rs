@@ -158,7 +158,8 @@ impl Peer {
             let cable = self.routes.add_cable(cable);
             for _ in 0..each {
                 let path = self.routes.paths().len();
-                self.routes.add_path(Path::new(self.rank, path, cable));
+                let gigabits = own.rails.0[rail].port.gigabits;
+                self.routes.add_path(Path::new(self.rank, path, cable), gigabits);
                 if let Err(why) = self.make(path, own) {
                     self.refuse(path, &why);
                 }

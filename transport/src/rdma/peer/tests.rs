@@ -243,7 +243,7 @@ fn false_messages_do_no_harm() {
         for path in 0..2 {
             let cable = Cable::new(0, "none".to_owned(), None, theirs, path == 1);
             let cable = one.peer.routes.add_cable(cable);
-            one.peer.routes.add_path(Path::new(Rank(1), path, cable));
+            one.peer.routes.add_path(Path::new(Rank(1), path, cable), 0);
         }
         one.with(|peer, own| peer.send(0, 1, &[5; LINK_BYTES_MIN], true, own)).unwrap();
         for _ in 0..20 {

@@ -23,7 +23,7 @@ use ringfold_types::limits::{
 };
 
 /// Least bytes of a path's share of a message, if a message is divided between several paths.
-const RDMA_STRIPE_BYTES: usize = 64 * 1024;
+pub(in crate::rdma) const RDMA_STRIPE_BYTES: usize = 64 * 1024;
 
 /// Bytes of a line.
 pub(in crate::rdma) const LINE_BYTES: usize = 64;
@@ -90,12 +90,20 @@ pub(in crate::rdma) struct Most {
 }
 
 impl Most {
-    /// Returns the limits for a message of `bytes` bytes over `paths` paths (not 0). Each path gets
-    /// an equal share in whole pairs of cache lines, unless a share is too small for a write of its
-    /// own.
-    pub(in crate::rdma) fn of(bytes: usize, paths: usize) -> Self {
-        let even = bytes.div_ceil(paths).next_multiple_of(STRIPE_ALIGN).max(RDMA_STRIPE_BYTES);
-        let share = RDMA_PLACED_BYTES / paths / STRIPE_ALIGN * STRIPE_ALIGN;
+    /// Returns the limits for a message of `bytes` bytes by a path with `weight` of the `sum` of
+    /// the weights of all paths (not 0). Each path gets its share in whole pairs of cache lines,
+    /// unless a share is too small for a write of its own.
+    pub(in crate::rdma) fn of(bytes: usize, (weight, sum): (u64, u64)) -> Self {
+        let part = |bytes: usize, round: u128| {
+            if weight >= sum {
+                return bytes;
+            }
+            let part = (bytes as u128 * u128::from(weight) + round) / u128::from(sum);
+            usize::try_from(part).unwrap_or(bytes)
+        };
+        let up = part(bytes, u128::from(sum) - 1);
+        let even = up.next_multiple_of(STRIPE_ALIGN).max(RDMA_STRIPE_BYTES);
+        let share = part(RDMA_PLACED_BYTES, 0) / STRIPE_ALIGN * STRIPE_ALIGN;
         let (direct, by_ring) = (share.max(RDMA_PIECE_BYTES), RDMA_PIECE_BYTES);
         Self { direct: even.min(direct), by_ring: even.min(by_ring) }
     }
@@ -177,7 +185,7 @@ mod tests {
     #[test]
     fn long_messages_go_by_all_paths() {
         let parts = |bytes: usize, paths| {
-            let Most { direct, by_ring } = Most::of(bytes, paths);
+            let Most { direct, by_ring } = Most::of(bytes, (3, 3 * paths as u64));
             assert_eq!((direct % 128, by_ring % 128), (0, 0), "{bytes} by {paths}");
             (bytes.div_ceil(direct), bytes.div_ceil(by_ring))
         };
@@ -189,12 +197,16 @@ mod tests {
             assert_eq!(parts(4 * RDMA_STRIPE_BYTES - 1, paths), (paths, most));
             assert!(parts(4 * RDMA_STRIPE_BYTES + 64 * paths, paths).0 <= paths);
             // Each path has one write under way, and room for the next.
-            let longest = Most::of(2 * RDMA_PLACED_BYTES, paths);
+            let longest = Most::of(2 * RDMA_PLACED_BYTES, (3, 3 * paths as u64));
             assert!(longest.direct * paths <= RDMA_PLACED_BYTES, "{paths} paths");
             assert!((longest.direct + 128) * paths > RDMA_PLACED_BYTES, "{paths} paths");
             assert_eq!(longest.by_ring, RDMA_PIECE_BYTES);
         }
         assert_eq!(parts(2 * RDMA_STRIPE_BYTES, 8), (2, 2));
+        let [fast, slow] = [15, 1].map(|weight| Most::of(RDMA_PLACED_BYTES, (weight, 16)).direct);
+        assert_eq!((fast, slow), (15 * RDMA_STRIPE_BYTES, RDMA_STRIPE_BYTES));
+        let huge = Most::of(usize::MAX / 2, (u64::MAX / 2, u64::MAX)).direct;
+        assert!(huge <= RDMA_PLACED_BYTES / 2, "{huge}");
     }
 
     #[test]

@@ -1,7 +1,17 @@
 //! Ports with different rates.
 
-use super::{Device, Like, Settings, fake_test, roce};
+use std::time::{Duration, Instant};
+
+use super::long::pattern;
+use super::{Device, Like, Settings, TAG, World, fake_test, roce};
+use crate::contract::{RegisteredMemory as _, Transport as _};
 use crate::rdma::rail::{Rail, leave_out_slow};
+use crate::rdma::sys::fake::{AddressEvent, Hook};
+
+/// Bytes in a millisecond of a rail at full speed.
+const FULL: u32 = 64_000;
+/// Bytes of a message.
+const BYTES: usize = 1 << 20;
 
 /// The ports that remain of those with these rates, under that value of `RINGFOLD_IB_HCA`.
 fn used(name: &str, rates: &[u32], devices: &str) -> (Vec<String>, Vec<String>) {
@@ -27,5 +37,114 @@ fake_test! {
         assert_eq!(used("b", &[400, 25], "b").0.len(), 2, "a prefix names both");
         assert_eq!(used("c", &[25, 400], "^x").0, ["c1:1"], "a list that excludes names neither");
         assert_eq!(used("d", &[25, 25], "").0.len(), 2);
+    }
+}
+
+/// Two ranks with two rails. The ports report these rates, and bring so many bytes in a
+/// millisecond.
+fn world(gigabits: [u32; 2], paces: [u32; 2]) -> World {
+    let rails = [0, 1];
+    let ports = [0, 1].map(|host| {
+        rails.map(|rail| Like { gigabits: gigabits[usize::from(rail)], ..roce(host, rail) })
+    });
+    let mut world = World::new([&ports[0], &ports[1]], &Settings::default(), false);
+    world.meet();
+    world.until("both rails carry data", |world| {
+        world.ends.iter().all(|end| end.carries(0) && end.carries(1))
+    });
+    for (rail, pace) in paces.into_iter().enumerate() {
+        world.devices[0][rail].hook(Hook::Pace(Some(pace)));
+    }
+    world
+}
+
+/// Streams messages for a while, from registered memory or from other memory. Returns the part of
+/// the bytes that went by the second rail.
+fn second(world: &mut World, time: Duration, is_lent: bool) -> f64 {
+    let bytes = pattern(BYTES);
+    let mut pages = world.ends[0].pages(BYTES).unwrap();
+    pages.front_mut(BYTES).copy_from_slice(&bytes);
+    let mut found = world.ends[1].pages(BYTES).unwrap();
+    let (mut other, mut gone, mut here) = (vec![0; BYTES], 0, 0);
+    let before = [0, 1].map(|rail| world.devices[0][rail].carried());
+    let (begin, mut is_over) = (Instant::now(), false);
+    world.until("a stream", |world| {
+        is_over |= begin.elapsed() > time;
+        let from = if is_lent { pages.front(BYTES) } else { &bytes };
+        let to = if is_lent { found.front_mut(BYTES) } else { &mut other };
+        gone += world.ends[0].send(World::link(0), TAG, &from[gone..]).unwrap();
+        let some = world.ends[1].recv(World::link(1), TAG, &mut to[here..]).unwrap();
+        here += some.map_or(0, |some| some.bytes);
+        let is_whole = (gone, here) == (BYTES, BYTES);
+        if is_whole {
+            assert!(to == bytes, "other bytes arrived");
+            to.fill(0);
+            (gone, here) = (0, 0);
+        }
+        is_whole && is_over
+    });
+    let after = [0, 1].map(|rail| world.devices[0][rail].carried());
+    let [first, second] = [0, 1].map(|rail| (after[rail] - before[rail]) as f64);
+    second / (first + second)
+}
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fake_test! {
+    fn equal_rails_carry_equal_shares() {
+        let mut world = world([200, 200], [FULL, FULL]);
+        for is_lent in [false, true] {
+            let part = second(&mut world, SECOND, is_lent);
+            assert!((0.45..0.55).contains(&part), "{part}");
+        }
+    }
+}
+
+fake_test! {
+    fn rails_carry_shares_by_the_rates_of_their_ports() {
+        let mut world = world([400, 25], [FULL, FULL / 16]);
+        for is_lent in [false, true] {
+            let part = second(&mut world, SECOND, is_lent);
+            assert!(part < 0.12, "{part}");
+        }
+    }
+}
+
+fake_test! {
+    fn a_port_that_trains_down_gets_a_share_by_its_new_rate() {
+        let mut world = world([400, 400], [FULL, FULL]);
+        for is_lent in [false, true] {
+            let part = second(&mut world, SECOND / 2, is_lent);
+            assert!((0.45..0.55).contains(&part), "{part}");
+            let device = world.devices[0][1];
+            let mut train = |gigabits: u32| {
+                device.train(gigabits);
+                device.hook(Hook::Pace(Some(FULL / (400 / gigabits))));
+                device.report(AddressEvent::ClientReregister);
+                world.read_events();
+                second(&mut world, SECOND, is_lent)
+            };
+            let part = train(25);
+            assert!(part < 0.12, "{part}");
+            let part = train(400);
+            assert!((0.45..0.55).contains(&part), "{part}");
+        }
+    }
+}
+
+fake_test! {
+    /// The ports say nothing of it, as where a switch or a bad cable slows the rail. The rails are
+    /// so slow that a busy host's delays do not hide the difference.
+    fn a_rail_that_delivers_a_sixteenth_gets_a_share_by_its_own_rate() {
+        for is_lent in [false, true] {
+            let mut world = world([200, 200], [FULL / 2, FULL / 32]);
+            second(&mut world, 6 * SECOND, is_lent);
+            let part = second(&mut world, SECOND, is_lent);
+            assert!(part < 0.2, "{part}");
+            world.devices[0][1].hook(Hook::Pace(Some(FULL / 2)));
+            second(&mut world, 3 * SECOND, is_lent);
+            let part = second(&mut world, SECOND, is_lent);
+            assert!((0.4..0.6).contains(&part), "{part}: it is well again");
+        }
     }
 }
