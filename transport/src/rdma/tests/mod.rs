@@ -23,6 +23,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::num::NonZero;
 use std::path::PathBuf;
 use std::process::{self, Command};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -65,14 +66,16 @@ fn with_fake(name: &str, body: impl FnOnce()) {
     print!("{out}");
 }
 
-/// The seed of the fake devices' disorder: random, or `RINGFOLD_TEST_SEED` at compile time.
+/// The seed of this process: random, or `RINGFOLD_TEST_SEED` at compile time.
 fn seed() -> NonZero<u64> {
     let random = || {
         let mut bytes = [0; 8];
         getrandom::fill(&mut bytes).unwrap();
         u64::from_le_bytes(bytes)
     };
-    let seed = option_env!("RINGFOLD_TEST_SEED").map_or_else(random, |it| it.parse().unwrap());
+    let given = || option_env!("RINGFOLD_TEST_SEED").map(|it| it.parse().unwrap());
+    static SEED: OnceLock<u64> = OnceLock::new();
+    let seed = *SEED.get_or_init(|| given().unwrap_or_else(random));
     NonZero::new(seed).unwrap_or(NonZero::<u64>::MIN)
 }
 
