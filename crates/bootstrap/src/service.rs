@@ -46,13 +46,13 @@ pub enum RequestError {
 pub struct Shared {
     /// The secret.
     pub secret: Secret,
-    /// The digest of the sources that define the requests and answers.
-    pub sources: &'static str,
+    /// The digests of the sources that define the requests, the answers, and all that follows.
+    pub sources: &'static [&'static str],
 }
 
 impl Shared {
     fn greeting(&self) -> Greeting {
-        Greeting::new(Purpose::Aggregator, "aggregator", 0).with_sources(self.sources)
+        Greeting::new(Purpose::Aggregator, "aggregator", 0).with_sources(&self.sources.concat())
     }
 }
 
@@ -168,7 +168,7 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(30);
 
-    fn shared(sources: &'static str) -> Shared {
+    fn shared(sources: &'static [&'static str]) -> Shared {
         Shared { secret: Secret::new([9; 32]), sources }
     }
 
@@ -179,7 +179,7 @@ mod tests {
     ) -> String {
         let listener = runtime.block_on(async { listen("127.0.0.1:0".parse().unwrap()) }).unwrap();
         let at = listener.local_addr().unwrap().to_string();
-        runtime.spawn(serve(listener, shared("one"), answer));
+        runtime.spawn(serve(listener, shared(&["one"]), answer));
         at
     }
 
@@ -199,7 +199,7 @@ mod tests {
                 request.map_or(0, |it| it + 10)
             }
         });
-        let ask = |number: u32| request::<_, u32>(&at, &shared("one"), &number, PATIENCE);
+        let ask = |number: u32| request::<_, u32>(&at, &shared(&["one"]), &number, PATIENCE);
         thread::scope(|scope| {
             let slow = scope.spawn(|| ask(1));
             is_asked.recv_timeout(PATIENCE).unwrap();
@@ -213,10 +213,10 @@ mod tests {
     fn a_service_of_other_sources_is_refused() {
         let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let at = serving(&runtime, |_, _| async { 1 });
-        let error = request::<_, u32>(&at, &shared("two"), &1_u32, PATIENCE).unwrap_err();
+        let error = request::<_, u32>(&at, &shared(&["one", "two"]), &1_u32, PATIENCE).unwrap_err();
         assert!(error.to_string().contains("build"), "{error}");
         let secret = Secret::new([8; 32]);
-        let other = Shared { secret, sources: "one" };
+        let other = Shared { secret, sources: &["one"] };
         let error = request::<_, u32>(&at, &other, &1_u32, PATIENCE).unwrap_err();
         assert!(matches!(error, RequestError::WrongSecret), "{error}");
     }

@@ -20,6 +20,10 @@ pub(crate) struct NewFile {
 impl NewFile {
     /// Makes a file beside that of `path`, which `flag` names, with blanks that reserve room.
     pub(crate) fn create(flag: &'static str, path: &str) -> anyhow::Result<Self> {
+        if path.is_empty() || path.ends_with('/') || fs::metadata(path).is_ok_and(|it| it.is_dir())
+        {
+            anyhow::bail!("{flag} {path:?}: it is no file; give the name of one");
+        }
         let file = fs::File::create(beside(path)).with_context(|| cannot_write(flag, path))?;
         let mut new = Self { flag, path: path.to_owned(), file, is_done: false };
         new.file

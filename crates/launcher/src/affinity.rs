@@ -82,8 +82,11 @@ fn cpus_of(
 fn devices(machine: &Machine) -> Vec<&str> {
     let is_usable = |nic: &&Nic| nic.ports.iter().any(|port| port.is_active);
     let nics: Vec<&Nic> = machine.nics.iter().filter(is_usable).collect();
-    let rate = |nic: &&Nic| nic.ports.iter().filter(|it| it.is_active).map(|it| it.gbps).max();
-    let rates: Vec<u32> = nics.iter().map(|nic| rate(nic).unwrap_or_default()).collect();
+    let rate = |nic: &&Nic| {
+        let active = nic.ports.iter().filter(|it| it.is_active);
+        active.map(|it| (it.network, it.gbps)).max_by_key(|(_, gbps)| *gbps)
+    };
+    let rates: Vec<_> = nics.iter().map(|nic| rate(nic).unwrap_or_default()).collect();
     let names: Vec<&str> = nics.iter().map(|nic| nic.name.as_str()).collect();
     let (storage, slow) = (storage(machine, &names), slow(&rates));
     let is_left_out = |at: &usize| storage.contains(at) || slow.contains(at);

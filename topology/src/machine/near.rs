@@ -1,7 +1,7 @@
 //! The ports that each rank of a host prefers: those near its GPU or its CPUs, shared out evenly.
 
 use super::distance::Spot;
-use super::{Distance, Machine, PciAddress, assign::assign};
+use super::{Distance, Machine, Network, PciAddress, assign::assign};
 
 /// The highest rate of a host's ports over the lowest one that is worth a share.
 const SLOW_RATIO: u64 = 4;
@@ -121,16 +121,18 @@ pub fn storage(machine: &Machine, ports: &[&str]) -> Vec<usize> {
     if is_certain { far } else { Vec::new() }
 }
 
-/// The ports that are too slow to carry a share beside the others: indices into `gbps`, which has
-/// the rate of each usable port. Their rate is less than a quarter of the highest. A rate of 0 is
-/// unknown, and counts as the highest.
+/// The ports that are too slow to carry a share beside the others: indices into `ports`, which has
+/// the network and the Gbit/s of each usable port. Their rate is less than a quarter of the highest
+/// in their network. A rate of 0 is unknown, and counts as the highest.
 ///
 /// Users who name devices want all of them, so the caller asks only if the user named none.
 #[must_use]
-pub fn slow(gbps: &[u32]) -> Vec<usize> {
-    let best = gbps.iter().copied().max().unwrap_or_default();
-    let is_slow = |rate: u32| rate > 0 && u64::from(rate) * SLOW_RATIO < u64::from(best);
-    (0..gbps.len()).filter(|at| is_slow(gbps[*at])).collect()
+pub fn slow(ports: &[(Network, u32)]) -> Vec<usize> {
+    let is_slow = |&(network, rate): &(Network, u32)| {
+        let best = ports.iter().filter(|it| it.0 == network).map(|it| u64::from(it.1)).max();
+        rate > 0 && u64::from(rate) * SLOW_RATIO < best.unwrap_or_default()
+    };
+    (0..ports.len()).filter(|at| is_slow(&ports[*at])).collect()
 }
 
 impl Machine {
@@ -298,8 +300,13 @@ mod tests {
 
     #[test]
     fn ports_below_a_quarter_of_the_fastest_are_slow() {
+        let slow = |gbps: &[u32]| {
+            slow(&gbps.iter().map(|gbps| (Network::Roce, *gbps)).collect::<Vec<_>>())
+        };
         assert_eq!(slow(&[400, 25, 100, 99, 200]), [1, 3]);
         assert_eq!(slow(&[0, 400, 0, 10]), [3], "an unknown rate may be high");
+        let apart = [(Network::InfiniBand, 400), (Network::Roce, 25)];
+        assert!(super::slow(&apart).is_empty(), "another host may have only the slower network");
         for equal in [&[][..], &[0, 0], &[25], &[10, 25, 40], &[u32::MAX, u32::MAX]] {
             assert_eq!(slow(equal), Vec::<usize>::new(), "{equal:?}");
         }

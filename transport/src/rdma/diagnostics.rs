@@ -5,6 +5,7 @@ use std::io;
 use std::net::Ipv6Addr;
 use std::time::Duration;
 
+use ringfold_topology::machine::Network;
 use ringfold_types::Rank;
 
 use super::sys::GidKind;
@@ -65,8 +66,9 @@ pub(super) fn peer(rank: Rank, host: &str, port: &str, gid: [u8; 16]) -> String 
 
 /// Explains that a port of that rate is left out beside ports of these `rates`. The text follows
 /// the port's name.
-pub(super) fn slow(gigabits: u32, rates: &[u32]) -> String {
-    let best = rates.iter().max().unwrap_or(&gigabits);
+pub(super) fn slow((network, gigabits): (Network, u32), ports: &[(Network, u32)]) -> String {
+    let of_network = ports.iter().filter(|port| port.0 == network);
+    let best = of_network.map(|port| port.1).max().unwrap_or(gigabits);
     format!(
         "has {gigabits} Gbit/s, less than a quarter of the {best} Gbit/s of the fastest port; \
          RINGFOLD_IB_HCA can name it"

@@ -200,10 +200,10 @@ pub fn examine(settings: &Settings, near: Option<IpAddr>) -> Examined {
         }
     }
     if !settings.devices.names_ports() {
-        let rates: Vec<u32> = ports.iter().map(|port| port.gigabits).collect();
-        for at in slow(&rates).into_iter().rev() {
-            let what =
-                format!("{} {}", ports.remove(at).name, diagnostics::slow(rates[at], &rates));
+        let all: Vec<_> =
+            ports.iter().map(|port| (port.gid_kind().network(), port.gigabits)).collect();
+        for at in slow(&all).into_iter().rev() {
+            let what = format!("{} {}", ports.remove(at).name, diagnostics::slow(all[at], &all));
             findings.push(Finding::new("port", State::Fair, format!("not used: {what}")));
         }
     }

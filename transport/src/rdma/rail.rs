@@ -189,11 +189,12 @@ pub(super) fn leave_out_slow(rails: &mut Vec<Rail>, settings: &Settings) -> Vec<
     if settings.devices.names_ports() {
         return Vec::new();
     }
-    let rates: Vec<u32> = rails.iter().map(|rail| rail.port.gigabits).collect();
+    let ports: Vec<_> =
+        rails.iter().map(|rail| (rail.gid.kind.network(), rail.port.gigabits)).collect();
     let remove = |at: &usize| {
-        format!("{} {}", rails.remove(*at).name(), diagnostics::slow(rates[*at], &rates))
+        format!("{} {}", rails.remove(*at).name(), diagnostics::slow(ports[*at], &ports))
     };
-    slow(&rates).iter().rev().map(remove).collect()
+    slow(&ports).iter().rev().map(remove).collect()
 }
 
 /// The number of ports of a device.

@@ -147,10 +147,13 @@ impl TryFrom<PackedRoster> for Roster {
 
     fn try_from(PackedRoster { lens, block }: PackedRoster) -> Result<Self, Self::Error> {
         let lens = || lens.iter().copied().map(usize::from);
-        if lens().any(|len| len > limits::PEER_INFO_BYTES_MAX) {
-            return Err("an entry of the roster is too long");
+        let (count, bytes) = (lens().count(), lens().sum());
+        // A byte of a block stands for at most 255.
+        let is_full = count <= limits::RANKS_MAX && bytes <= 255 * block.len();
+        if !is_full || lens().any(|len| len > limits::PEER_INFO_BYTES_MAX) {
+            return Err("the roster is too long");
         }
-        let plain = lz4_flex::block::decompress(&block, lens().sum());
+        let plain = lz4_flex::block::decompress(&block, bytes);
         let mut rest = &plain.map_err(|_| "the roster is garbled")?[..];
         let entry = |len| rest.split_off(..len).map(<[u8]>::to_vec);
         lens().map(entry).collect::<Option<_>>().map(Self).ok_or("the roster is short")
@@ -225,6 +228,8 @@ mod tests {
         assert!(decoded(vec![300, 299], &block).is_none());
         assert!(decoded(vec![300, 301], &block).is_none());
         assert!(decoded(vec![600], &block).is_none(), "longer than an entry");
+        assert!(decoded(vec![576; 1000], &block).is_none(), "more bytes than a block can hold");
+        assert!(decoded(vec![0; limits::RANKS_MAX + 1], &block).is_none(), "too many entries");
         for len in 0..block.len() {
             assert!(decoded(vec![300, 300], &block[..len]).is_none(), "{len} bytes");
         }

@@ -22,18 +22,30 @@ pub(super) fn answer(
     let is_first = comm.rank() == Rank(0);
     let new_file =
         file.filter(|_| is_first).map(|path| NewFile::create("--report", path)).transpose()?;
-    let before = Facts::read(Path::new("/"));
+    let read = || Facts::read(Path::new("/"));
+    let before = file.map(|_| read());
     let near = comm.interface().map(|choice| choice.address);
     let own = HostInfo::of_this_host(&comm, config, near);
     let infos: Vec<HostInfo> = all_gather(&mut comm, &own)?;
     let ends = ends(&comm, infos);
-    let results = matrix::probe(&mut comm, config, near, &ends)?;
+    let host = format!("{} #{}", own.host, comm.rank());
+    let probed = matrix::probe(&mut comm, config, near, &ends);
+    let results = match (probed, new_file.as_ref()) {
+        (Err(error), Some(_)) => {
+            // The other hosts may be gone.
+            let facts = [(host, before.unwrap_or_default(), read())];
+            if let Some(new_file) = new_file {
+                new_file.finish(&facts::report(&format!("BAD   {error:#}\n"), &facts))?;
+            }
+            return Err(error);
+        }
+        (probed, _) => probed?,
+    };
     let mut facts = Vec::new();
-    if file.is_some() {
+    if let Some(before) = before {
         // One rank of each host and set of ports states them.
         let is_prober = ends.iter().any(|end| end.rank == comm.rank());
-        let host = format!("{} #{}", own.host, comm.rank());
-        let stated = is_prober.then(|| (host, before, Facts::read(Path::new("/"))));
+        let stated = is_prober.then(|| (host, before, read()));
         facts = facts::gather(&mut comm, stated.as_ref())?;
     }
     comm.leave()?;

@@ -50,7 +50,8 @@ pub(crate) fn answer(args: &Args) -> anyhow::Result<(String, bool)> {
         return job::answer(comm, &config, args.report.as_deref());
     }
     let file = args.report.as_deref().map(|path| NewFile::create("--report", path)).transpose()?;
-    let before = Facts::read(Path::new("/"));
+    let read = || Facts::read(Path::new("/"));
+    let before = file.as_ref().map(|_| read());
     let (found, near) = interface(&config)?;
     let mut here = LocalChecks::run(&config, near);
     here.findings.insert(0, found);
@@ -72,8 +73,8 @@ pub(crate) fn answer(args: &Args) -> anyhow::Result<(String, bool)> {
     if is_sound && here.ports.is_empty() {
         text += &report::without_rdma(&config);
     }
-    if let Some(file) = file {
-        let facts = (Host::this().name, before, Facts::read(Path::new("/")));
+    if let (Some(file), Some(before)) = (file, before) {
+        let facts = (Host::this().name, before, read());
         file.finish(&facts::report(&text, &[facts]))?;
     }
     Ok((text, is_sound))

@@ -242,7 +242,7 @@ impl<'a> Tree<'a> {
             self.machine.nics.iter().flat_map(|nic| nic.ports.iter().map(move |it| (nic, it)));
         let usable = |it: &(&Nic, &NicPort)| it.1.is_active && it.1.network != Network::Tcp;
         let usable: Vec<_> = all.filter(usable).collect();
-        let rates: Vec<u32> = usable.iter().map(|(_, port)| port.gbps).collect();
+        let rates: Vec<_> = usable.iter().map(|(_, port)| (port.network, port.gbps)).collect();
         let is_it =
             |at: &usize| usable[*at].0.name == nic.name && usable[*at].1.number == port.number;
         slow(&rates).iter().any(is_it)

@@ -28,12 +28,18 @@ fn invalid_settings_are_reported() {
 }
 
 #[test]
-fn a_report_has_no_place_in_a_missing_folder() {
-    let mut doctor = Command::new(env!("CARGO_BIN_EXE_ringfold"));
-    let output = doctor.args(["doctor", "--report", "/no/such/folder/file"]).output().unwrap();
-    assert_eq!(output.status.code(), Some(2));
-    let error = String::from_utf8(output.stderr).unwrap();
-    assert!(error.contains("--report /no/such/folder/file: cannot write it"), "{error}");
+fn a_report_has_no_place_in_a_missing_folder_and_in_place_of_one() {
+    for (path, text) in [
+        ("/no/such/folder/file", "--report /no/such/folder/file: cannot write it"),
+        ("/tmp", "--report \"/tmp\": it is no file; give the name of one"),
+        ("", "it is no file"),
+    ] {
+        let mut doctor = Command::new(env!("CARGO_BIN_EXE_ringfold"));
+        let output = doctor.args(["doctor", "--report", path]).output().unwrap();
+        assert_eq!(output.status.code(), Some(2));
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert!(error.contains(text), "{error}");
+    }
 }
 
 /// Ranks of one host share memory, so there is no pair to probe. Rank 0 reports for all, with and

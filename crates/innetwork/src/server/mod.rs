@@ -122,7 +122,7 @@ impl Server {
     /// Serves jobs until the task is dropped.
     pub async fn run(self) {
         let Self { control, site, shared } = self;
-        let site = service::Shared { secret: site, sources: crate::SOURCES };
+        let site = service::Shared { secret: site, sources: trees::SOURCES };
         service::serve(control, site, |request, at| {
             let shared = Arc::clone(&shared);
             async move {

@@ -217,6 +217,9 @@ pub fn parent(at: &str, site: &Secret, timeout: Duration) -> Result<Option<Strin
     }
 }
 
+/// The digests of the sources of requests, and of the links that follow.
+pub(crate) const SOURCES: &[&str] = &[crate::SOURCES, ringfold_transport::SOURCES];
+
 fn unexpected(at: &str) -> AskError {
     AskError::Other { at: at.into(), reason: "it answers another question".into() }
 }
@@ -227,7 +230,7 @@ fn request(
     message: &ToAggregator,
     timeout: Duration,
 ) -> Result<(FromAggregator, SocketAddr), AskError> {
-    let shared = Shared { secret: site.clone(), sources: crate::SOURCES };
+    let shared = Shared { secret: site.clone(), sources: SOURCES };
     service::request(at, &shared, message, timeout).map_err(|error| match error {
         RequestError::Io(source) => AskError::Unreachable { at: at.into(), source },
         RequestError::WrongSecret => AskError::WrongSecret { at: at.into() },

@@ -10,6 +10,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use ringfold_topology::discover::port_gbps;
+use ringfold_topology::machine::Network;
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
 use super::abi;
@@ -80,6 +81,17 @@ pub(in crate::rdma) enum GidKind {
     RoceV2,
     /// An IP address in place of a GID, in the format of RoCE v2.
     Iwarp,
+}
+
+impl GidKind {
+    /// The network of a port with such an address.
+    pub(in crate::rdma) const fn network(self) -> Network {
+        match self {
+            Self::InfiniBand => Network::InfiniBand,
+            Self::RoceV1 | Self::RoceV2 => Network::Roce,
+            Self::Iwarp => Network::Iwarp,
+        }
+    }
 }
 
 /// An entry of a port's table.

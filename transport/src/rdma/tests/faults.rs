@@ -212,8 +212,8 @@ impl Job {
     }
 }
 
-/// Lets ranks meet so many faults. Their stalls have a bound where no other work holds the ranks
-/// up.
+/// Lets ranks meet so many faults. The bound of their stalls is tight only where no other work
+/// holds the ranks up.
 fn faults(count: u32, is_alone: bool) {
     let settings = Settings { timeout: TIMEOUT, retries: RETRIES, ..Settings::default() };
     let silence = diagnostics::silence(TIMEOUT, RETRIES);
@@ -244,8 +244,8 @@ fn faults(count: u32, is_alone: bool) {
             let what = format!("fault {at}, {fault:?} of rail {rail} of {rails} at host {host}");
             println!("{what}: {stalled:?}");
             longest = longest.max(stalled);
-            let is_short = !is_alone || stalled <= 2 * silence;
-            assert!(is_short, "{what}: nothing moved for {stalled:?} in all");
+            let bound = if is_alone { 2 * silence } else { 20 * silence };
+            assert!(stalled <= bound, "{what}: nothing moved for {stalled:?} in all");
             for rail in (0..rails).filter(|rail| !was_faulty[*rail]) {
                 assert!(job.carries(rail), "{what}: rail {rail} was given up");
             }
