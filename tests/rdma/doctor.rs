@@ -99,7 +99,7 @@ fn the_doctor_reports_the_fault_of_a_rail() {
     let texts: Vec<&str> = outcome.stdout.split("==\n").collect();
     let expected = [
         (vec![(0, true), (1, true)], "note ", "MTU 4096 on one side and 1024 on the other"),
-        (vec![(0, true), (1, false)], "BAD ", "short messages pass and long ones do not"),
+        (vec![(0, true), (1, false)], "BAD ", "packets of 4096 bytes do not pass between"),
         (vec![(0, true)], "BAD ", "port: rxe_h1r1:1 is down; check its cable"),
         (vec![(0, true)], "BAD ", "rxe_h0r1:1 and rxe_h1r1:1 have no kind of address in common"),
     ];
