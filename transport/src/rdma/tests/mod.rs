@@ -134,7 +134,7 @@ fn compiles(compiler: &mut Command) -> bool {
     true
 }
 
-/// Runs the library's own checks of what the transport does not use.
+/// Runs the library's own checks of verbs that the transport does not use.
 #[test]
 fn the_library_has_windows_and_options() {
     let Some(library) = library() else { return };
