@@ -13,7 +13,7 @@ pub(crate) const HOSTS: usize = 2;
 pub(crate) const RAILS: usize = 2;
 
 /// The deadline of a command on an emulated processor. The guest has a shorter limit of its own.
-const DEADLINE: Duration = Duration::from_secs(400);
+const DEADLINE: Duration = Duration::from_secs(700);
 
 /// The exit status of a lab that is not available here.
 const MISSING: i32 = 77;
