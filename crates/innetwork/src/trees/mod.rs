@@ -16,6 +16,7 @@ mod grant;
 mod offer;
 mod place;
 
+#[cfg(feature = "server")]
 pub(crate) use control::SOURCES;
 pub use control::{
     Above, Ask, AskError, FromAggregator, Granted, GroupStats, Parent, Stats, Terms, ToAggregator,
