@@ -234,11 +234,11 @@ const _: () = assert!(RAILS_MAX <= PATHS_MAX && PATHS_MAX <= u8::MAX as usize);
 /// their headers. The sender writes some pieces while the receiver reads others, or wakes first.
 pub const RDMA_RING_BYTES: usize = 16 * (RDMA_PIECE_BYTES + 64);
 
-/// Queue pairs of one rank of a communicator, with all peers and over all rails, unless
+/// Queue pairs of one process, with all peers of all communicators and over all rails, unless
 /// `RINGFOLD_IB_QPS_MAX` is set. Each takes about 10 KiB of a NIC's memory.
 pub const RDMA_QUEUE_PAIRS: usize = 4096;
 
-/// Bytes that one rank registers with devices, counted once per rail, unless
+/// Bytes that one process registers with devices, counted once per rail, unless
 /// `RINGFOLD_IB_BYTES_MAX` is set.
 pub const RDMA_BYTES: usize = 8 << 30;
 

@@ -1,13 +1,17 @@
-//! The queue pairs and registered bytes that a rank's links may have together.
+//! The queue pairs and registered bytes that the links of a process may have together.
 //!
 //! A peer gets its share when the two first exchange messages. If too little is left, the peer gets
 //! fewer queue pairs on each pair of rails, then fewer rails, then none, and its data goes by TCP.
 //!
-//! Registered bytes count once for each rail, as they do for `ulimit -l`.
+//! Registered bytes count once for each rail, as they do for `ulimit -l`. Callers' memory counts
+//! once for each of its registrations.
+
+use std::sync::{Arc, Mutex};
 
 use ringfold_types::Rank;
 use ringfold_types::limits::RDMA_RING_BYTES;
 
+use super::lock::lock;
 use super::ring::rtr::MAILBOX_BYTES;
 use super::settings::Settings;
 
@@ -21,11 +25,39 @@ pub const fn peer_bytes(lanes: usize) -> usize {
     2 * lanes * RDMA_RING_BYTES + MAILBOX_BYTES
 }
 
-/// The queue pairs and bytes that are left.
+/// The queue pairs and bytes that all endpoints of the process have taken.
+#[derive(Debug, Default)]
+pub(super) struct Usage(Mutex<Amount>);
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Amount {
+    queue_pairs: usize,
+    bytes: usize,
+}
+
+impl Amount {
+    const fn add(&mut self, Self { queue_pairs, bytes }: Self) {
+        self.queue_pairs += queue_pairs;
+        self.bytes += bytes;
+    }
+
+    /// Takes an amount away that was added.
+    const fn sub(&mut self, Self { queue_pairs, bytes }: Self) {
+        self.queue_pairs -= queue_pairs;
+        self.bytes -= bytes;
+    }
+}
+
+/// The queue pairs and bytes of its process that an endpoint takes. Dropping it gives them back.
 #[derive(Debug)]
 pub(super) struct Budget {
-    queue_pairs: Account,
-    bytes: Account,
+    usage: Arc<Usage>,
+    /// The most that the process may have.
+    most: Amount,
+    /// The most bytes that this endpoint may have.
+    own_most: usize,
+    /// The amount that this endpoint has.
+    own: Amount,
     /// Bytes of a peer's share on each rail.
     peer_bytes: usize,
     /// Peers that got less than they could use.
@@ -34,10 +66,23 @@ pub(super) struct Budget {
     pub(super) refused: usize,
 }
 
+/// Bytes of callers' memory that are registered. Dropping it gives them back.
 #[derive(Debug)]
-struct Account {
-    most: usize,
-    left: usize,
+pub(super) struct Payment {
+    usage: Arc<Usage>,
+    bytes: usize,
+}
+
+impl Drop for Payment {
+    fn drop(&mut self) {
+        lock(&self.usage.0).bytes -= self.bytes;
+    }
+}
+
+impl Drop for Budget {
+    fn drop(&mut self) {
+        lock(&self.usage.0).sub(self.own);
+    }
 }
 
 /// A peer's share: a number of our rails, and of queue pairs on each.
@@ -48,27 +93,40 @@ pub(super) struct Share {
 }
 
 impl Budget {
-    pub(super) fn new(settings: &Settings, lanes: usize) -> Self {
-        let &Settings { queue_pairs_max, bytes_max, .. } = settings;
+    pub(super) fn new(usage: Arc<Usage>, settings: &Settings, lanes: usize) -> Self {
+        let &Settings { queue_pairs_max: queue_pairs, bytes_max: bytes, apart, .. } = settings;
         Self {
-            queue_pairs: Account { most: queue_pairs_max, left: queue_pairs_max },
-            bytes: Account { most: bytes_max, left: bytes_max },
+            usage,
+            most: Amount { queue_pairs, bytes },
+            own_most: apart.unwrap_or(usize::MAX),
+            own: Amount::default(),
             peer_bytes: peer_bytes(lanes),
             curbed: 0,
             refused: 0,
         }
     }
 
+    /// The amount that is left to this endpoint while the process uses `used`.
+    fn left(&self, used: Amount) -> Amount {
+        Amount {
+            queue_pairs: self.most.queue_pairs.saturating_sub(used.queue_pairs),
+            bytes: self.most.bytes.saturating_sub(used.bytes).min(self.own_most - self.own.bytes),
+        }
+    }
+
     /// Takes the share of one more peer, which could use `rails` rails with `each` queue pairs.
     /// Returns the reason if there is none.
     pub(super) fn share(&mut self, peer: Rank, rails: usize, each: u8) -> Result<Share, String> {
-        let by_bytes = self.bytes.left / self.peer_bytes;
-        let share = rails.min(by_bytes).min(self.queue_pairs.left);
+        let usage = Arc::clone(&self.usage);
+        let mut used = lock(&usage.0);
+        let left = self.left(*used);
+        let by_bytes = left.bytes / self.peer_bytes;
+        let share = rails.min(by_bytes).min(left.queue_pairs);
         if share == 0 && rails > 0 {
             self.refused += 1;
             return Err(if by_bytes == 0 { self.no_bytes() } else { self.no_queue_pairs() });
         }
-        let most = self.queue_pairs.left.checked_div(share).unwrap_or(0);
+        let most = left.queue_pairs.checked_div(share).unwrap_or(0);
         let most = u8::try_from(most).unwrap_or(u8::MAX);
         let share = Share { rails: share, each: each.min(most) };
         if (share.rails, share.each) < (rails, each) {
@@ -81,52 +139,67 @@ impl Budget {
                  each: {why}"
             );
         }
-        self.queue_pairs.left -= share.rails * usize::from(share.each);
-        self.bytes.left -= share.rails * self.peer_bytes;
+        let taken = self.amount(share.rails, share.rails * usize::from(share.each));
+        used.add(taken);
+        self.own.add(taken);
         Ok(share)
     }
 
-    /// Takes back the part of a share that was not used.
-    pub(super) const fn settle(&mut self, share: Share, rails: usize, queue_pairs: usize) {
-        self.queue_pairs.left += share.rails * share.each as usize - queue_pairs;
-        self.bytes.left += (share.rails - rails) * self.peer_bytes;
+    /// The amount of a share of so many rails and queue pairs.
+    const fn amount(&self, rails: usize, queue_pairs: usize) -> Amount {
+        Amount { queue_pairs, bytes: rails * self.peer_bytes }
     }
 
-    /// Takes bytes that are registered beyond a share: those of a ring or of pages, once for each
-    /// rail.
+    /// Takes back the part of a share that was not used.
+    pub(super) fn settle(&mut self, share: Share, rails: usize, queue_pairs: usize) {
+        let most = share.rails * usize::from(share.each);
+        let rest = self.amount(share.rails - rails, most - queue_pairs);
+        lock(&self.usage.0).sub(rest);
+        self.own.sub(rest);
+    }
+
+    /// Takes bytes that are registered beyond a share: those of a ring, once for each rail.
     pub(super) fn register(&mut self, bytes: usize) -> Result<(), String> {
-        match self.bytes.left.checked_sub(bytes) {
-            Some(left) => self.bytes.left = left,
-            None => return Err(self.no_bytes()),
+        let usage = Arc::clone(&self.usage);
+        let mut used = lock(&usage.0);
+        if self.left(*used).bytes < bytes {
+            return Err(self.no_bytes());
         }
+        let taken = Amount { bytes, ..Amount::default() };
+        used.add(taken);
+        self.own.add(taken);
         Ok(())
     }
 
-    /// Takes bytes of pages. Messages in pages can be copied instead, so half of all bytes is left
-    /// to rings.
-    pub(super) fn register_pages(&mut self, bytes: usize) -> Result<(), String> {
-        if self.bytes.left.saturating_sub(bytes) < self.bytes.most / 2 {
-            return Err(format!("RINGFOLD_IB_BYTES_MAX={} leaves half to rings", self.bytes.most));
+    /// Takes bytes of pages, which all endpoints of the process share. Messages in pages can be
+    /// copied instead, so half of all bytes is left to rings.
+    pub(super) fn register_pages(&self, bytes: usize) -> Result<Payment, String> {
+        let mut used = lock(&self.usage.0);
+        let left = self.most.bytes.saturating_sub(used.bytes);
+        if left.saturating_sub(bytes) < self.most.bytes / 2 {
+            return Err(format!(
+                "RINGFOLD_IB_BYTES_MAX={} leaves half to rings in this process",
+                self.most.bytes
+            ));
         }
-        self.register(bytes)
-    }
-
-    /// Gives back bytes that are no longer registered.
-    pub(super) const fn unregister(&mut self, bytes: usize) {
-        self.bytes.left += bytes;
+        used.bytes += bytes;
+        Ok(Payment { usage: Arc::clone(&self.usage), bytes })
     }
 
     fn no_queue_pairs(&self) -> String {
-        format!("RINGFOLD_IB_QPS_MAX={} leaves no more", self.queue_pairs.most)
+        format!("RINGFOLD_IB_QPS_MAX={} leaves no more in this process", self.most.queue_pairs)
     }
 
     fn no_bytes(&self) -> String {
-        format!("RINGFOLD_IB_BYTES_MAX={} leaves no more", self.bytes.most)
+        if self.own_most < self.most.bytes {
+            return format!("its links may have {} bytes of registered memory", self.own_most);
+        }
+        format!("RINGFOLD_IB_BYTES_MAX={} leaves no more in this process", self.most.bytes)
     }
 
-    /// The most queue pairs and bytes.
+    /// The most queue pairs and bytes that the process may have.
     pub(super) const fn most(&self) -> (usize, usize) {
-        (self.queue_pairs.most, self.bytes.most)
+        (self.most.queue_pairs, self.most.bytes)
     }
 }
 
@@ -134,55 +207,87 @@ impl Budget {
 mod tests {
     use super::*;
 
-    fn budget(queue_pairs_max: usize, rings: usize) -> Budget {
+    /// The budgets of two endpoints of one process.
+    fn budgets(queue_pairs_max: usize, rings: usize) -> [Budget; 2] {
         let bytes_max = rings * RDMA_RING_BYTES + 4 * MAILBOX_BYTES;
-        Budget::new(&Settings { queue_pairs_max, bytes_max, ..Settings::default() }, LANES)
+        let settings = Settings { queue_pairs_max, bytes_max, ..Settings::default() };
+        let usage = Arc::default();
+        [(); 2].map(|()| Budget::new(Arc::clone(&usage), &settings, LANES))
+    }
+
+    fn share(rails: usize, each: u8) -> Share {
+        Share { rails, each }
     }
 
     #[test]
     fn peers_get_less_and_then_nothing() {
-        let mut budget = budget(15, 1000);
+        let [mut budget, _] = budgets(15, 1000);
         let shares = [(); 6].map(|()| budget.share(Rank(1), 2, 4));
-        let share = |rails, each| Ok(Share { rails, each });
-        assert_eq!(shares[..3], [share(2, 4), share(2, 3), share(1, 1)]);
-        let why = "RINGFOLD_IB_QPS_MAX=15 leaves no more";
+        assert_eq!(
+            shares[..3],
+            [(2, 4), (2, 3), (1, 1)].map(|(rails, each)| Ok(share(rails, each)))
+        );
+        let why = "RINGFOLD_IB_QPS_MAX=15 leaves no more in this process";
         assert_eq!(shares[3..], [(); 3].map(|()| Err(why.to_owned())));
         assert_eq!((budget.curbed, budget.refused), (2, 3));
     }
 
     #[test]
     fn bytes_run_out_too() {
-        let mut budget = budget(1000, 13);
-        assert_eq!(budget.share(Rank(1), 2, 1), Ok(Share { rails: 2, each: 1 }));
-        assert_eq!(budget.share(Rank(2), 2, 1), Ok(Share { rails: 1, each: 1 }));
+        let [mut budget, _] = budgets(1000, 13);
+        assert_eq!(budget.share(Rank(1), 2, 1), Ok(share(2, 1)));
+        assert_eq!(budget.share(Rank(2), 2, 1), Ok(share(1, 1)));
         assert_eq!(budget.register(RDMA_RING_BYTES), Ok(()));
         for refused in [budget.register(RDMA_RING_BYTES), budget.share(Rank(3), 2, 1).map(|_| ())] {
             let why = refused.unwrap_err();
-            assert_eq!(why, format!("RINGFOLD_IB_BYTES_MAX={} leaves no more", budget.most().1));
+            let most = budget.most().1;
+            assert_eq!(why, format!("RINGFOLD_IB_BYTES_MAX={most} leaves no more in this process"));
         }
     }
 
     #[test]
     fn pages_leave_enough_for_rings() {
-        let mut budget = budget(8, 8);
-        let most = budget.bytes.most;
-        assert_eq!(budget.register_pages(most / 2), Ok(()));
+        let [mut budget, _] = budgets(8, 8);
+        let most = budget.most.bytes;
+        let paid = budget.register_pages(most / 2).unwrap();
         let why = budget.register_pages(1).unwrap_err();
         assert!(why.starts_with("RINGFOLD_IB_BYTES_MAX="), "{why}");
         assert_eq!(budget.register(RDMA_RING_BYTES), Ok(()));
-        budget.unregister(most / 2);
-        assert_eq!(budget.register_pages(most / 2 - RDMA_RING_BYTES), Ok(()));
+        drop(paid);
+        assert!(budget.register_pages(most / 2 - RDMA_RING_BYTES).is_ok());
     }
 
     #[test]
     fn unused_shares_come_back() {
-        let mut budget = budget(8, 8);
-        let share = budget.share(Rank(1), 2, 4).unwrap();
+        let [mut budget, _] = budgets(8, 8);
+        let first = budget.share(Rank(1), 2, 4).unwrap();
         assert!(budget.share(Rank(2), 2, 4).is_err());
-        budget.settle(share, 1, 2);
-        assert_eq!(budget.share(Rank(2), 2, 4), Ok(Share { rails: 1, each: 4 }));
+        budget.settle(first, 1, 2);
+        assert_eq!(budget.share(Rank(2), 2, 4), Ok(share(1, 4)));
         budget.settle(Share::default(), 0, 0);
         // A peer without rails gets none, and counts as neither curbed nor refused.
-        assert_eq!(budget.share(Rank(3), 0, 1), Ok(Share { rails: 0, each: 0 }));
+        assert_eq!(budget.share(Rank(3), 0, 1), Ok(share(0, 0)));
+    }
+
+    #[test]
+    fn endpoints_of_a_process_share_its_limits() {
+        let [mut one, mut other] = budgets(8, 1000);
+        assert_eq!(one.share(Rank(1), 2, 3), Ok(share(2, 3)));
+        assert_eq!(other.share(Rank(1), 2, 3), Ok(share(2, 1)), "two of eight are left");
+        assert!(one.share(Rank(2), 1, 1).is_err() && other.share(Rank(2), 1, 1).is_err());
+        drop(one);
+        assert_eq!(other.share(Rank(2), 2, 4), Ok(share(2, 3)));
+        let usage = Arc::clone(&other.usage);
+        drop(other);
+        assert_eq!(*lock(&usage.0), Amount::default());
+    }
+
+    #[test]
+    fn an_endpoint_apart_has_a_limit_of_its_own_too() {
+        let settings = Settings { apart: Some(peer_bytes(LANES)), ..Settings::default() };
+        let mut budget = Budget::new(Arc::default(), &settings, LANES);
+        assert_eq!(budget.share(Rank(1), 1, 1), Ok(share(1, 1)));
+        let why = budget.share(Rank(2), 1, 1).unwrap_err();
+        assert!(why.starts_with("its links may have "), "{why}");
     }
 }

@@ -15,7 +15,8 @@ use super::diagnostics;
 use super::pairing::choose;
 use super::rail::Rail;
 use super::settings::Settings;
-use super::sys::{Context, DEVICES, GidKind, LinkLayer, devices};
+use super::sys::{DEVICES, GidKind, LinkLayer, devices};
+use super::table::Device;
 
 /// The result of one check.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,7 +85,7 @@ pub struct Port {
 impl Port {
     fn of(rail: &Rail) -> Self {
         Self {
-            name: format!("{}:{}", rail.context.name(), rail.port.number),
+            name: format!("{}:{}", rail.device.context.name(), rail.port.number),
             kind: match rail.gid.kind {
                 GidKind::InfiniBand => 0,
                 GidKind::RoceV1 => 1,
@@ -175,10 +176,10 @@ pub fn examine(settings: &Settings, near: Option<IpAddr>) -> Examined {
             }
             continue;
         }
-        match Context::open(&name).and_then(|context| context.limits()) {
-            Ok(limits) => {
+        match Device::open(&name) {
+            Ok(device) => {
                 for number in
-                    (1..=limits.ports).filter(|port| settings.devices.allows(&name, *port))
+                    (1..=device.limits.ports).filter(|port| settings.devices.allows(&name, *port))
                 {
                     match Rail::open(&name, number, settings, near) {
                         Ok(mut rail) => {
@@ -193,8 +194,8 @@ pub fn examine(settings: &Settings, near: Option<IpAddr>) -> Examined {
                     }
                 }
             }
-            Err(error) => {
-                let what = format!("{name} {}", diagnostics::opening(&error));
+            Err(why) => {
+                let what = format!("{name} {why}");
                 findings.push(Finding::new("device", State::Bad, what));
             }
         }

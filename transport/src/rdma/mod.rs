@@ -9,7 +9,8 @@
 //! brings it.
 //!
 //! The exposed memory is rings, mailboxes, and registered memory that a ready-to-receive message
-//! opened to a peer. Each is exposed to one peer only.
+//! opened to a peer. Each key is told to one peer only. All queue pairs of a job have one
+//! protection domain on a device, so a peer that guesses a key may write by it.
 //!
 //! Queue pairs and rings are made when a link is first used. Both ends find each other by a TCP
 //! connection (`crate::tcp`), which is authenticated like every other. On it they pair their rails,
@@ -22,6 +23,7 @@
 //! * `pairing`: the pairs of ports of two ranks; `address`: the addresses of packets between them;
 //! * `ring`: the rings of a lane; `path`: a queue pair; `peer`, `control_stream`: all of one peer;
 //! * `message`: the messages about queue pairs and memory;
+//! * `table`: the devices of this process, which all endpoints share; `lock`: its locks;
 //! * `registry`: callers' memory that devices access directly;
 //! * `budget`: the shares of peers in devices and memory;
 //! * `endpoint`: all peers, and waiting;
@@ -40,6 +42,7 @@ mod endpoint;
 mod examine;
 mod filter;
 mod gid;
+mod lock;
 mod message;
 mod pairing;
 mod path;
@@ -52,6 +55,7 @@ mod registry;
 mod ring;
 mod settings;
 mod sys;
+mod table;
 #[cfg(test)]
 mod tests;
 mod wire;

@@ -69,7 +69,7 @@ impl Rails {
 impl Rail {
     /// Takes the kernel's description of the port.
     pub(super) fn locate(&mut self, machine: &Machine) {
-        self.wire.locate(machine, (self.context.name(), self.port.number), &self.gid);
+        self.wire.locate(machine, (self.device.context.name(), self.port.number), &self.gid);
     }
 }
 

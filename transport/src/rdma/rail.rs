@@ -15,8 +15,10 @@ use super::diagnostics;
 use super::gid::choose;
 use super::settings::Settings;
 use super::sys::{
-    Channel, Completion, Connector, Context, Cq, DEVICES, Gid, GidKind, Port, devices,
+    About, Channel, Completion, Connector, Context, Cq, DEVICES, Event, Gid, GidKind, Pd, Port,
+    devices,
 };
+use super::table::{Device, Listener};
 use super::wire::Wire;
 
 /// Completions that one queue has room for, where the device allows and no queue pair needs more.
@@ -24,7 +26,7 @@ const QUEUE_ENTRIES: u32 = 8192;
 /// Entries of a table of GIDs that are searched.
 const GIDS_MAX: u32 = 256;
 
-/// Open devices, one per usable port.
+/// Usable ports of open devices.
 #[derive(Debug)]
 pub struct Rails(pub(super) Vec<Rail>);
 
@@ -36,7 +38,11 @@ pub struct Unusable(pub(super) String);
 /// A port, its GID, and completion queues for the queue pairs on it.
 #[derive(Debug)]
 pub(super) struct Rail {
-    pub(super) context: Context,
+    pub(super) device: Arc<Device>,
+    /// The events of the device.
+    pub(super) listener: Arc<Listener>,
+    /// The protection domain of the endpoint's queue pairs and memory.
+    pub(super) pd: Arc<Pd>,
     pub(super) port: Port,
     /// The GID by which peers reach the port; over iWARP, an IP address.
     pub(super) gid: Gid,
@@ -59,7 +65,6 @@ pub(super) struct Rail {
     pub(super) label: Label,
     /// The network of the port.
     pub(super) wire: Wire,
-    max_entries: u32,
     queues: Vec<Queue>,
 }
 
@@ -94,7 +99,8 @@ struct Queue {
 }
 
 impl Rails {
-    /// Opens every usable port that the settings allow. `near` is the address by which the job
+    /// Opens every usable port that the settings allow. Devices that the process has open are not
+    /// opened again. `near` is the address by which the job
     /// connects. Logs the ports, and the reason for each port that is left out.
     ///
     /// # Errors
@@ -115,8 +121,17 @@ impl Rails {
                 }
                 continue;
             }
-            let mut number = 1;
-            loop {
+            if !(1..=u8::MAX).any(|number| settings.devices.allows(&name, number)) {
+                continue;
+            }
+            let device = match Device::open(&name) {
+                Ok(device) => device,
+                Err(why) => {
+                    without.push(format!("{name} {why}"));
+                    continue;
+                }
+            };
+            for number in 1..=device.limits.ports {
                 match Rail::open(&name, number, settings, near) {
                     Ok(rail) if rails.len() < RAILS_MAX => rails.push(rail),
                     Ok(_) => {
@@ -125,10 +140,6 @@ impl Rails {
                     }
                     Err(Some(why)) => without.push(format!("{name}:{number} {why}")),
                     Err(None) => {}
-                }
-                number += 1;
-                if number > ports(&name) {
-                    break;
                 }
             }
         }
@@ -197,12 +208,6 @@ pub(super) fn leave_out_slow(rails: &mut Vec<Rail>, settings: &Settings) -> Vec<
     slow(&ports).iter().rev().map(remove).collect()
 }
 
-/// The number of ports of a device.
-fn ports(name: &str) -> u8 {
-    let limits = Context::open(name).and_then(|context| context.limits());
-    limits.map_or(1, |limits| limits.ports)
-}
-
 impl Rail {
     /// Opens a port if it may and can be used. Returns the reason if it may be used and cannot be.
     pub(super) fn open(
@@ -215,15 +220,15 @@ impl Rail {
             return Err(None);
         }
         let cannot = |what: &str, error: &io::Error| Some(format!("{what}: {error}"));
-        let context = Context::open(name).map_err(|e| Some(diagnostics::opening(&e)))?;
-        let limits = context.limits().map_err(|e| cannot("does not answer", &e))?;
+        let device = Device::open(name).map_err(Some)?;
+        let context = &device.context;
         let port = context.port(number).map_err(|e| cannot("does not answer", &e))?;
         if !port.is_active {
             let advice = "check its cable, and that its interface is up (`rdma link`, `ip link`)";
             return Err(Some(format!("is down; {advice}")));
         }
         let (connector, gid, why) = if context.is_iwarp() {
-            let found = Connector::new(&context, number, |gids| choose(gids, near));
+            let found = Connector::new(context, number, |gids| choose(gids, near));
             let (connector, (gid, why)) =
                 found.map_err(|e| cannot("is iWARP, and takes no connections", &e))?;
             (Some(connector), gid, why)
@@ -233,16 +238,22 @@ impl Rail {
                 let what = format!("has no partition key {wanted}, which RINGFOLD_IB_PKEY names");
                 return Err(Some(format!("{what}; it has {} of them", port.partition_keys)));
             }
-            let (gid, why) = address(&context, &port, settings.gid_index, near).map_err(Some)?;
+            let (gid, why) = address(context, &port, settings.gid_index, near).map_err(Some)?;
             (None, gid, why)
         };
-        let channel = Channel::new(&context).map_err(|e| cannot("gives no events", &e))?;
+        let channel = Channel::new(context).map_err(|e| cannot("gives no events", &e))?;
+        let listener = device.listen().map_err(|e| cannot("gives no events", &e))?;
+        let pd =
+            if settings.apart.is_some() { Pd::new(context) } else { Ok(device.domain.clone()) };
+        let pd = pd.map_err(|e| cannot("has no protection domain left", &e))?;
         let (is_up, is_gone) = (true, false);
         let queues = Vec::new();
         let first = context.gid(number, 0).unwrap_or(gid);
         let wire = Wire::new(&gid, &first, settings.devices.place(name, number));
         Ok(Self {
-            context,
+            device,
+            listener,
+            pd,
             port,
             gid,
             why,
@@ -255,7 +266,6 @@ impl Rail {
             is_gone,
             label: Label::default(),
             wire,
-            max_entries: limits.completions,
             queues,
         })
     }
@@ -279,12 +289,13 @@ impl Rail {
 
     /// Device and port, for people.
     pub(super) fn name(&self) -> String {
-        format!("{}:{}", self.context.name(), self.port.number)
+        format!("{}:{}", self.device.context.name(), self.port.number)
     }
 
     /// Queries whether the port is up. The device may not have reported a change yet.
     pub(super) fn query_state(&mut self) -> bool {
-        let is_active = || self.context.port(self.port.number).is_ok_and(|port| port.is_active);
+        let is_active =
+            || self.device.context.port(self.port.number).is_ok_and(|port| port.is_active);
         self.is_up = !self.is_gone && self.has_gid && is_active();
         self.is_up
     }
@@ -293,7 +304,7 @@ impl Rail {
     /// the address that peers know.
     pub(super) fn refresh(&mut self) -> Seen {
         self.is_up = false;
-        let port = match self.context.port(self.port.number) {
+        let port = match self.device.context.port(self.port.number) {
             Ok(port) if port.is_active => port,
             _ => return Seen::Down("went down"),
         };
@@ -318,7 +329,8 @@ impl Rail {
     /// Finds the GID by which peers reach the port from now on. It is the present one, or another
     /// of its kind and family, or the one at the user's index.
     fn find_gid(&self, port: &Port) -> Option<Gid> {
-        let gids = (0..port.gids.min(GIDS_MAX)).filter_map(|at| self.context.gid(port.number, at));
+        let gids =
+            (0..port.gids.min(GIDS_MAX)).filter_map(|at| self.device.context.gid(port.number, at));
         let is_alike = |gid: &Gid| {
             let families = [gid, &self.gid].map(|it| (it.ipv4().is_some(), it.is_link_local()));
             let is_infiniband = gid.kind == GidKind::InfiniBand;
@@ -344,13 +356,23 @@ impl Rail {
             queue.room -= entries;
             return Ok(Arc::clone(&queue.cq));
         }
-        let size = QUEUE_ENTRIES.max(entries).min(self.max_entries);
+        let size = QUEUE_ENTRIES.max(entries).min(self.device.limits.completions);
         let room = size.checked_sub(entries).ok_or_else(|| {
             io::Error::other(format!("{entries} completions are more than a queue can hold"))
         })?;
         let cq = Cq::new(&self.channel, size)?;
         self.queues.push(Queue { cq: Arc::clone(&cq), room, is_asked: false, has_answered: false });
         Ok(cq)
+    }
+
+    /// Takes the events of the device that have come.
+    pub(super) fn events(&self) -> impl Iterator<Item = Event> {
+        self.device.read_events();
+        let is_ours = |at| self.queues.iter().any(|queue| queue.cq.is_at(at));
+        self.listener.take().into_iter().filter_map(move |event| match event.about {
+            About::Queue(at) => is_ours(at).then_some(Event { about: About::Device, ..event }),
+            _ => Some(event),
+        })
     }
 
     /// Takes completions from all queues.
@@ -417,7 +439,7 @@ fn address(
 impl fmt::Display for Rail {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Port { number, gigabits, .. } = self.port;
-        let (name, network) = (self.context.name(), diagnostics::network(self.gid.kind));
+        let (name, network) = (self.device.context.name(), diagnostics::network(self.gid.kind));
         write!(f, "{name}:{number}, {network}, {gigabits} Gb/s, ")?;
         if self.is_iwarp() {
             return write!(f, "address {}", self.gid);

@@ -6,40 +6,89 @@
 //! same address, and the device would go on reading the old ones. So the cache holds only memory
 //! that the transport has made (`Pages`). It is unmapped after its last deregistration. Until then
 //! idle memory stays registered for the next caller that asks for as much.
+//!
+//! All endpoints of a process share the `Cache`, so a device registers memory once for all peers
+//! and communicators. The `Registry` is what one endpoint knows of it. A send finds its memory
+//! there without a lock, until memory is made or given back.
 
 use std::io;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, Weak};
 
 use ringfold_types::limits::RDMA_IDLE_BYTES;
 
-use super::budget::Budget;
+use super::budget::{Budget, Payment};
 use super::diagnostics;
+use super::lock::lock;
 use super::sys::{Known, Mr, Pages, Pd, Placement};
 
-/// The registration cache.
+/// The memory that the endpoints of a process have made for callers.
 #[derive(Debug, Default)]
-pub(super) struct Registry {
+pub(super) struct Cache {
     /// The entries, the oldest first.
-    all: Vec<Entry>,
-    /// The promise that allows peers to write to them.
-    placement: Option<Placement>,
+    all: Mutex<Vec<Entry>>,
+    /// The number of changes of the entries and of withdrawn registrations.
+    version: AtomicU64,
+    /// The number of endpoints that have used the cache.
+    endpoints: AtomicU64,
 }
 
 #[derive(Debug)]
 struct Entry {
     pages: Known,
-    rights: Vec<(Use, Mr)>,
+    rights: Vec<Right>,
     /// The domains in which registration has failed, and is not tried again.
     without: Vec<(Use, Arc<Pd>)>,
+    writers: Writers,
 }
 
-/// The purpose of a registration. Each serves one purpose only.
+/// A registration, and the bytes that the process pays for it.
+#[derive(Debug)]
+struct Right {
+    purpose: Use,
+    mr: Arc<Mr>,
+    _paid: Payment,
+}
+
+/// The peers that may have been let write to an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Writers {
+    Nobody,
+    /// Only peers of the endpoint with this number.
+    Of(u64),
+    /// Peers of several endpoints, or of one that is gone.
+    Unknown,
+}
+
+/// The purpose of a registration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Use {
-    /// Our device reads the bytes that are sent.
+    /// Our device reads the bytes that are sent. Any registration serves.
     Read,
     /// The peer's device writes the bytes that are received, maybe in any order.
     Write { in_any_order: bool },
+}
+
+/// The registration cache, as one endpoint knows it.
+#[derive(Debug)]
+pub(super) struct Registry {
+    cache: Arc<Cache>,
+    /// The number of this endpoint.
+    number: u64,
+    /// The version of the cache that `all` shows.
+    version: u64,
+    all: Vec<View>,
+    /// The promise that allows peers to write to them.
+    placement: Option<Placement>,
+}
+
+/// An entry of the cache, and the registrations that this endpoint has used. One that could not be
+/// made, or was withdrawn, is no longer there.
+#[derive(Debug)]
+struct View {
+    begin: usize,
+    bytes: usize,
+    rights: Vec<(Use, Arc<Pd>, Weak<Mr>)>,
 }
 
 /// A position in pages.
@@ -57,14 +106,14 @@ impl Place {
 }
 
 /// Bytes that a device may read in place.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Loan<'a> {
-    pub(super) right: &'a Mr,
+#[derive(Debug)]
+pub(super) struct Loan {
+    pub(super) right: Arc<Mr>,
     /// The position of the bytes in its region.
     pub(super) at: usize,
 }
 
-/// The cost of callers' registered memory.
+/// The cost of callers' registered memory in the process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Costs {
     /// Registrations by which our devices read.
@@ -75,57 +124,96 @@ pub(super) struct Costs {
     pub(super) bytes: usize,
 }
 
-impl Registry {
-    pub(super) fn new(placement: Option<Placement>) -> Self {
-        Self { all: Vec::new(), placement }
-    }
-
-    /// Makes zeroed pages. It reuses idle ones if it `may_reuse` them, which means that no peer may
-    /// still be writing there.
-    pub(super) fn make(
-        &mut self,
-        bytes: usize,
-        may_reuse: bool,
-        budget: &mut Budget,
-    ) -> io::Result<Pages> {
-        for entry in &mut self.all {
-            if may_reuse
-                && entry.pages.bytes() == bytes
-                && let Some(pages) = entry.pages.again(entry.rights.len())
-            {
-                entry.without.clear();
-                return Ok(pages);
-            }
-        }
-        self.trim(RDMA_IDLE_BYTES.saturating_sub(bytes), budget);
-        let (pages, known) = Pages::new(bytes)?;
-        self.all.push(Entry { pages: known, rights: Vec::new(), without: Vec::new() });
-        Ok(pages)
+impl Cache {
+    fn changed(&self) {
+        self.version.fetch_add(1, Ordering::Release);
     }
 
     /// Gives idle pages back to the system, the oldest first, until `most` bytes of them are left.
-    pub(super) fn trim(&mut self, most: usize, budget: &mut Budget) {
+    fn trim(&self, all: &mut Vec<Entry>, most: usize) {
         let idle = |entry: &Entry| if entry.is_idle() { entry.pages.bytes() } else { 0 };
-        let mut bytes: usize = self.all.iter().map(idle).sum();
-        self.all.retain(|entry| {
+        let mut bytes: usize = all.iter().map(idle).sum();
+        let before = all.len();
+        all.retain(|entry| {
             if bytes <= most || !entry.is_idle() {
                 return true;
             }
             // Other pages may have become idle since they were counted.
             bytes = bytes.saturating_sub(entry.pages.bytes());
-            budget.unregister(entry.pages.bytes() * entry.rights.len());
             false
         });
+        if all.len() < before {
+            self.changed();
+        }
+    }
+}
+
+impl Registry {
+    pub(super) fn new(cache: Arc<Cache>, placement: Option<Placement>) -> Self {
+        let number = cache.endpoints.fetch_add(1, Ordering::Relaxed);
+        Self { cache, number, version: 0, all: Vec::new(), placement }
+    }
+
+    /// Makes zeroed pages. It reuses idle ones if no peer may still be writing there: this endpoint
+    /// tells by `may_reuse` whether none of its peers does.
+    pub(super) fn make(&mut self, bytes: usize, may_reuse: bool) -> io::Result<Pages> {
+        let mut all = lock(&self.cache.all);
+        let is_free = |writers| match writers {
+            Writers::Nobody => true,
+            Writers::Of(number) => number == self.number && may_reuse,
+            Writers::Unknown => false,
+        };
+        for entry in &mut *all {
+            if is_free(entry.writers)
+                && entry.pages.bytes() == bytes
+                && let Some(pages) = entry.pages.again(entry.rights.len())
+            {
+                entry.without.clear();
+                self.cache.changed();
+                return Ok(pages);
+            }
+        }
+        self.cache.trim(&mut all, RDMA_IDLE_BYTES.saturating_sub(bytes));
+        let (pages, known) = Pages::new(bytes)?;
+        let (rights, without, writers) = (Vec::new(), Vec::new(), Writers::Nobody);
+        all.push(Entry { pages: known, rights, without, writers });
+        self.cache.changed();
+        Ok(pages)
+    }
+
+    /// Gives idle pages back to the system, the oldest first, until `most` bytes of them are left.
+    /// Another endpoint that is at work on the cache does so in its turn.
+    pub(super) fn trim(&self, most: usize) {
+        if let Ok(mut all) = self.cache.all.try_lock() {
+            self.cache.trim(&mut all, most);
+        }
     }
 
     /// Returns the position of `bytes` (not empty), if they lie in pages.
-    pub(super) fn find(&self, bytes: &[u8]) -> Option<Place> {
+    pub(super) fn find(&mut self, bytes: &[u8]) -> Option<Place> {
+        if self.version != self.cache.version.load(Ordering::Acquire) {
+            self.look();
+        }
         let begin = bytes.as_ptr().addr();
         self.all.iter().enumerate().find_map(|(entry, it)| {
-            let at = begin.checked_sub(it.pages.begin())?;
-            let room = it.pages.bytes().checked_sub(at)?;
+            let at = begin.checked_sub(it.begin)?;
+            let room = it.bytes.checked_sub(at)?;
             (bytes.len() <= room).then_some(Place { entry, at })
         })
+    }
+
+    /// Looks at the entries of the cache, which have changed.
+    #[cold]
+    fn look(&mut self) {
+        let all = lock(&self.cache.all);
+        self.version = self.cache.version.load(Ordering::Acquire);
+        let view = |Entry { pages, .. }: &Entry| View {
+            begin: pages.begin(),
+            bytes: pages.bytes(),
+            rights: Vec::new(),
+        };
+        self.all.clear();
+        self.all.extend(all.iter().map(view));
     }
 
     /// Lends the bytes there to the queue pairs of a domain, unless they cannot be registered.
@@ -133,49 +221,74 @@ impl Registry {
         &mut self,
         Place { entry, at }: Place,
         pd: &Arc<Pd>,
-        budget: &mut Budget,
-    ) -> Option<Loan<'_>> {
-        let right = self.all[entry].right(Use::Read, pd, budget)?;
+        budget: &Budget,
+    ) -> Option<Loan> {
+        let right = self.right(entry, Use::Read, pd, budget)?;
         Some(Loan { right, at })
     }
 
-    /// Lets the peer of the domain's queue pairs write there, maybe `in_any_order`. Returns the key
-    /// to all of these pages, or nothing if they cannot be registered or there is no `Placement`.
+    /// Lets the peers of the domain's queue pairs write there, maybe `in_any_order`. Returns the
+    /// key to all of these pages, or nothing if they cannot be registered or there is no
+    /// `Placement`.
     pub(super) fn open(
         &mut self,
         Place { entry, .. }: Place,
         pd: &Arc<Pd>,
         in_any_order: bool,
-        budget: &mut Budget,
+        budget: &Budget,
     ) -> Option<u32> {
         self.placement?;
-        let right = self.all[entry].right(Use::Write { in_any_order }, pd, budget)?;
+        let right = self.right(entry, Use::Write { in_any_order }, pd, budget)?;
         Some(right.remote_key())
     }
 
-    /// Deregisters all pages of a domain. When this returns, its device no longer accesses them.
+    fn right(
+        &mut self,
+        entry: usize,
+        purpose: Use,
+        pd: &Arc<Pd>,
+        budget: &Budget,
+    ) -> Option<Arc<Mr>> {
+        let view = &mut self.all[entry];
+        let is_it = |it: &&(Use, Arc<Pd>, _)| it.0 == purpose && Arc::ptr_eq(&it.1, pd);
+        if let Some((_, _, known)) = view.rights.iter().find(is_it) {
+            return known.upgrade();
+        }
+        let mut all = lock(&self.cache.all);
+        let entry = all.iter_mut().find(|entry| entry.pages.begin() == view.begin)?;
+        let right = entry.right(purpose, pd, budget);
+        if matches!(purpose, Use::Write { .. }) && right.is_some() {
+            entry.writers.add(self.number);
+        }
+        let known = right.as_ref().map_or_else(Weak::new, Arc::downgrade);
+        view.rights.push((purpose, Arc::clone(pd), known));
+        right
+    }
+
+    /// Deregisters all pages of a domain, which other endpoints may use too. When this returns, its
+    /// device no longer accesses them.
     ///
     /// # Errors
     /// The device refuses. It may go on as long as the domain has a queue pair.
-    pub(super) fn forget(&mut self, pd: &Arc<Pd>, budget: &mut Budget) -> io::Result<()> {
+    pub(super) fn forget(&self, pd: &Arc<Pd>) -> io::Result<()> {
         let mut outcome = Ok(());
-        for entry in &mut self.all {
-            for (_, right) in entry.rights.extract_if(.., |(_, right)| right.is_of(pd)) {
-                budget.unregister(entry.pages.bytes());
-                let released = right.deregister();
+        for entry in &mut *lock(&self.cache.all) {
+            for right in entry.rights.extract_if(.., |right| right.mr.is_of(pd)) {
+                let released = right.mr.deregister();
                 outcome = outcome.and(released);
             }
             entry.without.retain(|(_, it)| !Arc::ptr_eq(it, pd));
         }
+        self.cache.changed();
         outcome
     }
 
     pub(super) fn costs(&self) -> Costs {
         let mut costs = Costs::default();
-        for entry in &self.all {
-            for (purpose, _) in &entry.rights {
+        for entry in &*lock(&self.cache.all) {
+            for right in &entry.rights {
                 costs.bytes += entry.pages.bytes();
-                match purpose {
+                match right.purpose {
                     Use::Read => costs.reads += 1,
                     Use::Write { .. } => costs.writes += 1,
                 }
@@ -185,96 +298,141 @@ impl Registry {
     }
 }
 
+impl Drop for Registry {
+    /// Late writes by queue pairs of this endpoint must find nobody else's memory.
+    fn drop(&mut self) {
+        let mut all = lock(&self.cache.all);
+        let written = all.iter_mut().filter(|entry| entry.writers == Writers::Of(self.number));
+        written.for_each(|entry| entry.writers = Writers::Unknown);
+        self.cache.trim(&mut all, RDMA_IDLE_BYTES);
+    }
+}
+
+impl Writers {
+    /// Adds the peers of an endpoint.
+    fn add(&mut self, number: u64) {
+        *self = match *self {
+            Self::Nobody => Self::Of(number),
+            Self::Of(known) if known == number => Self::Of(number),
+            _ => Self::Unknown,
+        };
+    }
+}
+
 impl Entry {
     fn is_idle(&self) -> bool {
         self.pages.is_idle(self.rights.len())
     }
 
     /// Returns the registration of these pages in a domain, which is made at the first use.
-    fn right(&mut self, purpose: Use, pd: &Arc<Pd>, budget: &mut Budget) -> Option<&Mr> {
-        let is_it = |(of, right): &(Use, Mr)| *of == purpose && right.is_of(pd);
-        let known = match self.rights.iter().position(is_it) {
-            Some(known) => known,
-            None if self.without.iter().any(|it| it.0 == purpose && Arc::ptr_eq(&it.1, pd)) => {
-                return None;
-            }
-            None => {
-                match register(&self.pages, purpose, pd, budget) {
-                    Ok(right) => self.rights.push((purpose, right)),
-                    Err(why) => {
-                        let bytes = self.pages.bytes();
-                        tracing::info!(
-                            "rdma: messages in pages of {bytes} bytes are copied: {why}"
-                        );
-                        self.without.push((purpose, Arc::clone(pd)));
-                        return None;
-                    }
-                }
-                self.rights.len() - 1
-            }
+    fn right(&mut self, purpose: Use, pd: &Arc<Pd>, budget: &Budget) -> Option<Arc<Mr>> {
+        let serves = |right: &&Right| {
+            (right.purpose == purpose || purpose == Use::Read) && right.mr.is_of(pd)
         };
-        Some(&self.rights[known].1)
+        if let Some(right) = self.rights.iter().find(serves) {
+            return Some(Arc::clone(&right.mr));
+        }
+        if self.without.iter().any(|it| it.0 == purpose && Arc::ptr_eq(&it.1, pd)) {
+            return None;
+        }
+        match register(&self.pages, purpose, pd, budget) {
+            Ok((mr, paid)) => {
+                self.rights.push(Right { purpose, mr: Arc::clone(&mr), _paid: paid });
+                Some(mr)
+            }
+            Err(why) => {
+                let bytes = self.pages.bytes();
+                tracing::info!("rdma: messages in pages of {bytes} bytes are copied: {why}");
+                self.without.push((purpose, Arc::clone(pd)));
+                None
+            }
+        }
     }
 }
 
-fn register(pages: &Known, purpose: Use, pd: &Arc<Pd>, budget: &mut Budget) -> Result<Mr, String> {
-    budget.register_pages(pages.bytes())?;
+fn register(
+    pages: &Known,
+    purpose: Use,
+    pd: &Arc<Pd>,
+    budget: &Budget,
+) -> Result<(Arc<Mr>, Payment), String> {
+    let paid = budget.register_pages(pages.bytes())?;
     let right = match purpose {
         Use::Read => pages.register(pd),
         Use::Write { in_any_order } => pages.expose(pd, in_any_order),
     };
-    right.map_err(|error| {
-        budget.unregister(pages.bytes());
-        diagnostics::registration(&error, pages.bytes())
-    })
+    let right = right.map_err(|error| diagnostics::registration(&error, pages.bytes()))?;
+    Ok((Arc::new(right), paid))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rdma::settings::Settings;
 
-    fn registry() -> (Registry, Budget) {
-        (Registry::default(), Budget::new(&Settings::default(), 1))
+    fn registries() -> [Registry; 2] {
+        let cache = Arc::default();
+        [(); 2].map(|()| Registry::new(Arc::clone(&cache), None))
     }
 
     #[test]
     fn pages_are_found_by_any_part_of_them() {
-        let (mut registry, mut budget) = registry();
-        let first = registry.make(8192, true, &mut budget).unwrap();
-        let second = registry.make(4096, true, &mut budget).unwrap();
+        let [mut registry, mut other] = registries();
+        let first = registry.make(8192, true).unwrap();
+        let second = registry.make(4096, true).unwrap();
         let place = |entry, at| Some(Place { entry, at });
-        assert_eq!(registry.find(first.front(8192)), place(0, 0));
-        assert_eq!(registry.find(&first.front(8192)[100..]), place(0, 100));
-        assert_eq!(registry.find(&second.front(4096)[4095..]), place(1, 4095));
-        assert_eq!(registry.find(&[1, 2, 3]), None);
+        for registry in [&mut registry, &mut other] {
+            assert_eq!(registry.find(first.front(8192)), place(0, 0));
+            assert_eq!(registry.find(&first.front(8192)[100..]), place(0, 100));
+            assert_eq!(registry.find(&second.front(4096)[4095..]), place(1, 4095));
+            assert_eq!(registry.find(&[1, 2, 3]), None);
+        }
     }
 
     #[test]
     fn pages_that_nobody_has_serve_again_and_are_zero() {
-        let (mut registry, mut budget) = registry();
-        let mut first = registry.make(4096, true, &mut budget).unwrap();
+        let [mut registry, mut other] = registries();
+        let mut first = registry.make(4096, true).unwrap();
         first.front_mut(4096).fill(7);
         let at = first.front(1).as_ptr();
-        let other = registry.make(4096, true, &mut budget).unwrap();
-        assert_ne!(other.front(1).as_ptr(), at, "somebody has it");
+        let second = other.make(4096, true).unwrap();
+        assert_ne!(second.front(1).as_ptr(), at, "somebody has it");
         drop(first);
-        let again = registry.make(4096, true, &mut budget).unwrap();
+        let again = other.make(4096, true).unwrap();
         assert_eq!(again.front(1).as_ptr(), at);
         assert!(again.front(4096).iter().all(|byte| *byte == 0));
     }
 
+    /// Pages that peers of an endpoint may write serve that endpoint only, and nobody once it is
+    /// gone.
+    #[test]
+    fn pages_with_writers_serve_their_endpoint() {
+        let [mut registry, mut other] = registries();
+        let pages = registry.make(4096, true).unwrap();
+        let at = pages.front(1).as_ptr();
+        lock(&registry.cache.all)[0].writers.add(registry.number);
+        drop(pages);
+        let is_again = |registry: &mut Registry, may| {
+            registry.make(4096, may).unwrap().front(1).as_ptr() == at
+        };
+        assert!(!is_again(&mut other, true) && !is_again(&mut registry, false));
+        assert!(is_again(&mut registry, true));
+        drop(registry);
+        assert!(!is_again(&mut other, true));
+    }
+
     #[test]
     fn idle_pages_are_bounded() {
-        let (mut registry, mut budget) = registry();
-        let kept = registry.make(4096, true, &mut budget).unwrap();
+        let [mut registry, _] = registries();
+        let kept = registry.make(4096, true).unwrap();
         for bytes in [RDMA_IDLE_BYTES / 2, RDMA_IDLE_BYTES / 4, RDMA_IDLE_BYTES / 2 + 4096] {
-            drop(registry.make(bytes, true, &mut budget).unwrap());
+            drop(registry.make(bytes, true).unwrap());
         }
-        let left: Vec<_> = registry.all.iter().map(|entry| entry.pages.bytes()).collect();
-        assert_eq!(left, [4096, RDMA_IDLE_BYTES / 4, RDMA_IDLE_BYTES / 2 + 4096]);
-        registry.trim(0, &mut budget);
+        let left = |registry: &Registry| {
+            lock(&registry.cache.all).iter().map(|entry| entry.pages.bytes()).collect::<Vec<_>>()
+        };
+        assert_eq!(left(&registry), [4096, RDMA_IDLE_BYTES / 4, RDMA_IDLE_BYTES / 2 + 4096]);
+        registry.trim(0);
         assert_eq!(registry.find(kept.front(1)), Some(Place { entry: 0, at: 0 }));
-        assert_eq!(registry.all.len(), 1);
+        assert_eq!(left(&registry), [4096]);
     }
 }

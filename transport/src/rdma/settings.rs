@@ -36,12 +36,15 @@ pub struct Settings {
     /// Queue pairs between two ranks on each pair of rails, over which messages are spread, 1 to 4.
     /// The lesser number of the two ranks counts. Default 1.
     pub queue_pairs: u8,
-    /// Queue pairs with all peers together, at least 1. A peer for which none are left gets its
-    /// data by TCP. Default `limits::RDMA_QUEUE_PAIRS`.
+    /// Queue pairs of the process with all peers of all endpoints, at least 1. A peer for which
+    /// none are left gets its data by TCP. Default `limits::RDMA_QUEUE_PAIRS`.
     pub queue_pairs_max: usize,
-    /// Bytes of memory registered for all peers together, counted once for each rail. Default
-    /// `limits::RDMA_BYTES`.
+    /// Bytes of memory that the process registers for all peers of all endpoints, counted once for
+    /// each rail. Default `limits::RDMA_BYTES`.
     pub bytes_max: usize,
+    /// Keeps the endpoint apart from the others of the process, because its peers belong to another
+    /// job: it has protection domains of its own, and registers at most so many bytes. Default: no.
+    pub apart: Option<usize>,
     /// The name of this host in peers' logs. Default: empty.
     pub host: String,
 }
@@ -61,6 +64,7 @@ impl Default for Settings {
             queue_pairs: 1,
             queue_pairs_max: RDMA_QUEUE_PAIRS,
             bytes_max: RDMA_BYTES,
+            apart: None,
             host: String::new(),
         }
     }

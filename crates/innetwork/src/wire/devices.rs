@@ -15,7 +15,8 @@ pub(super) const ENDS: usize = AGGREGATOR_CHILDREN_MAX + 1;
 /// The lanes of an endpoint.
 pub(super) const LANES: usize = 1;
 
-/// Devices that are known to work. Each endpoint opens them anew. A pair of ends without a working
+/// Devices that are known to work. Each endpoint has protection domains of its own, since the jobs
+/// that an aggregator serves do not trust each other. A pair of ends without a working
 /// rail in common uses the TCP endpoint below.
 #[derive(Clone, Debug)]
 pub struct RdmaDevices {
@@ -70,7 +71,7 @@ impl RdmaDevices {
             rails.locate(machine);
         }
         let mut settings = self.settings.clone();
-        settings.bytes_max = settings.bytes_max.min(links * self.link_bytes());
+        settings.apart = Some(links * self.link_bytes());
         let config = rdma::Config {
             key,
             rank,

@@ -155,12 +155,12 @@ settings! {
     /// 1.
     "RINGFOLD_IB_QPS_PER_CONNECTION" ib_queue_pairs: u8 = queue_pairs,
         number(1..=QUEUE_PAIRS_MAX);
-    /// `RINGFOLD_IB_QPS_MAX`: the most queue pairs of this rank with all peers of a communicator
-    /// together. When they run out, further peers get fewer and then none. The data of a peer
+    /// `RINGFOLD_IB_QPS_MAX`: the most queue pairs of this process with all peers of all
+    /// communicators. When they run out, further peers get fewer and then none. The data of a peer
     /// without queue pairs goes by TCP; calls fail if `transports` excludes TCP. Default: 4096.
     "RINGFOLD_IB_QPS_MAX" ib_queue_pairs_max: usize = queue_pairs_max, count;
-    /// `RINGFOLD_IB_BYTES_MAX`: the most bytes that this rank registers with RDMA devices for all
-    /// peers of a communicator together, as in `256M`. They count once for each rail, as for
+    /// `RINGFOLD_IB_BYTES_MAX`: the most bytes that this process registers with RDMA devices for
+    /// all peers of all communicators, as in `256M`. They count once for each rail, as for
     /// `ulimit -l`; a peer counts 8 MiB on each rail. Peers beyond the limit have no queue pairs.
     /// Default: 8 GiB.
     "RINGFOLD_IB_BYTES_MAX" ib_bytes_max: usize = bytes_max, bytes;

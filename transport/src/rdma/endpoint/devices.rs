@@ -1,6 +1,7 @@
 //! This rank's devices, and the shares of peers and callers in them.
 
 use std::io;
+use std::sync::Arc;
 
 use ringfold_types::limits::RDMA_IDLE_BYTES;
 
@@ -10,6 +11,7 @@ use crate::rdma::peer::Own;
 use crate::rdma::rail::{Rail, Rails};
 use crate::rdma::registry::Registry;
 use crate::rdma::sys::{Completion, Pages};
+use crate::rdma::table::{Device, Table};
 
 /// Room for more completions than usually come together, so repeated calls allocate nothing.
 const COMPLETIONS: usize = 1024;
@@ -28,11 +30,12 @@ pub(super) struct Devices {
 
 impl Devices {
     pub(super) fn new(rails: Rails, config: &Config) -> Self {
+        let table = Table::of_process();
         Self {
             has_iwarp: rails.0.iter().any(Rail::is_iwarp),
             rails,
-            budget: Budget::new(&config.settings, config.lanes),
-            registry: Registry::new(config.placement),
+            budget: Budget::new(Arc::clone(&table.usage), &config.settings, config.lanes),
+            registry: Registry::new(Arc::clone(&table.cache), config.placement),
             completions: Vec::with_capacity(COMPLETIONS),
         }
     }
@@ -58,6 +61,11 @@ impl Devices {
 
     pub(super) fn rail_mut(&mut self, rail: usize) -> &mut Rail {
         &mut self.rails.0[rail]
+    }
+
+    /// Returns whether some rail uses the device.
+    pub(super) fn is_used(&self, device: &Arc<Device>) -> bool {
+        self.rails.0.iter().any(|rail| !rail.is_gone && Arc::ptr_eq(&rail.device, device))
     }
 
     /// The rails whose devices are present.
@@ -95,12 +103,23 @@ impl Devices {
 
     /// Makes pages for a caller that devices can access.
     pub(super) fn pages(&mut self, bytes: usize, may_reuse: bool) -> io::Result<Pages> {
-        self.registry.make(bytes, may_reuse, &mut self.budget)
+        self.registry.make(bytes, may_reuse)
     }
 
     /// Returns idle pages beyond `RDMA_IDLE_BYTES` to the system.
     pub(super) fn trim(&mut self) {
-        self.registry.trim(RDMA_IDLE_BYTES, &mut self.budget);
+        self.registry.trim(RDMA_IDLE_BYTES);
+    }
+
+    /// Deregisters callers' memory from a rail's device, if that is gone for all its users.
+    pub(super) fn forget(&self, rail: usize) {
+        let Rail { device, pd, .. } = self.rail(rail);
+        if device.is_gone()
+            && let Err(error) = self.registry.forget(pd)
+        {
+            let name = device.context.name();
+            tracing::warn!("rdma: {name} does not let go of memory: {error}; see `dmesg`");
+        }
     }
 
     pub(super) const fn budget(&self) -> &Budget {

@@ -1,5 +1,6 @@
 //! The events of devices: completions, and changes of their ports.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use ringfold_types::Rank;
@@ -27,23 +28,21 @@ impl Rdma {
             if it.is_gone {
                 continue;
             }
-            let mut about_port = false;
-            let gone = loop {
-                match it.context.event() {
-                    Ok(None) => break None,
-                    Err(error) => break Some(error.to_string()),
-                    Ok(Some(Event { about: About::Device, what })) => break Some(what),
-                    Ok(Some(Event { about: About::Port, what })) => {
+            let (mut about_port, mut gone) = (false, None);
+            for Event { about, what } in it.events() {
+                match about {
+                    About::Device | About::Queue(_) => gone = Some(what),
+                    About::Port => {
                         tracing::info!("rdma: {}: {what}", it.name());
                         about_port = true;
                     }
-                    Ok(Some(Event { about: About::Other, what })) => {
+                    About::Other => {
                         tracing::debug!("rdma: {}: {what}", it.name());
                         // It may be about the port's addresses.
                         about_port = true;
                     }
                 }
-            };
+            }
             if let Some(why) = gone {
                 self.lose_device(rail, &why);
             } else if about_port {
@@ -96,14 +95,19 @@ impl Rdma {
         last.into_iter().for_each(|completion| self.handle(completion));
         let it = self.devices.rail_mut(rail);
         (it.is_up, it.is_gone) = (false, true);
-        let what = format!("{} cannot be used any more: {why}", it.name());
-        self.waker.forget(it.context.events());
+        let (device, what) =
+            (Arc::clone(&it.device), format!("{} cannot be used any more: {why}", it.name()));
+        self.waker.forget(it.listener.bell());
         self.waker.forget(it.channel.fd());
         if let Some(connector) = it.connector.take() {
             self.waker.forget(connector.fd());
         }
+        if !self.devices.is_used(&device) {
+            self.waker.forget(device.context.events());
+        }
         self.log_down(rail, &what, |peer, _| peer.paths_by(rail).len());
-        self.change_all(|peer, own| peer.lose_device(rail, why, own));
+        self.change_all(|peer, _| peer.lose_device(rail, why));
+        self.devices.forget(rail);
     }
 
     /// Logs that a rail is down. `goes` counts the paths to a peer that end with it.

@@ -71,7 +71,8 @@ impl Rdma {
         waker.watch(tcp.wake_fd())?;
         for rail in &rails.0 {
             waker.watch(rail.channel.fd())?;
-            waker.watch(rail.context.events())?;
+            waker.watch(rail.device.context.events())?;
+            waker.watch(rail.listener.bell())?;
             if let Some(connector) = &rail.connector {
                 waker.watch(connector.fd())?;
             }
@@ -320,7 +321,9 @@ impl Transport for Rdma {
     }
 
     fn withdraw(&mut self) {
-        self.change_all(Peer::withdraw);
+        // All devices end their queue pairs at once, and then each is waited for.
+        self.change_all(|peer, _| peer.withdraw());
+        self.change_all(Peer::await_withdrawal);
         self.control.tcp_mut().withdraw();
     }
 

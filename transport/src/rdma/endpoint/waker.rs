@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Instant;
 
 use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::io::Errno;
 
 use crate::sys::Waker as EventWaker;
 use crate::tcp::ticker::Ticker;
@@ -35,9 +36,12 @@ impl Waker {
         Ok(it)
     }
 
-    /// Lets a descriptor wake the caller.
+    /// Lets a descriptor wake the caller. The ports of a device have one descriptor for its events.
     pub(super) fn watch(&self, fd: impl AsFd) -> io::Result<()> {
-        Ok(epoll::add(&self.wake, fd, EventData::new_u64(0), EventFlags::IN)?)
+        match epoll::add(&self.wake, fd, EventData::new_u64(0), EventFlags::IN) {
+            Ok(()) | Err(Errno::EXIST) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Lets a descriptor wake the caller no more.

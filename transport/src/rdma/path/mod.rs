@@ -38,7 +38,7 @@ use super::diagnostics;
 use super::rail::Rail;
 use super::ring::rtr::SLOTS;
 use super::settings::Settings;
-use super::sys::{Connection, Mr, Pd, Route, Target, Ticket};
+use super::sys::{Connection, Mr, Route, Target, Ticket};
 
 pub(super) use self::id::{Id, Work};
 pub(super) use self::life::Phase;
@@ -73,7 +73,6 @@ pub(super) struct Path {
 /// The inputs that a new life of a path needs.
 pub(super) struct Making<'a> {
     pub(super) rail: &'a mut Rail,
-    pub(super) pd: &'a Arc<Pd>,
     pub(super) settings: &'a Settings,
     /// The number of lanes in all.
     pub(super) lanes: usize,
@@ -141,13 +140,13 @@ impl Path {
 
     /// Makes a queue pair that is ready to be connected.
     pub(super) fn make(&mut self, making: Making<'_>) -> io::Result<()> {
-        let Making { rail, pd, settings, lanes, rings, initiates, proof, probe } = making;
+        let Making { rail, settings, lanes, rings, initiates, proof, probe } = making;
         if self.dialer.is_dialing() {
             return Err(io::Error::other("the last attempt to connect has not ended"));
         }
         let (tag, most) =
             (self.id.encode(None), lanes * (RDMA_CELLS + CONTROL_MESSAGES) + SPENT_MAX);
-        self.pair.make(rail, pd, settings.partition_key_index, (tag, most))?;
+        self.pair.make(rail, settings.partition_key_index, (tag, most))?;
         self.pair.post_receives(lanes * CONTROL_MESSAGES + SPENT_MAX + rings * RDMA_CELLS)?;
         self.handshake = Handshake::new(tag)?;
         self.proof = Proof::new(probe);
@@ -377,12 +376,11 @@ impl Path {
         self.pair.destroy(self.dialer.take());
     }
 
-    /// Destroys the queue pair, and blocks until the device is done.
+    /// Blocks until the device has destroyed the queue pair, if it was told to.
     ///
     /// # Errors
     /// The device refuses, or takes too long.
-    pub(super) fn destroy_now(&mut self) -> io::Result<()> {
-        self.destroy();
+    pub(super) fn await_destruction(&self) -> io::Result<()> {
         self.pair.wait()
     }
 

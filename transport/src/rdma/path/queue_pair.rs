@@ -9,7 +9,7 @@ use super::destruction::Destruction;
 use super::send_queue::SENDS;
 use crate::rdma::rail::Rail;
 use crate::rdma::ring::layout::LINE_BYTES;
-use crate::rdma::sys::{Connection, Cq, Pd, Qp, Sizes};
+use crate::rdma::sys::{Connection, Cq, Qp, Sizes};
 
 /// Used receives that may accumulate before they are posted again.
 pub(super) const SPENT_MAX: usize = 16;
@@ -41,7 +41,6 @@ impl QueuePair {
     pub(super) fn make(
         &mut self,
         rail: &mut Rail,
-        pd: &Arc<Pd>,
         partition_key_index: u16,
         (id, receives): (u64, usize),
     ) -> io::Result<()> {
@@ -52,7 +51,8 @@ impl QueuePair {
             None => rail.queue(receives + SENDS)?,
         };
         let queue = self.queue.insert(queue);
-        let qp = Qp::new(pd, queue, Sizes { sends: SENDS, receives, inline_bytes: INLINE_BYTES })?;
+        let sizes = Sizes { sends: SENDS, receives, inline_bytes: INLINE_BYTES };
+        let qp = Qp::new(&rail.pd, queue, sizes)?;
         qp.init(rail.port.number, partition_key_index)?;
         (self.qp, self.id) = (Some(qp), id);
         Ok(())

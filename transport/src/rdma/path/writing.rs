@@ -32,12 +32,12 @@ impl Path {
         &mut self,
         lane: &Outbound,
         ready: &Ready,
-        loan: Option<Loan<'_>>,
+        loan: Option<&Loan>,
         tells: bool,
     ) -> io::Result<u32> {
         let image = lane.right(self.cable).ok_or(io::ErrorKind::PermissionDenied)?;
         let (at, bytes) = (ready.at + LINE_BYTES, ready.bytes.saturating_sub(LINE_BYTES));
-        let lent = loan.map(|Loan { right, at }| (right, (at, bytes)));
+        let lent = loan.map(|Loan { right, at }| (&**right, (*at, bytes)));
         // With adaptive routing the payload is a write of its own before that of the header, so
         // that its packets may overtake each other.
         let is_split = self.is_adaptive && bytes > RDMA_ADAPTIVE_BYTES;

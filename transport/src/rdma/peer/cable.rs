@@ -1,24 +1,17 @@
 //! A pair of rails, one of either end.
 
-use std::sync::Arc;
-
 use ringfold_types::Rank;
 
-use crate::rdma::budget::Budget;
 use crate::rdma::card::RailCard;
 use crate::rdma::diagnostics;
 use crate::rdma::path_label::PathLabel;
-use crate::rdma::registry::Registry;
-use crate::rdma::sys::Pd;
 
-/// A pair of rails, and the protection domain by which our device accesses memory. A cable without
-/// a domain cannot be used.
+/// A pair of rails. It is usable as long as our device can access the memory for it.
 #[derive(Debug)]
 pub(super) struct Cable {
     rail: usize,
-    pd: Option<Arc<Pd>>,
+    is_usable: bool,
     is_spare: bool,
-    is_stuck: bool,
     theirs: RailCard,
     /// The label of our end.
     name: String,
@@ -32,28 +25,23 @@ impl Cable {
     pub(super) fn new(
         rail: usize,
         name: String,
-        pd: Option<Arc<Pd>>,
+        is_usable: bool,
         theirs: RailCard,
         is_spare: bool,
     ) -> Self {
-        Self { rail, pd, is_spare, is_stuck: false, theirs, name, path_label: PathLabel::default() }
+        Self { rail, is_usable, is_spare, theirs, name, path_label: PathLabel::default() }
     }
 
     pub(super) const fn rail(&self) -> usize {
         self.rail
     }
 
-    pub(super) const fn pd(&self) -> Option<&Arc<Pd>> {
-        self.pd.as_ref()
+    pub(super) const fn is_usable(&self) -> bool {
+        self.is_usable
     }
 
     pub(super) const fn is_spare(&self) -> bool {
         self.is_spare
-    }
-
-    /// Returns whether the device has refused to let go of callers' memory.
-    pub(super) const fn is_stuck(&self) -> bool {
-        self.is_stuck
     }
 
     pub(super) fn name(&self) -> &str {
@@ -80,20 +68,8 @@ impl Cable {
         is_alike
     }
 
-    /// Lets go of the device. It accesses no caller's memory through this cable any more, unless it
-    /// is stuck.
-    pub(super) fn disown(&mut self, registry: &mut Registry, budget: &mut Budget) {
-        self.recall(registry, budget);
-        self.pd = None;
-    }
-
-    /// Takes callers' memory back from the device, as far as the device lets go of it.
-    pub(super) fn recall(&mut self, registry: &mut Registry, budget: &mut Budget) {
-        if let Some(pd) = &self.pd
-            && let Err(error) = registry.forget(pd, budget)
-        {
-            tracing::warn!("rdma: {} does not let go of memory: {error}; see `dmesg`", self.name);
-            self.is_stuck = true;
-        }
+    /// Gives up the cable, because our device cannot access the memory for it.
+    pub(super) const fn give_up(&mut self) {
+        self.is_usable = false;
     }
 }

@@ -14,6 +14,7 @@ use std::time::Instant;
 use ringfold_types::limits::{HANDSHAKE_MS, RDMA_RETURN_MS};
 
 use super::Peer;
+use super::cable::Cable;
 use super::fault::Fault;
 use super::own::Own;
 use crate::rdma::diagnostics::{self, EXHAUSTED};
@@ -156,13 +157,12 @@ impl Peer {
     }
 
     /// Ends the paths of a rail whose device is gone.
-    pub(in crate::rdma) fn lose_device(&mut self, rail: usize, why: &str, own: &mut Own<'_>) {
+    pub(in crate::rdma) fn lose_device(&mut self, rail: usize, why: &str) {
         for path in self.paths_by(rail) {
             self.lose(path, why);
         }
         let cables = self.routes.cables_mut().iter_mut();
-        let by_rail = cables.filter(|cable| cable.rail() == rail);
-        by_rail.for_each(|cable| cable.disown(own.registry, own.budget));
+        cables.filter(|cable| cable.rail() == rail).for_each(Cable::give_up);
         // The device will not complete its work any more.
         self.routes.ended_by(rail).for_each(Path::destroy);
     }
@@ -262,7 +262,7 @@ impl Peer {
         let (it, cable) = self.routes.path_mut(path);
         it.retried();
         // A port that is down reports when it is up.
-        if cable.pd().is_none() || !own.rails.0[cable.rail()].query_state() {
+        if !cable.is_usable() || !own.rails.0[cable.rail()].query_state() {
             return;
         }
         if let Err(why) = self.make(path, own) {

@@ -102,10 +102,12 @@ impl Peer {
         let mut to =
             Grant { address: dst.as_mut_ptr().expose_provenance() as u64, ..Grant::default() };
         for (key, cable) in to.keys.iter_mut().zip(self.routes.cables()) {
-            let pd = cable.pd().filter(|_| !own.rails.0[cable.rail()].is_iwarp());
-            let in_any_order = own.settings.relaxed_ordering;
-            let right = pd.and_then(|pd| own.registry.open(place, pd, in_any_order, own.budget));
-            *key = right.unwrap_or(0);
+            let rail = &own.rails.0[cable.rail()];
+            if cable.is_usable() && !rail.is_iwarp() {
+                let in_any_order = own.settings.relaxed_ordering;
+                let right = own.registry.open(place, &rail.pd, in_any_order, own.budget);
+                *key = right.unwrap_or(0);
+            }
         }
         if to.keys.iter().all(|key| *key == 0) {
             return;

@@ -102,15 +102,6 @@ impl Routes {
         self.paths.iter_mut().filter(is_by)
     }
 
-    /// The paths on cables whose device does not let go of callers' memory, and the cables' names.
-    pub(super) fn stuck(&mut self) -> impl Iterator<Item = (&mut Path, &str)> {
-        let cables = &self.cables;
-        self.paths.iter_mut().filter_map(move |path| {
-            let cable = &cables[path.cable()];
-            cable.is_stuck().then_some((path, cable.name()))
-        })
-    }
-
     /// Returns whether some path that carries data has a port that is up.
     pub(super) fn is_any_up(&self, rails: &Rails) -> bool {
         let is_up = |path: &Path| rails.0[self.cables[path.cable()].rail()].is_up;
@@ -195,13 +186,9 @@ impl Routes {
     }
 
     /// Lends bytes to a path, if its completions report arrivals.
-    pub(super) fn lend<'a>(
-        &self,
-        way: usize,
-        place: Place,
-        own: &'a mut Own<'_>,
-    ) -> Option<Loan<'a>> {
-        let pd = self.cables[self.placing(way)?].pd()?;
+    pub(super) fn lend(&self, way: usize, place: Place, own: &mut Own<'_>) -> Option<Loan> {
+        let cable = Some(&self.cables[self.placing(way)?]).filter(|cable| cable.is_usable())?;
+        let pd = &own.rails.0[cable.rail()].pd;
         own.registry.lend(place, pd, own.budget)
     }
 
@@ -235,7 +222,7 @@ mod tests {
         let mut routes = Routes::default();
         for (rail, is_spare) in spare.iter().enumerate() {
             let (name, theirs) = (String::new(), RailCard::default());
-            let cable = routes.add_cable(Cable::new(rail, name, None, theirs, *is_spare));
+            let cable = routes.add_cable(Cable::new(rail, name, true, theirs, *is_spare));
             routes.add_path(Path::carrying(Rank(1), rail, cable), 0);
         }
         routes

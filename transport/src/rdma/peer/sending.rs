@@ -7,6 +7,7 @@ use super::fault::Fault;
 use super::own::Own;
 use super::routes::BY_TCP;
 use super::shares::Slow;
+use crate::rdma::diagnostics;
 use crate::rdma::message::TcpFragment;
 use crate::rdma::path::Path;
 use crate::rdma::rail_log::RailEvent;
@@ -115,7 +116,7 @@ impl Peer {
     }
 
     /// Writes a fragment in the image. A path that refuses is lost together with the fragment.
-    fn write_by(&mut self, way: usize, lane: usize, ready: Ready, loan: Option<(Loan<'_>, bool)>) {
+    fn write_by(&mut self, way: usize, lane: usize, ready: Ready, loan: Option<(Loan, bool)>) {
         if way == BY_TCP {
             return self.control.push_fragment(lane, ready);
         }
@@ -125,7 +126,7 @@ impl Peer {
         let counts = self.routes.counts(ready.bytes);
         let tells = counts || tells.unwrap_or(false);
         let (path, _) = self.routes.path_mut(way);
-        match path.write(outbound, &ready, loan, tells) {
+        match path.write(outbound, &ready, loan.as_ref(), tells) {
             Ok(posted) if loan.is_some() => outbound.lent(posted),
             Ok(_) => {}
             Err(error) => return self.lose(way, &format!("a write was refused: {error}")),
@@ -256,9 +257,10 @@ impl Peer {
         self.routes.set_rate(rail, gigabits);
     }
 
-    /// Takes back all memory that is lent or open to the peer, because nobody will send or receive
-    /// the rest. Its paths end, and the devices lose the right to access it.
-    pub(in crate::rdma) fn withdraw(&mut self, own: &mut Own<'_>) {
+    /// Begins to take back all memory that is lent or open to the peer, because nobody will send or
+    /// receive the rest: devices access it by the queue pairs of its paths, which end.
+    /// `await_withdrawal` does the rest.
+    pub(in crate::rdma) fn withdraw(&mut self) {
         let has_open_rtr = self.has_open_rtr();
         let is_lending = self.lanes.outbounds().any(|outbound| outbound.unaccepted_bytes() > 0);
         if !has_open_rtr && !is_lending {
@@ -275,21 +277,26 @@ impl Peer {
             if !it.has_ended() {
                 it.end();
             }
-            self.routes.cable_of_mut(path).recall(own.registry, own.budget);
-        }
-        // A device that keeps the memory accesses it by queue pairs only.
-        for (path, name) in self.routes.stuck() {
-            if !path.has_ended() {
-                path.end();
-            }
-            if let Err(error) = path.destroy_now() {
-                tracing::error!("rdma: {name} may still write memory given back: {error}");
-            }
+            it.destroy();
         }
         self.lanes.outbounds_mut().for_each(Outbound::give_up);
         self.lanes.inbounds_mut().for_each(Inbound::give_up);
         let given_up = || Fault::Lost("a message to the peer was given up".to_owned());
         self.end(if has_left { Fault::Closed } else { given_up() });
+    }
+
+    /// Blocks until no device accesses memory by the queue pairs that `withdraw` has ended. A
+    /// device that keeps one loses all memory of callers.
+    pub(in crate::rdma) fn await_withdrawal(&mut self, own: &mut Own<'_>) {
+        for path in 0..self.routes.paths().len() {
+            let (it, cable) = self.routes.path_mut(path);
+            let Err(kept) = it.await_destruction() else { continue };
+            tracing::warn!("rdma: {}", diagnostics::destruction(cable.name(), &kept));
+            if let Err(error) = own.registry.forget(&own.rails.0[cable.rail()].pd) {
+                let name = cable.name();
+                tracing::error!("rdma: {name} may still write memory given back: {error}");
+            }
+        }
     }
 
     /// Writes held bytes, and gives the credit that is due. Returns whether anything moved.

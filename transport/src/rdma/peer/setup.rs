@@ -145,16 +145,13 @@ impl Peer {
             let rail = announced[mine].0;
             let it = &own.rails.0[rail];
             let (name, cable) = (it.name(), self.routes.cables().len());
-            let pd = Pd::new(&it.context).map_err(|error| diagnostics::connection(&error));
-            let pd = pd.and_then(|pd| match self.lanes.open_mailbox(cable, &pd) {
-                Ok(()) => Ok(pd),
-                Err(error) => Err(diagnostics::registration(&error, MAILBOX_BYTES)),
-            });
-            if let Err(why) = &pd {
+            let opened = self.lanes.open_mailbox(cable, &it.pd);
+            if let Err(error) = &opened {
+                let why = diagnostics::registration(error, MAILBOX_BYTES);
                 let what = format!("{name} cannot be used: {why}");
                 self.events.push(RailEvent::Lost { rail, what });
             }
-            let cable = Cable::new(rail, name, pd.ok(), theirs, is_spare);
+            let cable = Cable::new(rail, name, opened.is_ok(), theirs, is_spare);
             let cable = self.routes.add_cable(cable);
             for _ in 0..each {
                 let path = self.routes.paths().len();
@@ -190,7 +187,9 @@ impl Peer {
         let (rings, initiates) = (self.lanes.rings(), own.rank > self.rank);
         let (it, cable) = self.routes.path_mut(path);
         it.begin();
-        let pd = cable.pd().ok_or("its device cannot reach our memory")?;
+        if !cable.is_usable() {
+            return Err("its device cannot reach our memory".to_owned());
+        }
         let rail = &mut own.rails.0[cable.rail()];
         let may_use_tcp = self.fallback.may_use_tcp();
         let proof = if may_use_tcp { RDMA_PROOF_MS } else { RDMA_LAST_PROOF_MS };
@@ -202,7 +201,7 @@ impl Peer {
         }
         let (settings, lanes) = (own.settings, own.lanes);
         let probe = self.lanes.mailbox_right(it.cable()).cloned();
-        it.make(Making { rail, pd, settings, lanes, rings, initiates, proof, probe })
+        it.make(Making { rail, settings, lanes, rings, initiates, proof, probe })
             .map_err(|error| format!("no queue pair: {}", diagnostics::connection(&error)))?;
         let Some(target) = it.target(rail) else { return Ok(()) };
         let path_label = PathLabel { host: own.settings.host.clone(), port: rail.name() };
@@ -292,8 +291,8 @@ impl Peer {
     }
 
     /// Gives up a cable whose device cannot access the memory.
-    fn give_up(&mut self, cable: usize, why: &str, own: &mut Own<'_>) {
-        self.routes.cables_mut()[cable].disown(own.registry, own.budget);
+    fn give_up(&mut self, cable: usize, why: &str) {
+        self.routes.cables_mut()[cable].give_up();
         for path in 0..self.routes.paths().len() {
             if self.routes.paths()[path].cable() == cable {
                 self.lose(path, why);
@@ -304,14 +303,15 @@ impl Peer {
     /// Registers a ring for the devices of all cables, as far as they can.
     fn rights(
         &mut self,
-        own: &mut Own<'_>,
+        own: &Own<'_>,
         right: impl Fn(&Arc<Pd>) -> io::Result<Mr>,
     ) -> Vec<Option<Mr>> {
         let mut rights = Vec::with_capacity(self.routes.cables().len());
         for cable in 0..self.routes.cables().len() {
-            let found = self.routes.cables()[cable].pd().map(&right).transpose();
-            rights.push(found.unwrap_or_else(|error| {
-                self.give_up(cable, &diagnostics::registration(&error, RDMA_RING_BYTES), own);
+            let it = &self.routes.cables()[cable];
+            let pd = it.is_usable().then(|| &own.rails.0[it.rail()].pd);
+            rights.push(pd.map(&right).transpose().unwrap_or_else(|error| {
+                self.give_up(cable, &diagnostics::registration(&error, RDMA_RING_BYTES));
                 None
             }));
         }
@@ -325,7 +325,7 @@ impl Peer {
         if have >= budget::LANES
             && let Err(why) = own.budget.register(cables * RDMA_RING_BYTES)
         {
-            (0..cables).for_each(|cable| self.give_up(cable, &why, own));
+            (0..cables).for_each(|cable| self.give_up(cable, &why));
         }
     }
 

@@ -1,5 +1,6 @@
 //! Two ranks that talk without a device between them: data by TCP, and false messages.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use ringfold_types::Rank;
@@ -60,8 +61,8 @@ impl End {
     fn new(rank: usize, may_use_tcp: bool) -> Self {
         let peer = Peer::new(Rank::at(1 - rank), LANES, may_use_tcp);
         let (settings, rails) = (Settings::default(), Rails::none());
-        let budget = Budget::new(&settings, LANES);
-        let registry = Registry::default();
+        let budget = Budget::new(Arc::default(), &settings, LANES);
+        let registry = Registry::new(Arc::default(), None);
         Self { peer, rank: Rank::at(rank), settings, rails, budget, registry }
     }
 
@@ -241,7 +242,7 @@ fn false_messages_do_no_harm() {
         let theirs =
             RailCard { gid: [7; 16], mtu: 5, kind: GidKind::RoceV2, ..RailCard::default() };
         for path in 0..2 {
-            let cable = Cable::new(0, "none".to_owned(), None, theirs, path == 1);
+            let cable = Cable::new(0, "none".to_owned(), false, theirs, path == 1);
             let cable = one.peer.routes.add_cable(cable);
             one.peer.routes.add_path(Path::new(Rank(1), path, cable), 0);
         }

@@ -146,6 +146,11 @@ impl Cq {
         check(unsafe { (self.notify)(self.raw(), 0) })
     }
 
+    /// Returns whether this is the queue at that address.
+    pub(in crate::rdma) fn is_at(&self, address: usize) -> bool {
+        self.raw().addr() == address
+    }
+
     /// Returns whether this is the queue that has notified.
     pub(in crate::rdma) fn has_sent(&self, notification: &Notification) -> bool {
         self.raw() == notification.0

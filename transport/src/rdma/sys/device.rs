@@ -115,6 +115,8 @@ pub(in crate::rdma) struct Event {
 pub(in crate::rdma) enum About {
     /// The device, which cannot be used any more.
     Device,
+    /// The completion queue at this address, which cannot be used any more.
+    Queue(usize),
     /// A port, which is up or down.
     Port,
     Other,
@@ -297,7 +299,8 @@ impl Context {
             CStr::from_ptr((self.library().event_name)(event.event_type))
         };
         let about = match event.event_type {
-            abi::EVENT_CQ_ERR | abi::EVENT_DEVICE_FATAL => About::Device,
+            abi::EVENT_CQ_ERR => About::Queue(event.element.addr()),
+            abi::EVENT_DEVICE_FATAL => About::Device,
             abi::EVENT_PORT_ACTIVE | abi::EVENT_PORT_ERR => About::Port,
             _ => About::Other,
         };

@@ -5,13 +5,13 @@ use std::io;
 use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::abi;
 use super::device::{Context, check};
 use crate::sys::{Known, Region};
 
-/// A protection domain: queue pairs access only memory of their own domain. Every peer gets a
-/// domain, so no other peer's keys are of use to it.
+/// A protection domain: queue pairs access only memory of their own domain.
 pub(in crate::rdma) struct Pd {
     raw: NonNull<abi::Pd>,
     context: Context,
@@ -31,8 +31,10 @@ pub(in crate::rdma) struct Mr {
     pd: Arc<Pd>,
     /// The region, which is unmapped only after the deregistration.
     region: Arc<Region>,
+    local_key: u32,
+    remote_key: u32,
     /// The device was asked to deregister.
-    is_gone: bool,
+    is_gone: AtomicBool,
 }
 
 // SAFETY: verbs may be called from any thread.
@@ -182,18 +184,19 @@ impl Mr {
         // SAFETY: the domain lives, and the range is mapped until after the deregistration.
         let raw = unsafe { register(pd.raw(), base, region.bytes(), at, access) };
         let raw = NonNull::new(raw).ok_or_else(io::Error::last_os_error)?;
-        Ok(Self { raw, pd: Arc::clone(pd), region: Arc::clone(region), is_gone: false })
+        // SAFETY: just registered.
+        let (local_key, remote_key) = unsafe { ((*raw.as_ptr()).lkey, (*raw.as_ptr()).rkey) };
+        let (pd, region) = (Arc::clone(pd), Arc::clone(region));
+        Ok(Self { raw, pd, region, local_key, remote_key, is_gone: AtomicBool::new(false) })
     }
 
-    pub(super) fn local_key(&self) -> u32 {
-        // SAFETY: registered as long as `self`.
-        unsafe { (*self.raw.as_ptr()).lkey }
+    pub(super) const fn local_key(&self) -> u32 {
+        self.local_key
     }
 
     /// The key that the peer needs to write.
-    pub(in crate::rdma) fn remote_key(&self) -> u32 {
-        // SAFETY: as above.
-        unsafe { (*self.raw.as_ptr()).rkey }
+    pub(in crate::rdma) const fn remote_key(&self) -> u32 {
+        self.remote_key
     }
 
     pub(super) fn region(&self) -> &Region {
@@ -213,19 +216,15 @@ impl Mr {
 
 impl Mr {
     /// Deregisters. When this returns, the device no longer accesses the memory by this
-    /// registration.
+    /// registration, and work that names it fails.
     ///
     /// # Errors
     /// The device refuses, and may go on. The memory is leaked, so nobody uses it again.
-    pub(in crate::rdma) fn deregister(mut self) -> io::Result<()> {
-        self.release()
-    }
-
-    fn release(&mut self) -> io::Result<()> {
-        if std::mem::replace(&mut self.is_gone, true) {
+    pub(in crate::rdma) fn deregister(&self) -> io::Result<()> {
+        if self.is_gone.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
-        // SAFETY: registered by `new`, and not used after this. Work under way that names it fails.
+        // SAFETY: registered by `new`, and this is the only access to it after that.
         let released = check(unsafe { (self.pd.context.library().dereg_mr)(self.raw.as_ptr()) });
         if released.is_err() {
             std::mem::forget((Arc::clone(&self.pd), Arc::clone(&self.region)));
@@ -236,7 +235,7 @@ impl Mr {
 
 impl Drop for Mr {
     fn drop(&mut self) {
-        if let Err(error) = self.release() {
+        if let Err(error) = self.deregister() {
             tracing::warn!("rdma: {self:?} cannot be deregistered: {error}; see `dmesg`");
         }
     }

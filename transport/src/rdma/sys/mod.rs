@@ -27,7 +27,9 @@ mod request;
 
 pub(super) use completion::{Channel, Completion, Cq, Outcome};
 pub(super) use connection::{CmEvent, Connection, Connector, Ticket};
-pub(super) use device::{About, Context, DEVICES, Event, Gid, GidKind, LinkLayer, Port, devices};
+pub(super) use device::{
+    About, Context, DEVICES, Event, Gid, GidKind, Limits, LinkLayer, Port, devices,
+};
 pub(super) use memory::{Inbox, Mr, Outbox, Pd};
 
 pub(super) use crate::sys::{Known, Pages, Placement};

@@ -78,20 +78,31 @@ fake_test! {
 }
 
 fake_test! {
-    /// The device neither ends the queue pair nor lets go of the memory, so the rank must have the
-    /// queue pair destroyed.
+    /// The device does not end the queue pair, and either does not let go of the memory or keeps
+    /// the queue pair.
     fn a_withdrawn_buffer_is_not_written_any_more() {
-        let mut world = world();
-        let mut message = held_message(&mut world);
-        for hook in [Hook::RefuseError(true), Hook::RefuseDeregistration] {
+        for hook in [Hook::RefuseDeregistration, Hook::RefuseDestruction] {
+            let mut world = world();
+            let mut message = held_message(&mut world);
+            world.devices[1][0].hook(Hook::RefuseError(true));
             world.devices[1][0].hook(hook);
+            world.ends[1].withdraw();
+            message.found.front_mut(message.bytes).fill(0);
+            world.devices[0][0].release();
+            let is_clean = message.found.front(message.bytes).iter().all(|byte| *byte == 0);
+            assert!(is_clean, "{hook:?}: a late write changed a buffer that its owner had back");
         }
+    }
+}
+
+fake_test! {
+    /// The device keeps the queue pair and the memory.
+    fn a_buffer_that_a_device_keeps_serves_nobody_else() {
+        let mut world = world();
+        let message = held_message(&mut world);
+        let hooks = [Hook::RefuseError(true), Hook::RefuseDestruction, Hook::RefuseDeregistration];
+        hooks.into_iter().for_each(|hook| world.devices[1][0].hook(hook));
         world.ends[1].withdraw();
-        message.found.front_mut(message.bytes).fill(0);
-        world.devices[0][0].release();
-        let is_clean = message.found.front(message.bytes).iter().all(|byte| *byte == 0);
-        assert!(is_clean, "a late write changed a buffer that its owner had back");
-        // No other caller gets the memory either.
         let at = message.found.front(1).as_ptr();
         let bytes = message.bytes;
         drop(message);

@@ -15,6 +15,7 @@ mod moving;
 mod placing;
 mod rates;
 mod routes;
+mod sharing;
 mod wire;
 
 use std::fs;
@@ -222,30 +223,42 @@ impl World {
         placement: Option<Placement>,
         preferred: &[bool],
     ) -> Self {
-        let doors = [0, 1].map(|rank| {
+        let ends = Self::ends(&devices, settings, may_use_tcp, placement, preferred);
+        let Ok(ends) = ends.try_into() else { panic!("two ranks") };
+        let devices = devices.map(|of| of.into_iter().map(|(_, device)| device).collect());
+        Self { ends, devices }
+    }
+
+    /// Makes ranks with these devices each.
+    fn ends(
+        devices: &[Vec<(String, Device)>],
+        settings: &Settings,
+        may_use_tcp: bool,
+        placement: Option<Placement>,
+        preferred: &[bool],
+    ) -> Vec<Rdma> {
+        let (size, lanes) = (devices.len(), 1);
+        let listen = |rank| {
             let (bind, liveness) = (vec![IpAddr::V4(Ipv4Addr::LOCALHOST)], Liveness::default());
-            let (key, rank, size, lanes) = (KEY, Rank::at(rank), 2, 1);
-            let ports = None;
+            let (key, rank, ports) = (KEY, Rank::at(rank), None);
             Tcp::listen(tcp::Config { key, rank, size, lanes, bind, ports, liveness }).unwrap()
-        });
+        };
+        let doors = Vec::from_iter((0..size).map(listen));
         let peers = (0..).map(Rank).zip(doors.iter().map(|door| door.addresses().to_vec()));
         let peers: Vec<_> = peers.collect();
-        let mut ranks = 0..;
-        let ends = doors.map(|door| {
-            let rank: usize = ranks.next().unwrap();
+        let end = |(rank, door): (usize, tcp::Listening)| {
             let rails = devices[rank].iter().map(|(name, device)| {
                 Rail::open(name, device.port_number(), settings, None).unwrap()
             });
             let mut rails = Rails(rails.collect());
             rails.prefer(preferred);
-            let (rank, settings, reaches) = (Rank::at(rank), settings.clone(), vec![true; 2]);
-            let (key, lanes) = (KEY, 1);
+            let (rank, settings, reaches) = (Rank::at(rank), settings.clone(), vec![true; size]);
+            let key = KEY;
             let config = Config { key, rank, lanes, settings, reaches, may_use_tcp, placement };
             let tcp = door.connect(peers.clone()).unwrap();
             Rdma::new(rails, tcp, config).unwrap()
-        });
-        let devices = devices.map(|of| of.into_iter().map(|(_, device)| device).collect());
-        Self { ends, devices }
+        };
+        doors.into_iter().enumerate().map(end).collect()
     }
 
     /// The lane from a rank to the other.
