@@ -1,5 +1,6 @@
 """Every operation on several numbers of ranks, and the errors of a wrong torch."""
 
+import os
 import re
 import subprocess
 import sys
@@ -25,6 +26,15 @@ class Operations(unittest.TestCase):
         for ranks in [1, 2, 3, 4]:
             text = torchrun(ranks, HERE / "operations.py")
             self.assertEqual(sorted(numbers(text, "right")), list(range(ranks)))
+
+    def test_tensors_of_a_gpu(self):
+        ask = "import sys, torch; sys.exit(not torch.cuda.is_available())"
+        if subprocess.run([sys.executable, "-c", ask]).returncode:
+            print("SKIPPED gpu: torch sees none")
+            self.assertNotIn("gpu", os.environ.get("RINGFOLD_TEST_REQUIRE", "").split(","))
+            return
+        text = torchrun(2, HERE / "gpu.py")
+        self.assertEqual(sorted(numbers(text, "right")), [0, 1])
 
     def test_the_program_of_the_page(self):
         page = (HERE.parents[1] / "docs/pytorch.md").read_text()
