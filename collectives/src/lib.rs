@@ -78,7 +78,7 @@ mod wire;
 pub use algorithm::{Algorithm, ScheduleParams, Stated};
 pub use blocks::Blocks;
 pub use in_network::members as in_network_members;
-pub use program::{Op, Program, Stores, Target, lower};
+pub use program::{Expected, Op, Program, Stores, Target, lower};
 pub use schedule::{Builder, Form, Schedule, Source, Step};
 pub use stepper::{Exchanged, Ports, Progress, Reduction, Stepper, Waiting};
 pub use uneven::Uneven;

@@ -31,6 +31,10 @@ impl World<'_> {
     ) -> Result<(), Flaw> {
         let home = self.home(by.0, of, slice);
         self.bounds(home, slice)?;
+        let overlay = self.conditions.in_place.then(|| self.schedules[home].overlay());
+        if self.nodes[home].expectations.meets(slice, overlay) {
+            return Err(Flaw::Expected { rank: Rank::at(by.0), slice });
+        }
         let touched = match (&mut self.races, &mut self.lanes[by.0]) {
             (Some(races), _) => races.touch(by, home, &slice, writes),
             // These clocks know this rank only, as rank 0.

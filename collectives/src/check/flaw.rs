@@ -115,6 +115,14 @@ pub enum Flaw {
         /// The rank that signals.
         rank: Rank,
     },
+    /// A rank uses memory in which it has announced to receive elements, or receives them
+    /// elsewhere.
+    Expected {
+        /// The rank that uses the memory.
+        rank: Rank,
+        /// The elements that it uses.
+        slice: Slice,
+    },
     /// A message in a schedule whose messages order accesses to shared memory: it is not scratch,
     /// or a link might not accept it at once. Then its time of departure, and its content, could
     /// vary from run to run.
@@ -170,6 +178,9 @@ impl fmt::Display for Flaw {
                 write!(f, "rank {rank} flips or swaps staging buffers unlike rank 0")
             }
             Self::Signal { rank } => write!(f, "rank {rank} sends a signal that may go unseen"),
+            Self::Expected { rank, slice } => {
+                write!(f, "rank {rank} uses {slice}, where others may write")
+            }
             Self::Token { rank, slice } => {
                 write!(f, "rank {rank} sends {slice} as a token, which may have to wait")
             }

@@ -79,6 +79,7 @@
 //! execution on real numbers fails.
 
 mod access;
+mod expectations;
 mod flaw;
 mod fold;
 mod memory;

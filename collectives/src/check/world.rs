@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 
 use ringfold_types::{Buffer, Collective, Rank, Slice};
 
+use super::expectations::Expectations;
 use super::flaw::{Conditions, Flaw};
 use super::memory::{Memory, Ranks, Run, combine, cut, shifted};
 use super::provider::{Offloading, Provider};
@@ -59,6 +60,7 @@ pub(super) struct Node {
     /// The ranks that it knows to have entered a barrier.
     pub(super) entered: Ranks,
     pub(super) sent: usize,
+    pub(super) expectations: Expectations,
 }
 
 impl<'s> World<'s> {
@@ -68,7 +70,8 @@ impl<'s> World<'s> {
         offloading: Offloading,
     ) -> Self {
         let Conditions { in_place, offers: rendezvous, .. } = conditions;
-        let target = Target { in_place, rendezvous, shares_memory: true };
+        let announces = Some(0);
+        let target = Target { in_place, rendezvous, shares_memory: true, announces };
         let programs: Vec<Program> = schedules.iter().map(|it| lower(it, target)).collect();
         let nodes = schedules
             .iter()
@@ -93,6 +96,7 @@ impl<'s> World<'s> {
                     depth: alloc::vec![0; schedule.lanes().len()],
                     entered: own,
                     sent: 0,
+                    expectations: Expectations::default(),
                 }
             })
             .collect();
@@ -137,6 +141,9 @@ impl<'s> World<'s> {
             return Err(self.deadlock());
         }
         for (index, node) in self.nodes.iter().enumerate() {
+            if let Some(slice) = node.expectations.left() {
+                return Err(Flaw::Expected { rank: Rank::at(index), slice });
+            }
             if let Some(((from, _), _)) = node.links.iter().find(|(_, link)| link.elements > 0) {
                 return Err(Flaw::Unreceived { rank: Rank::at(index), from: Rank::at(*from) });
             }
@@ -252,7 +259,7 @@ impl<'s> World<'s> {
 
     fn recv(&mut self, index: usize, lane: usize, from: Rank, dst: Slice) -> Result<usize, Flaw> {
         let dst = dst.take(self.arrived(index, lane, from));
-        let values = self.take(index, lane, from, Form::of(dst.buffer), dst)?;
+        let values = self.take(index, lane, from, Form::of(dst.buffer), (dst, true))?;
         if dst.len > 0 {
             self.touch((index, lane), index, dst, true)?;
         }
@@ -374,7 +381,7 @@ impl<'s> World<'s> {
         let mut total: Option<Vec<Run>> = None;
         for source in sources {
             let values = match *source {
-                Source::Wire(from, form) => self.take(index, lane, from, form, dst)?,
+                Source::Wire(from, form) => self.take(index, lane, from, form, (dst, false))?,
                 Source::Local(whole) => {
                     let slice = whole.skip(done).take(elements);
                     let apart = slice.end() <= dst.offset || dst.end() <= slice.offset;
@@ -423,17 +430,23 @@ impl<'s> World<'s> {
     }
 
     /// Takes elements off the wire, which are there, and gives them shifts for the place of `dst`.
+    /// They are kept there as they are, or combined.
     fn take(
         &mut self,
         index: usize,
         lane: usize,
         from: Rank,
         form: Form,
-        dst: Slice,
+        (dst, is_kept): (Slice, bool),
     ) -> Result<Vec<Run>, Flaw> {
         let call = *self.schedules[index].call();
         if dst.len == 0 {
             return Ok(Vec::new());
+        }
+        let bytes = form.data_type(&call).bytes();
+        let node = &mut self.nodes[index];
+        if !node.expectations.receive((lane, from), dst, bytes, is_kept) {
+            return Err(Flaw::Expected { rank: Rank::at(index), slice: dst });
         }
         self.nodes[from.index()].is_awake = true;
         let link = (from.index(), lane);
@@ -499,6 +512,10 @@ impl Ports for PortsOf<'_, '_> {
 
     fn send(&mut self, lane: usize, to: Rank, src: Slice, _: bool) -> Result<usize, Flaw> {
         self.world.send(self.index, lane, to, src)
+    }
+
+    fn expect(&mut self, lane: usize, from: Rank, skip: usize, dst: Slice) -> bool {
+        self.world.nodes[self.index].expectations.expect((lane, from), skip, dst)
     }
 
     fn receive(&mut self, lane: usize, from: Rank, dst: Slice, _: Stores) -> Result<usize, Flaw> {

@@ -7,6 +7,7 @@ use ringfold_types::limits::SOURCES_MAX;
 use ringfold_types::{Buffer, Rank, Slice};
 
 use super::chunks::Chunks;
+use super::expected::expected;
 use super::{LINE_BYTES, Op, Program, Stores};
 use crate::schedule::{Form, Schedule, Source, Step};
 
@@ -44,6 +45,8 @@ pub struct Target {
     pub rendezvous: bool,
     /// Whether messages from all peers arrive in memory that this rank reads at no cost.
     pub shares_memory: bool,
+    /// The bytes of the shortest stretch of received elements that is announced; none is without.
+    pub announces: Option<usize>,
 }
 
 /// Makes the program of a schedule.
@@ -51,18 +54,37 @@ pub struct Target {
 pub fn lower(schedule: &Schedule, target: Target) -> Program {
     let mut lowering = Lowering::new(schedule, target);
     let lanes = schedule.lanes().iter().enumerate();
-    let lanes = lanes.map(|(lane, steps)| lowering.lane(lane, steps)).collect();
+    let lanes: Vec<_> = lanes.map(|(lane, steps)| lowering.lane(lane, steps)).collect();
     let shift = |form: Form| form.data_type(schedule.call()).bytes().trailing_zeros();
+    let overlay = target.in_place.then(|| schedule.overlay());
+    let announced = |least| {
+        // A provider may take the place of receives. Ranks that use each other's memory send only
+        // tokens.
+        let is_fit = |lane: usize| {
+            schedule.group(lane).is_none()
+                && !schedule.needs_windows()
+                && !schedule.needs_staging()
+                && !target.rendezvous
+        };
+        let of_lane = |(lane, ops): (usize, &Vec<Op>)| match is_fit(lane) {
+            true => expected(ops, &lowering.sources, least, overlay, shift),
+            false => Vec::new(),
+        };
+        let all: Vec<_> = lanes.iter().enumerate().map(of_lane).collect();
+        if all.iter().all(Vec::is_empty) { Vec::new() } else { all }
+    };
+    let expected = target.announces.map_or_else(Vec::new, announced);
     Program {
         call: *schedule.call(),
         rank: schedule.rank(),
         size: schedule.size(),
         algorithm: schedule.algorithm(),
         lanes,
+        expected,
         sources: lowering.sources,
         scratch_len: schedule.scratch_len(),
         rounded_len: schedule.rounded_len(),
-        overlay: target.in_place.then(|| schedule.overlay()),
+        overlay,
         in_place_at: schedule.in_place_at(),
         flips_staging: schedule.flips_staging(),
         groups: (0..schedule.lanes().len()).map(|lane| schedule.group(lane).cloned()).collect(),

@@ -7,6 +7,7 @@
 //! [`Stepper`](crate::stepper::Stepper) runs it.
 
 mod chunks;
+mod expected;
 mod lower;
 #[cfg(test)]
 mod tests;
@@ -19,6 +20,7 @@ use ringfold_types::{Buffer, Call, Rank, Slice};
 use crate::group::Group;
 use crate::schedule::{Form, Source};
 
+pub use expected::Expected;
 pub use lower::{Target, lower};
 
 /// Bytes of a cache line: the most that an exchange sends, and that a sum of lines combines.
@@ -149,6 +151,33 @@ pub enum Op {
     },
 }
 
+impl Op {
+    /// Calls `each` with all slices of this rank's memory that the operation uses. Of a send it is
+    /// its elements, which must also not change until they have left.
+    fn slices(&self, sources: &[Source], mut each: impl FnMut(Slice)) {
+        match *self {
+            Self::Send { src, .. } | Self::Put { src, .. } => each(src),
+            Self::Receive { dst, .. } | Self::Get { dst, .. } | Self::Take { dst, .. } => each(dst),
+            Self::Copy { src, dst, .. }
+            | Self::Exchange { src, dst, .. }
+            | Self::Post { src, dst, .. } => {
+                each(src);
+                each(dst);
+            }
+            Self::Reduce { dst, sources: ref of, .. }
+            | Self::ReduceToAll { dst, sources: ref of, .. } => {
+                for source in &sources[of.start as usize..of.end as usize] {
+                    if let Source::Local(slice) = *source {
+                        each(slice);
+                    }
+                }
+                each(dst);
+            }
+            Self::Signal | Self::Wait { .. } | Self::Swap => {}
+        }
+    }
+}
+
 /// The operations of one rank in one call, made by [`lower`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Program {
@@ -157,6 +186,8 @@ pub struct Program {
     size: usize,
     algorithm: &'static str,
     lanes: Vec<Vec<Op>>,
+    /// By lane, the receives that are announced; empty if there are none.
+    expected: Vec<Vec<Expected>>,
     sources: Vec<Source>,
     scratch_len: usize,
     rounded_len: usize,
@@ -201,6 +232,13 @@ impl Program {
     #[inline]
     pub fn lanes(&self) -> &[Vec<Op>] {
         &self.lanes
+    }
+
+    /// The stretches of elements that a lane announces before it receives them, in their order.
+    #[must_use]
+    #[inline]
+    pub fn expected(&self, lane: usize) -> &[Expected] {
+        self.expected.get(lane).map_or(&[], Vec::as_slice)
     }
 
     /// The sources of a reduction.
@@ -279,13 +317,17 @@ impl Program {
 }
 
 /// Whether two slices have memory in common. `overlay` is as for [`Program::overlay`].
-fn overlap(overlay: Option<isize>, a: Slice, b: Slice) -> bool {
-    let place = |slice: Slice| match (slice.buffer, overlay) {
-        (Buffer::Output, Some(at)) => (Buffer::Input, slice.offset.cast_signed() + at),
-        (buffer, _) => (buffer, slice.offset.cast_signed()),
-    };
-    let ((memory_a, start_a), (memory_b, start_b)) = (place(a), place(b));
+pub(crate) fn overlap(overlay: Option<isize>, a: Slice, b: Slice) -> bool {
+    let ((memory_a, start_a), (memory_b, start_b)) = (place(overlay, a), place(overlay, b));
     memory_a == memory_b
         && start_a < start_b + b.len.cast_signed()
         && start_b < start_a + a.len.cast_signed()
+}
+
+/// The memory of a slice, and its first element there.
+const fn place(overlay: Option<isize>, slice: Slice) -> (Buffer, isize) {
+    match (slice.buffer, overlay) {
+        (Buffer::Output, Some(at)) => (Buffer::Input, slice.offset.cast_signed() + at),
+        (buffer, _) => (buffer, slice.offset.cast_signed()),
+    }
 }

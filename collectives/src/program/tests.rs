@@ -8,7 +8,8 @@ use ringfold_types::{Buffer, Call, Collective, DataType, Rank, ReduceOp, Slice, 
 use super::{Op, Program, Stores, Target, lower};
 use crate::algorithm::{Algorithm, ScheduleParams};
 
-const APART: Target = Target { in_place: false, rendezvous: false, shares_memory: true };
+const APART: Target =
+    Target { in_place: false, rendezvous: false, shares_memory: true, announces: None };
 const IN_PLACE: Target = Target { in_place: true, ..APART };
 
 fn program(
@@ -122,4 +123,24 @@ fn long_results_go_past_the_caches() {
     assert_eq!(ring(24, APART), [Stores::Streaming]);
     assert_eq!(ring(24, Target { shares_memory: false, ..APART }), [Stores::Cached]);
     assert_eq!(ring(24, Target { rendezvous: true, ..APART }), [Stores::Cached]);
+}
+
+#[test]
+fn long_stretches_of_receives_are_announced() {
+    let announces = |least| Target { announces: Some(least), ..APART };
+    let stretches = |collective, algorithm, of, target| {
+        let program = program(collective, algorithm, of, target);
+        let all = program.expected(0).iter();
+        all.map(|it| (it.dst.offset, it.dst.len, it.after, it.skip)).collect::<Vec<_>>()
+    };
+    let chunks = 3 << 20;
+    let broadcast = |target| stretches(Collective::Broadcast, "chain", (2, chunks), target);
+    assert_eq!(broadcast(announces(4 * chunks)), [(0, chunks, 0, 0)], "chunks in a row");
+    assert_eq!(broadcast(announces(4 * chunks + 1)), []);
+    assert_eq!(broadcast(APART), []);
+    assert_eq!(broadcast(Target { rendezvous: true, ..announces(1) }), []);
+    let gather = |target| stretches(Collective::AllGather, "ring", (4, 8), target);
+    assert_eq!(gather(announces(1)), [(0, 8, 0, 0), (24, 8, 0, 32), (16, 8, 0, 64)]);
+    let window = stretches(Collective::AllReduce, "window", (4, 1 << 20), announces(1));
+    assert_eq!(window, [], "its messages are tokens");
 }

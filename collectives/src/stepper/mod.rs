@@ -12,6 +12,7 @@
 //! A lane may hand over chunks to a provider in the network. If that is given up in the middle of a
 //! call, [`Stepper::fall_back`] has the members' own operations take its place.
 
+mod announced;
 mod chunks;
 mod ports;
 
@@ -21,6 +22,7 @@ use ringfold_types::limits::POSTED_MAX;
 use ringfold_types::{Rank, Slice};
 
 use crate::program::{Op, Program};
+use announced::Announced;
 use chunks::Chunks;
 pub use ports::{Exchanged, Ports, Reduction};
 
@@ -55,6 +57,7 @@ struct Lane {
     /// Posted sends that have not left, oldest first.
     posted: Vec<Posted>,
     chunks: Chunks,
+    announced: Announced,
 }
 
 /// The value of `Lane::at` when a lane is done.
@@ -105,9 +108,10 @@ impl Stepper {
             let posted = Vec::with_capacity(POSTED_MAX);
             self.lanes.push(Lane { posted, ..Lane::default() });
         }
-        for lane in &mut self.lanes[..self.active] {
+        for (at, lane) in self.lanes[..self.active].iter_mut().enumerate() {
             (lane.at, lane.done, lane.chunks) = (0, 0, chunks);
             lane.posted.clear();
+            lane.announced = Announced::begin(program.expected(at));
         }
     }
 
@@ -175,6 +179,9 @@ impl Stepper {
             (state.at, state.done) = state.chunks.after(ops, (state.at, state.done));
             let Some(op) = ops.get(state.at) else { break };
             left -= 1;
+            if state.at >= state.announced.due {
+                state.announce(program, lane, ports);
+            }
             if !state.posted.is_empty() && !state.may_begin(program, op) {
                 break;
             }

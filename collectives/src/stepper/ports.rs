@@ -29,6 +29,14 @@ pub trait Ports {
         rendezvous: bool,
     ) -> Result<usize, Self::Error>;
 
+    /// Announces that elements of a rank will be received into `dst`, after `skip` more bytes of
+    /// its stream. Until then nothing else touches that place. Returns whether that need not be
+    /// said again.
+    fn expect(&mut self, lane: usize, from: Rank, skip: usize, dst: Slice) -> bool {
+        let _ = (lane, from, skip, dst);
+        true
+    }
+
     /// Moves elements that have arrived from a rank to the front of `dst`. Returns how many.
     ///
     /// # Errors

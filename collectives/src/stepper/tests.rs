@@ -22,7 +22,7 @@ fn written(lanes: usize, in_place: bool, write: impl Fn(&mut Builder)) -> Progra
     let plan = ScheduleParams { call, layout: &layout, rank: ME, chunk: 1, window_bytes: 16 };
     let mut steps = Builder::new(&plan, "by hand", lanes);
     write(&mut steps);
-    lower(&steps.build(), Target { in_place, ..Target::default() })
+    lower(&steps.build(), Target { in_place, announces: Some(0), ..Target::default() })
 }
 
 fn started(program: &Program) -> Stepper {
@@ -36,6 +36,7 @@ fn started(program: &Program) -> Stepper {
 enum Asked {
     Exchange(Rank),
     Send(Rank, Slice),
+    Expect(Rank, usize, Slice),
     Receive(Rank, Slice),
     Copy(Slice, Slice),
     Reduce(Slice, Vec<Source>, usize),
@@ -71,6 +72,11 @@ impl<A: Fn(&Asked) -> usize> Ports for Hands<A> {
 
     fn send(&mut self, _: usize, to: Rank, src: Slice, _: bool) -> Result<usize, ()> {
         self.ask(Asked::Send(to, src))
+    }
+
+    fn expect(&mut self, _: usize, from: Rank, skip: usize, dst: Slice) -> bool {
+        // Only the tests of announcements answer these.
+        self.ask(Asked::Expect(from, skip, dst)) != Ok(0)
     }
 
     fn receive(&mut self, _: usize, from: Rank, dst: Slice, _: Stores) -> Result<usize, ()> {
@@ -120,6 +126,19 @@ fn advance(
     let mut hands = Hands { asked: Vec::new(), answer };
     let progress = stepper.advance(program, &mut hands, usize::MAX).unwrap();
     assert_eq!(progress == Progress::Done, stepper.is_done());
+    hands.asked.retain(|asked| !matches!(asked, Asked::Expect(..)));
+    hands.asked
+}
+
+/// Advances as `advance` does, and returns the announcements.
+fn announcements(
+    stepper: &mut Stepper,
+    program: &Program,
+    answer: impl Fn(&Asked) -> usize,
+) -> Vec<Asked> {
+    let mut hands = Hands { asked: Vec::new(), answer };
+    stepper.advance(program, &mut hands, usize::MAX).unwrap();
+    hands.asked.retain(|asked| matches!(asked, Asked::Expect(..)));
     hands.asked
 }
 
@@ -396,4 +415,42 @@ fn a_signal_is_given_at_once_and_waited_for() {
     let copy = Asked::Copy(input(0, 1), output(0, 1));
     assert_eq!(advance(&mut stepper, &program, |_| 1), [wait(), copy]);
     assert!(stepper.is_done());
+}
+
+#[test]
+fn receives_in_a_row_are_announced_when_nothing_else_uses_their_place() {
+    let program = written(1, false, |steps| {
+        steps.recv(Rank(1), output(0, 4));
+        steps.reduce(output(20, 2), &[Source::Wire(Rank(1), Form::Element)]);
+        steps.recv(Rank(1), output(4, 4));
+        steps.recv(Rank(1), output(8, 4));
+        steps.send(Rank(2), output(0, 12));
+        steps.recv(Rank(1), output(0, 12));
+    });
+    let expect = |skip, dst| Asked::Expect(Rank(1), skip, dst);
+    let first = [expect(0, output(0, 4)), expect(24, output(4, 8))];
+    let mut stepper = started(&program);
+    let of_expect = |asked: &Asked| usize::from(matches!(asked, Asked::Expect(..)));
+    assert_eq!(announcements(&mut stepper, &program, of_expect), first);
+    assert_eq!(announcements(&mut stepper, &program, of_expect), [], "once each");
+    let all_arrives = |asked: &Asked| match asked {
+        Asked::Receive(_, dst) if dst.len < 12 => dst.len,
+        Asked::Reduce(dst, ..) => dst.len,
+        _ => 0,
+    };
+    assert_eq!(announcements(&mut stepper, &program, all_arrives), [], "the send is posted");
+    let sent = |asked: &Asked| if matches!(asked, Asked::Receive(..)) { 0 } else { 12 };
+    assert_eq!(announcements(&mut stepper, &program, sent), [expect(0, output(0, 12))]);
+
+    // A refused announcement is repeated, for the elements that have not arrived.
+    let mut stepper = started(&program);
+    assert_eq!(announcements(&mut stepper, &program, |_| 0), first[..1]);
+    let three = |asked: &Asked| match asked {
+        Asked::Receive(_, Slice { offset: 0, len: 4, .. }) => 3,
+        _ => 0,
+    };
+    let rest = expect(0, output(3, 1));
+    assert_eq!(announcements(&mut stepper, &program, three), [first[0].clone(), rest.clone()]);
+    let asked = announcements(&mut stepper, &program, of_expect);
+    assert_eq!(asked, [rest, expect(12, output(4, 8))]);
 }

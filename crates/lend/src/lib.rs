@@ -41,8 +41,9 @@ pub fn expose_to_readers<'w>(_by: &Program, window: &'w Window) -> ReadExposure<
 #[must_use]
 #[inline]
 pub const fn placement() -> Placement {
-    // SAFETY: no step of a proven schedule accesses memory that an unfinished receive writes. The
-    // engine of `ringfold` returns when all steps are done. Otherwise it calls `withdraw`; after a
-    // panic its guard does. `trial` does the same.
+    // SAFETY: no step of a proven schedule accesses memory that an unfinished receive writes, or
+    // that was announced for one: `collectives/src/check/expectations.rs` proves it. The engine of
+    // `ringfold` returns when all steps are done. Otherwise it calls `withdraw`; after a panic its
+    // guard does. `trial` does the same.
     unsafe { Placement::new() }
 }

@@ -12,7 +12,7 @@ use ringfold_collectives::{Algorithm, Blocks, Form, Program, ScheduleParams, Tar
 use ringfold_innetwork::Reduction;
 use ringfold_reduce::Kernel;
 use ringfold_topology::{Layout, PeerMemory};
-use ringfold_types::limits::LINK_BYTES_MIN;
+use ringfold_types::limits::{LINK_BYTES_MIN, RDMA_ASK_BYTES};
 use ringfold_types::{
     Call, Collective, DataType, Rank, ReduceOp, UnevenCall, UnevenCollective, Wire, mix,
 };
@@ -295,6 +295,7 @@ impl ScheduleCache {
             in_place: key.in_place,
             rendezvous: means == Means::Rendezvous,
             shares_memory: self.shares_memory,
+            announces: (!self.shares_memory).then_some(RDMA_ASK_BYTES),
         };
         let known = Algorithm::of(call.collective);
         let code = known.iter().position(|a| a.name == algorithm.name).unwrap_or(usize::MAX);

@@ -111,6 +111,8 @@ pub(crate) struct Incoming<'b> {
     pub(crate) bytes: &'b mut [u8],
     /// Bytes that have arrived, with the header.
     arrived: usize,
+    /// The transport knows where the bytes are wanted.
+    is_expected: bool,
 }
 
 /// The messages that a rank sends and receives in one call. A communicator keeps the lists between
@@ -216,7 +218,7 @@ impl<'b> Outgoing<'b> {
 impl<'b> Incoming<'b> {
     /// A message of bytes.
     pub(crate) const fn new(bytes: &'b mut [u8], from: Rank, tag: u32) -> Self {
-        Self { from, tag, elements: Elements::BYTES, bytes, arrived: 0 }
+        Self { from, tag, elements: Elements::BYTES, bytes, arrived: 0, is_expected: false }
     }
 
     pub(crate) fn of<T: Pod>(data: &'b mut [T], from: Rank, tag: u32) -> Self {
@@ -237,6 +239,11 @@ impl<'b> Incoming<'b> {
         let before = self.arrived;
         let Track { header_tag, body_tag, .. } = track;
         let link = track.link(self.from);
+        if self.bytes.len() > INLINE_BYTES && !self.is_expected && !self.is_done() {
+            let skip = HEADER_BYTES.saturating_sub(self.arrived);
+            let rest = &mut self.bytes[self.arrived.saturating_sub(HEADER_BYTES)..];
+            self.is_expected = router.to(link).expect(link, body_tag, skip, rest);
+        }
         if self.arrived == 0 && self.bytes.len() > INLINE_BYTES {
             // Only the header is read, so that the transport may place the bytes directly.
             let mut header = [0; HEADER_BYTES];

@@ -97,7 +97,8 @@ pub trait Transport: Send + fmt::Debug {
     /// of the rest. Only this call writes to `dst`, with one exception. If the transport was made
     /// with a `Placement` and `dst` lies in `pages`, the peer may write the rest of the message
     /// there. It may do so until the message has arrived or `withdraw` has returned. The maker of
-    /// the `Placement` has promised that nobody accesses these bytes meanwhile.
+    /// the `Placement` has promised that nobody accesses these bytes meanwhile. `expect` says the
+    /// same of more bytes.
     ///
     /// # Errors
     /// Those of `readable`. Both calls also fail if bytes have arrived in an earlier `dst` and the
@@ -116,6 +117,17 @@ pub trait Transport: Send + fmt::Debug {
         copy(&mut dst[..bytes], &fragment.bytes[..bytes]);
         self.consume(link, bytes);
         Ok(Some(Received { tag, bytes }))
+    }
+
+    /// Announces that the caller will receive a part of the incoming stream into `dst`: the bytes
+    /// after the next `skip` ones that it receives, all under `tag`. They may be many messages, and
+    /// the caller still calls `recv` for them. Parts are announced in the order of the stream.
+    /// Returns false if the transport cannot use that yet; the caller may announce it again.
+    ///
+    /// If the transport was made with a `Placement` and `dst` lies in `pages`, the peer may write
+    /// these bytes there from now on, as in `recv`.
+    fn expect(&mut self, _link: Link, _tag: u32, _skip: usize, _dst: &mut [u8]) -> bool {
+        true
     }
 
     /// Cancels, on all links, every message that `send` has not fully accepted and every `recv`

@@ -46,6 +46,10 @@ macro_rules! pass_on {
             self.inner.rendezvous()
         }
 
+        fn expect(&mut self, link: Link, tag: u32, skip: usize, dst: &mut [u8]) -> bool {
+            self.inner.expect(link, tag, skip, dst)
+        }
+
         fn registered_memory(&mut self) -> Option<&mut dyn crate::contract::RegisteredMemory> {
             self.inner.registered_memory()
         }

@@ -69,7 +69,7 @@ pub fn take_all(ring: &[u8], numbers: &[u32], step: usize) -> io::Result<usize> 
     inbound.store(0, &ring[..ring.len().min(RDMA_RING_BYTES)]);
     let place = vec![0_u8; OPEN_BYTES];
     let to = Grant { address: place.as_ptr().addr() as u64, ..Grant::default() };
-    inbound.make_rtr(TAG, OPEN_BYTES, to, 0);
+    inbound.make_rtr(TAG, (0, OPEN_BYTES), to, 0);
     let mut taken = 0;
     for number in numbers {
         let arrived = match Immediate::decode(*number) {

@@ -98,10 +98,10 @@ impl Placement {
     /// Makes the promise.
     ///
     /// # Safety
-    /// All callers of `recv` of this transport must keep this rule for a `dst` in `Pages`: after a
-    /// call of `recv`, nobody accesses bytes of `dst` until `recv` reports that they have arrived,
-    /// or `withdraw` has returned. A caller that panics must keep it too. Such a caller may drop
-    /// the pages meanwhile: the transport gives them to no one else.
+    /// All callers of `recv` and `expect` of this transport must keep this rule for a `dst` in
+    /// `Pages`: after the call, nobody accesses bytes of `dst` until `recv` reports that they have
+    /// arrived, or `withdraw` has returned. A caller that panics must keep it too. Such a caller
+    /// may drop the pages meanwhile: the transport gives them to no one else.
     #[must_use]
     pub const unsafe fn new() -> Self {
         Self(())

@@ -234,7 +234,7 @@ impl<'s> Job<'s> {
         let works = schedules[0].call().collective.works_in_place();
         let conditions = Conditions { in_place: conditions.in_place && works, ..conditions };
         let Conditions { in_place, offers: rendezvous, .. } = conditions;
-        let target = Target { in_place, rendezvous, shares_memory: true };
+        let target = Target { in_place, rendezvous, shares_memory: true, announces: None };
         let programs = schedules.iter().map(|schedule| lower(schedule, target)).collect();
         Self {
             schedules,

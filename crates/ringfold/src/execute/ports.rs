@@ -57,6 +57,11 @@ impl Ports for CallPorts<'_, '_> {
         Ok(sent >> self.buffers.shift(Form::of(src.buffer)))
     }
 
+    fn expect(&mut self, lane: usize, from: Rank, skip: usize, dst: Slice) -> bool {
+        let link = link(from, lane);
+        self.router.to(link).expect(link, self.tag, skip, self.buffers.write(dst))
+    }
+
     #[inline]
     fn receive(
         &mut self,

@@ -320,6 +320,20 @@ impl Transport for Rdma {
         received.map_err(|fault| Self::error(link, &fault))
     }
 
+    fn expect(&mut self, link: Link, tag: u32, skip: usize, dst: &mut [u8]) -> bool {
+        if self.is_by_tcp(link.peer) {
+            return true;
+        }
+        let Some(Contact { peer, .. }) = self.contacts.contact_mut(link.peer) else {
+            return false;
+        };
+        let mut own = self.devices.own(&self.config);
+        let is_done = peer.expect(link.lane.index(), tag, (skip, dst), &mut own);
+        let has_messages = peer.has_messages();
+        self.note_use(has_messages, has_messages);
+        is_done
+    }
+
     fn withdraw(&mut self) {
         // All devices end their queue pairs at once, and then each is waited for.
         self.change_all(|peer, _| peer.withdraw());

@@ -61,7 +61,11 @@ impl Peer {
             }
             None => {
                 // The peer learns its answer before the copy below takes its time.
-                self.send_rtr(lane, tag, dst, own);
+                if dst.len() >= RDMA_LEND_BYTES
+                    && self.lanes.inbound(lane).is_some_and(|inbound| inbound.is_asked(tag))
+                {
+                    self.expect(lane, tag, (0, dst), own);
+                }
                 match self.readable(lane)? {
                     None => return Ok(None),
                     Some(front) if front.tag != tag => (front.tag, 0),
@@ -77,27 +81,36 @@ impl Peer {
         Ok(Some(Received { tag: found, bytes }))
     }
 
-    /// Sends a ready-to-receive message for the part of `dst` whose bytes have not arrived, if that
-    /// is long and in pages, and the peer asks for one.
-    fn send_rtr(&mut self, lane: usize, tag: u32, dst: &mut [u8], own: &mut Own<'_>) {
-        if dst.len() < RDMA_LEND_BYTES || self.ending.is_over() {
-            return;
+    /// Tells the peer to write the bytes of the stream after the next `skip` ones to `dst`, without
+    /// those that have arrived. Returns whether that is done, or will never be possible.
+    pub(in crate::rdma) fn expect(
+        &mut self,
+        lane: usize,
+        tag: u32,
+        (skip, dst): (usize, &mut [u8]),
+        own: &mut Own<'_>,
+    ) -> bool {
+        if dst.len() < RDMA_LEND_BYTES || self.ending.is_over() || self.fallback.is_used() {
+            return true;
         }
-        let inbound = self.lanes.inbound(lane).filter(|inbound| inbound.may_send_rtr());
-        let Some(waiting) = inbound.and_then(|inbound| inbound.waiting(tag)) else { return };
-        let Some(dst) = dst.get_mut(waiting..).filter(|it| it.len() >= RDMA_LEND_BYTES) else {
-            return;
+        let Some(place) = own.registry.find(dst) else { return true };
+        let Some(inbound) = self.lanes.inbound(lane) else { return false };
+        if !inbound.may_send_rtr() {
+            return false;
+        }
+        let known = inbound.known_after(skip);
+        let Some(dst) = dst.get_mut(known..).filter(|it| it.len() >= RDMA_LEND_BYTES) else {
+            return true;
         };
-        let Some(place) = own.registry.find(dst) else { return };
-        let Some(path) = self.routes.control_path() else { return };
+        let Some(path) = self.routes.control_path() else { return false };
         if !self.routes.paths()[path].takes_rtrs() {
-            return;
+            return false;
         }
         let cable = self.routes.paths()[path].cable();
-        let Some(inbound) = self.lanes.inbound_mut(lane) else { return };
+        let Some(inbound) = self.lanes.inbound_mut(lane) else { return false };
         let theirs = inbound.mailbox();
         if theirs.keys[cable] == 0 {
-            return;
+            return true;
         }
         let mut to =
             Grant { address: dst.as_mut_ptr().expose_provenance() as u64, ..Grant::default() };
@@ -110,9 +123,11 @@ impl Peer {
             }
         }
         if to.keys.iter().all(|key| *key == 0) {
-            return;
+            return true;
         }
-        let Some((rtr, slot)) = inbound.make_rtr(tag, dst.len(), to, path) else { return };
+        let Some((rtr, slot)) = inbound.make_rtr(tag, (skip + known, dst.len()), to, path) else {
+            return true;
+        };
         let at = theirs.address.wrapping_add(slot_at(lane, slot) as u64);
         let number = Immediate::Rtr { lane, slot, total: lap(inbound.total()) };
         inbound.gave_credit();
@@ -121,6 +136,7 @@ impl Peer {
         if let Err(error) = it.write_rtr(lines, (at, theirs.keys[cable]), number) {
             self.lose(path, &format!("a ready-to-receive message was refused: {error}"));
         }
+        true
     }
 
     /// Returns whether the peer may be writing to callers' pages.

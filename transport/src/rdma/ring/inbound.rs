@@ -37,8 +37,9 @@ pub(in crate::rdma) struct Inbound {
     mailbox: Grant,
     /// All bytes that have arrived in order.
     lined_up: u64,
-    /// The last ready-to-receive message, which tells the peer where to write.
-    open_rtr: Option<OpenRtr>,
+    /// The last ready-to-receive messages, which tell the peer where to write. They are in the
+    /// order of the stream.
+    open_rtrs: VecDeque<OpenRtr>,
     /// The peer asks for another ready-to-receive message.
     wants_rtr: bool,
     /// The number of the last ready-to-receive message.
@@ -127,7 +128,7 @@ impl Inbound {
             line: 0,
             arrived: VecDeque::with_capacity(RDMA_CELLS),
             lined_up: 0,
-            open_rtr: None,
+            open_rtrs: VecDeque::with_capacity(SLOTS),
             wants_rtr: false,
             last_rtr: 0,
             unseen: [None; SLOTS],
@@ -238,9 +239,10 @@ impl Inbound {
 
     /// Returns the address at which the next bytes of the stream were expected.
     fn direct_at(&self, tag: u32, bytes: u64) -> Result<usize, &'static str> {
-        let it = self.open_rtr.filter(|it| it.tag == tag && self.lined_up + bytes <= it.end);
-        let it = it.ok_or(NO_RTR)?;
-        let skipped = usize::try_from(self.lined_up - it.from).unwrap_or(usize::MAX);
+        let (from, end) = (self.lined_up, self.lined_up + bytes);
+        let covers = |it: &&OpenRtr| it.tag == tag && it.from <= from && end <= it.end;
+        let it = self.open_rtrs.iter().find(covers).ok_or(NO_RTR)?;
+        let skipped = usize::try_from(from - it.from).unwrap_or(usize::MAX);
         Ok(it.address.wrapping_add(skipped))
     }
 
@@ -251,32 +253,48 @@ impl Inbound {
         }
     }
 
-    /// The bytes that have arrived and are not consumed, if all of them are under `tag`.
-    pub(in crate::rdma) fn waiting(&self, tag: u32) -> Option<usize> {
-        let is_alike = self.arrived.iter().all(|it| it.tag == tag);
-        is_alike.then(|| self.unconsumed())
-    }
-
     /// The bytes that have arrived and are not consumed.
     fn unconsumed(&self) -> usize {
         self.arrived.iter().map(|it| it.bytes).sum::<usize>() - self.consumed
     }
 
+    /// All bytes that the caller has consumed.
+    fn received(&self) -> u64 {
+        self.lined_up - self.unconsumed() as u64
+    }
+
     /// Returns whether bytes are still expected directly in the caller's memory.
     pub(in crate::rdma) fn has_open_rtr(&self) -> bool {
-        let received = self.lined_up - self.unconsumed() as u64;
-        self.open_rtr.is_some_and(|it| received < it.end)
+        let received = self.received();
+        self.open_rtrs.iter().any(|it| received < it.end)
     }
 
-    /// Forgets the ready-to-receive message. The peer can no longer write to that memory.
-    pub(in crate::rdma) const fn give_up(&mut self) {
-        self.open_rtr = None;
+    /// Forgets the ready-to-receive messages. The peer can no longer write to that memory.
+    pub(in crate::rdma) fn give_up(&mut self) {
+        self.open_rtrs.clear();
     }
 
-    /// Returns whether to send a ready-to-receive message for the bytes after all that have
-    /// arrived: the peer asks for it, and the mailbox has room.
+    /// Returns whether the peer asks for a ready-to-receive message for bytes under `tag`, and has
+    /// none.
+    pub(in crate::rdma) fn is_asked(&self, tag: u32) -> bool {
+        let is_alike = || self.arrived.iter().all(|it| it.tag == tag);
+        self.wants_rtr && !self.has_open_rtr() && is_alike()
+    }
+
+    /// Returns whether one more ready-to-receive message may be sent: the mailbox has room, and the
+    /// messages before it, except for one, have ended.
     pub(in crate::rdma) fn may_send_rtr(&self) -> bool {
-        self.wants_rtr && !self.has_open_rtr() && self.next_slot().is_some()
+        let received = self.received();
+        let open = self.open_rtrs.iter().filter(|it| received < it.end).count();
+        open < SLOTS && self.next_slot().is_some()
+    }
+
+    /// Returns how many bytes of the stream after the next `skip` ones have arrived, or are
+    /// expected already.
+    pub(in crate::rdma) fn known_after(&self, skip: usize) -> usize {
+        let from = self.received() + skip as u64;
+        let end = self.open_rtrs.back().map_or(self.lined_up, |it| it.end.max(self.lined_up));
+        usize::try_from(end.saturating_sub(from)).unwrap_or(usize::MAX)
     }
 
     /// The slot of the mailbox for the next ready-to-receive message, if it is free.
@@ -285,21 +303,24 @@ impl Inbound {
         self.unseen[place].is_none().then_some(place)
     }
 
-    /// Makes a ready-to-receive message that lets the peer write the next `bytes` bytes to `to`,
-    /// and sends it by `path`. Returns the message and its slot in the mailbox, if a slot is free.
+    /// Makes a ready-to-receive message that lets the peer write `bytes` bytes, those after the
+    /// next `skip` ones that the caller receives, to `to`. It goes by `path`. Returns the message
+    /// and its slot in the mailbox, if a slot is free.
     pub(in crate::rdma) fn make_rtr(
         &mut self,
         tag: u32,
-        bytes: usize,
+        (skip, bytes): (usize, usize),
         to: Grant,
         path: usize,
     ) -> Option<(Rtr, usize)> {
-        let (place, from) = (self.next_slot()?, self.lined_up);
+        let (place, received) = (self.next_slot()?, self.received());
+        let from = received + skip as u64;
         let address = usize::try_from(to.address).ok()?;
         self.last_rtr = self.last_rtr.wrapping_add(1);
         let number = self.last_rtr;
         self.unseen[place] = Some(Unseen { number, path });
-        self.open_rtr = Some(OpenRtr { tag, from, end: from + bytes as u64, address });
+        self.open_rtrs.retain(|it| received < it.end);
+        self.open_rtrs.push_back(OpenRtr { tag, from, end: from + bytes as u64, address });
         self.wants_rtr = false;
         Some((Rtr { number, tag, from, bytes: bytes as u64, to }, place))
     }

@@ -39,7 +39,8 @@ pub(in crate::rdma) const RING_LINES: u32 = (RDMA_RING_BYTES / LINE_BYTES) as u3
 /// The shortest rest of a ring that is worth a fragment of its own, where the message is longer.
 pub(in crate::rdma) const SPLINTER_LINES: u32 = 65;
 /// Lines that the receiver may consume before it gives credit: fewer than the longest fragment has.
-pub(in crate::rdma) const CREDIT_LINES: u32 = RING_LINES / 8 * 3;
+/// A sender that waits for an answer puts no more than that into the ring.
+pub(in crate::rdma) const CREDIT_LINES: u32 = RING_LINES / 4;
 /// Fragments that the receiver may consume before it gives credit.
 pub(in crate::rdma) const CREDIT_FRAGMENTS: u32 = (RDMA_CELLS / 4) as u32;
 

@@ -39,6 +39,8 @@ pub(in crate::rdma) struct Outbound {
     sent: u64,
     /// The ready-to-receive messages that the sender has seen.
     rtr: RtrState,
+    /// The number of the first fragment after the last lent message.
+    message_from: u64,
     /// The line at which the next fragment begins, unless it does not fit.
     line: u32,
     /// The fragments without credit, oldest first.
@@ -124,6 +126,7 @@ impl Outbound {
             sequence: 0,
             sent: 0,
             rtr: RtrState::default(),
+            message_from: 0,
             line: 0,
             in_flight: VecDeque::with_capacity(RDMA_CELLS),
             busy: 0,
@@ -134,25 +137,28 @@ impl Outbound {
         }
     }
 
-    /// Takes a ready-to-receive message from that slot of the mailbox. The highest number counts,
-    /// because messages may come in any order.
-    pub(in crate::rdma) fn take_rtr(&mut self, it: Rtr, slot: usize) -> Result<(), &'static str> {
-        if it.from > self.sent {
-            return Err("a ready-to-receive message for bytes after those that were sent");
-        }
+    /// Takes a ready-to-receive message from that slot of the mailbox. A false one harms nobody but
+    /// the receiver, whose memory it names.
+    pub(in crate::rdma) fn take_rtr(&mut self, it: Rtr, slot: usize) {
         self.rtr.take_rtr(it, slot);
-        Ok(())
     }
 
     /// Returns whether a lent message, or the rest of it, is held back. It waits until a
     /// ready-to-receive message comes, or until the device is done with the fragments under way,
     /// which it signals. Neither takes long. It also waits for a credit that is due, because more
-    /// bytes in the ring would only give a busy receiver more to copy.
+    /// bytes in the ring would only give a busy receiver more to copy. A receiver that has consumed
+    /// the front of the message, and has not answered, wants the rest in memory of another kind.
     pub(in crate::rdma) fn is_kept_back(&self, tag: u32, cable: Option<usize>) -> bool {
         let is_lent = |it: &Piece| matches!(it.payload, Payload::Lent(_));
         let is_under_way = |it: &Piece| is_lent(it) && it.ready.placed.is_none();
         self.rtr.is_missing(tag, self.sent, cable)
+            && self.first_in_flight() <= self.message_from
             && (self.unaccepted().any(is_under_way) || self.is_credit_due())
+    }
+
+    /// The number of the oldest fragment in flight.
+    fn first_in_flight(&self) -> u64 {
+        self.sequence - self.in_flight.len() as u64
     }
 
     /// Returns whether the receiver gives credit as soon as it has consumed all fragments.
@@ -182,6 +188,7 @@ impl Outbound {
 
     /// Notes that all of a lent message is under way.
     pub(in crate::rdma) fn end_message(&mut self) {
+        self.message_from = self.sequence;
         self.rtr.end_message();
     }
 
@@ -210,7 +217,9 @@ impl Outbound {
             Some((bytes, to)) => (bytes, Some(to)),
             None => (bytes.len().min(by.most.by_ring), None),
         };
-        let room = self.room(wanted)?;
+        // A rest that is too short for a direct write would be copied at both ends.
+        let splinter = if placed.is_some() { bytes.len() - RDMA_LEND_BYTES } else { wanted };
+        let room = self.room(wanted, whole(splinter))?;
         let begin = if room.skipped > 0 { 0 } else { self.line };
         let (at, count) = (begin as usize * LINE_BYTES, lines(room.bytes));
         let mut header = [0; HEADER_BYTES];
@@ -276,8 +285,8 @@ impl Outbound {
 
     /// The fragments in flight that are not yet reported as accepted, and those after them.
     fn unaccepted(&self) -> impl Iterator<Item = &Piece> {
-        let first = self.sequence - self.in_flight.len() as u64;
-        let told = usize::try_from(self.unaccepted.saturating_sub(first)).unwrap_or(usize::MAX);
+        let told = self.unaccepted.saturating_sub(self.first_in_flight());
+        let told = usize::try_from(told).unwrap_or(usize::MAX);
         self.in_flight.iter().skip(told)
     }
 
@@ -311,15 +320,15 @@ impl Outbound {
         }
     }
 
-    /// Finds room for a payload of `wanted` bytes, or for a part of it.
-    fn room(&self, wanted: usize) -> Option<Room> {
+    /// Finds room for a payload of `wanted` bytes, or for a part of it of up to `splinter` bytes.
+    fn room(&self, wanted: usize, splinter: usize) -> Option<Room> {
         if self.in_flight.len() >= RDMA_CELLS {
             return None;
         }
         let (free, to_end) = (RING_LINES - self.busy, RING_LINES - self.line);
         let fit = |room: u32| match room {
             _ if lines(wanted) <= room => Some(wanted),
-            SPLINTER_LINES.. => Some(capacity(room)),
+            SPLINTER_LINES.. => Some(capacity(room).min(splinter)).filter(|bytes| *bytes > 0),
             _ => None,
         };
         if let Some(bytes) = fit(free.min(to_end)) {
@@ -402,7 +411,7 @@ impl Outbound {
         if arrivals.next > self.sequence {
             return Err("fragments have arrived that were never sent");
         }
-        let first = self.sequence - self.in_flight.len() as u64;
+        let first = self.first_in_flight();
         for (piece, at) in self.in_flight.iter_mut().zip(first..) {
             let has_arrived = match at.checked_sub(arrivals.next) {
                 None => true,

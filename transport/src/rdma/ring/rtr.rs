@@ -1,11 +1,12 @@
 //! Ready-to-receive messages (RTR): the receiver tells where it wants the next bytes of a stream.
 //! The sender's device then writes them there, and nobody copies them out of the ring.
 //!
-//! A sender with registered memory asks for an RTR in the headers of its fragments. It asks for the
-//! rest of a long message, which it holds back after the first piece, or for the next message, for
-//! which it waits a moment (`rtr_state`, `backoff`). A receiver that wants those bytes in
-//! registered memory writes an RTR into the sender's mailbox, before it copies any that are in the
-//! ring. The sender need not use it, and may have gone on by the ring. Bytes are counted from the
+//! A receiver writes an RTR into the sender's mailbox as soon as it knows where it wants bytes of
+//! the stream, in registered memory. Two may be open at once. A sender with registered memory also
+//! asks for one in the headers of its fragments. It asks for the rest of a long message, which it
+//! holds back after the first piece, or for the next message, for which it waits a moment
+//! (`rtr_state`, `backoff`). A receiver answers before it copies bytes that are in the ring. The
+//! sender need not use an RTR, and may have gone on by the ring. Bytes are counted from the
 //! beginning of the stream, so later bytes still find their place. Headers of later fragments tell
 //! that the RTR was seen. Nothing takes it back: it ends when all of its bytes have arrived,
 //! directly or by the ring. Until then the memory belongs to the device.

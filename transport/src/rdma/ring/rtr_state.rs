@@ -4,13 +4,14 @@
 use ringfold_types::limits::{RDMA_ASK_BYTES, RDMA_LEND_BYTES};
 
 use super::backoff::Backoff;
-use super::rtr::{Rtr, Seen};
+use super::rtr::{Rtr, SLOTS, Seen};
 
 /// The ready-to-receive messages that a sender has seen on one lane. Positions are bytes of the
 /// stream.
 #[derive(Debug, Default)]
 pub(super) struct RtrState {
-    latest: Option<Rtr>,
+    /// The latest of each slot. The receiver never has two open for the same bytes.
+    latest: [Option<Rtr>; SLOTS],
     seen: Seen,
     backoff: Backoff,
     /// The last fragment asked for a ready-to-receive message.
@@ -26,21 +27,29 @@ pub(super) struct Target {
 }
 
 impl RtrState {
-    /// Takes a ready-to-receive message from that slot of the mailbox. The highest number counts,
-    /// because messages may come in any order.
+    /// Takes a ready-to-receive message from that slot of the mailbox. The highest number of a slot
+    /// counts, because messages may come in any order.
     pub(super) fn take_rtr(&mut self, it: Rtr, slot: usize) {
         self.seen.saw(it.number, slot);
         let is_latest = |than: &Rtr| it.number.wrapping_sub(than.number).cast_signed() > 0;
-        if self.latest.as_ref().is_none_or(is_latest) {
-            self.latest = Some(it);
+        let latest = &mut self.latest[slot % SLOTS];
+        if latest.as_ref().is_none_or(is_latest) {
+            *latest = Some(it);
         }
+    }
+
+    /// The ready-to-receive message for the byte at `at` under `tag`, and the distance of the byte
+    /// from its first one.
+    fn answer(&self, tag: u32, at: u64) -> Option<(&Rtr, u64)> {
+        let of_tag = self.latest.iter().flatten().filter(|it| it.tag == tag);
+        of_tag.filter_map(|it| Some((it, it.reaches(at)?))).next()
     }
 
     /// Returns the receiver's memory for the bytes at `at` under `tag`, if a device on that cable
     /// can write it.
     pub(super) fn target(&self, tag: u32, at: u64, cable: Option<usize>) -> Option<Target> {
-        let it = self.latest.as_ref().filter(|it| it.tag == tag)?;
-        let (skipped, key) = (it.reaches(at)?, it.to.keys[cable?]);
+        let (it, skipped) = self.answer(tag, at)?;
+        let key = it.to.keys[cable?];
         let address = it.to.address.wrapping_add(skipped);
         (key != 0).then_some(Target { address, key, bytes: it.bytes - skipped })
     }
@@ -59,9 +68,7 @@ impl RtrState {
     /// Returns whether to wait for a ready-to-receive message for the bytes at `at`. The wait is
     /// short, and none if the caller is not patient.
     pub(super) fn waits(&mut self, tag: u32, at: u64, is_patient: bool) -> bool {
-        let latest = self.latest.as_ref().filter(|it| it.tag == tag);
-        let is_answered = latest.is_some_and(|it| it.reaches(at).is_some());
-        !is_answered && self.backoff.waits(is_patient)
+        self.answer(tag, at).is_none() && self.backoff.waits(is_patient)
     }
 
     /// Returns whether a fragment asks where the bytes after it are wanted. A message of `bytes`

@@ -1,6 +1,7 @@
 //! A stream over paths that overtake each other, and are lost with their fragments.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
 use ringfold_types::limits::{RAILS_MAX, RDMA_LEND_BYTES, RDMA_PIECE_BYTES};
 
@@ -172,8 +173,8 @@ struct Receiver {
     inbound: Inbound,
     memory: Vec<u8>,
     arrived: usize,
-    /// The end of the memory that the peer may write.
-    open_end: usize,
+    /// The memory that the peer may write.
+    open: VecDeque<Range<usize>>,
     placed: usize,
 }
 
@@ -183,39 +184,42 @@ const KEY: u32 = 9;
 
 impl Receiver {
     fn new(inbound: Inbound) -> Self {
-        Self { inbound, memory: vec![BLANK; BYTES], arrived: 0, open_end: 0, placed: 0 }
+        Self { inbound, memory: vec![BLANK; BYTES], arrived: 0, open: VecDeque::new(), placed: 0 }
     }
 
     /// Writes as the peer's device does.
     fn place(&mut self, address: u64, key: u32, payload: &[u8]) {
         let at = usize::try_from(address).unwrap() - self.memory.as_ptr().addr();
-        assert!(key == KEY && at >= self.arrived && at + payload.len() <= self.open_end, "{at}");
+        let is_in = |it: &Range<usize>| it.start <= at && at + payload.len() <= it.end;
+        assert!(key == KEY && at >= self.arrived && self.open.iter().any(is_in), "{at}");
         self.memory[at..at + payload.len()].copy_from_slice(payload);
         self.placed += payload.len();
     }
 
     fn send_rtr(&mut self, random: &mut Random, paths: &mut Paths) {
-        let from = self.arrived + self.inbound.waiting(7).unwrap();
-        let left = BYTES - from;
+        // The peer may also learn the place of bytes after some that come by the ring.
+        let gap = [0, random.below(300_000)][random.below(2)];
+        let skip = self.inbound.known_after(0) + gap;
+        let from = self.arrived + skip;
+        let left = BYTES.saturating_sub(from);
         if self.inbound.may_send_rtr() && left >= RDMA_LEND_BYTES {
             let bytes = left.min(RDMA_LEND_BYTES + random.below(2_000_000));
             let address = self.memory[from..].as_ptr().addr() as u64;
             let (to, path) = (Grant { address, keys: [KEY; RAILS_MAX] }, paths.any(random));
-            let (it, place) = self.inbound.make_rtr(7, bytes, to, path).unwrap();
+            let (it, place) = self.inbound.make_rtr(7, (skip, bytes), to, path).unwrap();
             paths.rtrs.push((path, it, place, lap(self.inbound.total())));
             self.inbound.gave_credit();
-            self.open_end = from + bytes;
+            self.open.push_back(from..from + bytes);
         }
     }
 
     /// Consumes a part of the bytes that have arrived.
     fn consume(&mut self, random: &mut Random) {
-        let end = if self.arrived < self.open_end { self.open_end } else { BYTES };
         let some = |random: &mut Random, all: usize| match random.below(2) {
             0 => all,
             _ => 1 + random.below(all),
         };
-        let dst = &self.memory[self.arrived..end];
+        let dst = &self.memory[self.arrived..];
         let length = if let Some((_, placed)) = self.inbound.placed(7, dst).unwrap() {
             let length = some(random, placed);
             assert!((0..length).all(|at| dst[at] == byte(self.arrived + at)), "{}", self.arrived);
@@ -231,6 +235,8 @@ impl Receiver {
         self.inbound.consume(length);
         self.memory[self.arrived..self.arrived + length].fill(BLANK);
         self.arrived += length;
+        let arrived = self.arrived;
+        self.open.retain(|it| arrived < it.end);
     }
 }
 
@@ -273,7 +279,7 @@ fn a_stream_survives_its_paths() {
                     let at = random.below(paths.rtrs.len());
                     let (_, rtr, place, total) = paths.rtrs.swap_remove(at);
                     outbound.credit(total).unwrap();
-                    outbound.take_rtr(rtr, place).unwrap();
+                    outbound.take_rtr(rtr, place);
                 }
                 70..75 => {
                     if let Some((path, posted)) = paths.done.pop_front() {
