@@ -293,6 +293,18 @@ EXPORT struct queue *ibv_create_cq(struct context *context, int entries, void *u
     return made;
 }
 
+EXPORT int ibv_resize_cq(struct queue *queue, int entries) {
+    int status = EINVAL;
+    pthread_mutex_lock(&lock);
+    if (entries >= queue->count) {
+        queue->found = realloc(queue->found, (size_t)entries * sizeof *queue->found);
+        queue->entries = entries;
+        status = 0;
+    }
+    pthread_mutex_unlock(&lock);
+    return status;
+}
+
 EXPORT int ibv_destroy_cq(struct queue *queue) {
     free(queue->found);
     free(queue);

@@ -21,8 +21,9 @@ use super::sys::{
 use super::table::{Device, Listener};
 use super::wire::Wire;
 
-/// Completions that one queue has room for, where the device allows and no queue pair needs more.
-const QUEUE_ENTRIES: u32 = 8192;
+/// Completions that a second queue has room for at first, on devices whose queues cannot grow. A
+/// power of two needs a queue of twice the size in some devices.
+const QUEUE_ENTRIES: u32 = (1 << 13) - 1;
 /// Entries of a table of GIDs that are searched.
 const GIDS_MAX: u32 = 256;
 
@@ -90,8 +91,10 @@ pub(super) enum Seen {
 #[derive(Debug)]
 struct Queue {
     cq: Arc<Cq>,
-    /// The room that is left for completions.
-    room: u32,
+    /// The completions that the queue has room for.
+    entries: u32,
+    /// The completions that queue pairs may have there together.
+    reserved: u32,
     /// The queue was asked to notify, and the notification was not taken yet.
     is_asked: bool,
     /// Completions have come since the queue was asked, so the notification is probably under way.
@@ -350,19 +353,30 @@ impl Rail {
         128 << self.port.mtu
     }
 
-    /// Returns a queue with room for so many more completions.
+    /// Returns a queue with room for so many more completions. One queue grows with the queue
+    /// pairs, so a poll looks at one, however many peers there are. Where it cannot grow, there is
+    /// another.
     pub(super) fn queue(&mut self, entries: u32) -> io::Result<Arc<Cq>> {
-        if let Some(queue) = self.queues.iter_mut().find(|queue| queue.room >= entries) {
-            queue.room -= entries;
-            return Ok(Arc::clone(&queue.cq));
+        let most = self.device.limits.completions;
+        let found = self.queues.iter_mut().find_map(|queue| queue.reserve(entries, most).ok());
+        if let Some(found) = found {
+            return Ok(found);
         }
-        let size = QUEUE_ENTRIES.max(entries).min(self.device.limits.completions);
-        let room = size.checked_sub(entries).ok_or_else(|| {
-            io::Error::other(format!("{entries} completions are more than a queue can hold"))
-        })?;
+        let least = if self.queues.is_empty() { entries } else { entries.max(QUEUE_ENTRIES) };
+        let size =
+            queue_size(least.min(most).max(entries), most).ok_or_else(|| too_many(entries))?;
         let cq = Cq::new(&self.channel, size)?;
-        self.queues.push(Queue { cq: Arc::clone(&cq), room, is_asked: false, has_answered: false });
-        Ok(cq)
+        let (is_asked, has_answered) = (false, false);
+        let made = Arc::clone(&cq);
+        self.queues.push(Queue { cq, entries: size, reserved: entries, is_asked, has_answered });
+        Ok(made)
+    }
+
+    /// Makes room for so many more completions in a queue.
+    pub(super) fn reserve(&mut self, cq: &Arc<Cq>, entries: u32) -> io::Result<()> {
+        let most = self.device.limits.completions;
+        let queue = self.queues.iter_mut().find(|queue| Arc::ptr_eq(&queue.cq, cq));
+        queue.ok_or(io::ErrorKind::NotFound)?.reserve(entries, most).map(drop)
     }
 
     /// Takes the events of the device that have come.
@@ -415,6 +429,31 @@ impl Rail {
         }
         rang
     }
+}
+
+impl Queue {
+    /// Makes room for so many more completions, of `most` at most.
+    fn reserve(&mut self, entries: u32, most: u32) -> io::Result<Arc<Cq>> {
+        let reserved = self.reserved + entries;
+        if reserved > self.entries {
+            let size = queue_size(reserved, most).ok_or_else(|| too_many(reserved))?;
+            self.cq.resize(size)?;
+            // A device may forget that it was asked to notify.
+            (self.entries, self.is_asked) = (size, false);
+        }
+        self.reserved = reserved;
+        Ok(Arc::clone(&self.cq))
+    }
+}
+
+/// The size of a queue with room for so many completions, of `most` at most. Devices round it up to
+/// a power of two, and some keep one place free.
+fn queue_size(entries: u32, most: u32) -> Option<u32> {
+    (entries <= most).then(|| ((entries + 1).next_power_of_two() - 1).min(most))
+}
+
+fn too_many(entries: u32) -> io::Error {
+    io::Error::other(format!("{entries} completions are more than a queue can hold"))
 }
 
 /// Returns the GID to use on a port with the reason, or the reason why there is none.

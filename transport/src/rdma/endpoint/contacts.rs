@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use ringfold_types::Rank;
 
+use super::marks::Marks;
 use crate::rdma::control_stream::ControlStream;
 use crate::rdma::peer::{Costs, Fault, Peer};
 
@@ -64,8 +65,10 @@ pub(super) struct Contacts {
     unsettled: usize,
     /// The peers that send data by TCP, those without a contact included.
     by_tcp: usize,
-    /// Some contact holds bytes back, or credit is due to it.
-    is_busy: bool,
+    /// The contacts that may hold bytes back, owe credit or have messages queued.
+    busy: Marks,
+    /// The contacts that may have an exchange to complete.
+    open: Marks,
     /// A living peer to which bytes were lost that may have been accepted. The caller must learn of
     /// it even if nobody uses the link again.
     lost: Option<Rank>,
@@ -81,7 +84,8 @@ impl Contacts {
             known: Vec::new(),
             unsettled: 0,
             by_tcp,
-            is_busy: false,
+            busy: Marks::new(ranks),
+            open: Marks::new(ranks),
             lost: None,
             alarm: None,
         }
@@ -133,7 +137,12 @@ impl Contacts {
         if is.is_lost && !was.is_lost {
             self.lost = Some(rank);
         }
-        self.is_busy |= contact.is_busy();
+        if contact.is_busy() {
+            self.busy.mark(rank);
+        }
+        if !is.is_settled {
+            self.open.mark(rank);
+        }
         self.alarm = [self.alarm, contact.peer.deadline()].into_iter().flatten().min();
     }
 
@@ -146,17 +155,22 @@ impl Contacts {
     }
 
     pub(super) const fn is_busy(&self) -> bool {
-        self.is_busy
+        !self.busy.is_empty()
     }
 
-    /// Marks that some contact may have become busy.
-    pub(super) const fn busy(&mut self, is_busy: bool) {
-        self.is_busy |= is_busy;
+    /// The contacts that may hold bytes back, owe credit or have messages queued.
+    pub(super) const fn busy(&mut self) -> &mut Marks {
+        &mut self.busy
     }
 
-    /// Clears the mark that some contact is busy. Returns whether it was set.
-    pub(super) const fn take_busy(&mut self) -> bool {
-        std::mem::replace(&mut self.is_busy, false)
+    /// The contacts that may have an exchange to complete.
+    pub(super) const fn open(&mut self) -> &mut Marks {
+        &mut self.open
+    }
+
+    /// Returns whether TCP has or may soon have something for a contact.
+    pub(super) fn is_open(&self, rank: Rank) -> bool {
+        self.get(rank).is_some_and(|contact| !contact.counted.is_settled)
     }
 
     pub(super) const fn has_lost(&self) -> bool {
@@ -230,8 +244,9 @@ mod tests {
         peer(&mut contacts).push(Message::Ready { path: 0 });
         for _ in 0..3 {
             contacts.count(PEER);
-            assert!(contacts.is_unsettled() && contacts.take_busy());
+            assert!(contacts.is_unsettled() && contacts.is_busy());
         }
+        assert_eq!((contacts.busy().take(), contacts.open().take()), (vec![PEER], vec![PEER]));
         peer(&mut contacts).next_message();
         contacts.count(PEER);
         assert!(!contacts.is_unsettled() && !contacts.is_busy());

@@ -1,6 +1,8 @@
 //! The TCP connections. They carry messages about queue pairs and memory, and data where there is
 //! no rail.
 
+use std::cell::Cell;
+
 use ringfold_types::Rank;
 
 use super::contacts::Contact;
@@ -21,12 +23,21 @@ pub(super) struct Control {
     is_pending: bool,
     /// TCP was asked to wake the caller.
     is_armed: bool,
+    /// The caller wants what TCP may bring.
+    is_wanted: Cell<bool>,
 }
 
 impl Control {
     pub(super) fn new(mut tcp: Tcp, key: [u8; 32], rank: Rank) -> Self {
         tcp.watch();
-        Self { tcp, key: JobKey::new(key), rank, is_pending: false, is_armed: false }
+        Self {
+            tcp,
+            key: JobKey::new(key),
+            rank,
+            is_pending: false,
+            is_armed: false,
+            is_wanted: Cell::new(false),
+        }
     }
 
     /// The TCP endpoint, for data.
@@ -57,6 +68,7 @@ impl Control {
     /// Polls the connections. Returns whether anything happened.
     pub(super) fn poll(&mut self) -> Result<bool, LinkError> {
         self.is_pending = false;
+        self.is_wanted.set(false);
         self.tcp.poll()
     }
 
@@ -67,6 +79,15 @@ impl Control {
 
     pub(super) const fn is_pending(&self) -> bool {
         self.is_pending
+    }
+
+    /// Marks that the caller has found nothing, or no room, where TCP may soon bring some.
+    pub(super) fn want(&self) {
+        self.is_wanted.set(true);
+    }
+
+    pub(super) const fn is_wanted(&self) -> bool {
+        self.is_wanted.get()
     }
 
     /// Lets TCP wake the caller.

@@ -1,6 +1,7 @@
 //! The links of a rank to all its peers, and the wait for any of them.
 //!
-//! * `control`: the TCP connections; `contacts`: the peers; `devices`: rails, memory and shares;
+//! * `control`: the TCP connections; `devices`: rails, memory and shares;
+//! * `contacts`: the peers; `marks`: those that need a visit, so idle ones cost nothing;
 //! * `waker`: the descriptor to park on; `cadence`: how often to poll more than completions;
 //! * `events`: the devices' events; `connections`: the events of iWARP connections;
 //! * `leaving`: the end of all links.
@@ -13,6 +14,7 @@ mod control;
 mod devices;
 mod events;
 mod leaving;
+mod marks;
 mod waker;
 
 use std::io;
@@ -26,6 +28,7 @@ use self::cadence::Cadence;
 use self::contacts::{Contact, Contacts};
 use self::control::Control;
 use self::devices::Devices;
+use self::marks::Marks;
 use self::waker::Waker;
 use super::peer::{Fault, Own, Peer};
 use super::rail::Rails;
@@ -54,6 +57,9 @@ pub struct Rdma {
     config: Config,
     cadence: Cadence,
     waker: Waker,
+    /// Visits of contacts since the beginning.
+    #[cfg(test)]
+    visits: u64,
 }
 
 impl Rdma {
@@ -88,6 +94,8 @@ impl Rdma {
             config,
             cadence: Cadence::default(),
             waker,
+            #[cfg(test)]
+            visits: 0,
         })
     }
 
@@ -102,6 +110,8 @@ impl Rdma {
 
     /// Changes a contact, and sends the messages that the change has queued.
     fn change<T>(&mut self, rank: Rank, change: impl FnOnce(&mut Peer, &mut Own<'_>) -> T) -> T {
+        #[cfg(test)]
+        (self.visits += 1);
         let contact = self.contacts.meet(rank, self.config.lanes, self.config.may_use_tcp);
         let mut own = self.devices.own(&self.config);
         let result = change(&mut contact.peer, &mut own);
@@ -123,6 +133,19 @@ impl Rdma {
             self.change(rank, &mut change);
             at += 1;
         }
+    }
+
+    /// Changes the contacts that are marked. They are marked again where that is still due.
+    fn change_marked(
+        &mut self,
+        marks: impl Fn(&mut Contacts) -> &mut Marks,
+        mut change: impl FnMut(&mut Peer, &mut Own<'_>),
+    ) {
+        let marked = marks(&mut self.contacts).take();
+        for rank in &marked {
+            self.change(*rank, &mut change);
+        }
+        marks(&mut self.contacts).put_back(marked);
     }
 
     /// Handles all messages of a peer that have arrived. Returns whether there were any.
@@ -162,8 +185,10 @@ impl Rdma {
         if has_iwarp && self.contacts.is_connecting() {
             self.handle_connections();
         }
-        if self.contacts.is_unsettled() || has_iwarp {
+        if has_iwarp {
             self.change_all(|_, _| ());
+        } else {
+            self.change_marked(Contacts::open, |_, _| ());
         }
         if self.contacts.take_alarm() {
             let now = Instant::now();
@@ -182,8 +207,7 @@ impl Rdma {
     #[cold]
     fn flush(&mut self) -> bool {
         let mut moved = false;
-        self.contacts.take_busy();
-        self.change_all(|peer, _| moved |= peer.flush());
+        self.change_marked(Contacts::busy, |peer, _| moved |= peer.flush());
         moved
     }
 
@@ -194,7 +218,8 @@ impl Rdma {
         if self.contacts.is_busy() {
             moved |= self.flush();
         }
-        if self.cadence.poll() || self.control.is_pending() || self.must_poll_connections() {
+        let is_due = self.cadence.poll(self.must_poll_connections());
+        if is_due || self.control.is_pending() || self.control.is_wanted() {
             let moved_any = self.poll_connections()?;
             if moved_any && self.waker.is_armed() {
                 self.waker.ring();
@@ -206,14 +231,23 @@ impl Rdma {
 
     /// Notes the state of a peer after a call: it may have become busy, or have messages queued. An
     /// armed caller must not sleep while messages are queued.
-    fn note_use(&mut self, is_busy: bool, has_messages: bool) {
-        self.contacts.busy(is_busy);
+    fn note_use(&mut self, rank: Rank, is_busy: bool, has_messages: bool) {
+        if is_busy {
+            self.contacts.busy().mark(rank);
+        }
         if has_messages && self.waker.is_armed() {
             self.waker.ring();
         }
     }
 
-    /// Returns whether some connection is expected to bring something, and is worth a poll.
+    /// Notes that the caller waits for a peer, of which TCP may bring news.
+    fn want(&self, rank: Rank) {
+        if self.contacts.is_open(rank) {
+            self.control.want();
+        }
+    }
+
+    /// Returns whether some connection is expected to bring something, and so is worth more polls.
     fn must_poll_connections(&self) -> bool {
         let contacts = &self.contacts;
         contacts.is_unsettled() || contacts.by_tcp() > 0 || !self.control.tcp().is_flushed()
@@ -239,6 +273,18 @@ impl Rdma {
         self.contacts.iter().any(|contact| contact.peer.carries(rail))
     }
 
+    /// Lets the next poll find a contact busy.
+    #[cfg(test)]
+    pub(in crate::rdma) fn make_busy(&mut self, rank: Rank) {
+        self.note_use(rank, true, false);
+    }
+
+    /// The visits of contacts and the polls of connections since the beginning.
+    #[cfg(test)]
+    pub(in crate::rdma) const fn work_done(&self) -> (u64, u32) {
+        (self.visits, self.cadence.connection_polls())
+    }
+
     /// The number of peers that send data by TCP.
     #[cfg(test)]
     pub(in crate::rdma) const fn by_tcp(&self) -> usize {
@@ -257,6 +303,7 @@ impl Transport for Rdma {
         }
         let (rank, lane) = (link.peer, link.lane.index());
         if self.is_by_tcp(rank) {
+            self.control.want();
             return self.control.tcp_mut().send(link, tag, bytes);
         }
         if !self.contacts.get(rank).is_some_and(|contact| contact.peer.is_open(lane)) {
@@ -274,16 +321,24 @@ impl Transport for Rdma {
         let mut own = self.devices.own(&self.config);
         let sent = peer.send(lane, tag, bytes, is_patient, &mut own);
         let (is_busy, has_messages) = (!peer.is_flushed(), peer.has_messages());
-        self.note_use(is_busy, has_messages);
+        self.note_use(rank, is_busy, has_messages);
+        self.want(rank);
         sent.map_err(|fault| Self::error(link, &fault))
     }
 
     fn readable(&self, link: Link) -> Result<Option<Fragment<'_>>, LinkError> {
         if self.is_by_tcp(link.peer) {
-            return self.control.tcp().readable(link);
+            let front = self.control.tcp().readable(link);
+            if !matches!(front, Ok(Some(_))) {
+                self.control.want();
+            }
+            return front;
         }
         let Some(contact) = self.contacts.get(link.peer) else { return Ok(None) };
         let front = contact.peer.readable(link.lane.index());
+        if !matches!(front, Ok(Some(_))) {
+            self.want(link.peer);
+        }
         front.map_err(|fault| Self::error(link, &fault))
     }
 
@@ -295,7 +350,7 @@ impl Transport for Rdma {
             Some(contact) => {
                 contact.peer.consume(link.lane.index(), bytes);
                 let owes = contact.peer.owes();
-                self.contacts.busy(owes);
+                self.note_use(link.peer, owes, false);
             }
             None => assert_eq!(bytes, 0, "consumed more than was readable"),
         }
@@ -308,7 +363,11 @@ impl Transport for Rdma {
         dst: &mut [u8],
     ) -> Result<Option<Received>, LinkError> {
         if self.is_by_tcp(link.peer) {
-            return self.control.tcp_mut().recv(link, tag, dst);
+            let received = self.control.tcp_mut().recv(link, tag, dst);
+            if !matches!(received, Ok(Some(_))) {
+                self.control.want();
+            }
+            return received;
         }
         let Some(Contact { peer, .. }) = self.contacts.contact_mut(link.peer) else {
             return Ok(None);
@@ -316,7 +375,10 @@ impl Transport for Rdma {
         let mut own = self.devices.own(&self.config);
         let received = peer.recv(link.lane.index(), tag, dst, &mut own);
         let (owes, has_messages) = (peer.owes(), peer.has_messages());
-        self.note_use(owes || has_messages, has_messages);
+        self.note_use(link.peer, owes || has_messages, has_messages);
+        if !matches!(received, Ok(Some(_))) {
+            self.want(link.peer);
+        }
         received.map_err(|fault| Self::error(link, &fault))
     }
 
@@ -330,7 +392,7 @@ impl Transport for Rdma {
         let mut own = self.devices.own(&self.config);
         let is_done = peer.expect(link.lane.index(), tag, (skip, dst), &mut own);
         let has_messages = peer.has_messages();
-        self.note_use(has_messages, has_messages);
+        self.note_use(link.peer, has_messages, has_messages);
         is_done
     }
 

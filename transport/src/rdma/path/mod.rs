@@ -93,6 +93,11 @@ pub(super) enum Arrived {
     Message { slot: u32, bytes: u32 },
 }
 
+/// The receives of a queue pair over which the peer may send on `rings` of all `lanes`.
+const fn receives(lanes: usize, rings: usize) -> usize {
+    lanes * CONTROL_MESSAGES + SPENT_MAX + rings * RDMA_CELLS
+}
+
 impl Path {
     /// Makes a path that was never connected.
     pub(super) fn new(peer: Rank, path: usize, cable: usize) -> Self {
@@ -144,10 +149,10 @@ impl Path {
         if self.dialer.is_dialing() {
             return Err(io::Error::other("the last attempt to connect has not ended"));
         }
-        let (tag, most) =
-            (self.id.encode(None), lanes * (RDMA_CELLS + CONTROL_MESSAGES) + SPENT_MAX);
-        self.pair.make(rail, settings.partition_key_index, (tag, most))?;
-        self.pair.post_receives(lanes * CONTROL_MESSAGES + SPENT_MAX + rings * RDMA_CELLS)?;
+        let tag = self.id.encode(None);
+        let (most, posted) = (receives(lanes, lanes), receives(lanes, rings));
+        self.pair.make(rail, settings.partition_key_index, (tag, most, posted))?;
+        self.pair.post_receives(posted)?;
         self.handshake = Handshake::new(tag)?;
         self.proof = Proof::new(probe);
         let is_iwarp = self.is_iwarp();
@@ -339,8 +344,14 @@ impl Path {
         self.life.proof()
     }
 
-    /// Lets the peer write the fragments of one more lane.
-    pub(super) fn expect_lane(&mut self) -> io::Result<()> {
+    /// Lets the peer write the fragments of one more lane, in addition to `rings` of all `lanes`.
+    pub(super) fn expect_lane(
+        &mut self,
+        rail: &mut Rail,
+        lanes: usize,
+        rings: usize,
+    ) -> io::Result<()> {
+        self.pair.reserve(rail, receives(lanes, rings + 1))?;
         self.pair.post_receives(RDMA_CELLS)
     }
 

@@ -22,8 +22,9 @@ const _: () = assert!(INLINE_BYTES as usize == LINE_BYTES);
 #[derive(Debug, Default)]
 pub(super) struct QueuePair {
     qp: Option<Qp>,
-    /// The completion queue, which is kept from life to life.
-    queue: Option<Arc<Cq>>,
+    /// The completion queue, which is kept from life to life, and the completions that it has room
+    /// for.
+    queue: Option<(Arc<Cq>, u32)>,
     is_exposed: bool,
     /// The destruction of an exposed queue pair. The peer hears nothing of this life's end before
     /// the device is done.
@@ -37,25 +38,41 @@ pub(super) struct QueuePair {
 }
 
 impl QueuePair {
-    /// Makes a queue pair with room for `receives` receives, whose work completes under `id`.
+    /// Makes a queue pair with room for `receives` receives, whose work completes under `id`. The
+    /// completion queue has room for `posted` of them.
     pub(super) fn make(
         &mut self,
         rail: &mut Rail,
         partition_key_index: u16,
-        (id, receives): (u64, usize),
+        (id, receives, posted): (u64, usize, usize),
     ) -> io::Result<()> {
         let receives = u32::try_from(receives).unwrap_or(u32::MAX);
-        // The queue must hold the completions of all work when the queue pair fails.
-        let queue = match self.queue.take() {
-            Some(queue) => queue,
-            None => rail.queue(receives + SENDS)?,
-        };
-        let queue = self.queue.insert(queue);
+        let queue = self.reserve(rail, posted)?;
         let sizes = Sizes { sends: SENDS, receives, inline_bytes: INLINE_BYTES };
-        let qp = Qp::new(&rail.pd, queue, sizes)?;
+        let qp = Qp::new(&rail.pd, &queue, sizes)?;
         qp.init(rail.port.number, partition_key_index)?;
         (self.qp, self.id) = (Some(qp), id);
         Ok(())
+    }
+
+    /// Returns the completion queue, with room for the completions of all sends and of so many
+    /// receives: the device completes all work of a queue pair that fails.
+    pub(super) fn reserve(&mut self, rail: &mut Rail, receives: usize) -> io::Result<Arc<Cq>> {
+        let wanted = u32::try_from(receives).unwrap_or(u32::MAX).saturating_add(SENDS);
+        match &mut self.queue {
+            None => {
+                let queue = rail.queue(wanted)?;
+                self.queue = Some((Arc::clone(&queue), wanted));
+                Ok(queue)
+            }
+            Some((queue, reserved)) => {
+                if wanted > *reserved {
+                    rail.reserve(queue, wanted - *reserved)?;
+                    *reserved = wanted;
+                }
+                Ok(Arc::clone(queue))
+            }
+        }
     }
 
     /// Lets the device destroy the queue pair in the background, and starts anew.

@@ -1,7 +1,7 @@
 //! The numbers of a queue pair's sends: posted, done, arrived. This module knows no device.
 
 /// Sends that a queue pair holds.
-pub(super) const SENDS: u32 = 256;
+pub(super) const SENDS: u32 = 128;
 /// Sends that fragments leave to credits.
 const RESERVED: u32 = 8;
 /// The device signals the completion of at least one send in so many.

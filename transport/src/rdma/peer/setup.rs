@@ -338,11 +338,14 @@ impl Peer {
         let ring = Inbox::new(RDMA_RING_BYTES).map_err(no_memory)?;
         let in_any_order = own.settings.relaxed_ordering;
         let rights = self.rights(own, |pd| ring.expose(pd, in_any_order));
+        let rings = self.lanes.rings();
         for path in 0..self.routes.paths().len() {
-            let it = &mut self.routes.paths_mut()[path];
-            if !it.has_ended()
-                && let Err(error) = it.expect_lane()
-            {
+            let (it, cable) = self.routes.path_mut(path);
+            if it.has_ended() {
+                continue;
+            }
+            let rail = &mut own.rails.0[cable.rail()];
+            if let Err(error) = it.expect_lane(rail, own.lanes, rings) {
                 self.lose(path, &diagnostics::connection(&error));
             }
         }

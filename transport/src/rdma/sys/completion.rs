@@ -125,6 +125,13 @@ impl Cq {
         self.raw.as_ptr()
     }
 
+    /// Makes room for `entries` completions. Those that are in the queue stay.
+    pub(in crate::rdma) fn resize(&self, entries: u32) -> io::Result<()> {
+        let entries = i32::try_from(entries).unwrap_or(i32::MAX);
+        // SAFETY: the queue lives, and the driver locks it.
+        check(unsafe { (self.channel.context.library().resize_cq)(self.raw(), entries) })
+    }
+
     /// Takes some completions, oldest first. Returns whether there may be more.
     pub(in crate::rdma) fn poll(&self, into: &mut Vec<Completion>) -> io::Result<bool> {
         let mut found = [const { std::mem::MaybeUninit::<abi::Wc>::uninit() }; BATCH as usize];

@@ -64,6 +64,7 @@ functions! {
     destroy_channel = c"ibv_destroy_comp_channel": unsafe extern "C" fn(*mut Channel) -> c_int;
     create_cq = c"ibv_create_cq":
         unsafe extern "C" fn(*mut Context, c_int, *mut c_void, *mut Channel, c_int) -> *mut Cq;
+    resize_cq = c"ibv_resize_cq": unsafe extern "C" fn(*mut Cq, c_int) -> c_int;
     destroy_cq = c"ibv_destroy_cq": unsafe extern "C" fn(*mut Cq) -> c_int;
     cq_event = c"ibv_get_cq_event":
         unsafe extern "C" fn(*mut Channel, *mut *mut Cq, *mut *mut c_void) -> c_int;

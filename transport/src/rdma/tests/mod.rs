@@ -12,6 +12,7 @@ mod flush;
 mod long;
 mod long_packets;
 mod moving;
+mod peers;
 mod placing;
 mod rates;
 mod routes;

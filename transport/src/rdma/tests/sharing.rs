@@ -121,7 +121,7 @@ fake_test! {
 }
 
 /// Sends `bytes` to a rank, while all ranks poll.
-fn deliver(ends: &mut [Rdma], (from, to): (usize, usize), bytes: &[u8]) {
+pub(super) fn deliver(ends: &mut [Rdma], (from, to): (usize, usize), bytes: &[u8]) {
     let [from_link, to_link] = [to, from].map(|it| Link { peer: Rank::at(it), lane: Lane(0) });
     let (mut found, mut sent, mut here) = (vec![0; bytes.len()], 0, 0);
     let deadline = Instant::now() + DEADLINE;

@@ -1,0 +1,97 @@
+//! The work of a poll does not grow with the number of peers.
+
+use std::time::Instant;
+
+use super::sharing::deliver;
+use super::{DEADLINE, Device, Settings, World, fake_test, roce};
+use crate::contract::Transport as _;
+use crate::rdma::Rdma;
+use crate::rdma::sys::fake::{Count, Hook, count};
+use ringfold_types::Rank;
+
+const POLLS: u32 = 10_000;
+
+/// The work of a poll.
+#[derive(Clone, Copy, Debug)]
+struct Work {
+    /// Visits of contacts.
+    visits: f64,
+    /// Completion queues that were polled.
+    queues: f64,
+    /// Polls of the connections, each of which is a system call.
+    connections: f64,
+}
+
+/// Polls again and again. `tests/long peers` counts the instructions of this function.
+#[inline(never)]
+fn polls_with_one_busy_peer(end: &mut Rdma) {
+    for _ in 0..POLLS {
+        end.make_busy(Rank(1));
+        end.poll().unwrap();
+    }
+}
+
+/// Returns the work of a poll of a rank that has so many peers. One more peer is reached by TCP.
+/// One peer is busy.
+fn work(peers: usize) -> Work {
+    let names = ["one", "rest", "by_tcp"].map(|name| format!("{name}_of_{peers}"));
+    let mut hosts = 0..;
+    let [one, rest, by_tcp] = names.map(|name| {
+        let device = Device::add(&name, roce(hosts.next().unwrap(), 0));
+        vec![(name, device)]
+    });
+    by_tcp[0].1.hook(Hook::RefuseReady(true));
+    let mut devices = vec![rest; peers + 2];
+    (devices[0], devices[peers + 1]) = (one, by_tcp);
+    let settings = Settings { bytes_max: usize::MAX, ..Settings::default() };
+    let mut ends = World::ends(&devices, &settings, true, None, &[]);
+    for peer in 1..=peers + 1 {
+        deliver(&mut ends, (0, peer), b"there");
+    }
+    let deadline = Instant::now() + DEADLINE;
+    while ends[0].by_tcp() != 1 {
+        assert!(Instant::now() < deadline, "never: one peer by tcp, of {}", ends[0].by_tcp());
+        ends.iter_mut().for_each(|end| assert!(end.poll().is_ok()));
+    }
+    let (visits, connections) = ends[0].work_done();
+    let queues = count(Count::Polls);
+    polls_with_one_busy_peer(&mut ends[0]);
+    let queues = count(Count::Polls) - queues;
+    let (visits_after, connections_after) = ends[0].work_done();
+    let each = |of: f64| of / f64::from(POLLS);
+    Work {
+        visits: each((visits_after - visits) as f64),
+        queues: each(queues as f64),
+        connections: each(f64::from(connections_after - connections)),
+    }
+}
+
+/// Checks the work of a poll with so many peers, and prints it.
+fn check(peers: usize) {
+    let work = work(peers);
+    println!("peers {peers}: {work:?}");
+    assert!(work.visits >= 1.0, "{work:?}: else nobody is busy");
+    assert!(work.visits < 1.2, "{work:?} with {peers} peers");
+    assert!(work.queues < 1.01, "{work:?} with {peers} peers");
+    assert!(work.connections < 0.1, "{work:?} with {peers} peers");
+}
+
+fake_test! {
+    fn the_work_of_a_poll_does_not_grow_with_peers() {
+        [1, 8, 30].into_iter().for_each(check);
+    }
+}
+
+fake_test! {
+    #[ignore = "takes 2 GiB of memory; `tests/long peers` runs it"]
+    fn a_poll_with_1_peer() {
+        check(1);
+    }
+}
+
+fake_test! {
+    #[ignore = "takes 2 GiB of memory; `tests/long peers` runs it"]
+    fn a_poll_with_511_peers() {
+        check(511);
+    }
+}
