@@ -6,7 +6,7 @@
 
 enum { MASKS_INIT = 1 | 1 << 5, MASKS_RTR = 1 | 1 << 7 | 1 << 8, MASKS_RTS = 1 | 1 << 9 };
 enum { ETHERNET = 2, ROCE_V2 = 2, RIGHTS = ACCESS_LOCAL_WRITE | 16, BYTES = 16384 };
-enum { HOOK_OPTIONS = 12, COUNT_WINDOWS = 12 };
+enum { HOOK_OPTIONS = 12, COUNT_WINDOWS = 13 };
 
 struct window { struct context *context; struct domain *domain; uint32_t key, handle; int type; };
 

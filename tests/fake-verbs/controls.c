@@ -116,7 +116,7 @@ EXPORT long fake_count(int what) {
     long all[] = { counts.domains, counts.regions, counts.queues, counts.queue_pairs,
                    counts.polls, counts.doorbells, counts.works, counts.signalled, counts.inlines,
                    counts.receive_posts, counts.region_bytes, counts.contexts,
-                   counts.windows };
+                   counts.queue_bytes, counts.windows };
     pthread_mutex_unlock(&lock);
     return all[what];
 }

@@ -19,6 +19,9 @@ enum { DEVICES = 4096, PORTS = 4, CONTEXTS = 8192, PIECES = 4, FIRST_NUMBER = 10
 enum { STATE_RESET, STATE_INIT, STATE_RTR, STATE_RTS, STATE_ERROR = 6 };
 enum { ACCESS_LOCAL_WRITE = 1, ACCESS_REMOTE_WRITE = 2, ACCESS_REMOTE_READ = 4 };
 enum { OP_WRITE = 0, OP_WRITE_WITH_NUMBER = 1, OP_READ = 4, OP_INVALIDATE = 7, OP_BIND = 8 };
+/* Kinds of work (ibv_qp_create_send_ops_flags). */
+enum { KIND_WRITE = 1, KIND_WRITE_WITH_NUMBER = 2, KIND_READ = 16, KIND_ATOMIC = 32 + 64 };
+enum { KIND_INVALIDATE = 128, KIND_BIND = 256 };
 enum { SEND_SIGNALED = 2, SEND_INLINE = 8 };
 enum { WC_WRITE = 1, WC_READ = 2, WC_BIND = 5, WC_INVALIDATE = 6, WC_RECV_NUMBER = 129 };
 enum { LOCAL_PROTECTION = 4, FLUSHED = 5, REMOTE_ACCESS = 10, RETRIES_EXHAUSTED = 12 };
@@ -32,7 +35,16 @@ struct context {
     struct device *device;
     void *ops[32];
     int cmd_fd, async_fd, vectors;
+    pthread_mutex_t mutex;
+    void *abi;
     int events_in, of;
+};
+/* A context with the fields before it (struct verbs_context), up to the function for queue pairs. */
+struct whole_context {
+    void *create_queue_pair, *others[4];
+    uint64_t placeholder;
+    size_t size;
+    struct context context;
 };
 struct domain { struct context *context; uint32_t handle; };
 struct channel { struct context *context; int fd, references, in; };
@@ -80,6 +92,17 @@ struct wanted {
     struct capacity most;
     int type, all;
 };
+/* With the fields that count: a domain, and the kinds of work. */
+struct more_wanted {
+    void *user;
+    struct queue *sends, *receives;
+    void *shared;
+    struct capacity most;
+    int type, all;
+    uint32_t mask;
+    struct domain *domain;
+    uint64_t rest[7], kinds;
+};
 struct global {
     uint8_t gid[16];
     uint32_t flow;
@@ -114,6 +137,7 @@ _Static_assert(sizeof(struct completion) == 48, "completion");
 _Static_assert(sizeof(struct send) == 128, "send");
 _Static_assert(sizeof(struct change) == 144, "change");
 _Static_assert(sizeof(struct wanted) == 64, "wanted");
+_Static_assert(sizeof(struct more_wanted) == 136, "more_wanted");
 
 /* The state behind them. */
 
@@ -147,6 +171,9 @@ struct queue_pair {
     uint32_t peer, mtu;
     struct address to;
     struct capacity most;
+    /* The kinds of work that it can do, and the bytes of its queues. */
+    uint64_t kinds;
+    long bytes;
     uint32_t options, wanted_options;
     /* Sends and receives posted, and those whose place is free again. */
     uint64_t sends_posted, sends_freed, receives_posted, receives_freed;
@@ -181,7 +208,7 @@ struct nic {
 };
 struct counts {
     long domains, regions, queues, queue_pairs, polls, doorbells, works, signalled, inlines;
-    long receive_posts, region_bytes, contexts, windows;
+    long receive_posts, region_bytes, contexts, windows, queue_bytes;
 };
 
 extern struct nic nics[DEVICES];

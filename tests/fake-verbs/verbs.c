@@ -5,6 +5,7 @@
 #include "fake.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <stddef.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -50,12 +51,45 @@ static int arm_queue(struct queue *queue, int solicited) {
     return 0;
 }
 
+static uint64_t kind_of(uint32_t opcode) {
+    switch (opcode) {
+    case OP_WRITE: return KIND_WRITE;
+    case OP_WRITE_WITH_NUMBER: return KIND_WRITE_WITH_NUMBER;
+    case OP_READ: return KIND_READ;
+    case OP_INVALIDATE: return KIND_INVALIDATE;
+    default: return KIND_BIND;
+    }
+}
+
+/*
+ * The bytes of queues in mlx5 (providers/mlx5/verbs.c): create_cq takes a power of two of entries of
+ * 64 bytes, mlx5_calc_sq_size one of bytes, and mlx5_calc_rq_size one of receives.
+ */
+static long power(uint64_t least) {
+    long it = 1;
+    while ((uint64_t)it < least) it *= 2;
+    return it;
+}
+
+static long queue_bytes(int entries) { return 64 * power((uint64_t)entries + 1); }
+
+/* The sizes are those of _sq_overhead and mlx5_calc_send_wqe. */
+static long queue_pair_bytes(struct capacity *most, uint64_t kinds) {
+    uint32_t head = kinds & (KIND_BIND | KIND_INVALIDATE) ? 192 : kinds & KIND_ATOMIC ? 48 : 32;
+    uint32_t in_line = most->inline_bytes ? head + (4 + most->inline_bytes + 15) / 16 * 16 : 0;
+    uint32_t by_piece = head + 16 * most->send_pieces;
+    uint32_t request = ((in_line > by_piece ? in_line : by_piece) + 63) / 64 * 64;
+    return power((uint64_t)most->sends * request) +
+           power(most->receives) * 16 * power(most->receive_pieces);
+}
+
 /* The refusals are those of mlx5_post_send (providers/mlx5/qp.c): a full queue is ENOMEM. */
 static int post_one(struct queue_pair *own, struct send *it) {
     switch (it->opcode) {
     case OP_WRITE: case OP_WRITE_WITH_NUMBER: case OP_READ: case OP_INVALIDATE: case OP_BIND: break;
     default: return EINVAL;
     }
+    if (!(own->kinds & kind_of(it->opcode))) return EINVAL;
     if (it->count > PIECES || (uint32_t)it->count > own->most.send_pieces) return EINVAL;
     if (own->sends_posted - own->sends_freed >= own->most.sends) return ENOMEM;
     uint32_t bytes = 0;
@@ -142,8 +176,15 @@ EXPORT struct device **ibv_get_device_list(int *count) {
 EXPORT void ibv_free_device_list(struct device **list) { free(list); }
 EXPORT int ibv_fork_init(void) { return 0; }
 
+static struct queue_pair *create_queue_pair(struct context *, struct more_wanted *);
+
 EXPORT struct context *ibv_open_device(struct device *device) {
-    struct context *made = calloc(1, sizeof *made);
+    struct whole_context *whole = calloc(1, sizeof *whole);
+    struct context *made = &whole->context;
+    whole->create_queue_pair = (void *)create_queue_pair;
+    /* Up to here callers know the structure. */
+    whole->size = offsetof(struct whole_context, context.events_in);
+    made->abi = (void *)UINTPTR_MAX;
     int ends[2];
     if (pipe2(ends, O_CLOEXEC | O_NONBLOCK)) abort();
     made->device = device;
@@ -176,7 +217,7 @@ EXPORT int ibv_close_device(struct context *context) {
     pthread_mutex_unlock(&lock);
     close(context->async_fd);
     close(context->events_in);
-    free(context);
+    free((char *)context - offsetof(struct whole_context, context));
     return 0;
 }
 
@@ -290,6 +331,7 @@ EXPORT struct queue *ibv_create_cq(struct context *context, int entries, void *u
                             .entries = entries,
                             .found = malloc((size_t)entries * sizeof *made->found) };
     __atomic_add_fetch(&counts.queues, 1, __ATOMIC_SEQ_CST);
+    __atomic_add_fetch(&counts.queue_bytes, queue_bytes(entries), __ATOMIC_SEQ_CST);
     return made;
 }
 
@@ -298,6 +340,7 @@ EXPORT int ibv_resize_cq(struct queue *queue, int entries) {
     pthread_mutex_lock(&lock);
     if (entries >= queue->count) {
         queue->found = realloc(queue->found, (size_t)entries * sizeof *queue->found);
+        counts.queue_bytes += queue_bytes(entries) - queue_bytes(queue->entries);
         queue->entries = entries;
         status = 0;
     }
@@ -306,6 +349,7 @@ EXPORT int ibv_resize_cq(struct queue *queue, int entries) {
 }
 
 EXPORT int ibv_destroy_cq(struct queue *queue) {
+    __atomic_sub_fetch(&counts.queue_bytes, queue_bytes(queue->entries), __ATOMIC_SEQ_CST);
     free(queue->found);
     free(queue);
     __atomic_sub_fetch(&counts.queues, 1, __ATOMIC_SEQ_CST);
@@ -323,18 +367,35 @@ EXPORT void ibv_ack_cq_events(struct queue *queue, unsigned int count) {
     (void)count;
 }
 
-EXPORT struct queue_pair *ibv_create_qp(struct domain *domain, struct wanted *wanted) {
+static struct queue_pair *make_queue_pair(struct domain *domain, struct wanted *wanted,
+                                          uint64_t kinds) {
     struct queue_pair *made = calloc(1, sizeof *made);
     pthread_mutex_lock(&lock);
     *made = (struct queue_pair){ .context = domain->context, .domain = domain,
                                  .sends = wanted->sends, .receives = wanted->receives,
                                  .number = add(&queue_pairs, made), .most = wanted->most,
-                                 .of = domain->context->of, .port = 1,
+                                 .of = domain->context->of, .port = 1, .kinds = kinds,
+                                 .bytes = queue_pair_bytes(&wanted->most, kinds),
                                  .options = nics[domain->context->of].options };
     made->wanted_options = made->options;
     counts.queue_pairs++;
+    counts.queue_bytes += made->bytes;
     pthread_mutex_unlock(&lock);
     return made;
+}
+
+EXPORT struct queue_pair *ibv_create_qp(struct domain *domain, struct wanted *wanted) {
+    return make_queue_pair(domain, wanted, ~0ull);
+}
+
+/* Queue pairs for some kinds of work only, by the driver (ibv_create_qp_ex in verbs.h). */
+static struct queue_pair *create_queue_pair(struct context *context, struct more_wanted *wanted) {
+    enum { DOMAIN = 1, KINDS = 1 << 6 };
+    if (wanted->mask != (DOMAIN | KINDS) || wanted->domain->context != context) {
+        errno = EOPNOTSUPP;
+        return NULL;
+    }
+    return make_queue_pair(wanted->domain, (struct wanted *)wanted, wanted->kinds);
 }
 
 /*
@@ -405,6 +466,7 @@ EXPORT int ibv_destroy_qp(struct queue_pair *own) {
     }
     drop(&queue_pairs, own->number);
     counts.queue_pairs--;
+    counts.queue_bytes -= own->bytes;
     drain(own);
     forget_completions(own->sends, own->number);
     forget_completions(own->receives, own->number);

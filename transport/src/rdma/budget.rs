@@ -4,7 +4,7 @@
 //! fewer queue pairs on each pair of rails, then fewer rails, then none, and its data goes by TCP.
 //!
 //! Registered bytes count once for each rail, as they do for `ulimit -l`. Callers' memory counts
-//! once for each of its registrations.
+//! once for each of its registrations, and the queues of a queue pair as `QUEUE_PAIR_BYTES`.
 
 use std::sync::{Arc, Mutex};
 
@@ -18,11 +18,15 @@ use super::settings::Settings;
 /// Lanes, both ways, for which a peer's share of bytes suffices: no schedule uses more.
 pub(super) const LANES: usize = 2;
 
+/// Locked memory for the queues of a queue pair, as mlx5 lays them out: 16 KiB each for sends and
+/// for the most receives, and up to 32 KiB for completions.
+pub(super) const QUEUE_PAIR_BYTES: usize = 64 * 1024;
+
 /// Returns the bytes of a peer's share on each rail, for an endpoint with so many lanes.
 #[must_use]
 pub const fn peer_bytes(lanes: usize) -> usize {
     let lanes = if lanes < LANES { lanes } else { LANES };
-    2 * lanes * RDMA_RING_BYTES + MAILBOX_BYTES
+    2 * lanes * RDMA_RING_BYTES + MAILBOX_BYTES + QUEUE_PAIR_BYTES
 }
 
 /// The queue pairs and bytes that all endpoints of the process have taken.
@@ -120,7 +124,7 @@ impl Budget {
         let usage = Arc::clone(&self.usage);
         let mut used = lock(&usage.0);
         let left = self.left(*used);
-        let by_bytes = left.bytes / self.peer_bytes;
+        let by_bytes = left.bytes / self.amount(1, usize::from(each)).bytes;
         let share = rails.min(by_bytes).min(left.queue_pairs);
         if share == 0 && rails > 0 {
             self.refused += 1;
@@ -147,7 +151,8 @@ impl Budget {
 
     /// The amount of a share of so many rails and queue pairs.
     const fn amount(&self, rails: usize, queue_pairs: usize) -> Amount {
-        Amount { queue_pairs, bytes: rails * self.peer_bytes }
+        let further = queue_pairs.saturating_sub(rails) * QUEUE_PAIR_BYTES;
+        Amount { queue_pairs, bytes: rails * self.peer_bytes + further }
     }
 
     /// Takes back the part of a share that was not used.
@@ -209,7 +214,7 @@ mod tests {
 
     /// The budgets of two endpoints of one process.
     fn budgets(queue_pairs_max: usize, rings: usize) -> [Budget; 2] {
-        let bytes_max = rings * RDMA_RING_BYTES + 4 * MAILBOX_BYTES;
+        let bytes_max = rings * RDMA_RING_BYTES + 4 * MAILBOX_BYTES + 16 * QUEUE_PAIR_BYTES;
         let settings = Settings { queue_pairs_max, bytes_max, ..Settings::default() };
         let usage = Arc::default();
         [(); 2].map(|()| Budget::new(Arc::clone(&usage), &settings, LANES))

@@ -15,8 +15,8 @@ use super::diagnostics;
 use super::gid::choose;
 use super::settings::Settings;
 use super::sys::{
-    About, Channel, Completion, Connector, Context, Cq, DEVICES, Event, Gid, GidKind, Pd, Port,
-    devices,
+    About, Channel, Completion, Connector, Context, Cq, DEVICES, Event, Gid, GidKind, Inbox, Mr,
+    Pd, Port, devices,
 };
 use super::table::{Device, Listener};
 use super::wire::Wire;
@@ -24,6 +24,9 @@ use super::wire::Wire;
 /// Completions that a second queue has room for at first, on devices whose queues cannot grow. A
 /// power of two needs a queue of twice the size in some devices.
 const QUEUE_ENTRIES: u32 = (1 << 13) - 1;
+/// Bytes of the payload of a long question. It fills a packet of the greatest usual MTU: 4,096
+/// bytes on InfiniBand and RoCE, and 9,000 over iWARP.
+pub(super) const PROBE_BYTES: usize = 3 * 4096;
 /// Entries of a table of GIDs that are searched.
 const GIDS_MAX: u32 = 256;
 
@@ -67,6 +70,8 @@ pub(super) struct Rail {
     /// The network of the port.
     pub(super) wire: Wire,
     queues: Vec<Queue>,
+    /// The memory for questions, once there is some.
+    probe: Option<Arc<Mr>>,
 }
 
 /// The criteria for a port's GID: an index that the user set, or the address by which the job
@@ -270,6 +275,7 @@ impl Rail {
             label: Label::default(),
             wire,
             queues,
+            probe: None,
         })
     }
 
@@ -351,6 +357,16 @@ impl Rail {
     /// Bytes of payload of a packet.
     pub(super) const fn mtu_bytes(&self) -> u32 {
         128 << self.port.mtu
+    }
+
+    /// Returns the registration of the memory to which all peers write the payload of questions,
+    /// and from which this rank sends it. Nobody reads it.
+    pub(super) fn probe(&mut self) -> io::Result<Arc<Mr>> {
+        if let Some(probe) = &self.probe {
+            return Ok(Arc::clone(probe));
+        }
+        let made = Arc::new(Inbox::new(PROBE_BYTES)?.expose_to_questions(&self.pd)?);
+        Ok(Arc::clone(self.probe.insert(made)))
     }
 
     /// Returns a queue with room for so many more completions. One queue grows with the queue

@@ -20,7 +20,6 @@ mod writing;
 
 use std::io;
 use std::net::{Ipv6Addr, SocketAddr};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ringfold_types::Rank;
@@ -38,7 +37,7 @@ use super::diagnostics;
 use super::rail::Rail;
 use super::ring::rtr::SLOTS;
 use super::settings::Settings;
-use super::sys::{Connection, Mr, Route, Target, Ticket};
+use super::sys::{Connection, Route, Target, Ticket};
 
 pub(super) use self::id::{Id, Work};
 pub(super) use self::life::Phase;
@@ -76,14 +75,11 @@ pub(super) struct Making<'a> {
     pub(super) settings: &'a Settings,
     /// The number of lanes in all.
     pub(super) lanes: usize,
-    /// The number of lanes that the peer may write to already.
-    pub(super) rings: usize,
+    pub(super) used: Used,
     /// This end connects, over iWARP.
     pub(super) initiates: bool,
     /// The time that the first packet may take.
     pub(super) proof: Duration,
-    /// The registration of the memory for the first packets.
-    pub(super) probe: Option<Arc<Mr>>,
 }
 
 /// The arrival of an immediate: in a completion, or over iWARP as a message in a buffer slot.
@@ -93,9 +89,18 @@ pub(super) enum Arrived {
     Message { slot: u32, bytes: u32 },
 }
 
-/// The receives of a queue pair over which the peer may send on `rings` of all `lanes`.
-const fn receives(lanes: usize, rings: usize) -> usize {
-    lanes * CONTROL_MESSAGES + SPENT_MAX + rings * RDMA_CELLS
+/// The lanes in use: those on which the peer sends, and those on which it answers us.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Used {
+    pub(super) rings: usize,
+    pub(super) images: usize,
+}
+
+impl Used {
+    /// The receives that a queue pair has posted.
+    const fn receives(self) -> usize {
+        SPENT_MAX + self.rings * RDMA_CELLS + self.images * CONTROL_MESSAGES
+    }
 }
 
 impl Path {
@@ -145,16 +150,16 @@ impl Path {
 
     /// Makes a queue pair that is ready to be connected.
     pub(super) fn make(&mut self, making: Making<'_>) -> io::Result<()> {
-        let Making { rail, settings, lanes, rings, initiates, proof, probe } = making;
+        let Making { rail, settings, lanes, used, initiates, proof } = making;
         if self.dialer.is_dialing() {
             return Err(io::Error::other("the last attempt to connect has not ended"));
         }
         let tag = self.id.encode(None);
-        let (most, posted) = (receives(lanes, lanes), receives(lanes, rings));
-        self.pair.make(rail, settings.partition_key_index, (tag, most, posted))?;
-        self.pair.post_receives(posted)?;
+        let most = Used { rings: lanes, images: lanes }.receives();
+        self.pair.make(rail, settings.partition_key_index, (tag, most, used.receives()))?;
+        self.pair.post_receives(used.receives())?;
         self.handshake = Handshake::new(tag)?;
-        self.proof = Proof::new(probe);
+        self.proof = Proof::new(rail.probe()?);
         let is_iwarp = self.is_iwarp();
         self.is_adaptive = rail.is_adaptive(settings) && !is_iwarp;
         self.dialer.begin(initiates && is_iwarp);
@@ -344,15 +349,10 @@ impl Path {
         self.life.proof()
     }
 
-    /// Lets the peer write the fragments of one more lane, in addition to `rings` of all `lanes`.
-    pub(super) fn expect_lane(
-        &mut self,
-        rail: &mut Rail,
-        lanes: usize,
-        rings: usize,
-    ) -> io::Result<()> {
-        self.pair.reserve(rail, receives(lanes, rings + 1))?;
-        self.pair.post_receives(RDMA_CELLS)
+    /// Lets the peer use more lanes.
+    pub(super) fn make_room(&mut self, rail: &mut Rail, was: Used, is: Used) -> io::Result<()> {
+        self.pair.reserve(rail, is.receives())?;
+        self.pair.post_receives(is.receives() - was.receives())
     }
 
     /// Returns the immediate that an arrival brings, if it brings one.

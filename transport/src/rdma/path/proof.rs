@@ -3,13 +3,13 @@
 
 use std::sync::Arc;
 
-use crate::rdma::ring::rtr::{Mailbox, PROBE_AT, PROBE_BYTES};
+use crate::rdma::rail::PROBE_BYTES;
 use crate::rdma::sys::{Mr, Target};
 
 /// The memory of both ends for the packets of a proof, and its progress in one life.
 #[derive(Debug, Default)]
 pub(super) struct Proof {
-    /// The registration of our memory. The peer writes there too, and nobody reads it.
+    /// The registration of our memory. All peers write there too, and nobody reads it.
     right: Option<Arc<Mr>>,
     /// The bytes in the longest packets.
     packet_bytes: u32,
@@ -18,14 +18,14 @@ pub(super) struct Proof {
 }
 
 impl Proof {
-    /// Makes a proof in the memory that a device can access, if there is any.
-    pub(super) const fn new(right: Option<Arc<Mr>>) -> Self {
-        Self { right, packet_bytes: 0, is_long: false }
+    /// Makes a proof in the memory that the device can access.
+    pub(super) const fn new(right: Arc<Mr>) -> Self {
+        Self { right: Some(right), packet_bytes: 0, is_long: false }
     }
 
     /// The address of our memory for the peer, and the key to it.
     pub(super) fn target(&self) -> (u64, u32) {
-        self.right.as_ref().map(|right| Mailbox::probe(right)).unwrap_or_default()
+        self.right.as_ref().map(|right| (right.address(0), right.remote_key())).unwrap_or_default()
     }
 
     /// Sets the packets' MTU, as verbs count it.
@@ -41,7 +41,7 @@ impl Proof {
     /// The bytes to write, once the packets are long.
     pub(super) fn payload(&self, to: &Target) -> Option<(&Mr, (usize, usize))> {
         let right = self.right.as_deref().filter(|_| self.is_long && to.key != 0);
-        right.map(|right| (right, (PROBE_AT, PROBE_BYTES)))
+        right.map(|right| (right, (0, PROBE_BYTES)))
     }
 
     /// The bytes in the packets that are under way, if they are long.

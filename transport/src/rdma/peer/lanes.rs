@@ -8,11 +8,12 @@ use ringfold_types::limits::{LANES_MAX, RDMA_RING_BYTES};
 use super::fault::Fault;
 use crate::overflow::Overflow;
 use crate::rdma::message::{Arrivals, Grant, TcpFragment};
+use crate::rdma::path::Used;
 use crate::rdma::ring::inbound::Inbound;
 use crate::rdma::ring::layout::Immediate;
 use crate::rdma::ring::outbound::Outbound;
 use crate::rdma::ring::rtr::{MAILBOX_BYTES, Mailbox};
-use crate::rdma::sys::{Mr, Pd};
+use crate::rdma::sys::Pd;
 
 /// The lanes to and from a peer. An outgoing lane is *open* once the peer has made a ring for it.
 #[derive(Debug)]
@@ -140,11 +141,6 @@ impl Lanes {
         opened
     }
 
-    /// The registration of the mailbox for a cable.
-    pub(super) fn mailbox_right(&self, cable: usize) -> Option<&Arc<Mr>> {
-        self.mailbox.as_ref()?.right(cable)
-    }
-
     /// The address and keys of the mailbox for the peer.
     pub(super) fn mailbox(&self) -> Grant {
         self.mailbox.as_ref().map(Mailbox::grant).unwrap_or_default()
@@ -261,19 +257,15 @@ impl Lanes {
         Ok(())
     }
 
-    /// The number of lanes that have an image of the peer's ring.
-    pub(super) fn images(&self) -> usize {
-        self.outbounds().count()
-    }
-
-    /// The number of lanes that have a ring.
-    pub(super) fn rings(&self) -> usize {
-        self.inbounds().count()
+    /// The lanes that have a ring, and those that have an image of the peer's ring.
+    pub(super) fn used(&self) -> Used {
+        Used { rings: self.inbounds().count(), images: self.outbounds().count() }
     }
 
     /// The number of registrations of rings and mailbox on so many cables, and their bytes.
     pub(super) fn costs(&self, cables: usize) -> (usize, usize) {
-        let rings = (self.images() + self.rings()) * cables;
+        let Used { rings, images } = self.used();
+        let rings = (rings + images) * cables;
         let mailboxes = self.mailbox.as_ref().map_or(0, Mailbox::rights);
         (rings + mailboxes, rings * RDMA_RING_BYTES + mailboxes * MAILBOX_BYTES)
     }

@@ -17,7 +17,7 @@ use crate::rdma::card::RailCard;
 use crate::rdma::diagnostics;
 use crate::rdma::message::{Grant, Message, TcpFragment};
 use crate::rdma::pairing::choose;
-use crate::rdma::path::{Making, Path};
+use crate::rdma::path::{Making, Path, Used};
 use crate::rdma::path_label::PathLabel;
 use crate::rdma::rail_log::RailEvent;
 use crate::rdma::ring::inbound::Inbound;
@@ -184,7 +184,7 @@ impl Peer {
 
     /// Begins a path's life, or returns the reason why it cannot.
     pub(super) fn make(&mut self, path: usize, own: &mut Own<'_>) -> Result<(), String> {
-        let (rings, initiates) = (self.lanes.rings(), own.rank > self.rank);
+        let (used, initiates) = (self.lanes.used(), own.rank > self.rank);
         let (it, cable) = self.routes.path_mut(path);
         it.begin();
         if !cable.is_usable() {
@@ -200,8 +200,7 @@ impl Peer {
             proof = proof.max(Duration::from_millis(RDMA_PROOF_MS) + again);
         }
         let (settings, lanes) = (own.settings, own.lanes);
-        let probe = self.lanes.mailbox_right(it.cable()).cloned();
-        it.make(Making { rail, settings, lanes, rings, initiates, proof, probe })
+        it.make(Making { rail, settings, lanes, used, initiates, proof })
             .map_err(|error| format!("no queue pair: {}", diagnostics::connection(&error)))?;
         let Some(target) = it.target(rail) else { return Ok(()) };
         let path_label = PathLabel { host: own.settings.host.clone(), port: rail.name() };
@@ -329,26 +328,32 @@ impl Peer {
         }
     }
 
-    /// Makes a ring for a lane on which the peer wants to send.
-    fn grant(&mut self, lane: usize, mailbox: Grant, own: &mut Own<'_>) -> Result<(), Fault> {
-        if !self.greeting.has_met() || !self.lanes.may_grant(lane) {
-            return Err("the peer asked for a ring that it cannot have".into());
-        }
-        self.pay_for_ring(self.lanes.rings(), own);
-        let ring = Inbox::new(RDMA_RING_BYTES).map_err(no_memory)?;
-        let in_any_order = own.settings.relaxed_ordering;
-        let rights = self.rights(own, |pd| ring.expose(pd, in_any_order));
-        let rings = self.lanes.rings();
+    /// Lets all paths take what comes once these lanes are in use.
+    fn make_room(&mut self, used: Used, own: &mut Own<'_>) {
+        let was = self.lanes.used();
         for path in 0..self.routes.paths().len() {
             let (it, cable) = self.routes.path_mut(path);
             if it.has_ended() {
                 continue;
             }
             let rail = &mut own.rails.0[cable.rail()];
-            if let Err(error) = it.expect_lane(rail, own.lanes, rings) {
+            if let Err(error) = it.make_room(rail, was, used) {
                 self.lose(path, &diagnostics::connection(&error));
             }
         }
+    }
+
+    /// Makes a ring for a lane on which the peer wants to send.
+    fn grant(&mut self, lane: usize, mailbox: Grant, own: &mut Own<'_>) -> Result<(), Fault> {
+        if !self.greeting.has_met() || !self.lanes.may_grant(lane) {
+            return Err("the peer asked for a ring that it cannot have".into());
+        }
+        self.pay_for_ring(self.lanes.used().rings, own);
+        let ring = Inbox::new(RDMA_RING_BYTES).map_err(no_memory)?;
+        let in_any_order = own.settings.relaxed_ordering;
+        let rights = self.rights(own, |pd| ring.expose(pd, in_any_order));
+        let used = self.lanes.used();
+        self.make_room(Used { rings: used.rings + 1, ..used }, own);
         let inbound = Inbound::new(ring, rights, mailbox);
         let grant = inbound.grant();
         self.lanes.grant(lane, inbound);
@@ -361,9 +366,11 @@ impl Peer {
         if !self.lanes.is_asked(lane) {
             return Err("the peer made a ring that this rank did not ask for".into());
         }
-        self.pay_for_ring(self.lanes.images(), own);
+        self.pay_for_ring(self.lanes.used().images, own);
         let image = Outbox::new(RDMA_RING_BYTES).map_err(no_memory)?;
         let rights = self.rights(own, |pd| image.register(pd));
+        let used = self.lanes.used();
+        self.make_room(Used { images: used.images + 1, ..used }, own);
         self.lanes.open(lane, Outbound::new(lane, grant, image, rights));
         Ok(())
     }

@@ -22,13 +22,8 @@ use crate::rdma::sys::{Inbox, Mr, Pd};
 
 /// Slots of a lane in a mailbox: one may be read while the next is written.
 pub(in crate::rdma) const SLOTS: usize = 2;
-/// The byte of a mailbox after all slots, where the payload of questions goes.
-pub(in crate::rdma) const PROBE_AT: usize = 4096;
-/// Bytes of that payload. It fills a packet of the greatest usual MTU: 4,096 bytes on InfiniBand
-/// and RoCE, and 9,000 over iWARP.
-pub(in crate::rdma) const PROBE_BYTES: usize = 3 * 4096;
 /// Bytes of a mailbox.
-pub(in crate::rdma) const MAILBOX_BYTES: usize = PROBE_AT + PROBE_BYTES;
+pub(in crate::rdma) const MAILBOX_BYTES: usize = 4096;
 
 /// Bytes of a slot: a line that every RTR has, and a line for the keys of further cables.
 pub(in crate::rdma) const SLOT_BYTES: usize = 2 * LINE_BYTES;
@@ -36,7 +31,7 @@ pub(in crate::rdma) const SLOT_BYTES: usize = 2 * LINE_BYTES;
 const KEYS_AT: usize = 32;
 
 const _: () = assert!(KEYS_AT + 4 * RAILS_MAX <= SLOT_BYTES);
-const _: () = assert!(LANES_MAX * SLOTS * SLOT_BYTES <= PROBE_AT);
+const _: () = assert!(LANES_MAX * SLOTS * SLOT_BYTES <= MAILBOX_BYTES);
 
 /// A ready-to-receive message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,12 +118,12 @@ pub(in crate::rdma) const fn slot_at(lane: usize, slot: usize) -> usize {
     (lane * SLOTS + slot % SLOTS) * SLOT_BYTES
 }
 
-/// Memory in which a peer writes its ready-to-receive messages, and the payload of its questions.
+/// Memory in which a peer writes its ready-to-receive messages.
 #[derive(Debug)]
 pub(in crate::rdma) struct Mailbox {
     memory: Inbox,
     /// The registrations that let the peer write, by cable. Cables without one cannot.
-    rights: Vec<Option<Arc<Mr>>>,
+    rights: Vec<Option<Mr>>,
 }
 
 impl Mailbox {
@@ -140,23 +135,13 @@ impl Mailbox {
     /// Lets the peer write by the queue pairs of a cable, which have that domain.
     pub(in crate::rdma) fn open(&mut self, cable: usize, pd: &Arc<Pd>) -> io::Result<()> {
         self.rights.resize_with(self.rights.len().max(cable + 1), || None);
-        self.rights[cable] = Some(Arc::new(self.memory.expose_to_questions(pd)?));
+        self.rights[cable] = Some(self.memory.expose(pd, false)?);
         Ok(())
     }
 
     /// The address and keys of the mailbox for the peer.
     pub(in crate::rdma) fn grant(&self) -> Grant {
-        Grant::new(self.memory.address(), self.rights.iter().map(Option::as_deref))
-    }
-
-    /// The registration for a cable.
-    pub(in crate::rdma) fn right(&self, cable: usize) -> Option<&Arc<Mr>> {
-        self.rights.get(cable)?.as_ref()
-    }
-
-    /// The address for the payload of the peer's questions, and the key to it.
-    pub(in crate::rdma) fn probe(right: &Mr) -> (u64, u32) {
-        (right.address(PROBE_AT), right.remote_key())
+        Grant::new(self.memory.address(), self.rights.iter().map(Option::as_ref))
     }
 
     /// Reads a slot.
@@ -214,7 +199,7 @@ mod tests {
         let mut all: Vec<_> = (0..LANES_MAX).flat_map(slots).collect();
         all.dedup();
         assert_eq!(all.len(), LANES_MAX * SLOTS);
-        assert!(all.iter().all(|at| at + SLOT_BYTES <= PROBE_AT));
+        assert!(all.iter().all(|at| at + SLOT_BYTES <= MAILBOX_BYTES));
         assert_eq!(slot_at(3, usize::MAX), slot_at(3, 1), "whatever the peer says");
     }
 }

@@ -21,7 +21,22 @@ pub(super) struct Device {
     pub(super) name: [c_char; 64],
 }
 
-/// An open device, up to the mutex.
+/// The last fields before a context that lies in a larger structure (`struct verbs_context`).
+#[repr(C)]
+pub(super) struct BeforeContext {
+    pub(super) create_qp_ex: Option<CreateQpEx>,
+    _others: [*mut c_void; 4],
+    _placeholder: u64,
+    /// Bytes of the whole structure.
+    pub(super) bytes: usize,
+}
+
+pub(super) type CreateQpEx = unsafe extern "C" fn(*mut Context, *mut QpInitAttrEx) -> *mut Qp;
+
+/// The mark of a context that lies in a larger structure.
+pub(super) const IS_EXTENDED: usize = usize::MAX;
+
+/// An open device.
 #[repr(C)]
 pub(super) struct Context {
     pub(super) device: *mut Device,
@@ -29,6 +44,8 @@ pub(super) struct Context {
     pub(super) cmd_fd: c_int,
     pub(super) async_fd: c_int,
     pub(super) num_comp_vectors: c_int,
+    _mutex: libc::pthread_mutex_t,
+    pub(super) abi_compat: *mut c_void,
 }
 
 pub(super) type PollCq = unsafe extern "C" fn(*mut Cq, c_int, *mut Wc) -> c_int;
@@ -160,6 +177,22 @@ pub(super) struct QpInitAttr {
     pub(super) cap: QpCap,
     pub(super) qp_type: c_uint,
     pub(super) sq_sig_all: c_int,
+    /// The fields of `QpInitAttrEx` that count. Without those it is padding.
+    pub(super) comp_mask: u32,
+}
+
+/// As `QpInitAttr`, with more fields.
+#[repr(C)]
+pub(super) struct QpInitAttrEx {
+    pub(super) first: QpInitAttr,
+    pub(super) pd: *mut Pd,
+    pub(super) xrcd: *mut c_void,
+    pub(super) create_flags: u32,
+    pub(super) max_tso_header: u16,
+    pub(super) rwq_ind_tbl: *mut c_void,
+    pub(super) rx_hash_conf: [u64; 3],
+    pub(super) source_qpn: u32,
+    pub(super) send_ops_flags: u64,
 }
 
 #[repr(C, align(8))]
@@ -352,6 +385,10 @@ pub(super) const ACCESS_REMOTE_READ: c_int = 4;
 /// the kernel where the device does not.
 pub(super) const ACCESS_RELAXED_ORDERING: c_int = 1 << 20;
 pub(super) const QPT_RC: c_uint = 2;
+pub(super) const QP_INIT_ATTR_PD: u32 = 1;
+pub(super) const QP_INIT_ATTR_SEND_OPS_FLAGS: u32 = 1 << 6;
+pub(super) const QP_EX_WITH_RDMA_WRITE: u64 = 1;
+pub(super) const QP_EX_WITH_RDMA_WRITE_WITH_IMM: u64 = 1 << 1;
 pub(super) const QPS_INIT: c_uint = 1;
 pub(super) const QPS_RTR: c_uint = 2;
 pub(super) const QPS_RTS: c_uint = 3;
@@ -406,6 +443,10 @@ layout! {
         remote_addr @ 40, rkey @ 48
     }
     QpInitAttr: 64 { send_cq @ 8, recv_cq @ 16, srq @ 24, cap @ 32, qp_type @ 52, sq_sig_all @ 56 }
+    QpInitAttrEx: 136 {
+        pd @ 64, xrcd @ 72, create_flags @ 80, max_tso_header @ 84, rwq_ind_tbl @ 88,
+        rx_hash_conf @ 96, source_qpn @ 120, send_ops_flags @ 128
+    }
     GlobalRoute: 24 { flow_label @ 16, sgid_index @ 20, hop_limit @ 21, traffic_class @ 22 }
     AhAttr: 32 { dlid @ 24, sl @ 26, static_rate @ 28, is_global @ 29, port_num @ 30 }
     QpAttr: 144 {
@@ -435,6 +476,10 @@ const _: () = assert!(std::mem::offset_of!(Device, transport_type) == 20);
 const _: () = assert!(std::mem::offset_of!(Device, name) == 24);
 const _: () = assert!(std::mem::offset_of!(Context, ops) == 8);
 const _: () = assert!(std::mem::offset_of!(Context, async_fd) == 268);
+const _: () =
+    assert!(std::mem::offset_of!(Context, abi_compat) == 280 + size_of::<libc::pthread_mutex_t>());
+const _: () = assert!(size_of::<BeforeContext>() == 56);
+const _: () = assert!(std::mem::offset_of!(QpInitAttr, comp_mask) == 60);
 const _: () = assert!(std::mem::offset_of!(Channel, fd) == 8);
 const _: () = assert!(std::mem::offset_of!(Cq, cqe) == 28);
 const _: () = assert!(std::mem::offset_of!(Qp, qp_num) == 52);

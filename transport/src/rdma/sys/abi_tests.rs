@@ -14,6 +14,7 @@ const NAMES: &[(&str, &str)] = &[
     ("RecvWr", "struct ibv_recv_wr"),
     ("SendWr", "struct ibv_send_wr"),
     ("QpInitAttr", "struct ibv_qp_init_attr"),
+    ("QpInitAttrEx", "struct ibv_qp_init_attr_ex"),
     ("GlobalRoute", "struct ibv_global_route"),
     ("AhAttr", "struct ibv_ah_attr"),
     ("QpAttr", "struct ibv_qp_attr"),

@@ -213,6 +213,22 @@ impl Context {
         unsafe { &(*self.raw()).ops }
     }
 
+    /// The driver's function that makes queue pairs for the named kinds of work only, if it has
+    /// one.
+    pub(super) fn create_qp_ex(&self) -> Option<abi::CreateQpEx> {
+        let context = self.raw();
+        // SAFETY: the context is open. Where it has the mark, it is the last field of a structure
+        // whose size tells whether the fields before it are there (`verbs_get_ctx_op` in verbs.h).
+        unsafe {
+            if (*context).abi_compat.addr() != abi::IS_EXTENDED {
+                return None;
+            }
+            let before = &*context.cast::<abi::BeforeContext>().sub(1);
+            let least = size_of::<abi::BeforeContext>() + size_of::<abi::Context>();
+            before.create_qp_ex.filter(|_| before.bytes >= least)
+        }
+    }
+
     /// The size of the device.
     pub(in crate::rdma) fn limits(&self) -> io::Result<Limits> {
         let mut found = std::mem::MaybeUninit::<abi::DeviceAttr>::zeroed();

@@ -47,6 +47,8 @@ pub(in crate::rdma) enum Count {
     /// Bytes of all regions.
     RegionBytes,
     Contexts,
+    /// Bytes of all queues, as mlx5 lays them out.
+    QueueBytes,
 }
 
 /// Events about a device's addresses, with libibverbs' numbers.

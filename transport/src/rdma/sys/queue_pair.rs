@@ -110,35 +110,59 @@ impl Qp {
         let ops = pd.context().ops();
         let post_send = ops.post_send.ok_or_else(unable)?;
         let post_recv = ops.post_recv.ok_or_else(unable)?;
-        let mut wanted = abi::QpInitAttr {
-            qp_context: ptr::null_mut(),
-            send_cq: cq.raw(),
-            recv_cq: cq.raw(),
-            srq: ptr::null_mut(),
-            cap: abi::QpCap {
+        let is_iwarp = pd.context().is_iwarp();
+        let immediates =
+            if is_iwarp { Some(IwarpImmediates::new(pd, sizes.receives)?) } else { None };
+        let mut wanted = abi::QpInitAttrEx {
+            first: abi::QpInitAttr {
+                qp_context: ptr::null_mut(),
+                send_cq: cq.raw(),
+                recv_cq: cq.raw(),
+                srq: ptr::null_mut(),
+                cap: abi::QpCap::default(),
+                qp_type: abi::QPT_RC,
+                sq_sig_all: 0,
+                comp_mask: abi::QP_INIT_ATTR_PD | abi::QP_INIT_ATTR_SEND_OPS_FLAGS,
+            },
+            pd: pd.raw(),
+            xrcd: ptr::null_mut(),
+            create_flags: 0,
+            max_tso_header: 0,
+            rwq_ind_tbl: ptr::null_mut(),
+            rx_hash_conf: [0; 3],
+            source_qpn: 0,
+            send_ops_flags: abi::QP_EX_WITH_RDMA_WRITE | abi::QP_EX_WITH_RDMA_WRITE_WITH_IMM,
+        };
+        let mut create = |create_ex: Option<abi::CreateQpEx>, inline_bytes| {
+            wanted.first.cap = abi::QpCap {
                 max_send_wr: sizes.sends,
                 max_recv_wr: sizes.receives,
                 max_send_sge: u32::try_from(PIECES).unwrap_or(1),
                 max_recv_sge: 1,
-                max_inline_data: sizes.inline_bytes,
-            },
-            qp_type: abi::QPT_RC,
-            sq_sig_all: 0,
+                max_inline_data: inline_bytes,
+            };
+            // SAFETY: domain and queue live, and are kept by the queue pair. The short attributes
+            // are the first fields of the long ones.
+            let raw = unsafe {
+                match create_ex {
+                    Some(create) => create(pd.context().raw(), &raw mut wanted),
+                    None => (pd.context().library().create_qp)(pd.raw(), (&raw mut wanted).cast()),
+                }
+            };
+            let raw = NonNull::new(raw).ok_or_else(io::Error::last_os_error)?;
+            // The device may have given more than it was asked for.
+            Ok::<_, io::Error>((raw, wanted.first.cap.max_inline_data as usize))
         };
-        let is_iwarp = pd.context().is_iwarp();
-        let immediates =
-            if is_iwarp { Some(IwarpImmediates::new(pd, sizes.receives)?) } else { None };
-        let mut create = |inline_bytes| {
-            wanted.cap.max_inline_data = inline_bytes;
-            // SAFETY: domain and queue live, and are kept by the queue pair.
-            let raw = unsafe { (pd.context().library().create_qp)(pd.raw(), &raw mut wanted) };
-            NonNull::new(raw).ok_or_else(io::Error::last_os_error)
-        };
+        // Room for atomic operations and memory windows in each request would take two and a half
+        // times the memory (`_sq_overhead` in rdma-core's providers/mlx5).
+        let create_ex = pd.context().create_qp_ex().filter(|_| !is_iwarp);
+        let small = create_ex.map(|create_ex| create(Some(create_ex), sizes.inline_bytes));
         // A device that cannot carry as many inline bytes does without, except for immediates.
         let least = if is_iwarp { IMMEDIATE_BYTES } else { 0 };
-        let raw = create(sizes.inline_bytes).or_else(|_| create(least))?;
-        // The device may have given more than it was asked for.
-        let inline_bytes = wanted.cap.max_inline_data as usize;
+        let (raw, inline_bytes) = match small {
+            Some(Ok(small)) => small,
+            _ => create(None, sizes.inline_bytes).or_else(|_| create(None, least))?,
+        };
         let (pd, cq, is_gone) = (Arc::clone(pd), Arc::clone(cq), false);
         let made = Self { raw, post_send, post_recv, inline_bytes, immediates, pd, cq, is_gone };
         if inline_bytes < least as usize {

@@ -224,7 +224,7 @@ impl World {
         placement: Option<Placement>,
         preferred: &[bool],
     ) -> Self {
-        let ends = Self::ends(&devices, settings, may_use_tcp, placement, preferred);
+        let ends = Self::ends(&devices, settings, 1, may_use_tcp, placement, preferred);
         let Ok(ends) = ends.try_into() else { panic!("two ranks") };
         let devices = devices.map(|of| of.into_iter().map(|(_, device)| device).collect());
         Self { ends, devices }
@@ -234,11 +234,12 @@ impl World {
     fn ends(
         devices: &[Vec<(String, Device)>],
         settings: &Settings,
+        lanes: usize,
         may_use_tcp: bool,
         placement: Option<Placement>,
         preferred: &[bool],
     ) -> Vec<Rdma> {
-        let (size, lanes) = (devices.len(), 1);
+        let size = devices.len();
         let listen = |rank| {
             let (bind, liveness) = (vec![IpAddr::V4(Ipv4Addr::LOCALHOST)], Liveness::default());
             let (key, rank, ports) = (KEY, Rank::at(rank), None);
@@ -260,6 +261,13 @@ impl World {
             Rdma::new(rails, tcp, config).unwrap()
         };
         doors.into_iter().enumerate().map(end).collect()
+    }
+
+    /// Drops ranks, each of which waits for the others until its bytes have arrived.
+    fn part(ends: impl IntoIterator<Item = Rdma>) {
+        std::thread::scope(|scope| {
+            ends.into_iter().for_each(|end| drop(scope.spawn(|| drop(end))));
+        });
     }
 
     /// The lane from a rank to the other.

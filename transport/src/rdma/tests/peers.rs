@@ -6,8 +6,10 @@ use super::sharing::deliver;
 use super::{DEADLINE, Device, Settings, World, fake_test, roce};
 use crate::contract::Transport as _;
 use crate::rdma::Rdma;
+use crate::rdma::rail::PROBE_BYTES;
 use crate::rdma::sys::fake::{Count, Hook, count};
 use ringfold_types::Rank;
+use ringfold_types::limits::{LANES_MAX, RDMA_RING_BYTES};
 
 const POLLS: u32 = 10_000;
 
@@ -20,6 +22,8 @@ struct Work {
     queues: f64,
     /// Polls of the connections, each of which is a system call.
     connections: f64,
+    /// KiB of locked memory for each peer, beside the rings.
+    locked: f64,
 }
 
 /// Polls again and again. `tests/long peers` counts the instructions of this function.
@@ -44,7 +48,7 @@ fn work(peers: usize) -> Work {
     let mut devices = vec![rest; peers + 2];
     (devices[0], devices[peers + 1]) = (one, by_tcp);
     let settings = Settings { bytes_max: usize::MAX, ..Settings::default() };
-    let mut ends = World::ends(&devices, &settings, true, None, &[]);
+    let mut ends = World::ends(&devices, &settings, LANES_MAX, true, None, &[]);
     for peer in 1..=peers + 1 {
         deliver(&mut ends, (0, peer), b"there");
     }
@@ -58,11 +62,22 @@ fn work(peers: usize) -> Work {
     polls_with_one_busy_peer(&mut ends[0]);
     let queues = count(Count::Polls) - queues;
     let (visits_after, connections_after) = ends[0].work_done();
+    // Both ends of each link are here.
+    let links = i64::try_from(2 * peers + 2).unwrap();
+    let [regions, bytes, queue_bytes] =
+        [Count::Regions, Count::RegionBytes, Count::QueueBytes].map(count);
+    // Every rank has memory for questions and every link a mailbox. The other regions are rings.
+    let ranks = i64::try_from(peers + 2).unwrap();
+    let rings = (regions - ranks - links) * i64::try_from(RDMA_RING_BYTES).unwrap();
+    let questions = ranks * i64::try_from(PROBE_BYTES).unwrap();
+    let locked = (bytes - rings - questions + queue_bytes) as f64 / 1024.0 / links as f64;
+    World::part(ends);
     let each = |of: f64| of / f64::from(POLLS);
     Work {
         visits: each((visits_after - visits) as f64),
         queues: each(queues as f64),
         connections: each(f64::from(connections_after - connections)),
+        locked,
     }
 }
 
@@ -74,6 +89,7 @@ fn check(peers: usize) {
     assert!(work.visits < 1.2, "{work:?} with {peers} peers");
     assert!(work.queues < 1.01, "{work:?} with {peers} peers");
     assert!(work.connections < 0.1, "{work:?} with {peers} peers");
+    assert!(work.locked <= 64.0, "{work:?} with {peers} peers");
 }
 
 fake_test! {
