@@ -1,35 +1,29 @@
 //! The flags of the perf programs from the command line: their effects, and the errors that come
 //! before any rank starts.
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Command;
 
+use ringfold_harness::{Folder, Outcome};
 use serde_json::Value;
 
 /// Flags of a short run of two ranks.
 const SHORT: &str = "--ranks 2 -b 64 -e 1K -f 16 -n 5 -w 1";
 
-fn perf(name: &str, line: &str) -> Output {
+fn perf(name: &str, line: &str) -> Outcome {
     let program = match name {
         "allreduce" => env!("CARGO_BIN_EXE_allreduce-perf"),
         "broadcast" => env!("CARGO_BIN_EXE_broadcast-perf"),
         "alltoallv" => env!("CARGO_BIN_EXE_alltoallv-perf"),
         _ => env!("CARGO_BIN_EXE_sendrecv-perf"),
     };
-    Command::new(program).args(line.split(' ')).output().unwrap()
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
+    Outcome::of(Command::new(program).args(line.split(' ')))
 }
 
 /// Returns the table of a run that succeeds.
 fn table(name: &str, line: &str) -> String {
     let output = perf(name, line);
-    let (table, errors) = (text(&output.stdout), text(&output.stderr));
-    assert!(output.status.success(), "{line}: {table}{errors}");
+    let table = output.printed();
     assert!(table.contains("Out of bounds values : 0 OK"), "{line}: {table}");
     table
 }
@@ -40,17 +34,10 @@ fn rows(table: &str) -> Vec<Vec<&str>> {
     rows.map(|row| row.split_whitespace().collect()).collect()
 }
 
-fn folder(name: &str) -> PathBuf {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("flags-{name}"));
-    std::fs::remove_dir_all(&folder).ok();
-    std::fs::create_dir_all(&folder).unwrap();
-    folder
-}
-
 #[test]
 fn bad_input_is_refused_before_any_rank_starts() {
-    let folder = folder("refused");
-    let full = folder.join("full.json");
+    let folder = Folder::new();
+    let full = folder.path().join("full.json");
     std::os::unix::fs::symlink("/dev/full", &full).unwrap();
     let full = format!("-J {}", full.display());
     let cases = [
@@ -72,19 +59,19 @@ fn bad_input_is_refused_before_any_rank_starts() {
     ];
     for (name, line, reason) in cases {
         let output = perf(name, &format!("--ranks 2 {line}"));
-        let errors = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{line}: {errors}");
+        let errors = &output.stderr;
+        assert_eq!(output.code(), 2, "{line}: {errors}");
         assert!(errors.contains(reason), "{line}: {errors}");
         assert!(output.stdout.is_empty() && !errors.contains("rank 0"), "{line}: {errors}");
     }
     let zero = perf("allreduce", "--ranks 0");
-    assert!(text(&zero.stderr).contains("'0' for '--ranks"), "{}", text(&zero.stderr));
+    assert!(zero.stderr.contains("'0' for '--ranks"), "{zero:?}");
 }
 
 #[test]
 fn results_have_the_columns_that_flags_ask_for() {
-    let folder = folder("columns");
-    let file = folder.join("x.json");
+    let folder = Folder::new();
+    let file = folder.path().join("x.json");
     let line = format!("{SHORT} -m 3 -I 1 -K 2 -S 1 -u 1 -J {}", file.display());
     let table = table("allreduce", &line);
     assert!(table.contains("agg iters: 3 ") && table.contains("unalign: 1"), "{table}");
@@ -142,7 +129,7 @@ fn programs_describe_themselves() {
         ("alltoallv", "all-to-all with parts of several lengths"),
     ] {
         let output = perf(name, "--help");
-        let help = text(&output.stdout);
+        let help = &output.stdout;
         assert!(output.status.success() && help.contains(words), "{help}");
         assert!(help.contains("-V and -M of nccl-tests are about threads and GPUs"), "{help}");
     }
@@ -154,8 +141,8 @@ fn misspelled_variables_are_named() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_allreduce-perf"));
     let misspelled = format!("{}_TIMEOT", "RINGFOLD");
     command.args(SHORT.split(' ')).env(&misspelled, "5").env("RINGFOLD_TEST_SEED", "1");
-    let output = command.output().unwrap();
-    let errors = text(&output.stderr);
+    let output = Outcome::of(&mut command);
+    let errors = &output.stderr;
     let sentence = "is ignored: there is no such variable; did you mean RINGFOLD_TIMEOUT?";
     let sentence = format!("{misspelled} {sentence}");
     assert!(output.status.success(), "{errors}");
@@ -165,37 +152,37 @@ fn misspelled_variables_are_named() {
 
 #[test]
 fn the_program_goes_by_its_name() {
-    let folder = folder("names");
+    let folder = Folder::new();
     let named = |name: &str, line: &str| {
-        let link = folder.join(name);
+        let link = folder.path().join(name);
         std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_allreduce-perf"), &link).unwrap();
-        Command::new(link).args(line.split(' ')).output().unwrap()
+        Outcome::of(Command::new(link).args(line.split(' ')))
     };
     let scan = named("scan-perf", SHORT);
-    assert!(scan.status.success(), "{}", text(&scan.stderr));
-    assert!(text(&scan.stdout).contains("# Collective test concluded: scan_perf"));
+    assert!(scan.status.success(), "{scan:?}");
+    assert!(scan.stdout.contains("# Collective test concluded: scan_perf"));
     // A shell has found the program on the PATH; its ranks are that program too.
     let mut found = Command::new(env!("CARGO_BIN_EXE_allreduce-perf"));
-    let found = found.arg0("scan-perf").args(SHORT.split(' ')).output().unwrap();
-    assert!(text(&found.stdout).contains("# Collective test concluded: scan_perf"), "{found:?}");
+    let found = Outcome::of(found.arg0("scan-perf").args(SHORT.split(' ')));
+    assert!(found.stdout.contains("# Collective test concluded: scan_perf"), "{found:?}");
     let reduce_scatter = named("reduce_scatter_perf", SHORT);
-    let output = text(&reduce_scatter.stdout);
+    let output = &reduce_scatter.stdout;
     assert!(output.contains("# Collective test concluded: reduce_scatter_perf"), "{output}");
     let unknown = named("scna-perf", SHORT);
-    let errors = text(&unknown.stderr);
-    assert_eq!(unknown.status.code(), Some(2), "{errors}");
+    let errors = &unknown.stderr;
+    assert_eq!(unknown.code(), 2, "{errors}");
     assert!(errors.starts_with("error: scna-perf: the name of this program tells"), "{errors}");
     assert!(errors.contains(" allreduce-perf, ") && unknown.stdout.is_empty(), "{errors}");
 }
 
 #[test]
 fn a_sibling_that_stands_alone_names_what_it_lacks() {
-    let folder = folder("alone");
-    let alone = folder.join("scan-perf");
+    let folder = Folder::new();
+    let alone = folder.path().join("scan-perf");
     std::fs::copy(env!("CARGO_BIN_EXE_scan-perf"), &alone).unwrap();
-    let output = Command::new(alone).output().unwrap();
-    let errors = text(&output.stderr);
-    let lacking = format!("error: {} must run", folder.join("allreduce-perf").display());
+    let output = Outcome::of(&mut Command::new(alone));
+    let errors = &output.stderr;
+    let lacking = format!("error: {} must run", folder.path().join("allreduce-perf").display());
     assert!(errors.starts_with(&lacking) && errors.contains("No such file"), "{errors}");
-    assert_eq!(output.status.code(), Some(2));
+    assert_eq!(output.code(), 2);
 }

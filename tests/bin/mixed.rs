@@ -1,7 +1,7 @@
 //! Calls of all kinds in an order that a seed decides, with known results.
 
 use ringfold::{Communicator, Error, Rank, ReduceOp};
-use ringfold_tests::Random;
+use ringfold_harness::Random;
 
 /// Elements of a call: none, one, few, a cache line and one more, a page, and several pieces.
 const COUNTS: [usize; 9] = [0, 1, 2, 13, 17, 1000, 4096, 30_011, 262_144];

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-use ringfold_tests::{needed, program};
+use ringfold_harness::{needed, program};
 
 /// The folder of the C interface.
 pub(crate) const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/capi");

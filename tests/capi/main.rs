@@ -13,7 +13,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use installed::{Installed, SOURCES};
-use ringfold_tests::{Job, Outcome, needed, program};
+use ringfold_harness::{Folder, Job, Outcome, needed, program};
 
 const DEADLINE: Duration = Duration::from_secs(120);
 
@@ -162,10 +162,10 @@ fn the_header_is_that_of_the_sources() {
     if !needed::succeeds("cbindgen", &["sh", "-c", right_version]) {
         return;
     }
-    let made = std::env::temp_dir().join(format!("ringfold-{}.h", std::process::id()));
+    let folder = Folder::new();
+    let made = folder.path().join("ringfold.h");
     run(Command::new(format!("{SOURCES}/header")).arg(&made), DEADLINE);
-    let text = fs::read_to_string(&made).unwrap();
-    fs::remove_file(made).unwrap();
+    let text = fs::read_to_string(made).unwrap();
     let known = fs::read_to_string(format!("{SOURCES}/ringfold.h")).unwrap();
     assert!(text == known, "ringfold.h is not up to date; run crates/capi/header");
 }

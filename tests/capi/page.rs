@@ -4,7 +4,7 @@
 use std::fs;
 use std::process::Command;
 
-use ringfold_tests::{needed, program};
+use ringfold_harness::{needed, program};
 
 use crate::installed::{Installed, SOURCES};
 use crate::{DEADLINE, run};

@@ -16,7 +16,7 @@ use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use ringfold_tests::{Home, Random, Ranks, random};
+use ringfold_harness::{Home, Random, Ranks, random};
 use rustix::process::Signal;
 
 /// Far beyond the promised bound of 1 s, for loaded machines. The test prints the actual times.

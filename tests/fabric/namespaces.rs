@@ -1,12 +1,11 @@
 //! LLDP between network namespaces, which act as switches and hosts. Each has its own `lldpd`.
 
 use std::fs;
-use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ringfold_tests::needed;
+use ringfold_harness::{Folder, Namespaces, Outcome, needed};
 use ringfold_topology::discover::files::{self, Read};
 use ringfold_topology::fabric::{Fabric, PortId, classify};
 use rustix::process::{Pid, Signal, kill_process};
@@ -18,61 +17,26 @@ const PROGRAMS: &[&str] = &["lldpd", "lldpctl", "lldpcli", "ip", "timeout"];
 
 /// Namespaces with a daemon in each. Dropping it ends them.
 struct Net {
-    prefix: String,
-    folder: PathBuf,
-    names: Vec<String>,
     daemons: Vec<Child>,
-}
-
-fn run(command: &[&str]) -> String {
-    let output = Command::new("timeout").arg("20").args(command).output().unwrap();
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{command:?}: {stderr}");
-    String::from_utf8(output.stdout).unwrap()
+    spaces: Namespaces,
+    names: Vec<String>,
+    folder: Folder,
 }
 
 impl Net {
-    fn new() -> Self {
-        let prefix = format!("rf{}", std::process::id());
-        let folder = std::env::temp_dir().join(format!("ringfold-lldp-{}", std::process::id()));
-        fs::create_dir(&folder).unwrap();
-        Self { prefix, folder, names: Vec::new(), daemons: Vec::new() }
-    }
-
-    fn namespace(&mut self, name: &str) {
-        let space = self.space(name);
-        run(&["ip", "netns", "add", &space]);
-        self.names.push(name.to_owned());
-        run(&["ip", "-n", &space, "link", "set", "lo", "up"]);
-    }
-
-    fn space(&self, name: &str) -> String {
-        format!("{}{name}", self.prefix)
-    }
-
-    fn socket(&self, name: &str) -> String {
-        self.folder.join(name).display().to_string()
-    }
-
-    /// Connects two namespaces' interfaces, and sets the MAC of the first.
-    fn cable(&self, [one, interface]: [&str; 2], mac: &str, [other, far]: [&str; 2]) {
-        let (one, other) = (self.space(one), self.space(other));
-        run(&[
-            "ip", "link", "add", interface, "netns", &one, "address", mac, "type", "veth", "peer",
-            "name", far, "netns", &other,
-        ]);
-        run(&["ip", "-n", &one, "link", "set", interface, "up"]);
-        run(&["ip", "-n", &other, "link", "set", far, "up"]);
+    fn new(names: Vec<String>) -> Option<Self> {
+        let all: Vec<&str> = names.iter().map(String::as_str).collect();
+        let spaces = Namespaces::new(&all)?;
+        Some(Self { daemons: Vec::new(), spaces, names, folder: Folder::new() })
     }
 
     /// Starts a daemon in a namespace. With `forwards`, it announces itself as a switch.
     fn daemon(&mut self, name: &str, forwards: bool) {
-        let (space, socket) = (self.space(name), self.socket(name));
+        let (space, socket) = (self.spaces.name(name), self.folder.at(name));
         if forwards {
-            let forward = "echo 1 > /proc/sys/net/ipv4/ip_forward";
-            run(&["ip", "netns", "exec", &space, "sh", "-c", forward]);
+            self.spaces.ip(&format!("netns exec @{name} sysctl -qw net.ipv4.ip_forward=1"));
         }
-        let log = fs::File::create(self.folder.join(format!("{name}.log"))).unwrap();
+        let log = fs::File::create(self.folder.at(&format!("{name}.log"))).unwrap();
         // The daemon announces its host name, so each gets its own.
         let start = format!("echo {name} > /proc/sys/kernel/hostname; exec lldpd -d -u {socket}");
         let daemon = Command::new("timeout")
@@ -88,19 +52,18 @@ impl Net {
             assert!(start.elapsed() < DEADLINE, "{name}'s lldpd does not start");
             thread::sleep(Duration::from_millis(20));
         }
-        self.client(name, &["lldpcli"], &["configure", "lldp", "tx-interval", "2"]);
+        self.client(name, "lldpcli", &["configure", "lldp", "tx-interval", "2"]);
     }
 
     /// Resumes a daemon. It starts paused and runs a client that resumes it, but that client may
     /// fail while another one is connected.
     fn resume(&self, name: &str) {
-        self.client(name, &["lldpcli"], &["resume"]);
+        self.client(name, "lldpcli", &["resume"]);
     }
 
-    fn client(&self, name: &str, program: &[&str], arguments: &[&str]) -> String {
-        let (space, socket) = (self.space(name), self.socket(name));
-        let enter = ["ip", "netns", "exec", &space];
-        run(&[&enter[..], program, &["-u", &socket], arguments].concat())
+    fn client(&self, name: &str, program: &str, arguments: &[&str]) -> String {
+        let mut command = self.spaces.command(name, program);
+        Outcome::of(command.args(["-u", &self.folder.at(name)]).args(arguments)).printed()
     }
 
     /// Returns the output of `lldpctl` on a host, once it has a neighbour on all interfaces.
@@ -108,7 +71,7 @@ impl Net {
         let start = Instant::now();
         loop {
             self.names.iter().for_each(|name| self.resume(name));
-            let text = self.client(host, &["lldpctl"], &["-f", form]);
+            let text = self.client(host, "lldpctl", &["-f", form]);
             let Ok(Read::Lldp(heard)) = files::read(host, text.as_bytes()) else {
                 panic!("{text}");
             };
@@ -116,7 +79,7 @@ impl Net {
             if names.filter(|heard| heard.is_switch).count() == interfaces {
                 return text;
             }
-            let log = || fs::read_to_string(self.folder.join(format!("{host}.log")));
+            let log = || fs::read_to_string(self.folder.at(&format!("{host}.log")));
             assert!(start.elapsed() < DEADLINE, "{host} hears {heard:?}\n{}", log().unwrap());
             thread::sleep(Duration::from_millis(200));
         }
@@ -127,7 +90,7 @@ impl Net {
         let start = Instant::now();
         loop {
             self.resume(host);
-            let text = self.client(host, &["lldpcli"], &["-f", form, "show", "interfaces"]);
+            let text = self.client(host, "lldpcli", &["-f", form, "show", "interfaces"]);
             if text.contains(&format!("\"{host}\"")) {
                 return text;
             }
@@ -144,11 +107,6 @@ impl Drop for Net {
             pid.map(|pid| kill_process(pid, Signal::TERM));
             daemon.wait().ok();
         }
-        for name in &self.names {
-            let space = self.space(name);
-            Command::new("ip").args(["netns", "del", &space]).status().ok();
-        }
-        fs::remove_dir_all(&self.folder).ok();
     }
 }
 
@@ -196,12 +154,10 @@ fn hosts_see_their_switches() {
     if !needed::succeeds("lldpd", &["unshare", "-n", "ip", "link", "add", "type", "veth"]) {
         return;
     }
-    let mut net = Net::new();
     let switches: Vec<String> = (0..RAILS).map(|rail| format!("sw{rail}")).collect();
     let hosts: Vec<String> = (0..HOSTS).map(|host| format!("h{host}")).collect();
-    for name in switches.iter().chain(&hosts) {
-        net.namespace(name);
-    }
+    let names = switches.iter().chain(&hosts).cloned().collect();
+    let Some(mut net) = Net::new(names) else { return };
     for (host, name) in hosts.iter().enumerate() {
         for rail in 0..RAILS {
             let bytes = mac(host, rail).to_le_bytes();
@@ -209,7 +165,8 @@ fn hosts_see_their_switches() {
             let mac = bytes.collect::<Vec<_>>().join(":");
             let (interface, far) = (format!("eth{rail}"), format!("swp{}", host + 1));
             let switch = &switches[switch_of(host, rail)];
-            net.cable([name, &interface], &mac, [switch, &far]);
+            net.spaces.cable([name, &interface], [switch, &far]);
+            net.spaces.ip(&format!("-n @{name} link set {interface} address {mac}"));
         }
     }
     for name in &switches {

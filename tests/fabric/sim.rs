@@ -2,13 +2,13 @@
 
 use std::fs::{self, File};
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ringfold_tests::needed;
+use ringfold_harness::{Folder, needed};
 
 use crate::model::{Model, Port, Start};
 
@@ -29,7 +29,7 @@ pub(crate) fn is_there() -> bool {
 pub(crate) struct Sim {
     child: Child,
     console: ChildStdin,
-    folder: PathBuf,
+    folder: Folder,
     name: String,
 }
 
@@ -38,17 +38,16 @@ impl Sim {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let name = format!("ringfold-{}-{count}", std::process::id());
-        let folder = std::env::temp_dir().join(&name);
-        fs::create_dir(&folder).unwrap();
-        fs::write(folder.join("net"), model.net()).unwrap();
-        let log = folder.join("log");
+        let folder = Folder::new();
+        let net = folder.file("net", model.net());
+        let log = folder.path().join("log");
         let mut child = Command::new("timeout")
             .args(["300", "ibsim", "-s", "-N", "2048", "-S", "512", "-P", "65536"])
-            .arg(folder.join("net"))
+            .arg(net)
             .env("IBSIM_SOCKNAME", &name)
             .stdin(Stdio::piped())
             .stdout(File::create(&log).unwrap())
-            .stderr(File::create(folder.join("errors")).unwrap())
+            .stderr(File::create(folder.path().join("errors")).unwrap())
             .spawn()
             .unwrap();
         let console = child.stdin.take().unwrap();
@@ -63,7 +62,7 @@ impl Sim {
 
     /// Assigns LIDs in the subnet of `start`.
     pub(crate) fn manage(&self, start: &Start) {
-        let log = self.folder.join("opensm.log");
+        let log = self.folder.path().join("opensm.log");
         let log = log.display().to_string();
         self.run(start, &["opensm", "-o", "-f", &log]);
     }
@@ -85,8 +84,8 @@ impl Sim {
             .env("LD_PRELOAD", LIBRARY)
             .env("IBSIM_SOCKNAME", &self.name)
             .env("SIM_HOST", &start.node)
-            .env("OSM_CACHE_DIR", &self.folder)
-            .env("OSM_TMP_DIR", &self.folder)
+            .env("OSM_CACHE_DIR", self.folder.path())
+            .env("OSM_TMP_DIR", self.folder.path())
             .output()
             .unwrap();
         let stderr = String::from_utf8_lossy(&output.stderr);
@@ -95,7 +94,7 @@ impl Sim {
     }
 
     fn said(&self) -> String {
-        let read = |name| fs::read_to_string(self.folder.join(name)).unwrap_or_default();
+        let read = |name| fs::read_to_string(self.folder.path().join(name)).unwrap_or_default();
         format!("{}\n{}", read("log"), read("errors"))
     }
 }
@@ -107,6 +106,5 @@ impl Drop for Sim {
         let pid = i32::try_from(self.child.id()).ok().and_then(rustix::process::Pid::from_raw);
         pid.map(|pid| rustix::process::kill_process(pid, rustix::process::Signal::TERM));
         self.child.wait().ok();
-        fs::remove_dir_all(&self.folder).ok();
     }
 }

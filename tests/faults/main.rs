@@ -18,7 +18,7 @@ use groups::{
     stopped_with_calls_in_several_groups,
 };
 use job::{SOON, start, timeout};
-use ringfold_tests::{Process, Random, Ranks};
+use ringfold_harness::{Folder, Job, Random, Ranks};
 use ringfold_types::limits;
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 
@@ -28,7 +28,7 @@ macro_rules! over_each_transport {
         over!(shm, true, $($test)*);
         over!(tcp, true, $($test)*);
         // Only with devices: `tests/rdma` runs these in a virtual machine.
-        over!(rdma, !ringfold_tests::rdma::hosts().is_empty(), $($test)*);
+        over!(rdma, !crate::job::rdma_hosts().is_empty(), $($test)*);
     };
 }
 
@@ -148,8 +148,9 @@ fn killed_in_the_middle_of(transport: &str, what: &str, bytes: usize) {
 /// their windows. The rank then resumes, and must not change them.
 #[test]
 fn a_window_stays_as_its_rank_left_it_after_a_failure() {
-    let stop = std::env::temp_dir().join(format!("ringfold-refill-{}", std::process::id()));
-    let task = ["refill", &(64 << 20).to_string(), stop.to_str().unwrap()];
+    let folder = Folder::new();
+    let stop = folder.at("stop");
+    let task = ["refill", &(64 << 20).to_string(), &stop];
     let job = start(2, "shm", &task, &[("RINGFOLD_TIMEOUT", "5")]);
     job.wait_for("started");
     std::thread::sleep(Duration::from_secs(1));
@@ -162,8 +163,6 @@ fn a_window_stays_as_its_rank_left_it_after_a_failure() {
     let changed = job.0[0].line("changed ");
     assert_eq!(changed, "0", "elements of rank 0's window changed after its call had failed");
     let failures = job.0.iter().map(|rank| rank.line("failed ")).collect::<Vec<_>>();
-    // Only now have both ranks seen it.
-    fs::remove_file(&stop).unwrap();
     let number = |failure: &String| {
         let (_, rest) = failure.split_once('#').unwrap();
         rest.split(' ').next().unwrap().parse::<u64>().unwrap()
@@ -198,7 +197,7 @@ fn a_death_is_noticed_while_a_child_of_the_rank_lives(transport: &str) {
         assert!(error.contains("was forked"), "{error}");
         job.0[parent].line("dropped");
         std::thread::sleep(Duration::from_millis(300));
-        assert!(job.0.iter().all(Process::has_no_output), "the job goes on");
+        assert!(job.0.iter().all(Job::has_no_output), "the job goes on");
         let child = Pid::from_raw(child.parse().unwrap()).unwrap();
         let killed = Instant::now();
         job.0[parent].signal(Signal::KILL);

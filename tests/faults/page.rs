@@ -4,7 +4,7 @@ use std::env;
 use std::fs;
 use std::process::Command;
 
-use ringfold_tests::{Home, Job, program};
+use ringfold_harness::{Home, Job, program};
 
 use crate::job::SOON;
 

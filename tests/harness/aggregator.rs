@@ -1,13 +1,10 @@
 //! A running `ringfold aggregate`.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
-
-use crate::{Job, program};
+use crate::{Folder, Job, Outcome, program};
 
 /// The deadline of an aggregator's start, for a loaded machine.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -16,8 +13,8 @@ const DEADLINE: Duration = Duration::from_secs(60);
 pub const IN_NETWORK: &str = "allreduce:in_network;reduce:in_network;barrier:in_network";
 
 /// A home directory, whose site secret aggregators and ranks share. It ends with the test.
-#[derive(Debug)]
-pub struct Home(PathBuf);
+#[derive(Debug, Default)]
+pub struct Home(Folder);
 
 /// A running aggregator, which ends with the test.
 #[derive(Debug)]
@@ -35,18 +32,13 @@ impl Home {
     /// If there is no room.
     #[must_use]
     pub fn new() -> Self {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("ringfold-home-{}-{number}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        std::fs::create_dir_all(&path).expect("there is room");
-        Self(path)
+        Self::default()
     }
 
     /// The directory.
     #[must_use]
     pub fn path(&self) -> &Path {
-        &self.0
+        self.0.path()
     }
 
     /// Starts an aggregator at a free port, or at that of `--listen`.
@@ -75,7 +67,7 @@ impl Home {
         command.args(["-n", &hosts.to_string(), "--timeout", "110", "sh", "-c", script, "sh"]);
         command.arg(program::binary("rank")).args(task);
         command.env("RINGFOLD_TRANSPORT", "tcp").env("RINGFOLD_TIMEOUT", "30");
-        command.env("HOME", &self.0).env_remove("RINGFOLD_SITE_SECRET_FILE");
+        command.env("HOME", self.path()).env_remove("RINGFOLD_SITE_SECRET_FILE");
         command.env("RINGFOLD_ALGO", IN_NETWORK);
         command.env("RINGFOLD_AGGREGATORS", aggregators).env("RINGFOLD_INNETWORK", "require");
         command
@@ -87,10 +79,7 @@ impl Home {
     /// If it does not answer.
     #[must_use]
     pub fn stats(&self, at: &str) -> String {
-        let output = self.command().args(["--listen", at, "--stats"]).output();
-        let output = output.expect("it runs");
-        assert!(output.status.success(), "{output:?}");
-        String::from_utf8_lossy(&output.stdout).into_owned()
+        Outcome::of(self.command().args(["--listen", at, "--stats"])).printed()
     }
 
     /// The chunks that the groups of the aggregator at `at` have combined: one number for each
@@ -106,33 +95,12 @@ impl Home {
 
     fn command(&self) -> Command {
         let mut command = Command::new(program::binary("ringfold"));
-        command.arg("aggregate").env("HOME", &self.0).env_remove("RINGFOLD_SITE_SECRET_FILE");
+        command.arg("aggregate").env("HOME", self.path()).env_remove("RINGFOLD_SITE_SECRET_FILE");
         command
     }
 }
 
-impl Default for Home {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-impl Drop for Home {
-    fn drop(&mut self) {
-        std::fs::remove_dir_all(&self.0).ok();
-    }
-}
-
 impl Aggregator {
-    /// Sends it a signal.
-    ///
-    /// # Panics
-    /// If it has ended.
-    pub fn signal(&self, signal: Signal) {
-        let pid = i32::try_from(self.job.id()).ok().and_then(Pid::from_raw);
-        kill_process(pid.expect("a pid"), signal).expect("it runs");
-    }
-
     /// Kills it, and returns the address that is free now.
     #[must_use]
     pub fn kill(self) -> String {

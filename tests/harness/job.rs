@@ -1,16 +1,20 @@
 //! A running program with its output and a deadline.
 
 use std::io::{BufRead, BufReader, Read};
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 /// Time between two checks for the end of a program.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
+
+/// The deadline of each step, for a loaded machine.
+const DEADLINE: Duration = Duration::from_secs(60);
 
 /// A program with its child processes, in a process group of their own. Dropping it kills them.
 #[derive(Debug)]
@@ -19,6 +23,8 @@ pub struct Job {
     started: Instant,
     stdout: Arc<Printed>,
     stderr: Arc<Printed>,
+    /// The number of lines of standard output that have been read.
+    read: AtomicUsize,
     reaped: bool,
 }
 
@@ -35,11 +41,67 @@ pub struct Outcome {
     pub took: Duration,
 }
 
-/// The output so far: the text, and whether it is complete.
+/// The output so far.
 #[derive(Debug, Default)]
 struct Printed {
+    /// The text, and whether it is complete.
     state: Mutex<(String, bool)>,
     changed: Condvar,
+}
+
+/// Sends a signal to a process.
+///
+/// # Panics
+/// If there is no such process.
+pub fn kill(pid: u32, signal: Signal) {
+    let process = Pid::from_raw(pid.cast_signed()).expect("a pid");
+    kill_process(process, signal).unwrap_or_else(|why| panic!("process {pid}: {why}"));
+}
+
+impl Outcome {
+    /// Runs `command` to its end, as [`Job::start`] and [`Job::finish`] do within a minute.
+    ///
+    /// # Panics
+    /// As these.
+    #[must_use]
+    pub fn of(command: &mut Command) -> Self {
+        Job::start(command).outcome()
+    }
+
+    /// The exit status, or -N if signal N ended the program.
+    #[must_use]
+    pub fn code(&self) -> i32 {
+        code(self.status)
+    }
+
+    /// The standard output of a program that succeeds.
+    ///
+    /// # Panics
+    /// If it has failed.
+    #[must_use]
+    pub fn printed(self) -> String {
+        assert!(self.status.success(), "{self:?}");
+        self.stdout
+    }
+
+    /// The last line of standard error.
+    #[must_use]
+    pub fn last_line(&self) -> &str {
+        self.stderr.trim_end().lines().last().unwrap_or_default()
+    }
+
+    /// The lines of standard output, sorted.
+    #[must_use]
+    pub fn lines(&self) -> Vec<&str> {
+        let mut lines: Vec<_> = self.stdout.lines().collect();
+        lines.sort_unstable();
+        lines
+    }
+}
+
+fn code(status: ExitStatus) -> i32 {
+    let signal = || status.signal().map(|signal| -signal);
+    status.code().or_else(signal).expect("the program has ended")
 }
 
 impl Job {
@@ -59,6 +121,7 @@ impl Job {
             stderr: collect(stderr.expect("the command has a pipe")),
             child,
             started,
+            read: AtomicUsize::new(0),
             reaped: false,
         }
     }
@@ -85,6 +148,69 @@ impl Job {
         line.unwrap_or_else(|| panic!("no such line within {limit:?}\n{}", self.printed()))
     }
 
+    /// Waits for a further line of standard output that begins with `word`, and returns its rest.
+    ///
+    /// # Panics
+    /// If there is none within a minute. The message has the output.
+    pub fn line(&self, word: &str) -> String {
+        self.line_within(word, DEADLINE)
+    }
+
+    /// Waits for `count` further lines of standard output.
+    ///
+    /// # Panics
+    /// As [`line`](Self::line).
+    pub fn lines(&self, count: usize) -> Vec<String> {
+        (0..count).map(|_| self.line("")).collect()
+    }
+
+    /// Waits until there are `count` lines of standard error, and returns them.
+    ///
+    /// # Panics
+    /// As [`line`](Self::line).
+    pub fn error_lines(&self, count: usize) -> Vec<String> {
+        let first = |text: &str| text.lines().take(count).map(str::to_owned).collect::<Vec<_>>();
+        let enough = |text: &str, _| Some(first(text)).filter(|lines| lines.len() == count);
+        let lines = self.stderr.wait(Instant::now() + DEADLINE, enough);
+        lines.unwrap_or_else(|| panic!("no {count} lines of standard error\n{}", self.printed()))
+    }
+
+    /// Waits for a further line as [`line`](Self::line) does, for at most `limit`.
+    ///
+    /// # Panics
+    /// If there is none. The message has the output.
+    pub fn line_within(&self, word: &str, limit: Duration) -> String {
+        self.next_line(limit, word).unwrap_or_else(|| {
+            panic!("process {} does not print {word:?}\n{}", self.id(), self.printed())
+        })
+    }
+
+    /// Returns whether the program has printed no further line.
+    #[must_use]
+    pub fn has_no_output(&self) -> bool {
+        let read = self.read.load(Ordering::Relaxed);
+        let is_silent = self.next_line(Duration::ZERO, "").is_none();
+        self.read.store(read, Ordering::Relaxed);
+        is_silent
+    }
+
+    fn next_line(&self, limit: Duration, word: &str) -> Option<String> {
+        self.stdout.wait(Instant::now() + limit, |text, _| {
+            let mut lines = text.lines().enumerate().skip(self.read.load(Ordering::Relaxed));
+            let (at, rest) = lines.find_map(|(at, line)| Some((at, line.strip_prefix(word)?)))?;
+            self.read.store(at + 1, Ordering::Relaxed);
+            Some(rest.to_owned())
+        })
+    }
+
+    /// Sends a signal to the program.
+    ///
+    /// # Panics
+    /// If it has been waited for.
+    pub fn signal(&self, signal: Signal) {
+        kill(self.id(), signal);
+    }
+
     /// The process id of the program.
     #[must_use]
     pub fn id(&self) -> u32 {
@@ -98,13 +224,7 @@ impl Job {
     #[must_use]
     pub fn finish(mut self, limit: Duration) -> Outcome {
         let deadline = Instant::now() + limit;
-        let status = loop {
-            if let Some(status) = self.child.try_wait().expect("it is our child") {
-                break status;
-            }
-            assert!(Instant::now() < deadline, "still running after {limit:?}\n{}", self.printed());
-            thread::sleep(POLL_INTERVAL);
-        };
+        let status = self.ended(limit);
         let took = self.started.elapsed();
         let all = |printed: &Printed| {
             printed.wait(deadline, |text, ended| ended.then(|| text.to_owned()))
@@ -119,21 +239,35 @@ impl Job {
         Outcome { status, stdout, stderr, took }
     }
 
-    /// The first line of standard output from number `from` on for which `is_it` holds, with its
-    /// number, if there is one within `limit`.
-    pub(crate) fn line_after(
-        &self,
-        from: usize,
-        limit: Duration,
-        is_it: impl Fn(&str) -> bool,
-    ) -> Option<(usize, String)> {
-        self.stdout.wait(Instant::now() + limit, |text, _| {
-            let mut lines = text.lines().enumerate().skip(from);
-            lines.find(|(_, line)| is_it(line)).map(|(at, line)| (at, line.to_owned()))
-        })
+    /// Waits for the end as [`finish`](Self::finish) does, for at most a minute.
+    ///
+    /// # Panics
+    /// As [`finish`](Self::finish).
+    #[must_use]
+    pub fn outcome(self) -> Outcome {
+        self.finish(DEADLINE)
     }
 
-    pub(crate) fn printed(&self) -> String {
+    /// Waits for the end of the program alone, and returns its status as [`Outcome::code`] does.
+    ///
+    /// # Panics
+    /// If that takes longer than a minute. The message has the output.
+    pub fn wait(&mut self) -> i32 {
+        code(self.ended(DEADLINE))
+    }
+
+    fn ended(&mut self, limit: Duration) -> ExitStatus {
+        let deadline = Instant::now() + limit;
+        loop {
+            if let Some(status) = self.child.try_wait().expect("it is our child") {
+                return status;
+            }
+            assert!(Instant::now() < deadline, "still running after {limit:?}\n{}", self.printed());
+            thread::sleep(POLL_INTERVAL);
+        }
+    }
+
+    fn printed(&self) -> String {
         let text =
             |printed: &Printed| printed.wait(Instant::now(), |text, _| Some(text.to_owned()));
         let (stdout, stderr) = (text(&self.stdout), text(&self.stderr));

@@ -1,17 +1,20 @@
-//! The common code of the suites. It runs programs of this workspace as processes that cannot
-//! outlive their test.
+//! The common code of all tests. Programs that a test runs cannot outlive it.
 //!
-//! * `program`: finds and builds the programs of the workspace;
-//! * `needed`: skips tests on machines that lack something;
-//! * `rdma`: RDMA devices, and their hosts;
-//! * `aggregator`: a running `ringfold aggregate`;
+//! * `random`: random numbers from a seed;
+//! * `folder`: a temporary folder;
 //! * `job`: a running program with its output and a deadline;
+//! * `needed`: skips tests on machines that lack something;
+//! * `namespaces`: network namespaces that stand for hosts and switches;
+//! * `program`: finds and builds the programs of the workspace;
 //! * `ranks`: ranks without a launcher;
-//! * `random`: random numbers from a seed.
+//! * `aggregator`: a running `ringfold aggregate`;
+//! * `rdma`: RDMA devices, and their hosts.
 #![forbid(unsafe_code)]
 
 mod aggregator;
+mod folder;
 mod job;
+mod namespaces;
 pub mod needed;
 pub mod program;
 pub mod random;
@@ -19,6 +22,8 @@ mod ranks;
 pub mod rdma;
 
 pub use aggregator::{Aggregator, Home, IN_NETWORK};
-pub use job::{Job, Outcome};
+pub use folder::Folder;
+pub use job::{Job, Outcome, kill};
+pub use namespaces::Namespaces;
 pub use random::Random;
-pub use ranks::{Process, Ranks};
+pub use ranks::Ranks;

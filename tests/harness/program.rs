@@ -59,7 +59,7 @@ pub fn suite(name: &str) -> PathBuf {
     });
     let path = paths.next_back().unwrap_or_else(|| panic!("no suite {name}: {said}"));
     // A relative path starts at the root of the workspace.
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("of the workspace");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("of the workspace");
     existing(root.join(path))
 }
 

@@ -18,7 +18,7 @@ pub fn seed() -> u64 {
 }
 
 /// `SplitMix64`.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Random(u64);
 
 impl Random {
@@ -28,11 +28,58 @@ impl Random {
         Self(seed)
     }
 
-    /// Returns a number from 0 to `bound` - 1.
-    pub const fn below(&mut self, bound: usize) -> usize {
+    /// Numbers from a printed [`seed`].
+    #[must_use]
+    pub fn seeded() -> Self {
+        Self(seed())
+    }
+
+    /// Returns another generator.
+    #[must_use]
+    pub const fn fork(&mut self) -> Self {
+        Self(self.bits())
+    }
+
+    /// Returns 64 random bits.
+    pub const fn bits(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let word = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((word ^ word >> 31) >> 32) as usize % bound
+        word ^ word >> 31
+    }
+
+    /// Returns a number from 0 to `end` - 1.
+    pub const fn below(&mut self, end: usize) -> usize {
+        (self.bits() >> 32) as usize % end
+    }
+
+    /// Returns a number from `low` to `high`, both included.
+    pub const fn between(&mut self, low: usize, high: usize) -> usize {
+        low + self.below(high.saturating_sub(low) + 1)
+    }
+
+    /// Returns true in `percent` of a hundred cases.
+    pub const fn chance(&mut self, percent: usize) -> bool {
+        self.below(100) < percent
+    }
+
+    /// Returns one of several values.
+    pub const fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
+        choices[self.below(choices.len())]
+    }
+
+    /// Puts `items` in a random order.
+    pub fn shuffle<T>(&mut self, items: &mut [T]) {
+        for last in (1..items.len()).rev() {
+            items.swap(last, self.below(last + 1));
+        }
+    }
+
+    /// Returns 0 to `length` - 1 in a random order.
+    #[must_use]
+    pub fn order(&mut self, length: usize) -> Vec<usize> {
+        let mut order: Vec<usize> = (0..length).collect();
+        self.shuffle(&mut order);
+        order
     }
 }

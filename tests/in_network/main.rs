@@ -12,7 +12,7 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ringfold_tests::{Aggregator, Home, IN_NETWORK, Job, Outcome};
+use ringfold_harness::{Aggregator, Home, IN_NETWORK, Job, Outcome};
 use rustix::process::Signal;
 
 /// The deadline of a job, for a loaded machine.
@@ -77,7 +77,7 @@ fn interrupted(
     let job = Job::start(command.env("RINGFOLD_DEBUG", "WARN"));
     let (outcome, took) = after_first_round(job, || {
         thread::sleep(after);
-        aggregator.signal(signal);
+        aggregator.job.signal(signal);
     });
     assert!(outcome.stderr.contains("is given up"), "it was not in use: {outcome:?}");
     (bits(&outcome, ranks.hosts, ROUNDS), took)
@@ -104,7 +104,7 @@ fn own_steps(
 ) -> (BTreeMap<String, String>, Duration) {
     let job = Job::start(&mut ranks.run(&["bits", &rounds.to_string(), "2"]));
     job.wait_for_line(DEADLINE, |line| line == "started");
-    aggregator.signal(Signal::KILL);
+    aggregator.job.signal(Signal::KILL);
     let (outcome, took) = after_first_round(job, || ());
     (bits(&outcome, ranks.hosts, rounds), took)
 }

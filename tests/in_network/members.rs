@@ -1,6 +1,6 @@
 //! Ranks that die, stop or leave while the others wait for an aggregator's results.
 
-use ringfold_tests::Ranks as Processes;
+use ringfold_harness::Ranks as Processes;
 
 use super::*;
 

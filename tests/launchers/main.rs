@@ -14,14 +14,12 @@
 use std::net::TcpListener;
 use std::process::Command;
 
-use ringfold_tests::{Job, needed, program};
+use ringfold_harness::{Folder, Job, needed, program};
 
-use crate::folder::Folder;
 use crate::hosts::Hosts;
 use crate::perf::{ARGS, DEADLINE, assert_right, perf};
 use crate::slurm::Slurm;
 
-mod folder;
 mod hosts;
 mod perf;
 mod slurm;
@@ -29,14 +27,14 @@ mod two_machines;
 
 /// Runs `command` to its end with a new home and the ranks' log, and checks its output.
 fn run(command: &mut Command, launcher: &str, ranks: usize) {
-    let home = Folder::new("home");
+    let home = Folder::new();
     command.env("HOME", home.path()).env("RINGFOLD_DEBUG", "INFO");
     assert_right(&Job::start(command).finish(DEADLINE), launcher, ranks);
 }
 
 /// Runs ranks that make several communicators, started by `command`.
 fn run_again(command: &mut Command, ranks: usize) {
-    let home = Folder::new("home");
+    let home = Folder::new();
     command.env("HOME", home.path()).arg(program::binary("rank")).args(["again", "4"]);
     let outcome = Job::start(command).finish(DEADLINE);
     assert!(outcome.status.success(), "{outcome:?}");
@@ -94,7 +92,7 @@ fn variables_of_torchrun() {
     for address in ["127.0.0.1", "localhost", own_name.trim()] {
         let store = TcpListener::bind(("0.0.0.0", 0)).unwrap();
         let port = store.local_addr().unwrap().port();
-        let home = Folder::new("home");
+        let home = Folder::new();
         let start = |rank: usize| {
             let settings = [
                 ("RANK", rank.to_string()),
@@ -212,8 +210,7 @@ fn hosts_without_common_addresses_are_named_with_them() {
 fn one_host_without_ipv4() {
     let Some(hosts) = Hosts::join() else { return };
     hosts.move_to([&[], &[]], None);
-    let ip = ["netns", "exec", &hosts.names[0], "ip", "addr", "del", "127.0.0.1/8", "dev", "lo"];
-    assert!(Command::new("ip").args(ip).status().unwrap().success());
+    hosts.ip("-n @a addr del 127.0.0.1/8 dev lo");
     for transport in ["shm", "tcp"] {
         let mut command = hosts.on_first(program::binary("ringrun"));
         command.args(["-n", "3"]).env("RINGFOLD_TRANSPORT", transport);

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ringfold_tests::{Outcome, program};
+use ringfold_harness::{Outcome, program};
 
 /// Arguments for small sizes, with each result checked.
 pub(crate) const ARGS: &[&str] = &["-b", "8", "-e", "64K", "-f", "8", "-c", "1"];

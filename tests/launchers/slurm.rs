@@ -9,10 +9,8 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ringfold_tests::needed;
+use ringfold_harness::{Folder, needed};
 use rustix::process::{Pid, Signal, kill_process};
-
-use crate::folder::Folder;
 
 const PROGRAMS: &[&str] =
     &["munged", "slurmctld", "slurmd", "srun", "salloc", "sinfo", "squeue", "scancel", "scontrol"];
@@ -38,8 +36,8 @@ impl Slurm {
         if !needed::is_root("slurm") || !needed::are_there("slurm", PROGRAMS) {
             return None;
         }
-        let mut this = Self { daemons: Vec::new(), folder: Folder::new("slurm") };
-        let at = |name: &str| this.folder.path().join(name).display().to_string();
+        let mut this = Self { daemons: Vec::new(), folder: Folder::new() };
+        let at = |name: &str| this.folder.at(name);
         fs::create_dir(at("spool")).unwrap();
         fs::create_dir(at("state")).unwrap();
         write_key(Path::new(&at("munge.key")));

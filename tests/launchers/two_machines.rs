@@ -5,9 +5,8 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
-use ringfold_tests::{Job, Outcome, needed, program};
+use ringfold_harness::{Folder, Job, Outcome, needed, program};
 
-use crate::folder::Folder;
 use crate::hosts::{Hosts, INSIDE};
 use crate::perf::DEADLINE;
 
@@ -52,7 +51,7 @@ impl Lab {
         if !needed::are_there("netns", &["unshare", "mount", "hostname"]) {
             return None;
         }
-        let (hosts, place) = (Hosts::join()?, Folder::new("lab"));
+        let (hosts, place) = (Hosts::join()?, Folder::new());
         let at = |name: &str| place.path().join(name);
         fs::create_dir(at("bin")).unwrap();
         fs::create_dir(at("home")).unwrap();

@@ -11,7 +11,7 @@ use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use ringfold_tests::{needed, program};
+use ringfold_harness::{needed, program};
 
 /// The type of a mapped segment in the program header table.
 const PT_LOAD: u64 = 1;

@@ -4,7 +4,7 @@
 use std::process::Command;
 use std::time::Duration;
 
-use ringfold_tests::{Job, program};
+use ringfold_harness::{Job, program};
 
 /// Enough epochs to learn, and to show a wrong gradient.
 const EPOCHS: usize = 12;

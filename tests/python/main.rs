@@ -10,12 +10,10 @@ use std::process::Command;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use ringfold_tests::{Job, Outcome, needed, program};
+use ringfold_harness::{Job, Outcome, needed, program};
 
 use crate::slurm::Slurm;
 
-#[path = "../launchers/folder.rs"]
-mod folder;
 #[path = "../launchers/slurm.rs"]
 mod slurm;
 

@@ -1,6 +1,6 @@
 //! `ringfold doctor` as a job: its findings between hosts.
 
-use ringfold_tests::program;
+use ringfold_harness::program;
 
 use crate::lab::{JOIN, RAILS, script};
 

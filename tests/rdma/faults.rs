@@ -1,6 +1,6 @@
 //! Faults of rails, devices and processes in the middle of calls.
 
-use ringfold_tests::program;
+use ringfold_harness::program;
 
 use crate::lab::{JOIN, RAILS, script};
 

@@ -1,6 +1,6 @@
 //! The same jobs over iWARP: soft-iWARP devices replace the soft-RoCE ones.
 
-use ringfold_tests::{Outcome, needed, program};
+use ringfold_harness::{Outcome, needed, program};
 
 use crate::lab;
 use crate::{failures, faults, over_rdma, ranks};

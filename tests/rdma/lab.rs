@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use ringfold_tests::{Job, Outcome, needed};
+use ringfold_harness::{Job, Outcome, needed};
 
 /// Number of hosts. `rxe_h0r0` is host 0's device on rail 0, with the address 10.10.0.1.
 pub(crate) const HOSTS: usize = 2;

@@ -12,7 +12,7 @@
 //! another command there.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests may")]
 
-use ringfold_tests::{Outcome, program};
+use ringfold_harness::{Folder, Outcome, program};
 
 use crate::lab::{HOSTS, RAILS};
 
@@ -27,7 +27,8 @@ mod rails;
 #[test]
 #[ignore = "wants a virtual machine"]
 fn commands_run_there_and_leave_nothing_here() {
-    let stray = std::env::temp_dir().join(format!("ringfold-stray-{}", std::process::id()));
+    let folder = Folder::new();
+    let stray = folder.path().join("stray");
     let text = "echo out; echo err >&2; echo again >/dev/stdout; echo >\"$0\"; sleep 1000 & exit 3";
     let Some(outcome) = lab::run_in_guest(&["sh", "-c", text, stray.to_str().unwrap()]) else {
         return;

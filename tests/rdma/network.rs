@@ -1,6 +1,6 @@
 //! In-network reduction among ranks that reach each other by RDMA.
 
-use ringfold_tests::{IN_NETWORK, program};
+use ringfold_harness::{IN_NETWORK, program};
 
 use crate::lab;
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ringfold_tests::program;
+use ringfold_harness::program;
 
 use crate::lab;
 

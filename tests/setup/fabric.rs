@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::process::Command;
 
-use ringfold_tests::Outcome;
+use ringfold_harness::{Folder, Outcome};
 
 use crate::by_hand;
 
@@ -63,26 +63,21 @@ fn without_topology_the_log_has_no_fabric() {
 
 #[test]
 fn files_that_differ_or_are_invalid_are_refused() {
-    let folder = std::env::temp_dir().join(format!("ringfold-fabric-{}", std::process::id()));
-    fs::create_dir_all(&folder).unwrap();
+    let folder = Folder::new();
     let switches = |one: &str, other: &str| {
         let top = "SwitchName=s0 Switches=s[1-2]\n";
         format!("SwitchName=s1 Nodes={one}\nSwitchName=s2 Nodes={other}\n{top}")
     };
-    let file = |name: &str, text: &str| {
-        fs::write(folder.join(name), text).unwrap();
-        folder.join(name)
-    };
-    let (one, other) = (file("1", &switches("a", "b")), file("2", &switches("b", "a")));
+    let one = folder.file("1", switches("a", "b"));
+    let other = folder.file("2", switches("b", "a"));
     let outcomes = four(|rank, command| {
         command.env("RINGFOLD_TOPO_FILE", if rank == 3 { &other } else { &one });
     });
     refused(&outcomes, "ranks differ in RINGFOLD_TOPO_FILE: ranks 0-2 have ");
-    let broken = file("3", "SwitchName=s1 Nodes=a\nSwitchName=s2 Nodez=b\n");
+    let broken = folder.file("3", "SwitchName=s1 Nodes=a\nSwitchName=s2 Nodez=b\n");
     let outcomes = four(|_, command| {
         command.env("RINGFOLD_TOPO_FILE", &broken);
     });
-    let line = format!("(RINGFOLD_TOPO=off ignores it): {}:2: ", broken.display());
+    let line = format!("(RINGFOLD_TOPO=off ignores it): {}:2: ", broken);
     refused(&outcomes, &line);
-    fs::remove_dir_all(&folder).unwrap();
 }

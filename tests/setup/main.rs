@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use ringfold_tests::{Job, Outcome, Ranks, needed, program};
+use ringfold_harness::{Folder, Job, Outcome, Ranks, needed, program};
 
 /// The deadline of a job, for a loaded machine.
 const DEADLINE: Duration = Duration::from_secs(120);
@@ -145,14 +145,13 @@ fn a_group_that_lacks_a_rank_fails_on_all_ranks_at_once() {
 
 #[test]
 fn ranks_with_separate_homes_warn_early() {
-    let homes = std::env::temp_dir().join(format!("ringfold-homes-{}", std::process::id()));
+    let homes = Folder::new();
     let outcomes = by_hand(2, |rank, command| {
-        let home = homes.join(rank.to_string());
+        let home = homes.path().join(rank.to_string());
         std::fs::create_dir_all(&home).unwrap();
         command.env_remove("RINGFOLD_SECRET").env_remove("RINGFOLD_DEBUG").env("HOME", home);
         command.env("RINGFOLD_JOIN_TIMEOUT", "4").args(["again", "1"]);
     });
-    std::fs::remove_dir_all(&homes).unwrap();
     let ways = ["RINGFOLD_SECRET_FILE", "RINGFOLD_SECRET (", "a launcher that carries one"];
     for (rank, outcome) in outcomes.iter().enumerate() {
         assert!(!outcome.status.success(), "{outcome:?}");

@@ -19,7 +19,7 @@ use std::time::Duration;
 use ringfold::{Buffers, Call, Collective, Communicator, Config, DataType, Rank, ReduceOp, Wire};
 use ringfold_bench::oracle::Oracle;
 use ringfold_collectives::Algorithm;
-use ringfold_tests::Random;
+use ringfold_harness::Random;
 use via::Via;
 
 const OPS: [ReduceOp; 6] = [

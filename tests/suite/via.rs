@@ -6,7 +6,8 @@ use std::thread;
 
 use ringfold::{Communicator, Config, local};
 use ringfold_collectives::Algorithm;
-use ringfold_tests::rdma;
+use ringfold_harness::rdma;
+use ringfold_transport::rdma::{Rails, Settings};
 
 /// The transport between the ranks of a test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +34,7 @@ impl Via {
     /// Returns whether its devices exist. Otherwise prints a note, or panics if
     /// `RINGFOLD_TEST_REQUIRE` names them.
     pub(crate) fn is_there(self) -> bool {
-        self != Self::Rdma || !rdma::hosts().is_empty()
+        self != Self::Rdma || !rdma_hosts().is_empty()
     }
 
     /// Returns whether ranks over this transport can perform `algorithm`. An algorithm for shared
@@ -110,10 +111,15 @@ impl Via {
     fn hosts(self) -> Vec<String> {
         match self {
             Self::Hosts(hosts) => vec![String::new(); hosts],
-            Self::Rdma => rdma::hosts(),
+            Self::Rdma => rdma_hosts(),
             _ => Vec::new(),
         }
     }
+}
+
+/// Returns the RDMA devices of each host.
+fn rdma_hosts() -> Vec<String> {
+    rdma::hosts(Rails::open(&Settings::default(), None))
 }
 
 /// Returns an unused port.

@@ -5,8 +5,8 @@ use ringfold_collectives::{Algorithm, Schedule, Stated};
 use ringfold_topology::Layout;
 use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp, Wire};
 
-use crate::random::Random;
 use crate::world::{Pipeline, SMALL, prove, schedules};
+use ringfold_harness::Random;
 
 /// Few elements at a time, so that small counts exercise pipelines, and links that accept less than
 /// a chunk, as for large messages.
@@ -130,7 +130,7 @@ fn for_sizes(collective: Collective, bounds: &[(usize, usize)]) {
         for algorithm in Algorithm::of(collective) {
             let most = if sends_all_to_all(algorithm) { 3 } else { 2 * size };
             let calls = calls(collective, &roots(collective, size), &[1 + random.below(most)]);
-            proofs.push((algorithm, random.one_of(&calls), size));
+            proofs.push((algorithm, random.pick(&calls), size));
         }
     }
     proofs.into_par_iter().rev().for_each(|(algorithm, call, size)| {

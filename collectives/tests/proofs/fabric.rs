@@ -8,8 +8,8 @@ use ringfold_topology::fabric::Place;
 use ringfold_topology::{Layout, Path, RankReach, Reach};
 use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp, Wire};
 
-use crate::random::Random;
 use crate::world::{self, Pipeline, schedules};
+use ringfold_harness::Random;
 
 fn rails(rails: impl IntoIterator<Item = usize>) -> Reach {
     let rail = |rail| Reach::of(Place { rail: u16::try_from(rail).unwrap(), plane: 0 });

@@ -1,10 +1,9 @@
 //! Proofs of every algorithm's schedules, and of the proofs.
-#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "all of this is a test")]
+#![expect(clippy::unwrap_used, reason = "all of this is a test")]
 
 mod algorithms;
 mod fabric;
 mod mutants;
 mod offload;
-mod random;
 mod uneven;
 mod world;

@@ -9,8 +9,8 @@ use ringfold_collectives::{Blocks, Schedule, ScheduleParams, Stated, Uneven};
 use ringfold_topology::Layout;
 use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp, Wire};
 
-use crate::random::Random;
 use crate::world::{self, SMALL};
+use ringfold_harness::Random;
 
 /// Elements that pipelines pass on at a time, and bytes that a link accepts: as for long messages.
 const CHUNK: usize = 8;

@@ -10,6 +10,7 @@ use std::time::Duration;
 use ringfold::{
     Communicator, Config, Error, FailureCause, Rank, ReduceOp, UniqueId, Window, local,
 };
+use ringfold_harness::Folder;
 
 fn config(settings: &[(&str, &str)]) -> Config {
     let setting = |(name, value): &(&str, &str)| (format!("RINGFOLD_{name}"), (*value).to_owned());
@@ -154,10 +155,10 @@ fn wrong_lists_and_other_methods_are_refused_and_the_parent_remains() {
 /// Rank 0 alone has a profile, and is in none of the other groups.
 #[test]
 fn groups_have_the_prices_and_the_load_of_their_parent() {
-    let path = std::env::temp_dir().join(format!("ringfold-prices-{}", std::process::id()));
-    std::fs::write(&path, "ringfold-prices 1\ntcp 31000 1000 901\n").unwrap();
+    let folder = Folder::new();
+    let file = folder.file("prices", "ringfold-prices 1\ntcp 31000 1000 901\n");
     let id = UniqueId::new(&Config::default()).unwrap();
-    let (id, file) = (&id, path.to_str().unwrap());
+    let (id, file) = (&id, file.as_str());
     thread::scope(|scope| {
         for rank in 0..4 {
             scope.spawn(move || {
@@ -174,7 +175,6 @@ fn groups_have_the_prices_and_the_load_of_their_parent() {
             });
         }
     });
-    std::fs::remove_file(path).unwrap();
 }
 
 /// Every rank uses its groups from a thread each, at once.

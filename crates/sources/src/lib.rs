@@ -53,36 +53,23 @@ fn collect(folder: &Path, name: &str, files: &mut BTreeMap<String, Vec<u8>>) -> 
 
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
+    use ringfold_harness::Folder;
 
     use super::*;
 
-    /// A folder of its own with these files.
-    fn folder(title: &str, files: &[(&str, &str)]) -> PathBuf {
-        let title = format!("ringfold-sources-{}-{title}", std::process::id());
-        let folder = std::env::temp_dir().join(title);
-        for (name, text) in files {
-            let path = folder.join(name);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, text).unwrap();
-        }
-        folder
-    }
-
-    fn of(title: &str, files: &[(&str, &str)]) -> u64 {
-        let folder = folder(title, files);
-        let digest = digest(&folder).unwrap();
-        fs::remove_dir_all(folder).unwrap();
-        digest
+    fn of(files: &[(&str, &str)]) -> u64 {
+        let folder = Folder::new();
+        files.iter().for_each(|(name, text)| drop(folder.file(name, text)));
+        digest(folder.path()).unwrap()
     }
 
     #[test]
     fn a_digest_depends_on_the_sources_alone() {
         let (lib, part) = (("lib.rs", "mod part;\n"), ("part/mod.rs", "fn f() {}\n"));
-        let known = of("one", &[lib, part]);
-        assert_eq!(of("another", &[part, lib]), known, "the place and the order");
+        let known = of(&[lib, part]);
+        assert_eq!(of(&[part, lib]), known, "the place and the order");
         let ends = [("lib.rs", "mod part;\r\n"), part, ("notes.md", "text")];
-        assert_eq!(of("ends", &ends), known, "the ends of lines, and other files");
+        assert_eq!(of(&ends), known, "the ends of lines, and other files");
         for (title, files) in [
             ("change", vec![lib, ("part/mod.rs", "fn f() { }\n")]),
             ("name", vec![lib, ("part.rs", "fn f() {}\n")]),
@@ -90,7 +77,7 @@ mod tests {
             ("more", vec![lib, part, ("more.rs", "")]),
             ("border", vec![("lib.rs", "mod part;\nf"), ("part/mod.rs", "n f() {}\n")]),
         ] {
-            assert_ne!(of(title, &files), known, "{title}");
+            assert_ne!(of(&files), known, "{title}");
         }
         assert!(digest(Path::new("no such folder")).is_err());
     }

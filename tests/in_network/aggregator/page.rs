@@ -2,9 +2,7 @@
 
 use std::process::Command;
 
-use ringfold_tests::{Home, Job, needed, program};
-
-use super::DEADLINE;
+use ringfold_harness::{Home, Namespaces, Outcome, program};
 
 /// The page.
 const PAGE: &str = include_str!("../../../docs/in-network.md");
@@ -30,21 +28,12 @@ impl Drop for Hosts {
 
 #[test]
 fn the_quick_start_works_as_it_stands() {
-    if !needed::is_root("netns") || !needed::are_there("netns", &["ip"]) {
+    let Some(probe) = Namespaces::new(&["probe"]) else { return };
+    if !probe.can("ip -n @probe link add br0 type bridge") {
         return;
     }
     // Names of interfaces are short.
     let prefix = format!("r{}-", std::process::id());
-    let probe = format!("{prefix}probe");
-    if !needed::succeeds("netns", &["ip", "netns", "add", &probe]) {
-        return;
-    }
-    let bridge = ["ip", "-n", &probe, "link", "add", "br0", "type", "bridge"];
-    let has_bridge = needed::succeeds("netns", &bridge);
-    Command::new("ip").args(["netns", "del", &probe]).output().unwrap();
-    if !has_bridge {
-        return;
-    }
     let _hosts = Hosts(prefix.clone());
     let home = Home::new();
     let programs = program::binary("ringfold");
@@ -53,7 +42,7 @@ fn the_quick_start_works_as_it_stands() {
     let mut shell = Command::new("sh");
     shell.args(["-c", &script]).env("HOME", home.path()).env("PATH", path);
     shell.env_remove("RINGFOLD_SITE_SECRET_FILE").env_remove("RINGFOLD_DEBUG");
-    let outcome = Job::start(&mut shell).finish(DEADLINE);
+    let outcome = Outcome::of(&mut shell);
     assert!(outcome.status.success(), "{outcome:?}");
     assert!(outcome.stdout.contains("# Out of bounds values : 0 OK"), "{outcome:?}");
     assert!(outcome.stdout.contains("pool: 0 of 1073741824 bytes\n"), "{outcome:?}");

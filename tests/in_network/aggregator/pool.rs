@@ -2,8 +2,8 @@
 
 use std::thread;
 
+use ringfold_harness::Job;
 use ringfold_innetwork::trees::AskError;
-use ringfold_tests::Job;
 
 use super::DEADLINE;
 use super::member::{Member, run};

@@ -5,9 +5,9 @@ use std::time::Instant;
 use std::{fs, thread};
 
 use ringfold_bootstrap::Secret;
+use ringfold_harness::{Aggregator, Home};
 use ringfold_innetwork::trees::{self, Ask, AskError, Stats, Terms};
 use ringfold_innetwork::wire::links::Endpoints;
-use ringfold_tests::{Aggregator, Home};
 
 use super::DEADLINE;
 use super::member::{Endpoint, KEY};

@@ -3,34 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
+use ringfold_harness::Random;
+
 use super::*;
 use crate::evidence::{Attached, Evidence, HostPath, PortEvidence};
 use crate::fabric::Place;
 use crate::machine::Network;
-
-/// A small generator of random numbers (splitmix64).
-#[derive(Clone)]
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        usize::try_from((z ^ (z >> 31)) % end as u64).unwrap()
-    }
-
-    fn is(&mut self, percent: usize) -> bool {
-        self.below(100) < percent
-    }
-
-    fn shuffled(&mut self, len: usize) -> Vec<usize> {
-        let mut order: Vec<usize> = (0..len).collect();
-        (1..len).for_each(|at| order.swap(at, self.below(at + 1)));
-        order
-    }
-}
 
 const fn place(rail: u16) -> Place {
     Place { rail, plane: 0 }
@@ -283,26 +261,26 @@ fn unknown_hosts_get_groups_of_their_own() {
 fn world(random: &mut Random) -> (Known, Vec<Vec<u16>>) {
     let [hosts, count, groups] = [1 + random.below(9), 1 + random.below(4), 1 + random.below(3)];
     let [named, switched, netted] = [0, 1, 2].map(|_| [0, 30, 70, 100][random.below(4)]);
-    let (is_flat, per_group, is_tcp) = (random.is(15), random.is(30), random.is(20));
+    let (is_flat, per_group, is_tcp) = (random.chance(15), random.chance(30), random.chance(20));
     // A network of all hosts beside the rails, for storage or the front end.
-    let beside = usize::from(random.is(30));
+    let beside = usize::from(random.chance(30));
     let (mut truth, mut words) = (Vec::new(), Vec::new());
     for host in 0..hosts {
         let group = host % groups;
         let mut evidence = Evidence::default();
         let mut true_rails = Vec::new();
-        for rail in random.shuffled(count + beside).into_iter().skip(usize::from(random.is(20))) {
+        for rail in random.order(count + beside).into_iter().skip(usize::from(random.chance(20))) {
             let group = if rail < count { group } else { 0 };
             let mut attached = Vec::new();
             let number = u16::try_from(rail).unwrap();
-            if random.is(named) {
+            if random.chance(named) {
                 let source = [Source::Declared, Source::Site, Source::Fabric][random.below(3)];
                 attached.push(Attached::Rail(place(number), source));
             }
-            if random.is(switched) {
+            if random.chance(switched) {
                 attached.push(Attached::Switch((group * 100 + rail) as u64));
             }
-            if random.is(netted) {
+            if random.chance(netted) {
                 let network =
                     if is_flat { 0 } else { rail + if per_group { group * 100 } else { 0 } };
                 attached.push(subnet(network as u64, (host * 100 + rail) as u64));
@@ -334,7 +312,7 @@ fn assert_true(known: &Known, truth: &[Vec<u16>]) {
 fn certain_labels_are_true() {
     let mut labelled = 0;
     for seed in 0..4000 {
-        let (known, truth) = world(&mut Random(seed));
+        let (known, truth) = world(&mut Random::new(seed));
         assert_true(&known, &truth);
         labelled += rails(&known).iter().flatten().flatten().count();
     }
@@ -345,19 +323,19 @@ fn certain_labels_are_true() {
 #[test]
 fn the_order_of_evidence_makes_no_difference() {
     for seed in 0..2000 {
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let (mut known, _) = world(&mut random);
-        if random.is(50) {
+        if random.chance(50) {
             contradict(&mut known, &mut random);
         }
-        if random.is(50) {
+        if random.chance(50) {
             let mut turned = known.evidence[random.below(known.evidence.len())].clone();
             turned.evidence.ports.reverse();
             known.evidence.push(turned);
         }
         let before = agree(&known);
-        let order = random.shuffled(known.evidence.len());
-        let numbers = random.shuffled(known.machines.len());
+        let order = random.order(known.evidence.len());
+        let numbers = random.order(known.machines.len());
         let moved: Vec<HostEvidence> = order
             .iter()
             .map(|at| HostEvidence {
@@ -394,7 +372,7 @@ fn contradict(known: &mut Known, random: &mut Random) -> Option<(usize, usize)> 
 fn a_port_of_which_ranks_differ_has_no_place() {
     let mut contradicted = 0;
     for seed in 0..2000 {
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let (mut known, _) = world(&mut random);
         if let Some((at, port)) = contradict(&mut known, &mut random) {
             contradicted += 1;

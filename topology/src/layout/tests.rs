@@ -1,5 +1,7 @@
 //! Layouts of small and large jobs.
 
+use ringfold_harness::Random;
+
 use super::*;
 use crate::fabric::Place;
 use crate::prices::Rates;
@@ -223,12 +225,8 @@ fn missing_ports_cost_only_their_own_hosts() {
 /// For any reach, orders have every rank once and hosts together, and carriers differ.
 #[test]
 fn orders_and_carriers_are_sound_for_any_reach() {
-    let mut seed = std::time::UNIX_EPOCH.elapsed().map_or(1, |it| u64::from(it.subsec_nanos()));
-    println!("seed {seed}");
-    let mut random = |end: u64| {
-        seed = (seed ^ seed >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9).wrapping_add(1);
-        (seed >> 33) % end
-    };
+    let mut numbers = Random::seeded();
+    let mut random = |end: u64| numbers.bits() % end;
     for _ in 0..300 {
         let (size, hosts, count) = (1 + random(40), 1 + random(9), 1 + random(6));
         let names: Vec<u64> = (0..size).map(|_| random(hosts)).collect();

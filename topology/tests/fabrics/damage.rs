@@ -1,8 +1,8 @@
 //! Removes and moves cables, and disturbs hosts, as happens in real machine rooms.
 
 use crate::design::Design;
-use crate::random::Random;
 use crate::wiring::{HostPlan, Naming, Outlet, Role, Seat, Wiring};
+use ringfold_harness::Random;
 
 /// The largest part of missing or misplaced cables, in thousandths.
 const WORST: usize = 50;

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::random::Random;
 use crate::shapes::{Shape, Site};
 use crate::wiring::{Seat, Wiring};
+use ringfold_harness::Random;
 
 const RAILS: usize = 4;
 

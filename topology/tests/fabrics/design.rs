@@ -1,8 +1,8 @@
 //! Draws a design (shape, sizes, hosts, NICs) and builds it without damage.
 
-use crate::random::Random;
 use crate::shapes::{Network, Shape, Site};
 use crate::wiring::{HostPlan, Naming, Outlet, Role, Seat, Wiring};
+use ringfold_harness::Random;
 
 /// Rows of the table. Each seed belongs to one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -54,13 +54,20 @@ pub(crate) struct Design {
 
 const HOSTS_MAX: usize = 512;
 
+/// A number from `low` to `high` whose magnitudes are equally likely.
+fn magnitude(random: &mut Random, low: usize, high: usize) -> usize {
+    let bits = |n: usize| n.max(1).ilog2();
+    let top = 1usize << random.between(bits(low) as usize, bits(high) as usize);
+    random.between(top, 2 * top - 1).clamp(low, high.max(low))
+}
+
 /// Draws a shape for at most this many groups of hosts.
 fn shape(row: Row, random: &mut Random) -> Shape {
     let spines = random.between(1, 8);
     match row {
         Row::Single => Shape::Single,
         Row::RailOptimized => {
-            Shape::RailOptimized { units: random.magnitude(1, 16), spines, cores: 0 }
+            Shape::RailOptimized { units: magnitude(random, 1, 16), spines, cores: 0 }
         }
         Row::RailOptimizedCores => Shape::RailOptimized {
             units: random.between(2, 16),
@@ -72,7 +79,7 @@ fn shape(row: Row, random: &mut Random) -> Shape {
             Shape::RailOnly { units, spines: if units == 1 { 0 } else { spines } }
         }
         Row::FatTree2 => Shape::FatTree {
-            down: vec![random.magnitude(2, 32)],
+            down: vec![magnitude(random, 2, 32)],
             up: vec![spines],
             is_spread: random.chance(20),
         },
@@ -127,14 +134,14 @@ impl Design {
         let fewest = if is_spread(&shape) { fewest.max(16) } else { fewest };
         let gbps = random.pick(&[100, 200, 400, 800]);
         let nics = match row {
-            _ if shape.has_rails() => random.magnitude(2, 16),
-            Row::Single | Row::FatTree2 => random.magnitude(1, 16),
+            _ if shape.has_rails() => magnitude(random, 2, 16),
+            Row::Single | Row::FatTree2 => magnitude(random, 1, 16),
             _ if is_spread(&shape) => random.between(2, 4),
-            _ => random.magnitude(1, 4),
+            _ => magnitude(random, 1, 4),
         };
         let storage = [Row::RailOptimized, Row::RailOnly].contains(&row) && nics <= 14;
         Self {
-            hosts: random.magnitude(fewest, HOSTS_MAX),
+            hosts: magnitude(random, fewest, HOSTS_MAX),
             nics,
             planes: if random.chance(25) { random.between(2, 4) } else { 1 },
             subnets,

@@ -3,9 +3,9 @@
 use ringfold_topology::fabric::{Cable, EndPort, Fabric, PortId, Switch};
 
 use crate::design::Design;
-use crate::random::Random;
 use crate::shapes::Shape;
 use crate::wiring::{Naming, Outlet, Role, Seat, Wiring};
+use ringfold_harness::Random;
 
 /// The fabric, and the outlet of each of its ports by index.
 pub(crate) fn emit(design: &Design, wiring: &Wiring, random: &mut Random) -> (Fabric, Vec<usize>) {

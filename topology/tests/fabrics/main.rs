@@ -18,7 +18,6 @@ mod emit;
 mod equivalent;
 mod grade;
 mod oracle;
-mod random;
 mod shapes;
 mod table;
 mod truth;

@@ -14,8 +14,8 @@ use crate::damage::{Damage, damage};
 use crate::design::{Design, ROWS, Row, is_spread};
 use crate::emit::emit;
 use crate::equivalent::{Accepted, accepted};
-use crate::random::Random;
 use crate::wiring::{Label, Role, Seat, Wiring, root, unite};
+use ringfold_harness::Random;
 
 /// The purpose of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

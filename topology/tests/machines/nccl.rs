@@ -1,10 +1,10 @@
 //! Files in NCCL's XML format: real ones, written ones and broken ones.
 
 use std::fs;
-use std::io::Write;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use ringfold_harness::needed;
 use ringfold_topology::discover::{from_nccl_xml, to_nccl_xml};
 use ringfold_topology::machine::{Affinity, Core, Machine, Network, gpu_of, share, storage};
 use ringfold_types::limits::{MACHINE_XML_BYTES_MAX, MACHINE_XML_NODES_MAX};
@@ -12,8 +12,7 @@ use ringfold_types::limits::{MACHINE_XML_BYTES_MAX, MACHINE_XML_NODES_MAX};
 /// Real files by name. If their folder is missing, a message says so and there are none.
 fn real() -> Vec<(String, String)> {
     #[expect(clippy::disallowed_methods, reason = "a test asks where its data are")]
-    let [folder, required] =
-        ["RINGFOLD_TEST_TOPOLOGIES", "RINGFOLD_TEST_REQUIRE"].map(std::env::var);
+    let folder = std::env::var("RINGFOLD_TEST_TOPOLOGIES");
     let beside = || PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../shared/topologies"));
     let folder = folder.map_or_else(|_| beside(), PathBuf::from);
     let paths = fs::read_dir(&folder).into_iter().flatten().map(|entry| entry.unwrap().path());
@@ -25,11 +24,8 @@ fn real() -> Vec<(String, String)> {
         .collect();
     files.sort();
     if files.is_empty() {
-        let is_required = required.is_ok_and(|all| all.split(',').any(|it| it == "topologies"));
-        assert!(!is_required, "topologies cannot run here: no XML file in {}", folder.display());
-        // Written directly, because the test harness captures printed output.
-        let line = format!("SKIPPED: topologies (no XML file in {})\n", folder.display());
-        std::io::stderr().write_all(line.as_bytes()).unwrap();
+        let why = format!("no XML file in {}", folder.display());
+        let _ = needed::skipped("topologies", &why);
     }
     files
 }

@@ -2,10 +2,11 @@
 
 use std::path::Path;
 
+use ringfold_harness::Folder;
 use ringfold_topology::discover;
 use ringfold_topology::machine::{Affinity, Distance, Machine, Network, gpu_of, share, storage};
 
-use crate::sysfs::{Sysfs, new_folder, recorded};
+use crate::sysfs::{Sysfs, recorded};
 
 const BRIDGE: u32 = 0x06_0400;
 const GPU: u32 = 0x03_0200;
@@ -85,7 +86,7 @@ fn two_sockets_with_switches() {
     assert_eq!((device.megabytes, device.ids), (63_008, (MELLANOX, 0x1021)));
     assert_eq!(device.parent.unwrap().to_string(), "0000:12:01.0");
     assert_eq!(machine.distance(machine.gpus[0].pci, nic.pci.unwrap()), Distance::Switch(2));
-    assert_eq!(recorded(&sysfs.root), machine);
+    assert_eq!(recorded(sysfs.root.path()), machine);
 }
 
 #[test]
@@ -126,7 +127,7 @@ fn gpus_are_joined_by_switches_and_hives() {
     let machine = sysfs.machine();
     let domains: Vec<_> = machine.gpus.iter().map(|gpu| gpu.domain).collect();
     assert_eq!(domains, [Some(0), Some(0), Some(1), Some(1)]);
-    assert_eq!(recorded(&sysfs.root), machine);
+    assert_eq!(recorded(sysfs.root.path()), machine);
 }
 
 #[test]
@@ -170,7 +171,7 @@ fn a_virtual_machine_with_a_flat_lying_tree() {
     assert_eq!(storage(&machine, &names(&machine)), Vec::<usize>::new());
     let affinities = vec![Affinity::new(&machine, None, &[0, 1, 2, 3]); 2];
     assert_eq!(share(&machine, &affinities, &names(&machine)), [[0, 1], [2, 3]]);
-    assert_eq!(recorded(&sysfs.root), machine);
+    assert_eq!(recorded(sysfs.root.path()), machine);
 }
 
 #[test]
@@ -189,7 +190,7 @@ fn a_container_that_hides_parts() {
     let machine = sysfs.machine();
     assert_eq!((machine.cores.len(), machine.nics[9].node), (0, None));
     assert!(machine.remarks[0].contains("hides its CPUs"), "{:?}", machine.remarks);
-    assert_eq!(recorded(&sysfs.root), machine);
+    assert_eq!(recorded(sysfs.root.path()), machine);
     // A copy in place of a link: the device's own link leads to its PCI address, if there is one.
     let sysfs = Sysfs::new("copy");
     let nic = "sys/class/infiniband/mlx5_0";
@@ -247,7 +248,7 @@ fn bonds_and_virtual_functions() {
     assert_eq!(bond.addresses.iter().map(|(_, bits)| *bits).collect::<Vec<_>>(), [96 + 22, 64]);
     assert_eq!(interface("eth1").master.as_deref(), Some("bond0"));
     assert_eq!((interface("eth2").gbps, interface("eth2").is_up), (0, false));
-    assert_eq!(recorded(&sysfs.root), machine);
+    assert_eq!(recorded(sysfs.root.path()), machine);
 }
 
 #[test]
@@ -271,7 +272,7 @@ fn nonsense_in_any_file_is_survived() {
     let sysfs = eight_and_two();
     let before = sysfs.machine();
     let mut files = Vec::new();
-    walk(&sysfs.root, &mut files);
+    walk(sysfs.root.path(), &mut files);
     assert!(files.len() > 500);
     for (at, file) in files.iter().enumerate().step_by(7) {
         let text = std::fs::read(file).unwrap();
@@ -285,7 +286,7 @@ fn nonsense_in_any_file_is_survived() {
     assert_eq!(sysfs.machine(), before);
     // A pipe in place of a file has no text, and the reader does not wait for one. A link to itself
     // ends.
-    let state = sysfs.root.join("sys/devices/system/cpu/online");
+    let state = sysfs.root.path().join("sys/devices/system/cpu/online");
     std::fs::remove_file(&state).unwrap();
     make_pipe(&state);
     sysfs.link("sys/class/infiniband/loop", "sys/class/infiniband/loop");
@@ -316,11 +317,10 @@ fn this_machine_is_recorded() {
     // and go between that and another reading.
     assert_eq!(recorded(Path::new("/")).cores, machine.cores);
     // A recording needs an empty folder.
-    let folder = new_folder();
-    discover::record(Path::new("/"), &folder).unwrap();
-    let refused = discover::record(Path::new("/"), &folder).unwrap_err().to_string();
+    let folder = Folder::new();
+    discover::record(Path::new("/"), folder.path()).unwrap();
+    let refused = discover::record(Path::new("/"), folder.path()).unwrap_err().to_string();
     assert!(refused.contains("not empty"), "{refused}");
-    std::fs::remove_dir_all(folder).unwrap();
 }
 
 #[test]
@@ -340,7 +340,7 @@ fn the_rate_of_an_interface_is_that_of_the_wires_below() {
         sysfs.link(&format!("{path}/lower_{below}"), &format!("sys/class/net/{below}"));
     }
     let rates = ["eth0", "bond0", "bond0.7", "eth1", "veth0", "none"];
-    let rates = rates.map(|name| discover::wire_mbps(&sysfs.root, name));
+    let rates = rates.map(|name| discover::wire_mbps(sysfs.root.path(), name));
     assert_eq!(rates, [25_000, 50_000, 50_000, 0, 0, 0]);
 }
 
@@ -349,7 +349,7 @@ fn a_locality_is_the_socket_and_the_cache_of_all_cpus() {
     let sysfs = Sysfs::new("n2");
     sysfs.cpus(2, 2, 4);
     let locality = |cpus: &str| {
-        let locality = discover::locality(&sysfs.root, &cpus.parse().unwrap());
+        let locality = discover::locality(sysfs.root.path(), &cpus.parse().unwrap());
         (locality.socket, locality.cache)
     };
     assert_eq!(locality("0-3,16-19"), (Some(0), Some(0)));

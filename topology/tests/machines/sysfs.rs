@@ -2,38 +2,25 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::path::Path;
 
+use ringfold_harness::Folder;
 use ringfold_topology::discover;
 use ringfold_topology::machine::Machine;
 
-/// A root folder with `sys` and `proc`. Dropping the value deletes it.
+/// A root folder with `sys` and `proc`.
 pub(crate) struct Sysfs {
-    pub(crate) root: PathBuf,
+    pub(crate) root: Folder,
     routes: String,
     trie: String,
     v6: String,
-}
-
-impl Drop for Sysfs {
-    fn drop(&mut self) {
-        fs::remove_dir_all(&self.root).ok();
-    }
-}
-
-/// A new folder.
-pub(crate) fn new_folder() -> PathBuf {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    std::env::temp_dir().join(format!("ringfold-machines-{}-{number}", std::process::id()))
 }
 
 impl Sysfs {
     /// A host with this name and nothing else.
     pub(crate) fn new(name: &str) -> Self {
         let sysfs = Self {
-            root: new_folder(),
+            root: Folder::new(),
             routes: "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\n".to_owned(),
             trie: "Local:\n".to_owned(),
             v6: String::new(),
@@ -44,11 +31,11 @@ impl Sysfs {
 
     /// The machine according to the reader.
     pub(crate) fn machine(&self) -> Machine {
-        discover::machine(&self.root)
+        discover::machine(self.root.path())
     }
 
     pub(crate) fn file(&self, path: &str, text: &str) {
-        let path = self.root.join(path);
+        let path = self.root.path().join(path);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, format!("{text}\n")).unwrap();
     }
@@ -61,13 +48,13 @@ impl Sysfs {
     /// writes it.
     pub(crate) fn link(&self, path: &str, target: &str) {
         let up = "../".repeat(path.matches('/').count());
-        let path = self.root.join(path);
+        let path = self.root.path().join(path);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         symlink(format!("{up}{target}"), path).unwrap();
     }
 
     pub(crate) fn remove(&self, path: &str) {
-        let path = self.root.join(path);
+        let path = self.root.path().join(path);
         if path.is_dir() {
             fs::remove_dir_all(path).unwrap();
         } else {
@@ -200,10 +187,9 @@ impl Sysfs {
 
 /// Records `root`, and returns the machine that the recording describes.
 pub(crate) fn recorded(root: &Path) -> Machine {
-    let folder = new_folder();
-    let seen = discover::record(root, &folder).unwrap();
-    let again = discover::machine(&folder);
+    let folder = Folder::new();
+    let seen = discover::record(root, folder.path()).unwrap();
+    let again = discover::machine(folder.path());
     assert_eq!(seen, again);
-    fs::remove_dir_all(folder).unwrap();
     again
 }

@@ -185,6 +185,7 @@ fn shared_bits(one: &RailCard, other: &RailCard) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use ringfold_harness::Random;
     use ringfold_topology::fabric::Place;
     use ringfold_types::Rank;
     use ringfold_types::limits::RAILS_MAX;
@@ -391,23 +392,6 @@ mod tests {
         assert!(announced(host(3), 0).is_empty());
     }
 
-    /// The generator SplitMix64.
-    struct Random(u64);
-
-    impl Random {
-        fn below(&mut self, limit: usize) -> usize {
-            self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            let mut z = self.0;
-            z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-            usize::try_from((z ^ (z >> 31)) % limit as u64).unwrap()
-        }
-
-        fn happens(&mut self, percent: usize) -> bool {
-            self.below(100) < percent
-        }
-    }
-
     /// The cards as the other rank gets them.
     fn heard(cards: &[RailCard]) -> Vec<RailCard> {
         let key = JobKey::new([1; 32]);
@@ -436,13 +420,13 @@ mod tests {
         rails: usize,
         evidence: Evidence,
     ) -> Vec<(usize, RailCard)> {
-        let [is_renamed, is_renumbered] = [random.happens(50), random.happens(50)];
+        let [is_renamed, is_renumbered] = [random.chance(50), random.chance(50)];
         let mut left: Vec<usize> = (0..rails).collect();
         let mut ports = Vec::new();
         while !left.is_empty() {
             let next = if is_renumbered { random.below(left.len()) } else { 0 };
             let rail = left.remove(next);
-            if random.happens(15) {
+            if random.chance(15) {
                 continue;
             }
             let index = u8::try_from(rail).unwrap();
@@ -468,7 +452,7 @@ mod tests {
     fn no_pair_crosses_rails_where_there_is_evidence() {
         let seed = u64::from(std::process::id()) << 32 | 19;
         println!("seed {seed}");
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         for round in 0..10_000 {
             let kinds = [Evidence::Labels, Evidence::Subnets, Evidence::Names, Evidence::Nothing];
             let evidence = kinds[random.below(kinds.len())];
@@ -498,7 +482,7 @@ mod tests {
             assert_eq!(pairs(&cards[0], &announced[0]), pairs(&announced[1], &cards[1]), "{about}");
 
             let likes = cards.map(|cards| {
-                let like = |card| if random.happens(20) { liked(card) } else { card };
+                let like = |card| if random.chance(20) { liked(card) } else { card };
                 cards.into_iter().map(like).collect::<Vec<_>>()
             });
             let fewer = pairs(&likes[0], &likes[1]);

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use ringfold_harness::Random;
 use ringfold_transport::{EXCHANGE_BYTES, Exchanged, Received, Transport};
 use ringfold_types::limits::{FRAGMENT_ALIGN, LINK_BYTES_MIN};
 
 use crate::world::{
-    Constructor, Incoming, Outgoing, Random, carry, is_message, link, message, pair, until,
+    Constructor, Incoming, Outgoing, carry, is_message, link, message, pair, until,
 };
 
 /// Bytes of the message that `fill` repeats.
@@ -200,7 +201,7 @@ pub(crate) fn an_exchange_takes_only_its_tag(make: &Constructor) {
 /// Messages of one tag are one stream; their boundaries are not visible to the receiver.
 pub(crate) fn equal_tags_concatenate(make: &Constructor) {
     let (mut a, mut b) = pair(make, 1);
-    let mut random = Random::new();
+    let mut random = Random::seeded();
     let stream = message(9, 60_000);
     let (mut sent, mut arrived, mut part_end) = (0, 0, 0);
     until("a stream in parts", || {

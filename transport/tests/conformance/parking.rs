@@ -4,10 +4,11 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use ringfold_harness::Random;
 use ringfold_transport::Transport;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::world::{Constructor, Incoming, Outgoing, Random, TIMEOUT, link, pair, until};
+use crate::world::{Constructor, Incoming, Outgoing, TIMEOUT, link, pair, until};
 
 /// Whether the descriptor became readable within `timeout`.
 fn park(end: &dyn Transport, timeout: Duration) -> bool {
@@ -56,7 +57,7 @@ fn dawdle(random: &mut Random) {
 pub(crate) fn woken_by_data(make: &Constructor) {
     const ROUNDS: u32 = 2000;
     let (mut a, mut b) = pair(make, 1);
-    let mut random = Random::new();
+    let mut random = Random::seeded();
     let mut others = random.fork();
     let len = |tag: u32| if tag.is_multiple_of(3) { 1000 } else { 8 };
     std::thread::scope(|scope| {
@@ -99,7 +100,7 @@ pub(crate) fn woken_by_data(make: &Constructor) {
 /// everything is read.
 pub(crate) fn woken_by_credit(make: &Constructor) {
     let (mut a, mut b) = pair(make, 1);
-    let mut random = Random::new();
+    let mut random = Random::seeded();
     let mut others = random.fork();
     let lens: Vec<usize> =
         (0..300).map(|at| if at % 2 == 0 { 1 + random.below(64) } else { 40_000 }).collect();
@@ -129,7 +130,7 @@ pub(crate) fn woken_by_credit(make: &Constructor) {
 }
 
 pub(crate) fn woken_by_the_end_of_a_peer(make: &Constructor) {
-    let mut random = Random::new();
+    let mut random = Random::seeded();
     for _ in 0..20 {
         let (mut a, mut b) = pair(make, 1);
         // Both ends are connected before one of them ends.

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use ringfold_harness::Random;
 use ringfold_transport::Transport;
 
 use crate::parking::parked;
 use crate::world::{
-    Constructor, Incoming, Landing, Memory, Outgoing, Random, carry, is_message, link, pair, until,
+    Constructor, Incoming, Landing, Memory, Outgoing, carry, is_message, link, pair, until,
 };
 
 /// A message from registered memory arrives as it was sent, even if the caller changes the memory
@@ -131,7 +132,7 @@ pub(crate) fn a_parked_rank_has_sent(make: &Constructor) {
 /// only sends and the other only receives, from and to registered memory.
 pub(crate) fn woken_in_registered_memory(make: &Constructor) {
     let (mut a, mut b) = pair(make, 1);
-    let mut random = Random::new();
+    let mut random = Random::seeded();
     let lens: Vec<usize> = (0..120)
         .map(|at| match at % 4 {
             0 => 1 + random.below(100_000),

@@ -1,10 +1,11 @@
 //! Two ranks in two threads: both directions and several lanes at once, with random sizes, tags,
 //! partial reads and parks. The test prints its seed.
 
+use ringfold_harness::Random;
 use ringfold_transport::{Link, Received, Transport};
 
 use crate::parking::parked;
-use crate::world::{Constructor, Incoming, Outgoing, Random, byte_at, link, pair, until};
+use crate::world::{Constructor, Incoming, Outgoing, byte_at, link, pair, until};
 
 const LANES: usize = 3;
 const MESSAGES: usize = 1500;
@@ -13,7 +14,7 @@ const LEND_BYTES: usize = 10_000;
 
 pub(crate) fn two_threads(make: &Constructor) {
     let (a, b) = pair(make, LANES);
-    let mut random = Random::new();
+    let mut random = Random::seeded();
     let plans: Vec<Plan> = (0..2 * LANES).map(|_| plan(&mut random)).collect();
     let (there, back) = plans.split_at(LANES);
     let (first, second) = (random.fork(), random.fork());

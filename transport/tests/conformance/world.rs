@@ -1,4 +1,4 @@
-//! Tools of the test bodies: messages with recognisable bytes, random numbers with a printed seed,
+//! Tools of the test bodies: messages with recognisable bytes,
 //! and waits that end in a panic instead of a hang.
 
 use std::ops::{Deref, DerefMut};
@@ -23,40 +23,6 @@ pub(crate) fn pair(make: &Constructor, lanes: usize) -> (Box<dyn Transport>, Box
     let mut ends = make(2, lanes);
     let second = ends.pop().unwrap();
     (ends.pop().unwrap(), second)
-}
-
-/// SplitMix64.
-pub(crate) struct Random(u64);
-
-impl Random {
-    /// Seeded by the system, or by RINGFOLD_TEST_SEED at compile time. Prints the seed, which the
-    /// test harness shows when the test fails.
-    pub(crate) fn new() -> Self {
-        let seed = option_env!("RINGFOLD_TEST_SEED").map_or_else(
-            || getrandom::u64().expect("random bytes"),
-            |seed| seed.parse().expect("RINGFOLD_TEST_SEED is a number"),
-        );
-        println!("RINGFOLD_TEST_SEED={seed}");
-        Self(seed)
-    }
-
-    /// Another sequence for another thread.
-    pub(crate) fn fork(&mut self) -> Self {
-        Self(self.next())
-    }
-
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// A number below `bound`.
-    pub(crate) fn below(&mut self, bound: usize) -> usize {
-        usize::try_from(self.next() % bound as u64).unwrap()
-    }
 }
 
 /// Bytes of message `tag`, different for neighbouring tags and offsets.

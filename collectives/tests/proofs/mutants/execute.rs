@@ -17,7 +17,7 @@ use ringfold_collectives::{
 use ringfold_types::limits::{STAGING_BYTES, STAGING_HALF_BYTES};
 use ringfold_types::{Buffer, Collective, DataType, Rank, Slice};
 
-use crate::random::Random;
+use ringfold_harness::Random;
 
 /// Calls in a row.
 const CALLS: usize = 2;

@@ -21,8 +21,8 @@ use ringfold_collectives::{Algorithm, Schedule, ScheduleParams};
 use ringfold_topology::Layout;
 use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp, Wire};
 
-use crate::random::Random;
 use crate::world::{Pipeline, schedules};
+use ringfold_harness::Random;
 
 /// Mutants of each kind in each world.
 const MUTANTS: usize = 2;

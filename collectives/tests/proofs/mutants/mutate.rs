@@ -7,7 +7,7 @@ use ringfold_collectives::offload::offload;
 use ringfold_collectives::schedule::{Builder, Form, Schedule, Source, Step};
 use ringfold_types::{Rank, Slice};
 
-use crate::random::Random;
+use ringfold_harness::Random;
 
 /// The kinds of changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -297,24 +297,9 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
     use std::thread;
 
+    use ringfold_harness::Folder;
+
     use super::*;
-
-    /// A folder that the test deletes at its end.
-    struct Folder(PathBuf);
-
-    impl Folder {
-        fn new(name: &str) -> Self {
-            let path = std::env::temp_dir().join(format!("ringfold-{name}-{}", std::process::id()));
-            fs::create_dir_all(&path).unwrap();
-            Self(path)
-        }
-    }
-
-    impl Drop for Folder {
-        fn drop(&mut self) {
-            fs::remove_dir_all(&self.0).unwrap();
-        }
-    }
 
     fn find(name: &str, value: &str) -> Result<Secret, SecretError> {
         let variable = |n: &str| (n == name).then(|| value.to_owned());
@@ -367,9 +352,9 @@ mod tests {
 
     #[test]
     fn an_inherited_file_is_read_whole_wherever_another_reader_left_its_offset() {
-        let folder = Folder::new("secret-offset");
+        let folder = Folder::new();
         let secret = Secret::generate().unwrap();
-        let path = folder.0.join("s");
+        let path = folder.path().join("s");
         fs::write(&path, secret.to_hex().as_bytes()).unwrap();
         let mut file = File::open(&path).unwrap();
         let number = file.as_raw_fd().to_string();
@@ -385,8 +370,8 @@ mod tests {
 
     #[test]
     fn a_file_must_be_closed_to_others() {
-        let folder = Folder::new("secret-file");
-        let path = folder.0.join("s");
+        let folder = Folder::new();
+        let path = folder.path().join("s");
         let secret = Secret::generate().unwrap();
         fs::write(&path, secret.to_hex().as_bytes()).unwrap();
         let name = path.to_str().unwrap();
@@ -399,14 +384,14 @@ mod tests {
 
     #[test]
     fn ranks_that_start_at_once_in_a_fresh_home_agree() {
-        let folder = Folder::new("secret-home");
-        let home = folder.0.to_str().unwrap();
+        let folder = Folder::new();
+        let home = folder.path().to_str().unwrap();
         let secrets: Vec<Secret> = thread::scope(|scope| {
             let all: Vec<_> = (0..8).map(|_| scope.spawn(|| find("HOME", home).unwrap())).collect();
             all.into_iter().map(|t| t.join().unwrap()).collect()
         });
         assert!(secrets.iter().all(|s| *s == secrets[0]));
-        let files: Vec<_> = fs::read_dir(folder.0.join(".ringfold")).unwrap().collect();
+        let files: Vec<_> = fs::read_dir(folder.path().join(".ringfold")).unwrap().collect();
         assert_eq!(files.len(), 1, "drafts are cleared away");
         let mode = files[0].as_ref().unwrap().metadata().unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);

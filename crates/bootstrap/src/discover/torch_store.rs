@@ -131,6 +131,8 @@ mod tests {
     use std::net::{SocketAddr, TcpListener};
     use std::sync::{Arc, Mutex};
 
+    use ringfold_harness::Folder;
+
     use super::*;
     use crate::discover::identity::{Identity, SecretSource};
 
@@ -215,8 +217,8 @@ mod tests {
     #[test]
     fn the_user_s_secret_comes_first_and_the_one_at_home_last() {
         let (place, _) = store();
-        let home = std::env::temp_dir().join(format!("ringfold-torch-{}", std::process::id()));
-        std::fs::create_dir_all(&home).unwrap();
+        let folder = Folder::new();
+        let home = folder.path();
         let secret = |place, more: Option<&str>| {
             let secret_source = SecretSource::TorchStore(at(place, "job"));
             let mut identity = Identity { secret_source, ..Identity::alone() };
@@ -235,7 +237,6 @@ mod tests {
         let nobody = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap();
         assert_eq!(secret(nobody, None), secret(nobody, None));
         assert!(home.join(".ringfold/secret").exists());
-        std::fs::remove_dir_all(&home).unwrap();
     }
 
     #[test]

@@ -10,7 +10,6 @@ mod broken;
 mod deaths;
 mod failing;
 mod foreign;
-mod hosts;
 mod joining;
 mod launchers;
 mod power;

@@ -9,14 +9,16 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ringfold_bootstrap::{Control, FailureCause, FailureReport, Rendezvous, show_connections};
+use ringfold_harness::Namespaces;
 use ringfold_types::{Rank, limits};
 use socket2::{SockRef, TcpKeepalive};
 
-use crate::hosts::Hosts;
 use crate::world::{Job, common_cause, failure_cause, leave};
 
 /// The host of each rank.
-const PLACES: [usize; 4] = [0, 1, 1, 2];
+const PLACES: [&str; 4] = ["h0", "h1", "h1", "h2"];
+/// Drops all packets of rank 0's host from then on. No host is told.
+const CUT: &str = "-n @s link set p0 down";
 /// The network prefix on which connections time out soon.
 const SHORT_TIMEOUT: &str = "10.78.9";
 
@@ -32,14 +34,14 @@ fn broken_link(after_ms: u64, rank: usize) -> Report {
 }
 
 /// A job on three hosts.
-fn joined(hosts: &Hosts) -> Vec<Control> {
+fn joined(hosts: &Namespaces, network: &str) -> Vec<Control> {
     let mut job = Job::new(PLACES.len());
     job.options.linger = Duration::from_millis(200);
     let join = |rank: usize| {
         hosts.enter(PLACES[rank]);
         let mut identity = job.identity(rank as u32);
         if let Rendezvous::Ports { hosts: names, .. } = &mut identity.rendezvous {
-            *names = vec![hosts.address(0)];
+            *names = vec![format!("{network}.1")];
         }
         Control::join(identity, job.secret.clone(), vec![], job.options.clone()).unwrap().0
     };
@@ -51,8 +53,8 @@ fn joined(hosts: &Hosts) -> Vec<Control> {
 
 /// Cuts the power of rank 0, while these ranks report what they notice.
 #[expect(clippy::print_stdout, reason = "prints times for people to read")]
-fn survive(hosts: &Hosts, controls: Vec<Control>, reports: &[Report]) {
-    hosts.cut_power(PLACES[0]);
+fn survive(hosts: &Namespaces, controls: Vec<Control>, reports: &[Report]) {
+    hosts.ip(CUT);
     let lost = Instant::now();
     let causes: Vec<_> = thread::scope(|scope| {
         for (after_ms, rank, report) in reports {
@@ -85,20 +87,20 @@ fn survive(hosts: &Hosts, controls: Vec<Control>, reports: &[Report]) {
 
 #[test]
 fn survivors_whose_calls_are_overdue_return_the_same() {
-    let Some(hosts) = Hosts::new("10.78.8", 3) else { return };
-    let controls = joined(&hosts);
+    let Some(hosts) = Namespaces::star("10.78.8", 3) else { return };
+    let controls = joined(&hosts, "10.78.8");
     survive(&hosts, controls, &[overdue(0, 1), overdue(300, 2), broken_link(700, 3)]);
 }
 
 #[test]
 fn a_restored_network_brings_the_cause_that_a_rank_stated_to_all() {
-    let Some(hosts) = Hosts::new("10.78.6", 3) else { return };
-    let controls = joined(&hosts);
-    hosts.cut_power(PLACES[0]);
+    let Some(hosts) = Namespaces::star("10.78.6", 3) else { return };
+    let controls = joined(&hosts, "10.78.6");
+    hosts.ip(CUT);
     controls[1].report_failure(FailureReport::Overdue { seq: 0 });
     let cause = failure_cause(&controls[1]);
     assert_eq!(cause.culprits(), [Rank(0)]);
-    hosts.restore_power(PLACES[0]);
+    hosts.ip("-n @s link set p0 up");
     assert_eq!(common_cause(&controls), cause);
     leave(controls);
 }
@@ -119,8 +121,8 @@ fn note(connection: BorrowedFd<'_>) {
 fn survivors_that_wait_and_survivors_whose_connections_time_out_return_the_same() {
     show_connections(note);
     for reports in [&[overdue(0, 1)][..], &[overdue(0, 2), broken_link(2500, 1)], &[]] {
-        let Some(hosts) = Hosts::new(SHORT_TIMEOUT, 3) else { return };
-        let controls = joined(&hosts);
+        let Some(hosts) = Namespaces::star(SHORT_TIMEOUT, 3) else { return };
+        let controls = joined(&hosts, SHORT_TIMEOUT);
         let connections = std::mem::take(&mut *CONNECTIONS.lock().unwrap());
         assert!(connections.len() >= PLACES.len() - 1);
         for connection in connections {
@@ -140,8 +142,8 @@ fn survivors_return_the_same_as_long_as_connections_take_by_themselves() {
     thread::scope(|scope| {
         for reports in [vec![overdue(0, 1)], vec![overdue(15_000, 2)], vec![]] {
             scope.spawn(move || {
-                let Some(hosts) = Hosts::new("10.78.7", 3) else { return };
-                let controls = joined(&hosts);
+                let Some(hosts) = Namespaces::star("10.78.7", 3) else { return };
+                let controls = joined(&hosts, "10.78.7");
                 survive(&hosts, controls, &reports);
             });
         }

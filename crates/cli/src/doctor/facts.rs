@@ -180,40 +180,20 @@ fn text(file: &Path) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use ringfold_harness::Folder;
+
     use super::*;
-
-    /// A host with a device, made in a folder that its drop removes.
-    struct Root(std::path::PathBuf);
-
-    impl Root {
-        fn new() -> Self {
-            let root = std::env::temp_dir().join(format!("ringfold-facts-{}", std::process::id()));
-            Self(root)
-        }
-
-        fn file(&self, path: &str, text: &str) {
-            let path = self.0.join(path);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, text).unwrap();
-        }
-    }
-
-    impl Drop for Root {
-        fn drop(&mut self) {
-            fs::remove_dir_all(&self.0).ok();
-        }
-    }
 
     #[test]
     fn a_report_has_facts_and_the_growth_of_counters() {
-        let root = Root::new();
+        let root = Folder::new();
         let device = "sys/class/infiniband/mlx5_0";
         root.file("proc/sys/kernel/osrelease", "6.1.0\n");
         root.file(&format!("{device}/fw_ver"), "28.39.1002\n");
         root.file(&format!("{device}/node_guid"), "never asked for");
         root.file(&format!("{device}/ports/1/rate"), "400 Gb/sec (4X NDR)\n");
         root.file(&format!("{device}/ports/1/pkeys/0"), "0xffff\n");
-        root.file(&format!("{device}/ports/1/gids/0"), &format!("{NO_GID}\n"));
+        root.file(&format!("{device}/ports/1/gids/0"), format!("{NO_GID}\n"));
         root.file(&format!("{device}/ports/1/gids/3"), "fe80::1\n");
         root.file(&format!("{device}/ports/1/gid_attrs/types/3"), "RoCE v2\n");
         root.file(&format!("{device}/ports/1/gid_attrs/ndevs/3"), "eth4\n");
@@ -221,10 +201,10 @@ mod tests {
         root.file(&format!("{device}/ports/1/counters/symbol_error"), "0\n");
         root.file(&format!("{device}/ports/1/hw_counters/out_of_sequence"), "7\n");
         root.file(&format!("{device}/ports/1/state"), "\x1b[31m4: ACTIVE");
-        let before = Facts::read(&root.0);
+        let before = Facts::read(root.path());
         root.file(&format!("{device}/ports/1/hw_counters/out_of_sequence"), "12\n");
         root.file(&format!("{device}/ports/1/counters/symbol_error"), "nonsense");
-        let after = Facts::read(&root.0);
+        let after = Facts::read(root.path());
         let text = report("ok    all is well\n", &[("node1".to_owned(), before, after)]);
         let lines: Vec<String> = text
             .lines()

@@ -35,25 +35,25 @@ fn beside(path: &Path) -> PathBuf {
 
 #[cfg(test)]
 mod tests {
+    use ringfold_harness::Folder;
+
     use super::*;
 
     #[test]
     fn a_file_is_replaced_only_by_force() {
-        let folder = std::env::temp_dir().join(format!("ringfold-save-{}", std::process::id()));
-        fs::create_dir_all(&folder).unwrap();
-        let path = folder.join("site.json");
+        let folder = Folder::new();
+        let path = folder.path().join("site.json");
         save(&path, "one", false).unwrap();
         let error = save(&path, "two", false).unwrap_err().to_string();
         assert!(error.ends_with("site.json exists; --force replaces it"), "{error}");
         assert_eq!(fs::read_to_string(&path).unwrap(), "one");
         save(&path, "two", true).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "two");
-        assert_eq!(fs::read_dir(&folder).unwrap().count(), 1);
-        let lost = folder.join("none").join("site.json");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+        let lost = folder.path().join("none").join("site.json");
         for force in [false, true] {
             let error = save(&lost, "x", force).unwrap_err().to_string();
             assert!(error.starts_with("cannot write "), "{error}");
         }
-        fs::remove_dir_all(&folder).unwrap();
     }
 }

@@ -13,16 +13,25 @@ mod precision;
 mod topo;
 mod tune;
 
-use std::process::{Command, Output};
+use std::process::Command;
+
+use ringfold_harness::Outcome;
 
 /// The output of a command that succeeds and has nothing to say on standard error.
 fn printed(arguments: &[&str]) -> String {
-    let output = ringfold(arguments);
-    let (text, error) = (output.stdout, String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success() && error.is_empty(), "{arguments:?}: {error}");
-    String::from_utf8_lossy(&text).into_owned()
+    let done = ringfold(arguments);
+    assert!(done.stderr.is_empty(), "{arguments:?}: {done:?}");
+    done.printed()
 }
 
-fn ringfold(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_ringfold")).args(arguments).output().unwrap()
+/// The error of a command with wrong input, which prints nothing else.
+fn refused(arguments: &[&str]) -> String {
+    let done = ringfold(arguments);
+    assert_eq!((done.code(), &*done.stdout), (2, ""), "{arguments:?}: {done:?}");
+    done.stderr
+}
+
+fn ringfold(arguments: &[&str]) -> Outcome {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ringfold"));
+    Outcome::of(command.args(arguments).env_remove("RINGFOLD_TOPO_FILE"))
 }

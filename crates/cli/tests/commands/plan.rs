@@ -6,9 +6,10 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use ringfold_collectives::Algorithm;
+use ringfold_harness::Folder;
 use ringfold_types::Collective;
 
-use crate::{printed, ringfold};
+use crate::{printed, refused};
 
 #[test]
 fn every_algorithm_on_five_ranks_is_as_committed() {
@@ -135,11 +136,10 @@ fn without_an_algorithm_all_are_listed_and_one_is_chosen() {
 
 #[test]
 fn a_layout_shows_what_crosses_leaf_groups_spines_and_rails() {
-    let folder = env!("CARGO_TARGET_TMPDIR");
-    let file = format!("{folder}/layout.txt");
+    let folder = Folder::new();
     // Neighbours in this order are in different groups.
     let hosts = "a g0 2 each\nb g1 2 each\nc g0 2 each\nd g1 2 each\n";
-    std::fs::write(&file, hosts).unwrap();
+    let file = folder.file("layout.txt", hosts);
     let text = printed(&["plan", "allreduce", "--layout", &file, "-b", "1K"]);
     assert!(text.contains(" on 8 ranks on 4 hosts of 2 with "), "{text}");
     let crossing = |name: &str| -> Vec<u64> {
@@ -153,21 +153,20 @@ fn a_layout_shows_what_crosses_leaf_groups_spines_and_rails() {
     let text = printed(&["plan", "allreduce", "-a", "ring", "--layout", &file, "-b", "1K"]);
     assert!(text.contains("  crosses  within hosts        56 messages, 7168 B\n"), "{text}");
     assert!(text.contains("           across spines       28 messages, 3584 B\n"), "{text}");
-    std::fs::write(&file, "a g0 2 each\nb g1 two each\n").unwrap();
-    let output = ringfold(&["plan", "allreduce", "--layout", &file]);
-    let error = String::from_utf8_lossy(&output.stderr);
+    folder.file("layout.txt", "a g0 2 each\nb g1 two each\n");
+    let error = refused(&["plan", "allreduce", "--layout", &file]);
     assert!(error.contains("line 2: 'two' is not a number of ranks"), "{error}");
-    let output = ringfold(&["plan", "allreduce", "--layout", &file, "-n", "4"]);
-    assert!(String::from_utf8_lossy(&output.stderr).contains("cannot be used with"));
+    let error = refused(&["plan", "allreduce", "--layout", &file, "-n", "4"]);
+    assert!(error.contains("cannot be used with"), "{error}");
 }
 
 /// Eight hosts with 10 Gbit/s each: a byte takes 800 ps.
 #[test]
 fn aggregators_are_chosen_where_their_links_are_fast_enough() {
-    let prices = std::env::temp_dir().join(format!("ringfold-prices-{}", std::process::id()));
-    std::fs::write(&prices, "ringfold-prices 1\ntcp 20000 5000 800\n").unwrap();
+    let folder = Folder::new();
+    let prices = folder.file("prices", "ringfold-prices 1\ntcp 20000 5000 800\n");
     let call = ["explain", "allreduce", "-n", "8", "--per-host", "1", "-b", "64M"];
-    let place = ["--aggregators", "1", "--prices", prices.to_str().unwrap()];
+    let place = ["--aggregators", "1", "--prices", &prices];
     let rates: [(&[&str], _, _); 3] = [
         (&[], false, "1.25 Gbit/s"),
         (&["--aggregator-gbps", "40"], false, "5 Gbit/s"),
@@ -180,7 +179,6 @@ fn aggregators_are_chosen_where_their_links_are_fast_enough() {
         let line = text.lines().find(|line| line.starts_with("  aggregators ")).unwrap();
         assert!(line.contains(&format!(" {byte} ")), "{line}");
     }
-    std::fs::remove_file(prices).unwrap();
 }
 
 #[test]
@@ -271,11 +269,8 @@ fn invalid_arguments_are_refused_with_the_reason() {
         ("allreduce -n 4 -a ring -b 1G --chunk 4", "more than 2000000 steps to prove and print"),
         ("allgather -n 4096 -a direct", "more than 2000000 steps to prove and print"),
     ] {
-        let output = ringfold(&[&["plan"], &arguments.split(' ').collect::<Vec<_>>()[..]].concat());
-        let error = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{arguments}: {error}");
+        let error = refused(&[&["plan"], &arguments.split(' ').collect::<Vec<_>>()[..]].concat());
         assert!(error.contains(reason), "{arguments}: {error}");
-        assert!(output.stdout.is_empty(), "{arguments}");
     }
 }
 

@@ -1,8 +1,11 @@
 //! `ringfold topo` from the command line: files read, files written, and refused input.
 
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::path::Path;
+
+use ringfold_harness::Folder;
+
+use crate::ringfold;
 
 /// Returns the output of `ibnetdiscover` for two leaf switches below a spine, and two hosts with a
 /// port on each leaf. The second port of `node1` runs at half the rate of the others.
@@ -45,11 +48,11 @@ fn ibnetdiscover() -> String {
 
 #[test]
 fn a_fabric_is_printed_drawn_and_written_as_a_site() {
-    let folder = folder("fabric");
+    let folder = Folder::new();
     let [fabric, site, svg, again] =
-        ["fabric.txt", "site.json", "fabric.svg", "again.json"].map(|name| folder.join(name));
-    fs::write(&fabric, ibnetdiscover()).unwrap();
-    let [fabric, site, svg, again] = [&fabric, &site, &svg, &again].map(|it| it.to_str().unwrap());
+        ["fabric.txt", "site.json", "fabric.svg", "again.json"].map(|name| folder.at(name));
+    let [fabric, site, svg, again] = [&fabric, &site, &svg, &again].map(String::as_str);
+    folder.file("fabric.txt", ibnetdiscover());
     let text = printed(&["--from", fabric, "--svg", svg, "--write", site]);
     assert_eq!(line(&text, "kind")[..3], ["kind", "rail-optimized", "certain"]);
     assert_eq!(line(&text, "rails")[..3], ["rails", "2", "certain"]);
@@ -65,8 +68,7 @@ fn a_fabric_is_printed_drawn_and_written_as_a_site() {
     printed(&["--from", site, "--write", again]);
     assert_eq!(fs::read_to_string(site).unwrap(), fs::read_to_string(again).unwrap());
     // An existing file stays, and no other file is written.
-    let other = folder.join("other.svg");
-    let other = other.to_str().unwrap();
+    let other = &folder.at("other.svg");
     let error = refused(&["--from", fabric, "--svg", other, "--write", site]);
     assert_eq!(error, format!("ringfold: {site} exists; --force replaces it\n"));
     assert!(!Path::new(other).exists());
@@ -75,14 +77,12 @@ fn a_fabric_is_printed_drawn_and_written_as_a_site() {
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!(json["fabric"]["kind"]["value"], "rail_optimized");
     assert_eq!(json["fabric"]["ports"].as_array().unwrap().len(), 4);
-    fs::remove_dir_all(folder).unwrap();
 }
 
 #[test]
 fn a_recording_tells_the_same_as_the_machine() {
-    let folder = folder("record");
-    let copy = folder.join("copy");
-    let copy = copy.to_str().unwrap();
+    let folder = Folder::new();
+    let copy = &*folder.at("copy");
     let now = printed(&["--record", copy]);
     let then = printed(&["--root", copy]);
     let machine = |text: &str| {
@@ -92,11 +92,10 @@ fn a_recording_tells_the_same_as_the_machine() {
     assert_eq!(machine(&now), machine(&then));
     assert!(now.ends_with(&format!("wrote {copy}\n")), "{now}");
     assert!(refused(&["--record", copy]).contains("not empty"));
-    let xml = folder.join("machine.xml");
-    let xml = xml.to_str().unwrap();
+    let xml = &*folder.at("machine.xml");
     printed(&["--root", copy, "--nccl-xml", xml]);
     // If one file is refused, nothing is recorded.
-    let other = folder.join("other");
+    let other = folder.path().join("other");
     let error = refused(&["--record", other.to_str().unwrap(), "--nccl-xml", xml]);
     assert_eq!(error, format!("ringfold: {xml} exists; --force replaces it\n"));
     assert!(!other.exists());
@@ -106,23 +105,19 @@ fn a_recording_tells_the_same_as_the_machine() {
     };
     assert!(nodes(&then).is_some(), "{then}");
     assert_eq!(nodes(&printed(&["--from", xml])), nodes(&then));
-    fs::remove_dir_all(folder).unwrap();
 }
 
 #[test]
 fn files_that_cannot_be_read_are_named_with_the_reason() {
-    let folder = folder("refused");
-    let file = |name: &str, text: &str| {
-        fs::write(folder.join(name), text).unwrap();
-        folder.join(name).to_str().unwrap().to_owned()
-    };
+    let folder = Folder::new();
+    let file = |name: &str, text: &str| folder.file(name, text);
     let whole = ibnetdiscover();
     let fabric = file("fabric.txt", &whole);
     let cut = file("cut.txt", &whole[..whole.len() / 2]);
     let xml = file("cut.xml", "<system>\n<cpu numaid=");
     let slurm = file("topology.conf", "SwitchName=s1 Nodes=n[1-2]\n");
-    let recording = folder.to_str().unwrap();
-    let none = folder.join("none");
+    let recording = folder.path().to_str().unwrap();
+    let none = folder.path().join("none");
     let lost = none.join("fabric.svg");
     let lost = lost.to_str().unwrap();
     for (arguments, parts) in [
@@ -144,14 +139,6 @@ fn files_that_cannot_be_read_are_named_with_the_reason() {
     let told = printed(&["--from", &slurm]);
     assert_eq!(line(&told, "group"), ["group 0", "[s1]"]);
     assert_eq!(line(&told, "kind")[2], "unknown");
-    fs::remove_dir_all(folder).unwrap();
-}
-
-/// Creates an empty folder.
-fn folder(name: &str) -> PathBuf {
-    let folder = std::env::temp_dir().join(format!("ringfold-topo-{name}-{}", std::process::id()));
-    fs::create_dir_all(&folder).expect("the folder cannot be made");
-    folder
 }
 
 /// Returns the cells of the line that begins with `start`.
@@ -162,19 +149,9 @@ fn line<'a>(text: &'a str, start: &str) -> Vec<&'a str> {
 }
 
 fn printed(arguments: &[&str]) -> String {
-    let Output { status, stdout, stderr } = run(arguments);
-    assert!(status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&stderr));
-    String::from_utf8(stdout).expect("it is text")
+    ringfold(&[&["topo"], arguments].concat()).printed()
 }
 
 fn refused(arguments: &[&str]) -> String {
-    let Output { status, stdout, stderr } = run(arguments);
-    assert_eq!((status.code(), stdout.len()), (Some(2), 0), "{arguments:?}");
-    String::from_utf8(stderr).expect("it is text")
-}
-
-fn run(arguments: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ringfold"));
-    let command = command.arg("topo").args(arguments).env_remove("RINGFOLD_TOPO_FILE");
-    command.output().expect("it cannot be started")
+    crate::refused(&[&["topo"], arguments].concat())
 }

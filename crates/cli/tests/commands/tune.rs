@@ -1,17 +1,19 @@
 //! `ringfold tune` and `ringfold explain` from the command line.
 
-use std::net::TcpListener;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::path::Path;
+use std::time::Duration;
 
 use ringfold_collectives::select::Measurements;
+use ringfold_harness::{Folder, Outcome, Ranks};
 use ringfold_topology::prices::Profile;
 use ringfold_types::Collective;
 
+use crate::{printed, refused};
+
 #[test]
 fn measurements_are_written_explained_and_kept() {
-    let folder = Folder::new("measured");
-    let file = folder.0.join("here.plan");
+    let folder = Folder::new();
+    let file = folder.path().join("here.plan");
     let text = tune(2, &file);
     assert!(text.contains("RINGFOLD_PLAN="), "{text}");
     let two: Measurements = std::fs::read_to_string(&file).unwrap().parse().unwrap();
@@ -26,22 +28,21 @@ fn measurements_are_written_explained_and_kept() {
     assert!(two.rows().iter().all(|row| both.rows().contains(row)), "those of 2 ranks are kept");
 
     let plan = file.to_str().unwrap();
-    let printed =
-        ringfold(&["explain", "allreduce", "-n", "3", "-b", "1K", "--plan", plan]).unwrap();
+    let text = printed(&["explain", "allreduce", "-n", "3", "-b", "1K", "--plan", plan]);
     let fastest = both
         .rows()
         .iter()
         .filter(|row| (row.collective, row.ranks, row.bytes) == (Collective::AllReduce, 3, 1024));
     let fastest = fastest.min_by_key(|row| row.nanos).unwrap();
-    assert!(printed.contains(&format!("* {} is chosen", fastest.algorithm)), "{printed}");
-    let without = ringfold(&["explain", "allreduce", "-n", "3", "-b", "1K"]).unwrap();
+    assert!(text.contains(&format!("* {} is chosen", fastest.algorithm)), "{text}");
+    let without = printed(&["explain", "allreduce", "-n", "3", "-b", "1K"]);
     assert!(without.contains("its estimate is the lowest"), "{without}");
     let is_single_copy = |bytes: &str| {
         let question = ["explain", "broadcast", "-n", "2", "--cpus", "2", "-b", bytes];
-        ringfold(&question).unwrap().contains("from each other's memory")
+        printed(&question).contains("from each other's memory")
     };
     assert_eq!(["1K", "64K", "64M"].map(is_single_copy), [false, true, false]);
-    let with_cpus = |cpus| ringfold(&["explain", "barrier", "-n", "4", "--cpus", cpus]).unwrap();
+    let with_cpus = |cpus| printed(&["explain", "barrier", "-n", "4", "--cpus", cpus]);
     let (free, crowded) = (with_cpus("4"), with_cpus("1"));
     assert!(crowded.starts_with("barrier on 4 ranks of one host with 1 CPU\n"), "{crowded}");
     assert_ne!(free.lines().nth(2), crowded.lines().nth(2), "ranks that share a CPU take longer");
@@ -49,8 +50,8 @@ fn measurements_are_written_explained_and_kept() {
 
 #[test]
 fn prices_are_measured_explained_and_kept() {
-    let folder = Folder::new("prices");
-    let file = folder.0.join("here.prices");
+    let folder = Folder::new();
+    let file = folder.path().join("here.prices");
     std::fs::write(&file, "ringfold-prices 1\nrdma-400 2000 300 25\n").unwrap();
     let text = run(2, &["--machine", "-o", file.to_str().unwrap()]);
     assert!(text.contains("RINGFOLD_PRICES=") && text.contains("(ranks 0 and 1)"), "{text}");
@@ -63,16 +64,16 @@ fn prices_are_measured_explained_and_kept() {
 
     let prices = file.to_str().unwrap();
     let question = ["explain", "allreduce", "-n", "4", "--per-host", "2", "-b", "1M"];
-    let printed = ringfold(&[&question[..], &["--prices", prices]].concat()).unwrap();
+    let text = printed(&[&question[..], &["--prices", prices]].concat());
     let from = |name: &str| {
-        let line = printed.lines().find(|line| line.trim_start().starts_with(name)).unwrap();
+        let line = text.lines().find(|line| line.trim_start().starts_with(name)).unwrap();
         line.split("   ").last().unwrap().to_owned()
     };
     assert_eq!((from(&class.to_string()), from("combining")), ("profile".into(), "profile".into()));
     assert_ne!(from("tcp"), "profile");
-    let plain = ringfold(&question).unwrap();
+    let plain = printed(&question);
     assert!(plain.contains(" default\n") && !plain.contains("profile"), "{plain}");
-    let given = ringfold(&[&question[..], &["--cpus", "3"]].concat()).unwrap();
+    let given = printed(&[&question[..], &["--cpus", "3"]].concat());
     let cpus = |text: &str| text.lines().last().unwrap().trim().to_owned();
     assert!(cpus(&given).ends_with(" 3   --cpus"), "{given}");
     assert!(cpus(&plain).ends_with("   this machine"), "{plain}");
@@ -80,42 +81,41 @@ fn prices_are_measured_explained_and_kept() {
 
 #[test]
 fn plans_follow_the_prices_of_a_file() {
-    let folder = Folder::new("follow");
-    let file = folder.0.join("slow.prices");
+    let folder = Folder::new();
+    let file = folder.path().join("slow.prices");
     let chosen = |byte_ps: u64| {
         let text = format!("ringfold-prices 1\ntcp 20000 2000 {byte_ps}\n");
         std::fs::write(&file, text).unwrap();
         let question = "plan allreduce -n 8 --per-host 1 --cpus 4 -b 8K --prices";
         let question: Vec<&str> = question.split(' ').chain(file.to_str()).collect();
-        let printed = ringfold(&question).unwrap();
-        let line = printed.lines().find(|line| line.starts_with("* ")).unwrap();
+        let text = printed(&question);
+        let line = text.lines().find(|line| line.starts_with("* ")).unwrap();
         line.split_whitespace().nth(1).unwrap().to_owned()
     };
     assert_eq!([400, 80_000].map(chosen), ["one_shot", "ring"], "few steps, then few bytes");
-    let error = ringfold(&["explain", "allreduce", "-n", "2", "--prices", "/dev/zero"]);
-    assert!(error.unwrap_err().contains("it has more than"));
+    let error = refused(&["explain", "allreduce", "-n", "2", "--prices", "/dev/zero"]);
+    assert!(error.contains("it has more than"), "{error}");
     std::fs::write(&file, "ringfold-prices 1\ntcp 20000\n").unwrap();
-    let error = ringfold(&["plan", "allreduce", "-n", "2", "--prices", file.to_str().unwrap()]);
-    let error = error.unwrap_err();
+    let error = refused(&["plan", "allreduce", "-n", "2", "--prices", file.to_str().unwrap()]);
     assert!(error.contains("slow.prices") && error.contains("line 2: expected class"), "{error}");
 }
 
 #[test]
 fn a_file_that_is_no_plan_is_refused_by_line() {
-    let folder = Folder::new("refused");
-    let file = folder.0.join("bad.plan");
+    let folder = Folder::new();
+    let file = folder.path().join("bad.plan");
     std::fs::write(&file, "# a plan\nallreduce 2 1 8 teleport 5\n").unwrap();
     let plan = file.to_str().unwrap();
     // An endless file is refused as too long.
-    let error = ringfold(&["explain", "allreduce", "-n", "2", "--plan", "/dev/zero"]).unwrap_err();
+    let error = refused(&["explain", "allreduce", "-n", "2", "--plan", "/dev/zero"]);
     assert!(error.contains("more than"), "{error}");
-    let error = ringfold(&["explain", "allreduce", "-n", "2", "--plan", plan]).unwrap_err();
+    let error = refused(&["explain", "allreduce", "-n", "2", "--plan", plan]);
     assert!(error.contains("bad.plan") && error.contains("line 2"), "{error}");
 }
 
 #[test]
 fn one_rank_has_nothing_to_tune() {
-    let error = ringfold(&["tune", "-o", "/nonexistent/plan"]).unwrap_err();
+    let error = refused(&["tune", "-o", "/nonexistent/plan"]);
     assert!(error.contains("several ranks"), "{error}");
 }
 
@@ -126,50 +126,11 @@ fn tune(ranks: usize, file: &Path) -> String {
 
 /// Runs `tune` with `ranks` ranks, and returns rank 0's output.
 fn run(ranks: usize, arguments: &[&str]) -> String {
-    let port = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port();
-    let started: Vec<_> = (0..ranks)
-        .map(|rank| {
-            let mut command = Command::new(env!("CARGO_BIN_EXE_ringfold"));
-            command.arg("tune").args(arguments);
-            command.env("RANK", rank.to_string()).env("WORLD_SIZE", ranks.to_string());
-            command.env("MASTER_ADDR", "127.0.0.1").env("MASTER_PORT", port.to_string());
-            command.env("RINGFOLD_SECRET", &"5ec2e7".repeat(11)[..64]);
-            command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
-            command.spawn().unwrap()
-        })
-        .collect();
-    let outputs: Vec<_> =
-        started.into_iter().map(|child| output_of(child.wait_with_output().unwrap())).collect();
-    let mut texts = outputs.into_iter().map(Result::unwrap);
+    let jobs = Ranks::of(env!("CARGO_BIN_EXE_ringfold"), ranks, |_, command| {
+        command.arg("tune").args(arguments);
+    });
+    let mut texts = jobs.finish(Duration::from_secs(120)).into_iter().map(Outcome::printed);
     let first = texts.next().unwrap();
     assert!(texts.all(|text| text.is_empty()), "only rank 0 reports");
     first
-}
-
-fn ringfold(arguments: &[&str]) -> Result<String, String> {
-    output_of(Command::new(env!("CARGO_BIN_EXE_ringfold")).args(arguments).output().unwrap())
-}
-
-/// Returns standard output after success, standard error after failure.
-fn output_of(output: Output) -> Result<String, String> {
-    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-    if output.status.success() { Ok(text(output.stdout)) } else { Err(text(output.stderr)) }
-}
-
-/// A folder of the test's own, which is removed in the end.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Self {
-        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("tune-{name}"));
-        std::fs::create_dir_all(&folder).unwrap();
-        std::fs::remove_file(folder.join("here.plan")).ok();
-        Self(folder)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        std::fs::remove_dir_all(&self.0).ok();
-    }
 }

@@ -1,15 +1,13 @@
 //! Another host that ringrun cannot clean up: its processes descend from a server in place of sshd,
 //! not from ringrun. None of them stays when something is killed, stopped or cut.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::sleep;
 use std::time::Duration;
 
-use crate::support::{
-    Finished, Running, assert_ended, assert_gone, children, kill, mark, marked, ringrun,
-};
+use crate::support::{assert_ended, assert_gone, children, mark, marked, ringrun};
+use ringfold_harness::{Folder, Job, kill};
 use rustix::process::Signal;
 
 /// Long enough for a loaded machine, short enough for a test.
@@ -24,20 +22,13 @@ const TREE: &str = "
 /// The server of a host, and the agent that calls it. Each call is two processes of the agent that
 /// copy bytes, as ssh does, and a command that descends from the server.
 struct RemoteHost {
-    folder: PathBuf,
+    folder: Folder,
     server: Child,
 }
 
 impl RemoteHost {
     fn new() -> Self {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let name = format!(
-            "ringrun-{}-remote{}",
-            std::process::id(),
-            COUNT.fetch_add(1, Ordering::Relaxed)
-        );
-        let folder = std::env::temp_dir().join(name);
-        std::fs::create_dir(&folder).unwrap();
+        let folder = Folder::new();
         let server = "mkfifo calls; exec 4<>calls; echo >ready; while read id command <&4; do
             (exec setsid $command <in.$id >out.$id 4<&-) & done";
         let agent = "#!/bin/sh
@@ -45,27 +36,25 @@ impl RemoteHost {
             setsid sh -c 'echo $$ >>copiers; exec cat >$0' in.$$ <&3 2>/dev/null &
             echo $$ \"$@\" >calls
             setsid sh -c 'echo $$ >>copiers; exec cat <$0' out.$$ 2>/dev/null & wait";
-        // Another process writes the agent. An open file cannot be executed, and forks of this
-        // process would keep it open.
-        let write = "printf %s \"$1\" >agent && chmod 700 agent && eval \"$0\"";
+        folder.program("agent", agent);
         let mut shell = Command::new("sh");
-        let server = shell.args(["-c", write, server, agent]).current_dir(&folder).spawn().unwrap();
+        let server = shell.args(["-c", server]).current_dir(folder.path()).spawn().unwrap();
         let this = Self { folder, server };
-        await_that("the server is ready", || this.folder.join("ready").exists());
+        await_that("the server is ready", || this.folder.path().join("ready").exists());
         this
     }
 
     fn agent(&self) -> String {
-        self.folder.join("agent").display().to_string()
+        self.folder.at("agent")
     }
 
     /// Starts `ringrun` with one rank here and `ranks` ranks there, each of which runs `script`.
-    fn start(&self, ranks: usize, script: &str) -> Running {
+    fn start(&self, ranks: usize, script: &str) -> Job {
         let agent = self.agent();
         let hosts = format!("localhost:1,far:{ranks}");
         let args = ["--agent", &agent, "--host", &hosts, "--rendezvous-addr", "127.0.0.1"];
         let more = ["--grace", "0.5", "--host-timeout", HOST_TIMEOUT, "sh", "-c", script];
-        Running::start(&mut ringrun(&[&args[..], &more].concat()))
+        Job::start(&mut ringrun(&[&args[..], &more].concat()))
     }
 
     /// Cuts the connection: no bytes arrive any more, and neither end learns of it.
@@ -78,7 +67,7 @@ impl RemoteHost {
     }
 
     fn copiers(&self) -> Vec<u32> {
-        let pids = || numbers(&self.folder.join("copiers"));
+        let pids = || numbers(&self.folder.path().join("copiers"));
         await_that("both copiers run", || pids().len() == 2);
         pids()
     }
@@ -86,13 +75,12 @@ impl RemoteHost {
 
 impl Drop for RemoteHost {
     fn drop(&mut self) {
-        for pid in numbers(&self.folder.join("copiers")) {
-            let pid = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
+        for pid in numbers(&self.folder.path().join("copiers")) {
+            let pid = rustix::process::Pid::from_raw(pid.cast_signed()).unwrap();
             rustix::process::kill_process(pid, Signal::KILL).ok();
         }
         self.server.kill().ok();
         self.server.wait().ok();
-        std::fs::remove_dir_all(&self.folder).ok();
     }
 }
 
@@ -112,7 +100,7 @@ fn await_that(what: &str, condition: impl Fn() -> bool) {
 /// A job on both hosts, with all its processes running.
 struct Trees {
     remote: RemoteHost,
-    job: Running,
+    job: Job,
     mark: String,
     /// The node agent on the other host.
     node_agent: u32,
@@ -123,10 +111,10 @@ struct Trees {
 impl Trees {
     fn start() -> Self {
         let (remote, mark) = (RemoteHost::new(), mark());
-        let mut job = remote.start(2, &TREE.replace("MARK", &mark));
+        let job = remote.start(2, &TREE.replace("MARK", &mark));
         let node_agents =
             job.lines(3).iter().map(|line| line.parse().unwrap()).collect::<Vec<u32>>();
-        let ours = children(job.pid()).into_iter().find(|pid| is_guardian(*pid)).unwrap();
+        let ours = children(job.id()).into_iter().find(|pid| is_guardian(*pid)).unwrap();
         let here = children(ours)[0];
         let node_agent = node_agents.into_iter().find(|node_agent| *node_agent != here).unwrap();
         // Counts each rank, its child, its orphan and its orphan's child, and ringrun.
@@ -144,8 +132,8 @@ impl Trees {
     /// Waits for the end of ringrun, which must report the lost host with this reason.
     fn assert_lost(self, why: &str) {
         let Self { remote, job, mark, node_agent, guardian } = self;
-        let done = job.finish();
-        assert_eq!(done.code, 125, "{done:?}");
+        let done = job.outcome();
+        assert_eq!(done.code(), 125, "{done:?}");
         let line = done.last_line();
         assert!(line.starts_with("ringrun: host far is lost: ") && line.contains(why), "{done:?}");
         assert_gone(&mark);
@@ -229,13 +217,14 @@ fn a_stop_longer_than_allowed_ends_the_ranks_on_another_host() {
 }
 
 /// Starts ranks that print nothing for far longer than hosts may be silent.
-fn quiet(remote: &RemoteHost) -> Running {
+fn quiet(remote: &RemoteHost) -> Job {
     remote.start(1, "echo ready; sleep 13; echo done")
 }
 
-fn assert_fine(job: Running) {
-    let Finished { code, out, err } = job.finish();
-    assert_eq!((code, &*out, &*err), (0, "ready\nready\ndone\ndone\n", ""));
+fn assert_fine(job: Job) {
+    let done = job.outcome();
+    let found = (done.code(), &*done.stdout, &*done.stderr);
+    assert_eq!(found, (0, "ready\nready\ndone\ndone\n", ""));
 }
 
 #[test]
@@ -248,7 +237,7 @@ fn ranks_may_be_quiet() {
 #[test]
 fn a_short_stop_of_anything_does_no_harm() {
     let remote = RemoteHost::new();
-    let mut job = quiet(&remote);
+    let job = quiet(&remote);
     job.lines(2);
     remote.cut();
     sleep(Duration::from_secs(1));
@@ -263,17 +252,17 @@ fn a_short_stop_of_anything_does_no_harm() {
 #[test]
 fn a_pause_of_both_ends_is_no_silence() {
     let remote = RemoteHost::new();
-    let mut job = remote.start(1, "echo ready; echo $PPID >&2; sleep 10; echo done");
+    let job = remote.start(1, "echo ready; echo $PPID >&2; sleep 10; echo done");
     job.lines(2);
     let node_agents =
         job.error_lines(2).iter().map(|line| line.parse().unwrap()).collect::<Vec<u32>>();
     // Acts as if the machine was suspended for longer than hosts may be silent.
-    let all = [&node_agents[..], &[job.pid()], &remote.copiers()].concat();
+    let all = [&node_agents[..], &[job.id()], &remote.copiers()].concat();
     all.iter().for_each(|pid| kill(*pid, Signal::STOP));
     sleep(Duration::from_secs(6));
     all.iter().for_each(|pid| kill(*pid, Signal::CONT));
-    let done = job.finish();
-    assert_eq!((done.code, &*done.out), (0, "ready\nready\ndone\ndone\n"), "{done:?}");
+    let done = job.outcome();
+    assert_eq!((done.code(), &*done.stdout), (0, "ready\nready\ndone\ndone\n"), "{done:?}");
 }
 
 #[test]
@@ -286,10 +275,12 @@ fn the_secret_travels_by_no_argument_and_no_environment() {
     // The agent has the arguments of the call.
     let copiers = remote.copiers();
     let agent = std::fs::read(format!("/proc/{}/cmdline", parent(copiers[0]))).unwrap_or_default();
-    let done = job.finish();
+    let done = job.outcome();
     let secrets = done.lines();
     assert!(secrets.len() == 2 && secrets[0] == secrets[1] && secrets[0].len() == 64, "{done:?}");
-    assert!(done.err.contains("--ringfold-guardian") && done.err.contains("RINGFOLD_RENDEZVOUS="));
-    assert!(!done.err.contains(secrets[0]));
+    assert!(
+        done.stderr.contains("--ringfold-guardian") && done.stderr.contains("RINGFOLD_RENDEZVOUS=")
+    );
+    assert!(!done.stderr.contains(secrets[0]));
     assert!(!String::from_utf8_lossy(&agent).contains(secrets[0]));
 }

@@ -1,14 +1,13 @@
 //! How jobs end: the exit status and the last line.
 
-use std::os::unix::fs::PermissionsExt;
-
-use crate::support::{Folder, Running, assert_gone, mark, ringrun, run};
+use crate::support::{assert_gone, mark, ringrun, run};
+use ringfold_harness::{Folder, Job, Outcome};
 use rustix::process::Signal;
 
 #[test]
 fn success_says_nothing() {
     let done = run(&["-n", "4", "sh", "-c", "echo $RINGFOLD_RANK/$RINGFOLD_SIZE"]);
-    assert_eq!((done.code, done.err.as_str()), (0, ""));
+    assert_eq!((done.code(), done.stderr.as_str()), (0, ""));
     assert_eq!(done.lines(), ["0/4", "1/4", "2/4", "3/4"]);
 }
 
@@ -16,7 +15,7 @@ fn success_says_nothing() {
 fn ranks_are_counted_as_mpirun_counts_them() {
     for count in ["-np", "--np", "-c"] {
         let done = run(&[count, "3", "sh", "-c", "echo $RINGFOLD_SIZE $1", "sh", "-np"]);
-        assert_eq!((done.code, done.lines()), (0, vec!["3 -np"; 3]), "{count}: {}", done.err);
+        assert_eq!((done.code(), done.lines()), (0, vec!["3 -np"; 3]), "{count}: {}", done.stderr);
     }
 }
 
@@ -25,7 +24,7 @@ fn the_first_failure_is_named_and_the_others_stopped() {
     let mark = mark();
     let script = format!("[ $RINGFOLD_RANK = 2 ] && exit 3; exec sleep {mark}");
     let done = run(&["-n", "4", "--grace", "0.1", "sh", "-c", &script]);
-    assert_eq!(done.code, 3, "{done:?}");
+    assert_eq!(done.code(), 3, "{done:?}");
     let line = done.last_line();
     assert!(line.starts_with("ringrun: rank 2 (pid "), "{line}");
     assert!(line.contains(" returned exit status 3 after "), "{line}");
@@ -37,7 +36,7 @@ fn the_first_failure_is_named_and_the_others_stopped() {
 fn survivors_may_report_before_they_are_stopped() {
     let script = "[ $RINGFOLD_RANK = 0 ] && exit 9; sleep 0.3; echo rank 0 is gone; exit 1";
     let done = run(&["-n", "3", "sh", "-c", script]);
-    assert_eq!(done.code, 9, "{done:?}");
+    assert_eq!(done.code(), 9, "{done:?}");
     assert_eq!(done.lines(), ["rank 0 is gone"; 2]);
     assert!(done.last_line().ends_with("; 2 others failed"), "{done:?}");
 }
@@ -46,12 +45,12 @@ fn survivors_may_report_before_they_are_stopped() {
 fn a_killed_rank_is_named_by_its_signal() {
     let mark = mark();
     let script = format!("echo $RINGFOLD_RANK $$; exec sleep {mark}");
-    let mut job = Running::start(&mut ringrun(&["-n", "3", "--grace", "0", "sh", "-c", &script]));
+    let job = Job::start(&mut ringrun(&["-n", "3", "--grace", "0", "sh", "-c", &script]));
     let lines = job.lines(3);
     let victim = lines.iter().find_map(|line| line.strip_prefix("1 ")).unwrap();
-    crate::support::kill(victim.parse().unwrap(), Signal::KILL);
-    let done = job.finish();
-    assert_eq!(done.code, 137, "{done:?}");
+    ringfold_harness::kill(victim.parse().unwrap(), Signal::KILL);
+    let done = job.outcome();
+    assert_eq!(done.code(), 137, "{done:?}");
     let line = done.last_line();
     assert!(line.contains(&format!("rank 1 (pid {victim}, host ")), "{line}");
     assert!(line.contains(" was killed by signal 9 (SIGKILL) after "), "{line}");
@@ -61,7 +60,7 @@ fn a_killed_rank_is_named_by_its_signal() {
 #[test]
 fn a_crash_has_the_shells_status() {
     let done = run(&["-n", "1", "sh", "-c", "kill -ABRT $$"]);
-    assert_eq!(done.code, 134, "{done:?}");
+    assert_eq!(done.code(), 134, "{done:?}");
     assert!(done.last_line().contains("signal 6 (SIGABRT)"), "{done:?}");
 }
 
@@ -70,7 +69,7 @@ fn the_time_limit_stops_even_the_stubborn() {
     let mark = mark();
     let script = format!("trap '' TERM; echo ready; while :; do sleep {mark}; done");
     let done = run(&["-n", "2", "--timeout", "0.5", "sh", "-c", &script]);
-    assert_eq!(done.code, 124, "{done:?}");
+    assert_eq!(done.code(), 124, "{done:?}");
     assert_eq!(done.lines(), ["ready"; 2]);
     let line = "ringrun: the time limit of 0.5 s was reached; 2 ranks were stopped";
     assert_eq!(done.last_line(), line);
@@ -80,33 +79,27 @@ fn the_time_limit_stops_even_the_stubborn() {
 #[test]
 fn programs_that_cannot_run_are_named() {
     let done = run(&["-n", "2", "no-such-program-here"]);
-    assert_eq!((done.code, done.out.as_str()), (127, ""));
+    assert_eq!((done.code(), done.stdout.as_str()), (127, ""));
     assert!(done.last_line().contains("ringrun: cannot start rank "), "{done:?}");
     assert!(done.last_line().ends_with(": program 'no-such-program-here' not found"));
 
     let done = run(&["-n", "2", "/etc/passwd"]);
-    assert_eq!(done.code, 126, "{done:?}");
+    assert_eq!(done.code(), 126, "{done:?}");
     let line = done.last_line();
     assert!(line.contains("'/etc/passwd' cannot be executed: Permission denied"), "{line}");
 
-    let folder = Folder::new("interpreters");
-    let script = |name: &str, text: &str| {
-        let path = folder.0.join(name);
-        std::fs::write(&path, text).unwrap();
-        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
-        path.to_str().unwrap().to_owned()
-    };
+    let folder = Folder::new();
     let lacks = [
         ("dos.sh", "#!/bin/sh\r\necho hi\r\n", "'/bin/sh\\r' does not exist: end its lines"),
         ("gone.sh", "#! /no/such/sh -e\necho hi\n", "'/no/such/sh' does not exist: install it"),
     ];
     for (name, text, words) in lacks {
-        let program = script(name, text);
+        let program = folder.program(name, text);
         for program in [program.as_str(), name] {
             let mut command = ringrun(&["-n", "2", program]);
-            let path = format!("{}:/usr/bin:/bin", folder.0.display());
-            let done = Running::start(command.env("PATH", path)).finish();
-            assert_eq!(done.code, 126, "{done:?}");
+            let path = format!("{}:/usr/bin:/bin", folder.path().display());
+            let done = Outcome::of(command.env("PATH", path));
+            assert_eq!(done.code(), 126, "{done:?}");
             let words = format!("program '{program}' cannot be executed: its interpreter {words}");
             assert!(done.last_line().contains(&words), "{words} {done:?}");
         }
@@ -114,11 +107,11 @@ fn programs_that_cannot_run_are_named() {
 
     // Only the program itself is looked up. Its own exit status passes through.
     let done = run(&["-n", "1", "sh", "-c", "exit 127"]);
-    assert_eq!(done.code, 127, "{done:?}");
+    assert_eq!(done.code(), 127, "{done:?}");
     assert!(done.last_line().contains("rank 0 (pid ") && done.last_line().contains(" status 127"));
 
     let done = run(&["-n", "1", "--wdir", "/no/such/dir", "true"]);
-    assert_eq!(done.code, 125, "{done:?}");
+    assert_eq!(done.code(), 125, "{done:?}");
     assert!(done.last_line().contains("working directory '/no/such/dir'"), "{done:?}");
 }
 
@@ -142,20 +135,20 @@ fn impossible_requests_are_refused() {
         (&["--rendezvous-addr", "127.0.0.1:99999", "true"], 125, "not a port from 0 to 65535"),
     ] {
         let done = run(args);
-        assert_eq!(done.code, code, "{args:?} {done:?}");
-        assert!(done.err.contains(words), "{args:?} {done:?}");
+        assert_eq!(done.code(), code, "{args:?} {done:?}");
+        assert!(done.stderr.contains(words), "{args:?} {done:?}");
     }
 }
 
 #[test]
 fn options_of_mpirun_may_have_one_dash() {
-    let folder = Folder::new("hostfile");
-    let file = folder.0.join("hosts");
+    let folder = Folder::new();
+    let file = folder.path().join("hosts");
     std::fs::write(&file, "Localhost slots=2\n").unwrap();
     let file = file.to_str().unwrap();
     for args in [["-host", "LOCALHOST:2"], ["-H", "localhost:2"], ["-hostfile", file]] {
         let done = run(&[&args[..], &["echo", "x"]].concat());
-        assert_eq!((done.code, done.lines()), (0, vec!["x"; 2]), "{args:?} {}", done.err);
+        assert_eq!((done.code(), done.lines()), (0, vec!["x"; 2]), "{args:?} {}", done.stderr);
     }
 }
 
@@ -165,8 +158,11 @@ fn an_address_of_the_rendezvous_may_stand_in_brackets() {
         let args =
             ["--rendezvous-addr", address, "-n", "1", "sh", "-c", "echo $RINGFOLD_RENDEZVOUS"];
         let done = run(&args);
-        assert_eq!(done.code, 0, "{done:?}");
-        assert!(done.out.starts_with("[::1]:") || done.out.starts_with("127.0.0.1:"), "{done:?}");
+        assert_eq!(done.code(), 0, "{done:?}");
+        assert!(
+            done.stdout.starts_with("[::1]:") || done.stdout.starts_with("127.0.0.1:"),
+            "{done:?}"
+        );
     }
 }
 
@@ -177,8 +173,8 @@ fn ringrun_says_that_it_stops_survivors() {
     let script =
         format!("[ $RINGFOLD_RANK = 1 ] && exit 3; trap '' TERM; while :; do sleep {mark}; done");
     let done = run(&["-n", "3", "--grace", "0.5", "sh", "-c", &script]);
-    assert_eq!(done.code, 3, "{done:?}");
-    let lines = done.err.lines().collect::<Vec<_>>();
+    assert_eq!(done.code(), 3, "{done:?}");
+    let lines = done.stderr.lines().collect::<Vec<_>>();
     let stop = "ringrun: 2 ranks still run 0.5 s after the failure of rank 1: SIGTERM follows, and \
                 SIGKILL 2 s later (ringrun --grace SECONDS gives survivors more time)";
     let kill = "ringrun: 2 ranks still run 2 s after the signal to stop: SIGKILL follows";
@@ -190,7 +186,7 @@ fn ringrun_says_that_it_stops_survivors() {
 #[test]
 fn oversubscription_on_request() {
     let done = run(&["-n", "3", "--host", "localhost:2", "--oversubscribe", "echo", "x"]);
-    assert_eq!((done.code, done.lines()), (0, vec!["x"; 3]), "{}", done.err);
+    assert_eq!((done.code(), done.lines()), (0, vec!["x"; 3]), "{}", done.stderr);
     let done = run(&["--host", "localhost:2,127.0.0.1", "sh", "-c", "echo $RINGFOLD_LOCAL_RANK"]);
-    assert_eq!((done.code, done.lines()), (0, vec!["0", "1", "2"]), "{}", done.err);
+    assert_eq!((done.code(), done.lines()), (0, vec!["0", "1", "2"]), "{}", done.stderr);
 }

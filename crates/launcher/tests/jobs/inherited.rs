@@ -6,7 +6,8 @@ use std::os::fd::OwnedFd;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::support::{Finished, Folder, Running, ringrun};
+use crate::support::ringrun;
+use ringfold_harness::{Folder, Job, Outcome};
 use rustix::process::Signal;
 
 /// `ringrun` as a child of `env` with this option.
@@ -14,7 +15,6 @@ fn by_env(option: &str, args: &[&str]) -> Command {
     let mut command = Command::new("env");
     // A shell's job in the background ignores SIGINT, and one of nohup SIGHUP.
     command.args(["--default-signal=INT,HUP", option, env!("CARGO_BIN_EXE_ringrun")]).args(args);
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
 
@@ -23,16 +23,16 @@ fn blocked_signals_are_unblocked() {
     let show = ["-n", "1", "grep", "SigBlk", "/proc/self/status"];
     for blocked in ["CHLD", "INT,TERM,HUP,USR1,PIPE"] {
         let option = format!("--block-signal={blocked}");
-        let done = Running::start(&mut by_env(&option, &show)).finish();
-        assert_eq!((done.code, &*done.out), (0, "SigBlk:\t0000000000000000\n"), "{done:?}");
+        let done = Outcome::of(&mut by_env(&option, &show));
+        assert_eq!((done.code(), &*done.stdout), (0, "SigBlk:\t0000000000000000\n"), "{done:?}");
     }
     for (signal, code) in [(Signal::TERM, 143), (Signal::INT, 130), (Signal::HUP, 129)] {
         let args = ["-n", "1", "sh", "-c", "echo ready; exec sleep 50"];
-        let mut job = Running::start(&mut by_env("--block-signal=TERM,INT,HUP,CHLD", &args));
+        let job = Job::start(&mut by_env("--block-signal=TERM,INT,HUP,CHLD", &args));
         job.lines(1);
         job.signal(signal);
-        let done = job.finish();
-        assert_eq!(done.code, code, "{done:?}");
+        let done = job.outcome();
+        assert_eq!(done.code(), code, "{done:?}");
     }
 }
 
@@ -40,8 +40,8 @@ fn blocked_signals_are_unblocked() {
 fn an_ignored_sigchld_hides_no_status() {
     let script = "grep SigIgn /proc/self/status; exit $((RINGFOLD_RANK * 3))";
     let args = ["-n", "2", "sh", "-c", script];
-    let done = Running::start(&mut by_env("--ignore-signal=CHLD", &args)).finish();
-    assert_eq!(done.code, 3, "{done:?}");
+    let done = Outcome::of(&mut by_env("--ignore-signal=CHLD", &args));
+    assert_eq!(done.code(), 3, "{done:?}");
     for line in done.lines() {
         let ignored = u64::from_str_radix(line.trim_start_matches("SigIgn:").trim(), 16).unwrap();
         assert_eq!(ignored & (1 << 16), 0, "a rank ignores SIGCHLD: {line}");
@@ -140,7 +140,7 @@ fn an_interrupt_does_not_wait_for_a_reader() {
         drop(command);
         std::thread::sleep(Duration::from_millis(1500));
         let begin = Instant::now();
-        crate::support::kill(child.id(), Signal::INT);
+        ringfold_harness::kill(child.id(), Signal::INT);
         let status = child.wait().unwrap();
         // Three seconds, with slack for a busy machine.
         assert!(begin.elapsed() < Duration::from_secs(7), "{:?}", begin.elapsed());
@@ -152,7 +152,7 @@ fn an_interrupt_does_not_wait_for_a_reader() {
     let mut child = ringrun(&["-n", "1", "head", "-c", "300000", "/dev/zero"]);
     let mut child = child.stdout(write).spawn().unwrap();
     std::thread::sleep(Duration::from_millis(1500));
-    crate::support::kill(child.id(), Signal::INT);
+    ringfold_harness::kill(child.id(), Signal::INT);
     assert_eq!(child.wait().unwrap().code(), Some(130));
     drop(read);
 }
@@ -160,21 +160,20 @@ fn an_interrupt_does_not_wait_for_a_reader() {
 #[test]
 fn a_deleted_directory_is_named() {
     let start = |args: &str| {
-        let folder = Folder::new("deleted");
+        let folder = Folder::new();
         let script = format!("rmdir \"$PWD\"; exec {} {args}", env!("CARGO_BIN_EXE_ringrun"));
         let mut command = Command::new("sh");
-        command.args(["-c", &script]).current_dir(&folder.0);
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        Running::start(&mut command).finish()
+        command.args(["-c", &script]).current_dir(folder.path());
+        Outcome::of(&mut command)
     };
     let done = start("-n 1 true");
     let line = "ringrun: cannot find the current directory (it may be deleted: change to another \
                 directory, or pass ringrun --wdir DIR): No such file or directory (os error 2)";
-    assert_eq!((done.code, done.last_line()), (125, line));
+    assert_eq!((done.code(), done.last_line()), (125, line));
     let done = start("--wdir there -n 1 true");
-    assert_eq!(done.code, 125, "{done:?}");
-    assert!(done.err.contains("--wdir there: no current directory"), "{done:?}");
-    assert_eq!(start("--wdir / -n 1 true").code, 0);
+    assert_eq!(done.code(), 125, "{done:?}");
+    assert!(done.stderr.contains("--wdir there: no current directory"), "{done:?}");
+    assert_eq!(start("--wdir / -n 1 true").code(), 0);
 }
 
 #[test]
@@ -187,11 +186,10 @@ fn few_descriptors_suffice_or_are_named() {
         );
         let mut command = Command::new("sh");
         command.args(["-c", &script]);
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        Running::start(&mut command).finish()
+        Outcome::of(&mut command)
     };
     let done = start(64, 2);
-    assert_eq!((done.code, done.lines()), (0, vec!["32"; 2]), "{done:?}");
+    assert_eq!((done.code(), done.lines()), (0, vec!["32"; 2]), "{done:?}");
     for limit in [8, 10, 12, 14, 16, 18, 20, 22, 24, 28, 32, 40] {
         let done = start(limit, 4);
         assert_named(&done, "ulimit -n", &format!("{limit} files"));
@@ -199,9 +197,9 @@ fn few_descriptors_suffice_or_are_named() {
 }
 
 /// Asserts that a job has ended well, or else has named the limit that was too low.
-fn assert_named(done: &Finished, limit: &str, what: &str) {
-    assert!(!done.err.contains("panicked"), "{what}: {done:?}");
-    assert!(done.code == 0 || done.err.contains(limit), "{what}: {done:?}");
+fn assert_named(done: &Outcome, limit: &str, what: &str) {
+    assert!(!done.stderr.contains("panicked"), "{what}: {done:?}");
+    assert!(done.code() == 0 || done.stderr.contains(limit), "{what}: {done:?}");
 }
 
 /// More processes and threads than a job of two ranks has.
@@ -212,8 +210,8 @@ fn few_processes_suffice_or_are_named() {
     if !rustix::process::getuid().is_root() {
         return eprintln!("SKIPPED: root, who may become a user with few processes");
     }
-    let folder = Folder::new("nproc");
-    let program = folder.0.join("ringrun");
+    let folder = Folder::new();
+    let program = folder.path().join("ringrun");
     std::fs::copy(env!("CARGO_BIN_EXE_ringrun"), &program).unwrap();
     // A round has a user that nothing else runs as, not even zombies of the round before.
     let becoming = |round: u32| {
@@ -231,9 +229,9 @@ fn few_processes_suffice_or_are_named() {
     for processes in (1..12).chain([ENOUGH]) {
         let mut command = becoming(processes);
         command.arg("prlimit").arg(format!("--nproc={processes}"));
-        let done = Running::start(command.arg(&program).args(["-n", "2", "true"])).finish();
+        let done = Outcome::of(command.arg(&program).args(["-n", "2", "true"]));
         assert_named(&done, "ulimit -u", &format!("{processes} processes"));
-        assert!(done.code == 0 || processes != ENOUGH, "{processes}: {done:?}");
+        assert!(done.code() == 0 || processes != ENOUGH, "{processes}: {done:?}");
     }
 }
 
@@ -241,8 +239,8 @@ fn few_processes_suffice_or_are_named() {
 fn names_of_this_host_need_no_agent() {
     let names =
         "127.0.0.1 localhost\n127.0.1.1 node1.cluster.example node1 alias\n192.0.2.7 other\n";
-    let folder = Folder::new("names");
-    let hosts = folder.0.join("hosts");
+    let folder = Folder::new();
+    let hosts = folder.path().join("hosts");
     std::fs::write(&hosts, names).unwrap();
     let start = |host: &str| {
         let script = format!(
@@ -253,21 +251,20 @@ fn names_of_this_host_need_no_agent() {
         );
         let mut command = Command::new("unshare");
         command.args(["-um", "sh", "-c", &script]);
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        Running::start(&mut command).finish()
+        Outcome::of(&mut command)
     };
     let done = start("node1");
-    if done.err.starts_with("unshare: ") || done.err.starts_with("mount: ") {
+    if done.stderr.starts_with("unshare: ") || done.stderr.starts_with("mount: ") {
         return eprintln!("SKIPPED: namespaces of names and mounts, which the system refuses");
     }
     for host in ["node1", "NODE1", "node1.cluster.example", "Node1.Cluster.Example", "alias"] {
         let done = start(host);
-        assert_eq!((done.code, done.lines()), (0, vec!["ok"; 2]), "{host}: {done:?}");
+        assert_eq!((done.code(), done.lines()), (0, vec!["ok"; 2]), "{host}: {done:?}");
     }
-    assert_eq!(start("root@localhost").code, 0);
+    assert_eq!(start("root@localhost").code(), 0);
     for host in ["other", "nobody@localhost"] {
         let done = start(host);
-        assert_eq!(done.code, 125, "{host}: {done:?}");
+        assert_eq!(done.code(), 125, "{host}: {done:?}");
         assert!(done.last_line().contains("'false' ended"), "{host}: {done:?}");
     }
 }
@@ -312,8 +309,7 @@ fn a_system_that_binds_no_process_runs_jobs() {
         let mut command = Command::new("python3");
         command.args(["-c", UNBINDABLE, env!("CARGO_BIN_EXE_ringrun"), "-n", "1"]);
         command.args(options).args(["echo", "ok"]);
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        Running::start(&mut command).finish()
+        Outcome::of(&mut command)
     };
     if !Command::new("python3")
         .args(["-c", UNBINDABLE, "true"])
@@ -323,13 +319,13 @@ fn a_system_that_binds_no_process_runs_jobs() {
         return eprintln!("SKIPPED: python3 and seccomp filters");
     }
     let done = start(&[]);
-    assert_eq!((done.code, &*done.out), (0, "ok\n"), "{done:?}");
+    assert_eq!((done.code(), &*done.stdout), (0, "ok\n"), "{done:?}");
     let words = "no rank is bound to cores (--bind-to): Operation not permitted (os error 1)";
-    assert!(done.err.lines().count() == 1 && done.err.contains(words), "{done:?}");
-    assert_eq!(start(&["--bind-to", "none"]).err, "");
+    assert!(done.stderr.lines().count() == 1 && done.stderr.contains(words), "{done:?}");
+    assert_eq!(start(&["--bind-to", "none"]).stderr, "");
     for bind in ["core", "share"] {
         let done = start(&["--bind-to", bind]);
-        assert_eq!(done.code, 125, "{done:?}");
-        assert!(done.err.contains("cannot bind to cores: Operation not permitted"), "{done:?}");
+        assert_eq!(done.code(), 125, "{done:?}");
+        assert!(done.stderr.contains("cannot bind to cores: Operation not permitted"), "{done:?}");
     }
 }

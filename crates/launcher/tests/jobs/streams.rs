@@ -3,7 +3,8 @@
 use std::io::Write;
 use std::process::Stdio;
 
-use crate::support::{Running, ringrun, run};
+use crate::support::{ringrun, run};
+use ringfold_harness::Outcome;
 
 #[test]
 fn lines_are_never_mixed() {
@@ -13,9 +14,9 @@ fn lines_are_never_mixed() {
         for (i = 0; i < 3000; i++) s = s substr("abcdefgh", r + 1, 1);
         for (i = 0; i < 1000; i++) print substr(s, 1, 2000 + i) }'"#;
     let done = run(&["-n", "8", "sh", "-c", script]);
-    assert_eq!(done.code, 0, "{}", done.err);
+    assert_eq!(done.code(), 0, "{}", done.stderr);
     let mut counts = [0; 8];
-    for line in done.out.lines() {
+    for line in done.stdout.lines() {
         let first = line.bytes().next().unwrap();
         assert!(line.len() >= 2000 && line.bytes().all(|byte| byte == first));
         counts[usize::from(first - b'a')] += 1;
@@ -72,9 +73,9 @@ fn every_rank_adds_its_own_bytes_and_no_others() {
 #[test]
 fn the_report_has_a_line_of_its_own() {
     let done = run(&["-n", "1", "sh", "-c", "printf oops >&2; exit 3"]);
-    assert!(done.err.starts_with("oops\nringrun: rank 0 "), "{done:?}");
+    assert!(done.stderr.starts_with("oops\nringrun: rank 0 "), "{done:?}");
     let done = run(&["-n", "1", "sh", "-c", "printf fine >&2"]);
-    assert_eq!(done.err, "fine");
+    assert_eq!(done.stderr, "fine");
 }
 
 #[test]
@@ -82,7 +83,7 @@ fn streams_stay_apart_and_are_tagged() {
     let script = "echo out; echo err >&2; printf rest";
     let done = run(&["-n", "2", "--tag-output", "sh", "-c", script]);
     assert_eq!(done.lines(), ["[0] out", "[0] rest", "[1] out", "[1] rest"]);
-    let mut err = done.err.lines().collect::<Vec<_>>();
+    let mut err = done.stderr.lines().collect::<Vec<_>>();
     err.sort_unstable();
     assert_eq!(err, ["[0] err", "[1] err"]);
 }
@@ -166,7 +167,7 @@ fn the_secret_is_in_no_arguments_and_no_environment() {
                   cat /proc/self/environ /proc/$PPID/environ /proc/self/cmdline \
                   /proc/$PPID/cmdline | tr '\\0' '\\n'";
     let done = run(&["-n", "1", "sh", "-c", script]);
-    let (secret, rest) = done.out.split_once('\n').unwrap();
+    let (secret, rest) = done.stdout.split_once('\n').unwrap();
     assert_eq!(secret.len(), 64);
     assert!(rest.contains("RINGFOLD_RENDEZVOUS=") && rest.contains("--ringfold-node-agent"));
     assert!(!rest.contains(secret));
@@ -182,7 +183,7 @@ fn the_secret_cannot_be_altered_and_every_reader_gets_it_whole() {
         (truncate -s 8 $file || : >$file) 2>/dev/null && echo cut
         [ \"$(sum)\" = \"$before\" ] && [ $(stat -Lc %s $file) = 32 ] && echo intact $size";
     let done = run(&["-n", "1", "sh", "-c", script]);
-    assert_eq!((done.out.as_str(), done.code), ("intact 32\n", 0), "{done:?}");
+    assert_eq!((done.stdout.as_str(), done.code()), ("intact 32\n", 0), "{done:?}");
 }
 
 #[test]
@@ -191,8 +192,8 @@ fn variables_are_passed_on() {
     let args = ["-n", "1", "-x", "A", "-x", "B=x=y z", "--wdir", "/usr", "sh", "-c", script];
     let mut command = ringrun(&args);
     command.env("A", "a").env("RINGFOLD_TRANSPORT", "tcp").env("RINGFOLD_RANK", "77");
-    let done = Running::start(&mut command).finish();
-    assert_eq!(done.out, "a,x=y z,tcp\n/usr\n", "{}", done.err);
+    let done = Outcome::of(&mut command);
+    assert_eq!(done.stdout, "a,x=y z,tcp\n/usr\n", "{}", done.stderr);
 }
 
 #[test]
@@ -200,7 +201,7 @@ fn ranks_share_the_cores_unless_told_otherwise() {
     let script = "taskset -cp $$ | sed 's/.*: //'";
     let free = run(&["-n", "2", "--bind-to", "none", "sh", "-c", script]);
     let shared = run(&["-n", "2", "sh", "-c", script]);
-    assert_eq!((free.code, shared.code), (0, 0), "{free:?} {shared:?}");
+    assert_eq!((free.code(), shared.code()), (0, 0), "{free:?} {shared:?}");
     assert_eq!(free.lines()[0], free.lines()[1]);
     if free.lines()[0] == "0" {
         return eprintln!("SKIPPED: a second core, which this machine lacks");
@@ -214,13 +215,14 @@ fn cores_share_the_ranks_where_there_are_more() {
     let shares = |ranks: usize| {
         let args = ["-n", &ranks.to_string(), "--tag-output", "sh", "-c", script];
         let done = run(&args);
-        assert_eq!(done.code, 0, "{done:?}");
+        assert_eq!(done.code(), 0, "{done:?}");
         let mut lines: Vec<String> = done.lines().iter().map(|&line| line.to_owned()).collect();
         lines.sort_unstable();
         let cores = lines.iter().map(|line| line.split_once(' ').unwrap().1.to_owned());
         cores.collect::<Vec<_>>()
     };
-    let cpus = run(&["-n", "1", "--bind-to", "none", "nproc"]).out.trim().parse::<usize>().unwrap();
+    let cpus =
+        run(&["-n", "1", "--bind-to", "none", "nproc"]).stdout.trim().parse::<usize>().unwrap();
     if std::thread::available_parallelism().is_ok_and(|usable| usable.get() < cpus) {
         return eprintln!("SKIPPED: all of the CPUs, of which a quota leaves less");
     }
@@ -239,10 +241,10 @@ fn each_rank_has_its_core() {
     let script = "taskset -cp $$ | sed 's/.*: //'";
     let free = run(&["-n", "1", "sh", "-c", script]);
     let bound = run(&["-n", "3", "--tag-output", "--bind-to", "core", "sh", "-c", script]);
-    assert_eq!(bound.code, 0, "{bound:?}");
+    assert_eq!(bound.code(), 0, "{bound:?}");
     let cores = bound.lines().iter().map(|line| line[4..].to_owned()).collect::<Vec<_>>();
     assert!(cores.iter().all(|core| core.parse::<u32>().is_ok()), "{bound:?} {free:?}");
-    if free.out.trim() == "0,1" || free.out.trim() == "0-1" {
+    if free.stdout.trim() == "0,1" || free.stdout.trim() == "0-1" {
         assert_eq!(cores[0], cores[2]);
     }
 }

@@ -1,42 +1,12 @@
-//! `ringrun` under test: started with a deadline, with its output collected and its leftovers
-//! found.
+//! `ringrun` under test, and its leftovers.
 #![allow(dead_code, reason = "every suite uses its own part of this")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests may")]
 
-use std::io::{BufRead, BufReader, Read};
-use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
-use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
-
-/// No test here takes this long unless something hangs.
-const DEADLINE: Duration = Duration::from_secs(60);
-
-/// The output of `ringrun`, and its status.
-#[derive(Debug)]
-pub(crate) struct Finished {
-    pub(crate) code: i32,
-    pub(crate) out: String,
-    pub(crate) err: String,
-}
-
-impl Finished {
-    /// The last line of standard error.
-    pub(crate) fn last_line(&self) -> &str {
-        self.err.trim_end().lines().last().unwrap_or_default()
-    }
-
-    /// Lines of standard output, sorted.
-    pub(crate) fn lines(&self) -> Vec<&str> {
-        let mut lines = self.out.lines().collect::<Vec<_>>();
-        lines.sort_unstable();
-        lines
-    }
-}
+use ringfold_harness::Outcome;
 
 /// `ringrun` with these arguments and no input. The test runner may ignore signals (`nohup`, or a
 /// shell's `&`), which a launcher respects. So this restores the default signals.
@@ -48,105 +18,8 @@ pub(crate) fn ringrun(args: &[&str]) -> Command {
 }
 
 /// Runs `ringrun` to the end.
-pub(crate) fn run(args: &[&str]) -> Finished {
-    Running::start(&mut ringrun(args)).finish()
-}
-
-/// A running `ringrun`.
-pub(crate) struct Running {
-    child: Child,
-    out: Receiver<String>,
-    err: Receiver<String>,
-    seen: String,
-}
-
-impl Running {
-    pub(crate) fn start(command: &mut Command) -> Self {
-        let mut child = command.spawn().unwrap();
-        let out = child.stdout.take().map(read_out).unwrap();
-        let err = child.stderr.take().map(read_err).unwrap();
-        Self { child, out, err, seen: String::new() }
-    }
-
-    pub(crate) fn pid(&self) -> u32 {
-        self.child.id()
-    }
-
-    /// Waits for `count` more lines on standard output.
-    pub(crate) fn lines(&mut self, count: usize) -> Vec<String> {
-        let mut lines = Vec::new();
-        while lines.len() < count {
-            let line = self.out.recv_timeout(DEADLINE).expect("ringrun prints another line");
-            self.seen.push_str(&line);
-            lines.push(line.trim_end().to_owned());
-        }
-        lines
-    }
-
-    /// Waits for `count` more lines on standard error, which `finish` will lack.
-    pub(crate) fn error_lines(&mut self, count: usize) -> Vec<String> {
-        let next = || self.err.recv_timeout(DEADLINE).expect("ringrun prints another error line");
-        (0..count).map(|_| next().trim_end().to_owned()).collect()
-    }
-
-    pub(crate) fn signal(&self, signal: Signal) {
-        kill(self.pid(), signal);
-    }
-
-    /// Waits for the end and collects everything.
-    pub(crate) fn finish(mut self) -> Finished {
-        let code = self.wait();
-        let mut out = std::mem::take(&mut self.seen);
-        out.extend(self.out.iter());
-        Finished { code, out, err: self.err.iter().collect() }
-    }
-
-    /// Waits for the end: the exit status, or -N if signal N ended it.
-    pub(crate) fn wait(&mut self) -> i32 {
-        use std::os::unix::process::ExitStatusExt;
-        let until = Instant::now() + DEADLINE;
-        loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                return status.code().or_else(|| status.signal().map(|signal| -signal)).unwrap();
-            }
-            assert!(Instant::now() < until, "ringrun does not end");
-            std::thread::sleep(Duration::from_millis(5));
-        }
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        // It ends its ranks when it dies.
-        self.child.kill().ok();
-        self.child.wait().ok();
-    }
-}
-
-fn read_out(stream: ChildStdout) -> Receiver<String> {
-    read_lines(stream)
-}
-
-fn read_err(stream: ChildStderr) -> Receiver<String> {
-    read_lines(stream)
-}
-
-fn read_lines(stream: impl Read + Send + 'static) -> Receiver<String> {
-    let (lines, received) = channel();
-    std::thread::spawn(move || {
-        let mut stream = BufReader::new(stream);
-        let mut line = String::new();
-        while stream.read_line(&mut line).is_ok_and(|count| count > 0) {
-            if lines.send(std::mem::take(&mut line)).is_err() {
-                return;
-            }
-        }
-    });
-    received
-}
-
-pub(crate) fn kill(pid: u32, signal: Signal) {
-    kill_process(Pid::from_raw(i32::try_from(pid).unwrap()).unwrap(), signal).unwrap();
+pub(crate) fn run(args: &[&str]) -> Outcome {
+    Outcome::of(&mut ringrun(args))
 }
 
 /// A number of seconds so odd that only this test's processes can have it in their arguments.
@@ -166,24 +39,6 @@ pub(crate) fn marked(mark: &str) -> Vec<u32> {
 fn arguments(pid: u32) -> String {
     let bytes = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     String::from_utf8_lossy(&bytes).into_owned()
-}
-
-/// An empty folder that every user may enter, removed when dropped.
-pub(crate) struct Folder(pub(crate) PathBuf);
-
-impl Folder {
-    pub(crate) fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("ringrun-{name}-{}", std::process::id()));
-        std::fs::create_dir(&path).unwrap();
-        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
-        Self(path)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        std::fs::remove_dir_all(&self.0).ok();
-    }
 }
 
 /// Waits until no process has `mark` in its arguments.

@@ -1,8 +1,9 @@
 //! Every SIMD level gives the bits of the scalar kernels: for all bit patterns of short types, edge
 //! values of the others, and every length, alignment, form and position of the destination.
 
-use crate::inputs::{self, Random};
+use crate::inputs;
 use proptest::prelude::{ProptestConfig, any, proptest};
+use ringfold_harness::Random;
 use ringfold_reduce::{Form, Kernel, Level, Line, Operand, scale};
 use ringfold_types::{DataType, ReduceOp};
 
@@ -122,7 +123,7 @@ fn all_pairs_of_edge_values() {
 
 #[test]
 fn accumulators_are_rounded_alike() {
-    let mut random = Random::new("accumulators_are_rounded_alike");
+    let mut random = inputs::random("accumulators_are_rounded_alike");
     let short = DataType::ALL.into_iter().filter(|t| t.is_short_float());
     for level in inputs::levels() {
         for data_type in short.clone() {
@@ -130,7 +131,7 @@ fn accumulators_are_rounded_alike() {
             let middles = inputs::rounding_boundaries(data_type);
             let near = middles.iter().flat_map(|x| [x.next_down(), *x, x.next_up()]);
             let mut bytes: Vec<u8> = near.flat_map(f32::to_le_bytes).collect();
-            bytes.extend((0..1 << 16).flat_map(|_| random.next().to_le_bytes()));
+            bytes.extend((0..1 << 16).flat_map(|_| random.bits().to_le_bytes()));
             let dst = vec![0; bytes.len() / 4 * data_type.bytes()];
             let operands = vec![Some((bytes, Form::Accumulator))];
             let (op, dst_form) = (ReduceOp::Sum, Form::Element);
@@ -147,11 +148,12 @@ fn random_case(
     (operands, destination): (usize, Option<usize>),
 ) -> Case {
     let misaligned = random.below(8);
-    let dst = random.values(data_type, dst_form, count);
+    let dst = inputs::values(random, data_type, dst_form, count);
     let operands = (0..operands)
         .map(|index| {
             let form = FORMS[random.below(2)];
-            (destination != Some(index)).then(|| (random.values(data_type, form, count), form))
+            (destination != Some(index))
+                .then(|| (inputs::values(random, data_type, form, count), form))
         })
         .collect();
     Case { data_type, op, dst_form, dst, operands, misaligned }
@@ -159,7 +161,7 @@ fn random_case(
 
 #[test]
 fn every_length_form_and_position_of_the_destination() {
-    let mut random = Random::new("every_length_form_and_position_of_the_destination");
+    let mut random = inputs::random("every_length_form_and_position_of_the_destination");
     let lengths = (0..=130).chain([255, 256, 511, 512, 513, 777, 1100]);
     for level in inputs::levels() {
         for (data_type, op) in DataType::ALL.into_iter().flat_map(|t| OPS.map(|op| (t, op))) {
@@ -179,7 +181,7 @@ fn every_length_form_and_position_of_the_destination() {
 /// pairs and a rest.
 #[test]
 fn every_number_of_operands() {
-    let mut random = Random::new("every_number_of_operands");
+    let mut random = inputs::random("every_number_of_operands");
     for level in inputs::levels() {
         for (data_type, op) in DataType::ALL.into_iter().flat_map(|t| OPS.map(|op| (t, op))) {
             for operands in 1..=16 {
@@ -195,14 +197,14 @@ fn every_number_of_operands() {
 
 #[test]
 fn lines_are_combined_as_slices_are() {
-    let mut random = Random::new("lines_are_combined_as_slices_are");
+    let mut random = inputs::random("lines_are_combined_as_slices_are");
     for (data_type, op) in DataType::ALL.into_iter().flat_map(|t| OPS.map(|op| (t, op))) {
         let kernel = Kernel::new(data_type, op, RANKS);
         for (count, sources) in (0..=64 / data_type.bytes()).flat_map(|n| [(n, 1), (n, 2), (n, 4)])
         {
             let lines: Vec<_> = (0..sources)
                 .map(|_| {
-                    let values = random.values(data_type, Form::Element, count);
+                    let values = inputs::values(&mut random, data_type, Form::Element, count);
                     let mut line = Line([0xa5; 64]);
                     line.0[..values.len()].copy_from_slice(&values);
                     line
@@ -222,10 +224,10 @@ fn lines_are_combined_as_slices_are() {
 /// The scalar kernel scales single elements, and vectors scale many.
 #[test]
 fn scaling_is_the_same_in_bulk() {
-    let mut random = Random::new("scaling_is_the_same_in_bulk");
+    let mut random = inputs::random("scaling_is_the_same_in_bulk");
     for data_type in DataType::ALL {
         for factor in [0.1, -3.0, 1e-30, f64::NAN] {
-            let src = random.values(data_type, Form::Element, 2000);
+            let src = inputs::values(&mut random, data_type, Form::Element, 2000);
             let mut bulk = vec![0; src.len()];
             scale(data_type, &mut bulk, Some(&src), factor);
             let mut single = src;

@@ -2,7 +2,7 @@
 //! determines the result of a reduction: operands are combined from left to right, however steps
 //! divide them, and two operands have no order.
 
-use crate::inputs::{self, Random};
+use crate::inputs;
 use ringfold_reduce::{Form, Kernel, Level, Operand};
 use ringfold_types::{DataType, ReduceOp};
 
@@ -33,9 +33,9 @@ fn for_every_kernel(test: impl Fn(&Kernel, &mut dyn FnMut(Form) -> Values)) {
         levels.into_iter().flat_map(|level| DataType::ALL.map(|data_type| (level, data_type)))
     {
         for op in OPS {
-            let mut random = Random::new(&format!("axioms of {op} of {data_type}"));
+            let mut random = inputs::random(&format!("axioms of {op} of {data_type}"));
             let kernel = Kernel::with(level, data_type, op, RANKS).expect("a level that is there");
-            test(&kernel, &mut |form| (random.values(data_type, form, COUNT), form));
+            test(&kernel, &mut |form| (inputs::values(&mut random, data_type, form, COUNT), form));
         }
     }
 }

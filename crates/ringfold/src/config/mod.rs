@@ -255,6 +255,8 @@ fn text_of(path: &str, most: usize) -> Result<String, String> {
 
 #[cfg(test)]
 mod tests {
+    use ringfold_harness::Folder;
+
     use super::*;
 
     fn with(name: &str, value: &str) -> Result<Config, ConfigError> {
@@ -306,10 +308,11 @@ mod tests {
 
     #[test]
     fn a_profile_that_cannot_be_used_is_refused_with_the_reason() {
-        let file = env::temp_dir().join(format!("ringfold-prices-{}", std::process::id()));
-        let path = file.to_str().unwrap();
+        let folder = Folder::new();
+        let path = folder.at("prices");
+        let path = path.as_str();
         let why = |text: &str| {
-            std::fs::write(&file, text).unwrap();
+            folder.file("prices", text);
             profile(path).unwrap_err().to_string()
         };
         let wrong = why("ringfold-prices 1\ntcp 5 5\n");
@@ -319,9 +322,9 @@ mod tests {
         );
         let long = why(&"#".repeat(PRICES_BYTES_MAX + 1));
         assert!(long.contains("it has more than 8192 bytes"), "{long}");
-        std::fs::write(&file, "ringfold-prices 1\ntcp 5 5 5\n").unwrap();
+        folder.file("prices", "ringfold-prices 1\ntcp 5 5 5\n");
         assert_eq!(profile(path).unwrap().links().count(), 1);
-        std::fs::remove_file(&file).unwrap();
+        std::fs::remove_file(path).unwrap();
         assert!(profile(path).unwrap_err().to_string().contains("No such file"));
         let set = with("RINGFOLD_PRICES", path).unwrap();
         assert_eq!(set.prices_file.as_deref(), Some(path), "only rank 0 reads it");

@@ -9,7 +9,7 @@ const PREFIX: &str = "RINGFOLD_";
 
 /// The rest of the name of each variable of a program that is no setting: the launcher's variables,
 /// and those of torch.
-const OTHERS: [&str; 15] = [
+const OTHERS: [&str; 14] = [
     "AGENT",
     "JOB",
     "LOCAL_RANK",
@@ -25,7 +25,6 @@ const OTHERS: [&str; 15] = [
     "FAKE_VERBS",
     "MUTANTS",
     "MUTANTS_SEED",
-    "PROOFS_SEED",
 ];
 
 /// The beginning of the names that only tests read, after `PREFIX`.

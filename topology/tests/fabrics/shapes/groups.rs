@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use super::network::{Network, Site, flat, plain_leaves};
-use crate::random::Random;
 use crate::wiring::Wiring;
+use ringfold_harness::Random;
 
 /// Connects each two of `groups` groups `links` times. The cables of a group go round its switches.
 fn join_groups(wiring: &mut Wiring, groups: &[Vec<usize>], links: usize) {

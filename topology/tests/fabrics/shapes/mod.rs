@@ -16,8 +16,8 @@ mod groups;
 mod network;
 mod trees;
 
-use crate::random::Random;
 use crate::wiring::Wiring;
+use ringfold_harness::Random;
 
 pub(crate) use network::{Network, Site};
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use ringfold_harness::Random;
 use ringfold_types::Rank;
 use ringfold_types::limits::{LANES_MAX, LINK_BYTES_MIN, PATHS_MAX, RAILS_MAX};
 
@@ -21,30 +22,14 @@ use crate::rdma::sys::{GidKind, Target};
 
 const LANES: usize = 2;
 
-/// The generator SplitMix64.
-struct Random(u64);
+/// Returns one of the values that false messages try.
+fn long(random: &mut Random) -> u64 {
+    let any = random.bits();
+    random.pick(&[0, 1, 2, 63, 64, 65, 127, 128, 1 << 19, 1 << 40, u64::MAX, any])
+}
 
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, bound: usize) -> usize {
-        usize::try_from(self.next() % bound as u64).unwrap()
-    }
-
-    /// Returns one of the values that false messages try.
-    fn long(&mut self) -> u64 {
-        [0, 1, 2, 63, 64, 65, 127, 128, 1 << 19, 1 << 40, u64::MAX, self.next()][self.below(12)]
-    }
-
-    fn word(&mut self) -> u32 {
-        u32::try_from(self.long() & 0xffff_ffff).unwrap()
-    }
+fn word(random: &mut Random) -> u32 {
+    u32::try_from(long(random) & 0xffff_ffff).unwrap()
 }
 
 /// One rank, and its view of the other.
@@ -109,7 +94,7 @@ fn byte(at: usize) -> u8 {
 fn without_a_path_everything_goes_by_tcp() {
     const BYTES: usize = 3_000_000;
     for seed in 0..4 {
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let [mut one, mut other] = ends(true);
         let (mut sent, mut arrived) = (0, 0);
         while arrived < BYTES {
@@ -234,7 +219,7 @@ fn false_messages_are_refused() {
 fn false_messages_do_no_harm() {
     let mut ended = 0;
     for seed in 0..3000 {
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let [mut one, mut other] = ends(true);
         one.peer.want(0);
         other.peer.want(0);
@@ -250,12 +235,12 @@ fn false_messages_do_no_harm() {
         for _ in 0..20 {
             let (path, lane) = (random.below(3), random.below(LANES + 1));
             let mut lanes = [Arrivals::default(); LANES_MAX];
-            lanes.fill_with(|| Arrivals { next: random.long(), early: random.next() });
-            let grant = Grant { address: random.long(), keys: [random.word(); RAILS_MAX] };
+            lanes.fill_with(|| Arrivals { next: long(&mut random), early: random.bits() });
+            let grant = Grant { address: long(&mut random), keys: [word(&mut random); RAILS_MAX] };
             let message = match random.below(10) {
                 0 => Message::Rails { rails: vec![theirs], queue_pairs: 1 },
                 1 => {
-                    let target = Target { number: random.word(), ..Target::default() };
+                    let target = Target { number: word(&mut random), ..Target::default() };
                     Message::Offer { path, target, rail: theirs, path_label: PathLabel::default() }
                 }
                 2 => Message::Ready { path },
@@ -264,16 +249,16 @@ fn false_messages_do_no_harm() {
                 5 => Message::WantRing { lane, mailbox: grant },
                 6 => Message::GrantRing { lane, grant },
                 7 => {
-                    let sequence = random.long().to_le_bytes()[0];
+                    let sequence = long(&mut random).to_le_bytes()[0];
                     let fragment =
-                        TcpFragment { lane, sequence, lines: random.word(), at: 0, bytes: 100 };
+                        TcpFragment { lane, sequence, lines: word(&mut random), at: 0, bytes: 100 };
                     if one.peer.store(fragment, 0, &[1; 100]).is_err() {
                         break;
                     }
                     Message::TcpFragment(fragment)
                 }
-                8 => Message::Credit { lane, total: random.long() },
-                _ => Message::Bye { fragments: [random.long(); LANES_MAX] },
+                8 => Message::Credit { lane, total: long(&mut random) },
+                _ => Message::Bye { fragments: [long(&mut random); LANES_MAX] },
             };
             if let Err(fault) = one.handle(message) {
                 one.peer.end(fault);
@@ -282,13 +267,13 @@ fn false_messages_do_no_harm() {
             }
             one.with(|peer, own| peer.expire(Instant::now(), own));
             one.peer.flush();
-            let number = random.word();
+            let number = word(&mut random);
             one.peer.arrive(path, 0, Arrived::Immediate(number)).ok();
             // The message arrives as if that path were connected.
             let taken = one.peer.lanes.take(Immediate::decode(number));
             taken.map_or_else(|fault| one.peer.end(fault), |_| ());
             one.peer.arrive(path, 0, Arrived::Message { slot: number, bytes: 4 }).ok();
-            one.peer.done(path, 0, random.word(), random.below(2) == 0);
+            one.peer.done(path, 0, word(&mut random), random.below(2) == 0);
             one.peer.established(path, 0);
             one.peer.route_resolved(path, 0);
             one.peer.flushed(path, 0, true);

@@ -3,6 +3,8 @@
 use std::fmt::Write as _;
 use std::process::Command;
 
+use ringfold_harness::Folder;
+
 use super::abi::{LAYOUT, LINK_LAYER_ETHERNET, LINK_LAYER_INFINIBAND, PORT_GRH_REQUIRED};
 
 /// The names in the headers.
@@ -72,10 +74,8 @@ fn the_layout_is_that_of_the_header() {
     ] {
         say(format!("_Static_assert({name} == {value}, \"{name}\");"));
     }
-    let folder = std::env::temp_dir().join(format!("ringfold-layout-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
-    let file = folder.join("layout.c");
-    std::fs::write(&file, source).unwrap();
+    let folder = Folder::new();
+    let file = folder.file("layout.c", source);
     for compiler in ["cc", "aarch64-linux-gnu-gcc"] {
         let mut command = Command::new(compiler);
         // The header is the same on both architectures, but a cross compiler does not look for it
@@ -90,5 +90,4 @@ fn the_layout_is_that_of_the_header() {
             Err(_) => println!("skipped: no {compiler}"),
         }
     }
-    std::fs::remove_dir_all(&folder).unwrap();
 }

@@ -3,6 +3,8 @@
 
 use std::time::{Duration, Instant};
 
+use ringfold_harness::Random;
+
 use super::{DEADLINE, Settings, TAG, World, fake_test, roce, seed};
 use crate::contract::{RegisteredMemory as _, Transport as _};
 use crate::rdma::diagnostics;
@@ -28,26 +30,6 @@ const TURN: Duration = Duration::from_millis(2);
 /// The time without progress that is no stall.
 const MOMENT: Duration = Duration::from_millis(10);
 
-/// Numbers that follow from a seed.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        for (left, shift) in [(true, 13), (false, 7), (true, 17)] {
-            self.0 ^= if left { self.0 << shift } else { self.0 >> shift };
-        }
-        self.0
-    }
-
-    fn below(&mut self, end: usize) -> usize {
-        usize::try_from(self.next() >> 16).unwrap() % end
-    }
-
-    fn time(&mut self, most: Duration) -> Duration {
-        most.mul_f64(self.below(1000) as f64 / 1000.0)
-    }
-}
-
 /// Messages from one rank to the other, in ordinary memory and in registered memory.
 struct Flow {
     from: usize,
@@ -66,7 +48,7 @@ impl Flow {
     fn new(world: &mut World, from: usize, seed: u64) -> Self {
         let pages = [from, 1 - from].map(|rank| world.ends[rank].pages(LONGEST).unwrap());
         let memory = [0, 1].map(|_| vec![0; LONGEST]);
-        let random = Random(seed);
+        let random = Random::new(seed);
         let (registered, bytes) = ([false; 2], 0);
         let mut it =
             Self { from, random, pages, memory, registered, bytes, gone: 0, here: 0, carried: 0 };
@@ -170,7 +152,7 @@ impl Fault {
     fn lasts(self, random: &mut Random, silence: Duration) -> Duration {
         match self {
             Self::LongPackets => Duration::from_millis(2500),
-            _ => random.time(3 * silence),
+            _ => (3 * silence).mul_f64(random.below(1000) as f64 / 1000.0),
         }
     }
 }
@@ -218,7 +200,7 @@ fn faults(count: u32, is_alone: bool) {
     let settings = Settings { timeout: TIMEOUT, retries: RETRIES, ..Settings::default() };
     let silence = diagnostics::silence(TIMEOUT, RETRIES);
     let (seed, mut carried, mut longest) = (seed(), 0, Duration::ZERO);
-    let mut random = Random(seed.get());
+    let mut random = Random::new(seed.get());
     for first in (0..count).step_by(FAULTS_EACH as usize) {
         let rails = 2 + random.below(3);
         let ports = [0, 1].map(|host| Vec::from_iter((0..4).map(|rail| roce(host, rail))));
@@ -228,7 +210,7 @@ fn faults(count: u32, is_alone: bool) {
         for device in world.devices.iter().flatten() {
             device.hook(Hook::Pace(Some(PACES[0])));
         }
-        let flows = [0, 1].map(|from| Flow::new(&mut world, from, random.next()));
+        let flows = [0, 1].map(|from| Flow::new(&mut world, from, random.bits()));
         let mut job = Job { world, flows };
         job.pass(silence);
         let mut was_faulty = vec![false; rails];

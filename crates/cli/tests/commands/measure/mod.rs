@@ -7,6 +7,7 @@ mod rig;
 
 use std::fs;
 
+use ringfold_harness::Random;
 use ringfold_topology::certainty::Certainty;
 use ringfold_topology::fabric::{Kind, Place};
 use ringfold_topology::site::{Reach, Site};
@@ -16,15 +17,13 @@ use self::rig::{Rig, Wiring};
 /// Measures a wiring. Returns `None` if network namespaces cannot be made.
 fn measure(wiring: &Wiring) -> Option<Site> {
     let rig = Rig::new(wiring)?;
-    let path = std::env::temp_dir().join(rig.name("site"));
-    let file = path.to_str().unwrap();
+    let file = &rig.folder.at("site");
     let output = rig.ringfold(&["topo", "--measure", "--write", file]);
-    let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{error}: {output:?}"));
+    let text = fs::read_to_string(file).unwrap_or_else(|error| panic!("{error}: {output:?}"));
     // Its stderr is a pipe here, as under ringrun.
-    let log = String::from_utf8(output.stderr).unwrap();
+    let log = output.stderr;
     assert!(log.contains("ringfold: round 1 of 1: probes 1 of "), "{log}");
     assert!(log.matches(" of 1: flows ").count() > 0, "{log}");
-    fs::remove_file(&path).unwrap();
     Some(Site::parse(file, &text).unwrap())
 }
 
@@ -85,28 +84,19 @@ fn rails_that_share_a_link_are_told_from_rails_apart() {
 fn a_file_that_exists_is_refused_before_anything_is_measured() {
     let wiring = Wiring { trunks: vec![0, 1], numbers: vec![0, 1], rate: 100 };
     let Some(rig) = Rig::new(&wiring) else { return };
-    let path = std::env::temp_dir().join(rig.name("old"));
-    let file = path.to_str().unwrap();
-    fs::write(&path, "old").unwrap();
+    let file = &rig.folder.file("old", "old");
     let [first, second] = rig.outputs(&["topo", "--measure", "--write", file]);
-    assert_eq!(fs::read_to_string(&path).unwrap(), "old");
-    fs::remove_file(&path).unwrap();
+    assert_eq!(fs::read_to_string(file).unwrap(), "old");
     let error = format!("ringfold: {file} exists; --force replaces it\n");
-    assert_eq!(String::from_utf8(first.stderr).unwrap(), error);
-    assert_eq!(first.status.code(), Some(2));
+    assert_eq!((first.code(), first.stderr), (2, error));
     assert!(second.status.success() && second.stderr.is_empty(), "{second:?}");
 }
 
 /// Returns the wiring of a seed: 2 to 4 rails on random trunks of 50 to 200 Mbit/s. The first rail
 /// keeps its number, because rank 0's address is on it.
 fn random(seed: usize) -> Wiring {
-    let mut state = seed as u64;
-    let mut below = |end: usize| {
-        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let word = (state ^ state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        usize::try_from((word ^ word >> 31) >> 32).unwrap() % end
-    };
+    let mut random = Random::new(seed as u64);
+    let mut below = |end| random.below(end);
     let rails = 2 + below(3);
     let trunks = (0..rails).map(|rail| if rail == 0 { 0 } else { below(rail.min(2) + 1) });
     let trunks = trunks.collect();

@@ -1,7 +1,6 @@
 //! Inputs of the kernels: edge values, seeded random values, and the levels of this CPU.
 
-use std::io::Write;
-
+use ringfold_harness::{Random, needed};
 use ringfold_reduce::{F8E4M3, F8E5M2, Form, Level};
 use ringfold_types::DataType;
 
@@ -14,13 +13,8 @@ pub(crate) fn available() -> Vec<Level> {
 /// The SIMD levels that this CPU has. Prints the skipped ones, and fails for a missing level that
 /// `RINGFOLD_TEST_REQUIRE` (names with commas between) demands.
 pub(crate) fn levels() -> Vec<Level> {
-    #[expect(clippy::disallowed_methods, reason = "asks whether a skip is a failure")]
-    let required = std::env::var("RINGFOLD_TEST_REQUIRE").unwrap_or_default();
     for level in Level::ALL.into_iter().filter(|level| !level.is_available()) {
-        assert!(required.split(',').all(|name| name != level.name()), "this CPU lacks {level}");
-        // Not `eprintln!`: the test harness captures its output.
-        let mut stderr = std::io::stderr();
-        writeln!(stderr, "SKIPPED: {level}, which this CPU lacks").unwrap();
+        let _ = needed::skipped(level.name(), "this CPU lacks it");
     }
     available()
 }
@@ -69,42 +63,30 @@ pub(crate) fn rounding_boundaries(data_type: DataType) -> Vec<f32> {
     values.windows(2).map(|pair| pair[0] / 2.0 + pair[1] / 2.0).chain(values.clone()).collect()
 }
 
-/// SplitMix64, seeded by a test's name, so a failure repeats in every run.
-pub(crate) struct Random(u64);
+/// Numbers from a seed that is the test's name, so a failure repeats in every run.
+pub(crate) fn random(test: &str) -> Random {
+    Random::new(test.bytes().fold(0, |seed, byte| 31 * seed % (1 << 40) + u64::from(byte)))
+}
 
-impl Random {
-    pub(crate) fn new(test: &str) -> Self {
-        let seed = test.bytes().fold(0, |seed, byte| 31 * seed % (1 << 40) + u64::from(byte));
-        println!("seed {seed}");
-        Self(seed)
+/// Values of a form: a quarter are edges, half have random bits, and a quarter are near one.
+pub(crate) fn values(
+    random: &mut Random,
+    data_type: DataType,
+    form: Form,
+    count: usize,
+) -> Vec<u8> {
+    let stored = if form == Form::Element { data_type } else { data_type.accumulator() };
+    let edges = edges(stored);
+    let mut bytes = Vec::with_capacity(count * stored.bytes());
+    for _ in 0..count {
+        let value = match random.below(4) {
+            0 => random.pick(&edges),
+            1 => near_one(stored, random.bits()),
+            _ => random.bits().to_le_bytes(),
+        };
+        bytes.extend_from_slice(&value[..stored.bytes()]);
     }
-
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let x = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        x ^ (x >> 31)
-    }
-
-    pub(crate) fn below(&mut self, bound: usize) -> usize {
-        usize::try_from(self.next() % bound as u64).unwrap()
-    }
-
-    /// Values of a form: a quarter are edges, half have random bits, and a quarter are near one.
-    pub(crate) fn values(&mut self, data_type: DataType, form: Form, count: usize) -> Vec<u8> {
-        let stored = if form == Form::Element { data_type } else { data_type.accumulator() };
-        let edges = edges(stored);
-        let mut bytes = Vec::with_capacity(count * stored.bytes());
-        for _ in 0..count {
-            let value = match self.next() % 4 {
-                0 => edges[self.below(edges.len())],
-                1 => near_one(stored, self.next()),
-                _ => self.next().to_le_bytes(),
-            };
-            bytes.extend_from_slice(&value[..stored.bytes()]);
-        }
-        bytes
-    }
+    bytes
 }
 
 /// A value with a magnitude between 1/4 and 2 if the type is a float.

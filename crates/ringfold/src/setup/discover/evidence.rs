@@ -158,6 +158,7 @@ mod tests {
     use std::net::Ipv4Addr;
 
     use ringfold_bootstrap::interface::{Choice, Reason};
+    use ringfold_harness::Folder;
     use ringfold_topology::machine::Interface;
 
     use super::*;
@@ -208,18 +209,16 @@ mod tests {
 
     #[test]
     fn a_port_has_the_place_that_each_source_gives_it() {
-        let file = std::env::temp_dir().join(format!("ringfold-site-{}", std::process::id()));
-        std::fs::write(&file, SITE).unwrap();
+        let folder = Folder::new();
         let config = Config {
             ib_devices: "mlx5_0:1:3:1,mlx5_0".parse().unwrap(),
-            topology_file: Some(file.to_str().unwrap().to_owned()),
+            topology_file: Some(folder.file("site", SITE)),
             ..Config::default()
         };
         let ports: Vec<OpenPort> = (1..=4).map(|number| rdma(&config, number)).collect();
         let look = |host: &str| LocalEvidence::look(&config, host, None, &ports, &[tcp(Some(1))]);
         let found = look("a").unwrap();
         let unnamed = look("elsewhere").unwrap();
-        std::fs::remove_file(&file).unwrap();
         let subnet = |last| subnet::of_address(mapped(last), 120).unwrap();
         let attached: Vec<_> = found.evidence.ports.iter().map(|port| &port.attached).collect();
         assert_eq!(

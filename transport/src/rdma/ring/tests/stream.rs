@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
+use ringfold_harness::Random;
 use ringfold_types::limits::{RAILS_MAX, RDMA_LEND_BYTES, RDMA_PIECE_BYTES};
 
 use super::{by, halves};
@@ -11,19 +12,6 @@ use crate::rdma::ring::inbound::Inbound;
 use crate::rdma::ring::layout::{Immediate, LINE_BYTES, RING_LINES, lap};
 use crate::rdma::ring::outbound::{Outbound, Ready};
 use crate::rdma::ring::rtr::Rtr;
-
-/// The generator SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        usize::try_from((z ^ (z >> 31)) % bound as u64).unwrap()
-    }
-}
 
 /// The messages under way from one half to the other, by path, in order.
 #[derive(Default)]
@@ -255,7 +243,7 @@ fn a_stream_survives_its_paths() {
     // Bytes that were written directly, and direct writes that were lost with their path.
     let (mut placed, mut lost_placed) = (0, 0);
     for seed in 0..40 {
-        let mut random = Random(seed as u64);
+        let mut random = Random::new(seed as u64);
         println!("seed {seed}");
         let (mut outbound, inbound) = halves();
         let mut receiver = Receiver::new(inbound);
