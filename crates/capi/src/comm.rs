@@ -20,13 +20,13 @@ use crate::types::{RawResult, ringfold_comm_t, ringfold_result};
 use ringfold_result::{RINGFOLD_ERROR_FAILED, RINGFOLD_SUCCESS};
 
 /// All communicators that C has handles of.
-static COMMS: Table<Member> = Table::new(0);
+static COMMS: Table<SharedComm> = Table::new(0);
 
 /// The name of a handle in errors.
 const NAME: &str = "communicator";
 
 /// A communicator, with the facts that threads may ask for while a call of another thread waits.
-struct Member {
+struct SharedComm {
     /// The process that made it.
     process: u32,
     rank: Rank,
@@ -46,7 +46,7 @@ fn number(comm: ringfold_comm_t) -> u64 {
 }
 
 #[inline]
-fn member(comm: ringfold_comm_t) -> Result<Held<'static, Member>, Fault> {
+fn shared(comm: ringfold_comm_t) -> Result<Held<'static, SharedComm>, Fault> {
     COMMS.get(number(comm)).ok_or_else(|| unknown(comm))
 }
 
@@ -56,7 +56,7 @@ fn unknown(comm: ringfold_comm_t) -> Fault {
     of_group.unwrap_or_else(|| Fault::handle(NAME, number(comm)))
 }
 
-impl Member {
+impl SharedComm {
     /// Locks the communicator. Waits for the calls of other threads of this process.
     #[inline]
     fn lock(&self) -> Result<MutexGuard<'_, Option<Communicator>>, Fault> {
@@ -84,14 +84,14 @@ pub(crate) fn with<R>(
     comm: ringfold_comm_t,
     work: impl FnOnce(&mut Communicator) -> Result<R, Fault>,
 ) -> Result<R, Fault> {
-    let member = member(comm)?;
-    let mut calls = member.lock()?;
+    let shared = shared(comm)?;
+    let mut calls = shared.lock()?;
     let Some(communicator) = &mut *calls else { return Err(Fault::handle(NAME, number(comm))) };
     let done = work(communicator);
     if let Err(fault) = &done
         && fault.result == RINGFOLD_ERROR_FAILED
     {
-        member.failed.get_or_init(|| fault.message.clone());
+        shared.failed.get_or_init(|| fault.message.clone());
     }
     done
 }
@@ -101,8 +101,8 @@ pub(crate) fn facts<R>(
     comm: ringfold_comm_t,
     work: impl FnOnce(Rank, usize) -> Result<R, Fault>,
 ) -> Result<R, Fault> {
-    let member = member(comm)?;
-    work(member.rank, member.size)
+    let shared = shared(comm)?;
+    work(shared.rank, shared.size)
 }
 
 /// Gives C a handle of a communicator.
@@ -118,7 +118,7 @@ pub(crate) unsafe fn give(
         let comm = unsafe { memory::out(comm, "the pointer to the new communicator") }?;
         comm.write(null_mut());
         let Some(communicator) = make()? else { return Ok(()) };
-        let member = Member {
+        let shared = SharedComm {
             process: process::id(),
             rank: communicator.rank(),
             size: communicator.size(),
@@ -126,7 +126,7 @@ pub(crate) unsafe fn give(
             failed: OnceLock::new(),
             calls: Mutex::new(Some(communicator)),
         };
-        let handle = COMMS.insert(member).and_then(|handle| usize::try_from(handle).ok());
+        let handle = COMMS.insert(shared).and_then(|handle| usize::try_from(handle).ok());
         comm.write(without_provenance_mut(handle.ok_or_else(|| Fault::full(NAME))?));
         Ok(())
     })
@@ -141,7 +141,7 @@ pub unsafe extern "C" fn ringfold_comm_rank(
     reported(|| {
         // SAFETY: the caller points to memory of a number.
         let rank = unsafe { memory::out(rank, "rank") }?;
-        rank.write(member(comm)?.rank.0);
+        rank.write(shared(comm)?.rank.0);
         Ok(())
     })
 }
@@ -155,7 +155,7 @@ pub unsafe extern "C" fn ringfold_comm_size(
     reported(|| {
         // SAFETY: the caller points to memory of a number.
         let size = unsafe { memory::out(size, "size") }?;
-        size.write(u32::try_from(member(comm)?.size).unwrap_or(u32::MAX));
+        size.write(u32::try_from(shared(comm)?.size).unwrap_or(u32::MAX));
         Ok(())
     })
 }
@@ -246,7 +246,7 @@ pub unsafe extern "C" fn ringfold_comm_abort(
         let given = (!reason.is_null()).then(|| unsafe { memory::text(reason, "the reason") });
         let reason =
             given.transpose()?.unwrap_or(Cow::Borrowed("the program called ringfold_comm_abort"));
-        member(comm)?.aborter.abort(reason);
+        shared(comm)?.aborter.abort(reason);
         Ok(())
     })
 }
@@ -262,9 +262,9 @@ pub unsafe extern "C" fn ringfold_comm_async_error(
         // SAFETY: the caller points to memory of a result.
         let error = unsafe { memory::out(error, "error") }?;
         error.write(RINGFOLD_SUCCESS as RawResult);
-        let member = member(comm)?;
-        let announced = || member.aborter.failure_cause().map(|cause| cause.to_string());
-        if let Some(message) = member.failed.get().cloned().or_else(announced) {
+        let shared = shared(comm)?;
+        let announced = || shared.aborter.failure_cause().map(|cause| cause.to_string());
+        if let Some(message) = shared.failed.get().cloned().or_else(announced) {
             error.write(keep(Fault { result: RINGFOLD_ERROR_FAILED, message }) as RawResult);
         }
         Ok(())
@@ -280,7 +280,7 @@ pub extern "C" fn ringfold_comm_free(comm: ringfold_comm_t) -> ringfold_result {
     reported(|| {
         let unknown = || Fault::handle(NAME, number(comm));
         // New calls find no communicator. Others may still ask for the rank, or abort.
-        let communicator = member(comm)?.lock()?.take().ok_or_else(unknown)?;
+        let communicator = shared(comm)?.lock()?.take().ok_or_else(unknown)?;
         let left = communicator.leave();
         drop(COMMS.remove(number(comm)));
         pending::discard_of(comm);

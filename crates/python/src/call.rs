@@ -11,7 +11,7 @@ use crate::element::{Element, operation};
 use crate::fault::raise;
 use crate::handle::{Handle, duration, interruptible, wait_or_abort};
 use crate::memory::{Memory, keep};
-use crate::queue::{Attempt, Fault, Member, Ticket};
+use crate::queue::{Attempt, CallQueue, Fault, Ticket};
 use crate::region::{Access, overlap};
 
 /// The arguments that all calls take.
@@ -35,7 +35,7 @@ pub(crate) type Called = PyResult<Option<Handle>>;
 #[inline]
 pub(crate) fn dispatch<W>(
     py: Python<'_>,
-    member: &Arc<Member>,
+    queue: &Arc<CallQueue>,
     memories: impl IntoIterator<Item = Memory>,
     common: Common<'_, '_>,
     work: W,
@@ -47,7 +47,7 @@ where
     let work = if common.async_op {
         work
     } else {
-        let (attempt, interrupt) = interruptible(py, || member.try_now(timeout, work));
+        let (attempt, interrupt) = interruptible(py, || queue.try_now(timeout, work));
         if let Some(interrupt) = interrupt {
             return Err(interrupt);
         }
@@ -57,8 +57,8 @@ where
             Attempt::Busy(work) => work,
         }
     };
-    let ticket = Ticket::new(member, Box::new(keep(py, memories, common.keep)?));
-    member.submit(timeout, work, &ticket).map_err(|fault| raise(py, fault))?;
+    let ticket = Ticket::new(queue, Box::new(keep(py, memories, common.keep)?));
+    queue.submit(timeout, work, &ticket).map_err(|fault| raise(py, fault))?;
     if common.async_op {
         return Ok(Some(Handle::new(ticket)));
     }
@@ -114,7 +114,7 @@ fn blocks(count: usize, size: usize) -> Result<usize, Fault> {
 /// A collective on these memories. Without an output it is in place.
 #[inline]
 fn plan(
-    member: &Member,
+    queue: &CallQueue,
     collective: Collective,
     [input, output]: [Option<&Memory>; 2],
     element: Element,
@@ -128,7 +128,7 @@ fn plan(
     };
     let (from, into) = (count(input, "the input")?, count(output, "the output")?);
     let one = Call { data_type, op, ..shape(collective, root) };
-    let Member { rank, size, .. } = *member;
+    let CallQueue { rank, size, .. } = *queue;
     let has_one = [one.input_of(rank, size), one.output_of(rank, size)].map(|len| len == 1);
     let count = match (from, into) {
         // A buffer of one block states the count, and otherwise one with a block for each rank.
@@ -160,15 +160,15 @@ pub(crate) const fn shape(collective: Collective, root: Rank) -> Call {
 /// The memories of a call on this rank. Without an output the call writes its input, unless this
 /// rank has no result. A buffer without a meaning on this rank may be None, or anything.
 pub(crate) fn memories(
-    member: &Member,
+    queue: &CallQueue,
     collective: Collective,
     [input, output]: Given<'_, '_>,
     root: Rank,
 ) -> PyResult<[Option<Memory>; 2]> {
     let call = shape(collective, root);
-    let has_output = call.has_output(member.rank);
+    let has_output = call.has_output(queue.rank);
     let output = output.filter(|output| !output.is_none() && has_output);
-    let has_input = call.has_input(member.rank) || output.is_none();
+    let has_input = call.has_input(queue.rank) || output.is_none();
     let input = input.filter(|input| !input.is_none() && has_input);
     let is_in_place = output.is_none() && has_output;
     let access = if is_in_place { Access::Write } else { Access::Read };
@@ -196,18 +196,18 @@ pub(crate) struct Arguments<'a, 'py> {
 #[inline]
 pub(crate) fn prepare(
     py: Python<'_>,
-    member: &Member,
+    queue: &CallQueue,
     collective: Collective,
     given: Given<'_, '_>,
     Arguments { op, root, .. }: Arguments<'_, '_>,
     dtype: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<(Call, Places, [Option<Memory>; 2])> {
     let root = Rank(root);
-    let memories = memories(member, collective, given, root)?;
+    let memories = memories(queue, collective, given, root)?;
     let op = operation(op)?;
     let element = element_of(py, dtype, memories.iter().flatten())?;
     let both = memories.each_ref().map(Option::as_ref);
-    let planned = plan(member, collective, both, element, op, root);
+    let planned = plan(queue, collective, both, element, op, root);
     let (call, places) = planned.map_err(|fault| raise(py, fault))?;
     Ok((call, places, memories))
 }
@@ -216,14 +216,14 @@ pub(crate) fn prepare(
 #[inline]
 pub(crate) fn perform(
     py: Python<'_>,
-    member: &Arc<Member>,
+    queue: &Arc<CallQueue>,
     collective: Collective,
     given: Given<'_, '_>,
     arguments: Arguments<'_, '_>,
     common: Common<'_, '_>,
 ) -> Called {
-    let (call, places, memories) = prepare(py, member, collective, given, arguments, common.dtype)?;
-    dispatch(py, member, memories.into_iter().flatten(), common, move |communicator| {
+    let (call, places, memories) = prepare(py, queue, collective, given, arguments, common.dtype)?;
+    dispatch(py, queue, memories.into_iter().flatten(), common, move |communicator| {
         let call = Call { wire: communicator.wire(), ..call };
         // SAFETY: `dispatch` keeps the memory until the call is done. The caller of the binding
         // must not use it meanwhile.

@@ -10,7 +10,7 @@ use ringfold_foreign::{Entry, add_to, are_apart, lock};
 use crate::call::{Arguments, Called, Common, Given, dispatch, prepare};
 use crate::fault::raise;
 use crate::memory::Memory;
-use crate::queue::{Fault, Member};
+use crate::queue::{CallQueue, Fault};
 use crate::region::Access;
 
 #[derive(Default)]
@@ -27,13 +27,13 @@ struct Calls {
 /// their order. As a context manager it runs at the end of the block, unless the block raises.
 #[pyclass(frozen, module = "ringfold")]
 pub(crate) struct CallGroup {
-    member: Arc<Member>,
+    queue: Arc<CallQueue>,
     calls: Mutex<Calls>,
 }
 
 impl CallGroup {
-    pub(crate) fn new(member: &Arc<Member>) -> Self {
-        Self { member: Arc::clone(member), calls: Mutex::default() }
+    pub(crate) fn new(queue: &Arc<CallQueue>) -> Self {
+        Self { queue: Arc::clone(queue), calls: Mutex::default() }
     }
 
     fn add(
@@ -58,7 +58,7 @@ impl CallGroup {
         (dtype, keep): (Option<&Bound<'_, PyAny>>, Option<Py<PyAny>>),
     ) -> PyResult<()> {
         let (call, places, memories) =
-            prepare(py, &self.member, collective, given, arguments, dtype)?;
+            prepare(py, &self.queue, collective, given, arguments, dtype)?;
         self.add(Entry::Collective { call, places }, memories.into_iter().flatten(), keep);
         Ok(())
     }
@@ -118,7 +118,7 @@ impl CallGroup {
         }
         let keep = Some(kept.into_pyobject(py)?.into_any().unbind());
         let common = Common { dtype: None, async_op, timeout, keep };
-        dispatch(py, &self.member, memories, common, move |communicator| {
+        dispatch(py, &self.queue, memories, common, move |communicator| {
             let wire = communicator.wire();
             // SAFETY: `dispatch` keeps the memory until the calls are done, and no two of them
             // write the same. The caller of the binding must not use it meanwhile.

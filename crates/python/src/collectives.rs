@@ -41,7 +41,7 @@ macro_rules! methods {
                 let common = Common { dtype, async_op, timeout, keep };
                 let arguments = Arguments { $($at,)? $($root,)? $($key,)* ..Arguments::default() };
                 let (collective, given) = (Collective::$collective, [input, output]);
-                $perform(py, &self.member, collective, given, arguments, common)
+                $perform(py, &self.queue, collective, given, arguments, common)
             }
         )*}
     };

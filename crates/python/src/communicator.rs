@@ -13,7 +13,7 @@ use crate::element::{Element, operation};
 use crate::fault::raise;
 use crate::handle::{duration, poll, wait_or_abort, watch_signals};
 use crate::memory::Memory;
-use crate::queue::{Fault, Member, Ticket};
+use crate::queue::{CallQueue, Fault, Ticket};
 use crate::user_op::UserOp;
 use crate::window::{self, Window};
 
@@ -36,13 +36,13 @@ use crate::window::{self, Window};
 /// KeyboardInterrupt in a blocking call aborts the communicator.
 #[pyclass(frozen, weakref, module = "ringfold")]
 pub(crate) struct Communicator {
-    pub(crate) member: Arc<Member>,
+    pub(crate) queue: Arc<CallQueue>,
 }
 
 impl Communicator {
     pub(crate) fn new(mut ranks: Ranks) -> Self {
         watch_signals(&mut ranks);
-        Self { member: Member::new(ranks) }
+        Self { queue: CallQueue::new(ranks) }
     }
 
     /// Makes a blocking call that finds something.
@@ -55,7 +55,7 @@ impl Communicator {
         let found = Arc::new(Mutex::new(None));
         let place = Arc::clone(&found);
         let common = Common { dtype: None, async_op: false, timeout: None, keep: None };
-        dispatch(py, &self.member, memories, common, move |ranks| {
+        dispatch(py, &self.queue, memories, common, move |ranks| {
             *lock(&place) = Some(find(ranks)?);
             Ok(())
         })?;
@@ -70,13 +70,13 @@ impl Communicator {
     ) -> PyResult<R> {
         let refuse = |fault| raise(py, fault);
         let made = Arc::new(Mutex::new(None));
-        let (ticket, place) = (Ticket::new(&self.member, Box::new(())), Arc::clone(&made));
+        let (ticket, place) = (Ticket::new(&self.queue, Box::new(())), Arc::clone(&made));
         let work = move |ranks: &mut Ranks| {
             *lock(&place) = Some(make(ranks)?);
             Ok(())
         };
-        self.member.check_nested().map_err(refuse)?;
-        self.member.submit(None, work, &ticket).map_err(refuse)?;
+        self.queue.check_nested().map_err(refuse)?;
+        self.queue.submit(None, work, &ticket).map_err(refuse)?;
         wait_or_abort(py, &ticket)?;
         taken(py, &made)
     }
@@ -90,7 +90,7 @@ fn taken<R>(py: Python<'_>, place: &Mutex<Option<R>>) -> PyResult<R> {
 
 impl Drop for Communicator {
     fn drop(&mut self) {
-        self.member.close();
+        self.queue.close();
     }
 }
 
@@ -99,23 +99,23 @@ impl Communicator {
     /// The number of this rank, from 0 to `size` - 1.
     #[getter]
     fn rank(&self) -> u32 {
-        self.member.rank.0
+        self.queue.rank.0
     }
 
     /// The number of ranks.
     #[getter]
     fn size(&self) -> usize {
-        self.member.size
+        self.queue.size
     }
 
     /// The name of the group, as in "split 2 color 1". None if it is not a part of another.
     #[getter]
     fn name(&self) -> Option<&str> {
-        self.member.name.as_deref()
+        self.queue.name.as_deref()
     }
 
     fn __repr__(&self) -> String {
-        let Member { rank, size, name, .. } = &*self.member;
+        let CallQueue { rank, size, name, .. } = &*self.queue;
         let name = name.as_ref().map_or_else(String::new, |name| format!(", {name}"));
         format!("<ringfold.Communicator: rank {rank} of {size}{name}>")
     }
@@ -124,7 +124,7 @@ impl Communicator {
     /// wait in the background keep theirs. A call that takes longer fails on all ranks.
     fn set_timeout(&self, py: Python<'_>, seconds: f64) -> PyResult<()> {
         let timeout = duration(py, "seconds", seconds)?;
-        self.member.set_timeout(timeout).map_err(|fault| raise(py, fault))
+        self.queue.set_timeout(timeout).map_err(|fault| raise(py, fault))
     }
 
     /// Divides the ranks into groups: ranks of one `color` get a communicator of their own. `key`
@@ -152,15 +152,15 @@ impl Communicator {
     /// rank and the reason. Does not wait, so any thread may call it at any time.
     #[pyo3(signature = (reason="the program called abort"))]
     fn abort(&self, reason: &str) {
-        if !self.member.is_forked() {
-            self.member.aborter.abort(reason);
+        if !self.queue.is_forked() {
+            self.queue.aborter.abort(reason);
         }
     }
 
     /// The text of the failure, or None while the job has not failed. Makes no call and does not
     /// wait.
     fn failure(&self) -> Option<String> {
-        self.member.aborter.failure_cause().map(|cause| cause.to_string())
+        self.queue.aborter.failure_cause().map(|cause| cause.to_string())
     }
 
     /// Leaves the group after the calls in the background. Waits for the other ranks to leave too,
@@ -168,16 +168,16 @@ impl Communicator {
     /// refers to it, and at the end of the process.
     #[pyo3(signature = (*, wait=true))]
     fn close(&self, py: Python<'_>, wait: bool) -> PyResult<()> {
-        if self.member.is_forked() {
+        if self.queue.is_forked() {
             return Err(raise(py, Fault::Forked));
         }
         if !wait {
-            self.member.close();
+            self.queue.close();
             return Ok(());
         }
-        self.member.check_nested().map_err(|fault| raise(py, fault))?;
-        self.member.close();
-        let left = poll(py, |slice| self.member.left_within(slice))?;
+        self.queue.check_nested().map_err(|fault| raise(py, fault))?;
+        self.queue.close();
+        let left = poll(py, |slice| self.queue.left_within(slice))?;
         left.map_err(|fault| raise(py, fault))
     }
 
@@ -199,7 +199,7 @@ impl Communicator {
         } else {
             let class = exception.getattr("__name__")?;
             self.abort(&format!("the program raised {class}: {}", value.str()?));
-            self.member.close();
+            self.queue.close();
         }
         Ok(false)
     }
@@ -257,7 +257,7 @@ impl Communicator {
         let into = Arc::clone(&output.unwrap_or(input).get().shared);
         let from = output.map(|_| Arc::clone(&input.get().shared));
         let common = Common { dtype: None, async_op, timeout, keep: None };
-        dispatch(py, &self.member, [], common, move |ranks| {
+        dispatch(py, &self.queue, [], common, move |ranks| {
             let call = Call { wire: ranks.wire(), ..call };
             window::all_reduce(ranks, &call, from.as_ref(), &into, start.saturating_mul(size))
         })
@@ -267,18 +267,18 @@ impl Communicator {
     #[pyo3(signature = (*, async_op=false, timeout=None))]
     fn barrier(&self, py: Python<'_>, async_op: bool, timeout: Option<f64>) -> Called {
         let common = Common { dtype: None, async_op, timeout, keep: None };
-        dispatch(py, &self.member, [], common, Ranks::barrier)
+        dispatch(py, &self.queue, [], common, Ranks::barrier)
     }
 
     /// Whether rank `peer` is known to have left the group. The first question about a rank asks
     /// for the news, which follows. Makes no call and does not wait.
     fn has_left(&self, py: Python<'_>, peer: u32) -> PyResult<bool> {
-        let Member { size, aborter, .. } = &*self.member;
+        let CallQueue { size, aborter, .. } = &*self.queue;
         if Rank(peer).index() >= *size {
             let text = format!("rank {peer} is not one of the {size} ranks");
             return Err(raise(py, Fault::Argument(text)));
         }
-        Ok(!self.member.is_forked() && aborter.left_since(Rank(peer)).is_some())
+        Ok(!self.queue.is_forked() && aborter.left_since(Rank(peer)).is_some())
     }
 
     /// Registers a commutative and associative operation of Python. Every rank must register the
@@ -316,11 +316,11 @@ impl Communicator {
         keep: Option<Py<PyAny>>,
     ) -> Called {
         let common = Common { dtype, async_op, timeout, keep };
-        op.get().all_reduce(input.py(), &self.member, [Some(input), output], common)
+        op.get().all_reduce(input.py(), &self.queue, [Some(input), output], common)
     }
 
     /// Makes an empty group of calls that are performed together.
     fn group(&self) -> CallGroup {
-        CallGroup::new(&self.member)
+        CallGroup::new(&self.queue)
     }
 }

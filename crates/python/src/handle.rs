@@ -78,7 +78,7 @@ pub(crate) fn wait(
     if let Some(outcome) = ticket.outcome() {
         return Ok(Some(outcome));
     }
-    ticket.member.check_nested().map_err(|fault| raise(py, fault))?;
+    ticket.queue.check_nested().map_err(|fault| raise(py, fault))?;
     loop {
         if let Some(outcome) = py.detach(|| ticket.wait(deadline, SIGNALS_EVERY)) {
             return Ok(Some(outcome));
@@ -93,7 +93,7 @@ pub(crate) fn wait(
 /// Waits for a ticket, as a blocking call does: an exception of a signal handler aborts the
 /// communicator.
 pub(crate) fn wait_or_abort(py: Python<'_>, ticket: &Ticket) -> PyResult<()> {
-    let abort = |error: &PyErr| abort_for(py, &ticket.member.aborter, error);
+    let abort = |error: &PyErr| abort_for(py, &ticket.queue.aborter, error);
     let outcome = wait(py, ticket, None).inspect_err(abort)?;
     drop(ticket.release());
     match outcome {

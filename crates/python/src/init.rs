@@ -14,13 +14,13 @@ use ringfold_foreign::{find_id, lock, made_ids, text_of};
 use crate::communicator::Communicator;
 use crate::fault::raise;
 use crate::handle::{duration, poll};
-use crate::queue::{self, Fault, Member, end_release, open_members};
+use crate::queue::{self, CallQueue, Fault, end_release, open_queues};
 use crate::release::{self, Releaser};
 use crate::store::PythonStore;
 
 /// The locks of the process.
 type Locks = (
-    MutexGuard<'static, Vec<Arc<Member>>>,
+    MutexGuard<'static, Vec<Arc<CallQueue>>>,
     MutexGuard<'static, Option<Releaser>>,
     MutexGuard<'static, Vec<UniqueId>>,
 );
@@ -168,12 +168,12 @@ pub(crate) fn subset_with_store(
     timeout: Option<f64>,
     join_timeout: Option<f64>,
 ) -> PyResult<Communicator> {
-    let (py, member) = (parent.py(), &parent.get().member);
-    if member.is_forked() {
+    let (py, queue) = (parent.py(), &parent.get().queue);
+    if queue.is_forked() {
         return Err(raise(py, Fault::Forked));
     }
     let config = config(py, timeout, join_timeout)?;
-    let (parent, store) = (member.aborter.clone(), PythonStore(store));
+    let (parent, store) = (queue.aborter.clone(), PythonStore(store));
     let ranks: Vec<Rank> = ranks.into_iter().map(Rank).collect();
     join(py, move || Ranks::subset_with_store(&config, store, &parent, &ranks))
 }
@@ -188,36 +188,36 @@ const LAST_WORDS: Duration = Duration::from_millis(500);
 #[pyfunction]
 #[pyo3(signature = (reason=None))]
 pub(crate) fn close_all(py: Python<'_>, reason: Option<&str>) -> PyResult<()> {
-    let members = open_members();
-    for member in &members {
+    let queues = open_queues();
+    for queue in &queues {
         if let Some(reason) = reason {
-            member.aborter.abort(reason);
+            queue.aborter.abort(reason);
         }
-        member.close();
+        queue.close();
     }
     // The log has the errors.
-    let ended = await_ends(py, &members);
+    let ended = await_ends(py, &queues);
     py.detach(end_release);
     ended
 }
 
 /// Waits until closed communicators have left their groups, and aborts those with a call that still
 /// runs after a second.
-fn await_ends(py: Python<'_>, members: &[Arc<Member>]) -> PyResult<()> {
+fn await_ends(py: Python<'_>, queues: &[Arc<CallQueue>]) -> PyResult<()> {
     let (began, last) = (Instant::now(), LAST_CALLS + LAST_WORDS);
     let is_after = |limit: Duration| (began.elapsed() >= limit).then_some(());
     let mut aborted = Vec::new();
-    for member in members {
-        poll(py, |slice| member.ended_within(slice).or_else(|| is_after(LAST_CALLS)))?;
-        if member.ended_within(Duration::ZERO).is_none() {
-            member.aborter.abort("the program ended during a call");
-            aborted.push(member);
+    for queue in queues {
+        poll(py, |slice| queue.ended_within(slice).or_else(|| is_after(LAST_CALLS)))?;
+        if queue.ended_within(Duration::ZERO).is_none() {
+            queue.aborter.abort("the program ended during a call");
+            aborted.push(queue);
         }
     }
-    for member in members {
-        let is_aborted = aborted.iter().any(|it| Arc::ptr_eq(it, member));
+    for queue in queues {
+        let is_aborted = aborted.iter().any(|it| Arc::ptr_eq(it, queue));
         let is_late = || is_after(last).filter(|()| is_aborted);
-        poll(py, |slice| member.left_within(slice).map(drop).or_else(is_late))?;
+        poll(py, |slice| queue.left_within(slice).map(drop).or_else(is_late))?;
     }
     Ok(())
 }

@@ -27,7 +27,7 @@ impl Communicator {
     ) -> Called {
         let memory = Memory::new(data, "the data", Access::Read)?;
         let (region, common) = (memory.region, Common { dtype: None, async_op, timeout, keep });
-        dispatch(data.py(), &self.member, [memory], common, move |ranks| {
+        dispatch(data.py(), &self.queue, [memory], common, move |ranks| {
             // SAFETY: `dispatch` keeps the memory, and its owner does not write it meanwhile.
             ranks.send::<u8>(unsafe { region.slice() }, Rank(to), tag)
         })
@@ -46,7 +46,7 @@ impl Communicator {
     ) -> Called {
         let memory = Memory::new(data, "the data", Access::Write)?;
         let (region, common) = (memory.region, Common { dtype: None, async_op, timeout, keep });
-        dispatch(data.py(), &self.member, [memory], common, move |ranks| {
+        dispatch(data.py(), &self.queue, [memory], common, move |ranks| {
             // SAFETY: `dispatch` keeps the memory, and its owner does not use it meanwhile.
             ranks.recv::<u8>(unsafe { region.slice_mut() }, Rank(source), tag)
         })
@@ -97,7 +97,7 @@ impl Communicator {
             return Err(raise(py, overlap()));
         }
         let common = Common { dtype: None, async_op, timeout, keep };
-        dispatch(py, &self.member, [data, into], common, move |ranks| {
+        dispatch(py, &self.queue, [data, into], common, move |ranks| {
             // SAFETY: `dispatch` keeps the memory, and its owner does not use it meanwhile.
             let (data, into) = unsafe { (from_region.slice(), into_region.slice_mut()) };
             ranks.send_recv::<u8, u8>(data, Rank(to), into, Rank(source), tag)

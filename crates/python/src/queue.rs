@@ -52,10 +52,10 @@ pub(crate) fn forked() {
 }
 
 /// The communicators that have not left their groups. The end of the process waits for them.
-static OPEN: Mutex<Vec<Arc<Member>>> = Mutex::new(Vec::new());
+static OPEN: Mutex<Vec<Arc<CallQueue>>> = Mutex::new(Vec::new());
 
 /// Keeps other threads from the communicators, while the process forks.
-pub(crate) fn hold() -> MutexGuard<'static, Vec<Arc<Member>>> {
+pub(crate) fn hold() -> MutexGuard<'static, Vec<Arc<CallQueue>>> {
     lock(&OPEN)
 }
 
@@ -63,7 +63,7 @@ pub(crate) fn hold() -> MutexGuard<'static, Vec<Arc<Member>>> {
 type Job = (Box<dyn FnOnce(&mut Communicator) -> Outcome + Send>, Arc<Ticket>);
 
 /// A communicator and its calls.
-pub(crate) struct Member {
+pub(crate) struct CallQueue {
     pub(crate) rank: Rank,
     pub(crate) size: usize,
     pub(crate) name: Option<String>,
@@ -104,11 +104,11 @@ pub(crate) enum Attempt<W> {
     Busy(W),
 }
 
-impl Member {
+impl CallQueue {
     /// Takes a communicator over. It stays open until [`close`](Self::close), at the latest at the
     /// end of the process.
     pub(crate) fn new(communicator: Communicator) -> Arc<Self> {
-        let member = Arc::new(Self {
+        let queue = Arc::new(Self {
             rank: communicator.rank(),
             size: communicator.size(),
             name: communicator.group_name().map(str::to_owned),
@@ -128,10 +128,10 @@ impl Member {
         });
         let mut open = lock(&OPEN);
         // A child of fork can do nothing with the communicators of its parent.
-        open.retain(|other| other.forks == member.forks);
-        open.push(Arc::clone(&member));
+        open.retain(|other| other.forks == queue.forks);
+        open.push(Arc::clone(&queue));
         drop(open);
-        member
+        queue
     }
 
     pub(crate) fn is_forked(&self) -> bool {
@@ -208,9 +208,9 @@ impl Member {
     /// Starts the worker, if there is none.
     fn employ(self: &Arc<Self>, state: &mut State) -> Outcome {
         if !state.has_worker {
-            let member = Arc::clone(self);
+            let queue = Arc::clone(self);
             let worker = thread::Builder::new().name("ringfold".to_owned());
-            let started = worker.spawn(move || member.work());
+            let started = worker.spawn(move || queue.work());
             started.map_err(|error| Fault::Defect(format!("no thread for calls: {error}")))?;
             state.has_worker = true;
         }
@@ -306,9 +306,9 @@ impl Member {
 }
 
 /// All communicators that have not left their groups.
-pub(crate) fn open_members() -> Vec<Arc<Member>> {
+pub(crate) fn open_queues() -> Vec<Arc<CallQueue>> {
     // Those of the parent have another number of forks, and close at once.
-    lock(&OPEN).iter().filter(|member| !member.is_forked()).cloned().collect()
+    lock(&OPEN).iter().filter(|queue| !queue.is_forked()).cloned().collect()
 }
 
 /// Releases no more memory of calls, because the interpreter ends. The caller must not hold the
@@ -338,7 +338,7 @@ pub(crate) type Callback = Box<dyn FnOnce() + Send>;
 /// The end of a call that the worker runs.
 pub(crate) struct Ticket {
     /// The communicator of the call.
-    pub(crate) member: Arc<Member>,
+    pub(crate) queue: Arc<CallQueue>,
     state: Mutex<TicketState>,
     done: Condvar,
 }
@@ -352,10 +352,10 @@ struct TicketState {
 
 impl Ticket {
     /// A ticket that keeps `kept` at least until the end of the call.
-    pub(crate) fn new(member: &Arc<Member>, kept: Box<dyn Any + Send>) -> Arc<Self> {
+    pub(crate) fn new(queue: &Arc<CallQueue>, kept: Box<dyn Any + Send>) -> Arc<Self> {
         let (outcome, callbacks, kept) = (None, Vec::new(), Some(kept));
         let state = Mutex::new(TicketState { outcome, callbacks, kept });
-        Arc::new(Self { member: Arc::clone(member), state, done: Condvar::new() })
+        Arc::new(Self { queue: Arc::clone(queue), state, done: Condvar::new() })
     }
 
     /// Sets the outcome. Returns the functions that learn of it.
@@ -372,7 +372,7 @@ impl Ticket {
     fn release_soon(self: &Arc<Self>) {
         if lock(&self.state).kept.is_some() {
             let ticket = Arc::clone(self);
-            release::soon(self.member.forks, Box::new(move || ticket.release()));
+            release::soon(self.queue.forks, Box::new(move || ticket.release()));
         }
     }
 

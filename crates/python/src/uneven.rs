@@ -12,7 +12,7 @@ use crate::call::{
 };
 use crate::element::operation;
 use crate::fault::raise;
-use crate::queue::{Fault, Member};
+use crate::queue::{CallQueue, Fault};
 use crate::region::overlap;
 
 /// The lengths of the parts of a buffer, and where they begin, both in elements.
@@ -83,7 +83,7 @@ impl OwnedUneven {
 /// Makes the uneven collective of a method.
 pub(crate) fn perform_uneven(
     py: Python<'_>,
-    member: &Arc<Member>,
+    queue: &Arc<CallQueue>,
     collective: Collective,
     given: Given<'_, '_>,
     arguments: Arguments<'_, '_>,
@@ -98,7 +98,7 @@ pub(crate) fn perform_uneven(
         Some(send) => OwnedParts::new(Some(send), "send")?,
         None => parts.clone(),
     };
-    let memories = memories(member, collective, given, root)?;
+    let memories = memories(queue, collective, given, root)?;
     let element = element_of(py, common.dtype, memories.iter().flatten())?;
     let (data_type, scale) = if collective.reduces() {
         (element.to_combine(op).map_err(refuse)?, 1)
@@ -109,13 +109,13 @@ pub(crate) fn perform_uneven(
         elements(memory.region.bytes(), element, "a buffer").map_err(refuse)?;
     }
     let regions = memories.each_ref().map(|memory| memory.as_ref().map(|memory| memory.region));
-    let has_output = shape(collective, root).has_output(member.rank);
+    let has_output = shape(collective, root).has_output(queue.rank);
     let places = Places::new(regions, has_output, Places::apart);
     let places = places.ok_or_else(|| refuse(overlap()))?;
     parts.scale(scale);
     send.scale(scale);
     let uneven = OwnedUneven { collective, root, op, parts, send };
-    dispatch(py, member, memories.into_iter().flatten(), common, move |communicator| {
+    dispatch(py, queue, memories.into_iter().flatten(), common, move |communicator| {
         // SAFETY: `dispatch` keeps the memory until the call is done. The caller of the binding
         // must not use it meanwhile.
         communicator.perform_uneven(&uneven.borrow(), data_type, unsafe { places.buffers() })

@@ -15,7 +15,7 @@ use crate::element::{Element, format_of};
 use crate::fault::raise;
 use crate::handle::interrupt_with;
 use crate::memory::Memory;
-use crate::queue::{Fault, Member};
+use crate::queue::{CallQueue, Fault};
 use crate::region::overlap;
 
 /// An operation that `Communicator.register_op` has made, for `Communicator.all_reduce_by`.
@@ -54,12 +54,12 @@ impl UserOp {
     pub(crate) fn all_reduce(
         &self,
         py: Python<'_>,
-        member: &Arc<Member>,
+        queue: &Arc<CallQueue>,
         given: Given<'_, '_>,
         common: Common<'_, '_>,
     ) -> Called {
         let refuse = |fault| raise(py, fault);
-        let memories = memories(member, Collective::AllReduce, given, Rank(0))?;
+        let memories = memories(queue, Collective::AllReduce, given, Rank(0))?;
         self.check(py, common.dtype, &memories)?;
         let regions = memories.each_ref().map(|memory| memory.as_ref().map(|it| it.region));
         let both = |input, output| {
@@ -68,7 +68,7 @@ impl UserOp {
         };
         let places = Places::new(regions, true, both).ok_or_else(|| refuse(overlap()))?;
         let op = self.op.clone();
-        dispatch(py, member, memories.into_iter().flatten(), common, move |ranks| {
+        dispatch(py, queue, memories.into_iter().flatten(), common, move |ranks| {
             let both = match places {
                 Places::InPlace(both) => both,
                 Places::Apart { input, output } => {
