@@ -282,11 +282,12 @@ impl Inbound {
     }
 
     /// Returns whether one more ready-to-receive message may be sent: the mailbox has room, and the
-    /// messages before it, except for one, have ended.
+    /// messages before it, except for one, have ended. Before its first fragment the sender may not
+    /// know the ring, and would take the message for a false one.
     pub(in crate::rdma) fn may_send_rtr(&self) -> bool {
         let received = self.received();
         let open = self.open_rtrs.iter().filter(|it| received < it.end).count();
-        open < SLOTS && self.next_slot().is_some()
+        self.lined_up > 0 && open < SLOTS && self.next_slot().is_some()
     }
 
     /// Returns how many bytes of the stream after the next `skip` ones have arrived, or are

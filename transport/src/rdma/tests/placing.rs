@@ -1,10 +1,14 @@
 //! Peers write directly into registered memory only by a promise of the receiver.
 
+use std::time::{Duration, Instant};
+
 use ringfold_types::limits::RAILS_MAX;
+use ringfold_types::{Lane, Rank};
 
 use super::long::{Long, held_message};
-use super::{Placement, Settings, World, fake_test, roce};
-use crate::contract::{RegisteredMemory as _, Transport as _};
+use super::sharing::deliver;
+use super::{DEADLINE, Placement, Settings, TAG, World, fake_test, roce};
+use crate::contract::{Link, RegisteredMemory as _, Transport as _};
 use crate::rdma::sys::fake::placement;
 
 fn world(placement: Option<Placement>) -> World {
@@ -73,5 +77,36 @@ fake_test! {
         drop(message);
         let other = world.ends[1].pages(bytes).unwrap();
         assert_ne!(other.front(1).as_ptr(), at, "a peer may still write there");
+    }
+}
+
+fake_test! {
+    /// The ring of a lane is announced by TCP, and a ready-to-receive message goes by the device,
+    /// which may be faster.
+    fn a_ready_to_receive_message_does_not_overtake_the_ring() {
+        const BYTES: usize = 1 << 20;
+        let devices = World::devices([&[roce(0, 0)], &[roce(1, 0)]], 1);
+        let promise = Some(placement());
+        let mut ends = World::ends(&devices, &Settings::default(), 2, false, promise, &[]);
+        deliver(&mut ends, (0, 1), b"there");
+        let [to, from] = [1, 0].map(|peer| Link { peer: Rank(peer), lane: Lane(1) });
+        let sent = ends[0].pages(BYTES).unwrap();
+        let mut found = ends[1].pages(BYTES).unwrap();
+        let mut gone = ends[0].send(to, TAG, sent.front(BYTES)).unwrap();
+        // The receiver makes the ring while the sender is busy elsewhere.
+        for _ in 0..100 {
+            ends[1].poll().unwrap();
+            ends[1].expect(from, TAG, 0, found.front_mut(BYTES));
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let (mut here, deadline) = (0, Instant::now() + DEADLINE);
+        while here < BYTES {
+            assert!(Instant::now() < deadline, "never: the message");
+            gone += ends[0].send(to, TAG, &sent.front(BYTES)[gone..]).unwrap();
+            let some = ends[1].recv(from, TAG, &mut found.front_mut(BYTES)[here..]).unwrap();
+            here += some.map_or(0, |some| some.bytes);
+            ends.iter_mut().for_each(|end| assert!(end.poll().is_ok()));
+        }
+        World::part(ends);
     }
 }
