@@ -270,8 +270,12 @@ fn the_resources_of_a_rank_are_bounded() {
     let right: Vec<_> = outcome.stdout.split("==\n").map(|it| it.contains(": 0 OK")).collect();
     assert_eq!(right, [true, true, false], "{outcome:?}");
     for (log, most, why) in [
-        (logs[0], "queue pairs of 3, ", "RINGFOLD_IB_QPS_MAX=3 leaves no more"),
-        (logs[1], "bytes of 30408704; ", "RINGFOLD_IB_BYTES_MAX=30408704 leaves no more"),
+        (logs[0], "queue pairs of 3, ", "RINGFOLD_IB_QPS_MAX=3 leaves no more in this process"),
+        (
+            logs[1],
+            "bytes of 30408704; ",
+            "RINGFOLD_IB_BYTES_MAX=30408704 leaves no more in this process",
+        ),
     ] {
         assert!(log.contains(&format!("queue pairs on each: {why}")), "{log}");
         assert!(log.contains(&format!("using tcp ({why})")), "{log}");
