@@ -78,6 +78,7 @@ EXPORT void fake_hook(int device, int port, int hook, int value) {
     case 10: nic->refuses_ready = value; break;
     case 11: nic->flush_ms = value; break;
     case 12: nic->options = (uint32_t)value; break;
+    case 13: nic->is_old = value; break;
     default: abort();
     }
     move_on();

@@ -200,7 +200,7 @@ struct nic {
     struct device device;
     struct outlet ports[PORTS];
     int port_count;
-    bool refuses_ready, refuses_error, refuses_deregistration, refuses_destruction;
+    bool is_old, refuses_ready, refuses_error, refuses_deregistration, refuses_destruction;
     bool is_fatal, flushes_never;
     int destruction_ms, flush_ms, repeats;
     uint32_t options;

@@ -338,7 +338,8 @@ EXPORT struct queue *ibv_create_cq(struct context *context, int entries, void *u
 EXPORT int ibv_resize_cq(struct queue *queue, int entries) {
     int status = EINVAL;
     pthread_mutex_lock(&lock);
-    if (entries >= queue->count) {
+    if (nics[queue->context->of].is_old) status = EOPNOTSUPP;
+    else if (entries >= queue->count) {
         queue->found = realloc(queue->found, (size_t)entries * sizeof *queue->found);
         counts.queue_bytes += queue_bytes(entries) - queue_bytes(queue->entries);
         queue->entries = entries;
@@ -391,7 +392,8 @@ EXPORT struct queue_pair *ibv_create_qp(struct domain *domain, struct wanted *wa
 /* Queue pairs for some kinds of work only, by the driver (ibv_create_qp_ex in verbs.h). */
 static struct queue_pair *create_queue_pair(struct context *context, struct more_wanted *wanted) {
     enum { DOMAIN = 1, KINDS = 1 << 6 };
-    if (wanted->mask != (DOMAIN | KINDS) || wanted->domain->context != context) {
+    bool is_known = wanted->mask == (DOMAIN | KINDS) && wanted->domain->context == context;
+    if (!is_known || nics[context->of].is_old) {
         errno = EOPNOTSUPP;
         return NULL;
     }

@@ -21,8 +21,8 @@ use super::sys::{
 use super::table::{Device, Listener};
 use super::wire::Wire;
 
-/// Completions that a second queue has room for at first, on devices whose queues cannot grow. A
-/// power of two needs a queue of twice the size in some devices.
+/// Completions that a queue has room for that cannot grow, where the device allows. A power of two
+/// needs a queue of twice the size in some devices.
 const QUEUE_ENTRIES: u32 = (1 << 13) - 1;
 /// Bytes of the payload of a long question. It fills a packet of the greatest usual MTU: 4,096
 /// bytes on InfiniBand and RoCE, and 9,000 over iWARP.
@@ -70,6 +70,8 @@ pub(super) struct Rail {
     /// The network of the port.
     pub(super) wire: Wire,
     queues: Vec<Queue>,
+    /// Whether the device's queues can grow, once that was tried.
+    grows: Option<bool>,
     /// The memory for questions, once there is some.
     probe: Option<Arc<Mr>>,
 }
@@ -275,6 +277,7 @@ impl Rail {
             label: Label::default(),
             wire,
             queues,
+            grows: None,
             probe: None,
         })
     }
@@ -369,18 +372,23 @@ impl Rail {
         Ok(Arc::clone(self.probe.insert(made)))
     }
 
+    /// Returns whether the device's queues can grow.
+    pub(super) fn can_grow(&mut self) -> bool {
+        let grows = || Cq::new(&self.channel, 1).and_then(|cq| cq.resize(3)).is_ok();
+        *self.grows.get_or_insert_with(grows)
+    }
+
     /// Returns a queue with room for so many more completions. One queue grows with the queue
-    /// pairs, so a poll looks at one, however many peers there are. Where it cannot grow, there is
-    /// another.
+    /// pairs, so a poll looks at one, however many peers there are. Where it cannot grow, there are
+    /// others.
     pub(super) fn queue(&mut self, entries: u32) -> io::Result<Arc<Cq>> {
         let most = self.device.limits.completions;
         let found = self.queues.iter_mut().find_map(|queue| queue.reserve(entries, most).ok());
         if let Some(found) = found {
             return Ok(found);
         }
-        let least = if self.queues.is_empty() { entries } else { entries.max(QUEUE_ENTRIES) };
-        let size =
-            queue_size(least.min(most).max(entries), most).ok_or_else(|| too_many(entries))?;
+        let least = if self.can_grow() { entries } else { entries.max(QUEUE_ENTRIES.min(most)) };
+        let size = queue_size(least, most).ok_or_else(|| too_many(entries))?;
         let cq = Cq::new(&self.channel, size)?;
         let (is_asked, has_answered) = (false, false);
         let made = Arc::clone(&cq);

@@ -29,6 +29,8 @@ pub(super) struct QueuePair {
     /// The destruction of an exposed queue pair. The peer hears nothing of this life's end before
     /// the device is done.
     destruction: Option<Destruction>,
+    /// The receives that the queue pair has room for.
+    most: usize,
     /// The identity in completions of receives.
     id: u64,
     /// Receives that are posted.
@@ -46,6 +48,7 @@ impl QueuePair {
         partition_key_index: u16,
         (id, receives, posted): (u64, usize, usize),
     ) -> io::Result<()> {
+        self.most = receives;
         let receives = u32::try_from(receives).unwrap_or(u32::MAX);
         let queue = self.reserve(rail, posted)?;
         let sizes = Sizes { sends: SENDS, receives, inline_bytes: INLINE_BYTES };
@@ -56,8 +59,10 @@ impl QueuePair {
     }
 
     /// Returns the completion queue, with room for the completions of all sends and of so many
-    /// receives: the device completes all work of a queue pair that fails.
+    /// receives: the device completes all work of a queue pair that fails. A queue that cannot grow
+    /// has room for all receives from the beginning.
     pub(super) fn reserve(&mut self, rail: &mut Rail, receives: usize) -> io::Result<Arc<Cq>> {
+        let receives = if rail.can_grow() { receives } else { self.most };
         let wanted = u32::try_from(receives).unwrap_or(u32::MAX).saturating_add(SENDS);
         match &mut self.queue {
             None => {

@@ -80,6 +80,8 @@ pub(in crate::rdma) enum Hook {
     RefuseReady(bool),
     /// Queue pairs in error complete their work so much later.
     Flush(Duration),
+    /// The driver cannot let queues grow, nor make queue pairs for some kinds of work only.
+    OldDriver,
 }
 
 /// The promise of the tests, which read only bytes that have arrived.
@@ -228,6 +230,7 @@ impl Device {
             Hook::Repeat(writes) => (9, writes.into()),
             Hook::RefuseReady(refuses) => (10, refuses.into()),
             Hook::Flush(time) => (11, i32::try_from(time.as_millis()).unwrap()),
+            Hook::OldDriver => (13, 1),
         };
         call!(c"fake_hook" (
             self.number => c_int,

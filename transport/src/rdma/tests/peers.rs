@@ -2,14 +2,14 @@
 
 use std::time::Instant;
 
-use super::sharing::deliver;
+use super::sharing::{deliver, deliver_by};
 use super::{DEADLINE, Device, Settings, World, fake_test, roce};
 use crate::contract::Transport as _;
 use crate::rdma::Rdma;
 use crate::rdma::rail::PROBE_BYTES;
 use crate::rdma::sys::fake::{Count, Hook, count};
-use ringfold_types::Rank;
 use ringfold_types::limits::{LANES_MAX, RDMA_RING_BYTES};
+use ringfold_types::{Lane, Rank};
 
 const POLLS: u32 = 10_000;
 
@@ -95,6 +95,26 @@ fn check(peers: usize) {
 fake_test! {
     fn the_work_of_a_poll_does_not_grow_with_peers() {
         [1, 8, 30].into_iter().for_each(check);
+    }
+}
+
+fake_test! {
+    /// A driver whose queues cannot grow makes as many as peers and lanes need.
+    fn an_old_driver_serves_all_lanes_of_all_peers() {
+        let devices = World::devices([&[roce(0, 0)], &[roce(1, 0)]], 1);
+        let [one, other] = &devices;
+        [one, other].into_iter().for_each(|of| of[0].1.hook(Hook::OldDriver));
+        let hosts: Vec<_> = std::iter::once(one).chain([other; 12]).cloned().collect();
+        let mut ends = World::ends(&hosts, &Settings::default(), LANES_MAX, false, None, &[]);
+        for peer in 1..hosts.len() {
+            deliver(&mut ends, (0, peer), b"there");
+        }
+        for lane in 1..LANES_MAX {
+            deliver_by(&mut ends, (0, 1), Lane(u8::try_from(lane).unwrap()), b"there");
+            deliver_by(&mut ends, (1, 0), Lane(u8::try_from(lane).unwrap()), b"back");
+        }
+        assert_eq!(ends[0].by_tcp(), 0);
+        World::part(ends);
     }
 }
 

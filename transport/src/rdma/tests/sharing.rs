@@ -118,8 +118,13 @@ fake_test! {
 }
 
 /// Sends `bytes` to a rank, while all ranks poll.
-pub(super) fn deliver(ends: &mut [Rdma], (from, to): (usize, usize), bytes: &[u8]) {
-    let [from_link, to_link] = [to, from].map(|it| Link { peer: Rank::at(it), lane: Lane(0) });
+pub(super) fn deliver(ends: &mut [Rdma], between: (usize, usize), bytes: &[u8]) {
+    deliver_by(ends, between, Lane(0), bytes);
+}
+
+/// As `deliver`, by that lane.
+pub(super) fn deliver_by(ends: &mut [Rdma], (from, to): (usize, usize), lane: Lane, bytes: &[u8]) {
+    let [from_link, to_link] = [to, from].map(|it| Link { peer: Rank::at(it), lane });
     let (mut found, mut sent, mut here) = (vec![0; bytes.len()], 0, 0);
     let deadline = Instant::now() + DEADLINE;
     while here < bytes.len() || sent < bytes.len() {
