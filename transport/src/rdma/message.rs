@@ -7,8 +7,8 @@
 //! ```text
 //! message     sender       content
 //! Rails       both, first  the sender's rails, to be paired
-//! Offer       both         a path's queue pair or listening port, and rail; for an ended path, a
-//!                          new life
+//! Offer       both         a path's queue pair or listening port, rail, and its rate; for an ended
+//!                          path, a new life
 //! Ready       both         the peer can write by the path
 //! PathDown    both         the path cannot be made or used; whether it is made again soon
 //! Arrivals    both, then   the arrivals of each lane; by that path nothing more will arrive
@@ -45,7 +45,7 @@ const ARRIVALS_BYTES: usize = 16;
 const _: () = assert!(RAILS_MAX * RAIL_BYTES <= COVERED_BYTES - BODY_AT);
 const _: () = assert!(RAILS_MAX * 4 + 8 <= COVERED_BYTES - BODY_AT);
 
-const _: () = assert!(TARGET_BYTES + RAIL_BYTES + LABEL_BYTES <= COVERED_BYTES - BODY_AT);
+const _: () = assert!(TARGET_BYTES + 4 + RAIL_BYTES + LABEL_BYTES <= COVERED_BYTES - BODY_AT);
 const _: () = assert!(LANES_MAX * ARRIVALS_BYTES <= COVERED_BYTES - BODY_AT);
 
 const PURPOSE: &[u8] = b"ringfold rdma message 10";
@@ -77,6 +77,8 @@ pub(super) enum Message {
     Offer {
         path: usize,
         target: Target,
+        /// The rate of the rail's port in Gbit/s; 0 if it is unknown.
+        gigabits: u32,
         rail: RailCard,
         path_label: PathLabel,
     },
@@ -174,14 +176,16 @@ impl Message {
                 }
                 (1, rails.len().min(RAILS_MAX))
             }
-            Self::Offer { path, target, rail, path_label } => {
+            Self::Offer { path, target, gigabits, rail, path_label } => {
                 let Target { number, sequence, ticket, address, key } = target;
                 body[..4].copy_from_slice(&number.to_le_bytes());
                 body[4..8].copy_from_slice(&sequence.to_le_bytes());
                 body[8..16].copy_from_slice(&address.to_le_bytes());
                 body[16..20].copy_from_slice(&key.to_le_bytes());
                 body[20..TARGET_BYTES].copy_from_slice(ticket);
-                let (rail_bytes, names) = body[TARGET_BYTES..].split_at_mut(RAIL_BYTES);
+                let (rate, rest) = body[TARGET_BYTES..].split_at_mut(4);
+                rate.copy_from_slice(&gigabits.to_le_bytes());
+                let (rail_bytes, names) = rest.split_at_mut(RAIL_BYTES);
                 rail_bytes.copy_from_slice(&rail.encode());
                 path_label.encode(names);
                 (2, *path)
@@ -250,13 +254,14 @@ impl Message {
                 Self::Rails { rails, queue_pairs: head[2].max(1) }
             }
             2 => {
-                let (rail, names) = body[TARGET_BYTES..].split_at(RAIL_BYTES);
+                let (gigabits, rest) = (word(TARGET_BYTES), &body[TARGET_BYTES + 4..]);
+                let (rail, names) = rest.split_at(RAIL_BYTES);
                 let rail = RailCard::decode(rail).ok_or(BadMessage::Invalid)?;
                 let path_label = PathLabel::decode(names);
                 let ticket = std::array::from_fn(|at| body[20 + at]);
                 let (number, sequence, address, key) = (word(0), word(4), long(8), word(16));
                 let target = Target { number, sequence, ticket, address, key };
-                Self::Offer { path: below(PATHS_MAX)?, target, rail, path_label }
+                Self::Offer { path: below(PATHS_MAX)?, target, gigabits, rail, path_label }
             }
             3 => Self::Ready { path: below(PATHS_MAX)? },
             4 => Self::PathDown { path: below(PATHS_MAX)?, returns: head[2] != 0 },
@@ -359,10 +364,17 @@ mod tests {
             Message::Offer {
                 path: PATHS_MAX - 1,
                 target,
+                gigabits: 1600,
                 rail,
                 path_label: path_label("h2", "rxe_h2r1:1"),
             },
-            Message::Offer { path: 0, target, rail, path_label: path_label(&"h".repeat(64), "") },
+            Message::Offer {
+                path: 0,
+                target,
+                gigabits: 0,
+                rail,
+                path_label: path_label(&"h".repeat(64), ""),
+            },
             Message::Ready { path: 0 },
             Message::PathDown { path: 1, returns: false },
             Message::PathDown { path: 2, returns: true },
@@ -412,6 +424,7 @@ mod tests {
             Message::Offer {
                 path: 0,
                 target: Target::default(),
+                gigabits: 0,
                 rail: mtu(9),
                 path_label: path_label("", ""),
             },

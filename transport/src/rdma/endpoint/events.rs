@@ -61,9 +61,14 @@ impl Rdma {
         if now == before {
             return;
         }
-        let level = if now < before { Level::WARN } else { Level::INFO };
+        let is_slower = now < before && now > 0;
+        let level = if is_slower { Level::WARN } else { Level::INFO };
         let name = it.name();
-        let what = format!("{name} runs at {now} Gbit/s, in place of {before}");
+        let [now_is, before_was] = [now, before].map(|rate| match rate {
+            0 => "an unknown rate".to_owned(),
+            _ => format!("{rate} Gbit/s"),
+        });
+        let what = format!("{name} runs at {now_is}, in place of {before_was}");
         log((level, format!("{what}; it gets a share by its rate")));
         self.change_all(|peer, _| peer.set_rate(rail, now));
     }

@@ -267,6 +267,12 @@ impl Rdma {
         self.contacts.iter().find_map(|contact| contact.peer.rail())
     }
 
+    /// The weight of the paths on a rail among all.
+    #[cfg(test)]
+    pub(in crate::rdma) fn weight(&self, rail: usize) -> u64 {
+        self.contacts.iter().map(|contact| contact.peer.weight(rail)).sum()
+    }
+
     /// Returns whether some path on that rail carries data.
     #[cfg(test)]
     pub(in crate::rdma) fn carries(&self, rail: usize) -> bool {

@@ -37,20 +37,31 @@ impl Routes {
         self.cables.len() - 1
     }
 
-    /// Adds a path on one of the cables. Its port has that rate in Gbit/s; 0 if it is unknown.
-    pub(super) fn add_path(&mut self, path: Path, gigabits: u32) {
+    /// Adds a path on one of the cables.
+    pub(super) fn add_path(&mut self, path: Path) {
         debug_assert!(path.cable() < self.cables.len(), "{path:?}");
         self.paths.push(path);
-        self.shares.add(gigabits);
+        self.shares.add();
     }
 
     /// Sets the rate of a rail's port, which has changed.
     pub(super) fn set_rate(&mut self, rail: usize, gigabits: u32) {
         for at in 0..self.paths.len() {
             if self.cable_of(at).rail() == rail {
-                self.shares.set(at, gigabits);
+                self.shares.set_own(at, gigabits);
             }
         }
+    }
+
+    /// Sets the rates of the ports at both ends of a path, which begins a life.
+    pub(super) fn set_rates(&mut self, path: usize, gigabits: [u32; 2]) {
+        self.shares.set(path, gigabits);
+    }
+
+    /// The weight of a path among all.
+    #[cfg(test)]
+    pub(super) fn weight(&self, path: usize) -> u64 {
+        self.shares.weight(path)
     }
 
     pub(super) fn cables(&self) -> &[Cable] {
@@ -223,7 +234,7 @@ mod tests {
         for (rail, is_spare) in spare.iter().enumerate() {
             let (name, theirs) = (String::new(), RailCard::default());
             let cable = routes.add_cable(Cable::new(rail, name, true, theirs, *is_spare));
-            routes.add_path(Path::carrying(Rank(1), rail, cable), 0);
+            routes.add_path(Path::carrying(Rank(1), rail, cable));
         }
         routes
     }

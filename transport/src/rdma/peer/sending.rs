@@ -147,6 +147,14 @@ impl Peer {
         Some(self.routes.cable_of(self.routes.next()?).rail())
     }
 
+    /// The weight of the paths on a rail among all.
+    #[cfg(test)]
+    pub(in crate::rdma) fn weight(&self, rail: usize) -> u64 {
+        let paths = 0..self.routes.paths().len();
+        let on_it = paths.filter(|path| self.routes.cable_of(*path).rail() == rail);
+        on_it.map(|path| self.routes.weight(path)).sum()
+    }
+
     /// Asks the devices that borrow bytes to report completion. Credit for the end of a message, or
     /// for a full ring, may never come.
     fn ask_borrowers(&mut self, lane: usize) {

@@ -38,6 +38,7 @@ const NO_OFFER: &str = "the peer has no rail for us; its log says whether RINGFO
 struct Offer {
     path: usize,
     target: Target,
+    gigabits: u32,
     rail: RailCard,
     path_label: PathLabel,
 }
@@ -76,8 +77,8 @@ impl Peer {
                 self.greet(own);
                 self.pair(&rails, queue_pairs, own)
             }
-            Message::Offer { path, target, rail, path_label } => {
-                self.take_up(Offer { path, target, rail, path_label }, own)
+            Message::Offer { path, target, gigabits, rail, path_label } => {
+                self.take_up(Offer { path, target, gigabits, rail, path_label }, own)
             }
             Message::Ready { path } => {
                 if let Err(error) = self.path(path)?.ready() {
@@ -155,8 +156,7 @@ impl Peer {
             let cable = self.routes.add_cable(cable);
             for _ in 0..each {
                 let path = self.routes.paths().len();
-                let gigabits = own.rails.0[rail].port.gigabits;
-                self.routes.add_path(Path::new(self.rank, path, cable), gigabits);
+                self.routes.add_path(Path::new(self.rank, path, cable));
                 if let Err(why) = self.make(path, own) {
                     self.refuse(path, &why);
                 }
@@ -204,7 +204,8 @@ impl Peer {
             .map_err(|error| format!("no queue pair: {}", diagnostics::connection(&error)))?;
         let Some(target) = it.target(rail) else { return Ok(()) };
         let path_label = PathLabel { host: own.settings.host.clone(), port: rail.name() };
-        self.control.push(Message::Offer { path, target, rail: rail.card(), path_label });
+        let (rail, gigabits) = (rail.card(), rail.port.gigabits);
+        self.control.push(Message::Offer { path, target, gigabits, rail, path_label });
         Ok(())
     }
 
@@ -224,7 +225,7 @@ impl Peer {
 
     /// Handles the offer of a path's other end, which may begin a new life.
     fn take_up(&mut self, offer: Offer, own: &mut Own<'_>) -> Result<(), Fault> {
-        let Offer { path, target, rail: theirs, path_label } = offer;
+        let Offer { path, target, gigabits, rail: theirs, path_label } = offer;
         let it = self.path(path)?;
         let is_settled = it.is_settled();
         if it.has_offer() && !it.has_ended() {
@@ -243,6 +244,7 @@ impl Peer {
         }
         let rail = &mut own.rails.0[self.routes.cable_of(path).rail()];
         let (is_up, name) = (rail.query_state(), rail.name());
+        self.routes.set_rates(path, [rail.port.gigabits, gigabits]);
         if !is_up && self.has_way(own.rails) {
             // The kernel would spend a while looking for the peer's address.
             self.lose(path, &format!("{name} is down"));

@@ -25,8 +25,8 @@ pub(super) struct Shares {
 /// The share of a path.
 #[derive(Debug, Default)]
 struct Share {
-    /// The rate of the port in Gbit/s; 0 if unknown.
-    gigabits: u32,
+    /// The rates of the ports at both ends in Gbit/s, ours first; 0 if unknown.
+    gigabits: [u32; 2],
     /// The weight of the path by that rate.
     by_port: u64,
     /// The weight of the path by its own rate, if it is slow.
@@ -50,18 +50,24 @@ pub(super) struct Slow {
 }
 
 impl Shares {
-    /// Adds a path whose port has that rate in Gbit/s; 0 if it is unknown.
-    pub(super) fn add(&mut self, gigabits: u32) {
+    /// Adds a path whose ports have unknown rates.
+    pub(super) fn add(&mut self) {
         self.all.push(Share::default());
-        self.set(self.all.len() - 1, gigabits);
+        self.set(self.all.len() - 1, [0, 0]);
     }
 
-    /// Sets the rate of a path's port. An unknown rate counts as the highest.
-    pub(super) fn set(&mut self, path: usize, gigabits: u32) {
+    /// Sets the rate of our port of a path.
+    pub(super) fn set_own(&mut self, path: usize, gigabits: u32) {
+        self.set(path, [gigabits, self.all[path].gigabits[1]]);
+    }
+
+    /// Sets the rates of a path's ports in Gbit/s. The slower one counts, and an unknown rate as the
+    /// highest of all.
+    pub(super) fn set(&mut self, path: usize, gigabits: [u32; 2]) {
         self.all[path] = Share { gigabits, ..Share::default() };
-        let best = self.all.iter().map(|it| it.gigabits).max().unwrap_or(0).max(1);
+        let best = self.all.iter().filter_map(Share::known_rate).max().unwrap_or(1);
         for share in &mut self.all {
-            let gigabits = if share.gigabits > 0 { share.gigabits } else { best };
+            let gigabits = share.known_rate().unwrap_or(best);
             // The factor leaves room for the weights of slow paths.
             share.by_port = u64::from(gigabits) << 10;
         }
@@ -137,6 +143,11 @@ impl Shares {
 }
 
 impl Share {
+    /// The rate of the slower port, as far as it is known.
+    fn known_rate(&self) -> Option<u32> {
+        self.gigabits.into_iter().filter(|rate| *rate > 0).min()
+    }
+
     /// Counts the busy time up to now.
     fn rest(&mut self, now: Instant, is_busy: bool) {
         if let Some(since) = self.busy_since {
@@ -176,7 +187,8 @@ mod tests {
     fn two(gigabits: [u32; 2]) -> (Shares, Instant) {
         let (mut shares, now) = (Shares::default(), Instant::now());
         for (path, gigabits) in gigabits.into_iter().enumerate() {
-            shares.add(gigabits);
+            shares.add();
+            shares.set(path, [400, gigabits]);
             shares.begin(path, now);
         }
         (shares, now)
@@ -192,8 +204,10 @@ mod tests {
         assert_eq!(ratio(&two([400, 0]).0), 1.0);
         assert_eq!(ratio(&two([0, 0]).0), 1.0);
         let (mut shares, _) = two([400, 400]);
-        shares.set(1, 25);
+        shares.set_own(1, 25);
         assert_eq!(ratio(&shares), 16.0, "it trained down");
+        shares.set(1, [0, 50]);
+        assert_eq!(ratio(&shares), 8.0, "the peer's port is known");
     }
 
     #[test]

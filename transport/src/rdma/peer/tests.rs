@@ -187,6 +187,7 @@ fn false_messages_are_refused() {
         Message::Offer {
             path: 0,
             target: Target::default(),
+            gigabits: 100,
             rail,
             path_label: PathLabel::default(),
         },
@@ -229,7 +230,7 @@ fn false_messages_do_no_harm() {
         for path in 0..2 {
             let cable = Cable::new(0, "none".to_owned(), false, theirs, path == 1);
             let cable = one.peer.routes.add_cable(cable);
-            one.peer.routes.add_path(Path::new(Rank(1), path, cable), 0);
+            one.peer.routes.add_path(Path::new(Rank(1), path, cable));
         }
         one.with(|peer, own| peer.send(0, 1, &[5; LINK_BYTES_MIN], true, own)).unwrap();
         for _ in 0..20 {
@@ -241,7 +242,8 @@ fn false_messages_do_no_harm() {
                 0 => Message::Rails { rails: vec![theirs], queue_pairs: 1 },
                 1 => {
                     let target = Target { number: word(&mut random), ..Target::default() };
-                    Message::Offer { path, target, rail: theirs, path_label: PathLabel::default() }
+                    let (gigabits, path_label) = (word(&mut random), PathLabel::default());
+                    Message::Offer { path, target, gigabits, rail: theirs, path_label }
                 }
                 2 => Message::Ready { path },
                 3 => Message::PathDown { path, returns: random.below(2) == 0 },

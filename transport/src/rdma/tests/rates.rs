@@ -41,12 +41,17 @@ fake_test! {
     }
 }
 
-/// Two ranks with two rails. The ports report these rates, and bring so many bytes in a
+/// Two ranks with two rails. The ports of both report these rates, and bring so many bytes in a
 /// millisecond.
 fn world(gigabits: [u32; 2], paces: [u32; 2]) -> World {
-    let rails = [0, 1];
+    world_of([gigabits; 2], paces)
+}
+
+/// The same with rates for each rank.
+fn world_of(gigabits: [[u32; 2]; 2], paces: [u32; 2]) -> World {
     let ports = [0, 1].map(|host| {
-        rails.map(|rail| Like { gigabits: gigabits[usize::from(rail)], ..roce(host, rail) })
+        let rates = gigabits[usize::from(host)];
+        [0, 1].map(|rail| Like { gigabits: rates[usize::from(rail)], ..roce(host, rail) })
     });
     let mut world = World::new([&ports[0], &ports[1]], &Settings::default(), false);
     world.meet();
@@ -57,6 +62,11 @@ fn world(gigabits: [u32; 2], paces: [u32; 2]) -> World {
         world.devices[0][rail].hook(Hook::Pace(Some(pace)));
     }
     world
+}
+
+/// The weight of the first rail over that of the second, at both ends.
+fn ratios(world: &World) -> [f64; 2] {
+    [0, 1].map(|end| world.ends[end].weight(0) as f64 / world.ends[end].weight(1) as f64)
 }
 
 /// Streams messages for a while, from registered memory or from other memory. Returns the part of
@@ -118,9 +128,17 @@ fake_test! {
 fake_test! {
     fn rails_carry_shares_by_the_rates_of_their_ports() {
         let mut world = world([400, 25], [FULL, FULL / 16]);
+        assert_eq!(ratios(&world), [16.0; 2], "before a byte is sent");
         for is_lent in [false, true] {
             settles(&mut world, 0.02..0.12, is_lent);
         }
+    }
+}
+
+fake_test! {
+    fn the_slower_port_of_a_path_counts() {
+        let world = world_of([[400, 400], [400, 25]], [FULL; 2]);
+        assert_eq!(ratios(&world), [16.0; 2]);
     }
 }
 
@@ -135,6 +153,7 @@ fake_test! {
                 device.hook(Hook::Pace(Some(FULL / (400 / gigabits))));
                 device.report(AddressEvent::ClientReregister);
                 world.read_events();
+                assert_eq!(ratios(&world)[0], f64::from(400 / gigabits));
                 settles(&mut world, bounds, is_lent);
             }
         }
