@@ -9,11 +9,11 @@
 
 use std::collections::BTreeMap;
 use std::hint::spin_loop;
-use std::net::TcpListener;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use ringfold::{Communicator, Config, ReduceOp};
+use ringfold_harness::{free_port, secret};
 
 /// Calls or exchanges of a timed batch.
 const BATCH: u64 = 20_000;
@@ -34,7 +34,7 @@ struct Line {
 type Lines = [[Line; 2]; 2];
 
 fn main() {
-    let port = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port();
+    let port = free_port();
     let lines = Lines::default();
     let mut ratios = std::thread::scope(|scope| {
         let other = scope.spawn(|| side(1, port, &lines));
@@ -60,7 +60,7 @@ fn side(rank: usize, port: u16, lines: &Lines) -> Vec<(f64, f64, f64)> {
         ("MASTER_ADDR", "127.0.0.1".to_owned()),
         ("MASTER_PORT", port.to_string()),
         ("RINGFOLD_TRANSPORT", "shm".to_owned()),
-        ("RINGFOLD_SECRET", "5ec2e7".repeat(11)[..64].to_owned()),
+        ("RINGFOLD_SECRET", secret()),
     ];
     let environment: BTreeMap<_, _> =
         environment.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();

@@ -6,12 +6,12 @@
 #![expect(clippy::print_stdout, reason = "a bench prints what it measured")]
 
 use std::collections::BTreeMap;
-use std::net::TcpListener;
 use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use ringfold::{Communicator, Config};
+use ringfold_harness::{free_port, secret};
 use rustix::time::{ClockId, clock_gettime};
 
 /// The delay of the peer.
@@ -41,7 +41,7 @@ fn join(rank: usize, transport: &str, port: &str) -> Communicator {
         ("MASTER_ADDR", "127.0.0.1".to_owned()),
         ("MASTER_PORT", port.to_owned()),
         ("RINGFOLD_TRANSPORT", transport.to_owned()),
-        ("RINGFOLD_SECRET", "5ec2e7".repeat(11)[..64].to_owned()),
+        ("RINGFOLD_SECRET", secret()),
     ];
     let environment: BTreeMap<_, _> =
         environment.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
@@ -60,7 +60,7 @@ fn come_late(transport: &str, port: &str) {
 
 /// Prints the CPU time of waiting, and returns whether it is within `CPU_MAX_MS`.
 fn wait(transport: &str) -> bool {
-    let port = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port();
+    let port = free_port();
     let port = port.to_string();
     let mut late = Command::new(std::env::current_exe().unwrap())
         .args(["late", transport, &port])

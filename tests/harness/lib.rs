@@ -26,4 +26,4 @@ pub use folder::Folder;
 pub use job::{Job, Outcome, kill};
 pub use namespaces::Namespaces;
 pub use random::Random;
-pub use ranks::Ranks;
+pub use ranks::{Ranks, free_port, secret};

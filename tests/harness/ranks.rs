@@ -7,6 +7,22 @@ use std::time::{Duration, Instant};
 
 use crate::{Job, Outcome, program};
 
+/// Returns a port of the loopback interface that no process uses.
+///
+/// # Panics
+/// If there is none.
+#[must_use]
+pub fn free_port() -> u16 {
+    let free = TcpListener::bind(("127.0.0.1", 0)).and_then(|it| it.local_addr());
+    free.expect("a free port").port()
+}
+
+/// Returns a secret for `RINGFOLD_SECRET`.
+#[must_use]
+pub fn secret() -> String {
+    "5ec2e7".repeat(11)[..64].to_owned()
+}
+
 /// The processes of one job, by rank. Dropping them kills them.
 #[derive(Debug)]
 pub struct Ranks(pub Vec<Job>);
@@ -32,13 +48,12 @@ impl Ranks {
         size: usize,
         prepare: impl Fn(usize, &mut Command),
     ) -> Self {
-        let free = TcpListener::bind(("127.0.0.1", 0)).and_then(|it| it.local_addr());
-        let port = free.expect("a free port").port();
+        let port = free_port();
         let start = |rank: usize| {
             let mut command = Command::new(&program);
             command.env("RANK", rank.to_string()).env("WORLD_SIZE", size.to_string());
             command.env("MASTER_ADDR", "127.0.0.1").env("MASTER_PORT", port.to_string());
-            command.env("RINGFOLD_SECRET", &"5ec2e7".repeat(11)[..64]);
+            command.env("RINGFOLD_SECRET", secret());
             prepare(rank, &mut command);
             Job::start(&mut command)
         };

@@ -1,6 +1,6 @@
 //! `ringfold doctor` as a job: its findings between hosts.
 
-use ringfold_harness::program;
+use ringfold_harness::{program, secret};
 
 use crate::lab::{JOIN, RAILS, script};
 
@@ -132,7 +132,7 @@ fn without_rdma_the_doctor_tries_tcp_between_hosts() {
         RANK=1 timeout 100 ip netns exec two {doctor} doctor & other=$!
         RANK=0 timeout 100 ip netns exec one {doctor} doctor
         wait $other",
-        &"5ec2e7".repeat(11)[..64],
+        secret(),
         doctor = program::binary("ringfold").display()
     );
     let Some(outcome) = script(&text) else { return };

@@ -1,12 +1,11 @@
 //! Ranks as threads of the test, over each transport.
 
 use std::collections::BTreeMap;
-use std::net::TcpListener;
 use std::thread;
 
 use ringfold::{Communicator, Config, local};
 use ringfold_collectives::Algorithm;
-use ringfold_harness::rdma;
+use ringfold_harness::{free_port, rdma, secret};
 use ringfold_transport::rdma::{Rails, Settings};
 
 /// The transport between the ranks of a test.
@@ -76,7 +75,7 @@ impl Via {
                 ("RINGFOLD_TRANSPORT", transport),
                 ("RINGFOLD_SHM_CMA", attached),
                 ("RINGFOLD_JOIN_TIMEOUT", "20"),
-                ("RINGFOLD_SECRET", &"5ec2e7".repeat(11)[..64]),
+                ("RINGFOLD_SECRET", &secret()),
                 ("WORLD_SIZE", &size.to_string()),
                 ("MASTER_ADDR", "127.0.0.1"),
                 ("MASTER_PORT", &port),
@@ -120,9 +119,4 @@ impl Via {
 /// Returns the RDMA devices of each host.
 fn rdma_hosts() -> Vec<String> {
     rdma::hosts(Rails::open(&Settings::default(), None))
-}
-
-/// Returns an unused port.
-fn free_port() -> u16 {
-    TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()
 }

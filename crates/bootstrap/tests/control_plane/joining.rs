@@ -8,11 +8,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ringfold_bootstrap::{Control, ExchangeError, Identity, JoinError, Rendezvous, Secret};
+use ringfold_harness::free_port;
 use ringfold_types::{Chain, Rank, limits};
 use rustix::process::Signal;
 
 use crate::foreign::{Proxy, half_broken, of_other_build};
-use crate::world::{Job, TIME_LIMIT, common_cause, free_port, leave};
+use crate::world::{Job, TIME_LIMIT, common_cause, leave};
 
 fn peer_infos(size: usize) -> Vec<Vec<u8>> {
     (0..size).map(|rank| format!("peer information {rank}").into_bytes()).collect()

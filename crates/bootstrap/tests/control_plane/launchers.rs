@@ -300,6 +300,6 @@ fn a_key_value_space_carries_the_coordinator_s_address_and_the_secret() {
 #[test]
 fn a_secret_that_the_user_names_is_not_published() {
     let (sockets, space) = hydra(2);
-    leave(join_by_hydra(&sockets, &[("RINGFOLD_SECRET", &"5ec2e7".repeat(11)[..64])]));
+    leave(join_by_hydra(&sockets, &[("RINGFOLD_SECRET", &ringfold_harness::secret())]));
     assert!(!space.lock().unwrap().contains_key("ringfold-secret"));
 }

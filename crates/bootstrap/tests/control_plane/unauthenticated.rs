@@ -11,12 +11,13 @@ use std::time::{Duration, Instant};
 use proptest::prelude::Rng;
 use proptest::test_runner::{RngAlgorithm, TestRng};
 use ringfold_bootstrap::JoinError;
+use ringfold_harness::free_port;
 use ringfold_types::limits;
 
 use crate::foreign::{
     CHALLENGE_BYTES, FIRST_BYTES, Foreign, GREETING_BYTES, Proxy, answer_as, echo, http,
 };
-use crate::world::{Job, TIME_LIMIT, free_port, leave};
+use crate::world::{Job, TIME_LIMIT, leave};
 
 /// Connects as soon as rank 0 listens.
 fn connect(port: u16) -> TcpStream {

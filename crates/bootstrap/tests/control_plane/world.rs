@@ -1,7 +1,6 @@
 //! Jobs for the tests: identities that meet on loopback, and ranks in threads and in processes.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpListener;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::thread;
@@ -10,6 +9,7 @@ use std::time::{Duration, Instant};
 use ringfold_bootstrap::{
     Control, FailureCause, Identity, JoinError, Launcher, Options, Rendezvous, Secret, SecretSource,
 };
+use ringfold_harness::free_port;
 use ringfold_types::{Chain, Rank};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Resource, Rlimit, Signal, setrlimit};
@@ -226,8 +226,4 @@ pub(crate) fn common_cause(controls: &[Control]) -> Arc<FailureCause> {
 pub(crate) fn leave(controls: Vec<Control>) -> Vec<Result<(), Arc<FailureCause>>> {
     let threads: Vec<_> = controls.into_iter().map(|c| thread::spawn(move || c.leave())).collect();
     threads.into_iter().map(|t| t.join().unwrap()).collect()
-}
-
-pub(crate) fn free_port() -> u16 {
-    TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()
 }

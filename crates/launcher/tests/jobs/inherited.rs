@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::support::ringrun;
-use ringfold_harness::{Folder, Job, Outcome};
+use ringfold_harness::{Folder, Job, Outcome, needed};
 use rustix::process::Signal;
 
 /// `ringrun` as a child of `env` with this option.
@@ -207,8 +207,8 @@ const ENOUGH: u32 = 32;
 
 #[test]
 fn few_processes_suffice_or_are_named() {
-    if !rustix::process::getuid().is_root() {
-        return eprintln!("SKIPPED: root, who may become a user with few processes");
+    if !needed::is_root("few processes") {
+        return;
     }
     let folder = Folder::new();
     let program = folder.path().join("ringrun");
@@ -222,8 +222,9 @@ fn few_processes_suffice_or_are_named() {
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     };
-    if !becoming(0).arg("true").output().is_ok_and(|output| output.status.success()) {
-        return eprintln!("SKIPPED: setpriv to a user of high number, which the system refuses");
+    let may_become = becoming(0).arg("true").output().is_ok_and(|output| output.status.success());
+    if !may_become && !needed::skipped("few processes", "the system refuses users of high number") {
+        return;
     }
     // The job has ringrun, a guardian, an agent, a sentinel, ranks, threads.
     for processes in (1..12).chain([ENOUGH]) {
@@ -254,8 +255,10 @@ fn names_of_this_host_need_no_agent() {
         Outcome::of(&mut command)
     };
     let done = start("node1");
-    if done.stderr.starts_with("unshare: ") || done.stderr.starts_with("mount: ") {
-        return eprintln!("SKIPPED: namespaces of names and mounts, which the system refuses");
+    let is_refused = done.stderr.starts_with("unshare: ") || done.stderr.starts_with("mount: ");
+    if is_refused && !needed::skipped("names", "the system refuses namespaces of names and mounts")
+    {
+        return;
     }
     for host in ["node1", "NODE1", "node1.cluster.example", "Node1.Cluster.Example", "alias"] {
         let done = start(host);
@@ -311,12 +314,9 @@ fn a_system_that_binds_no_process_runs_jobs() {
         command.args(options).args(["echo", "ok"]);
         Outcome::of(&mut command)
     };
-    if !Command::new("python3")
-        .args(["-c", UNBINDABLE, "true"])
-        .status()
-        .is_ok_and(|it| it.success())
-    {
-        return eprintln!("SKIPPED: python3 and seccomp filters");
+    let filtered = Command::new("python3").args(["-c", UNBINDABLE, "true"]).status();
+    if !filtered.is_ok_and(|it| it.success()) && !needed::skipped("seccomp", "python3 or filters") {
+        return;
     }
     let done = start(&[]);
     assert_eq!((done.code(), &*done.stdout), (0, "ok\n"), "{done:?}");

@@ -20,7 +20,6 @@ mod sharing;
 mod wire;
 
 use std::fs;
-use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::num::NonZero;
 use std::path::PathBuf;
@@ -29,6 +28,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use ringfold_harness::{needed, random};
 use ringfold_types::{Lane, Rank};
 
 use super::rail::{Rail, Rails};
@@ -50,9 +50,7 @@ const TAG: u32 = 5;
 /// Runs `body` with the fake libibverbs, as the test of that name.
 fn with_fake(name: &str, body: impl FnOnce()) {
     if variable(MARK).is_some() {
-        let seed = seed();
-        println!("RINGFOLD_TEST_SEED={seed}");
-        fake::seed(Some(seed));
+        fake::seed(Some(seed()));
         return body();
     }
     let Some(library) = library() else { return };
@@ -68,17 +66,10 @@ fn with_fake(name: &str, body: impl FnOnce()) {
     print!("{out}");
 }
 
-/// The seed of this process: random, or `RINGFOLD_TEST_SEED` at compile time.
+/// The printed seed of this process.
 fn seed() -> NonZero<u64> {
-    let random = || {
-        let mut bytes = [0; 8];
-        getrandom::fill(&mut bytes).unwrap();
-        u64::from_le_bytes(bytes)
-    };
-    let given = || option_env!("RINGFOLD_TEST_SEED").map(|it| it.parse().unwrap());
     static SEED: OnceLock<u64> = OnceLock::new();
-    let seed = *SEED.get_or_init(|| given().unwrap_or_else(random));
-    NonZero::new(seed).unwrap_or(NonZero::<u64>::MIN)
+    NonZero::new(*SEED.get_or_init(random::seed)).unwrap_or(NonZero::<u64>::MIN)
 }
 
 /// Declares a test with the fake libibverbs.
@@ -111,9 +102,7 @@ fn library() -> Option<PathBuf> {
     let files = ["verbs.c", "wire.c", "windows.c", "controls.c"].map(source);
     let shared = ["-fPIC", "-shared", "-fvisibility=hidden", "-lpthread"];
     if !compiles(Command::new("cc").args(files).args(shared).arg("-o").arg(&made)) {
-        let required = variable("RINGFOLD_TEST_REQUIRE").unwrap_or_default();
-        assert!(required.split(',').all(|must| must != NAME), "{NAME} cannot run here: no cc");
-        writeln!(std::io::stderr(), "SKIPPED: {NAME} (no cc)").unwrap();
+        let _ = needed::skipped(NAME, "no cc");
         return None;
     }
     fs::rename(&made, folder.join("libibverbs.so.1")).unwrap();
