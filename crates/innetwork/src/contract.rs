@@ -18,6 +18,7 @@ use std::os::fd::BorrowedFd;
 use ringfold_types::{Collective, DataType, ReduceOp, Wire};
 
 use crate::error::OffloadError;
+use crate::slots::{Outcome, Slots};
 
 /// The reduction that a chunk is part of. All members must hand over the same one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,17 +69,6 @@ pub struct Chunk {
     pub reduction: Reduction,
     /// Elements of the chunk; 0 for a barrier.
     pub count: usize,
-}
-
-/// The result of a chunk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Outcome<'a> {
-    /// The number of the chunk.
-    pub number: u64,
-    /// The tag that this member gave.
-    pub tag: u32,
-    /// The combined elements; empty for a barrier, and for a reduce at members other than its root.
-    pub bytes: &'a [u8],
 }
 
 /// A port, tree or root of a provider. Chunks may be striped over the groups of several devices.
@@ -158,26 +148,42 @@ pub trait Group: Send + Debug {
     /// The group has failed.
     fn poll(&mut self) -> Result<bool, OffloadError>;
 
+    /// Returns the member's results.
+    fn slots(&self) -> &Slots;
+
+    /// Returns the member's results, to release one.
+    fn slots_mut(&mut self) -> &mut Slots;
+
     /// Returns the oldest result that has arrived and that `take` has not released.
-    fn result(&self) -> Option<Outcome<'_>>;
+    fn result(&self) -> Option<Outcome<'_>> {
+        self.slots().oldest()
+    }
 
     /// Releases the result that `result` returned. The next call of `result` returns the one after
     /// it. `retained` still lends the released one.
     ///
     /// # Panics
     /// If there is no result.
-    fn take(&mut self);
+    fn take(&mut self) {
+        self.slots_mut().take();
+    }
 
     /// Lends result `number`, until the result of chunk `number + window` has arrived. That one
     /// proves that all members have taken result `number`. So a member that is behind when the
     /// group fails can get each result that it lacks from one that has it.
-    fn retained(&self, number: u64) -> Option<Outcome<'_>>;
+    fn retained(&self, number: u64) -> Option<Outcome<'_>> {
+        self.slots().retained(number)
+    }
 
     /// Returns the number of chunks handed over, which is the number of the next one.
-    fn posted(&self) -> u64;
+    fn posted(&self) -> u64 {
+        self.slots().posted()
+    }
 
     /// Returns the number of results that have arrived whole.
-    fn arrived(&self) -> u64;
+    fn arrived(&self) -> u64 {
+        self.slots().arrived()
+    }
 
     /// Returns the members that the provider waits for. A late member is no failure of the group.
     fn awaited(&self) -> Awaited;

@@ -3,6 +3,7 @@
 //! peers to send to.
 //!
 //! * `contract`: the traits `Provider` and `Group`, which all callers use, and their values;
+//! * `slots`: the results that a member keeps;
 //! * `error`: the reasons why a group or a provider is given up;
 //! * `wire`: the messages between a member and an aggregator, and the links that carry them;
 //! * `provider`: the provider whose groups are links to aggregators;
@@ -24,11 +25,13 @@ pub mod member;
 pub mod provider;
 #[cfg(feature = "server")]
 pub mod server;
+mod slots;
 pub mod trees;
 pub mod wire;
 
-pub use contract::{Awaited, Chunk, Device, Group, Outcome, Properties, Provider, Reduction};
+pub use contract::{Awaited, Chunk, Device, Group, Properties, Provider, Reduction};
 pub use error::OffloadError;
+pub use slots::{Outcome, Slots};
 pub use wire::devices::RdmaDevices;
 #[cfg(any(test, feature = "testing"))]
 pub use wire::end::End;

@@ -14,9 +14,9 @@ use ringfold_types::{Collective, Wire};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 
-use super::slots::Slots;
-use crate::contract::{Awaited, Chunk, Group, Outcome, Properties};
+use crate::contract::{Awaited, Chunk, Group, Properties};
 use crate::error::OffloadError;
+use crate::slots::Slots;
 use crate::wire::devices::RdmaDevices;
 use crate::wire::header::{BadHeader, Header, Kind};
 use crate::wire::links::{AGGREGATOR, Endpoints, Links};
@@ -276,7 +276,7 @@ impl Group for AggregatorGroup {
         }
         let Child { members, .. } = &self.child;
         let root = reduction.root.clamp(*members.start(), *members.end());
-        self.slots.post(chunk, reduction.output_bytes(chunk.count, root));
+        self.slots.post(chunk.number, chunk.tag, reduction.output_bytes(chunk.count, root));
         let length = u32::try_from(bytes.len()).expect("a chunk within its limit");
         let is_barrier = reduction.collective == Collective::Barrier;
         let header = Header {
@@ -311,24 +311,12 @@ impl Group for AggregatorGroup {
         }
     }
 
-    fn result(&self) -> Option<Outcome<'_>> {
-        self.slots.oldest()
+    fn slots(&self) -> &Slots {
+        &self.slots
     }
 
-    fn take(&mut self) {
-        self.slots.take();
-    }
-
-    fn retained(&self, number: u64) -> Option<Outcome<'_>> {
-        self.slots.retained(number)
-    }
-
-    fn posted(&self) -> u64 {
-        self.slots.posted()
-    }
-
-    fn arrived(&self) -> u64 {
-        self.slots.arrived()
+    fn slots_mut(&mut self) -> &mut Slots {
+        &mut self.slots
     }
 
     fn awaited(&self) -> Awaited {

@@ -5,7 +5,6 @@
 //! once as far as its link takes it; the group keeps a copy of the rest.
 
 mod group;
-mod slots;
 
 use std::sync::Arc;
 
@@ -16,7 +15,6 @@ use crate::error::OffloadError;
 use crate::wire::devices::RdmaDevices;
 use crate::wire::links::Endpoints;
 pub use group::{AggregatorGroup, Child};
-pub use slots::Slots;
 
 /// A tree of aggregators.
 pub struct Tree {

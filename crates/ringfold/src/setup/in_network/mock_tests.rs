@@ -8,9 +8,8 @@ use std::fmt;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use ringfold_innetwork::provider::Slots;
 use ringfold_innetwork::{
-    Awaited, Chunk, Device, Group, OffloadError, Outcome, Properties, Provider, Reduction,
+    Awaited, Chunk, Device, Group, OffloadError, Properties, Provider, Reduction, Slots,
 };
 use ringfold_transport::Waker;
 
@@ -165,7 +164,11 @@ impl Group for MockGroup {
         if !self.slots.has_room() {
             return Ok(false);
         }
-        self.slots.post(chunk, chunk.reduction.output_bytes(chunk.count, self.member));
+        self.slots.post(
+            chunk.number,
+            chunk.tag,
+            chunk.reduction.output_bytes(chunk.count, self.member),
+        );
         shared.posted[usize::from(self.member)].push((*chunk, bytes.to_vec()));
         shared.advance(&*self.network.combine);
         Ok(true)
@@ -182,24 +185,12 @@ impl Group for MockGroup {
         if shared.is_dead && !moved { Err(OffloadError::Closed) } else { Ok(moved) }
     }
 
-    fn result(&self) -> Option<Outcome<'_>> {
-        self.slots.oldest()
+    fn slots(&self) -> &Slots {
+        &self.slots
     }
 
-    fn take(&mut self) {
-        self.slots.take();
-    }
-
-    fn retained(&self, number: u64) -> Option<Outcome<'_>> {
-        self.slots.retained(number)
-    }
-
-    fn posted(&self) -> u64 {
-        self.slots.posted()
-    }
-
-    fn arrived(&self) -> u64 {
-        self.slots.arrived()
+    fn slots_mut(&mut self) -> &mut Slots {
+        &mut self.slots
     }
 
     fn awaited(&self) -> Awaited {
@@ -235,6 +226,7 @@ impl Drop for MockGroup {
 }
 
 mod tests {
+    use ringfold_innetwork::Outcome;
     use ringfold_types::{Collective, DataType, ReduceOp, Wire};
 
     use super::*;

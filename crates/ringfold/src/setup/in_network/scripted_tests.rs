@@ -5,7 +5,7 @@ use std::os::fd::BorrowedFd;
 use ringfold_innetwork::provider::{AggregatorGroup, Child};
 use ringfold_innetwork::wire::header::{Header, Kind};
 use ringfold_innetwork::wire::links::Endpoints;
-use ringfold_innetwork::{Awaited, Chunk, End, Outcome};
+use ringfold_innetwork::{Awaited, Chunk, End, Slots};
 
 use super::*;
 
@@ -84,24 +84,12 @@ impl Group for Counted {
         self.group.poll()
     }
 
-    fn result(&self) -> Option<Outcome<'_>> {
-        self.group.result()
+    fn slots(&self) -> &Slots {
+        self.group.slots()
     }
 
-    fn take(&mut self) {
-        self.group.take();
-    }
-
-    fn retained(&self, number: u64) -> Option<Outcome<'_>> {
-        self.group.retained(number)
-    }
-
-    fn posted(&self) -> u64 {
-        self.group.posted()
-    }
-
-    fn arrived(&self) -> u64 {
-        self.group.arrived()
+    fn slots_mut(&mut self) -> &mut Slots {
+        self.group.slots_mut()
     }
 
     fn awaited(&self) -> Awaited {

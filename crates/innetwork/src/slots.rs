@@ -1,6 +1,15 @@
 //! The results that a member keeps, in two generations of slots.
 
-use crate::contract::{Chunk, Outcome};
+/// The result of a chunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outcome<'a> {
+    /// The number of the chunk.
+    pub number: u64,
+    /// The tag that this member gave.
+    pub tag: u32,
+    /// The combined elements; empty for a barrier, and for a reduce at members other than its root.
+    pub bytes: &'a [u8],
+}
 
 /// The slots of one member: twice the window. Result c lies in slot c modulo their number. While
 /// the results of one generation arrive, those of the other stay for members that lack them.
@@ -63,16 +72,17 @@ impl Slots {
         usize::try_from(number % (2 * self.window)).unwrap_or(0)
     }
 
-    /// Notes that `chunk` is handed over, with a result of `bytes` bytes.
+    /// Notes that chunk `number` is handed over with this tag, and that its result has `bytes`
+    /// bytes.
     ///
     /// # Panics
     /// If it is not the next chunk, or if there is no room for it.
-    pub fn post(&mut self, chunk: &Chunk, bytes: usize) {
-        assert!(chunk.number == self.posted, "chunk {} after {}", chunk.number, self.posted);
+    pub fn post(&mut self, number: u64, tag: u32, bytes: usize) {
+        assert!(number == self.posted, "chunk {number} after {}", self.posted);
         assert!(self.has_room(), "the window is full");
         self.posted += 1;
-        let slot = self.slot_mut(chunk.number);
-        slot.tag = chunk.tag;
+        let slot = self.slot_mut(number);
+        slot.tag = tag;
         // A slot keeps its memory, so later chunks of the same size allocate nothing.
         slot.bytes.resize(bytes, 0);
     }
@@ -131,21 +141,7 @@ impl Slots {
 
 #[cfg(test)]
 mod tests {
-    use ringfold_types::{Collective, DataType, ReduceOp, Wire};
-
     use super::*;
-    use crate::contract::Reduction;
-
-    fn chunk(number: u64) -> Chunk {
-        let reduction = Reduction {
-            collective: Collective::AllReduce,
-            data_type: DataType::U8,
-            op: ReduceOp::Sum,
-            root: 0,
-            form: Wire::Element,
-        };
-        Chunk { number, tag: 7 + u32::try_from(number).unwrap(), reduction, count: 1 }
-    }
 
     fn arrive(slots: &mut Slots, value: u8) {
         slots.arriving().1[0] = value;
@@ -156,7 +152,7 @@ mod tests {
     fn a_result_stays_until_the_one_a_window_later_has_arrived() {
         let mut slots = Slots::new(2);
         for number in 0..6_u8 {
-            slots.post(&chunk(number.into()), 1);
+            slots.post(number.into(), 7, 1);
             arrive(&mut slots, number);
             assert_eq!(slots.oldest().unwrap().bytes, [number]);
             slots.take();
@@ -172,13 +168,13 @@ mod tests {
     fn a_result_stays_while_the_next_generation_arrives() {
         let mut slots = Slots::new(2);
         for number in 0..2 {
-            slots.post(&chunk(number), 1);
+            slots.post(number, 7 + u32::try_from(number).unwrap(), 1);
         }
         assert!(!slots.has_room());
         arrive(&mut slots, 10);
         assert!(!slots.has_room(), "a result that is not released holds its place");
         slots.take();
-        slots.post(&chunk(2), 1);
+        slots.post(2, 9, 1);
         arrive(&mut slots, 11);
         slots.arriving().1[0] = 12;
         assert_eq!(slots.retained(0).unwrap().bytes, [10], "result 2 has not arrived whole");
