@@ -4,7 +4,8 @@
 //! * `prices`: the times of messages on each class of links;
 //! * `aggregation`: the aggregators that combine data between hosts;
 //! * `machine`: one host; `fabric`: the network between hosts, and its kind;
-//! * `evidence`: the statements about both that ranks exchange; `agree`: the answer of all ranks;
+//! * `evidence`: the facts about both that ranks exchange, as a `statement` behind the feature
+//!   `wire`; `agree`: the answer of all ranks;
 //! * `site`: an administrator's description of a fabric; `subnet`: the networks of addresses;
 //! * `natural`: the order of names;
 //! * `discover`: the readers of files and of the operating system, which no other module accesses;
@@ -24,6 +25,8 @@ mod natural;
 mod order;
 pub mod prices;
 pub mod site;
+#[cfg(feature = "wire")]
+pub mod statement;
 pub mod subnet;
 
 pub use aggregation::{Aggregation, AggregationTree};

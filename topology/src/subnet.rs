@@ -9,36 +9,12 @@ use std::net::Ipv6Addr;
 use ringfold_types::Digest;
 
 use crate::evidence::Attached;
-use crate::machine::{Gid, Interface};
 
 /// Prefix length of the IPv6 network that holds all mapped IPv4 addresses.
 const MAPPED: u8 = 96;
 
 /// The longest prefix that leaves room for a third address.
 const PREFIX_MAX: u8 = 126;
-
-/// The subnet of a GID. `None` for a GID that is not an IP address of its interface.
-#[must_use]
-pub fn of_gid(gid: &Gid) -> Option<Attached> {
-    of_address(gid.bytes, gid.prefix?)
-}
-
-/// The subnet of an interface: that of its IPv4 addresses, or else that of its IPv6 addresses.
-/// `None` if there are several, because hosts may list them in different orders.
-#[must_use]
-pub fn of_interface(interface: &Interface) -> Option<Attached> {
-    for is_mapped in [true, false] {
-        let addresses = interface.addresses.iter();
-        let mut subnets = addresses
-            .filter(|(bytes, _)| Ipv6Addr::from(*bytes).to_ipv4_mapped().is_some() == is_mapped)
-            .filter_map(|(bytes, prefix)| of_address(*bytes, *prefix));
-        if let Some(first) = subnets.next() {
-            let is_one = subnets.all(|other| network(other) == network(first));
-            return is_one.then_some(first);
-        }
-    }
-    None
-}
 
 /// The subnet of an address (IPv4 as mapped IPv6) with the prefix length of its network, of 128.
 #[must_use]
@@ -67,14 +43,6 @@ pub fn of_address(bytes: [u8; 16], prefix: u8) -> Option<Attached> {
     Some(Attached::Subnet { network, address: Digest::default().number(address.into()).finish() })
 }
 
-/// The digest of the subnet's network and prefix length.
-const fn network(attached: Attached) -> Option<u64> {
-    match attached {
-        Attached::Subnet { network, .. } => Some(network),
-        Attached::Switch(_) | Attached::Rail(..) => None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::net::IpAddr;
@@ -90,14 +58,17 @@ mod tests {
         }
     }
 
+    /// The digest of the subnet's network and prefix length.
+    fn network(attached: Attached) -> Option<u64> {
+        match attached {
+            Attached::Subnet { network, .. } => Some(network),
+            Attached::Switch(_) | Attached::Rail(..) => None,
+        }
+    }
+
     fn subnet(text: &str) -> Option<u64> {
         let (bytes, prefix) = parts(text);
         of_address(bytes, prefix).and_then(network)
-    }
-
-    fn interface(addresses: &[&str]) -> Option<u64> {
-        let addresses = addresses.iter().map(|text| parts(text)).collect();
-        of_interface(&Interface { addresses, ..Interface::default() }).and_then(network)
     }
 
     #[test]
@@ -151,19 +122,5 @@ mod tests {
         let (bytes, _) = parts("10.0.0.1/24");
         assert_eq!(of_address(bytes, 64), None, "shorter than the mapped network");
         assert_eq!(of_address(bytes, 255), None);
-        assert_eq!(of_gid(&Gid { bytes, ..Gid::default() }), None);
-        let of_interface = of_gid(&Gid { bytes, prefix: Some(120), ..Gid::default() });
-        assert_eq!(of_interface.and_then(network), subnet("10.0.0.7/24"));
-    }
-
-    #[test]
-    fn an_interface_tells_one_subnet_or_nothing() {
-        assert_eq!(interface(&["fe80::1/64", "10.0.0.1/24"]), subnet("10.0.0.1/24"));
-        assert_eq!(interface(&["fd00::1/64", "10.0.0.1/24"]), subnet("10.0.0.1/24"));
-        assert_eq!(interface(&["10.0.0.1/24", "10.0.0.9/24"]), subnet("10.0.0.1/24"));
-        assert_eq!(interface(&["fd00::1/64", "fe80::1/64"]), subnet("fd00::1/64"));
-        assert_eq!(interface(&["10.0.0.1/24", "10.9.0.1/24"]), None);
-        assert_eq!(interface(&["fe80::1/64"]), None);
-        assert_eq!(interface(&[]), None);
     }
 }

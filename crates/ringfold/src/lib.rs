@@ -112,14 +112,14 @@ pub use ringfold_reduce::{Element, F8E4M3, F8E5M2};
 pub use ringfold_topology::Layout;
 pub use ringfold_topology::evidence::Evidence;
 pub use ringfold_topology::prices::Rates;
+pub use ringfold_topology::statement::UnreadableEvidence;
 pub use ringfold_types::limits;
 pub use ringfold_types::{
     Call, Collective, DataType, InvalidCall, Rank, ReduceOp, Scale, UnevenCall, UnevenCollective,
     UnknownName, Wire,
 };
 pub use setup::{
-    DifferentSettings, InitError, TopologyError, UnreadableEvidence, UnreadablePeerInfo, evidence,
-    tcp_rates,
+    DifferentSettings, InitError, TopologyError, UnreadablePeerInfo, evidence, tcp_rates,
 };
 #[doc(hidden)]
 pub use setup::{is_evidence, is_peer_info};

@@ -10,6 +10,7 @@ use ringfold_bootstrap::{
     DiscoverError, ExchangeError, FailureCause, JoinError, RankList, SecretError,
 };
 use ringfold_topology::discover::files;
+use ringfold_topology::statement::UnreadableEvidence;
 use ringfold_transport::{rdma, shm, tcp};
 use ringfold_types::Rank;
 
@@ -231,11 +232,6 @@ impl InitError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the bytes are not of this version; start every rank with the same version of ringfold")]
 pub struct UnreadablePeerInfo;
-
-/// These bytes are not the evidence of a rank of this version.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the bytes are not of this version; start every rank with the same version of ringfold")]
-pub struct UnreadableEvidence;
 
 /// The file that `RINGFOLD_TOPO_FILE` names cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -3,10 +3,11 @@
 use std::time::{Duration, Instant};
 
 use ringfold_bootstrap::Control;
+use ringfold_topology::statement::UnreadableEvidence;
 use ringfold_types::Rank;
 use ringfold_types::limits::OFFLOAD_OFFER_BYTES_MAX;
 
-use super::error::{InitError, UnreadableEvidence};
+use super::error::InitError;
 use super::peer_info::PeerInfo;
 use super::settings::{Settings, compare_builds};
 

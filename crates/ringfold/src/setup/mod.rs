@@ -29,7 +29,6 @@ mod parts;
 mod peer_info;
 mod routes;
 mod settings;
-mod statement;
 
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -47,12 +46,10 @@ use self::connect::Membership;
 use self::discover::{Discovered, MeetingPlace};
 use crate::config::Config;
 
-pub use self::error::{
-    DifferentSettings, InitError, TopologyError, UnreadableEvidence, UnreadablePeerInfo,
-};
+pub use self::error::{DifferentSettings, InitError, TopologyError, UnreadablePeerInfo};
 pub(crate) use self::parts::{GroupAddress, GroupListener, Joined, Origin, Parts, ThreadGroups};
 pub use self::peer_info::is_peer_info;
-pub use self::statement::is_evidence;
+pub use ringfold_topology::statement::is_evidence;
 
 /// Joins the job that the environment describes. Blocks until all ranks have joined.
 pub(crate) fn join(config: &Config) -> Result<Parts, InitError> {

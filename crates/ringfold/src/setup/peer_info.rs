@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use ringfold_topology::discover::Cpus;
 use ringfold_topology::prices::{Locality, Rates};
+use ringfold_topology::statement::{self, Statement};
 use ringfold_types::Digest;
 use ringfold_types::limits::{EVIDENCE_BYTES_MAX, PEER_INFO_BYTES_MAX, PRICES_BYTES_MAX};
 use serde::{Deserialize, Serialize};
@@ -11,7 +12,6 @@ use serde::{Deserialize, Serialize};
 use super::discover::LocalEvidence;
 use super::error::UnreadablePeerInfo;
 use super::settings::{Settings, build};
-use super::statement::{self, Statement};
 
 /// The information of one rank. Every rank receives that of every rank.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use ringfold_topology::Layout;
 use ringfold_topology::agree::{HostEvidence, Known, RankEvidence};
 use ringfold_topology::machine::{Affinity, Machine, Network, PciAddress, gpu_of, share, storage};
+use ringfold_topology::statement::{self, Statement};
 use ringfold_types::{Digest, Rank};
 
 use crate::config::{Config, Filter};
@@ -13,7 +14,6 @@ use crate::setup::discover::Discovered;
 use crate::setup::error::InitError;
 use crate::setup::members::{Members, unreadable};
 use crate::setup::peer_info::{EvidenceSummary, PeerInfo};
-use crate::setup::statement::{self, Statement};
 
 /// The evidence of all ranks.
 #[derive(Debug)]

@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv6Addr};
 
 use ringfold_topology::discover::files::slurm;
+use ringfold_topology::discover::{PortQuery, TopologyFile};
 use ringfold_topology::evidence::{Attached, Evidence, HostPath, PortEvidence, Source};
 use ringfold_topology::fabric::{Place, PortId};
 use ringfold_topology::machine::{Machine, Network};
@@ -11,7 +12,6 @@ use ringfold_transport::rdma::OpenPort;
 use ringfold_types::limits::{EVIDENCE_NAME_BYTES_MAX, EVIDENCE_PORTS_MAX, FABRIC_LEVELS_MAX};
 
 use super::interfaces::{Listed, device};
-use super::topology_file::{PortQuery, TopologyFile};
 use crate::config::Config;
 use crate::setup::error::TopologyError;
 

@@ -1,12 +1,10 @@
 //! Discovery of this process, its host and its devices. It needs no peers.
 //!
 //! * `interfaces`: the network interfaces by which peers may reach this rank;
-//! * `evidence`: the ports and their places in the fabric;
-//! * `topology_file`: the user's description of the fabric.
+//! * `evidence`: the ports and their places in the fabric.
 
 mod evidence;
 mod interfaces;
-mod topology_file;
 
 use std::path::Path;
 use std::sync::Arc;

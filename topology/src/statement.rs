@@ -1,39 +1,57 @@
 //! Statements: the bytes in which ranks exchange evidence of the fabric. The first is a version.
 //! The decoder refuses too many bytes before it reads them.
 
+use std::error::Error;
+use std::fmt;
 use std::net::SocketAddr;
 
-use ringfold_topology::evidence::{Evidence, HostPath, PortEvidence};
-use ringfold_topology::machine::PciAddress;
 use ringfold_types::limits::{
     EVIDENCE_BYTES_MAX, EVIDENCE_NAME_BYTES_MAX, EVIDENCE_PORTS_MAX, EVIDENCE_SOURCES_MAX,
     FABRIC_LEVELS_MAX,
 };
 use serde::{Deserialize, Serialize};
 
-use super::error::UnreadableEvidence;
+use crate::evidence::{Evidence, HostPath, PortEvidence};
+use crate::machine::PciAddress;
 
 const VERSION: u8 = 2;
 
+/// These bytes are not the evidence of a rank of this version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnreadableEvidence;
+
+impl fmt::Display for UnreadableEvidence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(
+            "the bytes are not of this version; start every rank with the same version of ringfold",
+        )
+    }
+}
+
+impl Error for UnreadableEvidence {}
+
 /// The evidence that one rank sends to the others.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Statement {
+pub struct Statement {
     /// The rank's GPU.
-    pub(crate) gpu: Option<PciAddress>,
+    pub gpu: Option<PciAddress>,
     /// The addresses on which the rank listens for TCP, each with the index of its port in the
     /// evidence.
-    pub(crate) tcp: Vec<(u8, SocketAddr)>,
+    pub tcp: Vec<(u8, SocketAddr)>,
     /// The rank's evidence. `None` if another rank of its host sends the same.
-    pub(crate) evidence: Option<Evidence>,
+    pub evidence: Option<Evidence>,
 }
 
 impl Statement {
     /// The most bytes of a statement with this number of addresses, without those of its evidence.
-    pub(crate) const fn bytes(addresses: usize) -> usize {
+    #[must_use]
+    pub const fn bytes(addresses: usize) -> usize {
         12 + 21 * addresses
     }
 
-    pub(crate) fn encode(&self) -> Vec<u8> {
+    /// Encodes the statement.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
         postcard::to_extend(self, vec![VERSION]).unwrap_or_default()
     }
 
@@ -41,7 +59,7 @@ impl Statement {
     ///
     /// # Errors
     /// The bytes are not a statement of this version.
-    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, UnreadableEvidence> {
+    pub fn decode(bytes: &[u8]) -> Result<Self, UnreadableEvidence> {
         let body = match bytes {
             [] => return Ok(Self::default()),
             [VERSION, body @ ..] if bytes.len() <= EVIDENCE_BYTES_MAX => body,
@@ -72,7 +90,8 @@ impl Statement {
 }
 
 /// Encodes evidence. Ranks of a host whose evidence has equal bytes send it once.
-pub(crate) fn encode(evidence: &Evidence) -> Vec<u8> {
+#[must_use]
+pub fn encode(evidence: &Evidence) -> Vec<u8> {
     postcard::to_stdvec(evidence).unwrap_or_default()
 }
 
@@ -91,12 +110,12 @@ pub fn is_evidence(bytes: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use ringfold_topology::evidence::{Attached, Source};
-    use ringfold_topology::fabric::Place;
-    use ringfold_topology::machine::Network;
     use ringfold_types::limits::LANES_MAX;
 
     use super::*;
+    use crate::evidence::{Attached, Source};
+    use crate::fabric::Place;
+    use crate::machine::Network;
 
     fn statement() -> Statement {
         let place = Place { rail: 300, plane: 2 };

@@ -1,20 +1,19 @@
-//! The file that `RINGFOLD_TOPO_FILE` names, and the places of one host's ports in it.
+//! A user's file about the fabric, and the places of one host's ports in it.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use ringfold_topology::certainty::Certainty;
-use ringfold_topology::discover::files::{self, Lldp, Read};
-use ringfold_topology::evidence::{Attached, HostPath, Source};
-use ringfold_topology::fabric::{PortId, classify};
-use ringfold_topology::site::{Site, SiteHost, SitePort};
 use ringfold_types::Digest;
 
-use crate::setup::error::TopologyError;
+use super::files::{self, Lldp, Read};
+use crate::certainty::Certainty;
+use crate::evidence::{Attached, HostPath, Source};
+use crate::fabric::{PortId, classify};
+use crate::site::{Site, SiteHost, SitePort};
 
 /// The contents of the file.
 #[derive(Debug)]
-pub(super) enum TopologyFile {
+pub enum TopologyFile {
     /// Every port of a fabric, and the kind of the file.
     Site(Box<Site>, Source),
     /// The interfaces of one host.
@@ -25,11 +24,11 @@ pub(super) enum TopologyFile {
 
 /// The ids of a port, to find it in the file.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct PortQuery<'a> {
+pub struct PortQuery<'a> {
     /// The ids by which the file may name the port.
-    pub(super) ids: &'a [PortId],
+    pub ids: &'a [PortId],
     /// The network interface of the port; empty if it has none.
-    pub(super) interface: &'a str,
+    pub interface: &'a str,
 }
 
 impl TopologyFile {
@@ -37,7 +36,7 @@ impl TopologyFile {
     ///
     /// # Errors
     /// The file cannot be read, or its kind is not supported.
-    pub(super) fn load(path: &str) -> Result<Self, TopologyError> {
+    pub fn load(path: &str) -> Result<Self, files::Error> {
         let bytes = files::load(Path::new(path))?;
         Ok(match files::read(path, &bytes)? {
             Read::Site(site) => Self::Site(Box::new(site), Source::Site),
@@ -52,7 +51,8 @@ impl TopologyFile {
 
     /// The digest of a file that describes all hosts. It must be the same on every rank. `None` for
     /// a file of one host.
-    pub(super) fn digest(&self) -> Option<u64> {
+    #[must_use]
+    pub fn digest(&self) -> Option<u64> {
         match self {
             Self::Site(site, _) => Some(site.digest()),
             Self::Lldp(_) => None,
@@ -61,13 +61,15 @@ impl TopologyFile {
     }
 
     /// Whether ports on different rails reach each other, if that is certain.
-    pub(super) fn crosses(&self) -> Option<bool> {
+    #[must_use]
+    pub fn crosses(&self) -> Option<bool> {
         let Self::Site(site, _) = self else { return None };
         Some(site.crosses.value).filter(|_| site.crosses.certainty == Certainty::Certain)
     }
 
     /// The attachment of a port, if it is certain.
-    pub(super) fn attached(&self, query: PortQuery<'_>) -> Option<Attached> {
+    #[must_use]
+    pub fn attached(&self, query: PortQuery<'_>) -> Option<Attached> {
         match self {
             Self::Site(site, source) => {
                 let (_, port) = find(site, query)?;
@@ -88,7 +90,8 @@ impl TopologyFile {
 
     /// The path of the host with these ports and this name. `None` if the ports belong to several
     /// hosts.
-    pub(super) fn path(&self, ports: &[PortQuery<'_>], name: &str) -> Option<HostPath> {
+    #[must_use]
+    pub fn path(&self, ports: &[PortQuery<'_>], name: &str) -> Option<HostPath> {
         let short = name.split_once('.').map_or(name, |(short, _)| short);
         match self {
             Self::Site(site, source) => {
