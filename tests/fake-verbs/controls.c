@@ -103,6 +103,8 @@ EXPORT int fake_release(int device) {
 
 EXPORT void fake_router(int lid) { router_lid = (uint16_t)lid; }
 
+EXPORT void fake_fork(int status) { fork_status = status; }
+
 EXPORT void fake_seed(uint64_t seed) { disorder = seed; }
 
 EXPORT long fake_carried(int device, int port) {

@@ -218,6 +218,7 @@ extern struct table queue_pairs, regions;
 extern uint16_t router_lid;
 extern struct counts counts;
 extern uint64_t disorder;
+extern int fork_status;
 /* One lock guards everything. */
 extern pthread_mutex_t lock;
 

@@ -20,6 +20,7 @@ struct table queue_pairs, regions;
 uint16_t router_lid;
 struct counts counts;
 uint64_t disorder = 1;
+int fork_status = 2;
 pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* The drivers' functions. */
@@ -177,6 +178,10 @@ EXPORT void ibv_free_device_list(struct device **list) { free(list); }
 EXPORT int ibv_fork_init(void) { return 0; }
 
 static struct queue_pair *create_queue_pair(struct context *, struct more_wanted *);
+
+/* rdma-core, libibverbs/memory.c: IBV_FORK_UNNEEDED where the kernel copies pinned pages for the
+   child, as it does since Linux 5.12. */
+EXPORT int ibv_is_fork_initialized(void) { return fork_status; }
 
 EXPORT struct context *ibv_open_device(struct device *device) {
     struct whole_context *whole = calloc(1, sizeof *whole);

@@ -35,8 +35,8 @@ pub use proof::decode_hello;
 #[cfg(any(test, feature = "testing"))]
 pub use sys::fork_for_test;
 pub use sys::{
-    Exposure, OwnPart, Pages, PeerParts, Placement, Process, ReadExposure, Waker, Window,
-    close_in_children, copy, copy_non_temporal, demote,
+    Exposure, OwnPart, Pages, PeerParts, Placement, Process, ReadExposure, UserBuffer, Waker,
+    Window, close_in_children, copy, copy_non_temporal, demote,
 };
 pub use tcp::ticker::Ticker;
 

@@ -10,21 +10,8 @@ use alloc::vec::Vec;
 
 use ringfold_types::{Buffer, Rank, Slice};
 
-use super::{Op, Stores, place};
+use super::{Expected, Op, Stores, place};
 use crate::schedule::{Form, Source};
-
-/// A stretch of the elements that a lane receives from one rank. They land side by side.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Expected {
-    /// The sending rank.
-    pub from: Rank,
-    /// The place for the elements.
-    pub dst: Slice,
-    /// The index of the operation from which on only their receives touch that place.
-    pub after: usize,
-    /// The bytes that the lane receives from that rank between that operation and the elements.
-    pub skip: usize,
-}
 
 /// Finds the stretches of a lane that have at least `least` bytes. Of one rank, they are in the
 /// order of its stream.

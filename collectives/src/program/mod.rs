@@ -20,7 +20,6 @@ use ringfold_types::{Buffer, Call, Rank, Slice};
 use crate::group::Group;
 use crate::schedule::{Form, Source};
 
-pub use expected::Expected;
 pub use lower::{Target, lower};
 
 /// Bytes of a cache line: the most that an exchange sends, and that a sum of lines combines.
@@ -176,6 +175,19 @@ impl Op {
             Self::Signal | Self::Wait { .. } | Self::Swap => {}
         }
     }
+}
+
+/// A stretch of the elements that a lane receives from one rank. They land side by side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Expected {
+    /// The sending rank.
+    pub from: Rank,
+    /// The place for the elements.
+    pub dst: Slice,
+    /// The index of the operation from which on only their receives touch that place.
+    pub after: usize,
+    /// The bytes that the lane receives from that rank between that operation and the elements.
+    pub skip: usize,
 }
 
 /// The operations of one rank in one call, made by [`lower`].

@@ -1,8 +1,8 @@
 //! The announcements of what a lane will receive.
 
-use ringfold_types::Rank;
+use ringfold_types::{Rank, Slice};
 
-use super::{Lane, Ports};
+use super::ports::Ports;
 use crate::program::{Expected, Op, Program};
 use crate::schedule::{Form, Source};
 
@@ -38,34 +38,35 @@ impl Announced {
         let due = all.get(self.count).map_or(usize::MAX, |next| next.after);
         *self = Self { due, counted_to: due, counted: 0, ..*self };
     }
-}
 
-impl Lane {
-    /// Announces the stretches that are due, unless elements that have not left are in their place.
+    /// Announces the stretches that are due for a lane that has come to an operation, of which some
+    /// elements are done. It waits while elements that have not left are in their place.
     #[cold]
-    pub(super) fn announce<P: Ports>(&mut self, program: &Program, lane: usize, ports: &mut P) {
+    pub(super) fn announce<P: Ports>(
+        &mut self,
+        program: &Program,
+        lane: usize,
+        (at, done): (usize, usize),
+        is_free: impl Fn(Slice) -> bool,
+        ports: &mut P,
+    ) {
         let (all, ops) = (program.expected(lane), &program.lanes()[lane]);
-        while self.announced.due <= self.at
-            && let Some(&Expected { from, dst, skip, .. }) = all.get(self.announced.count)
+        while self.due <= at
+            && let Some(&Expected { from, dst, skip, .. }) = all.get(self.count)
         {
-            let Announced { counted_to, counted, .. } = &mut self.announced;
-            for op in ops.get(*counted_to..self.at).unwrap_or_default() {
-                *counted += received(program, op, from, None);
+            for op in ops.get(self.counted_to..at).unwrap_or_default() {
+                self.counted += received(program, op, from, None);
             }
-            *counted_to = self.at;
-            let now = ops.get(self.at);
-            let received =
-                *counted + now.map_or(0, |op| received(program, op, from, Some(self.done)));
+            self.counted_to = at;
+            let of_now = ops.get(at).map_or(0, |op| received(program, op, from, Some(done)));
+            let received = self.counted + of_now;
             let late = received.saturating_sub(skip) >> program.shift(Form::of(dst.buffer));
             let dst = dst.skip(late.min(dst.len));
-            if self.posted.iter().any(|sent| program.overlap(sent.src, dst)) {
-                return;
-            }
             let skip = skip.saturating_sub(received);
-            if dst.len > 0 && !ports.expect(lane, from, skip, dst) {
+            if !is_free(dst) || dst.len > 0 && !ports.expect(lane, from, skip, dst) {
                 return;
             }
-            self.announced.next(all);
+            self.next(all);
         }
     }
 }

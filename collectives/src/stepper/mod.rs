@@ -180,7 +180,10 @@ impl Stepper {
             let Some(op) = ops.get(state.at) else { break };
             left -= 1;
             if state.at >= state.announced.due {
-                state.announce(program, lane, ports);
+                let posted = &state.posted;
+                let is_free = |dst| !posted.iter().any(|sent| program.overlap(sent.src, dst));
+                let now = (state.at, state.done);
+                state.announced.announce(program, lane, now, is_free, ports);
             }
             if !state.posted.is_empty() && !state.may_begin(program, op) {
                 break;

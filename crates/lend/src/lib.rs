@@ -12,10 +12,11 @@
 //! the operations of that program, and completes the exposure only when all of them are done.
 //!
 //! `placement` lends registered memory in the same way, for all receives of a transport.
+//! `lend_input` and `lend_output` lend a caller's own buffers for the time of a call.
 #![allow(unsafe_code)]
 
 use ringfold_collectives::Program;
-use ringfold_transport::{Exposure, Placement, ReadExposure, Window};
+use ringfold_transport::{Exposure, Placement, ReadExposure, UserBuffer, Window};
 
 /// Exposes `window` for a call that the program `_by` performs.
 #[must_use]
@@ -46,4 +47,25 @@ pub const fn placement() -> Placement {
     // `ringfold` returns when all steps are done. Otherwise it calls `withdraw`; after a panic its
     // guard does. `trial` does the same.
     unsafe { Placement::new() }
+}
+
+/// Lends bytes that a call sends. The caller keeps the borrow until the transport has released the
+/// buffer.
+#[must_use]
+#[inline]
+pub const fn lend_input(bytes: &[u8]) -> UserBuffer {
+    // SAFETY: the engine of `ringfold` lends buffers of a call's caller, whose borrow outlasts the
+    // call. `block_on` releases them before it returns, after `withdraw` where the call failed.
+    // After a panic the guard of the call does the same.
+    unsafe { UserBuffer::input(bytes) }
+}
+
+/// Lends bytes that a call receives and sends. The caller keeps the borrow until the transport has
+/// released the buffer.
+#[must_use]
+#[inline]
+pub const fn lend_output(bytes: &mut [u8]) -> UserBuffer {
+    // SAFETY: as above. Receives follow proven schedules, as for `placement`, or are messages.
+    // Nothing but its receive touches the bytes of a message.
+    unsafe { UserBuffer::output(bytes) }
 }

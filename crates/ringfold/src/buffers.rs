@@ -283,6 +283,15 @@ impl<'a> BufferMap<'a> {
         self.map.flipped_by = if is_flipped { STAGING_HALF_BYTES } else { 0 };
     }
 
+    /// The memory that only this rank uses: the input, and then what is written.
+    #[inline]
+    pub(crate) fn private(&mut self) -> (&[u8], [&mut [u8]; 2]) {
+        let input: &[u8] = if let Input::Private(input) = self.input { input } else { &[] };
+        let output =
+            if let Output::Private(output) = &mut self.output { output } else { &mut [][..] };
+        (input, [output, self.scratch])
+    }
+
     /// Ends the exposure of shared buffers. The program must be done, so that no peer uses them.
     #[inline]
     pub(crate) fn complete(&mut self) {

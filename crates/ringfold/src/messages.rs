@@ -350,6 +350,11 @@ impl<'m, 'b> Messages<'m, 'b> {
 }
 
 impl Work for Messages<'_, '_> {
+    fn lease(&mut self, router: &mut Router) {
+        self.outgoing.iter().for_each(|it| router.lease_input(it.bytes));
+        self.incoming.iter_mut().for_each(|it| router.lease_output(it.bytes));
+    }
+
     fn advance(&mut self, router: &mut Router, _: &Watch, _: usize) -> Result<Progress, CallError> {
         let track = self.track;
         let (mut has_moved, mut is_done) = (false, true);

@@ -1,5 +1,6 @@
 //! Tests of the state after a panic inside a call.
 
+use std::io;
 use std::os::fd::BorrowedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -7,7 +8,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use ringfold_transport::local::Local;
-use ringfold_transport::{Fragment, Link, LinkError, Transport};
+use ringfold_transport::{
+    Fragment, Link, LinkError, Pages, RegisteredMemory, Transport, UserBuffer,
+};
 use ringfold_types::{Rank, ReduceOp};
 
 use crate::config::Config;
@@ -20,6 +23,8 @@ struct Panicking {
     inner: Local,
     polls_left: Option<u32>,
     withdrawn: Arc<AtomicUsize>,
+    /// Buffers that are lent now, and all that ever were.
+    leases: [Arc<AtomicUsize>; 2],
 }
 
 impl Transport for Panicking {
@@ -42,6 +47,10 @@ impl Transport for Panicking {
     fn withdraw(&mut self) {
         self.withdrawn.fetch_add(1, Ordering::Relaxed);
         self.inner.withdraw();
+    }
+
+    fn registered_memory(&mut self) -> Option<&mut dyn RegisteredMemory> {
+        Some(self)
     }
 
     fn poll(&mut self) -> Result<bool, LinkError> {
@@ -69,13 +78,32 @@ impl Transport for Panicking {
     }
 }
 
+impl RegisteredMemory for Panicking {
+    fn pages(&mut self, _: usize) -> io::Result<Pages> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    fn lease(&mut self, _: UserBuffer) {
+        for count in &self.leases {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn release(&mut self) {
+        self.leases[0].store(0, Ordering::Relaxed);
+    }
+}
+
 #[test]
 fn a_panic_withdraws_lent_memory_and_ends_the_call_of_every_rank() {
     let withdrawn = Arc::new(AtomicUsize::new(0));
+    let leases: [Arc<AtomicUsize>; 2] = Default::default();
     let ends = Local::mesh(2).unwrap().into_iter().enumerate().map(|(rank, inner)| {
         let polls_left = (rank == 0).then_some(3);
         let count = if rank == 0 { Arc::clone(&withdrawn) } else { Arc::default() };
-        Box::new(Panicking { inner, polls_left, withdrawn: count }) as Box<dyn Transport>
+        let leases = if rank == 0 { leases.clone() } else { Default::default() };
+        let end = Panicking { inner, polls_left, withdrawn: count, leases };
+        Box::new(end) as Box<dyn Transport>
     });
     let mut both = communicators_over(&Config::default(), ends.collect()).unwrap();
     let mut peer = both.pop().unwrap();
@@ -85,6 +113,7 @@ fn a_panic_withdraws_lent_memory_and_ends_the_call_of_every_rank() {
     let panic = catch_unwind(AssertUnwindSafe(call)).unwrap_err();
     assert_eq!(panic.downcast_ref::<&str>(), Some(&"on purpose"));
     assert_eq!(withdrawn.load(Ordering::Relaxed), 1, "no peer uses the caller's memory any longer");
+    assert_eq!(leases.map(|count| count.load(Ordering::Relaxed)), [0, 1], "lent and released");
     let begin = Instant::now();
     let failures = [&mut own, &mut peer].map(|comm| match comm.barrier().unwrap_err() {
         Error::Failed(failure) => failure,
@@ -95,4 +124,38 @@ fn a_panic_withdraws_lent_memory_and_ends_the_call_of_every_rank() {
     assert_eq!(failures[0].cause.culprits(), [Rank(0)]);
     let text = failures[1].to_string();
     assert!(text.contains("allreduce [f32 x 1048576, sum] #1 panicked"), "{text}");
+}
+
+/// Long buffers are lent for the time of a call only, however it ends.
+#[test]
+fn buffers_are_released_when_a_call_returns() {
+    let leases: [Arc<AtomicUsize>; 2] = Default::default();
+    let ends = Local::mesh(2).unwrap().into_iter().enumerate().map(|(rank, inner)| {
+        let leases = if rank == 0 { leases.clone() } else { Default::default() };
+        let end = Panicking { inner, polls_left: None, withdrawn: Arc::default(), leases };
+        Box::new(end) as Box<dyn Transport>
+    });
+    let config = Config { timeout: Duration::from_millis(300), ..Config::default() };
+    let mut both = communicators_over(&config, ends.collect()).unwrap();
+    let mut peer = both.pop().unwrap();
+    let mut own = both.pop().unwrap();
+    let lent = || [0, 1].map(|at: usize| leases[at].load(Ordering::Relaxed));
+    let there = std::thread::spawn(move || {
+        let (mut long, mut short) = (vec![2.0_f32; 1 << 18], [0.0_f32; 4]);
+        peer.all_reduce(&mut short, ReduceOp::Sum).unwrap();
+        peer.all_reduce(&mut long, ReduceOp::Sum).unwrap();
+        peer.send(&long, Rank(0), 7).unwrap();
+        peer
+    });
+    let (mut long, mut short) = (vec![1.0_f32; 1 << 18], [0.0_f32; 4]);
+    own.all_reduce(&mut short, ReduceOp::Sum).unwrap();
+    assert_eq!(lent(), [0, 0], "a short one is copied");
+    own.all_reduce(&mut long, ReduceOp::Sum).unwrap();
+    assert_eq!(lent(), [0, 1]);
+    own.recv(&mut long, Rank(1), 7).unwrap();
+    assert_eq!(lent(), [0, 2]);
+    // The peer never performs this call, so it fails.
+    let _peer = there.join().unwrap();
+    assert!(own.all_reduce(&mut long, ReduceOp::Sum).is_err());
+    assert_eq!(lent(), [0, 3]);
 }

@@ -4,12 +4,14 @@ use std::io;
 use std::ops::{Deref, DerefMut};
 use std::os::fd::BorrowedFd;
 
+use ringfold_lend::{lend_input, lend_output};
 use ringfold_reduce::{Kernel, Line};
 use ringfold_topology::PeerMemory;
 use ringfold_transport::{
     EXCHANGE_BYTES, Exchanged, Fragment, Link, LinkError, Pages, Process, Rendezvous, SharedMemory,
-    Transport, copy,
+    Transport, UserBuffer, copy,
 };
+use ringfold_types::limits::RDMA_LEASE_BYTES;
 use ringfold_types::{Lane, Rank};
 
 use crate::buffers::Buffers;
@@ -25,6 +27,8 @@ pub(crate) struct Router {
     names: Vec<&'static str>,
     /// The groups of in-network reduction, if the ranks have some.
     offload: Option<Offload>,
+    /// Callers' buffers are lent to transports.
+    is_leasing: bool,
     /// The process that has the connections.
     process: Process,
 }
@@ -72,7 +76,14 @@ impl Router {
     pub(crate) fn new(transports: Vec<Via>, route: Vec<usize>, names: Vec<&'static str>) -> Self {
         debug_assert!(transports.len() <= TRANSPORTS_MAX, "room in the wait set");
         debug_assert!(route.iter().all(|via| *via < transports.len().max(1)), "routes exist");
-        Self { transports, route, names, offload: None, process: Process::this() }
+        Self {
+            transports,
+            route,
+            names,
+            offload: None,
+            is_leasing: false,
+            process: Process::this(),
+        }
     }
 
     /// Adds the groups of in-network reduction.
@@ -220,9 +231,47 @@ impl Router {
         maker.map(|by| by.pages(bytes))
     }
 
+    /// Lends a caller's buffer to the transports that register memory, until `release`.
+    fn lease(&mut self, buffer: UserBuffer) {
+        for by in self.transports.iter_mut().filter_map(|via| via.registered_memory()) {
+            by.lease(buffer);
+            self.is_leasing = true;
+        }
+    }
+
+    /// Lends bytes that are sent, if registering them is worth it.
+    #[inline]
+    pub(crate) fn lease_input(&mut self, bytes: &[u8]) {
+        if bytes.len() >= RDMA_LEASE_BYTES {
+            self.lease(lend_input(bytes));
+        }
+    }
+
+    /// Lends bytes that are received, and sent from there, if registering them is worth it.
+    #[inline]
+    pub(crate) fn lease_output(&mut self, bytes: &mut [u8]) {
+        if bytes.len() >= RDMA_LEASE_BYTES {
+            self.lease(lend_output(bytes));
+        }
+    }
+
+    /// Takes all lent buffers back. From then on only their owners use them.
+    #[inline]
+    pub(crate) fn release(&mut self) {
+        if self.is_leasing {
+            self.transports
+                .iter_mut()
+                .filter_map(|via| via.registered_memory())
+                .for_each(|by| by.release());
+            self.is_leasing = false;
+        }
+    }
+
+    /// Cancels all messages, and takes all lent buffers back.
     pub(crate) fn withdraw(&mut self) {
         self.transports.iter_mut().for_each(|via| via.withdraw());
         self.offload.iter().for_each(Offload::withdraw);
+        self.release();
     }
 
     pub(crate) fn is_flushed(&self) -> bool {

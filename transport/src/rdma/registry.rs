@@ -7,6 +7,9 @@
 //! that the transport has made (`Pages`). It is unmapped after its last deregistration. Until then
 //! idle memory stays registered for the next caller that asks for as much.
 //!
+//! A caller may also lend its own buffer for the time of a call. The endpoint of the call then
+//! registers it, and deregisters it before the call returns.
+//!
 //! All endpoints of a process share the `Cache`, so a device registers memory once for all peers
 //! and communicators. The `Registry` is what one endpoint knows of it. A send finds its memory
 //! there without a lock, until memory is made or given back.
@@ -20,7 +23,10 @@ use ringfold_types::limits::RDMA_IDLE_BYTES;
 use super::budget::{Budget, Payment};
 use super::diagnostics;
 use super::lock::lock;
-use super::sys::{Known, Mr, Pages, Pd, Placement};
+use super::sys::{Known, Mr, Pages, Pd, Placement, UserBuffer};
+
+/// Leased buffers of one call. A send looks through all of them.
+const LEASES_MAX: usize = 64;
 
 /// The memory that the endpoints of a process have made for callers.
 #[derive(Debug, Default)]
@@ -78,8 +84,21 @@ pub(super) struct Registry {
     /// The version of the cache that `all` shows.
     version: u64,
     all: Vec<View>,
+    /// The buffers that callers have lent.
+    leases: Vec<Lease>,
+    /// Leased buffers of so many bytes cannot be registered, and no longer ones.
+    refused: usize,
     /// The promise that allows peers to write to them.
     placement: Option<Placement>,
+}
+
+/// A caller's buffer.
+#[derive(Debug)]
+struct Lease {
+    buffer: UserBuffer,
+    memory: Known,
+    purpose: Use,
+    rights: Vec<Right>,
 }
 
 /// An entry of the cache, and the registrations that this endpoint has used. One that could not be
@@ -91,9 +110,10 @@ struct View {
     rights: Vec<(Use, Arc<Pd>, Weak<Mr>)>,
 }
 
-/// A position in pages.
+/// A position in pages, or in a leased buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
+    is_leased: bool,
     entry: usize,
     at: usize,
 }
@@ -151,7 +171,8 @@ impl Cache {
 impl Registry {
     pub(super) fn new(cache: Arc<Cache>, placement: Option<Placement>) -> Self {
         let number = cache.endpoints.fetch_add(1, Ordering::Relaxed);
-        Self { cache, number, version: 0, all: Vec::new(), placement }
+        let (leases, refused) = (Vec::new(), usize::MAX);
+        Self { cache, number, version: 0, all: Vec::new(), leases, refused, placement }
     }
 
     /// Makes zeroed pages. It reuses idle ones if no peer may still be writing there: this endpoint
@@ -189,16 +210,68 @@ impl Registry {
         }
     }
 
-    /// Returns the position of `bytes` (not empty), if they lie in pages.
+    /// Takes a caller's buffer, which peers may write `in_any_order`.
+    pub(super) fn lease(&mut self, buffer: UserBuffer, in_any_order: bool) {
+        if self
+            .locate(buffer.begin(), buffer.bytes())
+            .is_some_and(|place| !place.is_leased || self.leases[place.entry].buffer.serves(buffer))
+        {
+            return;
+        }
+        let joined = self.leases.iter().enumerate().find_map(|(at, lease)| {
+            Some((at, lease.buffer.join(buffer)?)).filter(|_| lease.rights.is_empty())
+        });
+        let buffer = match joined {
+            Some((at, joined)) => {
+                self.leases.swap_remove(at);
+                joined
+            }
+            None if self.leases.len() == LEASES_MAX => return,
+            None => buffer,
+        };
+        let memory = Known::lent(buffer);
+        let is_written = buffer.is_written() && self.placement.is_some();
+        let purpose = if is_written { Use::Write { in_any_order } } else { Use::Read };
+        if memory.bytes() < self.refused {
+            self.leases.push(Lease { buffer, memory, purpose, rights: Vec::new() });
+        }
+    }
+
+    /// Returns whether callers have lent buffers.
+    pub(super) const fn is_leasing(&self) -> bool {
+        !self.leases.is_empty()
+    }
+
+    /// Gives leased buffers back. When this returns, no device accesses them.
+    pub(super) fn release(&mut self) {
+        for mut lease in self.leases.drain(..) {
+            // A device that refuses is in the log, and accesses nothing.
+            lease.deregister(|_| true).ok();
+        }
+    }
+
+    /// Returns the position of `bytes` (not empty), if they lie in pages or a leased buffer.
     pub(super) fn find(&mut self, bytes: &[u8]) -> Option<Place> {
+        self.locate(bytes.as_ptr().addr(), bytes.len())
+    }
+
+    fn locate(&mut self, begin: usize, bytes: usize) -> Option<Place> {
         if self.version != self.cache.version.load(Ordering::Acquire) {
             self.look();
         }
-        let begin = bytes.as_ptr().addr();
-        self.all.iter().enumerate().find_map(|(entry, it)| {
-            let at = begin.checked_sub(it.begin)?;
-            let room = it.bytes.checked_sub(at)?;
-            (bytes.len() <= room).then_some(Place { entry, at })
+        let position = |of: usize, all: usize| {
+            let at = begin.checked_sub(of)?;
+            (bytes <= all.checked_sub(at)?).then_some(at)
+        };
+        let leased = self.leases.iter().enumerate().find_map(|(entry, it)| {
+            let at = position(it.memory.begin(), it.memory.bytes())?;
+            Some(Place { is_leased: true, entry, at })
+        });
+        let mut made = self.all.iter().enumerate();
+        leased.or_else(|| {
+            made.find_map(|(entry, it)| {
+                Some(Place { is_leased: false, entry, at: position(it.begin, it.bytes)? })
+            })
         })
     }
 
@@ -217,14 +290,9 @@ impl Registry {
     }
 
     /// Lends the bytes there to the queue pairs of a domain, unless they cannot be registered.
-    pub(super) fn lend(
-        &mut self,
-        Place { entry, at }: Place,
-        pd: &Arc<Pd>,
-        budget: &Budget,
-    ) -> Option<Loan> {
-        let right = self.right(entry, Use::Read, pd, budget)?;
-        Some(Loan { right, at })
+    pub(super) fn lend(&mut self, place: Place, pd: &Arc<Pd>, budget: &Budget) -> Option<Loan> {
+        let right = self.right(place, Use::Read, pd, budget)?;
+        Some(Loan { right, at: place.at })
     }
 
     /// Lets the peers of the domain's queue pairs write there, maybe `in_any_order`. Returns the
@@ -232,23 +300,26 @@ impl Registry {
     /// `Placement`.
     pub(super) fn open(
         &mut self,
-        Place { entry, .. }: Place,
+        place: Place,
         pd: &Arc<Pd>,
         in_any_order: bool,
         budget: &Budget,
     ) -> Option<u32> {
         self.placement?;
-        let right = self.right(entry, Use::Write { in_any_order }, pd, budget)?;
+        let right = self.right(place, Use::Write { in_any_order }, pd, budget)?;
         Some(right.remote_key())
     }
 
     fn right(
         &mut self,
-        entry: usize,
+        Place { is_leased, entry, .. }: Place,
         purpose: Use,
         pd: &Arc<Pd>,
         budget: &Budget,
     ) -> Option<Arc<Mr>> {
+        if is_leased {
+            return self.lease_right(entry, purpose, pd, budget);
+        }
         let view = &mut self.all[entry];
         let is_it = |it: &&(Use, Arc<Pd>, _)| it.0 == purpose && Arc::ptr_eq(&it.1, pd);
         if let Some((_, _, known)) = view.rights.iter().find(is_it) {
@@ -265,13 +336,51 @@ impl Registry {
         right
     }
 
+    /// Returns the registration of a leased buffer in a domain, which is made at the first use and
+    /// serves all uses. After a failure no buffer is registered that is as long.
+    fn lease_right(
+        &mut self,
+        entry: usize,
+        purpose: Use,
+        pd: &Arc<Pd>,
+        budget: &Budget,
+    ) -> Option<Arc<Mr>> {
+        let lease = &mut self.leases[entry];
+        if purpose != Use::Read && lease.purpose == Use::Read {
+            return None;
+        }
+        if let Some(right) = lease.rights.iter().find(|right| right.mr.is_of(pd)) {
+            return Some(Arc::clone(&right.mr));
+        }
+        let bytes = lease.memory.bytes();
+        if bytes >= self.refused {
+            return None;
+        }
+        match register(&lease.memory, lease.purpose, pd, budget) {
+            Ok((mr, paid)) => {
+                let (purpose, known) = (lease.purpose, Arc::clone(&mr));
+                lease.rights.push(Right { purpose, mr: known, _paid: paid });
+                Some(mr)
+            }
+            Err(why) => {
+                tracing::info!("rdma: messages in buffers of {bytes} bytes are copied: {why}");
+                self.refused = bytes;
+                None
+            }
+        }
+    }
+
     /// Deregisters all pages of a domain, which other endpoints may use too. When this returns, its
     /// device no longer accesses them.
     ///
     /// # Errors
     /// The device refuses. It may go on as long as the domain has a queue pair.
-    pub(super) fn forget(&self, pd: &Arc<Pd>) -> io::Result<()> {
+    pub(super) fn forget(&mut self, pd: &Arc<Pd>) -> io::Result<()> {
         let mut outcome = Ok(());
+        for lease in &mut self.leases {
+            let released = lease.deregister(|right| right.mr.is_of(pd));
+            outcome = outcome.and(released);
+        }
         for entry in &mut *lock(&self.cache.all) {
             for right in entry.rights.extract_if(.., |right| right.mr.is_of(pd)) {
                 let released = right.mr.deregister();
@@ -285,9 +394,13 @@ impl Registry {
 
     pub(super) fn costs(&self) -> Costs {
         let mut costs = Costs::default();
-        for entry in &*lock(&self.cache.all) {
-            for right in &entry.rights {
-                costs.bytes += entry.pages.bytes();
+        let all = lock(&self.cache.all);
+        let entries = all.iter().map(|entry| (&entry.pages, &entry.rights));
+        for (memory, rights) in
+            entries.chain(self.leases.iter().map(|lease| (&lease.memory, &lease.rights)))
+        {
+            for right in rights {
+                costs.bytes += memory.bytes();
                 match right.purpose {
                     Use::Read => costs.reads += 1,
                     Use::Write { .. } => costs.writes += 1,
@@ -316,6 +429,29 @@ impl Writers {
             Self::Of(known) if known == number => Self::Of(number),
             _ => Self::Unknown,
         };
+    }
+}
+
+impl Lease {
+    /// Deregisters the buffer from some domains. When this returns, their devices no longer access
+    /// it.
+    ///
+    /// # Errors
+    /// A device that is gone has refused.
+    fn deregister(&mut self, is_one: impl Fn(&Right) -> bool) -> io::Result<()> {
+        let mut outcome = Ok(());
+        for right in self.rights.extract_if(.., |right| is_one(right)) {
+            let Err(error) = right.mr.deregister() else { continue };
+            let bytes = self.memory.bytes();
+            tracing::error!("rdma: a buffer of {bytes} bytes stays registered: {error}");
+            let is_gone = error.raw_os_error() == Some(libc::EIO);
+            if self.purpose != Use::Read && !is_gone {
+                // Nothing else would keep peers from writing to memory that is given back.
+                std::process::abort();
+            }
+            outcome = Err(error);
+        }
+        outcome
     }
 }
 
@@ -379,7 +515,7 @@ mod tests {
         let [mut registry, mut other] = registries();
         let first = registry.make(8192, true).unwrap();
         let second = registry.make(4096, true).unwrap();
-        let place = |entry, at| Some(Place { entry, at });
+        let place = |entry, at| Some(Place { is_leased: false, entry, at });
         for registry in [&mut registry, &mut other] {
             assert_eq!(registry.find(first.front(8192)), place(0, 0));
             assert_eq!(registry.find(&first.front(8192)[100..]), place(0, 100));
@@ -432,7 +568,7 @@ mod tests {
         };
         assert_eq!(left(&registry), [4096, RDMA_IDLE_BYTES / 4, RDMA_IDLE_BYTES / 2 + 4096]);
         registry.trim(0);
-        assert_eq!(registry.find(kept.front(1)), Some(Place { entry: 0, at: 0 }));
+        assert_eq!(registry.find(kept.front(1)), Some(Place { is_leased: false, entry: 0, at: 0 }));
         assert_eq!(left(&registry), [4096]);
     }
 }

@@ -29,7 +29,7 @@ pub use fork::{Process, close_in_children};
 pub(crate) use handover::Handover;
 pub(crate) use memory::{Lease, Mapping, sealed_memory};
 pub(crate) use pages::{Known, Region};
-pub use pages::{Pages, Placement};
+pub use pages::{Pages, Placement, UserBuffer};
 pub(crate) use random::random;
 pub(crate) use socket::{choose_port_late, outgoing};
 pub use waker::Waker;

@@ -18,6 +18,8 @@ const PAGE_BYTES: usize = 4096;
 pub(crate) struct Region {
     base: NonNull<u8>,
     bytes: usize,
+    /// The memory belongs to a caller.
+    is_lent: bool,
 }
 
 /// Memory of this rank, used like a boxed slice. A device may read messages from it and write
@@ -30,10 +32,20 @@ pub struct Pages(Arc<Region>);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Placement(());
 
-/// A transport's record of pages that it has made.
+/// A transport's record of pages that it has made, or of a caller's buffer.
 #[derive(Debug)]
 pub(crate) struct Known(Arc<Region>);
 
+/// A caller's buffer, lent to devices for the time of a call.
+#[derive(Clone, Copy, Debug)]
+pub struct UserBuffer {
+    base: NonNull<u8>,
+    bytes: usize,
+    is_written: bool,
+}
+
+// SAFETY: it gives out only the address.
+unsafe impl Send for UserBuffer {}
 // SAFETY: the pages belong to the process; the owner's borrows limit their use.
 unsafe impl Send for Region {}
 // SAFETY: shared references give out only addresses.
@@ -47,7 +59,7 @@ impl Region {
         let base =
             unsafe { mmap_anonymous(ptr::null_mut(), bytes, protection, MapFlags::PRIVATE) }?;
         let base = NonNull::new(base.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
-        let region = Self { base, bytes };
+        let region = Self { base, bytes, is_lent: false };
         // SAFETY: the range is the mapping, and the advice does not change what it holds.
         unsafe { madvise(base.as_ptr().cast(), bytes, Advice::LinuxDontFork) }?;
         Ok(Arc::new(region))
@@ -87,6 +99,9 @@ impl Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
+        if self.is_lent {
+            return;
+        }
         // SAFETY: `new` made the mapping, and every registration of it holds an `Arc` of the
         // region.
         let unmapped = unsafe { munmap(self.base.as_ptr().cast(), self.bytes) };
@@ -105,6 +120,58 @@ impl Placement {
     #[must_use]
     pub const unsafe fn new() -> Self {
         Self(())
+    }
+}
+
+impl UserBuffer {
+    /// Lends bytes that devices may read.
+    ///
+    /// # Safety
+    /// The borrow of `bytes` must last until the transport that gets the buffer has released it
+    /// (`RegisteredMemory::release`).
+    #[must_use]
+    pub const unsafe fn input(bytes: &[u8]) -> Self {
+        let base = NonNull::new(bytes.as_ptr().cast_mut()).expect("a slice is somewhere");
+        Self { base, bytes: bytes.len(), is_written: false }
+    }
+
+    /// Lends bytes that devices may read, and peers write by a `Placement`.
+    ///
+    /// # Safety
+    /// As `input`. The caller of `recv` and `expect` keeps the rule of `Placement::new` for the
+    /// bytes.
+    #[must_use]
+    pub const unsafe fn output(bytes: &mut [u8]) -> Self {
+        let base = NonNull::new(bytes.as_mut_ptr()).expect("a slice is somewhere");
+        Self { base, bytes: bytes.len(), is_written: true }
+    }
+
+    /// Both buffers as one, if they lie side by side.
+    pub(crate) fn join(self, other: Self) -> Option<Self> {
+        let end = |it: Self| it.base.as_ptr().addr() + it.bytes;
+        let first = if end(self) == other.base.as_ptr().addr() { self } else { other };
+        let last = if first.base == self.base { other } else { self };
+        let is_joined =
+            self.is_written == other.is_written && end(first) == last.base.as_ptr().addr();
+        is_joined.then_some(Self { bytes: first.bytes + last.bytes, ..first })
+    }
+
+    /// Returns whether devices may use this buffer as they may use the other.
+    pub(crate) const fn serves(self, other: Self) -> bool {
+        self.is_written || !other.is_written
+    }
+
+    pub(crate) const fn is_written(self) -> bool {
+        self.is_written
+    }
+
+    /// The address of the first byte.
+    pub(crate) fn begin(self) -> usize {
+        self.base.as_ptr().addr()
+    }
+
+    pub(crate) const fn bytes(self) -> usize {
+        self.bytes
     }
 }
 
@@ -142,6 +209,11 @@ impl Pages {
 }
 
 impl Known {
+    /// The record of a caller's buffer.
+    pub(crate) fn lent(UserBuffer { base, bytes, .. }: UserBuffer) -> Self {
+        Self(Arc::new(Region { base, bytes, is_lent: true }))
+    }
+
     pub(crate) fn bytes(&self) -> usize {
         self.0.bytes
     }

@@ -23,6 +23,9 @@ pub(crate) trait Work {
         budget: usize,
     ) -> Result<Progress, CallError>;
 
+    /// Lends long buffers of the work to the transports. They are released when the work has ended.
+    fn lease(&mut self, _router: &mut Router) {}
+
     /// The longest park before the next advance, where no event wakes the thread.
     fn park_limit(&mut self) -> Duration {
         Duration::MAX
@@ -51,6 +54,7 @@ pub(crate) fn block_on(
     policy: &mut WaitPolicy,
     timeout: Duration,
 ) -> Result<(), CallError> {
+    work.lease(router);
     let outcome = match work.advance(router, watch, usize::MAX) {
         Ok(Progress::Done) if router.is_flushed() => Ok(()),
         Ok(_) => finish(work, router, watch, policy, timeout),
@@ -62,6 +66,7 @@ pub(crate) fn block_on(
         // From here on only the caller uses its memory.
         router.withdraw();
     }
+    router.release();
     outcome
 }
 

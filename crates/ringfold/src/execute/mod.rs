@@ -285,6 +285,13 @@ impl Work for Run<'_> {
         }
     }
 
+    #[inline]
+    fn lease(&mut self, router: &mut Router) {
+        let (input, written) = self.buffers.private();
+        router.lease_input(input);
+        written.into_iter().for_each(|bytes| router.lease_output(bytes));
+    }
+
     fn park_limit(&mut self) -> Duration {
         match &mut self.phase {
             Phase::Share(sharing) => sharing.park_limit(),

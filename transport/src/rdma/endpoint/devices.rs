@@ -10,7 +10,7 @@ use crate::rdma::budget::Budget;
 use crate::rdma::peer::Own;
 use crate::rdma::rail::{Rail, Rails};
 use crate::rdma::registry::Registry;
-use crate::rdma::sys::{Completion, Pages};
+use crate::rdma::sys::{Completion, Pages, UserBuffer, forks_copy_pinned_pages};
 use crate::rdma::table::{Device, Table};
 
 /// Room for more completions than usually come together, so repeated calls allocate nothing.
@@ -22,6 +22,8 @@ pub(super) struct Devices {
     rails: Rails,
     budget: Budget,
     registry: Registry,
+    /// Callers' own buffers can be registered.
+    may_lease: bool,
     /// Some rail is iWARP: it makes connections, and its paths watch for silence.
     has_iwarp: bool,
     /// Room for completions while they are handled.
@@ -33,6 +35,7 @@ impl Devices {
         let table = Table::of_process();
         Self {
             has_iwarp: rails.0.iter().any(Rail::is_iwarp),
+            may_lease: !rails.0.is_empty() && forks_copy_pinned_pages(),
             rails,
             budget: Budget::new(Arc::clone(&table.usage), &config.settings, config.lanes),
             registry: Registry::new(Arc::clone(&table.cache), config.placement),
@@ -106,14 +109,31 @@ impl Devices {
         self.registry.make(bytes, may_reuse)
     }
 
+    /// Takes a caller's buffer. Without pages that survive a `fork` its messages are copied.
+    pub(super) fn lease(&mut self, buffer: UserBuffer, in_any_order: bool) {
+        if self.may_lease {
+            self.registry.lease(buffer, in_any_order);
+        }
+    }
+
+    /// Returns whether callers have lent buffers.
+    pub(super) const fn is_leasing(&self) -> bool {
+        self.registry.is_leasing()
+    }
+
+    /// Gives callers' buffers back.
+    pub(super) fn release(&mut self) {
+        self.registry.release();
+    }
+
     /// Returns idle pages beyond `RDMA_IDLE_BYTES` to the system.
     pub(super) fn trim(&mut self) {
         self.registry.trim(RDMA_IDLE_BYTES);
     }
 
     /// Deregisters callers' memory from a rail's device, if that is gone for all its users.
-    pub(super) fn forget(&self, rail: usize) {
-        let Rail { device, pd, .. } = self.rail(rail);
+    pub(super) fn forget(&mut self, rail: usize) {
+        let Rail { device, pd, .. } = &self.rails.0[rail];
         if device.is_gone()
             && let Err(error) = self.registry.forget(pd)
         {

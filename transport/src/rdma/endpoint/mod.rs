@@ -33,7 +33,7 @@ use self::waker::Waker;
 use super::peer::{Fault, Own, Peer};
 use super::rail::Rails;
 use super::rail_log::{RailLog, log};
-use super::sys::Pages;
+use super::sys::{Pages, UserBuffer};
 use crate::contract::{Fragment, Link, LinkError, Received, RegisteredMemory, Transport};
 use crate::tcp::Tcp;
 
@@ -410,7 +410,8 @@ impl Transport for Rdma {
     }
 
     fn registered_memory(&mut self) -> Option<&mut dyn RegisteredMemory> {
-        self.devices.can_share().then_some(self as &mut dyn RegisteredMemory)
+        let is_used = self.devices.can_share() || self.devices.is_leasing();
+        is_used.then_some(self as &mut dyn RegisteredMemory)
     }
 
     fn poll(&mut self) -> Result<bool, LinkError> {
@@ -467,5 +468,13 @@ impl RegisteredMemory for Rdma {
     fn pages(&mut self, bytes: usize) -> io::Result<Pages> {
         let may_reuse = !self.contacts.has_open_rtr();
         self.devices.pages(bytes, may_reuse)
+    }
+
+    fn lease(&mut self, buffer: UserBuffer) {
+        self.devices.lease(buffer, self.config.settings.relaxed_ordering);
+    }
+
+    fn release(&mut self) {
+        self.devices.release();
     }
 }

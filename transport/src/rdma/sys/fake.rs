@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::abi;
 use super::library::{find, open};
-use crate::sys::Placement;
+use crate::sys::{Placement, UserBuffer};
 
 /// The address and the flags of a device's port.
 #[derive(Clone, Copy, Debug)]
@@ -89,6 +89,18 @@ pub(in crate::rdma) const fn placement() -> Placement {
     // SAFETY: the fake's devices write in this thread, while it posts, and so never while a test
     // reads. Tests that receive in parts receive the rest too, or withdraw.
     unsafe { Placement::new() }
+}
+
+/// A buffer that a test lends until it releases it.
+pub(in crate::rdma) const fn input(bytes: &[u8]) -> UserBuffer {
+    // SAFETY: tests keep the buffer until the release.
+    unsafe { UserBuffer::input(bytes) }
+}
+
+/// As `input`, for peers that write.
+pub(in crate::rdma) const fn output(bytes: &mut [u8]) -> UserBuffer {
+    // SAFETY: as above, and as for `placement`.
+    unsafe { UserBuffer::output(bytes) }
 }
 
 /// Returns the fake's function of that name.
@@ -250,6 +262,11 @@ impl Device {
 /// disorder.
 pub(in crate::rdma) fn seed(seed: Option<NonZero<u64>>) {
     call!(c"fake_seed" (seed.map_or(0, NonZero::get) => u64));
+}
+
+/// Tells what a `fork` does to pinned pages, with the number of libibverbs.
+pub(in crate::rdma) fn fork_status(status: i32) {
+    call!(c"fake_fork" (status => c_int));
 }
 
 /// Sets the LID by which other subnets are reached.

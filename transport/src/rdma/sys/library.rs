@@ -118,6 +118,26 @@ pub(super) fn library() -> Result<&'static Library, &'static str> {
     LIBRARY.get_or_init(load).as_ref().map_err(String::as_str)
 }
 
+/// Returns whether a `fork` leaves the pages of a registered buffer to this process, without a
+/// library that takes them away from the child. Kernels since 5.12 copy such pages for the child.
+pub(in crate::rdma) fn forks_copy_pinned_pages() -> bool {
+    /// `IBV_FORK_UNNEEDED`.
+    const UNNEEDED: c_int = 2;
+    if library().is_err() {
+        return false;
+    }
+    let Ok(handle) = open(c"libibverbs.so.1", "libibverbs1") else { return false };
+    // rdma-core has the function since version 35.
+    let symbol = find(c"libibverbs.so.1", handle, c"ibv_is_fork_initialized");
+    symbol.is_ok_and(|symbol| {
+        // SAFETY: the symbol is the library's function of that name, and the type is that of its
+        // header.
+        let call: unsafe extern "C" fn() -> c_int = unsafe { std::mem::transmute(symbol) };
+        // SAFETY: takes nothing, and only reads a state.
+        unsafe { call() == UNNEEDED }
+    })
+}
+
 /// Loads a library that comes with `packages`.
 pub(super) fn open(name: &CStr, packages: &str) -> Result<*mut c_void, String> {
     // SAFETY: the name is a string. The libraries' initialisers register drivers and nothing else.

@@ -30,7 +30,8 @@ pub(super) use connection::{CmEvent, Connection, Connector, Ticket};
 pub(super) use device::{
     About, Context, DEVICES, Event, Gid, GidKind, Limits, LinkLayer, Port, devices,
 };
+pub(super) use library::forks_copy_pinned_pages;
 pub(super) use memory::{Inbox, Mr, Outbox, Pd};
 
-pub(super) use crate::sys::{Known, Pages, Placement};
+pub(super) use crate::sys::{Known, Pages, Placement, UserBuffer};
 pub(super) use queue_pair::{Put, Qp, Route, Sizes, Target};

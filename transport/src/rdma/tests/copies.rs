@@ -9,39 +9,55 @@ use crate::contract::{RegisteredMemory as _, Transport as _};
 use crate::sys::copied;
 
 /// Bytes that each stream sends.
-const BYTES: usize = 64 << 20;
+pub(super) const BYTES: usize = 64 << 20;
 /// The receiver copies payloads in calls that copy more bytes than this.
 const HEADERS: u64 = 1_000;
 
 /// The receiver says this in advance.
 #[derive(Clone, Copy, Debug)]
-enum Says {
+pub(super) enum Says {
     /// Nothing.
     Nothing,
     /// The place of so many messages in a row, and of the next row while they come.
     Rows(usize),
 }
 
-/// Streams messages of `bytes` bytes. The sender makes `pace` attempts during each of the
-/// receiver's copies. It begins when the receiver does, or as early as the link lets it. Returns
-/// the copied part of all bytes.
+/// Streams messages of `bytes` bytes between buffers of `alloc`, as `stream` does.
 fn copies(bytes: usize, pace: usize, says: Says, is_early: bool) -> f64 {
     let mut world = World::new([&[roce(0, 0)], &[roce(1, 0)]], &Settings::default(), false);
     world.meet();
     let mut sent = world.ends[0].pages(bytes).unwrap();
     sent.front_mut(bytes).copy_from_slice(&pattern(bytes));
     let mut found = world.ends[1].pages(BYTES).unwrap();
+    stream(&mut world, sent.front(bytes), found.front_mut(BYTES), pace, says, is_early)
+}
+
+/// Sends `message` again and again, until `found` is full. The sender makes `pace` attempts during
+/// each of the receiver's copies. It begins when the receiver does, or as early as the link lets
+/// it. Returns the copied part of all bytes.
+pub(super) fn stream(
+    world: &mut World,
+    message: &[u8],
+    found: &mut [u8],
+    pace: usize,
+    says: Says,
+    is_early: bool,
+) -> f64 {
+    let bytes = message.len();
     let (mut to_send, mut received, mut expected) = (BYTES, 0, 0);
     let before = copied();
     let mut send = |world: &mut World| {
         if to_send > 0 {
             let at = (BYTES - to_send) % bytes;
-            to_send -= world.ends[0].send(World::link(0), TAG, &sent.front(bytes)[at..]).unwrap();
+            to_send -= world.ends[0].send(World::link(0), TAG, &message[at..]).unwrap();
         }
         world.ends[0].poll().unwrap();
+        to_send
     };
     if is_early {
-        (0..1_000).for_each(|_| send(&mut world));
+        for _ in 0..1_000 {
+            send(world);
+        }
     }
     let mut expect = |world: &mut World, received: usize, room: &mut [u8]| {
         if let Says::Rows(messages) = says
@@ -54,24 +70,24 @@ fn copies(bytes: usize, pace: usize, says: Says, is_early: bool) -> f64 {
         }
     };
     if !is_early {
-        expect(&mut world, 0, found.front_mut(BYTES));
+        expect(world, 0, found);
         world.pass(Duration::from_millis(5));
     }
     world.until("all messages", |world| {
         let copied_before = copied();
-        expect(world, received, found.front_mut(BYTES));
+        expect(world, received, found);
         let end = (received / bytes + 1) * bytes;
-        let message = &mut found.front_mut(end)[received..];
-        if let Some(some) = world.ends[1].recv(World::link(1), TAG, message).unwrap() {
+        if let Some(room) = found.get_mut(received..end)
+            && let Some(some) = world.ends[1].recv(World::link(1), TAG, room).unwrap()
+        {
             received += some.bytes;
         }
         world.ends[1].poll().unwrap();
         let attempts = if copied() - copied_before > HEADERS { pace } else { 1 };
-        (0..attempts).for_each(|_| send(world));
-        received == BYTES
+        let left = (0..attempts).fold(0, |_, _| send(world));
+        (received, left) == (BYTES, 0)
     });
-    let is_right = |message: &[u8]| message == pattern(bytes);
-    assert!(found.front(BYTES).chunks(bytes).all(is_right));
+    assert!(found.chunks(bytes).all(|it| it == message));
     (copied() - before) as f64 / BYTES as f64
 }
 

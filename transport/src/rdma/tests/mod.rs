@@ -9,6 +9,7 @@ mod faults;
 mod faulty;
 mod flap;
 mod flush;
+mod leases;
 mod long;
 mod long_packets;
 mod moving;

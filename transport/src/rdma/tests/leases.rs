@@ -1,0 +1,200 @@
+//! Callers' own buffers, lent to devices for the time of a call.
+
+use std::time::{Duration, Instant};
+
+use super::copies::{BYTES, Says, stream};
+use super::long::pattern;
+use super::{Settings, TAG, World, fake_test, roce};
+use crate::contract::{RegisteredMemory as _, Transport as _};
+use crate::rdma::sys::fake::{Count, Hook, count, fork_status, input, output};
+use crate::sys::{copied, fork_for_test};
+
+fn world(settings: &Settings) -> World {
+    let mut world = World::new([&[roce(0, 0)], &[roce(1, 0)]], settings, false);
+    world.meet();
+    world
+}
+
+/// A call of both ranks: rank 0 sends its buffer, and rank 1 receives it.
+struct Call<'b> {
+    sent: &'b [u8],
+    found: &'b mut [u8],
+    gone: usize,
+    here: usize,
+}
+
+impl<'b> Call<'b> {
+    fn begin(world: &mut World, sent: &'b [u8], found: &'b mut [u8]) -> Self {
+        world.ends[0].lease(input(sent));
+        world.ends[1].lease(output(found));
+        assert!(world.ends[1].expect(World::link(1), TAG, 0, found));
+        Self { sent, found, gone: 0, here: 0 }
+    }
+
+    /// Sends and receives on. Returns whether the call is done.
+    fn step(&mut self, world: &mut World) -> bool {
+        let rest = &self.sent[self.gone..];
+        if !rest.is_empty() {
+            self.gone += world.ends[0].send(World::link(0), TAG, rest).unwrap();
+        }
+        let room = &mut self.found[self.here..];
+        if !room.is_empty() {
+            let some = world.ends[1].recv(World::link(1), TAG, room).unwrap();
+            self.here += some.map_or(0, |some| some.bytes);
+        }
+        (self.gone, self.here) == (self.sent.len(), self.found.len())
+    }
+
+    fn finish(mut self, world: &mut World) {
+        world.until("the call", |world| self.step(world));
+        release(world);
+    }
+}
+
+fn release(world: &mut World) {
+    world.ends.iter_mut().for_each(|end| end.release());
+}
+
+fn registered() -> (i64, i64) {
+    (count(Count::Regions), count(Count::RegionBytes))
+}
+
+fake_test! {
+    fn ordinary_memory_is_hardly_copied_at_any_pace() {
+        let mut world = world(&Settings::default());
+        let before = registered();
+        for (bytes, messages) in [(256 << 10, 256), (1 << 20, 64), (64 << 20, 1)] {
+            for pace in [1, 16, 256, 4096] {
+                let (message, mut found) = (pattern(bytes), vec![0; BYTES]);
+                world.ends[0].lease(input(&message));
+                world.ends[1].lease(output(&mut found));
+                let says = Says::Rows(messages);
+                let copied = stream(&mut world, &message, &mut found, pace, says, false);
+                assert!(copied < 0.01, "{copied} of messages of {bytes} bytes at pace {pace}");
+                let (regions, registered_bytes) = registered();
+                assert_eq!(regions, before.0 + 2, "one for each rank");
+                assert_eq!(registered_bytes, before.1 + (bytes + BYTES) as i64);
+                release(&mut world);
+                assert_eq!(registered(), before);
+            }
+        }
+    }
+}
+
+fake_test! {
+    /// The peer's write is under way when its receiver gives up.
+    fn a_withdrawn_buffer_is_written_no_more() {
+        let mut world = world(&Settings::default());
+        let before = registered();
+        let (sent, mut found) = (pattern(4 << 20), vec![0; 4 << 20]);
+        let mut call = Call::begin(&mut world, &sent, &mut found);
+        world.devices[0][0].hook(Hook::Hold);
+        (0..1000).for_each(|_| assert!(!call.step(&mut world), "the network holds it"));
+        assert!(registered().0 > before.0);
+        for end in &mut world.ends {
+            end.withdraw();
+            end.release();
+        }
+        assert!(registered().1 <= before.1, "only rings and mailboxes are left");
+        found.fill(0xaa);
+        world.devices[0][0].release();
+        let late = Instant::now() + Duration::from_millis(50);
+        while Instant::now() < late {
+            world.ends.iter_mut().for_each(|end| drop(end.poll()));
+        }
+        assert!(found.iter().all(|byte| *byte == 0xaa), "written after the withdrawal");
+    }
+}
+
+fake_test! {
+    /// The memory of a call is unmapped and mapped again before the next.
+    fn each_call_sends_what_its_buffer_holds() {
+        let mut world = world(&Settings::default());
+        let before = registered();
+        let mut addresses = Vec::new();
+        for round in 0..8 {
+            let mut sent: Vec<u8> = pattern(4 << 20);
+            sent.iter_mut().for_each(|byte| *byte ^= round);
+            let expected = sent.clone();
+            let mut found = vec![0; 4 << 20];
+            addresses.push(sent.as_ptr().addr());
+            let mut call = Call::begin(&mut world, &sent, &mut found);
+            world.until("all is sent", |world| {
+                call.step(world);
+                call.gone == call.sent.len()
+            });
+            let here = call.here;
+            world.ends[0].release();
+            // The sender has its buffer back, and the receiver may not be done.
+            sent.fill(0x5a);
+            drop(sent);
+            let mut here = here;
+            world.until("all is received", |world| {
+                if here < found.len() {
+                    let room = &mut found[here..];
+                    let some = world.ends[1].recv(World::link(1), TAG, room).unwrap();
+                    here += some.map_or(0, |some| some.bytes);
+                }
+                here == found.len()
+            });
+            world.ends[1].release();
+            assert!(found == expected, "round {round}");
+            assert_eq!(registered(), before);
+        }
+        addresses.sort_unstable();
+        addresses.dedup();
+        assert!(addresses.len() < 8, "some address was mapped again");
+    }
+}
+
+fake_test! {
+    fn a_fork_in_mid_call_changes_nothing() {
+        let mut world = world(&Settings::default());
+        let (sent, mut found) = (pattern(4 << 20), vec![0; 4 << 20]);
+        let mut call = Call::begin(&mut world, &sent, &mut found);
+        world.until("some has arrived", |world| {
+            assert!(!call.step(world), "it takes several writes");
+            call.here > 0
+        });
+        fork_for_test(|| ()).unwrap();
+        call.finish(&mut world);
+        assert!(found == sent);
+    }
+}
+
+fake_test! {
+    /// A sender lends one buffer once for each of its peers.
+    fn a_buffer_is_registered_once() {
+        let mut world = world(&Settings::default());
+        let before = registered();
+        let (sent, mut found) = (pattern(2 << 20), vec![0; 2 << 20]);
+        (0..32).for_each(|_| world.ends[0].lease(input(&sent)));
+        world.ends[0].lease(input(&sent[..1 << 20]));
+        let mut call = Call::begin(&mut world, &sent, &mut found);
+        assert_eq!(registered().0, before.0 + 1, "the receiver's");
+        world.until("some has arrived", |world| call.step(world) || call.here > 0);
+        assert_eq!(registered().0, before.0 + 2);
+        call.finish(&mut world);
+        assert!(found == sent);
+        assert_eq!(registered(), before);
+    }
+}
+
+fake_test! {
+    /// Messages of buffers that cannot be registered are copied.
+    fn refused_buffers_are_copied() {
+        let few = Settings { bytes_max: 64 << 20, ..Settings::default() };
+        for (settings, status) in [(Settings::default(), 0), (Settings::default(), 1), (few, 2)] {
+            fork_status(status);
+            let mut world = world(&settings);
+            let before = registered();
+            let (sent, mut found) = (pattern(BYTES), vec![0; BYTES]);
+            let copied_before = copied();
+            Call::begin(&mut world, &sent, &mut found).finish(&mut world);
+            assert!(found == sent);
+            assert!(copied() - copied_before >= 2 * BYTES as u64, "at both ends");
+            assert_eq!(registered(), before);
+        }
+        fork_status(2);
+    }
+}
