@@ -1,4 +1,4 @@
-//! The announcements of what a lane will receive.
+//! The announcements of a lane's receives.
 
 use ringfold_types::{Rank, Slice};
 

@@ -30,7 +30,7 @@ use crate::sys::{Process, Waker};
 /// Events that a listener keeps until it looks. The last of them tell the present state.
 const EVENTS_MAX: usize = 64;
 
-/// What all endpoints of a process share.
+/// The devices that all endpoints of a process share.
 #[derive(Debug)]
 pub(super) struct Table {
     process: Process,

@@ -61,8 +61,8 @@ impl Shares {
         self.set(path, [gigabits, self.all[path].gigabits[1]]);
     }
 
-    /// Sets the rates of a path's ports in Gbit/s. The slower one counts, and an unknown rate as the
-    /// highest of all.
+    /// Sets the rates of a path's ports in Gbit/s. The slower one counts. An unknown rate counts as
+    /// the highest of all.
     pub(super) fn set(&mut self, path: usize, gigabits: [u32; 2]) {
         self.all[path] = Share { gigabits, ..Share::default() };
         let best = self.all.iter().filter_map(Share::known_rate).max().unwrap_or(1);
