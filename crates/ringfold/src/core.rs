@@ -1,5 +1,6 @@
 //! The data path of a communicator: everything that a call needs while it runs.
 
+use std::mem::ManuallyDrop;
 use std::time::Duration;
 
 use ringfold_bootstrap::CallName;
@@ -138,7 +139,8 @@ impl Core {
         let compiled = self.cache.latest();
         match user {
             User::Private(buffers) => {
-                let mut copy = std::mem::take(&mut self.scaled);
+                // A panic leaves the copy behind: devices may read it until the guard withdraws it.
+                let mut copy = ManuallyDrop::new(std::mem::take(&mut self.scaled));
                 let mut prepared = match factor {
                     Some(factor) => buffers.scaled(factor, &compiled.program, &mut copy),
                     None => buffers.apart(&mut copy),
@@ -146,7 +148,7 @@ impl Core {
                 let place = Place::of(&prepared);
                 let user = &mut User::Private(&mut prepared);
                 let outcome = self.run(place, tag, Exchanged::Nothing, user, watch);
-                self.scaled = copy;
+                self.scaled = ManuallyDrop::into_inner(copy);
                 outcome
             }
             User::Windows { input, output, range } => {

@@ -21,6 +21,7 @@ pub trait RegisteredMemory {
     fn lease(&mut self, buffer: UserBuffer);
 
     /// Gives all leased buffers back, after messages in them are accepted or received, or
-    /// withdrawn. When this returns, no device and no peer can access them any longer.
+    /// withdrawn. When this returns, no peer can access them any longer. A faulty device that keeps
+    /// a buffer may go on reading it.
     fn release(&mut self);
 }

@@ -10,6 +10,8 @@ use std::sync::{Arc, Mutex};
 
 use ringfold_types::Rank;
 use ringfold_types::limits::RDMA_RING_BYTES;
+use rustix::process::{Resource, getrlimit};
+use rustix::thread::{CapabilitySet, capabilities};
 
 use super::lock::lock;
 use super::ring::rtr::MAILBOX_BYTES;
@@ -58,6 +60,8 @@ pub(super) struct Budget {
     usage: Arc<Usage>,
     /// The most that the process may have.
     most: Amount,
+    /// The most bytes that the process may lock, by `ulimit -l`.
+    lockable: usize,
     /// The most bytes that this endpoint may have.
     own_most: usize,
     /// The amount that this endpoint has.
@@ -102,6 +106,7 @@ impl Budget {
         Self {
             usage,
             most: Amount { queue_pairs, bytes },
+            lockable: lockable(),
             own_most: apart.unwrap_or(usize::MAX),
             own: Amount::default(),
             peer_bytes: peer_bytes(lanes),
@@ -180,12 +185,13 @@ impl Budget {
     /// copied instead, so half of all bytes is left to rings.
     pub(super) fn register_pages(&self, bytes: usize) -> Result<Payment, String> {
         let mut used = lock(&self.usage.0);
-        let left = self.most.bytes.saturating_sub(used.bytes);
-        if left.saturating_sub(bytes) < self.most.bytes / 2 {
-            return Err(format!(
-                "RINGFOLD_IB_BYTES_MAX={} leaves half to rings in this process",
-                self.most.bytes
-            ));
+        let (most, limit) = if self.lockable < self.most.bytes {
+            (self.lockable, "RLIMIT_MEMLOCK")
+        } else {
+            (self.most.bytes, "RINGFOLD_IB_BYTES_MAX")
+        };
+        if most.saturating_sub(used.bytes).saturating_sub(bytes) < most / 2 {
+            return Err(format!("{limit}={most} leaves half to rings in this process"));
         }
         used.bytes += bytes;
         Ok(Payment { usage: Arc::clone(&self.usage), bytes })
@@ -205,6 +211,18 @@ impl Budget {
     /// The most queue pairs and bytes that the process may have.
     pub(super) const fn most(&self) -> (usize, usize) {
         (self.most.queue_pairs, self.most.bytes)
+    }
+}
+
+/// Returns the most bytes that this process may lock. The devices of unit tests lock none.
+fn lockable() -> usize {
+    let is_free = || {
+        let sets = capabilities(None);
+        sets.is_ok_and(|sets| sets.effective.contains(CapabilitySet::IPC_LOCK))
+    };
+    match getrlimit(Resource::Memlock).current {
+        Some(bytes) if !cfg!(test) && !is_free() => usize::try_from(bytes).unwrap_or(usize::MAX),
+        _ => usize::MAX,
     }
 }
 
@@ -294,5 +312,16 @@ mod tests {
         assert_eq!(budget.share(Rank(1), 1, 1), Ok(share(1, 1)));
         let why = budget.share(Rank(2), 1, 1).unwrap_err();
         assert!(why.starts_with("its links may have "), "{why}");
+    }
+
+    #[test]
+    fn callers_memory_leaves_half_of_what_may_be_locked_to_rings() {
+        let [mut budget, _] = budgets(15, 1000);
+        budget.lockable = 1 << 20;
+        let paid = budget.register_pages(1 << 19).unwrap();
+        let why = budget.register_pages(1).unwrap_err();
+        assert_eq!(why, "RLIMIT_MEMLOCK=1048576 leaves half to rings in this process");
+        drop(paid);
+        assert!(budget.register_pages(1 << 19).is_ok());
     }
 }

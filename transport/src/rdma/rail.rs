@@ -231,6 +231,8 @@ impl Rail {
         }
         let cannot = |what: &str, error: &io::Error| Some(format!("{what}: {error}"));
         let device = Device::open(name).map_err(Some)?;
+        // Changes that come after the queries below are events.
+        let listener = device.listen().map_err(|e| cannot("gives no events", &e))?;
         let context = &device.context;
         let port = context.port(number).map_err(|e| cannot("does not answer", &e))?;
         if !port.is_active {
@@ -252,7 +254,6 @@ impl Rail {
             (None, gid, why)
         };
         let channel = Channel::new(context).map_err(|e| cannot("gives no events", &e))?;
-        let listener = device.listen().map_err(|e| cannot("gives no events", &e))?;
         let pd =
             if settings.apart.is_some() { Pd::new(context) } else { Ok(device.domain.clone()) };
         let pd = pd.map_err(|e| cannot("has no protection domain left", &e))?;

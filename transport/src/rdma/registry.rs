@@ -245,7 +245,7 @@ impl Registry {
     /// Gives leased buffers back. When this returns, no device accesses them.
     pub(super) fn release(&mut self) {
         for mut lease in self.leases.drain(..) {
-            // A device that refuses is in the log, and accesses nothing.
+            // A device that refuses is in the log. It may go on reading.
             lease.deregister(|_| true).ok();
         }
     }

@@ -116,7 +116,7 @@ impl Device {
         self.is_gone.load(Ordering::Relaxed)
     }
 
-    /// Returns a listener to all events from now on.
+    /// Returns a listener to all events from now on, and to the end of the device if that has come.
     pub(super) fn listen(&self) -> io::Result<Arc<Listener>> {
         let made = Arc::new(Listener {
             events: Mutex::default(),
@@ -126,6 +126,9 @@ impl Device {
         let mut listeners = lock(&self.listeners);
         listeners.retain(|listener| listener.strong_count() > 0);
         listeners.push(Arc::downgrade(&made));
+        if self.is_gone() {
+            made.tell(Event { about: About::Device, what: "the device is gone".to_owned() });
+        }
         Ok(made)
     }
 

@@ -245,7 +245,7 @@ impl Peer {
         if let Some(slow) = self.routes.arrived(path) {
             self.note_slow(slow);
         }
-        self.has_events()
+        self.has_events() || self.has_messages()
     }
 
     /// Notes that a path has become slow.

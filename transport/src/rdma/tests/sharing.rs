@@ -5,6 +5,7 @@ use std::time::Instant;
 use super::{DEADLINE, Device, Settings, TAG, World, fake_test, roce};
 use crate::contract::{Link, RegisteredMemory as _, Transport as _};
 use crate::rdma::Rdma;
+use crate::rdma::sys::About;
 use crate::rdma::sys::fake::{Count, Hook, count, placement};
 use crate::rdma::table;
 use crate::sys::fork_for_test;
@@ -230,9 +231,12 @@ fake_test! {
         for group in [reader, sleeper, other] {
             group.until("by tcp", |world| world.ends[0].by_tcp() > 0);
         }
-        // A device that is gone serves nobody who comes later.
+        // A device that is gone serves nobody who comes later. Nobody misses its end.
+        let gone = table::Device::open(&devices[0][0].0).unwrap();
         groups[1].devices[0][0].die();
         groups[2].read_events();
+        let told = gone.listen().unwrap().take();
+        assert!(told.iter().any(|event| event.about == About::Device), "{told:?}");
         let contexts = count(Count::Contexts);
         let _again = table::Device::open(&devices[0][0].0).unwrap();
         assert_eq!(count(Count::Contexts), contexts + 1);
