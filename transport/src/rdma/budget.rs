@@ -185,13 +185,14 @@ impl Budget {
     /// copied instead, so half of all bytes is left to rings.
     pub(super) fn register_pages(&self, bytes: usize) -> Result<Payment, String> {
         let mut used = lock(&self.usage.0);
-        let (most, limit) = if self.lockable < self.most.bytes {
-            (self.lockable, "RLIMIT_MEMLOCK")
-        } else {
-            (self.most.bytes, "RINGFOLD_IB_BYTES_MAX")
-        };
+        let most = self.most.bytes.min(self.lockable);
         if most.saturating_sub(used.bytes).saturating_sub(bytes) < most / 2 {
-            return Err(format!("{limit}={most} leaves half to rings in this process"));
+            let limit = if most < self.most.bytes {
+                format!("RLIMIT_MEMLOCK={most}")
+            } else {
+                format!("RINGFOLD_IB_BYTES_MAX={most}")
+            };
+            return Err(format!("{limit} leaves half to rings in this process"));
         }
         used.bytes += bytes;
         Ok(Payment { usage: Arc::clone(&self.usage), bytes })
