@@ -163,7 +163,8 @@ impl Known {
     }
 
     /// Lets the peers of the domain's queue pairs write all of the pages, as `Inbox::expose` does.
-    /// Peers learn the address only in `recv` or `expect`, whose rule a `Placement` promises. A peer that writes at other times breaks the protocol. Pins the pages.
+    /// Peers learn the address only in `recv` or `expect`, whose rule a `Placement` promises. A
+    /// peer that writes at other times breaks the protocol. Pins the pages.
     pub(in crate::rdma) fn expose(&self, pd: &Arc<Pd>, in_any_order: bool) -> io::Result<Mr> {
         Mr::new(pd, self.region(), write_access(pd, in_any_order))
     }
