@@ -48,6 +48,7 @@ class Programs(BuildHookInterface):
             if sibling.stem != PERF:
                 script = built / f"{sibling.stem}.py"
                 script.write_text(SIBLING)
+                script.chmod(0o755)
                 scripts[str(script)] = sibling.stem
         build_data["shared_scripts"] = scripts
         module = "ringfold/_ringfold.abi3.so"
