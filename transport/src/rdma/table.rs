@@ -1,6 +1,6 @@
 //! The table of a process's open devices, which all its endpoints share.
 //!
-//! A device is opened once, whatever the number of communicators and peers: one context, one
+//! All communicators and peers of a process share an open device: one context, one
 //! protection domain, and one registration of a caller's memory for each purpose (`registry`). The
 //! last user closes it. The limits of queue pairs and bytes count all endpoints together
 //! (`budget`).
