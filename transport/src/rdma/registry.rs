@@ -18,7 +18,7 @@ use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
-use ringfold_types::limits::RDMA_IDLE_BYTES;
+use ringfold_types::limits::{RDMA_IDLE_BYTES, RDMA_LEASE_MAX};
 
 use super::budget::{Budget, Payment};
 use super::diagnostics;
@@ -171,7 +171,7 @@ impl Cache {
 impl Registry {
     pub(super) fn new(cache: Arc<Cache>, placement: Option<Placement>) -> Self {
         let number = cache.endpoints.fetch_add(1, Ordering::Relaxed);
-        let (leases, refused) = (Vec::new(), usize::MAX);
+        let (leases, refused) = (Vec::new(), RDMA_LEASE_MAX + 1);
         Self { cache, number, version: 0, all: Vec::new(), leases, refused, placement }
     }
 
@@ -219,7 +219,9 @@ impl Registry {
             return;
         }
         let joined = self.leases.iter().enumerate().find_map(|(at, lease)| {
-            Some((at, lease.buffer.join(buffer)?)).filter(|_| lease.rights.is_empty())
+            let joined = lease.buffer.join(buffer)?;
+            let may_join = lease.rights.is_empty() && joined.bytes() < self.refused;
+            may_join.then_some((at, joined))
         });
         let buffer = match joined {
             Some((at, joined)) => {

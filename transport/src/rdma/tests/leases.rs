@@ -8,6 +8,7 @@ use super::{Settings, TAG, World, fake_test, roce};
 use crate::contract::{RegisteredMemory as _, Transport as _};
 use crate::rdma::sys::fake::{Count, Hook, count, fork_status, input, output};
 use crate::sys::{copied, fork_for_test};
+use ringfold_types::limits::RDMA_LEASE_MAX;
 
 fn world(settings: &Settings) -> World {
     let mut world = World::new([&[roce(0, 0)], &[roce(1, 0)]], settings, false);
@@ -177,6 +178,27 @@ fake_test! {
         call.finish(&mut world);
         assert!(found == sent);
         assert_eq!(registered(), before);
+    }
+}
+
+fake_test! {
+    fn a_call_pins_no_more_of_a_buffer_than_it_may() {
+        let mut world = world(&Settings::default());
+        let (bytes, before) = (1 << 20, registered());
+        // Nothing reads most of it, so it takes no memory.
+        let sent = vec![0; RDMA_LEASE_MAX + 1];
+        let (first, rest) = sent.split_at(bytes);
+        for (leased, regions) in [(vec![&sent[..]], 0), (vec![first, rest], 1)] {
+            leased.into_iter().for_each(|part| world.ends[0].lease(input(part)));
+            let mut found = vec![1; bytes];
+            let mut call = Call { sent: first, found: &mut found, gone: 0, here: 0 };
+            world.until("the call", |world| call.step(world));
+            let now = registered();
+            let pinned = i64::try_from(bytes).unwrap() * regions;
+            assert_eq!((now.0 - before.0, now.1 - before.1), (regions, pinned));
+            release(&mut world);
+            assert!(found == first);
+        }
     }
 }
 
