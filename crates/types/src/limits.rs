@@ -270,7 +270,7 @@ pub const RDMA_LEASE_BYTES: usize = 1024 * 1024;
 
 /// Callers' own buffers are registered for the time of a call up to this length. A registration
 /// makes all of a buffer resident at once, and blocks the call for so long.
-pub const RDMA_LEASE_MAX: usize = 256 * 1024 * 1024;
+pub const RDMA_LEASE_MAX_BYTES: usize = 256 * 1024 * 1024;
 
 /// Messages shorter than this are copied at both ends of an RDMA link, even from and to registered
 /// memory. To wait until the device has read them takes longer, as does an RTR.

@@ -18,7 +18,7 @@ use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
-use ringfold_types::limits::{RDMA_IDLE_BYTES, RDMA_LEASE_MAX};
+use ringfold_types::limits::{RDMA_IDLE_BYTES, RDMA_LEASE_MAX_BYTES};
 
 use super::budget::{Budget, Payment};
 use super::diagnostics;
@@ -171,7 +171,7 @@ impl Cache {
 impl Registry {
     pub(super) fn new(cache: Arc<Cache>, placement: Option<Placement>) -> Self {
         let number = cache.endpoints.fetch_add(1, Ordering::Relaxed);
-        let (leases, refused) = (Vec::new(), RDMA_LEASE_MAX + 1);
+        let (leases, refused) = (Vec::new(), RDMA_LEASE_MAX_BYTES + 1);
         Self { cache, number, version: 0, all: Vec::new(), leases, refused, placement }
     }
 

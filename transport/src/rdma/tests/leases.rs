@@ -8,7 +8,7 @@ use super::{Settings, TAG, World, fake_test, roce};
 use crate::contract::{RegisteredMemory as _, Transport as _};
 use crate::rdma::sys::fake::{Count, Hook, count, fork_status, input, output};
 use crate::sys::{copied, fork_for_test};
-use ringfold_types::limits::RDMA_LEASE_MAX;
+use ringfold_types::limits::RDMA_LEASE_MAX_BYTES;
 
 fn world(settings: &Settings) -> World {
     let mut world = World::new([&[roce(0, 0)], &[roce(1, 0)]], settings, false);
@@ -186,7 +186,7 @@ fake_test! {
         let mut world = world(&Settings::default());
         let (bytes, before) = (1 << 20, registered());
         // Nothing reads most of it, so it takes no memory.
-        let sent = vec![0; RDMA_LEASE_MAX + 1];
+        let sent = vec![0; RDMA_LEASE_MAX_BYTES + 1];
         let (first, rest) = sent.split_at(bytes);
         for (leased, regions) in [(vec![&sent[..]], 0), (vec![first, rest], 1)] {
             leased.into_iter().for_each(|part| world.ends[0].lease(input(part)));
