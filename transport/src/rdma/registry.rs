@@ -153,7 +153,11 @@ impl Cache {
     fn trim(&self, all: &mut Vec<Entry>, most: usize) {
         let idle = |entry: &Entry| if entry.is_idle() { entry.pages.bytes() } else { 0 };
         let mut bytes: usize = all.iter().map(idle).sum();
-        let before = all.len();
+        if bytes <= most {
+            return;
+        }
+        // Nobody may find the pages once their addresses can belong to others.
+        self.changed();
         all.retain(|entry| {
             if bytes <= most || !entry.is_idle() {
                 return true;
@@ -162,9 +166,6 @@ impl Cache {
             bytes = bytes.saturating_sub(entry.pages.bytes());
             false
         });
-        if all.len() < before {
-            self.changed();
-        }
     }
 }
 
@@ -328,7 +329,9 @@ impl Registry {
             return known.upgrade();
         }
         let mut all = lock(&self.cache.all);
-        let entry = all.iter_mut().find(|entry| entry.pages.begin() == view.begin)?;
+        let is_it =
+            |it: &&mut Entry| (it.pages.begin(), it.pages.bytes()) == (view.begin, view.bytes);
+        let entry = all.iter_mut().find(is_it)?;
         let right = entry.right(purpose, pd, budget);
         if matches!(purpose, Use::Write { .. }) && right.is_some() {
             entry.writers.add(self.number);
