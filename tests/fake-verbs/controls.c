@@ -69,7 +69,7 @@ EXPORT void fake_hook(int device, int port, int hook, int value) {
     case 1: nic->refuses_error = value; break;
     case 2: nic->flushes_never = value; break;
     case 3: nic->destruction_ms = value; break;
-    case 4: nic->refuses_deregistration = value; break;
+    case 4: nic->deregistration_error = value; break;
     case 5: nic->refuses_destruction = value; break;
     case 6: outlet->longest_packet = (uint32_t)value; break;
     case 7: outlet->bytes_per_ms = (uint32_t)value; break;
@@ -79,6 +79,8 @@ EXPORT void fake_hook(int device, int port, int hook, int value) {
     case 11: nic->flush_ms = value; break;
     case 12: nic->options = (uint32_t)value; break;
     case 13: nic->is_old = value; break;
+    case 14: nic->refuses_registration = value; break;
+    case 15: nic->registration_ms = value; break;
     default: abort();
     }
     move_on();

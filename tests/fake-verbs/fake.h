@@ -200,9 +200,9 @@ struct nic {
     struct device device;
     struct outlet ports[PORTS];
     int port_count;
-    bool is_old, refuses_ready, refuses_error, refuses_deregistration, refuses_destruction;
+    bool is_old, refuses_ready, refuses_error, refuses_destruction, refuses_registration;
     bool is_fatal, flushes_never;
-    int destruction_ms, flush_ms, repeats;
+    int destruction_ms, flush_ms, registration_ms, deregistration_error, repeats;
     uint32_t options;
     struct request *held;
 };

@@ -165,6 +165,11 @@ static int post_receives(struct queue_pair *own, struct receive *first, struct r
     return status;
 }
 
+static void wait_ms(int ms) {
+    struct timespec time = { ms / 1000, (long)(ms % 1000) * 1000000 };
+    nanosleep(&time, NULL);
+}
+
 /* The library's functions. */
 
 EXPORT struct device **ibv_get_device_list(int *count) {
@@ -288,8 +293,19 @@ EXPORT int ibv_dealloc_pd(struct domain *domain) {
 EXPORT struct region *ibv_reg_mr_iova2(struct domain *domain, void *address, size_t length,
                                        uint64_t at, unsigned int access) {
     (void)at;
-    struct region *made = calloc(1, sizeof *made);
+    struct nic *nic = &nics[domain->context->of];
     pthread_mutex_lock(&lock);
+    for (int ms = 0; ms < nic->registration_ms; ms++) {
+        pthread_mutex_unlock(&lock);
+        wait_ms(1);
+        pthread_mutex_lock(&lock);
+    }
+    if (nic->refuses_registration) {
+        pthread_mutex_unlock(&lock);
+        errno = ENOMEM;
+        return NULL;
+    }
+    struct region *made = calloc(1, sizeof *made);
     uint32_t key = add(&regions, made);
     *made = (struct region){ .context = domain->context, .domain = domain, .address = address,
                              .length = length, .local_key = key, .remote_key = key,
@@ -302,7 +318,7 @@ EXPORT struct region *ibv_reg_mr_iova2(struct domain *domain, void *address, siz
 
 EXPORT int ibv_dereg_mr(struct region *region) {
     pthread_mutex_lock(&lock);
-    int status = nics[region->context->of].refuses_deregistration ? EIO : 0;
+    int status = nics[region->context->of].deregistration_error;
     if (!status) {
         drop(&regions, region->local_key);
         counts.regions--;
@@ -464,8 +480,7 @@ EXPORT int ibv_destroy_qp(struct queue_pair *own) {
     pthread_mutex_lock(&lock);
     int wait = nics[own->of].destruction_ms;
     pthread_mutex_unlock(&lock);
-    struct timespec time = { wait / 1000, (long)(wait % 1000) * 1000000 };
-    nanosleep(&time, NULL);
+    wait_ms(wait);
     pthread_mutex_lock(&lock);
     if (nics[own->of].refuses_destruction) {
         pthread_mutex_unlock(&lock);

@@ -12,7 +12,8 @@
 //!
 //! All endpoints of a process share the `Cache`, so a device registers memory once for all peers
 //! and communicators. The `Registry` is what one endpoint knows of it. A send finds its memory
-//! there without a lock, until memory is made or given back.
+//! there without a lock, until memory is made or given back. Nobody holds the lock of the cache
+//! while memory is zeroed, registered or unmapped.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -149,23 +150,36 @@ impl Cache {
         self.version.fetch_add(1, Ordering::Release);
     }
 
-    /// Gives idle pages back to the system, the oldest first, until `most` bytes of them are left.
-    fn trim(&self, all: &mut Vec<Entry>, most: usize) {
+    /// Takes idle pages out, the oldest first, until `most` bytes of them are left. The caller
+    /// drops them without the lock, which gives them back to the system.
+    fn trim(&self, all: &mut Vec<Entry>, most: usize) -> Vec<Entry> {
         let idle = |entry: &Entry| if entry.is_idle() { entry.pages.bytes() } else { 0 };
         let mut bytes: usize = all.iter().map(idle).sum();
         if bytes <= most {
-            return;
+            return Vec::new();
         }
         // Nobody may find the pages once their addresses can belong to others.
         self.changed();
-        all.retain(|entry| {
-            if bytes <= most || !entry.is_idle() {
-                return true;
+        let taken = all.extract_if(.., |entry| {
+            let is_taken = bytes > most && entry.is_idle();
+            if is_taken {
+                // Other pages may have become idle since they were counted.
+                bytes = bytes.saturating_sub(entry.pages.bytes());
             }
-            // Other pages may have become idle since they were counted.
-            bytes = bytes.saturating_sub(entry.pages.bytes());
-            false
+            is_taken
         });
+        taken.collect()
+    }
+
+    /// Takes the registrations in a domain out.
+    fn withdraw(&self, pd: &Arc<Pd>) -> Vec<Right> {
+        let mut taken = Vec::new();
+        for entry in &mut *lock(&self.all) {
+            taken.extend(entry.rights.extract_if(.., |right| right.mr.is_of(pd)));
+            entry.without.retain(|(_, it)| !Arc::ptr_eq(it, pd));
+        }
+        self.changed();
+        taken
     }
 }
 
@@ -188,16 +202,21 @@ impl Registry {
         for entry in &mut *all {
             if is_free(entry.writers)
                 && entry.pages.bytes() == bytes
-                && let Some(pages) = entry.pages.again(entry.rights.len())
+                && let Some(mut pages) = entry.pages.again(entry.rights.len())
             {
                 entry.without.clear();
                 self.cache.changed();
+                drop(all);
+                pages.front_mut(bytes).fill(0);
                 return Ok(pages);
             }
         }
-        self.cache.trim(&mut all, RDMA_IDLE_BYTES.saturating_sub(bytes));
+        let taken = self.cache.trim(&mut all, RDMA_IDLE_BYTES.saturating_sub(bytes));
+        drop(all);
+        drop(taken);
         let (pages, known) = Pages::new(bytes)?;
         let (rights, without, writers) = (Vec::new(), Vec::new(), Writers::Nobody);
+        let mut all = lock(&self.cache.all);
         all.push(Entry { pages: known, rights, without, writers });
         self.cache.changed();
         Ok(pages)
@@ -206,9 +225,8 @@ impl Registry {
     /// Gives idle pages back to the system, the oldest first, until `most` bytes of them are left.
     /// Another endpoint that is at work on the cache does so in its turn.
     pub(super) fn trim(&self, most: usize) {
-        if let Ok(mut all) = self.cache.all.try_lock() {
-            self.cache.trim(&mut all, most);
-        }
+        let taken = self.cache.all.try_lock().map(|mut all| self.cache.trim(&mut all, most));
+        drop(taken);
     }
 
     /// Takes a caller's buffer, which peers may write `in_any_order`.
@@ -328,11 +346,20 @@ impl Registry {
         if let Some((_, _, known)) = view.rights.iter().find(is_it) {
             return known.upgrade();
         }
-        let mut all = lock(&self.cache.all);
         let is_it =
             |it: &&mut Entry| (it.pages.begin(), it.pages.bytes()) == (view.begin, view.bytes);
-        let entry = all.iter_mut().find(is_it)?;
-        let right = entry.right(purpose, pd, budget);
+        let mut all = lock(&self.cache.all);
+        let mut entry = all.iter_mut().find(is_it)?;
+        if entry.may_register(purpose, pd) {
+            // Pages that somebody knows stay in the cache.
+            let pages = entry.pages.clone();
+            drop(all);
+            let outcome = register(&pages, purpose, pd, budget);
+            all = lock(&self.cache.all);
+            entry = all.iter_mut().find(is_it)?;
+            entry.note(purpose, pd, outcome);
+        }
+        let right = entry.right(purpose, pd);
         if matches!(purpose, Use::Write { .. }) && right.is_some() {
             entry.writers.add(self.number);
         }
@@ -386,14 +413,10 @@ impl Registry {
             let released = lease.deregister(|right| right.mr.is_of(pd));
             outcome = outcome.and(released);
         }
-        for entry in &mut *lock(&self.cache.all) {
-            for right in entry.rights.extract_if(.., |right| right.mr.is_of(pd)) {
-                let released = right.mr.deregister();
-                outcome = outcome.and(released);
-            }
-            entry.without.retain(|(_, it)| !Arc::ptr_eq(it, pd));
+        for right in self.cache.withdraw(pd) {
+            let released = right.mr.deregister();
+            outcome = outcome.and(released);
         }
-        self.cache.changed();
         outcome
     }
 
@@ -422,7 +445,9 @@ impl Drop for Registry {
         let mut all = lock(&self.cache.all);
         let written = all.iter_mut().filter(|entry| entry.writers == Writers::Of(self.number));
         written.for_each(|entry| entry.writers = Writers::Unknown);
-        self.cache.trim(&mut all, RDMA_IDLE_BYTES);
+        let taken = self.cache.trim(&mut all, RDMA_IDLE_BYTES);
+        drop(all);
+        drop(taken);
     }
 }
 
@@ -465,27 +490,29 @@ impl Entry {
         self.pages.is_idle(self.rights.len())
     }
 
-    /// Returns the registration of these pages in a domain, which is made at the first use.
-    fn right(&mut self, purpose: Use, pd: &Arc<Pd>, budget: &Budget) -> Option<Arc<Mr>> {
+    /// Returns the registration of these pages in a domain.
+    fn right(&self, purpose: Use, pd: &Arc<Pd>) -> Option<Arc<Mr>> {
         let serves = |right: &&Right| {
             (right.purpose == purpose || purpose == Use::Read) && right.mr.is_of(pd)
         };
-        if let Some(right) = self.rights.iter().find(serves) {
-            return Some(Arc::clone(&right.mr));
-        }
-        if self.without.iter().any(|it| it.0 == purpose && Arc::ptr_eq(&it.1, pd)) {
-            return None;
-        }
-        match register(&self.pages, purpose, pd, budget) {
-            Ok((mr, paid)) => {
-                self.rights.push(Right { purpose, mr: Arc::clone(&mr), _paid: paid });
-                Some(mr)
-            }
+        self.rights.iter().find(serves).map(|right| Arc::clone(&right.mr))
+    }
+
+    /// Returns whether the pages are not registered in a domain, and that has not failed.
+    fn may_register(&self, purpose: Use, pd: &Arc<Pd>) -> bool {
+        let has_failed = |it: &(Use, Arc<Pd>)| it.0 == purpose && Arc::ptr_eq(&it.1, pd);
+        self.right(purpose, pd).is_none() && !self.without.iter().any(has_failed)
+    }
+
+    /// Notes the outcome of a registration. Another endpoint may have made the same one meanwhile.
+    fn note(&mut self, purpose: Use, pd: &Arc<Pd>, outcome: Result<(Arc<Mr>, Payment), String>) {
+        match outcome {
+            Ok(_) if self.right(purpose, pd).is_some() => {}
+            Ok((mr, paid)) => self.rights.push(Right { purpose, mr, _paid: paid }),
             Err(why) => {
                 let bytes = self.pages.bytes();
                 tracing::info!("rdma: messages in pages of {bytes} bytes are copied: {why}");
                 self.without.push((purpose, Arc::clone(pd)));
-                None
             }
         }
     }

@@ -33,7 +33,7 @@ pub struct Pages(Arc<Region>);
 pub struct Placement(());
 
 /// A transport's record of pages that it has made, or of a caller's buffer.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Known(Arc<Region>);
 
 /// A caller's buffer, lent to devices for the time of a call.
@@ -228,17 +228,15 @@ impl Known {
         &self.0
     }
 
-    /// Returns the pages for reuse, zeroed, if their user has dropped them and exactly `rights`
-    /// registrations of them exist.
+    /// Returns the pages for reuse, with their old content, if their user has dropped them and
+    /// exactly `rights` registrations of them exist.
     pub(crate) fn again(&mut self, rights: usize) -> Option<Pages> {
         if !self.is_idle(rights) {
             return None;
         }
         // The last user may have written to them in another thread.
         fence(Ordering::Acquire);
-        let mut pages = Pages(Arc::clone(&self.0));
-        pages.front_mut(self.0.bytes).fill(0);
-        Some(pages)
+        Some(Pages(Arc::clone(&self.0)))
     }
 
     /// Whether their user has dropped them and exactly `rights` registrations of them exist.

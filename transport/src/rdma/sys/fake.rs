@@ -66,7 +66,11 @@ pub(in crate::rdma) enum Hook {
     RefuseError(bool),
     FlushNever,
     Destruction(Duration),
-    RefuseDeregistration,
+    /// Memory cannot be deregistered, for this reason.
+    RefuseDeregistration(c_int),
+    RefuseRegistration(bool),
+    /// Registrations take as long, or until the hook is set to zero.
+    Registration(Duration),
     RefuseDestruction,
     /// Packets with a longer payload are lost in silence.
     LoseLonger(u32),
@@ -234,7 +238,7 @@ impl Device {
             Hook::RefuseError(refuses) => (1, refuses.into()),
             Hook::FlushNever => (2, 1),
             Hook::Destruction(time) => (3, i32::try_from(time.as_millis()).unwrap()),
-            Hook::RefuseDeregistration => (4, 1),
+            Hook::RefuseDeregistration(error) => (4, error),
             Hook::RefuseDestruction => (5, 1),
             Hook::LoseLonger(bytes) => (6, bytes.cast_signed()),
             Hook::Pace(bytes) => (7, bytes.unwrap_or(0).cast_signed()),
@@ -243,6 +247,8 @@ impl Device {
             Hook::RefuseReady(refuses) => (10, refuses.into()),
             Hook::Flush(time) => (11, i32::try_from(time.as_millis()).unwrap()),
             Hook::OldDriver => (13, 1),
+            Hook::RefuseRegistration(refuses) => (14, refuses.into()),
+            Hook::Registration(time) => (15, i32::try_from(time.as_millis()).unwrap()),
         };
         call!(c"fake_hook" (
             self.number => c_int,

@@ -81,7 +81,7 @@ fake_test! {
     /// The device does not end the queue pair, and either does not let go of the memory or keeps
     /// the queue pair.
     fn a_withdrawn_buffer_is_not_written_any_more() {
-        for hook in [Hook::RefuseDeregistration, Hook::RefuseDestruction] {
+        for hook in [Hook::RefuseDeregistration(libc::EIO), Hook::RefuseDestruction] {
             let mut world = world();
             let mut message = held_message(&mut world);
             world.devices[1][0].hook(Hook::RefuseError(true));
@@ -100,7 +100,8 @@ fake_test! {
     fn a_buffer_that_a_device_keeps_serves_nobody_else() {
         let mut world = world();
         let message = held_message(&mut world);
-        let hooks = [Hook::RefuseError(true), Hook::RefuseDestruction, Hook::RefuseDeregistration];
+        let keeps = Hook::RefuseDeregistration(libc::EIO);
+        let hooks = [Hook::RefuseError(true), Hook::RefuseDestruction, keeps];
         hooks.into_iter().for_each(|hook| world.devices[1][0].hook(hook));
         world.ends[1].withdraw();
         let at = message.found.front(1).as_ptr();

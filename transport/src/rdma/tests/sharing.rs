@@ -1,6 +1,6 @@
 //! The endpoints of a process share its devices, memory and limits.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::{DEADLINE, Device, Settings, TAG, World, fake_test, roce};
 use crate::contract::{Link, RegisteredMemory as _, Transport as _};
@@ -174,6 +174,31 @@ fake_test! {
 }
 
 fake_test! {
+    /// A device that takes its time for a registration keeps no other endpoint waiting.
+    fn others_go_on_while_a_device_registers() {
+        const BYTES: usize = 1 << 20;
+        let [mut slow, mut quick] =
+            [(); 2].map(|()| group(&devices(), &Settings::default(), false));
+        slow.meet();
+        quick.meet();
+        let (pages, device) = (slow.ends[0].pages(BYTES).unwrap(), slow.devices[0][0]);
+        device.hook(Hook::Registration(Duration::from_secs(20)));
+        std::thread::scope(|scope| {
+            let registering = scope.spawn(|| {
+                deliver(&mut slow.ends, (0, 1), pages.front(BYTES));
+            });
+            std::thread::sleep(Duration::from_millis(200));
+            for _ in 0..4 {
+                let own = quick.ends[0].pages(BYTES).unwrap();
+                deliver(&mut quick.ends, (0, 1), own.front(BYTES));
+            }
+            assert!(!registering.is_finished(), "the others have waited");
+            device.hook(Hook::Registration(Duration::ZERO));
+        });
+    }
+}
+
+fake_test! {
     /// Two ranks of this process take two queue pairs for a group.
     fn the_limits_are_those_of_the_process() {
         let (devices, limits) = (devices(), Settings { queue_pairs_max: 3, ..Settings::default() });
@@ -218,7 +243,7 @@ fake_test! {
         let mut groups = [(); 3].map(|()| group(&devices, &Settings::default(), true));
         groups.iter_mut().for_each(World::meet);
         for group in &mut groups {
-            group.pass(std::time::Duration::from_millis(50));
+            group.pass(Duration::from_millis(50));
         }
         let [reader, sleeper, other] = &mut groups;
         sleeper.ends[0].arm();
