@@ -16,9 +16,9 @@ use super::gid::choose;
 use super::settings::Settings;
 use super::sys::{
     About, Channel, Completion, Connector, Context, Cq, DEVICES, Event, Gid, GidKind, Inbox, Mr,
-    Pd, Port, devices,
+    Port, devices,
 };
-use super::table::{Device, Listener};
+use super::table::{Device, Domain, Listener};
 use super::wire::Wire;
 
 /// Completions that a queue has room for that cannot grow, where the device allows. A power of two
@@ -46,7 +46,7 @@ pub(super) struct Rail {
     /// The events of the device.
     pub(super) listener: Arc<Listener>,
     /// The protection domain of the endpoint's queue pairs and memory.
-    pub(super) pd: Arc<Pd>,
+    pub(super) pd: Arc<Domain>,
     pub(super) port: Port,
     /// The GID by which peers reach the port; over iWARP, an IP address.
     pub(super) gid: Gid,
@@ -254,8 +254,8 @@ impl Rail {
             (None, gid, why)
         };
         let channel = Channel::new(context).map_err(|e| cannot("gives no events", &e))?;
-        let pd =
-            if settings.apart.is_some() { Pd::new(context) } else { Ok(device.domain.clone()) };
+        let is_apart = settings.apart.is_some();
+        let pd = if is_apart { device.domain_apart() } else { Ok(Arc::clone(&device.domain)) };
         let pd = pd.map_err(|e| cannot("has no protection domain left", &e))?;
         let (is_up, is_gone) = (true, false);
         let queues = Vec::new();

@@ -171,7 +171,11 @@ impl Cache {
         taken.collect()
     }
 
-    /// Takes the registrations in a domain out.
+    /// Takes the registrations in a domain out. Those that nobody uses any more end.
+    pub(super) fn leave(&self, pd: &Arc<Pd>) {
+        drop(self.withdraw(pd));
+    }
+
     fn withdraw(&self, pd: &Arc<Pd>) -> Vec<Right> {
         let mut taken = Vec::new();
         for entry in &mut *lock(&self.all) {

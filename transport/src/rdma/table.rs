@@ -16,6 +16,7 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::ops::Deref;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
@@ -48,11 +49,16 @@ pub(super) struct Device {
     pub(super) context: Context,
     pub(super) limits: Limits,
     /// The protection domain of all queue pairs and memory, except those of endpoints apart.
-    pub(super) domain: Arc<Pd>,
+    pub(super) domain: Arc<Domain>,
     is_gone: AtomicBool,
     listeners: Mutex<Vec<Weak<Listener>>>,
-    /// The table lives as long as one of its devices.
-    _table: Arc<Table>,
+}
+
+/// A protection domain. When its last user has gone, callers' memory is no longer registered there.
+#[derive(Debug)]
+pub(super) struct Domain {
+    pd: Arc<Pd>,
+    table: Arc<Table>,
 }
 
 /// The events of a device that one user has not seen yet.
@@ -98,17 +104,22 @@ impl Device {
         }
         let context = Context::open(name).map_err(|error| diagnostics::opening(&error))?;
         let limits = context.limits().map_err(|error| format!("does not answer: {error}"))?;
-        let domain = Pd::new(&context).map_err(|error| diagnostics::connection(&error))?;
+        let domain =
+            Domain::new(&context, &table).map_err(|error| diagnostics::connection(&error))?;
         let made = Arc::new(Self {
             context,
             limits,
             domain,
             is_gone: AtomicBool::new(false),
             listeners: Mutex::default(),
-            _table: Arc::clone(&table),
         });
         devices.push(Arc::downgrade(&made));
         Ok(made)
+    }
+
+    /// Makes a protection domain for an endpoint apart.
+    pub(super) fn domain_apart(&self) -> io::Result<Arc<Domain>> {
+        Domain::new(&self.context, &self.domain.table)
     }
 
     /// Returns whether the device has reported that it cannot be used any more.
@@ -145,6 +156,26 @@ impl Device {
             self.is_gone.store(event.about == About::Device, Ordering::Relaxed);
             listeners.iter().filter_map(Weak::upgrade).for_each(|it| it.tell(event.clone()));
         }
+    }
+}
+
+impl Domain {
+    fn new(context: &Context, table: &Arc<Table>) -> io::Result<Arc<Self>> {
+        Ok(Arc::new(Self { pd: Pd::new(context)?, table: Arc::clone(table) }))
+    }
+}
+
+impl Deref for Domain {
+    type Target = Arc<Pd>;
+
+    fn deref(&self) -> &Arc<Pd> {
+        &self.pd
+    }
+}
+
+impl Drop for Domain {
+    fn drop(&mut self) {
+        self.table.cache.leave(&self.pd);
     }
 }
 

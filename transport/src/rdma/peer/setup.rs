@@ -310,7 +310,7 @@ impl Peer {
         let mut rights = Vec::with_capacity(self.routes.cables().len());
         for cable in 0..self.routes.cables().len() {
             let it = &self.routes.cables()[cable];
-            let pd = it.is_usable().then(|| &own.rails.0[it.rail()].pd);
+            let pd = it.is_usable().then(|| &**own.rails.0[it.rail()].pd);
             rights.push(pd.map(&right).transpose().unwrap_or_else(|error| {
                 self.give_up(cable, &diagnostics::registration(&error, RDMA_RING_BYTES));
                 None

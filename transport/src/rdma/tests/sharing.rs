@@ -199,6 +199,27 @@ fake_test! {
 }
 
 fake_test! {
+    /// Pages outlive the endpoints that have sent them.
+    fn devices_close_while_their_memory_is_in_use() {
+        const BYTES: usize = 1 << 20;
+        let mut owner = group(&devices(), &Settings::default(), false);
+        owner.meet();
+        let pages = owner.ends[0].pages(BYTES).unwrap();
+        let before = objects();
+        let apart = Settings { apart: Some(64 << 20), ..Settings::default() };
+        for settings in [Settings::default(), apart] {
+            let mut user = group(&devices(), &settings, false);
+            let registered = count(Count::Regions);
+            user.meet();
+            deliver(&mut user.ends, (0, 1), pages.front(BYTES));
+            assert!(count(Count::Regions) > registered);
+            World::part(user.ends);
+            wait_for(before, "the user has gone");
+        }
+    }
+}
+
+fake_test! {
     /// Two ranks of this process take two queue pairs for a group.
     fn the_limits_are_those_of_the_process() {
         let (devices, limits) = (devices(), Settings { queue_pairs_max: 3, ..Settings::default() });
