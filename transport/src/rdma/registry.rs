@@ -28,6 +28,9 @@ use super::sys::{Known, Mr, Pages, Pd, Placement, UserBuffer};
 
 /// Leased buffers of one call. A send looks through all of them.
 const LEASES_MAX: usize = 64;
+/// Uses of memory that are copied after a refusal, before registration is tried again. The number
+/// doubles each time.
+const REFUSED_USES: u32 = 64;
 
 /// The memory that the endpoints of a process have made for callers.
 #[derive(Debug, Default)]
@@ -44,7 +47,7 @@ pub(super) struct Cache {
 struct Entry {
     pages: Known,
     rights: Vec<Right>,
-    /// The domains in which registration has failed, and is not tried again.
+    /// The domains in which registration has failed, and is not tried again for some uses.
     without: Vec<(Use, Arc<Pd>)>,
     writers: Writers,
 }
@@ -89,6 +92,8 @@ pub(super) struct Registry {
     leases: Vec<Lease>,
     /// Leased buffers of so many bytes cannot be registered, and no longer ones.
     refused: usize,
+    /// Uses of memory that were copied since a registration was refused, and their most.
+    copied: (u32, u32),
     /// The promise that allows peers to write to them.
     placement: Option<Placement>,
 }
@@ -190,8 +195,9 @@ impl Cache {
 impl Registry {
     pub(super) fn new(cache: Arc<Cache>, placement: Option<Placement>) -> Self {
         let number = cache.endpoints.fetch_add(1, Ordering::Relaxed);
-        let (leases, refused) = (Vec::new(), RDMA_LEASE_MAX_BYTES + 1);
-        Self { cache, number, version: 0, all: Vec::new(), leases, refused, placement }
+        let (all, leases, refused) = (Vec::new(), Vec::new(), RDMA_LEASE_MAX_BYTES + 1);
+        let (version, copied) = (0, (0, REFUSED_USES));
+        Self { cache, number, version, all, leases, refused, copied, placement }
     }
 
     /// Makes zeroed pages. It reuses idle ones if no peer may still be writing there: this endpoint
@@ -259,7 +265,22 @@ impl Registry {
         let purpose = if is_written { Use::Write { in_any_order } } else { Use::Read };
         if memory.bytes() < self.refused {
             self.leases.push(Lease { buffer, memory, purpose, rights: Vec::new() });
+        } else if memory.bytes() <= RDMA_LEASE_MAX_BYTES {
+            self.note_copy();
         }
+    }
+
+    /// Counts a use of memory whose registration was refused. After some uses it is tried again.
+    fn note_copy(&mut self) {
+        let (count, most) = self.copied;
+        if count < most {
+            self.copied.0 += 1;
+            return;
+        }
+        self.copied = (0, most.saturating_mul(2));
+        self.refused = RDMA_LEASE_MAX_BYTES + 1;
+        lock(&self.cache.all).iter_mut().for_each(|entry| entry.without.clear());
+        self.cache.changed();
     }
 
     /// Returns whether callers have lent buffers.
@@ -348,7 +369,11 @@ impl Registry {
         let view = &mut self.all[entry];
         let is_it = |it: &&(Use, Arc<Pd>, _)| it.0 == purpose && Arc::ptr_eq(&it.1, pd);
         if let Some((_, _, known)) = view.rights.iter().find(is_it) {
-            return known.upgrade();
+            let known = known.upgrade();
+            if known.is_none() {
+                self.note_copy();
+            }
+            return known;
         }
         let is_it =
             |it: &&mut Entry| (it.pages.begin(), it.pages.bytes()) == (view.begin, view.bytes);
@@ -373,7 +398,7 @@ impl Registry {
     }
 
     /// Returns the registration of a leased buffer in a domain, which is made at the first use and
-    /// serves all uses. After a failure no buffer is registered that is as long.
+    /// serves all uses. After a failure no buffer is registered that is as long, for some uses.
     fn lease_right(
         &mut self,
         entry: usize,

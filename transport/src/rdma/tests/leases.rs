@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::copies::{BYTES, Says, stream};
 use super::long::pattern;
+use super::sharing::deliver;
 use super::{Settings, TAG, World, fake_test, roce};
 use crate::contract::{RegisteredMemory as _, Transport as _};
 use crate::rdma::sys::fake::{Count, Hook, count, fork_status, input, output};
@@ -198,6 +199,42 @@ fake_test! {
             assert_eq!((now.0 - before.0, now.1 - before.1), (regions, pinned));
             release(&mut world);
             assert!(found == first);
+        }
+    }
+}
+
+fake_test! {
+    /// Memory that cannot be registered for a while is copied for a while.
+    fn refusals_lapse() {
+        const BYTES: usize = 1 << 20;
+        let mut world = world(&Settings::default());
+        let mut pages = world.ends[0].pages(BYTES).unwrap();
+        let (sent, mut found) = (pattern(BYTES), vec![0; BYTES]);
+        pages.front_mut(BYTES).copy_from_slice(&sent);
+        let refuse = |world: &World, refuses| {
+            let devices = world.devices.iter().flatten();
+            devices.for_each(|device| device.hook(Hook::RefuseRegistration(refuses)));
+        };
+        let mut copies = |world: &mut World, is_leased| {
+            let before = copied();
+            if is_leased {
+                Call::begin(world, &sent, &mut found).finish(world);
+            } else {
+                deliver(&mut world.ends, (0, 1), pages.front(BYTES));
+            }
+            // The receiver copies messages for which it has lent no buffer.
+            let copies = usize::try_from(copied() - before).unwrap();
+            assert!(found == sent || !is_leased);
+            copies - if is_leased { 0 } else { BYTES }
+        };
+        for is_leased in [true, false] {
+            refuse(&world, true);
+            for _ in 0..10 {
+                assert!(copies(&mut world, is_leased) >= BYTES);
+            }
+            refuse(&world, false);
+            let calls = (0..1000).position(|_| copies(&mut world, is_leased) < BYTES / 8);
+            assert!(calls.is_some_and(|calls| calls < 200), "{calls:?} calls, {is_leased}");
         }
     }
 }
