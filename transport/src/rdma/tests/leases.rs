@@ -10,6 +10,7 @@ use crate::contract::{RegisteredMemory as _, Transport as _};
 use crate::rdma::sys::fake::{Count, Hook, count, fork_status, input, output};
 use crate::sys::{copied, fork_for_test};
 use ringfold_types::limits::RDMA_LEASE_MAX_BYTES;
+use rustix::process::{Pid, WaitOptions, waitpid};
 
 fn world(settings: &Settings) -> World {
     let mut world = World::new([&[roce(0, 0)], &[roce(1, 0)]], settings, false);
@@ -235,6 +236,34 @@ fake_test! {
             refuse(&world, false);
             let calls = (0..1000).position(|_| copies(&mut world, is_leased) < BYTES / 8);
             assert!(calls.is_some_and(|calls| calls < 200), "{calls:?} calls, {is_leased}");
+        }
+    }
+}
+
+fake_test! {
+    /// Nothing but the end of the process keeps a peer from writing to memory that its owner has
+    /// back.
+    fn a_device_that_keeps_a_buffer_for_its_peer_ends_the_process() {
+        let cases = [(1, libc::EBUSY, true), (0, libc::EBUSY, false), (1, libc::EIO, false)];
+        for (rank, error, is_over) in cases {
+            let child = fork_for_test(|| {
+                let mut world = world(&Settings::default());
+                let (sent, mut found) = (pattern(1 << 20), vec![0; 1 << 20]);
+                let before = registered().0;
+                let mut call = Call::begin(&mut world, &sent, &mut found);
+                world.until("both are registered", |world| {
+                    call.step(world);
+                    registered().0 == before + 2
+                });
+                world.devices[rank][0].hook(Hook::RefuseDeregistration(error));
+                call.finish(&mut world);
+                assert!(found == sent);
+            });
+            let child = Pid::from_raw(i32::try_from(child.unwrap()).unwrap()).unwrap();
+            let (_, status) = waitpid(Some(child), WaitOptions::empty()).unwrap().unwrap();
+            let signal = is_over.then_some(libc::SIGABRT);
+            assert_eq!(status.terminating_signal(), signal, "rank {rank}, error {error}");
+            assert_eq!(status.exit_status(), (!is_over).then_some(0), "rank {rank}, error {error}");
         }
     }
 }
