@@ -24,12 +24,20 @@ EXPORT int fake_device(const char *name) {
     return at;
 }
 
+static void fail_queues(int device) {
+    for (uint32_t place = 0; place < queues.count; place++) {
+        struct queue *it = queues.all[place];
+        if (it && it->context->of == device) fail_queue(it);
+    }
+}
+
 EXPORT void fake_event(int device, int port, int type) {
     pthread_mutex_lock(&lock);
     if (type == EVENT_FATAL) nics[device].is_fatal = true;
     if (type == EVENT_PORT_ACTIVE) nics[device].ports[port - 1].seen.state = PORT_ACTIVE;
     if (type == EVENT_PORT_ERROR) nics[device].ports[port - 1].seen.state = PORT_DOWN;
-    raise_event(device, (void *)(uintptr_t)port, type);
+    if (type == EVENT_CQ_ERROR) fail_queues(device);
+    else raise_event(device, (void *)(uintptr_t)port, type);
     move_on();
     pthread_mutex_unlock(&lock);
 }

@@ -81,7 +81,10 @@ struct queue {
     void *user;
     uint32_t handle;
     int entries;
+    uint32_t number;
     bool is_armed, is_overrun;
+    /* Events about the queue that were given to the caller, and that it has acknowledged. */
+    uint32_t given, acknowledged;
     struct entry *found;
     int count;
 };
@@ -214,7 +217,7 @@ struct counts {
 extern struct nic nics[DEVICES];
 extern int nic_count;
 extern struct context *contexts[CONTEXTS];
-extern struct table queue_pairs, regions;
+extern struct table queue_pairs, regions, queues;
 extern uint16_t router_lid;
 extern struct counts counts;
 extern uint64_t disorder;
@@ -230,6 +233,7 @@ void *find(struct table *table, uint32_t number);
 void drop(struct table *table, uint32_t number);
 struct outlet *outlet_of(struct queue_pair *own);
 void raise_event(int of, void *element, int type);
+void fail_queue(struct queue *queue);
 void complete(struct queue *queue, struct entry entry);
 void flush(struct queue_pair *own, struct queue *queue, struct entry entry);
 struct entry outcome(struct queue_pair *own, struct request *it, uint32_t status);

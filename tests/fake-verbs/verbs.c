@@ -16,7 +16,9 @@ enum { MASK_TIMEOUT = 1 << 9, VENDOR = 0x15b3 };
 struct nic nics[DEVICES];
 int nic_count;
 struct context *contexts[CONTEXTS];
-struct table queue_pairs, regions;
+struct table queue_pairs, regions, queues;
+/* The memory of the queue that was destroyed last, which the next one gets. */
+static struct queue *spare_queue;
 uint16_t router_lid;
 struct counts counts;
 uint64_t disorder = 1;
@@ -260,10 +262,18 @@ EXPORT int _ibv_query_gid_ex(struct context *context, uint32_t port, uint32_t in
 }
 
 EXPORT int ibv_get_async_event(struct context *context, struct event *event) {
-    return read(context->async_fd, event, sizeof *event) == sizeof *event ? 0 : -1;
+    pthread_mutex_lock(&lock);
+    bool is_there = read(context->async_fd, event, sizeof *event) == sizeof *event;
+    if (is_there && event->type == EVENT_CQ_ERROR) ((struct queue *)event->element)->given++;
+    pthread_mutex_unlock(&lock);
+    return is_there ? 0 : -1;
 }
 
-EXPORT void ibv_ack_async_event(struct event *event) { (void)event; }
+EXPORT void ibv_ack_async_event(struct event *event) {
+    pthread_mutex_lock(&lock);
+    if (event->type == EVENT_CQ_ERROR) ((struct queue *)event->element)->acknowledged++;
+    pthread_mutex_unlock(&lock);
+}
 
 EXPORT const char *ibv_event_type_str(int type) {
     switch (type) {
@@ -347,10 +357,13 @@ EXPORT int ibv_destroy_comp_channel(struct channel *channel) {
 EXPORT struct queue *ibv_create_cq(struct context *context, int entries, void *user,
                                    struct channel *channel, int vector) {
     (void)vector;
-    struct queue *made = calloc(1, sizeof *made);
+    pthread_mutex_lock(&lock);
+    struct queue *made = spare_queue ? spare_queue : calloc(1, sizeof *made);
+    spare_queue = NULL;
     *made = (struct queue){ .context = context, .channel = channel, .user = user,
-                            .entries = entries,
+                            .entries = entries, .number = add(&queues, made),
                             .found = malloc((size_t)entries * sizeof *made->found) };
+    pthread_mutex_unlock(&lock);
     __atomic_add_fetch(&counts.queues, 1, __ATOMIC_SEQ_CST);
     __atomic_add_fetch(&counts.queue_bytes, queue_bytes(entries), __ATOMIC_SEQ_CST);
     return made;
@@ -370,10 +383,32 @@ EXPORT int ibv_resize_cq(struct queue *queue, int entries) {
     return status;
 }
 
+/*
+ * Events about the queue that nobody has taken are gone (ib_uverbs_release_ucq in the kernel's
+ * drivers/infiniband/core/uverbs_main.c), and the others must be acknowledged before
+ * (ibv_cmd_destroy_cq in libibverbs/cmd_cq.c).
+ */
 EXPORT int ibv_destroy_cq(struct queue *queue) {
+    pthread_mutex_lock(&lock);
+    while (queue->given != queue->acknowledged) {
+        pthread_mutex_unlock(&lock);
+        wait_ms(1);
+        pthread_mutex_lock(&lock);
+    }
+    struct event kept[4096];
+    int count = 0;
+    while (read(queue->context->async_fd, &kept[count], sizeof *kept) == sizeof *kept)
+        count += kept[count].element != queue || kept[count].type != EVENT_CQ_ERROR;
+    for (int at = 0; at < count; at++)
+        if (write(queue->context->events_in, &kept[at], sizeof *kept) < 0) abort();
+    drop(&queues, queue->number);
+    pthread_mutex_unlock(&lock);
     __atomic_sub_fetch(&counts.queue_bytes, queue_bytes(queue->entries), __ATOMIC_SEQ_CST);
     free(queue->found);
-    free(queue);
+    pthread_mutex_lock(&lock);
+    free(spare_queue);
+    spare_queue = queue;
+    pthread_mutex_unlock(&lock);
     __atomic_sub_fetch(&counts.queues, 1, __ATOMIC_SEQ_CST);
     return 0;
 }

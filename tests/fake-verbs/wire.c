@@ -64,13 +64,16 @@ void raise_event(int of, void *element, int type) {
             abort();
 }
 
+/* Reports that a queue is in error, once. */
+void fail_queue(struct queue *queue) {
+    struct event event = { .element = queue, .type = EVENT_CQ_ERROR };
+    if (!queue->is_overrun && write(queue->context->events_in, &event, sizeof event) < 0) abort();
+    queue->is_overrun = true;
+}
+
 /* A queue that has no room left is in error (IBV_EVENT_CQ_ERR in ibv_get_async_event(3)). */
 void complete(struct queue *queue, struct entry entry) {
-    if (queue->count == queue->entries) {
-        if (!queue->is_overrun) raise_event(queue->context->of, queue, EVENT_CQ_ERROR);
-        queue->is_overrun = true;
-        return;
-    }
+    if (queue->count == queue->entries) return fail_queue(queue);
     queue->found[queue->count++] = entry;
     if (queue->is_armed) {
         queue->is_armed = false;

@@ -407,9 +407,9 @@ impl Rail {
     /// Takes the events of the device that have come.
     pub(super) fn events(&self) -> impl Iterator<Item = Event> {
         self.device.read_events();
-        let is_ours = |at| self.queues.iter().any(|queue| queue.cq.is_at(at));
+        let is_ours = || self.queues.iter().any(|queue| queue.cq.has_failed());
         self.listener.take().into_iter().filter_map(move |event| match event.about {
-            About::Queue(at) => is_ours(at).then_some(Event { about: About::Device, ..event }),
+            About::Queue => is_ours().then_some(Event { about: About::Device, ..event }),
             _ => Some(event),
         })
     }

@@ -14,7 +14,6 @@
 //! A child process made by `fork` begins with an empty table. The devices of its parent answer to
 //! the parent only.
 
-use std::collections::VecDeque;
 use std::io;
 use std::ops::Deref;
 use std::os::fd::{AsFd as _, BorrowedFd};
@@ -27,9 +26,6 @@ use super::lock::lock;
 use super::registry::Cache;
 use super::sys::{About, Context, Event, Limits, Pd};
 use crate::sys::{Process, Waker};
-
-/// Events that a listener keeps until it looks. The last of them tell the present state.
-const EVENTS_MAX: usize = 64;
 
 /// The devices that all endpoints of a process share.
 #[derive(Debug)]
@@ -61,10 +57,10 @@ pub(super) struct Domain {
     table: Arc<Table>,
 }
 
-/// The events of a device that one user has not seen yet.
+/// The events of a device that one user has not seen yet: the last of each kind.
 #[derive(Debug)]
 pub(super) struct Listener {
-    events: Mutex<VecDeque<Event>>,
+    events: Mutex<Vec<Event>>,
     has_some: AtomicBool,
     bell: Waker,
 }
@@ -187,10 +183,8 @@ impl Listener {
 
     fn tell(&self, event: Event) {
         let mut events = lock(&self.events);
-        if events.len() == EVENTS_MAX {
-            events.pop_front();
-        }
-        events.push_back(event);
+        events.retain(|it| it.about != event.about);
+        events.push(event);
         drop(events);
         // In this order, a bell that rings is silenced by the next look.
         self.bell.wake();
@@ -198,9 +192,9 @@ impl Listener {
     }
 
     /// Takes the events that have come.
-    pub(super) fn take(&self) -> VecDeque<Event> {
+    pub(super) fn take(&self) -> Vec<Event> {
         if !self.has_some.swap(false, Ordering::Acquire) {
-            return VecDeque::new();
+            return Vec::new();
         }
         self.bell.clear();
         std::mem::take(&mut *lock(&self.events))

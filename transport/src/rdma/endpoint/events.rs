@@ -31,7 +31,7 @@ impl Rdma {
             let (mut about_port, mut gone) = (false, None);
             for Event { about, what } in it.events() {
                 match about {
-                    About::Device | About::Queue(_) => gone = Some(what),
+                    About::Device | About::Queue => gone = Some(what),
                     About::Port => {
                         tracing::info!("rdma: {}: {what}", it.name());
                         about_port = true;

@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
@@ -25,6 +26,8 @@ pub(in crate::rdma) struct Cq {
     raw: NonNull<abi::Cq>,
     poll: abi::PollCq,
     notify: abi::NotifyCq,
+    /// The device has reported that the queue cannot be used any more.
+    has_failed: Box<AtomicBool>,
     channel: Arc<Channel>,
 }
 
@@ -115,10 +118,13 @@ impl Cq {
         let notify = context.ops().req_notify_cq.ok_or_else(unable)?;
         let entries = i32::try_from(entries).unwrap_or(i32::MAX);
         let (create, own) = (context.library().create_cq, channel.raw.as_ptr());
-        // SAFETY: context and channel live. The first completion vector always exists.
-        let raw = unsafe { create(context.raw(), entries, ptr::null_mut(), own, 0) };
+        let has_failed = Box::new(AtomicBool::new(false));
+        let mark = (&raw const *has_failed).cast_mut().cast();
+        // SAFETY: context and channel live. The first completion vector always exists. libibverbs
+        // only keeps the mark.
+        let raw = unsafe { create(context.raw(), entries, mark, own, 0) };
         let raw = NonNull::new(raw).ok_or_else(io::Error::last_os_error)?;
-        Ok(Arc::new(Self { raw, poll, notify, channel: Arc::clone(channel) }))
+        Ok(Arc::new(Self { raw, poll, notify, has_failed, channel: Arc::clone(channel) }))
     }
 
     pub(super) fn raw(&self) -> *mut abi::Cq {
@@ -153,9 +159,9 @@ impl Cq {
         check(unsafe { (self.notify)(self.raw(), 0) })
     }
 
-    /// Returns whether this is the queue at that address.
-    pub(in crate::rdma) fn is_at(&self, address: usize) -> bool {
-        self.raw().addr() == address
+    /// Returns whether the device has reported that the queue cannot be used any more.
+    pub(in crate::rdma) fn has_failed(&self) -> bool {
+        self.has_failed.load(Ordering::Relaxed)
     }
 
     /// Returns whether this is the queue that has notified.

@@ -8,6 +8,7 @@ use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use ringfold_topology::discover::port_gbps;
 use ringfold_topology::machine::Network;
@@ -115,8 +116,8 @@ pub(in crate::rdma) struct Event {
 pub(in crate::rdma) enum About {
     /// The device, which cannot be used any more.
     Device,
-    /// The completion queue at this address, which cannot be used any more.
-    Queue(usize),
+    /// Some completion queue, which cannot be used any more (`Cq::has_failed`).
+    Queue,
     /// A port, which is up or down.
     Port,
     Other,
@@ -309,13 +310,18 @@ impl Context {
                 matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted);
             return if is_none { Ok(None) } else { Err(error) };
         }
+        if event.event_type == abi::EVENT_CQ_ERR {
+            // SAFETY: an event about a queue has its address. The queue cannot go before the event
+            // is acknowledged.
+            unsafe { mark_failed(event.element.cast()) }
+        }
         // SAFETY: the event was just given; the name is a constant string.
         let what = unsafe {
             (self.library().ack_async_event)(&raw mut event);
             CStr::from_ptr((self.library().event_name)(event.event_type))
         };
         let about = match event.event_type {
-            abi::EVENT_CQ_ERR => About::Queue(event.element.addr()),
+            abi::EVENT_CQ_ERR => About::Queue,
             abi::EVENT_DEVICE_FATAL => About::Device,
             abi::EVENT_PORT_ACTIVE | abi::EVENT_PORT_ERR => About::Port,
             _ => About::Other,
@@ -372,6 +378,16 @@ pub(super) fn check(status: i32) -> io::Result<()> {
         ..0 => Err(io::Error::last_os_error()),
         number => Err(io::Error::from_raw_os_error(number)),
     }
+}
+
+/// Marks a queue as failed.
+///
+/// # Safety
+/// The queue was made by `Cq::new`, and is not destroyed meanwhile.
+unsafe fn mark_failed(cq: *const abi::Cq) {
+    // SAFETY: by the caller. `Cq` keeps the mark for longer than the queue.
+    let mark = unsafe { &*(*cq).cq_context.cast_const().cast::<AtomicBool>() };
+    mark.store(true, Ordering::Relaxed);
 }
 
 /// The highest speed that the kernel tells libibverbs.

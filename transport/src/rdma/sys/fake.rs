@@ -203,6 +203,11 @@ impl Device {
         self.event(abi::EVENT_DEVICE_FATAL);
     }
 
+    /// Reports that all completion queues of the device are in error.
+    pub(in crate::rdma) fn fail_queues(self) {
+        self.event(abi::EVENT_CQ_ERR);
+    }
+
     /// Gives the port another LID and GID without an event.
     pub(in crate::rdma) fn relocate(self, lid: u16, gid: [u8; 16]) {
         call!(c"fake_move" (

@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 use super::{DEADLINE, Device, Settings, TAG, World, fake_test, roce};
 use crate::contract::{Link, RegisteredMemory as _, Transport as _};
 use crate::rdma::Rdma;
+use crate::rdma::rail::Rail;
 use crate::rdma::sys::About;
-use crate::rdma::sys::fake::{Count, Hook, count, placement};
+use crate::rdma::sys::fake::{AddressEvent, Count, Hook, count, placement};
 use crate::rdma::table;
 use crate::sys::fork_for_test;
 use ringfold_types::{Lane, Rank};
@@ -286,6 +287,34 @@ fake_test! {
         let contexts = count(Count::Contexts);
         let _again = table::Device::open(&devices[0][0].0).unwrap();
         assert_eq!(count(Count::Contexts), contexts + 1);
+    }
+}
+
+fake_test! {
+    /// A queue that fails ends the device for its owner, however many events come after it. It does
+    /// not end it for the owner of a later queue at the same address.
+    fn a_queue_that_fails_is_that_of_its_owner() {
+        let [(name, device), ..] = &devices()[0][..] else { panic!("a device") };
+        let [mut owner, mut other] = [(); 2].map(|()| {
+            Rail::open(name, device.port_number(), &Settings::default(), None).unwrap()
+        });
+        let is_over = |rail: &Rail| {
+            rail.events().filter(|event| event.about == About::Device).count() > 0
+        };
+        owner.queue(16).unwrap();
+        device.fail_queues();
+        (0..200).for_each(|_| device.report(AddressEvent::GidChange));
+        assert!(!is_over(&other) && is_over(&owner) && !is_over(&owner));
+        device.fail_queues();
+        other.queue(16).unwrap();
+        assert!(!is_over(&other), "the failure was reported before");
+        // The next queue takes the place of one that has failed unnoticed.
+        let mut third = Rail::open(name, device.port_number(), &Settings::default(), None).unwrap();
+        device.fail_queues();
+        third.device.read_events();
+        drop(other);
+        third.queue(16).unwrap();
+        assert!(!is_over(&third));
     }
 }
 
