@@ -11,6 +11,7 @@ EXPORT int fake_port(int device, int layer, int flags, int lid, const uint8_t *g
                                 .message_most = 1u << 31, .keys = 1, .lid = (uint16_t)lid,
                                 .width = 2, .speed = 64, .layer = (uint8_t)layer,
                                 .flags = (uint8_t)flags };
+    made->keys[0] = 0xffff;
     memcpy(made->gid, gid, 16);
     made->kind = (uint32_t)kind;
     return nic->port_count;
@@ -48,6 +49,15 @@ EXPORT void fake_move(int device, int port, int lid, const uint8_t *gid) {
     it->seen.lid = (uint16_t)lid;
     memcpy(it->gid, gid, 16);
     move_on();
+    pthread_mutex_unlock(&lock);
+}
+
+EXPORT void fake_partitions(int device, int port, int count, const uint16_t *keys) {
+    struct outlet *it = &nics[device].ports[port - 1];
+    pthread_mutex_lock(&lock);
+    if (count > KEYS) abort();
+    it->seen.keys = (uint16_t)count;
+    memcpy(it->keys, keys, (size_t)count * sizeof *keys);
     pthread_mutex_unlock(&lock);
 }
 

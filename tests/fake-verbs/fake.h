@@ -13,7 +13,7 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-enum { DEVICES = 4096, PORTS = 4, CONTEXTS = 8192, PIECES = 4, FIRST_NUMBER = 100 };
+enum { DEVICES = 4096, PORTS = 4, KEYS = 4, CONTEXTS = 8192, PIECES = 4, FIRST_NUMBER = 100 };
 /* The bit that tells a window's key from a region's. */
 #define WINDOW_KEY 0x80000000u
 enum { STATE_RESET, STATE_INIT, STATE_RTR, STATE_RTS, STATE_ERROR = 6 };
@@ -171,6 +171,7 @@ struct queue_pair {
     void *shared;
     uint32_t handle, number;
     int state, of, port, timeout, retries;
+    uint16_t key_index;
     uint32_t peer, mtu;
     struct address to;
     struct capacity most;
@@ -193,6 +194,8 @@ struct table { void **all; uint32_t count, room; };
 struct outlet {
     struct port seen;
     uint8_t gid[16];
+    /* The table of partition keys. */
+    uint16_t keys[KEYS];
     uint32_t kind;
     bool holds, loses_replies;
     uint32_t longest_packet, bytes_per_ms;

@@ -3,6 +3,7 @@
  * README.md lists the controls for tests.
  */
 #include "fake.h"
+#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stddef.h>
@@ -10,7 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MASK_STATE = 1, MASK_PORT = 1 << 5, MASK_AV = 1 << 7, MASK_MTU = 1 << 8 };
+enum { MASK_STATE = 1, MASK_KEY = 1 << 4, MASK_PORT = 1 << 5, MASK_AV = 1 << 7, MASK_MTU = 1 << 8 };
 enum { MASK_TIMEOUT = 1 << 9, VENDOR = 0x15b3 };
 
 struct nic nics[DEVICES];
@@ -261,6 +262,16 @@ EXPORT int _ibv_query_gid_ex(struct context *context, uint32_t port, uint32_t in
     return 0;
 }
 
+EXPORT int ibv_query_pkey(struct context *context, uint8_t port, int index, uint16_t *answer) {
+    if (port < 1 || port > nics[context->of].port_count) return -1;
+    struct outlet *it = &nics[context->of].ports[port - 1];
+    pthread_mutex_lock(&lock);
+    bool is_there = index >= 0 && index < it->seen.keys;
+    if (is_there) *answer = htons(it->keys[index]);
+    pthread_mutex_unlock(&lock);
+    return is_there ? 0 : -1;
+}
+
 EXPORT int ibv_get_async_event(struct context *context, struct event *event) {
     pthread_mutex_lock(&lock);
     bool is_there = read(context->async_fd, event, sizeof *event) == sizeof *event;
@@ -281,6 +292,7 @@ EXPORT const char *ibv_event_type_str(int type) {
     case EVENT_PORT_ACTIVE: return "port active";
     case EVENT_PORT_ERROR: return "port error";
     case 11: return "LID change";
+    case 12: return "P_Key table change";
     case 17: return "client reregistration";
     case 18: return "GID table change";
     default: return "unknown";
@@ -473,9 +485,12 @@ EXPORT int ibv_modify_qp(struct queue_pair *own, struct change *change, int mask
         else if (change->state == STATE_RTR && nic->refuses_ready) status = ETIMEDOUT;
         else if (mask & MASK_PORT && (change->port < 1 || change->port > nic->port_count))
             status = EINVAL;
+        else if (mask & MASK_KEY && change->key_index >= nic->ports[change->port - 1].seen.keys)
+            status = EINVAL;
         else own->state = (int)change->state;
     }
     if (!status && mask & MASK_PORT) own->port = change->port;
+    if (!status && mask & MASK_KEY) own->key_index = change->key_index;
     if (!status && mask & MASK_AV) {
         own->to = change->to;
         own->peer = change->number;

@@ -243,6 +243,11 @@ static bool leads_to(struct outlet *from, struct address *address, struct outlet
     return by_gid && address->lid != 0 && address->lid == router_lid;
 }
 
+/* Returns whether two keys are of one partition and one of a full member (IBA 10.9.3). */
+static bool match(uint16_t one, uint16_t other) {
+    return (one & 0x7fff) == (other & 0x7fff) && one & 0x7fff && (one | other) & 0x8000;
+}
+
 static bool is_up(struct outlet *it) { return it->seen.state == PORT_ACTIVE; }
 
 /* Reads a packet's bytes, and writes them where they belong. */
@@ -373,7 +378,8 @@ static bool take_turn(struct queue_pair *own) {
     struct outlet *by = outlet_of(own);
     uint64_t patience = (4096ull << (own->timeout & 31)) * (uint64_t)(own->retries + 1);
     bool is_open = to && !by->holds && is_up(by) && is_up(outlet_of(to)) &&
-                   leads_to(by, &own->to, outlet_of(to));
+                   leads_to(by, &own->to, outlet_of(to)) &&
+                   match(by->keys[own->key_index], outlet_of(to)->keys[to->key_index]);
     bool is_local = it && (it->opcode == OP_BIND || it->opcode == OP_INVALIDATE);
     int status = it ? LOST : WAITS;
     if (is_local) status = change_window(own, it);

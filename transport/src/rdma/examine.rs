@@ -13,7 +13,7 @@ use rustix::process::{Resource, getrlimit};
 use super::card::{Label, RailCard, digest};
 use super::diagnostics;
 use super::pairing::choose;
-use super::rail::Rail;
+use super::rail::{Rail, Refusal};
 use super::settings::Settings;
 use super::sys::{DEVICES, GidKind, LinkLayer, devices};
 use super::table::Device;
@@ -178,17 +178,16 @@ pub fn examine(settings: &Settings, near: Option<IpAddr>) -> Examined {
         }
         match Device::open(&name) {
             Ok(device) => {
-                for number in
-                    (1..=device.limits.ports).filter(|port| settings.devices.allows(&name, *port))
-                {
+                for number in 1..=device.limits.ports {
                     match Rail::open(&name, number, settings, near) {
                         Ok(mut rail) => {
                             rail.locate(&machine);
                             findings.extend(port(&rail));
                             ports.push(Port::of(&rail));
                         }
-                        Err(why) => {
-                            let what = format!("{name}:{number} {}", why.unwrap_or_default());
+                        Err(Refusal::LeftOut) => {}
+                        Err(Refusal::Unable(why) | Refusal::Unknown(why)) => {
+                            let what = format!("{name}:{number} {why}");
                             findings.push(Finding::new("port", State::Bad, what));
                         }
                     }
@@ -218,8 +217,14 @@ pub fn examine(settings: &Settings, near: Option<IpAddr>) -> Examined {
 
 /// Checks one port.
 fn port(rail: &Rail) -> Vec<Finding> {
-    let about = Finding::new("port", State::Good, rail.to_string());
     let name = Port::of(rail).name;
+    let about = if rail.partition.is_limited() {
+        let advice = "a limited member reaches full members only; ask the administrator of the \
+                      subnet manager, or name another key by RINGFOLD_IB_PKEY";
+        Finding::new("port", State::Fair, format!("{rail}; {advice}"))
+    } else {
+        Finding::new("port", State::Good, rail.to_string())
+    };
     if rail.is_iwarp() {
         let what = format!("{name}: {}: {}", rail.gid, rail.why);
         return vec![about, Finding::new("address", State::Good, what)];

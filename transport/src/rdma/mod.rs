@@ -18,7 +18,8 @@
 //! without a working rail in common use it for data too.
 //!
 //! * `sys`: libibverbs and librdmacm, found at run time;
-//! * `settings`; `filter`, `gid`, `rail`: the ports of this host, and the choice among them;
+//! * `settings`; `filter`, `gid`, `partition`, `rail`: the ports of this host, and the choice among
+//!   them;
 //! * `ports`, `wire`: the opened ports as evidence of the fabric; `card`: a port as peers know it;
 //! * `pairing`: the pairs of ports of two ranks; `address`: the addresses of packets between them;
 //! * `ring`: the rings of a lane; `path`: a queue pair; `peer`, `control_stream`: all of one peer;
@@ -45,6 +46,7 @@ mod gid;
 mod lock;
 mod message;
 mod pairing;
+mod partition;
 mod path;
 mod path_label;
 mod peer;
@@ -64,6 +66,7 @@ pub use budget::peer_bytes;
 pub use endpoint::{Config, Rdma};
 pub use examine::{Examined, Finding, Port, State, examine};
 pub use filter::{Filter, InvalidFilter};
+pub use partition::Partition;
 pub use ports::OpenPort;
 pub use rail::{Rails, Unusable};
 pub use settings::Settings;

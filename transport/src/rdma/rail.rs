@@ -13,6 +13,7 @@ use ringfold_types::limits::RAILS_MAX;
 use super::card::{Label, RailCard, digest};
 use super::diagnostics;
 use super::gid::choose;
+use super::partition::{Entry, Partition};
 use super::settings::Settings;
 use super::sys::{
     About, Channel, Completion, Connector, Context, Cq, DEVICES, Event, Gid, GidKind, Inbox, Mr,
@@ -36,8 +37,28 @@ pub struct Rails(pub(super) Vec<Rail>);
 
 /// The reason why no port can be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no rdma because {0}")]
-pub struct Unusable(pub(super) String);
+#[error("no rdma because {why}")]
+pub struct Unusable {
+    why: String,
+    is_unknown: bool,
+}
+
+/// The reason why a port is not used. The texts follow its name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// The settings leave the port out.
+    LeftOut,
+    /// The port cannot be used.
+    Unable(String),
+    /// A setting names what the port does not have.
+    Unknown(String),
+}
+
+impl From<String> for Refusal {
+    fn from(why: String) -> Self {
+        Self::Unable(why)
+    }
+}
 
 /// A port, its GID, and completion queues for the queue pairs on it.
 #[derive(Debug)]
@@ -50,6 +71,8 @@ pub(super) struct Rail {
     pub(super) port: Port,
     /// The GID by which peers reach the port; over iWARP, an IP address.
     pub(super) gid: Gid,
+    /// The partition of the port.
+    pub(super) partition: Entry,
     /// The reason for the choice of the GID.
     pub(super) why: &'static str,
     /// The listener and maker of connections, over iWARP.
@@ -59,9 +82,9 @@ pub(super) struct Rail {
     pub(super) channel: Arc<Channel>,
     /// The last known state of the port.
     pub(super) is_up: bool,
-    /// The port still has a GID.
-    has_gid: bool,
-    /// The criteria by which the GID was chosen.
+    /// The port still has a GID and a partition.
+    has_address: bool,
+    /// The criteria by which they were chosen.
     choice: Choice,
     /// The device is gone.
     pub(super) is_gone: bool,
@@ -76,11 +99,12 @@ pub(super) struct Rail {
     probe: Option<Arc<Mr>>,
 }
 
-/// The criteria for a port's GID: an index that the user set, or the address by which the job
-/// connects.
+/// The criteria for a port's GID and partition: those that the user set, and the address by which
+/// the job connects.
 #[derive(Clone, Copy, Debug)]
 struct Choice {
-    wanted: Option<u8>,
+    gid_index: Option<u8>,
+    partition: Option<Partition>,
     near: Option<IpAddr>,
 }
 
@@ -116,15 +140,25 @@ impl Rails {
     /// # Errors
     /// The host has no usable port, or no libibverbs.
     pub fn open(settings: &Settings, near: Option<IpAddr>) -> Result<Self, Unusable> {
+        let unusable = |why| Unusable { why, is_unknown: false };
         // Without kernel devices there is no need to load the library.
         let is_there = std::fs::read_dir(DEVICES).is_ok_and(|mut devices| devices.next().is_some());
-        let found = if is_there { devices().map_err(Unusable)? } else { Vec::new() };
+        let found = if is_there { devices().map_err(unusable)? } else { Vec::new() };
         if found.is_empty() {
-            return Err(Unusable(format!("this host has no RDMA device (none in {DEVICES})")));
+            return Err(unusable(format!("this host has no RDMA device (none in {DEVICES})")));
         }
+        Self::among(found, settings, near)
+    }
+
+    /// As `open`, for these devices of the host. One that can never be used has the reason.
+    pub(super) fn among(
+        devices: Vec<(String, Option<&'static str>)>,
+        settings: &Settings,
+        near: Option<IpAddr>,
+    ) -> Result<Self, Unusable> {
         let mut rails = Vec::new();
-        let mut without = Vec::new();
-        for (name, lack) in found {
+        let (mut without, mut is_unknown) = (Vec::new(), false);
+        for (name, lack) in devices {
             if let Some(lack) = lack {
                 if settings.devices.allows(&name, 1) {
                     without.push(format!("{name} {lack}"));
@@ -148,8 +182,12 @@ impl Rails {
                         let what = format!("is beyond the {RAILS_MAX} ports that a rank uses");
                         without.push(format!("{name}:{number} {what}"));
                     }
-                    Err(Some(why)) => without.push(format!("{name}:{number} {why}")),
-                    Err(None) => {}
+                    Err(Refusal::LeftOut) => {}
+                    Err(Refusal::Unable(why)) => without.push(format!("{name}:{number} {why}")),
+                    Err(Refusal::Unknown(why)) => {
+                        without.push(format!("{name}:{number} {why}"));
+                        is_unknown = true;
+                    }
                 }
             }
         }
@@ -159,7 +197,8 @@ impl Rails {
         }
         if rails.is_empty() {
             let none = "RINGFOLD_IB_HCA allows no port".to_owned();
-            return Err(Unusable(if without.is_empty() { none } else { without.join("; ") }));
+            let why = if without.is_empty() { none } else { without.join("; ") };
+            return Err(Unusable { why, is_unknown });
         }
         without.iter().for_each(|why| tracing::info!("rdma: not used: {why}"));
         Ok(Self(rails))
@@ -204,6 +243,14 @@ impl Rails {
     }
 }
 
+impl Unusable {
+    /// Returns whether a setting names what a port does not have, and no port does.
+    #[must_use]
+    pub const fn is_unknown(&self) -> bool {
+        self.is_unknown
+    }
+}
+
 /// Removes the ports that are slow beside others, unless the user named the ports. Returns the
 /// names of those ports, with the reasons.
 pub(super) fn leave_out_slow(rails: &mut Vec<Rail>, settings: &Settings) -> Vec<String> {
@@ -219,39 +266,42 @@ pub(super) fn leave_out_slow(rails: &mut Vec<Rail>, settings: &Settings) -> Vec<
 }
 
 impl Rail {
-    /// Opens a port if it may and can be used. Returns the reason if it may be used and cannot be.
+    /// Opens a port if it may and can be used.
     pub(super) fn open(
         name: &str,
         number: u8,
         settings: &Settings,
         near: Option<IpAddr>,
-    ) -> Result<Self, Option<String>> {
+    ) -> Result<Self, Refusal> {
         if !settings.devices.allows(name, number) {
-            return Err(None);
+            return Err(Refusal::LeftOut);
         }
-        let cannot = |what: &str, error: &io::Error| Some(format!("{what}: {error}"));
-        let device = Device::open(name).map_err(Some)?;
+        let cannot = |what: &str, error: &io::Error| Refusal::Unable(format!("{what}: {error}"));
+        let device = Device::open(name)?;
         // Changes that come after the queries below are events.
         let listener = device.listen().map_err(|e| cannot("gives no events", &e))?;
         let context = &device.context;
         let port = context.port(number).map_err(|e| cannot("does not answer", &e))?;
         if !port.is_active {
             let advice = "check its cable, and that its interface is up (`rdma link`, `ip link`)";
-            return Err(Some(format!("is down; {advice}")));
+            return Err(format!("is down; {advice}").into());
         }
+        let &Settings { gid_index, partition, .. } = settings;
+        let choice = Choice { gid_index, partition, near };
         let (connector, gid, why) = if context.is_iwarp() {
             let found = Connector::new(context, number, |gids| choose(gids, near));
             let (connector, (gid, why)) =
                 found.map_err(|e| cannot("is iWARP, and takes no connections", &e))?;
             (Some(connector), gid, why)
         } else {
-            let wanted = settings.partition_key_index;
-            if wanted > 0 && wanted >= port.partition_keys {
-                let what = format!("has no partition key {wanted}, which RINGFOLD_IB_PKEY names");
-                return Err(Some(format!("{what}; it has {} of them", port.partition_keys)));
-            }
-            let (gid, why) = address(context, &port, settings.gid_index, near).map_err(Some)?;
+            let (gid, why) = address(context, &port, gid_index, near)?;
             (None, gid, why)
+        };
+        let partition = match &connector {
+            Some(_) => Entry::DEFAULT,
+            None => {
+                Entry::choose(partitions(context, &port), partition).map_err(Refusal::Unknown)?
+            }
         };
         let channel = Channel::new(context).map_err(|e| cannot("gives no events", &e))?;
         let is_apart = settings.apart.is_some();
@@ -267,13 +317,14 @@ impl Rail {
             pd,
             port,
             gid,
+            partition,
             why,
             connector,
             connected_at: Instant::now(),
             channel,
             is_up,
-            has_gid: true,
-            choice: Choice { wanted: settings.gid_index, near },
+            has_address: true,
+            choice,
             is_gone,
             label: Label::default(),
             wire,
@@ -309,22 +360,26 @@ impl Rail {
     pub(super) fn query_state(&mut self) -> bool {
         let is_active =
             || self.device.context.port(self.port.number).is_ok_and(|port| port.is_active);
-        self.is_up = !self.is_gone && self.has_gid && is_active();
+        self.is_up = !self.is_gone && self.has_address && is_active();
         self.is_up
     }
 
-    /// Queries the port's state and the address by which peers find it. A port that is down keeps
-    /// the address that peers know.
+    /// Queries the port's state, and the address and partition by which peers find it. A port that
+    /// is down keeps those that peers know.
     pub(super) fn refresh(&mut self) -> Seen {
         self.is_up = false;
         let port = match self.device.context.port(self.port.number) {
             Ok(port) if port.is_active => port,
             _ => return Seen::Down("went down"),
         };
-        let found = if self.is_iwarp() { Some(self.gid) } else { self.find_gid(&port) };
-        self.has_gid = found.is_some();
-        let Some(gid) = found else { return Seen::Down("has lost its address") };
+        let is_iwarp = self.is_iwarp();
+        let gid = if is_iwarp { Some(self.gid) } else { self.find_gid(&port) };
+        let partition = if is_iwarp { Some(self.partition) } else { self.find_partition(&port) };
+        self.has_address = gid.is_some() && partition.is_some();
+        let Some(gid) = gid else { return Seen::Down("has lost its address") };
+        let Some(partition) = partition else { return Seen::Down("has lost its partition key") };
         self.is_up = true;
+        let old_partition = std::mem::replace(&mut self.partition, partition);
         let old_lid = std::mem::replace(&mut self.port, port).lid;
         let old_gid = std::mem::replace(&mut self.gid, gid);
         let name = self.name();
@@ -335,6 +390,10 @@ impl Rail {
         if old_lid != port.lid && gid.kind == GidKind::InfiniBand {
             let lid = port.lid;
             return Seen::Moved(format!("the LID of {name} changed from {old_lid} to {lid}"));
+        }
+        if old_partition != partition {
+            let what = format!("the partition key of {name} changed from {old_partition}");
+            return Seen::Moved(format!("{what} to {partition}"));
         }
         Seen::Up
     }
@@ -350,12 +409,21 @@ impl Rail {
             gid.kind == self.gid.kind && (is_infiniband || families[0] == families[1])
         };
         let mut alike = gids.filter(is_alike);
-        if let Some(wanted) = self.choice.wanted {
+        if let Some(wanted) = self.choice.gid_index {
             return alike.find(|gid| gid.index == u32::from(wanted));
         }
         let alike = alike.collect::<Vec<_>>();
         let present = alike.iter().find(|gid| gid.bytes == self.gid.bytes).copied();
         present.or_else(|| choose(&alike, self.choice.near).map(|(gid, _)| gid))
+    }
+
+    /// Finds the partition of the port from now on. It is the present one, unless the user set one
+    /// or the port has lost it.
+    fn find_partition(&self, port: &Port) -> Option<Entry> {
+        let table = partitions(&self.device.context, port);
+        let present = self.choice.partition.unwrap_or(Partition::Key(self.partition.key));
+        let other = |_| Entry::choose(table.clone(), self.choice.partition);
+        Entry::choose(table.clone(), Some(present)).or_else(other).ok()
     }
 
     /// Bytes of payload of a packet.
@@ -481,22 +549,33 @@ fn too_many(entries: u32) -> io::Error {
     io::Error::other(format!("{entries} completions are more than a queue can hold"))
 }
 
+/// Returns the table of a port's partition keys.
+fn partitions(context: &Context, port: &Port) -> impl Iterator<Item = Entry> + Clone {
+    let number = port.number;
+    (0..port.partition_keys).filter_map(move |index| {
+        context.partition_key(number, index).map(|key| Entry { index, key })
+    })
+}
+
 /// Returns the GID to use on a port with the reason, or the reason why there is none.
 fn address(
     context: &Context,
     port: &Port,
     wanted: Option<u8>,
     near: Option<IpAddr>,
-) -> Result<(Gid, &'static str), String> {
+) -> Result<(Gid, &'static str), Refusal> {
     let mut gids = (0..port.gids.min(GIDS_MAX)).filter_map(|index| context.gid(port.number, index));
     match wanted {
         Some(index) => {
             let found = gids.find(|gid| gid.index == u32::from(index));
-            let none = || format!("has no GID {index}, which RINGFOLD_IB_GID_INDEX names");
+            let none = || {
+                let what = format!("has no GID {index}, which RINGFOLD_IB_GID_INDEX names");
+                Refusal::Unknown(what)
+            };
             Ok((found.ok_or_else(none)?, "RINGFOLD_IB_GID_INDEX names it"))
         }
         None => choose(&gids.collect::<Vec<_>>(), near)
-            .ok_or_else(|| "has no GID; give its interface an IP address".to_owned()),
+            .ok_or_else(|| "has no GID; give its interface an IP address".to_owned().into()),
     }
 }
 
@@ -509,6 +588,11 @@ impl fmt::Display for Rail {
             return write!(f, "address {}", self.gid);
         }
         write!(f, "MTU {}, ", self.mtu_bytes())?;
-        write!(f, "GID {} ({})", self.gid.index, self.gid)
+        write!(f, "GID {} ({})", self.gid.index, self.gid)?;
+        if self.partition.key == Entry::DEFAULT.key {
+            return Ok(());
+        }
+        let limited = if self.partition.is_limited() { " (a limited member)" } else { "" };
+        write!(f, ", partition key {}{limited}", self.partition)
     }
 }

@@ -3,6 +3,7 @@
 use ringfold_types::limits::{RDMA_BYTES, RDMA_QUEUE_PAIRS};
 
 use super::filter::Filter;
+use super::partition::Partition;
 
 /// The settings. The defaults suit most networks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,9 +18,9 @@ pub struct Settings {
     pub traffic_class: u8,
     /// The service level, 0 to 15, on InfiniBand and RoCE. Default 0.
     pub service_level: u8,
-    /// The index in the table of partition keys of every port. Ports without such an entry are not
-    /// used, and iWARP has none. Default 0.
-    pub partition_key_index: u16,
+    /// The partition key of every port. Ports without it are not used, and iWARP has none. Default:
+    /// the first in the port's table that makes it a full member.
+    pub partition: Option<Partition>,
     /// Whether long payloads go by writes that the network may route packet by packet. Default: on
     /// InfiniBand, whose switches can do so where the fabric is set up for it.
     pub adaptive_routing: Option<bool>,
@@ -56,7 +57,7 @@ impl Default for Settings {
             gid_index: None,
             traffic_class: 0,
             service_level: 0,
-            partition_key_index: 0,
+            partition: None,
             adaptive_routing: None,
             timeout: 18,
             retries: 6,

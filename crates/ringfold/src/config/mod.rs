@@ -18,7 +18,7 @@ pub use ringfold_collectives::select::{
 };
 pub use ringfold_topology::prices::{InvalidProfile, Profile};
 pub use ringfold_transport::rdma::Settings as RdmaSettings;
-pub use ringfold_transport::rdma::{Filter, InvalidFilter};
+pub use ringfold_transport::rdma::{Filter, InvalidFilter, Partition};
 pub use ringfold_transport::shm::SingleCopy;
 use ringfold_types::limits::{
     self, CHANNELS_MAX, PATHS_MAX, PLAN_BYTES_MAX, PRICES_BYTES_MAX, RAILS_MAX,
@@ -31,7 +31,7 @@ pub use tracing::Level;
 pub use values::{InNetwork, Transports, timeout_of};
 use values::{
     algorithms, bytes, count, devices, flag, host_id, in_network, level, number, on_or_off,
-    seconds, single_copy, text, transports, wire,
+    partition, seconds, single_copy, text, transports, wire,
 };
 
 /// The most queue pairs on each pair of rails.
@@ -133,9 +133,11 @@ settings! {
     /// `RINGFOLD_IB_SL`: the service level of packets over InfiniBand and RoCE, 0 to 15. Default:
     /// 0.
     "RINGFOLD_IB_SL" ib_service_level: u8 = service_level, number(0..=15_u8);
-    /// `RINGFOLD_IB_PKEY`: the index of the partition key in the table of every port. Both ends of
-    /// a connection must be in the same partition. Ports of iWARP have no such table. Default: 0.
-    "RINGFOLD_IB_PKEY" ib_partition_key_index: u16 = partition_key_index, number(0..=u16::MAX);
+    /// `RINGFOLD_IB_PKEY`: the partition key of every port, in hexadecimal, as in `0x8001`; or in
+    /// decimal its index in the port's table. Both ends of a connection must be in the same
+    /// partition, one of them as a full member. Ports of iWARP have no such table. Default: the
+    /// first key in the table that makes the port a full member.
+    "RINGFOLD_IB_PKEY" ib_partition: Option<Partition> = partition, partition;
     /// `RINGFOLD_IB_ADAPTIVE_ROUTING`: whether payloads beyond 8 KiB go by RDMA writes of their
     /// own, 0 or 1. Switches may route the packets of such writes one by one; the notification
     /// follows. Default: 1 on InfiniBand, else 0.
@@ -281,7 +283,9 @@ mod tests {
         let adaptive = |value| with("RINGFOLD_IB_ADAPTIVE_ROUTING", value).unwrap().rdma();
         assert_eq!(adaptive("1").adaptive_routing, Some(true));
         assert_eq!(adaptive("0").adaptive_routing, Some(false));
-        assert_eq!(with("RINGFOLD_IB_PKEY", "127").unwrap().rdma().partition_key_index, 127);
+        let partition = |value| with("RINGFOLD_IB_PKEY", value).unwrap().rdma().partition;
+        assert_eq!(partition("127"), Some(Partition::Index(127)));
+        assert_eq!(partition("0x8001"), Some(Partition::Key(0x8001)));
         assert_eq!(with("RINGFOLD_TIMEOUT", "0.5").unwrap().timeout, Duration::from_millis(500));
         for long in ["1e19", "1e300", "inf"] {
             let longest = Duration::from_millis(limits::TIMEOUT_MAX_MS);
@@ -356,6 +360,8 @@ mod tests {
             ("RINGFOLD_IB_HCA", "mlx5_0:1:one"),
             ("RINGFOLD_IB_SL", "16"),
             ("RINGFOLD_IB_PKEY", "65536"),
+            ("RINGFOLD_IB_PKEY", "0x8000"),
+            ("RINGFOLD_IB_PKEY", "ffff"),
             ("RINGFOLD_IB_ADAPTIVE_ROUTING", "2"),
             ("RINGFOLD_IB_PCI_RELAXED_ORDERING", "2"),
             ("RINGFOLD_IB_QPS_PER_CONNECTION", "5"),

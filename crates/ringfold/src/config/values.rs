@@ -6,7 +6,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use ringfold_collectives::select::Constraints;
-use ringfold_transport::rdma::Filter;
+use ringfold_transport::rdma::{Filter, Partition};
 use ringfold_transport::shm::SingleCopy;
 use ringfold_types::{Amount, Wire, limits, same_name};
 use tracing::Level;
@@ -62,6 +62,11 @@ pub(super) fn text(_: &'static str, value: &str) -> Parsed<String> {
 
 pub(super) fn devices(_: &'static str, value: &str) -> Parsed<Filter> {
     value.parse().map_err(|source| ConfigError::Devices { value: value.to_owned(), source })
+}
+
+pub(super) fn partition(variable: &'static str, value: &str) -> Parsed<Partition> {
+    let wanted = "a partition key in hexadecimal, as in 0x8001, or its index, from 0 to 65535";
+    given(variable, value, wanted, Partition::parse(value))
 }
 
 pub(super) fn algorithms(_: &'static str, value: &str) -> Parsed<Constraints> {

@@ -130,6 +130,17 @@ pub enum InitError {
         /// The reason.
         source: rdma::Unusable,
     },
+    /// A setting names what no RDMA port of this host has.
+    #[error(
+        "rank {rank} cannot use RDMA by its settings; name what a port has, or leave rdma out of \
+         RINGFOLD_TRANSPORT"
+    )]
+    RdmaSetting {
+        /// This rank.
+        rank: Rank,
+        /// The reason.
+        source: rdma::Unusable,
+    },
     /// No transport that both ranks allow leads from one to the other.
     #[error(
         "rank {rank} cannot reach rank {peer}: they are on {}, and RINGFOLD_TRANSPORT leaves none \

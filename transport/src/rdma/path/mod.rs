@@ -156,7 +156,7 @@ impl Path {
         }
         let tag = self.id.encode(None);
         let most = Used { rings: lanes, images: lanes }.receives();
-        self.pair.make(rail, settings.partition_key_index, (tag, most, used.receives()))?;
+        self.pair.make(rail, (tag, most, used.receives()))?;
         self.pair.post_receives(used.receives())?;
         self.handshake = Handshake::new(tag)?;
         self.proof = Proof::new(rail.probe()?);

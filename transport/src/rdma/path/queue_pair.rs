@@ -45,7 +45,6 @@ impl QueuePair {
     pub(super) fn make(
         &mut self,
         rail: &mut Rail,
-        partition_key_index: u16,
         (id, receives, posted): (u64, usize, usize),
     ) -> io::Result<()> {
         self.most = receives;
@@ -53,7 +52,7 @@ impl QueuePair {
         let queue = self.reserve(rail, posted)?;
         let sizes = Sizes { sends: SENDS, receives, inline_bytes: INLINE_BYTES };
         let qp = Qp::new(&rail.pd, &queue, sizes)?;
-        qp.init(rail.port.number, partition_key_index)?;
+        qp.init(rail.port.number, rail.partition.index)?;
         (self.qp, self.id) = (Some(qp), id);
         Ok(())
     }

@@ -291,6 +291,15 @@ impl Context {
         (status == 0 && entry.gid != [0; 16]).then_some(Gid { index, bytes: entry.gid, kind })
     }
 
+    /// Returns entry `index` of a port's table of partition keys, if there is one.
+    pub(in crate::rdma) fn partition_key(&self, port: u8, index: u16) -> Option<u16> {
+        let mut key = 0;
+        // SAFETY: the context is open, and there is room for the key.
+        let status =
+            unsafe { (self.library().query_pkey)(self.raw(), port, index.into(), &raw mut key) };
+        (status == 0).then_some(u16::from_be(key))
+    }
+
     /// The descriptor, which is readable when `event` has an event.
     pub(in crate::rdma) fn events(&self) -> BorrowedFd<'_> {
         // SAFETY: the descriptor is open as long as the context, and so as long as `self`.

@@ -55,6 +55,7 @@ pub(in crate::rdma) enum Count {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::rdma) enum AddressEvent {
     LidChange = 11,
+    PartitionChange = 12,
     ClientReregister = 17,
     GidChange = 18,
 }
@@ -215,6 +216,16 @@ impl Device {
             self.port => c_int,
             lid.into() => c_int,
             gid.as_ptr() => *const u8
+        ));
+    }
+
+    /// Gives the port that table of partition keys, without an event.
+    pub(in crate::rdma) fn set_partitions(self, keys: &[u16]) {
+        call!(c"fake_partitions" (
+            self.number => c_int,
+            self.port => c_int,
+            i32::try_from(keys.len()).unwrap() => c_int,
+            keys.as_ptr() => *const u16
         ));
     }
 

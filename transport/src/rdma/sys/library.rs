@@ -50,6 +50,8 @@ functions! {
         unsafe extern "C" fn(*mut Context, u8, *mut PortAttr) -> c_int;
     query_gid = c"_ibv_query_gid_ex":
         unsafe extern "C" fn(*mut Context, u32, u32, *mut GidEntry, u32, usize) -> c_int;
+    query_pkey = c"ibv_query_pkey":
+        unsafe extern "C" fn(*mut Context, u8, c_int, *mut u16) -> c_int;
     async_event = c"ibv_get_async_event":
         unsafe extern "C" fn(*mut Context, *mut AsyncEvent) -> c_int;
     ack_async_event = c"ibv_ack_async_event": unsafe extern "C" fn(*mut AsyncEvent);

@@ -13,6 +13,7 @@ mod leases;
 mod long;
 mod long_packets;
 mod moving;
+mod partitions;
 mod peers;
 mod placing;
 mod rates;

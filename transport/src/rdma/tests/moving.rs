@@ -29,7 +29,7 @@ impl World {
     }
 
     /// Exchanges messages by a path that was made after the addresses changed.
-    fn goes_on(&mut self) {
+    pub(super) fn goes_on(&mut self) {
         self.take(b"on its way");
         self.until("by rdma", |world| world.ends.iter().all(|end| end.carries(0)));
         for at in 0..20 {

@@ -159,6 +159,7 @@ fn open_rails(
     }
     match Rails::open(&config.rdma(), interface.map(|choice| choice.address)) {
         Ok(rails) => Ok(Some(rails)),
+        Err(source) if source.is_unknown() => Err(InitError::RdmaSetting { rank, source }),
         Err(source) if !shm && !tcp => Err(InitError::Rdma { rank, source }),
         Err(why) => {
             tracing::info!("rank {rank}: {why}");
