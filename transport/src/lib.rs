@@ -28,7 +28,7 @@ pub mod trial;
 
 pub use contract::{
     EXCHANGE_BYTES, Exchanged, Fragment, Link, LinkError, LinkFault, Received, RegisteredMemory,
-    Rendezvous, SharedMemory, Transport,
+    Registration, Rendezvous, SharedMemory, Transport,
 };
 #[doc(hidden)]
 pub use proof::decode_hello;
@@ -36,7 +36,7 @@ pub use proof::decode_hello;
 pub use sys::fork_for_test;
 pub use sys::{
     Exposure, OwnPart, Pages, PeerParts, Placement, Process, ReadExposure, UserBuffer, Waker,
-    Window, close_in_children, copy, copy_non_temporal, demote,
+    Window, close_in_children, copy, copy_non_temporal, demote, is_readable,
 };
 pub use tcp::ticker::Ticker;
 

@@ -272,6 +272,10 @@ pub const RDMA_LEASE_BYTES: usize = 1024 * 1024;
 /// makes all of a buffer resident at once, and blocks the call for so long.
 pub const RDMA_LEASE_MAX_BYTES: usize = 256 * 1024 * 1024;
 
+/// Buffers that the callers of one process keep registered with RDMA devices. A long message looks
+/// through all of them.
+pub const RDMA_REGISTRATIONS_MAX: usize = 512;
+
 /// Messages shorter than this are copied at both ends of an RDMA link, even from and to registered
 /// memory. To wait until the device has read them takes longer, as does an RTR.
 pub const RDMA_LEND_BYTES: usize = 32 * 1024;

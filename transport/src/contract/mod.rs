@@ -25,7 +25,7 @@ mod transport;
 
 pub use error::{LinkError, LinkFault};
 pub use link::{Fragment, Link, Received};
-pub use registered::RegisteredMemory;
+pub use registered::{RegisteredMemory, Registration};
 pub use rendezvous::Rendezvous;
 pub use shared::SharedMemory;
 pub use transport::{EXCHANGE_BYTES, Exchanged, Transport};

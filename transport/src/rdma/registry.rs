@@ -8,7 +8,9 @@
 //! idle memory stays registered for the next caller that asks for as much.
 //!
 //! A caller may also lend its own buffer for the time of a call. The endpoint of the call then
-//! registers it, and deregisters it before the call returns.
+//! registers it, and deregisters it before the call returns. A buffer that its caller keeps
+//! registered is an entry of the cache instead. The calls that use it hold it, so it stays
+//! registered until they are over.
 //!
 //! All endpoints of a process share the `Cache`, so a device registers memory once for all peers
 //! and communicators. The `Registry` is what one endpoint knows of it. A send finds its memory
@@ -19,7 +21,9 @@ use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
-use ringfold_types::limits::{RDMA_IDLE_BYTES, RDMA_LEASE_MAX_BYTES};
+use ringfold_types::limits::{
+    RDMA_IDLE_BYTES, RDMA_LEASE_BYTES, RDMA_LEASE_MAX_BYTES, RDMA_REGISTRATIONS_MAX,
+};
 
 use super::budget::{Budget, Payment};
 use super::diagnostics;
@@ -32,7 +36,8 @@ const LEASES_MAX: usize = 64;
 /// doubles each time.
 const REFUSED_USES: u32 = 64;
 
-/// The memory that the endpoints of a process have made for callers.
+/// The memory that the endpoints of a process have made for callers, and that callers keep
+/// registered.
 #[derive(Debug, Default)]
 pub(super) struct Cache {
     /// The entries, the oldest first.
@@ -50,6 +55,15 @@ struct Entry {
     /// The domains in which registration has failed, and is not tried again for some uses.
     without: Vec<(Use, Arc<Pd>)>,
     writers: Writers,
+    /// The holders of the entry, if it is a caller's own buffer.
+    kept: Option<Weak<Kept>>,
+}
+
+/// A caller's own buffer that stays registered while somebody holds it: its caller, and the calls
+/// that use it.
+#[derive(Debug)]
+pub(super) struct Kept {
+    cache: Arc<Cache>,
 }
 
 /// A registration, and the bytes that the process pays for it.
@@ -90,6 +104,8 @@ pub(super) struct Registry {
     all: Vec<View>,
     /// The buffers that callers have lent.
     leases: Vec<Lease>,
+    /// The registered buffers of callers that the present call uses.
+    held: Vec<Arc<Kept>>,
     /// Leased buffers of so many bytes cannot be registered, and no longer ones.
     refused: usize,
     /// Uses of memory that were copied since a registration was refused, and their most.
@@ -114,6 +130,7 @@ struct View {
     begin: usize,
     bytes: usize,
     rights: Vec<(Use, Arc<Pd>, Weak<Mr>)>,
+    kept: Option<Weak<Kept>>,
 }
 
 /// A position in pages, or in a leased buffer.
@@ -178,7 +195,10 @@ impl Cache {
 
     /// Takes the registrations in a domain out. Those that nobody uses any more end.
     pub(super) fn leave(&self, pd: &Arc<Pd>) {
-        drop(self.withdraw(pd));
+        let taken = self.withdraw(pd);
+        let lent = taken.into_iter().filter(|right| right.mr.lent_bytes().is_some());
+        // A device that refuses is in the log. It may go on reading.
+        lent.for_each(|right| drop(right.end()));
     }
 
     fn withdraw(&self, pd: &Arc<Pd>) -> Vec<Right> {
@@ -195,9 +215,9 @@ impl Cache {
 impl Registry {
     pub(super) fn new(cache: Arc<Cache>, placement: Option<Placement>) -> Self {
         let number = cache.endpoints.fetch_add(1, Ordering::Relaxed);
-        let (all, leases, refused) = (Vec::new(), Vec::new(), RDMA_LEASE_MAX_BYTES + 1);
-        let (version, copied) = (0, (0, REFUSED_USES));
-        Self { cache, number, version, all, leases, refused, copied, placement }
+        let (all, leases, held) = (Vec::new(), Vec::new(), Vec::new());
+        let (version, refused, copied) = (0, RDMA_LEASE_MAX_BYTES + 1, (0, REFUSED_USES));
+        Self { cache, number, version, all, leases, held, refused, copied, placement }
     }
 
     /// Makes zeroed pages. It reuses idle ones if no peer may still be writing there: this endpoint
@@ -227,7 +247,7 @@ impl Registry {
         let (pages, known) = Pages::new(bytes)?;
         let (rights, without, writers) = (Vec::new(), Vec::new(), Writers::Nobody);
         let mut all = lock(&self.cache.all);
-        all.push(Entry { pages: known, rights, without, writers });
+        all.push(Entry { pages: known, rights, without, writers, kept: None });
         self.cache.changed();
         Ok(pages)
     }
@@ -239,11 +259,80 @@ impl Registry {
         drop(taken);
     }
 
-    /// Takes a caller's buffer, which peers may write `in_any_order`.
+    /// Registers a caller's buffer with these domains, where peers may write `in_any_order`. The
+    /// same buffer is registered once.
+    ///
+    /// # Errors
+    /// No domain has it, for this reason.
+    pub(super) fn register(
+        &self,
+        buffer: UserBuffer,
+        domains: &[Arc<Pd>],
+        in_any_order: bool,
+        budget: &Budget,
+    ) -> Result<Arc<Kept>, String> {
+        let memory = Known::lent(buffer);
+        let is_same = |entry: &Entry| {
+            (entry.pages.begin(), entry.pages.bytes()) == (memory.begin(), memory.bytes())
+        };
+        let all = lock(&self.cache.all);
+        let mut same = all.iter().filter(|entry| is_same(entry));
+        if let Some(kept) = same.find_map(|entry| entry.kept.as_ref()?.upgrade()) {
+            return Ok(kept);
+        }
+        if all.iter().filter(|entry| entry.kept.is_some()).count() >= RDMA_REGISTRATIONS_MAX {
+            return Err(format!(
+                "the process has {RDMA_REGISTRATIONS_MAX} registered buffers, which is the most"
+            ));
+        }
+        drop(all);
+        let purpose = self.purpose(buffer, in_any_order);
+        let (mut rights, mut refusal) = (Vec::new(), None);
+        for pd in domains {
+            match register(&memory, purpose, pd, budget) {
+                Ok((mr, paid)) => rights.push(Right { purpose, mr, _paid: paid }),
+                Err(why) => refusal = Some(why),
+            }
+        }
+        if rights.is_empty() {
+            return Err(refusal.unwrap_or_else(|| "every device is gone".to_owned()));
+        }
+        let kept = Arc::new(Kept { cache: Arc::clone(&self.cache) });
+        let (without, writers, holders) =
+            (Vec::new(), Writers::Nobody, Some(Arc::downgrade(&kept)));
+        let entry = Entry { pages: memory, rights, without, writers, kept: holders };
+        lock(&self.cache.all).push(entry);
+        self.cache.changed();
+        Ok(kept)
+    }
+
+    /// The purpose of the registration of a caller's buffer.
+    fn purpose(&self, buffer: UserBuffer, in_any_order: bool) -> Use {
+        let is_written = buffer.is_written() && self.placement.is_some();
+        if is_written { Use::Write { in_any_order } } else { Use::Read }
+    }
+
+    /// Holds the registered buffers of callers that lie in this one.
+    fn hold(&mut self, buffer: UserBuffer) {
+        let (begin, end) = (buffer.begin(), buffer.begin() + buffer.bytes());
+        let is_used = |view: &&View| view.begin < end && begin < view.begin + view.bytes;
+        for kept in self.all.iter().filter(is_used).filter_map(|view| view.kept.as_ref()?.upgrade())
+        {
+            if !self.held.iter().any(|held| Arc::ptr_eq(held, &kept)) {
+                self.held.push(kept);
+            }
+        }
+    }
+
+    /// Takes a caller's buffer, which peers may write `in_any_order`. A short one serves only if
+    /// it is registered already.
     pub(super) fn lease(&mut self, buffer: UserBuffer, in_any_order: bool) {
-        if self
-            .locate(buffer.begin(), buffer.bytes())
-            .is_some_and(|place| !place.is_leased || self.leases[place.entry].buffer.serves(buffer))
+        let place = self.locate(buffer.begin(), buffer.bytes());
+        self.hold(buffer);
+        if buffer.bytes() < RDMA_LEASE_BYTES
+            || place.is_some_and(|place| {
+                !place.is_leased || self.leases[place.entry].buffer.serves(buffer)
+            })
         {
             return;
         }
@@ -261,8 +350,7 @@ impl Registry {
             None => buffer,
         };
         let memory = Known::lent(buffer);
-        let is_written = buffer.is_written() && self.placement.is_some();
-        let purpose = if is_written { Use::Write { in_any_order } } else { Use::Read };
+        let purpose = self.purpose(buffer, in_any_order);
         if memory.bytes() < self.refused {
             self.leases.push(Lease { buffer, memory, purpose, rights: Vec::new() });
         } else if memory.bytes() <= RDMA_LEASE_MAX_BYTES {
@@ -285,7 +373,7 @@ impl Registry {
 
     /// Returns whether callers have lent buffers.
     pub(super) const fn is_leasing(&self) -> bool {
-        !self.leases.is_empty()
+        !self.leases.is_empty() || !self.held.is_empty()
     }
 
     /// Gives leased buffers back. When this returns, no device accesses them.
@@ -294,6 +382,7 @@ impl Registry {
             // A device that refuses is in the log. It may go on reading.
             lease.deregister(|_| true).ok();
         }
+        self.held.clear();
     }
 
     /// Returns the position of `bytes` (not empty), if they lie in pages or a leased buffer.
@@ -326,13 +415,14 @@ impl Registry {
     fn look(&mut self) {
         let all = lock(&self.cache.all);
         self.version = self.cache.version.load(Ordering::Acquire);
-        let view = |Entry { pages, .. }: &Entry| View {
+        let view = |Entry { pages, kept, .. }: &Entry| View {
             begin: pages.begin(),
             bytes: pages.bytes(),
             rights: Vec::new(),
+            kept: kept.clone(),
         };
         self.all.clear();
-        self.all.extend(all.iter().map(view));
+        self.all.extend(all.iter().filter(|entry| !entry.is_over()).map(view));
     }
 
     /// Lends the bytes there to the queue pairs of a domain, unless they cannot be registered.
@@ -375,8 +465,9 @@ impl Registry {
             }
             return known;
         }
-        let is_it =
-            |it: &&mut Entry| (it.pages.begin(), it.pages.bytes()) == (view.begin, view.bytes);
+        let is_it = |it: &&mut Entry| {
+            (it.pages.begin(), it.pages.bytes()) == (view.begin, view.bytes) && !it.is_over()
+        };
         let mut all = lock(&self.cache.all);
         let mut entry = all.iter_mut().find(is_it)?;
         if entry.may_register(purpose, pd) {
@@ -443,7 +534,7 @@ impl Registry {
             outcome = outcome.and(released);
         }
         for right in self.cache.withdraw(pd) {
-            let released = right.mr.deregister();
+            let released = right.end();
             outcome = outcome.and(released);
         }
         outcome
@@ -498,25 +589,53 @@ impl Lease {
     /// # Errors
     /// A device that is gone has refused.
     fn deregister(&mut self, is_one: impl Fn(&Right) -> bool) -> io::Result<()> {
-        let mut outcome = Ok(());
-        for right in self.rights.extract_if(.., |right| is_one(right)) {
-            let Err(error) = right.mr.deregister() else { continue };
-            let bytes = self.memory.bytes();
-            tracing::error!("rdma: a buffer of {bytes} bytes stays registered: {error}");
-            let is_gone = error.raw_os_error() == Some(libc::EIO);
-            if self.purpose != Use::Read && !is_gone {
-                // Nothing else would keep peers from writing to memory that is given back.
-                std::process::abort();
-            }
-            outcome = Err(error);
+        let rights = self.rights.extract_if(.., |right| is_one(right));
+        rights.map(Right::end).fold(Ok(()), io::Result::and)
+    }
+}
+
+impl Right {
+    /// Deregisters the memory.
+    ///
+    /// # Errors
+    /// The device refuses. If the memory is a caller's own buffer, the device is gone.
+    fn end(self) -> io::Result<()> {
+        let (ended, lent) = (self.mr.deregister(), self.mr.lent_bytes());
+        let (Err(error), Some(bytes)) = (&ended, lent) else { return ended };
+        tracing::error!("rdma: a buffer of {bytes} bytes stays registered: {error}");
+        let is_gone = error.raw_os_error() == Some(libc::EIO);
+        if self.purpose != Use::Read && !is_gone {
+            // Nothing else would keep peers from writing to memory that is given back.
+            std::process::abort();
         }
-        outcome
+        ended
+    }
+}
+
+impl Drop for Kept {
+    /// Deregisters the buffer. When this returns, no device accesses it.
+    fn drop(&mut self) {
+        let is_it = |entry: &mut Entry| {
+            entry.kept.as_ref().is_some_and(|kept| kept.as_ptr() == std::ptr::from_ref(self))
+        };
+        let mut all = lock(&self.cache.all);
+        let taken = Vec::from_iter(all.extract_if(.., is_it));
+        // Nobody may find the buffer once its memory can belong to others.
+        self.cache.changed();
+        drop(all);
+        // A device that refuses is in the log. It may go on reading.
+        taken.into_iter().flat_map(|entry| entry.rights).for_each(|right| drop(right.end()));
     }
 }
 
 impl Entry {
     fn is_idle(&self) -> bool {
         self.pages.is_idle(self.rights.len())
+    }
+
+    /// Returns whether the entry is a caller's buffer that nobody holds any more.
+    fn is_over(&self) -> bool {
+        self.kept.as_ref().is_some_and(|kept| kept.strong_count() == 0)
     }
 
     /// Returns the registration of these pages in a domain.

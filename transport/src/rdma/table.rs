@@ -94,7 +94,14 @@ impl Device {
         let mut devices = lock(&table.devices);
         devices.retain(|device| device.strong_count() > 0);
         let known = devices.iter().filter_map(Weak::upgrade);
-        let is_it = |device: &Arc<Self>| device.context.name() == name && !device.is_gone();
+        let is_it = |device: &Arc<Self>| {
+            let has_name = device.context.name() == name;
+            if has_name {
+                // Registered buffers may have kept it open while nobody read its events.
+                device.read_events();
+            }
+            has_name && !device.is_gone()
+        };
         if let Some(known) = known.into_iter().find(is_it) {
             return Ok(known);
         }

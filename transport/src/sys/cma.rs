@@ -27,6 +27,20 @@ pub(crate) fn read_process(
     }
 }
 
+/// Returns whether this process can read the first and the last of some bytes (not empty). Memory
+/// of a GPU often has an address and cannot be read. Where the system forbids the question, the
+/// answer is yes.
+#[must_use]
+pub fn is_readable(begin: usize, bytes: usize) -> bool {
+    let last = begin.saturating_add(bytes.saturating_sub(1));
+    // SAFETY: takes nothing, and cannot fail.
+    let own = unsafe { libc::getpid() };
+    match read_process(own, [&mut [0], &mut [0]], [begin, last]) {
+        Ok(()) => true,
+        Err(error) => error.raw_os_error() != Some(libc::EFAULT),
+    }
+}
+
 #[cfg(all(test, not(miri)))]
 mod tests {
     use super::*;
@@ -43,5 +57,13 @@ mod tests {
             assert!(read_process(own, [&mut [0; 64], &mut [0; 16]], places).is_err());
         }
         assert!(read_process(libc::pid_t::MAX, [&mut [0; 64], &mut [0; 16]], places).is_err());
+    }
+
+    #[test]
+    fn memory_that_the_process_has_can_be_read() {
+        let own = vec![7_u8; 10_000];
+        let begin = own.as_ptr().addr();
+        assert!(is_readable(begin, own.len()) && is_readable(begin, 1));
+        assert!(!is_readable(8, 1) && !is_readable(begin, usize::MAX / 2));
     }
 }

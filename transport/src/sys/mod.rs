@@ -17,6 +17,7 @@ mod window;
 
 pub use cache::demote;
 pub(crate) use cache::will_write;
+pub use cma::is_readable;
 pub(crate) use cma::read_process;
 #[cfg(test)]
 pub(crate) use copy::copied;

@@ -95,6 +95,11 @@ impl Region {
     pub(crate) const fn bytes(&self) -> usize {
         self.bytes
     }
+
+    /// Returns whether the memory belongs to a caller.
+    pub(crate) const fn is_lent(&self) -> bool {
+        self.is_lent
+    }
 }
 
 impl Drop for Region {
@@ -127,7 +132,8 @@ impl UserBuffer {
     /// Lends bytes that devices may read.
     ///
     /// # Safety
-    /// The borrow of `bytes` must last until the transport that gets the buffer has released it
+    /// Whenever the transport sends or receives in the buffer, nobody writes to it meanwhile. The
+    /// borrow of a leased buffer must last until the transport has released it
     /// (`RegisteredMemory::release`).
     #[must_use]
     pub const unsafe fn input(bytes: &[u8]) -> Self {
@@ -239,8 +245,9 @@ impl Known {
         Some(Pages(Arc::clone(&self.0)))
     }
 
-    /// Whether their user has dropped them and exactly `rights` registrations of them exist.
+    /// Whether their user has dropped them and exactly `rights` registrations of them exist. A
+    /// caller's buffer never is.
     pub(crate) fn is_idle(&self, rights: usize) -> bool {
-        Arc::strong_count(&self.0) == 1 + rights
+        !self.0.is_lent && Arc::strong_count(&self.0) == 1 + rights
     }
 }

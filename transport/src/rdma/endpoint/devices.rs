@@ -6,12 +6,14 @@ use std::sync::Arc;
 use ringfold_types::limits::RDMA_IDLE_BYTES;
 
 use super::config::Config;
+use crate::contract::Registration;
 use crate::rdma::budget::Budget;
 use crate::rdma::peer::Own;
 use crate::rdma::rail::{Rail, Rails};
-use crate::rdma::registry::Registry;
+use crate::rdma::registry::{Kept, Registry};
 use crate::rdma::sys::{Completion, Pages, UserBuffer, forks_copy_pinned_pages};
 use crate::rdma::table::{Device, Table};
+use crate::sys::Process;
 
 /// Room for more completions than usually come together, so repeated calls allocate nothing.
 const COMPLETIONS: usize = 1024;
@@ -28,6 +30,22 @@ pub(super) struct Devices {
     has_iwarp: bool,
     /// Room for completions while they are handled.
     completions: Vec<Completion>,
+}
+
+/// A caller's registered buffer, and the devices that have it.
+#[derive(Debug)]
+struct Held {
+    process: Process,
+    kept: Option<(Arc<Kept>, Vec<Arc<Device>>)>,
+}
+
+impl Drop for Held {
+    /// The devices answer only to the process that has opened them, and not to its children.
+    fn drop(&mut self) {
+        if !self.process.is_this() {
+            std::mem::forget(self.kept.take());
+        }
+    }
 }
 
 impl Devices {
@@ -113,6 +131,39 @@ impl Devices {
     pub(super) fn lease(&mut self, buffer: UserBuffer, in_any_order: bool) {
         if self.may_lease {
             self.registry.lease(buffer, in_any_order);
+        }
+    }
+
+    /// Registers a caller's buffer with all devices that can access it. The devices stay open for
+    /// later endpoints as long as the buffer stays registered.
+    pub(super) fn register(
+        &mut self,
+        buffer: UserBuffer,
+        in_any_order: bool,
+    ) -> Option<Registration> {
+        let can_share = |rail: &&mut Rail| !rail.is_iwarp();
+        let rails = self.living().filter(can_share);
+        let (devices, domains): (Vec<_>, Vec<_>) =
+            rails.map(|rail| (Arc::clone(&rail.device), Arc::clone(&**rail.pd))).unzip();
+        let kept = if self.may_lease {
+            self.registry.register(buffer, &domains, in_any_order, &self.budget)
+        } else {
+            Err("a `fork` would take its pages away; Linux 5.12 with rdma-core 35 prevents that"
+                .to_owned())
+        };
+        match kept {
+            Ok(kept) => {
+                let process = Process::this();
+                Some(Registration::new(Held { process, kept: Some((kept, devices)) }))
+            }
+            Err(why) => {
+                let bytes = buffer.bytes();
+                tracing::warn!(
+                    "rdma: a buffer of {bytes} bytes is not registered in advance: {why}; calls \
+                     register or copy it each time"
+                );
+                None
+            }
         }
     }
 

@@ -34,7 +34,9 @@ use super::peer::{Fault, Own, Peer};
 use super::rail::Rails;
 use super::rail_log::{RailLog, log};
 use super::sys::{Pages, UserBuffer};
-use crate::contract::{Fragment, Link, LinkError, Received, RegisteredMemory, Transport};
+use crate::contract::{
+    Fragment, Link, LinkError, Received, RegisteredMemory, Registration, Transport,
+};
 use crate::tcp::Tcp;
 
 pub use self::config::Config;
@@ -476,5 +478,9 @@ impl RegisteredMemory for Rdma {
 
     fn release(&mut self) {
         self.devices.release();
+    }
+
+    fn register(&mut self, buffer: UserBuffer) -> Option<Registration> {
+        self.devices.register(buffer, self.config.settings.relaxed_ordering)
     }
 }

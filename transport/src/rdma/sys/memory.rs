@@ -208,6 +208,11 @@ impl Mr {
         self.region.address(at)
     }
 
+    /// The length of the memory, if it is a caller's own buffer.
+    pub(in crate::rdma) fn lent_bytes(&self) -> Option<usize> {
+        self.region.is_lent().then(|| self.region.bytes())
+    }
+
     /// Returns whether the registration is in that domain.
     pub(in crate::rdma) fn is_of(&self, pd: &Arc<Pd>) -> bool {
         Arc::ptr_eq(&self.pd, pd)

@@ -9,25 +9,25 @@ use super::{Settings, TAG, World, fake_test, roce};
 use crate::contract::{RegisteredMemory as _, Transport as _};
 use crate::rdma::sys::fake::{Count, Hook, count, fork_status, input, output};
 use crate::sys::{copied, fork_for_test};
-use ringfold_types::limits::RDMA_LEASE_MAX_BYTES;
+use ringfold_types::limits::{RDMA_LEASE_BYTES, RDMA_LEASE_MAX_BYTES};
 use rustix::process::{Pid, WaitOptions, waitpid};
 
-fn world(settings: &Settings) -> World {
+pub(super) fn world(settings: &Settings) -> World {
     let mut world = World::new([&[roce(0, 0)], &[roce(1, 0)]], settings, false);
     world.meet();
     world
 }
 
 /// A call of both ranks: rank 0 sends its buffer, and rank 1 receives it.
-struct Call<'b> {
+pub(super) struct Call<'b> {
     sent: &'b [u8],
     found: &'b mut [u8],
     gone: usize,
-    here: usize,
+    pub(super) here: usize,
 }
 
 impl<'b> Call<'b> {
-    fn begin(world: &mut World, sent: &'b [u8], found: &'b mut [u8]) -> Self {
+    pub(super) fn begin(world: &mut World, sent: &'b [u8], found: &'b mut [u8]) -> Self {
         world.ends[0].lease(input(sent));
         world.ends[1].lease(output(found));
         assert!(world.ends[1].expect(World::link(1), TAG, 0, found));
@@ -35,7 +35,7 @@ impl<'b> Call<'b> {
     }
 
     /// Sends and receives on. Returns whether the call is done.
-    fn step(&mut self, world: &mut World) -> bool {
+    pub(super) fn step(&mut self, world: &mut World) -> bool {
         let rest = &self.sent[self.gone..];
         if !rest.is_empty() {
             self.gone += world.ends[0].send(World::link(0), TAG, rest).unwrap();
@@ -48,17 +48,17 @@ impl<'b> Call<'b> {
         (self.gone, self.here) == (self.sent.len(), self.found.len())
     }
 
-    fn finish(mut self, world: &mut World) {
+    pub(super) fn finish(mut self, world: &mut World) {
         world.until("the call", |world| self.step(world));
         release(world);
     }
 }
 
-fn release(world: &mut World) {
+pub(super) fn release(world: &mut World) {
     world.ends.iter_mut().for_each(|end| end.release());
 }
 
-fn registered() -> (i64, i64) {
+pub(super) fn registered() -> (i64, i64) {
     (count(Count::Regions), count(Count::RegionBytes))
 }
 
@@ -68,15 +68,16 @@ fake_test! {
         let before = registered();
         for (bytes, messages) in [(256 << 10, 256), (1 << 20, 64), (64 << 20, 1)] {
             for pace in [1, 16, 256, 4096] {
-                let (message, mut found) = (pattern(bytes), vec![0; BYTES]);
-                world.ends[0].lease(input(&message));
+                // A buffer of a call may be longer than its messages.
+                let (sent, mut found) = (pattern(bytes.max(RDMA_LEASE_BYTES)), vec![0; BYTES]);
+                world.ends[0].lease(input(&sent));
                 world.ends[1].lease(output(&mut found));
                 let says = Says::Rows(messages);
-                let copied = stream(&mut world, &message, &mut found, pace, says, false);
+                let copied = stream(&mut world, &sent[..bytes], &mut found, pace, says, false);
                 assert!(copied < 0.01, "{copied} of messages of {bytes} bytes at pace {pace}");
                 let (regions, registered_bytes) = registered();
                 assert_eq!(regions, before.0 + 2, "one for each rank");
-                assert_eq!(registered_bytes, before.1 + (bytes + BYTES) as i64);
+                assert_eq!(registered_bytes, before.1 + (sent.len() + BYTES) as i64);
                 release(&mut world);
                 assert_eq!(registered(), before);
             }

@@ -17,6 +17,7 @@ mod partitions;
 mod peers;
 mod placing;
 mod rates;
+mod registrations;
 mod routes;
 mod sharing;
 mod wire;

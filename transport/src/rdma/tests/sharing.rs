@@ -16,25 +16,25 @@ use rustix::process::{Pid, WaitOptions, waitpid};
 use rustix::time::Timespec;
 
 /// The devices of two hosts.
-type Devices = [Vec<(String, Device)>; 2];
+pub(super) type Devices = [Vec<(String, Device)>; 2];
 
-fn devices() -> Devices {
+pub(super) fn devices() -> Devices {
     World::devices([&[roce(0, 0)], &[roce(1, 0)]], 1)
 }
 
 /// A group of two ranks on these devices.
-fn group(devices: &Devices, settings: &Settings, may_use_tcp: bool) -> World {
+pub(super) fn group(devices: &Devices, settings: &Settings, may_use_tcp: bool) -> World {
     World::over(devices.clone(), settings, may_use_tcp, Some(placement()), &[])
 }
 
 /// The objects that are alive.
-fn objects() -> [i64; 6] {
+pub(super) fn objects() -> [i64; 6] {
     use Count::{Contexts, Domains, QueuePairs, Queues, RegionBytes, Regions};
     [Contexts, Domains, Regions, Queues, QueuePairs, RegionBytes].map(count)
 }
 
 /// Waits until as many objects are alive as before. Threads destroy some queue pairs.
-fn wait_for(before: [i64; 6], when: &str) {
+pub(super) fn wait_for(before: [i64; 6], when: &str) {
     let deadline = Instant::now() + DEADLINE;
     while objects() != before {
         assert!(Instant::now() < deadline, "{when}: {:?} in place of {before:?}", objects());
