@@ -40,6 +40,7 @@ const RUST_ONLY: &[&str] = &[
     "interface",
     "layout",
     "possible_algorithms",
+    "register",
     "set_algorithms",
     "set_wait_hook",
     "set_wire",

@@ -12,7 +12,8 @@
 //! the operations of that program, and completes the exposure only when all of them are done.
 //!
 //! `placement` lends registered memory in the same way, for all receives of a transport.
-//! `lend_input` and `lend_output` lend a caller's own buffers for the time of a call.
+//! `lend_input` and `lend_output` lend a caller's own buffers for the time of a call, and
+//! `lend_registered` lends one for the calls to come.
 #![allow(unsafe_code)]
 
 use ringfold_collectives::Program;
@@ -67,5 +68,16 @@ pub const fn lend_input(bytes: &[u8]) -> UserBuffer {
 pub const fn lend_output(bytes: &mut [u8]) -> UserBuffer {
     // SAFETY: as above. Receives follow proven schedules, as for `placement`, or are messages.
     // Nothing but its receive touches the bytes of a message.
+    unsafe { UserBuffer::output(bytes) }
+}
+
+/// Lends bytes that stay registered with devices between calls.
+#[must_use]
+#[inline]
+pub const fn lend_registered(bytes: &mut [u8]) -> UserBuffer {
+    // SAFETY: devices access registered bytes for messages only, and a peer's write belongs to a
+    // message that a call receives. The calls lend their buffers by `lend_input` and `lend_output`,
+    // which keep the rule. A peer that breaks the protocol changes bytes that have every value: the
+    // owner of the registration ends it before the memory is freed.
     unsafe { UserBuffer::output(bytes) }
 }

@@ -62,9 +62,9 @@
 //! `call_group` performs calls together.
 //!
 //! `group` makes communicators of some of a communicator's ranks, and `store` those of ranks that
-//! share a store. `shared` has windows, and `setup` makes communicators by the settings of
-//! `config`. `guard` ends a communicator whose operation fails or panics, `health` keeps its
-//! failure, and `watch` detects that the job has failed.
+//! share a store. `shared` has windows, `registered` has registered buffers, and `setup` makes
+//! communicators by the settings of `config`. `guard` ends a communicator whose operation fails or
+//! panics, `health` keeps its failure, and `watch` detects that the job has failed.
 #![forbid(unsafe_code)]
 
 mod arguments;
@@ -87,6 +87,7 @@ mod messages;
 mod panic_tests;
 mod parts;
 mod point_to_point;
+mod registered;
 mod router;
 mod setup;
 mod shared;
@@ -104,6 +105,7 @@ pub use config::Config;
 pub use error::{Error, Failure, Message, Operation};
 pub use half::{bf16, f16};
 pub use parts::Parts;
+pub use registered::Registered;
 pub use ringfold_bootstrap::interface::{Choice, Reason};
 pub use ringfold_bootstrap::{
     Aborter, AbsentRank, CallPosition, DifferingCall, FailureCause, RankList, RankOnHost,
@@ -113,6 +115,9 @@ pub use ringfold_topology::Layout;
 pub use ringfold_topology::evidence::Evidence;
 pub use ringfold_topology::prices::Rates;
 pub use ringfold_topology::statement::UnreadableEvidence;
+pub use ringfold_transport::Registration;
+#[doc(hidden)]
+pub use ringfold_transport::is_readable;
 pub use ringfold_types::limits;
 pub use ringfold_types::{
     Call, Collective, DataType, InvalidCall, Rank, ReduceOp, Scale, UnevenCall, UnevenCollective,

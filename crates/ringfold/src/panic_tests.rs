@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use ringfold_transport::local::Local;
 use ringfold_transport::{
-    Fragment, Link, LinkError, Pages, RegisteredMemory, Transport, UserBuffer,
+    Fragment, Link, LinkError, Pages, RegisteredMemory, Registration, Transport, UserBuffer,
 };
 use ringfold_types::{Rank, ReduceOp};
 
@@ -92,6 +92,52 @@ impl RegisteredMemory for Panicking {
     fn release(&mut self) {
         self.leases[0].store(0, Ordering::Relaxed);
     }
+
+    /// Each registration is a clone of the second counter.
+    fn register(&mut self, _: UserBuffer) -> Option<Registration> {
+        Some(Registration::new(Arc::clone(&self.leases[1])))
+    }
+}
+
+/// Registrations belong to buffers: they outlive failures and communicators.
+#[test]
+fn buffers_stay_registered_as_long_as_their_owner_wants() {
+    let registered: Arc<AtomicUsize> = Arc::default();
+    let count = || Arc::strong_count(&registered) - 2;
+    let mut ends = Local::mesh(2).unwrap().into_iter();
+    let end = |inner| {
+        let leases = [Arc::default(), Arc::clone(&registered)];
+        let end = Panicking { inner, polls_left: None, withdrawn: Arc::default(), leases };
+        Box::new(end) as Box<dyn Transport>
+    };
+    let plain = ends.next_back().map(|end| Box::new(end) as Box<dyn Transport>).unwrap();
+    let both = communicators_over(&Config::default(), vec![end(ends.next().unwrap()), plain]);
+    let mut both = both.unwrap();
+    let (mut peer, mut own) = (both.pop().unwrap(), both.pop().unwrap());
+    let (mut first, mut second, mut third) = ([1_u8; 64], [[2_u32; 2]; 9], [3.0_f64; 5]);
+    let mut whole = own.register(&mut first).unwrap();
+    assert!(whole.is_registered() && count() == 1);
+    let part = own.register(&mut whole[3..17]).unwrap();
+    assert_eq!((&part[..], count()), (&[1; 14][..], 2));
+    drop(part);
+    whole[0] = 7;
+    let kept = own.register(&mut second).unwrap().into_registration();
+    assert!(kept.is_some() && count() == 2);
+    let nothing = own.register::<u64>(&mut []).unwrap();
+    assert!(!nothing.is_registered() && count() == 2);
+    // The peer has no devices.
+    let unknown = peer.register(&mut third).unwrap();
+    assert!(!unknown.is_registered() && unknown.into_registration().is_none());
+    peer.abort("on purpose");
+    assert!(own.barrier().is_err());
+    assert!(matches!(own.register(&mut third), Err(Error::Failed(_))));
+    assert_eq!(count(), 2);
+    drop((own, peer));
+    drop(kept);
+    // The transport that had a third clone is gone.
+    assert_eq!(Arc::strong_count(&registered), 2);
+    drop(whole);
+    assert_eq!((Arc::strong_count(&registered), first[0]), (1, 7));
 }
 
 #[test]
@@ -113,7 +159,7 @@ fn a_panic_withdraws_lent_memory_and_ends_the_call_of_every_rank() {
     let panic = catch_unwind(AssertUnwindSafe(call)).unwrap_err();
     assert_eq!(panic.downcast_ref::<&str>(), Some(&"on purpose"));
     assert_eq!(withdrawn.load(Ordering::Relaxed), 1, "no peer uses the caller's memory any longer");
-    assert_eq!(leases.map(|count| count.load(Ordering::Relaxed)), [0, 1], "lent and released");
+    assert_eq!(leases.map(|count| count.load(Ordering::Relaxed)), [0, 2], "lent and released");
     let begin = Instant::now();
     let failures = [&mut own, &mut peer].map(|comm| match comm.barrier().unwrap_err() {
         Error::Failed(failure) => failure,
@@ -151,11 +197,11 @@ fn buffers_are_released_when_a_call_returns() {
     own.all_reduce(&mut short, ReduceOp::Sum).unwrap();
     assert_eq!(lent(), [0, 0], "a short one is copied");
     own.all_reduce(&mut long, ReduceOp::Sum).unwrap();
-    assert_eq!(lent(), [0, 1]);
+    assert_eq!(lent(), [0, 2], "the buffer and the scratch memory of the call");
     own.recv(&mut long, Rank(1), 7).unwrap();
-    assert_eq!(lent(), [0, 2]);
+    assert_eq!(lent(), [0, 3]);
     // The peer never performs this call, so it fails.
     let _peer = there.join().unwrap();
     assert!(own.all_reduce(&mut long, ReduceOp::Sum).is_err());
-    assert_eq!(lent(), [0, 3]);
+    assert_eq!(lent(), [0, 5]);
 }

@@ -4,14 +4,14 @@ use std::io;
 use std::ops::{Deref, DerefMut};
 use std::os::fd::BorrowedFd;
 
-use ringfold_lend::{lend_input, lend_output};
+use ringfold_lend::{lend_input, lend_output, lend_registered};
 use ringfold_reduce::{Kernel, Line};
 use ringfold_topology::PeerMemory;
 use ringfold_transport::{
-    EXCHANGE_BYTES, Exchanged, Fragment, Link, LinkError, Pages, Process, Rendezvous, SharedMemory,
-    Transport, UserBuffer, copy,
+    EXCHANGE_BYTES, Exchanged, Fragment, Link, LinkError, Pages, Process, Registration, Rendezvous,
+    SharedMemory, Transport, UserBuffer, copy,
 };
-use ringfold_types::limits::RDMA_LEASE_BYTES;
+use ringfold_types::limits::RDMA_LEND_BYTES;
 use ringfold_types::{Lane, Rank};
 
 use crate::buffers::Buffers;
@@ -239,18 +239,24 @@ impl Router {
         }
     }
 
-    /// Lends bytes that are sent, if registering them is worth it.
+    /// Registers a caller's buffer (not empty) with the devices of a transport, if there are any.
+    pub(crate) fn register(&mut self, bytes: &mut [u8]) -> Option<Registration> {
+        let mut makers = self.transports.iter_mut().filter_map(|via| via.registered_memory());
+        makers.find_map(|by| by.register(lend_registered(bytes)))
+    }
+
+    /// Lends bytes that are sent, if devices may read a message there in place.
     #[inline]
     pub(crate) fn lease_input(&mut self, bytes: &[u8]) {
-        if bytes.len() >= RDMA_LEASE_BYTES {
+        if bytes.len() >= RDMA_LEND_BYTES {
             self.lease(lend_input(bytes));
         }
     }
 
-    /// Lends bytes that are received, and sent from there, if registering them is worth it.
+    /// Lends bytes that are received, and sent from there, as `lease_input` does.
     #[inline]
     pub(crate) fn lease_output(&mut self, bytes: &mut [u8]) {
-        if bytes.len() >= RDMA_LEASE_BYTES {
+        if bytes.len() >= RDMA_LEND_BYTES {
             self.lease(lend_output(bytes));
         }
     }

@@ -107,7 +107,7 @@ impl Communicator {
             );
             return Err(Error::Argument { rank: self.rank(), call: "register_op", what });
         }
-        self.register(name, size_of::<T>(), Arc::new(combine))
+        self.register_checked(name, size_of::<T>(), Arc::new(combine))
     }
 
     /// Registers an operation as [`register_op`](Self::register_op) does, on elements of `element`
@@ -122,10 +122,10 @@ impl Communicator {
         element: usize,
         combine: impl Fn(&mut [u8], &[u8]) + Send + Sync + 'static,
     ) -> Result<UserOp<u8>, Error> {
-        self.register(name, element, Arc::new(combine))
+        self.register_checked(name, element, Arc::new(combine))
     }
 
-    fn register<T>(
+    fn register_checked<T>(
         &mut self,
         name: &str,
         element: usize,
