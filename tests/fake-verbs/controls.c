@@ -52,6 +52,19 @@ EXPORT void fake_move(int device, int port, int lid, const uint8_t *gid) {
     pthread_mutex_unlock(&lock);
 }
 
+EXPORT void fake_gid(int device, int port, int index, const uint8_t *gid, int interface,
+                     int is_elsewhere) {
+    struct outlet *it = &nics[device].ports[port - 1];
+    struct further_gid *further = &it->further[index];
+    pthread_mutex_lock(&lock);
+    if (index >= GIDS) abort();
+    if (index >= it->seen.gids) it->seen.gids = index + 1;
+    memcpy(index ? further->gid : it->gid, gid, 16);
+    further->interface = (uint32_t)interface;
+    further->is_elsewhere = is_elsewhere;
+    pthread_mutex_unlock(&lock);
+}
+
 EXPORT void fake_partitions(int device, int port, int count, const uint16_t *keys) {
     struct outlet *it = &nics[device].ports[port - 1];
     pthread_mutex_lock(&lock);

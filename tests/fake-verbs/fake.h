@@ -13,7 +13,7 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-enum { DEVICES = 4096, PORTS = 4, KEYS = 4, CONTEXTS = 8192, PIECES = 4, FIRST_NUMBER = 100 };
+enum { DEVICES = 4096, PORTS = 4, KEYS = 4, GIDS = 4, CONTEXTS = 8192, PIECES = 4, FIRST_NUMBER = 100 };
 /* The bit that tells a window's key from a region's. */
 #define WINDOW_KEY 0x80000000u
 enum { STATE_RESET, STATE_INIT, STATE_RTR, STATE_RTS, STATE_ERROR = 6 };
@@ -191,9 +191,13 @@ struct queue_pair {
 };
 /* Objects by number. Numbers are given once. */
 struct table { void **all; uint32_t count, room; };
+/* More of an entry of a table of GIDs: a GID of another namespace sends and takes no packets. */
+struct further_gid { uint8_t gid[16]; uint32_t interface; bool is_elsewhere; };
 struct outlet {
     struct port seen;
     uint8_t gid[16];
+    /* By index. Entry 0 has its GID above. */
+    struct further_gid further[GIDS];
     /* The table of partition keys. */
     uint16_t keys[KEYS];
     uint32_t kind;

@@ -255,10 +255,12 @@ EXPORT int _ibv_query_gid_ex(struct context *context, uint32_t port, uint32_t in
                              struct port_entry *answer, uint32_t flags, size_t bytes) {
     (void)flags;
     if (port < 1 || (int)port > nics[context->of].port_count) return EINVAL;
-    if (index != 0 || bytes < sizeof *answer) return EINVAL;
     struct outlet *it = &nics[context->of].ports[port - 1];
-    *answer = (struct port_entry){ .port = port, .kind = it->kind };
-    memcpy(answer->gid, it->gid, 16);
+    if (index >= (uint32_t)it->seen.gids || bytes < sizeof *answer) return EINVAL;
+    struct further_gid *further = &it->further[index];
+    *answer = (struct port_entry){ .index = index, .port = port, .kind = it->kind,
+                                   .interface = further->interface };
+    memcpy(answer->gid, index ? further->gid : it->gid, 16);
     return 0;
 }
 

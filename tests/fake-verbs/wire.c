@@ -230,10 +230,20 @@ void fail(struct queue_pair *own, uint32_t status) {
     own->posted_count = 0;
 }
 
+/* Returns whether a port takes packets to that GID. */
+static bool has_gid(struct outlet *it, uint8_t *gid) {
+    for (int at = 0; at < it->seen.gids; at++) {
+        uint8_t *own = at ? it->further[at].gid : it->gid;
+        if (!it->further[at].is_elsewhere && memcmp(own, gid, 16) == 0) return true;
+    }
+    return false;
+}
+
 /* Returns whether packets with that address get to another port, by InfiniBand's rules. */
 static bool leads_to(struct outlet *from, struct address *address, struct outlet *to) {
     struct port *own = &from->seen, *theirs = &to->seen;
-    bool by_gid = address->is_global && memcmp(address->global.gid, to->gid, 16) == 0;
+    bool by_gid = address->is_global && !from->further[address->global.index].is_elsewhere &&
+                  has_gid(to, address->global.gid);
     if (own->layer != theirs->layer) return false;
     if (own->layer != LINK_INFINIBAND) return by_gid;
     if (address->is_global && !by_gid) return false;

@@ -12,6 +12,7 @@ use rustix::process::{Resource, getrlimit};
 
 use super::card::{Label, RailCard, digest};
 use super::diagnostics;
+use super::gid::ELSEWHERE;
 use super::pairing::choose;
 use super::rail::{Rail, Refusal};
 use super::settings::Settings;
@@ -230,7 +231,10 @@ fn port(rail: &Rail) -> Vec<Finding> {
         return vec![about, Finding::new("address", State::Good, what)];
     }
     let gid = format!("{name}: {} ({}): {}", rail.gid.index, rail.gid, rail.why);
-    let gid = if rail.gid.kind != GidKind::InfiniBand && rail.gid.is_link_local() {
+    let gid = if rail.why == ELSEWHERE {
+        let advice = "give this container the interface of the port, or the network of the host";
+        Finding::new("gid", State::Fair, format!("{gid}; {advice}"))
+    } else if rail.gid.kind != GidKind::InfiniBand && rail.gid.is_link_local() {
         let advice = "other hosts cannot route to it; give its interface an IP address";
         Finding::new("gid", State::Fair, format!("{gid}; {advice}"))
     } else {

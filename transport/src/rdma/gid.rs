@@ -3,17 +3,28 @@
 use std::net::{IpAddr, Ipv6Addr};
 
 use super::address::router;
-use super::sys::{Gid, GidKind};
+use super::sys::{Assigned, Gid, GidKind};
 
-/// Returns the best of a port's GIDs for a job that connects at `near`, and the reason.
-pub(super) fn choose(gids: &[Gid], near: Option<IpAddr>) -> Option<(Gid, &'static str)> {
+/// The reason for the choice among GIDs that this network namespace cannot use. A device shows the
+/// GIDs of all namespaces.
+pub(super) const ELSEWHERE: &str = "no GID is an address of this network namespace";
+
+/// Returns the best of a port's GIDs for a job that connects at `near`, and the reason. The network
+/// namespace has the `assigned` addresses.
+pub(super) fn choose(
+    gids: &[Gid],
+    near: Option<IpAddr>,
+    assigned: &[Assigned],
+) -> Option<(Gid, &'static str)> {
     let best = gids.iter().copied().max_by_key(|gid| {
         let is_routable = gid.kind == GidKind::RoceV2 || names_router(gid);
         // Among equals the first wins.
         let first = u32::MAX - gid.index;
-        (is_routable, !gid.is_link_local(), is_of_family(gid, near), shared_bits(gid, near), first)
+        let is_near = (is_of_family(gid, near), shared_bits(gid, near));
+        (is_here(gid, assigned), is_routable, !gid.is_link_local(), is_near, first)
     })?;
     let why = match best.kind {
+        _ if !is_here(&best, assigned) => ELSEWHERE,
         GidKind::InfiniBand if names_router(&best) => "other subnets reach it",
         GidKind::InfiniBand => "the first",
         GidKind::RoceV1 => "there is none of RoCE v2",
@@ -26,6 +37,17 @@ pub(super) fn choose(gids: &[Gid], near: Option<IpAddr>) -> Option<(Gid, &'stati
         GidKind::Iwarp => "in the family of the job's address, nearest to it",
     };
     Some((best, why))
+}
+
+/// Returns whether this network namespace can use the GID: on Ethernet, one of its interfaces must
+/// have the address.
+fn is_here(gid: &Gid, assigned: &[Assigned]) -> bool {
+    match gid.kind {
+        GidKind::InfiniBand | GidKind::Iwarp => true,
+        GidKind::RoceV1 | GidKind::RoceV2 => assigned.iter().any(|it| {
+            it.address == gid.address() && [0, it.interface].contains(&gid.interface)
+        }),
+    }
 }
 
 /// Returns whether the GID is InfiniBand's and names the routers to its subnet.
@@ -56,7 +78,7 @@ mod tests {
             IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
             IpAddr::V6(address) => address.octets(),
         };
-        Gid { index, bytes, kind }
+        Gid { index, interface: 0, bytes, kind }
     }
 
     #[test]
@@ -69,8 +91,14 @@ mod tests {
             gid(4, "10.2.0.1", GidKind::RoceV2),
             gid(5, "2001:db8::1", GidKind::RoceV2),
         ];
-        let chosen =
-            |gids: &[Gid], near: &str| choose(gids, near.parse().ok()).map(|(gid, _)| gid.index);
+        let here = gids.map(|gid| Assigned {
+            address: gid.address(),
+            interface: 1,
+            is_loopback: false,
+        });
+        let chosen = |gids: &[Gid], near: &str| {
+            choose(gids, near.parse().ok(), &here).map(|(gid, _)| gid.index)
+        };
         assert_eq!(chosen(&gids, "10.2.0.9"), Some(4));
         assert_eq!(chosen(&gids, "10.1.0.9"), Some(3));
         assert_eq!(chosen(&gids, "192.168.0.1"), Some(3));
@@ -87,5 +115,25 @@ mod tests {
         let addresses = gids.map(|it| Gid { kind: GidKind::Iwarp, ..it });
         assert_eq!(chosen(&addresses, "10.2.0.9"), Some(4));
         assert_eq!(chosen(&addresses, "2001:db8::9"), Some(5));
+    }
+
+    #[test]
+    fn gids_of_other_network_namespaces_come_last() {
+        let roce = |index, address| gid(index, address, GidKind::RoceV2);
+        let near = "10.1.0.9".parse().ok();
+        let here = ["fe80::1", "10.2.0.1"].map(|address| Assigned {
+            address: address.parse().unwrap(),
+            interface: 4,
+            is_loopback: false,
+        });
+        let chosen = |gids: &[Gid]| choose(gids, near, &here).unwrap();
+        let [near_one, far_one, local] =
+            [roce(0, "10.1.0.1"), roce(1, "10.2.0.1"), roce(2, "fe80::1")];
+        assert_eq!(chosen(&[near_one, far_one, local]).0, far_one);
+        assert_eq!(chosen(&[near_one, local]).0, local);
+        assert_eq!(chosen(&[near_one]), (near_one, ELSEWHERE));
+        let [own, other] = [4, 5].map(|interface| Gid { interface, ..far_one });
+        assert_eq!(chosen(&[other, own]).0, own);
+        assert_eq!(chosen(&[other, local]).0, local, "an address of two namespaces");
     }
 }

@@ -16,8 +16,8 @@ use super::gid::choose;
 use super::partition::{Entry, Partition};
 use super::settings::Settings;
 use super::sys::{
-    About, Channel, Completion, Connector, Context, Cq, DEVICES, Event, Gid, GidKind, Inbox, Mr,
-    Port, devices,
+    About, Assigned, Channel, Completion, Connector, Context, Cq, DEVICES, Event, Gid, GidKind, Inbox, Mr,
+    Port, addresses, devices,
 };
 use super::table::{Device, Domain, Listener};
 use super::wire::Wire;
@@ -289,7 +289,7 @@ impl Rail {
         let &Settings { gid_index, partition, .. } = settings;
         let choice = Choice { gid_index, partition, near };
         let (connector, gid, why) = if context.is_iwarp() {
-            let found = Connector::new(context, number, |gids| choose(gids, near));
+            let found = Connector::new(context, number, |gids| choose(gids, near, &[]));
             let (connector, (gid, why)) =
                 found.map_err(|e| cannot("is iWARP, and takes no connections", &e))?;
             (Some(connector), gid, why)
@@ -414,7 +414,7 @@ impl Rail {
         }
         let alike = alike.collect::<Vec<_>>();
         let present = alike.iter().find(|gid| gid.bytes == self.gid.bytes).copied();
-        present.or_else(|| choose(&alike, self.choice.near).map(|(gid, _)| gid))
+        present.or_else(|| choose(&alike, self.choice.near, &assigned()).map(|(gid, _)| gid))
     }
 
     /// Finds the partition of the port from now on. It is the present one, unless the user set one
@@ -549,6 +549,11 @@ fn too_many(entries: u32) -> io::Error {
     io::Error::other(format!("{entries} completions are more than a queue can hold"))
 }
 
+/// The addresses of this network namespace; none if they cannot be listed.
+fn assigned() -> Vec<Assigned> {
+    addresses().unwrap_or_default()
+}
+
 /// Returns the table of a port's partition keys.
 fn partitions(context: &Context, port: &Port) -> impl Iterator<Item = Entry> + Clone {
     let number = port.number;
@@ -574,7 +579,7 @@ fn address(
             };
             Ok((found.ok_or_else(none)?, "RINGFOLD_IB_GID_INDEX names it"))
         }
-        None => choose(&gids.collect::<Vec<_>>(), near)
+        None => choose(&gids.collect::<Vec<_>>(), near, &assigned())
             .ok_or_else(|| "has no GID; give its interface an IP address".to_owned().into()),
     }
 }

@@ -74,7 +74,7 @@ mod tests {
             IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
             IpAddr::V6(address) => address.octets(),
         };
-        Gid { index, bytes, kind }
+        Gid { index, interface: 0, bytes, kind }
     }
 
     fn machine(network: Network, gids: &[Gid]) -> Machine {

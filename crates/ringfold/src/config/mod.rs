@@ -125,7 +125,8 @@ settings! {
     /// after `=` has exact names. Default: all.
     "RINGFOLD_IB_HCA" ib_devices: Filter = devices, devices;
     /// `RINGFOLD_IB_GID_INDEX`: the index of the GID to use on every port. Ports of iWARP have no
-    /// GID. Default: a GID of RoCE v2, in the family of the job's address and nearest to it.
+    /// GID. Default: a GID of RoCE v2 whose address this network namespace has, in the family of
+    /// the job's address and nearest to it.
     "RINGFOLD_IB_GID_INDEX" ib_gid_index: Option<u8> = gid_index, number(0..=u8::MAX);
     /// `RINGFOLD_IB_TC`: the traffic class of packets over RoCE, or over InfiniBand across routers,
     /// 0 to 255. It is four times the DSCP. Default: 0.

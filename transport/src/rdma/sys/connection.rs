@@ -4,7 +4,7 @@
 use std::ffi::CStr;
 use std::fmt;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::BorrowedFd;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
@@ -14,6 +14,7 @@ use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use socket2::SockAddr;
 
 use super::abi;
+use super::addresses::{Assigned, addresses};
 use super::device::{Context, Gid, GidKind};
 use super::library::{CmLibrary, cm_library};
 
@@ -176,7 +177,7 @@ impl Connector {
     ) -> io::Result<(Self, (Gid, T))> {
         let channel = EventChannel::new()?;
         let mut gids = Vec::new();
-        for address in addresses()? {
+        for address in outer_addresses()? {
             let id = Id::new(&channel, 0)?;
             // SAFETY: the id lives.
             if id.bind(address).is_ok() && unsafe { is_of(id.raw, device, number) } {
@@ -184,7 +185,7 @@ impl Connector {
                     IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
                     IpAddr::V6(address) => address.octets(),
                 };
-                gids.push(Gid { index: 0, bytes, kind: GidKind::Iwarp });
+                gids.push(Gid { bytes, kind: GidKind::Iwarp, ..Gid::default() });
             }
         }
         let none = || io::Error::other("give its interface an IP address");
@@ -327,6 +328,14 @@ impl Connection {
     }
 }
 
+/// The addresses of this host by which other hosts may reach it. A link-local address would need
+/// the peer's interface too.
+fn outer_addresses() -> io::Result<impl Iterator<Item = IpAddr>> {
+    let is_link_local = |it: IpAddr| matches!(it, IpAddr::V6(it) if it.is_unicast_link_local());
+    let is_outer = move |it: &Assigned| !it.is_loopback && !is_link_local(it.address);
+    Ok(addresses()?.into_iter().filter(is_outer).map(|it| it.address))
+}
+
 /// The parameters of a connection: one question may be under way in either direction.
 const fn wanted(number: u32) -> abi::ConnParam {
     abi::ConnParam {
@@ -340,40 +349,6 @@ const fn wanted(number: u32) -> abi::ConnParam {
         srq: 0,
         qp_num: number,
     }
-}
-
-/// The addresses of this host's interfaces by which other hosts may reach it.
-fn addresses() -> io::Result<Vec<IpAddr>> {
-    let mut list = ptr::null_mut();
-    // SAFETY: there is room for the list.
-    check(unsafe { libc::getifaddrs(&raw mut list) })?;
-    let (mut found, mut at) = (Vec::new(), list);
-    // SAFETY: entries of the list live until it is freed, and so do their addresses, whose type is
-    // that of their family.
-    while let Some(entry) = unsafe { at.as_ref() } {
-        at = entry.ifa_next;
-        let is_outer = entry.ifa_flags & libc::IFF_LOOPBACK.cast_unsigned() == 0;
-        // SAFETY: as above.
-        let family = unsafe { entry.ifa_addr.as_ref() }.map(|address| address.sa_family);
-        match family.map(i32::from) {
-            Some(libc::AF_INET) if is_outer => {
-                // SAFETY: as above; the address need not be aligned.
-                let it = unsafe { entry.ifa_addr.cast::<libc::sockaddr_in>().read_unaligned() };
-                found.push(IpAddr::V4(Ipv4Addr::from(u32::from_be(it.sin_addr.s_addr))));
-            }
-            Some(libc::AF_INET6) if is_outer => {
-                // SAFETY: as above.
-                let it = unsafe { entry.ifa_addr.cast::<libc::sockaddr_in6>().read_unaligned() };
-                let it = Ipv6Addr::from(it.sin6_addr.s6_addr);
-                // A link-local address would need the peer's interface too.
-                found.extend((!it.is_unicast_link_local()).then_some(IpAddr::V6(it)));
-            }
-            _ => {}
-        }
-    }
-    // SAFETY: made above, and nothing of it is used any more.
-    unsafe { libc::freeifaddrs(list) };
-    Ok(found)
 }
 
 impl fmt::Debug for Connector {

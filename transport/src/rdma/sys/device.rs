@@ -96,9 +96,11 @@ impl GidKind {
 }
 
 /// An entry of a port's table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::rdma) struct Gid {
     pub(in crate::rdma) index: u32,
+    /// The index of its network interface, in the namespace of that; 0 if unknown.
+    pub(in crate::rdma) interface: u32,
     pub(in crate::rdma) bytes: [u8; 16],
     pub(in crate::rdma) kind: GidKind,
 }
@@ -288,7 +290,8 @@ impl Context {
             abi::GID_TYPE_ROCE_V2 => GidKind::RoceV2,
             _ => GidKind::InfiniBand,
         };
-        (status == 0 && entry.gid != [0; 16]).then_some(Gid { index, bytes: entry.gid, kind })
+        let gid = Gid { index, interface: entry.ndev_ifindex, bytes: entry.gid, kind };
+        (status == 0 && entry.gid != [0; 16]).then_some(gid)
     }
 
     /// Returns entry `index` of a port's table of partition keys, if there is one.

@@ -219,6 +219,24 @@ impl Device {
         ));
     }
 
+    /// Sets an entry of the table of GIDs. Packets from and to one `is_elsewhere` are lost: in
+    /// another network namespace.
+    pub(in crate::rdma) fn set_gid(
+        self,
+        index: u32,
+        (gid, interface): ([u8; 16], u32),
+        is_elsewhere: bool,
+    ) {
+        call!(c"fake_gid" (
+            self.number => c_int,
+            self.port => c_int,
+            index.cast_signed() => c_int,
+            gid.as_ptr() => *const u8,
+            interface.cast_signed() => c_int,
+            is_elsewhere.into() => c_int
+        ));
+    }
+
     /// Gives the port that table of partition keys, without an event.
     pub(in crate::rdma) fn set_partitions(self, keys: &[u16]) {
         call!(c"fake_partitions" (

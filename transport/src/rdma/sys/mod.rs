@@ -4,7 +4,7 @@
 //!
 //! * `abi`: types and numbers of their headers, with their layout asserted;
 //! * `library`: their functions, found at run time;
-//! * `device`: devices, ports and GIDs;
+//! * `device`: devices, ports and GIDs; `addresses`: the addresses of this network namespace;
 //! * `memory`: protection domains and registered memory;
 //! * `completion`: completion queues, and the descriptor on which they notify;
 //! * `queue_pair`: reliable connections; `iwarp_immediates`: immediates over iWARP;
@@ -14,6 +14,7 @@
 mod abi;
 #[cfg(test)]
 mod abi_tests;
+mod addresses;
 mod completion;
 mod connection;
 mod device;
@@ -25,6 +26,7 @@ mod memory;
 mod queue_pair;
 mod request;
 
+pub(super) use addresses::{Assigned, addresses};
 pub(super) use completion::{Channel, Completion, Cq, Outcome};
 pub(super) use connection::{CmEvent, Connection, Connector, Ticket};
 pub(super) use device::{

@@ -1,8 +1,11 @@
 //! The addresses by which queue pairs find each other over InfiniBand: LIDs, GIDs and routers.
 
-use super::{Like, Settings, World, fake_test, infiniband};
+use std::net::IpAddr;
+
+use super::{Like, Settings, World, fake_test, infiniband, roce};
 use crate::contract::{LinkFault, Transport as _};
-use crate::rdma::sys::fake::router;
+use crate::rdma::sys::addresses;
+use crate::rdma::sys::fake::{placement, router};
 
 /// The prefix of a fabric that has no other.
 const PLAIN: u64 = 0xfe80 << 48;
@@ -66,6 +69,28 @@ fake_test! {
         let [ours, theirs] = ["fec0:0:0:1::/64", "fec0:0:0:2::/64"];
         for part in ["fake0_h0r0:1 is on", ours, "rank 1 (fake0_h1r0:1", theirs] {
             assert!(why.contains(part), "{why}");
+        }
+    }
+}
+
+fake_test! {
+    /// The device shows a GID of another network namespace first. Its interface may have the number
+    /// of one of this namespace.
+    fn gids_of_this_network_namespace_are_used() {
+        let here = addresses().unwrap()[0];
+        for interface in [here.interface, 0, 4_000_000_000] {
+            let devices = World::devices([&[roce(0, 0)], &[roce(1, 0)]], 1);
+            let own = match here.address {
+                IpAddr::V4(address) => address.to_ipv6_mapped(),
+                IpAddr::V6(address) => address,
+            };
+            for (host, ports) in (0..).zip(&devices) {
+                ports[0].1.set_gid(0, (roce(host, 0).gid, interface), true);
+                ports[0].1.set_gid(1, (own.octets(), here.interface), false);
+            }
+            let settings = Settings::default();
+            let mut world = World::over(devices, &settings, false, Some(placement()), &[]);
+            world.meet();
         }
     }
 }
