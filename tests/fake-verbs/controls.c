@@ -147,6 +147,8 @@ EXPORT long fake_carried(int device, int port) {
     return carried;
 }
 
+EXPORT int fake_vectors(int device) { return (int)nics[device].vectors; }
+
 EXPORT long fake_count(int what) {
     pthread_mutex_lock(&lock);
     long all[] = { counts.domains, counts.regions, counts.queues, counts.queue_pairs,

@@ -13,7 +13,7 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-enum { DEVICES = 4096, PORTS = 4, KEYS = 4, GIDS = 4, CONTEXTS = 8192, PIECES = 4, FIRST_NUMBER = 100 };
+enum { VECTORS = 4, DEVICES = 4096, PORTS = 4, KEYS = 4, GIDS = 4, CONTEXTS = 8192, PIECES = 4, FIRST_NUMBER = 100 };
 /* The bit that tells a window's key from a region's. */
 #define WINDOW_KEY 0x80000000u
 enum { STATE_RESET, STATE_INIT, STATE_RTR, STATE_RTS, STATE_ERROR = 6 };
@@ -214,6 +214,8 @@ struct nic {
     bool is_fatal, flushes_never;
     int destruction_ms, flush_ms, registration_ms, deregistration_error, repeats;
     uint32_t options;
+    /* The completion vectors that queues were made for, as bits. */
+    uint32_t vectors;
     struct request *held;
 };
 struct counts {

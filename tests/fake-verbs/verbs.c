@@ -209,7 +209,7 @@ EXPORT struct context *ibv_open_device(struct device *device) {
     made->ops[26] = (void *)post_receives;
     made->async_fd = ends[0];
     made->events_in = ends[1];
-    made->vectors = 1;
+    made->vectors = VECTORS;
     for (int at = 0; at < nic_count; at++)
         if (&nics[at].device == device) made->of = at;
     pthread_mutex_lock(&lock);
@@ -370,8 +370,12 @@ EXPORT int ibv_destroy_comp_channel(struct channel *channel) {
 
 EXPORT struct queue *ibv_create_cq(struct context *context, int entries, void *user,
                                    struct channel *channel, int vector) {
-    (void)vector;
+    if (vector < 0 || vector >= context->vectors) {
+        errno = EINVAL;
+        return NULL;
+    }
     pthread_mutex_lock(&lock);
+    nics[context->of].vectors |= 1u << vector;
     struct queue *made = spare_queue ? spare_queue : calloc(1, sizeof *made);
     spare_queue = NULL;
     *made = (struct queue){ .context = context, .channel = channel, .user = user,

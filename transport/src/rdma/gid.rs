@@ -44,9 +44,9 @@ pub(super) fn choose(
 fn is_here(gid: &Gid, assigned: &[Assigned]) -> bool {
     match gid.kind {
         GidKind::InfiniBand | GidKind::Iwarp => true,
-        GidKind::RoceV1 | GidKind::RoceV2 => assigned.iter().any(|it| {
-            it.address == gid.address() && [0, it.interface].contains(&gid.interface)
-        }),
+        GidKind::RoceV1 | GidKind::RoceV2 => assigned
+            .iter()
+            .any(|it| it.address == gid.address() && [0, it.interface].contains(&gid.interface)),
     }
 }
 
@@ -91,11 +91,8 @@ mod tests {
             gid(4, "10.2.0.1", GidKind::RoceV2),
             gid(5, "2001:db8::1", GidKind::RoceV2),
         ];
-        let here = gids.map(|gid| Assigned {
-            address: gid.address(),
-            interface: 1,
-            is_loopback: false,
-        });
+        let here =
+            gids.map(|gid| Assigned { address: gid.address(), interface: 1, is_loopback: false });
         let chosen = |gids: &[Gid], near: &str| {
             choose(gids, near.parse().ok(), &here).map(|(gid, _)| gid.index)
         };

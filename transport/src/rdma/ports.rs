@@ -59,6 +59,12 @@ impl Rails {
         }
     }
 
+    /// Sets the place of this rank among those of its host. So the ranks of a host divide the
+    /// completion vectors of its devices among them, and CPUs their interrupts. Default: 0.
+    pub fn set_local_rank(&mut self, local_rank: usize) {
+        self.0.iter_mut().for_each(|rail| rail.local_rank = local_rank);
+    }
+
     /// Sets whether ports on different rails of a plane reach each other. Two ranks without a
     /// common label pair such ports if both ranks set it. Default: no.
     pub fn crosses(&mut self, crosses: bool) {

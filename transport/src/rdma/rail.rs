@@ -16,8 +16,8 @@ use super::gid::choose;
 use super::partition::{Entry, Partition};
 use super::settings::Settings;
 use super::sys::{
-    About, Assigned, Channel, Completion, Connector, Context, Cq, DEVICES, Event, Gid, GidKind, Inbox, Mr,
-    Port, addresses, devices,
+    About, Assigned, Channel, Completion, Connector, Context, Cq, DEVICES, Event, Gid, GidKind,
+    Inbox, Mr, Port, addresses, devices,
 };
 use super::table::{Device, Domain, Listener};
 use super::wire::Wire;
@@ -93,6 +93,8 @@ pub(super) struct Rail {
     /// The network of the port.
     pub(super) wire: Wire,
     queues: Vec<Queue>,
+    /// The place of this rank among those of its host.
+    pub(super) local_rank: usize,
     /// Whether the device's queues can grow, once that was tried.
     grows: Option<bool>,
     /// The memory for questions, once there is some.
@@ -329,6 +331,7 @@ impl Rail {
             label: Label::default(),
             wire,
             queues,
+            local_rank: 0,
             grows: None,
             probe: None,
         })
@@ -443,7 +446,8 @@ impl Rail {
 
     /// Returns whether the device's queues can grow.
     pub(super) fn can_grow(&mut self) -> bool {
-        let grows = || Cq::new(&self.channel, 1).and_then(|cq| cq.resize(3)).is_ok();
+        let grows =
+            || Cq::new(&self.channel, 1, self.local_rank).and_then(|cq| cq.resize(3)).is_ok();
         *self.grows.get_or_insert_with(grows)
     }
 
@@ -458,7 +462,7 @@ impl Rail {
         }
         let least = if self.can_grow() { entries } else { entries.max(QUEUE_ENTRIES.min(most)) };
         let size = queue_size(least, most).ok_or_else(|| too_many(entries))?;
-        let cq = Cq::new(&self.channel, size)?;
+        let cq = Cq::new(&self.channel, size, self.local_rank)?;
         let (is_asked, has_answered) = (false, false);
         let made = Arc::clone(&cq);
         self.queues.push(Queue { cq, entries: size, reserved: entries, is_asked, has_answered });

@@ -127,6 +127,8 @@ fn connect(
         in_network::join(config, (&name, keys), layout, at, found.rdma_devices(config))?;
     if let Some(rails) = &mut endpoints.rails {
         fabric.label(rank, rails);
+        let local = layout.ranks_on(layout.host(rank));
+        rails.set_local_rank(local.iter().position(|it| *it == rank).unwrap_or(0));
     }
     let Members { infos, deadline, .. } = members;
     let routes = Routes::find(rank, &infos, &layout, &fabric)?;

@@ -110,8 +110,13 @@ impl Drop for Channel {
 }
 
 impl Cq {
-    /// Makes a queue with room for `entries` completions.
-    pub(in crate::rdma) fn new(channel: &Arc<Channel>, entries: u32) -> io::Result<Arc<Self>> {
+    /// Makes a queue with room for `entries` completions. `user` chooses among the device's
+    /// completion vectors, each of which usually interrupts another CPU.
+    pub(in crate::rdma) fn new(
+        channel: &Arc<Channel>,
+        entries: u32,
+        user: usize,
+    ) -> io::Result<Arc<Self>> {
         let context = &channel.context;
         let unable = || io::Error::from(io::ErrorKind::Unsupported);
         let poll = context.ops().poll_cq.ok_or_else(unable)?;
@@ -120,9 +125,9 @@ impl Cq {
         let (create, own) = (context.library().create_cq, channel.raw.as_ptr());
         let has_failed = Box::new(AtomicBool::new(false));
         let mark = (&raw const *has_failed).cast_mut().cast();
-        // SAFETY: context and channel live. The first completion vector always exists. libibverbs
-        // only keeps the mark.
-        let raw = unsafe { create(context.raw(), entries, mark, own, 0) };
+        let vector = context.vector(user);
+        // SAFETY: context and channel live. libibverbs only keeps the mark.
+        let raw = unsafe { create(context.raw(), entries, mark, own, vector) };
         let raw = NonNull::new(raw).ok_or_else(io::Error::last_os_error)?;
         Ok(Arc::new(Self { raw, poll, notify, has_failed, channel: Arc::clone(channel) }))
     }

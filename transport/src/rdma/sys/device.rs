@@ -232,6 +232,14 @@ impl Context {
         }
     }
 
+    /// The completion vector of a user.
+    pub(super) fn vector(&self, user: usize) -> i32 {
+        // SAFETY: the context is open as long as `self`, and the number never changes.
+        let vectors = unsafe { (*self.raw()).num_comp_vectors };
+        let vector = usize::try_from(vectors).ok().and_then(|vectors| user.checked_rem(vectors));
+        vector.and_then(|vector| i32::try_from(vector).ok()).unwrap_or(0)
+    }
+
     /// The size of the device.
     pub(in crate::rdma) fn limits(&self) -> io::Result<Limits> {
         let mut found = std::mem::MaybeUninit::<abi::DeviceAttr>::zeroed();

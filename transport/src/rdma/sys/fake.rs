@@ -193,6 +193,11 @@ impl Device {
         call!(c"fake_carried" (self.number => c_int, self.port => c_int) -> c_long)
     }
 
+    /// Returns the completion vectors of all queues that were made, as bits.
+    pub(in crate::rdma) fn vectors(self) -> i32 {
+        call!(c"fake_vectors" (self.number => c_int) -> c_int)
+    }
+
     /// Takes the port down, or up.
     pub(in crate::rdma) fn port(self, is_up: bool) {
         let event = if is_up { abi::EVENT_PORT_ACTIVE } else { abi::EVENT_PORT_ERR };

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use super::{DEADLINE, Device, Settings, TAG, World, fake_test, roce};
 use crate::contract::{Link, RegisteredMemory as _, Transport as _};
 use crate::rdma::Rdma;
-use crate::rdma::rail::Rail;
+use crate::rdma::rail::{Rail, Rails};
 use crate::rdma::sys::About;
 use crate::rdma::sys::fake::{AddressEvent, Count, Hook, count, placement};
 use crate::rdma::table;
@@ -287,6 +287,19 @@ fake_test! {
         let contexts = count(Count::Contexts);
         let _again = table::Device::open(&devices[0][0].0).unwrap();
         assert_eq!(count(Count::Contexts), contexts + 1);
+    }
+}
+
+fake_test! {
+    fn ranks_of_a_host_divide_the_completion_vectors() {
+        let [(name, device), ..] = &devices()[0][..] else { panic!("a device") };
+        for (local_rank, vectors) in [(1, 0b10), (3, 0b1010), (6, 0b1110), (8, 0b1111)] {
+            let rail = Rail::open(name, device.port_number(), &Settings::default(), None);
+            let mut rails = Rails(vec![rail.unwrap()]);
+            rails.set_local_rank(local_rank);
+            rails.0[0].queue(16).unwrap();
+            assert_eq!(device.vectors(), vectors, "local rank {local_rank}");
+        }
     }
 }
 
