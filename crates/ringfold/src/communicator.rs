@@ -15,6 +15,7 @@ use crate::buffers::{Buffers, Memory, User};
 use crate::cache::Request;
 use crate::config::Config;
 use crate::core::Core;
+use crate::engine::Engine;
 use crate::error::Error;
 use crate::health::Health;
 use crate::setup::{InitError, Origin, Parts, join, join_by_id};
@@ -43,8 +44,6 @@ use crate::unique_id::UniqueId;
 pub struct Communicator {
     /// The settings with which the communicator was made.
     config: Arc<Config>,
-    /// The name of the group; `None` for a group that no other group has made.
-    pub(crate) group: Option<Arc<str>>,
     /// The way in which the ranks make groups among themselves.
     origin: Origin,
     /// The number of groups that these ranks have made.
@@ -55,8 +54,8 @@ pub struct Communicator {
     /// The number of operations that the user has registered.
     pub(crate) user_ops: usize,
     pub(crate) windows: WindowNumbers,
-    pub(crate) core: Box<Core>,
-    pub(crate) health: Health,
+    /// Performs the calls.
+    engine: Box<Engine>,
 }
 
 impl Communicator {
@@ -173,7 +172,6 @@ impl Communicator {
         let core = Core::new(config, rank, (layout, occupancy), router);
         Self {
             config: Arc::clone(config),
-            group: None,
             origin,
             groups: 0,
             rank,
@@ -181,8 +179,7 @@ impl Communicator {
             interface,
             user_ops: 0,
             windows: WindowNumbers::new(),
-            core: Box::new(core),
-            health: Health::new(control),
+            engine: Box::new(Engine { core, health: Health::new(control), group: None }),
         }
     }
 
@@ -190,9 +187,11 @@ impl Communicator {
     /// settings that this communicator has now.
     pub(crate) fn child(&self, group: Arc<str>, parts: Parts) -> Self {
         let mut child = Self::new(&self.config, parts);
-        child.group = Some(group);
-        child.core.cache.constrain(self.core.cache.constraints().clone());
-        (child.wire, child.core.timeout) = (self.wire, self.core.timeout);
+        child.wire = self.wire;
+        let (own, core) = (&self.engine.core, &mut child.engine.core);
+        core.cache.constrain(own.cache.constraints().clone());
+        core.timeout = own.timeout;
+        child.engine.group = Some(group);
         child
     }
 
@@ -216,7 +215,7 @@ impl Communicator {
     /// another communicator. The name of a part of a group begins with that of the whole group.
     #[must_use]
     pub fn group_name(&self) -> Option<&str> {
-        self.group.as_deref()
+        self.engine.group.as_deref()
     }
 
     /// The number of this rank, from 0 to [`size`](Self::size) - 1.
@@ -229,13 +228,13 @@ impl Communicator {
     #[inline]
     #[must_use]
     pub fn size(&self) -> usize {
-        self.core.layout.size()
+        self.engine.core.layout.size()
     }
 
     /// The hosts of the ranks, and the fabric between them as far as it is known.
     #[must_use]
     pub const fn layout(&self) -> &Layout {
-        &self.core.layout
+        &self.engine.core.layout
     }
 
     /// The network interface on which this rank listens for its peers, and the reason for that
@@ -252,7 +251,7 @@ impl Communicator {
     /// If `peer` is not a rank of this communicator.
     #[must_use]
     pub fn transport_to(&self, peer: Rank) -> &'static str {
-        self.core.router.name(peer)
+        self.engine.core.router.name(peer)
     }
 
     /// The name of the algorithm that would perform `call` on ordinary memory, as in `ring`.
@@ -263,7 +262,7 @@ impl Communicator {
 
     /// The name of the algorithm that would perform `call` on this kind of memory.
     pub(crate) fn algorithm_in_memory(&self, call: &Call, memory: Memory) -> &'static str {
-        self.core.cache.algorithm(call, memory, &self.core.layout)
+        self.engine.core.cache.algorithm(call, memory, &self.engine.core.layout)
     }
 
     /// The names of all algorithms that can perform `call` on ordinary memory, as in `ring`. They
@@ -279,7 +278,7 @@ impl Communicator {
     /// Restricts all later calls to these algorithms, as `RINGFOLD_ALGO` does from the beginning.
     /// Every rank must call it with the same `algorithms`, between the same two collectives.
     pub fn set_algorithms(&mut self, algorithms: Constraints) {
-        self.core.cache.constrain(algorithms);
+        self.engine.core.cache.constrain(algorithms);
     }
 
     /// Sends partial results of short floats between hosts in this form in all later calls, as
@@ -302,20 +301,20 @@ impl Communicator {
     /// Sets the time that a call may take, from a millisecond to a hundred years. A call that takes
     /// longer fails on all ranks, with an error that names the ranks that are missing from it.
     pub fn set_timeout(&mut self, timeout: Duration) {
-        self.core.timeout = limits::timeout(timeout);
+        self.engine.core.timeout = limits::timeout(timeout);
     }
 
     /// The time that a call may take.
     #[must_use]
     pub const fn timeout(&self) -> Duration {
-        self.core.timeout
+        self.engine.core.timeout
     }
 
     /// Sets a function that runs in the thread of a call while the call waits, every 100 ms or so.
     /// It may end the wait by an [`Aborter`]. A binding lets its language handle signals there.
     /// `None` removes it.
     pub fn set_wait_hook(&mut self, hook: Option<Box<dyn FnMut() + Send>>) {
-        self.health.watch().set_hook(hook);
+        self.engine.health.watch().set_hook(hook);
     }
 
     /// A handle that aborts this communicator from any thread, even while a call waits. Calls on
@@ -334,7 +333,7 @@ impl Communicator {
     /// ```
     #[must_use]
     pub fn aborter(&self) -> Aborter {
-        self.health.watch().aborter()
+        self.engine.health.watch().aborter()
     }
 
     /// Aborts this communicator, as [`Aborter::abort`] does. All later calls on all ranks fail with
@@ -359,12 +358,12 @@ impl Communicator {
     fn leave_group(&mut self) -> Result<(), Error> {
         if let Err(error) = self.check_process() {
             // Only the parent has the control thread, and only the parent may say goodbye.
-            std::mem::forget(self.health.watch.take());
+            std::mem::forget(self.engine.health.watch.take());
             return Err(error);
         }
-        match self.health.watch.take().map(|watch| watch.into_control().leave()) {
-            Some(Err(cause)) if self.health.failed.is_none() => {
-                let group = self.group.clone();
+        match self.engine.health.watch.take().map(|watch| watch.into_control().leave()) {
+            Some(Err(cause)) if self.engine.health.failed.is_none() => {
+                let group = self.engine.group.clone();
                 let error = Error::Leave { rank: self.rank, group, cause };
                 tracing::error!("{error}");
                 Err(error)
@@ -373,10 +372,16 @@ impl Communicator {
         }
     }
 
+    /// What performs the calls.
+    #[inline]
+    pub(crate) const fn engine(&mut self) -> &mut Engine {
+        &mut self.engine
+    }
+
     /// Fails in a child process made by `fork`.
     #[inline]
     pub(crate) fn check_process(&self) -> Result<(), Error> {
-        if self.core.router.is_forked() {
+        if self.engine.core.router.is_forked() {
             return Err(Error::Forked { rank: self.rank });
         }
         Ok(())
@@ -401,7 +406,7 @@ impl Communicator {
         request: Request<'_>,
         user: User<'_, '_>,
     ) -> Result<(), Error> {
-        self.guarded(
+        self.engine().guarded(
             |seq| request.operation(seq),
             |it| {
                 if !it.core.cache.is_latest(request) {
@@ -419,7 +424,7 @@ impl Communicator {
 impl Drop for Communicator {
     fn drop(&mut self) {
         // While panicking the control is dropped without a goodbye, which tells the other ranks.
-        if !std::thread::panicking() || self.core.router.is_forked() {
+        if !std::thread::panicking() || self.engine.core.router.is_forked() {
             // The log has the error; `drop` cannot return it.
             self.leave_group().unwrap_or_default();
         }

@@ -1,17 +1,17 @@
-//! Guards operations, as methods of [`Communicator`]: an operation that fails or panics makes the
+//! Guards operations, as methods of [`Engine`]: an operation that fails or panics makes the
 //! communicator fail for good.
 
 use std::sync::Arc;
 
 use ringfold_bootstrap::FailureCause;
 
-use crate::communicator::Communicator;
 use crate::core::Core;
+use crate::engine::Engine;
 use crate::error::{CallError, Error, Failure, Operation};
 use crate::health::{report_of, who};
 use crate::watch::Watch;
 
-impl Communicator {
+impl Engine {
     /// Performs a part of the operation that `named` gives for the number of the latest collective.
     /// If the part panics, no peer uses the call's memory any longer, the communicator has failed,
     /// and the other ranks learn of the failure.
@@ -21,8 +21,8 @@ impl Communicator {
         named: impl Fn(u64) -> Operation,
         part: impl FnOnce(&mut Self) -> R,
     ) -> R {
-        let guard = Guard { communicator: self, named };
-        let result = part(&mut *guard.communicator);
+        let guard = Guard { engine: self, named };
+        let result = part(&mut *guard.engine);
         std::mem::forget(guard);
         result
     }
@@ -55,14 +55,14 @@ impl Communicator {
             return;
         }
         let reason = format!("{operation} panicked");
-        self.abort(reason.clone());
-        let own = || Arc::new(FailureCause::Aborted { who: who(self.rank()), reason });
+        self.health.watch().aborter().abort(reason.clone());
+        let own = || Arc::new(FailureCause::Aborted { who: who(self.core.rank), reason });
         let cause = self.health.watch().failure_cause().unwrap_or_else(own);
         self.end_with(operation, cause);
     }
 
     fn end_with(&mut self, operation: Operation, cause: Arc<FailureCause>) -> Arc<Failure> {
-        let (rank, group) = (self.rank(), self.group.clone());
+        let (rank, group) = (self.core.rank, self.group.clone());
         let failure = Arc::new(Failure { rank, group, operation, cause });
         tracing::error!("{failure}");
         self.health.failed = Some(Arc::clone(&failure));
@@ -73,13 +73,13 @@ impl Communicator {
 
 /// A guard of an operation that runs. It is dropped only if the operation panics.
 struct Guard<'c, N: Fn(u64) -> Operation> {
-    communicator: &'c mut Communicator,
+    engine: &'c mut Engine,
     named: N,
 }
 
 impl<N: Fn(u64) -> Operation> Drop for Guard<'_, N> {
     fn drop(&mut self) {
-        let operation = (self.named)(self.communicator.core.seq);
-        self.communicator.give_up(operation);
+        let operation = (self.named)(self.engine.core.seq);
+        self.engine.give_up(operation);
     }
 }

@@ -52,6 +52,7 @@
 //!
 //! * `collective`: the typed methods;
 //! * `communicator`: the membership, which guards the call;
+//! * `engine`: the core and the health of a communicator, as one;
 //! * `core`: numbers the call, and owns everything that the call needs while it runs;
 //! * `cache`: finds the compiled call, or compiles it after `arguments` has checked it;
 //! * `execute`: runs the program of the call, and waits by `backoff`;
@@ -76,6 +77,7 @@ mod collective;
 mod communicator;
 pub mod config;
 mod core;
+mod engine;
 mod error;
 mod execute;
 mod group;

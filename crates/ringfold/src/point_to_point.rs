@@ -82,17 +82,18 @@ impl Communicator {
     /// ```
     pub fn recv_any<T: Pod>(&mut self, data: &mut [T], tag: u32) -> Result<Rank, Error> {
         self.check_process()?;
-        self.health.check()?;
+        self.engine().health.check()?;
         let (rank, size) = (self.rank(), self.size());
         if size == 1 {
             let what = "a group of one has no other rank that sends a message".to_owned();
             return Err(Error::Argument { rank, call: "recv_any", what });
         }
         let operation = Operation::AnyMessage { tag, bytes: size_of_val(data) };
-        let mut search = Search::new(tag, (rank, size), self.core.looks_first_at);
-        self.attempt(|_| operation, |core, watch| core.block_on(&mut search, watch))?;
+        let engine = self.engine();
+        let mut search = Search::new(tag, (rank, size), engine.core.looks_first_at);
+        engine.attempt(|_| operation, |core, watch| core.block_on(&mut search, watch))?;
         let Some(from) = search.found else { unreachable!("the search has ended") };
-        self.core.looks_first_at = (from.index() + 1) % size;
+        self.engine().core.looks_first_at = (from.index() + 1) % size;
         self.recv(data, from, tag)?;
         Ok(from)
     }
@@ -124,14 +125,14 @@ impl Communicator {
     /// ```
     pub fn probe(&mut self, from: Rank) -> Result<Option<Message>, Error> {
         self.check_process()?;
-        self.health.check()?;
+        self.engine().health.check()?;
         let (rank, size) = (self.rank(), self.size());
         if from == rank || from.index() >= size {
             let what = format!("rank {from} is not one of the other ranks, of {size} in all");
             return Err(Error::Argument { rank, call: "probe", what });
         }
         let operation = Operation::Probe { from };
-        self.attempt(
+        self.engine().attempt(
             |_| operation,
             |core, watch| {
                 watch.check_abort_after_pause()?;
@@ -180,12 +181,13 @@ impl Communicator {
         incoming: &mut [Incoming<'b>],
     ) -> Result<(), Error> {
         self.check_process()?;
-        self.health.check()?;
+        self.engine().health.check()?;
         self.check_messages(outgoing, incoming)?;
         let ranks = (self.rank(), self.size());
         let mut messages = Messages::new(Track::POINT_TO_POINT, outgoing, incoming, ranks);
         let Some(first) = messages.unfinished(None) else { return Ok(()) };
-        let outcome = self.guarded(
+        let engine = self.engine();
+        let outcome = engine.guarded(
             |_| Operation::Message(first),
             |it| it.core.block_on(&mut messages, it.health.watch()),
         );
@@ -196,7 +198,7 @@ impl Communicator {
                 _ => None,
             };
             let message = messages.unfinished(peer).unwrap_or(first);
-            self.fail_in(Operation::Message(message), error)
+            engine.fail_in(Operation::Message(message), error)
         })
     }
 

@@ -30,7 +30,7 @@ impl Communicator {
             unreachable!("all ranks know the counts")
         };
         let latest =
-            self.core.cache.latest_blocks((collective, data_type), parts, Place::of(&buffers));
+            self.engine().core.cache.latest_blocks((collective, data_type), parts, Place::of(&buffers));
         let blocks = match latest {
             Some(blocks) => blocks.clone(),
             None => self

@@ -115,7 +115,7 @@ impl Communicator {
         buffers: Buffers<'_>,
     ) -> Result<(), Error> {
         self.check_process()?;
-        self.health.check()?;
+        self.engine().health.check()?;
         let call = uneven.call(data_type);
         let rank = self.rank();
         check_root(call.root, self.size())
@@ -124,8 +124,8 @@ impl Communicator {
         if let Uneven::AllGather { parts } | Uneven::ReduceScatter { parts, .. } = *uneven {
             return self.perform_known(&call, parts, buffers);
         }
-        let (mut buffers, mut copy) = (buffers, std::mem::take(&mut self.core.packed));
-        let mut lists: Lists<'_> = std::mem::take(&mut self.core.lists);
+        let (mut buffers, mut copy) = (buffers, std::mem::take(&mut self.engine().core.packed));
+        let mut lists: Lists<'_> = std::mem::take(&mut self.engine().core.lists);
         let (element, ranks) = (data_type.bytes(), (rank, self.size()));
         let filled = lists.fill(uneven, element, (&mut buffers, &mut copy), ranks);
         let outcome = match filled {
@@ -134,8 +134,8 @@ impl Communicator {
             }
             Err(what) => Err(self.refusal(&call)(what)),
         };
-        self.core.lists = lists.emptied();
-        self.core.packed = copy;
+        let core = &mut self.engine().core;
+        (core.lists, core.packed) = (lists.emptied(), copy);
         outcome
     }
 
@@ -151,7 +151,7 @@ impl Communicator {
         call: &UnevenCall,
         rounds: impl FnOnce(&mut Core, &Watch, u32) -> Result<(), CallError>,
     ) -> Result<(), Error> {
-        self.attempt(
+        self.engine().attempt(
             |seq| Operation::Uneven { call: *call, seq },
             |core, watch| {
                 let tag = core.begin_messages(call, watch);
