@@ -13,11 +13,16 @@
 //!
 //! `placement` lends registered memory in the same way, for all receives of a transport.
 //! `lend_input` and `lend_output` lend a caller's own buffers for the time of a call, and
-//! `lend_registered` lends one for the calls to come.
+//! `lend_registered` lends one for the calls to come. `lend` lends the memory of an owner to a call
+//! that outlasts the function that starts it.
 #![allow(unsafe_code)]
+
+mod loan;
 
 use ringfold_collectives::Program;
 use ringfold_transport::{Exposure, Placement, ReadExposure, UserBuffer, Window};
+
+pub use loan::{Loan, Owner, lend};
 
 /// Exposes `window` for a call that the program `_by` performs.
 #[must_use]
@@ -25,7 +30,7 @@ use ringfold_transport::{Exposure, Placement, ReadExposure, UserBuffer, Window};
 pub fn expose<'w>(_by: &Program, window: &'w mut Window) -> Exposure<'w> {
     // SAFETY: the ranks follow the schedules of one algorithm, which are proven free of races (see
     // above). A rank that has done its steps has received signals from all peers that write to its
-    // part.
+    // part. A call that is suspended keeps its staging buffer to itself.
     unsafe { window.expose() }
 }
 

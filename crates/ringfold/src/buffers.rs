@@ -74,50 +74,106 @@ pub(crate) enum User<'m, 'a> {
 }
 
 impl Buffers<'_> {
-    /// The buffers of a program's call with the input scaled. An all-reduce scales into its output
-    /// and then works in place. Other collectives scale into `copy`: the caller's input must not
-    /// change.
-    pub(crate) fn scaled<'m>(
+    /// The buffers with which a program runs after a preparation, which is done now if
+    /// `is_first`. A copy of the input goes to `copy`.
+    pub(crate) fn prepared<'m>(
         &'m mut self,
-        factor: f64,
+        preparation: Preparation,
+        is_first: bool,
         program: &Program,
         copy: &'m mut AlignedBytes,
     ) -> Buffers<'m> {
-        let call = program.call();
-        let data_type = call.data_type;
-        let is_all_reduce = call.collective == Collective::AllReduce;
-        match self {
-            Self::InPlace(both) => {
-                if is_all_reduce {
-                    scale(data_type, both, None, factor);
-                    return Buffers::InPlace(both);
-                }
-                let offsets = Offsets::of(program);
-                let scaled = copy.exactly(both.len() - offsets.input);
-                scale(data_type, scaled, Some(&both[offsets.input..]), factor);
-                Buffers::Apart { input: scaled, output: &mut both[offsets.output..] }
+        match (preparation, self) {
+            (Preparation::Scale(factor), it) => {
+                it.scaled(is_first.then_some(factor), program, copy)
             }
-            Self::Apart { input, output } => {
-                if is_all_reduce {
-                    scale(data_type, output, Some(input), factor);
-                    return Buffers::InPlace(output);
-                }
-                let scaled = copy.exactly(input.len());
-                scale(data_type, scaled, Some(input), factor);
-                Buffers::Apart { input: scaled, output }
+            (Preparation::Copy, it) => it.apart(is_first, copy),
+            (Preparation::Nothing, Self::InPlace(both)) => Buffers::InPlace(both),
+            (Preparation::Nothing, Self::Apart { input, output }) => {
+                Buffers::Apart { input, output }
             }
         }
     }
 
-    /// The buffers out of place. In place, the input becomes a copy in `copy`.
-    pub(crate) fn apart<'m>(&'m mut self, copy: &'m mut AlignedBytes) -> Buffers<'m> {
+    /// The buffers out of place. In place, the input is a copy in `copy`, which is made now if
+    /// `is_first`.
+    pub(crate) fn apart<'m>(
+        &'m mut self,
+        is_first: bool,
+        copy: &'m mut AlignedBytes,
+    ) -> Buffers<'m> {
         match self {
             Self::InPlace(both) => {
                 let input = copy.exactly(both.len());
-                input.copy_from_slice(both);
+                if is_first {
+                    input.copy_from_slice(both);
+                }
                 Buffers::Apart { input, output: both }
             }
             Self::Apart { input, output } => Buffers::Apart { input, output },
+        }
+    }
+
+    /// The buffers of a program's call with the input scaled by `factor`; without one it is scaled
+    /// already. An all-reduce scales into its output and then works in place. Other collectives
+    /// scale into `copy`: the caller's input must not change.
+    fn scaled<'m>(
+        &'m mut self,
+        factor: Option<f64>,
+        program: &Program,
+        copy: &'m mut AlignedBytes,
+    ) -> Buffers<'m> {
+        let call = program.call();
+        let is_all_reduce = call.collective == Collective::AllReduce;
+        let scale = |into: &mut [u8], from: Option<&[u8]>| {
+            if let Some(factor) = factor {
+                scale(call.data_type, into, from, factor);
+            }
+        };
+        match self {
+            Self::InPlace(both) => {
+                if is_all_reduce {
+                    scale(both, None);
+                    return Buffers::InPlace(both);
+                }
+                let offsets = Offsets::of(program);
+                let scaled = copy.exactly(both.len() - offsets.input);
+                scale(scaled, Some(&both[offsets.input..]));
+                Buffers::Apart { input: scaled, output: &mut both[offsets.output..] }
+            }
+            Self::Apart { input, output } => {
+                if is_all_reduce {
+                    scale(output, Some(input));
+                    return Buffers::InPlace(output);
+                }
+                let scaled = copy.exactly(input.len());
+                scale(scaled, Some(input));
+                Buffers::Apart { input: scaled, output }
+            }
+        }
+    }
+}
+
+/// What happens to a call's input before its program begins.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Preparation {
+    Nothing,
+    /// The input is scaled.
+    Scale(f64),
+    /// The input is copied, since the call does not work in place.
+    Copy,
+}
+
+impl Preparation {
+    /// The preparation of a call in this place.
+    #[inline]
+    pub(crate) fn of(call: &Call, place: Place) -> Self {
+        match call.op {
+            ReduceOp::PreMulSum(factor) if call.collective.reduces() => {
+                Self::Scale(factor.factor())
+            }
+            _ if place.in_place && !call.collective.works_in_place() => Self::Copy,
+            _ => Self::Nothing,
         }
     }
 }
@@ -303,6 +359,13 @@ impl<'a> BufferMap<'a> {
         }
         if let Some(staging) = &mut self.staging {
             staging.complete();
+        }
+    }
+
+    /// Ends the loan of the staging buffer in the middle of a call. The caller's memory is private.
+    pub(crate) const fn suspend(&mut self) {
+        if let Some(staging) = &mut self.staging {
+            staging.suspend();
         }
     }
 

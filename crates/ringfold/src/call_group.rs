@@ -121,7 +121,7 @@ impl Communicator {
     /// ```
     pub fn group<'b>(&mut self, add: impl FnOnce(&mut CallGroup<'b>)) -> Result<(), Error> {
         self.check_process()?;
-        self.engine().health.check()?;
+        self.check_failure()?;
         let mut group = CallGroup {
             wire: self.wire(),
             outgoing: Vec::new(),
@@ -152,7 +152,7 @@ impl Communicator {
         let seal = CallWindows::packed(counts());
         let (rank, size) = (self.rank(), self.size());
         let bytes = packed_bytes(&call, size);
-        let mut memory: AlignedBytes = std::mem::take(&mut self.engine().core.packed);
+        let mut memory: AlignedBytes = std::mem::take(&mut self.engine()?.core.packed);
         let whole = memory.exactly(bytes);
         gather(calls, pack, &call, whole, rank, size);
         let mut buffers = Buffers::InPlace(whole);
@@ -161,7 +161,7 @@ impl Communicator {
         if outcome.is_ok() {
             scatter(calls, pack, &call, memory.exactly(bytes), rank, size);
         }
-        self.engine().core.packed = memory;
+        self.engine()?.core.packed = memory;
         outcome
     }
 }

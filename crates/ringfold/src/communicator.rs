@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use ringfold_bootstrap::interface::Choice;
 use ringfold_bootstrap::{Aborter, ParentGroup, show_connections};
-use ringfold_collectives::Algorithm;
 use ringfold_collectives::select::{Constraints, is_possible};
+use ringfold_collectives::{Algorithm, Progress};
 use ringfold_topology::Layout;
 use ringfold_transport::close_in_children;
 use ringfold_types::{Call, Rank, Wire, limits};
@@ -18,6 +18,7 @@ use crate::core::Core;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::health::Health;
+use crate::requests::{Job, Slot, forget};
 use crate::setup::{InitError, Origin, Parts, join, join_by_id};
 use crate::shared::WindowNumbers;
 use crate::store::{KeyValueStore, share_id};
@@ -54,8 +55,15 @@ pub struct Communicator {
     /// The number of operations that the user has registered.
     pub(crate) user_ops: usize,
     pub(crate) windows: WindowNumbers,
-    /// Performs the calls.
-    engine: Box<Engine>,
+    /// The time that a call may take.
+    timeout: Duration,
+    /// What this rank knew of the layout when its engine went to the slot.
+    layout: Layout,
+    group: Option<Arc<str>>,
+    aborter: Aborter,
+    /// Performs the calls. `None` while started calls are under way, and the engine is in the slot.
+    engine: Option<Box<Engine>>,
+    slot: Arc<Slot>,
 }
 
 impl Communicator {
@@ -169,7 +177,9 @@ impl Communicator {
     pub(crate) fn new(config: &Arc<Config>, parts: Parts) -> Self {
         let Parts { layout, occupancy, router, control, interface, origin } = parts;
         let rank = control.rank();
-        let core = Core::new(config, rank, (layout, occupancy), router);
+        let (health, slot) = (Health::new(control), Slot::new());
+        let aborter = health.watch().aborter();
+        let core = Core::new(config, rank, (layout.clone(), occupancy), router);
         Self {
             config: Arc::clone(config),
             origin,
@@ -179,20 +189,27 @@ impl Communicator {
             interface,
             user_ops: 0,
             windows: WindowNumbers::new(),
-            engine: Box::new(Engine { core, health: Health::new(control), group: None }),
+            timeout: config.timeout,
+            layout,
+            group: None,
+            aborter,
+            engine: Some(Box::new(Engine::new(core, health, Arc::clone(&slot)))),
+            slot,
         }
     }
 
     /// Wraps the `parts` of a group of some of these ranks. It takes the name of the group, and the
     /// settings that this communicator has now.
-    pub(crate) fn child(&self, group: Arc<str>, parts: Parts) -> Self {
+    pub(crate) fn child(&mut self, group: Arc<str>, parts: Parts) -> Result<Self, Error> {
         let mut child = Self::new(&self.config, parts);
         child.wire = self.wire;
-        let (own, core) = (&self.engine.core, &mut child.engine.core);
-        core.cache.constrain(own.cache.constraints().clone());
-        core.timeout = own.timeout;
-        child.engine.group = Some(group);
-        child
+        child.set_timeout(self.timeout);
+        let constraints = self.engine()?.core.cache.constraints().clone();
+        let engine = child.engine()?;
+        engine.core.cache.constrain(constraints);
+        engine.group = Some(Arc::clone(&group));
+        child.group = Some(group);
+        Ok(child)
     }
 
     /// The settings with which the communicator was made.
@@ -215,7 +232,7 @@ impl Communicator {
     /// another communicator. The name of a part of a group begins with that of the whole group.
     #[must_use]
     pub fn group_name(&self) -> Option<&str> {
-        self.engine.group.as_deref()
+        self.group.as_deref()
     }
 
     /// The number of this rank, from 0 to [`size`](Self::size) - 1.
@@ -228,13 +245,14 @@ impl Communicator {
     #[inline]
     #[must_use]
     pub fn size(&self) -> usize {
-        self.engine.core.layout.size()
+        self.layout().size()
     }
 
     /// The hosts of the ranks, and the fabric between them as far as it is known.
     #[must_use]
-    pub const fn layout(&self) -> &Layout {
-        &self.engine.core.layout
+    #[inline]
+    pub fn layout(&self) -> &Layout {
+        self.engine.as_ref().map_or(&self.layout, |engine| &engine.core.layout)
     }
 
     /// The network interface on which this rank listens for its peers, and the reason for that
@@ -251,7 +269,7 @@ impl Communicator {
     /// If `peer` is not a rank of this communicator.
     #[must_use]
     pub fn transport_to(&self, peer: Rank) -> &'static str {
-        self.engine.core.router.name(peer)
+        self.look(|engine| engine.core.router.name(peer))
     }
 
     /// The name of the algorithm that would perform `call` on ordinary memory, as in `ring`.
@@ -262,7 +280,7 @@ impl Communicator {
 
     /// The name of the algorithm that would perform `call` on this kind of memory.
     pub(crate) fn algorithm_in_memory(&self, call: &Call, memory: Memory) -> &'static str {
-        self.engine.core.cache.algorithm(call, memory, &self.engine.core.layout)
+        self.look(|Engine { core, .. }| core.cache.algorithm(call, memory, &core.layout))
     }
 
     /// The names of all algorithms that can perform `call` on ordinary memory, as in `ring`. They
@@ -278,7 +296,9 @@ impl Communicator {
     /// Restricts all later calls to these algorithms, as `RINGFOLD_ALGO` does from the beginning.
     /// Every rank must call it with the same `algorithms`, between the same two collectives.
     pub fn set_algorithms(&mut self, algorithms: Constraints) {
-        self.engine.core.cache.constrain(algorithms);
+        if let Ok(engine) = self.engine() {
+            engine.core.cache.constrain(algorithms);
+        }
     }
 
     /// Sends partial results of short floats between hosts in this form in all later calls, as
@@ -301,20 +321,25 @@ impl Communicator {
     /// Sets the time that a call may take, from a millisecond to a hundred years. A call that takes
     /// longer fails on all ranks, with an error that names the ranks that are missing from it.
     pub fn set_timeout(&mut self, timeout: Duration) {
-        self.engine.core.timeout = limits::timeout(timeout);
+        self.timeout = limits::timeout(timeout);
+        if let Some(engine) = &mut self.engine {
+            engine.core.timeout = self.timeout;
+        }
     }
 
     /// The time that a call may take.
     #[must_use]
     pub const fn timeout(&self) -> Duration {
-        self.engine.core.timeout
+        self.timeout
     }
 
     /// Sets a function that runs in the thread of a call while the call waits, every 100 ms or so.
     /// It may end the wait by an [`Aborter`]. A binding lets its language handle signals there.
     /// `None` removes it.
     pub fn set_wait_hook(&mut self, hook: Option<Box<dyn FnMut() + Send>>) {
-        self.engine.health.watch().set_hook(hook);
+        if let Ok(engine) = self.engine() {
+            engine.health.watch().set_hook(hook);
+        }
     }
 
     /// A handle that aborts this communicator from any thread, even while a call waits. Calls on
@@ -333,13 +358,13 @@ impl Communicator {
     /// ```
     #[must_use]
     pub fn aborter(&self) -> Aborter {
-        self.engine.health.watch().aborter()
+        self.aborter.clone()
     }
 
     /// Aborts this communicator, as [`Aborter::abort`] does. All later calls on all ranks fail with
     /// an error that names this rank and the `reason`. Does not block.
     pub fn abort(&self, reason: impl Into<String>) {
-        self.aborter().abort(reason);
+        self.aborter.abort(reason);
     }
 
     /// Leaves the group. Blocks until the other ranks leave too: at most five seconds on rank 0,
@@ -358,12 +383,17 @@ impl Communicator {
     fn leave_group(&mut self) -> Result<(), Error> {
         if let Err(error) = self.check_process() {
             // Only the parent has the control thread, and only the parent may say goodbye.
-            std::mem::forget(self.engine.health.watch.take());
+            match &mut self.engine {
+                Some(engine) => std::mem::forget(engine.health.watch.take()),
+                None => std::mem::forget(Arc::clone(&self.slot)),
+            }
             return Err(error);
         }
-        match self.engine.health.watch.take().map(|watch| watch.into_control().leave()) {
-            Some(Err(cause)) if self.engine.health.failed.is_none() => {
-                let group = self.engine.group.clone();
+        let health = &mut self.engine()?.health;
+        let has_failed = health.failed.is_some();
+        match health.watch.take().map(|watch| watch.into_control().leave()) {
+            Some(Err(cause)) if !has_failed => {
+                let group = self.group.clone();
                 let error = Error::Leave { rank: self.rank, group, cause };
                 tracing::error!("{error}");
                 Err(error)
@@ -372,16 +402,89 @@ impl Communicator {
         }
     }
 
-    /// What performs the calls.
+    /// What performs the calls. First waits for those that were started.
+    ///
+    /// # Errors
+    /// [`Error::Forked`] in a child process.
     #[inline]
-    pub(crate) const fn engine(&mut self) -> &mut Engine {
-        &mut self.engine
+    pub(crate) fn engine(&mut self) -> Result<&mut Engine, Error> {
+        self.check_process()?;
+        if self.engine.is_none() {
+            self.recall(|engine| engine.drive(|| false));
+            // The engine has no calls.
+            if let Some(engine) = &mut self.engine {
+                forget(&self.slot, engine);
+                engine.is_watched = false;
+            }
+        }
+        let Some(engine) = &mut self.engine else { unreachable!("it was recalled") };
+        Ok(engine)
+    }
+
+    /// Performs a `part` of the communicator's work with its engine, beside the started calls.
+    pub(crate) fn beside<R>(
+        &mut self,
+        part: impl FnOnce(&mut Self) -> Result<R, Error>,
+    ) -> Result<R, Error> {
+        self.check_process()?;
+        if self.engine.is_some() {
+            return part(self);
+        }
+        self.recall(|_| ());
+        let outcome = part(self);
+        if let Some(engine) = self.engine.take_if(|engine| !engine.jobs.is_empty()) {
+            self.slot.put(engine);
+        }
+        outcome
+    }
+
+    /// Takes the engine back from the slot, after `part`.
+    #[cold]
+    fn recall(&mut self, part: impl FnOnce(&mut Engine)) {
+        let mut held = self.slot.take();
+        part(held.engine());
+        let mut engine = held.keep();
+        engine.core.timeout = self.timeout;
+        self.engine = Some(engine);
+    }
+
+    /// Looks at the engine, wherever it is.
+    fn look<R>(&self, look: impl FnOnce(&Engine) -> R) -> R {
+        match &self.engine {
+            Some(engine) => look(engine),
+            None => self.slot.look(look),
+        }
+    }
+
+    /// Fails if the job is known to have failed.
+    pub(crate) fn check_failure(&self) -> Result<(), Error> {
+        match &self.engine {
+            Some(engine) => engine.health.check(),
+            None => self.slot.check_failure(),
+        }
+    }
+
+    /// The slot of the engine.
+    pub(crate) const fn slot(&self) -> &Arc<Slot> {
+        &self.slot
+    }
+
+    /// Begins a started call, as far as that is possible without a wait.
+    pub(crate) fn begin_job(&mut self, job: Job) {
+        let Some(engine) = &mut self.engine else { return self.slot.start(job) };
+        engine.jobs.push_back(job);
+        if engine.advance() != Progress::Done
+            && let Some(engine) = self.engine.take()
+        {
+            self.layout.clone_from(&engine.core.layout);
+            self.slot.put(engine);
+        }
     }
 
     /// Fails in a child process made by `fork`.
     #[inline]
     pub(crate) fn check_process(&self) -> Result<(), Error> {
-        if self.engine.core.router.is_forked() {
+        if self.slot.is_forked() {
             return Err(Error::Forked { rank: self.rank });
         }
         Ok(())
@@ -394,7 +497,6 @@ impl Communicator {
     /// [`Error::Argument`] if the lengths do not fit the call; [`Error::Failed`] if the job has
     /// failed; [`Error::Forked`] in a child process.
     pub fn perform(&mut self, call: &Call, mut buffers: Buffers<'_>) -> Result<(), Error> {
-        self.check_process()?;
         let request = Request::ordinary(call, &buffers);
         self.perform_request(request, User::Private(&mut buffers))
     }
@@ -406,7 +508,7 @@ impl Communicator {
         request: Request<'_>,
         user: User<'_, '_>,
     ) -> Result<(), Error> {
-        self.engine().guarded(
+        self.engine()?.guarded(
             |seq| request.operation(seq),
             |it| {
                 if !it.core.cache.is_latest(request) {
@@ -424,9 +526,12 @@ impl Communicator {
 impl Drop for Communicator {
     fn drop(&mut self) {
         // While panicking the control is dropped without a goodbye, which tells the other ranks.
-        if !std::thread::panicking() || self.engine.core.router.is_forked() {
+        if !std::thread::panicking() || self.slot.is_forked() {
             // The log has the error; `drop` cannot return it.
             self.leave_group().unwrap_or_default();
+        } else if self.engine.is_none() {
+            // The started calls end with the failure of this rank.
+            self.recall(Engine::give_up_all);
         }
     }
 }

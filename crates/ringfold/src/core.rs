@@ -1,25 +1,36 @@
 //! The data path of a communicator: everything that a call needs while it runs.
 
 use std::mem::ManuallyDrop;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ringfold_bootstrap::CallName;
-use ringfold_collectives::Stepper;
+use ringfold_collectives::{Progress, Stepper};
 use ringfold_reduce::scale;
 use ringfold_topology::{Aggregation, Layout, Occupancy};
 use ringfold_transport::{Exchanged, Window};
-use ringfold_types::{Rank, ReduceOp, UnevenCall};
+use ringfold_types::{Call, Rank, UnevenCall};
 
 use crate::arguments::valid;
 use crate::backoff::WaitPolicy;
-use crate::buffers::{AlignedBytes, Place, User};
+use crate::buffers::{AlignedBytes, Buffers, Place, Preparation, User};
 use crate::cache::{Means, Request, ScheduleCache, tag_of};
 use crate::config::Config;
 use crate::error::{CallError, Error, Operation};
-use crate::execute::{Finding, Run, RunCall, Work, block_on, stepped};
+use crate::execute::{Finding, Run, RunCall, Suspended, Work, block_on, stepped};
 use crate::messages::Lists;
 use crate::router::Router;
 use crate::watch::Watch;
+
+/// A started call that runs, beside the state of its stepper.
+pub(crate) struct BegunCall {
+    tag: u32,
+    /// When the call began.
+    pub(crate) since: Instant,
+    preparation: Preparation,
+    is_prepared: bool,
+    /// The run, once it has begun.
+    run: Option<Suspended>,
+}
 
 /// Performs the calls of a rank, one after the other. The communicator checks them, and turns their
 /// errors into its failure.
@@ -33,7 +44,7 @@ pub(crate) struct Core {
     pub(crate) seq: u64,
     /// The time that a call may take.
     pub(crate) timeout: Duration,
-    wait_policy: WaitPolicy,
+    pub(crate) wait_policy: WaitPolicy,
     /// The state of a program that runs. It has none between calls.
     stepper: Stepper,
     scratch: AlignedBytes,
@@ -114,14 +125,9 @@ impl Core {
                 return Ok(());
             }
         }
-        match request.call.op {
-            ReduceOp::PreMulSum(factor) if request.call.collective.reduces() => {
-                self.run_prepared(request.place, Some(factor.factor()), tag, user, watch)
-            }
-            _ if request.place.in_place && !request.call.collective.works_in_place() => {
-                self.run_prepared(request.place, None, tag, user, watch)
-            }
-            _ => self.run(request.place, tag, exchanged, &mut user, watch),
+        match Preparation::of(request.call, request.place) {
+            Preparation::Nothing => self.run(request.place, tag, exchanged, &mut user, watch),
+            preparation => self.run_prepared(request.place, preparation, tag, user, watch),
         }
     }
 
@@ -131,7 +137,7 @@ impl Core {
     fn run_prepared(
         &mut self,
         place: Place,
-        factor: Option<f64>,
+        preparation: Preparation,
         tag: u32,
         user: User<'_, '_>,
         watch: &Watch,
@@ -141,10 +147,8 @@ impl Core {
             User::Private(buffers) => {
                 // A panic leaves the copy behind: devices may read it until the guard withdraws it.
                 let mut copy = ManuallyDrop::new(std::mem::take(&mut self.scaled));
-                let mut prepared = match factor {
-                    Some(factor) => buffers.scaled(factor, &compiled.program, &mut copy),
-                    None => buffers.apart(&mut copy),
-                };
+                let mut prepared =
+                    buffers.prepared(preparation, true, &compiled.program, &mut copy);
                 let place = Place::of(&prepared);
                 let user = &mut User::Private(&mut prepared);
                 let outcome = self.run(place, tag, Exchanged::Nothing, user, watch);
@@ -153,7 +157,9 @@ impl Core {
             }
             User::Windows { input, output, range } => {
                 let from = input.map(|input| input.read(range.clone()));
-                let factor = factor.unwrap_or(1.0);
+                let Preparation::Scale(factor) = preparation else {
+                    unreachable!("collectives in windows work in place")
+                };
                 scale(compiled.call.data_type, output.write(range.clone()), from, factor);
                 let user = &mut User::Windows { input: None, output, range };
                 self.run(place, tag, Exchanged::Nothing, user, watch)
@@ -196,6 +202,111 @@ impl Core {
         self.is_staging_flipped ^= compiled.program.flips_staging();
         watch.finished(self.seq);
         Ok(())
+    }
+
+    /// Begins a started call, which becomes the latest: the caller has checked it. No other call
+    /// runs.
+    pub(crate) fn begin_started(&mut self, call: &Call, place: Place, watch: &Watch) -> BegunCall {
+        let request = Request { call, place, blocks: None, mark: None };
+        if !self.cache.is_latest(request) {
+            self.cache.enter(request, call, &self.layout, self.rank);
+        }
+        let compiled = self.cache.latest();
+        self.seq += 1;
+        tracing::trace!("{} by {}", compiled.operation(self.seq), compiled.program.algorithm());
+        let tag = compiled.begin(watch, self.seq, None);
+        let preparation = Preparation::of(call, place);
+        BegunCall { tag, since: Instant::now(), preparation, is_prepared: false, run: None }
+    }
+
+    /// Advances the started call. It is done when the transports have sent its bytes.
+    pub(crate) fn advance_started(
+        &mut self,
+        begun: &mut BegunCall,
+        buffers: Buffers<'_>,
+        watch: &Watch,
+        budget: usize,
+    ) -> Result<Progress, CallError> {
+        let (progress, suspended, finding) = self.resume(begun, buffers, |mut run, router| {
+            let progress = run.advance(router, watch, budget)?;
+            if progress != Progress::Done {
+                return Ok((progress, Some(run.suspend()), None));
+            }
+            if !router.is_flushed() {
+                return Ok((Progress::Idle, Some(run.suspend()), None));
+            }
+            // The other ranks may have given the call up while this process was stopped.
+            watch.check_abort_after_pause()?;
+            router.release();
+            Ok((Progress::Done, None, run.end()))
+        })?;
+        begun.run = suspended;
+        if let Some(finding) = finding {
+            self.choose_again(finding);
+            return Ok(Progress::Moved);
+        }
+        if progress == Progress::Done {
+            self.is_staging_flipped ^= self.cache.latest().program.flips_staging();
+            watch.finished(self.seq);
+        }
+        Ok(progress)
+    }
+
+    /// Checks, before a wait, whether a rank for which the started call waits is in another call or
+    /// has left. Returns the longest wait.
+    pub(crate) fn check_started(
+        &mut self,
+        begun: &mut BegunCall,
+        buffers: Buffers<'_>,
+        watch: &Watch,
+    ) -> Result<Duration, CallError> {
+        let (limit, suspended) = self.resume(begun, buffers, |mut run, router| {
+            run.check_peers(router, watch)?;
+            Ok((run.park_limit(), run.suspend()))
+        })?;
+        begun.run = Some(suspended);
+        Ok(limit)
+    }
+
+    /// Resumes the run of the started call for `part`, which suspends or ends it.
+    fn resume<R>(
+        &mut self,
+        begun: &mut BegunCall,
+        mut buffers: Buffers<'_>,
+        part: impl FnOnce(Run<'_>, &mut Router) -> Result<R, CallError>,
+    ) -> Result<R, CallError> {
+        let compiled = self.cache.latest();
+        let (layout, rank, is_flipped) = (&self.layout, self.rank, self.is_staging_flipped);
+        let call = RunCall { compiled, layout, rank, tag: begun.tag, seq: self.seq, is_flipped };
+        let is_first = !std::mem::replace(&mut begun.is_prepared, true);
+        let mut buffers =
+            buffers.prepared(begun.preparation, is_first, &compiled.program, &mut self.scaled);
+        let (place, mut user) = (Place::of(&buffers), User::Private(&mut buffers));
+        let (router, scratch, stepper) = (&mut self.router, &mut self.scratch, &mut self.stepper);
+        let suspended = begun.run.take();
+        let is_new = suspended.is_none();
+        let mut run = match suspended {
+            Some(suspended) => Run::resume(call, scratch, stepper, suspended),
+            None => Run::new(call, scratch, stepper),
+        };
+        run.add_user(&mut user, place);
+        match compiled.means {
+            Means::Staging if is_new => run.add_staging(&mut self.staging),
+            Means::Staging => run.add_staging_again(&mut self.staging),
+            Means::Rendezvous if is_new && !self.has_tried_peer_memory => run.try_peer_memory(),
+            Means::Provider if is_new && router.offload().is_some() => run.offload(),
+            _ => {}
+        }
+        if is_new {
+            run.lease(router);
+        }
+        part(run, router)
+    }
+
+    /// Gives up the started call, after a failure. Peers may use their own staging buffers on.
+    pub(crate) fn give_up_started(&mut self) {
+        self.router.withdraw();
+        self.staging = None;
     }
 
     /// Chooses the algorithm of the latest call again, after a `finding`.

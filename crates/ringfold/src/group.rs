@@ -221,7 +221,7 @@ impl Communicator {
         };
         let (Some(group), Some(parts)) = (group, parts) else { return Ok(None) };
         match parts {
-            Ok(parts) => Ok(Some(self.child(group.name, parts))),
+            Ok(parts) => self.child(group.name, parts).map(Some),
             Err(source) => {
                 let (rank, source) = (self.rank(), Arc::new(source));
                 let error = Error::Group { rank, group: group.name, source };

@@ -61,12 +61,25 @@ impl Engine {
         self.end_with(operation, cause);
     }
 
-    fn end_with(&mut self, operation: Operation, cause: Arc<FailureCause>) -> Arc<Failure> {
+    /// Ends all started calls, because this rank panics.
+    pub(crate) fn give_up_all(&mut self) {
+        if let Some(job) = self.jobs.front() {
+            let (call, seq) = (job.call, self.core.seq);
+            self.give_up(Operation::Call { call, seq });
+        }
+    }
+
+    pub(crate) fn end_with(
+        &mut self,
+        operation: Operation,
+        cause: Arc<FailureCause>,
+    ) -> Arc<Failure> {
         let (rank, group) = (self.core.rank, self.group.clone());
         let failure = Arc::new(Failure { rank, group, operation, cause });
         tracing::error!("{failure}");
         self.health.failed = Some(Arc::clone(&failure));
         self.core.cache.forget();
+        self.end_all(&failure);
         failure
     }
 }

@@ -23,7 +23,7 @@ pub(crate) struct Health {
 
 /// The time that a rank waits for the cause after it reported a failure. Then it states its own
 /// cause. The control thread has the cause far sooner, even if rank 0 dies or stops.
-const CAUSE_WAIT: Duration = Duration::from_millis(5 * limits::COORDINATOR_SILENCE_MS);
+pub(crate) const CAUSE_WAIT: Duration = Duration::from_millis(5 * limits::COORDINATOR_SILENCE_MS);
 
 impl Health {
     pub(crate) fn new(control: Control) -> Self {

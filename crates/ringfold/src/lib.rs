@@ -60,7 +60,7 @@
 //! * `router`: passes messages to the transport of each peer.
 //!
 //! Messages between two ranks pass from `point_to_point` through `messages` to `router`.
-//! `call_group` performs calls together.
+//! `call_group` performs calls together, and `requests` performs calls that the program started.
 //!
 //! `group` makes communicators of some of a communicator's ranks, and `store` those of ranks that
 //! share a store. `shared` has windows, `registered` has registered buffers, and `setup` makes
@@ -90,6 +90,7 @@ mod panic_tests;
 mod parts;
 mod point_to_point;
 mod registered;
+mod requests;
 mod router;
 mod setup;
 mod shared;
@@ -108,6 +109,7 @@ pub use error::{Error, Failure, Message, Operation};
 pub use half::{bf16, f16};
 pub use parts::Parts;
 pub use registered::Registered;
+pub use requests::{Failed, Request};
 pub use ringfold_bootstrap::interface::{Choice, Reason};
 pub use ringfold_bootstrap::{
     Aborter, AbsentRank, CallPosition, DifferingCall, FailureCause, RankList, RankOnHost,

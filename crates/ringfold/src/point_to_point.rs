@@ -81,19 +81,23 @@ impl Communicator {
     /// # Ok::<(), ringfold::Error>(())
     /// ```
     pub fn recv_any<T: Pod>(&mut self, data: &mut [T], tag: u32) -> Result<Rank, Error> {
-        self.check_process()?;
-        self.engine().health.check()?;
+        self.beside(|it| it.recv_any_beside(data, tag))
+    }
+
+    fn recv_any_beside<T: Pod>(&mut self, data: &mut [T], tag: u32) -> Result<Rank, Error> {
         let (rank, size) = (self.rank(), self.size());
+        let engine = self.engine()?;
+        engine.health.check()?;
         if size == 1 {
             let what = "a group of one has no other rank that sends a message".to_owned();
             return Err(Error::Argument { rank, call: "recv_any", what });
         }
         let operation = Operation::AnyMessage { tag, bytes: size_of_val(data) };
-        let engine = self.engine();
         let mut search = Search::new(tag, (rank, size), engine.core.looks_first_at);
-        engine.attempt(|_| operation, |core, watch| core.block_on(&mut search, watch))?;
+        let outcome = engine.guarded(|_| operation, |it| it.block_on(&mut search));
+        outcome.map_err(|error| engine.fail_in(operation, error))?;
         let Some(from) = search.found else { unreachable!("the search has ended") };
-        self.engine().core.looks_first_at = (from.index() + 1) % size;
+        engine.core.looks_first_at = (from.index() + 1) % size;
         self.recv(data, from, tag)?;
         Ok(from)
     }
@@ -124,22 +128,24 @@ impl Communicator {
     /// # Ok::<(), ringfold::Error>(())
     /// ```
     pub fn probe(&mut self, from: Rank) -> Result<Option<Message>, Error> {
-        self.check_process()?;
-        self.engine().health.check()?;
         let (rank, size) = (self.rank(), self.size());
+        self.check_process()?;
+        self.check_failure()?;
         if from == rank || from.index() >= size {
             let what = format!("rank {from} is not one of the other ranks, of {size} in all");
             return Err(Error::Argument { rank, call: "probe", what });
         }
         let operation = Operation::Probe { from };
-        self.engine().attempt(
-            |_| operation,
-            |core, watch| {
-                watch.check_abort_after_pause()?;
-                core.router.poll()?;
-                next_of_present(&core.router, watch, from)
-            },
-        )
+        self.beside(|it| {
+            it.engine()?.attempt(
+                |_| operation,
+                |core, watch| {
+                    watch.check_abort_after_pause()?;
+                    core.router.poll()?;
+                    next_of_present(&core.router, watch, from)
+                },
+            )
+        })
     }
 
     /// Sends `data` to rank `to` and receives the next message of rank `from` into `into`, both
@@ -181,16 +187,24 @@ impl Communicator {
         incoming: &mut [Incoming<'b>],
     ) -> Result<(), Error> {
         self.check_process()?;
-        self.engine().health.check()?;
+        self.check_failure()?;
         self.check_messages(outgoing, incoming)?;
         let ranks = (self.rank(), self.size());
         let mut messages = Messages::new(Track::POINT_TO_POINT, outgoing, incoming, ranks);
         let Some(first) = messages.unfinished(None) else { return Ok(()) };
-        let engine = self.engine();
-        let outcome = engine.guarded(
-            |_| Operation::Message(first),
-            |it| it.core.block_on(&mut messages, it.health.watch()),
-        );
+        self.beside(|it| it.drive_messages(&mut messages, first))
+    }
+
+    /// Drives messages until all are done; `first` is one of them. Blocks.
+    fn drive_messages(
+        &mut self,
+        messages: &mut Messages<'_, '_>,
+        first: Message,
+    ) -> Result<(), Error> {
+        let engine = self.engine()?;
+        engine.health.check()?;
+        let named = |_| Operation::Message(first);
+        let outcome = engine.guarded(named, |it| it.block_on(messages));
         outcome.map_err(|error| {
             let peer = match &error {
                 CallError::Link(link) => Some(link.link.peer),

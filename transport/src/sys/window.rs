@@ -60,7 +60,8 @@ impl Window {
     /// a part by reference or by `put`, no other rank writes to them. While a rank writes to bytes
     /// of a part, no other rank accesses them. Outside exposures of the same number no rank
     /// accesses another's part. The caller calls `complete` only when no peer will write to this
-    /// rank's part any more.
+    /// rank's part any more. After `suspend` it only exposes the window again, to go on by the same
+    /// protocol, or drops it.
     #[must_use]
     #[inline]
     pub unsafe fn expose(&mut self) -> Exposure<'_> {
@@ -97,6 +98,12 @@ impl Exposure<'_> {
     /// Ends the exposure: no peer accesses this rank's part any more.
     #[inline]
     pub const fn complete(&mut self) {
+        self.is_complete = true;
+    }
+
+    /// Ends this loan of the window in the middle of the exposure, which goes on.
+    #[inline]
+    pub const fn suspend(&mut self) {
         self.is_complete = true;
     }
 

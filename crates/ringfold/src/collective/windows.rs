@@ -197,7 +197,7 @@ impl Communicator {
     /// ```
     pub fn alloc<T: Element>(&mut self, len: usize) -> Result<Window<T>, Error> {
         let kind = T::DATA_TYPE;
-        let can_share = self.size() > 1 && self.engine().core.router.windows().is_some();
+        let can_share = self.size() > 1 && self.engine()?.core.router.windows().is_some();
         let mine = [u64::from(can_share), len as u64, kind as u64];
         let mut all = vec![[0_u64; 3]; self.size()];
         self.all_gather_into(&mine, all.as_flattened_mut())?;
@@ -218,26 +218,26 @@ impl Communicator {
         let store = if bytes > 0 && all.iter().all(|asked| asked[0] == 1) {
             Store::Shared(self.share(bytes)?)
         } else {
-            self.own(bytes)
+            self.own(bytes)?
         };
         Ok(self.windows.window(store, len))
     }
 
     /// Makes memory of this rank alone, registered with a transport if possible.
-    fn own(&mut self, bytes: usize) -> Store {
-        let registered = if bytes > 0 { self.engine().core.router.pages(bytes) } else { None };
+    fn own(&mut self, bytes: usize) -> Result<Store, Error> {
+        let registered = if bytes > 0 { self.engine()?.core.router.pages(bytes) } else { None };
         if let Some(Ok(pages)) = registered {
-            return Store::Registered(pages);
+            return Ok(Store::Registered(pages));
         }
         let mut own = AlignedBytes::default();
         own.exactly(bytes);
-        Store::Own(own)
+        Ok(Store::Own(own))
     }
 
     /// Makes memory that all ranks have mapped. Every rank fails if one does.
     fn share(&mut self, bytes: usize) -> Result<Shared, Error> {
         let call = self.agreement();
-        let made = self.engine().attempt(
+        let made = self.engine()?.attempt(
             |seq| Operation::Call { call, seq },
             |core, watch| {
                 let mut sharing = Sharing::begin(&mut core.router, bytes)?;

@@ -41,6 +41,30 @@ pub(crate) trait Work {
     }
 }
 
+/// What a waiting thread drives until it is done.
+pub(crate) trait Drive {
+    /// Advances all work that is possible now.
+    fn advance(&mut self) -> Result<Progress, CallError>;
+    /// Whether the transports have sent all bytes of what is done.
+    fn is_flushed(&self) -> bool;
+    /// Polls the transports. Whether one of them made progress.
+    fn poll(&mut self) -> Result<bool, CallError>;
+    /// Fails once the job has failed.
+    fn check_abort(&mut self) -> Result<(), CallError>;
+    /// Whether a peer may be copying a message of this rank.
+    fn has_reader(&mut self) -> bool;
+    /// Parks until a peer or a cause wakes this rank, or for `limit`. Does not park if something
+    /// moves after all.
+    fn park(&mut self, limit: Duration) -> Result<Parked, CallError>;
+}
+
+/// One piece of work over the transports.
+struct Driven<'w, W> {
+    work: &'w mut W,
+    router: &'w mut Router,
+    watch: &'w Watch,
+}
+
 /// Advances `work` until it is done and the transports have sent all of its bytes. Waits while
 /// nothing moves, for at most `timeout`.
 ///
@@ -57,7 +81,7 @@ pub(crate) fn block_on(
     work.lease(router);
     let outcome = match work.advance(router, watch, usize::MAX) {
         Ok(Progress::Done) if router.is_flushed() => Ok(()),
-        Ok(_) => finish(work, router, watch, policy, timeout),
+        Ok(_) => finish(&mut Driven { work, router, watch }, policy, timeout),
         Err(error) => Err(error),
     };
     // The other ranks may have given the call up while this process was stopped.
@@ -70,10 +94,12 @@ pub(crate) fn block_on(
     outcome
 }
 
-fn finish(
-    work: &mut impl Work,
-    router: &mut Router,
-    watch: &Watch,
+/// Drives until everything is done and sent. Waits while nothing moves, for at most `timeout`.
+///
+/// # Errors
+/// The job has failed, or the time is up.
+pub(crate) fn finish(
+    driven: &mut impl Drive,
     policy: &mut WaitPolicy,
     timeout: Duration,
 ) -> Result<(), CallError> {
@@ -81,8 +107,8 @@ fn finish(
     let mut backoff = Backoff::default();
     let mut deadline = Deadline::new(timeout);
     loop {
-        match work.advance(router, watch, usize::MAX)? {
-            Progress::Done if router.is_flushed() => {
+        match driven.advance()? {
+            Progress::Done if driven.is_flushed() => {
                 policy.learn(backoff.ended());
                 return Ok(());
             }
@@ -98,37 +124,37 @@ fn finish(
                 early_spins -= 1;
                 // Only a few rounds poll: bytes that need a poll are late in any case.
                 if early_spins.is_multiple_of(16) {
-                    router.poll()?;
+                    driven.poll()?;
                 }
                 std::hint::spin_loop();
                 continue;
             }
             Progress::Idle if early_yields > 0 => {
                 early_yields -= 1;
-                watch.check_abort()?;
-                router.poll()?;
+                driven.check_abort()?;
+                driven.poll()?;
                 std::thread::yield_now();
                 continue;
             }
             Progress::Idle => {}
         }
-        let polled = router.poll()?;
+        let polled = driven.poll()?;
         if backoff.is_worth_a_pass(polled) {
-            watch.check_abort()?;
+            driven.check_abort()?;
             continue;
         }
         let Some(pause) = backoff.next(*policy) else {
             std::hint::spin_loop();
             continue;
         };
-        watch.check_abort()?;
+        driven.check_abort()?;
         match pause {
             Pause::Spin => {}
             Pause::Yield => std::thread::yield_now(),
-            Pause::Park if router.has_reader() && backoff.may_yield_to_reader() => {
+            Pause::Park if driven.has_reader() && backoff.may_yield_to_reader() => {
                 std::thread::yield_now();
             }
-            Pause::Park => match park_rank(work, router, watch, deadline.park_limit())? {
+            Pause::Park => match driven.park(deadline.park_limit())? {
                 Parked::Not => backoff = Backoff::default(),
                 parked if deadline.is_over_after(parked) => return Err(CallError::Overdue),
                 _ => {}
@@ -137,30 +163,60 @@ fn finish(
     }
 }
 
-/// Parks until a peer or a cause wakes this rank, or for `limit`. Does not park if something
-/// moves after all.
-fn park_rank(
-    work: &mut impl Work,
-    router: &mut Router,
-    watch: &Watch,
-    limit: Duration,
-) -> Result<Parked, CallError> {
-    router.arm();
-    let awake = is_awake(work, router, watch);
-    let parked = if matches!(awake, Ok(false)) {
-        let longest = work.park_limit();
-        let fds: [Option<BorrowedFd<'_>>; WAKE_FDS_MAX + 1] = {
-            let mut fds = router.wake_fds().chain([watch.wake_fd()]);
-            std::array::from_fn(|_| fds.next())
+impl<W: Work> Drive for Driven<'_, W> {
+    #[inline]
+    fn advance(&mut self) -> Result<Progress, CallError> {
+        self.work.advance(self.router, self.watch, usize::MAX)
+    }
+
+    #[inline]
+    fn is_flushed(&self) -> bool {
+        self.router.is_flushed()
+    }
+
+    #[inline]
+    fn poll(&mut self) -> Result<bool, CallError> {
+        Ok(self.router.poll()?)
+    }
+
+    #[inline]
+    fn check_abort(&mut self) -> Result<(), CallError> {
+        self.watch.check_abort()
+    }
+
+    fn has_reader(&mut self) -> bool {
+        self.router.has_reader()
+    }
+
+    fn park(&mut self, limit: Duration) -> Result<Parked, CallError> {
+        let Self { work, router, watch } = self;
+        router.arm();
+        let awake = is_awake(*work, router, watch);
+        let parked = if matches!(awake, Ok(false)) {
+            let longest = work.park_limit();
+            let is_woken = park_on(router, watch, None, limit.min(longest));
+            if is_woken || longest < limit { Parked::Woken } else { Parked::Whole }
+        } else {
+            Parked::Not
         };
-        let is_woken = park(&fds, limit.min(longest));
-        if is_woken || longest < limit { Parked::Woken } else { Parked::Whole }
-    } else {
-        Parked::Not
+        router.disarm();
+        watch.has_parked();
+        awake.map(|_| parked)
+    }
+}
+
+/// Parks until a peer, a cause or `other` wakes this rank, or for `limit`. Whether it was woken.
+pub(crate) fn park_on(
+    router: &Router,
+    watch: &Watch,
+    other: Option<BorrowedFd<'_>>,
+    limit: Duration,
+) -> bool {
+    let fds: [Option<BorrowedFd<'_>>; WAKE_FDS_MAX + 2] = {
+        let mut fds = router.wake_fds().chain([watch.wake_fd()]).chain(other);
+        std::array::from_fn(|_| fds.next())
     };
-    router.disarm();
-    watch.has_parked();
-    awake.map(|_| parked)
+    park(&fds, limit)
 }
 
 /// Whether something moves after all. Peers ring this rank from now on.

@@ -20,7 +20,7 @@ use ringfold_transport::Window;
 use ringfold_types::Rank;
 use ringfold_types::limits::STAGING_BYTES;
 
-pub(crate) use self::block_on::{Work, block_on};
+pub(crate) use self::block_on::{Drive, Work, block_on, finish, park_on};
 pub(crate) use self::foreign::signals_foreign;
 use self::gather::Gather;
 use self::ports::CallPorts;
@@ -80,6 +80,18 @@ enum Phase {
     Steps,
 }
 
+/// The state of a run that is suspended, beside that of its stepper.
+pub(crate) struct Suspended {
+    reads_peers: bool,
+    offloaded: u8,
+    phase: Phase,
+}
+
+impl Suspended {
+    /// The state of a run that has only steps.
+    const BEGUN: Self = Self { reads_peers: false, offloaded: 0, phase: Phase::Steps };
+}
+
 /// A finding of a run, the same on every rank. The algorithm is chosen again after it.
 pub(crate) enum Finding {
     /// Some rank lacks memory for the staging buffer.
@@ -98,11 +110,28 @@ impl<'c> Run<'c> {
         scratch: &'c mut AlignedBytes,
         stepper: &'c mut Stepper,
     ) -> Self {
-        let CompiledCall { program, .. } = call.compiled;
-        stepper.start(program);
-        let buffers = BufferMap::new(program, scratch.exactly(call.compiled.scratch_bytes));
-        let phase = Phase::Steps;
-        Self { call, stepper, buffers, staging: None, reads_peers: false, offloaded: 0, phase }
+        stepper.start(&call.compiled.program);
+        Self::resume(call, scratch, stepper, Suspended::BEGUN)
+    }
+
+    /// A run that was suspended, without any memory of the caller or of peers.
+    #[inline]
+    pub(crate) fn resume(
+        call: RunCall<'c>,
+        scratch: &'c mut AlignedBytes,
+        stepper: &'c mut Stepper,
+        Suspended { reads_peers, offloaded, phase }: Suspended,
+    ) -> Self {
+        let CompiledCall { program, scratch_bytes, .. } = call.compiled;
+        let buffers = BufferMap::new(program, scratch.exactly(*scratch_bytes));
+        Self { call, stepper, buffers, staging: None, reads_peers, offloaded, phase }
+    }
+
+    /// Ends the loans of memory in the middle of the run. The stepper stays as it is.
+    pub(crate) fn suspend(mut self) -> Suspended {
+        self.buffers.suspend();
+        let Self { reads_peers, offloaded, phase, .. } = self;
+        Suspended { reads_peers, offloaded, phase }
     }
 
     /// Has lanes hand over chunks to the groups of in-network reduction.
@@ -125,6 +154,15 @@ impl<'c> Run<'c> {
         } else {
             self.phase = Phase::Agree(self.gather(1));
             self.staging = Some(staging);
+        }
+    }
+
+    /// Adds the staging buffer of a run that was suspended.
+    pub(crate) fn add_staging_again(&mut self, staging: &'c mut Option<Window>) {
+        let RunCall { compiled, is_flipped, .. } = self.call;
+        match staging {
+            Some(staging) => self.buffers.add_staging(&compiled.program, staging, is_flipped),
+            None => self.staging = Some(staging),
         }
     }
 

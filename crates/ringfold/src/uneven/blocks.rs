@@ -29,8 +29,11 @@ impl Communicator {
         let Some(collective) = uneven.collective.scheduled_as() else {
             unreachable!("all ranks know the counts")
         };
-        let latest =
-            self.engine().core.cache.latest_blocks((collective, data_type), parts, Place::of(&buffers));
+        let latest = self.engine()?.core.cache.latest_blocks(
+            (collective, data_type),
+            parts,
+            Place::of(&buffers),
+        );
         let blocks = match latest {
             Some(blocks) => blocks.clone(),
             None => self

@@ -26,7 +26,7 @@ impl<'b> Lists<'b> {
         match *uneven {
             Uneven::AllToAll { send, recv } => {
                 let send = if matches!(buffers, Buffers::InPlace(_)) { recv } else { send };
-                let Buffers::Apart { input, output } = buffers.apart(copy) else {
+                let Buffers::Apart { input, output } = buffers.apart(true, copy) else {
                     unreachable!("a copy is apart")
                 };
                 let sent = self.send(send, element, input, ranks)?;

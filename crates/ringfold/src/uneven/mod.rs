@@ -114,8 +114,7 @@ impl Communicator {
         data_type: DataType,
         buffers: Buffers<'_>,
     ) -> Result<(), Error> {
-        self.check_process()?;
-        self.engine().health.check()?;
+        self.engine()?.health.check()?;
         let call = uneven.call(data_type);
         let rank = self.rank();
         check_root(call.root, self.size())
@@ -124,8 +123,8 @@ impl Communicator {
         if let Uneven::AllGather { parts } | Uneven::ReduceScatter { parts, .. } = *uneven {
             return self.perform_known(&call, parts, buffers);
         }
-        let (mut buffers, mut copy) = (buffers, std::mem::take(&mut self.engine().core.packed));
-        let mut lists: Lists<'_> = std::mem::take(&mut self.engine().core.lists);
+        let (mut buffers, mut copy) = (buffers, std::mem::take(&mut self.engine()?.core.packed));
+        let mut lists: Lists<'_> = std::mem::take(&mut self.engine()?.core.lists);
         let (element, ranks) = (data_type.bytes(), (rank, self.size()));
         let filled = lists.fill(uneven, element, (&mut buffers, &mut copy), ranks);
         let outcome = match filled {
@@ -134,7 +133,7 @@ impl Communicator {
             }
             Err(what) => Err(self.refusal(&call)(what)),
         };
-        let core = &mut self.engine().core;
+        let core = &mut self.engine()?.core;
         (core.lists, core.packed) = (lists.emptied(), copy);
         outcome
     }
@@ -151,7 +150,7 @@ impl Communicator {
         call: &UnevenCall,
         rounds: impl FnOnce(&mut Core, &Watch, u32) -> Result<(), CallError>,
     ) -> Result<(), Error> {
-        self.engine().attempt(
+        self.engine()?.attempt(
             |seq| Operation::Uneven { call: *call, seq },
             |core, watch| {
                 let tag = core.begin_messages(call, watch);

@@ -174,8 +174,7 @@ impl Communicator {
     /// [`Error::Failed`] if the operation has panicked, ranks differ in the operation or the
     /// length, or the job has failed; [`Error::Forked`] in a child process.
     pub fn all_reduce_by<T: Pod>(&mut self, buffer: &mut [T], op: &UserOp<T>) -> Result<(), Error> {
-        self.check_process()?;
-        self.engine().health.check()?;
+        self.engine()?.health.check()?;
         let (size, element) = (self.size(), op.element);
         let elements = size_of_val(buffer) / element;
         if !size_of_val(buffer).is_multiple_of(element) {
@@ -198,12 +197,12 @@ impl Communicator {
             .collect();
         let call = UnevenCall::new(UnevenCollective::UserReduce, DataType::U8).with_counts(&counts);
         let call = UnevenCall { counts_hash: call.counts_hash ^ op.hash, ..call };
-        let mut memory = std::mem::take(&mut self.engine().core.packed);
+        let mut memory = std::mem::take(&mut self.engine()?.core.packed);
         let bytes: &mut [u8] = cast_slice_mut(buffer);
         let outcome = self.perform_rounds(&call, |core, watch, tag| {
             core.reduce_rounds((watch, tag), &ranges, bytes, (&mut memory, op))
         });
-        self.engine().core.packed = memory;
+        self.engine()?.core.packed = memory;
         outcome?;
         let parts = Parts::new(&counts);
         self.perform_uneven(&Uneven::AllGather { parts }, DataType::U8, Buffers::InPlace(bytes))

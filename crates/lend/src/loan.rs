@@ -1,0 +1,151 @@
+//! Loans of memory to calls that outlast the function that started them.
+//!
+//! The owner of lent memory cannot be used until the loan has ended: [`lend`] takes it, and
+//! [`Owner::take`] gives it back then. So a forgotten or dropped owner leaves no dangling memory.
+
+use std::cell::UnsafeCell;
+use std::fmt;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use ringfold_transport::Process;
+
+/// The memory of a started call. Its owner gets the memory back when the loan is dropped.
+pub struct Loan {
+    /// Bytes that the call reads. `None` if the call is in place.
+    input: Option<NonNull<[u8]>>,
+    /// Bytes that the call writes, and reads in place.
+    output: NonNull<[u8]>,
+    owner: Arc<dyn Ends + Send + Sync>,
+}
+
+// SAFETY: the loan has exclusive use of memory whose owner is `Send`.
+unsafe impl Send for Loan {}
+
+impl Loan {
+    /// The memory, as the call's input and output. Without an input the call is in place.
+    #[must_use]
+    pub const fn memory(&mut self) -> (Option<&[u8]>, &mut [u8]) {
+        // SAFETY: `lend` has borrowed these bytes from the owner. `Shared` keeps the owner in its
+        // place and unused until the loan ends. `&mut self` keeps the loan's users apart.
+        unsafe {
+            let input = match self.input {
+                Some(input) => Some(input.as_ref()),
+                None => None,
+            };
+            (input, self.output.as_mut())
+        }
+    }
+}
+
+impl fmt::Debug for Loan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Loan").finish_non_exhaustive()
+    }
+}
+
+impl Drop for Loan {
+    fn drop(&mut self) {
+        self.owner.end();
+    }
+}
+
+/// The owner of lent memory. Nobody can use it until the loan has ended.
+pub struct Owner<B>(Arc<Shared<B>>);
+
+impl<B> Owner<B> {
+    /// Takes the owner back. `None` while the loan lasts, and after it was taken.
+    ///
+    /// In a child of `fork` the loan is over: the threads that used it exist in the parent only.
+    pub fn take(&mut self) -> Option<B> {
+        let Shared { value, is_lent, process } = &*self.0;
+        if is_lent.load(Ordering::Acquire) && process.is_this() {
+            return None;
+        }
+        // SAFETY: the loan has ended, and only the one `Owner` comes here, by `&mut`.
+        unsafe { (*value.get()).take() }
+    }
+}
+
+impl<B> fmt::Debug for Owner<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Owner").finish_non_exhaustive()
+    }
+}
+
+struct Shared<B> {
+    value: UnsafeCell<Option<B>>,
+    is_lent: AtomicBool,
+    process: Process,
+}
+
+// SAFETY: while the loan lasts, only the loan uses the memory of `value`. Then only the one `Owner`
+// does. The flag orders both.
+unsafe impl<B: Send> Sync for Shared<B> {}
+
+/// What a loan does at its end.
+trait Ends {
+    fn end(&self);
+}
+
+impl<B> Ends for Shared<B> {
+    fn end(&self) {
+        self.is_lent.store(false, Ordering::Release);
+    }
+}
+
+/// Lends the memory that `view` shows of `value`: the input of a call, and its output. Without an
+/// input the call is in place.
+pub fn lend<B: Send + 'static>(
+    value: B,
+    view: impl for<'b> FnOnce(&'b mut B) -> (Option<&'b [u8]>, &'b mut [u8]),
+) -> (Loan, Owner<B>) {
+    let shared = Arc::new(Shared {
+        value: UnsafeCell::new(Some(value)),
+        is_lent: AtomicBool::new(true),
+        process: Process::this(),
+    });
+    // SAFETY: nobody else has the new `shared`.
+    let value = unsafe { &mut *shared.value.get() };
+    let Some(value) = value else { unreachable!("the value was just put there") };
+    // The borrow lasts until the loan ends: until then nobody moves, uses or drops the value.
+    let (input, output) = view(value);
+    let (input, output) = (input.map(NonNull::from), NonNull::from(output));
+    let owner: Arc<Shared<B>> = Arc::clone(&shared);
+    (Loan { input, output, owner }, Owner(shared))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_owner_comes_back_when_its_loan_ends() {
+        let (mut loan, mut owner) = lend((vec![1, 2], vec![0; 2]), |(input, output)| {
+            (Some(input.as_slice()), output.as_mut_slice())
+        });
+        assert!(owner.take().is_none());
+        let (input, output) = loan.memory();
+        output.copy_from_slice(input.unwrap());
+        drop(loan);
+        assert_eq!(owner.take(), Some((vec![1, 2], vec![1, 2])));
+        assert!(owner.take().is_none());
+    }
+
+    #[test]
+    fn a_loan_outlives_a_dropped_and_a_forgotten_owner() {
+        let counted = Arc::new(());
+        let value = || ([7_u8; 64], Arc::clone(&counted));
+        let (mut loan, owner) = lend(value(), |(bytes, _)| (None, bytes.as_mut_slice()));
+        drop(owner);
+        loan.memory().1.fill(1);
+        assert_eq!(Arc::strong_count(&counted), 2);
+        drop(loan);
+        assert_eq!(Arc::strong_count(&counted), 1);
+        let (mut loan, owner) = lend(value(), |(bytes, _)| (None, bytes.as_mut_slice()));
+        std::mem::forget(owner);
+        std::thread::spawn(move || loan.memory().1.fill(2)).join().unwrap();
+        assert_eq!(Arc::strong_count(&counted), 2, "forgotten memory is never freed");
+    }
+}

@@ -1,0 +1,186 @@
+//! The helper thread of the process: it advances started calls for which no thread waits.
+//!
+//! The first call that does not end at once starts it. It sleeps on the descriptors of all engines
+//! in their slots, and never spins.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ringfold_transport::{Process, Waker};
+use rustix::buffer::spare_capacity;
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+
+use super::slot::Slot;
+use crate::engine::Engine;
+
+/// The longest sleep while engines are in their slots.
+const SLEEP_MAX: Duration = Duration::from_millis(100);
+
+/// Events that the helper takes from the system at once.
+const EVENTS_AT_ONCE: usize = 64;
+
+/// The helper of this process, once it has one.
+static HELPER: Mutex<Option<Arc<Helper>>> = Mutex::new(None);
+
+struct Helper {
+    process: Process,
+    events: OwnedFd,
+    /// Wakes the helper.
+    kick: Waker,
+    is_kicked: AtomicBool,
+    slots: Mutex<Slots>,
+}
+
+#[derive(Default)]
+struct Slots {
+    by_key: HashMap<u64, Arc<Slot>>,
+    last: u64,
+}
+
+/// The key of the helper's own descriptor.
+const KICK: u64 = 0;
+
+/// Has the helper look after the engine whenever it is in its slot, until `forget`. Whether there
+/// is a helper: without one only waiting threads advance the calls.
+pub(super) fn watch(slot: &Arc<Slot>, engine: &Engine) -> bool {
+    let watched = Helper::of_process().and_then(|helper| helper.watch(slot, engine));
+    if let Err(error) = &watched {
+        tracing::warn!("no helper thread ({error}): calls advance only while a thread waits");
+    }
+    watched.is_ok()
+}
+
+/// Has the helper forget the descriptors of an engine.
+pub(crate) fn forget(slot: &Arc<Slot>, engine: &Engine) {
+    if let Some(helper) = existing() {
+        helper.forget(slot, engine);
+    }
+}
+
+/// Has the helper look again when the next engine is due.
+pub(super) fn look_sooner() {
+    if let Some(helper) = existing() {
+        helper.kick();
+    }
+}
+
+fn existing() -> Option<Arc<Helper>> {
+    lock(&HELPER).clone().filter(|helper| helper.process.is_this())
+}
+
+impl Helper {
+    fn of_process() -> io::Result<Arc<Self>> {
+        let mut helper = lock(&HELPER);
+        if let Some(existing) = helper.as_ref().filter(|it| it.process.is_this()) {
+            return Ok(Arc::clone(existing));
+        }
+        let made = Arc::new(Self {
+            process: Process::this(),
+            events: epoll::create(CreateFlags::CLOEXEC)?,
+            kick: Waker::new()?,
+            is_kicked: AtomicBool::new(false),
+            slots: Mutex::default(),
+        });
+        let flags = EventFlags::IN | EventFlags::ET;
+        epoll::add(&made.events, made.kick.as_fd(), EventData::new_u64(KICK), flags)?;
+        let thread = Arc::clone(&made);
+        thread::Builder::new().name("ringfold-calls".to_owned()).spawn(move || thread.run())?;
+        *helper = Some(Arc::clone(&made));
+        Ok(made)
+    }
+
+    fn watch(&self, slot: &Arc<Slot>, engine: &Engine) -> io::Result<()> {
+        let key = {
+            let mut slots = lock(&self.slots);
+            slots.last += 1;
+            let key = slots.last;
+            slots.by_key.insert(key, Arc::clone(slot));
+            key
+        };
+        let flags = EventFlags::IN | EventFlags::ET;
+        for fd in engine.wake_fds() {
+            if let Err(error) = epoll::add(&self.events, fd, EventData::new_u64(key), flags) {
+                self.forget(slot, engine);
+                return Err(error.into());
+            }
+        }
+        self.kick();
+        Ok(())
+    }
+
+    fn forget(&self, slot: &Arc<Slot>, engine: &Engine) {
+        for fd in engine.wake_fds() {
+            // A descriptor that is not there has nothing to forget.
+            epoll::delete(&self.events, fd).unwrap_or_default();
+        }
+        lock(&self.slots).by_key.retain(|_, other| !Arc::ptr_eq(other, slot));
+    }
+
+    fn kick(&self) {
+        if !self.is_kicked.swap(true, Ordering::AcqRel) {
+            self.kick.wake();
+        }
+    }
+
+    /// Advances calls until the process ends.
+    fn run(&self) {
+        let mut events = Vec::with_capacity(EVENTS_AT_ONCE);
+        loop {
+            let now = Instant::now();
+            let due: Vec<_> = {
+                let slots = lock(&self.slots);
+                slots.by_key.values().filter_map(|it| Some((it.due()?, Arc::clone(it)))).collect()
+            };
+            let mut sleep =
+                if lock(&self.slots).by_key.is_empty() { None } else { Some(SLEEP_MAX) };
+            for (when, slot) in due {
+                if when <= now {
+                    attend(&slot);
+                    sleep = Some(Duration::ZERO);
+                } else {
+                    sleep = sleep.map(|sleep| sleep.min(when - now));
+                }
+            }
+            let limit = sleep.map(|sleep| Timespec {
+                tv_sec: i64::try_from(sleep.as_secs()).unwrap_or(i64::MAX),
+                tv_nsec: sleep.subsec_nanos().into(),
+            });
+            events.clear();
+            if epoll::wait(&self.events, spare_capacity(&mut events), limit.as_ref()).is_err() {
+                // A signal interrupted the wait.
+                continue;
+            }
+            for event in &events {
+                let event: epoll::Event = *event;
+                let key = event.data.u64();
+                if key == KICK {
+                    self.kick.clear();
+                    self.is_kicked.store(false, Ordering::Release);
+                    continue;
+                }
+                let slot = lock(&self.slots).by_key.get(&key).cloned();
+                if let Some(slot) = slot {
+                    attend(&slot);
+                }
+            }
+        }
+    }
+}
+
+/// Advances the calls of an engine. A panic has failed them, and must not end the helper.
+fn attend(slot: &Arc<Slot>) {
+    if catch_unwind(AssertUnwindSafe(|| slot.advance())).is_err() {
+        tracing::error!("a started call panicked");
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,132 @@
+//! Started calls: collectives that go on while the program computes.
+//!
+//! A communicator performs its started calls one after the other, in the order in which they were
+//! started, which must be the same on all ranks. The thread that waits for one drives them. While
+//! no thread waits, one helper thread of the process does, which sleeps on descriptors.
+
+mod helper;
+mod job;
+mod slot;
+mod start;
+#[cfg(test)]
+mod tests;
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use ringfold_lend::Owner;
+use ringfold_types::Rank;
+
+pub(crate) use self::helper::forget;
+pub(crate) use self::job::Job;
+use self::job::Ticket;
+pub(crate) use self::slot::Slot;
+use crate::error::Error;
+
+/// A collective that was started and owns its buffers until it ends.
+///
+/// [`wait`](Self::wait), or awaiting the request, returns the buffers with the result. Dropping or
+/// forgetting a request does not cancel the call: it goes on, and its buffers are freed at its end.
+/// Any thread may wait.
+///
+/// ```
+/// use ringfold::{Communicator, ReduceOp};
+///
+/// let mut comm = Communicator::init()?;
+/// let request = comm.start_all_reduce(vec![1.0_f32; 1000], ReduceOp::Sum)?;
+/// let busy: u64 = (0..1000).sum();
+/// let sums = request.wait()?;
+/// assert_eq!((sums[999], busy), (comm.size() as f32, 499_500));
+/// # Ok::<(), ringfold::Error>(())
+/// ```
+#[derive(Debug)]
+#[must_use = "a request that is dropped keeps the result from the program"]
+pub struct Request<B> {
+    rank: Rank,
+    buffers: Owner<B>,
+    ticket: Arc<Ticket>,
+    slot: Arc<Slot>,
+}
+
+impl<B> Request<B> {
+    /// Whether the call has ended. Does not wait; it advances the call if no other thread does.
+    pub fn test(&self) -> bool {
+        if !self.ticket.has_ended() && !self.slot.is_forked() {
+            self.slot.advance();
+        }
+        self.ticket.has_ended()
+    }
+
+    /// Returns the buffers when the call has ended. Blocks until then.
+    ///
+    /// # Errors
+    /// [`Error::Failed`] if the job has failed; [`Error::Forked`] in a child process. The buffers
+    /// come back in either case.
+    pub fn wait(mut self) -> Result<B, Failed<B>> {
+        if !self.ticket.has_ended() && !self.slot.is_forked() {
+            self.slot.wait_for(&self.ticket);
+        }
+        self.finish()
+    }
+
+    fn finish(&mut self) -> Result<B, Failed<B>> {
+        let result = if self.ticket.has_ended() {
+            self.ticket.take()
+        } else {
+            Some(Err(Error::Forked { rank: self.rank }))
+        };
+        let (Some(result), Some(buffers)) = (result, self.buffers.take()) else {
+            panic!("the request was awaited after its end");
+        };
+        match result {
+            Ok(()) => Ok(buffers),
+            Err(error) => Err(Failed { error, buffers }),
+        }
+    }
+}
+
+impl<B> Unpin for Request<B> {}
+
+impl<B> Future for Request<B> {
+    type Output = Result<B, Failed<B>>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let is_over = self.slot.is_forked() || self.ticket.wake_at_end(context.waker());
+        if is_over { Poll::Ready(self.finish()) } else { Poll::Pending }
+    }
+}
+
+/// The error of a started call, with its buffers. The contents of output buffers are undefined.
+pub struct Failed<B> {
+    /// The error.
+    pub error: Error,
+    /// The buffers of the call.
+    pub buffers: B,
+}
+
+impl<B> fmt::Debug for Failed<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.error, f)
+    }
+}
+
+impl<B> fmt::Display for Failed<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.error, f)
+    }
+}
+
+impl<B> StdError for Failed<B> {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.error.source()
+    }
+}
+
+impl<B> From<Failed<B>> for Error {
+    fn from(failed: Failed<B>) -> Self {
+        failed.error
+    }
+}

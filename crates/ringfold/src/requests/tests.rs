@@ -1,0 +1,251 @@
+//! Tests of started calls among threads.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Barrier};
+use std::time::{Duration, Instant};
+
+use crate::{Config, Error, Rank, ReduceOp, local};
+
+/// The longest time that a test waits for what should happen at once.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+#[test]
+fn started_calls_end_with_the_results_of_blocking_ones() {
+    for size in [1, 2, 3, 5] {
+        local::run(size, |comm| {
+            let (rank, size) = (comm.rank().0, comm.size());
+            for len in [0, 1, 7, 1000, 300_000] {
+                let own: Vec<f32> = (0..len).map(|at| (at % 13) as f32 + rank as f32).collect();
+                let mut expected = own.clone();
+                comm.all_reduce(&mut expected, ReduceOp::Sum).unwrap();
+                let request = comm.start_all_reduce(own.clone(), ReduceOp::Sum).unwrap();
+                assert_eq!(request.wait().unwrap(), expected);
+                // Several at once, some awaited in another order, one by polling.
+                let sums: Vec<_> = (0..4)
+                    .map(|_| comm.start_all_reduce(own.clone(), ReduceOp::Avg).unwrap())
+                    .collect();
+                let gathered =
+                    comm.start_all_gather_into(own.clone(), vec![0.0; len * size]).unwrap();
+                let scattered = comm
+                    .start_reduce_scatter_into(
+                        vec![1_u32; 3 * size],
+                        vec![0; 3],
+                        ReduceOp::pre_mul_sum(2.0),
+                    )
+                    .unwrap();
+                let sent = comm.start_broadcast(vec![rank; 5], Rank(0)).unwrap();
+                let begin = Instant::now();
+                while !sent.test() {
+                    assert!(begin.elapsed() < PATIENCE);
+                    std::thread::yield_now();
+                }
+                assert_eq!(sent.wait().unwrap(), [0; 5]);
+                assert_eq!(scattered.wait().unwrap().1, [2 * size as u32; 3]);
+                let mut all = vec![0.0; len * size];
+                comm.all_gather_into(&own, &mut all).unwrap();
+                assert_eq!(gathered.wait().unwrap().1, all);
+                for sum in sums.into_iter().rev() {
+                    let close = |(a, b): (&f32, &f32)| (a * size as f32 - b).abs() < 1e-2;
+                    assert!(sum.wait().unwrap().iter().zip(&expected).all(close));
+                }
+                comm.start_barrier().unwrap().wait().unwrap();
+            }
+        })
+        .unwrap();
+    }
+}
+
+#[test]
+fn a_start_does_not_wait_for_a_late_rank() {
+    let may_begin = Barrier::new(2);
+    local::run(2, |comm| {
+        if comm.rank() == Rank(1) {
+            may_begin.wait();
+        }
+        let request = comm.start_all_reduce(vec![1_u64; 1 << 16], ReduceOp::Sum).unwrap();
+        if comm.rank() == Rank(0) {
+            assert!(!request.test());
+            may_begin.wait();
+        }
+        assert_eq!(request.wait().unwrap(), vec![2; 1 << 16]);
+    })
+    .unwrap();
+}
+
+#[test]
+fn the_helper_ends_calls_that_nobody_waits_for() {
+    let done = AtomicBool::new(false);
+    local::run(2, |comm| {
+        let request = comm.start_all_reduce(vec![1.0_f64; 1 << 18], ReduceOp::Sum).unwrap();
+        let second = comm.start_all_reduce(vec![1.0_f64; 10], ReduceOp::Sum).unwrap();
+        drop(second);
+        let begin = Instant::now();
+        // Only rank 1 waits. Rank 0's helper must do its part.
+        if comm.rank() == Rank(1) {
+            request.wait().unwrap();
+            done.store(true, Ordering::Release);
+        } else {
+            while !done.load(Ordering::Acquire) {
+                assert!(begin.elapsed() < PATIENCE, "the helper does not advance the call");
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+    })
+    .unwrap();
+}
+
+#[test]
+fn communicators_may_start_in_opposite_orders() {
+    local::run(2, |comm| {
+        let mut other = comm.duplicate().unwrap();
+        let both = if comm.rank() == Rank(0) {
+            let first = comm.start_all_reduce(vec![1; 5000], ReduceOp::Sum).unwrap();
+            (first, other.start_all_reduce(vec![2; 5000], ReduceOp::Sum).unwrap())
+        } else {
+            let first = other.start_all_reduce(vec![2; 5000], ReduceOp::Sum).unwrap();
+            (comm.start_all_reduce(vec![1; 5000], ReduceOp::Sum).unwrap(), first)
+        };
+        assert_eq!(both.0.wait().unwrap(), [2; 5000]);
+        assert_eq!(both.1.wait().unwrap(), [4; 5000]);
+    })
+    .unwrap();
+}
+
+#[test]
+fn messages_pass_started_calls() {
+    local::run(2, |comm| {
+        let peer = Rank(1 - comm.rank().0);
+        let mut got = vec![0_u8; 1 << 20];
+        if comm.rank() == Rank(0) {
+            let request = comm.start_all_reduce(vec![1_i64; 1 << 17], ReduceOp::Sum).unwrap();
+            // Rank 1 begins its part only after this message.
+            comm.send(&vec![7_u8; 1 << 20], peer, 3).unwrap();
+            comm.recv(&mut got, peer, 4).unwrap();
+            assert_eq!(request.wait().unwrap(), vec![2; 1 << 17]);
+        } else {
+            comm.recv(&mut got, peer, 3).unwrap();
+            comm.send(&got, peer, 4).unwrap();
+            comm.all_reduce(&mut vec![1_i64; 1 << 17], ReduceOp::Sum).unwrap();
+        }
+        assert_eq!(got, vec![7; 1 << 20]);
+    })
+    .unwrap();
+}
+
+#[test]
+fn invalid_arguments_give_the_buffers_back() {
+    local::run(2, |comm| {
+        let failed = comm.start_broadcast(vec![1_u8, 2], Rank(9)).unwrap_err();
+        assert_eq!(failed.buffers, [1, 2]);
+        assert!(failed.to_string().contains("root 9 is not one of the 2 ranks"), "{failed}");
+        let failed = comm.start_all_gather_into(vec![1_u8], vec![0; 3]).unwrap_err();
+        assert_eq!(failed.buffers, (vec![1], vec![0; 3]));
+        comm.barrier().unwrap();
+    })
+    .unwrap();
+}
+
+#[test]
+fn a_failure_ends_all_requests_with_one_cause() {
+    let config = Config { timeout: Duration::from_millis(300), ..Config::default() };
+    let failures = local::run_with(&config, 2, |comm| {
+        if comm.rank() == Rank(0) {
+            let first = comm.start_all_reduce(vec![1_u32; 1000], ReduceOp::Sum).unwrap();
+            let second = comm.start_all_reduce(vec![3_u32; 7], ReduceOp::Sum).unwrap();
+            let (first, second) = (first.wait().unwrap_err(), second.wait().unwrap_err());
+            assert_eq!((first.buffers.len(), second.buffers), (1000, vec![3; 7]));
+            let third = comm.start_all_reduce(vec![3_u32; 7], ReduceOp::Sum).unwrap_err();
+            [first.error, second.error, third.error].map(cause)
+        } else {
+            let begin = Instant::now();
+            while comm.probe(Rank(0)).is_ok() {
+                assert!(begin.elapsed() < PATIENCE);
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            [1, 2, 3].map(|_| cause(comm.barrier().unwrap_err()))
+        }
+    });
+    let failures = failures.unwrap();
+    assert_eq!(failures[0], failures[1]);
+    assert!(failures[0].windows(2).all(|two| two[0] == two[1]), "{failures:?}");
+    assert!(failures[0][0].contains("call #1"), "{failures:?}");
+}
+
+fn cause(error: Error) -> String {
+    match error {
+        Error::Failed(failure) => failure.cause.to_string(),
+        other => panic!("{other}"),
+    }
+}
+
+#[test]
+fn an_abort_ends_requests() {
+    local::run(2, |comm| {
+        let request = comm.start_all_reduce(vec![1_u32; 1 << 18], ReduceOp::Sum).unwrap();
+        let aborter = comm.aborter();
+        if comm.rank() == Rank(1) {
+            aborter.abort("on purpose");
+        }
+        // Rank 1 may have ended the call before.
+        if let Err(failed) = request.wait() {
+            assert!(failed.to_string().contains("on purpose"), "{failed}");
+        }
+        let text = comm.barrier().unwrap_err().to_string();
+        assert!(text.contains("on purpose"), "{text}");
+    })
+    .unwrap();
+}
+
+#[test]
+fn dropping_requests_frees_their_buffers() {
+    let counted = Arc::new(());
+    struct Counted(Vec<u32>, #[expect(dead_code, reason = "counted")] Arc<()>);
+    impl AsMut<[u32]> for Counted {
+        fn as_mut(&mut self) -> &mut [u32] {
+            &mut self.0
+        }
+    }
+    local::run(3, |comm| {
+        for len in [1, 100, 100_000] {
+            for _ in 0..20 {
+                let buffer = Counted(vec![1; len], Arc::clone(&counted));
+                drop(comm.start_all_reduce(buffer, ReduceOp::Sum).unwrap());
+            }
+        }
+        comm.barrier().unwrap();
+        let last = Counted(vec![1; 9], Arc::clone(&counted));
+        std::mem::forget(comm.start_all_reduce(last, ReduceOp::Sum).unwrap());
+    })
+    .unwrap();
+    assert_eq!(Arc::strong_count(&counted), 1 + 3, "only forgotten ones are left");
+}
+
+#[test]
+fn requests_are_futures() {
+    use std::task::{Context, Poll, Wake, Waker};
+    struct Unpark(std::thread::Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    local::run(2, |comm| {
+        let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+        let mut requests: Vec<_> = (0..100)
+            .map(|at| comm.start_all_reduce(vec![at; 3000], ReduceOp::Sum).unwrap())
+            .collect();
+        let begin = Instant::now();
+        for (at, request) in requests.iter_mut().enumerate() {
+            let mut request = std::pin::Pin::new(request);
+            let sums = loop {
+                match request.as_mut().poll(&mut Context::from_waker(&waker)) {
+                    Poll::Ready(sums) => break sums.unwrap(),
+                    Poll::Pending => std::thread::park_timeout(Duration::from_secs(1)),
+                }
+                assert!(begin.elapsed() < PATIENCE);
+            };
+            assert_eq!(sums, [2 * at; 3000].map(|sum| sum as i32));
+        }
+    })
+    .unwrap();
+}
