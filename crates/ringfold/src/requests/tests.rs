@@ -168,7 +168,7 @@ fn a_failure_ends_all_requests_with_one_cause() {
     let failures = failures.unwrap();
     assert_eq!(failures[0], failures[1]);
     assert!(failures[0].windows(2).all(|two| two[0] == two[1]), "{failures:?}");
-    assert!(failures[0][0].contains("call #1"), "{failures:?}");
+    assert!(failures[0][0].contains("u32 x 1000"), "{failures:?}");
 }
 
 fn cause(error: Error) -> String {
