@@ -84,7 +84,7 @@ struct Shared<B> {
 // does. The flag orders both.
 unsafe impl<B: Send> Sync for Shared<B> {}
 
-/// What a loan does at its end.
+/// The end of a loan.
 trait Ends {
     fn end(&self);
 }

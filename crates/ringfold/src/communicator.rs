@@ -18,7 +18,7 @@ use crate::core::Core;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::health::Health;
-use crate::requests::{Job, Slot, forget};
+use crate::requests::{Job, Slot};
 use crate::setup::{InitError, Origin, Parts, join, join_by_id};
 use crate::shared::WindowNumbers;
 use crate::store::{KeyValueStore, share_id};
@@ -27,8 +27,8 @@ use crate::unique_id::UniqueId;
 /// This process's membership in a group of ranks.
 ///
 /// All ranks of a communicator must call its collectives in the same order, with the same counts,
-/// types, operations and roots. A collective blocks until this rank's part is done. One thread at a
-/// time uses a communicator.
+/// types, operations and roots. A collective blocks until this rank's part is done, unless it is
+/// [started](Self::start_all_reduce). One thread at a time uses a communicator.
 ///
 /// Buffers are slices: vectors, arrays, boxed slices and [`Window`](crate::Window)s coerce to them,
 /// as in `&mut vector`. A window passed as a slice is ordinary memory. Only the methods with
@@ -57,13 +57,13 @@ pub struct Communicator {
     pub(crate) windows: WindowNumbers,
     /// The time that a call may take.
     timeout: Duration,
-    /// What this rank knew of the layout when its engine went to the slot.
+    /// The layout, as it was when the engine went to the slot.
     layout: Layout,
     group: Option<Arc<str>>,
     aborter: Aborter,
     /// Performs the calls. `None` while started calls are under way, and the engine is in the slot.
     engine: Option<Box<Engine>>,
-    slot: Arc<Slot>,
+    slot: Arc<Slot<Engine>>,
 }
 
 impl Communicator {
@@ -402,7 +402,7 @@ impl Communicator {
         }
     }
 
-    /// What performs the calls. First waits for those that were started.
+    /// The engine, which performs the calls. First waits for those that were started.
     ///
     /// # Errors
     /// [`Error::Forked`] in a child process.
@@ -410,12 +410,10 @@ impl Communicator {
     pub(crate) fn engine(&mut self) -> Result<&mut Engine, Error> {
         self.check_process()?;
         if self.engine.is_none() {
-            self.recall(|engine| engine.drive(|| false));
-            // The engine has no calls.
-            if let Some(engine) = &mut self.engine {
-                forget(&self.slot, engine);
-                engine.is_watched = false;
-            }
+            self.recall(|engine| {
+                engine.drive(|| false);
+                engine.unwatch();
+            });
         }
         let Some(engine) = &mut self.engine else { unreachable!("it was recalled") };
         Ok(engine)
@@ -465,7 +463,7 @@ impl Communicator {
     }
 
     /// The slot of the engine.
-    pub(crate) const fn slot(&self) -> &Arc<Slot> {
+    pub(crate) const fn slot(&self) -> &Arc<Slot<Engine>> {
         &self.slot
     }
 
@@ -530,8 +528,12 @@ impl Drop for Communicator {
             // The log has the error; `drop` cannot return it.
             self.leave_group().unwrap_or_default();
         } else if self.engine.is_none() {
-            // The started calls end with the failure of this rank.
-            self.recall(Engine::give_up_all);
+            // The started calls end with the failure of this rank, also where a thread waits.
+            self.abort("the thread of the communicator panicked");
+            self.recall(|engine| {
+                engine.give_up_all();
+                engine.unwatch();
+            });
         }
     }
 }

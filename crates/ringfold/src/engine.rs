@@ -17,7 +17,7 @@ use crate::core::Core;
 use crate::error::{CallError, Error, Failure, Operation};
 use crate::execute::{Drive, Work, finish, park_on};
 use crate::health::{CAUSE_WAIT, Health, report_of};
-use crate::requests::{Job, Slot};
+use crate::requests::{Job, Slot, forget};
 use crate::watch::Watch;
 
 /// Operations that one pass over a started call performs on each lane.
@@ -38,9 +38,9 @@ pub(crate) struct Engine {
     /// The failure that this rank has reported, until it has the cause.
     failing: Option<Failing>,
     is_armed: bool,
-    /// Whether the helper thread knows the descriptors of this engine.
-    pub(crate) is_watched: bool,
-    pub(crate) slot: Arc<Slot>,
+    /// The key by which the helper thread knows the descriptors of this engine.
+    pub(crate) watched_by: Option<u64>,
+    pub(crate) slot: Arc<Slot<Self>>,
 }
 
 /// A failure that this rank has reported.
@@ -58,7 +58,7 @@ impl fmt::Debug for Failing {
 }
 
 impl Engine {
-    pub(crate) const fn new(core: Core, health: Health, slot: Arc<Slot>) -> Self {
+    pub(crate) const fn new(core: Core, health: Health, slot: Arc<Slot<Self>>) -> Self {
         let jobs = VecDeque::new();
         Self {
             core,
@@ -67,7 +67,7 @@ impl Engine {
             jobs,
             failing: None,
             is_armed: false,
-            is_watched: false,
+            watched_by: None,
             slot,
         }
     }
@@ -75,6 +75,13 @@ impl Engine {
     /// The descriptors that become readable when the started calls may move.
     pub(crate) fn wake_fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.core.router.wake_fds().chain([self.health.watch().wake_fd()])
+    }
+
+    /// Has the helper thread forget the engine.
+    pub(crate) fn unwatch(&mut self) {
+        if let Some(key) = self.watched_by.take() {
+            forget(key, self.wake_fds());
+        }
     }
 
     /// Advances the started calls, in their order. Never waits.
@@ -95,7 +102,8 @@ impl Engine {
                 Ok(Progress::Done) => {
                     has_moved = true;
                     if let Some(done) = self.jobs.pop_front() {
-                        done.end(Ok(()), &self.slot);
+                        done.end(Ok(()));
+                        self.slot.wake_waiting();
                     }
                 }
                 Ok(Progress::Idle) if has_moved => return Progress::Moved,
@@ -214,8 +222,9 @@ impl Engine {
     pub(crate) fn end_all(&mut self, failure: &Arc<Failure>) {
         self.failing = None;
         for job in self.jobs.drain(..) {
-            job.end(Err(Error::Failed(Arc::clone(failure))), &self.slot);
+            job.end(Err(Error::Failed(Arc::clone(failure))));
         }
+        self.slot.wake_waiting();
     }
 
     /// Takes the calls that were started while this thread had the engine.
@@ -297,7 +306,11 @@ impl<W: Work> Drive for Beside<'_, W> {
     fn advance(&mut self) -> Result<Progress, CallError> {
         self.engine.take_new();
         let others = self.engine.advance();
-        let Engine { core, health, .. } = &mut *self.engine;
+        let Engine { core, health, failing, .. } = &mut *self.engine;
+        if failing.is_some() {
+            // The transports have given up. The check for a failure has the cause soon.
+            return Ok(Progress::Idle);
+        }
         Ok(match self.work.advance(&mut core.router, health.watch(), PASS_OPS)? {
             Progress::Idle if others == Progress::Moved => Progress::Moved,
             progress => progress,

@@ -109,7 +109,7 @@ pub use error::{Error, Failure, Message, Operation};
 pub use half::{bf16, f16};
 pub use parts::Parts;
 pub use registered::Registered;
-pub use requests::{Failed, Request};
+pub use requests::{Failed, Request, Started};
 pub use ringfold_bootstrap::interface::{Choice, Reason};
 pub use ringfold_bootstrap::{
     Aborter, AbsentRank, CallPosition, DifferingCall, FailureCause, RankList, RankOnHost,
@@ -151,6 +151,7 @@ pub mod errors {
 #[doc = include_str!("../../../README.md")]
 #[doc = include_str!("../../../docs/embedding.md")]
 #[doc = include_str!("../../../docs/groups.md")]
+#[doc = include_str!("../../../docs/overlap.md")]
 #[doc = include_str!("../../../docs/point-to-point.md")]
 #[doc = include_str!("../../../docs/uneven.md")]
 struct Pages;

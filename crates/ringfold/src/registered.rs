@@ -62,10 +62,13 @@ impl Communicator {
         buffer: &'b mut [T],
     ) -> Result<Registered<'b, T>, Error> {
         self.check_process()?;
-        self.health.check()?;
+        self.check_failure()?;
         let bytes: &mut [u8] = cast_slice_mut(buffer);
-        let is_empty = bytes.is_empty();
-        let registration = if is_empty { None } else { self.core.router.register(bytes) };
+        let registration = if bytes.is_empty() {
+            None
+        } else {
+            self.beside(|it| Ok(it.engine()?.core.router.register(bytes)))?
+        };
         Ok(Registered { buffer, registration })
     }
 }

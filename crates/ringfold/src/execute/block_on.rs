@@ -41,11 +41,11 @@ pub(crate) trait Work {
     }
 }
 
-/// What a waiting thread drives until it is done.
+/// Calls or messages that a waiting thread drives until they are done.
 pub(crate) trait Drive {
     /// Advances all work that is possible now.
     fn advance(&mut self) -> Result<Progress, CallError>;
-    /// Whether the transports have sent all bytes of what is done.
+    /// Whether the transports have sent all bytes of the work that is done.
     fn is_flushed(&self) -> bool;
     /// Polls the transports. Whether one of them made progress.
     fn poll(&mut self) -> Result<bool, CallError>;

@@ -9,7 +9,6 @@ use std::time::Duration;
 use ringfold_lend::Loan;
 use ringfold_types::Call;
 
-use super::slot::Slot;
 use crate::buffers::{Buffers, Place};
 use crate::core::BegunCall;
 use crate::error::Error;
@@ -27,13 +26,11 @@ pub(crate) struct Job {
 }
 
 impl Job {
-    /// Ends the call: gives the memory back, and then the result. Wakes the threads that wait for
-    /// it.
-    pub(crate) fn end(self, result: Result<(), Error>, slot: &Slot) {
+    /// Ends the call: gives the memory back, and then the result.
+    pub(crate) fn end(self, result: Result<(), Error>) {
         let Self { memory, ticket, .. } = self;
         drop(memory);
         ticket.end(result);
-        slot.wake_waiting();
     }
 }
 
@@ -55,7 +52,7 @@ impl Memory {
     }
 }
 
-/// The result of a started call, for whoever waits for it.
+/// The result of a started call, for the thread that waits for it.
 #[derive(Debug, Default)]
 pub(crate) struct Ticket {
     has_ended: AtomicBool,

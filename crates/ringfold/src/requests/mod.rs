@@ -4,8 +4,9 @@
 //! started, which must be the same on all ranks. The thread that waits for one drives them. While
 //! no thread waits, one helper thread of the process does, which sleeps on descriptors.
 
-mod helper;
+mod driver;
 mod job;
+mod progress;
 mod slot;
 mod start;
 #[cfg(test)]
@@ -20,10 +21,11 @@ use std::task::{Context, Poll};
 use ringfold_lend::Owner;
 use ringfold_types::Rank;
 
-pub(crate) use self::helper::forget;
 pub(crate) use self::job::Job;
 use self::job::Ticket;
+pub(crate) use self::progress::forget;
 pub(crate) use self::slot::Slot;
+use crate::engine::Engine;
 use crate::error::Error;
 
 /// A collective that was started and owns its buffers until it ends.
@@ -48,7 +50,7 @@ pub struct Request<B> {
     rank: Rank,
     buffers: Owner<B>,
     ticket: Arc<Ticket>,
-    slot: Arc<Slot>,
+    slot: Arc<Slot<Engine>>,
 }
 
 impl<B> Request<B> {
@@ -98,6 +100,9 @@ impl<B> Future for Request<B> {
         if is_over { Poll::Ready(self.finish()) } else { Poll::Pending }
     }
 }
+
+/// The outcome of a start: a request, or the reason why there is none.
+pub type Started<B> = Result<Request<B>, Failed<B>>;
 
 /// The error of a started call, with its buffers. The contents of output buffers are undefined.
 pub struct Failed<B> {

@@ -8,7 +8,7 @@ use ringfold_reduce::Element;
 use ringfold_types::{Call, Collective, Rank, ReduceOp};
 
 use super::job::{Job, Memory, Ticket};
-use super::{Failed, Request};
+use super::{Failed, Request, Started};
 use crate::arguments::valid;
 use crate::buffers::Place;
 use crate::collective::{movement, reduction};
@@ -28,11 +28,7 @@ impl Communicator {
     ///
     /// # Errors
     /// Those of the call on its arguments, and those that are known already, with the buffer.
-    pub fn start_all_reduce<T: Element, B>(
-        &mut self,
-        mut buffer: B,
-        op: ReduceOp,
-    ) -> Result<Request<B>, Failed<B>>
+    pub fn start_all_reduce<T: Element, B>(&mut self, mut buffer: B, op: ReduceOp) -> Started<B>
     where
         B: AsMut<[T]> + Send + 'static,
     {
@@ -50,7 +46,7 @@ impl Communicator {
         input: I,
         output: O,
         op: ReduceOp,
-    ) -> Result<Request<(I, O)>, Failed<(I, O)>>
+    ) -> Started<(I, O)>
     where
         I: AsRef<[T]> + Send + 'static,
         O: AsMut<[T]> + Send + 'static,
@@ -64,11 +60,7 @@ impl Communicator {
     ///
     /// # Errors
     /// As for [`start_all_reduce`](Self::start_all_reduce).
-    pub fn start_all_gather_into<T: Pod, I, O>(
-        &mut self,
-        input: I,
-        output: O,
-    ) -> Result<Request<(I, O)>, Failed<(I, O)>>
+    pub fn start_all_gather_into<T: Pod, I, O>(&mut self, input: I, output: O) -> Started<(I, O)>
     where
         I: AsRef<[T]> + Send + 'static,
         O: AsMut<[T]> + Send + 'static,
@@ -86,7 +78,7 @@ impl Communicator {
         input: I,
         mut output: O,
         op: ReduceOp,
-    ) -> Result<Request<(I, O)>, Failed<(I, O)>>
+    ) -> Started<(I, O)>
     where
         I: AsRef<[T]> + Send + 'static,
         O: AsMut<[T]> + Send + 'static,
@@ -100,11 +92,7 @@ impl Communicator {
     ///
     /// # Errors
     /// As for [`start_all_reduce`](Self::start_all_reduce).
-    pub fn start_broadcast<T: Pod, B>(
-        &mut self,
-        mut buffer: B,
-        root: Rank,
-    ) -> Result<Request<B>, Failed<B>>
+    pub fn start_broadcast<T: Pod, B>(&mut self, mut buffer: B, root: Rank) -> Started<B>
     where
         B: AsMut<[T]> + Send + 'static,
     {
@@ -121,7 +109,7 @@ impl Communicator {
         mut buffer: B,
         op: ReduceOp,
         root: Rank,
-    ) -> Result<Request<B>, Failed<B>>
+    ) -> Started<B>
     where
         B: AsMut<[T]> + Send + 'static,
     {
@@ -134,17 +122,12 @@ impl Communicator {
     ///
     /// # Errors
     /// As for [`start_all_reduce`](Self::start_all_reduce).
-    pub fn start_barrier(&mut self) -> Result<Request<()>, Failed<()>> {
+    pub fn start_barrier(&mut self) -> Started<()> {
         let call = movement::<u8>(Collective::Barrier, 0, Rank(0));
         self.start(&call, (), |()| (Some(&[]), &mut []))
     }
 
-    fn start_apart<T: Pod, I, O>(
-        &mut self,
-        call: &Call,
-        input: I,
-        output: O,
-    ) -> Result<Request<(I, O)>, Failed<(I, O)>>
+    fn start_apart<T: Pod, I, O>(&mut self, call: &Call, input: I, output: O) -> Started<(I, O)>
     where
         I: AsRef<[T]> + Send + 'static,
         O: AsMut<[T]> + Send + 'static,
@@ -164,7 +147,7 @@ impl Communicator {
         call: &Call,
         buffers: B,
         view: impl for<'b> FnOnce(&'b mut B) -> (Option<&'b [u8]>, &'b mut [u8]),
-    ) -> Result<Request<B>, Failed<B>> {
+    ) -> Started<B> {
         let (loan, mut owner) = lend(buffers, view);
         let mut memory = Memory(loan);
         let place = Place::of(&memory.buffers());

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::{Config, Error, Rank, ReduceOp, local};
 
-/// The longest time that a test waits for what should happen at once.
+/// The longest time that a test waits for an event that should come at once.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 #[test]
@@ -28,8 +28,8 @@ fn started_calls_end_with_the_results_of_blocking_ones() {
                     comm.start_all_gather_into(own.clone(), vec![0.0; len * size]).unwrap();
                 let scattered = comm
                     .start_reduce_scatter_into(
-                        vec![1_u32; 3 * size],
-                        vec![0; 3],
+                        vec![1.0_f32; 3 * size],
+                        vec![0.0; 3],
                         ReduceOp::pre_mul_sum(2.0),
                     )
                     .unwrap();
@@ -40,7 +40,7 @@ fn started_calls_end_with_the_results_of_blocking_ones() {
                     std::thread::yield_now();
                 }
                 assert_eq!(sent.wait().unwrap(), [0; 5]);
-                assert_eq!(scattered.wait().unwrap().1, [2 * size as u32; 3]);
+                assert_eq!(scattered.wait().unwrap().1, [2.0 * size as f32; 3]);
                 let mut all = vec![0.0; len * size];
                 comm.all_gather_into(&own, &mut all).unwrap();
                 assert_eq!(gathered.wait().unwrap().1, all);
@@ -231,11 +231,11 @@ fn requests_are_futures() {
     }
     local::run(2, |comm| {
         let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
-        let mut requests: Vec<_> = (0..100)
+        let mut requests: Vec<_> = (0..100_u32)
             .map(|at| comm.start_all_reduce(vec![at; 3000], ReduceOp::Sum).unwrap())
             .collect();
         let begin = Instant::now();
-        for (at, request) in requests.iter_mut().enumerate() {
+        for (at, request) in (0..).zip(&mut requests) {
             let mut request = std::pin::Pin::new(request);
             let sums = loop {
                 match request.as_mut().poll(&mut Context::from_waker(&waker)) {
@@ -244,7 +244,7 @@ fn requests_are_futures() {
                 }
                 assert!(begin.elapsed() < PATIENCE);
             };
-            assert_eq!(sums, [2 * at; 3000].map(|sum| sum as i32));
+            assert_eq!(sums, [2 * at; 3000]);
         }
     })
     .unwrap();

@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,9 +16,6 @@ use ringfold_transport::{Process, Waker};
 use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
-
-use super::slot::Slot;
-use crate::engine::Engine;
 
 /// The longest sleep while engines are in their slots.
 const SLEEP_MAX: Duration = Duration::from_millis(100);
@@ -38,29 +35,42 @@ struct Helper {
     slots: Mutex<Slots>,
 }
 
+/// Calls that the helper advances.
+pub(super) trait Attended: Send + Sync {
+    /// Advances the calls, unless another thread does.
+    fn attend(self: Arc<Self>);
+
+    /// When the helper must attend to the calls at the latest. `None` if no call needs it.
+    fn due(&self) -> Option<Instant>;
+}
+
 #[derive(Default)]
 struct Slots {
-    by_key: HashMap<u64, Arc<Slot>>,
+    by_key: HashMap<u64, Arc<dyn Attended>>,
     last: u64,
 }
 
 /// The key of the helper's own descriptor.
 const KICK: u64 = 0;
 
-/// Has the helper look after the engine whenever it is in its slot, until `forget`. Whether there
-/// is a helper: without one only waiting threads advance the calls.
-pub(super) fn watch(slot: &Arc<Slot>, engine: &Engine) -> bool {
-    let watched = Helper::of_process().and_then(|helper| helper.watch(slot, engine));
-    if let Err(error) = &watched {
-        tracing::warn!("no helper thread ({error}): calls advance only while a thread waits");
-    }
-    watched.is_ok()
+/// Has the helper attend to calls when one of `fds` becomes readable, until `forget` with the key
+/// that it returns. Without a helper only waiting threads advance the calls.
+pub(super) fn watch<'f>(
+    calls: Arc<dyn Attended>,
+    fds: impl Iterator<Item = BorrowedFd<'f>>,
+) -> Option<u64> {
+    let watched = Helper::of_process().and_then(|helper| helper.watch(calls, fds));
+    watched
+        .inspect_err(|error| {
+            tracing::warn!("no helper thread ({error}): calls advance only while a thread waits");
+        })
+        .ok()
 }
 
-/// Has the helper forget the descriptors of an engine.
-pub(crate) fn forget(slot: &Arc<Slot>, engine: &Engine) {
+/// Has the helper forget calls and their descriptors.
+pub(crate) fn forget<'f>(key: u64, fds: impl Iterator<Item = BorrowedFd<'f>>) {
     if let Some(helper) = existing() {
-        helper.forget(slot, engine);
+        helper.forget(key, fds);
     }
 }
 
@@ -96,31 +106,37 @@ impl Helper {
         Ok(made)
     }
 
-    fn watch(&self, slot: &Arc<Slot>, engine: &Engine) -> io::Result<()> {
+    fn watch<'f>(
+        &self,
+        calls: Arc<dyn Attended>,
+        fds: impl Iterator<Item = BorrowedFd<'f>>,
+    ) -> io::Result<u64> {
         let key = {
             let mut slots = lock(&self.slots);
             slots.last += 1;
             let key = slots.last;
-            slots.by_key.insert(key, Arc::clone(slot));
+            slots.by_key.insert(key, calls);
             key
         };
         let flags = EventFlags::IN | EventFlags::ET;
-        for fd in engine.wake_fds() {
+        let mut added = Vec::new();
+        for fd in fds {
             if let Err(error) = epoll::add(&self.events, fd, EventData::new_u64(key), flags) {
-                self.forget(slot, engine);
+                self.forget(key, added.into_iter());
                 return Err(error.into());
             }
+            added.push(fd);
         }
         self.kick();
-        Ok(())
+        Ok(key)
     }
 
-    fn forget(&self, slot: &Arc<Slot>, engine: &Engine) {
-        for fd in engine.wake_fds() {
+    fn forget<'f>(&self, key: u64, fds: impl Iterator<Item = BorrowedFd<'f>>) {
+        for fd in fds {
             // A descriptor that is not there has nothing to forget.
             epoll::delete(&self.events, fd).unwrap_or_default();
         }
-        lock(&self.slots).by_key.retain(|_, other| !Arc::ptr_eq(other, slot));
+        lock(&self.slots).by_key.remove(&key);
     }
 
     fn kick(&self) {
@@ -140,9 +156,9 @@ impl Helper {
             };
             let mut sleep =
                 if lock(&self.slots).by_key.is_empty() { None } else { Some(SLEEP_MAX) };
-            for (when, slot) in due {
+            for (when, calls) in due {
                 if when <= now {
-                    attend(&slot);
+                    attend(calls);
                     sleep = Some(Duration::ZERO);
                 } else {
                     sleep = sleep.map(|sleep| sleep.min(when - now));
@@ -165,18 +181,18 @@ impl Helper {
                     self.is_kicked.store(false, Ordering::Release);
                     continue;
                 }
-                let slot = lock(&self.slots).by_key.get(&key).cloned();
-                if let Some(slot) = slot {
-                    attend(&slot);
+                let calls = lock(&self.slots).by_key.get(&key).cloned();
+                if let Some(calls) = calls {
+                    attend(calls);
                 }
             }
         }
     }
 }
 
-/// Advances the calls of an engine. A panic has failed them, and must not end the helper.
-fn attend(slot: &Arc<Slot>) {
-    if catch_unwind(AssertUnwindSafe(|| slot.advance())).is_err() {
+/// Advances calls. A panic has failed them, and must not end the helper.
+fn attend(calls: Arc<dyn Attended>) {
+    if catch_unwind(AssertUnwindSafe(|| calls.attend())).is_err() {
         tracing::error!("a started call panicked");
     }
 }

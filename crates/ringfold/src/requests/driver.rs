@@ -1,0 +1,191 @@
+//! Drives started calls: takes the engine of a communicator out of its slot, advances its calls,
+//! and puts it back.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ringfold_collectives::Progress;
+
+use super::job::{Job, Ticket};
+use super::progress::{self, Attended};
+use super::slot::Slot;
+use crate::backoff::PARK_MAX;
+use crate::engine::Engine;
+use crate::error::Error;
+
+/// Passes over the calls before a thread puts the engine back, though more can move.
+const PASSES_MAX: usize = 64;
+
+impl Slot<Engine> {
+    /// Starts a call while the engine is not with its communicator.
+    pub(crate) fn start(self: &Arc<Self>, job: Job) {
+        let mut state = self.state();
+        if let Some(mut engine) = state.engine.take() {
+            drop(state);
+            engine.jobs.push_back(job);
+            let mut held = Held::new(self, engine);
+            held.pass();
+            held.put_back();
+            return;
+        }
+        self.leave(state, job);
+    }
+
+    /// Lays an engine with calls in the slot.
+    pub(crate) fn put(self: &Arc<Self>, mut engine: Box<Engine>) {
+        self.prepare();
+        if engine.watched_by.is_none() {
+            let calls: Arc<Self> = Arc::clone(self);
+            engine.watched_by = progress::watch(calls, engine.wake_fds());
+        }
+        Held::new(self, engine).put_back();
+    }
+
+    /// Waits for the engine, and takes it. The threads that have it put it back soon, or when their
+    /// calls have ended.
+    pub(crate) fn take(self: &Arc<Self>) -> Held {
+        let waiting = self.want();
+        let mut state = self.state();
+        loop {
+            if let Some(engine) = state.engine.take() {
+                drop((state, waiting));
+                return Held::new(self, engine);
+            }
+            state = self.sleep(state);
+        }
+    }
+
+    /// Looks at the engine. Waits while another thread has it.
+    pub(crate) fn look<R>(&self, look: impl FnOnce(&Engine) -> R) -> R {
+        let _waiting = self.want();
+        let mut state = self.state();
+        loop {
+            if let Some(engine) = &state.engine {
+                return look(engine);
+            }
+            state = self.sleep(state);
+        }
+    }
+
+    /// Fails if the engine is here and its communicator has failed.
+    pub(crate) fn check_failure(&self) -> Result<(), Error> {
+        self.state().engine.as_ref().map_or(Ok(()), |engine| engine.health.check())
+    }
+
+    /// Takes the engine, if it is here and has calls.
+    fn try_take(self: &Arc<Self>) -> Option<Held> {
+        let mut state = self.state();
+        let engine = state.engine.take_if(|engine| !engine.jobs.is_empty())?;
+        drop(state);
+        Some(Held::new(self, engine))
+    }
+
+    /// Blocks until the call has ended. This thread drives the calls if no other does.
+    pub(crate) fn wait_for(self: &Arc<Self>, ticket: &Ticket) {
+        let waiting = self.want();
+        let mut state = self.state();
+        while !ticket.has_ended() {
+            if let Some(engine) = state.engine.take() {
+                drop((state, waiting));
+                let mut held = Held::new(self, engine);
+                held.engine().drive(|| ticket.has_ended());
+                return held.put_back();
+            }
+            state = self.sleep(state);
+        }
+    }
+
+    /// Advances the calls, unless another thread does.
+    pub(crate) fn advance(self: &Arc<Self>) {
+        if let Some(mut held) = self.try_take() {
+            held.pass();
+            held.put_back();
+        }
+    }
+}
+
+impl Attended for Slot<Engine> {
+    fn attend(self: Arc<Self>) {
+        self.advance();
+    }
+
+    fn due(&self) -> Option<Instant> {
+        let state = self.state();
+        state.due.filter(|_| state.engine.is_some())
+    }
+}
+
+/// An engine that a thread has taken out of its slot. A panic puts it back.
+pub(crate) struct Held {
+    slot: Arc<Slot<Engine>>,
+    engine: Option<Box<Engine>>,
+}
+
+impl Held {
+    fn new(slot: &Arc<Slot<Engine>>, mut engine: Box<Engine>) -> Self {
+        engine.disarm();
+        Self { slot: Arc::clone(slot), engine: Some(engine) }
+    }
+
+    pub(crate) fn engine(&mut self) -> &mut Engine {
+        let Some(engine) = &mut self.engine else { unreachable!("it is held") };
+        engine
+    }
+
+    /// Keeps the engine with its communicator.
+    pub(crate) fn keep(mut self) -> Box<Engine> {
+        let Some(engine) = self.engine.take() else { unreachable!("it is held") };
+        engine
+    }
+
+    /// Advances the calls as long as something moves, for a while. Never waits.
+    fn pass(&mut self) {
+        let slot = Arc::clone(&self.slot);
+        let engine = self.engine();
+        for _ in 0..PASSES_MAX {
+            engine.take_new();
+            match engine.advance() {
+                Progress::Done => return,
+                Progress::Idle if !engine.poll() => return,
+                _ if slot.is_wanted() => return,
+                _ => {}
+            }
+        }
+    }
+
+    /// Puts the engine back. Peers wake the helper thread from then on, if there are calls.
+    fn put_back(mut self) {
+        let slot = Arc::clone(&self.slot);
+        loop {
+            let engine = self.engine();
+            engine.take_new();
+            let has_calls = !engine.jobs.is_empty();
+            let wait = if has_calls { engine.arm() } else { Duration::ZERO };
+            let mut state = slot.state();
+            if !state.new.is_empty() {
+                drop(state);
+                self.engine().disarm();
+                self.pass();
+                continue;
+            }
+            state.due = has_calls.then(|| Instant::now() + wait);
+            state.engine = self.engine.take();
+            drop(state);
+            slot.wake_waiting();
+            if has_calls && wait < PARK_MAX {
+                progress::look_sooner();
+            }
+            return;
+        }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if let Some(engine) = self.engine.take() {
+            // A call panicked, and with it all calls of the engine have failed.
+            self.slot.state().engine = Some(engine);
+            self.slot.wake_waiting();
+        }
+    }
+}
