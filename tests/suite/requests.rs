@@ -39,11 +39,12 @@ fn end((oracle, call, request): Started, rank: Rank, by_tests: bool) {
 
 /// Passes a message around the ring of ranks.
 fn pass(comm: &mut Communicator, bytes: usize, step: usize) {
+    let tag = u32::try_from(step).unwrap();
     let (rank, size) = (comm.rank().index(), comm.size());
     let (next, previous) = (Rank::at((rank + 1) % size), Rank::at((rank + size - 1) % size));
-    let mark = |rank: usize| ((rank + step) % 251) as u8;
+    let mark = |rank: usize| u8::try_from((rank + step) % 251).unwrap();
     let mut got = vec![0; bytes];
-    comm.send_recv(&vec![mark(rank); bytes], next, &mut got, previous, step as u32).unwrap();
+    comm.send_recv(&vec![mark(rank); bytes], next, &mut got, previous, tag).unwrap();
     assert_eq!(got, vec![mark(previous.index()); bytes]);
 }
 
