@@ -117,6 +117,9 @@ typedef enum ringfold_op {
 // A communicator. It has no definition: a handle is a number, and the library checks it.
 typedef struct ringfold_comm ringfold_comm;
 
+// A request. It has no definition: a handle is a number, and the library checks it.
+typedef struct ringfold_request ringfold_request;
+
 // A window. It has no definition: a handle is a number, and the library checks it.
 typedef struct ringfold_window ringfold_window;
 
@@ -162,6 +165,9 @@ typedef struct ringfold_store {
 // failed. It must return: no C++ exception and no longjmp may leave it. Functions of ringfold
 // that it calls return RINGFOLD_ERROR_ARGUMENT, except for versions and texts.
 typedef int (*ringfold_combine_t)(void *context, void *into, const void *from, size_t count);
+
+// The handle of a request: a collective that was started. Any thread may use it.
+typedef struct ringfold_request *ringfold_request_t;
 
 // The handle of a window: memory that all ranks of the host have mapped.
 typedef struct ringfold_window *ringfold_window_t;
@@ -460,6 +466,117 @@ enum ringfold_result ringfold_send_recv(const void *input,
                                         uint32_t from,
                                         uint32_t tag,
                                         ringfold_comm_t comm);
+
+// Starts ringfold_all_reduce and writes a request. Does not wait for other ranks.
+//
+// The memory belongs to the call until ringfold_wait has returned, also after an error: nobody
+// else writes it, and nobody reads the output. All ranks must start the same calls in the same
+// order. A started call and a blocking one are the same: one rank may start it while another
+// blocks in it.
+enum ringfold_result ringfold_start_all_reduce(const void *input,
+                                               void *output,
+                                               size_t count,
+                                               enum ringfold_type type,
+                                               ringfold_op_t op,
+                                               ringfold_comm_t comm,
+                                               ringfold_request_t *request);
+
+// Starts ringfold_all_gather, as ringfold_start_all_reduce starts its call.
+enum ringfold_result ringfold_start_all_gather(const void *input,
+                                               void *output,
+                                               size_t count,
+                                               enum ringfold_type type,
+                                               ringfold_comm_t comm,
+                                               ringfold_request_t *request);
+
+// Starts ringfold_reduce_scatter, as ringfold_start_all_reduce starts its call.
+enum ringfold_result ringfold_start_reduce_scatter(const void *input,
+                                                   void *output,
+                                                   size_t count,
+                                                   enum ringfold_type type,
+                                                   ringfold_op_t op,
+                                                   ringfold_comm_t comm,
+                                                   ringfold_request_t *request);
+
+// Starts ringfold_broadcast, as ringfold_start_all_reduce starts its call.
+enum ringfold_result ringfold_start_broadcast(const void *input,
+                                              void *output,
+                                              size_t count,
+                                              enum ringfold_type type,
+                                              uint32_t root,
+                                              ringfold_comm_t comm,
+                                              ringfold_request_t *request);
+
+// Starts ringfold_reduce, as ringfold_start_all_reduce starts its call.
+enum ringfold_result ringfold_start_reduce(const void *input,
+                                           void *output,
+                                           size_t count,
+                                           enum ringfold_type type,
+                                           ringfold_op_t op,
+                                           uint32_t root,
+                                           ringfold_comm_t comm,
+                                           ringfold_request_t *request);
+
+// Starts ringfold_all_to_all, as ringfold_start_all_reduce starts its call.
+enum ringfold_result ringfold_start_all_to_all(const void *input,
+                                               void *output,
+                                               size_t count,
+                                               enum ringfold_type type,
+                                               ringfold_comm_t comm,
+                                               ringfold_request_t *request);
+
+// Starts ringfold_gather, as ringfold_start_all_reduce starts its call.
+enum ringfold_result ringfold_start_gather(const void *input,
+                                           void *output,
+                                           size_t count,
+                                           enum ringfold_type type,
+                                           uint32_t root,
+                                           ringfold_comm_t comm,
+                                           ringfold_request_t *request);
+
+// Starts ringfold_scatter, as ringfold_start_all_reduce starts its call.
+enum ringfold_result ringfold_start_scatter(const void *input,
+                                            void *output,
+                                            size_t count,
+                                            enum ringfold_type type,
+                                            uint32_t root,
+                                            ringfold_comm_t comm,
+                                            ringfold_request_t *request);
+
+// Starts ringfold_scan, as ringfold_start_all_reduce starts its call.
+enum ringfold_result ringfold_start_scan(const void *input,
+                                         void *output,
+                                         size_t count,
+                                         enum ringfold_type type,
+                                         ringfold_op_t op,
+                                         ringfold_comm_t comm,
+                                         ringfold_request_t *request);
+
+// Starts ringfold_exscan, as ringfold_start_all_reduce starts its call.
+enum ringfold_result ringfold_start_exscan(const void *input,
+                                           void *output,
+                                           size_t count,
+                                           enum ringfold_type type,
+                                           ringfold_op_t op,
+                                           ringfold_comm_t comm,
+                                           ringfold_request_t *request);
+
+// Starts ringfold_barrier, as ringfold_start_all_reduce starts its call.
+enum ringfold_result ringfold_start_barrier(ringfold_comm_t comm, ringfold_request_t *request);
+
+// Writes 1 to `ended` if the call of a request has ended, and 0 otherwise. Does not wait, and
+// advances the calls of the communicator. The request stays until ringfold_wait.
+enum ringfold_result ringfold_test(ringfold_request_t request, int *ended);
+
+// Waits until the call of a request has ended, frees the request and returns the call's result.
+// The memory of the call is the program's again.
+enum ringfold_result ringfold_wait(ringfold_request_t request);
+
+// Waits until the call of one of `count` requests has ended, and writes its index. The request
+// stays until ringfold_wait. Requests that are NULL are left out; if all are, `index` is `count`.
+enum ringfold_result ringfold_wait_any(size_t count,
+                                       const ringfold_request_t *requests,
+                                       size_t *index);
 
 // Writes part r of this rank's input to part `rank` of the output of rank r. There is a count and
 // a displacement for each rank, in elements. If displacements are NULL, each part begins where the

@@ -59,6 +59,11 @@ fn messages_and_groups_of_calls_arrive_or_are_refused() {
 }
 
 #[test]
+fn started_collectives_end_with_the_results_of_plain_c() {
+    suits_jobs("requests");
+}
+
+#[test]
 fn parts_and_operations_of_the_program_give_the_results_of_plain_c() {
     suits_jobs("parts");
 }

@@ -52,7 +52,7 @@ fn the_page_works_as_it_stands() {
             other => panic!("a block of {other}"),
         }
     }
-    assert_eq!(programs, 4);
+    assert_eq!(programs, 5);
     let ringrun = program::binary("ringrun");
     let path = std::env::join_paths(
         [ringrun.parent().unwrap().to_owned()]
@@ -64,7 +64,8 @@ fn the_page_works_as_it_stands() {
     let outcome = run(&mut shell, DEADLINE);
     let four = "the numbers of 4 ranks add up to 6\n";
     let one = "the numbers of 1 ranks add up to 0\n";
-    let rest = "10 11 12\nrank 2 is the last one, sum 99 is 297\nrank 2 has 0.5\n";
+    let rest =
+        "10 11 12\nrank 2 is the last one, sum 99 is 297\nmeanwhile 999, sum 0.5\nrank 2 has 0.5\n";
     // The second program of one rank is linked statically.
     assert_eq!(outcome.stdout, format!("{four}{one}{one}{rest}"), "{outcome:?}");
 }

@@ -27,6 +27,7 @@ const RENAMED: &[(&str, &str)] = &[
     ("set_timeout", "ringfold_comm_set_timeout"),
     ("size", "ringfold_comm_size"),
     ("split", "ringfold_comm_split"),
+    ("start", "ringfold_start_all_reduce"),
     ("subset", "ringfold_comm_subset"),
     // C numbers the ranks of the subset itself, and its wait does not watch a parent.
     ("subset_with_store", "ringfold_init_with_store"),

@@ -14,7 +14,7 @@ use crate::pending;
 use crate::types::{RawType, ringfold_comm_t, ringfold_op_t, ringfold_result};
 
 /// A predefined operation without meaning.
-const NO_OP: ringfold_op_t = 0;
+pub(crate) const NO_OP: ringfold_op_t = 0;
 
 /// Makes the call, or adds it to a group.
 ///

@@ -9,7 +9,7 @@
 //! * `comm`: the functions of communicators; `operation`: reduction operations with a factor;
 //! * `collective`: the collectives, on ordinary memory; `uneven`: those with parts of any lengths;
 //!   `window`: windows, and calls in them;
-//! * `point_to_point`: messages; `group`: groups of calls, which are `pending` until they end;
+//! * `request`: started collectives; `point_to_point`: messages; `group`: groups of calls, which are `pending` until they end;
 //! * `fault`: results, messages and panics; `callback`: functions of the caller; `table`: handles;
 //!   `memory`: pointers of the caller.
 //!
@@ -26,6 +26,7 @@ mod memory;
 pub mod operation;
 mod pending;
 pub mod point_to_point;
+pub mod request;
 mod store;
 mod table;
 pub mod types;

@@ -148,6 +148,14 @@ pub struct ringfold_window {
 /// The handle of a window: memory that all ranks of the host have mapped.
 pub type ringfold_window_t = *mut ringfold_window;
 
+/// A request. It has no definition: a handle is a number, and the library checks it.
+pub struct ringfold_request {
+    _private: [u8; 0],
+}
+
+/// The handle of a request: a collective that was started. Any thread may use it.
+pub type ringfold_request_t = *mut ringfold_request;
+
 /// The id of a group of ranks that start without a launcher, as a line of text. It holds the secret
 /// of the group, so only the ranks may see it.
 #[repr(C)]

@@ -109,7 +109,7 @@ pub use error::{Error, Failure, Message, Operation};
 pub use half::{bf16, f16};
 pub use parts::Parts;
 pub use registered::Registered;
-pub use requests::{Failed, Request, Started};
+pub use requests::{Failed, Request, Started, wait_any};
 pub use ringfold_bootstrap::interface::{Choice, Reason};
 pub use ringfold_bootstrap::{
     Aborter, AbsentRank, CallPosition, DifferingCall, FailureCause, RankList, RankOnHost,

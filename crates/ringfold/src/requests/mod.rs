@@ -16,7 +16,9 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
+use std::time::Duration;
 
 use ringfold_lend::Owner;
 use ringfold_types::Rank;
@@ -27,6 +29,9 @@ pub(crate) use self::progress::forget;
 pub(crate) use self::slot::Slot;
 use crate::engine::Engine;
 use crate::error::Error;
+
+/// The longest sleep of a thread in `wait_any` before it advances the calls itself.
+const SLEEP_MAX: Duration = Duration::from_millis(20);
 
 /// A collective that was started and owns its buffers until it ends.
 ///
@@ -91,6 +96,45 @@ impl<B> Request<B> {
 }
 
 impl<B> Unpin for Request<B> {}
+
+/// Waits until one of the calls has ended, and returns its index. Blocks until then. `None` if
+/// there are no requests. In a child process every call counts as ended.
+///
+/// ```
+/// use ringfold::{Communicator, ReduceOp, wait_any};
+///
+/// let mut comm = Communicator::init()?;
+/// let requests = [
+///     comm.start_all_reduce(vec![1_u32; 10], ReduceOp::Sum)?,
+///     comm.start_all_reduce(vec![1_u32; 20], ReduceOp::Sum)?,
+/// ];
+/// assert!(wait_any(&requests.each_ref()).is_some());
+/// # Ok::<(), ringfold::Error>(())
+/// ```
+#[must_use]
+pub fn wait_any<B>(requests: &[&Request<B>]) -> Option<usize> {
+    requests.first()?;
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    loop {
+        let has_ended = |it: &&Request<B>| it.slot.is_forked() || it.ticket.wake_at_end(&waker);
+        if let Some(ended) = requests.iter().position(has_ended) {
+            return Some(ended);
+        }
+        // Without a helper thread only this one advances the calls.
+        if !requests.iter().any(|request| request.test()) {
+            thread::park_timeout(SLEEP_MAX);
+        }
+    }
+}
+
+/// Ends the sleep of a thread in `wait_any`.
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
 
 impl<B> Future for Request<B> {
     type Output = Result<B, Failed<B>>;

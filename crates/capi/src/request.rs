@@ -1,0 +1,292 @@
+//! Started collectives, which go on while the program computes.
+#![allow(unsafe_code)]
+
+use std::ffi::{c_int, c_void};
+use std::ptr::{null_mut, without_provenance_mut};
+
+use ringfold::{Call, Collective, Rank, Request, wait_any};
+use ringfold_foreign::Places;
+
+use crate::collective::{NO_OP, element};
+use crate::comm::with;
+use crate::fault::{Fault, reported};
+use crate::memory;
+use crate::operation::operation;
+use crate::table::{Held, Table};
+use crate::types::{RawType, ringfold_comm_t, ringfold_op_t, ringfold_request_t, ringfold_result};
+
+/// All requests that C has handles of.
+static REQUESTS: Table<Request<Places>> = Table::new(6);
+
+/// The name of a handle in errors.
+const NAME: &str = "request";
+
+/// Starts the call.
+///
+/// # Safety
+/// Pointers point to the memory that the header asks for. Nobody else accesses it until the call
+/// has ended. `request` is NULL or points to memory of a handle.
+unsafe fn start(
+    collective: Collective,
+    (input, output): (*const c_void, *mut c_void),
+    (count, data_type): (usize, RawType),
+    (op, root): (ringfold_op_t, u32),
+    comm: ringfold_comm_t,
+    request: *mut ringfold_request_t,
+) -> ringfold_result {
+    reported(|| {
+        // SAFETY: the contract.
+        let request = unsafe { memory::out(request, "request") }?;
+        request.write(null_mut());
+        let started = with(comm, |comm| {
+            let (data_type, op, root) = (element(data_type)?, operation(op)?, Rank(root));
+            let call = Call { collective, count, data_type, op, root, wire: comm.wire() };
+            let places = memory::places(&call, input, output, comm.rank(), comm.size())?;
+            let started = comm.start(&call, places, |places| match *places {
+                // SAFETY: the contract.
+                Places::InPlace(both) => (None, unsafe { both.slice_mut() }),
+                // SAFETY: the contract.
+                Places::Apart { input, output } => unsafe {
+                    (Some(input.slice()), output.slice_mut())
+                },
+            });
+            Ok(started.map_err(|failed| failed.error)?)
+        })?;
+        let handle = REQUESTS.insert(started).and_then(|handle| usize::try_from(handle).ok());
+        request.write(without_provenance_mut(handle.ok_or_else(|| Fault::full(NAME))?));
+        Ok(())
+    })
+}
+
+fn find(request: ringfold_request_t) -> Result<Held<'static, Request<Places>>, Fault> {
+    let handle = request.addr() as u64;
+    REQUESTS.get(handle).ok_or_else(|| Fault::handle(NAME, handle))
+}
+
+/// Starts ringfold_all_reduce and writes a request. Does not wait for other ranks.
+///
+/// The memory belongs to the call until ringfold_wait has returned, also after an error: nobody
+/// else writes it, and nobody reads the output. All ranks must start the same calls in the same
+/// order. A started call and a blocking one are the same: one rank may start it while another
+/// blocks in it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringfold_start_all_reduce(
+    input: *const c_void,
+    output: *mut c_void,
+    count: usize,
+    r#type: RawType,
+    op: ringfold_op_t,
+    comm: ringfold_comm_t,
+    request: *mut ringfold_request_t,
+) -> ringfold_result {
+    let (both, elements) = ((input, output), (count, r#type));
+    // SAFETY: the caller gives the memory that the header asks for.
+    unsafe { start(Collective::AllReduce, both, elements, (op, 0), comm, request) }
+}
+
+/// Starts ringfold_all_gather, as ringfold_start_all_reduce starts its call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringfold_start_all_gather(
+    input: *const c_void,
+    output: *mut c_void,
+    count: usize,
+    r#type: RawType,
+    comm: ringfold_comm_t,
+    request: *mut ringfold_request_t,
+) -> ringfold_result {
+    let (both, elements) = ((input, output), (count, r#type));
+    // SAFETY: the caller gives the memory that the header asks for.
+    unsafe { start(Collective::AllGather, both, elements, (NO_OP, 0), comm, request) }
+}
+
+/// Starts ringfold_reduce_scatter, as ringfold_start_all_reduce starts its call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringfold_start_reduce_scatter(
+    input: *const c_void,
+    output: *mut c_void,
+    count: usize,
+    r#type: RawType,
+    op: ringfold_op_t,
+    comm: ringfold_comm_t,
+    request: *mut ringfold_request_t,
+) -> ringfold_result {
+    let (both, elements) = ((input, output), (count, r#type));
+    // SAFETY: the caller gives the memory that the header asks for.
+    unsafe { start(Collective::ReduceScatter, both, elements, (op, 0), comm, request) }
+}
+
+/// Starts ringfold_broadcast, as ringfold_start_all_reduce starts its call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringfold_start_broadcast(
+    input: *const c_void,
+    output: *mut c_void,
+    count: usize,
+    r#type: RawType,
+    root: u32,
+    comm: ringfold_comm_t,
+    request: *mut ringfold_request_t,
+) -> ringfold_result {
+    let (both, elements) = ((input, output), (count, r#type));
+    // SAFETY: the caller gives the memory that the header asks for.
+    unsafe { start(Collective::Broadcast, both, elements, (NO_OP, root), comm, request) }
+}
+
+/// Starts ringfold_reduce, as ringfold_start_all_reduce starts its call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringfold_start_reduce(
+    input: *const c_void,
+    output: *mut c_void,
+    count: usize,
+    r#type: RawType,
+    op: ringfold_op_t,
+    root: u32,
+    comm: ringfold_comm_t,
+    request: *mut ringfold_request_t,
+) -> ringfold_result {
+    let (both, elements) = ((input, output), (count, r#type));
+    // SAFETY: the caller gives the memory that the header asks for.
+    unsafe { start(Collective::Reduce, both, elements, (op, root), comm, request) }
+}
+
+/// Starts ringfold_all_to_all, as ringfold_start_all_reduce starts its call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringfold_start_all_to_all(
+    input: *const c_void,
+    output: *mut c_void,
+    count: usize,
+    r#type: RawType,
+    comm: ringfold_comm_t,
+    request: *mut ringfold_request_t,
+) -> ringfold_result {
+    let (both, elements) = ((input, output), (count, r#type));
+    // SAFETY: the caller gives the memory that the header asks for.
+    unsafe { start(Collective::AllToAll, both, elements, (NO_OP, 0), comm, request) }
+}
+
+/// Starts ringfold_gather, as ringfold_start_all_reduce starts its call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringfold_start_gather(
+    input: *const c_void,
+    output: *mut c_void,
+    count: usize,
+    r#type: RawType,
+    root: u32,
+    comm: ringfold_comm_t,
+    request: *mut ringfold_request_t,
+) -> ringfold_result {
+    let (both, elements) = ((input, output), (count, r#type));
+    // SAFETY: the caller gives the memory that the header asks for.
+    unsafe { start(Collective::Gather, both, elements, (NO_OP, root), comm, request) }
+}
+
+/// Starts ringfold_scatter, as ringfold_start_all_reduce starts its call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringfold_start_scatter(
+    input: *const c_void,
+    output: *mut c_void,
+    count: usize,
+    r#type: RawType,
+    root: u32,
+    comm: ringfold_comm_t,
+    request: *mut ringfold_request_t,
+) -> ringfold_result {
+    let (both, elements) = ((input, output), (count, r#type));
+    // SAFETY: the caller gives the memory that the header asks for.
+    unsafe { start(Collective::Scatter, both, elements, (NO_OP, root), comm, request) }
+}
+
+/// Starts ringfold_scan, as ringfold_start_all_reduce starts its call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringfold_start_scan(
+    input: *const c_void,
+    output: *mut c_void,
+    count: usize,
+    r#type: RawType,
+    op: ringfold_op_t,
+    comm: ringfold_comm_t,
+    request: *mut ringfold_request_t,
+) -> ringfold_result {
+    let (both, elements) = ((input, output), (count, r#type));
+    // SAFETY: the caller gives the memory that the header asks for.
+    unsafe { start(Collective::Scan, both, elements, (op, 0), comm, request) }
+}
+
+/// Starts ringfold_exscan, as ringfold_start_all_reduce starts its call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringfold_start_exscan(
+    input: *const c_void,
+    output: *mut c_void,
+    count: usize,
+    r#type: RawType,
+    op: ringfold_op_t,
+    comm: ringfold_comm_t,
+    request: *mut ringfold_request_t,
+) -> ringfold_result {
+    let (both, elements) = ((input, output), (count, r#type));
+    // SAFETY: the caller gives the memory that the header asks for.
+    unsafe { start(Collective::Exscan, both, elements, (op, 0), comm, request) }
+}
+
+/// Starts ringfold_barrier, as ringfold_start_all_reduce starts its call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringfold_start_barrier(
+    comm: ringfold_comm_t,
+    request: *mut ringfold_request_t,
+) -> ringfold_result {
+    let none = (std::ptr::null(), null_mut());
+    let elements = (0, crate::types::ringfold_type::RINGFOLD_UINT8 as RawType);
+    // SAFETY: the call has no memory.
+    unsafe { start(Collective::Barrier, none, elements, (NO_OP, 0), comm, request) }
+}
+
+/// Writes 1 to `ended` if the call of a request has ended, and 0 otherwise. Does not wait, and
+/// advances the calls of the communicator. The request stays until ringfold_wait.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringfold_test(
+    request: ringfold_request_t,
+    ended: *mut c_int,
+) -> ringfold_result {
+    reported(|| {
+        // SAFETY: the caller points to memory of a number.
+        let ended = unsafe { memory::out(ended, "ended") }?;
+        ended.write(0);
+        ended.write(find(request)?.test().into());
+        Ok(())
+    })
+}
+
+/// Waits until the call of a request has ended, frees the request and returns the call's result.
+/// The memory of the call is the program's again.
+#[unsafe(no_mangle)]
+pub extern "C" fn ringfold_wait(request: ringfold_request_t) -> ringfold_result {
+    reported(|| {
+        let handle = request.addr() as u64;
+        let request = REQUESTS.remove(handle).ok_or_else(|| Fault::handle(NAME, handle))?;
+        request.wait().map_err(|failed| failed.error)?;
+        Ok(())
+    })
+}
+
+/// Waits until the call of one of `count` requests has ended, and writes its index. The request
+/// stays until ringfold_wait. Requests that are NULL are left out; if all are, `index` is `count`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringfold_wait_any(
+    count: usize,
+    requests: *const ringfold_request_t,
+    index: *mut usize,
+) -> ringfold_result {
+    reported(|| {
+        // SAFETY: the caller points to that many handles, and to memory of a number.
+        let (requests, index) =
+            unsafe { (memory::slice(requests, count, "requests")?, memory::out(index, "index")?) };
+        index.write(count);
+        let there = requests.iter().enumerate().filter(|(_, request)| !request.is_null());
+        let there: Vec<_> =
+            there.map(|(at, request)| Ok((at, find(*request)?))).collect::<Result<_, Fault>>()?;
+        let all: Vec<&Request<Places>> = there.iter().map(|(_, request)| &**request).collect();
+        if let Some(ended) = wait_any(&all) {
+            index.write(there[ended].0);
+        }
+        Ok(())
+    })
+}
