@@ -101,8 +101,10 @@ fn devices(at: IpAddr) -> Result<Result<RdmaDevices, String>> {
         return Ok(Err("RINGFOLD_TRANSPORT allows no rdma".to_owned()));
     }
     let near = Some(at).filter(|at| !at.is_unspecified());
-    let found = RdmaDevices::find(config.rdma(), near, machine(Path::new("/")));
-    Ok(found.map_err(|lack| lack.to_string()))
+    match RdmaDevices::find(config.rdma(), near, machine(Path::new("/"))) {
+        Err(lack) if lack.is_unknown() => Err(lack.into()),
+        found => Ok(found.map_err(|lack| lack.to_string())),
+    }
 }
 
 /// The control port of the parent, if there is one.

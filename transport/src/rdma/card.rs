@@ -42,12 +42,7 @@ impl RailCard {
         bytes[..16].copy_from_slice(&self.gid);
         bytes[16..18].copy_from_slice(&self.lid.to_le_bytes());
         bytes[18] = self.mtu;
-        bytes[19] = match self.kind {
-            GidKind::InfiniBand => 0,
-            GidKind::RoceV1 => 1,
-            GidKind::RoceV2 => 2,
-            GidKind::Iwarp => 3,
-        };
+        bytes[19] = self.kind as u8;
         let Label { place, is_preferred, crosses } = self.label;
         let flags = [self.needs_grh, is_preferred, crosses, place.is_some()];
         bytes[20] = flags.into_iter().rev().fold(0, |bits, flag| bits << 1 | u8::from(flag));
@@ -64,13 +59,7 @@ impl RailCard {
         let mut gid = [0; 16];
         gid.copy_from_slice(&bytes[..16]);
         let lid = u16::from_le_bytes([bytes[16], bytes[17]]);
-        let kind = match bytes[19] {
-            0 => GidKind::InfiniBand,
-            1 => GidKind::RoceV1,
-            2 => GidKind::RoceV2,
-            3 => GidKind::Iwarp,
-            _ => return None,
-        };
+        let kind = GidKind::of(bytes[19])?;
         let (mtu @ 1..=5, flags @ 0..16, prefix @ 0..=128) = (bytes[18], bytes[20], bytes[21])
         else {
             return None;

@@ -86,13 +86,8 @@ pub struct Port {
 impl Port {
     fn of(rail: &Rail) -> Self {
         Self {
-            name: format!("{}:{}", rail.device.context.name(), rail.port.number),
-            kind: match rail.gid.kind {
-                GidKind::InfiniBand => 0,
-                GidKind::RoceV1 => 1,
-                GidKind::RoceV2 => 2,
-                GidKind::Iwarp => 3,
-            },
+            name: rail.name(),
+            kind: rail.gid.kind as u8,
             gigabits: rail.port.gigabits,
             mtu: if rail.is_iwarp() { 0 } else { rail.mtu_bytes() },
             gid: rail.gid.bytes,
@@ -132,11 +127,9 @@ impl Port {
     }
 
     const fn gid_kind(&self) -> GidKind {
-        match self.kind {
-            0 => GidKind::InfiniBand,
-            1 => GidKind::RoceV1,
-            2 => GidKind::RoceV2,
-            _ => GidKind::Iwarp,
+        match GidKind::of(self.kind) {
+            Some(kind) => kind,
+            None => GidKind::Iwarp,
         }
     }
 }
@@ -218,7 +211,7 @@ pub fn examine(settings: &Settings, near: Option<IpAddr>) -> Examined {
 
 /// Checks one port.
 fn port(rail: &Rail) -> Vec<Finding> {
-    let name = Port::of(rail).name;
+    let name = rail.name();
     let about = if rail.partition.is_limited() {
         let advice = "a limited member reaches full members only; ask the administrator of the \
                       subnet manager, or name another key by RINGFOLD_IB_PKEY";

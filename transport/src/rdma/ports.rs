@@ -4,7 +4,6 @@ use ringfold_topology::fabric::{Place, PortId};
 use ringfold_topology::machine::{Machine, Network};
 
 use super::rail::{Rail, Rails};
-use super::sys::GidKind;
 use super::wire::Wire;
 
 /// One port that `Rails` has opened.
@@ -84,11 +83,7 @@ impl OpenPort {
         let Wire { interface, prefix, id, gbps, declared } = rail.wire.clone();
         Self {
             name: rail.name(),
-            network: match rail.gid.kind {
-                GidKind::InfiniBand => Network::InfiniBand,
-                GidKind::RoceV1 | GidKind::RoceV2 => Network::Roce,
-                GidKind::Iwarp => Network::Iwarp,
-            },
+            network: rail.gid.kind.network(),
             gid: rail.gid.bytes,
             prefix,
             id,

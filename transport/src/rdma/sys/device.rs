@@ -77,14 +77,25 @@ pub(in crate::rdma) struct Port {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::rdma) enum GidKind {
     #[default]
-    InfiniBand,
-    RoceV1,
-    RoceV2,
+    InfiniBand = 0,
+    RoceV1 = 1,
+    RoceV2 = 2,
     /// An IP address in place of a GID, in the format of RoCE v2.
-    Iwarp,
+    Iwarp = 3,
 }
 
 impl GidKind {
+    /// Returns the kind of that number, by which other ranks know it.
+    pub(in crate::rdma) const fn of(number: u8) -> Option<Self> {
+        match number {
+            0 => Some(Self::InfiniBand),
+            1 => Some(Self::RoceV1),
+            2 => Some(Self::RoceV2),
+            3 => Some(Self::Iwarp),
+            _ => None,
+        }
+    }
+
     /// The network of a port with such an address.
     pub(in crate::rdma) const fn network(self) -> Network {
         match self {
