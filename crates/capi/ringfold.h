@@ -117,6 +117,9 @@ typedef enum ringfold_op {
 // A communicator. It has no definition: a handle is a number, and the library checks it.
 typedef struct ringfold_comm ringfold_comm;
 
+// A registration. It has no definition: a handle is a number, and the library checks it.
+typedef struct ringfold_registration ringfold_registration;
+
 // A request. It has no definition: a handle is a number, and the library checks it.
 typedef struct ringfold_request ringfold_request;
 
@@ -165,6 +168,9 @@ typedef struct ringfold_store {
 // failed. It must return: no C++ exception and no longjmp may leave it. Functions of ringfold
 // that it calls return RINGFOLD_ERROR_ARGUMENT, except for versions and texts.
 typedef int (*ringfold_combine_t)(void *context, void *into, const void *from, size_t count);
+
+// The handle of a registration: memory of the program that RDMA devices know.
+typedef struct ringfold_registration *ringfold_registration_t;
 
 // The handle of a request: a collective that was started. Any thread may use it.
 typedef struct ringfold_request *ringfold_request_t;
@@ -466,6 +472,24 @@ enum ringfold_result ringfold_send_recv(const void *input,
                                         uint32_t from,
                                         uint32_t tag,
                                         ringfold_comm_t comm);
+
+// Registers `bytes` bytes of memory with the RDMA devices of this rank, and writes the handle of
+// the registration. Long messages of all communicators of the process then leave from this memory,
+// and arrive in it, without a copy, and no call registers it again. Memory may be registered
+// several times, whole and in parts, and each handle is deregistered. Succeeds without effect if
+// the rank has no RDMA or `bytes` is 0. If no device registers the memory, as beyond `ulimit -l`,
+// the log says why, and calls use the memory as any other. Memory that the CPU cannot read, as
+// that of a GPU, gives RINGFOLD_ERROR_ARGUMENT. Waits for a call of another thread. While memory
+// is registered, a faulty peer to which a message was announced there may write to it.
+enum ringfold_result ringfold_comm_register(ringfold_comm_t comm,
+                                            void *memory,
+                                            size_t bytes,
+                                            ringfold_registration_t *registration);
+
+// Deregisters memory, before it is freed. Does not wait: calls that use the memory end first, so
+// the memory stays registered until they have returned. May follow ringfold_comm_free and a call
+// that has failed. In a child made by fork it leaves the registration to the parent.
+enum ringfold_result ringfold_comm_deregister(ringfold_registration_t registration);
 
 // Starts ringfold_all_reduce and writes a request. Does not wait for other ranks.
 //

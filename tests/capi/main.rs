@@ -69,6 +69,11 @@ fn parts_and_operations_of_the_program_give_the_results_of_plain_c() {
 }
 
 #[test]
+fn registered_memory_is_ordinary_memory() {
+    suits_jobs("registrations");
+}
+
+#[test]
 fn the_static_library_suffices() {
     let Some(installed) = Installed::get() else { return };
     let program = installed.compile_statically("operations");

@@ -8,8 +8,9 @@
 //!   key-value store;
 //! * `comm`: the functions of communicators; `operation`: reduction operations with a factor;
 //! * `collective`: the collectives, on ordinary memory; `uneven`: those with parts of any lengths;
-//!   `window`: windows, and calls in them;
-//! * `request`: started collectives; `point_to_point`: messages; `group`: groups of calls, which are `pending` until they end;
+//!   `window`: windows, and calls in them; `registration`: registered memory;
+//! * `request`: started collectives; `point_to_point`: messages; `group`: groups of calls, which
+//!   are `pending` until they end;
 //! * `fault`: results, messages and panics; `callback`: functions of the caller; `table`: handles;
 //!   `memory`: pointers of the caller.
 //!
@@ -26,6 +27,7 @@ mod memory;
 pub mod operation;
 mod pending;
 pub mod point_to_point;
+pub mod registration;
 pub mod request;
 mod store;
 mod table;

@@ -148,6 +148,14 @@ pub struct ringfold_window {
 /// The handle of a window: memory that all ranks of the host have mapped.
 pub type ringfold_window_t = *mut ringfold_window;
 
+/// A registration. It has no definition: a handle is a number, and the library checks it.
+pub struct ringfold_registration {
+    _private: [u8; 0],
+}
+
+/// The handle of a registration: memory of the program that RDMA devices know.
+pub type ringfold_registration_t = *mut ringfold_registration;
+
 /// A request. It has no definition: a handle is a number, and the library checks it.
 pub struct ringfold_request {
     _private: [u8; 0],
