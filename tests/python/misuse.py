@@ -108,6 +108,54 @@ def pointers(comm):
     refused(lambda: comm.all_reduce(pairs), "can be moved, not combined")
 
 
+def registrations(comm):
+    """Registered memory is ordinary memory, which lives as long as its registration."""
+    buffer = array.array("f", [1.0] * 100_000)
+    whole, again = comm.register(buffer), comm.register(buffer)
+    assert whole.nbytes == 400_000 and not is_free(buffer)
+    assert not whole.is_registered, "there is no RDMA here"
+    with comm.register(memoryview(buffer)[10:20]) as part:
+        assert part.nbytes == 40 and "40 bytes" in repr(part)
+        comm.all_reduce(buffer)
+    assert buffer[0] == comm.size
+    # A registration may end while a call uses its memory.
+    handle = comm.all_reduce(buffer, async_op=True)
+    whole.close()
+    whole.close()
+    handle.wait()
+    assert buffer[99_999] == comm.size ** 2 and not is_free(buffer)
+    again = weakref.ref(again)
+    soon(lambda: again() is None and is_free(buffer), "the last registration has no owner")
+    comm.register(array.array("f")).close()
+    comm.register((0, 0)).close()
+    address, length = buffer.buffer_info()
+    comm.register((address, length * 4)).close()
+    refused(lambda: comm.register(b"read-only"), "the memory is read-only")
+    refused(lambda: comm.register([1.0]), "a list, which has no memory")
+    refused(lambda: comm.register((0, 8)), "the memory is at the address 0")
+    # Memory of a GPU has an address, and the CPU cannot read it.
+    refused(lambda: comm.register((4096, 8)), "register memory of the CPU, not of a GPU")
+    one, other = group_of_two()
+    kept = one.register(buffer)
+    child = os.fork()
+    if child == 0:
+        try:
+            refused(lambda: one.register(buffer), "forked", ringfold.ForkedError)
+            kept.close()
+            os._exit(0)
+        finally:
+            os._exit(1)
+    assert os.waitpid(child, 0)[1] == 0
+    other.abort("on purpose")
+    for comm in [one, other]:
+        refused(comm.barrier, "on purpose", ringfold.FailedError)
+    refused(lambda: one.register(buffer), "on purpose", ringfold.FailedError)
+    close([one, other])
+    refused(lambda: one.register(buffer), "is closed", ringfold.ClosedError)
+    kept.close()
+    assert is_free(buffer)
+
+
 def together(items, call):
     """Calls a function for each item, in threads, and returns the results."""
     made = [None] * len(items)
@@ -461,6 +509,7 @@ arguments(comm)
 pointers(comm)
 operations(comm)
 exports_end(comm)
+registrations(comm)
 descriptors()
 timeouts()
 ends(comm)

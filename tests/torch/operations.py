@@ -1,7 +1,9 @@
 """Checks every operation on each rank, against results computed from the ranks alone."""
 
+import gc
 import sys
 import time
+import weakref
 from datetime import timedelta
 from functools import reduce
 from operator import and_, or_, xor
@@ -253,6 +255,38 @@ def windows(rank, size):
     assert not backend._windows._places, "the windows live on"
 
 
+def registrations(rank, size):
+    """Registered tensors, whose registrations end with them."""
+    backend = dist.group.WORLD._get_backend(torch.device("cpu"))
+    tensor = torch.ones(1 << 18)
+    kept = backend.register_tensor(tensor)
+    part = backend.register_tensor(tensor[10:20])
+    assert (kept.nbytes, part.nbytes) == (1 << 20, 40)
+    dist.all_reduce(tensor)
+    equal(tensor, torch.full((1 << 18,), float(size)), "all_reduce of a registered tensor")
+    closed = []
+    weakref.finalize(kept, closed.append, "kept")
+    del kept
+    gc.collect()
+    assert not closed, "the tensor keeps its registration"
+    del tensor
+    gc.collect()
+    assert closed, "the registration has ended with its tensor"
+    part.close()
+    part.close()
+    backend.register_tensor(torch.ones(0)).close()
+    for odd, words in [
+        (torch.ones(4, 6).t(), "is not contiguous"),
+        (torch.empty(3, device="meta"), "a tensor of meta is not in the memory of the CPU"),
+    ]:
+        try:
+            backend.register_tensor(odd)
+        except ringfold.ArgumentError as error:
+            assert words in str(error), str(error)
+        else:
+            raise AssertionError(f"no ArgumentError with {words!r}")
+
+
 def copies(rank, size):
     """The path of GPUs' tensors, here with tensors of the CPU that pass for those of a device."""
     is_memory, _memory.is_memory = _memory.is_memory, lambda tensor: False
@@ -315,7 +349,9 @@ def tensors(rank, size):
 def main():
     dist.init_process_group("ringfold")
     rank, size = dist.get_rank(), dist.get_world_size()
-    for check in [reductions, movement, messages, groups, tensors, windows, copies]:
+    for check in [
+        reductions, movement, messages, groups, tensors, windows, registrations, copies,
+    ]:
         check(rank, size)
     dist.destroy_process_group()
     dist.init_process_group("cpu:ringfold")

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use pyo3::prelude::*;
 use ringfold::{Call, Collective, Communicator as Ranks, DataType, Error, Rank, Wire};
-use ringfold_foreign::lock;
+use ringfold_foreign::{lock, register};
 
 use crate::call::{Called, Common, dispatch};
 use crate::call_group::CallGroup;
@@ -14,6 +14,8 @@ use crate::fault::raise;
 use crate::handle::{duration, poll, wait_or_abort, watch_signals};
 use crate::memory::Memory;
 use crate::queue::{CallQueue, Fault, Ticket};
+use crate::region::Access;
+use crate::registration::Registration;
 use crate::user_op::UserOp;
 use crate::window::{self, Window};
 
@@ -227,6 +229,21 @@ impl Communicator {
         let bytes = bytes.ok_or_else(|| refuse("a window longer than the address space"))?;
         let pages = self.make(py, move |ranks| ranks.alloc::<u8>(bytes))?;
         Ok(Window::new(pages, data_type))
+    }
+
+    /// Registers memory with the RDMA devices of this rank, after the calls before it. Long
+    /// messages of all communicators of the process then leave from it, and arrive in it, without a
+    /// copy, and no call registers it again. Returns a `Registration`, also for a `with` block.
+    ///
+    /// Memory may be registered several times, whole and in parts. Without RDMA this does nothing.
+    /// If no device registers the memory, as beyond `ulimit -l`, the log says why, and calls use
+    /// the memory as any other. Memory of a GPU raises an ArgumentError.
+    fn register(&self, memory: &Bound<'_, PyAny>) -> PyResult<Registration> {
+        let py = memory.py();
+        let memory = Memory::new(memory, "the memory", Access::Write)?;
+        let region = memory.region;
+        let registration = self.make(py, move |ranks| register(ranks, region))?;
+        Registration::new(py, registration, memory)
     }
 
     /// Reduces `count` elements from element `start` of all ranks' windows `input` into the same

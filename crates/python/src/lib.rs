@@ -10,7 +10,7 @@
 //!   `element`: types and operations by name;
 //! * `memory`: buffers and addresses of the caller; `dlpack`: tensors; `format`: the types of their
 //!   elements; `region`: the errors of invalid memory;
-//! * `window`: windows; `user_op`: operations of the user;
+//! * `window`: windows; `registration`: registered memory; `user_op`: operations of the user;
 //! * `queue`: the order of a communicator's calls, and the thread of those in the background;
 //!   `release`: the end of their memory;
 //! * `handle`: waits, which signals interrupt; `fault`: exceptions.
@@ -29,6 +29,7 @@ mod memory;
 mod messages;
 mod queue;
 mod region;
+mod registration;
 mod release;
 mod store;
 mod uneven;
@@ -55,6 +56,8 @@ mod _ringfold {
     use crate::init::{
         close_all, init, init_with_id, init_with_store, subset_with_store, unique_id,
     };
+    #[pymodule_export]
+    use crate::registration::Registration;
     #[pymodule_export]
     use crate::user_op::UserOp;
     #[pymodule_export]

@@ -201,6 +201,10 @@ impl CallQueue {
 
     /// Refuses a wait for calls after the one that runs in this thread.
     pub(crate) fn check_nested(&self) -> Outcome {
+        if self.is_forked() {
+            // A thread of the parent may have held the lock.
+            return Err(Fault::Forked);
+        }
         let is_within = lock(&self.state).is_within(thread::current().id());
         if is_within { Err(Fault::Nested) } else { Ok(()) }
     }

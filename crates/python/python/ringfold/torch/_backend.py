@@ -14,7 +14,7 @@ import ringfold
 from ringfold import errors
 from ringfold.torch._bits import copies, replaced
 from ringfold.torch._memory import (
-    TYPES, combinable, fill, joined, on_stream, operation, place, readable, room, writable,
+    TYPES, combinable, fill, is_memory, joined, on_stream, operation, place, readable, room, writable,
 )
 from ringfold.torch._messages import Channels
 from ringfold.torch._store import Store, connect
@@ -423,6 +423,24 @@ class RingfoldBackend(Backend):
             return self._windows.allocate(size, dtype)
         except errors.Error as error:
             raise as_torch(error) from error
+
+    def register_tensor(self, tensor):
+        """Registers a tensor with the RDMA devices of this rank, for the operations of all groups.
+
+        Returns a `ringfold.Registration`. It ends by its `close`, or with the tensor.
+        """
+        if not is_memory(tensor):
+            what = "is not contiguous" if tensor.is_cpu else "is not in the memory of the CPU"
+            raise errors.ArgumentError(
+                f"a tensor of {tensor.device} {what}; register a contiguous tensor of the CPU"
+            )
+        try:
+            # An address does not keep the tensor alive.
+            registration = self._comm.register(place(tensor))
+        except errors.Error as error:
+            raise as_torch(error) from error
+        weakref.finalize(tensor, registration.close).atexit = False
+        return registration
 
     def supports_tensor_alloc(self, _device):
         """No: callers of this hook, as FSDP2, allocate without the other ranks."""
