@@ -105,6 +105,10 @@ pub(crate) struct Args {
     /// Add columns: 50th and 99th percentile of the times of calls that all ranks start together
     #[arg(long)]
     pub(crate) latency: bool,
+    /// Add columns: the time of started calls that the ranks wait for at once, that with as long a
+    /// computation in between, and the part of the call that the computation hides
+    #[arg(long)]
+    pub(crate) overlap: bool,
     /// Add a column: the algorithm that ran
     #[arg(long)]
     pub(crate) algo: bool,
@@ -176,6 +180,13 @@ impl Args {
         Some(match () {
             () if local_register == 2 && !test.works_in_windows() => {
                 format!("-R 2: only allreduce works in windows, not {test}; give -R 1")
+            }
+            () if self.overlap && !matches!(test, Test::Collective(_)) => {
+                format!("--overlap: only collectives with equal parts can be started, not {test}")
+            }
+            () if self.overlap && (agg_iters > 1 || local_register > 0) => {
+                "--overlap: started calls own ordinary buffers, each of its own; give -m 1 and -R 0"
+                    .to_owned()
             }
             () if agg_iters > 1 && local_register == 2 => {
                 format!("-m {agg_iters}: calls in windows form no groups; give -R 0 or 1")
@@ -284,6 +295,12 @@ mod tests {
         }
         let uneven = args("perf -m 2").unwrap().refusal(Test::AllToAllV).unwrap();
         assert!(uneven.starts_with("-m 2: calls with uneven parts"), "{uneven}");
+        for line in ["perf --overlap -m 2", "perf --overlap -R 1"] {
+            let refusal = args(line).unwrap().refusal(ALL_REDUCE).unwrap();
+            assert!(refusal.starts_with("--overlap: started calls own"), "{refusal}");
+        }
+        let messages = args("perf --overlap").unwrap().refusal(Test::SendRecv).unwrap();
+        assert!(messages.starts_with("--overlap: only collectives"), "{messages}");
         assert!(args("perf -R 2").unwrap().refusal(Test::SendRecv).unwrap().starts_with("-R 2:"));
     }
 

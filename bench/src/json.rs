@@ -69,6 +69,13 @@ fn result(args: &Args, row: &Row) -> Value {
         "in_place": half(args, &row.in_place),
         "actual_iterations": args.iters,
     });
+    if let Some(overlap) = row.overlap {
+        result["overlap"] = json!({
+            "alone_us": overlap.alone_us,
+            "computing_us": overlap.computing_us,
+            "hidden_pct": overlap.percent(),
+        });
+    }
     let halves =
         [("out_of_place_per_iter", &row.out_of_place), ("in_place_per_iter", &row.in_place)];
     for (name, half) in halves {

@@ -95,6 +95,11 @@ fn extra_head(args: &Args) -> [String; 3] {
         head[1] += "     p50      p99      p50      p99 ";
         head[2] += "    (us)     (us)     (us)     (us) ";
     }
+    if args.overlap {
+        head[0] += "  started, out-of-place     ";
+        head[1] += "   alone  compute  overlap ";
+        head[2] += "    (us)     (us)      (%) ";
+    }
     if args.algo {
         head[1] += "           algorithm ";
     }
@@ -127,6 +132,10 @@ pub(crate) fn row(args: &Args, row: &Row) -> String {
     }
     for (p50, p99) in halves.iter().filter_map(|half| half.latency_us) {
         text += &format!("  {}  {}", number(p50, 7), number(p99, 7));
+    }
+    if let Some(overlap) = row.overlap {
+        let columns = [overlap.alone_us, overlap.computing_us, overlap.percent()];
+        text.extend(columns.map(|value| format!("  {}", number(value, 7))));
     }
     if args.algo {
         text += &format!("  {:>18}", row.algorithm);

@@ -21,6 +21,7 @@ pub(crate) struct Row {
     pub(crate) algorithm: &'static str,
     pub(crate) out_of_place: Half,
     pub(crate) in_place: Half,
+    pub(crate) overlap: Option<Overlap>,
     /// The time of day after the last call.
     pub(crate) end: String,
 }
@@ -40,6 +41,23 @@ pub(crate) struct Half {
     pub(crate) latency_us: Option<(f64, f64)>,
     /// The times of single iterations.
     pub(crate) iterations: Option<Iterations>,
+}
+
+/// Started calls out of place, without and with a computation.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Overlap {
+    /// Microseconds per call that is awaited at once.
+    pub(crate) alone_us: f64,
+    /// Microseconds per call with a computation that takes `alone_us`.
+    pub(crate) computing_us: f64,
+}
+
+impl Overlap {
+    /// The part of the call that the computation hides, in percent, as in the OSU benchmarks.
+    pub(crate) fn percent(self) -> f64 {
+        let shown = (self.computing_us - self.alone_us) / self.alone_us;
+        (100.0 * (1.0 - shown)).clamp(0.0, 100.0)
+    }
 }
 
 /// The microseconds per call of single iterations.
@@ -95,8 +113,9 @@ impl<'a> Runner<'a> {
             None => self.comm.algorithm_for(call),
             Some(window) => self.comm.algorithm_in(window, call),
         };
+        let overlap = if self.args.overlap { Some(self.overlap(call)?) } else { None };
         let (test, call, end) = (self.test, *call, timestamp());
-        Ok(Row { test, call, bytes, algorithm, out_of_place, in_place, end })
+        Ok(Row { test, call, bytes, algorithm, out_of_place, in_place, overlap, end })
     }
 
     fn half(&mut self, call: &Call, bytes: usize, in_place: bool) -> Result<Half, Error> {
@@ -177,6 +196,42 @@ impl<'a> Runner<'a> {
         }
         self.comm.all_reduce(&mut times, ReduceOp::Max)?;
         Ok((percentile(&mut times, 0.5), percentile(&mut times, 0.99)))
+    }
+
+    /// Times started calls out of place, alone and with a computation.
+    fn overlap(&mut self, call: &Call) -> Result<Overlap, Error> {
+        let (rank, size, bytes) = (self.comm.rank(), self.comm.size(), call.data_type.bytes());
+        let [input, output] = [call.input_of(rank, size), call.output_of(rank, size)];
+        let mut buffers = (vec![0; input * bytes], vec![0; output * bytes]);
+        self.started(call, &mut buffers, 0.0)?;
+        let alone_us = self.started(call, &mut buffers, 0.0)?;
+        let computing_us = self.started(call, &mut buffers, alone_us)?;
+        Ok(Overlap { alone_us, computing_us })
+    }
+
+    /// Returns the microseconds per started call that all ranks begin together, with a computation
+    /// of that many microseconds before the wait.
+    fn started(
+        &mut self,
+        call: &Call,
+        buffers: &mut (Vec<u8>, Vec<u8>),
+        computing_us: f64,
+    ) -> Result<f64, Error> {
+        let (call, iters) = (self.own(call), self.args.iters);
+        let mut spent = 0.0;
+        for _ in 0..iters {
+            self.comm.barrier()?;
+            let begin = wall_seconds();
+            let both = std::mem::take(buffers);
+            let request = self.comm.start(&call, both, |(input, output)| (Some(input), output))?;
+            let end = wall_seconds() + computing_us / 1e6;
+            while computing_us > 0.0 && wall_seconds() < end {
+                std::hint::spin_loop();
+            }
+            *buffers = request.wait()?;
+            spent += wall_seconds() - begin;
+        }
+        Ok(self.over_ranks(spent / iters as f64)? * 1e6)
     }
 
     /// Checks the requested number of iterations, up to the first wrong one. Returns its number of

@@ -5,6 +5,8 @@
 //! * `broadcast BYTES`: likewise, from rank 0;
 //! * `messages BYTES`: sends BYTES bytes to the next rank and receives as many from the previous
 //!   one, again and again, until that fails;
+//! * `requests BYTES`: keeps 100 started all-reduces of BYTES bytes under way, until one fails.
+//!   The others must then end with the same cause, and all buffers come back;
 //! * `any BYTES`: the last rank sends BYTES bytes to each other in turn, which receives from any;
 //! * `checked BYTES STOP`: as `allreduce`, with known sums, until a file STOP exists. Calls
 //!   alternate between an ordinary buffer and one of the communicator's, whose sums one rank then
@@ -53,6 +55,7 @@ mod bits;
 mod groups;
 mod mixed;
 
+use std::collections::VecDeque;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -103,6 +106,7 @@ fn run(args: &[String], own: &mut Option<Communicator>) -> Result<(), Error> {
             }
         }
         Some("messages") => messages(comm, number(1)),
+        Some("requests") => requests(comm, number(1) / 4),
         Some("any") => any(comm, number(1)),
         Some("checked") => checked(comm, number(1) / 4, &args[2]),
         Some("window") => {
@@ -164,6 +168,38 @@ fn messages(comm: &mut Communicator, bytes: usize) -> Result<(), Error> {
     loop {
         comm.send_recv(&data, next, &mut into, previous, 7)?;
     }
+}
+
+/// A task of this program, as described in its head.
+fn requests(comm: &mut Communicator, count: usize) -> Result<(), Error> {
+    let mut start = || comm.start_all_reduce(vec![1.0_f32; count], ReduceOp::Max);
+    let mut under_way = VecDeque::new();
+    for _ in 0..100 {
+        under_way.push_back(start()?);
+    }
+    println!("started");
+    let failed = loop {
+        let Some(oldest) = under_way.pop_front() else { unreachable!("there are 100") };
+        match oldest.wait() {
+            Ok(_) => {}
+            Err(failed) => break failed,
+        }
+        match start() {
+            Ok(request) => under_way.push_back(request),
+            Err(failed) => break failed,
+        }
+    };
+    assert_eq!(failed.buffers.len(), count);
+    for request in under_way {
+        match request.wait() {
+            Err(other) => {
+                assert_eq!(other.error.to_string(), failed.error.to_string());
+                assert_eq!(other.buffers.len(), count);
+            }
+            Ok(_) => panic!("a call has ended after one that failed"),
+        }
+    }
+    Err(failed.error)
 }
 
 /// A task of this program, as described in its head.

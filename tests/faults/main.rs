@@ -51,6 +51,8 @@ over_each_transport! {
     killed_in_the_middle_of_a_gibibyte
     killed_in_the_middle_of_a_window
     killed_in_the_middle_of_messages
+    killed_with_started_calls_under_way
+    stopped_with_started_calls_under_way
     killed_while_ranks_wait_for_any_sender
     stopped_in_the_middle_of_messages
     a_window_on_one_rank_only_is_reported
@@ -114,6 +116,29 @@ fn killed_in_the_middle_of_a_window(transport: &str) {
 fn killed_in_the_middle_of_messages(transport: &str) {
     for bytes in [100, 16 << 20] {
         killed_in_the_middle_of(transport, "messages", bytes);
+    }
+}
+
+fn killed_with_started_calls_under_way(transport: &str) {
+    for bytes in [8, 1 << 20] {
+        killed_in_the_middle_of(transport, "requests", bytes);
+    }
+}
+
+/// The others wait for the stopped rank until the timeout of a call, and it stays silent.
+fn stopped_with_started_calls_under_way(transport: &str) {
+    let limit = timeout(transport);
+    let seconds = limit.as_secs().to_string();
+    for bytes in [8, 1 << 20] {
+        let task = ["requests", &bytes.to_string()];
+        let job = start(3, transport, &task, &[("RINGFOLD_TIMEOUT", &*seconds)]);
+        job.wait_for("started");
+        std::thread::sleep(Duration::from_millis(300));
+        let stopped = Instant::now();
+        job.0[2].signal(Signal::STOP);
+        let (causes, last) = job.causes(2);
+        all_report(&causes, &["rank 2"]);
+        assert!(last - stopped < limit + SOON);
     }
 }
 
