@@ -389,7 +389,9 @@ impl Communicator {
             }
             return Err(error);
         }
-        let health = &mut self.engine()?.health;
+        let engine = self.engine()?;
+        engine.unwatch();
+        let health = &mut engine.health;
         let has_failed = health.failed.is_some();
         match health.watch.take().map(|watch| watch.into_control().leave()) {
             Some(Err(cause)) if !has_failed => {
@@ -410,10 +412,7 @@ impl Communicator {
     pub(crate) fn engine(&mut self) -> Result<&mut Engine, Error> {
         self.check_process()?;
         if self.engine.is_none() {
-            self.recall(|engine| {
-                engine.drive(|| false);
-                engine.unwatch();
-            });
+            self.recall(|engine| engine.drive(|| false));
         }
         let Some(engine) = &mut self.engine else { unreachable!("it was recalled") };
         Ok(engine)

@@ -32,12 +32,8 @@ impl Slot<Engine> {
     }
 
     /// Lays an engine with calls in the slot.
-    pub(crate) fn put(self: &Arc<Self>, mut engine: Box<Engine>) {
+    pub(crate) fn put(self: &Arc<Self>, engine: Box<Engine>) {
         self.prepare();
-        if engine.watched_by.is_none() {
-            let calls: Arc<Self> = Arc::clone(self);
-            engine.watched_by = progress::watch(calls, engine.wake_fds());
-        }
         Held::new(self, engine).put_back();
     }
 
@@ -156,11 +152,18 @@ impl Held {
     /// Puts the engine back. Peers wake the helper thread from then on, if there are calls.
     fn put_back(mut self) {
         let slot = Arc::clone(&self.slot);
+        let mut is_moving = false;
         loop {
             let engine = self.engine();
             engine.take_new();
+            let wait = if engine.jobs.is_empty() { Duration::ZERO } else { engine.arm() };
             let has_calls = !engine.jobs.is_empty();
-            let wait = if has_calls { engine.arm() } else { Duration::ZERO };
+            if has_calls && wait.is_zero() && !is_moving && !slot.is_wanted() {
+                is_moving = true;
+                engine.disarm();
+                self.pass();
+                continue;
+            }
             let mut state = slot.state();
             if !state.new.is_empty() {
                 drop(state);
@@ -169,6 +172,12 @@ impl Held {
                 continue;
             }
             state.due = has_calls.then(|| Instant::now() + wait);
+            if has_calls {
+                // The helper waits for the lock, so it finds the engine.
+                let calls: Arc<dyn Attended> = Arc::<Slot<Engine>>::clone(&slot);
+                let engine = self.engine();
+                engine.watched_by = progress::watch(engine.watched_by, &calls, engine.wake_fds());
+            }
             state.engine = self.engine.take();
             drop(state);
             slot.wake_waiting();

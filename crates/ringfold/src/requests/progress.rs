@@ -32,6 +32,8 @@ struct Helper {
     /// Wakes the helper.
     kick: Waker,
     is_kicked: AtomicBool,
+    /// Whether the helper sleeps without a limit.
+    is_resting: AtomicBool,
     slots: Mutex<Slots>,
 }
 
@@ -53,13 +55,14 @@ struct Slots {
 /// The key of the helper's own descriptor.
 const KICK: u64 = 0;
 
-/// Has the helper attend to calls when one of `fds` becomes readable, until `forget` with the key
-/// that it returns. Without a helper only waiting threads advance the calls.
+/// Has the helper attend to calls once, when one of `fds` becomes readable. Returns the key of the
+/// calls, by which it does so again. Without a helper only waiting threads advance the calls.
 pub(super) fn watch<'f>(
-    calls: Arc<dyn Attended>,
+    key: Option<u64>,
+    calls: &Arc<dyn Attended>,
     fds: impl Iterator<Item = BorrowedFd<'f>>,
 ) -> Option<u64> {
-    let watched = Helper::of_process().and_then(|helper| helper.watch(calls, fds));
+    let watched = Helper::of_process().and_then(|helper| helper.watch(key, calls, fds));
     watched
         .inspect_err(|error| {
             tracing::warn!("no helper thread ({error}): calls advance only while a thread waits");
@@ -96,6 +99,7 @@ impl Helper {
             events: epoll::create(CreateFlags::CLOEXEC)?,
             kick: Waker::new()?,
             is_kicked: AtomicBool::new(false),
+            is_resting: AtomicBool::new(false),
             slots: Mutex::default(),
         });
         let flags = EventFlags::IN | EventFlags::ET;
@@ -108,27 +112,31 @@ impl Helper {
 
     fn watch<'f>(
         &self,
-        calls: Arc<dyn Attended>,
+        key: Option<u64>,
+        calls: &Arc<dyn Attended>,
         fds: impl Iterator<Item = BorrowedFd<'f>>,
     ) -> io::Result<u64> {
-        let key = {
+        let added = key.unwrap_or_else(|| {
             let mut slots = lock(&self.slots);
             slots.last += 1;
             let key = slots.last;
-            slots.by_key.insert(key, calls);
+            slots.by_key.insert(key, Arc::clone(calls));
             key
-        };
-        let flags = EventFlags::IN | EventFlags::ET;
-        let mut added = Vec::new();
+        });
+        // A descriptor wakes the helper once. So it does not follow the calls of a thread that has
+        // the engine again.
+        let flags = EventFlags::IN | EventFlags::ONESHOT;
         for fd in fds {
-            if let Err(error) = epoll::add(&self.events, fd, EventData::new_u64(key), flags) {
-                self.forget(key, added.into_iter());
-                return Err(error.into());
+            let data = EventData::new_u64(added);
+            match key {
+                Some(_) => epoll::modify(&self.events, fd, data, flags)?,
+                None => epoll::add(&self.events, fd, data, flags)?,
             }
-            added.push(fd);
         }
-        self.kick();
-        Ok(key)
+        if self.is_resting.load(Ordering::SeqCst) {
+            self.kick();
+        }
+        Ok(added)
     }
 
     fn forget<'f>(&self, key: u64, fds: impl Iterator<Item = BorrowedFd<'f>>) {
@@ -148,14 +156,19 @@ impl Helper {
     /// Advances calls until the process ends.
     fn run(&self) {
         let mut events = Vec::with_capacity(EVENTS_AT_ONCE);
+        let mut has_slept = false;
         loop {
             let now = Instant::now();
-            let due: Vec<_> = {
-                let slots = lock(&self.slots);
-                slots.by_key.values().filter_map(|it| Some((it.due()?, Arc::clone(it)))).collect()
-            };
-            let mut sleep =
-                if lock(&self.slots).by_key.is_empty() { None } else { Some(SLEEP_MAX) };
+            let all: Vec<_> = lock(&self.slots).by_key.values().map(Arc::clone).collect();
+            let due = all.into_iter().filter_map(|calls| Some((calls.due()?, calls)));
+            let due: Vec<_> = due.collect();
+            // It rests only after a whole sleep without calls, and looks once more before.
+            let may_rest = due.is_empty() && has_slept;
+            let was_resting = self.is_resting.swap(may_rest, Ordering::SeqCst);
+            if may_rest && !was_resting {
+                continue;
+            }
+            let mut sleep = if may_rest { None } else { Some(SLEEP_MAX) };
             for (when, calls) in due {
                 if when <= now {
                     attend(calls);
@@ -169,10 +182,9 @@ impl Helper {
                 tv_nsec: sleep.subsec_nanos().into(),
             });
             events.clear();
-            if epoll::wait(&self.events, spare_capacity(&mut events), limit.as_ref()).is_err() {
-                // A signal interrupted the wait.
-                continue;
-            }
+            // A signal may interrupt the wait.
+            epoll::wait(&self.events, spare_capacity(&mut events), limit.as_ref()).unwrap_or(0);
+            has_slept = events.is_empty() && sleep == Some(SLEEP_MAX);
             for event in &events {
                 let event: epoll::Event = *event;
                 let key = event.data.u64();
