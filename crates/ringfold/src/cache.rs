@@ -186,9 +186,8 @@ impl ScheduleCache {
     #[inline]
     pub(crate) fn is_latest(&self, request: Request<'_>) -> bool {
         let Request { call, place, blocks, .. } = request;
-        self.latest.as_ref().is_some_and(|latest| {
-            latest.place == place && latest.call == *call && latest.blocks.as_ref() == blocks
-        })
+        let Some(latest) = &self.latest else { return false };
+        latest.place == place && latest.call == *call && latest.blocks.as_ref() == blocks
     }
 
     /// The blocks of the latest request, if it moved these `parts` of buffers in this place. Then
@@ -407,7 +406,8 @@ impl CompiledCall {
     }
 
     /// Logs the call as number `seq`, with its mark. Returns the tag of its messages and signals.
-    #[inline]
+    #[expect(clippy::inline_always, reason = "a part of the shortest calls")]
+    #[inline(always)]
     pub(crate) fn begin(&self, control: &Control, seq: u64, mark: Option<CallWindows>) -> u32 {
         let seal = match mark {
             None => {

@@ -410,10 +410,18 @@ impl Communicator {
     /// [`Error::Forked`] in a child process.
     #[inline]
     pub(crate) fn engine(&mut self) -> Result<&mut Engine, Error> {
-        self.check_process()?;
-        if self.engine.is_none() {
-            self.recall(|engine| engine.drive(|| false));
+        if self.slot.is_forked() || self.engine.is_none() {
+            return self.recalled();
         }
+        let Some(engine) = &mut self.engine else { unreachable!("it is here") };
+        Ok(engine)
+    }
+
+    /// The engine, when the started calls have ended.
+    #[cold]
+    fn recalled(&mut self) -> Result<&mut Engine, Error> {
+        self.check_process()?;
+        self.recall(|engine| engine.drive(|| false));
         let Some(engine) = &mut self.engine else { unreachable!("it was recalled") };
         Ok(engine)
     }
