@@ -58,7 +58,8 @@ fn prices_are_measured_explained_and_kept() {
     let profile: Profile = std::fs::read_to_string(&file).unwrap().parse().unwrap();
     let found: Vec<_> = profile.links().filter(|(class, _)| !class.is_between_hosts()).collect();
     let [(class, price)] = found[..] else { panic!("{text}") };
-    assert!(price.latency_ps < 100_000_000 && price.byte_ps < 100_000, "{price:?}");
+    // A busy machine is slow, but a wrong unit is a thousandfold.
+    assert!(price.latency_ps < 1_000_000_000 && price.byte_ps < 100_000, "{price:?}");
     assert!(profile.combining_ps().is_some_and(|byte_ps| byte_ps < 100_000));
     assert!(profile.links().any(|(class, _)| class.to_string() == "rdma-400"), "others are kept");
 
