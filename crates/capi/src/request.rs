@@ -52,9 +52,18 @@ unsafe fn start(
             });
             Ok(started.map_err(|failed| failed.error)?)
         })?;
-        let handle = REQUESTS.insert(started).and_then(|handle| usize::try_from(handle).ok());
-        request.write(without_provenance_mut(handle.ok_or_else(|| Fault::full(NAME))?));
-        Ok(())
+        match REQUESTS.try_insert(started) {
+            Ok(handle) => {
+                let handle = usize::try_from(handle).map_err(|_| Fault::full(NAME))?;
+                request.write(without_provenance_mut(handle));
+                Ok(())
+            }
+            Err(started) => {
+                // The memory is the program's again when this returns.
+                started.wait().map_err(|failed| failed.error)?;
+                Err(Fault::full(NAME))
+            }
+        }
     })
 }
 

@@ -69,6 +69,11 @@ impl<T> Table<T> {
 
     /// Returns a handle of `value`, or `None` if the table is full.
     pub(crate) fn insert(&self, value: T) -> Option<u64> {
+        self.try_insert(value).ok()
+    }
+
+    /// Returns a handle of `value`, or `value` if the table is full.
+    pub(crate) fn try_insert(&self, value: T) -> Result<u64, T> {
         let index = {
             let mut free = lock(&self.free);
             match free.used_before.pop() {
@@ -77,7 +82,7 @@ impl<T> Table<T> {
                     free.next += 1;
                     free.next - 1
                 }
-                None => return None,
+                None => return Err(value),
             }
         };
         let (segment, at) = place(index);
@@ -87,7 +92,7 @@ impl<T> Table<T> {
         });
         let mut entry = slots[at].0.write().unwrap_or_else(PoisonError::into_inner);
         entry.value = Some(value);
-        Some(self.handle(index, entry.generation))
+        Ok(self.handle(index, entry.generation))
     }
 
     /// The value of a handle, or `None` if it has none any more, or never had one.

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use ringfold_bootstrap::interface::Choice;
 use ringfold_bootstrap::{Aborter, ParentGroup, show_connections};
+use ringfold_collectives::Algorithm;
 use ringfold_collectives::select::{Constraints, is_possible};
-use ringfold_collectives::{Algorithm, Progress};
 use ringfold_topology::Layout;
 use ringfold_transport::close_in_children;
 use ringfold_types::{Call, Rank, Wire, limits};
@@ -437,10 +437,16 @@ impl Communicator {
         }
         self.recall(|_| ());
         let outcome = part(self);
+        self.lay_aside();
+        outcome
+    }
+
+    /// Lays the engine in the slot if it has calls.
+    fn lay_aside(&mut self) {
         if let Some(engine) = self.engine.take_if(|engine| !engine.jobs.is_empty()) {
+            self.layout.clone_from(&engine.core.layout);
             self.slot.put(engine);
         }
-        outcome
     }
 
     /// Takes the engine back from the slot, after `part`.
@@ -478,12 +484,8 @@ impl Communicator {
     pub(crate) fn begin_job(&mut self, job: Job) {
         let Some(engine) = &mut self.engine else { return self.slot.start(job) };
         engine.jobs.push_back(job);
-        if engine.advance() != Progress::Done
-            && let Some(engine) = self.engine.take()
-        {
-            self.layout.clone_from(&engine.core.layout);
-            self.slot.put(engine);
-        }
+        engine.guarded_started(Engine::advance);
+        self.lay_aside();
     }
 
     /// Fails in a child process made by `fork`.
@@ -534,13 +536,15 @@ impl Drop for Communicator {
         if !std::thread::panicking() || self.slot.is_forked() {
             // The log has the error; `drop` cannot return it.
             self.leave_group().unwrap_or_default();
-        } else if self.engine.is_none() {
+            return;
+        }
+        if self.engine.is_none() {
             // The started calls end with the failure of this rank, also where a thread waits.
             self.abort("the thread of the communicator panicked");
-            self.recall(|engine| {
-                engine.give_up_all();
-                engine.unwatch();
-            });
+            self.recall(Engine::give_up_all);
+        }
+        if let Some(engine) = &mut self.engine {
+            engine.unwatch();
         }
     }
 }

@@ -91,14 +91,10 @@ impl Engine {
             if self.failing.is_some() && !self.has_cause() {
                 return Progress::Idle;
             }
-            if let Some(failure) = &self.health.failed {
-                let failure = Arc::clone(failure);
-                self.end_all(&failure);
-            }
+            self.end_failed();
             let Some(front) = self.jobs.front() else { return Progress::Done };
             let call = front.call;
-            let named = move |seq| Operation::Call { call, seq };
-            match self.guarded(named, Self::advance_front) {
+            match self.advance_front() {
                 Ok(Progress::Done) => {
                     has_moved = true;
                     if let Some(done) = self.jobs.pop_front() {
@@ -108,7 +104,9 @@ impl Engine {
                 }
                 Ok(Progress::Idle) if has_moved => return Progress::Moved,
                 Ok(progress) => return progress,
-                Err(error) => self.begin_to_fail(named(self.core.seq), error),
+                Err(error) => {
+                    self.begin_to_fail(Operation::Call { call, seq: self.core.seq }, error);
+                }
             }
         }
     }
@@ -116,11 +114,8 @@ impl Engine {
     fn advance_front(&mut self) -> Result<Progress, CallError> {
         let Self { core, health, jobs, .. } = self;
         let Some(job) = jobs.front_mut() else { return Ok(Progress::Done) };
-        let (watch, call, place, timeout) = (health.watch(), &job.call, job.place, job.timeout);
-        let begun = job.begun.get_or_insert_with(|| {
-            core.timeout = timeout;
-            core.begin_started(call, place, watch)
-        });
+        let (watch, call, place) = (health.watch(), &job.call, job.place);
+        let begun = job.begun.get_or_insert_with(|| core.begin_started(call, place, watch));
         core.advance_started(begun, job.memory.buffers(), watch, PASS_OPS)
     }
 
@@ -168,8 +163,10 @@ impl Engine {
         self.is_armed = true;
         self.core.router.arm();
         let has_polled = self.poll();
+        let had_calls = !self.jobs.is_empty();
         match self.advance() {
             Progress::Idle if !has_polled => self.check(),
+            Progress::Done if !has_polled && !had_calls => PARK_MAX,
             _ => Duration::ZERO,
         }
     }
@@ -218,6 +215,14 @@ impl Engine {
         true
     }
 
+    /// Ends all started calls, if the communicator has failed.
+    pub(crate) fn end_failed(&mut self) {
+        if let Some(failure) = &self.health.failed {
+            let failure = Arc::clone(failure);
+            self.end_all(&failure);
+        }
+    }
+
     /// Ends all started calls by a failure.
     pub(crate) fn end_all(&mut self, failure: &Arc<Failure>) {
         self.failing = None;
@@ -238,9 +243,11 @@ impl Engine {
     pub(crate) fn drive(&mut self, is_done: impl Fn() -> bool) {
         let mut policy = self.core.wait_policy;
         let forever = ringfold_types::limits::timeout(Duration::MAX);
-        let driven = &mut Driving { engine: self, is_done };
-        // Errors are those of the calls, which have them.
-        finish(driven, &mut policy, forever).unwrap_or_default();
+        self.guarded_started(|engine| {
+            let driven = &mut Driving { engine, is_done };
+            // Errors are those of the calls, which have them.
+            finish(driven, &mut policy, forever).unwrap_or_default();
+        });
         self.core.wait_policy = policy;
     }
 
@@ -307,6 +314,9 @@ impl<W: Work> Drive for Beside<'_, W> {
         self.engine.take_new();
         let others = self.engine.advance();
         let Engine { core, health, failing, .. } = &mut *self.engine;
+        if let Some(failure) = &health.failed {
+            return Err(CallError::FailureCause(Arc::clone(&failure.cause)));
+        }
         if failing.is_some() {
             // The transports have given up. The check for a failure has the cause soon.
             return Ok(Progress::Idle);

@@ -27,6 +27,13 @@ impl Engine {
         result
     }
 
+    /// Performs a `part` of the started calls, as [`guarded`](Self::guarded) does.
+    pub(crate) fn guarded_started<R>(&mut self, part: impl FnOnce(&mut Self) -> R) -> R {
+        let Some(job) = self.jobs.front() else { return part(self) };
+        let call = job.call;
+        self.guarded(move |seq| Operation::Call { call, seq }, part)
+    }
+
     /// Performs a part of an operation, as [`guarded`](Self::guarded) does. An error makes the
     /// communicator fail for good.
     pub(crate) fn attempt<R>(
@@ -79,7 +86,11 @@ impl Engine {
         tracing::error!("{failure}");
         self.health.failed = Some(Arc::clone(&failure));
         self.core.cache.forget();
-        self.end_all(&failure);
+        if !self.jobs.is_empty() {
+            // From here on only the owners of the started calls' memory use it.
+            self.core.give_up_started();
+            self.end_all(&failure);
+        }
         failure
     }
 }

@@ -172,6 +172,59 @@ fn a_panic_withdraws_lent_memory_and_ends_the_call_of_every_rank() {
     assert!(text.contains("allreduce [f32 x 1048576, sum] #1 panicked"), "{text}");
 }
 
+/// A panic in a thread that waits, while rank 0 has started a call.
+#[test]
+fn a_panic_in_a_wait_withdraws_the_memory_of_started_calls() {
+    let withdrawn = Arc::new(AtomicUsize::new(0));
+    let ends = Local::mesh(2).unwrap().into_iter().enumerate().map(|(rank, inner)| {
+        let polls_left = (rank == 0).then_some(40);
+        let count = if rank == 0 { Arc::clone(&withdrawn) } else { Arc::default() };
+        let end = Panicking { inner, polls_left, withdrawn: count, leases: Default::default() };
+        Box::new(end) as Box<dyn Transport>
+    });
+    let mut both = communicators_over(&Config::default(), ends.collect()).unwrap();
+    let mut peer = both.pop().unwrap();
+    let mut own = both.pop().unwrap();
+    let first = own.start_all_reduce(vec![1.0_f32; 1 << 20], ReduceOp::Sum).unwrap();
+    let second = own.start_all_reduce(vec![1.0_f32; 7], ReduceOp::Sum).unwrap();
+    // This thread or the helper thread panics, and the call ends in either case.
+    drop(catch_unwind(AssertUnwindSafe(|| first.wait())));
+    assert!(withdrawn.load(Ordering::Relaxed) > 0, "no peer uses the memory any longer");
+    let failed = second.wait().unwrap_err();
+    assert_eq!(failed.buffers, [1.0; 7]);
+    let begin = Instant::now();
+    let failures = [&mut own, &mut peer].map(|comm| match comm.barrier().unwrap_err() {
+        Error::Failed(failure) => failure,
+        other => panic!("{other}"),
+    });
+    assert!(begin.elapsed() < Duration::from_secs(20), "the peer did not wait for its timeout");
+    assert_eq!(failures[0].cause, failures[1].cause);
+    assert_eq!(failures[0].cause.culprits(), [Rank(0)]);
+}
+
+/// A look for a message fails beside a started call, whose memory then comes back.
+#[test]
+fn a_probe_that_fails_withdraws_the_memory_of_started_calls() {
+    let withdrawn = Arc::new(AtomicUsize::new(0));
+    let ends = Local::mesh(2).unwrap().into_iter().enumerate().map(|(rank, inner)| {
+        let count = if rank == 0 { Arc::clone(&withdrawn) } else { Arc::default() };
+        let end =
+            Panicking { inner, polls_left: None, withdrawn: count, leases: Default::default() };
+        Box::new(end) as Box<dyn Transport>
+    });
+    let mut both = communicators_over(&Config::default(), ends.collect()).unwrap();
+    let peer = both.pop().unwrap();
+    let mut own = both.pop().unwrap();
+    let started = own.start_all_reduce(vec![1.0_f32; 1 << 20], ReduceOp::Sum).unwrap();
+    peer.abort("on purpose");
+    let begin = Instant::now();
+    while own.probe(Rank(1)).is_ok() {
+        assert!(begin.elapsed() < Duration::from_secs(60));
+    }
+    assert_eq!(started.wait().unwrap_err().buffers.len(), 1 << 20);
+    assert!(withdrawn.load(Ordering::Relaxed) > 0, "before the memory came back");
+}
+
 /// Long buffers are lent for the time of a call only, however it ends.
 #[test]
 fn buffers_are_released_when_a_call_returns() {

@@ -40,7 +40,7 @@ impl Slot<Engine> {
     /// Waits for the engine, and takes it. The threads that have it put it back soon, or when their
     /// calls have ended.
     pub(crate) fn take(self: &Arc<Self>) -> Held {
-        let waiting = self.want();
+        let waiting = (self.want(), self.recall());
         let mut state = self.state();
         loop {
             if let Some(engine) = state.engine.take() {
@@ -53,7 +53,7 @@ impl Slot<Engine> {
 
     /// Looks at the engine. Waits while another thread has it.
     pub(crate) fn look<R>(&self, look: impl FnOnce(&Engine) -> R) -> R {
-        let _waiting = self.want();
+        let _waiting = (self.want(), self.recall());
         let mut state = self.state();
         loop {
             if let Some(engine) = &state.engine {
@@ -78,17 +78,22 @@ impl Slot<Engine> {
 
     /// Blocks until the call has ended. This thread drives the calls if no other does.
     pub(crate) fn wait_for(self: &Arc<Self>, ticket: &Ticket) {
-        let waiting = self.want();
+        let mut waiting = self.want();
         let mut state = self.state();
         while !ticket.has_ended() {
-            if let Some(engine) = state.engine.take() {
+            // A thread that takes the engine for the communicator comes first.
+            if let Some(engine) = state.engine.take_if(|_| !self.is_recalled()) {
                 drop((state, waiting));
                 let mut held = Held::new(self, engine);
-                held.engine().drive(|| ticket.has_ended());
-                return held.put_back();
+                held.engine().drive(|| ticket.has_ended() || self.is_recalled());
+                held.put_back();
+                waiting = self.want();
+                state = self.state();
+            } else {
+                state = self.sleep(state);
             }
-            state = self.sleep(state);
         }
+        drop((state, waiting));
     }
 
     /// Advances the calls, unless another thread does.
@@ -138,15 +143,17 @@ impl Held {
     fn pass(&mut self) {
         let slot = Arc::clone(&self.slot);
         let engine = self.engine();
-        for _ in 0..PASSES_MAX {
-            engine.take_new();
-            match engine.advance() {
-                Progress::Done => return,
-                Progress::Idle if !engine.poll() => return,
-                _ if slot.is_wanted() => return,
-                _ => {}
+        engine.guarded_started(|engine| {
+            for _ in 0..PASSES_MAX {
+                engine.take_new();
+                match engine.advance() {
+                    Progress::Done => return,
+                    Progress::Idle if !engine.poll() => return,
+                    _ if slot.is_wanted() => return,
+                    _ => {}
+                }
             }
-        }
+        });
     }
 
     /// Puts the engine back. Peers wake the helper thread from then on, if there are calls.
@@ -156,7 +163,11 @@ impl Held {
         loop {
             let engine = self.engine();
             engine.take_new();
-            let wait = if engine.jobs.is_empty() { Duration::ZERO } else { engine.arm() };
+            let wait = if engine.jobs.is_empty() {
+                Duration::ZERO
+            } else {
+                engine.guarded_started(Engine::arm)
+            };
             let has_calls = !engine.jobs.is_empty();
             if has_calls && wait.is_zero() && !is_moving && !slot.is_wanted() {
                 is_moving = true;
@@ -191,9 +202,14 @@ impl Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        if let Some(engine) = self.engine.take() {
-            // A call panicked, and with it all calls of the engine have failed.
-            self.slot.state().engine = Some(engine);
+        if let Some(mut engine) = self.engine.take() {
+            // A call panicked, which has failed all calls. Those that came since fail too.
+            engine.take_new();
+            engine.end_failed();
+            let mut state = self.slot.state();
+            state.due = (!engine.jobs.is_empty()).then(Instant::now);
+            state.engine = Some(engine);
+            drop(state);
             self.slot.wake_waiting();
         }
     }

@@ -35,9 +35,9 @@ const SLEEP_MAX: Duration = Duration::from_millis(20);
 
 /// A collective that was started and owns its buffers until it ends.
 ///
-/// [`wait`](Self::wait), or awaiting the request, returns the buffers with the result. Dropping or
-/// forgetting a request does not cancel the call: it goes on, and its buffers are freed at its end.
-/// Any thread may wait.
+/// [`wait`](Self::wait), or awaiting the request, returns the buffers with the result. Dropping a
+/// request does not cancel the call: it goes on, and its buffers are freed at its end. Any thread
+/// may wait, but no function that a call runs, such as a wait hook or a waker.
 ///
 /// ```
 /// use ringfold::{Communicator, ReduceOp};

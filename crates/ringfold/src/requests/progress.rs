@@ -126,11 +126,16 @@ impl Helper {
         // A descriptor wakes the helper once. So it does not follow the calls of a thread that has
         // the engine again.
         let flags = EventFlags::IN | EventFlags::ONESHOT;
-        for fd in fds {
+        let fds: Vec<_> = fds.collect();
+        for fd in &fds {
             let data = EventData::new_u64(added);
-            match key {
-                Some(_) => epoll::modify(&self.events, fd, data, flags)?,
-                None => epoll::add(&self.events, fd, data, flags)?,
+            let done = match key {
+                Some(_) => epoll::modify(&self.events, fd, data, flags),
+                None => epoll::add(&self.events, fd, data, flags),
+            };
+            if let Err(error) = done {
+                self.forget(added, fds.into_iter());
+                return Err(error.into());
             }
         }
         if self.is_resting.load(Ordering::SeqCst) {

@@ -25,8 +25,10 @@ pub(crate) struct Slot<E> {
     /// Signals that the engine is back, or that a call has ended.
     changed: Condvar,
     has_new: AtomicBool,
-    /// The threads that wait for the engine.
+    /// The threads that wait for the engine or for a call.
     waiting: AtomicUsize,
+    /// The threads among them that take the engine for its communicator.
+    recalling: AtomicUsize,
     /// Wakes the thread that has the engine and parks. `None` if the system has no descriptor.
     kick: OnceLock<Option<Waker>>,
 }
@@ -53,6 +55,7 @@ impl<E> Slot<E> {
             changed: Condvar::new(),
             has_new: AtomicBool::new(false),
             waiting: AtomicUsize::new(0),
+            recalling: AtomicUsize::new(0),
             kick: OnceLock::new(),
         })
     }
@@ -73,6 +76,11 @@ impl<E> Slot<E> {
         state.new.push_back(job);
         self.has_new.store(true, Ordering::Release);
         drop(state);
+        self.wake_parked();
+    }
+
+    /// Wakes the thread that has the engine and parks.
+    fn wake_parked(&self) {
         if let Some(Some(kick)) = self.kick.get() {
             kick.wake();
         }
@@ -82,7 +90,7 @@ impl<E> Slot<E> {
     pub(crate) fn kick(&self) -> Option<BorrowedFd<'_>> {
         let kick = self.kick.get()?.as_ref()?;
         kick.clear();
-        if self.has_new() {
+        if self.has_new() || self.is_recalled() {
             kick.wake();
         }
         Some(kick.as_fd())
@@ -122,17 +130,35 @@ impl<E> Slot<E> {
     }
 
     /// Counts this thread among those that wait for the engine, until the guard is dropped.
-    pub(super) fn want(&self) -> Waiting<'_, E> {
-        self.waiting.fetch_add(1, Ordering::SeqCst);
-        Waiting(self)
+    pub(super) fn want(&self) -> Waiting<'_> {
+        Waiting::among(&self.waiting)
+    }
+
+    /// Asks the thread that waits for a call to put the engine back, until the guard is dropped.
+    pub(super) fn recall(&self) -> Waiting<'_> {
+        let recall = Waiting::among(&self.recalling);
+        self.wake_parked();
+        recall
+    }
+
+    /// Whether a thread takes the engine for its communicator.
+    pub(super) fn is_recalled(&self) -> bool {
+        self.recalling.load(Ordering::SeqCst) > 0
     }
 }
 
-/// A thread that waits for the engine or for a call.
-pub(super) struct Waiting<'s, E>(&'s Slot<E>);
+/// A thread among those that wait.
+pub(super) struct Waiting<'s>(&'s AtomicUsize);
 
-impl<E> Drop for Waiting<'_, E> {
+impl<'s> Waiting<'s> {
+    fn among(all: &'s AtomicUsize) -> Self {
+        all.fetch_add(1, Ordering::SeqCst);
+        Self(all)
+    }
+}
+
+impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        self.0.waiting.fetch_sub(1, Ordering::SeqCst);
+        self.0.fetch_sub(1, Ordering::SeqCst);
     }
 }

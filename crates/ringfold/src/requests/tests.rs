@@ -132,6 +132,57 @@ fn messages_pass_started_calls() {
     .unwrap();
 }
 
+/// A thread that waits for a call gives way to a message, without which the call never ends.
+#[test]
+fn messages_pass_a_thread_that_waits() {
+    local::run(2, |comm| {
+        let peer = Rank(1 - comm.rank().0);
+        let mut got = [0_u8; 9];
+        if comm.rank() == Rank(0) {
+            let request = comm.start_all_reduce(vec![1_i64; 1 << 17], ReduceOp::Sum).unwrap();
+            std::thread::scope(|scope| {
+                let waiting = scope.spawn(|| request.wait().unwrap());
+                std::thread::sleep(Duration::from_millis(50));
+                assert!(comm.probe(peer).unwrap().is_none());
+                comm.send(&[7_u8; 9], peer, 3).unwrap();
+                comm.recv(&mut got, peer, 4).unwrap();
+                assert_eq!(waiting.join().unwrap(), vec![2; 1 << 17]);
+            });
+        } else {
+            comm.recv(&mut got, peer, 3).unwrap();
+            comm.send(&got, peer, 4).unwrap();
+            comm.all_reduce(&mut vec![1_i64; 1 << 17], ReduceOp::Sum).unwrap();
+        }
+        assert_eq!(got, [7; 9]);
+    })
+    .unwrap();
+}
+
+/// A message waits in vain, after the call beside it has ended.
+#[test]
+fn a_message_beside_a_call_has_its_timeout() {
+    let config = Config { timeout: Duration::from_millis(300), ..Config::default() };
+    local::run_with(&config, 2, |comm| {
+        let request = comm.start_barrier().unwrap();
+        let begin = Instant::now();
+        if comm.rank() == Rank(0) {
+            let error = comm.recv(&mut [0_u8; 9], Rank(1), 3).unwrap_err();
+            assert!(error.to_string().contains("took longer than 300ms"), "{error}");
+            request.wait().unwrap();
+        } else {
+            // Rank 0 is in its receive.
+            std::thread::sleep(Duration::from_millis(50));
+            request.wait().unwrap();
+            while comm.probe(Rank(0)).is_ok() {
+                assert!(begin.elapsed() < PATIENCE);
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        }
+        assert!(begin.elapsed() < PATIENCE);
+    })
+    .unwrap();
+}
+
 #[test]
 fn invalid_arguments_give_the_buffers_back() {
     local::run(2, |comm| {
