@@ -163,6 +163,10 @@ fn messages_pass_a_thread_that_waits() {
 fn a_message_beside_a_call_has_its_timeout() {
     let config = Config { timeout: Duration::from_millis(300), ..Config::default() };
     local::run_with(&config, 2, |comm| {
+        if comm.rank() == Rank(1) {
+            // Rank 0 is in its receive.
+            std::thread::sleep(Duration::from_millis(50));
+        }
         let request = comm.start_barrier().unwrap();
         let begin = Instant::now();
         if comm.rank() == Rank(0) {
@@ -170,8 +174,6 @@ fn a_message_beside_a_call_has_its_timeout() {
             assert!(error.to_string().contains("took longer than 300ms"), "{error}");
             request.wait().unwrap();
         } else {
-            // Rank 0 is in its receive.
-            std::thread::sleep(Duration::from_millis(50));
             request.wait().unwrap();
             while comm.probe(Rank(0)).is_ok() {
                 assert!(begin.elapsed() < PATIENCE);
