@@ -124,11 +124,12 @@ fn survivors_get_the_cause() {
 
 /// Returns the lines of the fault suite that tell how long the survivors took, and checks that none
 /// is missing: two for killed parents, two for each of calls on a gibibyte and on a window, four
-/// for messages of two sizes, four for receives from any rank, and two for stopped ranks.
+/// for messages of two sizes, four for receives from any rank, four for started calls, and two for
+/// stopped ranks.
 fn failures(outcome: &Outcome) -> String {
     let times: Vec<_> =
         outcome.stdout.lines().filter(|it| it.contains("all survivors fail")).collect();
-    assert_eq!(times.len(), 16, "{outcome:?}");
+    assert_eq!(times.len(), 20, "{outcome:?}");
     times.join("\n")
 }
 
