@@ -308,3 +308,16 @@ fn cpu_seconds() -> f64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Overlap;
+
+    #[test]
+    fn a_computation_hides_a_part_of_a_call() {
+        for (computing_us, percent) in [(90.0, 100.0), (110.0, 90.0), (200.0, 0.0), (250.0, 0.0)] {
+            let found = Overlap { alone_us: 100.0, computing_us }.percent();
+            assert!((found - percent).abs() < 1e-9, "{computing_us}: {found}");
+        }
+    }
+}

@@ -13,6 +13,7 @@ use ringfold_transport::{
 };
 use ringfold_types::{Rank, ReduceOp};
 
+use crate::communicator::Communicator;
 use crate::config::Config;
 use crate::error::Error;
 use crate::local::communicators_over;
@@ -140,51 +141,57 @@ fn buffers_stay_registered_as_long_as_their_owner_wants() {
     assert_eq!((Arc::strong_count(&registered), first[0]), (1, 7));
 }
 
-#[test]
-fn a_panic_withdraws_lent_memory_and_ends_the_call_of_every_rank() {
-    let withdrawn = Arc::new(AtomicUsize::new(0));
-    let leases: [Arc<AtomicUsize>; 2] = Default::default();
-    let ends = Local::mesh(2).unwrap().into_iter().enumerate().map(|(rank, inner)| {
-        let polls_left = (rank == 0).then_some(3);
-        let count = if rank == 0 { Arc::clone(&withdrawn) } else { Arc::default() };
-        let leases = if rank == 0 { leases.clone() } else { Default::default() };
-        let end = Panicking { inner, polls_left, withdrawn: count, leases };
-        Box::new(end) as Box<dyn Transport>
+/// Two ranks, of which the first counts what its transport gives up and is lent.
+struct Pair {
+    own: Communicator,
+    peer: Communicator,
+    withdrawn: Arc<AtomicUsize>,
+    leases: [Arc<AtomicUsize>; 2],
+}
+
+/// Makes two ranks. The transport of the first panics after so many polls.
+fn pair(config: &Config, polls_left: Option<u32>) -> Pair {
+    let (withdrawn, leases): (Arc<AtomicUsize>, [Arc<AtomicUsize>; 2]) = Default::default();
+    let mut counts = [Some((polls_left, Arc::clone(&withdrawn), leases.clone())), None].into_iter();
+    let ends = Local::mesh(2).unwrap().into_iter().map(|inner| {
+        let (polls_left, withdrawn, leases) = counts.next().flatten().unwrap_or_default();
+        Box::new(Panicking { inner, polls_left, withdrawn, leases }) as Box<dyn Transport>
     });
-    let mut both = communicators_over(&Config::default(), ends.collect()).unwrap();
-    let mut peer = both.pop().unwrap();
-    let mut own = both.pop().unwrap();
-    let mut buffer = vec![1.0_f32; 1 << 20];
-    let call = || own.all_reduce(&mut buffer, ReduceOp::Sum);
-    let panic = catch_unwind(AssertUnwindSafe(call)).unwrap_err();
-    assert_eq!(panic.downcast_ref::<&str>(), Some(&"on purpose"));
-    assert_eq!(withdrawn.load(Ordering::Relaxed), 1, "no peer uses the caller's memory any longer");
-    assert_eq!(leases.map(|count| count.load(Ordering::Relaxed)), [0, 2], "lent and released");
+    let mut both = communicators_over(config, ends.collect()).unwrap();
+    let (peer, own) = (both.pop().unwrap(), both.pop().unwrap());
+    Pair { own, peer, withdrawn, leases }
+}
+
+/// Checks that both ranks soon have the failure of rank 0. Returns the text of the peer's.
+fn failure_of_rank_0(own: &mut Communicator, peer: &mut Communicator) -> String {
     let begin = Instant::now();
-    let failures = [&mut own, &mut peer].map(|comm| match comm.barrier().unwrap_err() {
+    let failures = [own, peer].map(|comm| match comm.barrier().unwrap_err() {
         Error::Failed(failure) => failure,
         other => panic!("{other}"),
     });
     assert!(begin.elapsed() < Duration::from_secs(20), "the peer did not wait for its timeout");
     assert_eq!(failures[0].cause, failures[1].cause);
     assert_eq!(failures[0].cause.culprits(), [Rank(0)]);
-    let text = failures[1].to_string();
+    failures[1].to_string()
+}
+
+#[test]
+fn a_panic_withdraws_lent_memory_and_ends_the_call_of_every_rank() {
+    let Pair { mut own, mut peer, withdrawn, leases } = pair(&Config::default(), Some(3));
+    let mut buffer = vec![1.0_f32; 1 << 20];
+    let call = || own.all_reduce(&mut buffer, ReduceOp::Sum);
+    let panic = catch_unwind(AssertUnwindSafe(call)).unwrap_err();
+    assert_eq!(panic.downcast_ref::<&str>(), Some(&"on purpose"));
+    assert_eq!(withdrawn.load(Ordering::Relaxed), 1, "no peer uses the caller's memory any longer");
+    assert_eq!(leases.map(|count| count.load(Ordering::Relaxed)), [0, 2], "lent and released");
+    let text = failure_of_rank_0(&mut own, &mut peer);
     assert!(text.contains("allreduce [f32 x 1048576, sum] #1 panicked"), "{text}");
 }
 
 /// A panic in a thread that waits, while rank 0 has started a call.
 #[test]
 fn a_panic_in_a_wait_withdraws_the_memory_of_started_calls() {
-    let withdrawn = Arc::new(AtomicUsize::new(0));
-    let ends = Local::mesh(2).unwrap().into_iter().enumerate().map(|(rank, inner)| {
-        let polls_left = (rank == 0).then_some(40);
-        let count = if rank == 0 { Arc::clone(&withdrawn) } else { Arc::default() };
-        let end = Panicking { inner, polls_left, withdrawn: count, leases: Default::default() };
-        Box::new(end) as Box<dyn Transport>
-    });
-    let mut both = communicators_over(&Config::default(), ends.collect()).unwrap();
-    let mut peer = both.pop().unwrap();
-    let mut own = both.pop().unwrap();
+    let Pair { mut own, mut peer, withdrawn, .. } = pair(&Config::default(), Some(40));
     let first = own.start_all_reduce(vec![1.0_f32; 1 << 20], ReduceOp::Sum).unwrap();
     let second = own.start_all_reduce(vec![1.0_f32; 7], ReduceOp::Sum).unwrap();
     // This thread or the helper thread panics, and the call ends in either case.
@@ -192,29 +199,30 @@ fn a_panic_in_a_wait_withdraws_the_memory_of_started_calls() {
     assert!(withdrawn.load(Ordering::Relaxed) > 0, "no peer uses the memory any longer");
     let failed = second.wait().unwrap_err();
     assert_eq!(failed.buffers, [1.0; 7]);
-    let begin = Instant::now();
-    let failures = [&mut own, &mut peer].map(|comm| match comm.barrier().unwrap_err() {
-        Error::Failed(failure) => failure,
-        other => panic!("{other}"),
-    });
-    assert!(begin.elapsed() < Duration::from_secs(20), "the peer did not wait for its timeout");
-    assert_eq!(failures[0].cause, failures[1].cause);
-    assert_eq!(failures[0].cause.culprits(), [Rank(0)]);
+    failure_of_rank_0(&mut own, &mut peer);
+}
+
+/// A panic in the helper thread, while no thread waits for the call. A start makes three polls. The
+/// helper makes the next one while it advances the call, and the one after that before it sleeps.
+#[test]
+fn a_panic_in_the_helper_thread_ends_started_calls() {
+    for polls in [3, 4] {
+        let Pair { mut own, mut peer, withdrawn, .. } = pair(&Config::default(), Some(polls));
+        let started = own.start_all_reduce(vec![1.0_f32; 1 << 20], ReduceOp::Sum).unwrap();
+        let begin = Instant::now();
+        while withdrawn.load(Ordering::Relaxed) == 0 {
+            assert!(begin.elapsed() < Duration::from_secs(60), "the call did not end");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert_eq!(started.wait().unwrap_err().buffers.len(), 1 << 20);
+        failure_of_rank_0(&mut own, &mut peer);
+    }
 }
 
 /// A look for a message fails beside a started call, whose memory then comes back.
 #[test]
 fn a_probe_that_fails_withdraws_the_memory_of_started_calls() {
-    let withdrawn = Arc::new(AtomicUsize::new(0));
-    let ends = Local::mesh(2).unwrap().into_iter().enumerate().map(|(rank, inner)| {
-        let count = if rank == 0 { Arc::clone(&withdrawn) } else { Arc::default() };
-        let end =
-            Panicking { inner, polls_left: None, withdrawn: count, leases: Default::default() };
-        Box::new(end) as Box<dyn Transport>
-    });
-    let mut both = communicators_over(&Config::default(), ends.collect()).unwrap();
-    let peer = both.pop().unwrap();
-    let mut own = both.pop().unwrap();
+    let Pair { mut own, peer, withdrawn, .. } = pair(&Config::default(), None);
     let started = own.start_all_reduce(vec![1.0_f32; 1 << 20], ReduceOp::Sum).unwrap();
     peer.abort("on purpose");
     let begin = Instant::now();
@@ -222,22 +230,14 @@ fn a_probe_that_fails_withdraws_the_memory_of_started_calls() {
         assert!(begin.elapsed() < Duration::from_secs(60));
     }
     assert_eq!(started.wait().unwrap_err().buffers.len(), 1 << 20);
-    assert!(withdrawn.load(Ordering::Relaxed) > 0, "before the memory came back");
+    assert!(withdrawn.load(Ordering::Relaxed) > 0, "no peer uses the memory any longer");
 }
 
 /// Long buffers are lent for the time of a call only, however it ends.
 #[test]
 fn buffers_are_released_when_a_call_returns() {
-    let leases: [Arc<AtomicUsize>; 2] = Default::default();
-    let ends = Local::mesh(2).unwrap().into_iter().enumerate().map(|(rank, inner)| {
-        let leases = if rank == 0 { leases.clone() } else { Default::default() };
-        let end = Panicking { inner, polls_left: None, withdrawn: Arc::default(), leases };
-        Box::new(end) as Box<dyn Transport>
-    });
     let config = Config { timeout: Duration::from_millis(300), ..Config::default() };
-    let mut both = communicators_over(&config, ends.collect()).unwrap();
-    let mut peer = both.pop().unwrap();
-    let mut own = both.pop().unwrap();
+    let Pair { mut own, mut peer, leases, .. } = pair(&config, None);
     let lent = || [0, 1].map(|at: usize| leases[at].load(Ordering::Relaxed));
     let there = std::thread::spawn(move || {
         let (mut long, mut short) = (vec![2.0_f32; 1 << 18], [0.0_f32; 4]);

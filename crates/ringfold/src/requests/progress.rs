@@ -8,7 +8,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -17,14 +17,16 @@ use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 
-/// The longest sleep while engines are in their slots.
-const SLEEP_MAX: Duration = Duration::from_millis(100);
+use crate::backoff::PARK_MAX;
 
 /// Events that the helper takes from the system at once.
 const EVENTS_AT_ONCE: usize = 64;
 
 /// The helper of this process, once it has one.
 static HELPER: Mutex<Option<Arc<Helper>>> = Mutex::new(None);
+
+/// The log says once that there is no helper.
+static WARNED: Once = Once::new();
 
 struct Helper {
     process: Process,
@@ -65,7 +67,12 @@ pub(super) fn watch<'f>(
     let watched = Helper::of_process().and_then(|helper| helper.watch(key, calls, fds));
     watched
         .inspect_err(|error| {
-            tracing::warn!("no helper thread ({error}): calls advance only while a thread waits");
+            // A process that lacks descriptors may lack them at each start.
+            WARNED.call_once(|| {
+                tracing::warn!(
+                    "no helper thread ({error}): started calls advance only while a thread waits"
+                );
+            });
         })
         .ok()
 }
@@ -173,7 +180,7 @@ impl Helper {
             if may_rest && !was_resting {
                 continue;
             }
-            let mut sleep = if may_rest { None } else { Some(SLEEP_MAX) };
+            let mut sleep = if may_rest { None } else { Some(PARK_MAX) };
             for (when, calls) in due {
                 if when <= now {
                     attend(calls);
@@ -189,7 +196,7 @@ impl Helper {
             events.clear();
             // A signal may interrupt the wait.
             epoll::wait(&self.events, spare_capacity(&mut events), limit.as_ref()).unwrap_or(0);
-            has_slept = events.is_empty() && sleep == Some(SLEEP_MAX);
+            has_slept = events.is_empty() && sleep == Some(PARK_MAX);
             for event in &events {
                 let event: epoll::Event = *event;
                 let key = event.data.u64();

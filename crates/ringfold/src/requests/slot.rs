@@ -9,14 +9,12 @@ use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use ringfold_transport::{Process, Waker};
 
 use super::job::Job;
-
-/// The longest sleep of a waiting thread, which may miss no wake-up in any case.
-const SLEEP_MAX: Duration = Duration::from_millis(100);
+use crate::backoff::PARK_MAX;
 
 /// The place of a communicator's engine while calls are under way.
 pub(crate) struct Slot<E> {
@@ -125,7 +123,7 @@ impl<E> Slot<E> {
 
     /// Sleeps until the engine is back or a call has ended, for a while at most.
     pub(super) fn sleep<'s>(&self, state: MutexGuard<'s, State<E>>) -> MutexGuard<'s, State<E>> {
-        let woken = self.changed.wait_timeout(state, SLEEP_MAX);
+        let woken = self.changed.wait_timeout(state, PARK_MAX);
         woken.unwrap_or_else(PoisonError::into_inner).0
     }
 
