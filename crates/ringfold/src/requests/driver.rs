@@ -76,16 +76,18 @@ impl Slot<Engine> {
         Some(Held::new(self, engine))
     }
 
-    /// Blocks until the call has ended. This thread drives the calls if no other does.
-    pub(crate) fn wait_for(self: &Arc<Self>, ticket: &Ticket) {
+    /// Blocks until the call has ended, or `until` has passed. This thread drives the calls if no
+    /// other does.
+    pub(crate) fn wait_for(self: &Arc<Self>, ticket: &Ticket, until: Option<Instant>) {
+        let is_over = || ticket.has_ended() || until.is_some_and(|it| Instant::now() >= it);
         let mut waiting = self.want();
         let mut state = self.state();
-        while !ticket.has_ended() {
+        while !is_over() {
             // A thread that takes the engine for the communicator comes first.
             if let Some(engine) = state.engine.take_if(|_| !self.is_recalled()) {
                 drop((state, waiting));
                 let mut held = Held::new(self, engine);
-                held.engine().drive(|| ticket.has_ended() || self.is_recalled());
+                held.engine().drive(|| is_over() || self.is_recalled());
                 held.put_back();
                 waiting = self.want();
                 state = self.state();

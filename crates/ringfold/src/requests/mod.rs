@@ -18,7 +18,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ringfold_lend::Owner;
 use ringfold_types::Rank;
@@ -67,6 +67,21 @@ impl<B> Request<B> {
         self.ticket.has_ended()
     }
 
+    /// Blocks until the call has ended, or `limit` has passed, and at most 100 ms longer. Whether
+    /// the call has ended. In a child process it returns at once.
+    pub fn wait_for(&self, limit: Duration) -> bool {
+        if !self.ticket.has_ended() && !self.slot.is_forked() {
+            self.slot.wait_for(&self.ticket, Instant::now().checked_add(limit));
+        }
+        self.ticket.has_ended()
+    }
+
+    /// Takes the result of a call that has ended, for a binding that keeps the buffers itself.
+    /// `None` before the end, and when the result was taken. Does not wait.
+    pub fn take_result(&self) -> Option<Result<(), Error>> {
+        self.ticket.take()
+    }
+
     /// Returns the buffers when the call has ended. Blocks until then.
     ///
     /// # Errors
@@ -74,7 +89,7 @@ impl<B> Request<B> {
     /// come back in either case.
     pub fn wait(mut self) -> Result<B, Failed<B>> {
         if !self.ticket.has_ended() && !self.slot.is_forked() {
-            self.slot.wait_for(&self.ticket);
+            self.slot.wait_for(&self.ticket, None);
         }
         self.finish()
     }

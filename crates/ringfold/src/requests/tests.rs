@@ -73,6 +73,28 @@ fn a_start_does_not_wait_for_a_late_rank() {
 }
 
 #[test]
+fn a_wait_ends_after_its_limit() {
+    let may_begin = Barrier::new(2);
+    local::run(2, |comm| {
+        if comm.rank() == Rank(1) {
+            may_begin.wait();
+        }
+        let request = comm.start_all_reduce(vec![1_u64; 9], ReduceOp::Sum).unwrap();
+        if comm.rank() == Rank(0) {
+            for limit in [0, 1, 20].map(Duration::from_millis) {
+                assert!(!request.wait_for(limit));
+                assert!(request.take_result().is_none());
+            }
+            may_begin.wait();
+        }
+        assert!(request.wait_for(PATIENCE));
+        assert!(matches!(request.take_result(), Some(Ok(()))));
+        assert!(request.take_result().is_none());
+    })
+    .unwrap();
+}
+
+#[test]
 fn the_helper_ends_calls_that_nobody_waits_for() {
     let done = AtomicBool::new(false);
     local::run(2, |comm| {
