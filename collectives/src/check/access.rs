@@ -16,7 +16,7 @@ impl World<'_> {
     /// The rank whose memory a slice of `of` really is, as rank `index` sees it: ranks may have
     /// swapped staging buffers.
     fn home(&self, index: usize, of: usize, slice: Slice) -> usize {
-        let is_other = slice.buffer == Buffer::Staging && self.nodes[index].has_swapped;
+        let is_other = slice.buffer == Buffer::Staging && self.shared.swapped[index];
         if is_other { 1 - of } else { of }
     }
 
@@ -35,10 +35,10 @@ impl World<'_> {
         if self.nodes[home].expectations.meets(slice, overlay) {
             return Err(Flaw::Expected { rank: Rank::at(by.0), slice });
         }
-        let touched = match (&mut self.races, &mut self.lanes[by.0]) {
-            (Some(races), _) => races.touch(by, home, &slice, writes),
+        let touched = match (&mut self.shared.races, &mut self.lanes[by.0]) {
+            (Some(races), _) => races.touch(by, (home, self.number), &slice, writes),
             // These clocks know this rank only, as rank 0.
-            (None, Some(races)) => races.touch((0, by.1), 0, &slice, writes),
+            (None, Some(races)) => races.touch((0, by.1), (0, 0), &slice, writes),
             (None, None) => Ok(()),
         };
         let (rank, of) = (Rank::at(by.0), Rank::at(of));
@@ -78,7 +78,7 @@ impl World<'_> {
             Buffer::Scratch => match node.scratch.read(slice.offset, slice.len) {
                 // A token says only that it was sent. It counts as finished, so no sum can contain
                 // it.
-                None if self.races.is_some() => {
+                None if self.shares_memory => {
                     let (shift, from) = (0, Ranks::none(self.nodes.len()));
                     let value = Value { shift, from, fold: Fold::token(), finished: true };
                     Ok(alloc::vec![(slice.len, value)])

@@ -132,6 +132,13 @@ pub enum Flaw {
         /// The elements that it sends.
         slice: Slice,
     },
+    /// A rank finds elements or a signal of another call of the sequence.
+    Foreign {
+        /// The receiver.
+        rank: Rank,
+        /// The sender.
+        from: Rank,
+    },
 }
 
 impl fmt::Display for Flaw {
@@ -180,6 +187,9 @@ impl fmt::Display for Flaw {
             Self::Signal { rank } => write!(f, "rank {rank} sends a signal that may go unseen"),
             Self::Expected { rank, slice } => {
                 write!(f, "rank {rank} uses {slice}, where others may write")
+            }
+            Self::Foreign { rank, from } => {
+                write!(f, "rank {rank} finds elements or a signal of another call of rank {from}")
             }
             Self::Token { rank, slice } => {
                 write!(f, "rank {rank} sends {slice} as a token, which may have to wait")

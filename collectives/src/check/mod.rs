@@ -72,7 +72,9 @@
 //!   transport with an oracle.
 //! * **Providers** in the network combine a chunk once all members have handed over their parts, in
 //!   the order of the tree, and round like kernels. They take as many chunks as their window has.
-//! * **Other calls** keep the same rules about staging buffers.
+//! * **Other calls** keep the same rules about links, signals and staging buffers.
+//!   [`check_sequence`] shows it for calls that follow each other: a rank may be in a later call
+//!   than its peers.
 //!
 //! `collectives/tests/proofs` runs proofs for all numbers of ranks up to 64 and for some up to
 //! 1,024. Its `mutants` show that the proofs refuse schedules with random faults, unless no
@@ -87,6 +89,8 @@ mod offload;
 mod provider;
 mod races;
 mod result;
+mod sequence;
+mod shared;
 mod signals;
 mod stream;
 mod world;
@@ -97,6 +101,7 @@ use provider::{Offloading, same_bits};
 use world::World;
 
 pub use flaw::{Conditions, Flaw};
+pub use sequence::check_sequence;
 
 /// Proves the schedules of all ranks, given in rank order, and returns what they cost.
 ///
@@ -109,9 +114,6 @@ pub use flaw::{Conditions, Flaw};
 /// # Panics
 /// If `schedules` is empty.
 pub fn check(schedules: &[Schedule], conditions: Conditions) -> Result<Stated, Flaw> {
-    // Such a call works on a copy of its input.
-    let in_place = conditions.in_place && schedules[0].call().collective.works_in_place();
-    let conditions = Conditions { in_place, ..conditions };
     let run = |offloading| World::new(schedules, conditions, offloading).run();
     let (stated, outputs) = run(Offloading::Always)?;
     if schedules.iter().any(Schedule::offloads) {
@@ -145,6 +147,8 @@ pub fn check_failing(
 mod bits_tests;
 #[cfg(test)]
 mod lane_tests;
+#[cfg(test)]
+mod sequence_tests;
 #[cfg(test)]
 mod staging_tests;
 #[cfg(test)]

@@ -12,13 +12,17 @@
 //! half is quiet: the first half, or the second if the schedule flips them. The owner may write it
 //! at once, and others may still read the other half. Where ranks swap staging buffers, a rank owns
 //! all of the staging buffer that it ends up with.
+//!
+//! In a sequence of calls, a rank begins a call when all of its lanes have ended the one before. So
+//! its lanes know then what each of them knew. Each call has buffers of its own, whose user waits
+//! for its end. All calls share the staging buffers, and the ranks flip the halves.
 
 use alloc::rc::Rc;
 use alloc::vec::Vec;
 use core::ops::Range;
 
 use ringfold_types::Buffer;
-use ringfold_types::limits::STAGING_HALF_BYTES;
+use ringfold_types::limits::{STAGING_BYTES, STAGING_HALF_BYTES};
 
 use super::memory::Memory;
 use crate::schedule::Schedule;
@@ -33,8 +37,12 @@ pub(super) struct Races {
     /// Lanes of the rank that has most.
     lanes: usize,
     threads: Vec<Thread>,
-    /// By rank.
-    buffers: Vec<Buffers>,
+    /// By rank, the users of each byte.
+    staging: Vec<Memory<Touched>>,
+    /// By rank, whether the halves of the staging buffers are flipped.
+    flipped: Vec<bool>,
+    /// By rank and call.
+    buffers: Vec<Vec<Buffers>>,
 }
 
 struct Thread {
@@ -43,21 +51,20 @@ struct Thread {
     is_published: bool,
 }
 
-/// The memory of one rank that several lanes use.
+/// The memory of one rank in one call that several lanes use.
 struct Buffers {
     /// The offsets of input and output in their one memory, if the call is in place.
     together: Option<(usize, usize)>,
     input: Memory<Touched>,
     output: Memory<Touched>,
-    staging: Memory<Touched>,
     /// Only for ranks of several lanes, because no other rank reads or writes scratch.
     scratch: Option<Memory<Touched>>,
     /// The same for rounded partial results.
     rounded: Option<Memory<Touched>>,
-    /// Elements of a half of the staging buffer.
-    half: usize,
-    /// The first element of the half that is quiet after the call.
-    quiet: usize,
+    /// Bytes of an element.
+    bytes: usize,
+    /// The clock of the user after the call.
+    end: Option<Clock>,
 }
 
 /// The last users of a run of elements.
@@ -72,56 +79,83 @@ struct Touched {
 pub(super) struct Race;
 
 impl Races {
-    /// Between all lanes of all ranks; `None` if no rank uses another's memory.
-    pub(super) fn between_ranks(schedules: &[Schedule], in_place: bool) -> Option<Self> {
-        let reaches = |schedule: &Schedule| schedule.needs_windows() || schedule.needs_staging();
-        schedules.iter().any(reaches).then(|| Self::new(schedules, in_place))
+    /// Between all lanes of `size` ranks. With `follows`, the ranks may be in an earlier call.
+    pub(super) fn between_ranks(size: usize, lanes: usize, follows: bool) -> Self {
+        let thread =
+            |_| Thread { clock: Rc::new(alloc::vec![0; size * lanes]), is_published: false };
+        let staging = |rank| {
+            let user = Touched { written: (rank * lanes, 1), read: Vec::new() };
+            let others = (0..size).filter(|other| follows && *other != rank);
+            let read = others.map(|other| (other * lanes, 1)).collect();
+            let late = Touched { read, ..user };
+            Memory::of(alloc::vec![(STAGING_HALF_BYTES, user), (STAGING_HALF_BYTES, late)])
+        };
+        Self {
+            lanes,
+            threads: (0..size * lanes).map(thread).collect(),
+            staging: (0..size).map(staging).collect(),
+            flipped: alloc::vec![false; size],
+            buffers: (0..size).map(|_| Vec::new()).collect(),
+        }
     }
 
     /// Between the lanes of a rank whose memory no other rank uses, as if it were alone; `None` if
     /// it has one lane. A message goes from a lane to the same lane of its receiver. So a lane
     /// never learns of another lane of its own rank.
     pub(super) fn between_lanes(schedule: &Schedule, in_place: bool) -> Option<Self> {
-        let alone = core::slice::from_ref(schedule);
-        (schedule.lanes().len() > 1).then(|| Self::new(alone, in_place))
+        let lanes = schedule.lanes().len();
+        (lanes > 1).then(|| {
+            let mut alone = Self::between_ranks(1, lanes, false);
+            alone.begin(0, schedule, in_place);
+            alone
+        })
     }
 
-    fn new(schedules: &[Schedule], in_place: bool) -> Self {
-        let lanes = schedules.iter().map(|schedule| schedule.lanes().len()).max().unwrap_or(1);
-        let thread = |at: usize| {
-            let mut counts = alloc::vec![0; schedules.len() * lanes];
-            // The first count of a rank's first lane is its user, before the call.
-            counts[at - at % lanes] = 1;
-            counts[at] += 1;
-            Thread { clock: Rc::new(counts), is_published: false }
-        };
-        let buffers = |(rank, schedule): (usize, &Schedule)| {
-            let at = schedule.overlay();
-            let [input_len, output_len] = schedule.lens();
-            let together = (at.min(0).unsigned_abs(), at.max(0).unsigned_abs());
-            let whole = if in_place { input_len.max(output_len) } else { output_len };
-            let user = Touched { written: (rank * lanes, 1), read: Vec::new() };
-            let half = STAGING_HALF_BYTES / schedule.call().data_type.bytes();
-            let others = (0..schedules.len()).filter(|other| *other != rank);
-            let late = others.map(|other| (other * lanes, 1)).collect();
-            let late = Touched { written: user.written, read: late };
-            let of = |len| Memory::of(alloc::vec![(len, user.clone())]);
-            Buffers {
-                together: in_place.then_some(together),
-                input: of(input_len),
-                output: of(whole),
-                staging: Memory::of(alloc::vec![(half, user.clone()), (half, late)]),
-                scratch: (lanes > 1).then(|| of(schedule.scratch_len())),
-                rounded: (lanes > 1).then(|| of(schedule.rounded_len())),
-                half,
-                quiet: if schedule.flips_staging() { half } else { 0 },
-            }
-        };
-        Self {
-            lanes,
-            threads: (0..schedules.len() * lanes).map(thread).collect(),
-            buffers: schedules.iter().enumerate().map(buffers).collect(),
+    /// A rank begins its next call, after its user has written the call's buffers.
+    pub(super) fn begin(&mut self, rank: usize, schedule: &Schedule, in_place: bool) {
+        let lanes = self.lanes;
+        let mut user = self.known(rank);
+        let count = &mut Rc::make_mut(&mut user)[rank * lanes];
+        *count += 1;
+        let written = (rank * lanes, *count);
+        for at in rank * lanes..(rank + 1) * lanes {
+            let mut clock = Rc::clone(&user);
+            Rc::make_mut(&mut clock)[at] += 1;
+            self.threads[at] = Thread { clock, is_published: false };
         }
+        let at = schedule.overlay();
+        let [input_len, output_len] = schedule.lens();
+        let together = (at.min(0).unsigned_abs(), at.max(0).unsigned_abs());
+        let whole = if in_place { input_len.max(output_len) } else { output_len };
+        let of = |len| Memory::of(alloc::vec![(len, Touched { written, read: Vec::new() })]);
+        self.buffers[rank].push(Buffers {
+            together: in_place.then_some(together),
+            input: of(input_len),
+            output: of(whole),
+            scratch: (lanes > 1).then(|| of(schedule.scratch_len())),
+            rounded: (lanes > 1).then(|| of(schedule.rounded_len())),
+            bytes: schedule.call().data_type.bytes(),
+            end: None,
+        });
+    }
+
+    /// A rank ends its latest call, and flips staging buffers if that `flips`.
+    pub(super) fn leave(&mut self, rank: usize, flips: bool) {
+        self.flipped[rank] ^= flips;
+        let end = self.known(rank);
+        if let Some(buffers) = self.buffers[rank].last_mut() {
+            buffers.end = Some(end);
+        }
+    }
+
+    /// The knowledge of all lanes of a rank.
+    fn known(&self, rank: usize) -> Clock {
+        let [first, others @ ..] = &self.threads[rank * self.lanes..(rank + 1) * self.lanes] else {
+            unreachable!("a rank has a lane");
+        };
+        let mut clock = Rc::clone(&first.clock);
+        others.iter().for_each(|thread| learn(&mut clock, &thread.clock));
+        clock
     }
 
     /// The clock that a message or signal of this lane carries.
@@ -136,11 +170,11 @@ impl Races {
         learn(&mut self.threads[rank * self.lanes + lane].clock, other);
     }
 
-    /// A lane reads or writes memory of rank `of`.
+    /// A lane reads or writes memory that rank `of` has in a call.
     pub(super) fn touch(
         &mut self,
         (rank, lane): (usize, usize),
-        of: usize,
+        (of, call): (usize, usize),
         slice: &ringfold_types::Slice,
         writes: bool,
     ) -> Result<(), Race> {
@@ -149,7 +183,17 @@ impl Races {
         if core::mem::take(&mut thread.is_published) {
             Rc::make_mut(&mut thread.clock)[at] += 1;
         }
-        let (clock, buffers) = (&thread.clock, &mut self.buffers[of]);
+        let clock = &thread.clock;
+        let mark = (at, clock[at]);
+        if slice.buffer == Buffer::Staging {
+            let bytes = self.buffers[rank].last().map_or(1, |buffers| buffers.bytes);
+            let flip = if self.flipped[rank] { STAGING_HALF_BYTES } else { 0 };
+            let start = (slice.offset * bytes + flip) % STAGING_BYTES;
+            let memory = &mut self.staging[of];
+            return touch(memory, start, slice.len * bytes, mark, clock, writes);
+        }
+        // The other rank may not have begun the call.
+        let Some(buffers) = self.buffers[of].get_mut(call) else { return Err(Race) };
         let (memory, start) = match (slice.buffer, buffers.together) {
             (Buffer::Scratch, _) => match &mut buffers.scratch {
                 Some(scratch) => (scratch, 0),
@@ -159,45 +203,53 @@ impl Races {
                 Some(rounded) => (rounded, 0),
                 None => return Ok(()),
             },
-            (Buffer::Staging, _) => (&mut buffers.staging, 0),
+            (Buffer::Staging, _) => unreachable!("calls share it"),
             (Buffer::Input, None) => (&mut buffers.input, 0),
             (Buffer::Output, None) => (&mut buffers.output, 0),
             (Buffer::Input, Some((start, _))) | (Buffer::Output, Some((_, start))) => {
                 (&mut buffers.output, start)
             }
         };
-        touch(memory, start + slice.offset, slice.len, (at, clock[at]), clock, writes)
+        touch(memory, start + slice.offset, slice.len, mark, clock, writes)
     }
 
     /// The calls have ended, and the users use their windows again. Returns the first rank whose
-    /// memory another rank may still use. `swapped` is set if ranks swapped staging buffers: it
-    /// says whether each ends up with the other's.
-    pub(super) fn end(&mut self, swapped: Option<bool>) -> Result<(), usize> {
-        for (of, buffers) in self.buffers.iter_mut().enumerate() {
-            let whole = 0..usize::MAX / 4;
-            let quiet = buffers.quiet..buffers.quiet + buffers.half;
-            let owner = if swapped == Some(true) { 1 - of } else { of };
-            for (rank, memory, Range { start: mut at, end }) in [
-                (of, &mut buffers.input, whole.clone()),
-                (of, &mut buffers.output, whole.clone()),
-                (owner, &mut buffers.staging, if swapped.is_some() { whole } else { quiet }),
-            ] {
-                let own = rank * self.lanes..(rank + 1) * self.lanes;
-                let mut clock = Rc::clone(&self.threads[own.start].clock);
-                let threads = &self.threads[own.clone()];
-                threads.iter().for_each(|thread| learn(&mut clock, &thread.clock));
-                while let (len, Some(_)) = memory.run_at(at)
-                    && at < end
-                {
-                    let len = len.min(end - at);
-                    touch(memory, at, len, (own.start, clock[own.start]), &clock, true)
-                        .map_err(|Race| rank)?;
-                    at += len;
+    /// memory another rank may still use. With `swapped`, each of two ranks ends up with the
+    /// other's staging buffer. With `is_whole`, it owns all of that.
+    pub(super) fn end(&mut self, swapped: bool, is_whole: bool) -> Result<(), usize> {
+        for of in 0..self.buffers.len() {
+            for buffers in &mut self.buffers[of] {
+                let Some(end) = &buffers.end else { return Err(of) };
+                for memory in [&mut buffers.input, &mut buffers.output] {
+                    own(memory, 0..usize::MAX / 4, of * self.lanes, end).map_err(|Race| of)?;
                 }
             }
+            let owner = if swapped { 1 - of } else { of };
+            let quiet = if self.flipped[owner] { STAGING_HALF_BYTES } else { 0 };
+            let quiet = quiet..quiet + STAGING_HALF_BYTES;
+            let range = if is_whole { 0..STAGING_BYTES } else { quiet };
+            let clock = self.known(owner);
+            own(&mut self.staging[of], range, owner * self.lanes, &clock).map_err(|Race| owner)?;
         }
         Ok(())
     }
+}
+
+/// A user whose first lane is `first` writes all elements of a range after its call.
+fn own(
+    memory: &mut Memory<Touched>,
+    Range { start: mut at, end }: Range<usize>,
+    first: usize,
+    clock: &Clock,
+) -> Result<(), Race> {
+    while let (len, Some(_)) = memory.run_at(at)
+        && at < end
+    {
+        let len = len.min(end - at);
+        touch(memory, at, len, (first, clock[first]), clock, true)?;
+        at += len;
+    }
+    Ok(())
 }
 
 fn learn(clock: &mut Clock, other: &Clock) {

@@ -4,7 +4,7 @@
 //! slowest receiver. The clock of this run cannot tell how far a rank is ahead, because it shows
 //! one timing only. The ranks' knowledge of each other can: a signal also says how many signals its
 //! sender has seen so far. For all a rank knows, half of `SIGNALS_MAX` are still unseen when a call
-//! begins. It leaves no more than that to the next call.
+//! begins. It leaves no more than that to the next call. A sequence of calls begins with none.
 
 use alloc::vec::Vec;
 
@@ -20,6 +20,8 @@ const UNSEEN_AT_END: usize = SIGNALS_MAX / 2;
 pub(super) struct Signals {
     /// By rank.
     peers: Vec<Peer>,
+    /// Signals from before the first call that others may not have seen yet.
+    before: usize,
 }
 
 struct Peer {
@@ -36,18 +38,22 @@ struct Signal {
     clock: Clock,
     /// Length of the chain of messages to it.
     depth: usize,
+    /// The number of its call.
+    call: usize,
     /// How many signals of each rank its sender had seen.
     seen: Vec<usize>,
 }
 
 impl Signals {
-    pub(super) fn new(size: usize) -> Self {
+    /// The signals of `size` ranks. With `follows`, the ranks may be in an earlier call.
+    pub(super) fn new(size: usize, follows: bool) -> Self {
         let peer = |_| Peer {
             sent: Vec::new(),
             seen: alloc::vec![0; size],
             known: alloc::vec![None; size],
         };
-        Self { peers: (0..size).map(peer).collect() }
+        let before = if follows { UNSEEN_AT_END } else { 0 };
+        Self { peers: (0..size).map(peer).collect(), before }
     }
 
     /// Number of signals of `rank` that some other rank may not have seen.
@@ -56,7 +62,7 @@ impl Signals {
         let by = |(other, known): (usize, &Option<usize>)| match known {
             _ if other == rank => 0,
             Some(seen) => sent.len() - seen,
-            None => sent.len() + UNSEEN_AT_END,
+            None => sent.len() + self.before,
         };
         known.iter().enumerate().map(by).max().unwrap_or(0)
     }
@@ -77,11 +83,16 @@ impl Signals {
         Ok(())
     }
 
-    /// A rank signals. `clock` is that of its lane, and `depth` the length of the chain to this
-    /// signal.
-    pub(super) fn signal(&mut self, index: usize, clock: Clock, depth: usize) -> Result<(), Flaw> {
+    /// A rank signals in a call. `clock` is that of its lane, and `depth` the length of the chain
+    /// to this signal.
+    pub(super) fn signal(
+        &mut self,
+        (index, call): (usize, usize),
+        clock: Clock,
+        depth: usize,
+    ) -> Result<(), Flaw> {
         let peer = &mut self.peers[index];
-        peer.sent.push(Signal { clock, depth, seen: peer.seen.clone() });
+        peer.sent.push(Signal { clock, depth, call, seen: peer.seen.clone() });
         if self.unseen(index) > SIGNALS_MAX {
             return Err(Flaw::Signal { rank: Rank::at(index) });
         }
@@ -90,13 +101,23 @@ impl Signals {
 
     /// The next signal of rank `at` that rank `index` has not seen, if there is one: its clock and
     /// the length of the chain to it.
-    pub(super) fn wait(&mut self, index: usize, at: usize) -> Option<(Clock, usize)> {
+    ///
+    /// # Errors
+    /// The signal is of another call.
+    pub(super) fn wait(
+        &mut self,
+        (index, call): (usize, usize),
+        at: usize,
+    ) -> Result<Option<(Clock, usize)>, Flaw> {
         let next = self.peers[index].seen[at];
-        let signal = self.peers[at].sent.get(next)?;
+        let Some(signal) = self.peers[at].sent.get(next) else { return Ok(None) };
+        if signal.call != call {
+            return Err(Flaw::Foreign { rank: Rank::at(index), from: Rank::at(at) });
+        }
         let (clock, depth, known) = (Clock::clone(&signal.clock), signal.depth, signal.seen[index]);
         let peer = &mut self.peers[index];
         peer.seen[at] += 1;
         peer.known[at] = Some(known);
-        Some((clock, depth))
+        Ok(Some((clock, depth)))
     }
 }

@@ -175,7 +175,7 @@ fn both_of_two_ranks_swap_staging() {
 
 /// An all-gather of three ranks through staging buffers. `write` writes the signals and the waits
 /// of a rank, given the others.
-fn signalled(write: impl Fn(Rank, [Rank; 2], &mut Builder)) -> Vec<Schedule> {
+pub(super) fn signalled(write: impl Fn(Rank, [Rank; 2], &mut Builder)) -> Vec<Schedule> {
     written(Collective::AllGather, 3, 1, |rank, steps| {
         let others = [Rank::at((rank + 1) % 3), Rank::at((rank + 2) % 3)];
         let stage = Slice::new(Buffer::Staging, 0, COUNT);

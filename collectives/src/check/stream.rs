@@ -13,8 +13,8 @@ use crate::schedule::Form;
 pub(super) struct Stream {
     /// Elements that the link has accepted, by runs that it accepted at once.
     pub(super) runs: VecDeque<Run>,
-    /// Form and depth of all elements, by counts.
-    pub(super) marks: VecDeque<(usize, Form, usize)>,
+    /// All elements, by runs that were sent at once.
+    pub(super) marks: VecDeque<Mark>,
     /// The clocks of their sender, where ranks share memory.
     pub(super) clocks: VecDeque<Clock>,
     /// Elements that the link has accepted, and those of the offer after them.
@@ -27,7 +27,24 @@ pub(super) struct Stream {
     taken: usize,
 }
 
+/// Elements that were sent at once.
+pub(super) struct Mark {
+    pub(super) elements: usize,
+    pub(super) form: Form,
+    /// Length of the chain of messages to them.
+    pub(super) depth: usize,
+    /// The number of their call.
+    pub(super) call: usize,
+}
+
 impl Stream {
+    /// Number of elements of this call at the front; `None` if those of another call are there.
+    pub(super) fn arrived(&self, call: usize) -> Option<usize> {
+        let own = self.marks.iter().take_while(|mark| mark.call == call);
+        let own = own.map(|mark| mark.elements).sum();
+        (own > 0 || self.marks.is_empty()).then_some(own)
+    }
+
     /// Offers `src` of the sender's memory as a rendezvous send.
     pub(super) fn offer(&mut self, src: Slice) {
         self.offer = Some(src);

@@ -1,7 +1,6 @@
-//! All ranks of a communicator at once. Each is a stepper with symbolic memory, and links join
+//! All ranks of a communicator in one call. Each is a stepper with symbolic memory, and links join
 //! them.
 
-use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use ringfold_types::{Buffer, Collective, Rank, Slice};
@@ -11,24 +10,27 @@ use super::flaw::{Conditions, Flaw};
 use super::memory::{Memory, Ranks, Run, combine, cut, shifted};
 use super::provider::{Offloading, Provider};
 use super::races::Races;
+use super::shared::{Shared, use_memory_of_others};
 use super::signals::Signals;
-use super::stream::Stream;
+use super::stream::Mark;
 use crate::algorithm::Stated;
 use crate::program::{Program, Stores, Target, lower};
 use crate::schedule::{Form, Schedule, Source};
 use crate::stepper::{Exchanged, Ports, Progress, Reduction, Stepper};
 
 pub(super) struct World<'s> {
+    /// The number of the call in its sequence.
+    pub(super) number: usize,
     pub(super) schedules: &'s [Schedule],
     programs: Vec<Program>,
     pub(super) conditions: Conditions,
     pub(super) nodes: Vec<Node>,
-    /// The accesses of all lanes of all ranks, where ranks use each other's memory.
-    pub(super) races: Option<Races>,
+    pub(super) shared: Shared,
+    /// Whether ranks use each other's memory in this call.
+    pub(super) shares_memory: bool,
     /// The accesses of each rank's own lanes, by rank, where ranks do not. Only for ranks of
     /// several lanes.
     pub(super) lanes: Vec<Option<Races>>,
-    pub(super) signals: Option<Signals>,
     pub(super) provider: Provider,
     pub(super) offloading: Offloading,
     /// Turns of ranks so far.
@@ -43,8 +45,6 @@ struct PortsOf<'w, 's> {
 
 pub(super) struct Node {
     pub(super) stepper: Stepper,
-    /// The elements on the wire to it, by sender and lane.
-    links: BTreeMap<(usize, usize), Stream>,
     /// Whether it or a peer of it has moved since it last stopped.
     pub(super) is_awake: bool,
     /// The set of this rank alone.
@@ -53,8 +53,6 @@ pub(super) struct Node {
     pub(super) scratch: Memory,
     pub(super) rounded: Memory,
     pub(super) staging: Memory,
-    /// Whether it now uses the other rank's staging buffer as its own, of two ranks.
-    pub(super) has_swapped: bool,
     /// Per lane, the longest chain of messages that led to where it is.
     pub(super) depth: Vec<usize>,
     /// The ranks that it knows to have entered a barrier.
@@ -64,11 +62,18 @@ pub(super) struct Node {
 }
 
 impl<'s> World<'s> {
-    pub(super) fn new(
+    /// The call with this number. The links and memory that it shares with others are in `shared`
+    /// while it runs.
+    pub(super) fn of_sequence(
+        number: usize,
         schedules: &'s [Schedule],
         conditions: Conditions,
         offloading: Offloading,
+        uses_races: bool,
     ) -> Self {
+        // Such a call works on a copy of its input.
+        let in_place = conditions.in_place && schedules[0].call().collective.works_in_place();
+        let conditions = Conditions { in_place, ..conditions };
         let Conditions { in_place, offers: rendezvous, .. } = conditions;
         let announces = Some(0);
         let target = Target { in_place, rendezvous, shares_memory: true, announces };
@@ -85,14 +90,12 @@ impl<'s> World<'s> {
                 }
                 Node {
                     stepper,
-                    links: BTreeMap::new(),
                     is_awake: true,
                     own: own.clone(),
                     output: Memory::default(),
                     scratch: Memory::default(),
                     rounded: Memory::default(),
                     staging: Memory::default(),
-                    has_swapped: false,
                     depth: alloc::vec![0; schedule.lanes().len()],
                     entered: own,
                     sent: 0,
@@ -100,31 +103,44 @@ impl<'s> World<'s> {
                 }
             })
             .collect();
-        let races = Races::between_ranks(schedules, conditions.in_place);
-        let signals = races.as_ref().map(|_| Signals::new(schedules.len()));
-        let lanes = |schedule| match races {
-            Some(_) => None,
-            None => Races::between_lanes(schedule, conditions.in_place),
+        let lanes = |schedule| match uses_races {
+            true => None,
+            false => Races::between_lanes(schedule, conditions.in_place),
         };
         let lanes = schedules.iter().map(lanes).collect();
         let provider = Provider::new(schedules);
         let turns = 0;
         Self {
+            number,
             schedules,
             programs,
             conditions,
             nodes,
-            races,
+            shared: Shared::default(),
+            shares_memory: use_memory_of_others(schedules),
             lanes,
-            signals,
             provider,
             offloading,
             turns,
         }
     }
 
+    /// A call alone. The ranks may be in an earlier call at its beginning.
+    pub(super) fn new(
+        schedules: &'s [Schedule],
+        conditions: Conditions,
+        offloading: Offloading,
+    ) -> Self {
+        let shared = Shared::before([schedules].into_iter(), true);
+        let mut world =
+            Self::of_sequence(0, schedules, conditions, offloading, shared.races.is_some());
+        world.shared = shared;
+        world
+    }
+
     /// Runs to the end. Returns the costs, and the outputs by rank.
     pub(super) fn run(mut self) -> Result<(Stated, Vec<Memory>), Flaw> {
+        (0..self.nodes.len()).for_each(|index| self.begin(index));
         while self.nodes.iter().any(|node| node.is_awake) {
             for index in 0..self.nodes.len() {
                 if core::mem::take(&mut self.nodes[index].is_awake) {
@@ -140,33 +156,70 @@ impl<'s> World<'s> {
         if self.nodes.iter().any(|node| !node.stepper.is_done()) {
             return Err(self.deadlock());
         }
+        (0..self.nodes.len()).for_each(|index| self.leave(index));
+        self.verify_links()?;
+        self.verify_results()?;
+        self.verify_accesses()?;
+        let steps = self.nodes.iter().flat_map(|node| &node.depth).max().copied().unwrap_or(0);
+        let sent = self.nodes.iter().map(|node| node.sent).max().unwrap_or(0);
+        Ok((Stated { steps, sent }, self.nodes.into_iter().map(|node| node.output).collect()))
+    }
+
+    /// A rank begins the call.
+    pub(super) fn begin(&mut self, index: usize) {
+        if let Some(races) = &mut self.shared.races {
+            races.begin(index, &self.schedules[index], self.conditions.in_place);
+        }
+    }
+
+    /// A rank has ended the call.
+    pub(super) fn leave(&mut self, index: usize) {
+        if let Some(races) = &mut self.shared.races {
+            races.leave(index, self.schedules[index].flips_staging());
+        }
+    }
+
+    /// Checks, when all ranks have ended all calls, that nothing is left on the links.
+    pub(super) fn verify_links(&self) -> Result<(), Flaw> {
+        for (index, links) in self.shared.links.iter().enumerate() {
+            if let Some(((from, _), _)) = links.iter().find(|(_, link)| link.elements > 0) {
+                return Err(Flaw::Unreceived { rank: Rank::at(index), from: Rank::at(*from) });
+            }
+        }
+        self.shared.signals.as_ref().map_or(Ok(()), Signals::end)
+    }
+
+    /// Checks the results of the call.
+    pub(super) fn verify_results(&self) -> Result<(), Flaw> {
         for (index, node) in self.nodes.iter().enumerate() {
             if let Some(slice) = node.expectations.left() {
                 return Err(Flaw::Expected { rank: Rank::at(index), slice });
             }
-            if let Some(((from, _), _)) = node.links.iter().find(|(_, link)| link.elements > 0) {
-                return Err(Flaw::Unreceived { rank: Rank::at(index), from: Rank::at(*from) });
-            }
         }
-        self.signals.as_ref().map_or(Ok(()), Signals::end)?;
         for index in 0..self.nodes.len() {
             self.verify(index)?;
         }
         self.verify_bits()?;
-        let left =
-            |index: usize| (self.schedules[index].flips_staging(), self.nodes[index].has_swapped);
-        if let Some(index) = (0..self.nodes.len()).find(|index| left(*index) != left(0)) {
+        let flips = |index: usize| self.schedules[index].flips_staging();
+        match (0..self.nodes.len()).find(|index| flips(*index) != flips(0)) {
+            Some(index) => Err(Flaw::Swap { rank: Rank::at(index) }),
+            None => Ok(()),
+        }
+    }
+
+    /// Checks, when all ranks have ended all calls, of which this is the last, that no rank may
+    /// still use memory whose user has it again.
+    pub(super) fn verify_accesses(&mut self) -> Result<(), Flaw> {
+        let Shared { races, swapped, .. } = &mut self.shared;
+        if let Some(index) = (0..swapped.len()).find(|index| swapped[*index] != swapped[0]) {
             return Err(Flaw::Swap { rank: Rank::at(index) });
         }
         let swaps = self.schedules.iter().any(Schedule::swaps_staging);
-        let swapped = swaps.then_some(self.nodes[0].has_swapped);
-        if let Some(Err(index)) = self.races.as_mut().map(|races| races.end(swapped)) {
+        let ended = races.as_mut().map_or(Ok(()), |races| races.end(swapped[0], swaps));
+        ended.map_err(|index| {
             let (rank, slice) = (Rank::at(index), Slice::new(Buffer::Output, 0, 0));
-            return Err(Flaw::Race { rank, of: rank, slice });
-        }
-        let steps = self.nodes.iter().flat_map(|node| &node.depth).max().copied().unwrap_or(0);
-        let sent = self.nodes.iter().map(|node| node.sent).max().unwrap_or(0);
-        Ok((Stated { steps, sent }, self.nodes.into_iter().map(|node| node.output).collect()))
+            Flaw::Race { rank, of: rank, slice }
+        })
     }
 
     /// The provider fails. All members agree on the results that it has delivered to any of them.
@@ -186,7 +239,7 @@ impl<'s> World<'s> {
         self.nodes.iter_mut().for_each(|node| node.is_awake = true);
     }
 
-    fn deadlock(&self) -> Flaw {
+    pub(super) fn deadlock(&self) -> Flaw {
         let waiting = |(index, node): (usize, &Node)| {
             let at = node.stepper.waiting().map(move |w| (Rank::at(index), w.lane, w.at));
             at.collect::<Vec<_>>()
@@ -195,7 +248,7 @@ impl<'s> World<'s> {
     }
 
     /// Lets a rank do all that it can. Returns whether something moved.
-    fn advance(&mut self, index: usize) -> Result<bool, Flaw> {
+    pub(super) fn advance(&mut self, index: usize) -> Result<bool, Flaw> {
         let mut stepper = core::mem::take(&mut self.nodes[index].stepper);
         // The programs move out for as long as the stepper runs, because its ports borrow the
         // world.
@@ -219,7 +272,7 @@ impl<'s> World<'s> {
         }
         let form = Form::of(src.buffer);
         let bytes = form.data_type(self.schedules[index].call()).bytes();
-        let stream = self.nodes[to.index()].links.entry((index, lane)).or_default();
+        let stream = self.shared.links[to.index()].entry((index, lane)).or_default();
         if let Some(taken) = stream.accept() {
             return Ok(taken);
         }
@@ -227,13 +280,15 @@ impl<'s> World<'s> {
         let offers = self.conditions.offers && src.len * bytes > self.conditions.window_bytes;
         let accepted = if offers { 0 } else { room.min(src.len) };
         let elements = if offers { src.len } else { accepted };
-        if self.races.is_some() && (accepted < src.len || src.buffer != Buffer::Scratch) {
+        // Bytes of an earlier call may fill the link for now.
+        let may_wait = accepted < src.len && stream.bytes == 0;
+        if self.shares_memory && (may_wait || src.buffer != Buffer::Scratch) {
             return Err(Flaw::Token { rank, slice: src });
         }
         if elements == 0 {
             return Ok(0);
         }
-        let clock = self.races.as_mut().map(|races| races.publish((index, lane)));
+        let clock = self.shared.races.as_mut().map(|races| races.publish((index, lane)));
         let part = src.take(elements);
         // A receiver may take an offer at any time from now on, so the elements must be there
         // already.
@@ -242,12 +297,11 @@ impl<'s> World<'s> {
         let node = &mut self.nodes[index];
         node.sent += elements;
         let depth = node.depth[lane] + 1;
-        let receiver = &mut self.nodes[to.index()];
-        receiver.is_awake = true;
-        let stream = receiver.links.entry((index, lane)).or_default();
+        self.nodes[to.index()].is_awake = true;
+        let stream = self.shared.links[to.index()].entry((index, lane)).or_default();
         stream.elements += elements;
         stream.bytes += elements * bytes;
-        stream.marks.push_back((elements, form, depth));
+        stream.marks.push_back(Mark { elements, form, depth, call: self.number });
         stream.clocks.extend(clock);
         if offers {
             stream.offer(part);
@@ -258,7 +312,7 @@ impl<'s> World<'s> {
     }
 
     fn recv(&mut self, index: usize, lane: usize, from: Rank, dst: Slice) -> Result<usize, Flaw> {
-        let dst = dst.take(self.arrived(index, lane, from));
+        let dst = dst.take(self.arrived(index, lane, from)?);
         let values = self.take(index, lane, from, Form::of(dst.buffer), (dst, true))?;
         if dst.len > 0 {
             self.touch((index, lane), index, dst, true)?;
@@ -316,13 +370,17 @@ impl<'s> World<'s> {
 
     fn signal(&mut self, index: usize, lane: usize) -> Result<(), Flaw> {
         let flaw = Flaw::Signal { rank: Rank::at(index) };
-        let (Some(races), Some(signals)) = (&mut self.races, &mut self.signals) else {
+        let Shared { races: Some(races), signals: Some(signals), .. } = &mut self.shared else {
             return Err(flaw);
         };
+        if !self.shares_memory {
+            return Err(flaw);
+        }
         if self.schedules[index].lanes().len() > 1 {
             return Err(flaw);
         }
-        signals.signal(index, races.publish((index, lane)), self.nodes[index].depth[lane] + 1)?;
+        let clock = races.publish((index, lane));
+        signals.signal((index, self.number), clock, self.nodes[index].depth[lane] + 1)?;
         self.nodes[index].sent += 1;
         self.nodes.iter_mut().for_each(|node| node.is_awake = true);
         Ok(())
@@ -333,10 +391,11 @@ impl<'s> World<'s> {
         if at >= self.nodes.len() || from == rank {
             return Err(Flaw::Bounds { rank, slice: Slice::new(Buffer::Staging, 0, 0) });
         }
-        let (Some(races), Some(signals)) = (&mut self.races, &mut self.signals) else {
+        let Shared { races: Some(races), signals: Some(signals), .. } = &mut self.shared else {
             return Err(Flaw::Signal { rank });
         };
-        let Some((clock, depth)) = signals.wait(index, at) else { return Ok(false) };
+        let signal = signals.wait((index, self.number), at)?;
+        let Some((clock, depth)) = signal else { return Ok(false) };
         races.observe((index, lane), &clock);
         let node = &mut self.nodes[index];
         node.depth[lane] = node.depth[lane].max(depth);
@@ -347,7 +406,7 @@ impl<'s> World<'s> {
         if self.nodes.len() != 2 {
             return Err(Flaw::Swap { rank: Rank::at(index) });
         }
-        self.nodes[index].has_swapped ^= true;
+        self.shared.swapped[index] ^= true;
         Ok(())
     }
 
@@ -358,10 +417,10 @@ impl<'s> World<'s> {
         Reduction { dst, sources, done, .. }: Reduction<'_>,
     ) -> Result<usize, Flaw> {
         let rank = Rank::at(index);
-        let elements = sources.iter().fold(dst.len, |least, source| match source {
-            Source::Wire(from, _) => least.min(self.arrived(index, lane, *from)),
-            Source::Local(_) | Source::Peer(..) => least,
-        });
+        let elements = sources.iter().try_fold(dst.len, |least, source| match source {
+            Source::Wire(from, _) => Ok(least.min(self.arrived(index, lane, *from)?)),
+            Source::Local(_) | Source::Peer(..) => Ok(least),
+        })?;
         if elements == 0 {
             return Ok(0);
         }
@@ -424,9 +483,12 @@ impl<'s> World<'s> {
         Ok(elements)
     }
 
-    /// Number of elements on the wire from `from`.
-    fn arrived(&self, index: usize, lane: usize, from: Rank) -> usize {
-        self.nodes[index].links.get(&(from.index(), lane)).map_or(0, |stream| stream.elements)
+    /// Number of elements of this call on the wire from `from`.
+    fn arrived(&self, index: usize, lane: usize, from: Rank) -> Result<usize, Flaw> {
+        let Some(stream) = self.shared.links[index].get(&(from.index(), lane)) else {
+            return Ok(0);
+        };
+        stream.arrived(self.number).ok_or_else(|| Flaw::Foreign { rank: Rank::at(index), from })
     }
 
     /// Takes elements off the wire, which are there, and gives them shifts for the place of `dst`.
@@ -450,30 +512,30 @@ impl<'s> World<'s> {
         }
         self.nodes[from.index()].is_awake = true;
         let link = (from.index(), lane);
-        let offered = self.nodes[index].links.get_mut(&link);
+        let offered = self.shared.links[index].get_mut(&link);
         let offered = offered.and_then(|stream| stream.take_offered(dst.len));
         let offered = offered.map(|src| self.read_to_send(from.index(), src)).transpose()?;
         let node = &mut self.nodes[index];
-        let Some(stream) = node.links.get_mut(&link) else { return Ok(Vec::new()) };
+        let Some(stream) = self.shared.links[index].get_mut(&link) else { return Ok(Vec::new()) };
         stream.runs.extend(offered.into_iter().flatten());
         stream.elements -= dst.len;
         let mut values = Vec::new();
         let mut missing = dst.len;
         while missing > 0 {
-            let Some((count, sent_form, depth)) = stream.marks.front_mut() else { break };
-            if *sent_form != form {
+            let Some(mark) = stream.marks.front_mut() else { break };
+            if mark.form != form {
                 return Err(Flaw::Form { rank: Rank::at(index), from });
             }
-            node.depth[lane] = node.depth[lane].max(*depth);
-            let part = missing.min(*count);
+            node.depth[lane] = node.depth[lane].max(mark.depth);
+            let part = missing.min(mark.elements);
             let taken = cut(&mut stream.runs, part);
             stream.bytes -= part * form.data_type(&call).bytes();
             missing -= part;
-            *count -= part;
-            if let (Some(races), Some(clock)) = (&mut self.races, stream.clocks.front()) {
+            mark.elements -= part;
+            if let (Some(races), Some(clock)) = (&mut self.shared.races, stream.clocks.front()) {
                 races.observe((index, lane), clock);
             }
-            if *count == 0 {
+            if mark.elements == 0 {
                 stream.marks.pop_front();
                 stream.clocks.pop_front();
             }
@@ -497,13 +559,15 @@ impl Ports for PortsOf<'_, '_> {
     fn exchange(&mut self, with: Rank, src: Slice, dst: Slice) -> Result<Exchanged, Flaw> {
         let bytes =
             src.len * Form::Element.data_type(self.world.schedules[self.index].call()).bytes();
-        if bytes > self.world.conditions.window_bytes {
+        let link = self.world.shared.links[with.index()].get(&(self.index, 0));
+        let earlier = link.map_or(0, |stream| stream.bytes);
+        if earlier + bytes > self.world.conditions.window_bytes {
             return Ok(Exchanged::Nothing);
         }
         self.send(0, with, src, false)?;
         let sources = [Source::Local(src), Source::Wire(with, Form::Element)];
         let reduction = Reduction { dst, sources: &sources, done: 0, in_lines: true };
-        let is_there = self.world.arrived(self.index, 0, with) >= dst.len;
+        let is_there = self.world.arrived(self.index, 0, with)? >= dst.len;
         if is_there {
             self.reduce(0, reduction)?;
         }

@@ -5,5 +5,6 @@ mod algorithms;
 mod fabric;
 mod mutants;
 mod offload;
+mod sequences;
 mod uneven;
 mod world;
