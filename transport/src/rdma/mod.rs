@@ -28,9 +28,8 @@
 //! * `registry`: callers' memory that devices access directly;
 //! * `budget`: the shares of peers in devices and memory;
 //! * `endpoint`: all peers, and waiting;
-//! * `diagnostics`, `path_label`: texts about devices and ports for people; `rail_log`: the log
-//!   lines about rails, one for each outage;
-//! * `examine`: the checks of a host's RDMA.
+//! * `diagnostics`: what people read: explanations of errors, the log of rails, and the checks of a
+//!   host's RDMA; `path_label`: the names of ports there.
 
 mod address;
 mod budget;
@@ -40,7 +39,6 @@ mod control_stream;
 pub mod decode;
 mod diagnostics;
 mod endpoint;
-mod examine;
 mod filter;
 mod gid;
 mod lock;
@@ -52,7 +50,6 @@ mod path_label;
 mod peer;
 mod ports;
 mod rail;
-mod rail_log;
 mod registry;
 mod ring;
 mod settings;
@@ -63,8 +60,8 @@ mod tests;
 mod wire;
 
 pub use budget::peer_bytes;
+pub use diagnostics::{Examined, Finding, Port, State, examine};
 pub use endpoint::{Config, Rdma};
-pub use examine::{Examined, Finding, Port, State, examine};
 pub use filter::{Filter, InvalidFilter};
 pub use partition::Partition;
 pub use ports::OpenPort;

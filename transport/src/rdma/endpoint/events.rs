@@ -8,11 +8,10 @@ use tracing::Level;
 
 use super::Rdma;
 use super::contacts::Contact;
-use crate::rdma::diagnostics::{self, FLUSHED};
+use crate::rdma::diagnostics::{self, FLUSHED, log};
 use crate::rdma::path::{Arrived, Id, Work};
 use crate::rdma::peer::Peer;
 use crate::rdma::rail::{Rails, Seen};
-use crate::rdma::rail_log::log;
 use crate::rdma::settings::Settings;
 use crate::rdma::sys::{About, Completion, Event, Outcome};
 

@@ -30,9 +30,9 @@ use self::control::Control;
 use self::devices::Devices;
 use self::marks::Marks;
 use self::waker::Waker;
+use super::diagnostics::{RailLog, log};
 use super::peer::{Fault, Own, Peer};
 use super::rail::Rails;
-use super::rail_log::{RailLog, log};
 use super::sys::{Pages, UserBuffer};
 use crate::contract::{
     Fragment, Link, LinkError, Received, RegisteredMemory, Registration, Transport,

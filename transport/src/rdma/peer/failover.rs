@@ -17,11 +17,10 @@ use super::Peer;
 use super::cable::Cable;
 use super::fault::Fault;
 use super::own::Own;
-use crate::rdma::diagnostics::{self, EXHAUSTED};
+use crate::rdma::diagnostics::{self, EXHAUSTED, RailEvent};
 use crate::rdma::message::Message;
 use crate::rdma::path::{Path, Phase};
 use crate::rdma::rail::Rails;
-use crate::rdma::rail_log::RailEvent;
 use crate::rdma::ring::inbound::Inbound;
 use crate::rdma::settings::Settings;
 

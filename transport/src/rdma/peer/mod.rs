@@ -38,9 +38,9 @@ use self::fallback::Fallback;
 use self::greeting::Greeting;
 use self::lanes::Lanes;
 use self::routes::Routes;
+use super::diagnostics::RailEvent;
 use super::message::Message;
 use super::path::Path;
-use super::rail_log::RailEvent;
 use super::ring::outbound::Outbound;
 
 pub(super) use self::fault::Fault;

@@ -10,14 +10,14 @@ use ringfold_topology::fabric::Place;
 use ringfold_topology::machine::slow;
 use rustix::process::{Resource, getrlimit};
 
-use super::card::{Label, RailCard, digest};
-use super::diagnostics;
-use super::gid::ELSEWHERE;
-use super::pairing::choose;
-use super::rail::{Rail, Refusal};
-use super::settings::Settings;
-use super::sys::{DEVICES, GidKind, LinkLayer, devices};
-use super::table::Device;
+use super::MEMLOCK;
+use crate::rdma::card::{Label, RailCard, digest};
+use crate::rdma::gid::ELSEWHERE;
+use crate::rdma::pairing::choose;
+use crate::rdma::rail::{Rail, Refusal};
+use crate::rdma::settings::Settings;
+use crate::rdma::sys::{DEVICES, GidKind, LinkLayer, devices};
+use crate::rdma::table::Device;
 
 /// The result of one check.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -99,7 +99,7 @@ impl Port {
     /// Returns the name of the port's network.
     #[must_use]
     pub const fn network(&self) -> &'static str {
-        diagnostics::network(self.gid_kind())
+        super::network(self.gid_kind())
     }
 
     /// Explains why no port of one host pairs with a port of the other, and what to do about it.
@@ -107,7 +107,7 @@ impl Port {
     #[must_use]
     pub fn apart(some: &[&Self], others: &[&Self]) -> String {
         let kinds = |ports: &[&Self]| ports.iter().map(|it| it.gid_kind()).collect::<Vec<_>>();
-        diagnostics::apart(&kinds(some), &kinds(others))
+        super::apart(&kinds(some), &kinds(others))
     }
 
     /// Returns the pairs of ports by which a lower and a higher rank would communicate. No port is
@@ -197,7 +197,7 @@ pub fn examine(settings: &Settings, near: Option<IpAddr>) -> Examined {
         let all: Vec<_> =
             ports.iter().map(|port| (port.gid_kind().network(), port.gigabits)).collect();
         for at in slow(&all).into_iter().rev() {
-            let what = format!("{} {}", ports.remove(at).name, diagnostics::slow(all[at], &all));
+            let what = format!("{} {}", ports.remove(at).name, super::slow(all[at], &all));
             findings.push(Finding::new("port", State::Fair, format!("not used: {what}")));
         }
     }
@@ -255,7 +255,7 @@ fn memory() -> Finding {
             let what = format!(
                 "{} KiB of memory may be locked; raise it ({}), unless the job runs as root",
                 bytes / 1024,
-                diagnostics::MEMLOCK
+                MEMLOCK
             );
             Finding::new(about, State::Fair, what)
         }

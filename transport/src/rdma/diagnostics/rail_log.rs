@@ -10,11 +10,11 @@ use tracing::Level;
 
 /// The time for which failures of a rail belong to the outage that was logged. If the rail carries
 /// data again before, a later failure is a new outage, because another cable may be the cause.
-pub(super) const OUTAGE: Duration = Duration::from_secs(60);
+pub(in crate::rdma) const OUTAGE: Duration = Duration::from_secs(60);
 
 /// An event between this rank and a peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum RailEvent {
+pub(in crate::rdma) enum RailEvent {
     /// A path by that rail is lost, or cannot be made.
     Lost { rail: usize, what: String },
     /// A path by that rail carries data. `again` means that it was lost before.
@@ -29,7 +29,7 @@ pub(super) enum RailEvent {
 
 /// The outages that were logged, of each rail and of all rails together.
 #[derive(Debug, Default)]
-pub(super) struct RailLog {
+pub(in crate::rdma) struct RailLog {
     rails: [Option<Outage>; RAILS_MAX],
     /// The rails that were named because they are slow.
     slow: [bool; RAILS_MAX],
@@ -63,7 +63,7 @@ impl Outage {
 
 impl RailLog {
     /// Returns the log line for an event, and its level. `name` returns the name of a rail.
-    pub(super) fn line(
+    pub(in crate::rdma) fn line(
         &mut self,
         peer: Rank,
         event: RailEvent,
@@ -121,7 +121,7 @@ impl RailLog {
 
     /// Returns the log line for a rail that is down as a whole, and its level. So many paths to so
     /// many peers end with it, and each of them is logged at INFO.
-    pub(super) fn down(
+    pub(in crate::rdma) fn down(
         &mut self,
         rail: usize,
         what: &str,
@@ -146,7 +146,7 @@ fn many(paths: usize, peers: usize) -> String {
 }
 
 /// Writes a line to the log.
-pub(super) fn log((level, line): (Level, String)) {
+pub(in crate::rdma) fn log((level, line): (Level, String)) {
     if level == Level::WARN {
         tracing::warn!("rdma: {line}");
     } else {

@@ -1,4 +1,10 @@
 //! Explanations of device errors, and other texts about devices, for people.
+//!
+//! * `rail_log`: the log lines about rails, one for each outage;
+//! * `examine`: the checks of a host's RDMA.
+
+mod examine;
+mod rail_log;
 
 use std::collections::BTreeSet;
 use std::io;
@@ -9,6 +15,9 @@ use ringfold_topology::machine::Network;
 use ringfold_types::Rank;
 
 use super::sys::GidKind;
+
+pub use self::examine::{Examined, Finding, Port, State, examine};
+pub(super) use self::rail_log::{RailEvent, RailLog, log};
 
 /// The status of work that was flushed because its queue pair had failed before.
 pub(super) const FLUSHED: u32 = 5;
