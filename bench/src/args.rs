@@ -88,8 +88,8 @@ pub(crate) struct Args {
     #[arg(short = 'K', long = "per_iter_skip", default_value_t = 0)]
     #[arg(value_parser = whole::<0, TIMES_MAX>)]
     pub(crate) per_iter_skip: usize,
-    /// 1: buffers of the communicator, which RDMA devices access without copies; 2: windows (memory
-    /// that all ranks of a host have mapped), for allreduce
+    /// 1: buffers that stay registered with RDMA devices, which access them without copies; 2:
+    /// windows (memory that all ranks of a host have mapped), for allreduce
     #[arg(short = 'R', long = "local_register", default_value_t = 0, value_parser = whole::<0, 2>)]
     pub(crate) local_register: usize,
     /// Elements by which both buffers are out of alignment

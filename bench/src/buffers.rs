@@ -1,7 +1,9 @@
 //! The two buffers of timed calls of any type: inputs, the call, the check of the result.
 
 use bytemuck::{cast_slice, cast_slice_mut};
-use ringfold::{Buffers, Call, Communicator, Error, Parts, Rank, Uneven, Window, Windows};
+use ringfold::{
+    Buffers, Call, Communicator, Error, Parts, Rank, Registration, Uneven, Window, Windows,
+};
 
 use crate::oracle::Oracle;
 use crate::test::{Expected, Test, neighbours};
@@ -17,7 +19,7 @@ const WIDTH_MAX: usize = size_of::<u64>();
 pub enum Kind {
     /// Memory of this process.
     Ordinary,
-    /// Made by the communicator, and used as ordinary slices.
+    /// Memory of this process that is registered with RDMA devices for all calls.
     Registered,
     /// Made by the communicator, and used as windows.
     Windows,
@@ -40,8 +42,11 @@ pub struct CallBuffers {
 
 #[derive(Debug)]
 enum Memory {
-    Ordinary([Vec<u64>; 2]),
-    Registered([Window<u64>; 2]),
+    /// Of this process, maybe registered. The registrations end before the memory does.
+    Slices {
+        _kept: [Option<Registration>; 2],
+        both: [Vec<u64>; 2],
+    },
     Windows([Window<u64>; 2]),
 }
 
@@ -49,7 +54,7 @@ impl CallBuffers {
     /// Makes two buffers of zeros with room for `bytes` each. All ranks must do so together.
     ///
     /// # Errors
-    /// Those of [`Communicator::alloc`].
+    /// Those of [`Communicator::alloc`] and [`Communicator::register`].
     pub fn new(comm: &mut Communicator, kind: Kind, bytes: usize) -> Result<Self, Error> {
         Self::for_groups(comm, kind, bytes, 1, 0)
     }
@@ -58,7 +63,7 @@ impl CallBuffers {
     /// memory. All ranks must do so together.
     ///
     /// # Errors
-    /// Those of [`Communicator::alloc`].
+    /// Those of [`Communicator::alloc`] and [`Communicator::register`].
     pub(crate) fn for_groups(
         comm: &mut Communicator,
         kind: Kind,
@@ -68,10 +73,16 @@ impl CallBuffers {
     ) -> Result<Self, Error> {
         let stride = bytes.next_multiple_of(WIDTH_MAX);
         let [input, output] = [1, calls].map(|calls| calls * (stride / WIDTH_MAX) + unalign);
-        let memory = match kind {
-            Kind::Ordinary => Memory::Ordinary([vec![0; input], vec![0; output]]),
-            Kind::Registered => Memory::Registered([comm.alloc(input)?, comm.alloc(output)?]),
-            Kind::Windows => Memory::Windows([comm.alloc(input)?, comm.alloc(output)?]),
+        let memory = if kind == Kind::Windows {
+            Memory::Windows([comm.alloc(input)?, comm.alloc(output)?])
+        } else {
+            let (mut kept, mut both) = ([None, None], [vec![0; input], vec![0; output]]);
+            if kind == Kind::Registered {
+                for (kept, buffer) in kept.iter_mut().zip(&mut both) {
+                    *kept = comm.register(buffer)?.into_registration();
+                }
+            }
+            Memory::Slices { _kept: kept, both }
         };
         Ok(Self { memory, unalign, calls, stride, parts: None })
     }
@@ -80,7 +91,7 @@ impl CallBuffers {
     pub(crate) const fn window(&self) -> Option<&Window<u64>> {
         match &self.memory {
             Memory::Windows([_, output]) => Some(output),
-            _ => None,
+            Memory::Slices { .. } => None,
         }
     }
 
@@ -124,8 +135,8 @@ impl CallBuffers {
     ) -> usize {
         let (rank, bytes) = (comm.rank(), call.data_type.bytes());
         let output: &[u64] = match &self.memory {
-            Memory::Ordinary([_, output]) => output,
-            Memory::Registered([_, output]) | Memory::Windows([_, output]) => output,
+            Memory::Slices { both: [_, output], .. } => output,
+            Memory::Windows([_, output]) => output,
         };
         let all = &cast_slice::<_, u8>(output)[self.unalign * bytes..];
         let wrong_of = |output: &[u8]| -> usize {
@@ -267,10 +278,8 @@ impl Memory {
     #[inline]
     fn bytes_mut(&mut self) -> [&mut [u8]; 2] {
         match self {
-            Self::Ordinary(both) => both.each_mut().map(|words| cast_slice_mut(words)),
-            Self::Registered(both) | Self::Windows(both) => {
-                both.each_mut().map(|words| cast_slice_mut(words))
-            }
+            Self::Slices { both, .. } => both.each_mut().map(|words| cast_slice_mut(words)),
+            Self::Windows(both) => both.each_mut().map(|words| cast_slice_mut(words)),
         }
     }
 }
