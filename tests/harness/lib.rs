@@ -8,10 +8,11 @@
 //! * `program`: finds and builds the programs of the workspace;
 //! * `ranks`: ranks without a launcher;
 //! * `aggregator`: a running `ringfold aggregate`;
-//! * `rdma`: RDMA devices, and their hosts.
+//! * `rdma`: RDMA devices, and their hosts; `fake_verbs`: devices that exist only in a test.
 #![forbid(unsafe_code)]
 
 mod aggregator;
+pub mod fake_verbs;
 mod folder;
 mod job;
 mod namespaces;

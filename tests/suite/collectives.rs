@@ -8,6 +8,7 @@ mod bits;
 mod call_groups;
 mod messages;
 mod rdma;
+mod registered;
 mod requests;
 mod uneven;
 mod user_ops;

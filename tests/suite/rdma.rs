@@ -1,7 +1,8 @@
 //! The same tests over RDMA, if there are devices. `tests/rdma` runs them in a virtual machine. Its
 //! processor may be emulated, so they make some of the calls on few ranks.
 
-use ringfold::Collective;
+use ringfold::{Collective, ReduceOp};
+use ringfold_transport::rdma::{Rails, Settings};
 
 use crate::allocations::none_in_repeated_calls;
 use crate::bits::same_bits;
@@ -100,6 +101,36 @@ fn buffers_of_the_communicator() {
                 assert_eq!(wrong, 0, "{call}, in place {in_place}, rank {}", comm.rank());
             }
         }
+    });
+}
+
+/// Ordinary memory that is registered for many calls, and memory beside it.
+#[test]
+fn registered_buffers() {
+    const RANKS: usize = 2;
+    const ELEMENTS: usize = 300_007;
+    if !Via::Rdma.is_there() {
+        return;
+    }
+    let rails = Rails::open(&Settings::default(), None);
+    // Devices do not access callers' memory over iWARP.
+    let is_registered = rails.is_ok_and(|rails| rails.networks() != "w");
+    Via::Rdma.run(RANKS, &[], |comm| {
+        let mut all = vec![0_u32; 3 * ELEMENTS];
+        let (own, rest) = all.split_at_mut(ELEMENTS);
+        let mut kept = comm.register(&mut *own).unwrap();
+        assert_eq!(kept.is_registered(), is_registered);
+        for round in 0..3 {
+            for buffer in [&mut *kept, &mut rest[..ELEMENTS]] {
+                buffer.fill(round + comm.rank().0);
+                comm.all_reduce(buffer, ReduceOp::Sum).unwrap();
+                assert!(buffer.iter().all(|element| *element == 2 * round + 1), "round {round}");
+            }
+        }
+        drop(kept);
+        own.fill(comm.rank().0);
+        comm.all_reduce(own, ReduceOp::Max).unwrap();
+        assert!(own.iter().all(|element| *element == 1));
     });
 }
 

@@ -28,7 +28,7 @@
 //! * `registry`: callers' memory that devices access directly;
 //! * `budget`: the shares of peers in devices and memory;
 //! * `endpoint`: all peers, and waiting;
-//! * `diagnostics`: what people read: explanations of errors, the log of rails, and the checks of a
+//! * `diagnostics`: texts for people: explanations of errors, the log of rails, and the checks of a
 //!   host's RDMA; `path_label`: the names of ports there.
 
 mod address;
@@ -67,3 +67,7 @@ pub use partition::Partition;
 pub use ports::OpenPort;
 pub use rail::{Rails, Unusable};
 pub use settings::Settings;
+/// The controls of the fake libibverbs, for tests.
+#[cfg(any(test, feature = "testing"))]
+#[doc(hidden)]
+pub use sys::fake;

@@ -183,7 +183,7 @@ impl Cache {
     }
 
     /// Returns the registration in a domain of the entry at that place. It is made unless it has
-    /// failed. `writer` is the number of the endpoint, whose peers may write if that is the purpose.
+    /// failed. `writer` is the number of the endpoint. Its peers may write if that is the purpose.
     pub(super) fn right(
         &self,
         (begin, bytes): (usize, usize),

@@ -1,4 +1,4 @@
-//! A registration of memory with a device, and what the process pays for it.
+//! A registration of memory with a device, and its cost for the process.
 
 use std::io;
 use std::sync::Arc;

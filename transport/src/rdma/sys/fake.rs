@@ -1,4 +1,11 @@
 //! The controls of the fake libibverbs (`tests/fake-verbs`), in a process that has loaded it.
+#![allow(
+    missing_docs,
+    clippy::unwrap_used,
+    clippy::missing_panics_doc,
+    clippy::must_use_candidate,
+    reason = "only tests use it, of several crates"
+)]
 
 use std::ffi::{CStr, CString, c_char, c_int, c_long, c_void};
 use std::num::NonZero;
@@ -10,25 +17,25 @@ use crate::sys::{Placement, UserBuffer};
 
 /// The address and the flags of a device's port.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::rdma) struct Like {
-    pub(in crate::rdma) is_infiniband: bool,
-    pub(in crate::rdma) needs_grh: bool,
-    pub(in crate::rdma) lid: u16,
-    pub(in crate::rdma) gid: [u8; 16],
+pub struct Like {
+    pub is_infiniband: bool,
+    pub needs_grh: bool,
+    pub lid: u16,
+    pub gid: [u8; 16],
     /// The rate that the port reports.
-    pub(in crate::rdma) gigabits: u32,
+    pub gigabits: u32,
 }
 
 /// A device of the fake, by one of its ports.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::rdma) struct Device {
+pub struct Device {
     number: c_int,
     port: c_int,
 }
 
 /// Objects that are alive and their bytes, and calls and work since the beginning.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::rdma) enum Count {
+pub enum Count {
     Domains,
     Regions,
     Queues,
@@ -53,7 +60,7 @@ pub(in crate::rdma) enum Count {
 
 /// Events about a device's addresses, with libibverbs' numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::rdma) enum AddressEvent {
+pub enum AddressEvent {
     LidChange = 11,
     PartitionChange = 12,
     ClientReregister = 17,
@@ -62,7 +69,7 @@ pub(in crate::rdma) enum AddressEvent {
 
 /// Faults of a device.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::rdma) enum Hook {
+pub enum Hook {
     Hold,
     RefuseError(bool),
     FlushNever,
@@ -90,20 +97,20 @@ pub(in crate::rdma) enum Hook {
 }
 
 /// The promise of the tests, which read only bytes that have arrived.
-pub(in crate::rdma) const fn placement() -> Placement {
+pub const fn placement() -> Placement {
     // SAFETY: the fake's devices write in this thread, while it posts, and so never while a test
     // reads. Tests that receive in parts receive the rest too, or withdraw.
     unsafe { Placement::new() }
 }
 
 /// A buffer that a test lends until it releases it.
-pub(in crate::rdma) const fn input(bytes: &[u8]) -> UserBuffer {
+pub const fn input(bytes: &[u8]) -> UserBuffer {
     // SAFETY: tests keep the buffer until the release.
     unsafe { UserBuffer::input(bytes) }
 }
 
 /// As `input`, for peers that write.
-pub(in crate::rdma) const fn output(bytes: &mut [u8]) -> UserBuffer {
+pub const fn output(bytes: &mut [u8]) -> UserBuffer {
     // SAFETY: as above, and as for `placement`.
     unsafe { UserBuffer::output(bytes) }
 }
@@ -134,14 +141,14 @@ macro_rules! call {
 
 impl Device {
     /// Adds a device of that name, with that port.
-    pub(in crate::rdma) fn add(name: &str, like: Like) -> Self {
+    pub fn add(name: &str, like: Like) -> Self {
         let name = CString::new(name).unwrap();
         let number = call!(c"fake_device" (name.as_ptr() => *const c_char) -> c_int);
         Self { number, port: 0 }.another(like)
     }
 
     /// Adds a port to the device.
-    pub(in crate::rdma) fn another(self, like: Like) -> Self {
+    pub fn another(self, like: Like) -> Self {
         let Like { is_infiniband, needs_grh, lid, gid, gigabits } = like;
         let layer =
             if is_infiniband { abi::LINK_LAYER_INFINIBAND } else { abi::LINK_LAYER_ETHERNET };
@@ -160,7 +167,7 @@ impl Device {
     }
 
     /// The number of the port.
-    pub(in crate::rdma) fn port_number(self) -> u8 {
+    pub fn port_number(self) -> u8 {
         u8::try_from(self.port).unwrap()
     }
 
@@ -168,7 +175,7 @@ impl Device {
     ///
     /// # Panics
     /// No port has that rate.
-    pub(in crate::rdma) fn train(self, gigabits: u32) {
+    pub fn train(self, gigabits: u32) {
         // As verbs count them: widths of 1 and 4 lanes, and speeds from QDR to NDR.
         let (width, speed) = match gigabits {
             10 => (1, 4),
@@ -189,33 +196,33 @@ impl Device {
     }
 
     /// Returns the payload bytes that have left the device and arrived.
-    pub(in crate::rdma) fn carried(self) -> i64 {
+    pub fn carried(self) -> i64 {
         call!(c"fake_carried" (self.number => c_int, self.port => c_int) -> c_long)
     }
 
     /// Returns the completion vectors of all queues that were made, as bits.
-    pub(in crate::rdma) fn vectors(self) -> i32 {
+    pub fn vectors(self) -> i32 {
         call!(c"fake_vectors" (self.number => c_int) -> c_int)
     }
 
     /// Takes the port down, or up.
-    pub(in crate::rdma) fn port(self, is_up: bool) {
+    pub fn port(self, is_up: bool) {
         let event = if is_up { abi::EVENT_PORT_ACTIVE } else { abi::EVENT_PORT_ERR };
         self.event(event);
     }
 
     /// Reports that the device is gone.
-    pub(in crate::rdma) fn die(self) {
+    pub fn die(self) {
         self.event(abi::EVENT_DEVICE_FATAL);
     }
 
     /// Reports that all completion queues of the device are in error.
-    pub(in crate::rdma) fn fail_queues(self) {
+    pub fn fail_queues(self) {
         self.event(abi::EVENT_CQ_ERR);
     }
 
     /// Gives the port another LID and GID without an event.
-    pub(in crate::rdma) fn relocate(self, lid: u16, gid: [u8; 16]) {
+    pub fn relocate(self, lid: u16, gid: [u8; 16]) {
         call!(c"fake_move" (
             self.number => c_int,
             self.port => c_int,
@@ -226,12 +233,7 @@ impl Device {
 
     /// Sets an entry of the table of GIDs. Packets from and to one `is_elsewhere` are lost: in
     /// another network namespace.
-    pub(in crate::rdma) fn set_gid(
-        self,
-        index: u32,
-        (gid, interface): ([u8; 16], u32),
-        is_elsewhere: bool,
-    ) {
+    pub fn set_gid(self, index: u32, (gid, interface): ([u8; 16], u32), is_elsewhere: bool) {
         call!(c"fake_gid" (
             self.number => c_int,
             self.port => c_int,
@@ -243,7 +245,7 @@ impl Device {
     }
 
     /// Gives the port that table of partition keys, without an event.
-    pub(in crate::rdma) fn set_partitions(self, keys: &[u16]) {
+    pub fn set_partitions(self, keys: &[u16]) {
         call!(c"fake_partitions" (
             self.number => c_int,
             self.port => c_int,
@@ -253,7 +255,7 @@ impl Device {
     }
 
     /// Reports an event about the port's address.
-    pub(in crate::rdma) fn report(self, event: AddressEvent) {
+    pub fn report(self, event: AddressEvent) {
         self.event(event as u32);
     }
 
@@ -266,12 +268,12 @@ impl Device {
     }
 
     /// Breaks all queue pairs of the device.
-    pub(in crate::rdma) fn break_queue_pairs(self, status: c_int) {
+    pub fn break_queue_pairs(self, status: c_int) {
         call!(c"fake_break" (self.number => c_int, status => c_int));
     }
 
     /// Makes the device have that fault from now on.
-    pub(in crate::rdma) fn hook(self, hook: Hook) {
+    pub fn hook(self, hook: Hook) {
         let (hook, value) = match hook {
             Hook::Hold => (0, 1),
             Hook::RefuseError(refuses) => (1, refuses.into()),
@@ -298,28 +300,28 @@ impl Device {
     }
 
     /// Lets held requests arrive. Returns how many found a queue pair.
-    pub(in crate::rdma) fn release(self) -> i32 {
+    pub fn release(self) -> i32 {
         call!(c"fake_release" (self.number => c_int) -> c_int)
     }
 }
 
 /// Makes the order of packets and answers random from that seed on. Without a seed there is no
 /// disorder.
-pub(in crate::rdma) fn seed(seed: Option<NonZero<u64>>) {
+pub fn seed(seed: Option<NonZero<u64>>) {
     call!(c"fake_seed" (seed.map_or(0, NonZero::get) => u64));
 }
 
 /// Tells what a `fork` does to pinned pages, with the number of libibverbs.
-pub(in crate::rdma) fn fork_status(status: i32) {
+pub fn fork_status(status: i32) {
     call!(c"fake_fork" (status => c_int));
 }
 
 /// Sets the LID by which other subnets are reached.
-pub(in crate::rdma) fn router(lid: u16) {
+pub fn router(lid: u16) {
     call!(c"fake_router" (lid.into() => c_int));
 }
 
 /// Returns a count.
-pub(in crate::rdma) fn count(what: Count) -> i64 {
+pub fn count(what: Count) -> i64 {
     call!(c"fake_count" (what as c_int => c_int) -> c_long)
 }

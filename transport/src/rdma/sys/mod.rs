@@ -18,8 +18,8 @@ mod addresses;
 mod completion;
 mod connection;
 mod device;
-#[cfg(test)]
-pub(super) mod fake;
+#[cfg(any(test, feature = "testing"))]
+pub mod fake;
 mod iwarp_immediates;
 mod library;
 mod memory;

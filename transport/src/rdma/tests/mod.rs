@@ -1,7 +1,5 @@
 //! Two ranks of one process, over devices that exist only there (`tests/fake-verbs`). They have
 //! faults that real devices have rarely, and never on demand.
-//!
-//! Every test runs itself again in a child process, whose loader finds the fake libibverbs first.
 
 mod copies;
 mod exchange;
@@ -25,13 +23,12 @@ mod wire;
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::num::NonZero;
-use std::path::PathBuf;
-use std::process::{self, Command};
+use std::process::Command;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use ringfold_harness::{needed, random};
+use ringfold_harness::{fake_verbs, random};
 use ringfold_types::{Lane, Rank};
 
 use super::rail::{Rail, Rails};
@@ -41,10 +38,6 @@ use super::{Config, Rdma, Settings};
 use crate::contract::{Link, LinkError, Transport};
 use crate::tcp::{self, Liveness, Tcp};
 
-/// The variable that is set in the child processes.
-const MARK: &str = "RINGFOLD_FAKE_VERBS";
-/// The name of the tests in `RINGFOLD_TEST_REQUIRE`.
-const NAME: &str = "fake-verbs";
 /// The time that no test takes unless it hangs.
 const DEADLINE: Duration = Duration::from_secs(60);
 const KEY: [u8; 32] = [9; 32];
@@ -52,21 +45,10 @@ const TAG: u32 = 5;
 
 /// Runs `body` with the fake libibverbs, as the test of that name.
 fn with_fake(name: &str, body: impl FnOnce()) {
-    if variable(MARK).is_some() {
+    fake_verbs::run(name, || {
         fake::seed(Some(seed()));
-        return body();
-    }
-    let Some(library) = library() else { return };
-    let (_, name) = name.split_once("::").expect("after the crate");
-    let output = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", name, "--nocapture", "--test-threads", "1", "--include-ignored"])
-        .env("LD_LIBRARY_PATH", library)
-        .env(MARK, "1")
-        .output()
-        .unwrap();
-    let [out, err] = [output.stdout, output.stderr].map(|it| String::from_utf8(it).unwrap());
-    assert!(output.status.success() && out.contains("1 passed"), "{name}: {out}\n{err}");
-    print!("{out}");
+        body();
+    });
 }
 
 /// The printed seed of this process.
@@ -88,55 +70,10 @@ macro_rules! fake_test {
 }
 use fake_test;
 
-#[expect(clippy::disallowed_methods, reason = "asks what the test before it or its caller has set")]
-fn variable(name: &str) -> Option<String> {
-    std::env::var(name).ok()
-}
-
-/// Compiles the fake library, and returns its folder. Returns nothing where there is no compiler
-/// and none is required.
-fn library() -> Option<PathBuf> {
-    let built = std::env::current_exe().unwrap();
-    // The folder is beside `deps`, in which this program lies.
-    let folder = built.ancestors().nth(3).unwrap().join(NAME);
-    fs::create_dir_all(&folder).unwrap();
-    // Concurrent tests compile a file each, and put it in place by renaming it.
-    let made = folder.join(format!("{}-{:?}", process::id(), std::thread::current().id()));
-    let files = ["verbs.c", "wire.c", "windows.c", "controls.c"].map(source);
-    let shared = ["-fPIC", "-shared", "-fvisibility=hidden", "-lpthread"];
-    if !compiles(Command::new("cc").args(files).args(shared).arg("-o").arg(&made)) {
-        let _ = needed::skipped(NAME, "no cc");
-        return None;
-    }
-    fs::rename(&made, folder.join("libibverbs.so.1")).unwrap();
-    Some(folder)
-}
-
-/// The path of a file of the fake library.
-fn source(name: &str) -> PathBuf {
-    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fake-verbs")).join(name)
-}
-
-/// Runs a compiler, and returns whether there is one.
-///
-/// # Panics
-/// It refuses the files.
-fn compiles(compiler: &mut Command) -> bool {
-    let compiler = compiler.args(["-std=c11", "-O1", "-Wall", "-Wextra", "-Werror"]);
-    let Ok(compiled) = compiler.output() else { return false };
-    assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
-    true
-}
-
 /// Runs the library's own checks of verbs that the transport does not use.
 #[test]
 fn the_library_has_windows_and_options() {
-    let Some(library) = library() else { return };
-    let program = library.join(format!("check-{}", process::id()));
-    let linked = library.join("libibverbs.so.1");
-    assert!(compiles(
-        Command::new("cc").arg(source("check.c")).arg(linked).arg("-o").arg(&program)
-    ));
+    let Some(program) = fake_verbs::own_checks() else { return };
     let output = Command::new(&program).output().unwrap();
     fs::remove_file(program).unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -186,7 +123,8 @@ impl World {
         preferred: &[bool],
     ) -> Self {
         let devices = Self::devices(ports, 1);
-        Self::over(devices, settings, may_use_tcp, placement, preferred)
+        let prepare = |rails: &mut Rails| rails.prefer(preferred);
+        Self::over(devices, settings, may_use_tcp, placement, &prepare)
     }
 
     /// Makes devices with so many of these ports each. Returns them with their names, by rank and
@@ -208,15 +146,15 @@ impl World {
         })
     }
 
-    /// Makes ranks with these devices, of which they prefer some.
+    /// Makes ranks with these devices, whose rails `prepare` sets.
     fn over(
         devices: [Vec<(String, Device)>; 2],
         settings: &Settings,
         may_use_tcp: bool,
         placement: Option<Placement>,
-        preferred: &[bool],
+        prepare: &dyn Fn(&mut Rails),
     ) -> Self {
-        let ends = Self::ends(&devices, settings, 1, may_use_tcp, placement, preferred);
+        let ends = Self::ends(&devices, settings, 1, may_use_tcp, placement, prepare);
         let Ok(ends) = ends.try_into() else { panic!("two ranks") };
         let devices = devices.map(|of| of.into_iter().map(|(_, device)| device).collect());
         Self { ends, devices }
@@ -229,7 +167,7 @@ impl World {
         lanes: usize,
         may_use_tcp: bool,
         placement: Option<Placement>,
-        preferred: &[bool],
+        prepare: &dyn Fn(&mut Rails),
     ) -> Vec<Rdma> {
         let size = devices.len();
         let listen = |rank| {
@@ -245,7 +183,7 @@ impl World {
                 Rail::open(name, device.port_number(), settings, None).unwrap()
             });
             let mut rails = Rails(rails.collect());
-            rails.prefer(preferred);
+            prepare(&mut rails);
             let (rank, settings, reaches) = (Rank::at(rank), settings.clone(), vec![true; size]);
             let key = KEY;
             let config = Config { key, rank, lanes, settings, reaches, may_use_tcp, placement };

@@ -15,7 +15,7 @@ fn world(keys: [&[u16]; 2], wanted: Option<Partition>) -> World {
         ports.iter().for_each(|(_, device)| device.set_partitions(keys));
     }
     let settings = Settings { partition: wanted, timeout: 14, retries: 1, ..Settings::default() };
-    World::over(devices, &settings, true, Some(placement()), &[])
+    World::over(devices, &settings, true, Some(placement()), &|_| ())
 }
 
 /// Returns whether two ranks reach each other by their devices.

@@ -48,7 +48,7 @@ fn work(peers: usize) -> Work {
     let mut devices = vec![rest; peers + 2];
     (devices[0], devices[peers + 1]) = (one, by_tcp);
     let settings = Settings { bytes_max: usize::MAX, ..Settings::default() };
-    let mut ends = World::ends(&devices, &settings, LANES_MAX, true, None, &[]);
+    let mut ends = World::ends(&devices, &settings, LANES_MAX, true, None, &|_| ());
     for peer in 1..=peers + 1 {
         deliver(&mut ends, (0, peer), b"there");
     }
@@ -105,7 +105,7 @@ fake_test! {
         let [one, other] = &devices;
         [one, other].into_iter().for_each(|of| of[0].1.hook(Hook::OldDriver));
         let hosts: Vec<_> = std::iter::once(one).chain([other; 12]).cloned().collect();
-        let mut ends = World::ends(&hosts, &Settings::default(), LANES_MAX, false, None, &[]);
+        let mut ends = World::ends(&hosts, &Settings::default(), LANES_MAX, false, None, &|_| ());
         for peer in 1..hosts.len() {
             deliver(&mut ends, (0, peer), b"there");
         }

@@ -87,7 +87,7 @@ fake_test! {
         const BYTES: usize = 1 << 20;
         let devices = World::devices([&[roce(0, 0)], &[roce(1, 0)]], 1);
         let promise = Some(placement());
-        let mut ends = World::ends(&devices, &Settings::default(), 2, false, promise, &[]);
+        let mut ends = World::ends(&devices, &Settings::default(), 2, false, promise, &|_| ());
         deliver(&mut ends, (0, 1), b"there");
         let [to, from] = [1, 0].map(|peer| Link { peer: Rank(peer), lane: Lane(1) });
         let sent = ends[0].pages(BYTES).unwrap();

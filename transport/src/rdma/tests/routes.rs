@@ -89,7 +89,7 @@ fake_test! {
                 ports[0].1.set_gid(1, (own.octets(), here.interface), false);
             }
             let settings = Settings::default();
-            let mut world = World::over(devices, &settings, false, Some(placement()), &[]);
+            let mut world = World::over(devices, &settings, false, Some(placement()), &|_| ());
             world.meet();
         }
     }

@@ -24,7 +24,7 @@ pub(super) fn devices() -> Devices {
 
 /// A group of two ranks on these devices.
 pub(super) fn group(devices: &Devices, settings: &Settings, may_use_tcp: bool) -> World {
-    World::over(devices.clone(), settings, may_use_tcp, Some(placement()), &[])
+    World::over(devices.clone(), settings, may_use_tcp, Some(placement()), &|_| ())
 }
 
 /// The objects that are alive.
@@ -155,7 +155,7 @@ fake_test! {
         let worlds = [&hosts[..], &hosts[..2]];
         let promise = Some(placement());
         let mut worlds =
-            worlds.map(|of| World::ends(of, &Settings::default(), 1, true, promise, &[]));
+            worlds.map(|of| World::ends(of, &Settings::default(), 1, true, promise, &|_| ()));
         let peers = usize::from(PEERS);
         for (ends, peers) in worlds.iter_mut().zip([peers, 1]) {
             (1..=peers).for_each(|peer| deliver(ends, (0, peer), b"there"));

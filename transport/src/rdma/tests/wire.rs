@@ -157,7 +157,7 @@ fake_test! {
         let ports = [0, 1].map(|host| [roce(host, 0), roce(host, 1)]);
         let devices = World::devices([&ports[0], &ports[1]], 2);
         let patient = Settings { timeout: 23, ..Settings::default() };
-        let mut world = World::over(devices, &patient, false, Some(placement()), &[]);
+        let mut world = World::over(devices, &patient, false, Some(placement()), &|_| ());
         world.meet();
         world.until("both", |world| world.ends.iter().all(|end| end.carries(0) && end.carries(1)));
         assert_eq!(count(Count::QueuePairs), 4);
