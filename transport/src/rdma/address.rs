@@ -10,7 +10,12 @@
 use std::net::Ipv6Addr;
 
 use super::card::RailCard;
+use super::partition::Key;
 use super::sys::GidKind;
+
+/// The rule of partitions, and the remedy.
+pub(super) const PARTITIONS_APART: &str = "ports reach each other within a partition, unless both \
+                                           are limited members; RINGFOLD_IB_PKEY names a key";
 
 /// The address that a queue pair gets for the peer's port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +33,8 @@ pub(super) enum Unroutable {
     NoLid,
     /// The port is on another subnet, and its GID names no router.
     NoRouter { ours: u64, theirs: u64 },
+    /// The ports have these keys of different partitions, or of limited members.
+    Apart { ours: Key, theirs: Key },
 }
 
 impl Address {
@@ -36,6 +43,9 @@ impl Address {
     /// # Errors
     /// Packets cannot get there.
     pub(super) fn new(ours: &RailCard, theirs: &RailCard) -> Result<Self, Unroutable> {
+        if !ours.partition.meets(theirs.partition) {
+            return Err(Unroutable::Apart { ours: ours.partition, theirs: theirs.partition });
+        }
         if theirs.kind != GidKind::InfiniBand {
             return Ok(Self { gid: Some(theirs.gid), lid: 0 });
         }
@@ -58,6 +68,9 @@ impl Unroutable {
             Self::NoLid => format!(
                 "{port} cannot reach {peer}, which has no LID; see whether a subnet manager runs \
                  (`sminfo`, `ibstat`)"
+            ),
+            Self::Apart { ours, theirs } => format!(
+                "{port} has the partition key {ours} and {peer} {theirs}; {PARTITIONS_APART}"
             ),
             Self::NoRouter { ours, theirs } => {
                 let [ours, theirs] =
@@ -129,6 +142,17 @@ mod tests {
                 assert!(text.contains(part), "{text}");
             }
         }
+    }
+
+    /// A key may change once ports have paired.
+    #[test]
+    fn partitions_are_apart() {
+        let [one, other] = [3, 4].map(|lid| port("fe80:0:0:0", lid));
+        let other = RailCard { partition: Key(0x8001), ..other };
+        let apart = Address::new(&one, &other).unwrap_err();
+        let text = apart.explain("mlx5_0:1", "rank 7 (mlx5_3:1)");
+        let start = "mlx5_0:1 has the partition key 0xffff and rank 7 (mlx5_3:1) 0x8001; ports";
+        assert!(text.starts_with(start) && text.contains("IB_PKEY names a key"), "{text}");
     }
 
     #[test]

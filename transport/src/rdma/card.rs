@@ -3,10 +3,11 @@
 use ringfold_topology::fabric::Place;
 use ringfold_types::Digest;
 
+use super::partition::Key;
 use super::sys::GidKind;
 
 /// Bytes of a card.
-pub(super) const RAIL_BYTES: usize = 29;
+pub(super) const RAIL_BYTES: usize = 31;
 
 /// A port as the peer must know it to pair it with one of its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -17,6 +18,8 @@ pub(super) struct RailCard {
     pub(super) kind: GidKind,
     /// Packets to and from the port must have a global header (InfiniBand).
     pub(super) needs_grh: bool,
+    /// The port's partition.
+    pub(super) partition: Key,
     /// The digest of device and port, for comparison only.
     pub(super) name: u32,
     /// Bits of the GID's IP network, of 128; 0 if unknown.
@@ -50,7 +53,8 @@ impl RailCard {
         let Place { rail, plane } = place.unwrap_or(Place { rail: 0, plane: 0 });
         bytes[22..24].copy_from_slice(&rail.to_le_bytes());
         bytes[24] = plane;
-        bytes[25..].copy_from_slice(&self.name.to_le_bytes());
+        bytes[25..29].copy_from_slice(&self.name.to_le_bytes());
+        bytes[29..].copy_from_slice(&self.partition.0.to_le_bytes());
         bytes
     }
 
@@ -69,7 +73,8 @@ impl RailCard {
         let place = Place { rail: u16::from_le_bytes([bytes[22], bytes[23]]), plane: bytes[24] };
         let label = Label { place: is_labelled.then_some(place), is_preferred, crosses };
         let name = u32::from_le_bytes([bytes[25], bytes[26], bytes[27], bytes[28]]);
-        Some(Self { gid, lid, mtu, kind, needs_grh, name, prefix, label })
+        let partition = Key(u16::from_le_bytes([bytes[29], bytes[30]]));
+        Some(Self { gid, lid, mtu, kind, needs_grh, partition, name, prefix, label })
     }
 }
 

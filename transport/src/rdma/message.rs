@@ -30,7 +30,7 @@ use super::sys::{Mr, Target, Ticket};
 use crate::proof::JobKey;
 
 /// Bytes of a message.
-pub(super) const MESSAGE_BYTES: usize = 512;
+pub(super) const MESSAGE_BYTES: usize = 544;
 /// Bytes of the proof at its end.
 const PROOF_BYTES: usize = 32;
 /// Bytes that the proof covers.
@@ -48,7 +48,7 @@ const _: () = assert!(RAILS_MAX * 4 + 8 <= COVERED_BYTES - BODY_AT);
 const _: () = assert!(TARGET_BYTES + 4 + RAIL_BYTES + LABEL_BYTES <= COVERED_BYTES - BODY_AT);
 const _: () = assert!(LANES_MAX * ARRIVALS_BYTES <= COVERED_BYTES - BODY_AT);
 
-const PURPOSE: &[u8] = b"ringfold rdma message 10";
+const PURPOSE: &[u8] = b"ringfold rdma message 11";
 
 /// Memory that the peer may write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

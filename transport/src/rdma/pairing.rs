@@ -5,10 +5,11 @@
 //! 2. If there are no such pairs, a labelled port pairs with one that has no label.
 //! 3. If there are no such pairs, ports on two rails of one plane pair if both cross.
 //!
-//! Among several candidates, ports of one subnet come first, then ports of equal names, then the
-//! order of the ports. A port without a label that has a partner in its subnet pairs with no port
-//! of another subnet. Of all pairs the ranks use those that both prefer, else those that one
-//! prefers. They keep one of the others as a spare, which carries data while no other pair does.
+//! Ports pair only within a partition. Among several candidates, ports of one subnet come first,
+//! then ports of equal names, then the order of the ports. A port without a label that has a
+//! partner in its subnet pairs with no port of another subnet. Of all pairs the ranks use those
+//! that both prefer, else those that one prefers. They keep one of the others as a spare, which
+//! carries data while no other pair does.
 
 use std::cmp::Reverse;
 use std::net::Ipv6Addr;
@@ -123,7 +124,8 @@ fn preferred(pairs: Vec<(usize, usize)>, lower: &[RailCard], higher: &[RailCard]
 }
 
 fn can_meet(one: &RailCard, other: &RailCard) -> bool {
-    one.kind == other.kind && (one.kind == GidKind::InfiniBand || family(one) == family(other))
+    let is_alike = one.kind == GidKind::InfiniBand || family(one) == family(other);
+    one.kind == other.kind && is_alike && one.partition.meets(other.partition)
 }
 
 /// The family of a rail's address: 4 for IPv4, 6 for IPv6, 0 for a link-local one.

@@ -17,6 +17,10 @@ pub enum Partition {
     Index(u16),
 }
 
+/// The key by which a port sends and receives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Key(pub(super) u16);
+
 /// An entry of a port's table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
@@ -37,6 +41,26 @@ impl Partition {
             }
             None => text.parse().ok().map(Self::Index),
         }
+    }
+}
+
+impl Key {
+    /// Returns whether ports with these keys exchange packets.
+    pub(super) const fn meets(self, other: Self) -> bool {
+        (self.0 ^ other.0) & !FULL == 0 && (self.0 | other.0) & FULL != 0
+    }
+}
+
+impl Default for Key {
+    /// The key of full members of the default partition.
+    fn default() -> Self {
+        Self(Entry::DEFAULT.key)
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#06x}", self.0)
     }
 }
 
@@ -107,6 +131,20 @@ mod tests {
         assert_eq!(chosen(&[0x7fff, 0, 0x8000, 0x8002, 0xffff], ""), Ok(3));
         assert_eq!(chosen(&[0, 0x7fff, 0x0001], ""), Ok(1), "a limited one");
         assert_eq!(chosen(&[], ""), Ok(0));
+    }
+
+    #[test]
+    fn ports_meet_within_a_partition_unless_both_are_limited() {
+        for (one, other, meets) in [
+            (0xffff, 0xffff, true),
+            (0xffff, 0x7fff, true),
+            (0x7fff, 0x7fff, false),
+            (0x8001, 0xffff, false),
+            (0x8001, 0x0001, true),
+        ] {
+            assert_eq!(Key(one).meets(Key(other)), meets, "{one:#x} {other:#x}");
+            assert_eq!(Key(other).meets(Key(one)), meets, "{other:#x} {one:#x}");
+        }
     }
 
     #[test]

@@ -13,7 +13,7 @@ use ringfold_types::limits::RAILS_MAX;
 use super::card::{Label, RailCard, digest};
 use super::diagnostics;
 use super::gid::choose;
-use super::partition::{Entry, Partition};
+use super::partition::{Entry, Key, Partition};
 use super::settings::Settings;
 use super::sys::{
     About, Assigned, Channel, Completion, Connector, Context, Cq, DEVICES, Event, Gid, GidKind,
@@ -345,7 +345,8 @@ impl Rail {
         let Port { lid, mtu, needs_grh, .. } = self.port;
         let (name, prefix) = (digest(&self.name()), self.wire.prefix.unwrap_or(0));
         let (gid, kind, label) = (self.gid.bytes, self.gid.kind, self.label);
-        RailCard { gid, lid, mtu, kind, needs_grh, name, prefix, label }
+        let partition = Key(self.partition.key);
+        RailCard { gid, lid, mtu, kind, needs_grh, partition, name, prefix, label }
     }
 
     /// Returns whether the port's network may let packets overtake each other, as is usual on

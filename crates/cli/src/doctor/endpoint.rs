@@ -33,19 +33,20 @@ pub(super) struct PortInfo {
     gid: [u8; 16],
     prefix: u8,
     place: Option<(u16, u8)>,
+    partition: Option<u16>,
 }
 
 impl From<Port> for PortInfo {
     fn from(port: Port) -> Self {
-        let Port { name, kind, gigabits, mtu, gid, prefix, place } = port;
-        Self { name, kind, gigabits, mtu, gid, prefix, place }
+        let Port { name, kind, gigabits, mtu, gid, prefix, place, partition } = port;
+        Self { name, kind, gigabits, mtu, gid, prefix, place, partition }
     }
 }
 
 impl From<PortInfo> for Port {
     fn from(info: PortInfo) -> Self {
-        let PortInfo { name, kind, gigabits, mtu, gid, prefix, place } = info;
-        Self { name, kind, gigabits, mtu, gid, prefix, place }
+        let PortInfo { name, kind, gigabits, mtu, gid, prefix, place, partition } = info;
+        Self { name, kind, gigabits, mtu, gid, prefix, place, partition }
     }
 }
 

@@ -14,6 +14,7 @@ use super::MEMLOCK;
 use crate::rdma::card::{Label, RailCard, digest};
 use crate::rdma::gid::ELSEWHERE;
 use crate::rdma::pairing::choose;
+use crate::rdma::partition::Key;
 use crate::rdma::rail::{Rail, Refusal};
 use crate::rdma::settings::Settings;
 use crate::rdma::sys::{DEVICES, GidKind, LinkLayer, devices};
@@ -81,6 +82,8 @@ pub struct Port {
     pub prefix: u8,
     /// The rail and plane that the user declared.
     pub place: Option<(u16, u8)>,
+    /// The partition key, if it is not that of full members of the default partition.
+    pub partition: Option<u16>,
 }
 
 impl Port {
@@ -93,6 +96,7 @@ impl Port {
             gid: rail.gid.bytes,
             prefix: rail.wire.prefix.unwrap_or(0),
             place: rail.wire.declared.map(|place| (place.rail, place.plane)),
+            partition: Some(rail.partition.key).filter(|key| Key(*key) != Key::default()),
         }
     }
 
@@ -106,8 +110,8 @@ impl Port {
     /// The text follows the names of the ports.
     #[must_use]
     pub fn apart(some: &[&Self], others: &[&Self]) -> String {
-        let kinds = |ports: &[&Self]| ports.iter().map(|it| it.gid_kind()).collect::<Vec<_>>();
-        super::apart(&kinds(some), &kinds(others))
+        let cards = |ports: &[&Self]| ports.iter().map(|it| it.card()).collect::<Vec<_>>();
+        super::unpaired(&cards(some), &cards(others))
     }
 
     /// Returns the pairs of ports by which a lower and a higher rank would communicate. No port is
@@ -123,7 +127,8 @@ impl Port {
         let (gid, kind, name) = (self.gid, self.gid_kind(), digest(&self.name));
         let place = self.place.map(|(rail, plane)| Place { rail, plane });
         let label = Label { place, ..Label::default() };
-        RailCard { gid, kind, name, prefix: self.prefix, label, ..RailCard::default() }
+        let (partition, prefix) = (self.partition.map(Key).unwrap_or_default(), self.prefix);
+        RailCard { gid, kind, name, prefix, label, partition, ..RailCard::default() }
     }
 
     const fn gid_kind(&self) -> GidKind {

@@ -14,6 +14,9 @@ use std::time::Duration;
 use ringfold_topology::machine::Network;
 use ringfold_types::Rank;
 
+use super::address::PARTITIONS_APART;
+use super::card::RailCard;
+use super::partition::Key;
 use super::sys::GidKind;
 
 pub use self::examine::{Examined, Finding, Port, State, examine};
@@ -52,8 +55,19 @@ pub(super) fn silent(peer: &str, silence: Duration) -> String {
     let seconds = silence.as_secs_f64();
     format!(
         "retries exhausted: {peer} did not answer for {seconds:.1} s; check the cable, the \
-         port, the process, and the MTU of the switches between by `ringfold doctor` \
-         (RINGFOLD_IB_TIMEOUT and RINGFOLD_IB_RETRY_CNT set how long to try)"
+         port, the process, and the MTU of the switches between by `ringfold doctor`, and on \
+         InfiniBand the partition keys of both ports (RINGFOLD_IB_TIMEOUT and \
+         RINGFOLD_IB_RETRY_CNT set how long to try)"
+    )
+}
+
+/// Explains that no packet has passed on a new path for so long.
+pub(super) fn unproven(time: Duration) -> String {
+    format!(
+        "no packet came through in {} ms; check cable, VLAN and GIDs of both ports, and on \
+         InfiniBand whether the subnet manager has both in the partition of their keys \
+         (RINGFOLD_IB_PKEY)",
+        time.as_millis()
     )
 }
 
@@ -137,6 +151,25 @@ pub(super) fn registration(error: &io::Error, bytes: usize) -> String {
         _ => String::new(),
     };
     format!("cannot register {bytes} bytes of memory: {error}{advice}")
+}
+
+/// Explains why no port of one host pairs with a port of the other. The text follows the names of
+/// the ports.
+pub(super) fn unpaired(some: &[RailCard], others: &[RailCard]) -> String {
+    let mut alike = others.iter().flat_map(|other| some.iter().map(move |one| (one, other)));
+    let mut alike_too = alike.clone();
+    if alike_too.any(|(one, other)| one.kind == other.kind)
+        && !alike.any(|(one, other)| one.kind == other.kind && one.partition.meets(other.partition))
+    {
+        let keys = |cards: &[RailCard]| {
+            let keys: BTreeSet<Key> = cards.iter().map(|card| card.partition).collect();
+            Vec::from_iter(keys.iter().map(Key::to_string)).join("/")
+        };
+        let [ours, theirs] = [some, others].map(keys);
+        return format!("have the partition keys {ours} and {theirs}; {PARTITIONS_APART}");
+    }
+    let kinds = |cards: &[RailCard]| cards.iter().map(|card| card.kind).collect::<Vec<_>>();
+    apart(&kinds(some), &kinds(others))
 }
 
 /// Explains why no rail of one host reaches a rail of the other, by their kinds. The text follows
@@ -250,6 +283,16 @@ mod tests {
         }
         let text = registration(&io::Error::from_raw_os_error(libc::ENOMEM), 64);
         assert!(text.contains("`ulimit -l unlimited`"), "{text}");
+    }
+
+    #[test]
+    fn partition_keys_are_named_where_they_alone_differ() {
+        let port = |kind, key| RailCard { kind, partition: Key(key), ..RailCard::default() };
+        let own = [port(GidKind::InfiniBand, 0xffff), port(GidKind::InfiniBand, 0x8002)];
+        let text = unpaired(&own, &[port(GidKind::InfiniBand, 0x8001)]);
+        assert!(text.starts_with("have the partition keys 0x8002/0xffff and 0x8001; "), "{text}");
+        let text = unpaired(&own, &[port(GidKind::RoceV2, 0x8001)]);
+        assert!(text.starts_with("are InfiniBand and RoCE"), "{text}");
     }
 
     #[test]

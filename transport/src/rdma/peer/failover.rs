@@ -235,7 +235,7 @@ impl Peer {
                 }
                 Phase::Proven => self.watch(path),
                 Phase::Proving => {
-                    let why = format!("no packet came through in {} ms", it.proof().as_millis());
+                    let why = diagnostics::unproven(it.proof());
                     let why = self.why_only_short(path).unwrap_or(why);
                     self.lose(path, &why);
                 }

@@ -166,11 +166,7 @@ impl Peer {
         let why = match self.greeting.why_none() {
             Some(why) => why.to_owned(),
             None if theirs.is_empty() => NO_OFFER.to_owned(),
-            None => {
-                let [ours, theirs] =
-                    [&mine, theirs].map(|rails| Vec::from_iter(rails.iter().map(|it| it.kind)));
-                format!("rails here and there {}", diagnostics::apart(&ours, &theirs))
-            }
+            None => format!("rails here and there {}", diagnostics::unpaired(&mine, theirs)),
         };
         self.fall_back(&why);
         for lane in 0..own.lanes {

@@ -1,26 +1,29 @@
 //! Ports of several partitions.
 
-use super::{Settings, World, fake_test, infiniband};
+use std::time::Instant;
+
+use super::{DEADLINE, Settings, TAG, World, fake_test, infiniband};
+use crate::contract::Transport as _;
 use crate::rdma::Partition;
 use crate::rdma::rail::{Rail, Rails, Refusal};
-use crate::rdma::sys::fake::{AddressEvent, Device, placement};
+use crate::rdma::sys::fake::{AddressEvent, Count, Device, count, placement};
 
 /// The prefix of a fabric that has no other.
 const PLAIN: u64 = 0xfe80 << 48;
 
 /// Two ranks whose ports have these keys.
-fn world(keys: [&[u16]; 2], wanted: Option<Partition>) -> World {
+fn world(keys: [&[u16]; 2], wanted: Option<Partition>, may_use_tcp: bool) -> World {
     let devices = World::devices([&[infiniband(PLAIN, 3)], &[infiniband(PLAIN, 4)]], 1);
     for (ports, keys) in devices.iter().zip(keys) {
         ports.iter().for_each(|(_, device)| device.set_partitions(keys));
     }
     let settings = Settings { partition: wanted, timeout: 14, retries: 1, ..Settings::default() };
-    World::over(devices, &settings, true, Some(placement()), &|_| ())
+    World::over(devices, &settings, may_use_tcp, Some(placement()), &|_| ())
 }
 
 /// Returns whether two ranks reach each other by their devices.
 fn meets(keys: [&[u16]; 2], wanted: Option<Partition>) -> bool {
-    let mut world = world(keys, wanted);
+    let mut world = world(keys, wanted, true);
     world.offer(b"there");
     world.take(b"there");
     world.until("a way", |world| {
@@ -35,6 +38,22 @@ fake_test! {
         assert!(meets([&[0x7fff, 0xffff], &[0x7fff, 0, 0xffff]], None));
         assert!(meets([&[0x7fff], &[0xffff]], None), "one is enough");
         assert!(!meets([&[0x7fff], &[0x7fff]], None), "limited members do not reach each other");
+    }
+}
+
+fake_test! {
+    /// No queue pair is made that cannot work, and the error names the keys.
+    fn ports_of_different_partitions_do_not_pair() {
+        let mut world = world([&[0xffff], &[0x8001]], None, false);
+        let sent = world.ends[0].send(World::link(0), TAG, b"there");
+        assert!(sent.is_ok(), "{sent:?}");
+        let deadline = Instant::now() + DEADLINE;
+        let polls = std::iter::repeat_with(|| world.try_poll());
+        let mut polls = polls.take_while(|_| Instant::now() < deadline);
+        let why = polls.find_map(Result::err).unwrap().to_string();
+        let is_named = ["have the partition keys ", "0xffff", "0x8001", "IB_PKEY names"];
+        assert!(is_named.iter().all(|part| why.contains(part)), "{why}");
+        assert_eq!(count(Count::QueuePairs), 0);
     }
 }
 
@@ -86,7 +105,7 @@ fake_test! {
     /// A subnet manager does so that starts again.
     fn a_key_that_moves_in_the_table_takes_the_paths_along() {
         for rank in [0, 1] {
-            let mut world = world([&[0xffff], &[0xffff]], None);
+            let mut world = world([&[0xffff], &[0xffff]], None, true);
             world.meet();
             let device = world.devices[rank][0];
             device.set_partitions(&[0x7fff, 0x8001, 0xffff]);
