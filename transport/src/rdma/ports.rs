@@ -71,6 +71,13 @@ impl Rails {
     }
 }
 
+impl Rails {
+    /// The queue pairs that each pair of rails should have, so flows reach all ports of a bond.
+    pub(super) fn flows(&self) -> u8 {
+        self.0.iter().map(|rail| rail.wire.flows).max().unwrap_or(1)
+    }
+}
+
 impl Rail {
     /// Takes the kernel's description of the port.
     pub(super) fn locate(&mut self, machine: &Machine) {
@@ -80,7 +87,7 @@ impl Rail {
 
 impl OpenPort {
     fn of(rail: &Rail) -> Self {
-        let Wire { interface, prefix, id, gbps, declared } = rail.wire.clone();
+        let Wire { interface, prefix, id, gbps, declared, .. } = rail.wire.clone();
         Self {
             name: rail.name(),
             network: rail.gid.kind.network(),

@@ -35,7 +35,8 @@ pub struct Settings {
     /// ordering of PCI Express). Never over iWARP. Default: yes.
     pub relaxed_ordering: bool,
     /// Queue pairs between two ranks on each pair of rails, over which messages are spread, 1 to 4.
-    /// The lesser number of the two ranks counts. Default 1.
+    /// There are at least as many as a bond has ports, up to 4. The lesser number of the two ranks
+    /// counts. Default 1.
     pub queue_pairs: u8,
     /// Queue pairs of the process with all peers of all endpoints, at least 1. A peer for which
     /// none are left gets its data by TCP. Default `limits::RDMA_QUEUE_PAIRS`.

@@ -4,8 +4,12 @@ use std::net::Ipv6Addr;
 
 use ringfold_topology::fabric::{Place, PortId};
 use ringfold_topology::machine::{Interface, Machine};
+use ringfold_types::limits::{PATHS_MAX, RAILS_MAX};
 
 use super::sys::{Gid, GidKind};
+
+/// The most flows between two ports: queue pairs of one pair of rails.
+const FLOWS_MAX: usize = PATHS_MAX / RAILS_MAX;
 
 /// The network of a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,6 +19,9 @@ pub(super) struct Wire {
     pub(super) id: PortId,
     /// Gigabits per second; 0 if unknown.
     pub(super) gbps: u32,
+    /// The ports of the bond that the interface is, or lies on; 1 without a bond. Each flow takes
+    /// one of them.
+    pub(super) flows: u8,
     pub(super) declared: Option<Place>,
 }
 
@@ -27,7 +34,7 @@ impl Wire {
             GidKind::InfiniBand => PortId::Guid(u64::try_from(guid).unwrap_or(0)),
             _ => PortId::Address(bits),
         };
-        Self { interface: String::new(), prefix: None, id, gbps: 0, declared }
+        Self { interface: String::new(), prefix: None, id, gbps: 0, flows: 1, declared }
     }
 
     /// Adds the kernel's data about the port, if there are any.
@@ -52,6 +59,13 @@ impl Wire {
         let found = own.filter(has_address).or_else(by_address).or(own);
         let Some(interface) = found else { return };
         self.interface.clone_from(&interface.name);
+        let parts = |bond: &String| {
+            let is_part = |it: &&Interface| it.pci.is_some() && it.master.as_ref() == Some(bond);
+            interfaces.iter().filter(is_part).count()
+        };
+        let bonds = std::iter::once(&interface.name).chain(&interface.below);
+        let flows = bonds.map(parts).max().unwrap_or(1).clamp(1, FLOWS_MAX);
+        self.flows = u8::try_from(flows).unwrap_or(1);
         let address = interface.addresses.iter().find(|(address, _)| *address == gid.bytes);
         let by_address = address.map(|(_, prefix)| *prefix);
         self.prefix = by_route.or(by_address).filter(|prefix| *prefix <= 128);
@@ -65,7 +79,7 @@ impl Wire {
 mod tests {
     use std::net::IpAddr;
 
-    use ringfold_topology::machine::{Network, Nic, NicPort};
+    use ringfold_topology::machine::{Network, Nic, NicPort, PciAddress};
 
     use super::*;
 
@@ -135,6 +149,38 @@ mod tests {
         wire.locate(&machine, ("mlx5_0", 1), &gid);
         assert_eq!((&wire.interface[..], wire.prefix), ("eth1", Some(120)));
         assert_eq!(wire.id, PortId::Mac(8));
+    }
+
+    /// A VLAN may lie on the bond.
+    #[test]
+    fn a_bond_has_as_many_flows_as_ports() {
+        let gid = gid(3, "10.1.0.1", GidKind::RoceV2);
+        let mut machine = machine(Network::Roce, &[gid]);
+        let pci = Some(PciAddress::default());
+        let part = |at: u8, master: &str| Interface {
+            name: format!("p{at}"),
+            master: Some(master.into()),
+            pci,
+            ..Interface::default()
+        };
+        machine.interfaces.extend([part(0, "eth1"), part(1, "eth1"), part(2, "br0")]);
+        let flows = |machine: &Machine| {
+            let mut wire = Wire::new(&gid, &gid, None);
+            wire.locate(machine, ("mlx5_0", 1), &gid);
+            wire.flows
+        };
+        assert_eq!(flows(&machine), 2);
+        let vlan = |it: &mut Interface| match &it.name[..] {
+            "eth1" => it.below = vec!["bond0".into()],
+            "p0" | "p1" => it.master = Some("bond0".into()),
+            _ => {}
+        };
+        machine.interfaces.iter_mut().for_each(vlan);
+        assert_eq!(flows(&machine), 2);
+        machine.interfaces.extend((3..9).map(|at| part(at, "bond0")));
+        assert_eq!(flows(&machine), 4, "as many as a pair of rails has paths");
+        machine.interfaces.iter_mut().for_each(|it| it.pci = None);
+        assert_eq!(flows(&machine), 1, "a bridge of virtual interfaces");
     }
 
     #[test]

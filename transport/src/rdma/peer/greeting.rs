@@ -44,7 +44,8 @@ impl Greeting {
         self.progress = Progress::Greeted;
         let cards = own.rails.cards();
         let pairs = pairing::most(&cards);
-        self.share = own.budget.share(peer, pairs, own.settings.queue_pairs);
+        let each = own.settings.queue_pairs.max(own.rails.flows());
+        self.share = own.budget.share(peer, pairs, each);
         let Share { rails: some, each: queue_pairs } = self.share();
         self.announced = pairing::announced(cards, some);
         let rails = self.announced.iter().map(|(_, card)| *card).collect();

@@ -2,10 +2,14 @@
 
 use std::net::IpAddr;
 
+use ringfold_topology::machine::{self, Interface, Machine, Nic, NicPort, PciAddress};
+
 use super::{Like, Settings, World, fake_test, infiniband, roce};
 use crate::contract::{LinkFault, Transport as _};
+use crate::rdma::OpenPort;
+use crate::rdma::rail::Rails;
 use crate::rdma::sys::addresses;
-use crate::rdma::sys::fake::{placement, router};
+use crate::rdma::sys::fake::{Count, count, placement, router};
 
 /// The prefix of a fabric that has no other.
 const PLAIN: u64 = 0xfe80 << 48;
@@ -36,6 +40,39 @@ fn refused(one: Like, other: Like) -> String {
     match error.unwrap().fault {
         LinkFault::Io(why) => why.to_string(),
         other => panic!("{other:?}"),
+    }
+}
+
+fake_test! {
+    /// A switch and a bond send all packets of a queue pair the same way.
+    fn a_bond_gets_a_queue_pair_for_each_port() {
+        let devices = World::devices([&[roce(0, 0)], &[roce(1, 0)]], 1);
+        let bond = |rails: &mut Rails| {
+            let OpenPort { name, gid, .. } = rails.ports().remove(0);
+            let (device, _) = name.split_once(':').unwrap();
+            let gid = machine::Gid { bytes: gid, interface: "bond0".into(), ..Default::default() };
+            let port = NicPort { number: 1, gids: vec![gid], ..NicPort::default() };
+            let nic = Nic { name: device.into(), ports: vec![port], ..Nic::default() };
+            let interface = |name: &str, is_part: bool| Interface {
+                name: name.into(),
+                pci: is_part.then(PciAddress::default),
+                master: is_part.then(|| "bond0".into()),
+                ..Interface::default()
+            };
+            let interfaces = [("bond0", false), ("eth0", true), ("eth1", true)];
+            let interfaces = interfaces.map(|(name, is_part)| interface(name, is_part)).into();
+            rails.locate(&Machine { nics: vec![nic], interfaces, ..Machine::default() });
+        };
+        let settings = Settings::default();
+        let mut world = World::over(devices.clone(), &settings, false, Some(placement()), &bond);
+        let before = count(Count::QueuePairs);
+        world.meet();
+        assert_eq!(count(Count::QueuePairs) - before, 4, "two at each end");
+        drop(world);
+        let mut world = World::over(devices, &settings, false, Some(placement()), &|_| ());
+        let before = count(Count::QueuePairs);
+        world.meet();
+        assert_eq!(count(Count::QueuePairs) - before, 2, "without a bond");
     }
 }
 
