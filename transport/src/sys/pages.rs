@@ -65,9 +65,11 @@ impl Region {
         Ok(Arc::new(region))
     }
 
-    /// As `new`, and touches every page, which spares the first messages the page faults.
+    /// As `new`, and touches every page, which spares the first messages the page faults. The pages
+    /// are large ones where the system allows.
     pub(crate) fn touched(bytes: usize) -> io::Result<Arc<Self>> {
         let region = Self::new(bytes)?;
+        region.prefer_large_pages();
         for at in (0..bytes).step_by(PAGE_BYTES) {
             // SAFETY: within the mapping, which no other code knows yet.
             unsafe { region.base.as_ptr().add(at).write_volatile(0) };
@@ -249,5 +251,41 @@ impl Known {
     /// caller's buffer never is.
     pub(crate) fn is_idle(&self, rights: usize) -> bool {
         !self.0.is_lent && Arc::strong_count(&self.0) == 1 + rights
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    /// Bytes that have aligned large pages wherever they lie.
+    const BYTES: usize = 8 << 20;
+
+    /// Returns the KiB of large pages in the mapping of an address.
+    fn large_kib(address: usize) -> usize {
+        let maps = fs::read_to_string("/proc/self/smaps").unwrap();
+        let mut lines = maps.lines().skip_while(|line| {
+            let range = line.split(' ').next().and_then(|range| range.split_once('-'));
+            let bound = |text| usize::from_str_radix(text, 16);
+            let Some((Ok(begin), Ok(end))) = range.map(|it| (bound(it.0), bound(it.1))) else {
+                return true;
+            };
+            !(begin..end).contains(&address)
+        });
+        let found = lines.find_map(|line| line.strip_prefix("AnonHugePages:"));
+        found.unwrap().trim().strip_suffix(" kB").unwrap().parse().unwrap()
+    }
+
+    /// Devices translate addresses page by page, and keep few translations.
+    #[test]
+    fn touched_memory_has_large_pages_where_they_are_for_those_that_ask() {
+        let setting = fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled");
+        if !setting.is_ok_and(|setting| setting.contains("[madvise]")) {
+            return;
+        }
+        let region = Region::touched(BYTES).unwrap();
+        assert!(large_kib(region.base().as_ptr().addr()) > 0);
     }
 }
