@@ -484,7 +484,7 @@ impl Communicator {
     pub(crate) fn begin_job(&mut self, job: Job) {
         let Some(engine) = &mut self.engine else { return self.slot.start(job) };
         engine.jobs.push_back(job);
-        engine.guarded_started(Engine::advance);
+        engine.guarded_started(Engine::advance_new);
         self.lay_aside();
     }
 

@@ -24,7 +24,7 @@ impl Slot<Engine> {
             drop(state);
             engine.jobs.push_back(job);
             let mut held = Held::new(self, engine);
-            held.pass();
+            held.engine().guarded_started(Engine::advance_new);
             held.put_back();
             return;
         }
@@ -103,6 +103,20 @@ impl Slot<Engine> {
         if let Some(mut held) = self.try_take() {
             held.pass();
             held.put_back();
+        }
+    }
+}
+
+impl Engine {
+    /// Advances the calls after a start. Peers often start a short call at the same time, and
+    /// answer within a few rounds. So a call that is alone is tried as often as a blocking one is
+    /// before its thread leaves the core.
+    pub(crate) fn advance_new(&mut self) {
+        let is_alone = self.jobs.len() == 1;
+        let mut rounds = if is_alone { self.core.wait_policy.early_spins() } else { 0 };
+        while self.advance() != Progress::Done && rounds > 0 {
+            rounds -= 1;
+            std::hint::spin_loop();
         }
     }
 }
