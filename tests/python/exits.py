@@ -10,9 +10,8 @@ import ringfold
 
 how = sys.argv[1]
 comm = ringfold.init(timeout=300)
-start = array.array("d", [0.0, 0.0])
+start, word = array.array("d", [0.0, 0.0]), array.array("f", [0.0])
 if comm.rank == 0:
-    word = array.array("f", [0.0])
     start[:] = array.array("d", [os.getpid(), time.time()])
     comm.broadcast(start)
     if how == "thread":
@@ -27,6 +26,10 @@ if comm.rank == 0:
         time.sleep(0.2)
     elif how == "background":
         comm.recv(word, 1, async_op=True)
+    elif how == "started":
+        handles = [comm.all_reduce(word, async_op=True) for _ in range(3)]
+        handles[2].add_done_callback(lambda handle: print("done:", handle.exception(), flush=True))
+        del handles[1:]
     else:
         handles = [comm.recv(word, 1, async_op=True), comm.barrier(async_op=True)]
         handles[1].add_done_callback(lambda handle: print("done:", handle.exception(), flush=True))
@@ -35,7 +38,8 @@ if comm.rank == 0:
 comm.broadcast(start)
 pid, began = int(start[0]), start[1]
 try:
-    comm.barrier()
+    # A collective would be another one than rank 0's.
+    comm.recv(word, 0) if how == "started" else comm.barrier()
 except ringfold.FailedError as error:
     assert error.kind == "aborted" and "the program ended during a call" in error.cause, error
     assert error.peers == (0,), error

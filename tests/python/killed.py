@@ -1,6 +1,7 @@
-"""The last rank kills itself, and the others get the cause."""
+"""The last rank kills itself, and the others get the cause, also those with calls in the background."""
 
 import array
+import asyncio
 import os
 import signal
 import time
@@ -13,10 +14,27 @@ if comm.rank == comm.size - 1:
     # The others leave the barrier before, and wait in the next call.
     time.sleep(0.5)
     os.kill(os.getpid(), signal.SIGKILL)
+handles, heard = [], []
+if comm.rank == 0:
+    for number in range(20):
+        buffer = array.array("f", [1.0] * 1000)
+        handles.append(comm.all_reduce(buffer, async_op=True))
+        handles[-1].add_done_callback(lambda handle: heard.append(handle.exception().kind))
 try:
     while True:
         comm.all_reduce(array.array("f", [1.0] * 1000))
 except ringfold.FailedError as error:
     assert (error.kind, error.peers) == ("died", (comm.size - 1,)), error
     assert error.rank == comm.rank and "allreduce" in error.operation, error.operation
+
+    async def await_all():
+        return await asyncio.gather(*handles, return_exceptions=True)
+
+    for failure in [*asyncio.run(await_all()), *(handle.exception() for handle in handles)]:
+        assert isinstance(failure, ringfold.FailedError), failure
+        assert failure.cause == error.cause, (failure, error)
+    end = time.monotonic() + 30
+    while heard != ["died"] * len(handles):
+        assert time.monotonic() < end, heard
+        time.sleep(0.01)
     print(f"rank {comm.rank} knows", flush=True)

@@ -135,6 +135,14 @@ fn threads_use_groups_at_once() {
 }
 
 #[test]
+fn calls_go_on_in_the_background() {
+    let Some(package) = package() else { return };
+    for (ranks, transport) in [(1, "shm"), (2, "shm"), (3, "shm"), (3, "tcp")] {
+        all_are_content(package, ranks, "background", transport);
+    }
+}
+
+#[test]
 fn misuse_and_interrupts_are_exceptions() {
     let Some(package) = package() else { return };
     let outcome = run(package, None, &file("misuse"), "shm");
@@ -155,7 +163,7 @@ fn a_killed_rank_is_an_exception_on_the_others() {
 #[test]
 fn a_program_ends_soon_though_a_call_waits() {
     let Some(package) = package() else { return };
-    for how in ["thread", "background", "queue"] {
+    for how in ["thread", "background", "queue", "started"] {
         let mut ringrun = Command::new(program::binary("ringrun"));
         ringrun.args(["-n", "2", "--timeout", "100", "python3", &file("exits"), how]);
         let outcome = run_by(package, &mut ringrun);

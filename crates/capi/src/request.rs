@@ -42,14 +42,8 @@ unsafe fn start(
             let (data_type, op, root) = (element(data_type)?, operation(op)?, Rank(root));
             let call = Call { collective, count, data_type, op, root, wire: comm.wire() };
             let places = memory::places(&call, input, output, comm.rank(), comm.size())?;
-            let started = comm.start(&call, places, |places| match *places {
-                // SAFETY: the contract.
-                Places::InPlace(both) => (None, unsafe { both.slice_mut() }),
-                // SAFETY: the contract.
-                Places::Apart { input, output } => unsafe {
-                    (Some(input.slice()), output.slice_mut())
-                },
-            });
+            // SAFETY: the contract.
+            let started = comm.start(&call, places, |places| unsafe { places.bytes() });
             Ok(started.map_err(|failed| failed.error)?)
         })?;
         match REQUESTS.try_insert(started) {

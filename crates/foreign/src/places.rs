@@ -72,13 +72,24 @@ impl Places {
     /// out of place do not overlap.
     #[inline]
     pub const unsafe fn buffers<'a>(self) -> Buffers<'a> {
+        // SAFETY: the contract.
+        match unsafe { self.bytes() } {
+            (None, both) => Buffers::InPlace(both),
+            (Some(input), output) => Buffers::Apart { input, output },
+        }
+    }
+
+    /// The bytes of a call that is started: its input, unless it is in place, and its output.
+    ///
+    /// # Safety
+    /// As for [`buffers`](Self::buffers), until the call has ended.
+    #[inline]
+    pub const unsafe fn bytes<'a>(self) -> (Option<&'a [u8]>, &'a mut [u8]) {
         // SAFETY: the contract; the memory of a call out of place lies apart.
         unsafe {
             match self {
-                Self::InPlace(both) => Buffers::InPlace(both.slice_mut()),
-                Self::Apart { input, output } => {
-                    Buffers::Apart { input: input.slice(), output: output.slice_mut() }
-                }
+                Self::InPlace(both) => (None, both.slice_mut()),
+                Self::Apart { input, output } => (Some(input.slice()), output.slice_mut()),
             }
         }
     }

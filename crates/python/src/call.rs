@@ -9,7 +9,7 @@ use ringfold_foreign::Places;
 
 use crate::element::{Element, operation};
 use crate::fault::raise;
-use crate::handle::{Handle, duration, interruptible, wait_or_abort};
+use crate::handle::{Handle, duration, interruptible, settle, wait_or_abort};
 use crate::memory::{Memory, keep};
 use crate::queue::{Attempt, CallQueue, Fault, Ticket};
 use crate::region::{Access, overlap};
@@ -29,7 +29,7 @@ pub(crate) struct Common<'a, 'py> {
 /// The result of a method: a handle for a call in the background, and otherwise `None`.
 pub(crate) type Called = PyResult<Option<Handle>>;
 
-/// Runs `work` in this thread, or in the background after all calls before it.
+/// Runs `work` in this thread, or in the background by a worker thread, after all calls before it.
 ///
 /// `work` uses the regions of `memories`, which live until it is done.
 #[inline]
@@ -51,13 +51,15 @@ where
         if let Some(interrupt) = interrupt {
             return Err(interrupt);
         }
+        settle(py, queue)?;
         match attempt {
             Attempt::Ran(Ok(())) => return Ok(None),
             Attempt::Ran(Err(fault)) => return Err(raise(py, fault)),
             Attempt::Busy(work) => work,
         }
     };
-    let ticket = Ticket::new(queue, Box::new(keep(py, memories, common.keep)?));
+    let ticket = Ticket::new(queue);
+    ticket.keep(Box::new(keep(py, memories, common.keep)?));
     queue.submit(timeout, work, &ticket).map_err(|fault| raise(py, fault))?;
     if common.async_op {
         return Ok(Some(Handle::new(ticket)));
@@ -223,10 +225,36 @@ pub(crate) fn perform(
     common: Common<'_, '_>,
 ) -> Called {
     let (call, places, memories) = prepare(py, queue, collective, given, arguments, common.dtype)?;
-    dispatch(py, queue, memories.into_iter().flatten(), common, move |communicator| {
-        let call = Call { wire: communicator.wire(), ..call };
-        // SAFETY: `dispatch` keeps the memory until the call is done. The caller of the binding
-        // must not use it meanwhile.
-        communicator.perform(&call, unsafe { places.buffers() })
-    })
+    perform_call(py, queue, (call, places), memories.into_iter().flatten(), common)
+}
+
+/// Makes a collective in this thread, or starts it.
+#[inline]
+pub(crate) fn perform_call(
+    py: Python<'_>,
+    queue: &Arc<CallQueue>,
+    (call, places): (Call, Places),
+    memories: impl IntoIterator<Item = Memory>,
+    common: Common<'_, '_>,
+) -> Called {
+    let of = move |ranks: &Communicator| Call { wire: ranks.wire(), ..call };
+    if !common.async_op {
+        return dispatch(py, queue, memories, common, move |ranks| {
+            // SAFETY: `dispatch` keeps the memory until the call is done. The caller of the binding
+            // must not use it meanwhile.
+            ranks.perform(&of(ranks), unsafe { places.buffers() })
+        });
+    }
+    let timeout = common.timeout.map(|seconds| duration(py, "timeout", seconds)).transpose()?;
+    let (kept, ticket) = (keep(py, memories, common.keep)?, Ticket::new(queue));
+    let started = py.detach(|| {
+        queue.start(timeout, &ticket, move |ranks| {
+            // SAFETY: the ticket keeps the memory until the call is done. The caller of the binding
+            // must not use it meanwhile.
+            ranks.start(&of(ranks), (), move |()| unsafe { places.bytes() })
+        })
+    });
+    started.map_err(|fault| raise(py, fault))?;
+    drop(ticket.keep(Box::new(kept)));
+    Ok(Some(Handle::new(ticket)))
 }

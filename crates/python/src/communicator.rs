@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex};
 
 use pyo3::prelude::*;
 use ringfold::{Call, Collective, Communicator as Ranks, DataType, Error, Rank, Wire};
-use ringfold_foreign::{lock, register};
+use ringfold_foreign::{Places, Region, lock, register};
 
-use crate::call::{Called, Common, dispatch};
+use crate::call::{Called, Common, dispatch, perform_call, shape};
 use crate::call_group::CallGroup;
 use crate::element::{Element, operation};
 use crate::fault::raise;
@@ -72,7 +72,7 @@ impl Communicator {
     ) -> PyResult<R> {
         let refuse = |fault| raise(py, fault);
         let made = Arc::new(Mutex::new(None));
-        let (ticket, place) = (Ticket::new(&self.queue, Box::new(())), Arc::clone(&made));
+        let (ticket, place) = (Ticket::new(&self.queue), Arc::clone(&made));
         let work = move |ranks: &mut Ranks| {
             *lock(&place) = Some(make(ranks)?);
             Ok(())
@@ -284,7 +284,9 @@ impl Communicator {
     #[pyo3(signature = (*, async_op=false, timeout=None))]
     fn barrier(&self, py: Python<'_>, async_op: bool, timeout: Option<f64>) -> Called {
         let common = Common { dtype: None, async_op, timeout, keep: None };
-        dispatch(py, &self.queue, [], common, Ranks::barrier)
+        let call = Call { count: 0, ..shape(Collective::Barrier, Rank(0)) };
+        let places = Places::Apart { input: Region::EMPTY, output: Region::EMPTY };
+        perform_call(py, &self.queue, (call, places), [], common)
     }
 
     /// Whether rank `peer` is known to have left the group. The first question about a rank asks

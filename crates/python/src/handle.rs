@@ -1,4 +1,4 @@
-//! Handles of calls that run in the background, and waits that signals interrupt.
+//! Handles of calls in the background, and waits that signals interrupt.
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use ringfold::{Aborter, Communicator};
 
 use crate::fault::raise;
-use crate::queue::{Fault, Outcome, Ticket};
+use crate::queue::{CallQueue, Fault, Outcome, Ticket};
 
 /// How often a waiting thread lets Python handle signals.
 const SIGNALS_EVERY: Duration = Duration::from_millis(50);
@@ -75,19 +75,30 @@ pub(crate) fn wait(
     ticket: &Ticket,
     deadline: Option<Instant>,
 ) -> PyResult<Option<Outcome>> {
-    if let Some(outcome) = ticket.outcome() {
-        return Ok(Some(outcome));
+    let mut outcome = ticket.outcome();
+    if outcome.is_none() {
+        ticket.queue.check_nested().map_err(|fault| raise(py, fault))?;
     }
-    ticket.queue.check_nested().map_err(|fault| raise(py, fault))?;
-    loop {
-        if let Some(outcome) = py.detach(|| ticket.wait(deadline, SIGNALS_EVERY)) {
-            return Ok(Some(outcome));
-        }
-        py.check_signals()?;
-        if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-            return Ok(None);
+    while outcome.is_none() {
+        outcome = py.detach(|| ticket.wait(deadline, SIGNALS_EVERY));
+        if outcome.is_none() {
+            py.check_signals()?;
+            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                return Ok(None);
+            }
         }
     }
+    settle(py, &ticket.queue)?;
+    Ok(outcome)
+}
+
+/// Waits for the functions that learn of the ends of calls before a wait of this thread.
+#[inline]
+pub(crate) fn settle(py: Python<'_>, queue: &CallQueue) -> PyResult<()> {
+    if queue.ends.settle(Duration::ZERO) {
+        return Ok(());
+    }
+    poll(py, |slice| queue.ends.settle(slice).then_some(()))
 }
 
 /// Waits for a ticket, as a blocking call does: an exception of a signal handler aborts the
@@ -127,7 +138,7 @@ pub(crate) fn duration(py: Python<'_>, name: &str, seconds: f64) -> PyResult<Dur
     Ok(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX))
 }
 
-/// A call that runs in the background.
+/// A call in the background. A coroutine may await it.
 ///
 /// The memory of the call belongs to the call until it is done. A handle may be dropped: the call
 /// goes on.
@@ -169,9 +180,10 @@ impl Handle {
         outcome.map_err(|fault| raise(py, fault))
     }
 
-    /// Whether the call is done, with or without an exception. Does not wait.
-    fn is_completed(&self) -> bool {
-        self.outcome().is_some()
+    /// Whether the call is done, with or without an exception. Advances the call, and does not
+    /// wait.
+    fn is_completed(&self, py: Python<'_>) -> bool {
+        self.outcome().is_some() || py.detach(|| self.ticket.test()).is_some()
     }
 
     /// The exception of the call, or None if it is not done or has succeeded. Does not wait.
@@ -179,8 +191,9 @@ impl Handle {
         self.outcome()?.err().map(|fault| raise(py, fault))
     }
 
-    /// Calls `function` with this handle when the call is done: at once if it is, and otherwise in
-    /// a thread of ringfold. An exception of the function goes to `sys.unraisablehook`.
+    /// Calls `function` with this handle when the call is done: at once if it is and no function
+    /// waits for its turn, and otherwise in a thread of ringfold. An exception of the function goes
+    /// to `sys.unraisablehook`.
     fn add_done_callback(slf: &Bound<'_, Self>, function: Py<PyAny>) {
         let handle = slf.clone().unbind();
         let callback = Box::new(move || {
@@ -196,6 +209,13 @@ impl Handle {
         if let Some(callback) = slf.get().ticket.at_end(callback) {
             callback();
         }
+    }
+
+    /// Waits for the call in a coroutine, while the loop of asyncio goes on. Raises the exception
+    /// of the call. If the coroutine is cancelled, the call goes on.
+    fn __await__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        let ended = slf.py().import("ringfold._awaiting")?.getattr("ended")?;
+        ended.call1((slf,))?.call_method0("__await__")
     }
 
     fn __repr__(&self) -> &'static str {

@@ -12,16 +12,16 @@ use ringfold::{Communicator as Ranks, Config, Error, Rank, UniqueId};
 use ringfold_foreign::{find_id, lock, made_ids, text_of};
 
 use crate::communicator::Communicator;
+use crate::ended::{self, Listener};
 use crate::fault::raise;
 use crate::handle::{duration, poll};
-use crate::queue::{self, CallQueue, Fault, end_release, open_queues};
-use crate::release::{self, Releaser};
+use crate::queue::{self, CallQueue, Fault, end_functions, open_queues};
 use crate::store::PythonStore;
 
 /// The locks of the process.
 type Locks = (
     MutexGuard<'static, Vec<Arc<CallQueue>>>,
-    MutexGuard<'static, Option<Releaser>>,
+    MutexGuard<'static, Option<Arc<Listener>>>,
     MutexGuard<'static, Vec<UniqueId>>,
 );
 
@@ -33,7 +33,7 @@ thread_local! {
 /// Takes the locks of the process before a fork. Its child could never take one that another thread
 /// held.
 pub(crate) fn hold_for_fork() {
-    HELD.set(Some((queue::hold(), release::hold(), made_ids())));
+    HELD.set(Some((queue::hold(), ended::hold(), made_ids())));
 }
 
 /// Gives the locks back after a fork, in the parent and in the child.
@@ -197,7 +197,7 @@ pub(crate) fn close_all(py: Python<'_>, reason: Option<&str>) -> PyResult<()> {
     }
     // The log has the errors.
     let ended = await_ends(py, &queues);
-    py.detach(end_release);
+    py.detach(|| end_functions(LAST_WORDS));
     ended
 }
 

@@ -11,8 +11,7 @@
 //! * `memory`: buffers and addresses of the caller; `dlpack`: tensors; `format`: the types of their
 //!   elements; `region`: the errors of invalid memory;
 //! * `window`: windows; `registration`: registered memory; `user_op`: operations of the user;
-//! * `queue`: the order of a communicator's calls, and the thread of those in the background;
-//!   `release`: the end of their memory;
+//! * `queue`: the order of a communicator's calls; `ended`: the thread that learns of their ends;
 //! * `handle`: waits, which signals interrupt; `fault`: exceptions.
 
 mod call;
@@ -21,6 +20,7 @@ mod collectives;
 mod communicator;
 mod dlpack;
 mod element;
+mod ended;
 mod fault;
 mod format;
 mod handle;
@@ -30,7 +30,6 @@ mod messages;
 mod queue;
 mod region;
 mod registration;
-mod release;
 mod store;
 mod uneven;
 mod user_op;

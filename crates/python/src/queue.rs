@@ -1,21 +1,24 @@
 //! The calls of one communicator, in their order.
 //!
-//! A call runs in the thread that makes it if no other call runs or waits. Otherwise it waits in
-//! the queue for a worker thread, as calls do that nobody waits for. Nothing here touches Python;
-//! `release` frees the memory of finished calls.
+//! A call runs or starts in the thread that makes it, if no other call runs or waits. Otherwise it
+//! waits in the queue for the communicator: a start for the thread that has it, and a blocking call
+//! for a worker thread, as calls in the background do that ringfold cannot start. Nothing here
+//! touches Python; `ended` frees the memory of calls that have ended.
 
 use std::any::Any;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
-use ringfold::{Aborter, Communicator, Error, Rank};
+use ringfold::{Aborter, Communicator, Error, Failed, Rank, Request, Started};
 use ringfold_foreign::{lock, text_of};
 
-use crate::release;
+use crate::ended::{self, Callback, Ended, Ends};
 
 /// The reason why a call has no result.
 #[derive(Clone)]
@@ -41,6 +44,12 @@ impl From<Error> for Fault {
     }
 }
 
+impl From<Failed<()>> for Fault {
+    fn from(failed: Failed<()>) -> Self {
+        Self::Call(failed.error)
+    }
+}
+
 pub(crate) type Outcome = Result<(), Fault>;
 
 /// The number of forks behind this process. A child counts its own; see [`forked`].
@@ -59,8 +68,13 @@ pub(crate) fn hold() -> MutexGuard<'static, Vec<Arc<CallQueue>>> {
     lock(&OPEN)
 }
 
-/// A call that waits for the worker, and the ticket that gets its outcome.
-type Job = (Box<dyn FnOnce(&mut Communicator) -> Outcome + Send>, Arc<Ticket>);
+/// A call that waits for the communicator.
+enum Next {
+    /// A call that any thread with the communicator starts.
+    Start(Box<dyn FnOnce(&mut Communicator) + Send>),
+    /// A call that the worker performs, and the ticket that gets its outcome.
+    Work(Box<dyn FnOnce(&mut Communicator) -> Outcome + Send>, Arc<Ticket>),
+}
 
 /// A communicator and its calls.
 pub(crate) struct CallQueue {
@@ -68,6 +82,7 @@ pub(crate) struct CallQueue {
     pub(crate) size: usize,
     pub(crate) name: Option<String>,
     pub(crate) aborter: Aborter,
+    pub(crate) ends: Arc<Ends>,
     forks: u64,
     state: Mutex<State>,
     changed: Condvar,
@@ -76,7 +91,7 @@ pub(crate) struct CallQueue {
 struct State {
     /// The communicator while no call uses it.
     idle: Option<Box<Communicator>>,
-    queue: VecDeque<Job>,
+    queue: VecDeque<Next>,
     has_worker: bool,
     /// Whether no calls may come any more.
     is_closed: bool,
@@ -86,14 +101,17 @@ struct State {
     left: Option<Outcome>,
     /// The time that a call may take, for the calls that come without one of their own.
     timeout: Duration,
-    /// The thread in which a call runs, and the functions that learn of its end.
+    /// The thread in which a call runs.
     caller: Option<ThreadId>,
 }
 
 impl State {
-    /// Whether a wait in this thread would be within a call of the communicator.
-    fn is_within(&self, thread: ThreadId) -> bool {
-        self.caller == Some(thread)
+    /// Takes the communicator for this thread, if no other call uses it or waits for it. The time
+    /// that a call without one of its own may take comes with it.
+    fn take_idle(&mut self) -> Option<(Box<Communicator>, Duration)> {
+        let communicator = self.idle.take_if(|_| self.queue.is_empty())?;
+        self.caller = Some(thread::current().id());
+        Some((communicator, self.timeout))
     }
 }
 
@@ -113,6 +131,7 @@ impl CallQueue {
             size: communicator.size(),
             name: communicator.group_name().map(str::to_owned),
             aborter: communicator.aborter(),
+            ends: Arc::default(),
             forks: FORKS.load(Ordering::Relaxed),
             state: Mutex::new(State {
                 timeout: communicator.timeout(),
@@ -138,38 +157,79 @@ impl CallQueue {
         self.forks != FORKS.load(Ordering::Relaxed)
     }
 
+    /// Whether a wait in this thread would be within a call of the communicator.
+    fn is_within(&self, state: &State) -> bool {
+        state.caller == Some(thread::current().id()) || self.ends.is_called_here()
+    }
+
+    /// The state, for a call to come.
+    fn open(&self) -> Result<MutexGuard<'_, State>, Fault> {
+        if self.is_forked() {
+            return Err(Fault::Forked);
+        }
+        let state = lock(&self.state);
+        if state.is_closed { Err(Fault::Closed) } else { Ok(state) }
+    }
+
     /// Runs `work` in this thread, unless other calls come first. It may have its own `timeout`.
     pub(crate) fn try_now<W>(&self, timeout: Option<Duration>, work: W) -> Attempt<W>
     where
         W: FnOnce(&mut Communicator) -> Result<(), Error>,
     {
-        if self.is_forked() {
-            return Attempt::Ran(Err(Fault::Forked));
-        }
-        let mut state = lock(&self.state);
-        if state.is_closed {
-            return Attempt::Ran(Err(Fault::Closed));
-        }
-        let caller = thread::current().id();
-        if state.is_within(caller) {
+        let mut state = match self.open() {
+            Ok(state) => state,
+            Err(fault) => return Attempt::Ran(Err(fault)),
+        };
+        if self.is_within(&state) {
             return Attempt::Ran(Err(Fault::Nested));
         }
-        if !state.queue.is_empty() {
-            return Attempt::Busy(work);
-        }
-        let Some(mut communicator) = state.idle.take() else { return Attempt::Busy(work) };
-        state.caller = Some(caller);
-        let timeout = timeout.unwrap_or(state.timeout);
+        let Some((mut communicator, usual)) = state.take_idle() else { return Attempt::Busy(work) };
         drop(state);
-        let outcome = perform(&mut communicator, timeout, work);
+        let outcome = perform(&mut communicator, timeout.unwrap_or(usual), work);
+        self.give_back(communicator);
+        Attempt::Ran(outcome)
+    }
+
+    /// Starts a call in this thread, or later if other calls come first. It may have its own
+    /// `timeout`. `start` starts it, and `ticket` gets its outcome. Does not wait.
+    pub(crate) fn start<S>(
+        &self,
+        timeout: Option<Duration>,
+        ticket: &Arc<Ticket>,
+        start: S,
+    ) -> Outcome
+    where
+        S: FnOnce(&mut Communicator) -> Started<()> + Send + 'static,
+    {
+        let mut state = self.open()?;
+        if let Some((mut communicator, usual)) = state.take_idle() {
+            drop(state);
+            ticket.start(&mut communicator, timeout.unwrap_or(usual), start);
+            self.give_back(communicator);
+        } else {
+            let (timeout, ticket) = (timeout.unwrap_or(state.timeout), Arc::clone(ticket));
+            let start = move |it: &mut Communicator| ticket.start(it, timeout, start);
+            state.queue.push_back(Next::Start(Box::new(start)));
+        }
+        Ok(())
+    }
+
+    /// Gives the communicator back after a call. First starts the calls that came meanwhile.
+    fn give_back(&self, mut communicator: Box<Communicator>) {
         let mut state = lock(&self.state);
+        while let Some(Next::Start(start)) =
+            state.queue.pop_front_if(|next| matches!(next, Next::Start(_)))
+        {
+            drop(state);
+            start(&mut communicator);
+            state = lock(&self.state);
+        }
         (state.idle, state.caller) = (Some(communicator), None);
         let others_wait = state.has_worker && (!state.queue.is_empty() || state.is_closed);
         drop(state);
         if others_wait {
             self.changed.notify_all();
         }
-        Attempt::Ran(outcome)
     }
 
     /// Leaves `work` to the worker, after all calls before it. It may have a `timeout` of its own.
@@ -182,18 +242,12 @@ impl CallQueue {
     where
         W: FnOnce(&mut Communicator) -> Result<(), Error> + Send + 'static,
     {
-        if self.is_forked() {
-            return Err(Fault::Forked);
-        }
-        let mut state = lock(&self.state);
-        if state.is_closed {
-            return Err(Fault::Closed);
-        }
+        let mut state = self.open()?;
         self.employ(&mut state)?;
         let (ticket, timeout) = (Arc::clone(ticket), timeout.unwrap_or(state.timeout));
         let work =
             Box::new(move |communicator: &mut Communicator| perform(communicator, timeout, work));
-        state.queue.push_back((work, ticket));
+        state.queue.push_back(Next::Work(work, ticket));
         drop(state);
         self.changed.notify_all();
         Ok(())
@@ -205,7 +259,7 @@ impl CallQueue {
             // A thread of the parent may have held the lock.
             return Err(Fault::Forked);
         }
-        let is_within = lock(&self.state).is_within(thread::current().id());
+        let is_within = self.is_within(&lock(&self.state));
         if is_within { Err(Fault::Nested) } else { Ok(()) }
     }
 
@@ -230,36 +284,36 @@ impl CallQueue {
                 state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
                 continue;
             };
-            let Some((work, ticket)) = state.queue.pop_front() else {
-                state.is_leaving = true;
-                drop(state);
-                self.changed.notify_all();
-                let left = communicator.leave().map_err(Fault::from);
-                lock(&OPEN).retain(|open| !std::ptr::eq(&**open, self));
-                lock(&self.state).left = Some(left);
-                self.changed.notify_all();
-                return;
-            };
-            let worker = Some(thread::current().id());
-            state.caller = worker;
+            let Some(next) = state.queue.pop_front() else { break self.leave(state, communicator) };
+            state.caller = Some(thread::current().id());
             drop(state);
-            let outcome = work(&mut communicator);
-            // A thread that finds the call done also finds the communicator idle, unless functions
-            // learn of the end first.
-            let mut after = lock(&self.state);
-            let callbacks = ticket.complete(outcome);
-            let mut communicator = Some(communicator);
-            if callbacks.is_empty() {
-                (after.idle, after.caller) = (communicator.take(), None);
-            }
-            drop(after);
-            callbacks.into_iter().for_each(|callback| callback());
-            ticket.release_soon();
+            let ended = match next {
+                Next::Start(start) => {
+                    start(&mut communicator);
+                    None
+                }
+                Next::Work(work, ticket) => Some((work(&mut communicator), ticket)),
+            };
+            // A thread that finds the call done also finds the communicator idle.
             state = lock(&self.state);
-            if communicator.is_some() {
-                (state.idle, state.caller) = (communicator, None);
+            (state.idle, state.caller) = (Some(communicator), None);
+            if let Some((outcome, ticket)) = ended {
+                ticket.complete(outcome);
             }
         }
+    }
+
+    /// Leaves the group, after the calls that were started.
+    fn leave(&self, state: MutexGuard<'_, State>, mut communicator: Box<Communicator>) {
+        drop(state);
+        // This waits for them.
+        communicator.set_wait_hook(None);
+        lock(&self.state).is_leaving = true;
+        self.changed.notify_all();
+        let left = communicator.leave().map_err(Fault::from);
+        lock(&OPEN).retain(|open| !std::ptr::eq(&**open, self));
+        lock(&self.state).left = Some(left);
+        self.changed.notify_all();
     }
 
     /// Sets the time that a call may take, for the calls that are made from here on.
@@ -315,16 +369,17 @@ pub(crate) fn open_queues() -> Vec<Arc<CallQueue>> {
     lock(&OPEN).iter().filter(|queue| !queue.is_forked()).cloned().collect()
 }
 
-/// Releases no more memory of calls, because the interpreter ends. The caller must not hold the
-/// GIL.
-pub(crate) fn end_release() {
-    release::end(FORKS.load(Ordering::Relaxed));
+/// Ends the thread that calls functions and releases memory, because the interpreter ends. Waits
+/// for it, at most for `limit`. The caller must not hold the GIL.
+pub(crate) fn end_functions(limit: Duration) {
+    ended::end(FORKS.load(Ordering::Relaxed), limit);
 }
 
 /// Runs a call. A panic has made the communicator fail, so it can be used again.
-fn perform<W>(communicator: &mut Communicator, timeout: Duration, work: W) -> Outcome
+fn perform<W, R, E>(communicator: &mut Communicator, timeout: Duration, work: W) -> Result<R, Fault>
 where
-    W: FnOnce(&mut Communicator) -> Result<(), Error>,
+    W: FnOnce(&mut Communicator) -> Result<R, E>,
+    Fault: From<E>,
 {
     communicator.set_timeout(timeout);
     match catch_unwind(AssertUnwindSafe(|| work(communicator))) {
@@ -336,47 +391,96 @@ where
     }
 }
 
-/// A function that learns of the end of a call.
-pub(crate) type Callback = Box<dyn FnOnce() + Send>;
-
-/// The end of a call that the worker runs.
+/// The end of a call in the background.
 pub(crate) struct Ticket {
     /// The communicator of the call.
     pub(crate) queue: Arc<CallQueue>,
     state: Mutex<TicketState>,
-    done: Condvar,
+    /// Signals that the call has started, or that it has ended without a start.
+    changed: Condvar,
 }
 
+#[derive(Default)]
 struct TicketState {
+    /// The call, since its start.
+    request: Option<Arc<Request<()>>>,
     outcome: Option<Outcome>,
     callbacks: Vec<Callback>,
     /// Memory and objects of the call.
     kept: Option<Box<dyn Any + Send>>,
 }
 
+impl TicketState {
+    /// The outcome, if the call is done.
+    fn outcome(&mut self) -> Option<&Outcome> {
+        if self.outcome.is_none() {
+            let result = self.request.as_ref().and_then(|it| it.take_result());
+            self.outcome = result.map(|result| result.map_err(Fault::from));
+        }
+        self.outcome.as_ref()
+    }
+}
+
 impl Ticket {
-    /// A ticket that keeps `kept` at least until the end of the call.
-    pub(crate) fn new(queue: &Arc<CallQueue>, kept: Box<dyn Any + Send>) -> Arc<Self> {
-        let (outcome, callbacks, kept) = (None, Vec::new(), Some(kept));
-        let state = Mutex::new(TicketState { outcome, callbacks, kept });
-        Arc::new(Self { queue: Arc::clone(queue), state, done: Condvar::new() })
+    pub(crate) fn new(queue: &Arc<CallQueue>) -> Arc<Self> {
+        let (state, changed) = (Mutex::default(), Condvar::new());
+        Arc::new(Self { queue: Arc::clone(queue), state, changed })
     }
 
-    /// Sets the outcome. Returns the functions that learn of it.
-    fn complete(&self, outcome: Outcome) -> Vec<Callback> {
+    /// Starts the call.
+    fn start(
+        self: &Arc<Self>,
+        communicator: &mut Communicator,
+        timeout: Duration,
+        start: impl FnOnce(&mut Communicator) -> Started<()>,
+    ) {
+        let mut request = match perform(communicator, timeout, start) {
+            Ok(request) => request,
+            Err(fault) => return self.complete(Err(fault)),
+        };
+        let waker = Waker::from(Arc::clone(self));
+        // A thread that ends the call now waits for the lock, and finds the request.
         let mut state = lock(&self.state);
-        state.outcome = Some(outcome);
-        let callbacks = std::mem::take(&mut state.callbacks);
-        drop(state);
-        self.done.notify_all();
-        callbacks
+        match Pin::new(&mut request).poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(result) => {
+                drop(state);
+                self.complete(result.map_err(Fault::from));
+            }
+            Poll::Pending => {
+                state.request = Some(Arc::new(request));
+                drop(state);
+                self.changed.notify_all();
+            }
+        }
     }
 
-    /// Has the memory and objects of the call freed soon, if nobody has taken them.
-    fn release_soon(self: &Arc<Self>) {
-        if lock(&self.state).kept.is_some() {
+    /// Keeps memory and objects of the call until its end. Returns them if the call is done.
+    pub(crate) fn keep(&self, kept: Box<dyn Any + Send>) -> Option<Box<dyn Any + Send>> {
+        let mut state = lock(&self.state);
+        if state.outcome().is_some() {
+            return Some(kept);
+        }
+        state.kept = Some(kept);
+        None
+    }
+
+    /// Sets the outcome of a call that has no request.
+    fn complete(self: &Arc<Self>, outcome: Outcome) {
+        lock(&self.state).outcome = Some(outcome);
+        self.changed.notify_all();
+        self.tell();
+    }
+
+    /// Has functions learn of the end, and memory and objects released.
+    fn tell(self: &Arc<Self>) {
+        let mut state = lock(&self.state);
+        let callbacks = std::mem::take(&mut state.callbacks);
+        let has_news = !callbacks.is_empty() || state.kept.is_some();
+        drop(state);
+        if has_news {
             let ticket = Arc::clone(self);
-            release::soon(self.queue.forks, Box::new(move || ticket.release()));
+            let (of, take) = (Arc::clone(&self.queue.ends), Box::new(move || ticket.release()));
+            ended::tell(self.queue.forks, Ended { of, callbacks, take });
         }
     }
 
@@ -384,31 +488,58 @@ impl Ticket {
     /// them.
     pub(crate) fn release(&self) -> Option<Box<dyn Any + Send>> {
         let mut state = lock(&self.state);
-        if state.outcome.is_some() { state.kept.take() } else { None }
+        if state.outcome().is_some() { state.kept.take() } else { None }
     }
 
     /// The outcome, if the call is done.
     pub(crate) fn outcome(&self) -> Option<Outcome> {
-        lock(&self.state).outcome.clone()
+        lock(&self.state).outcome().cloned()
     }
 
-    /// Waits for the end of the call, at most until `deadline`, or for `slice`.
+    /// Advances the call, unless another thread does. Returns the outcome, if the call is done.
+    pub(crate) fn test(&self) -> Option<Outcome> {
+        let request = lock(&self.state).request.clone();
+        request.filter(|request| request.test())?;
+        self.outcome()
+    }
+
+    /// Waits for the end of the call, at most until `deadline`, or for `slice`. This thread
+    /// advances the call, once that has started.
     pub(crate) fn wait(&self, deadline: Option<Instant>, slice: Duration) -> Option<Outcome> {
-        let left = deadline.map_or(slice, |it| it.saturating_duration_since(Instant::now()));
-        let state = lock(&self.state);
-        let waited =
-            self.done.wait_timeout_while(state, left.min(slice), |it| it.outcome.is_none());
+        let until = Instant::now() + slice;
+        let until = deadline.map_or(until, |it| it.min(until));
+        let left = || until.saturating_duration_since(Instant::now());
+        let is_waiting = |it: &mut TicketState| it.request.is_none() && it.outcome.is_none();
+        let waited = self.changed.wait_timeout_while(lock(&self.state), left(), is_waiting);
         let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        state.outcome.clone()
+        let request = state.request.clone();
+        drop(state);
+        if let Some(request) = request {
+            request.wait_for(left());
+        }
+        self.outcome()
     }
 
-    /// Calls `callback` at the end of the call. Returns it if the call is done.
-    pub(crate) fn at_end(&self, callback: Callback) -> Option<Callback> {
+    /// Calls `callback` at the end of the call, behind those of calls before it. Returns it if it
+    /// may be called at once.
+    pub(crate) fn at_end(self: &Arc<Self>, callback: Callback) -> Option<Callback> {
         let mut state = lock(&self.state);
-        if state.outcome.is_some() {
+        let has_ended = state.outcome().is_some();
+        if has_ended && self.queue.ends.are_heard() {
             return Some(callback);
         }
         state.callbacks.push(callback);
+        drop(state);
+        if has_ended {
+            self.tell();
+        }
         None
+    }
+}
+
+impl Wake for Ticket {
+    /// The call has ended in this thread, which has the communicator.
+    fn wake(self: Arc<Self>) {
+        self.tell();
     }
 }

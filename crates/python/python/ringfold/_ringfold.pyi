@@ -1,6 +1,6 @@
 """The types of the native module. Its docstrings say what each function does."""
 
-from collections.abc import Buffer, Callable, Sequence
+from collections.abc import Buffer, Callable, Generator, Sequence
 from types import TracebackType
 from typing import Any, Protocol, Self
 
@@ -36,6 +36,7 @@ class Handle:
     def is_completed(self) -> bool: ...
     def exception(self) -> BaseException | None: ...
     def add_done_callback(self, function: Callable[[Handle], object]) -> None: ...
+    def __await__(self) -> Generator[Any, None, None]: ...
 
 class Window:
     @property
