@@ -13,7 +13,7 @@ import table
 from command import at_least, some_sizes
 
 # Rows that are no single collective do not count in the mean.
-BESIDES = ("DDP step", "DDP communication", "all_reduce async")
+BESIDES = ("DDP step", "DDP communication", "all_reduce async", "ping-pong", "isend and irecv")
 
 
 def flags(add):
@@ -35,14 +35,21 @@ def run(args):
     args.out.mkdir(parents=True, exist_ok=True)
     file = args.out / f"{args.ranks}.json"
     file.write_text(json.dumps(rows, indent=1), encoding="utf-8")
-    print("\n".join(table.head(["Operation", "Bytes", "Gloo, us", "ringfold, us", "Ratio"])))
+    heads = ["Operation", "Bytes", "Gloo, us", "ringfold, us", "Ratio", "A backend without work, us"]
+    print("\n".join(table.head(heads)))
     ratios = []
     for row in rows:
         ratio = row["gloo"] / row["ringfold"]
         times = [f"{row[name]:.1f}" for name in ("gloo", "ringfold")]
-        print(table.line([row["operation"], row["bytes"], *times, f"{ratio:.2f}"]))
+        idle = f"{row['nothing']:.1f}" if "nothing" in row else ""
+        print(table.line([row["operation"], row["bytes"], *times, f"{ratio:.2f}", idle]))
         if row["operation"] not in BESIDES:
             ratios.append(ratio)
     mean = figures.geometric_mean(ratios)
     print(f"\nGeometric mean of the ratios of collectives: {mean:.2f}, least {min(ratios):.2f}")
+    least = {row["operation"]: row for row in rows if row["bytes"] == min(args.sizes)}
+    blocking, background = least["all_reduce"], least["all_reduce async"]
+    print(f"An all-reduce of {blocking['bytes']} bytes takes "
+        f"{blocking['ringfold'] / blocking['nothing']:.2f} times as long as without work, and with "
+        f"async_op {background['ringfold'] / blocking['ringfold']:.2f} times as long as without")  # fmt: skip
     return 0
