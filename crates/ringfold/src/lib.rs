@@ -83,6 +83,8 @@ mod execute;
 mod group;
 mod guard;
 mod health;
+#[cfg(test)]
+mod interleave;
 pub mod local;
 mod messages;
 #[cfg(test)]

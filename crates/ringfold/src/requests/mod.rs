@@ -5,6 +5,8 @@
 //! no thread waits, one helper thread of the process does, which sleeps on descriptors.
 
 mod driver;
+#[cfg(test)]
+mod interleaved_tests;
 mod job;
 mod progress;
 mod slot;

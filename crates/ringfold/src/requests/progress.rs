@@ -92,28 +92,48 @@ pub(super) fn look_sooner() {
 }
 
 fn existing() -> Option<Arc<Helper>> {
+    #[cfg(test)]
+    if let Some(process) = crate::interleave::process() {
+        return process.get();
+    }
     lock(&HELPER).clone().filter(|helper| helper.process.is_this())
 }
 
 impl Helper {
     fn of_process() -> io::Result<Arc<Self>> {
+        #[cfg(test)]
+        if let Some(process) = crate::interleave::process() {
+            return process.get().map_or_else(
+                || {
+                    let made = Arc::new(Self::new()?);
+                    process.set(&made);
+                    Ok(made)
+                },
+                Ok,
+            );
+        }
         let mut helper = lock(&HELPER);
         if let Some(existing) = helper.as_ref().filter(|it| it.process.is_this()) {
             return Ok(Arc::clone(existing));
         }
-        let made = Arc::new(Self {
+        let made = Arc::new(Self::new()?);
+        let thread = Arc::clone(&made);
+        thread::Builder::new().name("ringfold-calls".to_owned()).spawn(move || thread.run())?;
+        *helper = Some(Arc::clone(&made));
+        Ok(made)
+    }
+
+    fn new() -> io::Result<Self> {
+        let made = Self {
             process: Process::this(),
             events: epoll::create(CreateFlags::CLOEXEC)?,
             kick: Waker::new()?,
             is_kicked: AtomicBool::new(false),
             is_resting: AtomicBool::new(false),
             slots: Mutex::default(),
-        });
+        };
         let flags = EventFlags::IN | EventFlags::ET;
         epoll::add(&made.events, made.kick.as_fd(), EventData::new_u64(KICK), flags)?;
-        let thread = Arc::clone(&made);
-        thread::Builder::new().name("ringfold-calls".to_owned()).spawn(move || thread.run())?;
-        *helper = Some(Arc::clone(&made));
         Ok(made)
     }
 
@@ -165,6 +185,31 @@ impl Helper {
         }
     }
 
+    /// Waits for events, for at most `limit`. It may return early.
+    fn wait(&self, events: &mut Vec<epoll::Event>, limit: Option<Duration>) {
+        events.clear();
+        #[cfg(test)]
+        if crate::interleave::is_on() {
+            // The limit of a helper without calls may pass at once.
+            if limit == Some(PARK_MAX) && crate::interleave::chance() {
+                return;
+            }
+            let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+            let mut has_events = || {
+                epoll::wait(&self.events, spare_capacity(events), Some(&now)).unwrap();
+                !events.is_empty()
+            };
+            crate::interleave::block(limit, &mut has_events);
+            return;
+        }
+        let limit = limit.map(|limit| Timespec {
+            tv_sec: i64::try_from(limit.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: limit.subsec_nanos().into(),
+        });
+        // A signal may interrupt the wait.
+        epoll::wait(&self.events, spare_capacity(events), limit.as_ref()).unwrap_or(0);
+    }
+
     /// Advances calls until the process ends.
     fn run(&self) {
         let mut events = Vec::with_capacity(EVENTS_AT_ONCE);
@@ -189,13 +234,7 @@ impl Helper {
                     sleep = sleep.map(|sleep| sleep.min(when - now));
                 }
             }
-            let limit = sleep.map(|sleep| Timespec {
-                tv_sec: i64::try_from(sleep.as_secs()).unwrap_or(i64::MAX),
-                tv_nsec: sleep.subsec_nanos().into(),
-            });
-            events.clear();
-            // A signal may interrupt the wait.
-            epoll::wait(&self.events, spare_capacity(&mut events), limit.as_ref()).unwrap_or(0);
+            self.wait(&mut events, sleep);
             has_slept = events.is_empty() && sleep == Some(PARK_MAX);
             for event in &events {
                 let event: epoll::Event = *event;
@@ -211,6 +250,16 @@ impl Helper {
                 }
             }
         }
+    }
+}
+
+/// The helper of this actor's process, in tests of interleavings.
+#[cfg(test)]
+pub(super) fn help() {
+    let Some(process) = crate::interleave::process() else { return };
+    loop {
+        crate::interleave::block(None, || process.get::<Helper>().is_some());
+        process.get::<Helper>().iter().for_each(|helper| helper.run());
     }
 }
 

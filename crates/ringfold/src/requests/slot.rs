@@ -109,6 +109,8 @@ impl<E> Slot<E> {
         if self.is_wanted() {
             drop(self.state());
             self.changed.notify_all();
+            #[cfg(test)]
+            crate::interleave::notify(&self.changed);
         }
     }
 
@@ -118,11 +120,21 @@ impl<E> Slot<E> {
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, State<E>> {
+        #[cfg(test)]
+        crate::interleave::point();
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Sleeps until the engine is back or a call has ended, for a while at most.
-    pub(super) fn sleep<'s>(&self, state: MutexGuard<'s, State<E>>) -> MutexGuard<'s, State<E>> {
+    pub(super) fn sleep<'s>(&'s self, state: MutexGuard<'s, State<E>>) -> MutexGuard<'s, State<E>> {
+        #[cfg(test)]
+        if crate::interleave::is_on() {
+            let before = crate::interleave::notified(&self.changed);
+            drop(state);
+            let has_changed = || crate::interleave::notified(&self.changed) != before;
+            crate::interleave::block(None, has_changed);
+            return self.state();
+        }
         let woken = self.changed.wait_timeout(state, PARK_MAX);
         woken.unwrap_or_else(PoisonError::into_inner).0
     }
