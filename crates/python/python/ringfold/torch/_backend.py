@@ -19,7 +19,7 @@ from ringfold.torch._memory import (
 from ringfold.torch._messages import Channels
 from ringfold.torch._store import Store, connect
 from ringfold.torch._windows import Windows
-from ringfold.torch._work import Work, as_torch
+from ringfold.torch._work import Work, are_completed, as_torch
 
 #: Seconds to join. A first rank may come much earlier than the last.
 JOIN_SECONDS = 1800
@@ -107,7 +107,7 @@ class RingfoldBackend(Backend):
         """Notes an operation in the background until its calls are done. The calls keep their
         memory, and `work` if it has results to copy. So nothing here keeps a tensor."""
         pending = self._pending
-        while pending and all(handle.is_completed() for handle in pending[0][0]):
+        while pending and are_completed(pending[0][0]):
             pending.popleft()
         pending.append((work._handles, work._finish and weakref.ref(work)))
         if self._coalesced is not None:
@@ -498,7 +498,7 @@ class RingfoldBackend(Backend):
         group, and waits for them to leave the world, for a few seconds at most."""
         self._channels.close()
         handles = [handle for operation in self._pending for handle in operation[0]]
-        is_idle = all(handle.is_completed() for handle in handles)
+        is_idle = are_completed(handles)
         try:
             self._comm.close(wait=is_idle and self._is_world and self._rank == 0)
         except errors.Error:

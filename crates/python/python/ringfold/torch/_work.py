@@ -9,6 +9,9 @@ from torch import distributed
 
 from ringfold import errors
 
+#: Held while a thread makes the future of a handle.
+_making = threading.Lock()
+
 #: A weak reference to the handle whose future was asked for last in this thread.
 _asked = threading.local()
 
@@ -24,6 +27,14 @@ def as_torch(error):
     return error
 
 
+def are_completed(handles):
+    """Whether all calls of an operation are done."""
+    for handle in handles:
+        if not handle.is_completed():
+            return False
+    return True
+
+
 class Work(distributed._Work):
     """An operation of some calls in the background.
 
@@ -32,16 +43,15 @@ class Work(distributed._Work):
     failure of a call, and also before a wait ends.
     """
 
+    _finish = _ended = _error = _future = _lock = None
+
     def __init__(self, handles, tensors, finish=None, ended=None):
         super().__init__()
         self._handles = handles
         self._tensors = tensors
-        self._finish = finish
-        self._ended = ended
-        self._error = None
-        self._lock = threading.Lock()
-        self._future = None
         if finish is not None or ended is not None:
+            self._finish, self._ended = finish, ended
+            self._lock = threading.Lock()
             self._at_end(self._complete)
 
     def _at_end(self, function):
@@ -67,9 +77,10 @@ class Work(distributed._Work):
             # Completes what is done.
             self.is_completed()
             raise as_torch(error) from error
-        self._complete()
-        if self._error is not None:
-            raise self._error
+        if self._lock is not None:
+            self._complete()
+            if self._error is not None:
+                raise self._error
         return True
 
     def _complete(self):
@@ -92,7 +103,7 @@ class Work(distributed._Work):
         return next((as_torch(error) for error in found if error is not None), None)
 
     def is_completed(self):
-        if not all(handle.is_completed() for handle in self._handles):
+        if not are_completed(self._handles):
             return False
         self._complete()
         return True
@@ -118,7 +129,7 @@ class Work(distributed._Work):
     def get_future(self):
         """A future of the list of tensors, as the hooks of DDP want it."""
         _asked.work = weakref.ref(self)
-        with self._lock:
+        with _making:
             if self._future is not None:
                 return self._future
             future = self._future = torch.futures.Future()
