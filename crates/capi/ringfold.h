@@ -33,6 +33,12 @@
 // The result of the callback `get` of a key-value store for a key without a value.
 #define RINGFOLD_STORE_NO_VALUE 1
 
+// The source of a receive that takes a message of any other rank.
+#define RINGFOLD_ANY_SOURCE UINT32_MAX
+
+// The tag of a receive that takes a message with any tag.
+#define RINGFOLD_ANY_TAG UINT32_MAX
+
 // The result of a function.
 typedef enum ringfold_result {
     // The function has done its work.
@@ -58,6 +64,9 @@ typedef enum ringfold_result {
     RINGFOLD_ERROR_VERSION = 9,
     // A defect of ringfold. The communicator of the call has failed.
     RINGFOLD_ERROR_INTERNAL = 10,
+    // A message is longer than the buffer of the receive that takes it. The message stays for a
+    // later receive, and the communicator remains usable.
+    RINGFOLD_ERROR_TRUNCATED = 11,
 } ringfold_result;
 
 // The data type of an element.
@@ -168,6 +177,16 @@ typedef struct ringfold_store {
 // failed. It must return: no C++ exception and no longjmp may leave it. Functions of ringfold
 // that it calls return RINGFOLD_ERROR_ARGUMENT, except for versions and texts.
 typedef int (*ringfold_combine_t)(void *context, void *into, const void *from, size_t count);
+
+// A message that was received, or that waits for its receive.
+typedef struct ringfold_message {
+    // Its sender.
+    uint32_t source;
+    // Its tag.
+    uint32_t tag;
+    // Its length in bytes.
+    size_t bytes;
+} ringfold_message;
 
 // The handle of a registration: memory of the program that RDMA devices know.
 typedef struct ringfold_registration *ringfold_registration_t;
@@ -415,11 +434,11 @@ enum ringfold_result ringfold_all_reduce_by(const void *input,
 // it. The library does not call its function any more.
 enum ringfold_result ringfold_op_free(ringfold_op_t op);
 
-// Sends `count` elements to rank `to`, which must receive them with the same tag and the same
-// length in bytes. Blocks until the message has left, or until the receiver takes it if it is
-// long. Messages from one rank to another arrive in the order in which they were sent. They have
-// no part in the order of the collectives. Two ranks that send long messages to each other must
-// use ringfold_send_recv or a group of calls. In a group, `to` may be this rank.
+// Sends `count` elements to rank `to`. Blocks until the message has left, or until the receiver
+// takes it if it is long. Messages with the same tag from one rank to another never overtake each
+// other. They have no part in the order of the collectives. Two ranks that send long messages to
+// each other must use ringfold_send_recv, ringfold_start_send or a group of calls. In a group,
+// `to` may be this rank.
 enum ringfold_result ringfold_send(const void *data,
                                    size_t count,
                                    enum ringfold_type type,
@@ -427,9 +446,10 @@ enum ringfold_result ringfold_send(const void *data,
                                    uint32_t tag,
                                    ringfold_comm_t comm);
 
-// Receives the next message of rank `from` in `count` elements. Blocks until it has arrived. A
-// message with another tag or another length in bytes fails the job. In a group of calls, `from`
-// may be this rank.
+// Receives the first message of rank `from` with this tag in at most `count` elements. Blocks
+// until it has arrived. `from` may be RINGFOLD_ANY_SOURCE, and `tag` RINGFOLD_ANY_TAG. A message that is
+// longer gives RINGFOLD_ERROR_TRUNCATED and stays for a later receive. One of another type fails
+// the job. In a group of calls, `from` may be this rank.
 enum ringfold_result ringfold_recv(void *data,
                                    size_t count,
                                    enum ringfold_type type,
@@ -437,11 +457,18 @@ enum ringfold_result ringfold_recv(void *data,
                                    uint32_t tag,
                                    ringfold_comm_t comm);
 
-// Receives the next message with this tag, of any other rank, in `count` elements, and writes its
-// sender to `from`. Blocks until it has arrived. A rank whose next message has another tag is
-// passed over. A message with another length in bytes fails the job, and so does the departure of
-// all other ranks. Among several senders the search begins behind the one that it found last. Has
-// no part in groups of calls.
+// Receives as ringfold_recv, and writes the message to `message`. Has no part in groups of calls.
+enum ringfold_result ringfold_recv_message(void *data,
+                                           size_t count,
+                                           enum ringfold_type type,
+                                           uint32_t from,
+                                           uint32_t tag,
+                                           struct ringfold_message *message,
+                                           ringfold_comm_t comm);
+
+// Receives as ringfold_recv, from any other rank, and writes the sender to `from`. Among several
+// senders the search begins behind the one that it found last. Fails the job when all other ranks
+// have left. Has no part in groups of calls.
 enum ringfold_result ringfold_recv_any(void *data,
                                        size_t count,
                                        enum ringfold_type type,
@@ -458,9 +485,18 @@ enum ringfold_result ringfold_probe(uint32_t from,
                                     size_t *bytes,
                                     ringfold_comm_t comm);
 
-// Sends `input_count` elements to rank `to` and receives the next message of rank `from` in
-// `output_count` elements, both with this tag. Both progress at once, so a ring of ranks that all
-// call it does not deadlock. Both ranks may be this one. Blocks until both are done. The input and
+// Writes to `is_there` whether a message that ringfold_recv would take has begun to arrive: 1 or
+// 0. If it has, writes it to `message`. `from` may be RINGFOLD_ANY_SOURCE, and `tag`
+// RINGFOLD_ANY_TAG. Does not wait, and leaves the message to a receive. Has no part in groups of calls.
+enum ringfold_result ringfold_probe_message(uint32_t from,
+                                            uint32_t tag,
+                                            int *is_there,
+                                            struct ringfold_message *message,
+                                            ringfold_comm_t comm);
+
+// Sends `input_count` elements to rank `to` and receives a message of rank `from` in at most
+// `output_count` elements, both with this tag. `from` may be RINGFOLD_ANY_SOURCE. Both progress at
+// once, so a ring of ranks that all call it does not deadlock. Both ranks may be this one. Blocks until both are done. The input and
 // the output must lie apart.
 enum ringfold_result ringfold_send_recv(const void *input,
                                         size_t input_count,
@@ -490,6 +526,31 @@ enum ringfold_result ringfold_comm_register(ringfold_comm_t comm,
 // the memory stays registered until they have returned. May follow ringfold_comm_free and a call
 // that has failed. In a child made by fork it leaves the registration to the parent.
 enum ringfold_result ringfold_comm_deregister(ringfold_registration_t registration);
+
+// Starts ringfold_send, also to this rank, and writes a request. Does not wait for the receiver.
+//
+// The memory belongs to the message until ringfold_wait has returned, also after an error: nobody
+// writes it.
+enum ringfold_result ringfold_start_send(const void *data,
+                                         size_t count,
+                                         enum ringfold_type type,
+                                         uint32_t to,
+                                         uint32_t tag,
+                                         ringfold_comm_t comm,
+                                         ringfold_request_t *request);
+
+// Starts ringfold_recv, also from this rank, and writes a request. ringfold_wait_message has the
+// message. Receives take their messages in the order of their starts.
+//
+// The memory belongs to the receive until ringfold_wait has returned, also after an error: nobody
+// else accesses it.
+enum ringfold_result ringfold_start_recv(void *data,
+                                         size_t count,
+                                         enum ringfold_type type,
+                                         uint32_t from,
+                                         uint32_t tag,
+                                         ringfold_comm_t comm,
+                                         ringfold_request_t *request);
 
 // Starts ringfold_all_reduce and writes a request. Does not wait for other ranks.
 //
@@ -595,6 +656,20 @@ enum ringfold_result ringfold_test(ringfold_request_t request, int *ended);
 // Waits until the call of a request has ended, frees the request and returns the call's result.
 // The memory of the call is the program's again.
 enum ringfold_result ringfold_wait(ringfold_request_t request);
+
+// Waits as ringfold_wait, and writes the message of a receive. Requests of other calls have none,
+// and `message` stays as it is.
+enum ringfold_result ringfold_wait_message(ringfold_request_t request,
+                                           struct ringfold_message *message);
+
+// Frees a request without a wait. Its call goes on, and no function tells its end. The memory
+// belongs to the call until the communicator is freed, or a later call of its ranks shows that it
+// has ended.
+enum ringfold_result ringfold_request_free(ringfold_request_t request);
+
+// Writes a descriptor that is readable once the call of a request has ended, for an event loop.
+// The program must not read or close it: ringfold_wait and ringfold_request_free close it.
+enum ringfold_result ringfold_request_descriptor(ringfold_request_t request, int *descriptor);
 
 // Waits until the call of one of `count` requests has ended, and writes its index. The request
 // stays until ringfold_wait. Requests that are NULL are left out; if all are, `index` is `count`.

@@ -61,7 +61,8 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use ringfold::{
-    Call, Collective, Communicator, Config, DataType, Error, Rank, ReduceOp, UniqueId, Wire,
+    ANY_SOURCE, Call, Collective, Communicator, Config, DataType, Error, Rank, ReduceOp, UniqueId,
+    Wire,
 };
 use ringfold_transport::fork_for_test;
 use rustix::process::{Resource, Rlimit, setrlimit};
@@ -211,7 +212,7 @@ fn any(comm: &mut Communicator, bytes: usize) -> Result<(), Error> {
         if comm.rank().index() == sender {
             comm.send(&data, Rank::at(to), 7)?;
         } else {
-            comm.recv_any(&mut data, 7)?;
+            comm.recv(&mut data, ANY_SOURCE, 7)?;
         }
     }
     Ok(())
@@ -224,7 +225,7 @@ fn letter(mut comm: Communicator, is_sender: bool, tag: u32) -> Result<(), Error
         return comm.leave();
     }
     std::thread::sleep(Duration::from_secs(2));
-    comm.recv(&mut [0.0_f32; 3], Rank(1), 5)
+    comm.recv(&mut [0.0_f32; 3], Rank(1), 5).map(drop)
 }
 
 /// A task of this program, as described in its head.

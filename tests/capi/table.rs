@@ -29,7 +29,13 @@ const RENAMED: &[(&str, &str)] = &[
     ("size", "ringfold_comm_size"),
     ("split", "ringfold_comm_split"),
     ("start", "ringfold_start_all_reduce"),
+    ("start_recv_in", "ringfold_start_recv"),
+    ("start_send_of", "ringfold_start_send"),
+    // C has only the calls with parts that block.
+    ("start_uneven", "ringfold_all_to_all_v"),
     ("subset", "ringfold_comm_subset"),
+    // The memory of every started call of C is borrowed.
+    ("scope", "ringfold_start_all_reduce"),
     // C numbers the ranks of the subset itself, and its wait does not watch a parent.
     ("subset_with_store", "ringfold_init_with_store"),
 ];

@@ -343,14 +343,14 @@ fn a_late_rank_is_named(transport: &str) {
 }
 
 fn a_message_that_differs_is_the_cause_after_its_sender_has_left(transport: &str) {
-    for tag in ["5", "7"] {
+    let of_type = "recv [12 bytes from rank 1, tag 5] of f32 met a message of 12 bytes of u32 with \
+                   tag 5";
+    let of_tag = "recv [12 bytes from rank 1, tag 5]: the rank has left the job, while a message \
+                  of 12 bytes from rank 1 with tag 7 waited";
+    for (tag, expected) in [("5", of_type), ("7", of_tag)] {
         let job = start(2, transport, &["letter", tag], &[]);
         let cause = job.0[0].line("cause ");
-        let expected = format!(
-            "a message between rank 0 and rank 1 failed: recv [12 bytes from rank 1, tag 5] of f32 \
-             met a message of 12 bytes of u32 with tag {tag}"
-        );
-        assert_eq!(cause, expected, "{transport}");
+        assert!(cause.ends_with(&format!("failed: {expected}")), "{transport}: {cause}");
     }
 }
 

@@ -68,7 +68,7 @@ fn call_uneven(kind: usize, comm: &mut Communicator, counts: &[usize], memory: &
         }
         _ => {
             let [to, from] = [rank + 1, rank + size - 1].map(|it| Rank::at(it % size));
-            comm.send_recv(&input[..], to, &mut output[..], from, 0)
+            comm.send_recv(&input[..], to, &mut output[..], from, 0).map(drop)
         }
     }
     .unwrap();

@@ -288,7 +288,7 @@ impl Timer {
             return Ok(());
         }
         match self.comm.rank().index() {
-            0 => self.comm.recv(&mut [0_u8], Rank::at(last), 0),
+            0 => self.comm.recv(&mut [0_u8], Rank::at(last), 0).map(drop),
             rank if rank == last => self.comm.send(&[0_u8], Rank(0), 0),
             _ => Ok(()),
         }

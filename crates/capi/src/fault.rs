@@ -15,7 +15,7 @@ use crate::types::{RawResult, ringfold_result};
 use ringfold_result::{
     RINGFOLD_ERROR_ARGUMENT, RINGFOLD_ERROR_CONFIG, RINGFOLD_ERROR_FAILED, RINGFOLD_ERROR_FORKED,
     RINGFOLD_ERROR_GROUP, RINGFOLD_ERROR_HANDLE, RINGFOLD_ERROR_INIT, RINGFOLD_ERROR_INTERNAL,
-    RINGFOLD_ERROR_LEAVE, RINGFOLD_SUCCESS,
+    RINGFOLD_ERROR_LEAVE, RINGFOLD_ERROR_TRUNCATED, RINGFOLD_SUCCESS,
 };
 
 thread_local! {
@@ -61,6 +61,7 @@ impl From<Error> for Fault {
     fn from(error: Error) -> Self {
         let result = match error {
             Error::Argument { .. } => RINGFOLD_ERROR_ARGUMENT,
+            Error::Truncated { .. } => RINGFOLD_ERROR_TRUNCATED,
             Error::Failed(_) => RINGFOLD_ERROR_FAILED,
             Error::Leave { .. } => RINGFOLD_ERROR_LEAVE,
             Error::Forked { .. } => RINGFOLD_ERROR_FORKED,
@@ -133,7 +134,7 @@ macro_rules! names {
     };
 }
 
-const NAMES: [(ringfold_result, &CStr); 11] = names! {
+const NAMES: [(ringfold_result, &CStr); 12] = names! {
     RINGFOLD_SUCCESS
     RINGFOLD_ERROR_ARGUMENT
     RINGFOLD_ERROR_HANDLE
@@ -145,6 +146,7 @@ const NAMES: [(ringfold_result, &CStr); 11] = names! {
     RINGFOLD_ERROR_INIT
     RINGFOLD_ERROR_VERSION
     RINGFOLD_ERROR_INTERNAL
+    RINGFOLD_ERROR_TRUNCATED
 };
 
 const fn named(text: &'static str) -> &'static CStr {

@@ -2,7 +2,10 @@
 #![allow(unsafe_code)]
 
 use std::ffi::{c_int, c_void};
+use std::mem::MaybeUninit;
+use std::os::fd::AsRawFd;
 use std::ptr::{null_mut, without_provenance_mut};
+use std::time::Duration;
 
 use ringfold::{Call, Collective, Rank, Request, wait_any};
 use ringfold_foreign::Places;
@@ -10,10 +13,13 @@ use ringfold_foreign::Places;
 use crate::collective::{NO_OP, element};
 use crate::comm::with;
 use crate::fault::{Fault, reported};
-use crate::memory;
+use crate::memory::{self, elements};
 use crate::operation::operation;
+use crate::point_to_point::{source, tag_of};
 use crate::table::{Held, Table};
-use crate::types::{RawType, ringfold_comm_t, ringfold_op_t, ringfold_request_t, ringfold_result};
+use crate::types::{
+    RawType, ringfold_comm_t, ringfold_message, ringfold_op_t, ringfold_request_t, ringfold_result,
+};
 
 /// All requests that C has handles of.
 static REQUESTS: Table<Request<Places>> = Table::new(6);
@@ -46,18 +52,85 @@ unsafe fn start(
             let started = comm.start(&call, places, |places| unsafe { places.bytes() });
             Ok(started.map_err(|failed| failed.error)?)
         })?;
-        match REQUESTS.try_insert(started) {
-            Ok(handle) => {
-                let handle = usize::try_from(handle).map_err(|_| Fault::full(NAME))?;
-                request.write(without_provenance_mut(handle));
-                Ok(())
-            }
-            Err(started) => {
-                // The memory is the program's again when this returns.
-                started.wait().map_err(|failed| failed.error)?;
-                Err(Fault::full(NAME))
-            }
+        keep(started, request)
+    })
+}
+
+/// Writes a handle of a request.
+fn keep(
+    started: Request<Places>,
+    request: &mut MaybeUninit<ringfold_request_t>,
+) -> Result<(), Fault> {
+    match REQUESTS.try_insert(started) {
+        Ok(handle) => {
+            let handle = usize::try_from(handle).map_err(|_| Fault::full(NAME))?;
+            request.write(without_provenance_mut(handle));
+            Ok(())
         }
+        Err(started) => {
+            // The memory is the program's again when this returns.
+            started.wait().map_err(|failed| failed.error)?;
+            Err(Fault::full(NAME))
+        }
+    }
+}
+
+/// Starts ringfold_send, also to this rank, and writes a request. Does not wait for the receiver.
+///
+/// The memory belongs to the message until ringfold_wait has returned, also after an error: nobody
+/// writes it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringfold_start_send(
+    data: *const c_void,
+    count: usize,
+    r#type: RawType,
+    to: u32,
+    tag: u32,
+    comm: ringfold_comm_t,
+    request: *mut ringfold_request_t,
+) -> ringfold_result {
+    reported(|| {
+        // SAFETY: the caller points to memory of a handle.
+        let request = unsafe { memory::out(request, "request") }?;
+        request.write(null_mut());
+        let started = with(comm, |comm| {
+            let data = elements(data, (count, element(r#type)?), "the data")?;
+            let places = Places::InPlace(data);
+            // SAFETY: the caller gives the memory that the header asks for.
+            let started = comm.start_send_of(places, |_| unsafe { data.slice() }, Rank(to), tag);
+            Ok(started.map_err(|failed| failed.error)?)
+        })?;
+        keep(started, request)
+    })
+}
+
+/// Starts ringfold_recv, also from this rank, and writes a request. ringfold_wait_message has the
+/// message. Receives take their messages in the order of their starts.
+///
+/// The memory belongs to the receive until ringfold_wait has returned, also after an error: nobody
+/// else accesses it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringfold_start_recv(
+    data: *mut c_void,
+    count: usize,
+    r#type: RawType,
+    from: u32,
+    tag: u32,
+    comm: ringfold_comm_t,
+    request: *mut ringfold_request_t,
+) -> ringfold_result {
+    reported(|| {
+        // SAFETY: the caller points to memory of a handle.
+        let request = unsafe { memory::out(request, "request") }?;
+        request.write(null_mut());
+        let started = with(comm, |comm| {
+            let data = elements(data, (count, element(r#type)?), "the data")?;
+            let (places, from, tag) = (Places::InPlace(data), source(from), tag_of(tag));
+            // SAFETY: the caller gives the memory that the header asks for.
+            let started = comm.start_recv_in(places, |_| unsafe { data.slice_mut() }, from, tag);
+            Ok(started.map_err(|failed| failed.error)?)
+        })?;
+        keep(started, request)
     })
 }
 
@@ -266,6 +339,63 @@ pub extern "C" fn ringfold_wait(request: ringfold_request_t) -> ringfold_result 
         let handle = request.addr() as u64;
         let request = REQUESTS.remove(handle).ok_or_else(|| Fault::handle(NAME, handle))?;
         request.wait().map_err(|failed| failed.error)?;
+        Ok(())
+    })
+}
+
+/// Waits as ringfold_wait, and writes the message of a receive. Requests of other calls have none,
+/// and `message` stays as it is.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringfold_wait_message(
+    request: ringfold_request_t,
+    message: *mut ringfold_message,
+) -> ringfold_result {
+    reported(|| {
+        // SAFETY: the caller points to memory of a message.
+        let message = unsafe { memory::out(message, "message") }?;
+        let handle = request.addr() as u64;
+        let request = REQUESTS.remove(handle).ok_or_else(|| Fault::handle(NAME, handle))?;
+        request.wait_for(Duration::MAX);
+        match request.take_result() {
+            Some(received) => {
+                if let Some(received) = received? {
+                    message.write(received.into());
+                }
+            }
+            // In a child process the call never ends, and the wait says so.
+            None => {
+                request.wait().map_err(|failed| failed.error)?;
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Frees a request without a wait. Its call goes on, and no function tells its end. The memory
+/// belongs to the call until the communicator is freed, or a later call of its ranks shows that it
+/// has ended.
+#[unsafe(no_mangle)]
+pub extern "C" fn ringfold_request_free(request: ringfold_request_t) -> ringfold_result {
+    reported(|| {
+        let handle = request.addr() as u64;
+        REQUESTS.remove(handle).map(drop).ok_or_else(|| Fault::handle(NAME, handle))
+    })
+}
+
+/// Writes a descriptor that is readable once the call of a request has ended, for an event loop.
+/// The program must not read or close it: ringfold_wait and ringfold_request_free close it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringfold_request_descriptor(
+    request: ringfold_request_t,
+    descriptor: *mut c_int,
+) -> ringfold_result {
+    reported(|| {
+        // SAFETY: the caller points to memory of a number.
+        let descriptor = unsafe { memory::out(descriptor, "descriptor") }?;
+        let request = find(request)?;
+        let made = request.descriptor();
+        let made = made.map_err(|error| Fault::argument(format!("no descriptor: {error}")))?;
+        descriptor.write(made.as_raw_fd());
         Ok(())
     })
 }

@@ -3,6 +3,8 @@
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
+use ringfold::Message;
+
 /// The version of this header: `major`.
 pub const RINGFOLD_VERSION_MAJOR: u32 = 0;
 /// The version of this header: `minor`.
@@ -24,6 +26,30 @@ pub const RINGFOLD_UNIQUE_ID_BYTES: usize = 256;
 
 /// The result of the callback `get` of a key-value store for a key without a value.
 pub const RINGFOLD_STORE_NO_VALUE: c_int = 1;
+
+/// The source of a receive that takes a message of any other rank.
+pub const RINGFOLD_ANY_SOURCE: u32 = u32::MAX;
+
+/// The tag of a receive that takes a message with any tag.
+pub const RINGFOLD_ANY_TAG: u32 = u32::MAX;
+
+/// A message that was received, or that waits for its receive.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ringfold_message {
+    /// Its sender.
+    pub source: u32,
+    /// Its tag.
+    pub tag: u32,
+    /// Its length in bytes.
+    pub bytes: usize,
+}
+
+impl From<Message> for ringfold_message {
+    fn from(Message { peer, tag, bytes, .. }: Message) -> Self {
+        Self { source: peer.0, tag, bytes }
+    }
+}
 
 /// The result of a function.
 #[repr(C)]
@@ -52,6 +78,9 @@ pub enum ringfold_result {
     RINGFOLD_ERROR_VERSION = 9,
     /// A defect of ringfold. The communicator of the call has failed.
     RINGFOLD_ERROR_INTERNAL = 10,
+    /// A message is longer than the buffer of the receive that takes it. The message stays for a
+    /// later receive, and the communicator remains usable.
+    RINGFOLD_ERROR_TRUNCATED = 11,
 }
 
 /// The data type of an element.

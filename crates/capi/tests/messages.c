@@ -1,4 +1,5 @@
 /* Messages and groups of calls, right and wrong. Run it as a job. */
+#include <poll.h>
 #include <stdint.h>
 
 #include "check.h"
@@ -81,6 +82,69 @@ static void from_any(void) {
         CHECK(!is_there);
     }
     /* Until here no other message is sent to rank 0. */
+    OK(ringfold_barrier(comm));
+}
+
+/* Rank 0 receives by tag in reverse, from any rank and with any tag, and by requests. */
+static void matched(void) {
+    enum { TAGS = 8 };
+    static int32_t out[TAGS][LONG], in[LONG + 1];
+    ringfold_request_t requests[TAGS], mine[2];
+    struct ringfold_message message;
+    int32_t to_me = 41, from_me = 0;
+    int is_there = 0;
+    /* Also of a rank to itself. */
+    OK(ringfold_start_recv(&from_me, 1, INT, rank, 3, comm, &mine[0]));
+    OK(ringfold_start_send(&to_me, 1, INT, rank, 3, comm, &mine[1]));
+    OK(ringfold_wait_message(mine[0], &message));
+    OK(ringfold_wait(mine[1]));
+    CHECK(from_me == 41 && message.source == rank && message.tag == 3 && message.bytes == 4);
+    if (rank != 0) {
+        for (uint32_t tag = 0; tag < TAGS; tag++) {
+            fill(out[tag], LONG);
+            out[tag][0] = (int32_t)tag;
+            size_t count = tag % 2 ? LONG : tag + 1;
+            OK(ringfold_start_send(out[tag], count, INT, 0, tag, comm, &requests[tag]));
+        }
+        for (int tag = 0; tag < TAGS; tag++) OK(ringfold_wait(requests[tag]));
+        OK(ringfold_send(&to_me, 1, INT, 0, 100 + rank, comm));
+    }
+    for (uint32_t peer = 1; rank == 0 && peer < size; peer++) {
+        for (uint32_t tag = TAGS; tag-- > 0;) {
+            size_t count = tag % 2 ? LONG : tag + 1;
+            is_there = 0;
+            while (!is_there) OK(ringfold_probe_message(peer, tag, &is_there, &message, comm));
+            CHECK(message.bytes == count * sizeof *in && message.source == peer);
+            EXPECT(RINGFOLD_ERROR_TRUNCATED, "too short for the message",
+                   ringfold_recv(in, count - 1, INT, peer, tag, comm));
+            OK(ringfold_recv_message(in, LONG + 1, INT, peer, tag, &message, comm));
+            CHECK(in[0] == (int32_t)tag && message.bytes == count * sizeof *in);
+            CHECK(message.source == peer && message.tag == tag);
+        }
+    }
+    for (uint32_t seen = 1; rank == 0 && seen < size; seen++) {
+        ringfold_request_t any;
+        OK(ringfold_start_recv(in, 5, INT, RINGFOLD_ANY_SOURCE, RINGFOLD_ANY_TAG, comm, &any));
+        int descriptor = -1;
+        OK(ringfold_request_descriptor(any, &descriptor));
+        struct pollfd ready = {descriptor, POLLIN, 0};
+        CHECK(poll(&ready, 1, 60000) == 1);
+        OK(ringfold_wait_message(any, &message));
+        CHECK(message.tag == 100 + message.source && message.bytes == 4 && in[0] == 41);
+    }
+    /* A request that is freed goes on. */
+    ringfold_request_t freed;
+    OK(ringfold_start_send(&to_me, 1, INT, (rank + 1) % size, 9, comm, &freed));
+    OK(ringfold_request_free(freed));
+    OK(ringfold_start_recv(&from_me, 1, INT, (rank + size - 1) % size, 9, comm, &mine[0]));
+    OK(ringfold_wait(mine[0]));
+    EXPECT(HANDLE, "it was freed", ringfold_request_free(freed));
+    EXPECT(HANDLE, "it was freed", ringfold_wait_message(freed, &message));
+    EXPECT(HANDLE, "NULL", ringfold_request_descriptor(NULL, &is_there));
+    EXPECT(ARGUMENT, "message is NULL", ringfold_recv_message(in, 1, INT, 0, 0, NULL, comm));
+    EXPECT(ARGUMENT, "message is NULL", ringfold_probe_message(0, 0, &is_there, NULL, comm));
+    EXPECT(ARGUMENT, "is not one of", ringfold_start_send(in, 1, INT, size, 0, comm, &freed));
+    EXPECT(ARGUMENT, "is not one of", ringfold_start_recv(in, 1, INT, size, 0, comm, &freed));
     OK(ringfold_barrier(comm));
 }
 
@@ -314,6 +378,7 @@ int main(void) {
     CHECK(size <= RANKS_MAX);
     alone();
     from_any();
+    matched();
     together();
     collectives();
     packed();

@@ -22,10 +22,10 @@ pub enum Entry {
     Recv {
         /// The bytes.
         data: Region,
-        /// The sender.
-        from: Rank,
-        /// The tag.
-        tag: u32,
+        /// The sender; `None` for any rank.
+        from: Option<Rank>,
+        /// The tag; `None` for any.
+        tag: Option<u32>,
     },
     /// A collective.
     Collective {

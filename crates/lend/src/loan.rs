@@ -2,6 +2,8 @@
 //!
 //! The owner of lent memory cannot be used until the loan has ended: [`lend`] takes it, and
 //! [`Owner::take`] gives it back then. So a forgotten or dropped owner leaves no dangling memory.
+//! Borrowed memory has no such owner. [`borrow_input`] and [`borrow_output`] lend it to a call that
+//! blocks, and [`lend_in_scope`] to calls that end before a scope does.
 
 use std::cell::UnsafeCell;
 use std::fmt;
@@ -17,7 +19,8 @@ pub struct Loan {
     input: Option<NonNull<[u8]>>,
     /// Bytes that the call writes, and reads in place.
     output: NonNull<[u8]>,
-    owner: Arc<dyn Ends + Send + Sync>,
+    /// `None` for borrowed memory.
+    owner: Option<Arc<dyn Ends + Send + Sync>>,
 }
 
 // SAFETY: the loan has exclusive use of memory whose owner is `Send`.
@@ -28,7 +31,8 @@ impl Loan {
     #[must_use]
     pub const fn memory(&mut self) -> (Option<&[u8]>, &mut [u8]) {
         // SAFETY: `lend` has borrowed these bytes from the owner. `Shared` keeps the owner in its
-        // place and unused until the loan ends. `&mut self` keeps the loan's users apart.
+        // place and unused until the loan ends. The borrow of other bytes outlasts the loan.
+        // `&mut self` keeps the loan's users apart.
         unsafe {
             let input = match self.input {
                 Some(input) => Some(input.as_ref()),
@@ -47,8 +51,25 @@ impl fmt::Debug for Loan {
 
 impl Drop for Loan {
     fn drop(&mut self) {
-        self.owner.end();
+        if let Some(owner) = &self.owner {
+            owner.end();
+        }
     }
+}
+
+/// Lends bytes that a blocking call reads. The engine of `ringfold` drops the loan before the call
+/// returns. After a panic the guard of the call does.
+#[must_use]
+#[inline]
+pub fn borrow_input(bytes: &[u8]) -> Loan {
+    Loan { input: Some(NonNull::from(bytes)), output: NonNull::from(&mut []), owner: None }
+}
+
+/// Lends bytes that a blocking call writes, as [`borrow_input`] does.
+#[must_use]
+#[inline]
+pub fn borrow_output(bytes: &mut [u8]) -> Loan {
+    Loan { input: None, output: NonNull::from(bytes), owner: None }
 }
 
 /// The owner of lent memory. Nobody can use it until the loan has ended.
@@ -101,6 +122,15 @@ pub fn lend<B: Send + 'static>(
     value: B,
     view: impl for<'b> FnOnce(&'b mut B) -> (Option<&'b [u8]>, &'b mut [u8]),
 ) -> (Loan, Owner<B>) {
+    lend_in_scope(value, view)
+}
+
+/// Lends the memory of a value that may borrow it, as [`lend`] does. A scope of `ringfold` ends
+/// only after the loan, also when it panics: it keeps the borrows of the value until then.
+pub fn lend_in_scope<'s, B: Send + 's>(
+    value: B,
+    view: impl for<'b> FnOnce(&'b mut B) -> (Option<&'b [u8]>, &'b mut [u8]),
+) -> (Loan, Owner<B>) {
     let shared = Arc::new(Shared {
         value: UnsafeCell::new(Some(value)),
         is_lent: AtomicBool::new(true),
@@ -112,8 +142,11 @@ pub fn lend<B: Send + 'static>(
     // The borrow lasts until the loan ends: until then nobody moves, uses or drops the value.
     let (input, output) = view(value);
     let (input, output) = (input.map(NonNull::from), NonNull::from(output));
-    let owner: Arc<Shared<B>> = Arc::clone(&shared);
-    (Loan { input, output, owner }, Owner(shared))
+    let owner: Arc<dyn Ends + Send + Sync + 's> = Arc::<Shared<B>>::clone(&shared);
+    // SAFETY: only the lifetime differs. The loan ends before the scope, so its owner lives then.
+    // Its value may outlive the scope in `Owner` only, which keeps the lifetime.
+    let owner: Arc<dyn Ends + Send + Sync> = unsafe { std::mem::transmute(owner) };
+    (Loan { input, output, owner: Some(owner) }, Owner(shared))
 }
 
 #[cfg(test)]

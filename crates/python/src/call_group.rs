@@ -90,7 +90,8 @@ impl CallGroup {
         keep: Option<Py<PyAny>>,
     ) -> PyResult<()> {
         let memory = Memory::new(data, "the data", Access::Write)?;
-        self.add(Entry::Recv { data: memory.region, from: Rank(source), tag }, [memory], keep);
+        let (from, tag) = (Some(Rank(source)), Some(tag));
+        self.add(Entry::Recv { data: memory.region, from, tag }, [memory], keep);
         Ok(())
     }
 

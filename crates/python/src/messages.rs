@@ -3,7 +3,7 @@
 #![expect(clippy::too_many_arguments, reason = "these are keywords in Python")]
 
 use pyo3::prelude::*;
-use ringfold::Rank;
+use ringfold::{ANY_SOURCE, ANY_TAG, Rank};
 
 use crate::call::{Called, Common, dispatch};
 use crate::communicator::Communicator;
@@ -48,7 +48,7 @@ impl Communicator {
         let (region, common) = (memory.region, Common { dtype: None, async_op, timeout, keep });
         dispatch(data.py(), &self.queue, [memory], common, move |ranks| {
             // SAFETY: `dispatch` keeps the memory, and its owner does not use it meanwhile.
-            ranks.recv::<u8>(unsafe { region.slice_mut() }, Rank(source), tag)
+            ranks.recv::<u8>(unsafe { region.slice_mut() }, Rank(source), tag).map(drop)
         })
     }
 
@@ -63,7 +63,7 @@ impl Communicator {
         let region = memory.region;
         self.find(data.py(), [memory], move |ranks| {
             // SAFETY: `dispatch` keeps the memory, and its owner does not use it meanwhile.
-            Ok(ranks.recv_any::<u8>(unsafe { region.slice_mut() }, tag)?.0)
+            Ok(ranks.recv::<u8>(unsafe { region.slice_mut() }, ANY_SOURCE, tag)?.peer.0)
         })
     }
 
@@ -71,7 +71,7 @@ impl Communicator {
     /// begun to arrive. Does not wait for it, and leaves it to a receive.
     fn probe(&self, py: Python<'_>, source: u32) -> PyResult<Option<(u32, usize)>> {
         self.find(py, [], move |ranks| {
-            Ok(ranks.probe(Rank(source))?.map(|message| (message.tag, message.bytes)))
+            Ok(ranks.probe(Rank(source), ANY_TAG)?.map(|message| (message.tag, message.bytes)))
         })
     }
 
@@ -100,7 +100,7 @@ impl Communicator {
         dispatch(py, &self.queue, [data, into], common, move |ranks| {
             // SAFETY: `dispatch` keeps the memory, and its owner does not use it meanwhile.
             let (data, into) = unsafe { (from_region.slice(), into_region.slice_mut()) };
-            ranks.send_recv::<u8, u8>(data, Rank(to), into, Rank(source), tag)
+            ranks.send_recv::<u8, u8>(data, Rank(to), into, Rank(source), tag).map(drop)
         })
     }
 }

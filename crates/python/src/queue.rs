@@ -415,7 +415,7 @@ impl TicketState {
     fn outcome(&mut self) -> Option<&Outcome> {
         if self.outcome.is_none() {
             let result = self.request.as_ref().and_then(|it| it.take_result());
-            self.outcome = result.map(|result| result.map_err(Fault::from));
+            self.outcome = result.map(|result| result.map(drop).map_err(Fault::from));
         }
         self.outcome.as_ref()
     }

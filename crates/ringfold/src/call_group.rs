@@ -11,7 +11,7 @@ use crate::cache::Request;
 use crate::collective::{apart, in_place, movement, reduction};
 use crate::communicator::Communicator;
 use crate::error::Error;
-use crate::messages::{Incoming, Outgoing};
+use crate::messages::{Receiving, Sending};
 
 /// Bytes of a collective that is packed with others of its group of calls, in its larger buffer.
 const PACKED_BYTES_MAX: usize = 16 * 1024;
@@ -24,8 +24,8 @@ const _: () = assert!(PACKED_BYTES_MAX <= PACK_BYTES_MAX);
 #[derive(Debug)]
 pub struct CallGroup<'b> {
     wire: Wire,
-    outgoing: Vec<Outgoing<'b>>,
-    incoming: Vec<Incoming<'b>>,
+    sends: Vec<Sending>,
+    receives: Vec<Receiving>,
     collectives: Vec<GroupedCall<'b>>,
 }
 
@@ -40,12 +40,17 @@ impl<'b> CallGroup<'b> {
     /// Adds [`Communicator::send`]. The group may also receive the message, if it goes to this
     /// rank.
     pub fn send<T: Pod>(&mut self, data: &'b [T], to: Rank, tag: u32) {
-        self.outgoing.push(Outgoing::of(data, to, tag));
+        self.sends.push(Sending::borrowed(data, to, tag));
     }
 
     /// Adds [`Communicator::recv`].
-    pub fn recv<T: Pod>(&mut self, data: &'b mut [T], from: Rank, tag: u32) {
-        self.incoming.push(Incoming::of(data, from, tag));
+    pub fn recv<T: Pod>(
+        &mut self,
+        data: &'b mut [T],
+        from: impl Into<Option<Rank>>,
+        tag: impl Into<Option<u32>>,
+    ) {
+        self.receives.push(Receiving::borrowed(data, from.into(), tag.into()));
     }
 
     /// Adds [`Communicator::all_reduce`].
@@ -124,17 +129,18 @@ impl Communicator {
         self.check_failure()?;
         let mut group = CallGroup {
             wire: self.wire(),
-            outgoing: Vec::new(),
-            incoming: Vec::new(),
+            sends: Vec::new(),
+            receives: Vec::new(),
             collectives: Vec::new(),
         };
         add(&mut group);
-        let CallGroup { outgoing, incoming, collectives, .. } = &mut group;
+        let CallGroup { sends, receives, mut collectives, .. } = group;
+        let collectives = &mut collectives;
         for GroupedCall { call, buffers } in collectives.iter_mut() {
             // Fields without a meaning must not make the packs of ranks differ.
             *call = valid(call, Place::of(buffers), self.size(), self.rank())?;
         }
-        self.exchange_messages(outgoing, incoming)?;
+        self.exchange_messages(sends, receives)?;
         let packs = packs(collectives, self.size());
         packs.iter().try_for_each(|pack| self.perform_pack(collectives, pack))
     }

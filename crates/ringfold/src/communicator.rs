@@ -1,5 +1,6 @@
 //! Communicators: the membership of a process in a group of ranks.
 
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -205,9 +206,10 @@ impl Communicator {
         child.wire = self.wire;
         child.set_timeout(self.timeout);
         let constraints = self.engine()?.core.cache.constraints().clone();
-        let engine = child.engine()?;
+        let mut engine = child.engine()?;
         engine.core.cache.constrain(constraints);
         engine.group = Some(Arc::clone(&group));
+        drop(engine);
         child.group = Some(group);
         Ok(child)
     }
@@ -296,7 +298,7 @@ impl Communicator {
     /// Restricts all later calls to these algorithms, as `RINGFOLD_ALGO` does from the beginning.
     /// Every rank must call it with the same `algorithms`, between the same two collectives.
     pub fn set_algorithms(&mut self, algorithms: Constraints) {
-        if let Ok(engine) = self.engine() {
+        if let Ok(mut engine) = self.engine() {
             engine.core.cache.constrain(algorithms);
         }
     }
@@ -389,12 +391,14 @@ impl Communicator {
             }
             return Err(error);
         }
-        let engine = self.engine()?;
+        self.end_messages();
+        let mut engine = self.engine()?;
         engine.unwatch();
         let health = &mut engine.health;
         let has_failed = health.failed.is_some();
         match health.watch.take().map(|watch| watch.into_control().leave()) {
             Some(Err(cause)) if !has_failed => {
+                drop(engine);
                 let group = self.group.clone();
                 let error = Error::Leave { rank: self.rank, group, cause };
                 tracing::error!("{error}");
@@ -404,46 +408,47 @@ impl Communicator {
         }
     }
 
-    /// The engine, which performs the calls. First waits for those that were started.
+    /// Waits until the started calls have ended and all messages are sent, and ends the receives
+    /// that are left.
+    fn end_messages(&mut self) {
+        if self.engine.is_some() {
+            return;
+        }
+        self.recall(|engine| {
+            engine.drive(|it| it.jobs.is_empty() && !it.core.post.has_unsent());
+            engine.end_receives();
+        });
+    }
+
+    /// The engine, which performs the calls. First waits for the collectives that were started.
     ///
     /// # Errors
     /// [`Error::Forked`] in a child process.
     #[inline]
-    pub(crate) fn engine(&mut self) -> Result<&mut Engine, Error> {
+    pub(crate) fn engine(&mut self) -> Result<Engaged<'_>, Error> {
         if self.slot.is_forked() || self.engine.is_none() {
-            return self.recalled();
+            self.check_process()?;
+            self.recall(|engine| engine.drive(|it| it.jobs.is_empty()));
         }
-        let Some(engine) = &mut self.engine else { unreachable!("it is here") };
-        Ok(engine)
+        Ok(Engaged(self))
     }
 
-    /// The engine, when the started calls have ended.
+    /// The engine, beside the calls and messages that were started.
+    ///
+    /// # Errors
+    /// [`Error::Forked`] in a child process.
+    pub(crate) fn beside(&mut self) -> Result<Engaged<'_>, Error> {
+        if self.slot.is_forked() || self.engine.is_none() {
+            self.check_process()?;
+            self.recall(|_| ());
+        }
+        Ok(Engaged(self))
+    }
+
+    /// Lays the engine in the slot if calls or messages are under way.
     #[cold]
-    fn recalled(&mut self) -> Result<&mut Engine, Error> {
-        self.check_process()?;
-        self.recall(|engine| engine.drive(|| false));
-        let Some(engine) = &mut self.engine else { unreachable!("it was recalled") };
-        Ok(engine)
-    }
-
-    /// Performs a `part` of the communicator's work with its engine, beside the started calls.
-    pub(crate) fn beside<R>(
-        &mut self,
-        part: impl FnOnce(&mut Self) -> Result<R, Error>,
-    ) -> Result<R, Error> {
-        self.check_process()?;
-        if self.engine.is_some() {
-            return part(self);
-        }
-        self.recall(|_| ());
-        let outcome = part(self);
-        self.lay_aside();
-        outcome
-    }
-
-    /// Lays the engine in the slot if it has calls.
     fn lay_aside(&mut self) {
-        if let Some(engine) = self.engine.take_if(|engine| !engine.jobs.is_empty()) {
+        if let Some(engine) = self.engine.take_if(|engine| engine.has_work()) {
             self.layout.clone_from(&engine.core.layout);
             self.slot.put(engine);
         }
@@ -467,6 +472,11 @@ impl Communicator {
         }
     }
 
+    /// Whether no started call or message is under way.
+    pub(crate) const fn is_at_rest(&self) -> bool {
+        self.engine.is_some()
+    }
+
     /// Fails if the job is known to have failed.
     pub(crate) fn check_failure(&self) -> Result<(), Error> {
         match &self.engine {
@@ -480,10 +490,10 @@ impl Communicator {
         &self.slot
     }
 
-    /// Begins a started call, as far as that is possible without a wait.
-    pub(crate) fn begin_job(&mut self, job: Job) {
+    /// Begins a started call or message, as far as that is possible without a wait.
+    pub(crate) fn begin(&mut self, job: Job) {
         let Some(engine) = &mut self.engine else { return self.slot.start(job) };
-        engine.jobs.push_back(job);
+        engine.add(job);
         engine.guarded_started(Engine::advance_new);
         self.lay_aside();
     }
@@ -527,6 +537,37 @@ impl Communicator {
                 outcome.map_err(|error| it.fail_in(it.core.operation(), error))
             },
         )
+    }
+}
+
+/// The engine of a communicator that uses it. Goes on with messages that are under way when it is
+/// dropped.
+pub(crate) struct Engaged<'c>(&'c mut Communicator);
+
+impl Deref for Engaged<'_> {
+    type Target = Engine;
+
+    #[inline]
+    fn deref(&self) -> &Engine {
+        let Some(engine) = &self.0.engine else { unreachable!("it is here") };
+        engine
+    }
+}
+
+impl DerefMut for Engaged<'_> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut Engine {
+        let Some(engine) = &mut self.0.engine else { unreachable!("it is here") };
+        engine
+    }
+}
+
+impl Drop for Engaged<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.has_work() && !std::thread::panicking() {
+            self.0.lay_aside();
+        }
     }
 }
 

@@ -15,10 +15,11 @@ use ringfold_collectives::Progress;
 use crate::backoff::{PARK_MAX, Parked};
 use crate::core::Core;
 use crate::error::{CallError, Error, Failure, Operation};
-use crate::execute::{Drive, Work, finish, park_on};
-use crate::health::{CAUSE_WAIT, Health, report_of};
-use crate::requests::{Job, Slot, forget};
-use crate::watch::Watch;
+use crate::execute::{Drive, finish, park_on};
+use crate::health::{CAUSE_WAIT, Health, report_of, who};
+use crate::messages::{Receiving, Sending};
+use crate::requests::{CallJob, Job, Slot, forget};
+use crate::ticket::Outcome;
 
 /// Operations that one pass over a started call performs on each lane.
 pub(crate) const PASS_OPS: usize = 64;
@@ -34,7 +35,7 @@ pub(crate) struct Engine {
     /// The name of the group; `None` for a group that no other group has made.
     pub(crate) group: Option<Arc<str>>,
     /// The started calls that have not ended, oldest first. Only the first one has begun.
-    pub(crate) jobs: VecDeque<Job>,
+    pub(crate) jobs: VecDeque<CallJob>,
     /// The failure that this rank has reported, until it has the cause.
     failing: Option<Failing>,
     is_armed: bool,
@@ -84,7 +85,43 @@ impl Engine {
         }
     }
 
-    /// Advances the started calls, in their order. Never waits.
+    /// Whether calls or messages are under way.
+    #[inline]
+    pub(crate) fn has_work(&self) -> bool {
+        !self.jobs.is_empty() || !self.core.post.is_idle()
+    }
+
+    /// Adds a started call or message.
+    pub(crate) fn add(&mut self, job: Job) {
+        let added = match job {
+            Job::Call(call) => {
+                self.jobs.push_back(call);
+                Ok(())
+            }
+            Job::Send(sending) => {
+                self.core.post.send(sending);
+                Ok(())
+            }
+            Job::Receive(receiving) => self.core.post.receive(receiving),
+        };
+        if let Err(error) = added {
+            self.fail_message(error);
+        }
+        self.end_failed();
+    }
+
+    /// The operation of the oldest started call, or of a message.
+    pub(crate) fn started(&mut self) -> Option<Operation> {
+        match self.jobs.front() {
+            Some(job) => {
+                let seq = self.core.seq + u64::from(job.begun.is_none());
+                Some(job.call.operation(seq))
+            }
+            None => self.core.post.first(),
+        }
+    }
+
+    /// Advances the started calls, in their order, and all messages. Never waits.
     pub(crate) fn advance(&mut self) -> Progress {
         let mut has_moved = false;
         loop {
@@ -92,20 +129,48 @@ impl Engine {
                 return Progress::Idle;
             }
             self.end_failed();
-            let Some(front) = self.jobs.front() else { return Progress::Done };
-            let call = front.call;
+            let progress = self.advance_calls(&mut has_moved);
+            if self.failing.is_some() {
+                continue;
+            }
+            if self.core.post.is_idle() {
+                return progress;
+            }
+            match self.core.post.advance(&mut self.core.router) {
+                Ok(Progress::Moved) => {
+                    self.slot.wake_waiting();
+                    return Progress::Moved;
+                }
+                Ok(Progress::Done) => {
+                    self.slot.wake_waiting();
+                    return progress;
+                }
+                Ok(Progress::Idle) if progress == Progress::Done => return Progress::Idle,
+                Ok(Progress::Idle) => return progress,
+                Err(error) => self.fail_message(error),
+            }
+        }
+    }
+
+    /// Advances the started calls, until one must wait or fails.
+    fn advance_calls(&mut self, has_moved: &mut bool) -> Progress {
+        loop {
+            if self.jobs.is_empty() {
+                return Progress::Done;
+            }
             match self.advance_front() {
                 Ok(Progress::Done) => {
-                    has_moved = true;
+                    *has_moved = true;
                     if let Some(done) = self.jobs.pop_front() {
                         done.end(Ok(()));
                         self.slot.wake_waiting();
                     }
                 }
-                Ok(Progress::Idle) if has_moved => return Progress::Moved,
+                Ok(Progress::Idle) if *has_moved => return Progress::Moved,
                 Ok(progress) => return progress,
                 Err(error) => {
-                    self.begin_to_fail(Operation::Call { call, seq: self.core.seq }, error);
+                    self.fail_started(error);
+                    return Progress::Idle;
                 }
             }
         }
@@ -114,9 +179,10 @@ impl Engine {
     fn advance_front(&mut self) -> Result<Progress, CallError> {
         let Self { core, health, jobs, .. } = self;
         let Some(job) = jobs.front_mut() else { return Ok(Progress::Done) };
-        let (watch, call, place) = (health.watch(), &job.call, job.place);
-        let begun = job.begun.get_or_insert_with(|| core.begin_started(call, place, watch));
-        core.advance_started(begun, job.memory.buffers(), watch, PASS_OPS)
+        let CallJob { call, place, begun, memory, .. } = job;
+        let watch = health.watch();
+        let begun = begun.get_or_insert_with(|| core.begin_started(call, *place, watch));
+        core.advance_started(call, begun, memory.buffers(), watch, PASS_OPS)
     }
 
     /// Checks whether the job has failed, and polls the transports. Whether one of them made
@@ -140,21 +206,41 @@ impl Engine {
         if self.failing.is_some() {
             return CAUSE_EVERY;
         }
+        let of_messages = self.check_messages();
+        if of_messages.is_zero() {
+            return of_messages;
+        }
         let Self { core, health, jobs, .. } = self;
-        let Some(job) = jobs.front_mut() else { return PARK_MAX };
-        let Some(begun) = &mut job.begun else { return PARK_MAX };
+        let Some(job) = jobs.front_mut() else { return of_messages };
+        let Some(begun) = &mut job.begun else { return of_messages };
         let checked = if begun.since.elapsed() < job.timeout {
-            core.check_started(begun, job.memory.buffers(), health.watch())
+            core.check_started(&mut job.call, begun, job.memory.buffers(), health.watch())
         } else {
             Err(CallError::Overdue)
         };
         match checked {
-            Ok(limit) => limit.min(PARK_MAX).min(job.timeout),
+            Ok(limit) => limit.min(of_messages).min(job.timeout),
             Err(error) => {
                 self.fail_started(error);
                 Duration::ZERO
             }
         }
+    }
+
+    /// Checks, before a wait, whether all messages can still end well. Returns the longest wait.
+    fn check_messages(&mut self) -> Duration {
+        let Core { post, router, .. } = &mut self.core;
+        if post.is_idle() {
+            return PARK_MAX;
+        }
+        let checked = match post.time_left() {
+            Duration::ZERO => Err(CallError::Overdue),
+            left => post.check_peers(router, self.health.watch()).map(|()| left.min(PARK_MAX)),
+        };
+        checked.unwrap_or_else(|error| {
+            self.fail_message(error);
+            Duration::ZERO
+        })
     }
 
     /// Asks peers to wake whoever waits for the engine, and tries everything once more. Returns the
@@ -163,7 +249,7 @@ impl Engine {
         self.is_armed = true;
         self.core.router.arm();
         let has_polled = self.poll();
-        let had_calls = !self.jobs.is_empty();
+        let had_calls = self.has_work();
         match self.advance() {
             Progress::Idle if !has_polled => self.check(),
             Progress::Done if !has_polled && !had_calls => PARK_MAX,
@@ -179,12 +265,25 @@ impl Engine {
 
     /// Makes the communicator fail for good, in the oldest started call.
     fn fail_started(&mut self, error: CallError) {
-        if let Some(job) = self.jobs.front()
-            && self.failing.is_none()
-            && self.health.failed.is_none()
-        {
-            let (call, seq) = (job.call, self.core.seq + u64::from(job.begun.is_none()));
-            self.begin_to_fail(Operation::Call { call, seq }, error);
+        if let Some(operation) = self.started() {
+            self.fail_once(operation, error);
+        }
+    }
+
+    /// Makes the communicator fail for good, in a message.
+    fn fail_message(&mut self, error: CallError) {
+        let operation = match &error {
+            CallError::Overdue => self.core.post.overdue(),
+            error => self.core.post.unfinished(error.peer()),
+        };
+        if let Some(operation) = operation {
+            self.fail_once(operation, error);
+        }
+    }
+
+    fn fail_once(&mut self, operation: Operation, error: CallError) {
+        if self.failing.is_none() && self.health.failed.is_none() {
+            self.begin_to_fail(operation, error);
         }
     }
 
@@ -229,18 +328,19 @@ impl Engine {
         for job in self.jobs.drain(..) {
             job.end(Err(Error::Failed(Arc::clone(failure))));
         }
+        self.core.post.end_all(failure);
         self.slot.wake_waiting();
     }
 
     /// Takes the calls that were started while this thread had the engine.
     pub(crate) fn take_new(&mut self) {
         if self.slot.has_new() {
-            self.jobs.append(&mut self.slot.take_new());
+            self.slot.take_new().into_iter().for_each(|started| self.add(started));
         }
     }
 
-    /// Drives the started calls until `is_done`, or none is left. Blocks.
-    pub(crate) fn drive(&mut self, is_done: impl Fn() -> bool) {
+    /// Drives the started calls and messages until `is_done`, or none is left. Blocks.
+    pub(crate) fn drive(&mut self, is_done: impl Fn(&Self) -> bool) {
         let mut policy = self.core.wait_policy;
         let forever = ringfold_types::limits::timeout(Duration::MAX);
         self.guarded_started(|engine| {
@@ -251,19 +351,50 @@ impl Engine {
         self.core.wait_policy = policy;
     }
 
-    /// Advances `work` until it is done, beside the started calls. Blocks.
-    pub(crate) fn block_on(&mut self, work: &mut impl Work) -> Result<(), CallError> {
-        if self.jobs.is_empty() {
-            return self.core.block_on(work, self.health.watch());
+    /// Ends the receives whose messages have not come, because this rank leaves.
+    pub(crate) fn end_receives(&mut self) {
+        if let Some(operation) = self.core.post.first() {
+            let reason = "the communicator left before the message came".to_owned();
+            let cause = Arc::new(FailureCause::Aborted { who: who(self.core.rank), reason });
+            let (rank, group) = (self.core.rank, self.group.clone());
+            self.core.post.end_all(&Arc::new(Failure { rank, group, operation, cause }));
         }
-        let (mut policy, timeout) = (self.core.wait_policy, self.core.timeout);
-        let outcome = finish(&mut Beside { engine: self, work }, &mut policy, timeout);
-        let outcome = outcome.and_then(|()| self.health.watch().check_abort_after_pause());
-        if outcome.is_err() {
-            self.core.give_up_started();
+    }
+
+    /// Performs the messages of a blocking call, beside those that are under way. Blocks until all
+    /// are done. Returns the message of a receive.
+    pub(crate) fn exchange(
+        &mut self,
+        sends: impl Iterator<Item = Sending>,
+        receives: impl Iterator<Item = Receiving>,
+        first: Operation,
+    ) -> Outcome {
+        self.health.check()?;
+        let is_alone = !self.has_work();
+        let deadline = if is_alone { None } else { Some(Instant::now() + self.core.timeout) };
+        let outcome = self.guarded(
+            |_| first,
+            |it| {
+                let post = &mut it.core.post;
+                sends.for_each(|sending| post.send(Sending { deadline, ..sending }));
+                for receiving in receives {
+                    post.receive(Receiving { deadline, ..receiving })?;
+                }
+                if post.is_foreground_done() {
+                    return Ok(());
+                }
+                if is_alone {
+                    return it.core.exchange_alone(it.health.watch());
+                }
+                it.drive(|it| it.core.post.is_foreground_done());
+                Ok(())
+            },
+        );
+        if let Err(error) = outcome {
+            let operation = self.core.post.unfinished(error.peer()).unwrap_or(first);
+            return Err(self.fail_in(operation, error));
         }
-        self.core.wait_policy = policy;
-        outcome
+        self.core.post.take_outcome()
     }
 }
 
@@ -273,11 +404,11 @@ struct Driving<'e, F> {
     is_done: F,
 }
 
-impl<F: Fn() -> bool> Drive for Driving<'_, F> {
+impl<F: Fn(&Engine) -> bool> Drive for Driving<'_, F> {
     fn advance(&mut self) -> Result<Progress, CallError> {
         self.engine.take_new();
         let progress = self.engine.advance();
-        Ok(if (self.is_done)() { Progress::Done } else { progress })
+        Ok(if (self.is_done)(self.engine) { Progress::Done } else { progress })
     }
 
     fn is_flushed(&self) -> bool {
@@ -297,86 +428,17 @@ impl<F: Fn() -> bool> Drive for Driving<'_, F> {
     }
 
     fn park(&mut self, limit: Duration) -> Result<Parked, CallError> {
-        let parked = self.engine.park(limit, |_, _| Ok((false, Duration::MAX)));
-        self.engine.health.watch().has_parked();
-        parked
-    }
-}
-
-/// Work beside started calls.
-struct Beside<'e, W> {
-    engine: &'e mut Engine,
-    work: &'e mut W,
-}
-
-impl<W: Work> Drive for Beside<'_, W> {
-    fn advance(&mut self) -> Result<Progress, CallError> {
-        self.engine.take_new();
-        let others = self.engine.advance();
-        let Engine { core, health, failing, .. } = &mut *self.engine;
-        if let Some(failure) = &health.failed {
-            return Err(CallError::FailureCause(Arc::clone(&failure.cause)));
-        }
-        if failing.is_some() {
-            // The transports have given up. The check for a failure has the cause soon.
-            return Ok(Progress::Idle);
-        }
-        Ok(match self.work.advance(&mut core.router, health.watch(), PASS_OPS)? {
-            Progress::Idle if others == Progress::Moved => Progress::Moved,
-            progress => progress,
-        })
-    }
-
-    fn is_flushed(&self) -> bool {
-        self.engine.core.router.is_flushed()
-    }
-
-    fn poll(&mut self) -> Result<bool, CallError> {
-        Ok(self.engine.core.router.poll()?)
-    }
-
-    fn check_abort(&mut self) -> Result<(), CallError> {
-        self.engine.health.watch().check_abort()
-    }
-
-    fn has_reader(&mut self) -> bool {
-        self.engine.core.router.has_reader()
-    }
-
-    fn park(&mut self, limit: Duration) -> Result<Parked, CallError> {
-        let work = &mut *self.work;
-        let parked = self.engine.park(limit, |core, watch| {
-            let progress = work.advance(&mut core.router, watch, PASS_OPS)?;
-            if progress == Progress::Idle {
-                work.check_peers(&core.router, watch)?;
-            }
-            Ok((progress != Progress::Idle, work.park_limit()))
-        });
-        self.engine.health.watch().has_parked();
-        parked
-    }
-}
-
-impl Engine {
-    /// Parks for at most `limit`, unless something moves after all. `other` advances what else the
-    /// thread waits for, and returns whether that moved, and its longest park.
-    fn park(
-        &mut self,
-        limit: Duration,
-        other: impl FnOnce(&mut Core, &Watch) -> Result<(bool, Duration), CallError>,
-    ) -> Result<Parked, CallError> {
-        let longest = self.arm();
-        let other = other(&mut self.core, self.health.watch());
-        let parked = match other {
-            Ok((false, of_other)) if !longest.is_zero() => {
-                let longest = longest.min(of_other);
-                let (core, watch, kick) = (&self.core, self.health.watch(), self.slot.kick());
-                let is_woken = park_on(&core.router, watch, kick, limit.min(longest));
-                if is_woken || longest < limit { Parked::Woken } else { Parked::Whole }
-            }
-            _ => Parked::Not,
+        let longest = self.engine.arm();
+        let engine = &*self.engine;
+        let parked = if longest.is_zero() {
+            Parked::Not
+        } else {
+            let (core, watch, kick) = (&engine.core, engine.health.watch(), engine.slot.kick());
+            let is_woken = park_on(&core.router, watch, kick, limit.min(longest));
+            if is_woken || longest < limit { Parked::Woken } else { Parked::Whole }
         };
-        self.disarm();
-        other.map(|_| parked)
+        self.engine.disarm();
+        self.engine.health.watch().has_parked();
+        Ok(parked)
     }
 }

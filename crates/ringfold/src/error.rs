@@ -37,6 +37,21 @@ pub enum Error {
         /// The invalid argument, and the values that are valid.
         what: String,
     },
+    /// A message is longer than the buffer of the receive that takes it. The message stays for a
+    /// later receive, and the communicator remains usable.
+    #[error(
+        "recv on rank {rank}: the buffer of {buffer} bytes is too short for the message of {} \
+         bytes from rank {} with tag {}; a longer buffer receives it (probe tells the length)",
+        message.bytes, message.peer, message.tag
+    )]
+    Truncated {
+        /// This rank.
+        rank: Rank,
+        /// The length of the buffer in bytes.
+        buffer: usize,
+        /// The message.
+        message: Message,
+    },
     /// The job has failed. Every surviving rank gets the same cause, and every later call on this
     /// communicator returns the same error. The contents of output buffers are undefined.
     #[error(transparent)]
@@ -120,21 +135,23 @@ pub enum Operation {
         /// Its number on this communicator, from 1.
         seq: u64,
     },
-    /// A point-to-point message, which has no number.
+    /// A point-to-point message that this rank sends. It has no number.
     Message(Message),
-    /// A receive from any rank, before it has found a message.
+    /// A receive of a point-to-point message.
     #[non_exhaustive]
-    AnyMessage {
-        /// The tag.
-        tag: u32,
-        /// The length of the message in bytes.
+    Receive {
+        /// The sender; `None` for any rank.
+        from: Option<Rank>,
+        /// The tag; `None` for any.
+        tag: Option<u32>,
+        /// The length of the buffer in bytes.
         bytes: usize,
     },
     /// A look for the next message of a rank.
     #[non_exhaustive]
     Probe {
-        /// The rank.
-        from: Rank,
+        /// The sender; `None` for any rank.
+        from: Option<Rank>,
     },
     /// A collective whose parts may differ in length.
     #[non_exhaustive]
@@ -151,10 +168,10 @@ impl fmt::Display for Operation {
         match self {
             Self::Call { call, seq } => write!(f, "{call} #{seq}"),
             Self::Message(message) => message.fmt(f),
-            Self::AnyMessage { tag, bytes } => {
-                write!(f, "recv [{bytes} bytes from any rank, tag {tag}]")
+            Self::Receive { from, tag, bytes } => {
+                write!(f, "recv [{bytes} bytes from {}, {}]", AnyRank(*from), AnyTag(*tag))
             }
-            Self::Probe { from } => write!(f, "probe [rank {from}]"),
+            Self::Probe { from } => write!(f, "probe [{}]", AnyRank(*from)),
             Self::Uneven { call, seq } => write!(f, "{call} #{seq}"),
         }
     }
@@ -180,6 +197,30 @@ impl fmt::Display for Message {
         let Self { is_sent, peer, tag, bytes } = self;
         let (verb, way) = if *is_sent { ("send", "to") } else { ("recv", "from") };
         write!(f, "{verb} [{bytes} bytes {way} rank {peer}, tag {tag}]")
+    }
+}
+
+/// Prints the source of a receive.
+struct AnyRank(Option<Rank>);
+
+impl fmt::Display for AnyRank {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(rank) => write!(f, "rank {rank}"),
+            None => f.write_str("any rank"),
+        }
+    }
+}
+
+/// Prints the tag of a receive.
+struct AnyTag(Option<u32>);
+
+impl fmt::Display for AnyTag {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(tag) => write!(f, "tag {tag}"),
+            None => f.write_str("any tag"),
+        }
     }
 }
 
@@ -234,6 +275,17 @@ pub(crate) enum CallError {
     Panicked(String),
     /// The call has exceeded its timeout.
     Overdue,
+}
+
+impl CallError {
+    /// The peer of the link or message that the error is about.
+    pub(crate) const fn peer(&self) -> Option<Rank> {
+        match self {
+            Self::Link(link) => Some(link.link.peer),
+            Self::Unexpected { peer, .. } | Self::Left(peer) => Some(*peer),
+            _ => None,
+        }
+    }
 }
 
 impl From<LinkError> for CallError {

@@ -29,9 +29,8 @@ impl Engine {
 
     /// Performs a `part` of the started calls, as [`guarded`](Self::guarded) does.
     pub(crate) fn guarded_started<R>(&mut self, part: impl FnOnce(&mut Self) -> R) -> R {
-        let Some(job) = self.jobs.front() else { return part(self) };
-        let call = job.call;
-        self.guarded(move |seq| Operation::Call { call, seq }, part)
+        let Some(operation) = self.started() else { return part(self) };
+        self.guarded(move |_| operation, part)
     }
 
     /// Performs a part of an operation, as [`guarded`](Self::guarded) does. An error makes the
@@ -70,9 +69,8 @@ impl Engine {
 
     /// Ends all started calls, because this rank panics.
     pub(crate) fn give_up_all(&mut self) {
-        if let Some(job) = self.jobs.front() {
-            let (call, seq) = (job.call, self.core.seq);
-            self.give_up(Operation::Call { call, seq });
+        if let Some(operation) = self.started() {
+            self.give_up(operation);
         }
     }
 
@@ -86,7 +84,7 @@ impl Engine {
         tracing::error!("{failure}");
         self.health.failed = Some(Arc::clone(&failure));
         self.core.cache.forget();
-        if !self.jobs.is_empty() {
+        if self.has_work() {
             // From here on only the owners of the started calls' memory use it.
             self.core.give_up_started();
             self.end_all(&failure);

@@ -10,7 +10,7 @@ use ringfold_types::{Rank, limits};
 
 use crate::backoff::park;
 use crate::core::Core;
-use crate::error::{CallError, Error, Failure, Operation};
+use crate::error::{CallError, Error, Failure, Message, Operation};
 use crate::watch::Watch;
 
 /// Whether the job goes on, as this rank knows it.
@@ -82,6 +82,7 @@ pub(crate) fn report_of(
     let aborted = |reason| FailureCause::Aborted { who: who(rank), reason };
     let abort = |reason: String| (FailureReport::Abort { reason: reason.clone() }, aborted(reason));
     let late = |what: &dyn fmt::Display| format!("{what} took longer than {timeout:?}");
+    let late_message = || late(&operation) + &unwanted(core, operation);
     Ok(match error {
         CallError::FailureCause(cause) => return Err(cause),
         CallError::Link(error) if matches!(error.fault, LinkFault::Died) => {
@@ -89,7 +90,10 @@ pub(crate) fn report_of(
             (FailureReport::Died { peer: peer.0 }, FailureCause::Died { who: who(peer) })
         }
         CallError::Link(error) => link(error.link.peer, error.to_string()),
-        CallError::Left(peer) => link(peer, "the rank has left the job".to_owned()),
+        CallError::Left(peer) => match unwanted(core, operation) {
+            waiting if waiting.is_empty() => link(peer, "the rank has left the job".to_owned()),
+            waiting => message(peer, format!("{operation}: the rank has left the job{waiting}")),
+        },
         CallError::Foreign(peer) => {
             let cause = "it sent bytes of another call".to_owned();
             (FailureReport::Mismatch { seq, peer: peer.0 }, between(peer, cause))
@@ -97,11 +101,24 @@ pub(crate) fn report_of(
         CallError::Unexpected { peer, cause } => message(peer, cause),
         CallError::Panicked(reason) => abort(reason),
         CallError::Overdue => match operation {
-            Operation::Message(sent) => message(sent.peer, late(&sent)),
-            Operation::AnyMessage { .. } => abort(late(&operation)),
+            Operation::Message(Message { peer, .. })
+            | Operation::Receive { from: Some(peer), .. } => message(peer, late_message()),
+            Operation::Receive { from: None, .. } => abort(late_message()),
             _ => (FailureReport::Overdue { seq }, aborted(late(&format_args!("call #{seq}")))),
         },
     })
+}
+
+/// Names the messages that have arrived for a receive with another tag.
+fn unwanted(core: &Core, operation: Operation) -> String {
+    let Operation::Receive { from, .. } = operation else { return String::new() };
+    let waiting = core.post.unwanted(from, &core.router);
+    let Some(Message { peer, tag, bytes, .. }) = waiting.first() else { return String::new() };
+    let others = match waiting.len() - 1 {
+        0 => String::new(),
+        others => format!(", and {others} others"),
+    };
+    format!(", while a message of {bytes} bytes from rank {peer} with tag {tag}{others} waited")
 }
 
 /// A rank of which only the number is known.

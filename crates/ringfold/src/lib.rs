@@ -97,6 +97,7 @@ mod router;
 mod setup;
 mod shared;
 mod store;
+mod ticket;
 mod uneven;
 mod unique_id;
 mod watch;
@@ -110,8 +111,9 @@ pub use config::Config;
 pub use error::{Error, Failure, Message, Operation};
 pub use half::{bf16, f16};
 pub use parts::Parts;
+pub use point_to_point::{ANY_SOURCE, ANY_TAG, Received};
 pub use registered::Registered;
-pub use requests::{Failed, Request, Started, wait_any};
+pub use requests::{Failed, Request, Scope, Started, test_all, wait_all, wait_any, wait_some};
 pub use ringfold_bootstrap::interface::{Choice, Reason};
 pub use ringfold_bootstrap::{
     Aborter, AbsentRank, CallPosition, DifferingCall, FailureCause, RankList, RankOnHost,

@@ -17,6 +17,7 @@ use crate::communicator::Communicator;
 use crate::config::Config;
 use crate::error::Error;
 use crate::local::communicators_over;
+use crate::point_to_point::ANY_TAG;
 
 /// A transport that panics at a chosen poll, and counts its withdrawals.
 #[derive(Debug)]
@@ -226,7 +227,7 @@ fn a_probe_that_fails_withdraws_the_memory_of_started_calls() {
     let started = own.start_all_reduce(vec![1.0_f32; 1 << 20], ReduceOp::Sum).unwrap();
     peer.abort("on purpose");
     let begin = Instant::now();
-    while own.probe(Rank(1)).is_ok() {
+    while own.probe(Rank(1), ANY_TAG).is_ok() {
         assert!(begin.elapsed() < Duration::from_secs(60));
     }
     assert_eq!(started.wait().unwrap_err().buffers.len(), 1 << 20);

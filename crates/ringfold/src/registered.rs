@@ -64,11 +64,8 @@ impl Communicator {
         self.check_process()?;
         self.check_failure()?;
         let bytes: &mut [u8] = cast_slice_mut(buffer);
-        let registration = if bytes.is_empty() {
-            None
-        } else {
-            self.beside(|it| Ok(it.engine()?.core.router.register(bytes)))?
-        };
+        let registration =
+            if bytes.is_empty() { None } else { self.beside()?.core.router.register(bytes) };
         Ok(Registered { buffer, registration })
     }
 }

@@ -40,6 +40,10 @@ const _: () = assert!(LANES_MAX <= u8::MAX as usize && (MESSAGE_LANE as usize) <
 /// once more.
 pub const INLINE_BYTES: usize = 1024;
 
+/// Bytes of messages that have arrived before their receives, and behind which a receive looks for
+/// another tag. A communicator holds no more; further messages hold up their senders.
+pub const UNEXPECTED_BYTES_MAX: usize = 64 * 1024 * 1024;
+
 /// Parts of an uneven collective that one rank sends, or receives, at the same time.
 pub const PARTS_AT_ONCE: usize = 32;
 

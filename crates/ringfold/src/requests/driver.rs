@@ -6,29 +6,30 @@ use std::time::{Duration, Instant};
 
 use ringfold_collectives::Progress;
 
-use super::job::{Job, Ticket};
+use super::job::Job;
 use super::progress::{self, Attended};
 use super::slot::Slot;
 use crate::backoff::PARK_MAX;
 use crate::engine::Engine;
 use crate::error::Error;
+use crate::ticket::Ticket;
 
 /// Passes over the calls before a thread puts the engine back, though more can move.
 const PASSES_MAX: usize = 64;
 
 impl Slot<Engine> {
     /// Starts a call while the engine is not with its communicator.
-    pub(crate) fn start(self: &Arc<Self>, job: Job) {
+    pub(crate) fn start(self: &Arc<Self>, started: Job) {
         let mut state = self.state();
-        if let Some(mut engine) = state.engine.take() {
+        if let Some(engine) = state.engine.take() {
             drop(state);
-            engine.jobs.push_back(job);
             let mut held = Held::new(self, engine);
+            held.engine().add(started);
             held.engine().guarded_started(Engine::advance_new);
             held.put_back();
             return;
         }
-        self.leave(state, job);
+        self.leave(state, started);
     }
 
     /// Lays an engine with calls in the slot.
@@ -71,7 +72,7 @@ impl Slot<Engine> {
     /// Takes the engine, if it is here and has calls.
     fn try_take(self: &Arc<Self>) -> Option<Held> {
         let mut state = self.state();
-        let engine = state.engine.take_if(|engine| !engine.jobs.is_empty())?;
+        let engine = state.engine.take_if(|engine| engine.has_work())?;
         drop(state);
         Some(Held::new(self, engine))
     }
@@ -87,7 +88,7 @@ impl Slot<Engine> {
             if let Some(engine) = state.engine.take_if(|_| !self.is_recalled()) {
                 drop((state, waiting));
                 let mut held = Held::new(self, engine);
-                held.engine().drive(|| is_over() || self.is_recalled());
+                held.engine().drive(|_| is_over() || self.is_recalled());
                 held.put_back();
                 waiting = self.want();
                 state = self.state();
@@ -179,12 +180,12 @@ impl Held {
         loop {
             let engine = self.engine();
             engine.take_new();
-            let wait = if engine.jobs.is_empty() {
-                Duration::ZERO
-            } else {
+            let wait = if engine.has_work() {
                 engine.guarded_started(Engine::arm)
+            } else {
+                Duration::ZERO
             };
-            let has_calls = !engine.jobs.is_empty();
+            let has_calls = engine.has_work();
             if has_calls && wait.is_zero() && !is_moving && !slot.is_wanted() {
                 is_moving = true;
                 engine.disarm();
@@ -223,7 +224,7 @@ impl Drop for Held {
             engine.take_new();
             engine.end_failed();
             let mut state = self.slot.state();
-            state.due = (!engine.jobs.is_empty()).then(Instant::now);
+            state.due = engine.has_work().then(Instant::now);
             state.engine = Some(engine);
             drop(state);
             self.slot.wake_waiting();

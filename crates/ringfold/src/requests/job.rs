@@ -1,22 +1,28 @@
-//! Started calls, as the engine performs them.
+//! Job calls, as the engine performs them.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::Waker;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ringfold_lend::Loan;
-use ringfold_types::Call;
 
 use crate::buffers::{Buffers, Place};
-use crate::core::BegunCall;
+use crate::core::{BegunCall, StartedCall};
 use crate::error::Error;
+use crate::messages::{Receiving, Sending};
+use crate::ticket::Ticket;
+
+/// A call or a message that a program has started.
+#[derive(Debug)]
+pub(crate) enum Job {
+    Call(CallJob),
+    Send(Sending),
+    Receive(Receiving),
+}
 
 /// A started call.
-pub(crate) struct Job {
-    /// The call, which was checked.
-    pub(crate) call: Call,
+pub(crate) struct CallJob {
+    pub(crate) call: StartedCall,
     pub(crate) place: Place,
     pub(crate) timeout: Duration,
     pub(crate) memory: Memory,
@@ -25,18 +31,18 @@ pub(crate) struct Job {
     pub(crate) ticket: Arc<Ticket>,
 }
 
-impl Job {
+impl CallJob {
     /// Ends the call: gives the memory back, and then the result.
     pub(crate) fn end(self, result: Result<(), Error>) {
         let Self { memory, ticket, .. } = self;
         drop(memory);
-        ticket.end(result);
+        ticket.end(result.map(|()| None));
     }
 }
 
-impl fmt::Debug for Job {
+impl fmt::Debug for CallJob {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(&self.call, f)
+        fmt::Display::fmt(&self.call.operation(0), f)
     }
 }
 
@@ -49,54 +55,5 @@ impl Memory {
             (None, both) => Buffers::InPlace(both),
             (Some(input), output) => Buffers::Apart { input, output },
         }
-    }
-}
-
-/// The result of a started call, for the thread that waits for it.
-#[derive(Debug, Default)]
-pub(crate) struct Ticket {
-    has_ended: AtomicBool,
-    state: Mutex<State>,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    result: Option<Result<(), Error>>,
-    waker: Option<Waker>,
-}
-
-impl Ticket {
-    /// Whether the call has ended. Its memory is the caller's again then.
-    pub(crate) fn has_ended(&self) -> bool {
-        self.has_ended.load(Ordering::Acquire)
-    }
-
-    fn end(&self, result: Result<(), Error>) {
-        let mut state = self.state();
-        state.result = Some(result);
-        let waker = state.waker.take();
-        self.has_ended.store(true, Ordering::Release);
-        drop(state);
-        if let Some(waker) = waker {
-            waker.wake();
-        }
-    }
-
-    /// Takes the result of a call that has ended.
-    pub(crate) fn take(&self) -> Option<Result<(), Error>> {
-        self.state().result.take()
-    }
-
-    /// Has `waker` woken when the call ends. Whether it has ended.
-    pub(crate) fn wake_at_end(&self, waker: &Waker) -> bool {
-        let mut state = self.state();
-        if !self.has_ended() {
-            state.waker = Some(waker.clone());
-        }
-        self.has_ended()
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -8,7 +8,10 @@ mod driver;
 #[cfg(test)]
 mod interleaved_tests;
 mod job;
+#[cfg(test)]
+mod message_tests;
 mod progress;
+mod scope;
 mod slot;
 mod start;
 #[cfg(test)]
@@ -16,8 +19,10 @@ mod tests;
 
 use std::error::Error as StdError;
 use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
@@ -25,12 +30,13 @@ use std::time::{Duration, Instant};
 use ringfold_lend::Owner;
 use ringfold_types::Rank;
 
-pub(crate) use self::job::Job;
-use self::job::Ticket;
+pub(crate) use self::job::{CallJob, Job};
 pub(crate) use self::progress::forget;
+pub use self::scope::Scope;
 pub(crate) use self::slot::Slot;
 use crate::engine::Engine;
-use crate::error::Error;
+use crate::error::{Error, Message};
+use crate::ticket::Ticket;
 
 /// The longest sleep of a thread in `wait_any` before it advances the calls itself.
 const SLEEP_MAX: Duration = Duration::from_millis(20);
@@ -58,9 +64,36 @@ pub struct Request<B> {
     buffers: Owner<B>,
     ticket: Arc<Ticket>,
     slot: Arc<Slot<Engine>>,
+    /// Notes the message of a receive in its buffers.
+    note: fn(&mut B, Message),
+    event: OnceLock<Arc<Event>>,
+}
+
+/// A descriptor that becomes readable when a call has ended.
+#[derive(Debug)]
+struct Event(ringfold_transport::Waker);
+
+impl Wake for Event {
+    fn wake(self: Arc<Self>) {
+        self.0.wake();
+    }
 }
 
 impl<B> Request<B> {
+    pub(crate) fn new(
+        rank: Rank,
+        buffers: Owner<B>,
+        ticket: Arc<Ticket>,
+        slot: Arc<Slot<Engine>>,
+    ) -> Self {
+        Self { rank, buffers, ticket, slot, note: |_, _| (), event: OnceLock::new() }
+    }
+
+    /// Has `note` note the message of a receive.
+    pub(crate) fn noting(self, note: fn(&mut B, Message)) -> Self {
+        Self { note, ..self }
+    }
+
     /// Whether the call has ended. Does not wait; it advances the call if no other thread does.
     pub fn test(&self) -> bool {
         if !self.ticket.has_ended() && !self.slot.is_forked() {
@@ -78,9 +111,25 @@ impl<B> Request<B> {
         self.ticket.has_ended()
     }
 
-    /// Takes the result of a call that has ended, for a binding that keeps the buffers itself.
-    /// `None` before the end, and when the result was taken. Does not wait.
-    pub fn take_result(&self) -> Option<Result<(), Error>> {
+    /// A descriptor that is readable once the call has ended, for an event loop. The helper thread
+    /// advances the call meanwhile. The program must not read it. It is closed with the request.
+    ///
+    /// # Errors
+    /// The process has no descriptors left.
+    pub fn descriptor(&self) -> io::Result<BorrowedFd<'_>> {
+        if self.event.get().is_none() {
+            let made = Arc::new(Event(ringfold_transport::Waker::new()?));
+            let event = Arc::clone(self.event.get_or_init(|| made));
+            self.ticket.signal_at_end(Waker::from(event));
+        }
+        let Some(event) = self.event.get() else { unreachable!("it was made") };
+        Ok(event.0.as_fd())
+    }
+
+    /// Takes the result of a call that has ended, for a binding that keeps the buffers itself. A
+    /// receive has its message. `None` before the end, and when the result was taken. Does not
+    /// wait.
+    pub fn take_result(&self) -> Option<Result<Option<Message>, Error>> {
         self.ticket.take()
     }
 
@@ -102,11 +151,16 @@ impl<B> Request<B> {
         } else {
             Some(Err(Error::Forked { rank: self.rank }))
         };
-        let (Some(result), Some(buffers)) = (result, self.buffers.take()) else {
+        let (Some(result), Some(mut buffers)) = (result, self.buffers.take()) else {
             panic!("the request was awaited after its end");
         };
         match result {
-            Ok(()) => Ok(buffers),
+            Ok(message) => {
+                if let Some(message) = message {
+                    (self.note)(&mut buffers, message);
+                }
+                Ok(buffers)
+            }
             Err(error) => Err(Failed { error, buffers }),
         }
     }
@@ -141,6 +195,44 @@ pub fn wait_any<B>(requests: &[&Request<B>]) -> Option<usize> {
         if !requests.iter().any(|request| request.test()) {
             thread::park_timeout(SLEEP_MAX);
         }
+    }
+}
+
+/// Waits until some of the calls have ended, and returns their indices. Blocks until then. Empty if
+/// there are no requests. In a child process every call counts as ended.
+#[must_use]
+pub fn wait_some<B>(requests: &[&Request<B>]) -> Vec<usize> {
+    let _first = wait_any(requests);
+    let has_ended = |it: &&Request<B>| it.slot.is_forked() || it.ticket.has_ended();
+    (0..requests.len()).filter(|at| has_ended(&requests[*at])).collect()
+}
+
+/// Whether all of the calls have ended. Does not wait; it advances those that no other thread does.
+#[must_use]
+pub fn test_all<B>(requests: &[&Request<B>]) -> bool {
+    requests.iter().filter(|request| !request.test()).count() == 0
+}
+
+/// Waits until all of the calls have ended, and returns their buffers. Blocks until then.
+///
+/// # Errors
+/// The first error among them, with all buffers. No call is left.
+pub fn wait_all<B>(
+    requests: impl IntoIterator<Item = Request<B>>,
+) -> Result<Vec<B>, Failed<Vec<B>>> {
+    let (mut first, mut all) = (None, Vec::new());
+    for request in requests {
+        match request.wait() {
+            Ok(buffers) => all.push(buffers),
+            Err(Failed { error, buffers }) => {
+                first.get_or_insert(error);
+                all.push(buffers);
+            }
+        }
+    }
+    match first {
+        None => Ok(all),
+        Some(error) => Err(Failed { error, buffers: all }),
     }
 }
 

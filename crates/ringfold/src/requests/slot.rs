@@ -70,8 +70,8 @@ impl<E> Slot<E> {
     }
 
     /// Leaves a call to the thread that has the engine, and wakes it.
-    pub(super) fn leave(&self, mut state: MutexGuard<'_, State<E>>, job: Job) {
-        state.new.push_back(job);
+    pub(super) fn leave(&self, mut state: MutexGuard<'_, State<E>>, started: Job) {
+        state.new.push_back(started);
         self.has_new.store(true, Ordering::Release);
         drop(state);
         self.wake_parked();

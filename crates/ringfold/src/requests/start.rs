@@ -3,16 +3,19 @@
 use std::sync::Arc;
 
 use bytemuck::{Pod, cast_slice, cast_slice_mut};
-use ringfold_lend::lend;
+use ringfold_lend::{Loan, Owner, lend};
 use ringfold_reduce::Element;
 use ringfold_types::{Call, Collective, Rank, ReduceOp};
 
-use super::job::{Job, Memory, Ticket};
+use super::job::{CallJob, Job, Memory};
 use super::{Failed, Request, Started};
 use crate::arguments::valid;
-use crate::buffers::Place;
+use crate::buffers::{Buffers, Place};
 use crate::collective::{movement, reduction};
 use crate::communicator::Communicator;
+use crate::core::StartedCall;
+use crate::error::Error;
+use crate::ticket::Ticket;
 
 /// Collectives that go on while the program computes. A start does not wait for other ranks.
 ///
@@ -148,16 +151,25 @@ impl Communicator {
         buffers: B,
         view: impl for<'b> FnOnce(&'b mut B) -> (Option<&'b [u8]>, &'b mut [u8]),
     ) -> Started<B> {
-        let (loan, mut owner) = lend(buffers, view);
+        self.start_lent(lend(buffers, view), |comm, buffers| {
+            let call = valid(call, Place::of(buffers), comm.size(), comm.rank())?;
+            Ok(StartedCall::Scheduled { call, blocks: None })
+        })
+    }
+
+    /// Starts the call that `checked` makes of lent buffers.
+    pub(crate) fn start_lent<B>(
+        &mut self,
+        (loan, mut owner): (Loan, Owner<B>),
+        checked: impl FnOnce(&Self, &mut Buffers<'_>) -> Result<StartedCall, Error>,
+    ) -> Started<B> {
         let mut memory = Memory(loan);
         let place = Place::of(&memory.buffers());
-        let (rank, size) = (self.rank(), self.size());
-        let checked = self.check_process().and_then(|()| valid(call, place, size, rank));
-        let checked = checked.and_then(|call| self.check_failure().map(|()| call));
-        match checked {
+        let call = self.check_process().and_then(|()| checked(self, &mut memory.buffers()));
+        match call.and_then(|call| self.check_failure().map(|()| call)) {
             Ok(call) => {
                 let ticket = Arc::new(Ticket::default());
-                let job = Job {
+                let job = CallJob {
                     call,
                     place,
                     timeout: self.timeout(),
@@ -165,8 +177,8 @@ impl Communicator {
                     begun: None,
                     ticket: Arc::clone(&ticket),
                 };
-                self.begin_job(job);
-                Ok(Request { rank, buffers: owner, ticket, slot: Arc::clone(self.slot()) })
+                self.begin(Job::Call(job));
+                Ok(Request::new(self.rank(), owner, ticket, Arc::clone(self.slot())))
             }
             Err(error) => {
                 drop(memory);

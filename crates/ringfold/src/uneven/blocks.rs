@@ -25,25 +25,42 @@ impl Communicator {
         parts: Parts<'_>,
         mut buffers: Buffers<'_>,
     ) -> Result<(), Error> {
-        let UnevenCall { data_type, op, root, .. } = *uneven;
         let Some(collective) = uneven.collective.scheduled_as() else {
             unreachable!("all ranks know the counts")
         };
-        let latest = self.engine()?.core.cache.latest_blocks(
-            (collective, data_type),
-            parts,
-            Place::of(&buffers),
-        );
-        let blocks = match latest {
-            Some(blocks) => blocks.clone(),
-            None => self
-                .blocks_of(uneven, collective, parts, &mut buffers)
-                .map_err(self.refusal(uneven))?,
+        let latest = {
+            let (cache, place) = (&self.engine()?.core.cache, Place::of(&buffers));
+            cache.latest_blocks((collective, uneven.data_type), parts, place).cloned()
         };
-        let call =
-            Call { collective, count: blocks.longest(), data_type, op, root, wire: self.wire() };
+        let (call, blocks) = match latest {
+            Some(blocks) => (self.scheduled(uneven, collective, &blocks), blocks),
+            None => self.known(uneven, parts, &mut buffers)?,
+        };
         let request = Request { blocks: Some(&blocks), ..Request::ordinary(&call, &buffers) };
         self.perform_request(request, User::Private(&mut buffers))
+    }
+
+    /// The call and the blocks of its schedule.
+    ///
+    /// # Errors
+    /// The parts do not fit the buffers.
+    pub(super) fn known(
+        &self,
+        uneven: &UnevenCall,
+        parts: Parts<'_>,
+        buffers: &mut Buffers<'_>,
+    ) -> Result<(Call, Blocks), Error> {
+        let Some(collective) = uneven.collective.scheduled_as() else {
+            unreachable!("all ranks know the counts")
+        };
+        let blocks = self.blocks_of(uneven, collective, parts, buffers);
+        let blocks = blocks.map_err(self.refusal(uneven))?;
+        Ok((self.scheduled(uneven, collective, &blocks), blocks))
+    }
+
+    fn scheduled(&self, uneven: &UnevenCall, collective: Collective, blocks: &Blocks) -> Call {
+        let UnevenCall { data_type, op, root, .. } = *uneven;
+        Call { collective, count: blocks.longest(), data_type, op, root, wire: self.wire() }
     }
 
     /// The blocks that the parts of a call are.
@@ -68,9 +85,9 @@ impl Communicator {
         match buffers {
             Buffers::Apart { input, output } if is_gathered => {
                 split(output, &ranges, |_, _| ())?;
-                check_len("input", input, ranges[own].len())?;
+                check_len("input", input.len(), ranges[own].len())?;
             }
-            Buffers::Apart { output, .. } => check_len("output", output, ranges[own].len())?,
+            Buffers::Apart { output, .. } => check_len("output", output.len(), ranges[own].len())?,
             Buffers::InPlace(both) if is_gathered => split(both, &ranges, |_, _| ())?,
             Buffers::InPlace(_) if is_overlapped(&ranges[own], &ranges) => {
                 return Err("the own part of the buffer overlaps others".to_owned());

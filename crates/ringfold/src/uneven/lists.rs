@@ -3,68 +3,62 @@
 use ringfold_types::Rank;
 
 use super::{Uneven, check_len};
-use crate::buffers::{AlignedBytes, Buffers};
-use crate::messages::{Incoming, Lists, Outgoing};
+use crate::messages::{Exchange, Sides};
 use crate::parts::{Parts, split};
 
 /// This rank, and the number of ranks.
 type Ranks = (Rank, usize);
 
-impl<'b> Lists<'b> {
-    /// Adds the messages of an all-to-all, a gather or a scatter of elements of `element` bytes,
-    /// and copies this rank's own part. An all-to-all in place sends from a `copy`.
+impl Uneven<'_> {
+    /// The buffers that the messages of rank `own` read and fill.
+    pub(super) fn sides(&self, own: Rank) -> Sides {
+        match *self {
+            Self::Gather { root, .. } if own == root => Sides::Receives,
+            Self::Scatter { root, .. } if own != root => Sides::Receives,
+            Self::Gather { .. } | Self::Scatter { .. } => Sides::Sends,
+            _ => Sides::Both,
+        }
+    }
+}
+
+impl Exchange {
+    /// Adds the messages of an all-to-all, a gather or a scatter of elements of `element` bytes.
     ///
     /// # Errors
-    /// A text that says why the parts do not fit the buffers. Nothing is copied then.
+    /// A text that says why the parts do not fit the memory.
     pub(super) fn fill(
         &mut self,
         uneven: &Uneven<'_>,
         element: usize,
-        (buffers, copy): (&'b mut Buffers<'_>, &'b mut AlignedBytes),
+        (input, output): (&[u8], &mut [u8]),
+        is_in_place: bool,
         ranks: Ranks,
     ) -> Result<(), String> {
+        self.clear();
+        let own = ranks.0;
         match *uneven {
             Uneven::AllToAll { send, recv } => {
-                let send = if matches!(buffers, Buffers::InPlace(_)) { recv } else { send };
-                let Buffers::Apart { input, output } = buffers.apart(true, copy) else {
-                    unreachable!("a copy is apart")
-                };
-                let sent = self.send(send, element, input, ranks)?;
-                let kept = self.receive(recv, element, output, ranks)?;
-                check_len("own part of the output", kept, sent.len())?;
-                kept.copy_from_slice(sent);
+                let send = if is_in_place { recv } else { send };
+                let sent = self.send_parts(send, element, input, ranks, false)?;
+                let kept = self.receive_parts(recv, element, output, ranks, false)?;
+                check_len("own part of the output", kept, sent)?;
             }
-            Uneven::Gather { root, parts } if root == ranks.0 => match buffers {
-                Buffers::Apart { input, output } => {
-                    let kept = self.receive(parts, element, output, ranks)?;
-                    check_len("input", input, kept.len())?;
-                    kept.copy_from_slice(input);
+            Uneven::Gather { root, parts } if root == own => {
+                let kept = self.receive_parts(parts, element, output, ranks, is_in_place)?;
+                if !is_in_place {
+                    check_len("input", input.len(), kept)?;
+                    self.send(own, 0..input.len());
                 }
-                Buffers::InPlace(both) => {
-                    self.receive(parts, element, both, ranks)?;
-                }
-            },
-            Uneven::Gather { root, .. } => {
-                let input: &[u8] = match buffers {
-                    Buffers::Apart { input, .. } => input,
-                    Buffers::InPlace(both) => both,
-                };
-                self.outgoing.push(Outgoing::new(input, root, 0));
             }
-            Uneven::Scatter { root, parts } if root == ranks.0 => match buffers {
-                Buffers::Apart { input, output } => {
-                    let sent = self.send(parts, element, input, ranks)?;
-                    check_len("output", output, sent.len())?;
-                    output.copy_from_slice(sent);
+            Uneven::Gather { root, .. } => self.send(root, 0..input.len()),
+            Uneven::Scatter { root, parts } if root == own => {
+                let sent = self.send_parts(parts, element, input, ranks, is_in_place)?;
+                if !is_in_place {
+                    check_len("output", output.len(), sent)?;
+                    self.receive(own, 0..output.len());
                 }
-                Buffers::InPlace(both) => {
-                    self.send(parts, element, both, ranks)?;
-                }
-            },
-            Uneven::Scatter { root, .. } => {
-                let (Buffers::Apart { output, .. } | Buffers::InPlace(output)) = buffers;
-                self.incoming.push(Incoming::new(output, root, 0));
             }
+            Uneven::Scatter { root, .. } => self.receive(root, 0..output.len()),
             Uneven::AllGather { .. } | Uneven::ReduceScatter { .. } => {
                 unreachable!("all ranks know their counts")
             }
@@ -72,38 +66,49 @@ impl<'b> Lists<'b> {
         Ok(())
     }
 
-    /// Adds a message with its part to every other rank. Returns this rank's own part.
-    fn send(
+    /// Adds a message with its part to every rank, or to every other one. Returns the length of
+    /// this rank's own part.
+    fn send_parts(
         &mut self,
         parts: Parts<'_>,
         element: usize,
-        input: &'b [u8],
+        input: &[u8],
         (own, size): Ranks,
-    ) -> Result<&'b [u8], String> {
-        let mut kept: &[u8] = &[];
-        parts.each(element, input.len(), size, |rank, range| match &input[range] {
-            part if rank == own.index() => kept = part,
-            part => self.outgoing.push(Outgoing::new(part, Rank::at(rank), 0)),
+        keeps_own: bool,
+    ) -> Result<usize, String> {
+        let mut kept = 0;
+        parts.each(element, input.len(), size, |rank, range| {
+            if rank == own.index() {
+                kept = range.len();
+            }
+            if rank != own.index() || !keeps_own {
+                self.send(Rank::at(rank), range);
+            }
         })?;
         Ok(kept)
     }
 
-    /// Adds a message from every other rank to its part. Returns this rank's own part.
-    fn receive(
+    /// Adds a message from every rank, or from every other one, to its part. Returns the length of
+    /// this rank's own part.
+    fn receive_parts(
         &mut self,
         parts: Parts<'_>,
         element: usize,
-        output: &'b mut [u8],
+        output: &mut [u8],
         (own, size): Ranks,
-    ) -> Result<&'b mut [u8], String> {
-        let Self { incoming, ranges, .. } = self;
+        keeps_own: bool,
+    ) -> Result<usize, String> {
+        let mut ranges = std::mem::take(&mut self.ranges);
         ranges.clear();
         parts.each(element, output.len(), size, |_, range| ranges.push(range))?;
-        let mut kept: &mut [u8] = &mut [];
-        split(output, ranges, |rank, part| match rank == own.index() {
-            true => kept = part,
-            false => incoming.push(Incoming::new(part, Rank::at(rank), 0)),
-        })?;
+        split(output, &ranges, |_, _| ())?;
+        for (rank, range) in (0..).map(Rank).zip(&ranges) {
+            if rank != own || !keeps_own {
+                self.receive(rank, range.clone());
+            }
+        }
+        let kept = ranges[own.index()].len();
+        self.ranges = ranges;
         Ok(kept)
     }
 }

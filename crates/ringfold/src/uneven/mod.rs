@@ -11,15 +11,17 @@ mod user;
 
 pub use self::user::UserOp;
 
+use ringfold_lend::lend;
 use ringfold_types::{DataType, Rank, ReduceOp, UnevenCall, UnevenCollective};
 
 use crate::arguments::{check_op, check_root};
-use crate::buffers::Buffers;
+use crate::buffers::{AlignedBytes, Buffers};
 use crate::communicator::Communicator;
-use crate::core::Core;
+use crate::core::{Core, StartedCall};
 use crate::error::{CallError, Error, Operation};
-use crate::messages::{Lists, Messages, Track};
+use crate::messages::{Exchange, Exchanging};
 use crate::parts::{Parts, ScaledParts};
+use crate::requests::Started;
 use crate::watch::Watch;
 
 /// An uneven collective and the parts that this rank knows.
@@ -115,27 +117,88 @@ impl Communicator {
         buffers: Buffers<'_>,
     ) -> Result<(), Error> {
         self.engine()?.health.check()?;
-        let call = uneven.call(data_type);
+        let call = self.checked(uneven, data_type)?;
         let rank = self.rank();
-        check_root(call.root, self.size())
-            .and_then(|()| check_op(call.op, data_type))
-            .map_err(self.refusal(&call))?;
         if let Uneven::AllGather { parts } | Uneven::ReduceScatter { parts, .. } = *uneven {
             return self.perform_known(&call, parts, buffers);
         }
-        let (mut buffers, mut copy) = (buffers, std::mem::take(&mut self.engine()?.core.packed));
-        let mut lists: Lists<'_> = std::mem::take(&mut self.engine()?.core.lists);
+        let mut buffers = buffers;
+        let is_in_place = matches!(buffers, Buffers::InPlace(_));
+        let (mut copy, mut exchange) = {
+            let core = &mut self.engine()?.core;
+            (std::mem::take(&mut core.packed), std::mem::take(&mut core.exchange))
+        };
+        let (input, output) = uneven.sides(rank).of(&mut buffers, &mut copy, true);
         let (element, ranks) = (data_type.bytes(), (rank, self.size()));
-        let filled = lists.fill(uneven, element, (&mut buffers, &mut copy), ranks);
+        let filled = exchange.fill(uneven, element, (input, output), is_in_place, ranks);
         let outcome = match filled {
-            Ok(()) => {
-                self.perform_rounds(&call, |core, watch, tag| core.round(&mut lists, watch, tag))
-            }
+            Ok(()) => self.perform_rounds(&call, |core, watch, tag| {
+                core.round(&mut exchange, (input, output), watch, tag)
+            }),
             Err(what) => Err(self.refusal(&call)(what)),
         };
         let core = &mut self.engine()?.core;
-        (core.lists, core.packed) = (lists.emptied(), copy);
+        (core.exchange, core.packed) = (exchange, copy);
         outcome
+    }
+
+    /// Starts [`perform_uneven`](Self::perform_uneven) on the bytes that `view` shows of `buffers`.
+    /// They are its input and its output. Without an input the call is in place.
+    ///
+    /// # Errors
+    /// As for [`start_all_reduce`](Self::start_all_reduce).
+    ///
+    /// ```
+    /// use ringfold::{Communicator, DataType, Parts, Uneven, local};
+    ///
+    /// let gathered = local::run(3, |comm| {
+    ///     let own = comm.rank().index();
+    ///     // Rank r contributes r + 1 bytes.
+    ///     let uneven = Uneven::AllGather { parts: Parts::new(&[1, 2, 3]) };
+    ///     let buffers = (vec![own as u8; own + 1], vec![9_u8; 6]);
+    ///     let request = comm.start_uneven(&uneven, DataType::U8, buffers, |(input, output)| {
+    ///         (Some(input), output)
+    ///     });
+    ///     request.unwrap().wait().unwrap().1
+    /// })?;
+    /// assert_eq!(gathered, [[0, 1, 1, 2, 2, 2]; 3]);
+    /// # Ok::<(), ringfold::Error>(())
+    /// ```
+    pub fn start_uneven<B: Send + 'static>(
+        &mut self,
+        uneven: &Uneven<'_>,
+        data_type: DataType,
+        buffers: B,
+        view: impl for<'b> FnOnce(&'b mut B) -> (Option<&'b [u8]>, &'b mut [u8]),
+    ) -> Started<B> {
+        self.start_lent(lend(buffers, view), |comm, buffers| {
+            let call = comm.checked(uneven, data_type)?;
+            let (rank, size) = (comm.rank(), comm.size());
+            if let Uneven::AllGather { parts } | Uneven::ReduceScatter { parts, .. } = *uneven {
+                let (call, blocks) = comm.known(&call, parts, buffers)?;
+                return Ok(StartedCall::Scheduled { call, blocks: Some(blocks) });
+            }
+            let (sides, mut exchange) = (uneven.sides(rank), Box::<Exchange>::default());
+            let is_in_place = matches!(buffers, Buffers::InPlace(_));
+            let mut copy = AlignedBytes::default();
+            let memory = sides.of(buffers, &mut copy, true);
+            exchange
+                .fill(uneven, data_type.bytes(), memory, is_in_place, (rank, size))
+                .map_err(comm.refusal(&call))?;
+            Ok(StartedCall::Messages { call, sides, exchange })
+        })
+    }
+
+    /// The call on which all ranks must agree, without its counts.
+    ///
+    /// # Errors
+    /// The root or the operation is invalid.
+    fn checked(&self, uneven: &Uneven<'_>, data_type: DataType) -> Result<UnevenCall, Error> {
+        let call = uneven.call(data_type);
+        check_root(call.root, self.size())
+            .and_then(|()| check_op(call.op, data_type))
+            .map_err(self.refusal(&call))?;
+        Ok(call)
     }
 
     /// The error of an invalid argument.
@@ -166,20 +229,20 @@ impl Core {
     /// Performs one round of a call. Blocks.
     fn round(
         &mut self,
-        Lists { outgoing, incoming, .. }: &mut Lists<'_>,
+        exchange: &mut Exchange,
+        (input, output): (&[u8], &mut [u8]),
         watch: &Watch,
         tag: u32,
     ) -> Result<(), CallError> {
-        let ranks = (self.rank, self.layout.size());
-        let mut messages = Messages::new(Track::of_call(tag), outgoing, incoming, ranks);
-        self.block_on(&mut messages, watch)
+        exchange.begin(tag, (self.rank, self.layout.size()), (input, &mut *output));
+        self.block_on(&mut Exchanging { exchange, input, output }, watch)
     }
 }
 
 /// Checks the length of a part.
-fn check_len(name: &str, part: &[u8], wanted: usize) -> Result<(), String> {
-    if part.len() == wanted {
+fn check_len(name: &str, len: usize, wanted: usize) -> Result<(), String> {
+    if len == wanted {
         return Ok(());
     }
-    Err(format!("the {name} has {} bytes and needs {wanted}", part.len()))
+    Err(format!("the {name} has {len} bytes and needs {wanted}"))
 }

@@ -18,7 +18,7 @@ use crate::buffers::{AlignedBytes, Buffers};
 use crate::communicator::Communicator;
 use crate::core::Core;
 use crate::error::{CallError, Error};
-use crate::messages::{Incoming, Lists, Outgoing};
+use crate::messages::Exchange;
 use crate::parts::Parts;
 use crate::watch::Watch;
 
@@ -231,14 +231,12 @@ impl Core {
             let part = of_round(&ranges[own]);
             let bytes = part.len();
             let contributions = memory.exactly(size * bytes);
-            let (mut lists, mut rest) = (Lists::default(), &mut *contributions);
+            let mut exchange = Exchange::default();
             for (rank, range) in (0..).map(Rank).zip(ranges) {
-                lists.outgoing.push(Outgoing::new(&buffer[of_round(range)], rank, 0));
-                let place = rest.split_off_mut(..bytes).unwrap_or_default();
-                lists.incoming.push(Incoming::new(place, rank, 0));
+                exchange.send(rank, of_round(range));
+                exchange.receive(rank, rank.index() * bytes..(rank.index() + 1) * bytes);
             }
-            self.round(&mut lists, watch, tag)?;
-            drop(lists);
+            self.round(&mut exchange, (buffer, &mut *contributions), watch, tag)?;
             let into = cast_slice_mut(&mut buffer[part]);
             op.combine_in_order(into, contributions)?;
         }

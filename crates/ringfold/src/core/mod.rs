@@ -1,36 +1,28 @@
 //! The data path of a communicator: everything that a call needs while it runs.
 
+mod started;
+
 use std::mem::ManuallyDrop;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ringfold_bootstrap::CallName;
-use ringfold_collectives::{Progress, Stepper};
+use ringfold_collectives::Stepper;
 use ringfold_reduce::scale;
 use ringfold_topology::{Aggregation, Layout, Occupancy};
 use ringfold_transport::{Exchanged, Window};
-use ringfold_types::{Call, Rank, UnevenCall};
+use ringfold_types::{Rank, UnevenCall};
 
+pub(crate) use self::started::{BegunCall, StartedCall};
 use crate::arguments::valid;
 use crate::backoff::WaitPolicy;
-use crate::buffers::{AlignedBytes, Buffers, Place, Preparation, User};
+use crate::buffers::{AlignedBytes, Place, Preparation, User};
 use crate::cache::{Means, Request, ScheduleCache, tag_of};
 use crate::config::Config;
 use crate::error::{CallError, Error, Operation};
-use crate::execute::{Finding, Run, RunCall, Suspended, Work, block_on, stepped};
-use crate::messages::Lists;
+use crate::execute::{Finding, Run, RunCall, Work, block_on, stepped};
+use crate::messages::{Alone, Beside, Exchange, Post};
 use crate::router::Router;
 use crate::watch::Watch;
-
-/// A started call that runs, beside the state of its stepper.
-pub(crate) struct BegunCall {
-    tag: u32,
-    /// When the call began.
-    pub(crate) since: Instant,
-    preparation: Preparation,
-    is_prepared: bool,
-    /// The run, once it has begun.
-    run: Option<Suspended>,
-}
 
 /// Performs the calls of a rank, one after the other. The communicator checks them, and turns their
 /// errors into its failure.
@@ -52,16 +44,16 @@ pub(crate) struct Core {
     scaled: AlignedBytes,
     /// The buffer of collectives that are packed into one, and of uneven calls.
     pub(crate) packed: AlignedBytes,
-    /// The lists of uneven calls. They are empty between calls.
-    pub(crate) lists: Lists<'static>,
+    /// The messages of an uneven call.
+    pub(crate) exchange: Exchange,
+    /// The point-to-point messages that have not ended.
+    pub(crate) post: Post,
     /// The staging buffer. The first call that uses it makes it.
     staging: Option<Window>,
     /// Whether the halves of the staging buffer are flipped: the same on all ranks.
     is_staging_flipped: bool,
     /// Whether the ranks have tested how they can read each other's private memory.
     has_tried_peer_memory: bool,
-    /// The rank at which the next receive from any rank begins to look for a message.
-    pub(crate) looks_first_at: usize,
 }
 
 impl Core {
@@ -71,7 +63,7 @@ impl Core {
         (layout, occupancy): (Layout, Occupancy),
         router: Router,
     ) -> Self {
-        let shares_memory = router.shares_memory();
+        let (shares_memory, post) = (router.shares_memory(), Post::new(rank, layout.size()));
         Self {
             rank,
             layout,
@@ -84,11 +76,11 @@ impl Core {
             scratch: AlignedBytes::default(),
             scaled: AlignedBytes::default(),
             packed: AlignedBytes::default(),
-            lists: Lists::default(),
+            exchange: Exchange::default(),
+            post,
             staging: None,
             is_staging_flipped: false,
             has_tried_peer_memory: false,
-            looks_first_at: 0,
         }
     }
 
@@ -192,7 +184,12 @@ impl Core {
                 run.exchanged(stepped(exchanged));
             }
             let (router, policy) = (&mut self.router, &mut self.wait_policy);
-            block_on(&mut run, router, watch, policy, self.timeout)?;
+            if self.post.is_idle() {
+                block_on(&mut run, router, watch, policy, self.timeout)?;
+            } else {
+                let beside = &mut Beside { work: &mut run, post: &mut self.post };
+                block_on(beside, router, watch, policy, self.timeout)?;
+            }
             run.end()
         };
         if let Some(finding) = finding {
@@ -202,111 +199,6 @@ impl Core {
         self.is_staging_flipped ^= compiled.program.flips_staging();
         watch.finished(self.seq);
         Ok(())
-    }
-
-    /// Begins a started call, which becomes the latest: the caller has checked it. No other call
-    /// runs.
-    pub(crate) fn begin_started(&mut self, call: &Call, place: Place, watch: &Watch) -> BegunCall {
-        let request = Request { call, place, blocks: None, mark: None };
-        if !self.cache.is_latest(request) {
-            self.cache.enter(request, call, &self.layout, self.rank);
-        }
-        let compiled = self.cache.latest();
-        self.seq += 1;
-        tracing::trace!("{} by {}", compiled.operation(self.seq), compiled.program.algorithm());
-        let tag = compiled.begin(watch, self.seq, None);
-        let preparation = Preparation::of(call, place);
-        BegunCall { tag, since: Instant::now(), preparation, is_prepared: false, run: None }
-    }
-
-    /// Advances the started call. It is done when the transports have sent its bytes.
-    pub(crate) fn advance_started(
-        &mut self,
-        begun: &mut BegunCall,
-        buffers: Buffers<'_>,
-        watch: &Watch,
-        budget: usize,
-    ) -> Result<Progress, CallError> {
-        let (progress, suspended, finding) = self.resume(begun, buffers, |mut run, router| {
-            let progress = run.advance(router, watch, budget)?;
-            if progress != Progress::Done {
-                return Ok((progress, Some(run.suspend()), None));
-            }
-            if !router.is_flushed() {
-                return Ok((Progress::Idle, Some(run.suspend()), None));
-            }
-            // The other ranks may have given the call up while this process was stopped.
-            watch.check_abort_after_pause()?;
-            router.release();
-            Ok((Progress::Done, None, run.end()))
-        })?;
-        begun.run = suspended;
-        if let Some(finding) = finding {
-            self.choose_again(finding);
-            return Ok(Progress::Moved);
-        }
-        if progress == Progress::Done {
-            self.is_staging_flipped ^= self.cache.latest().program.flips_staging();
-            watch.finished(self.seq);
-        }
-        Ok(progress)
-    }
-
-    /// Checks, before a wait, whether a rank for which the started call waits is in another call or
-    /// has left. Returns the longest wait.
-    pub(crate) fn check_started(
-        &mut self,
-        begun: &mut BegunCall,
-        buffers: Buffers<'_>,
-        watch: &Watch,
-    ) -> Result<Duration, CallError> {
-        let (limit, suspended) = self.resume(begun, buffers, |mut run, router| {
-            run.check_peers(router, watch)?;
-            Ok((run.park_limit(), run.suspend()))
-        })?;
-        begun.run = Some(suspended);
-        Ok(limit)
-    }
-
-    /// Resumes the run of the started call for `part`, which suspends or ends it.
-    fn resume<R>(
-        &mut self,
-        begun: &mut BegunCall,
-        mut buffers: Buffers<'_>,
-        part: impl FnOnce(Run<'_>, &mut Router) -> Result<R, CallError>,
-    ) -> Result<R, CallError> {
-        let compiled = self.cache.latest();
-        let (layout, rank, is_flipped) = (&self.layout, self.rank, self.is_staging_flipped);
-        let call = RunCall { compiled, layout, rank, tag: begun.tag, seq: self.seq, is_flipped };
-        let is_first = !std::mem::replace(&mut begun.is_prepared, true);
-        let mut buffers =
-            buffers.prepared(begun.preparation, is_first, &compiled.program, &mut self.scaled);
-        let (place, mut user) = (Place::of(&buffers), User::Private(&mut buffers));
-        let (router, scratch, stepper) = (&mut self.router, &mut self.scratch, &mut self.stepper);
-        let suspended = begun.run.take();
-        let is_new = suspended.is_none();
-        let mut run = match suspended {
-            Some(suspended) => Run::resume(call, scratch, stepper, suspended),
-            None => Run::new(call, scratch, stepper),
-        };
-        run.add_user(&mut user, place);
-        match compiled.means {
-            Means::Staging if is_new => run.add_staging(&mut self.staging),
-            Means::Staging => run.add_staging_again(&mut self.staging),
-            Means::Rendezvous if is_new && !self.has_tried_peer_memory => run.try_peer_memory(),
-            Means::Provider if is_new && router.offload().is_some() => run.offload(),
-            _ => {}
-        }
-        if is_new {
-            run.lease(router);
-        }
-        part(run, router)
-    }
-
-    /// Gives up the started call, after a failure. Peers may use their own staging buffers on.
-    pub(crate) fn give_up_started(&mut self) {
-        self.router.withdraw();
-        self.staging = None;
     }
 
     /// Chooses the algorithm of the latest call again, after a `finding`.
@@ -352,7 +244,18 @@ impl Core {
         work: &mut impl Work,
         watch: &Watch,
     ) -> Result<(), CallError> {
-        block_on(work, &mut self.router, watch, &mut self.wait_policy, self.timeout)
+        let Self { router, wait_policy: policy, timeout, post, .. } = self;
+        if post.is_idle() {
+            block_on(work, router, watch, policy, *timeout)
+        } else {
+            block_on(&mut Beside { work, post }, router, watch, policy, *timeout)
+        }
+    }
+
+    /// Performs the messages of a blocking call, while nothing else is under way. Blocks.
+    pub(crate) fn exchange_alone(&mut self, watch: &Watch) -> Result<(), CallError> {
+        let Self { router, wait_policy: policy, timeout, post, .. } = self;
+        block_on(&mut Alone(post), router, watch, policy, *timeout)
     }
 
     /// The latest call of the cache.

@@ -1,0 +1,83 @@
+//! The messages of a post that have not ended, for errors and time limits.
+
+use std::time::{Duration, Instant};
+
+use ringfold_types::Rank;
+
+use super::ends::Receiving;
+use super::post::{Post, TRACK};
+use crate::error::{Message, Operation};
+use crate::router::Router;
+
+/// A message that has not ended.
+struct Unfinished {
+    peer: Option<Rank>,
+    operation: Operation,
+    deadline: Option<Instant>,
+}
+
+impl Post {
+    /// The longest wait before a started message is overdue. Zero if one is.
+    pub(crate) fn time_left(&self) -> Duration {
+        let to = self.to.iter().map(|distance| &self.outboxes[self.receiver(*distance).index()]);
+        let sends = to.flatten().map(|it| it.deadline);
+        let from = || self.from.iter().map(|it| &self.inboxes[self.sender(*it).index()]);
+        let posted = from().flat_map(|it| &it.posted).map(|it| it.deadline);
+        let arriving = from().filter_map(|it| Some(it.arriving.as_ref()?.receiving.deadline));
+        let any = self.any.iter().map(|it| it.deadline);
+        let first = sends.chain(posted).chain(arriving).chain(any).flatten().min();
+        first.map_or(Duration::MAX, |it| it.saturating_duration_since(Instant::now()))
+    }
+
+    /// The first unfinished message: one with `peer` if there is any.
+    pub(crate) fn unfinished(&mut self, peer: Option<Rank>) -> Option<Operation> {
+        let all = self.all();
+        let of_peer = all.iter().find(|it| peer.is_none_or(|peer| it.peer == Some(peer)));
+        of_peer.or_else(|| all.first()).map(|it| it.operation)
+    }
+
+    /// The message whose time has ended first.
+    pub(crate) fn overdue(&mut self) -> Option<Operation> {
+        let all = self.all().into_iter();
+        let first = all.filter_map(|it| Some((it.deadline?, it.operation))).min_by_key(|it| it.0);
+        first.map(|(_, operation)| operation)
+    }
+
+    /// All unfinished messages: first the receives from named ranks, then others, then the sends.
+    fn all(&mut self) -> Vec<Unfinished> {
+        let of_receiving = |peer, it: &mut Receiving| Unfinished {
+            peer,
+            operation: it.operation(),
+            deadline: it.deadline,
+        };
+        let mut all = Vec::new();
+        for inbox in &mut self.inboxes {
+            let arriving = inbox.arriving.iter_mut();
+            all.extend(arriving.map(|it| of_receiving(Some(it.message.peer), &mut it.receiving)));
+            all.extend(inbox.posted.iter_mut().map(|it| of_receiving(it.from, it)));
+        }
+        all.extend(self.any.iter_mut().map(|it| of_receiving(None, it)));
+        all.extend(self.outboxes.iter_mut().flatten().map(|it| Unfinished {
+            peer: Some(it.to),
+            operation: Operation::Message(it.message()),
+            deadline: it.deadline,
+        }));
+        all
+    }
+
+    /// The tags of messages from `peer`, or from any rank, that no receive wants.
+    pub(crate) fn unwanted(&self, peer: Option<Rank>, router: &Router) -> Vec<Message> {
+        let is_of = |it: &Rank| peer.is_none_or(|peer| peer == *it) && *it != self.own;
+        let peers = (0..self.inboxes.len()).map(Rank::at).filter(is_of);
+        let of_peer = peers.flat_map(|peer| {
+            let queue = self.inboxes[peer.index()].unexpected.iter().map(|it| it.message);
+            let front = router.readable(TRACK.link(peer)).ok().flatten();
+            let front = front.and_then(|front| TRACK.begins(front).ok()).map(|(header, _)| {
+                let bytes = usize::try_from(header.bytes).unwrap_or(usize::MAX);
+                Message { is_sent: false, peer, tag: header.tag, bytes }
+            });
+            queue.chain(front)
+        });
+        of_peer.collect()
+    }
+}
