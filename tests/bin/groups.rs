@@ -125,7 +125,7 @@ pub(crate) fn churn(mut comm: Communicator, groups: usize, rounds: usize) -> Res
 }
 
 /// The number of open descriptors, and the resident kilobytes.
-fn held() -> (usize, usize) {
+pub(crate) fn held() -> (usize, usize) {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or_default();
     let kilobytes = line.split_whitespace().next().and_then(|word| word.parse().ok());

@@ -49,6 +49,16 @@ fn sixty_four_ranks_over_tcp() {
     strike(64, "tcp", 50);
 }
 
+/// Each rank has 100 started calls under way.
+#[test]
+#[ignore = "heavy: minutes"]
+fn started_calls_under_way() {
+    for transport in ["shm", "tcp"] {
+        let bytes = |random: &mut Random| ["8", "20000", "1000000"][random.below(3)].to_owned();
+        strike_in(3, transport, 250, |random| vec!["requests".to_owned(), bytes(random)]);
+    }
+}
+
 /// Four ranks for each CPU make 100,000 calls with a timeout of two seconds, and none fails.
 #[test]
 #[ignore = "heavy: minutes"]
@@ -67,17 +77,29 @@ fn healthy_ranks_do_not_fail() {
 }
 
 /// Starts ranks with a home and a folder for temporary files of their own.
-fn start(home: &Home, size: usize, transport: &str, task: &[&str]) -> Ranks {
+fn start<S: AsRef<str>>(home: &Home, size: usize, transport: &str, task: &[S]) -> Ranks {
     Ranks::start(size, |_, command| {
-        command.args(task).env("RINGFOLD_TRANSPORT", transport);
+        command.args(task.iter().map(AsRef::as_ref)).env("RINGFOLD_TRANSPORT", transport);
         command.env("RINGFOLD_TIMEOUT", TIMEOUT.as_secs().to_string());
         command.env("HOME", home.path()).env("TMPDIR", home.path());
     })
 }
 
+/// Strikes in random calls, as [`strike_in`] does.
+fn strike(ranks: usize, transport: &str, rounds: usize) {
+    strike_in(ranks, transport, rounds, |random| {
+        ["mixed".to_owned(), random.below(1 << 30).to_string(), "0".to_owned()].into()
+    });
+}
+
 /// Kills or stops one rank of a new job in each round. Every other rank must get the same cause,
 /// which names that rank, and no file may be left behind.
-fn strike(ranks: usize, transport: &str, rounds: usize) {
+fn strike_in(
+    ranks: usize,
+    transport: &str,
+    rounds: usize,
+    task: impl Fn(&mut Random) -> Vec<String>,
+) {
     let rounds = option_env!("RINGFOLD_TEST_ROUNDS").map_or(rounds, |it| it.parse().unwrap());
     println!("commit {}", commit());
     let mut random = Random::new(random::seed());
@@ -85,9 +107,9 @@ fn strike(ranks: usize, transport: &str, rounds: usize) {
     for round in 0..rounds {
         let victim = if round % 4 == 0 { 0 } else { random.below(ranks) };
         let is_kill = random.below(2) == 0;
-        let calls = random.below(1 << 30).to_string();
+        let task = task(&mut random);
         let home = Home::new();
-        let job = start(&home, ranks, transport, &["mixed", &calls, "0"]);
+        let job = start(&home, ranks, transport, &task);
         job.wait_for("started");
         sleep(Duration::from_micros(random.below(60_000) as u64));
         let struck = Instant::now();
@@ -96,7 +118,7 @@ fn strike(ranks: usize, transport: &str, rounds: usize) {
         let took = last - struck;
         let first = &causes[0];
         let what = format!(
-            "round {round}, {ranks} ranks over {transport}, rank {victim} {}, calls {calls}",
+            "round {round}, {ranks} ranks over {transport}, rank {victim} {}, task {task:?}",
             if is_kill { "killed" } else { "stopped" }
         );
         for cause in &causes {

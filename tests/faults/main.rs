@@ -7,6 +7,7 @@
 mod groups;
 mod job;
 mod page;
+mod requests;
 
 use std::fs;
 use std::io::{Read, Write};
