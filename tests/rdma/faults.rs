@@ -100,11 +100,15 @@ const SHORTEN: &str = r#"
     }
     restore() { tc qdisc del dev $1 clsact; }"#;
 
+/// Returns the seconds of each call.
+fn seconds(stdout: &str) -> impl Iterator<Item = f64> {
+    let calls = stdout.split("call ").skip(1).filter_map(|call| call.split_whitespace().nth(1));
+    calls.filter_map(|micros| micros.parse::<f64>().ok()).map(|micros| micros / 1e6)
+}
+
 /// Returns the seconds of all calls beyond one second for each.
 fn stalls(stdout: &str) -> f64 {
-    let calls = stdout.split("call ").skip(1).filter_map(|call| call.split_whitespace().nth(1));
-    let micros = calls.filter_map(|micros| micros.parse::<f64>().ok());
-    micros.map(|micros| (micros / 1e6 - 1.0).max(0.0)).sum()
+    seconds(stdout).map(|seconds| (seconds - 1.0).max(0.0)).sum()
 }
 
 /// A rail loses long packets only, for half a minute. `left` waits until its paths are lost. The
@@ -141,6 +145,29 @@ fn the_only_rail_that_loses_long_packets_is_left_to_tcp() {
     let own = "RINGFOLD_IB_HCA=rxe_h$((RINGFOLD_RANK / 2))r0";
     let left = "said 'is left; using tcp' 2";
     long_packets_are_lost("p1r0", own, "RINGFOLD_TRANSPORT=rdma,tcp", left);
+}
+
+/// A switch forwards only a sixteenth of the packets' rate on one rail. The rail is named and gets
+/// a share by its rate, and no call takes twice as long as a device retries.
+#[test]
+#[ignore = "wants a virtual machine"]
+fn a_rail_of_a_sixteenth_of_its_rate_stalls_no_call() {
+    let text = "
+        unset RINGFOLD_IB_TIMEOUT RINGFOLD_IB_RETRY_CNT
+        start
+        carries p1r1
+        before=$(flow p1r1); sleep 5; rate=$((($(flow p1r1) - before) * 8 / 5 / 16))
+        echo rate $rate
+        tc qdisc add dev p1r1 root tbf rate ${rate}bit burst 32kb limit 64mb
+        said ' % of its share' 1; calls 10
+        tc qdisc del dev p1r1 root
+        carries p1r1
+        finish";
+    let text = format!("{}{text}", functions("RINGFOLD_TRANSPORT=rdma"));
+    let Some(outcome) = script(&text) else { return };
+    let longest = seconds(&outcome.stdout).fold(0.0, f64::max);
+    assert!((0.0..15.0).contains(&longest), "{longest} s: {outcome:?}");
+    assert!(!outcome.stdout.contains("is lost"), "{outcome:?}");
 }
 
 /// Both rails fail, one by a NIC and one by a cable, and come back.

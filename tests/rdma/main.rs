@@ -164,7 +164,7 @@ fn sums_over_two_rails_are_right() {
     }
 }
 
-/// Two rails with the communicator's buffers, and one rail with ordinary buffers.
+/// Two rails with registered buffers, and one rail with buffers that each call registers or copies.
 #[test]
 #[ignore = "wants a virtual machine"]
 fn four_hosts_agree_over_two_rails_or_one() {

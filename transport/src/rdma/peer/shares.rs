@@ -3,16 +3,19 @@
 
 use std::time::{Duration, Instant};
 
-/// The time over which the rates of paths are compared.
+/// The least time over which the rates of paths are compared.
 const WINDOW: Duration = Duration::from_millis(500);
-/// The windows in a row after which a path is slow that carries less than half of its share.
-const WINDOWS: u32 = 4;
-/// The least bytes of a path in a window that tell its rate.
-const BYTES_MIN: u64 = 256 * 1024;
+/// The time after which a path is slow that carries less than half of its share.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// The windows in a row that this takes at least.
+const WINDOWS: u32 = 2;
+/// The least bytes of a path in a window that tell its rate. A window lasts until some path has
+/// carried as many. Where calls wait for a slow path, that takes long.
+const BYTES_MIN: u64 = 64 * 1024;
 /// The factor that keeps the speeds of slow paths exact.
 const SPEED_UNIT: u128 = 1 << 40;
-/// The part of a window for which a path must have been busy to count as slow.
-const BUSY_MIN: Duration = WINDOW.checked_div(4).expect("not by zero");
+/// A path must have been busy for this part of a window to count as slow: a quarter.
+const BUSY_PART: u32 = 4;
 
 /// The shares of all paths.
 #[derive(Debug, Default)]
@@ -37,8 +40,8 @@ struct Share {
     busy: Duration,
     /// The time since which bytes are under way.
     busy_since: Option<Instant>,
-    /// The windows in a row in which the path carried less than half of its share.
-    late: u32,
+    /// The windows in a row in which the path carried less than half of its share, and their time.
+    late: (u32, Duration),
 }
 
 /// A path that has become slow.
@@ -100,15 +103,16 @@ impl Shares {
         let share = &mut self.all[path];
         share.bytes += u64::from(bytes);
         share.rest(now, !is_idle);
-        if now.duration_since(*self.since.get_or_insert(now)) < WINDOW {
+        let time = now.duration_since(*self.since.get_or_insert(now));
+        if time < WINDOW || self.all.iter().all(|share| share.bytes < BYTES_MIN) {
             return None;
         }
         self.since = Some(now);
-        self.compare(now)
+        self.compare(now, time)
     }
 
-    /// Compares the rates of all paths in the window that is over.
-    fn compare(&mut self, now: Instant) -> Option<Slow> {
+    /// Compares the rates of all paths in the window that is over, which took so long.
+    fn compare(&mut self, now: Instant, time: Duration) -> Option<Slow> {
         for share in &mut self.all {
             let is_busy = share.busy_since.is_some();
             share.rest(now, is_busy);
@@ -120,11 +124,13 @@ impl Shares {
             let busy = std::mem::take(&mut share.busy);
             share.bytes = 0;
             let is_new = share.by_rate.is_none();
-            if best == 0 || is_new && busy < BUSY_MIN {
+            if best == 0 || is_new && busy < time / BUSY_PART {
                 continue;
             }
-            share.late = if 2 * speed < best { share.late + 1 } else { 0 };
-            if is_new && share.late < WINDOWS {
+            let (windows, late) = share.late;
+            let is_late = 2 * speed < best;
+            share.late = if is_late { (windows + 1, late + time) } else { (0, Duration::ZERO) };
+            if is_new && (share.late.0 < WINDOWS || share.late.1 < PATIENCE) {
                 continue;
             }
             let measured = u64::try_from(u128::from(share.by_port) * speed / best);
@@ -231,6 +237,21 @@ mod tests {
         assert_eq!(ratio(&shares), 4.0);
         assert_eq!(pass(&mut shares, &mut now, 20, [80, 5]).len(), 1);
         assert!((15.0..17.0).contains(&ratio(&shares)), "{}", ratio(&shares));
+    }
+
+    /// The other path then carries little, and waits for the next call.
+    #[test]
+    fn a_slow_path_that_every_call_waits_for_is_found() {
+        let (mut shares, mut now) = two([200, 200]);
+        let (bytes, mut slow) = (128 << 10, Vec::new());
+        for _ in 0..8 {
+            (0..2).for_each(|path| shares.begin(path, now));
+            for (path, millis) in [(0, 1), (1, 3000)] {
+                now += Duration::from_millis(millis);
+                slow.extend(shares.arrived(path, (bytes, true), now));
+            }
+        }
+        let [Slow { path: 1, .. }] = slow[..] else { panic!("{slow:?}") };
     }
 
     #[test]

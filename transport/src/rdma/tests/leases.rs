@@ -74,6 +74,7 @@ fake_test! {
                 world.ends[1].lease(output(&mut found));
                 let says = Says::Rows(messages);
                 let copied = stream(&mut world, &sent[..bytes], &mut found, pace, says, false);
+                println!("copied {copied:.4} of messages of {bytes} bytes at pace {pace}");
                 assert!(copied < 0.01, "{copied} of messages of {bytes} bytes at pace {pace}");
                 let (regions, registered_bytes) = registered();
                 assert_eq!(regions, before.0 + 2, "one for each rank");

@@ -119,9 +119,23 @@ fake_test! {
 }
 
 fake_test! {
-    #[ignore = "takes 2 GiB of memory; `tests/long peers` runs it"]
+    #[ignore = "`tests/long peers` counts its instructions"]
     fn a_poll_with_1_peer() {
         check(1);
+    }
+}
+
+fake_test! {
+    #[ignore = "as above"]
+    fn a_poll_with_8_peers() {
+        check(8);
+    }
+}
+
+fake_test! {
+    #[ignore = "as above"]
+    fn a_poll_with_30_peers() {
+        check(30);
     }
 }
 
