@@ -56,7 +56,8 @@ fn orphans(tree: &Tree) -> Vec<Offence> {
         |file: &File| Some(file.path.strip_prefix("tests/")?.split_once('/')?.0.to_owned());
     let folders: BTreeSet<_> = tree.rust().filter_map(folder).collect();
     // These folders are separate crates.
-    let is_outside = |folder: &String| ["abi", "fuzz", "harness"].contains(&folder.as_str());
+    let is_outside =
+        |folder: &String| ["abi", "fuzz", "harness", "loom"].contains(&folder.as_str());
     let is_orphan =
         |folder: &String| !is_outside(folder) && !manifest.contains(&format!("path = \"{folder}/"));
     let orphans = folders.into_iter().filter(is_orphan);
