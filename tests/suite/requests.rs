@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::thread;
 use std::time::Duration;
 
-use ringfold::{Call, Collective, Communicator, Rank, ReduceOp, Request, Wire};
+use ringfold::{Call, Collective, Communicator, Rank, Received, ReduceOp, Request, Wire};
 use ringfold_bench::oracle::Oracle;
 use ringfold_harness::Random;
 
@@ -19,6 +19,16 @@ const AT_ONCE: usize = 12;
 
 /// A started call on an input and an output.
 type Started = (Oracle, Call, Request<(Vec<u8>, Vec<u8>)>);
+
+/// A started message of each direction, and the bytes that come.
+type Going = (Request<Received<Vec<u8>>>, Request<Vec<u8>>, Vec<u8>);
+
+/// Waits for messages.
+fn arrive((receiving, sending, expected): Going) {
+    let Received { buffer, message } = receiving.wait().unwrap();
+    assert!(buffer[..message.bytes] == expected);
+    sending.wait().unwrap();
+}
 
 /// The buffers of a call.
 fn buffers(oracle: &Oracle, call: &Call, rank: Rank, size: usize) -> (Vec<u8>, Vec<u8>) {
@@ -37,12 +47,17 @@ fn end((oracle, call, request): Started, rank: Rank, by_tests: bool) {
     assert_eq!(oracle.count_wrong(rank, &output), 0, "{call} on rank {rank}");
 }
 
-/// Passes a message around the ring of ranks.
-fn pass(comm: &mut Communicator, bytes: usize, step: usize) {
+/// Passes a message around the ring of ranks, either at once or by requests that go on.
+fn pass(comm: &mut Communicator, bytes: usize, step: usize, going: &mut VecDeque<Going>) {
     let tag = u32::try_from(step).unwrap();
     let (rank, size) = (comm.rank().index(), comm.size());
     let (next, previous) = (Rank::at((rank + 1) % size), Rank::at((rank + size - 1) % size));
     let mark = |rank: usize| u8::try_from((rank + step) % 251).unwrap();
+    if step.is_multiple_of(2) {
+        let receiving = comm.start_recv(vec![0; bytes + 1], previous, tag).unwrap();
+        let sending = comm.start_send(vec![mark(rank); bytes], next, tag).unwrap();
+        return going.push_back((receiving, sending, vec![mark(previous.index()); bytes]));
+    }
     let mut got = vec![0; bytes];
     comm.send_recv(&vec![mark(rank); bytes], next, &mut got, previous, tag).unwrap();
     assert_eq!(got, vec![mark(previous.index()); bytes]);
@@ -57,6 +72,7 @@ fn sequences(via: Via, sizes: &[usize], settings: &[(&str, &str)]) {
             let (mut what, mut how) =
                 (Random::new(seed), Random::new(seed + 1 + u64::from(rank.0)));
             let mut started: VecDeque<Started> = VecDeque::new();
+            let mut going = VecDeque::new();
             for step in 0..STEPS {
                 let collective = Collective::ALL[what.below(Collective::ALL.len())];
                 let all = kinds(collective);
@@ -79,11 +95,15 @@ fn sequences(via: Via, sizes: &[usize], settings: &[(&str, &str)]) {
                     perform(comm, &call, both, step as u64);
                     assert_eq!(oracle.count_wrong(rank, &output), 0, "{call} on rank {rank}");
                 } else if kind == 1 {
-                    pass(comm, [0, 5, 3000, 200_000][what.below(4)], step);
+                    pass(comm, [0, 5, 3000, 200_000][what.below(4)], step, &mut going);
                 } else {
                     let both = buffers(&oracle, &call, rank, size);
                     let request = comm.start(&call, both, |(input, output)| (Some(input), output));
                     started.push_back((oracle, call, request.unwrap()));
+                }
+                // Not in the order of their starts.
+                while going.len() > how.below(AT_ONCE) {
+                    going.swap_remove_back(how.below(going.len())).into_iter().for_each(arrive);
                 }
                 while started.len() > how.below(AT_ONCE) {
                     let at = if how.below(2) == 0 { 0 } else { how.below(started.len()) };
@@ -97,6 +117,7 @@ fn sequences(via: Via, sizes: &[usize], settings: &[(&str, &str)]) {
             }
             // The rest is awaited by other threads.
             thread::scope(|scope| {
+                scope.spawn(|| going.into_iter().for_each(arrive));
                 for one in started {
                     scope.spawn(move || end(one, rank, false));
                 }

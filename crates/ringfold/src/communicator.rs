@@ -181,6 +181,7 @@ impl Communicator {
         let (health, slot) = (Health::new(control), Slot::new());
         let aborter = health.watch().aborter();
         let core = Core::new(config, rank, (layout.clone(), occupancy), router);
+        let progress = config.progress.clone();
         Self {
             config: Arc::clone(config),
             origin,
@@ -194,7 +195,7 @@ impl Communicator {
             layout,
             group: None,
             aborter,
-            engine: Some(Box::new(Engine::new(core, health, Arc::clone(&slot)))),
+            engine: Some(Box::new(Engine::new(core, health, progress, Arc::clone(&slot)))),
             slot,
         }
     }

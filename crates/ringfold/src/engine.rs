@@ -13,6 +13,7 @@ use ringfold_bootstrap::FailureCause;
 use ringfold_collectives::Progress;
 
 use crate::backoff::{PARK_MAX, Parked};
+use crate::config::CallProgress;
 use crate::core::Core;
 use crate::error::{CallError, Error, Failure, Operation};
 use crate::execute::{Drive, finish, park_on};
@@ -23,6 +24,9 @@ use crate::ticket::Outcome;
 
 /// Operations that one pass over a started call performs on each lane.
 pub(crate) const PASS_OPS: usize = 64;
+
+/// The longest park of a thread that also advances the calls of other communicators.
+const CALLER_PARK: Duration = Duration::from_millis(1);
 
 /// How often an engine looks for the cause of a failure that it has reported.
 const CAUSE_EVERY: Duration = Duration::from_millis(5);
@@ -41,6 +45,8 @@ pub(crate) struct Engine {
     is_armed: bool,
     /// The key by which the helper thread knows the descriptors of this engine.
     pub(crate) watched_by: Option<u64>,
+    /// The threads that advance started calls.
+    pub(crate) progress: CallProgress,
     pub(crate) slot: Arc<Slot<Self>>,
 }
 
@@ -59,7 +65,12 @@ impl fmt::Debug for Failing {
 }
 
 impl Engine {
-    pub(crate) const fn new(core: Core, health: Health, slot: Arc<Slot<Self>>) -> Self {
+    pub(crate) const fn new(
+        core: Core,
+        health: Health,
+        progress: CallProgress,
+        slot: Arc<Slot<Self>>,
+    ) -> Self {
         let jobs = VecDeque::new();
         Self {
             core,
@@ -69,6 +80,7 @@ impl Engine {
             failing: None,
             is_armed: false,
             watched_by: None,
+            progress,
             slot,
         }
     }
@@ -430,6 +442,11 @@ impl<F: Fn(&Engine) -> bool> Drive for Driving<'_, F> {
     fn park(&mut self, limit: Duration) -> Result<Parked, CallError> {
         let longest = self.engine.arm();
         let engine = &*self.engine;
+        let longest = match engine.progress {
+            // No event of the other calls that the thread advances wakes it.
+            CallProgress::Caller => longest.min(CALLER_PARK),
+            CallProgress::Thread | CallProgress::Cpus(_) => longest,
+        };
         let parked = if longest.is_zero() {
             Parked::Not
         } else {

@@ -28,10 +28,10 @@ use ringfold_types::{Digest, Wire};
 pub use error::ConfigError;
 use table::settings;
 pub use tracing::Level;
-pub use values::{InNetwork, Transports, timeout_of};
+pub use values::{CallProgress, InNetwork, Transports, timeout_of};
 use values::{
-    algorithms, bytes, count, devices, flag, host_id, in_network, level, number, on_or_off,
-    partition, seconds, single_copy, text, transports, wire,
+    algorithms, bytes, call_progress, count, devices, flag, host_id, in_network, level, number,
+    on_or_off, partition, seconds, single_copy, text, transports, wire,
 };
 
 /// The most queue pairs on each pair of rails.
@@ -105,6 +105,11 @@ settings! {
     /// error that names the ranks missing from the call. `inf` stands for the longest timeout, a
     /// hundred years. The field is clamped to the range from a millisecond to that. Default: 600.
     "RINGFOLD_TIMEOUT" timeout: Duration = Duration::from_secs(600), seconds;
+    /// `RINGFOLD_PROGRESS`: the threads that advance started calls. `thread`: those that wait, and
+    /// else one helper thread of the process. `caller`: only those that wait. A list of CPUs, as in
+    /// `0-3,8`: as `thread`, with the helper on these CPUs. Default: `thread`; the helper runs on
+    /// the CPUs of the thread that started the first call.
+    "RINGFOLD_PROGRESS" progress: CallProgress = CallProgress::default(), call_progress;
     /// `RINGFOLD_JOIN_TIMEOUT`: the seconds within which all ranks must have joined, with the same
     /// range. Default: 60.
     "RINGFOLD_JOIN_TIMEOUT" join_timeout: Duration = Duration::from_secs(60), seconds;

@@ -6,6 +6,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use ringfold_collectives::select::Constraints;
+use ringfold_topology::discover::Cpus;
 use ringfold_transport::rdma::{Filter, Partition};
 use ringfold_transport::shm::SingleCopy;
 use ringfold_types::{Amount, Wire, limits, same_name};
@@ -25,6 +26,18 @@ pub struct Transports {
     pub rdma: bool,
     /// TCP.
     pub tcp: bool,
+}
+
+/// The threads that advance started calls.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum CallProgress {
+    /// Waiting threads, and else the helper thread of the process.
+    #[default]
+    Thread,
+    /// Only threads that wait for a request, or test one. There is no helper.
+    Caller,
+    /// As `Thread`. The helper runs on these CPUs, if this communicator is the first that needs it.
+    Cpus(Cpus),
 }
 
 impl Default for Transports {
@@ -155,6 +168,14 @@ pub(super) fn in_network(variable: &'static str, value: &str) -> Parsed<InNetwor
     let all = [InNetwork::Off, InNetwork::Auto, InNetwork::Require];
     let found = all.into_iter().find(|mode| same_name(&mode.to_string(), value));
     given(variable, value, "`off`, `auto` or `require`", found)
+}
+
+pub(super) fn call_progress(variable: &'static str, value: &str) -> Parsed<CallProgress> {
+    let named = [("thread", CallProgress::Thread), ("caller", CallProgress::Caller)];
+    let named = named.into_iter().find(|(name, _)| same_name(name, value)).map(|(_, it)| it);
+    let cpus = || value.parse().ok().filter(|cpus: &Cpus| !cpus.is_empty());
+    let wanted = "`thread`, `caller` or a list of CPUs, as in `0-3,8`";
+    given(variable, value, wanted, named.or_else(|| cpus().map(CallProgress::Cpus)))
 }
 
 pub(super) fn flag(variable: &'static str, value: &str) -> Parsed<bool> {

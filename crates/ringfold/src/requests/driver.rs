@@ -6,10 +6,12 @@ use std::time::{Duration, Instant};
 
 use ringfold_collectives::Progress;
 
+use super::callers;
 use super::job::Job;
 use super::progress::{self, Attended};
 use super::slot::Slot;
 use crate::backoff::PARK_MAX;
+use crate::config::CallProgress;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::ticket::Ticket;
@@ -88,7 +90,12 @@ impl Slot<Engine> {
             if let Some(engine) = state.engine.take_if(|_| !self.is_recalled()) {
                 drop((state, waiting));
                 let mut held = Held::new(self, engine);
-                held.engine().drive(|_| is_over() || self.is_recalled());
+                held.engine().drive(|engine| {
+                    if engine.progress == CallProgress::Caller {
+                        callers::advance_others(self);
+                    }
+                    is_over() || self.is_recalled()
+                });
                 held.put_back();
                 waiting = self.want();
                 state = self.state();
@@ -204,7 +211,18 @@ impl Held {
                 // The helper waits for the lock, so it finds the engine.
                 let calls: Arc<dyn Attended> = Arc::<Slot<Engine>>::clone(&slot);
                 let engine = self.engine();
-                engine.watched_by = progress::watch(engine.watched_by, &calls, engine.wake_fds());
+                let cpus = match &engine.progress {
+                    CallProgress::Caller => None,
+                    CallProgress::Thread => Some(None),
+                    CallProgress::Cpus(cpus) => Some(Some(cpus)),
+                };
+                match cpus {
+                    None => callers::add(&slot),
+                    Some(cpus) => {
+                        let (key, fds) = (engine.watched_by, engine.wake_fds());
+                        engine.watched_by = progress::watch(key, &calls, fds, cpus);
+                    }
+                }
             }
             state.engine = self.engine.take();
             drop(state);

@@ -4,6 +4,7 @@
 //! started, which must be the same on all ranks. The thread that waits for one drives them. While
 //! no thread waits, one helper thread of the process does, which sleeps on descriptors.
 
+mod callers;
 mod driver;
 #[cfg(test)]
 mod interleaved_tests;

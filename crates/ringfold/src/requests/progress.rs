@@ -12,10 +12,12 @@ use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use ringfold_topology::discover::Cpus;
 use ringfold_transport::{Process, Waker};
 use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::thread::{CpuSet, sched_setaffinity};
 
 use crate::backoff::PARK_MAX;
 
@@ -58,13 +60,15 @@ struct Slots {
 const KICK: u64 = 0;
 
 /// Has the helper attend to calls once, when one of `fds` becomes readable. Returns the key of the
-/// calls, by which it does so again. Without a helper only waiting threads advance the calls.
+/// calls, by which it does so again. Without a helper only waiting threads advance the calls. A new
+/// helper runs on these `cpus`, if they are given.
 pub(super) fn watch<'f>(
     key: Option<u64>,
     calls: &Arc<dyn Attended>,
     fds: impl Iterator<Item = BorrowedFd<'f>>,
+    cpus: Option<&Cpus>,
 ) -> Option<u64> {
-    let watched = Helper::of_process().and_then(|helper| helper.watch(key, calls, fds));
+    let watched = Helper::of_process(cpus).and_then(|helper| helper.watch(key, calls, fds));
     watched
         .inspect_err(|error| {
             // A process that lacks descriptors may lack them at each start.
@@ -100,7 +104,7 @@ fn existing() -> Option<Arc<Helper>> {
 }
 
 impl Helper {
-    fn of_process() -> io::Result<Arc<Self>> {
+    fn of_process(cpus: Option<&Cpus>) -> io::Result<Arc<Self>> {
         #[cfg(test)]
         if let Some(process) = crate::interleave::process() {
             return process.get().map_or_else(
@@ -117,8 +121,13 @@ impl Helper {
             return Ok(Arc::clone(existing));
         }
         let made = Arc::new(Self::new()?);
-        let thread = Arc::clone(&made);
-        thread::Builder::new().name("ringfold-calls".to_owned()).spawn(move || thread.run())?;
+        let (thread, cpus) = (Arc::clone(&made), cpus.cloned());
+        thread::Builder::new().name("ringfold-calls".to_owned()).spawn(move || {
+            if let Some(cpus) = cpus {
+                run_on(&cpus);
+            }
+            thread.run();
+        })?;
         *helper = Some(Arc::clone(&made));
         Ok(made)
     }
@@ -260,6 +269,16 @@ pub(super) fn help() {
     loop {
         crate::interleave::block(None, || process.get::<Helper>().is_some());
         process.get::<Helper>().iter().for_each(|helper| helper.run());
+    }
+}
+
+/// Binds this thread to CPUs. If the system refuses, it keeps those that it has.
+fn run_on(cpus: &Cpus) {
+    let mut set = CpuSet::new();
+    let known = cpus.iter().map(usize::from).filter(|cpu| *cpu < CpuSet::MAX_CPU);
+    known.for_each(|cpu| set.set(cpu));
+    if let Err(error) = sched_setaffinity(None, &set) {
+        tracing::warn!("the helper thread of started calls cannot run on CPUs {cpus}: {error}");
     }
 }
 

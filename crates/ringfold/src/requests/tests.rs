@@ -134,6 +134,23 @@ fn communicators_may_start_in_opposite_orders() {
 }
 
 #[test]
+fn waits_advance_all_communicators_where_there_is_no_helper() {
+    let setting = ("RINGFOLD_PROGRESS".to_owned(), "caller".to_owned());
+    let config = Config::from_map([setting].into()).unwrap();
+    local::run_with(&config, 2, |comm| {
+        let mut other = comm.duplicate().unwrap();
+        let first = comm.start_all_reduce(vec![1; 100_000], ReduceOp::Sum).unwrap();
+        let second = other.start_all_reduce(vec![2; 100_000], ReduceOp::Sum).unwrap();
+        assert!(comm.slot().look(|engine| engine.watched_by).is_none());
+        // Each rank drives another call, which the other rank only advances besides.
+        let (one, another) = if comm.rank() == Rank(0) { (first, second) } else { (second, first) };
+        let sums = (one.wait().unwrap()[9], another.wait().unwrap()[9]);
+        assert_eq!(sums, if comm.rank() == Rank(0) { (2, 4) } else { (4, 2) });
+    })
+    .unwrap();
+}
+
+#[test]
 fn messages_pass_started_calls() {
     local::run(2, |comm| {
         let peer = Rank(1 - comm.rank().0);
