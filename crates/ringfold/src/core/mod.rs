@@ -255,7 +255,9 @@ impl Core {
     /// Performs the messages of a blocking call, while nothing else is under way. Blocks.
     pub(crate) fn exchange_alone(&mut self, watch: &Watch) -> Result<(), CallError> {
         let Self { router, wait_policy: policy, timeout, post, .. } = self;
-        block_on(&mut Alone(post), router, watch, policy, *timeout)
+        block_on(&mut Alone(post), router, watch, policy, *timeout)?;
+        post.are_flushed();
+        Ok(())
     }
 
     /// The latest call of the cache.

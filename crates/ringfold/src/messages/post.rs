@@ -163,6 +163,11 @@ impl Post {
         self.any.front_mut().map(Receiving::operation)
     }
 
+    /// Notes that the transports have sent all bytes.
+    pub(crate) const fn are_flushed(&mut self) {
+        self.is_unflushed = false;
+    }
+
     /// The outcome of the blocking call, whose messages have ended.
     pub(crate) fn take_outcome(&mut self) -> Outcome {
         self.foreground.outcome.take().unwrap_or(Ok(None))
