@@ -269,14 +269,17 @@ fn a_started_receive_has_the_time_of_its_start() {
 
 #[test]
 fn the_same_cause_ends_messages_and_calls() {
+    let started = Barrier::new(3);
     let causes = local::run(3, |comm| {
         if comm.rank() == Rank(2) {
+            started.wait();
             comm.abort("on purpose");
             return comm.barrier().unwrap_err().to_string();
         }
         let message = comm.start_recv(vec![0_u8; 8], ANY_SOURCE, 2).unwrap();
         let long = comm.start_send(vec![0_u8; 64 << 20], Rank(2), 4).unwrap();
         let call = comm.start_barrier().unwrap();
+        started.wait();
         let error = message.wait().unwrap_err();
         assert_eq!(error.buffers.buffer, [0; 8]);
         assert_eq!(long.wait().unwrap_err().buffers.len(), 64 << 20);
