@@ -80,6 +80,28 @@ fn messages_of_a_pair_keep_their_order_beside_collectives() {
 }
 
 #[test]
+fn many_messages_do_not_hold_collectives_up() {
+    // More than a link takes at once.
+    const MESSAGES: usize = 2000;
+    on_all(2, &[], |comm| {
+        if comm.rank() == Rank(0) {
+            let sends = (0..MESSAGES).map(|it| comm.start_send(vec![it], Rank(1), 1).unwrap());
+            let sends: Vec<_> = sends.collect();
+            (0..3).for_each(|_| comm.barrier().unwrap());
+            comm.start_barrier().unwrap().wait().unwrap();
+            sends.into_iter().for_each(|it| drop(it.wait().unwrap()));
+            return;
+        }
+        (0..4).for_each(|_| comm.barrier().unwrap());
+        for number in 0..MESSAGES {
+            let mut into = [0];
+            comm.recv(&mut into, Rank(0), 1).unwrap();
+            assert_eq!(into, [number]);
+        }
+    });
+}
+
+#[test]
 fn messages_wait_while_collectives_pass_them() {
     on_all(2, &[], |comm| {
         let mut word = [7_u64];

@@ -140,9 +140,15 @@ impl Communicator {
             // Fields without a meaning must not make the packs of ranks differ.
             *call = valid(call, Place::of(buffers), self.size(), self.rank())?;
         }
-        self.exchange_messages(sends, receives)?;
+        // The other ranks perform the collectives also where a message is too long for its buffer.
+        let truncated = match self.exchange_messages(sends, receives) {
+            Ok(_) => Ok(()),
+            Err(error @ Error::Truncated { .. }) => Err(error),
+            Err(error) => return Err(error),
+        };
         let packs = packs(collectives, self.size());
-        packs.iter().try_for_each(|pack| self.perform_pack(collectives, pack))
+        packs.iter().try_for_each(|pack| self.perform_pack(collectives, pack))?;
+        truncated
     }
 
     /// Performs the `calls` with the numbers in `pack` as one call.

@@ -566,8 +566,12 @@ impl DerefMut for Engaged<'_> {
 impl Drop for Engaged<'_> {
     #[inline]
     fn drop(&mut self) {
-        if self.has_work() && !std::thread::panicking() {
+        // A communicator that leaves has no control plane any more.
+        if self.has_work() && self.health.watch.is_some() && !std::thread::panicking() {
             self.0.lay_aside();
+        } else {
+            // A message of a request may have ended beside the call.
+            self.0.slot.wake_waiting();
         }
     }
 }

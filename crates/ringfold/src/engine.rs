@@ -100,7 +100,7 @@ impl Engine {
     /// Whether calls or messages are under way.
     #[inline]
     pub(crate) fn has_work(&self) -> bool {
-        !self.jobs.is_empty() || !self.core.post.is_idle()
+        !self.jobs.is_empty() || !self.core.post.is_idle() || self.failing.is_some()
     }
 
     /// Adds a started call or message.
@@ -277,20 +277,19 @@ impl Engine {
 
     /// Makes the communicator fail for good, in the oldest started call.
     fn fail_started(&mut self, error: CallError) {
-        if let Some(operation) = self.started() {
-            self.fail_once(operation, error);
-        }
+        let started = self.started();
+        let operation = started.unwrap_or_else(|| self.core.post.concerned(error.peer()));
+        self.fail_once(operation, error);
     }
 
     /// Makes the communicator fail for good, in a message.
     fn fail_message(&mut self, error: CallError) {
-        let operation = match &error {
+        let overdue = match &error {
             CallError::Overdue => self.core.post.overdue(),
-            error => self.core.post.unfinished(error.peer()),
+            _ => None,
         };
-        if let Some(operation) = operation {
-            self.fail_once(operation, error);
-        }
+        let operation = overdue.unwrap_or_else(|| self.core.post.concerned(error.peer()));
+        self.fail_once(operation, error);
     }
 
     fn fail_once(&mut self, operation: Operation, error: CallError) {
@@ -365,12 +364,15 @@ impl Engine {
 
     /// Ends the receives whose messages have not come, because this rank leaves.
     pub(crate) fn end_receives(&mut self) {
-        if let Some(operation) = self.core.post.first() {
-            let reason = "the communicator left before the message came".to_owned();
-            let cause = Arc::new(FailureCause::Aborted { who: who(self.core.rank), reason });
-            let (rank, group) = (self.core.rank, self.group.clone());
-            self.core.post.end_all(&Arc::new(Failure { rank, group, operation, cause }));
+        if self.core.post.is_receiving() {
+            // Devices of peers may write to the buffer.
+            self.core.router.withdraw();
         }
+        let operation = self.core.post.concerned(None);
+        let reason = "the communicator left before the message came".to_owned();
+        let cause = Arc::new(FailureCause::Aborted { who: who(self.core.rank), reason });
+        let (rank, group) = (self.core.rank, self.group.clone());
+        self.core.post.end_all(&Arc::new(Failure { rank, group, operation, cause }));
     }
 
     /// Performs the messages of a blocking call, beside those that are under way. Blocks until all

@@ -58,7 +58,7 @@ impl Engine {
         self.core.router.withdraw();
         self.core.cache.forget();
         if self.health.failed.is_some() {
-            return;
+            return self.end_failed();
         }
         let reason = format!("{operation} panicked");
         self.health.watch().aborter().abort(reason.clone());
@@ -87,8 +87,8 @@ impl Engine {
         if self.has_work() {
             // From here on only the owners of the started calls' memory use it.
             self.core.give_up_started();
-            self.end_all(&failure);
         }
+        self.end_all(&failure);
         failure
     }
 }

@@ -1,5 +1,6 @@
 //! The results of started calls and messages.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
@@ -36,7 +37,12 @@ impl Ticket {
         let wakers = [state.waker.take(), state.event.take()];
         self.has_ended.store(true, Ordering::Release);
         drop(state);
-        wakers.into_iter().flatten().for_each(Waker::wake);
+        for waker in wakers.into_iter().flatten() {
+            // A panic must not keep other calls from their ends.
+            if catch_unwind(AssertUnwindSafe(|| waker.wake())).is_err() {
+                tracing::error!("the waker of a request panicked");
+            }
+        }
     }
 
     /// Takes the outcome of a call that has ended.

@@ -189,6 +189,7 @@ impl Core {
             } else {
                 let beside = &mut Beside { work: &mut run, post: &mut self.post };
                 block_on(beside, router, watch, policy, self.timeout)?;
+                self.post.note_flushed(self.router.is_flushed());
             }
             run.end()
         };
@@ -248,15 +249,17 @@ impl Core {
         if post.is_idle() {
             block_on(work, router, watch, policy, *timeout)
         } else {
-            block_on(&mut Beside { work, post }, router, watch, policy, *timeout)
+            block_on(&mut Beside { work, post: &mut *post }, router, watch, policy, *timeout)?;
+            post.note_flushed(router.is_flushed());
+            Ok(())
         }
     }
 
     /// Performs the messages of a blocking call, while nothing else is under way. Blocks.
     pub(crate) fn exchange_alone(&mut self, watch: &Watch) -> Result<(), CallError> {
         let Self { router, wait_policy: policy, timeout, post, .. } = self;
-        block_on(&mut Alone(post), router, watch, policy, *timeout)?;
-        post.are_flushed();
+        block_on(&mut Alone(&mut *post), router, watch, policy, *timeout)?;
+        post.note_flushed(true);
         Ok(())
     }
 

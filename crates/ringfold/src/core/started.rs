@@ -76,17 +76,20 @@ impl Core {
         watch: &Watch,
         budget: usize,
     ) -> Result<Progress, CallError> {
+        // Messages must not hold the call up.
+        let may_lag = self.post.has_unsent();
         let call =
             match started {
                 StartedCall::Messages { sides, exchange, .. } => {
                     let progress =
                         self.resume_messages((*sides, exchange), begun, buffers, |it, router| {
                             match it.advance(router, watch, budget)? {
-                                Progress::Done => end_part(router, watch),
+                                Progress::Done => end_part(router, watch, may_lag),
                                 progress => Ok(progress),
                             }
                         })?;
                     if progress == Progress::Done {
+                        self.post.note_flushed(self.router.is_flushed());
                         watch.finished(self.seq);
                     }
                     return Ok(progress);
@@ -96,7 +99,7 @@ impl Core {
         let (progress, suspended, finding) =
             self.resume(call, begun, buffers, |mut run, router| {
                 let progress = match run.advance(router, watch, budget)? {
-                    Progress::Done => end_part(router, watch)?,
+                    Progress::Done => end_part(router, watch, may_lag)?,
                     progress => progress,
                 };
                 Ok(match progress {
@@ -111,6 +114,7 @@ impl Core {
         }
         if progress == Progress::Done {
             self.is_staging_flipped ^= self.cache.latest().program.flips_staging();
+            self.post.note_flushed(self.router.is_flushed());
             watch.finished(self.seq);
         }
         Ok(progress)
@@ -208,9 +212,9 @@ impl Core {
 }
 
 /// Ends the part of this rank in a call whose steps are done, once the transports have sent its
-/// bytes.
-fn end_part(router: &mut Router, watch: &Watch) -> Result<Progress, CallError> {
-    if !router.is_flushed() {
+/// bytes. With `may_lag` the post sees to those.
+fn end_part(router: &mut Router, watch: &Watch, may_lag: bool) -> Result<Progress, CallError> {
+    if !may_lag && !router.is_flushed() {
         return Ok(Progress::Idle);
     }
     // The other ranks may have given the call up while this process was stopped.

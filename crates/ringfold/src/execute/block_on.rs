@@ -26,6 +26,11 @@ pub(crate) trait Work {
     /// Lends long buffers of the work to the transports. They are released when the work has ended.
     fn lease(&mut self, _router: &mut Router) {}
 
+    /// Whether the transports have sent all bytes of the work that is done.
+    fn is_flushed(&self, router: &Router) -> bool {
+        router.is_flushed()
+    }
+
     /// The longest park before the next advance, where no event wakes the thread.
     fn park_limit(&mut self) -> Duration {
         Duration::MAX
@@ -80,7 +85,7 @@ pub(crate) fn block_on(
 ) -> Result<(), CallError> {
     work.lease(router);
     let outcome = match work.advance(router, watch, usize::MAX) {
-        Ok(Progress::Done) if router.is_flushed() => Ok(()),
+        Ok(Progress::Done) if work.is_flushed(router) => Ok(()),
         Ok(_) => finish(&mut Driven { work, router, watch }, policy, timeout),
         Err(error) => Err(error),
     };
@@ -171,7 +176,7 @@ impl<W: Work> Drive for Driven<'_, W> {
 
     #[inline]
     fn is_flushed(&self) -> bool {
-        self.router.is_flushed()
+        self.work.is_flushed(self.router)
     }
 
     #[inline]
@@ -224,7 +229,7 @@ fn is_awake(work: &mut impl Work, router: &mut Router, watch: &Watch) -> Result<
     let polled = router.poll()?;
     let awake = match work.advance(router, watch, usize::MAX)? {
         Progress::Moved => true,
-        Progress::Done => polled || router.is_flushed(),
+        Progress::Done => polled || work.is_flushed(router),
         Progress::Idle => polled,
     };
     if !awake {

@@ -30,7 +30,7 @@ pub(super) const TRACK: Track = Track::POINT_TO_POINT;
 const ROOM_BYTES: usize = 1024 * 1024;
 
 /// Bytes that a message in the queue costs beside its own.
-const ENTRY_BYTES: usize = 128;
+const ENTRY_BYTES: usize = 2 * size_of::<Unexpected>();
 
 /// A message whose bytes arrive where its receive wants them.
 #[derive(Debug)]
@@ -84,6 +84,8 @@ pub(crate) struct Post {
     looks_first_at: usize,
     /// Whether the transports may not have sent bytes of messages that have ended.
     is_unflushed: bool,
+    /// No deadline of a message is sooner.
+    pub(super) due: Option<Instant>,
     foreground: Foreground,
     /// When this rank began to park, since when nothing has moved.
     idle_since: Option<Instant>,
@@ -92,6 +94,19 @@ pub(crate) struct Post {
 }
 
 impl Inbox {
+    /// The receives that have not ended.
+    pub(super) fn receives(&mut self) -> impl Iterator<Item = &mut Receiving> {
+        let arriving = self.arriving.iter_mut().map(|it| &mut it.receiving);
+        let takers = self.unexpected.iter_mut().filter_map(|it| it.taker.as_mut());
+        arriving.chain(takers).chain(&mut self.posted)
+    }
+
+    /// Whether receives from this rank have not ended.
+    fn has_receives(&self) -> bool {
+        let is_open = |it: &Unexpected| it.taker.is_some();
+        !self.posted.is_empty() || self.arriving.is_some() || self.unexpected.iter().any(is_open)
+    }
+
     /// Whether the rank may have to receive something here.
     fn is_busy(&self) -> bool {
         let is_open = |it: &Unexpected| it.bytes.len() < it.message.bytes;
@@ -116,6 +131,7 @@ impl Post {
             unexpected: (0, 0),
             looks_first_at: 0,
             is_unflushed: false,
+            due: None,
             foreground: Foreground::default(),
             idle_since: None,
             broken_since: None,
@@ -150,22 +166,29 @@ impl Post {
 
     /// A message that has not ended.
     pub(crate) fn first(&mut self) -> Option<Operation> {
-        if let Some(to) = self.to.first().map(|distance| self.receiver(*distance)) {
-            return self.outboxes[to.index()]
-                .front_mut()
-                .map(|it| Operation::Message(it.message()));
+        for at in 0..self.to.len() {
+            let to = self.receiver(self.to[at]);
+            if let Some(first) = self.outboxes[to.index()].front_mut() {
+                return Some(Operation::Message(first.message()));
+            }
         }
-        if let Some(from) = self.from.first().map(|distance| self.sender(*distance)) {
-            let Inbox { posted, arriving, .. } = &mut self.inboxes[from.index()];
-            let arriving = arriving.as_mut().map(|it| &mut it.receiving);
-            return arriving.or_else(|| posted.front_mut()).map(Receiving::operation);
+        for at in 0..self.from.len() {
+            let from = self.sender(self.from[at]);
+            if let Some(first) = self.inboxes[from.index()].receives().next() {
+                return Some(first.operation());
+            }
         }
         self.any.front_mut().map(Receiving::operation)
     }
 
-    /// Notes that the transports have sent all bytes.
-    pub(crate) const fn are_flushed(&mut self) {
-        self.is_unflushed = false;
+    /// Notes whether the transports have sent all bytes.
+    pub(crate) const fn note_flushed(&mut self, are_flushed: bool) {
+        self.is_unflushed = !are_flushed;
+    }
+
+    /// Whether a receive writes to its buffer.
+    pub(crate) fn is_receiving(&self) -> bool {
+        self.inboxes.iter().any(|inbox| inbox.arriving.is_some())
     }
 
     /// The outcome of the blocking call, whose messages have ended.
@@ -173,7 +196,8 @@ impl Post {
         self.foreground.outcome.take().unwrap_or(Ok(None))
     }
 
-    fn note(&mut self, end: &End) {
+    fn note(&mut self, end: &End, deadline: Option<Instant>) {
+        self.due = [self.due, deadline].into_iter().flatten().min();
         if matches!(end, End::Foreground) {
             self.foreground.left += 1;
         }
@@ -191,7 +215,7 @@ impl Post {
 
     /// Adds a message.
     pub(crate) fn send(&mut self, sending: Sending) {
-        self.note(&sending.end);
+        self.note(&sending.end, sending.deadline);
         let distance = distance(self.own, sending.to, self.size);
         self.outboxes[sending.to.index()].push_back(sending);
         insert(&mut self.to, distance);
@@ -202,7 +226,7 @@ impl Post {
     /// # Errors
     /// The types differ.
     pub(crate) fn receive(&mut self, mut receiving: Receiving) -> Result<(), CallError> {
-        self.note(&receiving.end);
+        self.note(&receiving.end, receiving.deadline);
         self.receives += 1;
         receiving.number = self.receives;
         if self.unexpected.0 > 0
@@ -296,9 +320,7 @@ impl Post {
             }
         }
         if has_moved {
-            let mut from = std::mem::take(&mut self.from);
-            from.retain(|distance| self.inboxes[self.sender(*distance).index()].is_busy());
-            self.from = from;
+            self.prune();
             self.idle_since = None;
         }
         if self.is_unflushed && router.is_flushed() {
@@ -377,7 +399,10 @@ impl Post {
     /// Puts a receive back that `matching` has taken, until the failure ends it.
     fn put_back(&mut self, receiving: Receiving) {
         match receiving.from {
-            Some(from) => self.inboxes[from.index()].posted.push_front(receiving),
+            Some(from) => {
+                self.inboxes[from.index()].posted.push_front(receiving);
+                insert(&mut self.from, distance(from, self.own, self.size));
+            }
             None => self.any.push_front(receiving),
         }
     }
@@ -467,11 +492,14 @@ impl Post {
             return Ok(Rest::Nothing);
         }
         let mut has_moved = false;
+        let (link, tag) = (TRACK.link(from), TRACK.tag_of_body(message.bytes));
         while bytes.len() < message.bytes {
+            if router.readable(link)?.is_none() {
+                return Ok(Rest::Part { moved: has_moved });
+            }
             // Only bytes that have arrived cost memory.
             let before = bytes.len();
             bytes.resize(message.bytes.min(before + ROOM_BYTES), 0);
-            let (link, tag) = (TRACK.link(from), TRACK.tag_of_body(message.bytes));
             let received = router.to(link).recv(link, tag, &mut bytes[before..]);
             let more = match &received {
                 Ok(Some(received)) if received.tag == tag => received.bytes,
@@ -516,6 +544,31 @@ impl Post {
         router: &mut Router,
         watch: &Watch,
     ) -> Result<Option<Message>, CallError> {
+        let found = self.look(from, tag, router, watch);
+        self.prune();
+        found
+    }
+
+    /// Whether a receive wants a message of this rank with this tag.
+    fn is_awaited(&self, peer: Rank, tag: u32) -> bool {
+        let posted = self.inboxes[peer.index()].posted.iter();
+        posted.chain(&self.any).any(|it| it.takes(tag))
+    }
+
+    /// Forgets the ranks of which nothing is to be received.
+    fn prune(&mut self) {
+        let mut from = std::mem::take(&mut self.from);
+        from.retain(|distance| self.inboxes[self.sender(*distance).index()].is_busy());
+        self.from = from;
+    }
+
+    fn look(
+        &mut self,
+        from: Option<Rank>,
+        tag: Option<u32>,
+        router: &mut Router,
+        watch: &Watch,
+    ) -> Result<Option<Message>, CallError> {
         self.open();
         self.advance(router)?;
         if self.unexpected.0 > 0
@@ -546,6 +599,11 @@ impl Post {
                 let Ok((header, _)) = TRACK.begins(front) else { return Err(garbled(peer)) };
                 let Ok(bytes) = usize::try_from(header.bytes) else { return Err(garbled(peer)) };
                 let message = Message { is_sent: false, peer, tag: header.tag, bytes };
+                if self.is_awaited(peer, message.tag) {
+                    // A receive that was started before takes it.
+                    self.receive_from(peer, router)?;
+                    continue;
+                }
                 if tag.is_none_or(|tag| tag == message.tag) {
                     return Ok(Some(message));
                 }
@@ -575,6 +633,7 @@ impl Post {
         let (own, size) = (self.own.index(), self.size);
         let to = self.to.iter().map(|distance| self.receiver(*distance));
         let from = self.from.iter().map(|distance| self.sender(*distance));
+        let from = from.filter(|from| self.inboxes[from.index()].has_receives());
         let mut named = to.chain(from).filter(|peer| *peer != self.own);
         if let Some(gone) = named.find(|peer| has_left(watch, *peer)) {
             return Err(CallError::Left(gone));
@@ -614,7 +673,7 @@ impl Post {
         any.drain(..).for_each(|it| it.end(foreground, failed()));
         self.to.clear();
         self.from.clear();
-        (self.unexpected, self.is_unflushed) = ((0, 0), false);
+        (self.unexpected, self.is_unflushed, self.due) = ((0, 0), false, None);
     }
 }
 

@@ -17,16 +17,23 @@ struct Unfinished {
 }
 
 impl Post {
-    /// The longest wait before a started message is overdue. Zero if one is.
-    pub(crate) fn time_left(&self) -> Duration {
-        let to = self.to.iter().map(|distance| &self.outboxes[self.receiver(*distance).index()]);
-        let sends = to.flatten().map(|it| it.deadline);
-        let from = || self.from.iter().map(|it| &self.inboxes[self.sender(*it).index()]);
-        let posted = from().flat_map(|it| &it.posted).map(|it| it.deadline);
-        let arriving = from().filter_map(|it| Some(it.arriving.as_ref()?.receiving.deadline));
-        let any = self.any.iter().map(|it| it.deadline);
-        let first = sends.chain(posted).chain(arriving).chain(any).flatten().min();
-        first.map_or(Duration::MAX, |it| it.saturating_duration_since(Instant::now()))
+    /// The longest wait before a started message may be overdue. Zero if one is.
+    pub(crate) fn time_left(&mut self) -> Duration {
+        let left = |due: Option<Instant>| {
+            due.map_or(Duration::MAX, |due| due.saturating_duration_since(Instant::now()))
+        };
+        if left(self.due).is_zero() {
+            // That message may have ended.
+            self.due = self.all().iter().filter_map(|it| it.deadline).min();
+        }
+        left(self.due)
+    }
+
+    /// The operation that an error concerning `peer` ends.
+    pub(crate) fn concerned(&mut self, peer: Option<Rank>) -> Operation {
+        // A message that no receive wants yet may have begun to arrive, or one may still leave.
+        let of_no_receive = Operation::Receive { from: peer, tag: None, bytes: 0 };
+        self.unfinished(peer).unwrap_or(of_no_receive)
     }
 
     /// The first unfinished message: one with `peer` if there is any.
@@ -52,9 +59,8 @@ impl Post {
         };
         let mut all = Vec::new();
         for inbox in &mut self.inboxes {
-            let arriving = inbox.arriving.iter_mut();
-            all.extend(arriving.map(|it| of_receiving(Some(it.message.peer), &mut it.receiving)));
-            all.extend(inbox.posted.iter_mut().map(|it| of_receiving(it.from, it)));
+            let peer = inbox.arriving.as_ref().map(|it| it.message.peer);
+            all.extend(inbox.receives().map(|it| of_receiving(it.from.or(peer), it)));
         }
         all.extend(self.any.iter_mut().map(|it| of_receiving(None, it)));
         all.extend(self.outboxes.iter_mut().flatten().map(|it| Unfinished {

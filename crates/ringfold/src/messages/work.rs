@@ -64,6 +64,11 @@ impl<W: Work> Work for Beside<'_, W> {
         })
     }
 
+    /// Messages must not hold the call up.
+    fn is_flushed(&self, router: &Router) -> bool {
+        self.post.has_unsent() || self.work.is_flushed(router)
+    }
+
     fn park_limit(&mut self) -> Duration {
         self.work.park_limit()
     }

@@ -399,3 +399,62 @@ fn uneven_calls_can_be_started() {
         .unwrap();
     }
 }
+
+#[test]
+fn a_probe_leaves_messages_to_the_receives_before_it() {
+    local::run(2, |comm| {
+        for round in 0_u8..50 {
+            if comm.rank() == Rank(0) {
+                comm.recv(&mut [0_u8], Rank(1), 0).unwrap();
+                comm.send(&[round; 3000], Rank(1), 1).unwrap();
+                comm.send(&[round], Rank(1), 1).unwrap();
+                comm.send(&[round], Rank(1), 2).unwrap();
+                continue;
+            }
+            let first = comm.start_recv(vec![99_u8; 3000], Rank(0), 1).unwrap();
+            comm.send(&[0_u8], Rank(0), 0).unwrap();
+            while comm.probe(Rank(0), 2).unwrap().is_none() {}
+            assert_eq!(first.wait().unwrap().message.bytes, 3000);
+            let mut byte = [99_u8];
+            assert_eq!(comm.recv(&mut byte, Rank(0), 1).unwrap().bytes, 1);
+            assert_eq!(comm.recv(&mut byte, Rank(0), 2).unwrap().bytes, 1);
+        }
+    })
+    .unwrap();
+}
+
+#[test]
+fn a_rank_leaves_after_it_took_a_message_from_the_queue() {
+    local::run(2, |comm| {
+        if comm.rank() == Rank(0) {
+            comm.send(&[1_u8; 10], Rank(1), 1).unwrap();
+            comm.send(&[2_u8; 10], Rank(1), 2).unwrap();
+            return;
+        }
+        while comm.probe(Rank(0), 2).unwrap().is_none() {}
+        let mut into = [0_u8; 10];
+        comm.recv(&mut into, Rank(0), 1).unwrap();
+        assert_eq!(into, [1; 10]);
+        comm.recv(&mut into, Rank(0), 2).unwrap();
+        assert!(comm.is_at_rest());
+    })
+    .unwrap();
+}
+
+#[test]
+fn a_receive_of_another_type_ends_with_the_failure_also_from_the_queue() {
+    local::run(2, |comm| {
+        if comm.rank() == Rank(0) {
+            comm.send(&[1_i32; 10], Rank(1), 1).unwrap();
+            comm.send(&[2_u8; 10], Rank(1), 2).unwrap();
+            return assert!(comm.barrier().is_err());
+        }
+        while comm.probe(Rank(0), 2).unwrap().is_none() {}
+        let request = comm.start_recv(vec![0.0_f32; 10], Rank(0), 1).unwrap();
+        let error = request.wait().unwrap_err();
+        assert!(error.to_string().contains("of f32 met a message of 40 bytes of i32"), "{error}");
+        let mut again = [0.0_f32; 10];
+        assert!(matches!(comm.recv(&mut again, Rank(0), 1), Err(Error::Failed(_))));
+    })
+    .unwrap();
+}
