@@ -447,9 +447,9 @@ enum ringfold_result ringfold_send(const void *data,
                                    ringfold_comm_t comm);
 
 // Receives the first message of rank `from` with this tag in at most `count` elements. Blocks
-// until it has arrived. `from` may be RINGFOLD_ANY_SOURCE, and `tag` RINGFOLD_ANY_TAG. A message that is
-// longer gives RINGFOLD_ERROR_TRUNCATED and stays for a later receive. One of another type fails
-// the job. In a group of calls, `from` may be this rank.
+// until it has arrived. `from` may be RINGFOLD_ANY_SOURCE, and `tag` RINGFOLD_ANY_TAG. A message
+// that is longer gives RINGFOLD_ERROR_TRUNCATED and stays for a later receive. In a group of
+// calls, `from` may be this rank.
 enum ringfold_result ringfold_recv(void *data,
                                    size_t count,
                                    enum ringfold_type type,
@@ -487,7 +487,8 @@ enum ringfold_result ringfold_probe(uint32_t from,
 
 // Writes to `is_there` whether a message that ringfold_recv would take has begun to arrive: 1 or
 // 0. If it has, writes it to `message`. `from` may be RINGFOLD_ANY_SOURCE, and `tag`
-// RINGFOLD_ANY_TAG. Does not wait, and leaves the message to a receive. Has no part in groups of calls.
+// RINGFOLD_ANY_TAG. Does not wait, and leaves the message to a receive. Has no part in groups of
+// calls.
 enum ringfold_result ringfold_probe_message(uint32_t from,
                                             uint32_t tag,
                                             int *is_there,
@@ -496,8 +497,8 @@ enum ringfold_result ringfold_probe_message(uint32_t from,
 
 // Sends `input_count` elements to rank `to` and receives a message of rank `from` in at most
 // `output_count` elements, both with this tag. `from` may be RINGFOLD_ANY_SOURCE. Both progress at
-// once, so a ring of ranks that all call it does not deadlock. Both ranks may be this one. Blocks until both are done. The input and
-// the output must lie apart.
+// once, so a ring of ranks that all call it does not deadlock. Both ranks may be this one. Blocks
+// until both are done. The input and the output must lie apart.
 enum ringfold_result ringfold_send_recv(const void *input,
                                         size_t input_count,
                                         enum ringfold_type input_type,

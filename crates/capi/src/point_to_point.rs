@@ -41,9 +41,9 @@ pub unsafe extern "C" fn ringfold_send(
 }
 
 /// Receives the first message of rank `from` with this tag in at most `count` elements. Blocks
-/// until it has arrived. `from` may be RINGFOLD_ANY_SOURCE, and `tag` RINGFOLD_ANY_TAG. A message that is
-/// longer gives RINGFOLD_ERROR_TRUNCATED and stays for a later receive. One of another type fails
-/// the job. In a group of calls, `from` may be this rank.
+/// until it has arrived. `from` may be RINGFOLD_ANY_SOURCE, and `tag` RINGFOLD_ANY_TAG. A message
+/// that is longer gives RINGFOLD_ERROR_TRUNCATED and stays for a later receive. In a group of
+/// calls, `from` may be this rank.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ringfold_recv(
     data: *mut c_void,
@@ -166,7 +166,8 @@ pub unsafe extern "C" fn ringfold_probe(
 
 /// Writes to `is_there` whether a message that ringfold_recv would take has begun to arrive: 1 or
 /// 0. If it has, writes it to `message`. `from` may be RINGFOLD_ANY_SOURCE, and `tag`
-/// RINGFOLD_ANY_TAG. Does not wait, and leaves the message to a receive. Has no part in groups of calls.
+/// RINGFOLD_ANY_TAG. Does not wait, and leaves the message to a receive. Has no part in groups of
+/// calls.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ringfold_probe_message(
     from: u32,
@@ -191,8 +192,8 @@ pub unsafe extern "C" fn ringfold_probe_message(
 
 /// Sends `input_count` elements to rank `to` and receives a message of rank `from` in at most
 /// `output_count` elements, both with this tag. `from` may be RINGFOLD_ANY_SOURCE. Both progress at
-/// once, so a ring of ranks that all call it does not deadlock. Both ranks may be this one. Blocks until both are done. The input and
-/// the output must lie apart.
+/// once, so a ring of ranks that all call it does not deadlock. Both ranks may be this one. Blocks
+/// until both are done. The input and the output must lie apart.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ringfold_send_recv(
     input: *const c_void,

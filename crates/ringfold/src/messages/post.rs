@@ -426,8 +426,13 @@ impl Post {
             let front = match router.readable(TRACK.link(from)) {
                 Ok(Some(front)) => front,
                 Ok(None) => return Ok(has_moved),
-                // The check before a park tells why a link has ended that no receive names.
-                Err(link) if posted.is_empty() && !matches!(link.fault, LinkFault::Died) => {
+                // The check before a park tells why a link has ended that no receive names, or
+                // behind which other messages wait.
+                Err(link)
+                    if !matches!(link.fault, LinkFault::Died)
+                        && (posted.is_empty()
+                            || !self.inboxes[from.index()].unexpected.is_empty()) =>
+                {
                     return Ok(has_moved);
                 }
                 Err(link) => return Err(link.into()),
@@ -638,17 +643,18 @@ impl Post {
         if let Some(gone) = named.find(|peer| has_left(watch, *peer)) {
             return Err(CallError::Left(gone));
         }
-        if self.any.is_empty() {
-            return Ok(());
-        }
         let others = || (0..size).filter(|peer| *peer != own).map(Rank::at);
         // Asks for the news of all ranks.
-        if others().filter(|peer| has_left(watch, *peer)).count() + 1 == size
+        if !self.any.is_empty()
+            && others().filter(|peer| has_left(watch, *peer)).count() + 1 == size
             && let Some(last) = others().next_back()
         {
             return Err(CallError::Left(last));
         }
-        let mut present = others().filter(|peer| watch.left_since(*peer).is_none());
+        let is_awaited =
+            |peer: &Rank| !self.any.is_empty() || self.inboxes[peer.index()].has_receives();
+        let is_present = |peer: &Rank| watch.left_since(*peer).is_none();
+        let mut present = others().filter(|peer| is_awaited(peer) && is_present(peer));
         let Some(broken) = present.find_map(|peer| router.readable(TRACK.link(peer)).err()) else {
             self.broken_since = None;
             return Ok(());

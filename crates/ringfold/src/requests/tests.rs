@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
+use crate::config::CallProgress;
 use crate::{ANY_TAG, Config, Error, Rank, ReduceOp, local};
 
 /// The longest time that a test waits for an event that should come at once.
@@ -135,8 +136,7 @@ fn communicators_may_start_in_opposite_orders() {
 
 #[test]
 fn waits_advance_all_communicators_where_there_is_no_helper() {
-    let setting = ("RINGFOLD_PROGRESS".to_owned(), "caller".to_owned());
-    let config = Config::from_map([setting].into()).unwrap();
+    let config = Config { progress: CallProgress::Caller, ..Config::default() };
     local::run_with(&config, 2, |comm| {
         let mut other = comm.duplicate().unwrap();
         let first = comm.start_all_reduce(vec![1; 100_000], ReduceOp::Sum).unwrap();
