@@ -377,7 +377,7 @@ class Maker:
         def start(target):
             senders = []
             for region in regions:
-                sender = target.recv_any(region.elements, number % (1 << 31))
+                sender = target.recv(region.elements, None, number % (1 << 31)).source
                 region.write(0, count, Same(elements(sender)))
                 senders.append(sender)
             assert sorted([*senders, root]) == list(range(size)), (senders, text)

@@ -31,7 +31,7 @@ if comm.rank == 0:
         handles[2].add_done_callback(lambda handle: print("done:", handle.exception(), flush=True))
         del handles[1:]
     else:
-        handles = [comm.recv(word, 1, async_op=True), comm.barrier(async_op=True)]
+        handles = [comm.recv(word, 1, tag, async_op=True) for tag in range(2)]
         handles[1].add_done_callback(lambda handle: print("done:", handle.exception(), flush=True))
     sys.exit(0)
 

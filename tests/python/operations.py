@@ -160,13 +160,15 @@ def messages():
         senders = []
         for _ in range(1, size):
             word = array.array("q", [0])
-            senders.append(comm.recv_any(word, 9))
-            expect(word, [senders[-1]], "recv_any")
-        expect(sorted(senders), range(1, size), "the senders of recv_any")
+            message = comm.recv(word, None, 9)
+            assert (message.tag, message.nbytes) == (9, 8), message
+            senders.append(message.source)
+            expect(word, [senders[-1]], "a message of any rank")
+        expect(sorted(senders), range(1, size), "the senders of any messages")
         for peer in range(1, size):
             while (found := comm.probe(peer)) is None:
                 pass
-            expect(found, (peer, 8 * peer), "probe")
+            expect([found.source, found.tag, found.nbytes], [peer, peer, 8 * peer], "probe")
             comm.recv(array.array("q", [0] * peer), peer, peer)
             assert comm.probe(peer) is None
             assert not comm.has_left(peer)
@@ -202,6 +204,48 @@ def messages():
     expect(into[3], [of * size + rank for of in range(size)], "all_to_all in a group")
     expect(into[4], range(size) if rank == root else [9] * size, "gather in a group")
     expect(into[5], [rank], "scatter in a group")
+
+
+def matched_messages():
+    """Receives take messages by source and tag, in the background too."""
+    if rank == 0:
+        for peer in range(1, size):
+            # The tags come in reverse, behind a receive that takes any other.
+            last, any_tag = array.array("i", [0] * 3), array.array("i", [0] * 50)
+            wanted = comm.recv(last, peer, 7, async_op=True)
+            handles = [comm.recv(array.array("i", [0]), peer, tag, async_op=True) for tag in (6, 5)]
+            other = comm.recv(any_tag, peer, None, async_op=True)
+            for handle in [wanted, *handles, other]:
+                handle.wait(60)
+            found = [handle.message for handle in [wanted, *handles, other]]
+            expect([it.source for it in found], [peer] * 4, "the senders")
+            expect([it.tag for it in found], [7, 6, 5, 4], "the tags")
+            expect([it.nbytes for it in found], [12, 4, 4, 160], "the lengths")
+            expect(any_tag[:41], [4] * 40 + [0], "the front of a longer buffer")
+            try:
+                comm.recv(array.array("i", [0]), peer, 3)
+                raise AssertionError("the buffer is too short")
+            except ringfold.TruncatedError as error:
+                assert "8 bytes" in str(error), error
+            assert comm.recv(array.array("i", [0, 0]), peer, 3).nbytes == 8
+    else:
+        handles = [
+            comm.send(array.array("i", [tag] * count), 0, tag, async_op=True)
+            for tag, count in [(4, 40), (5, 1), (6, 1), (7, 3), (3, 2)]
+        ]
+        for handle in handles:
+            handle.wait(60)
+            assert handle.message is None
+    # A ring in the background, beside a collective that is not done.
+    into, sums = array.array("d", [0.0] * 50_000), array.array("d", [1.0] * 50_000)
+    handles = [comm.all_reduce(sums, async_op=True)]
+    after, before = (rank + 1) % size, (rank + size - 1) % size
+    data = array.array("d", [rank] * 50_000)
+    handles.append(comm.send_recv(data, after, into, before, 9, async_op=True))
+    handles[1].wait(60)
+    handles[0].wait(60)
+    expect(set(into), [before], "a ring in the background")
+    expect(set(sums), [size], "a collective beside messages")
 
 
 def addresses():
@@ -312,6 +356,7 @@ for code in TYPES:
             collectives(code, count, True)
 uneven()
 messages()
+matched_messages()
 addresses()
 own_operations()
 groups()

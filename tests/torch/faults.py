@@ -22,6 +22,10 @@ def say(*words):
     sys.stdout.flush()
 
 
+#: The elements of a message that leaves only when its receiver takes it.
+LONG = 300_000
+
+
 def equal(name, found, expected):
     """Says what is wrong."""
     if found.tolist() != expected:
@@ -259,17 +263,15 @@ def killed(rank, size):
         time.sleep(1)
         os.kill(os.getpid(), signal.SIGKILL)
     receive = dist.irecv(torch.zeros(3), 2)
-    send = dist.isend(torch.zeros(3), 2)
+    # A short message leaves at once.
+    send = dist.isend(torch.zeros(LONG), 2)
     anybody = dist.all_reduce(torch.ones(3), async_op=True)
     fails("all_reduce", anybody.wait)
     fails("irecv", receive.wait)
     fails("isend", send.wait)
     fails("later", lambda: dist.recv(torch.zeros(3), 2))
-    if rank == 0:
-        dist.send(torch.ones(2), 1)
-    else:
-        dist.recv(torch.ones(2), 0)
-    say("the others exchange a message")
+    # The group has failed, also for messages of the others.
+    fails("others", lambda: (dist.recv if rank else dist.send)(torch.ones(2), 1 - rank))
 
 
 def killed_again(rank, size):
@@ -292,7 +294,7 @@ def left(rank, size):
         time.sleep(15)
         return
     time.sleep(1)
-    fails("send", lambda: dist.send(torch.ones(3), 1))
+    fails("send", lambda: dist.send(torch.ones(LONG), 1))
     fails("recv", lambda: dist.recv(torch.ones(3), 1))
 
 
@@ -357,14 +359,30 @@ def callbacks(rank, size):
     os._exit(0)
 
 
-def mismatched(rank, size):
-    """The message between ranks 1 and 2 has another tag than the receiver expects."""
+def matched(rank, size):
+    """Receives choose messages by their tags and sources."""
     if rank == 1:
-        fails("send", lambda: dist.send(torch.ones(300_000), 2, tag=1))
+        works = [dist.isend(torch.full((LONG,), float(tag)), 2, tag=tag) for tag in (1, 2, 3)]
+        for work in works:
+            work.wait()
     elif rank == 2:
-        fails("recv", lambda: dist.recv(torch.ones(300_000), 1, tag=2))
-    else:
-        time.sleep(5)
+        mine = [torch.zeros(LONG) for _ in range(3)]
+        anybody = dist.irecv(mine[2], tag=3)
+        dist.recv(mine[1], 1, tag=2)
+        dist.recv(mine[0], 1, tag=1)
+        anybody.wait()
+        equal("the source", torch.tensor(anybody._source_rank()), 1)
+        for tag, tensor in enumerate(mine, 1):
+            equal(f"tag {tag}", tensor[[0, -1]], [float(tag)] * 2)
+    # A ring of messages in the background, beside a collective.
+    reduced, sums = torch.ones(LONG), torch.zeros(LONG)
+    works = [dist.all_reduce(reduced, async_op=True)]
+    works.append(dist.irecv(sums, (rank - 1) % size))
+    works.append(dist.isend(torch.full((LONG,), float(rank)), (rank + 1) % size))
+    for work in reversed(works):
+        work.wait()
+    equal("the ring", sums[-1], float((rank - 1) % size))
+    equal("the sum", reduced[-1], float(size))
 
 
 def own_time(rank, size):

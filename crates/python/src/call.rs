@@ -11,7 +11,7 @@ use crate::element::{Element, operation};
 use crate::fault::raise;
 use crate::handle::{Handle, duration, interruptible, settle, wait_or_abort};
 use crate::memory::{Memory, keep};
-use crate::queue::{Attempt, CallQueue, Fault, Ticket};
+use crate::queue::{Attempt, CallQueue, Fault, Requests, Ticket};
 use crate::region::{Access, overlap};
 
 /// The arguments that all calls take.
@@ -238,23 +238,40 @@ pub(crate) fn perform_call(
     common: Common<'_, '_>,
 ) -> Called {
     let of = move |ranks: &Communicator| Call { wire: ranks.wire(), ..call };
-    if !common.async_op {
-        return dispatch(py, queue, memories, common, move |ranks| {
-            // SAFETY: `dispatch` keeps the memory until the call is done. The caller of the binding
+    if common.async_op {
+        let handle = start(py, queue, memories, common, move |ranks, requests| {
+            // SAFETY: `start` keeps the memory until the call is done. The caller of the binding
             // must not use it meanwhile.
-            ranks.perform(&of(ranks), unsafe { places.buffers() })
+            requests.push(ranks.start(&of(ranks), (), move |()| unsafe { places.bytes() })?);
+            Ok(())
         });
+        return handle.map(Some);
     }
+    dispatch(py, queue, memories, common, move |ranks| {
+        // SAFETY: `dispatch` keeps the memory until the call is done. The caller of the binding
+        // must not use it meanwhile.
+        ranks.perform(&of(ranks), unsafe { places.buffers() })
+    })
+}
+
+/// Starts a call after all calls before it.
+///
+/// `begin` uses the regions of `memories`, which live until the call is done.
+#[inline]
+pub(crate) fn start<S>(
+    py: Python<'_>,
+    queue: &Arc<CallQueue>,
+    memories: impl IntoIterator<Item = Memory>,
+    common: Common<'_, '_>,
+    begin: S,
+) -> PyResult<Handle>
+where
+    S: FnOnce(&mut Communicator, &mut Requests) -> Result<(), Error> + Send + 'static,
+{
     let timeout = common.timeout.map(|seconds| duration(py, "timeout", seconds)).transpose()?;
     let (kept, ticket) = (keep(py, memories, common.keep)?, Ticket::new(queue));
-    let started = py.detach(|| {
-        queue.start(timeout, &ticket, move |ranks| {
-            // SAFETY: the ticket keeps the memory until the call is done. The caller of the binding
-            // must not use it meanwhile.
-            ranks.start(&of(ranks), (), move |()| unsafe { places.bytes() })
-        })
-    });
+    let started = py.detach(|| queue.start(timeout, &ticket, begin));
     started.map_err(|fault| raise(py, fault))?;
     drop(ticket.keep(Box::new(kept)));
-    Ok(Some(Handle::new(ticket)))
+    Ok(Handle::new(ticket))
 }

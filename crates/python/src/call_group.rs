@@ -80,18 +80,19 @@ impl CallGroup {
         Ok(())
     }
 
-    /// Adds a message from rank `source`.
-    #[pyo3(signature = (data, source, tag=0, *, keep=None))]
+    /// Adds a message from rank `source` with this tag. None stands for any other rank, and for any
+    /// tag.
+    #[pyo3(signature = (data, source, tag=Some(0), *, keep=None))]
     fn recv(
         &self,
         data: &Bound<'_, PyAny>,
-        source: u32,
-        tag: u32,
+        source: Option<u32>,
+        tag: Option<u32>,
         keep: Option<Py<PyAny>>,
     ) -> PyResult<()> {
         let memory = Memory::new(data, "the data", Access::Write)?;
-        let (from, tag) = (Some(Rank(source)), Some(tag));
-        self.add(Entry::Recv { data: memory.region, from, tag }, [memory], keep);
+        let (data, from) = (memory.region, source.map(Rank));
+        self.add(Entry::Recv { data, from, tag }, [memory], keep);
         Ok(())
     }
 

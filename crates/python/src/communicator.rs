@@ -52,11 +52,11 @@ impl Communicator {
         &self,
         py: Python<'_>,
         memories: impl IntoIterator<Item = Memory>,
+        common: Common<'_, '_>,
         find: impl FnOnce(&mut Ranks) -> Result<R, Error> + Send + 'static,
     ) -> PyResult<R> {
         let found = Arc::new(Mutex::new(None));
         let place = Arc::clone(&found);
-        let common = Common { dtype: None, async_op: false, timeout: None, keep: None };
         dispatch(py, &self.queue, memories, common, move |ranks| {
             *lock(&place) = Some(find(ranks)?);
             Ok(())
@@ -165,9 +165,10 @@ impl Communicator {
         self.queue.aborter.failure_cause().map(|cause| cause.to_string())
     }
 
-    /// Leaves the group after the calls in the background. Waits for the other ranks to leave too,
-    /// for a few seconds at most, unless `wait` is false. A communicator also closes when nobody
-    /// refers to it, and at the end of the process.
+    /// Leaves the group after the calls in the background. Receives among them whose messages have
+    /// not come fail. Waits for the other ranks to leave too, for a few seconds at most, unless
+    /// `wait` is false. A communicator also closes when nobody refers to it, and at the end of the
+    /// process.
     #[pyo3(signature = (*, wait=true))]
     fn close(&self, py: Python<'_>, wait: bool) -> PyResult<()> {
         if self.queue.is_forked() {

@@ -62,6 +62,7 @@ fn exception(py: Python<'_>, fault: Fault) -> PyResult<PyErr> {
 const fn class_of(error: &Error) -> &'static str {
     match error {
         Error::Argument { .. } => "ArgumentError",
+        Error::Truncated { .. } => "TruncatedError",
         Error::Failed(_) => "FailedError",
         Error::Leave { .. } => "LeaveError",
         Error::Forked { .. } => "ForkedError",

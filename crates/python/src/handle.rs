@@ -9,6 +9,7 @@ use pyo3::prelude::*;
 use ringfold::{Aborter, Communicator};
 
 use crate::fault::raise;
+use crate::message::Message;
 use crate::queue::{CallQueue, Fault, Outcome, Ticket};
 
 /// How often a waiting thread lets Python handle signals.
@@ -184,6 +185,12 @@ impl Handle {
     /// wait.
     fn is_completed(&self, py: Python<'_>) -> bool {
         self.outcome().is_some() || py.detach(|| self.ticket.test()).is_some()
+    }
+
+    /// The `Message` of a receive that is done, and otherwise None. Does not wait.
+    #[getter]
+    fn message(&self) -> Option<Message> {
+        self.ticket.message().map(Message::from)
     }
 
     /// The exception of the call, or None if it is not done or has succeeded. Does not wait.

@@ -189,11 +189,8 @@ const LAST_WORDS: Duration = Duration::from_millis(500);
 #[pyo3(signature = (reason=None))]
 pub(crate) fn close_all(py: Python<'_>, reason: Option<&str>) -> PyResult<()> {
     let queues = open_queues();
-    for queue in &queues {
-        if let Some(reason) = reason {
-            queue.aborter.abort(reason);
-        }
-        queue.close();
+    if let Some(reason) = reason {
+        queues.iter().for_each(|queue| queue.aborter.abort(reason));
     }
     // The log has the errors.
     let ended = await_ends(py, &queues);
@@ -201,17 +198,28 @@ pub(crate) fn close_all(py: Python<'_>, reason: Option<&str>) -> PyResult<()> {
     ended
 }
 
-/// Waits until closed communicators have left their groups, and aborts those with a call that still
-/// runs after a second.
+/// Closes communicators and waits until they have left their groups. Aborts those with a call that
+/// still runs after a second.
 fn await_ends(py: Python<'_>, queues: &[Arc<CallQueue>]) -> PyResult<()> {
     let (began, last) = (Instant::now(), LAST_CALLS + LAST_WORDS);
     let is_after = |limit: Duration| (began.elapsed() >= limit).then_some(());
     let mut aborted = Vec::new();
+    let mut abort = |queue: &Arc<CallQueue>| {
+        queue.aborter.abort("the program ended during a call");
+        aborted.push(Arc::clone(queue));
+    };
+    for queue in queues {
+        // Leaving ends receives, so they come first.
+        poll(py, |_| queue.is_finished().then_some(()).or_else(|| is_after(LAST_CALLS)))?;
+        if !queue.is_finished() {
+            abort(queue);
+        }
+        queue.close();
+    }
     for queue in queues {
         poll(py, |slice| queue.ended_within(slice).or_else(|| is_after(LAST_CALLS)))?;
         if queue.ended_within(Duration::ZERO).is_none() {
-            queue.aborter.abort("the program ended during a call");
-            aborted.push(queue);
+            abort(queue);
         }
     }
     for queue in queues {

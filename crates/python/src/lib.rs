@@ -5,7 +5,8 @@
 //!
 //! * `init`: the ways to make a communicator; `store` wraps the caller's key-value store;
 //! * `communicator`: the class of communicators; `call_group`: calls that are performed together;
-//! * `collectives`: their methods, from tables; `messages`: the methods of messages;
+//! * `collectives`: their methods, from tables; `messages`: the methods of messages, and
+//!   `message` what they tell of one;
 //! * `call`: from the arguments of a method to a call; `uneven`: the same for parts of any lengths;
 //!   `element`: types and operations by name;
 //! * `memory`: buffers and addresses of the caller; `dlpack`: tensors; `format`: the types of their
@@ -26,6 +27,7 @@ mod format;
 mod handle;
 mod init;
 mod memory;
+mod message;
 mod messages;
 mod queue;
 mod region;
@@ -55,6 +57,8 @@ mod _ringfold {
     use crate::init::{
         close_all, init, init_with_id, init_with_store, subset_with_store, unique_id,
     };
+    #[pymodule_export]
+    use crate::message::Message;
     #[pymodule_export]
     use crate::registration::Registration;
     #[pymodule_export]

@@ -8,14 +8,13 @@
 use std::any::Any;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Wake, Waker};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
-use ringfold::{Aborter, Communicator, Error, Failed, Rank, Request, Started};
+use ringfold::{Aborter, Communicator, Error, Message, Rank, Request};
 use ringfold_foreign::{lock, text_of};
 
 use crate::ended::{self, Callback, Ended, Ends};
@@ -41,12 +40,6 @@ pub(crate) enum Fault {
 impl From<Error> for Fault {
     fn from(error: Error) -> Self {
         Self::Call(error)
-    }
-}
-
-impl From<Failed<()>> for Fault {
-    fn from(failed: Failed<()>) -> Self {
-        Self::Call(failed.error)
     }
 }
 
@@ -83,6 +76,8 @@ pub(crate) struct CallQueue {
     pub(crate) name: Option<String>,
     pub(crate) aborter: Aborter,
     pub(crate) ends: Arc<Ends>,
+    /// The calls that have started and not ended.
+    unfinished: AtomicUsize,
     forks: u64,
     state: Mutex<State>,
     changed: Condvar,
@@ -132,6 +127,7 @@ impl CallQueue {
             name: communicator.group_name().map(str::to_owned),
             aborter: communicator.aborter(),
             ends: Arc::default(),
+            unfinished: AtomicUsize::new(0),
             forks: FORKS.load(Ordering::Relaxed),
             state: Mutex::new(State {
                 timeout: communicator.timeout(),
@@ -199,7 +195,7 @@ impl CallQueue {
         start: S,
     ) -> Outcome
     where
-        S: FnOnce(&mut Communicator) -> Started<()> + Send + 'static,
+        S: FnOnce(&mut Communicator, &mut Requests) -> Result<(), Error> + Send + 'static,
     {
         let mut state = self.open()?;
         if let Some((mut communicator, usual)) = state.take_idle() {
@@ -345,6 +341,14 @@ impl CallQueue {
         }
     }
 
+    /// Whether all calls that have started have ended. Waits for it a little.
+    pub(crate) fn is_finished(&self) -> bool {
+        if self.unfinished.load(Ordering::Relaxed) > 0 {
+            thread::sleep(Duration::from_millis(1));
+        }
+        self.unfinished.load(Ordering::Relaxed) == 0
+    }
+
     /// Waits until all calls have ended after [`close`](Self::close), for at most `limit`. Returns
     /// `None` if they have not.
     pub(crate) fn ended_within(&self, limit: Duration) -> Option<()> {
@@ -376,10 +380,9 @@ pub(crate) fn end_functions(limit: Duration) {
 }
 
 /// Runs a call. A panic has made the communicator fail, so it can be used again.
-fn perform<W, R, E>(communicator: &mut Communicator, timeout: Duration, work: W) -> Result<R, Fault>
+fn perform<W>(communicator: &mut Communicator, timeout: Duration, work: W) -> Outcome
 where
-    W: FnOnce(&mut Communicator) -> Result<R, E>,
-    Fault: From<E>,
+    W: FnOnce(&mut Communicator) -> Result<(), Error>,
 {
     communicator.set_timeout(timeout);
     match catch_unwind(AssertUnwindSafe(|| work(communicator))) {
@@ -402,8 +405,15 @@ pub(crate) struct Ticket {
 
 #[derive(Default)]
 struct TicketState {
-    /// The call, since its start.
-    request: Option<Arc<Request<()>>>,
+    has_started: bool,
+    /// Whether the call is among the unfinished ones of its communicator.
+    is_counted: bool,
+    /// The requests of the call that have not ended.
+    requests: Vec<Arc<Request<()>>>,
+    /// The message of a receive that has ended.
+    message: Option<Message>,
+    /// The first error.
+    error: Option<Fault>,
     outcome: Option<Outcome>,
     callbacks: Vec<Callback>,
     /// Memory and objects of the call.
@@ -413,13 +423,29 @@ struct TicketState {
 impl TicketState {
     /// The outcome, if the call is done.
     fn outcome(&mut self) -> Option<&Outcome> {
-        if self.outcome.is_none() {
-            let result = self.request.as_ref().and_then(|it| it.take_result());
-            self.outcome = result.map(|result| result.map(drop).map_err(Fault::from));
+        if self.outcome.is_none() && self.has_started {
+            let Self { requests, message, error, .. } = self;
+            requests.retain(|request| match request.take_result() {
+                None => true,
+                Some(Ok(received)) => {
+                    *message = received.or(*message);
+                    false
+                }
+                Some(Err(failed)) => {
+                    error.get_or_insert(Fault::Call(failed));
+                    false
+                }
+            });
+            if requests.is_empty() {
+                self.outcome = Some(error.take().map_or(Ok(()), Err));
+            }
         }
         self.outcome.as_ref()
     }
 }
+
+/// The requests of a call that starts.
+pub(crate) type Requests = Vec<Request<()>>;
 
 impl Ticket {
     pub(crate) fn new(queue: &Arc<CallQueue>) -> Arc<Self> {
@@ -432,25 +458,25 @@ impl Ticket {
         self: &Arc<Self>,
         communicator: &mut Communicator,
         timeout: Duration,
-        start: impl FnOnce(&mut Communicator) -> Started<()>,
+        start: impl FnOnce(&mut Communicator, &mut Requests) -> Result<(), Error>,
     ) {
-        let mut request = match perform(communicator, timeout, start) {
-            Ok(request) => request,
-            Err(fault) => return self.complete(Err(fault)),
-        };
-        let waker = Waker::from(Arc::clone(self));
-        // A thread that ends the call now waits for the lock, and finds the request.
+        let (mut requests, waker) = (Vec::new(), Waker::from(Arc::clone(self)));
+        let started = perform(communicator, timeout, |it| start(it, &mut requests));
+        // A thread that ends the call now waits for the lock.
         let mut state = lock(&self.state);
-        match Pin::new(&mut request).poll(&mut Context::from_waker(&waker)) {
-            Poll::Ready(result) => {
-                drop(state);
-                self.complete(result.map_err(Fault::from));
-            }
-            Poll::Pending => {
-                state.request = Some(Arc::new(request));
-                drop(state);
-                self.changed.notify_all();
-            }
+        state.error = started.err();
+        for request in requests {
+            request.wake_at_end(&waker);
+            state.requests.push(Arc::new(request));
+        }
+        state.has_started = true;
+        let has_ended = state.outcome().is_some();
+        state.is_counted = !has_ended;
+        self.queue.unfinished.fetch_add(state.is_counted.into(), Ordering::Relaxed);
+        drop(state);
+        self.changed.notify_all();
+        if has_ended {
+            self.tell();
         }
     }
 
@@ -496,11 +522,18 @@ impl Ticket {
         lock(&self.state).outcome().cloned()
     }
 
+    /// The message of a receive that is done.
+    pub(crate) fn message(&self) -> Option<Message> {
+        let mut state = lock(&self.state);
+        state.outcome()?;
+        state.message
+    }
+
     /// Advances the call, unless another thread does. Returns the outcome, if the call is done.
     pub(crate) fn test(&self) -> Option<Outcome> {
-        let request = lock(&self.state).request.clone();
-        request.filter(|request| request.test())?;
-        self.outcome()
+        let requests = lock(&self.state).requests.clone();
+        let have_ended = requests.iter().all(|request| request.test());
+        if have_ended { self.outcome() } else { None }
     }
 
     /// Waits for the end of the call, at most until `deadline`, or for `slice`. This thread
@@ -509,12 +542,12 @@ impl Ticket {
         let until = Instant::now() + slice;
         let until = deadline.map_or(until, |it| it.min(until));
         let left = || until.saturating_duration_since(Instant::now());
-        let is_waiting = |it: &mut TicketState| it.request.is_none() && it.outcome.is_none();
+        let is_waiting = |it: &mut TicketState| !it.has_started && it.outcome.is_none();
         let waited = self.changed.wait_timeout_while(lock(&self.state), left(), is_waiting);
         let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        let request = state.request.clone();
+        let requests = state.requests.clone();
         drop(state);
-        if let Some(request) = request {
+        for request in requests {
             request.wait_for(left());
         }
         self.outcome()
@@ -540,6 +573,12 @@ impl Ticket {
 impl Wake for Ticket {
     /// The call has ended in this thread, which has the communicator.
     fn wake(self: Arc<Self>) {
-        self.tell();
+        let mut state = lock(&self.state);
+        if state.outcome().is_some() {
+            let was_counted = std::mem::take(&mut state.is_counted);
+            self.queue.unfinished.fetch_sub(was_counted.into(), Ordering::Relaxed);
+            drop(state);
+            self.tell();
+        }
     }
 }

@@ -8,7 +8,7 @@ use ringfold::{Collective, Parts, Rank, ReduceOp, Uneven};
 use ringfold_foreign::Places;
 
 use crate::call::{
-    Arguments, Called, Common, Given, dispatch, element_of, elements, memories, shape,
+    Arguments, Called, Common, Given, dispatch, element_of, elements, memories, shape, start,
 };
 use crate::element::operation;
 use crate::fault::raise;
@@ -115,9 +115,21 @@ pub(crate) fn perform_uneven(
     parts.scale(scale);
     send.scale(scale);
     let uneven = OwnedUneven { collective, root, op, parts, send };
-    dispatch(py, queue, memories.into_iter().flatten(), common, move |communicator| {
+    let memories = memories.into_iter().flatten();
+    if common.async_op {
+        let handle = start(py, queue, memories, common, move |ranks, requests| {
+            let uneven = uneven.borrow();
+            // SAFETY: `start` keeps the memory until the call is done. The caller of the binding
+            // must not use it meanwhile.
+            let it = ranks.start_uneven(&uneven, data_type, (), |()| unsafe { places.bytes() })?;
+            requests.push(it);
+            Ok(())
+        });
+        return handle.map(Some);
+    }
+    dispatch(py, queue, memories, common, move |ranks| {
         // SAFETY: `dispatch` keeps the memory until the call is done. The caller of the binding
         // must not use it meanwhile.
-        communicator.perform_uneven(&uneven.borrow(), data_type, unsafe { places.buffers() })
+        ranks.perform_uneven(&uneven.borrow(), data_type, unsafe { places.buffers() })
     })
 }

@@ -22,6 +22,7 @@ from ._ringfold import (
     CallGroup,
     Communicator,
     Handle,
+    Message,
     PreMulSum,
     Registration,
     UserOp,
@@ -44,6 +45,7 @@ from .errors import (
     GroupError,
     InitError,
     LeaveError,
+    TruncatedError,
 )
 
 __all__ = [
@@ -59,8 +61,10 @@ __all__ = [
     "Handle",
     "InitError",
     "LeaveError",
+    "Message",
     "PreMulSum",
     "Registration",
+    "TruncatedError",
     "UserOp",
     "Window",
     "__version__",

@@ -9,6 +9,11 @@ class ArgumentError(Error, ValueError):
     """An argument is invalid. This rank sent nothing, and the communicator remains usable."""
 
 
+class TruncatedError(Error):
+    """A message is longer than the buffer of its receive. It stays for a later one, and the
+    communicator remains usable."""
+
+
 class ClosedError(Error):
     """The communicator is closed."""
 

@@ -127,6 +127,12 @@ impl<B> Request<B> {
         Ok(event.0.as_fd())
     }
 
+    /// Has `waker` woken in the thread that ends the call. Returns whether the call has ended; the
+    /// waker is not woken then.
+    pub fn wake_at_end(&self, waker: &Waker) -> bool {
+        self.ticket.wake_at_end(waker)
+    }
+
     /// Takes the result of a call that has ended, for a binding that keeps the buffers itself. A
     /// receive has its message. `None` before the end, and when the result was taken. Does not
     /// wait.

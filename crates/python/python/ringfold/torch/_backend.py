@@ -16,13 +16,15 @@ from ringfold.torch._bits import copies, replaced
 from ringfold.torch._memory import (
     TYPES, combinable, fill, is_memory, joined, on_stream, operation, place, readable, room, writable,
 )
-from ringfold.torch._messages import Channels
 from ringfold.torch._store import Store, connect
 from ringfold.torch._windows import Windows
 from ringfold.torch._work import Work, are_completed, as_torch
 
 #: Seconds to join. A first rank may come much earlier than the last.
 JOIN_SECONDS = 1800
+
+#: The largest tag of a message.
+TAG_MAX = 2**32 - 1
 
 
 #: The timeout of an operation that has one is longer.
@@ -56,7 +58,6 @@ class RingfoldBackend(Backend):
         #: The only call of each barrier.
         self._barrier = [(self._comm.barrier, (), {})]
         self._windows = Windows(self._comm)
-        self._channels = Channels(self._comm, store, self._seconds)
 
     @property
     def options(self):
@@ -392,27 +393,34 @@ class RingfoldBackend(Backend):
 
     def send(self, tensors, dst, tag=0):
         source = readable(single(tensors))
-        return self._message("send", tensors, lambda: self._channels.send(source, dst, tag))
+        return self._message("send", tensors, self._comm.send, source, dst, tag)
 
     def recv(self, tensors, src, tag=0):
         memory, finish = writable(single(tensors), is_read=False)
-        receive = lambda: self._channels.recv(memory, src, tag)
-        return self._message("recv", tensors, receive, finish)
+        return self._message("recv", tensors, self._comm.recv, memory, src, tag, finish)
 
-    def _message(self, name, tensors, start, finish=None):
+    def recv_anysource(self, tensors, tag=0):
+        return self.recv(tensors, None, tag)
+
+    def _message(self, name, tensors, call, memory, peer, tag, finish=None):
+        """Starts a message of the memory to a peer, or from it."""
+        if not 0 <= tag <= TAG_MAX:
+            raise ValueError(f"the tag {tag} is not between 0 and {TAG_MAX}")
+        if peer == self._rank:
+            raise ValueError(f"rank {peer} cannot send to itself")
         event = begin_event(name, tensors) if profiler._is_profiler_enabled else None
         work = None
         if copies.pairs and name == "recv":
             finish = with_replaced(tensors, finish)
         try:
-            work = self._keep(Work([start()], list(tensors), finish, ended(event)))
+            handle = call(place(memory), peer, tag, async_op=True, keep=memory)
+            work = self._keep(Work([handle], list(tensors), finish, ended(event)))
+        except errors.Error as error:
+            raise as_torch(error) from error
         finally:
             if event is not None and work is None:
                 torch.autograd._record_function_with_args_exit(event)
         return work
-
-    def recv_anysource(self, tensors, tag=0):
-        return self.recv(tensors, None, tag)
 
     # Memory.
 
@@ -469,7 +477,6 @@ class RingfoldBackend(Backend):
         self._options._timeout = timeout
         self._seconds = timeout.total_seconds()
         self._comm.set_timeout(self._seconds)
-        self._channels.set_timeout(self._seconds)
 
     def get_error(self):
         kinds = torch._C._distributed_c10d.ErrorType
@@ -489,14 +496,12 @@ class RingfoldBackend(Backend):
     def abort(self):
         reason = f"rank {self._rank} aborted its process group"
         self._comm.abort(reason)
-        self._channels.abort(reason)
         _backends.discard(self)
 
     def shutdown(self):
         """Leaves the group after the operations before it, in the background but for rank 0 of a
         world without unfinished operations. That has the store, by which others may just make a
         group, and waits for them to leave the world, for a few seconds at most."""
-        self._channels.close()
         handles = [handle for operation in self._pending for handle in operation[0]]
         is_idle = are_completed(handles)
         try:

@@ -31,10 +31,6 @@ class Store:
     def get(self, key):
         return self._store.get(key) if self._store.check([key]) else None
 
-    def count(self, key):
-        """Counts at the key. Returns the number of counts, of all ranks."""
-        return self._store.add(key, 1)
-
     def wait(self, key, timeout):
         """The value of the key, or None if there is none within the timeout."""
         began = time.monotonic()

@@ -124,7 +124,7 @@ class Work(distributed._Work):
     def _source_rank(self):
         """The sender of a message that was received from any source."""
         self.wait()
-        return self._handles[0].source
+        return self._handles[0].message.source
 
     def get_future(self):
         """A future of the list of tensors, as the hooks of DDP want it."""
