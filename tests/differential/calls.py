@@ -330,7 +330,7 @@ class Maker:
                 if is_probed and "async_op" not in more:
                     while (found := target.probe(sender)) is None:
                         pass
-                    assert found == (tag, elements.nbytes), (found, text)
+                    assert (found.tag, found.nbytes) == (tag, elements.nbytes), (found, text)
                 return target.recv(target_region.elements, sender, tag, **more)
 
             calls.append(Call("recv", text, receive, [target_region], kind))

@@ -277,7 +277,7 @@ static void misuse(void) {
     size_t bytes;
     int is_there;
     EXPECT(ARGUMENT, "is not one of the", ringfold_send(data, 8, INT, size, 0, comm));
-    EXPECT(ARGUMENT, "is not one of the", ringfold_recv(data, 8, INT, UINT32_MAX, 0, comm));
+    EXPECT(ARGUMENT, "is not one of the", ringfold_recv(data, 8, INT, UINT32_MAX - 1, 0, comm));
     EXPECT(ARGUMENT, "itself", ringfold_send(data, 8, INT, rank, 0, comm));
     EXPECT(ARGUMENT, "itself", ringfold_recv(data, 8, INT, rank, 0, comm));
     EXPECT(ARGUMENT, "the data is NULL", ringfold_send(NULL, 8, INT, away, 0, comm));
@@ -357,11 +357,13 @@ static void misuse(void) {
     OK(ringfold_group_end(group));
 }
 
-/* Ends of a message that disagree fail the job of their communicator, and no other. */
+/* A receive whose message has another tag fails the job of its communicator, and no other, when its
+ * time has ended. */
 static void disagreement(void) {
     ringfold_comm_t again, group;
     int32_t data[2] = {0}, value = 1;
     OK(ringfold_comm_duplicate(comm, &again));
+    if (rank == 1) OK(ringfold_comm_set_timeout(again, 0.5));
     OK(ringfold_group_start(again, &group));
     if (rank == 0) OK(ringfold_send(data, 2, INT, 1, 7, group));
     if (rank == 1) OK(ringfold_recv(data, 2, INT, 0, 8, group));
