@@ -416,7 +416,7 @@ impl Communicator {
             return;
         }
         self.recall(|engine| {
-            engine.drive(|it| it.jobs.is_empty() && !it.core.post.has_unsent());
+            engine.drive(|it| it.jobs.is_empty() && !it.core.post.has_unsent_to_others());
             engine.end_receives();
         });
     }

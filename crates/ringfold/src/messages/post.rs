@@ -144,6 +144,11 @@ impl Post {
         self.to.is_empty() && self.from.is_empty() && self.any.is_empty() && !self.is_unflushed
     }
 
+    /// Whether messages to other ranks wait to be sent.
+    pub(crate) fn has_unsent_to_others(&self) -> bool {
+        self.to.iter().any(|distance| *distance != 0) || self.is_unflushed
+    }
+
     /// Whether messages wait to be sent.
     pub(crate) fn has_unsent(&self) -> bool {
         !self.to.is_empty() || self.is_unflushed
@@ -581,6 +586,8 @@ impl Post {
         {
             return Ok(Some(self.inboxes[peer.index()].unexpected[at].message));
         }
+        // Whether a message with another tag stays on its link.
+        let mut is_full = false;
         let first = from.map_or(self.looks_first_at, Rank::index);
         let (peers, size) = (if from.is_some() { 1 } else { self.size }, self.size);
         for peer in (0..peers).map(|at| Rank::at((first + at) % size)) {
@@ -613,18 +620,14 @@ impl Post {
                     return Ok(Some(message));
                 }
                 if !self.set_aside(message, header.elements, router) {
+                    is_full = true;
                     break;
                 }
             }
         }
-        match from {
-            Some(from)
-                if self.inboxes[from.index()].unexpected.is_empty() && has_left(watch, from) =>
-            {
-                Err(CallError::Left(from))
-            }
-            _ => Ok(None),
-        }
+        let Some(from) = from.filter(|_| !is_full) else { return Ok(None) };
+        let is_done = self.inboxes[from.index()].unexpected.is_empty();
+        if is_done && has_left(watch, from) { Err(CallError::Left(from)) } else { Ok(None) }
     }
 
     /// Checks, before a park, whether ranks for which this one waits have left.
