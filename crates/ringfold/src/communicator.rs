@@ -526,7 +526,20 @@ impl Communicator {
         request: Request<'_>,
         user: User<'_, '_>,
     ) -> Result<(), Error> {
-        self.engine()?.guarded(
+        if self.slot.is_forked() || self.engine.is_none() {
+            return self.engine()?.perform(request, user);
+        }
+        // Nothing is under way, so nothing has to go on behind the call.
+        let Some(engine) = &mut self.engine else { unreachable!("it is here") };
+        engine.perform(request, user)
+    }
+}
+
+impl Engine {
+    /// Performs a request on any memory.
+    #[inline]
+    fn perform(&mut self, request: Request<'_>, user: User<'_, '_>) -> Result<(), Error> {
+        self.guarded(
             |seq| request.operation(seq),
             |it| {
                 if !it.core.cache.is_latest(request) {
