@@ -386,19 +386,34 @@ impl Engine {
         self.health.check()?;
         let is_alone = !self.has_work();
         let deadline = if is_alone { None } else { Some(Instant::now() + self.core.timeout) };
+        let mut received = None;
         let outcome = self.guarded(
             |_| first,
             |it| {
-                let post = &mut it.core.post;
-                sends.for_each(|sending| post.send(Sending { deadline, ..sending }));
-                for receiving in receives {
-                    post.receive(Receiving { deadline, ..receiving })?;
+                let Core { post, router, .. } = &mut it.core;
+                for mut sending in sends {
+                    sending.deadline = deadline;
+                    if !(is_alone && post.sends_at_once(&mut sending, router)?) {
+                        post.send(sending);
+                    }
+                }
+                for mut receiving in receives {
+                    receiving.deadline = deadline;
+                    let at_once =
+                        if is_alone { post.receives_at_once(&mut receiving, router) } else { None };
+                    match at_once {
+                        Some(_) => received = at_once,
+                        None => post.receive(receiving)?,
+                    }
+                }
+                if is_alone {
+                    if post.is_foreground_done() && router.is_flushed() {
+                        return it.health.watch().check_abort_after_pause();
+                    }
+                    return it.core.exchange_alone(it.health.watch());
                 }
                 if post.is_foreground_done() {
                     return Ok(());
-                }
-                if is_alone {
-                    return it.core.exchange_alone(it.health.watch());
                 }
                 it.drive(|it| it.core.post.is_foreground_done());
                 Ok(())
@@ -408,7 +423,8 @@ impl Engine {
             let operation = self.core.post.unfinished(error.peer()).unwrap_or(first);
             return Err(self.fail_in(operation, error));
         }
-        self.core.post.take_outcome()
+        let outcome = self.core.post.take_outcome()?;
+        Ok(outcome.or(received))
     }
 }
 

@@ -226,6 +226,53 @@ impl Post {
         insert(&mut self.to, distance);
     }
 
+    /// Sends a short message if nothing else waits and the transport takes it. Whether all of it is
+    /// sent.
+    #[inline]
+    pub(crate) fn sends_at_once(
+        &mut self,
+        sending: &mut Sending,
+        router: &mut Router,
+    ) -> Result<bool, CallError> {
+        if !self.to.is_empty() || sending.to == self.own {
+            return Ok(false);
+        }
+        let Sending { to, tag, elements, memory, accepted, .. } = sending;
+        let bytes = memory.memory().0.unwrap_or_default();
+        if bytes.len() > INLINE_BYTES {
+            return Ok(false);
+        }
+        let header = Header { tag: *tag, elements: *elements, bytes: bytes.len() as u64 };
+        TRACK.send(router, *to, &header, bytes, accepted)?;
+        Ok(*accepted == HEADER_BYTES + bytes.len())
+    }
+
+    /// Receives a short message that is here as a whole, if nothing else waits and it is the next
+    /// one of its sender. Everything else is left to `receive`.
+    #[inline]
+    pub(crate) fn receives_at_once(
+        &self,
+        receiving: &mut Receiving,
+        router: &mut Router,
+    ) -> Option<Message> {
+        let from = receiving.from.filter(|from| *from != self.own)?;
+        if !self.from.is_empty() || !self.any.is_empty() || self.unexpected.0 > 0 {
+            return None;
+        }
+        let link = TRACK.link(from);
+        let front = router.readable(link).ok()??;
+        let (header, rest) = TRACK.begins(front).ok()?;
+        let bytes = usize::try_from(header.bytes).ok().filter(|bytes| *bytes <= INLINE_BYTES)?;
+        let body = rest.get(..bytes)?;
+        let elements = receiving.elements;
+        if !receiving.takes(header.tag) || !header.elements.fits(elements) {
+            return None;
+        }
+        receiving.bytes().get_mut(..bytes)?.copy_from_slice(body);
+        router.to(link).consume(link, HEADER_BYTES + bytes);
+        Some(Message { is_sent: false, peer: from, tag: header.tag, bytes })
+    }
+
     /// Adds a receive. It ends here if its message waits in the queue.
     ///
     /// # Errors
