@@ -127,12 +127,13 @@ fn fails(
     text: &str,
 ) {
     on_all(3, settings, |comm| {
-        let result = match comm.rank() {
+        // After the barrier, no rank is still joining.
+        let result = comm.barrier().and_then(|()| match comm.rank() {
             // The receiver may fail the job before the message has left.
             Rank(0) => send(comm).and_then(|()| comm.barrier()),
             Rank(1) => recv(comm),
             _ => comm.barrier(),
-        };
+        });
         let Err(Error::Failed(failure)) = result else { panic!("{result:?}") };
         let FailureCause::Message { from, to, cause } = &*failure.cause else {
             panic!("{failure}")
