@@ -9,7 +9,7 @@ use super::world::World;
 use crate::schedule::Schedule;
 
 /// Proves calls that follow each other. Each has the schedules of all ranks, in rank order. A rank
-/// begins its next call when it has ended the one before, whatever its peers do. Messages of a
+/// begins its next call when it has ended the one before, independent of its peers. Messages of a
 /// later call queue behind those of the earlier ones on their link.
 ///
 /// This covers every timing, as for [`check`](super::check()): a rank's calls are one longer

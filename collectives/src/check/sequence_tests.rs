@@ -124,7 +124,7 @@ fn a_rank_that_skips_a_call_is_seen() {
     assert_eq!(check_sequence(&[barrier(true), next], OUT_OF_PLACE), foreign);
 }
 
-/// The elements of a call belong to its user again when it ends, whatever later calls say.
+/// The elements of a call belong to its user again when it ends, independent of later calls.
 #[test]
 fn a_buffer_that_a_peer_reads_after_the_call_is_seen() {
     let windowed = |waits: bool| {

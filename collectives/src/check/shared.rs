@@ -1,5 +1,5 @@
-//! What calls share that follow each other: links, signals, staging buffers, and what each rank
-//! knows of the others.
+//! The state that calls in a row share: links, signals, staging buffers, and the knowledge of each
+//! rank about the others.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;

@@ -2,12 +2,11 @@
 #![allow(unsafe_code)]
 
 use std::ffi::{c_int, c_void};
-use std::mem::MaybeUninit;
 use std::os::fd::AsRawFd;
 use std::ptr::{null_mut, without_provenance_mut};
 use std::time::Duration;
 
-use ringfold::{Call, Collective, Rank, Request, wait_any};
+use ringfold::{Call, Collective, Communicator, Rank, Request, Started, wait_any};
 use ringfold_foreign::Places;
 
 use crate::collective::{NO_OP, element};
@@ -27,7 +26,7 @@ static REQUESTS: Table<Request<Places>> = Table::new(6);
 /// The name of a handle in errors.
 const NAME: &str = "request";
 
-/// Starts the call.
+/// Starts a collective.
 ///
 /// # Safety
 /// Pointers point to the memory that the header asks for. Nobody else accesses it until the call
@@ -40,39 +39,48 @@ unsafe fn start(
     comm: ringfold_comm_t,
     request: *mut ringfold_request_t,
 ) -> ringfold_result {
+    let begin = |comm: &mut Communicator| {
+        let (data_type, op, root) = (element(data_type)?, operation(op)?, Rank(root));
+        let call = Call { collective, count, data_type, op, root, wire: comm.wire() };
+        let places = memory::places(&call, input, output, comm.rank(), comm.size())?;
+        Ok(comm.start(&call, places, |places| match *places {
+            // SAFETY: the contract.
+            Places::InPlace(both) => (None, unsafe { both.slice_mut() }),
+            // SAFETY: the contract.
+            Places::Apart { input, output } => unsafe { (Some(input.slice()), output.slice_mut()) },
+        }))
+    };
+    // SAFETY: the contract.
+    unsafe { keep(comm, request, begin) }
+}
+
+/// Writes a request of what `begin` starts.
+///
+/// # Safety
+/// `request` is NULL or points to memory of a handle.
+unsafe fn keep(
+    comm: ringfold_comm_t,
+    request: *mut ringfold_request_t,
+    begin: impl FnOnce(&mut Communicator) -> Result<Started<Places>, Fault>,
+) -> ringfold_result {
     reported(|| {
         // SAFETY: the contract.
         let request = unsafe { memory::out(request, "request") }?;
         request.write(null_mut());
-        let started = with(comm, |comm| {
-            let (data_type, op, root) = (element(data_type)?, operation(op)?, Rank(root));
-            let call = Call { collective, count, data_type, op, root, wire: comm.wire() };
-            let places = memory::places(&call, input, output, comm.rank(), comm.size())?;
-            // SAFETY: the contract.
-            let started = comm.start(&call, places, |places| unsafe { places.bytes() });
-            Ok(started.map_err(|failed| failed.error)?)
-        })?;
-        keep(started, request)
+        let started = with(comm, |comm| Ok(begin(comm)?.map_err(|failed| failed.error)?))?;
+        match REQUESTS.try_insert(started) {
+            Ok(handle) => {
+                let handle = usize::try_from(handle).map_err(|_| Fault::full(NAME))?;
+                request.write(without_provenance_mut(handle));
+                Ok(())
+            }
+            Err(started) => {
+                // The memory is the program's again when this returns.
+                started.wait().map_err(|failed| failed.error)?;
+                Err(Fault::full(NAME))
+            }
+        }
     })
-}
-
-/// Writes a handle of a request.
-fn keep(
-    started: Request<Places>,
-    request: &mut MaybeUninit<ringfold_request_t>,
-) -> Result<(), Fault> {
-    match REQUESTS.try_insert(started) {
-        Ok(handle) => {
-            let handle = usize::try_from(handle).map_err(|_| Fault::full(NAME))?;
-            request.write(without_provenance_mut(handle));
-            Ok(())
-        }
-        Err(started) => {
-            // The memory is the program's again when this returns.
-            started.wait().map_err(|failed| failed.error)?;
-            Err(Fault::full(NAME))
-        }
-    }
 }
 
 /// Starts ringfold_send, also to this rank, and writes a request. Does not wait for the receiver.
@@ -89,19 +97,14 @@ pub unsafe extern "C" fn ringfold_start_send(
     comm: ringfold_comm_t,
     request: *mut ringfold_request_t,
 ) -> ringfold_result {
-    reported(|| {
-        // SAFETY: the caller points to memory of a handle.
-        let request = unsafe { memory::out(request, "request") }?;
-        request.write(null_mut());
-        let started = with(comm, |comm| {
-            let data = elements(data, (count, element(r#type)?), "the data")?;
-            let places = Places::InPlace(data);
-            // SAFETY: the caller gives the memory that the header asks for.
-            let started = comm.start_send_of(places, |_| unsafe { data.slice() }, Rank(to), tag);
-            Ok(started.map_err(|failed| failed.error)?)
-        })?;
-        keep(started, request)
-    })
+    let begin = |comm: &mut Communicator| {
+        let data = elements(data, (count, element(r#type)?), "the data")?;
+        let places = Places::InPlace(data);
+        // SAFETY: the caller gives the memory that the header asks for.
+        Ok(comm.start_send_of(places, |_| unsafe { data.slice() }, Rank(to), tag))
+    };
+    // SAFETY: the caller points to memory of a handle.
+    unsafe { keep(comm, request, begin) }
 }
 
 /// Starts ringfold_recv, also from this rank, and writes a request. ringfold_wait_message has the
@@ -119,19 +122,14 @@ pub unsafe extern "C" fn ringfold_start_recv(
     comm: ringfold_comm_t,
     request: *mut ringfold_request_t,
 ) -> ringfold_result {
-    reported(|| {
-        // SAFETY: the caller points to memory of a handle.
-        let request = unsafe { memory::out(request, "request") }?;
-        request.write(null_mut());
-        let started = with(comm, |comm| {
-            let data = elements(data, (count, element(r#type)?), "the data")?;
-            let (places, from, tag) = (Places::InPlace(data), source(from), tag_of(tag));
-            // SAFETY: the caller gives the memory that the header asks for.
-            let started = comm.start_recv_in(places, |_| unsafe { data.slice_mut() }, from, tag);
-            Ok(started.map_err(|failed| failed.error)?)
-        })?;
-        keep(started, request)
-    })
+    let begin = |comm: &mut Communicator| {
+        let data = elements(data, (count, element(r#type)?), "the data")?;
+        let (places, from, tag) = (Places::InPlace(data), source(from), tag_of(tag));
+        // SAFETY: the caller gives the memory that the header asks for.
+        Ok(comm.start_recv_in(places, |_| unsafe { data.slice_mut() }, from, tag))
+    };
+    // SAFETY: the caller points to memory of a handle.
+    unsafe { keep(comm, request, begin) }
 }
 
 fn find(request: ringfold_request_t) -> Result<Held<'static, Request<Places>>, Fault> {

@@ -317,6 +317,18 @@ mod tests {
     }
 
     #[test]
+    fn the_threads_of_started_calls_are_named_or_have_cpus() {
+        let of = |value| with("RINGFOLD_PROGRESS", value).map(|config| config.progress);
+        assert_eq!(of("Thread").unwrap(), CallProgress::Thread);
+        assert_eq!(of("caller").unwrap(), CallProgress::Caller);
+        assert_eq!(of("0-2,8").unwrap(), CallProgress::Cpus("0,1,2,8".parse().unwrap()));
+        for wrong in [",", "helper", "0-", "8192", "-1", "99999999999999999999"] {
+            let text = of(wrong).unwrap_err().to_string();
+            assert!(text.contains("RINGFOLD_PROGRESS") && text.contains("0-3,8"), "{text}");
+        }
+    }
+
+    #[test]
     fn a_profile_that_cannot_be_used_is_refused_with_the_reason() {
         let folder = Folder::new();
         let path = folder.at("prices");

@@ -5,7 +5,8 @@
 //! transport. Those of a longer one are a message of their own, which a transport may place
 //! directly in the receiver's memory.
 //!
-//! Point-to-point messages have a lane of their own, and receives choose among them (`post`).
+//! Point-to-point messages have a lane of their own, and receives choose among them (`post`, with
+//! `receive` and `probe`). `ends` are the two ends of one, and `unfinished` names those under way.
 //! Uneven collectives consist of such messages too (`exchange`). Theirs take a lane of collectives
 //! and carry the tag of their call, and both ends know the length.
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use ringfold_types::Rank;
 
 use super::ends::Receiving;
-use super::post::{Post, TRACK};
+use super::post::{Post, front};
 use crate::error::{Message, Operation};
 use crate::router::Router;
 
@@ -77,11 +77,7 @@ impl Post {
         let peers = (0..self.inboxes.len()).map(Rank::at).filter(is_of);
         let of_peer = peers.flat_map(|peer| {
             let queue = self.inboxes[peer.index()].unexpected.iter().map(|it| it.message);
-            let front = router.readable(TRACK.link(peer)).ok().flatten();
-            let front = front.and_then(|front| TRACK.begins(front).ok()).map(|(header, _)| {
-                let bytes = usize::try_from(header.bytes).unwrap_or(usize::MAX);
-                Message { is_sent: false, peer, tag: header.tag, bytes }
-            });
+            let front = front(router, peer).ok().flatten().map(|it| it.message);
             queue.chain(front)
         });
         of_peer.collect()

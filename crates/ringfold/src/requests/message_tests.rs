@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::{
     ANY_SOURCE, ANY_TAG, Communicator, Config, DataType, Error, FailureCause, Parts, Rank,
-    ReduceOp, Uneven, local, wait_any,
+    ReduceOp, Uneven, local, test_all, wait_all, wait_any, wait_some,
 };
 
 /// Around an inline message and the eager size of a link.
@@ -458,6 +458,65 @@ fn a_receive_of_another_type_ends_with_the_failure_also_from_the_queue() {
         assert!(error.to_string().contains("of f32 met a message of 40 bytes of i32"), "{error}");
         let mut again = [0.0_f32; 10];
         assert!(matches!(comm.recv(&mut again, Rank(0), 1), Err(Error::Failed(_))));
+    })
+    .unwrap();
+}
+
+#[test]
+fn receives_of_any_rank_and_of_one_take_messages_in_their_order() {
+    local::run(2, |comm| {
+        if comm.rank() == Rank(0) {
+            comm.recv(&mut [0_u8], Rank(1), 0).unwrap();
+            (1_u8..=6).for_each(|number| comm.send(&[number], Rank(1), 7).unwrap());
+            return;
+        }
+        let sources = [None, Some(Rank(0)), Some(Rank(0)), None, Some(Rank(0)), None];
+        let tags = [Some(7), Some(7), ANY_TAG, ANY_TAG, Some(7), Some(7)];
+        let receives = sources
+            .into_iter()
+            .zip(tags)
+            .map(|(from, tag)| comm.start_recv(vec![0_u8], from, tag).unwrap());
+        let receives: Vec<_> = receives.collect();
+        comm.send(&[0_u8], Rank(0), 0).unwrap();
+        for (number, receive) in (1_u8..).zip(receives) {
+            assert_eq!(receive.wait().unwrap().buffer, [number]);
+        }
+    })
+    .unwrap();
+}
+
+#[test]
+fn several_requests_are_awaited_together() {
+    local::run(2, |comm| {
+        let peer = Rank(1 - comm.rank().0);
+        let mut receives: Vec<_> =
+            (0..4).map(|tag| comm.start_recv(vec![9_u32], peer, tag).unwrap()).collect();
+        comm.barrier().unwrap();
+        assert!(!test_all(&receives.iter().collect::<Vec<_>>()), "nothing was sent");
+        comm.barrier().unwrap();
+        // One by one, so that some have ended before others.
+        for tag in [2, 0] {
+            comm.send(&[tag], peer, tag).unwrap();
+        }
+        let mut ended = Vec::new();
+        while ended.len() < 2 {
+            ended = wait_some(&receives.iter().collect::<Vec<_>>());
+        }
+        assert_eq!(ended, [0, 2]);
+        comm.barrier().unwrap();
+        for tag in [1, 3] {
+            comm.send(&[tag], peer, tag).unwrap();
+        }
+        while !test_all(&receives.iter().collect::<Vec<_>>()) {}
+        let short = comm.start_recv(Vec::<u32>::new(), peer, 5).unwrap();
+        comm.send(&[5_u32], peer, 5).unwrap();
+        let all = wait_all(receives.drain(..2)).unwrap();
+        assert_eq!([all[0].buffer[0], all[1].buffer[0]], [0, 1]);
+        let failed = wait_all([short].into_iter().chain(receives)).unwrap_err();
+        assert!(matches!(failed.error, Error::Truncated { .. }));
+        assert_eq!(failed.buffers.len(), 3);
+        assert_eq!([failed.buffers[1].buffer[0], failed.buffers[2].buffer[0]], [2, 3]);
+        comm.recv(&mut [0_u32], peer, 5).unwrap();
     })
     .unwrap();
 }

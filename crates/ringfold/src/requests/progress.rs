@@ -292,3 +292,25 @@ fn attend(calls: Arc<dyn Attended>) {
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_runs_on_the_cpus_that_are_given() {
+        let allowed = Cpus::allowed();
+        let last: Cpus = allowed.iter().last().into_iter().collect();
+        let found = thread::scope(|scope| {
+            let found = scope.spawn(|| {
+                run_on(&last);
+                // The system refuses a set without a CPU of this machine.
+                run_on(&Cpus::from_iter([8191]));
+                Cpus::allowed()
+            });
+            found.join().unwrap()
+        });
+        assert_eq!(found, last);
+        assert_eq!(Cpus::allowed(), allowed, "only that thread");
+    }
+}
