@@ -83,7 +83,7 @@ fn messages_of_a_pair_keep_their_order_beside_collectives() {
 fn many_messages_do_not_hold_collectives_up() {
     // More than a link takes at once.
     const MESSAGES: usize = 2000;
-    on_all(2, &[], |comm| {
+    on_all(2, &[("RINGFOLD_TIMEOUT", "30")], |comm| {
         if comm.rank() == Rank(0) {
             let sends = (0..MESSAGES).map(|it| comm.start_send(vec![it], Rank(1), 1).unwrap());
             let sends: Vec<_> = sends.collect();

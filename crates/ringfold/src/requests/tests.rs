@@ -136,16 +136,27 @@ fn communicators_may_start_in_opposite_orders() {
 
 #[test]
 fn waits_advance_all_communicators_where_there_is_no_helper() {
-    let config = Config { progress: CallProgress::Caller, ..Config::default() };
+    let (progress, timeout) = (CallProgress::Caller, PATIENCE);
+    let config = Config { progress, timeout, ..Config::default() };
+    let is_started = Barrier::new(2);
     local::run_with(&config, 2, |comm| {
         let mut other = comm.duplicate().unwrap();
-        let first = comm.start_all_reduce(vec![1; 100_000], ReduceOp::Sum).unwrap();
-        let second = other.start_all_reduce(vec![2; 100_000], ReduceOp::Sum).unwrap();
-        assert!(comm.slot().look(|engine| engine.watched_by).is_none());
-        // Each rank drives another call, which the other rank only advances besides.
-        let (one, another) = if comm.rank() == Rank(0) { (first, second) } else { (second, first) };
-        let sums = (one.wait().unwrap()[9], another.wait().unwrap()[9]);
-        assert_eq!(sums, if comm.rank() == Rank(0) { (2, 4) } else { (4, 2) });
+        let (own, data) = (comm.rank(), || vec![1; 100_000]);
+        if own == Rank(0) {
+            let first = comm.start_all_reduce(data(), ReduceOp::Sum).unwrap();
+            let second = other.start_all_reduce(data(), ReduceOp::Sum).unwrap();
+            assert!(comm.slot().look(|engine| engine.watched_by).is_none());
+            is_started.wait();
+            // This wait advances the other call too, without which rank 1 does not begin the first.
+            assert_eq!(first.wait().unwrap(), vec![2; 100_000]);
+            assert_eq!(second.wait().unwrap(), vec![2; 100_000]);
+        } else {
+            is_started.wait();
+            let second = other.start_all_reduce(data(), ReduceOp::Sum).unwrap();
+            assert_eq!(second.wait().unwrap(), vec![2; 100_000]);
+            let first = comm.start_all_reduce(data(), ReduceOp::Sum).unwrap();
+            assert_eq!(first.wait().unwrap(), vec![2; 100_000]);
+        }
     })
     .unwrap();
 }

@@ -155,10 +155,7 @@ impl Post {
     /// Puts a receive back that `matching` has taken, until the failure ends it.
     pub(super) fn put_back(&mut self, receiving: Receiving) {
         match receiving.from {
-            Some(from) => {
-                self.inboxes[from.index()].posted.push_front(receiving);
-                insert(&mut self.from, distance(from, self.own, self.size));
-            }
+            Some(from) => self.inboxes[from.index()].posted.push_front(receiving),
             None => self.any.push_front(receiving),
         }
     }
