@@ -61,12 +61,12 @@ def version(folder, package):
     return output([folder / "bin" / "python", "-c", ask, package], f"no {package}").strip()
 
 
-def mpi_program(folder):
-    """Builds timing.c against the MPI in `folder`."""
-    program = folder / "ringfold-timing"
+def mpi_program(folder, name="timing"):
+    """Builds one of the C programs against the MPI in `folder`."""
+    program = folder / f"ringfold-{name}"
     library = folder / "lib"
     paths = [f"-I{folder / 'include'}", f"-L{library}", f"-Wl,-rpath,{library}"]
-    compile_c(["-O2", *paths], "timing.c", program, ["-lmpi"])
+    compile_c(["-O2", *paths], f"{name}.c", program, ["-lmpi"])
     return program
 
 

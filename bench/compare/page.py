@@ -3,6 +3,8 @@
 import json
 import re
 
+# The files of results with the page of each, and what follows the machine's name in its title.
+PAGES = {"peers.json": ("README.md", ""), "overlap.json": ("overlap.md", ": overlap")}
 # The heading of the list in the index, which ends it.
 HEADING = "## Machines"
 
@@ -13,12 +15,12 @@ def folder_name(machine):
 
 
 def entries(folder):
-    """Returns the pages in a folder: title, folder and the run's description of each, by title."""
+    """Returns the pages in a folder: title, file and the run's description of each, by title."""
     found = []
-    for written in folder.glob("*/README.md"):
-        results = written.with_name("peers.json")
-        run = json.loads(results.read_text(encoding="utf-8"))
-        found.append((run["title"], results.parent.name, run["about"]))
+    for name, (written, what) in PAGES.items():
+        for results in folder.glob(f"*/{name}"):
+            run = json.loads(results.read_text(encoding="utf-8"))
+            found.append((run["title"] + what, f"{results.parent.name}/{written}", run["about"]))
     return sorted(found, key=lambda entry: entry[:2])
 
 
@@ -26,7 +28,7 @@ def index(text, pages):
     """Returns the index with the list of all pages in place of its last section."""
     head = text.split(f"\n{HEADING}\n", 1)[0].rstrip("\n") or "# Benchmarks"
     lines = [
-        f"- [{title}]({name}/README.md),\n  taken {about['taken']} with {about['ringfold']}"
+        f"- [{title}]({name}),\n  taken {about['taken']} with {about['ringfold']}"
         for title, name, about in pages
     ]
     return "\n".join([head, "", HEADING, "", *lines, ""])
@@ -41,14 +43,14 @@ def summary(text, folder, pages):
     for line in kept:
         lines.append(line)
         if line.endswith(f"]({folder}/README.md)"):
-            lines += [f"  - [{title}]({folder}/{name}/README.md)" for title, name, _ in pages]
+            lines += [f"  - [{title}]({folder}/{name})" for title, name, _ in pages]
     return "\n".join([*lines, ""])
 
 
-def write(results, folder):
-    """Writes a report as the page of this machine, and updates both lists. Returns the page."""
+def write(results, folder, name="README.md"):
+    """Writes a report as a page of this machine, and updates both lists. Returns the page."""
     page = folder / folder_name(results.title)
-    results.write(page, "README.md")
+    results.write(page, name)
     pages = entries(folder)
     listed = folder / "README.md"
     before = listed.read_text(encoding="utf-8") if listed.exists() else ""
@@ -57,4 +59,4 @@ def write(results, folder):
     if book.exists():
         text = summary(book.read_text(encoding="utf-8"), folder.name, pages)
         book.write_text(text, encoding="utf-8")
-    return page / "README.md"
+    return page / name

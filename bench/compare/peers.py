@@ -9,18 +9,25 @@ from libraries import TYPES, Library, Setting
 
 
 class Mpi(Library):
-    """The common part of all MPIs: an mpiexec in a folder of its own. By default it is Hydra's."""
+    """The common part of all MPIs: an mpiexec in a folder of its own. By default it is Hydra's.
+    `progress` is the variable that gives a rank a thread for started calls."""
+
+    progress = None
 
     def __init__(self, name, title, folder):
         super().__init__(name, title, "peer", install.mpi_program(folder))
         self.folder = folder
         self.types = install.mpi_types(self.program)
 
-    def command(self, job, setting):
+    def launch(self, job, setting):
+        """Returns the words that start a program on the job's ranks."""
         launch = [self.folder / "bin" / "mpiexec", *self.placement(job), "-n", job.ranks]
         if job.hosts:
             launch = [job.hosts.enter, job.hosts.names(1)[0], *launch]
-        return [*launch, *setting.words, self.program, *self.words(job)]
+        return [*launch, *setting.words]
+
+    def command(self, job, setting):
+        return [*self.launch(job, setting), self.program, *self.words(job)]
 
     def placement(self, job):
         """Returns the arguments that place the ranks."""
@@ -35,6 +42,8 @@ class OpenMpi(Mpi):
     """Open MPI. It yields if its command line permits oversubscription."""
 
     variables = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    # Only its TCP has such a thread.
+    progress = "OMPI_MCA_btl_tcp_progress_thread"
 
     def placement(self, job):
         if job.hosts:
@@ -60,6 +69,7 @@ class Mpich(Mpi):
     """MPICH, ch4."""
 
     THROUGH_MEMORY = ("ALLREDUCE", "BCAST", "REDUCE")
+    progress = "MPIR_CVAR_ASYNC_PROGRESS"
 
     def settings(self, job):
         if job.hosts:
@@ -78,6 +88,8 @@ class Mpich(Mpi):
 
 class IntelMpi(Mpi):
     """Intel MPI. It pins ranks by itself."""
+
+    progress = "I_MPI_ASYNC_PROGRESS"
 
     def __init__(self, name, title, folder):
         super().__init__(name, title, folder)

@@ -48,7 +48,7 @@ pub(crate) struct Half {
 pub(crate) struct Overlap {
     /// Microseconds per call that is awaited at once.
     pub(crate) alone_us: f64,
-    /// Microseconds per call with a computation that takes `alone_us`.
+    /// Microseconds per call with a computation that takes as long as the rank's calls alone.
     pub(crate) computing_us: f64,
 }
 
@@ -206,11 +206,12 @@ impl<'a> Runner<'a> {
         self.started(call, &mut buffers, 0.0)?;
         let alone_us = self.started(call, &mut buffers, 0.0)?;
         let computing_us = self.started(call, &mut buffers, alone_us)?;
+        let [alone_us, computing_us] = [self.over_ranks(alone_us)?, self.over_ranks(computing_us)?];
         Ok(Overlap { alone_us, computing_us })
     }
 
-    /// Returns the microseconds per started call that all ranks begin together, with a computation
-    /// of that many microseconds before the wait.
+    /// Returns this rank's microseconds per started call, which all ranks begin together, with a
+    /// computation of that many microseconds before the wait.
     fn started(
         &mut self,
         call: &Call,
@@ -231,7 +232,7 @@ impl<'a> Runner<'a> {
             *buffers = request.wait()?;
             spent += wall_seconds() - begin;
         }
-        Ok(self.over_ranks(spent / iters as f64)? * 1e6)
+        Ok(spent / iters as f64 * 1e6)
     }
 
     /// Checks the requested number of iterations, up to the first wrong one. Returns its number of
