@@ -73,19 +73,37 @@ pub fn borrow_output(bytes: &mut [u8]) -> Loan {
 }
 
 /// The owner of lent memory. Nobody can use it until the loan has ended.
-pub struct Owner<B>(Arc<Shared<B>>);
+pub struct Owner<B> {
+    shared: Arc<Shared<B>>,
+    /// Shows the memory to lend.
+    view: Box<View<B>>,
+}
+
+type View<B> = dyn for<'b> Fn(&'b mut B) -> (Option<&'b [u8]>, &'b mut [u8]) + Send + Sync;
 
 impl<B> Owner<B> {
-    /// Takes the owner back. `None` while the loan lasts, and after it was taken.
+    /// The value. `None` while the loan lasts, and after it was taken.
     ///
     /// In a child of `fork` the loan is over: the threads that used it exist in the parent only.
+    pub fn value(&mut self) -> Option<&mut B> {
+        // SAFETY: this is the one `Owner`, borrowed by `&mut`.
+        unsafe { self.shared.unused() }?.as_mut()
+    }
+
+    /// Takes the value back. `None` where [`value`](Self::value) is.
     pub fn take(&mut self) -> Option<B> {
-        let Shared { value, is_lent, process } = &*self.0;
-        if is_lent.load(Ordering::Acquire) && process.is_this() {
-            return None;
-        }
-        // SAFETY: the loan has ended, and only the one `Owner` comes here, by `&mut`.
-        unsafe { (*value.get()).take() }
+        // SAFETY: this is the one `Owner`, borrowed by `&mut`.
+        unsafe { self.shared.unused() }?.take()
+    }
+}
+
+impl<B: Send + 'static> Owner<B> {
+    /// Lends the memory again. `None` where [`value`](Self::value) is, and in a child of `fork`.
+    pub fn lend(&mut self) -> Option<Loan> {
+        let Self { shared, view } = self;
+        // SAFETY: this is the one `Owner`, borrowed by `&mut`.
+        let value = unsafe { shared.unused() }?.as_mut().filter(|_| shared.process.is_this())?;
+        Some(shared.loan(view(value)))
     }
 }
 
@@ -105,6 +123,36 @@ struct Shared<B> {
 // does. The flag orders both.
 unsafe impl<B: Send> Sync for Shared<B> {}
 
+impl<B> Shared<B> {
+    /// The value, unless it is lent.
+    ///
+    /// # Safety
+    /// The caller is the one `Owner`, and borrows it by `&mut` for as long as the result.
+    #[expect(clippy::mut_from_ref, reason = "the contract of the function")]
+    unsafe fn unused(&self) -> Option<&mut Option<B>> {
+        let is_lent = self.is_lent.load(Ordering::Acquire) && self.process.is_this();
+        // SAFETY: the loan has ended, and by the contract nobody else comes here.
+        (!is_lent).then(|| unsafe { &mut *self.value.get() })
+    }
+}
+
+impl<B: Send> Shared<B> {
+    /// A loan of memory of the value, which nobody else uses until the loan ends.
+    fn loan<'s>(self: &Arc<Self>, (input, output): (Option<&[u8]>, &mut [u8])) -> Loan
+    where
+        B: 's,
+    {
+        self.is_lent.store(true, Ordering::Relaxed);
+        let (input, output) = (input.map(NonNull::from), NonNull::from(output));
+        let owner: Arc<dyn Ends + Send + Sync + 's> = Arc::<Self>::clone(self);
+        // SAFETY: only the lifetime differs. The loan ends before the scope of a value that may
+        // borrow it, so its owner lives then. The value may outlive the scope in `Owner` only,
+        // which keeps the lifetime.
+        let owner: Arc<dyn Ends + Send + Sync> = unsafe { std::mem::transmute(owner) };
+        Loan { input, output, owner: Some(owner) }
+    }
+}
+
 /// The end of a loan.
 trait Ends {
     fn end(&self);
@@ -120,7 +168,7 @@ impl<B> Ends for Shared<B> {
 /// input the call is in place.
 pub fn lend<B: Send + 'static>(
     value: B,
-    view: impl for<'b> FnOnce(&'b mut B) -> (Option<&'b [u8]>, &'b mut [u8]),
+    view: impl for<'b> Fn(&'b mut B) -> (Option<&'b [u8]>, &'b mut [u8]) + Send + Sync + 'static,
 ) -> (Loan, Owner<B>) {
     lend_in_scope(value, view)
 }
@@ -129,24 +177,19 @@ pub fn lend<B: Send + 'static>(
 /// only after the loan, also when it panics: it keeps the borrows of the value until then.
 pub fn lend_in_scope<'s, B: Send + 's>(
     value: B,
-    view: impl for<'b> FnOnce(&'b mut B) -> (Option<&'b [u8]>, &'b mut [u8]),
+    view: impl for<'b> Fn(&'b mut B) -> (Option<&'b [u8]>, &'b mut [u8]) + Send + Sync + 'static,
 ) -> (Loan, Owner<B>) {
     let shared = Arc::new(Shared {
         value: UnsafeCell::new(Some(value)),
-        is_lent: AtomicBool::new(true),
+        is_lent: AtomicBool::new(false),
         process: Process::this(),
     });
     // SAFETY: nobody else has the new `shared`.
     let value = unsafe { &mut *shared.value.get() };
     let Some(value) = value else { unreachable!("the value was just put there") };
     // The borrow lasts until the loan ends: until then nobody moves, uses or drops the value.
-    let (input, output) = view(value);
-    let (input, output) = (input.map(NonNull::from), NonNull::from(output));
-    let owner: Arc<dyn Ends + Send + Sync + 's> = Arc::<Shared<B>>::clone(&shared);
-    // SAFETY: only the lifetime differs. The loan ends before the scope, so its owner lives then.
-    // Its value may outlive the scope in `Owner` only, which keeps the lifetime.
-    let owner: Arc<dyn Ends + Send + Sync> = unsafe { std::mem::transmute(owner) };
-    (Loan { input, output, owner: Some(owner) }, Owner(shared))
+    let loan = shared.loan(view(value));
+    (loan, Owner { shared, view: Box::new(view) })
 }
 
 #[cfg(test)]
@@ -164,6 +207,22 @@ mod tests {
         drop(loan);
         assert_eq!(owner.take(), Some((vec![1, 2], vec![1, 2])));
         assert!(owner.take().is_none());
+    }
+
+    #[test]
+    fn memory_is_lent_again() {
+        let (loan, mut owner) = lend(vec![0_u8; 2], |bytes| (None, bytes.as_mut_slice()));
+        assert!(owner.value().is_none() && owner.lend().is_none());
+        drop(loan);
+        // The value may have moved its memory meanwhile.
+        owner.value().unwrap().resize(1000, 7);
+        let mut loan = owner.lend().unwrap();
+        assert!(owner.lend().is_none() && owner.take().is_none());
+        loan.memory().1[999] = 9;
+        drop(loan);
+        let value = owner.take().unwrap();
+        assert_eq!((value.len(), value[2], value[999]), (1000, 7, 9));
+        assert!(owner.lend().is_none());
     }
 
     #[test]

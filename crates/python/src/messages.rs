@@ -40,7 +40,7 @@ impl Communicator {
         if async_op {
             let handle = start(py, &self.queue, [memory], common, move |ranks, requests| {
                 // SAFETY: `start` keeps the memory, and its owner does not write it meanwhile.
-                let sent = ranks.start_send_of((), |()| unsafe { region.slice() }, to, tag)?;
+                let sent = ranks.start_send_of((), move |()| unsafe { region.slice() }, to, tag)?;
                 requests.push(sent);
                 Ok(())
             });
@@ -75,7 +75,7 @@ impl Communicator {
                 // SAFETY: `start` keeps the memory, and its owner does not use it meanwhile.
                 requests.push(ranks.start_recv_in(
                     (),
-                    |()| unsafe { region.slice_mut() },
+                    move |()| unsafe { region.slice_mut() },
                     source,
                     tag,
                 )?);
@@ -133,13 +133,14 @@ impl Communicator {
                 // An invalid source fails before anything is sent.
                 if source.index() < ranks.size() {
                     // SAFETY: `start` keeps the memory, and its owner does not write it meanwhile.
-                    let sent = ranks.start_send_of((), |()| unsafe { from.slice() }, to, tag)?;
+                    let sent =
+                        ranks.start_send_of((), move |()| unsafe { from.slice() }, to, tag)?;
                     requests.push(sent);
                 }
                 // SAFETY: `start` keeps the memory, and its owner does not use it meanwhile.
                 requests.push(ranks.start_recv_in(
                     (),
-                    |()| unsafe { target.slice_mut() },
+                    move |()| unsafe { target.slice_mut() },
                     source,
                     tag,
                 )?);

@@ -121,7 +121,8 @@ pub(crate) fn perform_uneven(
             let uneven = uneven.borrow();
             // SAFETY: `start` keeps the memory until the call is done. The caller of the binding
             // must not use it meanwhile.
-            let it = ranks.start_uneven(&uneven, data_type, (), |()| unsafe { places.bytes() })?;
+            let it =
+                ranks.start_uneven(&uneven, data_type, (), move |()| unsafe { places.bytes() })?;
             requests.push(it);
             Ok(())
         });

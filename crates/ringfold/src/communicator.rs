@@ -65,6 +65,8 @@ pub struct Communicator {
     /// Performs the calls. `None` while started calls are under way, and the engine is in the slot.
     engine: Option<Box<Engine>>,
     slot: Arc<Slot<Engine>>,
+    /// The calls to be started, while the program prepares one.
+    pub(crate) kept: Option<Vec<Job>>,
 }
 
 impl Communicator {
@@ -197,6 +199,7 @@ impl Communicator {
             aborter,
             engine: Some(Box::new(Engine::new(core, health, progress, Arc::clone(&slot)))),
             slot,
+            kept: None,
         }
     }
 
@@ -493,6 +496,9 @@ impl Communicator {
 
     /// Begins a started call or message, as far as that is possible without a wait.
     pub(crate) fn begin(&mut self, job: Job) {
+        if let Some(kept) = &mut self.kept {
+            return kept.push(job);
+        }
         let Some(engine) = &mut self.engine else { return self.slot.start(job) };
         engine.add(job);
         engine.guarded_started(Engine::advance_new);

@@ -113,7 +113,9 @@ pub use half::{bf16, f16};
 pub use parts::Parts;
 pub use point_to_point::{ANY_SOURCE, ANY_TAG, Received};
 pub use registered::Registered;
-pub use requests::{Failed, Request, Scope, Started, test_all, wait_all, wait_any, wait_some};
+pub use requests::{
+    Failed, Prepared, Request, Scope, Started, test_all, wait_all, wait_any, wait_some,
+};
 pub use ringfold_bootstrap::interface::{Choice, Reason};
 pub use ringfold_bootstrap::{
     Aborter, AbsentRank, CallPosition, DifferingCall, FailureCause, RankList, RankOnHost,

@@ -256,11 +256,11 @@ impl Communicator {
     pub fn start_send_of<B: Send + 'static>(
         &mut self,
         buffers: B,
-        view: impl for<'b> FnOnce(&'b mut B) -> &'b [u8],
+        view: impl for<'b> Fn(&'b mut B) -> &'b [u8] + Send + Sync + 'static,
         to: Rank,
         tag: u32,
     ) -> Started<B> {
-        let lent = lend(buffers, |it| (Some(view(it)), &mut []));
+        let lent = lend(buffers, move |it| (Some(view(it)), &mut []));
         self.send_lent(lent, Elements::BYTES, to, tag)
     }
 
@@ -272,12 +272,12 @@ impl Communicator {
     pub fn start_recv_in<B: Send + 'static>(
         &mut self,
         buffers: B,
-        view: impl for<'b> FnOnce(&'b mut B) -> &'b mut [u8],
+        view: impl for<'b> Fn(&'b mut B) -> &'b mut [u8] + Send + Sync + 'static,
         from: impl Into<Option<Rank>>,
         tag: impl Into<Option<u32>>,
     ) -> Started<B> {
         let which = (from.into(), tag.into());
-        let lent = lend(buffers, |it| (None, view(it)));
+        let lent = lend(buffers, move |it| (None, view(it)));
         self.recv_lent(lent, Elements::BYTES, which)
     }
 

@@ -15,6 +15,7 @@ use crate::router::Router;
 use crate::watch::Watch;
 
 /// A call that was started. It was checked.
+#[derive(Clone)]
 pub(crate) enum StartedCall {
     /// A collective. An uneven one whose counts all ranks know has blocks.
     Scheduled { call: Call, blocks: Option<Blocks> },

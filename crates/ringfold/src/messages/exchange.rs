@@ -18,7 +18,7 @@ use crate::router::Router;
 use crate::watch::Watch;
 
 /// A message that this rank sends.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Outgoing {
     to: Rank,
     /// Its bytes in the input.
@@ -28,7 +28,7 @@ struct Outgoing {
 }
 
 /// A message that this rank receives.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Incoming {
     from: Rank,
     /// The place of its bytes in the output.
@@ -45,7 +45,7 @@ struct Incoming {
 /// Messages of one direction between two ranks keep their order, and no message waits for others.
 /// Few of each direction progress at the same time. So every rank must have a message for every
 /// other rank that has one for it, as `pairs` proves for collectives.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Exchange {
     tag: u32,
     /// In the order of the distance from this rank to their receivers, once the round has begun.

@@ -2,14 +2,14 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ringfold_lend::Loan;
 
 use crate::buffers::{Buffers, Place};
 use crate::core::{BegunCall, StartedCall};
 use crate::error::Error;
-use crate::messages::{Receiving, Sending};
+use crate::messages::{End, Receiving, Sending};
 use crate::ticket::Ticket;
 
 /// A call or a message that a program has started.
@@ -18,6 +18,49 @@ pub(crate) enum Job {
     Call(CallJob),
     Send(Sending),
     Receive(Receiving),
+}
+
+impl Job {
+    /// Whether the result goes to this ticket.
+    pub(super) fn is_of(&self, ticket: &Arc<Ticket>) -> bool {
+        let own = match self {
+            Self::Call(CallJob { ticket, .. })
+            | Self::Send(Sending { end: End::Started(ticket), .. })
+            | Self::Receive(Receiving { end: End::Started(ticket), .. }) => ticket,
+            Self::Send(_) | Self::Receive(_) => return false,
+        };
+        Arc::ptr_eq(own, ticket)
+    }
+
+    /// The same call in other memory, to be started now.
+    pub(super) fn again(&self, memory: Loan, ticket: Arc<Ticket>, timeout: Duration) -> Self {
+        let (deadline, end) = (Some(Instant::now() + timeout), End::Started);
+        match self {
+            Self::Call(CallJob { call, place, .. }) => Self::Call(CallJob {
+                call: call.clone(),
+                place: *place,
+                timeout,
+                memory: Memory(memory),
+                begun: None,
+                ticket,
+            }),
+            Self::Send(Sending { elements, to, tag, .. }) => {
+                Self::Send(Sending::new(memory, *elements, (*to, *tag), deadline, end(ticket)))
+            }
+            Self::Receive(Receiving { elements, from, tag, .. }) => {
+                let which = (*from, *tag);
+                Self::Receive(Receiving::new(memory, *elements, which, deadline, end(ticket)))
+            }
+        }
+    }
+
+    /// Whether the memory of a collective has the place for which it was checked.
+    pub(super) fn is_in_place(&mut self) -> bool {
+        match self {
+            Self::Call(call) => Place::of(&call.memory.buffers()) == call.place,
+            Self::Send(_) | Self::Receive(_) => true,
+        }
+    }
 }
 
 /// A started call.

@@ -11,6 +11,9 @@ mod interleaved_tests;
 mod job;
 #[cfg(test)]
 mod message_tests;
+mod prepared;
+#[cfg(test)]
+mod prepared_tests;
 mod progress;
 mod scope;
 mod slot;
@@ -32,6 +35,7 @@ use ringfold_lend::Owner;
 use ringfold_types::Rank;
 
 pub(crate) use self::job::{CallJob, Job};
+pub use self::prepared::Prepared;
 pub(crate) use self::progress::forget;
 pub use self::scope::Scope;
 pub(crate) use self::slot::Slot;

@@ -173,12 +173,10 @@ impl<'b> Scope<'_, 'b> {
     ///
     /// # Errors
     /// As for [`Communicator::start_all_reduce`].
-    pub fn start<B: Send + 'b>(
-        &mut self,
-        call: &Call,
-        buffers: B,
-        view: impl for<'v> FnOnce(&'v mut B) -> (Option<&'v [u8]>, &'v mut [u8]),
-    ) -> Started<B> {
+    pub fn start<B: Send + 'b, V>(&mut self, call: &Call, buffers: B, view: V) -> Started<B>
+    where
+        V: for<'v> Fn(&'v mut B) -> (Option<&'v [u8]>, &'v mut [u8]) + Send + Sync + 'static,
+    {
         let lent = lend_in_scope(buffers, view);
         let started = self.communicator.start_lent(lent, |comm, buffers| {
             let call = valid(call, Place::of(buffers), comm.size(), comm.rank())?;
@@ -200,6 +198,9 @@ impl<'b> Scope<'_, 'b> {
 
 impl Drop for Scope<'_, '_> {
     fn drop(&mut self) {
+        // A scope within a preparation.
+        let kept = self.communicator.kept.take();
+        kept.into_iter().flatten().for_each(|job| self.communicator.begin(job));
         // In a child process no thread uses the buffers.
         if !self.communicator.slot().is_forked() {
             for ticket in self.tickets.iter().filter(|ticket| !ticket.has_ended()) {

@@ -145,12 +145,10 @@ impl Communicator {
     ///
     /// # Errors
     /// As for [`start_all_reduce`](Self::start_all_reduce).
-    pub fn start<B: Send + 'static>(
-        &mut self,
-        call: &Call,
-        buffers: B,
-        view: impl for<'b> FnOnce(&'b mut B) -> (Option<&'b [u8]>, &'b mut [u8]),
-    ) -> Started<B> {
+    pub fn start<B: Send + 'static, V>(&mut self, call: &Call, buffers: B, view: V) -> Started<B>
+    where
+        V: for<'b> Fn(&'b mut B) -> (Option<&'b [u8]>, &'b mut [u8]) + Send + Sync + 'static,
+    {
         self.start_lent(lend(buffers, view), |comm, buffers| {
             let call = valid(call, Place::of(buffers), comm.size(), comm.rank())?;
             Ok(StartedCall::Scheduled { call, blocks: None })

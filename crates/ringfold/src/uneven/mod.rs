@@ -164,13 +164,16 @@ impl Communicator {
     /// assert_eq!(gathered, [[0, 1, 1, 2, 2, 2]; 3]);
     /// # Ok::<(), ringfold::Error>(())
     /// ```
-    pub fn start_uneven<B: Send + 'static>(
+    pub fn start_uneven<B: Send + 'static, V>(
         &mut self,
         uneven: &Uneven<'_>,
         data_type: DataType,
         buffers: B,
-        view: impl for<'b> FnOnce(&'b mut B) -> (Option<&'b [u8]>, &'b mut [u8]),
-    ) -> Started<B> {
+        view: V,
+    ) -> Started<B>
+    where
+        V: for<'b> Fn(&'b mut B) -> (Option<&'b [u8]>, &'b mut [u8]) + Send + Sync + 'static,
+    {
         self.start_lent(lend(buffers, view), |comm, buffers| {
             let call = comm.checked(uneven, data_type)?;
             let (rank, size) = (comm.rank(), comm.size());
