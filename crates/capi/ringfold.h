@@ -528,6 +528,15 @@ enum ringfold_result ringfold_comm_register(ringfold_comm_t comm,
 // that has failed. In a child made by fork it leaves the registration to the parent.
 enum ringfold_result ringfold_comm_deregister(ringfold_registration_t registration);
 
+// Writes a handle that takes the place of `comm` in functions that start calls, as
+// ringfold_start_all_reduce. With it they prepare their call instead: they write a request that
+// ringfold_start starts, as often as the program wants. ringfold_request_free frees such a
+// request. The handle itself needs no function to free it.
+//
+// Calls have the order of their starts. So ranks may prepare them in any order, and a prepared
+// call meets the same call of other ranks, prepared or not.
+enum ringfold_result ringfold_prepare(ringfold_comm_t comm, ringfold_comm_t *later);
+
 // Starts ringfold_send, also to this rank, and writes a request. Does not wait for the receiver.
 //
 // The memory belongs to the message until ringfold_wait has returned, also after an error: nobody
@@ -654,8 +663,14 @@ enum ringfold_result ringfold_start_barrier(ringfold_comm_t comm, ringfold_reque
 // advances the calls of the communicator. The request stays until ringfold_wait.
 enum ringfold_result ringfold_test(ringfold_request_t request, int *ended);
 
-// Waits until the call of a request has ended, frees the request and returns the call's result.
-// The memory of the call is the program's again.
+// Starts the call of a prepared request, after all calls that were started before. Does not wait
+// for other ranks. The call is active until ringfold_wait has returned: it must not be started
+// again before. Meanwhile its memory belongs to the call.
+enum ringfold_result ringfold_start(ringfold_request_t request);
+
+// Waits until the call of a request has ended, and returns the call's result. The memory of the
+// call is the program's again. Frees the request, unless it is a prepared one. Such a one may be
+// started again, and a wait for one that is not active returns at once.
 enum ringfold_result ringfold_wait(ringfold_request_t request);
 
 // Waits as ringfold_wait, and writes the message of a receive. Requests of other calls have none,
@@ -665,11 +680,11 @@ enum ringfold_result ringfold_wait_message(ringfold_request_t request,
 
 // Frees a request without a wait. Its call goes on, and no function tells its end. The memory
 // belongs to the call until the communicator is freed, or a later call of its ranks shows that it
-// has ended.
+// has ended. Waits for other threads that use a prepared request.
 enum ringfold_result ringfold_request_free(ringfold_request_t request);
 
 // Writes a descriptor that is readable once the call of a request has ended, for an event loop.
-// The program must not read or close it: ringfold_wait and ringfold_request_free close it.
+// The program must not read or close it: the function that frees the request closes it.
 enum ringfold_result ringfold_request_descriptor(ringfold_request_t request, int *descriptor);
 
 // Waits until the call of one of `count` requests has ended, and writes its index. The request
@@ -746,6 +761,60 @@ enum ringfold_result ringfold_reduce_scatter_v(const void *input,
                                                enum ringfold_type type,
                                                ringfold_op_t op,
                                                ringfold_comm_t comm);
+
+// Starts ringfold_all_to_all_v, as ringfold_start_all_reduce starts its call. The counts and the
+// displacements are read before this returns.
+enum ringfold_result ringfold_start_all_to_all_v(const void *input,
+                                                 const size_t *input_counts,
+                                                 const size_t *input_displacements,
+                                                 void *output,
+                                                 const size_t *output_counts,
+                                                 const size_t *output_displacements,
+                                                 enum ringfold_type type,
+                                                 ringfold_comm_t comm,
+                                                 ringfold_request_t *request);
+
+// Starts ringfold_gather_v, as ringfold_start_all_to_all_v starts its call.
+enum ringfold_result ringfold_start_gather_v(const void *input,
+                                             size_t input_count,
+                                             void *output,
+                                             const size_t *counts,
+                                             const size_t *displacements,
+                                             enum ringfold_type type,
+                                             uint32_t root,
+                                             ringfold_comm_t comm,
+                                             ringfold_request_t *request);
+
+// Starts ringfold_scatter_v, as ringfold_start_all_to_all_v starts its call.
+enum ringfold_result ringfold_start_scatter_v(const void *input,
+                                              const size_t *counts,
+                                              const size_t *displacements,
+                                              void *output,
+                                              size_t output_count,
+                                              enum ringfold_type type,
+                                              uint32_t root,
+                                              ringfold_comm_t comm,
+                                              ringfold_request_t *request);
+
+// Starts ringfold_all_gather_v, as ringfold_start_all_to_all_v starts its call.
+enum ringfold_result ringfold_start_all_gather_v(const void *input,
+                                                 size_t input_count,
+                                                 void *output,
+                                                 const size_t *counts,
+                                                 const size_t *displacements,
+                                                 enum ringfold_type type,
+                                                 ringfold_comm_t comm,
+                                                 ringfold_request_t *request);
+
+// Starts ringfold_reduce_scatter_v, as ringfold_start_all_to_all_v starts its call.
+enum ringfold_result ringfold_start_reduce_scatter_v(const void *input,
+                                                     void *output,
+                                                     const size_t *counts,
+                                                     const size_t *displacements,
+                                                     enum ringfold_type type,
+                                                     ringfold_op_t op,
+                                                     ringfold_comm_t comm,
+                                                     ringfold_request_t *request);
 
 // Makes a window of `bytes` bytes, all zero, and writes its handle and the address of its memory.
 // Every rank must call it with the same number. Blocks until all ranks have the window. All ranks

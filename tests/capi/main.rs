@@ -106,6 +106,7 @@ fn valgrind_finds_no_error_and_no_leak() {
     let check = |mut command: Command, name, args: &[&str]| {
         command.args(["--quiet", "--error-exitcode=9", "--leak-check=full"]);
         command.args(["--show-leak-kinds=definite", "--errors-for-leak-kinds=definite"]);
+        command.arg(format!("--suppressions={SOURCES}/tests/valgrind.supp"));
         command.arg(installed.compile(name)).args(args);
         run(&mut command, CHECKED_DEADLINE);
     };

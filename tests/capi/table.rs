@@ -31,8 +31,7 @@ const RENAMED: &[(&str, &str)] = &[
     ("start", "ringfold_start_all_reduce"),
     ("start_recv_in", "ringfold_start_recv"),
     ("start_send_of", "ringfold_start_send"),
-    // C has only the calls with parts that block.
-    ("start_uneven", "ringfold_all_to_all_v"),
+    ("start_uneven", "ringfold_start_all_to_all_v"),
     ("subset", "ringfold_comm_subset"),
     // The memory of every started call of C is borrowed.
     ("scope", "ringfold_start_all_reduce"),

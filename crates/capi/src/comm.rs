@@ -14,13 +14,16 @@ use ringfold_foreign::lock;
 use crate::fault::{Fault, keep, reported};
 use crate::memory;
 use crate::pending;
-use crate::table::{Held, Table};
+use crate::table::{Held, Table, kind_of, of_kind};
 use crate::types::{RawResult, ringfold_comm_t, ringfold_result};
 
 use ringfold_result::{RINGFOLD_ERROR_FAILED, RINGFOLD_SUCCESS};
 
 /// All communicators that C has handles of.
-static COMMS: Table<SharedComm> = Table::new(0);
+static COMMS: Table<SharedComm> = Table::new(KIND);
+
+/// The kind of their handles.
+const KIND: u32 = 0;
 
 /// The name of a handle in errors.
 const NAME: &str = "communicator";
@@ -52,8 +55,36 @@ fn shared(comm: ringfold_comm_t) -> Result<Held<'static, SharedComm>, Fault> {
 
 #[cold]
 fn unknown(comm: ringfold_comm_t) -> Fault {
+    if Later::of(comm).is_some() {
+        return Fault::misplaced(format!(
+            "{:#x} is a handle of ringfold_prepare, which only functions that start calls take",
+            number(comm)
+        ));
+    }
     let of_group = pending::of(comm).and_then(pending::Handle::misplaced);
     of_group.unwrap_or_else(|| Fault::handle(NAME, number(comm)))
+}
+
+/// A communicator whose calls are prepared. Its handle is that of the communicator, but for its
+/// kind.
+pub(crate) struct Later(pub(crate) ringfold_comm_t);
+
+impl Later {
+    /// The kind of such a handle.
+    const KIND: u32 = 5;
+
+    /// The handle for a communicator.
+    pub(crate) fn handle_for(comm: ringfold_comm_t) -> Result<ringfold_comm_t, Fault> {
+        drop(shared(comm)?);
+        Ok(with_kind(comm, Self::KIND))
+    }
+
+    /// The communicator of such a handle.
+    #[inline]
+    pub(crate) fn of(later: ringfold_comm_t) -> Option<Self> {
+        let is_one = kind_of(number(later)) == u64::from(Self::KIND);
+        is_one.then(|| Self(with_kind(later, KIND)))
+    }
 }
 
 impl SharedComm {
@@ -76,6 +107,11 @@ impl SharedComm {
         // A panic in a call has made the communicator fail, so it is safe to lock it again.
         Ok(lock(&self.calls))
     }
+}
+
+fn with_kind(comm: ringfold_comm_t, kind: u32) -> ringfold_comm_t {
+    let handle = usize::try_from(of_kind(number(comm), kind.into()));
+    without_provenance_mut(handle.unwrap_or_default())
 }
 
 /// Does `work` with the communicator of a handle. Waits for the calls of other threads.

@@ -6,7 +6,7 @@ use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use ringfold::Error;
+use ringfold::{Error, Failed};
 use ringfold_foreign::text_of;
 
 use crate::callback;
@@ -71,6 +71,13 @@ impl From<Error> for Fault {
             _ => RINGFOLD_ERROR_INTERNAL,
         };
         Self { result, message: format!("{error:?}") }
+    }
+}
+
+impl<B> From<Failed<B>> for Fault {
+    #[cold]
+    fn from(failed: Failed<B>) -> Self {
+        failed.error.into()
     }
 }
 

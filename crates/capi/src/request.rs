@@ -2,15 +2,17 @@
 #![allow(unsafe_code)]
 
 use std::ffi::{c_int, c_void};
+use std::ops::Deref;
 use std::os::fd::AsRawFd;
 use std::ptr::{null_mut, without_provenance_mut};
+use std::sync::{Mutex, MutexGuard, TryLockError};
 use std::time::Duration;
 
-use ringfold::{Call, Collective, Communicator, Rank, Request, Started, wait_any};
+use ringfold::{Call, Collective, Communicator, Message, Prepared, Rank, Request, wait_any};
 use ringfold_foreign::Places;
 
 use crate::collective::{NO_OP, element};
-use crate::comm::with;
+use crate::comm::{Later, with};
 use crate::fault::{Fault, reported};
 use crate::memory::{self, elements};
 use crate::operation::operation;
@@ -21,10 +23,80 @@ use crate::types::{
 };
 
 /// All requests that C has handles of.
-static REQUESTS: Table<Request<Places>> = Table::new(6);
+static REQUESTS: Table<Kept> = Table::new(6);
+
+/// A request of C.
+enum Kept {
+    Started(Request<Places>),
+    /// A call that is started many times.
+    Prepared {
+        /// The handle of its communicator.
+        comm: usize,
+        prepared: Mutex<Prepared<Places>>,
+    },
+}
+
+impl Kept {
+    /// The request, which no other thread uses if it is a prepared one.
+    fn used(&self) -> Result<Used<'_>, Fault> {
+        match self {
+            Self::Started(request) => Ok(Used::Started(request)),
+            Self::Prepared { prepared, .. } => alone(prepared).map(Used::Prepared),
+        }
+    }
+}
+
+/// A prepared call, for this thread alone.
+fn alone(prepared: &Mutex<Prepared<Places>>) -> Result<MutexGuard<'_, Prepared<Places>>, Fault> {
+    match prepared.try_lock() {
+        Ok(prepared) => Ok(prepared),
+        Err(TryLockError::Poisoned(poisoned)) => Ok(poisoned.into_inner()),
+        Err(TryLockError::WouldBlock) => {
+            Err(Fault::argument("another thread, or this call twice, uses the prepared request"))
+        }
+    }
+}
+
+/// A request that this thread uses.
+enum Used<'k> {
+    Started(&'k Request<Places>),
+    Prepared(MutexGuard<'k, Prepared<Places>>),
+}
+
+impl Deref for Used<'_> {
+    type Target = Request<Places>;
+
+    fn deref(&self) -> &Request<Places> {
+        match self {
+            Self::Started(request) => request,
+            Self::Prepared(prepared) => prepared,
+        }
+    }
+}
 
 /// The name of a handle in errors.
 const NAME: &str = "request";
+
+/// Writes a handle that takes the place of `comm` in functions that start calls, as
+/// ringfold_start_all_reduce. With it they prepare their call instead: they write a request that
+/// ringfold_start starts, as often as the program wants. ringfold_request_free frees such a
+/// request. The handle itself needs no function to free it.
+///
+/// Calls have the order of their starts. So ranks may prepare them in any order, and a prepared
+/// call meets the same call of other ranks, prepared or not.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringfold_prepare(
+    comm: ringfold_comm_t,
+    later: *mut ringfold_comm_t,
+) -> ringfold_result {
+    reported(|| {
+        // SAFETY: the caller points to memory of a handle.
+        let later = unsafe { memory::out(later, "later") }?;
+        later.write(null_mut());
+        later.write(Later::handle_for(comm)?);
+        Ok(())
+    })
+}
 
 /// Starts a collective.
 ///
@@ -43,43 +115,37 @@ unsafe fn start(
         let (data_type, op, root) = (element(data_type)?, operation(op)?, Rank(root));
         let call = Call { collective, count, data_type, op, root, wire: comm.wire() };
         let places = memory::places(&call, input, output, comm.rank(), comm.size())?;
-        Ok(comm.start(&call, places, |places| match *places {
-            // SAFETY: the contract.
-            Places::InPlace(both) => (None, unsafe { both.slice_mut() }),
-            // SAFETY: the contract.
-            Places::Apart { input, output } => unsafe { (Some(input.slice()), output.slice_mut()) },
-        }))
+        // SAFETY: the contract.
+        Ok(comm.start(&call, places, |places| unsafe { places.bytes() })?)
     };
     // SAFETY: the contract.
     unsafe { keep(comm, request, begin) }
 }
 
-/// Writes a request of what `begin` starts.
+/// Writes a request of what `begin` starts, or prepares it if the handle says so.
 ///
 /// # Safety
 /// `request` is NULL or points to memory of a handle.
-unsafe fn keep(
+pub(crate) unsafe fn keep(
     comm: ringfold_comm_t,
     request: *mut ringfold_request_t,
-    begin: impl FnOnce(&mut Communicator) -> Result<Started<Places>, Fault>,
+    begin: impl FnOnce(&mut Communicator) -> Result<Request<Places>, Fault>,
 ) -> ringfold_result {
     reported(|| {
         // SAFETY: the contract.
         let request = unsafe { memory::out(request, "request") }?;
         request.write(null_mut());
-        let started = with(comm, |comm| Ok(begin(comm)?.map_err(|failed| failed.error)?))?;
-        match REQUESTS.try_insert(started) {
-            Ok(handle) => {
-                let handle = usize::try_from(handle).map_err(|_| Fault::full(NAME))?;
-                request.write(without_provenance_mut(handle));
-                Ok(())
+        let room = REQUESTS.reserve().ok_or_else(|| Fault::full(NAME))?;
+        let made = match Later::of(comm) {
+            None => with(comm, |it| Ok(Kept::Started(begin(it)?)))?,
+            Some(Later(comm)) => {
+                let prepared = Mutex::new(with(comm, |it| it.prepare(begin))?);
+                Kept::Prepared { comm: comm.addr(), prepared }
             }
-            Err(started) => {
-                // The memory is the program's again when this returns.
-                started.wait().map_err(|failed| failed.error)?;
-                Err(Fault::full(NAME))
-            }
-        }
+        };
+        let handle = usize::try_from(room.fill(made)).map_err(|_| Fault::full(NAME))?;
+        request.write(without_provenance_mut(handle));
+        Ok(())
     })
 }
 
@@ -101,7 +167,7 @@ pub unsafe extern "C" fn ringfold_start_send(
         let data = elements(data, (count, element(r#type)?), "the data")?;
         let places = Places::InPlace(data);
         // SAFETY: the caller gives the memory that the header asks for.
-        Ok(comm.start_send_of(places, |_| unsafe { data.slice() }, Rank(to), tag))
+        Ok(comm.start_send_of(places, move |_| unsafe { data.slice() }, Rank(to), tag)?)
     };
     // SAFETY: the caller points to memory of a handle.
     unsafe { keep(comm, request, begin) }
@@ -126,13 +192,13 @@ pub unsafe extern "C" fn ringfold_start_recv(
         let data = elements(data, (count, element(r#type)?), "the data")?;
         let (places, from, tag) = (Places::InPlace(data), source(from), tag_of(tag));
         // SAFETY: the caller gives the memory that the header asks for.
-        Ok(comm.start_recv_in(places, |_| unsafe { data.slice_mut() }, from, tag))
+        Ok(comm.start_recv_in(places, move |_| unsafe { data.slice_mut() }, from, tag)?)
     };
     // SAFETY: the caller points to memory of a handle.
     unsafe { keep(comm, request, begin) }
 }
 
-fn find(request: ringfold_request_t) -> Result<Held<'static, Request<Places>>, Fault> {
+fn find(request: ringfold_request_t) -> Result<Held<'static, Kept>, Fault> {
     let handle = request.addr() as u64;
     REQUESTS.get(handle).ok_or_else(|| Fault::handle(NAME, handle))
 }
@@ -324,21 +390,56 @@ pub unsafe extern "C" fn ringfold_test(
         // SAFETY: the caller points to memory of a number.
         let ended = unsafe { memory::out(ended, "ended") }?;
         ended.write(0);
-        ended.write(find(request)?.test().into());
+        ended.write(find(request)?.used()?.test().into());
         Ok(())
     })
 }
 
-/// Waits until the call of a request has ended, frees the request and returns the call's result.
-/// The memory of the call is the program's again.
+/// Starts the call of a prepared request, after all calls that were started before. Does not wait
+/// for other ranks. The call is active until ringfold_wait has returned: it must not be started
+/// again before. Meanwhile its memory belongs to the call.
+#[unsafe(no_mangle)]
+pub extern "C" fn ringfold_start(request: ringfold_request_t) -> ringfold_result {
+    reported(|| match &*find(request)? {
+        Kept::Prepared { comm, prepared } => {
+            let mut prepared = alone(prepared)?;
+            with(without_provenance_mut(*comm), |comm| Ok(prepared.start(comm)?))
+        }
+        Kept::Started(_) => Err(Fault::argument(
+            "the request is started already; ringfold_prepare makes those for ringfold_start",
+        )),
+    })
+}
+
+/// Waits until the call of a request has ended, and returns the call's result. The memory of the
+/// call is the program's again. Frees the request, unless it is a prepared one. Such a one may be
+/// started again, and a wait for one that is not active returns at once.
 #[unsafe(no_mangle)]
 pub extern "C" fn ringfold_wait(request: ringfold_request_t) -> ringfold_result {
-    reported(|| {
-        let handle = request.addr() as u64;
-        let request = REQUESTS.remove(handle).ok_or_else(|| Fault::handle(NAME, handle))?;
-        request.wait().map_err(|failed| failed.error)?;
-        Ok(())
-    })
+    reported(|| ended(request).map(drop))
+}
+
+/// Waits for the call of a request. Returns the message of a receive.
+fn ended(request: ringfold_request_t) -> Result<Option<Message>, Fault> {
+    let result_of = |it: &Request<Places>| {
+        it.wait_for(Duration::MAX);
+        it.take_result()
+    };
+    if let Kept::Prepared { prepared, .. } = &*find(request)? {
+        let mut prepared = alone(prepared)?;
+        let result = result_of(&prepared);
+        let others = prepared.wait().map(|_| None);
+        return Ok(result.unwrap_or(others)?);
+    }
+    let handle = request.addr() as u64;
+    let Some(Kept::Started(request)) = REQUESTS.remove(handle) else {
+        return Err(Fault::handle(NAME, handle));
+    };
+    match result_of(&request) {
+        Some(result) => Ok(result?),
+        // In a child process the call never ends, and the wait says so.
+        None => Ok(request.wait().map(|_| None)?),
+    }
 }
 
 /// Waits as ringfold_wait, and writes the message of a receive. Requests of other calls have none,
@@ -351,19 +452,8 @@ pub unsafe extern "C" fn ringfold_wait_message(
     reported(|| {
         // SAFETY: the caller points to memory of a message.
         let message = unsafe { memory::out(message, "message") }?;
-        let handle = request.addr() as u64;
-        let request = REQUESTS.remove(handle).ok_or_else(|| Fault::handle(NAME, handle))?;
-        request.wait_for(Duration::MAX);
-        match request.take_result() {
-            Some(received) => {
-                if let Some(received) = received? {
-                    message.write(received.into());
-                }
-            }
-            // In a child process the call never ends, and the wait says so.
-            None => {
-                request.wait().map_err(|failed| failed.error)?;
-            }
+        if let Some(received) = ended(request)? {
+            message.write(received.into());
         }
         Ok(())
     })
@@ -371,7 +461,7 @@ pub unsafe extern "C" fn ringfold_wait_message(
 
 /// Frees a request without a wait. Its call goes on, and no function tells its end. The memory
 /// belongs to the call until the communicator is freed, or a later call of its ranks shows that it
-/// has ended.
+/// has ended. Waits for other threads that use a prepared request.
 #[unsafe(no_mangle)]
 pub extern "C" fn ringfold_request_free(request: ringfold_request_t) -> ringfold_result {
     reported(|| {
@@ -381,7 +471,7 @@ pub extern "C" fn ringfold_request_free(request: ringfold_request_t) -> ringfold
 }
 
 /// Writes a descriptor that is readable once the call of a request has ended, for an event loop.
-/// The program must not read or close it: ringfold_wait and ringfold_request_free close it.
+/// The program must not read or close it: the function that frees the request closes it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ringfold_request_descriptor(
     request: ringfold_request_t,
@@ -391,7 +481,8 @@ pub unsafe extern "C" fn ringfold_request_descriptor(
         // SAFETY: the caller points to memory of a number.
         let descriptor = unsafe { memory::out(descriptor, "descriptor") }?;
         let request = find(request)?;
-        let made = request.descriptor();
+        let used = request.used()?;
+        let made = used.descriptor();
         let made = made.map_err(|error| Fault::argument(format!("no descriptor: {error}")))?;
         descriptor.write(made.as_raw_fd());
         Ok(())
@@ -414,7 +505,9 @@ pub unsafe extern "C" fn ringfold_wait_any(
         let there = requests.iter().enumerate().filter(|(_, request)| !request.is_null());
         let there: Vec<_> =
             there.map(|(at, request)| Ok((at, find(*request)?))).collect::<Result<_, Fault>>()?;
-        let all: Vec<&Request<Places>> = there.iter().map(|(_, request)| &**request).collect();
+        let used: Vec<_> =
+            there.iter().map(|(_, request)| request.used()).collect::<Result<_, Fault>>()?;
+        let all: Vec<&Request<Places>> = used.iter().map(|used| &**used).collect();
         if let Some(ended) = wait_any(&all) {
             index.write(there[ended].0);
         }

@@ -25,6 +25,17 @@ const KIND_MASK: u64 = (1 << (u32::BITS - INDEX_BITS)) - 1;
 
 const _: () = assert!(FIRST == 64 && SLOTS_MAX < 1 << INDEX_BITS);
 
+/// The kind of the table of a handle.
+#[inline]
+pub(crate) const fn kind_of(handle: u64) -> u64 {
+    handle >> INDEX_BITS & KIND_MASK
+}
+
+/// The handle of another kind with the same index and generation.
+pub(crate) const fn of_kind(handle: u64, kind: u64) -> u64 {
+    handle & !(KIND_MASK << INDEX_BITS) | kind << INDEX_BITS
+}
+
 /// The values of one kind that C has handles of. Slots stay where they are, so a look-up takes only
 /// the lock of its slot.
 pub(crate) struct Table<T> {
@@ -60,6 +71,36 @@ impl<T> Deref for Held<'_, T> {
     }
 }
 
+/// Room for a value, which a drop gives back.
+pub(crate) struct Room<'t, T> {
+    table: &'t Table<T>,
+    index: u32,
+    is_filled: bool,
+}
+
+impl<T> Room<'_, T> {
+    /// Returns a handle of `value`.
+    pub(crate) fn fill(mut self, value: T) -> u64 {
+        self.is_filled = true;
+        let (segment, at) = place(self.index);
+        let slots = self.table.segments[segment].get_or_init(|| {
+            let slot = |_| Slot(RwLock::new(Entry { generation: 1, value: None }));
+            (0..FIRST << segment).map(slot).collect()
+        });
+        let mut entry = slots[at].0.write().unwrap_or_else(PoisonError::into_inner);
+        entry.value = Some(value);
+        self.table.handle(self.index, entry.generation)
+    }
+}
+
+impl<T> Drop for Room<'_, T> {
+    fn drop(&mut self) {
+        if !self.is_filled {
+            lock(&self.table.free).used_before.push(self.index);
+        }
+    }
+}
+
 impl<T> Table<T> {
     /// Makes a table. Tables of different kinds refuse each other's handles.
     pub(crate) const fn new(kind: u32) -> Self {
@@ -69,30 +110,21 @@ impl<T> Table<T> {
 
     /// Returns a handle of `value`, or `None` if the table is full.
     pub(crate) fn insert(&self, value: T) -> Option<u64> {
-        self.try_insert(value).ok()
+        Some(self.reserve()?.fill(value))
     }
 
-    /// Returns a handle of `value`, or `value` if the table is full.
-    pub(crate) fn try_insert(&self, value: T) -> Result<u64, T> {
-        let index = {
-            let mut free = lock(&self.free);
-            match free.used_before.pop() {
-                Some(index) => index,
-                None if free.next < SLOTS_MAX => {
-                    free.next += 1;
-                    free.next - 1
-                }
-                None => return Err(value),
+    /// Room for a value, or `None` if the table is full.
+    pub(crate) fn reserve(&self) -> Option<Room<'_, T>> {
+        let mut free = lock(&self.free);
+        let index = match free.used_before.pop() {
+            Some(index) => index,
+            None if free.next < SLOTS_MAX => {
+                free.next += 1;
+                free.next - 1
             }
+            None => return None,
         };
-        let (segment, at) = place(index);
-        let slots = self.segments[segment].get_or_init(|| {
-            let slot = |_| Slot(RwLock::new(Entry { generation: 1, value: None }));
-            (0..FIRST << segment).map(slot).collect()
-        });
-        let mut entry = slots[at].0.write().unwrap_or_else(PoisonError::into_inner);
-        entry.value = Some(value);
-        Ok(self.handle(index, entry.generation))
+        Some(Room { table: self, index, is_filled: false })
     }
 
     /// The value of a handle, or `None` if it has none any more, or never had one.
@@ -106,7 +138,7 @@ impl<T> Table<T> {
     /// Whether a number can be a handle of this table: it may have no value any more.
     #[inline]
     pub(crate) const fn is_kind(&self, handle: u64) -> bool {
-        handle >> INDEX_BITS & KIND_MASK == self.kind as u64
+        kind_of(handle) == self.kind as u64
     }
 
     /// Takes the value of a handle away. Waits while it is held.
@@ -204,6 +236,19 @@ mod tests {
         assert_ne!(first, second);
         assert!(table.get(first).is_none() && table.remove(first).is_none());
         assert_eq!(table.get(second).as_deref(), Some(&"second"));
+    }
+
+    #[test]
+    fn a_full_table_has_no_room() {
+        let table = Table::new(5);
+        lock(&table.free).next = SLOTS_MAX - 2;
+        let (one, other) = (table.reserve(), table.reserve().unwrap());
+        assert!(one.is_some() && table.reserve().is_none());
+        drop(one);
+        let last = table.reserve().unwrap();
+        let handles = [last, other].map(|room| room.fill("value"));
+        assert!(table.insert("another").is_none());
+        assert!(handles.iter().all(|it| table.get(*it).as_deref() == Some(&"value")));
     }
 
     #[test]

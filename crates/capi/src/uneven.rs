@@ -1,17 +1,19 @@
-//! Collectives whose parts may differ in length.
+//! Collectives whose parts may differ in length, blocking and started.
 #![allow(unsafe_code)]
 
 use std::ffi::c_void;
+use std::ptr::null;
 
-use ringfold::{Communicator, DataType, Parts, Rank, Uneven};
+use ringfold::{Collective, Communicator, DataType, Parts, Rank, Uneven};
 use ringfold_foreign::{Places, Region};
 
-use crate::collective::element;
+use crate::collective::{NO_OP, element};
 use crate::comm::with;
 use crate::fault::{Fault, reported};
 use crate::memory::{self, apart, elements, elements_from};
 use crate::operation::operation;
-use crate::types::{RawType, ringfold_comm_t, ringfold_op_t, ringfold_result};
+use crate::request::keep;
+use crate::types::{RawType, ringfold_comm_t, ringfold_op_t, ringfold_request_t, ringfold_result};
 
 /// Counts and displacements of the caller.
 type RawParts = (*const usize, *const usize);
@@ -91,50 +93,137 @@ impl<'a> Long<'a> {
     }
 }
 
-/// A call in which one buffer has a part for each rank, and the other is this rank's part.
+/// A call with parts, as C makes it.
 struct Arguments {
-    call: &'static str,
-    data_type: DataType,
+    collective: Collective,
     input: *const c_void,
     output: *mut c_void,
-    /// Whether the output is the long one.
-    gathers: bool,
+    /// The parts of the long buffer, or of the output of an all-to-all.
     parts: RawParts,
+    /// The parts of the input of an all-to-all.
+    sent: RawParts,
     /// The elements of the short buffer; `None` if they are those of this rank's part.
     short: Option<usize>,
+    data_type: RawType,
+    op: ringfold_op_t,
+    root: u32,
 }
 
 impl Arguments {
+    const fn new(
+        collective: Collective,
+        (input, output): (*const c_void, *mut c_void),
+        parts: RawParts,
+        short: Option<usize>,
+        data_type: RawType,
+    ) -> Self {
+        let sent = (null(), null());
+        Self { collective, input, output, parts, sent, short, data_type, op: NO_OP, root: 0 }
+    }
+
     /// Makes the call.
     ///
     /// # Safety
     /// Pointers point to the memory that the header asks for. Nobody else accesses it meanwhile.
-    unsafe fn perform(
+    unsafe fn perform(self, comm: ringfold_comm_t) -> ringfold_result {
+        reported(|| {
+            with(comm, |comm| {
+                let call =
+                    |comm: &mut Communicator, uneven: &Uneven<'_>, data_type, places: Places| {
+                        // SAFETY: the contract.
+                        Ok(comm.perform_uneven(uneven, data_type, unsafe { places.buffers() })?)
+                    };
+                // SAFETY: the contract.
+                unsafe { self.call(comm, call) }
+            })
+        })
+    }
+
+    /// Starts the call, and writes its request.
+    ///
+    /// # Safety
+    /// As for `perform`, until the call has ended. `request` is NULL or points to memory of a
+    /// handle.
+    unsafe fn start(
+        self,
+        comm: ringfold_comm_t,
+        request: *mut ringfold_request_t,
+    ) -> ringfold_result {
+        let begin = |comm: &mut Communicator| {
+            let call = |comm: &mut Communicator, uneven: &Uneven<'_>, data_type, places: Places| {
+                // SAFETY: the contract.
+                Ok(comm.start_uneven(uneven, data_type, places, |it| unsafe { it.bytes() })?)
+            };
+            // SAFETY: the contract.
+            unsafe { self.call(comm, call) }
+        };
+        // SAFETY: the contract.
+        unsafe { keep(comm, request, begin) }
+    }
+
+    /// Checks the call, and gives it and its memory to `act`.
+    ///
+    /// # Safety
+    /// The counts and displacements are those that the header asks for.
+    unsafe fn call<R>(
         &self,
         comm: &mut Communicator,
-        uneven: impl FnOnce(Parts<'_>) -> Uneven<'_>,
-    ) -> Result<(), Fault> {
-        let Self { call, data_type, input, output, gathers, parts, short } = *self;
-        let in_place = input.is_null();
-        let (long, name) = if gathers || in_place {
-            (output.cast_const(), "the output")
-        } else {
-            (input, "the input")
-        };
+        act: impl FnOnce(&mut Communicator, &Uneven<'_>, DataType, Places) -> Result<R, Fault>,
+    ) -> Result<R, Fault> {
+        let (collective, input, output) = (self.collective, self.input, self.output);
+        let (data_type, root) = (element(self.data_type)?, Rank(self.root));
         let ranks = (comm.rank(), comm.size());
+        let of_output = output.cast_const();
+        if collective == Collective::AllToAll {
+            // SAFETY: the contract.
+            let received =
+                unsafe { Long::new(of_output, self.parts, ranks, data_type, "the output") }?;
+            let mut places = Places::InPlace(received.region);
+            // A rank without a part to send has counts, and perhaps no input.
+            let sent = if input.is_null() && self.sent.0.is_null() {
+                None
+            } else {
+                // SAFETY: as above.
+                let sent = unsafe { Long::new(input, self.sent, ranks, data_type, "the input") }?;
+                places = apart(sent.region, received.region, "alltoallv")?;
+                Some(sent)
+            };
+            let recv = received.parts();
+            let uneven = Uneven::AllToAll { send: sent.as_ref().map_or(recv, Long::parts), recv };
+            return act(comm, &uneven, data_type, places);
+        }
+        let gathers = matches!(collective, Collective::Gather | Collective::AllGather);
+        let (of_short, of_long) = if gathers { (input, of_output) } else { (of_output, input) };
+        let (short, long) =
+            if gathers { ("the input", "the output") } else { ("the output", "the input") };
+        if matches!(collective, Collective::Gather | Collective::Scatter) && comm.rank() != root {
+            let own = elements(of_short, (self.short.unwrap_or(0), data_type), short)?;
+            let (parts, none) = (Parts::default(), Region::EMPTY);
+            let (uneven, places) = if gathers {
+                (Uneven::Gather { root, parts }, Places::Apart { input: own, output: none })
+            } else {
+                (Uneven::Scatter { root, parts }, Places::Apart { input: none, output: own })
+            };
+            return act(comm, &uneven, data_type, places);
+        }
+        let in_place = input.is_null();
+        let (of_long, long) = if in_place { (of_output, "the output") } else { (of_long, long) };
         // SAFETY: the contract.
-        let long = unsafe { Long::new(long, parts, ranks, data_type, name) }?;
+        let long = unsafe { Long::new(of_long, self.parts, ranks, data_type, long) }?;
+        let parts = long.parts();
+        let (uneven, call) = match collective {
+            Collective::Gather => (Uneven::Gather { root, parts }, "gatherv"),
+            Collective::Scatter => (Uneven::Scatter { root, parts }, "scatterv"),
+            Collective::AllGather => (Uneven::AllGather { parts }, "allgatherv"),
+            _ => (Uneven::ReduceScatter { parts, op: operation(self.op)? }, "reduce_scatterv"),
+        };
         let places = if in_place {
             Places::InPlace(long.region)
         } else {
-            let count = short.unwrap_or_else(|| long.counts[ranks.0.index()]);
-            let (short, name) =
-                if gathers { (input, "the input") } else { (output.cast_const(), "the output") };
-            long.beside(elements(short, (count, data_type), name)?, gathers, call)?
+            let count = self.short.unwrap_or_else(|| long.counts[ranks.0.index()]);
+            long.beside(elements(of_short, (count, data_type), short)?, gathers, call)?
         };
-        // SAFETY: the contract.
-        let buffers = unsafe { places.buffers() };
-        Ok(comm.perform_uneven(&uneven(long.parts()), data_type, buffers)?)
+        act(comm, &uneven, data_type, places)
     }
 }
 
@@ -159,27 +248,11 @@ pub unsafe extern "C" fn ringfold_all_to_all_v(
     r#type: RawType,
     comm: ringfold_comm_t,
 ) -> ringfold_result {
-    let (sent, received) =
-        ((input_counts, input_displacements), (output_counts, output_displacements));
-    perform(r#type, comm, |comm, data_type| {
-        let ranks = (comm.rank(), comm.size());
-        // SAFETY: the caller gives the counts and displacements that the header asks for.
-        let received = unsafe { Long::new(output, received, ranks, data_type, "the output") }?;
-        let mut places = Places::InPlace(received.region);
-        // A rank without a part to send has counts, and perhaps no input.
-        let sent = if input.is_null() && input_counts.is_null() {
-            None
-        } else {
-            // SAFETY: as above.
-            let sent = unsafe { Long::new(input, sent, ranks, data_type, "the input") }?;
-            places = apart(sent.region, received.region, "alltoallv")?;
-            Some(sent)
-        };
-        let recv = received.parts();
-        let uneven = Uneven::AllToAll { send: sent.as_ref().map_or(recv, Long::parts), recv };
-        // SAFETY: the caller gives the memory that the header asks for.
-        Ok(comm.perform_uneven(&uneven, data_type, unsafe { places.buffers() })?)
-    })
+    let (parts, sent) =
+        ((output_counts, output_displacements), (input_counts, input_displacements));
+    let call = Arguments::new(Collective::AllToAll, (input, output), parts, None, r#type);
+    // SAFETY: the caller gives the memory that the header asks for.
+    unsafe { Arguments { sent, ..call }.perform(comm) }
 }
 
 /// Writes the `input_count` elements of each rank r to part r of the output of `root`. Parts are
@@ -197,20 +270,11 @@ pub unsafe extern "C" fn ringfold_gather_v(
     root: u32,
     comm: ringfold_comm_t,
 ) -> ringfold_result {
-    let (call, root, parts) = ("gatherv", Rank(root), (counts, displacements));
-    perform(r#type, comm, |comm, data_type| {
-        let (gathers, short) = (true, Some(input_count));
-        if comm.rank() == root {
-            let call = Arguments { call, data_type, input, output, gathers, parts, short };
-            // SAFETY: the caller gives the memory that the header asks for.
-            return unsafe { call.perform(comm, |parts| Uneven::Gather { root, parts }) };
-        }
-        let uneven = Uneven::Gather { root, parts: Parts::default() };
-        let input = elements(input, (input_count, data_type), "the input")?;
-        let places = Places::Apart { input, output: Region::EMPTY };
-        // SAFETY: as above.
-        Ok(comm.perform_uneven(&uneven, data_type, unsafe { places.buffers() })?)
-    })
+    let parts = (counts, displacements);
+    let call =
+        Arguments::new(Collective::Gather, (input, output), parts, Some(input_count), r#type);
+    // SAFETY: the caller gives the memory that the header asks for.
+    unsafe { Arguments { root, ..call }.perform(comm) }
 }
 
 /// Writes part r of the input of `root` to the `output_count` elements of rank r. Parts are those
@@ -228,20 +292,11 @@ pub unsafe extern "C" fn ringfold_scatter_v(
     root: u32,
     comm: ringfold_comm_t,
 ) -> ringfold_result {
-    let (call, root, parts) = ("scatterv", Rank(root), (counts, displacements));
-    perform(r#type, comm, |comm, data_type| {
-        let (gathers, short) = (false, Some(output_count));
-        if comm.rank() == root {
-            let call = Arguments { call, data_type, input, output, gathers, parts, short };
-            // SAFETY: the caller gives the memory that the header asks for.
-            return unsafe { call.perform(comm, |parts| Uneven::Scatter { root, parts }) };
-        }
-        let uneven = Uneven::Scatter { root, parts: Parts::default() };
-        let output = elements(output, (output_count, data_type), "the output")?;
-        let places = Places::Apart { input: Region::EMPTY, output };
-        // SAFETY: as above.
-        Ok(comm.perform_uneven(&uneven, data_type, unsafe { places.buffers() })?)
-    })
+    let parts = (counts, displacements);
+    let call =
+        Arguments::new(Collective::Scatter, (input, output), parts, Some(output_count), r#type);
+    // SAFETY: the caller gives the memory that the header asks for.
+    unsafe { Arguments { root, ..call }.perform(comm) }
 }
 
 /// Writes the `input_count` elements of each rank r to part r of every rank's output. Parts are
@@ -257,13 +312,11 @@ pub unsafe extern "C" fn ringfold_all_gather_v(
     r#type: RawType,
     comm: ringfold_comm_t,
 ) -> ringfold_result {
-    let (call, parts) = ("allgatherv", (counts, displacements));
-    perform(r#type, comm, |comm, data_type| {
-        let (gathers, short) = (true, Some(input_count));
-        let call = Arguments { call, data_type, input, output, gathers, parts, short };
-        // SAFETY: the caller gives the memory that the header asks for.
-        unsafe { call.perform(comm, |parts| Uneven::AllGather { parts }) }
-    })
+    let parts = (counts, displacements);
+    let call =
+        Arguments::new(Collective::AllGather, (input, output), parts, Some(input_count), r#type);
+    // SAFETY: the caller gives the memory that the header asks for.
+    unsafe { call.perform(comm) }
 }
 
 /// Reduces all ranks' inputs and writes part `rank` of the result to this rank's output, which has
@@ -281,20 +334,106 @@ pub unsafe extern "C" fn ringfold_reduce_scatter_v(
     op: ringfold_op_t,
     comm: ringfold_comm_t,
 ) -> ringfold_result {
-    let (call, parts) = ("reduce_scatterv", (counts, displacements));
-    perform(r#type, comm, |comm, data_type| {
-        let (op, gathers, short) = (operation(op)?, false, None);
-        let call = Arguments { call, data_type, input, output, gathers, parts, short };
-        // SAFETY: the caller gives the memory that the header asks for.
-        unsafe { call.perform(comm, |parts| Uneven::ReduceScatter { parts, op }) }
-    })
+    let parts = (counts, displacements);
+    let call = Arguments::new(Collective::ReduceScatter, (input, output), parts, None, r#type);
+    // SAFETY: the caller gives the memory that the header asks for.
+    unsafe { Arguments { op, ..call }.perform(comm) }
 }
 
-/// Makes a call on elements of a type.
-fn perform(
-    data_type: RawType,
+/// Starts ringfold_all_to_all_v, as ringfold_start_all_reduce starts its call. The counts and the
+/// displacements are read before this returns.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringfold_start_all_to_all_v(
+    input: *const c_void,
+    input_counts: *const usize,
+    input_displacements: *const usize,
+    output: *mut c_void,
+    output_counts: *const usize,
+    output_displacements: *const usize,
+    r#type: RawType,
     comm: ringfold_comm_t,
-    work: impl FnOnce(&mut Communicator, DataType) -> Result<(), Fault>,
+    request: *mut ringfold_request_t,
 ) -> ringfold_result {
-    reported(|| with(comm, |comm| work(comm, element(data_type)?)))
+    let (parts, sent) =
+        ((output_counts, output_displacements), (input_counts, input_displacements));
+    let call = Arguments::new(Collective::AllToAll, (input, output), parts, None, r#type);
+    // SAFETY: the caller gives the memory that the header asks for.
+    unsafe { Arguments { sent, ..call }.start(comm, request) }
+}
+
+/// Starts ringfold_gather_v, as ringfold_start_all_to_all_v starts its call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringfold_start_gather_v(
+    input: *const c_void,
+    input_count: usize,
+    output: *mut c_void,
+    counts: *const usize,
+    displacements: *const usize,
+    r#type: RawType,
+    root: u32,
+    comm: ringfold_comm_t,
+    request: *mut ringfold_request_t,
+) -> ringfold_result {
+    let parts = (counts, displacements);
+    let call =
+        Arguments::new(Collective::Gather, (input, output), parts, Some(input_count), r#type);
+    // SAFETY: the caller gives the memory that the header asks for.
+    unsafe { Arguments { root, ..call }.start(comm, request) }
+}
+
+/// Starts ringfold_scatter_v, as ringfold_start_all_to_all_v starts its call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringfold_start_scatter_v(
+    input: *const c_void,
+    counts: *const usize,
+    displacements: *const usize,
+    output: *mut c_void,
+    output_count: usize,
+    r#type: RawType,
+    root: u32,
+    comm: ringfold_comm_t,
+    request: *mut ringfold_request_t,
+) -> ringfold_result {
+    let parts = (counts, displacements);
+    let call =
+        Arguments::new(Collective::Scatter, (input, output), parts, Some(output_count), r#type);
+    // SAFETY: the caller gives the memory that the header asks for.
+    unsafe { Arguments { root, ..call }.start(comm, request) }
+}
+
+/// Starts ringfold_all_gather_v, as ringfold_start_all_to_all_v starts its call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringfold_start_all_gather_v(
+    input: *const c_void,
+    input_count: usize,
+    output: *mut c_void,
+    counts: *const usize,
+    displacements: *const usize,
+    r#type: RawType,
+    comm: ringfold_comm_t,
+    request: *mut ringfold_request_t,
+) -> ringfold_result {
+    let parts = (counts, displacements);
+    let call =
+        Arguments::new(Collective::AllGather, (input, output), parts, Some(input_count), r#type);
+    // SAFETY: the caller gives the memory that the header asks for.
+    unsafe { call.start(comm, request) }
+}
+
+/// Starts ringfold_reduce_scatter_v, as ringfold_start_all_to_all_v starts its call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringfold_start_reduce_scatter_v(
+    input: *const c_void,
+    output: *mut c_void,
+    counts: *const usize,
+    displacements: *const usize,
+    r#type: RawType,
+    op: ringfold_op_t,
+    comm: ringfold_comm_t,
+    request: *mut ringfold_request_t,
+) -> ringfold_result {
+    let parts = (counts, displacements);
+    let call = Arguments::new(Collective::ReduceScatter, (input, output), parts, None, r#type);
+    // SAFETY: the caller gives the memory that the header asks for.
+    unsafe { Arguments { op, ..call }.start(comm, request) }
 }

@@ -33,6 +33,18 @@ static void place(int with_gaps, const size_t *of, size_t *at) {
 /* Displacements to pass: NULL if the parts follow one another. */
 #define GIVEN(with_gaps, at) ((with_gaps) ? (at) : NULL)
 
+/* Makes a call with parts, or starts it and waits for it. */
+#define PARTS(call, ...)                                                                 \
+    do {                                                                                 \
+        if (starts) {                                                                    \
+            OK(ringfold_start_##call(__VA_ARGS__, &request));                            \
+            OK(ringfold_wait(request));                                                  \
+        } else OK(ringfold_##call(__VA_ARGS__));                                         \
+    } while (0)
+
+static int starts;
+static ringfold_request_t request;
+
 static void clear(int32_t *data) {
     for (size_t i = 0; i < LONG; i++) data[i] = LEFT;
 }
@@ -59,8 +71,8 @@ static void all_to_all(int with_gaps) {
     clear(out);
     for (uint32_t to = 0; to < size; to++)
         for (size_t i = 0; i < others[to]; i++) in[other_begins[to] + i] = element(rank, to, i);
-    OK(ringfold_all_to_all_v(in, others, GIVEN(with_gaps, other_begins), out, counts,
-                             GIVEN(with_gaps, begins), INT, comm));
+    PARTS(all_to_all_v, in, others, GIVEN(with_gaps, other_begins), out, counts,
+                             GIVEN(with_gaps, begins), INT, comm);
     for (uint32_t from = 0; from < size; from++)
         for (size_t i = 0; i < counts[from]; i++)
             CHECK(out[begins[from] + i] == element(from, rank, i));
@@ -71,7 +83,7 @@ static void all_to_all(int with_gaps) {
     clear(out);
     for (uint32_t to = 0; to < size; to++)
         for (size_t i = 0; i < counts[to]; i++) out[begins[to] + i] = element(rank, to, i);
-    OK(ringfold_all_to_all_v(NULL, NULL, NULL, out, counts, GIVEN(with_gaps, begins), INT, comm));
+    PARTS(all_to_all_v, NULL, NULL, NULL, out, counts, GIVEN(with_gaps, begins), INT, comm);
     for (uint32_t from = 0; from < size; from++)
         for (size_t i = 0; i < counts[from]; i++)
             CHECK(out[begins[from] + i] == element(from, rank, i));
@@ -84,7 +96,7 @@ static void all_to_all(int with_gaps) {
     place(0, others, other_begins);
     for (uint32_t to = 0; to < size; to++)
         for (size_t i = 0; i < others[to]; i++) in[other_begins[to] + i] = element(0, to, i);
-    OK(ringfold_all_to_all_v(rank == 0 ? in : NULL, others, NULL, out, counts, NULL, INT, comm));
+    PARTS(all_to_all_v, rank == 0 ? in : NULL, others, NULL, out, counts, NULL, INT, comm);
     for (size_t i = 0; i < counts[0]; i++) CHECK(out[i] == element(0, rank, i));
 }
 
@@ -100,9 +112,9 @@ static void gathers(int with_gaps, int way, uint32_t root) {
         const int32_t *input = !receives || way == 0 ? in : way == 1 ? NULL : out + begins[rank];
         size_t count = input ? own : SIZE_MAX;
         const size_t *at = GIVEN(with_gaps, begins);
-        if (to_all) OK(ringfold_all_gather_v(input, count, out, counts, at, INT, comm));
-        else if (receives) OK(ringfold_gather_v(input, count, out, counts, at, INT, root, comm));
-        else OK(ringfold_gather_v(input, count, NULL, NULL, NULL, INT, root, comm));
+        if (to_all) PARTS(all_gather_v, input, count, out, counts, at, INT, comm);
+        else if (receives) PARTS(gather_v, input, count, out, counts, at, INT, root, comm);
+        else PARTS(gather_v, input, count, NULL, NULL, NULL, INT, root, comm);
         for (uint32_t from = 0; from < size && receives; from++)
             for (size_t i = 0; i < counts[from]; i++)
                 CHECK(out[begins[from] + i] == element(from, 0, i));
@@ -119,9 +131,9 @@ static void scatters(int with_gaps, int way, uint32_t root) {
     for (uint32_t to = 0; to < size; to++)
         for (size_t i = 0; i < counts[to]; i++) in[begins[to] + i] = element(root, to, i);
     int32_t *result = way > 0 && rank == root ? in + begins[rank] : out;
-    if (rank != root) OK(ringfold_scatter_v(NULL, NULL, NULL, out, own, INT, root, comm));
-    else if (way == 1) OK(ringfold_scatter_v(NULL, counts, at, in, SIZE_MAX, INT, root, comm));
-    else OK(ringfold_scatter_v(in, counts, at, result, own, INT, root, comm));
+    if (rank != root) PARTS(scatter_v, NULL, NULL, NULL, out, own, INT, root, comm);
+    else if (way == 1) PARTS(scatter_v, NULL, counts, at, in, SIZE_MAX, INT, root, comm);
+    else PARTS(scatter_v, in, counts, at, result, own, INT, root, comm);
     for (size_t i = 0; i < own; i++) CHECK(result[i] == element(root, rank, i));
     CHECK(out[own] == LEFT);
 
@@ -130,8 +142,8 @@ static void scatters(int with_gaps, int way, uint32_t root) {
     for (uint32_t to = 0; to < size; to++)
         for (size_t i = 0; i < counts[to]; i++) in[begins[to] + i] = element(rank, to, i);
     result = way > 0 ? in + begins[rank] : out;
-    OK(ringfold_reduce_scatter_v(way == 1 ? NULL : in, way == 1 ? in : result, counts, at, INT,
-                                 RINGFOLD_SUM, comm));
+    PARTS(reduce_scatter_v, way == 1 ? NULL : in, way == 1 ? in : result, counts, at, INT,
+                                 RINGFOLD_SUM, comm);
     for (size_t i = 0; i < own; i++) {
         int32_t sum = 0;
         for (uint32_t from = 0; from < size; from++) sum += element(from, rank, i);
@@ -147,6 +159,12 @@ static void wrong_parts(void) {
     for (uint32_t r = 0; r < size; r++) counts[r] = 2, begins[r] = 2 * r, others[r] = 2;
     EXPECT(ARGUMENT, "the counts of the output is NULL",
            ringfold_all_gather_v(in, 2, out, NULL, NULL, INT, comm));
+    request = (ringfold_request_t)comm;
+    EXPECT(ARGUMENT, "the counts of the output is NULL",
+           ringfold_start_all_gather_v(in, 2, out, NULL, NULL, INT, comm, &request));
+    CHECK(request == NULL);
+    EXPECT(ARGUMENT, "request is NULL",
+           ringfold_start_all_gather_v(in, 2, out, counts, NULL, INT, comm, NULL));
     EXPECT(ARGUMENT, "the counts of the input is NULL",
            ringfold_all_to_all_v(in, NULL, NULL, out, counts, NULL, INT, comm));
     EXPECT(ARGUMENT, "the input is NULL",
@@ -319,7 +337,9 @@ int main(void) {
     OK(ringfold_comm_rank(comm, &rank));
     OK(ringfold_comm_size(comm, &size));
     CHECK(size <= RANKS_MAX);
-    for (int with_gaps = 0; with_gaps < 2; with_gaps++) {
+    for (int way_of_call = 0; way_of_call < 4; way_of_call++) {
+        int with_gaps = way_of_call % 2;
+        starts = way_of_call / 2;
         all_to_all(with_gaps);
         for (uint32_t r = 0; r < size; r++) counts[r] = length(r, 0);
         place(with_gaps, counts, begins);

@@ -91,6 +91,71 @@ static void many(void) {
     CHECK(all[LONG - 1] == LONG - 1);
 }
 
+/* Calls that are prepared once and started many times. */
+static void prepared(void) {
+    ringfold_comm_t later;
+    ringfold_request_t sum, send, recv, all[3], freed;
+    static int32_t data[5], sent[2], got[2];
+    uint32_t next = (rank + 1) % size, previous = (rank + size - 1) % size;
+    size_t index = 7;
+    int ended = 7, descriptor = -1;
+    OK(ringfold_prepare(comm, &later));
+    CHECK(later != NULL && later != comm);
+    OK(ringfold_start_all_reduce(NULL, data, 5, INT, RINGFOLD_SUM, later, &sum));
+    OK(ringfold_start_send(sent, 2, INT, next, 3, later, &send));
+    OK(ringfold_start_recv(got, 2, INT, RINGFOLD_ANY_SOURCE, 3, later, &recv));
+    /* A request that is not active counts as ended. */
+    OK(ringfold_test(sum, &ended));
+    CHECK(ended == 1);
+    OK(ringfold_wait(sum));
+    OK(ringfold_request_descriptor(sum, &descriptor));
+    all[0] = sum, all[1] = send, all[2] = recv;
+    for (int32_t round = 0; round < 100; round++) {
+        struct ringfold_message message = {0};
+        for (int i = 0; i < 5; i++) data[i] = round + i;
+        sent[1] = round * 1000 + (int32_t)rank;
+        for (int i = 0; i < 3; i++) OK(ringfold_start(all[i]));
+        EXPECT(ARGUMENT, "is active", ringfold_start(recv));
+        OK(ringfold_wait_message(recv, &message));
+        CHECK(got[1] == round * 1000 + (int32_t)previous);
+        CHECK(message.source == previous && message.bytes == sizeof got);
+        OK(ringfold_wait_any(1, &sum, &index));
+        CHECK(index == 0);
+        OK(ringfold_wait(sum));
+        OK(ringfold_wait(send));
+        for (int i = 0; i < 5; i++) CHECK(data[i] == (int32_t)size * (round + i));
+    }
+    /* The handle stands for no communicator elsewhere. */
+    EXPECT(HANDLE, "ringfold_prepare", ringfold_barrier(later));
+    EXPECT(HANDLE, "", ringfold_prepare(later, &later));
+    CHECK(later == NULL);
+    EXPECT(ARGUMENT, "", ringfold_prepare(comm, NULL));
+    EXPECT(HANDLE, "", ringfold_prepare(NULL, &later));
+    OK(ringfold_prepare(comm, &later));
+    EXPECT(ARGUMENT, "", ringfold_start_broadcast(NULL, data, 2, INT, size, later, &freed));
+    EXPECT(HANDLE, "", ringfold_start(NULL));
+    EXPECT(HANDLE, "", ringfold_start((ringfold_request_t)comm));
+    OK(ringfold_start_barrier(comm, &freed));
+    EXPECT(ARGUMENT, "is started already", ringfold_start(freed));
+    OK(ringfold_wait(freed));
+    EXPECT(HANDLE, "", ringfold_start(freed));
+    /* One call must not use a prepared request twice. */
+    all[1] = sum;
+    EXPECT(ARGUMENT, "uses the prepared request", ringfold_wait_any(2, all, &index));
+    OK(ringfold_request_free(sum));
+    EXPECT(HANDLE, "", ringfold_start(sum));
+    EXPECT(HANDLE, "", ringfold_request_free(sum));
+    /* The call of a request that is freed goes on. */
+    data[0] = 1;
+    OK(ringfold_start_all_reduce(NULL, data, 1, INT, RINGFOLD_SUM, later, &sum));
+    OK(ringfold_start(sum));
+    OK(ringfold_request_free(sum));
+    OK(ringfold_barrier(comm));
+    CHECK(data[0] == (int32_t)size);
+    OK(ringfold_request_free(send));
+    OK(ringfold_request_free(recv));
+}
+
 static void wrong(void) {
     int32_t data[2] = {1, 2};
     int ended = 7;
@@ -123,12 +188,18 @@ int main(void) {
     const size_t counts[] = {0, 1, 7, 4099, LONG};
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) all_kinds(counts[i]);
     many();
+    prepared();
     wrong();
     /* Freeing a communicator waits for its calls. Their requests stay. */
     static int32_t last[5] = {1, 1, 1, 1, 1};
-    ringfold_request_t request;
+    ringfold_comm_t later;
+    ringfold_request_t request, unstarted;
+    OK(ringfold_prepare(comm, &later));
+    OK(ringfold_start_barrier(later, &unstarted));
     OK(ringfold_start_all_reduce(NULL, last, 5, INT, RINGFOLD_SUM, comm, &request));
     OK(ringfold_comm_free(comm));
+    EXPECT(HANDLE, "", ringfold_start(unstarted));
+    OK(ringfold_request_free(unstarted));
     OK(ringfold_wait(request));
     CHECK(last[4] == (int32_t)size);
     printf("rank %u of %u is content\n", (unsigned)rank, (unsigned)size);
