@@ -43,12 +43,18 @@ impl Installed {
         self.compile_file(&format!("{SOURCES}/tests/{name}.c"))
     }
 
+    /// Compiles a C test for MPICH, and returns its path.
+    pub(crate) fn compile_for_mpich(&self, name: &str) -> PathBuf {
+        let source = format!("{SOURCES}/tests/{name}.c");
+        self.compile_by("mpicc.mpich", &source, "-mpich", &["-DWITH_MPI".to_owned()])
+    }
+
     /// Compiles a program, and returns its path.
     pub(crate) fn compile_file(&self, source: &str) -> PathBuf {
         let library = self.0.join("lib");
         let search = format!("-Wl,-rpath,{}", library.display());
         let link = [format!("-L{}", library.display()), "-lringfold".to_owned(), search];
-        self.compile_with(source, "", &link)
+        self.compile_by("cc", source, "", &link)
     }
 
     /// Compiles a C test with the static library, and returns its path.
@@ -57,16 +63,16 @@ impl Installed {
         let private = recipe.lines().find_map(|line| line.strip_prefix("Libs.private: ")).unwrap();
         let mut link = vec![self.0.join("lib/libringfold.a").display().to_string()];
         link.extend(private.split(' ').map(str::to_owned));
-        self.compile_with(&format!("{SOURCES}/tests/{name}.c"), "-static", &link)
+        self.compile_by("cc", &format!("{SOURCES}/tests/{name}.c"), "-static", &link)
     }
 
-    fn compile_with(&self, source: &str, ending: &str, link: &[String]) -> PathBuf {
+    fn compile_by(&self, compiler: &str, source: &str, ending: &str, link: &[String]) -> PathBuf {
         // Tests run at the same time, so each compilation has a name of its own.
         let thread = std::thread::current();
         let test = thread.name().unwrap_or("main").replace("::", "-");
         let name = Path::new(source).file_stem().unwrap().to_str().unwrap();
         let program = self.0.join(format!("programs/{test}-{name}{ending}"));
-        let mut cc = Command::new("cc");
+        let mut cc = Command::new(compiler);
         cc.args(OPTIONS).arg("-I").arg(self.0.join("include")).arg("-o").arg(&program);
         let output = cc.arg(source).args(link).output().unwrap();
         assert!(output.status.success(), "{source}: {}", String::from_utf8_lossy(&output.stderr));

@@ -4,6 +4,7 @@
 
 mod installed;
 mod page;
+mod same;
 mod table;
 
 use std::collections::BTreeSet;
