@@ -370,6 +370,12 @@ enum ringfold_result ringfold_group_start(ringfold_comm_t comm, ringfold_comm_t 
 // refused, or two calls use the same memory and one of them writes it, none begins.
 enum ringfold_result ringfold_group_end(ringfold_comm_t group);
 
+// Starts the calls of a group, frees its handle even if the result is an error, and writes a
+// request, which ends with the last of them. Does not wait for other ranks. The group is checked
+// as by ringfold_group_end, which another rank may call for the same group. The collectives do not
+// wait for the messages. The memory belongs to the calls until ringfold_wait has returned.
+enum ringfold_result ringfold_start_group(ringfold_comm_t group, ringfold_request_t *request);
+
 // Frees the handle of a group without performing its calls. ringfold_comm_free does so for all
 // groups of its communicator.
 enum ringfold_result ringfold_group_discard(ringfold_comm_t group);
@@ -429,6 +435,15 @@ enum ringfold_result ringfold_all_reduce_by(const void *input,
                                             size_t count,
                                             ringfold_op_t op,
                                             ringfold_comm_t comm);
+
+// Starts ringfold_all_reduce_by, as ringfold_start_all_reduce starts its call. The operation runs
+// in the thread that advances the call, which may be one of ringfold.
+enum ringfold_result ringfold_start_all_reduce_by(const void *input,
+                                                  void *output,
+                                                  size_t count,
+                                                  ringfold_op_t op,
+                                                  ringfold_comm_t comm,
+                                                  ringfold_request_t *request);
 
 // Frees an operation that a function of ringfold made. Waits for calls of other threads that use
 // it. The library does not call its function any more.

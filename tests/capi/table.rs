@@ -29,6 +29,7 @@ const RENAMED: &[(&str, &str)] = &[
     ("size", "ringfold_comm_size"),
     ("split", "ringfold_comm_split"),
     ("start", "ringfold_start_all_reduce"),
+    ("start_all_reduce_by_in", "ringfold_start_all_reduce_by"),
     ("start_recv_in", "ringfold_start_recv"),
     ("start_send_of", "ringfold_start_send"),
     ("start_uneven", "ringfold_start_all_to_all_v"),

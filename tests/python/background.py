@@ -42,8 +42,12 @@ def no_worker():
         comm.barrier()
     handles = [late or groups[0].all_reduce(buffers[0], async_op=True)]
     handles += [group.all_reduce(it, async_op=True) for group, it in zip(groups[1:], buffers[1:])]
+    together, one = groups[3].group(), array.array("q", [1])
+    together.all_reduce(one)
+    handles.append(together.run(async_op=True))
     for handle in reversed(handles):
         handle.wait(60)
+    assert one[0] == size
     assert all(set(buffer) == {total} for buffer in buffers)
     # A new thread has the name of its parent for a moment.
     soon(lambda: threads().count("ringfold-calls") == (size > 1), "one helper")
@@ -78,6 +82,13 @@ def order():
         with comm.group() as group:
             group.all_reduce(near)
         assert near[0] == total
+        group = comm.group()
+        sent, got, sums = (array.array("q", [at]) for at in (turn, -1, rank))
+        group.send(sent, right, 9)
+        group.recv(got, left, 9)
+        group.all_reduce(sums)
+        group.run(async_op=True).wait()
+        assert got[0] == turn and sums[0] == total
         assert set(gathered) == {size**3}, (turn, gathered[:3])
         assert list(parts) == [of for of in range(size) for _ in range(of + 1)]
         assert far[0] == (size - 1 if size > 1 else 0)

@@ -3,13 +3,15 @@
 
 use std::ptr::{null_mut, without_provenance_mut};
 
-use ringfold_foreign::add_to;
+use ringfold::{CallGroup, Communicator};
+use ringfold_foreign::{Places, Region, add_to};
 
 use crate::comm::{facts, with};
 use crate::fault::{Fault, reported};
+use crate::kept::kept;
 use crate::memory;
 use crate::pending::{self, Handle, Pending};
-use crate::types::{ringfold_comm_t, ringfold_result};
+use crate::types::{ringfold_comm_t, ringfold_request_t, ringfold_result};
 
 /// Starts a group of calls, and writes a handle that takes the place of `comm` in the calls of the
 /// group: messages and collectives with equal parts. Such a call is checked and kept, and returns
@@ -47,6 +49,32 @@ pub extern "C" fn ringfold_group_end(group: ringfold_comm_t) -> ringfold_result 
             // SAFETY: the caller lends the memory until this call ends, and the calls are apart.
             Ok(comm.group(|group| unsafe { add_to(group, &pending.calls, wire) })?)
         })
+    })
+}
+
+/// Starts the calls of a group, frees its handle even if the result is an error, and writes a
+/// request, which ends with the last of them. Does not wait for other ranks. The group is checked
+/// as by ringfold_group_end, which another rank may call for the same group. The collectives do not
+/// wait for the messages. The memory belongs to the calls until ringfold_wait has returned.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringfold_start_group(
+    group: ringfold_comm_t,
+    request: *mut ringfold_request_t,
+) -> ringfold_result {
+    reported(|| {
+        let pending = found(group)?.take()?;
+        let begin = |comm: &mut Communicator| {
+            pending.check()?;
+            let wire = comm.wire();
+            let add = |_: &mut Places, group: &mut CallGroup<'_>| {
+                // SAFETY: the caller lends the memory until the calls have ended, and they are
+                // apart.
+                unsafe { add_to(group, &pending.calls, wire) };
+            };
+            Ok(comm.start_group(Places::InPlace(Region::EMPTY), add)?)
+        };
+        // SAFETY: the caller points to memory of a handle.
+        unsafe { kept(without_provenance_mut(pending.comm), request, begin) }
     })
 }
 

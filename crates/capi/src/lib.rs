@@ -9,8 +9,8 @@
 //! * `comm`: the functions of communicators; `operation`: reduction operations with a factor;
 //! * `collective`: the collectives, on ordinary memory; `uneven`: those with parts of any lengths;
 //!   `window`: windows, and calls in them; `registration`: registered memory;
-//! * `request`: started collectives; `point_to_point`: messages; `group`: groups of calls, which
-//!   are `pending` until they end;
+//! * `request`: started collectives, whose requests are `kept`; `point_to_point`: messages;
+//!   `group`: groups of calls, which are `pending` until they end;
 //! * `fault`: results, messages and panics; `callback`: functions of the caller; `table`: handles;
 //!   `memory`: pointers of the caller.
 //!
@@ -23,6 +23,7 @@ pub mod comm;
 pub mod fault;
 pub mod group;
 pub mod init;
+mod kept;
 mod memory;
 pub mod operation;
 mod pending;

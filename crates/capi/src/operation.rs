@@ -4,14 +4,18 @@
 use std::ffi::{c_char, c_int, c_void};
 use std::panic::resume_unwind;
 
-use ringfold::{ReduceOp, UserOp};
+use ringfold::{Communicator, ReduceOp, UserOp};
+use ringfold_foreign::Places;
 
 use crate::callback;
 use crate::comm::with;
 use crate::fault::{Fault, reported};
+use crate::kept::kept;
 use crate::memory::{self, apart, region};
 use crate::table::Table;
-use crate::types::{ringfold_combine_t, ringfold_comm_t, ringfold_op_t, ringfold_result};
+use crate::types::{
+    ringfold_combine_t, ringfold_comm_t, ringfold_op_t, ringfold_request_t, ringfold_result,
+};
 
 /// The operations that are not predefined. Their handles are above all predefined operations.
 static OPS: Table<Made> = Table::new(2);
@@ -140,24 +144,58 @@ pub unsafe extern "C" fn ringfold_all_reduce_by(
     comm: ringfold_comm_t,
 ) -> ringfold_result {
     reported(|| {
-        let held = OPS.get(op);
-        let Some(Made::Own(op, element)) = held.as_deref() else {
-            return Err(Fault::argument(format!("{op:#x} is no operation of ringfold_op_create")));
-        };
-        let bytes = count.saturating_mul(*element);
-        let is_apart = !input.is_null() && input != output.cast_const();
-        let output = region(output, bytes, "the output")?;
-        let input = is_apart.then(|| region(input, bytes, "the input")).transpose()?;
-        input.map(|input| apart(input, output, "all_reduce_by")).transpose()?;
-        with(comm, |comm| {
-            // SAFETY: the caller gives the memory that the header asks for, and it lies apart.
-            let (input, output) = unsafe { (input.map(|it| it.slice()), output.slice_mut()) };
-            if let Some(input) = input {
-                output.copy_from_slice(input);
-            }
-            Ok(comm.all_reduce_by(output, op)?)
+        with_own(op, (input, output), count, |op, places| {
+            with(comm, |comm| {
+                // SAFETY: the caller gives the memory that the header asks for.
+                Ok(comm.all_reduce_by(unsafe { places.copied() }, op)?)
+            })
         })
     })
+}
+
+/// Starts ringfold_all_reduce_by, as ringfold_start_all_reduce starts its call. The operation runs
+/// in the thread that advances the call, which may be one of ringfold.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringfold_start_all_reduce_by(
+    input: *const c_void,
+    output: *mut c_void,
+    count: usize,
+    op: ringfold_op_t,
+    comm: ringfold_comm_t,
+    request: *mut ringfold_request_t,
+) -> ringfold_result {
+    reported(|| {
+        with_own(op, (input, output), count, |op, places| {
+            let begin = |comm: &mut Communicator| {
+                // SAFETY: the caller gives the memory that the header asks for.
+                Ok(comm.start_all_reduce_by_in(places, |it| unsafe { it.copied() }, op)?)
+            };
+            // SAFETY: the caller points to memory of a handle.
+            unsafe { kept(comm, request, begin) }
+        })
+    })
+}
+
+/// Does `work` with an operation of the program, and the memory of its call.
+fn with_own(
+    op: ringfold_op_t,
+    (input, output): (*const c_void, *mut c_void),
+    count: usize,
+    work: impl FnOnce(&UserOp<u8>, Places) -> Result<(), Fault>,
+) -> Result<(), Fault> {
+    let held = OPS.get(op);
+    let Some(Made::Own(own, element)) = held.as_deref() else {
+        return Err(Fault::argument(format!("{op:#x} is no operation of ringfold_op_create")));
+    };
+    let bytes = count.saturating_mul(*element);
+    let is_apart = !input.is_null() && input != output.cast_const();
+    let output = region(output, bytes, "the output")?;
+    let places = if is_apart {
+        apart(region(input, bytes, "the input")?, output, "all_reduce_by")?
+    } else {
+        Places::InPlace(output)
+    };
+    work(own, places)
 }
 
 /// Frees an operation that a function of ringfold made. Waits for calls of other threads that use

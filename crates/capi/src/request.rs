@@ -2,80 +2,23 @@
 #![allow(unsafe_code)]
 
 use std::ffi::{c_int, c_void};
-use std::ops::Deref;
 use std::os::fd::AsRawFd;
 use std::ptr::{null_mut, without_provenance_mut};
-use std::sync::{Mutex, MutexGuard, TryLockError};
 use std::time::Duration;
 
-use ringfold::{Call, Collective, Communicator, Message, Prepared, Rank, Request, wait_any};
+use ringfold::{Call, Collective, Communicator, Message, Rank, Request, wait_any};
 use ringfold_foreign::Places;
 
 use crate::collective::{NO_OP, element};
 use crate::comm::{Later, with};
 use crate::fault::{Fault, reported};
+use crate::kept::{Kept, NAME, REQUESTS, alone, find, keep};
 use crate::memory::{self, elements};
 use crate::operation::operation;
 use crate::point_to_point::{source, tag_of};
-use crate::table::{Held, Table};
 use crate::types::{
     RawType, ringfold_comm_t, ringfold_message, ringfold_op_t, ringfold_request_t, ringfold_result,
 };
-
-/// All requests that C has handles of.
-static REQUESTS: Table<Kept> = Table::new(6);
-
-/// A request of C.
-enum Kept {
-    Started(Request<Places>),
-    /// A call that is started many times.
-    Prepared {
-        /// The handle of its communicator.
-        comm: usize,
-        prepared: Mutex<Prepared<Places>>,
-    },
-}
-
-impl Kept {
-    /// The request, which no other thread uses if it is a prepared one.
-    fn used(&self) -> Result<Used<'_>, Fault> {
-        match self {
-            Self::Started(request) => Ok(Used::Started(request)),
-            Self::Prepared { prepared, .. } => alone(prepared).map(Used::Prepared),
-        }
-    }
-}
-
-/// A prepared call, for this thread alone.
-fn alone(prepared: &Mutex<Prepared<Places>>) -> Result<MutexGuard<'_, Prepared<Places>>, Fault> {
-    match prepared.try_lock() {
-        Ok(prepared) => Ok(prepared),
-        Err(TryLockError::Poisoned(poisoned)) => Ok(poisoned.into_inner()),
-        Err(TryLockError::WouldBlock) => {
-            Err(Fault::argument("another thread, or this call twice, uses the prepared request"))
-        }
-    }
-}
-
-/// A request that this thread uses.
-enum Used<'k> {
-    Started(&'k Request<Places>),
-    Prepared(MutexGuard<'k, Prepared<Places>>),
-}
-
-impl Deref for Used<'_> {
-    type Target = Request<Places>;
-
-    fn deref(&self) -> &Request<Places> {
-        match self {
-            Self::Started(request) => request,
-            Self::Prepared(prepared) => prepared,
-        }
-    }
-}
-
-/// The name of a handle in errors.
-const NAME: &str = "request";
 
 /// Writes a handle that takes the place of `comm` in functions that start calls, as
 /// ringfold_start_all_reduce. With it they prepare their call instead: they write a request that
@@ -120,33 +63,6 @@ unsafe fn start(
     };
     // SAFETY: the contract.
     unsafe { keep(comm, request, begin) }
-}
-
-/// Writes a request of what `begin` starts, or prepares it if the handle says so.
-///
-/// # Safety
-/// `request` is NULL or points to memory of a handle.
-pub(crate) unsafe fn keep(
-    comm: ringfold_comm_t,
-    request: *mut ringfold_request_t,
-    begin: impl FnOnce(&mut Communicator) -> Result<Request<Places>, Fault>,
-) -> ringfold_result {
-    reported(|| {
-        // SAFETY: the contract.
-        let request = unsafe { memory::out(request, "request") }?;
-        request.write(null_mut());
-        let room = REQUESTS.reserve().ok_or_else(|| Fault::full(NAME))?;
-        let made = match Later::of(comm) {
-            None => with(comm, |it| Ok(Kept::Started(begin(it)?)))?,
-            Some(Later(comm)) => {
-                let prepared = Mutex::new(with(comm, |it| it.prepare(begin))?);
-                Kept::Prepared { comm: comm.addr(), prepared }
-            }
-        };
-        let handle = usize::try_from(room.fill(made)).map_err(|_| Fault::full(NAME))?;
-        request.write(without_provenance_mut(handle));
-        Ok(())
-    })
 }
 
 /// Starts ringfold_send, also to this rank, and writes a request. Does not wait for the receiver.
@@ -196,11 +112,6 @@ pub unsafe extern "C" fn ringfold_start_recv(
     };
     // SAFETY: the caller points to memory of a handle.
     unsafe { keep(comm, request, begin) }
-}
-
-fn find(request: ringfold_request_t) -> Result<Held<'static, Kept>, Fault> {
-    let handle = request.addr() as u64;
-    REQUESTS.get(handle).ok_or_else(|| Fault::handle(NAME, handle))
 }
 
 /// Starts ringfold_all_reduce and writes a request. Does not wait for other ranks.

@@ -10,9 +10,9 @@ use ringfold_foreign::{Places, Region};
 use crate::collective::{NO_OP, element};
 use crate::comm::with;
 use crate::fault::{Fault, reported};
+use crate::kept::keep;
 use crate::memory::{self, apart, elements, elements_from};
 use crate::operation::operation;
-use crate::request::keep;
 use crate::types::{RawType, ringfold_comm_t, ringfold_op_t, ringfold_request_t, ringfold_result};
 
 /// Counts and displacements of the caller.

@@ -148,6 +148,15 @@ static void matched(void) {
     OK(ringfold_barrier(comm));
 }
 
+/* Performs a group of calls, or starts it and waits for it. */
+static int starts;
+static enum ringfold_result perform(ringfold_comm_t group) {
+    ringfold_request_t request;
+    if (!starts) return ringfold_group_end(group);
+    enum ringfold_result result = ringfold_start_group(group, &request);
+    return result == RINGFOLD_SUCCESS ? ringfold_wait(request) : result;
+}
+
 /* Messages from every rank to every rank, in an order that would deadlock alone. */
 static void together(void) {
     static int32_t out[LONG], in[RANKS_MAX][LONG];
@@ -161,18 +170,18 @@ static void together(void) {
         for (uint32_t peer = size; peer-- > 0;)
             OK(ringfold_recv(in[peer], count, INT, peer, 3, group));
         CHECK(in[rank][0] == 0);
-        OK(ringfold_group_end(group));
+        OK(perform(group));
         for (uint32_t peer = 0; peer < size; peer++) CHECK(is_of(in[peer], count, peer));
     }
     memset(in, 0, sizeof in);
     OK(ringfold_group_start(comm, &group));
     OK(ringfold_send_recv(out, 9, INT, (rank + 1) % size, in[0], 9, INT, (rank + size - 1) % size,
                           0, group));
-    OK(ringfold_group_end(group));
+    OK(perform(group));
     CHECK(is_of(in[0], 9, (rank + size - 1) % size));
     /* A group without calls is no call. */
     OK(ringfold_group_start(comm, &group));
-    OK(ringfold_group_end(group));
+    OK(perform(group));
 }
 
 /* Every collective with equal parts in one group, beside messages. */
@@ -198,7 +207,7 @@ static void collectives(void) {
     OK(ringfold_send(&own, 1, RINGFOLD_INT64, (rank + 1) % size, 5, group));
     OK(ringfold_recv(&from, 1, RINGFOLD_INT64, (rank + size - 1) % size, 5, group));
     CHECK(sums[3] == 3 + rank && from == -1);
-    OK(ringfold_group_end(group));
+    OK(perform(group));
     int64_t ranks = (int64_t)size * (size - 1) / 2;
     for (int i = 0; i < SUMS; i++) CHECK(sums[i] == (int64_t)size * i + ranks);
     for (uint32_t r = 0; r < size; r++) {
@@ -223,7 +232,7 @@ static void packed(void) {
         sums[i] = (float)i;
         OK(ringfold_all_reduce(NULL, &sums[i], 1, RINGFOLD_FLOAT32, RINGFOLD_SUM, group));
     }
-    OK(ringfold_group_end(group));
+    OK(perform(group));
     for (int i = 0; i < SUMS; i++) CHECK(sums[i] == (float)i * (float)size);
     /* Every rank is done with the sums before the group fails. */
     OK(ringfold_barrier(comm));
@@ -239,8 +248,8 @@ static void packed(void) {
     /* A group of a failed communicator fails too, and its handle is freed. */
     OK(ringfold_group_start(again, &group));
     OK(ringfold_all_reduce(NULL, sums, 1, RINGFOLD_FLOAT32, RINGFOLD_SUM, group));
-    EXPECT(RINGFOLD_ERROR_FAILED, "#2 ", ringfold_group_end(group));
-    EXPECT(HANDLE, "it was freed", ringfold_group_end(group));
+    EXPECT(RINGFOLD_ERROR_FAILED, "#2 ", perform(group));
+    EXPECT(HANDLE, "it was freed", perform(group));
     OK(ringfold_comm_free(again));
 }
 
@@ -346,6 +355,20 @@ static void misuse(void) {
     OK(ringfold_all_reduce(data, data + 5, 1, INT, RINGFOLD_SUM, group));
     OK(ringfold_group_end(group));
 
+    ringfold_request_t request = NULL;
+    OK(ringfold_group_start(comm, &group));
+    OK(ringfold_send(data, 1, INT, size, 0, group));
+    EXPECT(ARGUMENT, "is not one of the", ringfold_start_group(group, &request));
+    OK(ringfold_group_start(comm, &group));
+    EXPECT(ARGUMENT, "the data is NULL", ringfold_send(NULL, 1, INT, 0, 0, group));
+    EXPECT(ARGUMENT, "no call of the group has begun", ringfold_start_group(group, &request));
+    CHECK(request == NULL);
+    EXPECT(HANDLE, "it was freed", ringfold_start_group(group, &request));
+    EXPECT(HANDLE, "is NULL", ringfold_start_group(NULL, &request));
+    OK(ringfold_group_start(comm, &group));
+    EXPECT(ARGUMENT, "request is NULL", ringfold_start_group(group, NULL));
+    EXPECT(HANDLE, "it was freed", ringfold_group_discard(group));
+
     /* Functions that need the communicator itself. */
     OK(ringfold_group_start(comm, &group));
     EXPECT(HANDLE, "is a group of calls", ringfold_barrier(group));
@@ -381,9 +404,11 @@ int main(void) {
     alone();
     from_any();
     matched();
-    together();
-    collectives();
-    packed();
+    for (starts = 0; starts < 2; starts++) {
+        together();
+        collectives();
+        packed();
+    }
     abandoned();
     misuse();
     if (size > 1) disagreement();

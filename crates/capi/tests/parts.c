@@ -269,7 +269,8 @@ static void operations(void) {
                 in[i] = (struct smallest){(float)((rank * 5 + i) % 7), rank, 1};
             memset(out, 0, sizeof out);
             if (in_place) memcpy(out, in, count * sizeof *in);
-            OK(ringfold_all_reduce_by(in_place ? NULL : in, out, count, op, comm));
+            starts = (int)(l % 2) ^ in_place;
+            PARTS(all_reduce_by, in_place ? NULL : in, out, count, op, comm);
             for (size_t i = 0; i < count; i++) {
                 uint32_t best = 0;
                 for (uint32_t r = 1; r < size; r++)
@@ -289,6 +290,8 @@ static void operations(void) {
     EXPECT(ARGUMENT, "is no operation of ringfold_op_create",
            ringfold_all_reduce_by(NULL, out, 1, RINGFOLD_SUM, comm));
     EXPECT(ARGUMENT, "the output is NULL", ringfold_all_reduce_by(in, NULL, 1, op, comm));
+    EXPECT(ARGUMENT, "overlap", ringfold_start_all_reduce_by(out, out + 1, 2, op, comm, &request));
+    EXPECT(ARGUMENT, "request is NULL", ringfold_start_all_reduce_by(in, out, 1, op, comm, NULL));
     EXPECT(ARGUMENT, "overlap", ringfold_all_reduce_by(out, out + 1, 2, op, comm));
     EXPECT(ARGUMENT, "address space", ringfold_all_reduce_by(NULL, out, SIZE_MAX / 8, op, comm));
     EXPECT(RINGFOLD_ERROR_HANDLE, "is NULL", ringfold_all_reduce_by(NULL, out, 1, op, NULL));

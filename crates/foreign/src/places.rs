@@ -93,6 +93,19 @@ impl Places {
             }
         }
     }
+
+    /// The output of a call in place, to which the input is copied if there is one.
+    ///
+    /// # Safety
+    /// As for [`bytes`](Self::bytes). Both have the same length.
+    pub unsafe fn copied<'a>(self) -> &'a mut [u8] {
+        // SAFETY: the contract.
+        let (input, output) = unsafe { self.bytes() };
+        if let Some(input) = input {
+            output.copy_from_slice(input);
+        }
+        output
+    }
 }
 
 #[cfg(test)]

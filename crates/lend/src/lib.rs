@@ -22,7 +22,9 @@ mod loan;
 use ringfold_collectives::Program;
 use ringfold_transport::{Exposure, Placement, ReadExposure, UserBuffer, Window};
 
-pub use loan::{Loan, Owner, borrow_input, borrow_output, lend, lend_in_scope};
+pub use loan::{
+    Loan, Owner, borrow_buffers, borrow_input, borrow_output, lend, lend_in_scope, lend_parts,
+};
 
 /// Exposes `window` for a call that the program `_by` performs.
 #[must_use]

@@ -9,7 +9,7 @@ use std::cell::UnsafeCell;
 use std::fmt;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ringfold_transport::Process;
 
@@ -20,7 +20,7 @@ pub struct Loan {
     /// Bytes that the call writes, and reads in place.
     output: NonNull<[u8]>,
     /// `None` for borrowed memory.
-    owner: Option<Arc<dyn Ends + Send + Sync>>,
+    part: Option<Part>,
 }
 
 // SAFETY: the loan has exclusive use of memory whose owner is `Send`.
@@ -43,17 +43,17 @@ impl Loan {
     }
 }
 
-impl fmt::Debug for Loan {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Loan").finish_non_exhaustive()
+impl Loan {
+    /// Makes borrowed memory of the owner a part of this loan, which lasts until all parts have
+    /// ended.
+    pub fn extend_to(&self, borrowed: &mut Self) {
+        borrowed.part.clone_from(&self.part);
     }
 }
 
-impl Drop for Loan {
-    fn drop(&mut self) {
-        if let Some(owner) = &self.owner {
-            owner.end();
-        }
+impl fmt::Debug for Loan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Loan").finish_non_exhaustive()
     }
 }
 
@@ -62,14 +62,22 @@ impl Drop for Loan {
 #[must_use]
 #[inline]
 pub fn borrow_input(bytes: &[u8]) -> Loan {
-    Loan { input: Some(NonNull::from(bytes)), output: NonNull::from(&mut []), owner: None }
+    borrow_buffers(Some(bytes), &mut [])
 }
 
 /// Lends bytes that a blocking call writes, as [`borrow_input`] does.
 #[must_use]
 #[inline]
 pub fn borrow_output(bytes: &mut [u8]) -> Loan {
-    Loan { input: None, output: NonNull::from(bytes), owner: None }
+    borrow_buffers(None, bytes)
+}
+
+/// Lends the input and the output of a blocking call, as [`borrow_input`] does. Without an input
+/// the call is in place.
+#[must_use]
+#[inline]
+pub fn borrow_buffers(input: Option<&[u8]>, output: &mut [u8]) -> Loan {
+    Loan { input: input.map(NonNull::from), output: NonNull::from(output), part: None }
 }
 
 /// The owner of lent memory. Nobody can use it until the loan has ended.
@@ -115,22 +123,28 @@ impl<B> fmt::Debug for Owner<B> {
 
 struct Shared<B> {
     value: UnsafeCell<Option<B>>,
-    is_lent: AtomicBool,
+    /// The parts of the loan that have not ended.
+    parts: AtomicUsize,
     process: Process,
 }
 
 // SAFETY: while the loan lasts, only the loan uses the memory of `value`. Then only the one `Owner`
-// does. The flag orders both.
+// does. The count orders both.
 unsafe impl<B: Send> Sync for Shared<B> {}
 
 impl<B> Shared<B> {
+    fn new(value: B) -> Arc<Self> {
+        let (value, process) = (UnsafeCell::new(Some(value)), Process::this());
+        Arc::new(Self { value, parts: AtomicUsize::new(0), process })
+    }
+
     /// The value, unless it is lent.
     ///
     /// # Safety
     /// The caller is the one `Owner`, and borrows it by `&mut` for as long as the result.
     #[expect(clippy::mut_from_ref, reason = "the contract of the function")]
     unsafe fn unused(&self) -> Option<&mut Option<B>> {
-        let is_lent = self.is_lent.load(Ordering::Acquire) && self.process.is_this();
+        let is_lent = self.parts.load(Ordering::Acquire) > 0 && self.process.is_this();
         // SAFETY: the loan has ended, and by the contract nobody else comes here.
         (!is_lent).then(|| unsafe { &mut *self.value.get() })
     }
@@ -142,25 +156,45 @@ impl<B: Send> Shared<B> {
     where
         B: 's,
     {
-        self.is_lent.store(true, Ordering::Relaxed);
-        let (input, output) = (input.map(NonNull::from), NonNull::from(output));
-        let owner: Arc<dyn Ends + Send + Sync + 's> = Arc::<Self>::clone(self);
+        let owner: Arc<dyn Counts + Send + Sync + 's> = Arc::<Self>::clone(self);
         // SAFETY: only the lifetime differs. The loan ends before the scope of a value that may
         // borrow it, so its owner lives then. The value may outlive the scope in `Owner` only,
         // which keeps the lifetime.
-        let owner: Arc<dyn Ends + Send + Sync> = unsafe { std::mem::transmute(owner) };
-        Loan { input, output, owner: Some(owner) }
+        let owner: Arc<dyn Counts + Send + Sync> = unsafe { std::mem::transmute(owner) };
+        Loan { part: Some(Part::new(owner)), ..borrow_buffers(input, output) }
     }
 }
 
-/// The end of a loan.
-trait Ends {
-    fn end(&self);
+/// A part of a loan that has not ended.
+struct Part(Arc<dyn Counts + Send + Sync>);
+
+/// The count of a loan's parts.
+trait Counts {
+    fn parts(&self) -> &AtomicUsize;
 }
 
-impl<B> Ends for Shared<B> {
-    fn end(&self) {
-        self.is_lent.store(false, Ordering::Release);
+impl<B> Counts for Shared<B> {
+    fn parts(&self) -> &AtomicUsize {
+        &self.parts
+    }
+}
+
+impl Part {
+    fn new(owner: Arc<dyn Counts + Send + Sync>) -> Self {
+        owner.parts().fetch_add(1, Ordering::Relaxed);
+        Self(owner)
+    }
+}
+
+impl Clone for Part {
+    fn clone(&self) -> Self {
+        Self::new(Arc::clone(&self.0))
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        self.0.parts().fetch_sub(1, Ordering::Release);
     }
 }
 
@@ -179,17 +213,28 @@ pub fn lend_in_scope<'s, B: Send + 's>(
     value: B,
     view: impl for<'b> Fn(&'b mut B) -> (Option<&'b [u8]>, &'b mut [u8]) + Send + Sync + 'static,
 ) -> (Loan, Owner<B>) {
-    let shared = Arc::new(Shared {
-        value: UnsafeCell::new(Some(value)),
-        is_lent: AtomicBool::new(false),
-        process: Process::this(),
-    });
+    let shared = Shared::new(value);
     // SAFETY: nobody else has the new `shared`.
-    let value = unsafe { &mut *shared.value.get() };
+    let value = unsafe { shared.unused() }.and_then(Option::as_mut);
     let Some(value) = value else { unreachable!("the value was just put there") };
     // The borrow lasts until the loan ends: until then nobody moves, uses or drops the value.
     let loan = shared.loan(view(value));
     (loan, Owner { shared, view: Box::new(view) })
+}
+
+/// Lends the memory that `borrow` borrows from `value` by [`borrow_buffers`] and its relatives.
+/// The caller [extends](Loan::extend_to) the loan to all of these parts before it drops it.
+pub fn lend_parts<B: Send + 'static, P>(
+    value: B,
+    borrow: impl for<'b> FnOnce(&'b mut B) -> P,
+) -> (P, Loan, Owner<B>) {
+    let shared = Shared::new(value);
+    // SAFETY: nobody else has the new `shared`.
+    let value = unsafe { shared.unused() }.and_then(Option::as_mut);
+    let parts = value.map(borrow);
+    let Some(parts) = parts else { unreachable!("the value was just put there") };
+    let loan = shared.loan((None, &mut []));
+    (parts, loan, Owner { shared, view: Box::new(|_| (None, &mut [])) })
 }
 
 #[cfg(test)]
@@ -207,6 +252,23 @@ mod tests {
         drop(loan);
         assert_eq!(owner.take(), Some((vec![1, 2], vec![1, 2])));
         assert!(owner.take().is_none());
+    }
+
+    #[test]
+    fn a_loan_ends_with_its_last_part() {
+        let (parts, whole, mut owner) = lend_parts([[1_u8; 4], [2; 4]], |[one, other]| {
+            [borrow_output(one), borrow_buffers(Some(&*other), &mut [])]
+        });
+        let [mut one, mut other] = parts;
+        whole.extend_to(&mut one);
+        whole.extend_to(&mut other);
+        drop(whole);
+        assert_eq!(other.memory().0, Some(&[2; 4][..]));
+        drop(other);
+        assert!(owner.value().is_none() && owner.lend().is_none());
+        one.memory().1.fill(7);
+        drop(one);
+        assert_eq!(owner.take(), Some([[7; 4], [2; 4]]));
     }
 
     #[test]

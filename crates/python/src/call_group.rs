@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use ringfold::{Collective, Rank};
 use ringfold_foreign::{Entry, add_to, are_apart, lock};
 
-use crate::call::{Arguments, Called, Common, Given, dispatch, prepare};
+use crate::call::{Arguments, Called, Common, Given, dispatch, prepare, start};
 use crate::fault::raise;
 use crate::memory::Memory;
 use crate::queue::{CallQueue, Fault};
@@ -120,6 +120,19 @@ impl CallGroup {
         }
         let keep = Some(kept.into_pyobject(py)?.into_any().unbind());
         let common = Common { dtype: None, async_op, timeout, keep };
+        if async_op {
+            let handle = start(py, &self.queue, memories, common, move |ranks, requests| {
+                let wire = ranks.wire();
+                // SAFETY: `start` keeps the memory until the calls are done, and no two of them
+                // write the same. The caller of the binding must not use it meanwhile.
+                let add = |(): &mut (), group: &mut ringfold::CallGroup<'_>| unsafe {
+                    add_to(group, &entries, wire);
+                };
+                requests.push(ranks.start_group((), add)?);
+                Ok(())
+            });
+            return handle.map(Some);
+        }
         dispatch(py, &self.queue, memories, common, move |communicator| {
             let wire = communicator.wire();
             // SAFETY: `dispatch` keeps the memory until the calls are done, and no two of them

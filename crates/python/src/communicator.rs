@@ -309,7 +309,7 @@ impl Communicator {
     /// elements, or their length in bytes, at most 16384. The views hold copies, of unsigned
     /// integers for floats of 8 and 16 bits, and of bytes if `dtype` is a length. An exception of
     /// the function fails the call on all ranks with its text. The function runs with the GIL in
-    /// the thread of the call, and must not wait for calls of this communicator.
+    /// a thread that advances the call, and must not wait for calls of this communicator.
     fn register_op(
         &self,
         py: Python<'_>,
@@ -318,7 +318,8 @@ impl Communicator {
         dtype: &Bound<'_, PyAny>,
     ) -> PyResult<UserOp> {
         let element = UserOp::element(dtype)?;
-        self.make(py, move |ranks| UserOp::register(ranks, &name, function, element))
+        let ends = Arc::clone(&self.queue.ends);
+        self.make(py, move |ranks| UserOp::register(ranks, &name, function, element, ends))
     }
 
     /// Reduces the inputs of all ranks, in rank order, by an operation of `register_op` into the

@@ -64,9 +64,18 @@ thread_local! {
 }
 
 impl Ends {
-    /// Whether this thread calls a function that learns of the end of such a call.
+    /// Whether this thread calls a function of Python for such a call: one that learns of its end,
+    /// or its operation.
     pub(crate) fn is_called_here(&self) -> bool {
         ptr::eq(CALLING_FOR.get(), self)
+    }
+
+    /// Calls a function of Python for such a call.
+    pub(crate) fn calling<R>(&self, function: impl FnOnce() -> R) -> R {
+        let outer = CALLING_FOR.replace(self);
+        let result = function();
+        CALLING_FOR.set(outer);
+        result
     }
 
     /// Whether no function that learns of an end waits or runs.
@@ -115,9 +124,7 @@ impl Listener {
             drop(state);
             let learn = |Ended { of, callbacks, take }| {
                 if !callbacks.is_empty() {
-                    CALLING_FOR.set(Arc::as_ptr(&of));
-                    callbacks.into_iter().for_each(|callback: Callback| callback());
-                    CALLING_FOR.set(ptr::null());
+                    of.calling(|| callbacks.into_iter().for_each(|callback: Callback| callback()));
                     of.heard.fetch_add(1, Ordering::Release);
                     drop(lock(&self.state));
                     self.changed.notify_all();

@@ -10,8 +10,9 @@ use pyo3::types::{PyByteArray, PyBytes, PyMemoryView};
 use ringfold::{Collective, Communicator as Ranks, DataType, Error, Rank, UserOp as Op};
 use ringfold_foreign::Places;
 
-use crate::call::{Called, Common, Given, dispatch, element_of, memories};
+use crate::call::{Called, Common, Given, dispatch, element_of, memories, start};
 use crate::element::{Element, format_of};
+use crate::ended::Ends;
 use crate::fault::raise;
 use crate::handle::interrupt_with;
 use crate::memory::Memory;
@@ -29,6 +30,8 @@ pub(crate) struct UserOp {
 struct Function {
     function: Py<PyAny>,
     format: &'static str,
+    /// Those of its communicator, whose calls it must not wait for.
+    ends: Arc<Ends>,
 }
 
 impl UserOp {
@@ -43,8 +46,9 @@ impl UserOp {
         name: &str,
         function: Py<PyAny>,
         element: Element,
+        ends: Arc<Ends>,
     ) -> Result<Self, Error> {
-        let function = Function { function, format: format(element) };
+        let function = Function { function, format: format(element), ends };
         let combine = move |into: &mut [u8], from: &[u8]| function.combine(into, from);
         let op = ranks.register_op_on_bytes(name, element.bytes(), combine)?;
         Ok(Self { op, element })
@@ -67,19 +71,20 @@ impl UserOp {
             if is_one { Some(Places::InPlace(output)) } else { Places::apart(input, output) }
         };
         let places = Places::new(regions, true, both).ok_or_else(|| refuse(overlap()))?;
-        let op = self.op.clone();
-        dispatch(py, queue, memories.into_iter().flatten(), common, move |ranks| {
-            let both = match places {
-                Places::InPlace(both) => both,
-                Places::Apart { input, output } => {
-                    // SAFETY: `dispatch` keeps the memory, its owner does not use it meanwhile, and
-                    // both lie apart. Their lengths are equal.
-                    unsafe { output.slice_mut().copy_from_slice(input.slice()) };
-                    output
-                }
-            };
+        let (op, memories) = (self.op.clone(), memories.into_iter().flatten());
+        if common.async_op {
+            let handle = start(py, queue, memories, common, move |ranks, requests| {
+                // SAFETY: `start` keeps the memory, and its owner does not use it meanwhile.
+                let started =
+                    ranks.start_all_reduce_by_in((), move |()| unsafe { places.copied() }, &op);
+                requests.push(started?);
+                Ok(())
+            });
+            return handle.map(Some);
+        }
+        dispatch(py, queue, memories, common, move |ranks| {
             // SAFETY: `dispatch` keeps the memory, and its owner does not use it meanwhile.
-            ranks.all_reduce_by(unsafe { both.slice_mut() }, &op)
+            ranks.all_reduce_by(unsafe { places.copied() }, &op)
         })
     }
 
@@ -129,7 +134,7 @@ impl Function {
     /// Combines by the function. Its exception becomes a panic, which fails the call on all ranks.
     fn combine(&self, into: &mut [u8], from: &[u8]) {
         let combined = Python::try_attach(|py| {
-            self.call(py, into, from).map_err(|error| {
+            self.ends.calling(|| self.call(py, into, from)).map_err(|error| {
                 let text = error.to_string();
                 error.clone_ref(py).write_unraisable(py, Some(self.function.bind(py)));
                 interrupt_with(py, error);

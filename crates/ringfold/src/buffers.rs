@@ -6,7 +6,7 @@
 use std::ops::Range;
 
 use ringfold_collectives::{Form, Program, Stores};
-use ringfold_lend::{expose, expose_to_readers};
+use ringfold_lend::{Loan, expose, expose_to_readers};
 use ringfold_reduce::scale;
 use ringfold_transport::{
     Exposure, OwnPart, PeerParts, ReadExposure, Window, copy, copy_non_temporal, demote,
@@ -71,6 +71,16 @@ pub(crate) enum User<'m, 'a> {
     Private(&'m mut Buffers<'a>),
     /// Bytes `range` of windows. A call without `input` is in place.
     Windows { input: Option<&'a Window>, output: &'m mut Window, range: Range<usize> },
+}
+
+impl<'l> Buffers<'l> {
+    /// The buffers of a call in lent memory.
+    pub(crate) const fn of_loan(loan: &'l mut Loan) -> Self {
+        match loan.memory() {
+            (None, both) => Self::InPlace(both),
+            (Some(input), output) => Self::Apart { input, output },
+        }
+    }
 }
 
 impl Buffers<'_> {

@@ -1,46 +1,52 @@
 //! Groups of calls: messages that start together, and like collectives that are packed into one.
 
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::time::Instant;
+
 use bytemuck::Pod;
-use ringfold_bootstrap::CallWindows;
+use ringfold_lend::{Loan, borrow_buffers, lend_parts};
 use ringfold_reduce::Element;
 use ringfold_types::{Call, Collective, Rank, ReduceOp, Wire};
 
 use crate::arguments::valid;
-use crate::buffers::{AlignedBytes, Buffers, Offsets, Place, User};
+use crate::buffers::{AlignedBytes, Buffers, Place, User};
 use crate::cache::Request;
 use crate::collective::{apart, in_place, movement, reduction};
 use crate::communicator::Communicator;
+use crate::core::StartedCall;
 use crate::error::Error;
-use crate::messages::{Receiving, Sending};
+use crate::messages::{End, Receiving, Sending};
+use crate::packs::{Pack, packs};
+use crate::requests::{self, CallJob, Failed, Job, Memory, Started};
+use crate::ticket::Ticket;
 
-/// Bytes of a collective that is packed with others of its group of calls, in its larger buffer.
-const PACKED_BYTES_MAX: usize = 16 * 1024;
-/// Bytes of the one call to which such collectives are packed.
-const PACK_BYTES_MAX: usize = 256 * 1024;
-const _: () = assert!(PACKED_BYTES_MAX <= PACK_BYTES_MAX);
-
-/// The calls of a group, which [`Communicator::group`] performs. It borrows their buffers until
-/// then.
+/// The calls of a group, which [`Communicator::group`] performs, and [`Communicator::start_group`]
+/// starts. It borrows their buffers until then.
 #[derive(Debug)]
 pub struct CallGroup<'b> {
     wire: Wire,
-    sends: Vec<Sending>,
-    receives: Vec<Receiving>,
-    collectives: Vec<GroupedCall<'b>>,
+    calls: Calls,
+    buffers: PhantomData<&'b mut [u8]>,
 }
 
-/// A collective of a group.
-#[derive(Debug)]
-struct GroupedCall<'b> {
-    call: Call,
-    buffers: Buffers<'b>,
+/// The calls of a group, in borrowed memory.
+#[derive(Debug, Default)]
+struct Calls {
+    sends: Vec<Sending>,
+    receives: Vec<Receiving>,
+    collectives: Vec<(Call, Loan)>,
 }
 
 impl<'b> CallGroup<'b> {
+    fn new(wire: Wire) -> Self {
+        Self { wire, calls: Calls::default(), buffers: PhantomData }
+    }
+
     /// Adds [`Communicator::send`]. The group may also receive the message, if it goes to this
     /// rank.
     pub fn send<T: Pod>(&mut self, data: &'b [T], to: Rank, tag: u32) {
-        self.sends.push(Sending::borrowed(data, to, tag));
+        self.calls.sends.push(Sending::borrowed(data, to, tag));
     }
 
     /// Adds [`Communicator::recv`].
@@ -50,7 +56,7 @@ impl<'b> CallGroup<'b> {
         from: impl Into<Option<Rank>>,
         tag: impl Into<Option<u32>>,
     ) {
-        self.receives.push(Receiving::borrowed(data, from.into(), tag.into()));
+        self.calls.receives.push(Receiving::borrowed(data, from.into(), tag.into()));
     }
 
     /// Adds [`Communicator::all_reduce`].
@@ -84,7 +90,11 @@ impl<'b> CallGroup<'b> {
 
     /// Adds [`Communicator::perform`], for every other collective.
     pub fn perform(&mut self, call: &Call, buffers: Buffers<'b>) {
-        self.collectives.push(GroupedCall { call: *call, buffers });
+        let memory = match buffers {
+            Buffers::Apart { input, output } => borrow_buffers(Some(input), output),
+            Buffers::InPlace(both) => borrow_buffers(None, both),
+        };
+        self.calls.collectives.push((*call, memory));
     }
 }
 
@@ -127,158 +137,147 @@ impl Communicator {
     pub fn group<'b>(&mut self, add: impl FnOnce(&mut CallGroup<'b>)) -> Result<(), Error> {
         self.check_process()?;
         self.check_failure()?;
-        let mut group = CallGroup {
-            wire: self.wire(),
-            sends: Vec::new(),
-            receives: Vec::new(),
-            collectives: Vec::new(),
-        };
+        let mut group = CallGroup::new(self.wire());
         add(&mut group);
-        let CallGroup { sends, receives, mut collectives, .. } = group;
-        let collectives = &mut collectives;
-        for GroupedCall { call, buffers } in collectives.iter_mut() {
-            // Fields without a meaning must not make the packs of ranks differ.
-            *call = valid(call, Place::of(buffers), self.size(), self.rank())?;
-        }
+        let Calls { sends, receives, mut collectives } = group.calls;
+        self.check_collectives(&mut collectives)?;
         // The other ranks perform the collectives also where a message is too long for its buffer.
         let truncated = match self.exchange_messages(sends, receives) {
             Ok(_) => Ok(()),
             Err(error @ Error::Truncated { .. }) => Err(error),
             Err(error) => return Err(error),
         };
-        let packs = packs(collectives, self.size());
-        packs.iter().try_for_each(|pack| self.perform_pack(collectives, pack))?;
+        packs(collectives, self.size()).into_iter().try_for_each(|pack| self.perform_pack(pack))?;
         truncated
     }
 
-    /// Performs the `calls` with the numbers in `pack` as one call.
-    fn perform_pack(&mut self, calls: &mut [GroupedCall<'_>], pack: &[usize]) -> Result<(), Error> {
-        if let [only] = pack {
-            let GroupedCall { call, buffers } = &mut calls[*only];
-            let request = Request::ordinary(call, buffers);
-            return self.perform_request(request, User::Private(buffers));
+    /// Starts [`group`](Self::group) with the calls that `add` adds. They use the memory of
+    /// `buffers`, and the request ends with the last of them. Does not wait for other ranks.
+    ///
+    /// The collectives do not wait for the messages. A rank may start a group that another one
+    /// performs by [`group`](Self::group). A message of this rank to itself may also meet one that
+    /// is no part of the group.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] if a call is invalid, or within [`prepare`](Self::prepare); and those
+    /// that are known already, with the buffers. No call has begun then. [`Request::wait`] returns
+    /// those of the calls, and [`Error::Truncated`] only if the others have succeeded.
+    ///
+    /// [`Request::wait`]: crate::Request::wait
+    ///
+    /// ```
+    /// use ringfold::{Rank, ReduceOp, local};
+    ///
+    /// let results = local::run(2, |comm| {
+    ///     let (own, peer) = (comm.rank().0, Rank(1 - comm.rank().0));
+    ///     let buffers = ([own; 5], [9_u32; 5], [1_u32, 2]);
+    ///     let request = comm.start_group(buffers, |(data, from, sum), group| {
+    ///         group.send(data, peer, 0);
+    ///         group.recv(from, peer, 0);
+    ///         group.all_reduce(sum, ReduceOp::Sum);
+    ///     });
+    ///     // The program computes here.
+    ///     let (_, from, sum) = request.unwrap().wait().unwrap();
+    ///     (from[4], sum)
+    /// })?;
+    /// assert_eq!(results, [(1, [2, 4]), (0, [2, 4])]);
+    /// # Ok::<(), ringfold::Error>(())
+    /// ```
+    pub fn start_group<B: Send + 'static>(
+        &mut self,
+        buffers: B,
+        add: impl for<'b> FnOnce(&'b mut B, &mut CallGroup<'b>),
+    ) -> Started<B> {
+        let wire = self.wire();
+        let (mut calls, whole, mut owner) = lend_parts(buffers, |buffers| {
+            let mut group = CallGroup::new(wire);
+            add(buffers, &mut group);
+            group.calls
+        });
+        if let Err(error) = self.check_started_group(&mut calls) {
+            drop((calls, whole));
+            let Some(buffers) = owner.take() else { unreachable!("the loan has ended") };
+            return Err(Failed { error, buffers });
         }
-        let Some(first) = pack.first() else { return Ok(()) };
-        let counts = || pack.iter().map(|number| calls[*number].call.count);
-        let call = Call { count: counts().sum(), ..calls[*first].call };
-        let seal = CallWindows::packed(counts());
-        let (rank, size) = (self.rank(), self.size());
-        let bytes = packed_bytes(&call, size);
-        let mut memory: AlignedBytes = std::mem::take(&mut self.engine()?.core.packed);
-        let whole = memory.exactly(bytes);
-        gather(calls, pack, &call, whole, rank, size);
-        let mut buffers = Buffers::InPlace(whole);
-        let request = Request { mark: Some(seal), ..Request::ordinary(&call, &buffers) };
+        let ticket = Arc::new(Ticket::default());
+        let jobs = self.jobs_of(calls, &whole, &ticket);
+        drop(whole);
+        ticket.await_parts(jobs.len());
+        jobs.into_iter().for_each(|job| self.begin(job));
+        Ok(requests::Request::new(self.rank(), owner, ticket, Arc::clone(self.slot())))
+    }
+
+    /// The calls of a group as jobs, whose memory is a part of the `whole` loan.
+    fn jobs_of(&self, calls: Calls, whole: &Loan, ticket: &Arc<Ticket>) -> Vec<Job> {
+        let timeout = self.timeout();
+        let (deadline, end) = (Some(Instant::now() + timeout), || End::Started(Arc::clone(ticket)));
+        let Calls { mut sends, mut receives, mut collectives } = calls;
+        let memories = sends.iter_mut().map(|it| &mut it.memory);
+        let memories = memories.chain(receives.iter_mut().map(|it| &mut it.memory));
+        memories
+            .chain(collectives.iter_mut().map(|it| &mut it.1))
+            .for_each(|memory| whole.extend_to(memory));
+        let sends = sends.into_iter().map(|it| Job::Send(Sending { deadline, end: end(), ..it }));
+        let receives =
+            receives.into_iter().map(|it| Job::Receive(Receiving { deadline, end: end(), ..it }));
+        let packs = packs(collectives, self.size()).into_iter().map(|mut calls| {
+            let (call, mark, mut memory) = if calls.len() > 1 {
+                let pack = Pack::new(calls, AlignedBytes::default(), (self.rank(), self.size()));
+                (pack.call, Some(pack.mark), Memory::Packed(Box::new(pack)))
+            } else {
+                let Some((call, memory)) = calls.pop() else { unreachable!("no pack is empty") };
+                (call, None, Memory::Lent(memory))
+            };
+            Job::Call(CallJob {
+                call: StartedCall::Scheduled { call, blocks: None, mark },
+                place: Place::of(&memory.buffers()),
+                timeout,
+                memory,
+                begun: None,
+                ticket: Arc::clone(ticket),
+            })
+        });
+        sends.chain(receives).chain(packs).collect()
+    }
+
+    fn check_started_group(&self, calls: &mut Calls) -> Result<(), Error> {
+        self.check_process()?;
+        if self.kept.is_some() {
+            let what = "a group of calls cannot be prepared; prepare its calls".to_owned();
+            return Err(Error::Argument { rank: self.rank(), call: "prepare", what });
+        }
+        calls.sends.iter().try_for_each(|it| self.check_peer("send", it.to))?;
+        let sources = calls.receives.iter().filter_map(|it| it.from);
+        sources.into_iter().try_for_each(|from| self.check_peer("recv", from))?;
+        self.check_collectives(&mut calls.collectives)?;
+        self.check_failure()
+    }
+
+    fn check_collectives(&self, collectives: &mut [(Call, Loan)]) -> Result<(), Error> {
+        for (call, memory) in collectives {
+            // Fields without a meaning must not make the packs of ranks differ.
+            *call = valid(call, Place::of(&Buffers::of_loan(memory)), self.size(), self.rank())?;
+        }
+        Ok(())
+    }
+
+    /// Performs the calls of a pack as one.
+    fn perform_pack(&mut self, mut calls: Vec<(Call, Loan)>) -> Result<(), Error> {
+        if let [(call, memory)] = &mut *calls {
+            let mut buffers = Buffers::of_loan(memory);
+            let request = Request::ordinary(call, &buffers);
+            return self.perform_request(request, User::Private(&mut buffers));
+        }
+        let memory = std::mem::take(&mut self.engine()?.core.packed);
+        let mut pack = Pack::new(calls, memory, (self.rank(), self.size()));
+        let (call, mark) = (pack.call, Some(pack.mark));
+        let mut buffers = pack.buffers();
+        let request = Request { mark, ..Request::ordinary(&call, &buffers) };
         let outcome = self.perform_request(request, User::Private(&mut buffers));
         if outcome.is_ok() {
-            scatter(calls, pack, &call, memory.exactly(bytes), rank, size);
+            pack.scatter();
         }
-        self.engine()?.core.packed = memory;
+        self.engine()?.core.packed = pack.whole;
         outcome
-    }
-}
-
-/// The numbers of the calls in packs, each of which is one call. The same on all ranks.
-fn packs(calls: &[GroupedCall<'_>], size: usize) -> Vec<Vec<usize>> {
-    let mut packs: Vec<(usize, Vec<usize>)> = Vec::new();
-    for (number, GroupedCall { call, .. }) in calls.iter().enumerate() {
-        let bytes = packed_bytes(call, size);
-        let is_short = bytes <= PACKED_BYTES_MAX && is_packable(call);
-        let takes = |(filled, pack): &&mut (usize, Vec<usize>)| {
-            *filled + bytes <= PACK_BYTES_MAX && is_alike(&calls[pack[0]].call, call)
-        };
-        match packs.iter_mut().find(takes).filter(|_| is_short) {
-            Some((filled, pack)) => {
-                *filled += bytes;
-                pack.push(number);
-            }
-            // A pack that is full takes no other call.
-            None => packs.push((if is_short { bytes } else { PACK_BYTES_MAX + 1 }, vec![number])),
-        }
-    }
-    packs.into_iter().map(|(_, pack)| pack).collect()
-}
-
-/// Whether calls of this kind can be packed. The scale of a `PreMulSum` may differ between ranks,
-/// so such calls do not tell which of them are alike.
-fn is_packable(call: &Call) -> bool {
-    let collective = call.collective;
-    let is_of_blocks = matches!(
-        collective,
-        Collective::AllReduce
-            | Collective::AllGather
-            | Collective::ReduceScatter
-            | Collective::Broadcast
-            | Collective::Reduce
-    );
-    is_of_blocks && !(collective.reduces() && matches!(call.op, ReduceOp::PreMulSum(_)))
-}
-
-/// Whether two calls differ in their counts only.
-fn is_alike(one: &Call, other: &Call) -> bool {
-    Call { count: other.count, ..*one } == *other
-}
-
-/// The bytes of the larger buffer of `call`.
-const fn packed_bytes(call: &Call, size: usize) -> usize {
-    let (input, output) = (call.input_len(size), call.output_len(size));
-    (if input > output { input } else { output }) * call.data_type.bytes()
-}
-
-/// Copies the calls' inputs to their places in the one buffer of the packed `call`: block by
-/// block, and within a block in the order of the calls.
-fn gather(
-    calls: &[GroupedCall<'_>],
-    pack: &[usize],
-    call: &Call,
-    whole: &mut [u8],
-    rank: Rank,
-    size: usize,
-) {
-    if call.collective == Collective::Broadcast && rank != call.root {
-        return;
-    }
-    let blocks = if call.collective == Collective::ReduceScatter { size } else { 1 };
-    let mut rest = &mut whole[Offsets::in_place(call, rank).input..];
-    for block in 0..blocks {
-        for GroupedCall { call, buffers } in pack.iter().map(|number| &calls[*number]) {
-            let bytes = call.count * call.data_type.bytes();
-            let input: &[u8] = match buffers {
-                Buffers::Apart { input, .. } => input,
-                Buffers::InPlace(both) => &both[Offsets::in_place(call, rank).input..],
-            };
-            let (part, others) = rest.split_at_mut(bytes);
-            part.copy_from_slice(&input[block * bytes..][..bytes]);
-            rest = others;
-        }
-    }
-}
-
-/// Copies the results from the one buffer of the packed `call` to the calls' outputs.
-fn scatter(
-    calls: &mut [GroupedCall<'_>],
-    pack: &[usize],
-    call: &Call,
-    whole: &[u8],
-    rank: Rank,
-    size: usize,
-) {
-    if call.collective == Collective::Reduce && rank != call.root {
-        return;
-    }
-    let blocks = if call.collective == Collective::AllGather { size } else { 1 };
-    let mut rest = &whole[Offsets::in_place(call, rank).output..];
-    for block in 0..blocks {
-        for number in pack {
-            let GroupedCall { call, buffers } = &mut calls[*number];
-            let bytes = call.count * call.data_type.bytes();
-            let output: &mut [u8] = match buffers {
-                Buffers::Apart { output, .. } => output,
-                Buffers::InPlace(both) => &mut both[Offsets::in_place(call, rank).output..],
-            };
-            let (part, others) = rest.split_at(bytes);
-            output[block * bytes..][..bytes].copy_from_slice(part);
-            rest = others;
-        }
     }
 }

@@ -173,6 +173,13 @@ impl Engine {
             match self.advance_front() {
                 Ok(Progress::Done) => {
                     *has_moved = true;
+                    let front = self.jobs.front_mut();
+                    if let Some((job, next)) =
+                        front.and_then(|it| it.call.next().map(|next| (it, next)))
+                    {
+                        (job.call, job.begun) = (next, None);
+                        continue;
+                    }
                     if let Some(done) = self.jobs.pop_front() {
                         done.end(Ok(()));
                         self.slot.wake_waiting();

@@ -87,6 +87,7 @@ mod health;
 mod interleave;
 pub mod local;
 mod messages;
+mod packs;
 #[cfg(test)]
 mod panic_tests;
 mod parts;

@@ -345,7 +345,7 @@ impl Communicator {
         }
     }
 
-    fn check_peer(&self, call: &'static str, peer: Rank) -> Result<(), Error> {
+    pub(crate) fn check_peer(&self, call: &'static str, peer: Rank) -> Result<(), Error> {
         let (rank, size) = (self.rank(), self.size());
         if peer.index() < size {
             return Ok(());

@@ -20,6 +20,8 @@ pub(crate) struct Ticket {
 #[derive(Debug, Default)]
 struct State {
     outcome: Option<Outcome>,
+    /// For a group of calls, those that have not ended.
+    parts: Option<usize>,
     waker: Option<Waker>,
     /// Makes the descriptor of the request readable.
     event: Option<Waker>,
@@ -33,7 +35,21 @@ impl Ticket {
 
     pub(crate) fn end(&self, outcome: Outcome) {
         let mut state = self.state();
-        state.outcome = Some(outcome);
+        let State { outcome: known, parts, .. } = &mut *state;
+        match parts {
+            None => *known = Some(outcome),
+            Some(left) => {
+                *left -= 1;
+                // A failure counts for more than a message that was too long.
+                match (&*known, outcome) {
+                    (Some(Err(Error::Failed(_))), _) | (Some(Err(_)), Ok(_)) => {}
+                    (_, outcome) => *known = Some(outcome.map(|_| None)),
+                }
+                if *left > 0 {
+                    return;
+                }
+            }
+        }
         let wakers = [state.waker.take(), state.event.take()];
         self.has_ended.store(true, Ordering::Release);
         drop(state);
@@ -45,9 +61,17 @@ impl Ticket {
         }
     }
 
+    /// Has the ticket end with the last of `parts` calls. Ends it if there are none.
+    pub(crate) fn await_parts(&self, parts: usize) {
+        if parts == 0 {
+            return self.end(Ok(None));
+        }
+        self.state().parts = Some(parts);
+    }
+
     /// Takes the outcome of a call that has ended.
     pub(crate) fn take(&self) -> Option<Outcome> {
-        self.state().outcome.take()
+        if self.has_ended() { self.state().outcome.take() } else { None }
     }
 
     /// Has `waker` woken when the call ends. Whether it has ended.

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use ringfold_bootstrap::CallWindows;
 use ringfold_collectives::{Blocks, Progress};
 use ringfold_types::{Call, UnevenCall};
 
@@ -12,15 +13,20 @@ use crate::error::{CallError, Operation};
 use crate::execute::{Run, RunCall, Suspended, Work};
 use crate::messages::{Exchange, Exchanging, Sides};
 use crate::router::Router;
+use crate::uneven::{Reducing, Reduction};
 use crate::watch::Watch;
 
 /// A call that was started. It was checked.
 #[derive(Clone)]
 pub(crate) enum StartedCall {
-    /// A collective. An uneven one whose counts all ranks know has blocks.
-    Scheduled { call: Call, blocks: Option<Blocks> },
+    /// A collective. An uneven one whose counts all ranks know has blocks, and a packed one has a
+    /// mark.
+    Scheduled { call: Call, blocks: Option<Blocks>, mark: Option<CallWindows> },
     /// An uneven collective that consists of messages.
     Messages { call: UnevenCall, sides: Sides, exchange: Box<Exchange> },
+    /// The first half of an all-reduce by an operation of the user, and its second half, which
+    /// gathers the parts.
+    Reduction { reduction: Box<Reduction>, gather: (Call, Blocks) },
 }
 
 /// A started call that runs, beside the state of its stepper.
@@ -39,7 +45,14 @@ impl StartedCall {
         match self {
             Self::Scheduled { call, .. } => Operation::Call { call: *call, seq },
             Self::Messages { call, .. } => Operation::Uneven { call: *call, seq },
+            Self::Reduction { reduction, .. } => Operation::Uneven { call: reduction.call, seq },
         }
+    }
+
+    /// The call that follows this one in the same memory.
+    pub(crate) fn next(&self) -> Option<Self> {
+        let Self::Reduction { gather: (call, blocks), .. } = self else { return None };
+        Some(Self::Scheduled { call: *call, blocks: Some(blocks.clone()), mark: None })
     }
 }
 
@@ -52,8 +65,8 @@ impl Core {
         watch: &Watch,
     ) -> BegunCall {
         let tag = match started {
-            StartedCall::Scheduled { call, blocks } => {
-                let request = Request { call, place, blocks: blocks.as_ref(), mark: None };
+            StartedCall::Scheduled { call, blocks, mark } => {
+                let request = Request { call, place, blocks: blocks.as_ref(), mark: *mark };
                 if !self.cache.is_latest(request) {
                     self.cache.enter(request, call, &self.layout, self.rank);
                 }
@@ -61,9 +74,10 @@ impl Core {
                 self.seq += 1;
                 let algorithm = compiled.program.algorithm();
                 tracing::trace!("{} by {algorithm}", compiled.operation(self.seq));
-                compiled.begin(watch, self.seq, None)
+                compiled.begin(watch, self.seq, *mark)
             }
             StartedCall::Messages { call, .. } => self.begin_messages(call, watch),
+            StartedCall::Reduction { reduction, .. } => self.begin_messages(&reduction.call, watch),
         };
         BegunCall { tag, since: Instant::now(), is_prepared: false, run: None }
     }
@@ -79,24 +93,19 @@ impl Core {
     ) -> Result<Progress, CallError> {
         // Messages must not hold the call up.
         let may_lag = self.post.has_unsent();
-        let call =
-            match started {
-                StartedCall::Messages { sides, exchange, .. } => {
-                    let progress =
-                        self.resume_messages((*sides, exchange), begun, buffers, |it, router| {
-                            match it.advance(router, watch, budget)? {
-                                Progress::Done => end_part(router, watch, may_lag),
-                                progress => Ok(progress),
-                            }
-                        })?;
-                    if progress == Progress::Done {
-                        self.post.note_flushed(self.router.is_flushed());
-                        watch.finished(self.seq);
-                    }
-                    return Ok(progress);
-                }
-                StartedCall::Scheduled { call, .. } => &*call,
-            };
+        let StartedCall::Scheduled { call, .. } = started else {
+            let progress = self.resume_messages(started, begun, buffers, |it, router| match it
+                .advance(router, watch, budget)?
+            {
+                Progress::Done => end_part(router, watch, may_lag),
+                progress => Ok(progress),
+            })?;
+            if progress == Progress::Done {
+                self.post.note_flushed(self.router.is_flushed());
+                watch.finished(self.seq);
+            }
+            return Ok(progress);
+        };
         let (progress, suspended, finding) =
             self.resume(call, begun, buffers, |mut run, router| {
                 let progress = match run.advance(router, watch, budget)? {
@@ -130,14 +139,10 @@ impl Core {
         buffers: Buffers<'_>,
         watch: &Watch,
     ) -> Result<Duration, CallError> {
-        let call = match started {
-            StartedCall::Messages { sides, exchange, .. } => {
-                let check = |it: &mut Exchanging<'_>, router: &mut Router| {
-                    it.check_peers(router, watch).map(|()| it.park_limit())
-                };
-                return self.resume_messages((*sides, exchange), begun, buffers, check);
-            }
-            StartedCall::Scheduled { call, .. } => &*call,
+        let StartedCall::Scheduled { call, .. } = started else {
+            return self.resume_messages(started, begun, buffers, |it, router| {
+                it.check_peers(router, watch).map(|()| it.park_limit())
+            });
         };
         let (limit, suspended) = self.resume(call, begun, buffers, |mut run, router| {
             run.check_peers(router, watch)?;
@@ -150,21 +155,31 @@ impl Core {
     /// Resumes the messages of a started call for `part`.
     fn resume_messages<R>(
         &mut self,
-        (sides, exchange): (Sides, &mut Exchange),
+        started: &mut StartedCall,
         begun: &mut BegunCall,
-        mut buffers: Buffers<'_>,
-        part: impl FnOnce(&mut Exchanging<'_>, &mut Router) -> Result<R, CallError>,
+        buffers: Buffers<'_>,
+        part: impl FnOnce(&mut dyn Work, &mut Router) -> Result<R, CallError>,
     ) -> Result<R, CallError> {
-        let is_first = !std::mem::replace(&mut begun.is_prepared, true);
-        let (input, output) = sides.of(&mut buffers, &mut self.packed, is_first);
-        if is_first {
-            exchange.begin(begun.tag, (self.rank, self.layout.size()), (input, &mut *output));
+        let (tag, ranks) = (begun.tag, (self.rank, self.layout.size()));
+        match (started, buffers) {
+            (StartedCall::Messages { sides, exchange, .. }, mut buffers) => {
+                let is_first = !std::mem::replace(&mut begun.is_prepared, true);
+                let (input, output) = sides.of(&mut buffers, &mut self.packed, is_first);
+                if is_first {
+                    exchange.begin(tag, ranks, (input, &mut *output));
+                }
+                let mut exchanging = Exchanging { exchange, input, output };
+                if is_first {
+                    exchanging.lease(&mut self.router);
+                }
+                part(&mut exchanging, &mut self.router)
+            }
+            (StartedCall::Reduction { reduction, .. }, Buffers::InPlace(buffer)) => {
+                let memory = &mut self.packed;
+                part(&mut Reducing { reduction, tag, ranks, buffer, memory }, &mut self.router)
+            }
+            _ => unreachable!("the call consists of messages, and a reduction is in place"),
         }
-        let mut exchanging = Exchanging { exchange, input, output };
-        if is_first {
-            exchanging.lease(&mut self.router);
-        }
-        part(&mut exchanging, &mut self.router)
     }
 
     /// Resumes the run of the started call for `part`, which suspends or ends it.

@@ -10,6 +10,7 @@ use crate::buffers::{Buffers, Place};
 use crate::core::{BegunCall, StartedCall};
 use crate::error::Error;
 use crate::messages::{End, Receiving, Sending};
+use crate::packs::Pack;
 use crate::ticket::Ticket;
 
 /// A call or a message that a program has started.
@@ -40,7 +41,7 @@ impl Job {
                 call: call.clone(),
                 place: *place,
                 timeout,
-                memory: Memory(memory),
+                memory: Memory::Lent(memory),
                 begun: None,
                 ticket,
             }),
@@ -77,7 +78,10 @@ pub(crate) struct CallJob {
 impl CallJob {
     /// Ends the call: gives the memory back, and then the result.
     pub(crate) fn end(self, result: Result<(), Error>) {
-        let Self { memory, ticket, .. } = self;
+        let Self { mut memory, ticket, .. } = self;
+        if let (Memory::Packed(pack), Ok(())) = (&mut memory, &result) {
+            pack.scatter();
+        }
         drop(memory);
         ticket.end(result.map(|()| None));
     }
@@ -90,13 +94,18 @@ impl fmt::Debug for CallJob {
 }
 
 /// The memory of a started call.
-pub(crate) struct Memory(pub(crate) Loan);
+pub(crate) enum Memory {
+    /// Memory of the program.
+    Lent(Loan),
+    /// Memory of several calls of a group.
+    Packed(Box<Pack>),
+}
 
 impl Memory {
-    pub(crate) const fn buffers(&mut self) -> Buffers<'_> {
-        match self.0.memory() {
-            (None, both) => Buffers::InPlace(both),
-            (Some(input), output) => Buffers::Apart { input, output },
+    pub(crate) fn buffers(&mut self) -> Buffers<'_> {
+        match self {
+            Self::Lent(loan) => Buffers::of_loan(loan),
+            Self::Packed(pack) => pack.buffers(),
         }
     }
 }

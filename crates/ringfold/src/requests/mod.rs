@@ -7,6 +7,8 @@
 mod callers;
 mod driver;
 #[cfg(test)]
+mod group_tests;
+#[cfg(test)]
 mod interleaved_tests;
 mod job;
 #[cfg(test)]
@@ -34,7 +36,7 @@ use std::time::{Duration, Instant};
 use ringfold_lend::Owner;
 use ringfold_types::Rank;
 
-pub(crate) use self::job::{CallJob, Job};
+pub(crate) use self::job::{CallJob, Job, Memory};
 pub use self::prepared::Prepared;
 pub(crate) use self::progress::forget;
 pub use self::scope::Scope;

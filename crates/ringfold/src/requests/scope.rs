@@ -180,7 +180,7 @@ impl<'b> Scope<'_, 'b> {
         let lent = lend_in_scope(buffers, view);
         let started = self.communicator.start_lent(lent, |comm, buffers| {
             let call = valid(call, Place::of(buffers), comm.size(), comm.rank())?;
-            Ok(StartedCall::Scheduled { call, blocks: None })
+            Ok(StartedCall::Scheduled { call, blocks: None, mark: None })
         });
         self.ending(started)
     }

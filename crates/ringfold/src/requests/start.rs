@@ -151,7 +151,7 @@ impl Communicator {
     {
         self.start_lent(lend(buffers, view), |comm, buffers| {
             let call = valid(call, Place::of(buffers), comm.size(), comm.rank())?;
-            Ok(StartedCall::Scheduled { call, blocks: None })
+            Ok(StartedCall::Scheduled { call, blocks: None, mark: None })
         })
     }
 
@@ -161,7 +161,7 @@ impl Communicator {
         (loan, mut owner): (Loan, Owner<B>),
         checked: impl FnOnce(&Self, &mut Buffers<'_>) -> Result<StartedCall, Error>,
     ) -> Started<B> {
-        let mut memory = Memory(loan);
+        let mut memory = Memory::Lent(loan);
         let place = Place::of(&memory.buffers());
         let call = self.check_process().and_then(|()| checked(self, &mut memory.buffers()));
         match call.and_then(|call| self.check_failure().map(|()| call)) {

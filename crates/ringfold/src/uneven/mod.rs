@@ -7,8 +7,10 @@
 
 mod blocks;
 mod lists;
+mod reduction;
 mod user;
 
+pub(crate) use self::reduction::{Reducing, Reduction};
 pub use self::user::UserOp;
 
 use ringfold_lend::lend;
@@ -179,7 +181,7 @@ impl Communicator {
             let (rank, size) = (comm.rank(), comm.size());
             if let Uneven::AllGather { parts } | Uneven::ReduceScatter { parts, .. } = *uneven {
                 let (call, blocks) = comm.known(&call, parts, buffers)?;
-                return Ok(StartedCall::Scheduled { call, blocks: Some(blocks) });
+                return Ok(StartedCall::Scheduled { call, blocks: Some(blocks), mark: None });
             }
             let (sides, mut exchange) = (uneven.sides(rank), Box::<Exchange>::default());
             let is_in_place = matches!(buffers, Buffers::InPlace(_));

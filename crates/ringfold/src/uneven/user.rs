@@ -1,57 +1,44 @@
 //! Reductions by operations of the user.
 
-use std::any::Any;
 use std::fmt;
-use std::ops::Range;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::marker::PhantomData;
 use std::sync::Arc;
 
 use bytemuck::{Pod, cast_slice, cast_slice_mut};
+use ringfold_lend::lend;
 use ringfold_types::limits::{
-    LINK_BYTES_MIN, OP_ELEMENT_ALIGN_MAX, OP_ELEMENT_BYTES_MAX, OP_NAME_BYTES_MAX, OPS_MAX,
-    UNEVEN_ROUND_BYTES,
+    OP_ELEMENT_ALIGN_MAX, OP_ELEMENT_BYTES_MAX, OP_NAME_BYTES_MAX, OPS_MAX,
 };
-use ringfold_types::{DataType, Rank, UnevenCall, UnevenCollective};
+use ringfold_types::{DataType, UnevenCall, UnevenCollective};
 
 use super::Uneven;
-use crate::buffers::{AlignedBytes, Buffers};
+use super::reduction::{Combine, OnBytes, Reducing, Reduction};
+use crate::buffers::Buffers;
 use crate::communicator::Communicator;
-use crate::core::Core;
-use crate::error::{CallError, Error};
-use crate::messages::Exchange;
+use crate::core::StartedCall;
+use crate::error::Error;
 use crate::parts::Parts;
-use crate::watch::Watch;
-
-/// Bytes of all parts that one rank receives in one round, beyond the least round of
-/// `LINK_BYTES_MIN` bytes for each rank.
-const UNEVEN_SCRATCH_BYTES: usize = 16 * 1024 * 1024;
+use crate::requests::Started;
 
 /// A commutative and associative operation on elements of type `T`, which
 /// [`Communicator::register_op`] makes.
 #[derive(Clone)]
 pub struct UserOp<T> {
-    name: Arc<str>,
-    /// A hash of the name, of the size of an element and of the number of the operation on its
-    /// communicator.
-    hash: u32,
-    /// The bytes of an element.
-    element: usize,
-    combine: Arc<Combine<T>>,
+    on_bytes: Arc<OnBytes>,
+    elements: PhantomData<fn(T)>,
 }
-
-type Combine<T> = dyn Fn(&mut [T], &[T]) + Send + Sync;
 
 impl<T> UserOp<T> {
     /// The name, which is the same on all ranks.
     #[must_use]
     pub fn name(&self) -> &str {
-        &self.name
+        &self.on_bytes.name
     }
 }
 
 impl<T> fmt::Debug for UserOp<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("UserOp").field(&self.name).finish()
+        f.debug_tuple("UserOp").field(&self.name()).finish()
     }
 }
 
@@ -107,7 +94,10 @@ impl Communicator {
             );
             return Err(Error::Argument { rank: self.rank(), call: "register_op", what });
         }
-        self.register_checked(name, size_of::<T>(), Arc::new(combine))
+        let combine = move |into: &mut [u8], from: &[u8]| {
+            combine(cast_slice_mut(into), cast_slice(from));
+        };
+        self.register_checked(name, size_of::<T>(), Box::new(combine))
     }
 
     /// Registers an operation as [`register_op`](Self::register_op) does, on elements of `element`
@@ -122,14 +112,14 @@ impl Communicator {
         element: usize,
         combine: impl Fn(&mut [u8], &[u8]) + Send + Sync + 'static,
     ) -> Result<UserOp<u8>, Error> {
-        self.register_checked(name, element, Arc::new(combine))
+        self.register_checked(name, element, Box::new(combine))
     }
 
     fn register_checked<T>(
         &mut self,
         name: &str,
         element: usize,
-        combine: Arc<Combine<T>>,
+        combine: Box<Combine>,
     ) -> Result<UserOp<T>, Error> {
         let rank = self.rank();
         let refuse = |what| Err(Error::Argument { rank, call: "register_op", what });
@@ -161,7 +151,9 @@ impl Communicator {
         // The number tells operations of one name apart.
         let words: Vec<usize> = card.map(usize::from).into_iter().chain([self.user_ops]).collect();
         let hash = UnevenCall::new(UnevenCollective::UserReduce, DataType::U8).with_counts(&words);
-        Ok(UserOp { name: name.into(), hash: hash.counts_hash, element, combine })
+        let (name, hash) = (name.into(), hash.counts_hash);
+        let on_bytes = Arc::new(OnBytes { name, hash, element, combine });
+        Ok(UserOp { on_bytes, elements: PhantomData })
     }
 
     /// Replaces `buffer` on every rank by the reduction of all ranks' buffers with the operation
@@ -175,99 +167,83 @@ impl Communicator {
     /// length, or the job has failed; [`Error::Forked`] in a child process.
     pub fn all_reduce_by<T: Pod>(&mut self, buffer: &mut [T], op: &UserOp<T>) -> Result<(), Error> {
         self.engine()?.health.check()?;
-        let (size, element) = (self.size(), op.element);
-        let elements = size_of_val(buffer) / element;
-        if !size_of_val(buffer).is_multiple_of(element) {
-            let what = format!(
-                "the buffer of {} bytes has no whole number of elements of {element}",
-                size_of_val(buffer)
-            );
-            return Err(Error::Argument { rank: self.rank(), call: "all_reduce_by", what });
-        }
-        // The first parts have one element more if the others leave a rest.
-        let (share, rest) = (elements / size, elements % size);
-        let counts: Vec<_> =
-            (0..size).map(|part| (share + usize::from(part < rest)) * element).collect();
-        let ranges: Vec<_> = counts
-            .iter()
-            .scan(0, |end, count| {
-                *end += count;
-                Some(*end - count..*end)
-            })
-            .collect();
-        let call = UnevenCall::new(UnevenCollective::UserReduce, DataType::U8).with_counts(&counts);
-        let call = UnevenCall { counts_hash: call.counts_hash ^ op.hash, ..call };
-        let mut memory = std::mem::take(&mut self.engine()?.core.packed);
         let bytes: &mut [u8] = cast_slice_mut(buffer);
+        let mut reduction = self.reduction(bytes.len(), &op.on_bytes)?;
+        let mut memory = std::mem::take(&mut self.engine()?.core.packed);
+        let call = reduction.call;
         let outcome = self.perform_rounds(&call, |core, watch, tag| {
-            core.reduce_rounds((watch, tag), &ranges, bytes, (&mut memory, op))
+            let (ranks, memory) = ((core.rank, core.layout.size()), &mut memory);
+            let work =
+                &mut Reducing { reduction: &mut reduction, tag, ranks, buffer: bytes, memory };
+            core.block_on(work, watch)
         });
         self.engine()?.core.packed = memory;
         outcome?;
+        let (counts, buffers) = (reduction.counts(), Buffers::InPlace(bytes));
         let parts = Parts::new(&counts);
-        self.perform_uneven(&Uneven::AllGather { parts }, DataType::U8, Buffers::InPlace(bytes))
+        self.perform_uneven(&Uneven::AllGather { parts }, DataType::U8, buffers)
     }
-}
 
-impl Core {
-    /// Combines the parts of all ranks' `buffer` at these bytes, each on its rank, in rank order.
-    /// In rounds of limited length, ranks exchange their contributions like an all-to-all.
-    fn reduce_rounds<T: Pod>(
+    /// Starts [`all_reduce_by`](Self::all_reduce_by). The operation runs in the thread that
+    /// advances the call, which may be the helper thread of the process.
+    ///
+    /// # Errors
+    /// As for [`start_all_reduce`](Self::start_all_reduce). [`Request::wait`] returns those of the
+    /// call.
+    ///
+    /// [`Request::wait`]: crate::Request::wait
+    pub fn start_all_reduce_by<T: Pod, B>(&mut self, buffer: B, op: &UserOp<T>) -> Started<B>
+    where
+        B: AsMut<[T]> + Send + 'static,
+    {
+        self.start_reduction(buffer, |it| cast_slice_mut(B::as_mut(it)), op)
+    }
+
+    /// Starts [`all_reduce_by`](Self::all_reduce_by) on the bytes that `view` shows of `buffers`,
+    /// for bindings.
+    ///
+    /// # Errors
+    /// As for [`start_all_reduce_by`](Self::start_all_reduce_by).
+    pub fn start_all_reduce_by_in<B: Send + 'static>(
         &mut self,
-        (watch, tag): (&Watch, u32),
-        ranges: &[Range<usize>],
-        buffer: &mut [u8],
-        (memory, op): (&mut AlignedBytes, &UserOp<T>),
-    ) -> Result<(), CallError> {
-        let (own, size, element) = (self.rank.index(), self.layout.size(), op.element);
-        let most = (UNEVEN_SCRATCH_BYTES / size).clamp(LINK_BYTES_MIN, UNEVEN_ROUND_BYTES);
-        let most = most / element * element;
-        let longest = ranges.iter().map(Range::len).max().unwrap_or(0);
-        for begin in (0..longest).step_by(most) {
-            let of_round = |range: &Range<usize>| {
-                let end = range.len().min(begin + most);
-                range.start + begin.min(end)..range.start + end
-            };
-            let part = of_round(&ranges[own]);
-            let bytes = part.len();
-            let contributions = memory.exactly(size * bytes);
-            let mut exchange = Exchange::default();
-            for (rank, range) in (0..).map(Rank).zip(ranges) {
-                exchange.send(rank, of_round(range));
-                exchange.receive(rank, rank.index() * bytes..(rank.index() + 1) * bytes);
-            }
-            self.round(&mut exchange, (buffer, &mut *contributions), watch, tag)?;
-            let into = cast_slice_mut(&mut buffer[part]);
-            op.combine_in_order(into, contributions)?;
-        }
-        Ok(())
+        buffers: B,
+        view: impl for<'b> Fn(&'b mut B) -> &'b mut [u8] + Send + Sync + 'static,
+        op: &UserOp<u8>,
+    ) -> Started<B> {
+        self.start_reduction(buffers, view, op)
     }
-}
 
-impl<T: Pod> UserOp<T> {
-    /// Combines contributions that follow each other in `from`.
-    fn combine_in_order(&self, into: &mut [T], from: &[u8]) -> Result<(), CallError> {
-        if into.is_empty() {
-            return Ok(());
-        }
-        let mut contributions = cast_slice(from).chunks_exact(into.len());
-        if let Some(first) = contributions.next() {
-            into.copy_from_slice(first);
-        }
-        let combined = catch_unwind(AssertUnwindSafe(|| {
-            contributions.for_each(|part| (self.combine)(into, part));
-        }));
-        combined.map_err(|panic| {
-            let text = text_of(&*panic);
-            CallError::Panicked(format!("the operation {:?} panicked: {text}", self.name))
+    fn start_reduction<T, B: Send + 'static>(
+        &mut self,
+        buffers: B,
+        view: impl for<'b> Fn(&'b mut B) -> &'b mut [u8] + Send + Sync + 'static,
+        op: &UserOp<T>,
+    ) -> Started<B> {
+        let lent = lend(buffers, move |it| (None, view(it)));
+        self.start_lent(lent, |comm, buffers| {
+            let Buffers::InPlace(bytes) = buffers else { unreachable!("it is lent in place") };
+            let reduction = comm.reduction(bytes.len(), &op.on_bytes)?;
+            let counts = reduction.counts();
+            let parts = Parts::new(&counts);
+            let gather = comm.checked(&Uneven::AllGather { parts }, DataType::U8)?;
+            let gather = comm.known(&gather, parts, buffers)?;
+            Ok(StartedCall::Reduction { reduction: Box::new(reduction), gather })
         })
     }
-}
 
-/// The text of a panic.
-fn text_of(panic: &(dyn Any + Send)) -> &str {
-    let text = panic.downcast_ref::<String>().map(String::as_str);
-    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no text")
+    /// The reduction of buffers of `len` bytes, each part on its rank.
+    ///
+    /// # Errors
+    /// The buffers have no whole number of elements.
+    fn reduction(&self, len: usize, operation: &Arc<OnBytes>) -> Result<Reduction, Error> {
+        let element = operation.element;
+        if !len.is_multiple_of(element) {
+            let what =
+                format!("the buffer of {len} bytes has no whole number of elements of {element}");
+            return Err(Error::Argument { rank: self.rank(), call: "all_reduce_by", what });
+        }
+        Ok(Reduction::new(len, self.size(), operation))
+    }
 }
 
 /// The operation on a card, which may hold any bytes.
