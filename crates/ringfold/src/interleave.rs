@@ -25,7 +25,10 @@ const SHORT: Duration = Duration::from_millis(50);
 const TURNS_MAX: u64 = 1_000_000;
 
 /// How often no actor may run before wake-ups need a reason.
-const IDLES_MAX: usize = 500;
+const IDLES_MAX: usize = 100;
+
+/// The shortest and the longest sleep while no actor may run.
+const SLEEPS: [Duration; 2] = [Duration::from_micros(100), Duration::from_millis(5)];
 
 thread_local! {
     static ACTOR: RefCell<Option<Actor>> = const { RefCell::new(None) };
@@ -251,10 +254,12 @@ impl Stage {
                 // Wake-ups for no reason would hide for ever that none has a reason.
                 state.spurious = 0;
             }
-            if since.elapsed() > PATIENCE {
+            let idle = since.elapsed();
+            if idle > PATIENCE {
                 return self.fail(state, "a wake-up was lost: all actors wait");
             }
-            thread::sleep(Duration::from_micros(200));
+            // All actors ask again after a sleep, which costs more than the sleep.
+            thread::sleep((idle / 8).clamp(SLEEPS[0], SLEEPS[1]));
         }
     }
 

@@ -13,6 +13,7 @@ use std::task::{Context, Poll, Wake};
 use std::thread;
 use std::time::Duration;
 
+use ringfold_bootstrap::Aborter;
 use ringfold_harness::Random;
 use ringfold_harness::random::seed;
 use ringfold_topology::Occupancy;
@@ -28,7 +29,7 @@ use crate::interleave::{self, Act};
 use crate::setup::ThreadGroups;
 
 /// Seeds of the ordinary test.
-const SEEDS: usize = 1000;
+const SEEDS: usize = 10_000;
 
 /// Bytes between two ranks.
 enum Parcel {
@@ -538,6 +539,35 @@ fn wait_for_given(given: &Mutex<VecDeque<Option<Begun>>>, mut random: Random) ->
     }
 }
 
+/// The death of a rank, by numbers of deliveries.
+struct Death {
+    rank: usize,
+    after: usize,
+    /// When all ranks are told. Without that they find out by their links, in real time.
+    news_after: Option<usize>,
+}
+
+/// Delivers what is under way, as long as the run lasts.
+fn deliver_all(net: &Mutex<Net>, aborters: &[Aborter], death: Option<Death>) {
+    let (mut dies, mut news) = (death.as_ref().map(|it| it.after), None);
+    loop {
+        if let (Some(0), Some(death)) = (dies, &death) {
+            locked(net).kill(death.rank);
+            (dies, news) = (None, death.news_after);
+        }
+        if let (Some(0), Some(death)) = (news, &death) {
+            aborters[death.rank].abort("its process is gone");
+            (0..aborters.len()).for_each(interleave::changed);
+            news = None;
+        }
+        let is_busy = || locked(net).under_way.iter().any(|queue| !queue.is_empty());
+        interleave::block(None, || news.is_some() || is_busy());
+        locked(net).deliver();
+        (dies, news) = (dies.map(|more| more - 1), news.map(|more| more - 1));
+        interleave::point();
+    }
+}
+
 /// Runs one plan. Returns whether it failed as planned.
 fn play(seed: u64) -> Result<bool, String> {
     let mut random = Random::new(seed);
@@ -557,10 +587,15 @@ fn play(seed: u64) -> Result<bool, String> {
     let (net, ends) = mesh(size, random);
     let crowded = Occupancy { ranks: 64, cpus: 1 };
     let parts = ThreadGroups::new(crowded, random.between(1, 2)).parts(ends).unwrap();
+    let aborters: Vec<_> = parts.iter().map(|parts| parts.control.aborter()).collect();
     let comms = parts.into_iter().map(|parts| Communicator::new(&config, parts));
     let count = Arc::new(());
     let given: Vec<_> = (0..size).map(|_| Mutex::new(VecDeque::new())).collect();
-    let dies_at = plan.fails.filter(|_| !plan.is_abort).map(|dead| (dead, random.below(40)));
+    let death = plan.fails.filter(|_| !plan.is_abort).map(|rank| Death {
+        rank,
+        after: random.below(40),
+        news_after: random.chance(98).then(|| random.below(40)),
+    });
 
     let mut mains: Vec<Act<'_, (BTreeSet<String>, Option<String>)>> = Vec::new();
     let mut others: Vec<Act<'_, ()>> = Vec::new();
@@ -581,21 +616,7 @@ fn play(seed: u64) -> Result<bool, String> {
         }
         others.push((rank, Box::new(progress::help)));
     }
-    let deliveries = move || {
-        let mut left = dies_at;
-        loop {
-            if let Some((dead, 0)) = left {
-                locked(&net).kill(dead);
-                left = None;
-            }
-            let is_busy = || locked(&net).under_way.iter().any(|queue| !queue.is_empty());
-            interleave::block(None, is_busy);
-            locked(&net).deliver();
-            left = left.map(|(dead, more)| (dead, more - 1));
-            interleave::point();
-        }
-    };
-    others.push((size, Box::new(deliveries)));
+    others.push((size, Box::new(move || deliver_all(&net, &aborters, death))));
     let ends =
         interleave::run(random.bits(), mains, others).map_err(|why| format!("{why}, {plan:?}"))?;
     let causes: BTreeSet<&String> = ends.iter().flat_map(|(causes, _)| causes).collect();
