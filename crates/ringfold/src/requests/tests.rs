@@ -4,6 +4,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::backoff::PARK_MAX;
 use crate::config::CallProgress;
 use crate::{ANY_TAG, Config, Error, Rank, ReduceOp, local};
 
@@ -115,6 +118,35 @@ fn the_helper_ends_calls_that_nobody_waits_for() {
         }
     })
     .unwrap();
+}
+
+#[test]
+fn the_helper_ends_calls_at_their_time_limit() {
+    let [may_begin, is_over] = [2, 2].map(Barrier::new);
+    local::run(2, |comm| {
+        if comm.rank() == Rank(1) {
+            may_begin.wait();
+        }
+        let first = comm.start_all_reduce(vec![1_u64; 9], ReduceOp::Sum).unwrap();
+        if comm.rank() == Rank(0) {
+            may_begin.wait();
+            first.wait().unwrap();
+            // Long enough for a helper without calls to sleep without a limit.
+            std::thread::sleep(3 * PARK_MAX);
+            comm.set_timeout(3 * PARK_MAX);
+            let request = comm.start_all_reduce(vec![1_u64; 9], ReduceOp::Sum).unwrap();
+            let ended = request.descriptor().unwrap();
+            let limit = Timespec { tv_sec: PATIENCE.as_secs().cast_signed(), tv_nsec: 0 };
+            let found = poll(&mut [PollFd::new(&ended, PollFlags::IN)], Some(&limit));
+            is_over.wait();
+            assert_eq!(found, Ok(1), "the call does not end");
+            assert!(request.wait().is_err());
+        } else {
+            first.wait().unwrap();
+            is_over.wait();
+        }
+    })
+    .unwrap_err();
 }
 
 #[test]
