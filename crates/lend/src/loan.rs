@@ -7,6 +7,7 @@
 
 use std::cell::UnsafeCell;
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -47,7 +48,8 @@ impl Loan {
     /// Makes borrowed memory of the owner a part of this loan, which lasts until all parts have
     /// ended.
     pub fn extend_to(&self, borrowed: &mut Self) {
-        borrowed.part.clone_from(&self.part);
+        let owner = self.part.as_ref().and_then(|part| part.0.as_ref());
+        borrowed.part = owner.map(|owner| Part::new(Arc::clone(owner)));
     }
 }
 
@@ -165,8 +167,8 @@ impl<B: Send> Shared<B> {
     }
 }
 
-/// A part of a loan that has not ended.
-struct Part(Arc<dyn Counts + Send + Sync>);
+/// A part of a loan that has not ended. `None` while it is dropped.
+struct Part(Option<Arc<dyn Counts + Send + Sync>>);
 
 /// The count of a loan's parts.
 trait Counts {
@@ -182,19 +184,19 @@ impl<B> Counts for Shared<B> {
 impl Part {
     fn new(owner: Arc<dyn Counts + Send + Sync>) -> Self {
         owner.parts().fetch_add(1, Ordering::Relaxed);
-        Self(owner)
-    }
-}
-
-impl Clone for Part {
-    fn clone(&self) -> Self {
-        Self::new(Arc::clone(&self.0))
+        Self(Some(owner))
     }
 }
 
 impl Drop for Part {
     fn drop(&mut self) {
-        self.0.parts().fetch_sub(1, Ordering::Release);
+        let Some(owner) = self.0.take() else { return };
+        owner.parts().fetch_sub(1, Ordering::Release);
+        // This may drop a value whose request was dropped. Its panic must not keep the thread from
+        // the ends of other calls.
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(owner))) {
+            std::mem::forget(panic);
+        }
     }
 }
 
@@ -269,6 +271,19 @@ mod tests {
         one.memory().1.fill(7);
         drop(one);
         assert_eq!(owner.take(), Some([[7; 4], [2; 4]]));
+    }
+
+    #[test]
+    fn a_drop_that_panics_does_not_reach_the_end_of_the_loan() {
+        struct Bad([u8; 4]);
+        impl Drop for Bad {
+            fn drop(&mut self) {
+                std::panic::resume_unwind(Box::new("on purpose"));
+            }
+        }
+        let (loan, owner) = lend(Bad([0; 4]), |bad| (None, &mut bad.0[..]));
+        drop(owner);
+        drop(loan);
     }
 
     #[test]
