@@ -469,7 +469,7 @@ impl Communicator {
     }
 
     /// Looks at the engine, wherever it is.
-    fn look<R>(&self, look: impl FnOnce(&Engine) -> R) -> R {
+    pub(crate) fn look<R>(&self, look: impl FnOnce(&Engine) -> R) -> R {
         match &self.engine {
             Some(engine) => look(engine),
             None => self.slot.look(look),

@@ -47,6 +47,7 @@ impl Engine {
     /// Makes the communicator fail for good, in `operation`.
     #[cold]
     pub(crate) fn fail_in(&mut self, operation: Operation, error: CallError) -> Error {
+        let operation = self.core.post.blamed.take().unwrap_or(operation);
         let cause = report_of(&self.core, operation, error)
             .map_or_else(|cause| cause, |(report, own)| self.health.agree(report, own));
         Error::Failed(self.end_with(operation, cause))

@@ -45,8 +45,8 @@ impl Communicator {
     /// [`group`](Self::group) or [`start_send`](Self::start_send), or they wait until the timeout.
     ///
     /// # Errors
-    /// [`Error::Argument`] if `to` is this rank, or no rank; [`Error::Failed`] if the job has
-    /// failed; [`Error::Forked`] in a child process.
+    /// [`Error::Argument`] if `to` is no rank, or this one without a receive that was started for
+    /// the message; [`Error::Failed`] if the job has failed; [`Error::Forked`] in a child process.
     ///
     /// ```
     /// use ringfold::{Rank, local};
@@ -74,10 +74,10 @@ impl Communicator {
     /// it found last.
     ///
     /// # Errors
-    /// [`Error::Argument`] if `from` is this rank, or no rank; [`Error::Truncated`] if the message
-    /// is longer than `data`, which leaves the message to a later receive; [`Error::Failed`] if the
-    /// message has another type, the sender or all other ranks have left, or the job has failed;
-    /// [`Error::Forked`] in a child process.
+    /// [`Error::Argument`] if `from` is no rank, or this one without a message that was started;
+    /// [`Error::Truncated`] if the message is longer than `data`, which leaves the message to a
+    /// later receive; [`Error::Failed`] if the message has another type, the sender or all other
+    /// ranks have left, or the job has failed; [`Error::Forked`] in a child process.
     ///
     /// ```
     /// use ringfold::{ANY_SOURCE, ANY_TAG, Rank, local};
@@ -410,16 +410,9 @@ impl Communicator {
             return Err(Error::Argument { rank, call: "recv", what });
         }
         if !self.is_at_rest() {
-            // A started message may be the other end.
-            return Ok(());
+            return self.check_own_beside(sends, receives);
         }
         let refuse = |call, what| Err(Error::Argument { rank, call, what });
-        let alone = |it: &dyn fmt::Display| {
-            format!(
-                "{it} is a message of a rank to itself, whose other end must be in the same group \
-                 of calls"
-            )
-        };
         let mut open: Vec<&mut Receiving> =
             receives.iter_mut().filter(|it| it.from.is_none_or(|from| from == rank)).collect();
         for sending in sends.iter_mut().filter(|it| it.to == rank) {
@@ -430,7 +423,7 @@ impl Communicator {
                         let other = other.operation();
                         refuse("send", format!("{message} to itself does not match {other}"))
                     }
-                    None => refuse("send", alone(&message)),
+                    None => Err(self.refuse_own("send", &message)),
                 };
             };
             let other = open.remove(at);
@@ -447,8 +440,45 @@ impl Communicator {
             }
         }
         match open.iter_mut().find(|it| it.from == Some(rank)) {
-            Some(other) => refuse("recv", alone(&other.operation())),
+            Some(other) => Err(self.refuse_own("recv", &other.operation())),
             None => Ok(()),
         }
+    }
+
+    /// Checks messages of this rank to itself beside started messages, which may be their other
+    /// ends.
+    fn check_own_beside(
+        &self,
+        sends: &mut [Sending],
+        receives: &mut [Receiving],
+    ) -> Result<(), Error> {
+        let rank = self.rank();
+        let meets = |it: &Receiving, tag| it.from.is_none_or(|from| from == rank) && it.takes(tag);
+        let (sent, received) = self.look(|engine| {
+            let post = &engine.core.post;
+            let is_lone = |it: &Sending| {
+                let is_met = receives.iter().any(|other| meets(other, it.tag));
+                it.to == rank && !is_met && !post.receives_own(it.tag)
+            };
+            let is_awaiting = |it: &Receiving| {
+                let is_met = sends.iter().any(|other| other.to == rank && meets(it, other.tag));
+                it.from == Some(rank) && !is_met && !post.sends_own(it)
+            };
+            (sends.iter().position(is_lone), receives.iter().position(is_awaiting))
+        });
+        match (sent, received) {
+            (Some(sent), _) => Err(self.refuse_own("send", &sends[sent].message())),
+            (_, Some(received)) => Err(self.refuse_own("recv", &receives[received].operation())),
+            (None, None) => Ok(()),
+        }
+    }
+
+    /// The error of a message of this rank to itself that would wait for ever.
+    fn refuse_own(&self, call: &'static str, it: &dyn fmt::Display) -> Error {
+        let what = format!(
+            "{it} is a message of a rank to itself, whose other end must be in the same group of \
+             calls, or started before"
+        );
+        Error::Argument { rank: self.rank(), call, what }
     }
 }

@@ -6,7 +6,7 @@ use ringfold_types::Rank;
 
 use super::ends::Receiving;
 use super::post::{Post, front};
-use crate::error::{Message, Operation};
+use crate::error::{CallError, Message, Operation};
 use crate::router::Router;
 
 /// A message that has not ended.
@@ -27,6 +27,13 @@ impl Post {
             self.due = self.all().iter().filter_map(|it| it.deadline).min();
         }
         left(self.due)
+    }
+
+    /// Notes the message that an error ends beside a blocking call.
+    pub(super) fn blame(&mut self, error: CallError) -> CallError {
+        let overdue = if let CallError::Overdue = error { self.overdue() } else { None };
+        self.blamed = Some(overdue.unwrap_or_else(|| self.concerned(error.peer())));
+        error
     }
 
     /// The operation that an error concerning `peer` ends.

@@ -57,7 +57,7 @@ impl<W: Work> Work for Beside<'_, W> {
         watch: &Watch,
         budget: usize,
     ) -> Result<Progress, CallError> {
-        let of_post = self.post.advance(router)?;
+        let of_post = self.post.advance(router).map_err(|error| self.post.blame(error))?;
         Ok(match self.work.advance(router, watch, budget)? {
             Progress::Idle if of_post == Progress::Moved => Progress::Moved,
             progress => progress,
@@ -70,11 +70,15 @@ impl<W: Work> Work for Beside<'_, W> {
     }
 
     fn park_limit(&mut self) -> Duration {
-        self.work.park_limit()
+        self.work.park_limit().min(self.post.time_left())
     }
 
     fn check_peers(&mut self, router: &Router, watch: &Watch) -> Result<(), CallError> {
         self.work.check_peers(router, watch)?;
-        self.post.check_peers(router, watch)
+        let of_post = match self.post.time_left() {
+            Duration::ZERO => Err(CallError::Overdue),
+            _ => self.post.check_peers(router, watch),
+        };
+        of_post.map_err(|error| self.post.blame(error))
     }
 }

@@ -5,8 +5,8 @@ use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
 use crate::{
-    ANY_SOURCE, ANY_TAG, Communicator, Config, DataType, Error, FailureCause, Parts, Rank,
-    ReduceOp, Uneven, local, test_all, wait_all, wait_any, wait_some,
+    ANY_SOURCE, ANY_TAG, Communicator, Config, DataType, Error, FailureCause, Operation, Parts,
+    Rank, ReduceOp, Uneven, local, test_all, wait_all, wait_any, wait_some,
 };
 
 /// Around an inline message and the eager size of a link.
@@ -538,4 +538,63 @@ fn several_requests_are_awaited_together() {
         comm.recv(&mut [0_u32], peer, 5).unwrap();
     })
     .unwrap();
+}
+
+#[test]
+fn a_message_to_oneself_without_another_end_is_refused_beside_others() {
+    local::run(2, |comm| {
+        let (own, peer) = (comm.rank(), Rank(1 - comm.rank().0));
+        let is_refused = |it: Result<(), Error>| matches!(it, Err(Error::Argument { .. }));
+        let pending = comm.start_recv(vec![0_u8; 4], peer, 1).unwrap();
+        assert!(is_refused(comm.send(&[1_u8], own, 7)));
+        assert!(is_refused(comm.recv(&mut [0_u8], own, 7).map(drop)));
+        let coming = comm.start_recv(vec![0_u8; 4], own, 7).unwrap();
+        assert!(is_refused(comm.send(&[1_u8], own, 8)));
+        comm.send(&[1_u8; 4], own, 7).unwrap();
+        assert_eq!(coming.wait().unwrap().buffer, [1; 4]);
+        let going = comm.start_send(vec![2_u8; 4], own, 9).unwrap();
+        let mut got = [0; 4];
+        assert!(is_refused(comm.recv(&mut got, own, 8).map(drop)));
+        comm.recv(&mut got, own, ANY_TAG).unwrap();
+        assert_eq!((got, going.wait().unwrap()), ([2; 4], vec![2; 4]));
+        comm.send_recv(&[3_u8; 4], own, &mut got, own, 2).unwrap();
+        assert_eq!(got, [3; 4]);
+        comm.send(&got, peer, 1).unwrap();
+        assert_eq!(pending.wait().unwrap().buffer, got);
+    })
+    .unwrap();
+}
+
+/// The operation that the barrier of rank 0 says has failed, beside a receive of rank 0.
+fn failed_beside_a_barrier(limit: Duration, other: impl Fn(&mut Communicator) + Sync) -> Operation {
+    let operations = local::run(2, |comm| {
+        if comm.rank() == Rank(1) {
+            other(comm);
+            while comm.probe(Rank(0), 1).is_ok() {
+                std::thread::yield_now();
+            }
+            return None;
+        }
+        let usual = comm.timeout();
+        comm.set_timeout(limit);
+        let coming = comm.start_recv(vec![0_u32; 2], Rank(1), 5).unwrap();
+        comm.set_timeout(usual);
+        let Err(Error::Failed(failure)) = comm.barrier() else { panic!("it has to fail") };
+        coming.wait().unwrap_err();
+        Some(failure.operation)
+    });
+    operations.unwrap().into_iter().flatten().next().unwrap()
+}
+
+#[test]
+fn a_message_that_fails_beside_a_blocking_call_is_named() {
+    let of_another_type = failed_beside_a_barrier(Duration::from_secs(60), |comm| {
+        // Rank 0 is in the barrier by then, or at least has started its receive.
+        std::thread::sleep(Duration::from_millis(100));
+        comm.send(&[1.0_f64], Rank(0), 5).unwrap();
+    });
+    let is_receive = |it: &Operation| matches!(it, Operation::Receive { tag: Some(5), .. });
+    assert!(is_receive(&of_another_type), "{of_another_type}");
+    let overdue = failed_beside_a_barrier(Duration::from_millis(50), |_| ());
+    assert!(is_receive(&overdue), "{overdue}");
 }

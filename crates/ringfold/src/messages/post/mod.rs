@@ -86,6 +86,8 @@ pub(crate) struct Post {
     foreground: Foreground,
     /// When this rank began to park, since when nothing has moved.
     idle_since: Option<Instant>,
+    /// The message that has failed beside a blocking call.
+    pub(crate) blamed: Option<Operation>,
     /// Since when the link of a rank that has not left is unusable.
     broken_since: Option<Instant>,
 }
@@ -131,6 +133,7 @@ impl Post {
             due: None,
             foreground: Foreground::default(),
             idle_since: None,
+            blamed: None,
             broken_since: None,
         }
     }
@@ -186,6 +189,18 @@ impl Post {
     /// Notes whether the transports have sent all bytes.
     pub(crate) const fn note_flushed(&mut self, are_flushed: bool) {
         self.is_unflushed = !are_flushed;
+    }
+
+    /// Whether a receive waits for a message of this rank to itself with this tag.
+    pub(crate) fn receives_own(&self, tag: u32) -> bool {
+        let own = self.inboxes.get(self.own.index());
+        own.into_iter().flat_map(|own| &own.posted).chain(&self.any).any(|it| it.takes(tag))
+    }
+
+    /// Whether a message of this rank to itself waits for such a receive.
+    pub(crate) fn sends_own(&self, receiving: &Receiving) -> bool {
+        let own = self.outboxes.get(self.own.index());
+        own.into_iter().flatten().any(|it| receiving.takes(it.tag))
     }
 
     /// Whether a receive writes to its buffer.
