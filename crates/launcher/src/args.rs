@@ -15,7 +15,8 @@ const AFTER: &str = "\
 Exit status: 0 if every rank returned 0; else that of the first rank that failed, 128 + N if \
 signal N killed it; 124 after --timeout; 130 after Ctrl-C; 127 or 126 if the program does not \
 exist or is not executable; 141 if the reader of the output has left; 125 if the launch or a write \
-of the output failed; 2 for an invalid command line.
+of the output failed; 2 for an invalid command line. With --enable-recovery it is 0 if any rank \
+returned 0.
 
 When a rank fails, the others have --grace seconds to notice and to report it, then 2 s after \
 SIGTERM, then they are killed. ringrun says so. When the job ends for any reason, every process \
@@ -78,6 +79,11 @@ pub(crate) struct Args {
     /// Seconds that the other ranks may go on after a rank has failed
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds, default_value = "5")]
     pub(crate) grace: Duration,
+
+    /// Let the other ranks go on after a rank has failed, as long as they want. They may then
+    /// continue by a smaller communicator
+    #[arg(long, conflicts_with = "grace")]
+    pub(crate) enable_recovery: bool,
 
     /// Seconds that another host may be silent before it counts as lost. That host ends its ranks
     /// when it receives nothing from ringrun for as long, as when ringrun is stopped (Ctrl-Z)

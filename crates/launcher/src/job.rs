@@ -39,7 +39,8 @@ pub struct Job {
     /// The time after which the job is stopped.
     pub time_limit: Option<Duration>,
     /// How long the other ranks may go on after a rank has failed, to notice it and to report it.
-    pub grace: Duration,
+    /// `None`: as long as they want, since they recover.
+    pub grace: Option<Duration>,
     /// How long another host may be silent before it counts as lost, and how long it goes on when
     /// it receives nothing from this process. Time in which the waiting process itself is stopped
     /// does not count. At least `limits::HOST_SILENCE_MIN_MS`.
@@ -77,7 +78,7 @@ impl Job {
             tag_output: false,
             forward_input: false,
             time_limit: None,
-            grace: Duration::from_secs(5),
+            grace: Some(Duration::from_secs(5)),
             host_timeout: Duration::from_millis(HOST_SILENCE_MS),
             agent: Vec::new(),
             remote_node_agent: None,

@@ -64,7 +64,8 @@ struct RankState {
 #[derive(Debug)]
 pub(crate) struct Supervisor {
     placement: Placement,
-    grace: Duration,
+    /// How long the others may go on after a failure. `None`: as long as they want.
+    grace: Option<Duration>,
     time_limit: Option<(Duration, Instant)>,
     phase: Phase,
     result: Option<JobResult>,
@@ -75,12 +76,12 @@ pub(crate) struct Supervisor {
 impl Supervisor {
     pub(crate) fn new(
         placement: Placement,
-        grace: Duration,
+        grace: Option<Duration>,
         time_limit: Option<Duration>,
         now: Instant,
     ) -> Self {
         Self {
-            grace: grace.min(GRACE_MAX),
+            grace: grace.map(|grace| grace.min(GRACE_MAX)),
             time_limit: time_limit.and_then(|limit| Some((limit, now.checked_add(limit)?))),
             phase: Phase::Running,
             result: None,
@@ -163,8 +164,9 @@ impl Supervisor {
             Event::HostLost { host, why } => {
                 let name = self.placement.hosts.get(host)?.host.clone();
                 if self.give_up(self.ranks_of(host), now) {
+                    let failure = format!("the loss of host {name}");
                     self.result.get_or_insert(JobResult::HostLost(name, why));
-                    self.on_failure(now);
+                    self.on_failure(&failure, now);
                 }
                 None
             }
@@ -192,6 +194,9 @@ impl Supervisor {
         }
         let result = match self.result {
             None => JobResult::Success,
+            Some(JobResult::RankFailed(_) | JobResult::HostLost(..)) if self.has_recovered() => {
+                JobResult::Success
+            }
             Some(JobResult::RankFailed(first)) => {
                 JobResult::RankFailed(culprit(&self.ranks, first))
             }
@@ -223,13 +228,33 @@ impl Supervisor {
         state.ended = Some((now, End::Alone(status)));
         if status != Status::Exited(0) {
             self.result.get_or_insert(JobResult::RankFailed(rank));
-            self.on_failure(now);
+            self.on_failure(&format!("the failure of rank {rank}"), now);
         }
     }
 
-    fn on_failure(&mut self, now: Instant) {
-        if self.phase == Phase::Running {
-            self.phase = Phase::Grace(now + self.grace);
+    fn on_failure(&mut self, failure: &str, now: Instant) {
+        if let Some(grace) = self.grace
+            && self.phase == Phase::Running
+        {
+            self.phase = Phase::Grace(now + grace);
+        } else if self.grace.is_none() && !self.is_over() {
+            self.note = Some(format!("{} after {failure}", self.still_running()));
+        }
+    }
+
+    /// Whether ranks went on after a failure, and one of them has ended well.
+    fn has_recovered(&self) -> bool {
+        let ended_well =
+            |it: &RankState| matches!(it.ended, Some((_, End::Alone(Status::Exited(0)))));
+        self.grace.is_none() && self.ranks.iter().any(ended_well)
+    }
+
+    /// The failure of a rank or a host.
+    fn failure(&self) -> Option<String> {
+        match &self.result {
+            Some(JobResult::RankFailed(rank)) => Some(format!("the failure of rank {rank}")),
+            Some(JobResult::HostLost(host, _)) => Some(format!("the loss of host {host}")),
+            _ => None,
         }
     }
 
@@ -240,12 +265,8 @@ impl Supervisor {
 
     /// The line that says why ranks are stopped that have not failed.
     fn why_to_stop(&self, limit: Option<Duration>) -> Option<String> {
-        let failure = match &self.result {
-            Some(JobResult::RankFailed(rank)) => format!("the failure of rank {rank}"),
-            Some(JobResult::HostLost(host, _)) => format!("the loss of host {host}"),
-            _ => return None,
-        };
-        let (ranks, grace) = (self.still_running(), self.grace.as_secs_f64());
+        let failure = self.failure()?;
+        let (ranks, grace) = (self.still_running(), self.grace.unwrap_or_default().as_secs_f64());
         let seconds = STOPPING.as_secs();
         Some(match limit {
             Some(limit) => {
@@ -338,7 +359,8 @@ mod tests {
         fn begin(limit: Option<Duration>) -> Self {
             let placement = Placement::place(None, &parse_list("a:2,b:2").unwrap(), false).unwrap();
             let now = Instant::now();
-            let supervisor = Supervisor::new(placement, Duration::from_secs(5), limit, now);
+            let grace = Some(Duration::from_secs(5));
+            let supervisor = Supervisor::new(placement, grace, limit, now);
             let mut scenario = Self { supervisor, now };
             for rank in 0..4 {
                 scenario.event(0, Event::Started { rank: Rank(rank), pid: 100 + rank });
@@ -358,6 +380,23 @@ mod tests {
 
         fn exit(&mut self, ms: u64, rank: u32, status: Status) {
             assert_eq!(self.event(ms, Event::Exited { rank: Rank(rank), status }), None);
+        }
+    }
+
+    #[test]
+    fn survivors_that_recover_go_on_and_decide() {
+        for (last, recovers) in [(0, true), (3, false)] {
+            let mut scenario = Scenario::begin(None);
+            scenario.supervisor.grace = None;
+            scenario.exit(100, 2, Status::Killed(9));
+            let note = scenario.supervisor.take_note().unwrap();
+            assert!(note.starts_with("3 ranks still run after the failure of rank 2"), "{note}");
+            assert_eq!(scenario.wait(1_000_000), None);
+            scenario.exit(100, 0, Status::Exited(3));
+            scenario.exit(100, 1, Status::Exited(last));
+            scenario.exit(100, 3, Status::Exited(last));
+            let result = scenario.supervisor.outcome().result;
+            assert_eq!(matches!(result, JobResult::Success), recovers, "{result:?}");
         }
     }
 

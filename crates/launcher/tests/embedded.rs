@@ -52,7 +52,7 @@ fn fails() {
     // A rank's parent is its node agent.
     let script = format!("setsid sleep {mark} & sleep 0.1; kill -9 $PPID; wait");
     let mut job = shell(&script, 2);
-    job.grace = std::time::Duration::ZERO;
+    job.grace = Some(std::time::Duration::ZERO);
     let outcome = run(&job).unwrap();
     assert!(matches!(outcome.result, JobResult::HostLost(..)), "{outcome}");
     support::assert_gone(&mark);

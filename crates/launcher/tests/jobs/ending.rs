@@ -184,6 +184,20 @@ fn ringrun_says_that_it_stops_survivors() {
 }
 
 #[test]
+fn survivors_that_recover_are_not_stopped() {
+    let script = "[ $RINGFOLD_RANK = 1 ] && kill -9 $$; sleep 1; echo $RINGFOLD_RANK; exit $0";
+    for (last, code) in [("0", 0), ("7", 137)] {
+        let done = run(&["-n", "3", "--enable-recovery", "sh", "-c", script, last]);
+        assert_eq!(done.code(), code, "{done:?}");
+        assert_eq!(done.lines().len(), 2, "{done:?}");
+        let note = "ringrun: 2 ranks still run after the failure of rank 1\n";
+        assert!(done.stderr.contains(note), "{done:?}");
+    }
+    let both = run(&["-n", "2", "--enable-recovery", "--grace", "1", "true"]);
+    assert_eq!(both.code(), 2, "{both:?}");
+}
+
+#[test]
 fn oversubscription_on_request() {
     let done = run(&["-n", "3", "--host", "localhost:2", "--oversubscribe", "echo", "x"]);
     assert_eq!((done.code(), done.lines()), (0, vec!["x"; 3]), "{}", done.stderr);
