@@ -50,6 +50,9 @@
 //!   and the memory of this process;
 //! * `split COLORS ROUNDS`: splits the ranks into COLORS groups, ROUNDS times. Rank 0 prints the
 //!   time of each split in microseconds;
+//! * `survive STOP`: all-reduces known numbers until a file STOP exists, and shrinks after each
+//!   failure. Prints each cause, each epoch with the identities of its ranks, and the time of
+//!   shrinking;
 //! * `bits ROUNDS SECONDS`: sleeps, then reduces numbers of all types by all operations, ROUNDS
 //!   times. Prints a digest of the results of each round;
 //! * `again TIMES`: makes TIMES more communicators, every second one before it leaves the last.
@@ -59,6 +62,7 @@ mod bits;
 mod endurance;
 mod groups;
 mod mixed;
+mod recovery;
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -152,6 +156,7 @@ fn run(args: &[String], own: &mut Option<Communicator>) -> Result<(), Error> {
         Some("short") => groups::short(taken(own), Rank::at(number(1)).0, number(2)),
         Some("endure") => endurance::endure(taken(own), number(1)),
         Some("idle") => endurance::idle(taken(own), number(1), number(2)),
+        Some("survive") => recovery::survive(taken(own), &args[1]),
         Some("churn") => groups::churn(taken(own), number(1), number(2)),
         Some("split") => groups::split(taken(own), Rank::at(number(1)).0, number(2)),
         Some("exit") if is_odd_one => {

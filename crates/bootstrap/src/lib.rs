@@ -11,10 +11,11 @@
 //! 2. `channel`: an authenticated connection between two processes;
 //! 3. `service`: requests to a server of several jobs, such as an aggregator;
 //! 4. `arbiter`: the failure cause, found from reports and call logs without I/O;
-//! 5. `control`: a rank's end of the control plane;
-//! 6. `rendezvous`: the launcher, where ranks learn of the coordinator;
-//! 7. `coordinator`: the centre, in the process of rank 0;
-//! 8. `join`: the way of a rank from its identity to a `Control`.
+//! 5. `regroup`: the agreement of survivors on the members of the next group;
+//! 6. `control`: a rank's end of the control plane;
+//! 7. `rendezvous`: the launcher, where ranks learn of the coordinator;
+//! 8. `coordinator`: the centre, in the process of rank 0;
+//! 9. `join`: the way of a rank from its identity to a `Control`.
 //!
 //! # Shape
 //! The control plane is a star: rank 0's process runs the coordinator, and every rank keeps one
@@ -47,6 +48,7 @@ mod coordinator;
 pub mod decode;
 mod discover;
 mod join;
+mod regroup;
 pub mod rendezvous;
 pub mod service;
 
@@ -68,7 +70,8 @@ pub use discover::torch_store::TorchStore;
 pub use discover::vars::DiscoverError;
 pub use discover::{discover, interface, pmi, started_as_rank};
 pub use join::error::JoinError;
-pub use join::joiner::{Options, ParentGroup};
+pub use join::joiner::{Options, Parent, ParentGroup};
+pub use regroup::{Doorkeeper, RegroupError, Regrouped, Seat, Wish};
 
 /// The digest of this crate's sources.
 #[doc(hidden)]

@@ -19,6 +19,7 @@ use crate::core::Core;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::health::Health;
+use crate::lineage::Lineage;
 use crate::requests::{Job, Slot};
 use crate::setup::{InitError, Origin, Parts, join, join_by_id};
 use crate::shared::WindowNumbers;
@@ -50,6 +51,7 @@ pub struct Communicator {
     origin: Origin,
     /// The number of groups that these ranks have made.
     groups: u64,
+    pub(crate) lineage: Lineage,
     rank: Rank,
     wire: Wire,
     interface: Option<Choice>,
@@ -188,6 +190,7 @@ impl Communicator {
             config: Arc::clone(config),
             origin,
             groups: 0,
+            lineage: Lineage::default(),
             rank,
             wire: config.wire,
             interface,

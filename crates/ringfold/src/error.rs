@@ -4,7 +4,7 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::sync::Arc;
 
-use ringfold_bootstrap::FailureCause;
+use ringfold_bootstrap::{FailureCause, RegroupError};
 use ringfold_transport::LinkError;
 use ringfold_types::{Call, Chain, Rank, UnevenCall};
 
@@ -86,6 +86,16 @@ pub enum Error {
         group: Arc<str>,
         /// The reason.
         source: Arc<InitError>,
+    },
+    /// The survivors of a failure could not form a communicator.
+    #[error("rank {rank}{} cannot regroup", OfGroup(group))]
+    Regroup {
+        /// This rank.
+        rank: Rank,
+        /// The group, as [`Communicator::group_name`](crate::Communicator::group_name) names it.
+        group: Option<Arc<str>>,
+        /// The reason.
+        source: Arc<RegroupError>,
     },
     /// A setting is invalid.
     #[error(transparent)]

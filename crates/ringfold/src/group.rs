@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytemuck::{cast_slice, cast_slice_mut};
-use ringfold_bootstrap::{Aborter, CallWindows, ParentGroup};
+use ringfold_bootstrap::{Aborter, CallWindows, Parent, ParentGroup};
 use ringfold_types::{Call, Collective, DataType, Digest, Rank, ReduceOp, Wire};
 
 use crate::buffers::{Buffers, User};
@@ -221,7 +221,11 @@ impl Communicator {
         };
         let (Some(group), Some(parts)) = (group, parts) else { return Ok(None) };
         match parts {
-            Ok(parts) => self.child(group.name, parts).map(Some),
+            Ok(parts) => {
+                let mut child = self.child(Arc::clone(&group.name), parts)?;
+                self.inherit(&mut child, &group.members);
+                Ok(Some(child))
+            }
             Err(source) => {
                 let (rank, source) = (self.rank(), Arc::new(source));
                 let error = Error::Group { rank, group: group.name, source };
@@ -282,7 +286,7 @@ impl Communicator {
             labels: [number.to_string(), color.to_string(), format!("{:x}", address.nonce)],
             address: address.socket,
             listener: listener.map(|it| it.socket),
-            parent: self.as_parent_of(members, address.nonce),
+            parent: Parent::Group(self.as_parent_of(members, address.nonce)),
         };
         join_group(self.config(), parent, meeting)
     }

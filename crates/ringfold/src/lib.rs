@@ -62,7 +62,8 @@
 //! Messages between two ranks pass from `point_to_point` through `messages` to `router`.
 //! `call_group` performs calls together, and `requests` performs calls that the program started.
 //!
-//! `group` makes communicators of some of a communicator's ranks, and `store` those of ranks that
+//! `group` makes communicators of some of a communicator's ranks, `recovery` those of the survivors
+//! of a failure (`lineage` has their descent), and `store` those of ranks that
 //! share a store. `shared` has windows, `registered` has registered buffers, and `setup` makes
 //! communicators by the settings of `config`. `guard` ends a communicator whose operation fails or
 //! panics, `health` keeps its failure, and `watch` detects that the job has failed.
@@ -85,6 +86,7 @@ mod guard;
 mod health;
 #[cfg(test)]
 mod interleave;
+mod lineage;
 pub mod local;
 mod messages;
 mod packs;
@@ -92,6 +94,7 @@ mod packs;
 mod panic_tests;
 mod parts;
 mod point_to_point;
+mod recovery;
 mod registered;
 mod requests;
 mod router;
@@ -120,6 +123,7 @@ pub use requests::{
 pub use ringfold_bootstrap::interface::{Choice, Reason};
 pub use ringfold_bootstrap::{
     Aborter, AbsentRank, CallPosition, DifferingCall, FailureCause, RankList, RankOnHost,
+    RegroupError,
 };
 pub use ringfold_reduce::{Element, F8E4M3, F8E5M2};
 pub use ringfold_topology::Layout;
@@ -160,5 +164,6 @@ pub mod errors {
 #[doc = include_str!("../../../docs/groups.md")]
 #[doc = include_str!("../../../docs/overlap.md")]
 #[doc = include_str!("../../../docs/point-to-point.md")]
+#[doc = include_str!("../../../docs/recovery.md")]
 #[doc = include_str!("../../../docs/uneven.md")]
 struct Pages;

@@ -99,11 +99,14 @@ pub const FRAME_BYTES_MAX: usize = 2 * FRAME_BYTES;
 const _: () = assert!(FRAME_BYTES_MAX >= LINK_BYTES_MIN);
 
 /// Bytes of one message on a control connection. The largest is the table of all ranks.
-pub const CONTROL_BYTES_MAX: usize = 36 * 1024 * 1024;
+pub const CONTROL_BYTES_MAX: usize = 40 * 1024 * 1024;
 
 /// Bytes of a rank's `PeerInfo` (its addresses, host and version), which it sends when it joins.
 pub const PEER_INFO_BYTES_MAX: usize = 576;
-const _: () = assert!(RANKS_MAX * PEER_INFO_BYTES_MAX <= CONTROL_BYTES_MAX);
+
+/// Bytes of a rank's entry in the table of all ranks: its `PeerInfo`, and where it regroups.
+pub const ROSTER_ENTRY_BYTES_MAX: usize = PEER_INFO_BYTES_MAX + 64;
+const _: () = assert!(RANKS_MAX * ROSTER_ENTRY_BYTES_MAX <= CONTROL_BYTES_MAX);
 
 /// Bytes of a rank's report about the fabric, which it sends when it joins.
 pub const EVIDENCE_BYTES_MAX: usize = 9 * 1024;
@@ -160,6 +163,13 @@ const _: () = assert!(COORDINATOR_SILENCE_MS >= 2 * (ANSWER_MS + LINK_GRACE_MS))
 /// Time in milliseconds that a rank has to reconnect after its control connection broke. The death
 /// of a rank is noticed that much later.
 pub const RETURN_MS: u64 = 300;
+
+/// Time in milliseconds after which ranks that regroup repeat their question or answer.
+pub const REGROUP_BEAT_MS: u64 = 200;
+
+/// Time in milliseconds without an answer after which ranks that regroup leave a rank out.
+pub const REGROUP_SILENCE_MS: u64 = 2_000;
+const _: () = assert!(REGROUP_SILENCE_MS >= 4 * REGROUP_BEAT_MS);
 
 /// Longest time in milliseconds that a rank waits for its control thread to handle arrived
 /// messages. Only rank 0 waits that long, and only during the inquiry into a failure.

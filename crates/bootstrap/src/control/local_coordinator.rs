@@ -1,6 +1,7 @@
 //! The coordinator of ranks that are threads of one process: their arbiter and their exchanges,
 //! behind one lock.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -10,6 +11,7 @@ use ringfold_types::Rank;
 use super::exchange::ExchangeError;
 use super::rank_state::RankState;
 use crate::arbiter::{Action, Arbiter, FailureReport};
+use crate::regroup::{RegroupError, Regrouped, Wish};
 
 /// The coordinator of ranks that are threads of one process.
 #[derive(Debug)]
@@ -27,6 +29,31 @@ struct Inner {
     arbiter: Arbiter,
     contributions: Vec<Option<Vec<u8>>>,
     results: Vec<Option<Contributions>>,
+    regroup: LocalRegroup,
+}
+
+/// The ranks that regroup, and those that have gone.
+#[derive(Debug, Default)]
+struct LocalRegroup {
+    /// The ranks that have come, with those that each leaves out.
+    come: BTreeMap<Rank, Vec<Rank>>,
+    gone: BTreeSet<Rank>,
+    members: Option<Result<Vec<Rank>, RegroupError>>,
+}
+
+impl LocalRegroup {
+    /// Decides when every rank has come or gone, or is left out.
+    fn decide(&mut self, size: usize) {
+        let Some(without) = self.come.values().next() else { return };
+        let is_known = |rank: Rank| {
+            self.come.contains_key(&rank) || self.gone.contains(&rank) || without.contains(&rank)
+        };
+        if self.members.is_none() && (0..size).map(Rank::at).all(is_known) {
+            let is_same = self.come.values().all(|other| other == without);
+            let members = self.come.keys().copied().filter(|rank| !without.contains(rank));
+            self.members = Some(is_same.then(|| members.collect()).ok_or(RegroupError::Differs));
+        }
+    }
 }
 
 impl LocalCoordinator {
@@ -37,6 +64,7 @@ impl LocalCoordinator {
             arbiter: Arbiter::new(vec![String::new(); size]),
             contributions: vec![None; size],
             results: vec![None; size],
+            regroup: LocalRegroup::default(),
         };
         let (inner, changed) = (Mutex::new(inner), Condvar::new());
         Self { inner, changed, ranks, opened: Instant::now() }
@@ -56,6 +84,7 @@ impl LocalCoordinator {
         let history = self.ranks[rank.index()].calls.history();
         let action = inner.arbiter.left(rank, history, self.now_ms());
         self.act(&mut inner, action);
+        self.note_gone(&mut inner, rank);
         let watching = self.ranks.iter().filter(|state| state.watched_present().contains(&rank));
         watching.for_each(|state| state.set_left(rank));
     }
@@ -72,6 +101,32 @@ impl LocalCoordinator {
         let action =
             inner.arbiter.report_failure(rank, FailureReport::Abort { reason }, self.now_ms());
         self.act(&mut inner, action);
+        self.note_gone(&mut inner, rank);
+    }
+
+    fn note_gone(&self, inner: &mut Inner, rank: Rank) {
+        inner.regroup.gone.insert(rank);
+        inner.regroup.decide(self.ranks.len());
+        self.changed.notify_all();
+    }
+
+    /// See `Control::regroup`. Threads regroup once.
+    pub(crate) fn regroup(&self, rank: Rank, wish: &Wish) -> Result<Regrouped, RegroupError> {
+        let mut inner = self.inner();
+        if inner.regroup.members.is_some() {
+            return Err(RegroupError::Excluded);
+        }
+        inner.regroup.come.insert(rank, wish.without.clone());
+        inner.regroup.decide(self.ranks.len());
+        self.changed.notify_all();
+        let waits = |inner: &mut Inner| inner.regroup.members.is_none();
+        let (inner, _) = self
+            .changed
+            .wait_timeout_while(inner, wish.timeout, waits)
+            .unwrap_or_else(PoisonError::into_inner);
+        let late = RegroupError::Late(wish.timeout);
+        let members = inner.regroup.members.clone().ok_or(late)??;
+        Ok(Regrouped { members, address: None, nonce: 0, seat: None })
     }
 
     pub(crate) fn exchange(

@@ -4,6 +4,7 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use serde::{Deserialize, Serialize};
@@ -49,12 +50,29 @@ impl LocalProcess {
         }
     }
 
-    /// Waits until the process has ended. Returns `false` if this process cannot see that.
-    async fn has_ended(self) -> bool {
+    /// Whether the process has certainly ended. Does not block.
+    pub(crate) fn is_known_to_have_ended(self) -> bool {
+        let Some(number) = self.near() else { return false };
+        match pidfd_open(number, PidfdFlags::empty()) {
+            Ok(process) => {
+                let mut ended = [PollFd::new(&process, PollFlags::IN)];
+                poll(&mut ended, Some(&Timespec::default())) == Ok(1)
+            }
+            Err(error) => error == Errno::SRCH,
+        }
+    }
+
+    /// The number of another process of this host and PID namespace.
+    fn near(self) -> Option<Pid> {
         let own = Self::own();
         let is_near = self.space == own.space && self.number != own.number;
         let number = i32::try_from(self.number).ok().and_then(Pid::from_raw);
-        let Some(number) = number.filter(|_| is_near) else { return false };
+        number.filter(|_| is_near)
+    }
+
+    /// Waits until the process has ended. Returns `false` if this process cannot see that.
+    async fn has_ended(self) -> bool {
+        let Some(number) = self.near() else { return false };
         let process = match pidfd_open(number, PidfdFlags::empty()) {
             Ok(process) => process,
             Err(error) => return error == Errno::SRCH,
@@ -96,13 +114,16 @@ mod tests {
             let (mut child, process) = sleeper();
             let elsewhere = LocalProcess { space: [7; 16], ..process };
             assert!(!sees(process, 100).await, "it lives");
+            assert!(!process.is_known_to_have_ended());
             child.kill().unwrap();
             // It is a zombie now, and unknown after that.
             assert!(sees(process, 60_000).await);
+            assert!(process.is_known_to_have_ended());
             child.wait().unwrap();
             assert!(sees(process, 60_000).await);
             for unknown in [elsewhere, LocalProcess::own(), LocalProcess { number: 0, ..process }] {
                 assert!(!sees(unknown, 50).await, "{unknown:?}");
+                assert!(!unknown.is_known_to_have_ended(), "{unknown:?}");
             }
         });
     }

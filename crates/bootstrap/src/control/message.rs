@@ -59,6 +59,8 @@ pub(crate) struct JoinRequest {
     pub(crate) peer_info: Result<Vec<u8>, String>,
     /// The port where it forwards the roster, if it may have to.
     pub(crate) relay: Option<u16>,
+    /// The port where it regroups with others; 0 if it has none.
+    pub(crate) meeting: u16,
     /// A random number of this process for this job. It tells a rank that joins again after its
     /// connection broke from another process of the same rank.
     pub(crate) process: ProcessId,
@@ -119,8 +121,8 @@ pub(crate) enum FromCoordinator {
     GroupFailed(GroupFailure),
 }
 
-/// The peer information of all ranks, by rank. It travels packed, since ranks of one host have
-/// most of theirs in common.
+/// The entries of all ranks, by rank: the place where a rank regroups, and its peer information.
+/// They travel packed, since ranks of one host have most of theirs in common.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "PackedRoster", try_from = "PackedRoster")]
 pub(crate) struct Roster(pub(crate) Vec<Vec<u8>>);
@@ -128,7 +130,7 @@ pub(crate) struct Roster(pub(crate) Vec<Vec<u8>>);
 /// A roster as a block of LZ4.
 #[derive(Serialize, Deserialize)]
 struct PackedRoster {
-    /// The bytes of each entry, at most `limits::PEER_INFO_BYTES_MAX`.
+    /// The bytes of each entry, at most `limits::ROSTER_ENTRY_BYTES_MAX`.
     lens: Vec<u16>,
     /// All entries, one behind the other.
     block: Vec<u8>,
@@ -150,7 +152,7 @@ impl TryFrom<PackedRoster> for Roster {
         let (count, bytes) = (lens().count(), lens().sum());
         // A byte of a block stands for at most 255.
         let is_full = count <= limits::RANKS_MAX && bytes <= 255 * block.len();
-        if !is_full || lens().any(|len| len > limits::PEER_INFO_BYTES_MAX) {
+        if !is_full || lens().any(|len| len > limits::ROSTER_ENTRY_BYTES_MAX) {
             return Err("the roster is too long");
         }
         let plain = lz4_flex::block::decompress(&block, bytes);
@@ -231,7 +233,7 @@ mod tests {
         assert!(decoded(vec![0; 9], &empty).is_some());
         // Without their limits these would fail otherwise, once they have memory, or not at all.
         for (lens, block) in [
-            (vec![600], &block),
+            (vec![641], &block),
             (vec![576; 1000], &block),
             (vec![0; limits::RANKS_MAX + 1], &empty),
         ] {

@@ -24,6 +24,9 @@ use rank_state::RankState;
 use respondent::Respondent;
 use task::TaskHandle;
 
+use crate::regroup::meeting_point::MeetingPoint;
+use crate::regroup::{Doorkeeper, RegroupError, Regrouped, Wish};
+
 pub(crate) mod aborter;
 pub(crate) mod exchange;
 pub(crate) mod inbound;
@@ -51,6 +54,8 @@ pub struct Control {
     /// An [`Aborter`] outlives the rank, and keeps the state alone.
     wake: Arc<OwnedFd>,
     backend: Backend,
+    /// Where this rank regroups with others, if it has a port for that.
+    meeting: Option<Arc<MeetingPoint>>,
     left: bool,
 }
 
@@ -67,7 +72,13 @@ impl Control {
         (state, wake): (Arc<RankState>, Arc<OwnedFd>),
         backend: Backend,
     ) -> Self {
-        Self { rank, size, state, wake, backend, left: false }
+        Self { rank, size, state, wake, backend, meeting: None, left: false }
+    }
+
+    /// Has the rank regroup at this place.
+    pub(crate) fn meeting_at(mut self, meeting: Option<Arc<MeetingPoint>>) -> Self {
+        self.meeting = meeting;
+        self
     }
 
     /// This rank.
@@ -197,6 +208,28 @@ impl Control {
             Backend::Task(task) => task.exchange(bytes, timeout),
         };
         all.map_err(|e| self.failure_cause().map_or(e, ExchangeError::Failed))
+    }
+
+    /// Agrees with the other survivors of a failure on the members of a new group. The failed group
+    /// stays as it is. All survivors must call it. Blocks until the members are known.
+    ///
+    /// # Errors
+    /// See [`RegroupError`].
+    pub fn regroup(&self, wish: Wish) -> Result<Regrouped, RegroupError> {
+        match (&self.backend, &self.meeting) {
+            (Backend::Local(coordinator), _) => coordinator.regroup(self.rank, &wish),
+            (Backend::Task(task), Some(meeting)) => {
+                meeting.regroup(self.rank, task.runtime(), wish)
+            }
+            (Backend::Task(_), None) => Err(RegroupError::System("it has no port".to_owned())),
+        }
+    }
+
+    /// A guard that answers ranks that come too late to regroup, also after this control plane has
+    /// ended.
+    #[must_use]
+    pub fn doorkeeper(&self) -> Doorkeeper {
+        Doorkeeper(self.meeting.clone())
     }
 
     /// Leaves the job, and waits for the other ranks to leave. Rank 0, which runs the control

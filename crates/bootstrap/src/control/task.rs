@@ -41,7 +41,7 @@ pub(crate) struct TaskHandle {
     exchanged: Mutex<std_mpsc::Receiver<Option<Vec<Vec<u8>>>>>,
     /// Closes when the task has ended.
     ended: Mutex<std_mpsc::Receiver<Infallible>>,
-    _runtime: Arc<ControlRuntime>,
+    runtime: Arc<ControlRuntime>,
 }
 
 /// A command of the caller to the control task.
@@ -138,12 +138,16 @@ impl TaskHandle {
         let (results, exchanged) = std_mpsc::channel();
         let (ends, ended) = std_mpsc::channel();
         let (exchanged, ended) = (Mutex::new(exchanged), Mutex::new(ended));
-        let member = Self { commands, exchanged, ended, _runtime: runtime };
+        let member = Self { commands, exchanged, ended, runtime };
         (member, CommandQueue { commands: orders, exchanged: results, _ends: ends })
     }
 
     pub(crate) fn report_failure(&self, report: FailureReport) {
         self.send(Command::Report(report));
+    }
+
+    pub(crate) fn runtime(&self) -> &ControlRuntime {
+        &self.runtime
     }
 
     /// A sender of commands to the control task, for another thread.

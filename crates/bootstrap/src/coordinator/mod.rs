@@ -24,6 +24,7 @@ use crate::control::message::{
     FromCoordinator, JoinRequest, Refusal, Roster, RosterSource, ToCoordinator,
 };
 use crate::control::reconnect::ReturnPort;
+use crate::regroup::message::encode_entry;
 use crate::rendezvous::Report;
 use crate::rendezvous::registry::Ended;
 
@@ -207,6 +208,7 @@ impl Coordinator {
                         None => self.relays.remove(&rank),
                     };
                     self.fetching.insert(rank, from.ip());
+                    self.note_place(&request, from.ip());
                     tracing::debug!("rank {rank} joined from {from}");
                     let link = self.connect(rank, reader, writer);
                     self.add_rank(request, link);
@@ -278,7 +280,9 @@ impl Coordinator {
     /// Sends the roster to rank 0's children in the tree, and tells the other ranks where to fetch
     /// it.
     fn send_roster(&mut self) {
-        let (roster, ranks) = (Roster(std::mem::take(&mut self.peer_infos)), self.links.len());
+        let infos = std::mem::take(&mut self.peer_infos);
+        let entries = self.places.iter().zip(infos).map(|(place, info)| encode_entry(place, &info));
+        let (roster, ranks) = (Roster(entries.collect()), self.links.len());
         self.roster = encode(&FromCoordinator::Roster(roster)).into();
         tracing::debug!("the roster of {ranks} ranks takes {} bytes", self.roster.len());
         for rank in self.links.keys().copied().collect::<Vec<_>>() {

@@ -22,6 +22,8 @@ use crate::control::local_process::LocalProcess;
 use crate::control::message::{FromCoordinator, JoinRequest, ProcessId, Refusal, ToCoordinator};
 use crate::control::reconnect::ReturnPort;
 use crate::control::task::{ControlStream, Incoming, is_cut};
+use crate::discover::address::loopback;
+use crate::regroup::message::Place;
 use crate::rendezvous::Report;
 
 /// How long the last messages to ranks may take when the coordinator ends.
@@ -37,6 +39,8 @@ const CUT_RETURN: Duration = Duration::from_millis(limits::COORDINATOR_SILENCE_M
 pub(crate) struct Coordinator {
     pub(super) hosts: Vec<String>,
     pub(super) peer_infos: Vec<Vec<u8>>,
+    /// Where each rank regroups.
+    pub(super) places: Vec<Place>,
     /// The ranks that forward the roster: their addresses and ports.
     pub(super) relays: BTreeMap<u32, (IpAddr, u16)>,
     /// The ranks that fetch the roster from another rank, with their addresses. They may still ask
@@ -212,6 +216,7 @@ impl Coordinator {
         let mut coordinator = Self {
             hosts: vec![String::new(); size],
             peer_infos: vec![Vec::new(); size],
+            places: vec![Place { ip: None, port: 0, process: first.local }; size],
             relays: BTreeMap::new(),
             fetching: BTreeMap::new(),
             roster: Arc::new([]),
@@ -244,6 +249,7 @@ impl Coordinator {
             failure_cause: None,
             announcing: None,
         };
+        coordinator.note_place(&first, loopback());
         coordinator.add_rank(first, RankLink { connection: 0, outbox: incoming_tx, marks: None });
         (coordinator, ControlStream { incoming, outgoing, mark, return_path: None, _tasks: tasks })
     }
@@ -298,6 +304,15 @@ impl Coordinator {
             self.links.insert(rank, link);
             self.processes.insert(rank, (process, local));
             self.may_rejoin.remove(&rank);
+        }
+    }
+
+    /// Notes where a rank regroups. It joined from the address `from`.
+    pub(super) fn note_place(&mut self, request: &JoinRequest, from: IpAddr) {
+        let &JoinRequest { rank, meeting: port, local: process, .. } = request;
+        let ip = Some(from.to_canonical()).filter(|ip| !ip.is_loopback());
+        if let Some(place) = self.places.get_mut(Rank(rank).index()) {
+            *place = Place { ip, port, process };
         }
     }
 

@@ -40,7 +40,15 @@ fn greeting() -> Greeting {
 
 fn request(rank: u32) -> JoinRequest {
     let (host, local) = ("h".into(), LocalProcess::own());
-    JoinRequest { rank, host, peer_info: Ok(Vec::new()), relay: None, process: [0; 16], local }
+    JoinRequest {
+        rank,
+        host,
+        peer_info: Ok(Vec::new()),
+        relay: None,
+        meeting: 0,
+        process: [0; 16],
+        local,
+    }
 }
 
 /// A job of two ranks whose coordinator runs.

@@ -188,6 +188,14 @@ pub enum JoinError {
         /// The rank of the parent group.
         member: Rank,
     },
+    /// A member of a group that regroups after a failure gave up or keeps silent.
+    #[error("rank {rank} did not join, since rank {member} of the old group gave up or is silent")]
+    SeatLeft {
+        /// This rank.
+        rank: Rank,
+        /// The rank of the old group.
+        member: Rank,
+    },
     /// The connection to rank 0 broke before every rank had joined.
     #[error("rank {rank} lost its connection to rank 0 before every rank had joined: {cause}")]
     CoordinatorLost {

@@ -2,6 +2,7 @@
 //! roster (`roster`).
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use ringfold_types::Rank;
@@ -15,6 +16,8 @@ use crate::control::aborter::Aborter;
 use crate::control::message::GroupFailure;
 use crate::coordinator::relay::Relay;
 use crate::discover::secret::Secret;
+use crate::regroup::Seat;
+use crate::regroup::meeting_point::MeetingPoint;
 
 /// How much longer other ranks wait than rank 0, so that rank 0 reports first which ranks are
 /// missing.
@@ -35,7 +38,36 @@ pub struct Options {
     /// How long rank 0 waits for the others when it leaves.
     pub linger: Duration,
     /// The group whose ranks join, if they are some ranks of a group.
-    pub parent: Option<ParentGroup>,
+    pub parent: Option<Parent>,
+}
+
+/// The ties of ranks that join, and are some ranks of a group.
+#[derive(Clone, Debug)]
+pub enum Parent {
+    /// The ranks share a group.
+    Group(ParentGroup),
+    /// The ranks regroup after a failure of their group.
+    Seat(Arc<Seat>),
+}
+
+impl Parent {
+    /// Tells the other members that this one, as `rank` of the group that is made, cannot join.
+    pub(super) fn fail(&self, rank: Rank, reason: String) {
+        match self {
+            Self::Group(group) => group.fail(rank, reason),
+            // The others notice that the seat is given up.
+            Self::Seat(_) => {}
+        }
+    }
+
+    /// Waits until a member has failed or left, or cannot join. This process is `rank` of the group
+    /// that is made.
+    pub(super) async fn failure(self, rank: Rank) -> JoinError {
+        match self {
+            Self::Group(group) => group.failure(rank).await,
+            Self::Seat(seat) => JoinError::SeatLeft { rank, member: seat.failure().await },
+        }
+    }
 }
 
 /// The group whose ranks join another one. The wait ends if a member fails in that group, leaves
@@ -155,6 +187,8 @@ pub(super) struct Joiner {
     pub(super) deadline: Instant,
     /// In rank 0, the task of the coordinator.
     pub(super) coordinator: JoinSet<()>,
+    /// Where this rank regroups with others after a failure.
+    pub(super) meeting: OnceLock<Option<Arc<MeetingPoint>>>,
     /// The port where other ranks fetch the roster from this one.
     pub(super) relay: Option<Relay>,
 }
@@ -162,6 +196,20 @@ pub(super) struct Joiner {
 impl Joiner {
     pub(super) fn greeting(&self, purpose: Purpose) -> Greeting {
         Greeting::new(purpose, &self.job, self.size)
+    }
+
+    /// Opens the port where this rank regroups with others, unless it is open, on one of these
+    /// addresses, or on every address if there are none. Returns 0 if no port is free.
+    pub(super) fn open_meeting_point(&self, ips: &[IpAddr]) -> u16 {
+        let open = || {
+            let greeting = self.greeting(Purpose::Regroup);
+            let opened = MeetingPoint::open(ips, greeting, self.secret.clone());
+            let opened = opened.inspect_err(|e| {
+                tracing::warn!("rank {} cannot regroup after a failure: {e}", self.rank);
+            });
+            opened.ok().map(Arc::new)
+        };
+        self.meeting.get_or_init(open).as_ref().map_or(0, |meeting| meeting.port())
     }
 
     pub(super) fn lost(&self, cause: &str) -> JoinError {

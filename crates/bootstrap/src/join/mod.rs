@@ -7,7 +7,7 @@
 
 use std::io;
 use std::net::IpAddr;
-use std::sync::{Arc, mpsc as std_mpsc};
+use std::sync::{Arc, OnceLock, mpsc as std_mpsc};
 use std::time::Duration;
 
 use ringfold_types::{Chain, Rank, limits};
@@ -46,7 +46,7 @@ mod locate;
 mod roster;
 
 use error::JoinError;
-use joiner::{Candidates, EXTRA_WAIT, Joiner, Options, ParentGroup, PeerInfos};
+use joiner::{Candidates, EXTRA_WAIT, Joiner, Options, Parent, PeerInfos};
 
 const PEERS_WAITING_MAX: usize = 64;
 /// How long a rank whose connection ended tries to join again, while others are missing.
@@ -122,10 +122,19 @@ impl Control {
         let (member, orders) = TaskHandle::new(Arc::clone(&runtime));
         let (tell, told) = std_mpsc::sync_channel(1);
         let deadline = Instant::now() + limits::timeout(options.timeout);
-        let (job, coordinator) = (identity.job, JoinSet::new());
+        let (job, coordinator, meeting) = (identity.job, JoinSet::new(), OnceLock::new());
         let parent = options.parent.clone();
-        let mut joiner =
-            Joiner { rank, size, job, secret, options, deadline, coordinator, relay: None };
+        let mut joiner = Joiner {
+            rank,
+            size,
+            job,
+            secret,
+            options,
+            deadline,
+            coordinator,
+            relay: None,
+            meeting,
+        };
         let (ours, rendezvous) = (Arc::clone(&state), identity.rendezvous);
         // A thread-local log subscriber of the caller must receive the events of joining, too.
         let log = tracing::dispatcher::get_default(Clone::clone);
@@ -142,7 +151,7 @@ impl Control {
             };
             let told = match joined {
                 Ok((stream, peer_infos)) => {
-                    let told = tell.send(Ok(peer_infos));
+                    let told = tell.send(Ok((peer_infos, joiner.meeting.take().flatten())));
                     serve(rank, ours, stream, orders, joiner.coordinator).await;
                     told
                 }
@@ -155,14 +164,15 @@ impl Control {
             told.unwrap_or_default();
         });
         let died = |_| io::Error::other("the control task ended early");
-        let peer_infos = told.recv().map_err(died).map_err(system("join"))??;
-        Ok((Self::new(rank, size, (state, wake), Backend::Task(member)), peer_infos))
+        let (peer_infos, meeting) = told.recv().map_err(died).map_err(system("join"))??;
+        let control = Self::new(rank, size, (state, wake), Backend::Task(member));
+        Ok((control.meeting_at(meeting), peer_infos))
     }
 }
 
 /// Waits until a member has failed in the parent group or left it, if there is one, or cannot join
 /// this one.
-async fn failure_of(parent: Option<ParentGroup>, rank: Rank) -> JoinError {
+async fn failure_of(parent: Option<Parent>, rank: Rank) -> JoinError {
     match parent {
         Some(parent) => parent.failure(rank).await,
         None => std::future::pending().await,
@@ -184,7 +194,8 @@ impl Joiner {
             source: io::Error::other(e),
         })?;
         let (rank, local) = (self.rank.0, LocalProcess::own());
-        let mut request = JoinRequest { rank, host, peer_info, relay: None, process, local };
+        let mut request =
+            JoinRequest { rank, host, peer_info, relay: None, meeting: 0, process, local };
         if self.rank == Rank(0) {
             let mut stream = self.run_coordinator(rendezvous, request).await?;
             let peer_infos = self.roster(&mut stream, None).await?;
@@ -225,7 +236,9 @@ impl Joiner {
         loop {
             let channel = dial.connect().await?;
             let peer = channel.peer;
-            let relay = self.open_relay(channel.local.ip(), candidates);
+            let listening = Self::listening_near(channel.local.ip(), candidates);
+            let relay = self.open_relay(&listening);
+            request.meeting = self.open_meeting_point(&listening);
             request.relay = relay.as_ref().map(|(port, _)| *port);
             let mut stream = ControlStream::over(channel, ToCoordinator::Join(request.clone()));
             match self.accepted(&mut stream).await? {
@@ -250,7 +263,7 @@ impl Joiner {
     async fn run_coordinator(
         &mut self,
         rendezvous: Rendezvous,
-        first: JoinRequest,
+        mut first: JoinRequest,
     ) -> Result<ControlStream, JoinError> {
         let size = self.size;
         descriptors::provide(size).map_err(|descriptors::TooFew { needed, limit }| {
@@ -265,6 +278,8 @@ impl Joiner {
         let return_port = return_port.inspect_err(|e| {
             tracing::warn!("a rank whose connection breaks cannot reconnect: {e}");
         });
+        let listening: Vec<IpAddr> = listener.local_addr().iter().map(|at| at.ip()).collect();
+        first.meeting = self.open_meeting_point(&listening);
         let (coordinator, stream) = Coordinator::new(self.size, first, self.options.linger, report);
         let (admitted, peers) = mpsc::channel(PEERS_WAITING_MAX);
         let turned_away = Arc::new(TurnedAway::default());

@@ -19,24 +19,26 @@ use crate::control::task::{ControlStream, Incoming};
 use crate::coordinator::relay;
 use crate::coordinator::relay::Relay;
 use crate::discover::address;
+use crate::regroup::message::decode_entry;
 
 impl Joiner {
+    /// The addresses on which this rank listens for other ranks; every address if there are none.
+    /// This rank reached rank 0 from the address `local`.
+    pub(super) fn listening_near(local: IpAddr, candidates: &Candidates) -> Vec<IpAddr> {
+        // On the host of rank 0 a name may resolve to the loopback address.
+        let is_one_host = candidates.hosts.iter().all(|host| address::is_loopback(host));
+        let is_reached_there = !local.is_loopback() || is_one_host;
+        is_reached_there.then_some(local).into_iter().collect()
+    }
+
     /// Listens for the ranks to which this one forwards the roster, if there are any, and returns
     /// the port. If listening fails, the coordinator serves them.
-    pub(super) fn open_relay(
-        &self,
-        local: IpAddr,
-        candidates: &Candidates,
-    ) -> Option<(u16, Relay)> {
+    pub(super) fn open_relay(&self, ips: &[IpAddr]) -> Option<(u16, Relay)> {
         let children = relay::children(self.rank, self.size);
         if children.is_empty() {
             return None;
         }
-        // On the host of rank 0 a name may resolve to the loopback address.
-        let is_one_host = candidates.hosts.iter().all(|host| address::is_loopback(host));
-        let is_reached_there = !local.is_loopback() || is_one_host;
-        let local: Vec<IpAddr> = is_reached_there.then_some(local).into_iter().collect();
-        let listening = socket::listen(&local, &[0]);
+        let listening = socket::listen(ips, &[0]);
         let listening = listening.and_then(|l| Ok((l.local_addr()?.port(), l)));
         let (port, listener) = listening
             .inspect_err(|e| tracing::debug!("rank {} cannot forward the roster: {e}", self.rank))
@@ -54,7 +56,7 @@ impl Joiner {
         stream: &mut ControlStream,
         mut coordinator: Option<IpAddr>,
     ) -> Result<io::Result<PeerInfos>, JoinError> {
-        let mut fetching = None;
+        let (first, mut fetching) = (coordinator, None);
         loop {
             let fetched = async {
                 match &mut fetching {
@@ -81,9 +83,15 @@ impl Joiner {
                 }
             };
             match decode(&bytes) {
-                Some(FromCoordinator::Roster(Roster(peer_infos)))
-                    if peer_infos.len() == self.size =>
-                {
+                Some(FromCoordinator::Roster(Roster(entries))) if entries.len() == self.size => {
+                    let entries = entries.iter().map(|entry| decode_entry(entry));
+                    let Some((places, peer_infos)) = entries.collect::<Option<(Vec<_>, Vec<_>)>>()
+                    else {
+                        return Err(self.lost("it sent a roster that cannot be read"));
+                    };
+                    if let Some(Some(meeting)) = self.meeting.get() {
+                        meeting.set_places(places, first);
+                    }
                     if let Some(relay) = &self.relay {
                         relay.give(bytes);
                     }

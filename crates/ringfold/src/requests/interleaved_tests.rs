@@ -315,12 +315,6 @@ fn expected(op: Op, call: usize, size: usize) -> Vec<u32> {
 /// A buffer that counts.
 struct Counted(Vec<u32>, #[expect(dead_code, reason = "counted")] Arc<()>);
 
-impl Counted {
-    fn bytes(&mut self) -> &mut [u8] {
-        bytemuck::cast_slice_mut(&mut self.0)
-    }
-}
-
 impl AsMut<[u32]> for Counted {
     fn as_mut(&mut self) -> &mut [u32] {
         &mut self.0
@@ -349,8 +343,6 @@ struct Caller<'p> {
     random: Random,
     count: Arc<()>,
     begun: VecDeque<Begun>,
-    /// Receives that this thread finishes itself.
-    receives: VecDeque<Begun>,
     /// Requests for the other thread. `None` ends it.
     given: &'p Mutex<VecDeque<Option<Begun>>>,
     causes: BTreeSet<String>,
@@ -426,9 +418,6 @@ impl Caller<'_> {
         while !self.begun.is_empty() {
             self.finish_one();
         }
-        for begun in self.receives.drain(..) {
-            self.causes.extend(finished(begun, &mut self.random));
-        }
         let last = comm.barrier().err().map(cause);
         locked(self.given).push_back(None);
         interleave::point();
@@ -446,12 +435,10 @@ impl Caller<'_> {
     }
 
     fn perform(&mut self, comm: &mut Communicator, call: usize, op: Op) {
-        let Op::Crossed { from, to, len } = op else {
-            return self.perform_one(comm, call, op, false);
-        };
+        let Op::Crossed { from, to, len } = op else { return self.perform_one(comm, call, op) };
         let (message, sum) = (Op::Message { from, to, len }, Op::AllReduce { len });
         if self.rank == to {
-            self.perform_one(comm, call, message, true);
+            self.perform_one(comm, call, message);
         }
         if self.rank == from {
             let own: Vec<u32> = (0..len).map(|at| input(self.rank, call, at)).collect();
@@ -461,21 +448,24 @@ impl Caller<'_> {
             if self.plan.has_waiter {
                 self.give_all();
             }
-            self.perform_one(comm, call, message, true);
+            self.perform_one(comm, call, message);
         } else {
-            self.perform_one(comm, call, sum, true);
+            self.perform_one(comm, call, sum);
         }
     }
 
-    fn perform_one(&mut self, comm: &mut Communicator, call: usize, op: Op, is_crossed: bool) {
+    fn perform_one(&mut self, comm: &mut Communicator, call: usize, op: Op) {
         let (rank, size) = (self.rank, self.plan.size);
         let mut expected = expected(op, call, size);
         let own: Vec<u32> = (0..expected.len()).map(|at| input(rank, call, at)).collect();
         if let Op::Message { from, to, .. } = op {
-            if rank != from && rank != to {
-                return;
-            }
-            return self.message(comm, (from, to, is_crossed), own, expected);
+            let mut buffer = own;
+            let done = match (rank == from, rank == to) {
+                (true, _) => comm.send(&buffer, Rank::at(to), 5),
+                (_, true) => comm.recv(&mut buffer, Rank::at(from), 5).map(drop),
+                _ => return,
+            };
+            return self.ended(done, &buffer, &expected);
         }
         let len = if let Op::Gather { len } = op { len } else { 0 };
         if self.random.chance(20) {
@@ -506,37 +496,6 @@ impl Caller<'_> {
             _ => comm.start_all_reduce(buffer, ReduceOp::Sum),
         };
         self.keep(started, expected);
-    }
-
-    /// Sends or receives a message, or starts to. A crossed one has arrived at the end.
-    fn message(
-        &mut self,
-        comm: &mut Communicator,
-        (from, to, is_crossed): (usize, usize, bool),
-        own: Vec<u32>,
-        expected: Vec<u32>,
-    ) {
-        let (is_sender, mut buffer) = (self.rank == from, own);
-        if self.random.chance(50) && (is_sender || !is_crossed) {
-            let buffer = Counted(buffer, Arc::clone(&self.count));
-            if is_sender {
-                let to = Rank::at(to);
-                let started = comm.start_send_of(buffer, |it| bytemuck::cast_slice(&it.0), to, 5);
-                return self.keep(started, expected);
-            }
-            let from = Rank::at(from);
-            return match comm.start_recv_in(buffer, Counted::bytes, from, 5) {
-                // Leaving ends receives, so none is dropped or left to another thread.
-                Ok(request) => self.receives.push_back((request, expected)),
-                Err(failed) => drop(self.causes.insert(cause(failed.error))),
-            };
-        }
-        let done = if is_sender {
-            comm.send(&buffer, Rank::at(to), 5)
-        } else {
-            comm.recv(&mut buffer, Rank::at(from), 5).map(drop)
-        };
-        self.ended(done, &buffer, &expected);
     }
 
     /// Takes the end of a blocking operation.
@@ -647,7 +606,6 @@ fn play(seed: u64) -> Result<bool, String> {
             random: random.fork(),
             count: Arc::clone(&count),
             begun: VecDeque::new(),
-            receives: VecDeque::new(),
             given: &given[rank],
             causes: BTreeSet::new(),
         };

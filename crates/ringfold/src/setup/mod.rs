@@ -34,8 +34,8 @@ use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::Arc;
 
 use ringfold_bootstrap::{
-    Control, Identity, JoinError, Launcher, Options, ParentGroup, Rendezvous, Secret, SecretSource,
-    default_source,
+    Control, Identity, JoinError, Launcher, Options, Parent, ParentGroup, Rendezvous, Secret,
+    SecretSource, default_source,
 };
 use ringfold_topology::evidence::Evidence;
 use ringfold_topology::prices::Rates;
@@ -141,7 +141,7 @@ fn meet(
     let place = MeetingPlace { is_local: place.is_local(), is_v6: place.is_v6() };
     let looked = Discovered::look(config, identity.rank, place);
     let mut options = options(config, looked.as_ref().ok().map(|(found, _)| found), &identity);
-    (options.bind, options.parent) = (listen_at.or(options.bind), parent);
+    (options.bind, options.parent) = (listen_at.or(options.bind), parent.map(Parent::Group));
     let material = looked.map(|(found, rails)| {
         let (found, secret) = (Arc::new(found), secret.clone());
         Material { found, rails, secret, name, heritage: None }
@@ -186,8 +186,8 @@ pub(crate) struct Meeting {
     pub(crate) address: SocketAddr,
     /// In rank 0 of the group, the socket that listens at the address.
     pub(crate) listener: Option<TcpListener>,
-    /// The parent group, whose failure ends the wait for a member that has failed there.
-    pub(crate) parent: ParentGroup,
+    /// The ties of the members, by which they learn that one of them has failed.
+    pub(crate) parent: Parent,
 }
 
 /// Joins a group of some ranks of a `parent` group, without the launcher. The key of the group

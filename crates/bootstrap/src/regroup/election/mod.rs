@@ -1,0 +1,320 @@
+//! Decides which ranks form the next group after a failure: a state machine without I/O.
+//!
+//! Every rank votes for the lowest rank that answers. That rank leads, as Raft's leader would, and
+//! asks all others. The leader waits for each rank that answers, until the rank votes. It leaves
+//! out ranks whose ports are closed, and ranks that keep silent.
+//!
+//! A group needs a quorum: more than half of the ranks, or all but those whose processes certainly
+//! have ended. Ranks that were dismissed do not count. A rank votes for one leader at a time, and
+//! no more once its group has formed. So two groups with more than half would have a voter in
+//! common, which is impossible. A dead rank may have been a member of another group before it died.
+//! So its death alone makes no majority of fewer ranks: then every other rank must be dead.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ringfold_types::limits;
+use serde::{Deserialize, Serialize};
+
+/// The most ranks that a voter asks at a time.
+const ASKED_MAX: usize = 16;
+
+/// The progress of a rank, as it tells those that ask.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Stage {
+    /// It works on, and takes no part in an election yet.
+    Working,
+    /// It votes for this rank.
+    Voting(u32),
+    /// It leads.
+    Leading,
+    /// It is a member of a new group.
+    Moved,
+    /// A leader has dismissed it.
+    Dismissed,
+}
+
+/// The vote of a rank for a leader.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Vote {
+    /// The ranks that the voter wants to leave out.
+    pub(crate) without: BTreeSet<u32>,
+    /// The ranks of the voter's host whose processes have ended.
+    pub(crate) dead: BTreeSet<u32>,
+}
+
+/// The reason why a rank asks another one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Purpose {
+    /// It leads, and wants to know whether the other rank lives.
+    Probe,
+    /// It leads, and leaves the other rank out.
+    Dismiss,
+    Vote(Vote),
+}
+
+/// The knowledge about another rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Status {
+    Unasked,
+    /// It was asked, and has not answered.
+    Asked,
+    Alive(Stage),
+    /// Nobody listens at its port.
+    Gone,
+    /// It does not answer.
+    Silent,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Peer {
+    status: Status,
+    /// When the rank was asked, or answered last.
+    since_ms: u64,
+}
+
+/// The outcome of an election, as far as this rank can tell.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Nothing is decided.
+    Wait,
+    /// This rank leads these members, itself included.
+    Form(Vec<u32>),
+    /// Too few ranks have come.
+    NoQuorum(Quorum),
+    /// The others have formed a group without this rank.
+    Excluded,
+    /// This rank wants to leave out other ranks than this one does.
+    Differs(u32),
+}
+
+/// The size of a quorum, and the ranks that have come.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Quorum {
+    /// The ranks that have come.
+    pub(crate) members: Vec<u32>,
+    /// The number of ranks, without those that were dismissed.
+    pub(crate) electorate: usize,
+    /// The others that may live.
+    pub(crate) unknown: Vec<u32>,
+}
+
+impl Quorum {
+    const fn is_reached(&self) -> bool {
+        2 * self.members.len() > self.electorate || self.unknown.is_empty()
+    }
+}
+
+/// An election, as one rank sees it. Times are in milliseconds on one clock.
+#[derive(Debug)]
+pub(crate) struct Election {
+    own: u32,
+    without: BTreeSet<u32>,
+    peers: Vec<Peer>,
+    /// The votes for this rank.
+    votes: BTreeMap<u32, Vote>,
+    /// The ranks of this host whose processes have ended.
+    dead: BTreeSet<u32>,
+    /// When this rank stops waiting for ranks that answer and do not vote.
+    deadline_ms: u64,
+    /// Since when no rank is awaited.
+    settled_ms: Option<u64>,
+    /// When `tick` was called last.
+    ticked_ms: u64,
+}
+
+impl Election {
+    /// Begins an election among `size` ranks. `suspects` have caused the failure: they need not
+    /// answer first.
+    pub(crate) fn new(
+        (own, size): (u32, usize),
+        without: BTreeSet<u32>,
+        suspects: &[u32],
+        [now_ms, deadline_ms]: [u64; 2],
+    ) -> Self {
+        let mut peers = vec![Peer { status: Status::Unasked, since_ms: now_ms }; size];
+        for suspect in suspects {
+            if let Some(peer) = peers.get_mut(*suspect as usize) {
+                peer.status = Status::Silent;
+            }
+        }
+        let (votes, dead) = (BTreeMap::new(), BTreeSet::new());
+        Self { own, without, peers, votes, dead, deadline_ms, settled_ms: None, ticked_ms: now_ms }
+    }
+
+    /// The rank that leads, as far as this rank knows: the lowest one that may answer.
+    pub(crate) fn leader(&self) -> u32 {
+        (0..self.own).find(|rank| self.may_lead(*rank)).unwrap_or(self.own)
+    }
+
+    fn may_lead(&self, rank: u32) -> bool {
+        let is_reachable = !matches!(self.status(rank), Status::Gone | Status::Silent);
+        is_reachable && !self.without.contains(&rank)
+    }
+
+    /// Whether a rank that was asked has not answered for a while.
+    fn is_late(&self, rank: u32) -> bool {
+        let quiet_ms = |peer: &Peer| self.ticked_ms.saturating_sub(peer.since_ms);
+        let peer = self.peers.get(rank as usize).filter(|it| it.status != Status::Unasked);
+        peer.is_none_or(|peer| quiet_ms(peer) > 2 * limits::REGROUP_BEAT_MS)
+    }
+
+    pub(crate) fn stage(&self) -> Stage {
+        match self.leader() {
+            leader if leader == self.own => Stage::Leading,
+            leader => Stage::Voting(leader),
+        }
+    }
+
+    /// The ranks that this one must ask now, each with the purpose.
+    pub(crate) fn asks(&self) -> BTreeMap<u32, Purpose> {
+        let leader = self.leader();
+        if leader != self.own {
+            let (without, dead) = (self.without.clone(), self.dead.clone());
+            let mut asks = BTreeMap::from([(leader, Purpose::Vote(Vote { without, dead }))]);
+            // While ranks keep silent, the next ones are asked too, so that silences do not add up.
+            let mut last = leader;
+            while self.is_late(last) && asks.len() < ASKED_MAX {
+                let Some(next) = (last + 1..self.own).find(|rank| self.may_lead(*rank)) else {
+                    break;
+                };
+                asks.insert(next, Purpose::Probe);
+                last = next;
+            }
+            return asks;
+        }
+        let others = self.others().filter(|rank| self.is_awaited(*rank));
+        let purpose = |rank| match self.without.contains(&rank) {
+            true => (rank, Purpose::Dismiss),
+            false => (rank, Purpose::Probe),
+        };
+        others.map(purpose).collect()
+    }
+
+    /// Whether a leader must know more about the rank before it decides.
+    fn is_awaited(&self, rank: u32) -> bool {
+        match self.status(rank) {
+            Status::Gone | Status::Silent | Status::Alive(Stage::Dismissed) => false,
+            // A rank that is left out must agree, although it may vote.
+            _ => self.without.contains(&rank) || !self.votes.contains_key(&rank),
+        }
+    }
+
+    /// This rank asks `rank` now.
+    pub(crate) fn asked(&mut self, rank: u32, now_ms: u64) {
+        self.note(rank, Status::Asked, now_ms);
+    }
+
+    /// A rank that was asked has answered.
+    pub(crate) fn heard(&mut self, rank: u32, stage: Stage, now_ms: u64) {
+        self.note(rank, Status::Alive(stage), now_ms);
+    }
+
+    /// Nobody listens at the rank's port, or the connection to it ended.
+    pub(crate) fn lost(&mut self, rank: u32, now_ms: u64) {
+        self.note(rank, Status::Gone, now_ms);
+    }
+
+    /// These ranks ask this one now. A lower rank that asks lives.
+    pub(crate) fn asked_by(&mut self, ranks: &BTreeMap<u32, Purpose>, now_ms: u64) {
+        self.votes.clear();
+        for (rank, purpose) in ranks {
+            if let Purpose::Vote(vote) = purpose
+                && let Some(peer) = self.peers.get_mut(*rank as usize)
+            {
+                // If the rank withdraws its vote, it is asked from now on.
+                peer.since_ms = now_ms;
+                self.votes.insert(*rank, vote.clone());
+            }
+            if matches!(self.status(*rank), Status::Gone | Status::Silent) && *rank < self.own {
+                self.note(*rank, Status::Unasked, now_ms);
+            }
+        }
+    }
+
+    /// The processes of these ranks of this host have ended.
+    pub(crate) fn ended(&mut self, dead: BTreeSet<u32>) {
+        self.dead = dead;
+    }
+
+    /// Decides as far as possible.
+    pub(crate) fn tick(&mut self, now_ms: u64) -> Step {
+        // This process may have been stopped, so that it could hear no rank.
+        let pause_ms = now_ms.saturating_sub(self.ticked_ms);
+        self.ticked_ms = now_ms;
+        if pause_ms > limits::REGROUP_BEAT_MS {
+            self.peers
+                .iter_mut()
+                .for_each(|peer| peer.since_ms = (peer.since_ms + pause_ms).min(now_ms));
+        }
+        for rank in self.asks().into_keys() {
+            let Some(peer) = self.peers.get_mut(rank as usize) else { continue };
+            let is_silent = now_ms.saturating_sub(peer.since_ms) > limits::REGROUP_SILENCE_MS;
+            // A rank that works on for too long cannot lead.
+            let is_idle = now_ms >= self.deadline_ms && rank < self.own;
+            let is_idle = is_idle && peer.status == Status::Alive(Stage::Working);
+            if peer.status != Status::Unasked && (is_silent || is_idle) {
+                peer.status = Status::Silent;
+            }
+        }
+        let has_moved = |rank| self.status(rank) == Status::Alive(Stage::Moved);
+        if self.others().any(has_moved) {
+            return Step::Excluded;
+        }
+        if self.leader() != self.own {
+            self.settled_ms = None;
+            return Step::Wait;
+        }
+        let differs = |(rank, vote): &(&u32, &Vote)| {
+            vote.without != self.without && !self.without.contains(rank)
+        };
+        if let Some((rank, _)) = self.votes.iter().find(differs) {
+            return Step::Differs(*rank);
+        }
+        if now_ms < self.deadline_ms && self.others().any(|rank| self.is_awaited(rank)) {
+            self.settled_ms = None;
+            return Step::Wait;
+        }
+        let settled_ms = *self.settled_ms.get_or_insert(now_ms);
+        let quorum = self.quorum();
+        if quorum.is_reached() {
+            Step::Form(quorum.members)
+        } else if now_ms.saturating_sub(settled_ms) > limits::REGROUP_SILENCE_MS {
+            Step::NoQuorum(quorum)
+        } else {
+            // The end of a process may be known in a moment.
+            Step::Wait
+        }
+    }
+
+    fn quorum(&self) -> Quorum {
+        let voters = self.votes.keys().filter(|rank| !self.without.contains(rank));
+        let mut members: Vec<u32> = voters.copied().chain([self.own]).collect();
+        members.sort_unstable();
+        let is_dismissed = |rank: &u32| self.status(*rank) == Status::Alive(Stage::Dismissed);
+        let is_dead = |rank: &u32| {
+            let says_so = |vote: &Vote| vote.dead.contains(rank);
+            self.dead.contains(rank) || self.votes.values().any(says_so)
+        };
+        let rest = self.others().filter(|rank| !members.contains(rank) && !is_dismissed(rank));
+        let electorate = members.len() + rest.clone().count();
+        let unknown = rest.filter(|rank| !is_dead(rank)).collect();
+        Quorum { members, electorate, unknown }
+    }
+
+    fn others(&self) -> impl Iterator<Item = u32> + Clone {
+        (0..).take(self.peers.len()).filter(|rank| *rank != self.own)
+    }
+
+    fn status(&self, rank: u32) -> Status {
+        self.peers.get(rank as usize).map_or(Status::Gone, |peer| peer.status)
+    }
+
+    fn note(&mut self, rank: u32, status: Status, since_ms: u64) {
+        if let Some(peer) = self.peers.get_mut(rank as usize) {
+            *peer = Peer { status, since_ms };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,97 @@
+//! The messages between ranks that regroup, and the places where they meet.
+
+use std::net::{IpAddr, SocketAddr};
+
+use ringfold_types::limits;
+use serde::{Deserialize, Serialize};
+
+use super::election::{Purpose, Quorum, Stage};
+use crate::control::local_process::LocalProcess;
+
+/// The place where a rank answers other ranks, and its process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Place {
+    /// `None` if the rank reached rank 0 by a loopback address, or is rank 0. Others then use the
+    /// address at which they reach rank 0.
+    pub(crate) ip: Option<IpAddr>,
+    /// 0 if the rank has no port.
+    pub(crate) port: u16,
+    pub(crate) process: LocalProcess,
+}
+
+/// The information of one rank that every rank gets: the place where it regroups, and its peer
+/// information.
+pub(crate) type Entry = (Place, Vec<u8>);
+
+/// Encodes what every rank gets of one rank, in at most `limits::ROSTER_ENTRY_BYTES_MAX` bytes.
+pub(crate) fn encode_entry(place: &Place, info: &[u8]) -> Vec<u8> {
+    let head = postcard::to_allocvec(place).unwrap_or_default();
+    [&head[..], info].concat()
+}
+
+/// Decodes the entry of one rank.
+pub(crate) fn decode_entry(bytes: &[u8]) -> Option<Entry> {
+    let (place, info) = postcard::take_from_bytes(bytes).ok()?;
+    Some((place, info.to_vec()))
+}
+
+const _: () = {
+    // Two tags, an IPv6 address, a port, a process number, and a digest.
+    const PLACE_BYTES_MAX: usize = 2 + 16 + 3 + 5 + 16;
+    assert!(limits::PEER_INFO_BYTES_MAX + PLACE_BYTES_MAX <= limits::ROSTER_ENTRY_BYTES_MAX);
+};
+
+/// The first message of a rank that asks another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Hello {
+    pub(crate) rank: u32,
+}
+
+/// A later message of a rank that asks another one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum FromVisitor {
+    /// The reason why it asks. It repeats this as long as it lives.
+    Ask(Purpose),
+    /// It is a member of the new group.
+    Joined,
+}
+
+/// A message of a rank that is asked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum ToVisitor {
+    /// Its progress. It repeats this as long as it lives.
+    Stage(Stage),
+    Invited(Invitation),
+    /// The leader gives up the group to which it has invited.
+    GivenUp,
+    NoQuorum(Quorum),
+    /// The visitor wants to leave out other ranks than the leader does.
+    Differs,
+}
+
+/// The new group, for its members alone.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Invitation {
+    /// The members, in their old order.
+    pub(crate) members: Vec<u32>,
+    /// Where the first member listens for the others.
+    pub(crate) address: Option<SocketAddr>,
+    /// A random number, from which the key of the group derives. Only members know it.
+    pub(crate) nonce: u128,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_entry_fits() {
+        let process = LocalProcess::own();
+        let place = Place { ip: Some([u16::MAX; 8].into()), port: u16::MAX, process };
+        let info = vec![7; limits::PEER_INFO_BYTES_MAX];
+        let bytes = encode_entry(&place, &info);
+        assert!(bytes.len() <= limits::ROSTER_ENTRY_BYTES_MAX);
+        assert_eq!(decode_entry(&bytes), Some((place, info)));
+        assert_eq!(decode_entry(&bytes[..9]), None);
+    }
+}

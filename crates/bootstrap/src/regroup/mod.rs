@@ -1,0 +1,442 @@
+//! Regrouping after a failure: the survivors agree on the members of the next group, and meet.
+//!
+//! `election` decides, without I/O. Each rank has a `meeting_point` from the time when it joins,
+//! and exchanges the messages of `message` there. No coordinator takes part, so rank 0 may be among
+//! the dead. The new group has a random number that only its members get, and its key derives from
+//! it. So a rank that was left out cannot enter, though it has the secret of the old group.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError, mpsc as std_mpsc};
+use std::time::Duration;
+
+use ringfold_types::{Rank, limits};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
+
+use crate::arbiter::failure_cause::RankList;
+use crate::channel::connect::{Channel, attempt};
+use crate::channel::descriptors;
+use crate::channel::frames::{decode, encode};
+use crate::channel::greeting::Greeting;
+use crate::control::runtime::ControlRuntime;
+use crate::discover::secret::Secret;
+use election::{Election, Purpose, Quorum, Stage, Step};
+use meeting_point::{BEAT, MeetingPoint, SILENCE, Visitors};
+use message::{FromVisitor, Hello, Invitation, ToVisitor};
+
+pub(crate) mod election;
+pub(crate) mod meeting_point;
+pub(crate) mod message;
+
+/// The time between two looks at an election, where nothing happens.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// The wish of a rank that regroups.
+#[derive(Clone, Debug)]
+pub struct Wish {
+    /// The ranks to leave out. All members must name the same ones.
+    pub without: Vec<Rank>,
+    /// The ranks that caused the failure. No rank waits for them.
+    pub suspects: Vec<Rank>,
+    /// Where this rank listens for the members of a group that it leads.
+    pub address: Option<SocketAddr>,
+    /// How long to wait for ranks that answer, and do not regroup.
+    pub timeout: Duration,
+}
+
+/// The members of a new group.
+#[derive(Debug)]
+pub struct Regrouped {
+    /// The members, in their old order. The first one leads.
+    pub members: Vec<Rank>,
+    /// Where the leader listens for the others.
+    pub address: Option<SocketAddr>,
+    /// A random number that only the members know.
+    pub nonce: u128,
+    /// This rank's place among the members, until it has joined. `None` among threads.
+    pub seat: Option<Arc<Seat>>,
+}
+
+/// Why ranks cannot regroup.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RegroupError {
+    /// Too few ranks have come. The others may live on, and form a group of their own.
+    #[error(
+        "{} of {electorate} ranks have come, and a group needs more than half of them, or the \
+         certain end of all others; {} may live and have a group of their own",
+        members.len(), RankList(unknown)
+    )]
+    NoQuorum {
+        /// The ranks that have come.
+        members: Vec<Rank>,
+        /// The number of ranks in all, without those that the members leave out by their list.
+        electorate: usize,
+        /// The other ranks that may live.
+        unknown: Vec<Rank>,
+    },
+    /// The other ranks have formed a group without this one, or have dismissed it.
+    #[error("the other ranks have formed a group without this one")]
+    Excluded,
+    /// The ranks name different ranks to leave out.
+    #[error("the ranks name different ranks to leave out; all must name the same ones")]
+    Differs,
+    /// No rank answers that could lead.
+    #[error("no rank that could lead the group has formed it within {0:?}")]
+    Late(Duration),
+    /// The system refused a port, a thread or a descriptor.
+    #[error("the system refuses a port, a thread or a random number: {0}")]
+    System(String),
+}
+
+impl From<Quorum> for RegroupError {
+    fn from(Quorum { members, electorate, unknown }: Quorum) -> Self {
+        let [members, unknown] = [members, unknown].map(|it| it.into_iter().map(Rank).collect());
+        Self::NoQuorum { members, electorate, unknown }
+    }
+}
+
+/// Answers ranks that come too late to regroup: they learn that the others have moved on.
+#[derive(Clone, Debug)]
+pub struct Doorkeeper(
+    #[expect(dead_code, reason = "it keeps the port open")] pub(crate) Option<Arc<MeetingPoint>>,
+);
+
+/// A connection to a rank that is asked. Dropping it closes the connection.
+struct Visit {
+    purpose: watch::Sender<Purpose>,
+    joined: mpsc::UnboundedSender<()>,
+    task: JoinSet<()>,
+}
+
+/// An event of a visit.
+enum Event {
+    Told(ToVisitor),
+    /// Nobody listens, or the connection ended.
+    Lost,
+}
+
+type Events = mpsc::UnboundedReceiver<(u32, Event)>;
+
+/// The place of a member of a new group, from its formation until all have joined. A member that
+/// drops it gives up, and the others notice.
+pub struct Seat {
+    visitors: Arc<Visitors>,
+    role: Role,
+}
+
+enum Role {
+    /// The other members, by their numbers as visitors.
+    Leader(Vec<(u32, u64)>),
+    Voter(Mutex<Voter>),
+}
+
+struct Voter {
+    leader: u32,
+    visit: Option<Visit>,
+    events: Events,
+    heard: Instant,
+    is_lost: bool,
+}
+
+impl fmt::Debug for Seat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.role {
+            Role::Leader(members) => write!(f, "Seat(leader of {members:?})"),
+            Role::Voter(_) => f.write_str("Seat(voter)"),
+        }
+    }
+}
+
+impl Seat {
+    /// The rank of the old group that has given up or keeps silent, if there is one.
+    #[must_use]
+    pub fn missing(&self) -> Option<Rank> {
+        match &self.role {
+            Role::Leader(members) => {
+                let missing = members.iter().find(|(_, number)| !self.visitors.is_well(*number));
+                missing.map(|(rank, _)| Rank(*rank))
+            }
+            Role::Voter(voter) => {
+                let mut voter = voter.lock().unwrap_or_else(PoisonError::into_inner);
+                while let Ok((_, event)) = voter.events.try_recv() {
+                    match event {
+                        Event::Told(ToVisitor::GivenUp) | Event::Lost => voter.is_lost = true,
+                        Event::Told(_) => voter.heard = Instant::now(),
+                    }
+                }
+                let is_silent = voter.heard.elapsed() > SILENCE;
+                (voter.is_lost || is_silent).then_some(Rank(voter.leader))
+            }
+        }
+    }
+
+    /// Waits until a member gives up or keeps silent.
+    pub(crate) async fn failure(&self) -> Rank {
+        loop {
+            if let Some(rank) = self.missing() {
+                return rank;
+            }
+            sleep(LOOK).await;
+        }
+    }
+
+    /// All members have joined. From now on this rank tells others that its group has moved on.
+    pub fn joined(&self) {
+        self.visitors.set_stage(Stage::Moved);
+        if let Role::Voter(voter) = &self.role {
+            let mut voter = voter.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(Visit { joined, mut task, .. }) = voter.visit.take() {
+                joined.send(()).unwrap_or_default();
+                // The task ends by itself after its last message.
+                task.detach_all();
+            }
+        }
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        if let Role::Leader(members) = &self.role
+            && self.visitors.stage() != Stage::Moved
+        {
+            self.visitors.give_up(members.iter().map(|(_, number)| *number));
+        }
+    }
+}
+
+impl MeetingPoint {
+    /// Regroups with the other ranks. `own` is this rank. Blocks until the members are known.
+    ///
+    /// # Errors
+    /// See `RegroupError`.
+    pub(crate) fn regroup(
+        self: &Arc<Self>,
+        own: Rank,
+        runtime: &ControlRuntime,
+        wish: Wish,
+    ) -> Result<Regrouped, RegroupError> {
+        match self.visitors.stage() {
+            Stage::Dismissed | Stage::Moved => return Err(RegroupError::Excluded),
+            _ => {}
+        }
+        // The rank may have to lead.
+        descriptors::provide(self.places().len()).map_err(|few| {
+            let descriptors::TooFew { needed, limit } = few;
+            RegroupError::System(format!("{needed} descriptors are needed, and {limit} allowed"))
+        })?;
+        let (tell, told) = std_mpsc::sync_channel(1);
+        let point = Arc::clone(self);
+        runtime.spawn(async move {
+            let bound = limits::timeout(wish.timeout);
+            // A leader that began later also waits later.
+            let limit = 2 * bound + 5 * SILENCE;
+            let outcome = timeout(limit, run(&point, own.0, &wish)).await;
+            point.visitors.set_stage(Stage::Working);
+            tell.send(outcome.unwrap_or(Err(RegroupError::Late(limit)))).unwrap_or_default();
+        });
+        let died = |_| RegroupError::System("the control thread ended early".to_owned());
+        told.recv().map_err(died)?
+    }
+}
+
+/// Runs one election.
+async fn run(point: &MeetingPoint, own: u32, wish: &Wish) -> Result<Regrouped, RegroupError> {
+    let began = Instant::now();
+    let now_ms = || u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+    let deadline_ms = u64::try_from(wish.timeout.as_millis()).unwrap_or(u64::MAX);
+    let without: BTreeSet<u32> = wish.without.iter().map(|rank| rank.0).collect();
+    let suspects: Vec<u32> = wish.suspects.iter().map(|rank| rank.0).collect();
+    let size = point.places().len();
+    let mut election = Election::new((own, size), without, &suspects, [0, deadline_ms]);
+    let (events, mut told) = mpsc::unbounded_channel();
+    let mut visits: BTreeMap<u32, Visit> = BTreeMap::new();
+    let mut looked: Option<Instant> = None;
+    loop {
+        if looked.is_none_or(|then| then.elapsed() > BEAT) {
+            election.ended(ended(point, own));
+            looked = Some(Instant::now());
+        }
+        election.asked_by(&point.visitors.questions(), now_ms());
+        let step = election.tick(now_ms());
+        if point.visitors.stage() == Stage::Dismissed {
+            return Err(RegroupError::Excluded);
+        }
+        let stage = election.stage();
+        if stage != point.visitors.stage() {
+            tracing::debug!("rank {own} regroups: {stage:?}");
+            point.visitors.set_stage(stage);
+        }
+        match step {
+            Step::Wait => {}
+            Step::Form(members) => return lead(point, own, members, wish.address),
+            Step::NoQuorum(quorum) => {
+                point.visitors.answer(&quorum.members, &ToVisitor::NoQuorum(quorum.clone()));
+                return Err(quorum.into());
+            }
+            Step::Differs(_) => {
+                let all: Vec<u32> = point.visitors.questions().into_keys().collect();
+                point.visitors.answer(&all, &ToVisitor::Differs);
+                return Err(RegroupError::Differs);
+            }
+            Step::Excluded => return Err(RegroupError::Excluded),
+        }
+        pursue(point, own, &mut election, &mut visits, &events, now_ms());
+        tokio::select! {
+            Some((rank, event)) = told.recv() => match event {
+                // The visit was given up.
+                _ if !visits.contains_key(&rank) => {}
+                Event::Told(ToVisitor::Stage(stage)) => election.heard(rank, stage, now_ms()),
+                Event::Told(ToVisitor::Invited(invitation)) => {
+                    let visit = visits.remove(&rank);
+                    return Ok(follow(point, (rank, visit), invitation, told));
+                }
+                Event::Told(ToVisitor::NoQuorum(quorum)) => return Err(quorum.into()),
+                Event::Told(ToVisitor::Differs) => return Err(RegroupError::Differs),
+                // It speaks of an earlier invitation.
+                Event::Told(ToVisitor::GivenUp) => {}
+                Event::Lost => {
+                    visits.remove(&rank);
+                    election.lost(rank, now_ms());
+                }
+            },
+            () = point.visitors.changed.notified() => {}
+            () = sleep(LOOK) => {}
+        }
+    }
+}
+
+/// Asks the ranks that the election wants to ask, and no others.
+fn pursue(
+    point: &MeetingPoint,
+    own: u32,
+    election: &mut Election,
+    visits: &mut BTreeMap<u32, Visit>,
+    events: &mpsc::UnboundedSender<(u32, Event)>,
+    now_ms: u64,
+) {
+    let asks = election.asks();
+    visits.retain(|rank, _| asks.contains_key(rank));
+    for (rank, purpose) in asks {
+        if let Some(visit) = visits.get(&rank) {
+            visit.purpose.send_if_modified(|now| {
+                let is_new = *now != purpose;
+                *now = purpose;
+                is_new
+            });
+        } else if let Some(at) = point.address_of(rank) {
+            election.asked(rank, now_ms);
+            let shared = (point.greeting.clone(), point.secret.clone());
+            visits.insert(rank, visit((own, rank), at, shared, purpose, events.clone()));
+        } else {
+            election.lost(rank, now_ms);
+        }
+    }
+}
+
+/// The ranks of this host whose processes have ended.
+fn ended(point: &MeetingPoint, own: u32) -> BTreeSet<u32> {
+    let others = (0..).zip(point.places()).filter(|(rank, _)| *rank != own);
+    others
+        .filter(|(_, place)| place.process.is_known_to_have_ended())
+        .map(|(rank, _)| rank)
+        .collect()
+}
+
+/// Invites the members to a group that this rank leads.
+fn lead(
+    point: &MeetingPoint,
+    own: u32,
+    members: Vec<u32>,
+    address: Option<SocketAddr>,
+) -> Result<Regrouped, RegroupError> {
+    let system = |e: std::io::Error| RegroupError::System(e.to_string());
+    let mut nonce = [0; 16];
+    getrandom::fill(&mut nonce).map_err(|e| system(std::io::Error::other(e)))?;
+    let nonce = u128::from_le_bytes(nonce);
+    tracing::info!("rank {own} leads the ranks {members:?} to a new group");
+    let invitation = Invitation { members: members.clone(), address, nonce };
+    let others: Vec<u32> = members.iter().copied().filter(|rank| *rank != own).collect();
+    let invited = point.visitors.answer(&others, &ToVisitor::Invited(invitation));
+    let seat = Seat { visitors: Arc::clone(&point.visitors), role: Role::Leader(invited) };
+    let members = members.into_iter().map(Rank).collect();
+    Ok(Regrouped { members, address, nonce, seat: Some(Arc::new(seat)) })
+}
+
+/// Takes the seat in a group to which the leader invites.
+fn follow(
+    point: &MeetingPoint,
+    (leader, visit): (u32, Option<Visit>),
+    invitation: Invitation,
+    events: Events,
+) -> Regrouped {
+    let Invitation { members, address, nonce } = invitation;
+    tracing::debug!("rank {leader} invites the ranks {members:?}");
+    let voter = Voter { leader, visit, events, heard: Instant::now(), is_lost: false };
+    let role = Role::Voter(Mutex::new(voter));
+    let seat = Seat { visitors: Arc::clone(&point.visitors), role };
+    let members = members.into_iter().map(Rank).collect();
+    Regrouped { members, address, nonce, seat: Some(Arc::new(seat)) }
+}
+
+/// Begins to ask another rank. Must run on the control thread.
+fn visit(
+    (own, rank): (u32, u32),
+    at: SocketAddr,
+    shared: (Greeting, Secret),
+    purpose: Purpose,
+    events: mpsc::UnboundedSender<(u32, Event)>,
+) -> Visit {
+    let (purpose, purposes) = watch::channel(purpose);
+    let (joined, last) = mpsc::unbounded_channel();
+    let mut task = JoinSet::new();
+    task.spawn(async move {
+        let (greeting, secret) = shared;
+        match attempt(at, &greeting, &secret).await {
+            Ok(channel) => ask(channel, own, purposes, last, |it| {
+                events.send((rank, Event::Told(it))).unwrap_or_default();
+            })
+            .await
+            .unwrap_or_default(),
+            Err(e) => tracing::debug!("rank {own} cannot ask rank {rank} at {at}: {e}"),
+        }
+        events.send((rank, Event::Lost)).unwrap_or_default();
+    });
+    Visit { purpose, joined, task }
+}
+
+/// Asks a rank again and again, and passes on its answers, until the connection ends or this rank
+/// has joined.
+async fn ask(
+    channel: Channel,
+    own: u32,
+    mut purposes: watch::Receiver<Purpose>,
+    mut joined: mpsc::UnboundedReceiver<()>,
+    told: impl Fn(ToVisitor),
+) -> std::io::Result<()> {
+    let Channel { mut reader, mut writer, .. } = channel;
+    writer.send(&encode(&Hello { rank: own })).await?;
+    let mut beat = interval(BEAT);
+    beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        let question = tokio::select! {
+            message = reader.next() => match message?.and_then(|bytes| decode(&bytes)) {
+                Some(answer) => {
+                    told(answer);
+                    continue;
+                }
+                None => return Ok(()),
+            },
+            Some(()) = joined.recv() => {
+                writer.send(&encode(&FromVisitor::Joined)).await?;
+                return writer.close().await;
+            }
+            _ = beat.tick() => purposes.borrow_and_update().clone(),
+            Ok(()) = purposes.changed() => purposes.borrow_and_update().clone(),
+        };
+        writer.send(&encode(&FromVisitor::Ask(question))).await?;
+    }
+}

@@ -1,0 +1,258 @@
+//! Communicators of the ranks that survive a failure.
+
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use ringfold_bootstrap::{ExchangeError, FailureCause, JoinError, Parent, Regrouped, Wish};
+use ringfold_types::Rank;
+
+use crate::communicator::Communicator;
+use crate::error::Error;
+use crate::lineage::Lineage;
+use crate::setup::{InitError, Joined, Meeting, Origin, Parts, join_group};
+
+/// The time between two looks for the parts of a thread's new communicator.
+const LOOK: Duration = Duration::from_millis(1);
+
+impl Communicator {
+    /// Makes a communicator of the ranks that survive a failure, in their old order. `ULFM` calls
+    /// this `MPI_Comm_shrink`, and NCCL `ncclCommShrink`.
+    ///
+    /// Every survivor must call it. It may be called after a failure or without one, and once for a
+    /// communicator. Ranks whose processes have ended, and stopped or disconnected ranks, need not
+    /// cooperate: they are left out. Blocks until the survivors have joined. It waits for ranks
+    /// that compute, for at most [`Config::join_timeout`](crate::Config::join_timeout), and then
+    /// leaves them out. If another rank fails meanwhile, the others begin again without it. Rank 0
+    /// may be among the dead.
+    ///
+    /// A new communicator needs more than half of the ranks, or the certain end of all others. So
+    /// there are never two, also if the network parts. It has a key of its own, which ranks that
+    /// were left out do not know. Everything else is as for [`split`](Self::split). The old
+    /// communicator stays as it is; drop it to free its memory and connections.
+    ///
+    /// # Errors
+    /// [`Error::Regroup`] if too few ranks come, or the others have left this one out;
+    /// [`Error::Group`] if the survivors cannot join; [`Error::Forked`] in a child process.
+    ///
+    /// ```
+    /// use ringfold::{ReduceOp, local};
+    ///
+    /// let sums = local::run(4, |comm| {
+    ///     if comm.rank().0 == 0 {
+    ///         comm.abort("simulated failure");
+    ///     }
+    ///     assert!(comm.barrier().is_err());
+    ///     let mut survivors = comm.shrink().unwrap();
+    ///     let mut sum = [1];
+    ///     survivors.all_reduce(&mut sum, ReduceOp::Sum).unwrap();
+    ///     sum[0]
+    /// })?;
+    /// assert_eq!(sums, [4, 4, 4, 4]);
+    /// # Ok::<(), ringfold::Error>(())
+    /// ```
+    pub fn shrink(&mut self) -> Result<Self, Error> {
+        self.shrink_without(&[])
+    }
+
+    /// Makes a communicator of all ranks but these, as [`shrink`](Self::shrink) does. All members
+    /// must name the same ranks. The ranks that are left out need not call it: they learn of it
+    /// when they call `shrink`.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] if a rank is not below the size, or is this rank. Otherwise as for
+    /// [`shrink`](Self::shrink).
+    pub fn shrink_without(&mut self, ranks: &[Rank]) -> Result<Self, Error> {
+        self.check_process()?;
+        let (own, size) = (self.rank(), self.size());
+        if let Some(rank) = ranks.iter().find(|rank| rank.index() >= size || **rank == own) {
+            let what = format!("rank {rank} is this rank, or not below {size}");
+            return Err(Error::Argument { rank: own, call: "shrink", what });
+        }
+        let until = Instant::now() + self.config().join_timeout;
+        loop {
+            let (members, parts) = self.regroup(ranks)?;
+            let name: Arc<str> = self.next_name().into();
+            let error = match parts {
+                Ok(parts) => return self.succeed(name, parts, &members),
+                Err(error) => error,
+            };
+            if is_own(&error) || Instant::now() >= until {
+                let error = Error::Group { rank: own, group: name, source: Arc::new(error) };
+                tracing::error!("{error:?}");
+                return Err(error);
+            }
+            tracing::warn!("rank {own} regroups again: {error}");
+        }
+    }
+
+    /// How often the ranks have shrunk, from the first communicator on.
+    #[must_use]
+    pub const fn epoch(&self) -> u64 {
+        self.lineage.epoch
+    }
+
+    /// The rank that `rank` had in the communicator from which [`shrink`](Self::shrink) made this
+    /// one. `rank` itself if this communicator was not made by it.
+    #[must_use]
+    pub fn former_rank(&self, rank: Rank) -> Rank {
+        self.origin_of(rank).0
+    }
+
+    /// The lasting identity of `rank`: its rank in the first communicator, also after several
+    /// failures and in groups.
+    #[must_use]
+    pub fn identity(&self, rank: Rank) -> Rank {
+        self.origin_of(rank).1
+    }
+
+    /// The ranks that have caused the failure, as far as the cause tells. Empty without a failure.
+    /// Does not block.
+    #[must_use]
+    pub fn failed_ranks(&self) -> Vec<Rank> {
+        self.aborter().failure_cause().map_or_else(Vec::new, |cause| cause.culprits())
+    }
+
+    fn origin_of(&self, rank: Rank) -> (Rank, Rank) {
+        let former = self.lineage.former.as_ref().and_then(|all| all.get(rank.index()));
+        former.copied().unwrap_or((rank, rank))
+    }
+
+    /// Gives a group of these `members` their identities.
+    pub(crate) fn inherit(&self, child: &mut Self, members: &[usize]) {
+        let identities = members.iter().copied().enumerate();
+        let former = identities.map(|(at, rank)| (Rank::at(at), self.identity(Rank::at(rank))));
+        child.lineage.former = Some(former.collect());
+    }
+
+    /// The name of the group after the next shrinking, as in `split 1 color 0 / epoch 2`.
+    fn next_name(&self) -> String {
+        let epoch = self.lineage.epoch + 1;
+        let name = self.group_name().unwrap_or_default();
+        let base = match name.rsplit_once("epoch ") {
+            Some((base, last)) if last.bytes().all(|byte| byte.is_ascii_digit()) => base.to_owned(),
+            _ if name.is_empty() => String::new(),
+            _ => format!("{name} / "),
+        };
+        format!("{base}epoch {epoch}")
+    }
+
+    /// Makes the communicator of the members.
+    fn succeed(&mut self, name: Arc<str>, parts: Parts, members: &[Rank]) -> Result<Self, Error> {
+        let doorkeeper = self.engine()?.health.watch().doorkeeper();
+        let mut next = self.child(name, parts)?;
+        let former = members.iter().map(|rank| (*rank, self.identity(*rank)));
+        next.lineage = Lineage {
+            epoch: self.lineage.epoch + 1,
+            former: Some(former.collect()),
+            doorkeeper: Some(doorkeeper),
+        };
+        Ok(next)
+    }
+
+    /// Agrees on the members of the next communicator, and joins them.
+    fn regroup(&mut self, ranks: &[Rank]) -> Result<(Vec<Rank>, Result<Parts, InitError>), Error> {
+        let origin = self.origin().clone();
+        let listener = match origin.open_listener(self.layout()) {
+            Ok(listener) => listener,
+            Err(error) => return Ok((Vec::new(), Err(error))),
+        };
+        let wish = Wish {
+            without: ranks.to_vec(),
+            suspects: self.aborter().failure_cause().map_or_else(Vec::new, |it| suspects(&it)),
+            address: listener.as_ref().map(|it| it.address.socket),
+            timeout: self.config().join_timeout,
+        };
+        let regrouped = self.engine()?.health.watch().regroup(wish);
+        let regrouped = regrouped.map_err(|source| {
+            let (rank, group) = (self.rank(), self.group_name().map(Arc::from));
+            let error = Error::Regroup { rank, group, source: Arc::new(source) };
+            tracing::error!("{error:?}");
+            error
+        })?;
+        let members = regrouped.members.clone();
+        let place = members.iter().position(|rank| *rank == self.rank());
+        let Some(place) = place else { unreachable!("this rank is a member") };
+        let parts = match &origin {
+            Origin::Alone => Parts::alone(),
+            Origin::Threads(groups) => {
+                // No group of `split` has this number.
+                let id = (u64::MAX, self.lineage.epoch);
+                let left = if place == 0 { groups.leave(id, members.len()) } else { Ok(()) };
+                left.and_then(|()| {
+                    loop {
+                        match groups.take(id, place) {
+                            Err(_) if place > 0 => sleep(LOOK),
+                            taken => break taken,
+                        }
+                    }
+                })
+            }
+            Origin::Joined(joined) => {
+                let listener = listener.filter(|_| place == 0).map(|it| it.socket);
+                self.join_survivors(joined, regrouped, Rank::at(place), listener)
+            }
+        };
+        Ok((members, parts))
+    }
+
+    /// Joins the survivors, as `rank` of their communicator. The first one has the `listener`.
+    fn join_survivors(
+        &self,
+        joined: &Joined,
+        regrouped: Regrouped,
+        rank: Rank,
+        listener: Option<TcpListener>,
+    ) -> Result<Parts, InitError> {
+        let Regrouped { members, address, nonce, seat } = regrouped;
+        let Some(seat) = seat else { unreachable!("processes have seats") };
+        let parts = if members.len() == 1 {
+            Parts::alone()?
+        } else {
+            let address = address.ok_or(InitError::GroupWithoutPort { rank: members[0] })?;
+            let epoch = (self.lineage.epoch + 1).to_string();
+            let meeting = Meeting {
+                place: (rank, members.len()),
+                name: self.next_name(),
+                labels: ["epoch".to_owned(), epoch, format!("{nonce:x}")],
+                address,
+                listener,
+                parent: Parent::Seat(Arc::clone(&seat)),
+            };
+            join_group(self.config(), joined, meeting)?
+        };
+        // No member goes on before all have joined.
+        let all = parts.control.exchange(Vec::new(), self.config().join_timeout);
+        all.map_err(|source| match source {
+            ExchangeError::Failed(cause) => InitError::Failed { rank, cause },
+            source => InitError::Exchange { rank, source },
+        })?;
+        seat.joined();
+        Ok(parts)
+    }
+}
+
+/// The ranks that do not answer any more, by this cause.
+fn suspects(cause: &FailureCause) -> Vec<Rank> {
+    match cause {
+        FailureCause::Died { .. } | FailureCause::Silent { .. } | FailureCause::Left { .. } => {
+            cause.culprits()
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// Whether the error is that of this process, so that another attempt has no chance.
+const fn is_own(error: &InitError) -> bool {
+    let InitError::Join(error) = error else {
+        return matches!(
+            error,
+            InitError::Descriptors(_) | InitError::GroupPort(_) | InitError::Listen { .. }
+        );
+    };
+    matches!(
+        error,
+        JoinError::System { .. } | JoinError::Descriptors { .. } | JoinError::Listen { .. }
+    )
+}

@@ -1,0 +1,109 @@
+//! Ranks that go on without those that died, stopped or were cut off.
+
+use std::time::{Duration, Instant};
+
+use ringfold_harness::{Folder, Ranks};
+use rustix::process::Signal;
+
+use crate::job::{SOON, start, timeout};
+
+/// A job of ranks that survive, and the file that ends it.
+struct Survivors {
+    job: Ranks,
+    stop: std::path::PathBuf,
+    _folder: Folder,
+}
+
+impl Survivors {
+    fn start(size: usize, transport: &str) -> Self {
+        let folder = Folder::new();
+        let stop = folder.path().join("stop");
+        let limit = timeout(transport).as_secs().to_string();
+        let task = ["survive", stop.to_str().unwrap()];
+        let settings = [("RINGFOLD_TIMEOUT", &*limit), ("RINGFOLD_JOIN_TIMEOUT", "30")];
+        let job = start(size, transport, &task, &settings);
+        job.wait_for("started");
+        std::thread::sleep(Duration::from_millis(100));
+        Self { job, stop, _folder: folder }
+    }
+
+    /// All of these ranks reach this epoch, with these ranks in it.
+    fn reach(&self, epoch: usize, members: &[usize]) {
+        let list: Vec<String> = members.iter().map(ToString::to_string).collect();
+        let expected = format!("of {} in ", list.join(" "));
+        for rank in members {
+            let line = self.job.0[*rank].line_within(&format!("epoch {epoch} "), 3 * SOON);
+            assert!(line.starts_with(&expected), "rank {rank}: {line:?} is not {expected:?}");
+        }
+    }
+
+    /// The job ends, and these ranks have finished their work.
+    fn end(self, members: &[usize]) {
+        std::fs::write(&self.stop, "").unwrap();
+        for rank in members {
+            self.job.0[*rank].line_within("done", SOON);
+        }
+    }
+}
+
+/// Every rank but one dies, one after the other, rank 0 first.
+pub(crate) fn the_survivors_of_each_death_go_on(transport: &str) {
+    let survivors = Survivors::start(4, transport);
+    let mut members = vec![0, 1, 2, 3];
+    for (epoch, victim) in [0, 2, 3].into_iter().enumerate() {
+        let killed = Instant::now();
+        survivors.job.0[victim].signal(Signal::KILL);
+        members.retain(|rank| *rank != victim);
+        survivors.reach(epoch + 1, &members);
+        println!("{transport}: {members:?} went on after {:?}", killed.elapsed());
+    }
+    survivors.end(&members);
+}
+
+/// A stopped rank is left out. When it comes back it learns that it is out.
+pub(crate) fn a_stopped_rank_is_left_out(transport: &str) {
+    for victim in [0, 1] {
+        let survivors = Survivors::start(4, transport);
+        survivors.job.0[victim].signal(Signal::STOP);
+        let members: Vec<usize> = (0..4).filter(|rank| *rank != victim).collect();
+        survivors.reach(1, &members);
+        survivors.job.0[victim].signal(Signal::CONT);
+        let error = survivors.job.0[victim].line_within("failed ", 3 * SOON);
+        assert!(error.contains("have formed a group without this one"), "{error}");
+        survivors.end(&members);
+    }
+}
+
+/// A second rank dies while the others regroup.
+pub(crate) fn a_second_death_begins_again(transport: &str) {
+    for (first, second, pause) in [(3, 0, 1), (0, 1, 10), (2, 3, 5), (1, 0, 20), (0, 4, 3)] {
+        let survivors = Survivors::start(5, transport);
+        survivors.job.0[first].signal(Signal::KILL);
+        std::thread::sleep(Duration::from_millis(pause));
+        survivors.job.0[second].signal(Signal::KILL);
+        let members: Vec<usize> = (0..5).filter(|it| ![first, second].contains(it)).collect();
+        let list: Vec<String> = members.iter().map(ToString::to_string).collect();
+        let expected = format!("of {} in ", list.join(" "));
+        for rank in &members {
+            loop {
+                let line = survivors.job.0[*rank].line_within("epoch ", 3 * SOON);
+                if line.contains(&expected) {
+                    break;
+                }
+            }
+        }
+        survivors.end(&members);
+    }
+}
+
+/// Two of four ranks are stopped, so the others are no quorum.
+pub(crate) fn half_of_the_ranks_do_not_go_on(transport: &str) {
+    let survivors = Survivors::start(4, transport);
+    for victim in [2, 3] {
+        survivors.job.0[victim].signal(Signal::STOP);
+    }
+    for rank in [0, 1] {
+        let error = survivors.job.0[rank].line_within("failed ", 3 * SOON);
+        assert!(error.contains("2 of 4 ranks have come"), "{error}");
+    }
+}
