@@ -67,6 +67,9 @@ typedef enum ringfold_result {
     // A message is longer than the buffer of the receive that takes it. The message stays for a
     // later receive, and the communicator remains usable.
     RINGFOLD_ERROR_TRUNCATED = 11,
+    // The survivors of a failure could not make a communicator: too few have come, or the others
+    // have left this rank out.
+    RINGFOLD_ERROR_REGROUP = 12,
 } ringfold_result;
 
 // The data type of an element.
@@ -334,6 +337,22 @@ enum ringfold_result ringfold_comm_subset(ringfold_comm_t comm,
                                           const uint32_t *ranks,
                                           size_t count,
                                           ringfold_comm_t *group);
+
+// Makes a communicator of the ranks that survive a failure, in their old order and without the
+// `count` ranks of the list, which may be empty. Every survivor must call it, with the same list,
+// once for a communicator. Ranks that have ended, are stopped or disconnected are left out. `comm`
+// remains to be freed. RINGFOLD_ERROR_REGROUP if too few ranks come, or the others have left this
+// one out.
+enum ringfold_result ringfold_comm_shrink(ringfold_comm_t comm,
+                                          const uint32_t *ranks,
+                                          size_t count,
+                                          ringfold_comm_t *survivors);
+
+// Writes the lasting identity of a rank: its number in the first communicator, from which
+// ringfold_comm_shrink and groups made this one.
+enum ringfold_result ringfold_comm_identity(ringfold_comm_t comm,
+                                            uint32_t rank,
+                                            uint32_t *identity);
 
 // Makes all calls on all ranks of the communicator fail, those that wait included. Does not wait,
 // so any thread may call it at any time. The ranks' errors have the reason, which may be NULL. The

@@ -26,6 +26,9 @@ const RENAMED: &[(&str, &str)] = &[
     ("register_op", "ringfold_op_create"),
     ("register_op_on_bytes", "ringfold_op_create"),
     ("set_timeout", "ringfold_comm_set_timeout"),
+    ("identity", "ringfold_comm_identity"),
+    ("shrink", "ringfold_comm_shrink"),
+    ("shrink_without", "ringfold_comm_shrink"),
     ("size", "ringfold_comm_size"),
     ("split", "ringfold_comm_split"),
     ("start", "ringfold_start_all_reduce"),
@@ -40,10 +43,14 @@ const RENAMED: &[(&str, &str)] = &[
     ("subset_with_store", "ringfold_init_with_store"),
 ];
 
-/// Methods without a function, all of which tell or set the way of a call and not its result.
+/// Methods without a function. They tell or set the way of a call and not its result, or facts
+/// about a failure that the text of its error has too.
 const RUST_ONLY: &[&str] = &[
     "algorithm_for",
     "algorithm_in",
+    "epoch",
+    "failed_ranks",
+    "former_rank",
     "group_name",
     "interface",
     "layout",

@@ -37,4 +37,9 @@ except ringfold.FailedError as error:
     while heard != ["died"] * len(handles):
         assert time.monotonic() < end, heard
         time.sleep(0.01)
+    survivors = comm.shrink()
+    total = array.array("f", [1.0] * 1000)
+    survivors.all_reduce(total)
+    assert total[0] == survivors.size == comm.size - 1, (total[0], survivors)
+    assert (survivors.epoch, survivors.identity(0), survivors.name) == (1, 0, "epoch 1"), survivors
     print(f"rank {comm.rank} knows", flush=True)

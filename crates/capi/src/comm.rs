@@ -269,6 +269,52 @@ pub unsafe extern "C" fn ringfold_comm_subset(
     unsafe { give(group, make) }
 }
 
+/// Makes a communicator of the ranks that survive a failure, in their old order and without the
+/// `count` ranks of the list, which may be empty. Every survivor must call it, with the same list,
+/// once for a communicator. Ranks that have ended, are stopped or disconnected are left out. `comm`
+/// remains to be freed. RINGFOLD_ERROR_REGROUP if too few ranks come, or the others have left this
+/// one out.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringfold_comm_shrink(
+    comm: ringfold_comm_t,
+    ranks: *const u32,
+    count: usize,
+    survivors: *mut ringfold_comm_t,
+) -> ringfold_result {
+    let make = || {
+        // SAFETY: the caller points to `count` numbers.
+        let ranks = unsafe { memory::slice(ranks, count, "the list of ranks") }?;
+        with(comm, |comm| {
+            let ranks: Vec<Rank> = ranks.iter().copied().map(Rank).collect();
+            Ok(Some(comm.shrink_without(&ranks)?))
+        })
+    };
+    // SAFETY: the caller points to memory of a handle.
+    unsafe { give(survivors, make) }
+}
+
+/// Writes the lasting identity of a rank: its number in the first communicator, from which
+/// ringfold_comm_shrink and groups made this one.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringfold_comm_identity(
+    comm: ringfold_comm_t,
+    rank: u32,
+    identity: *mut u32,
+) -> ringfold_result {
+    reported(|| {
+        // SAFETY: the caller points to memory of a number.
+        let identity = unsafe { memory::out(identity, "identity") }?;
+        with(comm, |comm| {
+            let size = comm.size();
+            if Rank(rank).index() >= size {
+                return Err(Fault::argument(format!("rank {rank} is not below {size}")));
+            }
+            identity.write(comm.identity(Rank(rank)).0);
+            Ok(())
+        })
+    })
+}
+
 /// Makes all calls on all ranks of the communicator fail, those that wait included. Does not wait,
 /// so any thread may call it at any time. The ranks' errors have the reason, which may be NULL. The
 /// communicator remains to be freed.

@@ -15,7 +15,7 @@ use crate::types::{RawResult, ringfold_result};
 use ringfold_result::{
     RINGFOLD_ERROR_ARGUMENT, RINGFOLD_ERROR_CONFIG, RINGFOLD_ERROR_FAILED, RINGFOLD_ERROR_FORKED,
     RINGFOLD_ERROR_GROUP, RINGFOLD_ERROR_HANDLE, RINGFOLD_ERROR_INIT, RINGFOLD_ERROR_INTERNAL,
-    RINGFOLD_ERROR_LEAVE, RINGFOLD_ERROR_TRUNCATED, RINGFOLD_SUCCESS,
+    RINGFOLD_ERROR_LEAVE, RINGFOLD_ERROR_REGROUP, RINGFOLD_ERROR_TRUNCATED, RINGFOLD_SUCCESS,
 };
 
 thread_local! {
@@ -66,6 +66,7 @@ impl From<Error> for Fault {
             Error::Leave { .. } => RINGFOLD_ERROR_LEAVE,
             Error::Forked { .. } => RINGFOLD_ERROR_FORKED,
             Error::Group { .. } => RINGFOLD_ERROR_GROUP,
+            Error::Regroup { .. } => RINGFOLD_ERROR_REGROUP,
             Error::Config(_) => RINGFOLD_ERROR_CONFIG,
             Error::Init(_) => RINGFOLD_ERROR_INIT,
             _ => RINGFOLD_ERROR_INTERNAL,
@@ -141,7 +142,7 @@ macro_rules! names {
     };
 }
 
-const NAMES: [(ringfold_result, &CStr); 12] = names! {
+const NAMES: [(ringfold_result, &CStr); 13] = names! {
     RINGFOLD_SUCCESS
     RINGFOLD_ERROR_ARGUMENT
     RINGFOLD_ERROR_HANDLE
@@ -154,6 +155,7 @@ const NAMES: [(ringfold_result, &CStr); 12] = names! {
     RINGFOLD_ERROR_VERSION
     RINGFOLD_ERROR_INTERNAL
     RINGFOLD_ERROR_TRUNCATED
+    RINGFOLD_ERROR_REGROUP
 };
 
 const fn named(text: &'static str) -> &'static CStr {

@@ -81,6 +81,9 @@ pub enum ringfold_result {
     /// A message is longer than the buffer of the receive that takes it. The message stays for a
     /// later receive, and the communicator remains usable.
     RINGFOLD_ERROR_TRUNCATED = 11,
+    /// The survivors of a failure could not make a communicator: too few have come, or the others
+    /// have left this rank out.
+    RINGFOLD_ERROR_REGROUP = 12,
 }
 
 /// The data type of an element.

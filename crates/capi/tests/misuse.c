@@ -103,6 +103,8 @@ int main(void) {
            ringfold_comm_split(comm, (int64_t)UINT32_MAX + 1, 0, &other));
     EXPECT(ARGUMENT, "the list of ranks is NULL", ringfold_comm_subset(comm, NULL, 1, &other));
     EXPECT(ARGUMENT, "rank 5", ringfold_comm_subset(comm, (uint32_t[]){5}, 1, &other));
+    EXPECT(ARGUMENT, "rank 5", ringfold_comm_shrink(comm, (uint32_t[]){5}, 1, &other));
+    EXPECT(ARGUMENT, "rank 5", ringfold_comm_identity(comm, 5, (uint32_t[]){0}));
     EXPECT(ARGUMENT, "window is NULL", ringfold_window_alloc(8, comm, NULL, &memory));
     EXPECT(ARGUMENT, "limit of a window",
            ringfold_window_alloc(SIZE_MAX, comm, &window, &memory));

@@ -248,6 +248,24 @@ static void groups(void) {
     OK(ringfold_comm_subset(comm, first, 1, &group));
     CHECK((group != NULL) == (rank == 0));
     if (group) OK(ringfold_comm_free(group));
+    /* Without a failure, and with two ranks that are left out. */
+    OK(ringfold_comm_duplicate(comm, &again));
+    if (size > 2 && rank == size - 1) {
+        EXPECT(RINGFOLD_ERROR_REGROUP, "without this one",
+               ringfold_comm_shrink(again, NULL, 0, &group));
+    } else {
+        uint32_t last[1] = {size - 1}, identity;
+        OK(ringfold_comm_shrink(again, last, size > 2 ? 1 : 0, &group));
+        OK(ringfold_comm_size(group, &members));
+        CHECK(members == (size > 2 ? size - 1 : size));
+        OK(ringfold_comm_identity(group, members - 1, &identity));
+        CHECK(identity == members - 1);
+        value = 1;
+        OK(ringfold_all_reduce(NULL, &value, 1, RINGFOLD_UINT32, RINGFOLD_SUM, group));
+        CHECK(value == members);
+        OK(ringfold_comm_free(group));
+    }
+    OK(ringfold_comm_free(again));
 }
 
 int main(void) {

@@ -3,6 +3,7 @@
 
 use std::sync::{Arc, Mutex};
 
+use pyo3::exceptions::PyIndexError;
 use pyo3::prelude::*;
 use ringfold::{Call, Collective, Communicator as Ranks, DataType, Error, Rank, Wire};
 use ringfold_foreign::{Places, Region, lock, register};
@@ -148,6 +149,32 @@ impl Communicator {
     fn subset(&self, py: Python<'_>, ranks: Vec<u32>) -> PyResult<Option<Self>> {
         let list: Vec<Rank> = ranks.into_iter().map(Rank).collect();
         Ok(self.make(py, move |ranks| ranks.subset(&list))?.map(Self::new))
+    }
+
+    /// Makes a communicator of the ranks that survive a failure, in their old order and without the
+    /// ranks `without`. Every survivor must call it, with the same ranks, once for a communicator.
+    /// Ranks that have ended, are stopped or disconnected are left out. Close this communicator
+    /// afterwards. Raises RegroupError if too few ranks come, or the others have left this one out.
+    #[pyo3(signature = (without=Vec::new()))]
+    fn shrink(&self, py: Python<'_>, without: Vec<u32>) -> PyResult<Self> {
+        let without: Vec<Rank> = without.into_iter().map(Rank).collect();
+        Ok(Self::new(self.make(py, move |ranks| ranks.shrink_without(&without))?))
+    }
+
+    /// The lasting identity of a rank: its number in the first communicator, from which `shrink`
+    /// and groups made this one.
+    fn identity(&self, rank: u32) -> PyResult<u32> {
+        let identity = self.queue.identities.get(Rank(rank).index());
+        let size = self.queue.size;
+        identity
+            .copied()
+            .ok_or_else(|| PyIndexError::new_err(format!("rank {rank} is not below {size}")))
+    }
+
+    /// How often the ranks have shrunk, from the first communicator on.
+    #[getter]
+    fn epoch(&self) -> u64 {
+        self.queue.epoch
     }
 
     /// Makes all calls on all ranks fail, those that wait included, with an error that names this

@@ -67,6 +67,7 @@ const fn class_of(error: &Error) -> &'static str {
         Error::Leave { .. } => "LeaveError",
         Error::Forked { .. } => "ForkedError",
         Error::Group { .. } => "GroupError",
+        Error::Regroup { .. } => "RegroupError",
         Error::Config(_) => "ConfigError",
         Error::Init(_) => "InitError",
         _ => "Error",

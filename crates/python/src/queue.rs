@@ -74,6 +74,10 @@ pub(crate) struct CallQueue {
     pub(crate) rank: Rank,
     pub(crate) size: usize,
     pub(crate) name: Option<String>,
+    /// The lasting identity of each rank.
+    pub(crate) identities: Vec<u32>,
+    /// How often the ranks have shrunk.
+    pub(crate) epoch: u64,
     pub(crate) aborter: Aborter,
     pub(crate) ends: Arc<Ends>,
     /// The calls that have started and not ended.
@@ -121,10 +125,14 @@ impl CallQueue {
     /// Takes a communicator over. It stays open until [`close`](Self::close), at the latest at the
     /// end of the process.
     pub(crate) fn new(communicator: Communicator) -> Arc<Self> {
+        let identity = |at| communicator.identity(Rank::at(at)).0;
+        let identities = (0..communicator.size()).map(identity).collect();
         let queue = Arc::new(Self {
             rank: communicator.rank(),
             size: communicator.size(),
             name: communicator.group_name().map(str::to_owned),
+            identities,
+            epoch: communicator.epoch(),
             aborter: communicator.aborter(),
             ends: Arc::default(),
             unfinished: AtomicUsize::new(0),

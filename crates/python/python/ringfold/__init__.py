@@ -45,6 +45,7 @@ from .errors import (
     GroupError,
     InitError,
     LeaveError,
+    RegroupError,
     TruncatedError,
 )
 
@@ -64,6 +65,7 @@ __all__ = [
     "Message",
     "PreMulSum",
     "Registration",
+    "RegroupError",
     "TruncatedError",
     "UserOp",
     "Window",

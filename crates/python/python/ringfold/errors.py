@@ -34,6 +34,13 @@ class GroupError(Error):
     """The ranks could not make a group of a communicator, which remains usable."""
 
 
+class RegroupError(Error):
+    """The survivors of a failure could not make a communicator.
+
+    Too few ranks have come, or the others have left this one out.
+    """
+
+
 class FailedError(Error):
     """The job has failed. All surviving ranks get the same cause, and all later calls raise it.
 
