@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use ringfold_harness::{Folder, Ranks};
+use ringfold_harness::{Folder, Namespaces, Ranks, program};
 use rustix::process::Signal;
 
 use crate::job::{SOON, start, timeout};
@@ -16,12 +16,30 @@ struct Survivors {
 
 impl Survivors {
     fn start(size: usize, transport: &str) -> Self {
+        Self::prepare(transport, |task, settings| start(size, transport, task, settings))
+    }
+
+    /// Ranks on a host of their own each, in namespaces.
+    fn on(hosts: &Namespaces, size: usize) -> Self {
+        Self::prepare("tcp", |task, settings| {
+            Ranks::of("ip", size, |rank, command| {
+                let host = hosts.name(&format!("h{rank}"));
+                // No host sees the processes of another.
+                command.args(["netns", "exec", &*host, "unshare", "--pid", "--fork"]);
+                command.arg("--kill-child").arg(program::own("rank")).args(task);
+                command.env("MASTER_ADDR", "10.77.0.1").env("RINGFOLD_TRANSPORT", "tcp");
+                command.env("RINGFOLD_HOSTID", &host).envs(settings.iter().copied());
+            })
+        })
+    }
+
+    fn prepare(transport: &str, start: impl Fn(&[&str], &[(&str, &str)]) -> Ranks) -> Self {
         let folder = Folder::new();
         let stop = folder.path().join("stop");
         let limit = timeout(transport).as_secs().to_string();
         let task = ["survive", stop.to_str().unwrap()];
         let settings = [("RINGFOLD_TIMEOUT", &*limit), ("RINGFOLD_JOIN_TIMEOUT", "30")];
-        let job = start(size, transport, &task, &settings);
+        let job = start(&task, &settings);
         job.wait_for("started");
         std::thread::sleep(Duration::from_millis(100));
         Self { job, stop, _folder: folder }
@@ -105,5 +123,31 @@ pub(crate) fn half_of_the_ranks_do_not_go_on(transport: &str) {
     for rank in [0, 1] {
         let error = survivors.job.0[rank].line_within("failed ", 3 * SOON);
         assert!(error.contains("2 of 4 ranks have come"), "{error}");
+    }
+}
+
+/// The side of a parted network that has more than half of the ranks goes on, and no other.
+#[test]
+fn a_network_that_parts_leaves_at_most_one_group() {
+    for apart in [&[3][..], &[2, 3]] {
+        let Some(hosts) = Namespaces::star("10.77.0", 4) else { return };
+        let survivors = Survivors::on(&hosts, 4);
+        hosts.ip("-n @s link add br1 type bridge");
+        hosts.ip("-n @s link set br1 up");
+        for rank in apart {
+            hosts.ip(&format!("-n @s link set p{rank} master br1"));
+        }
+        let rest: Vec<usize> = (0..4).filter(|rank| !apart.contains(rank)).collect();
+        if rest.len() > 2 {
+            survivors.reach(1, &rest);
+        }
+        for rank in (0..4).filter(|rank| rest.len() == 2 || apart.contains(rank)) {
+            let error = survivors.job.0[rank].line_within("failed ", 6 * SOON);
+            let few = format!("{} of 4 ranks have come", apart.len());
+            assert!(error.contains(&few), "rank {rank}: {error}");
+        }
+        if rest.len() > 2 {
+            survivors.end(&rest);
+        }
     }
 }
