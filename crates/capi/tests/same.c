@@ -194,6 +194,17 @@ static void any_of_some(void) {
                     data[sources[from] - 1]);
 }
 
+/* A receive from any rank takes a message of the rank itself too. */
+static void own(void) {
+    int out[9], in[9] = {0};
+    barrier();
+    fill(out, 9, rank, 3);
+    request sent = start_send(out, 9, rank, 30);
+    say_message("own", receive(in, 9, ANY_RANK, ANY_TAG), in);
+    wait_for(&sent);
+    barrier();
+}
+
 /* A probe finds what the next receive takes. Those of ringfold see messages of other ranks only. */
 static void probed(void) {
     int *data = memory(LONG), next = (rank + 1) % size, previous = (rank + size - 1) % size;
@@ -243,6 +254,7 @@ int main(int argc, char **argv) {
     wild_by_one(0);
     wild_by_one(1);
     any_of_some();
+    own();
     probed();
     truncated();
     end();

@@ -405,12 +405,12 @@ impl Communicator {
         for from in receives.iter().filter_map(|it| it.from) {
             self.check_peer("recv", from)?;
         }
+        if !self.is_at_rest() {
+            return self.check_own_beside(sends, receives);
+        }
         if size == 1 && sends.is_empty() && receives.iter().any(|it| it.from.is_none()) {
             let what = "a group of one has no other rank that sends a message".to_owned();
             return Err(Error::Argument { rank, call: "recv", what });
-        }
-        if !self.is_at_rest() {
-            return self.check_own_beside(sends, receives);
         }
         let refuse = |call, what| Err(Error::Argument { rank, call, what });
         let mut open: Vec<&mut Receiving> =
@@ -462,7 +462,8 @@ impl Communicator {
             };
             let is_awaiting = |it: &Receiving| {
                 let is_met = sends.iter().any(|other| other.to == rank && meets(it, other.tag));
-                it.from == Some(rank) && !is_met && !post.sends_own(it)
+                // A group of one has no other rank that sends a message.
+                (it.from == Some(rank) || self.size() == 1) && !is_met && !post.sends_own(it)
             };
             (sends.iter().position(is_lone), receives.iter().position(is_awaiting))
         });
