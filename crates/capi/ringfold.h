@@ -146,6 +146,9 @@ typedef uint64_t ringfold_op_t;
 // Several threads may use it; their calls follow one another.
 typedef struct ringfold_comm *ringfold_comm_t;
 
+// The handle of a request: a collective that was started. Any thread may use it.
+typedef struct ringfold_request *ringfold_request_t;
+
 // The id of a group of ranks that start without a launcher, as a line of text. It holds the secret
 // of the group, so only the ranks may see it.
 typedef struct ringfold_unique_id {
@@ -193,9 +196,6 @@ typedef struct ringfold_message {
 
 // The handle of a registration: memory of the program that RDMA devices know.
 typedef struct ringfold_registration *ringfold_registration_t;
-
-// The handle of a request: a collective that was started. Any thread may use it.
-typedef struct ringfold_request *ringfold_request_t;
 
 // The handle of a window: memory that all ranks of the host have mapped.
 typedef struct ringfold_window *ringfold_window_t;
