@@ -122,7 +122,7 @@ impl Supervisor {
                 let limit = self.time_limit.filter(|(_, at)| *at <= now).map(|(limit, _)| limit);
                 self.note = self.why_to_stop(limit);
                 if let Some(limit) = limit {
-                    self.result.get_or_insert(JobResult::TimeLimit(limit));
+                    self.end_by(JobResult::TimeLimit(limit));
                 }
                 Some(self.stop(Signal::TERM.as_raw(), now))
             }
@@ -172,13 +172,13 @@ impl Supervisor {
             }
             Event::Interrupted(signal) => match self.phase {
                 Phase::Running | Phase::Grace(_) => {
-                    self.result.get_or_insert(JobResult::Interrupted(signal));
+                    self.end_by(JobResult::Interrupted(signal));
                     Some(self.stop(signal, now))
                 }
                 Phase::Stopping(_) | Phase::Killing(_) => Some(self.kill(now)),
             },
             Event::OutputLost(error) => {
-                self.result.get_or_insert_with(|| JobResult::of_output(error));
+                self.end_by(JobResult::of_output(error));
                 self.stop_once(now)
             }
         }
@@ -239,6 +239,18 @@ impl Supervisor {
             self.phase = Phase::Grace(now + grace);
         } else if self.grace.is_none() && !self.is_over() {
             self.note = Some(format!("{} after {failure}", self.still_running()));
+        }
+    }
+
+    /// The job ends for this reason, unless it ends for another one already. Failures after which
+    /// ranks go on are none.
+    fn end_by(&mut self, result: JobResult) {
+        if self.grace.is_none()
+            && matches!(self.result, Some(JobResult::RankFailed(_) | JobResult::HostLost(..)))
+        {
+            self.result = Some(result);
+        } else {
+            self.result.get_or_insert(result);
         }
     }
 
@@ -398,6 +410,13 @@ mod tests {
             let result = scenario.supervisor.outcome().result;
             assert_eq!(matches!(result, JobResult::Success), recovers, "{result:?}");
         }
+        let mut scenario = Scenario::begin(Some(Duration::from_secs(9)));
+        scenario.supervisor.grace = None;
+        scenario.exit(100, 2, Status::Killed(9));
+        scenario.exit(100, 0, Status::Exited(0));
+        assert_eq!(scenario.wait(9_000), Some(TERM));
+        let result = scenario.supervisor.outcome().result;
+        assert!(matches!(result, JobResult::TimeLimit(_)), "{result:?}");
     }
 
     #[test]

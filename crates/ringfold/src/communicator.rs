@@ -396,6 +396,7 @@ impl Communicator {
                 Some(engine) => std::mem::forget(engine.health.watch.take()),
                 None => std::mem::forget(Arc::clone(&self.slot)),
             }
+            std::mem::forget(std::mem::take(&mut self.lineage));
             return Err(error);
         }
         self.end_messages();

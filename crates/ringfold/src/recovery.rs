@@ -13,6 +13,9 @@ use crate::error::Error;
 use crate::lineage::Lineage;
 use crate::setup::{InitError, Joined, Meeting, Origin, Parts, join_group};
 
+/// The pause before another attempt.
+const PAUSE: Duration = Duration::from_millis(20);
+
 /// The time between two looks for the parts of a thread's new communicator.
 const LOOK: Duration = Duration::from_millis(1);
 
@@ -78,12 +81,13 @@ impl Communicator {
                 Ok(parts) => return self.succeed(name, parts, &members),
                 Err(error) => error,
             };
-            if is_own(&error) || Instant::now() >= until {
+            if !may_pass(&error) || Instant::now() >= until {
                 let error = Error::Group { rank: own, group: name, source: Arc::new(error) };
                 tracing::error!("{error:?}");
                 return Err(error);
             }
             tracing::warn!("rank {own} regroups again: {error}");
+            sleep(PAUSE);
         }
     }
 
@@ -124,6 +128,7 @@ impl Communicator {
         let identities = members.iter().copied().enumerate();
         let former = identities.map(|(at, rank)| (Rank::at(at), self.identity(Rank::at(rank))));
         child.lineage.former = Some(former.collect());
+        child.lineage.epoch = self.lineage.epoch;
     }
 
     /// The name of the group after the next shrinking, as in `split 1 color 0 / epoch 2`.
@@ -172,6 +177,7 @@ impl Communicator {
             error
         })?;
         let members = regrouped.members.clone();
+        let until = Instant::now() + self.config().join_timeout;
         let place = members.iter().position(|rank| *rank == self.rank());
         let Some(place) = place else { unreachable!("this rank is a member") };
         let parts = match &origin {
@@ -183,7 +189,7 @@ impl Communicator {
                 left.and_then(|()| {
                     loop {
                         match groups.take(id, place) {
-                            Err(_) if place > 0 => sleep(LOOK),
+                            Err(_) if place > 0 && Instant::now() < until => sleep(LOOK),
                             taken => break taken,
                         }
                     }
@@ -243,16 +249,78 @@ fn suspects(cause: &FailureCause) -> Vec<Rank> {
     }
 }
 
-/// Whether the error is that of this process, so that another attempt has no chance.
-const fn is_own(error: &InitError) -> bool {
-    let InitError::Join(error) = error else {
-        return matches!(
+/// Whether the error is the failure of another member, so that the others may join without it.
+const fn may_pass(error: &InitError) -> bool {
+    match error {
+        InitError::Failed { .. } | InitError::Exchange { .. } => true,
+        InitError::Join(error) => matches!(
             error,
-            InitError::Descriptors(_) | InitError::GroupPort(_) | InitError::Listen { .. }
-        );
-    };
-    matches!(
-        error,
-        JoinError::System { .. } | JoinError::Descriptors { .. } | JoinError::Listen { .. }
-    )
+            JoinError::SeatLeft { .. }
+                | JoinError::Failed { .. }
+                | JoinError::CoordinatorLost { .. }
+                | JoinError::NoCoordinator { .. }
+                | JoinError::Lost { .. }
+                | JoinError::Missing { .. }
+                | JoinError::Peer { .. }
+        ),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use crate::local::run_with;
+
+    fn config() -> Config {
+        Config { join_timeout: Duration::from_millis(300), ..Config::default() }
+    }
+
+    /// The size of the communicator that a rank gets, or whether it is left out.
+    fn outcome(shrunk: Result<Communicator, Error>) -> Result<usize, String> {
+        match shrunk {
+            Ok(mut survivors) => survivors.barrier().map(|()| survivors.size()),
+            Err(error) => Err(error),
+        }
+        .map_err(|error| format!("{error:?}"))
+    }
+
+    #[test]
+    fn threads_leave_out_the_late_one() {
+        let outcomes = run_with(&config(), 3, |comm| {
+            if comm.rank() == Rank(2) {
+                sleep(Duration::from_secs(1));
+            }
+            outcome(comm.shrink())
+        });
+        let [one, two, late] = &outcomes.unwrap()[..] else { panic!("three ranks") };
+        assert_eq!((one, two), (&Ok(2), &Ok(2)));
+        assert!(late.as_ref().unwrap_err().contains("without this one"), "{late:?}");
+    }
+
+    #[test]
+    fn a_thread_that_is_left_out_may_ask() {
+        let outcomes = run_with(&config(), 3, |comm| match comm.rank() {
+            Rank(0) => outcome(comm.shrink()),
+            _ => outcome(comm.shrink_without(&[Rank(0)])),
+        });
+        let [out, one, two] = &outcomes.unwrap()[..] else { panic!("three ranks") };
+        assert_eq!((one, two), (&Ok(2), &Ok(2)));
+        assert!(out.as_ref().unwrap_err().contains("without this one"), "{out:?}");
+    }
+
+    #[test]
+    fn names_count_the_epochs_and_identities_last() {
+        let names = run_with(&config(), 4, |comm| {
+            let mut pair = comm.split(Some(comm.rank().0 / 2), 0).unwrap().unwrap();
+            let mut next = pair.shrink().unwrap();
+            let last = next.shrink().unwrap();
+            assert_eq!((last.epoch(), last.former_rank(Rank(1))), (2, Rank(1)));
+            (last.group_name().unwrap().to_owned(), last.identity(Rank(1)).0)
+        });
+        let name = |color| format!("split 1 color {color} / epoch 2");
+        let expected = [(name(0), 1), (name(0), 1), (name(1), 3), (name(1), 3)];
+        assert_eq!(names.unwrap(), expected);
+    }
 }

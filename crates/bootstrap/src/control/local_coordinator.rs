@@ -42,17 +42,26 @@ struct LocalRegroup {
 }
 
 impl LocalRegroup {
-    /// Decides when every rank has come or gone, or is left out.
-    fn decide(&mut self, size: usize) {
-        let Some(without) = self.come.values().next() else { return };
+    /// The ranks that have come and that no list leaves out.
+    fn candidates(&self) -> Vec<Rank> {
+        let is_named = |rank: &Rank| self.come.values().any(|without| without.contains(rank));
+        self.come.keys().copied().filter(|rank| !is_named(rank)).collect()
+    }
+
+    /// Decides when every rank has come or gone, or is left out, or it is too late for the others.
+    fn decide(&mut self, size: usize, is_late: bool) {
+        let candidates = self.candidates();
         let is_known = |rank: Rank| {
-            self.come.contains_key(&rank) || self.gone.contains(&rank) || without.contains(&rank)
+            self.come.contains_key(&rank)
+                || self.gone.contains(&rank)
+                || self.come.values().any(|without| without.contains(&rank))
         };
-        if self.members.is_none() && (0..size).map(Rank::at).all(is_known) {
-            let is_same = self.come.values().all(|other| other == without);
-            let members = self.come.keys().copied().filter(|rank| !without.contains(rank));
-            self.members = Some(is_same.then(|| members.collect()).ok_or(RegroupError::Differs));
+        if self.members.is_some() || !(is_late || (0..size).map(Rank::at).all(is_known)) {
+            return;
         }
+        let lists: BTreeSet<&Vec<Rank>> = candidates.iter().map(|rank| &self.come[rank]).collect();
+        let is_same = lists.len() < 2;
+        self.members = Some(is_same.then_some(candidates).ok_or(RegroupError::Differs));
     }
 }
 
@@ -106,26 +115,33 @@ impl LocalCoordinator {
 
     fn note_gone(&self, inner: &mut Inner, rank: Rank) {
         inner.regroup.gone.insert(rank);
-        inner.regroup.decide(self.ranks.len());
+        if !inner.regroup.come.is_empty() {
+            inner.regroup.decide(self.ranks.len(), false);
+        }
         self.changed.notify_all();
     }
 
     /// See `Control::regroup`. Threads regroup once.
     pub(crate) fn regroup(&self, rank: Rank, wish: &Wish) -> Result<Regrouped, RegroupError> {
         let mut inner = self.inner();
-        if inner.regroup.members.is_some() {
-            return Err(RegroupError::Excluded);
+        match &inner.regroup.members {
+            Some(Ok(_)) => return Err(RegroupError::Excluded),
+            Some(Err(error)) => return Err(error.clone()),
+            None => {}
         }
         inner.regroup.come.insert(rank, wish.without.clone());
-        inner.regroup.decide(self.ranks.len());
+        inner.regroup.decide(self.ranks.len(), false);
         self.changed.notify_all();
         let waits = |inner: &mut Inner| inner.regroup.members.is_none();
-        let (inner, _) = self
-            .changed
-            .wait_timeout_while(inner, wish.timeout, waits)
-            .unwrap_or_else(PoisonError::into_inner);
+        let waited = self.changed.wait_timeout_while(inner, wish.timeout, waits);
+        let (mut inner, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        inner.regroup.decide(self.ranks.len(), true);
+        self.changed.notify_all();
         let late = RegroupError::Late(wish.timeout);
         let members = inner.regroup.members.clone().ok_or(late)??;
+        if !members.contains(&rank) {
+            return Err(RegroupError::Excluded);
+        }
         Ok(Regrouped { members, address: None, nonce: 0, seat: None })
     }
 

@@ -50,9 +50,9 @@ impl LocalProcess {
         }
     }
 
-    /// Whether the process has certainly ended. Does not block.
-    pub(crate) fn is_known_to_have_ended(self) -> bool {
-        let Some(number) = self.near() else { return false };
+    /// Whether the process has certainly ended, as this one, `here`, sees it. Does not block.
+    pub(crate) fn is_known_to_have_ended(self, here: &Self) -> bool {
+        let Some(number) = self.near(here) else { return false };
         match pidfd_open(number, PidfdFlags::empty()) {
             Ok(process) => {
                 let mut ended = [PollFd::new(&process, PollFlags::IN)];
@@ -63,8 +63,7 @@ impl LocalProcess {
     }
 
     /// The number of another process of this host and PID namespace.
-    fn near(self) -> Option<Pid> {
-        let own = Self::own();
+    fn near(self, own: &Self) -> Option<Pid> {
         let is_near = self.space == own.space && self.number != own.number;
         let number = i32::try_from(self.number).ok().and_then(Pid::from_raw);
         number.filter(|_| is_near)
@@ -72,7 +71,7 @@ impl LocalProcess {
 
     /// Waits until the process has ended. Returns `false` if this process cannot see that.
     async fn has_ended(self) -> bool {
-        let Some(number) = self.near() else { return false };
+        let Some(number) = self.near(&Self::own()) else { return false };
         let process = match pidfd_open(number, PidfdFlags::empty()) {
             Ok(process) => process,
             Err(error) => return error == Errno::SRCH,
@@ -114,16 +113,16 @@ mod tests {
             let (mut child, process) = sleeper();
             let elsewhere = LocalProcess { space: [7; 16], ..process };
             assert!(!sees(process, 100).await, "it lives");
-            assert!(!process.is_known_to_have_ended());
+            assert!(!process.is_known_to_have_ended(&LocalProcess::own()));
             child.kill().unwrap();
             // It is a zombie now, and unknown after that.
             assert!(sees(process, 60_000).await);
-            assert!(process.is_known_to_have_ended());
+            assert!(process.is_known_to_have_ended(&LocalProcess::own()));
             child.wait().unwrap();
             assert!(sees(process, 60_000).await);
             for unknown in [elsewhere, LocalProcess::own(), LocalProcess { number: 0, ..process }] {
                 assert!(!sees(unknown, 50).await, "{unknown:?}");
-                assert!(!unknown.is_known_to_have_ended(), "{unknown:?}");
+                assert!(!unknown.is_known_to_have_ended(&LocalProcess::own()), "{unknown:?}");
             }
         });
     }

@@ -65,7 +65,10 @@ impl Parent {
     pub(super) async fn failure(self, rank: Rank) -> JoinError {
         match self {
             Self::Group(group) => group.failure(rank).await,
-            Self::Seat(seat) => JoinError::SeatLeft { rank, member: seat.failure().await },
+            Self::Seat(seat) => match seat.failure().await {
+                Some(member) => JoinError::SeatLeft { rank, member },
+                None => std::future::pending().await,
+            },
         }
     }
 }
@@ -203,7 +206,7 @@ impl Joiner {
     pub(super) fn open_meeting_point(&self, ips: &[IpAddr]) -> u16 {
         let open = || {
             let greeting = self.greeting(Purpose::Regroup);
-            let opened = MeetingPoint::open(ips, greeting, self.secret.clone());
+            let opened = MeetingPoint::open(ips, self.size, greeting, self.secret.clone());
             let opened = opened.inspect_err(|e| {
                 tracing::warn!("rank {} cannot regroup after a failure: {e}", self.rank);
             });

@@ -16,7 +16,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout_at};
 use tracing::instrument::WithSubscriber;
 
-use crate::arbiter::cut;
+use crate::arbiter::{FailureReport, cut};
 use crate::channel::acceptor::accept;
 use crate::channel::descriptors;
 use crate::channel::frames::decode;
@@ -30,7 +30,7 @@ use crate::control::message::{
 use crate::control::rank_state::RankState;
 use crate::control::reconnect::{ReturnPath, ReturnPort};
 use crate::control::runtime::ControlRuntime;
-use crate::control::task::{ControlStream, Incoming, TaskHandle, serve};
+use crate::control::task::{Command, ControlStream, Incoming, TaskHandle, serve};
 use crate::control::{Backend, Control};
 use crate::coordinator::JoinQueue;
 use crate::coordinator::state::Coordinator;
@@ -120,6 +120,7 @@ impl Control {
         let (state, wake) = RankState::new().map_err(system("make an eventfd"))?;
         let runtime = ControlRuntime::shared().map_err(system("start the control thread"))?;
         let (member, orders) = TaskHandle::new(Arc::clone(&runtime));
+        let commands = member.commands();
         let (tell, told) = std_mpsc::sync_channel(1);
         let deadline = Instant::now() + limits::timeout(options.timeout);
         let (job, coordinator, meeting) = (identity.job, JoinSet::new(), OnceLock::new());
@@ -152,6 +153,7 @@ impl Control {
             let told = match joined {
                 Ok((stream, peer_infos)) => {
                     let told = tell.send(Ok((peer_infos, joiner.meeting.take().flatten())));
+                    let _watching = watch_seats(joiner.options.parent.take(), commands);
                     serve(rank, ours, stream, orders, joiner.coordinator).await;
                     told
                 }
@@ -168,6 +170,22 @@ impl Control {
         let control = Self::new(rank, size, (state, wake), Backend::Task(member));
         Ok((control.meeting_at(meeting), peer_infos))
     }
+}
+
+/// Fails the group that is made if one of its members gives up its seat or keeps silent, before all
+/// have joined. The watch ends with the set.
+fn watch_seats(parent: Option<Parent>, commands: mpsc::UnboundedSender<Command>) -> JoinSet<()> {
+    let mut watching = JoinSet::new();
+    if let Some(Parent::Seat(seat)) = parent {
+        watching.spawn(async move {
+            if let Some(member) = seat.failure().await {
+                let reason = format!("rank {member} of the old group gave up or is silent");
+                let report = Command::Report(FailureReport::Abort { reason });
+                commands.send(report).unwrap_or_default();
+            }
+        });
+    }
+    watching
 }
 
 /// Waits until a member has failed in the parent group or left it, if there is one, or cannot join

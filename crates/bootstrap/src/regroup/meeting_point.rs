@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -43,7 +44,10 @@ pub(crate) struct MeetingPoint {
 
 /// The ranks that ask this one, and its answer.
 pub(super) struct Visitors {
+    size: usize,
     stage: watch::Sender<Stage>,
+    /// Whether this rank has a seat in a group that forms, so that nobody can dismiss it.
+    is_seated: AtomicBool,
     all: Mutex<All>,
     /// Notified when a visitor has come, gone, or said something else.
     pub(super) changed: Notify,
@@ -73,11 +77,17 @@ impl MeetingPoint {
     ///
     /// # Errors
     /// No port is free.
-    pub(crate) fn open(ips: &[IpAddr], greeting: Greeting, secret: Secret) -> io::Result<Self> {
+    pub(crate) fn open(
+        ips: &[IpAddr],
+        size: usize,
+        greeting: Greeting,
+        secret: Secret,
+    ) -> io::Result<Self> {
         let listener = socket::listen(ips, &[0])?;
         let port = listener.local_addr()?.port();
         let (stage, all) = (watch::Sender::new(Stage::Working), Mutex::default());
-        let visitors = Arc::new(Visitors { stage, all, changed: Notify::new() });
+        let (is_seated, changed) = (AtomicBool::new(false), Notify::new());
+        let visitors = Arc::new(Visitors { size, stage, is_seated, all, changed });
         let mut tasks = JoinSet::new();
         let shared = (greeting.clone(), secret.clone());
         tasks.spawn(serve(listener, shared, Arc::clone(&visitors)));
@@ -130,6 +140,11 @@ impl Visitors {
         });
     }
 
+    /// This rank takes a seat in a group that forms, or gives it up.
+    pub(super) fn seat(&self, is_seated: bool) {
+        self.is_seated.store(is_seated, Ordering::Release);
+    }
+
     /// The latest question of each rank that asks now.
     pub(super) fn questions(&self) -> BTreeMap<u32, Purpose> {
         let all = self.all();
@@ -179,7 +194,7 @@ impl Visitors {
         purpose: Purpose,
         tell: &mpsc::UnboundedSender<ToVisitor>,
     ) -> u64 {
-        if purpose == Purpose::Dismiss {
+        if purpose == Purpose::Dismiss && !self.is_seated.load(Ordering::Acquire) {
             self.set_stage(Stage::Dismissed);
         }
         let mut all = self.all();
@@ -202,6 +217,8 @@ impl Visitors {
 
     /// Serves one visitor until it goes.
     async fn receive(&self, mut channel: Channel, rank: u32) {
+        // Two sets of ranks are the longest part of a message.
+        channel.reader.set_bytes_max(64 + 10 * self.size);
         let (tell, mut answers) = mpsc::unbounded_channel();
         let (mut number, mut has_joined) = (None, false);
         let (mut beat, mut stages) = (interval(BEAT), self.stage.subscribe());
@@ -244,6 +261,9 @@ async fn serve(listener: TcpListener, shared: (Greeting, Secret), visitors: Arc<
             tokio::select! {
                 Some(Authenticated { channel, first }) = peers.recv() => {
                     let Some(Hello { rank }) = decode(&first) else { continue };
+                    if Rank(rank).index() >= visitors.size {
+                        continue;
+                    }
                     let visitors = Arc::clone(&visitors);
                     served.spawn(async move { visitors.receive(channel, rank).await });
                 }
@@ -253,4 +273,24 @@ async fn serve(listener: TcpListener, shared: (Greeting, Secret), visitors: Arc<
         }
     };
     tokio::join!(acceptor, serving);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_dismisses_a_rank_that_has_a_seat() {
+        let (stage, all) = (watch::Sender::new(Stage::Working), Mutex::default());
+        let (is_seated, changed) = (AtomicBool::new(false), Notify::new());
+        let visitors = Visitors { size: 3, stage, is_seated, all, changed };
+        let (tell, _answers) = mpsc::unbounded_channel();
+        visitors.seat(true);
+        let number = visitors.note(None, 1, Purpose::Dismiss, &tell);
+        assert_eq!(visitors.stage(), Stage::Working);
+        visitors.seat(false);
+        visitors.note(Some(number), 1, Purpose::Dismiss, &tell);
+        visitors.set_stage(Stage::Working);
+        assert_eq!(visitors.stage(), Stage::Dismissed, "for good");
+    }
 }

@@ -80,9 +80,30 @@ pub(crate) struct Invitation {
     pub(crate) nonce: u128,
 }
 
+impl Invitation {
+    /// Whether it names `rank` among members of a group of `size`.
+    pub(crate) fn is_for(&self, rank: u32, size: usize) -> bool {
+        let is_ascending = self.members.is_sorted_by(|one, next| one < next);
+        let is_below = self.members.last().is_some_and(|last| (*last as usize) < size);
+        is_ascending && is_below && self.members.contains(&rank)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_invitation_without_this_rank_is_none() {
+        let is_for = |members: &[u32]| {
+            let members = members.to_vec();
+            Invitation { members, address: None, nonce: 0 }.is_for(2, 4)
+        };
+        assert!(is_for(&[2]) && is_for(&[0, 2, 3]));
+        for wrong in [&[][..], &[0, 1], &[2, 0], &[0, 0, 2], &[0, 2, 4]] {
+            assert!(!is_for(wrong), "{wrong:?}");
+        }
+    }
 
     #[test]
     fn the_longest_entry_fits() {

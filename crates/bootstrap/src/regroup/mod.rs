@@ -8,6 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc as std_mpsc};
 use std::time::Duration;
 
@@ -21,6 +22,7 @@ use crate::channel::connect::{Channel, attempt};
 use crate::channel::descriptors;
 use crate::channel::frames::{decode, encode};
 use crate::channel::greeting::Greeting;
+use crate::control::local_process::LocalProcess;
 use crate::control::runtime::ControlRuntime;
 use crate::discover::secret::Secret;
 use election::{Election, Purpose, Quorum, Stage, Step};
@@ -79,7 +81,10 @@ pub enum RegroupError {
         unknown: Vec<Rank>,
     },
     /// The other ranks have formed a group without this one, or have dismissed it.
-    #[error("the other ranks have formed a group without this one")]
+    #[error(
+        "the other ranks have formed a group without this one, or have dismissed it; a communicator \
+         shrinks once"
+    )]
     Excluded,
     /// The ranks name different ranks to leave out.
     #[error("the ranks name different ranks to leave out; all must name the same ones")]
@@ -125,6 +130,7 @@ type Events = mpsc::UnboundedReceiver<(u32, Event)>;
 /// drops it gives up, and the others notice.
 pub struct Seat {
     visitors: Arc<Visitors>,
+    has_joined: AtomicBool,
     role: Role,
 }
 
@@ -152,6 +158,12 @@ impl fmt::Debug for Seat {
 }
 
 impl Seat {
+    fn take(point: &MeetingPoint, role: Role) -> Self {
+        let visitors = Arc::clone(&point.visitors);
+        visitors.seat(true);
+        Self { visitors, has_joined: AtomicBool::new(false), role }
+    }
+
     /// The rank of the old group that has given up or keeps silent, if there is one.
     #[must_use]
     pub fn missing(&self) -> Option<Rank> {
@@ -162,8 +174,10 @@ impl Seat {
             }
             Role::Voter(voter) => {
                 let mut voter = voter.lock().unwrap_or_else(PoisonError::into_inner);
-                while let Ok((_, event)) = voter.events.try_recv() {
+                while let Ok((rank, event)) = voter.events.try_recv() {
                     match event {
+                        // It is of a rank that was asked before.
+                        _ if rank != voter.leader => {}
                         Event::Told(ToVisitor::GivenUp) | Event::Lost => voter.is_lost = true,
                         Event::Told(_) => voter.heard = Instant::now(),
                     }
@@ -174,11 +188,14 @@ impl Seat {
         }
     }
 
-    /// Waits until a member gives up or keeps silent.
-    pub(crate) async fn failure(&self) -> Rank {
+    /// Waits until a member gives up or keeps silent. Returns `None` when all have joined.
+    pub(crate) async fn failure(&self) -> Option<Rank> {
         loop {
+            if self.has_joined.load(Ordering::Acquire) {
+                return None;
+            }
             if let Some(rank) = self.missing() {
-                return rank;
+                return Some(rank);
             }
             sleep(LOOK).await;
         }
@@ -186,6 +203,7 @@ impl Seat {
 
     /// All members have joined. From now on this rank tells others that its group has moved on.
     pub fn joined(&self) {
+        self.has_joined.store(true, Ordering::Release);
         self.visitors.set_stage(Stage::Moved);
         if let Role::Voter(voter) = &self.role {
             let mut voter = voter.lock().unwrap_or_else(PoisonError::into_inner);
@@ -200,9 +218,11 @@ impl Seat {
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        if let Role::Leader(members) = &self.role
-            && self.visitors.stage() != Stage::Moved
-        {
+        if self.has_joined.load(Ordering::Acquire) {
+            return;
+        }
+        self.visitors.seat(false);
+        if let Role::Leader(members) = &self.role {
             self.visitors.give_up(members.iter().map(|(_, number)| *number));
         }
     }
@@ -290,6 +310,7 @@ async fn run(point: &MeetingPoint, own: u32, wish: &Wish) -> Result<Regrouped, R
                 // The visit was given up.
                 _ if !visits.contains_key(&rank) => {}
                 Event::Told(ToVisitor::Stage(stage)) => election.heard(rank, stage, now_ms()),
+                Event::Told(ToVisitor::Invited(invitation)) if !invitation.is_for(own, size) => {}
                 Event::Told(ToVisitor::Invited(invitation)) => {
                     let visit = visits.remove(&rank);
                     return Ok(follow(point, (rank, visit), invitation, told));
@@ -339,9 +360,10 @@ fn pursue(
 
 /// The ranks of this host whose processes have ended.
 fn ended(point: &MeetingPoint, own: u32) -> BTreeSet<u32> {
+    let here = LocalProcess::own();
     let others = (0..).zip(point.places()).filter(|(rank, _)| *rank != own);
     others
-        .filter(|(_, place)| place.process.is_known_to_have_ended())
+        .filter(|(_, place)| place.process.is_known_to_have_ended(&here))
         .map(|(rank, _)| rank)
         .collect()
 }
@@ -361,7 +383,7 @@ fn lead(
     let invitation = Invitation { members: members.clone(), address, nonce };
     let others: Vec<u32> = members.iter().copied().filter(|rank| *rank != own).collect();
     let invited = point.visitors.answer(&others, &ToVisitor::Invited(invitation));
-    let seat = Seat { visitors: Arc::clone(&point.visitors), role: Role::Leader(invited) };
+    let seat = Seat::take(point, Role::Leader(invited));
     let members = members.into_iter().map(Rank).collect();
     Ok(Regrouped { members, address, nonce, seat: Some(Arc::new(seat)) })
 }
@@ -376,8 +398,7 @@ fn follow(
     let Invitation { members, address, nonce } = invitation;
     tracing::debug!("rank {leader} invites the ranks {members:?}");
     let voter = Voter { leader, visit, events, heard: Instant::now(), is_lost: false };
-    let role = Role::Voter(Mutex::new(voter));
-    let seat = Seat { visitors: Arc::clone(&point.visitors), role };
+    let seat = Seat::take(point, Role::Voter(Mutex::new(voter)));
     let members = members.into_iter().map(Rank).collect();
     Regrouped { members, address, nonce, seat: Some(Arc::new(seat)) }
 }

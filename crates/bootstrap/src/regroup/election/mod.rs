@@ -110,6 +110,8 @@ pub(crate) struct Election {
     own: u32,
     without: BTreeSet<u32>,
     peers: Vec<Peer>,
+    /// The lowest rank that leads, among those below this one that ask it.
+    led_by: Option<u32>,
     /// The votes for this rank.
     votes: BTreeMap<u32, Vote>,
     /// The ranks of this host whose processes have ended.
@@ -137,8 +139,9 @@ impl Election {
                 peer.status = Status::Silent;
             }
         }
-        let (votes, dead) = (BTreeMap::new(), BTreeSet::new());
-        Self { own, without, peers, votes, dead, deadline_ms, settled_ms: None, ticked_ms: now_ms }
+        let (votes, dead, ticked_ms) = (BTreeMap::new(), BTreeSet::new(), now_ms);
+        let (led_by, settled_ms) = (None, None);
+        Self { own, without, peers, led_by, votes, dead, deadline_ms, settled_ms, ticked_ms }
     }
 
     /// The rank that leads, as far as this rank knows: the lowest one that may answer.
@@ -217,7 +220,13 @@ impl Election {
     /// These ranks ask this one now. A lower rank that asks lives.
     pub(crate) fn asked_by(&mut self, ranks: &BTreeMap<u32, Purpose>, now_ms: u64) {
         self.votes.clear();
-        for (rank, purpose) in ranks {
+        // Voters ask lower ranks only.
+        let leads = |(rank, purpose): &(&u32, &Purpose)| {
+            **rank < self.own && !matches!(purpose, Purpose::Vote(_))
+        };
+        self.led_by = ranks.iter().find(leads).map(|(rank, _)| *rank);
+        let own = self.own;
+        for (rank, purpose) in ranks.iter().filter(|(rank, _)| **rank != own) {
             if let Purpose::Vote(vote) = purpose
                 && let Some(peer) = self.peers.get_mut(*rank as usize)
             {
@@ -225,7 +234,9 @@ impl Election {
                 peer.since_ms = now_ms;
                 self.votes.insert(*rank, vote.clone());
             }
-            if matches!(self.status(*rank), Status::Gone | Status::Silent) && *rank < self.own {
+            let is_out = matches!(self.status(*rank), Status::Gone | Status::Silent);
+            let is_rested = self.quiet_ms(*rank, now_ms) >= limits::REGROUP_BEAT_MS;
+            if is_out && is_rested && *rank < self.own {
                 self.note(*rank, Status::Unasked, now_ms);
             }
         }
@@ -246,11 +257,13 @@ impl Election {
                 .iter_mut()
                 .for_each(|peer| peer.since_ms = (peer.since_ms + pause_ms).min(now_ms));
         }
+        let led_by = self.led_by;
         for rank in self.asks().into_keys() {
             let Some(peer) = self.peers.get_mut(rank as usize) else { continue };
             let is_silent = now_ms.saturating_sub(peer.since_ms) > limits::REGROUP_SILENCE_MS;
-            // A rank that works on for too long cannot lead.
-            let is_idle = now_ms >= self.deadline_ms && rank < self.own;
+            // A rank that works on for too long cannot lead. A higher one leads then.
+            let is_passed = now_ms >= self.deadline_ms || led_by.is_some_and(|it| it > rank);
+            let is_idle = is_passed && rank < self.own;
             let is_idle = is_idle && peer.status == Status::Alive(Stage::Working);
             if peer.status != Status::Unasked && (is_silent || is_idle) {
                 peer.status = Status::Silent;
@@ -307,6 +320,12 @@ impl Election {
 
     fn status(&self, rank: u32) -> Status {
         self.peers.get(rank as usize).map_or(Status::Gone, |peer| peer.status)
+    }
+
+    /// The time since the rank was asked, or answered last.
+    fn quiet_ms(&self, rank: u32, now_ms: u64) -> u64 {
+        let peer = self.peers.get(rank as usize);
+        peer.map_or(0, |peer| now_ms.saturating_sub(peer.since_ms))
     }
 
     fn note(&mut self, rank: u32, status: Status, since_ms: u64) {

@@ -50,7 +50,7 @@ fn the_lowest_rank_that_answers_leads() {
     pass(&mut it, 5 + SILENCE);
     assert_eq!(it.leader(), 1);
     assert_eq!((it.tick(6 + SILENCE), it.leader()), (Step::Wait, 2), "rank 1 keeps silent");
-    it.asked_by(&votes(&[1]), 7 + SILENCE);
+    it.asked_by(&[(1, Purpose::Probe)].into(), 6 + 2 * SILENCE);
     assert_eq!(it.leader(), 1, "a rank that asks lives");
 }
 
@@ -90,6 +90,26 @@ fn a_rank_that_works_on_for_too_long_is_left_out() {
     let mut above = election(1, 3);
     above.heard(0, Stage::Working, 59_999);
     assert_eq!((above.tick(60_000), above.leader()), (Step::Wait, 1));
+}
+
+#[test]
+fn a_voter_leaves_an_idle_rank_where_a_higher_one_leads() {
+    let mut it = election(2, 3);
+    it.heard(0, Stage::Working, 1);
+    assert_eq!((it.tick(1), it.leader()), (Step::Wait, 0));
+    it.asked_by(&[(1, Purpose::Probe)].into(), 2);
+    assert_eq!((it.tick(2), it.leader()), (Step::Wait, 1));
+}
+
+#[test]
+fn a_visitor_with_this_rank_s_own_number_has_no_vote() {
+    let mut it = election(0, 3);
+    it.asked_by(&votes(&[0]), 1);
+    (1..3).for_each(|rank| it.lost(rank, 1));
+    let unknown = vec![1, 2];
+    let none = Step::NoQuorum(Quorum { members: vec![0], electorate: 3, unknown });
+    pass(&mut it, SILENCE);
+    assert_eq!(it.tick(1 + SILENCE), none);
 }
 
 #[test]
