@@ -82,8 +82,8 @@ pub enum RegroupError {
     },
     /// The other ranks have formed a group without this one, or have dismissed it.
     #[error(
-        "the other ranks have formed a group without this one, or have dismissed it; a communicator \
-         shrinks once"
+        "the other ranks have formed a group without this one, or have dismissed it; a \
+         communicator shrinks once"
     )]
     Excluded,
     /// The ranks name different ranks to leave out.
