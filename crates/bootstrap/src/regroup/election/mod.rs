@@ -156,9 +156,8 @@ impl Election {
 
     /// Whether a rank that was asked has not answered for a while.
     fn is_late(&self, rank: u32) -> bool {
-        let quiet_ms = |peer: &Peer| self.ticked_ms.saturating_sub(peer.since_ms);
-        let peer = self.peers.get(rank as usize).filter(|it| it.status != Status::Unasked);
-        peer.is_none_or(|peer| quiet_ms(peer) > 2 * limits::REGROUP_BEAT_MS)
+        let is_asked = self.status(rank) != Status::Unasked;
+        is_asked && self.quiet_ms(rank, self.ticked_ms) > 2 * limits::REGROUP_BEAT_MS
     }
 
     pub(crate) fn stage(&self) -> Stage {
@@ -257,8 +256,15 @@ impl Election {
                 .iter_mut()
                 .for_each(|peer| peer.since_ms = (peer.since_ms + pause_ms).min(now_ms));
         }
-        let led_by = self.led_by;
-        for rank in self.asks().into_keys() {
+        let (led_by, asks) = (self.led_by, self.asks());
+        // A rank that is not asked has no need to answer.
+        for (rank, peer) in (0..).zip(&mut self.peers) {
+            if matches!(peer.status, Status::Asked | Status::Alive(_)) && !asks.contains_key(&rank)
+            {
+                peer.since_ms = now_ms;
+            }
+        }
+        for rank in asks.into_keys() {
             let Some(peer) = self.peers.get_mut(rank as usize) else { continue };
             let is_silent = now_ms.saturating_sub(peer.since_ms) > limits::REGROUP_SILENCE_MS;
             // A rank that works on for too long cannot lead. A higher one leads then.

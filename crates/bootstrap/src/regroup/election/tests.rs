@@ -69,6 +69,26 @@ fn the_silences_of_several_ranks_do_not_add_up() {
 }
 
 #[test]
+fn a_voter_asks_others_only_where_its_leader_is_late() {
+    let mut it = election(3, 4);
+    assert_eq!(it.asks().into_keys().collect::<Vec<_>>(), [0]);
+    it.asked(0, 0);
+    pass(&mut it, 2 * limits::REGROUP_BEAT_MS);
+    assert_eq!(it.asks().len(), 1);
+    pass(&mut it, 2 * limits::REGROUP_BEAT_MS + 1);
+    assert_eq!(it.asks().into_keys().collect::<Vec<_>>(), [0, 1]);
+    it.asked(1, it.ticked_ms);
+    // Rank 0 answers again, so rank 1 is asked no more, and need not answer.
+    for beat in 3..30 {
+        let now_ms = beat * limits::REGROUP_BEAT_MS;
+        it.heard(0, Stage::Leading, now_ms);
+        assert_eq!(it.tick(now_ms), Step::Wait);
+    }
+    it.lost(0, it.ticked_ms);
+    assert_eq!((it.tick(it.ticked_ms), it.leader()), (Step::Wait, 1));
+}
+
+#[test]
 fn a_leader_waits_for_ranks_that_answer_and_not_for_others() {
     let mut it = election(0, 4);
     (1..4).for_each(|rank| it.asked(rank, 0));
