@@ -49,8 +49,10 @@ def no_worker():
         handle.wait(60)
     assert one[0] == size
     assert all(set(buffer) == {total} for buffer in buffers)
-    # A new thread has the name of its parent for a moment.
-    soon(lambda: threads().count("ringfold-calls") == (size > 1), "one helper")
+    # A new thread has the name of its parent for a moment. Calls of the other ranks may have ended
+    # while they were started, without a helper.
+    least = int(size > 1 and rank == 0)
+    soon(lambda: least <= threads().count("ringfold-calls") <= 1, "one helper")
     # A duplicate is made by the worker of its parent.
     assert threads().count("ringfold") <= 1, threads()
     for group in groups:
