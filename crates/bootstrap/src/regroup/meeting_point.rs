@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -46,8 +46,8 @@ pub(crate) struct MeetingPoint {
 pub(super) struct Visitors {
     size: usize,
     stage: watch::Sender<Stage>,
-    /// Whether this rank has a seat in a group that forms, so that nobody can dismiss it.
-    is_seated: AtomicBool,
+    /// The seats of this rank in groups that form. Nobody can dismiss it while it has one.
+    seats: AtomicUsize,
     all: Mutex<All>,
     /// Notified when a visitor has come, gone, or said something else.
     pub(super) changed: Notify,
@@ -86,8 +86,8 @@ impl MeetingPoint {
         let listener = socket::listen(ips, &[0])?;
         let port = listener.local_addr()?.port();
         let (stage, all) = (watch::Sender::new(Stage::Working), Mutex::default());
-        let (is_seated, changed) = (AtomicBool::new(false), Notify::new());
-        let visitors = Arc::new(Visitors { size, stage, is_seated, all, changed });
+        let (seats, changed) = (AtomicUsize::new(0), Notify::new());
+        let visitors = Arc::new(Visitors { size, stage, seats, all, changed });
         let mut tasks = JoinSet::new();
         let shared = (greeting.clone(), secret.clone());
         tasks.spawn(serve(listener, shared, Arc::clone(&visitors)));
@@ -140,9 +140,14 @@ impl Visitors {
         });
     }
 
-    /// This rank takes a seat in a group that forms, or gives it up.
-    pub(super) fn seat(&self, is_seated: bool) {
-        self.is_seated.store(is_seated, Ordering::Release);
+    /// This rank takes a seat in a group that forms.
+    pub(super) fn take_seat(&self) {
+        self.seats.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// This rank gives a seat up. That of an earlier attempt may end after a new one is taken.
+    pub(super) fn leave_seat(&self) {
+        self.seats.fetch_sub(1, Ordering::AcqRel);
     }
 
     /// The latest question of each rank that asks now.
@@ -194,7 +199,7 @@ impl Visitors {
         purpose: Purpose,
         tell: &mpsc::UnboundedSender<ToVisitor>,
     ) -> u64 {
-        if purpose == Purpose::Dismiss && !self.is_seated.load(Ordering::Acquire) {
+        if purpose == Purpose::Dismiss && self.seats.load(Ordering::Acquire) == 0 {
             self.set_stage(Stage::Dismissed);
         }
         let mut all = self.all();
@@ -282,13 +287,16 @@ mod tests {
     #[test]
     fn nobody_dismisses_a_rank_that_has_a_seat() {
         let (stage, all) = (watch::Sender::new(Stage::Working), Mutex::default());
-        let (is_seated, changed) = (AtomicBool::new(false), Notify::new());
-        let visitors = Visitors { size: 3, stage, is_seated, all, changed };
+        let (seats, changed) = (AtomicUsize::new(0), Notify::new());
+        let visitors = Visitors { size: 3, stage, seats, all, changed };
         let (tell, _answers) = mpsc::unbounded_channel();
-        visitors.seat(true);
+        // The seat of an earlier attempt ends late.
+        visitors.take_seat();
+        visitors.take_seat();
+        visitors.leave_seat();
         let number = visitors.note(None, 1, Purpose::Dismiss, &tell);
         assert_eq!(visitors.stage(), Stage::Working);
-        visitors.seat(false);
+        visitors.leave_seat();
         visitors.note(Some(number), 1, Purpose::Dismiss, &tell);
         visitors.set_stage(Stage::Working);
         assert_eq!(visitors.stage(), Stage::Dismissed, "for good");

@@ -160,7 +160,7 @@ impl fmt::Debug for Seat {
 impl Seat {
     fn take(point: &MeetingPoint, role: Role) -> Self {
         let visitors = Arc::clone(&point.visitors);
-        visitors.seat(true);
+        visitors.take_seat();
         Self { visitors, has_joined: AtomicBool::new(false), role }
     }
 
@@ -221,7 +221,7 @@ impl Drop for Seat {
         if self.has_joined.load(Ordering::Acquire) {
             return;
         }
-        self.visitors.seat(false);
+        self.visitors.leave_seat();
         if let Role::Leader(members) = &self.role {
             self.visitors.give_up(members.iter().map(|(_, number)| *number));
         }
