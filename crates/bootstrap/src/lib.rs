@@ -28,7 +28,7 @@
 //!   information of all ranks to each of a few ranks, which forward them.
 //! - A failure cause takes one message to rank 0 and one back, at any number of ranks. Ranks that
 //!   wait for the failure cause take one more message each way.
-//! - Rank 0 is a single point of failure: if it dies, every rank notices. If it dies while it
+//! - If rank 0 dies, every rank notices, and the survivors may `regroup`. If it dies while it
 //!   announces a failure cause, some ranks may get that failure cause and others may find rank 0
 //!   dead.
 //! - A rank that cannot reach rank 0 names rank 0. Ranks that reach rank 0 get one failure cause.
