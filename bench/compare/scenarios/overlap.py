@@ -25,7 +25,6 @@ from processes import say
 OPTIONAL = True
 # The operations, and ringfold's program for each.
 PROGRAMS = {"all_reduce": "allreduce-perf", "all_gather": "allgather-perf", "reduce": "reduce-perf"}
-RANKS = 2
 # The bytes of the calls of a job, within the limits on their number.
 JOB_BYTES, CALLS_MIN, CALLS_MAX = 16 << 20, 4, 50
 # The least share of a call that a computation hides from this size on, and the most that a call with
@@ -54,6 +53,7 @@ def flags(add):
     add("--collectives", type=listed(PROGRAMS), default=list(PROGRAMS), help="default: all")
     add("--sizes", type=some_sizes, default=[64 << 10 << shift for shift in (0, 2, 4, 6, 8)],
         help="default: 64K,256K,1M,4M,16M")
+    add("--ranks", type=at_least(2), default=2, help="each on a core of its own (default: 2)")
     add("--rounds", type=at_least(1), default=3, help="rounds of all libraries in turn (default: 3)")
     add("--peers", type=listed(["openmpi", "mpich", "impi"]), default=["openmpi", "mpich"],
         help="default: openmpi,mpich")
@@ -252,7 +252,7 @@ def job(args, place, hosts, collective, size):
     calls = max(CALLS_MIN, min(CALLS_MAX, JOB_BYTES // size))
     line_rate = None if place in ("shm", "tcp") else network.bytes_per_second(place) / 1e9
     cores = len(os.sched_getaffinity(0))
-    return libraries.Job(collective, RANKS, "alone,computing", ((size, calls),), args.patience, 1,
+    return libraries.Job(collective, args.ranks, "alone,computing", ((size, calls),), args.patience, 1,
         cores, hosts, transport=place, line_rate=line_rate)  # fmt: skip
 
 
@@ -260,10 +260,10 @@ def run(args):
     """Returns the exit status."""
     folder = install.ringfold(args, "ringrun", *PROGRAMS.values())
     cpus = sorted(os.sched_getaffinity(0))
-    if len(cpus) < RANKS:
-        raise install.Missing(f"each of {RANKS} ranks needs a core, and there are {len(cpus)}")
+    if len(cpus) < args.ranks:
+        raise install.Missing(f"each of {args.ranks} ranks needs a core, and there are {len(cpus)}")
     # A helper has a processor of its own where one is left.
-    spare = [",".join(map(str, cpus[RANKS:]))] if cpus[RANKS:] else []
+    spare = [",".join(map(str, cpus[args.ranks :]))] if cpus[args.ranks :] else []
     ours = [Ringfold(folder, progress) for progress in ["thread", *spare]]
     mpis = launchers(args)
     about = machine.about(args.rounds) | {
@@ -274,7 +274,7 @@ def run(args):
     results = Results(about)
     for place in args.place:
         with contextlib.ExitStack() as stack:
-            rates = [None if place == "tcp" else place] * RANKS
+            rates = [None if place == "tcp" else place] * args.ranks
             hosts = None if place == "shm" else stack.enter_context(network.Hosts(rates))
             for collective in args.collectives:
                 measured(args, results, place, hosts, collective, ours, mpis)
@@ -296,6 +296,6 @@ def measured(args, results, place, hosts, collective, ours, mpis):
         series.measure(compared, args.rounds)
         rows.append(Row(series))
     where = place if place in ("shm", "tcp") else f"tcp at {place}"
-    results.add(f"{collective.replace('_', '-')}, {RANKS} ranks, {where}", rows, compared)
+    results.add(f"{collective.replace('_', '-')}, {args.ranks} ranks, {where}", rows, compared)
     results.write(args.out)
     say(f"{collective}, {where}: done")

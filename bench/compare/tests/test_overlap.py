@@ -12,7 +12,7 @@ import page
 from libraries import Library
 from scenarios import overlap
 
-ARGS = argparse.Namespace(patience=1.0)
+ARGS = argparse.Namespace(patience=1.0, ranks=2)
 # Of allreduce-perf --overlap.
 LINE = ("      262144         65536     float     sum      -1   212.3    1.23    1.23       0"
     "   211.9    1.24    1.24     {wrong}   2.1e+3   2.16e+3     97.1")  # fmt: skip
