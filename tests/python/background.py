@@ -291,6 +291,73 @@ def plus(into, other):
         into[at] += value
 
 
+def prepared():
+    """Collectives, messages and groups that start many times."""
+    buffer, got = array.array("q", [0] * 9), array.array("q", [0])
+    parts = array.array("q", [rank] * size)
+    group, one = comm.group(), array.array("q", [1])
+    group.all_reduce(one)
+    calls = [
+        comm.prepare(comm.all_reduce, buffer, op="max"),
+        comm.prepare(comm.all_reduce_by, buffer, op=add),
+        comm.prepare(comm.all_to_all_v, parts, array.array("q", [0] * size), recv=[1] * size),
+        comm.prepare(group.run),
+        comm.prepare(comm.recv, got, (rank - 1) % size, 5),
+        comm.prepare(comm.send, array.array("q", [rank]), (rank + 1) % size, 5),
+    ]
+    assert len({id(call) for call in calls}) == 6 and got[0] == 0
+    gc.collect()
+    for step in range(3):
+        buffer[:], one[0], got[0] = array.array("q", [rank + step] * 9), step, -1
+        # Calls have the order of their starts.
+        handles = [call.start() for call in calls]
+        for handle in reversed(handles):
+            handle.wait(60)
+        assert set(buffer) == {(size - 1 + step) * size}, buffer
+        assert one[0] == step * size and got[0] == (rank - 1) % size
+        assert handles[4].message.tag == 5
+    if size > 1:
+        late = comm.prepare(comm.recv, got, (rank - 1) % size, 6)
+        handle = late.start()
+        assert "active" in repr(late)
+        refused(late.start, "is active")
+        comm.barrier()
+        comm.send(buffer, (rank + 1) % size, 7)
+        comm.recv(buffer, (rank - 1) % size, 7)
+        # The active call keeps its memory.
+        del late
+        gc.collect()
+        comm.send(array.array("q", [8]), (rank + 1) % size, 6)
+        handle.wait(60)
+        assert got[0] == 8
+    other = comm.duplicate()
+    refused(lambda: comm.prepare(other.barrier), "of this communicator")
+    refused(lambda: comm.prepare(dict), "starts a call")
+    twice = lambda async_op: [comm.barrier(async_op=True) for _ in range(2)]  # noqa: E731
+    refused(lambda: comm.prepare(twice), "one call")
+    window = other.alloc(4)
+    refused(lambda: other.prepare(other.all_reduce_window, window), "cannot be prepared")
+    refused(lambda: comm.prepare(comm.all_reduce, buffer, op="nonsense"), "nonsense")
+    barrier = other.prepare(other.barrier)
+    other.close()
+    try:
+        barrier.start()
+    except ringfold.ClosedError:
+        pass
+    else:
+        raise AssertionError("a closed communicator started a call")
+
+
+def refused(call, words):
+    """A call raises an ArgumentError with these words."""
+    try:
+        call()
+    except ringfold.ArgumentError as error:
+        assert words in str(error), error
+    else:
+        raise AssertionError(f"no error with {words!r}")
+
+
 no_worker()
 add = comm.register_op("add", plus, "int64")
 order()
@@ -298,6 +365,7 @@ several_threads()
 coroutines()
 callbacks()
 results_of_functions()
+prepared()
 forgotten()
 forked()
 comm.close()

@@ -11,7 +11,8 @@ use crate::element::{Element, operation};
 use crate::fault::raise;
 use crate::handle::{Handle, duration, interruptible, settle, wait_or_abort};
 use crate::memory::{Memory, keep};
-use crate::queue::{Attempt, CallQueue, Fault, Requests, Ticket};
+use crate::prepared::{self, Begin, is_preparing};
+use crate::queue::{Attempt, CallQueue, Fault, Ticket};
 use crate::region::{Access, overlap};
 
 /// The arguments that all calls take.
@@ -45,6 +46,10 @@ where
 {
     let timeout = common.timeout.map(|seconds| duration(py, "timeout", seconds)).transpose()?;
     let work = if common.async_op {
+        if is_preparing() {
+            let text = "this call cannot be prepared";
+            return Err(raise(py, Fault::Argument(text.to_owned())));
+        }
         work
     } else {
         let (attempt, interrupt) = interruptible(py, || queue.try_now(timeout, work));
@@ -254,7 +259,7 @@ pub(crate) fn perform_call(
     })
 }
 
-/// Starts a call after all calls before it.
+/// Starts a call after all calls before it, or keeps it for the `prepare` of this thread.
 ///
 /// `begin` uses the regions of `memories`, which live until the call is done.
 #[inline]
@@ -266,10 +271,14 @@ pub(crate) fn start<S>(
     begin: S,
 ) -> PyResult<Handle>
 where
-    S: FnOnce(&mut Communicator, &mut Requests) -> Result<(), Error> + Send + 'static,
+    S: Begin,
 {
     let timeout = common.timeout.map(|seconds| duration(py, "timeout", seconds)).transpose()?;
     let (kept, ticket) = (keep(py, memories, common.keep)?, Ticket::new(queue));
+    if is_preparing() {
+        prepared::put(queue, begin, timeout, kept).map_err(|fault| raise(py, fault))?;
+        return Ok(Handle::new(ticket));
+    }
     let started = py.detach(|| queue.start(timeout, &ticket, begin));
     started.map_err(|fault| raise(py, fault))?;
     drop(ticket.keep(Box::new(kept)));

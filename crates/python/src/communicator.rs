@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use pyo3::exceptions::PyIndexError;
 use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
 use ringfold::{Call, Collective, Communicator as Ranks, DataType, Error, Rank, Wire};
 use ringfold_foreign::{Places, Region, lock, register};
 
@@ -14,6 +15,7 @@ use crate::element::{Element, operation};
 use crate::fault::raise;
 use crate::handle::{duration, poll, wait_or_abort, watch_signals};
 use crate::memory::Memory;
+use crate::prepared::{self, Prepared};
 use crate::queue::{CallQueue, Fault, Ticket};
 use crate::region::Access;
 use crate::registration::Registration;
@@ -365,6 +367,23 @@ impl Communicator {
     ) -> Called {
         let common = Common { dtype, async_op, timeout, keep };
         op.get().all_reduce(input.py(), &self.queue, [Some(input), output], common)
+    }
+
+    /// Has `method`, one of this communicator or of a group of its calls, make a call that is not
+    /// started, and returns it as a `Prepared`. Its `start` starts it, as often as the program
+    /// wants: `comm.prepare(comm.all_reduce, gradient, op="avg")`.
+    ///
+    /// The memory stays the call's. Calls have the order of their starts, not that of their
+    /// preparations. Does not wait for other ranks. Raises what the method raises, and an
+    /// ArgumentError if the method starts no call, or one of another communicator.
+    #[pyo3(signature = (method, /, *args, **kwargs))]
+    fn prepare(
+        &self,
+        method: &Bound<'_, PyAny>,
+        args: &Bound<'_, PyTuple>,
+        kwargs: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Prepared> {
+        prepared::prepare(&self.queue, method, args, kwargs)
     }
 
     /// Makes an empty group of calls that are performed together.

@@ -12,7 +12,8 @@
 //! * `memory`: buffers and addresses of the caller; `dlpack`: tensors; `format`: the types of their
 //!   elements; `region`: the errors of invalid memory;
 //! * `window`: windows; `registration`: registered memory; `user_op`: operations of the user;
-//! * `queue`: the order of a communicator's calls; `ended`: the thread that learns of their ends;
+//! * `queue`: the order of a communicator's calls; `prepared`: calls that are started many times;
+//!   `ended`: the thread that learns of their ends;
 //! * `handle`: waits, which signals interrupt; `fault`: exceptions.
 
 mod call;
@@ -29,6 +30,7 @@ mod init;
 mod memory;
 mod message;
 mod messages;
+mod prepared;
 mod queue;
 mod region;
 mod registration;
@@ -59,6 +61,8 @@ mod _ringfold {
     };
     #[pymodule_export]
     use crate::message::Message;
+    #[pymodule_export]
+    use crate::prepared::Prepared;
     #[pymodule_export]
     use crate::registration::Registration;
     #[pymodule_export]
