@@ -11,6 +11,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![expect(clippy::print_stdout, reason = "the figures are the result")]
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::process::Command;
 use std::thread::sleep;
@@ -76,10 +77,28 @@ fn healthy_ranks_do_not_fail() {
     }
 }
 
+/// The survivors of deaths and stops form one group, again and again.
+#[test]
+#[ignore = "heavy: minutes"]
+fn survivors_form_one_group() {
+    for (ranks, transport, rounds) in [
+        (8, "shm", 300),
+        (8, "tcp", 300),
+        (8, "shm,tcp", 300),
+        (64, "shm", 50),
+        (64, "shm,tcp", 50),
+    ] {
+        survive(ranks, transport, rounds);
+    }
+}
+
 /// Starts ranks with a home and a folder for temporary files of their own.
 fn start<S: AsRef<str>>(home: &Home, size: usize, transport: &str, task: &[S]) -> Ranks {
-    Ranks::start(size, |_, command| {
+    Ranks::start(size, |rank, command| {
         command.args(task.iter().map(AsRef::as_ref)).env("RINGFOLD_TRANSPORT", transport);
+        if transport == "shm,tcp" {
+            command.env("RINGFOLD_HOSTID", format!("host {}", rank % 2));
+        }
         command.env("RINGFOLD_TIMEOUT", TIMEOUT.as_secs().to_string());
         command.env("HOME", home.path()).env("TMPDIR", home.path());
     })
@@ -144,12 +163,80 @@ fn strike_in(
         assert!(left.is_empty(), "{what}: left behind {left:?}");
         if is_kill { &mut deaths } else { &mut silences }.push(took);
     }
-    report(&format!("{ranks} ranks over {transport}, killed"), deaths);
-    report(&format!("{ranks} ranks over {transport}, stopped"), silences);
+    report(&format!("{ranks} ranks over {transport}, killed"), "has the one cause", deaths);
+    report(&format!("{ranks} ranks over {transport}, stopped"), "has the one cause", silences);
+}
+
+/// Kills or stops a rank of a new job in each round, in a tenth of the rounds also a second one
+/// soon after it. All others must form one group, no other ranks may, and no file may be left.
+fn survive(ranks: usize, transport: &str, rounds: usize) {
+    let rounds = option_env!("RINGFOLD_TEST_ROUNDS").map_or(rounds, |it| it.parse().unwrap());
+    println!("commit {}", commit());
+    let mut random = Random::new(random::seed());
+    let mut times = [const { Vec::new() }; 4];
+    for round in 0..rounds {
+        let first = if round % 4 == 0 { 0 } else { random.below(ranks) };
+        let is_second = usize::from(round % 10 == 4);
+        let mut victims = vec![first];
+        while victims.len() <= is_second {
+            victims.extend(Some(random.below(ranks)).filter(|it| *it != first));
+        }
+        let blows: Vec<_> =
+            victims.iter().map(|_| [Signal::KILL, Signal::STOP][random.below(2)]).collect();
+        let what = format!("round {round}, {ranks} ranks over {transport}, {victims:?}: {blows:?}");
+        let home = Home::new();
+        let stop = home.path().join("stop");
+        let job = start(&home, ranks, transport, &["survive", stop.to_str().unwrap()]);
+        job.wait_for("started");
+        sleep(Duration::from_micros(random.below(60_000) as u64));
+        let struck = Instant::now();
+        for (victim, blow) in victims.iter().zip(&blows) {
+            job.0[*victim].signal(*blow);
+            // A group forms within about this time, or after the timeout of a call.
+            let pause = if *blow == Signal::KILL { 0 } else { TIMEOUT.as_millis() as usize };
+            sleep(Duration::from_millis((is_second * (pause + random.below(30))) as u64));
+        }
+        let rest: Vec<_> = (0..ranks).filter(|rank| !victims.contains(rank)).collect();
+        let list: Vec<_> = rest.iter().map(ToString::to_string).collect();
+        let ends = [format!(" of {} in ", list.join(" ")), "failed ".to_owned()];
+        for rank in &rest {
+            let is_end = |line: &str| line.contains(&ends[0]) || line.starts_with(&ends[1]);
+            let end = job.0[*rank].wait_for_line(2 * SOON, is_end);
+            assert!(end.contains(&ends[0]), "{what}: rank {rank}: {end}");
+        }
+        let took = struck.elapsed();
+        // A stopped rank learns that it is out.
+        for (victim, _) in victims.iter().zip(&blows).filter(|(_, blow)| **blow == Signal::STOP) {
+            job.0[*victim].signal(Signal::CONT);
+            let end = job.0[*victim].wait_for_line(2 * SOON, |line| line.starts_with("failed "));
+            assert!(end.contains("have formed a group without this one"), "{what}: {end}");
+        }
+        fs::write(&stop, "").unwrap();
+        let mut groups = BTreeMap::new();
+        for (rank, outcome) in job.finish(SOON).into_iter().enumerate() {
+            let is_done = outcome.stdout.ends_with("done\n");
+            assert_eq!(is_done, rest.contains(&rank), "{what}: rank {rank}: {outcome:?}");
+            for line in outcome.stdout.lines().filter(|line| line.starts_with("epoch ")) {
+                let (group, _) = line.split_once(" in ").unwrap();
+                let (epoch, members) = group.split_once(" of ").unwrap();
+                let known = groups.entry(epoch.to_owned()).or_insert_with(|| members.to_owned());
+                assert_eq!(known, members, "{what}: two groups of {epoch}");
+            }
+        }
+        fs::remove_file(&stop).unwrap();
+        let left: Vec<_> =
+            fs::read_dir(home.path()).unwrap().map(|it| it.unwrap().path()).collect();
+        assert!(left.is_empty(), "{what}: left behind {left:?}");
+        times[2 * is_second + usize::from(blows.contains(&Signal::STOP))].push(took);
+    }
+    let names = ["one killed", "one stopped", "two killed", "two, one at least stopped"];
+    for (name, times) in names.into_iter().zip(times) {
+        report(&format!("{ranks} ranks over {transport}, {name}"), "is in the new group", times);
+    }
 }
 
 /// Prints the times from the blows until the last survivor had the cause.
-fn report(what: &str, mut times: Vec<Duration>) {
+fn report(what: &str, end: &str, mut times: Vec<Duration>) {
     times.sort_unstable();
     if times.is_empty() {
         return;
@@ -158,7 +245,7 @@ fn report(what: &str, mut times: Vec<Duration>) {
     let [median, p99, worst] = [50, 99, 100].map(percentile);
     let over = |limit: u64| times.iter().filter(|it| it.as_millis() > limit.into()).count();
     println!(
-        "{what}: {} times one cause. The last survivor has it after {median:.0?} (median), \
+        "{what}: {} times. The last survivor {end} after {median:.0?} (median), \
          {p99:.0?} (p99), {worst:.0?} (worst), {} times after more than 100 ms, {} times after \
          more than 1 s",
         times.len(),

@@ -2,14 +2,15 @@
 
 use std::ffi::OsStr;
 use std::net::TcpListener;
+use std::ops::RangeInclusive;
 use std::process::Command;
-use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::{Job, Outcome, program};
 
 /// Ports below those that Linux gives to sockets that name none: nothing but a test takes them.
-const PORTS: std::ops::Range<u16> = 10_240..32_768;
+const PORTS: RangeInclusive<u16> = 10_240..=32_767;
 
 /// Returns a port of the loopback interface that no process uses, another one at each call.
 ///
@@ -17,15 +18,15 @@ const PORTS: std::ops::Range<u16> = 10_240..32_768;
 /// If there is none.
 #[must_use]
 pub fn free_port() -> u16 {
-    static TAKEN: AtomicU16 = AtomicU16::new(0);
+    static TAKEN: AtomicUsize = AtomicUsize::new(0);
     // Processes with adjacent numbers begin far from each other.
-    let first = std::process::id().wrapping_mul(509);
+    let first = 509 * std::process::id() as usize;
+    let next = |_| {
+        let number = (first + TAKEN.fetch_add(1, Ordering::Relaxed)) % PORTS.len();
+        PORTS.start() + u16::try_from(number).expect("fewer ports")
+    };
     let is_free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
-    let port = PORTS.map(|_| {
-        let taken = u32::from(TAKEN.fetch_add(1, Ordering::Relaxed));
-        PORTS.start + u16::try_from(first.wrapping_add(taken) % PORTS.len() as u32).unwrap()
-    });
-    port.into_iter().find(is_free).expect("a free port")
+    PORTS.map(next).find(is_free).expect("a free port")
 }
 
 /// Returns a secret for `RINGFOLD_SECRET`.
