@@ -146,15 +146,15 @@ typedef uint64_t ringfold_op_t;
 // Several threads may use it; their calls follow one another.
 typedef struct ringfold_comm *ringfold_comm_t;
 
-// The handle of a request: a collective that was started. Any thread may use it.
-typedef struct ringfold_request *ringfold_request_t;
-
 // The id of a group of ranks that start without a launcher, as a line of text. It holds the secret
 // of the group, so only the ranks may see it.
 typedef struct ringfold_unique_id {
     // The text, with a zero at its end.
     char text[RINGFOLD_UNIQUE_ID_BYTES];
 } ringfold_unique_id;
+
+// The handle of a request: a collective that was started. Any thread may use it.
+typedef struct ringfold_request *ringfold_request_t;
 
 // A key-value store that all ranks of a group share. The library calls its functions in the thread
 // that calls ringfold_init_with_store. They return 0 if they succeed. They must return: no C++
@@ -348,6 +348,16 @@ enum ringfold_result ringfold_comm_shrink(ringfold_comm_t comm,
                                           size_t count,
                                           ringfold_comm_t *survivors);
 
+// Makes a communicator of these ranks and at most `newcomers` processes that join the running job
+// by ringfold_init_as_newcomer. Old ranks keep their numbers. Every rank must call it, between the
+// same two calls. Rank 0 passes an id that it has made, and the others pass NULL. Every rank gets
+// NULL if no newcomer comes within RINGFOLD_JOIN_TIMEOUT: the group stays as it is. `comm` remains
+// usable, and to be freed.
+enum ringfold_result ringfold_comm_grow(ringfold_comm_t comm,
+                                        size_t newcomers,
+                                        const struct ringfold_unique_id *id,
+                                        ringfold_comm_t *larger);
+
 // Writes the lasting identity of a rank: its number in the first communicator, from which
 // ringfold_comm_shrink and groups made this one.
 enum ringfold_result ringfold_comm_identity(ringfold_comm_t comm,
@@ -419,6 +429,12 @@ enum ringfold_result ringfold_init_with_id(uint32_t version,
                                            uint32_t rank,
                                            uint32_t size,
                                            ringfold_comm_t *comm);
+
+// Joins the ranks of a running job, which call ringfold_comm_grow with this id. Blocks until they
+// admit this process. Rank 0 is never a newcomer, so it can broadcast the state of the job.
+enum ringfold_result ringfold_init_as_newcomer(uint32_t version,
+                                               const struct ringfold_unique_id *id,
+                                               ringfold_comm_t *comm);
 
 // Joins the group of `size` ranks that share a key-value store, as `rank`, without a launcher. The
 // store is only used during the call. The n-th call of one rank meets the n-th call of the others.

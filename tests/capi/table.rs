@@ -16,6 +16,7 @@ const RENAMED: &[(&str, &str)] = &[
     ("alloc", "ringfold_window_alloc"),
     ("duplicate", "ringfold_comm_duplicate"),
     ("group", "ringfold_group_start"),
+    ("grow", "ringfold_comm_grow"),
     ("init_with", "ringfold_init"),
     ("leave", "ringfold_comm_free"),
     ("perform", "ringfold_all_reduce"),

@@ -15,7 +15,8 @@
 //! 6. `control`: a rank's end of the control plane;
 //! 7. `rendezvous`: the launcher, where ranks learn of the coordinator;
 //! 8. `coordinator`: the centre, in the process of rank 0;
-//! 9. `join`: the way of a rank from its identity to a `Control`.
+//! 9. `join`: the way of a rank from its identity to a `Control`;
+//! 10. `door`: the way of newcomers into a group that runs.
 //!
 //! # Shape
 //! The control plane is a star: rank 0's process runs the coordinator, and every rank keeps one
@@ -47,6 +48,7 @@ mod coordinator;
 #[doc(hidden)]
 pub mod decode;
 mod discover;
+mod door;
 mod join;
 mod regroup;
 pub mod rendezvous;
@@ -69,6 +71,7 @@ pub use discover::secret::{Secret, SecretError};
 pub use discover::torch_store::TorchStore;
 pub use discover::vars::DiscoverError;
 pub use discover::{discover, interface, pmi, started_as_rank};
+pub use door::{Admission, Door, NotAdmitted, knock};
 pub use join::error::JoinError;
 pub use join::joiner::{Options, Parent, ParentGroup};
 pub use regroup::{Doorkeeper, RegroupError, Regrouped, Seat, Wish};

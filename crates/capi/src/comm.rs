@@ -15,7 +15,7 @@ use crate::fault::{Fault, keep, reported};
 use crate::memory;
 use crate::pending;
 use crate::table::{Held, Table, kind_of, of_kind};
-use crate::types::{RawResult, ringfold_comm_t, ringfold_result};
+use crate::types::{RawResult, ringfold_comm_t, ringfold_result, ringfold_unique_id};
 
 use ringfold_result::{RINGFOLD_ERROR_FAILED, RINGFOLD_SUCCESS};
 
@@ -291,6 +291,27 @@ pub unsafe extern "C" fn ringfold_comm_shrink(
     };
     // SAFETY: the caller points to memory of a handle.
     unsafe { give(survivors, make) }
+}
+
+/// Makes a communicator of these ranks and at most `newcomers` processes that join the running job
+/// by ringfold_init_as_newcomer. Old ranks keep their numbers. Every rank must call it, between the
+/// same two calls. Rank 0 passes an id that it has made, and the others pass NULL. Every rank gets
+/// NULL if no newcomer comes within RINGFOLD_JOIN_TIMEOUT: the group stays as it is. `comm` remains
+/// usable, and to be freed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringfold_comm_grow(
+    comm: ringfold_comm_t,
+    newcomers: usize,
+    id: *const ringfold_unique_id,
+    larger: *mut ringfold_comm_t,
+) -> ringfold_result {
+    let make = || {
+        // SAFETY: the caller points to an id.
+        let id = (!id.is_null()).then(|| unsafe { memory::unique_id(id) }).transpose()?;
+        with(comm, |comm| Ok(comm.grow(newcomers, id.as_ref())?))
+    };
+    // SAFETY: the caller points to memory of a handle.
+    unsafe { give(larger, make) }
 }
 
 /// Writes the lasting identity of a rank: its number in the first communicator, from which

@@ -4,7 +4,7 @@
 use std::ffi::c_char;
 
 use ringfold::{Communicator, Config, Rank, UniqueId};
-use ringfold_foreign::{find_id, made_ids};
+use ringfold_foreign::made_ids;
 
 use crate::comm::give;
 use crate::fault::{Fault, reported};
@@ -104,12 +104,26 @@ pub unsafe extern "C" fn ringfold_init_with_id(
     let make = || {
         check_version(version)?;
         // SAFETY: the caller points to an id.
-        let id = unsafe { memory::slice(id, 1, "id") }?;
-        let bytes: Vec<u8> = id[0].text.iter().map(|byte| *byte as u8).collect();
-        let text = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
-        let text = String::from_utf8_lossy(text);
-        let id = find_id(&text).map_err(|error| Fault::argument(format!("id: {error}")))?;
+        let id = unsafe { memory::unique_id(id) }?;
         Ok(Some(Communicator::init_with_id(&config()?, &id, Rank(rank), size as usize)?))
+    };
+    // SAFETY: the caller points to memory of a handle.
+    unsafe { give(comm, make) }
+}
+
+/// Joins the ranks of a running job, which call ringfold_comm_grow with this id. Blocks until they
+/// admit this process. Rank 0 is never a newcomer, so it can broadcast the state of the job.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringfold_init_as_newcomer(
+    version: u32,
+    id: *const ringfold_unique_id,
+    comm: *mut ringfold_comm_t,
+) -> ringfold_result {
+    let make = || {
+        check_version(version)?;
+        // SAFETY: the caller points to an id.
+        let id = unsafe { memory::unique_id(id) }?;
+        Ok(Some(Communicator::init_as_newcomer(&config()?, &id)?))
     };
     // SAFETY: the caller points to memory of a handle.
     unsafe { give(comm, make) }

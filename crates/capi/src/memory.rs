@@ -7,10 +7,24 @@ use std::fmt::Display;
 use std::mem::MaybeUninit;
 use std::slice::from_raw_parts;
 
-use ringfold::{Call, DataType, Rank};
-use ringfold_foreign::{Places, Region, Unfit};
+use ringfold::{Call, DataType, Rank, UniqueId};
+use ringfold_foreign::{Places, Region, Unfit, find_id};
 
 use crate::fault::Fault;
+use crate::types::ringfold_unique_id;
+
+/// Reads an id of the caller.
+///
+/// # Safety
+/// The caller points to an id.
+pub(crate) unsafe fn unique_id(id: *const ringfold_unique_id) -> Result<UniqueId, Fault> {
+    // SAFETY: the caller points to an id.
+    let id = unsafe { slice(id, 1, "id") }?;
+    let bytes: Vec<u8> = id[0].text.iter().map(|byte| *byte as u8).collect();
+    let text = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
+    let text = String::from_utf8_lossy(text);
+    find_id(&text).map_err(|error| Fault::argument(format!("id: {error}")))
+}
 
 /// The place to which a function writes a result.
 ///

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use pyo3::exceptions::PyIndexError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
-use ringfold::{Call, Collective, Communicator as Ranks, DataType, Error, Rank, Wire};
-use ringfold_foreign::{Places, Region, lock, register};
+use ringfold::{Call, Collective, Communicator as Ranks, DataType, Error, Rank, UniqueId, Wire};
+use ringfold_foreign::{Places, Region, find_id, lock, register};
 
 use crate::call::{Called, Common, dispatch, perform_call, shape};
 use crate::call_group::CallGroup;
@@ -87,6 +87,11 @@ impl Communicator {
     }
 }
 
+/// Reads the text of an id.
+pub(crate) fn read_id(py: Python<'_>, id: &str) -> PyResult<UniqueId> {
+    find_id(id).map_err(|error| raise(py, Fault::Argument(format!("the id is {error}"))))
+}
+
 /// The result that a call has left.
 fn taken<R>(py: Python<'_>, place: &Mutex<Option<R>>) -> PyResult<R> {
     let result = lock(place).take();
@@ -163,6 +168,16 @@ impl Communicator {
         Ok(Self::new(self.make(py, move |ranks| ranks.shrink_without(&without))?))
     }
 
+    /// Makes a communicator of these ranks and at most `newcomers` processes that join the running
+    /// job by `init_as_newcomer`. Old ranks keep their numbers. Every rank must call it. Rank 0
+    /// passes the `id` of `unique_id`, and the others None. Returns None on every rank if no
+    /// newcomer comes within RINGFOLD_JOIN_TIMEOUT: the group stays as it is.
+    #[pyo3(signature = (newcomers, id=None))]
+    fn grow(&self, py: Python<'_>, newcomers: usize, id: Option<&str>) -> PyResult<Option<Self>> {
+        let id = id.map(|id| read_id(py, id)).transpose()?;
+        Ok(self.make(py, move |ranks| ranks.grow(newcomers, id.as_ref()))?.map(Self::new))
+    }
+
     /// The lasting identity of a rank: its number in the first communicator, from which `shrink`
     /// and groups made this one.
     fn identity(&self, rank: u32) -> PyResult<u32> {
@@ -173,7 +188,7 @@ impl Communicator {
             .ok_or_else(|| PyIndexError::new_err(format!("rank {rank} is not below {size}")))
     }
 
-    /// How often the ranks have shrunk, from the first communicator on.
+    /// How often the ranks have shrunk or grown, from the first communicator on.
     #[getter]
     fn epoch(&self) -> u64 {
         self.queue.epoch

@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use ringfold::{Communicator as Ranks, Config, Error, Rank, UniqueId};
-use ringfold_foreign::{find_id, lock, made_ids, text_of};
+use ringfold_foreign::{lock, made_ids, text_of};
 
-use crate::communicator::Communicator;
+use crate::communicator::{Communicator, read_id};
 use crate::ended::{self, Listener};
 use crate::fault::raise;
 use crate::handle::{duration, poll};
@@ -127,9 +127,23 @@ pub(crate) fn init_with_id(
     join_timeout: Option<f64>,
 ) -> PyResult<Communicator> {
     let config = config(py, timeout, join_timeout)?;
-    let id = find_id(id);
-    let id = id.map_err(|error| raise(py, Fault::Argument(format!("the id is {error}"))))?;
+    let id = read_id(py, id)?;
     join(py, move || Ranks::init_with_id(&config, &id, Rank(rank), size))
+}
+
+/// Joins the ranks of a running job, which call `Communicator.grow` with this id. Waits until they
+/// admit this process. Rank 0 is never a newcomer, so it can broadcast the state of the job.
+#[pyfunction]
+#[pyo3(signature = (id, *, timeout=None, join_timeout=None))]
+pub(crate) fn init_as_newcomer(
+    py: Python<'_>,
+    id: &str,
+    timeout: Option<f64>,
+    join_timeout: Option<f64>,
+) -> PyResult<Communicator> {
+    let config = config(py, timeout, join_timeout)?;
+    let id = read_id(py, id)?;
+    join(py, move || Ranks::init_as_newcomer(&config, &id))
 }
 
 /// Joins the group of `size` ranks that share a key-value store, as `rank`, without a launcher.

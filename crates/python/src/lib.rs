@@ -57,7 +57,8 @@ mod _ringfold {
     use crate::handle::Handle;
     #[pymodule_export]
     use crate::init::{
-        close_all, init, init_with_id, init_with_store, subset_with_store, unique_id,
+        close_all, init, init_as_newcomer, init_with_id, init_with_store, subset_with_store,
+        unique_id,
     };
     #[pymodule_export]
     use crate::message::Message;

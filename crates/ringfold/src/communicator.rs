@@ -213,12 +213,16 @@ impl Communicator {
         child.wire = self.wire;
         child.set_timeout(self.timeout);
         let constraints = self.engine()?.core.cache.constraints().clone();
-        let mut engine = child.engine()?;
-        engine.core.cache.constrain(constraints);
-        engine.group = Some(Arc::clone(&group));
-        drop(engine);
-        child.group = Some(group);
+        child.engine()?.core.cache.constrain(constraints);
+        child.name_group(group)?;
         Ok(child)
+    }
+
+    /// Gives the group its name.
+    pub(crate) fn name_group(&mut self, group: Arc<str>) -> Result<(), Error> {
+        self.engine()?.group = Some(Arc::clone(&group));
+        self.group = Some(group);
+        Ok(())
     }
 
     /// The settings with which the communicator was made.

@@ -82,6 +82,7 @@ mod engine;
 mod error;
 mod execute;
 mod group;
+mod growth;
 mod guard;
 mod health;
 #[cfg(test)]

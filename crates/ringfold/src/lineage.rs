@@ -8,12 +8,13 @@ use ringfold_types::Rank;
 /// The origin of a communicator's ranks.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Lineage {
-    /// How often the ranks have shrunk.
+    /// How often the ranks have shrunk or grown.
     pub(crate) epoch: u64,
-    /// The rank in the communicator that was shrunk, and that in the first communicator, of each
-    /// rank. `None` if these are the same.
+    /// The rank in the communicator that shrank or grew, and the lasting identity, of each rank.
+    /// `None` if these are the same.
     pub(crate) former: Option<Arc<[(Rank, Rank)]>>,
+    /// The lasting identity of the next newcomer. `None` if there was none: it is the size.
+    pub(crate) next: Option<u32>,
     /// Answers ranks that come too late to the communicator that was shrunk.
-    #[expect(dead_code, reason = "it keeps a port open")]
     pub(crate) doorkeeper: Option<Doorkeeper>,
 }

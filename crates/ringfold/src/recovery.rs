@@ -91,21 +91,23 @@ impl Communicator {
         }
     }
 
-    /// How often the ranks have shrunk, from the first communicator on.
+    /// How often the ranks have shrunk or grown, from the first communicator on. It is above 0 in
+    /// the first communicator of a process that has joined a running job.
     #[must_use]
     pub const fn epoch(&self) -> u64 {
         self.lineage.epoch
     }
 
     /// The rank that `rank` had in the communicator from which [`shrink`](Self::shrink) made this
-    /// one. `rank` itself if this communicator was not made by it.
+    /// one. `rank` itself if this communicator was not made by it: a rank that grows keeps its
+    /// number.
     #[must_use]
     pub fn former_rank(&self, rank: Rank) -> Rank {
         self.origin_of(rank).0
     }
 
     /// The lasting identity of `rank`: its rank in the first communicator, also after several
-    /// failures and in groups.
+    /// failures and in groups. A newcomer has a new number, which no rank had before.
     #[must_use]
     pub fn identity(&self, rank: Rank) -> Rank {
         self.origin_of(rank).1
@@ -129,10 +131,16 @@ impl Communicator {
         let former = identities.map(|(at, rank)| (Rank::at(at), self.identity(Rank::at(rank))));
         child.lineage.former = Some(former.collect());
         child.lineage.epoch = self.lineage.epoch;
+        child.lineage.next = Some(self.next_identity());
     }
 
-    /// The name of the group after the next shrinking, as in `split 1 color 0 / epoch 2`.
-    fn next_name(&self) -> String {
+    /// The lasting identity of the next newcomer.
+    pub(crate) fn next_identity(&self) -> u32 {
+        self.lineage.next.unwrap_or_else(|| Rank::at(self.size()).0)
+    }
+
+    /// The name of the next group of these ranks, as in `split 1 color 0 / epoch 2`.
+    pub(crate) fn next_name(&self) -> String {
         let epoch = self.lineage.epoch + 1;
         let name = self.group_name().unwrap_or_default();
         let base = match name.rsplit_once("epoch ") {
@@ -151,6 +159,7 @@ impl Communicator {
         next.lineage = Lineage {
             epoch: self.lineage.epoch + 1,
             former: Some(former.collect()),
+            next: Some(self.next_identity()),
             doorkeeper: Some(doorkeeper),
         };
         Ok(next)
@@ -250,7 +259,7 @@ fn suspects(cause: &FailureCause) -> Vec<Rank> {
 }
 
 /// Whether the error is the failure of another member, so that the others may join without it.
-const fn may_pass(error: &InitError) -> bool {
+pub(crate) const fn may_pass(error: &InitError) -> bool {
     match error {
         InitError::Failed { .. } | InitError::Exchange { .. } => true,
         InitError::Join(error) => matches!(

@@ -58,6 +58,8 @@ pub(crate) enum Purpose {
     Aggregator = 5,
     /// A connection between two ranks that regroup after a failure.
     Regroup = 6,
+    /// A connection of a newcomer to rank 0 of a group that runs.
+    Door = 7,
 }
 
 /// Why a handshake failed.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use ringfold_bootstrap::interface::ChooseError;
 use ringfold_bootstrap::{
-    DiscoverError, ExchangeError, FailureCause, JoinError, RankList, SecretError,
+    DiscoverError, ExchangeError, FailureCause, JoinError, NotAdmitted, RankList, SecretError,
 };
 use ringfold_topology::discover::files;
 use ringfold_topology::statement::UnreadableEvidence;
@@ -194,6 +194,21 @@ pub enum InitError {
         /// The error of the store, or of the value.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
+    /// The group did not admit this process.
+    #[error(transparent)]
+    NotAdmitted(#[from] NotAdmitted),
+    /// Rank 0 cannot open a door for newcomers. All ranks get this error.
+    #[error("rank 0 cannot open a door for newcomers: {reason}")]
+    Door {
+        /// The reason.
+        reason: String,
+    },
+    /// Rank 0 sent a message about the growth of the group that this rank cannot read.
+    #[error(
+        "rank 0 sent a message about newcomers that cannot be read; all ranks must call the same \
+         method"
+    )]
+    Growth,
     /// This rank cannot listen for the members of a group.
     #[error("cannot listen for the members of a group")]
     GroupPort(#[source] io::Error),
