@@ -80,6 +80,31 @@ fn messages_of_a_pair_keep_their_order_beside_collectives() {
 }
 
 #[test]
+fn a_probe_sees_messages_of_a_rank_to_itself() {
+    on_all(2, &[], |comm| {
+        let own = comm.rank();
+        assert_eq!(comm.probe(own, ANY_TAG).unwrap(), None);
+        let sends = [(vec![1_u8; 3], 1), (vec![2; 9], 2)];
+        let sends = sends.map(|(data, tag)| comm.start_send(data, own, tag).unwrap());
+        for from in [Some(own), ANY_SOURCE] {
+            let found = [1, 2].map(|tag| comm.probe(from, tag).unwrap().unwrap());
+            let found = found.map(|it| (it.is_sent, it.peer, it.tag, it.bytes));
+            assert_eq!(found, [(false, own, 1, 3), (false, own, 2, 9)]);
+            assert_eq!(comm.probe(from, ANY_TAG).unwrap().unwrap().tag, 1);
+            assert_eq!(comm.probe(from, 3).unwrap(), None);
+        }
+        let mut into = [0_u8; 9];
+        comm.recv(&mut into, own, 2).unwrap();
+        assert_eq!(comm.probe(own, 2).unwrap(), None);
+        comm.recv(&mut into, own, ANY_TAG).unwrap();
+        assert_eq!((into, comm.probe(own, ANY_TAG).unwrap()), ([1, 1, 1, 2, 2, 2, 2, 2, 2], None));
+        for send in sends {
+            send.wait().unwrap();
+        }
+    });
+}
+
+#[test]
 fn many_messages_do_not_hold_collectives_up() {
     // More than a link takes at once.
     const MESSAGES: usize = 2000;
@@ -327,7 +352,6 @@ fn arguments_are_checked_before_anything_is_sent() {
             comm.recv(&mut [1], Rank(9), 0).map(drop),
             comm.send(&[1], own, 0),
             comm.recv(&mut [1], own, 0).map(drop),
-            comm.probe(own, ANY_TAG).map(drop),
             comm.probe(Rank(2), ANY_TAG).map(drop),
             comm.send_recv(&[1_u8; 8], own, &mut [0_u32], own, 0).map(drop),
         ];

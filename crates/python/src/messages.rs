@@ -53,7 +53,7 @@ impl Communicator {
     }
 
     /// Receives the first message of rank `source` that has this `tag` into the front of `data`.
-    /// None stands for any other rank, and for any tag. Waits until it has arrived, and returns the
+    /// None stands for any rank, and for any tag. Waits until it has arrived, and returns the
     /// `Message`. In the background, the handle has it.
     ///
     /// A message that is longer than `data` raises a TruncatedError, and stays for a later receive.
@@ -91,7 +91,7 @@ impl Communicator {
     }
 
     /// The `Message` that a receive of rank `source` with this `tag` would take, or None if it has
-    /// not begun to arrive. None stands for any other rank, and for any tag. Does not wait for the
+    /// not begun to arrive. None stands for any rank, and for any tag. Does not wait for the
     /// message, and leaves it to a receive.
     #[pyo3(signature = (source=None, tag=None))]
     fn probe(

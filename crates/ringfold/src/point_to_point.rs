@@ -118,9 +118,8 @@ impl Communicator {
     /// length. Does not wait, and leaves the message to a receive.
     ///
     /// # Errors
-    /// [`Error::Argument`] if `from` is this rank, or no rank; [`Error::Failed`] if the sender has
-    /// left and all of its messages are received, or the job has failed; [`Error::Forked`] in a
-    /// child process.
+    /// [`Error::Argument`] if `from` is no rank; [`Error::Failed`] if the sender has left and all of
+    /// its messages are received, or the job has failed; [`Error::Forked`] in a child process.
     ///
     /// ```
     /// use ringfold::{ANY_TAG, Rank, local};
@@ -149,8 +148,8 @@ impl Communicator {
         let (rank, size) = (self.rank(), self.size());
         self.check_process()?;
         self.check_failure()?;
-        if let Some(from) = from.filter(|from| *from == rank || from.index() >= size) {
-            let what = format!("rank {from} is not one of the other ranks, of {size} in all");
+        if let Some(from) = from.filter(|from| from.index() >= size) {
+            let what = format!("rank {from} is not one of the {size} ranks");
             return Err(Error::Argument { rank, call: "probe", what });
         }
         let operation = Operation::Probe { from };

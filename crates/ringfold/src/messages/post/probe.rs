@@ -43,6 +43,11 @@ impl Post {
         let first = from.map_or(self.looks_first_at, Rank::index);
         let (peers, size) = (if from.is_some() { 1 } else { self.size }, self.size);
         for peer in (0..peers).map(|at| Rank::at((first + at) % size)) {
+            if peer == self.own
+                && let Some(message) = self.sent_to_itself(tag)
+            {
+                return Ok(Some(message));
+            }
             while peer != self.own {
                 if let Rest::Part { .. } = self.receive_rest(peer, router)? {
                     break;
@@ -72,6 +77,13 @@ impl Post {
         let Some(from) = from.filter(|_| !is_full) else { return Ok(None) };
         let is_done = self.inboxes[from.index()].unexpected.is_empty();
         if is_done && has_left(watch, from) { Err(CallError::Left(from)) } else { Ok(None) }
+    }
+
+    /// The first message of this rank to itself with this tag.
+    fn sent_to_itself(&mut self, tag: Option<u32>) -> Option<Message> {
+        let sent = self.outboxes.get_mut(self.own.index())?;
+        let found = sent.iter_mut().find(|it| tag.is_none_or(|tag| tag == it.tag))?;
+        Some(Message { is_sent: false, peer: self.own, ..found.message() })
     }
 
     /// Whether a receive wants a message of this rank with this tag.
