@@ -369,6 +369,26 @@ enum ringfold_result ringfold_comm_identity(ringfold_comm_t comm,
 // communicator remains to be freed.
 enum ringfold_result ringfold_comm_abort(ringfold_comm_t comm, const char *reason);
 
+// Revokes the communicator: all calls on all ranks fail, those that wait included. Their errors
+// name the rank that revoked it. No rank counts as failed, so ringfold_comm_shrink makes a
+// communicator of all that live. One rank suffices. Does nothing after a failure. Does not wait,
+// so any thread may call it at any time. The communicator remains to be freed.
+enum ringfold_result ringfold_comm_revoke(ringfold_comm_t comm);
+
+// Replaces `flag` by the bitwise and of the flags of all ranks, also after a failure or
+// ringfold_comm_revoke. Absorbs failures of ranks meanwhile. Every rank that lives must call it,
+// equally often. All ranks whose result is RINGFOLD_SUCCESS get the same value. Waits for ranks
+// that compute, for the time to join at most. RINGFOLD_ERROR_REGROUP if too few ranks come, or the
+// others have agreed without the flag of this one. `flag` then keeps its value.
+enum ringfold_result ringfold_comm_agree(ringfold_comm_t comm, uint64_t *flag);
+
+// Writes the ranks that have caused the failure, in ascending order, and their number to `count`:
+// none without a failure, and after ringfold_comm_revoke. `ranks` has room for as many numbers as
+// the communicator has ranks. Does not wait, so any thread may call it at any time.
+enum ringfold_result ringfold_comm_failed_ranks(ringfold_comm_t comm,
+                                                uint32_t *ranks,
+                                                size_t *count);
+
 // Writes whether the job has failed, without a call and without waiting: RINGFOLD_SUCCESS or
 // RINGFOLD_ERROR_FAILED. After a failure ringfold_last_error has its cause.
 enum ringfold_result ringfold_comm_async_error(ringfold_comm_t comm, enum ringfold_result *error);

@@ -50,6 +50,8 @@
 //!   and the memory of this process;
 //! * `split COLORS ROUNDS`: splits the ranks into COLORS groups, ROUNDS times. Rank 0 prints the
 //!   time of each split in microseconds;
+//! * `agree STOP`: agrees on flags until a file STOP exists, and shrinks then. Rank 1 revokes the
+//!   communicator meanwhile.
 //! * `survive STOP`: all-reduces known numbers until a file STOP exists, and shrinks after each
 //!   failure. Prints each cause, each epoch with the identities of its ranks, and the time of
 //!   shrinking;
@@ -156,6 +158,7 @@ fn run(args: &[String], own: &mut Option<Communicator>) -> Result<(), Error> {
         Some("short") => groups::short(taken(own), Rank::at(number(1)).0, number(2)),
         Some("endure") => endurance::endure(taken(own), number(1)),
         Some("idle") => endurance::idle(taken(own), number(1), number(2)),
+        Some("agree") => recovery::agree(taken(own), &args[1]),
         Some("survive") => recovery::survive(taken(own), &args[1]),
         Some("churn") => groups::churn(taken(own), number(1), number(2)),
         Some("split") => groups::split(taken(own), Rank::at(number(1)).0, number(2)),

@@ -1,9 +1,10 @@
 //! Ranks that go on after failures, by smaller and smaller communicators.
 
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::path::Path;
 use std::time::Instant;
 
-use ringfold::{Communicator, Error, Rank, ReduceOp};
+use ringfold::{Communicator, Error, FailureCause, Rank, ReduceOp};
 
 /// All-reduces known numbers, and shrinks after each failure, until the file `stop` exists. Prints
 /// each epoch with the identities of its ranks.
@@ -23,6 +24,39 @@ pub(super) fn survive(mut comm: Communicator, stop: &str) -> Result<(), Error> {
         println!("epoch {epoch} of {} in {took} us", identities.join(" "));
         comm = next;
     }
+}
+
+/// Agrees on flags until the file `stop` exists for a rank. Each flag lacks the bit of its rank,
+/// so that a value tells whose flags count. Rank 1 revokes the communicator meanwhile. Prints the
+/// number of values with a hash of them, and the number of ranks that go on.
+pub(super) fn agree(mut comm: Communicator, stop: &str) -> Result<(), Error> {
+    const END: u64 = 1 << 63;
+    println!("started");
+    let (own, all) = (1 << comm.rank().0, (1 << comm.size()) - 1);
+    let (mut count, mut hash, mut counted) = (0, DefaultHasher::new(), all);
+    loop {
+        let is_over = Path::new(stop).exists();
+        let value = comm.agree(!own & if is_over { !END } else { u64::MAX })?;
+        value.hash(&mut hash);
+        count += 1;
+        let now = !value & all;
+        assert!(now & own != 0 && now & !counted == 0, "{now:b} of {counted:b}");
+        if now != counted || count == 5 {
+            println!("counted {now:b}");
+        }
+        counted = now;
+        if count == 5 && comm.rank().0 == 1 {
+            comm.revoke();
+        }
+        if value & END == 0 {
+            break;
+        }
+    }
+    let Err(Error::Failed(failure)) = comm.barrier() else { panic!("it was revoked") };
+    assert!(matches!(*failure.cause, FailureCause::Revoked { .. }), "{failure}");
+    let next = comm.shrink()?;
+    println!("agreed {count} values {:x}, {} ranks go on", hash.finish(), next.size());
+    Ok(())
 }
 
 /// Adds up the identities of the ranks, until the file `stop` exists for rank 0.

@@ -22,7 +22,7 @@ use groups::{
 use job::{SOON, start, timeout};
 use recovery::{
     a_second_death_begins_again, a_stopped_rank_is_left_out, half_of_the_ranks_do_not_go_on,
-    the_survivors_of_each_death_go_on,
+    survivors_agree_on_the_same_values, the_survivors_of_each_death_go_on,
 };
 use ringfold_harness::{Folder, Job, Random, Ranks};
 use ringfold_types::limits;
@@ -78,6 +78,7 @@ over_each_transport! {
     a_rank_that_exits_without_leaving_has_died
     a_death_is_noticed_while_a_child_of_the_rank_lives
     unauthenticated_peers_do_not_disturb_a_job
+    survivors_agree_on_the_same_values
     the_survivors_of_each_death_go_on
     a_stopped_rank_is_left_out
     a_second_death_begins_again

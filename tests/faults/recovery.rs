@@ -34,10 +34,18 @@ impl Survivors {
     }
 
     fn prepare(transport: &str, start: impl Fn(&[&str], &[(&str, &str)]) -> Ranks) -> Self {
+        Self::prepare_task("survive", transport, start)
+    }
+
+    fn prepare_task(
+        task: &str,
+        transport: &str,
+        start: impl Fn(&[&str], &[(&str, &str)]) -> Ranks,
+    ) -> Self {
         let folder = Folder::new();
         let stop = folder.path().join("stop");
         let limit = timeout(transport).as_secs().to_string();
-        let task = ["survive", stop.to_str().unwrap()];
+        let task = [task, stop.to_str().unwrap()];
         let settings = [("RINGFOLD_TIMEOUT", &*limit), ("RINGFOLD_JOIN_TIMEOUT", "30")];
         let job = start(&task, &settings);
         job.wait_for("started");
@@ -76,6 +84,29 @@ pub(crate) fn the_survivors_of_each_death_go_on(transport: &str) {
         println!("{transport}: {members:?} went on after {:?}", killed.elapsed());
     }
     survivors.end(&members);
+}
+
+/// Ranks agree on value after value, while two of four die and one revokes the communicator.
+pub(crate) fn survivors_agree_on_the_same_values(transport: &str) {
+    let start = |task: &[&str], settings: &[(&str, &str)]| start(4, transport, task, settings);
+    let survivors = Survivors::prepare_task("agree", transport, start);
+    let (ranks, mut members) = (&survivors.job.0, vec![0, 1, 2, 3]);
+    for rank in &members {
+        assert_eq!(ranks[*rank].line_within("counted ", SOON), "1111");
+    }
+    for victim in [0, 2] {
+        ranks[victim].signal(Signal::KILL);
+        members.retain(|rank| *rank != victim);
+        let bits: u32 = members.iter().map(|rank| 1 << rank).sum();
+        for rank in &members {
+            assert_eq!(ranks[*rank].line_within("counted ", 3 * SOON), format!("{bits:b}"));
+        }
+    }
+    std::fs::write(&survivors.stop, "").unwrap();
+    let ends: Vec<String> =
+        members.iter().map(|rank| ranks[*rank].line_within("agreed ", 3 * SOON)).collect();
+    println!("{transport}: {}", ends[0]);
+    assert!(ends[0] == ends[1] && ends[0].ends_with("2 ranks go on"), "{ends:?}");
 }
 
 /// A stopped rank is left out. When it comes back it learns that it is out.

@@ -37,9 +37,20 @@ except ringfold.FailedError as error:
     while heard != ["died"] * len(handles):
         assert time.monotonic() < end, heard
         time.sleep(0.01)
+    assert comm.failed_ranks() == [comm.size - 1], comm.failed_ranks()
+    assert comm.agree(~(1 << comm.rank) & 15) == 15 & -(1 << (comm.size - 1))
     survivors = comm.shrink()
     total = array.array("f", [1.0] * 1000)
     survivors.all_reduce(total)
     assert total[0] == survivors.size == comm.size - 1, (total[0], survivors)
     assert (survivors.epoch, survivors.identity(0), survivors.name) == (1, 0, "epoch 1"), survivors
+    # All have left the calls before when rank 0 revokes the communicator.
+    assert survivors.agree(1) == 1
+    if survivors.rank == 0:
+        survivors.revoke()
+    try:
+        while True:
+            survivors.barrier()
+    except ringfold.FailedError as error:
+        assert (error.kind, error.peers, survivors.failed_ranks()) == ("revoked", (), []), error
     print(f"rank {comm.rank} knows", flush=True)

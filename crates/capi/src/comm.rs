@@ -354,6 +354,61 @@ pub unsafe extern "C" fn ringfold_comm_abort(
     })
 }
 
+/// Revokes the communicator: all calls on all ranks fail, those that wait included. Their errors
+/// name the rank that revoked it. No rank counts as failed, so ringfold_comm_shrink makes a
+/// communicator of all that live. One rank suffices. Does nothing after a failure. Does not wait,
+/// so any thread may call it at any time. The communicator remains to be freed.
+#[unsafe(no_mangle)]
+pub extern "C" fn ringfold_comm_revoke(comm: ringfold_comm_t) -> ringfold_result {
+    reported(|| {
+        shared(comm)?.aborter.revoke();
+        Ok(())
+    })
+}
+
+/// Replaces `flag` by the bitwise and of the flags of all ranks, also after a failure or
+/// ringfold_comm_revoke. Absorbs failures of ranks meanwhile. Every rank that lives must call it,
+/// equally often. All ranks whose result is RINGFOLD_SUCCESS get the same value. Waits for ranks
+/// that compute, for the time to join at most. RINGFOLD_ERROR_REGROUP if too few ranks come, or the
+/// others have agreed without the flag of this one. `flag` then keeps its value.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringfold_comm_agree(
+    comm: ringfold_comm_t,
+    flag: *mut u64,
+) -> ringfold_result {
+    reported(|| {
+        // SAFETY: the caller points to a number.
+        let given = unsafe { memory::slice(flag.cast_const(), 1, "flag") }?[0];
+        // SAFETY: the caller points to memory of a number.
+        let flag = unsafe { memory::out(flag, "flag") }?;
+        flag.write(with(comm, |comm| Ok(comm.agree(given)?))?);
+        Ok(())
+    })
+}
+
+/// Writes the ranks that have caused the failure, in ascending order, and their number to `count`:
+/// none without a failure, and after ringfold_comm_revoke. `ranks` has room for as many numbers as
+/// the communicator has ranks. Does not wait, so any thread may call it at any time.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringfold_comm_failed_ranks(
+    comm: ringfold_comm_t,
+    ranks: *mut u32,
+    count: *mut usize,
+) -> ringfold_result {
+    reported(|| {
+        // SAFETY: the caller points to memory of a number.
+        let count = unsafe { memory::out(count, "count") }?;
+        let shared = shared(comm)?;
+        let failed = shared.aborter.failed_ranks();
+        for (at, rank) in failed.iter().enumerate() {
+            // SAFETY: the caller points to as many numbers as there are ranks.
+            unsafe { memory::out(ranks.wrapping_add(at), "ranks") }?.write(rank.0);
+        }
+        count.write(failed.len());
+        Ok(())
+    })
+}
+
 /// Writes whether the job has failed, without a call and without waiting: RINGFOLD_SUCCESS or
 /// RINGFOLD_ERROR_FAILED. After a failure ringfold_last_error has its cause.
 #[unsafe(no_mangle)]

@@ -144,6 +144,13 @@ int main(void) {
     CHECK(error == RINGFOLD_SUCCESS);
     OK(ringfold_comm_abort(other, "a test"));
     EXPECT(RINGFOLD_ERROR_FAILED, "a test", ringfold_barrier(other));
+    uint32_t failed[1] = {1};
+    size_t count = 0;
+    EXPECT(ARGUMENT, "count", ringfold_comm_failed_ranks(other, failed, NULL));
+    EXPECT(ARGUMENT, "ranks", ringfold_comm_failed_ranks(other, NULL, &count));
+    OK(ringfold_comm_failed_ranks(other, failed, &count));
+    CHECK(count == 1 && failed[0] == 0);
+    EXPECT(ARGUMENT, "flag", ringfold_comm_agree(other, NULL));
     OK(ringfold_comm_async_error(other, &error));
     CHECK(error == RINGFOLD_ERROR_FAILED && strstr(ringfold_last_error(), "a test"));
     OK(ringfold_comm_free(other));

@@ -266,6 +266,22 @@ static void groups(void) {
         OK(ringfold_comm_free(group));
     }
     OK(ringfold_comm_free(again));
+    /* A revoked communicator, whose ranks agree and shrink. */
+    uint64_t flag = ~(UINT64_C(1) << rank);
+    uint32_t failed[RANKS_MAX];
+    size_t count = 1;
+    OK(ringfold_comm_duplicate(comm, &again));
+    if (rank == size - 1) OK(ringfold_comm_revoke(again));
+    OK(ringfold_comm_agree(again, &flag));
+    CHECK(flag == UINT64_MAX << size);
+    EXPECT(RINGFOLD_ERROR_FAILED, "revoked the communicator", ringfold_barrier(again));
+    OK(ringfold_comm_failed_ranks(again, failed, &count));
+    CHECK(count == 0);
+    OK(ringfold_comm_shrink(again, NULL, 0, &group));
+    OK(ringfold_comm_size(group, &members));
+    CHECK(members == size);
+    OK(ringfold_comm_free(group));
+    OK(ringfold_comm_free(again));
 }
 
 int main(void) {

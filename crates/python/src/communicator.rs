@@ -203,6 +203,30 @@ impl Communicator {
         }
     }
 
+    /// Makes all calls on all ranks fail, those that wait included, with an error of the kind
+    /// "revoked". No rank counts as failed, so `shrink` makes a communicator of all that live. One
+    /// rank suffices. Does nothing after a failure. Does not wait, so any thread may call it at any
+    /// time.
+    fn revoke(&self) {
+        if !self.queue.is_forked() {
+            self.queue.aborter.revoke();
+        }
+    }
+
+    /// Agrees with the other ranks on the bitwise and of their flags, from 0 to 2**64 - 1, also
+    /// after a failure or `revoke`. Absorbs failures of ranks meanwhile. Every rank that lives must
+    /// call it, equally often. All ranks that return a value return the same one. Raises
+    /// RegroupError if too few ranks come, or the others have agreed without the flag of this one.
+    fn agree(&self, py: Python<'_>, flag: u64) -> PyResult<u64> {
+        self.make(py, move |ranks| ranks.agree(flag))
+    }
+
+    /// The ranks that have caused the failure, in ascending order. Empty without a failure, and
+    /// after `revoke`. Makes no call and does not wait.
+    fn failed_ranks(&self) -> Vec<u32> {
+        self.queue.aborter.failed_ranks().into_iter().map(|rank| rank.0).collect()
+    }
+
     /// The text of the failure, or None while the job has not failed. Makes no call and does not
     /// wait.
     fn failure(&self) -> Option<String> {

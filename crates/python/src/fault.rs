@@ -112,6 +112,7 @@ fn kind(cause: &FailureCause) -> &'static str {
         FailureCause::Tags { .. } => "tags",
         FailureCause::Stalled { .. } => "stalled",
         FailureCause::Aborted { .. } => "aborted",
+        FailureCause::Revoked { .. } => "revoked",
         FailureCause::Left { .. } => "left",
         _ => "unknown",
     }

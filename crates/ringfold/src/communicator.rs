@@ -380,6 +380,14 @@ impl Communicator {
         self.aborter.abort(reason);
     }
 
+    /// Revokes this communicator, as `MPI_Comm_revoke` of `ULFM` does. All calls on all ranks then
+    /// fail with [`FailureCause::Revoked`](crate::FailureCause::Revoked), those that wait included.
+    /// One rank suffices. No rank counts as failed, so that [`shrink`](Self::shrink) makes a
+    /// communicator of all that live. After a failure it does nothing. Does not block.
+    pub fn revoke(&self) {
+        self.aborter.revoke();
+    }
+
     /// Leaves the group. Blocks until the other ranks leave too: at most five seconds on rank 0,
     /// which carries the control plane, and at most one second on the others.
     ///

@@ -1,11 +1,13 @@
 //! Communicators of the ranks that survive a failure.
 
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use ringfold_bootstrap::{ExchangeError, FailureCause, JoinError, Parent, Regrouped, Wish};
+use ringfold_bootstrap::{
+    ExchangeError, FailureCause, JoinError, Parent, RegroupError, Regrouped, Wish,
+};
 use ringfold_types::Rank;
 
 use crate::communicator::Communicator;
@@ -91,6 +93,55 @@ impl Communicator {
         }
     }
 
+    /// Agrees with the other ranks on the bitwise and of their flags, as `MPI_Comm_agree` of `ULFM`
+    /// does. Works without a failure, after one, and after [`revoke`](Self::revoke), and absorbs
+    /// failures of ranks meanwhile.
+    ///
+    /// Every rank that lives must call it, equally often. All ranks that return a value return the
+    /// same one, which has only bits that all their flags have. The flag of a rank that has died
+    /// during the call may count or not, for all alike. Blocks until the value is known. It waits
+    /// for ranks that compute, for at most [`Config::join_timeout`](crate::Config::join_timeout),
+    /// and then goes on without them. A quorum is needed as for [`shrink`](Self::shrink). After an
+    /// error the rank may call it again.
+    ///
+    /// # Errors
+    /// [`Error::Regroup`] if too few ranks come, or the others have agreed without the flag of this
+    /// one; [`Error::Forked`] in a child process.
+    ///
+    /// ```
+    /// use ringfold::local;
+    ///
+    /// let all_done = local::run(3, |comm| {
+    ///     let is_done = comm.rank().0 != 1;
+    ///     comm.revoke();
+    ///     comm.agree(u64::from(is_done)).unwrap()
+    /// })?;
+    /// assert_eq!(all_done, [0, 0, 0]);
+    /// # Ok::<(), ringfold::Error>(())
+    /// ```
+    pub fn agree(&mut self, flag: u64) -> Result<u64, Error> {
+        self.check_process()?;
+        let wish = self.wish(&[], None);
+        let agreed = self.engine()?.health.watch().agree(wish, flag);
+        agreed.map_err(|source| self.cannot_regroup(source))
+    }
+
+    fn wish(&self, without: &[Rank], address: Option<SocketAddr>) -> Wish {
+        Wish {
+            without: without.to_vec(),
+            suspects: self.aborter().failure_cause().map_or_else(Vec::new, |it| suspects(&it)),
+            address,
+            timeout: self.config().join_timeout,
+        }
+    }
+
+    fn cannot_regroup(&self, source: RegroupError) -> Error {
+        let (rank, group) = (self.rank(), self.group_name().map(Arc::from));
+        let error = Error::Regroup { rank, group, source: Arc::new(source) };
+        tracing::error!("{error:?}");
+        error
+    }
+
     /// How often the ranks have shrunk or grown, from the first communicator on. It is above 0 in
     /// the first communicator of a process that has joined a running job.
     #[must_use]
@@ -113,11 +164,11 @@ impl Communicator {
         self.origin_of(rank).1
     }
 
-    /// The ranks that have caused the failure, as far as the cause tells. Empty without a failure.
-    /// Does not block.
+    /// The ranks that have caused the failure, in ascending order, as far as the cause tells. Empty
+    /// without a failure, and after [`revoke`](Self::revoke). Does not block.
     #[must_use]
     pub fn failed_ranks(&self) -> Vec<Rank> {
-        self.aborter().failure_cause().map_or_else(Vec::new, |cause| cause.culprits())
+        self.aborter().failed_ranks()
     }
 
     fn origin_of(&self, rank: Rank) -> (Rank, Rank) {
@@ -172,19 +223,9 @@ impl Communicator {
             Ok(listener) => listener,
             Err(error) => return Ok((Vec::new(), Err(error))),
         };
-        let wish = Wish {
-            without: ranks.to_vec(),
-            suspects: self.aborter().failure_cause().map_or_else(Vec::new, |it| suspects(&it)),
-            address: listener.as_ref().map(|it| it.address.socket),
-            timeout: self.config().join_timeout,
-        };
+        let wish = self.wish(ranks, listener.as_ref().map(|it| it.address.socket));
         let regrouped = self.engine()?.health.watch().regroup(wish);
-        let regrouped = regrouped.map_err(|source| {
-            let (rank, group) = (self.rank(), self.group_name().map(Arc::from));
-            let error = Error::Regroup { rank, group, source: Arc::new(source) };
-            tracing::error!("{error:?}");
-            error
-        })?;
+        let regrouped = regrouped.map_err(|source| self.cannot_regroup(source))?;
         let members = regrouped.members.clone();
         let until = Instant::now() + self.config().join_timeout;
         let place = members.iter().position(|rank| *rank == self.rank());

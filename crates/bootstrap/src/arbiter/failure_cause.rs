@@ -86,6 +86,11 @@ pub enum FailureCause {
         /// Its reason.
         reason: String,
     },
+    /// A rank revoked the communicator. No rank has failed.
+    Revoked {
+        /// The rank that revoked it.
+        who: RankOnHost,
+    },
     /// Rank 0, which runs the control plane, has left the job, so no rank can find out the cause.
     Left {
         /// The rank that left.
@@ -95,7 +100,7 @@ pub enum FailureCause {
 
 impl FailureCause {
     /// The ranks to inspect first. For a mismatch, they are the minority. For a link, a message or
-    /// tags, they are both ends.
+    /// tags, they are both ends. A revoked communicator has none.
     #[must_use]
     pub fn culprits(&self) -> Vec<Rank> {
         match self {
@@ -109,6 +114,7 @@ impl FailureCause {
             | Self::Message { from, to, .. }
             | Self::Tags { from, to, .. } => vec![from.rank, to.rank],
             Self::Stalled { ranks, .. } => ranks.clone(),
+            Self::Revoked { .. } => Vec::new(),
         }
     }
 }
@@ -149,6 +155,7 @@ impl fmt::Display for FailureCause {
                 write!(f, "{} still inside", RankList(ranks))
             }
             Self::Aborted { who, reason } => write!(f, "{who} gave up: {reason}"),
+            Self::Revoked { who } => write!(f, "{who} revoked the communicator"),
             Self::Left { who } => {
                 write!(f, "{who} has left the job, and with it the control plane")
             }

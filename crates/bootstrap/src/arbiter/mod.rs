@@ -62,6 +62,8 @@ pub enum FailureReport {
         /// The reason as text, cut at `limits::CAUSE_BYTES_MAX`.
         reason: String,
     },
+    /// The rank revokes the communicator.
+    Revoke,
 }
 
 /// An action that the caller of the arbiter must take.
@@ -194,6 +196,7 @@ impl Arbiter {
             FailureReport::Abort { reason } => {
                 self.announce(FailureCause::Aborted { who: self.who(from), reason: cut(reason) })
             }
+            FailureReport::Revoke => self.announce(FailureCause::Revoked { who: self.who(from) }),
         }
     }
 

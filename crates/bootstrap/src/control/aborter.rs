@@ -39,7 +39,18 @@ impl Aborter {
     /// Aborts the rank. Every rank's error repeats `reason`, up to `limits::CAUSE_BYTES_MAX` bytes
     /// of it. Does not block.
     pub fn abort(&self, reason: impl Into<String>) {
-        let report = FailureReport::Abort { reason: reason.into() };
+        self.report(FailureReport::Abort { reason: reason.into() });
+    }
+
+    /// Revokes the communicator: every rank gets [`FailureCause::Revoked`], and no rank counts as
+    /// failed. Otherwise as [`abort`](Self::abort). Does not block.
+    ///
+    /// [`FailureCause::Revoked`]: crate::FailureCause::Revoked
+    pub fn revoke(&self) {
+        self.report(FailureReport::Revoke);
+    }
+
+    fn report(&self, report: FailureReport) {
         match &self.route {
             Route::Local(coordinator) => coordinator.report_failure(self.rank, report),
             Route::Task(commands) => {
@@ -80,6 +91,16 @@ impl Aborter {
     #[must_use]
     pub fn failure_cause(&self) -> Option<Arc<FailureCause>> {
         self.state.failure_cause().cloned()
+    }
+
+    /// The ranks that have caused the failure, in ascending order. Empty without a failure.
+    #[must_use]
+    pub fn failed_ranks(&self) -> Vec<Rank> {
+        let cause = self.state.failure_cause();
+        let mut ranks = cause.map_or_else(Vec::new, |cause| cause.culprits());
+        ranks.sort_unstable();
+        ranks.dedup();
+        ranks
     }
 
     /// How long this rank has known that `peer` has left; see [`Control::left_since`].

@@ -30,6 +30,27 @@ struct Inner {
     contributions: Vec<Option<Vec<u8>>>,
     results: Vec<Option<Contributions>>,
     regroup: LocalRegroup,
+    /// By number, the agreements that have not ended, and the last one.
+    agreements: BTreeMap<u64, LocalAgreement>,
+    /// By rank, the number of agreements that it has made.
+    agreed: BTreeMap<Rank, u64>,
+}
+
+/// An agreement of threads.
+#[derive(Debug, Default)]
+struct LocalAgreement {
+    flags: BTreeMap<Rank, u64>,
+    value: Option<u64>,
+}
+
+impl LocalAgreement {
+    /// Decides when every rank has come or gone, or it is too late for the others.
+    fn decide(&mut self, size: usize, gone: &BTreeSet<Rank>, is_late: bool) {
+        let is_known = |rank: Rank| self.flags.contains_key(&rank) || gone.contains(&rank);
+        if self.value.is_none() && (is_late || (0..size).map(Rank::at).all(is_known)) {
+            self.value = Some(self.flags.values().fold(u64::MAX, |value, flag| value & flag));
+        }
+    }
 }
 
 /// The ranks that regroup, and those that have gone.
@@ -74,6 +95,8 @@ impl LocalCoordinator {
             contributions: vec![None; size],
             results: vec![None; size],
             regroup: LocalRegroup::default(),
+            agreements: BTreeMap::new(),
+            agreed: BTreeMap::new(),
         };
         let (inner, changed) = (Mutex::new(inner), Condvar::new());
         Self { inner, changed, ranks, opened: Instant::now() }
@@ -118,7 +141,42 @@ impl LocalCoordinator {
         if !inner.regroup.come.is_empty() {
             inner.regroup.decide(self.ranks.len(), false);
         }
+        let Inner { agreements, regroup, .. } = inner;
+        for agreement in agreements.values_mut() {
+            agreement.decide(self.ranks.len(), &regroup.gone, false);
+        }
         self.changed.notify_all();
+    }
+
+    /// See `Control::agree`.
+    pub(crate) fn agree(&self, rank: Rank, wish: &Wish, flag: u64) -> Result<u64, RegroupError> {
+        let mut inner = self.inner();
+        let number = inner.agreed.get(&rank).map_or(1, |last| last + 1);
+        inner.agreed.insert(rank, number);
+        // A rank that is behind by more is out.
+        inner.agreements.retain(|it, _| it + 1 >= number);
+        if inner.agreements.keys().next().is_some_and(|first| *first > number) {
+            return Err(RegroupError::Uncounted);
+        }
+        let decide = |inner: &mut Inner, flag: Option<u64>, is_late| {
+            let Inner { agreements, regroup, .. } = inner;
+            let agreement = agreements.entry(number).or_default();
+            if agreement.value.is_none() {
+                agreement.flags.extend(flag.map(|flag| (rank, flag)));
+            }
+            agreement.decide(self.ranks.len(), &regroup.gone, is_late);
+            agreement.value
+        };
+        let value = decide(&mut inner, Some(flag), false);
+        self.changed.notify_all();
+        let waits = |inner: &mut Inner| decide(inner, None, false).is_none();
+        let value = value.or_else(|| {
+            let waited = self.changed.wait_timeout_while(inner, wish.timeout, waits);
+            let (mut inner, _) = waited.unwrap_or_else(PoisonError::into_inner);
+            decide(&mut inner, None, true)
+        });
+        self.changed.notify_all();
+        value.filter(|value| value & !flag == 0).ok_or(RegroupError::Uncounted)
     }
 
     /// See `Control::regroup`. Threads regroup once.

@@ -225,6 +225,21 @@ impl Control {
         }
     }
 
+    /// Agrees with the other ranks on the bitwise and of their flags, also after a failure. All
+    /// ranks that live must call it. Blocks until the value is known.
+    ///
+    /// # Errors
+    /// See [`RegroupError`].
+    pub fn agree(&self, wish: Wish, flag: u64) -> Result<u64, RegroupError> {
+        match (&self.backend, &self.meeting) {
+            (Backend::Local(coordinator), _) => coordinator.agree(self.rank, &wish, flag),
+            (Backend::Task(task), Some(meeting)) => {
+                meeting.agree(self.rank, task.runtime(), wish, flag)
+            }
+            (Backend::Task(_), None) => Err(RegroupError::System("it has no port".to_owned())),
+        }
+    }
+
     /// A guard that answers ranks that come too late to regroup, also after this control plane has
     /// ended.
     #[must_use]

@@ -428,6 +428,9 @@ impl ControlTask {
                     let who = RankOnHost { rank: self.rank, host: None };
                     FailureCause::Aborted { who, reason }
                 }
+                FailureReport::Revoke => {
+                    FailureCause::Revoked { who: RankOnHost { rank: self.rank, host: None } }
+                }
                 // No coordinator compares histories any more, so the failure cause is the same for
                 // all.
                 _ => departed_coordinator(),

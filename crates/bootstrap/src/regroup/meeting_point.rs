@@ -3,7 +3,7 @@
 //! The control thread answers, so a rank that computes does so too. A process that has ended
 //! refuses connections, and a stopped one keeps silent.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -17,6 +17,7 @@ use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
+use super::election::agreement::Opinion;
 use super::election::{Purpose, Stage};
 use super::message::{FromVisitor, Hello, Place, ToVisitor};
 use crate::channel::acceptor::{Authenticated, accept};
@@ -28,6 +29,11 @@ use crate::discover::secret::Secret;
 
 /// Authenticated visitors that wait for the control thread.
 const WAITING_MAX: usize = 64;
+
+/// The agreements whose values a rank remembers. No rank is behind by more, unless the others have
+/// gone on without it.
+const AGREEMENTS_REMEMBERED: usize = 2;
+
 pub(super) const BEAT: Duration = Duration::from_millis(limits::REGROUP_BEAT_MS);
 pub(super) const SILENCE: Duration = Duration::from_millis(limits::REGROUP_SILENCE_MS);
 
@@ -39,18 +45,67 @@ pub(crate) struct MeetingPoint {
     pub(super) visitors: Arc<Visitors>,
     /// The places of all ranks, and the address at which this one reached rank 0.
     places: OnceLock<(Vec<Place>, Option<IpAddr>)>,
+    /// The promises of this rank in an agreement that has not ended.
+    pub(super) opinion: Mutex<Opinion>,
     _tasks: JoinSet<()>,
 }
 
 /// The ranks that ask this one, and its answer.
 pub(super) struct Visitors {
     size: usize,
-    stage: watch::Sender<Stage>,
+    progress: watch::Sender<Progress>,
     /// The seats of this rank in groups that form. Nobody can dismiss it while it has one.
     seats: AtomicUsize,
     all: Mutex<All>,
     /// Notified when a visitor has come, gone, or said something else.
     pub(super) changed: Notify,
+}
+
+/// The progress of a rank, which it tells those that ask.
+#[derive(Default)]
+struct Progress {
+    /// Whether it is a member of a new group, or was dismissed. It stays so.
+    fate: Option<Stage>,
+    /// The election in which the rank takes part, and the stage there.
+    current: Option<(u64, Stage)>,
+    /// The last agreements that have ended.
+    agreed: VecDeque<(u64, u64)>,
+}
+
+impl Progress {
+    fn of(&self, election: u64) -> Stage {
+        if let Some((_, value)) = self.agreed.iter().find(|(number, _)| *number == election) {
+            return Stage::Agreed(*value);
+        }
+        // The value of such an agreement is forgotten, and the others have moved on.
+        let is_past = self.agreed.front().is_some_and(|(first, _)| (1..*first).contains(&election));
+        let current = self.current.filter(|(number, _)| *number == election).map(|(_, it)| it);
+        let fate = self.fate.or_else(|| is_past.then_some(Stage::Moved));
+        fate.or(current).unwrap_or(Stage::Working)
+    }
+
+    /// Returns whether the stage is new.
+    fn set(&mut self, election: u64, stage: Stage) -> bool {
+        match stage {
+            _ if self.of(election) == stage => return false,
+            Stage::Dismissed | Stage::Moved => {
+                let is_new = self.fate.is_none();
+                self.fate = self.fate.or(Some(stage));
+                return is_new;
+            }
+            Stage::Working => self.current = None,
+            Stage::Agreed(value) => {
+                self.agreed.push_back((election, value));
+                if self.agreed.len() > AGREEMENTS_REMEMBERED {
+                    self.agreed.pop_front();
+                }
+            }
+            Stage::Voting(_) | Stage::Leading | Stage::Offering(_) => {
+                self.current = Some((election, stage));
+            }
+        }
+        true
+    }
 }
 
 #[derive(Default)]
@@ -64,6 +119,7 @@ struct All {
 
 struct Visitor {
     rank: u32,
+    election: u64,
     purpose: Purpose,
     heard: Instant,
     /// Whether it has a seat in a new group, and asks no more.
@@ -85,14 +141,12 @@ impl MeetingPoint {
     ) -> io::Result<Self> {
         let listener = socket::listen(ips, &[0])?;
         let port = listener.local_addr()?.port();
-        let (stage, all) = (watch::Sender::new(Stage::Working), Mutex::default());
-        let (seats, changed) = (AtomicUsize::new(0), Notify::new());
-        let visitors = Arc::new(Visitors { size, stage, seats, all, changed });
+        let visitors = Arc::new(Visitors::new(size));
         let mut tasks = JoinSet::new();
         let shared = (greeting.clone(), secret.clone());
         tasks.spawn(serve(listener, shared, Arc::clone(&visitors)));
-        let places = OnceLock::new();
-        Ok(Self { greeting, secret, port, visitors, places, _tasks: tasks })
+        let (places, opinion) = (OnceLock::new(), Mutex::default());
+        Ok(Self { greeting, secret, port, visitors, places, opinion, _tasks: tasks })
     }
 
     pub(crate) const fn port(&self) -> u16 {
@@ -119,25 +173,30 @@ impl MeetingPoint {
 
 impl fmt::Debug for MeetingPoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "MeetingPoint({}, {:?})", self.port, self.visitors.stage())
+        write!(f, "MeetingPoint({}, {:?})", self.port, self.visitors.stage(0))
     }
 }
 
 impl Visitors {
-    pub(super) fn stage(&self) -> Stage {
-        *self.stage.borrow()
+    fn new(size: usize) -> Self {
+        let (progress, all) = (watch::Sender::default(), Mutex::default());
+        Self { size, progress, seats: AtomicUsize::new(0), all, changed: Notify::new() }
+    }
+
+    /// The stage of this rank in an election.
+    pub(super) fn stage(&self, election: u64) -> Stage {
+        self.progress.borrow().of(election)
     }
 
     /// Tells visitors this stage from now on. A rank that was dismissed, or is a member of a new
     /// group, stays so.
-    pub(super) fn set_stage(&self, stage: Stage) {
-        self.stage.send_if_modified(|now| {
-            let is_new = *now != stage && !matches!(now, Stage::Dismissed | Stage::Moved);
-            if is_new {
-                *now = stage;
-            }
-            is_new
-        });
+    pub(super) fn set_stage(&self, election: u64, stage: Stage) {
+        self.progress.send_if_modified(|now| now.set(election, stage));
+    }
+
+    /// The number of the next agreement of this rank.
+    pub(super) fn next_agreement(&self) -> u64 {
+        self.progress.borrow().agreed.back().map_or(0, |(last, _)| *last) + 1
     }
 
     /// This rank takes a seat in a group that forms.
@@ -150,10 +209,12 @@ impl Visitors {
         self.seats.fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// The latest question of each rank that asks now.
-    pub(super) fn questions(&self) -> BTreeMap<u32, Purpose> {
+    /// The latest question of each rank that asks in this election now.
+    pub(super) fn questions(&self, election: u64) -> BTreeMap<u32, Purpose> {
         let all = self.all();
-        let asks = |it: &&Visitor| !it.is_seated && it.heard.elapsed() < SILENCE;
+        let asks = |it: &&Visitor| {
+            it.election == election && !it.is_seated && it.heard.elapsed() < SILENCE
+        };
         all.present.values().filter(asks).map(|it| (it.rank, it.purpose.clone())).collect()
     }
 
@@ -165,11 +226,17 @@ impl Visitors {
         }
     }
 
-    /// Answers the latest question of each of these ranks. Returns their numbers as visitors.
-    pub(super) fn answer(&self, ranks: &[u32], answer: &ToVisitor) -> Vec<(u32, u64)> {
+    /// Answers the latest question of each of these ranks in this election. Returns their numbers
+    /// as visitors.
+    pub(super) fn answer(
+        &self,
+        election: u64,
+        ranks: &[u32],
+        answer: &ToVisitor,
+    ) -> Vec<(u32, u64)> {
         let mut all = self.all();
-        let latest: BTreeMap<u32, u64> =
-            all.present.iter().map(|(number, it)| (it.rank, *number)).collect();
+        let present = all.present.iter().filter(|(_, it)| it.election == election);
+        let latest: BTreeMap<u32, u64> = present.map(|(number, it)| (it.rank, *number)).collect();
         let asked = latest.into_iter().filter(|(rank, _)| ranks.contains(rank));
         let answered = asked.inspect(|(_, number)| {
             if let Some(visitor) = all.present.get_mut(number) {
@@ -195,19 +262,20 @@ impl Visitors {
     fn note(
         &self,
         number: Option<u64>,
-        rank: u32,
+        Hello { rank, election }: Hello,
         purpose: Purpose,
         tell: &mpsc::UnboundedSender<ToVisitor>,
     ) -> u64 {
         if purpose == Purpose::Dismiss && self.seats.load(Ordering::Acquire) == 0 {
-            self.set_stage(Stage::Dismissed);
+            self.set_stage(election, Stage::Dismissed);
         }
         let mut all = self.all();
         let number = number.unwrap_or(all.last + 1);
         all.last = all.last.max(number);
         let is_seated = all.present.get(&number).is_some_and(|it| it.is_seated);
         let (heard, tell) = (Instant::now(), tell.clone());
-        all.present.insert(number, Visitor { rank, purpose, heard, is_seated, tell });
+        let visitor = Visitor { rank, election, purpose, heard, is_seated, tell };
+        all.present.insert(number, visitor);
         number
     }
 
@@ -221,19 +289,19 @@ impl Visitors {
     }
 
     /// Serves one visitor until it goes.
-    async fn receive(&self, mut channel: Channel, rank: u32) {
-        // Two sets of ranks are the longest part of a message.
-        channel.reader.set_bytes_max(64 + 10 * self.size);
+    async fn receive(&self, mut channel: Channel, hello: Hello) {
+        // Two sets of ranks are the longest part of a message, beside the opinion of a voter.
+        channel.reader.set_bytes_max(128 + 10 * self.size);
         let (tell, mut answers) = mpsc::unbounded_channel();
         let (mut number, mut has_joined) = (None, false);
-        let (mut beat, mut stages) = (interval(BEAT), self.stage.subscribe());
+        let (mut beat, mut stages) = (interval(BEAT), self.progress.subscribe());
         beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             let answer = tokio::select! {
                 message = channel.reader.next() => {
                     match message.ok().flatten().and_then(|bytes| decode(&bytes)) {
                         Some(FromVisitor::Ask(purpose)) => {
-                            number = Some(self.note(number, rank, purpose, &tell));
+                            number = Some(self.note(number, hello, purpose, &tell));
                         }
                         Some(FromVisitor::Joined) => has_joined = true,
                         None => break,
@@ -242,8 +310,8 @@ impl Visitors {
                     continue;
                 }
                 Some(answer) = answers.recv() => answer,
-                _ = beat.tick() => ToVisitor::Stage(self.stage()),
-                Ok(()) = stages.changed() => ToVisitor::Stage(self.stage()),
+                _ = beat.tick() => ToVisitor::Stage(self.stage(hello.election)),
+                Ok(()) = stages.changed() => ToVisitor::Stage(self.stage(hello.election)),
             };
             if channel.writer.send(&encode(&answer)).await.is_err() {
                 break;
@@ -265,12 +333,12 @@ async fn serve(listener: TcpListener, shared: (Greeting, Secret), visitors: Arc<
         loop {
             tokio::select! {
                 Some(Authenticated { channel, first }) = peers.recv() => {
-                    let Some(Hello { rank }) = decode(&first) else { continue };
-                    if Rank(rank).index() >= visitors.size {
+                    let Some(hello) = decode::<Hello>(&first) else { continue };
+                    if Rank(hello.rank).index() >= visitors.size {
                         continue;
                     }
                     let visitors = Arc::clone(&visitors);
-                    served.spawn(async move { visitors.receive(channel, rank).await });
+                    served.spawn(async move { visitors.receive(channel, hello).await });
                 }
                 Some(_) = served.join_next() => {}
                 else => return,
@@ -286,19 +354,33 @@ mod tests {
 
     #[test]
     fn nobody_dismisses_a_rank_that_has_a_seat() {
-        let (stage, all) = (watch::Sender::new(Stage::Working), Mutex::default());
-        let (seats, changed) = (AtomicUsize::new(0), Notify::new());
-        let visitors = Visitors { size: 3, stage, seats, all, changed };
+        let visitors = Visitors::new(3);
         let (tell, _answers) = mpsc::unbounded_channel();
         // The seat of an earlier attempt ends late.
         visitors.take_seat();
         visitors.take_seat();
         visitors.leave_seat();
-        let number = visitors.note(None, 1, Purpose::Dismiss, &tell);
-        assert_eq!(visitors.stage(), Stage::Working);
+        let hello = Hello { rank: 1, election: 0 };
+        let number = visitors.note(None, hello, Purpose::Dismiss, &tell);
+        assert_eq!(visitors.stage(0), Stage::Working);
         visitors.leave_seat();
-        visitors.note(Some(number), 1, Purpose::Dismiss, &tell);
-        visitors.set_stage(Stage::Working);
-        assert_eq!(visitors.stage(), Stage::Dismissed, "for good");
+        visitors.note(Some(number), hello, Purpose::Dismiss, &tell);
+        visitors.set_stage(0, Stage::Working);
+        assert_eq!(visitors.stage(0), Stage::Dismissed, "for good");
+    }
+
+    #[test]
+    fn values_are_told_to_ranks_that_are_behind() {
+        let mut progress = Progress::default();
+        for (number, value) in [(1, 7), (2, 5), (3, 4)] {
+            assert!(progress.set(number, Stage::Voting(0)));
+            assert_eq!(progress.of(0), Stage::Working, "it forms no group");
+            assert!(progress.set(number, Stage::Agreed(value)));
+        }
+        progress.set(3, Stage::Working);
+        progress.set(0, Stage::Moved);
+        let of = |number| progress.of(number);
+        assert_eq!([of(2), of(3)], [Stage::Agreed(5), Stage::Agreed(4)]);
+        assert_eq!([of(0), of(1), of(4)], [Stage::Moved; 3]);
     }
 }

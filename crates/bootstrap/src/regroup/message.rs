@@ -45,6 +45,8 @@ const _: () = {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Hello {
     pub(crate) rank: u32,
+    /// The election of which it speaks: 0 for that of the next group, n for the n-th agreement.
+    pub(crate) election: u64,
 }
 
 /// A later message of a rank that asks another one.

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, mpsc as std_mpsc};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc as std_mpsc};
 use std::time::Duration;
 
 use ringfold_types::{Rank, limits};
@@ -25,6 +25,7 @@ use crate::channel::greeting::Greeting;
 use crate::control::local_process::LocalProcess;
 use crate::control::runtime::ControlRuntime;
 use crate::discover::secret::Secret;
+use election::agreement::Opinion;
 use election::{Election, Purpose, Quorum, Stage, Step};
 use meeting_point::{BEAT, MeetingPoint, SILENCE, Visitors};
 use message::{FromVisitor, Hello, Invitation, ToVisitor};
@@ -92,6 +93,9 @@ pub enum RegroupError {
     /// No rank answers that could lead.
     #[error("no rank that could lead the group has formed it within {0:?}")]
     Late(Duration),
+    /// The other ranks have agreed without this one.
+    #[error("the other ranks have agreed without the flag of this one")]
+    Uncounted,
     /// The system refused a port, a thread or a descriptor.
     #[error("the system refuses a port, a thread or a random number: {0}")]
     System(String),
@@ -204,7 +208,7 @@ impl Seat {
     /// All members have joined. From now on this rank tells others that its group has moved on.
     pub fn joined(&self) {
         self.has_joined.store(true, Ordering::Release);
-        self.visitors.set_stage(Stage::Moved);
+        self.visitors.set_stage(0, Stage::Moved);
         if let Role::Voter(voter) = &self.role {
             let mut voter = voter.lock().unwrap_or_else(PoisonError::into_inner);
             if let Some(Visit { joined, mut task, .. }) = voter.visit.take() {
@@ -239,7 +243,45 @@ impl MeetingPoint {
         runtime: &ControlRuntime,
         wish: Wish,
     ) -> Result<Regrouped, RegroupError> {
-        match self.visitors.stage() {
+        match self.elect(own, runtime, wish, 0)? {
+            Outcome::Regrouped(regrouped) => Ok(regrouped),
+            Outcome::Agreed(_) => Err(RegroupError::Excluded),
+        }
+    }
+
+    /// Agrees with the other ranks on the bitwise and of their flags. `own` is this rank. Blocks
+    /// until the value is known.
+    ///
+    /// # Errors
+    /// See `RegroupError`.
+    pub(crate) fn agree(
+        self: &Arc<Self>,
+        own: Rank,
+        runtime: &ControlRuntime,
+        wish: Wish,
+        flag: u64,
+    ) -> Result<u64, RegroupError> {
+        let election = self.visitors.next_agreement();
+        self.opinion().flag = flag;
+        match self.elect(own, runtime, wish, election)? {
+            Outcome::Agreed(value) if value & !flag == 0 => Ok(value),
+            Outcome::Agreed(_) => Err(RegroupError::Uncounted),
+            Outcome::Regrouped(_) => Err(RegroupError::Excluded),
+        }
+    }
+
+    fn opinion(&self) -> MutexGuard<'_, Opinion> {
+        self.opinion.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn elect(
+        self: &Arc<Self>,
+        own: Rank,
+        runtime: &ControlRuntime,
+        wish: Wish,
+        election: u64,
+    ) -> Result<Outcome, RegroupError> {
+        match self.visitors.stage(election) {
             Stage::Dismissed | Stage::Moved => return Err(RegroupError::Excluded),
             _ => {}
         }
@@ -254,8 +296,8 @@ impl MeetingPoint {
             let bound = limits::timeout(wish.timeout);
             // A leader that began later also waits later.
             let limit = 2 * bound + 5 * SILENCE;
-            let outcome = timeout(limit, run(&point, own.0, &wish)).await;
-            point.visitors.set_stage(Stage::Working);
+            let outcome = timeout(limit, run(&point, own.0, &wish, election)).await;
+            point.visitors.set_stage(election, Stage::Working);
             tell.send(outcome.unwrap_or(Err(RegroupError::Late(limit)))).unwrap_or_default();
         });
         let died = |_| RegroupError::System("the control thread ended early".to_owned());
@@ -263,8 +305,19 @@ impl MeetingPoint {
     }
 }
 
-/// Runs one election.
-async fn run(point: &MeetingPoint, own: u32, wish: &Wish) -> Result<Regrouped, RegroupError> {
+/// The outcome of an election.
+enum Outcome {
+    Regrouped(Regrouped),
+    Agreed(u64),
+}
+
+/// Runs one election: 0 of the next group, and others of a value.
+async fn run(
+    point: &MeetingPoint,
+    own: u32,
+    wish: &Wish,
+    number: u64,
+) -> Result<Outcome, RegroupError> {
     let began = Instant::now();
     let now_ms = || u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
     let deadline_ms = u64::try_from(wish.timeout.as_millis()).unwrap_or(u64::MAX);
@@ -272,6 +325,9 @@ async fn run(point: &MeetingPoint, own: u32, wish: &Wish) -> Result<Regrouped, R
     let suspects: Vec<u32> = wish.suspects.iter().map(|rank| rank.0).collect();
     let size = point.places().len();
     let mut election = Election::new((own, size), without, &suspects, [0, deadline_ms]);
+    if number > 0 {
+        election = election.agreeing(point.opinion().clone());
+    }
     let (events, mut told) = mpsc::unbounded_channel();
     let mut visits: BTreeMap<u32, Visit> = BTreeMap::new();
     let mut looked: Option<Instant> = None;
@@ -280,31 +336,25 @@ async fn run(point: &MeetingPoint, own: u32, wish: &Wish) -> Result<Regrouped, R
             election.ended(ended(point, own));
             looked = Some(Instant::now());
         }
-        election.asked_by(&point.visitors.questions(), now_ms());
+        election.asked_by(&point.visitors.questions(number), now_ms());
         let step = election.tick(now_ms());
-        if point.visitors.stage() == Stage::Dismissed {
+        if point.visitors.stage(number) == Stage::Dismissed {
             return Err(RegroupError::Excluded);
         }
+        // Others may learn of a promise only when it cannot be forgotten any more.
+        if let Some(opinion) = election.opinion() {
+            point.opinion().clone_from(opinion);
+        }
         let stage = election.stage();
-        if stage != point.visitors.stage() {
+        if stage != point.visitors.stage(number) {
             tracing::debug!("rank {own} regroups: {stage:?}");
-            point.visitors.set_stage(stage);
+            point.visitors.set_stage(number, stage);
         }
-        match step {
-            Step::Wait => {}
-            Step::Form(members) => return lead(point, own, members, wish.address),
-            Step::NoQuorum(quorum) => {
-                point.visitors.answer(&quorum.members, &ToVisitor::NoQuorum(quorum.clone()));
-                return Err(quorum.into());
-            }
-            Step::Differs(_) => {
-                let all: Vec<u32> = point.visitors.questions().into_keys().collect();
-                point.visitors.answer(&all, &ToVisitor::Differs);
-                return Err(RegroupError::Differs);
-            }
-            Step::Excluded => return Err(RegroupError::Excluded),
+        if let Some(outcome) = conclude(point, (own, number), step, wish) {
+            return outcome;
         }
-        pursue(point, own, &mut election, &mut visits, &events, now_ms());
+        let hello = Hello { rank: own, election: number };
+        pursue(point, hello, &mut election, &mut visits, &events, now_ms());
         tokio::select! {
             Some((rank, event)) = told.recv() => match event {
                 // The visit was given up.
@@ -313,7 +363,8 @@ async fn run(point: &MeetingPoint, own: u32, wish: &Wish) -> Result<Regrouped, R
                 Event::Told(ToVisitor::Invited(invitation)) if !invitation.is_for(own, size) => {}
                 Event::Told(ToVisitor::Invited(invitation)) => {
                     let visit = visits.remove(&rank);
-                    return Ok(follow(point, (rank, visit), invitation, told));
+                    let group = follow(point, (rank, visit), invitation, told);
+                    return Ok(Outcome::Regrouped(group));
                 }
                 Event::Told(ToVisitor::NoQuorum(quorum)) => return Err(quorum.into()),
                 Event::Told(ToVisitor::Differs) => return Err(RegroupError::Differs),
@@ -330,10 +381,39 @@ async fn run(point: &MeetingPoint, own: u32, wish: &Wish) -> Result<Regrouped, R
     }
 }
 
+/// Tells the others how an election has ended for this rank. Returns `None` if it has not.
+fn conclude(
+    point: &MeetingPoint,
+    (own, number): (u32, u64),
+    step: Step,
+    wish: &Wish,
+) -> Option<Result<Outcome, RegroupError>> {
+    let visitors = &point.visitors;
+    Some(match step {
+        Step::Wait => return None,
+        Step::Form(members) => lead(point, own, members, wish.address).map(Outcome::Regrouped),
+        Step::Agreed(value) => {
+            *point.opinion() = Opinion::default();
+            visitors.set_stage(number, Stage::Agreed(value));
+            Ok(Outcome::Agreed(value))
+        }
+        Step::NoQuorum(quorum) => {
+            visitors.answer(number, &quorum.members, &ToVisitor::NoQuorum(quorum.clone()));
+            Err(quorum.into())
+        }
+        Step::Differs(_) => {
+            let all: Vec<u32> = visitors.questions(number).into_keys().collect();
+            visitors.answer(number, &all, &ToVisitor::Differs);
+            Err(RegroupError::Differs)
+        }
+        Step::Excluded => Err(RegroupError::Excluded),
+    })
+}
+
 /// Asks the ranks that the election wants to ask, and no others.
 fn pursue(
     point: &MeetingPoint,
-    own: u32,
+    hello: Hello,
     election: &mut Election,
     visits: &mut BTreeMap<u32, Visit>,
     events: &mpsc::UnboundedSender<(u32, Event)>,
@@ -351,7 +431,7 @@ fn pursue(
         } else if let Some(at) = point.address_of(rank) {
             election.asked(rank, now_ms);
             let shared = (point.greeting.clone(), point.secret.clone());
-            visits.insert(rank, visit((own, rank), at, shared, purpose, events.clone()));
+            visits.insert(rank, visit((hello, rank), at, shared, purpose, events.clone()));
         } else {
             election.lost(rank, now_ms);
         }
@@ -382,7 +462,7 @@ fn lead(
     tracing::info!("rank {own} leads the ranks {members:?} to a new group");
     let invitation = Invitation { members: members.clone(), address, nonce };
     let others: Vec<u32> = members.iter().copied().filter(|rank| *rank != own).collect();
-    let invited = point.visitors.answer(&others, &ToVisitor::Invited(invitation));
+    let invited = point.visitors.answer(0, &others, &ToVisitor::Invited(invitation));
     let seat = Seat::take(point, Role::Leader(invited));
     let members = members.into_iter().map(Rank).collect();
     Ok(Regrouped { members, address, nonce, seat: Some(Arc::new(seat)) })
@@ -405,7 +485,7 @@ fn follow(
 
 /// Begins to ask another rank. Must run on the control thread.
 fn visit(
-    (own, rank): (u32, u32),
+    (hello, rank): (Hello, u32),
     at: SocketAddr,
     shared: (Greeting, Secret),
     purpose: Purpose,
@@ -417,12 +497,12 @@ fn visit(
     task.spawn(async move {
         let (greeting, secret) = shared;
         match attempt(at, &greeting, &secret).await {
-            Ok(channel) => ask(channel, own, purposes, last, |it| {
+            Ok(channel) => ask(channel, hello, purposes, last, |it| {
                 events.send((rank, Event::Told(it))).unwrap_or_default();
             })
             .await
             .unwrap_or_default(),
-            Err(e) => tracing::debug!("rank {own} cannot ask rank {rank} at {at}: {e}"),
+            Err(e) => tracing::debug!("rank {} cannot ask rank {rank} at {at}: {e}", hello.rank),
         }
         events.send((rank, Event::Lost)).unwrap_or_default();
     });
@@ -433,13 +513,13 @@ fn visit(
 /// has joined.
 async fn ask(
     channel: Channel,
-    own: u32,
+    hello: Hello,
     mut purposes: watch::Receiver<Purpose>,
     mut joined: mpsc::UnboundedReceiver<()>,
     told: impl Fn(ToVisitor),
 ) -> std::io::Result<()> {
     let Channel { mut reader, mut writer, .. } = channel;
-    writer.send(&encode(&Hello { rank: own })).await?;
+    writer.send(&encode(&hello)).await?;
     let mut beat = interval(BEAT);
     beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {

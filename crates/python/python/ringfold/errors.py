@@ -58,7 +58,7 @@ class FailedError(Error):
     #: The cause: the same text on every surviving rank.
     cause: str | None = None
     #: The kind of the cause: "died", "silent", "absent", "mismatch", "link", "message", "tags",
-    #: "stalled", "aborted" or "left".
+    #: "stalled", "aborted", "revoked" or "left".
     kind: str | None = None
     #: The ranks to inspect first.
     peers: tuple[int, ...] = ()

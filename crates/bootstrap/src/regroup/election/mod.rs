@@ -15,6 +15,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use ringfold_types::limits;
 use serde::{Deserialize, Serialize};
 
+use agreement::{Agreement, Offer, Opinion};
+
+pub(crate) mod agreement;
+
 /// The most ranks that a voter asks at a time.
 const ASKED_MAX: usize = 16;
 
@@ -27,6 +31,10 @@ pub(crate) enum Stage {
     Voting(u32),
     /// It leads.
     Leading,
+    /// It leads an agreement, and offers this.
+    Offering(Offer),
+    /// It has agreed on this value.
+    Agreed(u64),
     /// It is a member of a new group.
     Moved,
     /// A leader has dismissed it.
@@ -40,6 +48,8 @@ pub(crate) struct Vote {
     pub(crate) without: BTreeSet<u32>,
     /// The ranks of the voter's host whose processes have ended.
     pub(crate) dead: BTreeSet<u32>,
+    /// The opinion of the voter, if the ranks agree on a value.
+    pub(crate) opinion: Option<Opinion>,
 }
 
 /// The reason why a rank asks another one.
@@ -79,6 +89,8 @@ pub(crate) enum Step {
     Wait,
     /// This rank leads these members, itself included.
     Form(Vec<u32>),
+    /// The ranks have agreed on this value.
+    Agreed(u64),
     /// Too few ranks have come.
     NoQuorum(Quorum),
     /// The others have formed a group without this rank.
@@ -109,6 +121,8 @@ impl Quorum {
 pub(crate) struct Election {
     own: u32,
     without: BTreeSet<u32>,
+    /// The ranks agree on a value, and form no group.
+    agreement: Option<Agreement>,
     peers: Vec<Peer>,
     /// The lowest rank that leads, among those below this one that ask it.
     led_by: Option<u32>,
@@ -140,8 +154,30 @@ impl Election {
             }
         }
         let (votes, dead, ticked_ms) = (BTreeMap::new(), BTreeSet::new(), now_ms);
-        let (led_by, settled_ms) = (None, None);
-        Self { own, without, peers, led_by, votes, dead, deadline_ms, settled_ms, ticked_ms }
+        let (led_by, settled_ms, agreement) = (None, None, None);
+        Self {
+            own,
+            without,
+            agreement,
+            peers,
+            led_by,
+            votes,
+            dead,
+            deadline_ms,
+            settled_ms,
+            ticked_ms,
+        }
+    }
+
+    /// Has the ranks agree on a value in place of a group.
+    pub(crate) fn agreeing(mut self, opinion: Opinion) -> Self {
+        self.agreement = Some(Agreement::new(opinion));
+        self
+    }
+
+    /// The flag and the promises of this rank, if the ranks agree on a value.
+    pub(crate) fn opinion(&self) -> Option<&Opinion> {
+        self.agreement.as_ref().map(|it| &it.opinion)
     }
 
     /// The rank that leads, as far as this rank knows: the lowest one that may answer.
@@ -161,9 +197,10 @@ impl Election {
     }
 
     pub(crate) fn stage(&self) -> Stage {
-        match self.leader() {
-            leader if leader == self.own => Stage::Leading,
-            leader => Stage::Voting(leader),
+        match (self.leader(), &self.agreement) {
+            (leader, None) if leader == self.own => Stage::Leading,
+            (leader, Some(agreement)) if leader == self.own => Stage::Offering(agreement.offer),
+            (leader, _) => Stage::Voting(leader),
         }
     }
 
@@ -172,7 +209,8 @@ impl Election {
         let leader = self.leader();
         if leader != self.own {
             let (without, dead) = (self.without.clone(), self.dead.clone());
-            let mut asks = BTreeMap::from([(leader, Purpose::Vote(Vote { without, dead }))]);
+            let vote = Vote { without, dead, opinion: self.opinion().cloned() };
+            let mut asks = BTreeMap::from([(leader, Purpose::Vote(vote))]);
             // While ranks keep silent, the next ones are asked too, so that silences do not add up.
             let mut last = leader;
             while self.is_late(last) && asks.len() < ASKED_MAX {
@@ -209,6 +247,12 @@ impl Election {
     /// A rank that was asked has answered.
     pub(crate) fn heard(&mut self, rank: u32, stage: Stage, now_ms: u64) {
         self.note(rank, Status::Alive(stage), now_ms);
+        if let Stage::Offering(offer) = stage
+            && rank == self.leader()
+            && let Some(agreement) = &mut self.agreement
+        {
+            agreement.opinion.follow(offer);
+        }
     }
 
     /// Nobody listens at the rank's port, or the connection to it ended.
@@ -276,6 +320,13 @@ impl Election {
             }
         }
         let has_moved = |rank| self.status(rank) == Status::Alive(Stage::Moved);
+        let agreed = |rank| match self.status(rank) {
+            Status::Alive(Stage::Agreed(value)) => Some(value),
+            _ => None,
+        };
+        if let Some(value) = self.others().find_map(agreed) {
+            return Step::Agreed(value);
+        }
         if self.others().any(has_moved) {
             return Step::Excluded;
         }
@@ -296,7 +347,11 @@ impl Election {
         let settled_ms = *self.settled_ms.get_or_insert(now_ms);
         let quorum = self.quorum();
         if quorum.is_reached() {
-            Step::Form(quorum.members)
+            let Some(agreement) = &mut self.agreement else { return Step::Form(quorum.members) };
+            let opinion = |vote: &Vote| vote.opinion.clone().unwrap_or_default();
+            let votes: Vec<Opinion> = self.votes.values().map(opinion).collect();
+            let value = agreement.lead(self.own, &votes);
+            value.map_or(Step::Wait, Step::Agreed)
         } else if now_ms.saturating_sub(settled_ms) > limits::REGROUP_SILENCE_MS {
             Step::NoQuorum(quorum)
         } else {
@@ -309,7 +364,10 @@ impl Election {
         let voters = self.votes.keys().filter(|rank| !self.without.contains(rank));
         let mut members: Vec<u32> = voters.copied().chain([self.own]).collect();
         members.sort_unstable();
-        let is_dismissed = |rank: &u32| self.status(*rank) == Status::Alive(Stage::Dismissed);
+        // A rank that was dismissed may have accepted a value before.
+        let is_dismissed = |rank: &u32| {
+            self.agreement.is_none() && self.status(*rank) == Status::Alive(Stage::Dismissed)
+        };
         let is_dead = |rank: &u32| {
             let says_so = |vote: &Vote| vote.dead.contains(rank);
             self.dead.contains(rank) || self.votes.values().any(says_so)

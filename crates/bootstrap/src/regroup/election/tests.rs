@@ -1,6 +1,6 @@
 //! Checks of single decisions, and elections of whole groups at random: ranks die, stop, come late
 //! and are cut off, in virtual time. At most one group may form, and all ranks that nothing has hit
-//! must be in it.
+//! must be in it. In the same way ranks agree on a value, of which there may be only one.
 
 #![expect(clippy::cast_possible_truncation, reason = "the numbers of the tests are small")]
 
@@ -195,11 +195,14 @@ enum State {
     /// It takes its seat in the group of this number.
     Joining(usize),
     Moved(usize),
+    Agreed(u64),
     Failed,
 }
 
 struct Simulated {
     state: State,
+    /// Its flag and promises, where the ranks agree on a value.
+    opinion: Option<Opinion>,
     begins_ms: u64,
     /// How often it begins again where there is no quorum.
     tries: u32,
@@ -218,6 +221,7 @@ struct Group {
 
 struct World {
     ranks: Vec<Simulated>,
+    flags: Vec<u64>,
     groups: Vec<Group>,
     cut_ms: Option<[u64; 2]>,
     /// Answers on their way: when they arrive, the asked rank, the asker and the answer.
@@ -235,7 +239,7 @@ enum Answer {
 }
 
 impl World {
-    fn new(seed: u64) -> Self {
+    fn new(seed: u64, agrees: bool) -> Self {
         let mut rng = TestRng::from_seed(RngAlgorithm::ChaCha, &{
             let mut bytes = [0; 32];
             bytes[..8].copy_from_slice(&seed.to_le_bytes());
@@ -251,6 +255,7 @@ impl World {
                 let stopped = draw(0..4_000);
                 Simulated {
                     state: State::Working,
+                    opinion: agrees.then(|| Opinion { flag: draw(0..256), ..Opinion::default() }),
                     begins_ms: draw(0..1_500),
                     tries: 3,
                     dies_ms: dies.then(|| draw(0..4_000)),
@@ -258,10 +263,11 @@ impl World {
                     side: draw(0..3) == 0,
                 }
             })
-            .collect();
+            .collect::<Vec<Simulated>>();
+        let flags = ranks.iter().map(|it| it.opinion.as_ref().map_or(0, |it| it.flag)).collect();
         let cut_ms = (draw(0..4) == 0).then(|| [draw(0..2_000), u64::MAX]);
         let (groups, answers) = (Vec::new(), Vec::new());
-        Self { ranks, groups, cut_ms, answers, rng, now_ms: 0 }
+        Self { ranks, flags, groups, cut_ms, answers, rng, now_ms: 0 }
     }
 
     fn is_dead(&self, rank: u32) -> bool {
@@ -293,6 +299,7 @@ impl World {
         match &self.ranks[rank as usize].state {
             State::Electing(election, _) => election.stage(),
             State::Moved(_) => Stage::Moved,
+            State::Agreed(value) => Stage::Agreed(*value),
             State::Working | State::Joining(_) | State::Failed => Stage::Working,
         }
     }
@@ -343,7 +350,11 @@ impl World {
                 }
             }
         }
-        let state = match election.tick(now_ms) {
+        let step = election.tick(now_ms);
+        let opinion = election.opinion().cloned();
+        self.ranks[own as usize].opinion = opinion;
+        let state = match step {
+            Step::Agreed(value) => State::Agreed(value),
             Step::Wait => {
                 let wanted = election.asks();
                 for asked in wanted.keys().filter(|rank| !asks.contains_key(rank)) {
@@ -445,6 +456,10 @@ impl World {
                 State::Working if simulated.begins_ms <= self.now_ms => {
                     let times = [self.now_ms, self.now_ms + 20_000];
                     let begun = Election::new((rank, size as usize), BTreeSet::new(), &[], times);
+                    let begun = match &simulated.opinion {
+                        Some(opinion) => begun.agreeing(opinion.clone()),
+                        None => begun,
+                    };
                     simulated.state = State::Electing(begun, BTreeMap::new());
                 }
                 State::Electing(election, asks) => self.elect(rank, election, asks),
@@ -469,8 +484,19 @@ impl World {
             let lives = |rank: &u32| !self.is_dead(*rank);
             let is_there = |group: &&Group| group.is_complete && group.members.iter().any(lives);
             assert!(self.groups.iter().filter(is_there).count() <= 1, "seed {seed}: two groups");
+            let values: BTreeSet<u64> = (0..)
+                .zip(&self.ranks)
+                .filter(|(rank, _)| !self.is_dead(*rank))
+                .filter_map(|(_, it)| match it.state {
+                    State::Agreed(value) => Some(value),
+                    _ => None,
+                })
+                .collect();
+            assert!(values.len() <= 1, "seed {seed}: the ranks return {values:?}");
             let is_over = (0..).zip(&self.ranks).all(|(rank, it)| {
-                self.is_dead(rank) || matches!(it.state, State::Moved(_) | State::Failed)
+                let is_over =
+                    matches!(it.state, State::Moved(_) | State::Agreed(_) | State::Failed);
+                self.is_dead(rank) || is_over
             });
             if is_over && self.now_ms > 20_000 {
                 break;
@@ -485,6 +511,13 @@ impl World {
                     assert!(self.groups[*group].members.contains(&rank), "seed {seed}");
                     fates.extend((!is_hit).then_some(true));
                 }
+                State::Agreed(value) if !is_hit => {
+                    // Its flag counts.
+                    let flag = self.flags[rank as usize];
+                    assert_eq!(value & !flag, 0, "seed {seed}: rank {rank}");
+                    fates.insert(true);
+                }
+                State::Agreed(_) => {}
                 State::Failed => fates.extend((!is_hit).then_some(false)),
                 other => panic!("seed {seed}: rank {rank} hangs: {other:?}"),
             }
@@ -504,19 +537,44 @@ impl World {
     }
 }
 
-fn run(seeds: u64) {
+fn run(seeds: u64, agree: bool) {
     for seed in 0..seeds {
-        World::new(seed).run(seed);
+        World::new(seed, agree).run(seed);
     }
 }
 
 #[test]
+fn all_that_return_a_value_return_the_same_one_in_every_order_of_events() {
+    run(10_000, true);
+}
+
+#[test]
+fn a_value_that_a_voter_has_accepted_outlives_its_leader() {
+    let opinion = |flag| Opinion { flag, ..Opinion::default() };
+    let (mut leader, mut voter) = (Agreement::new(opinion(7)), opinion(6));
+    for decided in [None, None, Some(6)] {
+        assert_eq!(leader.lead(0, &[voter.clone()]), decided);
+        voter.follow(leader.offer);
+    }
+    let mut next = Agreement::new(voter.clone());
+    let mut late = opinion(0);
+    while next.lead(1, &[late.clone()]).is_none() {
+        late.follow(next.offer);
+    }
+    assert_eq!(late.accepted.unwrap().1, 6, "the flag of the late one does not count");
+    // A voter that has promised follows no lower ballot.
+    late.follow(leader.offer);
+    assert_eq!(late.promised, next.offer.ballot);
+}
+
+#[test]
 fn at_most_one_group_forms_in_every_order_of_events() {
-    run(10_000);
+    run(10_000, false);
 }
 
 #[test]
 #[ignore = "minutes: see tests/long"]
 fn at_most_one_group_forms_in_a_million_orders_of_events() {
-    run(1_000_000);
+    run(1_000_000, false);
+    run(1_000_000, true);
 }
