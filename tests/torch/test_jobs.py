@@ -1,12 +1,13 @@
 """Real training jobs under torchrun. Losses equal those of Gloo up to the order of summation."""
 
 import importlib.util
+import re
 import sys
 import tempfile
 import unittest
 from pathlib import Path
 
-from launch import numbers, torchrun
+from launch import numbers, spread, torchrun
 
 JOBS = Path(__file__).parent / "jobs"
 
@@ -35,6 +36,23 @@ class Jobs(unittest.TestCase):
     def test_ddp_of_digits(self):
         for ranks in [1, 2, 4]:
             self.same_as_gloo("digits", ranks)
+
+    def test_ddp_goes_on_without_the_dead(self):
+        def end(deaths):
+            ended = spread(4, JOBS / "survive.py", "--deaths", deaths)
+            dead = {int(entry.split(":")[1]) for entry in deaths.split(",") if entry}
+            statuses = [-9 if rank in dead else 0 for rank in range(4)]
+            texts = [text for _, text, _ in ended]
+            self.assertEqual([status for status, _, _ in ended], statuses, texts)
+            (loss,) = [loss for text in texts for loss in numbers(text)]
+            lasting = [re.findall(r"process (\d+) goes on", text) for text in texts]
+            return loss, [lines for rank, lines in enumerate(lasting) if rank not in dead]
+
+        expected, _ = end("")
+        # Rank 0 had the store by which the ranks met.
+        loss, (one,) = end("20:3,40:0,60:2")
+        self.assertEqual([len(one), len(set(one))], [3, 1], one)
+        self.assertLessEqual(abs(loss - expected), TOLERANCE * expected, (loss, expected))
 
     def test_ddp_of_a_transformer(self):
         for ranks in [1, 2, 4]:

@@ -9,11 +9,14 @@ import torch.distributed as dist
 DIGITS = Path(__file__).parents[3] / "crates/ringfold/examples/digits/digits.txt"
 
 
-def begin():
-    """Joins the process group of the backend that the command line names."""
+def begin(**more):
+    """Joins the process group of the backend that the command line names. Programs may have more
+    options, each with its default."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--backend", default="ringfold")
     parser.add_argument("--folder", default=".")
+    for name, default in more.items():
+        parser.add_argument(f"--{name}", default=default)
     options = parser.parse_args()
     torch.manual_seed(1)
     torch.set_num_threads(1)

@@ -28,6 +28,21 @@ def unsupported():
     )
 
 
+def shrink(group=None):
+    """Makes a process group of the ranks of `group` that survive a failure, in their old order.
+
+    Every survivor must call it, once for a group. Without an argument it takes the default group:
+    the new group becomes the default one, its ranks get the numbers from 0 on, and all other groups
+    end. It may be called without a failure. Ranks that have ended, are stopped or disconnected are
+    left out. Blocks until the survivors have joined. The old group ends. The new group has a store
+    of its own on its first rank. Raises `torch.distributed.DistBackendError` if too few ranks come,
+    or the others have left this one out.
+    """
+    from ringfold.torch._recovery import shrink
+
+    return shrink(group)
+
+
 def register(name="ringfold"):
     """Makes the backend known to torch, under this name. torch calls it through an entry point.
 

@@ -34,7 +34,7 @@ NO_TIME = timedelta(0)
 class RingfoldBackend(Backend):
     """A group of ranks. Synchronous operations run in the caller's thread, others in ringfold's."""
 
-    def __init__(self, store, rank, size, timeout, is_world=False):
+    def __init__(self, store, rank, size, timeout, is_world=False, comm=None):
         super().__init__(rank, size)
         # torch's own methods take longer.
         self._rank, self._size = rank, size
@@ -49,7 +49,7 @@ class RingfoldBackend(Backend):
         self._pending = deque()
         self._coalesced = None
         try:
-            self._comm = ringfold.init_with_store(
+            self._comm = comm or ringfold.init_with_store(
                 Store(store), rank, size, timeout=self._seconds,
                 join_timeout=min(self._seconds, JOIN_SECONDS),
             )
@@ -469,6 +469,25 @@ class RingfoldBackend(Backend):
             child._options = opts
         _backends.add(child)
         return child
+
+    def survive(self):
+        """Makes a communicator of the ranks that survive a failure."""
+        try:
+            return self._comm.shrink()
+        except errors.Error as error:
+            raise as_torch(error) from error
+
+    def successor(self, comm, store):
+        """The backend of the survivors, which have this communicator."""
+        timeout = self._options._timeout
+        child = RingfoldBackend(store, comm.rank, comm.size, timeout, self._is_world, comm)
+        _backends.add(child)
+        return child
+
+    def former_ranks(self, comm):
+        """The ranks in this group of the ranks that survive."""
+        old = [self._comm.identity(rank) for rank in range(self._size)]
+        return [old.index(comm.identity(rank)) for rank in range(comm.size)]
 
     def perform_nocolor_split(self, _device):
         """The other ranks meet by the store, so a rank outside the group does nothing."""

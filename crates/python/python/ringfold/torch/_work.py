@@ -132,15 +132,21 @@ class Work(distributed._Work):
         with _making:
             if self._future is not None:
                 return self._future
-            future = self._future = torch.futures.Future()
+            ended = torch.futures.Future()
+
+            def result(_):
+                error = self.exception()
+                if error is not None:
+                    raise error
+                return self._tensors
+
+            # torch's C++, as in DDP, knows only errors that callbacks of `then` raise. It takes an
+            # exception that `set_exception` has set for a list of tensors.
+            future = self._future = ended.then(result)
 
         def done():
             self._complete()
-            error = self.exception()
-            if error is None:
-                future.set_result(self._tensors)
-            else:
-                future.set_exception(error)
+            ended.set_result(None)
 
         self._at_end(done)
         return future
