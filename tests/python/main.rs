@@ -153,10 +153,21 @@ fn misuse_and_interrupts_are_exceptions() {
 #[test]
 fn a_killed_rank_is_an_exception_on_the_others() {
     let Some(package) = package() else { return };
+    survivors_know(package, "killed", 3);
+}
+
+#[test]
+fn the_old_communicator_keeps_its_inputs_windows_and_groups() {
+    let Some(package) = package() else { return };
+    survivors_know(package, "after", 4);
+}
+
+/// Runs a program whose last rank dies.
+fn survivors_know(package: &Path, program: &str, ranks: usize) {
     for transport in ["shm", "tcp"] {
-        let outcome = run(package, Some(3), &file("killed"), transport);
+        let outcome = run(package, Some(ranks), &file(program), transport);
         assert!(!outcome.status.success(), "{outcome:?}");
-        assert_eq!(outcome.stdout.matches(" knows\n").count(), 2, "{outcome:?}");
+        assert_eq!(outcome.stdout.matches(" knows\n").count(), ranks - 1, "{outcome:?}");
     }
 }
 
