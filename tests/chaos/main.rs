@@ -77,19 +77,34 @@ fn healthy_ranks_do_not_fail() {
     }
 }
 
-/// The survivors of deaths and stops form one group, again and again.
 #[test]
 #[ignore = "heavy: minutes"]
-fn survivors_form_one_group() {
-    for (ranks, transport, rounds) in [
-        (8, "shm", 300),
-        (8, "tcp", 300),
-        (8, "shm,tcp", 300),
-        (64, "shm", 50),
-        (64, "shm,tcp", 50),
-    ] {
-        survive(ranks, transport, rounds);
-    }
+fn survivors_of_eight_ranks_over_shm() {
+    survive(8, "shm", 300);
+}
+
+#[test]
+#[ignore = "heavy: minutes"]
+fn survivors_of_eight_ranks_over_tcp() {
+    survive(8, "tcp", 300);
+}
+
+#[test]
+#[ignore = "heavy: minutes"]
+fn survivors_of_eight_ranks_on_two_hosts() {
+    survive(8, "shm,tcp", 300);
+}
+
+#[test]
+#[ignore = "heavy: minutes"]
+fn survivors_of_sixty_four_ranks_over_shm() {
+    survive(64, "shm", 50);
+}
+
+#[test]
+#[ignore = "heavy: minutes"]
+fn survivors_of_sixty_four_ranks_on_two_hosts() {
+    survive(64, "shm,tcp", 50);
 }
 
 /// Starts ranks with a home and a folder for temporary files of their own.
@@ -97,7 +112,7 @@ fn start<S: AsRef<str>>(home: &Home, size: usize, transport: &str, task: &[S]) -
     Ranks::start(size, |rank, command| {
         command.args(task.iter().map(AsRef::as_ref)).env("RINGFOLD_TRANSPORT", transport);
         if transport == "shm,tcp" {
-            command.env("RINGFOLD_HOSTID", format!("host {}", rank % 2));
+            command.env("RINGFOLD_HOSTID", format!("host{}", rank % 2));
         }
         command.env("RINGFOLD_TIMEOUT", TIMEOUT.as_secs().to_string());
         command.env("HOME", home.path()).env("TMPDIR", home.path());
