@@ -118,8 +118,8 @@ impl Communicator {
     /// length. Does not wait, and leaves the message to a receive.
     ///
     /// # Errors
-    /// [`Error::Argument`] if `from` is no rank; [`Error::Failed`] if the sender has left and all of
-    /// its messages are received, or the job has failed; [`Error::Forked`] in a child process.
+    /// [`Error::Argument`] if `from` is no rank; [`Error::Failed`] if the sender has left and all
+    /// of its messages are received, or the job has failed; [`Error::Forked`] in a child process.
     ///
     /// ```
     /// use ringfold::{ANY_TAG, Rank, local};
