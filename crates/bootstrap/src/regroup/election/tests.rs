@@ -191,7 +191,7 @@ fn a_rank_whose_group_has_moved_on_excludes_a_late_one() {
 #[derive(Debug)]
 enum State {
     Working,
-    Electing(Election, BTreeMap<u32, Purpose>),
+    Electing(Box<Election>, BTreeMap<u32, Purpose>),
     /// It takes its seat in the group of this number.
     Joining(usize),
     Moved(usize),
@@ -319,7 +319,7 @@ impl World {
         questions
     }
 
-    fn elect(&mut self, own: u32, mut election: Election, mut asks: BTreeMap<u32, Purpose>) {
+    fn elect(&mut self, own: u32, mut election: Box<Election>, mut asks: BTreeMap<u32, Purpose>) {
         let now_ms = self.now_ms;
         election.asked_by(&self.questions(own), now_ms);
         let all = 0..self.ranks.len() as u32;
@@ -430,7 +430,8 @@ impl World {
                     let size = self.ranks.len();
                     let times = [self.now_ms, self.now_ms + 20_000];
                     let again = Election::new((rank, size), BTreeSet::new(), &[], times);
-                    self.ranks[rank as usize].state = State::Electing(again, BTreeMap::new());
+                    self.ranks[rank as usize].state =
+                        State::Electing(Box::new(again), BTreeMap::new());
                 }
             }
         }
@@ -460,7 +461,7 @@ impl World {
                         Some(opinion) => begun.agreeing(opinion.clone()),
                         None => begun,
                     };
-                    simulated.state = State::Electing(begun, BTreeMap::new());
+                    simulated.state = State::Electing(Box::new(begun), BTreeMap::new());
                 }
                 State::Electing(election, asks) => self.elect(rank, election, asks),
                 other => simulated.state = other,
