@@ -307,8 +307,10 @@ static void misuse(void) {
     EXPECT(ARGUMENT, "the data is NULL", ringfold_recv_any(NULL, 8, INT, 0, &number, comm));
     if (size == 1)
         EXPECT(ARGUMENT, "a group of one", ringfold_recv_any(data, 8, INT, 0, &number, comm));
-    EXPECT(ARGUMENT, "is not one of the other ranks",
-           ringfold_probe(rank, &is_there, &number, &bytes, comm));
+    EXPECT(ARGUMENT, "is not one of the",
+           ringfold_probe(size, &is_there, &number, &bytes, comm));
+    OK(ringfold_probe(rank, &is_there, &number, &bytes, comm));
+    CHECK(!is_there);
     EXPECT(ARGUMENT, "is_there is NULL", ringfold_probe(away, NULL, &number, &bytes, comm));
 
     EXPECT(ARGUMENT, "group is NULL", ringfold_group_start(comm, NULL));
