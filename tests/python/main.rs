@@ -216,7 +216,7 @@ fn page(package: &Path) -> Vec<PathBuf> {
         };
         programs.enumerate().map(write).collect()
     });
-    assert_eq!(programs.len(), 5);
+    assert_eq!(programs.len(), 6);
     programs.clone()
 }
 
