@@ -113,7 +113,6 @@ impl Communicator {
     ///
     /// let all_done = local::run(3, |comm| {
     ///     let is_done = comm.rank().0 != 1;
-    ///     comm.revoke();
     ///     comm.agree(u64::from(is_done)).unwrap()
     /// })?;
     /// assert_eq!(all_done, [0, 0, 0]);
