@@ -10,13 +10,14 @@
 //! 1. `discover`: the knowledge of a process alone: its rank, the secret, the host's addresses;
 //! 2. `channel`: an authenticated connection between two processes;
 //! 3. `service`: requests to a server of several jobs, such as an aggregator;
-//! 4. `arbiter`: the failure cause, found from reports and call logs without I/O;
-//! 5. `regroup`: the agreement of survivors on the members of the next group;
-//! 6. `control`: a rank's end of the control plane;
-//! 7. `rendezvous`: the launcher, where ranks learn of the coordinator;
-//! 8. `coordinator`: the centre, in the process of rank 0;
-//! 9. `join`: the way of a rank from its identity to a `Control`;
-//! 10. `door`: the way of newcomers into a group that runs.
+//! 4. `record`: the recent calls and failures of a process, in words that other processes may read;
+//! 5. `arbiter`: the failure cause, found from reports and call logs without I/O;
+//! 6. `regroup`: the agreement of survivors on the members of the next group;
+//! 7. `control`: a rank's end of the control plane;
+//! 8. `rendezvous`: the launcher, where ranks learn of the coordinator;
+//! 9. `coordinator`: the centre, in the process of rank 0;
+//! 10. `join`: the way of a rank from its identity to a `Control`;
+//! 11. `door`: the way of newcomers into a group that runs.
 //!
 //! # Shape
 //! The control plane is a star: rank 0's process runs the coordinator, and every rank keeps one
@@ -50,6 +51,7 @@ pub mod decode;
 mod discover;
 mod door;
 mod join;
+mod record;
 mod regroup;
 pub mod rendezvous;
 pub mod service;
@@ -74,6 +76,11 @@ pub use discover::{discover, interface, pmi, started_as_rank};
 pub use door::{Admission, Door, NotAdmitted, knock};
 pub use join::error::JoinError;
 pub use join::joiner::{Options, Parent, ParentGroup};
+pub use record::read::{
+    InvalidRecord, Record, RecordedCall, RecordedEvent, RecordedGroup, open_record, process_stat,
+    read_record, state_of,
+};
+pub use record::{KEEP_WORD, RECORD_WORDS, RecordFacts, has_record, record_event, start_record};
 pub use regroup::{Doorkeeper, RegroupError, Regrouped, Seat, Wish};
 
 /// The digest of this crate's sources.

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use ringfold_bootstrap::{CallName, CallWindows, Control};
+use ringfold_bootstrap::{CallName, CallWindows};
 use ringfold_collectives::select::{
     Constraints, Measurements, chunk_len, select, select_in_windows, select_uneven, sum_bytes,
 };
@@ -21,6 +21,7 @@ use crate::buffers::{Buffers, Memory, Place, runs_in_place};
 use crate::config::Config;
 use crate::error::Operation;
 use crate::parts::Parts;
+use crate::watch::Watch;
 use ringfold_innetwork::member::LaneReduction;
 
 /// Operations of the programs that a communicator keeps for later calls. They take about ten
@@ -408,14 +409,14 @@ impl CompiledCall {
     /// Logs the call as number `seq`, with its mark. Returns the tag of its messages and signals.
     #[expect(clippy::inline_always, reason = "a part of the shortest calls")]
     #[inline(always)]
-    pub(crate) fn begin(&self, control: &Control, seq: u64, mark: Option<CallWindows>) -> u32 {
+    pub(crate) fn begin(&self, watch: &Watch, seq: u64, mark: Option<CallWindows>) -> u32 {
         let seal = match mark {
             None => {
-                control.entered(seq, &self.name);
+                watch.entered(seq, &self.name);
                 0
             }
             Some(windows) => {
-                control.entered(seq, &self.name.in_windows(windows));
+                watch.entered(seq, &self.name.in_windows(windows));
                 let CallWindows { input, output, begin } = windows;
                 let words = [input.into(), output.into(), begin];
                 words.into_iter().fold(0, |seal, word: u64| mix(seal ^ word))

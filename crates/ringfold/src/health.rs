@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ringfold_bootstrap::{Control, FailureCause, FailureReport, RankOnHost};
+use ringfold_bootstrap::{Control, FailureCause, FailureReport, RankOnHost, record_event};
 use ringfold_transport::LinkFault;
 use ringfold_types::{Rank, limits};
 
@@ -89,7 +89,10 @@ pub(crate) fn report_of(
             let peer = error.link.peer;
             (FailureReport::Died { peer: peer.0 }, FailureCause::Died { who: who(peer) })
         }
-        CallError::Link(error) => link(error.link.peer, error.to_string()),
+        CallError::Link(error) => {
+            record_event(&format!("{operation}: {error}"));
+            link(error.link.peer, error.to_string())
+        }
         CallError::Left(peer) => match unwanted(core, operation) {
             waiting if waiting.is_empty() => link(peer, "the rank has left the job".to_owned()),
             waiting => message(peer, format!("{operation}: the rank has left the job{waiting}")),

@@ -143,7 +143,7 @@ pub use setup::{
     DifferentSettings, InitError, TopologyError, UnreadablePeerInfo, evidence, tcp_rates,
 };
 #[doc(hidden)]
-pub use setup::{is_evidence, is_peer_info};
+pub use setup::{is_evidence, is_peer_info, remove_old_records, this_moment};
 pub use shared::Window;
 pub use store::{KeyValueStore, StoreError};
 pub use uneven::{Uneven, UserOp};

@@ -4,7 +4,8 @@ use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::ops::Deref;
 
-use ringfold_bootstrap::Control;
+use ringfold_bootstrap::{CallName, Control};
+use ringfold_transport::ticks;
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::error::CallError;
@@ -49,6 +50,24 @@ impl Watch {
         let now = now_ms();
         let (checked_ms, hooked_ms) = (Cell::new(now), Cell::new(now));
         Self { control, checked_ms, hook: RefCell::new(None), hooked_ms }
+    }
+
+    /// Records that call number `seq` begins.
+    #[inline]
+    pub(crate) fn entered(&self, seq: u64, name: &CallName) {
+        self.control.entered(seq, name, ticks());
+    }
+
+    /// Records that call number `seq` ended in its first moment. A clock would take longer.
+    #[inline]
+    pub(crate) fn finished_at_once(&self, seq: u64) {
+        self.control.finished(seq, None);
+    }
+
+    /// Records that call number `seq` ends now.
+    #[inline]
+    pub(crate) fn finished(&self, seq: u64) {
+        self.control.finished(seq, Some(ticks()));
     }
 
     /// Sets the function that runs while a call waits.

@@ -209,6 +209,12 @@ const _: () = assert!(4 * LINE_BYTES_MAX <= CONTROL_BYTES_MAX);
 pub const CALLS_REMEMBERED: usize = 64;
 const _: () = assert!(CALLS_REMEMBERED.is_power_of_two());
 
+/// Bytes of the record of a process: its recent calls, failures and events of links.
+pub const RECORD_BYTES: usize = 88 * 1024;
+
+/// Records of ended processes that a user's folder keeps. The oldest go first.
+pub const RECORDS_KEPT: usize = 128;
+
 /// Steps of one rank's schedule; chunks are enlarged until the schedule fits.
 pub const STEPS_MAX: usize = 1 << 20;
 

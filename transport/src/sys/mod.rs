@@ -1,6 +1,7 @@
 //! The interface to the operating system, as types that cannot be misused. It also has the memory
 //! that the contract hands out: `Window` and `Pages`. `unsafe` code is limited to mapped memory,
-//! other processes' memory, `fork`, long copies, cache hints and socket options.
+//! other processes' memory, `fork`, the record of a process, long copies, cache hints and socket
+//! options.
 
 mod cache;
 mod cma;
@@ -11,6 +12,7 @@ mod handover;
 mod memory;
 mod pages;
 mod random;
+mod record;
 mod socket;
 mod waker;
 mod window;
@@ -32,6 +34,7 @@ pub(crate) use memory::{Lease, Mapping, sealed_memory};
 pub(crate) use pages::{Known, Region};
 pub use pages::{Pages, Placement, UserBuffer};
 pub(crate) use random::random;
+pub use record::{open_private_folder, record, record_folder, remove_record, ticks, trust_counter};
 pub(crate) use socket::{choose_port_late, outgoing};
 pub use waker::Waker;
 pub(crate) use waker::{NamedWaker, WakerAddress};

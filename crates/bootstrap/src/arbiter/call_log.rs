@@ -1,31 +1,29 @@
-//! The recent calls of this rank: the calling thread writes them in a few nanoseconds, and the
-//! control thread reads them after a failure.
+//! The recent calls of this rank: the calling thread writes them in a few nanoseconds. The control
+//! thread reads them after a failure, and other processes at any time.
 //!
 //! The log is a ring of seqlocks made of plain atomics. The writer never waits. A reader skips an
 //! entry that is being written.
 
+use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use ringfold_types::{Call, UnevenCall, limits};
 use serde::{Deserialize, Serialize};
 
-/// The last `limits::CALLS_REMEMBERED` calls of a rank.
+use crate::record::format::{CALL_WORDS, group};
+use crate::record::read::RecordedCall;
+use crate::record::{GroupFacts, Place, record_failure};
+
+/// The last `limits::CALLS_REMEMBERED` calls of a rank. They are in the record of the process,
+/// which other processes may read.
 ///
 /// One thread writes at a time. Two concurrent writers could garble an entry, but never memory.
 #[derive(Debug)]
-pub struct CallLog {
-    entries: [Entry; limits::CALLS_REMEMBERED],
-    /// The number of finished calls: all with lower numbers.
-    finished: AtomicU64,
-}
+pub struct CallLog(Place);
 
-#[derive(Debug, Default)]
-#[repr(align(64))]
-struct Entry {
-    /// `BEING_WRITTEN`, or the call's number plus one.
-    stamp: AtomicU64,
-    words: [AtomicU64; WORDS],
-}
+/// An entry: a stamp, which is `BEING_WRITTEN` or the call's number plus one, then the words of the
+/// call, its begin and its end.
+type Entry = [AtomicU64; CALL_WORDS];
 
 /// The log's record of a call, built once for all calls that repeat it.
 #[derive(Clone, Copy, Debug)]
@@ -108,29 +106,45 @@ const BEING_WRITTEN: u64 = 0;
 const ALGORITHM_SHIFT: u32 = 32;
 
 impl Default for CallLog {
+    /// A log in ordinary memory.
     fn default() -> Self {
-        let entries = std::array::from_fn(|_| Entry::default());
-        Self { entries, finished: AtomicU64::new(0) }
+        Self(Place::spare())
     }
 }
 
 impl CallLog {
-    /// Records that call number `seq` begins. Numbers must grow.
-    #[inline]
-    pub fn entered(&self, seq: u64, name: &CallName) {
-        let entry = self.entry(seq);
-        entry.stamp.store(BEING_WRITTEN, Ordering::Relaxed);
-        fence(Ordering::Release);
-        for (slot, word) in entry.words.iter().zip(name.0) {
-            slot.store(word, Ordering::Relaxed);
-        }
-        entry.stamp.store(seq.wrapping_add(1), Ordering::Release);
+    /// A log in the record of the process, if there is room.
+    pub(crate) fn recorded(facts: GroupFacts<'_>) -> Self {
+        Self(Place::recorded(facts))
     }
 
-    /// Records that call number `seq` and all calls before it are finished.
+    /// Records that call number `seq` begins, at the time `at` of the clock of the record. Numbers
+    /// must grow.
     #[inline]
-    pub fn finished(&self, seq: u64) {
-        self.finished.store(seq.wrapping_add(1), Ordering::Release);
+    pub fn entered(&self, seq: u64, name: &CallName, at: u64) {
+        let [stamp, words @ .., begin, _] = self.entry(seq);
+        stamp.store(BEING_WRITTEN, Ordering::Relaxed);
+        fence(Ordering::Release);
+        for (slot, word) in words.iter().zip(name.0) {
+            slot.store(word, Ordering::Relaxed);
+        }
+        begin.store(at, Ordering::Relaxed);
+        stamp.store(seq.wrapping_add(1), Ordering::Release);
+    }
+
+    /// Records that call number `seq` and all calls before it are finished. A call that was not
+    /// short has the time `at` of its end.
+    #[inline]
+    pub fn finished(&self, seq: u64, at: Option<u64>) {
+        if let (Some(at), [.., end]) = (at, self.entry(seq)) {
+            end.store(at, Ordering::Relaxed);
+        }
+        self.0.words[group::FINISHED].store(seq.wrapping_add(1), Ordering::Release);
+    }
+
+    /// Records the failure of the group.
+    pub(crate) fn failed(&self, cause: &impl fmt::Display) {
+        record_failure(&self.0, &cause.to_string());
     }
 
     /// The remembered calls, oldest first.
@@ -138,43 +152,41 @@ impl CallLog {
     pub fn history(&self) -> History {
         // Read before the calls: a call that counts as finished was among them then, or is
         // forgotten.
-        let finished = self.finished.load(Ordering::Acquire);
-        let mut calls: Vec<Logged> =
-            self.entries.iter().filter_map(|entry| entry.read(finished)).collect();
+        let finished = self.0.words[group::FINISHED].load(Ordering::Acquire);
+        let entries = (0..limits::CALLS_REMEMBERED as u64).map(|index| self.entry(index));
+        let mut calls: Vec<Logged> = entries.filter_map(|entry| read(entry, finished)).collect();
         calls.sort_unstable_by_key(|c| c.seq);
         History { calls }
     }
 
+    /// The entry of call number `seq`.
     #[inline]
     fn entry(&self, seq: u64) -> &Entry {
         #[expect(clippy::cast_possible_truncation, reason = "only the low bits choose the entry")]
         let index = seq as usize & (limits::CALLS_REMEMBERED - 1);
-        &self.entries[index]
+        &self.0.words[group::CALLS..].as_chunks().0[index]
     }
 }
 
-impl Entry {
-    /// The call in this entry, if `finished` calls are finished.
-    fn read(&self, finished: u64) -> Option<Logged> {
-        let before = self.stamp.load(Ordering::Acquire);
-        if before == BEING_WRITTEN {
-            return None;
-        }
-        let words = self.words.each_ref().map(|word| word.load(Ordering::Relaxed));
-        fence(Ordering::Acquire);
-        if before != self.stamp.load(Ordering::Relaxed) {
-            return None;
-        }
-        let seq = before.wrapping_sub(1);
-        let [kinds, count, last, numbers, begin] = words;
-        let [root @ .., _, _, _, _] = last.to_le_bytes();
-        let [_, _, _, _, algorithm, ..] = last.to_le_bytes();
-        Some(Logged {
-            seq,
-            words: [kinds, count, u64::from(u32::from_le_bytes(root)), numbers, begin],
-            algorithm,
-            finished: seq < finished,
-        })
+/// The call in an entry, if `finished` calls are finished.
+fn read(entry: &Entry, finished: u64) -> Option<Logged> {
+    let [stamp, words @ .., _, _] = entry;
+    let before = stamp.load(Ordering::Acquire);
+    if before == BEING_WRITTEN {
+        return None;
+    }
+    let words = words.each_ref().map(|word| word.load(Ordering::Relaxed));
+    fence(Ordering::Acquire);
+    if before != stamp.load(Ordering::Relaxed) {
+        return None;
+    }
+    let seq = before.wrapping_sub(1);
+    Some(Logged::new(seq, words, seq < finished))
+}
+
+impl From<&RecordedCall> for Logged {
+    fn from(call: &RecordedCall) -> Self {
+        Self::new(call.seq, call.words, call.is_finished)
     }
 }
 
@@ -193,6 +205,15 @@ pub struct Logged {
 }
 
 impl Logged {
+    /// The call of these words of a log.
+    fn new(seq: u64, words: [u64; WORDS], finished: bool) -> Self {
+        let [kinds, count, last, numbers, begin] = words;
+        let [root @ .., _, _, _, _] = last.to_le_bytes();
+        let [_, _, _, _, algorithm, ..] = last.to_le_bytes();
+        let words = [kinds, count, u64::from(u32::from_le_bytes(root)), numbers, begin];
+        Self { seq, words, algorithm, finished }
+    }
+
     /// The algorithm as text, as in `by algorithm 3`.
     #[must_use]
     pub fn way(&self) -> String {
@@ -286,9 +307,9 @@ mod tests {
         let places = [(1, 1, 0), (2, 2, 0), (1, 1, 64), (1, 2, 64)];
         for (seq, (input, output, begin)) in (1..).zip(places) {
             let name = CallName::new(&call(7), 3).in_windows(CallWindows { input, output, begin });
-            log.entered(seq, &name);
+            log.entered(seq, &name, 0);
         }
-        log.entered(5, &CallName::new(&call(7), 3).in_windows(CallWindows::GROUP));
+        log.entered(5, &CallName::new(&call(7), 3).in_windows(CallWindows::GROUP), 0);
         let texts: Vec<String> = log.history().calls.iter().map(Logged::text).collect();
         let call = call(7);
         let want = [
@@ -307,9 +328,9 @@ mod tests {
         assert_eq!(log.history(), History::default());
         let last = limits::CALLS_REMEMBERED as u64 + 5;
         for seq in 0..=last {
-            log.entered(seq, &CallName::new(&call(seq as usize), 9));
+            log.entered(seq, &CallName::new(&call(seq as usize), 9), 0);
             if seq != last {
-                log.finished(seq);
+                log.finished(seq, None);
             }
         }
         let history = log.history();
@@ -328,8 +349,8 @@ mod tests {
         std::thread::scope(|scope| {
             let writer = scope.spawn(|| {
                 for seq in 0..200_000 {
-                    log.entered(seq, &CallName::new(&call(seq as usize), seq as u8));
-                    log.finished(seq);
+                    log.entered(seq, &CallName::new(&call(seq as usize), seq as u8), 0);
+                    log.finished(seq, None);
                 }
             });
             while !writer.is_finished() {

@@ -9,13 +9,15 @@ use ringfold_types::Rank;
 use super::local_coordinator::LocalCoordinator;
 use super::rank_state::RankState;
 use super::{Backend, Control};
+use crate::arbiter::call_log::CallLog;
 
 /// The controls of `size` ranks of this process, in rank order. Each belongs to one thread.
 ///
 /// # Errors
 /// No file descriptor is left.
 pub fn controls(size: usize) -> io::Result<Vec<Control>> {
-    let ranks = (0..size).map(|_| RankState::new()).collect::<io::Result<Vec<_>>>()?;
+    let ranks =
+        (0..size).map(|_| RankState::new(CallLog::default())).collect::<io::Result<Vec<_>>>()?;
     let states = ranks.iter().map(|(state, _)| Arc::clone(state)).collect();
     let coordinator = Arc::new(LocalCoordinator::new(states));
     let ranks = ranks.into_iter().enumerate();
@@ -60,7 +62,7 @@ mod tests {
     fn an_overdue_call_names_the_one_that_is_missing() {
         let controls = controls(3).unwrap();
         for c in &controls[..2] {
-            c.entered(0, &CallName::new(&barrier(), 0));
+            c.entered(0, &CallName::new(&barrier(), 0), 0);
         }
         assert!(!is_awake(&controls[2]) && controls[2].failure_cause().is_none());
         controls[0].report_failure(FailureReport::Overdue { seq: 0 });
@@ -103,8 +105,8 @@ mod tests {
     fn the_last_to_leave_hears_that_calls_differed() {
         let all = controls(2).unwrap();
         for c in &all {
-            c.entered(1, &CallName::new(&Call { root: c.rank(), ..barrier() }, 0));
-            c.finished(1);
+            c.entered(1, &CallName::new(&Call { root: c.rank(), ..barrier() }, 0), 0);
+            c.finished(1, None);
         }
         let mut left = all.into_iter().map(Control::leave);
         assert_eq!(left.next(), Some(Ok(())));

@@ -93,18 +93,18 @@ impl Control {
         self.size
     }
 
-    /// Records that call number `seq` begins. The number must grow from call to call. One thread at
-    /// a time must call it.
+    /// Records that call number `seq` begins, at the time `at` of the record's clock. The number
+    /// must grow from call to call. One thread at a time must call it.
     #[inline]
-    pub fn entered(&self, seq: u64, name: &CallName) {
-        self.state.calls.entered(seq, name);
+    pub fn entered(&self, seq: u64, name: &CallName, at: u64) {
+        self.state.calls.entered(seq, name, at);
     }
 
-    /// Records that call number `seq` and all calls before it are finished. The thread that calls
-    /// `entered` must call it.
+    /// Records that call number `seq` and all calls before it are finished. A call that was not
+    /// short has the time `at` of its end. The thread that calls `entered` must call it.
     #[inline]
-    pub fn finished(&self, seq: u64) {
-        self.state.calls.finished(seq);
+    pub fn finished(&self, seq: u64, at: Option<u64>) {
+        self.state.calls.finished(seq, at);
     }
 
     /// The failure cause, or `None` while there is none. A failure cause never changes. Costs one

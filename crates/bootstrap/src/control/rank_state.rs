@@ -39,10 +39,10 @@ impl RankState {
     ///
     /// # Errors
     /// No file descriptor is left for the eventfd.
-    pub(crate) fn new() -> io::Result<(Arc<Self>, Arc<OwnedFd>)> {
+    pub(crate) fn new(calls: CallLog) -> io::Result<(Arc<Self>, Arc<OwnedFd>)> {
         let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let state = Arc::new(Self {
-            calls: CallLog::default(),
+            calls,
             failure_cause: OnceLock::new(),
             respondent: OnceLock::new(),
             watched: Mutex::default(),
@@ -55,12 +55,15 @@ impl RankState {
     /// Sets the failure cause, unless there is one.
     #[expect(clippy::host_endian_bytes, reason = "the kernel counts in our byte order")]
     pub(crate) fn set_failure_cause(&self, failure_cause: &Arc<FailureCause>) {
-        if self.failure_cause.set(Arc::clone(failure_cause)).is_ok()
-            && let Some(wake) = self.wake.upgrade()
+        if self.failure_cause.set(Arc::clone(failure_cause)).is_err() {
+            return;
+        }
+        if let Some(wake) = self.wake.upgrade()
             && let Err(e) = rustix::io::write(&wake, &1_u64.to_ne_bytes())
         {
             tracing::warn!("cannot wake a waiting thread: {e}");
         }
+        self.calls.failed(failure_cause);
     }
 
     /// Answers a question; empty if the rank answers none.

@@ -13,6 +13,7 @@ use tokio::time::{Instant, sleep};
 use super::state::RankLink;
 use super::*;
 use crate::arbiter::FailureReport;
+use crate::arbiter::call_log::CallLog;
 use crate::arbiter::failure_cause::FailureCause;
 use crate::channel::greeting::{Greeting, Purpose};
 use crate::control::local_process::LocalProcess;
@@ -133,7 +134,7 @@ impl Cut {
         let (outgoing, mark) = (mpsc::unbounded_channel().0, mpsc::unbounded_channel().0);
         incoming_tx.send(Incoming::Closed(Some(ErrorKind::TimedOut.into()))).unwrap();
         let (member, orders) = TaskHandle::new(ControlRuntime::shared().unwrap());
-        let (state, _wake) = RankState::new().unwrap();
+        let (state, _wake) = RankState::new(CallLog::default()).unwrap();
         let (return_path, _tasks) = (Some(return_path), JoinSet::new());
         let stream = ControlStream { incoming, outgoing, mark, return_path, _tasks };
         tokio::spawn(serve(Rank(1), Arc::clone(&state), stream, orders, JoinSet::new()));

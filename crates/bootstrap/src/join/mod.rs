@@ -16,6 +16,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout_at};
 use tracing::instrument::WithSubscriber;
 
+use crate::arbiter::call_log::CallLog;
 use crate::arbiter::{FailureReport, cut};
 use crate::channel::acceptor::accept;
 use crate::channel::descriptors;
@@ -37,6 +38,7 @@ use crate::coordinator::state::Coordinator;
 use crate::discover::address;
 use crate::discover::identity::{Identity, Rendezvous};
 use crate::discover::secret::Secret;
+use crate::record::GroupFacts;
 use dial::Dial;
 
 mod dial;
@@ -117,7 +119,16 @@ impl Control {
             let all = vec![peer_info.unwrap_or_default()];
             return alone.map(|c| (c, all)).ok_or(JoinError::Invalid { rank, size });
         }
-        let (state, wake) = RankState::new().map_err(system("make an eventfd"))?;
+        let [id @ .., _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _] =
+            secret.derive(&["record", &identity.job]);
+        let facts = GroupFacts {
+            id: u128::from_le_bytes(id),
+            rank: rank.0.into(),
+            size: size as u64,
+            name: &identity.job,
+        };
+        let calls = CallLog::recorded(facts);
+        let (state, wake) = RankState::new(calls).map_err(system("make an eventfd"))?;
         let runtime = ControlRuntime::shared().map_err(system("start the control thread"))?;
         let (member, orders) = TaskHandle::new(Arc::clone(&runtime));
         let commands = member.commands();

@@ -161,7 +161,7 @@ fn messages_on_their_way_are_sent_again() {
         if is_before {
             cable.cut();
         }
-        controls[..2].iter().for_each(|control| control.entered(1, &barrier()));
+        controls[..2].iter().for_each(|control| control.entered(1, &barrier(), 0));
         controls[2].report_failure(FailureReport::Overdue { seq: 1 });
         if !is_before {
             cable.cut();

@@ -28,7 +28,7 @@ fn barrier() -> CallName {
 /// The survivors wait in a barrier, where the links to the first dead rank fail.
 fn complain_of(dead: u32, controls: &[Control]) {
     for control in controls {
-        control.entered(0, &barrier());
+        control.entered(0, &barrier(), 0);
         control.report_failure(FailureReport::Link { peer: dead, cause: "it was reset".into() });
     }
 }

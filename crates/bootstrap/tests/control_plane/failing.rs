@@ -53,7 +53,7 @@ fn a_coordinator_that_resumes_adopts_the_cause_that_a_rank_has_stated() {
     let job = Job::new(3);
     let mut coordinator = job.process(0);
     let controls = job.joined(&[1, 2]);
-    controls[0].entered(0, &CallName::new(&call(8), 0));
+    controls[0].entered(0, &CallName::new(&call(8), 0), 0);
     coordinator.stop();
     controls[0].report_failure(FailureReport::Overdue { seq: 0 });
     // Rank 1 stops waiting before the coordinator resumes. The coordinator's own inquiry would find
@@ -71,7 +71,7 @@ fn a_coordinator_that_resumes_reads_the_answers_before_it_calls_ranks_silent() {
     let job = Job::new(4);
     let mut coordinator = job.process(0);
     let controls = job.joined(&[1, 2, 3]);
-    controls[..2].iter().for_each(|c| c.entered(0, &CallName::new(&call(8), 0)));
+    controls[..2].iter().for_each(|c| c.entered(0, &CallName::new(&call(8), 0), 0));
     controls[0].report_failure(FailureReport::Overdue { seq: 0 });
     // The stop may fall between the question and its end, and the answers arrive while rank 0 is
     // stopped. Or it falls amid the questions, and rank 0 asks some ranks only when it resumes.
@@ -97,7 +97,7 @@ fn after_rank_0_has_left_all_return_the_same() {
     let mut controls = job.joined(&[0, 1, 2, 3, 4]);
     controls.remove(0).leave().unwrap();
     for (seq, control) in controls[..3].iter().enumerate() {
-        control.entered(seq as u64, &CallName::new(&call(seq), 0));
+        control.entered(seq as u64, &CallName::new(&call(seq), 0), 0);
     }
     controls[0].report_failure(FailureReport::Overdue { seq: 0 });
     controls[1].report_failure(FailureReport::Mismatch { seq: 1, peer: 1 });
@@ -127,8 +127,8 @@ fn all_ranks_that_leave_learn_of_a_call_that_one_never_made() {
     let controls = Job::new(3).joined(&[0, 1, 2]);
     for (control, calls) in controls.iter().zip([2, 3, 3]) {
         for seq in 1..=calls {
-            control.entered(seq, &CallName::new(&call(seq as usize), 0));
-            control.finished(seq);
+            control.entered(seq, &CallName::new(&call(seq as usize), 0), 0);
+            control.finished(seq, None);
         }
     }
     for left in leave(controls) {
@@ -143,7 +143,7 @@ fn all_ranks_that_leave_learn_of_a_call_that_one_never_made() {
 fn ranks_that_called_the_same_part_in_peace() {
     let controls = Job::new(3).joined(&[0, 1, 2]);
     for control in &controls[..] {
-        (1..=3).for_each(|seq| control.entered(seq, &CallName::new(&call(8), 0)));
+        (1..=3).for_each(|seq| control.entered(seq, &CallName::new(&call(8), 0), 0));
     }
     assert_eq!(leave(controls), [Ok(()), Ok(()), Ok(())]);
     assert_eq!(leave(Job::new(2).joined(&[0, 1])), [Ok(()), Ok(())]);

@@ -119,6 +119,9 @@ settings! {
     /// Open MPI gives its address. Several names that match one interface each declare rails for
     /// TCP, in their order. Default: any.
     "RINGFOLD_SOCKET_IFNAME" socket_ifname: Option<String> = None, text;
+    /// `RINGFOLD_DUMP`: the folder to which a failure copies the records of the ranks, for
+    /// `ringfold inspect`. Default: none.
+    "RINGFOLD_DUMP" dump: Option<String> = None, text;
     /// `RINGFOLD_DEBUG`: the level of the log on standard error: `ERROR`, `WARN`, `INFO`, `DEBUG`
     /// or `TRACE`. If it is set, the library installs a `tracing` subscriber, unless the program
     /// has one. Without either, the library logs warnings while the ranks join.

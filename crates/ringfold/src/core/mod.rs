@@ -113,7 +113,7 @@ impl Core {
             let tries = self.wait_policy.early_spins();
             exchanged = self.router.exchange(&compiled.kernel, tag, with, buffers, tries);
             if exchanged == Exchanged::Both && watch.is_quiet() {
-                watch.finished(self.seq);
+                watch.finished_at_once(self.seq);
                 return Ok(());
             }
         }

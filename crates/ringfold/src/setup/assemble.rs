@@ -1,10 +1,11 @@
 //! Assembles the parts of a communicator for a process and a group.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-use ringfold_bootstrap::{Control, Respondent, Secret};
+use ringfold_bootstrap::{Control, Respondent, Secret, record_event};
 use ringfold_topology::{Layout, Occupancy};
 use ringfold_transport::rdma::Rails;
 use ringfold_types::{Chain, Rank};
@@ -141,7 +142,18 @@ fn connect(
     for peer in (0..size).map(Rank::at).filter(|peer| *peer != rank) {
         tracing::info!("rank {rank}: rank {peer} by {}", router.name(peer));
     }
+    record_event(&ways(&name, (rank, size), &router));
     Ok((layout, occupancy, router, Origin::Joined(Joined { found, secret, heritage })))
+}
+
+/// The transports to the other ranks of a group, as in `rank 0 of 4 joined "x": 3 peers by shm`.
+fn ways(name: &str, (rank, size): (Rank, usize), router: &Router) -> String {
+    let mut ways = BTreeMap::<_, usize>::new();
+    for peer in (0..size).map(Rank::at).filter(|peer| *peer != rank) {
+        *ways.entry(router.name(peer)).or_default() += 1;
+    }
+    let ways = ways.iter().map(|(way, peers)| format!(", {peers} peers by {way}"));
+    format!("rank {rank} of {size} joined {name:?}{}", ways.collect::<String>())
 }
 
 /// The information of this rank. It has the first address of its rails for TCP; the statement has
@@ -179,7 +191,6 @@ fn peer_info(
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
     use std::thread;
     use std::time::Duration;
 

@@ -14,7 +14,7 @@
 //! [`join`] does both for the job that a launcher has started. [`join_by_id`] does both for ranks
 //! that share a unique id. [`join_group`] does the second for some ranks of a group. `parts` has
 //! the way in which the ranks of a group make others, and makes groups of threads, which need no
-//! joining.
+//! joining. `record` begins the record of the process, which other processes read.
 
 mod addresses;
 mod agree;
@@ -27,6 +27,7 @@ mod log;
 mod members;
 mod parts;
 mod peer_info;
+mod record;
 mod routes;
 mod settings;
 
@@ -49,6 +50,7 @@ use crate::config::Config;
 pub use self::error::{DifferentSettings, InitError, TopologyError, UnreadablePeerInfo};
 pub(crate) use self::parts::{GroupAddress, GroupListener, Joined, Origin, Parts, ThreadGroups};
 pub use self::peer_info::is_peer_info;
+pub use self::record::{remove_old_records, this_moment};
 pub use ringfold_topology::statement::is_evidence;
 
 /// Joins the job that the environment describes. Blocks until all ranks have joined.
@@ -159,6 +161,8 @@ fn join_members(
     options: Options,
 ) -> Result<Parts, InitError> {
     let (rank, size, key) = (identity.rank, identity.size, secret.data_key(&identity.job));
+    let host = material.as_ref().map_or("", |material| &material.found.host.name);
+    record::start(config, host);
     let membership = Membership { rank, size, key };
     match material.and_then(|material| Prepared::new(config, membership, material)) {
         Ok(prepared) => {

@@ -1,0 +1,117 @@
+//! The layout of a record, in words of 64 bits in the byte order of the host.
+//!
+//! ```text
+//! header     the process, its clocks, its first group
+//! failures   the latest failures, oldest first in a ring
+//! links      the latest events of links and of the group, in another ring
+//! groups     for each group its facts, and the latest calls in a ring
+//! ```
+//!
+//! One process writes. An entry of a ring has a stamp, which is zero while the entry changes, so a
+//! reader that finds the same entry twice has it whole.
+
+use std::ops::Range;
+
+use ringfold_types::limits;
+
+/// The first word of a record.
+pub(crate) const MAGIC: u64 = 0x646c_6f66_676e_6972;
+/// The version of this layout.
+pub(crate) const VERSION: u64 = 1;
+
+pub(crate) const HEADER_WORDS: usize = 512;
+
+/// The places of the header's words.
+pub(crate) mod at {
+    use std::ops::Range;
+
+    pub(crate) const MAGIC: usize = 0;
+    pub(crate) const VERSION: usize = 1;
+    /// Not zero once there is a failure.
+    pub(crate) const KEEP: usize = 2;
+    pub(crate) const PID: usize = 3;
+    /// When the process began, in the kernel's ticks since the start of the system.
+    pub(crate) const BEGUN: usize = 4;
+    /// Whether stamps are of the processor's counter.
+    pub(crate) const HAS_COUNTER: usize = 5;
+    /// One moment as a stamp, in monotonic nanoseconds, and in nanoseconds since 1970.
+    pub(crate) const START: Range<usize> = 6..9;
+    /// A later moment, once the record is copied after a failure.
+    pub(crate) const COPIED: Range<usize> = 9..12;
+    /// The first group: its number, the rank, and the number of ranks.
+    pub(crate) const JOB: Range<usize> = 12..14;
+    pub(crate) const RANK: usize = 14;
+    pub(crate) const SIZE: usize = 15;
+    pub(crate) const HOST: Range<usize> = 16..24;
+    pub(crate) const NAME: Range<usize> = 24..40;
+    /// The groups that found no place.
+    pub(crate) const UNRECORDED: usize = 40;
+}
+
+/// A ring of events: a stamp, a time, and a text with its length before it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ring {
+    begin: usize,
+    entries: usize,
+    words: usize,
+}
+
+impl Ring {
+    /// The words of entry number `count`, from 0 on.
+    pub(crate) fn entry(self, count: u64) -> Range<usize> {
+        let index = usize::try_from(count % self.entries as u64).unwrap_or(0);
+        let begin = self.begin + index * self.words;
+        begin..begin + self.words
+    }
+
+    pub(crate) const fn entries(self) -> usize {
+        self.entries
+    }
+
+    const fn end(self) -> usize {
+        self.begin + self.entries * self.words
+    }
+}
+
+/// The words before the text of an event: stamp, time, length.
+pub(crate) const EVENT_HEAD_WORDS: usize = 3;
+
+pub(crate) const FAILURES: Ring = Ring { begin: HEADER_WORDS, entries: 8, words: 128 };
+pub(crate) const LINKS: Ring = Ring { begin: FAILURES.end(), entries: 32, words: 32 };
+
+/// The groups of a process that have a place at once.
+pub(crate) const GROUPS: usize = 16;
+
+/// The places of a group's words.
+pub(crate) mod group {
+    use std::ops::Range;
+
+    /// 0 without a group, odd for a group of which this rank is a member, else even.
+    pub(crate) const STATE: usize = 0;
+    pub(crate) const ID: Range<usize> = 1..3;
+    pub(crate) const RANK: usize = 3;
+    pub(crate) const SIZE: usize = 4;
+    pub(crate) const JOINED: usize = 5;
+    pub(crate) const NAME: Range<usize> = 6..22;
+    /// The number of the failure that ended the group, from 1 on.
+    pub(crate) const FAILURE: usize = 22;
+    /// The number of finished calls, in a cache line without other facts.
+    pub(crate) const FINISHED: usize = 24;
+    pub(crate) const CALLS: usize = 32;
+}
+
+/// The words of a call: the stamp, five words of its name, its begin and its end.
+pub(crate) const CALL_WORDS: usize = 8;
+pub(crate) const GROUP_WORDS: usize = group::CALLS + limits::CALLS_REMEMBERED * CALL_WORDS;
+
+/// The words of group number `index`.
+pub(crate) const fn group_at(index: usize) -> Range<usize> {
+    let begin = LINKS.end() + index * GROUP_WORDS;
+    begin..begin + GROUP_WORDS
+}
+
+/// The words of a record.
+pub(crate) const RECORD_WORDS: usize = group_at(GROUPS).start;
+
+const _: () = assert!(RECORD_WORDS * 8 == limits::RECORD_BYTES);
+const _: () = assert!(at::UNRECORDED < HEADER_WORDS && HEADER_WORDS.is_multiple_of(8));

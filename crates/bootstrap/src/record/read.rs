@@ -1,0 +1,292 @@
+//! Decodes copies of records. A copy may be torn, cut off or forged.
+
+use std::fmt;
+use std::fs;
+use std::io::{self, Read as _};
+use std::ops::Range;
+use std::path::Path;
+
+use ringfold_types::limits;
+
+use super::format::{
+    CALL_WORDS, FAILURES, GROUPS, LINKS, MAGIC, Ring, VERSION, at, group, group_at,
+};
+
+/// The record of one process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// The number of the process on its host.
+    pub pid: u64,
+    /// When the process began, in the kernel's ticks since the start of the system.
+    pub begun: u64,
+    /// The name of the host.
+    pub host: String,
+    /// The number of the job, in two words. Ranks of a job have the same one.
+    pub job: [u64; 2],
+    /// The name of the job.
+    pub name: String,
+    /// The rank of the process in its first group.
+    pub rank: u64,
+    /// The number of ranks in its first group; 0 before it has joined.
+    pub size: u64,
+    /// The failures, oldest first.
+    pub failures: Vec<RecordedEvent>,
+    /// The events of links and groups, oldest first.
+    pub links: Vec<RecordedEvent>,
+    /// The groups of which the process is or was a member.
+    pub groups: Vec<RecordedGroup>,
+    /// The number of groups that found no place.
+    pub unrecorded: u64,
+    has_counter: bool,
+    start: [u64; 3],
+    copied: [u64; 3],
+}
+
+/// An event with its time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordedEvent {
+    /// The number of the event among those of its kind, from 1 on.
+    pub number: u64,
+    /// The stamp; see [`Record::time_of`].
+    pub at: u64,
+    /// The event, without control characters.
+    pub text: String,
+}
+
+/// A group of which a process is or was a member.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordedGroup {
+    /// The number of the group in two words, which is the same on all members.
+    pub id: [u64; 2],
+    /// The name of the group.
+    pub name: String,
+    /// The rank of the process.
+    pub rank: u64,
+    /// The number of ranks.
+    pub size: u64,
+    /// The number of the failure that ended the group; 0 without one.
+    pub failure: u64,
+    /// Whether the rank has left the group.
+    pub is_left: bool,
+    /// The stamp of joining.
+    pub joined: u64,
+    /// The number of the first call that has not finished.
+    pub finished: u64,
+    /// The latest calls, oldest first.
+    pub calls: Vec<RecordedCall>,
+}
+
+/// A call of one rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecordedCall {
+    /// The number of the call in its group.
+    pub seq: u64,
+    /// The words of its name, which may have any value.
+    pub words: [u64; 5],
+    /// The stamp of its begin.
+    pub begin: u64,
+    /// The stamp of its end, unless the call was short or has not ended.
+    pub end: Option<u64>,
+    /// Whether the rank has finished it.
+    pub is_finished: bool,
+}
+
+/// A file that is no record of this version.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InvalidRecord(&'static str);
+
+impl fmt::Display for InvalidRecord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
+impl std::error::Error for InvalidRecord {}
+
+/// Reads the record in a file, which its process may write meanwhile.
+///
+/// # Errors
+/// The file cannot be read, or is no record.
+pub fn open_record(path: &Path) -> io::Result<Record> {
+    let invalid = |error| io::Error::new(io::ErrorKind::InvalidData, error);
+    let first = bytes_of(path)?;
+    read_record(&first, &bytes_of(path)?).map_err(invalid)
+}
+
+/// Decodes two copies of a record, the second made after the first. Parts that differ count as
+/// being written, and are left out.
+///
+/// # Errors
+/// The bytes are no record of this version.
+pub fn read_record(first: &[u8], second: &[u8]) -> Result<Record, InvalidRecord> {
+    if [first, second].iter().any(|bytes| bytes.len() != limits::RECORD_BYTES) {
+        return Err(InvalidRecord("it does not have the length of a record"));
+    }
+    let copies = [to_words(first), to_words(second)];
+    let words = &copies[1];
+    if words[at::MAGIC] != MAGIC {
+        return Err(InvalidRecord("it is no record of ringfold"));
+    }
+    if words[at::VERSION] != VERSION {
+        return Err(InvalidRecord("it is a record of another version of ringfold"));
+    }
+    let moment = |range: Range<usize>| [0, 1, 2].map(|index| words[range.start + index]);
+    Ok(Record {
+        pid: words[at::PID],
+        begun: words[at::BEGUN],
+        host: text(&words[at::HOST], u64::MAX),
+        job: pair(words, at::JOB),
+        name: text(&words[at::NAME], u64::MAX),
+        rank: words[at::RANK],
+        size: words[at::SIZE],
+        failures: events(FAILURES, &copies),
+        links: events(LINKS, &copies),
+        groups: (0..GROUPS).filter_map(|index| read_group(index, &copies)).collect(),
+        unrecorded: words[at::UNRECORDED],
+        has_counter: words[at::HAS_COUNTER] != 0,
+        start: moment(at::START),
+        copied: moment(at::COPIED),
+    })
+}
+
+impl Record {
+    /// The time of a stamp in nanoseconds since 1970. `now` is a later moment of the same host: a
+    /// stamp, and monotonic nanoseconds. It does not count for a record that a failure has copied.
+    #[must_use]
+    pub fn time_of(&self, stamp: u64, now: [u64; 2]) -> u64 {
+        let [first, monotonic, since_1970] = self.start;
+        let [last, end, _] = if self.copied[0] == 0 { [now[0], now[1], 0] } else { self.copied };
+        let nanoseconds = if self.has_counter {
+            let (ticks, nanoseconds) = (last.saturating_sub(first), end.saturating_sub(monotonic));
+            let passed = u128::from(stamp.saturating_sub(first)) * u128::from(nanoseconds);
+            u64::try_from(passed / u128::from(ticks.max(1))).unwrap_or(u64::MAX)
+        } else {
+            stamp.saturating_sub(monotonic)
+        };
+        since_1970.saturating_add(nanoseconds)
+    }
+
+    /// When the record began, in nanoseconds since 1970.
+    #[must_use]
+    pub const fn started_at(&self) -> u64 {
+        self.start[2]
+    }
+
+    /// The stamp of the latest event or call; 0 without any.
+    #[must_use]
+    pub fn last_stamp(&self) -> u64 {
+        let events = self.failures.iter().chain(&self.links).map(|event| event.at);
+        let calls = self.groups.iter().flat_map(|group| &group.calls);
+        events.chain(calls.map(|call| call.end.unwrap_or(call.begin))).max().unwrap_or(0)
+    }
+
+    /// The moment of the copy in nanoseconds since 1970, for a record that a failure has copied.
+    #[must_use]
+    pub fn copied_at(&self) -> Option<u64> {
+        (self.copied[0] != 0).then_some(self.copied[2])
+    }
+}
+
+/// The state and the begin of a process in `/proc/PID/stat`.
+#[must_use]
+pub fn process_stat(stat: &str) -> Option<(char, u64)> {
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
+    let state = fields.next()?.chars().next()?;
+    Some((state, fields.nth(18)?.parse().ok()?))
+}
+
+/// The letter of the state of the process of a record on this host, as `ps` has it. `None` if the
+/// process has ended.
+#[must_use]
+pub fn state_of(record: &Record) -> Option<char> {
+    let stat = fs::read_to_string(format!("/proc/{}/stat", record.pid)).ok()?;
+    let (state, begun) = process_stat(&stat)?;
+    (begun == record.begun && !matches!(state, 'Z' | 'X')).then_some(state)
+}
+
+/// Whether the process of a record on this host has not ended.
+pub(super) fn is_running(record: &Record) -> bool {
+    state_of(record).is_some()
+}
+
+fn pair(words: &[u64], place: Range<usize>) -> [u64; 2] {
+    [words[place.start], words[place.start + 1]]
+}
+
+/// The text in these words, of at most `bytes` bytes. It ends at the first zero byte.
+fn text(words: &[u64], bytes: u64) -> String {
+    let all: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    let len = all.iter().position(|byte| *byte == 0).unwrap_or(all.len());
+    let len = len.min(usize::try_from(bytes).unwrap_or(len));
+    let text = String::from_utf8_lossy(&all[..len]);
+    text.chars().map(|it| if it.is_control() { '?' } else { it }).collect()
+}
+
+/// The events of a ring, oldest first.
+fn events(ring: Ring, [first, second]: &[Vec<u64>; 2]) -> Vec<RecordedEvent> {
+    let entries = (0..ring.entries() as u64).filter_map(|index| {
+        let [number, at, bytes, body @ ..] = &second[ring.entry(index)] else { return None };
+        let is_whole = *number != 0 && first[ring.entry(index)] == second[ring.entry(index)];
+        is_whole.then(|| RecordedEvent { number: *number, at: *at, text: text(body, *bytes) })
+    });
+    let mut entries: Vec<_> = entries.collect();
+    entries.sort_unstable_by_key(|event| event.number);
+    entries
+}
+
+/// The group at this place, if there is one that can be.
+fn read_group(index: usize, copies: &[Vec<u64>; 2]) -> Option<RecordedGroup> {
+    let [first, second] = copies.each_ref().map(|words| &words[group_at(index)]);
+    let (state, rank, size) = (second[group::STATE], second[group::RANK], second[group::SIZE]);
+    let is_possible = state != 0 && rank < size && size <= limits::RANKS_MAX as u64;
+    if first[group::STATE] != state || !is_possible {
+        return None;
+    }
+    // Of the first copy: the second has all calls that were finished then.
+    let finished = first[group::FINISHED];
+    let calls = (0..limits::CALLS_REMEMBERED).filter_map(|slot| {
+        let place = group::CALLS + slot * CALL_WORDS;
+        let (before, entry) =
+            (&first[place..place + CALL_WORDS], &second[place..place + CALL_WORDS]);
+        let [stamp, words @ .., begin, end] = entry else { return None };
+        // The end may have come between the copies.
+        if *stamp == 0 || before[..CALL_WORDS - 1] != entry[..CALL_WORDS - 1] {
+            return None;
+        }
+        let (seq, words) = (stamp.wrapping_sub(1), words.try_into().ok()?);
+        let end = Some(*end).filter(|end| end >= begin && *end != 0);
+        Some(RecordedCall { seq, words, begin: *begin, end, is_finished: seq < finished })
+    });
+    let mut calls: Vec<_> = calls.collect();
+    calls.sort_unstable_by_key(|call| call.seq);
+    Some(RecordedGroup {
+        id: pair(second, group::ID),
+        name: text(&second[group::NAME], u64::MAX),
+        rank,
+        size,
+        failure: second[group::FAILURE],
+        is_left: state.is_multiple_of(2),
+        joined: second[group::JOINED],
+        finished,
+        calls,
+    })
+}
+
+/// The bytes of a file that may be a record: at most one more than a record has.
+///
+/// # Errors
+/// The file cannot be read, or is no regular file.
+pub(super) fn bytes_of(path: &Path) -> io::Result<Vec<u8>> {
+    if !fs::symlink_metadata(path)?.is_file() {
+        return Err(io::Error::other("it is no regular file"));
+    }
+    let mut bytes = Vec::with_capacity(limits::RECORD_BYTES + 1);
+    fs::File::open(path)?.take(limits::RECORD_BYTES as u64 + 1).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// The words of these bytes.
+#[expect(clippy::host_endian_bytes, reason = "records have the byte order of their host")]
+pub(super) fn to_words(bytes: &[u8]) -> Vec<u64> {
+    bytes.as_chunks().0.iter().map(|word| u64::from_ne_bytes(*word)).collect()
+}

@@ -1,0 +1,153 @@
+//! Records that are read while they are written, after bursts of calls, and after damage.
+
+#![expect(clippy::host_endian_bytes, reason = "records have the byte order of their host")]
+#![expect(clippy::cast_possible_truncation, reason = "the numbers of the tests are small")]
+
+use std::sync::atomic::AtomicU64;
+
+use proptest::prelude::*;
+use ringfold_harness::Folder;
+use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp, Wire, limits};
+
+use super::read::{Record, read_record, state_of};
+use super::*;
+use crate::arbiter::call_log::{CallLog, CallName, Logged};
+
+fn clock() -> u64 {
+    nanoseconds(ClockId::Monotonic)
+}
+
+fn bytes(words: &[AtomicU64]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.load(Ordering::Relaxed).to_ne_bytes()).collect()
+}
+
+fn read(words: &[AtomicU64]) -> Record {
+    read_record(&bytes(words), &bytes(words)).unwrap()
+}
+
+fn log(number: u64) -> CallLog {
+    CallLog::recorded(GroupFacts { id: number.into(), rank: 3, size: 8, name: "a job" })
+}
+
+fn name(count: usize) -> CallName {
+    CallName::new(
+        &Call {
+            collective: Collective::AllReduce,
+            count,
+            data_type: DataType::F32,
+            op: ReduceOp::Sum,
+            root: Rank(0),
+            wire: Wire::default(),
+        },
+        2,
+    )
+}
+
+/// One test, since a process has one record.
+#[test]
+fn the_record_of_a_process() {
+    let folder = Folder::new();
+    let words: Vec<AtomicU64> = (0..RECORD_WORDS).map(|_| AtomicU64::new(0)).collect();
+    let words: &'static [AtomicU64] = Box::leak(words.into_boxed_slice());
+    let facts = RecordFacts {
+        host: "a/host".to_owned(),
+        clock: (clock, false),
+        dump: Some(folder.at("dump").into()),
+        folder: None,
+    };
+    start_record(words, facts);
+    assert!(has_record() && read(words).groups.is_empty());
+
+    record_event("rank 1 by tcp");
+    let calls = log(7);
+    calls.failed(&"rank 5 died\u{1b}[2J");
+    for seq in 0..4096 {
+        calls.entered(seq, &name(2), clock());
+        calls.finished(seq, None);
+    }
+    calls.entered(4096, &name(9), clock());
+    let found = read(words);
+    let [failure, event] = [&found.failures, &found.links].map(|events| &*events[0].text);
+    assert_eq!((failure, event), ("rank 5 died?[2J", "rank 1 by tcp"), "calls push out neither");
+    assert_eq!((found.rank, found.size, &*found.name), (3, 8, "a job"));
+    assert!(state_of(&found).is_some(), "this process runs");
+    let group = &found.groups[0];
+    assert_eq!((group.failure, found.failures[0].number), (1, 1));
+    assert_eq!((group.calls.len(), group.finished), (limits::CALLS_REMEMBERED, 4096));
+    let last = group.calls.last().unwrap();
+    assert_eq!((last.seq, last.is_finished, last.end), (4096, false, None));
+    assert!(Logged::from(last).text().contains("allreduce [f32 x 9"));
+    let (now, begun) = ([clock(), clock()], last.begin);
+    let age = nanoseconds(ClockId::Realtime).abs_diff(found.time_of(begun, now));
+    assert!(age < 60_000_000_000, "{age}");
+
+    let copied = std::fs::read(folder.at(&format!("dump/a_host-{}.record", found.pid))).unwrap();
+    let copied = read_record(&copied, &copied).unwrap();
+    assert!(copied.copied_at().is_some() && copied.failures == found.failures);
+
+    let groups: Vec<CallLog> = (0..GROUPS as u64).map(log).collect();
+    assert_eq!(read(words).unrecorded, 1, "a group is there already");
+    drop(groups);
+    assert_eq!(read(words).groups.iter().filter(|group| !group.is_left).count(), 1);
+
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            for seq in 4097..60_000 {
+                calls.entered(seq, &name(seq as usize), seq);
+                calls.finished(seq, Some(seq));
+            }
+        });
+        let mut whole = 0;
+        while !writer.is_finished() {
+            let found = read_record(&bytes(words), &bytes(words)).unwrap();
+            let group = found.groups.iter().find(|group| !group.is_left).unwrap();
+            for call in group.calls.iter().filter(|call| call.seq > 4096) {
+                assert_eq!((call.words[1], call.begin), (call.seq, call.seq));
+                whole += 1;
+            }
+        }
+        println!("{whole} whole calls");
+    });
+}
+
+#[test]
+fn the_state_of_a_process_is_after_its_name() {
+    let stat = "7 (a) b) R) T 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 4711 20";
+    assert_eq!(process_stat_of(stat), Some(('T', 4711)));
+    for wrong in ["", "7 (a", "7 (a)", "7 (a) T 1 2"] {
+        assert_eq!(process_stat_of(wrong), None, "{wrong}");
+    }
+}
+
+fn process_stat_of(stat: &str) -> Option<(char, u64)> {
+    read::process_stat(stat)
+}
+
+proptest! {
+    #[test]
+    fn no_bytes_break_the_reader(
+        words in prop::collection::vec(
+            prop_oneof![Just(1_u64), 0..9_u64, any::<u64>()],
+            RECORD_WORDS,
+        ),
+        cut in 0..limits::RECORD_BYTES,
+        changed in prop::collection::vec((0..RECORD_WORDS, any::<u64>()), 0..20),
+    ) {
+        let mut words = words;
+        (words[at::MAGIC], words[at::VERSION]) = (MAGIC, VERSION);
+        let of = |words: &[u64]| -> Vec<u8> {
+            words.iter().flat_map(|word| word.to_ne_bytes()).collect()
+        };
+        let first = of(&words);
+        prop_assert!(read_record(&first[..cut], &first[..cut]).is_err());
+        changed.into_iter().for_each(|(at, word)| words[at] = word);
+        if let Ok(record) = read_record(&first, &of(&words)) {
+            let calls = record.groups.iter().flat_map(|group| &group.calls);
+            for call in calls {
+                let text = Logged::from(call).text();
+                prop_assert!(!text.is_empty() && !text.contains('\n'));
+                let _ = record.time_of(call.begin, [call.begin, u64::MAX]);
+            }
+        }
+    }
+}
