@@ -57,6 +57,8 @@
 //!   shrinking;
 //! * `bits ROUNDS SECONDS`: sleeps, then reduces numbers of all types by all operations, ROUNDS
 //!   times. Prints a digest of the results of each round;
+//! * `stray WHAT`: after 100 calls rank 3 does WHAT for ever: it sleeps, computes (`loop`), or
+//!   waits to `receive` what nobody sends. The others call again;
 //! * `again TIMES`: makes TIMES more communicators, every second one before it leaves the last.
 #![expect(clippy::print_stdout, reason = "standard output is how it reports")]
 
@@ -135,6 +137,7 @@ fn run(args: &[String], own: &mut Option<Communicator>) -> Result<(), Error> {
         Some("refuse") => refuse(comm, number(1) / 4),
         Some("refill") => refill(comm, number(1) / 4, &args[2]),
         Some("abort") => abort(comm),
+        Some("stray") => stray(comm, &args[1]),
         Some("forked") => forked(taken(own), Rank::at(number(1))),
         Some(task @ ("half" | "other" | "range")) => differ_in_windows(comm, task),
         Some("differ") => differ(comm, number(1), number(2)),
@@ -410,6 +413,21 @@ fn differ(comm: &mut Communicator, count: usize, times: usize) -> Result<(), Err
         return comm.broadcast(&mut [1.0_f64; 10], Rank(2));
     }
     comm.all_reduce(&mut buffer, ReduceOp::Sum)
+}
+
+/// A task of this program, as described in its head.
+fn stray(comm: &mut Communicator, what: &str) -> Result<(), Error> {
+    let mut buffer = [1.0_f32; 8];
+    (0..100).try_for_each(|_| comm.all_reduce(&mut buffer, ReduceOp::Max))?;
+    println!("started");
+    while comm.rank() == Rank(3) {
+        match what {
+            "loop" => std::hint::spin_loop(),
+            "receive" => drop(comm.recv(&mut buffer, Rank(0), 7)?),
+            _ => std::thread::sleep(Duration::from_secs(1)),
+        }
+    }
+    comm.all_reduce(&mut buffer, ReduceOp::Max)
 }
 
 /// A task of this program, as described in its head.

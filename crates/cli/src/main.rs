@@ -4,11 +4,14 @@ mod aggregate;
 mod doctor;
 mod explain;
 mod gather;
+mod inspect;
 mod new_file;
 mod plan;
 mod precision;
 mod prices;
 mod probe;
+mod records;
+mod top;
 mod topo;
 mod tune;
 mod units;
@@ -54,6 +57,13 @@ enum Command {
     /// Serve in-network reduction to jobs: combine the chunks of a group's members and return the
     /// results. With --stats, print the numbers of a running server
     Aggregate(aggregate::Args),
+    /// Say in one sentence whether the jobs of this user on this host are healthy, compute, are
+    /// slow or hang, and which rank the others wait for. Shows the calls of all ranks. Exit status:
+    /// 0, 10, 11 or 12
+    Top(top::Args),
+    /// Print the last events of all ranks of a job by time, before and after a failure, and the
+    /// calls in which ranks differ
+    Inspect(inspect::Args),
 }
 
 fn main() -> ExitCode {
@@ -64,20 +74,19 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(status) => return status,
     };
-    let printed = answer(&cli.command).and_then(|(text, is_sound)| {
+    let printed = answer(&cli.command).and_then(|(text, status)| {
         Stream::Out.write_all(text.as_bytes())?;
-        Ok(is_sound)
+        Ok(status)
     });
     match printed {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
+        Ok(status) => ExitCode::from(status),
         Err(error) => failed("ringfold", &*error, UNANSWERED),
     }
 }
 
-/// Returns the text to print, and whether it reports no fault.
-fn answer(command: &Command) -> anyhow::Result<(String, bool)> {
-    match command {
+/// Returns the text to print, and the exit status.
+fn answer(command: &Command) -> anyhow::Result<(String, u8)> {
+    let (text, is_sound) = match command {
         Command::Plan(args) => {
             plan::answer(args, &mut Stream::Out).map(|is_sound| (String::new(), is_sound))
         }
@@ -87,5 +96,8 @@ fn answer(command: &Command) -> anyhow::Result<(String, bool)> {
         Command::Topo(args) => topo::answer(args).map(|text| (text, true)),
         Command::Tune(args) => tune::answer(args).map(|text| (text, true)),
         Command::Aggregate(args) => aggregate::answer(args).map(|text| (text, true)),
-    }
+        Command::Inspect(args) => inspect::answer(args).map(|text| (text, true)),
+        Command::Top(args) => return top::answer(args),
+    }?;
+    Ok((text, u8::from(!is_sound)))
 }

@@ -1,0 +1,139 @@
+//! The members of each group, from two looks at the records of a job.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use ringfold::this_moment;
+use ringfold_bootstrap::{Record, RecordedCall, RecordedGroup};
+use ringfold_transport::trust_counter;
+
+use super::verdict::Member;
+use crate::records::{Job, Process, State, described, operation};
+
+/// A group, with the members on this host.
+#[derive(Clone, Debug)]
+pub(crate) struct Group {
+    pub(crate) name: String,
+    pub(crate) size: u64,
+    pub(crate) members: Vec<Member>,
+    /// For each member its latest call.
+    pub(crate) rows: Vec<Row>,
+}
+
+/// A call of a table.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Row {
+    pub(crate) text: String,
+    pub(crate) bytes: Option<u64>,
+    pub(crate) algorithm: Option<&'static str>,
+}
+
+/// This moment for `Record::time_of`.
+pub(crate) fn moment() -> [u64; 2] {
+    trust_counter();
+    this_moment()
+}
+
+/// The groups of a job of which a living process is a member, oldest first. `earlier` is the first
+/// look at the job.
+pub(crate) fn groups(earlier: Option<&Job>, job: &Job) -> Vec<Group> {
+    let now = moment();
+    let mut groups = BTreeMap::<[u64; 2], Group>::new();
+    let mut alive = Vec::new();
+    // All ranks begin to join before one has joined. So a dead one whose last event was earlier
+    // than that is of an earlier job with the same name.
+    let begun = |it: &Process| {
+        let joined = it.record.groups.iter().filter(|group| !group.is_left);
+        joined.map(|group| it.record.time_of(group.joined, now)).min()
+    };
+    let living = job.processes.iter().filter(|it| it.state != Some(State::Gone));
+    let latest = living.filter_map(begun).min().unwrap_or(0);
+    let is_earlier = |it: &&Process| {
+        it.state == Some(State::Gone) && it.record.time_of(it.record.last_stamp(), now) < latest
+    };
+    for process in job.processes.iter().filter(|it| !is_earlier(it)) {
+        let before = earlier
+            .and_then(|job| job.processes.iter().find(|it| it.record.pid == process.record.pid));
+        for group in process.record.groups.iter().filter(|it| !it.is_left) {
+            if process.state != Some(State::Gone) {
+                alive.push(group.id);
+            }
+            let known = groups.entry(group.id).or_insert_with(|| Group {
+                name: group.name.clone(),
+                size: group.size,
+                members: Vec::new(),
+                rows: Vec::new(),
+            });
+            known.members.push(member(process, group, before, now));
+            known.rows.push(row(group));
+        }
+    }
+    groups.retain(|id, _| alive.contains(id));
+    groups.into_values().collect()
+}
+
+fn row(group: &RecordedGroup) -> Row {
+    let Some(call) = group.calls.last() else {
+        return Row { text: "joining".to_owned(), ..Row::default() };
+    };
+    let (text, bytes, algorithm) = described(call);
+    Row { text, bytes, algorithm }
+}
+
+/// The call in which a rank is.
+fn inside(group: &RecordedGroup) -> Option<&RecordedCall> {
+    group.calls.last().filter(|call| !call.is_finished)
+}
+
+/// The number of the call in which a rank is, or of its next one.
+fn position(group: &RecordedGroup) -> u64 {
+    let last = group.calls.last().map_or(0, |call| call.seq + u64::from(call.is_finished));
+    last.max(group.finished).max(1)
+}
+
+fn member(
+    process: &Process,
+    group: &RecordedGroup,
+    before: Option<&Process>,
+    now: [u64; 2],
+) -> Member {
+    let record = &process.record;
+    let time = |stamp| record.time_of(stamp, now);
+    let since = |stamp| Duration::from_nanos(time(now[0]).saturating_sub(time(stamp)));
+    let current = inside(group);
+    let age = match (current, group.calls.last()) {
+        (Some(call), _) => since(call.begin),
+        (None, Some(call)) => since(call.end.unwrap_or(call.begin)),
+        (None, None) => since(group.joined),
+    };
+    let earlier = before.and_then(|it| it.record.groups.iter().find(|it| it.id == group.id));
+    let has_moved = earlier.is_none_or(|earlier| {
+        (position(earlier), inside(earlier).is_some()) != (position(group), current.is_some())
+    });
+    let gaps = group.calls.windows(2).filter_map(|pair| {
+        let [first, second] = pair else { return None };
+        let end = time(first.end.unwrap_or(first.begin));
+        (first.seq + 1 == second.seq).then(|| time(second.begin).saturating_sub(end))
+    });
+    let failures = record.failures.iter();
+    Member {
+        rank: group.rank,
+        pid: record.pid,
+        state: process.state.unwrap_or(State::Gone),
+        seq: position(group),
+        inside: current.map(operation),
+        age,
+        usual: Duration::from_nanos(gaps.max().unwrap_or(0)),
+        has_moved,
+        elsewhere: current.is_none().then(|| elsewhere(record, group)).flatten(),
+        failure: failures.filter(|it| it.number == group.failure).map(|it| it.text.clone()).next(),
+    }
+}
+
+/// The call of another group in which the rank is.
+fn elsewhere(record: &Record, group: &RecordedGroup) -> Option<String> {
+    let others = record.groups.iter().filter(|it| it.id != group.id && !it.is_left);
+    let mut calls = others.filter_map(|it| Some((it, inside(it)?)));
+    let (other, call) = calls.next()?;
+    Some(format!("{} #{} of the group {:?}", operation(call), call.seq, other.name))
+}

@@ -1,0 +1,173 @@
+//! `ringfold top`: the calls and the state of all ranks of the jobs of this user on this host, and
+//! a verdict on each job.
+//!
+//! * `groups`: the members of each group, from two looks at the records;
+//! * `verdict`: the judgement on a group.
+
+mod groups;
+mod verdict;
+
+use std::fmt::Write as _;
+use std::thread;
+use std::time::Duration;
+
+use ringfold::remove_old_records;
+
+use self::groups::{Group, groups};
+use self::verdict::{Health, Verdict, judge, seconds};
+use crate::records::{Job, State, jobs};
+
+/// The time between the two looks, in which a healthy job ends calls.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(200);
+
+/// The command line.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The number or the name of a job, or the number of one of its processes
+    /// [default: all jobs of this user on this host]
+    job: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Returns the state of the jobs with a verdict on each, and the exit status: 0 if all are healthy,
+/// 10 if one computes, 11 if one is slow, 12 if one hangs.
+pub(crate) fn answer(args: &Args) -> anyhow::Result<(String, u8)> {
+    remove_old_records();
+    let wanted = args.job.as_deref();
+    let first = jobs(wanted)?;
+    thread::sleep(BETWEEN_LOOKS);
+    // A job that has ended meanwhile is shown as it was.
+    let second = jobs(wanted).unwrap_or_default();
+    let seen: Vec<_> = second
+        .iter()
+        .map(|job| {
+            let earlier = first.iter().find(|it| it.number() == job.number());
+            Seen::new(job, &groups(earlier, job))
+        })
+        .collect();
+    let worst = seen.iter().map(|it| it.verdict.health).max().unwrap_or(Health::Healthy);
+    let text = if args.json { json(&seen)? } else { text(&seen) };
+    Ok((text, worst as u8))
+}
+
+/// A job, its groups and its verdict.
+struct Seen<'a> {
+    job: &'a Job,
+    groups: Vec<(Group, Verdict)>,
+    verdict: Verdict,
+}
+
+impl<'a> Seen<'a> {
+    fn new(job: &'a Job, groups: &[Group]) -> Self {
+        let judged = groups.iter().map(|it| (it.clone(), judge(&it.members, it.size)));
+        let groups: Vec<_> = judged.collect();
+        let worst = groups.iter().map(|(_, verdict)| verdict);
+        // A rank that is late for two groups, and waits in none, holds both up.
+        let worst = worst.max_by_key(|it| (it.health, !it.is_indirect)).cloned();
+        let verdict = worst.unwrap_or_else(|| {
+            let gone = job.processes.iter().filter(|it| it.state == Some(State::Gone)).count();
+            let failures = job.processes.iter().flat_map(|it| it.record.failures.last());
+            match (gone, failures.max_by_key(|event| event.at)) {
+                (0, None) => Verdict::of(Health::Computing, "no rank is in a group".to_owned()),
+                (0, Some(it)) => Verdict::of(Health::Hung, format!("failed: {}", it.text)),
+                (_, None) => Verdict::of(
+                    Health::Hung,
+                    format!(
+                        "{gone} ranks here were killed, or ended \
+                        without leaving"
+                    ),
+                ),
+                (_, Some(it)) => Verdict::of(Health::Hung, format!("ended after: {}", it.text)),
+            }
+        });
+        Self { job, groups, verdict }
+    }
+}
+
+fn text(seen: &[Seen<'_>]) -> String {
+    let mut text = String::new();
+    if seen.is_empty() {
+        return "no job of this user runs on this host\n".to_owned();
+    }
+    for Seen { job, groups, verdict } in seen {
+        let _ = writeln!(text, "{}", job.title());
+        let _ = writeln!(text, "{}: {}", verdict.health.name(), verdict.sentence);
+        for (group, verdict) in groups {
+            let Group { name, size, members, rows, .. } = group;
+            let _ = writeln!(text, "\ngroup {name:?}, {size} ranks: {}", verdict.health.name());
+            let _ = writeln!(
+                text,
+                "{:>6} {:>8} {:<9} {:>8} {:>12} {:<16} {:>8}  operation",
+                "rank", "PID", "state", "call", "bytes", "algorithm", "for"
+            );
+            for (member, row) in members.iter().zip(rows) {
+                let late = if verdict.ranks.contains(&member.rank) { " <" } else { "" };
+                let operation = match (&member.inside, &member.elsewhere) {
+                    (Some(_), _) => row.text.clone(),
+                    (None, Some(call)) => format!("in {call}"),
+                    (None, None) => format!("outside, after {}", row.text),
+                };
+                let bytes = row.bytes.map_or_else(|| "-".to_owned(), |it| it.to_string());
+                let _ = writeln!(
+                    text,
+                    "{:>6} {:>8} {:<9} {:>8} {bytes:>12} {:<16} {:>8}  {operation}{late}",
+                    member.rank,
+                    member.pid,
+                    member.state.name(),
+                    format!("#{}", member.seq),
+                    row.algorithm.unwrap_or("-"),
+                    seconds(member.age),
+                );
+            }
+        }
+        text.push('\n');
+    }
+    text.pop();
+    text
+}
+
+fn json(seen: &[Seen<'_>]) -> anyhow::Result<String> {
+    let jobs: Vec<_> = seen
+        .iter()
+        .map(|Seen { job, groups, verdict }| {
+            let groups: Vec<_> = groups
+                .iter()
+                .map(|(group, verdict)| {
+                    let members = group.members.iter().zip(&group.rows).map(|(member, row)| {
+                        serde_json::json!({
+                            "rank": member.rank,
+                            "pid": member.pid,
+                            "state": member.state.name(),
+                            "call": member.seq,
+                            "inside": member.inside.is_some(),
+                            "operation": row.text,
+                            "bytes": row.bytes,
+                            "algorithm": row.algorithm,
+                            "seconds": member.age.as_secs_f64(),
+                            "elsewhere": member.elsewhere,
+                            "failure": member.failure,
+                        })
+                    });
+                    serde_json::json!({
+                        "name": group.name,
+                        "size": group.size,
+                        "verdict": verdict.health.name(),
+                        "sentence": verdict.sentence,
+                        "late": verdict.ranks,
+                        "ranks": members.collect::<Vec<_>>(),
+                    })
+                })
+                .collect();
+            serde_json::json!({
+                "job": job.number(),
+                "verdict": verdict.health.name(),
+                "sentence": verdict.sentence,
+                "late": verdict.ranks,
+                "groups": groups,
+            })
+        })
+        .collect();
+    Ok(serde_json::to_string_pretty(&serde_json::json!({ "jobs": jobs }))? + "\n")
+}

@@ -1,0 +1,233 @@
+//! The verdict on a group after one look: whether it moves, computes, is slow, or hangs, and which
+//! rank the others wait for. It has no I/O.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::records::State;
+
+/// A job whose ranks wait for less time than this is healthy.
+const SLOW_AFTER: Duration = Duration::from_secs(1);
+/// A job whose ranks wait for more time than this hangs, if their wait is also unusual.
+const HUNG_AFTER: Duration = Duration::from_secs(5);
+/// A wait is unusual from this multiple of the longest time that the late rank computed before.
+const UNUSUAL: u32 = 10;
+/// A wait is long from this multiple.
+const LONG: u32 = 3;
+
+/// The judgement, from best to worst, with its exit status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Health {
+    /// Calls end.
+    Healthy = 0,
+    /// No rank waits.
+    Computing = 10,
+    /// Ranks wait for long.
+    Slow = 11,
+    /// Ranks wait for one that does not come.
+    Hung = 12,
+}
+
+impl Health {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Healthy => "healthy",
+            Self::Computing => "computing",
+            Self::Slow => "slow",
+            Self::Hung => "hung",
+        }
+    }
+}
+
+/// A verdict with its sentence.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Verdict {
+    pub(crate) health: Health,
+    pub(crate) sentence: String,
+    /// The ranks that the others wait for.
+    pub(crate) ranks: Vec<u64>,
+    /// Whether a rank that the others wait for waits itself, in another group.
+    pub(crate) is_indirect: bool,
+}
+
+impl Verdict {
+    /// A verdict that names no rank.
+    pub(crate) const fn of(health: Health, sentence: String) -> Self {
+        Self { health, sentence, ranks: Vec::new(), is_indirect: false }
+    }
+}
+
+/// A rank of a group.
+#[derive(Clone, Debug)]
+pub(crate) struct Member {
+    pub(crate) rank: u64,
+    pub(crate) pid: u64,
+    pub(crate) state: State,
+    /// The number of the call in which it is, or of its next one.
+    pub(crate) seq: u64,
+    /// The operation in which it is, as in `allreduce`.
+    pub(crate) inside: Option<String>,
+    /// The time since the call began, or since the last one ended.
+    pub(crate) age: Duration,
+    /// The longest time that it spent between two calls before.
+    pub(crate) usual: Duration,
+    /// Whether it entered or ended a call during the look.
+    pub(crate) has_moved: bool,
+    /// The call of another group in which it is.
+    pub(crate) elsewhere: Option<String>,
+    /// The latest failure of the group that it knows.
+    pub(crate) failure: Option<String>,
+}
+
+/// Judges a group of `size` ranks by those on this host.
+pub(crate) fn judge(members: &[Member], size: u64) -> Verdict {
+    if let Some(verdict) = ended(members).or_else(|| stopped(members)) {
+        return verdict;
+    }
+    if let Some(verdict) = mismatched(members).or_else(|| late(members)) {
+        return verdict;
+    }
+    let seq = members.iter().map(|it| it.seq).max().unwrap_or(0);
+    let calling = members.iter().filter(|it| it.inside.is_some());
+    let (count, has_moved) = (calling.clone().count(), members.iter().any(|it| it.has_moved));
+    let (oldest, youngest) =
+        (members.iter().map(|it| it.age).max(), members.iter().map(|it| it.age));
+    let (oldest, youngest) = (oldest.unwrap_or_default(), youngest.min().unwrap_or_default());
+    if count == members.len() && !has_moved && oldest >= HUNG_AFTER {
+        let operation = calling.clone().find_map(|it| it.inside.clone()).unwrap_or_default();
+        let others = match size.saturating_sub(members.len() as u64) {
+            0 => String::new(),
+            others => format!("; {others} ranks are on other hosts"),
+        };
+        let (count, age) = (plural(count), seconds(oldest));
+        let sentence = format!("{count} in {operation} #{seq} for {age}{others}");
+        return verdict(Health::Slow, sentence, &[]);
+    }
+    if has_moved || count > 0 || youngest < SLOW_AFTER {
+        let sentence = format!("calls go on at #{seq}; no rank has waited for long");
+        return verdict(Health::Healthy, sentence, &[]);
+    }
+    let sentence = format!("all ranks compute; the last call ended {} ago", seconds(youngest));
+    verdict(Health::Computing, sentence, &[])
+}
+
+/// A rank has ended without leaving, or the group has failed.
+fn ended(members: &[Member]) -> Option<Verdict> {
+    let living: Vec<_> = members.iter().filter(|it| it.state != State::Gone).collect();
+    let known = living.iter().find_map(|it| it.failure.clone());
+    if let Some(cause) = known {
+        return Some(verdict(Health::Hung, format!("the group has failed: {cause}"), &[]));
+    }
+    let gone: Vec<_> = members.iter().filter(|it| it.state == State::Gone).collect();
+    let first = gone.first()?;
+    let why = first.failure.as_ref().map_or_else(String::new, |cause| format!(" after {cause}"));
+    let sentence =
+        format!("{} ended without leaving{why}; {}", named(&gone), waiting(&living, first.seq));
+    Some(verdict(Health::Hung, sentence, &gone))
+}
+
+fn stopped(members: &[Member]) -> Option<Verdict> {
+    let (stopped, others): (Vec<_>, Vec<_>) =
+        members.iter().partition(|it| it.state == State::Stopped);
+    let first = stopped.first()?;
+    let verb = if stopped.len() == 1 { "is" } else { "are" };
+    let sentence =
+        format!("{} {verb} stopped by a signal; {}", named(&stopped), waiting(&others, first.seq));
+    Some(verdict(Health::Hung, sentence, &stopped))
+}
+
+/// Ranks are in different operations of the same number.
+fn mismatched(members: &[Member]) -> Option<Verdict> {
+    let still = members.iter().filter(|it| !it.has_moved && it.age >= SLOW_AFTER);
+    let mut calls = BTreeMap::<_, Vec<&Member>>::new();
+    for member in still {
+        let Some(operation) = &member.inside else { continue };
+        calls.entry((member.seq, operation)).or_default().push(member);
+    }
+    let seq = calls
+        .keys()
+        .map(|(seq, _)| *seq)
+        .find(|seq| calls.keys().filter(|(other, _)| other == seq).count() > 1)?;
+    let mut sides: Vec<_> = calls.iter().filter(|((other, _), _)| *other == seq).collect();
+    sides.sort_by_key(|(_, members)| members.len());
+    let (((_, odd), few), ((_, common), many)) = (sides[0], sides[sides.len() - 1]);
+    let verb = if few.len() == 1 { "is" } else { "are" };
+    let sentence = format!(
+        "{} {verb} in {odd} #{seq}, while {} in {common} #{seq}",
+        named(few),
+        plural(many.len())
+    );
+    Some(verdict(Health::Hung, sentence, few))
+}
+
+/// Ranks wait in a call that others have not begun.
+fn late(members: &[Member]) -> Option<Verdict> {
+    let first = members.iter().map(|it| it.seq).min()?;
+    let late: Vec<_> = members.iter().filter(|it| it.seq == first && it.inside.is_none()).collect();
+    let late: Vec<_> = late.into_iter().filter(|it| !it.has_moved).collect();
+    let waits = |it: &&Member| it.inside.is_some() && !it.has_moved;
+    let waiters: Vec<_> = members.iter().filter(waits).collect();
+    let is_within = members.iter().any(|it| it.seq == first && it.inside.is_some() && it.has_moved);
+    let (usual, out) = (late.iter().map(|it| it.usual).max()?, late.iter().map(|it| it.age).max()?);
+    // Ranks that wait in this call for longer than the late one is outside began it before.
+    let wait = waiters.iter().map(|it| it.age).max()?;
+    let health = match wait {
+        _ if is_within => return None,
+        wait if wait >= HUNG_AFTER.max(usual * UNUSUAL) => Health::Hung,
+        wait if wait >= SLOW_AFTER.max(usual * LONG) => Health::Slow,
+        _ => return None,
+    };
+    let verb = if late.len() == 1 { "has" } else { "have" };
+    let place = match late.iter().find_map(|it| it.elsewhere.as_ref()) {
+        Some(call) if late.len() == 1 => format!("has been in {call}"),
+        _ => format!("{verb} been outside ringfold for {}", seconds(out)),
+    };
+    let sentence = format!("{} {place}; {}", named(&late), waiting(&waiters, first));
+    Some(verdict(health, sentence, &late))
+}
+
+fn verdict(health: Health, sentence: String, ranks: &[&Member]) -> Verdict {
+    let is_indirect = !ranks.is_empty() && ranks.iter().all(|it| it.elsewhere.is_some());
+    Verdict { health, sentence, ranks: ranks.iter().map(|it| it.rank).collect(), is_indirect }
+}
+
+/// The ranks that are in a call, of those that are not before call `seq`.
+fn waiting(members: &[&Member], seq: u64) -> String {
+    let waiters: Vec<_> =
+        members.iter().filter(|it| it.seq >= seq && it.inside.is_some()).collect();
+    let Some(first) = waiters.iter().min_by_key(|it| it.seq) else {
+        return "no rank waits for it yet".to_owned();
+    };
+    let (operation, seq) = (first.inside.as_deref().unwrap_or_default(), first.seq);
+    let verb = if waiters.len() == 1 { "rank waits" } else { "ranks wait" };
+    format!("{} {verb} for it in {operation} #{seq}", waiters.len())
+}
+
+/// These ranks, as in `rank 3 (PID 4711)` or `ranks 3 5 7`.
+fn named(members: &[&Member]) -> String {
+    match members {
+        [one] => format!("rank {} (PID {})", one.rank, one.pid),
+        many => {
+            let ranks: Vec<_> = many.iter().take(8).map(|it| it.rank.to_string()).collect();
+            let rest = if many.len() > 8 { " and others" } else { "" };
+            format!("ranks {}{rest}", ranks.join(" "))
+        }
+    }
+}
+
+fn plural(count: usize) -> String {
+    if count == 1 { "1 rank is".to_owned() } else { format!("{count} ranks are") }
+}
+
+/// A time as text.
+pub(crate) fn seconds(time: Duration) -> String {
+    match time.as_secs() {
+        0 => format!("{} ms", time.as_millis()),
+        1..10 => format!("{:.1} s", time.as_secs_f64()),
+        many => format!("{many} s"),
+    }
+}
+
+#[cfg(test)]
+#[path = "verdict_tests.rs"]
+mod tests;

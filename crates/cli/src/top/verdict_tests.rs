@@ -1,0 +1,91 @@
+//! Groups whose state is known, and the verdicts on them.
+
+use super::*;
+
+/// Eight ranks in `allreduce #812` for these seconds, which do not move.
+fn waiting_for(seconds: u64) -> Vec<Member> {
+    let member = |rank| Member {
+        rank,
+        pid: 100 + rank,
+        state: State::Sleeping,
+        seq: 812,
+        inside: Some("allreduce".to_owned()),
+        age: Duration::from_secs(seconds),
+        usual: Duration::from_millis(20),
+        has_moved: false,
+        elsewhere: None,
+        failure: None,
+    };
+    (0..8).map(member).collect()
+}
+
+/// The same, but rank 3 is outside.
+fn one_is_late(seconds: u64) -> Vec<Member> {
+    let mut members = waiting_for(seconds);
+    members[3].inside = None;
+    members
+}
+
+#[test]
+fn a_late_rank_is_named() {
+    let seen = judge(&one_is_late(41), 8);
+    assert_eq!((seen.health, &seen.ranks[..]), (Health::Hung, &[3][..]));
+    let sentence = "rank 3 (PID 103) has been outside ringfold for 41 s; 7 ranks wait for it in \
+                    allreduce #812";
+    assert_eq!(seen.sentence, sentence);
+    assert_eq!(judge(&one_is_late(2), 8).health, Health::Slow);
+    assert_eq!(judge(&one_is_late(0), 8).health, Health::Healthy);
+}
+
+#[test]
+fn a_rank_that_always_computes_for_long_is_not_accused() {
+    let mut members = one_is_late(41);
+    members[3].usual = Duration::from_secs(30);
+    assert_eq!(judge(&members, 8).health, Health::Healthy);
+    members[3].usual = Duration::from_secs(10);
+    assert_eq!(judge(&members, 8).health, Health::Slow);
+}
+
+#[test]
+fn stopped_and_ended_ranks_are_named_at_once() {
+    for (state, word) in [(State::Stopped, "stopped"), (State::Gone, "ended")] {
+        let mut members = waiting_for(0);
+        (members[5].state, members[5].has_moved) = (state, false);
+        let seen = judge(&members, 8);
+        assert_eq!((seen.health, &seen.ranks[..]), (Health::Hung, &[5][..]));
+        assert!(seen.sentence.contains(word) && seen.sentence.contains("7 ranks wait"), "{seen:?}");
+    }
+}
+
+#[test]
+fn a_rank_in_another_call_is_named() {
+    let mut members = waiting_for(3);
+    members[6].inside = Some("broadcast".to_owned());
+    let seen = judge(&members, 8);
+    assert_eq!((seen.health, &seen.ranks[..]), (Health::Hung, &[6][..]));
+    assert!(seen.sentence.ends_with("in broadcast #812, while 7 ranks are in allreduce #812"));
+}
+
+#[test]
+fn a_group_that_moves_or_computes_is_not_accused() {
+    let mut members = waiting_for(0);
+    members.iter_mut().for_each(|it| it.has_moved = true);
+    members[2].seq = 811;
+    assert_eq!(judge(&members, 8).health, Health::Healthy);
+    let mut members = waiting_for(41);
+    members.iter_mut().for_each(|it| it.inside = None);
+    let seen = judge(&members, 8);
+    assert_eq!((seen.health, seen.ranks.len()), (Health::Computing, 0), "{seen:?}");
+    // One call of many bytes, which all ranks have begun.
+    let seen = judge(&waiting_for(41), 8);
+    assert_eq!((seen.health, seen.ranks.len()), (Health::Slow, 0), "{seen:?}");
+    assert_eq!(judge(&waiting_for(2), 8).health, Health::Healthy);
+}
+
+#[test]
+fn a_rank_that_waits_elsewhere_is_an_indirect_cause() {
+    let mut members = one_is_late(9);
+    members[3].elsewhere = Some("barrier #7 of the group \"b\"".to_owned());
+    let seen = judge(&members, 8);
+    assert!(seen.is_indirect && seen.sentence.contains("has been in barrier #7"), "{seen:?}");
+}
