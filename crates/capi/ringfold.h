@@ -358,6 +358,14 @@ enum ringfold_result ringfold_comm_grow(ringfold_comm_t comm,
                                         const struct ringfold_unique_id *id,
                                         ringfold_comm_t *larger);
 
+// Waits for the processes that `ringrun --restart` starts in place of dead ranks, and makes a
+// communicator with them, as ringfold_comm_grow does. Every rank must call it, usually after
+// ringfold_comm_shrink. Waits for at most `seconds`. Every rank gets NULL if no process comes.
+// In a new process, ringfold_init joins that communicator.
+enum ringfold_result ringfold_comm_wait_for_replacement(ringfold_comm_t comm,
+                                                        double seconds,
+                                                        ringfold_comm_t *larger);
+
 // Writes the lasting identity of a rank: its number in the first communicator, from which
 // ringfold_comm_shrink and groups made this one.
 enum ringfold_result ringfold_comm_identity(ringfold_comm_t comm,

@@ -52,9 +52,9 @@
 //!   time of each split in microseconds;
 //! * `agree STOP`: agrees on flags until a file STOP exists, and shrinks then. Rank 1 revokes the
 //!   communicator meanwhile.
-//! * `survive STOP`: all-reduces known numbers until a file STOP exists, and shrinks after each
-//!   failure. Prints each cause, each epoch with the identities of its ranks, and the time of
-//!   shrinking;
+//! * `survive STOP [replace]`: all-reduces known numbers until a file STOP exists, and shrinks
+//!   after each failure. Prints each cause, each epoch with the identities of its ranks, and the
+//!   time of shrinking. With `replace` it waits for a new rank after each failure;
 //! * `bits ROUNDS SECONDS`: sleeps, then reduces numbers of all types by all operations, ROUNDS
 //!   times. Prints a digest of the results of each round;
 //! * `stray WHAT`: after 100 calls rank 3 does WHAT for ever: it sleeps, computes (`loop`), or
@@ -107,7 +107,10 @@ fn run(args: &[String], own: &mut Option<Communicator>) -> Result<(), Error> {
     let comm = own.insert(Communicator::init()?);
     let is_odd_one = comm.rank() == Rank(1);
     let number = |index: usize| args.get(index).and_then(|n| n.parse().ok()).unwrap_or(0);
-    comm.barrier()?;
+    // The others do not wait for a newcomer there.
+    if comm.epoch() == 0 {
+        comm.barrier()?;
+    }
     match args.first().map(String::as_str) {
         Some(task @ ("allreduce" | "broadcast")) => {
             let mut buffer = vec![0.0_f32; number(1) / 4];
@@ -162,7 +165,7 @@ fn run(args: &[String], own: &mut Option<Communicator>) -> Result<(), Error> {
         Some("endure") => endurance::endure(taken(own), number(1)),
         Some("idle") => endurance::idle(taken(own), number(1), number(2)),
         Some("agree") => recovery::agree(taken(own), &args[1]),
-        Some("survive") => recovery::survive(taken(own), &args[1]),
+        Some("survive") => recovery::survive(taken(own), &args[1], args.len() > 2),
         Some("churn") => groups::churn(taken(own), number(1), number(2)),
         Some("split") => groups::split(taken(own), Rank::at(number(1)).0, number(2)),
         Some("exit") if is_odd_one => {

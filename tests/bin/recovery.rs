@@ -1,15 +1,22 @@
-//! Ranks that go on after failures, by smaller and smaller communicators.
+//! Ranks that go on after failures, by smaller and smaller communicators, or by new ranks.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ringfold::{Communicator, Error, FailureCause, Rank, ReduceOp};
 
+/// How long the survivors wait for a new rank.
+const REPLACEMENT: Duration = Duration::from_secs(5);
+
 /// All-reduces known numbers, and shrinks after each failure, until the file `stop` exists. Prints
-/// each epoch with the identities of its ranks.
-pub(super) fn survive(mut comm: Communicator, stop: &str) -> Result<(), Error> {
+/// each epoch with the identities of its ranks. With `replaces` it waits for new ranks too.
+pub(super) fn survive(mut comm: Communicator, stop: &str, replaces: bool) -> Result<(), Error> {
+    println!("pid {}", std::process::id());
     println!("started");
+    if comm.epoch() > 0 {
+        tell(&comm, Instant::now());
+    }
     loop {
         match work(&mut comm, Path::new(stop)) {
             Ok(()) => return Ok(()),
@@ -17,13 +24,26 @@ pub(super) fn survive(mut comm: Communicator, stop: &str) -> Result<(), Error> {
             Err(error) => return Err(error),
         }
         let began = Instant::now();
-        let next = comm.shrink()?;
-        let identities: Vec<String> =
-            (0..next.size()).map(|rank| next.identity(Rank::at(rank)).to_string()).collect();
-        let (epoch, took) = (next.epoch(), began.elapsed().as_micros());
-        println!("epoch {epoch} of {} in {took} us", identities.join(" "));
+        let mut next = comm.shrink()?;
+        if replaces {
+            match next.wait_for_replacement(REPLACEMENT) {
+                Ok(Some(larger)) => next = larger,
+                Ok(None) => println!("alone"),
+                Err(Error::Failed(failure)) => println!("cause {}", failure.cause),
+                Err(error) => return Err(error),
+            }
+        }
+        tell(&next, began);
         comm = next;
     }
+}
+
+/// Prints the epoch of a communicator and the identities of its ranks.
+fn tell(comm: &Communicator, began: Instant) {
+    let identities: Vec<String> =
+        (0..comm.size()).map(|rank| comm.identity(Rank::at(rank)).to_string()).collect();
+    let (epoch, took) = (comm.epoch(), began.elapsed().as_micros());
+    println!("epoch {epoch} of {} in {took} us", identities.join(" "));
 }
 
 /// Agrees on flags until the file `stop` exists for a rank. Each flag lacks the bit of its rank,

@@ -15,6 +15,7 @@ const RENAMED: &[(&str, &str)] = &[
     ("aborter", "ringfold_comm_abort"),
     ("alloc", "ringfold_window_alloc"),
     ("duplicate", "ringfold_comm_duplicate"),
+    ("wait_for_replacement", "ringfold_comm_wait_for_replacement"),
     ("group", "ringfold_group_start"),
     ("grow", "ringfold_comm_grow"),
     ("init_with", "ringfold_init"),

@@ -21,6 +21,7 @@ use groups::{
 };
 use job::{SOON, start, timeout};
 use recovery::{
+    a_killed_rank_is_replaced, a_rank_that_dies_at_each_start_is_named,
     a_second_death_begins_again, a_stopped_rank_is_left_out, half_of_the_ranks_do_not_go_on,
     survivors_agree_on_the_same_values, the_survivors_of_each_death_go_on,
 };
@@ -80,6 +81,8 @@ over_each_transport! {
     unauthenticated_peers_do_not_disturb_a_job
     survivors_agree_on_the_same_values
     the_survivors_of_each_death_go_on
+    a_killed_rank_is_replaced
+    a_rank_that_dies_at_each_start_is_named
     a_stopped_rank_is_left_out
     a_second_death_begins_again
     half_of_the_ranks_do_not_go_on

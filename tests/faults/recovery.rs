@@ -1,8 +1,10 @@
 //! Ranks that go on without those that died, stopped or were cut off.
 
+use std::collections::BTreeMap;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
-use ringfold_harness::{Folder, Namespaces, Ranks, program};
+use ringfold_harness::{Folder, Job, Namespaces, Ranks, kill, program};
 use rustix::process::Signal;
 
 use crate::job::{SOON, start, timeout};
@@ -180,5 +182,95 @@ fn a_network_that_parts_leaves_at_most_one_group() {
         if rest.len() > 2 {
             survivors.end(&rest);
         }
+    }
+}
+
+/// A job of `ringrun --restart`, and the latest lines of its ranks.
+struct Restarted {
+    job: Job,
+    stop: std::path::PathBuf,
+    /// The process of each rank.
+    pids: BTreeMap<usize, u32>,
+    /// The epoch of each rank, and its identities.
+    epochs: BTreeMap<usize, (u64, usize)>,
+    _folder: Folder,
+}
+
+impl Restarted {
+    /// Ranks that a script starts, with the program and its arguments.
+    fn start(script: &str, times: &str, transport: &str) -> Self {
+        let folder = Folder::new();
+        let stop = folder.path().join("stop");
+        let mut command = Command::new(program::binary("ringrun"));
+        command.args(["-n", "4", "--restart", times, "--tag-output"]);
+        command.args(["sh", "-c", script, "sh"]).arg(program::own("rank")).args([
+            "survive".as_ref(),
+            stop.as_os_str(),
+            "replace".as_ref(),
+        ]);
+        command.env("RINGFOLD_TRANSPORT", transport).env("RINGFOLD_JOIN_TIMEOUT", "30");
+        command.env("RINGFOLD_TIMEOUT", timeout(transport).as_secs().to_string());
+        let (pids, epochs) = (BTreeMap::new(), BTreeMap::new());
+        let job = Job::start(&mut command);
+        let mut restarted = Self { job, stop, pids, epochs, _folder: folder };
+        restarted.until(|it| it.pids.len() == 4);
+        std::thread::sleep(Duration::from_millis(100));
+        restarted
+    }
+
+    /// Reads lines until the condition holds.
+    fn until(&mut self, is_done: impl Fn(&Self) -> bool) {
+        while !is_done(self) {
+            let line = self.job.lines(1).remove(0);
+            let Some((rank, said)) = line.strip_prefix('[').and_then(|it| it.split_once(']'))
+            else {
+                continue;
+            };
+            let rank = rank.trim().parse().unwrap();
+            match said.split_whitespace().collect::<Vec<_>>()[..] {
+                ["pid", pid] => drop(self.pids.insert(rank, pid.parse().unwrap())),
+                ["epoch", epoch, "of", ref rest @ ..] => {
+                    let epoch = epoch.parse().unwrap();
+                    self.epochs.insert(rank, (epoch, rest.len() - 3));
+                }
+                ["failed", ..] => panic!("{line}"),
+                _ => {}
+            }
+        }
+    }
+}
+
+/// `ringrun` replaces each killed rank, rank 0 among them, and the survivors stay.
+pub(crate) fn a_killed_rank_is_replaced(transport: &str) {
+    let mut job = Restarted::start("exec \"$@\"", "3", transport);
+    for (victim, epoch) in [(2, 2), (0, 4), (1, 6), (0, 8)] {
+        let before = job.pids.clone();
+        let began = Instant::now();
+        kill(before[&victim], Signal::KILL);
+        job.until(|it| (0..4).all(|rank| it.epochs.get(&rank) == Some(&(epoch, 4))));
+        println!("{transport}: rank {victim} was replaced within {:?}", began.elapsed());
+        for (rank, pid) in &job.pids {
+            assert_eq!(before[rank] == *pid, *rank != victim, "rank {rank}");
+        }
+    }
+    std::fs::write(&job.stop, "").unwrap();
+    let outcome = job.job.finish(3 * SOON);
+    assert_eq!(outcome.code(), 0, "{outcome:?}");
+}
+
+/// A program that ends at each new start is named, and the survivors go on without it.
+pub(crate) fn a_rank_that_dies_at_each_start_is_named(transport: &str) {
+    let script = "[ -z \"$RINGFOLD_NEWCOMER\" ] && exec \"$@\"; exit 3";
+    let mut job = Restarted::start(script, "2", transport);
+    kill(job.pids[&3], Signal::KILL);
+    job.until(|it| (0..3).all(|rank| it.epochs.get(&rank) == Some(&(1, 3))));
+    std::fs::write(&job.stop, "").unwrap();
+    let outcome = job.job.finish(3 * SOON);
+    assert_eq!(outcome.code(), 0, "{outcome:?}");
+    for said in [
+        "rank 3 was killed by signal 9, and starts again in 0.1 s (1 of 2",
+        "rank 3 after 2 new starts",
+    ] {
+        assert!(outcome.stderr.contains(said), "{said}: {outcome:?}");
     }
 }

@@ -82,6 +82,7 @@ pub use record::read::{
 };
 pub use record::{KEEP_WORD, RECORD_WORDS, RecordFacts, has_record, record_event, start_record};
 pub use regroup::{Doorkeeper, RegroupError, Regrouped, Seat, Wish};
+pub use rendezvous::sign::{DoorSign, LauncherPlace};
 
 /// The digest of this crate's sources.
 #[doc(hidden)]

@@ -314,6 +314,26 @@ pub unsafe extern "C" fn ringfold_comm_grow(
     unsafe { give(larger, make) }
 }
 
+/// Waits for the processes that `ringrun --restart` starts in place of dead ranks, and makes a
+/// communicator with them, as ringfold_comm_grow does. Every rank must call it, usually after
+/// ringfold_comm_shrink. Waits for at most `seconds`. Every rank gets NULL if no process comes.
+/// In a new process, ringfold_init joins that communicator.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringfold_comm_wait_for_replacement(
+    comm: ringfold_comm_t,
+    seconds: f64,
+    larger: *mut ringfold_comm_t,
+) -> ringfold_result {
+    let make = || {
+        let timeout = timeout_of(seconds).ok_or_else(|| {
+            Fault::argument(format!("a timeout of {seconds} seconds; give 0 or more"))
+        })?;
+        with(comm, |comm| Ok(comm.wait_for_replacement(timeout)?))
+    };
+    // SAFETY: the caller points to memory of a handle.
+    unsafe { give(larger, make) }
+}
+
 /// Writes the lasting identity of a rank: its number in the first communicator, from which
 /// ringfold_comm_shrink and groups made this one.
 #[unsafe(no_mangle)]

@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use ringfold_types::limits::{CAUSE_BYTES_MAX, LINE_BYTES_MAX};
 
@@ -20,6 +20,8 @@ pub(crate) struct Admission {
     ranks: HashMap<u32, Reported>,
     /// Whether a piece of input is on its way there. The launcher sends input to the host of rank 0
     /// only.
+    /// How many restarts the launcher has ordered, and the host has not reported.
+    restarts: Arc<AtomicU32>,
     piece_out: Arc<AtomicBool>,
 }
 
@@ -37,7 +39,7 @@ pub(crate) enum ReportError {
     /// The rank runs on another host, or nowhere.
     #[error("it reports on rank {0}, which does not run there")]
     ForeignRank(u32),
-    /// A rank starts and ends once.
+    /// A process of a rank starts and ends once.
     #[error("it reports the same event of rank {0} twice")]
     Twice(u32),
     /// The launcher sent no input there, or the host has already reported it.
@@ -52,7 +54,7 @@ impl Admission {
     /// Makes the admission for the host of these ranks.
     pub(crate) fn of(ranks: &[u32]) -> Self {
         let ranks = ranks.iter().map(|rank| (*rank, Reported::default())).collect();
-        Self { ranks, piece_out: Arc::default() }
+        Self { ranks, piece_out: Arc::default(), restarts: Arc::default() }
     }
 
     /// The flag that the launcher must set before it sends a piece of input to the host.
@@ -60,11 +62,26 @@ impl Admission {
         Arc::clone(&self.piece_out)
     }
 
+    /// The number of restarts that the launcher has ordered and the host has not reported.
+    pub(crate) fn restarts(&self) -> Arc<AtomicU32> {
+        Arc::clone(&self.restarts)
+    }
+
     /// Checks a report and makes its texts printable.
     ///
     /// # Errors
     /// No node agent of these ranks sends such a report.
     pub(crate) fn admit(&mut self, report: Up) -> Result<Up, ReportError> {
+        if let Up::Started { rank, .. } = &report
+            && let Some(reported) = self.ranks.get_mut(rank)
+            && reported.exited
+            && self
+                .restarts
+                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |it| it.checked_sub(1))
+                .is_ok()
+        {
+            *reported = Reported::default();
+        }
         let mut once = |rank: u32, which: fn(&mut Reported) -> &mut bool| {
             let reported = self.ranks.get_mut(&rank).ok_or(ReportError::ForeignRank(rank))?;
             let before = std::mem::replace(which(reported), true);

@@ -15,8 +15,8 @@ const AFTER: &str = "\
 Exit status: 0 if every rank returned 0; else that of the first rank that failed, 128 + N if \
 signal N killed it; 124 after --timeout; 130 after Ctrl-C; 127 or 126 if the program does not \
 exist or is not executable; 141 if the reader of the output has left; 125 if the launch or a write \
-of the output failed; 2 for an invalid command line. With --enable-recovery it is 0 if any rank \
-returned 0.
+of the output failed; 2 for an invalid command line. With --enable-recovery or --restart it \
+is 0 if any rank returned 0.
 
 When a rank fails, the others have --grace seconds to notice and to report it, then 2 s after \
 SIGTERM, then they are killed. ringrun says so. When the job ends for any reason, every process \
@@ -84,6 +84,11 @@ pub(crate) struct Args {
     /// continue by a smaller communicator
     #[arg(long, conflicts_with = "grace")]
     pub(crate) enable_recovery: bool,
+
+    /// Start a new process for a rank that fails, at most this many times for each rank, with
+    /// growing pauses. The other ranks go on, as with --enable-recovery, and may wait for it
+    #[arg(long, value_name = "TIMES", conflicts_with = "grace")]
+    pub(crate) restart: Option<u32>,
 
     /// Seconds that another host may be silent before it counts as lost. That host ends its ranks
     /// when it receives nothing from ringrun for as long, as when ringrun is stopped (Ctrl-Z)

@@ -4,7 +4,7 @@
 use std::ffi::{OsStr, OsString};
 use std::process::Stdio;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use ringfold_types::{Chain, Rank};
@@ -125,7 +125,7 @@ pub(crate) fn start(
     let mut agent = Agent { child };
     let command = program.display().to_string();
     let (silence, admission) = (order.silence, Admission::of(&order.ranks));
-    let piece_out = admission.piece_out();
+    let (pieces, restarts) = (admission.piece_out(), admission.restarts());
     let (orders, orders_rx) = mpsc::unbounded_channel();
     // The receiver belongs to the task below, which has not begun.
     orders.send(Down::Start(Box::new(order))).ok();
@@ -137,7 +137,9 @@ pub(crate) fn start(
         // The first to end closes the pipes of the others.
         let link_end = tokio::select! {
             link_end = reports => link_end,
-            () = write_orders(stdin, orders_rx, silence, &greeted, &piece_out) => LinkEnd::Closed,
+            () = write_orders(stdin, orders_rx, silence, &greeted, (&pieces, &restarts)) => {
+                LinkEnd::Closed
+            }
             () = hung_up.notified() => LinkEnd::Closed,
         };
         // The printer waits for every holder of the other channels.
@@ -165,7 +167,7 @@ async fn write_orders(
     mut orders: mpsc::UnboundedReceiver<Down>,
     silence: Option<Duration>,
     greeted: &AtomicBool,
-    piece_out: &AtomicBool,
+    (piece_out, restarts): (&AtomicBool, &AtomicU32),
 ) {
     let mut beat = Heartbeat::within(silence);
     let mut open = true;
@@ -185,6 +187,9 @@ async fn write_orders(
         let Ok(frame) = encode(&order) else { continue };
         if let Down::Input(_) = order {
             piece_out.store(true, Ordering::Relaxed);
+        }
+        if let Down::Restart(_) = order {
+            restarts.fetch_add(1, Ordering::Relaxed);
         }
         if stdin.write_all(&frame).await.is_err() {
             // The node agent is gone. The end of its reports shows that as well.

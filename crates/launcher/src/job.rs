@@ -41,6 +41,10 @@ pub struct Job {
     /// How long the other ranks may go on after a rank has failed, to notice it and to report it.
     /// `None`: as long as they want, since they recover.
     pub grace: Option<Duration>,
+    /// How many new processes may be started for each rank, one after the other, when its process
+    /// has failed. `None`: none, and `grace` holds. With any number the other ranks go on as with
+    /// `grace` of `None`.
+    pub restarts: Option<u32>,
     /// How long another host may be silent before it counts as lost, and how long it goes on when
     /// it receives nothing from this process. Time in which the waiting process itself is stopped
     /// does not count. At least `limits::HOST_SILENCE_MIN_MS`.
@@ -79,6 +83,7 @@ impl Job {
             forward_input: false,
             time_limit: None,
             grace: Some(Duration::from_secs(5)),
+            restarts: None,
             host_timeout: Duration::from_millis(HOST_SILENCE_MS),
             agent: Vec::new(),
             remote_node_agent: None,

@@ -147,6 +147,7 @@ async fn launch(job: &Job) -> Result<Outcome, LaunchError> {
 
     let (mut node_agent_lost, mut interrupted) = (false, None);
     let mut supervisor = Supervisor::new(placement, job.grace, job.time_limit, Instant::now());
+    supervisor.allow_restarts(job.restarts);
     while !supervisor.is_over() {
         let deadline = supervisor.deadline();
         let command = tokio::select! {
@@ -165,9 +166,8 @@ async fn launch(job: &Job) -> Result<Outcome, LaunchError> {
             }
             () = sleep_until(deadline) => supervisor.on_time(Instant::now()),
         };
-        if let Some(note) = supervisor.take_note() {
-            printer.say(&format!("{}: {note}", job.name));
-        }
+        let note = supervisor.take_note();
+        note.iter().for_each(|note| printer.say(&format!("{}: {note}", job.name)));
         command.into_iter().for_each(|command| links.tell(command));
     }
     drop(stdin_forwarder);
@@ -296,6 +296,8 @@ impl Links {
             let order = match command {
                 Command::Signal(signal) => Down::Signal(signal),
                 Command::Kill => Down::Kill,
+                // The other hosts do not have the rank.
+                Command::Restart(rank) => Down::Restart(rank.0),
             };
             // A host that is gone has already been reported as lost.
             link.orders.send(order).ok();

@@ -81,7 +81,8 @@ fn job(args: Args) -> anyhow::Result<Job> {
     job.tag_output = args.tag_output;
     job.forward_input = args.stdin == StdinOf::Rank0;
     job.time_limit = args.timeout;
-    job.grace = (!args.enable_recovery).then_some(args.grace);
+    job.grace = (!args.enable_recovery && args.restart.is_none()).then_some(args.grace);
+    job.restarts = args.restart;
     job.host_timeout = args.host_timeout;
     job.agent = words(args.agent.as_deref())?;
     job.remote_node_agent = args.remote_ringrun;

@@ -17,6 +17,8 @@ pub(crate) const SECRET_BYTES: usize = 32;
 pub(crate) enum Down {
     /// The order to start ranks. It comes first and once.
     Start(Box<HostOrder>),
+    /// Start a new process for this rank, whose process has ended. It joins the others.
+    Restart(u32),
     /// Input for rank 0. The next piece waits for `Up::InputTaken`.
     Input(Vec<u8>),
     /// Rank 0's input has ended.

@@ -24,6 +24,12 @@ const GRACE_MAX: Duration = Duration::from_secs(100 * 365 * 86_400);
 /// caused.
 const SAME_MOMENT: Duration = Duration::from_millis(100);
 
+/// The pause before a rank is started again. It doubles while the processes of the rank live less
+/// than `STEADY`.
+const PAUSE_MIN: Duration = Duration::from_millis(100);
+const PAUSE_MAX: Duration = Duration::from_secs(30);
+const STEADY: Duration = Duration::from_secs(10);
+
 /// An event of a job.
 #[derive(Debug)]
 pub(crate) enum Event {
@@ -40,6 +46,8 @@ pub(crate) enum Event {
 pub(crate) enum Command {
     Signal(i32),
     Kill,
+    /// Start a new process for this rank.
+    Restart(Rank),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,6 +66,18 @@ struct RankState {
     pid: Option<u32>,
     started: Option<Instant>,
     ended: Option<(Instant, End)>,
+    /// How often a new process was started for it.
+    restarts: u32,
+    /// The pause before the next one.
+    pause: Duration,
+    /// When the next one starts, and how the last one ended.
+    waits: Option<(Instant, Status)>,
+}
+
+impl RankState {
+    const fn runs(&self) -> bool {
+        self.ended.is_none() && self.waits.is_none()
+    }
 }
 
 /// A running job.
@@ -71,6 +91,8 @@ pub(crate) struct Supervisor {
     result: Option<JobResult>,
     ranks: Vec<RankState>,
     note: Option<String>,
+    /// How many new processes each rank may have.
+    restarts: u32,
 }
 
 impl Supervisor {
@@ -88,6 +110,14 @@ impl Supervisor {
             ranks: (0..placement.size).map(|_| RankState::default()).collect(),
             placement,
             note: None,
+            restarts: 0,
+        }
+    }
+
+    /// Allows so many new processes for each rank that fails. The others then go on.
+    pub(crate) fn allow_restarts(&mut self, times: Option<u32>) {
+        if let Some(times) = times {
+            (self.restarts, self.grace) = (times, None);
         }
     }
 
@@ -99,7 +129,10 @@ impl Supervisor {
     /// When `on_time` is due.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         match self.phase {
-            Phase::Running => self.time_limit.map(|(_, at)| at),
+            Phase::Running => {
+                let restart = self.ranks.iter().filter_map(|rank| Some(rank.waits?.0)).min();
+                self.time_limit.map(|(_, at)| at).into_iter().chain(restart).min()
+            }
             Phase::Grace(until) => {
                 Some(self.time_limit.map_or(until, |(_, limit)| limit.min(until)))
             }
@@ -116,6 +149,10 @@ impl Supervisor {
     pub(crate) fn on_time(&mut self, now: Instant) -> Option<Command> {
         if self.deadline().is_none_or(|deadline| now < deadline) {
             return None;
+        }
+        let is_late = self.time_limit.is_some_and(|(_, limit)| limit <= now);
+        if self.phase == Phase::Running && !is_late {
+            return self.start_again(now);
         }
         match self.phase {
             Phase::Running | Phase::Grace(_) => {
@@ -225,10 +262,52 @@ impl Supervisor {
             state.ended = Some((now, End::Stopped(status)));
             return;
         }
-        state.ended = Some((now, End::Alone(status)));
-        if status != Status::Exited(0) {
+        if status == Status::Exited(0) {
+            state.ended = Some((now, End::Alone(status)));
+        } else {
             self.result.get_or_insert(JobResult::RankFailed(rank));
-            self.on_failure(&format!("the failure of rank {rank}"), now);
+            if state.restarts < self.restarts {
+                let lasted = state.started.map_or(Duration::ZERO, |started| now - started);
+                let longer = (2 * state.pause).clamp(PAUSE_MIN, PAUSE_MAX);
+                state.pause = if lasted < STEADY { longer } else { PAUSE_MIN };
+                state.waits = Some((now + state.pause, status));
+                let pause = state.pause.as_secs_f64();
+                let (next, times) = (state.restarts + 1, self.restarts);
+                let how = describe(status);
+                self.note = Some(format!(
+                    "rank {rank} {how}, and starts again in {pause} s ({next} of {times} times)"
+                ));
+            } else {
+                let times = state.restarts;
+                state.ended = Some((now, End::Alone(status)));
+                let again =
+                    if times > 0 { format!(" after {times} new starts") } else { String::new() };
+                self.on_failure(&format!("the failure of rank {rank}{again}"), now);
+            }
+        }
+        self.end_the_waiting(now, false);
+    }
+
+    /// Starts the next rank that has waited long enough.
+    fn start_again(&mut self, now: Instant) -> Option<Command> {
+        let is_due = |it: &RankState| it.waits.is_some_and(|(at, _)| at <= now);
+        let at = self.ranks.iter().position(is_due)?;
+        let state = self.ranks.get_mut(at)?;
+        (state.waits, state.started) = (None, Some(now));
+        state.restarts += 1;
+        Some(Command::Restart(Rank::at(at)))
+    }
+
+    /// The ranks that wait for a new start have ended, if no rank runs that could admit them, or
+    /// the job stops.
+    fn end_the_waiting(&mut self, now: Instant, stops: bool) {
+        if !stops && self.ranks.iter().any(RankState::runs) {
+            return;
+        }
+        for state in &mut self.ranks {
+            if let Some((_, status)) = state.waits.take() {
+                state.ended = Some((now, End::Alone(status)));
+            }
         }
     }
 
@@ -297,11 +376,12 @@ impl Supervisor {
 
     /// `2 ranks still run`.
     fn still_running(&self) -> String {
-        let running = self.ranks.iter().filter(|rank| rank.ended.is_none()).count();
+        let running = self.ranks.iter().filter(|rank| rank.runs()).count();
         if running == 1 { "1 rank still runs".into() } else { format!("{running} ranks still run") }
     }
 
     fn stop(&mut self, signal: i32, now: Instant) -> Command {
+        self.end_the_waiting(now, true);
         self.phase = Phase::Stopping(now + STOPPING);
         Command::Signal(signal)
     }
@@ -323,11 +403,19 @@ impl Supervisor {
             if let Some(state) = self.ranks.get_mut(rank)
                 && state.ended.is_none()
             {
-                state.ended = Some((now, End::Unknown));
+                (state.ended, state.waits) = (Some((now, End::Unknown)), None);
                 any = true;
             }
         }
         any
+    }
+}
+
+/// How a process has ended, after its name.
+fn describe(status: Status) -> String {
+    match status {
+        Status::Exited(code) => format!("returned {code}"),
+        Status::Killed(signal) => format!("was killed by signal {signal}"),
     }
 }
 
@@ -417,6 +505,59 @@ mod tests {
         assert_eq!(scenario.wait(9_000), Some(TERM));
         let result = scenario.supervisor.outcome().result;
         assert!(matches!(result, JobResult::TimeLimit(_)), "{result:?}");
+    }
+
+    #[test]
+    fn a_failed_rank_starts_again_with_doubling_pauses_and_is_then_named() {
+        let mut scenario = Scenario::begin(None);
+        scenario.supervisor.allow_restarts(Some(3));
+        for (pause, time) in [(100, "0.1"), (200, "0.2"), (400, "0.4")] {
+            scenario.exit(0, 2, Status::Exited(3));
+            let note = scenario.supervisor.take_note().unwrap();
+            assert!(
+                note.contains(&format!("rank 2 returned 3, and starts again in {time} s")),
+                "{note}"
+            );
+            assert_eq!(scenario.wait(pause - 1), None);
+            assert_eq!(scenario.wait(1), Some(Command::Restart(Rank(2))));
+        }
+        scenario.exit(0, 2, Status::Exited(3));
+        let note = scenario.supervisor.take_note().unwrap();
+        assert!(
+            note.contains("3 ranks still run after the failure of rank 2 after 3 new"),
+            "{note}"
+        );
+        // A process that has lived long starts again soon.
+        for _ in 0..2 {
+            scenario.exit(10_000, 1, Status::Killed(9));
+            assert_eq!(scenario.wait(100), Some(Command::Restart(Rank(1))));
+        }
+        for rank in [0, 1, 3] {
+            assert!(!scenario.supervisor.is_over());
+            scenario.exit(0, rank, Status::Exited(0));
+        }
+        assert_eq!(scenario.supervisor.outcome().result, JobResult::Success);
+    }
+
+    #[test]
+    fn a_rank_does_not_start_again_when_nobody_is_left_or_the_job_stops() {
+        let mut scenario = Scenario::begin(None);
+        scenario.supervisor.allow_restarts(Some(9));
+        (0..4).for_each(|rank| scenario.exit(0, rank, Status::Exited(3)));
+        assert!(scenario.supervisor.is_over());
+        let outcome = scenario.supervisor.outcome();
+        assert_eq!(
+            (outcome.result.clone(), outcome.exit_code()),
+            (JobResult::RankFailed(Rank(0)), 3)
+        );
+        let mut scenario = Scenario::begin(None);
+        scenario.supervisor.allow_restarts(Some(0));
+        scenario.exit(0, 1, Status::Exited(3));
+        assert_eq!(scenario.wait(1_000_000), None);
+        scenario.supervisor.allow_restarts(Some(1));
+        scenario.exit(0, 2, Status::Exited(3));
+        assert_eq!(scenario.event(5, Event::Interrupted(2)), Some(Command::Signal(2)));
+        assert!(scenario.supervisor.ranks[2].ended.is_some());
     }
 
     #[test]

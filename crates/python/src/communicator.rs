@@ -178,6 +178,15 @@ impl Communicator {
         Ok(self.make(py, move |ranks| ranks.grow(newcomers, id.as_ref()))?.map(Self::new))
     }
 
+    /// Waits for the processes that `ringrun --restart` starts in place of dead ranks, and makes a
+    /// communicator with them, as `grow` does. Every rank must call it, usually after `shrink`.
+    /// Waits for at most `seconds`. Returns None on every rank if no process comes. In a new
+    /// process, `init` joins that communicator.
+    fn wait_for_replacement(&self, py: Python<'_>, seconds: f64) -> PyResult<Option<Self>> {
+        let timeout = duration(py, "seconds", seconds)?;
+        Ok(self.make(py, move |ranks| ranks.wait_for_replacement(timeout))?.map(Self::new))
+    }
+
     /// The lasting identity of a rank: its number in the first communicator, from which `shrink`
     /// and groups made this one.
     fn identity(&self, rank: u32) -> PyResult<u32> {

@@ -84,6 +84,9 @@ impl Communicator {
     /// `ringrun -n 2 sh -c 'one; two'`, may call it too. Under Hydra it may not: PMI-1 serves one
     /// program.
     ///
+    /// A process that `ringrun --restart` has started in place of a dead rank joins the group that
+    /// [waits for it](Self::wait_for_replacement), which has an [`epoch`](Self::epoch) above 0.
+    ///
     /// # Errors
     /// [`Error::Config`] if a variable is invalid; [`Error::Init`] if the ranks cannot form a
     /// group.
@@ -99,6 +102,9 @@ impl Communicator {
     pub fn init_with(config: &Config) -> Result<Self, Error> {
         show_connections(close_in_children);
         let config = config.bounded();
+        if config.is_newcomer() {
+            return Self::init_as_replacement(&config);
+        }
         Ok(Self::new(&config, join(&config)?))
     }
 

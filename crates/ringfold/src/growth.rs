@@ -10,10 +10,11 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use ringfold_bootstrap::{
-    Admission, Door, ExchangeError, ParentGroup, Secret, knock, listen_at, show_connections,
+    Admission, Door, DoorSign, ExchangeError, LauncherPlace, ParentGroup, Secret, knock, listen_at,
+    show_connections,
 };
 use ringfold_transport::close_in_children;
-use ringfold_types::{Chain, Rank};
+use ringfold_types::{Chain, Rank, limits};
 use serde::{Deserialize, Serialize};
 
 use crate::communicator::Communicator;
@@ -22,7 +23,7 @@ use crate::error::Error;
 use crate::lineage::Lineage;
 use crate::recovery::may_pass;
 use crate::setup::{InitError, Parts, join_by_id};
-use crate::unique_id::UniqueId;
+use crate::unique_id::{InvalidUniqueId, UniqueId};
 
 /// The least time in which admitted newcomers and members join.
 const JOIN_MIN: Duration = Duration::from_secs(10);
@@ -60,6 +61,8 @@ struct Welcome {
 pub(crate) struct Entrance {
     pub(crate) door: Door,
     pub(crate) address: SocketAddr,
+    /// The launcher shows the door while this exists.
+    _sign: Option<DoorSign>,
 }
 
 impl Entrance {
@@ -68,7 +71,16 @@ impl Entrance {
         let unusable = "this process has not made the unique id, or has used it";
         let listener = id.take_listener().ok_or_else(|| unusable.to_owned())?;
         let door = Door::open(listener, id.secret().clone()).map_err(|e| e.to_string())?;
-        Ok(Self { door, address: id.address() })
+        Ok(Self { door, address: id.address(), _sign: None })
+    }
+
+    /// Opens a door that the launcher shows to newcomers.
+    fn shown(config: &Config) -> Result<Self, String> {
+        let id = UniqueId::new(config).map_err(|e| format!("{e:?}"))?;
+        let launcher = launcher(config).map_err(|e| Chain(&e).to_string())?;
+        let entrance = Self::of(&id)?;
+        let sign = launcher.show(id.to_string(), config.join_timeout)?;
+        Ok(Self { _sign: Some(sign), ..entrance })
     }
 }
 
@@ -122,6 +134,49 @@ impl Communicator {
         self.grow_through(newcomers, entrance, self.config().join_timeout)
     }
 
+    /// Waits for the processes that `ringrun --restart` starts in place of dead ranks, and makes a
+    /// communicator with them, as [`grow`](Self::grow) does. Every rank must call it, usually after
+    /// [`shrink`](Self::shrink). Blocks until the job has as many ranks as at its start, for at
+    /// most `timeout`, and as long again for joining. Then the group grows by those that have come.
+    /// Returns `None` on every rank if none has: the group stays as it is.
+    ///
+    /// In the new process, [`init`](Self::init) joins that communicator.
+    ///
+    /// # Errors
+    /// As for [`grow`](Self::grow). [`Error::Group`] also if `ringrun` has not started rank 0.
+    pub fn wait_for_replacement(&mut self, timeout: Duration) -> Result<Option<Self>, Error> {
+        self.check_process()?;
+        let timeout = limits::timeout(timeout);
+        let missing = self.config().started_ranks().saturating_sub(self.size());
+        let entrance = (self.rank() == Rank(0)).then(|| Entrance::shown(self.config()));
+        self.grow_through(missing, entrance, timeout)
+    }
+
+    /// Joins the newest group of a job, in a process that `ringrun` has started in place of a dead
+    /// rank. Blocks until the group admits this process, for at most the timeout of joining.
+    pub(crate) fn init_as_replacement(config: &Arc<Config>) -> Result<Self, Error> {
+        let launcher = launcher(config)?;
+        let until = Instant::now() + config.join_timeout;
+        loop {
+            let rest = until.saturating_duration_since(Instant::now());
+            let door = launcher.seek(rest).map_err(|reason| InitError::NoDoor { reason })?;
+            let id: UniqueId = door.parse().map_err(|error: InvalidUniqueId| {
+                InitError::NoDoor { reason: error.to_string() }
+            })?;
+            let rest = until.saturating_duration_since(Instant::now());
+            let entered = knock(id.address(), id.secret(), rest, true)
+                .map_err(|error| Error::from(InitError::from(error)))
+                .and_then(|admission| Self::enter_as_newcomer(config, admission));
+            match entered {
+                Err(Error::Init(error)) if Instant::now() < until && is_passing(&error) => {
+                    tracing::warn!("this newcomer asks for a door again: {error}");
+                    sleep(PAUSE);
+                }
+                entered => return entered,
+            }
+        }
+    }
+
     /// Joins the ranks of a running job, which call [`grow`](Self::grow) with this `id`. Blocks
     /// until they admit this process, for at most
     /// [`Config::join_timeout`](crate::Config::join_timeout). Rank 0 of the communicator is never a
@@ -135,7 +190,8 @@ impl Communicator {
         let until = Instant::now() + config.join_timeout;
         loop {
             let rest = until.saturating_duration_since(Instant::now());
-            let admission = knock(id.address(), id.secret(), rest).map_err(InitError::from)?;
+            let admission =
+                knock(id.address(), id.secret(), rest, false).map_err(InitError::from)?;
             match Self::enter_as_newcomer(&config, admission) {
                 Err(Error::Init(error)) if may_pass(&error) && Instant::now() < until => {
                     tracing::warn!("this newcomer knocks again: {error}");
@@ -221,7 +277,7 @@ impl Communicator {
         until: Instant,
         listener: &mut Option<TcpListener>,
     ) -> Plan {
-        let Entrance { door, address } = entrance;
+        let Entrance { door, address, .. } = entrance;
         let rest = until.saturating_duration_since(Instant::now());
         let aborter = self.aborter();
         let count = door.wait(most, rest, || aborter.failure_cause().is_some());
@@ -308,6 +364,24 @@ impl Communicator {
         tracing::error!("{error:?}");
         error
     }
+}
+
+/// The launcher of this process, by its variables.
+fn launcher(config: &Config) -> Result<LauncherPlace, InitError> {
+    let variable = |name: &str| config.environment.get(name).cloned();
+    let none = || InitError::NoDoor { reason: "ringrun has not started this process".to_owned() };
+    // Other launchers keep no doors, and some serve one session.
+    if config.started_ranks() == 0 {
+        return Err(none());
+    }
+    let mut identity = ringfold_bootstrap::discover(&variable)?;
+    let secret = identity.secret(&variable, config.join_timeout)?;
+    LauncherPlace::of(&identity, secret).ok_or_else(none)
+}
+
+/// Whether another door may open to a newcomer that has this error.
+const fn is_passing(error: &InitError) -> bool {
+    matches!(error, InitError::NotAdmitted(_)) || may_pass(error)
 }
 
 /// Joins the larger group. Rank 0 has the listener, and old ranks their group.

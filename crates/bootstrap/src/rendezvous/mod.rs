@@ -6,6 +6,9 @@
 //! program of its script, there is a new coordinator. `registry` assigns one to each rank that
 //! asks.
 //!
+//! A launcher that starts processes in place of dead ranks also knows the door of the newest group
+//! (`sign`), and newcomers ask for it.
+//!
 //! Rank 0 keeps its connection and reports on it, so that the launcher can print the failure cause.
 //! The launcher itself takes no part in the job.
 
@@ -28,6 +31,10 @@ pub use registry::Ended;
 use registry::Registry;
 
 pub(crate) mod registry;
+pub(crate) mod sign;
+
+/// Bytes of the text of a door, which is a unique id.
+const DOOR_BYTES_MAX: usize = 256;
 
 /// A report of rank 0 to the launcher.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -58,6 +65,11 @@ pub(crate) enum ToLauncher {
     /// From another rank, with its number: asks for the address of its next coordinator.
     Ask(u32),
     Report(Report),
+    /// From rank 0 of a group that takes newcomers: its door has this text. When the connection
+    /// ends, the door is closed.
+    Door(String),
+    /// From a newcomer, with its number: asks for a door.
+    Seek(u32),
 }
 
 /// An answer of the launcher.
@@ -71,6 +83,10 @@ pub(crate) enum FromLauncher {
     Coordinator(SocketAddr),
     /// The program of a rank has ended.
     Ended(Ended),
+    /// The newest group has this door.
+    Door(String),
+    /// All ranks have ended, or are newcomers that ask for a door.
+    NobodyLeft,
 }
 
 /// Answers the ranks of `job` for as long as it is polled, and sends rank 0's reports to `reports`.
@@ -124,7 +140,13 @@ async fn serve_peer(
         Some(ToLauncher::Publish(coordinator)) => {
             serve_coordinator(channel, coordinator, &registry, &reports).await
         }
-        Some(ToLauncher::Ask(_) | ToLauncher::Report(_)) | None => {
+        Some(ToLauncher::Door(door)) if door.len() <= DOOR_BYTES_MAX => {
+            keep_door(channel, door, &registry).await
+        }
+        Some(ToLauncher::Seek(rank)) if registry.borrow().is_rank(rank) => {
+            guide(channel, rank, &registry).await
+        }
+        Some(_) | None => {
             return tracing::warn!("{from} sent an invalid message");
         }
     };
@@ -159,6 +181,43 @@ async fn answer(
             return writer.send(&encode(&answer)).await;
         }
     }
+}
+
+/// Shows a door to newcomers until the connection ends.
+async fn keep_door(
+    channel: Channel,
+    door: String,
+    registry: &watch::Sender<Registry>,
+) -> std::io::Result<()> {
+    let Channel { mut reader, mut writer, .. } = channel;
+    let mut number = 0;
+    registry.send_modify(|registry| number = registry.show(door));
+    let published = writer.send(&encode(&FromLauncher::Published)).await;
+    if published.is_ok() {
+        reader.next().await.unwrap_or_default();
+    }
+    registry.send_modify(|registry| registry.take_down(number));
+    published
+}
+
+/// Tells a newcomer the door, once there is one, or that nobody can open one any more.
+async fn guide(
+    channel: Channel,
+    rank: u32,
+    registry: &watch::Sender<Registry>,
+) -> std::io::Result<()> {
+    let Channel { mut reader, mut writer, .. } = channel;
+    let mut changes = registry.subscribe();
+    registry.send_modify(|registry| registry.seek(rank));
+    let answer = tokio::select! {
+        known = changes.wait_for(|it| it.door().is_some() || it.is_abandoned()) => {
+            known.ok().map(|it| it.door().map_or(FromLauncher::NobodyLeft, FromLauncher::Door))
+        }
+        _ = reader.next() => None,
+    };
+    registry.send_modify(|registry| registry.found(rank, answer.is_some()));
+    let Some(answer) = answer else { return Ok(()) };
+    writer.send(&encode(&answer)).await
 }
 
 /// Registers rank 0's coordinator and receives rank 0's reports, until rank 0 closes the
@@ -229,7 +288,7 @@ pub(crate) async fn publish(
     match reader.next().await?.and_then(|bytes| decode(&bytes)) {
         Some(FromLauncher::Published) => {}
         Some(FromLauncher::Full) => return Ok(None),
-        Some(FromLauncher::Coordinator(_) | FromLauncher::Ended(_)) | None => {
+        Some(_) | None => {
             return Err(std::io::Error::other("the launcher did not accept rank 0's address"));
         }
     }

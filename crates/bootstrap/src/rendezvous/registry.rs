@@ -33,13 +33,19 @@ pub(super) struct Registry {
     has_ended: Vec<bool>,
     /// The ranks whose programs have ended, in this order.
     ended: Vec<Ended>,
+    /// The doors of groups that take newcomers, by growing number.
+    doors: Vec<(u64, String)>,
+    /// By rank, whether it is a newcomer that asks for a door.
+    seeks: Vec<bool>,
 }
 
 impl Registry {
     pub(super) fn new(size: usize) -> Self {
         let next = vec![0; size.min(limits::RANKS_MAX)];
         let (open, has_ended) = (VecDeque::new(), vec![false; next.len()]);
-        Self { opened: 0, open, next, has_ended, ended: Vec::new() }
+        let seeks = has_ended.clone();
+        let (ended, doors) = (Vec::new(), Vec::new());
+        Self { opened: 0, open, next, has_ended, ended, doors, seeks }
     }
 
     /// Whether `rank` may ask. Rank 0 knows its own coordinators.
@@ -56,6 +62,52 @@ impl Registry {
         self.opened += 1;
         self.open.push_back((number, coordinator));
         Some(number)
+    }
+
+    /// Whether there is such a rank.
+    pub(super) fn is_rank(&self, rank: u32) -> bool {
+        Rank(rank).index() < self.next.len()
+    }
+
+    /// Adds a door and returns its number. The oldest gives way to one too many.
+    pub(super) fn show(&mut self, door: String) -> u64 {
+        if self.doors.len() >= limits::COORDINATORS_MAX {
+            self.doors.remove(0);
+        }
+        self.opened += 1;
+        self.doors.push((self.opened, door));
+        self.opened
+    }
+
+    /// Removes a door that is closed.
+    pub(super) fn take_down(&mut self, number: u64) {
+        self.doors.retain(|(open, _)| *open != number);
+    }
+
+    /// The newest door.
+    pub(super) fn door(&self) -> Option<String> {
+        self.doors.last().map(|(_, door)| door.clone())
+    }
+
+    /// A newcomer asks for a door.
+    pub(super) fn seek(&mut self, rank: u32) {
+        if let Some(seeks) = self.seeks.get_mut(Rank(rank).index()) {
+            *seeks = true;
+        }
+    }
+
+    /// A newcomer asks no more. It lives if it has an answer.
+    pub(super) fn found(&mut self, rank: u32, has_answer: bool) {
+        let at = Rank(rank).index();
+        if let (Some(seeks), Some(ended)) = (self.seeks.get_mut(at), self.has_ended.get_mut(at)) {
+            *seeks = false;
+            *ended &= !has_answer;
+        }
+    }
+
+    /// Whether all ranks have ended, or are newcomers that ask for a door.
+    pub(super) fn is_abandoned(&self) -> bool {
+        self.seeks.iter().zip(&self.has_ended).all(|(seeks, ended)| *seeks || *ended)
     }
 
     /// Removes a coordinator that has ended.
@@ -146,6 +198,35 @@ mod tests {
         assert_eq!(registry.all_ended(), [ended(1, "exit status 0")]);
         assert_eq!(registry.ended(1), Some(ended(1, "exit status 0")));
         assert_eq!((registry.ended(0), registry.ended(u32::MAX)), (None, None));
+    }
+
+    #[test]
+    fn newcomers_get_the_newest_door_or_learn_that_nobody_is_left() {
+        let mut registry = Registry::new(3);
+        assert!(registry.is_rank(2) && !registry.is_rank(3) && !registry.is_rank(u32::MAX));
+        let ended = |rank| Ended { rank, how: "killed".to_owned() };
+        registry.end(ended(2));
+        registry.seek(2);
+        assert!(registry.door().is_none() && !registry.is_abandoned());
+        let [first, second] = ["first", "second"].map(|door| registry.show(door.to_owned()));
+        assert_eq!(registry.door().unwrap(), "second");
+        registry.take_down(second);
+        assert_eq!(registry.door().unwrap(), "first");
+        registry.take_down(first);
+        registry.found(2, true);
+        // It lives now, and the others have ended.
+        registry.end(ended(0));
+        registry.end(ended(1));
+        assert!(registry.door().is_none() && !registry.is_abandoned());
+        registry.seek(1);
+        registry.seek(2);
+        assert!(registry.is_abandoned());
+        for number in 0..=limits::COORDINATORS_MAX {
+            registry.show(number.to_string());
+        }
+        assert_eq!(registry.doors.len(), limits::COORDINATORS_MAX);
+        registry.seek(u32::MAX);
+        registry.found(u32::MAX, true);
     }
 
     #[test]

@@ -63,10 +63,14 @@ async fn serve(guardian: Option<u32>) -> io::Result<()> {
     };
     let (reports, mut ends) = Reports::over(stdout, order.silence);
     let mut ranks = start(&order, &reports).await;
-    drop(order);
-    let ending =
-        until_the_end(&mut ranks, &mut orders, (&mut deaths, &mut signals), &reports, &mut ends)
-            .await;
+    let ending = until_the_end(
+        (&mut ranks, &order),
+        &mut orders,
+        (&mut deaths, &mut signals),
+        &reports,
+        &mut ends,
+    )
+    .await;
     let launcher_is_silent = matches!(ending, Ending::LauncherLost(LauncherLost::Silent(_)));
     let dead = process_tree::kill_all_descendants();
     match ending {
@@ -127,7 +131,7 @@ enum Ending {
 }
 
 async fn until_the_end(
-    ranks: &mut Ranks,
+    (ranks, order): (&mut Ranks, &HostOrder),
     orders: &mut mpsc::Receiver<Result<Down, LauncherLost>>,
     (deaths, signals): (&mut Signal, &mut Signals),
     reports: &Reports,
@@ -135,7 +139,8 @@ async fn until_the_end(
 ) -> Ending {
     loop {
         tokio::select! {
-            order = orders.recv() => match order {
+            received = orders.recv() => match received {
+                Some(Ok(Down::Restart(rank))) => ranks.restart(order, rank, reports),
                 Some(Ok(Down::Input(bytes))) => ranks.input(bytes),
                 Some(Ok(Down::InputEnd)) => ranks.end_input(),
                 Some(Ok(Down::Signal(signal))) => ranks.signal(signal),
@@ -148,9 +153,14 @@ async fn until_the_end(
             },
             _ = deaths.recv() => report_dead(ranks, process_tree::reap(), reports),
             Some((rank, refusal)) = ends.refusals.recv() => {
-                process_tree::kill_all_descendants();
-                *ranks = Ranks::default();
-                reports.event(Up::Refused { rank, refusal });
+                if ranks.is_restarted(rank) {
+                    // Its process ends, and the others go on.
+                    ranks::warn(&format!("rank {rank} cannot start again: {refusal}"));
+                } else {
+                    process_tree::kill_all_descendants();
+                    *ranks = Ranks::default();
+                    reports.event(Up::Refused { rank, refusal });
+                }
             }
             signal = signals.asked_to_go() => return Ending::Asked(signal),
             _ = &mut ends.writer => return Ending::Told,

@@ -1,7 +1,7 @@
 //! The ranks of one host as processes: started through the trampoline, each in its own process
 //! group.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -17,7 +17,7 @@ use zeroize::Zeroizing;
 
 use super::relay::{Reports, read_stream, write_input};
 use crate::frame::encode;
-use crate::message::{HostOrder, RankOrder, Refusal, Up};
+use crate::message::{HostOrder, RankOrder, Refusal, Status, Up};
 use crate::sentinel::{self, AGENT};
 use crate::stream::Stream;
 use crate::trampoline::TRAMPOLINE;
@@ -28,6 +28,10 @@ use crate::{affinity, descriptors, process_tree};
 pub(super) struct Ranks {
     running: HashMap<Pid, u32>,
     input: Option<mpsc::UnboundedSender<Vec<u8>>>,
+    /// The CPUs of each rank of the order.
+    cpus: Vec<Vec<u16>>,
+    /// The ranks that have been restarted.
+    restarted: BTreeSet<u32>,
 }
 
 impl Ranks {
@@ -53,6 +57,7 @@ impl Ranks {
                 return Err((first, Refusal::System(why)));
             }
         };
+        self.cpus.clone_from(&cpus);
         // Its lack matters only if three other processes are killed.
         sentinel::start(order).ok();
         for ((rank, local_rank), cpus) in order.ranks.iter().zip(0..).zip(cpus) {
@@ -68,6 +73,27 @@ impl Ranks {
         Ok(())
     }
 
+    /// Starts a new process for a rank. One that cannot be started counts as ended.
+    pub(super) fn restart(&mut self, order: &HostOrder, rank: u32, reports: &Reports) {
+        let Some(at) = order.ranks.iter().position(|it| *it == rank) else { return };
+        self.restarted.insert(rank);
+        let cpus = self.cpus.get(at).cloned().unwrap_or_default();
+        let own = RankOrder { cpus, input: false, ..rank_order(order, rank) };
+        let local_rank = u32::try_from(at).unwrap_or_default();
+        match self.start_one(order, local_rank, own, rank, reports) {
+            Ok(pid) => reports.event(Up::Started { rank, pid }),
+            Err(error) => {
+                warn(&format!("cannot start rank {rank} again: {error}"));
+                reports.event(Up::Exited { rank, status: Status::Exited(125) });
+            }
+        }
+    }
+
+    /// Whether the rank has been restarted.
+    pub(super) fn is_restarted(&self, rank: u32) -> bool {
+        self.restarted.contains(&rank)
+    }
+
     fn start_one(
         &mut self,
         order: &HostOrder,
@@ -76,7 +102,11 @@ impl Ranks {
         rank: u32,
         reports: &Reports,
     ) -> io::Result<u32> {
-        let mut child = command(order, rank, local_rank).spawn()?;
+        let mut command = command(order, rank, local_rank);
+        if self.restarted.contains(&rank) {
+            command.env("RINGFOLD_NEWCOMER", "1");
+        }
+        let mut child = command.spawn()?;
         let pid = child.id();
         if let Some(raw) = process_tree::pid_of(pid) {
             self.running.insert(raw, rank);
@@ -91,7 +121,7 @@ impl Ranks {
         let stderr = pipe::Receiver::from_owned_fd(OwnedFd::from(stderr))?;
         let jump = Zeroizing::new(encode(&own).map_err(io::Error::other)?);
         let (pieces, pieces_rx) = mpsc::unbounded_channel();
-        if rank == 0 {
+        if own.input {
             self.input = Some(pieces);
         }
         tokio::spawn(write_input(stdin, jump, pieces_rx, reports.clone()));
@@ -152,7 +182,7 @@ fn command(order: &HostOrder, rank: u32, local_rank: u32) -> Command {
 }
 
 /// Prints a warning about this host.
-fn warn(text: &str) {
+pub(super) fn warn(text: &str) {
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     // Without a standard error there is nobody to tell.
     Stream::Err.put(format!("ringrun: host {host}: {text}\n").as_bytes()).unwrap_or_default();

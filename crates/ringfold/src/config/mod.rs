@@ -184,6 +184,18 @@ impl Config {
         Arc::new(Self { timeout, join_timeout, ..self.clone() })
     }
 
+    /// Whether `ringrun` has started this process in place of a dead rank.
+    pub(crate) fn is_newcomer(&self) -> bool {
+        let value = self.environment.get("RINGFOLD_NEWCOMER");
+        value.is_some_and(|value| !value.is_empty())
+    }
+
+    /// The number of ranks that `ringrun` has started, or 0.
+    pub(crate) fn started_ranks(&self) -> usize {
+        let size = self.environment.get("RINGFOLD_SIZE");
+        size.and_then(|size| size.parse().ok()).unwrap_or_default()
+    }
+
     /// The values of the variables in `COMMON`, as text; empty if not set. `site` is the digest of
     /// a topology file for all hosts.
     pub(crate) fn common_values(&self, site: Option<u64>) -> [String; COMMON.len()] {

@@ -9,11 +9,12 @@ const PREFIX: &str = "RINGFOLD_";
 
 /// The rest of the name of each variable of a program that is no setting: the launcher's variables,
 /// and those of torch.
-const OTHERS: [&str; 14] = [
+const OTHERS: [&str; 15] = [
     "AGENT",
     "JOB",
     "LOCAL_RANK",
     "LOCAL_SIZE",
+    "NEWCOMER",
     "RANK",
     "RENDEZVOUS",
     "SECRET",

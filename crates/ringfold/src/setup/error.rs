@@ -197,6 +197,12 @@ pub enum InitError {
     /// The group did not admit this process.
     #[error(transparent)]
     NotAdmitted(#[from] NotAdmitted),
+    /// The launcher knows no group that takes newcomers.
+    #[error("no group takes this process in: {reason}")]
+    NoDoor {
+        /// The reason.
+        reason: String,
+    },
     /// Rank 0 cannot open a door for newcomers. All ranks get this error.
     #[error("rank 0 cannot open a door for newcomers: {reason}")]
     Door {
