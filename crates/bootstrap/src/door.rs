@@ -1,8 +1,8 @@
 //! The door of a group: newcomers wait there until the group admits them.
 //!
 //! Rank 0 of the group opens the door, and newcomers knock. Both have the door's secret. A newcomer
-//! that is admitted learns where the larger group meets, and the fresh secret of
-//! that group. So one that comes too late cannot enter.
+//! that is admitted learns where the larger group meets, and the fresh secret of that group. So one
+//! that comes too late cannot enter.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -18,10 +18,10 @@ const OUTPUT_BYTES_MAX: usize = 2 * LINE_BYTES_MAX;
 #[derive(Debug)]
 pub(crate) struct Admission {
     ranks: HashMap<u32, Reported>,
-    /// Whether a piece of input is on its way there. The launcher sends input to the host of rank 0
-    /// only.
     /// How many restarts the launcher has ordered, and the host has not reported.
     restarts: Arc<AtomicU32>,
+    /// Whether a piece of input is on its way there. The launcher sends input to the host of rank 0
+    /// only.
     piece_out: Arc<AtomicBool>,
 }
 
