@@ -177,6 +177,24 @@ mod tests {
     }
 
     #[test]
+    fn a_rank_starts_again_only_after_its_end_and_as_often_as_ordered() {
+        let mut host = Admission::of(&[2, 3]);
+        let started = |rank| Up::Started { rank, pid: 1 };
+        let exited = |rank| Up::Exited { rank, status: Status::Exited(3) };
+        for rank in [2, 3] {
+            host.admit(started(rank)).unwrap();
+        }
+        host.restarts().store(1, Ordering::Relaxed);
+        assert_eq!(host.admit(started(2)), Err(ReportError::Twice(2)));
+        for report in [exited(2), started(2), exited(2), exited(3)] {
+            host.admit(report).unwrap();
+        }
+        for rank in [2, 3] {
+            assert_eq!(host.admit(started(rank)), Err(ReportError::Twice(rank)));
+        }
+    }
+
+    #[test]
     fn input_is_taken_once_and_only_where_it_was_sent() {
         let mut host = Admission::of(&[0]);
         assert_eq!(host.admit(Up::InputTaken), Err(ReportError::NoInput));
