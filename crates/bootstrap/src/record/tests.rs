@@ -9,6 +9,7 @@ use proptest::prelude::*;
 use ringfold_harness::Folder;
 use ringfold_types::{Call, Collective, DataType, Rank, ReduceOp, Wire, limits};
 
+use super::format::CALL_WORDS;
 use super::read::{Record, read_record, state_of};
 use super::*;
 use crate::arbiter::call_log::{CallLog, CallName, Logged};
@@ -80,6 +81,20 @@ fn the_record_of_a_process() {
     let (now, begun) = ([clock(), clock()], last.begin);
     let age = nanoseconds(ClockId::Realtime).abs_diff(found.time_of(begun, now));
     assert!(age < 60_000_000_000, "{age}");
+
+    // What changes between two copies is being written. A call may end meanwhile.
+    let differ = |place: usize| {
+        let mut second = bytes(words);
+        second[8 * place] ^= 2;
+        read_record(&bytes(words), &second).unwrap()
+    };
+    let places = [FAILURES, LINKS].map(|ring| ring.entry(0).start + EVENT_HEAD_WORDS);
+    assert!(differ(places[0]).failures.is_empty() && differ(places[1]).links.is_empty());
+    let entry = group_at(0).start + group::CALLS + 4096 % limits::CALLS_REMEMBERED * CALL_WORDS;
+    for (word, left) in [(0, 63), (2, 63), (CALL_WORDS - 2, 63), (CALL_WORDS - 1, 64)] {
+        assert_eq!(differ(entry + word).groups[0].calls.len(), left, "word {word}");
+    }
+    assert!(differ(group_at(0).start + group::STATE).groups.is_empty(), "another group");
 
     let copied = std::fs::read(folder.at(&format!("dump/a_host-{}.record", found.pid))).unwrap();
     let copied = read_record(&copied, &copied).unwrap();
