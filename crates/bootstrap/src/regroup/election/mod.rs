@@ -132,6 +132,8 @@ pub(crate) struct Election {
     dead: BTreeSet<u32>,
     /// When this rank stops waiting for ranks that answer and do not vote.
     deadline_ms: u64,
+    /// Since when this rank leads.
+    led_ms: Option<u64>,
     /// Since when no rank is awaited.
     settled_ms: Option<u64>,
     /// When `tick` was called last.
@@ -154,7 +156,7 @@ impl Election {
             }
         }
         let (votes, dead, ticked_ms) = (BTreeMap::new(), BTreeSet::new(), now_ms);
-        let (led_by, settled_ms, agreement) = (None, None, None);
+        let (led_by, led_ms, settled_ms, agreement) = (None, None, None, None);
         Self {
             own,
             without,
@@ -164,6 +166,7 @@ impl Election {
             votes,
             dead,
             deadline_ms,
+            led_ms,
             settled_ms,
             ticked_ms,
         }
@@ -222,7 +225,14 @@ impl Election {
             }
             return asks;
         }
-        let others = self.others().filter(|rank| self.is_awaited(*rank));
+        // A rank that votes in time need not be asked, which saves a connection to it.
+        let led_ms = self.led_ms.map(|since| self.ticked_ms.saturating_sub(since));
+        let is_early = led_ms.is_some_and(|it| it < limits::REGROUP_BEAT_MS);
+        let may_vote = |rank: u32| {
+            let is_known = self.without.contains(&rank) || self.dead.contains(&rank);
+            is_early && !is_known && self.status(rank) == Status::Unasked
+        };
+        let others = self.others().filter(|rank| self.is_awaited(*rank) && !may_vote(*rank));
         let purpose = |rank| match self.without.contains(&rank) {
             true => (rank, Purpose::Dismiss),
             false => (rank, Purpose::Probe),
@@ -331,9 +341,10 @@ impl Election {
             return Step::Excluded;
         }
         if self.leader() != self.own {
-            self.settled_ms = None;
+            (self.led_ms, self.settled_ms) = (None, None);
             return Step::Wait;
         }
+        self.led_ms.get_or_insert(now_ms);
         let differs = |(rank, vote): &(&u32, &Vote)| {
             vote.without != self.without && !self.without.contains(rank)
         };

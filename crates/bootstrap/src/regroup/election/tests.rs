@@ -101,6 +101,23 @@ fn a_leader_waits_for_ranks_that_answer_and_not_for_others() {
 }
 
 #[test]
+fn a_leader_asks_only_ranks_that_do_not_vote_in_time() {
+    let mut it = election(0, 5);
+    it.ended([3].into());
+    assert_eq!(it.tick(7), Step::Wait);
+    let asked = |it: &Election| it.asks().into_keys().collect::<Vec<_>>();
+    assert_eq!(asked(&it), [3], "the rank has ended");
+    it.lost(3, 7);
+    it.asked_by(&votes(&[1, 4]), 8);
+    pass(&mut it, 6 + limits::REGROUP_BEAT_MS);
+    assert_eq!(asked(&it), []);
+    pass(&mut it, 7 + limits::REGROUP_BEAT_MS);
+    assert_eq!(asked(&it), [2]);
+    it.asked_by(&votes(&[1, 2, 4]), it.ticked_ms);
+    assert_eq!(it.tick(it.ticked_ms), Step::Form(vec![0, 1, 2, 4]));
+}
+
+#[test]
 fn a_rank_that_works_on_for_too_long_is_left_out() {
     let mut it = election(0, 3);
     it.asked_by(&votes(&[1]), 1);
