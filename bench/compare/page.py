@@ -4,7 +4,11 @@ import json
 import re
 
 # The files of results with the page of each, and what follows the machine's name in its title.
-PAGES = {"peers.json": ("README.md", ""), "overlap.json": ("overlap.md", ": overlap")}
+PAGES = {
+    "peers.json": ("README.md", ""),
+    "overlap.json": ("overlap.md", ": overlap"),
+    "recovery.json": ("recovery.md", ": recovery"),
+}
 # The heading of the list in the index, which ends it.
 HEADING = "## Machines"
 
